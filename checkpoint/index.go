@@ -1,0 +1,89 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+// openIndex opens the shards that an index names and checks that each holds what
+// the index says. Tensors that the index forgot are kept: some tools do not update it.
+func (c *Checkpoint) openIndex(data []byte) ([]string, error) {
+	index, err := parseIndex(data)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %s: %w", indexFile, err)
+	}
+	shards := make([]string, 0, len(index))
+	for shard := range index {
+		shards = append(shards, shard)
+	}
+	slices.Sort(shards)
+	for _, shard := range shards {
+		if err := c.openFile(c.Weights, shard); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("checkpoint: shard %s, which holds %s, is missing: fetch the model again: %w",
+					shard, nameList(index[shard]), fs.ErrNotExist)
+			}
+			return nil, err
+		}
+		for _, name := range index[shard] {
+			if e, ok := c.tensors[name]; !ok || e.file.name != shard {
+				return nil, fmt.Errorf("checkpoint: %s: tensor %q, which %s places there: %w", shard, name, indexFile, ErrMissing)
+			}
+		}
+	}
+	return shards, nil
+}
+
+// parseIndex reads the weight map of an index: shard → names of its tensors.
+func parseIndex(data []byte) (map[string][]string, error) {
+	index, seen, found := map[string][]string{}, map[string]bool{}, false
+	s := &scanner{data: data}
+	err := s.object(func(key string) error {
+		if key != "weight_map" {
+			return s.skip(0)
+		}
+		if found {
+			return s.errorf("weight_map appears twice")
+		}
+		found = true
+		return s.object(func(name string) error {
+			shard, err := s.str()
+			switch {
+			case err != nil:
+				return err
+			case seen[name]:
+				return s.errorf("tensor %q appears twice", name)
+			case !plainName(shard):
+				return s.errorf("tensor %q: shard %q is not a file name in the folder", name, shard)
+			}
+			seen[name] = true
+			index[shard] = append(index[shard], name)
+			return nil
+		})
+	})
+	if err == nil {
+		err = s.end()
+	}
+	if err == nil && len(index) == 0 {
+		err = errors.New("no weight_map")
+	}
+	return index, err
+}
+
+// plainName reports whether a name that came out of a file is one inside the folder:
+// no path, and nothing any system takes for one.
+func plainName(name string) bool {
+	return fs.ValidPath(name) && name != "." && !strings.ContainsAny(name, "/\\:\x00")
+}
+
+// nameList writes the first few of many names.
+func nameList(names []string) string {
+	const few = 3
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}

@@ -1,0 +1,19 @@
+//go:build !linux && !darwin
+
+package checkpoint
+
+import (
+	"io"
+	"os"
+)
+
+// mapFile reads the file, on systems where we do not map.
+func mapFile(f *os.File, size int) ([]byte, error) {
+	b := make([]byte, size)
+	_, err := io.ReadFull(io.NewSectionReader(f, 0, int64(size)), b)
+	return b, err
+}
+
+func unmapFile([]byte) error { return nil }
+func adviseDrop([]byte)      {}
+func adviseNeed([]byte)      {}

@@ -1,0 +1,47 @@
+//go:build linux || darwin
+
+package checkpoint
+
+import (
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapFile maps the first size bytes of f for reading. A file that shrinks while it
+// is mapped ends the process when the lost part is read; no check here can prevent that.
+func mapFile(f *os.File, size int) ([]byte, error) {
+	b, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	return b, nil
+}
+
+func unmapFile(b []byte) error { return os.NewSyscallError("munmap", unix.Munmap(b)) }
+
+// adviseDrop lets the kernel take the whole pages inside b out of our memory. They
+// come back from the page cache or the disk when they are read again.
+func adviseDrop(b []byte) {
+	page := uintptr(os.Getpagesize())
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	skip := -start & (page - 1)
+	if n := uintptr(len(b)); n > skip {
+		if whole := (n - skip) &^ (page - 1); whole > 0 {
+			// Advice: the kernel may refuse it, and nothing depends on the answer.
+			_ = unix.Madvise(b[skip:skip+whole], unix.MADV_DONTNEED)
+		}
+	}
+}
+
+// adviseNeed asks the kernel to read b ahead. b must begin inside a mapping, whose
+// pages begin at page borders.
+func adviseNeed(b []byte) {
+	page := uintptr(os.Getpagesize())
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	skip := -start & (page - 1)
+	if uintptr(len(b)) > skip {
+		_ = unix.Madvise(b[skip:], unix.MADV_WILLNEED)
+	}
+}
