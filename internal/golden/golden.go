@@ -1,0 +1,176 @@
+// Package golden gives tests what the reference implementation computed, and the
+// tolerances within which we must agree with it.
+//
+// It knows three checkpoints that travel with the repository (tiny, dense and
+// moe) with the tokens, logits and states that Hugging Face transformers found
+// for them, and the hand-checkable networks of the specification: deterministic
+// weights and the numbers that follow from them. It knows nothing of our models:
+// what runs a checkpoint is the test's business. Only tests import this package.
+package golden
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/dtype"
+)
+
+// Names are the fixtures, the smallest first.
+//
+//   - dense: random weights, bf16, in the layout of the releases with vision tensors
+//   - moe: random weights, bf16, fused experts in the backbone, one by one in the head
+//   - tiny: the trained model of models/tiny, MLX layout, 8 bits
+var Names = []string{"dense", "moe", "tiny"}
+
+// Fixture is one run of the reference, in float32.
+type Fixture struct {
+	Name         string    `json:"-"`
+	Transformers string    `json:"transformers"` // version of the reference
+	Torch        string    `json:"torch"`
+	MTPHidden    string    `json:"mtp_hidden"` // which hidden states fed the head
+	Acceptance   []float64 `json:"acceptance"` // tiny only: see Case
+	Cases        []Case    `json:"cases"`
+
+	arrays map[string]Array
+}
+
+// Case is one prompt and its greedy continuation; end tokens were not obeyed.
+// Row t of Argmax, Margin and the drafts belongs to Tokens[t].
+//
+// The drafts are the head's, teacher-forced: Draft1[t] was fed the hidden state
+// of row t and Tokens[t+1], and guesses Tokens[t+2]. Draft2 and Draft3 chain the
+// head over the same text, each step attending only to its own stream; a cache
+// of true pairs gives slightly different ids there, so compare acceptance, which
+// Fixture.Acceptance holds as the share of continuation positions whose first 1,
+// 2, 3 chained drafts all equal the greedy text.
+type Case struct {
+	Prompt []int32   `json:"prompt"`
+	Tokens []int32   `json:"tokens"` // Prompt, then the continuation
+	Argmax []int32   `json:"argmax"`
+	Margin []float32 `json:"margin"` // logit of the first minus logit of the second choice
+	Draft1 []int32   `json:"draft1"` // one shorter than Tokens
+	Draft2 []int32   `json:"draft2"` // two shorter
+	Draft3 []int32   `json:"draft3"` // three shorter
+	Text   string    `json:"text"`   // tiny only: the prompt as text
+	Output string    `json:"output"` // tiny only: the continuation as text
+}
+
+// Array is a row-major array of the reference.
+type Array struct {
+	Shape []int
+	Data  []float32
+}
+
+// Row returns row i of a matrix, a view.
+func (a Array) Row(i int) []float32 {
+	width := a.Shape[len(a.Shape)-1]
+	return a.Data[i*width : (i+1)*width]
+}
+
+// Load reads a fixture, or ends the test.
+func Load(tb testing.TB, name string) *Fixture {
+	tb.Helper()
+	f := &Fixture{Name: name}
+	dir := filepath.Join(root(tb), "internal", "golden", "testdata", name)
+	if err := json.Unmarshal(read(tb, filepath.Join(dir, "golden.json")), f); err != nil {
+		tb.Fatalf("golden: %s: %v", name, err)
+	}
+	f.arrays = readArrays(tb, filepath.Join(dir, "golden.safetensors"))
+	return f
+}
+
+// Array returns an array by name, or ends the test. For case i there are
+//
+//	i.logits_last      [3, vocabulary]  the last three prompt rows
+//	i.hidden_last      [3, width]       the same rows after the final norm
+//	i.mtp_logits_last  [3, vocabulary]  the head at the same rows
+//
+// and for case 0 alone
+//
+//	0.hidden_states.L   [width]           the stream entering layer L at the last prompt
+//	                                      row; the last one is the post-norm output
+//	0.state0.recurrent  [heads, dk, dv]   layer 0 after the prompt
+//	0.state0.conv       [channels, K]     its last K rows, newest last
+func (f *Fixture) Array(tb testing.TB, name string) Array {
+	tb.Helper()
+	a, ok := f.arrays[name]
+	if !ok {
+		tb.Fatalf("golden: %s: no array %q", f.Name, name)
+	}
+	return a
+}
+
+// Dir is the checkpoint folder of a fixture.
+func Dir(tb testing.TB, name string) string {
+	tb.Helper()
+	if !slices.Contains(Names, name) {
+		tb.Fatalf("golden: no fixture %q, only %q", name, Names)
+	}
+	if name == "tiny" {
+		return filepath.Join(root(tb), "models", "tiny")
+	}
+	return filepath.Join(root(tb), "internal", "golden", "testdata", name)
+}
+
+// root finds the module by walking up from the test's folder; the paths in a
+// binary built with -trimpath would not lead there.
+func root(tb testing.TB) string {
+	tb.Helper()
+	start, err := os.Getwd()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		_, err := os.Stat(filepath.Join(dir, "go.mod"))
+		if err == nil {
+			return dir
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			tb.Fatal(err)
+		}
+		if dir == filepath.Dir(dir) {
+			tb.Fatalf("golden: no go.mod above %s", start)
+		}
+	}
+}
+
+func read(tb testing.TB, path string) []byte {
+	tb.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// readArrays reads all tensors of one safetensors file.
+func readArrays(tb testing.TB, path string) map[string]Array {
+	tb.Helper()
+	w, err := checkpoint.OpenWeights(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	arrays := make(map[string]Array)
+	for _, name := range w.Tensors() {
+		t, err := w.Tensor(name)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if t.Type != dtype.F32 {
+			tb.Fatalf("golden: %s: array %q is %v, not F32", path, name, t.Type)
+		}
+		a := Array{Shape: t.Shape, Data: make([]float32, len(t.Data)/t.Type.Size())}
+		dtype.ToF32(a.Data, t.Type, t.Data)
+		arrays[name] = a
+	}
+	if err := w.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	return arrays
+}

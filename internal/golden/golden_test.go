@@ -1,0 +1,102 @@
+package golden
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/dtype"
+)
+
+func TestLoadFixtures(t *testing.T) {
+	sizes := map[string]struct{ cases, continuation, vocab int }{
+		"dense": {4, 48, 512},
+		"moe":   {4, 48, 512},
+		"tiny":  {8, 160, 8192},
+	}
+	for _, name := range Names {
+		t.Run("name="+name, func(t *testing.T) {
+			f, want := Load(t, name), sizes[name]
+			if len(f.Cases) != want.cases || f.MTPHidden != "post_norm" {
+				t.Fatalf("%d cases fed %q, want %d fed post_norm", len(f.Cases), f.MTPHidden, want.cases)
+			}
+			for i, c := range f.Cases {
+				n := len(c.Tokens)
+				if n != len(c.Prompt)+want.continuation || !slices.Equal(c.Tokens[:len(c.Prompt)], c.Prompt) {
+					t.Errorf("case %d: %d tokens do not continue a prompt of %d", i, n, len(c.Prompt))
+				}
+				if len(c.Argmax) != n || len(c.Margin) != n || len(c.Draft1) != n-1 || len(c.Draft2) != n-2 || len(c.Draft3) != n-3 {
+					t.Errorf("case %d: rows of different lengths", i)
+				}
+				logits := f.Array(t, fmt.Sprintf("%d.logits_last", i))
+				if !slices.Equal(logits.Shape, []int{3, want.vocab}) {
+					t.Fatalf("case %d: logits %v, want [3 %d]", i, logits.Shape, want.vocab)
+				}
+				for row := range 3 {
+					if got, at := argmax(logits.Row(row)), len(c.Prompt)-3+row; got != c.Argmax[at] {
+						t.Errorf("case %d row %d: argmax of the logits %d, of the table %d", i, at, got, c.Argmax[at])
+					}
+				}
+			}
+		})
+	}
+}
+
+// The text is greedy: each token of the continuation is the argmax before it.
+func TestLoadFixturesAreGreedy(t *testing.T) {
+	for _, name := range Names {
+		for i, c := range Load(t, name).Cases {
+			from := len(c.Prompt)
+			if !slices.Equal(c.Tokens[from:], c.Argmax[from-1:len(c.Argmax)-1]) {
+				t.Errorf("%s case %d: the continuation is not the argmax", name, i)
+			}
+		}
+	}
+}
+
+func TestDirHoldsTheCheckpoint(t *testing.T) {
+	for _, name := range Names {
+		c, err := checkpoint.Open(Dir(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tensor := range c.Tensors() {
+			if tensor == "0.logits_last" {
+				t.Errorf("%s: the reference's arrays are taken for weights", name)
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestWriteRoundTrip(t *testing.T) {
+	for _, spec := range SpecCases() {
+		c, err := checkpoint.Open(spec.Config.Checkpoint(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var w Worst
+		for _, want := range spec.Config.Tensors() {
+			got, err := c.Tensor(want.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got.Shape, want.Shape) {
+				t.Errorf("%s: shape %v, want %v", want.Name, got.Shape, want.Shape)
+			}
+			values := make([]float32, len(want.Values))
+			dtype.ToF32(values, got.Type, got.Data)
+			w.Add(want.Name, values, want.Values)
+		}
+		w.Check(t, spec.Config.Name, 0)
+		if unused := c.Unused(); len(unused) > 0 {
+			t.Errorf("%s: tensors that were never written: %q", spec.Config.Name, unused)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

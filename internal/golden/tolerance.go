@@ -1,0 +1,34 @@
+package golden
+
+// Tol is how far we may be from the reference; no test has a figure of its own.
+// Differences are absolute unless the field says otherwise.
+var Tol = Tolerances{
+	Logits:      2e-3,
+	Hidden:      1e-3,
+	State:       1e-3,
+	MTPLogits:   3e-3,
+	MTPMargin:   1e-2,
+	Int8Margin:  0.2,
+	Perplexity:  0.005,
+	Perplexity4: 0.06,
+	Spec:        2e-4,
+}
+
+// Tolerances are the fields of Tol. The margins are between the two highest
+// logits of a row of the reference: below them a token may rightly differ.
+type Tolerances struct {
+	// The float32 path against the stored arrays.
+	Logits    float64
+	Hidden    float64 // residual stream and post-norm output
+	State     float64 // recurrent and convolution state
+	MTPLogits float64
+	MTPMargin float64 // the head's argmax must be the reference's above this margin
+
+	// The int8 path, whose activations are rounded.
+	Int8Margin  float64 // greedy tokens must be the reference's above this margin
+	Perplexity  float64 // of the float32 path's perplexity, relative
+	Perplexity4 float64 // the same with weights quantised to 4 bits on load, relative
+
+	// Float32 arithmetic against the numbers of the specification.
+	Spec float64
+}
