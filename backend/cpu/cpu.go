@@ -1,0 +1,165 @@
+// Package cpu computes on the processor: memory, packed weights, a pool of threads and
+// the operations of package backend in portable Go.
+//
+// Every operation gives each output element one fixed order of additions, written down in
+// the *_generic.go files, that depends neither on the other rows of the call nor on the
+// number of threads. Nothing here knows what a layer or a sequence is for.
+package cpu
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/foretoken/foretoken/backend"
+	"github.com/foretoken/foretoken/dtype"
+)
+
+// Options configure a Backend. The zero value is the default.
+type Options struct {
+	Threads int // 0: one per processor this process may use
+}
+
+// Backend is the processor. See backend.Backend for the contract of its methods.
+type Backend struct {
+	pool    *pool
+	workers []scratch // one per thread
+	allocs  map[backend.Memory]struct{}
+	weights map[*weight]struct{}
+
+	// Operands of the running operation. They live here and not on the stack so that
+	// handing them to the pool allocates nothing.
+	matmul  matmulOp
+	attend  attendOp
+	delta   deltaOp
+	experts expertsOp
+	rowwise rowwiseOp
+}
+
+var _ backend.Backend = (*Backend)(nil)
+
+// scratch is what one thread computes in.
+type scratch struct {
+	ints   []int16   // the codes of one block
+	floats []float32 // accumulators and decoded blocks
+}
+
+// Open starts the threads and returns the processor as a backend.
+func Open(o Options) (*Backend, error) {
+	n := o.Threads
+	if n < 0 {
+		return nil, fmt.Errorf("cpu: %d threads; want 0 (all processors) or more", n)
+	}
+	if n == 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	return &Backend{
+		pool:    newPool(n),
+		workers: make([]scratch, n),
+		allocs:  map[backend.Memory]struct{}{},
+		weights: map[*weight]struct{}{},
+	}, nil
+}
+
+// Name says which instruction set computes, and on how many threads.
+func (b *Backend) Name() string {
+	return fmt.Sprintf("cpu generic, %d threads", b.pool.size())
+}
+
+// Close stops the threads and frees all memory. Tensors and weights are invalid after it.
+func (b *Backend) Close() error {
+	b.pool.stop()
+	for w := range b.weights {
+		b.Unload(w)
+	}
+	clear(b.allocs)
+	return nil
+}
+
+// Unload frees a weight.
+func (b *Backend) Unload(bw backend.Weight) {
+	w := bw.(*weight)
+	if _, ok := b.weights[w]; !ok {
+		return
+	}
+	delete(b.weights, w)
+	unmapMemory(w.data)
+	w.data = nil
+}
+
+// memory is a piece of host memory; one of the slices is set.
+type memory struct {
+	f32 []float32
+	f16 []uint16
+}
+
+func (m *memory) Bytes() int64 { return int64(4*len(m.f32) + 2*len(m.f16)) }
+
+// Alloc returns zeroed memory.
+func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
+	if rows < 0 || cols < 0 || (cols > 0 && rows > (1<<40)/cols) {
+		return backend.Tensor{}, fmt.Errorf("cpu: cannot hold a tensor of %d×%d", rows, cols)
+	}
+	m := &memory{}
+	switch t {
+	case dtype.F32:
+		m.f32 = make([]float32, rows*cols)
+	case dtype.F16:
+		m.f16 = make([]uint16, rows*cols)
+	default:
+		return backend.Tensor{}, fmt.Errorf("cpu: tensors of type %v are not supported", t)
+	}
+	b.allocs[m] = struct{}{}
+	return backend.Tensor{Type: t, Rows: rows, Cols: cols, Stride: cols, Mem: m}, nil
+}
+
+// Free gives the memory of t back.
+func (b *Backend) Free(t backend.Tensor) { delete(b.allocs, t.Mem) }
+
+// Write copies src into dst.
+func (b *Backend) Write(dst backend.Tensor, src []float32) error {
+	if len(src) != dst.Rows*dst.Cols {
+		return fmt.Errorf("cpu: write of %d numbers into %d×%d", len(src), dst.Rows, dst.Cols)
+	}
+	for r := range dst.Rows {
+		copy(row(dst, r), src[r*dst.Cols:(r+1)*dst.Cols])
+	}
+	return nil
+}
+
+// Host is t's numbers themselves.
+func (b *Backend) Host(t backend.Tensor) ([]float32, error) {
+	if t.Stride != t.Cols && t.Rows > 1 {
+		return nil, fmt.Errorf("cpu: host view of rows %d apart and %d long", t.Stride, t.Cols)
+	}
+	return t.Mem.(*memory).f32[t.Offset : t.Offset+t.Rows*t.Cols], nil
+}
+
+// Copy copies src to dst.
+func (b *Backend) Copy(dst, src backend.Tensor) {
+	if dst.Type != src.Type || dst.Rows != src.Rows || dst.Cols != src.Cols {
+		panic(fmt.Sprintf("cpu: copy of %v %d×%d into %v %d×%d", src.Type, src.Rows, src.Cols, dst.Type, dst.Rows, dst.Cols))
+	}
+	d, s := dst.Mem.(*memory), src.Mem.(*memory)
+	for r := range dst.Rows {
+		i, j := dst.Offset+r*dst.Stride, src.Offset+r*src.Stride
+		if dst.Type == dtype.F16 {
+			copy(d.f16[i:i+dst.Cols], s.f16[j:j+dst.Cols])
+		} else {
+			copy(d.f32[i:i+dst.Cols], s.f32[j:j+dst.Cols])
+		}
+	}
+}
+
+// row is row r of a float32 tensor.
+func row(t backend.Tensor, r int) []float32 {
+	i := t.Offset + r*t.Stride
+	return t.Mem.(*memory).f32[i : i+t.Cols : i+t.Cols]
+}
+
+// grow returns s with length n, reusing its memory where it can. Contents are undefined.
+func grow[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}

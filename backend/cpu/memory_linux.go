@@ -1,0 +1,11 @@
+package cpu
+
+import "golang.org/x/sys/unix"
+
+// adviseHuge asks for huge pages, which read a few percent faster. It is only advice.
+func adviseHuge(b []byte) {
+	const huge = 2 << 20
+	if len(b) >= huge {
+		_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
+	}
+}
