@@ -1,0 +1,142 @@
+package qwen35
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/checkpoint"
+)
+
+// place is where a tensor is stored.
+type place struct {
+	from *checkpoint.Weights
+	name string // in its file
+	side bool   // from a file beside the main weights
+}
+
+// names finds tensors by their canonical name, whatever layout the checkpoint has. The
+// canonical names are those of the raw release without the prefix of the language model:
+// embed_tokens.weight, layers.0.mlp.gate_proj.weight, norm.weight, lm_head.weight and
+// mtp.fc.weight.
+type names map[string]place
+
+// findNames maps all tensors of the checkpoint and marks those that are known but not
+// needed. A head beside the main weights is used if there is none inside them.
+func findNames(c *checkpoint.Checkpoint, cfg *config, log *slog.Logger) (names, error) {
+	found := names{}
+	skipped := 0
+	for _, n := range c.Tensors() {
+		name, needed := canonical(n)
+		if !needed || cfg.tied && strings.HasPrefix(name, "lm_head.") {
+			skipped++
+			c.Skip(func(s string) bool { return s == n })
+			continue
+		}
+		if other, ok := found[name]; ok {
+			return nil, fmt.Errorf("qwen35: tensors %q and %q are both %s", other.name, n, name)
+		}
+		found[name] = place{from: c.Weights, name: n}
+	}
+	if skipped > 0 {
+		log.Info("tensors of other parts skipped", "count", skipped)
+	}
+	inline := found.hasHead()
+	for _, s := range c.Sidecars {
+		if found.hasHead() {
+			log.Warn("head ignored: the checkpoint has another", "file", s.File, "inline", inline)
+			continue
+		}
+		for _, n := range s.Tensors() {
+			name, needed := canonical(n)
+			if !needed {
+				continue
+			}
+			if !strings.HasPrefix(name, "mtp.") {
+				name = "mtp." + name
+			}
+			if other, ok := found[name]; ok {
+				return nil, fmt.Errorf("qwen35: tensors %q and %q of %s are both %s", other.name, n, s.File, name)
+			}
+			found[name] = place{from: s.Weights, name: n, side: true}
+		}
+	}
+	return found, nil
+}
+
+// canonical is the canonical form of a tensor's name, and whether a text model needs it.
+func canonical(name string) (string, bool) {
+	for {
+		short := strings.TrimPrefix(strings.TrimPrefix(name, "model."), "language_model.")
+		if short == name {
+			break
+		}
+		name = short
+	}
+	for _, other := range []string{"visual.", "vision_tower.", "vision_model.", "multi_modal_projector."} {
+		if strings.HasPrefix(name, other) {
+			return name, false
+		}
+	}
+	// Old exports carry the rotation's frequencies, which follow from the config.
+	return name, !strings.HasSuffix(name, "rotary_emb.inv_freq")
+}
+
+func (n names) hasHead() bool {
+	for name := range n {
+		if strings.HasPrefix(name, "mtp.") {
+			return true
+		}
+	}
+	return false
+}
+
+// headDepth is the number of layers the head has, by its tensors.
+func (n names) headDepth() int {
+	depth := 0
+	for name := range n {
+		var i int
+		if _, err := fmt.Sscanf(name, "mtp.layers.%d.", &i); err == nil {
+			depth = max(depth, i+1)
+		}
+	}
+	return depth
+}
+
+// has reports whether a matrix of that module is stored, in any encoding.
+func (n names) has(module string) bool {
+	_, weight := n[module+".weight"]
+	_, bare := n[module]
+	return weight || bare
+}
+
+// module is where a module's matrix is, and its path there.
+func (n names) module(module string) (*checkpoint.Weights, string, error) {
+	if p, ok := n[module+".weight"]; ok {
+		return p.from, strings.TrimSuffix(p.name, ".weight"), nil
+	}
+	if p, ok := n[module]; ok {
+		return p.from, p.name, nil
+	}
+	return nil, "", fmt.Errorf("qwen35: tensor %s.weight: %w", module, checkpoint.ErrMissing)
+}
+
+// unused lists the tensors, under their names in the files, that nothing asked for.
+func unused(c *checkpoint.Checkpoint, found names) []string {
+	list := c.Unused()
+	for _, s := range c.Sidecars {
+		if slices.ContainsFunc(mapValues(found), func(p place) bool { return p.from == s.Weights }) {
+			list = append(list, s.Unused()...)
+		}
+	}
+	return list
+}
+
+func mapValues(n names) []place {
+	v := make([]place, 0, len(n))
+	for _, p := range n {
+		v = append(v, p)
+	}
+	return v
+}
