@@ -1,0 +1,87 @@
+package tokenizer
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func english(b *testing.B) string {
+	b.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "english.txt"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return string(text)
+}
+
+var vocabularies = []struct {
+	name string
+	file func(testing.TB) []byte
+}{{"tiny", tinyFile}, {"qwen3", qwen3File}}
+
+// BenchmarkEncode takes English prose: with the words of an earlier text in the
+// cache, and with an empty cache every time, which is the worst case.
+func BenchmarkEncode(b *testing.B) {
+	for _, v := range vocabularies {
+		b.Run("vocab="+v.name, func(b *testing.B) {
+			tok, text := mustNew(b, v.file(b)), english(b)
+			var ids []int32
+			b.Run("cache=warm", func(b *testing.B) {
+				b.SetBytes(int64(len(text)))
+				b.ReportAllocs()
+				for b.Loop() {
+					ids = tok.AppendEncode(ids[:0], text)
+				}
+			})
+			b.Run("cache=empty", func(b *testing.B) {
+				b.SetBytes(int64(len(text)))
+				for b.Loop() {
+					tok.cache = newWordCache()
+					ids = tok.AppendEncode(ids[:0], text)
+				}
+			})
+			b.ReportMetric(float64(len(text))/float64(len(ids)), "bytes/token")
+		})
+	}
+}
+
+// BenchmarkEncodeHostile takes a megabyte without a break.
+func BenchmarkEncodeHostile(b *testing.B) {
+	for _, v := range vocabularies {
+		b.Run("vocab="+v.name, func(b *testing.B) {
+			tok, text := mustNew(b, v.file(b)), randomLetters(1<<20)
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				tok.Encode(text)
+			}
+		})
+	}
+}
+
+func BenchmarkDecoder(b *testing.B) {
+	tok, text := mustNew(b, tinyFile(b)), english(b)
+	ids := tok.Encode(text)
+	d := tok.Decoder(true)
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, id := range ids {
+			d.Next(id)
+		}
+	}
+}
+
+func BenchmarkNew(b *testing.B) {
+	for _, v := range vocabularies {
+		b.Run("vocab="+v.name, func(b *testing.B) {
+			data := v.file(b)
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				if _, err := New(data); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dlclark/regexp2"
+)
+
+const (
+	// gpt2Pattern is what ByteLevel splits by when no Split comes before it.
+	gpt2Pattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+
+	maxPattern = 4096 // bytes; bounds the depth of a pattern as well
+	maxSplits  = 16
+
+	// matchTimeout ends a match that backtracks without end.
+	matchTimeout = 2 * time.Second
+)
+
+// splitter cuts text into pieces: emit gets each in order, none empty.
+type splitter interface {
+	split(text string, emit func(piece string))
+}
+
+// pretokenizer applies splitters one to the other's pieces.
+type pretokenizer []splitter
+
+func (p pretokenizer) run(text string, emit func(string)) {
+	switch len(p) {
+	case 0:
+		emit(text)
+	case 1:
+		p[0].split(text, emit)
+	default:
+		p[0].split(text, func(piece string) { p[1:].run(piece, emit) })
+	}
+}
+
+// pattern splits by a regular expression: what matches is a piece, and so is
+// what lies between matches.
+type pattern struct{ re *regexp2.Regexp }
+
+func newPattern(expr string) (splitter, error) {
+	switch {
+	case expr == qwen35Pattern:
+		return newScanner(letter), nil
+	case expr == qwen2Pattern:
+		return newScanner(other), nil
+	case expr == "":
+		return nil, errors.New("empty pattern")
+	case len(expr) > maxPattern:
+		return nil, fmt.Errorf("pattern of %d bytes; at most %d are read", len(expr), maxPattern)
+	}
+	// The reference's engine lets ^ and $ match at lines.
+	re, err := regexp2.Compile(expr, regexp2.Multiline)
+	if err != nil {
+		return nil, fmt.Errorf("pattern %.100q: %w", expr, err)
+	}
+	re.MatchTimeout = matchTimeout
+	return pattern{re}, nil
+}
+
+// split implements splitter. When a match takes too long the rest of text
+// becomes one piece: its tokens then differ from the reference's, but no text
+// is lost and no caller hangs. Only an expression that backtracks badly gets
+// there, none of a known model.
+func (p pattern) split(text string, emit func(string)) {
+	rest := text
+	chars := 0 // characters before rest
+	match, err := p.re.FindStringMatch(text)
+	for match != nil && err == nil {
+		for _, n := range [2]int{match.Index - chars, match.Length} {
+			if end := charOffset(rest, n); end > 0 {
+				emit(rest[:end])
+				rest = rest[end:]
+			}
+			chars += n
+		}
+		match, err = p.re.FindNextMatch(match)
+	}
+	if rest != "" {
+		emit(rest)
+	}
+}
+
+// charOffset returns the length in bytes of the first n characters of text.
+func charOffset(text string, n int) int {
+	for i := range text {
+		if n <= 0 {
+			return i
+		}
+		n--
+	}
+	return len(text)
+}
+
+// prefixSpace puts a space before text that does not begin with one.
+type prefixSpace struct{}
+
+func (prefixSpace) split(text string, emit func(string)) {
+	if !strings.HasPrefix(text, " ") {
+		text = " " + text
+	}
+	emit(text)
+}
+
+// preTokenizerJSON is the file's pre_tokenizer, of any type.
+type preTokenizerJSON struct {
+	Type          string             `json:"type"`
+	PreTokenizers []preTokenizerJSON `json:"pretokenizers"` // Sequence
+
+	Pattern struct { // Split
+		Regex  string `json:"Regex"`
+		String string `json:"String"`
+	} `json:"pattern"`
+	Behavior string `json:"behavior"`
+
+	AddPrefixSpace bool  `json:"add_prefix_space"` // ByteLevel
+	UseRegex       *bool `json:"use_regex"`        // true when absent
+}
+
+// newPretokenizer reads the pre_tokenizer: any number of Splits and then one
+// ByteLevel.
+func newPretokenizer(root *preTokenizerJSON) (pretokenizer, error) {
+	if root == nil {
+		return nil, errors.New("null; expected ByteLevel, or a Sequence that ends with it")
+	}
+	var p pretokenizer
+	byteLevel := false
+	var add func(step *preTokenizerJSON) error
+	add = func(step *preTokenizerJSON) error {
+		if byteLevel {
+			return fmt.Errorf("%q after ByteLevel, which must come last", step.Type)
+		}
+		switch step.Type {
+		case "Sequence":
+			for i := range step.PreTokenizers {
+				if err := add(&step.PreTokenizers[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		case "ByteLevel":
+			byteLevel = true
+			if step.AddPrefixSpace {
+				p = append(p, prefixSpace{})
+			}
+			if step.UseRegex != nil && !*step.UseRegex {
+				return nil
+			}
+			split, err := newPattern(gpt2Pattern)
+			p = append(p, split)
+			return err
+		case "Split":
+			split, err := newSplit(step)
+			if err == nil && len(p) == maxSplits {
+				err = fmt.Errorf("more than %d Splits", maxSplits)
+			}
+			p = append(p, split)
+			return err
+		}
+		return fmt.Errorf("type %q; only Split, ByteLevel and Sequences of them are known", step.Type)
+	}
+	if err := add(root); err != nil {
+		return nil, err
+	}
+	if !byteLevel {
+		return nil, errors.New("no ByteLevel; only byte-level vocabularies are known")
+	}
+	return p, nil
+}
+
+func newSplit(step *preTokenizerJSON) (splitter, error) {
+	// "invert" swaps matches and gaps, which are pieces alike when isolated.
+	if step.Behavior != "Isolated" {
+		return nil, fmt.Errorf("behavior %q of a Split; only Isolated is known", step.Behavior)
+	}
+	expr := step.Pattern.Regex
+	if expr == "" {
+		expr = regexp2.Escape(step.Pattern.String)
+	}
+	return newPattern(expr)
+}
