@@ -1,0 +1,156 @@
+package sample
+
+import (
+	"math"
+	"slices"
+)
+
+// scratch is what the filters work in; nothing in it outlives a call.
+type scratch struct {
+	keys  []uint64 // the ids still in, ascending
+	spare []uint64 // those of them that reach permutes
+	sums  [coarseCount]uint64
+}
+
+// filter fills d with what the truncation steps leave of the row, whose maxima
+// stand in d.maxima.
+func (s *Sampler) filter(d *dist, row []float32) {
+	o := &s.options
+	w := &s.scratch
+	d.low = d.scale.lowest(floorLevel)
+	whole := true // otherwise w.keys has what is left
+	if o.TopK > 0 && o.TopK < len(row) {
+		w.topK(row, d.maxima, o.TopK, d.low)
+		whole = false
+	}
+	if o.TopP > 0 && o.TopP < 1 {
+		if whole {
+			w.topPOfRow(d.scale, row, d.maxima, o.TopP, d.low)
+		} else {
+			w.topP(d.scale, o.TopP)
+		}
+		whole = false
+	}
+	if o.MinP > 0 {
+		low := d.scale.lowest(s.minLevel + 1)
+		if whole {
+			w.keys = gather(w.keys[:0], row, d.maxima, low)
+		} else {
+			w.keys = retain(w.keys, uint64(order(low))<<32)
+		}
+		whole = false
+	}
+	if o.XTCProbability > 0 && unit(noise(stream(o.Seed, useXTC, d.pos), 0)) < o.XTCProbability {
+		if whole {
+			w.keys = gather(w.keys[:0], row, d.maxima, d.low)
+		}
+		w.xtc(d.scale, o.XTCThreshold, s.exempt)
+		whole = false
+	}
+	if whole {
+		d.z = row
+		return
+	}
+	d.list(w.keys)
+}
+
+// topK leaves the keys of the k highest logits, of those that are at least low.
+func (w *scratch) topK(row, maxima []float32, k int, low float32) {
+	// The k-th highest maximum bounds the k-th highest logit from below, since k
+	// blocks have a logit that high.
+	if k < len(maxima) {
+		low = max(low, w.kthMaximum(maxima, k, low))
+	}
+	w.keys = gather(w.keys[:0], row, maxima, low)
+	if len(w.keys) > k {
+		w.spare = append(w.spare[:0], w.keys...)
+		w.keys = retain(w.keys, reach(w.spare, uint64(k), one))
+	}
+}
+
+// kthMaximum is the k-th highest of the maxima, or low if that is higher. It
+// collects what beats the k-th of those seen before and sorts out only when it
+// has four times too many, so the cost of sorting out is spread thin.
+func (w *scratch) kthMaximum(maxima []float32, k int, low float32) float32 {
+	limit := max(4*k, 256)
+	best := w.spare[:0]
+	for i, m := range maxima {
+		if !(m > low) {
+			continue
+		}
+		best = append(best, key(m, int32(i)))
+		if len(best) == limit {
+			cut := reach(best, uint64(k), one)
+			best = retain(best, cut)
+			low = keyLogit(cut)
+		}
+	}
+	w.spare = best
+	if len(best) < k {
+		return low
+	}
+	return keyLogit(reach(best, uint64(k), one))
+}
+
+// topP leaves the fewest most likely of w.keys whose weights reach the share p.
+func (w *scratch) topP(sc scale, p float64) {
+	weigh := func(k uint64) uint64 { return weight(sc.level(keyLogit(k))) }
+	var total uint64
+	for _, k := range w.keys {
+		total += weigh(k)
+	}
+	w.spare = append(w.spare[:0], w.keys...)
+	w.keys = retain(w.keys, reach(w.spare, share(p, total), weigh))
+}
+
+// topPOfRow is topP of a whole row. The sums of masses tell in which sixteenth of
+// an octave the share is reached; only what lies there has to be ordered.
+func (w *scratch) topPOfRow(sc scale, row, maxima []float32, p float64, low float32) {
+	goal := share(p, sc.masses(&w.sums, row, maxima, low))
+	part := uint64(0)
+	for ; part < coarseCount-1 && w.sums[part] < goal; part++ {
+		goal -= w.sums[part]
+	}
+	w.keys = gather(w.keys[:0], row, maxima, max(low, sc.lowest((part+1)<<coarseShift)))
+	w.spare = w.spare[:0]
+	for _, k := range w.keys {
+		if sc.level(keyLogit(k))>>coarseShift == part {
+			w.spare = append(w.spare, k)
+		}
+	}
+	if len(w.spare) > 0 {
+		weigh := func(k uint64) uint64 { return weight(sc.level(keyLogit(k))) }
+		w.keys = retain(w.keys, reach(w.spare, goal, weigh))
+	}
+}
+
+// xtc drops all keys above the least likely of those with at least the share
+// threshold, except the exempt.
+func (w *scratch) xtc(sc scale, threshold float64, exempt []int32) {
+	var total uint64
+	for _, k := range w.keys {
+		total += weight(sc.level(keyLogit(k)))
+	}
+	least := uint64(math.MaxUint64)
+	for _, k := range w.keys {
+		if k < least && float64(weight(sc.level(keyLogit(k)))) >= threshold*float64(total) {
+			least = k
+		}
+	}
+	kept := w.keys[:0]
+	for _, k := range w.keys {
+		if k <= least {
+			kept = append(kept, k)
+		} else if _, found := slices.BinarySearch(exempt, keyID(k)); found {
+			kept = append(kept, k)
+		}
+	}
+	w.keys = kept
+}
+
+// share is p of the total, cut to an integer.
+func share(p float64, total uint64) uint64 {
+	return uint64(p * float64(total))
+}
+
+func one(uint64) uint64 { return 1 }

@@ -1,0 +1,173 @@
+package sample
+
+import (
+	"hash/fnv"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+)
+
+// bigLog is the natural logarithm to 160 bits, by the series of atanh.
+func bigLog(x float64) *big.Float {
+	const precision = 160
+	atanh2 := func(s *big.Float) *big.Float { // 2·atanh(s)
+		sum, power := new(big.Float).SetPrec(precision), new(big.Float).SetPrec(precision).Set(s)
+		square := new(big.Float).SetPrec(precision).Mul(s, s)
+		for n := int64(1); n < 130; n += 2 {
+			term := new(big.Float).SetPrec(precision).Quo(power, new(big.Float).SetInt64(n))
+			sum.Add(sum, term)
+			power.Mul(power, square)
+		}
+		return sum.Mul(sum, big.NewFloat(2))
+	}
+	ratio := func(a, b float64) *big.Float { // (a-b)/(a+b)
+		p, q := new(big.Float).SetPrec(precision).SetFloat64(a), new(big.Float).SetPrec(precision).SetFloat64(b)
+		top := new(big.Float).SetPrec(precision).Sub(p, q)
+		return top.Quo(top, p.Add(p, q))
+	}
+	m, e := math.Frexp(x)
+	result := atanh2(ratio(m, 1))
+	ln2 := atanh2(ratio(2, 1))
+	return result.Add(result, ln2.Mul(ln2, new(big.Float).SetInt64(int64(e))))
+}
+
+func TestLogAccuracy(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	worst := 0.0
+	check := func(x float64) {
+		want := bigLog(x)
+		nearest, _ := want.Float64()
+		ulp := math.Nextafter(math.Abs(nearest), math.Inf(1)) - math.Abs(nearest)
+		diff, _ := want.Sub(want, big.NewFloat(log(x))).Float64()
+		worst = max(worst, math.Abs(diff)/ulp)
+	}
+	for range 1500 {
+		check(r.Float64() + 0x1p-53)
+		check(1 - r.Float64()*math.Exp2(-50*r.Float64()))
+		check(math.Exp2(120*r.Float64() - 60))
+	}
+	for _, x := range []float64{0x1p-53, 1 - 0x1p-53, 1 + 0x1p-52, math.Sqrt2, math.Sqrt2 / 2, 2, 1.5, 36.7} {
+		check(x)
+	}
+	t.Logf("worst error of log: %.3f ulp", worst)
+	if worst > 1.1 {
+		t.Errorf("worst error of log is %.3f ulp, want at most 1.1", worst)
+	}
+	if got := log(1); got != 0 {
+		t.Errorf("log(1) = %v", got)
+	}
+}
+
+// TestMathBitsAreFrozen pins the bits of every function a draw depends on, so that
+// a processor or compiler that computes otherwise shows.
+func TestMathBitsAreFrozen(t *testing.T) {
+	const want = 0x72cfb54995ff4582
+	h := fnv.New64a()
+	put := func(x uint64) {
+		var b [8]byte
+		for i := range b {
+			b[i] = byte(x >> (8 * i))
+		}
+		_, _ = h.Write(b[:])
+	}
+	sc := newScale(17.3, 0.7)
+	for i := range 50_000 {
+		x := mix(uint64(i))
+		put(math.Float64bits(log(unit(x))))
+		put(math.Float64bits(gumbel(x)))
+		z := float32(unit(x)*40 - 22.7)
+		put(sc.level(z))
+		put(weight(sc.level(z)))
+		put(math.Float64bits(likelihood(sc.level(z))))
+		put(math.Float64bits(sc.score(z) + gumbel(x)))
+	}
+	if got := h.Sum64(); got != want {
+		t.Errorf("hash %#x, want %#x", got, uint64(want))
+	}
+}
+
+func TestWeightAccuracy(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	worst := 0.0
+	for i := range 200_000 {
+		level := uint64(r.Int64N(floorLevel))
+		if i%4 == 0 {
+			level &^= 1<<(i%21) - 1 // on and beside the seams of the tables
+		}
+		want := math.Exp2(weightBits - float64(level)/octave)
+		if got := float64(weight(level)); math.Abs(got-want) > 2+want*0x1p-30 {
+			t.Fatalf("weight(%d) = %v, want %v", level, got, want)
+		}
+		worst = max(worst, math.Abs(likelihood(level)-want)/want)
+	}
+	t.Logf("worst relative error of likelihood: %.3g", worst)
+	if worst > 0x1p-30 {
+		t.Errorf("worst relative error of likelihood is %v, want at most 2^-30", worst)
+	}
+	if got := weight(0); got != 1<<weightBits {
+		t.Errorf("weight(0) = %d", got)
+	}
+	for _, level := range []uint64{floorLevel, floorLevel + 1, 1 << 40, 1<<62 - 1} {
+		if weight(level) != 0 || likelihood(level) != 0 {
+			t.Errorf("level %d weighs %d, %v", level, weight(level), likelihood(level))
+		}
+	}
+}
+
+func TestScaleLowestIsExact(t *testing.T) {
+	for _, top := range []float32{0, 1e-30, 20, -20, 3e38, -3e38, math.MaxFloat32} {
+		for _, temperature := range []float64{5e-324, 1e-30, 0.01, 0.8, 1, 100, 1e30, math.MaxFloat64} {
+			sc := newScale(top, temperature)
+			for _, n := range []uint64{1, 100, octave, floorLevel - 1, floorLevel} {
+				z := sc.lowest(n)
+				if sc.level(z) >= n {
+					t.Errorf("top %v temperature %v: level(lowest(%d) = %v) = %d", top, temperature, n, z, sc.level(z))
+				}
+				below := math.Nextafter32(z, float32(math.Inf(-1)))
+				if below >= -math.MaxFloat32 && sc.level(below) < n {
+					t.Errorf("top %v temperature %v: %v is below lowest(%d) = %v and has level %d", top, temperature, below, n, z, sc.level(below))
+				}
+			}
+		}
+	}
+}
+
+func TestScaleLevelOfOddities(t *testing.T) {
+	for _, temperature := range []float64{5e-324, 1e-300, 1, math.MaxFloat64} {
+		sc := newScale(3, temperature)
+		if got := sc.level(3); got != 0 {
+			t.Errorf("temperature %v: the highest logit has level %d", temperature, got)
+		}
+		if got := sc.score(3); got != 0 {
+			t.Errorf("temperature %v: the highest logit has score %v", temperature, got)
+		}
+		for _, z := range []float32{float32(math.NaN()), float32(math.Inf(-1))} {
+			if got := sc.level(z); got != floorLevel {
+				t.Errorf("temperature %v: logit %v has level %d", temperature, z, got)
+			}
+		}
+	}
+}
+
+func TestMassesEqualWeights(t *testing.T) {
+	for _, c := range []struct {
+		temperature float64
+		n           int
+	}{{0.05, 1000}, {0.8, 64}, {0.8, 1001}, {5, 63}, {1e-300, 200}, {1e300, 200}} {
+		row := oddRow(rand.New(rand.NewPCG(9, uint64(c.n))), c.n)
+		blocks := maxima(nil, row)
+		sc := newScale(plainMax(blocks), c.temperature)
+		var sums, want [coarseCount]uint64
+		var wantTotal uint64
+		for _, z := range row {
+			level := sc.level(z)
+			want[min(level>>coarseShift, coarseCount-1)] += weight(level)
+			wantTotal += weight(level)
+		}
+		got := sc.masses(&sums, row, blocks, sc.lowest(floorLevel))
+		if got != wantTotal || sums != want {
+			t.Errorf("%+v: total %d, want %d; sums equal: %v", c, got, wantTotal, sums == want)
+		}
+	}
+}
