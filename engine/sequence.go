@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/foretoken/foretoken/model"
+	"github.com/foretoken/foretoken/sample"
+	"github.com/foretoken/foretoken/state"
+)
+
+// Request is what to generate.
+type Request struct {
+	Prompt    []int32
+	MaxTokens int            // 0: until the context is full
+	Sampling  sample.Options // Seed included
+	Stop      []int32        // ids that end the text, in place of the model's
+	IgnoreEnd bool           // no id ends the text
+	LogProbs  int            // how many alternatives to report per token; -1: no log-probabilities
+	Hash      bool           // compute Result.LogitsHash
+}
+
+// Finish says why a text ended.
+type Finish string
+
+// The reasons for a text to end.
+const (
+	FinishStop   Finish = "stop"   // an end token
+	FinishLength Finish = "length" // the limit of tokens, or of the context
+)
+
+// sequence is a running request.
+type sequence struct {
+	ctx     context.Context
+	req     Request
+	tokens  []int32 // prompt and answer
+	sampler *sample.Sampler
+	target  *state.State
+	draft   []int32 // guesses for the next round
+	limit   int     // of tokens
+	stop    []int32
+	stream  Stream
+
+	finish         Finish
+	fault          error
+	hash           uint64
+	queued         time.Time
+	started, first time.Time // memory opened, first token drawn
+	last           time.Time
+}
+
+// newSequence checks a request against the model.
+func newSequence(ctx context.Context, r Request, info model.Info, limit int) (*sequence, error) {
+	n := len(r.Prompt)
+	switch {
+	case n == 0:
+		return nil, fmt.Errorf("engine: the prompt has no tokens")
+	case n >= limit:
+		return nil, fmt.Errorf("engine: the prompt has %d tokens, which leaves no room in a context of %d", n, limit)
+	case r.MaxTokens < 0:
+		return nil, fmt.Errorf("engine: %d tokens to generate", r.MaxTokens)
+	}
+	for _, id := range r.Prompt {
+		if id < 0 || int(id) >= info.Vocab {
+			return nil, fmt.Errorf("engine: prompt id %d is outside of the vocabulary of %d", id, info.Vocab)
+		}
+	}
+	if v := r.Sampling.Vocab; v == 0 || v > info.Vocab {
+		r.Sampling.Vocab = info.Vocab
+	}
+	sampler, err := sample.New(r.Sampling, r.Prompt)
+	if err != nil {
+		return nil, err
+	}
+	s := &sequence{
+		ctx: ctx, req: r, sampler: sampler, queued: time.Now(),
+		tokens: slices.Clone(r.Prompt), limit: limit, hash: hashSeed,
+	}
+	if r.MaxTokens > 0 {
+		s.limit = min(limit, n+r.MaxTokens)
+	}
+	switch {
+	case r.IgnoreEnd:
+	case r.Stop != nil:
+		s.stop = r.Stop
+	default:
+		s.stop = info.Stop
+	}
+	s.stream.init()
+	return s, nil
+}
+
+// span is the sequence's gap, cut to the budget; where it is not cut, guesses follow it and
+// the logits after each are wanted.
+func (s *sequence) span(budget int) model.Span {
+	gap := s.tokens[s.target.Len():]
+	if len(gap) > budget {
+		return model.Span{State: s.target, Tokens: gap[:budget]}
+	}
+	guesses := s.draft[:min(len(s.draft), budget-len(gap))]
+	s.draft = guesses
+	return model.Span{
+		State: s.target, Tokens: append(gap[:len(gap):len(gap)], guesses...),
+		Guesses: len(guesses), Want: len(guesses) + 1,
+	}
+}
+
+// append makes id part of the text and sends it. It reports whether the text goes on.
+func (s *sequence) append(id int32, logits []float32) bool {
+	now := time.Now()
+	if s.first.IsZero() {
+		s.first = now
+	}
+	s.last = now
+	t := Token{ID: id}
+	if s.req.Hash {
+		s.hash = hashRow(s.hash, logits)
+		t.Hash = s.hash
+	}
+	if s.req.LogProbs >= 0 {
+		t.LogProb, t.Top = sample.LogProbs(logits[:s.req.Sampling.Vocab], id, s.req.LogProbs)
+	}
+	s.sampler.Accept(id)
+	s.tokens = append(s.tokens, id)
+	s.stream.send(t)
+	switch {
+	case slices.Contains(s.stop, id):
+		s.finish = FinishStop
+	case len(s.tokens) >= s.limit:
+		s.finish = FinishLength
+	}
+	return s.finish == ""
+}
+
+// result describes the sequence so far.
+func (s *sequence) result() Result {
+	r := Result{
+		Finish: s.finish, Prompt: len(s.req.Prompt), Tokens: len(s.tokens) - len(s.req.Prompt),
+		Seed: s.req.Sampling.Seed, LogitsHash: s.hash,
+	}
+	if !s.started.IsZero() {
+		r.Queue = s.started.Sub(s.queued)
+	}
+	if !s.first.IsZero() {
+		r.Prefill = s.first.Sub(s.started)
+		r.Decode = s.last.Sub(s.first)
+	}
+	return r
+}
+
+// The hash of logits: xor and multiply, 64 bits of a row at a time.
+const (
+	hashSeed  = 0xcbf29ce484222325
+	hashPrime = 0x9e3779b97f4a7c15
+)
+
+// hashRow continues a hash with the bits of a row of logits.
+func hashRow(h uint64, row []float32) uint64 {
+	for len(row) >= 2 {
+		w := uint64(math.Float32bits(row[0])) | uint64(math.Float32bits(row[1]))<<32
+		h = (h ^ w) * hashPrime
+		h ^= h >> 32
+		row = row[2:]
+	}
+	for _, x := range row {
+		h = (h ^ uint64(math.Float32bits(x))) * hashPrime
+		h ^= h >> 32
+	}
+	return h
+}
