@@ -1,0 +1,21 @@
+// Package jinja renders the Jinja templates that model checkpoints carry, with
+// the results Hugging Face's apply_chat_template gives: Jinja2's immutable
+// sandbox with trim_blocks, lstrip_blocks and the loop controls, Python's text
+// forms of values, and the extra names raise_exception, strftime_now, the plain
+// tojson filter and the generation block.
+//
+// A template is untrusted: it arrives with a download. Parsing is bounded by the
+// length of the source and its nesting, rendering by [Limits]; going over any
+// bound is a [LimitError]. There is no way from a template to files, the
+// environment or Go values.
+//
+// The package knows nothing of chats, messages or models. It leaves out what
+// chat templates have no use for: inheritance, includes and imports, automatic
+// escaping, printf-style and str.format formatting, and the filters that deal in
+// web pages or chance. Meeting one of them is an error. Known differences from
+// Python in what is there: integers a template computes must fit 64 bits,
+// changes of letter case follow Unicode's one-to-one mappings, a range is a
+// list, a power with a fractional exponent is an error (except 0.5), an unknown
+// filter or test is an error when it is reached, and a variable passed in is seen
+// inside a block even if the template sets a variable of that name further down.
+package jinja

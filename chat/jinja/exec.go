@@ -1,0 +1,247 @@
+package jinja
+
+import (
+	"fmt"
+	"slices"
+)
+
+// filterInput is the name under which a filter block's body reaches its first
+// filter. No template can spell it.
+const filterInput = "\x00body"
+
+func (s *textStmt) exec(r *run) (flow, error) {
+	if err := r.alloc(len(s.text)); err != nil {
+		return flowNext, err
+	}
+	r.out = append(r.out, s.text...)
+	return flowNext, nil
+}
+
+func (s *printStmt) exec(r *run) (flow, error) {
+	v, err := r.eval(s.value)
+	if err != nil {
+		return flowNext, err
+	}
+	r.out, err = r.appendText(r.out, v)
+	return flowNext, err
+}
+
+// exec of a condition runs in the scope around it: what it sets stays set.
+func (s *ifStmt) exec(r *run) (flow, error) {
+	for i, test := range s.tests {
+		v, err := r.eval(test)
+		if err != nil {
+			return flowNext, err
+		}
+		if truthy(v) {
+			return r.execBody(s.bodies[i])
+		}
+	}
+	return r.execBody(s.orElse)
+}
+
+func (s *setStmt) exec(r *run) (flow, error) {
+	v, err := r.eval(s.value)
+	if err != nil {
+		return flowNext, err
+	}
+	return flowNext, r.assign(s.target, v)
+}
+
+func (s *setBlockStmt) exec(r *run) (flow, error) {
+	f, v, err := r.rendered(s.body, s.filter)
+	if err != nil || f != flowNext {
+		return f, err
+	}
+	return flowNext, r.assign(s.target, v)
+}
+
+func (s *filterStmt) exec(r *run) (flow, error) {
+	f, v, err := r.rendered(s.body, s.filter)
+	if err != nil || f != flowNext {
+		return f, err
+	}
+	r.out, err = r.appendText(r.out, v)
+	return flowNext, err
+}
+
+// rendered renders a body in a scope of its own and puts the text through a
+// chain of filters, if there is one.
+func (r *run) rendered(body []stmt, filter expr) (f flow, v Value, err error) {
+	text, err := r.capture(func() (err error) {
+		f, err = r.inScope(r.scope, body)
+		return err
+	})
+	if err != nil || f != flowNext {
+		return f, Value{}, err
+	}
+	if v = String(text); filter == nil {
+		return flowNext, v, nil
+	}
+	saved := r.scope
+	r.scope = &scope{parent: saved}
+	r.scope.set(filterInput, v)
+	v, err = r.eval(filter)
+	r.scope = saved
+	return flowNext, v, err
+}
+
+// exec of with evaluates all values outside before it sets any name.
+func (s *withStmt) exec(r *run) (flow, error) {
+	values, err := r.evalAll(s.values)
+	if err != nil {
+		return flowNext, err
+	}
+	saved := r.scope
+	r.scope = &scope{parent: saved}
+	defer func() { r.scope = saved }()
+	for i, v := range values {
+		if err := r.assign(s.targets[i], v); err != nil {
+			return flowNext, err
+		}
+	}
+	return r.execBody(s.body)
+}
+
+func (s *loopControlStmt) exec(*run) (flow, error) { return s.flow, nil }
+
+// assign sets a target in the current scope.
+func (r *run) assign(t target, v Value) error {
+	if t.unpack {
+		return r.unpack(t.parts, v)
+	}
+	if err := r.allocList(1); err != nil {
+		return err
+	}
+	if t.attr == "" {
+		r.scope.set(t.name, v)
+		return nil
+	}
+	object, err := r.lookup(t.name)
+	if err != nil {
+		return err
+	}
+	ns, ok := object.ref.(*namespace)
+	if !ok {
+		return fmt.Errorf("cannot assign attribute '%s' on '%s': only a namespace can be changed", t.attr, t.name)
+	}
+	return r.put(ns.attrs, String(t.attr), v)
+}
+
+func (r *run) unpack(parts []target, v Value) error {
+	items, err := r.elements(v)
+	if err != nil {
+		return err
+	}
+	if len(items) != len(parts) {
+		return fmt.Errorf("cannot unpack %d values into %d names", len(items), len(parts))
+	}
+	for i, part := range parts {
+		if err := r.assign(part, items[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *macroStmt) exec(r *run) (flow, error) {
+	return flowNext, r.assign(target{name: s.macro.name}, r.closure(s.macro))
+}
+
+// closure makes a macro callable: it sees the scope it was defined in, not the
+// one it is called from.
+func (r *run) closure(m *macro) Value {
+	defined := r.scope
+	return callable(m.name, func(r *run, a args) (Value, error) {
+		saved := r.scope
+		r.scope = &scope{parent: defined}
+		defer func() { r.scope = saved }()
+		text, err := r.capture(func() error {
+			if err := m.bind(r, a); err != nil {
+				return err
+			}
+			_, err := r.execBody(m.body)
+			return err
+		})
+		return String(text), err
+	})
+}
+
+// bind sets the parameters of m, and the special names its body mentions, in the
+// current scope.
+func (m *macro) bind(r *run, a args) error {
+	if err := r.allocList(len(m.params) + a.count()); err != nil {
+		return err
+	}
+	if err := r.step(len(m.params) * len(a.names)); err != nil { // each is looked for among the names
+		return err
+	}
+	used := make([]bool, len(a.names))
+	for i, param := range m.params {
+		v, given := undefined("parameter '"+param+"' was not provided"), i < len(a.positional)
+		if given {
+			v = a.positional[i]
+		} else if j := slices.Index(a.names, param); j >= 0 {
+			v, given, used[j] = a.named[j], true, true
+		}
+		if d := i - len(m.params) + len(m.defaults); !given && d >= 0 {
+			var err error
+			if v, err = r.eval(m.defaults[d]); err != nil {
+				return err
+			}
+		}
+		r.scope.set(param, v)
+	}
+	if m.usesCaller && !slices.Contains(m.params, "caller") {
+		v := undefined("no caller defined")
+		if j := slices.Index(a.names, "caller"); j >= 0 {
+			v, used[j] = a.named[j], true
+		}
+		r.scope.set("caller", v)
+	}
+	return m.bindRest(r, a, used)
+}
+
+// bindRest deals with the arguments no parameter took.
+func (m *macro) bindRest(r *run, a args, used []bool) error {
+	kwargs := &Map{}
+	for i, name := range a.names {
+		switch {
+		case used[i]:
+		case !m.usesKwargs:
+			return fmt.Errorf("macro '%s' takes no keyword argument '%s'", m.name, name)
+		default:
+			kwargs.Set(name, a.named[i])
+		}
+	}
+	if m.usesKwargs {
+		r.scope.set("kwargs", Dict(kwargs))
+	}
+	extra := a.positional[min(len(a.positional), len(m.params)):]
+	switch {
+	case m.usesVarargs:
+		r.scope.set("varargs", tuple(extra...))
+	case len(extra) > 0:
+		return fmt.Errorf("macro '%s' takes not more than %d argument(s)", m.name, len(m.params))
+	}
+	return nil
+}
+
+func (s *callStmt) exec(r *run) (flow, error) {
+	callee, err := r.eval(s.call.callee)
+	if err != nil {
+		return flowNext, err
+	}
+	a, err := s.call.args.eval(r)
+	if err != nil {
+		return flowNext, err
+	}
+	a.names = append(slices.Clone(a.names), "caller")
+	a.named = append(a.named, r.closure(s.caller))
+	v, err := r.call(callee, a)
+	if err != nil {
+		return flowNext, err
+	}
+	r.out, err = r.appendText(r.out, v)
+	return flowNext, err
+}

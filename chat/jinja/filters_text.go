@@ -1,0 +1,256 @@
+package jinja
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// asString returns v, if it is a string, or str(v).
+func (r *run) asString(v Value) (Value, error) {
+	if v.kind == KindString {
+		return v, nil
+	}
+	s, err := r.text(v)
+	return String(s), err
+}
+
+// filterMethod makes a filter of a string method without arguments.
+func filterMethod(name string) filter {
+	return func(r *run, v Value, a args) (Value, error) {
+		s, err := r.asString(v)
+		if err != nil {
+			return Value{}, err
+		}
+		return stringMethods[name](r, s, a)
+	}
+}
+
+// filterText makes a filter of a function on text whose result is at most three
+// times as long.
+func filterText(f func(string) string) filter {
+	return func(r *run, v Value, a args) (Value, error) {
+		if err := a.none("filter"); err != nil {
+			return Value{}, err
+		}
+		s, err := r.text(v)
+		if err != nil {
+			return Value{}, err
+		}
+		if err := r.alloc(3 * len(s)); err != nil {
+			return Value{}, err
+		}
+		return String(f(s)), nil
+	}
+}
+
+// titleWords is Jinja's title: a word begins after blanks, dashes and opening
+// brackets.
+func titleWords(s string) string {
+	start := true
+	return strings.Map(func(c rune) rune {
+		was := start
+		start = isSpace(c) || strings.ContainsRune("-({[<", c)
+		if was {
+			return unicode.ToUpper(c)
+		}
+		return unicode.ToLower(c)
+	}, s)
+}
+
+func filterString(r *run, v Value, a args) (Value, error) {
+	if err := a.none("string"); err != nil {
+		return Value{}, err
+	}
+	return r.asString(v)
+}
+
+func filterSafe(r *run, v Value, a args) (Value, error) {
+	s, err := filterString(r, v, a)
+	s.safe = true
+	return s, err
+}
+
+func filterEscape(r *run, v Value, a args) (Value, error) {
+	if err := a.none("escape"); err != nil {
+		return Value{}, err
+	}
+	return r.escapeHTML(v)
+}
+
+func filterTrim(r *run, v Value, a args) (Value, error) {
+	bound, err := a.bind("trim", 0, "chars")
+	if err != nil {
+		return Value{}, err
+	}
+	s, err := r.asString(v)
+	if err != nil {
+		return Value{}, err
+	}
+	return stringMethods["strip"](r, s, args{positional: []Value{bound[0].or(None())}})
+}
+
+func filterReplace(r *run, v Value, a args) (Value, error) {
+	bound, err := a.bind("replace", 2, "old", "new", "count")
+	if err != nil {
+		return Value{}, err
+	}
+	var texts [3]string
+	for i, x := range []Value{v, bound[0], bound[1]} {
+		if texts[i], err = r.text(x); err != nil {
+			return Value{}, err
+		}
+	}
+	count := int64(-1)
+	if bound[2].kind != KindNone {
+		if count, err = intArg("replace", bound[2], -1); err != nil {
+			return Value{}, err
+		}
+	}
+	s, err := r.replace(texts[0], texts[1], texts[2], count)
+	return String(s), err
+}
+
+func filterJoin(r *run, v Value, a args) (Value, error) {
+	bound, err := a.bind("join", 0, "d", "attribute")
+	if err != nil {
+		return Value{}, err
+	}
+	items, err := r.projected(v, bound[1])
+	if err != nil {
+		return Value{}, err
+	}
+	between, err := r.text(bound[0].or(String("")))
+	if err != nil {
+		return Value{}, err
+	}
+	var b []byte
+	for i, item := range items {
+		if i > 0 {
+			b = append(b, between...)
+		}
+		if err := r.alloc(len(between) + 1); err != nil {
+			return Value{}, err
+		}
+		if b, err = r.appendText(b, item); err != nil {
+			return Value{}, err
+		}
+	}
+	return r.made(Value{}, string(b))
+}
+
+func filterIndent(r *run, v Value, a args) (Value, error) {
+	bound, err := a.bind("indent", 0, "width", "first", "blank")
+	if err != nil {
+		return Value{}, err
+	}
+	if _, err := textArg("indent", v); err != nil {
+		return Value{}, err
+	}
+	by := bound[0].or(Int(4))
+	if by.kind != KindString {
+		if by, err = r.repeat(String(" "), by); err != nil {
+			return Value{}, err
+		}
+	}
+	if err := r.alloc(len(v.str) + 1); err != nil {
+		return Value{}, err
+	}
+	lines, err := r.splitLines(v.like(v.str+"\n"), false)
+	if err != nil {
+		return Value{}, err
+	}
+	var b []byte
+	for i, l := range lines {
+		if err := r.alloc(len(by.str) + len(l.str) + 1); err != nil {
+			return Value{}, err
+		}
+		if i > 0 {
+			b = append(b, '\n')
+		}
+		if i == 0 && truthy(bound[1]) || i > 0 && (l.str != "" || truthy(bound[2])) {
+			b = append(b, by.str...)
+		}
+		b = append(b, l.str...)
+	}
+	return r.made(v, string(b))
+}
+
+func filterCenter(r *run, v Value, a args) (Value, error) {
+	bound, err := a.bind("center", 0, "width")
+	if err != nil {
+		return Value{}, err
+	}
+	s, err := r.asString(v)
+	if err != nil {
+		return Value{}, err
+	}
+	return stringMethods["center"](r, s, args{positional: []Value{bound[0].or(Int(80))}})
+}
+
+func filterTruncate(r *run, v Value, a args) (Value, error) {
+	bound, err := a.bind("truncate", 0, "length", "killwords", "end", "leeway")
+	if err != nil {
+		return Value{}, err
+	}
+	if _, err := textArg("truncate", v); err != nil {
+		return Value{}, err
+	}
+	length, err := intArg("truncate", bound[0], 255)
+	if err != nil {
+		return Value{}, err
+	}
+	leeway := int64(5)
+	if bound[3].kind != KindNone {
+		if leeway, err = intArg("truncate", bound[3], leeway); err != nil {
+			return Value{}, err
+		}
+	}
+	end, err := textArg("truncate", bound[2].or(String("...")))
+	if err != nil {
+		return Value{}, err
+	}
+	n, err := r.length(v)
+	if err != nil {
+		return Value{}, err
+	}
+	keep := length - int64(utf8.RuneCountInString(end))
+	if keep < 0 || leeway < 0 || leeway > math.MaxInt32 || length > math.MaxInt32 {
+		return Value{}, fmt.Errorf("truncate takes a length of at least that of %q and a leeway of at least 0", end)
+	}
+	if int64(n) <= length+leeway {
+		return v, nil
+	}
+	head, err := r.substring(v, n, 0, int(keep), 1)
+	if err != nil {
+		return Value{}, err
+	}
+	if !truthy(bound[1]) {
+		if i := strings.LastIndexByte(head.str, ' '); i >= 0 {
+			head.str = head.str[:i]
+		}
+	}
+	return r.add(head, String(end))
+}
+
+// filterWordCount counts runs of letters, digits and underscores.
+func filterWordCount(r *run, v Value, a args) (Value, error) {
+	if err := a.none("wordcount"); err != nil {
+		return Value{}, err
+	}
+	s, err := r.text(v)
+	if err != nil {
+		return Value{}, err
+	}
+	n, inWord := int64(0), false
+	for _, c := range s {
+		word := c == '_' || isAlnum(c)
+		if word && !inWord {
+			n++
+		}
+		inWord = word
+	}
+	return Int(n), r.step(1 + len(s)/8)
+}

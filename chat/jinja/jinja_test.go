@@ -1,0 +1,166 @@
+package jinja
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestRenderRaises(t *testing.T) {
+	_, err := render("a\n{{ raise_exception('no ' ~ 'good') }}", nil, Options{})
+	var raised *RaiseError
+	if !errors.As(err, &raised) || raised.Message != "no good" {
+		t.Fatalf("error %v, want a RaiseError with 'no good'", err)
+	}
+	var placed *Error
+	if !errors.As(err, &placed) || placed.Line != 2 {
+		t.Errorf("error %v, want one at line 2", err)
+	}
+	if got := err.Error(); got != "jinja: line 2: no good" {
+		t.Errorf("error text %q", got)
+	}
+}
+
+// TestErrorNamesLine gives the line of the innermost statement, also inside a
+// macro and after strings and comments with newlines.
+func TestErrorNamesLine(t *testing.T) {
+	for src, line := range map[string]int{
+		"{{ x.y }}":             1,
+		"\n\n{{ x.y }}":         3,
+		"{# \n\n #}\n{{ x.y }}": 4,
+		"{% macro m() %}\n{{ x.y }}\n{% endmacro %}\n{{ m() }}":            2,
+		"{% for i in [1] %}\n{% if i %}\n{{ x.y }}{% endif %}{% endfor %}": 3,
+		"\n{{ ( }}":             2,
+		"{{ 'a\nb' }}{{ x.y }}": 2,
+		"a\n{% if %}":           2,
+	} {
+		_, err := render(src, nil, Options{})
+		var placed *Error
+		if !errors.As(err, &placed) || placed.Line != line {
+			t.Errorf("%q: error %v, want one at line %d", src, err, line)
+		}
+	}
+}
+
+func TestErrorTextNamesThing(t *testing.T) {
+	vars := &Map{}
+	vars.Set("m", Dict(&Map{}))
+	for src, want := range map[string]string{
+		"{{ x.y }}":                     "'x' is undefined",
+		"{{ m.a.b }}":                   "'dict object' has no attribute 'a'",
+		"{{ [][0].x }}":                 "list object has no element 0",
+		"{{ 'a' + [] }}":                `can only concatenate str (not "list") to str`,
+		"{{ 'a'|nope }}":                "filter 'nope'",
+		"{{ 1 is nope }}":               "test 'nope'",
+		"{% nope %}":                    "tag 'nope'",
+		"{{ [].append(1) }}":            "'append'",
+		"{{ '%s' % 1 }}":                "formatting",
+		"{{ 'a'.format(1) }}":           "'format'",
+		"{% if 1 %}":                    "endif",
+		"{{ 9223372036854775807 + 1 }}": "64 bits",
+		"{{ 99999999999999999999 }}":    "64 bits",
+		"{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}":      "macro 'm' takes not more than 1",
+		"{% macro m(a) %}{{ a.b }}{% endmacro %}{{ m() }}": "parameter 'a' was not provided",
+		"\xff":           "UTF-8",
+		`{{ "\ud800" }}`: "not a character",
+	} {
+		_, err := render(src, vars, Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %q", src, err, want)
+		}
+	}
+}
+
+func TestArithmeticStaysIn64Bits(t *testing.T) {
+	for src, want := range map[string]string{
+		"{{ 9223372036854775807 }}":                                  "9223372036854775807",
+		"{{ -9223372036854775807 - 1 }}":                             "-9223372036854775808",
+		"{{ 4611686018427387904 * 2 }}":                              "",
+		"{{ 4611686018427387904 * -2 }}":                             "-9223372036854775808",
+		"{{ (-9223372036854775807 - 1) // -1 }}":                     "",
+		"{{ -(-9223372036854775807 - 1) }}":                          "",
+		"{{ (-9223372036854775807 - 1)|abs }}":                       "",
+		"{{ 2 ** 62 }}":                                              "4611686018427387904",
+		"{{ 2 ** 63 }}":                                              "",
+		"{{ (-2) ** 63 }}":                                           "-9223372036854775808",
+		"{{ (-1) ** 9223372036854775807 }}":                          "-1",
+		"{{ 0 ** 0 }}":                                               "1",
+		"{{ 9223372036854775807 - -1 }}":                             "",
+		"{{ (-9223372036854775807 - 1) + -1 }}":                      "",
+		"{{ 9223372036854775807|round(-2) }}":                        "9223372036854775800",
+		"{{ range(9223372036854775806, 9223372036854775807)|list }}": "[9223372036854775806]",
+		"{{ 2.0 ** 0.5 }}":                                           "1.4142135623730951",
+		"{{ 2 ** -2 }}":                                              "0.25",
+	} {
+		got, err := render(src, nil, Options{})
+		if (err != nil) != (want == "") || got != want {
+			t.Errorf("%s: got %q, %v, want %q", src, got, err, want)
+		}
+	}
+}
+
+func TestStrftimeNowUsesClock(t *testing.T) {
+	at := time.Date(2026, 1, 4, 15, 4, 5, 0, time.UTC)
+	got, err := render("{{ strftime_now('%d %B %Y %I:%M %p %-d %u %U %W %V %k|%l %n%t%%') }}", nil,
+		Options{Now: func() time.Time { return at }})
+	if want := "04 January 2026 03:04 PM 4 7 01 00 01 15| 3 \n\t%"; err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	for _, format := range []string{"%Q", "%", "%-"} {
+		if _, err := strftime(at, format); err == nil {
+			t.Errorf("format %q: no error", format)
+		}
+	}
+}
+
+func TestTemplateServesManyAtOnce(t *testing.T) {
+	tmpl, err := Parse("{% set ns = namespace(n=0) %}{% for i in range(n) %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			vars := &Map{}
+			vars.Set("n", Int(100))
+			if got, err := tmpl.Render(vars, Options{}); err != nil || got != "4950" {
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// FuzzRender wants no panic and no escape from the budget, whatever the source.
+func FuzzRender(f *testing.F) {
+	ref, vars := loadReference(f)
+	for _, c := range ref.Cases {
+		f.Add(c.Template)
+	}
+	for _, src := range hostile {
+		if len(src) < 1000 {
+			f.Add(src)
+		}
+	}
+	limits := Limits{Steps: 20_000, Bytes: 1 << 20, Depth: 200}
+	f.Fuzz(func(t *testing.T, src string) {
+		tmpl, err := Parse(src)
+		if err != nil {
+			return
+		}
+		start := time.Now()
+		out, err := tmpl.Render(vars, Options{Limits: limits})
+		if len(out) > limits.Bytes {
+			t.Errorf("%d bytes of output, more than the limit", len(out))
+		}
+		if spent := time.Since(start); spent > 2*time.Second {
+			t.Errorf("took %v (%v)", spent, err)
+		}
+		again, err2 := tmpl.Render(vars, Options{Limits: limits})
+		if (err == nil) != (err2 == nil) || out != again && !strings.Contains(src, "strftime_now") {
+			t.Errorf("two renderings differ: %q (%v), %q (%v)", out, err, again, err2)
+		}
+	})
+}

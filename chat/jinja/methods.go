@@ -1,0 +1,165 @@
+package jinja
+
+import (
+	"fmt"
+	"strings"
+)
+
+// method is a method of a built-in type; v is what it is called on.
+type method func(r *run, v Value, a args) (Value, error)
+
+// Names that exist in Python but not here, each between blanks. Looking one up
+// must not find an element of a map of the same name.
+const (
+	unsupportedStringMethods = " encode expandtabs format format_map isascii isidentifier isprintable maketrans translate "
+	mapMutators              = " clear fromkeys pop popitem setdefault update "
+	listMutators             = " append clear extend insert pop remove reverse sort "
+)
+
+var mapMethods = map[string]method{
+	"copy":   func(_ *run, v Value, a args) (Value, error) { return v, a.none("copy") },
+	"get":    mapGet,
+	"items":  mapView("dict_items", (*run).pairs),
+	"keys":   mapView("dict_keys", (*run).keys),
+	"values": mapView("dict_values", (*run).values),
+}
+
+var listMethods = map[string]method{
+	"copy":  func(_ *run, v Value, a args) (Value, error) { return v, a.none("copy") },
+	"count": sequenceCount,
+	"index": sequenceIndex,
+}
+
+var tupleMethods = map[string]method{"count": sequenceCount, "index": sequenceIndex}
+
+func (a args) none(function string) error {
+	_, err := a.bind(function, 0)
+	return err
+}
+
+func mapView(name string, items func(*run, *Map) ([]Value, error)) method {
+	return func(r *run, v Value, a args) (Value, error) {
+		if err := a.none(name); err != nil {
+			return Value{}, err
+		}
+		list, err := items(r, v.Map())
+		return view(name, list), err
+	}
+}
+
+func mapGet(_ *run, v Value, a args) (Value, error) {
+	bound, err := a.bind("get", 1, "key", "default")
+	if err != nil {
+		return Value{}, err
+	}
+	k, ok := keyOf(bound[0])
+	if !ok {
+		return Value{}, fmt.Errorf("unhashable type: '%s'", bound[0].typeName())
+	}
+	if i := v.Map().find(k); i >= 0 {
+		return v.Map().entries[i].value, nil
+	}
+	return bound[1].or(None()), nil
+}
+
+func sequenceCount(r *run, v Value, a args) (Value, error) {
+	bound, err := a.bind("count", 1, "value")
+	if err != nil {
+		return Value{}, err
+	}
+	n := int64(0)
+	for _, item := range v.Items() {
+		same, err := r.equal(item, bound[0])
+		if err != nil {
+			return Value{}, err
+		}
+		if same {
+			n++
+		}
+	}
+	return Int(n), nil
+}
+
+func sequenceIndex(r *run, v Value, a args) (Value, error) {
+	bound, err := a.bind("index", 1, "value")
+	if err != nil {
+		return Value{}, err
+	}
+	for i, item := range v.Items() {
+		same, err := r.equal(item, bound[0])
+		if same || err != nil {
+			return Int(int64(i)), err
+		}
+	}
+	return Value{}, fmt.Errorf("value is not in the %s", v.typeName())
+}
+
+var stringMethods = map[string]method{
+	"capitalize":   stringMap("capitalize", capitalize),
+	"casefold":     stringMap("casefold", strings.ToLower),
+	"lower":        stringMap("lower", strings.ToLower),
+	"upper":        stringMap("upper", strings.ToUpper),
+	"swapcase":     stringMap("swapcase", swapCase),
+	"title":        stringMap("title", titleCase),
+	"strip":        stringStrip("strip", true, true),
+	"lstrip":       stringStrip("lstrip", true, false),
+	"rstrip":       stringStrip("rstrip", false, true),
+	"split":        stringSplit("split", false),
+	"rsplit":       stringSplit("rsplit", true),
+	"splitlines":   stringSplitLines,
+	"partition":    stringPartition("partition", strings.Index),
+	"rpartition":   stringPartition("rpartition", strings.LastIndex),
+	"join":         stringJoin,
+	"replace":      stringReplace,
+	"removeprefix": stringCut("removeprefix", strings.TrimPrefix),
+	"removesuffix": stringCut("removesuffix", strings.TrimSuffix),
+	"startswith":   stringAffix("startswith", strings.HasPrefix),
+	"endswith":     stringAffix("endswith", strings.HasSuffix),
+	"find":         stringFind("find", strings.Index, false),
+	"rfind":        stringFind("rfind", strings.LastIndex, false),
+	"index":        stringFind("index", strings.Index, true),
+	"rindex":       stringFind("rindex", strings.LastIndex, true),
+	"count":        stringCount,
+	"center":       stringPad("center"),
+	"ljust":        stringPad("ljust"),
+	"rjust":        stringPad("rjust"),
+	"zfill":        stringZfill,
+	"isalnum":      stringIs("isalnum", isAlnum),
+	"isalpha":      stringIs("isalpha", isAlpha),
+	"isdecimal":    stringIs("isdecimal", isDecimal),
+	"isdigit":      stringIs("isdigit", isDecimal),
+	"isnumeric":    stringIs("isnumeric", isNumeric),
+	"isspace":      stringIs("isspace", isSpace),
+	"islower":      stringIsCase("islower", isLowerText),
+	"isupper":      stringIsCase("isupper", isUpperText),
+	"istitle":      stringIsCase("istitle", func(s string) bool { return titleCase(s) == s && strings.ToLower(s) != s }),
+}
+
+// textArg returns an argument that must be a string.
+func textArg(function string, v Value) (string, error) {
+	if v.kind == KindUndefined {
+		return "", v.undefinedError()
+	}
+	if v.kind != KindString {
+		return "", fmt.Errorf("%s takes a str, not '%s'", function, v.typeName())
+	}
+	return v.str, nil
+}
+
+// intArg returns an argument that must be an integer, or other if it was not
+// given.
+func intArg(function string, v Value, other int64) (int64, error) {
+	if v.kind == kindMissing {
+		return other, nil
+	}
+	n, ok := v.integer()
+	if !ok {
+		return 0, fmt.Errorf("%s takes an int, not '%s'", function, v.typeName())
+	}
+	return n, nil
+}
+
+// made is s as the result of a method of v, its bytes taken from the budget.
+func (r *run) made(v Value, s string) (Value, error) {
+	return v.like(s), r.alloc(len(s))
+}

@@ -1,0 +1,103 @@
+package jinja
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// strftimeNow is strftime_now(format): the present time in C's format, as
+// Python's datetime.now().strftime writes it in the C locale.
+func strftimeNow(r *run, a args) (Value, error) {
+	format, err := onlyText("strftime_now", a)
+	if err != nil {
+		return Value{}, err
+	}
+	if err := r.alloc(32 * len(format)); err != nil { // the longest directive is 24 bytes
+		return Value{}, err
+	}
+	s, err := strftime(r.now(), format)
+	return String(s), err
+}
+
+// Directives that Go's layouts can express.
+var timeLayouts = map[byte]string{
+	'a': "Mon", 'A': "Monday", 'b': "Jan", 'h': "Jan", 'B': "January", 'c': "Mon Jan _2 15:04:05 2006",
+	'd': "02", 'D': "01/02/06", 'e': "_2", 'F': "2006-01-02", 'H': "15", 'I': "03", 'm': "01", 'M': "04",
+	'p': "PM", 'r': "03:04:05 PM", 'R': "15:04", 'S': "05", 'T': "15:04:05", 'x': "01/02/06",
+	'X': "15:04:05", 'y': "06", 'Y': "2006",
+}
+
+func strftime(t time.Time, format string) (string, error) {
+	var b strings.Builder
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' {
+			b.WriteByte(format[i])
+			continue
+		}
+		i++
+		noPad := i < len(format) && format[i] == '-'
+		if noPad {
+			i++
+		}
+		if i == len(format) {
+			return "", fmt.Errorf("time format %q ends within a directive", format)
+		}
+		s, ok := directive(t, format[i])
+		if !ok {
+			return "", fmt.Errorf("time directive %%%c is not supported", format[i])
+		}
+		if noPad {
+			if s = strings.TrimLeft(s, "0 "); s == "" {
+				s = "0"
+			}
+		}
+		b.WriteString(s)
+	}
+	return b.String(), nil
+}
+
+// directive writes one part of a time. The time zone is empty, as for a Python
+// time without one.
+func directive(t time.Time, c byte) (string, bool) {
+	if layout, ok := timeLayouts[c]; ok {
+		return t.Format(layout), true
+	}
+	switch c {
+	case '%':
+		return "%", true
+	case 'n':
+		return "\n", true
+	case 't':
+		return "\t", true
+	case 'z', 'Z':
+		return "", true
+	case 'C':
+		return fmt.Sprintf("%02d", t.Year()/100), true
+	case 'f':
+		return fmt.Sprintf("%06d", t.Nanosecond()/1000), true
+	case 'G':
+		year, _ := t.ISOWeek()
+		return fmt.Sprintf("%d", year), true
+	case 'V':
+		_, week := t.ISOWeek()
+		return fmt.Sprintf("%02d", week), true
+	case 'j':
+		return fmt.Sprintf("%03d", t.YearDay()), true
+	case 'k':
+		return fmt.Sprintf("%2d", t.Hour()), true
+	case 'l':
+		return fmt.Sprintf("%2d", (t.Hour()+11)%12+1), true
+	case 's':
+		return fmt.Sprintf("%d", t.Unix()), true
+	case 'u':
+		return fmt.Sprintf("%d", (int(t.Weekday())+6)%7+1), true
+	case 'w':
+		return fmt.Sprintf("%d", t.Weekday()), true
+	case 'U':
+		return fmt.Sprintf("%02d", (t.YearDay()+6-int(t.Weekday()))/7), true
+	case 'W':
+		return fmt.Sprintf("%02d", (t.YearDay()+6-(int(t.Weekday())+6)%7)/7), true
+	}
+	return "", false
+}

@@ -1,0 +1,298 @@
+package chat
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+const parserTools = `[{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+	"$defs": {"point": {"type": "object"}, "loop": {"$ref": "#/$defs/loop"}, "a/b": {"type": "integer"}},
+	"properties": {
+	"s": {"type": "string"}, "i": {"type": "integer"}, "n": {"type": "number"}, "b": {"type": "boolean"},
+	"o": {"type": "object"}, "a": {"type": "array"}, "z": {"type": "null"}, "sn": {"type": ["string", "null"]},
+	"in": {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "si": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+	"p": {"$ref": "#/$defs/point"}, "l": {"$ref": "#/$defs/loop"}, "e": {"$ref": "#/$defs/a~1b"}, "q": {"$ref": "#/no/where"},
+	"u": {"description": "no type"}}}}}]`
+
+func newTestParser(t testing.TB, thinking bool, format ToolFormat) *Parser {
+	t.Helper()
+	tools, err := DecodeTools([]byte(parserTools))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewParser(ParserOptions{Thinking: thinking, Tools: tools, ToolFormat: format})
+}
+
+// outline writes events on one line, neighbours of the same kind joined, so that
+// it says the same for any split of the text.
+func outline(p *Parser, chunks []string) string {
+	var b strings.Builder
+	last := EventToolCall
+	write := func(events []Event) {
+		for _, e := range events {
+			switch {
+			case e.Kind == EventToolCall:
+				fmt.Fprintf(&b, "|CALL %s %s", e.Call.Name, e.Call.ArgumentsJSON())
+			case e.Kind != last:
+				b.WriteString([]string{"|C ", "|R "}[e.Kind])
+			}
+			b.WriteString(e.Text)
+			last = e.Kind
+		}
+	}
+	for _, chunk := range chunks {
+		write(p.Write(chunk))
+	}
+	write(p.Close())
+	return b.String()
+}
+
+// xmlCall writes a call the way Qwen templates do.
+func xmlCall(name string, arguments ...string) string {
+	s := "<tool_call>\n<function=" + name + ">\n"
+	for i := 0; i < len(arguments); i += 2 {
+		s += "<parameter=" + arguments[i] + ">\n" + arguments[i+1] + "\n</parameter>\n"
+	}
+	return s + "</function>\n</tool_call>"
+}
+
+const hermes = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"b\": 1, \"a\": [1.0, \"}</tool_call>\\\"\"]}}\n</tool_call>"
+
+var parserCases = []struct {
+	name     string
+	thinking bool
+	text     string
+	want     string
+}{
+	{"nothing", false, "", ""},
+	{"plain", false, "Hello.\n\nBye.\n", "|C Hello.\n\nBye.\n"},
+	{"leading newlines stay", false, "\n\nHello", "|C \n\nHello"},
+	{"only newlines", false, "\n\n", "|C \n\n"},
+	{"thinks", false, "<think>\nhm\n\nso\n</think>\n\nHello\n", "|R hm\n\nso|C Hello\n"},
+	{"thinks after blanks", false, " \n<think>hm</think>Hello", "|R hm|C Hello"},
+	{"starts thinking", true, "hm\n</think>\n\nHello", "|R hm|C Hello"},
+	{"starts thinking, tag again", true, "\n<think>\nhm</think>x", "|R hm|C x"},
+	{"empty reasoning", true, "\n\n</think>\n\nHello", "|C Hello"},
+	{"only reasoning", true, "hm\n", "|R hm"},
+	{"unclosed reasoning", false, "<think>\nhm </thin", "|R hm </thin"},
+	{"unclosed reasoning, newline and part of a tag", true, "hm\n\n</", "|R hm\n\n</"},
+	{"part of a tag is reasoning", true, "a </think b </thinking></think>c", "|R a </think b </thinking>|C c"},
+	{"think tag later is text", false, "a <think>b</think>", "|C a <think>b</think>"},
+	{"close tag without open is text", false, "a</think>b", "|C a</think>b"},
+	{"second block is text", true, "a</think>b<think>c</think>", "|R a|C b<think>c</think>"},
+	{"think tag after a page of newlines", false, strings.Repeat("\n", 65) + "<think>", "|C " + strings.Repeat("\n", 65) + "<think>"},
+	{"part of think tag", false, "<thin", "|C <thin"},
+	{"almost a think tag", false, " <thinker>", "|C  <thinker>"},
+	{"call in reasoning is text", true, hermes + "</think>x", "|R " + hermes + "|C x"},
+
+	{"XML call", false, xmlCall("f", "s", "x"), `|CALL f {"s": "x"}`},
+	{"XML call without arguments", false, xmlCall("f"), `|CALL f {}`},
+	{"text around calls", false, "Let me.\n\n" + xmlCall("f") + "\n\nDone.\n", `|C Let me.|CALL f {}|C Done.` + "\n"},
+	{
+		"several calls", false, xmlCall("f", "s", "1") + "\n" + xmlCall("g", "s", "2") + "\n" + hermes + "\n",
+		`|CALL f {"s": "1"}|CALL g {"s": "2"}|CALL f {"b": 1, "a": [1.0, "}</tool_call>\""]}`,
+	},
+	{"thinks then calls", true, "hm\n</think>\n\n" + xmlCall("f") + "\n", `|R hm|CALL f {}`},
+	{
+		"values are verbatim", false, xmlCall("f", "s", " a\n\n<b> </parameter> \"c\"\\n\n", "u", "\n"),
+		`|CALL f {"s": " a\n\n<b> </parameter> \"c\"\\n\n", "u": "\n"}`,
+	},
+	{
+		"value holds tags", false, xmlCall("f", "s", "<tool_call>\n</tool_call></function>\n</parameter>x"),
+		`|CALL f {"s": "<tool_call>\n</tool_call></function>\n</parameter>x"}`,
+	},
+	{"value without newlines", false, "<tool_call><function=f><parameter=s>x</parameter></function></tool_call>", `|CALL f {"s": "x"}`},
+	{"empty value", false, xmlCall("f", "s", ""), `|CALL f {"s": ""}`},
+	{"value without anything", false, "<tool_call><function=f><parameter=s></parameter></function></tool_call>", `|CALL f {"s": ""}`},
+	{"order is kept", false, xmlCall("f", "z1", "1", "a1", "2", "z1", "3"), `|CALL f {"z1": "3", "a1": "2"}`},
+	{"unicode", false, xmlCall("f", "s", "日本\u2028é😀"), "|CALL f {\"s\": \"日本\u2028é😀\"}"},
+
+	{
+		"types", false, xmlCall("f", "i", "5", "n", "2.50", "b", "true", "o", `{"z": 1, "a": null}`, "a", "[1, 2]", "z", "null"),
+		`|CALL f {"i": 5, "n": 2.5, "b": true, "o": {"z": 1, "a": null}, "a": [1, 2], "z": null}`,
+	},
+	{"strings stay strings", false, xmlCall("f", "s", "5", "u", "true", "other", "null"), `|CALL f {"s": "5", "u": "true", "other": "null"}`},
+	{"Python forms", false, xmlCall("f", "b", "False", "z", "None", "sn", "None"), `|CALL f {"b": false, "z": null, "sn": null}`},
+	{"alternatives", false, xmlCall("f", "in", "5", "si", "5", "sn", "5"), `|CALL f {"in": 5, "si": "5", "sn": "5"}`},
+	{"references", false, xmlCall("f", "p", "{}", "l", "5", "e", "5", "q", "5"), `|CALL f {"p": {}, "l": "5", "e": 5, "q": "5"}`},
+	{
+		"misfits are strings", false, xmlCall("f", "i", "five", "n", "[]", "b", "yes", "o", "[1]", "a", "{}", "z", "x"),
+		`|CALL f {"i": "five", "n": "[]", "b": "yes", "o": "[1]", "a": "{}", "z": "x"}`,
+	},
+	{"integer as float", false, xmlCall("f", "i", "5.0", "n", "5"), `|CALL f {"i": "5.0", "n": 5}`},
+
+	{"JSON call", false, hermes, `|CALL f {"b": 1, "a": [1.0, "}</tool_call>\""]}`},
+	{"JSON call without newlines", false, `<tool_call>{"name": "f", "arguments": {}}</tool_call>`, `|CALL f {}`},
+	{"JSON call without arguments", false, `<tool_call>{"name": "f"}</tool_call>`, `|CALL f {}`},
+	{"JSON call with text as arguments", false, `<tool_call>{"name": "f", "arguments": "{\"a\": 1}"}</tool_call>`, `|CALL f {"a": 1}`},
+
+	{"no call", false, "a\n<tool_call>\nnothing", "|C a\n<tool_call>\nnothing"},
+	{"no name", false, `<tool_call>{"arguments": {}}</tool_call>x`, `|C <tool_call>{"arguments": {}}</tool_call>x`},
+	{"arguments are no object", false, `<tool_call>{"name": "f", "arguments": [1]}</tool_call>`, `|C <tool_call>{"name": "f", "arguments": [1]}</tool_call>`},
+	{"missing brace", false, "<tool_call>{\"name\": \"f\"\n</tool_call>\nx", "|C <tool_call>{\"name\": \"f\"\n</tool_call>\nx"},
+	{"brackets crossed", false, `<tool_call>{"name": ["f"}]</tool_call>`, `|C <tool_call>{"name": ["f"}]</tool_call>`},
+	{"newline in a JSON string", false, "<tool_call>{\"name\": \"f\n\"}</tool_call>", "|C <tool_call>{\"name\": \"f\n\"}</tool_call>"},
+	{"no closing tag", false, "a\n\n<tool_call>{\"name\": \"f\"}\n", "|C a\n\n<tool_call>{\"name\": \"f\"}\n"},
+	{"unfinished XML", false, "a\n\n<tool_call>\n<function=f>\n<parameter=s>\nx\n", "|C a\n\n<tool_call>\n<function=f>\n<parameter=s>\nx\n"},
+	{"text in a function", false, "<tool_call><function=f>x</function></tool_call>", "|C <tool_call><function=f>x</function></tool_call>"},
+	{"empty name", false, "<tool_call><function=></function></tool_call>", "|C <tool_call><function=></function></tool_call>"},
+	{"newline in a name", false, "<tool_call><function=a\nb></function></tool_call>", "|C <tool_call><function=a\nb></function></tool_call>"},
+	{
+		"long name", false, "<tool_call><function=" + strings.Repeat("n", 300) + "></function></tool_call>",
+		"|C <tool_call><function=" + strings.Repeat("n", 300) + "></function></tool_call>",
+	},
+	{"a call after what is none", false, "<tool_call> no <tool_call>" + xmlCall("f") + "y", "|C <tool_call> no <tool_call>|CALL f {}|C y"},
+	{"part of a tag", false, "a <tool_cal", "|C a <tool_cal"},
+	{"newlines and part of a tag", false, "a\n\n<tool", "|C a\n\n<tool"},
+	{"tags of other kinds", false, "a <b> </b> <tool_callx> <", "|C a <b> </b> <tool_callx> <"},
+}
+
+// TestParserAtEverySplit parses each text whole, byte by byte, and cut in two at
+// every place; all must say the same.
+func TestParserAtEverySplit(t *testing.T) {
+	for _, c := range parserCases {
+		t.Run(c.name, func(t *testing.T) {
+			for _, chunks := range everySplit(c.text) {
+				if got := outline(newTestParser(t, c.thinking, ToolAuto), chunks); got != c.want {
+					t.Fatalf("chunks %q:\n got %q\nwant %q", chunks, got, c.want)
+				}
+			}
+		})
+	}
+}
+
+// TestParserAtRandomSplits strings tags and texts together at random and compares
+// random splits with the whole.
+func TestParserAtRandomSplits(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	pieces := []string{
+		"<think>", "</think>", "<tool_call>", "</tool_call>", "\n", "\n\n", "a", " b", "<function=f>", "</function>",
+		"<parameter=s>", "</parameter>", `{"name": "f", "arguments": {}}`, hermes, xmlCall("f", "i", "7"), "<", "</", "é", "{", `"`,
+	}
+	for range 2000 {
+		var text strings.Builder
+		for range rng.IntN(14) {
+			text.WriteString(pieces[rng.IntN(len(pieces))])
+		}
+		thinking, format := rng.IntN(2) == 0, ToolFormat(rng.IntN(4))
+		want := outline(newTestParser(t, thinking, format), []string{text.String()})
+		chunks := randomSplit(rng, text.String())
+		if got := outline(newTestParser(t, thinking, format), chunks); got != want {
+			t.Fatalf("chunks %q:\n got  %q\nwhole %q", chunks, got, want)
+		}
+	}
+}
+
+func TestParserFormats(t *testing.T) {
+	xml := xmlCall("f")
+	for _, c := range []struct {
+		format    ToolFormat
+		xml, json string
+	}{
+		{ToolAuto, "|CALL f {}", `|CALL f {"b": 1, "a": [1.0, "}</tool_call>\""]}`},
+		{ToolXML, "|CALL f {}", "|C " + hermes},
+		{ToolJSON, "|C " + xml, `|CALL f {"b": 1, "a": [1.0, "}</tool_call>\""]}`},
+		{ToolNone, "|C " + xml, "|C " + hermes},
+	} {
+		if got := outline(newTestParser(t, false, c.format), []string{xml}); got != c.xml {
+			t.Errorf("format %d, XML: got %q", c.format, got)
+		}
+		if got := outline(newTestParser(t, false, c.format), []string{hermes}); got != c.json {
+			t.Errorf("format %d, JSON: got %q", c.format, got)
+		}
+	}
+}
+
+// TestParserHoldsBackOnlyPossibleTags wants text as soon as it cannot be part of
+// a tag any more.
+func TestParserHoldsBackOnlyPossibleTags(t *testing.T) {
+	p := newTestParser(t, true, ToolAuto)
+	for _, c := range []struct{ chunk, want string }{
+		{"h", "h"},
+		{"m <", "m "},
+		{"/", ""},
+		{"x", "</x"},
+		{"\n", ""},
+		{"y", "\ny"},
+		{"</think", ""},
+		{">", ""},
+		{"\n", ""},
+		{"a <tool", "a "},
+		{"s", "<tools"},
+		{" <tool_call>", " "},
+		{"\n", ""},
+		{"{", ""},
+		{"!", "<tool_call>\n{!"},
+		{"z", "z"},
+	} {
+		got := ""
+		for _, e := range p.Write(c.chunk) {
+			got += e.Text
+		}
+		if got != c.want {
+			t.Errorf("after %q: got %q, want %q", c.chunk, got, c.want)
+		}
+	}
+}
+
+func TestAnswerCollects(t *testing.T) {
+	p := newTestParser(t, true, ToolAuto)
+	var a Answer
+	for _, chunk := range []string{"hm", "</think>", "Hel", "lo ", xmlCall("f"), "."} {
+		a.Add(p.Write(chunk))
+	}
+	a.Add(p.Close())
+	if a.Reasoning() != "hm" || a.Content() != "Hello ." || len(a.ToolCalls) != 1 || a.ToolCalls[0].Name != "f" {
+		t.Errorf("got %q, %q, %v", a.Reasoning(), a.Content(), a.ToolCalls)
+	}
+}
+
+// TestConvertSurvivesWideSchemas follows references that multiply.
+func TestConvertSurvivesWideSchemas(t *testing.T) {
+	wide := strings.Repeat(`{"$ref": "#/properties/x"},`, 1000)
+	var tool Tool
+	schema := `{"name": "f", "parameters": {"properties": {"x": {"anyOf": [` + wide + `{"type": "integer"}]}}}}`
+	if err := json.Unmarshal([]byte(schema), &tool); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := tool.convert("x", "a").Text(); !ok || got != "a" {
+		t.Errorf("got %q, %v", got, ok)
+	}
+}
+
+// FuzzParser compares a random split with the whole, and wants an answer with
+// neither reasoning nor calls back as it was.
+func FuzzParser(f *testing.F) {
+	for _, c := range parserCases {
+		f.Add(c.text, c.thinking, uint8(0), uint64(1))
+	}
+	f.Fuzz(func(t *testing.T, text string, thinking bool, format uint8, seed uint64) {
+		tf := ToolFormat(format % 4)
+		whole := outline(newTestParser(t, thinking, tf), []string{text})
+		rng := rand.New(rand.NewPCG(seed, 0))
+		if got := outline(newTestParser(t, thinking, tf), randomSplit(rng, text)); got != whole {
+			t.Errorf("split: %q\nwhole: %q", got, whole)
+		}
+		if thinking || strings.Contains(text, thinkOpen) || tf != ToolNone && strings.Contains(whole, "|CALL") {
+			return
+		}
+		if text != "" && whole != "|C "+text {
+			t.Errorf("plain text %q became %q", text, whole)
+		}
+	})
+}
+
+func BenchmarkParser(b *testing.B) {
+	text := strings.Repeat("The cat sat on the <b>mat</b>.\n\n", 500) + strings.Repeat(xmlCall("f", "s", strings.Repeat("code < more\n", 200)), 4)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		p := newTestParser(b, false, ToolAuto)
+		for i := 0; i < len(text); i += 4 {
+			p.Write(text[i:min(i+4, len(text))])
+		}
+		p.Close()
+	}
+}

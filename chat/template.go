@@ -1,0 +1,88 @@
+package chat
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/foretoken/foretoken/chat/jinja"
+)
+
+// Template is a checkpoint's chat template. It does not change and may be used
+// by several goroutines at once.
+type Template struct{ template *jinja.Template }
+
+// NewTemplate reads the Jinja source of a template, which is not trusted: what
+// it may use of time and memory is bounded by the default [jinja.Limits].
+func NewTemplate(src string) (*Template, error) {
+	t, err := jinja.Parse(src)
+	if err != nil {
+		return nil, fmt.Errorf("chat: template: %w", err)
+	}
+	return &Template{t}, nil
+}
+
+// Input is what a template renders.
+type Input struct {
+	Messages []Message
+	Tools    []Tool // that the model may call
+	// AddGenerationPrompt asks for the opening of the assistant's turn at the
+	// end.
+	AddGenerationPrompt bool
+	// Kwargs are further variables of the template, such as enable_thinking,
+	// preserve_thinking or reasoning_effort. It may be nil.
+	Kwargs *jinja.Map
+	// BOSToken and EOSToken are the texts of the tokenizer's tokens, empty if it
+	// has none.
+	BOSToken, EOSToken string
+	// Now tells templates that ask for it the time. Default time.Now.
+	Now func() time.Time
+}
+
+// Render returns the text of the prompt. If the template refuses the
+// conversation, the error has a [jinja.RaiseError] with its words in its chain.
+func (t *Template) Render(in Input) (string, error) {
+	vars := &jinja.Map{}
+	messages := make([]jinja.Value, len(in.Messages))
+	for i, m := range in.Messages {
+		messages[i] = m.value()
+	}
+	vars.Set("messages", jinja.List(messages))
+	vars.Set("tools", jinja.None())
+	if len(in.Tools) > 0 {
+		tools := make([]jinja.Value, len(in.Tools))
+		for i, tool := range in.Tools {
+			tools[i] = jinja.Dict(tool.fields)
+		}
+		vars.Set("tools", jinja.List(tools))
+	}
+	vars.Set("documents", jinja.None())
+	vars.Set("add_generation_prompt", jinja.Bool(in.AddGenerationPrompt))
+	for name, token := range map[string]string{"bos_token": in.BOSToken, "eos_token": in.EOSToken} {
+		if token != "" {
+			vars.Set(name, jinja.String(token))
+		}
+	}
+	for name, v := range in.Kwargs.All() {
+		if _, taken := vars.Get(name); taken {
+			return "", fmt.Errorf("chat: template variable %q is set by foretoken: pass another name", name)
+		}
+		vars.Set(name, v)
+	}
+	text, err := t.template.Render(vars, jinja.Options{Now: in.Now})
+	if err != nil {
+		return "", fmt.Errorf("chat: template: %w", err)
+	}
+	return text, nil
+}
+
+const (
+	thinkOpen  = "<think>"
+	thinkClose = "</think>"
+)
+
+// StartsThinking reports whether a prompt ends with a think block it opened, so
+// that the answer begins inside it.
+func StartsThinking(prompt string) bool {
+	return strings.HasSuffix(strings.TrimRight(prompt, " \t\r\n"), thinkOpen)
+}

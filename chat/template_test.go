@@ -1,0 +1,202 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/chat/jinja"
+)
+
+func loadTurns(t testing.TB) *Template {
+	t.Helper()
+	src, err := os.ReadFile("testdata/turns.jinja")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl, err := NewTemplate(string(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tmpl
+}
+
+func TestTemplateRendersConversation(t *testing.T) {
+	tmpl := loadTurns(t)
+	messages, err := DecodeMessages([]byte(`[
+		{"role": "system", "content": " Be brief. "},
+		{"role": "user", "name": "Ann", "content": [{"type": "text", "text": "Look: "}, {"type": "image_url", "image_url": {"url": "x"}}]},
+		{"role": "assistant", "content": "Nice.", "reasoning_content": "an image"},
+		{"role": "user", "content": "Weather in Zürich?"},
+		{"role": "assistant", "content": null, "reasoning_content": "ask the tool",
+		 "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Zürich\", \"days\": [1, 2.0], \"ok\": true}"}}]},
+		{"role": "tool", "tool_call_id": "c1", "content": "sunny"}
+	]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools, err := DecodeTools([]byte(`[{"type": "function", "function": {"name": "weather", "parameters": {"z": 1, "a": "é<"}}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tmpl.Render(Input{Messages: messages, Tools: tools, AddGenerationPrompt: true})
+	want := `[tools]
+{"name": "weather", "parameters": {"z": 1, "a": "é<"}}
+[system] Be brief.
+[user Ann] Look: (image_url)
+[assistant] Nice.
+[user] Weather in Zürich?
+[assistant] <think>ask the tool</think> 
+[call] weather city=Zürich days=[1, 2.0] ok=true
+[tool c1] sunny
+[assistant] <think>
+`
+	if err != nil || got != want {
+		t.Errorf("error %v\n got %q\nwant %q", err, got, want)
+	}
+	if !StartsThinking(got) {
+		t.Error("the prompt opens a think block that StartsThinking does not see")
+	}
+}
+
+func TestTemplateTakesKwargs(t *testing.T) {
+	kwargs := &jinja.Map{}
+	kwargs.Set("enable_thinking", jinja.Bool(false))
+	in := Input{Messages: []Message{{Role: "user", Content: Text("Hi")}}, AddGenerationPrompt: true, Kwargs: kwargs}
+	got, err := loadTurns(t).Render(in)
+	if want := "[user] Hi\n[assistant] <think></think>\n"; err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	if StartsThinking(got) {
+		t.Error("StartsThinking sees a block that was closed")
+	}
+	kwargs.Set("messages", jinja.None())
+	if _, err := loadTurns(t).Render(in); err == nil || !strings.Contains(err.Error(), `"messages"`) {
+		t.Errorf("a variable named messages: error %v", err)
+	}
+}
+
+func TestTemplateRefusals(t *testing.T) {
+	tmpl := loadTurns(t)
+	image, err := contentFrom(jinja.List([]jinja.Value{part("image", "")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, messages := range map[string][]Message{
+		"There is nothing to answer.":                     nil,
+		"No such role: alien":                             {{Role: "alien", Content: Text("x")}},
+		"Only the first message may be a system message.": {{Role: "user"}, {Role: "system"}},
+		"A system message takes text only.":               {{Role: "system", Content: image}},
+	} {
+		_, err := tmpl.Render(Input{Messages: messages})
+		var raised *jinja.RaiseError
+		if !errors.As(err, &raised) || raised.Message != want {
+			t.Errorf("error %v, want a RaiseError with %q", err, want)
+		}
+	}
+}
+
+func part(kind, text string) jinja.Value {
+	m := &jinja.Map{}
+	m.Set("type", jinja.String(kind))
+	if text != "" {
+		m.Set("text", jinja.String(text))
+	}
+	return jinja.Dict(m)
+}
+
+// TestTemplateVariables checks what a template finds when a field is there, null
+// or missing.
+func TestTemplateVariables(t *testing.T) {
+	const conversation = `[{"role": "user", "content": "a", "mood": {"b": 1, "a": 2}},
+		{"role": "assistant", "content": null},
+		{"role": "assistant", "tool_calls": [{"name": "f"}, {"function": {"name": "g", "arguments": ""}}]},
+		{"role": "assistant", "content": "x", "tool_calls": [], "reasoning_content": "", "name": null, "tool_call_id": null}]`
+	messages, err := DecodeMessages([]byte(conversation))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC)
+	for src, want := range map[string]string{
+		"{{ tools is none }} {{ documents is none }} {{ add_generation_prompt }}":   "True True False",
+		"{{ bos_token }} {{ eos_token is defined }}":                                "<s> False",
+		"{{ messages[0] | tojson }}":                                                `{"role": "user", "content": "a", "mood": {"b": 1, "a": 2}}`,
+		"{{ messages[1] | tojson }}":                                                `{"role": "assistant", "content": null}`,
+		"{{ messages[2].content == '' }} {{ messages[2].tool_calls | tojson }}":     `True [{"type": "function", "function": {"name": "f", "arguments": {}}}, {"type": "function", "function": {"name": "g", "arguments": {}}}]`,
+		"{{ messages[3].tool_calls is defined }} {{ messages[3].name is defined }}": "False False",
+		"{{ messages[3].reasoning_content is string }}":                             "True",
+		"{{ messages[1].reasoning_content is defined }}":                            "False",
+		"{{ dict(messages[2].tool_calls[0].function.arguments) }}":                  "{}",
+		"{{ strftime_now('%Y-%m-%d') }}":                                            "2026-08-01",
+	} {
+		tmpl, err := NewTemplate(src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tmpl.Render(Input{Messages: messages, BOSToken: "<s>", Now: func() time.Time { return at }})
+		if err != nil || got != want {
+			t.Errorf("%s: got %q, %v, want %q", src, got, err, want)
+		}
+	}
+}
+
+func TestNewTemplateRefusesBadSource(t *testing.T) {
+	_, err := NewTemplate("a\n{% if %}")
+	if err == nil || !strings.Contains(err.Error(), "chat: template: jinja: line 2") {
+		t.Errorf("error %v, want one that names the line", err)
+	}
+}
+
+func TestStartsThinking(t *testing.T) {
+	for prompt, want := range map[string]bool{
+		"": false, "<think>": true, "a<think>\n": true, "<think>\n\n</think>\n\n": false,
+		"<think> hm": false, "<|im_start|>assistant\n": false, "</think><think>\n\n": true,
+	} {
+		if got := StartsThinking(prompt); got != want {
+			t.Errorf("StartsThinking(%q) = %v", prompt, got)
+		}
+	}
+}
+
+// BenchmarkRender renders long conversations; the metric is prompt text per
+// second.
+func BenchmarkRender(b *testing.B) {
+	for _, turns := range []int{10, 1000} {
+		b.Run(fmt.Sprintf("turns=%d", turns), func(b *testing.B) {
+			benchmarkRender(b, loadTurns(b), turns)
+		})
+	}
+}
+
+// BenchmarkRenderQwen does the same with a template as it is shipped.
+func BenchmarkRenderQwen(b *testing.B) {
+	tmpl, err := NewTemplate(string(readFixture(b, "templates/Qwen3.5-4B.jinja")))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, turns := range []int{10, 1000} {
+		b.Run(fmt.Sprintf("turns=%d", turns), func(b *testing.B) { benchmarkRender(b, tmpl, turns) })
+	}
+}
+
+func benchmarkRender(b *testing.B, tmpl *Template, turns int) {
+	in := Input{AddGenerationPrompt: true}
+	words := strings.Repeat("All work and no play makes Jack a dull boy. ", 10)
+	for i := range turns {
+		in.Messages = append(in.Messages,
+			Message{Role: "user", Content: Text(fmt.Sprint(i, words))},
+			Message{Role: "assistant", Content: Text(words), ReasoningContent: &words})
+	}
+	n := 0
+	for b.Loop() {
+		text, err := tmpl.Render(in)
+		if err != nil {
+			b.Fatal(err)
+		}
+		n = len(text)
+	}
+	b.SetBytes(int64(n))
+}

@@ -1,0 +1,170 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/foretoken/foretoken/chat/jinja"
+)
+
+// Tool is a tool the model may call, as the request declared it: a JSON object
+// of which templates show every field in its order.
+type Tool struct{ fields *jinja.Map }
+
+// DecodeTools reads a JSON array of tools in the form of OpenAI's chat
+// completions.
+func DecodeTools(data []byte) ([]Tool, error) {
+	v, err := jinja.DecodeJSON(data)
+	if err != nil {
+		return nil, fmt.Errorf("chat: tools: %w", err)
+	}
+	if v.Kind() != jinja.KindList {
+		return nil, errors.New("chat: tools: expected a JSON array")
+	}
+	tools := make([]Tool, len(v.Items()))
+	for i, item := range v.Items() {
+		if tools[i], err = toolFrom(item); err != nil {
+			return nil, fmt.Errorf("chat: tools[%d]: %w", i, err)
+		}
+	}
+	return tools, nil
+}
+
+// UnmarshalJSON reads one tool.
+func (t *Tool) UnmarshalJSON(data []byte) error {
+	v, err := jinja.DecodeJSON(data)
+	if err == nil {
+		*t, err = toolFrom(v)
+	}
+	if err != nil {
+		return fmt.Errorf("chat: tool: %w", err)
+	}
+	return nil
+}
+
+func toolFrom(v jinja.Value) (Tool, error) {
+	t := Tool{v.Map()}
+	if t.Name() == "" {
+		return Tool{}, errors.New("expected an object with a 'function' that has a 'name'")
+	}
+	return t, nil
+}
+
+// function returns the description of the function, which OpenAI puts under
+// "function" and others at the top.
+func (t Tool) function() *jinja.Map {
+	if f, ok := t.fields.Get("function"); ok {
+		return f.Map()
+	}
+	return t.fields
+}
+
+// Name returns the name of the function.
+func (t Tool) Name() string {
+	v, _ := t.function().Get("name")
+	name, _ := v.Text()
+	return name
+}
+
+// convert turns the text of an argument into what the tool's schema says it is.
+// A parameter that the schema gives no type, or that may be a string, is a
+// string; so is a text that does not fit its type, for the client to judge.
+func (t Tool) convert(parameter, text string) jinja.Value {
+	schema, _ := t.function().Get("parameters")
+	properties, _ := schema.Map().Get("properties")
+	property, _ := properties.Map().Get(parameter)
+	s := schemaTypes{root: schema.Map()}
+	s.add(property)
+	trimmed := strings.TrimSpace(text)
+	switch {
+	case s.null && (trimmed == "null" || trimmed == "None"):
+		return jinja.None()
+	case s.text:
+		return jinja.String(text)
+	case s.boolean && (trimmed == "true" || trimmed == "True"):
+		return jinja.Bool(true)
+	case s.boolean && (trimmed == "false" || trimmed == "False"):
+		return jinja.Bool(false)
+	}
+	v, err := jinja.DecodeJSON([]byte(trimmed))
+	if err != nil {
+		return jinja.String(text)
+	}
+	switch v.Kind() {
+	case jinja.KindInt:
+		if s.integer || s.number {
+			return v
+		}
+	case jinja.KindFloat:
+		if s.number {
+			return v
+		}
+	case jinja.KindMap:
+		if s.object {
+			return v
+		}
+	case jinja.KindList:
+		if s.array {
+			return v
+		}
+	}
+	return jinja.String(text)
+}
+
+// schemaTypes are the types a JSON schema allows for a value.
+type schemaTypes struct {
+	root                                                *jinja.Map // where references begin
+	visited                                             int        // schemas looked at, of maxSchemas
+	null, text, boolean, integer, number, object, array bool
+}
+
+// maxSchemas bounds how many alternatives and references are followed; they may
+// go round in circles.
+const maxSchemas = 100
+
+func (s *schemaTypes) add(schema jinja.Value) {
+	if s.visited++; s.visited > maxSchemas {
+		return
+	}
+	if kind, ok := schema.Map().Get("type"); ok {
+		s.addName(kind)
+		for _, k := range kind.Items() {
+			s.addName(k)
+		}
+	}
+	for _, key := range []string{"anyOf", "oneOf", "allOf"} {
+		alternatives, _ := schema.Map().Get(key)
+		for _, alternative := range alternatives.Items() {
+			s.add(alternative)
+		}
+	}
+	reference, _ := schema.Map().Get("$ref")
+	if path, ok := reference.Text(); ok && strings.HasPrefix(path, "#/") {
+		at := jinja.Dict(s.root)
+		for _, part := range strings.Split(path[2:], "/") {
+			part = strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
+			at, _ = at.Map().Get(part)
+		}
+		s.add(at)
+	}
+}
+
+func (s *schemaTypes) addName(v jinja.Value) {
+	switch name, _ := v.Text(); name {
+	case "null":
+		s.null = true
+	case "string":
+		s.text = true
+	case "boolean":
+		s.boolean = true
+	case "integer":
+		s.integer = true
+	case "number":
+		s.number = true
+	case "object":
+		s.object = true
+	case "array":
+		s.array = true
+	}
+}
