@@ -40,8 +40,17 @@ func Quantize(m *Matrix, bits, group int, scaleType Type) (Matrix, error) {
 // It is an error when a row holds a NaN or an infinity, or a value that the type
 // of the scales cannot hold; dst is then unfinished.
 func QuantizeRows(dst, src *Matrix, r0, r1 int) error {
+	return quantizeRows(dst, src, r0, r1, quantizeGroup)
+}
+
+// groupRule writes the codes of one group of numbers and returns their scale and bias. ok
+// is false when the numbers are not finite.
+type groupRule func(q []uint8, w []float32, bits int) (scale, bias float32, ok bool)
+
+// quantizeRows is QuantizeRows with any rule for a group.
+func quantizeRows(dst, src *Matrix, r0, r1 int, rule groupRule) error {
 	if dst.Format != Affine || dst.Rows != src.Rows || dst.Cols != src.Cols || r0 < 0 || r1 < r0 || r1 > src.Rows {
-		panic(fmt.Sprintf("dtype: QuantizeRows(%d, %d) of %d×%d into %v %d×%d",
+		panic(fmt.Sprintf("dtype: quantise rows %d to %d of %d×%d into %v %d×%d",
 			r0, r1, src.Rows, src.Cols, dst.Format, dst.Rows, dst.Cols))
 	}
 	groups := dst.Groups()
@@ -53,7 +62,7 @@ func QuantizeRows(dst, src *Matrix, r0, r1 int) error {
 		for g := range groups {
 			lo, hi := g*dst.Group, (g+1)*dst.Group
 			var ok bool
-			if scales[g], biases[g], ok = quantizeGroup(q[lo:hi], w[lo:hi], dst.Bits); !ok {
+			if scales[g], biases[g], ok = rule(q[lo:hi], w[lo:hi], dst.Bits); !ok {
 				return fmt.Errorf("dtype: row %d, columns %d to %d: not finite, cannot be quantised", r, lo, hi-1)
 			}
 		}

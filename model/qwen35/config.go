@@ -48,7 +48,7 @@ type textConfig struct {
 	Intermediate        *checkpoint.Whole   `json:"intermediate_size"`
 	Heads               *checkpoint.Whole   `json:"num_attention_heads"`
 	KVHeads             *checkpoint.Whole   `json:"num_key_value_heads"`
-	HeadDim             *checkpoint.Whole   `json:"head_dim"`
+	HeadDim             nullable            `json:"head_dim"`
 	Activation          string              `json:"hidden_act"`
 	Context             *checkpoint.Whole   `json:"max_position_embeddings"`
 	Eps                 *float64            `json:"rms_norm_eps"`
@@ -78,6 +78,22 @@ type textConfig struct {
 	DedicatedEmbeddings bool                `json:"mtp_use_dedicated_embeddings"`
 	HiddenMode          string              `json:"mtp_hidden_state_mode"`
 	EOS                 checkpoint.TokenIDs `json:"eos_token_id"`
+}
+
+// nullable is a number whose absence and whose null mean different things.
+type nullable struct {
+	value *checkpoint.Whole // nil if it was absent or null
+	null  bool
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *nullable) UnmarshalJSON(data []byte) error {
+	*n = nullable{null: string(data) == "null"}
+	if n.null {
+		return nil
+	}
+	n.value = new(checkpoint.Whole)
+	return n.value.UnmarshalJSON(data)
 }
 
 type ropeConfig struct {
@@ -137,29 +153,34 @@ func stopIDs(vocab int, lists ...checkpoint.TokenIDs) []int32 {
 // resolve fills in defaults and checks what the network is built from. top is the outer
 // object, which holds some fields in some files.
 func resolve(t, top *textConfig) (*config, error) {
-	moe := t.Experts != nil && *t.Experts > 0
 	cfg := &config{modelType: top.ModelType, theta: 1e7, normTopK: true}
+	moe := t.mixture(top.ModelType)
+	def := defaultsOf(moe)
 	read := reader{}
 	cfg.vocab = read.size("vocab_size", t.Vocab, releasedVocab, 1<<24)
-	cfg.hidden = read.size("hidden_size", t.Hidden, 0, 1<<20)
+	cfg.hidden = read.size("hidden_size", t.Hidden, def.hidden, 1<<20)
 	cfg.heads = read.size("num_attention_heads", t.Heads, 16, 1<<12)
-	cfg.kvHeads = read.size("num_key_value_heads", t.KVHeads, cfg.heads, 1<<12)
-	cfg.headDim = read.size("head_dim", t.HeadDim, cfg.hidden/max(cfg.heads, 1), 1<<12)
+	cfg.kvHeads = read.size("num_key_value_heads", t.KVHeads, def.kvHeads, 1<<12)
+	dim := 256
+	if t.HeadDim.null {
+		dim = cfg.hidden / max(cfg.heads, 1)
+	}
+	cfg.headDim = read.size("head_dim", t.HeadDim.value, dim, 1<<12)
 	cfg.keyHeads = read.size("linear_num_key_heads", t.KeyHeads, 16, 1<<12)
 	cfg.valueHeads = read.size("linear_num_value_heads", t.ValueHeads, 32, 1<<12)
 	cfg.keyDim = read.size("linear_key_head_dim", t.KeyDim, 128, 1<<12)
 	cfg.valueDim = read.size("linear_value_head_dim", t.ValueDim, 128, 1<<12)
 	cfg.kernel = read.size("linear_conv_kernel_dim", t.Kernel, 4, 64)
 	cfg.context = read.size("max_position_embeddings", t.Context, 32768, 1<<30)
-	layers := read.size("num_hidden_layers", t.Layers, 0, 1<<12)
+	layers := read.size("num_hidden_layers", t.Layers, def.layers, 1<<12)
 	interval := read.size("full_attention_interval", t.Interval, 4, 1<<12)
 	if moe {
-		cfg.experts = read.size("num_experts", t.Experts, 0, 1<<14)
+		cfg.experts = read.size("num_experts", t.Experts, 256, 1<<14)
 		cfg.topK = read.size("num_experts_per_tok", t.TopK, 8, cfg.experts)
 		cfg.expertWidth = read.size("moe_intermediate_size", t.ExpertWidth, 512, 1<<20)
 		cfg.sharedWidth = read.size("shared_expert_intermediate_size", t.SharedWidth, 512, 1<<20)
 	} else {
-		cfg.intermediate = read.size("intermediate_size", t.Intermediate, 0, 1<<22)
+		cfg.intermediate = read.size("intermediate_size", t.Intermediate, 12288, 1<<22)
 	}
 	if read.err != nil {
 		return nil, read.err
@@ -176,6 +197,26 @@ func resolve(t, top *textConfig) (*config, error) {
 		return nil, err
 	}
 	return cfg, cfg.layerKinds(t.LayerTypes, layers, interval)
+}
+
+// mixture reports whether the network has experts: by their number, and without one by the
+// type of the model.
+func (t *textConfig) mixture(topType string) bool {
+	if t.Experts != nil {
+		return *t.Experts != 0
+	}
+	return t.ModelType == "qwen3_5_moe_text" || topType == "qwen3_5_moe"
+}
+
+// defaults are the sizes that differ between the reference's two families. Tools that
+// write only what differs from the reference leave out even these.
+type defaults struct{ hidden, layers, kvHeads int }
+
+func defaultsOf(moe bool) defaults {
+	if moe {
+		return defaults{hidden: 2048, layers: 40, kvHeads: 2}
+	}
+	return defaults{hidden: 4096, layers: 32, kvHeads: 4}
 }
 
 // variants checks the switches of the architecture.
@@ -309,7 +350,7 @@ func (c *config) freqs() []float32 {
 // reader checks sizes and keeps the first complaint.
 type reader struct{ err error }
 
-// size is a number from 1 to limit. A def of 0 means that the field must be there.
+// size is a number from 1 to limit, def if it is absent.
 func (r *reader) size(name string, v *checkpoint.Whole, def, limit int) int {
 	n := def
 	if v != nil {
@@ -317,7 +358,7 @@ func (r *reader) size(name string, v *checkpoint.Whole, def, limit int) int {
 	}
 	if r.err == nil && (n < 1 || n > limit) {
 		if v == nil {
-			r.err = fmt.Errorf("%s is missing", name)
+			r.err = fmt.Errorf("%s is missing, and the usual %d is not a number from 1 to %d", name, n, limit)
 		} else {
 			r.err = fmt.Errorf("%s is %d, want a number from 1 to %d", name, n, limit)
 		}

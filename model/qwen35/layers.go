@@ -98,7 +98,7 @@ func (l *loader) deltaNet(p string) *deltaNet {
 		rate[i] = -float32(exp(float64(x)))
 	}
 	y.DecayRate = l.tensor(rate, 1, c.valueHeads)
-	if l.names.has(p + "in_proj_qkvz") {
+	if l.names.has(p+"in_proj_qkvz", p+"in_proj_ba") {
 		l.fusedProjections(y, p)
 	} else {
 		y.qkv = l.matrix(p+"in_proj_qkv", n, c.hidden)
@@ -117,6 +117,11 @@ func (l *loader) fusedProjections(y *deltaNet, p string) {
 	r := c.valueHeads / c.keyHeads
 	dk, dv := c.keyDim, r*c.valueDim
 	block := 2*dk + 2*dv
+	qkvz, _ := l.find(p+"in_proj_qkvz", c.keyHeads*block, c.hidden)
+	ba, _ := l.find(p+"in_proj_ba", 2*c.valueHeads, c.hidden)
+	if l.stopped() {
+		return // before the lists below are as long as the config says
+	}
 	var q, k, v, z, b, a []int
 	for m := range c.keyHeads {
 		at := m * block
@@ -127,16 +132,12 @@ func (l *loader) fusedProjections(y *deltaNet, p string) {
 		b = appendRange(b, 2*m*r, r)
 		a = appendRange(a, (2*m+1)*r, r)
 	}
-	if m, ok := l.find(p+"in_proj_qkvz", c.keyHeads*block, c.hidden); ok {
-		y.qkv = l.load(p+"in_proj_qkvz", m.Gather(slices.Concat(q, k, v)))
-		y.z = l.load(p+"in_proj_qkvz", m.Gather(z))
-		l.release(&m)
-	}
-	if m, ok := l.find(p+"in_proj_ba", 2*c.valueHeads, c.hidden); ok {
-		y.b = l.load(p+"in_proj_ba", m.Gather(b))
-		y.a = l.load(p+"in_proj_ba", m.Gather(a))
-		l.release(&m)
-	}
+	y.qkv = l.load(p+"in_proj_qkvz", qkvz.Gather(slices.Concat(q, k, v)))
+	y.z = l.load(p+"in_proj_qkvz", qkvz.Gather(z))
+	l.release(&qkvz)
+	y.b = l.load(p+"in_proj_ba", ba.Gather(b))
+	y.a = l.load(p+"in_proj_ba", ba.Gather(a))
+	l.release(&ba)
 }
 
 func appendRange(list []int, from, n int) []int {
@@ -160,7 +161,7 @@ func (l *loader) experts(p string) *backend.Experts {
 	}
 	w := c.expertWidth
 	switch {
-	case l.names.has(p + "experts.gate_up_proj"):
+	case l.names.has(p+"experts.gate_up_proj", p+"experts.down_proj"):
 		both := l.stack(p+"experts.gate_up_proj", 2*w, h)
 		gate, up := make([]dtype.Matrix, len(both)), make([]dtype.Matrix, len(both))
 		for i := range both {
@@ -169,7 +170,7 @@ func (l *loader) experts(p string) *backend.Experts {
 		e.Gate = l.load(p+"experts.gate_up_proj", gate...)
 		e.Up = l.load(p+"experts.gate_up_proj", up...)
 		e.Down = l.load(p+"experts.down_proj", l.stack(p+"experts.down_proj", h, w)...)
-	case l.names.has(p + "switch_mlp.gate_proj"):
+	case l.names.has(p+"switch_mlp.gate_proj", p+"switch_mlp.up_proj", p+"switch_mlp.down_proj"):
 		e.Gate = l.load(p+"switch_mlp.gate_proj", l.stack(p+"switch_mlp.gate_proj", w, h)...)
 		e.Up = l.load(p+"switch_mlp.up_proj", l.stack(p+"switch_mlp.up_proj", w, h)...)
 		e.Down = l.load(p+"switch_mlp.down_proj", l.stack(p+"switch_mlp.down_proj", h, w)...)
@@ -183,12 +184,11 @@ func (l *loader) experts(p string) *backend.Experts {
 
 // stack finds the matrices of all experts in one tensor.
 func (l *loader) stack(module string, rows, cols int) []dtype.Matrix {
-	if l.err != nil {
-		return nil
+	from, path, ok := l.names.module(module)
+	if !ok {
+		l.miss(module)
 	}
-	from, path, err := l.names.module(module)
-	if err != nil {
-		l.fail(err)
+	if l.stopped() {
 		return nil
 	}
 	m, err := from.MatrixStack(path, l.cfg.experts, rows, cols)
@@ -200,12 +200,12 @@ func (l *loader) stack(module string, rows, cols int) []dtype.Matrix {
 
 // separate loads experts that are stored one by one.
 func (l *loader) separate(p, name string, rows, cols int) backend.Weight {
+	if l.err != nil || len(l.missing) == mostMissing {
+		return nil
+	}
 	stack := make([]dtype.Matrix, 0, l.cfg.experts)
 	for i := range l.cfg.experts {
-		m, ok := l.find(fmt.Sprintf("%sexperts.%d.%s", p, i, name), rows, cols)
-		if !ok {
-			return nil
-		}
+		m, _ := l.find(fmt.Sprintf("%sexperts.%d.%s", p, i, name), rows, cols)
 		stack = append(stack, m)
 	}
 	return l.load(p+"experts."+name, stack...)

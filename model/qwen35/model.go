@@ -64,26 +64,25 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (*Model,
 func (l *loader) model() (*Model, error) {
 	cfg := l.cfg
 	m := &Model{network: network{b: l.b, cfg: cfg}, loaded: l}
+	// The largest matrices come first: while one is copied, its pages of the file are
+	// there too, and at the end that would be the peak.
 	m.embed = l.matrix("embed_tokens", cfg.vocab, cfg.hidden)
+	m.unembed = m.embed
+	if !cfg.tied {
+		m.unembed = l.matrix("lm_head", cfg.vocab, cfg.hidden)
+	}
 	for i, attention := range cfg.layers {
 		m.layers = append(m.layers, l.layer(fmt.Sprintf("layers.%d.", i), attention))
 	}
 	m.norm = l.norm("norm", cfg.hidden)
-	m.unembed = m.embed
-	if !cfg.tied {
-		if l.err == nil && !l.names.has("lm_head") {
-			return nil, fmt.Errorf("qwen35: tensor lm_head.weight: %w, and config.json does not tie it to the embedding (tie_word_embeddings)", checkpoint.ErrMissing)
-		}
-		m.unembed = l.matrix("lm_head", cfg.vocab, cfg.hidden)
-	}
 	parameters := l.parameters
 	if l.names.hasHead() {
 		m.head = l.head(m)
 	} else if cfg.mtpLayers > 0 {
 		l.o.Log.Warn("config.json promises a multi-token-prediction head, but the weights have none: a converter has probably dropped its mtp tensors; decoding works without it")
 	}
-	if l.err != nil {
-		return nil, l.err
+	if err := l.verdict(); err != nil {
+		return nil, err
 	}
 	if left := unused(l.c, l.names); len(left) > 0 {
 		return nil, fmt.Errorf("qwen35: %d tensors are not part of a %s model: %s", len(left), cfg.modelType, list(left))

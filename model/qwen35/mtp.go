@@ -37,9 +37,6 @@ func (l *loader) head(m *Model) *Head {
 		block:      l.layer("mtp.layers.0.", true),
 	}
 	h.norm = l.norm("mtp.norm", c.hidden)
-	if l.err != nil {
-		l.err = fmt.Errorf("%w (the multi-token-prediction head is incomplete)", l.err)
-	}
 	return h
 }
 

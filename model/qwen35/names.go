@@ -26,12 +26,11 @@ type names map[string]place
 // needed. A head beside the main weights is used if there is none inside them.
 func findNames(c *checkpoint.Checkpoint, cfg *config, log *slog.Logger) (names, error) {
 	found := names{}
-	skipped := 0
+	skipped := map[string]bool{}
 	for _, n := range c.Tensors() {
 		name, needed := canonical(n)
 		if !needed || cfg.tied && strings.HasPrefix(name, "lm_head.") {
-			skipped++
-			c.Skip(func(s string) bool { return s == n })
+			skipped[n] = true
 			continue
 		}
 		if other, ok := found[name]; ok {
@@ -39,8 +38,8 @@ func findNames(c *checkpoint.Checkpoint, cfg *config, log *slog.Logger) (names, 
 		}
 		found[name] = place{from: c.Weights, name: n}
 	}
-	if skipped > 0 {
-		log.Info("tensors of other parts skipped", "count", skipped)
+	if n := c.Skip(func(name string) bool { return skipped[name] }); n > 0 {
+		log.Info("tensors of other parts skipped", "count", n)
 	}
 	inline := found.hasHead()
 	for _, s := range c.Sidecars {
@@ -48,6 +47,10 @@ func findNames(c *checkpoint.Checkpoint, cfg *config, log *slog.Logger) (names, 
 			log.Warn("head ignored: the checkpoint has another", "file", s.File, "inline", inline)
 			continue
 		}
+		s.Skip(func(name string) bool {
+			_, needed := canonical(name)
+			return !needed
+		})
 		for _, n := range s.Tensors() {
 			name, needed := canonical(n)
 			if !needed {
@@ -104,22 +107,21 @@ func (n names) headDepth() int {
 	return depth
 }
 
-// has reports whether a matrix of that module is stored, in any encoding.
-func (n names) has(module string) bool {
-	_, weight := n[module+".weight"]
-	_, bare := n[module]
-	return weight || bare
+// has reports whether a matrix of any of the modules is stored, in any encoding.
+func (n names) has(modules ...string) bool {
+	return slices.ContainsFunc(modules, func(m string) bool {
+		_, _, ok := n.module(m)
+		return ok
+	})
 }
 
 // module is where a module's matrix is, and its path there.
-func (n names) module(module string) (*checkpoint.Weights, string, error) {
+func (n names) module(module string) (*checkpoint.Weights, string, bool) {
 	if p, ok := n[module+".weight"]; ok {
-		return p.from, strings.TrimSuffix(p.name, ".weight"), nil
+		return p.from, strings.TrimSuffix(p.name, ".weight"), true
 	}
-	if p, ok := n[module]; ok {
-		return p.from, p.name, nil
-	}
-	return nil, "", fmt.Errorf("qwen35: tensor %s.weight: %w", module, checkpoint.ErrMissing)
+	p, ok := n[module]
+	return p.from, p.name, ok
 }
 
 // unused lists the tensors, under their names in the files, that nothing asked for.

@@ -29,10 +29,9 @@ func (c convention) String() string {
 
 // normRule decides the convention of norm tensors.
 type normRule struct {
-	trunk    convention
-	head     convention // of the majority
-	votes    bool       // head tensors may differ from the majority by their own numbers
-	headSaid bool       // the head's file says what it is
+	trunk convention
+	head  convention // of the majority
+	votes bool       // head tensors may differ from the majority by their own numbers
 }
 
 // findNormRule looks at the layout of the trunk and at the head's norms.
@@ -68,9 +67,9 @@ func findNormRule(c *checkpoint.Checkpoint, found names, cfg *config, log *slog.
 	}
 	switch {
 	case p.from.Metadata(head.File)["format"] == "mlx" || manifestConverted(c, p):
-		r.head, r.headSaid = stored1p, true
+		r.head = stored1p
 	case !p.side && r.trunk == stored0p:
-		r.head, r.headSaid = stored0p, true
+		r.head = stored0p
 	default:
 		r.votes = true
 		if r.head, err = headMajority(found); err != nil {

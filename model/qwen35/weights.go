@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 
@@ -14,7 +16,8 @@ import (
 )
 
 // loader brings weights from a checkpoint to a backend. It keeps the first error, so that
-// loading reads like a list of what there is.
+// loading reads like a list of what there is. A missing tensor turns the rest of the list
+// into a search for others, so that the error names them all.
 type loader struct {
 	c     *checkpoint.Checkpoint
 	b     backend.Backend
@@ -22,7 +25,9 @@ type loader struct {
 	cfg   *config
 	names names
 	norms normRule
-	err   error
+
+	err     error
+	missing []string // canonical names
 
 	weights    []backend.Weight
 	tensors    []backend.Tensor
@@ -30,6 +35,7 @@ type loader struct {
 	parameters int64
 	done       int64 // bytes read
 	total      int64
+	garbage    int64 // bytes of copies dropped since memory was last given back
 }
 
 func layerName(i int, name string) string { return fmt.Sprintf("layers.%d.%s", i, name) }
@@ -39,6 +45,34 @@ func (l *loader) fail(err error) {
 	if l.err == nil {
 		l.err = err
 	}
+}
+
+// stopped reports whether nothing more is to be loaded.
+func (l *loader) stopped() bool { return l.err != nil || len(l.missing) > 0 }
+
+// mostMissing bounds the search for missing tensors: a config may promise millions.
+const mostMissing = 1000
+
+// miss notes that a tensor is not there.
+func (l *loader) miss(name string) {
+	if len(l.missing) < mostMissing {
+		l.missing = append(l.missing, name)
+	}
+}
+
+// verdict is the error of loading, nil if there was none.
+func (l *loader) verdict() error {
+	if l.err != nil || len(l.missing) == 0 {
+		return l.err
+	}
+	hint := ""
+	switch {
+	case slices.Contains(l.missing, "lm_head.weight"):
+		hint = " (config.json does not say that the embedding takes its place: tie_word_embeddings)"
+	case strings.HasPrefix(l.missing[0], "mtp."): // the head is loaded last
+		hint = " (the multi-token-prediction head is incomplete)"
+	}
+	return fmt.Errorf("qwen35: %w: %s%s", checkpoint.ErrMissing, list(l.missing), hint)
 }
 
 // matrix loads the matrix of a module.
@@ -52,12 +86,11 @@ func (l *loader) matrix(module string, rows, cols int) backend.Weight {
 
 // find is the matrix of a module in the file.
 func (l *loader) find(module string, rows, cols int) (dtype.Matrix, bool) {
-	if l.err != nil {
-		return dtype.Matrix{}, false
+	from, path, ok := l.names.module(module)
+	if !ok {
+		l.miss(module + ".weight")
 	}
-	from, path, err := l.names.module(module)
-	if err != nil {
-		l.fail(err)
+	if l.stopped() {
 		return dtype.Matrix{}, false
 	}
 	m, err := from.Matrix(path, rows, cols)
@@ -71,15 +104,16 @@ func (l *loader) find(module string, rows, cols int) (dtype.Matrix, bool) {
 // load quantises matrices if that was asked for, and brings them to the backend as one
 // weight. The file's pages are released afterwards.
 func (l *loader) load(module string, stack ...dtype.Matrix) backend.Weight {
-	if l.err != nil {
+	if l.stopped() {
 		return nil
 	}
 	use := stack
-	if bits := l.bits(module); bits > 0 {
+	bits := l.bits(module)
+	if bits > 0 {
 		use = make([]dtype.Matrix, len(stack))
 		for i := range stack {
 			var err error
-			if use[i], err = requantise(&stack[i], bits); err != nil {
+			if use[i], err = l.requantise(&stack[i], bits); err != nil {
 				l.fail(fmt.Errorf("qwen35: %s: %w", module, err))
 				return nil
 			}
@@ -95,36 +129,75 @@ func (l *loader) load(module string, stack ...dtype.Matrix) backend.Weight {
 	for i := range stack {
 		l.release(&stack[i])
 	}
+	if bits > 0 {
+		l.discard(use)
+	}
 	return w
+}
+
+// discard drops matrices that were quantised on load. The collector alone would let a few
+// of the largest pile up, so the memory goes back to the system here, though not for
+// every small one.
+func (l *loader) discard(copies []dtype.Matrix) {
+	const enough = 16 << 20
+	for i := range copies {
+		l.garbage += copies[i].Bytes()
+	}
+	clear(copies) // the backend may still hold the list
+	if l.garbage >= enough {
+		debug.FreeOSMemory()
+		l.garbage = 0
+	}
 }
 
 // release gives the pages of a matrix back, so that weights are not held twice.
 func (l *loader) release(m *dtype.Matrix) {
-	l.c.ReleaseMatrix(*m)
-	for _, s := range l.c.Sidecars {
-		s.ReleaseMatrix(*m)
-	}
+	l.releasePages(m)
 	l.done += m.Bytes()
 	if l.o.Progress != nil {
 		l.o.Progress(min(l.done, l.total), l.total)
 	}
 }
 
-// bits is what a module is quantised to on load, 0 for not at all. The router decides
-// between experts and the head between guesses: both keep at least 8 bits.
+func (l *loader) releasePages(m *dtype.Matrix) {
+	l.c.ReleaseMatrix(*m)
+	for _, s := range l.c.Sidecars {
+		s.ReleaseMatrix(*m)
+	}
+}
+
+// bits is what a module is quantised to on load, 0 for not at all. Small matrices with a
+// large say keep 8 bits: the router decides between experts, the head between guesses, and
+// the decay is an exponential of its projection. At 4 bits, which small models notice, the
+// matrices that others build on get one more, and embedding and output two.
 func (l *loader) bits(module string) int {
 	bits := l.o.Quantise
-	if bits > 0 && bits < 8 {
-		if strings.HasPrefix(module, "mtp.") || strings.HasSuffix(module, "mlp.gate") || strings.HasSuffix(module, "shared_expert_gate") {
-			return 8
+	last := module[strings.LastIndexByte(module, '.')+1:]
+	switch {
+	case bits == 0:
+		return 0
+	case strings.HasPrefix(module, "mtp."):
+		return 8
+	}
+	switch last {
+	case "gate", "shared_expert_gate", "in_proj_a", "in_proj_b", "in_proj_ba":
+		return 8
+	case "embed_tokens", "lm_head":
+		if bits == 4 {
+			return 6
+		}
+	case "in_proj_qkv", "in_proj_qkvz", "out_proj", "v_proj", "o_proj", "down_proj":
+		if bits == 4 {
+			return 5
 		}
 	}
 	return bits
 }
 
 // requantise returns m with so many bits, or m itself if it has no more already or if its
-// rows cannot be cut into groups.
-func requantise(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
+// rows cannot be cut into groups. Pages of the file are released as they are read: those
+// of one large matrix may be more than the whole model takes in fewer bits.
+func (l *loader) requantise(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
 	group := 64
 	for group > 32 && m.Cols%group != 0 {
 		group /= 2
@@ -140,12 +213,22 @@ func requantise(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
 	if err != nil {
 		return q, err
 	}
+	quantise := dtype.QuantizeRows
+	if bits <= 5 {
+		quantise = dtype.FitRows
+	}
+	step := max(1, 1<<20/m.RowBytes())
 	threads := runtime.GOMAXPROCS(0)
 	errs := make([]error, threads)
 	var wg sync.WaitGroup
 	for i := range threads {
 		wg.Go(func() {
-			errs[i] = dtype.QuantizeRows(&q, m, i*m.Rows/threads, (i+1)*m.Rows/threads)
+			from, to := i*m.Rows/threads, (i+1)*m.Rows/threads
+			for ; from < to && errs[i] == nil; from += step {
+				rows := m.RowRange(from, min(from+step, to))
+				errs[i] = quantise(&q, m, from, from+rows.Rows)
+				l.releasePages(&rows)
+			}
 		})
 	}
 	wg.Wait()
@@ -154,12 +237,11 @@ func requantise(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
 
 // vector loads n numbers of a tensor.
 func (l *loader) vector(name string, n int) []float32 {
-	if l.err != nil {
-		return nil
-	}
 	p, ok := l.names[name]
 	if !ok {
-		l.fail(fmt.Errorf("qwen35: tensor %s: %w", name, checkpoint.ErrMissing))
+		l.miss(name)
+	}
+	if l.stopped() {
 		return nil
 	}
 	v, err := p.from.Vector(p.name, n)
@@ -174,7 +256,14 @@ func (l *loader) vector(name string, n int) []float32 {
 func (l *loader) norm(module string, n int) backend.Tensor {
 	name := module + ".weight"
 	v := l.vector(name, n)
-	if l.err == nil && l.norms.of(name, v) == stored0p {
+	if l.stopped() {
+		return backend.Tensor{}
+	}
+	c := l.norms.of(name, v)
+	if l.norms.votes && strings.HasPrefix(name, "mtp.") {
+		l.o.Log.Info("norm convention by its numbers", "tensor", name, "mean", mean(v), "convention", c)
+	}
+	if c == stored0p {
 		for i := range v {
 			v[i]++
 		}
@@ -187,7 +276,7 @@ func (l *loader) norm(module string, n int) backend.Tensor {
 
 // tensor brings numbers to the backend as [rows, cols].
 func (l *loader) tensor(v []float32, rows, cols int) backend.Tensor {
-	if l.err != nil {
+	if l.stopped() {
 		return backend.Tensor{}
 	}
 	t, err := l.b.Alloc(dtype.F32, rows, cols)

@@ -1,0 +1,112 @@
+# Needs only Go, git, make and, for the race detector, a C compiler.
+# Tools are installed at the versions below into bin/, which git ignores.
+
+LINT_VERSION      := v2.11.4
+BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
+
+LINT      := bin/golangci-lint-$(LINT_VERSION)
+BENCHSTAT := bin/benchstat-$(BENCHSTAT_VERSION)
+
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+
+# Packages in which the tag noasm can change what is run.
+NOASM_PACKAGES := $(patsubst %,./%/...,$(wildcard backend model))
+
+BENCH    ?= .
+COUNT    ?= 1
+FUZZTIME ?= 10s
+
+# The product is built without cgo, so everything is checked without it; only
+# the race detector wants it.
+export CGO_ENABLED := 0
+
+STARTED := $(shell date +%s)
+stage    = @printf '== %s\n' '$(1)'
+
+# install PACKAGE@VERSION as FILE. The toolchain is the one of this module: a
+# linter built by an older Go refuses to read code written for a newer one.
+define install
+	@mkdir -p bin
+	GOFLAGS= GOTOOLCHAIN="$$(go env GOVERSION)+auto" GOBIN="$(CURDIR)/bin" go install $(1)
+	@mv bin/$(notdir $(firstword $(subst @, ,$(1)))) $@
+endef
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help check build test test-noasm race vet lint fmt fmt-check cross bench benchstat fuzz tools clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+check: tools fmt-check vet lint test test-noasm race cross ## everything that must pass before a commit
+	@printf '== check: all stages passed in %d s\n' $$(( $$(date +%s) - $(STARTED) ))
+
+build: ## build bin/foretoken
+	$(call stage,build: bin/foretoken)
+	go build -trimpath -o bin/foretoken ./cmd/foretoken
+
+test: ## run all tests
+	$(call stage,test: all packages)
+	go test ./...
+
+test-noasm: ## run the tests of the numeric packages without assembly
+	$(call stage,test-noasm: generic kernels only)
+ifneq ($(NOASM_PACKAGES),)
+	go test -tags noasm $(NOASM_PACKAGES)
+endif
+
+race: ## run the short tests under the race detector
+	$(call stage,race: short tests under the race detector)
+	CGO_ENABLED=1 go test -race -short ./...
+
+vet: ## vet for amd64 and arm64, and with each build tag
+	$(call stage,vet: amd64 and arm64; tags noasm and noembed)
+	GOOS=linux GOARCH=amd64 go vet ./...
+	GOOS=linux GOARCH=arm64 go vet ./...
+	go vet -tags noasm,noembed ./...
+
+lint: $(LINT) ## run the linters
+	$(call stage,lint: golangci-lint $(LINT_VERSION))
+	$(LINT) run ./...
+
+fmt: $(LINT) ## format the code in place
+	$(LINT) fmt ./...
+
+fmt-check: $(LINT) ## show what fmt would change and fail if it would
+	$(call stage,fmt-check: gofumpt and goimports)
+	$(LINT) fmt --diff ./...
+
+cross: ## build everything, examples included, for every platform
+	$(call stage,cross: $(PLATFORMS))
+	@for platform in $(PLATFORMS); do \
+		echo "GOOS=$${platform%/*} GOARCH=$${platform#*/} go build ./..."; \
+		GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -buildvcs=false ./... || exit 1; \
+	done
+
+bench: ## run the benchmarks; BENCH=regexp COUNT=n
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
+
+benchstat: $(BENCHSTAT) ## compare two benchmark outputs; OLD=file NEW=file
+	$(BENCHSTAT) $(OLD) $(NEW)
+
+fuzz: ## run every fuzz target for a moment; FUZZTIME=10s
+	@for pkg in $$(go list ./...); do \
+		targets=$$(go test -list '^Fuzz' $$pkg) || exit 1; \
+		for target in $$(printf '%s\n' "$$targets" | grep '^Fuzz'); do \
+			printf '== fuzz: %s %s\n' $$pkg $$target; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; \
+	done
+
+tools: $(LINT) ## install the pinned tools that check needs
+
+clean: ## remove what make has built and installed
+	rm -rf bin dist
+
+$(LINT):
+	$(call stage,tools: golangci-lint $(LINT_VERSION))
+	$(call install,github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION))
+
+$(BENCHSTAT):
+	$(call stage,tools: benchstat $(BENCHSTAT_VERSION))
+	$(call install,golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION))

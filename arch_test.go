@@ -1,0 +1,474 @@
+// Package foretoken_test holds the rules of the house that no compiler checks:
+// who may import whom, what a package must say about itself, how long things may
+// grow. The two tables of docs/ARCHITECTURE.md are not a description of the tree
+// but its law: these tests read them. A rule is changed there or in the constants
+// below, by a commit that says why.
+package foretoken_test
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const (
+	module = "github.com/foretoken/foretoken"
+
+	maxFileLines     = 500
+	maxTestFileLines = 800
+	maxFuncLines     = 70
+
+	// Everything that is not a test and not generated. The product should stay
+	// small enough to be read in a few days: raising this needs a reason.
+	maxTreeLines = 32_000
+
+	// The repository travels to other machines for tests, weights included.
+	maxTreeBytes = 45 << 20
+)
+
+// Names that say nothing about what is inside.
+var emptyNames = []string{"util", "utils", "helper", "helpers", "common", "base", "types", "core", "pkg", "misc", "shared"}
+
+// Files with a test that one of our platforms cannot run, and why.
+var maySkip = map[string]string{
+	"checkpoint/open_test.go": "resident memory is read from /proc, which only Linux has",
+}
+
+// Packages whose floating point decides which token comes next. It must be the
+// same on every CPU; package math promises that only for functions that round
+// exactly, the others have assembly variants and lose or gain a fused multiply-add
+// from one architecture to the next.
+var (
+	exactPackages = []string{"backend/cpu", "model", "model/qwen35", "sample", "spec", "state"}
+	inexactMath   = []string{
+		"Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cbrt", "Cos", "Cosh", "Erf", "Erfc", "Exp",
+		"Exp2", "Expm1", "Gamma", "Hypot", "Lgamma", "Log", "Log10", "Log1p", "Log2", "Pow", "Sin", "Sincos", "Sinh", "Tan", "Tanh",
+	}
+)
+
+// source is one Go file, whatever its build tags.
+type source struct {
+	path      string // slash-separated, from the module root
+	dir       string // its package, "." for the root
+	test      bool
+	generated bool
+	lines     int
+	files     *token.FileSet
+	syntax    *ast.File
+}
+
+// line is the position of a node as a reader would type it.
+func (s *source) line(p token.Pos) string {
+	return s.path + ":" + strconv.Itoa(s.files.Position(p).Line)
+}
+
+// imports are the import paths of the file.
+func (s *source) imports() []string {
+	paths := make([]string, len(s.syntax.Imports))
+	for i, spec := range s.syntax.Imports {
+		paths[i], _ = strconv.Unquote(spec.Path.Value) // the parser has checked it
+	}
+	return paths
+}
+
+// functions are the functions and methods declared in the file.
+func (s *source) functions() []*ast.FuncDecl {
+	var found []*ast.FuncDecl
+	for _, d := range s.syntax.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// selectors visits every selector below a node, such as os.Exit, with both its names.
+func selectors(below ast.Node, visit func(at token.Pos, left, right string)) {
+	ast.Inspect(below, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := sel.X.(*ast.Ident); ok {
+				visit(sel.Pos(), x.Name, sel.Sel.Name)
+			}
+		}
+		return true
+	})
+}
+
+var parsed = sync.OnceValues(func() (sources []*source, err error) {
+	err = filepath.WalkDir(".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			if leave(name) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(name) != ".go" {
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		s := &source{path: filepath.ToSlash(name), files: token.NewFileSet()}
+		s.dir = path.Dir(s.path)
+		s.test = strings.HasSuffix(name, "_test.go")
+		s.lines = bytes.Count(text, []byte("\n"))
+		s.syntax, err = parser.ParseFile(s.files, name, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		s.generated = ast.IsGenerated(s.syntax)
+		sources = append(sources, s)
+		return nil
+	})
+	return sources, err
+})
+
+// leave tells the folders that the go command does not look into either, and bin.
+func leave(dir string) bool {
+	base := filepath.Base(dir)
+	hidden := base != "." && (base[0] == '.' || base[0] == '_')
+	return hidden || base == "testdata" || dir == "bin" || dir == "dist"
+}
+
+// tree is every Go file of the module.
+func tree(t *testing.T) []*source {
+	t.Helper()
+	sources, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sources
+}
+
+// packages are the folders that hold Go code other than tests.
+func packages(t *testing.T) []string {
+	t.Helper()
+	var dirs []string
+	for _, s := range tree(t) {
+		if !s.test && !slices.Contains(dirs, s.dir) {
+			dirs = append(dirs, s.dir)
+		}
+	}
+	return dirs
+}
+
+// law reads the table under a heading of docs/ARCHITECTURE.md: from the code
+// spans of the key column to the code spans (or the bare word) of the value column.
+func law(t *testing.T, heading string, key, value int) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile("docs/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(text), "\n## "+heading+"\n")
+	if !ok {
+		t.Fatalf("docs/ARCHITECTURE.md: no section %q", heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	code := regexp.MustCompile("`([^`]+)`")
+	rows := map[string][]string{}
+	for line := range strings.Lines(section) {
+		cells := strings.Split(line, "|")
+		if len(cells) <= max(key, value)+1 {
+			continue
+		}
+		var values []string
+		for _, m := range code.FindAllStringSubmatch(cells[value+1], -1) {
+			values = append(values, m[1])
+		}
+		if values == nil {
+			values = []string{strings.TrimSpace(cells[value+1])}
+		}
+		for _, m := range code.FindAllStringSubmatch(cells[key+1], -1) {
+			rows[m[1]] = values
+		}
+	}
+	if len(rows) == 0 {
+		t.Fatalf("docs/ARCHITECTURE.md: no table under %q", heading)
+	}
+	return rows
+}
+
+func TestPackagesImportWhatTheTableAllows(t *testing.T) {
+	allowed := law(t, "Who may import whom", 0, 1)
+	for _, s := range tree(t) {
+		if s.test {
+			continue // a test may use golden files, the CPU and the embedded model
+		}
+		for _, imported := range s.imports() {
+			ours, ok := strings.CutPrefix(imported, module+"/")
+			if !ok {
+				continue
+			}
+			may := allowed[s.dir]
+			if !slices.Contains(may, ours) && !slices.Contains(may, "all") {
+				t.Errorf("%s imports %s: the table of docs/ARCHITECTURE.md does not allow it", s.path, ours)
+			}
+		}
+	}
+}
+
+func TestPackagesAreTheOnesInTheTables(t *testing.T) {
+	allowed := law(t, "Who may import whom", 0, 1)
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs := packages(t)
+	for _, dir := range dirs {
+		if strings.HasPrefix(dir, "examples/") {
+			continue
+		}
+		if _, ok := allowed[dir]; !ok {
+			t.Errorf("%s has no row in docs/ARCHITECTURE.md: a new package needs a sentence there", dir)
+		}
+		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(dir) + `/ `).Match(readme) {
+			t.Errorf("%s has no line in the tree of README.md", dir)
+		}
+	}
+	for dir := range allowed {
+		if !slices.Contains(dirs, dir) {
+			t.Errorf("docs/ARCHITECTURE.md has a row for %s, which does not exist", dir)
+		}
+	}
+}
+
+func TestDependenciesAreTheOnesInTheTable(t *testing.T) {
+	users := law(t, "Dependencies", 0, 2)
+	used := map[string]bool{}
+	for _, s := range tree(t) {
+		for _, imported := range s.imports() {
+			if imported == "C" {
+				t.Errorf("%s uses cgo: everything builds with CGO_ENABLED=0", s.path)
+			}
+			first, _, _ := strings.Cut(imported, "/")
+			if !strings.Contains(first, ".") || imported == module || strings.HasPrefix(imported, module+"/") {
+				continue // the standard library, or ours
+			}
+			found := ""
+			for dependency := range users {
+				if imported == dependency || strings.HasPrefix(imported, dependency+"/") {
+					found = dependency
+				}
+			}
+			used[found] = true
+			if found == "" {
+				t.Errorf("%s imports %s, which is not in the table of docs/ARCHITECTURE.md", s.path, imported)
+			} else if !slices.Contains(users[found], s.dir) {
+				t.Errorf("%s imports %s, which is not for package %s", s.path, imported, s.dir)
+			}
+		}
+	}
+	for dependency := range users {
+		if !used[dependency] {
+			t.Errorf("docs/ARCHITECTURE.md lists %s, which nothing imports", dependency)
+		}
+	}
+}
+
+func TestPackagesSayWhatTheyAre(t *testing.T) {
+	comments := map[string]int{}
+	for _, s := range tree(t) {
+		if s.test {
+			continue
+		}
+		doc := s.syntax.Doc.Text()
+		if doc == "" {
+			continue
+		}
+		comments[s.dir]++
+		name := s.syntax.Name.Name
+		if name != "main" && !strings.HasPrefix(doc, "Package "+name+" ") {
+			t.Errorf("%s: package comment does not begin with %q", s.path, "Package "+name)
+		}
+	}
+	for _, dir := range packages(t) {
+		if n := comments[dir]; n != 1 {
+			t.Errorf("%s has %d package comments, want 1", dir, n)
+		}
+	}
+}
+
+func TestNamesSayWhatIsInside(t *testing.T) {
+	version := regexp.MustCompile(`(^|_)(v\d+|new|old|tmp)(_|$)`)
+	for _, s := range tree(t) {
+		file := strings.TrimSuffix(strings.TrimSuffix(path.Base(s.path), ".go"), "_test")
+		for _, name := range []string{s.syntax.Name.Name, path.Base(s.dir), file} {
+			if slices.Contains(emptyNames, name) || version.MatchString(name) {
+				t.Errorf("%s: %q says nothing about what is inside", s.path, name)
+			}
+		}
+	}
+}
+
+func TestFilesAndFunctionsStayShort(t *testing.T) {
+	total := 0
+	for _, s := range tree(t) {
+		if s.generated {
+			continue
+		}
+		limit := maxFileLines
+		if s.test {
+			limit = maxTestFileLines
+		} else {
+			total += s.lines
+		}
+		if s.lines > limit {
+			t.Errorf("%s has %d lines, at most %d", s.path, s.lines, limit)
+		}
+		if s.test {
+			continue
+		}
+		for _, f := range s.functions() {
+			if n := s.files.Position(f.End()).Line - s.files.Position(f.Pos()).Line + 1; n > maxFuncLines {
+				t.Errorf("%s: %s has %d lines, at most %d", s.line(f.Pos()), f.Name.Name, n, maxFuncLines)
+			}
+		}
+	}
+	t.Logf("%d lines of %d", total, maxTreeLines)
+	if total > maxTreeLines {
+		t.Errorf("the tree has %d lines without tests, at most %d", total, maxTreeLines)
+	}
+}
+
+func TestRepositoryStaysSmall(t *testing.T) {
+	var total int64
+	err := filepath.WalkDir(".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			if name == ".git" || name == "bin" || name == "dist" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		info, err := e.Info()
+		if err == nil {
+			total += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%.1f MiB of %d", float64(total)/(1<<20), maxTreeBytes>>20)
+	if total > maxTreeBytes {
+		t.Errorf("the repository has %d bytes, at most %d", total, maxTreeBytes)
+	}
+}
+
+func TestLibrariesLeaveTheProcessAlone(t *testing.T) {
+	command := map[string]string{
+		"os.Exit": "return an error", "log.Fatal": "return an error", "log.Fatalf": "return an error",
+		"os.Getenv": "take an option", "os.LookupEnv": "take an option", "os.Environ": "take an option",
+	}
+	for _, s := range tree(t) {
+		if s.test || s.syntax.Name.Name == "main" {
+			continue
+		}
+		selectors(s.syntax, func(at token.Pos, left, right string) {
+			if remedy, ok := command[left+"."+right]; ok {
+				t.Errorf("%s: %s.%s is for commands: %s", s.line(at), left, right, remedy)
+			}
+		})
+	}
+}
+
+func TestTokensDependOnExactMathOnly(t *testing.T) {
+	for _, s := range tree(t) {
+		if s.test || !slices.Contains(exactPackages, s.dir) {
+			continue
+		}
+		selectors(s.syntax, func(at token.Pos, left, right string) {
+			if left == "math" && slices.Contains(inexactMath, right) {
+				t.Errorf("%s: math.%s differs between CPUs: use our own polynomial", s.line(at), right)
+			}
+		})
+	}
+}
+
+// A test may be skipped for -short, because the same test runs without it; for
+// third-party data that we may not distribute, if the same function fails
+// instead when CI=true; and for the reasons in maySkip.
+func TestNoTestIsSkippedQuietly(t *testing.T) {
+	for _, s := range tree(t) {
+		if maySkip[s.path] != "" {
+			continue
+		}
+		testers := testParameters(s.syntax)
+		for _, f := range s.functions() {
+			var skips []token.Pos
+			excused := false
+			selectors(f, func(at token.Pos, left, right string) {
+				if testers[left] && (right == "Skip" || right == "Skipf" || right == "SkipNow") {
+					skips = append(skips, at)
+				}
+				excused = excused || left == "testing" && right == "Short"
+			})
+			ast.Inspect(f, func(n ast.Node) bool {
+				literal, ok := n.(*ast.BasicLit)
+				excused = excused || ok && literal.Value == `"CI"`
+				return true
+			})
+			for _, at := range skips {
+				if !excused {
+					t.Errorf("%s skips a test that CI would never run", s.line(at))
+				}
+			}
+		}
+	}
+}
+
+// testParameters are the names under which functions of a file hold a test or benchmark.
+func testParameters(file *ast.File) map[string]bool {
+	names := map[string]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		field, ok := n.(*ast.Field)
+		if !ok {
+			return true
+		}
+		typ := field.Type
+		if star, ok := typ.(*ast.StarExpr); ok {
+			typ = star.X
+		}
+		if sel, ok := typ.(*ast.SelectorExpr); ok {
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == "testing" {
+				for _, name := range field.Names {
+					names[name.Name] = true
+				}
+			}
+		}
+		return true
+	})
+	return names
+}
+
+func TestOpenWorkHasAnIssue(t *testing.T) {
+	mark := regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`)
+	issue := regexp.MustCompile(`\bTODO\(#\d+\)`)
+	for _, s := range tree(t) {
+		for _, group := range s.syntax.Comments {
+			for _, c := range group.List {
+				if mark.MatchString(c.Text) && !issue.MatchString(c.Text) {
+					t.Errorf("%s: open work without an issue: write TODO(#number)", s.line(c.Pos()))
+				}
+			}
+		}
+	}
+}

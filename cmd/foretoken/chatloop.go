@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/foretoken/foretoken/chat"
+)
+
+const chatHelp = `  /clear             forget the conversation
+  /system TEXT       set the system message; without TEXT, show it
+  /set NAME VALUE    set a flag of sampling or limits, such as temp, top-p, seed or max-tokens;
+                     the value default is what the checkpoint recommends
+  /set thinking on   ask for reasoning before the answer; off, default
+  /show              show the model and the settings
+  /help              show this
+  /exit              leave, as Ctrl-D does
+Ctrl-C ends an answer. A text of several lines is put between """ and """.
+`
+
+// conversation is a chat on a terminal.
+type conversation struct {
+	*talk
+	c        *console
+	s        *session
+	lines    *lineReader
+	messages []chat.Message // without the system message
+}
+
+// chat talks with the user until the end of input.
+func (t *talk) chat(ctx context.Context, c *console, s *session) error {
+	in, ok := c.in.(*os.File)
+	if !ok { // what is a terminal is a file
+		return errors.New("a chat needs a terminal")
+	}
+	file := ""
+	if !t.noHistory {
+		file = historyFile()
+	}
+	// Without this, a Ctrl-C that comes when the answer has just ended would end the program.
+	between := make(chan os.Signal, 1)
+	signal.Notify(between, os.Interrupt)
+	defer signal.Stop(between)
+	v := &conversation{talk: t, c: c, s: s, lines: newLineReader(in, c.out, openHistory(file))}
+	if err := c.write(fmt.Sprintf("%s, %s. Type /help for the commands, Ctrl-D to leave.\n", s.name, s.size())); err != nil {
+		return err
+	}
+	return v.loop(ctx)
+}
+
+// loop reads and answers. Ctrl-C twice in a row leaves, as the end of input does.
+func (v *conversation) loop(ctx context.Context) error {
+	pressed := false
+	for {
+		text, err := v.lines.readMessage(ctx)
+		again := pressed && errors.Is(err, errCtrlC)
+		pressed = errors.Is(err, errCtrlC)
+		switch {
+		case again, errors.Is(err, io.EOF):
+			return nil
+		case pressed:
+			err = v.c.write("Press Ctrl-C again or Ctrl-D to leave.\n")
+		case errors.Is(err, errDropped):
+			err = nil
+		case err != nil:
+			return err
+		case strings.HasPrefix(text, "/"):
+			var leave bool
+			if leave, err = v.command(text); leave {
+				return nil
+			}
+		case strings.TrimSpace(text) != "":
+			err = v.say(ctx, text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// say puts a message of the user to the model. What goes wrong with one message does not
+// end the chat.
+func (v *conversation) say(ctx context.Context, text string) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	said := v.template.textInput(text)
+	if !v.template.off {
+		first := len(said.messages) - 1 // after the system message
+		said.messages = append(said.messages[:first:first], append(v.messages, said.messages[first])...)
+	}
+	show, err := v.answer(ctx, v.c, v.s, said)
+	switch {
+	case isOutputError(err):
+		return err
+	case err != nil && !errors.Is(err, errInterrupted):
+		return v.complain(err)
+	case v.template.off, err != nil && show.Content()+show.Reasoning() == "": // nothing was said
+		return nil
+	}
+	v.messages = append(v.messages, said.messages[len(said.messages)-1], show.message())
+	return nil
+}
+
+// message is the answer as a message of the conversation.
+func (s *shown) message() chat.Message {
+	m := chat.Message{Role: "assistant", Content: chat.Text(s.Content())}
+	if r := s.Reasoning(); r != "" {
+		m.ReasoningContent = &r
+	}
+	return m
+}
+
+// complain shows an error and what can be done in a chat.
+func (v *conversation) complain(err error) error {
+	text := fmt.Sprintf("foretoken: %v\n", err)
+	if len(v.messages) > 0 {
+		text += "Type /clear to forget the conversation so far.\n"
+	}
+	return v.c.write(text)
+}
+
+// command does what a line that begins with a slash says. It reports whether to leave.
+func (v *conversation) command(line string) (leave bool, err error) {
+	name, rest, _ := strings.Cut(line, " ")
+	rest = strings.TrimSpace(rest)
+	out := ""
+	switch name {
+	case "/exit", "/quit", "/bye":
+		return true, nil
+	case "/help", "/?":
+		out = chatHelp
+	case "/clear":
+		v.messages = nil
+		out = "The conversation is forgotten.\n"
+	case "/system":
+		out = v.setSystem(rest)
+	case "/set":
+		out = v.set(rest)
+	case "/show":
+		out = v.describe()
+	default:
+		out = fmt.Sprintf("There is no command %s; type /help for those there are.\n", printable(name))
+	}
+	return false, v.c.write(out)
+}
+
+func (v *conversation) setSystem(text string) string {
+	switch {
+	case v.template.off:
+		return "There is no system message without the chat template.\n"
+	case text != "":
+		v.template.system.value, v.template.system.given = text, true
+		return "The system message is set.\n"
+	case v.template.system.given:
+		return v.template.system.value + "\n"
+	default:
+		return "There is no system message.\n"
+	}
+}
+
+// set changes a flag by its name, in the spelling of either world.
+func (v *conversation) set(text string) string {
+	text = strings.TrimSpace(strings.TrimPrefix(text, "parameter "))
+	name, value, _ := strings.Cut(text, " ")
+	name, value = strings.ReplaceAll(name, "_", "-"), strings.TrimSpace(value)
+	if name == "" || value == "" {
+		return "Want a name and a value, such as /set temp 0.7\n"
+	}
+	if name == "thinking" {
+		return v.setThinking(value)
+	}
+	for _, g := range v.tastes {
+		f := g.flags.Flags().Lookup(name)
+		if f == nil {
+			continue
+		}
+		if u, ok := f.Value.(interface{ Unset() }); ok && value == "default" {
+			u.Unset()
+			return name + " is as the checkpoint recommends.\n"
+		}
+		if err := f.Value.Set(value); err != nil {
+			if f.Value.Type() == "bool" {
+				err = errors.New("want true or false")
+			}
+			return fmt.Sprintf("%s %s: %v\n", name, printable(value), err)
+		}
+		return fmt.Sprintf("%s is %s.\n", name, f.Value)
+	}
+	return fmt.Sprintf("There is no setting %s; type /show for those there are.\n", printable(name))
+}
+
+func (v *conversation) setThinking(value string) string {
+	if value != "on" && value != "off" && value != "default" {
+		return "thinking: want on, off or default\n"
+	}
+	v.template.noThinking = false
+	v.template.thinking.value, v.template.thinking.given = value == "on", value != "default"
+	return "thinking is " + value + ".\n"
+}
+
+// describe shows the model and the settings as they would be used now.
+func (v *conversation) describe() string {
+	var b strings.Builder
+	i := &v.s.info
+	fmt.Fprintf(&b, "model: %s, %s, %s, %s on %s, %.1f MB\n", v.s.name, i.Family, v.s.size(), i.Compute, v.s.device, float64(i.Bytes)/1e6)
+	fmt.Fprintf(&b, "context: %d tokens; %s so far\n", v.s.context, counted(len(v.messages), "message"))
+	if v.template.system.given {
+		fmt.Fprintf(&b, "system: %s\n", v.template.system.value)
+	}
+	o, err := v.sampling.options(v.s.generation)
+	if err != nil {
+		fmt.Fprintf(&b, "%v\n", err)
+	}
+	fmt.Fprintf(&b, "temp: %v\ntop-p: %v\ntop-k: %d\nmin-p: %v\n", o.Temperature, o.TopP, o.TopK, o.MinP)
+	fmt.Fprintf(&b, "xtc-probability: %v\nxtc-threshold: %v\n", o.XTCProbability, o.XTCThreshold)
+	fmt.Fprintf(&b, "repetition-penalty: %v\nrepetition-context-size: %d\n", o.RepetitionPenalty, o.RepetitionWindow)
+	fmt.Fprintf(&b, "presence-penalty: %v\nfrequency-penalty: %v\n", o.PresencePenalty, o.FrequencyPenalty)
+	fmt.Fprintf(&b, "logit-bias: %s\n", or(v.sampling.bias.String(), "none"))
+	fmt.Fprintf(&b, "seed: %s\n", or(v.sampling.seed.String(), "drawn for each answer"))
+	fmt.Fprintf(&b, "max-tokens: %d\nstop: %s\n", v.limits.maxTokens.or(v.limits.otherwise), or(v.limits.stop.String(), "none"))
+	fmt.Fprintf(&b, "ignore-eos: %v\n", v.limits.ignoreEOS)
+	return b.String()
+}
+
+func or(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+// size is how large the model is, for people.
+func (s *session) size() string {
+	if s.info.Parameters < 1e9 {
+		return fmt.Sprintf("%.0f million parameters", float64(s.info.Parameters)/1e6)
+	}
+	return fmt.Sprintf("%.1f billion parameters", float64(s.info.Parameters)/1e9)
+}

@@ -1,0 +1,385 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// asProgram is the variable that makes the test binary be the program itself.
+const asProgram = "FORETOKEN_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// outcome is what a command printed and returned.
+type outcome struct {
+	out, err string
+	code     int
+}
+
+// runIn runs the program in this process. stdin is nil for one that is not piped.
+func runIn(t *testing.T, stdin io.Reader, args ...string) outcome {
+	t.Helper()
+	if stdin == nil {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = null.Close() }()
+		stdin = null
+	}
+	var out, stderr bytes.Buffer
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(&out)
+	root.SetErr(&stderr)
+	code := execute(t.Context(), root, &stderr)
+	return outcome{out.String(), stderr.String(), code}
+}
+
+// generate runs foretoken generate and demands success. One thread is enough for a few
+// tokens, and leaves the others to the other tests.
+func generate(t *testing.T, args ...string) string {
+	t.Helper()
+	o := runIn(t, nil, append([]string{"generate", "--threads", "1"}, args...)...)
+	if o.code != exitOK {
+		t.Fatalf("generate %q: exit code %d, %s", args, o.code, o.err)
+	}
+	return o.out
+}
+
+// generateJSON runs foretoken generate --json.
+func generateJSON(t *testing.T, args ...string) report {
+	t.Helper()
+	var r report
+	d := json.NewDecoder(strings.NewReader(generate(t, append(args, "--json")...)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		t.Fatal(err)
+	}
+	if d.More() {
+		t.Fatal("more than one JSON object")
+	}
+	return r
+}
+
+// ids is a short prompt: "Once upon a" of the embedded model.
+var ids = []string{"--prompt-ids", "628,627,258"}
+
+func with(common []string, more ...string) []string { return append(slices.Clone(common), more...) }
+
+// The shape of the object is a promise to scripts; numbers that depend on the machine or on
+// the arithmetic are left out.
+func TestGenerateJSONShape(t *testing.T) {
+	out := generate(t, with(ids, "--temp", "0", "--seed", "7", "--max-tokens", "2", "--compute", "float32", "--logprobs", "1", "--json")...)
+	out = regexp.MustCompile(`("(?:logprob|[a-z_]+_ms|[a-z_]+_tok_s)"):-?[0-9.e-]+`).ReplaceAllString(out, "$1:N")
+	out = regexp.MustCompile(`"0x[0-9a-f]{16}"`).ReplaceAllString(out, `"0xHASH"`)
+	const want = `{"model":"tiny","prompt_ids":[628,627,258],"token_ids":[470,11],"text":" time,","finish_reason":"length","seed":7,` +
+		`"logprobs":[{"id":470,"token":" time","logprob":N,"top":[{"id":470,"token":" time","logprob":N}]},` +
+		`{"id":11,"token":",","logprob":N,"top":[{"id":11,"token":",","logprob":N}]}],` +
+		`"logits_hash":"0xHASH","timings":{"load_ms":N,"queue_ms":N,"prompt_tokens":3,"prefill_ms":N,"prefill_tok_s":N,` +
+		`"generated_tokens":2,"decode_ms":N,"decode_tok_s":N},"mtp":null}` + "\n"
+	if out != want {
+		t.Errorf("got  %swant %s", out, want)
+	}
+}
+
+func TestGenerateSeedDecidesText(t *testing.T) {
+	hot := with(ids, "--temp", "1.5", "--top-p", "1", "--top-k", "0", "--max-tokens", "6")
+	first := generateJSON(t, with(hot, "--seed", "11", "--threads", "1")...)
+	again := generateJSON(t, with(hot, "--seed", "11", "--threads", "2")...)
+	other := generateJSON(t, with(hot, "--seed", "12")...)
+	if !slices.Equal(first.TokenIDs, again.TokenIDs) || first.LogitsHash != again.LogitsHash {
+		t.Errorf("seed 11 gave %v %s and %v %s", first.TokenIDs, first.LogitsHash, again.TokenIDs, again.LogitsHash)
+	}
+	if slices.Equal(first.TokenIDs, other.TokenIDs) {
+		t.Errorf("seeds 11 and 12 gave the same %v", first.TokenIDs)
+	}
+	if first.Seed != 11 {
+		t.Errorf("seed 11 is reported as %d", first.Seed)
+	}
+	if first.LogProbs != nil {
+		t.Errorf("log-probabilities that nobody asked for: %v", first.LogProbs)
+	}
+	drawn := generateJSON(t, with(hot, "--max-tokens", "3")...)
+	repeated := generateJSON(t, with(hot, "--max-tokens", "3", "--seed", uitoa(drawn.Seed))...)
+	if !slices.Equal(drawn.TokenIDs, repeated.TokenIDs) {
+		t.Errorf("the reported seed %d gave %v, then %v", drawn.Seed, drawn.TokenIDs, repeated.TokenIDs)
+	}
+}
+
+// The hash must be of the reported tokens only, however far the engine was ahead.
+func TestGenerateStopText(t *testing.T) {
+	greedy := with(ids, "--temp", "0")
+	whole := generateJSON(t, with(greedy, "--max-tokens", "8")...)
+	at := len(whole.Text) / 2
+	stop := whole.Text[at : at+3]
+	before, _, _ := strings.Cut(whole.Text, stop)
+	cut := generateJSON(t, with(greedy, "--max-tokens", "200", "--stop", "nowhere", "--stop", stop)...)
+	if cut.Text != before || cut.FinishReason != "stop" {
+		t.Errorf("stop %q: got %q (%s), want %q", stop, cut.Text, cut.FinishReason, before)
+	}
+	n := len(cut.TokenIDs)
+	if n == 0 || n > len(whole.TokenIDs) || !slices.Equal(cut.TokenIDs, whole.TokenIDs[:n]) {
+		t.Fatalf("stop %q: tokens %v are not the beginning of %v", stop, cut.TokenIDs, whole.TokenIDs)
+	}
+	short := generateJSON(t, with(greedy, "--max-tokens", uitoa(uint64(n)))...)
+	if cut.LogitsHash != short.LogitsHash {
+		t.Errorf("stopped by text: hash %s, by count: %s", cut.LogitsHash, short.LogitsHash)
+	}
+	if text := generate(t, with(greedy, "--max-tokens", "200", "--stop", stop)...); text != before {
+		t.Errorf("as text: got %q, want %q", text, before)
+	}
+}
+
+func TestGenerateEndToken(t *testing.T) {
+	const end = 8185
+	always := with(ids, "--temp", "0", "--logit-bias", uitoa(end)+"=1000", "--max-tokens", "3")
+	r := generateJSON(t, always...)
+	if !slices.Equal(r.TokenIDs, []int32{end}) || r.Text != "" || r.FinishReason != "stop" {
+		t.Errorf("end token: got %v %q (%s)", r.TokenIDs, r.Text, r.FinishReason)
+	}
+	if r.Timings.DecodeTokS != nil {
+		t.Errorf("one token has a rate of decoding: %v", *r.Timings.DecodeTokS)
+	}
+	r = generateJSON(t, with(always, "--ignore-eos")...)
+	if !slices.Equal(r.TokenIDs, []int32{end, end, end}) || r.Text != "" || r.FinishReason != "length" {
+		t.Errorf("with --ignore-eos: got %v %q (%s)", r.TokenIDs, r.Text, r.FinishReason)
+	}
+}
+
+func TestGenerateLogProbs(t *testing.T) {
+	r := generateJSON(t, with(ids, "--temp", "0", "--max-tokens", "3", "--logprobs", "3")...)
+	if len(r.LogProbs) != 3 {
+		t.Fatalf("%d log-probabilities for 3 tokens", len(r.LogProbs))
+	}
+	for i, l := range r.LogProbs {
+		if l.ID != r.TokenIDs[i] || len(l.Top) != 3 || l.Top[0].ID != l.ID || *l.LogProb != *l.Top[0].LogProb || *l.LogProb >= 0 {
+			t.Errorf("token %d of a greedy text: %+v", i, l)
+		}
+		if *l.Top[0].LogProb < *l.Top[1].LogProb || *l.Top[1].LogProb < *l.Top[2].LogProb {
+			t.Errorf("token %d: alternatives are not in order: %+v", i, l.Top)
+		}
+	}
+}
+
+func TestGenerateQuantizeChangesArithmetic(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens the model many times")
+	}
+	one := with(ids, "--temp", "0", "--max-tokens", "1")
+	hashes := map[string]string{}
+	for _, how := range [][]string{{}, {"--compute", "float32"}, {"--quantize", "4"}, {"--quantize", "5"}} {
+		r := generateJSON(t, with(one, how...)...)
+		if other, ok := hashes[r.LogitsHash]; ok {
+			t.Errorf("%v gives the logits of %s", how, other)
+		}
+		hashes[r.LogitsHash] = strings.Join(how, " ")
+	}
+}
+
+func TestGenerateReadsConversations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens the model many times")
+	}
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const array = `[{"role": "system", "content": "Be nice."}, {"role": "user", "content": "Hi."}]`
+	one := []string{"generate", "--threads", "1", "--temp", "0", "--max-tokens", "1", "--json"}
+	cases := map[string]struct {
+		stdin io.Reader
+		args  []string
+	}{
+		"array":          {nil, []string{"--messages", write("array.json", array)}},
+		"object":         {nil, []string{"--messages", write("object.json", `{"messages": `+array+`, "tools": null}`)}},
+		"standard input": {strings.NewReader(array), []string{"--messages", "-"}},
+		"system flag":    {nil, []string{"--messages", write("user.json", `[{"role": "user", "content": "Hi."}]`), "--system", "Be nice."}},
+		"prompt":         {nil, []string{"--system", "Be nice.", "--prompt", "Hi."}},
+		"piped prompt":   {strings.NewReader("Hi.\n"), []string{"--system-prompt", "Be nice."}},
+		"piped by name":  {strings.NewReader("Hi.\r\n"), []string{"--system", "Be nice.", "--prompt", "-"}},
+		"written out": {nil, []string{
+			"--no-chat-template", "--prompt",
+			"<|im_start|>system\nBe nice.<|im_end|>\n<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n",
+		}},
+	}
+	var want []int32
+	for name, c := range cases {
+		o := runIn(t, c.stdin, append(one, c.args...)...)
+		var r report
+		if err := json.Unmarshal([]byte(o.out), &r); err != nil {
+			t.Fatalf("%s: %v; %s", name, err, o.err)
+		}
+		if want == nil {
+			want = r.PromptIDs
+		}
+		if !slices.Equal(r.PromptIDs, want) {
+			t.Errorf("%s: the prompt is %v, in another form %v", name, r.PromptIDs, want)
+		}
+	}
+}
+
+func TestGenerateWarnsOfUnusedFields(t *testing.T) {
+	body := strings.NewReader(`{"messages": [{"role": "user", "content": "Hi."}], "temperature": 2}`)
+	o := runIn(t, body, "generate", "--messages", "-", "--max-tokens", "1", "--json")
+	var r report
+	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
+		t.Fatalf("%v; %s", err, o.err)
+	}
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "temperature") || !strings.Contains(o.err, "foretoken: warning: "+r.Warnings[0]) {
+		t.Errorf("warnings %q, standard error %q", r.Warnings, o.err)
+	}
+}
+
+// Ctrl-C ends the context; the text so far has been printed, and the exit code tells.
+func TestGenerateCancelledPrintsWhatThereWas(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out := &cancelWriter{cancel: cancel}
+	root := newRootCommand()
+	root.SetArgs(append([]string{"generate", "--temp", "0", "--max-tokens", "3000", "--ignore-eos"}, ids...))
+	root.SetOut(out)
+	var stderr bytes.Buffer
+	if code := execute(ctx, root, &stderr); code != exitInterrupted || stderr.Len() > 0 {
+		t.Errorf("exit code %d, %q", code, &stderr)
+	}
+	if string(out.text) != " time" {
+		t.Errorf("printed %.100q after the first word was to be the last", out.text)
+	}
+}
+
+// cancelWriter cancels when something is written.
+type cancelWriter struct {
+	text   []byte
+	cancel context.CancelFunc
+}
+
+func (w *cancelWriter) Write(p []byte) (int, error) {
+	w.cancel()
+	w.text = append(w.text, p...)
+	return len(p), nil
+}
+
+func TestReportOfCancelledAnswerIsJSON(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s, q := openTiny(t), question{}
+	p, err := s.prompt(&input{text: "Once upon a"}, newTemplateFlags())
+	if err == nil {
+		q, err = s.question(p, newSamplingFlags(), newLimitFlags(3000), 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.IgnoreEnd = true
+	a, err := s.ask(ctx, q, func(string) error { cancel(); return nil })
+	var out bytes.Buffer
+	if err := newReport(s, &q, a, err).write(&out); err != nil {
+		t.Fatal(err)
+	}
+	var r report
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.FinishReason != "cancelled" || len(r.TokenIDs) != 1 || len(r.LogProbs) != len(r.TokenIDs) {
+		t.Errorf("cancelled at the first text: %s", &out)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	cancel()
+	if a, err = s.ask(ctx, q, func(string) error { return nil }); a == nil || len(a.tokens) > 0 || !errors.Is(err, errInterrupted) {
+		t.Fatalf("cancelled before it began: %+v, %v", a, err)
+	}
+	out.Reset()
+	if err := newReport(s, &q, a, err).write(&out); err != nil || !json.Valid(out.Bytes()) || bytes.Contains(out.Bytes(), []byte(`"token_ids":null`)) {
+		t.Errorf("cancelled before it began: %s, %v", &out, err)
+	}
+}
+
+// openTiny opens the embedded model until the end of the test.
+func openTiny(t *testing.T) *session {
+	t.Helper()
+	c := &console{in: strings.NewReader(""), out: io.Discard, err: io.Discard}
+	f := newModelFlags()
+	if err := f.threads.Set("1"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := openSession(t.Context(), c, f, newNotes(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func TestRunAnswersOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens the model many times")
+	}
+	plain := []string{"run", "--threads", "1", "--no-chat-template", "--temp", "0", "--max-tokens", "2"}
+	cases := map[string]struct {
+		stdin io.Reader
+		args  []string
+		want  string // of the prompt
+	}{
+		"argument":    {nil, []string{"Once upon a"}, "Once upon a"},
+		"arguments":   {nil, []string{"Once", "upon", "a"}, "Once upon a"},
+		"piped":       {strings.NewReader("Once upon a\n"), nil, "Once upon a"},
+		"both":        {strings.NewReader("Once upon a\n"), []string{"A story:"}, "A story:\n\nOnce upon a"},
+		"piped empty": {strings.NewReader(""), []string{"Once upon a"}, "Once upon a"},
+	}
+	texts := map[string]string{} // by prompt
+	for name, c := range cases {
+		o := runIn(t, c.stdin, append(plain, c.args...)...)
+		if texts[c.want] == "" {
+			texts[c.want] = generate(t, "--no-chat-template", "--temp", "0", "--max-tokens", "2", "--prompt", c.want)
+		}
+		want := texts[c.want] + "\n"
+		if o.code != exitOK || o.out != want || o.err != "" {
+			t.Errorf("%s: %+v, want %q", name, o, want)
+		}
+	}
+	o := runIn(t, nil, append(plain, "Once upon a", "--verbose", "--seed", "3")...)
+	if !strings.Contains(o.err, "2 tokens (length), ") || !strings.Contains(o.err, "; seed 3\n") {
+		t.Errorf("--verbose says %q", o.err)
+	}
+}
+
+// fullWriter is a disk without space.
+type fullWriter struct{}
+
+func (fullWriter) Write([]byte) (int, error) { return 0, os.ErrClosed }
+
+func TestGenerateOutputErrorEndsIt(t *testing.T) {
+	for _, more := range [][]string{{"--ignore-eos", "--max-tokens", "3000"}, {"--max-tokens", "1", "--json"}} {
+		root := newRootCommand()
+		root.SetArgs(append([]string{"generate"}, with(ids, more...)...))
+		root.SetOut(fullWriter{})
+		var stderr bytes.Buffer
+		if code := execute(t.Context(), root, &stderr); code != exitError || !strings.HasPrefix(stderr.String(), "foretoken: standard output: ") {
+			t.Errorf("%v: exit code %d, %q", more, code, &stderr)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+)
+
+// generateTokens is how long an answer may be if no flag says.
+const generateTokens = 512
+
+// generation is a run of the command generate.
+type generation struct {
+	model    *modelFlags
+	sampling *samplingFlags
+	limits   *limitFlags
+	template *templateFlags
+
+	prompt    string
+	promptIDs string
+	messages  string
+	logprobs  setting[int]
+	json      bool
+}
+
+func newGenerateCommand() *cobra.Command {
+	g := &generation{
+		model: newModelFlags(), sampling: newSamplingFlags(), limits: newLimitFlags(generateTokens), template: newTemplateFlags(),
+		logprobs: whole(0, 1000),
+	}
+	cmd := &cobra.Command{
+		Use:   "generate [flags]",
+		Short: "Generate text from a prompt, a conversation or token ids, for scripts",
+		Long: `Generate prints the text that a model gives, as it comes and nothing else; with --json one
+object with all there is to know. A text is put into the checkpoint's chat template as the
+user's message, unless --no-chat-template is given. Reasoning and tool calls are part of
+the text, as the model writes them.
+
+Without --prompt, --prompt-ids and --messages the prompt is read from standard input; the
+line break at its end does not count. Ctrl-C ends the text where it is.
+
+Exit status: 0, 1 for an error, 2 for a mistake in the command line, 130 after Ctrl-C.`,
+		Example: `  foretoken generate --prompt "Tell me a story about a cat." --max-tokens 100
+  foretoken generate --prompt "Once upon a time" --no-chat-template --temp 0
+  foretoken generate --prompt-ids 12,345,6 --json --logprobs 5
+  foretoken generate --model ~/models/Qwen3.5-4B --messages chat.json --seed 7
+  echo "What is a cat?" | foretoken generate --system "Answer briefly." --stop .`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return g.run(cmd) },
+	}
+	input := newFlagGroup("Prompt")
+	fs := input.flags.Flags()
+	fs.SortFlags = false
+	fs.StringVarP(&g.prompt, "prompt", "p", "", "`TEXT` to answer or continue; - reads standard input")
+	fs.StringVar(&g.promptIDs, "prompt-ids", "", "token ids to continue, such as `1,2,3`; no template")
+	fs.StringVar(&g.messages, "messages", "", "`FILE` with a conversation: a JSON array of messages, or an object with messages and tools; - reads standard input")
+	g.template.add(input)
+	output := newFlagGroup("Output")
+	output.flags.Flags().BoolVar(&g.json, "json", false, "print one JSON object when the text has ended, instead of the text")
+	output.flags.Flags().Var(&g.logprobs, "logprobs", "with --json: log-probabilities of the tokens, and of the N likeliest in their places")
+	addGroups(cmd, input, g.model.group(), g.sampling.group(), g.limits.group(), output)
+	completeModel(cmd)
+	mustFlag(cmd.MarkFlagFilename("messages", "json"))
+	return cmd
+}
+
+func (g *generation) run(cmd *cobra.Command) (err error) {
+	c := newConsole(cmd)
+	log := newNotes(g.model.verbose)
+	if err := g.validate(cmd); err != nil {
+		return err
+	}
+	in, err := g.input(cmd, c, log)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	s, err := openSession(ctx, c, g.model, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	p, err := s.prompt(in, g.template)
+	if err != nil {
+		return err
+	}
+	q, err := s.question(p, g.sampling, g.limits, g.logprobs.or(-1))
+	if err != nil {
+		return err
+	}
+	return g.answer(ctx, c, s, q)
+}
+
+// validate refuses flags that make no sense together.
+func (g *generation) validate(cmd *cobra.Command) error {
+	if err := g.template.validate(); err != nil {
+		return err
+	}
+	if g.logprobs.given && !g.json {
+		return usagef("--logprobs is part of the JSON output: add --json")
+	}
+	var given []string
+	for _, name := range []string{"prompt", "prompt-ids", "messages"} {
+		if cmd.Flags().Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	switch {
+	case len(given) > 1:
+		return usagef("%s and %s exclude each other", given[0], given[1])
+	case len(given) == 1 && given[0] == "--prompt-ids":
+		return g.template.unused("--prompt-ids")
+	case len(given) == 1 && given[0] == "--messages" && g.template.off:
+		return usagef("--messages needs the chat template, which --no-chat-template leaves out")
+	}
+	return nil
+}
+
+// input reads what is to be continued, before the model is loaded.
+func (g *generation) input(cmd *cobra.Command, c *console, log *notes) (*input, error) {
+	changed := cmd.Flags().Changed
+	switch {
+	case changed("prompt-ids"):
+		ids, err := parseIDs(g.promptIDs)
+		return &input{ids: ids}, err
+	case changed("messages"):
+		return g.template.readMessages(c, g.messages, log)
+	case changed("prompt") && g.prompt != "-":
+		return g.template.textInput(g.prompt), nil
+	case !changed("prompt") && !c.piped():
+		return nil, usagef("there is no prompt: give --prompt, --prompt-ids or --messages, or pipe one in")
+	}
+	text, err := c.readText()
+	if err == nil && text == "" {
+		err = usagef("standard input: the prompt is empty")
+	}
+	return g.template.textInput(text), err
+}
+
+// answer runs the question and prints what comes of it.
+func (g *generation) answer(ctx context.Context, c *console, s *session, q question) error {
+	emit := c.print
+	if g.json {
+		emit = func(string) error { return nil }
+	}
+	a, err := s.ask(ctx, q, emit)
+	if a == nil {
+		return err
+	}
+	if g.json {
+		return errors.Join(newReport(s, &q, a, err).write(c.out), err)
+	}
+	if c.outTerminal {
+		err = errors.Join(err, c.write("\n")) // so that the shell begins on a line of its own
+	}
+	if g.model.verbose {
+		c.remark(a.summary(q.Sampling.Seed))
+	}
+	return err
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxHistory is how many lines are remembered.
+const maxHistory = 500
+
+// history remembers the lines typed in chats, over the end of the program if it has a
+// file. It implements term.History. Whatever is wrong with the file, a chat goes on
+// without it.
+type history struct {
+	lines []string // the newest last
+	file  string   // empty: none
+}
+
+// openHistory reads the history kept in file; without a file it is empty.
+func openHistory(file string) *history {
+	h := &history{file: file}
+	f, err := os.Open(file)
+	if err != nil {
+		return h
+	}
+	defer func() { _ = f.Close() }() // opened for reading: nothing to lose
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		h.push(printable(s.Text()))
+	}
+	if len(h.lines) == maxHistory {
+		h.rewrite()
+	}
+	return h
+}
+
+// historyFile is where the history of this user is kept: the folder for state of the XDG
+// base directories. It is empty if there is no such place.
+func historyFile() string {
+	dir := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(dir) {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return ""
+		}
+		dir = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(dir, "foretoken", "history")
+}
+
+// Add remembers a line, unless it is empty or the same as the one before.
+func (h *history) Add(line string) {
+	if !h.push(line) || h.file == "" {
+		return
+	}
+	if err := os.MkdirAll(filepath.Dir(h.file), 0o700); err != nil {
+		return
+	}
+	f, err := os.OpenFile(h.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return
+	}
+	_, _ = f.WriteString(line + "\n")
+	_ = f.Close()
+}
+
+// push adds a line in memory, and reports whether it did.
+func (h *history) push(line string) bool {
+	n := len(h.lines)
+	if strings.TrimSpace(line) == "" || n > 0 && h.lines[n-1] == line {
+		return false
+	}
+	if n == maxHistory {
+		h.lines = slices.Delete(h.lines, 0, 1)
+	}
+	h.lines = append(h.lines, line)
+	return true
+}
+
+// rewrite keeps the file from growing for ever.
+func (h *history) rewrite() {
+	_ = os.WriteFile(h.file, []byte(strings.Join(h.lines, "\n")+"\n"), 0o600)
+}
+
+// Len is the number of lines.
+func (h *history) Len() int { return len(h.lines) }
+
+// At is the line that was added as the i-th last.
+func (h *history) At(i int) string { return h.lines[len(h.lines)-1-i] }

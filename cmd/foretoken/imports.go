@@ -1,0 +1,6 @@
+package main
+
+// The model families this program knows. Each registers itself; one line per family.
+import (
+	_ "github.com/foretoken/foretoken/model/qwen35"
+)

@@ -1,0 +1,84 @@
+// Command foretoken runs language models of the Qwen3.5 family: as a chat, for one answer,
+// or from a script.
+//
+// It knows flags, the environment, the terminal and how the packages of this module fit
+// together. What a model computes, how a token is chosen and what a prompt looks like is
+// theirs.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// What the program says to its caller.
+const (
+	exitOK          = 0
+	exitError       = 1
+	exitUsage       = 2
+	exitInterrupted = 130 // as shells report a command ended by Ctrl-C
+)
+
+func main() {
+	os.Exit(execute(context.Background(), newRootCommand(), os.Stderr))
+}
+
+// execute runs the command and prints its error, if any, once. It returns the exit code.
+// Being told to end by the system is the same as being interrupted by the user.
+func execute(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
+	cmd, err := root.ExecuteContextC(ctx)
+	code := exitCode(err)
+	switch code {
+	case exitError:
+		tell(stderr, fmt.Sprintf("foretoken: %v\n", err))
+	case exitUsage:
+		tell(stderr, fmt.Sprintf("foretoken: %v\nTry '%s --help'.\n", err, cmd.CommandPath()))
+	}
+	return code
+}
+
+// errInterrupted ends a command that was told to stop. What there was has been printed.
+var errInterrupted = errors.New("interrupted")
+
+// usageError is a mistake in what the user typed.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// usagef is a usageError with a message.
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+// exitCode is the exit code for a command's error.
+func exitCode(err error) int {
+	var usage *usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errInterrupted):
+		return exitInterrupted
+	case errors.As(err, &usage):
+		return exitUsage
+	default:
+		return exitError
+	}
+}
+
+// interruptible returns a context that Ctrl-C cancels. A second Ctrl-C has its usual
+// effect, for a program that does not come to its end.
+func interruptible(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(parent, os.Interrupt)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+)
+
+// notes is the log of a command: it keeps what the packages below have to say, to be shown
+// as plain lines once the progress bar is gone, and in JSON output. It is a slog.Handler.
+type notes struct {
+	level slog.Level
+	attrs string // of every line, written out
+	kept  *keptNotes
+}
+
+// keptNotes is what a log and those derived from it have in common.
+type keptNotes struct {
+	mu       sync.Mutex // protects what follows
+	lines    []string   // not shown yet
+	warnings []string   // all of them
+}
+
+// newNotes returns an empty log for warnings, and for reports too if verbose.
+func newNotes(verbose bool) *notes {
+	n := &notes{level: slog.LevelWarn, kept: &keptNotes{}}
+	if verbose {
+		n.level = slog.LevelInfo
+	}
+	return n
+}
+
+// Enabled implements slog.Handler.
+func (n *notes) Enabled(_ context.Context, l slog.Level) bool { return l >= n.level }
+
+// Handle implements slog.Handler.
+func (n *notes) Handle(_ context.Context, r slog.Record) error {
+	var attrs []slog.Attr
+	r.Attrs(func(a slog.Attr) bool {
+		attrs = append(attrs, a)
+		return true
+	})
+	line := r.Message + n.attrs + writeAttrs(attrs)
+	n.kept.mu.Lock()
+	defer n.kept.mu.Unlock()
+	if r.Level >= slog.LevelWarn {
+		n.kept.warnings = append(n.kept.warnings, line)
+		line = "warning: " + line
+	}
+	n.kept.lines = append(n.kept.lines, line)
+	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (n *notes) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &notes{level: n.level, attrs: n.attrs + writeAttrs(attrs), kept: n.kept}
+}
+
+// WithGroup implements slog.Handler. Groups are not shown: a line is for people.
+func (n *notes) WithGroup(string) slog.Handler { return n }
+
+// show writes the lines that were not shown yet.
+func (n *notes) show(w io.Writer) {
+	n.kept.mu.Lock()
+	defer n.kept.mu.Unlock()
+	for _, l := range n.kept.lines {
+		tell(w, "foretoken: "+printable(l)+"\n")
+	}
+	n.kept.lines = nil
+}
+
+// warn adds a warning of the command itself.
+func (n *notes) warn(format string, args ...any) { slog.New(n).Warn(fmt.Sprintf(format, args...)) }
+
+// warnings lists all warnings so far.
+func (n *notes) warnings() []string {
+	n.kept.mu.Lock()
+	defer n.kept.mu.Unlock()
+	return n.kept.warnings
+}
+
+// writeAttrs writes attributes as name=value, each with a space before it.
+func writeAttrs(attrs []slog.Attr) string {
+	var b strings.Builder
+	for _, a := range attrs {
+		fmt.Fprintf(&b, " %s=%v", a.Key, a.Value)
+	}
+	return b.String()
+}

@@ -1,0 +1,356 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/sample"
+)
+
+func uitoa(n uint64) string { return strconv.FormatUint(n, 10) }
+
+func logprobOf(id int32, v float64) sample.LogProb {
+	return sample.LogProb{ID: id, LogProb: float32(v)}
+}
+
+// linkTiny makes a checkpoint folder out of the embedded model's, with some files replaced
+// (or, with an empty text, left out).
+func linkTiny(t *testing.T, replaced map[string]string) string {
+	t.Helper()
+	from, err := filepath.Abs("../../models/tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "my-model")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if _, ok := replaced[e.Name()]; ok {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(from, e.Name()), filepath.Join(dir, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range replaced {
+		if text == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestCheckpointWithoutTemplateSaysWhatToDo(t *testing.T) {
+	dir := linkTiny(t, map[string]string{"chat_template.jinja": ""})
+	o := runIn(t, nil, "generate", "--model", dir, "--prompt", "Hi.")
+	if o.code != exitError || !strings.Contains(o.err, "model my-model: the checkpoint has no chat template: use --no-chat-template") {
+		t.Errorf("without a template: %+v", o)
+	}
+	r := generateJSON(t, "--model", dir, "--prompt", "Once upon a", "--no-chat-template", "--max-tokens", "1")
+	if r.Model != "my-model" {
+		t.Errorf("the model is called %q", r.Model)
+	}
+}
+
+func TestCheckpointFaultsNameTheFile(t *testing.T) {
+	for name, says := range map[string]string{
+		"tokenizer.json":         "tokenizer.json",
+		"tokenizer_config.json":  "tokenizer_config.json",
+		"generation_config.json": "generation_config.json",
+		"chat_template.jinja":    "template: jinja: line 1",
+	} {
+		dir := linkTiny(t, map[string]string{name: "{% {"})
+		o := runIn(t, nil, "generate", "--model", dir, "--prompt", "Hi.")
+		if o.code != exitError || !strings.Contains(o.err, says) {
+			t.Errorf("broken %s: %+v", name, o)
+		}
+	}
+	dir := linkTiny(t, map[string]string{"tokenizer.json": ""})
+	if o := runIn(t, nil, "generate", "--model", dir, "--prompt", "Hi."); o.code != exitError || !strings.Contains(o.err, "tokenizer.json") {
+		t.Errorf("missing tokenizer.json: %+v", o)
+	}
+}
+
+func TestTemplatesAreFoundInEveryPlace(t *testing.T) {
+	const list = `[{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}, {"name": "other", "template": "O"}]`
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  templates
+	}{
+		"file": {
+			map[string]string{"chat_template.jinja": "F", "tokenizer_config.json": `{"chat_template": "C", "eos_token": "E"}`},
+			templates{plain: "F", eos: "E"},
+		},
+		"field": {
+			map[string]string{"tokenizer_config.json": `{"chat_template": "C", "bos_token": {"content": "B"}, "eos_token": null}`},
+			templates{plain: "C", bos: "B"},
+		},
+		"list":       {map[string]string{"tokenizer_config.json": `{"chat_template": ` + list + `}`}, templates{plain: "D", tools: "T"}},
+		"other file": {map[string]string{"tokenizer_config.json": `{}`, "chat_template.json": `{"chat_template": "J"}`}, templates{plain: "J"}},
+		"null":       {map[string]string{"tokenizer_config.json": `{"chat_template": null}`}, templates{}},
+		"none":       {map[string]string{}, templates{}},
+	} {
+		c.files["config.json"] = "{}"
+		c.files["model.safetensors"] = "\x02\x00\x00\x00\x00\x00\x00\x00{}"
+		point, err := checkpoint.OpenFiles(name, c.files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readTemplates(point)
+		if err != nil || got != c.want {
+			t.Errorf("%s: got %+v, %v; want %+v", name, got, err, c.want)
+		}
+	}
+	for _, field := range []string{`5`, `[5]`, `{"default": "D"}`} {
+		if err := new(templates).decode(json.RawMessage(field)); err == nil {
+			t.Errorf("chat_template %s: no error", field)
+		}
+	}
+	both := templates{plain: "{{ 'a' }}", tools: "{%"}
+	if _, err := both.open(false); err != nil {
+		t.Errorf("a conversation without tools needs the other template: %v", err)
+	}
+	if _, err := both.open(true); err == nil {
+		t.Error("a broken template for tools is no error")
+	}
+}
+
+func TestTemplateGetsItsVariables(t *testing.T) {
+	s := openTiny(t)
+	s.templates = templates{
+		plain: "{{ enable_thinking is defined }} {{ enable_thinking }} {{ effort }} {{ messages[0].content }}{{ tools|length if tools }}<think>",
+		tools: "with {{ tools|length }}",
+	}
+	for _, c := range []struct {
+		args []string
+		json string // messages
+		want string
+	}{
+		{nil, `[{"role":"user","content":"a"}]`, "False   a<think>"},
+		{[]string{"--enable-thinking"}, `[{"role":"user","content":"a"}]`, "True True  a<think>"},
+		{[]string{"--enable-thinking=false"}, `[{"role":"user","content":"a"}]`, "True False  a<think>"},
+		{[]string{"--no-thinking"}, `[{"role":"user","content":"a"}]`, "True False  a<think>"},
+		{[]string{"--chat-template-args", `{"effort": 3, "enable_thinking": true}`, "--no-thinking"}, `[{"role":"user","content":"a"}]`, "True False 3 a<think>"},
+		{nil, `{"messages": [{"role":"user","content":"a"}], "tools": [{"type": "function", "function": {"name": "f"}}]}`, "with 1"},
+	} {
+		f := newTemplateFlags()
+		g := newFlagGroup("")
+		f.add(g)
+		if err := g.flags.ParseFlags(c.args); err != nil {
+			t.Fatal(err)
+		}
+		in, err := f.messagesInput([]byte(c.json), newNotes(false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := s.prompt(in, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.tok.Decode(p.ids, false); got != c.want || !p.chat || p.thinking != strings.HasSuffix(c.want, "<think>") {
+			t.Errorf("%v, %s: the prompt is %q (thinking: %v), want %q", c.args, c.json, got, p.thinking, c.want)
+		}
+	}
+}
+
+func TestShownSeparatesReasoning(t *testing.T) {
+	const text = "I see.\n</think>\n\nHi \x1b[31mthere.\n"
+	for name, c := range map[string]struct {
+		terminal, plain, hide bool
+		want                  string
+	}{
+		"pipe":           {false, false, false, "<think>\nI see.\n</think>\n\nHi \x1b[31mthere.\n"},
+		"pipe hidden":    {false, false, true, "Hi \x1b[31mthere.\n"},
+		"terminal":       {true, false, false, "\x1b[2mI see.\x1b[0m\n\nHi [31mthere.\n"},
+		"plain terminal": {true, true, false, "<think>\nI see.\n</think>\n\nHi [31mthere.\n"},
+	} {
+		for size := 1; size <= len(text); size += 6 {
+			var out bytes.Buffer
+			show := newShown(&console{out: &out, outTerminal: c.terminal, plain: c.plain}, &prompt{chat: true, thinking: true}, c.hide)
+			for piece := range slices.Chunk([]byte(text), size) {
+				if err := show.write(string(piece)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := show.end(); err != nil {
+				t.Fatal(err)
+			}
+			got := strings.ReplaceAll(out.String(), "\x1b[0m\x1b[2m", "")
+			if got != c.want {
+				t.Errorf("%s, pieces of %d: got %q, want %q", name, size, got, c.want)
+			}
+			m := show.message()
+			if content, _ := m.Content.Text(); content != "Hi \x1b[31mthere.\n" || *m.ReasoningContent != "I see." {
+				t.Errorf("%s: the message is %+v", name, m)
+			}
+		}
+	}
+}
+
+func TestShownEndsItsLine(t *testing.T) {
+	for _, c := range []struct {
+		text     string
+		thinking bool
+		want     string
+	}{
+		{"", false, ""},
+		{"Hi", false, "Hi\n"},
+		{"Hi\n", false, "Hi\n"},
+		{"I was thi", true, "<think>\nI was thi\n</think>\n"},
+	} {
+		var out bytes.Buffer
+		show := newShown(&console{out: &out}, &prompt{chat: true, thinking: c.thinking}, false)
+		if err := errors.Join(show.write(c.text), show.end()); err != nil || out.String() != c.want {
+			t.Errorf("%q: got %q, %v; want %q", c.text, &out, err, c.want)
+		}
+	}
+}
+
+func TestNotesAreLines(t *testing.T) {
+	var out bytes.Buffer
+	n := newNotes(false)
+	log := slog.New(n).With("file", "a.json").WithGroup("g")
+	log.Info("not for everybody")
+	log.Warn("odd\x1b[2J", "size", 5)
+	n.show(&out)
+	n.show(&out)
+	if want := "foretoken: warning: odd[2J file=a.json size=5\n"; out.String() != want {
+		t.Errorf("got %q, want %q", &out, want)
+	}
+	if len(n.warnings()) != 1 {
+		t.Errorf("warnings %q", n.warnings())
+	}
+	n = newNotes(true)
+	slog.New(n).Info("for the curious")
+	out.Reset()
+	n.show(&out)
+	if out.String() != "foretoken: for the curious\n" || len(n.warnings()) != 0 {
+		t.Errorf("verbose: %q, warnings %q", &out, n.warnings())
+	}
+}
+
+func TestProgressWaitsAndEnds(t *testing.T) {
+	var out bytes.Buffer
+	p := newProgress(&console{err: &out, errTerminal: true}, "big")
+	p.report(1, 100)
+	if out.Len() > 0 {
+		t.Errorf("a bar at once: %q", &out)
+	}
+	p.start = time.Now().Add(-time.Second)
+	p.report(50, 100)
+	if !strings.Contains(out.String(), "loading big") || !strings.Contains(out.String(), "50%") {
+		t.Errorf("no bar after a second: %q", &out)
+	}
+	p.end()
+	if after := out.String()[strings.LastIndex(out.String(), "big"):]; !strings.Contains(after, "\r") {
+		t.Errorf("the bar stays: %q", after)
+	}
+	out.Reset()
+	p = newProgress(&console{err: &out}, "big")
+	p.start = time.Now().Add(-time.Second)
+	p.report(50, 100)
+	p.end()
+	if out.Len() > 0 {
+		t.Errorf("a bar where there is no terminal: %q", &out)
+	}
+}
+
+func TestHistoryOutlivesTheProgram(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "deep", "history")
+	h := openHistory(file)
+	for _, line := range []string{"one", "two", "two", "", "  ", "three"} {
+		h.Add(line)
+	}
+	h = openHistory(file)
+	if h.Len() != 3 || h.At(0) != "three" || h.At(2) != "one" {
+		t.Errorf("read back: %q", h.lines)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v, %v", info.Mode(), err)
+	}
+	for i := range 2 * maxHistory {
+		h.Add(strconv.Itoa(i))
+	}
+	if h.Len() != maxHistory || h.At(0) != strconv.Itoa(2*maxHistory-1) {
+		t.Errorf("%d lines, the last %q", h.Len(), h.At(0))
+	}
+	openHistory(file)
+	data, err := os.ReadFile(file)
+	if err != nil || bytes.Count(data, []byte("\n")) != maxHistory {
+		t.Errorf("the file has %d lines, %v", bytes.Count(data, []byte("\n")), err)
+	}
+	if h = openHistory(""); h.Len() != 0 {
+		t.Errorf("without a file: %q", h.lines)
+	}
+	h.Add("kept in memory")
+	if h.Len() != 1 {
+		t.Error("without a file nothing is remembered")
+	}
+}
+
+func TestHistoryFileFollowsTheEnvironment(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", "/state")
+	if got := historyFile(); got != filepath.FromSlash("/state/foretoken/history") {
+		t.Error(got)
+	}
+	t.Setenv("XDG_STATE_HOME", "relative")
+	t.Setenv("HOME", "/home/me")
+	if got := historyFile(); got != filepath.FromSlash("/home/me/.local/state/foretoken/history") {
+		t.Error(got)
+	}
+}
+
+func FuzzMessagesInput(f *testing.F) {
+	f.Add(`[{"role":"user","content":"a"}]`)
+	f.Add(`{"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}],"tools":[{"function":{"name":"f"}}]}`)
+	f.Add(`{"messages":null,"tools":null,"":0}`)
+	f.Fuzz(func(t *testing.T, data string) {
+		flags := newTemplateFlags()
+		in, err := flags.messagesInput([]byte(data), newNotes(false))
+		if err == nil && len(in.messages) == 0 {
+			t.Error("no messages and no error")
+		}
+	})
+}
+
+func FuzzFlagValues(f *testing.F) {
+	f.Add("1,2,3")
+	f.Add("42=-5")
+	f.Add(`{"a":1}`)
+	f.Add("NaN")
+	f.Fuzz(func(t *testing.T, text string) {
+		if ids, err := parseIDs(text); err == nil && (len(ids) == 0 || slices.Min(ids) < 0) {
+			t.Errorf("--prompt-ids %q gives %v", text, ids)
+		}
+		sampling := newSamplingFlags()
+		set := sampling.group().flags.Flags()
+		for _, name := range []string{"temp", "top-p", "top-k", "min-p", "xtc-probability", "xtc-threshold", "repetition-penalty", "logit-bias", "seed"} {
+			_ = set.Set(name, text) // refused or taken: what is taken must do for a sampler
+		}
+		o, err := sampling.options(checkpoint.Generation{})
+		if err != nil {
+			return
+		}
+		if _, err := sample.New(o, nil); err != nil && len(o.LogitBias) == 0 {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/chat/jinja"
+)
+
+// input is what a model is to go on from: ids, a text as it is, or a conversation.
+type input struct {
+	ids      []int32
+	text     string
+	messages []chat.Message
+	tools    []chat.Tool
+}
+
+// prompt is an input as the model gets it.
+type prompt struct {
+	ids      []int32
+	chat     bool // it came out of the chat template
+	thinking bool // it ends inside of a think block
+}
+
+// templateFlags say how messages become a prompt.
+type templateFlags struct {
+	system     setting[string]
+	off        bool
+	thinking   setting[bool]
+	noThinking bool
+	args       setting[*jinja.Map]
+}
+
+func newTemplateFlags() *templateFlags {
+	return &templateFlags{
+		system: setting[string]{
+			kind:  "TEXT",
+			parse: func(text string) (string, error) { return text, nil },
+			check: func(string) error { return nil },
+		},
+		thinking: setting[bool]{
+			kind: "bool",
+			parse: func(text string) (bool, error) {
+				v, err := strconv.ParseBool(text)
+				if err != nil {
+					return false, errors.New("want true or false")
+				}
+				return v, nil
+			},
+			check: func(bool) error { return nil },
+		},
+		args: setting[*jinja.Map]{
+			kind: "JSON",
+			parse: func(text string) (*jinja.Map, error) {
+				v, err := jinja.DecodeJSON([]byte(text))
+				if err != nil || v.Kind() != jinja.KindMap {
+					return nil, errors.New(`want a JSON object, such as {"enable_thinking": false}`)
+				}
+				return v.Map(), nil
+			},
+			check: func(*jinja.Map) error { return nil },
+		},
+	}
+}
+
+// add defines the flags in a group.
+func (f *templateFlags) add(g flagGroup) {
+	fs := g.flags.Flags()
+	fs.Var(&f.system, "system", "system message")
+	fs.Var(&f.thinking, "enable-thinking", "ask the template for reasoning before the answer")
+	fs.Lookup("enable-thinking").NoOptDefVal = "true"
+	fs.BoolVar(&f.noThinking, "no-thinking", false, "ask the template for an answer without reasoning")
+	fs.Var(&f.args, "chat-template-args", "further variables of the template")
+	fs.BoolVar(&f.off, "no-chat-template", false, "continue the text as it is, without the checkpoint's template")
+	// What other programs call them.
+	fs.Var(&f.system, "system-prompt", "the same as --system")
+	fs.Var(&f.args, "chat-template-config", "the same as --chat-template-args")
+	fs.BoolVar(&f.off, "ignore-chat-template", false, "the same as --no-chat-template")
+	for _, name := range []string{"system-prompt", "chat-template-config", "ignore-chat-template"} {
+		mustFlag(fs.MarkHidden(name))
+	}
+}
+
+// validate refuses flags that contradict each other.
+func (f *templateFlags) validate() error {
+	if f.thinking.given && f.noThinking {
+		return usagef("--enable-thinking and --no-thinking exclude each other")
+	}
+	if !f.off {
+		return nil
+	}
+	return f.unused("--no-chat-template")
+}
+
+// unused refuses flags that have no effect beside another, which turns the template off.
+func (f *templateFlags) unused(beside string) error {
+	for _, flag := range []struct {
+		name  string
+		given bool
+	}{
+		{"--system", f.system.given},
+		{"--enable-thinking", f.thinking.given},
+		{"--no-thinking", f.noThinking},
+		{"--chat-template-args", f.args.given},
+	} {
+		if flag.given {
+			return usagef("%s is for the chat template, which %s leaves out", flag.name, beside)
+		}
+	}
+	return nil
+}
+
+// variables are the variables for the template.
+func (f *templateFlags) variables() *jinja.Map {
+	vars := &jinja.Map{}
+	for name, v := range f.args.value.All() {
+		vars.Set(name, v)
+	}
+	if f.thinking.given || f.noThinking {
+		vars.Set("enable_thinking", jinja.Bool(f.thinking.value))
+	}
+	return vars
+}
+
+// textInput is the input for a text: the user's message, or the text itself if there is to
+// be no template.
+func (f *templateFlags) textInput(text string) *input {
+	if f.off {
+		return &input{text: text}
+	}
+	in := &input{messages: []chat.Message{{Role: "user", Content: chat.Text(text)}}}
+	if f.system.given {
+		in.messages = slices.Insert(in.messages, 0, systemMessage(f.system.value))
+	}
+	return in
+}
+
+func systemMessage(text string) chat.Message {
+	return chat.Message{Role: "system", Content: chat.Text(text)}
+}
+
+// messagesInput is the input for the JSON of a conversation: an array of messages, or an
+// object with messages and perhaps tools. Other fields of the object are reported to n.
+func (f *templateFlags) messagesInput(data []byte, n *notes) (*input, error) {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(data, &object) != nil {
+		object = map[string]json.RawMessage{"messages": data}
+	}
+	in := &input{}
+	var err error
+	for _, name := range sortedKeys(object) {
+		switch name {
+		case "messages":
+			in.messages, err = chat.DecodeMessages(object[name])
+		case "tools":
+			if string(object[name]) != "null" {
+				in.tools, err = chat.DecodeTools(object[name])
+			}
+		default:
+			n.warn("the field %q of the messages is not used: only messages and tools are", name)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(in.messages) == 0 {
+		return nil, errors.New("there are no messages: want an array of them, or an object with a field messages")
+	}
+	if f.system.given {
+		if in.messages[0].Role == "system" {
+			return nil, usagef("--system: the messages begin with a system message already")
+		}
+		in.messages = slices.Insert(in.messages, 0, systemMessage(f.system.value))
+	}
+	return in, nil
+}
+
+func sortedKeys(m map[string]json.RawMessage) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// readMessages reads the messages in a file, or in standard input for "-".
+func (f *templateFlags) readMessages(c *console, name string, n *notes) (*input, error) {
+	var data []byte
+	var err error
+	if name == "-" {
+		data, err = readAll(c.in, "standard input")
+	} else {
+		data, err = readFile(name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--messages: %w", err)
+	}
+	in, err := f.messagesInput(data, n)
+	if err != nil {
+		return nil, fmt.Errorf("--messages %s: %w", name, err)
+	}
+	return in, nil
+}
+
+// readFile reads a file up to maxInput.
+func readFile(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // opened for reading: nothing to lose
+	return readAll(file, name)
+}
+
+// parseIDs reads token ids, separated by commas or spaces.
+func parseIDs(text string) ([]int32, error) {
+	fields := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+	ids := make([]int32, len(fields))
+	for i, field := range fields {
+		id, err := strconv.ParseUint(field, 10, 31)
+		if err != nil {
+			return nil, usagef("--prompt-ids: %q is not a token id; want whole numbers with commas between them", field)
+		}
+		ids[i] = int32(id)
+	}
+	if len(ids) == 0 {
+		return nil, usagef("--prompt-ids: there are no ids")
+	}
+	return ids, nil
+}
+
+// prompt turns an input into the ids the model gets.
+func (s *session) prompt(in *input, f *templateFlags) (*prompt, error) {
+	p := &prompt{ids: in.ids}
+	switch {
+	case in.messages != nil:
+		template, err := s.templates.open(len(in.tools) > 0)
+		if err != nil {
+			return nil, fmt.Errorf("model %s: %w", s.name, err)
+		}
+		text, err := template.Render(chat.Input{
+			Messages: in.messages, Tools: in.tools, AddGenerationPrompt: true, Kwargs: f.variables(),
+			BOSToken: s.templates.bos, EOSToken: s.templates.eos,
+		})
+		if err != nil {
+			return nil, err
+		}
+		p.ids, p.chat, p.thinking = s.tok.Encode(text), true, chat.StartsThinking(text)
+	case in.ids == nil:
+		p.ids = s.tok.Encode(in.text)
+	}
+	return p, s.checkPrompt(p.ids)
+}
+
+// checkPrompt says what is wrong with a prompt in the words of the flags.
+func (s *session) checkPrompt(ids []int32) error {
+	for _, id := range ids {
+		if int(id) >= s.info.Vocab {
+			return usagef("--prompt-ids: %d is not a token of the model; its ids are 0 to %d", id, s.info.Vocab-1)
+		}
+	}
+	switch {
+	case len(ids) == 0:
+		return usagef("the prompt is empty")
+	case len(ids) < s.context:
+		return nil
+	case s.context < s.info.Context:
+		return fmt.Errorf("the prompt has %d tokens and the context %d: shorten the prompt, or raise --context (the model allows %d)", len(ids), s.context, s.info.Context)
+	default:
+		return fmt.Errorf("the prompt has %d tokens, and the model takes %d with its answer: shorten the prompt", len(ids), s.context)
+	}
+}

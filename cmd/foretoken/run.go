@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// runTokens is how long an answer may be if no flag says: until the context is full.
+const runTokens = 0
+
+// talk is a run of the command run.
+type talk struct {
+	model        *modelFlags
+	sampling     *samplingFlags
+	limits       *limitFlags
+	template     *templateFlags
+	hideThinking bool
+	noHistory    bool
+
+	tastes []flagGroup // whose flags a chat may set
+}
+
+func newRunCommand() *cobra.Command {
+	t := &talk{
+		model: newModelFlags(), sampling: newSamplingFlags(), limits: newLimitFlags(runTokens), template: newTemplateFlags(),
+	}
+	cmd := &cobra.Command{
+		Use:   "run [flags] [PROMPT]",
+		Short: "Answer a prompt, or chat on a terminal",
+		Long: `Run answers the prompt and ends. Without a prompt, on a terminal, it is a chat: type /help
+there for its commands.
+
+Text that is piped in is the prompt; if there is a PROMPT too, the text follows it after a
+blank line. Reasoning is shown faint on a terminal, and elsewhere between <think> tags.
+Ctrl-C ends an answer where it is.`,
+		Example: `  foretoken run "Tell me a story about a cat."
+  foretoken run
+  foretoken run --model ~/models/Qwen3.5-4B --quantize 4 --system "You are terse."
+  foretoken run "Summarise this:" < notes.txt`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return t.run(cmd, args) },
+	}
+	conversation := newFlagGroup("Conversation")
+	fs := conversation.flags.Flags()
+	fs.SortFlags = false
+	t.template.add(conversation)
+	fs.BoolVar(&t.hideThinking, "hidethinking", false, "do not show the reasoning")
+	fs.BoolVar(&t.noHistory, "nohistory", false, "do not keep what is typed in a chat for the next one")
+	t.tastes = []flagGroup{t.sampling.group(), t.limits.group()}
+	addGroups(cmd, conversation, t.model.group(), t.tastes[0], t.tastes[1])
+	completeModel(cmd)
+	return cmd
+}
+
+func (t *talk) run(cmd *cobra.Command, args []string) (err error) {
+	if err := t.template.validate(); err != nil {
+		return err
+	}
+	c := newConsole(cmd)
+	text, err := runText(c, args)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	s, err := openSession(ctx, c, t.model, newNotes(t.model.verbose))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if text == "" {
+		stop()
+		return t.chat(cmd.Context(), c, s)
+	}
+	_, err = t.answer(ctx, c, s, t.template.textInput(text))
+	return err
+}
+
+// runText is the prompt: the arguments, then what was piped in. It is empty if there is to
+// be a chat.
+func runText(c *console, args []string) (string, error) {
+	text := strings.Join(args, " ")
+	if c.piped() {
+		piped, err := c.readText()
+		if err != nil {
+			return "", err
+		}
+		if text != "" && piped != "" {
+			text += "\n\n"
+		}
+		if text += piped; text == "" {
+			return "", usagef("standard input: the prompt is empty")
+		}
+	}
+	switch {
+	case text != "":
+		return text, nil
+	case len(args) > 0:
+		return "", usagef("the prompt is empty")
+	case c.inTerminal && c.outTerminal:
+		return "", nil
+	default:
+		return "", usagef("there is no prompt: give one as an argument or pipe it in; a chat needs a terminal for input and output")
+	}
+}
+
+// answer asks the model and shows what it says. It returns what there was also when there
+// is an error.
+func (t *talk) answer(ctx context.Context, c *console, s *session, in *input) (*shown, error) {
+	p, err := s.prompt(in, t.template)
+	if err != nil {
+		return nil, err
+	}
+	q, err := s.question(p, t.sampling, t.limits, -1)
+	if err != nil {
+		return nil, err
+	}
+	q.Hash = false
+	show := newShown(c, p, t.hideThinking)
+	a, err := s.ask(ctx, q, show.write)
+	if a == nil {
+		return nil, err
+	}
+	if !isOutputError(err) {
+		err = errors.Join(err, show.end())
+	}
+	if c.errTerminal || t.model.verbose {
+		c.remark(a.summary(q.Sampling.Seed))
+	}
+	return show, err
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/foretoken/foretoken/chat"
+)
+
+// shown is an answer while it is being shown: reasoning apart from the rest.
+type shown struct {
+	chat.Answer
+	c      *console
+	parser *chat.Parser // nil: the text is no answer but a continuation
+	hide   bool         // the reasoning
+
+	last     chat.EventKind
+	began    bool // something was shown
+	lineOpen bool // the last line shown has not ended
+}
+
+// newShown returns an empty answer to p.
+func newShown(c *console, p *prompt, hideThinking bool) *shown {
+	s := &shown{c: c, hide: hideThinking}
+	if p.chat {
+		// No tools are declared, so what looks like a call is shown as it is.
+		s.parser = chat.NewParser(chat.ParserOptions{Thinking: p.thinking, ToolFormat: chat.ToolNone})
+	}
+	return s
+}
+
+// write shows more of the answer.
+func (s *shown) write(text string) error {
+	if s.parser == nil {
+		return s.show([]chat.Event{{Kind: chat.EventContent, Text: text}})
+	}
+	return s.show(s.parser.Write(text))
+}
+
+// end shows what was held back, and ends the line.
+func (s *shown) end() error {
+	if s.parser != nil {
+		if err := s.show(s.parser.Close()); err != nil {
+			return err
+		}
+	}
+	if s.began && s.last == chat.EventReasoning {
+		if err := s.leaveReasoning(); err != nil {
+			return err
+		}
+	}
+	if s.lineOpen {
+		return s.c.write("\n")
+	}
+	return nil
+}
+
+func (s *shown) show(events []chat.Event) error {
+	s.Add(events)
+	for _, e := range events {
+		if e.Kind == chat.EventReasoning && s.hide {
+			continue
+		}
+		if err := s.turn(e.Kind); err != nil {
+			return err
+		}
+		if err := s.text(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// coloured reports whether reasoning is told from the answer by its colour; else it is by tags.
+func (s *shown) coloured() bool { return s.c.outTerminal && !s.c.plain }
+
+// turn separates reasoning and answer.
+func (s *shown) turn(kind chat.EventKind) error {
+	if s.began && s.last == kind {
+		return nil
+	}
+	if s.began && s.last == chat.EventReasoning {
+		if err := s.leaveReasoning(); err != nil {
+			return err
+		}
+		if err := s.c.write("\n"); err != nil {
+			return err
+		}
+	}
+	s.began, s.last = true, kind
+	if kind == chat.EventReasoning && !s.coloured() {
+		return s.c.write("<think>\n")
+	}
+	return nil
+}
+
+// leaveReasoning ends the last line of the reasoning.
+func (s *shown) leaveReasoning() error {
+	s.lineOpen = false
+	if s.coloured() {
+		return s.c.write("\n")
+	}
+	return s.c.write("\n</think>\n")
+}
+
+func (s *shown) text(e chat.Event) error {
+	s.lineOpen = !strings.HasSuffix(e.Text, "\n")
+	if e.Kind == chat.EventReasoning && s.coloured() {
+		return s.c.write(faint(printable(e.Text)))
+	}
+	return s.c.print(e.Text)
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/checkpoint"
+)
+
+// mistake is a command line, and what comes of it.
+type mistake struct {
+	args  string // separated by spaces
+	stdin string // - for none
+	code  int
+	says  string
+}
+
+// Each mistake has its exit code, and an error that names the thing and the remedy.
+func TestMistakesAreExplained(t *testing.T) {
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken.json")
+	if err := os.WriteFile(broken, []byte(`[{"content": "Hi."}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	explained(t, []mistake{
+		{"dance", "-", 2, `unknown command "dance"; the commands are`},
+		{"genrate", "-", 2, `unknown command "genrate"; did you mean generate?`},
+		{"version now", "-", 2, `foretoken version takes no argument, but there is "now"`},
+		{"generate story", "-", 2, `takes no argument, but there is "story"`},
+		{"generate --tmp 1", "-", 2, "unknown flag: --tmp"},
+		{"generate --prompt", "-", 2, "flag needs an argument: --prompt"},
+		{"generate --temp hot", "-", 2, `"--temp" flag: want a number, 0 or more`},
+		{"generate --temp -1", "-", 2, `"--temp" flag: want a number, 0 or more`},
+		{"generate --temperature NaN", "-", 2, `"--temperature" flag: want a number, 0 or more`},
+		{"generate --temp Inf", "-", 2, `"--temp" flag: want a number, 0 or more`},
+		{"generate --top-p 1.5", "-", 2, `"--top-p" flag: want a number from 0 to 1`},
+		{"generate --min-p x", "-", 2, `"--min-p" flag: want a number from 0 to 1`},
+		{"generate --top-k 0.5", "-", 2, `"--top-k" flag: want a whole number, 0 or more`},
+		{"generate --xtc-probability 2", "-", 2, "want a number from 0 to 1"},
+		{"generate --xtc-threshold 0.6", "-", 2, "want a number from 0 to 0.5"},
+		{"generate --repetition-penalty -1", "-", 2, "want a number, 0 or more"},
+		{"generate --repetition-context-size -1", "-", 2, "want a whole number, 0 or more"},
+		{"generate --presence-penalty Inf", "-", 2, "want a finite number"},
+		{"generate --frequency-penalty x", "-", 2, "want a finite number"},
+		{"generate --logit-bias 5", "-", 2, "such as 42=-5"},
+		{"generate --logit-bias -5=1", "-", 2, "such as 42=-5"},
+		{"generate --logit-bias 5=NaN", "-", 2, "such as 42=-5"},
+		{"generate --seed -1", "-", 2, "want a whole number from 0 to 18446744073709551615"},
+		{"generate --max-tokens -1", "-", 2, "want a whole number, 0 or more"},
+		{"generate --stop=", "-", 2, `"--stop" flag: want a text that is not empty`},
+		{"generate --threads 0", "-", 2, "want a whole number from 1 to 1024"},
+		{"generate --quantize 7", "-", 2, `"--quantize" flag: want 4, 5, 6 or 8`},
+		{"generate --compute int4", "-", 2, `"--compute" flag: want int8 or float32`},
+		{"generate --context 1", "-", 2, "want a whole number, 2 or more"},
+		{"generate --chat-template-args [1]", "-", 2, "want a JSON object"},
+		{"generate --chat-template-config {", "-", 2, "want a JSON object"},
+		{"generate --logprobs 1001 --json", "-", 2, "want a whole number from 0 to 1000"},
+		{"generate --logprobs 1 --prompt x", "-", 2, "add --json"},
+		{"generate", "-", 2, "there is no prompt: give --prompt"},
+		{"generate", "", 2, "standard input: the prompt is empty"},
+		{"generate --prompt x --prompt-ids 1", "-", 2, "--prompt and --prompt-ids exclude each other"},
+		{"generate --messages x --prompt y", "-", 2, "--prompt and --messages exclude each other"},
+		{"generate --prompt-ids 1,x", "-", 2, `--prompt-ids: "x" is not a token id`},
+		{"generate --prompt-ids ,", "-", 2, "--prompt-ids: there are no ids"},
+		{"generate --prompt-ids 1 --system x", "-", 2, "--system is for the chat template, which --prompt-ids leaves out"},
+		{"generate --prompt x --no-chat-template --no-thinking", "-", 2, "--no-thinking is for the chat template"},
+		{"generate --prompt x --enable-thinking=maybe", "-", 2, "want true or false"},
+		{"generate --prompt x --enable-thinking --no-thinking", "-", 2, "exclude each other"},
+		{"generate --messages x --no-chat-template", "-", 2, "--messages needs the chat template"},
+		{"generate --messages " + filepath.Join(dir, "none.json"), "-", 1, "none.json: no such file"},
+		{"generate --messages " + dir, "-", 1, "is a directory"},
+		{"generate --messages " + broken, "-", 1, "'role' is missing"},
+		{"generate --messages -", "{", 1, "--messages -: "},
+		{"generate --messages -", "{}", 1, "there are no messages"},
+		{"generate --messages - --system b", `[{"role":"system","content":"a"}]`, 2, "begin with a system message already"},
+		{"generate --messages -", `{"messages":[{"role":"user","content":"a"}],"tools":5}`, 1, "chat: tools: expected a JSON array"},
+		{"generate --model " + filepath.Join(dir, "none") + " --prompt x", "-", 1, "none: no such folder; it is to hold config.json"},
+		{"generate --model " + dir + " --prompt x", "-", 1, "is not a model folder"},
+		{"run", "-", 2, "there is no prompt: give one as an argument"},
+		{"run", "", 2, "standard input: the prompt is empty"},
+		{"run --no-chat-template --system x y", "-", 2, "--system is for the chat template"},
+		{"run --seed x", "-", 2, "want a whole number"},
+	})
+}
+
+// These show only when the model is known.
+func TestMistakesAboutTheModelAreExplained(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens the model many times")
+	}
+	long := "--prompt-ids=" + strings.Repeat("5,", 5000) + "5"
+	explained(t, []mistake{
+		{"generate --prompt-ids 8192", "-", 2, "8192 is not a token of the model; its ids are 0 to 8191"},
+		{"generate --prompt-ids 5 --logit-bias 8192=1", "-", 2, "--logit-bias: 8192 is not a token of the model"},
+		{"generate --prompt-ids 5 --context 5000", "-", 2, "--context 5000: the model was made for at most 4096 tokens"},
+		{"generate --prompt-ids 5,5,5 --context 3", "-", 1, "3 tokens and the context 3: shorten the prompt, or raise --context (the model allows 4096)"},
+		{"generate " + long, "-", 1, "5001 tokens, and the model takes 4096"},
+		{"generate --prompt= --no-chat-template", "-", 2, "the prompt is empty"},
+		{"generate --prompt-ids 5 --xtc-probability 1 --xtc-threshold 0", "-", 2, "--xtc-threshold 0: want a number above 0"},
+		{"generate --prompt x --chat-template-args {\"messages\":1}", "-", 1, `"messages" is set by foretoken`},
+	})
+}
+
+func explained(t *testing.T, mistakes []mistake) {
+	t.Helper()
+	for _, c := range mistakes {
+		var stdin io.Reader
+		if c.stdin != "-" {
+			stdin = strings.NewReader(c.stdin)
+		}
+		o := runIn(t, stdin, strings.Fields(c.args)...)
+		name := c.args[:min(len(c.args), 80)]
+		if o.code != c.code || !strings.Contains(o.err, c.says) {
+			t.Errorf("foretoken %s: exit code %d, %q; want %d, %q", name, o.code, o.err, c.code, c.says)
+		}
+		if o.out != "" || !strings.HasPrefix(o.err, "foretoken: ") || strings.Contains(o.err, "\nforetoken: ") {
+			t.Errorf("foretoken %s: prints %q and %q", name, o.out, o.err)
+		}
+		if c.code == exitUsage != strings.Contains(o.err, "--help'.\n") {
+			t.Errorf("foretoken %s: points to help: %q", name, o.err)
+		}
+	}
+}
+
+func TestHelpShowsEveryFlagOnce(t *testing.T) {
+	for _, name := range []string{"generate", "run"} {
+		o := runIn(t, nil, name, "--help")
+		if o.code != 0 || o.err != "" {
+			t.Fatalf("%s --help: %+v", name, o)
+		}
+		for _, flag := range []string{
+			"--model", "--system", "--no-chat-template", "--max-tokens", "--temp", "--top-p", "--top-k", "--min-p",
+			"--xtc-probability", "--xtc-threshold", "--repetition-penalty", "--repetition-context-size",
+			"--presence-penalty", "--frequency-penalty", "--logit-bias", "--seed", "--stop", "--ignore-eos",
+			"--threads", "--quantize", "--compute", "--context", "--enable-thinking", "--no-thinking",
+		} {
+			if n := strings.Count(o.out, "\n      "+flag+" "); n != 1 {
+				t.Errorf("%s --help shows %s %d times", name, flag, n)
+			}
+		}
+	}
+}
+
+func TestVersionNamesThePlatform(t *testing.T) {
+	command, flag := runIn(t, nil, "version"), runIn(t, nil, "--version")
+	if command.code != 0 || command != flag || !strings.HasPrefix(command.out, "foretoken ") || !strings.Contains(command.out, "go1.") {
+		t.Errorf("version: %+v, --version: %+v", command, flag)
+	}
+}
+
+func TestCompletionKnowsTheChoices(t *testing.T) {
+	o := runIn(t, nil, "__complete", "generate", "--compute", "")
+	if !strings.Contains(o.out, "int8\nfloat32\n") {
+		t.Errorf("completion of --compute: %q", o.out)
+	}
+}
+
+func TestSamplingDefaultsComeFromTheCheckpoint(t *testing.T) {
+	type defaults struct {
+		temp, topP float64
+		topK       int
+		repetition float64
+	}
+	cases := map[string]struct {
+		file string // generation_config.json
+		args []string
+		want defaults
+	}{
+		"nothing":            {"{}", nil, defaults{0.8, 0.95, 0, 1}},
+		"recommended":        {`{"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.9}`, nil, defaults{0.6, 0.9, 20, 1}},
+		"greedy":             {`{"do_sample": false, "temperature": 0.6}`, nil, defaults{0, 1, 0, 1}},
+		"format's default":   {`{"do_sample": true}`, nil, defaults{1, 1, 0, 1}},
+		"temperature only":   {`{"temperature": 0.3, "repetition_penalty": 1.1}`, nil, defaults{0.3, 1, 0, 1.1}},
+		"all tokens":         {`{"top_k": -1}`, nil, defaults{0.8, 1, 0, 1}},
+		"flag over file":     {`{"temperature": 0.6, "top_k": 20}`, []string{"--temp", "0", "--top-k", "0"}, defaults{0, 1, 0, 1}},
+		"flag over bad file": {`{"temperature": -3}`, []string{"--temp", "0.5"}, defaults{0.5, 1, 0, 1}},
+	}
+	for name, c := range cases {
+		var g checkpoint.Generation
+		if err := checkpoint.DecodeJSON("generation_config.json", []byte(c.file), &g); err != nil {
+			t.Fatal(err)
+		}
+		f := newSamplingFlags()
+		if err := f.group().flags.ParseFlags(c.args); err != nil {
+			t.Fatal(err)
+		}
+		o, err := f.options(g)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := (defaults{o.Temperature, o.TopP, o.TopK, o.RepetitionPenalty}); got != c.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+func TestSamplingRefusesBadRecommendations(t *testing.T) {
+	for file, want := range map[string]string{
+		`{"temperature": -1}`:          "generation_config.json: temperature is -1: want a number, 0 or more; set it with --temp",
+		`{"top_p": 7}`:                 "generation_config.json: top_p is 7: want a number from 0 to 1; set it with --top-p",
+		`{"repetition_penalty": -0.5}`: "repetition_penalty is -0.5",
+	} {
+		var g checkpoint.Generation
+		if err := checkpoint.DecodeJSON("generation_config.json", []byte(file), &g); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := newSamplingFlags().options(g); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", file, err, want)
+		}
+	}
+}
+
+func TestDrawnSeedsAreExactInJSON(t *testing.T) {
+	seen := map[uint64]bool{}
+	for range 100 {
+		seed := drawSeed()
+		if seed >= 1<<53 || seen[seed] {
+			t.Errorf("seed %d is too large or was drawn twice", seed)
+		}
+		seen[seed] = true
+	}
+}
+
+func TestRateWithoutMeasureIsNone(t *testing.T) {
+	if r := rate(5, 0); r != nil {
+		t.Errorf("5 in no time: %v", *r)
+	}
+	if r := rate(0, 5); r != nil {
+		t.Errorf("nothing: %v", *r)
+	}
+	if r := rate(3, 2e9); r == nil || *r != 1.5 {
+		t.Errorf("3 in 2 s: %v", r)
+	}
+}
+
+func TestDescribeKeepsJSONValid(t *testing.T) {
+	s := openTiny(t)
+	var split int32 = -1
+	for id := range int32(s.tok.Size()) {
+		if text, ok := s.tok.Token(id); ok && text == "\xe2" {
+			split = id
+		}
+	}
+	d := s.describeOne(logprobOf(split, math.Inf(-1)))
+	if d.LogProb != nil || len(d.Bytes) != 1 || d.Bytes[0] != 0xe2 {
+		t.Errorf("an impossible piece of a character: %+v", d)
+	}
+	if d = s.describeOne(logprobOf(1<<20, -1)); d.Token != "" || *d.LogProb != -1 {
+		t.Errorf("an id without a token: %+v", d)
+	}
+}

@@ -1,0 +1,73 @@
+package qwen35
+
+import (
+	"math"
+	"testing"
+
+	"github.com/foretoken/foretoken/backend"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/model"
+)
+
+// TestInt8StaysCloseToFloat measures what 8-bit activations and 4-bit weights cost the
+// trained model: its perplexity on the reference's texts, and its choices where the
+// reference was sure.
+func TestInt8StaysCloseToFloat(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads 1,500 tokens three times")
+	}
+	f := golden.Load(t, "tiny")
+	dir := golden.Dir(t, "tiny")
+	float, _ := perplexity(t, f, open(t, dir, 0, model.Options{Compute: backend.Float32}))
+	for _, c := range []struct {
+		name string
+		o    model.Options
+		tol  float64
+		sure bool
+	}{
+		{"as the file is", model.Options{}, golden.Tol.Perplexity, true},
+		{"4 bits", model.Options{Quantise: 4}, golden.Tol.Perplexity4, false},
+	} {
+		got, wrong := perplexity(t, f, open(t, dir, 0, c.o))
+		change := got/float - 1
+		t.Logf("%s: perplexity %.4f, float path %.4f, change %+.3f %%, tolerance %g %%", c.name, got, float, 100*change, 100*c.tol)
+		if math.Abs(change) > c.tol {
+			t.Errorf("%s: perplexity changes by %+.3f %%", c.name, 100*change)
+		}
+		if c.sure && wrong > 0 {
+			t.Errorf("%s: %d tokens differ where the reference has a margin above %g", c.name, wrong, golden.Tol.Int8Margin)
+		}
+	}
+}
+
+// perplexity is that of the cases' texts, and how often the model's choice differs from
+// the reference's although that was sure.
+func perplexity(t *testing.T, f *golden.Fixture, r *rig) (ppl float64, wrong int) {
+	t.Helper()
+	loss, n := 0.0, 0
+	for i := range f.Cases {
+		c := &f.Cases[i]
+		logits, _ := r.feed(t, model.Span{State: r.sequence(t), Tokens: c.Tokens, Want: len(c.Tokens)})
+		for row, x := range logits {
+			if argmax(x) != c.Argmax[row] && float64(c.Margin[row]) > golden.Tol.Int8Margin {
+				wrong++
+			}
+			if row+1 < len(c.Tokens) {
+				loss -= logProb(x, c.Tokens[row+1])
+				n++
+			}
+		}
+	}
+	return math.Exp(loss / float64(n)), wrong
+}
+
+func logProb(logits []float32, id int32) float64 {
+	top, sum := math.Inf(-1), 0.0
+	for _, x := range logits {
+		top = max(top, float64(x))
+	}
+	for _, x := range logits {
+		sum += math.Exp(float64(x) - top)
+	}
+	return float64(logits[id]) - top - math.Log(sum)
+}
