@@ -24,6 +24,8 @@ type Options struct {
 	RoundTokens int // most tokens fed in one round over all sequences; 0: 512
 	MaxBatch    int // most sequences fed in one round; 0: 16
 	Context     int // most tokens of a sequence; 0: what the model was made for
+
+	Drafter spec.Drafter // guesses tokens; nil: none
 }
 
 // Engine runs requests on one model.
@@ -35,8 +37,10 @@ type Engine struct {
 	wake chan struct{} // a request has come, or Close was called
 	done chan struct{} // closed when the loop has ended
 
-	fed   []*sequence // of the running round
+	// Of the running round.
+	fed   []*sequence
 	spans []model.Span
+	draft drafting
 
 	mu      sync.Mutex // protects what follows
 	waiting []*sequence
@@ -148,16 +152,24 @@ func (e *Engine) admit(running []*sequence) ([]*sequence, bool) {
 func (e *Engine) open(s *sequence) error {
 	var err error
 	s.started = time.Now()
-	s.target, err = e.pool.Open(e.model.Layout())
+	if s.target, err = e.pool.Open(e.model.Layout()); err != nil {
+		return err
+	}
+	if d := e.o.Drafter; d != nil && s.req.Depth != 0 {
+		s.memory, err = e.pool.Open(d.Layout())
+		s.record.Drafter, s.record.Rule = d.Name(), s.req.Rule
+	}
 	return err
 }
 
 // end gives a sequence's memory back and closes its stream.
 func (e *Engine) end(s *sequence, err error) {
-	if s.target != nil {
-		s.target.Close()
-		s.target = nil
+	for _, m := range []*state.State{s.target, s.memory} {
+		if m != nil {
+			m.Close()
+		}
 	}
+	s.target, s.memory = nil, nil
 	s.stream.close(s.result(), err)
 }
 
@@ -208,33 +220,44 @@ func (e *Engine) forward(batch []*sequence) (err error) {
 	if len(e.spans) == 0 {
 		return nil
 	}
+	start := time.Now()
 	out, err := e.model.Forward(e.spans)
 	if err != nil {
 		return err
 	}
+	e.draft.verified(e.spans, time.Since(start))
+	first := 0
 	for i, s := range e.fed {
+		n := len(e.spans[i].Tokens) - e.spans[i].Guesses
 		if e.spans[i].Want > 0 {
-			s.advance(out.Logits[i])
+			held := s.advance(out.Logits[i])
+			e.draft.Held(&s.record, e.spans[i].Guesses, held)
+			s.record.Count(e.spans[i].Guesses, held)
+			n += held
 		}
+		e.draft.add(s, out.Hidden, first, n)
+		first += len(e.spans[i].Tokens)
 	}
-	return nil
+	return e.draft.run(e.o.Drafter)
 }
 
-// advance takes the guesses that hold and the token after them into the text.
-func (s *sequence) advance(logits [][]float32) {
-	held, next := spec.Verify(s.sampler, s.draft, logits)
+// advance takes the guesses that hold and the token after them into the text. It returns
+// how many guesses hold.
+func (s *sequence) advance(logits [][]float32) int {
+	held, next := s.req.Rule.Verify(s.sampler, s.draft, logits)
 	if next < 0 {
 		s.fault = errors.New("engine: the network's output is not a number; the weights or the memory are damaged")
-		return
+		return 0
 	}
 	s.target.Keep(held)
 	for i := range held + 1 {
 		id := next
 		if i < held {
-			id = s.draft[i]
+			id = s.draft.Tokens[i]
 		}
 		if !s.append(id, logits[i]) {
-			return
+			break
 		}
 	}
+	return held
 }

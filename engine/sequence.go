@@ -9,6 +9,7 @@ import (
 
 	"github.com/foretoken/foretoken/model"
 	"github.com/foretoken/foretoken/sample"
+	"github.com/foretoken/foretoken/spec"
 	"github.com/foretoken/foretoken/state"
 )
 
@@ -21,6 +22,8 @@ type Request struct {
 	IgnoreEnd bool           // no id ends the text
 	LogProbs  int            // how many alternatives to report per token; -1: no log-probabilities
 	Hash      bool           // compute Result.LogitsHash
+	Depth     int            // tokens to guess per round; 0: none, -1: as many as pay
+	Rule      spec.Rule      // which guesses are accepted
 }
 
 // Finish says why a text ended.
@@ -39,8 +42,10 @@ type sequence struct {
 	tokens  []int32 // prompt and answer
 	sampler *sample.Sampler
 	target  *state.State
-	draft   []int32 // guesses for the next round
-	limit   int     // of tokens
+	memory  *state.State // of the drafter; nil: nothing is guessed for this sequence
+	draft   spec.Draft   // guesses for the next round
+	record  spec.Record
+	limit   int // of tokens
 	stop    []int32
 	stream  Stream
 
@@ -62,6 +67,8 @@ func newSequence(ctx context.Context, r Request, info model.Info, limit int) (*s
 		return nil, fmt.Errorf("engine: the prompt has %d tokens, which leaves no room in a context of %d", n, limit)
 	case r.MaxTokens < 0:
 		return nil, fmt.Errorf("engine: %d tokens to generate", r.MaxTokens)
+	case r.Depth < -1 || r.Depth > spec.MaxDepth:
+		return nil, fmt.Errorf("engine: %d tokens to guess, want -1 (as many as pay) to %d", r.Depth, spec.MaxDepth)
 	}
 	for _, id := range r.Prompt {
 		if id < 0 || int(id) >= info.Vocab {
@@ -89,6 +96,7 @@ func newSequence(ctx context.Context, r Request, info model.Info, limit int) (*s
 	default:
 		s.stop = info.Stop
 	}
+	s.record.Fixed = r.Depth
 	s.stream.init()
 	return s, nil
 }
@@ -100,8 +108,8 @@ func (s *sequence) span(budget int) model.Span {
 	if len(gap) > budget {
 		return model.Span{State: s.target, Tokens: gap[:budget]}
 	}
-	guesses := s.draft[:min(len(s.draft), budget-len(gap))]
-	s.draft = guesses
+	guesses := s.draft.Tokens[:min(len(s.draft.Tokens), budget-len(gap))]
+	s.draft.Tokens = guesses
 	return model.Span{
 		State: s.target, Tokens: append(gap[:len(gap):len(gap)], guesses...),
 		Guesses: len(guesses), Want: len(guesses) + 1,
@@ -139,7 +147,7 @@ func (s *sequence) append(id int32, logits []float32) bool {
 func (s *sequence) result() Result {
 	r := Result{
 		Finish: s.finish, Prompt: len(s.req.Prompt), Tokens: len(s.tokens) - len(s.req.Prompt),
-		Seed: s.req.Sampling.Seed, LogitsHash: s.hash,
+		Seed: s.req.Sampling.Seed, LogitsHash: s.hash, Receipt: s.record.Receipt,
 	}
 	if !s.started.IsZero() {
 		r.Queue = s.started.Sub(s.queued)

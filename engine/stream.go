@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/sample"
+	"github.com/foretoken/foretoken/spec"
 )
 
 // Token is one generated token.
@@ -27,6 +28,8 @@ type Result struct {
 	Queue   time.Duration // before it was started
 	Prefill time.Duration // until the first token
 	Decode  time.Duration // from the first token to the last
+
+	Receipt spec.Receipt // what guessing did
 }
 
 // Stream is a running request as its reader sees it. Tokens wait in the stream until they

@@ -134,6 +134,16 @@ func (d *dist) prob(id int32) float64 {
 	return d.probAt(i)
 }
 
+// Point is the certainty that id follows once ahead more tokens have followed the text:
+// what a guess that was not drawn from anything counts as.
+func (s *Sampler) Point(id int32, ahead int) Dist {
+	d := s.take()
+	d.pos = s.position + ahead
+	s.scratch.keys = append(s.scratch.keys[:0], key(0, id))
+	d.list(s.scratch.keys)
+	return d.dist(useToken)
+}
+
 // Prob is the probability of id, 0 for an id that truncation removed or that the
 // vocabulary does not have. The first call for an untruncated Dist sums up the row.
 func (d Dist) Prob(id int32) float32 {

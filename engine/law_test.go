@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/foretoken/foretoken/backend"
+	"github.com/foretoken/foretoken/backend/cpu"
+	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/model"
+	"github.com/foretoken/foretoken/model/qwen35"
+	"github.com/foretoken/foretoken/sample"
+	"github.com/foretoken/foretoken/spec"
+	"github.com/foretoken/foretoken/state"
+)
+
+// openModel loads a small network of the family with room for guesses.
+func openModel(t *testing.T, dir string, o model.Options) (*qwen35.Model, *state.Pool) {
+	t.Helper()
+	c, err := checkpoint.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	b, err := cpu.Open(cpu.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	o.MaxGuesses, o.Log = spec.MaxDepth, slog.New(slog.DiscardHandler)
+	m, err := qwen35.Open(c, b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, state.NewPool(b, 1<<30)
+}
+
+// oracle knows the answer to every prompt, and guesses from it as its script says.
+type oracle struct {
+	answers [][]int32 // prompt and answer
+	wrong   func(position, index int) bool
+	vocab   int32
+}
+
+func (o *oracle) Name() string         { return "oracle" }
+func (o *oracle) Layout() state.Layout { return state.Layout{} }
+
+func (o *oracle) Draft(batch []spec.Run) ([]spec.Draft, error) {
+	out := make([]spec.Draft, len(batch))
+	for i, r := range batch {
+		for _, a := range o.answers {
+			if len(a) < len(r.Text) || !slices.Equal(a[:len(r.Text)], r.Text) {
+				continue
+			}
+			for j, id := range a[len(r.Text):min(len(a), len(r.Text)+r.Depth)] {
+				if o.wrong(len(r.Text)+j, j) {
+					id = (id + 1) % o.vocab
+				}
+				out[i].Tokens = append(out[i].Tokens, id)
+			}
+			break
+		}
+	}
+	return out, nil
+}
+
+// samplings are the tastes the law is held to.
+func samplings() []sample.Options {
+	var list []sample.Options
+	for i, temp := range []float64{0, 0.2, 0.6, 1, 1.5} {
+		o := sample.Options{Temperature: temp, Seed: uint64(1000 + i)}
+		list = append(list, o)
+		o.TopK, o.TopP, o.MinP = 20, 0.9, 0.01
+		o.XTCProbability, o.XTCThreshold = 0.5, 0.1
+		list = append(list, o)
+		list = append(list, sample.Options{
+			Temperature: temp, Seed: uint64(i), RepetitionPenalty: 1.3, RepetitionWindow: 20,
+			PresencePenalty: 0.5, FrequencyPenalty: 0.2, LogitBias: map[int32]float32{7: 2},
+		})
+	}
+	return list
+}
+
+// TestGuessingChangesNothing is the law: with guesses of any drafter, right or wrong, at
+// any depth, alone or in company, every request gives the tokens and the bits of logits
+// that it gives without guesses.
+func TestGuessingChangesNothing(t *testing.T) {
+	for _, name := range []string{"dense", "moe"} {
+		for _, compute := range []backend.Compute{backend.Float32, backend.Int8} {
+			t.Run(fmt.Sprintf("%s/%v", name, compute), func(t *testing.T) {
+				o := model.Options{Compute: compute}
+				if compute == backend.Int8 {
+					o.Quantise = 4
+				}
+				m, pool := openModel(t, golden.Dir(t, name), o)
+				f := golden.Load(t, name)
+				guessing(t, m, pool, f.Cases[1].Prompt[:20])
+			})
+		}
+	}
+}
+
+func guessing(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
+	plain, err := New(m, pool, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	var requests []Request
+	var want [][]int32
+	var hash []uint64
+	truth := &oracle{vocab: int32(m.Info().Vocab)}
+	for i, s := range samplings() {
+		r := Request{Prompt: prompt[:3+i], MaxTokens: 10 + rng.IntN(10), Sampling: s, Hash: true, LogProbs: -1, IgnoreEnd: i%2 == 0}
+		ids, res, err := collect(plain, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests, want, hash = append(requests, r), append(want, ids), append(hash, res.LogitsHash)
+		truth.answers = append(truth.answers, slices.Concat(r.Prompt, ids))
+	}
+	plain.Close()
+	for _, c := range []struct {
+		name    string
+		drafter spec.Drafter
+		depths  []int
+	}{
+		{"head", m.Drafter(), []int{1, 2, 3, 5, 8, -1}},
+		{"always right", truth.with(func(int, int) bool { return false }), []int{1, 4, 8, -1}},
+		{"always wrong", truth.with(func(int, int) bool { return true }), []int{1, 3}},
+		{"wrong at the third", truth.with(func(_, j int) bool { return j == 2 }), []int{5}},
+		{"at random", truth.with(func(p, j int) bool { return (p*7+j*3)%5 < 2 }), []int{2, 6, 8}},
+	} {
+		for _, depth := range c.depths {
+			e, err := New(m, pool, Options{Drafter: c.drafter, RoundTokens: 16 + rng.IntN(60)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wg sync.WaitGroup
+			for i, r := range requests {
+				r.Depth = depth
+				wg.Go(func() {
+					ids, res, err := collect(e, r)
+					if err != nil || !slices.Equal(ids, want[i]) || res.LogitsHash != hash[i] {
+						t.Errorf("%s, depth %d, request %d: %v %x %v, want %v %x", c.name, depth, i, ids, res.LogitsHash, err, want[i], hash[i])
+					}
+					if c.name == "always right" && depth > 0 && res.Receipt.Accepted != res.Receipt.Drafted {
+						t.Errorf("%d of %d right guesses accepted", res.Receipt.Accepted, res.Receipt.Drafted)
+					}
+				})
+			}
+			wg.Wait()
+			e.Close()
+		}
+	}
+	if n := pool.Used(); n != 0 {
+		t.Errorf("%d bytes still in use", n)
+	}
+}
+
+func (o *oracle) with(wrong func(position, index int) bool) *oracle {
+	return &oracle{answers: o.answers, vocab: o.vocab, wrong: wrong}
+}

@@ -1,0 +1,98 @@
+package qwen35
+
+import (
+	"github.com/foretoken/foretoken/model"
+	"github.com/foretoken/foretoken/spec"
+	"github.com/foretoken/foretoken/state"
+)
+
+// drafter guesses with the head. Its memory of a sequence holds exactly the pairs of a
+// hidden state and the token after it that the target has confirmed: what it writes while
+// it guesses further than one token comes from its own output and is cut off again.
+type drafter struct {
+	head  *Head
+	out   []spec.Draft
+	spans []model.Span
+	who   []int // run of each span
+}
+
+var _ spec.Drafter = (*drafter)(nil)
+
+// Drafter is the model's own drafter, nil if it has no head.
+func (m *Model) Drafter() spec.Drafter {
+	if m.head == nil {
+		return nil
+	}
+	return &drafter{head: m.head}
+}
+
+// Name is what a user calls the head.
+func (d *drafter) Name() string { return "mtp" }
+
+// Layout is the head's memory of a sequence.
+func (d *drafter) Layout() state.Layout { return d.head.Layout() }
+
+// Draft learns the new pairs of all runs in one call, then guesses one token of every run
+// at a time.
+func (d *drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
+	for len(d.out) < len(batch) {
+		d.out = append(d.out, spec.Draft{})
+	}
+	out := d.out[:len(batch)]
+	d.spans, d.who = d.spans[:0], d.who[:0]
+	for i, r := range batch {
+		out[i].Tokens, out[i].Dists = out[i].Tokens[:0], out[i].Dists[:0]
+		n := r.Hidden.Rows
+		if n == 0 {
+			continue
+		}
+		d.spans = append(d.spans, model.Span{
+			State: r.State, Tokens: r.Text[len(r.Text)-n:], Want: min(r.Depth, 1), Hidden: r.Hidden,
+		})
+		d.who = append(d.who, i)
+	}
+	for depth := 0; len(d.spans) > 0; depth++ {
+		res, err := d.head.Forward(d.spans)
+		if err != nil {
+			return nil, err
+		}
+		d.guess(batch, out, res, depth)
+	}
+	for i, r := range batch {
+		if chained := len(out[i].Tokens) - 1; chained > 0 {
+			r.State.Truncate(r.State.Len() - chained)
+		}
+	}
+	return out, nil
+}
+
+// guess draws a token for every run that wants one from the last call's result, and sets
+// up the next call for those that want another.
+func (d *drafter) guess(batch []spec.Run, out []spec.Draft, res model.Output, depth int) {
+	spans, row := d.spans, 0
+	d.spans = d.spans[:0]
+	for j, span := range spans {
+		i := d.who[j]
+		r, draft := &batch[i], &out[i]
+		row += len(span.Tokens)
+		if depth >= r.Depth {
+			continue
+		}
+		dist := r.Sampler.Dist(res.Logits[j][0], draft.Tokens)
+		id := r.Sampler.Draw(dist)
+		if id < 0 {
+			continue // the head's output is no number: no guess
+		}
+		if r.Dists {
+			draft.Dists = append(draft.Dists, dist.Detach())
+		}
+		draft.Tokens = append(draft.Tokens, id)
+		if depth+1 < r.Depth {
+			n := len(d.spans)
+			d.who[n] = i
+			d.spans = append(d.spans, model.Span{
+				State: r.State, Tokens: draft.Tokens[depth:], Want: 1, Hidden: res.Hidden.RowRange(row-1, row),
+			})
+		}
+	}
+}
