@@ -1,6 +1,11 @@
 package cpu
 
-import "math"
+import (
+	"math"
+
+	"github.com/foretoken/foretoken/backend"
+	"github.com/foretoken/foretoken/dtype"
+)
 
 // rotate turns the pairs (i, i+len(cos)) of x.
 func rotate(x, cos, sin []float32) {
@@ -12,45 +17,101 @@ func rotate(x, cos, sin []float32) {
 	}
 }
 
-// softmaxSum is a weighted sum of values over the pages seen so far. The sum itself is in
-// the caller's output row, not yet divided by weight.
+// softmaxSum belongs to a sum of values weighted by exp(score-top).
 type softmaxSum struct {
 	top    float32 // highest score
 	weight float32 // sum of exp(score-top)
-	begun  bool
 }
 
-// add takes in the first count positions of one page: the page's own softmax sum is
-// computed by itself, then merged with what was there, so that the result depends on the
-// positions of page borders and on nothing else.
+// Attention takes the positions page by page. A page's own softmax sum is computed by
+// itself and then merged with the sum of the pages before it, so that the result depends
+// on the positions of page borders and on nothing else, and pages can be computed anywhere.
 //
-// Scores are lane-order dot products; weights and values are summed in order of position.
-func (s *softmaxSum) add(out, query []float32, keys, values pageRows, count int, scratch []float32) {
-	d := len(query)
-	scores, buf, sum := scratch[:count], scratch[count:count+d], scratch[count+d:count+2*d]
-	scale := 1 / float32(math.Sqrt(float64(d)))
-	top := float32(math.Inf(-1))
-	for i := range scores {
-		scores[i] = dot(query, keys.load(i, buf)) * scale
-		top = max(top, scores[i])
+// Scores are lane-order dot products, times scale; weights are summed in lane order, and
+// values in order of position.
+
+// scores32 computes the scores of the first count keys for each query.
+func scores32(dst, q, keys, _ []float32, d, count int, scale float32) {
+	for i := 0; i*d < len(q); i++ {
+		for j := range count {
+			dst[i*backend.PageTokens+j] = dot(q[i*d:][:d], keys[j*d:][:d]) * scale
+		}
 	}
-	clear(sum)
-	weight := float32(0)
-	for i, x := range scores {
-		p := exp(x - top)
-		weight += p
-		axpy(sum, values.load(i, buf), p)
+}
+
+// scores16 is scores32 for keys in half precision.
+func scores16(dst, q []float32, keys, _ []uint16, d, count int, scale float32) {
+	for i := 0; i*d < len(q); i++ {
+		for j := range count {
+			var acc [lanes]float32
+			for k, x := range keys[j*d:][:d] {
+				a := &acc[k%lanes]
+				*a = fma32(q[i*d+k], dtype.FromF16(x), *a)
+			}
+			dst[i*backend.PageTokens+j] = sumLanes(&acc) * scale
+		}
 	}
-	if !s.begun {
-		copy(out, sum)
-		*s = softmaxSum{top: top, weight: weight, begun: true}
-		return
+}
+
+// softmax replaces x by exp(x-top), top being the highest number, and returns top and the
+// sum in lane order. Where a number is not one, neither is its exp.
+func softmax(x []float32) (top, sum float32) {
+	top = float32(math.Inf(-1))
+	for _, v := range x {
+		if v > top {
+			top = v
+		}
 	}
-	all := max(s.top, top)
-	old, add := exp(s.top-all), exp(top-all)
+	var acc [lanes]float32
+	for i, v := range x {
+		x[i] = exp(v - top)
+		acc[i%lanes] += x[i]
+	}
+	return top, sumLanes(&acc)
+}
+
+// weigh32 computes the sum of the first count values times their weights for each query.
+func weigh32(dst, p, values, _ []float32, d, count int) {
+	for i := 0; i*d < len(dst); i++ {
+		sum := dst[i*d:][:d]
+		clear(sum)
+		for j := range count {
+			axpy(sum, values[j*d:][:d], p[i*backend.PageTokens+j])
+		}
+	}
+}
+
+// weigh16 is weigh32 for values in half precision.
+func weigh16(dst, p []float32, values, _ []uint16, d, count int) {
+	for i := 0; i*d < len(dst); i++ {
+		sum := dst[i*d:][:d]
+		clear(sum)
+		for j := range count {
+			w := p[i*backend.PageTokens+j]
+			for k, x := range values[j*d:][:d] {
+				sum[k] = fma32(w, dtype.FromF16(x), sum[k])
+			}
+		}
+	}
+}
+
+// merge adds the sum of one page, now, to the sum of the pages before it.
+func merge(out, page []float32, all, now *softmaxSum) {
+	top := all.top
+	if now.top > top {
+		top = now.top
+	}
+	old, more := exp(all.top-top), exp(now.top-top)
 	for j := range out {
-		out[j] = fma32(sum[j], add, float32(out[j]*old))
+		out[j] = fma32(page[j], more, float32(out[j]*old))
 	}
-	s.weight = fma32(weight, add, float32(s.weight*old))
-	s.top = all
+	all.weight = fma32(now.weight, more, float32(all.weight*old))
+	all.top = top
+}
+
+// narrow rounds x to half precision.
+func narrow(dst []uint16, x []float32) {
+	for i, v := range x {
+		dst[i] = dtype.ToF16(v)
+	}
 }

@@ -16,11 +16,13 @@ import (
 
 // Options configure a Backend. The zero value is the default.
 type Options struct {
-	Threads int // 0: one per processor this process may use
+	Threads int    // 0: one per processor this process may use
+	ISA     string // instruction set to use, one of ISAs; empty: the best
 }
 
 // Backend is the processor. See backend.Backend for the contract of its methods.
 type Backend struct {
+	isa     *isa
 	pool    *pool
 	workers []scratch // one per thread
 	allocs  map[backend.Memory]struct{}
@@ -28,19 +30,27 @@ type Backend struct {
 
 	// Operands of the running operation. They live here and not on the stack so that
 	// handing them to the pool allocates nothing.
-	matmul  matmulOp
-	attend  attendOp
-	delta   deltaOp
-	experts expertsOp
-	rowwise rowwiseOp
+	matmul    matmulOp
+	quantiser quantiseOp
+	attend    attendOp
+	delta     deltaOp
+	experts   expertsOp
+	rowwise   rowwiseOp
 }
 
 var _ backend.Backend = (*Backend)(nil)
 
 // scratch is what one thread computes in.
 type scratch struct {
-	ints   []int16   // the codes of one block
-	floats []float32 // accumulators and decoded blocks
+	ints    []int16   // the codes of one block
+	codes   []int8    // of a row's group
+	floats  []float32 // accumulators and decoded blocks
+	out     []float32 // tiles of a product, before they go to their rows
+	float   floatArgs // operands of kernels; here, handing them over allocates nothing
+	decode  decodeArgs
+	integer integerArgs
+	scatter scatterArgs
+	tiles   []byte // codes and products of AMX kernels
 }
 
 // Open starts the threads and returns the processor as a backend.
@@ -52,7 +62,12 @@ func Open(o Options) (*Backend, error) {
 	if n == 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
+	set, err := findISA(o.ISA)
+	if err != nil {
+		return nil, err
+	}
 	return &Backend{
+		isa:     set,
 		pool:    newPool(n),
 		workers: make([]scratch, n),
 		allocs:  map[backend.Memory]struct{}{},
@@ -62,7 +77,7 @@ func Open(o Options) (*Backend, error) {
 
 // Name says which instruction set computes, and on how many threads.
 func (b *Backend) Name() string {
-	return fmt.Sprintf("cpu generic, %d threads", b.pool.size())
+	return fmt.Sprintf("cpu %s, %d threads", b.isa.name, b.pool.size())
 }
 
 // Close stops the threads and frees all memory. Tensors and weights are invalid after it.

@@ -1,5 +1,24 @@
 package cpu
 
+import "unsafe"
+
+// convolve sets dst to silu of the sum of the taps, the first of them first.
+func convolve(dst []float32, taps []tap) {
+	for i, t := range taps {
+		w, x := unsafe.Slice(t.w, len(dst)), unsafe.Slice(t.x, len(dst))
+		for c := range dst {
+			if i == 0 {
+				dst[c] = w[c] * x[c]
+			} else {
+				dst[c] = fma32(w[c], x[c], dst[c])
+			}
+		}
+	}
+	for c, v := range dst {
+		dst[c] = silu(v)
+	}
+}
+
 // normalise scales x to length one, times scale.
 func normalise(x []float32, scale float32) {
 	s := rsqrt(dot(x, x)+1e-6) * scale
@@ -8,44 +27,54 @@ func normalise(x []float32, scale float32) {
 	}
 }
 
-// deltaRead computes one head's output for one token, and the update it makes, from the
-// state before the token, [key, value]:
+// decays sets dst to exp(rate*softplus(x+bias)).
+func decays(dst, x []float32, rate, bias float32) {
+	for i, v := range x {
+		dst[i] = exp(rate * softplus(v+bias))
+	}
+}
+
+// sigmoids sets dst to sigmoid(x).
+func sigmoids(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = sigmoid(v)
+	}
+}
+
+// deltaRead computes the output of some columns of a head for one token, and the update the
+// token makes, from the state before it, [key, value]:
 //
 //	u = Sᵀk, w = Sᵀq           each a sum over key mod 4, then (0+1)+(2+3)
 //	delta = beta*(v - decay*u)
 //	out = decay*w + (k·q)*delta
 //
 // which is the delta rule with the decay and the update applied to the sums instead of the
-// state, so that the state is read once. The result is in buf, which has room for 9 values.
-func deltaRead(out, state, q, k, v []float32, decay, beta float32, buf []float32) []float32 {
-	n := len(v)
-	delta, sums := buf[:n], buf[n:9*n]
-	clear(sums)
-	for i, x := range k {
-		y := q[i]
-		s := state[i*n:][:n]
-		u, w := sums[i%4*n:][:n], sums[(4+i%4)*n:][:n]
-		axpy(u, s, x)
-		axpy(w, s, y)
+// state, so that the state is read once.
+func deltaRead(out, delta, state []float32, stride, _ int, q, k, v []float32, decay, beta, kq float32) {
+	for c := 0; c < len(delta); c += lanes {
+		n := min(lanes, len(delta)-c)
+		var us, ws [4][lanes]float32
+		for i, x := range k {
+			s := state[i*stride+c:][:n]
+			axpy(us[i%4][:n], s, x)
+			axpy(ws[i%4][:n], s, q[i])
+		}
+		for j := range n {
+			u := (us[0][j] + us[1][j]) + (us[2][j] + us[3][j])
+			w := (ws[0][j] + ws[1][j]) + (ws[2][j] + ws[3][j])
+			delta[c+j] = fma32(-decay, u, v[c+j]) * beta
+			out[c+j] = fma32(kq, delta[c+j], float32(decay*w))
+		}
 	}
-	kq := dot(k, q)
-	for j := range delta {
-		u := (sums[j] + sums[n+j]) + (sums[2*n+j] + sums[3*n+j])
-		w := (sums[4*n+j] + sums[5*n+j]) + (sums[6*n+j] + sums[7*n+j])
-		delta[j] = fma32(-decay, u, v[j]) * beta
-		out[j] = fma32(kq, delta[j], float32(decay*w))
-	}
-	return delta
 }
 
-// deltaUpdate is S = decay*S + k⊗delta.
-func deltaUpdate(state, k, delta []float32, decay float32) {
-	n := len(delta)
+// deltaUpdate is dst = decay*src + k⊗delta. dst may be src.
+func deltaUpdate(dst []float32, dstStride int, src []float32, srcStride, _ int, k, delta []float32, decay float32) {
 	for i, x := range k {
-		s := state[i*n:][:n]
-		for j := range s {
-			s[j] = float32(decay * s[j])
+		d, s := dst[i*dstStride:][:len(delta)], src[i*srcStride:][:len(delta)]
+		for j := range d {
+			d[j] = float32(decay * s[j])
 		}
-		axpy(s, delta, x)
+		axpy(d, delta, x)
 	}
 }

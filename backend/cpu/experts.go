@@ -1,88 +1,235 @@
 package cpu
 
 import (
+	"fmt"
+
 	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/dtype"
 )
 
-// expertsOp is the room a mixture-of-experts block computes in.
+// expertsOp is a mixture-of-experts block. Every row has a slot for each expert it chose
+// and one for the shared expert, sorted by expert, so that an expert's rows lie together
+// and its weights are read once for all of them. The phases go over all experts at once.
 type expertsOp struct {
-	logits, shared      backend.Tensor // [rows, experts], [rows, 1]
-	x, gate, up, answer backend.Tensor // rows of one expert after another
-	chosen              []int32        // [rows, TopK]: experts by rank
-	weights             []float32      // [rows, TopK]
-	place               []int32        // [rows, TopK]: row of answer
-	rows                []int32        // rows of x that one expert has
+	b              *Backend
+	e              *backend.Experts
+	dst, x         backend.Tensor
+	logits, shared backend.Tensor // [rows, experts], [rows, 1]
+	chosen         []int32        // [rows, TopK]: experts by rank
+	weights        []float32      // [rows, TopK]
+	slots          []int32        // [rows, TopK]: slot of each choice
+	count          []int32        // [experts]: rows that chose it
+	rows           []int32        // [slots]: row of each slot
+	owner          []int32        // [slots]: job of each slot
+	jobs           []expertJob    // experts that were chosen, the shared one last
+	in             backend.Tensor // [slots, width]: input of weights that are not quantised
+	gate, up       backend.Tensor // [slots, widest expert]
+	answer         backend.Tensor // [slots, width]
+	phase          expertsPhase
 }
 
-// Experts adds the answer of the experts to dst. Every expert's weights are read once for
-// all rows it was chosen for; each row then adds its experts in the order of their rank.
+type expertsPhase uint8
+
+const (
+	choosing     expertsPhase = iota // a part is a row
+	gathering                        // a part is a slot
+	widening                         // a part is a tile of gate and up of a job
+	requantising                     // a part is a slot
+	narrowing                        // a part is a tile of down of a job
+	combining                        // a part is a row
+)
+
+// expertJob is one expert and the slots that want its answer.
+type expertJob struct {
+	gate, up, down   *weight
+	matrix           int // of the stacks
+	first, rows      int // slots
+	tiles, downTiles int // parts before its own
+	in, middle       matmulOp
+}
+
+// Experts adds the answer of the experts to dst. Each row adds its experts in the order of
+// their rank, and the shared expert last.
 func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	op := &b.experts
+	op.b, op.e, op.dst, op.x = b, e, dst, x
 	n := x.Rows
+	if n == 0 {
+		return
+	}
 	op.logits = b.room(op.logits, n, e.Router.Rows())
 	op.shared = b.room(op.shared, n, 1)
 	b.MatMul(x, backend.Product{Dst: op.logits, W: e.Router}, backend.Product{Dst: op.shared, W: e.SharedRouter})
 	op.chosen = grow(op.chosen, n*e.TopK)
 	op.weights = grow(op.weights, n*e.TopK)
-	op.place = grow(op.place, n*e.TopK)
-	for r := range n {
-		chooseExperts(op.chosen[r*e.TopK:][:e.TopK], op.weights[r*e.TopK:][:e.TopK], row(op.logits, r), e.Normalise)
-	}
+	op.run(choosing, n, 8)
+	slots := op.sort()
+	op.in = b.room(op.in, slots, x.Cols)
+	op.answer = b.room(op.answer, slots, x.Cols)
 	wide := max(e.Gate.Rows(), e.SharedGate.Rows())
-	op.x = b.room(op.x, n, x.Cols)
-	op.gate = b.room(op.gate, n, wide)
-	op.up = b.room(op.up, n, wide)
-	op.answer = b.room(op.answer, n*(e.TopK+1), x.Cols)
-
-	done := 0
-	for i := range e.Router.Rows() {
-		done += op.expert(b, x, e, i, done)
+	op.gate, op.up = b.room(op.gate, slots, wide), b.room(op.up, slots, wide)
+	tiles, downTiles := 0, 0
+	for i := range op.jobs {
+		j := &op.jobs[i]
+		j.tiles, j.downTiles = tiles, downTiles
+		tiles, downTiles = tiles+j.gate.tiles, downTiles+j.down.tiles
+		j.in.lay(b, op.in.RowRange(j.first, j.first+j.rows), j.matrix, j.gate, j.up)
+		j.middle.lay(b, op.gate.RowRange(j.first, j.first+j.rows).ColRange(0, j.gate.rows), j.matrix, j.down)
 	}
-	b.mlp(op.answer.RowRange(done, done+n), x, op.gate, op.up, 0, e.SharedGate, e.SharedUp, e.SharedDown)
+	op.run(gathering, slots, max(1, quantiseAlone/x.Cols))
+	op.run(widening, tiles, 1)
+	op.run(requantising, slots, max(1, quantiseAlone/wide))
+	op.run(narrowing, downTiles, 1)
+	op.run(combining, n, 2)
+}
+
+func (op *expertsOp) run(phase expertsPhase, parts, grain int) {
+	op.phase = phase
+	op.b.pool.run(op, parts, grain)
+}
+
+// sort gives every choice a slot, lists the jobs, and returns the number of slots.
+func (op *expertsOp) sort() int {
+	e, n := op.e, op.x.Rows
+	slots := n*e.TopK + n
+	op.slots = grow(op.slots, n*e.TopK)
+	op.rows, op.owner = grow(op.rows, slots), grow(op.owner, slots)
+	op.count = grow(op.count, e.Router.Rows())
+	clear(op.count)
+	for _, c := range op.chosen {
+		op.count[c]++
+	}
+	op.jobs = op.jobs[:0]
+	at := 0
+	for i, c := range op.count {
+		if c > 0 {
+			op.job(i, at, int(c), e.Gate, e.Up, e.Down)
+		}
+		op.count[i] = int32(at) // from here on: the expert's next slot
+		at += int(c)
+	}
+	op.job(0, at, n, e.SharedGate, e.SharedUp, e.SharedDown)
+	for i, c := range op.chosen {
+		slot := op.count[c]
+		op.slots[i], op.rows[slot] = slot, int32(i/e.TopK)
+		op.count[c]++
+	}
 	for r := range n {
-		op.combine(row(dst, r), r, e.TopK, done)
+		op.rows[at+r] = int32(r)
+	}
+	return slots
+}
+
+// job adds the job of matrix n of the stacks, with rows slots from first on.
+func (op *expertsOp) job(n, first, rows int, gate, up, down backend.Weight) {
+	i := len(op.jobs)
+	if i < cap(op.jobs) {
+		op.jobs = op.jobs[:i+1] // reuse its memory
+	} else {
+		op.jobs = append(op.jobs, expertJob{})
+	}
+	j := &op.jobs[i]
+	j.gate, j.up, j.down = gate.(*weight), up.(*weight), down.(*weight)
+	j.matrix, j.first, j.rows = n, first, rows
+	for s := first; s < first+rows; s++ {
+		op.owner[s] = int32(i)
 	}
 }
 
-// expert computes expert i for the rows that chose it, into answer from row at on, and
-// returns their number.
-func (op *expertsOp) expert(b *Backend, x backend.Tensor, e *backend.Experts, i, at int) int {
-	op.rows = op.rows[:0]
-	for j, c := range op.chosen {
-		if int(c) == i {
-			op.place[j] = int32(at + len(op.rows))
-			op.rows = append(op.rows, int32(j/e.TopK))
+func (op *expertsOp) part(worker, from, to int) {
+	if op.phase == widening || op.phase == narrowing {
+		op.products(worker, from, to)
+		return
+	}
+	for i := from; i < to; i++ {
+		switch op.phase {
+		case choosing:
+			k := op.e.TopK
+			chooseExperts(op.chosen[i*k:][:k], op.weights[i*k:][:k], row(op.logits, i), op.e.Normalise, op.b.isa.vector.softmax)
+		case gathering:
+			j := &op.jobs[op.owner[i]]
+			x := row(op.x, int(op.rows[i]))
+			j.in.put(i-j.first, x)
+			if !j.gate.integer() || !j.up.integer() {
+				copy(row(op.in, i), x)
+			}
+		case requantising:
+			j := &op.jobs[op.owner[i]]
+			j.middle.put(i-j.first, row(op.gate, i)[:j.gate.rows])
+		default:
+			op.combine(worker, i)
 		}
 	}
-	n := len(op.rows)
-	if n > 0 {
-		in := op.x.RowRange(0, n)
-		b.Gather(in, x, op.rows)
-		b.mlp(op.answer.RowRange(at, at+n), in, op.gate, op.up, i, e.Gate, e.Up, e.Down)
-	}
-	return n
 }
 
-// mlp is down(silu(gate x)*up x) with matrix n of each stack.
-func (b *Backend) mlp(dst, x, gate, up backend.Tensor, n int, wg, wu, wd backend.Weight) {
-	g := gate.RowRange(0, x.Rows).ColRange(0, wg.Rows())
-	u := up.RowRange(0, x.Rows).ColRange(0, wu.Rows())
-	b.product(x, n, []backend.Product{{Dst: g, W: wg}, {Dst: u, W: wu}})
-	b.SwiGLU(g, g, u)
-	b.product(g, n, []backend.Product{{Dst: dst, W: wd}})
+// products computes parts [from, to) of all jobs' tiles.
+func (op *expertsOp) products(worker, from, to int) {
+	for i := range op.jobs {
+		j := &op.jobs[i]
+		if op.phase == narrowing {
+			a, b := max(from-j.downTiles, 0), min(to-j.downTiles, j.down.tiles)
+			if a < b {
+				j.middle.tiles(worker, backend.Product{Dst: op.answer.RowRange(j.first, j.first+j.rows), W: j.down}, j.down, a, b)
+			}
+			continue
+		}
+		if a, b := max(from-j.tiles, 0), min(to-j.tiles, j.gate.tiles); a < b {
+			op.widen(worker, j, a, b)
+		}
+	}
 }
 
-// combine adds the answers for row r to dst; the shared expert's begin at row shared.
-func (op *expertsOp) combine(dst []float32, r, topK, shared int) {
-	out := row(op.x, 0)[:len(dst)]
-	clear(out)
-	for j := range topK {
-		addScaled(out, row(op.answer, int(op.place[r*topK+j])), op.weights[r*topK+j])
+// widen computes tiles [from, to) of silu(gate x)*up x.
+func (op *expertsOp) widen(worker int, j *expertJob, from, to int) {
+	gate := op.gate.RowRange(j.first, j.first+j.rows).ColRange(0, j.gate.rows)
+	up := op.up.RowRange(j.first, j.first+j.rows).ColRange(0, j.up.rows)
+	j.in.tiles(worker, backend.Product{Dst: gate, W: j.gate}, j.gate, from, to)
+	j.in.tiles(worker, backend.Product{Dst: up, W: j.up}, j.up, from, to)
+	a, b := from*tile, min(to*tile, j.gate.rows)
+	for r := range j.rows {
+		g := row(gate, r)[a:b]
+		op.b.isa.vector.swiglu(g, g, row(up, r)[a:b])
 	}
-	addScaled(out, row(op.answer, shared+r), sigmoid(row(op.shared, r)[0]))
-	for i := range dst {
-		dst[i] += out[i]
+}
+
+// combine adds the answers for row r to dst.
+func (op *expertsOp) combine(worker, r int) {
+	vector, k, s := &op.b.isa.vector, op.e.TopK, &op.b.workers[worker]
+	dst := row(op.dst, r)
+	s.floats = grow(s.floats, len(dst))
+	clear(s.floats)
+	for j := range k {
+		vector.addScaled(s.floats, row(op.answer, int(op.slots[r*k+j])), op.weights[r*k+j])
+	}
+	vector.addScaled(s.floats, row(op.answer, op.x.Rows*k+r), sigmoid(row(op.shared, r)[0]))
+	vector.add(dst, s.floats)
+}
+
+// lay makes op ready for products of x with matrix n of the weights: the rows of x are yet
+// to come, and to be quantised by put.
+func (op *matmulOp) lay(b *Backend, x backend.Tensor, n int, weights ...*weight) {
+	op.b, op.x, op.matrix, op.acts = b, x, n, op.acts[:0]
+	for _, w := range weights {
+		if x.Cols != w.cols || n >= w.count {
+			panic(fmt.Sprintf("cpu: expert %d: product of %d×%d and %d×%d", n, x.Rows, x.Cols, w.rows, w.cols))
+		}
+		i := len(op.acts)
+		if !w.integer() || i > 0 && op.acts[i-1].group == w.group {
+			continue
+		}
+		if i < cap(op.acts) {
+			op.acts = op.acts[:i+1] // reuse its memory
+		} else {
+			op.acts = append(op.acts, activations{})
+		}
+		op.acts[i].lay(x.Rows, w.group, x.Cols/w.group, b.isa.product.strips(x.Rows, w.group))
+	}
+}
+
+// put quantises row r of the input.
+func (op *matmulOp) put(r int, x []float32) {
+	for i := range op.acts {
+		op.acts[i].put(r, x, op.b.isa.product.quantise)
 	}
 }
 

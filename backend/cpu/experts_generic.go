@@ -2,8 +2,8 @@ package cpu
 
 // chooseExperts writes the indices of the highest logits, highest first and the lower
 // index first among equals, and their softmax weights over all logits; normalised, they
-// sum to one.
-func chooseExperts(chosen []int32, weights, logits []float32, normalised bool) {
+// sum to one. The logits are lost.
+func chooseExperts(chosen []int32, weights, logits []float32, normalised bool, softmax func([]float32) (top, sum float32)) {
 	n := 0
 	for i, x := range logits {
 		j := n
@@ -17,29 +17,17 @@ func chooseExperts(chosen []int32, weights, logits []float32, normalised bool) {
 		copy(chosen[j+1:n], chosen[j:n-1])
 		chosen[j] = int32(i)
 	}
-	top := logits[chosen[0]]
-	total := float32(0)
+	var total float32
+	if !normalised {
+		_, total = softmax(logits)
+	}
+	for j, i := range chosen {
+		weights[j] = logits[i]
+	}
 	if normalised {
-		for j, i := range chosen {
-			weights[j] = exp(logits[i] - top)
-			total += weights[j]
-		}
-	} else {
-		for _, x := range logits {
-			total += exp(x - top)
-		}
-		for j, i := range chosen {
-			weights[j] = exp(logits[i] - top)
-		}
+		_, total = softmax(weights)
 	}
 	for j := range weights {
 		weights[j] /= total
-	}
-}
-
-// addScaled adds w*x to dst.
-func addScaled(dst, x []float32, w float32) {
-	for i, v := range x {
-		dst[i] += float32(w * v)
 	}
 }

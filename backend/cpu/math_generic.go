@@ -116,15 +116,19 @@ func exp(x float32) float32 {
 	)
 	t := fma32(x, log2e, round)
 	n := t - round
-	r := fma32(n, -ln2Hi, x)
-	r = fma32(n, -ln2Lo, r)
-	p := fma32(1.0/5040, r, 1.0/720)
-	p = fma32(p, r, 1.0/120)
-	p = fma32(p, r, 1.0/24)
-	p = fma32(p, r, 1.0/6)
-	p = fma32(p, r, 0.5)
-	p = fma32(p, r, 1)
-	p = fma32(p, r, 1)
+	hi := fma32(n, -ln2Hi, x)
+	lo := float32(n * -ln2Lo)
+	r := hi + lo
+	// q is (e^r-1-r)/r² for |r| <= ln(2)/2, interpolated at Chebyshev's nodes.
+	q := fma32(0.000198909882, r, 0.00139336474)
+	q = fma32(q, r, 0.00833331048)
+	q = fma32(q, r, 0.0416664667)
+	q = fma32(q, r, 0.166666672)
+	q = fma32(q, r, 0.5)
+	// e^r = 1 + hi + (lo + r²*q), where the rounding error of 1+hi is added to the bracket.
+	one := 1 + hi
+	lost := hi - (one - 1)
+	p := one + (lost + fma32(float32(r*r), q, lo))
 	// n is in [-126, 128]: scale in two steps so that 2^128 does not overflow by itself.
 	k := int32(n)
 	h := k >> 1
@@ -134,33 +138,45 @@ func exp(x float32) float32 {
 // pow2 is 2^k for -126 <= k <= 127.
 func pow2(k int32) float32 { return math.Float32frombits(uint32(k+127) << 23) }
 
-// sigmoid is 1/(1+e^-x), without overflow on either side.
+// sigmoid is 1/(1+e^-x).
+//
+// It and silu start from e/(1+e) = e - e*(e/(1+e)), e = e^-|x|: so computed, the errors of
+// the quotient hardly count.
 func sigmoid(x float32) float32 {
-	if x >= 0 {
-		return 1 / (1 + exp(-x))
+	e := exp(-abs(x))
+	y := fma32(-e, e/(1+e), e)
+	if x < 0 {
+		return y
 	}
-	e := exp(x)
-	return e / (1 + e)
+	return 1 - y
 }
 
-// silu is x*sigmoid(x).
-func silu(x float32) float32 { return x * sigmoid(x) }
+// silu is x*sigmoid(x) for finite x.
+func silu(x float32) float32 {
+	e := exp(-abs(x))
+	p := float32(x * e)
+	y := p + fma32(-p, e/(1+e), fma32(x, e, -p)) // x*e/(1+e); the last term is what p lost
+	if x < 0 {
+		return y
+	}
+	return x - y
+}
 
 // softplus is log(1+e^x).
 func softplus(x float32) float32 {
 	y := exp(-abs(x))
-	// log(1+y) = 2*atanh(s) with s = y/(2+y) in [0, 1/3].
+	// With s = y/(2+y), at most 1/3: log(1+y) = 2*atanh(s) = 2s + s*R = y - s*(y-R), where
+	// R = 2s²/3 + 2s⁴/5 + ... In the last form the errors of s and R hardly count.
 	s := y / (2 + y)
-	z := s * s
-	p := fma32(1.0/17, z, 1.0/15)
-	p = fma32(p, z, 1.0/13)
-	p = fma32(p, z, 1.0/11)
-	p = fma32(p, z, 1.0/9)
-	p = fma32(p, z, 1.0/7)
-	p = fma32(p, z, 1.0/5)
-	p = fma32(p, z, 1.0/3)
-	p = fma32(p, z, 1)
-	return max(x, 0) + 2*s*p
+	z := float32(s * s)
+	h := fma32(2.0/17, z, 2.0/15)
+	h = fma32(h, z, 2.0/13)
+	h = fma32(h, z, 2.0/11)
+	h = fma32(h, z, 2.0/9)
+	h = fma32(h, z, 2.0/7)
+	h = fma32(h, z, 2.0/5)
+	h = fma32(h, z, 2.0/3)
+	return max(x, 0) + fma32(-s, fma32(-z, h, y), y)
 }
 
 func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }

@@ -38,7 +38,9 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 		}
 		tiles += w.tiles
 	}
-	b.pool.run(op, tiles, 1)
+	if x.Rows > 0 {
+		b.pool.run(op, tiles, 1)
+	}
 }
 
 func (op *matmulOp) part(worker, from, to int) {
@@ -51,75 +53,34 @@ func (op *matmulOp) part(worker, from, to int) {
 	}
 }
 
+// Bounds of one call of a kernel: assembly cannot be interrupted, and the garbage collector
+// waits for it; and the results should be in the cache when they go to their rows.
+const (
+	blocksAtOnce  = 4096
+	resultsAtOnce = 64 << 10
+)
+
 // tiles computes output tiles [from, to) of one product for all rows of the input.
 func (op *matmulOp) tiles(worker int, p backend.Product, w *weight, from, to int) {
-	m := op.x.Rows
+	kernels, m := &op.b.isa.product, op.x.Rows
 	s := &op.b.workers[worker]
-	for t := from; t < to; t++ {
-		var out []float32 // [rows, tile]
-		if w.integer() {
-			out = integerTile(s, w, op.matrix, t, op.activations(w.group), m)
+	var a *activations
+	if w.integer() {
+		a = op.activations(w.group)
+		m = a.outRows()
+	}
+	if m == 0 || w.groups == 0 {
+		return
+	}
+	step := max(2, min(blocksAtOnce/w.groups, resultsAtOnce/(m*tile))&^1)
+	for ; from < to; from += step {
+		end := min(from+step, to)
+		s.out = grow(s.out, (end-from)*m*tile)
+		if a != nil {
+			kernels.integer(s.out, w, op.matrix, from, end, a, s)
 		} else {
-			out = floatTile(s, w, op.matrix, t, op.x)
+			kernels.float(s.out, w, op.matrix, from, end, op.x, s)
 		}
-		n := min(tile, w.rows-t*tile)
-		for r := range m {
-			dst := row(p.Dst, r)[t*tile:][:n]
-			y := out[r*tile:][:n]
-			if p.Add {
-				for i := range dst {
-					dst[i] += y[i]
-				}
-			} else {
-				copy(dst, y)
-			}
-		}
-	}
-}
-
-// activations are the input's rows as 8-bit integers: x ≈ scale*q, per group of columns.
-type activations struct {
-	group int
-	q     []int8    // [rows, cols]
-	scale []float32 // [rows, groups]
-	sum   []float32 // [rows, groups]: sum of the group's q, times scale
-}
-
-// activations finds the input quantised for groups of that size.
-func (op *matmulOp) activations(group int) *activations {
-	for i := range op.acts {
-		if op.acts[i].group == group {
-			return &op.acts[i]
-		}
-	}
-	panic("cpu: input not quantised")
-}
-
-// quantise prepares the input for weights with groups of that size, once per size.
-func (op *matmulOp) quantise(group int) {
-	for i := range op.acts {
-		if op.acts[i].group == group {
-			return
-		}
-	}
-	n := len(op.acts)
-	if n < cap(op.acts) {
-		op.acts = op.acts[:n+1] // reuse its memory
-	} else {
-		op.acts = append(op.acts, activations{})
-	}
-	a := &op.acts[n]
-	rows, cols := op.x.Rows, op.x.Cols
-	groups := cols / group
-	a.group = group
-	a.q = grow(a.q, rows*cols)
-	a.scale = grow(a.scale, rows*groups)
-	a.sum = grow(a.sum, rows*groups)
-	for r := range rows {
-		x := row(op.x, r)
-		for g := range groups {
-			i := r*groups + g
-			a.scale[i], a.sum[i] = quantiseGroup(a.q[r*cols+g*group:][:group], x[g*group:][:group])
-		}
+		op.b.scatter(p, from, s.out, m, s)
 	}
 }

@@ -8,9 +8,9 @@ import (
 )
 
 // quantiseGroup rounds x to integers in [-127, 127], nearest with ties to even, and returns
-// the scale, and the scaled sum of the integers. A group with a number that is not finite
-// has scale and sum NaN, so that the fault shows in the product.
-func quantiseGroup(q []int8, x []float32) (scale, sum float32) {
+// the scale, the scaled sum of the integers, and their sum itself. A group with a number
+// that is not finite has scale and scaled sum NaN, so that the fault shows in the product.
+func quantiseGroup(q []int8, x []float32) (scale, sum float32, total int32) {
 	var top uint32 // magnitudes order like their bits, NaN above infinity
 	for _, v := range x {
 		top = max(top, math.Float32bits(v)&^(1<<31))
@@ -19,19 +19,18 @@ func quantiseGroup(q []int8, x []float32) (scale, sum float32) {
 	if top == 0 || top >= inf {
 		clear(q)
 		if top == 0 {
-			return 0, 0
+			return 0, 0, 0
 		}
 		nan := float32(math.NaN())
-		return nan, nan
+		return nan, nan, 0
 	}
 	amax := math.Float32frombits(top)
 	scale = amax / 127
 	inverse := 127 / amax
 	if inverse > math.MaxFloat32 { // amax is subnormal
 		clear(q)
-		return 0, 0
+		return 0, 0, 0
 	}
-	total := int32(0)
 	for i, v := range x {
 		const round = 3 << 22 // adding it leaves the nearest integer
 		n := int32(float32(v*inverse)+round) - round
@@ -39,11 +38,10 @@ func quantiseGroup(q []int8, x []float32) (scale, sum float32) {
 		q[i] = int8(n)
 		total += n
 	}
-	return scale, float32(total) * scale
+	return scale, float32(total) * scale, total
 }
 
-// integerTile multiplies tile t of matrix n with m quantised rows. The result is
-// [m, tile] and valid until the thread's scratch is used again.
+// integerTiles is productKernels.integer.
 //
 // For one row and output, over the groups in ascending order:
 //
@@ -51,22 +49,27 @@ func quantiseGroup(q []int8, x []float32) (scale, sum float32) {
 //	t   = float32(i) * activation scale
 //	acc = fma(t, weight scale, acc)
 //	acc = fma(weight bias, activation sum, acc)    affine only
-func integerTile(s *scratch, w *weight, n, t int, a *activations, m int) []float32 {
-	s.floats = grow(s.floats, m*tile)
+func integerTiles(out []float32, w *weight, n, from, to int, a *activations, s *scratch) {
+	m := a.outRows()
 	s.ints = grow(s.ints, tile*w.group)
-	acc := s.floats
+	s.codes = grow(s.codes, w.group)
+	for t := from; t < to; t++ {
+		integerTile(out[(t-from)*m*tile:][:m*tile], w, n, t, a, s)
+	}
+}
+
+func integerTile(acc []float32, w *weight, n, t int, a *activations, s *scratch) {
 	clear(acc)
 	var scale, bias [tile]float32
 	for g := range w.groups {
 		block := w.at(n, t, g)
 		w.integers(s.ints, block)
 		w.scales(&scale, &bias, block)
-		for r := range m {
-			q := a.q[r*w.cols+g*w.group:][:w.group]
-			sa, ss := a.scale[r*w.groups+g], a.sum[r*w.groups+g]
+		for r := range a.rows {
+			sa, ss := a.codes(s.codes, r, g)
 			out := (*[tile]float32)(acc[r*tile:])
 			for j := range tile {
-				x := float32(float32(integerDot(s.ints[j*w.group:][:w.group], q)) * sa)
+				x := float32(float32(integerDot(s.ints[j*w.group:][:w.group], s.codes)) * sa)
 				out[j] = fma32(x, scale[j], out[j])
 			}
 			if w.format == dtype.Affine {
@@ -76,7 +79,6 @@ func integerTile(s *scratch, w *weight, n, t int, a *activations, m int) []float
 			}
 		}
 	}
-	return acc
 }
 
 // integerDot is exact: codes are at most 255 and groups at most 128 long.
@@ -92,17 +94,22 @@ func integerDot(w []int16, q []int8) int32 {
 	return a + b + c + d
 }
 
-// floatTile multiplies tile t of matrix n with the rows of x. The result is [rows, tile]
-// and valid until the thread's scratch is used again.
+// floatTiles is productKernels.float.
 //
 // For one row and output: a chain of fused multiply-adds over the even columns, one over
 // the odd columns, both ascending, and their sum.
-func floatTile(s *scratch, w *weight, n, t int, x backend.Tensor) []float32 {
+func floatTiles(out []float32, w *weight, n, from, to int, x backend.Tensor, s *scratch) {
 	m := x.Rows
-	s.floats = grow(s.floats, 2*m*tile+w.group*tile)
+	s.floats = grow(s.floats, m*tile+w.group*tile)
 	s.ints = grow(s.ints, tile*w.group)
-	even, odd := s.floats[:m*tile], s.floats[m*tile:2*m*tile]
-	block := s.floats[2*m*tile:]
+	for t := from; t < to; t++ {
+		floatTile(out[(t-from)*m*tile:][:m*tile], w, n, t, x, s)
+	}
+}
+
+func floatTile(even []float32, w *weight, n, t int, x backend.Tensor, s *scratch) {
+	m := x.Rows
+	odd, block := s.floats[:m*tile], s.floats[m*tile:]
 	clear(even)
 	clear(odd)
 	for g := range w.groups {
@@ -123,5 +130,4 @@ func floatTile(s *scratch, w *weight, n, t int, x backend.Tensor) []float32 {
 	for i := range even {
 		even[i] += odd[i]
 	}
-	return even
 }

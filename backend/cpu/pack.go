@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/foretoken/foretoken/backend"
@@ -21,9 +22,10 @@ const plainGroup = 64
 //
 //	integers  Split into planes of 4, 2 and 1 bits (8 bits are one plane of bytes), lowest
 //	          bits first. Columns go four by four: vector v covers columns 4v..4v+3, its
-//	          byte 4r+i is row r, column 4v+i. A plane of p bits puts 8/p vectors into one:
-//	          field f of vector t of n is vector f*n+t. The plane of single bits has eight
-//	          bytes a vector, bit 4r+i of them in little-endian order.
+//	          byte 4r+i is row r, column 4v+i. A plane of p bits puts 8/p vectors into one,
+//	          the first in the lowest bits: vector v is field v%(8/p) of number v/(8/p).
+//	          The plane of single bits has eight bytes a vector, bit 4r+i of them in
+//	          little-endian order.
 //	E2M1      As 4-bit integers; the scale is half the format's, for codes count halves.
 //	E4M3      Byte 16k+r is row r, column k.
 //	plain     Number 16k+r is row r, column k; bf16: number 32j+2r+i is row r, column 2j+i.
@@ -131,147 +133,101 @@ type packOp struct {
 
 func (op *packOp) part(_, from, to int) {
 	w := op.w
-	codes := make([]byte, tile*w.groups*w.group) // of one tile: [row, column]
+	var scales [256]float32
+	last := -1
 	for i := from; i < to; i++ {
 		n, t := i/w.tiles, i%w.tiles
 		m := &op.src[n]
+		if n != last {
+			scaleTable(&scales, m)
+			last = n
+		}
 		rows := min(tile, w.rows-t*tile)
-		if w.format == dtype.Plain {
-			w.packPlain(n, t, rows, m)
-			continue
-		}
-		clear(codes)
-		stride := w.groups * w.group
-		for r := range rows {
-			unpackCodes(codes[r*stride:][:w.cols], m, t*tile+r)
-		}
-		for g := range w.groups {
-			block := w.at(n, t, g)
-			if w.bits == 8 && w.format != dtype.Affine {
-				packBytes(block, codes[g*w.group:], stride, w.group)
-			} else {
-				packPlanes(block, codes[g*w.group:], stride, w.group, w.bits)
+		bytes := m.RowBytes()
+		for g := 0; g < w.groups; {
+			end := min(g+packPanel, w.groups)
+			for r := range rows {
+				w.packRow(n, t, r, g, end, m.Data[(t*tile+r)*bytes:], m.ElementBits())
 			}
-			w.packScales(block, m, t, rows, g)
-		}
-	}
-}
-
-// unpackCodes writes the codes of row r of m, one byte each.
-func unpackCodes(dst []byte, m *dtype.Matrix, r int) {
-	n := m.RowBytes()
-	dtype.Unpack(dst, m.ElementBits(), m.Data[r*n:(r+1)*n])
-}
-
-// packPlanes writes codes, [row, column] with rows stride apart, as planes of bits.
-func packPlanes(block, codes []byte, stride, group, bits int) {
-	vectors := group / 4
-	at, shift := 0, 0
-	for _, p := range planes(bits) {
-		mask := byte(1<<p - 1)
-		if p == 1 {
-			for v := range vectors {
-				for r := range tile {
-					for i := range 4 {
-						bit := codes[r*stride+4*v+i] >> shift & 1
-						block[at+8*v+r/2] |= bit << (4*(r&1) + i)
-					}
-				}
+			for ; g < end; g++ {
+				w.packScales(w.at(n, t, g), m, t, rows, g, &scales)
 			}
-			at += 8 * vectors
-		} else {
-			n := vectors * p / 8
-			for v := range vectors {
-				f, t := v/n, v%n
-				out := block[at+64*t:][:64]
-				for r := range tile {
-					for i := range 4 {
-						out[4*r+i] |= (codes[r*stride+4*v+i] >> shift & mask) << (f * p)
-					}
-				}
-			}
-			at += 64 * n
-		}
-		shift += p
-	}
-}
-
-// planes are the widths a code of so many bits is split into, lowest bits first.
-func planes(bits int) []int {
-	switch bits {
-	case 2:
-		return planes2[:1]
-	case 3:
-		return planes2[:]
-	case 4:
-		return planes4[:1]
-	case 5:
-		return planes4[:]
-	case 6:
-		return planes6[:]
-	default:
-		return planes8[:]
-	}
-}
-
-var (
-	planes2 = [...]int{2, 1}
-	planes4 = [...]int{4, 1}
-	planes6 = [...]int{4, 2}
-	planes8 = [...]int{8}
-)
-
-// packBytes writes byte codes column by column.
-func packBytes(block, codes []byte, stride, group int) {
-	for k := range group {
-		for r := range tile {
-			block[tile*k+r] = codes[r*stride+k]
 		}
 	}
 }
 
-// packScales writes the scales, and biases, of block g of tile t.
-func (w *weight) packScales(block []byte, m *dtype.Matrix, t, rows, g int) {
+// packPanel is how many blocks are packed together: they stay in the first cache while all
+// their rows are written.
+const packPanel = 8
+
+// packRow writes groups [from, to) of a row as row r of their blocks. src is the row, of
+// bits bits a code, and what follows it.
+func (w *weight) packRow(n, t, r, from, to int, src []byte, bits int) {
+	step := w.group * bits / 8
+	for g := from; g < to; g++ {
+		block, s := w.at(n, t, g), src[g*step:]
+		switch {
+		case w.format == dtype.Plain && w.elem == dtype.F16:
+			packHalves(block, r, s[:2*w.width(g)])
+		case w.format == dtype.Plain:
+			packWords(block, r, s[:w.width(g)*bits/8])
+		case w.format == dtype.MXFP8 || w.format == dtype.FP8:
+			packBytes(block, r, s[:w.width(g)])
+		case bits == 8:
+			packWords(block, r, s[:step])
+		case bits == 4:
+			packNibbles(block, r, s[:step])
+		case bits == 2:
+			packPairs(block, r, s[:step])
+		case bits == 3:
+			packThrees(block, r, s, w.group)
+		case bits == 5:
+			packFives(block, r, s, w.group)
+		default:
+			packSixes(block, r, s, w.group)
+		}
+	}
+}
+
+// packScales writes the scales, and biases, of block g of tile t. table has what a byte
+// stands for where scales are bytes.
+func (w *weight) packScales(block []byte, m *dtype.Matrix, t, rows, g int, table *[256]float32) {
 	size := w.scale.Size()
 	scales := block[w.codes:]
 	for r := range rows {
 		i := (t*tile+r)*w.groups + g
 		switch w.format {
+		case dtype.Plain:
+			return
 		case dtype.Affine:
-			copy(scales[r*size:][:size], m.Scales[i*size:])
-			copy(scales[(tile+r)*size:][:size], m.Biases[i*size:])
+			biases := scales[tile*size:]
+			if size == 2 {
+				binary.LittleEndian.PutUint16(scales[2*r:], binary.LittleEndian.Uint16(m.Scales[2*i:]))
+				binary.LittleEndian.PutUint16(biases[2*r:], binary.LittleEndian.Uint16(m.Biases[2*i:]))
+			} else {
+				binary.LittleEndian.PutUint32(scales[4*r:], binary.LittleEndian.Uint32(m.Scales[4*i:]))
+				binary.LittleEndian.PutUint32(biases[4*r:], binary.LittleEndian.Uint32(m.Biases[4*i:]))
+			}
+		case dtype.FP8:
+			copy(scales[4*r:][:4], m.Scales[4*i:])
 		default:
-			putFloat(scales[r*size:], w.scale, w.scaleOf(m, i))
+			putFloat(scales[r*size:], w.scale, table[m.Scales[i]])
 		}
 	}
 }
 
-// scaleOf is number i of m's scales as this layout wants it.
-func (w *weight) scaleOf(m *dtype.Matrix, i int) float32 {
-	switch m.Format {
-	case dtype.MXFP4:
-		return 0.5 * dtype.FromE8M0(m.Scales[i])
-	case dtype.NVFP4:
-		return 0.5 * dtype.FromE4M3(m.Scales[i]) * m.Global
-	case dtype.MXFP8:
-		return dtype.FromE8M0(m.Scales[i])
-	default:
-		return getFloat(m.Scales[4*i:], dtype.F32)
-	}
-}
-
-// packPlain writes tile t of an unquantised matrix.
-func (w *weight) packPlain(n, t, rows int, m *dtype.Matrix) {
-	size := w.elem.Size()
-	for r := range rows {
-		src := m.Data[(t*tile+r)*w.cols*size:]
-		for k := range w.cols {
-			g, c := k/w.group, k%w.group
-			i := tile*c + r
-			if w.elem == dtype.BF16 {
-				i = 2*tile*(c/2) + 2*r + c%2
-			}
-			copy(w.at(n, t, g)[i*size:][:size], src[k*size:][:size])
+// scaleTable writes what scales that are bytes stand for in this layout.
+func scaleTable(table *[256]float32, m *dtype.Matrix) {
+	for i := range table {
+		switch x := uint8(i); m.Format {
+		case dtype.MXFP4:
+			table[i] = 0.5 * dtype.FromE8M0(x)
+		case dtype.NVFP4:
+			table[i] = 0.5 * dtype.FromE4M3(x) * m.Global
+		case dtype.MXFP8:
+			table[i] = dtype.FromE8M0(x)
+		default:
+			return
 		}
 	}
 }

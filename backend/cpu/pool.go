@@ -13,19 +13,27 @@ type task interface {
 	part(worker, from, to int)
 }
 
-// pool runs tasks on a fixed set of threads. The caller of run is the first of them. The
-// others spin for a moment after a task, since the next one usually follows at once, and
-// then sleep: an idle pool uses no processor time.
+// pool runs tasks on a fixed set of threads. The caller of run is the first of them. A task
+// is cut into a few chunks per thread, and whoever is free takes the next: a thread that the
+// system has put aside costs at most the chunk it was at, and if no other thread comes the
+// caller does everything. The others spin for a moment after a task, since the next one
+// usually follows at once, and then sleep: an idle pool uses no processor time.
 type pool struct {
-	epoch   atomic.Uint64 // counts tasks; a worker runs one task per step
-	pending atomic.Int32  // workers still busy with the current task
-	_       [48]byte      // keeps the hot counters away from the rest
+	// claim is the current task's number, its chunks, and the next chunk to take. Taking a
+	// chunk is one compare-and-swap of all three, so a late thread cannot take a chunk of a
+	// task that has ended, and reads the fields below only while it holds one.
+	claim atomic.Uint64
+	_     [56]byte // keeps the hot counters apart
+	done  atomic.Int32
+	_     [60]byte
 
-	task  task
-	parts int
-	helps []*helper
-	fault atomic.Pointer[any] // first panic of a worker, raised again by run
-	done  sync.WaitGroup
+	task    task
+	parts   int
+	chunks  int
+	helpers []*helper
+	fault   atomic.Pointer[error] // first panic of a part, raised again by run
+	stopped atomic.Bool
+	ended   sync.WaitGroup
 }
 
 // helper is one thread beside the caller.
@@ -35,45 +43,58 @@ type helper struct {
 	_      [64]byte
 }
 
-// spins is how often a worker looks for work before it sleeps: a fraction of a millisecond.
-const spins = 20_000
+const (
+	// spins is how often a thread looks for work before it sleeps. With the pauses between
+	// them it is a few milliseconds: longer than the pauses between the tasks of a round and
+	// between two rounds, short enough for an idle process to be idle.
+	spins = 20_000
+	// chunksPerThread makes up for threads that are late.
+	chunksPerThread = 4
+
+	chunkBits = 16
+	chunkMask = 1<<chunkBits - 1
+)
 
 func newPool(threads int) *pool {
 	p := &pool{}
 	for i := 1; i < threads; i++ {
 		h := &helper{wake: make(chan struct{}, 1)}
-		p.helps = append(p.helps, h)
-		p.done.Add(1)
+		p.helpers = append(p.helpers, h)
+		p.ended.Add(1)
 		go p.work(h, i)
 	}
 	return p
 }
 
-func (p *pool) size() int { return len(p.helps) + 1 }
+func (p *pool) size() int { return len(p.helpers) + 1 }
 
 // stop ends the threads. run must not be called after it.
 func (p *pool) stop() {
-	p.task = nil
-	p.start()
-	p.done.Wait()
-	p.helps = nil
+	p.stopped.Store(true)
+	p.start(0)
+	p.ended.Wait()
+	p.helpers = nil
 }
 
-// run computes parts [0, n) of t, at least grain of them per thread, and returns when all
+// run computes parts [0, n) of t, at least grain of them at a time, and returns when all
 // are done. A panic of any part is raised here.
 func (p *pool) run(t task, n, grain int) {
-	if len(p.helps) == 0 || n < 2*grain {
+	chunks := min(n/grain, chunksPerThread*p.size(), chunkMask)
+	if len(p.helpers) == 0 || chunks < 2 {
 		if n > 0 {
 			t.part(0, 0, n)
 		}
 		return
 	}
-	p.task, p.parts = t, n
-	p.pending.Store(int32(len(p.helps)))
-	p.start()
-	p.share(0)
-	for i := 0; p.pending.Load() > 0; i++ {
-		if i > spins {
+	p.task, p.parts, p.chunks = t, n, chunks
+	p.done.Store(0)
+	claim := p.start(chunks)
+	for p.take(0, claim>>(2*chunkBits)) {
+	}
+	for i := 0; int(p.done.Load()) < chunks; i++ {
+		if i < spins {
+			pause()
+		} else {
 			runtime.Gosched()
 		}
 	}
@@ -82,55 +103,74 @@ func (p *pool) run(t task, n, grain int) {
 	}
 }
 
-// start lets every helper take one step.
-func (p *pool) start() {
-	p.epoch.Add(1)
-	for _, h := range p.helps {
+// start publishes a task of so many chunks and wakes the helpers. It returns the new claim.
+func (p *pool) start(chunks int) uint64 {
+	number := p.claim.Load()>>(2*chunkBits) + 1
+	claim := number<<(2*chunkBits) | uint64(chunks)<<chunkBits
+	p.claim.Store(claim)
+	for _, h := range p.helpers {
 		if h.asleep.CompareAndSwap(true, false) {
 			h.wake <- struct{}{}
 		}
 	}
+	return claim
 }
 
-// share computes worker's share of the current task. Shares are equal ranges.
-func (p *pool) share(worker int) {
+// take computes the next chunk of the task of that number. It reports false if there is
+// none left.
+func (p *pool) take(worker int, number uint64) bool {
+	for {
+		c := p.claim.Load()
+		next, chunks := int(c&chunkMask), int(c>>chunkBits&chunkMask)
+		if c>>(2*chunkBits) != number || next >= chunks {
+			return false
+		}
+		if p.claim.CompareAndSwap(c, c+1) {
+			p.chunk(worker, next)
+			p.done.Add(1)
+			return true
+		}
+	}
+}
+
+// chunk computes chunk i of the current task. Chunks are equal ranges of parts.
+func (p *pool) chunk(worker, i int) {
 	defer func() {
 		if f := recover(); f != nil {
-			var err any = fmt.Errorf("cpu: %v\n%s", f, stack())
+			err := fmt.Errorf("cpu: %v\n%s", f, stack())
 			p.fault.CompareAndSwap(nil, &err)
 		}
 	}()
-	n, threads := p.parts, p.size()
-	if from, to := worker*n/threads, (worker+1)*n/threads; from < to {
-		p.task.part(worker, from, to)
-	}
+	p.task.part(worker, i*p.parts/p.chunks, (i+1)*p.parts/p.chunks)
 }
 
+// work is the life of a helper: it takes what it can of each task it sees.
 func (p *pool) work(h *helper, worker int) {
-	defer p.done.Done()
-	for seen := uint64(0); ; seen++ {
-		p.await(h, seen)
-		if p.task == nil {
-			return
+	runtime.LockOSThread() // a spinning goroutine that moves between threads is late
+	defer p.ended.Done()
+	for seen := p.await(h, 0); !p.stopped.Load(); seen = p.await(h, seen) {
+		for p.take(worker, seen) {
 		}
-		p.share(worker)
-		p.pending.Add(-1)
 	}
 }
 
-// await returns when the epoch has passed seen.
-func (p *pool) await(h *helper, seen uint64) {
+// await returns the number of the current task once it is not seen.
+func (p *pool) await(h *helper, seen uint64) uint64 {
 	for range spins {
-		if p.epoch.Load() != seen {
-			return
+		if n := p.claim.Load() >> (2 * chunkBits); n != seen {
+			return n
 		}
+		pause()
 	}
-	for p.epoch.Load() == seen {
+	for {
 		h.asleep.Store(true)
-		if p.epoch.Load() != seen && h.asleep.CompareAndSwap(true, false) {
-			return
+		if n := p.claim.Load() >> (2 * chunkBits); n != seen && h.asleep.CompareAndSwap(true, false) {
+			return n
 		}
 		<-h.wake
+		if n := p.claim.Load() >> (2 * chunkBits); n != seen {
+			return n
+		}
 	}
 }
 

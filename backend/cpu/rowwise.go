@@ -6,19 +6,19 @@ import (
 	"github.com/foretoken/foretoken/backend"
 )
 
-// rowwiseOp applies one function to each row of a call.
+// rowwiseOp applies one function to each row of a call, or to each piece of its rows.
 type rowwiseOp struct {
 	b         *Backend
-	f         func(op *rowwiseOp, worker, r int)
+	f         func(op *rowwiseOp, r int)
 	dst, x, y backend.Tensor
 	table     *weight
 	ids       []int32
 	eps       float32
 }
 
-func (op *rowwiseOp) part(worker, from, to int) {
+func (op *rowwiseOp) part(_, from, to int) {
 	for r := from; r < to; r++ {
-		op.f(op, worker, r)
+		op.f(op, r)
 	}
 }
 
@@ -32,22 +32,12 @@ func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 	b.pool.run(&b.rowwise, dst.Rows, 4)
 }
 
-func embedRow(op *rowwiseOp, worker, r int) {
+func embedRow(op *rowwiseOp, r int) {
 	w, id := op.table, int(op.ids[r])
 	if id < 0 || id >= w.rows {
 		panic(fmt.Sprintf("cpu: embed id %d of %d", id, w.rows))
 	}
-	s := &op.b.workers[worker]
-	s.floats = grow(s.floats, w.group*tile)
-	s.ints = grow(s.ints, tile*w.group)
-	dst := row(op.dst, r)
-	for g := range w.groups {
-		n := w.width(g)
-		w.floats(s.floats, s.ints, w.at(0, id/tile, g), n)
-		for k := range n {
-			dst[g*w.group+k] = s.floats[k*tile+id%tile]
-		}
-	}
+	w.rowFloats(row(op.dst, r), 0, id)
 }
 
 // Gather sets row i of dst to row rows[i] of x.
@@ -65,23 +55,33 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 	if dst.Rows != x.Rows || dst.Cols != x.Cols || gain.Cols != x.Cols {
 		panic(fmt.Sprintf("cpu: norm of %d×%d with %d gains into %d×%d", x.Rows, x.Cols, gain.Cols, dst.Rows, dst.Cols))
 	}
-	b.rowwise = rowwiseOp{f: normRow, dst: dst, x: x, y: gain, eps: eps}
+	b.rowwise = rowwiseOp{b: b, f: normRow, dst: dst, x: x, y: gain, eps: eps}
 	b.pool.run(&b.rowwise, x.Rows, 8)
 }
 
-func normRow(op *rowwiseOp, _, r int) {
-	rmsNorm(row(op.dst, r), row(op.x, r), row(op.y, 0), op.eps)
+func normRow(op *rowwiseOp, r int) {
+	op.b.isa.vector.norm(row(op.dst, r), row(op.x, r), row(op.y, 0), op.eps)
 }
+
+// piece is how many columns of a row are taken at once where columns do not depend on one
+// another, so that a single row is work for all threads.
+const piece = 1024
 
 // SwiGLU sets dst to silu(gate)*up.
 func (b *Backend) SwiGLU(dst, gate, up backend.Tensor) {
 	if dst.Rows != gate.Rows || dst.Cols != gate.Cols || up.Rows != gate.Rows || up.Cols != gate.Cols {
 		panic(fmt.Sprintf("cpu: swiglu of %d×%d and %d×%d into %d×%d", gate.Rows, gate.Cols, up.Rows, up.Cols, dst.Rows, dst.Cols))
 	}
-	b.rowwise = rowwiseOp{f: swigluRow, dst: dst, x: gate, y: up}
-	b.pool.run(&b.rowwise, dst.Rows, 1)
+	b.rowwise = rowwiseOp{b: b, f: swigluPiece, dst: dst, x: gate, y: up}
+	b.pool.run(&b.rowwise, dst.Rows*pieces(dst.Cols), 2)
 }
 
-func swigluRow(op *rowwiseOp, _, r int) {
-	swiglu(row(op.dst, r), row(op.x, r), row(op.y, r))
+// pieces is how many pieces a row of so many columns has.
+func pieces(cols int) int { return (cols + piece - 1) / piece }
+
+func swigluPiece(op *rowwiseOp, i int) {
+	n := pieces(op.dst.Cols)
+	r, from := i/n, i%n*piece
+	to := min(from+piece, op.dst.Cols)
+	op.b.isa.vector.swiglu(row(op.dst, r)[from:to], row(op.x, r)[from:to], row(op.y, r)[from:to])
 }

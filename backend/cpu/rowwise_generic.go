@@ -8,9 +8,37 @@ func rmsNorm(dst, x, gain []float32, eps float32) {
 	}
 }
 
-// swiglu sets dst to silu(gate)*up.
+// swiglu sets dst to silu(gate)*up. dst may be either.
 func swiglu(dst, gate, up []float32) {
 	for i, g := range gate {
 		dst[i] = silu(g) * up[i]
+	}
+}
+
+// gateSilu multiplies dst with silu(x).
+func gateSilu(dst, x []float32) {
+	for i, v := range x {
+		dst[i] *= silu(v)
+	}
+}
+
+// gateSigmoid divides dst and multiplies it with sigmoid(x).
+func gateSigmoid(dst, x []float32, divisor float32) {
+	for i, v := range x {
+		dst[i] = float32(dst[i]/divisor) * sigmoid(v)
+	}
+}
+
+// add adds x to dst.
+func add(dst, x []float32) {
+	for i, v := range x {
+		dst[i] += v
+	}
+}
+
+// addScaled adds w*x to dst, each product rounded before it is added.
+func addScaled(dst, x []float32, w float32) {
+	for i, v := range x {
+		dst[i] += float32(w * v)
 	}
 }

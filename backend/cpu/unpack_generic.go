@@ -21,14 +21,15 @@ func (w *weight) integers(dst []int16, block []byte) {
 	}
 }
 
-// unpackPlanes is the inverse of packPlanes.
+// unpackPlanes writes codes, [row, column], from their planes.
 func unpackPlanes(dst []int16, block []byte, group, bits int) {
 	vectors := group / 4
 	dst = dst[:tile*group]
 	at, shift := 0, 0
 	for _, p := range planes(bits) {
 		mask := byte(1<<p - 1)
-		n := vectors * p / 8
+		n := vectors * p / 8 // vectors of the plane
+		fields := 8 / p
 		for v := range vectors {
 			for r := range tile {
 				out := dst[r*group+4*v:][:4]
@@ -37,7 +38,7 @@ func unpackPlanes(dst []int16, block []byte, group, bits int) {
 					if p == 1 {
 						q = int16(block[at+8*v+r/2] >> (4*(r&1) + i) & 1)
 					} else {
-						q = int16(block[at+64*(v%n)+4*r+i] >> (v / n * p) & mask)
+						q = int16(block[at+64*(v/fields)+4*r+i] >> (v % fields * p) & mask)
 					}
 					if shift == 0 {
 						out[i] = q

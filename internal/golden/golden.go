@@ -174,3 +174,15 @@ func readArrays(tb testing.TB, path string) map[string]Array {
 	}
 	return arrays
 }
+
+// Prompts reads the prompts that acceptance and speed are measured on, by class. Those of
+// the class code are raw text, the others are messages of a user.
+func Prompts(tb testing.TB) map[string][]string {
+	tb.Helper()
+	var p map[string][]string
+	path := filepath.Join(root(tb), "internal", "golden", "testdata", "prompts", "bench.json")
+	if err := json.Unmarshal(read(tb, path), &p); err != nil {
+		tb.Fatalf("golden: prompts: %v", err)
+	}
+	return p
+}

@@ -12,6 +12,7 @@ var Tol = Tolerances{
 	Perplexity:  0.005,
 	Perplexity4: 0.06,
 	Spec:        2e-4,
+	Acceptance:  0.01,
 }
 
 // Tolerances are the fields of Tol. The margins are between the two highest
@@ -31,4 +32,7 @@ type Tolerances struct {
 
 	// Float32 arithmetic against the numbers of the specification.
 	Spec float64
+
+	// Share of positions at which the head's guesses hold, below the reference's.
+	Acceptance float64
 }

@@ -76,7 +76,7 @@ func (l *loader) model() (*Model, error) {
 	}
 	m.norm = l.norm("norm", cfg.hidden)
 	parameters := l.parameters
-	if l.names.hasHead() {
+	if l.made != nil || l.names.hasHead() {
 		m.head = l.head(m)
 	} else if cfg.mtpLayers > 0 {
 		l.o.Log.Warn("config.json promises a multi-token-prediction head, but the weights have none: a converter has probably dropped its mtp tensors; decoding works without it")
@@ -84,7 +84,7 @@ func (l *loader) model() (*Model, error) {
 	if err := l.verdict(); err != nil {
 		return nil, err
 	}
-	if left := unused(l.c, l.names); len(left) > 0 {
+	if left := l.unused(); len(left) > 0 {
 		return nil, fmt.Errorf("qwen35: %d tensors are not part of a %s model: %s", len(left), cfg.modelType, list(left))
 	}
 	m.layout = cfg.layout(l.o, cfg.count(true), cfg.count(false))

@@ -125,20 +125,25 @@ func (n names) module(module string) (*checkpoint.Weights, string, bool) {
 }
 
 // unused lists the tensors, under their names in the files, that nothing asked for.
-func unused(c *checkpoint.Checkpoint, found names) []string {
-	list := c.Unused()
-	for _, s := range c.Sidecars {
-		if slices.ContainsFunc(mapValues(found), func(p place) bool { return p.from == s.Weights }) {
+func (l *loader) unused() []string {
+	if l.made != nil {
+		return nil
+	}
+	list := l.c.Unused()
+	for _, s := range l.c.Sidecars {
+		if l.names.from(s.Weights) {
 			list = append(list, s.Unused()...)
 		}
 	}
 	return list
 }
 
-func mapValues(n names) []place {
-	v := make([]place, 0, len(n))
+// from reports whether any tensor comes from w.
+func (n names) from(w *checkpoint.Weights) bool {
 	for _, p := range n {
-		v = append(v, p)
+		if p.from == w {
+			return true
+		}
 	}
-	return v
+	return false
 }

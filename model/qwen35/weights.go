@@ -25,6 +25,7 @@ type loader struct {
 	cfg   *config
 	names names
 	norms normRule
+	made  *generator // where weights come from instead of a checkpoint
 
 	err     error
 	missing []string // canonical names
@@ -86,6 +87,13 @@ func (l *loader) matrix(module string, rows, cols int) backend.Weight {
 
 // find is the matrix of a module in the file.
 func (l *loader) find(module string, rows, cols int) (dtype.Matrix, bool) {
+	if l.made != nil {
+		m, err := l.made.matrix(rows, cols)
+		if err != nil {
+			l.fail(fmt.Errorf("qwen35: %s: %w", module, err))
+		}
+		return m, err == nil
+	}
 	from, path, ok := l.names.module(module)
 	if !ok {
 		l.miss(module + ".weight")
@@ -160,6 +168,9 @@ func (l *loader) release(m *dtype.Matrix) {
 }
 
 func (l *loader) releasePages(m *dtype.Matrix) {
+	if l.made != nil {
+		return
+	}
 	l.c.ReleaseMatrix(*m)
 	for _, s := range l.c.Sidecars {
 		s.ReleaseMatrix(*m)
@@ -237,6 +248,10 @@ func (l *loader) requantise(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
 
 // vector loads n numbers of a tensor.
 func (l *loader) vector(name string, n int) []float32 {
+	if l.made != nil {
+		l.parameters += int64(n)
+		return l.made.vector(name, n)
+	}
 	p, ok := l.names[name]
 	if !ok {
 		l.miss(name)

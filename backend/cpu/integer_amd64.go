@@ -1,0 +1,105 @@
+//go:build !noasm
+
+package cpu
+
+import "unsafe"
+
+//go:generate go run _gen/integer.go _gen/integer_avx512.go _gen/integer_avx2.go _gen/integer_amx.go
+
+// integerTilesAVX512 is integerTiles.
+func integerTilesAVX512(out []float32, w *weight, n, from, to int, a *activations, s *scratch) {
+	integerStrips(integerAVX512[w.integerFormat()][:], out, w, n, from, to, a, s)
+}
+
+// integerTilesAVX2 is integerTiles.
+func integerTilesAVX2(out []float32, w *weight, n, from, to int, a *activations, s *scratch) {
+	integerStrips(integerAVX2[w.integerFormat()][:], out, w, n, from, to, a, s)
+}
+
+// stripsAVX512 and stripsAVX2 are productKernels.strips.
+func stripsAVX512(int, int) strips { return strips{height: len(integerAVX512[0])} }
+func stripsAVX2(int, int) strips   { return strips{height: len(integerAVX2[0])} }
+
+// integerTilesAMX is integerTiles. Rows that are laid out by fours, being few or in groups
+// that do not fit tiles, go to AVX-512.
+func integerTilesAMX(out []float32, w *weight, n, from, to int, a *activations, s *scratch) {
+	if !a.byRow {
+		integerTilesAVX512(out, w, n, from, to, a, s)
+		return
+	}
+	args := &s.integer
+	args.set(w)
+	args.setAMX(a, s)
+	rows, strip := a.outRows(), w.groups*args.actGroup
+	span := amxColumns / w.group
+	for g := 0; g < w.groups; g += span {
+		last := min(g+span, w.groups)
+		for r := 0; r < rows; r += amxRowsAtOnce {
+			args.strips = min(amxRowsAtOnce, rows-r) / a.height
+			acts := a.data[r/a.height*strip:]
+			for t := from; t < to; t++ {
+				args.out = unsafe.Pointer(&out[((t-from)*rows+r)*tile])
+				args.amxTile(w, n, t, g, last, acts)
+			}
+		}
+	}
+	s.integer = integerArgs{}
+}
+
+// amxTile multiplies groups [from, to) of tile t with some strips of rows. A few groups at a
+// time are unpacked, into the first cache, and multiplied with all of the strips.
+func (args *integerArgs) amxTile(w *weight, n, t, from, to int, acts []byte) {
+	unpack, multiply := integerUnpack[w.integerFormat()], integerAMX
+	if w.fp4() {
+		multiply = integerAMXFP4
+	}
+	panel := amxSlotBytes / args.slot
+	for g := from; g < to; g += panel {
+		args.groups, args.more = min(panel, to-g), min(g, 1)
+		args.actSkip = (w.groups - args.groups) * args.actGroup
+		args.weights = unsafe.Pointer(unsafe.SliceData(w.at(n, t, g)))
+		args.acts = unsafe.Pointer(&acts[g*args.actGroup])
+		args.ahead = uintptr(args.weights) + uintptr(args.groups*w.block)
+		args.aheadEnd = args.ahead + uintptr(args.groups*w.block)
+		unpack(args)
+		multiply(args)
+	}
+}
+
+// What the AMX kernels work on at a time. Activations of so many rows and columns stay in
+// the second cache while tiles pass; so many bytes of unpacked codes, beside the strip that
+// meets them and the products, in the first.
+const (
+	amxRowsAtOnce = 128
+	amxColumns    = 4096
+	amxSlotBytes  = 9728
+	amxProducts   = 4096
+	amxAlign      = 2 * amxProducts
+)
+
+// setAMX fills in what depends on the rows.
+func (args *integerArgs) setAMX(a *activations, s *scratch) {
+	args.actRow, args.actGroup, args.actTail = a.group, a.stride(a.height), a.group*a.height
+	args.slot = a.group*tile + 2*tile*4
+	s.tiles = aligned(s.tiles, amxAlign+amxProducts+amxSlotBytes)
+	products := unsafe.Pointer(&s.tiles[0])
+	args.products = unsafe.Add(products, -int(uintptr(products))&(amxAlign-1))
+	args.slots = unsafe.Add(args.products, amxProducts)
+	width := min(a.group, 64)
+	args.config = [64]byte{0: 1}
+	for t := 0; t < 6; t += 3 { // products, activations, codes: bytes of a row, rows
+		args.config[16+2*t], args.config[18+2*t], args.config[20+2*t] = 64, byte(width), 64
+		args.config[48+t], args.config[49+t], args.config[50+t] = byte(a.height), byte(a.height), byte(width/4)
+	}
+}
+
+// stripsAMX is productKernels.strips.
+func stripsAMX(rows, group int) strips {
+	if rows < amxRows || group > 128 || group&(group-1) != 0 {
+		return stripsAVX512(rows, group)
+	}
+	return strips{height: 16, byRow: true}
+}
+
+// amxRows is from how many rows on tiles are the faster way.
+const amxRows = 25
