@@ -49,10 +49,10 @@ test: ## run all tests
 	$(call stage,test: all packages)
 	go test ./...
 
-test-noasm: ## run the tests of the numeric packages without assembly
+test-noasm: ## run the short tests of the numeric packages without assembly
 	$(call stage,test-noasm: generic kernels only)
 ifneq ($(NOASM_PACKAGES),)
-	go test -tags noasm $(NOASM_PACKAGES)
+	go test -short -tags noasm $(NOASM_PACKAGES)
 endif
 
 race: ## run the short tests under the race detector

@@ -16,6 +16,9 @@ import (
 // position of the greedy texts, whether the first one, two and three chained guesses are
 // the text. Every step of the chain is fed the true token and attends to its own stream.
 func TestHeadAgreesAsTheReferences(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads 1,500 tokens four times")
+	}
 	f := golden.Load(t, "tiny")
 	r := open(t, golden.Dir(t, "tiny"), 0, model.Options{Compute: backend.Float32})
 	width := r.Info().Width

@@ -32,6 +32,9 @@ func subjects(t *testing.T) []subject {
 	var list []subject
 	for _, name := range golden.Names {
 		for _, c := range []backend.Compute{backend.Int8, backend.Float32} {
+			if testing.Short() && (name == "tiny" || (name == "moe") != (c == backend.Int8)) {
+				continue // one dense, one with experts, one of each path
+			}
 			f := golden.Load(t, name)
 			o := model.Options{Compute: c, MaxGuesses: 8}
 			if name != "tiny" && c == backend.Int8 {
