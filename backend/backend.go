@@ -47,6 +47,8 @@ type Backend interface {
 	Unload(Weight)
 	// Write copies numbers of the host into dst, row after row.
 	Write(dst Tensor, src []float32) error
+	// Fill sets all numbers of dst.
+	Fill(dst Tensor, x float32)
 	// Host is a view of src's numbers, row after row; src has no gaps between its rows. It
 	// waits for queued work and is valid until the next operation.
 	Host(src Tensor) ([]float32, error)
@@ -87,7 +89,13 @@ type Product struct {
 	Dst Tensor // [rows, out]
 	W   Weight // [out, in]
 	Add bool
+	// Only lists the blocks of RowBlock rows of W to compute, ascending; the other columns
+	// of Dst stay as they are. Nil: all.
+	Only []int32
 }
+
+// RowBlock is how many rows of a weight are computed together at least.
+const RowBlock = 16
 
 // Weight is a matrix, or a stack of equal ones, in a backend's own layout.
 type Weight interface {

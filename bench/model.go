@@ -4,6 +4,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -24,6 +25,7 @@ type ModelOptions struct {
 	Prompts []int // lengths of prompts
 	Context int   // tokens before the measured passes
 	Repeats int   // rounds over everything; the median counts
+	Memory  int   // bytes of the plain reads; 0: far more than a cache holds
 	// Progress, if not nil, is told what comes next.
 	Progress func(what string)
 }
@@ -59,8 +61,8 @@ type Prefill struct {
 	TokensPerSec float64 `json:"tokens_per_second"`
 }
 
-// streamBytes is far more than a cache holds.
-const streamBytes = 512 << 20
+// plenty is far more bytes than a cache holds.
+const plenty = 512 << 20
 
 // Model generates a model and measures it.
 func Model(dev *cpu.Backend, o ModelOptions) (*ModelReport, error) {
@@ -75,7 +77,7 @@ func Model(dev *cpu.Backend, o ModelOptions) (*ModelReport, error) {
 		return nil, err
 	}
 	defer m.Close() //nolint:errcheck // frees memory only
-	stream, err := dev.NewStream(streamBytes)
+	stream, err := dev.NewStream(cmp.Or(o.Memory, plenty))
 	if err != nil {
 		return nil, err
 	}

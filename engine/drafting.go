@@ -14,23 +14,34 @@ type drafting struct {
 	seqs    []*sequence
 	runs    []spec.Run
 	records []*spec.Record
-	depths  []int
-	limits  []int
+	depths  []int // of what a network guesses
 }
 
-// verified takes in what a pass cost and begins a new list of sequences. Passes with a
-// part of a prompt say nothing about guesses.
-func (d *drafting) verified(spans []model.Span, took time.Duration) {
-	d.seqs, d.runs, d.records, d.limits = d.seqs[:0], d.runs[:0], d.records[:0], d.limits[:0]
-	rows := 0
-	for _, s := range spans {
-		if s.Want == 0 || len(s.Tokens) > s.Guesses+1 {
-			return
-		}
-		rows += len(s.Tokens)
-	}
-	d.Verified(rows, took)
+// begin starts a new list of sequences.
+func (d *drafting) begin() {
+	d.seqs, d.runs, d.records = d.seqs[:0], d.runs[:0], d.records[:0]
 }
+
+// verified takes in what a pass cost, with the walk along its guesses. Each sequence bears
+// the share of its rows. Passes with a part of a prompt say nothing about guesses.
+func (d *drafting) verified(fed []*sequence, spans []model.Span, took time.Duration) {
+	rows, reading := 0, false
+	for i := range spans {
+		rows += len(spans[i].Tokens)
+		reading = reading || reads(&spans[i])
+	}
+	for i, s := range fed {
+		if !reads(&spans[i]) {
+			s.record.Spent(took*time.Duration(len(spans[i].Tokens))/time.Duration(rows), len(fed))
+		}
+	}
+	if !reading {
+		d.Verified(rows, took)
+	}
+}
+
+// reads reports whether a span is not just the last token and guesses after it.
+func reads(s *model.Span) bool { return s.Want == 0 || len(s.Tokens) > s.Guesses+1 }
 
 // add puts a sequence that goes on on the list, with the n hidden rows of this round's
 // result, from first on, that belong to tokens it has kept.
@@ -47,9 +58,9 @@ func (d *drafting) add(s *sequence, hidden backend.Tensor, first, n int) {
 	}
 	d.seqs = append(d.seqs, s)
 	d.records = append(d.records, &s.record)
-	d.limits = append(d.limits, limit)
 	d.runs = append(d.runs, spec.Run{
-		State: s.memory, Text: text, Hidden: hidden.RowRange(first, first+n), Sampler: s.sampler, Dists: s.req.Rule == spec.Ratio,
+		State: s.memory, Notes: &s.notes, Text: text, Hidden: hidden.RowRange(first, first+n), Depth: limit,
+		Sampler: s.sampler, Dists: s.req.Rule == spec.Ratio,
 	})
 }
 
@@ -58,26 +69,38 @@ func (d *drafting) run(drafter spec.Drafter) error {
 	if len(d.runs) == 0 {
 		return nil
 	}
-	for len(d.depths) < len(d.runs) {
-		d.depths = append(d.depths, 0)
-	}
-	depths := d.depths[:len(d.runs)]
-	d.Choose(depths, d.records, d.limits)
-	rows := 0
-	for i := range d.runs {
-		d.runs[i].Depth = depths[i]
-		rows = max(rows, d.runs[i].Hidden.Rows)
-	}
 	start := time.Now()
+	spec.Plan(drafter, d.runs)
+	d.Choose(d.runs, d.records)
 	drafts, err := drafter.Draft(d.runs)
 	if err != nil {
 		return err
 	}
-	if rows <= spec.MaxDepth+1 { // no prompt among them
-		d.Drafted(depths, time.Since(start))
-	}
+	d.drafted(time.Since(start))
 	for i, s := range d.seqs {
-		s.draft = drafts[i]
+		// The sequence may be left out of rounds while the drafter goes on with others.
+		s.draft.Tokens = append(s.draft.Tokens[:0], drafts[i].Tokens...)
+		s.draft.Dists = append(s.draft.Dists[:0], drafts[i].Dists...)
 	}
 	return nil
+}
+
+// drafted takes in what guessing cost, unless prompts were learnt with it.
+func (d *drafting) drafted(took time.Duration) {
+	d.depths = d.depths[:0]
+	for i := range d.runs {
+		r := &d.runs[i]
+		if r.Hidden.Rows > spec.MaxDepth+1 {
+			return
+		}
+		depth := r.Depth
+		if r.Source != spec.Computed {
+			depth = 0
+		}
+		d.depths = append(d.depths, depth)
+	}
+	d.Drafted(d.depths, took)
+	for _, r := range d.records {
+		r.Draft += took / time.Duration(len(d.records))
+	}
 }

@@ -19,6 +19,9 @@ import (
 // ErrClosed is returned for requests to an engine that no longer runs.
 var ErrClosed = errors.New("engine: closed")
 
+// errNoNumber is what comes of damaged weights.
+var errNoNumber = errors.New("engine: the network's output is not a number; the weights or the memory are damaged")
+
 // Options configure an Engine. The zero value is the default.
 type Options struct {
 	RoundTokens int // most tokens fed in one round over all sequences; 0: 512
@@ -26,6 +29,9 @@ type Options struct {
 	Context     int // most tokens of a sequence; 0: what the model was made for
 
 	Drafter spec.Drafter // guesses tokens; nil: none
+	// Controller is what is known of costs and guesses, as from SelfTest; nil: nothing yet.
+	// It belongs to the engine from New on.
+	Controller *spec.Controller
 }
 
 // Engine runs requests on one model.
@@ -62,6 +68,9 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 		o.Context = m.Info().Context
 	}
 	e := &Engine{model: m, pool: p, o: o, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	if o.Controller != nil {
+		e.draft.Controller = *o.Controller
+	}
 	go e.loop()
 	return e, nil
 }
@@ -170,6 +179,7 @@ func (e *Engine) end(s *sequence, err error) {
 		}
 	}
 	s.target, s.memory = nil, nil
+	e.draft.Settle(&s.record.Receipt)
 	s.stream.close(s.result(), err)
 }
 
@@ -225,7 +235,7 @@ func (e *Engine) forward(batch []*sequence) (err error) {
 	if err != nil {
 		return err
 	}
-	e.draft.verified(e.spans, time.Since(start))
+	e.draft.begin()
 	first := 0
 	for i, s := range e.fed {
 		n := len(e.spans[i].Tokens) - e.spans[i].Guesses
@@ -238,6 +248,7 @@ func (e *Engine) forward(batch []*sequence) (err error) {
 		e.draft.add(s, out.Hidden, first, n)
 		first += len(e.spans[i].Tokens)
 	}
+	e.draft.verified(e.fed, e.spans, time.Since(start))
 	return e.draft.run(e.o.Drafter)
 }
 
@@ -246,7 +257,7 @@ func (e *Engine) forward(batch []*sequence) (err error) {
 func (s *sequence) advance(logits [][]float32) int {
 	held, next := s.req.Rule.Verify(s.sampler, s.draft, logits)
 	if next < 0 {
-		s.fault = errors.New("engine: the network's output is not a number; the weights or the memory are damaged")
+		s.fault = errNoNumber
 		return 0
 	}
 	s.target.Keep(held)

@@ -43,6 +43,7 @@ type sequence struct {
 	sampler *sample.Sampler
 	target  *state.State
 	memory  *state.State // of the drafter; nil: nothing is guessed for this sequence
+	notes   any          // of the drafter
 	draft   spec.Draft   // guesses for the next round
 	record  spec.Record
 	limit   int // of tokens
@@ -56,6 +57,11 @@ type sequence struct {
 	started, first time.Time // memory opened, first token drawn
 	last           time.Time
 }
+
+// ratioDepth is the depth where the ratio rule is to find one by itself. Its text depends on
+// what was guessed, so that a depth chosen by measured times would give another text for the
+// same seed from one run to the next.
+const ratioDepth = 2
 
 // newSequence checks a request against the model.
 func newSequence(ctx context.Context, r Request, info model.Info, limit int) (*sequence, error) {
@@ -97,6 +103,9 @@ func newSequence(ctx context.Context, r Request, info model.Info, limit int) (*s
 		s.stop = info.Stop
 	}
 	s.record.Fixed = r.Depth
+	if r.Depth < 0 && r.Rule == spec.Ratio {
+		s.record.Fixed = ratioDepth
+	}
 	s.stream.init()
 	return s, nil
 }

@@ -63,6 +63,7 @@ type Options struct {
 	Compute    backend.Compute
 	Quantise   int // bits to quantise matrices to on load; 0: as the file is
 	MaxGuesses int // most guesses of one span
+	DraftVocab int // frequent tokens that a head guesses among; 0: what pays, -1: all
 	// Progress, if not nil, is called from time to time with the bytes read so far.
 	Progress func(done, total int64)
 	Log      *slog.Logger // nil: silent

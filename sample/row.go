@@ -152,9 +152,8 @@ func reach(keys []uint64, goal uint64, weigh func(key uint64) uint64) uint64 {
 		// The pivot does not matter for the answer. A scrambled place keeps rows that
 		// are sorted, or made to hurt, from costing more than others.
 		at := int(mix(uint64(len(keys))) % uint64(len(keys)))
-		pivot := keys[at]
-		keys[at] = keys[0]
-		keys[0] = pivot
+		keys[0], keys[at] = keys[at], keys[0]
+		pivot := keys[0]
 		greater, n := weigh(pivot), 1 // keys[1:n] are greater than the pivot
 		for i := 1; i < len(keys); i++ {
 			if k := keys[i]; k > pivot {

@@ -141,6 +141,16 @@ func (b *Backend) Write(dst backend.Tensor, src []float32) error {
 	return nil
 }
 
+// Fill sets all numbers of dst.
+func (b *Backend) Fill(dst backend.Tensor, x float32) {
+	for r := range dst.Rows {
+		y := row(dst, r)
+		for i := range y {
+			y[i] = x
+		}
+	}
+}
+
 // Host is t's numbers themselves.
 func (b *Backend) Host(t backend.Tensor) ([]float32, error) {
 	if t.Stride != t.Cols && t.Rows > 1 {

@@ -277,6 +277,43 @@ func TestMatMulAdds(t *testing.T) {
 	}
 }
 
+// TestMatMulOnlyComputesWhatIsAsked checks that a selection of rows has the bits of the
+// whole product, and that the rest is left alone.
+func TestMatMulOnlyComputesWhatIsAsked(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	b := openTest(t, Options{})
+	m := randomMatrix(rng, 500, 128)
+	q, err := dtype.Quantize(&m, 4, 64, dtype.BF16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []dtype.Matrix{m, q} {
+		w, err := b.Load(backend.Int8, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := randomTensor(t, b, rng, 3, 128)
+		all, some := randomTensor(t, b, rng, 3, 500), randomTensor(t, b, rng, 3, 500)
+		b.MatMul(x, backend.Product{Dst: all, W: w})
+		b.Fill(some, -7)
+		only := []int32{0, 1, 2, 5, 7, 8, 30, 31} // the last block is short
+		b.MatMul(x, backend.Product{Dst: some, W: w, Only: only})
+		for r := range 3 {
+			for i, got := range row(some, r) {
+				want := float32(-7)
+				for _, block := range only {
+					if i/backend.RowBlock == int(block) {
+						want = row(all, r)[i]
+					}
+				}
+				if got != want {
+					t.Fatalf("row %d column %d is %v, want %v", r, i, got, want)
+				}
+			}
+		}
+	}
+}
+
 // TestMatMulShowsFaults checks that a number that is not finite is not rounded away.
 func TestMatMulShowsFaults(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))

@@ -36,20 +36,46 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 		if w.integer() {
 			op.quantise(w.group)
 		}
-		tiles += w.tiles
+		tiles += tilesOf(&p, w)
 	}
 	if x.Rows > 0 {
 		b.pool.run(op, tiles, 1)
 	}
 }
 
+// tilesOf is how many tiles of w a product computes.
+func tilesOf(p *backend.Product, w *weight) int {
+	if p.Only != nil {
+		return len(p.Only)
+	}
+	return w.tiles
+}
+
 func (op *matmulOp) part(worker, from, to int) {
-	for _, p := range op.products {
+	for i := range op.products {
+		p := &op.products[i]
 		w := p.W.(*weight)
-		if from < w.tiles && to > 0 {
-			op.tiles(worker, p, w, max(from, 0), min(to, w.tiles))
+		n := tilesOf(p, w)
+		if from < n && to > 0 {
+			op.some(worker, p, w, max(from, 0), min(to, n))
 		}
-		from, to = from-w.tiles, to-w.tiles
+		from, to = from-n, to-n
+	}
+}
+
+// some computes tiles [from, to) of those that a product asks for, neighbours together.
+func (op *matmulOp) some(worker int, p *backend.Product, w *weight, from, to int) {
+	if p.Only == nil {
+		op.tiles(worker, *p, w, from, to)
+		return
+	}
+	for list := p.Only[from:to]; len(list) > 0; {
+		n := 1
+		for n < len(list) && list[n] == list[0]+int32(n) {
+			n++
+		}
+		op.tiles(worker, *p, w, int(list[0]), int(list[0])+n)
+		list = list[n:]
 	}
 }
 

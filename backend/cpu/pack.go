@@ -9,7 +9,7 @@ import (
 )
 
 // tile is how many output rows lie together: one per lane of a vector.
-const tile = 16
+const tile = backend.RowBlock
 
 // plainGroup is how many columns of an unquantised matrix make a block.
 const plainGroup = 64

@@ -137,10 +137,10 @@ func TestVectorFunctionsEqualGeneric(t *testing.T) {
 		in, out, want := x.guard[0][trialRoom-n:], x.guard[1][trialRoom-n:], make([]float32, n)
 		for trial := range 12 {
 			for i := range in {
-				switch {
-				case trial%3 == 0:
+				switch trial % 3 {
+				case 0:
 					in[i] = math.Float32frombits(x.rng.Uint32())
-				case trial%3 == 1:
+				case 1:
 					in[i] = 100 * (2*x.rng.Float32() - 1)
 				default: // around the ends of exp
 					in[i] = []float32{expMin, expMax}[i%2] * (1 + 1e-6*float32(x.rng.IntN(21)-10))

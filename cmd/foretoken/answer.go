@@ -46,6 +46,7 @@ func (s *session) question(p *prompt, sampling *samplingFlags, limits *limitFlag
 		Request: engine.Request{
 			Prompt: p.ids, MaxTokens: limits.maxTokens.or(limits.otherwise), Sampling: options,
 			Stop: stop, IgnoreEnd: limits.ignoreEOS, LogProbs: likeliest, Hash: true,
+			Depth: s.draft.depth, Rule: s.draft.rule,
 		},
 		stop: limits.stop,
 	}, nil

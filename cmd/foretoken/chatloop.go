@@ -209,6 +209,7 @@ func (v *conversation) describe() string {
 	i := &v.s.info
 	fmt.Fprintf(&b, "model: %s, %s, %s, %s on %s, %.1f MB\n", v.s.name, i.Family, v.s.size(), i.Compute, v.s.device, float64(i.Bytes)/1e6)
 	fmt.Fprintf(&b, "context: %d tokens; %s so far\n", v.s.context, counted(len(v.messages), "message"))
+	fmt.Fprintf(&b, "guesses: %s\n", &v.s.draft)
 	if v.template.system.given {
 		fmt.Fprintf(&b, "system: %s\n", v.template.system.value)
 	}

@@ -85,8 +85,10 @@ func with(common []string, more ...string) []string { return append(slices.Clone
 // The shape of the object is a promise to scripts; numbers that depend on the machine or on
 // the arithmetic are left out.
 func TestGenerateJSONShape(t *testing.T) {
-	out := generate(t, with(ids, "--temp", "0", "--seed", "7", "--max-tokens", "2", "--compute", "float32", "--logprobs", "1", "--json")...)
-	out = regexp.MustCompile(`("(?:logprob|[a-z_]+_ms|[a-z_]+_tok_s)"):-?[0-9.e-]+`).ReplaceAllString(out, "$1:N")
+	shape := with(ids, "--temp", "0", "--seed", "7", "--max-tokens", "2", "--compute", "float32", "--logprobs", "1", "--json")
+	const measured = `("(?:logprob|[a-z_]+_ms|[a-z_]+_tok_s|beta|delta|speedup_estimate)"):-?[0-9.e-]+`
+	out := generate(t, with(shape, "--mtp=off")...)
+	out = regexp.MustCompile(measured).ReplaceAllString(out, "$1:N")
 	out = regexp.MustCompile(`"0x[0-9a-f]{16}"`).ReplaceAllString(out, `"0xHASH"`)
 	const want = `{"model":"tiny","prompt_ids":[628,627,258],"token_ids":[470,11],"text":" time,","finish_reason":"length","seed":7,` +
 		`"logprobs":[{"id":470,"token":" time","logprob":N,"top":[{"id":470,"token":" time","logprob":N}]},` +
@@ -95,6 +97,13 @@ func TestGenerateJSONShape(t *testing.T) {
 		`"generated_tokens":2,"decode_ms":N,"decode_tok_s":N},"mtp":null}` + "\n"
 	if out != want {
 		t.Errorf("got  %swant %s", out, want)
+	}
+	_, out, _ = strings.Cut(generate(t, with(shape, "--max-tokens", "4", "--mtp-depth", "1")...), `"mtp":`)
+	out = regexp.MustCompile(measured).ReplaceAllString(out, "$1:N")
+	const receipt = `{"rounds":3,"drafted":1,"accepted":1,"accepted_by_position":[1],"tokens_per_round":1.3333333333333333,"mean_depth":0.3333333333333333,` +
+		`"rule":"exact","drafter":"mtp","draft_ms":N,"verify_ms":N,"beta":N,"delta":N,"speedup_estimate":N}}` + "\n"
+	if out != receipt {
+		t.Errorf("got  %swant %s", out, receipt)
 	}
 }
 
@@ -183,7 +192,7 @@ func TestGenerateQuantizeChangesArithmetic(t *testing.T) {
 	}
 	one := with(ids, "--temp", "0", "--max-tokens", "1")
 	hashes := map[string]string{}
-	for _, how := range [][]string{{}, {"--compute", "float32"}, {"--quantize", "4"}, {"--quantize", "5"}} {
+	for _, how := range [][]string{{}, {"--compute", "float32"}, {"--quantize", "4"}, {"--quantize", "6"}} {
 		r := generateJSON(t, with(one, how...)...)
 		if other, ok := hashes[r.LogitsHash]; ok {
 			t.Errorf("%v gives the logits of %s", how, other)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/backend/cpu"
 	"github.com/foretoken/foretoken/checkpoint"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -30,17 +31,22 @@ type modelFlags struct {
 	compute  setting[string]
 	quantize setting[string]
 	threads  setting[int]
+	isa      setting[string]
 	context  setting[int]
 	verbose  bool
+	draft    *draftFlags
 }
 
 func newModelFlags() *modelFlags {
+	isas, _ := cpu.ISAs() // one that does not run here is explained when it is opened
 	return &modelFlags{
 		model:    embeddedName,
 		compute:  choice("int8", "float32"),
 		quantize: choice("4", "5", "6", "8"),
 		threads:  whole(1, 1024),
+		isa:      choice(isas...),
 		context:  whole(2, math.MaxInt32),
+		draft:    newDraftFlags(),
 	}
 }
 
@@ -52,6 +58,7 @@ func (f *modelFlags) group() flagGroup {
 	fs.Var(&f.compute, "compute", "arithmetic for quantised weights (default int8)")
 	fs.Var(&f.quantize, "quantize", "bits to quantise the weights to on loading (default: as they are in the files)")
 	fs.Var(&f.threads, "threads", "processors to use (default: all)")
+	fs.Var(&f.isa, "isa", "instruction set to compute with; all give the same bits (default: the fastest this machine has)")
 	fs.Var(&f.context, "context", fmt.Sprintf("most tokens of prompt and answer together (default: what the model allows, at most %d)", defaultContext))
 	fs.BoolVar(&f.verbose, "verbose", false, "report on loading, and on tokens and speed, on standard error")
 	return g
@@ -59,11 +66,13 @@ func (f *modelFlags) group() flagGroup {
 
 // completeModel adds what a shell can complete.
 func completeModel(cmd *cobra.Command) {
-	words := map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}}
+	isas, _ := cpu.ISAs()
+	words := map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}, "isa": isas}
 	for name, list := range words {
 		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	mustFlag(cmd.MarkFlagDirname("model"))
+	completeDrafting(cmd)
 }
 
 // mustFlag is for calls that go wrong only if a flag is not defined.

@@ -59,7 +59,7 @@ Exit status: 0, 1 for an error, 2 for a mistake in the command line, 130 after C
 	output := newFlagGroup("Output")
 	output.flags.Flags().BoolVar(&g.json, "json", false, "print one JSON object when the text has ended, instead of the text")
 	output.flags.Flags().Var(&g.logprobs, "logprobs", "with --json: log-probabilities of the tokens, and of the N likeliest in their places")
-	addGroups(cmd, input, g.model.group(), g.sampling.group(), g.limits.group(), output)
+	addGroups(cmd, input, g.model.group(), g.model.draft.group(), g.sampling.group(), g.limits.group(), output)
 	completeModel(cmd)
 	mustFlag(cmd.MarkFlagFilename("messages", "json"))
 	return cmd
@@ -95,7 +95,7 @@ func (g *generation) run(cmd *cobra.Command) (err error) {
 
 // validate refuses flags that make no sense together.
 func (g *generation) validate(cmd *cobra.Command) error {
-	if err := g.template.validate(); err != nil {
+	if err := errors.Join(g.template.validate(), g.model.draft.validate()); err != nil {
 		return err
 	}
 	if g.logprobs.given && !g.json {
@@ -157,6 +157,9 @@ func (g *generation) answer(ctx context.Context, c *console, s *session, q quest
 	}
 	if g.model.verbose {
 		c.remark(a.summary(q.Sampling.Seed))
+		if r := &a.result.Receipt; r.Drafter != "" {
+			c.remark(describeReceipt(r))
+		}
 	}
 	return err
 }

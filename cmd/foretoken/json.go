@@ -10,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/engine"
 	"github.com/foretoken/foretoken/sample"
+	"github.com/foretoken/foretoken/spec"
 )
 
 // report is the object that generate --json prints. Fields are only ever added.
@@ -23,7 +24,7 @@ type report struct {
 	LogProbs     []tokenLogProb `json:"logprobs"`    // one for each of token_ids; null unless asked for
 	LogitsHash   string         `json:"logits_hash"` // over the bits of the logits the tokens were drawn from
 	Timings      timings        `json:"timings"`
-	MTP          *struct{}      `json:"mtp"` // null: nothing is drafted yet
+	MTP          *spec.Summary  `json:"mtp"` // null: nothing was to be guessed
 	Warnings     []string       `json:"warnings,omitempty"`
 	Error        string         `json:"error,omitempty"`
 }
@@ -70,6 +71,10 @@ func newReport(s *session, q *question, a *answer, err error) *report {
 		for i, t := range a.tokens {
 			r.LogProbs[i] = s.describe(t)
 		}
+	}
+	if receipt := &a.result.Receipt; receipt.Drafter != "" {
+		summary := receipt.Summary()
+		r.MTP = &summary
 	}
 	if a.finish == finishError {
 		r.Error = err.Error()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/foretoken/foretoken/engine"
 	"github.com/foretoken/foretoken/model"
 	"github.com/foretoken/foretoken/models/tiny"
+	"github.com/foretoken/foretoken/spec"
 	"github.com/foretoken/foretoken/state"
 	"github.com/foretoken/foretoken/tokenizer"
 )
@@ -32,6 +34,7 @@ type session struct {
 	generation checkpoint.Generation
 	context    int // most tokens of a sequence
 	vocab      int // ids that mean something
+	draft      drafting
 	engine     *engine.Engine
 	notes      *notes
 	load       time.Duration
@@ -62,6 +65,9 @@ func openSession(ctx context.Context, c *console, f *modelFlags, log *notes) (*s
 	case r := <-done:
 		bar.end()
 		log.show(c.err)
+		if r.err == nil && r.s.draft.verdict != "" && (c.errTerminal || f.verbose) {
+			c.remark(r.s.draft.verdict)
+		}
 		return r.s, r.err
 	}
 }
@@ -78,27 +84,42 @@ func loadSession(f *modelFlags, log *notes, bar *progress) (_ *session, err erro
 	if err := s.readText(c); err != nil {
 		return nil, err
 	}
-	if s.backend, err = cpu.Open(cpu.Options{Threads: f.threads.or(0)}); err != nil {
+	if s.backend, err = openProcessor(&f.threads, &f.isa); err != nil {
 		return nil, err
 	}
 	s.device = s.backend.Name()
-	o := model.Options{Progress: bar.report, Log: slog.New(log)}
+	o := model.Options{DraftVocab: f.draft.vocab.or(vocabAuto), Progress: bar.report, Log: slog.New(log)}
 	if f.compute.value == "float32" {
 		o.Compute = backend.Float32
 	}
 	if f.quantize.given {
 		o.Quantise, _ = strconv.Atoi(f.quantize.value) // one of a few that are numbers
 	}
+	if f.draft.possible() {
+		o.MaxGuesses = spec.MaxDepth
+	}
 	if s.model, err = model.Open(c, s.backend, o); err != nil {
 		return nil, errors.Join(err, s.backend.Close())
 	}
-	if err := s.start(f); err != nil {
+	if err := s.start(f, c.Config()); err != nil {
 		return nil, errors.Join(err, s.model.Close(), s.backend.Close())
 	}
 	s.load = time.Since(start)
 	o.Log.Info(fmt.Sprintf("%s: %s of %.1f M parameters, %.1f MB in memory, %s on %s, context %d, loaded in %.2f s",
 		s.name, s.info.Family, float64(s.info.Parameters)/1e6, float64(s.info.Bytes)/1e6, s.info.Compute, s.device, s.context, s.load.Seconds()))
 	return s, nil
+}
+
+// processors is how many this process may use, as it was before openProcessor changed it.
+var processors = runtime.GOMAXPROCS(0)
+
+// openProcessor opens the backend. Its threads spin while there is work and so hold a slot
+// of Go's scheduler each; everything else in the process, the terminal and timers among
+// it, gets one more.
+func openProcessor(threads *setting[int], isa *setting[string]) (*cpu.Backend, error) {
+	n := threads.or(processors)
+	runtime.GOMAXPROCS(n + 1)
+	return cpu.Open(cpu.Options{Threads: n, ISA: isa.value})
 }
 
 // openCheckpoint opens a folder, or the embedded model by its name.
@@ -125,19 +146,24 @@ func modelName(folder string) string {
 }
 
 // start resolves what depends on the model, and starts the engine with memory for one
-// sequence of the longest length.
-func (s *session) start(f *modelFlags) error {
+// sequence of the longest length. config is the checkpoint's config.json.
+func (s *session) start(f *modelFlags, config []byte) (err error) {
 	s.info = s.model.Info()
 	s.vocab = min(s.info.Vocab, s.tok.Size())
 	s.context = f.context.or(min(s.info.Context, defaultContext))
 	if s.context > s.info.Context {
 		return usagef("--context %d: the model was made for at most %d tokens", s.context, s.info.Context)
 	}
-	layout := s.model.Layout()
+	if s.draft, err = s.drafting(f.draft, config); err != nil {
+		return err
+	}
 	pages := (s.context + backend.PageTokens - 1) / backend.PageTokens
-	pool := state.NewPool(s.backend, layout.RecurrentBytes()+int64(pages)*layout.PageBytes())
-	var err error
-	s.engine, err = engine.New(s.model, pool, engine.Options{Context: s.context})
+	pool := state.NewPool(s.backend, s.budget(pages))
+	learnt, err := s.selfTest(f, pool)
+	if err != nil {
+		return err
+	}
+	s.engine, err = engine.New(s.model, pool, engine.Options{Context: s.context, Drafter: s.draft.drafter, Controller: learnt})
 	return err
 }
 

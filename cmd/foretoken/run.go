@@ -50,13 +50,13 @@ Ctrl-C ends an answer where it is.`,
 	fs.BoolVar(&t.hideThinking, "hidethinking", false, "do not show the reasoning")
 	fs.BoolVar(&t.noHistory, "nohistory", false, "do not keep what is typed in a chat for the next one")
 	t.tastes = []flagGroup{t.sampling.group(), t.limits.group()}
-	addGroups(cmd, conversation, t.model.group(), t.tastes[0], t.tastes[1])
+	addGroups(cmd, conversation, t.model.group(), t.model.draft.group(), t.tastes[0], t.tastes[1])
 	completeModel(cmd)
 	return cmd
 }
 
 func (t *talk) run(cmd *cobra.Command, args []string) (err error) {
-	if err := t.template.validate(); err != nil {
+	if err := errors.Join(t.template.validate(), t.model.draft.validate()); err != nil {
 		return err
 	}
 	c := newConsole(cmd)
@@ -129,6 +129,9 @@ func (t *talk) answer(ctx context.Context, c *console, s *session, in *input) (*
 	}
 	if c.errTerminal || t.model.verbose {
 		c.remark(a.summary(q.Sampling.Seed))
+		if r := &a.result.Receipt; r.Drafter != "" {
+			c.remark(describeReceipt(r))
+		}
 	}
 	return show, err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -107,6 +108,30 @@ func whole(lo, hi int) setting[int] {
 			return errors.New(want)
 		},
 	}
+}
+
+// worded is a setting for a whole number from lo to hi, or for a word that stands for one.
+func worded(kind string, words map[string]int, lo, hi int) setting[int] {
+	s := whole(lo, hi)
+	parse, check := s.parse, s.check
+	s.kind = kind
+	s.parse = func(text string) (int, error) {
+		v, ok := words[text]
+		if ok {
+			return v, nil
+		}
+		v, err := parse(text)
+		if err == nil {
+			err = check(v)
+		}
+		if err != nil {
+			list := slices.Sorted(maps.Keys(words))
+			return 0, fmt.Errorf("%w, or %s", err, alternatives(list))
+		}
+		return v, nil
+	}
+	s.check = func(int) error { return nil } // a word may stand for a number outside
+	return s
 }
 
 // seedSetting is a setting for a seed.

@@ -251,6 +251,7 @@ func TestChatCommands(t *testing.T) {
 		{"/show", "temp: 0.25"},
 		{"/show", "top-k: 7"},
 		{"/show", "seed: 5"},
+		{"/show", "guesses: by mtp, as deep as pays, accepted by the exact rule"},
 		{"/set temp default", "temp is as the checkpoint recommends."},
 		{"/show", "temp: 0.8"},
 		{"/set stop default", "stop is as"},
@@ -299,8 +300,8 @@ func TestChatRemembersAndStops(t *testing.T) {
 	m.expect("\x1b[?2004l")
 	m.spoken()
 	m.press(keyInterrupt)
-	m.expect(" (cancelled), ")
-	m.expect("; prompt 2") // twenty and some
+	m.expect(" (cancelled)") // perhaps with one token only, and so without a rate
+	m.expect("; prompt 2")   // twenty and some
 	m.prompted()
 	m.press("/show" + keyEnter)
 	m.expect("4 messages so far")

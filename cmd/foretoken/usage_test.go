@@ -80,6 +80,17 @@ func TestMistakesAreExplained(t *testing.T) {
 		{"generate --messages -", `{"messages":[{"role":"user","content":"a"}],"tools":5}`, 1, "chat: tools: expected a JSON array"},
 		{"generate --model " + filepath.Join(dir, "none") + " --prompt x", "-", 1, "none: no such folder; it is to hold config.json"},
 		{"generate --model " + dir + " --prompt x", "-", 1, "is not a model folder"},
+		{"generate --mtp maybe", "-", 2, `"--mtp" flag: want auto, on or off`},
+		{"generate --mtp-depth 9", "-", 2, `"--mtp-depth" flag: want a whole number from 0 to 8, or auto`},
+		{"generate --mtp-depth -1", "-", 2, "want a whole number from 0 to 8, or auto"},
+		{"generate --mtp-accept always", "-", 2, `"--mtp-accept" flag: want exact or ratio`},
+		{"generate --draft none", "-", 2, `"--draft" flag: want mtp, ngram or auto`},
+		{"generate --draft-vocab 0", "-", 2, `"--draft-vocab" flag: want a whole number, 1 or more, or all or auto`},
+		{"generate --prompt x --mtp=off --draft mtp", "-", 2, "--mtp=off leaves out the head, which --draft mtp needs"},
+		{"generate --prompt x --mtp=off --draft auto", "-", 2, "--draft ngram does not"},
+		{"generate --prompt x --mtp=on --draft ngram", "-", 2, "--draft ngram leaves out the head, which --mtp=on asks for; --draft auto uses both"},
+		{"run --mtp=off --draft mtp x", "-", 2, "--mtp=off leaves out the head"},
+		{"generate --isa abacus", "-", 2, `"--isa" flag: want `},
 		{"run", "-", 2, "there is no prompt: give one as an argument"},
 		{"run", "", 2, "standard input: the prompt is empty"},
 		{"run --no-chat-template --system x y", "-", 2, "--system is for the chat template"},
@@ -137,6 +148,7 @@ func TestHelpShowsEveryFlagOnce(t *testing.T) {
 			"--xtc-probability", "--xtc-threshold", "--repetition-penalty", "--repetition-context-size",
 			"--presence-penalty", "--frequency-penalty", "--logit-bias", "--seed", "--stop", "--ignore-eos",
 			"--threads", "--quantize", "--compute", "--context", "--enable-thinking", "--no-thinking",
+			"--isa", "--mtp", "--mtp-depth", "--mtp-accept", "--draft", "--draft-vocab",
 		} {
 			if n := strings.Count(o.out, "\n      "+flag+" "); n != 1 {
 				t.Errorf("%s --help shows %s %d times", name, flag, n)
@@ -156,6 +168,9 @@ func TestCompletionKnowsTheChoices(t *testing.T) {
 	o := runIn(t, nil, "__complete", "generate", "--compute", "")
 	if !strings.Contains(o.out, "int8\nfloat32\n") {
 		t.Errorf("completion of --compute: %q", o.out)
+	}
+	if o = runIn(t, nil, "__complete", "run", "--draft", ""); !strings.Contains(o.out, "mtp\nngram\nauto\n") {
+		t.Errorf("completion of --draft: %q", o.out)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 // it guesses further than one token comes from its own output and is cut off again.
 type drafter struct {
 	head  *Head
+	list  shortlist
 	out   []spec.Draft
 	spans []model.Span
 	who   []int // run of each span
@@ -23,7 +24,8 @@ func (m *Model) Drafter() spec.Drafter {
 	if m.head == nil {
 		return nil
 	}
-	return &drafter{head: m.head}
+	n := shortlistLength(m.cfg.vocab, m.loaded.o.DraftVocab)
+	return &drafter{head: m.head, list: shortlist{frequent: n, vocab: m.cfg.vocab}}
 }
 
 // Name is what a user calls the head.
@@ -51,6 +53,7 @@ func (d *drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 		})
 		d.who = append(d.who, i)
 	}
+	d.head.only = d.list.of(batch)
 	for depth := 0; len(d.spans) > 0; depth++ {
 		res, err := d.head.Forward(d.spans)
 		if err != nil {

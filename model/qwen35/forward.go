@@ -2,6 +2,7 @@ package qwen35
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/dtype"
@@ -103,11 +104,15 @@ func (n *network) layer(c *call, l *layer, index int) {
 	b.MatMul(c.gate, backend.Product{Dst: c.x, W: l.mlp.down, Add: true})
 }
 
-// finish computes the final norm and the wanted logits, and moves the sequences on.
-func (n *network) finish(c *call, batch []model.Span) (model.Output, error) {
+// finish computes the final norm and the wanted logits, and moves the sequences on. With a
+// list of blocks of the vocabulary the other logits are minus infinity.
+func (n *network) finish(c *call, batch []model.Span, only []int32) (model.Output, error) {
 	n.b.RMSNorm(c.hidden, c.x, n.norm, n.cfg.eps)
 	n.b.Gather(c.last, c.hidden, c.want)
-	n.b.MatMul(c.last, backend.Product{Dst: c.logits, W: n.unembed})
+	if only != nil {
+		n.b.Fill(c.logits, float32(math.Inf(-1)))
+	}
+	n.b.MatMul(c.last, backend.Product{Dst: c.logits, W: n.unembed, Only: only})
 	all, err := n.b.Host(c.logits)
 	if err != nil {
 		return model.Output{}, err

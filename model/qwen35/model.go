@@ -159,5 +159,5 @@ func (m *Model) Forward(batch []model.Span) (model.Output, error) {
 			delta++
 		}
 	}
-	return m.finish(c, batch)
+	return m.finish(c, batch, nil)
 }

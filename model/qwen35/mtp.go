@@ -20,6 +20,7 @@ type Head struct {
 	fc         backend.Weight // [hidden, 2*hidden]: embedding first
 	block      layer
 	pair       backend.Tensor // [rows, 2*hidden]: the norms' results side by side
+	only       []int32        // blocks of the vocabulary to compute logits of; nil: all
 }
 
 // head loads the head of m.
@@ -72,7 +73,7 @@ func (h *Head) Forward(batch []model.Span) (model.Output, error) {
 	h.b.RMSNorm(pair.ColRange(0, n), c.x, h.normEmbed, eps)
 	h.b.MatMul(pair, backend.Product{Dst: c.x, W: h.fc})
 	h.layer(c, &h.block, 0)
-	out, err := h.finish(c, batch)
+	out, err := h.finish(c, batch, h.only)
 	out.Hidden = c.hidden // the chain goes on with the head's normed output
 	return out, err
 }

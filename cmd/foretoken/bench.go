@@ -1,0 +1,187 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/backend/cpu"
+	"github.com/foretoken/foretoken/bench"
+	"github.com/foretoken/foretoken/model/qwen35"
+)
+
+func newBenchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure this machine",
+		Args:  knownCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newBenchModelCommand(), newBenchKernelsCommand())
+	return cmd
+}
+
+// benchFlags are common to all measurements.
+type benchFlags struct {
+	threads setting[int]
+	isa     setting[string]
+	repeats setting[int]
+	rows    []int
+	json    bool
+}
+
+func newBenchFlags(rows ...int) *benchFlags {
+	names, _ := cpu.ISAs()
+	return &benchFlags{threads: whole(1, 1024), isa: choice(names...), repeats: whole(1, 1000), rows: rows}
+}
+
+func (f *benchFlags) group(title string) flagGroup {
+	g := newFlagGroup(title)
+	fs := g.flags.Flags()
+	fs.SortFlags = false
+	fs.IntSliceVar(&f.rows, "rows", f.rows, "rows of a pass")
+	fs.Var(&f.repeats, "repeats", "times to measure everything; the median counts (default 7)")
+	fs.Var(&f.threads, "threads", "processors to use (default: all)")
+	fs.Var(&f.isa, "isa", "instruction set to compute with (default: the fastest this machine has)")
+	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
+	return g
+}
+
+// open checks the rows and opens the processor.
+func (f *benchFlags) open() (*cpu.Backend, error) {
+	for _, r := range f.rows {
+		if r < 1 || r > 4096 {
+			return nil, usagef("--rows %d: want numbers from 1 to 4096", r)
+		}
+	}
+	if len(f.rows) == 0 {
+		return nil, usagef("--rows: want at least one number")
+	}
+	return openProcessor(&f.threads, &f.isa)
+}
+
+func newBenchModelCommand() *cobra.Command {
+	f := newBenchFlags(1, 2, 4, 8)
+	shape, bits, context := choice(qwen35.Shapes()...), choice("2", "3", "4", "5", "6", "8", "16"), whole(0, 1<<18)
+	prompts := []int{64, 512}
+	cmd := &cobra.Command{
+		Use:   "model",
+		Short: "Measure a model of a released size with generated weights",
+		Long: `Measure a model of a released size with generated weights: passes over a few rows of one
+sequence, the reading of prompts, a guess of the head, and the share of each operation. Every
+round takes turns with plain reading of memory, which is what a pass is measured against.`,
+		Example: "  foretoken bench model --shape 2b --bits 4\n  foretoken bench model --shape 4b --context 16384 --prompts 512",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b, err := f.open()
+			if err != nil {
+				return err
+			}
+			defer b.Close() //nolint:errcheck // the process ends
+			n, _ := strconv.Atoi(bits.or("4"))
+			r, err := bench.Model(b, bench.ModelOptions{
+				Shape: shape.or("2b"), Bits: n, Rows: f.rows, Prompts: prompts, Context: context.or(0),
+				Repeats: f.repeats.or(7), Progress: f.say(cmd),
+			})
+			if err != nil {
+				return err
+			}
+			return f.print(cmd.OutOrStdout(), r, func(w io.Writer) { printModel(w, r) })
+		},
+	}
+	g := newFlagGroup("What to measure")
+	fs := g.flags.Flags()
+	fs.SortFlags = false
+	fs.Var(&shape, "shape", "size of the model (default 2b)")
+	fs.Var(&bits, "bits", "bits of a weight, 16 for bf16 (default 4)")
+	fs.Var(&context, "context", "tokens before the measured passes (default 0)")
+	fs.IntSliceVar(&prompts, "prompts", prompts, "lengths of prompts")
+	addGroups(cmd, g, f.group("How"))
+	return cmd
+}
+
+func newBenchKernelsCommand() *cobra.Command {
+	f := newBenchFlags(1, 2, 4, 8, 16)
+	types := []string{"q4", "q8", "bf16", "q5", "q6"}
+	cmd := &cobra.Command{
+		Use:     "kernels",
+		Short:   "Measure matrix products beside the speed of memory",
+		Example: "  foretoken bench kernels\n  foretoken bench kernels --types q4 --rows 1,2,3,4,5,6,7,8 --isa avx2",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, t := range types {
+				if !slices.Contains(bench.KernelTypes(), t) {
+					return usagef("--types %s: want some of %s", t, strings.Join(bench.KernelTypes(), ", "))
+				}
+			}
+			b, err := f.open()
+			if err != nil {
+				return err
+			}
+			defer b.Close() //nolint:errcheck // the process ends
+			r, err := bench.Kernels(b, bench.KernelOptions{Types: types, Rows: f.rows, Repeats: f.repeats.or(7), Progress: f.say(cmd)})
+			if err != nil {
+				return err
+			}
+			return f.print(cmd.OutOrStdout(), r, func(w io.Writer) { printKernels(w, r) })
+		},
+	}
+	g := newFlagGroup("What to measure")
+	g.flags.Flags().StringSliceVar(&types, "types", types, "types of weights: "+strings.Join(bench.KernelTypes(), ", "))
+	addGroups(cmd, g, f.group("How"))
+	return cmd
+}
+
+// say reports progress on standard error.
+func (f *benchFlags) say(cmd *cobra.Command) func(string) {
+	return func(what string) { tell(cmd.ErrOrStderr(), what+"\n") }
+}
+
+func (f *benchFlags) print(w io.Writer, report any, table func(io.Writer)) error {
+	if !f.json {
+		table(w)
+		return nil
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(report)
+}
+
+func printModel(w io.Writer, r *bench.ModelReport) {
+	tell(w, fmt.Sprintf("%s, %d bits, %.2f G parameters, a pass reads %.2f GB, context %d\n", r.Shape, r.Bits, float64(r.Parameters)/1e9, float64(r.Bytes)/1e9, r.Context))
+	tell(w, fmt.Sprintf("%s, memory reads at %.1f GB/s\n\n", r.Device, r.ReadGBs))
+	tell(w, "rows        ms      GB/s   of read   of one row   where the time goes\n")
+	for i, p := range r.Passes {
+		tell(w, fmt.Sprintf("%4d  %8.2f  %8.1f  %8.2f  %11.2f   %s\n", p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne, shareText(r.Shares[i])))
+	}
+	tell(w, fmt.Sprintf("guess %8.2f%32.2f\n\n", r.Draft.Seconds*1e3, r.Draft.OfOne))
+	for _, p := range r.Prompts {
+		tell(w, fmt.Sprintf("prompt of %d tokens: %.0f ms, %.1f tok/s\n", p.Tokens, p.Seconds*1e3, p.TokensPerSec))
+	}
+}
+
+// shareText names the operations that take at least a hundredth.
+func shareText(shares []bench.Share) string {
+	var parts []string
+	for _, s := range shares {
+		if s.Part >= 0.01 {
+			parts = append(parts, fmt.Sprintf("%s %.0f %%", s.Op, 100*s.Part))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func printKernels(w io.Writer, r *bench.KernelReport) {
+	tell(w, fmt.Sprintf("%s, memory reads at %.1f GB/s\n\n", r.Device, r.ReadGBs))
+	tell(w, "type  rows        ms      GB/s   of read   of one row\n")
+	for _, k := range r.Kernels {
+		for _, p := range k.Passes {
+			tell(w, fmt.Sprintf("%-4s  %4d  %8.3f  %8.1f  %8.2f  %11.2f\n", k.Type, p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne))
+		}
+	}
+}

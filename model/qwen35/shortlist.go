@@ -1,0 +1,94 @@
+package qwen35
+
+import (
+	"slices"
+
+	"github.com/foretoken/foretoken/backend"
+	"github.com/foretoken/foretoken/spec"
+)
+
+// The output matrix is most of what a guess costs a small model with a large vocabulary, and
+// most of its rows are tokens that the text will not use. So guesses are drawn from a
+// shortlist: the frequent tokens, which byte-level BPE gives the lowest ids because it merged
+// them first, and those that this text has used. What the target draws from is always the
+// whole vocabulary; a token that is not on the list costs a guess, never the text.
+
+// shortlistFrom is the size of a vocabulary from which a shortlist pays, and shortlistSize
+// how many frequent tokens are on it.
+const (
+	shortlistFrom = 1 << 16
+	shortlistSize = 1 << 15
+)
+
+// shortlistLength is the number of frequent tokens on the shortlist of a vocabulary, given
+// what the user wants: 0 for our choice, -1 for all.
+func shortlistLength(vocab, want int) int {
+	switch {
+	case want < 0 || want >= vocab:
+		return vocab
+	case want > 0:
+		return want
+	case vocab < shortlistFrom:
+		return vocab
+	}
+	return shortlistSize
+}
+
+// shortlist is the blocks of output rows that guesses of a batch are drawn from.
+type shortlist struct {
+	frequent int // tokens that are always on it
+	vocab    int
+	blocks   []int32
+}
+
+// seen are the blocks of a text's tokens beyond the frequent ones, ascending.
+type seen struct {
+	upTo   int // tokens of the text taken in
+	blocks []int32
+}
+
+// mostSeen bounds the blocks that one text adds.
+const mostSeen = 512
+
+// of is the blocks for a batch, nil for all. The list is valid until the next call.
+func (s *shortlist) of(batch []spec.Run) []int32 {
+	if s.frequent >= s.vocab {
+		return nil
+	}
+	first := (s.frequent + backend.RowBlock - 1) / backend.RowBlock
+	s.blocks = s.blocks[:0]
+	for i := range first {
+		s.blocks = append(s.blocks, int32(i))
+	}
+	for _, r := range batch {
+		if r.Depth == 0 {
+			continue
+		}
+		x, ok := (*r.Notes).(*seen)
+		if !ok {
+			x = &seen{}
+			*r.Notes = x
+		}
+		x.learn(r.Text, int32(first))
+		s.blocks = append(s.blocks, x.blocks...)
+	}
+	if rest := s.blocks[first:]; len(batch) > 1 {
+		slices.Sort(rest)
+		s.blocks = s.blocks[:first+len(slices.Compact(rest))]
+	}
+	return s.blocks
+}
+
+// learn takes in the new tokens of a text.
+func (x *seen) learn(text []int32, first int32) {
+	if len(text) < x.upTo {
+		*x = seen{}
+	}
+	for _, id := range text[x.upTo:] {
+		b := id / backend.RowBlock
+		if at, found := slices.BinarySearch(x.blocks, b); b >= first && !found && len(x.blocks) < mostSeen {
+			x.blocks = slices.Insert(x.blocks, at, b)
+		}
+	}
+	x.upTo = len(text)
+}

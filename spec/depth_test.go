@@ -1,0 +1,381 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// world is a machine and texts with known laws.
+type world struct {
+	verify func(rows int) float64                // milliseconds of a pass
+	draft  func(deepest, runs int) float64       // milliseconds of drafting; depth 0: learning
+	holds  func(seq int, s Source) []float64     // chance of guess j if those before it held; the last for all after it
+	offers func(seq int, rng *rand.Rand) Sources // nil: Computed only
+	noise  float64                               // relative
+}
+
+// linear is a pass that costs slope more for every row after the first.
+func linear(slope float64) func(int) float64 {
+	return func(rows int) float64 { return 10 * (1 + slope*float64(rows-1)) }
+}
+
+// head is drafting that costs delta of a plain pass per guess, and part of it for learning.
+func head(delta, learn float64) func(int, int) float64 {
+	return func(deepest, _ int) float64 { return 10 * max(delta*float64(deepest), learn) }
+}
+
+func alike(p ...float64) func(int, Source) []float64 {
+	return func(int, Source) []float64 { return p }
+}
+
+func chance(p []float64, j int) float64 { return p[min(j, len(p)-1)] }
+
+// tally is what came of some rounds.
+type tally struct {
+	tokens, ms float64
+	depths     [MaxDepth + 1]int // of sequence 0
+	mean       []float64         // depth by sequence
+	copies     int               // rounds of sequence 0 that copied
+}
+
+func (t *tally) rate() float64 { return t.tokens / t.ms }
+
+// live runs a controller in the world for so many rounds.
+func (w *world) live(c *Controller, rng *rand.Rand, records []*Record, rounds int) tally {
+	batch, depths := make([]Run, len(records)), make([]int, len(records))
+	t := tally{mean: make([]float64, len(records))}
+	jitter := func(ms float64) time.Duration {
+		return time.Duration(ms * (1 + w.noise*rng.NormFloat64()) * 1e6)
+	}
+	for range rounds {
+		rows, deepest, runs := len(batch), 0, 0
+		for i := range batch {
+			batch[i] = Run{Depth: MaxDepth, Offers: Computed.only()}
+			if w.offers != nil {
+				batch[i].Offers = w.offers(i, rng)
+			}
+		}
+		c.Choose(batch, records)
+		for i, r := range batch {
+			rows += r.Depth
+			depths[i] = 0
+			if r.Source == Computed {
+				depths[i] = r.Depth
+				if r.Depth > 0 {
+					runs++
+				}
+			}
+			deepest = max(deepest, depths[i])
+			t.mean[i] += float64(r.Depth) / float64(rounds)
+		}
+		t.depths[batch[0].Depth]++
+		if batch[0].Source != Computed && batch[0].Depth > 0 {
+			t.copies++
+		}
+		t.ms += w.verify(rows) + w.draft(deepest, runs)
+		c.Drafted(depths, jitter(w.draft(deepest, runs)))
+		c.Verified(rows, jitter(w.verify(rows)))
+		for i, r := range batch {
+			held := 0
+			for held < r.Depth && rng.Float64() < chance(w.holds(i, r.Source), held) {
+				held++
+			}
+			c.Held(records[i], r.Depth, held)
+			records[i].Count(r.Depth, held)
+			t.tokens += float64(1 + held)
+		}
+	}
+	return t
+}
+
+// expected is the rate at fixed depths, from the laws.
+func (w *world) expected(depths ...int) float64 {
+	tokens, rows, runs := 0.0, 0, 0
+	for i, d := range depths {
+		all := 1.0
+		tokens, rows = tokens+1, rows+1+d
+		for j := range d {
+			all *= chance(w.holds(i, Computed), j)
+			tokens += all
+		}
+		if d > 0 {
+			runs++
+		}
+	}
+	return tokens / (w.verify(rows) + w.draft(slices.Max(depths), runs))
+}
+
+func TestControllerFindsBestDepth(t *testing.T) {
+	jump := func(rows int) float64 { return linear(0.05)(rows) + 8*math.Floor(float64(rows)/4) }
+	for name, w := range map[string]*world{
+		"cheap rows, good head":       {verify: linear(0.03), draft: head(0.05, 0.02), holds: alike(0.9)},
+		"cheap rows, fair head":       {verify: linear(0.05), draft: head(0.15, 0.05), holds: alike(0.73, 0.76, 0.8)},
+		"dear head":                   {verify: linear(0.1), draft: head(0.35, 0.1), holds: alike(0.7, 0.7, 0.6)},
+		"a bad head":                  {verify: linear(0.1), draft: head(0.2, 0.05), holds: alike(0.1)},
+		"rows cost like passes":       {verify: linear(1), draft: head(0.1, 0.03), holds: alike(0.8)},
+		"a jump at four rows":         {verify: jump, draft: head(0.1, 0.03), holds: alike(0.85)},
+		"certain, and nothing to pay": {verify: linear(0.01), draft: head(0.01, 0), holds: alike(1)},
+		"never right":                 {verify: linear(0.05), draft: head(0.1, 0.1), holds: alike(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			best := 0
+			for d := range MaxDepth + 1 {
+				if w.expected(d) > w.expected(best) {
+					best = d
+				}
+			}
+			w.noise = 0.1
+			rng := rand.New(rand.NewPCG(5, 6))
+			c, r := NewController(), &Record{Fixed: -1}
+			w.live(c, rng, []*Record{r}, 600)
+			late := w.live(c, rng, []*Record{r}, 4000)
+			t.Logf("best depth %d gives %.2f times plain; got %.2f, depths %v", best, w.expected(best)/w.expected(0), late.rate()/w.expected(0), late.depths)
+			if late.rate() < 0.96*w.expected(best) {
+				t.Errorf("%.3f of the rate at the best depth %d; depths taken %v", late.rate()/w.expected(best), best, late.depths)
+			}
+			if best == 0 && late.depths[0] < 3600 {
+				t.Errorf("plain decoding is best, and was taken in %d of 4000 rounds", late.depths[0])
+			}
+		})
+	}
+}
+
+// TestControllerFollowsChange lets a text become hopeless and good again.
+func TestControllerFollowsChange(t *testing.T) {
+	p := []float64{0.85}
+	w := &world{verify: linear(0.08), draft: head(0.15, 0.05), holds: func(int, Source) []float64 { return p }, noise: 0.1}
+	rng := rand.New(rand.NewPCG(7, 8))
+	c, r := NewController(), &Record{Fixed: -1}
+	w.live(c, rng, []*Record{r}, 1000)
+	for _, next := range []float64{0.02, 0.9, 0.02, 0.7} {
+		p = []float64{next}
+		w.live(c, rng, []*Record{r}, 700) // time to notice
+		late := w.live(c, rng, []*Record{r}, 500)
+		best := 0
+		for d := range MaxDepth + 1 {
+			if w.expected(d) > w.expected(best) {
+				best = d
+			}
+		}
+		if late.rate() < 0.92*w.expected(best) {
+			t.Errorf("guesses hold in %v: %.3f of the best rate, at depth %d; depths taken %v", next, late.rate()/w.expected(best), best, late.depths)
+		}
+	}
+}
+
+// TestControllerSeesThroughLoad lets another program slow the machine down five times, now
+// and then, for a while.
+func TestControllerSeesThroughLoad(t *testing.T) {
+	for name, w := range map[string]*world{
+		"guesses pay":        {verify: linear(0.05), draft: head(0.15, 0.05), holds: alike(0.75)},
+		"guesses do not pay": {verify: linear(0.4), draft: head(0.2, 0.05), holds: alike(0.5)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			best := 0
+			for d := range MaxDepth + 1 {
+				if w.expected(d) > w.expected(best) {
+					best = d
+				}
+			}
+			rng := rand.New(rand.NewPCG(15, 16))
+			c, r := NewController(), &Record{Fixed: -1}
+			calm := *w
+			var got tally
+			for i := range 80 {
+				w.noise = 0.15
+				factor := 1.0
+				if i%2 == 1 {
+					factor = 5
+				}
+				w.verify = func(rows int) float64 { return factor * calm.verify(rows) }
+				w.draft = func(deepest, runs int) float64 { return factor * calm.draft(deepest, runs) }
+				part := w.live(c, rng, []*Record{r}, 20+rng.IntN(120))
+				got.tokens, got.ms = got.tokens+part.tokens, got.ms+part.ms/factor
+				for d := range part.depths {
+					got.depths[d] += part.depths[d]
+				}
+			}
+			t.Logf("%.3f of the rate at depth %d, depths %v", got.rate()/calm.expected(best), best, got.depths)
+			if got.rate() < 0.93*calm.expected(best) {
+				t.Errorf("%.3f of the rate at depth %d, depths %v", got.rate()/calm.expected(best), best, got.depths)
+			}
+		})
+	}
+}
+
+// TestControllerTellsSequencesApart has a good and a hopeless sequence in one batch.
+func TestControllerTellsSequencesApart(t *testing.T) {
+	w := &world{
+		verify: linear(0.08), draft: head(0.12, 0.05), noise: 0.1,
+		holds: func(seq int, _ Source) []float64 { return [][]float64{{0.9}, {0.05}}[seq] },
+	}
+	rng := rand.New(rand.NewPCG(9, 10))
+	c, records := NewController(), []*Record{{Fixed: -1}, {Fixed: -1}}
+	w.live(c, rng, records, 600)
+	late := w.live(c, rng, records, 2000)
+	best := 0.0
+	for a := range MaxDepth + 1 {
+		for b := range MaxDepth + 1 {
+			best = max(best, w.expected(a, b))
+		}
+	}
+	t.Logf("mean depths %.2f, %.3f of the best rate", late.mean, late.rate()/best)
+	if late.rate() < 0.95*best || late.mean[0] < late.mean[1]+2 {
+		t.Errorf("mean depths %.2f, %.3f of the best rate", late.mean, late.rate()/best)
+	}
+}
+
+// TestControllerUsesCopiesThatPay mixes a head with a lookup that has a match in half of
+// the rounds. Bad matches must not cost two per cent of the head's rate, good ones must gain.
+func TestControllerUsesCopiesThatPay(t *testing.T) {
+	base := world{verify: linear(0.06), draft: head(0.15, 0.05), noise: 0.1}
+	for _, c := range []struct {
+		copies float64 // chance of a copied guess
+		least  float64 // the rate, as a multiple of the head's alone
+		most   int     // rounds that copy
+	}{
+		{0, 0.98, 400}, {0.2, 0.98, 400}, {0.5, 0.98, 4000}, {0.95, 1.25, 20000},
+	} {
+		t.Run(fmt.Sprint(c.copies), func(t *testing.T) {
+			w := base
+			w.holds = func(_ int, s Source) []float64 {
+				if s == Computed {
+					return []float64{0.72}
+				}
+				return []float64{c.copies}
+			}
+			rng := rand.New(rand.NewPCG(11, 12))
+			const rounds = 20000 // so that chance alone does not decide
+			alone := w.live(NewController(), rng, []*Record{{Fixed: -1}}, rounds)
+			w.offers = func(_ int, rng *rand.Rand) Sources {
+				if rng.IntN(2) == 0 {
+					return Computed.only()
+				}
+				return Computed.only().With(Source(1 + rng.IntN(numSources-1)))
+			}
+			both := w.live(NewController(), rng, []*Record{{Fixed: -1}}, rounds)
+			gain := both.rate() / alone.rate()
+			t.Logf("%.3f times the head alone, %d of %d rounds copied", gain, both.copies, rounds)
+			if gain < c.least || both.copies > c.most {
+				t.Errorf("%.3f times the head alone, want %v; %d of %d rounds copied, want at most %d", gain, c.least, both.copies, rounds, c.most)
+			}
+		})
+	}
+}
+
+// TestControllerIsSaneWhateverItHears feeds it nonsense.
+func TestControllerIsSaneWhateverItHears(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	durations := []time.Duration{math.MinInt64, -1, 0, 1, time.Millisecond, time.Hour, math.MaxInt64}
+	for range 300 {
+		c := NewController()
+		records := make([]*Record, 1+rng.IntN(20))
+		for i := range records {
+			records[i] = &Record{Fixed: rng.IntN(MaxDepth+2) - 1}
+		}
+		for range 100 {
+			batch, limits := make([]Run, len(records)), make([]int, len(records))
+			depths := make([]int, rng.IntN(4))
+			for i := range batch {
+				limits[i] = rng.IntN(14) - 2
+				batch[i] = Run{Depth: limits[i], Offers: Sources(rng.IntN(1 << numSources))}
+			}
+			c.Choose(batch, records)
+			for i, r := range batch {
+				if r.Depth < 0 || r.Depth > max(min(limits[i], MaxDepth), 0) || r.Depth > 0 && !r.Offers.Has(r.Source) {
+					t.Fatalf("depth %d of source %d within %d, offers %b", r.Depth, r.Source, limits[i], r.Offers)
+				}
+				if f := records[i].Fixed; f >= 0 && r.Offers != 0 && r.Depth != max(min(f, limits[i]), 0) {
+					t.Fatalf("depth %d, fixed %d within %d", r.Depth, f, limits[i])
+				}
+				held := rng.IntN(r.Depth + 1)
+				c.Held(records[i], r.Depth, held)
+				records[i].Count(r.Depth, held)
+				records[i].Spent(durations[rng.IntN(len(durations))], len(batch))
+			}
+			for i := range depths {
+				depths[i] = rng.IntN(MaxDepth + 3)
+			}
+			c.Verified(rng.IntN(300), durations[rng.IntN(len(durations))])
+			c.Drafted(depths, durations[rng.IntN(len(durations))])
+		}
+		for _, r := range records {
+			c.Settle(&r.Receipt)
+			s := r.Summary()
+			numbers := []float64{float64(s.Beta), s.TokensPerRound, s.MeanDepth}
+			for d := range MaxDepth + 1 {
+				numbers = append(numbers, c.Rate(r, d))
+			}
+			for _, x := range numbers {
+				if math.IsNaN(x) || math.IsInf(x, 0) || x < 0 {
+					t.Fatalf("%v in %+v", numbers, s)
+				}
+			}
+		}
+	}
+}
+
+// TestControllerStartsPlain checks that nothing is guessed before it is known what decoding
+// without guesses takes.
+func TestControllerStartsPlain(t *testing.T) {
+	c, r := NewController(), &Record{Fixed: -1}
+	batch := []Run{{Depth: MaxDepth, Offers: Computed.only()}}
+	if c.Choose(batch, []*Record{r}); batch[0].Depth != 0 {
+		t.Errorf("depth %d before anything is known", batch[0].Depth)
+	}
+	for range 3 {
+		c.Verified(1, time.Millisecond)
+	}
+	batch[0].Depth = MaxDepth
+	if c.Choose(batch, []*Record{r}); batch[0].Depth == 0 {
+		t.Error("no guess is ever tried")
+	}
+}
+
+func TestChooseDoesNotAllocate(t *testing.T) {
+	for _, n := range []int{1, 16} {
+		w := &world{verify: linear(0.02), draft: head(0.1, 0.05), holds: alike(0.8)}
+		c := NewController()
+		records, batch := make([]*Record, n), make([]Run, n)
+		for i := range records {
+			records[i] = &Record{Fixed: -1}
+		}
+		w.live(c, rand.New(rand.NewPCG(1, 2)), records, 10)
+		if got := testing.AllocsPerRun(200, func() {
+			for i := range batch {
+				batch[i] = Run{Depth: MaxDepth, Offers: Computed.only().With(CopyOf4)}
+			}
+			c.Choose(batch, records)
+			for i, r := range records {
+				c.Held(r, batch[i].Depth, 0)
+			}
+		}); got != 0 {
+			t.Errorf("%d runs: %v allocations", n, got)
+		}
+	}
+}
+
+// BenchmarkChoose is what the choice adds to every round.
+func BenchmarkChoose(b *testing.B) {
+	for _, n := range []int{1, 16} {
+		b.Run(fmt.Sprintf("runs=%d", n), func(b *testing.B) {
+			w := &world{verify: linear(0.02), draft: head(0.1, 0.05), holds: alike(0.8)}
+			c := NewController()
+			records, batch := make([]*Record, n), make([]Run, n)
+			for i := range records {
+				records[i] = &Record{Fixed: -1}
+			}
+			w.live(c, rand.New(rand.NewPCG(1, 2)), records, 100)
+			for b.Loop() {
+				for i := range batch {
+					batch[i] = Run{Depth: MaxDepth, Offers: Computed.only().With(CopyOf4)}
+				}
+				c.Choose(batch, records)
+			}
+		})
+	}
+}
