@@ -47,15 +47,32 @@ func packBytes(block []byte, r int, src []byte) {
 
 // packNibbles writes 4-bit codes from their stream, two to a byte.
 func packNibbles(block []byte, r int, src []byte) {
-	at := 4 * r
-	for ; len(src) >= 4; src = src[4:] {
-		x := uint64(binary.LittleEndian.Uint32(src))
-		x = (x | x<<16) & 0x0000ffff0000ffff
-		x = (x | x<<8) & 0x00ff00ff00ff00ff
-		x = (x | x<<4) & 0x0f0f0f0f0f0f0f0f
-		binary.LittleEndian.PutUint32(block[at:], uint32(x)|uint32(x>>32)<<4)
-		at += 64
+	block = block[4*r:]
+	for len(src) >= 32 { // a group of 64, without a check for each word
+		in, out := (*[32]byte)(src), (*[7*64 + 4]byte)(block)
+		binary.LittleEndian.PutUint32(out[0:], nibbles(binary.LittleEndian.Uint32(in[0:])))
+		binary.LittleEndian.PutUint32(out[64:], nibbles(binary.LittleEndian.Uint32(in[4:])))
+		binary.LittleEndian.PutUint32(out[128:], nibbles(binary.LittleEndian.Uint32(in[8:])))
+		binary.LittleEndian.PutUint32(out[192:], nibbles(binary.LittleEndian.Uint32(in[12:])))
+		binary.LittleEndian.PutUint32(out[256:], nibbles(binary.LittleEndian.Uint32(in[16:])))
+		binary.LittleEndian.PutUint32(out[320:], nibbles(binary.LittleEndian.Uint32(in[20:])))
+		binary.LittleEndian.PutUint32(out[384:], nibbles(binary.LittleEndian.Uint32(in[24:])))
+		binary.LittleEndian.PutUint32(out[448:], nibbles(binary.LittleEndian.Uint32(in[28:])))
+		src, block = src[32:], block[min(512, len(block)):]
 	}
+	for at := 0; len(src) >= 4; at, src = at+64, src[4:] {
+		binary.LittleEndian.PutUint32(block[at:], nibbles(binary.LittleEndian.Uint32(src)))
+	}
+}
+
+// nibbles spreads the low four of eight codes over the low halves of four bytes, the high
+// four over the high halves.
+func nibbles(x uint32) uint32 {
+	y := uint64(x)
+	y = (y | y<<16) & 0x0000ffff0000ffff
+	y = (y | y<<8) & 0x00ff00ff00ff00ff
+	y = (y | y<<4) & 0x0f0f0f0f0f0f0f0f
+	return uint32(y) | uint32(y>>32)<<4
 }
 
 // packPairs writes 2-bit codes from their stream, four to a byte.

@@ -19,6 +19,8 @@ type network struct {
 	norm    backend.Tensor // [1, hidden]
 	room    room
 	call    call
+
+	products []backend.Product // of the running product
 }
 
 // room is the memory a network computes in, sized for the largest call so far.
@@ -81,27 +83,34 @@ func (n *network) layer(c *call, l *layer, index int) {
 	b, eps := n.b, n.cfg.eps
 	b.RMSNorm(c.h, c.x, l.inputNorm, eps)
 	if a := l.attn; a != nil {
-		b.MatMul(c.h, backend.Product{Dst: c.q, W: a.q}, backend.Product{Dst: c.k, W: a.k}, backend.Product{Dst: c.v, W: a.v})
+		n.matmul(c.h, backend.Product{Dst: c.q, W: a.q}, backend.Product{Dst: c.k, W: a.k}, backend.Product{Dst: c.v, W: a.v})
 		mixed := c.mixed.ColRange(0, a.Heads*a.HeadDim)
 		b.Attend(mixed, &a.Attention, index, c.q, c.k, c.v, c.seqs)
-		b.MatMul(mixed, backend.Product{Dst: c.x, W: a.o, Add: true})
+		n.matmul(mixed, backend.Product{Dst: c.x, W: a.o, Add: true})
 	} else {
 		d := l.delta
 		in := backend.DeltaInput{QKV: c.qkv, Z: c.z, B: c.beta, A: c.dt}
-		b.MatMul(c.h, backend.Product{Dst: in.QKV, W: d.qkv}, backend.Product{Dst: in.Z, W: d.z},
+		n.matmul(c.h, backend.Product{Dst: in.QKV, W: d.qkv}, backend.Product{Dst: in.Z, W: d.z},
 			backend.Product{Dst: in.B, W: d.b}, backend.Product{Dst: in.A, W: d.a})
 		mixed := c.mixed.ColRange(0, d.ValueHeads*d.ValueDim)
 		b.DeltaNet(mixed, &d.DeltaNet, index, in, c.seqs)
-		b.MatMul(mixed, backend.Product{Dst: c.x, W: d.out, Add: true})
+		n.matmul(mixed, backend.Product{Dst: c.x, W: d.out, Add: true})
 	}
 	b.RMSNorm(c.h, c.x, l.postNorm, eps)
 	if l.moe != nil {
 		b.Experts(c.x, c.h, l.moe)
 		return
 	}
-	b.MatMul(c.h, backend.Product{Dst: c.gate, W: l.mlp.gate}, backend.Product{Dst: c.up, W: l.mlp.up})
+	n.matmul(c.h, backend.Product{Dst: c.gate, W: l.mlp.gate}, backend.Product{Dst: c.up, W: l.mlp.up})
 	b.SwiGLU(c.gate, c.gate, c.up)
-	b.MatMul(c.gate, backend.Product{Dst: c.x, W: l.mlp.down, Add: true})
+	n.matmul(c.gate, backend.Product{Dst: c.x, W: l.mlp.down, Add: true})
+}
+
+// matmul hands the products over in memory of the network's own: a list made for the call
+// would be garbage afterwards, several times a layer.
+func (n *network) matmul(x backend.Tensor, products ...backend.Product) {
+	n.products = append(n.products[:0], products...)
+	n.b.MatMul(x, n.products...)
 }
 
 // finish computes the final norm and the wanted logits, and moves the sequences on. With a
@@ -112,7 +121,7 @@ func (n *network) finish(c *call, batch []model.Span, only []int32) (model.Outpu
 	if only != nil {
 		n.b.Fill(c.logits, float32(math.Inf(-1)))
 	}
-	n.b.MatMul(c.last, backend.Product{Dst: c.logits, W: n.unembed, Only: only})
+	n.matmul(c.last, backend.Product{Dst: c.logits, W: n.unembed, Only: only})
 	all, err := n.b.Host(c.logits)
 	if err != nil {
 		return model.Output{}, err

@@ -46,7 +46,7 @@ func TestOpenPeakMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes a checkpoint of 500 MB")
 	}
-	plain, coded := largeCheckpoint(t, 16), largeCheckpoint(t, 8)
+	plain, coded := largeCheckpoint(t, 16, 1), largeCheckpoint(t, 8, 1)
 	for _, c := range []struct {
 		name     string
 		dir      string
@@ -130,13 +130,13 @@ func peakMemory(t *testing.T) int64 {
 	return 0
 }
 
-// largeCheckpoint writes a checkpoint of about 500 MB with plain weights of 16 bits, or
-// quantised ones of 8. Embedding and output are by far the largest matrices, as in the
+// largeCheckpoint writes a checkpoint of so many times 500 MB with plain weights of 16 bits,
+// or quantised ones of fewer. Embedding and output are by far the largest matrices, as in the
 // small releases: a fifth of the bytes each.
-func largeCheckpoint(t *testing.T, bits int) string {
+func largeCheckpoint(t testing.TB, bits, times int) string {
 	t.Helper()
 	const hidden, width = 1024, 5120
-	vocab, layers := 51200*16/bits, 9*16/bits
+	vocab, layers := 51200*16/bits, 9*16/bits+18*16/bits*(times-1)
 	config := map[string]any{
 		"model_type": "qwen3_5_text", "hidden_size": hidden, "vocab_size": vocab, "num_hidden_layers": layers,
 		"intermediate_size": width, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 128,
@@ -243,4 +243,29 @@ func (s *shapes) write(path string) (err error) {
 		return err
 	}
 	return buffer.Flush()
+}
+
+// BenchmarkOpen loads a checkpoint of 4 GB that is in the page cache.
+func BenchmarkOpen(b *testing.B) {
+	for _, bits := range []int{4, 8, 16} {
+		b.Run(fmt.Sprintf("bits=%d", bits), func(b *testing.B) {
+			dir := largeCheckpoint(b, bits, 6)
+			c, err := checkpoint.Open(dir)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(c.Bytes())
+			if err := c.Close(); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				r := open(b, dir, 0, model.Options{})
+				b.StopTimer()
+				if err := r.Close(); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+		})
+	}
 }

@@ -71,7 +71,7 @@ func (h *Head) Forward(batch []model.Span) (model.Output, error) {
 	}
 	h.b.Embed(c.x, h.embed, c.ids)
 	h.b.RMSNorm(pair.ColRange(0, n), c.x, h.normEmbed, eps)
-	h.b.MatMul(pair, backend.Product{Dst: c.x, W: h.fc})
+	h.matmul(pair, backend.Product{Dst: c.x, W: h.fc})
 	h.layer(c, &h.block, 0)
 	out, err := h.finish(c, batch, h.only)
 	out.Hidden = c.hidden // the chain goes on with the head's normed output
