@@ -1,4 +1,5 @@
-# Needs only Go, git, make and, for the race detector, a C compiler.
+# Needs only Go, git, make and, for the race detector, a C compiler; the emulator for arm64
+# comes from Debian's packages, which takes root.
 # Tools are installed at the versions below into bin/, which git ignores.
 
 LINT_VERSION      := v2.11.4
@@ -11,6 +12,15 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 # Packages in which the tag noasm can change what is run.
 NOASM_PACKAGES := $(patsubst %,./%/...,$(wildcard backend model))
+
+# What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
+# Emulation is slow, so it is the tests that compare kernels bit for bit.
+ifeq ($(shell go env GOHOSTARCH),arm64)
+QEMU :=
+else
+QEMU := /usr/bin/qemu-aarch64-static
+endif
+ARM64_TESTS := Bits|Equal|Exact|Rows|Guard|Pack|Quantise
 
 BENCH    ?= .
 COUNT    ?= 1
@@ -33,12 +43,12 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check build test test-noasm race vet lint fmt fmt-check cross bench benchstat fuzz tools clean
+.PHONY: help check build generated test test-noasm test-arm64 race vet lint fmt fmt-check cross bench benchstat fuzz tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-check: tools fmt-check vet lint test test-noasm race cross ## everything that must pass before a commit
+check: tools fmt-check vet lint generated test test-noasm test-arm64 race cross ## everything that must pass before a commit
 	@printf '== check: all stages passed in %d s\n' $$(( $$(date +%s) - $(STARTED) ))
 
 build: ## build bin/foretoken
@@ -55,6 +65,10 @@ ifneq ($(NOASM_PACKAGES),)
 	go test -short -tags noasm $(NOASM_PACKAGES)
 endif
 
+test-arm64: $(QEMU) ## run the short tests of the kernels for arm64, emulated on other machines
+	$(call stage,test-arm64: NEON kernels)
+	$(if $(QEMU),GOOS=linux GOARCH=arm64) go test -short $(if $(QEMU),-exec "$(QEMU) -cpu max") -run '$(ARM64_TESTS)' ./backend/cpu
+
 race: ## run the short tests under the race detector
 	$(call stage,race: short tests under the race detector)
 	CGO_ENABLED=1 go test -race -short ./...
@@ -68,6 +82,12 @@ vet: ## vet for amd64 and arm64, and with each build tag
 lint: $(LINT) ## run the linters
 	$(call stage,lint: golangci-lint $(LINT_VERSION))
 	$(LINT) run ./...
+
+generated: ## check that the generated assembly is what its generators write
+	$(call stage,generated: backend/cpu)
+	@mkdir -p bin && sha256sum backend/cpu/*.s >bin/generated.sum
+	go generate ./backend/cpu
+	@sha256sum --quiet -c bin/generated.sum
 
 fmt: $(LINT) ## format the code in place
 	$(LINT) fmt ./...
@@ -102,6 +122,10 @@ tools: $(LINT) ## install the pinned tools that check needs
 
 clean: ## remove what make has built and installed
 	rm -rf bin dist
+
+$(QEMU):
+	$(call stage,tools: qemu-user-static)
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq qemu-user-static >/dev/null
 
 $(LINT):
 	$(call stage,tools: golangci-lint $(LINT_VERSION))
