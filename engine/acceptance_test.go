@@ -13,7 +13,7 @@ import (
 // walk over the reference's own drafts gives the rates by position; rounds start more often
 // at hard places, so they are below those of the head at every position.
 func TestAcceptanceOfGreedyText(t *testing.T) {
-	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{Compute: backend.Float32})
+	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{Compute: backend.Float32, DraftVocab: -1})
 	e, err := New(m, pool, Options{Drafter: m.Drafter()})
 	if err != nil {
 		t.Fatal(err)

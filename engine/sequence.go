@@ -45,6 +45,7 @@ type sequence struct {
 	memory  *state.State // of the drafter; nil: nothing is guessed for this sequence
 	notes   any          // of the drafter
 	draft   spec.Draft   // guesses for the next round
+	feed    []int32      // tokens of the running round, guesses included
 	record  spec.Record
 	limit   int // of tokens
 	stop    []int32
@@ -119,8 +120,9 @@ func (s *sequence) span(budget int) model.Span {
 	}
 	guesses := s.draft.Tokens[:min(len(s.draft.Tokens), budget-len(gap))]
 	s.draft.Tokens = guesses
+	s.feed = append(append(s.feed[:0], gap...), guesses...)
 	return model.Span{
-		State: s.target, Tokens: append(gap[:len(gap):len(gap)], guesses...),
+		State: s.target, Tokens: s.feed,
 		Guesses: len(guesses), Want: len(guesses) + 1,
 	}
 }

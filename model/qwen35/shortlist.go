@@ -13,25 +13,19 @@ import (
 // them first, and those that this text has used. What the target draws from is always the
 // whole vocabulary; a token that is not on the list costs a guess, never the text.
 
-// shortlistFrom is the size of a vocabulary from which a shortlist pays, and shortlistSize
-// how many frequent tokens are on it.
-const (
-	shortlistFrom = 1 << 16
-	shortlistSize = 1 << 15
-)
-
 // shortlistLength is the number of frequent tokens on the shortlist of a vocabulary, given
-// what the user wants: 0 for our choice, -1 for all.
+// what the user wants: 0 for our choice, -1 for all. Our choice is a quarter, where the
+// trained tiny model loses a hundredth of its tokens per round and a guess costs a third
+// less, and not more than a language needs.
 func shortlistLength(vocab, want int) int {
+	const smallest, most = 1 << 12, 1 << 15
 	switch {
-	case want < 0 || want >= vocab:
+	case want < 0 || want >= vocab || want == 0 && vocab < smallest:
 		return vocab
 	case want > 0:
 		return want
-	case vocab < shortlistFrom:
-		return vocab
 	}
-	return shortlistSize
+	return min(vocab/4, most)
 }
 
 // shortlist is the blocks of output rows that guesses of a batch are drawn from.
