@@ -81,6 +81,9 @@ func (d *drafting) run(drafter spec.Drafter) error {
 		// The sequence may be left out of rounds while the drafter goes on with others.
 		s.draft.Tokens = append(s.draft.Tokens[:0], drafts[i].Tokens...)
 		s.draft.Dists = append(s.draft.Dists[:0], drafts[i].Dists...)
+		if n := drafts[i].Among; n > 0 {
+			s.record.Among = n
+		}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ type Receipt struct {
 	Tried    [MaxDepth]int // guesses made, by position
 	Copied   int           // guesses made that were copied from the text
 	CopyHeld int           // of those, the ones that held
+	Among    int           // tokens that the last guesses were drawn among; 0: none was drawn
 
 	// Time of its rounds after the prompt: in company, its share of them.
 	Draft  time.Duration // spent guessing and learning
@@ -97,6 +98,7 @@ type Summary struct {
 	MeanDepth          float64  `json:"mean_depth"`
 	Rule               string   `json:"rule"`
 	Drafter            string   `json:"drafter"`
+	DraftVocab         int      `json:"draft_vocab,omitempty"` // tokens that guesses were drawn among
 	DraftMS            float64  `json:"draft_ms"`
 	VerifyMS           float64  `json:"verify_ms"`
 	Beta               Measured `json:"beta"`
@@ -113,7 +115,7 @@ type Summary struct {
 func (r *Receipt) Summary() Summary {
 	s := Summary{
 		Rounds: r.Rounds, Drafted: r.Drafted, Accepted: r.Accepted, AcceptedByPosition: []int{},
-		Rule: r.Rule.String(), Drafter: r.Drafter,
+		Rule: r.Rule.String(), Drafter: r.Drafter, DraftVocab: r.Among,
 		DraftMS: milliseconds(r.Draft), VerifyMS: milliseconds(r.Verify),
 		Beta: Measured(r.Beta), Delta: Measured(r.Delta),
 		Copied: r.Copied, CopiedAccepted: r.CopyHeld,

@@ -68,6 +68,8 @@ type Draft struct {
 	// Dists are what the tokens were drawn from, if that was asked for. A drafter that does
 	// not draw leaves it empty; its tokens are then taken as certain.
 	Dists []sample.Dist
+	// Among is how many tokens the guesses were drawn among, 0 if they were not drawn.
+	Among int
 }
 
 // Source is where guesses come from. Those of one source are alike in what they cost and

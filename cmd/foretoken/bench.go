@@ -108,6 +108,7 @@ round takes turns with plain reading of memory, which is what a pass is measured
 func newBenchKernelsCommand() *cobra.Command {
 	f := newBenchFlags(1, 2, 4, 8, 16)
 	types := []string{"q4", "q8", "bf16", "q5", "q6"}
+	every := false
 	cmd := &cobra.Command{
 		Use:     "kernels",
 		Short:   "Measure matrix products beside the speed of memory",
@@ -119,22 +120,50 @@ func newBenchKernelsCommand() *cobra.Command {
 					return usagef("--types %s: want some of %s", t, strings.Join(bench.KernelTypes(), ", "))
 				}
 			}
-			b, err := f.open()
-			if err != nil {
-				return err
+			sets := []string{f.isa.value}
+			if every {
+				sets = runnable()
 			}
-			defer b.Close() //nolint:errcheck // the process ends
-			r, err := bench.Kernels(b, bench.KernelOptions{Types: types, Rows: f.rows, Repeats: f.repeats.or(7), Progress: f.say(cmd)})
-			if err != nil {
-				return err
+			for _, set := range sets {
+				f.isa.value = set
+				if err := f.kernels(cmd, types); err != nil {
+					return err
+				}
 			}
-			return f.print(cmd.OutOrStdout(), r, func(w io.Writer) { printKernels(w, r) })
+			return nil
 		},
 	}
 	g := newFlagGroup("What to measure")
+	g.flags.Flags().BoolVar(&every, "all", false, "measure with every instruction set this machine has, one after another")
 	g.flags.Flags().StringSliceVar(&types, "types", types, "types of weights: "+strings.Join(bench.KernelTypes(), ", "))
 	addGroups(cmd, g, f.group("How"))
 	return cmd
+}
+
+// kernels measures with one instruction set and prints the report.
+func (f *benchFlags) kernels(cmd *cobra.Command, types []string) error {
+	b, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer b.Close() //nolint:errcheck // frees memory only
+	r, err := bench.Kernels(b, bench.KernelOptions{Types: types, Rows: f.rows, Repeats: f.repeats.or(7), Progress: f.say(cmd)})
+	if err != nil {
+		return err
+	}
+	return f.print(cmd.OutOrStdout(), r, func(w io.Writer) { printKernels(w, r) })
+}
+
+// runnable lists the instruction sets that this machine has.
+func runnable() []string {
+	var sets []string
+	names, runs := cpu.ISAs()
+	for i, name := range names {
+		if runs[i] {
+			sets = append(sets, name)
+		}
+	}
+	return sets
 }
 
 // say reports progress on standard error.

@@ -43,7 +43,7 @@ func (d *drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	out := d.out[:len(batch)]
 	d.spans, d.who = d.spans[:0], d.who[:0]
 	for i, r := range batch {
-		out[i].Tokens, out[i].Dists = out[i].Tokens[:0], out[i].Dists[:0]
+		out[i].Tokens, out[i].Dists, out[i].Among = out[i].Tokens[:0], out[i].Dists[:0], 0
 		n := r.Hidden.Rows
 		if n == 0 {
 			continue
@@ -90,6 +90,7 @@ func (d *drafter) guess(batch []spec.Run, out []spec.Draft, res model.Output, de
 			draft.Dists = append(draft.Dists, dist.Detach())
 		}
 		draft.Tokens = append(draft.Tokens, id)
+		draft.Among = d.list.size()
 		if depth+1 < r.Depth {
 			n := len(d.spans)
 			d.who[n] = i

@@ -73,6 +73,14 @@ func (s *shortlist) of(batch []spec.Run) []int32 {
 	return s.blocks
 }
 
+// size is how many tokens are on the list that of has made last.
+func (s *shortlist) size() int {
+	if s.frequent >= s.vocab {
+		return s.vocab
+	}
+	return min(len(s.blocks)*backend.RowBlock, s.vocab)
+}
+
 // learn takes in the new tokens of a text.
 func (x *seen) learn(text []int32, first int32) {
 	if len(text) < x.upTo {
