@@ -77,7 +77,8 @@ type Ops interface {
 	// Experts adds the routed and the shared experts' answer for x to dst.
 	Experts(dst, x Tensor, e *Experts)
 	// Attend is gated attention from the projections to the input of the output
-	// projection: norms, rotation, appending keys and values, attention, gate.
+	// projection: norms, rotation, appending keys and values, attention, gate. Without
+	// queries, that is with a q and a dst of no rows, it only appends.
 	Attend(dst Tensor, a *Attention, layer int, q, k, v Tensor, batch []Seq)
 	// DeltaNet is a Gated DeltaNet layer from the projections to the input of the output
 	// projection: convolution, decay, delta rule, gated norm.

@@ -36,6 +36,7 @@ type Verdict struct {
 	Guess   time.Duration // one guess
 	Depth   int           // how many guesses pay best, at most TestDepth
 	Speedup float64       // tokens per second expected at that depth, as a multiple of plain decoding
+	Among   int           // frequent tokens that a Shortlister best guesses among; 0: not for us to choose
 
 	Controller *spec.Controller // knows all this, for Options.Controller
 }
@@ -56,7 +57,8 @@ func (v *Verdict) Broken() bool {
 }
 
 // SelfTest reads a text with the model and lets the drafter guess along: how often is it
-// right, and what do guesses and checking them cost? Guesses are compared with the model's
+// right, and what do guesses and checking them cost? A Shortlister is left at the size that
+// does best. Guesses are compared with the model's
 // own favourites among the first vocab ids, not with the text. It stops at limit, though
 // not before every cost is known. The model is free, and the memory given back, when it
 // returns; the pool needs room for TestTokens, or for the text if that is shorter.
@@ -101,7 +103,8 @@ type trial struct {
 	target, memory *state.State
 	notes          any
 	text           []int32
-	draft          spec.Draft // guesses after the text read so far
+	draft          spec.Draft    // guesses after the text read so far
+	chunk          time.Duration // of the last pass of the lead
 
 	verdict Verdict
 	learnt  *spec.Controller
@@ -114,10 +117,12 @@ type trial struct {
 func (t *trial) lead() error {
 	var favourites [testChunk]int32
 	for at := 0; at < testLead; at += testChunk {
+		start := time.Now()
 		out, err := t.model.Forward([]model.Span{{State: t.target, Tokens: t.text[at : at+testChunk], Want: testChunk}})
 		if err != nil {
 			return err
 		}
+		t.chunk = time.Since(start)
 		for i, row := range out.Logits[0] {
 			if favourites[i] = t.sampler.Draw(t.sampler.Dist(row, nil)); favourites[i] < 0 {
 				return errNoNumber
@@ -135,6 +140,9 @@ func (t *trial) lead() error {
 			}
 			depth := 1
 			if at+i == testLead-1 {
+				if err := t.shorten(out, i); err != nil {
+					return err
+				}
 				depth = testDepths[0]
 			}
 			if err := t.learn(out, i, at+i, depth); err != nil {

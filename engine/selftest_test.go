@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +101,62 @@ func examine(t *testing.T, c *checkpoint.Checkpoint, text []int32, limit time.Du
 	}
 	t.Logf("right %v of %v, step %v, guess %v, depth %d, %.2f times plain", v.Held, v.Tried, v.Step, v.Guess, v.Depth, v.Speedup)
 	return v
+}
+
+// shortener is a drafter that remembers which size it was left at.
+type shortener struct {
+	spec.Drafter
+	sizes []int
+	size  int
+}
+
+func (s *shortener) Sizes() []int     { return s.sizes }
+func (s *shortener) Shorten(size int) { s.size = size }
+
+// TestSelfTestWeighsShortlists gives a trial what lists cost and hold, and sees which it takes.
+func TestSelfTestWeighsShortlists(t *testing.T) {
+	text := make([]int32, 50) // half of the tokens are beyond 100, the others are frequent
+	for i := range text {
+		text[i] = int32(i % 2 * (1000 + i))
+	}
+	for _, c := range []struct {
+		name  string
+		right int     // guesses of 100
+		guess float64 // passes
+		want  float64 // tokens per second
+	}{
+		{"free guesses", 100, 0, 4},
+		{"guesses as dear as passes", 100, 1, 1},
+		{"never right", 0, 0, 1},
+		{"half right", 50, 0.5, 1},
+	} {
+		tr := &trial{text: text, chunk: time.Second}
+		tr.verdict.Tried[0], tr.verdict.Held[0] = 100, c.right
+		if got := tr.promise(1, c.guess); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %.3f tokens per second, want %.3f", c.name, got, c.want)
+		}
+	}
+	tr := &trial{text: text}
+	if all, few := tr.covered(8192), tr.covered(100); all != 1 || few != 0.5 {
+		t.Errorf("lists cover %.2f and %.2f of the text, want 1 and 0.5", all, few)
+	}
+}
+
+// TestSelfTestSetsShortlist holds that a size the user has chosen is not changed, and
+// that one of the sizes is taken otherwise.
+func TestSelfTestSetsShortlist(t *testing.T) {
+	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{})
+	_, text := editTiny(t, func(string, []byte) {})
+	for _, sizes := range [][]int{nil, {1024, 4096, 8192}} {
+		d := &shortener{m.Drafter(), sizes, 77}
+		v, err := SelfTest(m, pool, d, text, m.Info().Vocab, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if chosen := len(sizes) > 0; chosen && (v.Among != d.size || !slices.Contains(sizes, d.size)) || !chosen && (v.Among != 0 || d.size != 77) {
+			t.Errorf("of %v: verdict %d, left at %d", sizes, v.Among, d.size)
+		}
+	}
 }
 
 func TestSelfTestKnowsGoodHead(t *testing.T) {

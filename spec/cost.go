@@ -19,6 +19,7 @@ const (
 
 	costRate  = 0.01
 	levelRate = 0.3
+	enough    = 16   // measurements that may correct another's
 	settled   = 32   // measurements after which it is rather the machine that has changed than a cost that was wrong
 	slope     = 0.03 // what a row is taken to add where nothing is known
 )
@@ -71,9 +72,22 @@ func size(runs int) int {
 
 // verifyCost is a pass over so many rows, in levels: as measured, or between the nearest
 // measured ones, or a little more than the nearest below, which is optimistic: what is
-// cheap in hope gets tried, and then it is known. It is 0 if nothing is known.
+// cheap in hope gets tried, and then it is known. It is 0 if nothing is known. No pass costs
+// more than one with a few rows more: where it seems to, it was measured at a worse moment,
+// as the first passes are, before caches are warm.
 func (c *costs) verifyCost(rows int) float64 {
 	rows = min(rows, maxRows)
+	cost := c.measured(rows)
+	for r := rows + 1; r <= min(rows+MaxDepth, maxRows); r++ {
+		if c.verify[r].n > enough {
+			cost = min(cost, c.verify[r].value)
+		}
+	}
+	return cost
+}
+
+// measured is a pass over so many rows by itself.
+func (c *costs) measured(rows int) float64 {
 	lo, hi := rows, rows
 	for lo > 0 && c.verify[lo].n == 0 {
 		lo--

@@ -35,6 +35,17 @@ type Planner interface {
 	Plan(batch []Run)
 }
 
+// Shortlister is a drafter that can guess among the most frequent tokens only, and those of
+// the text, where the whole vocabulary costs more than the rare tokens are worth.
+type Shortlister interface {
+	Drafter
+	// Sizes are the numbers of frequent tokens to choose among, ascending; none if the
+	// choice was made already.
+	Sizes() []int
+	// Shorten makes the next calls guess among that many.
+	Shorten(size int)
+}
+
 // Run is what happened to one sequence since the drafter saw it last.
 type Run struct {
 	State *state.State // the drafter's memory of the sequence on the device

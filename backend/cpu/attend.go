@@ -77,14 +77,17 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, layer int, q,
 	op.dst, op.q, op.k, op.v = dst, q, k, v
 	op.vector = b.isa.vector.forWidth(a.HeadDim)
 	op.scale = 1 / float32(math.Sqrt(float64(a.HeadDim)))
-	op.owner = owners(op.owner, batch, q.Rows)
+	op.owner = owners(op.owner, batch, k.Rows)
 	op.queries = grow(op.queries, q.Rows*a.Heads*a.HeadDim)
 	op.sums = grow(op.sums, q.Rows*a.Heads)
 	op.rooms = grow(op.rooms, b.pool.size())
 	if op.rotations.stale(op) {
-		op.run(rotating, q.Rows, 8)
+		op.run(rotating, k.Rows, 8)
 	}
-	op.run(appending, q.Rows, 1)
+	op.run(appending, k.Rows, 1)
+	if q.Rows == 0 {
+		return
+	}
 	op.cutSpans(op.group())
 	op.run(attending, len(op.spans), 1)
 	if len(op.cut) > 0 {
@@ -189,11 +192,14 @@ func (op *attendOp) append(worker, r int) {
 	a, seq, vector := op.a, &op.batch[op.owner[r]], op.vector
 	pos := seq.Pos + r - seq.First
 	cos, sin := op.rotations.row(r)
-	q, d, share := row(op.q, r), a.HeadDim, op.share()
-	for h := range a.Heads {
-		dst := op.queries[((h/share*op.q.Rows+r)*share+h%share)*d:][:d]
-		vector.norm(dst, q[2*h*d:][:d], row(a.QNorm, 0), a.Eps)
-		vector.rotate(dst, cos, sin)
+	d, share := a.HeadDim, op.share()
+	if op.q.Rows > 0 {
+		q := row(op.q, r)
+		for h := range a.Heads {
+			dst := op.queries[((h/share*op.q.Rows+r)*share+h%share)*d:][:d]
+			vector.norm(dst, q[2*h*d:][:d], row(a.QNorm, 0), a.Eps)
+			vector.rotate(dst, cos, sin)
+		}
 	}
 	room := &op.rooms[worker]
 	room.key = grow(room.key, d)

@@ -218,8 +218,12 @@ func describeVerdict(v *engine.Verdict) string {
 			rates += fmt.Sprintf(" %.2f", all)
 		}
 	}
-	return fmt.Sprintf("mtp: head accepts%s, a guess costs %.2f of a step, best depth %d, expected %.2f times plain",
-		rates, v.Guess.Seconds()/v.Step.Seconds(), v.Depth, v.Speedup)
+	among := ""
+	if v.Among > 0 {
+		among = fmt.Sprintf(" among %d tokens", v.Among)
+	}
+	return fmt.Sprintf("mtp: head accepts%s, a guess%s costs %.2f of a step, best depth %d, expected %.2f times plain",
+		rates, among, v.Guess.Seconds()/v.Step.Seconds(), v.Depth, v.Speedup)
 }
 
 // describeReceipt is the line on what guessing did for an answer.

@@ -13,11 +13,12 @@ type drafter struct {
 	head  *Head
 	list  shortlist
 	out   []spec.Draft
+	sizes []int // of the list to choose among
 	spans []model.Span
 	who   []int // run of each span
 }
 
-var _ spec.Drafter = (*drafter)(nil)
+var _ spec.Shortlister = (*drafter)(nil)
 
 // Drafter is the model's own drafter, nil if it has no head.
 func (m *Model) Drafter() spec.Drafter {
@@ -25,8 +26,18 @@ func (m *Model) Drafter() spec.Drafter {
 		return nil
 	}
 	n := shortlistLength(m.cfg.vocab, m.loaded.o.DraftVocab)
-	return &drafter{head: m.head, list: shortlist{frequent: n, vocab: m.cfg.vocab}}
+	d := &drafter{head: m.head, list: shortlist{frequent: n, vocab: m.cfg.vocab}}
+	if m.loaded.o.DraftVocab == 0 {
+		d.sizes = shortlistSizes(m.cfg.vocab)
+	}
+	return d
 }
+
+// Sizes are the lengths that the shortlist may have.
+func (d *drafter) Sizes() []int { return d.sizes }
+
+// Shorten sets the length of the shortlist.
+func (d *drafter) Shorten(size int) { d.list.frequent = size }
 
 // Name is what a user calls the head.
 func (d *drafter) Name() string { return "mtp" }

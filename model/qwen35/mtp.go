@@ -47,6 +47,7 @@ func (h *Head) Layout() state.Layout { return h.layout }
 
 // Forward feeds pairs: row i of a span's Hidden goes with its token i, which is the next
 // token's id. Output rows are the head's own: Hidden can be fed again to guess further.
+// Where no span wants anything the pairs are only learnt, and there is no output.
 func (h *Head) Forward(batch []model.Span) (model.Output, error) {
 	for i, s := range batch {
 		if s.Hidden.Rows != len(s.Tokens) {
@@ -72,10 +73,27 @@ func (h *Head) Forward(batch []model.Span) (model.Output, error) {
 	h.b.Embed(c.x, h.embed, c.ids)
 	h.b.RMSNorm(pair.ColRange(0, n), c.x, h.normEmbed, eps)
 	h.matmul(pair, backend.Product{Dst: c.x, W: h.fc})
+	if len(c.want) == 0 {
+		h.learn(c, batch)
+		return model.Output{}, nil
+	}
 	h.layer(c, &h.block, 0)
 	out, err := h.finish(c, batch, h.only)
 	out.Hidden = c.hidden // the chain goes on with the head's normed output
 	return out, err
+}
+
+// learn remembers a call's pairs. Nothing is made of them, so their keys and values are all
+// that is computed, with a fraction of the head's weights.
+func (h *Head) learn(c *call, batch []model.Span) {
+	a := h.block.attn
+	h.b.RMSNorm(c.h, c.x, h.block.inputNorm, h.cfg.eps)
+	h.matmul(c.h, backend.Product{Dst: c.k, W: a.k}, backend.Product{Dst: c.v, W: a.v})
+	none := c.q.RowRange(0, 0)
+	h.b.Attend(none, &a.Attention, 0, none, c.k, c.v, c.seqs)
+	for _, s := range batch {
+		s.State.Fed(len(s.Tokens), s.Guesses)
+	}
 }
 
 // growPair makes room for as many pairs as the network has rows for.

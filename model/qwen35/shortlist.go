@@ -14,9 +14,9 @@ import (
 // whole vocabulary; a token that is not on the list costs a guess, never the text.
 
 // shortlistLength is the number of frequent tokens on the shortlist of a vocabulary, given
-// what the user wants: 0 for our choice, -1 for all. Our choice is a quarter, where the
-// trained tiny model loses a hundredth of its tokens per round and a guess costs a third
-// less, and not more than a language needs.
+// what the user wants: 0 for our choice, -1 for all. Our choice, until a self-test has made
+// a better one, is a quarter, where the trained tiny model loses a hundredth of its tokens
+// per round and a guess costs a third less, and not more than a language needs.
 func shortlistLength(vocab, want int) int {
 	const smallest, most = 1 << 12, 1 << 15
 	switch {
@@ -26,6 +26,18 @@ func shortlistLength(vocab, want int) int {
 		return want
 	}
 	return min(vocab/4, most)
+}
+
+// shortlistSizes are the lengths worth trying: the whole vocabulary, halved until so little
+// of it is left that more of a guess is spent elsewhere.
+func shortlistSizes(vocab int) []int {
+	const least = 1 << 10
+	sizes := []int{vocab}
+	for n := vocab / 2; n >= least; n /= 2 {
+		sizes = append(sizes, n)
+	}
+	slices.Reverse(sizes)
+	return sizes
 }
 
 // shortlist is the blocks of output rows that guesses of a batch are drawn from.

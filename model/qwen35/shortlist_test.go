@@ -22,6 +22,14 @@ func TestShortlistLength(t *testing.T) {
 	}
 }
 
+func TestShortlistSizes(t *testing.T) {
+	for vocab, want := range map[int][]int{8192: {1024, 2048, 4096, 8192}, 1500: {1500}} {
+		if got := shortlistSizes(vocab); !slices.Equal(got, want) {
+			t.Errorf("vocabulary of %d: sizes %v, want %v", vocab, got, want)
+		}
+	}
+}
+
 // TestShortlistHoldsWhatTheTextUsed checks that the list is the frequent blocks, then the
 // rare ones of all texts of a batch, each once and in order.
 func TestShortlistHoldsWhatTheTextUsed(t *testing.T) {
