@@ -36,7 +36,7 @@ func (c Compute) String() string {
 type Backend interface {
 	// Name is the device and the instruction set in use, for people.
 	Name() string
-	// Alloc returns zeroed memory of type F32 or F16.
+	// Alloc returns zeroed memory of type F32, F16 or I8.
 	Alloc(t dtype.Type, rows, cols int) (Tensor, error)
 	// Free gives memory of Alloc back; the whole tensor, not a view of it.
 	Free(Tensor)
@@ -54,6 +54,11 @@ type Backend interface {
 	Host(src Tensor) ([]float32, error)
 	// Copy copies src to dst, which has the same type and shape.
 	Copy(dst, src Tensor)
+	// ReadBytes copies src to the host as this device holds it, row after row; dst is as long
+	// as src's numbers. It waits for queued work.
+	ReadBytes(dst []byte, src Tensor) error
+	// WriteBytes is the reverse of ReadBytes.
+	WriteBytes(dst Tensor, src []byte) error
 	// Ops are the operations of this device.
 	Ops
 	// Close frees all that is left.

@@ -1,5 +1,7 @@
 package backend
 
+import "github.com/foretoken/foretoken/dtype"
+
 // PageTokens is how many positions a page of keys and values holds. Attention is summed
 // page by page, so it is also where attention is cut: at positions fixed for all batches.
 const PageTokens = 64
@@ -17,12 +19,22 @@ type Seq struct {
 
 // Attention is a layer of gated attention with partial rotation.
 //
-// A page is [layers, 2, KVHeads, PageTokens, HeadDim]: keys, then values of each layer.
+// A page is [layers, 2, KVHeads, PageTokens, HeadDim]: keys, then values of each layer. In a
+// page of I8 the PageTokens rows of a head are codes, and their PageTokens scales follow
+// them, in float32: a number is its code times its row's scale.
 type Attention struct {
 	Heads, KVHeads, HeadDim int
 	QNorm, KNorm            Tensor    // [1, HeadDim], effective gains
 	Freqs                   []float32 // rotation per position of dimension pairs (i, i+len)
 	Eps                     float32
+}
+
+// PageCols is the columns of a page whose heads have so many numbers, scales included.
+func PageCols(t dtype.Type, headDim int) int {
+	if t == dtype.I8 {
+		return headDim + dtype.F32.Size()
+	}
+	return headDim
 }
 
 // DeltaNet is a Gated DeltaNet layer.

@@ -18,23 +18,25 @@ const maxHeader = 100_000_000
 // maxRank bounds the dimensions of a tensor; real ones have at most five.
 const maxRank = 16
 
-// entry is one tensor of a safetensors file.
+// entry is one tensor of a file.
 type entry struct {
 	name       string
 	typ        dtype.Type
 	shape      []int
 	begin, end int // of its bytes, from the start of the file
 	file       *file
-	used       atomic.Bool // asked for or skipped; set from any goroutine
+	read       func() ([]byte, error) // of an assembled checkpoint: see Source
+	used       atomic.Bool            // asked for or skipped; set from any goroutine
 }
 
-// file is one open safetensors file.
+// file is one open file, a safetensors file unless it was assembled.
 type file struct {
 	name     string // relative to the folder
 	data     []byte // the whole file, read-only
 	mapped   bool   // data is a mapping of ours, to be given back
 	metadata map[string]string
 	entries  []*entry // in the order of their bytes
+	placed   bool     // all is in order: entries count from the start of the file
 }
 
 // parse reads the header of f.data. The format asks that tensors cover the rest of
@@ -180,6 +182,7 @@ func (f *file) place(start int) error {
 		e.begin += start
 		e.end += start
 	}
+	f.placed = true
 	return nil
 }
 

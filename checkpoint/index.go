@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -15,6 +16,9 @@ func (c *Checkpoint) openIndex(data []byte) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %s: %w", indexFile, err)
 	}
+	if c.want != nil {
+		maps.DeleteFunc(index, func(_ string, names []string) bool { return !slices.ContainsFunc(names, c.want) })
+	}
 	shards := make([]string, 0, len(index))
 	for shard := range index {
 		shards = append(shards, shard)
@@ -23,14 +27,21 @@ func (c *Checkpoint) openIndex(data []byte) ([]string, error) {
 	for _, shard := range shards {
 		if err := c.openFile(c.Weights, shard); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil, fmt.Errorf("checkpoint: shard %s, which holds %s, is missing: fetch the model again: %w",
+				err = fmt.Errorf("checkpoint: shard %s, which holds %s, is missing: fetch the model again: %w",
 					shard, nameList(index[shard]), fs.ErrNotExist)
 			}
-			return nil, err
+			if err := c.refuse(err); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		for _, name := range index[shard] {
 			if e, ok := c.tensors[name]; !ok || e.file.name != shard {
-				return nil, fmt.Errorf("checkpoint: %s: tensor %q, which %s places there: %w", shard, name, indexFile, ErrMissing)
+				err := fmt.Errorf("checkpoint: %s: tensor %q, which %s places there: %w", shard, name, indexFile, ErrMissing)
+				if err := c.refuse(err); err != nil {
+					return nil, err
+				}
+				break // of one shard the first says enough
 			}
 		}
 	}

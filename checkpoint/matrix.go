@@ -36,6 +36,7 @@ func (w *Weights) MatrixStack(module string, n, rows, cols int) ([]dtype.Matrix,
 type shape struct {
 	n, rows, cols int
 	stacked       bool
+	look          bool // headers only: no byte of the tensors is touched
 }
 
 // count is the number of matrices.
@@ -83,7 +84,11 @@ func (w *Weights) matrices(module string, s shape) ([]dtype.Matrix, error) {
 		return nil, err
 	}
 	for i := range ms {
-		if err := ms[i].Validate(); err != nil {
+		validate := ms[i].Validate
+		if s.look {
+			validate = ms[i].ValidateFormat
+		}
+		if err := validate(); err != nil {
 			return nil, e.errorf("%w", err)
 		}
 	}
@@ -98,7 +103,7 @@ func (w *Weights) plain(e *entry, module string, s shape) ([]dtype.Matrix, error
 		return nil, err
 	}
 	m := dtype.Matrix{Rows: s.rows, Cols: s.cols, Type: e.typ}
-	return split(m, s.count(), e, nil, nil), nil
+	return split(m, s, e, nil, nil)
 }
 
 // packed is a matrix quantised by MLX: 32-bit words of packed elements. With the
@@ -150,7 +155,7 @@ func (w *Weights) affine(m dtype.Matrix, module string, s shape, e, scales *entr
 		return nil, err
 	}
 	m.Format, m.ScaleType = dtype.Affine, scales.typ
-	return split(m, s.count(), e, scales, biases), nil
+	return split(m, s, e, scales, biases)
 }
 
 // floating completes a matrix m in one of the modes whose elements are small floats.
@@ -166,8 +171,14 @@ func (w *Weights) floating(m dtype.Matrix, module string, s shape, e, scales *en
 		return nil, scales.errorf("no mode has %d bits in groups of %d with scales of one byte", m.Bits, m.Group)
 	}
 	m.Bits = 0
-	ms := split(m, s.count(), e, scales, nil)
+	ms, err := split(m, s, e, scales, nil)
+	if err != nil {
+		return nil, err
+	}
 	if name := module + ".global_scale"; m.Format == dtype.NVFP4 && w.Has(name) {
+		if s.look {
+			return ms, w.LookVector(name, len(ms))
+		}
 		global, err := w.Vector(name, len(ms))
 		if err != nil {
 			return nil, err
@@ -205,12 +216,18 @@ func (w *Weights) fp8(e *entry, module string, s shape) ([]dtype.Matrix, error) 
 		return nil, scale.errorf("shape %s, want %s for blocks of %d×%d, or one number",
 			shapeText(scale.shape), shapeText(s.with(down, across)), rows, cols)
 	}
+	m := dtype.Matrix{Rows: s.rows, Cols: s.cols, Format: dtype.FP8, Group: cols, ScaleType: dtype.F32}
+	ms, err := split(m, s, e, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if s.look {
+		return ms, w.LookVector(name, scale.numbers())
+	}
 	values, err := w.Vector(name, scale.numbers())
 	if err != nil {
 		return nil, err
 	}
-	m := dtype.Matrix{Rows: s.rows, Cols: s.cols, Format: dtype.FP8, Group: cols, ScaleType: dtype.F32}
-	ms := split(m, s.count(), e, nil, nil)
 	for i := range ms {
 		block := values
 		if !one {
@@ -235,22 +252,28 @@ func spread(scales []float32, rows, block, across int) []byte {
 	return out
 }
 
-// split cuts the bytes of the tensors into n matrices like m. Their shapes have
+// split cuts the bytes of the tensors into matrices like m. Their shapes have
 // been checked, so the parts are equal.
-func split(m dtype.Matrix, n int, data, scales, biases *entry) []dtype.Matrix {
-	part := func(e *entry, i int) []byte {
-		if e == nil {
-			return nil
-		}
-		size := (e.end - e.begin) / n
-		return e.bytes()[i*size : (i+1)*size : (i+1)*size]
-	}
-	ms := make([]dtype.Matrix, n)
+func split(m dtype.Matrix, s shape, data, scales, biases *entry) ([]dtype.Matrix, error) {
+	ms := make([]dtype.Matrix, s.count())
 	for i := range ms {
 		ms[i] = m
-		ms[i].Data, ms[i].Scales, ms[i].Biases = part(data, i), part(scales, i), part(biases, i)
 	}
-	return ms
+	for kind, e := range [...]*entry{data, scales, biases} {
+		if e == nil || s.look {
+			continue
+		}
+		b, err := e.load()
+		if err != nil {
+			return nil, err
+		}
+		size := len(b) / len(ms)
+		for i := range ms {
+			part := b[i*size : (i+1)*size : (i+1)*size]
+			*[...]*[]byte{&ms[i].Data, &ms[i].Scales, &ms[i].Biases}[kind] = part
+		}
+	}
+	return ms, nil
 }
 
 // companion finds a tensor without which e means nothing, and marks it.

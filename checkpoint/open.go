@@ -14,8 +14,6 @@ const (
 	configFile     = "config.json"
 	generationFile = "generation_config.json"
 	indexFile      = "model.safetensors.index.json"
-	manifestFile   = "mtp/manifest.json"
-	sidecarFolder  = "mtp/weights.safetensors"
 )
 
 // Limits on what is read into memory whole.
@@ -23,10 +21,6 @@ const (
 	maxConfig = 16 << 20
 	maxFile   = 256 << 20 // the largest tokenizer.json in circulation has 35 MB
 )
-
-// sidecarNames are files beside the shards that hold a head which the index of the
-// main weights may not mention.
-var sidecarNames = []string{"mtp.safetensors", "model-mtp.safetensors", sidecarFolder}
 
 // Checkpoint is an open model: its JSON files and its tensors. The tensors of the
 // main files are its own methods; those of other files are under Sidecars.
@@ -39,13 +33,10 @@ type Checkpoint struct {
 	source     source
 	config     []byte
 	generation []byte
-}
 
-// Sidecar is a file of weights beside the main ones.
-type Sidecar struct {
-	*Weights
-	File     string
-	Manifest []byte // JSON that describes it; nil when there is none
+	want     func(tensor string) bool // of OpenPart; nil: everything
+	examined bool                     // opened by Examine
+	damage   []error
 }
 
 // Open opens the model folder dir. The caller closes it.
@@ -71,6 +62,18 @@ func open(name string, src source) (*Checkpoint, error) {
 }
 
 func (c *Checkpoint) open() error {
+	if err := c.readConfig(); err != nil {
+		return err
+	}
+	shards, err := c.shards()
+	if err := c.refuse(err); err != nil {
+		return err
+	}
+	return c.openSidecars(shards)
+}
+
+// readConfig reads the JSON files that every checkpoint may have.
+func (c *Checkpoint) readConfig() error {
 	var err error
 	if c.config, err = c.source.read(configFile, maxConfig); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -78,27 +81,29 @@ func (c *Checkpoint) open() error {
 		}
 		return fmt.Errorf("checkpoint: %s: %w", configFile, err)
 	}
-	if c.quant, err = parseQuantization(c.config); err != nil {
+	c.quant, err = parseQuantization(c.config)
+	if err := c.refuse(err); err != nil {
 		return err
 	}
 	c.generation, err = c.source.read(generationFile, maxConfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("checkpoint: %s: %w", generationFile, err)
+		if err := c.refuse(fmt.Errorf("checkpoint: %s: %w", generationFile, err)); err != nil {
+			return err
+		}
 	}
-	shards, err := c.shards()
-	if err != nil {
-		return err
-	}
-	return c.openSidecars(shards)
+	return nil
 }
 
 // shards opens the main weight files and returns their names.
 func (c *Checkpoint) shards() ([]string, error) {
 	index, err := c.source.read(indexFile, maxHeader)
-	if err == nil {
-		return c.openIndex(index)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case err == nil:
+		names, err := c.openIndex(index)
+		if err := c.refuse(err); err != nil || names != nil {
+			return names, err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("checkpoint: %s: %w", indexFile, err)
 	}
 	names, err := c.source.list()
@@ -117,7 +122,7 @@ func (c *Checkpoint) shards() ([]string, error) {
 		return nil, fmt.Errorf("checkpoint: %s: no *.safetensors file: other weight formats are not read", c.name)
 	}
 	for _, n := range names {
-		if err := c.openFile(c.Weights, n); err != nil {
+		if err := c.refuse(c.openFile(c.Weights, n)); err != nil {
 			return nil, err
 		}
 	}
@@ -125,38 +130,21 @@ func (c *Checkpoint) shards() ([]string, error) {
 }
 
 func (c *Checkpoint) openFile(w *Weights, name string) error {
-	data, mapped, err := c.source.open(name)
-	if err != nil {
-		return fmt.Errorf("checkpoint: %s: %w", name, err)
-	}
-	return w.add(&file{name: name, data: data, mapped: mapped})
+	return c.openFrom(c.source, w, name, name)
 }
 
-// openSidecars opens what there is of sidecarNames, leaving out those that the
-// index made main weights.
-func (c *Checkpoint) openSidecars(shards []string) error {
-	for _, name := range sidecarNames {
-		if slices.Contains(shards, name) {
-			continue
+// openFrom opens a file of any source, which is called label in messages.
+func (c *Checkpoint) openFrom(src source, w *Weights, name, label string) error {
+	data, mapped, err := src.open(name)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %s: %w", label, err)
+	}
+	f := &file{name: label, data: data, mapped: mapped}
+	if err := w.add(f); err != nil {
+		if c.examined {
+			w.salvage(f)
 		}
-		w := newWeights(path.Join(c.name, name))
-		w.quant = c.quant
-		if err := c.openFile(w, name); err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			return errors.Join(err, w.Close())
-		}
-		s := &Sidecar{Weights: w, File: name}
-		c.Sidecars = append(c.Sidecars, s)
-		if name != sidecarFolder {
-			continue
-		}
-		var err error
-		s.Manifest, err = c.source.read(manifestFile, maxConfig)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("checkpoint: %s: %w", manifestFile, err)
-		}
+		return c.refuse(err)
 	}
 	return nil
 }

@@ -18,6 +18,9 @@ type quantization struct {
 	paths  map[string]override // module → its own parameters
 }
 
+// usualBlock is the block of the releases.
+var usualBlock = [2]int{128, 128}
+
 // override is what the config says about one module. Zero fields are not given.
 type override struct {
 	Plain bool   `json:"-"`
@@ -49,7 +52,7 @@ func parseQuantization(config []byte) (quantization, error) {
 		blocks
 		TextConfig blocks `json:"text_config"`
 	}
-	q := quantization{block: [2]int{128, 128}}
+	q := quantization{block: usualBlock}
 	if !bytes.HasPrefix(bytes.TrimSpace(config), []byte("{")) {
 		return q, fmt.Errorf("checkpoint: %s is not a JSON object", configFile)
 	}

@@ -46,7 +46,7 @@ func OpenWeights(path string) (*Weights, error) {
 }
 
 func newWeights(name string) *Weights {
-	return &Weights{name: name, tensors: map[string]*entry{}}
+	return &Weights{name: name, tensors: map[string]*entry{}, quant: quantization{block: usualBlock}}
 }
 
 // add parses an open file and takes it over, also when it returns an error.
@@ -67,15 +67,22 @@ func (w *Weights) add(f *file) error {
 // Close gives the files back. Tensors and matrices taken from them must not be
 // touched any more.
 func (w *Weights) Close() error {
-	var errs []error
-	for _, f := range w.files {
-		if f.mapped {
-			errs = append(errs, unmapFile(f.data))
-		}
-		f.data = nil
+	errs := make([]error, len(w.files))
+	for i, f := range w.files {
+		errs[i] = f.close()
 	}
 	w.files, w.tensors = nil, nil
 	return errors.Join(errs...)
+}
+
+// close gives the file back. It may be called twice.
+func (f *file) close() error {
+	data := f.data
+	f.data = nil
+	if data == nil || !f.mapped {
+		return nil
+	}
+	return unmapFile(data)
 }
 
 // Tensors lists the names of all tensors, sorted.
@@ -113,12 +120,31 @@ func (w *Weights) Tensor(name string) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	return Tensor{Name: e.name, File: e.file.name, Type: e.typ, Shape: slices.Clone(e.shape), Data: e.bytes()}, nil
+	data, err := e.load()
+	if err != nil {
+		return Tensor{}, err
+	}
+	return Tensor{Name: e.name, File: e.file.name, Type: e.typ, Shape: slices.Clone(e.shape), Data: data}, nil
 }
 
 // Vector decodes a tensor of n numbers, of any shape, to float32 in new memory and
 // marks it as used.
 func (w *Weights) Vector(name string, n int) ([]float32, error) {
+	e, err := w.vector(name, n)
+	if err != nil {
+		return nil, err
+	}
+	data, err := e.load()
+	if err != nil {
+		return nil, err
+	}
+	v := make([]float32, n)
+	dtype.ToF32(v, e.typ, data)
+	return v, nil
+}
+
+// vector finds a tensor of n numbers and marks it.
+func (w *Weights) vector(name string, n int) (*entry, error) {
 	e, err := w.use(name)
 	if err != nil {
 		return nil, err
@@ -131,9 +157,7 @@ func (w *Weights) Vector(name string, n int) ([]float32, error) {
 	if e.numbers() != n {
 		return nil, e.errorf("%v of shape %s, want %d numbers", e.typ, shapeText(e.shape), n)
 	}
-	v := make([]float32, n)
-	dtype.ToF32(v, e.typ, e.bytes())
-	return v, nil
+	return e, nil
 }
 
 // Skip marks the tensors whose name satisfies known as known but not needed, and
@@ -166,31 +190,37 @@ func (w *Weights) Unused() []string {
 // when touched. It does nothing for an embedded checkpoint.
 func (w *Weights) Release(t Tensor) { w.advise(t.Data, adviseDrop) }
 
-// ReleaseMatrix is Release for all parts of a matrix that view these weights.
-func (w *Weights) ReleaseMatrix(m dtype.Matrix) {
-	w.advise(m.Data, adviseDrop)
+// ReleaseMatrix is Release for all parts of a matrix that view these weights. It reports
+// whether its Data does; if not, that is memory which the caller alone holds.
+func (w *Weights) ReleaseMatrix(m dtype.Matrix) bool {
 	w.advise(m.Scales, adviseDrop)
 	w.advise(m.Biases, adviseDrop)
+	return w.advise(m.Data, adviseDrop)
 }
 
 // Prefetch asks the kernel to read t from the disk ahead of its use. It does not
 // wait, and does nothing for an embedded checkpoint.
 func (w *Weights) Prefetch(t Tensor) { w.advise(t.Data, adviseNeed) }
 
-// advise calls f with b if b lies in one of our mappings. Slices of other memory,
-// such as scales that were spread over rows, are left alone.
-func (w *Weights) advise(b []byte, f func([]byte)) {
-	if len(b) == 0 {
-		return
-	}
-	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+// advise calls f with b if b lies in one of our mappings, and reports whether it lies in
+// one of our files. Slices of other memory, such as scales that were spread over rows, are
+// left alone.
+func (w *Weights) advise(b []byte, f func([]byte)) bool {
 	for _, x := range w.files {
-		start := uintptr(unsafe.Pointer(unsafe.SliceData(x.data)))
-		if x.mapped && at >= start && at-start < uintptr(len(x.data)) {
-			f(b)
-			return
+		if x.holds(b) {
+			if x.mapped {
+				f(b)
+			}
+			return true
 		}
 	}
+	return false
+}
+
+// holds reports whether b is a part of the file's bytes.
+func (f *file) holds(b []byte) bool {
+	at, start := uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(unsafe.Pointer(unsafe.SliceData(f.data)))
+	return len(b) > 0 && at >= start && at-start < uintptr(len(f.data))
 }
 
 // use finds a tensor and marks it.

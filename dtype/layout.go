@@ -60,7 +60,7 @@ func (m *Matrix) Validate() error {
 	if m.Rows < 0 || m.Cols < 1 {
 		return fmt.Errorf("dtype: matrix of %d×%d", m.Rows, m.Cols)
 	}
-	if err := m.validateFormat(); err != nil {
+	if err := m.ValidateFormat(); err != nil {
 		return err
 	}
 	// The element width is at most 64 bits, so once Cols*64 fits, RowBytes does too.
@@ -92,8 +92,9 @@ func (m *Matrix) Validate() error {
 	return nil
 }
 
-// validateFormat checks the parameters of the format, without the lengths.
-func (m *Matrix) validateFormat() error {
+// ValidateFormat is Validate for a matrix without Data, of which only the header of a file
+// is known: it checks the parameters of the format and no lengths.
+func (m *Matrix) ValidateFormat() error {
 	group, scale := 0, Invalid // what the format demands; 0 and Invalid leave it open
 	switch m.Format {
 	case Plain:
@@ -145,7 +146,7 @@ func product(a, b int) (n int, ok bool) {
 	return int(lo), hi == 0 && int(lo) >= 0
 }
 
-// RowRange is the matrix of rows [r0, r1), a view of the same bytes.
+// RowRange is the matrix of rows [r0, r1), a view of the same bytes; of none if m has none.
 // It panics when the range is not inside the matrix.
 func (m *Matrix) RowRange(r0, r1 int) Matrix {
 	if r0 < 0 || r1 < r0 || r1 > m.Rows {
@@ -162,17 +163,20 @@ func (m *Matrix) RowRange(r0, r1 int) Matrix {
 }
 
 func slab(b []byte, r0, r1, row int) []byte {
-	if row == 0 {
+	if row == 0 || b == nil {
 		return nil
 	}
 	return b[r0*row : r1*row : r1*row]
 }
 
 // Gather is the matrix made of the given rows in the given order, a copy in new
-// memory. It panics when a row is not inside the matrix.
+// memory, without Data if m has none. It panics when a row is not inside the matrix.
 func (m *Matrix) Gather(rows []int) Matrix {
 	g := *m
 	g.Rows = len(rows)
+	if m.Data == nil {
+		return g
+	}
 	g.Data = make([]byte, 0, len(rows)*m.RowBytes())
 	g.Scales, g.Biases = nil, nil
 	if m.Format != Plain {

@@ -11,7 +11,7 @@ func NewAffine(rows, cols, bits, group int, scaleType Type) (Matrix, error) {
 	if rows < 0 || cols < 1 {
 		return Matrix{}, fmt.Errorf("dtype: matrix of %d×%d", rows, cols)
 	}
-	if err := m.validateFormat(); err != nil {
+	if err := m.ValidateFormat(); err != nil {
 		return Matrix{}, err
 	}
 	n, ok := product(rows, cols)
@@ -84,21 +84,13 @@ func infinite(t Type, b []byte, i int) bool { return math.IsInf(float64(number(t
 // quantizeGroup writes the codes of w to q and returns scale and bias, unrounded,
 // as they were used. ok is false when the range of w is not finite.
 func quantizeGroup(q []uint8, w []float32, bits int) (scale, bias float32, ok bool) {
-	lo, hi := w[0], w[0]
-	for _, v := range w {
-		if v < lo {
-			lo = v
-		}
-		if v > hi {
-			hi = v
-		}
-	}
+	lo, hi, ok := bounds(w)
 	spread := hi - lo
-	if !(spread <= math.MaxFloat32) { // also when the first number is a NaN
+	if !ok || !(spread <= math.MaxFloat32) {
 		return 0, 0, false
 	}
-	top := float32(int(1)<<bits - 1)
-	scale = max(spread/top, 1e-7)
+	top := int32(1)<<bits - 1
+	scale = max(spread/float32(top), 1e-7)
 	edge := lo
 	if math.Float32bits(lo)&0x7fffffff <= math.Float32bits(hi)&0x7fffffff { // |lo| <= |hi|
 		scale, edge = -scale, hi
@@ -106,19 +98,38 @@ func quantizeGroup(q []uint8, w []float32, bits int) (scale, bias float32, ok bo
 	if q0 := float32(math.RoundToEven(float64(edge / scale))); q0 != 0 {
 		scale, bias = edge/q0, edge
 	}
-	ok = true
 	q = q[:len(w)]
-	for i, v := range w {
-		// Clamping first is the same as last, the bounds being whole numbers. Adding 2^23
-		// rounds half to even and leaves the whole number in the low bits.
-		x := (v - bias) / scale
-		if !(x > 0) { // rare, so the look for other NaNs is free here
-			ok = ok && !math.IsNaN(float64(v))
-			x = 0
-		} else if x > top {
-			x = top
-		}
-		q[i] = uint8(math.Float32bits(x + 0x1p23))
+	if scale == 0 { // the edge over infinity: huge numbers, all the same
+		clear(q)
+		return scale, bias, true
 	}
-	return scale, bias, ok
+	for i, v := range w {
+		// The quotient is at most twice top. Adding 1.5*2^23 rounds it half to even and
+		// leaves it, with its sign, in the low bits; the bounds being whole numbers,
+		// clamping last is the same as first.
+		const shift = 0x1.8p23
+		x := int32(math.Float32bits((v-bias)/scale+shift) - 0x4b400000)
+		q[i] = uint8(min(max(x, 0), top))
+	}
+	return scale, bias, true
 }
+
+// bounds is the least and the greatest number of w; ok is false when one is a NaN or an
+// infinity. Compared as integers whose order is that of the numbers, they need no branch,
+// and what is not finite comes out at an end.
+func bounds(w []float32) (lo, hi float32, ok bool) {
+	least, greatest := int32(math.MaxInt32), int32(math.MinInt32)
+	for _, v := range w {
+		b := int32(math.Float32bits(v))
+		b ^= b >> 31 & 0x7fffffff
+		least, greatest = min(least, b), max(greatest, b)
+	}
+	const infinity = 0x7f800000
+	if least <= ^infinity || greatest >= infinity {
+		return 0, 0, false
+	}
+	return ordered(least), ordered(greatest), true
+}
+
+// ordered is the number that stands at b in the order of bounds.
+func ordered(b int32) float32 { return math.Float32frombits(uint32(b ^ b>>31&0x7fffffff)) }

@@ -103,6 +103,8 @@ func TestQuantizeEqualsAlgorithm(t *testing.T) {
 		"positive": func(int) float64 { return 1 + r.Float64() },
 		"negative": func(int) float64 { return -1 - r.Float64() },
 		"outlier":  func(i int) float64 { return map[bool]float64{true: 300, false: 0.001}[i%61 == 5] },
+		"zeros":    func(i int) float64 { return math.Copysign(0, float64(i%3-1)) },
+		"halves":   func(int) float64 { return float64(r.IntN(64)) / 2 },
 	}
 	for name, f := range shapes {
 		for _, bits := range widths {
@@ -187,6 +189,7 @@ func TestQuantizeRefuses(t *testing.T) {
 		{"columns", bf16Row(65, func(int) float64 { return 1 }), 4, 32, F16, "65 columns"},
 		{"scale", good, 4, 32, U8, "scales of U8"},
 		{"nan", bf16Row(64, func(i int) float64 { return math.Log(float64(i - 40)) }), 4, 32, F16, "columns 0 to 31: not finite"},
+		{"last nan", bf16Row(64, func(i int) float64 { return math.Sqrt(float64(62 - i)) }), 4, 64, F16, "columns 0 to 63: not finite"},
 		{"infinity", bf16Row(64, math.Inf), 4, 32, F32, "not finite"},
 		{"spread", bf16Row(64, func(i int) float64 { return 3e38 * float64(1-i%2*2) }), 4, 32, F32, "not finite"},
 		{"range", bf16Row(64, func(i int) float64 { return 1e5 * float64(i) }), 4, 32, F16, "exceeds F16"},
@@ -204,7 +207,7 @@ func BenchmarkQuantize(b *testing.B) {
 	r := rand.New(rand.NewPCG(13, 14))
 	m := bf16Row(64*4096, func(int) float64 { return r.NormFloat64() * 0.02 })
 	m.Rows, m.Cols = 64, 4096
-	for _, bits := range []int{4, 6, 8} {
+	for _, bits := range []int{4, 5, 6, 8} {
 		b.Run(fmt.Sprintf("bits=%d", bits), func(b *testing.B) {
 			q, err := NewAffine(m.Rows, m.Cols, bits, 64, F16)
 			if err != nil {

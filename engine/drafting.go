@@ -43,17 +43,21 @@ func (d *drafting) verified(fed []*sequence, spans []model.Span, took time.Durat
 // reads reports whether a span is not just the last token and guesses after it.
 func reads(s *model.Span) bool { return s.Want == 0 || len(s.Tokens) > s.Guesses+1 }
 
-// add puts a sequence that goes on on the list, with the n hidden rows of this round's
-// result, from first on, that belong to tokens it has kept.
-func (d *drafting) add(s *sequence, hidden backend.Tensor, first, n int) {
-	if s.memory == nil || s.finish != "" || s.fault != nil {
+// add puts a sequence on the list, with the n hidden rows of this round's result, from first
+// on, that belong to tokens it has kept. One that has ended is only learnt, if it is for the
+// cache to keep.
+func (d *drafting) add(s *sequence, hidden backend.Tensor, first, n int, cached bool) {
+	if s.memory == nil || s.fault != nil || s.finish != "" && !cached {
 		return
 	}
+	if s.target.Len() == len(s.tokens) { // the last row's pair is for another request
+		n--
+	}
+	text := s.tokens[:min(s.target.Len()+1, len(s.tokens))]
 	// A guess that the limit would cut off is not made, and a prompt that is not yet read
 	// has no guesses: its chunks are only learnt.
-	text := s.tokens[:s.target.Len()+1]
 	limit := s.limit - len(s.tokens) - 1
-	if len(text) < len(s.tokens) {
+	if len(text) < len(s.tokens) || s.finish != "" || s.req.Warm {
 		limit = 0
 	}
 	d.seqs = append(d.seqs, s)

@@ -223,7 +223,7 @@ func TestGenerateIsIndependentOfCompany(t *testing.T) {
 // TestGenerateContainsFaults checks that whatever happens in a round ends the sequences of
 // that round with an error, and nothing else.
 func TestGenerateContainsFaults(t *testing.T) {
-	e := start(t, newScripted(), Options{})
+	e := start(t, newScripted(), Options{Log: quiet})
 	for id, want := range map[int32]string{
 		faulty:  "scripted fault",
 		broken:  "scripted error",

@@ -21,8 +21,15 @@ import (
 	"github.com/foretoken/foretoken/state"
 )
 
-// openModel loads a small network of the family with room for guesses.
+// openModel loads a small network of the family with room for guesses, and ample memory.
 func openModel(t testing.TB, dir string, o model.Options) (*qwen35.Model, *state.Pool) {
+	t.Helper()
+	m, b := openOn(t, dir, o)
+	return m, state.NewPool(b, 1<<30)
+}
+
+// openOn is openModel without memory for sequences.
+func openOn(t testing.TB, dir string, o model.Options) (*qwen35.Model, *cpu.Backend) {
 	t.Helper()
 	c, err := checkpoint.Open(dir)
 	if err != nil {
@@ -39,7 +46,7 @@ func openModel(t testing.TB, dir string, o model.Options) (*qwen35.Model, *state
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, state.NewPool(b, 1<<30)
+	return m, b
 }
 
 // oracle knows the answer to every prompt, and guesses from it as its script says.

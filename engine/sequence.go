@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/foretoken/foretoken/model"
@@ -24,6 +25,12 @@ type Request struct {
 	Hash      bool           // compute Result.LogitsHash
 	Depth     int            // tokens to guess per round; 0: none, -1: as many as pay
 	Rule      spec.Rule      // which guesses are accepted
+	Trace     bool           // report refused guesses, in Token.Refused
+	// Boundaries are lengths of the prompt that other prompts may have in common with it: the
+	// ends of its parts. What was read up to there is kept for them.
+	Boundaries []int
+	Warm       bool // only read the prompt, for a request to come
+	Priority   int  // the higher is served first, and may take the memory of a lower one
 }
 
 // Finish says why a text ended.
@@ -33,27 +40,42 @@ type Finish string
 const (
 	FinishStop   Finish = "stop"   // an end token
 	FinishLength Finish = "length" // the limit of tokens, or of the context
+	FinishRead   Finish = "read"   // a prompt that was only to be read
 )
 
 // sequence is a running request.
 type sequence struct {
 	ctx     context.Context
+	unwatch func() bool // ends the watch of ctx
 	req     Request
+	arrival uint64  // order of coming
 	tokens  []int32 // prompt and answer
 	sampler *sample.Sampler
 	target  *state.State
 	memory  *state.State // of the drafter; nil: nothing is guessed for this sequence
 	notes   any          // of the drafter
 	draft   spec.Draft   // guesses for the next round
-	feed    []int32      // tokens of the running round, guesses included
+	span    model.Span   // of the running round
+	feed    []int32      // its tokens, guesses included
+	held    int          // of its guesses
+	row     int          // of the round's result that belongs to the last token kept
+	alone   bool         // a round has failed: it is fed alone until it has caught up
 	record  spec.Record
 	limit   int // of tokens
-	stop    []int32
-	stream  Stream
+
+	boundaries []int       // lengths of the prompt to keep in the cache
+	asked      bool        // whether its beginning is on the disk
+	fetching   atomic.Bool // it is on its way from there
+	stop       []int32
+	stream     Stream
 
 	finish         Finish
 	fault          error
 	hash           uint64
+	cached         int // tokens of the prompt that were not computed
+	preempted      int // times
+	rounds         int
+	company        int // sequences of all its rounds together
 	queued         time.Time
 	started, first time.Time // memory opened, first token drawn
 	last           time.Time
@@ -65,7 +87,7 @@ type sequence struct {
 const ratioDepth = 2
 
 // newSequence checks a request against the model.
-func newSequence(ctx context.Context, r Request, info model.Info, limit int) (*sequence, error) {
+func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 	n := len(r.Prompt)
 	switch {
 	case n == 0:
@@ -90,7 +112,7 @@ func newSequence(ctx context.Context, r Request, info model.Info, limit int) (*s
 		return nil, err
 	}
 	s := &sequence{
-		ctx: ctx, req: r, sampler: sampler, queued: time.Now(),
+		ctx: context.Background(), req: r, sampler: sampler, queued: time.Now(),
 		tokens: slices.Clone(r.Prompt), limit: limit, hash: hashSeed,
 	}
 	if r.MaxTokens > 0 {
@@ -111,12 +133,15 @@ func newSequence(ctx context.Context, r Request, info model.Info, limit int) (*s
 	return s, nil
 }
 
-// span is the sequence's gap, cut to the budget; where it is not cut, guesses follow it and
+// reading reports whether more than the last token is still to be fed.
+func (s *sequence) reading() bool { return s.req.Warm || len(s.tokens)-s.target.Len() > 1 }
+
+// next is the sequence's gap, cut to the budget; where it is not cut, guesses follow it and
 // the logits after each are wanted.
-func (s *sequence) span(budget int) model.Span {
+func (s *sequence) next(budget int) model.Span {
 	gap := s.tokens[s.target.Len():]
-	if len(gap) > budget {
-		return model.Span{State: s.target, Tokens: gap[:budget]}
+	if n := s.toBoundary(min(len(gap), budget)); n < len(gap) || s.req.Warm {
+		return model.Span{State: s.target, Tokens: gap[:n]}
 	}
 	guesses := s.draft.Tokens[:min(len(s.draft.Tokens), budget-len(gap))]
 	s.draft.Tokens = guesses
@@ -127,26 +152,25 @@ func (s *sequence) span(budget int) model.Span {
 	}
 }
 
-// append makes id part of the text and sends it. It reports whether the text goes on.
-func (s *sequence) append(id int32, logits []float32) bool {
+// append makes t part of the text and sends it. It reports whether the text goes on.
+func (s *sequence) append(t Token, logits []float32) bool {
 	now := time.Now()
 	if s.first.IsZero() {
 		s.first = now
 	}
 	s.last = now
-	t := Token{ID: id}
 	if s.req.Hash {
 		s.hash = hashRow(s.hash, logits)
 		t.Hash = s.hash
 	}
 	if s.req.LogProbs >= 0 {
-		t.LogProb, t.Top = sample.LogProbs(logits[:s.req.Sampling.Vocab], id, s.req.LogProbs)
+		t.LogProb, t.Top = sample.LogProbs(logits[:s.req.Sampling.Vocab], t.ID, s.req.LogProbs)
 	}
-	s.sampler.Accept(id)
-	s.tokens = append(s.tokens, id)
+	s.sampler.Accept(t.ID)
+	s.tokens = append(s.tokens, t.ID)
 	s.stream.send(t)
 	switch {
-	case slices.Contains(s.stop, id):
+	case slices.Contains(s.stop, t.ID):
 		s.finish = FinishStop
 	case len(s.tokens) >= s.limit:
 		s.finish = FinishLength
@@ -159,6 +183,10 @@ func (s *sequence) result() Result {
 	r := Result{
 		Finish: s.finish, Prompt: len(s.req.Prompt), Tokens: len(s.tokens) - len(s.req.Prompt),
 		Seed: s.req.Sampling.Seed, LogitsHash: s.hash, Receipt: s.record.Receipt,
+		Cached: s.cached, Preempted: s.preempted,
+	}
+	if s.rounds > 0 {
+		r.Batch = float64(s.company) / float64(s.rounds)
 	}
 	if !s.started.IsZero() {
 		r.Queue = s.started.Sub(s.queued)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"runtime"
 	"testing"
 
@@ -80,7 +79,7 @@ func TestRoundsAllocateNothing(t *testing.T) {
 	vocab := int32(m.Info().Vocab)
 	for _, depth := range []int{0, 3} {
 		e := &Engine{model: m, pool: pool, o: Options{RoundTokens: 512, Drafter: stubborn{m.Drafter(), vocab}}}
-		s, err := newSequence(context.Background(), Request{
+		s, err := newSequence(Request{
 			Prompt: []int32{1, 2, 3}, IgnoreEnd: true, LogProbs: -1, Depth: depth, Sampling: never(vocab),
 		}, m.Info(), 4000)
 		if err != nil {
@@ -96,14 +95,14 @@ func TestRoundsAllocateNothing(t *testing.T) {
 				}
 			}
 		}
-		batch := []*sequence{s}
+		e.running, s.unwatch = []*sequence{s}, func() bool { return true }
 		for range 300 {
-			batch = e.round(batch)
+			e.round()
 		}
 		s.stream.tokens = make([]Token, 0, 4000) // what a reader takes is not the round's
-		if n := testing.AllocsPerRun(200, func() { batch = e.round(batch) }); n != 0 {
+		if n := testing.AllocsPerRun(200, e.round); n != 0 {
 			t.Errorf("depth %d: %v allocations a round", depth, n)
 		}
-		e.end(s, nil)
+		e.end(s)
 	}
 }

@@ -15,6 +15,8 @@ type Token struct {
 	LogProb float32          // the target's, of this token; 0 unless asked for
 	Top     []sample.LogProb // the most likely alternatives, if asked for
 	Hash    uint64           // Result.LogitsHash as it stood after this token; 0 unless asked for
+	Guess   int              // it was the round's guess of that number, from 1; 0: it was not guessed
+	Refused []int32          // guesses of the round that were not right, with its last token, if asked for
 }
 
 // Result is what is known about a request when it has ended.
@@ -28,6 +30,10 @@ type Result struct {
 	Queue   time.Duration // before it was started
 	Prefill time.Duration // until the first token
 	Decode  time.Duration // from the first token to the last
+
+	Cached    int     // tokens of the prompt that were known from before
+	Preempted int     // times that it had to give its memory to others
+	Batch     float64 // sequences in its rounds, on average, itself included
 
 	Receipt spec.Receipt // what guessing did
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/dtype"
 	"github.com/foretoken/foretoken/state"
 )
 
@@ -63,10 +64,23 @@ type Options struct {
 	Compute    backend.Compute
 	Quantise   int // bits to quantise matrices to on load; 0: as the file is
 	MaxGuesses int // most guesses of one span
+	KVBits     int // of remembered keys and values: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
 	DraftVocab int // frequent tokens that a head guesses among; 0: what pays, -1: all
 	// Progress, if not nil, is called from time to time with the bytes read so far.
 	Progress func(done, total int64)
 	Log      *slog.Logger // nil: silent
+}
+
+// KVType is the type of keys and values that the options ask for.
+func (o *Options) KVType() dtype.Type {
+	switch {
+	case o.KVBits == 8:
+		return dtype.I8
+	case o.KVBits == 16 || o.KVBits == 0 && o.Compute == backend.Int8:
+		return dtype.F16
+	default:
+		return dtype.F32
+	}
 }
 
 // Opener loads a family's checkpoint onto a backend.
@@ -93,6 +107,9 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o Options) (Model, error)
 	open, ok := openers[cfg.Type]
 	if !ok {
 		return nil, fmt.Errorf("model: config.json: model_type %q is not supported; known are %s", cfg.Type, strings.Join(Families(), ", "))
+	}
+	if !slices.Contains([]int{0, 8, 16, 32}, o.KVBits) {
+		return nil, fmt.Errorf("model: keys and values of %d bits, want 8, 16 or 32", o.KVBits)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -23,3 +23,14 @@ func TestOpenNamesTheFamiliesItKnows(t *testing.T) {
 		t.Errorf("error %v, want the model's type and the known ones", err)
 	}
 }
+
+func TestOpenRefusesOtherKVBits(t *testing.T) {
+	c, err := checkpoint.Open(golden.Dir(t, "dense"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	if _, err := model.Open(c, nil, model.Options{KVBits: 4}); err == nil || !strings.Contains(err.Error(), "8, 16 or 32") {
+		t.Errorf("error %v, want the bits that there are", err)
+	}
+}

@@ -13,13 +13,16 @@ type scratch struct {
 }
 
 // filter fills d with what the truncation steps leave of the row, whose maxima
-// stand in d.maxima.
-func (s *Sampler) filter(d *dist, row []float32) {
+// stand in d.maxima, or of w.keys if the row's ids are listed there.
+func (s *Sampler) filter(d *dist, row []float32, listed bool) {
 	o := &s.options
 	w := &s.scratch
 	d.low = d.scale.lowest(floorLevel)
-	whole := true // otherwise w.keys has what is left
-	if o.TopK > 0 && o.TopK < len(row) {
+	whole := !listed // otherwise w.keys has what is left
+	if listed {
+		w.keys = retain(w.keys, uint64(order(d.low))<<32)
+		w.best(o.TopK)
+	} else if o.TopK > 0 && o.TopK < len(row) {
 		w.topK(row, d.maxima, o.TopK, d.low)
 		whole = false
 	}
@@ -62,7 +65,12 @@ func (w *scratch) topK(row, maxima []float32, k int, low float32) {
 		low = max(low, w.kthMaximum(maxima, k, low))
 	}
 	w.keys = gather(w.keys[:0], row, maxima, low)
-	if len(w.keys) > k {
+	w.best(k)
+}
+
+// best leaves the k greatest of w.keys; 0 leaves all.
+func (w *scratch) best(k int) {
+	if k > 0 && len(w.keys) > k {
 		w.spare = append(w.spare[:0], w.keys...)
 		w.keys = retain(w.keys, reach(w.spare, uint64(k), one))
 	}

@@ -47,6 +47,10 @@ type Options struct {
 	// LogitBias is added to the logits of its ids, before the penalties.
 	LogitBias map[int32]float32
 
+	// Constraint makes what says which ids may come next, one for each Sampler; nil allows
+	// all. Ids that it does not allow are out before anything else is applied.
+	Constraint func() Constraint
+
 	// Seed decides all draws, together with the position.
 	Seed uint64
 	// Vocab is the number of ids that mean something. Logits from there on are the

@@ -5,8 +5,8 @@
 // models, batches or drafting, though its parts are those speculative decoding
 // needs: distributions at positions ahead, and draws that can be made twice.
 //
-// The steps and their order are fixed: logit bias, repetition, frequency and
-// presence penalties; temperature; top-k, top-p, min-p, XTC. Each step sees what
+// The steps and their order are fixed: ids that a constraint forbids are out; logit bias,
+// repetition, frequency and presence penalties; temperature; top-k, top-p, min-p, XTC. Each step sees what
 // the former left, as a distribution that sums to one. Equal logits rank by id,
 // lowest first. A logit that is not a number is never chosen, one of +Inf counts
 // as the largest float32, and an id 2^43 times less likely than the best (1e-13
@@ -33,6 +33,8 @@ type Sampler struct {
 	biases   []bias
 	text     *text // nil without penalties
 	position int
+	// constraint is nil where every id may come next.
+	constraint Constraint
 
 	dists   []*dist
 	live    int // Dists made since the last Accept
@@ -64,6 +66,9 @@ func New(o Options, prompt []int32) (*Sampler, error) {
 	case o.FrequencyPenalty != 0 || o.PresencePenalty != 0:
 		s.text = newText(0, nil)
 	}
+	if o.Constraint != nil {
+		s.constraint = o.Constraint()
+	}
 	return s, nil
 }
 
@@ -75,6 +80,9 @@ func (s *Sampler) Accept(id int32) {
 	s.position++
 	if s.text != nil {
 		s.text.push(id)
+	}
+	if s.constraint != nil {
+		s.constraint.Accept(id)
 	}
 	s.release()
 }
@@ -90,23 +98,23 @@ func (s *Sampler) Dist(logits []float32, ahead []int32) Dist {
 	if s.options.Vocab > 0 {
 		n = min(n, s.options.Vocab)
 	}
-	row := s.adjust(logits[:n], ahead)
-	d.maxima = maxima(d.maxima, row)
+	row, listed := s.hold(d, s.adjust(logits[:n], ahead), s.allowed(ahead))
 	top := plainMax(d.maxima)
-	if math.IsInf(float64(top), 1) {
-		s.row = finite(s.row[:0], row)
-		row = s.row
-		d.maxima = maxima(d.maxima[:0], row)
-		top = math.MaxFloat32
+	if listed {
+		top = highestOf(s.scratch.keys)
 	}
 	switch {
 	case math.IsInf(float64(top), -1): // nothing to choose from
 	case s.options.Temperature == 0:
-		s.scratch.keys = append(s.scratch.keys[:0], key(top, int32(first(row, d.maxima, top))))
+		if listed {
+			s.scratch.keys = append(s.scratch.keys[:0], greatest(s.scratch.keys))
+		} else {
+			s.scratch.keys = append(s.scratch.keys[:0], key(top, int32(first(row, d.maxima, top))))
+		}
 		d.list(s.scratch.keys)
 	default:
 		d.scale = newScale(top, s.options.Temperature)
-		s.filter(d, row)
+		s.filter(d, row, listed)
 		if d.id == nil && len(s.row) > 0 && &d.z[0] == &s.row[0] {
 			s.row, d.row = d.row, s.row // the row is ours: let d have it
 		}

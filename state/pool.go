@@ -3,6 +3,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/dtype"
@@ -13,158 +14,153 @@ import (
 var ErrFull = errors.New("state: memory budget is used up")
 
 // Pool is the memory of all sequences on one backend, within a budget. Memory given back
-// is kept for the next sequence of the same layout. One goroutine uses a pool at a time.
+// is kept for the next that needs such a piece. One goroutine uses a pool, its states,
+// snapshots and blocks at a time; only Stats, Used and Budget may be asked by others.
 type Pool struct {
-	b      backend.Backend
-	budget int64
-	used   int64 // bytes handed out
-	spare  int64 // bytes given back and kept
-	pages  map[pageShape][]backend.Tensor
-	deltas map[Layout][][]backend.Recurrent
+	b       backend.Backend
+	spare   map[shape][]*Block
+	reclaim func(bytes int64)
+
+	mu    sync.Mutex // protects stats
+	stats Stats
 }
 
-// pageShape is what pages of different layouts may have in common.
-type pageShape struct {
+// Stats is what a pool has handed out, in bytes and in pieces. Everything but Budget and
+// Spare is zero once all states, snapshots and blocks are given back.
+type Stats struct {
+	Budget int64 // most bytes handed out at a time
+	Used   int64 // handed out; what several hold counts once
+	Spare  int64 // given back and kept for the next
+	Pages  int   // of keys and values, among Used
+	States int   // open
+}
+
+// shape is what one piece of memory must have in common with another to take its place.
+type shape struct {
+	page       bool
 	t          dtype.Type
 	rows, cols int
 }
 
+func (s shape) bytes() int64 { return int64(s.rows) * int64(s.cols) * int64(s.t.Size()) }
+
 // NewPool returns a pool that hands out at most budget bytes.
 func NewPool(b backend.Backend, budget int64) *Pool {
-	return &Pool{
-		b: b, budget: budget,
-		pages:  map[pageShape][]backend.Tensor{},
-		deltas: map[Layout][][]backend.Recurrent{},
-	}
+	return &Pool{b: b, spare: map[shape][]*Block{}, stats: Stats{Budget: budget}}
 }
 
-// Used is the number of bytes that open states and snapshots hold.
-func (p *Pool) Used() int64 { return p.used }
+// Stats is the pool's account at this moment. Any goroutine may ask.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stats
+}
+
+// Used is the number of bytes that are handed out. Any goroutine may ask.
+func (p *Pool) Used() int64 { return p.Stats().Used }
 
 // Budget is the most bytes the pool hands out.
-func (p *Pool) Budget() int64 { return p.budget }
+func (p *Pool) Budget() int64 { return p.Stats().Budget }
+
+// OnFull has reclaim called, with the number of bytes that are missing, before a request is
+// refused. It may release blocks and close snapshots, but not ask for memory. Nil: nothing
+// is called.
+func (p *Pool) OnFull(reclaim func(bytes int64)) { p.reclaim = reclaim }
 
 // Open returns an empty memory of that layout.
 func (p *Pool) Open(l Layout) (*State, error) {
 	s := &State{pool: p, layout: l}
-	if l.DeltaLayers == 0 {
-		return s, nil
+	if l.DeltaLayers > 0 {
+		room := l.room()
+		var err error
+		if s.recurrent, err = p.block(room.shape()); err != nil {
+			return nil, err
+		}
+		s.delta = room.carve(s.recurrent.t)
+		p.b.Fill(s.recurrent.t, 0)
 	}
-	d, err := p.recurrent(&l)
-	if err != nil {
-		return nil, err
-	}
-	for i := range d {
-		clearTensor(p.b, d[i].State)
-		clearTensor(p.b, d[i].Tail)
-	}
-	s.delta = d
+	p.count(func(x *Stats) { x.States++ })
 	return s, nil
 }
 
-// take books n bytes, freeing spare memory of other shapes if that is what is missing.
-func (p *Pool) take(n int64, reuse bool) error {
-	if p.used+n > p.budget {
-		return fmt.Errorf("%w: %d of %d bytes are in use and %d more are needed", ErrFull, p.used, p.budget, n)
+// CopyOf returns a block with the numbers of t. The caller releases it.
+func (p *Pool) CopyOf(t backend.Tensor) (*Block, error) {
+	b, err := p.block(shape{t: t.Type, rows: t.Rows, cols: t.Cols})
+	if err == nil {
+		p.b.Copy(b.t, t)
 	}
-	if reuse {
-		p.spare -= n
-	} else if p.used+p.spare+n > p.budget {
-		p.drop()
+	return b, err
+}
+
+// block hands out memory with undefined contents, held once.
+func (p *Pool) block(s shape) (*Block, error) {
+	if err := p.fit(s.bytes()); err != nil {
+		return nil, err
 	}
-	p.used += n
+	list := p.spare[s]
+	var b *Block
+	if n := len(list); n > 0 {
+		b = list[n-1]
+		p.spare[s] = list[:n-1]
+		p.count(func(x *Stats) { x.Spare -= s.bytes() })
+	} else {
+		if x := p.Stats(); x.Used+x.Spare+s.bytes() > x.Budget {
+			p.drop()
+		}
+		t, err := p.b.Alloc(s.t, s.rows, s.cols)
+		if err != nil {
+			return nil, err
+		}
+		b = &Block{pool: p, shape: s, t: t}
+	}
+	b.holders = 1
+	p.book(s, 1)
+	return b, nil
+}
+
+// fit makes sure that n more bytes are within the budget.
+func (p *Pool) fit(n int64) error {
+	x := p.Stats()
+	if missing := x.Used + n - x.Budget; missing > 0 && p.reclaim != nil {
+		p.reclaim(missing)
+		x = p.Stats()
+	}
+	if x.Used+n > x.Budget {
+		return fmt.Errorf("%w: %d of %d bytes are in use and %d more are needed", ErrFull, x.Used, x.Budget, n)
+	}
 	return nil
+}
+
+// put takes back a block that nobody holds.
+func (p *Pool) put(b *Block) {
+	p.spare[b.shape] = append(p.spare[b.shape], b)
+	p.book(b.shape, -1)
+	p.count(func(x *Stats) { x.Spare += b.Bytes() })
+}
+
+// book counts n pieces of a shape as handed out.
+func (p *Pool) book(s shape, n int) {
+	p.count(func(x *Stats) {
+		x.Used += int64(n) * s.bytes()
+		if s.page {
+			x.Pages += n
+		}
+	})
 }
 
 // drop frees everything that was given back.
 func (p *Pool) drop() {
-	for _, list := range p.pages {
-		for _, t := range list {
-			p.b.Free(t)
+	for _, list := range p.spare {
+		for _, b := range list {
+			p.b.Free(b.t)
 		}
 	}
-	for _, list := range p.deltas {
-		for _, d := range list {
-			p.free(d)
-		}
-	}
-	clear(p.pages)
-	clear(p.deltas)
-	p.spare = 0
+	clear(p.spare)
+	p.count(func(x *Stats) { x.Spare = 0 })
 }
 
-// page returns a page with undefined contents.
-func (p *Pool) page(l *Layout) (backend.Tensor, error) {
-	shape := pageShape{l.KVType, l.pageRows(), l.HeadDim}
-	list := p.pages[shape]
-	if err := p.take(l.PageBytes(), len(list) > 0); err != nil {
-		return backend.Tensor{}, err
-	}
-	if n := len(list); n > 0 {
-		p.pages[shape] = list[:n-1]
-		return list[n-1], nil
-	}
-	t, err := p.b.Alloc(shape.t, shape.rows, shape.cols)
-	if err != nil {
-		p.used -= l.PageBytes()
-	}
-	return t, err
-}
-
-func (p *Pool) putPage(l *Layout, t backend.Tensor) {
-	shape := pageShape{l.KVType, l.pageRows(), l.HeadDim}
-	p.pages[shape] = append(p.pages[shape], t)
-	p.used -= l.PageBytes()
-	p.spare += l.PageBytes()
-}
-
-// recurrent returns the recurrent memory of a sequence with undefined contents.
-func (p *Pool) recurrent(l *Layout) ([]backend.Recurrent, error) {
-	list := p.deltas[*l]
-	if err := p.take(l.RecurrentBytes(), len(list) > 0); err != nil {
-		return nil, err
-	}
-	if n := len(list); n > 0 {
-		p.deltas[*l] = list[:n-1]
-		return list[n-1], nil
-	}
-	d := make([]backend.Recurrent, l.DeltaLayers)
-	for i := range d {
-		for j, t := range tensors(&d[i]) {
-			shape := l.recurrentShapes()[j]
-			var err error
-			if *t, err = p.b.Alloc(dtype.F32, shape[0], shape[1]); err != nil {
-				p.free(d)
-				p.used -= l.RecurrentBytes()
-				return nil, err
-			}
-		}
-	}
-	return d, nil
-}
-
-func (p *Pool) putRecurrent(l *Layout, d []backend.Recurrent) {
-	p.deltas[*l] = append(p.deltas[*l], d)
-	p.used -= l.RecurrentBytes()
-	p.spare += l.RecurrentBytes()
-}
-
-func (p *Pool) free(d []backend.Recurrent) {
-	for i := range d {
-		for _, t := range tensors(&d[i]) {
-			if t.Mem != nil {
-				p.b.Free(*t)
-			}
-		}
-	}
-}
-
-// tensors are the fields of r in order.
-func tensors(r *backend.Recurrent) [5]*backend.Tensor {
-	return [5]*backend.Tensor{&r.State, &r.Tail, &r.Keys, &r.Deltas, &r.Decays}
-}
-
-func clearTensor(b backend.Backend, t backend.Tensor) {
-	// Write fails only for a wrong length.
-	_ = b.Write(t, make([]float32, t.Rows*t.Cols))
+func (p *Pool) count(change func(*Stats)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(&p.stats)
 }

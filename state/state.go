@@ -7,50 +7,7 @@ import (
 	"fmt"
 
 	"github.com/foretoken/foretoken/backend"
-	"github.com/foretoken/foretoken/dtype"
 )
-
-// Layout is the memory a network needs per sequence. The zero Layout needs none.
-type Layout struct {
-	KVLayers, KVHeads, HeadDim int        // attention
-	KVType                     dtype.Type // of keys and values: F32 or F16
-
-	DeltaLayers                            int // recurrent layers
-	KeyHeads, ValueHeads, KeyDim, ValueDim int
-	Kernel                                 int // taps of the convolution
-
-	MaxGuesses int // most guesses of one call
-}
-
-// pageRows is the shape of a page: PageTokens positions of every layer, HeadDim wide.
-func (l *Layout) pageRows() int { return l.KVLayers * 2 * l.KVHeads * backend.PageTokens }
-
-// PageBytes is the memory of backend.PageTokens positions.
-func (l *Layout) PageBytes() int64 {
-	return int64(l.pageRows()) * int64(l.HeadDim) * int64(l.KVType.Size())
-}
-
-// RecurrentBytes is the memory a sequence needs whatever its length.
-func (l *Layout) RecurrentBytes() int64 {
-	n := int64(0)
-	for _, s := range l.recurrentShapes() {
-		n += 4 * int64(s[0]) * int64(s[1])
-	}
-	return n * int64(l.DeltaLayers)
-}
-
-// recurrentShapes are the shapes of the tensors of one backend.Recurrent, in the order of
-// its fields.
-func (l *Layout) recurrentShapes() [5][2]int {
-	keys, values := l.KeyHeads*l.KeyDim, l.ValueHeads*l.ValueDim
-	return [5][2]int{
-		{l.ValueHeads * l.KeyDim, l.ValueDim},
-		{l.Kernel - 1 + l.MaxGuesses, 2*keys + values},
-		{l.MaxGuesses, keys},
-		{l.MaxGuesses, values},
-		{l.MaxGuesses, l.ValueHeads},
-	}
-}
 
 // State is what one network remembers of one sequence. It belongs to the pool that opened
 // it, and like the pool it is used by one goroutine at a time.
@@ -60,32 +17,60 @@ type State struct {
 	len    int // tokens remembered
 	open   int // guesses of the last call that Keep may still accept
 	kept   int // accepted guesses of the last call
-	pages  []backend.Tensor
-	delta  []backend.Recurrent
+
+	pages     []*Block
+	tensors   []backend.Tensor // of pages
+	recurrent *Block
+	delta     []backend.Recurrent // in recurrent
 }
+
+// Layout is what the state was opened with.
+func (s *State) Layout() Layout { return s.layout }
 
 // Len is the number of tokens remembered. Guesses count once they are kept.
 func (s *State) Len() int { return s.len }
 
-// Reserve makes room for n more tokens, guesses included. After ErrFull the state is as it
-// was, and the caller may wait for memory or close a state.
+// Reserve makes room for n more tokens, guesses included: pages that are not there yet are
+// added, and a page that others hold too is copied before it is written to. After ErrFull
+// the state remembers what it did, and the caller may wait for memory or close a state.
 func (s *State) Reserve(n int) error {
-	if s.layout.KVLayers == 0 {
-		return nil
-	}
-	need := (s.len + n + backend.PageTokens - 1) / backend.PageTokens
-	had := len(s.pages)
-	for len(s.pages) < need {
-		p, err := s.pool.page(&s.layout)
-		if err != nil {
-			for _, p := range s.pages[had:] {
-				s.pool.putPage(&s.layout, p)
-			}
-			s.pages = s.pages[:had]
+	need := s.layout.pages(s.len + n)
+	for i := s.len / backend.PageTokens; i < min(need, len(s.pages)); i++ {
+		if err := s.own(i); err != nil {
 			return err
 		}
-		s.pages = append(s.pages, p)
 	}
+	had := len(s.pages)
+	for len(s.pages) < need {
+		p, err := s.pool.block(s.layout.page())
+		if err != nil {
+			for _, p := range s.pages[had:] {
+				p.Release()
+			}
+			s.pages, s.tensors = s.pages[:had], s.tensors[:had]
+			return err
+		}
+		s.pages, s.tensors = append(s.pages, p), append(s.tensors, p.t)
+	}
+	return nil
+}
+
+// own makes page i one that nobody else holds.
+func (s *State) own(i int) error {
+	p := s.pages[i]
+	if p.holders == 1 {
+		return nil
+	}
+	c, err := s.pool.block(p.shape)
+	if err != nil {
+		if p.holders == 1 {
+			return nil // what was released to make room was the other hold
+		}
+		return err
+	}
+	s.pool.b.Copy(c.t, p.t)
+	p.Release()
+	s.pages[i], s.tensors[i] = c, c.t
 	return nil
 }
 
@@ -99,9 +84,14 @@ func (s *State) Seq(first, n, guesses int) backend.Seq {
 	if room := len(s.pages) * backend.PageTokens; s.layout.KVLayers > 0 && s.len+n > room {
 		panic(fmt.Sprintf("state: %d tokens after %d in room for %d", n, s.len, room))
 	}
+	for i := s.len / backend.PageTokens; i < s.layout.pages(s.len+n); i++ {
+		if s.pages[i].holders > 1 {
+			panic(fmt.Sprintf("state: %d tokens after %d would be written to a page that others hold", n, s.len))
+		}
+	}
 	return backend.Seq{
 		First: first, N: n, Pos: s.len, Guesses: guesses, Kept: s.kept,
-		Pages: s.pages, Delta: s.delta,
+		Pages: s.tensors, Delta: s.delta,
 	}
 }
 
@@ -137,10 +127,9 @@ func (s *State) Close() {
 		return
 	}
 	for _, p := range s.pages {
-		s.pool.putPage(&s.layout, p)
+		p.Release()
 	}
-	if s.delta != nil {
-		s.pool.putRecurrent(&s.layout, s.delta)
-	}
+	s.recurrent.Release()
+	s.pool.count(func(x *Stats) { x.States-- })
 	*s = State{}
 }

@@ -126,7 +126,7 @@ func (a *activations) put(r int, x []float32, quantise func(dst []byte, x []floa
 // quantiseRow is productKernels.quantise: it writes one row of a strip.
 func quantiseRow(dst []byte, x []float32, group int, p place) {
 	at := p.first
-	var room [128]int8
+	var room [256]int8 // as long as groups and heads usually are
 	q := room[:]
 	if group > len(room) {
 		q = make([]int8, group)

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"encoding/binary"
 	"math"
 	"slices"
 
@@ -15,6 +16,7 @@ import (
 type attendOp struct {
 	b            *Backend
 	vector       *vectorKernels
+	quantise     func(dst []byte, x []float32, group int, p place)
 	a            *backend.Attention
 	layer        int
 	scale        float32
@@ -55,6 +57,7 @@ const groupQueries = 16
 // attendRoom is what one thread computes in.
 type attendRoom struct {
 	key    []float32    // [dim]
+	codes  []byte       // [dim], and the scale
 	scores []float32    // [queries, PageTokens]
 	page   []float32    // [queries, dim]
 	now    []softmaxSum // [queries]
@@ -75,7 +78,7 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, layer int, q,
 	op := &b.attend
 	op.b, op.a, op.layer, op.batch = b, a, layer, batch
 	op.dst, op.q, op.k, op.v = dst, q, k, v
-	op.vector = b.isa.vector.forWidth(a.HeadDim)
+	op.vector, op.quantise = b.isa.vector.forWidth(a.HeadDim), b.isa.product.quantise
 	op.scale = 1 / float32(math.Sqrt(float64(a.HeadDim)))
 	op.owner = owners(op.owner, batch, k.Rows)
 	op.queries = grow(op.queries, q.Rows*a.Heads*a.HeadDim)
@@ -208,8 +211,8 @@ func (op *attendOp) append(worker, r int) {
 	for h := range a.KVHeads {
 		vector.norm(room.key, k[h*d:][:d], row(a.KNorm, 0), a.Eps)
 		vector.rotate(room.key, cos, sin)
-		op.store(page, op.slot(0, h)+pos%backend.PageTokens, room.key)
-		op.store(page, op.slot(1, h)+pos%backend.PageTokens, v[h*d:][:d])
+		op.store(room, page, op.slot(0, h), pos%backend.PageTokens, room.key)
+		op.store(room, page, op.slot(1, h), pos%backend.PageTokens, v[h*d:][:d])
 	}
 }
 
@@ -218,14 +221,32 @@ func (op *attendOp) slot(kind, h int) int {
 	return ((op.layer*2+kind)*op.a.KVHeads + h) * backend.PageTokens
 }
 
-// store writes x as row r of a page.
-func (op *attendOp) store(page backend.Tensor, r int, x []float32) {
-	if page.Type == dtype.F32 {
-		copy(row(page, r), x)
-		return
+// store writes x to position i of a slot.
+func (op *attendOp) store(room *attendRoom, page backend.Tensor, slot, i int, x []float32) {
+	d := len(x)
+	switch page.Type {
+	case dtype.F32:
+		copy(pageRows(page, slot)[i*d:][:d], x)
+	case dtype.F16:
+		op.vector.narrow(pageHalves(page, slot)[i*d:][:d], x)
+	default:
+		codes, scales := pageCodes(page, slot)
+		scales[i] = op.encode(room, codes[i*d:][:d], x)
 	}
-	at := page.Offset + r*page.Stride
-	op.vector.narrow(page.Mem.(*memory).f16[at:at+page.Cols], x)
+}
+
+// encode quantises a row, and returns its scale. Kernels want whole vectors; they write
+// more than the scale behind the codes.
+func (op *attendOp) encode(room *attendRoom, codes []int8, x []float32) float32 {
+	d := len(x)
+	if d%lanes != 0 {
+		scale, _, _ := quantiseGroup(codes, x)
+		return scale
+	}
+	room.codes = grow(room.codes, d+rowTail)
+	op.quantise(room.codes, x, d, place{vector: 4, tail: d, across: 4, next: d + rowTail})
+	copy(bytesOf(codes), room.codes)
+	return math.Float32frombits(binary.LittleEndian.Uint32(room.codes[d:]))
 }
 
 // rotations are the cosines and sines of some positions. Layers of a network ask for the

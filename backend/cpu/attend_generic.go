@@ -28,7 +28,8 @@ type softmaxSum struct {
 // on the positions of page borders and on nothing else, and pages can be computed anywhere.
 //
 // Scores are lane-order dot products, times scale; weights are summed in lane order, and
-// values in order of position.
+// values in order of position. A page of 8 bits has a scale for each row: a score is then
+// multiplied with its key's, and a weight, once it has been summed, with its value's.
 
 // scores32 computes the scores of the first count keys for each query.
 func scores32(dst, q, keys, _ []float32, d, count int, scale float32) {
@@ -47,6 +48,20 @@ func scores16(dst, q []float32, keys, _ []uint16, d, count int, scale float32) {
 			for k, x := range keys[j*d:][:d] {
 				a := &acc[k%lanes]
 				*a = fma32(q[i*d+k], dtype.FromF16(x), *a)
+			}
+			dst[i*backend.PageTokens+j] = sumLanes(&acc) * scale
+		}
+	}
+}
+
+// scores8 is scores32 for codes: the keys' own scales are still to be applied.
+func scores8(dst, q []float32, keys, _ []int8, d, count int, scale float32) {
+	for i := 0; i*d < len(q); i++ {
+		for j := range count {
+			var acc [lanes]float32
+			for k, x := range keys[j*d:][:d] {
+				a := &acc[k%lanes]
+				*a = fma32(q[i*d+k], float32(x), *a)
 			}
 			dst[i*backend.PageTokens+j] = sumLanes(&acc) * scale
 		}
@@ -92,6 +107,27 @@ func weigh16(dst, p []float32, values, _ []uint16, d, count int) {
 				sum[k] = fma32(w, dtype.FromF16(x), sum[k])
 			}
 		}
+	}
+}
+
+// weigh8 is weigh32 for codes, with weights that the values' scales are part of.
+func weigh8(dst, p []float32, values, _ []int8, d, count int) {
+	for i := 0; i*d < len(dst); i++ {
+		sum := dst[i*d:][:d]
+		clear(sum)
+		for j := range count {
+			w := p[i*backend.PageTokens+j]
+			for k, x := range values[j*d:][:d] {
+				sum[k] = fma32(w, float32(x), sum[k])
+			}
+		}
+	}
+}
+
+// scalePage multiplies all scores or weights of each query with those of a page's rows.
+func scalePage(dst, scales []float32) {
+	for i := range dst {
+		dst[i] *= scales[i%backend.PageTokens]
 	}
 }
 

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"unsafe"
+
 	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/dtype"
 )
@@ -70,19 +72,30 @@ func (op *attendOp) page(room *attendRoom, g *attendGroup, p int, sums []float32
 func (op *attendOp) block(room *attendRoom, g *attendGroup, p, count int, queries, sums []float32, now []softmaxSum) {
 	d, k := op.a.HeadDim, &op.vector.page
 	pages := op.batch[g.seq].Pages
-	after := pages[min(p+1, g.pages-1)] // what is read next is its keys
+	page, after := pages[p], pages[min(p+1, g.pages-1)] // what is read next is its keys
 	scores := room.scores[:len(now)*backend.PageTokens]
-	if pages[p].Type == dtype.F32 {
-		keys, values := pageRows(pages[p], op.slot(0, g.kv)), pageRows(pages[p], op.slot(1, g.kv))
-		k.scores32(scores, queries, keys, values, d, count, op.scale)
+	key, value := op.slot(0, g.kv), op.slot(1, g.kv)
+	switch page.Type {
+	case dtype.F32:
+		values := pageRows(page, value)
+		k.scores32(scores, queries, pageRows(page, key), values, d, count, op.scale)
 		op.softmax(scores, count, now)
-		k.weigh32(sums, scores, values, pageRows(after, op.slot(0, g.kv)), d, count)
-		return
+		k.weigh32(sums, scores, values, pageRows(after, key), d, count)
+	case dtype.F16:
+		values := pageHalves(page, value)
+		k.scores16(scores, queries, pageHalves(page, key), values, d, count, op.scale)
+		op.softmax(scores, count, now)
+		k.weigh16(sums, scores, values, pageHalves(after, key), d, count)
+	default:
+		keys, keyScales := pageCodes(page, key)
+		values, valueScales := pageCodes(page, value)
+		next, _ := pageCodes(after, key)
+		k.scores8(scores, queries, keys, values, d, count, op.scale)
+		k.scale(scores, keyScales)
+		op.softmax(scores, count, now)
+		k.scale(scores, valueScales)
+		k.weigh8(sums, scores, values, next, d, count)
 	}
-	keys, values := pageHalves(pages[p], op.slot(0, g.kv)), pageHalves(pages[p], op.slot(1, g.kv))
-	k.scores16(scores, queries, keys, values, d, count, op.scale)
-	op.softmax(scores, count, now)
-	k.weigh16(sums, scores, values, pageHalves(after, op.slot(0, g.kv)), d, count)
 }
 
 // softmax turns the scores of each query into weights.
@@ -102,6 +115,14 @@ func pageRows(page backend.Tensor, r int) []float32 {
 func pageHalves(page backend.Tensor, r int) []uint16 {
 	at, n := pagePlace(page, r)
 	return page.Mem.(*memory).f16[at : at+n]
+}
+
+// pageCodes is pageRows for a page of 8 bits: codes, and a scale for each row.
+func pageCodes(page backend.Tensor, r int) (codes []int8, scales []float32) {
+	at, n := pagePlace(page, r)
+	x := page.Mem.(*memory).i8[at : at+n]
+	n -= backend.PageTokens * dtype.F32.Size()
+	return x[:n], unsafe.Slice((*float32)(unsafe.Pointer(&x[n])), backend.PageTokens)
 }
 
 func pagePlace(page backend.Tensor, r int) (at, n int) {

@@ -8,7 +8,9 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"runtime"
+	"unsafe"
 
 	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/dtype"
@@ -105,9 +107,28 @@ func (b *Backend) Unload(bw backend.Weight) {
 type memory struct {
 	f32 []float32
 	f16 []uint16
+	i8  []int8 // aligned like float32: scales lie among the codes
 }
 
-func (m *memory) Bytes() int64 { return int64(4*len(m.f32) + 2*len(m.f16)) }
+func (m *memory) Bytes() int64 { return int64(4*len(m.f32) + 2*len(m.f16) + len(m.i8)) }
+
+// raw is the memory of n numbers from number at on.
+func (m *memory) raw(at, n int) []byte {
+	switch {
+	case m.f32 != nil:
+		return bytesOf(m.f32[at : at+n])
+	case m.f16 != nil:
+		return bytesOf(m.f16[at : at+n])
+	default:
+		return bytesOf(m.i8[at : at+n])
+	}
+}
+
+// bytesOf is the same memory as bytes.
+func bytesOf[T float32 | uint16 | int8](x []T) []byte {
+	var one T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(one)))
+}
 
 // Alloc returns zeroed memory.
 func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
@@ -120,6 +141,9 @@ func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 		m.f32 = make([]float32, rows*cols)
 	case dtype.F16:
 		m.f16 = make([]uint16, rows*cols)
+	case dtype.I8:
+		words := make([]float32, (rows*cols+3)/4)
+		m.i8 = unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(words))), rows*cols)
 	default:
 		return backend.Tensor{}, fmt.Errorf("cpu: tensors of type %v are not supported", t)
 	}
@@ -145,6 +169,10 @@ func (b *Backend) Write(dst backend.Tensor, src []float32) error {
 func (b *Backend) Fill(dst backend.Tensor, x float32) {
 	for r := range dst.Rows {
 		y := row(dst, r)
+		if math.Float32bits(x) == 0 {
+			clear(y) // much faster than a loop
+			continue
+		}
 		for i := range y {
 			y[i] = x
 		}
@@ -164,15 +192,39 @@ func (b *Backend) Copy(dst, src backend.Tensor) {
 	if dst.Type != src.Type || dst.Rows != src.Rows || dst.Cols != src.Cols {
 		panic(fmt.Sprintf("cpu: copy of %v %d×%d into %v %d×%d", src.Type, src.Rows, src.Cols, dst.Type, dst.Rows, dst.Cols))
 	}
-	d, s := dst.Mem.(*memory), src.Mem.(*memory)
-	for r := range dst.Rows {
-		i, j := dst.Offset+r*dst.Stride, src.Offset+r*src.Stride
-		if dst.Type == dtype.F16 {
-			copy(d.f16[i:i+dst.Cols], s.f16[j:j+dst.Cols])
-		} else {
-			copy(d.f32[i:i+dst.Cols], s.f32[j:j+dst.Cols])
-		}
+	if dst.Stride == dst.Cols && src.Stride == src.Cols { // no gaps: one long row
+		dst.Rows, dst.Cols, src.Cols = 1, dst.Rows*dst.Cols, dst.Rows*dst.Cols
 	}
+	for r := range dst.Rows {
+		copy(rawRow(dst, r), rawRow(src, r))
+	}
+}
+
+// ReadBytes copies src's memory to dst.
+func (b *Backend) ReadBytes(dst []byte, src backend.Tensor) error {
+	if want := src.Rows * src.Cols * src.Type.Size(); len(dst) != want {
+		return fmt.Errorf("cpu: read of %d bytes from a tensor of %d", len(dst), want)
+	}
+	for r := range src.Rows {
+		dst = dst[copy(dst, rawRow(src, r)):]
+	}
+	return nil
+}
+
+// WriteBytes copies src to dst's memory.
+func (b *Backend) WriteBytes(dst backend.Tensor, src []byte) error {
+	if want := dst.Rows * dst.Cols * dst.Type.Size(); len(src) != want {
+		return fmt.Errorf("cpu: write of %d bytes into a tensor of %d", len(src), want)
+	}
+	for r := range dst.Rows {
+		src = src[copy(rawRow(dst, r), src):]
+	}
+	return nil
+}
+
+// rawRow is the memory of row r of any tensor.
+func rawRow(t backend.Tensor, r int) []byte {
+	return t.Mem.(*memory).raw(t.Offset+r*t.Stride, t.Cols)
 }
 
 // row is row r of a float32 tensor.

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/big"
@@ -354,6 +355,45 @@ func TestSincosIsClose(t *testing.T) {
 		ws, wc := math.Sincos(float64(x))
 		if math.Abs(float64(s)-ws) > 6.1e-8 || math.Abs(float64(c)-wc) > 6.1e-8 {
 			t.Fatalf("sincos(%v) = %v, %v, want %v, %v", x, s, c, ws, wc)
+		}
+	}
+}
+
+func TestBytesAreReadBack(t *testing.T) {
+	b := openTest(t, Options{Threads: 1})
+	for _, kind := range []dtype.Type{dtype.F32, dtype.F16, dtype.I8} {
+		x, err := b.Alloc(kind, 5, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := int64(5 * 8 * kind.Size()); x.Mem.Bytes() != n {
+			t.Errorf("%v: %d bytes, want %d", kind, x.Mem.Bytes(), n)
+		}
+		all := make([]byte, 5*8*kind.Size())
+		for i := range all {
+			all[i] = byte(i + 1)
+		}
+		if err := b.WriteBytes(x, all); err != nil {
+			t.Fatal(err)
+		}
+		// A view with gaps, and a copy of it without.
+		view := x.RowRange(1, 4).ColRange(2, 5)
+		plain, err := b.Alloc(kind, 3, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Copy(plain, view)
+		got, want := make([]byte, 9*kind.Size()), []byte{}
+		for r := range 3 {
+			want = append(want, all[((r+1)*8+2)*kind.Size():][:3*kind.Size()]...)
+		}
+		for name, y := range map[string]backend.Tensor{"view": view, "copy": plain} {
+			if err := b.ReadBytes(got, y); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%v: %s is %v, want %v; error %v", kind, name, got, want, err)
+			}
+		}
+		if b.ReadBytes(got[1:], view) == nil || b.WriteBytes(view, got[1:]) == nil {
+			t.Errorf("%v: a wrong number of bytes was accepted", kind)
 		}
 	}
 }

@@ -89,6 +89,7 @@ func TestBitsAreTheSameEverywhere(t *testing.T) {
 			{"elementary", elementaryBits, 0xfe20847ef6ce2635},
 			{"rows", rowBits, 0xc44e86e674a65199},
 			{"attention", pageBits, 0x3b6ccc4aee9d7305},
+			{"attention of 8 bits", codedPageBits, 0xb95620b2f617c93d},
 			{"delta", deltaBits, 0xbf4daf4ab3dde437},
 			{"products", func(b *bitsOf, set *isa) { productBits(t, b, set) }, 0x08a17fe43b2202ea},
 		} {
@@ -158,6 +159,24 @@ func pageBits(b *bitsOf, set *isa) {
 		set.vector.page.merge(out, q, &all, &now)
 		b.add(out...)
 		b.add(all.top, all.weight)
+	}
+}
+
+func codedPageBits(b *bitsOf, set *isa) {
+	const queries = 3
+	for _, d := range []int{16, 64, 256} {
+		count := 1 + b.rng.IntN(backend.PageTokens)
+		q, keys := b.numbers(queries*d, 1), b.numbers(count*d, 1)
+		codes, scales := make([]int8, count*d), make([]float32, backend.PageTokens)
+		for i := range count {
+			scales[i], _, _ = quantiseGroup(codes[i*d:][:d], keys[i*d:][:d])
+		}
+		p, out := make([]float32, queries*backend.PageTokens), make([]float32, queries*d)
+		set.vector.page.scores8(p, q, codes, nil, d, count, 0.1)
+		set.vector.page.scale(p, scales)
+		b.add(p...)
+		set.vector.page.weigh8(out, p, codes, nil, d, count)
+		b.add(out...)
 	}
 }
 

@@ -47,7 +47,7 @@ func BenchmarkVector(b *testing.B) {
 }
 
 // attention is a layer of the 2B shape with one sequence at position pos.
-func attention(b testing.TB, be *Backend, rows, pos int) func() {
+func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func() {
 	b.Helper()
 	const heads, kvHeads, dim = 8, 2, 256
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -59,19 +59,19 @@ func attention(b testing.TB, be *Backend, rows, pos int) func() {
 	a.QNorm, a.KNorm = randomTensor(b, be, rng, 1, dim), randomTensor(b, be, rng, 1, dim)
 	q, k := randomTensor(b, be, rng, rows, 2*heads*dim), randomTensor(b, be, rng, rows, kvHeads*dim)
 	v, dst := randomTensor(b, be, rng, rows, kvHeads*dim), randomTensor(b, be, rng, rows, heads*dim)
-	var sample [4093]uint16
+	sample := make([]float32, 4093)
 	for i := range sample {
-		sample[i] = dtype.ToF16(float32(rng.NormFloat64()))
+		sample[i] = float32(rng.NormFloat64())
 	}
+	op := attendOp{vector: &be.isa.vector, quantise: be.isa.product.quantise}
 	seq := backend.Seq{N: rows, Pos: pos}
 	for i := 0; i*backend.PageTokens < pos+rows; i++ {
-		p, err := be.Alloc(dtype.F16, 2*kvHeads*backend.PageTokens, dim)
+		p, err := be.Alloc(kind, 2*kvHeads*backend.PageTokens, backend.PageCols(kind, dim))
 		if err != nil {
 			b.Fatal(err)
 		}
-		h := p.Mem.(*memory).f16
-		for j := range h {
-			h[j] = sample[(i+j)%len(sample)]
+		for j := range p.Rows {
+			op.store(&attendRoom{}, p, j-j%backend.PageTokens, j%backend.PageTokens, sample[(7*i+13*j)%(len(sample)-dim):][:dim])
 		}
 		seq.Pages = append(seq.Pages, p)
 	}
@@ -86,13 +86,15 @@ func BenchmarkAttend(b *testing.B) {
 			if set.name == "generic" && c[0]*c[1] > 1000 {
 				continue
 			}
-			b.Run(fmt.Sprintf("m=%d/pos=%d/isa=%s", c[0], c[1], set.name), func(b *testing.B) {
-				run := attention(b, openTest(b, Options{ISA: set.name}), c[0], c[1])
-				b.SetBytes(int64(c[0]+c[1]) * 2 * 2 * 256 * 2)
-				for b.Loop() {
-					run()
-				}
-			})
+			for _, kind := range []dtype.Type{dtype.F16, dtype.I8} {
+				b.Run(fmt.Sprintf("m=%d/pos=%d/type=%v/isa=%s", c[0], c[1], kind, set.name), func(b *testing.B) {
+					run := attention(b, openTest(b, Options{ISA: set.name}), kind, c[0], c[1])
+					b.SetBytes(int64(c[0]+c[1]) * 2 * 2 * int64(backend.PageCols(kind, 256)*kind.Size()))
+					for b.Loop() {
+						run()
+					}
+				})
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -30,6 +31,13 @@ func bits(t *testing.T, x backend.Tensor) []float32 {
 		list := make([]float32, 0, x.Rows*x.Cols)
 		for _, h := range x.Mem.(*memory).f16 {
 			list = append(list, dtype.FromF16(h))
+		}
+		return list
+	}
+	if x.Type == dtype.I8 {
+		list := make([]float32, 0, x.Rows*x.Cols)
+		for _, c := range x.Mem.(*memory).i8 {
+			list = append(list, float32(c))
 		}
 		return list
 	}
@@ -81,14 +89,7 @@ func (c *attendCase) run(t *testing.T, b *Backend, step int) [][]float32 {
 		v, dst := randomTensor(t, b, rng, rows, c.kvHeads*c.dim), randomTensor(t, b, rng, rows, c.heads*c.dim)
 		var pages []backend.Tensor
 		for i := 0; i*backend.PageTokens < s[0]+rows; i++ {
-			p := randomTensor(t, b, rng, 2*2*c.kvHeads*backend.PageTokens, c.dim)
-			if c.kind == dtype.F16 {
-				x := p.Mem.(*memory).f32
-				h := make([]uint16, len(x))
-				narrow(h, x)
-				p.Type, p.Mem = dtype.F16, &memory{f16: h}
-			}
-			pages = append(pages, p)
+			pages = append(pages, c.page(t, b, rng))
 		}
 		for i := 0; i < rows; i += step {
 			n := min(step, rows-i)
@@ -103,6 +104,22 @@ func (c *attendCase) run(t *testing.T, b *Backend, step int) [][]float32 {
 	return all
 }
 
+// page is a page of two layers with random contents.
+func (c *attendCase) page(t *testing.T, b *Backend, rng *rand.Rand) backend.Tensor {
+	t.Helper()
+	rows := 2 * 2 * c.kvHeads * backend.PageTokens
+	x := randomTensor(t, b, rng, rows, c.dim)
+	p, err := b.Alloc(c.kind, rows, backend.PageCols(c.kind, c.dim))
+	if err != nil {
+		t.Fatal(err)
+	}
+	op := attendOp{vector: &vectorGeneric, quantise: quantiseRow}
+	for r := range rows {
+		op.store(&attendRoom{}, p, r-r%backend.PageTokens, r%backend.PageTokens, row(x, r))
+	}
+	return p
+}
+
 func TestAttendSameEverywhere(t *testing.T) {
 	list := everyBackend(t)
 	for _, c := range []attendCase{
@@ -111,10 +128,36 @@ func TestAttendSameEverywhere(t *testing.T) {
 		{4, 4, 16, dtype.F32, [][2]int{{0, 20}, {300, 7}}},
 		{6, 2, 24, dtype.F32, [][2]int{{100, 9}}},
 		{20, 1, 48, dtype.F16, [][2]int{{190, 4}}},
+		{8, 2, 64, dtype.I8, [][2]int{{0, 70}, {130, 3}, {700, 1}}},
+		{6, 2, 24, dtype.I8, [][2]int{{100, 9}}},
+		{3, 3, 7, dtype.I8, [][2]int{{60, 5}}},
 	} {
 		sameEverywhere(t, fmt.Sprintf("%+v", c), list, func(b *Backend) [][]float32 { return c.run(t, b, 100) })
 		best := list[len(list)-2]
 		sameLists(t, fmt.Sprintf("%+v by rows", c), c.run(t, best, 1), c.run(t, best, 100))
+	}
+}
+
+// TestAttendOf8BitsIsClose compares attention over pages of 8 bits with float32, and checks
+// that what is not a number does not become one.
+func TestAttendOf8BitsIsClose(t *testing.T) {
+	b := openTest(t, Options{Threads: 1})
+	c := attendCase{8, 2, 64, dtype.F32, [][2]int{{0, 90}}}
+	want := c.run(t, b, 100)[0]
+	c.kind = dtype.I8
+	worst := float32(0)
+	for i, x := range c.run(t, b, 100)[0] {
+		worst = max(worst, abs(x-want[i]))
+	}
+	t.Logf("worst error %v", worst)
+	if worst > 0.05 || worst == 0 {
+		t.Errorf("worst error %v", worst)
+	}
+	codes := make([]int8, 4)
+	for _, x := range []float32{float32(math.NaN()), float32(math.Inf(-1))} {
+		if scale, _, _ := quantiseGroup(codes, []float32{1, x, 2, 3}); scale == scale {
+			t.Errorf("a row with %v has scale %v", x, scale)
+		}
 	}
 }
 
@@ -347,7 +390,8 @@ func TestOpsAllocateNothing(t *testing.T) {
 	e := mixture(t, b)
 	table, ids := e.SharedGate, []int32{1, 2, 3}
 	for name, run := range map[string]func(){
-		"Attend":   attention(t, b, rows, 500),
+		"Attend":   attention(t, b, dtype.F16, rows, 500),
+		"Attend 8": attention(t, b, dtype.I8, rows, 500),
 		"DeltaNet": deltaNet(t, b, rows, 2, 2),
 		"Experts":  func() { b.Experts(y, x, e) },
 		"RMSNorm":  func() { b.RMSNorm(y, x, gain, 1e-6) },

@@ -31,8 +31,11 @@ type vectorKernels struct {
 type pageKernels struct {
 	scores32 func(dst, q, keys, next []float32, d, count int, scale float32)
 	scores16 func(dst, q []float32, keys, next []uint16, d, count int, scale float32)
+	scores8  func(dst, q []float32, keys, next []int8, d, count int, scale float32)
 	weigh32  func(dst, p, values, next []float32, d, count int)
 	weigh16  func(dst, p []float32, values, next []uint16, d, count int)
+	weigh8   func(dst, p []float32, values, next []int8, d, count int)
+	scale    func(dst, scales []float32) // [queries, PageTokens] times [PageTokens]
 	merge    func(out, page []float32, all, now *softmaxSum)
 }
 
@@ -53,8 +56,11 @@ var vectorGeneric = vectorKernels{
 	norm: rmsNorm, normalise: normalise, swiglu: swiglu, gateSilu: gateSilu, gateSigmoid: gateSigmoid,
 	sigmoids: sigmoids, decays: decays, convolve: convolve, rotate: rotate, softmax: softmax,
 	narrow: narrow,
-	page:   pageKernels{scores32: scores32, scores16: scores16, weigh32: weigh32, weigh16: weigh16, merge: merge},
-	delta:  deltaKernels{read: deltaRead, update: deltaUpdate},
+	page: pageKernels{
+		scores32: scores32, scores16: scores16, scores8: scores8,
+		weigh32: weigh32, weigh16: weigh16, weigh8: weigh8, scale: scalePage, merge: merge,
+	},
+	delta: deltaKernels{read: deltaRead, update: deltaUpdate},
 }
 
 // forWidth is v, or the definition where rows are not a multiple of lanes long.

@@ -10,8 +10,11 @@ var vectorAVX512 = vectorKernels{
 	norm: normAVX512, normalise: normaliseAVX512, swiglu: swigluAVX512, gateSilu: gateSiluAVX512, gateSigmoid: gateSigmoidAVX512,
 	sigmoids: sigmoidsAVX512, decays: decaysAVX512, convolve: convolveAVX512, rotate: rotateAVX512, softmax: softmaxAVX512,
 	narrow: narrowAVX512,
-	page:   pageKernels{scores32: scores32AVX512, scores16: scores16AVX512, weigh32: weigh32AVX512, weigh16: weigh16AVX512, merge: mergeAVX512},
-	delta:  deltaKernels{read: deltaReadAVX512, update: deltaUpdateAVX512},
+	page: pageKernels{
+		scores32: scores32AVX512, scores16: scores16AVX512, scores8: scores8AVX512,
+		weigh32: weigh32AVX512, weigh16: weigh16AVX512, weigh8: weigh8AVX512, scale: scalePageAVX512, merge: mergeAVX512,
+	},
+	delta: deltaKernels{read: deltaReadAVX512, update: deltaUpdateAVX512},
 }
 
 // vectorAVX2 wants AVX2, FMA, F16C and BMI2.
@@ -20,8 +23,11 @@ var vectorAVX2 = vectorKernels{
 	norm: normAVX2, normalise: normaliseAVX2, swiglu: swigluAVX2, gateSilu: gateSiluAVX2, gateSigmoid: gateSigmoidAVX2,
 	sigmoids: sigmoidsAVX2, decays: decaysAVX2, convolve: convolveAVX2, rotate: rotateAVX2, softmax: softmaxAVX2,
 	narrow: narrowAVX2,
-	page:   pageKernels{scores32: scores32AVX2, scores16: scores16AVX2, weigh32: weigh32AVX2, weigh16: weigh16AVX2, merge: mergeAVX2},
-	delta:  deltaKernels{read: deltaReadAVX2, update: deltaUpdateAVX2},
+	page: pageKernels{
+		scores32: scores32AVX2, scores16: scores16AVX2, scores8: scores8AVX2,
+		weigh32: weigh32AVX2, weigh16: weigh16AVX2, weigh8: weigh8AVX2, scale: scalePageAVX2, merge: mergeAVX2,
+	},
+	delta: deltaKernels{read: deltaReadAVX2, update: deltaUpdateAVX2},
 }
 
 // dotAVX512 is dot.
@@ -104,6 +110,11 @@ func scores32AVX512(dst, q, keys, next []float32, d, count int, scale float32)
 //go:noescape
 func scores16AVX512(dst, q []float32, keys, next []uint16, d, count int, scale float32)
 
+// scores8AVX512 is scores8.
+//
+//go:noescape
+func scores8AVX512(dst, q []float32, keys, next []int8, d, count int, scale float32)
+
 // weigh32AVX512 is weigh32.
 //
 //go:noescape
@@ -113,6 +124,16 @@ func weigh32AVX512(dst, p, values, next []float32, d, count int)
 //
 //go:noescape
 func weigh16AVX512(dst, p []float32, values, next []uint16, d, count int)
+
+// weigh8AVX512 is weigh8.
+//
+//go:noescape
+func weigh8AVX512(dst, p []float32, values, next []int8, d, count int)
+
+// scalePageAVX512 is scalePage.
+//
+//go:noescape
+func scalePageAVX512(dst, scales []float32)
 
 // mergeAVX512 is merge.
 //
@@ -209,6 +230,11 @@ func scores32AVX2(dst, q, keys, next []float32, d, count int, scale float32)
 //go:noescape
 func scores16AVX2(dst, q []float32, keys, next []uint16, d, count int, scale float32)
 
+// scores8AVX2 is scores8.
+//
+//go:noescape
+func scores8AVX2(dst, q []float32, keys, next []int8, d, count int, scale float32)
+
 // weigh32AVX2 is weigh32.
 //
 //go:noescape
@@ -218,6 +244,16 @@ func weigh32AVX2(dst, p, values, next []float32, d, count int)
 //
 //go:noescape
 func weigh16AVX2(dst, p []float32, values, next []uint16, d, count int)
+
+// weigh8AVX2 is weigh8.
+//
+//go:noescape
+func weigh8AVX2(dst, p []float32, values, next []int8, d, count int)
+
+// scalePageAVX2 is scalePage.
+//
+//go:noescape
+func scalePageAVX2(dst, scales []float32)
 
 // mergeAVX2 is merge.
 //

@@ -14,8 +14,11 @@ var vectorNEON = vectorKernels{
 	norm: normNEON, normalise: normaliseNEON, swiglu: swigluNEON, gateSilu: gateSiluNEON, gateSigmoid: gateSigmoidNEON,
 	sigmoids: sigmoidsNEON, decays: decaysNEON, convolve: convolveNEON, rotate: rotateNEON, softmax: softmaxNEON,
 	narrow: narrowNEON,
-	page:   pageKernels{scores32: scores32NEON, scores16: scores16NEON, weigh32: weigh32NEON, weigh16: weigh16NEON, merge: mergeNEON},
-	delta:  deltaKernels{read: deltaReadNEON, update: deltaUpdateNEON},
+	page: pageKernels{
+		scores32: scores32NEON, scores16: scores16NEON, scores8: scores8NEON,
+		weigh32: weigh32NEON, weigh16: weigh16NEON, weigh8: weigh8NEON, scale: scalePageNEON, merge: mergeNEON,
+	},
+	delta: deltaKernels{read: deltaReadNEON, update: deltaUpdateNEON},
 }
 
 // normNEON is rmsNorm.
@@ -73,6 +76,13 @@ func scores16NEON(dst, q []float32, keys, _ []uint16, d, count int, scale float3
 	}
 }
 
+// scores8NEON is scores8.
+func scores8NEON(dst, q []float32, keys, _ []int8, d, count int, scale float32) {
+	for i := 0; i*d < len(q); i++ {
+		scoreRow8NEON(&dst[i*backend.PageTokens:][:count][0], &q[i*d:][:d][0], &keys[:count*d][0], d, count, scale)
+	}
+}
+
 // weigh32NEON is weigh32.
 func weigh32NEON(dst, p, values, _ []float32, d, count int) {
 	for i := 0; i*d < len(dst); i++ {
@@ -84,6 +94,21 @@ func weigh32NEON(dst, p, values, _ []float32, d, count int) {
 func weigh16NEON(dst, p []float32, values, _ []uint16, d, count int) {
 	for i := 0; i*d < len(dst); i++ {
 		weighRow16NEON(&dst[i*d:][:d][0], &p[i*backend.PageTokens:][:count][0], &values[:count*d][0], d, count)
+	}
+}
+
+// weigh8NEON is weigh8.
+func weigh8NEON(dst, p []float32, values, _ []int8, d, count int) {
+	for i := 0; i*d < len(dst); i++ {
+		weighRow8NEON(&dst[i*d:][:d][0], &p[i*backend.PageTokens:][:count][0], &values[:count*d][0], d, count)
+	}
+}
+
+// scalePageNEON is scalePage.
+func scalePageNEON(dst, scales []float32) {
+	for ; len(dst) > 0; dst = dst[backend.PageTokens:] {
+		row := dst[:backend.PageTokens]
+		mulRowNEON(row, row, scales)
 	}
 }
 
@@ -112,7 +137,7 @@ func scaleRowNEON(dst []float32, scale float32)
 //go:noescape
 func scaleGainNEON(dst, x, y []float32, scale float32)
 
-// mulRowNEON is the first tap of convolve.
+// mulRowNEON sets dst to x*y, for scalePage and for the first tap of convolve.
 //
 //go:noescape
 func mulRowNEON(dst, x, y []float32)
@@ -187,6 +212,11 @@ func scoreRow32NEON(dst, q *float32, keys *float32, d, count int, scale float32)
 //go:noescape
 func scoreRow16NEON(dst, q *float32, keys *uint16, d, count int, scale float32)
 
+// scoreRow8NEON is scores8 for one query.
+//
+//go:noescape
+func scoreRow8NEON(dst, q *float32, keys *int8, d, count int, scale float32)
+
 // weighRow32NEON is weigh32 for one query.
 //
 //go:noescape
@@ -196,6 +226,11 @@ func weighRow32NEON(dst, p *float32, values *float32, d, count int)
 //
 //go:noescape
 func weighRow16NEON(dst, p *float32, values *uint16, d, count int)
+
+// weighRow8NEON is weigh8 for one query.
+//
+//go:noescape
+func weighRow8NEON(dst, p *float32, values *int8, d, count int)
 
 // deltaReadNEON is deltaRead.
 //

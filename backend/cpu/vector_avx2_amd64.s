@@ -2359,6 +2359,45 @@ done61:
 	VZEROUPPER
 	RET
 
+// func scalePageAVX2(dst []float32, scales []float32)
+// SI scales, in registers 0 to 7; DI dst, CX numbers, a multiple of 64. Twin: scalePage.
+TEXT ·scalePageAVX2(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), DI
+	MOVQ scales_base+24(FP), SI
+	MOVQ dst_len+8(FP), CX
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+	VMOVUPS 128(SI), Y4
+	VMOVUPS 160(SI), Y5
+	VMOVUPS 192(SI), Y6
+	VMOVUPS 224(SI), Y7
+loop62:
+	SUBQ $64, CX
+	JLT done63
+	VMULPS (DI), Y0, Y8
+	VMOVUPS Y8, (DI)
+	VMULPS 32(DI), Y1, Y8
+	VMOVUPS Y8, 32(DI)
+	VMULPS 64(DI), Y2, Y8
+	VMOVUPS Y8, 64(DI)
+	VMULPS 96(DI), Y3, Y8
+	VMOVUPS Y8, 96(DI)
+	VMULPS 128(DI), Y4, Y8
+	VMOVUPS Y8, 128(DI)
+	VMULPS 160(DI), Y5, Y8
+	VMOVUPS Y8, 160(DI)
+	VMULPS 192(DI), Y6, Y8
+	VMOVUPS Y8, 192(DI)
+	VMULPS 224(DI), Y7, Y8
+	VMOVUPS Y8, 224(DI)
+	ADDQ $256, DI
+	JMP loop62
+done63:
+	VZEROUPPER
+	RET
+
 // func scores32AVX2(dst []float32, q []float32, keys []float32, next []float32, d int, count int, scale float32)
 // R8 dst of the current queries, R9 the queries, R12 and SI bytes of a query, once and three
 // times, R10 current keys, R13 and DX bytes of a key, likewise, DI keys left, R11 what is fetched ahead,
@@ -2373,32 +2412,32 @@ TEXT ·scores32AVX2(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared62
+	JLT shared64
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared62
+	JLT shared64
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared62
+	JLT shared64
 	INCQ BX
-shared62:
+shared64:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
 	LEAQ (R13)(R13*2), DX
-queries63:
+queries65:
 	CMPQ queries-8(SP), $2
-	JLT fewer64
+	JLT fewer66
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows65:
+rows67:
 	CMPQ DI, $2
-	JLT rest67
+	JLT rest69
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2410,7 +2449,7 @@ rows65:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers66:
+numbers68:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -2433,7 +2472,7 @@ numbers66:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers66
+	JGT numbers68
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -2473,15 +2512,15 @@ numbers66:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows65
-rest67:
+	JMP rows67
+rest69:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows68:
+rows70:
 	CMPQ DI, $1
-	JLT rest70
+	JLT rest72
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2489,7 +2528,7 @@ rows68:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers69:
+numbers71:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Y4
@@ -2505,7 +2544,7 @@ numbers69:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers69
+	JGT numbers71
 	VADDPS Y3, Y2, Y2
 	VEXTRACTF128 $1, Y2, X3
 	VADDPS X3, X2, X2
@@ -2527,8 +2566,8 @@ numbers69:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows68
-rest70:
+	JMP rows70
+rest72:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2539,23 +2578,23 @@ rest70:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more71
+	JLT more73
 	MOVQ keys_base+48(FP), R11
-more71:
-	JMP queries63
-fewer64:
-queries72:
+more73:
+	JMP queries65
+fewer66:
+queries74:
 	CMPQ queries-8(SP), $1
-	JLT fewer73
+	JLT fewer75
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows74:
+rows76:
 	CMPQ DI, $4
-	JLT rest76
+	JLT rest78
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2567,7 +2606,7 @@ rows74:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers75:
+numbers77:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2594,7 +2633,7 @@ numbers75:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers75
+	JGT numbers77
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -2634,21 +2673,21 @@ numbers75:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows74
-rest76:
+	JMP rows76
+rest78:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows77:
+rows79:
 	CMPQ DI, $1
-	JLT rest79
+	JLT rest81
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers78:
+numbers80:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Y2
@@ -2660,7 +2699,7 @@ numbers78:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers78
+	JGT numbers80
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
 	VADDPS X1, X0, X0
@@ -2673,8 +2712,8 @@ numbers78:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows77
-rest79:
+	JMP rows79
+rest81:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2685,11 +2724,11 @@ rest79:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more80
+	JLT more82
 	MOVQ keys_base+48(FP), R11
-more80:
-	JMP queries72
-fewer73:
+more82:
+	JMP queries74
+fewer75:
 	VZEROUPPER
 	RET
 
@@ -2707,31 +2746,31 @@ TEXT ·weigh32AVX2(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared81
+	JLT shared83
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared81
+	JLT shared83
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared81
+	JLT shared83
 	INCQ BX
-shared81:
+shared83:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries82:
+queries84:
 	CMPQ queries-8(SP), $2
-	JLT fewer83
+	JLT fewer85
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips84:
+strips86:
 	CMPQ DI, $32
-	JLT rest86
+	JLT rest88
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2743,7 +2782,7 @@ strips84:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows85:
+rows87:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -2764,7 +2803,7 @@ rows85:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows85
+	JGT rows87
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -2776,15 +2815,15 @@ rows85:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	SUBQ $32, DI
-	JMP strips84
-rest86:
+	JMP strips86
+rest88:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips87:
+strips89:
 	CMPQ DI, $16
-	JLT rest89
+	JLT rest91
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2792,7 +2831,7 @@ strips87:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows88:
+rows90:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y4
@@ -2806,7 +2845,7 @@ rows88:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows88
+	JGT rows90
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, (R8)(R12*1)
@@ -2814,8 +2853,8 @@ rows88:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips87
-rest89:
+	JMP strips89
+rest91:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -2823,23 +2862,23 @@ rest89:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more90
+	JLT more92
 	MOVQ values_base+48(FP), R11
-more90:
-	JMP queries82
-fewer83:
-queries91:
+more92:
+	JMP queries84
+fewer85:
+queries93:
 	CMPQ queries-8(SP), $1
-	JLT fewer92
+	JLT fewer94
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips93:
+strips95:
 	CMPQ DI, $64
-	JLT rest95
+	JLT rest97
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2851,7 +2890,7 @@ strips93:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows94:
+rows96:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2877,7 +2916,7 @@ rows94:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows94
+	JGT rows96
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -2889,21 +2928,21 @@ rows94:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips93
-rest95:
+	JMP strips95
+rest97:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips96:
+strips98:
 	CMPQ DI, $16
-	JLT rest98
+	JLT rest100
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows97:
+rows99:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y2
@@ -2914,25 +2953,25 @@ rows97:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows97
+	JGT rows99
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips96
-rest98:
+	JMP strips98
+rest100:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more99
+	JLT more101
 	MOVQ values_base+48(FP), R11
-more99:
-	JMP queries91
-fewer92:
+more101:
+	JMP queries93
+fewer94:
 	VZEROUPPER
 	RET
 
@@ -2950,32 +2989,32 @@ TEXT ·scores16AVX2(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared100
+	JLT shared102
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared100
+	JLT shared102
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared100
+	JLT shared102
 	INCQ BX
-shared100:
+shared102:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
 	LEAQ (R13)(R13*2), DX
-queries101:
+queries103:
 	CMPQ queries-8(SP), $2
-	JLT fewer102
+	JLT fewer104
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows103:
+rows105:
 	CMPQ DI, $2
-	JLT rest105
+	JLT rest107
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2987,7 +3026,7 @@ rows103:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers104:
+numbers106:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Y8
@@ -3009,7 +3048,7 @@ numbers104:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers104
+	JGT numbers106
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -3049,15 +3088,15 @@ numbers104:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows103
-rest105:
+	JMP rows105
+rest107:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows106:
+rows108:
 	CMPQ DI, $1
-	JLT rest108
+	JLT rest110
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3065,7 +3104,7 @@ rows106:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers107:
+numbers109:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Y4
@@ -3081,7 +3120,7 @@ numbers107:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers107
+	JGT numbers109
 	VADDPS Y3, Y2, Y2
 	VEXTRACTF128 $1, Y2, X3
 	VADDPS X3, X2, X2
@@ -3103,8 +3142,8 @@ numbers107:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows106
-rest108:
+	JMP rows108
+rest110:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3115,23 +3154,23 @@ rest108:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more109
+	JLT more111
 	MOVQ keys_base+48(FP), R11
-more109:
-	JMP queries101
-fewer102:
-queries110:
+more111:
+	JMP queries103
+fewer104:
+queries112:
 	CMPQ queries-8(SP), $1
-	JLT fewer111
+	JLT fewer113
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows112:
+rows114:
 	CMPQ DI, $4
-	JLT rest114
+	JLT rest116
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3143,7 +3182,7 @@ rows112:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers113:
+numbers115:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3168,7 +3207,7 @@ numbers113:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers113
+	JGT numbers115
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -3208,21 +3247,21 @@ numbers113:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows112
-rest114:
+	JMP rows114
+rest116:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows115:
+rows117:
 	CMPQ DI, $1
-	JLT rest117
+	JLT rest119
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers116:
+numbers118:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Y2
@@ -3234,7 +3273,7 @@ numbers116:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers116
+	JGT numbers118
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
 	VADDPS X1, X0, X0
@@ -3247,8 +3286,8 @@ numbers116:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows115
-rest117:
+	JMP rows117
+rest119:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3259,11 +3298,11 @@ rest117:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more118
+	JLT more120
 	MOVQ keys_base+48(FP), R11
-more118:
-	JMP queries110
-fewer111:
+more120:
+	JMP queries112
+fewer113:
 	VZEROUPPER
 	RET
 
@@ -3281,31 +3320,31 @@ TEXT ·weigh16AVX2(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared119
+	JLT shared121
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared119
+	JLT shared121
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared119
+	JLT shared121
 	INCQ BX
-shared119:
+shared121:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries120:
+queries122:
 	CMPQ queries-8(SP), $2
-	JLT fewer121
+	JLT fewer123
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips122:
+strips124:
 	CMPQ DI, $32
-	JLT rest124
+	JLT rest126
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3317,7 +3356,7 @@ strips122:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows123:
+rows125:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y8
@@ -3337,7 +3376,7 @@ rows123:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows123
+	JGT rows125
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -3349,15 +3388,15 @@ rows123:
 	ADDQ $128, R8
 	ADDQ $64, R10
 	SUBQ $32, DI
-	JMP strips122
-rest124:
+	JMP strips124
+rest126:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips125:
+strips127:
 	CMPQ DI, $16
-	JLT rest127
+	JLT rest129
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3365,7 +3404,7 @@ strips125:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows126:
+rows128:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y4
@@ -3379,7 +3418,7 @@ rows126:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows126
+	JGT rows128
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, (R8)(R12*1)
@@ -3387,8 +3426,8 @@ rows126:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips125
-rest127:
+	JMP strips127
+rest129:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -3396,23 +3435,23 @@ rest127:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more128
+	JLT more130
 	MOVQ values_base+48(FP), R11
-more128:
-	JMP queries120
-fewer121:
-queries129:
+more130:
+	JMP queries122
+fewer123:
+queries131:
 	CMPQ queries-8(SP), $1
-	JLT fewer130
+	JLT fewer132
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips131:
+strips133:
 	CMPQ DI, $64
-	JLT rest133
+	JLT rest135
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3424,7 +3463,7 @@ strips131:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows132:
+rows134:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3448,7 +3487,7 @@ rows132:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows132
+	JGT rows134
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -3460,21 +3499,21 @@ rows132:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips131
-rest133:
+	JMP strips133
+rest135:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips134:
+strips136:
 	CMPQ DI, $16
-	JLT rest136
+	JLT rest138
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows135:
+rows137:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y2
@@ -3485,25 +3524,626 @@ rows135:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows135
+	JGT rows137
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips134
-rest136:
+	JMP strips136
+rest138:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more137
+	JLT more139
 	MOVQ values_base+48(FP), R11
-more137:
-	JMP queries129
-fewer130:
+more139:
+	JMP queries131
+fewer132:
+	VZEROUPPER
+	RET
+
+// func scores8AVX2(dst []float32, q []float32, keys []int8, next []int8, d int, count int, scale float32)
+// R8 dst of the current queries, R9 the queries, R12 and SI bytes of a query, once and three
+// times, R10 current keys, R13 and DX bytes of a key, likewise, DI keys left, R11 what is fetched ahead,
+// BX and AX key and query numbers, CX numbers left; for eight queries DX numbers of the fifth. Twin: scores8.
+TEXT ·scores8AVX2(SB), NOSPLIT, $24-116
+	MOVQ dst_base+0(FP), R8
+	MOVQ q_base+24(FP), R9
+	MOVQ next_base+72(FP), R11
+	MOVQ d+96(FP), R12
+	MOVQ dst_len+8(FP), CX
+	SHRQ $6, CX
+	MOVQ CX, queries-8(SP)
+	XORQ BX, BX
+	CMPQ CX, $4
+	JLT shared140
+	INCQ BX
+	CMPQ CX, $8
+	JLT shared140
+	INCQ BX
+	CMPQ CX, $16
+	JLT shared140
+	INCQ BX
+shared140:
+	MOVQ BX, shift-16(SP)
+	LEAQ (R12*1), R13
+	SHLQ $2, R12
+	LEAQ (R12)(R12*2), SI
+	LEAQ (R13)(R13*2), DX
+queries141:
+	CMPQ queries-8(SP), $2
+	JLT fewer142
+	MOVQ keys_base+48(FP), R10
+	MOVQ count+104(FP), DI
+	MOVQ $32, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+rows143:
+	CMPQ DI, $2
+	JLT rest145
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ d+96(FP), CX
+numbers144:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Y8
+	VCVTDQ2PS Y8, Y8
+	VPMOVSXBD (BX)(R13*1), Y9
+	VCVTDQ2PS Y9, Y9
+	VMOVUPS (AX), Y10
+	VFMADD231PS Y10, Y8, Y0
+	VFMADD231PS Y10, Y9, Y2
+	VMOVUPS (AX)(R12*1), Y10
+	VFMADD231PS Y10, Y8, Y4
+	VFMADD231PS Y10, Y9, Y6
+	VPMOVSXBD 8(BX), Y8
+	VCVTDQ2PS Y8, Y8
+	VPMOVSXBD 8(BX)(R13*1), Y9
+	VCVTDQ2PS Y9, Y9
+	VMOVUPS 32(AX), Y10
+	VFMADD231PS Y10, Y8, Y1
+	VFMADD231PS Y10, Y9, Y3
+	VMOVUPS 32(AX)(R12*1), Y10
+	VFMADD231PS Y10, Y8, Y5
+	VFMADD231PS Y10, Y9, Y7
+	ADDQ $16, BX
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT numbers144
+	VADDPS Y7, Y6, Y6
+	VEXTRACTF128 $1, Y6, X7
+	VADDPS X7, X6, X6
+	VMOVHLPS X6, X6, X7
+	VADDPS X7, X6, X6
+	VMOVSHDUP X6, X7
+	VADDPS X7, X6, X6
+	VMULSS scale+112(FP), X6, X6
+	VMOVSS X6, 260(R8)
+	VADDPS Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VADDPS X5, X4, X4
+	VMOVHLPS X4, X4, X5
+	VADDPS X5, X4, X4
+	VMOVSHDUP X4, X5
+	VADDPS X5, X4, X4
+	VMULSS scale+112(FP), X4, X4
+	VMOVSS X4, 256(R8)
+	VADDPS Y3, Y2, Y2
+	VEXTRACTF128 $1, Y2, X3
+	VADDPS X3, X2, X2
+	VMOVHLPS X2, X2, X3
+	VADDPS X3, X2, X2
+	VMOVSHDUP X2, X3
+	VADDPS X3, X2, X2
+	VMULSS scale+112(FP), X2, X2
+	VMOVSS X2, 4(R8)
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VMULSS scale+112(FP), X0, X0
+	VMOVSS X0, (R8)
+	LEAQ (R10)(R13*2), R10
+	ADDQ $8, R8
+	SUBQ $2, DI
+	JMP rows143
+rest145:
+	MOVQ $16, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+rows146:
+	CMPQ DI, $1
+	JLT rest148
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ d+96(FP), CX
+numbers147:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Y4
+	VCVTDQ2PS Y4, Y4
+	VMOVUPS (AX), Y5
+	VFMADD231PS Y5, Y4, Y0
+	VMOVUPS (AX)(R12*1), Y5
+	VFMADD231PS Y5, Y4, Y2
+	VPMOVSXBD 8(BX), Y4
+	VCVTDQ2PS Y4, Y4
+	VMOVUPS 32(AX), Y5
+	VFMADD231PS Y5, Y4, Y1
+	VMOVUPS 32(AX)(R12*1), Y5
+	VFMADD231PS Y5, Y4, Y3
+	ADDQ $16, BX
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT numbers147
+	VADDPS Y3, Y2, Y2
+	VEXTRACTF128 $1, Y2, X3
+	VADDPS X3, X2, X2
+	VMOVHLPS X2, X2, X3
+	VADDPS X3, X2, X2
+	VMOVSHDUP X2, X3
+	VADDPS X3, X2, X2
+	VMULSS scale+112(FP), X2, X2
+	VMOVSS X2, 256(R8)
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VMULSS scale+112(FP), X0, X0
+	VMOVSS X0, (R8)
+	LEAQ (R10)(R13*1), R10
+	ADDQ $4, R8
+	SUBQ $1, DI
+	JMP rows146
+rest148:
+	MOVQ count+104(FP), BX
+	SHLQ $2, BX
+	SUBQ BX, R8
+	ADDQ $512, R8
+	LEAQ (R9)(R12*2), R9
+	SUBQ $2, queries-8(SP)
+	MOVQ count+104(FP), BX
+	IMULQ R13, BX
+	ADDQ next_base+72(FP), BX
+	CMPQ R11, BX
+	JLT more149
+	MOVQ keys_base+48(FP), R11
+more149:
+	JMP queries141
+fewer142:
+queries150:
+	CMPQ queries-8(SP), $1
+	JLT fewer151
+	MOVQ keys_base+48(FP), R10
+	MOVQ count+104(FP), DI
+	MOVQ $64, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+rows152:
+	CMPQ DI, $4
+	JLT rest154
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ d+96(FP), CX
+numbers153:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Y8
+	VCVTDQ2PS Y8, Y8
+	VPMOVSXBD (BX)(R13*1), Y9
+	VCVTDQ2PS Y9, Y9
+	VPMOVSXBD (BX)(R13*2), Y10
+	VCVTDQ2PS Y10, Y10
+	VPMOVSXBD (BX)(DX*1), Y11
+	VCVTDQ2PS Y11, Y11
+	VMOVUPS (AX), Y12
+	VFMADD231PS Y12, Y8, Y0
+	VFMADD231PS Y12, Y9, Y2
+	VFMADD231PS Y12, Y10, Y4
+	VFMADD231PS Y12, Y11, Y6
+	VPMOVSXBD 8(BX), Y8
+	VCVTDQ2PS Y8, Y8
+	VPMOVSXBD 8(BX)(R13*1), Y9
+	VCVTDQ2PS Y9, Y9
+	VPMOVSXBD 8(BX)(R13*2), Y10
+	VCVTDQ2PS Y10, Y10
+	VPMOVSXBD 8(BX)(DX*1), Y11
+	VCVTDQ2PS Y11, Y11
+	VMOVUPS 32(AX), Y12
+	VFMADD231PS Y12, Y8, Y1
+	VFMADD231PS Y12, Y9, Y3
+	VFMADD231PS Y12, Y10, Y5
+	VFMADD231PS Y12, Y11, Y7
+	ADDQ $16, BX
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT numbers153
+	VADDPS Y7, Y6, Y6
+	VEXTRACTF128 $1, Y6, X7
+	VADDPS X7, X6, X6
+	VMOVHLPS X6, X6, X7
+	VADDPS X7, X6, X6
+	VMOVSHDUP X6, X7
+	VADDPS X7, X6, X6
+	VMULSS scale+112(FP), X6, X6
+	VMOVSS X6, 12(R8)
+	VADDPS Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VADDPS X5, X4, X4
+	VMOVHLPS X4, X4, X5
+	VADDPS X5, X4, X4
+	VMOVSHDUP X4, X5
+	VADDPS X5, X4, X4
+	VMULSS scale+112(FP), X4, X4
+	VMOVSS X4, 8(R8)
+	VADDPS Y3, Y2, Y2
+	VEXTRACTF128 $1, Y2, X3
+	VADDPS X3, X2, X2
+	VMOVHLPS X2, X2, X3
+	VADDPS X3, X2, X2
+	VMOVSHDUP X2, X3
+	VADDPS X3, X2, X2
+	VMULSS scale+112(FP), X2, X2
+	VMOVSS X2, 4(R8)
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VMULSS scale+112(FP), X0, X0
+	VMOVSS X0, (R8)
+	LEAQ (R10)(R13*4), R10
+	ADDQ $16, R8
+	SUBQ $4, DI
+	JMP rows152
+rest154:
+	MOVQ $16, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+rows155:
+	CMPQ DI, $1
+	JLT rest157
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ d+96(FP), CX
+numbers156:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Y2
+	VCVTDQ2PS Y2, Y2
+	VMOVUPS (AX), Y3
+	VFMADD231PS Y3, Y2, Y0
+	VPMOVSXBD 8(BX), Y2
+	VCVTDQ2PS Y2, Y2
+	VMOVUPS 32(AX), Y3
+	VFMADD231PS Y3, Y2, Y1
+	ADDQ $16, BX
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT numbers156
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VMULSS scale+112(FP), X0, X0
+	VMOVSS X0, (R8)
+	LEAQ (R10)(R13*1), R10
+	ADDQ $4, R8
+	SUBQ $1, DI
+	JMP rows155
+rest157:
+	MOVQ count+104(FP), BX
+	SHLQ $2, BX
+	SUBQ BX, R8
+	ADDQ $256, R8
+	LEAQ (R9)(R12*1), R9
+	SUBQ $1, queries-8(SP)
+	MOVQ count+104(FP), BX
+	IMULQ R13, BX
+	ADDQ next_base+72(FP), BX
+	CMPQ R11, BX
+	JLT more158
+	MOVQ keys_base+48(FP), R11
+more158:
+	JMP queries150
+fewer151:
+	VZEROUPPER
+	RET
+
+// func weigh8AVX2(dst []float32, p []float32, values []int8, next []int8, d int, count int)
+// R8 dst of the current queries and strip, R12 and SI bytes of a query, once and three times,
+// R9 weights of the current queries, R10 values of the strip, R13 bytes of a value, DI numbers left,
+// R11 what is fetched ahead, BX and AX current value and weights, CX positions left. Twin: weigh8.
+TEXT ·weigh8AVX2(SB), NOSPLIT, $24-112
+	MOVQ dst_base+0(FP), R8
+	MOVQ p_base+24(FP), R9
+	MOVQ next_base+72(FP), R11
+	MOVQ d+96(FP), R12
+	MOVQ p_len+32(FP), CX
+	SHRQ $6, CX
+	MOVQ CX, queries-8(SP)
+	XORQ BX, BX
+	CMPQ CX, $4
+	JLT shared159
+	INCQ BX
+	CMPQ CX, $8
+	JLT shared159
+	INCQ BX
+	CMPQ CX, $16
+	JLT shared159
+	INCQ BX
+shared159:
+	MOVQ BX, shift-16(SP)
+	LEAQ (R12*1), R13
+	SHLQ $2, R12
+	LEAQ (R12)(R12*2), SI
+queries160:
+	CMPQ queries-8(SP), $2
+	JLT fewer161
+	MOVQ values_base+48(FP), R10
+	MOVQ d+96(FP), DI
+	MOVQ $32, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+strips162:
+	CMPQ DI, $32
+	JLT rest164
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ count+104(FP), CX
+rows163:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VBROADCASTSS 0(AX), Y8
+	VBROADCASTSS 256(AX), Y9
+	VPMOVSXBD (BX), Y10
+	VCVTDQ2PS Y10, Y10
+	VFMADD231PS Y10, Y8, Y0
+	VFMADD231PS Y10, Y9, Y4
+	VPMOVSXBD 8(BX), Y10
+	VCVTDQ2PS Y10, Y10
+	VFMADD231PS Y10, Y8, Y1
+	VFMADD231PS Y10, Y9, Y5
+	VPMOVSXBD 16(BX), Y10
+	VCVTDQ2PS Y10, Y10
+	VFMADD231PS Y10, Y8, Y2
+	VFMADD231PS Y10, Y9, Y6
+	VPMOVSXBD 24(BX), Y10
+	VCVTDQ2PS Y10, Y10
+	VFMADD231PS Y10, Y8, Y3
+	VFMADD231PS Y10, Y9, Y7
+	ADDQ R13, BX
+	ADDQ $4, AX
+	DECQ CX
+	JGT rows163
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y2, 64(R8)
+	VMOVUPS Y3, 96(R8)
+	VMOVUPS Y4, (R8)(R12*1)
+	VMOVUPS Y5, 32(R8)(R12*1)
+	VMOVUPS Y6, 64(R8)(R12*1)
+	VMOVUPS Y7, 96(R8)(R12*1)
+	ADDQ $128, R8
+	ADDQ $32, R10
+	SUBQ $32, DI
+	JMP strips162
+rest164:
+	MOVQ $16, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+strips165:
+	CMPQ DI, $16
+	JLT rest167
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ count+104(FP), CX
+rows166:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VBROADCASTSS 0(AX), Y4
+	VBROADCASTSS 256(AX), Y5
+	VPMOVSXBD (BX), Y6
+	VCVTDQ2PS Y6, Y6
+	VFMADD231PS Y6, Y4, Y0
+	VFMADD231PS Y6, Y5, Y2
+	VPMOVSXBD 8(BX), Y6
+	VCVTDQ2PS Y6, Y6
+	VFMADD231PS Y6, Y4, Y1
+	VFMADD231PS Y6, Y5, Y3
+	ADDQ R13, BX
+	ADDQ $4, AX
+	DECQ CX
+	JGT rows166
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y2, (R8)(R12*1)
+	VMOVUPS Y3, 32(R8)(R12*1)
+	ADDQ $64, R8
+	ADDQ $16, R10
+	SUBQ $16, DI
+	JMP strips165
+rest167:
+	LEAQ (R8)(R12*1), R8
+	ADDQ $512, R9
+	SUBQ $2, queries-8(SP)
+	MOVQ count+104(FP), BX
+	IMULQ R13, BX
+	ADDQ next_base+72(FP), BX
+	CMPQ R11, BX
+	JLT more168
+	MOVQ values_base+48(FP), R11
+more168:
+	JMP queries160
+fewer161:
+queries169:
+	CMPQ queries-8(SP), $1
+	JLT fewer170
+	MOVQ values_base+48(FP), R10
+	MOVQ d+96(FP), DI
+	MOVQ $64, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+strips171:
+	CMPQ DI, $64
+	JLT rest173
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ count+104(FP), CX
+rows172:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VBROADCASTSS 0(AX), Y8
+	VPMOVSXBD (BX), Y9
+	VCVTDQ2PS Y9, Y9
+	VFMADD231PS Y9, Y8, Y0
+	VPMOVSXBD 8(BX), Y9
+	VCVTDQ2PS Y9, Y9
+	VFMADD231PS Y9, Y8, Y1
+	VPMOVSXBD 16(BX), Y9
+	VCVTDQ2PS Y9, Y9
+	VFMADD231PS Y9, Y8, Y2
+	VPMOVSXBD 24(BX), Y9
+	VCVTDQ2PS Y9, Y9
+	VFMADD231PS Y9, Y8, Y3
+	VPMOVSXBD 32(BX), Y9
+	VCVTDQ2PS Y9, Y9
+	VFMADD231PS Y9, Y8, Y4
+	VPMOVSXBD 40(BX), Y9
+	VCVTDQ2PS Y9, Y9
+	VFMADD231PS Y9, Y8, Y5
+	VPMOVSXBD 48(BX), Y9
+	VCVTDQ2PS Y9, Y9
+	VFMADD231PS Y9, Y8, Y6
+	VPMOVSXBD 56(BX), Y9
+	VCVTDQ2PS Y9, Y9
+	VFMADD231PS Y9, Y8, Y7
+	ADDQ R13, BX
+	ADDQ $4, AX
+	DECQ CX
+	JGT rows172
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y2, 64(R8)
+	VMOVUPS Y3, 96(R8)
+	VMOVUPS Y4, 128(R8)
+	VMOVUPS Y5, 160(R8)
+	VMOVUPS Y6, 192(R8)
+	VMOVUPS Y7, 224(R8)
+	ADDQ $256, R8
+	ADDQ $64, R10
+	SUBQ $64, DI
+	JMP strips171
+rest173:
+	MOVQ $16, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+strips174:
+	CMPQ DI, $16
+	JLT rest176
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ count+104(FP), CX
+rows175:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VBROADCASTSS 0(AX), Y2
+	VPMOVSXBD (BX), Y3
+	VCVTDQ2PS Y3, Y3
+	VFMADD231PS Y3, Y2, Y0
+	VPMOVSXBD 8(BX), Y3
+	VCVTDQ2PS Y3, Y3
+	VFMADD231PS Y3, Y2, Y1
+	ADDQ R13, BX
+	ADDQ $4, AX
+	DECQ CX
+	JGT rows175
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	ADDQ $64, R8
+	ADDQ $16, R10
+	SUBQ $16, DI
+	JMP strips174
+rest176:
+	ADDQ $256, R9
+	SUBQ $1, queries-8(SP)
+	MOVQ count+104(FP), BX
+	IMULQ R13, BX
+	ADDQ next_base+72(FP), BX
+	CMPQ R11, BX
+	JLT more177
+	MOVQ values_base+48(FP), R11
+more177:
+	JMP queries169
+fewer170:
 	VZEROUPPER
 	RET
 
@@ -3523,9 +4163,9 @@ TEXT ·deltaReadAVX2(SB), NOSPLIT, $0-172
 	MOVQ v_base+136(FP), DI
 	SHLQ $2, R11
 	SHLQ $2, SI
-columns138:
+columns178:
 	CMPQ DX, $8
-	JLT rest142
+	JLT rest182
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3538,10 +4178,10 @@ columns138:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near139
-rows143:
+	JE near179
+rows183:
 	SUBQ $4, CX
-	JLT some140
+	JLT some180
 	PREFETCHT1 (BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
@@ -3574,11 +4214,11 @@ rows143:
 	VFMADD231PS Y10, Y8, Y7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows143
-near139:
-rows144:
+	JMP rows183
+near179:
+rows184:
 	SUBQ $4, CX
-	JLT some140
+	JLT some180
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -3607,10 +4247,10 @@ rows144:
 	VFMADD231PS Y10, Y8, Y7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows144
-some140:
+	JMP rows184
+some180:
 	ADDQ $4, CX
-	JE fold141
+	JE fold181
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -3619,7 +4259,7 @@ some140:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold141
+	JE fold181
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -3628,7 +4268,7 @@ some140:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold141
+	JE fold181
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -3637,7 +4277,7 @@ some140:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold141:
+fold181:
 	VBROADCASTSS decay+160(FP), Y9
 	VBROADCASTSS beta+164(FP), Y10
 	VBROADCASTSS kq+168(FP), Y11
@@ -3658,8 +4298,8 @@ fold141:
 	ADDQ $32, DI
 	ADDQ $32, R10
 	SUBQ $8, DX
-	JMP columns138
-rest142:
+	JMP columns178
+rest182:
 	VZEROUPPER
 	RET
 
@@ -3681,9 +4321,9 @@ TEXT ·deltaUpdateAVX2(SB), NOSPLIT, $0-124
 	SHLQ $2, R11
 	SHLQ $2, R13
 	VBROADCASTSS decay+120(FP), Y10
-columns145:
+columns185:
 	CMPQ DX, $32
-	JLT rest148
+	JLT rest188
 	VMOVUPS (DI), Y4
 	VMOVUPS 32(DI), Y5
 	VMOVUPS 64(DI), Y6
@@ -3692,8 +4332,8 @@ columns145:
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near146
-rows149:
+	JE near186
+rows189:
 	PREFETCHT1 (SI)(R13*1)
 	PREFETCHT1 64(SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Y9
@@ -3713,10 +4353,10 @@ rows149:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows149
-	JMP next147
-near146:
-rows150:
+	JLT rows189
+	JMP next187
+near186:
+rows190:
 	VBROADCASTSS (R12)(AX*4), Y9
 	VMULPS (SI), Y10, Y0
 	VFMADD231PS Y9, Y4, Y0
@@ -3734,25 +4374,25 @@ rows150:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows150
-next147:
+	JLT rows190
+next187:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	ADDQ $128, DI
 	SUBQ $32, DX
-	JMP columns145
-rest148:
-columns151:
+	JMP columns185
+rest188:
+columns191:
 	CMPQ DX, $16
-	JLT rest154
+	JLT rest194
 	VMOVUPS (DI), Y4
 	VMOVUPS 32(DI), Y5
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near152
-rows155:
+	JE near192
+rows195:
 	PREFETCHT1 (SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Y9
 	VMULPS (SI), Y10, Y0
@@ -3765,10 +4405,10 @@ rows155:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows155
-	JMP next153
-near152:
-rows156:
+	JLT rows195
+	JMP next193
+near192:
+rows196:
 	VBROADCASTSS (R12)(AX*4), Y9
 	VMULPS (SI), Y10, Y0
 	VFMADD231PS Y9, Y4, Y0
@@ -3780,13 +4420,13 @@ rows156:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows156
-next153:
+	JLT rows196
+next193:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	ADDQ $64, DI
 	SUBQ $16, DX
-	JMP columns151
-rest154:
+	JMP columns191
+rest194:
 	VZEROUPPER
 	RET

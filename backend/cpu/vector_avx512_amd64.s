@@ -1447,6 +1447,33 @@ done57:
 	VZEROUPPER
 	RET
 
+// func scalePageAVX512(dst []float32, scales []float32)
+// SI scales, in registers 0 to 3; DI dst, CX numbers, a multiple of 64. Twin: scalePage.
+TEXT ·scalePageAVX512(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), DI
+	MOVQ scales_base+24(FP), SI
+	MOVQ dst_len+8(FP), CX
+	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
+	VMOVUPS 128(SI), Z2
+	VMOVUPS 192(SI), Z3
+loop58:
+	SUBQ $64, CX
+	JLT done59
+	VMULPS (DI), Z0, Z4
+	VMOVUPS Z4, (DI)
+	VMULPS 64(DI), Z1, Z4
+	VMOVUPS Z4, 64(DI)
+	VMULPS 128(DI), Z2, Z4
+	VMOVUPS Z4, 128(DI)
+	VMULPS 192(DI), Z3, Z4
+	VMOVUPS Z4, 192(DI)
+	ADDQ $256, DI
+	JMP loop58
+done59:
+	VZEROUPPER
+	RET
+
 // func scores32AVX512(dst []float32, q []float32, keys []float32, next []float32, d int, count int, scale float32)
 // R8 dst of the current queries, R9 the queries, R12 and SI bytes of a query, once and three
 // times, R10 current keys, R13 and DX bytes of a key, likewise, DI keys left, R11 what is fetched ahead,
@@ -1461,9 +1488,9 @@ TEXT ·scores32AVX512(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared58
+	JLT shared60
 	INCQ BX
-shared58:
+shared60:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
@@ -1471,18 +1498,18 @@ shared58:
 	LEAQ (R13)(R13*2), DX
 	VMOVDQU32 every4<>(SB), Z30
 	VBROADCASTSS scale+112(FP), Z31
-queries59:
+queries61:
 	CMPQ queries-8(SP), $8
-	JLT fewer60
+	JLT fewer62
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows61:
+rows63:
 	CMPQ DI, $2
-	JLT rest63
+	JLT rest65
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1503,7 +1530,7 @@ rows61:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers62:
+numbers64:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -1537,7 +1564,7 @@ numbers62:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers62
+	JGT numbers64
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -1609,15 +1636,15 @@ numbers62:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows61
-rest63:
+	JMP rows63
+rest65:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows64:
+rows66:
 	CMPQ DI, $1
-	JLT rest66
+	JLT rest68
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1630,7 +1657,7 @@ rows64:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers65:
+numbers67:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z8
@@ -1654,7 +1681,7 @@ numbers65:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers65
+	JGT numbers67
 	VEXTRACTF64X4 $1, Z7, Y8
 	VADDPS Y8, Y7, Y7
 	VEXTRACTF128 $1, Y7, X8
@@ -1738,8 +1765,8 @@ numbers65:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows64
-rest66:
+	JMP rows66
+rest68:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -1752,23 +1779,23 @@ rest66:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more67
+	JLT more69
 	MOVQ keys_base+48(FP), R11
-more67:
-	JMP queries59
-fewer60:
-queries68:
+more69:
+	JMP queries61
+fewer62:
+queries70:
 	CMPQ queries-8(SP), $4
-	JLT fewer69
+	JLT fewer71
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows70:
+rows72:
 	CMPQ DI, $4
-	JLT rest72
+	JLT rest74
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1788,7 +1815,7 @@ rows70:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers71:
+numbers73:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -1821,7 +1848,7 @@ numbers71:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers71
+	JGT numbers73
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -1889,15 +1916,15 @@ numbers71:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows70
-rest72:
+	JMP rows72
+rest74:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows73:
+rows75:
 	CMPQ DI, $1
-	JLT rest75
+	JLT rest77
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1905,7 +1932,7 @@ rows73:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers74:
+numbers76:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z4
@@ -1920,7 +1947,7 @@ numbers74:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers74
+	JGT numbers76
 	VEXTRACTF64X4 $1, Z3, Y4
 	VADDPS Y4, Y3, Y3
 	VEXTRACTF128 $1, Y3, X4
@@ -1964,8 +1991,8 @@ numbers74:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows73
-rest75:
+	JMP rows75
+rest77:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -1976,23 +2003,23 @@ rest75:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more76
+	JLT more78
 	MOVQ keys_base+48(FP), R11
-more76:
-	JMP queries68
-fewer69:
-queries77:
+more78:
+	JMP queries70
+fewer71:
+queries79:
 	CMPQ queries-8(SP), $2
-	JLT fewer78
+	JLT fewer80
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows79:
+rows81:
 	CMPQ DI, $4
-	JLT rest81
+	JLT rest83
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2004,7 +2031,7 @@ rows79:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers80:
+numbers82:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2027,7 +2054,7 @@ numbers80:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers80
+	JGT numbers82
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2063,21 +2090,21 @@ numbers80:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows79
-rest81:
+	JMP rows81
+rest83:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows82:
+rows84:
 	CMPQ DI, $1
-	JLT rest84
+	JLT rest86
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers83:
+numbers85:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z2
@@ -2088,7 +2115,7 @@ numbers83:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers83
+	JGT numbers85
 	VEXTRACTF64X4 $1, Z1, Y2
 	VADDPS Y2, Y1, Y1
 	VEXTRACTF128 $1, Y1, X2
@@ -2112,8 +2139,8 @@ numbers83:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows82
-rest84:
+	JMP rows84
+rest86:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2124,23 +2151,23 @@ rest84:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more85
+	JLT more87
 	MOVQ keys_base+48(FP), R11
-more85:
-	JMP queries77
-fewer78:
-queries86:
+more87:
+	JMP queries79
+fewer80:
+queries88:
 	CMPQ queries-8(SP), $1
-	JLT fewer87
+	JLT fewer89
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows88:
+rows90:
 	CMPQ DI, $4
-	JLT rest90
+	JLT rest92
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2148,7 +2175,7 @@ rows88:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers89:
+numbers91:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2166,7 +2193,7 @@ numbers89:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers89
+	JGT numbers91
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2186,20 +2213,20 @@ numbers89:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows88
-rest90:
+	JMP rows90
+rest92:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows91:
+rows93:
 	CMPQ DI, $1
-	JLT rest93
+	JLT rest95
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers92:
+numbers94:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z1
@@ -2208,7 +2235,7 @@ numbers92:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers92
+	JGT numbers94
 	VEXTRACTF64X4 $1, Z0, Y1
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -2222,8 +2249,8 @@ numbers92:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows91
-rest93:
+	JMP rows93
+rest95:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2234,11 +2261,11 @@ rest93:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more94
+	JLT more96
 	MOVQ keys_base+48(FP), R11
-more94:
-	JMP queries86
-fewer87:
+more96:
+	JMP queries88
+fewer89:
 	VZEROUPPER
 	RET
 
@@ -2256,25 +2283,25 @@ TEXT ·weigh32AVX512(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared95
+	JLT shared97
 	INCQ BX
-shared95:
+shared97:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries96:
+queries98:
 	CMPQ queries-8(SP), $8
-	JLT fewer97
+	JLT fewer99
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips98:
+strips100:
 	CMPQ DI, $32
-	JLT rest100
+	JLT rest102
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2294,7 +2321,7 @@ strips98:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows99:
+rows101:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -2319,7 +2346,7 @@ rows99:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows99
+	JGT rows101
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
@@ -2340,15 +2367,15 @@ rows99:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	SUBQ $32, DI
-	JMP strips98
-rest100:
+	JMP strips100
+rest102:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips101:
+strips103:
 	CMPQ DI, $16
-	JLT rest103
+	JLT rest105
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2360,7 +2387,7 @@ strips101:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows102:
+rows104:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z8
@@ -2375,7 +2402,7 @@ rows102:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows102
+	JGT rows104
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
@@ -2388,8 +2415,8 @@ rows102:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips101
-rest103:
+	JMP strips103
+rest105:
 	LEAQ (R8)(R12*4), R8
 	ADDQ SI, R8
 	ADDQ $2048, R9
@@ -2398,23 +2425,23 @@ rest103:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more104
+	JLT more106
 	MOVQ values_base+48(FP), R11
-more104:
-	JMP queries96
-fewer97:
-queries105:
+more106:
+	JMP queries98
+fewer99:
+queries107:
 	CMPQ queries-8(SP), $4
-	JLT fewer106
+	JLT fewer108
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips107:
+strips109:
 	CMPQ DI, $64
-	JLT rest109
+	JLT rest111
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2434,7 +2461,7 @@ strips107:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows108:
+rows110:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2463,7 +2490,7 @@ rows108:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows108
+	JGT rows110
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2483,15 +2510,15 @@ rows108:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips107
-rest109:
+	JMP strips109
+rest111:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips110:
+strips112:
 	CMPQ DI, $16
-	JLT rest112
+	JLT rest114
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2499,7 +2526,7 @@ strips110:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows111:
+rows113:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z4
@@ -2510,7 +2537,7 @@ rows111:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows111
+	JGT rows113
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	VMOVUPS Z2, (R8)(R12*2)
@@ -2518,8 +2545,8 @@ rows111:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips110
-rest112:
+	JMP strips112
+rest114:
 	ADDQ SI, R8
 	ADDQ $1024, R9
 	SUBQ $4, queries-8(SP)
@@ -2527,23 +2554,23 @@ rest112:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more113
+	JLT more115
 	MOVQ values_base+48(FP), R11
-more113:
-	JMP queries105
-fewer106:
-queries114:
+more115:
+	JMP queries107
+fewer108:
+queries116:
 	CMPQ queries-8(SP), $2
-	JLT fewer115
+	JLT fewer117
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips116:
+strips118:
 	CMPQ DI, $64
-	JLT rest118
+	JLT rest120
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2555,7 +2582,7 @@ strips116:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows117:
+rows119:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2576,7 +2603,7 @@ rows117:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows117
+	JGT rows119
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2588,21 +2615,21 @@ rows117:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips116
-rest118:
+	JMP strips118
+rest120:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips119:
+strips121:
 	CMPQ DI, $16
-	JLT rest121
+	JLT rest123
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows120:
+rows122:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z2
@@ -2611,14 +2638,14 @@ rows120:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows120
+	JGT rows122
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips119
-rest121:
+	JMP strips121
+rest123:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -2626,23 +2653,23 @@ rest121:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more122
+	JLT more124
 	MOVQ values_base+48(FP), R11
-more122:
-	JMP queries114
-fewer115:
-queries123:
+more124:
+	JMP queries116
+fewer117:
+queries125:
 	CMPQ queries-8(SP), $1
-	JLT fewer124
+	JLT fewer126
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips125:
+strips127:
 	CMPQ DI, $64
-	JLT rest127
+	JLT rest129
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2650,7 +2677,7 @@ strips125:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows126:
+rows128:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2667,7 +2694,7 @@ rows126:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows126
+	JGT rows128
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2675,20 +2702,20 @@ rows126:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips125
-rest127:
+	JMP strips127
+rest129:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips128:
+strips130:
 	CMPQ DI, $16
-	JLT rest130
+	JLT rest132
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows129:
+rows131:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z1
@@ -2696,24 +2723,24 @@ rows129:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows129
+	JGT rows131
 	VMOVUPS Z0, (R8)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips128
-rest130:
+	JMP strips130
+rest132:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more131
+	JLT more133
 	MOVQ values_base+48(FP), R11
-more131:
-	JMP queries123
-fewer124:
+more133:
+	JMP queries125
+fewer126:
 	VZEROUPPER
 	RET
 
@@ -2731,9 +2758,9 @@ TEXT ·scores16AVX512(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared132
+	JLT shared134
 	INCQ BX
-shared132:
+shared134:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
@@ -2741,18 +2768,18 @@ shared132:
 	LEAQ (R13)(R13*2), DX
 	VMOVDQU32 every4<>(SB), Z30
 	VBROADCASTSS scale+112(FP), Z31
-queries133:
+queries135:
 	CMPQ queries-8(SP), $8
-	JLT fewer134
+	JLT fewer136
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows135:
+rows137:
 	CMPQ DI, $2
-	JLT rest137
+	JLT rest139
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2773,7 +2800,7 @@ rows135:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers136:
+numbers138:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z16
@@ -2806,7 +2833,7 @@ numbers136:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers136
+	JGT numbers138
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2878,15 +2905,15 @@ numbers136:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows135
-rest137:
+	JMP rows137
+rest139:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows138:
+rows140:
 	CMPQ DI, $1
-	JLT rest140
+	JLT rest142
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2899,7 +2926,7 @@ rows138:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers139:
+numbers141:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z8
@@ -2923,7 +2950,7 @@ numbers139:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers139
+	JGT numbers141
 	VEXTRACTF64X4 $1, Z7, Y8
 	VADDPS Y8, Y7, Y7
 	VEXTRACTF128 $1, Y7, X8
@@ -3007,8 +3034,8 @@ numbers139:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows138
-rest140:
+	JMP rows140
+rest142:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3021,23 +3048,23 @@ rest140:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more141
+	JLT more143
 	MOVQ keys_base+48(FP), R11
-more141:
-	JMP queries133
-fewer134:
-queries142:
+more143:
+	JMP queries135
+fewer136:
+queries144:
 	CMPQ queries-8(SP), $4
-	JLT fewer143
+	JLT fewer145
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows144:
+rows146:
 	CMPQ DI, $4
-	JLT rest146
+	JLT rest148
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3057,7 +3084,7 @@ rows144:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers145:
+numbers147:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3088,7 +3115,7 @@ numbers145:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers145
+	JGT numbers147
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3156,15 +3183,15 @@ numbers145:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows144
-rest146:
+	JMP rows146
+rest148:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows147:
+rows149:
 	CMPQ DI, $1
-	JLT rest149
+	JLT rest151
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3172,7 +3199,7 @@ rows147:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers148:
+numbers150:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z4
@@ -3187,7 +3214,7 @@ numbers148:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers148
+	JGT numbers150
 	VEXTRACTF64X4 $1, Z3, Y4
 	VADDPS Y4, Y3, Y3
 	VEXTRACTF128 $1, Y3, X4
@@ -3231,8 +3258,8 @@ numbers148:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows147
-rest149:
+	JMP rows149
+rest151:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3243,23 +3270,23 @@ rest149:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more150
+	JLT more152
 	MOVQ keys_base+48(FP), R11
-more150:
-	JMP queries142
-fewer143:
-queries151:
+more152:
+	JMP queries144
+fewer145:
+queries153:
 	CMPQ queries-8(SP), $2
-	JLT fewer152
+	JLT fewer154
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows153:
+rows155:
 	CMPQ DI, $4
-	JLT rest155
+	JLT rest157
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3271,7 +3298,7 @@ rows153:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers154:
+numbers156:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3292,7 +3319,7 @@ numbers154:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers154
+	JGT numbers156
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3328,21 +3355,21 @@ numbers154:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows153
-rest155:
+	JMP rows155
+rest157:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows156:
+rows158:
 	CMPQ DI, $1
-	JLT rest158
+	JLT rest160
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers157:
+numbers159:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z2
@@ -3353,7 +3380,7 @@ numbers157:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers157
+	JGT numbers159
 	VEXTRACTF64X4 $1, Z1, Y2
 	VADDPS Y2, Y1, Y1
 	VEXTRACTF128 $1, Y1, X2
@@ -3377,8 +3404,8 @@ numbers157:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows156
-rest158:
+	JMP rows158
+rest160:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3389,23 +3416,23 @@ rest158:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more159
+	JLT more161
 	MOVQ keys_base+48(FP), R11
-more159:
-	JMP queries151
-fewer152:
-queries160:
+more161:
+	JMP queries153
+fewer154:
+queries162:
 	CMPQ queries-8(SP), $1
-	JLT fewer161
+	JLT fewer163
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows162:
+rows164:
 	CMPQ DI, $4
-	JLT rest164
+	JLT rest166
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3413,7 +3440,7 @@ rows162:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers163:
+numbers165:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3429,7 +3456,7 @@ numbers163:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers163
+	JGT numbers165
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3449,20 +3476,20 @@ numbers163:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows162
-rest164:
+	JMP rows164
+rest166:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows165:
+rows167:
 	CMPQ DI, $1
-	JLT rest167
+	JLT rest169
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers166:
+numbers168:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z1
@@ -3471,7 +3498,7 @@ numbers166:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers166
+	JGT numbers168
 	VEXTRACTF64X4 $1, Z0, Y1
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -3485,8 +3512,8 @@ numbers166:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows165
-rest167:
+	JMP rows167
+rest169:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3497,11 +3524,11 @@ rest167:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more168
+	JLT more170
 	MOVQ keys_base+48(FP), R11
-more168:
-	JMP queries160
-fewer161:
+more170:
+	JMP queries162
+fewer163:
 	VZEROUPPER
 	RET
 
@@ -3519,25 +3546,25 @@ TEXT ·weigh16AVX512(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared169
+	JLT shared171
 	INCQ BX
-shared169:
+shared171:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries170:
+queries172:
 	CMPQ queries-8(SP), $8
-	JLT fewer171
+	JLT fewer173
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips172:
+strips174:
 	CMPQ DI, $32
-	JLT rest174
+	JLT rest176
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3557,7 +3584,7 @@ strips172:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows173:
+rows175:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z16
@@ -3581,7 +3608,7 @@ rows173:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows173
+	JGT rows175
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
@@ -3602,15 +3629,15 @@ rows173:
 	ADDQ $128, R8
 	ADDQ $64, R10
 	SUBQ $32, DI
-	JMP strips172
-rest174:
+	JMP strips174
+rest176:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips175:
+strips177:
 	CMPQ DI, $16
-	JLT rest177
+	JLT rest179
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3622,7 +3649,7 @@ strips175:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows176:
+rows178:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z8
@@ -3637,7 +3664,7 @@ rows176:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows176
+	JGT rows178
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
@@ -3650,8 +3677,8 @@ rows176:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips175
-rest177:
+	JMP strips177
+rest179:
 	LEAQ (R8)(R12*4), R8
 	ADDQ SI, R8
 	ADDQ $2048, R9
@@ -3660,23 +3687,23 @@ rest177:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more178
+	JLT more180
 	MOVQ values_base+48(FP), R11
-more178:
-	JMP queries170
-fewer171:
-queries179:
+more180:
+	JMP queries172
+fewer173:
+queries181:
 	CMPQ queries-8(SP), $4
-	JLT fewer180
+	JLT fewer182
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips181:
+strips183:
 	CMPQ DI, $64
-	JLT rest183
+	JLT rest185
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3696,7 +3723,7 @@ strips181:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows182:
+rows184:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3723,7 +3750,7 @@ rows182:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows182
+	JGT rows184
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -3743,15 +3770,15 @@ rows182:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips181
-rest183:
+	JMP strips183
+rest185:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips184:
+strips186:
 	CMPQ DI, $16
-	JLT rest186
+	JLT rest188
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3759,7 +3786,7 @@ strips184:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows185:
+rows187:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z4
@@ -3770,7 +3797,7 @@ rows185:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows185
+	JGT rows187
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	VMOVUPS Z2, (R8)(R12*2)
@@ -3778,8 +3805,8 @@ rows185:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips184
-rest186:
+	JMP strips186
+rest188:
 	ADDQ SI, R8
 	ADDQ $1024, R9
 	SUBQ $4, queries-8(SP)
@@ -3787,23 +3814,23 @@ rest186:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more187
+	JLT more189
 	MOVQ values_base+48(FP), R11
-more187:
-	JMP queries179
-fewer180:
-queries188:
+more189:
+	JMP queries181
+fewer182:
+queries190:
 	CMPQ queries-8(SP), $2
-	JLT fewer189
+	JLT fewer191
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips190:
+strips192:
 	CMPQ DI, $64
-	JLT rest192
+	JLT rest194
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3815,7 +3842,7 @@ strips190:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows191:
+rows193:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3834,7 +3861,7 @@ rows191:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows191
+	JGT rows193
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -3846,21 +3873,21 @@ rows191:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips190
-rest192:
+	JMP strips192
+rest194:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips193:
+strips195:
 	CMPQ DI, $16
-	JLT rest195
+	JLT rest197
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows194:
+rows196:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z2
@@ -3869,14 +3896,14 @@ rows194:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows194
+	JGT rows196
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips193
-rest195:
+	JMP strips195
+rest197:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -3884,23 +3911,23 @@ rest195:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more196
+	JLT more198
 	MOVQ values_base+48(FP), R11
-more196:
-	JMP queries188
-fewer189:
-queries197:
+more198:
+	JMP queries190
+fewer191:
+queries199:
 	CMPQ queries-8(SP), $1
-	JLT fewer198
+	JLT fewer200
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips199:
+strips201:
 	CMPQ DI, $64
-	JLT rest201
+	JLT rest203
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3908,7 +3935,7 @@ strips199:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows200:
+rows202:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3923,7 +3950,7 @@ rows200:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows200
+	JGT rows202
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -3931,20 +3958,20 @@ rows200:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips199
-rest201:
+	JMP strips201
+rest203:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips202:
+strips204:
 	CMPQ DI, $16
-	JLT rest204
+	JLT rest206
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows203:
+rows205:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z1
@@ -3952,24 +3979,1310 @@ rows203:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows203
+	JGT rows205
 	VMOVUPS Z0, (R8)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips202
-rest204:
+	JMP strips204
+rest206:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more205
+	JLT more207
 	MOVQ values_base+48(FP), R11
-more205:
-	JMP queries197
-fewer198:
+more207:
+	JMP queries199
+fewer200:
+	VZEROUPPER
+	RET
+
+// func scores8AVX512(dst []float32, q []float32, keys []int8, next []int8, d int, count int, scale float32)
+// R8 dst of the current queries, R9 the queries, R12 and SI bytes of a query, once and three
+// times, R10 current keys, R13 and DX bytes of a key, likewise, DI keys left, R11 what is fetched ahead,
+// BX and AX key and query numbers, CX numbers left; for eight queries DX numbers of the fifth. Twin: scores8.
+TEXT ·scores8AVX512(SB), NOSPLIT, $24-116
+	MOVQ dst_base+0(FP), R8
+	MOVQ q_base+24(FP), R9
+	MOVQ next_base+72(FP), R11
+	MOVQ d+96(FP), R12
+	MOVQ dst_len+8(FP), CX
+	SHRQ $6, CX
+	MOVQ CX, queries-8(SP)
+	XORQ BX, BX
+	CMPQ CX, $16
+	JLT shared208
+	INCQ BX
+shared208:
+	MOVQ BX, shift-16(SP)
+	LEAQ (R12*1), R13
+	SHLQ $2, R12
+	LEAQ (R12)(R12*2), SI
+	LEAQ (R13)(R13*2), DX
+	VMOVDQU32 every4<>(SB), Z30
+	VBROADCASTSS scale+112(FP), Z31
+queries209:
+	CMPQ queries-8(SP), $8
+	JLT fewer210
+	MOVQ keys_base+48(FP), R10
+	MOVQ count+104(FP), DI
+	MOVQ $32, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+rows211:
+	CMPQ DI, $2
+	JLT rest213
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	VXORPS X9, X9, X9
+	VXORPS X10, X10, X10
+	VXORPS X11, X11, X11
+	VXORPS X12, X12, X12
+	VXORPS X13, X13, X13
+	VXORPS X14, X14, X14
+	VXORPS X15, X15, X15
+	MOVQ R10, BX
+	MOVQ R9, AX
+	LEAQ (AX)(R12*4), DX
+	MOVQ d+96(FP), CX
+numbers212:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z16
+	VCVTDQ2PS Z16, Z16
+	VPMOVSXBD (BX)(R13*1), Z17
+	VCVTDQ2PS Z17, Z17
+	VMOVUPS (AX), Z18
+	VFMADD231PS Z18, Z16, Z0
+	VFMADD231PS Z18, Z17, Z1
+	VMOVUPS (AX)(R12*1), Z18
+	VFMADD231PS Z18, Z16, Z2
+	VFMADD231PS Z18, Z17, Z3
+	VMOVUPS (AX)(R12*2), Z18
+	VFMADD231PS Z18, Z16, Z4
+	VFMADD231PS Z18, Z17, Z5
+	VMOVUPS (AX)(SI*1), Z18
+	VFMADD231PS Z18, Z16, Z6
+	VFMADD231PS Z18, Z17, Z7
+	VMOVUPS (DX), Z18
+	VFMADD231PS Z18, Z16, Z8
+	VFMADD231PS Z18, Z17, Z9
+	VMOVUPS (DX)(R12*1), Z18
+	VFMADD231PS Z18, Z16, Z10
+	VFMADD231PS Z18, Z17, Z11
+	VMOVUPS (DX)(R12*2), Z18
+	VFMADD231PS Z18, Z16, Z12
+	VFMADD231PS Z18, Z17, Z13
+	VMOVUPS (DX)(SI*1), Z18
+	VFMADD231PS Z18, Z16, Z14
+	VFMADD231PS Z18, Z17, Z15
+	ADDQ $16, BX
+	ADDQ $64, DX
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT numbers212
+	VSHUFF64X2 $0x44, Z1, Z0, Z24
+	VSHUFF64X2 $0xee, Z1, Z0, Z25
+	VSHUFF64X2 $0x44, Z3, Z2, Z26
+	VSHUFF64X2 $0xee, Z3, Z2, Z27
+	VADDPS Z25, Z24, Z24
+	VADDPS Z27, Z26, Z26
+	VSHUFF64X2 $0x88, Z26, Z24, Z25
+	VSHUFF64X2 $0xdd, Z26, Z24, Z27
+	VADDPS Z27, Z25, Z25
+	VPERMILPS $0x4e, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VPERMILPS $0xb1, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VMULPS Z31, Z25, Z25
+	VPERMPS Z25, Z30, Z25
+	VMOVLPS X25, (R8)
+	VMOVHPS X25, 256(R8)
+	VSHUFF64X2 $0x44, Z5, Z4, Z24
+	VSHUFF64X2 $0xee, Z5, Z4, Z25
+	VSHUFF64X2 $0x44, Z7, Z6, Z26
+	VSHUFF64X2 $0xee, Z7, Z6, Z27
+	VADDPS Z25, Z24, Z24
+	VADDPS Z27, Z26, Z26
+	VSHUFF64X2 $0x88, Z26, Z24, Z25
+	VSHUFF64X2 $0xdd, Z26, Z24, Z27
+	VADDPS Z27, Z25, Z25
+	VPERMILPS $0x4e, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VPERMILPS $0xb1, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VMULPS Z31, Z25, Z25
+	VPERMPS Z25, Z30, Z25
+	VMOVLPS X25, 512(R8)
+	VMOVHPS X25, 768(R8)
+	VSHUFF64X2 $0x44, Z9, Z8, Z24
+	VSHUFF64X2 $0xee, Z9, Z8, Z25
+	VSHUFF64X2 $0x44, Z11, Z10, Z26
+	VSHUFF64X2 $0xee, Z11, Z10, Z27
+	VADDPS Z25, Z24, Z24
+	VADDPS Z27, Z26, Z26
+	VSHUFF64X2 $0x88, Z26, Z24, Z25
+	VSHUFF64X2 $0xdd, Z26, Z24, Z27
+	VADDPS Z27, Z25, Z25
+	VPERMILPS $0x4e, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VPERMILPS $0xb1, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VMULPS Z31, Z25, Z25
+	VPERMPS Z25, Z30, Z25
+	VMOVLPS X25, 1024(R8)
+	VMOVHPS X25, 1280(R8)
+	VSHUFF64X2 $0x44, Z13, Z12, Z24
+	VSHUFF64X2 $0xee, Z13, Z12, Z25
+	VSHUFF64X2 $0x44, Z15, Z14, Z26
+	VSHUFF64X2 $0xee, Z15, Z14, Z27
+	VADDPS Z25, Z24, Z24
+	VADDPS Z27, Z26, Z26
+	VSHUFF64X2 $0x88, Z26, Z24, Z25
+	VSHUFF64X2 $0xdd, Z26, Z24, Z27
+	VADDPS Z27, Z25, Z25
+	VPERMILPS $0x4e, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VPERMILPS $0xb1, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VMULPS Z31, Z25, Z25
+	VPERMPS Z25, Z30, Z25
+	VMOVLPS X25, 1536(R8)
+	VMOVHPS X25, 1792(R8)
+	LEAQ (R10)(R13*2), R10
+	ADDQ $8, R8
+	SUBQ $2, DI
+	JMP rows211
+rest213:
+	MOVQ $16, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+rows214:
+	CMPQ DI, $1
+	JLT rest216
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	MOVQ R10, BX
+	MOVQ R9, AX
+	LEAQ (AX)(R12*4), DX
+	MOVQ d+96(FP), CX
+numbers215:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z8
+	VCVTDQ2PS Z8, Z8
+	VMOVUPS (AX), Z9
+	VFMADD231PS Z9, Z8, Z0
+	VMOVUPS (AX)(R12*1), Z9
+	VFMADD231PS Z9, Z8, Z1
+	VMOVUPS (AX)(R12*2), Z9
+	VFMADD231PS Z9, Z8, Z2
+	VMOVUPS (AX)(SI*1), Z9
+	VFMADD231PS Z9, Z8, Z3
+	VMOVUPS (DX), Z9
+	VFMADD231PS Z9, Z8, Z4
+	VMOVUPS (DX)(R12*1), Z9
+	VFMADD231PS Z9, Z8, Z5
+	VMOVUPS (DX)(R12*2), Z9
+	VFMADD231PS Z9, Z8, Z6
+	VMOVUPS (DX)(SI*1), Z9
+	VFMADD231PS Z9, Z8, Z7
+	ADDQ $16, BX
+	ADDQ $64, DX
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT numbers215
+	VEXTRACTF64X4 $1, Z7, Y8
+	VADDPS Y8, Y7, Y7
+	VEXTRACTF128 $1, Y7, X8
+	VADDPS X8, X7, X7
+	VMOVHLPS X7, X7, X8
+	VADDPS X8, X7, X7
+	VMOVSHDUP X7, X8
+	VADDPS X8, X7, X7
+	VMULSS scale+112(FP), X7, X7
+	VMOVSS X7, 1792(R8)
+	VEXTRACTF64X4 $1, Z6, Y7
+	VADDPS Y7, Y6, Y6
+	VEXTRACTF128 $1, Y6, X7
+	VADDPS X7, X6, X6
+	VMOVHLPS X6, X6, X7
+	VADDPS X7, X6, X6
+	VMOVSHDUP X6, X7
+	VADDPS X7, X6, X6
+	VMULSS scale+112(FP), X6, X6
+	VMOVSS X6, 1536(R8)
+	VEXTRACTF64X4 $1, Z5, Y6
+	VADDPS Y6, Y5, Y5
+	VEXTRACTF128 $1, Y5, X6
+	VADDPS X6, X5, X5
+	VMOVHLPS X5, X5, X6
+	VADDPS X6, X5, X5
+	VMOVSHDUP X5, X6
+	VADDPS X6, X5, X5
+	VMULSS scale+112(FP), X5, X5
+	VMOVSS X5, 1280(R8)
+	VEXTRACTF64X4 $1, Z4, Y5
+	VADDPS Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VADDPS X5, X4, X4
+	VMOVHLPS X4, X4, X5
+	VADDPS X5, X4, X4
+	VMOVSHDUP X4, X5
+	VADDPS X5, X4, X4
+	VMULSS scale+112(FP), X4, X4
+	VMOVSS X4, 1024(R8)
+	VEXTRACTF64X4 $1, Z3, Y4
+	VADDPS Y4, Y3, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VADDPS X4, X3, X3
+	VMOVHLPS X3, X3, X4
+	VADDPS X4, X3, X3
+	VMOVSHDUP X3, X4
+	VADDPS X4, X3, X3
+	VMULSS scale+112(FP), X3, X3
+	VMOVSS X3, 768(R8)
+	VEXTRACTF64X4 $1, Z2, Y3
+	VADDPS Y3, Y2, Y2
+	VEXTRACTF128 $1, Y2, X3
+	VADDPS X3, X2, X2
+	VMOVHLPS X2, X2, X3
+	VADDPS X3, X2, X2
+	VMOVSHDUP X2, X3
+	VADDPS X3, X2, X2
+	VMULSS scale+112(FP), X2, X2
+	VMOVSS X2, 512(R8)
+	VEXTRACTF64X4 $1, Z1, Y2
+	VADDPS Y2, Y1, Y1
+	VEXTRACTF128 $1, Y1, X2
+	VADDPS X2, X1, X1
+	VMOVHLPS X1, X1, X2
+	VADDPS X2, X1, X1
+	VMOVSHDUP X1, X2
+	VADDPS X2, X1, X1
+	VMULSS scale+112(FP), X1, X1
+	VMOVSS X1, 256(R8)
+	VEXTRACTF64X4 $1, Z0, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VMULSS scale+112(FP), X0, X0
+	VMOVSS X0, (R8)
+	LEAQ (R10)(R13*1), R10
+	ADDQ $4, R8
+	SUBQ $1, DI
+	JMP rows214
+rest216:
+	MOVQ count+104(FP), BX
+	SHLQ $2, BX
+	SUBQ BX, R8
+	ADDQ $2048, R8
+	LEAQ (R9)(R12*4), R9
+	LEAQ (R9)(R12*4), R9
+	LEAQ (R13)(R13*2), DX
+	SUBQ $8, queries-8(SP)
+	MOVQ count+104(FP), BX
+	IMULQ R13, BX
+	ADDQ next_base+72(FP), BX
+	CMPQ R11, BX
+	JLT more217
+	MOVQ keys_base+48(FP), R11
+more217:
+	JMP queries209
+fewer210:
+queries218:
+	CMPQ queries-8(SP), $4
+	JLT fewer219
+	MOVQ keys_base+48(FP), R10
+	MOVQ count+104(FP), DI
+	MOVQ $64, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+rows220:
+	CMPQ DI, $4
+	JLT rest222
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	VXORPS X9, X9, X9
+	VXORPS X10, X10, X10
+	VXORPS X11, X11, X11
+	VXORPS X12, X12, X12
+	VXORPS X13, X13, X13
+	VXORPS X14, X14, X14
+	VXORPS X15, X15, X15
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ d+96(FP), CX
+numbers221:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z16
+	VCVTDQ2PS Z16, Z16
+	VPMOVSXBD (BX)(R13*1), Z17
+	VCVTDQ2PS Z17, Z17
+	VPMOVSXBD (BX)(R13*2), Z18
+	VCVTDQ2PS Z18, Z18
+	VPMOVSXBD (BX)(DX*1), Z19
+	VCVTDQ2PS Z19, Z19
+	VMOVUPS (AX), Z20
+	VFMADD231PS Z20, Z16, Z0
+	VFMADD231PS Z20, Z17, Z1
+	VFMADD231PS Z20, Z18, Z2
+	VFMADD231PS Z20, Z19, Z3
+	VMOVUPS (AX)(R12*1), Z20
+	VFMADD231PS Z20, Z16, Z4
+	VFMADD231PS Z20, Z17, Z5
+	VFMADD231PS Z20, Z18, Z6
+	VFMADD231PS Z20, Z19, Z7
+	VMOVUPS (AX)(R12*2), Z20
+	VFMADD231PS Z20, Z16, Z8
+	VFMADD231PS Z20, Z17, Z9
+	VFMADD231PS Z20, Z18, Z10
+	VFMADD231PS Z20, Z19, Z11
+	VMOVUPS (AX)(SI*1), Z20
+	VFMADD231PS Z20, Z16, Z12
+	VFMADD231PS Z20, Z17, Z13
+	VFMADD231PS Z20, Z18, Z14
+	VFMADD231PS Z20, Z19, Z15
+	ADDQ $16, BX
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT numbers221
+	VSHUFF64X2 $0x44, Z1, Z0, Z24
+	VSHUFF64X2 $0xee, Z1, Z0, Z25
+	VSHUFF64X2 $0x44, Z3, Z2, Z26
+	VSHUFF64X2 $0xee, Z3, Z2, Z27
+	VADDPS Z25, Z24, Z24
+	VADDPS Z27, Z26, Z26
+	VSHUFF64X2 $0x88, Z26, Z24, Z25
+	VSHUFF64X2 $0xdd, Z26, Z24, Z27
+	VADDPS Z27, Z25, Z25
+	VPERMILPS $0x4e, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VPERMILPS $0xb1, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VMULPS Z31, Z25, Z25
+	VPERMPS Z25, Z30, Z25
+	VMOVUPS X25, (R8)
+	VSHUFF64X2 $0x44, Z5, Z4, Z24
+	VSHUFF64X2 $0xee, Z5, Z4, Z25
+	VSHUFF64X2 $0x44, Z7, Z6, Z26
+	VSHUFF64X2 $0xee, Z7, Z6, Z27
+	VADDPS Z25, Z24, Z24
+	VADDPS Z27, Z26, Z26
+	VSHUFF64X2 $0x88, Z26, Z24, Z25
+	VSHUFF64X2 $0xdd, Z26, Z24, Z27
+	VADDPS Z27, Z25, Z25
+	VPERMILPS $0x4e, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VPERMILPS $0xb1, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VMULPS Z31, Z25, Z25
+	VPERMPS Z25, Z30, Z25
+	VMOVUPS X25, 256(R8)
+	VSHUFF64X2 $0x44, Z9, Z8, Z24
+	VSHUFF64X2 $0xee, Z9, Z8, Z25
+	VSHUFF64X2 $0x44, Z11, Z10, Z26
+	VSHUFF64X2 $0xee, Z11, Z10, Z27
+	VADDPS Z25, Z24, Z24
+	VADDPS Z27, Z26, Z26
+	VSHUFF64X2 $0x88, Z26, Z24, Z25
+	VSHUFF64X2 $0xdd, Z26, Z24, Z27
+	VADDPS Z27, Z25, Z25
+	VPERMILPS $0x4e, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VPERMILPS $0xb1, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VMULPS Z31, Z25, Z25
+	VPERMPS Z25, Z30, Z25
+	VMOVUPS X25, 512(R8)
+	VSHUFF64X2 $0x44, Z13, Z12, Z24
+	VSHUFF64X2 $0xee, Z13, Z12, Z25
+	VSHUFF64X2 $0x44, Z15, Z14, Z26
+	VSHUFF64X2 $0xee, Z15, Z14, Z27
+	VADDPS Z25, Z24, Z24
+	VADDPS Z27, Z26, Z26
+	VSHUFF64X2 $0x88, Z26, Z24, Z25
+	VSHUFF64X2 $0xdd, Z26, Z24, Z27
+	VADDPS Z27, Z25, Z25
+	VPERMILPS $0x4e, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VPERMILPS $0xb1, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VMULPS Z31, Z25, Z25
+	VPERMPS Z25, Z30, Z25
+	VMOVUPS X25, 768(R8)
+	LEAQ (R10)(R13*4), R10
+	ADDQ $16, R8
+	SUBQ $4, DI
+	JMP rows220
+rest222:
+	MOVQ $16, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+rows223:
+	CMPQ DI, $1
+	JLT rest225
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ d+96(FP), CX
+numbers224:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z4
+	VCVTDQ2PS Z4, Z4
+	VMOVUPS (AX), Z5
+	VFMADD231PS Z5, Z4, Z0
+	VMOVUPS (AX)(R12*1), Z5
+	VFMADD231PS Z5, Z4, Z1
+	VMOVUPS (AX)(R12*2), Z5
+	VFMADD231PS Z5, Z4, Z2
+	VMOVUPS (AX)(SI*1), Z5
+	VFMADD231PS Z5, Z4, Z3
+	ADDQ $16, BX
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT numbers224
+	VEXTRACTF64X4 $1, Z3, Y4
+	VADDPS Y4, Y3, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VADDPS X4, X3, X3
+	VMOVHLPS X3, X3, X4
+	VADDPS X4, X3, X3
+	VMOVSHDUP X3, X4
+	VADDPS X4, X3, X3
+	VMULSS scale+112(FP), X3, X3
+	VMOVSS X3, 768(R8)
+	VEXTRACTF64X4 $1, Z2, Y3
+	VADDPS Y3, Y2, Y2
+	VEXTRACTF128 $1, Y2, X3
+	VADDPS X3, X2, X2
+	VMOVHLPS X2, X2, X3
+	VADDPS X3, X2, X2
+	VMOVSHDUP X2, X3
+	VADDPS X3, X2, X2
+	VMULSS scale+112(FP), X2, X2
+	VMOVSS X2, 512(R8)
+	VEXTRACTF64X4 $1, Z1, Y2
+	VADDPS Y2, Y1, Y1
+	VEXTRACTF128 $1, Y1, X2
+	VADDPS X2, X1, X1
+	VMOVHLPS X1, X1, X2
+	VADDPS X2, X1, X1
+	VMOVSHDUP X1, X2
+	VADDPS X2, X1, X1
+	VMULSS scale+112(FP), X1, X1
+	VMOVSS X1, 256(R8)
+	VEXTRACTF64X4 $1, Z0, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VMULSS scale+112(FP), X0, X0
+	VMOVSS X0, (R8)
+	LEAQ (R10)(R13*1), R10
+	ADDQ $4, R8
+	SUBQ $1, DI
+	JMP rows223
+rest225:
+	MOVQ count+104(FP), BX
+	SHLQ $2, BX
+	SUBQ BX, R8
+	ADDQ $1024, R8
+	LEAQ (R9)(R12*4), R9
+	SUBQ $4, queries-8(SP)
+	MOVQ count+104(FP), BX
+	IMULQ R13, BX
+	ADDQ next_base+72(FP), BX
+	CMPQ R11, BX
+	JLT more226
+	MOVQ keys_base+48(FP), R11
+more226:
+	JMP queries218
+fewer219:
+queries227:
+	CMPQ queries-8(SP), $2
+	JLT fewer228
+	MOVQ keys_base+48(FP), R10
+	MOVQ count+104(FP), DI
+	MOVQ $64, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+rows229:
+	CMPQ DI, $4
+	JLT rest231
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ d+96(FP), CX
+numbers230:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z8
+	VCVTDQ2PS Z8, Z8
+	VPMOVSXBD (BX)(R13*1), Z9
+	VCVTDQ2PS Z9, Z9
+	VPMOVSXBD (BX)(R13*2), Z10
+	VCVTDQ2PS Z10, Z10
+	VPMOVSXBD (BX)(DX*1), Z11
+	VCVTDQ2PS Z11, Z11
+	VMOVUPS (AX), Z12
+	VFMADD231PS Z12, Z8, Z0
+	VFMADD231PS Z12, Z9, Z1
+	VFMADD231PS Z12, Z10, Z2
+	VFMADD231PS Z12, Z11, Z3
+	VMOVUPS (AX)(R12*1), Z12
+	VFMADD231PS Z12, Z8, Z4
+	VFMADD231PS Z12, Z9, Z5
+	VFMADD231PS Z12, Z10, Z6
+	VFMADD231PS Z12, Z11, Z7
+	ADDQ $16, BX
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT numbers230
+	VSHUFF64X2 $0x44, Z1, Z0, Z24
+	VSHUFF64X2 $0xee, Z1, Z0, Z25
+	VSHUFF64X2 $0x44, Z3, Z2, Z26
+	VSHUFF64X2 $0xee, Z3, Z2, Z27
+	VADDPS Z25, Z24, Z24
+	VADDPS Z27, Z26, Z26
+	VSHUFF64X2 $0x88, Z26, Z24, Z25
+	VSHUFF64X2 $0xdd, Z26, Z24, Z27
+	VADDPS Z27, Z25, Z25
+	VPERMILPS $0x4e, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VPERMILPS $0xb1, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VMULPS Z31, Z25, Z25
+	VPERMPS Z25, Z30, Z25
+	VMOVUPS X25, (R8)
+	VSHUFF64X2 $0x44, Z5, Z4, Z24
+	VSHUFF64X2 $0xee, Z5, Z4, Z25
+	VSHUFF64X2 $0x44, Z7, Z6, Z26
+	VSHUFF64X2 $0xee, Z7, Z6, Z27
+	VADDPS Z25, Z24, Z24
+	VADDPS Z27, Z26, Z26
+	VSHUFF64X2 $0x88, Z26, Z24, Z25
+	VSHUFF64X2 $0xdd, Z26, Z24, Z27
+	VADDPS Z27, Z25, Z25
+	VPERMILPS $0x4e, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VPERMILPS $0xb1, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VMULPS Z31, Z25, Z25
+	VPERMPS Z25, Z30, Z25
+	VMOVUPS X25, 256(R8)
+	LEAQ (R10)(R13*4), R10
+	ADDQ $16, R8
+	SUBQ $4, DI
+	JMP rows229
+rest231:
+	MOVQ $16, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+rows232:
+	CMPQ DI, $1
+	JLT rest234
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ d+96(FP), CX
+numbers233:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z2
+	VCVTDQ2PS Z2, Z2
+	VMOVUPS (AX), Z3
+	VFMADD231PS Z3, Z2, Z0
+	VMOVUPS (AX)(R12*1), Z3
+	VFMADD231PS Z3, Z2, Z1
+	ADDQ $16, BX
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT numbers233
+	VEXTRACTF64X4 $1, Z1, Y2
+	VADDPS Y2, Y1, Y1
+	VEXTRACTF128 $1, Y1, X2
+	VADDPS X2, X1, X1
+	VMOVHLPS X1, X1, X2
+	VADDPS X2, X1, X1
+	VMOVSHDUP X1, X2
+	VADDPS X2, X1, X1
+	VMULSS scale+112(FP), X1, X1
+	VMOVSS X1, 256(R8)
+	VEXTRACTF64X4 $1, Z0, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VMULSS scale+112(FP), X0, X0
+	VMOVSS X0, (R8)
+	LEAQ (R10)(R13*1), R10
+	ADDQ $4, R8
+	SUBQ $1, DI
+	JMP rows232
+rest234:
+	MOVQ count+104(FP), BX
+	SHLQ $2, BX
+	SUBQ BX, R8
+	ADDQ $512, R8
+	LEAQ (R9)(R12*2), R9
+	SUBQ $2, queries-8(SP)
+	MOVQ count+104(FP), BX
+	IMULQ R13, BX
+	ADDQ next_base+72(FP), BX
+	CMPQ R11, BX
+	JLT more235
+	MOVQ keys_base+48(FP), R11
+more235:
+	JMP queries227
+fewer228:
+queries236:
+	CMPQ queries-8(SP), $1
+	JLT fewer237
+	MOVQ keys_base+48(FP), R10
+	MOVQ count+104(FP), DI
+	MOVQ $64, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+rows238:
+	CMPQ DI, $4
+	JLT rest240
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ d+96(FP), CX
+numbers239:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z4
+	VCVTDQ2PS Z4, Z4
+	VPMOVSXBD (BX)(R13*1), Z5
+	VCVTDQ2PS Z5, Z5
+	VPMOVSXBD (BX)(R13*2), Z6
+	VCVTDQ2PS Z6, Z6
+	VPMOVSXBD (BX)(DX*1), Z7
+	VCVTDQ2PS Z7, Z7
+	VMOVUPS (AX), Z8
+	VFMADD231PS Z8, Z4, Z0
+	VFMADD231PS Z8, Z5, Z1
+	VFMADD231PS Z8, Z6, Z2
+	VFMADD231PS Z8, Z7, Z3
+	ADDQ $16, BX
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT numbers239
+	VSHUFF64X2 $0x44, Z1, Z0, Z24
+	VSHUFF64X2 $0xee, Z1, Z0, Z25
+	VSHUFF64X2 $0x44, Z3, Z2, Z26
+	VSHUFF64X2 $0xee, Z3, Z2, Z27
+	VADDPS Z25, Z24, Z24
+	VADDPS Z27, Z26, Z26
+	VSHUFF64X2 $0x88, Z26, Z24, Z25
+	VSHUFF64X2 $0xdd, Z26, Z24, Z27
+	VADDPS Z27, Z25, Z25
+	VPERMILPS $0x4e, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VPERMILPS $0xb1, Z25, Z24
+	VADDPS Z24, Z25, Z25
+	VMULPS Z31, Z25, Z25
+	VPERMPS Z25, Z30, Z25
+	VMOVUPS X25, (R8)
+	LEAQ (R10)(R13*4), R10
+	ADDQ $16, R8
+	SUBQ $4, DI
+	JMP rows238
+rest240:
+	MOVQ $16, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+rows241:
+	CMPQ DI, $1
+	JLT rest243
+	VXORPS X0, X0, X0
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ d+96(FP), CX
+numbers242:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z1
+	VCVTDQ2PS Z1, Z1
+	VMOVUPS (AX), Z2
+	VFMADD231PS Z2, Z1, Z0
+	ADDQ $16, BX
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT numbers242
+	VEXTRACTF64X4 $1, Z0, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VMULSS scale+112(FP), X0, X0
+	VMOVSS X0, (R8)
+	LEAQ (R10)(R13*1), R10
+	ADDQ $4, R8
+	SUBQ $1, DI
+	JMP rows241
+rest243:
+	MOVQ count+104(FP), BX
+	SHLQ $2, BX
+	SUBQ BX, R8
+	ADDQ $256, R8
+	LEAQ (R9)(R12*1), R9
+	SUBQ $1, queries-8(SP)
+	MOVQ count+104(FP), BX
+	IMULQ R13, BX
+	ADDQ next_base+72(FP), BX
+	CMPQ R11, BX
+	JLT more244
+	MOVQ keys_base+48(FP), R11
+more244:
+	JMP queries236
+fewer237:
+	VZEROUPPER
+	RET
+
+// func weigh8AVX512(dst []float32, p []float32, values []int8, next []int8, d int, count int)
+// R8 dst of the current queries and strip, R12 and SI bytes of a query, once and three times,
+// R9 weights of the current queries, R10 values of the strip, R13 bytes of a value, DI numbers left,
+// R11 what is fetched ahead, BX and AX current value and weights, CX positions left. Twin: weigh8.
+TEXT ·weigh8AVX512(SB), NOSPLIT, $24-112
+	MOVQ dst_base+0(FP), R8
+	MOVQ p_base+24(FP), R9
+	MOVQ next_base+72(FP), R11
+	MOVQ d+96(FP), R12
+	MOVQ p_len+32(FP), CX
+	SHRQ $6, CX
+	MOVQ CX, queries-8(SP)
+	XORQ BX, BX
+	CMPQ CX, $16
+	JLT shared245
+	INCQ BX
+shared245:
+	MOVQ BX, shift-16(SP)
+	LEAQ (R12*1), R13
+	SHLQ $2, R12
+	LEAQ (R12)(R12*2), SI
+queries246:
+	CMPQ queries-8(SP), $8
+	JLT fewer247
+	MOVQ values_base+48(FP), R10
+	MOVQ d+96(FP), DI
+	MOVQ $32, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+strips248:
+	CMPQ DI, $32
+	JLT rest250
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	VXORPS X9, X9, X9
+	VXORPS X10, X10, X10
+	VXORPS X11, X11, X11
+	VXORPS X12, X12, X12
+	VXORPS X13, X13, X13
+	VXORPS X14, X14, X14
+	VXORPS X15, X15, X15
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ count+104(FP), CX
+rows249:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z16
+	VCVTDQ2PS Z16, Z16
+	VPMOVSXBD 16(BX), Z17
+	VCVTDQ2PS Z17, Z17
+	VFMADD231PS.BCST 0(AX), Z16, Z0
+	VFMADD231PS.BCST 0(AX), Z17, Z1
+	VFMADD231PS.BCST 256(AX), Z16, Z2
+	VFMADD231PS.BCST 256(AX), Z17, Z3
+	VFMADD231PS.BCST 512(AX), Z16, Z4
+	VFMADD231PS.BCST 512(AX), Z17, Z5
+	VFMADD231PS.BCST 768(AX), Z16, Z6
+	VFMADD231PS.BCST 768(AX), Z17, Z7
+	VFMADD231PS.BCST 1024(AX), Z16, Z8
+	VFMADD231PS.BCST 1024(AX), Z17, Z9
+	VFMADD231PS.BCST 1280(AX), Z16, Z10
+	VFMADD231PS.BCST 1280(AX), Z17, Z11
+	VFMADD231PS.BCST 1536(AX), Z16, Z12
+	VFMADD231PS.BCST 1536(AX), Z17, Z13
+	VFMADD231PS.BCST 1792(AX), Z16, Z14
+	VFMADD231PS.BCST 1792(AX), Z17, Z15
+	ADDQ R13, BX
+	ADDQ $4, AX
+	DECQ CX
+	JGT rows249
+	LEAQ (R8)(R12*4), BX
+	VMOVUPS Z0, (R8)
+	VMOVUPS Z1, 64(R8)
+	VMOVUPS Z2, (R8)(R12*1)
+	VMOVUPS Z3, 64(R8)(R12*1)
+	VMOVUPS Z4, (R8)(R12*2)
+	VMOVUPS Z5, 64(R8)(R12*2)
+	VMOVUPS Z6, (R8)(SI*1)
+	VMOVUPS Z7, 64(R8)(SI*1)
+	VMOVUPS Z8, (BX)
+	VMOVUPS Z9, 64(BX)
+	VMOVUPS Z10, (BX)(R12*1)
+	VMOVUPS Z11, 64(BX)(R12*1)
+	VMOVUPS Z12, (BX)(R12*2)
+	VMOVUPS Z13, 64(BX)(R12*2)
+	VMOVUPS Z14, (BX)(SI*1)
+	VMOVUPS Z15, 64(BX)(SI*1)
+	ADDQ $128, R8
+	ADDQ $32, R10
+	SUBQ $32, DI
+	JMP strips248
+rest250:
+	MOVQ $16, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+strips251:
+	CMPQ DI, $16
+	JLT rest253
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ count+104(FP), CX
+rows252:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z8
+	VCVTDQ2PS Z8, Z8
+	VFMADD231PS.BCST 0(AX), Z8, Z0
+	VFMADD231PS.BCST 256(AX), Z8, Z1
+	VFMADD231PS.BCST 512(AX), Z8, Z2
+	VFMADD231PS.BCST 768(AX), Z8, Z3
+	VFMADD231PS.BCST 1024(AX), Z8, Z4
+	VFMADD231PS.BCST 1280(AX), Z8, Z5
+	VFMADD231PS.BCST 1536(AX), Z8, Z6
+	VFMADD231PS.BCST 1792(AX), Z8, Z7
+	ADDQ R13, BX
+	ADDQ $4, AX
+	DECQ CX
+	JGT rows252
+	LEAQ (R8)(R12*4), BX
+	VMOVUPS Z0, (R8)
+	VMOVUPS Z1, (R8)(R12*1)
+	VMOVUPS Z2, (R8)(R12*2)
+	VMOVUPS Z3, (R8)(SI*1)
+	VMOVUPS Z4, (BX)
+	VMOVUPS Z5, (BX)(R12*1)
+	VMOVUPS Z6, (BX)(R12*2)
+	VMOVUPS Z7, (BX)(SI*1)
+	ADDQ $64, R8
+	ADDQ $16, R10
+	SUBQ $16, DI
+	JMP strips251
+rest253:
+	LEAQ (R8)(R12*4), R8
+	ADDQ SI, R8
+	ADDQ $2048, R9
+	SUBQ $8, queries-8(SP)
+	MOVQ count+104(FP), BX
+	IMULQ R13, BX
+	ADDQ next_base+72(FP), BX
+	CMPQ R11, BX
+	JLT more254
+	MOVQ values_base+48(FP), R11
+more254:
+	JMP queries246
+fewer247:
+queries255:
+	CMPQ queries-8(SP), $4
+	JLT fewer256
+	MOVQ values_base+48(FP), R10
+	MOVQ d+96(FP), DI
+	MOVQ $64, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+strips257:
+	CMPQ DI, $64
+	JLT rest259
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	VXORPS X9, X9, X9
+	VXORPS X10, X10, X10
+	VXORPS X11, X11, X11
+	VXORPS X12, X12, X12
+	VXORPS X13, X13, X13
+	VXORPS X14, X14, X14
+	VXORPS X15, X15, X15
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ count+104(FP), CX
+rows258:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z16
+	VCVTDQ2PS Z16, Z16
+	VPMOVSXBD 16(BX), Z17
+	VCVTDQ2PS Z17, Z17
+	VPMOVSXBD 32(BX), Z18
+	VCVTDQ2PS Z18, Z18
+	VPMOVSXBD 48(BX), Z19
+	VCVTDQ2PS Z19, Z19
+	VFMADD231PS.BCST 0(AX), Z16, Z0
+	VFMADD231PS.BCST 0(AX), Z17, Z1
+	VFMADD231PS.BCST 0(AX), Z18, Z2
+	VFMADD231PS.BCST 0(AX), Z19, Z3
+	VFMADD231PS.BCST 256(AX), Z16, Z4
+	VFMADD231PS.BCST 256(AX), Z17, Z5
+	VFMADD231PS.BCST 256(AX), Z18, Z6
+	VFMADD231PS.BCST 256(AX), Z19, Z7
+	VFMADD231PS.BCST 512(AX), Z16, Z8
+	VFMADD231PS.BCST 512(AX), Z17, Z9
+	VFMADD231PS.BCST 512(AX), Z18, Z10
+	VFMADD231PS.BCST 512(AX), Z19, Z11
+	VFMADD231PS.BCST 768(AX), Z16, Z12
+	VFMADD231PS.BCST 768(AX), Z17, Z13
+	VFMADD231PS.BCST 768(AX), Z18, Z14
+	VFMADD231PS.BCST 768(AX), Z19, Z15
+	ADDQ R13, BX
+	ADDQ $4, AX
+	DECQ CX
+	JGT rows258
+	VMOVUPS Z0, (R8)
+	VMOVUPS Z1, 64(R8)
+	VMOVUPS Z2, 128(R8)
+	VMOVUPS Z3, 192(R8)
+	VMOVUPS Z4, (R8)(R12*1)
+	VMOVUPS Z5, 64(R8)(R12*1)
+	VMOVUPS Z6, 128(R8)(R12*1)
+	VMOVUPS Z7, 192(R8)(R12*1)
+	VMOVUPS Z8, (R8)(R12*2)
+	VMOVUPS Z9, 64(R8)(R12*2)
+	VMOVUPS Z10, 128(R8)(R12*2)
+	VMOVUPS Z11, 192(R8)(R12*2)
+	VMOVUPS Z12, (R8)(SI*1)
+	VMOVUPS Z13, 64(R8)(SI*1)
+	VMOVUPS Z14, 128(R8)(SI*1)
+	VMOVUPS Z15, 192(R8)(SI*1)
+	ADDQ $256, R8
+	ADDQ $64, R10
+	SUBQ $64, DI
+	JMP strips257
+rest259:
+	MOVQ $16, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+strips260:
+	CMPQ DI, $16
+	JLT rest262
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ count+104(FP), CX
+rows261:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z4
+	VCVTDQ2PS Z4, Z4
+	VFMADD231PS.BCST 0(AX), Z4, Z0
+	VFMADD231PS.BCST 256(AX), Z4, Z1
+	VFMADD231PS.BCST 512(AX), Z4, Z2
+	VFMADD231PS.BCST 768(AX), Z4, Z3
+	ADDQ R13, BX
+	ADDQ $4, AX
+	DECQ CX
+	JGT rows261
+	VMOVUPS Z0, (R8)
+	VMOVUPS Z1, (R8)(R12*1)
+	VMOVUPS Z2, (R8)(R12*2)
+	VMOVUPS Z3, (R8)(SI*1)
+	ADDQ $64, R8
+	ADDQ $16, R10
+	SUBQ $16, DI
+	JMP strips260
+rest262:
+	ADDQ SI, R8
+	ADDQ $1024, R9
+	SUBQ $4, queries-8(SP)
+	MOVQ count+104(FP), BX
+	IMULQ R13, BX
+	ADDQ next_base+72(FP), BX
+	CMPQ R11, BX
+	JLT more263
+	MOVQ values_base+48(FP), R11
+more263:
+	JMP queries255
+fewer256:
+queries264:
+	CMPQ queries-8(SP), $2
+	JLT fewer265
+	MOVQ values_base+48(FP), R10
+	MOVQ d+96(FP), DI
+	MOVQ $64, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+strips266:
+	CMPQ DI, $64
+	JLT rest268
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ count+104(FP), CX
+rows267:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z8
+	VCVTDQ2PS Z8, Z8
+	VPMOVSXBD 16(BX), Z9
+	VCVTDQ2PS Z9, Z9
+	VPMOVSXBD 32(BX), Z10
+	VCVTDQ2PS Z10, Z10
+	VPMOVSXBD 48(BX), Z11
+	VCVTDQ2PS Z11, Z11
+	VFMADD231PS.BCST 0(AX), Z8, Z0
+	VFMADD231PS.BCST 0(AX), Z9, Z1
+	VFMADD231PS.BCST 0(AX), Z10, Z2
+	VFMADD231PS.BCST 0(AX), Z11, Z3
+	VFMADD231PS.BCST 256(AX), Z8, Z4
+	VFMADD231PS.BCST 256(AX), Z9, Z5
+	VFMADD231PS.BCST 256(AX), Z10, Z6
+	VFMADD231PS.BCST 256(AX), Z11, Z7
+	ADDQ R13, BX
+	ADDQ $4, AX
+	DECQ CX
+	JGT rows267
+	VMOVUPS Z0, (R8)
+	VMOVUPS Z1, 64(R8)
+	VMOVUPS Z2, 128(R8)
+	VMOVUPS Z3, 192(R8)
+	VMOVUPS Z4, (R8)(R12*1)
+	VMOVUPS Z5, 64(R8)(R12*1)
+	VMOVUPS Z6, 128(R8)(R12*1)
+	VMOVUPS Z7, 192(R8)(R12*1)
+	ADDQ $256, R8
+	ADDQ $64, R10
+	SUBQ $64, DI
+	JMP strips266
+rest268:
+	MOVQ $16, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+strips269:
+	CMPQ DI, $16
+	JLT rest271
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ count+104(FP), CX
+rows270:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z2
+	VCVTDQ2PS Z2, Z2
+	VFMADD231PS.BCST 0(AX), Z2, Z0
+	VFMADD231PS.BCST 256(AX), Z2, Z1
+	ADDQ R13, BX
+	ADDQ $4, AX
+	DECQ CX
+	JGT rows270
+	VMOVUPS Z0, (R8)
+	VMOVUPS Z1, (R8)(R12*1)
+	ADDQ $64, R8
+	ADDQ $16, R10
+	SUBQ $16, DI
+	JMP strips269
+rest271:
+	LEAQ (R8)(R12*1), R8
+	ADDQ $512, R9
+	SUBQ $2, queries-8(SP)
+	MOVQ count+104(FP), BX
+	IMULQ R13, BX
+	ADDQ next_base+72(FP), BX
+	CMPQ R11, BX
+	JLT more272
+	MOVQ values_base+48(FP), R11
+more272:
+	JMP queries264
+fewer265:
+queries273:
+	CMPQ queries-8(SP), $1
+	JLT fewer274
+	MOVQ values_base+48(FP), R10
+	MOVQ d+96(FP), DI
+	MOVQ $64, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+strips275:
+	CMPQ DI, $64
+	JLT rest277
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ count+104(FP), CX
+rows276:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z4
+	VCVTDQ2PS Z4, Z4
+	VPMOVSXBD 16(BX), Z5
+	VCVTDQ2PS Z5, Z5
+	VPMOVSXBD 32(BX), Z6
+	VCVTDQ2PS Z6, Z6
+	VPMOVSXBD 48(BX), Z7
+	VCVTDQ2PS Z7, Z7
+	VFMADD231PS.BCST 0(AX), Z4, Z0
+	VFMADD231PS.BCST 0(AX), Z5, Z1
+	VFMADD231PS.BCST 0(AX), Z6, Z2
+	VFMADD231PS.BCST 0(AX), Z7, Z3
+	ADDQ R13, BX
+	ADDQ $4, AX
+	DECQ CX
+	JGT rows276
+	VMOVUPS Z0, (R8)
+	VMOVUPS Z1, 64(R8)
+	VMOVUPS Z2, 128(R8)
+	VMOVUPS Z3, 192(R8)
+	ADDQ $256, R8
+	ADDQ $64, R10
+	SUBQ $64, DI
+	JMP strips275
+rest277:
+	MOVQ $16, BX
+	MOVQ shift-16(SP), CX
+	SHRQ CX, BX
+	MOVQ BX, step-24(SP)
+strips278:
+	CMPQ DI, $16
+	JLT rest280
+	VXORPS X0, X0, X0
+	MOVQ R10, BX
+	MOVQ R9, AX
+	MOVQ count+104(FP), CX
+rows279:
+	PREFETCHT1 (R11)
+	ADDQ step-24(SP), R11
+	VPMOVSXBD (BX), Z1
+	VCVTDQ2PS Z1, Z1
+	VFMADD231PS.BCST 0(AX), Z1, Z0
+	ADDQ R13, BX
+	ADDQ $4, AX
+	DECQ CX
+	JGT rows279
+	VMOVUPS Z0, (R8)
+	ADDQ $64, R8
+	ADDQ $16, R10
+	SUBQ $16, DI
+	JMP strips278
+rest280:
+	ADDQ $256, R9
+	SUBQ $1, queries-8(SP)
+	MOVQ count+104(FP), BX
+	IMULQ R13, BX
+	ADDQ next_base+72(FP), BX
+	CMPQ R11, BX
+	JLT more281
+	MOVQ values_base+48(FP), R11
+more281:
+	JMP queries273
+fewer274:
 	VZEROUPPER
 	RET
 
@@ -3989,9 +5302,9 @@ TEXT ·deltaReadAVX512(SB), NOSPLIT, $0-172
 	MOVQ v_base+136(FP), DI
 	SHLQ $2, R11
 	SHLQ $2, SI
-columns206:
+columns282:
 	CMPQ DX, $32
-	JLT rest210
+	JLT rest286
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4012,10 +5325,10 @@ columns206:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near207
-rows211:
+	JE near283
+rows287:
 	SUBQ $4, CX
-	JLT some208
+	JLT some284
 	PREFETCHT1 (BX)(SI*1)
 	PREFETCHT1 64(BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Z17
@@ -4064,11 +5377,11 @@ rows211:
 	VFMADD231PS Z18, Z16, Z15
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows211
-near207:
-rows212:
+	JMP rows287
+near283:
+rows288:
 	SUBQ $4, CX
-	JLT some208
+	JLT some284
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -4109,10 +5422,10 @@ rows212:
 	VFMADD231PS Z18, Z16, Z15
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows212
-some208:
+	JMP rows288
+some284:
 	ADDQ $4, CX
-	JE fold209
+	JE fold285
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -4124,7 +5437,7 @@ some208:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold209
+	JE fold285
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -4136,7 +5449,7 @@ some208:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold209
+	JE fold285
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -4148,7 +5461,7 @@ some208:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold209:
+fold285:
 	VBROADCASTSS decay+160(FP), Z17
 	VBROADCASTSS beta+164(FP), Z18
 	VBROADCASTSS kq+168(FP), Z19
@@ -4181,11 +5494,11 @@ fold209:
 	ADDQ $128, DI
 	ADDQ $128, R10
 	SUBQ $32, DX
-	JMP columns206
-rest210:
-columns213:
+	JMP columns282
+rest286:
+columns289:
 	CMPQ DX, $16
-	JLT rest217
+	JLT rest293
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4198,10 +5511,10 @@ columns213:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near214
-rows218:
+	JE near290
+rows294:
 	SUBQ $4, CX
-	JLT some215
+	JLT some291
 	PREFETCHT1 (BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
@@ -4234,11 +5547,11 @@ rows218:
 	VFMADD231PS Z10, Z8, Z7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows218
-near214:
-rows219:
+	JMP rows294
+near290:
+rows295:
 	SUBQ $4, CX
-	JLT some215
+	JLT some291
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -4267,10 +5580,10 @@ rows219:
 	VFMADD231PS Z10, Z8, Z7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows219
-some215:
+	JMP rows295
+some291:
 	ADDQ $4, CX
-	JE fold216
+	JE fold292
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -4279,7 +5592,7 @@ some215:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold216
+	JE fold292
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -4288,7 +5601,7 @@ some215:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold216
+	JE fold292
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -4297,7 +5610,7 @@ some215:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold216:
+fold292:
 	VBROADCASTSS decay+160(FP), Z9
 	VBROADCASTSS beta+164(FP), Z10
 	VBROADCASTSS kq+168(FP), Z11
@@ -4318,8 +5631,8 @@ fold216:
 	ADDQ $64, DI
 	ADDQ $64, R10
 	SUBQ $16, DX
-	JMP columns213
-rest217:
+	JMP columns289
+rest293:
 	VZEROUPPER
 	RET
 
@@ -4341,17 +5654,17 @@ TEXT ·deltaUpdateAVX512(SB), NOSPLIT, $0-124
 	SHLQ $2, R11
 	SHLQ $2, R13
 	VBROADCASTSS decay+120(FP), Z10
-columns220:
+columns296:
 	CMPQ DX, $32
-	JLT rest223
+	JLT rest299
 	VMOVUPS (DI), Z4
 	VMOVUPS 64(DI), Z5
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near221
-rows224:
+	JE near297
+rows300:
 	PREFETCHT1 (SI)(R13*1)
 	PREFETCHT1 64(SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Z9
@@ -4365,10 +5678,10 @@ rows224:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows224
-	JMP next222
-near221:
-rows225:
+	JLT rows300
+	JMP next298
+near297:
+rows301:
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
 	VFMADD231PS Z9, Z4, Z0
@@ -4380,24 +5693,24 @@ rows225:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows225
-next222:
+	JLT rows301
+next298:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	ADDQ $128, DI
 	SUBQ $32, DX
-	JMP columns220
-rest223:
-columns226:
+	JMP columns296
+rest299:
+columns302:
 	CMPQ DX, $16
-	JLT rest229
+	JLT rest305
 	VMOVUPS (DI), Z4
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near227
-rows230:
+	JE near303
+rows306:
 	PREFETCHT1 (SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
@@ -4407,10 +5720,10 @@ rows230:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows230
-	JMP next228
-near227:
-rows231:
+	JLT rows306
+	JMP next304
+near303:
+rows307:
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
 	VFMADD231PS Z9, Z4, Z0
@@ -4419,13 +5732,13 @@ rows231:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows231
-next228:
+	JLT rows307
+next304:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	ADDQ $64, DI
 	SUBQ $16, DX
-	JMP columns226
-rest229:
+	JMP columns302
+rest305:
 	VZEROUPPER
 	RET

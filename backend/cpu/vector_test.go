@@ -215,6 +215,7 @@ func TestVectorPagesEqualGeneric(t *testing.T) {
 			queries := 1 + x.rng.IntN(19)
 			x.pageOf32(d, count, queries, i%4 == 0)
 			x.pageOf16(d, count, queries, i%4 == 0)
+			x.pageOf8(d, count, queries, i%4 == 0)
 		}
 	}
 }
@@ -261,6 +262,34 @@ func (x *vectorTrial) pageOf16(d, count, queries int, special bool) {
 	x.v.page.weigh16(out, scores, page[1], page[0], d, count)
 	weigh16(sum, want, plain[1], nil, d, count)
 	x.same("weigh16 "+what, out, sum)
+}
+
+func (x *vectorTrial) pageOf8(d, count, queries int, special bool) {
+	x.t.Helper()
+	q, pq := x.fill(0, queries*d, special)
+	var page, plain [2][]int8
+	for i := range page {
+		room := x.guard[1+i]
+		page[i] = unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(room))), 4*len(room))[4*trialRoom-count*d:]
+		for j := range page[i] {
+			page[i][j] = int8(x.rng.Uint32())
+		}
+		plain[i] = append([]int8(nil), page[i]...)
+	}
+	scores, want := x.guard[3][trialRoom-queries*backend.PageTokens:], make([]float32, queries*backend.PageTokens)
+	copy(want, scores)
+	x.v.page.scores8(scores, q, page[0], page[1], d, count, 0.125)
+	scores8(want, pq, plain[0], nil, d, count, 0.125)
+	what := fmt.Sprintf("d=%d count=%d queries=%d", d, count, queries)
+	x.same("scores8 "+what, scores, want)
+	scales, pscales := x.fill(5, backend.PageTokens, special)
+	x.v.page.scale(scores, scales)
+	scalePage(want, pscales)
+	x.same("scale "+what, scores, want)
+	out, sum := x.guard[4][trialRoom-queries*d:], make([]float32, queries*d)
+	x.v.page.weigh8(out, scores, page[1], page[0], d, count)
+	weigh8(sum, want, plain[1], nil, d, count)
+	x.same("weigh8 "+what, out, sum)
 }
 
 func TestVectorNarrowEqualsGeneric(t *testing.T) {

@@ -47,7 +47,7 @@ func (t *talk) chat(ctx context.Context, c *console, s *session) error {
 	signal.Notify(between, os.Interrupt)
 	defer signal.Stop(between)
 	v := &conversation{talk: t, c: c, s: s, lines: newLineReader(in, c.out, openHistory(file))}
-	if err := c.write(fmt.Sprintf("%s, %s. Type /help for the commands, Ctrl-D to leave.\n", s.name, s.size())); err != nil {
+	if err := c.write(fmt.Sprintf("%s, %s. Type /help for the commands, Ctrl-D to leave.\n", s.Name(), s.size())); err != nil {
 		return err
 	}
 	return v.loop(ctx)
@@ -206,14 +206,14 @@ func (v *conversation) setThinking(value string) string {
 // describe shows the model and the settings as they would be used now.
 func (v *conversation) describe() string {
 	var b strings.Builder
-	i := &v.s.info
-	fmt.Fprintf(&b, "model: %s, %s, %s, %s on %s, %.1f MB\n", v.s.name, i.Family, v.s.size(), i.Compute, v.s.device, float64(i.Bytes)/1e6)
-	fmt.Fprintf(&b, "context: %d tokens; %s so far\n", v.s.context, counted(len(v.messages), "message"))
-	fmt.Fprintf(&b, "guesses: %s\n", &v.s.draft)
+	i := v.s.Info()
+	fmt.Fprintf(&b, "model: %s, %s, %s, %s on %s, %.1f MB\n", v.s.Name(), i.Family, v.s.size(), i.Compute, v.s.Device(), float64(i.Bytes)/1e6)
+	fmt.Fprintf(&b, "context: %d tokens; %s so far\n", v.s.Context(), counted(len(v.messages), "message"))
+	fmt.Fprintf(&b, "guesses: %s\n", v.s.Drafting())
 	if v.template.system.given {
 		fmt.Fprintf(&b, "system: %s\n", v.template.system.value)
 	}
-	o, err := v.sampling.options(v.s.generation)
+	o, err := v.sampling.options(v.s.Generation())
 	if err != nil {
 		fmt.Fprintf(&b, "%v\n", err)
 	}
@@ -237,8 +237,8 @@ func or(text, otherwise string) string {
 
 // size is how large the model is, for people.
 func (s *session) size() string {
-	if s.info.Parameters < 1e9 {
-		return fmt.Sprintf("%.0f million parameters", float64(s.info.Parameters)/1e6)
+	if s.Info().Parameters < 1e9 {
+		return fmt.Sprintf("%.0f million parameters", float64(s.Info().Parameters)/1e6)
 	}
-	return fmt.Sprintf("%.1f billion parameters", float64(s.info.Parameters)/1e9)
+	return fmt.Sprintf("%.1f billion parameters", float64(s.Info().Parameters)/1e9)
 }

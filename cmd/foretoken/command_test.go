@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken"
 )
 
 // asProgram is the variable that makes the test binary be the program itself.
@@ -291,7 +293,7 @@ func (w *cancelWriter) Write(p []byte) (int, error) {
 func TestReportOfCancelledAnswerIsJSON(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s, q := openTiny(t), question{}
+	s, q := openTiny(t), foretoken.Request{}
 	p, err := s.prompt(&input{text: "Once upon a"}, newTemplateFlags())
 	if err == nil {
 		q, err = s.question(p, newSamplingFlags(), newLimitFlags(3000), 0)
@@ -300,7 +302,7 @@ func TestReportOfCancelledAnswerIsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.IgnoreEnd = true
-	a, err := s.ask(ctx, q, func(string) error { cancel(); return nil })
+	a, err := s.ask(ctx, q, func(foretoken.Piece) error { cancel(); return nil })
 	var out bytes.Buffer
 	if err := newReport(s, &q, a, err).write(&out); err != nil {
 		t.Fatal(err)
@@ -314,7 +316,7 @@ func TestReportOfCancelledAnswerIsJSON(t *testing.T) {
 	}
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
-	if a, err = s.ask(ctx, q, func(string) error { return nil }); a == nil || len(a.tokens) > 0 || !errors.Is(err, errInterrupted) {
+	if a, err = s.ask(ctx, q, func(foretoken.Piece) error { return nil }); a == nil || len(a.Tokens) > 0 || !errors.Is(err, errInterrupted) {
 		t.Fatalf("cancelled before it began: %+v, %v", a, err)
 	}
 	out.Reset()
@@ -336,7 +338,7 @@ func openTiny(t *testing.T) *session {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.close(); err != nil {
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -1,20 +1,15 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/engine"
 	"github.com/foretoken/foretoken/spec"
-	"github.com/foretoken/foretoken/spec/ngram"
-	"github.com/foretoken/foretoken/state"
 )
 
 // draftFlags say what guesses tokens ahead, and how.
@@ -83,129 +78,18 @@ func (f *draftFlags) possible() bool {
 	return f.depth.or(depthAuto) != 0 && (f.mtp.value != "off" || f.drafter.given)
 }
 
-// rule is the rule of acceptance.
-func (f *draftFlags) rule() spec.Rule {
-	r, _ := spec.ParseRule(f.accept.or(spec.Exact.String())) // one of its names
-	return r
-}
-
-// drafting is what guesses tokens for a session.
-type drafting struct {
-	drafter spec.Drafter // nil: nothing
-	head    spec.Drafter // the model's own, if it is used
-	depth   int          // as engine.Request has it
-	rule    spec.Rule
-	verdict string // of the self-test, for people; empty if there was none
-}
-
-// drafting chooses what the flags ask for. config is the checkpoint's config.json.
-func (s *session) drafting(f *draftFlags, config []byte) (drafting, error) {
-	d := drafting{depth: f.depth.or(depthAuto), rule: f.rule()}
-	var head spec.Drafter
-	if m, ok := s.model.(interface{ Drafter() spec.Drafter }); ok {
-		head = m.Drafter()
+// options are what the flags ask for.
+func (f *draftFlags) options() foretoken.Draft {
+	o := foretoken.Draft{Off: !f.possible(), Depth: max(f.depth.or(depthAuto), 0), Vocab: f.vocab.or(vocabAuto), NoTest: f.noSelfTest}
+	o.Rule, _ = spec.ParseRule(f.accept.or(spec.Exact.String())) // one of its names
+	switch {
+	case f.mtp.value == "on", f.drafter.value == "mtp":
+		o.Head = foretoken.HeadRequired
+	case f.mtp.value == "off", f.drafter.value == "ngram":
+		o.Head = foretoken.HeadOff
 	}
-	if head == nil && (f.mtp.value == "on" || f.drafter.value == "mtp") {
-		return d, fmt.Errorf("model %s: %w", s.name, noHead(config))
-	}
-	if !f.possible() {
-		return d, nil
-	}
-	if !f.drafter.given || f.drafter.value == "mtp" {
-		d.head, d.drafter = head, head
-		return d, nil
-	}
-	lookup, err := ngram.New(ngram.Options{})
-	if err != nil {
-		return d, err
-	}
-	d.drafter = lookup
-	if head != nil && f.drafter.value == "auto" {
-		d.head, d.drafter = head, spec.Auto(head, lookup)
-	}
-	return d, nil
-}
-
-// String says what guesses, for people.
-func (d *drafting) String() string {
-	if d.drafter == nil {
-		return "none"
-	}
-	depth := "as deep as pays"
-	if d.depth >= 0 {
-		depth = fmt.Sprintf("%d deep", d.depth)
-	}
-	return fmt.Sprintf("by %s, %s, accepted by the %s rule", d.drafter.Name(), depth, d.rule)
-}
-
-// noHead is the error for a checkpoint without the head that the flags ask for.
-func noHead(config []byte) error {
-	type promise struct {
-		MTP  checkpoint.Whole `json:"mtp_num_hidden_layers"`
-		Next checkpoint.Whole `json:"num_nextn_predict_layers"`
-	}
-	var cfg struct {
-		promise
-		Text promise `json:"text_config"`
-	}
-	_ = json.Unmarshal(config, &cfg) // the model has been opened with it
-	const remedy = "or use --mtp=off (or --draft ngram, which needs no head)"
-	n := max(cfg.MTP, cfg.Next, cfg.Text.MTP, cfg.Text.Next)
-	if n == 0 {
-		return errors.New("the checkpoint has no multi-token-prediction head, neither by config.json nor by its tensors: choose one with a head, " + remedy)
-	}
-	return fmt.Errorf("the weights have no mtp.* tensors (mtp.fc, mtp.norm, mtp.pre_fc_norm_embedding, mtp.pre_fc_norm_hidden, mtp.layers.0.*), "+
-		"although config.json promises a head (mtp_num_hidden_layers %d): a converter dropped them; "+
-		"get the original shards, or a head file mtp.safetensors beside the weights, %s", n, remedy)
-}
-
-// budget is the memory that a sequence of the session's length needs.
-func (s *session) budget(pages int) int64 {
-	layouts := []state.Layout{s.model.Layout()}
-	if s.draft.drafter != nil {
-		layouts = append(layouts, s.draft.drafter.Layout())
-	}
-	n := int64(0)
-	for _, l := range layouts {
-		n += l.RecurrentBytes() + int64(pages)*l.PageBytes()
-	}
-	return n
-}
-
-// selfTestTime is about how long a self-test may take. A slow model takes the time of some
-// twenty tokens whatever this says.
-const selfTestTime = 2 * time.Second
-
-// selfTestText is what a self-test reads: plain prose, and something a program would say.
-const selfTestText = `Once upon a time there was a little girl named Lily. She lived in a small house near a big
-forest with her mother and her dog. One day she went outside to play and saw a bird under a tree.
-The bird was sad because its wing was hurt. Lily took the bird home and gave it some water. Her
-mother was very proud of her.
-
-for i in range(10):
-    print(i, i + 1)
-`
-
-// selfTest tries the head on a short text, says what it found, and returns what it has
-// learnt for the engine: nothing if there is no head, or if it is not to be tried.
-func (s *session) selfTest(f *modelFlags, pool *state.Pool) (*spec.Controller, error) {
-	text := s.tok.Encode(selfTestText)
-	text = text[:min(len(text), s.context)]
-	// The embedded model is known to be good, and starts at once.
-	if s.draft.head == nil || f.draft.noSelfTest || f.model == embeddedName || len(text) < engine.TestTokens/2 {
-		return nil, nil
-	}
-	v, err := engine.SelfTest(s.model, pool, s.draft.head, text, s.vocab, selfTestTime)
-	if err != nil {
-		return nil, fmt.Errorf("model %s: self-test of the head: %w; --no-self-test leaves it out", s.name, err)
-	}
-	s.draft.verdict = describeVerdict(v)
-	if v.Broken() {
-		s.notes.warn("mtp: only %d of %d guesses of the head were right, where a sound head gets more than half: "+
-			"its norms were shifted by one twice or not at all, its fc is permuted, it is still at its random initialisation, or it belongs to another model; "+
-			"compare the checkpoint with the original, or use --mtp=off", v.Held[0], v.Tried[0])
-	}
-	return v.Controller, nil
+	o.Lookup = f.drafter.value == "ngram" || f.drafter.value == "auto"
+	return o
 }
 
 // describeVerdict is a self-test's line. Its rates are those of a receipt: how often a

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken"
 )
 
 // generateTokens is how long an answer may be if no flag says.
@@ -81,7 +83,7 @@ func (g *generation) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	p, err := s.prompt(in, g.template)
 	if err != nil {
 		return err
@@ -90,6 +92,7 @@ func (g *generation) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	q.Raw, q.Hash = true, true
 	return g.answer(ctx, c, s, q)
 }
 
@@ -140,10 +143,10 @@ func (g *generation) input(cmd *cobra.Command, c *console, log *notes) (*input, 
 }
 
 // answer runs the question and prints what comes of it.
-func (g *generation) answer(ctx context.Context, c *console, s *session, q question) error {
-	emit := c.print
+func (g *generation) answer(ctx context.Context, c *console, s *session, q foretoken.Request) error {
+	emit := func(p foretoken.Piece) error { return c.print(p.Text) }
 	if g.json {
-		emit = func(string) error { return nil }
+		emit = func(foretoken.Piece) error { return nil }
 	}
 	a, err := s.ask(ctx, q, emit)
 	if a == nil {
@@ -157,7 +160,7 @@ func (g *generation) answer(ctx context.Context, c *console, s *session, q quest
 	}
 	if g.model.verbose {
 		c.remark(a.summary(q.Sampling.Seed))
-		if r := &a.result.Receipt; r.Drafter != "" {
+		if r := &a.Result.Receipt; r.Drafter != "" {
 			c.remark(describeReceipt(r))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/engine"
 	"github.com/foretoken/foretoken/sample"
 	"github.com/foretoken/foretoken/spec"
@@ -57,22 +58,22 @@ type timings struct {
 }
 
 // newReport describes an answer, and why it ended if that was not by itself.
-func newReport(s *session, q *question, a *answer, err error) *report {
+func newReport(s *session, q *foretoken.Request, a *answer, err error) *report {
 	r := &report{
-		Model: s.name, PromptIDs: a.prompt, TokenIDs: make([]int32, len(a.tokens)), Text: a.text,
-		FinishReason: a.finish, Seed: q.Sampling.Seed, LogitsHash: fmt.Sprintf("0x%016x", a.hash()),
-		Timings: newTimings(s.load, len(a.tokens), &a.result), Warnings: s.notes.warnings(),
+		Model: s.Name(), PromptIDs: q.Prompt.IDs, TokenIDs: make([]int32, len(a.Tokens)), Text: a.Text(),
+		FinishReason: a.finish, Seed: q.Sampling.Seed, LogitsHash: fmt.Sprintf("0x%016x", a.LogitsHash()),
+		Timings: newTimings(s.LoadTime(), len(a.Tokens), &a.Result), Warnings: s.notes.warnings(),
 	}
-	for i, t := range a.tokens {
+	for i, t := range a.Tokens {
 		r.TokenIDs[i] = t.ID
 	}
 	if q.LogProbs >= 0 {
-		r.LogProbs = make([]tokenLogProb, len(a.tokens))
-		for i, t := range a.tokens {
+		r.LogProbs = make([]tokenLogProb, len(a.Tokens))
+		for i, t := range a.Tokens {
 			r.LogProbs[i] = s.describe(t)
 		}
 	}
-	if receipt := &a.result.Receipt; receipt.Drafter != "" {
+	if receipt := &a.Result.Receipt; receipt.Drafter != "" {
 		summary := receipt.Summary()
 		r.MTP = &summary
 	}
@@ -127,7 +128,7 @@ func (s *session) describe(t engine.Token) tokenLogProb {
 }
 
 func (s *session) describeOne(l sample.LogProb) logProb {
-	text, _ := s.tok.Token(l.ID) // empty for an id that is only padding
+	text, _ := s.Tokenizer().Token(l.ID) // empty for an id that is only padding
 	d := logProb{ID: l.ID, Token: text}
 	if !utf8.ValidString(text) {
 		for _, b := range []byte(text) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/checkpoint"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -89,56 +90,10 @@ func TestCheckpointFaultsNameTheFile(t *testing.T) {
 	}
 }
 
-func TestTemplatesAreFoundInEveryPlace(t *testing.T) {
-	const list = `[{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}, {"name": "other", "template": "O"}]`
-	for name, c := range map[string]struct {
-		files map[string]string
-		want  templates
-	}{
-		"file": {
-			map[string]string{"chat_template.jinja": "F", "tokenizer_config.json": `{"chat_template": "C", "eos_token": "E"}`},
-			templates{plain: "F", eos: "E"},
-		},
-		"field": {
-			map[string]string{"tokenizer_config.json": `{"chat_template": "C", "bos_token": {"content": "B"}, "eos_token": null}`},
-			templates{plain: "C", bos: "B"},
-		},
-		"list":       {map[string]string{"tokenizer_config.json": `{"chat_template": ` + list + `}`}, templates{plain: "D", tools: "T"}},
-		"other file": {map[string]string{"tokenizer_config.json": `{}`, "chat_template.json": `{"chat_template": "J"}`}, templates{plain: "J"}},
-		"null":       {map[string]string{"tokenizer_config.json": `{"chat_template": null}`}, templates{}},
-		"none":       {map[string]string{}, templates{}},
-	} {
-		c.files["config.json"] = "{}"
-		c.files["model.safetensors"] = "\x02\x00\x00\x00\x00\x00\x00\x00{}"
-		point, err := checkpoint.OpenFiles(name, c.files)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := readTemplates(point)
-		if err != nil || got != c.want {
-			t.Errorf("%s: got %+v, %v; want %+v", name, got, err, c.want)
-		}
-	}
-	for _, field := range []string{`5`, `[5]`, `{"default": "D"}`} {
-		if err := new(templates).decode(json.RawMessage(field)); err == nil {
-			t.Errorf("chat_template %s: no error", field)
-		}
-	}
-	both := templates{plain: "{{ 'a' }}", tools: "{%"}
-	if _, err := both.open(false); err != nil {
-		t.Errorf("a conversation without tools needs the other template: %v", err)
-	}
-	if _, err := both.open(true); err == nil {
-		t.Error("a broken template for tools is no error")
-	}
-}
-
 func TestTemplateGetsItsVariables(t *testing.T) {
-	s := openTiny(t)
-	s.templates = templates{
-		plain: "{{ enable_thinking is defined }} {{ enable_thinking }} {{ effort }} {{ messages[0].content }}{{ tools|length if tools }}<think>",
-		tools: "with {{ tools|length }}",
-	}
+	s := openLinked(t, linkTiny(t, map[string]string{"chat_template.jinja": "", "tokenizer_config.json": `{"chat_template": [
+		{"name": "default", "template": "{{ enable_thinking is defined }} {{ enable_thinking }} {{ effort }} {{ messages[0].content }}{{ tools|length if tools }}<think>"},
+		{"name": "tool_use", "template": "with {{ tools|length }}"}]}`}))
 	for _, c := range []struct {
 		args []string
 		json string // messages
@@ -165,10 +120,21 @@ func TestTemplateGetsItsVariables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.tok.Decode(p.ids, false); got != c.want || !p.chat || p.thinking != strings.HasSuffix(c.want, "<think>") {
-			t.Errorf("%v, %s: the prompt is %q (thinking: %v), want %q", c.args, c.json, got, p.thinking, c.want)
+		if got := s.Tokenizer().Decode(p.IDs, false); got != c.want || !p.Chat || p.Thinking != strings.HasSuffix(c.want, "<think>") {
+			t.Errorf("%v, %s: the prompt is %q (thinking: %v), want %q", c.args, c.json, got, p.Thinking, c.want)
 		}
 	}
+}
+
+// openLinked opens a model that linkTiny has made until the end of the test.
+func openLinked(t *testing.T, dir string) *session {
+	t.Helper()
+	m, err := foretoken.Open(dir, foretoken.Options{Threads: 1, Draft: foretoken.Draft{Off: true}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	return &session{m, newNotes(false)}
 }
 
 func TestShownSeparatesReasoning(t *testing.T) {
@@ -184,11 +150,15 @@ func TestShownSeparatesReasoning(t *testing.T) {
 	} {
 		for size := 1; size <= len(text); size += 6 {
 			var out bytes.Buffer
-			show := newShown(&console{out: &out, outTerminal: c.terminal, plain: c.plain}, &prompt{chat: true, thinking: true}, c.hide)
+			show := newShown(&console{out: &out, outTerminal: c.terminal, plain: c.plain}, c.hide)
+			parser := chat.NewParser(chat.ParserOptions{Thinking: true})
 			for piece := range slices.Chunk([]byte(text), size) {
-				if err := show.write(string(piece)); err != nil {
+				if err := show.write(foretoken.Piece{Events: parser.Write(string(piece))}); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if err := show.write(foretoken.Piece{Events: parser.Close()}); err != nil {
+				t.Fatal(err)
 			}
 			if err := show.end(); err != nil {
 				t.Fatal(err)
@@ -217,8 +187,10 @@ func TestShownEndsItsLine(t *testing.T) {
 		{"I was thi", true, "<think>\nI was thi\n</think>\n"},
 	} {
 		var out bytes.Buffer
-		show := newShown(&console{out: &out}, &prompt{chat: true, thinking: c.thinking}, false)
-		if err := errors.Join(show.write(c.text), show.end()); err != nil || out.String() != c.want {
+		show := newShown(&console{out: &out}, false)
+		parser := chat.NewParser(chat.ParserOptions{Thinking: c.thinking})
+		events := append(parser.Write(c.text), parser.Close()...)
+		if err := errors.Join(show.write(foretoken.Piece{Events: events}), show.end()); err != nil || out.String() != c.want {
 			t.Errorf("%q: got %q, %v; want %q", c.text, &out, err, c.want)
 		}
 	}

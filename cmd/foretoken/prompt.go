@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/chat/jinja"
 )
@@ -19,13 +20,6 @@ type input struct {
 	text     string
 	messages []chat.Message
 	tools    []chat.Tool
-}
-
-// prompt is an input as the model gets it.
-type prompt struct {
-	ids      []int32
-	chat     bool // it came out of the chat template
-	thinking bool // it ends inside of a think block
 }
 
 // templateFlags say how messages become a prompt.
@@ -236,44 +230,36 @@ func parseIDs(text string) ([]int32, error) {
 	return ids, nil
 }
 
-// prompt turns an input into the ids the model gets.
-func (s *session) prompt(in *input, f *templateFlags) (*prompt, error) {
-	p := &prompt{ids: in.ids}
+// prompt turns an input into what the model gets.
+func (s *session) prompt(in *input, f *templateFlags) (*foretoken.Prompt, error) {
+	p := &foretoken.Prompt{IDs: in.ids}
 	switch {
 	case in.messages != nil:
-		template, err := s.templates.open(len(in.tools) > 0)
-		if err != nil {
-			return nil, fmt.Errorf("model %s: %w", s.name, err)
+		var err error
+		if p, err = s.Ask(foretoken.Conversation{Messages: in.messages, Tools: in.tools, Variables: f.variables()}); err != nil {
+			return nil, explain(err)
 		}
-		text, err := template.Render(chat.Input{
-			Messages: in.messages, Tools: in.tools, AddGenerationPrompt: true, Kwargs: f.variables(),
-			BOSToken: s.templates.bos, EOSToken: s.templates.eos,
-		})
-		if err != nil {
-			return nil, err
-		}
-		p.ids, p.chat, p.thinking = s.tok.Encode(text), true, chat.StartsThinking(text)
 	case in.ids == nil:
-		p.ids = s.tok.Encode(in.text)
+		p = s.Continue(in.text)
 	}
-	return p, s.checkPrompt(p.ids)
+	return p, s.checkPrompt(p.IDs)
 }
 
 // checkPrompt says what is wrong with a prompt in the words of the flags.
 func (s *session) checkPrompt(ids []int32) error {
 	for _, id := range ids {
-		if int(id) >= s.info.Vocab {
-			return usagef("--prompt-ids: %d is not a token of the model; its ids are 0 to %d", id, s.info.Vocab-1)
+		if int(id) >= s.Info().Vocab {
+			return usagef("--prompt-ids: %d is not a token of the model; its ids are 0 to %d", id, s.Info().Vocab-1)
 		}
 	}
 	switch {
 	case len(ids) == 0:
 		return usagef("the prompt is empty")
-	case len(ids) < s.context:
+	case len(ids) < s.Context():
 		return nil
-	case s.context < s.info.Context:
-		return fmt.Errorf("the prompt has %d tokens and the context %d: shorten the prompt, or raise --context (the model allows %d)", len(ids), s.context, s.info.Context)
+	case s.Context() < s.Info().Context:
+		return fmt.Errorf("the prompt has %d tokens and the context %d: shorten the prompt, or raise --context (the model allows %d)", len(ids), s.Context(), s.Info().Context)
 	default:
-		return fmt.Errorf("the prompt has %d tokens, and the model takes %d with its answer: shorten the prompt", len(ids), s.context)
+		return fmt.Errorf("the prompt has %d tokens, and the model takes %d with its answer: shorten the prompt", len(ids), s.Context())
 	}
 }

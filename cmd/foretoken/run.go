@@ -70,7 +70,7 @@ func (t *talk) run(cmd *cobra.Command, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	if text == "" {
 		stop()
 		return t.chat(cmd.Context(), c, s)
@@ -118,8 +118,7 @@ func (t *talk) answer(ctx context.Context, c *console, s *session, in *input) (*
 	if err != nil {
 		return nil, err
 	}
-	q.Hash = false
-	show := newShown(c, p, t.hideThinking)
+	show := newShown(c, t.hideThinking)
 	a, err := s.ask(ctx, q, show.write)
 	if a == nil {
 		return nil, err
@@ -129,7 +128,7 @@ func (t *talk) answer(ctx context.Context, c *console, s *session, in *input) (*
 	}
 	if c.errTerminal || t.model.verbose {
 		c.remark(a.summary(q.Sampling.Seed))
-		if r := &a.result.Receipt; r.Drafter != "" {
+		if r := &a.Result.Receipt; r.Drafter != "" {
 			c.remark(describeReceipt(r))
 		}
 	}

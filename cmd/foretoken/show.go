@@ -3,46 +3,29 @@ package main
 import (
 	"strings"
 
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 )
 
 // shown is an answer while it is being shown: reasoning apart from the rest.
 type shown struct {
 	chat.Answer
-	c      *console
-	parser *chat.Parser // nil: the text is no answer but a continuation
-	hide   bool         // the reasoning
+	c    *console
+	hide bool // the reasoning
 
 	last     chat.EventKind
 	began    bool // something was shown
 	lineOpen bool // the last line shown has not ended
 }
 
-// newShown returns an empty answer to p.
-func newShown(c *console, p *prompt, hideThinking bool) *shown {
-	s := &shown{c: c, hide: hideThinking}
-	if p.chat {
-		// No tools are declared, so what looks like a call is shown as it is.
-		s.parser = chat.NewParser(chat.ParserOptions{Thinking: p.thinking, ToolFormat: chat.ToolNone})
-	}
-	return s
-}
+// newShown returns an empty answer.
+func newShown(c *console, hideThinking bool) *shown { return &shown{c: c, hide: hideThinking} }
 
 // write shows more of the answer.
-func (s *shown) write(text string) error {
-	if s.parser == nil {
-		return s.show([]chat.Event{{Kind: chat.EventContent, Text: text}})
-	}
-	return s.show(s.parser.Write(text))
-}
+func (s *shown) write(p foretoken.Piece) error { return s.show(p.Events) }
 
-// end shows what was held back, and ends the line.
+// end ends the line.
 func (s *shown) end() error {
-	if s.parser != nil {
-		if err := s.show(s.parser.Close()); err != nil {
-			return err
-		}
-	}
 	if s.began && s.last == chat.EventReasoning {
 		if err := s.leaveReasoning(); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/checkpoint"
 )
 
@@ -232,7 +233,7 @@ func TestSamplingRefusesBadRecommendations(t *testing.T) {
 func TestDrawnSeedsAreExactInJSON(t *testing.T) {
 	seen := map[uint64]bool{}
 	for range 100 {
-		seed := drawSeed()
+		seed := foretoken.DrawSeed()
 		if seed >= 1<<53 || seen[seed] {
 			t.Errorf("seed %d is too large or was drawn twice", seed)
 		}
@@ -255,8 +256,8 @@ func TestRateWithoutMeasureIsNone(t *testing.T) {
 func TestDescribeKeepsJSONValid(t *testing.T) {
 	s := openTiny(t)
 	var split int32 = -1
-	for id := range int32(s.tok.Size()) {
-		if text, ok := s.tok.Token(id); ok && text == "\xe2" {
+	for id := range int32(s.Tokenizer().Size()) {
+		if text, ok := s.Tokenizer().Token(id); ok && text == "\xe2" {
 			split = id
 		}
 	}

@@ -3,16 +3,17 @@ package golden
 // Tol is how far we may be from the reference; no test has a figure of its own.
 // Differences are absolute unless the field says otherwise.
 var Tol = Tolerances{
-	Logits:      2e-3,
-	Hidden:      1e-3,
-	State:       1e-3,
-	MTPLogits:   3e-3,
-	MTPMargin:   1e-2,
-	Int8Margin:  0.2,
-	Perplexity:  0.005,
-	Perplexity4: 0.06,
-	Spec:        2e-4,
-	Acceptance:  0.01,
+	Logits:       2e-3,
+	Hidden:       1e-3,
+	State:        1e-3,
+	MTPLogits:    3e-3,
+	MTPMargin:    1e-2,
+	Int8Margin:   0.2,
+	Perplexity:   0.005,
+	Perplexity4:  0.06,
+	PerplexityKV: 0.01,
+	Spec:         2e-4,
+	Acceptance:   0.01,
 }
 
 // Tolerances are the fields of Tol. The margins are between the two highest
@@ -26,9 +27,10 @@ type Tolerances struct {
 	MTPMargin float64 // the head's argmax must be the reference's above this margin
 
 	// The int8 path, whose activations are rounded.
-	Int8Margin  float64 // greedy tokens must be the reference's above this margin
-	Perplexity  float64 // of the float32 path's perplexity, relative
-	Perplexity4 float64 // the same with weights quantised to 4 bits on load, relative
+	Int8Margin   float64 // greedy tokens must be the reference's above this margin
+	Perplexity   float64 // of the float32 path's perplexity, relative
+	Perplexity4  float64 // the same with weights quantised to 4 bits on load, relative
+	PerplexityKV float64 // of the int8 path's with 16-bit keys and values, if they have 8, relative
 
 	// Float32 arithmetic against the numbers of the specification.
 	Spec float64

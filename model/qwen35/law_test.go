@@ -27,7 +27,7 @@ type subject struct {
 }
 
 // subjects are both compute paths over dense, mixture-of-experts and trained quantised
-// weights. The text crosses a page border for the small models.
+// weights, and keys and values of 8 bits. The text crosses a page border for the small models.
 func subjects(t *testing.T) []subject {
 	var list []subject
 	for _, name := range golden.Names {
@@ -46,6 +46,10 @@ func subjects(t *testing.T) []subject {
 			}
 			last := f.Cases[len(f.Cases)-1]
 			list = append(list, subject{fmt.Sprintf("%s/%v", name, c), golden.Dir(t, name), o, last.Tokens[:n]})
+			if name == "moe" {
+				o.KVBits = 8
+				list = append(list, subject{fmt.Sprintf("%s/%v/kv=8", name, c), golden.Dir(t, name), o, last.Tokens[:n]})
+			}
 		}
 	}
 	return list

@@ -114,30 +114,42 @@ func (l *loader) deltaNet(p string) *deltaNet {
 // of them its query, its key, its values and their gates; and its b and a.
 func (l *loader) fusedProjections(y *deltaNet, p string) {
 	c := l.cfg
-	r := c.valueHeads / c.keyHeads
-	dk, dv := c.keyDim, r*c.valueDim
-	block := 2*dk + 2*dv
-	qkvz, _ := l.find(p+"in_proj_qkvz", c.keyHeads*block, c.hidden)
-	ba, _ := l.find(p+"in_proj_ba", 2*c.valueHeads, c.hidden)
-	if l.stopped() {
+	qkvz, found := l.find(p+"in_proj_qkvz", 2*(c.keyHeads*c.keyDim+c.valueHeads*c.valueDim), c.hidden)
+	ba, also := l.find(p+"in_proj_ba", 2*c.valueHeads, c.hidden)
+	if !found || !also {
 		return // before the lists below are as long as the config says
 	}
-	var q, k, v, z, b, a []int
+	rows := fusedRows(c)
+	y.qkv = l.load(p+"in_proj_qkvz", qkvz.Gather(rows.qkv))
+	y.z = l.load(p+"in_proj_qkvz", qkvz.Gather(rows.z))
+	l.release(&qkvz)
+	y.b = l.load(p+"in_proj_ba", ba.Gather(rows.b))
+	y.a = l.load(p+"in_proj_ba", ba.Gather(rows.a))
+	l.release(&ba)
+}
+
+// fusedMap says which rows of Qwen3-Next's projections are which of ours.
+type fusedMap struct {
+	qkv, z []int // of in_proj_qkvz
+	b, a   []int // of in_proj_ba
+}
+
+func fusedRows(c *config) fusedMap {
+	r := c.valueHeads / c.keyHeads
+	dk, dv := c.keyDim, r*c.valueDim
+	var q, k, v []int
+	var f fusedMap
 	for m := range c.keyHeads {
-		at := m * block
+		at := m * (2*dk + 2*dv)
 		q = appendRange(q, at, dk)
 		k = appendRange(k, at+dk, dk)
 		v = appendRange(v, at+2*dk, dv)
-		z = appendRange(z, at+2*dk+dv, dv)
-		b = appendRange(b, 2*m*r, r)
-		a = appendRange(a, (2*m+1)*r, r)
+		f.z = appendRange(f.z, at+2*dk+dv, dv)
+		f.b = appendRange(f.b, 2*m*r, r)
+		f.a = appendRange(f.a, (2*m+1)*r, r)
 	}
-	y.qkv = l.load(p+"in_proj_qkvz", qkvz.Gather(slices.Concat(q, k, v)))
-	y.z = l.load(p+"in_proj_qkvz", qkvz.Gather(z))
-	l.release(&qkvz)
-	y.b = l.load(p+"in_proj_ba", ba.Gather(b))
-	y.a = l.load(p+"in_proj_ba", ba.Gather(a))
-	l.release(&ba)
+	f.qkv = slices.Concat(q, k, v)
+	return f
 }
 
 func appendRange(list []int, from, n int) []int {
@@ -188,10 +200,14 @@ func (l *loader) stack(module string, rows, cols int) []dtype.Matrix {
 	if !ok {
 		l.miss(module)
 	}
-	if l.stopped() {
+	if l.stopped() || !ok {
 		return nil
 	}
-	m, err := from.MatrixStack(path, l.cfg.experts, rows, cols)
+	get := from.MatrixStack
+	if l.look != nil {
+		get = from.LookStack
+	}
+	m, err := get(path, l.cfg.experts, rows, cols)
 	if err != nil {
 		l.fail(fmt.Errorf("qwen35: %w", err))
 	}

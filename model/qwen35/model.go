@@ -9,7 +9,6 @@ import (
 
 	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/checkpoint"
-	"github.com/foretoken/foretoken/dtype"
 	"github.com/foretoken/foretoken/model"
 	"github.com/foretoken/foretoken/state"
 )
@@ -98,16 +97,12 @@ func (l *loader) model() (*Model, error) {
 
 // layout is the memory of a network with so many layers of each kind.
 func (c *config) layout(o model.Options, attention, delta int) state.Layout {
-	y := state.Layout{
-		KVLayers: attention, KVHeads: c.kvHeads, HeadDim: c.headDim, KVType: dtype.F16,
+	return state.Layout{
+		KVLayers: attention, KVHeads: c.kvHeads, HeadDim: c.headDim, KVType: o.KVType(),
 		DeltaLayers: delta, KeyHeads: c.keyHeads, ValueHeads: c.valueHeads,
 		KeyDim: c.keyDim, ValueDim: c.valueDim, Kernel: c.kernel,
 		MaxGuesses: o.MaxGuesses,
 	}
-	if o.Compute == backend.Float32 {
-		y.KVType = dtype.F32
-	}
-	return y
 }
 
 // list names a few of many.

@@ -21,6 +21,7 @@ type Head struct {
 	block      layer
 	pair       backend.Tensor // [rows, 2*hidden]: the norms' results side by side
 	only       []int32        // blocks of the vocabulary to compute logits of; nil: all
+	swapped    bool           // a variant: fc takes the hidden state first
 }
 
 // head loads the head of m.
@@ -63,15 +64,19 @@ func (h *Head) Forward(batch []model.Span) (model.Output, error) {
 	}
 	n, eps := h.cfg.hidden, h.cfg.eps
 	pair := h.pair.RowRange(0, len(c.ids))
+	embedded, hidden := pair.ColRange(0, n), pair.ColRange(n, 2*n)
+	if h.swapped {
+		embedded, hidden = hidden, embedded
+	}
 	// A span's Hidden may be rows of the former call's result, so they are read before
 	// anything of this call is written to the rooms they lie in.
 	at := 0
 	for _, s := range batch {
-		h.b.RMSNorm(pair.RowRange(at, at+s.Hidden.Rows).ColRange(n, 2*n), s.Hidden, h.normHidden, eps)
+		h.b.RMSNorm(hidden.RowRange(at, at+s.Hidden.Rows), s.Hidden, h.normHidden, eps)
 		at += s.Hidden.Rows
 	}
 	h.b.Embed(c.x, h.embed, c.ids)
-	h.b.RMSNorm(pair.ColRange(0, n), c.x, h.normEmbed, eps)
+	h.b.RMSNorm(embedded, c.x, h.normEmbed, eps)
 	h.matmul(pair, backend.Product{Dst: c.x, W: h.fc})
 	if len(c.want) == 0 {
 		h.learn(c, batch)

@@ -44,7 +44,9 @@ func findNames(c *checkpoint.Checkpoint, cfg *config, log *slog.Logger) (names, 
 	inline := found.hasHead()
 	for _, s := range c.Sidecars {
 		if found.hasHead() {
-			log.Warn("head ignored: the checkpoint has another", "file", s.File, "inline", inline)
+			if !s.Apart { // a folder beside may well be made from the head in this one
+				log.Warn("head ignored: the checkpoint has another", "file", s.File, "inline", inline)
+			}
 			continue
 		}
 		s.Skip(func(name string) bool {

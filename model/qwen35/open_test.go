@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/backend"
@@ -34,7 +35,11 @@ func open(tb testing.TB, dir string, threads int, o model.Options) *rig {
 
 func tryOpen(tb testing.TB, dir string, threads int, o model.Options) (*rig, error) {
 	tb.Helper()
-	c, err := checkpoint.Open(dir)
+	openAt := checkpoint.Open
+	if strings.HasSuffix(dir, ".gguf") {
+		openAt = OpenGGUF
+	}
+	c, err := openAt(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +57,7 @@ func tryOpen(tb testing.TB, dir string, threads int, o model.Options) (*rig, err
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	m, err := Open(c, b, o)
+	checkSurvey(tb, dir, m, err)
 	if err != nil {
 		return nil, err
 	}

@@ -40,6 +40,33 @@ func TestInt8StaysCloseToFloat(t *testing.T) {
 	}
 }
 
+// TestKVOf8BitsStaysClose measures what keys and values of 8 bits cost the trained model, and
+// what they save.
+func TestKVOf8BitsStaysClose(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads 1,500 tokens twice")
+	}
+	f := golden.Load(t, "tiny")
+	dir := golden.Dir(t, "tiny")
+	half, byBytes := open(t, dir, 0, model.Options{}), open(t, dir, 0, model.Options{KVBits: 8})
+	want, _ := perplexity(t, f, half)
+	got, _ := perplexity(t, f, byBytes)
+	change := got/want - 1
+	t.Logf("perplexity %.4f, with 16 bits %.4f, change %+.3f %%, tolerance %g %%", got, want, 100*change, 100*golden.Tol.PerplexityKV)
+	if math.Abs(change) > golden.Tol.PerplexityKV {
+		t.Errorf("perplexity changes by %+.3f %%", 100*change)
+	}
+	if got == want {
+		t.Error("keys and values of 8 bits were not used")
+	}
+	coded, plain := byBytes.Layout(), half.Layout()
+	ratio := float64(coded.PageBytes()) / float64(plain.PageBytes())
+	t.Logf("a page has %.3f of the bytes", ratio)
+	if want := float64(coded.HeadDim+4) / float64(2*coded.HeadDim); ratio != want {
+		t.Errorf("a page has %.3f of the bytes, want %.3f", ratio, want)
+	}
+}
+
 // perplexity is that of the cases' texts, and how often the model's choice differs from
 // the reference's although that was sure.
 func perplexity(t *testing.T, f *golden.Fixture, r *rig) (ppl float64, wrong int) {

@@ -26,6 +26,7 @@ type loader struct {
 	names names
 	norms normRule
 	made  *generator // where weights come from instead of a checkpoint
+	look  *Survey    // if set, nothing is loaded: headers are looked at, and this is what they say
 
 	err     error
 	missing []string // canonical names
@@ -41,15 +42,17 @@ type loader struct {
 
 func layerName(i int, name string) string { return fmt.Sprintf("layers.%d.%s", i, name) }
 
-// fail keeps err if it is the first.
+// fail keeps err if it is the first; a survey goes on and keeps all.
 func (l *loader) fail(err error) {
-	if l.err == nil {
+	if l.look != nil {
+		l.look.fail(err)
+	} else if l.err == nil {
 		l.err = err
 	}
 }
 
-// stopped reports whether nothing more is to be loaded.
-func (l *loader) stopped() bool { return l.err != nil || len(l.missing) > 0 }
+// stopped reports whether nothing more is to be loaded. A survey never stops.
+func (l *loader) stopped() bool { return l.look == nil && (l.err != nil || len(l.missing) > 0) }
 
 // mostMissing bounds the search for missing tensors: a config may promise millions.
 const mostMissing = 1000
@@ -98,10 +101,14 @@ func (l *loader) find(module string, rows, cols int) (dtype.Matrix, bool) {
 	if !ok {
 		l.miss(module + ".weight")
 	}
-	if l.stopped() {
+	if l.stopped() || !ok {
 		return dtype.Matrix{}, false
 	}
-	m, err := from.Matrix(path, rows, cols)
+	get := from.Matrix
+	if l.look != nil {
+		get = from.LookMatrix
+	}
+	m, err := get(path, rows, cols)
 	if err != nil {
 		l.fail(fmt.Errorf("qwen35: %w", err))
 		return dtype.Matrix{}, false
@@ -113,6 +120,10 @@ func (l *loader) find(module string, rows, cols int) (dtype.Matrix, bool) {
 // weight. The file's pages are released afterwards.
 func (l *loader) load(module string, stack ...dtype.Matrix) backend.Weight {
 	if l.stopped() {
+		return nil
+	}
+	if l.look != nil {
+		l.look.matrices(module, stack)
 		return nil
 	}
 	use := stack
@@ -138,20 +149,22 @@ func (l *loader) load(module string, stack ...dtype.Matrix) backend.Weight {
 		l.release(&stack[i])
 	}
 	if bits > 0 {
-		l.discard(use)
+		for i := range use {
+			l.garbage += use[i].Bytes()
+		}
 	}
+	l.discard(use, stack)
 	return w
 }
 
-// discard drops matrices that were quantised on load. The collector alone would let a few
-// of the largest pile up, so the memory goes back to the system here, though not for
-// every small one.
-func (l *loader) discard(copies []dtype.Matrix) {
+// discard drops matrices that were decoded or quantised on load. The collector alone would
+// let a few of the largest pile up, so the memory goes back to the system here, though not
+// for every small one.
+func (l *loader) discard(copies ...[]dtype.Matrix) {
 	const enough = 16 << 20
-	for i := range copies {
-		l.garbage += copies[i].Bytes()
+	for _, c := range copies {
+		clear(c) // the backend may still hold the list
 	}
-	clear(copies) // the backend may still hold the list
 	if l.garbage >= enough {
 		debug.FreeOSMemory()
 		l.garbage = 0
@@ -160,21 +173,25 @@ func (l *loader) discard(copies []dtype.Matrix) {
 
 // release gives the pages of a matrix back, so that weights are not held twice.
 func (l *loader) release(m *dtype.Matrix) {
-	l.releasePages(m)
+	if !l.releasePages(m) {
+		l.garbage += m.Bytes()
+	}
 	l.done += m.Bytes()
 	if l.o.Progress != nil {
 		l.o.Progress(min(l.done, l.total), l.total)
 	}
 }
 
-func (l *loader) releasePages(m *dtype.Matrix) {
+// releasePages reports whether the matrix is a view: if not, it is memory of its own.
+func (l *loader) releasePages(m *dtype.Matrix) bool {
 	if l.made != nil {
-		return
+		return true
 	}
-	l.c.ReleaseMatrix(*m)
+	view := l.c.ReleaseMatrix(*m)
 	for _, s := range l.c.Sidecars {
-		s.ReleaseMatrix(*m)
+		view = s.ReleaseMatrix(*m) || view
 	}
+	return view
 }
 
 // bits is what a module is quantised to on load, 0 for not at all. Small matrices with a
@@ -256,7 +273,11 @@ func (l *loader) vector(name string, n int) []float32 {
 	if !ok {
 		l.miss(name)
 	}
-	if l.stopped() {
+	if l.stopped() || !ok {
+		return nil
+	}
+	if l.look != nil {
+		l.look.vector(name, p, n)
 		return nil
 	}
 	v, err := p.from.Vector(p.name, n)
@@ -271,6 +292,10 @@ func (l *loader) vector(name string, n int) []float32 {
 func (l *loader) norm(module string, n int) backend.Tensor {
 	name := module + ".weight"
 	v := l.vector(name, n)
+	if l.look != nil {
+		l.look.norm(l, name, n)
+		return backend.Tensor{}
+	}
 	if l.stopped() {
 		return backend.Tensor{}
 	}
@@ -291,7 +316,7 @@ func (l *loader) norm(module string, n int) backend.Tensor {
 
 // tensor brings numbers to the backend as [rows, cols].
 func (l *loader) tensor(v []float32, rows, cols int) backend.Tensor {
-	if l.stopped() {
+	if l.stopped() || l.look != nil {
 		return backend.Tensor{}
 	}
 	t, err := l.b.Alloc(dtype.F32, rows, cols)

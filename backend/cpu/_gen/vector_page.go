@@ -8,7 +8,8 @@ import "fmt"
 // multiple of 16 numbers long and have no gaps between them. They need no masks.
 func (m *machine) page() {
 	m.narrow()
-	for _, bytes := range []int{4, 2} {
+	m.scalePage()
+	for _, bytes := range []int{4, 2, 1} {
 		m.scores(bytes)
 		m.weigh(bytes)
 	}
@@ -33,20 +34,44 @@ func (m *machine) narrow() {
 	m.end()
 }
 
+func (m *machine) scalePage() {
+	n := 64 / m.wide() // registers of a row
+	m.function("scalePage", fmt.Sprintf("SI scales, in registers 0 to %d; DI dst, CX numbers, a multiple of 64. Twin: scalePage.", n-1), 0, "",
+		floats("dst", "scales")...)
+	loop, done := m.label("loop"), m.label("done")
+	m.take("DI", "*dst", "SI", "*scales", "CX", "len(dst)")
+	for i := range n {
+		m.op("VMOVUPS %s, %s", times(4*i*m.wide(), "SI", "", "", 0), m.r(i))
+	}
+	m.at(loop)
+	m.ops("SUBQ $64, CX")
+	m.op("JLT %s", done)
+	for i := range n {
+		at := times(4*i*m.wide(), "DI", "", "", 0)
+		m.op("VMULPS %s, %s, %s", at, m.r(i), m.r(n))
+		m.op("VMOVUPS %s, %s", m.r(n), at)
+	}
+	m.ops("ADDQ $256, DI")
+	m.op("JMP %s", loop)
+	m.at(done)
+	m.end()
+}
+
 // element is the Go type of a page's numbers.
 func element(bytes int) string {
-	if bytes == 2 {
-		return "[]uint16"
-	}
-	return "[]float32"
+	return map[int]string{4: "[]float32", 2: "[]uint16", 1: "[]int8"}[bytes]
 }
 
 // widen loads numbers of that many bytes as float32.
 func (m *machine) widen(bytes int, from string, i int) {
-	if bytes == 2 {
-		m.op("VCVTPH2PS %s, %s", from, m.r(i))
-	} else {
+	switch bytes {
+	case 4:
 		m.op("VMOVUPS %s, %s", from, m.r(i))
+	case 2:
+		m.op("VCVTPH2PS %s, %s", from, m.r(i))
+	default:
+		m.op("VPMOVSXBD %s, %s", from, m.r(i))
+		m.op("VCVTDQ2PS %s, %s", m.r(i), m.r(i))
 	}
 }
 

@@ -1,20 +1,17 @@
-package main
+package checkpoint
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-
-	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/checkpoint"
 )
 
-// templates are the chat templates of a checkpoint: nearly always one, in some files a
-// second for conversations with tools. A broken one is an error only for whom needs it.
-type templates struct {
-	plain, tools string // sources; empty: none
-	bos, eos     string // tokens a template may ask for
+// Templates are the chat templates of a checkpoint: nearly always one, in some files a
+// second for conversations with tools.
+type Templates struct {
+	Plain, Tools string // Jinja sources; empty: none
+	BOS, EOS     string // texts of the tokens that a template may ask for
 }
 
 // tokenizerConfig is what of tokenizer_config.json matters for templates.
@@ -39,18 +36,18 @@ func (t *tokenText) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(t))
 }
 
-// readTemplates finds the templates of a checkpoint: chat_template.jinja, else the field of
+// Templates finds the chat templates: chat_template.jinja, else the field of
 // tokenizer_config.json, else that of chat_template.json.
-func readTemplates(c *checkpoint.Checkpoint) (templates, error) {
-	var t templates
+func (c *Checkpoint) Templates() (Templates, error) {
+	var t Templates
 	var cfg tokenizerConfig
-	if err := readOptional(c, "tokenizer_config.json", &cfg); err != nil {
+	if err := c.readOptional("tokenizer_config.json", &cfg); err != nil {
 		return t, err
 	}
-	t.bos, t.eos = string(cfg.BOS), string(cfg.EOS)
+	t.BOS, t.EOS = string(cfg.BOS), string(cfg.EOS)
 	text, err := c.ReadFile("chat_template.jinja")
 	if err == nil {
-		t.plain = string(text)
+		t.Plain = string(text)
 		return t, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -60,7 +57,7 @@ func readTemplates(c *checkpoint.Checkpoint) (templates, error) {
 		var other struct {
 			Template json.RawMessage `json:"chat_template"`
 		}
-		if err := readOptional(c, "chat_template.json", &other); err != nil {
+		if err := c.readOptional("chat_template.json", &other); err != nil {
 			return t, err
 		}
 		cfg.Template = other.Template
@@ -69,8 +66,8 @@ func readTemplates(c *checkpoint.Checkpoint) (templates, error) {
 }
 
 // decode takes the field chat_template: a source, or a list of named ones.
-func (t *templates) decode(field json.RawMessage) error {
-	if len(field) == 0 || json.Unmarshal(field, &t.plain) == nil {
+func (t *Templates) decode(field json.RawMessage) error {
+	if len(field) == 0 || json.Unmarshal(field, &t.Plain) == nil {
 		return nil
 	}
 	var named []struct {
@@ -83,16 +80,16 @@ func (t *templates) decode(field json.RawMessage) error {
 	for _, n := range named {
 		switch n.Name {
 		case "default":
-			t.plain = n.Template
+			t.Plain = n.Template
 		case "tool_use":
-			t.tools = n.Template
+			t.Tools = n.Template
 		}
 	}
 	return nil
 }
 
 // readOptional decodes a JSON file that may be absent.
-func readOptional(c *checkpoint.Checkpoint, name string, v any) error {
+func (c *Checkpoint) readOptional(name string, v any) error {
 	data, err := c.ReadFile(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -100,17 +97,5 @@ func readOptional(c *checkpoint.Checkpoint, name string, v any) error {
 	case err != nil:
 		return err
 	}
-	return checkpoint.DecodeJSON(name, data, v)
-}
-
-// open parses the template for conversations with or without tools.
-func (t *templates) open(withTools bool) (*chat.Template, error) {
-	source := t.plain
-	if withTools && t.tools != "" {
-		source = t.tools
-	}
-	if source == "" {
-		return nil, errors.New("the checkpoint has no chat template: use --no-chat-template to continue a text as it is")
-	}
-	return chat.NewTemplate(source)
+	return DecodeJSON(name, data, v)
 }

@@ -1,0 +1,250 @@
+package foretoken
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/engine"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// Request is what to generate.
+type Request struct {
+	Prompt    *Prompt
+	MaxTokens int            // 0: until the context is full
+	Sampling  sample.Options // as Sampling recommends, or otherwise
+	Stop      []string       // texts that end the answer and are not part of it
+	IgnoreEnd bool           // no token ends the answer
+	LogProbs  int            // how many alternatives to report per token; -1: no log-probabilities
+	Hash      bool           // compute Result.LogitsHash
+	Trace     bool           // report refused guesses with the tokens
+	Priority  int            // as engine.Request has it
+	NoDraft   bool           // guess nothing
+
+	// Format holds the answer, after any thinking, to a form. MaxThinking is the most tokens
+	// of thinking; 0: any number.
+	Format      *Format
+	MaxThinking int
+	// Raw leaves the text as it is: no thinking and no tool calls are looked for.
+	Raw bool
+}
+
+// Piece is a token with what it adds to the answer. Text that may yet turn out to be part
+// of a character, a stop text or a tag comes with a later piece; the last one may have no
+// token.
+type Piece struct {
+	Token  engine.Token
+	Text   string       // of the answer as it is, without special tokens
+	Events []chat.Event // of the answer taken apart; with Raw, Text as content
+}
+
+// Answer is a running request. It must be read to its end, or its context cancelled.
+type Answer struct {
+	Seed   uint64 // of all draws
+	Tokens []engine.Token
+	Finish Finish
+	Result engine.Result // set at the end
+	chat.Answer
+
+	m       *Model
+	req     *Request
+	stop    []int32
+	text    []byte
+	stream  *engine.Stream
+	cancel  context.CancelFunc
+	ctx     context.Context
+	stopper *chat.Stopper
+	parser  *chat.Parser
+}
+
+// Finish says why an answer ended.
+type Finish string
+
+// The reasons for an answer to end. An answer that ended with an error has none.
+const (
+	FinishStop      Finish = "stop"       // an end token, or a stop text
+	FinishLength    Finish = "length"     // the limit of tokens, or of the context
+	FinishToolCalls Finish = "tool_calls" // an end token after calls of tools
+)
+
+// Generate starts a request.
+func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
+	q, err := m.question(&r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stream, err := m.engine.Generate(ctx, q)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	a := &Answer{
+		Seed: q.Sampling.Seed, m: m, req: &r, stop: q.Stop, stream: stream, cancel: cancel, ctx: ctx, stopper: chat.NewStopper(r.Stop),
+	}
+	if r.Prompt.Chat && !r.Raw {
+		o := chat.ParserOptions{Thinking: r.Prompt.Thinking, ToolFormat: chat.ToolNone}
+		if talk := r.Prompt.talk; talk != nil && len(talk.Tools) > 0 {
+			o.Tools, o.ToolFormat = talk.Tools, chat.ToolAuto
+		}
+		a.parser = chat.NewParser(o)
+	}
+	return a, nil
+}
+
+// question is a request in the engine's words.
+func (m *Model) question(r *Request) (engine.Request, error) {
+	s := r.Sampling
+	s.Vocab = m.vocab
+	stop := m.stops(r.Prompt.Chat)
+	for _, id := range append(m.tok.Encode("\n"), stop...) {
+		if int(id) < m.vocab {
+			s.XTCExempt = append(s.XTCExempt, id)
+		}
+	}
+	var err error
+	if s.Constraint, err = m.constraint(r); err != nil {
+		return engine.Request{}, err
+	}
+	q := engine.Request{
+		Prompt: r.Prompt.IDs, MaxTokens: r.MaxTokens, Sampling: s, Stop: stop, IgnoreEnd: r.IgnoreEnd,
+		LogProbs: r.LogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority,
+		Depth: m.draft.depth, Rule: m.draft.rule, Boundaries: m.boundaries(r.Prompt),
+	}
+	if r.NoDraft {
+		q.Depth = 0
+	}
+	return q, nil
+}
+
+// Pieces yields the answer as it comes, and at last the error if it did not end by itself:
+// that of the context, if it was cancelled. It may be ranged over once.
+func (a *Answer) Pieces() iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) {
+		defer a.cancel()
+		decoder := a.m.tok.Decoder(true)
+		stopped := false
+		for t, err := range a.stream.Tokens() {
+			// The engine may be ahead of what was read: cancelled is cancelled, there and then.
+			if err = errors.Join(err, a.ctx.Err()); err != nil {
+				a.end("")
+				yield(Piece{}, err)
+				return
+			}
+			a.Tokens = append(a.Tokens, t)
+			p := Piece{Token: t}
+			if a.req.IgnoreEnd || !slices.Contains(a.stop, t.ID) { // an end token need not be special, and yet is no text
+				p.Text, stopped = a.stopper.Write(decoder.Next(t.ID))
+			}
+			if a.take(&p); !yield(p, nil) {
+				a.end("")
+				return
+			}
+			if stopped {
+				break
+			}
+		}
+		last := Piece{Token: engine.Token{ID: -1}}
+		if !stopped {
+			last.Text, stopped = a.stopper.Write(decoder.Flush())
+			if !stopped {
+				last.Text += a.stopper.Flush()
+			}
+		}
+		a.take(&last)
+		if a.parser != nil {
+			events := a.parser.Close()
+			a.Add(events)
+			last.Events = append(last.Events, events...)
+		}
+		finish := FinishStop
+		if !stopped {
+			finish = Finish(a.stream.Result().Finish)
+		}
+		a.end(finish)
+		if last.Text != "" || len(last.Events) > 0 {
+			yield(last, nil)
+		}
+	}
+}
+
+// take makes a piece part of the answer.
+func (a *Answer) take(p *Piece) {
+	a.text = append(a.text, p.Text...)
+	switch {
+	case p.Text == "":
+	case a.parser != nil:
+		p.Events = a.parser.Write(p.Text)
+	default:
+		p.Events = []chat.Event{{Kind: chat.EventContent, Text: p.Text}}
+	}
+	a.Add(p.Events)
+}
+
+// end closes the answer. One that ended by itself is made ready for the next turn.
+func (a *Answer) end(finish Finish) {
+	a.cancel()
+	a.Result = a.stream.Result()
+	if a.Finish = finish; finish == FinishStop && len(a.ToolCalls) > 0 {
+		a.Finish = FinishToolCalls
+	}
+	if finish != "" {
+		a.m.remember(a)
+	}
+}
+
+// Text is the answer so far as it is, thinking and tool calls included.
+func (a *Answer) Text() string { return string(a.text) }
+
+// LogitsHash is over the logits that the answer's tokens were drawn from, if that was asked
+// for. The engine may have been some tokens ahead when a stop text ended the answer; those
+// do not count.
+func (a *Answer) LogitsHash() uint64 {
+	if n := len(a.Tokens); n > 0 {
+		return a.Tokens[n-1].Hash
+	}
+	return a.Result.LogitsHash
+}
+
+// Message is the answer as a message of the conversation.
+func (a *Answer) Message() chat.Message {
+	msg := chat.Message{Role: "assistant", Content: chat.Text(a.Content()), ToolCalls: a.ToolCalls}
+	if a.req.Prompt.talk != nil && a.req.Prompt.talk.Prefill != "" {
+		msg.Content = chat.Text(a.req.Prompt.talk.Prefill + a.Content())
+	}
+	if r := a.Reasoning(); r != "" {
+		msg.ReasoningContent = &r
+	}
+	return msg
+}
+
+// remember has the beginning of the next turn's prompt read in advance, if that is not what
+// was read and said: then the next turn finds it in the cache, although templates leave out
+// what was thought.
+func (m *Model) remember(a *Answer) {
+	talk := a.req.Prompt.talk
+	if !m.cached || talk == nil {
+		return
+	}
+	next := m.next(talk, a.Message())
+	said := slices.Clone(a.req.Prompt.IDs)
+	for _, t := range a.Tokens {
+		said = append(said, t.ID)
+	}
+	common := 0
+	for common < min(len(next), len(said)) && next[common] == said[common] {
+		common++
+	}
+	if len(next) == 0 || common >= len(said)-1 || len(next) >= m.context {
+		return
+	}
+	q := engine.Request{Prompt: next, Warm: true, LogProbs: -1, Depth: m.draft.depth, Priority: -1 << 20}
+	stream, err := m.engine.Generate(context.Background(), q)
+	if err != nil {
+		return // there are more urgent things
+	}
+	m.warming.Go(func() { stream.Result() })
+}

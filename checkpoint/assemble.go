@@ -1,0 +1,146 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+)
+
+// Mapping is a file of any format, mapped for reading where the system can.
+type Mapping struct{ file *file }
+
+// Map maps the file at path. The caller closes it, or gives it to Assemble.
+func Map(path string) (*Mapping, error) {
+	f, size, err := folder("").file(path)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	defer func() { _ = f.Close() }() // a mapping outlives its descriptor
+	if size < 1 || int64(int(size)) != size {
+		return nil, fmt.Errorf("checkpoint: %s: a file of %d bytes holds no model", path, size)
+	}
+	data, err := mapFile(f, int(size))
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %s: %w", path, err)
+	}
+	return &Mapping{&file{name: filepath.Base(path), data: data, mapped: true}}, nil
+}
+
+// Name is the last part of the file's path.
+func (m *Mapping) Name() string { return m.file.name }
+
+// Bytes is the whole file, read-only, until the mapping is closed.
+func (m *Mapping) Bytes() []byte { return m.file.data }
+
+// Release tells the kernel that b, a part of Bytes, is not needed in memory for now. Other
+// memory it leaves alone.
+func (m *Mapping) Release(b []byte) {
+	if m.file.holds(b) {
+		adviseDrop(b)
+	}
+}
+
+// Close gives the file back.
+func (m *Mapping) Close() error { return m.file.close() }
+
+// Assembly is a checkpoint that is not a folder: what its files would say, and how to come
+// by what its tensors would hold.
+type Assembly struct {
+	Name   string // stands in messages
+	Config []byte // the text of config.json
+	// Texts are the other files of the folder by name. Each is made when it is asked for.
+	Texts map[string]func() ([]byte, error)
+	// Metadata is what each of Files would have in its header.
+	Metadata map[string]string
+	// Files are what tensors are read from. The checkpoint closes them.
+	Files   []*Mapping
+	Tensors []Source
+}
+
+// Source is a tensor that is read when it is asked for.
+type Source struct {
+	Decl
+	File *Mapping
+	// Read returns the tensor's bytes: a view of File, or memory of their own, which the
+	// checkpoint does not keep. It may be called from several goroutines at once.
+	Read func() ([]byte, error)
+}
+
+// Assemble opens a checkpoint whose tensors are read one by one, as they are asked for. It
+// closes the files of a when it fails.
+func Assemble(a Assembly) (*Checkpoint, error) {
+	c := &Checkpoint{Weights: newWeights(a.Name), source: assembled{a.Config, a.Texts}}
+	for _, m := range a.Files {
+		m.file.metadata = maps.Clone(a.Metadata)
+		c.files = append(c.files, m.file)
+	}
+	err := c.readConfig()
+	for i := range a.Tensors {
+		if err == nil {
+			err = c.addSource(&a.Tensors[i])
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// addSource makes a tensor known.
+func (w *Weights) addSource(s *Source) error {
+	size, ok := byteSize(s.Type, s.Shape)
+	if !ok {
+		return fmt.Errorf("checkpoint: tensor %q: shape %v is larger than any file", s.Name, s.Shape)
+	}
+	if _, ok := w.tensors[s.Name]; ok {
+		return fmt.Errorf("checkpoint: %s has two tensors %q", w.name, s.Name)
+	}
+	w.tensors[s.Name] = &entry{
+		name: s.Name, typ: s.Type, shape: slices.Clone(s.Shape), end: size, file: s.File.file, read: s.Read,
+	}
+	return nil
+}
+
+// load is the tensor's bytes, wherever they come from.
+func (e *entry) load() ([]byte, error) {
+	if e.read == nil {
+		return e.bytes(), nil
+	}
+	b, err := e.read()
+	if err == nil && len(b) != e.end-e.begin {
+		err = fmt.Errorf("%d bytes were read, want %d", len(b), e.end-e.begin)
+	}
+	if err != nil {
+		return nil, e.errorf("%w", err)
+	}
+	return b, nil
+}
+
+// assembled is the source of texts that are made when they are asked for.
+type assembled struct {
+	config []byte
+	texts  map[string]func() ([]byte, error)
+}
+
+func (a assembled) list() ([]string, error) {
+	return append(slices.Sorted(maps.Keys(a.texts)), configFile), nil
+}
+
+func (a assembled) read(name string, limit int64) (b []byte, err error) {
+	if text, ok := a.texts[name]; ok {
+		b, err = text()
+	} else if b = a.config; name != configFile {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	if err == nil && int64(len(b)) > limit {
+		err = tooLarge(int64(len(b)), limit)
+	}
+	return b, err
+}
+
+func (a assembled) open(name string) (data []byte, mapped bool, err error) {
+	return nil, false, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}

@@ -1,0 +1,51 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// Examine opens as much of a model folder as there is, for a look at what is wrong with it.
+// What Open would have refused is listed by Damage. Of a file that was cut off, the tensors
+// before the cut are there. An error says that there is nothing to look at: no folder, or
+// no config.json in it. The caller closes the checkpoint, and does not run it.
+func Examine(dir string) (*Checkpoint, error) {
+	c := &Checkpoint{Weights: newWeights(dir), source: folder(dir), examined: true}
+	if err := c.open(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// Damage is what Open would have refused of a checkpoint that Examine opened; nil if
+// nothing.
+func (c *Checkpoint) Damage() []error { return c.damage }
+
+// refuse returns err, but notes it where the checkpoint is only to be examined.
+func (c *Checkpoint) refuse(err error) error {
+	if err == nil || !c.examined {
+		return err
+	}
+	c.damage = append(c.damage, err)
+	return nil
+}
+
+// salvage takes what a refused file has of whole tensors that are in no other.
+func (w *Weights) salvage(f *file) {
+	start := 0
+	if !f.placed {
+		if len(f.entries) == 0 {
+			return // then the header may not even fit the file
+		}
+		start = 8 + int(binary.LittleEndian.Uint64(f.data))
+	}
+	for _, e := range f.entries {
+		size, ok := byteSize(e.typ, e.shape)
+		if _, taken := w.tensors[e.name]; taken || !ok || e.begin > e.end || e.end > len(f.data)-start || e.end-e.begin != size {
+			continue
+		}
+		e.begin += start
+		e.end += start
+		w.tensors[e.name] = e
+	}
+}

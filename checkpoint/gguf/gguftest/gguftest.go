@@ -1,0 +1,147 @@
+// Package gguftest writes GGUF files for tests, slowly and from the definition of the
+// format: it shares no code with package gguf, whose reader it is to hold to account. It
+// knows the layout of files and blocks and nothing of models. Only tests import it.
+package gguftest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// File is a GGUF file to be written.
+type File struct {
+	Version uint32 // 3 if it is 0
+	Align   int    // of tensors; 32, unsaid, if it is 0
+
+	keys    [][]byte
+	tensors []tensor
+}
+
+type tensor struct {
+	name  string
+	typ   uint32
+	shape []int
+	data  []byte
+}
+
+var little = binary.LittleEndian
+
+// Set adds a key: a bool, uint16, uint32, int32, uint64, float32, string, or a list of
+// strings, int32 or bools.
+func (f *File) Set(key string, v any) {
+	typ, raw := value(v)
+	b := text(nil, key)
+	b = little.AppendUint32(b, typ)
+	f.keys = append(f.keys, append(b, raw...))
+}
+
+// Add adds a tensor of so many numbers, the last dimension the fastest, and returns the
+// numbers that will be in the file.
+func (f *File) Add(name, typ string, shape []int, values []float32) []float32 {
+	data, stored := Encode(typ, values)
+	f.AddRaw(name, Types[typ], shape, data)
+	return stored
+}
+
+// AddRaw adds a tensor of any type by its bytes.
+func (f *File) AddRaw(name string, typ uint32, shape []int, data []byte) {
+	f.tensors = append(f.tensors, tensor{name, typ, slices.Clone(shape), data})
+}
+
+// Split deals the tensors out to n files, of which the first has all keys.
+func (f *File) Split(n int) []*File {
+	parts := make([]*File, n)
+	for i := range parts {
+		parts[i] = &File{Version: f.Version, Align: f.Align}
+		if i == 0 {
+			parts[i].keys = slices.Clone(f.keys)
+		}
+		parts[i].Set("split.no", uint16(i))
+		parts[i].Set("split.count", uint16(n))
+		parts[i].Set("split.tensors.count", int32(len(f.tensors)))
+	}
+	for i, t := range f.tensors {
+		p := parts[i*n/len(f.tensors)]
+		p.tensors = append(p.tensors, t)
+	}
+	return parts
+}
+
+// Bytes is the whole file.
+func (f *File) Bytes() []byte {
+	version, align, keys := max(f.Version, 2), 32, f.keys
+	if f.Version == 0 {
+		version = 3
+	}
+	if f.Align != 0 {
+		align = f.Align
+		keys = append(slices.Clone(keys), append(little.AppendUint32(text(nil, "general.alignment"), 4), little.AppendUint32(nil, uint32(align))...))
+	}
+	b := little.AppendUint32([]byte("GGUF"), version)
+	b = little.AppendUint64(b, uint64(len(f.tensors)))
+	b = little.AppendUint64(b, uint64(len(keys)))
+	b = append(b, slices.Concat(keys...)...)
+	var data []byte
+	for _, t := range f.tensors {
+		b = text(b, t.name)
+		b = little.AppendUint32(b, uint32(len(t.shape)))
+		for i := range t.shape {
+			b = little.AppendUint64(b, uint64(t.shape[len(t.shape)-1-i]))
+		}
+		b = little.AppendUint32(b, t.typ)
+		b = little.AppendUint64(b, uint64(len(data)))
+		data = pad(append(data, t.data...), align)
+	}
+	return append(pad(b, align), data...)
+}
+
+func pad(b []byte, align int) []byte {
+	for len(b)%align != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+func text(b []byte, s string) []byte { return append(little.AppendUint64(b, uint64(len(s))), s...) }
+
+// value is the number of a value's type, and its bytes.
+func value(v any) (typ uint32, raw []byte) {
+	switch v := v.(type) {
+	case uint16:
+		return 2, little.AppendUint16(nil, v)
+	case uint32:
+		return 4, little.AppendUint32(nil, v)
+	case int32:
+		return 5, little.AppendUint32(nil, uint32(v))
+	case float32:
+		return 6, little.AppendUint32(nil, math.Float32bits(v))
+	case bool:
+		if v {
+			return 7, []byte{1}
+		}
+		return 7, []byte{0}
+	case string:
+		return 8, text(nil, v)
+	case uint64:
+		return 10, little.AppendUint64(nil, v)
+	case []string:
+		return list(8, v)
+	case []int32:
+		return list(5, v)
+	case []bool:
+		return list(7, v)
+	}
+	panic(fmt.Sprintf("gguftest: value of type %T", v))
+}
+
+func list[T any](elem uint32, v []T) (uint32, []byte) {
+	b := little.AppendUint32(nil, elem)
+	b = little.AppendUint64(b, uint64(len(v)))
+	for _, x := range v {
+		_, raw := value(x)
+		b = append(b, raw...)
+	}
+	return 9, b
+}

@@ -1,0 +1,123 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Files beside the shards that hold a head which the index of the main weights may not
+// mention. The last is the head as a folder of its own, with a config, inside the model's.
+const (
+	manifestFile  = "mtp/manifest.json"
+	manifestedBy  = "mtp/weights.safetensors"
+	drafterFolder = "mtp"
+	drafterFile   = "model.safetensors"
+)
+
+var sidecarNames = []string{"mtp.safetensors", "model-mtp.safetensors", manifestedBy, drafterFolder + "/" + drafterFile}
+
+// Sidecar is a file of weights beside the main ones.
+type Sidecar struct {
+	*Weights
+	File     string // relative to the checkpoint
+	Manifest []byte // JSON that describes it; nil when there is none
+	Apart    bool   // it is in a folder beside the checkpoint's: there by its name alone
+}
+
+// OpenPart is Open for a folder of which only some tensors are wanted: shards in which the
+// index places none of those are not opened and may be missing. What is in the opened ones
+// besides is there too.
+func OpenPart(dir string, want func(tensor string) bool) (*Checkpoint, error) {
+	c := &Checkpoint{Weights: newWeights(dir), source: folder(dir), want: want}
+	if err := c.open(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// openSidecars opens what there is of sidecarNames, leaving out those that the index made
+// main weights, and a drafter in the folder beside the model's that is called like it with
+// -mtp at the end.
+func (c *Checkpoint) openSidecars(shards []string) error {
+	for _, name := range sidecarNames {
+		if slices.Contains(shards, name) {
+			continue
+		}
+		s := &Sidecar{File: name}
+		if err := c.openSidecar(s, c.source, name); err != nil {
+			return err
+		}
+	}
+	dir, ok := c.source.(folder)
+	if !ok {
+		return nil
+	}
+	full, err := filepath.Abs(string(dir))
+	if err != nil {
+		return fmt.Errorf("checkpoint: %s: %w", c.name, err)
+	}
+	beside := folder(full + "-mtp")
+	if !isDrafter(beside) {
+		return nil
+	}
+	return c.openSidecar(&Sidecar{File: path.Join("..", filepath.Base(string(beside)), drafterFile), Apart: true}, beside, drafterFile)
+}
+
+// isDrafter reports whether a folder holds a head and not a whole model.
+func isDrafter(dir folder) bool {
+	config, err := dir.read(configFile, maxConfig)
+	var c struct {
+		ModelType string `json:"model_type"`
+	}
+	return err == nil && json.Unmarshal(config, &c) == nil && strings.HasSuffix(c.ModelType, "_mtp")
+}
+
+// openSidecar completes s, whose weights are the named file of src, and adds it to the
+// checkpoint if there is such a file.
+func (c *Checkpoint) openSidecar(s *Sidecar, src source, name string) error {
+	s.Weights = newWeights(path.Join(c.name, s.File))
+	s.quant = c.quant
+	err := c.openFrom(src, s.Weights, name, s.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = s.describe(src, name)
+	}
+	if err != nil {
+		return c.refuse(errors.Join(err, s.Close()))
+	}
+	c.Sidecars = append(c.Sidecars, s)
+	return nil
+}
+
+// describe reads what lies beside the file to say what is in it: a manifest, or a config of
+// its own, whose quantization is then not that of the model.
+func (s *Sidecar) describe(src source, name string) (err error) {
+	if name == manifestedBy {
+		if s.Manifest, err = src.read(manifestFile, maxConfig); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("checkpoint: %s: %w", manifestFile, err)
+		}
+		return nil
+	}
+	if path.Base(name) != drafterFile {
+		return nil
+	}
+	config, err := src.read(path.Join(path.Dir(name), configFile), maxConfig)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err == nil:
+		s.quant, err = parseQuantization(config)
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: %s of %s: %w", configFile, s.File, err)
+	}
+	return nil
+}

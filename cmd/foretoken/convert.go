@@ -1,0 +1,315 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/convert"
+	"github.com/foretoken/foretoken/dtype"
+)
+
+// conversion is a run of the command convert.
+type conversion struct {
+	model, out string
+	writing    writingFlags
+
+	quantize, dequantize bool
+	bits, group          setting[string]
+	mode                 setting[string]
+	overrides            overrideTexts
+	headBits             setting[string]
+	dtype                setting[string]
+	vision               bool
+}
+
+func newConvertCommand() *cobra.Command {
+	v := &conversion{
+		model: embeddedName, writing: newWritingFlags(),
+		bits: choice("2", "3", "4", "5", "6", "8"), group: choice("32", "64", "128"),
+		mode: choice("affine", "mxfp4", "nvfp4", "mxfp8"), headBits: choice("2", "3", "4", "5", "6", "8", "16"),
+		dtype: choice("float16", "bfloat16", "float32"),
+	}
+	cmd := &cobra.Command{
+		Use:   "convert --model MODEL --out DIR [flags]",
+		Short: "Write a checkpoint in the layout of MLX, quantised or not, with its head",
+		Long: `Convert writes a model as a folder that foretoken, mlx-lm and mlx-vlm load: from the layout of
+the releases or of other converters, from bf16, f16, f32, fp8 or quantised weights, with a
+multi-token-prediction head inside the weights or beside them. Without flags for the numbers
+nothing is rounded: norms are float32 where adding their one needs it. (Only fp8, of which MLX
+has no such format, becomes bfloat16.) With --dtype everything is rounded to one type, which is
+what MLX computes fastest with.
+
+The head keeps the precision it has unless --mtp-bits or an override says otherwise, and mtp.fc
+is never given less than 8 bits. Routers of experts get 8 bits. A matrix whose rows cannot be cut
+into groups stays as it is. A quantised model is quantised again only if asked to, from the numbers
+that its codes stand for.
+
+--q-override takes PATTERN=ENCODING. The pattern is a glob for the whole path of a module:
+* is any text, ? any letter, [abc] one of some. Paths are layers.0.mlp.down_proj, embed_tokens,
+lm_head, mtp.fc and so on, or these as MLX has them, language_model.model.layers.0.mlp.down_proj.
+The encoding is bits, bits:group, a mode (mxfp4, nvfp4, mxfp8) or a dtype. Of several that match
+the last counts.
+
+The folder appears when all of it is written. Ctrl-C leaves nothing.`,
+		Example: `  foretoken convert --model Qwen/Qwen3.5-4B --out Qwen3.5-4B-4bit -q
+  foretoken convert --model ~/models/Qwen3.5-35B-A3B --out out -q --q-bits 5 --q-group-size 32 --mtp-bits 8
+  foretoken convert --model in --out out -q --q-override '*.v_proj=6' --q-override 'lm_head=8:32'
+  foretoken convert --model Qwen3.5-4B-4bit --out plain --dequantize --dtype bfloat16`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return v.run(cmd) },
+	}
+	source := newFlagGroup("Model")
+	source.flags.Flags().StringVar(&v.model, "model", v.model, "`MODEL` to read: a folder, a model that was pulled (ORG/NAME), or "+embeddedName)
+	source.flags.Flags().StringVar(&v.out, "out", "", "`DIR` to write")
+	numbers := newFlagGroup("Numbers (default: as they are)")
+	fs := numbers.flags.Flags()
+	fs.SortFlags = false
+	fs.BoolVarP(&v.quantize, "quantize", "q", false, "quantise the matrices of the backbone")
+	fs.Var(&v.bits, "q-bits", fmt.Sprintf("bits of a weight (default %d)", convert.DefaultBits))
+	fs.Var(&v.group, "q-group-size", fmt.Sprintf("weights that share a scale (default %d)", convert.DefaultGroup))
+	fs.Var(&v.mode, "q-mode", "integers with scale and bias, or small floats with a scale (default affine)")
+	fs.Var(&v.overrides, "q-override", "another encoding for some modules, with or without --quantize; may be repeated")
+	fs.Var(&v.headBits, "mtp-bits", "bits of the multi-token-prediction head; 16 is not quantised (default: as it is)")
+	fs.BoolVar(&v.dequantize, "dequantize", false, "write numbers in place of all codes")
+	fs.Var(&v.dtype, "dtype", "type of numbers, scales and norms (default: as they are)")
+	fs.BoolVar(&v.vision, "keep-vision", false, "copy the image tower too, for mlx-vlm")
+	addGroups(cmd, source, numbers, v.writing.group())
+	completeWriting(cmd, map[string][]cobra.Completion{
+		"q-bits": {"2", "3", "4", "5", "6", "8"}, "q-group-size": {"32", "64", "128"}, "mtp-bits": {"2", "3", "4", "5", "6", "8", "16"},
+		"q-mode": {"affine", "mxfp4", "nvfp4", "mxfp8"}, "dtype": {"float16", "bfloat16", "float32"},
+	})
+	return cmd
+}
+
+func (v *conversion) run(cmd *cobra.Command) error {
+	o, err := v.options()
+	if err != nil {
+		return err
+	}
+	if v.out == "" {
+		return usagef("there is no --out: name the folder to write")
+	}
+	src := func() (*checkpoint.Checkpoint, error) { return openCheckpoint(v.model) }
+	return v.writing.do(cmd, "converting", v.out, o, src, func(ctx context.Context, c *checkpoint.Checkpoint, o convert.Options) (convert.Summary, error) {
+		return convert.Convert(ctx, c, v.out, o)
+	})
+}
+
+// options are what the flags ask for.
+func (v *conversion) options() (o convert.Options, err error) {
+	for name, given := range map[string]bool{"q-bits": v.bits.given, "q-group-size": v.group.given, "q-mode": v.mode.given} {
+		if given && !v.quantize {
+			return o, usagef("--%s says how to quantise: add --quantize", name)
+		}
+	}
+	if v.quantize && v.dequantize {
+		return o, usagef("--quantize and --dequantize exclude each other")
+	}
+	o.Dequantize, o.KeepVision = v.dequantize, v.vision
+	group, _ := strconv.Atoi(v.group.or(strconv.Itoa(convert.DefaultGroup))) // one of a few numbers
+	if v.quantize {
+		if o.Quantize, err = v.encoding(group); err != nil {
+			return o, err
+		}
+	}
+	if v.headBits.given {
+		o.Head = &convert.Encoding{Format: dtype.Plain}
+		if v.headBits.value != "16" {
+			e, err := convert.ParseEncoding(v.headBits.value, group)
+			if err != nil {
+				return o, err
+			}
+			o.Head = &e
+		}
+	}
+	for _, text := range v.overrides {
+		x, err := convert.ParseOverride(text, group)
+		if err != nil {
+			return o, &usageError{err}
+		}
+		o.Overrides = append(o.Overrides, x)
+	}
+	if v.dtype.given {
+		o.Type, err = convert.ParseType(v.dtype.value)
+	}
+	return o, err
+}
+
+// encoding is that of the backbone.
+func (v *conversion) encoding(group int) (*convert.Encoding, error) {
+	mode := v.mode.or("affine")
+	text := mode
+	if mode == "affine" {
+		text = v.bits.or(strconv.Itoa(convert.DefaultBits))
+	} else if v.bits.given || v.group.given {
+		return nil, usagef("--q-mode %s has bits and groups of its own: leave out --q-bits and --q-group-size", mode)
+	}
+	e, err := convert.ParseEncoding(text, group)
+	return &e, err
+}
+
+// overrideTexts collects overrides, whose meaning depends on other flags.
+type overrideTexts []string
+
+// Set implements the flag library's Value.
+func (t *overrideTexts) Set(text string) error {
+	if _, err := convert.ParseOverride(text, convert.DefaultGroup); err != nil {
+		return err
+	}
+	*t = append(*t, text)
+	return nil
+}
+
+// String lists the overrides.
+func (t *overrideTexts) String() string { return (*texts)(t).String() }
+
+// Type names the value in help.
+func (t *overrideTexts) Type() string { return "PATTERN=ENCODING" }
+
+// writingFlags are common to commands that write weights.
+type writingFlags struct {
+	shard   setting[int64]
+	threads setting[int]
+	force   bool
+	verbose bool
+}
+
+func newWritingFlags() writingFlags {
+	return writingFlags{shard: byteCount(), threads: whole(1, 1024)}
+}
+
+// byteUnits are the units that sizes are given in, the longer before those they end with.
+var byteUnits = []struct {
+	name  string
+	bytes int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1},
+}
+
+// byteCount is a setting for a size of files: a number with a unit.
+func byteCount() setting[int64] {
+	const least = 1 << 10
+	want := errors.New("want a size of at least 1KiB, such as 500MB, 5GB or 2GiB")
+	return setting[int64]{
+		kind: "SIZE",
+		parse: func(text string) (int64, error) {
+			for _, u := range byteUnits {
+				if digits, ok := strings.CutSuffix(text, u.name); ok {
+					n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+					if err != nil || !(n*float64(u.bytes) < math.MaxInt64) {
+						return 0, want
+					}
+					return int64(n * float64(u.bytes)), nil
+				}
+			}
+			return 0, want
+		},
+		check: func(n int64) error {
+			if n < least {
+				return want
+			}
+			return nil
+		},
+	}
+}
+
+func (f *writingFlags) group() flagGroup {
+	g := newFlagGroup("Writing")
+	fs := g.flags.Flags()
+	fs.SortFlags = false
+	fs.Var(&f.shard, "shard-size", "most bytes of one file of weights (default 5GB)")
+	fs.Var(&f.threads, "threads", "processors to use (default: all)")
+	fs.BoolVar(&f.force, "force", false, "replace what is there already, if it is a model")
+	fs.BoolVar(&f.verbose, "verbose", false, "report on what is found, on standard error")
+	return g
+}
+
+// completeWriting adds what a shell can complete of a command with --model and --out.
+func completeWriting(cmd *cobra.Command, words map[string][]cobra.Completion) {
+	for name, list := range words {
+		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
+	}
+	mustFlag(cmd.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return completeModelName(typed)
+	}))
+}
+
+// work writes something of a checkpoint.
+type work func(ctx context.Context, c *checkpoint.Checkpoint, o convert.Options) (convert.Summary, error)
+
+// do opens a checkpoint, does the work with a bar, and prints what came of it. what is the
+// verb of the bar, and out is what is written.
+func (f *writingFlags) do(cmd *cobra.Command, what, out string, o convert.Options, open func() (*checkpoint.Checkpoint, error), w work) (err error) {
+	c := newConsole(cmd)
+	log := newNotes(f.verbose)
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	src, err := open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	bar := &writingBar{c: c, what: what}
+	o.ShardSize, o.Force, o.Threads = f.shard.or(0), f.force, f.threads.or(0)
+	o.Log, o.Progress = slog.New(log), bar.report
+	start := time.Now()
+	s, err := w(ctx, src, o)
+	bar.end()
+	log.show(c.err)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return errInterrupted
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("%w; --force replaces it", err)
+	case err != nil:
+		return err
+	}
+	return c.write(fmt.Sprintf("%s: %s, in %.1f s\n", printable(out), &s, time.Since(start).Seconds()))
+}
+
+// writingBar shows how far the writing of weights has come. It has one line of a terminal.
+type writingBar struct {
+	c    *console
+	what string
+	bar  *progressbar.ProgressBar
+}
+
+// report shows p.
+func (b *writingBar) report(p convert.Progress) {
+	if !b.c.errTerminal {
+		return
+	}
+	if b.bar == nil {
+		b.bar = progressbar.NewOptions64(
+			p.AllBytes,
+			progressbar.OptionSetWriter(b.c.err),
+			progressbar.OptionShowBytes(true),
+			progressbar.OptionShowTotalBytes(true),
+			progressbar.OptionSetPredictTime(true),
+			progressbar.OptionSetWidth(24),
+			progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionClearOnFinish(),
+		)
+	}
+	b.bar.Describe(fmt.Sprintf("%s %d of %d tensors", b.what, p.Tensors, p.AllTensors))
+	_ = b.bar.Set64(p.Bytes) // a bar that cannot be drawn is no reason to stop
+}
+
+// end takes the bar off the screen.
+func (b *writingBar) end() {
+	if b.bar != nil {
+		_ = b.bar.Finish()
+	}
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/foretoken/foretoken/backend"
+	"github.com/foretoken/foretoken/backend/cpu"
+	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/doctor"
+	"github.com/foretoken/foretoken/model"
+	"github.com/foretoken/foretoken/model/qwen35"
+	"github.com/foretoken/foretoken/plot"
+	"github.com/foretoken/foretoken/spec"
+)
+
+// consultation is a run of the command doctor.
+type consultation struct {
+	compute, quantize, isa setting[string]
+	threads                setting[int]
+	limit                  time.Duration
+	html                   string
+	json                   bool
+}
+
+func newDoctorCommand() *cobra.Command {
+	isas, _ := cpu.ISAs()
+	f := &consultation{
+		compute: choice("int8", "float32"), quantize: choice("4", "5", "6", "8"), isa: choice(isas...),
+		threads: whole(1, 1024), limit: time.Minute,
+	}
+	cmd := &cobra.Command{
+		Use:   "doctor MODEL",
+		Short: "Measure a model and its head, and say what is wrong with it",
+		Long: `Doctor loads a model and measures it on this machine: its perplexity on a built-in text; how often
+the guesses of its multi-token-prediction head are right, on text that the model writes itself,
+as the head is and with what converters have been known to do to heads undone; what passes and
+guesses cost; and which depth of guessing pays. It then says in plain words whether anything is
+wrong, and what to do about it. It changes nothing.
+
+MODEL is what --model of other commands takes.
+
+Exit status: 0, 1 if something is wrong with the model, 2 for a mistake in the command line, 130
+after Ctrl-C.`,
+		Example: `  foretoken doctor tiny
+  foretoken doctor ~/models/Qwen3.5-4B --html report.html
+  foretoken doctor ~/models/Qwen3.5-4B --quantize 4 --json`,
+		Args:              oneModel,
+		ValidArgsFunction: completeOneModel,
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+	}
+	how := newFlagGroup("How")
+	fs := how.flags.Flags()
+	fs.SortFlags = false
+	fs.DurationVar(&f.limit, "limit", f.limit, "about how long measuring may take; a slow model takes the time of some hundred tokens all the same")
+	fs.Var(&f.compute, "compute", "arithmetic for quantised weights (default int8)")
+	fs.Var(&f.quantize, "quantize", "bits to quantise the weights to on loading (default: as they are in the files)")
+	fs.Var(&f.threads, "threads", "processors to use (default: all)")
+	fs.Var(&f.isa, "isa", "instruction set to compute with (default: the fastest this machine has)")
+	output := newFlagGroup("Output")
+	output.flags.Flags().StringVar(&f.html, "html", "", "write a page with plots to `FILE`")
+	output.flags.Flags().BoolVar(&f.json, "json", false, "print the report as one JSON object")
+	addGroups(cmd, how, output)
+	for name, words := range map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}, "isa": isas} {
+		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+	}
+	mustFlag(cmd.MarkFlagFilename("html", "html"))
+	return cmd
+}
+
+func (f *consultation) run(cmd *cobra.Command, name string) (err error) {
+	if f.limit <= 0 {
+		return usagef("--limit %v: want a time above 0, such as 30s", f.limit)
+	}
+	if f.html != "" { // better now than after a minute of measuring
+		page, err := os.OpenFile(f.html, os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			return fmt.Errorf("--html: %w", err)
+		}
+		if err := page.Close(); err != nil {
+			return fmt.Errorf("--html: %w", err)
+		}
+	}
+	c := newConsole(cmd)
+	k, err := examineCheckpoint(name)
+	if err != nil {
+		return err
+	}
+	facts := inspect(k, name, 0, 1)
+	if !facts.Loadable {
+		if f.json {
+			err = writeJSON(c, facts)
+		} else {
+			err = c.write(facts.Table())
+		}
+		return errors.Join(err, k.Close(), errUnloadable)
+	}
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	report, err := f.interruptibly(ctx, c, k, facts)
+	if err != nil {
+		return err
+	}
+	return f.show(c, report)
+}
+
+// interruptibly examines the model. When ctx is cancelled it returns errInterrupted at once,
+// and leaves what it was doing to the end of the process.
+func (f *consultation) interruptibly(ctx context.Context, c *console, k *checkpoint.Checkpoint, facts *doctor.Facts) (*doctor.Report, error) {
+	type result struct {
+		r   *doctor.Report
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		r, err := f.examine(ctx, c, k, facts)
+		done <- result{r, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, errInterrupted
+	case x := <-done:
+		if errors.Is(x.err, context.Canceled) {
+			x.err = errInterrupted
+		}
+		return x.r, x.err
+	}
+}
+
+// examine loads the model, measures it, and gives everything back.
+func (f *consultation) examine(ctx context.Context, c *console, k *checkpoint.Checkpoint, facts *doctor.Facts) (_ *doctor.Report, err error) {
+	bar := newProgress(c, facts.Name)
+	o := model.Options{MaxGuesses: spec.MaxDepth, Progress: bar.report, Log: slog.New(slog.DiscardHandler)}
+	if f.compute.value == "float32" {
+		o.Compute = backend.Float32
+	}
+	if f.quantize.given {
+		o.Quantise, _ = strconv.Atoi(f.quantize.value) // one of a few that are numbers
+	}
+	b, err := openProcessor(&f.threads, &f.isa)
+	if err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	m, err := qwen35.Open(k, b, o)
+	bar.end()
+	if err = errors.Join(err, k.Close()); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	say := func(what string) {
+		if c.errTerminal {
+			c.remark(what + " …")
+		}
+	}
+	return doctor.Examine(ctx, facts, m, b, doctor.ExamineOptions{Limit: f.limit, Progress: say})
+}
+
+// show prints the report and writes the page. What is wrong with the model is an error.
+func (f *consultation) show(c *console, r *doctor.Report) error {
+	if f.html != "" {
+		if err := os.WriteFile(f.html, []byte(r.Page()), 0o644); err != nil {
+			return fmt.Errorf("--html: %w", err)
+		}
+	}
+	var err error
+	if f.json {
+		err = writeJSON(c, r)
+	} else {
+		err = c.write(r.Text(c.plotStyle()))
+	}
+	if err == nil && !r.Healthy {
+		err = errors.New("something is wrong with the model: see the verdict")
+	}
+	return err
+}
+
+// plotStyle is what standard output can show: bars in ASCII where it is not a terminal, or a
+// dumb one, and colours only where they are welcome.
+func (c *console) plotStyle() plot.Style {
+	s := plot.Style{ASCII: !c.outTerminal || os.Getenv("TERM") == "dumb", Colour: c.outTerminal && !c.plain}
+	if out, ok := c.out.(*os.File); ok && c.outTerminal {
+		if width, _, err := term.GetSize(int(out.Fd())); err == nil && width > 0 {
+			s.Width = min(width, 100)
+		}
+	}
+	return s
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestInspectSaysWhatAModelIs(t *testing.T) {
+	o := runIn(t, nil, "inspect", "tiny", "--context", "100", "--batch", "2")
+	for _, want := range []string{"Qwen3.5, dense", "18.93 M", "affine 8 bits in groups of 64", "mtp head    complete", "2 sequences of 100 tokens", "Nothing is wrong"} {
+		if o.code != exitOK || !strings.Contains(o.out, want) {
+			t.Errorf("exit code %d, no %q in\n%s%s", o.code, want, o.out, o.err)
+		}
+	}
+	o = runIn(t, nil, "inspect", filepath.FromSlash("../../models/tiny"), "--json")
+	var facts struct {
+		Loadable bool
+		Network  struct{ Parameters int }
+	}
+	if err := json.Unmarshal([]byte(o.out), &facts); err != nil || !facts.Loadable || facts.Network.Parameters != 18925744 {
+		t.Errorf("%v, %+v", err, facts)
+	}
+}
+
+// A damaged folder is shown as far as it goes, and the exit status says that it is damaged.
+func TestInspectAndDoctorOfDamage(t *testing.T) {
+	cut := linkTiny(t, map[string]string{"model-00002-of-00002.safetensors": "not whole"})
+	mute := linkTiny(t, map[string]string{"tokenizer.json": ""})
+	for _, c := range []struct{ dir, what, remedy string }{
+		{cut, "not a safetensors file", "fetch that file again"},
+		{mute, "there is no tokenizer.json", "copy tokenizer.json"},
+	} {
+		for _, command := range []string{"inspect", "doctor"} {
+			o := runIn(t, nil, command, c.dir)
+			if o.code != exitError || !strings.Contains(o.out, c.what) || !strings.Contains(o.out, c.remedy) ||
+				!strings.Contains(o.out, "Qwen3.5") || o.err != "foretoken: the model cannot be loaded as it is\n" {
+				t.Errorf("%s: exit code %d\n%s%s", command, o.code, o.out, o.err)
+			}
+			var facts struct{ Loadable bool }
+			o = runIn(t, nil, command, c.dir, "--json")
+			if err := json.Unmarshal([]byte(o.out), &facts); err != nil || facts.Loadable || o.code != exitError {
+				t.Errorf("%s --json: %v, %+v, %+v", command, err, facts, o)
+			}
+		}
+	}
+}
+
+func TestDoctorReports(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "report.html")
+	o := runIn(t, nil, "doctor", "tiny", "--threads", "1", "--html", page)
+	if o.code != exitOK || !strings.Contains(o.out, "verdict     The model and its head are sound") || !strings.Contains(o.out, "####") || strings.Contains(o.out, "█") {
+		t.Errorf("exit code %d\n%s%s", o.code, o.out, o.err)
+	}
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "<svg") {
+		t.Errorf("%v, %.80s", err, text)
+	}
+	none := rewriteTiny(t, asIs, func(string, []byte) bool { return false })
+	o = runIn(t, nil, "doctor", none, "--threads", "1", "--limit", "1ms", "--compute", "float32", "--json")
+	var r struct {
+		Healthy  bool
+		Findings []struct{ Remedy string }
+	}
+	if err := json.Unmarshal([]byte(o.out), &r); err != nil || r.Healthy || o.code != exitError ||
+		!strings.Contains(r.Findings[0].Remedy, "foretoken mtp inject --model "+none) || !strings.Contains(o.err, "something is wrong with the model") {
+		t.Errorf("%v, %+v, exit code %d, %s", err, r, o.code, o.err)
+	}
+}
+
+func TestInspectAndDoctorUsage(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"inspect"}, exitUsage, "needs a model"},
+		{[]string{"doctor"}, exitUsage, "needs a model"},
+		{[]string{"inspect", "tiny", "other"}, exitUsage, `also "other"`},
+		{[]string{"inspect", "tiny", "--context", "0"}, exitUsage, "--context"},
+		{[]string{"doctor", "tiny", "--limit", "0s"}, exitUsage, "--limit 0s: want a time above 0"},
+		{[]string{"doctor", "tiny", "--limit", "soon"}, exitUsage, "--limit"},
+		{[]string{"doctor", "tiny", "--quantize", "7"}, exitUsage, "--quantize"},
+		{[]string{"doctor", "tiny", "--html", filepath.Join(t.TempDir(), "no", "folder")}, exitError, "--html"},
+		{[]string{"inspect", filepath.Join(t.TempDir(), "nowhere")}, exitError, "nowhere"},
+		{[]string{"doctor", t.TempDir()}, exitError, "config.json"},
+	} {
+		if o := runIn(t, nil, c.args...); o.code != c.code || !strings.Contains(o.err, c.says) {
+			t.Errorf("%q: exit code %d, %q, want %d and %q", c.args, o.code, o.err, c.code, c.says)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/hub"
+	"github.com/foretoken/foretoken/model/qwen35"
+)
+
+// cachedModel is what list prints of a revision in the cache. Fields are only ever added.
+type cachedModel struct {
+	Model     string   `json:"model"`
+	Commit    string   `json:"commit"` // empty: no file has arrived yet
+	Refs      []string `json:"refs"`
+	Folder    string   `json:"folder"`
+	Bytes     int64    `json:"bytes"`
+	Family    string   `json:"family"`    // model_type; empty: not known
+	Supported bool     `json:"supported"` // it can be run
+	Bits      int      `json:"bits"`      // of an element of the coarsest matrices; 0: not known
+	Head      bool     `json:"head"`      // it has a multi-token-prediction head
+	Problem   string   `json:"problem,omitempty"`
+
+	foreign bool // of a family that we do not know
+}
+
+func newListCommand() *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:     "list [flags]",
+		Aliases: []string{"ls"},
+		Short:   "List the models in the hub's cache",
+		Long: `List shows the models in the cache folder of the Hugging Face hub, whichever program fetched
+them: what they are by their headers, and which of them foretoken can run. Nothing is asked over
+the network.`,
+		Example: "  foretoken list\n  foretoken list --json",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cache, err := hubCache()
+			if err != nil {
+				return err
+			}
+			list, err := cachedModels(cache)
+			if err != nil {
+				return err
+			}
+			c := newConsole(cmd)
+			if asJSON {
+				return writeJSON(c, list)
+			}
+			if len(list) == 0 {
+				c.remark(fmt.Sprintf("there are no models in %s; foretoken pull ORG/NAME fetches one", string(cache)))
+			}
+			return c.write(printable(modelTable(list)))
+		},
+	}
+	g := newFlagGroup("Output")
+	g.flags.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	addGroups(cmd, g)
+	return cmd
+}
+
+// cachedModels describes all revisions of all models in the cache.
+func cachedModels(cache hub.Cache) ([]cachedModel, error) {
+	repos, err := cache.Repos()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]cachedModel, 0, len(repos))
+	for _, repo := range repos {
+		m, err := cache.Model(repo)
+		if errors.Is(err, hub.ErrNotCached) {
+			continue // gone in the meantime
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range m.Snapshots {
+			list = append(list, describeSnapshot(&m.Snapshots[i]))
+		}
+		if len(m.Snapshots) == 0 && m.Size > 0 {
+			list = append(list, cachedModel{Model: string(repo), Refs: []string{}, Folder: m.Folder, Bytes: m.Size, Problem: "it has not arrived yet"})
+		}
+	}
+	return list, nil
+}
+
+// describeSnapshot looks at the headers of a model.
+func describeSnapshot(s *hub.Snapshot) cachedModel {
+	d := cachedModel{Model: string(s.Repo), Commit: s.Commit, Refs: append([]string{}, s.Refs...), Folder: s.Folder, Bytes: s.Size}
+	if config, err := os.ReadFile(filepath.Join(s.Folder, "config.json")); err == nil {
+		known := false
+		if d.Family, known = family(config); !known {
+			d.Problem, d.foreign = "not a family that foretoken runs", true
+			return d
+		}
+	}
+	if err := d.look(s); err != nil {
+		d.Problem = err.Error()
+	}
+	d.Supported = d.Problem == ""
+	return d
+}
+
+// look fills in what the headers say, and returns what is wrong.
+func (d *cachedModel) look(s *hub.Snapshot) (err error) {
+	path, err := s.Path()
+	if errors.Is(err, hub.ErrNotCached) {
+		return fmt.Errorf("incomplete: foretoken pull %s fetches the weights", s.Repo)
+	}
+	if err != nil {
+		return err
+	}
+	c, err := openCheckpoint(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	survey, err := qwen35.Look(c)
+	if err != nil {
+		return err
+	}
+	d.Family, d.Head = survey.ModelType, survey.Head.Present && len(survey.Head.Missing) == 0
+	for _, p := range survey.Parts {
+		if p.Name != "mtp head" && p.Name != "vision" && p.Bits > 0 && (d.Bits == 0 || p.Bits < d.Bits) {
+			d.Bits = p.Bits
+		}
+	}
+	switch {
+	case len(survey.Missing) > 0:
+		return fmt.Errorf("%s missing: foretoken inspect %s", counted(len(survey.Missing), "tensor"), s.Repo)
+	case len(survey.Unknown) > 0:
+		return fmt.Errorf("%s unknown: foretoken inspect %s", counted(len(survey.Unknown), "tensor"), s.Repo)
+	case len(survey.Errors) > 0:
+		return survey.Errors[0]
+	}
+	return nil
+}
+
+// modelTable is the models that we run or could if they were whole, and then the others.
+func modelTable(list []cachedModel) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	var others []string
+	rows := 0
+	for _, m := range list {
+		if m.foreign {
+			others = append(others, fmt.Sprintf("%s (%s)", m.Model, dash(m.Family)))
+			continue
+		}
+		if rows++; rows == 1 {
+			_, _ = fmt.Fprintln(w, "MODEL\tSIZE\tREVISION\tFAMILY\tBITS\tHEAD\t")
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Model, byteText(m.Bytes), m.revision(), dash(m.Family), m.bits(), m.head(), strings.ReplaceAll(m.Problem, "\n", " "))
+	}
+	_ = w.Flush() // a builder takes everything
+	if len(others) > 0 {
+		if rows > 0 {
+			b.WriteString("\n")
+		}
+		slices.Sort(others)
+		fmt.Fprintf(&b, "Not supported: %s\n", strings.Join(slices.Compact(others), ", "))
+	}
+	return b.String()
+}
+
+// revision is the names of a revision.
+func (d *cachedModel) revision() string {
+	return dash(strings.TrimSpace(strings.Join(d.Refs, ",") + " " + d.Commit[:min(len(d.Commit), 7)]))
+}
+
+func (d *cachedModel) bits() string {
+	if d.Bits == 0 {
+		return dash("")
+	}
+	return fmt.Sprint(d.Bits)
+}
+
+func (d *cachedModel) head() string {
+	switch {
+	case d.Head:
+		return "yes"
+	case d.Bits == 0:
+		return dash("")
+	}
+	return "no"
+}
+
+// dash is a text, or a dash if there is none.
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

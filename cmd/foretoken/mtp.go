@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/convert"
+)
+
+func newMTPCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "mtp",
+		Short: "Take a multi-token-prediction head out of a checkpoint, or put one in",
+		Args:  knownCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newExtractCommand(), newInjectCommand(), newRemoveCommand())
+	return cmd
+}
+
+// headFlags are those of the commands about heads.
+type headFlags struct {
+	model, head, out string
+	writing          writingFlags
+}
+
+func (f *headFlags) group(out string) flagGroup {
+	g := newFlagGroup("Model")
+	fs := g.flags.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.model, "model", "", "`MODEL` to read: a folder, a model that was pulled (ORG/NAME), or "+embeddedName)
+	fs.StringVar(&f.out, "out", "", out)
+	return g
+}
+
+// need refuses to go on without the named flags.
+func (f *headFlags) need(values map[string]string) error {
+	for _, name := range []string{"model", "head", "out"} {
+		if v, needed := values[name]; needed && v == "" {
+			return usagef("there is no --%s", name)
+		}
+	}
+	return nil
+}
+
+func newExtractCommand() *cobra.Command {
+	f := &headFlags{writing: newWritingFlags()}
+	cmd := &cobra.Command{
+		Use:   "extract --model MODEL --out FILE|DIR",
+		Short: "Write the head of a checkpoint",
+		Long: `Extract writes the multi-token-prediction head of a checkpoint, in the precision it has and with
+its norms as gains: to a file whose name ends with .safetensors, or as a folder of its own with a
+config, which mlx-vlm loads as a drafter. Of a folder with an index only the files that hold the
+head are needed.`,
+		Example: `  foretoken mtp extract --model ~/models/Qwen3.5-4B --out mtp.safetensors
+  foretoken mtp extract --model ~/models/Qwen3.5-4B --out ~/models/Qwen3.5-4B-mtp`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.need(map[string]string{"model": f.model, "out": f.out}); err != nil {
+				return err
+			}
+			open := func() (*checkpoint.Checkpoint, error) { return openHead(f.model, nil) }
+			return f.writing.do(cmd, "extracting", f.out, convert.Options{}, open, func(ctx context.Context, c *checkpoint.Checkpoint, o convert.Options) (convert.Summary, error) {
+				return convert.ExtractHead(ctx, c, f.out, o)
+			})
+		},
+	}
+	addGroups(cmd, f.group("`FILE` that ends with .safetensors, or DIR, to write"), f.writing.group())
+	completeWriting(cmd, nil)
+	return cmd
+}
+
+// openHead opens what there is of the head of a model. config is that of the model it is
+// for, by which a lone file is read.
+func openHead(name string, config []byte) (*checkpoint.Checkpoint, error) {
+	if name == embeddedName {
+		return openCheckpoint(name)
+	}
+	path, err := resolveModel(name)
+	if err != nil {
+		return nil, err
+	}
+	if filepath.Ext(path) == ".gguf" {
+		return openCheckpoint(path)
+	}
+	if info, err := os.Stat(path); err == nil && !info.IsDir() && config == nil {
+		return nil, fmt.Errorf("--model %s is a file: name the folder of a model", name)
+	}
+	return convert.OpenHead(path, config)
+}
+
+func newInjectCommand() *cobra.Command {
+	f := &headFlags{writing: newWritingFlags()}
+	cmd := &cobra.Command{
+		Use:   "inject --model DIR --head FILE|DIR [--out DIR]",
+		Short: "Put a head into a checkpoint",
+		Long: `Inject puts a multi-token-prediction head into a checkpoint of the same shape. The head comes from
+a file of weights, from a folder that holds nothing else, or from any model that has one.
+
+Without --out it is written beside the weights as mtp.safetensors, and the folder's index and
+config are told of it. With --out a new folder is written as by convert, with the head inside.
+--force replaces a head that is there; one that is inside the weights only with --out.`,
+		Example: `  foretoken mtp inject --model ~/models/Qwen3.5-4B-4bit --head mtp.safetensors
+  foretoken mtp inject --model ~/models/Qwen3.5-4B-4bit --head ~/models/Qwen3.5-4B --out whole`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.inject(cmd) },
+	}
+	g := f.group("`DIR` to write; without it the head is written beside the weights of --model")
+	g.flags.Flags().StringVar(&f.head, "head", "", "`FILE` or DIR that holds the head")
+	addGroups(cmd, g, f.writing.group())
+	completeWriting(cmd, nil)
+	return cmd
+}
+
+func (f *headFlags) inject(cmd *cobra.Command) error {
+	if err := f.need(map[string]string{"model": f.model, "head": f.head}); err != nil {
+		return err
+	}
+	written := f.out
+	if written == "" {
+		path := ""
+		if f.model != embeddedName {
+			var err error
+			if path, err = resolveModel(f.model); err != nil {
+				return err
+			}
+		}
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			return usagef("--model %s is no folder that a head could be put into: name a new one with --out", f.model)
+		}
+		written = path
+	}
+	open := func() (*checkpoint.Checkpoint, error) { return openCheckpoint(f.model) }
+	return f.writing.do(cmd, "writing", written, convert.Options{}, open, func(ctx context.Context, c *checkpoint.Checkpoint, o convert.Options) (s convert.Summary, err error) {
+		head, err := openHead(f.head, c.Config())
+		if err != nil {
+			return s, fmt.Errorf("--head: %w", err)
+		}
+		defer func() { err = errors.Join(err, head.Close()) }()
+		return convert.InjectHead(ctx, c, head, f.out, o)
+	})
+}
+
+func newRemoveCommand() *cobra.Command {
+	f := &headFlags{writing: newWritingFlags()}
+	cmd := &cobra.Command{
+		Use:     "remove --model MODEL --out DIR",
+		Short:   "Write a checkpoint without its head",
+		Long:    "Remove writes a checkpoint as convert does, without its multi-token-prediction head.",
+		Example: `  foretoken mtp remove --model ~/models/Qwen3.5-4B --out Qwen3.5-4B-bare`,
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.need(map[string]string{"model": f.model, "out": f.out}); err != nil {
+				return err
+			}
+			open := func() (*checkpoint.Checkpoint, error) { return openCheckpoint(f.model) }
+			return f.writing.do(cmd, "writing", f.out, convert.Options{}, open, func(ctx context.Context, c *checkpoint.Checkpoint, o convert.Options) (convert.Summary, error) {
+				return convert.RemoveHead(ctx, c, f.out, o)
+			})
+		},
+	}
+	addGroups(cmd, f.group("`DIR` to write"), f.writing.group())
+	completeWriting(cmd, nil)
+	return cmd
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/hub"
+	"github.com/foretoken/foretoken/model"
+)
+
+// pulling is a run of the command pull.
+type pulling struct {
+	revision         string
+	include, exclude texts
+	parallel         setting[int]
+	force            bool
+}
+
+func newPullCommand() *cobra.Command {
+	p := &pulling{parallel: whole(1, 64)}
+	cmd := &cobra.Command{
+		Use:   "pull [flags] ORG/NAME[@REVISION]",
+		Short: "Fetch a model from the Hugging Face hub",
+		Long: `Pull fetches a model from the Hugging Face hub into the cache folder that the hub's programs
+share, and prints its folder there. Every --model takes ORG/NAME then. Files that are in the cache
+are not fetched again, and fetching that was interrupted goes on where it was. Every file is
+checked against the hash that the hub announces.
+
+Without --include it fetches what a model needs: configuration, tokenizer, chat template and
+weights as *.safetensors; or the only *.gguf file. A pattern with a slash is held against the
+whole path of a file, one without against each part of it.
+
+Environment:
+  HF_TOKEN        token for private and gated models (or the file that hf auth login writes)
+  HF_ENDPOINT     address of another hub (default ` + hub.DefaultEndpoint + `)
+  HF_HUB_CACHE    cache folder (default $HF_HOME/hub, or ~/.cache/huggingface/hub)
+  HF_HUB_OFFLINE  1: never ask the network
+  HTTPS_PROXY     proxy on the way to the hub`,
+		Example: `  foretoken pull Qwen/Qwen3.5-4B
+  foretoken pull Qwen/Qwen3.5-4B@refs/pr/1
+  foretoken pull unsloth/Qwen3.5-4B-GGUF --include '*Q4_K_M*'
+  foretoken run --model "$(foretoken pull Qwen/Qwen3.5-4B)"`,
+		Args:              oneRepository,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) },
+	}
+	what := newFlagGroup("What to fetch")
+	fs := what.flags.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&p.revision, "revision", "", "`REVISION`: branch, tag or commit (default main)")
+	fs.Var(&p.include, "include", "`GLOB` of files to fetch instead of the usual ones, such as '*Q4_K_M*'; may be repeated")
+	fs.Var(&p.exclude, "exclude", "`GLOB` of files not to fetch; may be repeated")
+	fs.BoolVar(&p.force, "force", false, "fetch also what foretoken cannot run")
+	how := newFlagGroup("How")
+	how.flags.Flags().Var(&p.parallel, "parallel", "connections at a time (default 8)")
+	addGroups(cmd, what, how)
+	return cmd
+}
+
+// oneRepository demands the name of a repository and nothing else.
+func oneRepository(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return usagef("%s needs a model, such as Qwen/Qwen3.5-4B", cmd.CommandPath())
+	case len(args) > 1:
+		return usagef("%s takes one model, but there is also %q", cmd.CommandPath(), args[1])
+	case args[0] == embeddedName:
+		return usagef("%s is inside the program: it can be neither fetched nor removed", embeddedName)
+	}
+	return nil
+}
+
+func (p *pulling) run(cmd *cobra.Command, name string) error {
+	if p.revision != "" {
+		if strings.Contains(name, "@") {
+			return usagef("%s names a revision, and so does --revision", name)
+		}
+		name += "@" + p.revision
+	}
+	repo, revision, err := hub.ParseName(name)
+	if err != nil {
+		return &usageError{err}
+	}
+	client, err := newHubClient(p.parallel.or(0))
+	if err != nil {
+		return err
+	}
+	c := newConsole(cmd)
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	folder, err := p.fetch(ctx, c, client, repo, revision)
+	if errors.Is(err, hub.ErrOffline) {
+		if cached, failed := resolveModel(name); failed == nil {
+			c.remark("HF_HUB_OFFLINE is set: this is what the cache has")
+			return c.write(cached + "\n")
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		c.remark("interrupted; the same command goes on from here")
+		return errInterrupted
+	case err != nil:
+		return advise(err, name)
+	}
+	return c.write(folder + "\n")
+}
+
+// fetch brings the model into the cache, and returns its folder there.
+func (p *pulling) fetch(ctx context.Context, c *console, client *hub.Client, repo hub.Repo, revision string) (string, error) {
+	l, err := client.List(ctx, repo, revision)
+	if err != nil {
+		return "", err
+	}
+	files, err := l.Choose(p.include, p.exclude)
+	if errors.Is(err, path.ErrBadPattern) {
+		return "", &usageError{err}
+	}
+	if err != nil {
+		return "", err
+	}
+	if !p.force {
+		if err := runnableModel(ctx, client, l, files); err != nil {
+			return "", err
+		}
+	}
+	show := newPullShow(c, l, files)
+	defer show.end()
+	return client.Fetch(ctx, l, files, show.event)
+}
+
+// maxConfig is the most bytes of a config.json.
+const maxConfig = 16 << 20
+
+// runnableModel refuses a model of another family before its weights are fetched.
+func runnableModel(ctx context.Context, client *hub.Client, l *hub.Listing, files []hub.File) error {
+	i := slices.IndexFunc(files, func(f hub.File) bool { return f.Path == "config.json" })
+	if i < 0 {
+		return nil
+	}
+	data, err := client.Read(ctx, l, files[i], maxConfig)
+	if err != nil {
+		return err
+	}
+	if kind, ok := family(data); !ok {
+		return fmt.Errorf("%s is a model of type %q, which foretoken cannot run; it runs %s. With --force it is fetched all the same",
+			l.Repo, printable(kind), alternatives(model.Families()))
+	}
+	return nil
+}
+
+// family is the model_type in a config.json, and whether it is one that we run, or the head
+// of one in a repository of its own.
+func family(config []byte) (kind string, known bool) {
+	var c struct {
+		Type string `json:"model_type"`
+	}
+	_ = json.Unmarshal(config, &c) // what is no config has no type
+	return c.Type, slices.Contains(model.Families(), strings.TrimSuffix(c.Type, "_mtp"))
+}
+
+// advise adds what helps against an error of the network.
+func advise(err error, name string) error {
+	if !errors.Is(err, hub.ErrUnreachable) && !errors.Is(err, hub.ErrOffline) {
+		return err
+	}
+	help := "Without a network: copy a model folder from another machine and name it with --model DIR."
+	if errors.Is(err, hub.ErrUnreachable) {
+		help = "If there is a network: HTTPS_PROXY names a proxy, HF_ENDPOINT another hub. " + help
+	} else {
+		help = "HF_HUB_OFFLINE is set: unset it to ask the hub. " + help
+	}
+	if cache, failed := hubCache(); failed == nil {
+		if s, failed := cache.Find(name); failed == nil {
+			help = fmt.Sprintf("The cache has %s at commit %s, and --model %s uses it without a network. %s", s.Repo, s.Commit[:12], name, help)
+		}
+	}
+	return fmt.Errorf("%w\n%s", err, help)
+}

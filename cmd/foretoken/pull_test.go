@@ -1,0 +1,406 @@
+package main
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/hub"
+	"github.com/foretoken/foretoken/models/tiny"
+)
+
+const pulledCommit = "0123456789abcdef0123456789abcdef01234567"
+
+// gitHash is the name that git gives a file's contents.
+func gitHash(text string) string {
+	return fmt.Sprintf("%x", sha1.Sum(fmt.Appendf(nil, "blob %d\x00%s", len(text), text)))
+}
+
+// serveHub starts a hub that has each of the repositories, and makes it and an empty cache
+// those of the environment. before, if not nil, sees every request for a part of a file.
+func serveHub(t *testing.T, repos map[string]map[string]string, before func(r *http.Request)) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for repo, files := range repos {
+			if r.URL.Path == "/api/models/"+repo+"/revision/main" {
+				_, _ = io.WriteString(w, `{"sha":"`+pulledCommit+`"}`)
+				return
+			}
+			if r.URL.Path == "/api/models/"+repo+"/tree/"+pulledCommit {
+				var list []map[string]any
+				for path, text := range files {
+					list = append(list, map[string]any{"type": "file", "path": path, "size": len(text), "oid": gitHash(text)})
+				}
+				_ = json.NewEncoder(w).Encode(list)
+				return
+			}
+			name, ok := strings.CutPrefix(r.URL.Path, "/"+repo+"/resolve/"+pulledCommit+"/")
+			if text, listed := files[name]; ok && listed {
+				if before != nil && r.Method == http.MethodGet {
+					before(r)
+				}
+				http.ServeContent(w, r, "", time.Time{}, strings.NewReader(text))
+				return
+			}
+		}
+		w.Header().Set("X-Error-Code", "RepoNotFound")
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(server.Close)
+	hubEnvironment(t, server.URL)
+}
+
+// hubEnvironment makes the environment that of a user with an empty cache.
+func hubEnvironment(t *testing.T, endpoint string) (cache string) {
+	t.Helper()
+	for _, name := range []string{"HF_HOME", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_OFFLINE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("HF_ENDPOINT", endpoint)
+	t.Setenv("NO_PROXY", "*")
+	cache = filepath.Join(t.TempDir(), "hub")
+	t.Setenv("HF_HUB_CACHE", cache)
+	return cache
+}
+
+// The whole way: fetch a model, see it, run it by each of its names, remove it.
+func TestPulledModelRunsAsTheOriginal(t *testing.T) {
+	serveHub(t, map[string]map[string]string{"Org/Tiny": tiny.Files()}, nil)
+	o := runIn(t, nil, "pull", "Org/Tiny")
+	folder := strings.TrimSuffix(o.out, "\n")
+	if o.code != exitOK || filepath.Base(folder) != pulledCommit {
+		t.Fatalf("pull: %+v", o)
+	}
+	if !strings.HasPrefix(o.err, "Org/Tiny at 0123456789ab: 8 files, "+byteText(tinySize())+"\n") || !strings.HasSuffix(o.err, "100 %, "+byteText(tinySize())+" of "+byteText(tinySize())+"\n") ||
+		!strings.Contains(o.err, "\nconfig.json, ") {
+		t.Errorf("pull says %q", o.err)
+	}
+	o = runIn(t, nil, "list")
+	if want := regexp.MustCompile(`^MODEL +SIZE +REVISION +FAMILY +BITS +HEAD +\nOrg/Tiny +[\d.]+ MB +main 0123456 +qwen3_5 +8 +yes +\n$`); o.code != exitOK || !want.MatchString(o.out) {
+		t.Errorf("list: %+v", o)
+	}
+	for _, name := range []string{"Org/Tiny", "tIny", "Org/Tiny@main", "Tiny@0123456", folder} {
+		if path, err := resolveModel(name); err != nil || path != folder {
+			t.Errorf("--model %s is %s, %v", name, path, err)
+		}
+	}
+	few := with(ids, "--temp", "0", "--max-tokens", "2", "--mtp=off")
+	want, got := generateJSON(t, few...), generateJSON(t, with(few, "--model", "Org/Tiny")...)
+	if got.LogitsHash != want.LogitsHash || !slices.Equal(got.TokenIDs, want.TokenIDs) {
+		t.Errorf("--model Org/Tiny: %v %s, want %v %s", got.TokenIDs, got.LogitsHash, want.TokenIDs, want.LogitsHash)
+	}
+	t.Setenv("HF_HUB_OFFLINE", "1")
+	if o = runIn(t, nil, "pull", "Org/Tiny"); o.code != exitOK || o.out != folder+"\n" {
+		t.Errorf("offline: %+v", o)
+	}
+	if o = runIn(t, nil, "__complete", "run", "--model", "O"); !strings.HasPrefix(o.out, "Org/Tiny\n:0\n") {
+		t.Errorf("completion of --model: %q", o.out)
+	}
+	if o = runIn(t, nil, "__complete", "rm", ""); !strings.HasPrefix(o.out, "Org/Tiny\n:4\n") {
+		t.Errorf("completion of rm: %q", o.out)
+	}
+	if o = runIn(t, nil, "rm", "Tiny"); o.code != exitUsage || !strings.Contains(o.err, "add --yes") {
+		t.Errorf("rm without a terminal: %+v", o)
+	}
+	if o = runIn(t, nil, "rm", "Tiny", "--yes"); o.code != exitOK || o.out != fmt.Sprintf("removed Org/Tiny, %s: %[1]s are free\n", byteText(tinySize())) {
+		t.Errorf("rm: %+v", o)
+	}
+	if o = runIn(t, nil, "list"); o.out != "" || !strings.Contains(o.err, "there are no models in ") {
+		t.Errorf("list of nothing: %+v", o)
+	}
+	if o = runIn(t, nil, "list", "--json"); o.out != "[]\n" {
+		t.Errorf("list of nothing: %+v", o)
+	}
+}
+
+func tinySize() int64 {
+	n := 0
+	for name, text := range tiny.Files() {
+		if name != "README.md" {
+			n += len(text)
+		}
+	}
+	return int64(n)
+}
+
+func TestPullGoesOnAfterCtrlC(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var gets atomic.Int32
+	files := map[string]string{"config.json": `{"model_type":"qwen3_5"}`, "model.safetensors": strings.Repeat("x", 20<<20)}
+	serveHub(t, map[string]map[string]string{"Org/Big": files}, func(r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "model.safetensors") && gets.Add(1) == 2 {
+			cancel()
+			<-r.Context().Done()
+		}
+	})
+	root := newRootCommand()
+	root.SetArgs([]string{"pull", "Org/Big", "--parallel", "1"})
+	var out, stderr strings.Builder
+	root.SetOut(&out)
+	root.SetErr(&stderr)
+	if code := execute(ctx, root, &stderr); code != exitInterrupted || out.Len() > 0 || !strings.Contains(stderr.String(), "the same command goes on from here") {
+		t.Fatalf("interrupted: exit code %d, %q, %q", code, &out, &stderr)
+	}
+	gets.Store(10)
+	if o := runIn(t, nil, "pull", "Org/Big"); o.code != exitOK || !strings.HasSuffix(o.err, "100 %, 21 MB of 21 MB\n") {
+		t.Errorf("again: %+v", o)
+	}
+	if n := gets.Load(); n != 11 {
+		t.Errorf("%d parts were fetched after the first of two had arrived", n-10)
+	}
+}
+
+func TestPullRefusesOtherFamilies(t *testing.T) {
+	files := map[string]string{"config.json": `{"model_type":"llama"}`, "model.safetensors": "weights"}
+	var weights atomic.Int32
+	serveHub(t, map[string]map[string]string{"Org/Llama": files}, func(r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, ".safetensors") {
+			weights.Add(1)
+		}
+	})
+	o := runIn(t, nil, "pull", "Org/Llama")
+	if o.code != exitError || !strings.Contains(o.err, `Org/Llama is a model of type "llama", which foretoken cannot run; it runs qwen3_5`) || weights.Load() > 0 {
+		t.Errorf("%+v; weights asked for %d times", o, weights.Load())
+	}
+	if o = runIn(t, nil, "pull", "Org/Llama", "--force"); o.code != exitOK {
+		t.Errorf("--force: %+v", o)
+	}
+	if o = runIn(t, nil, "list"); o.out != "Not supported: Org/Llama (llama)\n" {
+		t.Errorf("list: %+v", o)
+	}
+	var list []cachedModel
+	o = runIn(t, nil, "list", "--json")
+	if err := json.Unmarshal([]byte(o.out), &list); err != nil || len(list) != 1 || list[0].Supported || list[0].Family != "llama" || list[0].Problem == "" || list[0].Bytes != 29 {
+		t.Errorf("list --json: %s, %v", o.out, err)
+	}
+}
+
+func TestPullChoosesAmongFiles(t *testing.T) {
+	files := map[string]string{"a-Q4_K_M.gguf": "four", "a-Q8_0.gguf": "eight bits", "README.md": "#"}
+	serveHub(t, map[string]map[string]string{"Org/GGUF": files}, nil)
+	o := runIn(t, nil, "pull", "Org/GGUF")
+	if o.code != exitError || !strings.Contains(o.err, "Org/GGUF has 2 models as GGUF: choose one") {
+		t.Errorf("%+v", o)
+	}
+	o = runIn(t, nil, "pull", "Org/GGUF", "--include", "*Q8*", "--revision", "main")
+	folder := strings.TrimSpace(o.out)
+	if path, err := resolveModel("Org/GGUF"); err != nil || path != filepath.Join(folder, "a-Q8_0.gguf") {
+		t.Errorf("%+v: --model Org/GGUF is %s, %v", o, path, err)
+	}
+	if o = runIn(t, nil, "pull", "Org/GGUF", "--exclude", "*Q8*"); o.code != exitOK {
+		t.Errorf("%+v", o)
+	}
+	if _, err := resolveModel("Org/GGUF"); err == nil || !strings.Contains(err.Error(), "has several models: name the file of one:\n  "+filepath.Join(folder, "a-Q4_K_M.gguf")) {
+		t.Errorf("two files: %v", err)
+	}
+}
+
+func TestPullMistakesAreExplained(t *testing.T) {
+	serveHub(t, map[string]map[string]string{"Org/Empty": {"x.bin": "x"}}, nil)
+	explained(t, []mistake{
+		{"pull", "-", 2, "needs a model, such as Qwen/Qwen3.5-4B"},
+		{"pull a/b c", "-", 2, `takes one model, but there is also "c"`},
+		{"pull tiny", "-", 2, "tiny is inside the program"},
+		{"pull https://huggingface.co/a/b", "-", 2, "want ORG/NAME"},
+		{"pull a/b@x --revision y", "-", 2, "names a revision, and so does --revision"},
+		{"pull a/b --revision ../x", "-", 2, "want a branch, a tag or a commit"},
+		{"pull Org/Empty --include [", "-", 2, "syntax error in pattern"},
+		{"pull a/b --parallel 99", "-", 2, "want a whole number from 1 to 64"},
+		{"pull Org/Empty", "-", 1, "has neither *.safetensors nor *.gguf files; it has x.bin"},
+		{"pull Org/None", "-", 1, "Org/None does not exist, or is private: check the name"},
+		{"rm Org/None", "-", 1, "Org/None is not in the cache"},
+		{"rm ../x", "-", 2, "want ORG/NAME"},
+		{"rm tiny", "-", 2, "tiny is inside the program"},
+		{"list x", "-", 2, "takes no argument"},
+		{"run --model Org/None hi", "-", 1, "no such model in the cache: foretoken pull Org/None fetches it"},
+		{"run --model None hi", "-", 1, "foretoken pull ORG/None fetches it from the Hugging Face hub"},
+	})
+}
+
+func TestPullWithoutANetworkSaysWhatWasTried(t *testing.T) {
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	cache := hubEnvironment(t, closed.URL)
+	explained(t, []mistake{{"pull Org/Tiny", "-", 1, closed.URL + "/api/models/Org/Tiny/revision/main is not reachable: dial tcp"}})
+	o := runIn(t, nil, "pull", "Org/Tiny")
+	for _, help := range []string{"HTTPS_PROXY", "HF_ENDPOINT", "--model DIR"} {
+		if !strings.Contains(o.err, help) {
+			t.Errorf("%q does not name %s", o.err, help)
+		}
+	}
+	folder := filepath.Join(cache, "models--Org--Tiny", "snapshots", pulledCommit)
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if o = runIn(t, nil, "pull", "Org/Tiny"); !strings.Contains(o.err, "The cache has Org/Tiny at commit 0123456789ab") {
+		t.Errorf("what is in the cache is not named: %+v", o)
+	}
+	t.Setenv("HF_HUB_OFFLINE", "true")
+	if o = runIn(t, nil, "pull", "Org/Tiny"); o.code != exitError || !strings.Contains(o.err, "HF_HUB_OFFLINE is set: unset it") {
+		t.Errorf("offline, without the weights: %+v", o)
+	}
+}
+
+func TestListNamesWhatIsIncomplete(t *testing.T) {
+	cache := hubEnvironment(t, "")
+	folder := filepath.Join(cache, "models--Org--Half", "snapshots", pulledCommit)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("config.json", tiny.Files()["config.json"])
+	if o := runIn(t, nil, "list"); !strings.Contains(o.out, "Org/Half") || !strings.Contains(o.out, "incomplete: foretoken pull Org/Half fetches the weights") {
+		t.Errorf("without weights: %+v", o)
+	}
+	if o := runIn(t, nil, "run", "--model", "Half", "hi"); o.code != exitError || !strings.Contains(o.err, "the weights of Org/Half are not in the cache") {
+		t.Errorf("run: %+v", o)
+	}
+	for _, name := range []string{"model.safetensors.index.json", "model-00001-of-00002.safetensors"} {
+		write(name, tiny.Files()[name])
+	}
+	if o := runIn(t, nil, "list"); !strings.Contains(o.out, "model-00002-of-00002.safetensors") || !strings.Contains(o.out, "missing") {
+		t.Errorf("without a shard: %+v", o)
+	}
+}
+
+func TestHubFoldersComeFromTheEnvironment(t *testing.T) {
+	home := t.TempDir()
+	for _, c := range []struct {
+		environment map[string]string
+		cache       string
+	}{
+		{map[string]string{}, home + "/.cache/huggingface/hub"},
+		{map[string]string{"XDG_CACHE_HOME": "/x"}, "/x/huggingface/hub"},
+		{map[string]string{"XDG_CACHE_HOME": "/x", "HF_HOME": "~/h"}, home + "/h/hub"},
+		{map[string]string{"HF_HOME": "/h", "HUGGINGFACE_HUB_CACHE": "/old"}, "/old"},
+		{map[string]string{"HF_HUB_CACHE": "/c", "HUGGINGFACE_HUB_CACHE": "/old"}, "/c"},
+		{map[string]string{"HF_HUB_CACHE": "~user/c"}, "~user/c"},
+	} {
+		hubEnvironment(t, "")
+		t.Setenv("HF_HUB_CACHE", "")
+		t.Setenv("HOME", home)
+		for name, value := range c.environment {
+			t.Setenv(name, value)
+		}
+		if cache, err := hubCache(); err != nil || filepath.ToSlash(string(cache)) != filepath.ToSlash(c.cache) {
+			t.Errorf("%v: %s, %v, want %s", c.environment, cache, err, c.cache)
+		}
+	}
+}
+
+func TestHubTokenComesFromTheEnvironmentOrAFile(t *testing.T) {
+	hubEnvironment(t, "")
+	if token, err := hubToken(); token != "" || err != nil {
+		t.Errorf("nothing is set: %q, %v", token, err)
+	}
+	home := t.TempDir()
+	t.Setenv("HF_HOME", home)
+	if err := os.WriteFile(filepath.Join(home, "token"), []byte("hf_file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if token, err := hubToken(); token != "hf_file" || err != nil {
+		t.Errorf("a file: %q, %v", token, err)
+	}
+	t.Setenv("HF_TOKEN_PATH", home)
+	if _, err := hubToken(); err == nil {
+		t.Error("a folder in place of the file is no error")
+	}
+	t.Setenv("HF_TOKEN", " hf_variable ")
+	if token, err := hubToken(); token != "hf_variable" || err != nil {
+		t.Errorf("a variable: %q, %v", token, err)
+	}
+}
+
+func TestPullShowCountsWhatArrives(t *testing.T) {
+	var text strings.Builder
+	now := time.Unix(0, 0)
+	small, large := hub.File{Path: "small", Size: 1000}, hub.File{Path: "a/" + strings.Repeat("large", 20), Size: 9_999_000}
+	c := &console{err: &text, errTerminal: true}
+	s := newPullShow(c, &hub.Listing{Repo: "a/b", Commit: pulledCommit}, []hub.File{small, large})
+	s.now, s.width, s.shown, s.samples = func() time.Time { return now }, func() int { return 60 }, now, []pullSample{{at: now}}
+	step := func(d time.Duration, e hub.Event) string {
+		now = now.Add(d)
+		text.Reset()
+		s.event(e)
+		return text.String()
+	}
+	if got := step(0, hub.Event{File: large, Done: 5_000_000}); got != "" {
+		t.Errorf("drawn at once: %q", got)
+	}
+	got := step(time.Second, hub.Event{File: large, Done: 6_000_000})
+	want := "a/largelarge… |████████████        | 6 MB of 10 MB\n 60 %, 6 MB of 10 MB, 1 MB/s, 4 s left\n"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got = step(time.Millisecond, hub.Event{File: large, Done: 6_000_001}); got != "" {
+		t.Errorf("drawn after a millisecond: %q", got)
+	}
+	got = step(time.Second, hub.Event{File: large, State: hub.Retrying, Done: 6_000_000, Wait: 3 * time.Second, Err: fmt.Errorf("hub: \x1b[31mno")})
+	if want = "\x1b[2A\r\x1b[J"; !strings.HasPrefix(got, want) || !strings.Contains(got, "…\n") || strings.Contains(got, "[31m") && strings.Contains(got, "\x1b[31m") {
+		t.Errorf("got %q", got)
+	}
+	got = step(time.Millisecond, hub.Event{File: small, State: hub.Finished, Done: 1000})
+	if !strings.Contains(got, "small, 1 kB\n") || !strings.Contains(got, " 60 %, 6 MB of 10 MB") {
+		t.Errorf("a file that was there: %q", got)
+	}
+	got = step(time.Second, hub.Event{File: large, State: hub.Finished, Done: large.Size})
+	if !strings.HasSuffix(got, "\n100 %, 10 MB of 10 MB\n") || strings.Count(got, "\n") != 2 {
+		t.Errorf("at the end: %q", got)
+	}
+	for n, want := range map[int64]string{0: "0 bytes", 999: "999 bytes", 1000: "1 kB", 999_600: "1 MB", 8_412_000_000: "8.41 GB", 5e15: "5e+03 TB"} {
+		if got := byteText(n); got != want {
+			t.Errorf("%d bytes are %s, want %s", n, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{time.Nanosecond: "1 s", 59 * time.Second: "59 s", 90 * time.Second: "2 min", 150 * time.Minute: "2 h 30 min"} {
+		if got := leftText(d); got != want {
+			t.Errorf("%v is %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestPullShowWritesLinesElsewhere(t *testing.T) {
+	var text strings.Builder
+	now := time.Unix(0, 0)
+	f := hub.File{Path: "large", Size: 4_000_000}
+	s := newPullShow(&console{err: &text}, &hub.Listing{Repo: "a/b", Commit: pulledCommit}, []hub.File{f})
+	s.now, s.shown, s.samples = func() time.Time { return now }, now, []pullSample{{at: now}}
+	for _, e := range []hub.Event{
+		{File: f, State: hub.Waiting},
+		{File: f},
+		{File: f, Done: 1_000_000},
+		{File: f, State: hub.Retrying, Done: 1_000_000, Err: fmt.Errorf("hub: gone"), Wait: time.Second},
+		{File: f, Done: 3_000_000},
+		{File: f, State: hub.Finished, Done: 4_000_000},
+	} {
+		now = now.Add(10 * time.Second)
+		s.event(e)
+	}
+	s.end()
+	const want = "a/b at 0123456789ab: 1 file, 4 MB\n" +
+		"large: another program is fetching it; waiting\n" +
+		" 25 %, 1 MB of 4 MB, 33.3 kB/s, 2 min left\n" +
+		"large: trying again in 1s: gone\n" +
+		"large, 4 MB\n100 %, 4 MB of 4 MB\n100 %, 4 MB of 4 MB\n"
+	if got := text.String(); got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/hub"
+)
+
+func newRmCommand() *cobra.Command {
+	yes := false
+	cmd := &cobra.Command{
+		Use:   "rm [flags] ORG/NAME[@REVISION]",
+		Short: "Remove a model from the hub's cache",
+		Long: `Rm removes a model from the cache folder of the Hugging Face hub, whichever program fetched it;
+with a revision only that one, and of its files those that no other revision needs. On a terminal
+it asks before.`,
+		Example:           "  foretoken rm Qwen/Qwen3.5-4B\n  foretoken rm Qwen/Qwen3.5-4B@refs/pr/1 --yes",
+		Args:              oneRepository,
+		ValidArgsFunction: completeCached,
+		RunE:              func(cmd *cobra.Command, args []string) error { return removeModel(newConsole(cmd), args[0], yes) },
+	}
+	g := newFlagGroup("How")
+	g.flags.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	addGroups(cmd, g)
+	return cmd
+}
+
+// completeCached lets a shell complete the models in the cache.
+func completeCached(_ *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return cachedNames(typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+// removeModel removes a model, or one revision of it, from the cache.
+func removeModel(c *console, name string, yes bool) error {
+	if _, _, err := hub.ParseName(name); err != nil {
+		return &usageError{err}
+	}
+	cache, err := hubCache()
+	if err != nil {
+		return err
+	}
+	repo, revision, err := cache.Lookup(name)
+	if err != nil {
+		return err
+	}
+	m, err := cache.Model(repo)
+	if err != nil {
+		return err
+	}
+	what, remove := fmt.Sprintf("%s, %s", repo, byteText(m.Size)), func() error { return cache.RemoveAll(repo) }
+	if revision != "" {
+		s, err := m.Snapshot(revision)
+		if err != nil {
+			return err
+		}
+		what, remove = fmt.Sprintf("revision %s of %s", s.Commit[:12], repo), func() error { return cache.Remove(s) }
+	}
+	if !yes {
+		if err := confirm(c, fmt.Sprintf("Remove %s, from %s?", what, string(cache))); err != nil {
+			return err
+		}
+	}
+	if err := remove(); err != nil {
+		return err
+	}
+	freed := m.Size
+	if left, err := cache.Model(repo); err == nil {
+		freed -= left.Size
+	} else if !errors.Is(err, hub.ErrNotCached) {
+		return err
+	}
+	return c.write(fmt.Sprintf("removed %s: %s are free\n", what, byteText(freed)))
+}
+
+// confirm asks a question that only yes answers.
+func confirm(c *console, question string) error {
+	if !c.inTerminal || !c.errTerminal {
+		return usagef("there is no terminal to ask on: add --yes to remove without being asked")
+	}
+	tell(c.err, question+" [y/N] ")
+	line, err := bufio.NewReader(c.in).ReadString('\n')
+	if answer := strings.ToLower(strings.TrimSpace(line)); err == nil && (answer == "y" || answer == "yes") {
+		return nil
+	}
+	return errors.New("nothing was removed")
+}

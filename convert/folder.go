@@ -1,0 +1,96 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// folder is a folder that appears whole or not at all: it is filled under another name
+// beside its own.
+type folder struct {
+	final, temp string
+}
+
+// newFolder begins a folder. One that is there already is in the way unless it is empty,
+// or holds a model and may be replaced: what is no model is never removed. source is the
+// folder that is read, which must be another.
+func newFolder(final, source string, replace bool) (*folder, error) {
+	final, err := filepath.Abs(final)
+	if err != nil {
+		return nil, err
+	}
+	if sameFolder(final, source) {
+		return nil, fmt.Errorf("convert: %s is the model itself: choose another folder to write to", final)
+	}
+	entries, err := os.ReadDir(final)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && len(entries) == 0:
+	case err != nil:
+		return nil, fmt.Errorf("convert: %w", err)
+	case !replace:
+		return nil, fmt.Errorf("convert: %s: %w", final, fs.ErrExist)
+	case !isModel(entries):
+		return nil, fmt.Errorf("convert: %s holds more than a model and is not replaced: choose another folder", final)
+	}
+	parent := filepath.Dir(final)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	temp, err := os.MkdirTemp(parent, "."+filepath.Base(final)+".partial-*")
+	if err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	return &folder{final, temp}, os.Chmod(temp, 0o755)
+}
+
+func sameFolder(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// isModel reports whether a folder holds a model and nothing that could be missed.
+func isModel(entries []fs.DirEntry) bool {
+	config := false
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "mtp" {
+			return false
+		}
+		config = config || e.Name() == "config.json"
+	}
+	return config
+}
+
+// finish gives the folder its name if err is nil, and else removes it. It returns err, or
+// what went wrong here.
+func (f *folder) finish(err error) error {
+	if err == nil {
+		err = f.commit()
+	}
+	if err != nil {
+		err = errors.Join(err, os.RemoveAll(f.temp))
+	}
+	return err
+}
+
+func (f *folder) commit() error {
+	old := f.temp + ".old"
+	err := os.Rename(f.final, old)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	had := err == nil
+	if err := os.Rename(f.temp, f.final); err != nil {
+		if had {
+			err = errors.Join(err, os.Rename(old, f.final))
+		}
+		return err
+	}
+	if had {
+		return os.RemoveAll(old)
+	}
+	return nil
+}

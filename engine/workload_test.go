@@ -1,0 +1,228 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/model"
+	"github.com/foretoken/foretoken/model/qwen35"
+	"github.com/foretoken/foretoken/spec"
+	"github.com/foretoken/foretoken/spec/ngram"
+	"github.com/foretoken/foretoken/state"
+)
+
+// piece is a request with what it must give, whatever else is going on.
+type piece struct {
+	Request
+	ids    []int32
+	hashes []uint64 // after each token
+}
+
+// repertoire is requests of all kinds, answered one after the other without guesses, cache
+// or want of memory. Many have a beginning in common.
+func repertoire(t *testing.T, m *qwen35.Model, pool *state.Pool, n int) []piece {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(3, 4))
+	vocab := int32(m.Info().Vocab)
+	text := func(n int) []int32 {
+		ids := make([]int32, n)
+		for i := range ids {
+			ids[i] = rng.Int32N(vocab)
+		}
+		return ids
+	}
+	beginnings := [][]int32{nil, text(70), text(130), text(200)}
+	e, err := New(m, pool, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	tastes := samplings()
+	var list []piece
+	for i := range n {
+		r := Request{
+			Prompt:    slices.Concat(beginnings[rng.IntN(len(beginnings))], text(1+rng.IntN(40))),
+			MaxTokens: 1 + rng.IntN(24), Sampling: tastes[rng.IntN(len(tastes))], Hash: true, LogProbs: -1,
+			IgnoreEnd: i%3 > 0,
+		}
+		r.Boundaries = []int{70, len(r.Prompt) - 1}
+		p := piece{Request: r}
+		s, err := e.Generate(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for token, err := range s.Tokens() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.ids, p.hashes = append(p.ids, token.ID), append(p.hashes, token.Hash)
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// check compares what came of a piece with what it must be, as far as it went.
+func (p *piece) check(ids []int32, hashes []uint64, whole bool) error {
+	if whole && len(ids) != len(p.ids) {
+		return fmt.Errorf("%d tokens, want %d", len(ids), len(p.ids))
+	}
+	for i := range ids {
+		if i >= len(p.ids) || ids[i] != p.ids[i] || hashes[i] != p.hashes[i] {
+			return fmt.Errorf("token %d is %d with hash %x, want %v", i, ids[i], hashes[i], p.ids)
+		}
+	}
+	return nil
+}
+
+// workload is a random choice of pieces, of when they come and go, and of how they are run.
+type workload struct {
+	options  Options
+	budget   int64
+	pieces   []piece
+	after    []int // tokens of all pieces together before a piece comes
+	cancel   []int // tokens after which it is cancelled; -1: never
+	drafting string
+}
+
+func (w *workload) String() string {
+	o := w.options
+	return fmt.Sprintf("%d requests, %d tokens a round, batch of %d, cache %v, %d bytes, %s", len(w.pieces), o.RoundTokens, o.MaxBatch, o.Cache, w.budget, w.drafting)
+}
+
+// newWorkload draws one. need is the memory of the largest piece.
+func newWorkload(rng *rand.Rand, m *qwen35.Model, from []piece, need int64) *workload {
+	lookup, _ := ngram.New(ngram.Options{})
+	drafters := map[string]spec.Drafter{
+		"head": m.Drafter(), "lookup": lookup, "both": spec.Auto(m.Drafter(), lookup), "none": nil,
+	}
+	w := &workload{drafting: []string{"head", "head", "lookup", "both", "none"}[rng.IntN(5)]}
+	w.options = Options{
+		RoundTokens: []int{1, 7, 40, 512}[rng.IntN(4)], MaxBatch: 1 + rng.IntN(16), Cache: rng.IntN(2) == 0,
+		MaxRound: time.Duration(rng.IntN(2)) * time.Millisecond,
+		Drafter:  drafters[w.drafting], Log: slog.New(slog.DiscardHandler),
+	}
+	w.budget = need * int64(100+rng.IntN(3)*rng.IntN(400)) / 100
+	for range 1 + rng.IntN(16) {
+		p := from[rng.IntN(len(from))]
+		p.Depth = rng.IntN(spec.MaxDepth+2) - 1
+		p.Priority = rng.IntN(3)
+		w.pieces = append(w.pieces, p)
+		w.after = append(w.after, rng.IntN(60))
+		cancel := -1
+		if rng.IntN(5) == 0 {
+			cancel = rng.IntN(10)
+		}
+		w.cancel = append(w.cancel, cancel)
+	}
+	w.after[0] = 0
+	return w
+}
+
+// run plays a workload. A piece comes when the others have said so many tokens, or when
+// none of them is left to say any.
+func (w *workload) run(t *testing.T, e *Engine) {
+	var mu sync.Mutex // protects what follows
+	said, active, next := 0, 0, sync.NewCond(&mu)
+	step := func(tokens, pieces int) {
+		mu.Lock()
+		said, active = said+tokens, active+pieces
+		mu.Unlock()
+		next.Broadcast()
+	}
+	var all sync.WaitGroup
+	for i := range w.pieces {
+		mu.Lock()
+		for said < w.after[i] && active > 0 {
+			next.Wait()
+		}
+		active++
+		mu.Unlock()
+		all.Go(func() {
+			defer step(0, -1)
+			p := &w.pieces[i]
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if w.cancel[i] == 0 {
+				cancel()
+			}
+			s, err := e.Generate(ctx, p.Request)
+			if err != nil {
+				t.Errorf("%v: request %d: %v", w, i, err)
+				return
+			}
+			var ids []int32
+			var hashes []uint64
+			for token, err := range s.Tokens() {
+				if err != nil {
+					if w.cancel[i] < 0 {
+						t.Errorf("%v: request %d: %v", w, i, err)
+					}
+					break
+				}
+				ids, hashes = append(ids, token.ID), append(hashes, token.Hash)
+				step(1, 0)
+				if len(ids) == w.cancel[i] {
+					cancel()
+				}
+			}
+			if err := p.check(ids, hashes, s.Result().Finish != ""); err != nil {
+				t.Errorf("%v: request %d: %v", w, i, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestWorkloadsChangeNothing is the law for an engine as a whole: in any company, with any
+// limits, with a cache or without, with memory taken away and given back, every request
+// gives the tokens and the bits of logits that it gives alone and without guesses.
+func TestWorkloadsChangeNothing(t *testing.T) {
+	workloads := 150
+	if brief(t) {
+		workloads = 25
+	}
+	for _, name := range []string{"dense", "moe"} {
+		t.Run(name, func(t *testing.T) {
+			m, b := openOn(t, golden.Dir(t, name), model.Options{Quantise: 8})
+			pieces := repertoire(t, m, state.NewPool(b, 1<<30), 40)
+			before := runtime.NumGoroutine()
+			probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
+			need := probe.bytes(200 + 40 + 24 + spec.MaxDepth)
+			preempted, hits := int64(0), int64(0)
+			for i := range workloads {
+				w := newWorkload(rand.New(rand.NewPCG(uint64(i), 7)), m, pieces, need)
+				tight := state.NewPool(b, w.budget)
+				e, err := New(m, tight, w.options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.run(t, e)
+				preempted += e.Stats().Preemptions
+				hits += e.Stats().CachedTokens
+				e.Close()
+				if s := tight.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
+					t.Errorf("%v: left behind %+v", w, s)
+				}
+				if t.Failed() {
+					return
+				}
+			}
+			if after := runtime.NumGoroutine(); after > before {
+				t.Errorf("%d goroutines, %d before", after, before)
+			}
+			t.Logf("%d workloads, %d preemptions, %d tokens from the cache", workloads, preempted, hits)
+			if preempted == 0 || hits == 0 {
+				t.Errorf("%d preemptions, %d cached tokens: the workloads do not try what they are for", preempted, hits)
+			}
+		})
+	}
+}

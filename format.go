@@ -1,0 +1,154 @@
+package foretoken
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// Format is a form that an answer is held to.
+type Format struct {
+	Name   string // what it was made of: equal names mean equal sources
+	Source grammar.Source
+}
+
+// grammars are the forms that answers were held to lately, compiled for the model's
+// vocabulary. Clients send the same few again and again.
+type grammars struct {
+	mu     sync.Mutex // protects what follows
+	vocab  *grammar.Vocab
+	recent []compiled // the last used at the end
+}
+
+type compiled struct {
+	name    string
+	grammar *grammar.Grammar
+}
+
+// mostGrammars bounds how many are kept.
+const mostGrammars = 32
+
+// grammar compiles a format, or returns what was compiled before.
+func (m *Model) grammar(f *Format) (*grammar.Grammar, error) {
+	g := &m.grammars
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.vocab == nil {
+		tokens := make([]string, m.vocab)
+		for id := range tokens {
+			if !m.tok.Special(int32(id)) {
+				tokens[id], _ = m.tok.Token(int32(id)) // empty for an id that is only padding
+			}
+		}
+		var err error
+		if g.vocab, err = grammar.NewVocab(tokens, m.stops(true)); err != nil {
+			return nil, fmt.Errorf("model %s: %w", m.name, err)
+		}
+	}
+	for i, c := range g.recent {
+		if c.name == f.Name {
+			g.recent = append(append(g.recent[:i:i], g.recent[i+1:]...), c)
+			return c.grammar, nil
+		}
+	}
+	made, err := grammar.Compile(f.Source, g.vocab)
+	if err != nil {
+		return nil, err
+	}
+	if len(g.recent) == mostGrammars {
+		g.recent = g.recent[1:]
+	}
+	g.recent = append(g.recent, compiled{f.Name, made})
+	return made, nil
+}
+
+// constraint is what a request's tokens are held to, nil for nothing. Thinking is free text;
+// the form begins after it.
+func (m *Model) constraint(r *Request) (func() sample.Constraint, error) {
+	var after func() sample.Constraint
+	if r.Format != nil {
+		g, err := m.grammar(r.Format)
+		if err != nil {
+			return nil, err
+		}
+		after = func() sample.Constraint { return g.Matcher() }
+	}
+	if !r.Prompt.Thinking || after == nil && r.MaxThinking == 0 {
+		return after, nil
+	}
+	end, ok := m.tok.ID("</think>")
+	if !ok {
+		return nil, fmt.Errorf("model %s: a limit of thinking, or a form of what follows it: the tokenizer has no token </think>", m.name)
+	}
+	// The text that the model's makers close a block with. A form says itself what follows.
+	closing := "\n</think>\n\n"
+	if after != nil {
+		closing = "\n</think>"
+	}
+	ids := m.tok.Encode(closing)
+	return func() sample.Constraint {
+		t := &thinking{
+			end: end, closing: ids, left: r.MaxThinking, limited: r.MaxThinking > 0, words: make([]uint64, (m.vocab+63)/64),
+		}
+		if after != nil {
+			t.after = after()
+		}
+		return t
+	}, nil
+}
+
+// thinking lets a block of thinking be, up to a number of tokens; then it is closed, token
+// by token, and what comes after is held to something else.
+type thinking struct {
+	end     int32   // the token that ends the block
+	closing []int32 // what closes it when it is too long
+	limited bool
+	left    int               // tokens of thinking
+	at      int               // tokens of closing that were forced
+	done    bool              // the block has ended
+	after   sample.Constraint // nil: nothing
+	words   []uint64          // of the last answer
+}
+
+// Allowed implements sample.Constraint.
+func (t *thinking) Allowed(ahead []int32) []uint64 {
+	then := *t
+	for len(ahead) > 0 && !then.over() {
+		then.step(ahead[0])
+		ahead = ahead[1:]
+	}
+	switch {
+	case !then.over() && then.limited && then.left <= 0:
+		clear(t.words)
+		id := then.closing[then.at]
+		t.words[id/64] |= 1 << (id % 64)
+		return t.words
+	case !then.over() || t.after == nil:
+		return nil
+	default:
+		return t.after.Allowed(ahead)
+	}
+}
+
+// Accept implements sample.Constraint.
+func (t *thinking) Accept(id int32) {
+	if !t.over() {
+		t.step(id)
+	} else if t.after != nil {
+		t.after.Accept(id)
+	}
+}
+
+// over reports whether the block has ended, and been closed if it had to be.
+func (t *thinking) over() bool { return t.done && (t.at == 0 || t.at == len(t.closing)) }
+
+// step takes in a token of the block.
+func (t *thinking) step(id int32) {
+	if t.limited && t.left <= 0 {
+		t.at++
+	}
+	t.left--
+	t.done = t.done || id == t.end
+}

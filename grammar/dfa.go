@@ -1,0 +1,292 @@
+package grammar
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// Limits on what one grammar may grow to. They keep the memory of a hostile one to some
+// tens of megabytes and its compilation to about a second.
+const (
+	maxLexStates = 1 << 15 // states of all automata together
+	maxSubsets   = 1 << 22 // nodes looked at while one automaton is made deterministic
+	maxNodes     = 1 << 17 // nodes of the program, or of one nondeterministic automaton
+)
+
+var errStates = errors.New("needs more than 32768 automaton states; shorten lists and repetitions")
+
+// dfa recognises a regular language of bytes. State 0 is the start, and from every state a
+// text that is accepted can be reached. An empty language has no states.
+type dfa struct {
+	class  [256]uint8
+	width  int32   // how many classes
+	next   []int32 // [state, class]; -1: none
+	accept []bool
+	leaf   []bool // no byte can follow
+	// mark is the state in which characters are counted: each time it is entered, except
+	// from state 0, one more is complete. -1: nothing is counted.
+	mark int32
+	// loops gives for each state the kinds of characters that lead back to it. Whole parts
+	// of a vocabulary then need no walk.
+	loops []kinds
+}
+
+// kinds is a set of kinds of characters, told apart as expressions do.
+type kinds uint16
+
+const (
+	kindLower kinds = 1 << iota
+	kindUpper
+	kindDigit
+	kindBlank
+	kindDot
+	kindDash
+	kindLow // the underscore
+	kindAt
+	kindColon
+	kindSlash
+	kindComma
+	kindOther // other marks of ASCII, and DEL
+	kindWide  // outside of ASCII
+	kindNone  // no character that may stand in a JSON string as it is, or a part of one
+)
+
+// kindOf is the kind of each byte of a whole character.
+var kindOf = func() (table [256]kinds) {
+	single := map[byte]kinds{' ': kindBlank, '.': kindDot, '-': kindDash, '_': kindLow, '@': kindAt, ':': kindColon, '/': kindSlash, ',': kindComma}
+	for i := range table {
+		switch b := byte(i); {
+		case b >= 0x80:
+			table[b] = kindWide
+		case mustEscape(rune(b)):
+			table[b] = kindNone
+		case 'a' <= b && b <= 'z':
+			table[b] = kindLower
+		case 'A' <= b && b <= 'Z':
+			table[b] = kindUpper
+		case '0' <= b && b <= '9':
+			table[b] = kindDigit
+		case single[b] != 0:
+			table[b] = single[b]
+		default:
+			table[b] = kindOther
+		}
+	}
+	return table
+}()
+
+// step is the state after one byte, -1 if there is none.
+func (d *dfa) step(s int32, b byte) int32 {
+	return d.next[s*d.width+int32(d.class[b])]
+}
+
+// matches reports whether the whole text is in the language.
+func (d *dfa) matches(text string) bool {
+	if len(d.accept) == 0 {
+		return false
+	}
+	s := int32(0)
+	for i := range len(text) {
+		if s = d.step(s, text[i]); s < 0 {
+			return false
+		}
+	}
+	return d.accept[s]
+}
+
+// classes numbers the bytes so that bytes with the same number behave alike.
+func (d *dfa) classes(starts *[256]bool) {
+	n := -1
+	for b := range 256 {
+		if b == 0 || starts[b] {
+			n++
+		}
+		d.class[b] = uint8(n)
+	}
+	d.width = int32(n + 1)
+}
+
+// trim removes the states from which nothing is accepted. It keeps the order of the rest.
+func (d *dfa) trim() *dfa {
+	n := int32(len(d.accept))
+	before := make([][]int32, n)
+	for s := range n {
+		for _, t := range d.row(s) {
+			if t >= 0 {
+				before[t] = append(before[t], s)
+			}
+		}
+	}
+	alive := make([]bool, n)
+	var todo []int32
+	for s, ok := range d.accept {
+		if ok {
+			alive[s] = true
+			todo = append(todo, int32(s))
+		}
+	}
+	for len(todo) > 0 {
+		s := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, p := range before[s] {
+			if !alive[p] {
+				alive[p] = true
+				todo = append(todo, p)
+			}
+		}
+	}
+	t := &dfa{class: d.class, width: d.width, mark: -1}
+	if n == 0 || !alive[0] {
+		return t
+	}
+	number := make([]int32, n)
+	for s := range n {
+		number[s] = -1
+		if alive[s] {
+			number[s] = int32(len(t.accept))
+			t.accept = append(t.accept, d.accept[s])
+		}
+	}
+	for s := range n {
+		if !alive[s] {
+			continue
+		}
+		leaf := true
+		for _, to := range d.row(s) {
+			if to >= 0 {
+				to = number[to]
+			}
+			leaf = leaf && to < 0
+			t.next = append(t.next, to)
+		}
+		t.leaf = append(t.leaf, leaf)
+	}
+	return t
+}
+
+// row is the transitions of one state.
+func (d *dfa) row(s int32) []int32 { return d.next[s*d.width : (s+1)*d.width] }
+
+// combine is the automaton of the texts for which accept holds, given which of the
+// automata accept them. No text may be wanted that all of them refuse.
+func combine(list []*dfa, accept func(each []bool) bool) (*dfa, error) {
+	d := &dfa{mark: -1}
+	var starts [256]bool
+	for b := 1; b < 256; b++ {
+		for _, part := range list {
+			starts[b] = starts[b] || part.class[b] != part.class[b-1]
+		}
+	}
+	d.classes(&starts)
+	var example [256]byte // of each class
+	for b := range 256 {
+		example[d.class[b]] = byte(b)
+	}
+	var (
+		states [][]int32
+		index  = map[string]int32{}
+		key    []byte
+		each   = make([]bool, len(list))
+	)
+	number := func(state []int32) int32 {
+		key = key[:0]
+		alive := false
+		for i, s := range state {
+			key = binary.LittleEndian.AppendUint32(key, uint32(s))
+			each[i] = s >= 0 && list[i].accept[s]
+			alive = alive || s >= 0
+		}
+		if !alive {
+			return -1
+		}
+		if id, ok := index[string(key)]; ok {
+			return id
+		}
+		id := int32(len(states))
+		index[string(key)] = id
+		states = append(states, state)
+		d.accept = append(d.accept, accept(each))
+		return id
+	}
+	start := make([]int32, len(list))
+	for i, part := range list {
+		if len(part.accept) == 0 {
+			start[i] = -1
+		}
+	}
+	number(start)
+	for i := 0; i < len(states); i++ {
+		if len(states) > maxLexStates {
+			return nil, errStates
+		}
+		for c := range d.width {
+			to := make([]int32, len(list))
+			for j, s := range states[i] {
+				to[j] = -1
+				if s >= 0 {
+					to[j] = list[j].step(s, example[c])
+				}
+			}
+			d.next = append(d.next, number(to))
+		}
+	}
+	return d.trim(), nil
+}
+
+// all is the condition of an intersection.
+func all(each []bool) bool {
+	for _, ok := range each {
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// findLoops fills in which kinds lead back to each state.
+func (d *dfa) findLoops() {
+	d.loops = make([]kinds, len(d.accept))
+	for s := range int32(len(d.accept)) {
+		back := kindNone - 1
+		for b := range 0x80 {
+			if d.step(s, byte(b)) != s {
+				back &^= kindOf[b]
+			}
+		}
+		if !d.returns(s, s, 0xC2, 0xDF, 1) || !d.returns(s, s, 0xE0, 0xEF, 2) || !d.returns(s, s, 0xF0, 0xF4, 3) {
+			back &^= kindWide
+		}
+		d.loops[s] = back
+	}
+}
+
+// returns reports whether each character whose next byte is from lo to hi, with more bytes
+// after it, leads from state at to s.
+func (d *dfa) returns(s, at int32, lo, hi byte, more int) bool {
+	for b := int(lo); b <= int(hi); b++ {
+		// Bytes of a class behave alike, except that what follows E0, ED, F0 and F4 has limits
+		// of its own.
+		if b > int(lo) && d.class[b] == d.class[b-1] && b != 0xE1 && b != 0xED && b != 0xEE && b != 0xF1 && b != 0xF4 {
+			continue
+		}
+		next := d.step(at, byte(b))
+		if next < 0 || more == 0 && next != s {
+			return false
+		}
+		first, last := byte(0x80), byte(0xBF)
+		switch b {
+		case 0xE0:
+			first = 0xA0
+		case 0xED:
+			last = 0x9F
+		case 0xF0:
+			first = 0x90
+		case 0xF4:
+			last = 0x8F
+		}
+		if more > 0 && !d.returns(s, next, first, last, more-1) {
+			return false
+		}
+	}
+	return true
+}

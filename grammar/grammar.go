@@ -1,0 +1,72 @@
+// Package grammar holds generated text to a form: JSON, JSON of a schema, a regular
+// expression, one of several texts, or a sequence of such. It says which tokens may come
+// next, for any text that might be, so that a sampler never chooses another one.
+//
+// It knows bytes and the bytes of tokens. It knows nothing of logits, models, sampling or
+// where the tokens come from. docs/structured-output.md says which schemas it takes and
+// what it makes of them.
+//
+// A grammar becomes a pushdown automaton over bytes. Its lowest level are deterministic
+// automata for everything that does not nest: strings, numbers, punctuation with white
+// space, regular expressions. What a state of one of these says about the tokens of a
+// vocabulary does not depend on what is around it, save for tokens that go beyond its end;
+// so it is worked out once, when it is first needed, and a mask is put together from few
+// such results and a look at the tokens beyond. The text so far is a set of stacks that
+// share their parts (Tomita, 1985), which makes alternatives cost no more than their sum.
+package grammar
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// maxFacts bounds, in bytes, what a grammar remembers about tokens. What goes beyond is
+// worked out again each time.
+const maxFacts = 64 << 20
+
+// Grammar is a source compiled for a vocabulary. It may be used by any number of goroutines
+// at once, and should be used again for requests with the same source: it gets faster with
+// what it has learnt about the tokens.
+type Grammar struct {
+	program *program
+	vocab   *Vocab
+	learnt  atomic.Int64 // bytes of facts
+}
+
+// Compile prepares a source for a vocabulary.
+func Compile(s Source, v *Vocab) (*Grammar, error) {
+	b := newBuilder()
+	root, err := s.build(b)
+	if err != nil {
+		return nil, fmt.Errorf("grammar: %w", err)
+	}
+	p, err := b.finish(root)
+	if err != nil {
+		return nil, fmt.Errorf("grammar: %s: %w", s.name, err)
+	}
+	return &Grammar{program: p, vocab: v}, nil
+}
+
+// facts is what a state of an automaton of the grammar says about the tokens. Two goroutines
+// may work out the same; either result is as good.
+func (g *Grammar) facts(w *walker, l *lex, s int32) *facts {
+	if f := l.facts[s].Load(); f != nil {
+		return f
+	}
+	f := w.facts(l.dfa, s)
+	if n := int64(f.bytes()); g.learnt.Load()+n <= maxFacts {
+		g.learnt.Add(n)
+		l.facts[s].Store(f)
+	}
+	return f
+}
+
+// textFacts is the same for the strings of JSON, which all grammars share.
+func (v *Vocab) textFacts(w *walker, s int32) *facts {
+	f := v.text[s].Load()
+	if f == nil {
+		f = w.facts(textDFA, s)
+		v.text[s].Store(f)
+	}
+	return f
+}

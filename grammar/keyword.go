@@ -1,0 +1,345 @@
+package grammar
+
+import "strconv"
+
+// types is a set of JSON's types. Numbers are two: integers, and those with a fraction.
+type types uint8
+
+const (
+	typeNull types = 1 << iota
+	typeBoolean
+	typeInteger
+	typeFraction
+	typeString
+	typeArray
+	typeObject
+	anyType types = 1<<iota - 1
+)
+
+var typeNames = map[string]types{
+	"null": typeNull, "boolean": typeBoolean, "integer": typeInteger, "number": typeInteger | typeFraction,
+	"string": typeString, "array": typeArray, "object": typeObject,
+}
+
+// shape is what several schemas demand together, apart from alternatives. What they demand
+// of members and items is read from the schemas when it is needed.
+type shape struct {
+	schemas []*value
+
+	never       bool
+	types       types
+	enum        []*value // nil: anything
+	lo, hi      *bound
+	length      span            // characters of a string
+	patterns    []*value        // and formats
+	items       span            // how many an array has
+	required    []string        // in order
+	demands     map[string]bool // the same
+	members     int32           // an object has at least
+	fewMembers  *value          // where that is said
+	constrained bool            // something is said about members or items
+}
+
+// span is a number from one to another.
+type span struct{ least, most int32 }
+
+// keywords are those that a shape is made of. Of the ones that relate schemas to each
+// other only the form is looked at here.
+var keywords map[string]func(s *shape, v *value) error
+
+func init() {
+	nested := func(check func(*value) error) func(*shape, *value) error {
+		return func(s *shape, v *value) error {
+			s.constrained = true
+			return check(v)
+		}
+	}
+	related := func(check func(*value) error) func(*shape, *value) error {
+		return func(_ *shape, v *value) error { return check(v) }
+	}
+	keywords = map[string]func(s *shape, v *value) error{
+		"type":                 (*shape).readType,
+		"enum":                 (*shape).readEnum,
+		"const":                func(s *shape, v *value) error { return s.choose([]*value{v}) },
+		"minimum":              func(s *shape, v *value) error { return readBound(v, &s.lo, 1, false) },
+		"exclusiveMinimum":     func(s *shape, v *value) error { return readBound(v, &s.lo, 1, true) },
+		"maximum":              func(s *shape, v *value) error { return readBound(v, &s.hi, -1, false) },
+		"exclusiveMaximum":     func(s *shape, v *value) error { return readBound(v, &s.hi, -1, true) },
+		"minLength":            func(s *shape, v *value) error { return readLeast(v, &s.length.least) },
+		"maxLength":            func(s *shape, v *value) error { return readMost(v, &s.length.most) },
+		"pattern":              (*shape).readPattern,
+		"format":               (*shape).readFormat,
+		"minItems":             func(s *shape, v *value) error { s.constrained = true; return readLeast(v, &s.items.least) },
+		"maxItems":             func(s *shape, v *value) error { s.constrained = true; return readMost(v, &s.items.most) },
+		"items":                nested(isSchema),
+		"prefixItems":          nested(isList),
+		"properties":           nested(isTable),
+		"patternProperties":    nested(isTable),
+		"additionalProperties": nested(isSchema),
+		"required":             (*shape).readRequired,
+		"minProperties":        (*shape).readMinProperties,
+		"uniqueItems":          readUnique,
+		"allOf":                related(isList),
+		"anyOf":                related(isList),
+		"oneOf":                related(isList),
+		"$defs":                related(isTable),
+		"definitions":          related(isTable),
+	}
+}
+
+// refused are keywords that say which values are valid and that cannot be held to, with
+// what to do instead.
+var refused = map[string]string{
+	"not":                   "say what is allowed",
+	"if":                    "use anyOf with a const property in each alternative",
+	"then":                  "use anyOf with a const property in each alternative",
+	"else":                  "use anyOf with a const property in each alternative",
+	"multipleOf":            "use type integer, enum, or a string with a pattern",
+	"contains":              "use items or prefixItems",
+	"minContains":           "use items or prefixItems",
+	"maxContains":           "use items or prefixItems",
+	"maxProperties":         "use properties, and additionalProperties false",
+	"propertyNames":         "use patternProperties, and additionalProperties false",
+	"dependentRequired":     "use anyOf",
+	"dependentSchemas":      "use anyOf",
+	"dependencies":          "use anyOf",
+	"unevaluatedProperties": "use additionalProperties",
+	"unevaluatedItems":      "use items",
+	"additionalItems":       "use prefixItems and items",
+	"$dynamicRef":           "use $ref",
+	"$recursiveRef":         "use $ref",
+	"$anchor":               "use $ref with a JSON pointer",
+	"$dynamicAnchor":        "use $ref with a JSON pointer",
+	"nullable":              `use type with "null" in a list`,
+}
+
+// newShape is what some schemas demand together.
+func newShape(schemas []*value) (*shape, error) {
+	s := &shape{
+		schemas: schemas, types: anyType, demands: map[string]bool{},
+		length: span{0, unlimited}, items: span{0, unlimited},
+	}
+	for _, schema := range schemas {
+		if schema.kind == boolean {
+			s.never = s.never || schema.text == "false"
+			continue
+		}
+		for i, name := range schema.names {
+			if remedy, ok := refused[name]; ok {
+				return nil, schema.list[i].errorf("the keyword %s is not supported; %s", name, remedy)
+			}
+			if name == "$id" && schema.parent != nil {
+				return nil, schema.list[i].errorf("$id is supported at the top only")
+			}
+			if read := keywords[name]; read != nil {
+				if err := read(s, schema.list[i]); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	s.never = s.never || s.types == 0 || s.enum != nil && len(s.enum) == 0
+	return s, nil
+}
+
+func isSchema(v *value) error {
+	if v.kind != boolean && v.kind != object {
+		if v.kind == array && v.name == "items" {
+			return v.errorf("a list of schemas is called prefixItems since draft 2020-12")
+		}
+		return v.errorf("is %s, want a schema: an object or a boolean", kindNames[v.kind])
+	}
+	return nil
+}
+
+func isList(v *value) error {
+	if v.kind != array || len(v.list) == 0 {
+		return v.errorf("is %s, want a list of at least one schema", kindNames[v.kind])
+	}
+	return eachSchema(v)
+}
+
+func isTable(v *value) error {
+	if v.kind != object {
+		return v.errorf("is %s, want an object with schemas", kindNames[v.kind])
+	}
+	return eachSchema(v)
+}
+
+func eachSchema(v *value) error {
+	for _, m := range v.list {
+		if err := isSchema(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// strings are the members of a list of strings.
+func (v *value) strings() ([]string, error) {
+	if v.kind != array {
+		return nil, v.errorf("is %s, want a list of strings", kindNames[v.kind])
+	}
+	list := make([]string, len(v.list))
+	for i, m := range v.list {
+		if m.kind != text {
+			return nil, m.errorf("is %s, want a string", kindNames[m.kind])
+		}
+		list[i] = m.text
+	}
+	return list, nil
+}
+
+func (s *shape) readType(v *value) error {
+	names := []string{v.text}
+	if v.kind != text {
+		var err error
+		if names, err = v.strings(); err != nil {
+			return err
+		}
+	}
+	var set types
+	for _, name := range names {
+		t, ok := typeNames[name]
+		if !ok {
+			return v.errorf("%q is not a type of JSON", name)
+		}
+		set |= t
+	}
+	s.types &= set
+	return nil
+}
+
+func (s *shape) readEnum(v *value) error {
+	if v.kind != array {
+		return v.errorf("is %s, want a list of values", kindNames[v.kind])
+	}
+	return s.choose(v.list)
+}
+
+// choose demands one of some values, and of those chosen from before.
+func (s *shape) choose(list []*value) error {
+	chosen := make([]*value, 0, len(list))
+	before := map[string]bool{}
+	for _, v := range s.enum {
+		before[v.canonical()] = true
+	}
+	for _, v := range list {
+		if s.enum == nil || before[v.canonical()] {
+			chosen = append(chosen, v)
+		}
+	}
+	s.enum = chosen
+	return nil
+}
+
+func readBound(v *value, to **bound, sign int, exclusive bool) error {
+	if v.kind != number {
+		return v.errorf("is %s, want a number", kindNames[v.kind])
+	}
+	b, err := parseBound(v.text, exclusive)
+	if err != nil {
+		return v.errorf("%w", err)
+	}
+	*to = tighter(*to, b, sign)
+	return nil
+}
+
+// count reads a number of things.
+func (v *value) count() (int32, error) {
+	if v.kind != number {
+		return 0, v.errorf("is %s, want a number", kindNames[v.kind])
+	}
+	n, err := strconv.ParseFloat(v.text, 64)
+	if err != nil || n < 0 || n >= unlimited || n != float64(int32(n)) {
+		return 0, v.errorf("is %.40s, want an integer from 0 to %d", v.text, unlimited-1)
+	}
+	return int32(n), nil
+}
+
+func readLeast(v *value, to *int32) error {
+	n, err := v.count()
+	*to = max(*to, n)
+	return err
+}
+
+func readMost(v *value, to *int32) error {
+	n, err := v.count()
+	*to = min(*to, n)
+	return err
+}
+
+func (s *shape) readPattern(v *value) error {
+	if v.kind != text {
+		return v.errorf("is %s, want a string", kindNames[v.kind])
+	}
+	s.patterns = append(s.patterns, v)
+	return nil
+}
+
+func (s *shape) readFormat(v *value) error {
+	if v.kind != text {
+		return v.errorf("is %s, want a string", kindNames[v.kind])
+	}
+	if _, ok := formats[v.text]; !ok {
+		return v.errorf("the format %.40q is not supported; use a pattern, or one of %s", v.text, formatNames())
+	}
+	s.patterns = append(s.patterns, v)
+	return nil
+}
+
+func (s *shape) readRequired(v *value) error {
+	list, err := v.strings()
+	if err != nil {
+		return err
+	}
+	s.constrained = true
+	for _, name := range list {
+		if !s.demands[name] {
+			s.demands[name] = true
+			s.required = append(s.required, name)
+		}
+	}
+	return nil
+}
+
+func (s *shape) readMinProperties(v *value) error {
+	n, err := v.count()
+	if n > s.members {
+		s.members, s.fewMembers, s.constrained = n, v, true
+	}
+	return err
+}
+
+func readUnique(_ *shape, v *value) error {
+	if v.kind != boolean {
+		return v.errorf("is %s, want a boolean", kindNames[v.kind])
+	}
+	if v.text == "true" {
+		return v.errorf("uniqueItems is not supported; a text cannot be held to it byte by byte")
+	}
+	return nil
+}
+
+// pattern is what a pattern or format leaves of the insides of strings.
+func (b *builder) pattern(v *value) (*dfa, error) {
+	expr, extent := v.text, anywhere
+	if v.name == "format" {
+		expr, extent = formats[v.text], whole
+	}
+	key := patternKey{expr, extent}
+	if d, ok := b.patterns[key]; ok {
+		return d, nil
+	}
+	d, err := regex(expr, extent, escaped)
+	if err != nil {
+		return nil, v.errorf("%w", err)
+	}
+	b.patterns[key] = d
+	return d, nil
+}
+
+type patternKey struct {
+	expr   string
+	extent extent
+}

@@ -1,0 +1,312 @@
+package grammar
+
+import "fmt"
+
+// White space between the parts of JSON: nothing, one blank, or one line break with an
+// indentation. A model cannot go on with it for ever.
+const (
+	blank = `(?: |\r?\n[ \t]{0,64})?`
+
+	objectOpen  = `\{` + blank
+	objectClose = blank + `\}`
+	objectEmpty = `\}`
+	arrayOpen   = `\[` + blank
+	arrayClose  = blank + `\]`
+	arrayEmpty  = `\]`
+	comma       = blank + `,` + blank
+	colon       = blank + `:` + blank
+)
+
+// marks are the nodes of the punctuation of one kind of structure.
+type marks struct{ open, close, empty, comma, colon int32 }
+
+func (c *compiler) marks(open, closing, empty string) (m marks, err error) {
+	for _, part := range []struct {
+		to   *int32
+		expr string
+	}{{&m.open, open}, {&m.close, closing}, {&m.empty, empty}, {&m.comma, comma}, {&m.colon, colon}} {
+		if *part.to, err = c.regex(part.expr); err != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}
+
+// shape lists nodes for the values of a shape.
+func (c *compiler) shape(s *shape) ([]int32, error) {
+	if s.enum != nil {
+		return c.enum(s)
+	}
+	var list []int32
+	for _, kind := range []struct {
+		types types
+		node  func(*shape) (int32, error)
+	}{
+		{typeNull, func(*shape) (int32, error) { return c.regex(`null`) }},
+		{typeBoolean, func(*shape) (int32, error) { return c.regex(`true|false`) }},
+		{typeInteger | typeFraction, c.number},
+		{typeString, c.string},
+		{typeArray, c.array},
+		{typeObject, c.object},
+	} {
+		if s.types&kind.types == 0 {
+			continue
+		}
+		n, err := kind.node(s)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// number is the node of numbers.
+func (c *compiler) number(s *shape) (int32, error) {
+	integer := s.types&typeFraction == 0
+	if s.lo == nil && s.hi == nil {
+		if integer {
+			return c.regex(`-?(?:0|[1-9][0-9]*)`)
+		}
+		return c.regex(`-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?`)
+	}
+	d, err := numbers(s.lo, s.hi, integer)
+	if err != nil {
+		return 0, s.errorf("%w", err)
+	}
+	return c.automaton(d)
+}
+
+// errorf is an error about all the schemas of a shape, of which it names the first.
+func (s *shape) errorf(format string, args ...any) error {
+	return s.schemas[0].errorf(format, args...)
+}
+
+// maxMeasured is the longest string whose length can be held to along with a pattern.
+const maxMeasured = 1000
+
+// string is the node of strings.
+func (c *compiler) string(s *shape) (int32, error) {
+	if len(s.patterns) == 0 {
+		return c.text(s.length.least, s.length.most), nil
+	}
+	list := make([]*dfa, 0, len(s.patterns)+1)
+	for _, v := range s.patterns {
+		d, err := c.pattern(v)
+		if err != nil {
+			return 0, err
+		}
+		list = append(list, d)
+	}
+	if s.length != (span{0, unlimited}) {
+		upTo := ""
+		if s.length.most != unlimited {
+			upTo = fmt.Sprint(s.length.most)
+		}
+		if s.length.least > maxMeasured || s.length.most > maxMeasured && upTo != "" {
+			return 0, s.errorf("minLength and maxLength beside pattern or format must be at most %d", maxMeasured)
+		}
+		if s.length.least > s.length.most {
+			return c.alt(), nil
+		}
+		d, err := regex(fmt.Sprintf(`(?s).{%d,%s}`, s.length.least, upTo), whole, escaped)
+		if err != nil {
+			return 0, s.errorf("%w", err)
+		}
+		list = append(list, d)
+	}
+	d := list[0]
+	if len(list) > 1 {
+		var err error
+		if d, err = combine(list, all); err != nil {
+			return 0, s.errorf("%w", err)
+		}
+	}
+	return c.quoted(d)
+}
+
+// quoted is the node of the strings whose insides d accepts.
+func (c *compiler) quoted(d *dfa) (int32, error) {
+	q, ok := c.strings[d]
+	if !ok {
+		q = d.quote()
+		c.strings[d] = q
+	}
+	return c.automaton(q)
+}
+
+// enum lists nodes for those of a shape's values that it does not exclude otherwise.
+func (c *compiler) enum(s *shape) ([]int32, error) {
+	var (
+		texts []string
+		list  []int32
+	)
+	for _, v := range s.enum {
+		fits, err := c.fits(s, v)
+		if err != nil {
+			return nil, err
+		}
+		if !fits {
+			continue
+		}
+		if v.kind != array && v.kind != object {
+			texts = append(texts, v.canonical())
+			continue
+		}
+		n, err := c.constant(v)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, n)
+	}
+	if len(texts) > 0 {
+		n, err := c.choice(texts...)
+		if err != nil {
+			return nil, s.errorf("%w", err)
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// fits reports whether a value of an enum has the shape otherwise.
+func (c *compiler) fits(s *shape, v *value) (bool, error) {
+	var t types
+	switch v.kind {
+	case null:
+		t = typeNull
+	case boolean:
+		t = typeBoolean
+	case text:
+		t = typeString
+	case array:
+		t = typeArray
+	case object:
+		t = typeObject
+	case number:
+		x, err := parseBound(v.text, false)
+		if err != nil {
+			return false, v.errorf("%w", err)
+		}
+		if t = typeInteger; x.fraction != "" {
+			t = typeFraction
+		}
+		return s.types&t != 0 && x.within(s.lo, s.hi), nil
+	}
+	switch {
+	case s.types&t == 0:
+		return false, nil
+	case t == typeString:
+		if n := int32(len([]rune(v.text))); n < s.length.least || n > s.length.most {
+			return false, nil
+		}
+		inside := inString(v.text)
+		for _, p := range s.patterns {
+			d, err := c.pattern(p)
+			if err != nil || !d.matches(inside) {
+				return false, err
+			}
+		}
+	case (t == typeArray || t == typeObject) && s.constrained:
+		return false, v.errorf("an array or object in enum or const beside keywords about its members is not supported")
+	}
+	return true, nil
+}
+
+// constant is the node of one value, with white space between its parts.
+func (c *compiler) constant(v *value) (int32, error) {
+	if v.kind != array && v.kind != object {
+		return c.choice(v.canonical())
+	}
+	m, err := c.marks(arrayOpen, arrayClose, arrayEmpty)
+	if v.kind == object {
+		m, err = c.marks(objectOpen, objectClose, objectEmpty)
+	}
+	if err != nil {
+		return 0, err
+	}
+	parts := []int32{m.open}
+	for i, member := range v.list {
+		if i > 0 {
+			parts = append(parts, m.comma)
+		}
+		if v.kind == object {
+			key, err := c.choice(`"` + inString(v.names[i]) + `"`)
+			if err != nil {
+				return 0, err
+			}
+			parts = append(parts, key, m.colon)
+		}
+		n, err := c.constant(member)
+		if err != nil {
+			return 0, err
+		}
+		parts = append(parts, n)
+	}
+	if len(v.list) == 0 {
+		return c.seq(append(parts, m.empty)...), nil
+	}
+	return c.seq(append(parts, m.close)...), nil
+}
+
+// array is the node of arrays. It is built from the end: what follows item i must be there
+// before it.
+func (c *compiler) array(s *shape) (int32, error) {
+	m, err := c.marks(arrayOpen, arrayClose, arrayEmpty)
+	if err != nil {
+		return 0, err
+	}
+	prefix := int32(0) // places with a schema of their own
+	for _, v := range s.schemas {
+		if p := v.member("prefixItems"); p != nil {
+			prefix = max(prefix, int32(len(p.list)))
+		}
+	}
+	prefix = min(prefix, s.items.most)
+	item, err := c.value(s.item(prefix))
+	if err != nil {
+		return 0, err
+	}
+	more := func(n int32) int32 { // how many of items may follow n of them
+		if s.items.most == unlimited {
+			return unlimited
+		}
+		return s.items.most - n
+	}
+	// rest is what follows i items, some what follows them if another one does.
+	rest := c.seq(c.rep(c.seq(m.comma, item), max(0, s.items.least-prefix), more(prefix)), m.close)
+	some := c.alt()
+	if more(prefix) > 0 {
+		again := c.rep(c.seq(m.comma, item), max(0, s.items.least-prefix-1), more(prefix+1))
+		some = c.seq(item, again, m.close)
+	}
+	for i := prefix - 1; i >= 0; i-- {
+		first, err := c.value(s.item(i))
+		if err != nil {
+			return 0, err
+		}
+		some = c.seq(first, rest)
+		rest = c.alt(c.seq(m.comma, some))
+		if i >= s.items.least {
+			c.nodes[rest].list = append(c.nodes[rest].list, m.close)
+		}
+	}
+	body := []int32{some}
+	if s.items.least == 0 {
+		body = append(body, m.empty)
+	}
+	return c.seq(m.open, c.alt(body...)), nil
+}
+
+// item is the schemas of item i.
+func (s *shape) item(i int32) []*value {
+	var list []*value
+	for _, v := range s.schemas {
+		if p := v.member("prefixItems"); p != nil && int(i) < len(p.list) {
+			list = append(list, p.list[i])
+		} else if p := v.member("items"); p != nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}

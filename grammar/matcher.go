@@ -1,0 +1,274 @@
+package grammar
+
+import (
+	"math"
+	"slices"
+)
+
+// Matcher follows one text through a grammar. It must not be used by two goroutines at
+// once. Nothing has to be taken back: the methods with ahead look at texts that might be
+// and leave the matcher where it is.
+type Matcher struct {
+	g       *Grammar
+	machine *machine
+	walker  walker
+
+	free  bool  // everything goes until the token after
+	after int32 // see Grammar.After
+
+	now    int32   // the state of the accepted text
+	ahead  []int32 // tokens looked at last, and the states behind them
+	states []int32
+
+	masks  []maskOf // used in turn
+	turn   int
+	filled map[int32]int // state to its place in masks
+}
+
+type maskOf struct {
+	state int32
+	bits  []uint64
+}
+
+// keptMasks is how many masks a matcher remembers. A text of JSON comes back to the same
+// states: between two items of a list, inside strings.
+const keptMasks = 32
+
+// Matcher returns a matcher at the beginning of a text.
+func (g *Grammar) Matcher() *Matcher {
+	m := &Matcher{g: g, machine: newMachine(g.program), walker: walker{v: g.vocab}, filled: map[int32]int{}}
+	m.now = m.machine.start()
+	return m
+}
+
+// After returns a matcher that allows everything until the token id has been accepted, such
+// as the end of a block of thinking, and holds to the grammar what comes after it.
+func (g *Grammar) After(id int32) *Matcher {
+	m := g.Matcher()
+	m.free, m.after = true, id
+	return m
+}
+
+// Accept makes id part of the text. An id that is not allowed is a mistake of the caller;
+// the text can only end after it.
+func (m *Matcher) Accept(id int32) {
+	if m.free {
+		m.free = id != m.after
+		return
+	}
+	if len(m.ahead) > 0 && m.ahead[0] == id {
+		m.now = m.states[0]
+		m.ahead, m.states = slices.Delete(m.ahead, 0, 1), slices.Delete(m.states, 0, 1)
+		return
+	}
+	m.now = m.next(m.now, id)
+	m.ahead, m.states = m.ahead[:0], m.states[:0]
+}
+
+// Allowed is the set of tokens that may follow once the tokens ahead have followed the
+// text: bit id%64 of word id/64. End tokens are in it exactly if the text may end there, and
+// alone if it must; it is never empty. nil means that everything is allowed. It is valid
+// until the next call of a method.
+func (m *Matcher) Allowed(ahead []int32) []uint64 {
+	s, free := m.follow(ahead)
+	if free {
+		return nil
+	}
+	return m.mask(s)
+}
+
+// MayEnd reports whether the text so far satisfies the grammar.
+func (m *Matcher) MayEnd() bool { return !m.free && m.machine.states[m.now].ends }
+
+// Forced appends to dst the bytes that must follow once the tokens ahead have followed the
+// text, as many as there are no two ways to go on, and returns it. It stops at maxForced.
+// Guessing their tokens costs nothing.
+func (m *Matcher) Forced(dst []byte, ahead []int32) []byte {
+	s, free := m.follow(ahead)
+	for range maxForced {
+		if free || m.machine.states[s].ends {
+			break
+		}
+		b, only := m.onlyByte(s)
+		if !only {
+			break
+		}
+		dst = append(dst, b)
+		s, _ = m.machine.feed(s, string([]byte{b}))
+	}
+	return dst
+}
+
+// maxForced is the most bytes that Forced looks ahead.
+const maxForced = 256
+
+// onlyByte is the byte that must follow a state, if only one can.
+func (m *Matcher) onlyByte(s int32) (only byte, ok bool) {
+	for _, c := range m.machine.of(s) {
+		for b := range 256 {
+			if _, _, fits := m.machine.read(c, byte(b)); !fits || ok && byte(b) == only {
+				continue
+			}
+			if ok {
+				return 0, false
+			}
+			only, ok = byte(b), true
+		}
+	}
+	return only, ok
+}
+
+// follow is the state once the tokens ahead have followed the text; free if everything is
+// allowed there.
+func (m *Matcher) follow(ahead []int32) (s int32, free bool) {
+	if m.free {
+		i := slices.Index(ahead, m.after)
+		if i < 0 {
+			return 0, true
+		}
+		ahead = ahead[i+1:]
+	}
+	same := 0
+	for same < len(ahead) && same < len(m.ahead) && ahead[same] == m.ahead[same] {
+		same++
+	}
+	m.ahead, m.states = m.ahead[:same], m.states[:same]
+	s = m.now
+	if same > 0 {
+		s = m.states[same-1]
+	}
+	for _, id := range ahead[same:] {
+		s = m.next(s, id)
+		m.ahead, m.states = append(m.ahead, id), append(m.states, s)
+	}
+	return s, false
+}
+
+// next is the state after one more token.
+func (m *Matcher) next(s, id int32) int32 {
+	if id < 0 || int(id) >= len(m.g.vocab.tokens) || m.g.vocab.tokens[id] == "" {
+		return over // an end, or not allowed
+	}
+	s, _ = m.machine.feed(s, m.g.vocab.tokens[id])
+	return s
+}
+
+// mask is the set of tokens allowed in a state.
+func (m *Matcher) mask(s int32) []uint64 {
+	if i, ok := m.filled[s]; ok {
+		return m.masks[i].bits
+	}
+	v := m.g.vocab
+	if len(m.masks) < keptMasks {
+		m.masks = append(m.masks, maskOf{bits: make([]uint64, v.words)})
+		m.turn = len(m.masks) - 1
+	} else {
+		m.turn = (m.turn + 1) % keptMasks
+		delete(m.filled, m.masks[m.turn].state)
+		clear(m.masks[m.turn].bits)
+	}
+	m.filled[s] = m.turn
+	m.masks[m.turn].state = s
+	bits := m.masks[m.turn].bits
+	// By number: the list of configs may move while frames are explored.
+	for i := m.machine.states[s].first; i < m.machine.states[s].last; i++ {
+		m.fill(bits, m.machine.configs[i])
+	}
+	if m.machine.states[s].ends {
+		for _, id := range v.end {
+			set(bits, id)
+		}
+	}
+	for _, twin := range v.twins {
+		if has(bits, twin[0]) {
+			set(bits, twin[1])
+		}
+	}
+	return bits
+}
+
+// fill adds the tokens that one config allows.
+func (m *Matcher) fill(bits []uint64, c config) {
+	node := &m.g.program.nodes[c.node]
+	var f *facts
+	least, room := 0, math.MaxInt
+	if node.kind == nodeLex {
+		f = m.g.facts(&m.walker, node.lex, c.state)
+	} else {
+		f = m.g.vocab.textFacts(&m.walker, c.state)
+		least, room = limits(node, c.n)
+	}
+	f.fill(m.g.vocab, bits, room)
+	for _, t := range f.last {
+		if least <= int(t.chars) && int(t.chars) <= room {
+			set(bits, t.id)
+		}
+	}
+	if len(f.exits) == 0 {
+		return
+	}
+	s := m.machine.behind(c.stack)
+	for i := m.machine.states[s].first; i < m.machine.states[s].last; i++ {
+		next := m.machine.configs[i]
+		for b := range 256 {
+			if _, _, ok := m.machine.read(next, byte(b)); !ok {
+				continue
+			}
+			for _, e := range f.exits[f.from[b]:f.from[b+1]] {
+				if least <= int(e.chars) && int(e.chars) <= room {
+					m.below(bits, next, e.node, m.g.vocab.nodes[e.node].end)
+				}
+			}
+		}
+	}
+}
+
+// limits is how many characters of a string must and may follow the n that there are.
+func limits(node *node, n int32) (least, room int) {
+	if node.max == unlimited {
+		return int(node.min - n), math.MaxInt
+	}
+	return int(node.min - n), int(node.max - n)
+}
+
+// below adds the tokens at the nodes from first up to end that a config allows.
+func (m *Matcher) below(bits []uint64, c config, first, end int32) {
+	node := &m.g.program.nodes[c.node]
+	d, least, room := textDFA, 0, math.MaxInt
+	if node.kind == nodeLex {
+		d = node.lex.dfa
+	} else {
+		least, room = limits(node, c.n)
+	}
+	w := &m.walker
+	w.found, w.runs, w.last = w.found[:0], w.runs[:0], w.last[:0]
+	exits := len(w.exits)
+	w.walk(d, c.state, first, end, int(m.g.vocab.nodes[first].depth))
+	for _, t := range w.found {
+		if int(t.chars) <= room {
+			set(bits, t.id)
+		}
+	}
+	for _, run := range w.runs {
+		for _, id := range run {
+			set(bits, id)
+		}
+	}
+	for _, t := range w.last {
+		if least <= int(t.chars) && int(t.chars) <= room {
+			set(bits, t.id)
+		}
+	}
+	// The list may grow, and move, below.
+	for i := exits; i < len(w.exits); i++ {
+		e := w.exits[i]
+		if int(e.chars) < least || int(e.chars) > room {
+			continue
+		}
+		s := m.machine.behind(c.stack)
+		for j := m.machine.states[s].first; j < m.machine.states[s].last; j++ {
+			m.below(bits, m.machine.configs[j], e.node+1, m.g.vocab.nodes[e.node].end)
+		}
+	}
+	w.exits = w.exits[:exits]
+}

@@ -1,0 +1,160 @@
+package grammar
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// nfa is an automaton over bytes on its way to a dfa. It is built from the end: a node is
+// made after the nodes that follow it, and loops are closed with patch.
+type nfa struct {
+	nodes []nfaNode
+	full  bool // there were more nodes than allowed
+}
+
+type nfaNode struct {
+	kind   nfaKind
+	lo, hi byte    // of an edge
+	to     []int32 // one node for an edge, any number for the others
+}
+
+type nfaKind uint8
+
+const (
+	nfaSplit nfaKind = iota // all of to, without a byte
+	nfaBegin                // to, if no byte has been read
+	nfaEnd                  // to, if no byte follows
+	nfaEdge                 // to[0] after a byte from lo to hi
+	nfaMatch                // accepted, if no byte follows
+)
+
+func (n *nfa) add(node nfaNode) int32 {
+	if len(n.nodes) >= maxNodes {
+		n.full = true
+		return 0
+	}
+	n.nodes = append(n.nodes, node)
+	return int32(len(n.nodes) - 1)
+}
+
+func (n *nfa) match() int32 { return n.add(nfaNode{kind: nfaMatch}) }
+
+func (n *nfa) split(to ...int32) int32 { return n.add(nfaNode{kind: nfaSplit, to: to}) }
+
+func (n *nfa) edge(lo, hi byte, to int32) int32 {
+	return n.add(nfaNode{kind: nfaEdge, lo: lo, hi: hi, to: []int32{to}})
+}
+
+// text is the node from which text leads to the node to.
+func (n *nfa) text(text string, to int32) int32 {
+	for i := len(text) - 1; i >= 0; i-- {
+		to = n.edge(text[i], text[i], to)
+	}
+	return to
+}
+
+// patch adds to the targets of a node that is not an edge.
+func (n *nfa) patch(node int32, to ...int32) {
+	n.nodes[node].to = append(n.nodes[node].to, to...)
+}
+
+// subsets makes an nfa deterministic.
+type subsets struct {
+	*nfa
+	seen   []int32 // by node: the last walk that came by
+	walk   int32
+	work   int
+	states [][]int32
+	index  map[string]int32
+}
+
+// dfa is the automaton that reads what n reads from start.
+func (n *nfa) dfa(start int32) (*dfa, error) {
+	if n.full {
+		return nil, errStates
+	}
+	d := &dfa{mark: -1}
+	var starts [256]bool
+	for i := range n.nodes {
+		if e := &n.nodes[i]; e.kind == nfaEdge {
+			starts[e.lo] = true
+			if e.hi < 255 {
+				starts[e.hi+1] = true
+			}
+		}
+	}
+	d.classes(&starts)
+	var first [256]byte // the first byte of each class
+	for b := 255; b >= 0; b-- {
+		first[d.class[b]] = byte(b)
+	}
+	c := subsets{nfa: n, seen: make([]int32, len(n.nodes)), index: map[string]int32{}}
+	c.number(c.closure([]int32{start}, nfaBegin))
+	var heads []int32
+	for i := 0; i < len(c.states); i++ {
+		if len(c.states) > maxLexStates || c.work > maxSubsets {
+			return nil, errStates
+		}
+		d.accept = append(d.accept, c.accepts(c.states[i]))
+		for k := range d.width {
+			b := first[k]
+			heads = heads[:0]
+			for _, s := range c.states[i] {
+				if e := &n.nodes[s]; e.kind == nfaEdge && e.lo <= b && b <= e.hi {
+					heads = append(heads, e.to[0])
+				}
+			}
+			c.work += len(c.states[i])/16 + 1
+			d.next = append(d.next, c.number(c.closure(heads, nfaSplit)))
+		}
+	}
+	return d.trim(), nil
+}
+
+// closure is what can be reached from heads without a byte, in ascending order: edges,
+// matches and ends. Conditions of the given kind hold.
+func (c *subsets) closure(heads []int32, holds nfaKind) []int32 {
+	c.walk++
+	var found []int32
+	todo := slices.Clone(heads)
+	for len(todo) > 0 {
+		s := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if c.seen[s] == c.walk {
+			continue
+		}
+		c.seen[s] = c.walk
+		c.work++
+		node := &c.nodes[s]
+		switch {
+		case node.kind == nfaSplit || node.kind == holds:
+			todo = append(todo, node.to...)
+		case node.kind != nfaBegin:
+			found = append(found, s)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// accepts reports whether a text may end in a state.
+func (c *subsets) accepts(state []int32) bool {
+	return slices.ContainsFunc(c.closure(state, nfaEnd), func(s int32) bool { return c.nodes[s].kind == nfaMatch })
+}
+
+func (c *subsets) number(state []int32) int32 {
+	if len(state) == 0 {
+		return -1
+	}
+	key := make([]byte, 0, 4*len(state))
+	for _, s := range state {
+		key = binary.LittleEndian.AppendUint32(key, uint32(s))
+	}
+	if id, ok := c.index[string(key)]; ok {
+		return id
+	}
+	id := int32(len(c.states))
+	c.index[string(key)] = id
+	c.states = append(c.states, state)
+	return id
+}

@@ -1,0 +1,223 @@
+package grammar
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// unlimited is the most of a repetition without a limit.
+const unlimited = math.MaxInt32
+
+// program is a grammar in a form that can be run: nodes that refer to each other, with
+// recursion through nodeAlt.
+type program struct {
+	nodes []node
+	lexes []*lex
+	root  int32
+}
+
+type nodeKind uint8
+
+const (
+	nodeSeq  nodeKind = iota // all of list, in order
+	nodeAlt                  // one of list
+	nodeRep                  // list[0], min to max times
+	nodeLex                  // a text of the automaton
+	nodeText                 // a JSON string of min to max characters
+)
+
+type node struct {
+	kind     nodeKind
+	list     []int32
+	min, max int32
+	lex      *lex
+}
+
+// lex is an automaton with what is known of it for the grammar's vocabulary.
+type lex struct {
+	*dfa
+	facts []atomic.Pointer[facts] // by state
+}
+
+// textDFA reads a JSON string with any escapes RFC 8259 has; of surrogates only pairs. Its
+// mark is the state between two characters.
+var textDFA = func() *dfa {
+	const hex, mark = `[0-9A-Fa-f]`, `\x5C`
+	escapes := []string{
+		`["/bfnrt\x5C]`,
+		`u[0-9A-CEFa-cef]` + hex + `{3}`,
+		`u[Dd][0-7]` + hex + `{2}`,
+		`u[Dd][89ABab]` + hex + `{2}` + mark + `u[Dd][C-Fc-f]` + hex + `{2}`,
+	}
+	d := mustRegex(`"(?:[^\x00-\x1F"\x5C]|`+mark+`(?:`+strings.Join(escapes, "|")+`))*"`, plain)
+	d.mark = d.step(0, '"')
+	return d
+}()
+
+// builder collects the nodes of a program.
+type builder struct {
+	program
+	states   int
+	full     bool                // there were more nodes than allowed
+	literals map[string]*dfa     // automata made before, of expressions of our own
+	choices  map[string]*dfa     // of lists of texts
+	patterns map[patternKey]*dfa // of the insides of strings
+	strings  map[*dfa]*dfa       // the same with quotation marks
+	shared   map[*dfa]int32      // their nodes
+	texts    map[[2]int32]int32  // nodes of strings, by min and max
+}
+
+func newBuilder() *builder {
+	return &builder{
+		literals: map[string]*dfa{}, choices: map[string]*dfa{}, patterns: map[patternKey]*dfa{},
+		strings: map[*dfa]*dfa{}, shared: map[*dfa]int32{}, texts: map[[2]int32]int32{},
+	}
+}
+
+func (b *builder) add(n node) int32 {
+	if len(b.nodes) >= maxNodes {
+		b.full = true
+		return 0
+	}
+	b.nodes = append(b.nodes, n)
+	return int32(len(b.nodes) - 1)
+}
+
+func (b *builder) seq(list ...int32) int32 { return b.add(node{kind: nodeSeq, list: list}) }
+
+// alt without alternatives is what nothing satisfies.
+func (b *builder) alt(list ...int32) int32 { return b.add(node{kind: nodeAlt, list: list}) }
+
+func (b *builder) rep(n, least, most int32) int32 {
+	return b.add(node{kind: nodeRep, list: []int32{n}, min: least, max: most})
+}
+
+func (b *builder) text(least, most int32) int32 {
+	if n, ok := b.texts[[2]int32{least, most}]; ok {
+		return n
+	}
+	n := b.add(node{kind: nodeText, min: least, max: most})
+	b.texts[[2]int32{least, most}] = n
+	return n
+}
+
+// automaton is a node of its own for d, or nothing satisfiable if d accepts nothing.
+func (b *builder) automaton(d *dfa) (int32, error) {
+	if n, ok := b.shared[d]; ok {
+		return n, nil
+	}
+	if len(d.accept) == 0 {
+		return b.alt(), nil
+	}
+	if b.states += len(d.accept); b.states > maxLexStates {
+		return 0, errStates
+	}
+	d.findLoops()
+	l := &lex{d, make([]atomic.Pointer[facts], len(d.accept))}
+	b.lexes = append(b.lexes, l)
+	n := b.add(node{kind: nodeLex, lex: l})
+	b.shared[d] = n
+	return n, nil
+}
+
+// regex is a node for an expression of our own.
+func (b *builder) regex(expr string) (int32, error) {
+	d, ok := b.literals[expr]
+	if !ok {
+		d = mustRegex(expr, plain)
+		b.literals[expr] = d
+	}
+	return b.automaton(d)
+}
+
+// choice is a node for one of some texts.
+func (b *builder) choice(texts ...string) (int32, error) {
+	key := fmt.Sprintf("%q", texts)
+	d, ok := b.choices[key]
+	if !ok {
+		var err error
+		if d, err = oneOf(texts); err != nil {
+			return 0, err
+		}
+		b.choices[key] = d
+	}
+	return b.automaton(d)
+}
+
+// oneOf is the automaton of some texts.
+func oneOf(texts []string) (*dfa, error) {
+	var n nfa
+	end, start := n.match(), n.split()
+	for _, text := range texts {
+		n.patch(start, n.text(text, end))
+	}
+	return n.dfa(start)
+}
+
+// finish checks the program and removes what nothing satisfies, so that every text that
+// is accepted so far can be completed.
+func (b *builder) finish(root int32) (*program, error) {
+	if b.full {
+		return nil, fmt.Errorf("needs more than %d nodes", maxNodes)
+	}
+	p := &b.program
+	p.root = root
+	productive := p.productive()
+	if !productive[root] {
+		return nil, fmt.Errorf("nothing satisfies it")
+	}
+	for i := range p.nodes {
+		n := &p.nodes[i]
+		switch n.kind {
+		case nodeAlt:
+			n.list = slices.DeleteFunc(n.list, func(m int32) bool { return !productive[m] })
+		case nodeRep:
+			if !productive[n.list[0]] {
+				n.max = 0
+			}
+		}
+	}
+	return p, nil
+}
+
+// productive tells the nodes that some finite text satisfies.
+func (p *program) productive() []bool {
+	ok := make([]bool, len(p.nodes))
+	users := make([][]int32, len(p.nodes))
+	var todo []int32
+	for i := range p.nodes {
+		for _, m := range p.nodes[i].list {
+			users[m] = append(users[m], int32(i))
+		}
+		todo = append(todo, int32(i))
+	}
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if !ok[i] && p.nodes[i].satisfied(ok) {
+			ok[i] = true
+			todo = append(todo, users[i]...)
+		}
+	}
+	return ok
+}
+
+// satisfied reports whether a text satisfies n, given for which nodes that is known.
+func (n *node) satisfied(ok []bool) bool {
+	known := func(m int32) bool { return ok[m] }
+	switch n.kind {
+	case nodeSeq:
+		return !slices.ContainsFunc(n.list, func(m int32) bool { return !ok[m] })
+	case nodeAlt:
+		return slices.ContainsFunc(n.list, known)
+	case nodeRep:
+		return n.min <= n.max && (n.min == 0 || ok[n.list[0]])
+	case nodeText:
+		return n.min <= n.max
+	default:
+		return true
+	}
+}

@@ -1,0 +1,143 @@
+package hub
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// What a model needs besides its weights, and the weights in the format that all tools
+// read. Pickles (*.bin, *.pt) run code when they are read, and nothing here reads them.
+var (
+	textFiles = []string{
+		"config.json", "generation_config.json", "tokenizer*", "vocab.json", "merges.txt", "added_tokens.json",
+		"special_tokens_map.json", "chat_template*", "additional_chat_templates/*", "preprocessor_config.json",
+		"video_preprocessor_config.json", "processor_config.json", "mtplx_runtime.json", "mtp/*.json",
+	}
+	weightFiles = []string{"*.safetensors", "*.safetensors.index.json", "mtp/*.safetensors"}
+)
+
+// Choose picks the files to fetch: those that match a pattern of include, or if there is
+// none those that a model is made of; without those that match a pattern of exclude. A
+// pattern with a slash is held against the whole path, one without against each part of it.
+func (l *Listing) Choose(include, exclude []string) ([]File, error) {
+	for _, p := range slices.Concat(include, exclude) {
+		if _, err := path.Match(p, ""); err != nil {
+			return nil, fmt.Errorf("hub: pattern %q: %w", p, err)
+		}
+	}
+	var files []File
+	var err error
+	if len(include) > 0 {
+		files = l.matching(func(f string) bool { return matchesPart(include, f) })
+	} else if files, err = l.usual(exclude); err != nil {
+		return nil, err
+	}
+	files = slices.DeleteFunc(files, func(f File) bool { return matchesPart(exclude, f.Path) })
+	if len(files) == 0 {
+		return nil, fmt.Errorf("hub: none of the %d files of %s is chosen: %s", len(l.Files), l.Repo, fileList(l.Files))
+	}
+	return files, nil
+}
+
+// usual are the files of a model: what is text, and weights as safetensors or, if there
+// are none, the only GGUF file.
+func (l *Listing) usual(exclude []string) ([]File, error) {
+	texts := l.matching(func(f string) bool { return matchesWhole(textFiles, f) })
+	weights := l.matching(func(f string) bool { return matchesWhole(weightFiles, f) })
+	if slices.ContainsFunc(weights, func(f File) bool { return path.Ext(f.Path) == ".safetensors" }) {
+		return append(texts, weights...), nil
+	}
+	var variants []variant
+	for _, v := range variantsOf(l.Files) {
+		if !matchesPart(exclude, v.name) {
+			variants = append(variants, v)
+		}
+	}
+	switch len(variants) {
+	case 0:
+		return nil, fmt.Errorf("hub: %s has neither *.safetensors nor *.gguf files; it has %s", l.Repo, fileList(l.Files))
+	case 1:
+		return append(texts, variants[0].files...), nil
+	}
+	var b strings.Builder
+	for _, v := range variants {
+		fmt.Fprintf(&b, "\n  %8.2f GB  %s", float64(v.size)/1e9, v.name)
+	}
+	return nil, fmt.Errorf("hub: %s has %d models as GGUF: choose one by a part of its name, such as --include '*Q4_K_M*':%s",
+		l.Repo, len(variants), b.String())
+}
+
+func (l *Listing) matching(want func(path string) bool) []File {
+	var files []File
+	for _, f := range l.Files {
+		if want(f.Path) {
+			files = append(files, f)
+		}
+	}
+	return files
+}
+
+// matchesWhole reports whether one of the patterns, all of them well formed, matches.
+func matchesWhole(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, _ := path.Match(p, name)
+		return ok
+	})
+}
+
+// matchesPart is matchesWhole, where a pattern without a slash may match a part of the path.
+func matchesPart(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		if strings.Contains(p, "/") {
+			return matchesWhole([]string{p}, name)
+		}
+		return slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return matchesWhole([]string{p}, part) })
+	})
+}
+
+// variant is one of several models in a repository: a GGUF file, or the parts of one.
+type variant struct {
+	name  string
+	files []File
+	size  int64
+}
+
+var splitPart = regexp.MustCompile(`-\d{5}-of-\d{5}\.gguf$`)
+
+// variantsOf are the models among GGUF files. What only belongs to one, such as the part
+// that sees pictures, is not among them.
+func variantsOf(files []File) []variant {
+	var found []variant
+	for _, f := range files {
+		if path.Ext(f.Path) != ".gguf" || strings.HasPrefix(path.Base(f.Path), "mmproj") {
+			continue
+		}
+		name := splitPart.ReplaceAllString(f.Path, ".gguf")
+		if n := len(found); n == 0 || found[n-1].name != name {
+			found = append(found, variant{name: name})
+		}
+		v := &found[len(found)-1]
+		v.files, v.size = append(v.files, f), v.size+f.Size
+	}
+	return found
+}
+
+// fileList names a few of many files.
+func fileList(files []File) string {
+	const few = 8
+	if len(files) == 0 {
+		return "no files"
+	}
+	names := make([]string, min(few, len(files)))
+	for i := range names {
+		names[i] = files[i].Path
+	}
+	text := strings.Join(names, ", ")
+	if more := len(files) - few; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

@@ -1,0 +1,174 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+)
+
+var (
+	// ErrUnreachable is of a hub that cannot be talked to: no network, no such address, a
+	// firewall.
+	ErrUnreachable = errors.New("not reachable")
+	// ErrOffline is of a client that was told to ask nobody.
+	ErrOffline = errors.New("offline")
+	// ErrNotCached is of a model that is not in the cache.
+	ErrNotCached = errors.New("not in the cache")
+
+	errStalled = errors.New("nothing arrives any more")
+)
+
+// fatalError goes wrong again however often it is tried.
+type fatalError struct{ error }
+
+func (e *fatalError) Unwrap() error { return e.error }
+
+// statusError is an answer other than the one that was asked for.
+type statusError struct {
+	at      string
+	ours    bool // the hub itself said so
+	code    int
+	reason  string // the hub's word for it, such as GatedRepo
+	message string // the hub's sentence, if it has one
+	after   time.Duration
+}
+
+func (c *Client) newStatusError(r *http.Response, at *url.URL) *statusError {
+	return &statusError{
+		at: shown(at), ours: c.ours(at), code: r.StatusCode, reason: r.Header.Get("X-Error-Code"),
+		message: plainText(r.Header.Get("X-Error-Message")), after: c.retryAfter(r.Header),
+	}
+}
+
+func (e *statusError) Error() string {
+	text := fmt.Sprintf("hub: %s answers %d %s", e.at, e.code, http.StatusText(e.code))
+	if e.message != "" {
+		text += ": " + e.message
+	}
+	if e.after > 0 {
+		text += fmt.Sprintf(" (come back in %v)", e.after)
+	}
+	return text
+}
+
+// temporary reports whether the same question may get another answer later.
+func (e *statusError) temporary() bool {
+	switch e.code {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// refused reports whether an address that once was good is not any more.
+func (e *statusError) refused() bool {
+	switch e.code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
+		return true
+	}
+	return false
+}
+
+// rateReset is the hub's own header for the seconds until a limit is lifted.
+var rateReset = regexp.MustCompile(`\br=0\b.*\bt=([0-9]{1,9})\b`)
+
+// retryAfter is how long an answer asks us to wait, 0 if it does not say.
+func (c *Client) retryAfter(h http.Header) time.Duration {
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if m := rateReset.FindStringSubmatch(h.Get("RateLimit")); value == "" && m != nil {
+		value = m[1]
+	}
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if date, err := http.ParseTime(value); err == nil {
+		return max(date.Sub(c.now()), 0)
+	}
+	return 0
+}
+
+// explain says what an error of the hub's API means for the user.
+func (c *Client) explain(err error, repo Repo, revision string) error {
+	var e *statusError
+	if !errors.As(err, &e) || !e.ours {
+		return err
+	}
+	page := c.endpoint.String() + "/" + string(repo)
+	unknown := e.reason == "RepoNotFound" || e.reason == "" && (e.code == http.StatusUnauthorized || e.code == http.StatusNotFound)
+	switch {
+	case e.reason == "GatedRepo" && c.token == "":
+		return fmt.Errorf("hub: %s is gated: ask for access at %s, then set HF_TOKEN to a token from %s/settings/tokens: %w", repo, page, c.endpoint, err)
+	case e.reason == "GatedRepo" || e.code == http.StatusForbidden:
+		return fmt.Errorf("hub: %s is not open to this token: ask for access at %s, and give the token the right to read gated repositories: %w", repo, page, err)
+	case e.reason == "RevisionNotFound":
+		return fmt.Errorf("hub: %s has no revision %q: its branches and tags are at %s/tree/main: %w", repo, revision, page, err)
+	case unknown && c.token == "":
+		return fmt.Errorf("hub: %s does not exist, or is private: check the name; for a private one set HF_TOKEN: %w", repo, err)
+	case unknown:
+		return fmt.Errorf("hub: %s does not exist, or this token may not see it: check the name and HF_TOKEN: %w", repo, err)
+	}
+	return err
+}
+
+// noAnswer is the error of a request that was not answered at all. The address that the
+// http package adds has a signature in it.
+func noAnswer(at *url.URL, err error) error {
+	var whole *url.Error
+	if errors.As(err, &whole) {
+		err = whole.Err
+	}
+	return fmt.Errorf("hub: %s is %w: %w", shown(at), ErrUnreachable, err)
+}
+
+// cutShort is the error of an answer: one that says what it is, or else of the network.
+func cutShort(at *url.URL, err error) error {
+	var status *statusError
+	var fatal *fatalError
+	if errors.As(err, &status) || errors.As(err, &fatal) {
+		return err
+	}
+	return fmt.Errorf("hub: %s: the connection broke: %w", shown(at), err)
+}
+
+// diskError adds what helps to an error of the file system.
+func (c Cache) diskError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("hub: the disk of %s is full; what has arrived is kept, and fetching goes on there once there is room: %w", string(c), err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("hub: the cache %s may not be written to: change its permissions, or set HF_HUB_CACHE to another folder: %w", string(c), err)
+	}
+	return fmt.Errorf("hub: %w", err)
+}
+
+// shown is an address for people: without the query, which may hold a signature.
+func shown(at *url.URL) string {
+	short := url.URL{Scheme: at.Scheme, Host: at.Host, Path: at.Path}
+	return short.String()
+}
+
+// plainText is text of a server, cut short and without anything that steers a terminal.
+func plainText(text string) string {
+	const limit = 300
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + "…"
+	}
+	return text
+}

@@ -1,0 +1,220 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// enoughBytes is what a try must bring for the failures before it to be forgotten.
+const enoughBytes = 64 << 10
+
+// transfer is a file on its way.
+type transfer struct {
+	f    *fetch
+	c    *Client
+	file File
+	done atomic.Int64 // bytes that are here
+
+	mu sync.Mutex // protects at, and is held while it is asked for
+	at *url.URL   // where the contents are; nil: not known
+}
+
+func (f *fetch) transfer(file File) *transfer { return &transfer{f: f, c: f.c, file: file} }
+
+// arrived counts bytes.
+func (t *transfer) arrived(n int64) {
+	t.f.tell(Event{File: t.file, State: Fetching, Done: t.done.Add(n)})
+}
+
+// part is a piece of a file in memory.
+type part struct {
+	data   []byte
+	start  int64
+	n      int // bytes of data that have arrived
+	err    error
+	filled chan struct{} // closed when n and err are final
+}
+
+// run fetches the file from the given offset on, and writes it to out and sum. Parts
+// arrive side by side and are written in order, so that out never has a hole: also after
+// an error it holds a beginning of the file.
+func (t *transfer) run(ctx context.Context, out *os.File, sum hash.Hash, from int64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	parts := make(chan *part, cap(t.c.buffers)) // a part has a buffer: there are never more
+	go t.dispatch(ctx, parts, from)
+	var failed error
+	for p := range parts {
+		<-p.filled
+		if failed == nil {
+			_, _ = sum.Write(p.data[:p.n]) // a hash takes everything
+			_, err := out.WriteAt(p.data[:p.n], p.start)
+			if failed = p.err; err != nil {
+				failed = t.c.cache.diskError(err)
+			}
+			if failed != nil {
+				cancel()
+			}
+		}
+		t.c.buffers <- p.data
+	}
+	if failed == nil && t.done.Load() < t.file.Size {
+		failed = ctx.Err() // no part was started any more
+	}
+	return failed
+}
+
+// dispatch starts the parts in the order of the file, as buffers come free. The first of
+// those under way always has one, and so the file goes on.
+func (t *transfer) dispatch(ctx context.Context, parts chan<- *part, from int64) {
+	defer close(parts)
+	for start := from; start < t.file.Size; {
+		var buffer []byte
+		select {
+		case <-ctx.Done():
+			return
+		case buffer = <-t.c.buffers:
+		}
+		n := int(min(int64(t.c.chunk), t.file.Size-start))
+		if cap(buffer) < n {
+			buffer = make([]byte, n)
+		}
+		p := &part{data: buffer[:n], start: start, filled: make(chan struct{})}
+		go func() {
+			defer close(p.filled)
+			p.n, p.err = t.fill(ctx, p.data, p.start)
+		}()
+		parts <- p
+		start += int64(n)
+	}
+}
+
+// fill fetches the bytes of the file from start on into data, with as many tries as it
+// takes. It returns how many are there.
+func (t *transfer) fill(ctx context.Context, data []byte, start int64) (n int, err error) {
+	var stale *url.URL // an address that is not good any more
+	for failures := 0; n < len(data); failures++ {
+		before := n
+		var at *url.URL
+		if at, err = t.where(ctx, stale); err == nil {
+			if n, err = t.get(ctx, at, data, start, n); err == nil {
+				break
+			}
+		}
+		if ctx.Err() != nil {
+			return n, ctx.Err()
+		}
+		if n-before >= enoughBytes {
+			failures = 0
+		}
+		wait, ok := t.c.again(err, failures)
+		var status *statusError
+		if errors.As(err, &status) && status.refused() && at != nil && !t.c.ours(at) && failures+1 < maxFailures {
+			stale, wait, ok = at, 0, true // signed addresses are good for an hour or so
+		}
+		if !ok {
+			return n, err
+		}
+		t.f.tell(Event{File: t.file, State: Retrying, Done: t.done.Load(), Err: err, Wait: wait})
+		if err := t.c.sleep(ctx, wait); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// where is the address of the contents: what the hub names, asked once for all parts, and
+// again if it named the stale one.
+func (t *transfer) where(ctx context.Context, stale *url.URL) (*url.URL, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.at != nil && t.at != stale {
+		return t.at, nil
+	}
+	l := t.f.l
+	address := t.c.endpoint.JoinPath(string(l.Repo), "resolve", l.Commit, escapePath(t.file.Path))
+	err := t.c.ask(ctx, http.MethodHead, address, "", func(r *http.Response, at *url.URL) error {
+		tag := strings.Trim(strings.TrimPrefix(r.Header.Get("X-Linked-Etag"), "W/"), `"`)
+		size := r.Header.Get("X-Linked-Size")
+		if tag != "" && tag != t.file.Hash || size != "" && size != strconv.FormatInt(t.file.Size, 10) {
+			return &fatalError{fmt.Errorf("hub: %s is announced with %d bytes and the hash %s, and offered with %.40s and %.100s: try again later",
+				t.file.Path, t.file.Size, t.file.Hash, size, tag)}
+		}
+		t.at = at
+		return nil
+	})
+	return t.at, err
+}
+
+// get fetches what is missing of data, of which have bytes are there, by one request. It
+// returns how many are there then.
+func (t *transfer) get(ctx context.Context, at *url.URL, data []byte, start int64, have int) (n int, err error) {
+	n = have
+	first, last := start+int64(have), start+int64(len(data))-1
+	err = t.c.ask(ctx, http.MethodGet, at, fmt.Sprintf("bytes=%d-%d", first, last), func(r *http.Response, at *url.URL) error {
+		switch whole := start == 0 && int64(len(data)) == t.file.Size; {
+		case r.StatusCode == http.StatusPartialContent:
+			if err := t.checkRange(r.Header.Get("Content-Range"), first, last); err != nil {
+				return err
+			}
+		case r.StatusCode == http.StatusOK && whole: // not the part that was asked for, but all
+			t.arrived(int64(-n))
+			n = 0
+		default:
+			return &fatalError{fmt.Errorf("hub: %s answers %d %s and not with the part of the file that was asked for: use another HF_ENDPOINT",
+				shown(at), r.StatusCode, http.StatusText(r.StatusCode))}
+		}
+		if want := int64(len(data) - n); r.ContentLength > want {
+			return t.tooLong(at)
+		}
+		for n < len(data) {
+			m, err := r.Body.Read(data[n:])
+			n += m
+			t.arrived(int64(m))
+			if n < len(data) && err != nil {
+				if errors.Is(err, io.EOF) {
+					err = io.ErrUnexpectedEOF
+				}
+				return err
+			}
+		}
+		if m, _ := r.Body.Read(make([]byte, 1)); m > 0 {
+			return t.tooLong(at)
+		}
+		return nil
+	})
+	return n, err
+}
+
+func (t *transfer) tooLong(at *url.URL) error {
+	return &fatalError{fmt.Errorf("hub: %s sends more bytes than %s has, which is %d: use another HF_ENDPOINT", shown(at), t.file.Path, t.file.Size)}
+}
+
+// checkRange compares the part that a server sends with the one that was asked for.
+func (t *transfer) checkRange(header string, first, last int64) error {
+	want := fmt.Sprintf("bytes %d-%d/", first, last)
+	total, ok := strings.CutPrefix(header, want)
+	if ok && (total == "*" || total == strconv.FormatInt(t.file.Size, 10)) {
+		return nil
+	}
+	return &fatalError{fmt.Errorf("hub: %s: the server sends %.100q, want %q: use another HF_ENDPOINT", t.file.Path, header, want+strconv.FormatInt(t.file.Size, 10))}
+}
+
+// escapePath escapes each part of a path for an address.
+func escapePath(path string) string {
+	parts := strings.Split(path, "/")
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
+	}
+	return strings.Join(parts, "/")
+}

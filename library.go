@@ -1,0 +1,205 @@
+package foretoken
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ErrUnknownModel is wrapped by the error for a name that no model has.
+var ErrUnknownModel = errors.New("foretoken: unknown model")
+
+// LibraryOptions say which models there are and how many of them may be loaded.
+type LibraryOptions struct {
+	// Load opens a model of Names. It is called without locks held, for one name at a time
+	// once, and may take its time.
+	Load func(name string) (*Model, error)
+	// Names lists the models there are, in the order they are shown. It may change.
+	Names func() []string
+	// Memory is the most bytes that the weights of loaded models take together. Those in use
+	// stay; the least recently used of the others go. 0: any number.
+	Memory int64
+	// KeepAlive is how long a model stays after its last use; 0: until its memory is needed.
+	KeepAlive time.Duration
+	Pinned    []string // that stay once they are loaded
+}
+
+// Library is several models in one process, loaded when they are first asked for. It may be
+// used from several goroutines; loading one model does not hold up another.
+type Library struct {
+	o LibraryOptions
+
+	mu     sync.Mutex // protects what follows
+	shelf  map[string]*volume
+	closed bool
+}
+
+// volume is one model of a library.
+type volume struct {
+	name   string
+	ready  chan struct{} // closed when loading has ended
+	model  *Model
+	err    error // of loading
+	users  int
+	used   time.Time   // last
+	expiry *time.Timer // runs while it is not in use
+}
+
+// NewLibrary returns a library in which nothing is loaded.
+func NewLibrary(o LibraryOptions) *Library { return &Library{o: o, shelf: map[string]*volume{}} }
+
+// Use returns a model, loaded if need be. done must be called when it is no longer used.
+func (l *Library) Use(ctx context.Context, name string) (m *Model, done func(), err error) {
+	if names := l.o.Names(); !slices.Contains(names, name) {
+		return nil, nil, fmt.Errorf("%w %q; there are %q", ErrUnknownModel, name, names)
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, nil, errors.New("foretoken: the library is closed")
+	}
+	v := l.shelf[name]
+	if v == nil {
+		v = &volume{name: name, ready: make(chan struct{})}
+		l.shelf[name] = v
+		go l.load(v)
+	}
+	v.users++
+	if v.expiry != nil {
+		v.expiry.Stop()
+	}
+	l.mu.Unlock()
+	select {
+	case <-v.ready:
+	case <-ctx.Done():
+		l.release(v)
+		return nil, nil, ctx.Err()
+	}
+	if v.err != nil {
+		l.release(v)
+		return nil, nil, v.err
+	}
+	return v.model, sync.OnceFunc(func() { l.release(v) }), nil
+}
+
+// load opens a volume's model and makes room for it afterwards, when its size is known.
+func (l *Library) load(v *volume) {
+	m, err := l.o.Load(v.name)
+	l.mu.Lock()
+	v.model, v.err = m, err
+	if err != nil {
+		delete(l.shelf, v.name) // the next request tries again
+	}
+	leaving := l.excess()
+	l.mu.Unlock()
+	close(v.ready)
+	discard(leaving)
+}
+
+// release ends a use.
+func (l *Library) release(v *volume) {
+	l.mu.Lock()
+	v.users--
+	v.used = time.Now()
+	leaving := l.excess()
+	if v.users == 0 && l.o.KeepAlive > 0 && l.shelf[v.name] == v && !slices.Contains(l.o.Pinned, v.name) {
+		v.expiry = time.AfterFunc(l.o.KeepAlive, func() { l.expire(v) })
+	}
+	l.mu.Unlock()
+	discard(leaving)
+}
+
+// expire lets a volume go that nobody has used since.
+func (l *Library) expire(v *volume) {
+	l.mu.Lock()
+	idle := v.users == 0 && l.shelf[v.name] == v && time.Since(v.used) >= l.o.KeepAlive
+	if idle {
+		delete(l.shelf, v.name)
+	}
+	l.mu.Unlock()
+	if idle {
+		discard([]*volume{v})
+	}
+}
+
+// excess takes volumes from the shelf until the others fit, the least recently used first.
+// The mutex is held; the volumes are for the caller to discard.
+func (l *Library) excess() []*volume {
+	var idle, leaving []*volume
+	total := int64(0)
+	for _, v := range l.shelf {
+		if v.model == nil {
+			continue
+		}
+		total += v.model.info.Bytes
+		if v.users == 0 && !slices.Contains(l.o.Pinned, v.name) {
+			idle = append(idle, v)
+		}
+	}
+	slices.SortFunc(idle, func(a, b *volume) int { return a.used.Compare(b.used) })
+	for _, v := range idle {
+		if l.o.Memory == 0 || total <= l.o.Memory {
+			break
+		}
+		total -= v.model.info.Bytes
+		delete(l.shelf, v.name)
+		leaving = append(leaving, v)
+	}
+	return leaving
+}
+
+// discard closes models that are on the shelf no more.
+func discard(list []*volume) {
+	for _, v := range list {
+		if err := v.model.Close(); err != nil {
+			v.model.log.Warn("closing a model", "model", v.name, "error", err)
+		}
+	}
+}
+
+// Loaded lists the models that are in memory, sorted by name, whether or not they are used.
+func (l *Library) Loaded() []*Model {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []*Model
+	for _, v := range l.shelf {
+		if v.model != nil {
+			list = append(list, v.model)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Model) int { return strings.Compare(a.name, b.name) })
+	return list
+}
+
+// Names lists the models there are.
+func (l *Library) Names() []string { return l.o.Names() }
+
+// Drain lets all answers of all models end, or ends them when ctx does, and closes the
+// models. Nothing is loaded after it.
+func (l *Library) Drain(ctx context.Context) error {
+	l.mu.Lock()
+	l.closed = true
+	list := make([]*volume, 0, len(l.shelf))
+	for _, v := range l.shelf {
+		list = append(list, v)
+	}
+	clear(l.shelf)
+	l.mu.Unlock()
+	var errs []error
+	for _, v := range list {
+		<-v.ready
+		if v.model != nil {
+			errs = append(errs, v.model.engine.Drain(ctx))
+		}
+	}
+	for _, v := range list {
+		if v.model != nil {
+			errs = append(errs, v.model.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,407 @@
+package prefix
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// DiskOptions configure a Disk.
+type DiskOptions struct {
+	// Bytes is the most that the folder's files may take; the least recently used are
+	// removed.
+	Bytes int64
+	// Fingerprint tells networks apart: equal ones compute the same bits from the same
+	// tokens. Files of others are never read.
+	Fingerprint string
+	// QueueBytes is the most memory for files that wait to be written; what does not fit is
+	// not written. 0: 256 MiB.
+	QueueBytes int64
+	Log        *slog.Logger // of files that are ignored; nil: silent
+}
+
+// Disk is a folder in which entries outlive the process. Files are written and read in the
+// background. It is safe for concurrent use. Several networks may use one folder one after
+// another, or at the same time if each is content with part of Bytes.
+type Disk struct {
+	dir   string
+	o     DiskOptions
+	jobs  chan job
+	reads chan func()
+	done  sync.WaitGroup
+
+	mu      sync.Mutex // protects what follows
+	closed  bool
+	files   map[name]*file
+	ends    map[key][]name // entries by their node
+	pending int64          // bytes in jobs
+	stats   DiskStats
+}
+
+// DiskStats is what a Disk holds and has done.
+type DiskStats struct {
+	Files   int
+	Bytes   int64
+	Written int64 // files
+	Read    int64
+	Removed int64 // to make room
+	Dropped int64 // not written, for the queue was full
+	Ignored int64 // damaged or foreign
+}
+
+type file struct {
+	size    int64
+	used    time.Time
+	written bool // not just queued
+}
+
+// job is files to write, sealed but for the checksum, and files that were used.
+type job struct {
+	names []name
+	data  [][]byte
+	used  []name
+}
+
+func (j *job) bytes() (n int64) {
+	for _, d := range j.data {
+		n += int64(len(d))
+	}
+	return n
+}
+
+// Bounds of what waits for the background.
+const (
+	queueJobs         = 64
+	defaultQueueBytes = 256 << 20
+	staleTemp         = time.Hour // a file that is being written is not that old
+)
+
+// OpenDisk makes the folder if it is not there, and lists what it holds. The disk must be
+// closed after the caches that use it.
+func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
+	if o.Bytes <= 0 {
+		return nil, fmt.Errorf("prefix: folder %q: a bound of %d bytes, want more than 0", dir, o.Bytes)
+	}
+	if o.QueueBytes == 0 {
+		o.QueueBytes = defaultQueueBytes
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	d := &Disk{
+		dir: dir, o: o, jobs: make(chan job, queueJobs), reads: make(chan func(), queueJobs),
+		files: map[name]*file{}, ends: map[key][]name{},
+	}
+	if err := d.scan(); err != nil {
+		return nil, fmt.Errorf("prefix: folder %q: %w", dir, err)
+	}
+	d.shrink(0)
+	d.done.Go(func() {
+		for j := range d.jobs {
+			d.write(&j)
+		}
+	})
+	d.done.Go(func() {
+		for read := range d.reads {
+			read()
+		}
+	})
+	return d, nil
+}
+
+// scan lists the folder.
+func (d *Disk) scan() error {
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return err
+	}
+	list, err := os.ReadDir(d.dir)
+	if err != nil {
+		return err
+	}
+	foreign := ""
+	for _, f := range list {
+		info, err := f.Info()
+		if err != nil {
+			continue // removed since
+		}
+		n, ok := parseName(f.Name())
+		switch {
+		case ok && info.Mode().IsRegular():
+			d.add(n, &file{size: info.Size(), used: info.ModTime(), written: true})
+		case strings.HasSuffix(f.Name(), tempSuffix) && time.Since(info.ModTime()) > staleTemp:
+			_ = os.Remove(filepath.Join(d.dir, f.Name())) // of a process that was killed
+		case !strings.HasSuffix(f.Name(), tempSuffix):
+			foreign = f.Name()
+			d.stats.Ignored++
+		}
+	}
+	if foreign != "" {
+		d.o.Log.Warn("prefix cache: the folder holds files that are not ours; they are ignored", "folder", d.dir, "files", d.stats.Ignored, "one", foreign)
+	}
+	return nil
+}
+
+// Close finishes what is queued and ends the background work.
+func (d *Disk) Close() {
+	d.mu.Lock()
+	if !d.closed {
+		d.closed = true
+		close(d.jobs)
+		close(d.reads)
+	}
+	d.mu.Unlock()
+	d.done.Wait()
+}
+
+// Stats is the account at this moment.
+func (d *Disk) Stats() DiskStats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stats
+}
+
+// add puts a file on the list; mu is held, or nobody else knows d.
+func (d *Disk) add(n name, f *file) {
+	d.files[n] = f
+	if n.rest >= 0 {
+		d.ends[n.node] = append(d.ends[n.node], n)
+	}
+	if f.written {
+		d.count(f, 1)
+	}
+}
+
+// count books a file that is in the folder, or no longer is.
+func (d *Disk) count(f *file, n int) {
+	d.stats.Files += n
+	d.stats.Bytes += int64(n) * f.size
+}
+
+// drop takes a file off the list; mu is held. If it reports true, the file is to be removed
+// once mu is not: nobody shall wait for the folder.
+func (d *Disk) drop(n name) bool {
+	f := d.files[n]
+	if f == nil {
+		return false
+	}
+	delete(d.files, n)
+	if n.rest >= 0 {
+		if d.ends[n.node] = slices.DeleteFunc(d.ends[n.node], func(e name) bool { return e == n }); len(d.ends[n.node]) == 0 {
+			delete(d.ends, n.node)
+		}
+	}
+	if f.written {
+		d.count(f, -1)
+	}
+	return f.written
+}
+
+// unlink removes files. One that is still there will be found by the next process.
+func (d *Disk) unlink(names ...name) {
+	for _, n := range names {
+		_ = os.Remove(d.path(n))
+	}
+}
+
+func (d *Disk) path(n name) string { return filepath.Join(d.dir, n.String()) }
+
+// has reports whether a file is there; readable: not just queued.
+func (d *Disk) has(n name, readable bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.files[n]
+	return f != nil && (f.written || !readable)
+}
+
+// entries are the names of a node's entries that can be read.
+func (d *Disk) entries(node key) []name {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(d.ends[node]), func(n name) bool { return !d.files[n].written })
+}
+
+// room reports whether so many bytes more, besides those of a job, may be queued. If not,
+// they are counted as dropped.
+func (d *Disk) room(j *job, bytes int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.pending+j.bytes()+bytes <= d.o.QueueBytes && bytes+sha256.Size <= d.o.Bytes {
+		return true
+	}
+	d.stats.Dropped++
+	return false
+}
+
+// queue hands a job to the background, or drops it.
+func (d *Disk) queue(j job) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || len(d.jobs) == cap(d.jobs) { // only this function sends, so it never waits
+		d.stats.Dropped += int64(len(j.names))
+		return
+	}
+	d.pending += j.bytes()
+	for i, n := range j.names {
+		d.add(n, &file{size: int64(len(j.data[i])) + sha256.Size, used: time.Now()})
+	}
+	d.jobs <- j
+}
+
+// later runs read in the background. It reports false if too much waits already.
+func (d *Disk) later(read func()) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	select {
+	case d.reads <- read:
+		return true
+	default:
+		return false
+	}
+}
+
+// write does a job.
+func (d *Disk) write(j *job) {
+	d.touch(j.used)
+	for i, n := range j.names {
+		size := int64(len(j.data[i]))
+		d.shrink(size + sha256.Size)
+		err := d.writeFile(n, sealFile(j.data[i]))
+		j.data[i] = nil
+		d.mu.Lock()
+		d.pending -= size
+		if err == nil {
+			f := d.files[n]
+			f.written = true
+			d.count(f, 1)
+			d.stats.Written++
+		} else {
+			d.drop(n)
+		}
+		d.mu.Unlock()
+		if err != nil {
+			d.o.Log.Warn("prefix cache: file not written", "file", n.String(), "error", err)
+		}
+	}
+}
+
+// writeFile makes a file appear whole or not at all. It is not forced onto the device: a
+// file that a power failure has damaged does not match its checksum.
+func (d *Disk) writeFile(n name, data []byte) error {
+	f, err := os.CreateTemp(d.dir, "*"+tempSuffix)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), d.path(n))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// read returns the sections of a file. One that cannot be used is taken off the list, with
+// a line in the log.
+func (d *Disk) read(n name, sections int, most int64) [][]byte {
+	list, err := d.readFile(n, sections, most)
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.stats.Read++
+		return list
+	}
+	d.ignore(n, err)
+	return nil
+}
+
+// ignore takes a file that cannot be used off the list and removes it. One that is gone was
+// removed to make room.
+func (d *Disk) ignore(n name, err error) {
+	gone := errors.Is(err, fs.ErrNotExist)
+	d.mu.Lock()
+	if !gone {
+		d.stats.Ignored++
+	}
+	remove := d.drop(n)
+	d.mu.Unlock()
+	if !gone {
+		d.o.Log.Warn("prefix cache: file ignored", "file", n.String(), "error", err)
+	}
+	if remove {
+		d.unlink(n)
+	}
+}
+
+func (d *Disk) readFile(n name, sections int, most int64) ([][]byte, error) {
+	info, err := os.Stat(d.path(n))
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > most {
+		return nil, fmt.Errorf("%d bytes, where at most %d were written", info.Size(), most)
+	}
+	data, err := os.ReadFile(d.path(n))
+	if err != nil {
+		return nil, err
+	}
+	return openFile(data, n.key(), sections)
+}
+
+// touch notes that files were used, on disk too: the next process begins with it.
+func (d *Disk) touch(names []name) {
+	now := time.Now()
+	for _, n := range names {
+		d.mu.Lock()
+		if f := d.files[n]; f != nil {
+			f.used = now
+		}
+		d.mu.Unlock()
+		// Only the order in which files are removed depends on it.
+		_ = os.Chtimes(d.path(n), time.Time{}, now)
+	}
+}
+
+// shrink removes the least recently used files until so many bytes more are within bounds.
+func (d *Disk) shrink(more int64) {
+	d.mu.Lock()
+	var removed []name
+	for _, n := range d.oldest(more) {
+		if d.stats.Bytes+more <= d.o.Bytes {
+			break
+		}
+		d.drop(n)
+		d.stats.Removed++
+		removed = append(removed, n)
+	}
+	d.mu.Unlock()
+	d.unlink(removed...)
+}
+
+// oldest lists the files in the order in which they go, if any have to; mu is held.
+func (d *Disk) oldest(more int64) (list []name) {
+	if d.stats.Bytes+more <= d.o.Bytes {
+		return nil
+	}
+	for n, f := range d.files {
+		if f.written {
+			list = append(list, n)
+		}
+	}
+	slices.SortFunc(list, func(a, b name) int {
+		return cmp.Or(d.files[a].used.Compare(d.files[b].used), cmp.Compare(b.rest, a.rest)) // entries before the pages they need
+	})
+	return list
+}

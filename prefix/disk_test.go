@@ -1,0 +1,403 @@
+package prefix
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// openDisk opens a folder for a test, which closes it at its end.
+func openDisk(t *testing.T, dir string, o DiskOptions) *Disk {
+	t.Helper()
+	if o.Bytes == 0 {
+		o.Bytes = 1 << 20
+	}
+	d, err := OpenDisk(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+// fetched is found after the disk has been asked.
+func fetched(c *Cache, tokens []int32) int {
+	ready := make(chan struct{})
+	if c.Fetch(tokens, true, func() { close(ready) }) {
+		<-ready
+	}
+	return found(c, tokens)
+}
+
+// fill writes stories to a folder and returns its files.
+func fill(t *testing.T, dir string, o DiskOptions, stories, length int) []string {
+	t.Helper()
+	n := newToy(t, 1<<20)
+	d := openDisk(t, dir, o)
+	c := n.cache(d)
+	for i := range stories {
+		n.remember(c, story(uint64(i), length+1), length)
+	}
+	c.Close()
+	d.Close()
+	return folder(t, dir)
+}
+
+func folder(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// TestDiskOutlivesTheProcess writes boundaries of a text, and reads them with nothing but
+// the folder, some of them behind what is in memory already.
+func TestDiskOutlivesTheProcess(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "when needed")
+	n := newToy(t, 1<<20)
+	d := openDisk(t, dir, DiskOptions{Fingerprint: "a"})
+	c := n.cache(d)
+	tokens := story(1, 400)
+	lengths := []int{1, 63, 64, 65, 130, 193, 300}
+	n.remember(c, tokens, lengths...)
+	branch := append(slices.Clone(tokens[:250]), story(2, 100)...)
+	n.remember(c, branch, 251)
+	c.Close()
+	d.Close()
+	// Pages are written once: four behind which boundaries lie, and one of the branch.
+	if got, want := len(folder(t, dir)), len(lengths)+1+4; got != want {
+		t.Errorf("%d files, want %d", got, want)
+	}
+	n = newToy(t, 1<<20)
+	d = openDisk(t, dir, DiskOptions{Fingerprint: "a"})
+	c = n.cache(d)
+	for _, l := range lengths {
+		if got := fetched(c, tokens[:l+1]); got != l {
+			t.Fatalf("found %d tokens, want %d", got, l)
+		}
+		h := c.Find(tokens[:l+1], true)
+		x := n.open()
+		x.restore(h, tokens)
+		h.Release()
+		x.close()
+	}
+	before := d.Stats().Read
+	if got := fetched(c, branch); got != 251 {
+		t.Errorf("found %d tokens of the branch, want 251", got)
+	}
+	if read := d.Stats().Read - before; read != 1 {
+		t.Errorf("%d files read for the branch, want 1: its pages are in memory", read)
+	}
+	if c.Fetch(branch, true, func() {}) {
+		t.Error("the disk promises more than what is in memory")
+	}
+	h := c.Find(branch, true)
+	x := n.open()
+	x.restore(h, branch)
+	h.Release()
+	x.close()
+	c.Close()
+	if s := n.pool.Stats(); s.Used != 0 || s.Pages != 0 {
+		t.Errorf("after everything was closed: %+v", s)
+	}
+}
+
+func TestDiskTellsNetworksApart(t *testing.T) {
+	dir := t.TempDir()
+	fill(t, dir, DiskOptions{Fingerprint: "a"}, 1, 100)
+	for name, open := range map[string]func(n *toy) *Cache{
+		"another fingerprint": func(n *toy) *Cache { return n.cache(openDisk(t, dir, DiskOptions{Fingerprint: "b"})) },
+		"another layout": func(n *toy) *Cache {
+			o := Options{Target: toyTarget, Memory: toyMemory, Disk: openDisk(t, dir, DiskOptions{Fingerprint: "a"})}
+			o.Target.HeadDim++
+			return New(n.pool, o)
+		},
+	} {
+		c := open(newToy(t, 1<<20))
+		if got := fetched(c, story(0, 101)); got != 0 {
+			t.Errorf("%s: found %d tokens", name, got)
+		}
+		c.Close()
+	}
+	// Room for guesses is not part of what is remembered.
+	n := newToy(t, 1<<20)
+	o := Options{Target: toyTarget, Memory: toyMemory, Disk: openDisk(t, dir, DiskOptions{Fingerprint: "a"})}
+	o.Target.MaxGuesses += 3
+	c := New(n.pool, o)
+	defer c.Close()
+	if got := fetched(c, story(0, 101)); got != 100 {
+		t.Errorf("more room for guesses: found %d tokens, want 100", got)
+	}
+}
+
+// TestDiskIgnoresWhatItCannotUse damages files in every way. Each is a miss, a line in the
+// log, and no longer there.
+func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
+	other := t.TempDir()
+	stranger := fill(t, other, DiskOptions{Fingerprint: "b"}, 1, 100)
+	for name, damage := range map[string]func(path string, data []byte) []byte{
+		"a bit":         func(_ string, b []byte) []byte { b[len(b)/2] ^= 4; return b },
+		"the checksum":  func(_ string, b []byte) []byte { b[len(b)-1] ^= 1; return b },
+		"a cut":         func(_ string, b []byte) []byte { return b[:len(b)-40] },
+		"emptiness":     func(string, []byte) []byte { return nil },
+		"more bytes":    func(_ string, b []byte) []byte { return append(b, 0) },
+		"another magic": func(_ string, b []byte) []byte { b[0]++; return reseal(b) },
+		"a new version": func(_ string, b []byte) []byte { b[len(magic)]++; return reseal(b) },
+		"lengths":       func(_ string, b []byte) []byte { b[fileHeader]++; return reseal(b) },
+		"huge lengths":  func(_ string, b []byte) []byte { b[fileHeader+7] = 0xff; return reseal(b) },
+		"a large file":  func(_ string, b []byte) []byte { return reseal(append(b, make([]byte, 2<<20)...)) },
+		"a stranger": func(path string, b []byte) []byte {
+			for _, s := range stranger {
+				if filepath.Ext(s) == filepath.Ext(path) {
+					b, _ = os.ReadFile(s)
+				}
+			}
+			return b
+		},
+	} {
+		for _, suffix := range []string{pageSuffix, endSuffix} {
+			t.Run(name+" "+suffix, func(t *testing.T) {
+				dir := t.TempDir()
+				var victim string
+				for _, f := range fill(t, dir, DiskOptions{Fingerprint: "a"}, 1, 100) {
+					if strings.HasSuffix(f, suffix) {
+						victim = f
+					}
+				}
+				data, err := os.ReadFile(victim)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(victim, damage(victim, data), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				var log bytes.Buffer
+				d := openDisk(t, dir, DiskOptions{Fingerprint: "a", Bytes: 8 << 20, Log: slog.New(slog.NewTextHandler(&log, nil))})
+				n := newToy(t, 1<<20)
+				c := n.cache(d)
+				if got := fetched(c, story(0, 101)); got != 0 {
+					t.Errorf("found %d tokens", got)
+				}
+				if c.Fetch(story(0, 101), true, func() {}) {
+					t.Error("the disk promises it again")
+				}
+				if lines := strings.Count(log.String(), "\n"); lines != 1 || d.Stats().Ignored != 1 || !strings.Contains(log.String(), filepath.Base(victim)) {
+					t.Errorf("%d lines in the log, %+v: %s", lines, d.Stats(), log.String())
+				}
+				n.remember(c, story(0, 101), 100)
+				c.Close()
+				d.Close()
+				c = newToy(t, 1<<20).cache(openDisk(t, dir, DiskOptions{Fingerprint: "a"}))
+				defer c.Close()
+				if got := fetched(c, story(0, 101)); got != 100 {
+					t.Errorf("written anew: found %d tokens", got)
+				}
+			})
+		}
+	}
+}
+
+// reseal makes the checksum right again.
+func reseal(b []byte) []byte { return sealFile(b[:len(b)-32]) }
+
+func TestDiskLeavesForeignFilesAlone(t *testing.T) {
+	dir := t.TempDir()
+	var old []string
+	for _, name := range []string{"notes.txt", "12.page", strings.Repeat("g", 32) + ".page", strings.Repeat("A", 32) + ".page", "x.tmp"} {
+		old = append(old, filepath.Join(dir, name))
+		if err := os.WriteFile(old[len(old)-1], []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log bytes.Buffer
+	d := openDisk(t, dir, DiskOptions{Bytes: 1, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if x := d.Stats(); x.Files != 0 || x.Bytes != 0 || x.Ignored != 4 || strings.Count(log.String(), "\n") != 1 {
+		t.Errorf("%+v: %s", x, log.String())
+	}
+	d.Close()
+	for _, f := range old {
+		if _, err := os.Stat(f); err != nil {
+			t.Error(err)
+		}
+	}
+	// What a killed process was writing goes after a while.
+	if err := os.Chtimes(filepath.Join(dir, "x.tmp"), time.Time{}, time.Now().Add(-2*staleTemp)); err != nil {
+		t.Fatal(err)
+	}
+	openDisk(t, dir, DiskOptions{})
+	if _, err := os.Stat(filepath.Join(dir, "x.tmp")); err == nil {
+		t.Error("an unfinished file is still there")
+	}
+	if _, err := OpenDisk(filepath.Join(dir, "notes.txt"), DiskOptions{Bytes: 1}); err == nil {
+		t.Error("a file was opened as a folder")
+	}
+	if _, err := OpenDisk(dir, DiskOptions{}); err == nil {
+		t.Error("a folder without a bound was opened")
+	}
+}
+
+// TestDiskStaysWithinItsBound writes more than fits, and finds what was used last.
+func TestDiskStaysWithinItsBound(t *testing.T) {
+	dir := t.TempDir()
+	one := int64(0)
+	for _, f := range fill(t, dir, DiskOptions{}, 1, 100) {
+		info, err := os.Stat(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one += info.Size()
+	}
+	dir = t.TempDir()
+	d := openDisk(t, dir, DiskOptions{Bytes: 3 * one})
+	n := newToy(t, 1<<20)
+	c := n.cache(d)
+	for i := range uint64(6) {
+		n.remember(c, story(i, 101), 100)
+	}
+	c.Close()
+	d.Close()
+	check := func(stats DiskStats) {
+		t.Helper()
+		total := int64(0)
+		for _, f := range folder(t, dir) {
+			info, err := os.Stat(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += info.Size()
+		}
+		if total != stats.Bytes || total > 3*one || stats.Files != len(folder(t, dir)) {
+			t.Errorf("%d bytes in the folder, %+v, bound %d", total, stats, 3*one)
+		}
+	}
+	check(d.Stats())
+	if d.Stats().Removed != 6 { // a page and an entry of three texts
+		t.Errorf("%+v", d.Stats())
+	}
+	// The next process removes by what the files say.
+	for i, f := range folder(t, dir) {
+		if err := os.Chtimes(f, time.Time{}, time.Now().Add(-time.Hour-time.Duration(i)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d = openDisk(t, dir, DiskOptions{Bytes: 3 * one})
+	c = newToy(t, 1<<20).cache(d)
+	if got := fetched(c, story(3, 101)); got != 100 {
+		t.Errorf("found %d tokens of the third text", got)
+	}
+	c.Close()
+	d.Close()
+	d = openDisk(t, dir, DiskOptions{Bytes: one})
+	check(d.Stats())
+	c = newToy(t, 1<<20).cache(d)
+	defer c.Close()
+	for i := range 6 {
+		want := 0
+		if i == 3 {
+			want = 100
+		}
+		if got := fetched(c, story(uint64(i), 101)); got != want {
+			t.Errorf("text %d: found %d tokens, want %d", i, got, want)
+		}
+	}
+}
+
+// TestDiskDropsWhatItsQueueHasNoRoomFor stores a long text with a short queue: its first
+// pages are written, and with the next boundary some more.
+func TestDiskDropsWhatItsQueueHasNoRoomFor(t *testing.T) {
+	dir := t.TempDir()
+	page := toyTarget.PageBytes() + toyMemory.PageBytes()
+	o := DiskOptions{QueueBytes: 3*page + 1000}
+	for round, want := range []int{3, 6, 9, 10, 10} {
+		n := newToy(t, 1<<20)
+		d := openDisk(t, dir, o)
+		c := n.cache(d)
+		n.remember(c, story(0, 600), 9*64+20)
+		c.Close()
+		d.Close()
+		if got := len(folder(t, dir)); got != want || round < 3 != (d.Stats().Dropped > 0) {
+			t.Errorf("round %d: %d files, want %d; %+v", round, got, want, d.Stats())
+		}
+	}
+	c := newToy(t, 1<<20).cache(openDisk(t, dir, o))
+	defer c.Close()
+	if got := fetched(c, story(0, 600)); got != 9*64+20 {
+		t.Errorf("found %d tokens", got)
+	}
+}
+
+// TestDiskFetchSurvivesPressure fetches into a pool that is nearly full.
+func TestDiskFetchSurvivesPressure(t *testing.T) {
+	dir := t.TempDir()
+	fill(t, dir, DiskOptions{}, 6, 200)
+	page := toyTarget.PageBytes() + toyMemory.PageBytes()
+	for pages := int64(1); pages < 12; pages += 2 {
+		n := newToy(t, pages*page)
+		c := n.cache(openDisk(t, dir, DiskOptions{}))
+		for i := range uint64(12) {
+			got := fetched(c, story(i%6, 201))
+			if enough := pages >= 5; got != 0 && got != 200 || enough != (got == 200) {
+				t.Errorf("room for %d pages: found %d tokens of text %d", pages, got, i%6)
+			}
+		}
+		if used, x := n.pool.Used(), c.Stats(); used != x.Bytes {
+			t.Errorf("room for %d pages: %d bytes are in use, the cache holds %d", pages, used, x.Bytes)
+		}
+		c.Close()
+	}
+}
+
+func FuzzOpenFile(f *testing.F) {
+	var k key
+	good := startFile(k, 2, 10)
+	good = append(good, 1, 2, 3)
+	endSection(good, 0, len(good)-3)
+	good = append(good, 4)
+	endSection(good, 1, len(good)-1)
+	f.Add(sealFile(good)[:len(good)], true)
+	f.Add([]byte(magic), false)
+	f.Fuzz(func(t *testing.T, data []byte, seal bool) {
+		if seal {
+			data = sealFile(slices.Clone(data))
+		}
+		list, err := openFile(data, k, 2)
+		if err != nil {
+			return
+		}
+		if n := fileHeader + 16 + len(list[0]) + len(list[1]) + 32; n != len(data) {
+			t.Errorf("sections of %d and %d bytes in a file of %d", len(list[0]), len(list[1]), len(data))
+		}
+	})
+}
+
+func FuzzParseName(f *testing.F) {
+	n := name{rest: 7, end: key{1, 2}}
+	f.Add(n.String())
+	f.Add(name{rest: -1, node: key{9}}.String())
+	f.Add("0-0-0.end")
+	f.Fuzz(func(t *testing.T, s string) {
+		if n, ok := parseName(s); ok && n.String() != s {
+			t.Errorf("%q is read as %q", s, n)
+		}
+	})
+}
+
+func TestNamesAreReadBack(t *testing.T) {
+	for rest := -1; rest < len(chunk{}); rest++ {
+		n := name{node: key{1, 0xfe}, rest: rest}
+		if rest >= 0 {
+			n.end = key{3, 4}
+		}
+		if got, ok := parseName(n.String()); !ok || got != n {
+			t.Errorf("%v is read as %v", n, fmt.Sprint(got))
+		}
+	}
+}
