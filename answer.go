@@ -22,7 +22,7 @@ type Request struct {
 	Hash      bool           // compute Result.LogitsHash
 	Trace     bool           // report refused guesses with the tokens
 	Priority  int            // as engine.Request has it
-	NoDraft   bool           // guess nothing
+	Depth     *int           // tokens to guess per round; nil: as the model was opened
 
 	// Format holds the answer, after any thinking, to a form. MaxThinking is the most tokens
 	// of thinking; 0: any number.
@@ -36,9 +36,11 @@ type Request struct {
 // of a character, a stop text or a tag comes with a later piece; the last one may have no
 // token.
 type Piece struct {
-	Token  engine.Token
-	Text   string       // of the answer as it is, without special tokens
-	Events []chat.Event // of the answer taken apart; with Raw, Text as content
+	Token   engine.Token
+	Text    string       // of the answer as it is, without special tokens
+	Events  []chat.Event // of the answer taken apart; with Raw, Text as content
+	More    bool         // the next piece is there already: writers need not flush yet
+	Thought bool         // the token is part of thinking, its end included
 }
 
 // Answer is a running request. It must be read to its end, or its context cancelled.
@@ -46,6 +48,7 @@ type Answer struct {
 	Seed   uint64 // of all draws
 	Tokens []engine.Token
 	Finish Finish
+	Stop   string        // the stop text that ended it; "": none did
 	Result engine.Result // set at the end
 	chat.Answer
 
@@ -58,6 +61,7 @@ type Answer struct {
 	ctx     context.Context
 	stopper *chat.Stopper
 	parser  *chat.Parser
+	thought int // tokens
 }
 
 // Finish says why an answer ended.
@@ -114,8 +118,8 @@ func (m *Model) question(r *Request) (engine.Request, error) {
 		LogProbs: r.LogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority,
 		Depth: m.draft.depth, Rule: m.draft.rule, Boundaries: m.boundaries(r.Prompt),
 	}
-	if r.NoDraft {
-		q.Depth = 0
+	if r.Depth != nil {
+		q.Depth = *r.Depth
 	}
 	return q, nil
 }
@@ -135,7 +139,10 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 				return
 			}
 			a.Tokens = append(a.Tokens, t)
-			p := Piece{Token: t}
+			p := Piece{Token: t, More: a.stream.Ready() > 0, Thought: a.parser != nil && a.parser.Thinking()}
+			if p.Thought {
+				a.thought++
+			}
 			if a.req.IgnoreEnd || !slices.Contains(a.stop, t.ID) { // an end token need not be special, and yet is no text
 				p.Text, stopped = a.stopper.Write(decoder.Next(t.ID))
 			}
@@ -187,7 +194,7 @@ func (a *Answer) take(p *Piece) {
 // end closes the answer. One that ended by itself is made ready for the next turn.
 func (a *Answer) end(finish Finish) {
 	a.cancel()
-	a.Result = a.stream.Result()
+	a.Result, a.Stop = a.stream.Result(), a.stopper.By()
 	if a.Finish = finish; finish == FinishStop && len(a.ToolCalls) > 0 {
 		a.Finish = FinishToolCalls
 	}
@@ -198,6 +205,9 @@ func (a *Answer) end(finish Finish) {
 
 // Text is the answer so far as it is, thinking and tool calls included.
 func (a *Answer) Text() string { return string(a.text) }
+
+// ReasoningTokens is the number of tokens of thinking so far.
+func (a *Answer) ReasoningTokens() int { return a.thought }
 
 // LogitsHash is over the logits that the answer's tokens were drawn from, if that was asked
 // for. The engine may have been some tokens ahead when a stop text ended the answer; those

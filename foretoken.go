@@ -5,6 +5,7 @@
 package foretoken
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -67,7 +68,7 @@ type Options struct {
 
 	Observe  func(engine.Round)      // as engine.Options has it
 	Progress func(done, total int64) // called while weights are read; nil: not
-	Log      *slog.Logger            // nil: the default
+	Log      *slog.Logger            // nil: warnings go to the default one
 }
 
 // Model is an open checkpoint with all that turns text into tokens and back. Its methods
@@ -134,9 +135,9 @@ func OpenCheckpoint(path string) (*checkpoint.Checkpoint, error) {
 
 // open loads everything that is in a checkpoint.
 func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
-	m = &Model{name: modelName(c.Name()), builtIn: c.Name() == Tiny, log: o.Log, cached: o.Cache}
+	m = &Model{name: ModelName(c.Name()), builtIn: c.Name() == Tiny, log: o.Log, cached: o.Cache}
 	if m.log == nil {
-		m.log = slog.Default()
+		m.log = slog.New(warnings{slog.Default().Handler()})
 	}
 	if err := m.readText(c); err != nil {
 		return nil, err
@@ -169,12 +170,20 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	return m, m.start(o, c)
 }
 
+// warnings lets through what nobody should miss.
+type warnings struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
+}
+
 // processors is how many this process may use, as it was before Open changed it.
 var processors = runtime.GOMAXPROCS(0)
 
-// modelName is a model's name for people: the last part of its path, without the ending of
+// ModelName is a model's name for people: the last part of its path, without the ending of
 // a file.
-func modelName(path string) string {
+func ModelName(path string) string {
 	if full, err := filepath.Abs(path); err == nil {
 		path = full
 	}

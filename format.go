@@ -1,12 +1,16 @@
 package foretoken
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/sample"
 )
+
+// ErrForm is wrapped by the error for a format that cannot be had.
+var ErrForm = errors.New("the form of the answer")
 
 // Format is a form that an answer is held to.
 type Format struct {
@@ -55,7 +59,7 @@ func (m *Model) grammar(f *Format) (*grammar.Grammar, error) {
 	}
 	made, err := grammar.Compile(f.Source, g.vocab)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrForm, err)
 	}
 	if len(g.recent) == mostGrammars {
 		g.recent = g.recent[1:]

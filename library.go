@@ -175,11 +175,33 @@ func (l *Library) Loaded() []*Model {
 	return list
 }
 
+// Volume is a model of a library as it is at a moment.
+type Volume struct {
+	Name  string
+	Model *Model // nil while it is being loaded
+	Users int    // of it at this moment
+}
+
+// Volumes lists the models that are loaded or being loaded, sorted by the library's names.
+// They may be closed at any time: all that can be asked of them without Use is what they are
+// and their engine's Stats.
+func (l *Library) Volumes() []Volume {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]Volume, 0, len(l.shelf))
+	for _, v := range l.shelf {
+		list = append(list, Volume{v.name, v.model, v.users})
+	}
+	slices.SortFunc(list, func(a, b Volume) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
 // Names lists the models there are.
 func (l *Library) Names() []string { return l.o.Names() }
 
 // Drain lets all answers of all models end, or ends them when ctx does, and closes the
-// models. Nothing is loaded after it.
+// models. Nothing is loaded after it; a model that is still being loaded when ctx ends is
+// left as it is.
 func (l *Library) Drain(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
@@ -191,12 +213,21 @@ func (l *Library) Drain(ctx context.Context) error {
 	l.mu.Unlock()
 	var errs []error
 	for _, v := range list {
-		<-v.ready
-		if v.model != nil {
-			errs = append(errs, v.model.engine.Drain(ctx))
+		select {
+		case <-v.ready:
+			if v.model != nil {
+				errs = append(errs, v.model.engine.Drain(ctx))
+			}
+		case <-ctx.Done():
+			errs = append(errs, ctx.Err())
 		}
 	}
 	for _, v := range list {
+		select {
+		case <-v.ready:
+		default:
+			continue // still being loaded: it is left to the end of the process
+		}
 		if v.model != nil {
 			errs = append(errs, v.model.Close())
 		}

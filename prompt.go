@@ -33,6 +33,15 @@ type Prompt struct {
 	talk *Conversation // it came out of
 }
 
+// Template is the source of the checkpoint's chat template for a conversation with tools or
+// without them; "": it has none.
+func (m *Model) Template(tools bool) string {
+	if tools && m.templates.Tools != "" {
+		return m.templates.Tools
+	}
+	return m.templates.Plain
+}
+
 // Ask is the prompt for an answer to a conversation.
 func (m *Model) Ask(c Conversation) (*Prompt, error) {
 	text, err := m.render(&c, true)
@@ -49,10 +58,7 @@ func (m *Model) Continue(text string) *Prompt { return &Prompt{IDs: m.tok.Encode
 // render is the text that the template makes of a conversation. A broken template is an error
 // only for whom needs it.
 func (m *Model) render(c *Conversation, open bool) (string, error) {
-	source := m.templates.Plain
-	if len(c.Tools) > 0 && m.templates.Tools != "" {
-		source = m.templates.Tools
-	}
+	source := m.Template(len(c.Tools) > 0)
 	if source == "" {
 		return "", fmt.Errorf("model %s: %w", m.name, ErrNoTemplate)
 	}

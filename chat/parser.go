@@ -91,6 +91,11 @@ const (
 // NewParser returns a Parser for one answer.
 func NewParser(o ParserOptions) *Parser { return &Parser{options: o} }
 
+// Thinking reports whether the answer is inside a think block, as far as is known.
+func (p *Parser) Thinking() bool {
+	return p.state == stateReasoning || p.state == stateStart && p.options.Thinking
+}
+
 // Write takes the next chunk of the answer and returns what is certain after it.
 func (p *Parser) Write(chunk string) []Event {
 	p.buf = append(p.buf, chunk...)

@@ -10,6 +10,7 @@ type Stopper struct {
 	stops   []stop
 	held    []byte // text that may be the beginning of a stop string
 	stopped bool
+	by      string // the stop string that ended the stream
 }
 
 // stop is one string and how much of it the text so far ends with.
@@ -51,7 +52,8 @@ func (s *Stopper) Write(chunk string) (emit string, stopped bool) {
 	for i := range len(chunk) {
 		s.held = append(s.held, chunk[i])
 		if n := s.advance(chunk[i]); n > 0 {
-			emit = string(s.held[:len(s.held)-n])
+			cut := len(s.held) - n
+			emit, s.by = string(s.held[:cut]), string(s.held[cut:])
 			s.held, s.stopped = nil, true
 			return emit, true
 		}
@@ -65,6 +67,9 @@ func (s *Stopper) Write(chunk string) (emit string, stopped bool) {
 	s.held = append(s.held[:0], s.held[cut:]...)
 	return emit, false
 }
+
+// By returns the stop string that ended the stream, or "" if none has.
+func (s *Stopper) By() string { return s.by }
 
 // advance moves every stop string on by one byte and returns the length of the
 // longest one that is now complete, or 0.

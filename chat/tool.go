@@ -67,6 +67,26 @@ func (t Tool) Name() string {
 	return name
 }
 
+// Parameters returns the JSON schema of the arguments, nil if there is none.
+func (t Tool) Parameters() []byte {
+	v, ok := t.function().Get("parameters")
+	if !ok || v.Kind() == jinja.KindNone {
+		return nil
+	}
+	text, err := jinja.AppendJSON(nil, v)
+	if err != nil {
+		return nil // it was read from JSON
+	}
+	return text
+}
+
+// Strict reports whether the tool asks for arguments that are held to its schema.
+func (t Tool) Strict() bool {
+	v, _ := t.function().Get("strict")
+	text, _ := jinja.AppendJSON(nil, v)
+	return string(text) == "true"
+}
+
 // convert turns the text of an argument into what the tool's schema says it is.
 // A parameter that the schema gives no type, or that may be a string, is a
 // string; so is a text that does not fit its type, for the client to judge.

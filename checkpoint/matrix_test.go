@@ -218,7 +218,7 @@ func TestMatrixRefuses(t *testing.T) {
 		{"empty", `{}`, []tensor{{Decl: Decl{"m.weight", dtype.U32, []int{0, math.MaxInt / 8}}}, q()[1], q()[2]}, []string{`"m.weight"`}},
 		{"groups", `{}`, []tensor{q()[0], random("m.scales", dtype.BF16, 4, 3), q()[2]}, []string{`"m.scales"`, "3 groups do not divide 128"}},
 		{"no groups", `{}`, []tensor{q()[0], {Decl: Decl{"m.scales", dtype.BF16, []int{4, 0}}}, q()[2]}, []string{`"m.scales"`, "0 groups"}},
-		{"group of 16", `{}`, quantised(4, 16, dtype.BF16, 0, 4, 128), []string{"groups of 16"}},
+		{"group of 8", `{}`, quantised(4, 8, dtype.BF16, 0, 4, 128), []string{"groups of 8"}},
 		{"biases of another type", `{}`, []tensor{q()[0], q()[1], random("m.biases", dtype.F16, 4, 4)}, []string{`"m.biases"`, "type F16, want BF16"}},
 		{"biases of another shape", `{}`, []tensor{q()[0], q()[1], random("m.biases", dtype.BF16, 4, 2)}, []string{`"m.biases"`, "[4, 2], want [4, 4]"}},
 		{"scales of integers", `{}`, []tensor{q()[0], random("m.scales", dtype.I16, 4, 4), random("m.biases", dtype.I16, 4, 4)}, []string{"scales of I16"}},

@@ -101,9 +101,9 @@ func (p *plan) quantization(asked *Encoding) map[string]any {
 	if len(weights) == 0 {
 		return nil
 	}
-	var general coding
-	for c, n := range weights {
-		if n > weights[general] || n == weights[general] && c.bits > general.bits {
+	var general coding // of most weights; of two the first
+	for _, it := range p.items {
+		if c := codingOf(&it.form); weights[c] > weights[general] {
 			general = c
 		}
 	}

@@ -125,16 +125,17 @@ func convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Opti
 	}
 	setType(config, o.Type)
 	setQuantization(config, p.quantization(o.Quantize))
-	if err := p.write(ctx, out.temp, &o); err != nil {
-		return s, err
-	}
-	if err := p.writeIndex(out.temp, &s); err != nil {
+	// What takes long comes last: a fault of what does not is known at once.
+	if err := copyTexts(src, out.temp); err != nil {
 		return s, err
 	}
 	if err := writeJSON(out.temp, "config.json", config); err != nil {
 		return s, err
 	}
-	return s, copyTexts(src, out.temp)
+	if err := p.writeIndex(out.temp, &s); err != nil {
+		return s, err
+	}
+	return s, p.write(ctx, out.temp, &o)
 }
 
 // summary counts what is read and what is written.

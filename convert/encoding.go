@@ -199,12 +199,12 @@ func (r *recipe) matrix(w *qwen35.Weight, stored []dtype.Matrix) (dtype.Matrix, 
 			return s, fmt.Errorf("convert: %s: its experts are stored in different ways: name one with an override", w.Name)
 		}
 	}
-	switch s.Format {
-	case dtype.Plain:
+	switch {
+	case s.Format == dtype.Plain:
 		s.Type = t
-	case dtype.Affine:
+	case s.Format == dtype.Affine && slices.Contains(groups, s.Group):
 		s.ScaleType = t
-	case dtype.FP8: // no format of MLX: numbers instead
+	case s.Format == dtype.Affine || s.Format == dtype.FP8: // nothing that MLX knows: numbers instead
 		s = Encoding{Format: dtype.Plain}.form(t)
 	}
 	s.Rows, s.Cols = w.Rows, w.Cols

@@ -28,7 +28,7 @@ func (m *Matrix) Row(dst []float32, r int) {
 // (at most 11+8 bits of mantissa), so there is one rounding, whether or not a
 // machine fuses; with F32 scales the conversion keeps the product rounded on its own.
 func (m *Matrix) affineRow(dst []float32, data []byte, r int) {
-	const step = 32 // divides every group, and is whole bytes at any width
+	const step = 16 // divides every group, and is whole bytes at any width
 	var q [step]uint8
 	groups := m.Groups()
 	for g := range groups {

@@ -111,9 +111,9 @@ func (m *Matrix) ValidateFormat() error {
 		if m.ScaleType != F32 && m.ScaleType != F16 && m.ScaleType != BF16 {
 			return fmt.Errorf("dtype: affine matrix with scales of %v, want F32, F16 or BF16", m.ScaleType)
 		}
-		// Thirty-two elements are a whole number of 32-bit words at any width.
-		if m.Group <= 0 || m.Group%32 != 0 {
-			return fmt.Errorf("dtype: affine matrix in groups of %d, want a multiple of 32", m.Group)
+		// Sixteen elements are a whole number of bytes at any width.
+		if m.Group <= 0 || m.Group%16 != 0 {
+			return fmt.Errorf("dtype: affine matrix in groups of %d, want a multiple of 16", m.Group)
 		}
 	case MXFP4, MXFP8:
 		group, scale = 32, F8E8M0

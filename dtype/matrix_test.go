@@ -188,7 +188,7 @@ func TestValidateRefuses(t *testing.T) {
 		"data has 767 bytes, want 768":                 change(Plain, func(m *Matrix) { m.Data = m.Data[1:] }),
 		"scales has 3 bytes, want 0":                   change(Plain, func(m *Matrix) { m.Scales = make([]byte, 3) }),
 		"7 bits":                                       change(Affine, func(m *Matrix) { m.Bits = 7 }),
-		"affine matrix in groups of 16":                change(Affine, func(m *Matrix) { m.Group = 16 }),
+		"affine matrix in groups of 24":                change(Affine, func(m *Matrix) { m.Group = 24 }),
 		"affine matrix in groups of 0":                 change(Affine, func(m *Matrix) { m.Group = 0 }),
 		"not a whole number of groups of 64":           change(Affine, func(m *Matrix) { m.Group = 64 }),
 		"scales of U8":                                 change(Affine, func(m *Matrix) { m.ScaleType = U8 }),

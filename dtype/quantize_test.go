@@ -185,7 +185,7 @@ func TestQuantizeRefuses(t *testing.T) {
 		want        string
 	}{
 		{"bits", good, 7, 32, F16, "7 bits"},
-		{"group", good, 4, 16, F16, "groups of 16"},
+		{"group", good, 4, 24, F16, "groups of 24"},
 		{"columns", bf16Row(65, func(int) float64 { return 1 }), 4, 32, F16, "65 columns"},
 		{"scale", good, 4, 32, U8, "scales of U8"},
 		{"nan", bf16Row(64, func(i int) float64 { return math.Log(float64(i - 40)) }), 4, 32, F16, "columns 0 to 31: not finite"},

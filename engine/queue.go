@@ -56,6 +56,7 @@ func (e *Engine) admit() bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.stats.Running = len(e.running)
 	return !e.draining || len(e.running)+len(e.waiting) > 0
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/foretoken/foretoken/prefix"
 	"github.com/foretoken/foretoken/spec"
 	"github.com/foretoken/foretoken/state"
 )
@@ -28,13 +29,14 @@ type Stats struct {
 	Finished     map[Finish]int64 // requests that ended by themselves, by reason
 	Cancelled    int64            // requests whose context ended
 	Faults       int64            // requests that ended with another error
-	PromptTokens int64            // of ended requests
+	PromptTokens int64            // of ended requests; what was read in advance does not count
 	CachedTokens int64            // among them, those that were not computed anew
 	Tokens       int64            // generated
 	Preemptions  int64
 	Tried, Held  [spec.MaxDepth]int64 // guesses by position, made after right ones only, and how many were right
 
 	Memory state.Stats
+	Cache  prefix.Stats // of Memory.Used; zero without a cache
 }
 
 // Stats is the engine's account at this moment. Any goroutine may ask.
@@ -48,13 +50,18 @@ func (e *Engine) Stats() Stats {
 	}
 	e.mu.Unlock()
 	s.Memory = e.pool.Stats()
+	if e.cache != nil {
+		s.Cache = e.cache.Stats()
+	}
 	return s
 }
 
 // count takes in a request that ends. The mutex is held.
 func (t *Stats) count(s *sequence) {
-	t.PromptTokens += int64(len(s.req.Prompt))
-	t.CachedTokens += int64(s.cached)
+	if !s.req.Warm {
+		t.PromptTokens += int64(len(s.req.Prompt))
+		t.CachedTokens += int64(s.cached)
+	}
 	switch {
 	case s.fault == nil:
 		if t.Finished == nil {
@@ -91,7 +98,6 @@ func (e *Engine) observe(took time.Duration) {
 	e.pace.round(took, r.Prompt, generating)
 	e.mu.Lock()
 	e.stats.Rounds++
-	e.stats.Running = len(e.running)
 	e.stats.Tokens += int64(r.Tokens)
 	for i, s := range e.fed {
 		for j := range min(e.spans[i].Guesses, s.held+1) {

@@ -47,6 +47,8 @@ type Stream struct {
 	ended  bool
 	err    error
 	result Result
+
+	ready int // tokens that Tokens has taken and not yielded; its reader's
 }
 
 func (s *Stream) init() { s.more.L = &s.mu }
@@ -77,7 +79,8 @@ func (s *Stream) Tokens() iter.Seq2[Token, error] {
 			batch, ended, err := s.tokens, s.ended, s.err
 			s.tokens = nil
 			s.mu.Unlock()
-			for _, t := range batch {
+			for i, t := range batch {
+				s.ready = len(batch) - 1 - i
 				if !yield(t, nil) {
 					return
 				}
@@ -91,6 +94,10 @@ func (s *Stream) Tokens() iter.Seq2[Token, error] {
 		}
 	}
 }
+
+// Ready is how many tokens follow the one that was yielded last without waiting, as far as
+// is known. It is for who ranges over Tokens: the tokens of one round come together.
+func (s *Stream) Ready() int { return s.ready }
 
 // Result waits for the end of the request and describes it.
 func (s *Stream) Result() Result {

@@ -2,9 +2,14 @@ package grammar
 
 import (
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/tokenizer"
 )
 
 // qwenLike is a vocabulary of the size and shape of Qwen's: every byte, then words with
@@ -82,6 +87,34 @@ func qwenVocab(b testing.TB) *Vocab {
 	return v
 }
 
+// tinyVocab is the embedded model's vocabulary.
+func tinyVocab(b testing.TB) *Vocab {
+	b.Helper()
+	data, err := os.ReadFile(filepath.Join(golden.Dir(b, "tiny"), "tokenizer.json"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	tok, err := tokenizer.New(data)
+	if err != nil {
+		b.Fatal(err)
+	}
+	tokens := make([]string, tok.Size())
+	for id := range tokens {
+		if !tok.Special(int32(id)) {
+			tokens[id], _ = tok.Token(int32(id))
+		}
+	}
+	end, ok := tok.ID("<|im_end|>")
+	if !ok {
+		b.Fatal("no end token")
+	}
+	v, err := NewVocab(tokens, []int32{end})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return v
+}
+
 // longest cuts a text into the longest tokens there are.
 func longest(v *Vocab, text string) []int32 {
 	index := map[string]int32{}
@@ -129,7 +162,15 @@ var benchmarks = []struct {
 // BenchmarkMask measures the mask of every token of a text. Warm is the second text of a
 // grammar, cold its first, compilation not included.
 func BenchmarkMask(b *testing.B) {
-	v := qwenVocab(b)
+	for _, v := range []struct {
+		name  string
+		vocab func(testing.TB) *Vocab
+	}{{"151k", qwenVocab}, {"tiny", tinyVocab}} {
+		b.Run("vocab="+v.name, func(b *testing.B) { benchmarkMask(b, v.vocab(b)) })
+	}
+}
+
+func benchmarkMask(b *testing.B, v *Vocab) {
 	for _, c := range benchmarks {
 		ids := longest(v, c.text)
 		follow := func(g *Grammar) {

@@ -105,7 +105,7 @@ func (b *bound) within(lo, hi *bound) bool {
 // numbers is the automaton of the JSON numbers from lo to hi, either of which may be
 // missing. Integers have neither fraction nor exponent; other numbers have an exponent only
 // if there is no bound, as one could not be compared digit by digit.
-func numbers(lo, hi *bound, integer bool) (*dfa, error) {
+func (w *work) numbers(lo, hi *bound, integer bool) (*dfa, error) {
 	var n nfa
 	end := n.match()
 	if lo == nil && hi == nil && !integer {
@@ -131,7 +131,7 @@ func numbers(lo, hi *bound, integer bool) (*dfa, error) {
 		}
 		n.patch(start, n.edge('-', '-', d.start()))
 	}
-	return n.dfa(start)
+	return n.dfa(w, start)
 }
 
 // decimals builds the numbers from lo to hi, signs left aside. hi may be missing.

@@ -8,14 +8,23 @@ import (
 // Limits on what one grammar may grow to. They keep the memory of a hostile one to some
 // tens of megabytes and its compilation to about a second.
 const (
-	maxLexStates = 1 << 15 // states of all automata together
-	maxSubsets   = 1 << 22 // nodes looked at while one automaton is made deterministic
-	maxNodes     = 1 << 17 // nodes of the program, or of one nondeterministic automaton
+	maxStates = 1 << 15 // states of all automata together
+	maxWork   = 1 << 23 // steps to make them
+	maxNodes  = 1 << 17 // nodes of the program, or of one nondeterministic automaton
 )
 
-var errStates = errors.New("needs more than 32768 automaton states; shorten lists and repetitions")
+var errLarge = errors.New("needs more than 32768 automaton states, or too long to make; shorten lists and repetitions")
 
-// dfa recognises a regular language of bytes. State 0 is the start, and from every state a
+// work counts the steps made for the automata of one grammar.
+type work int
+
+// spend adds steps, and reports whether that is still allowed.
+func (w *work) spend(steps int) bool {
+	*w += work(steps)
+	return *w <= maxWork
+}
+
+// dfa recognises a regular language of bytes, and does not change. State 0 is the start, and from every state a
 // text that is accepted can be reached. An empty language has no states.
 type dfa struct {
 	class  [256]uint8
@@ -161,6 +170,7 @@ func (d *dfa) trim() *dfa {
 		}
 		t.leaf = append(t.leaf, leaf)
 	}
+	t.findLoops()
 	return t
 }
 
@@ -169,7 +179,7 @@ func (d *dfa) row(s int32) []int32 { return d.next[s*d.width : (s+1)*d.width] }
 
 // combine is the automaton of the texts for which accept holds, given which of the
 // automata accept them. No text may be wanted that all of them refuse.
-func combine(list []*dfa, accept func(each []bool) bool) (*dfa, error) {
+func (w *work) combine(list []*dfa, accept func(each []bool) bool) (*dfa, error) {
 	d := &dfa{mark: -1}
 	var starts [256]bool
 	for b := 1; b < 256; b++ {
@@ -215,9 +225,9 @@ func combine(list []*dfa, accept func(each []bool) bool) (*dfa, error) {
 		}
 	}
 	number(start)
-	for i := 0; i < len(states); i++ {
-		if len(states) > maxLexStates {
-			return nil, errStates
+	for i := 0; i < len(states); i++ { //nolint:intrange // the list grows
+		if len(states) > maxStates || !w.spend(int(d.width)*len(list)) {
+			return nil, errLarge
 		}
 		for c := range d.width {
 			to := make([]int32, len(list))

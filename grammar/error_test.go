@@ -130,8 +130,8 @@ func TestWhiteSpaceIsBounded(t *testing.T) {
 	v := bytesVocab(t)
 	g := compile(t, JSON(), v)
 	for text, want := range map[string]bool{
-		`[1,2]`: true, `[ 1 , 2 ]`: true, "[\n\t\t1,\r\n  2\n]": true, `{}`: true, `[ ]`: true, "{\n}": true,
-		`[  1]`: false, "[\n\n1]": false, ` 1`: false, `1 `: false, "[\t1]": false,
+		`[1,2]`: true, `[ 1, 2 ]`: true, "[\n\t\t1,\r\n  2\n]": true, `{}`: true, `[ ]`: true, "{\n}": true, `{"a": 1}`: true, `{ "a":1 }`: true,
+		`[  1]`: false, `[1 ,2]`: false, `{"a" :1}`: false, `{"a":  1}`: false, "{\"a\":\n1}": false, "[\n\n1]": false, ` 1`: false, `1 `: false, "[\t1]": false,
 		"[\n" + strings.Repeat(" ", 64) + "1]": true, "[\n" + strings.Repeat(" ", 65) + "1]": false,
 	} {
 		if got := accepts(g, text); got != want {

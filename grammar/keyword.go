@@ -331,7 +331,7 @@ func (b *builder) pattern(v *value) (*dfa, error) {
 	if d, ok := b.patterns[key]; ok {
 		return d, nil
 	}
-	d, err := regex(expr, extent, escaped)
+	d, err := b.work.regex(expr, extent, escaped)
 	if err != nil {
 		return nil, v.errorf("%w", err)
 	}

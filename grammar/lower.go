@@ -1,9 +1,13 @@
 package grammar
 
-import "fmt"
+import (
+	"fmt"
+	"sync"
+)
 
-// White space between the parts of JSON: nothing, one blank, or one line break with an
-// indentation. A model cannot go on with it for ever.
+// White space is what JSON is commonly written with: one blank, or one line break with an
+// indentation, behind an opening bracket or a comma and before a closing bracket, and one
+// blank behind a colon. A model cannot go on with it for ever.
 const (
 	blank = `(?: |\r?\n[ \t]{0,64})?`
 
@@ -13,9 +17,29 @@ const (
 	arrayOpen   = `\[` + blank
 	arrayClose  = blank + `\]`
 	arrayEmpty  = `\]`
-	comma       = blank + `,` + blank
-	colon       = blank + `:` + blank
+	comma       = `,` + blank
+	colon       = `: ?`
+
+	nullText    = `null`
+	booleanText = `true|false`
+	integerText = `-?(?:0|[1-9][0-9]*)`
+	numberText  = integerText + `(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?`
+
+	anyText   = `(?s).*`
+	anyInside = `(?s)(?:.*)` // of a string
 )
+
+// ours are the automata of the expressions above.
+var ours = sync.OnceValue(func() map[string]*dfa {
+	table := map[string]*dfa{anyInside: mustRegex(anyInside, escaped)}
+	for _, expr := range []string{
+		objectOpen, objectClose, objectEmpty, arrayOpen, arrayClose, arrayEmpty, comma, colon,
+		nullText, booleanText, integerText, numberText, anyText,
+	} {
+		table[expr] = mustRegex(expr, plain)
+	}
+	return table
+})
 
 // marks are the nodes of the punctuation of one kind of structure.
 type marks struct{ open, close, empty, comma, colon int32 }
@@ -25,7 +49,7 @@ func (c *compiler) marks(open, closing, empty string) (m marks, err error) {
 		to   *int32
 		expr string
 	}{{&m.open, open}, {&m.close, closing}, {&m.empty, empty}, {&m.comma, comma}, {&m.colon, colon}} {
-		if *part.to, err = c.regex(part.expr); err != nil {
+		if *part.to, err = c.fixed(part.expr); err != nil {
 			return m, err
 		}
 	}
@@ -42,8 +66,8 @@ func (c *compiler) shape(s *shape) ([]int32, error) {
 		types types
 		node  func(*shape) (int32, error)
 	}{
-		{typeNull, func(*shape) (int32, error) { return c.regex(`null`) }},
-		{typeBoolean, func(*shape) (int32, error) { return c.regex(`true|false`) }},
+		{typeNull, func(*shape) (int32, error) { return c.fixed(nullText) }},
+		{typeBoolean, func(*shape) (int32, error) { return c.fixed(booleanText) }},
 		{typeInteger | typeFraction, c.number},
 		{typeString, c.string},
 		{typeArray, c.array},
@@ -66,11 +90,11 @@ func (c *compiler) number(s *shape) (int32, error) {
 	integer := s.types&typeFraction == 0
 	if s.lo == nil && s.hi == nil {
 		if integer {
-			return c.regex(`-?(?:0|[1-9][0-9]*)`)
+			return c.fixed(integerText)
 		}
-		return c.regex(`-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?`)
+		return c.fixed(numberText)
 	}
-	d, err := numbers(s.lo, s.hi, integer)
+	d, err := c.work.numbers(s.lo, s.hi, integer)
 	if err != nil {
 		return 0, s.errorf("%w", err)
 	}
@@ -109,7 +133,7 @@ func (c *compiler) string(s *shape) (int32, error) {
 		if s.length.least > s.length.most {
 			return c.alt(), nil
 		}
-		d, err := regex(fmt.Sprintf(`(?s).{%d,%s}`, s.length.least, upTo), whole, escaped)
+		d, err := c.work.regex(fmt.Sprintf(`(?s).{%d,%s}`, s.length.least, upTo), whole, escaped)
 		if err != nil {
 			return 0, s.errorf("%w", err)
 		}
@@ -118,7 +142,7 @@ func (c *compiler) string(s *shape) (int32, error) {
 	d := list[0]
 	if len(list) > 1 {
 		var err error
-		if d, err = combine(list, all); err != nil {
+		if d, err = c.work.combine(list, all); err != nil {
 			return 0, s.errorf("%w", err)
 		}
 	}

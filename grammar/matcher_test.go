@@ -125,7 +125,7 @@ func TestForced(t *testing.T) {
 	schema := Schema([]byte(`{"type": "object", "properties": {"name": {"type": "string", "minLength": 1, "maxLength": 2}, "ok": {"const": true}}, "required": ["name", "ok"], "additionalProperties": false}`))
 	m := compile(t, schema, v).Matcher()
 	for _, step := range []struct{ forced, say string }{
-		{"{", `{`}, {"", `"`}, {`name"`, `name"`}, {"", ":"}, {"", `"`}, {"", "ab"}, {`"`, `"`}, {"", `,`}, {"", `"`}, {`ok"`, `ok":`}, {"", "t"}, {"rue", "rue"}, {"", "}"}, {"", ""},
+		{"{", `{`}, {"", `"`}, {`name":`, `name":`}, {"", `"`}, {"", "ab"}, {`",`, `",`}, {"", `"`}, {`ok":`, `ok":`}, {"", "t"}, {"rue", "rue"}, {"", "}"}, {"", ""},
 	} {
 		if got := string(m.Forced(nil, nil)); got != step.forced {
 			t.Errorf("before %q: forced %q, want %q", step.say, got, step.forced)
@@ -144,9 +144,9 @@ func TestForced(t *testing.T) {
 
 func TestAfterWaitsForToken(t *testing.T) {
 	v := bytesVocab(t, "</think>")
-	const close = 257
+	const closing = 257
 	g := compile(t, Sequence(Regexp(`\n{0,2}`), Choice("yes", "no")), v)
-	m := g.After(close)
+	m := g.After(closing)
 	for _, id := range []int32{'n', 'o', ' ', 256, 'x'} {
 		if m.Allowed(nil) != nil || m.MayEnd() || len(m.Forced(nil, nil)) > 0 {
 			t.Fatal("the grammar holds before the token")
@@ -156,10 +156,10 @@ func TestAfterWaitsForToken(t *testing.T) {
 	if m.Allowed([]int32{'a', 'b'}) != nil {
 		t.Error("the grammar holds ahead of the token")
 	}
-	if got := string(byteMembers(m.Allowed([]int32{'a', close, '\n', '\n'}))); got != "ny" {
+	if got := string(byteMembers(m.Allowed([]int32{'a', closing, '\n', '\n'}))); got != "ny" {
 		t.Errorf("allowed ahead, behind the token: %q", got)
 	}
-	m.Accept(close)
+	m.Accept(closing)
 	if got := string(byteMembers(m.Allowed(nil))); got != "\nny" {
 		t.Errorf("allowed behind the token: %q", got)
 	}

@@ -63,15 +63,15 @@ type subsets struct {
 	*nfa
 	seen   []int32 // by node: the last walk that came by
 	walk   int32
-	work   int
+	steps  int
 	states [][]int32
 	index  map[string]int32
 }
 
 // dfa is the automaton that reads what n reads from start.
-func (n *nfa) dfa(start int32) (*dfa, error) {
+func (n *nfa) dfa(w *work, start int32) (*dfa, error) {
 	if n.full {
-		return nil, errStates
+		return nil, errLarge
 	}
 	d := &dfa{mark: -1}
 	var starts [256]bool
@@ -91,10 +91,11 @@ func (n *nfa) dfa(start int32) (*dfa, error) {
 	c := subsets{nfa: n, seen: make([]int32, len(n.nodes)), index: map[string]int32{}}
 	c.number(c.closure([]int32{start}, nfaBegin))
 	var heads []int32
-	for i := 0; i < len(c.states); i++ {
-		if len(c.states) > maxLexStates || c.work > maxSubsets {
-			return nil, errStates
+	for i := 0; i < len(c.states); i++ { //nolint:intrange // the list grows
+		if len(c.states) > maxStates || !w.spend(c.steps) {
+			return nil, errLarge
 		}
+		c.steps = 0
 		d.accept = append(d.accept, c.accepts(c.states[i]))
 		for k := range d.width {
 			b := first[k]
@@ -104,7 +105,7 @@ func (n *nfa) dfa(start int32) (*dfa, error) {
 					heads = append(heads, e.to[0])
 				}
 			}
-			c.work += len(c.states[i])/16 + 1
+			c.steps += len(c.states[i])/16 + 1
 			d.next = append(d.next, c.number(c.closure(heads, nfaSplit)))
 		}
 	}
@@ -124,7 +125,7 @@ func (c *subsets) closure(heads []int32, holds nfaKind) []int32 {
 			continue
 		}
 		c.seen[s] = c.walk
-		c.work++
+		c.steps++
 		node := &c.nodes[s]
 		switch {
 		case node.kind == nfaSplit || node.kind == holds:

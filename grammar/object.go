@@ -4,7 +4,7 @@ import "slices"
 
 // maxPatterns bounds the patterns of patternProperties that apply to one object: each set
 // of them is a class of names of its own.
-const maxPatterns = 6
+const maxPatterns = 4
 
 // object is the node of objects: the members that have a name in the schema in the order
 // of the schema, then any others. It is built from the end, like an array.
@@ -110,7 +110,7 @@ func (c *compiler) namePattern(at *value, expr string) (*dfa, error) {
 	if d, ok := c.patterns[key]; ok {
 		return d, nil
 	}
-	d, err := regex(expr, anywhere, escaped)
+	d, err := c.work.regex(expr, anywhere, escaped)
 	if err != nil {
 		return nil, at.errorf("%w", err)
 	}
@@ -176,11 +176,11 @@ func (c *compiler) otherNames(s *shape, names []string, patterns []*value, set i
 	for i, name := range names {
 		insides[i] = inString(name)
 	}
-	known, err := oneOf(insides)
+	known, err := c.work.choice(insides)
 	if err != nil {
 		return 0, s.errorf("%w", err)
 	}
-	list := []*dfa{mustRegex(`(?s).*`, escaped), known}
+	list := []*dfa{ours()[anyInside], known}
 	for _, p := range patterns {
 		d, err := c.namePattern(p, p.name)
 		if err != nil {
@@ -188,7 +188,7 @@ func (c *compiler) otherNames(s *shape, names []string, patterns []*value, set i
 		}
 		list = append(list, d)
 	}
-	d, err := combine(list, func(each []bool) bool {
+	d, err := c.work.combine(list, func(each []bool) bool {
 		for i := range patterns {
 			if each[2+i] != (set>>i&1 != 0) {
 				return false

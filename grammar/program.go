@@ -60,10 +60,10 @@ var textDFA = func() *dfa {
 // builder collects the nodes of a program.
 type builder struct {
 	program
+	work     work
 	states   int
 	full     bool                // there were more nodes than allowed
-	literals map[string]*dfa     // automata made before, of expressions of our own
-	choices  map[string]*dfa     // of lists of texts
+	choices  map[string]*dfa     // automata made before, of lists of texts
 	patterns map[patternKey]*dfa // of the insides of strings
 	strings  map[*dfa]*dfa       // the same with quotation marks
 	shared   map[*dfa]int32      // their nodes
@@ -72,7 +72,7 @@ type builder struct {
 
 func newBuilder() *builder {
 	return &builder{
-		literals: map[string]*dfa{}, choices: map[string]*dfa{}, patterns: map[patternKey]*dfa{},
+		choices: map[string]*dfa{}, patterns: map[patternKey]*dfa{},
 		strings: map[*dfa]*dfa{}, shared: map[*dfa]int32{}, texts: map[[2]int32]int32{},
 	}
 }
@@ -112,10 +112,9 @@ func (b *builder) automaton(d *dfa) (int32, error) {
 	if len(d.accept) == 0 {
 		return b.alt(), nil
 	}
-	if b.states += len(d.accept); b.states > maxLexStates {
-		return 0, errStates
+	if b.states += len(d.accept); b.states > maxStates {
+		return 0, errLarge
 	}
-	d.findLoops()
 	l := &lex{d, make([]atomic.Pointer[facts], len(d.accept))}
 	b.lexes = append(b.lexes, l)
 	n := b.add(node{kind: nodeLex, lex: l})
@@ -123,15 +122,8 @@ func (b *builder) automaton(d *dfa) (int32, error) {
 	return n, nil
 }
 
-// regex is a node for an expression of our own.
-func (b *builder) regex(expr string) (int32, error) {
-	d, ok := b.literals[expr]
-	if !ok {
-		d = mustRegex(expr, plain)
-		b.literals[expr] = d
-	}
-	return b.automaton(d)
-}
+// fixed is a node for one of our own expressions.
+func (b *builder) fixed(expr string) (int32, error) { return b.automaton(ours()[expr]) }
 
 // choice is a node for one of some texts.
 func (b *builder) choice(texts ...string) (int32, error) {
@@ -139,7 +131,7 @@ func (b *builder) choice(texts ...string) (int32, error) {
 	d, ok := b.choices[key]
 	if !ok {
 		var err error
-		if d, err = oneOf(texts); err != nil {
+		if d, err = b.work.choice(texts); err != nil {
 			return 0, err
 		}
 		b.choices[key] = d
@@ -147,14 +139,14 @@ func (b *builder) choice(texts ...string) (int32, error) {
 	return b.automaton(d)
 }
 
-// oneOf is the automaton of some texts.
-func oneOf(texts []string) (*dfa, error) {
+// choice is the automaton of some texts.
+func (w *work) choice(texts []string) (*dfa, error) {
 	var n nfa
 	end, start := n.match(), n.split()
 	for _, text := range texts {
 		n.patch(start, n.text(text, end))
 	}
-	return n.dfa(start)
+	return n.dfa(w, start)
 }
 
 // finish checks the program and removes what nothing satisfies, so that every text that

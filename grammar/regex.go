@@ -33,7 +33,7 @@ const (
 const maxExpr = 1 << 16
 
 // regex is the automaton of a regular expression in RE2's syntax.
-func regex(expr string, e extent, s spelling) (*dfa, error) {
+func (w *work) regex(expr string, e extent, s spelling) (*dfa, error) {
 	if len(expr) > maxExpr {
 		return nil, fmt.Errorf("the expression has %d bytes, want at most %d", len(expr), maxExpr)
 	}
@@ -41,7 +41,11 @@ func regex(expr string, e extent, s spelling) (*dfa, error) {
 	if err != nil {
 		return nil, err
 	}
-	prog, err := syntax.Compile(re.Simplify())
+	re = re.Simplify()
+	if size(re, map[*syntax.Regexp]int{}) > maxNodes/4 {
+		return nil, errLarge
+	}
+	prog, err := syntax.Compile(re)
 	if err != nil {
 		return nil, err
 	}
@@ -61,12 +65,25 @@ func regex(expr string, e extent, s spelling) (*dfa, error) {
 			return nil, err
 		}
 	}
-	return t.dfa(start)
+	return t.dfa(w, start)
+}
+
+// size is about how many instructions an expression becomes. Repetitions share their parts.
+func size(re *syntax.Regexp, known map[*syntax.Regexp]int) int {
+	if n, ok := known[re]; ok {
+		return n
+	}
+	n := 1 + len(re.Rune)/2
+	for _, sub := range re.Sub {
+		n = min(n+size(sub, known), maxNodes)
+	}
+	known[re] = n
+	return n
 }
 
 // mustRegex is regex for expressions of our own.
 func mustRegex(expr string, s spelling) *dfa {
-	d, err := regex(expr, whole, s)
+	d, err := new(work).regex(expr, whole, s)
 	if err != nil {
 		panic(fmt.Sprintf("grammar: expression %q: %v", expr, err))
 	}

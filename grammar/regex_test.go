@@ -38,7 +38,7 @@ func TestRegexEqualsGo(t *testing.T) {
 				want = regexp.MustCompile(`\A(?:` + expr + `)\z`)
 			}
 			for _, s := range []spelling{plain, escaped} {
-				d, err := regex(expr, e, s)
+				d, err := new(work).regex(expr, e, s)
 				if err != nil {
 					t.Fatalf("%q: %v", expr, err)
 				}
@@ -64,7 +64,7 @@ func TestRegexEqualsGo(t *testing.T) {
 }
 
 func TestRegexRefusesBrokenUTF8(t *testing.T) {
-	d, err := regex(`(?s).*`, whole, plain)
+	d, err := new(work).regex(`(?s).*`, whole, plain)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,14 +109,14 @@ func TestNumbersEqualArithmetic(t *testing.T) {
 		if errA != nil || errB != nil {
 			t.Fatal(errA, errB)
 		}
-		least, most := value2(a), value2(b)
+		least, most := exactly(a), exactly(b)
 		if r.IntN(5) == 0 {
 			a, least = nil, nil
 		}
 		if r.IntN(5) == 0 {
 			b, most = nil, nil
 		}
-		d, err := numbers(a, b, integer)
+		d, err := new(work).numbers(a, b, integer)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,8 +150,8 @@ func TestNumbersEqualArithmetic(t *testing.T) {
 	}
 }
 
-// value2 is the number of a bound.
-func value2(b *bound) *big.Rat {
+// exactly is the number of a bound.
+func exactly(b *bound) *big.Rat {
 	x, _ := new(big.Rat).SetString(b.whole + "." + b.fraction + "0")
 	if b.negative {
 		x.Neg(x)
@@ -198,7 +198,7 @@ func FuzzRegexp(f *testing.F) {
 		if len(expr) > 60 || !utf8.ValidString(text) || strings.ContainsAny(text, "\r\u2028\u2029") {
 			return
 		}
-		d, err := regex(expr, anywhere, plain)
+		d, err := new(work).regex(expr, anywhere, plain)
 		if err != nil {
 			return
 		}

@@ -235,6 +235,8 @@ const maxApart = 4
 func (c *compiler) apart(a, b *shape, depth int) (bool, error) {
 	common := a.types & b.types
 	switch {
+	case !c.work.spend(16):
+		return false, errLarge
 	case common == 0:
 		return true, nil
 	case a.enum != nil && b.enum != nil:

@@ -77,7 +77,7 @@ func acceptsTokens(g *Grammar, ids []int32) bool {
 // what the schema says: a text is accepted, by bytes and by tokens, if and only if the slow
 // validator accepts its value.
 func TestSchemaEqualsValidator(t *testing.T) {
-	schemas := 500
+	schemas := 400
 	if testing.Short() {
 		schemas = 120
 	}
@@ -175,9 +175,9 @@ func sampleText(t *testing.T, r *rand.Rand, g *Grammar, limit int) (string, bool
 		}
 		id := ids[r.IntN(len(ids))]
 		// What closes is preferred, so that texts end.
-		for _, close := range []int32{256, '}', ']', '"'} {
-			if has(m.Allowed(nil), close) && r.IntN(3) == 0 {
-				id = close
+		for _, closing := range []int32{256, '}', ']', '"'} {
+			if has(m.Allowed(nil), closing) && r.IntN(3) == 0 {
+				id = closing
 				break
 			}
 		}

@@ -19,7 +19,7 @@ const maxChoice = 1 << 20
 // their end. Word boundaries and line anchors are not supported.
 func Regexp(expr string) Source {
 	return Source{"expression", func(b *builder) (int32, error) {
-		d, err := regex(expr, whole, plain)
+		d, err := b.work.regex(expr, whole, plain)
 		if err != nil {
 			return 0, fmt.Errorf("expression %.60q: %w", expr, err)
 		}
@@ -52,12 +52,11 @@ func Literal(text string) Source { return Choice(text) }
 // stands before a marker that begins something else.
 func TextWithout(marker string) Source {
 	return Source{"text", func(b *builder) (int32, error) {
-		within, err := regex(regexp.QuoteMeta(marker), anywhere, plain)
+		within, err := b.work.regex(regexp.QuoteMeta(marker), anywhere, plain)
 		if err != nil {
 			return 0, fmt.Errorf("marker %.60q: %w", marker, err)
 		}
-		any := mustRegex(`(?s).*`, plain)
-		d, err := combine([]*dfa{any, within}, func(each []bool) bool { return each[0] && !each[1] })
+		d, err := b.work.combine([]*dfa{ours()[anyText], within}, func(each []bool) bool { return each[0] && !each[1] })
 		if err != nil {
 			return 0, fmt.Errorf("marker %.60q: %w", marker, err)
 		}

@@ -402,7 +402,7 @@ func (m valueMaker) array(s map[string]any, depth int) any {
 	prefix := list(s["prefixItems"])
 	out := []any{}
 	for i := range m.IntN(5) {
-		var of any = s["items"]
+		of := s["items"]
 		if i < len(prefix) {
 			of = prefix[i]
 		}
@@ -468,7 +468,7 @@ func (m valueMaker) write(v any) string {
 	case map[string]any:
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			parts = append(parts, m.write(name)+space()+":"+space()+m.write(v[name]))
+			parts = append(parts, m.write(name)+":"+[]string{"", " "}[m.IntN(2)]+m.write(v[name]))
 		}
 		return "{" + space() + m.join(parts, space) + "}"
 	default:
@@ -486,7 +486,7 @@ func (m valueMaker) join(parts []string, space func() string) string {
 	var b strings.Builder
 	for i, part := range parts {
 		if i > 0 {
-			b.WriteString(space() + "," + space())
+			b.WriteString("," + space())
 		}
 		b.WriteString(part)
 	}

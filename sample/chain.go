@@ -13,7 +13,8 @@ type scratch struct {
 }
 
 // filter fills d with what the truncation steps leave of the row, whose maxima
-// stand in d.maxima, or of w.keys if the row's ids are listed there.
+// stand in d.maxima and which d.mask may restrict, or of w.keys if the ids are
+// listed there.
 func (s *Sampler) filter(d *dist, row []float32, listed bool) {
 	o := &s.options
 	w := &s.scratch
@@ -28,7 +29,7 @@ func (s *Sampler) filter(d *dist, row []float32, listed bool) {
 	}
 	if o.TopP > 0 && o.TopP < 1 {
 		if whole {
-			w.topPOfRow(d.scale, row, d.maxima, o.TopP, d.low)
+			w.topPOfRow(d, row, o.TopP)
 		} else {
 			w.topP(d.scale, o.TopP)
 		}
@@ -37,7 +38,7 @@ func (s *Sampler) filter(d *dist, row []float32, listed bool) {
 	if o.MinP > 0 {
 		low := d.scale.lowest(s.minLevel + 1)
 		if whole {
-			w.keys = gather(w.keys[:0], row, d.maxima, low)
+			w.keys = within(gather(w.keys[:0], row, d.maxima, low), d.mask)
 		} else {
 			w.keys = retain(w.keys, uint64(order(low))<<32)
 		}
@@ -45,7 +46,7 @@ func (s *Sampler) filter(d *dist, row []float32, listed bool) {
 	}
 	if o.XTCProbability > 0 && unit(noise(stream(o.Seed, useXTC, d.pos), 0)) < o.XTCProbability {
 		if whole {
-			w.keys = gather(w.keys[:0], row, d.maxima, d.low)
+			w.keys = within(gather(w.keys[:0], row, d.maxima, d.low), d.mask)
 		}
 		w.xtc(d.scale, o.XTCThreshold, s.exempt)
 		whole = false
@@ -113,13 +114,14 @@ func (w *scratch) topP(sc scale, p float64) {
 
 // topPOfRow is topP of a whole row. The sums of masses tell in which sixteenth of
 // an octave the share is reached; only what lies there has to be ordered.
-func (w *scratch) topPOfRow(sc scale, row, maxima []float32, p float64, low float32) {
-	goal := share(p, sc.masses(&w.sums, row, maxima, low))
+func (w *scratch) topPOfRow(d *dist, row []float32, p float64) {
+	sc := d.scale
+	goal := share(p, sc.masses(&w.sums, row, d.maxima, d.low, d.mask))
 	part := uint64(0)
 	for ; part < coarseCount-1 && w.sums[part] < goal; part++ {
 		goal -= w.sums[part]
 	}
-	w.keys = gather(w.keys[:0], row, maxima, max(low, sc.lowest((part+1)<<coarseShift)))
+	w.keys = within(gather(w.keys[:0], row, d.maxima, max(d.low, sc.lowest((part+1)<<coarseShift))), d.mask)
 	w.spare = w.spare[:0]
 	for _, k := range w.keys {
 		if sc.level(keyLogit(k))>>coarseShift == part {

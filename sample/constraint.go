@@ -24,27 +24,65 @@ func (s *Sampler) allowed(ahead []int32) []uint64 {
 	return s.constraint.Allowed(ahead)
 }
 
-// hold works out the maxima of a row and leaves out what is not in the mask, nil for all: it
-// returns the row to go on with, or that s.scratch.keys lists all that the filters may keep.
-func (s *Sampler) hold(d *dist, row []float32, mask []uint64) (held []float32, listed bool) {
-	if mask != nil && s.scratch.few(row, mask) {
-		return row, true
+// hold works out the maxima of a row and keeps to the mask, nil for all. It returns the row
+// to go on with, restricted by d.mask, or that s.scratch.keys lists all that the filters may
+// keep; and the greatest key there is, 0 if there is none.
+func (s *Sampler) hold(d *dist, row []float32, mask []uint64) (held []float32, best uint64, listed bool) {
+	w := &s.scratch
+	if mask != nil && w.few(row, mask) {
+		return row, greatest(w.keys), true
 	}
-	d.maxima = maxima(d.maxima, row)
+	row = s.measure(d, row)
+	if mask == nil {
+		if top := plainMax(d.maxima); top >= -math.MaxFloat32 {
+			id := 0
+			if s.options.Temperature == 0 { // it matters to nobody else
+				id = first(row, d.maxima, top)
+			}
+			best = key(top, int32(id))
+		}
+		return row, best, false
+	}
+	k, byRank := s.rank()
+	w.highest(row, d.maxima, max(k, 1), mask)
+	best = greatest(w.keys)
+	if byRank {
+		if k == 0 && best > 0 { // min-p alone
+			low := newScale(keyLogit(best), s.options.Temperature).lowest(s.minLevel + 1)
+			w.keys = within(gather(w.keys[:0], row, d.maxima, low), mask)
+		}
+		return row, best, true
+	}
+	d.words = append(d.words[:0], mask[:min(len(mask), len(d.maxima))]...)
+	for len(d.words) < len(d.maxima) {
+		d.words = append(d.words, 0)
+	}
+	d.mask, d.best = d.words, int(keyID(best))
+	return row, best, false
+}
+
+// rank is how many of the highest logits the filters need; 0 is those near the highest. ok
+// is false if they need the whole row.
+func (s *Sampler) rank() (k int, ok bool) {
+	o := &s.options
+	switch {
+	case o.Temperature == 0:
+		return 1, true
+	case o.TopK > 0:
+		return o.TopK, true
+	}
+	return 0, o.MinP > 0 && (o.TopP == 0 || o.TopP == 1)
+}
+
+// measure works out the maxima of a row, and returns it with the largest number for +Inf.
+func (s *Sampler) measure(d *dist, row []float32) []float32 {
+	d.maxima = maxima(d.maxima[:0], row)
 	if math.IsInf(float64(plainMax(d.maxima)), 1) {
 		s.row = finite(s.row[:0], row)
 		row = s.row
 		d.maxima = maxima(d.maxima[:0], row)
 	}
-	if mask == nil {
-		return row, false
-	}
-	if s.ranked(d, row, mask) {
-		return row, true
-	}
-	row = s.blot(row, mask)
-	d.maxima = maxima(d.maxima[:0], row)
-	return row, false
+	return row
 }
 
 // fewShare is the part of a row below which the ids in a mask are looked at one by one.
@@ -74,45 +112,24 @@ func (w *scratch) few(row []float32, mask []uint64) bool {
 	return true
 }
 
-// ranked lists all keys in the mask that the filters may keep, if the filters need no more
-// than the highest logits of a row: more of these are taken than are needed, and those
-// outside of the mask dropped.
-func (s *Sampler) ranked(d *dist, row []float32, mask []uint64) bool {
-	o, w := &s.options, &s.scratch
-	byShare := o.TopP > 0 && o.TopP < 1
-	k := o.TopK
-	switch {
-	case o.Temperature == 0:
-		k = 1
-	case k > 0:
-	case o.MinP > 0 && !byShare:
-		if !w.highest(row, d.maxima, 1, mask) || len(w.keys) == 0 {
-			return false
-		}
-		low := newScale(highestOf(w.keys), o.Temperature).lowest(s.minLevel + 1)
-		w.keys = within(gather(w.keys[:0], row, d.maxima, low), mask)
-		return true
-	default:
-		return false
-	}
-	return w.highest(row, d.maxima, k, mask)
-}
-
-// highest lists at least the k highest of the keys in the mask, if that can be had by
-// looking at a part of the row.
-func (w *scratch) highest(row, maxima []float32, k int, mask []uint64) bool {
+// highest lists at least the k highest of the keys in the mask: more are taken than are
+// needed, and those outside of the mask dropped.
+func (w *scratch) highest(row, maxima []float32, k int, mask []uint64) {
 	for take := 2*k + 30; take < len(row)/4; take *= 4 {
 		w.topK(row, maxima, take, -math.MaxFloat32)
 		n := len(w.keys)
 		if w.keys = within(w.keys, mask); len(w.keys) >= k || n < take {
-			return true
+			return
 		}
 	}
-	return false
+	w.keys = within(gather(w.keys[:0], row, maxima, -math.MaxFloat32), mask)
 }
 
-// within keeps the keys in the mask, in their order.
+// within keeps the keys in the mask, nil for all, in their order.
 func within(keys []uint64, mask []uint64) []uint64 {
+	if mask == nil {
+		return keys
+	}
 	kept := keys[:0]
 	for _, k := range keys {
 		if id := uint32(keyID(k)); int(id>>6) < len(mask) && mask[id>>6]>>(id&63)&1 != 0 {
@@ -122,7 +139,7 @@ func within(keys []uint64, mask []uint64) []uint64 {
 	return kept
 }
 
-// greatest is the greatest of some keys.
+// greatest is the greatest of some keys, 0 if there are none.
 func greatest(keys []uint64) (top uint64) {
 	for _, k := range keys {
 		top = max(top, k)
@@ -130,31 +147,20 @@ func greatest(keys []uint64) (top uint64) {
 	return top
 }
 
-// highestOf is the highest logit of some keys, -Inf if there are none.
-func highestOf(keys []uint64) float32 {
-	if len(keys) == 0 {
-		return float32(math.Inf(-1))
+// blot copies a block into held, with a logit that weighs nothing for what is not in the
+// word of the mask.
+func (s scale) blot(held *[blockSize]float32, block []float32, word uint64) []float32 {
+	copied := held[:copy(held[:], block)]
+	// A number rather than -Inf, unless the scale is extreme: it takes the same way through
+	// the sum as all others.
+	gone := float32(s.top - 2*floorLevel/s.steps)
+	if x := (s.top - float64(gone)) * s.steps; !(x > floorLevel && x < 1<<62) {
+		gone = float32(math.Inf(-1))
 	}
-	return keyLogit(greatest(keys))
-}
-
-// blot returns the row with -Inf for every id outside of the mask: a copy in s.row.
-func (s *Sampler) blot(row []float32, mask []uint64) []float32 {
-	if len(row) > 0 && (len(s.row) != len(row) || &s.row[0] != &row[0]) {
-		s.row = append(s.row[:0], row...)
-	}
-	gone := float32(math.Inf(-1))
-	for i := 0; i*64 < len(s.row); i++ {
-		block := s.row[i*64 : min(i*64+64, len(s.row))]
-		var word uint64
-		if i < len(mask) {
-			word = mask[i]
-		}
-		for out := ^word; out != 0; out &= out - 1 {
-			if j := bits.TrailingZeros64(out); j < len(block) {
-				block[j] = gone
-			}
+	for out := ^word; out != 0; out &= out - 1 {
+		if j := bits.TrailingZeros64(out); j < len(copied) {
+			copied[j] = gone
 		}
 	}
-	return s.row
+	return copied
 }

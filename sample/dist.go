@@ -34,6 +34,12 @@ type dist struct {
 	// p is the probabilities instead, after Minus.
 	p []float64
 
+	// mask, if not nil, is what of a whole row is left, one word for each block. The
+	// maxima are then no less than those of what is left, and best is the index of the
+	// highest logit of it.
+	mask []uint64
+	best int
+
 	scale  scale
 	maxima []float32 // of z, by blocks
 	total  uint64    // weight of all; 0 until somebody asks
@@ -42,6 +48,7 @@ type dist struct {
 	ids    []int32
 	row    []float32 // backs z for a whole row of our own
 	probs  []float64
+	words  []uint64 // backs mask
 }
 
 // take returns unused memory and makes the Dists that used it before invalid.
@@ -53,7 +60,7 @@ func (s *Sampler) take() *dist {
 	s.live++
 	d := s.dists[i]
 	d.stamp++
-	d.z, d.id, d.p, d.total = nil, nil, nil, 0
+	d.z, d.id, d.p, d.mask, d.total = nil, nil, nil, nil, 0
 	d.maxima = d.maxima[:0]
 	return d
 }
@@ -86,6 +93,7 @@ func (d *dist) list(keys []uint64) {
 		d.id = append(d.id, keyID(k))
 	}
 	d.logits, d.ids = d.z, d.id
+	d.mask = nil
 	d.maxima = maxima(d.maxima[:0], d.z)
 }
 
@@ -112,9 +120,11 @@ func (d *dist) probAt(i int) float64 {
 		return d.p[i]
 	case len(d.z) == 1:
 		return 1
+	case d.mask != nil && d.mask[i/blockSize]>>(i%blockSize)&1 == 0:
+		return 0
 	}
 	if d.total == 0 {
-		d.total = d.scale.masses(&d.owner.scratch.sums, d.z, d.maxima, d.low)
+		d.total = d.scale.masses(&d.owner.scratch.sums, d.z, d.maxima, d.low, d.mask)
 	}
 	return likelihood(d.scale.level(d.z[i])) / float64(d.total)
 }

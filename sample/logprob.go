@@ -30,7 +30,7 @@ func LogProbs(logits []float32, id int32, top int) (chosen float32, best []LogPr
 	}
 	sc := newScale(highest, 1)
 	var w scratch
-	total := sc.masses(&w.sums, logits, blocks, sc.lowest(floorLevel))
+	total := sc.masses(&w.sums, logits, blocks, sc.lowest(floorLevel), nil)
 	logTotal := log(float64(total) * (1.0 / (1 << weightBits)))
 
 	chosen = float32(math.Inf(-1))

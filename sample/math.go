@@ -170,16 +170,22 @@ func (s scale) lowest(n uint64) float32 {
 }
 
 // masses adds up the weights of the logits of a row or list, of those with coarse
-// part i in sums[i], and skips blocks whose maximum lies under low. It is the
-// costliest loop of the package; see weight for what it computes.
-func (s scale) masses(sums *[coarseCount]uint64, logits, maxima []float32, low float32) (total uint64) {
+// part i in sums[i], and skips blocks whose maximum lies under low. With a mask, one word
+// for a block, it leaves out what is not in it. It is the costliest loop of the package;
+// see weight for what it computes.
+func (s scale) masses(sums *[coarseCount]uint64, logits, maxima []float32, low float32, mask []uint64) (total uint64) {
 	p := exponentials
 	clear(sums[:])
+	var held [blockSize]float32
 	for b, m := range maxima {
 		if m < low {
 			continue
 		}
-		for _, z := range logits[b*blockSize : min((b+1)*blockSize, len(logits))] {
+		block := logits[b*blockSize : min((b+1)*blockSize, len(logits))]
+		if mask != nil && ^mask[b] != 0 {
+			block = s.blot(&held, block, mask[b])
+		}
+		for _, z := range block {
 			x := (s.top - float64(z)) * s.steps
 			// Above 2^62, infinite or not a number; conversion would not be portable.
 			if !(x < 1<<62) {

@@ -165,7 +165,7 @@ func TestMassesEqualWeights(t *testing.T) {
 			want[min(level>>coarseShift, coarseCount-1)] += weight(level)
 			wantTotal += weight(level)
 		}
-		got := sc.masses(&sums, row, blocks, sc.lowest(floorLevel))
+		got := sc.masses(&sums, row, blocks, sc.lowest(floorLevel), nil)
 		if got != wantTotal || sums != want {
 			t.Errorf("%+v: total %d, want %d; sums equal: %v", c, got, wantTotal, sums == want)
 		}

@@ -5,10 +5,10 @@
 // models, batches or drafting, though its parts are those speculative decoding
 // needs: distributions at positions ahead, and draws that can be made twice.
 //
-// The steps and their order are fixed: ids that a constraint forbids are out; logit bias,
-// repetition, frequency and presence penalties; temperature; top-k, top-p, min-p, XTC. Each step sees what
-// the former left, as a distribution that sums to one. Equal logits rank by id,
-// lowest first. A logit that is not a number is never chosen, one of +Inf counts
+// The steps and their order are fixed: what a constraint forbids is out; logit
+// bias, repetition, frequency and presence penalties; temperature; top-k, top-p,
+// min-p, XTC. Each step sees what the former left, as a distribution that sums to
+// one. Equal logits rank by id, lowest first. A logit that is not a number is never chosen, one of +Inf counts
 // as the largest float32, and an id 2^43 times less likely than the best (1e-13
 // of its probability after temperature) counts as impossible.
 //
@@ -98,19 +98,12 @@ func (s *Sampler) Dist(logits []float32, ahead []int32) Dist {
 	if s.options.Vocab > 0 {
 		n = min(n, s.options.Vocab)
 	}
-	row, listed := s.hold(d, s.adjust(logits[:n], ahead), s.allowed(ahead))
-	top := plainMax(d.maxima)
-	if listed {
-		top = highestOf(s.scratch.keys)
-	}
+	row, best, listed := s.hold(d, s.adjust(logits[:n], ahead), s.allowed(ahead))
+	top := keyLogit(best)
 	switch {
-	case math.IsInf(float64(top), -1): // nothing to choose from
+	case best == 0: // nothing to choose from
 	case s.options.Temperature == 0:
-		if listed {
-			s.scratch.keys = append(s.scratch.keys[:0], greatest(s.scratch.keys))
-		} else {
-			s.scratch.keys = append(s.scratch.keys[:0], key(top, int32(first(row, d.maxima, top))))
-		}
+		s.scratch.keys = append(s.scratch.keys[:0], best)
 		d.list(s.scratch.keys)
 	default:
 		d.scale = newScale(top, s.options.Temperature)
@@ -157,7 +150,10 @@ func (s *Sampler) Coin(d Dist, p float32) bool {
 // short. Scores lie in [-30, 0] and noise in [-4, 37], so rounding errors stay
 // below 1e-13, and gateSlack covers them.
 func (d *dist) gumbelMax(noises uint64) int32 {
-	start := first(d.z, d.maxima, plainMax(d.maxima)) // not scale.top, which XTC may have removed
+	start := d.best
+	if d.mask == nil {
+		start = first(d.z, d.maxima, plainMax(d.maxima)) // not scale.top, which XTC may have removed
+	}
 	best := d.tokenAt(start)
 	bestSum := d.scale.score(d.z[start]) + gumbel(noise(noises, best))
 	var buffer [blockSize]int32
@@ -177,7 +173,7 @@ func (d *dist) gumbelMax(noises uint64) int32 {
 		}
 		for _, i := range hits {
 			z := d.z[i]
-			if !(z >= d.low) {
+			if !(z >= d.low) || d.mask != nil && d.mask[b]>>(i%blockSize)&1 == 0 {
 				continue
 			}
 			id := d.tokenAt(int(i))

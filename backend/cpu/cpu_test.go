@@ -68,7 +68,7 @@ func formats(tb testing.TB, rng *rand.Rand, rows, cols int) map[string]dtype.Mat
 		list[t.String()] = p
 	}
 	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
-		for _, group := range []int{32, 64, 128} {
+		for _, group := range []int{16, 32, 64, 128} {
 			for _, scale := range []dtype.Type{dtype.BF16, dtype.F16, dtype.F32} {
 				if cols%group != 0 {
 					continue

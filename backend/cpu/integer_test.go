@@ -29,7 +29,7 @@ func (c integerCase) String() string {
 // randomCase draws a format, a group and odd sizes.
 func randomCase(r *rand.Rand) integerCase {
 	c := integerCase{rows: 1 + r.IntN(70), m: 1 + r.IntN(16), bits: []int{2, 3, 4, 5, 6, 8}[r.IntN(6)]}
-	c.format, c.group = dtype.Affine, []int{32, 64, 128, 96}[r.IntN(4)]
+	c.format, c.group = dtype.Affine, []int{16, 32, 64, 128, 96}[r.IntN(5)]
 	c.scale = []dtype.Type{dtype.BF16, dtype.F16, dtype.F32}[r.IntN(3)]
 	switch r.IntN(8) {
 	case 0:

@@ -46,21 +46,20 @@ var kinds = map[Type]*kind{
 	1:  {columns: 1, bytes: 2, matrix: dtype.Matrix{Type: dtype.F16}},
 	30: {columns: 1, bytes: 2, matrix: dtype.Matrix{Type: dtype.BF16}},
 	// A half times a power of two is a half, so scale and bias are exact halves.
-	2: {columns: 32, bytes: 18, matrix: affine(4, dtype.F16), unpack: nibbles(2), scale: symmetric(-8)},
-	3: {columns: 32, bytes: 20, matrix: affine(4, dtype.F16), unpack: nibbles(4), scale: asymmetric},
-	6: {columns: 32, bytes: 22, matrix: affine(5, dtype.F16), unpack: fives(2), scale: symmetric(-16)},
-	7: {columns: 32, bytes: 24, matrix: affine(5, dtype.F16), unpack: fives(4), scale: asymmetric},
-	8: {columns: 32, bytes: 34, matrix: affine(8, dtype.F16), unpack: bytes8, scale: symmetric(-128)},
+	2: {columns: 32, bytes: 18, matrix: affine(4, 32, dtype.F16), unpack: nibbles(2), scale: symmetric(-8)},
+	3: {columns: 32, bytes: 20, matrix: affine(4, 32, dtype.F16), unpack: nibbles(4), scale: asymmetric},
+	6: {columns: 32, bytes: 22, matrix: affine(5, 32, dtype.F16), unpack: fives(2), scale: symmetric(-16)},
+	7: {columns: 32, bytes: 24, matrix: affine(5, 32, dtype.F16), unpack: fives(4), scale: asymmetric},
+	8: {columns: 32, bytes: 34, matrix: affine(8, 32, dtype.F16), unpack: bytes8, scale: symmetric(-128)},
 	// A half times an integer of six or eight bits is an exact float32, and so is its
 	// product with a code.
-	12: {columns: superBlock, bytes: 144, matrix: affine(4, dtype.F32), unpack: nibblesK, scale: scalesK},
-	13: {columns: superBlock, bytes: 176, matrix: affine(5, dtype.F32), unpack: fivesK, scale: scalesK},
-	// Package dtype has no groups of 16, so these become the float32 numbers they stand for.
-	14: {columns: superBlock, bytes: 210, matrix: dtype.Matrix{Type: dtype.F32}, unpack: sixesK, scale: scales6K},
+	12: {columns: superBlock, bytes: 144, matrix: affine(4, 32, dtype.F32), unpack: nibblesK, scale: scalesK},
+	13: {columns: superBlock, bytes: 176, matrix: affine(5, 32, dtype.F32), unpack: fivesK, scale: scalesK},
+	14: {columns: superBlock, bytes: 210, matrix: affine(6, 16, dtype.F32), unpack: sixesK, scale: scales6K},
 }
 
-func affine(bits int, scale dtype.Type) dtype.Matrix {
-	return dtype.Matrix{Format: dtype.Affine, Bits: bits, Group: 32, ScaleType: scale}
+func affine(bits, group int, scale dtype.Type) dtype.Matrix {
+	return dtype.Matrix{Format: dtype.Affine, Bits: bits, Group: group, ScaleType: scale}
 }
 
 // kind is what is known of the type, nil if it is not read.
@@ -188,21 +187,4 @@ func scales6K(scales, biases []float32, block []byte) {
 		scales[g] = d * float32(int8(x))
 		biases[g] = -32 * scales[g]
 	}
-}
-
-// widen writes the float32 numbers of a row. A code has at most 6 bits and a scale at most
-// 18, so that nothing is rounded.
-func (k *kind) widen(dst, src []byte) error {
-	var q [superBlock]uint8
-	var v [superBlock]float32
-	var scales, biases [superBlock / 16]float32
-	for ; len(src) > 0; src, dst = src[k.bytes:], dst[4*superBlock:] {
-		k.unpack(q[:], src[:k.bytes])
-		k.scale(scales[:], biases[:], src[:k.bytes])
-		for i := range v {
-			v[i] = float32(scales[i/16]*float32(q[i])) + biases[i/16]
-		}
-		dtype.FromF32(dst[:4*superBlock], dtype.F32, v[:])
-	}
-	return nil
 }

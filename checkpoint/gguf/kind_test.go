@@ -173,10 +173,10 @@ func TestBlocksEqualSlowEncoder(t *testing.T) {
 // TestAffineIsNeverRequantised: the encoding has the codes of the file.
 func TestAffineIsNeverRequantised(t *testing.T) {
 	for typ, want := range map[string]dtype.Matrix{
-		"Q4_0": affine(4, dtype.F16), "Q4_1": affine(4, dtype.F16), "Q5_0": affine(5, dtype.F16),
-		"Q5_1": affine(5, dtype.F16), "Q8_0": affine(8, dtype.F16),
-		"Q4_K": affine(4, dtype.F32), "Q5_K": affine(5, dtype.F32),
-		"Q6_K": {Type: dtype.F32}, "F16": {Type: dtype.F16}, "BF16": {Type: dtype.BF16}, "F32": {Type: dtype.F32},
+		"Q4_0": affine(4, 32, dtype.F16), "Q4_1": affine(4, 32, dtype.F16), "Q5_0": affine(5, 32, dtype.F16),
+		"Q5_1": affine(5, 32, dtype.F16), "Q8_0": affine(8, 32, dtype.F16),
+		"Q4_K": affine(4, 32, dtype.F32), "Q5_K": affine(5, 32, dtype.F32),
+		"Q6_K": affine(6, 16, dtype.F32), "F16": {Type: dtype.F16}, "BF16": {Type: dtype.BF16}, "F32": {Type: dtype.F32},
 	} {
 		var w gguftest.File
 		w.Add("x", typ, []int{2, 256}, make([]float32, 512))

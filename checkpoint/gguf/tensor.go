@@ -94,8 +94,6 @@ func (t *Tensor) Read(p Part) ([]byte, error) {
 		return t.data, nil
 	case m.Format == dtype.Plain && p != Data:
 		return nil, nil
-	case m.Format == dtype.Plain:
-		return t.decode(m.RowBytes(), k.widen)
 	case p == Data:
 		return t.decode(m.RowBytes(), k.repack)
 	}

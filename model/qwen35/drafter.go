@@ -14,6 +14,7 @@ type drafter struct {
 	list  shortlist
 	out   []spec.Draft
 	sizes []int // of the list to choose among
+	learn []model.Span // of runs that want no guess
 	spans []model.Span
 	who   []int // run of each span
 }
@@ -45,24 +46,32 @@ func (d *drafter) Name() string { return "mtp" }
 // Layout is the head's memory of a sequence.
 func (d *drafter) Layout() state.Layout { return d.head.Layout() }
 
-// Draft learns the new pairs of all runs in one call, then guesses one token of every run
-// at a time.
+// Draft learns the new pairs of runs that want no guess, which is cheap, in one call; then
+// those of the others, and guesses one token of each of them at a time.
 func (d *drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	for len(d.out) < len(batch) {
 		d.out = append(d.out, spec.Draft{})
 	}
 	out := d.out[:len(batch)]
-	d.spans, d.who = d.spans[:0], d.who[:0]
+	d.learn, d.spans, d.who = d.learn[:0], d.spans[:0], d.who[:0]
 	for i, r := range batch {
 		out[i].Tokens, out[i].Dists, out[i].Among = out[i].Tokens[:0], out[i].Dists[:0], 0
 		n := r.Hidden.Rows
 		if n == 0 {
 			continue
 		}
-		d.spans = append(d.spans, model.Span{
-			State: r.State, Tokens: r.Text[len(r.Text)-n:], Want: min(r.Depth, 1), Hidden: r.Hidden,
-		})
+		span := model.Span{State: r.State, Tokens: r.Text[len(r.Text)-n:], Want: min(r.Depth, 1), Hidden: r.Hidden}
+		if r.Depth == 0 {
+			d.learn = append(d.learn, span)
+			continue
+		}
+		d.spans = append(d.spans, span)
 		d.who = append(d.who, i)
+	}
+	if len(d.learn) > 0 {
+		if _, err := d.head.Forward(d.learn); err != nil {
+			return nil, err
+		}
 	}
 	d.head.only = d.list.of(batch)
 	for depth := 0; len(d.spans) > 0; depth++ {

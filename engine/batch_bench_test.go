@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/model"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// BenchmarkBatch generates texts with the trained model, several at a time, in turns without
+// guesses, with them, and one text after the other without. Times of one run are compared,
+// and the median of their ratios reported.
+func BenchmarkBatch(b *testing.B) {
+	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
+	prompts := golden.Load(b, "tiny").Cases
+	e, err := New(m, pool, Options{Drafter: m.Drafter()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	run := func(width, depth, first int, temperature float64, together bool) float64 {
+		start, tokens := time.Now(), 0
+		var all sync.WaitGroup
+		for i := range width {
+			r := Request{
+				Prompt: prompts[(first+i)%len(prompts)].Prompt, MaxTokens: 128, IgnoreEnd: true, LogProbs: -1, Depth: depth,
+				Sampling: sample.Options{Temperature: temperature, Seed: uint64(i)},
+			}
+			one := func() {
+				if _, _, err := collect(e, r); err != nil {
+					b.Error(err)
+				}
+			}
+			if tokens += 128; together {
+				all.Go(one)
+			} else {
+				one()
+			}
+		}
+		all.Wait()
+		return float64(tokens) / time.Since(start).Seconds()
+	}
+	for _, temperature := range []float64{0, 1} {
+		for _, width := range []int{1, 2, 4, 8} {
+			b.Run(fmt.Sprintf("temperature=%v/batch=%d", temperature, width), func(b *testing.B) {
+				var plain, guessed, ratio, alone []float64
+				run(width, -1, 0, temperature, true) // warm up
+				for i := 0; b.Loop(); i++ {
+					p := run(width, 0, i, temperature, true)
+					g := run(width, -1, i, temperature, true)
+					a := run(width, 0, i, temperature, false)
+					plain, guessed = append(plain, p), append(guessed, g)
+					ratio, alone = append(ratio, g/p), append(alone, g/a)
+				}
+				b.ReportMetric(middle(plain), "plain-tok/s")
+				b.ReportMetric(middle(guessed), "mtp-tok/s")
+				b.ReportMetric(middle(ratio), "mtp/plain")
+				b.ReportMetric(middle(alone), "mtp/one-by-one")
+			})
+		}
+	}
+}
+
+// middle is the median.
+func middle(list []float64) float64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
+
+// BenchmarkLatency measures the time between two arrivals of text on running streams, tokens
+// of one round being one arrival, while nothing else happens and while a long prompt is read.
+func BenchmarkLatency(b *testing.B) {
+	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
+	prompts := golden.Load(b, "tiny").Cases
+	long := make([]int32, 3000)
+	for i := range long {
+		long[i] = prompts[i/100%len(prompts)].Prompt[i%8]
+	}
+	for _, depth := range []int{0, -1} {
+		b.Run(fmt.Sprintf("depth=%d", depth), func(b *testing.B) {
+			e, err := New(m, pool, Options{Drafter: m.Drafter()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer e.Close()
+			var p50, p99 []float64
+			for b.Loop() {
+				calm := gaps(b, e, prompts[0].Prompt, depth, nil)
+				busy := gaps(b, e, prompts[0].Prompt, depth, long)
+				p50 = append(p50, calm[len(calm)/2])
+				p99 = append(p99, busy[len(busy)*99/100])
+			}
+			b.ReportMetric(middle(p50)*1e3, "calm-p50-ms")
+			b.ReportMetric(middle(p99)*1e3, "reading-p99-ms")
+			b.ReportMetric(middle(p99)/middle(p50), "ratio")
+		})
+	}
+}
+
+// gaps are the sorted times between arrivals on four streams, of those that fall into the
+// time in which a prompt is read if there is one.
+func gaps(b *testing.B, e *Engine, prompt []int32, depth int, long []int32) []float64 {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	var mu sync.Mutex // protects what follows
+	var list []float64
+	reading := long == nil
+	count := 0
+	enough := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range 4 {
+		s, err := e.Generate(ctx, Request{Prompt: prompt, IgnoreEnd: true, LogProbs: -1, Depth: depth, Sampling: sample.Options{Temperature: 0.8, Seed: uint64(i)}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		all.Go(func() {
+			last := time.Time{}
+			for token, err := range s.Tokens() {
+				if err != nil {
+					return
+				}
+				if token.Guess > 1 || token.Guess == 0 && !last.IsZero() && time.Since(last) < 20*time.Microsecond {
+					continue // of the same round
+				}
+				now := time.Now()
+				mu.Lock()
+				if reading && !last.IsZero() {
+					list = append(list, now.Sub(last).Seconds())
+				}
+				if count++; count == 400 {
+					close(enough)
+				}
+				mu.Unlock()
+				last = now
+			}
+		})
+	}
+	<-enough
+	if long != nil {
+		mu.Lock()
+		reading = true
+		mu.Unlock()
+		s, err := e.Generate(ctx, Request{Prompt: long, MaxTokens: 1, LogProbs: -1, Depth: depth})
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Result()
+		mu.Lock()
+		reading = false
+		mu.Unlock()
+	}
+	cancel()
+	all.Wait()
+	slices.Sort(list)
+	return list
+}

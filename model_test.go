@@ -1,0 +1,384 @@
+package foretoken
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/models/tiny"
+	"github.com/foretoken/foretoken/sample"
+)
+
+var silent = slog.New(slog.DiscardHandler)
+
+// openTiny opens the model inside the program until the end of the test.
+func openTiny(t testing.TB, o Options) *Model {
+	t.Helper()
+	o.Log = silent
+	m, err := Open(Tiny, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// thinkingTemplate is one that opens a think block if that is asked for, and leaves what was
+// thought out of the history, as the family's do.
+const thinkingTemplate = `{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- if enable_thinking %}{{- '<think>\n' }}{%- endif %}{%- endif %}`
+
+// openThinking opens the model inside the program with that template.
+func openThinking(t testing.TB, o Options) *Model {
+	t.Helper()
+	dir := t.TempDir()
+	for name := range tiny.Files() {
+		file, err := filepath.Abs(filepath.Join("models/tiny", name))
+		if err == nil && name != "chat_template.jinja" {
+			err = os.Symlink(file, filepath.Join(dir, name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(thinkingTemplate), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.Log, o.Draft.NoTest = silent, true
+	m, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// say is a conversation of a user's message.
+func say(text string, think bool) Conversation {
+	vars := &jinja.Map{}
+	vars.Set("enable_thinking", jinja.Bool(think))
+	return Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(text)}}, Variables: vars}
+}
+
+// collect reads an answer to its end.
+func collect(t testing.TB, m *Model, r Request) *Answer {
+	t.Helper()
+	a, err := m.Generate(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range a.Pieces() {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a
+}
+
+func ask(t testing.TB, m *Model, c Conversation) *Prompt {
+	t.Helper()
+	p, err := m.Ask(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestAnswerIsWhatItsPiecesSay(t *testing.T) {
+	m := openTiny(t, Options{})
+	p := ask(t, m, say("Tell me a story about a cat.", false))
+	a, err := m.Generate(t.Context(), Request{Prompt: p, MaxTokens: 40, LogProbs: -1, Sampling: sample.Options{Seed: 3, Temperature: 0.8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, content := "", ""
+	for piece, err := range a.Pieces() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += piece.Text
+		for _, e := range piece.Events {
+			content += e.Text
+		}
+	}
+	if text == "" || text != a.Text() || content != a.Content()+a.Reasoning() || a.Finish != FinishLength && a.Finish != FinishStop {
+		t.Errorf("pieces %q, text %q, content %q, finish %q", text, a.Text(), a.Content(), a.Finish)
+	}
+	if a.Result.Tokens != len(a.Tokens) || a.Seed != 3 {
+		t.Errorf("%d tokens of %d, seed %d", len(a.Tokens), a.Result.Tokens, a.Seed)
+	}
+	// A stop text ends it earlier, and is no part of it.
+	word := strings.Fields(text)[3]
+	b := collect(t, m, Request{Prompt: p, MaxTokens: 40, LogProbs: -1, Stop: []string{word}, Sampling: sample.Options{Seed: 3, Temperature: 0.8}})
+	if want, _, _ := strings.Cut(text, word); b.Text() != want || b.Finish != FinishStop {
+		t.Errorf("stopped at %q: %q, want %q; %s", word, b.Text(), want, b.Finish)
+	}
+}
+
+func TestAnswerCanBeCancelled(t *testing.T) {
+	m := openTiny(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	a, err := m.Generate(ctx, Request{Prompt: m.Continue("Once upon"), IgnoreEnd: true, LogProbs: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last error
+	for _, err := range a.Pieces() {
+		cancel()
+		last = err
+	}
+	if !errors.Is(last, context.Canceled) || a.Finish != "" {
+		t.Errorf("error %v, finish %q", last, a.Finish)
+	}
+	if s := m.Engine().Stats(); s.Memory.Used != 0 {
+		t.Errorf("%d bytes in use after it", s.Memory.Used)
+	}
+}
+
+// TestThinkingIsClosed holds thinking to a budget, with guesses and without: the block is
+// closed as the model's makers close it, and the text is the same.
+func TestThinkingIsClosed(t *testing.T) {
+	m := openThinking(t, Options{})
+	p := ask(t, m, say("Tell me about the sea.", true))
+	if !p.Thinking {
+		t.Fatal("the prompt does not begin to think")
+	}
+	plain := 0
+	for _, budget := range []int{1, 5, 12} {
+		var texts []string
+		for _, depth := range []*int{&plain, nil} {
+			a := collect(t, m, Request{Prompt: p, MaxTokens: 60, MaxThinking: budget, LogProbs: -1, Depth: depth, Sampling: sample.Options{Seed: 7, Temperature: 1}})
+			texts = append(texts, a.Text())
+			if n := a.ReasoningTokens(); n > budget+len(m.tok.Encode("\n</think>\n\n")) {
+				t.Errorf("%d tokens of thinking, of %d allowed", n, budget)
+			}
+			if thought, _, closed := strings.Cut(a.Text(), "</think>"); !closed || strings.TrimSpace(thought) == "" && budget > 1 {
+				t.Errorf("budget %d: %q", budget, a.Text())
+			}
+		}
+		if texts[0] != texts[1] {
+			t.Errorf("budget %d: %q without guesses, %q with", budget, texts[0], texts[1])
+		}
+	}
+}
+
+// TestFormIsKept holds answers to a schema, after thinking or without, with guesses and
+// without.
+func TestFormIsKept(t *testing.T) {
+	m := openThinking(t, Options{})
+	schema := `{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "legs": {"enum": [2, 4]}}, "required": ["name", "legs"], "additionalProperties": false}`
+	f := &Format{Name: schema, Source: grammar.Schema([]byte(schema))}
+	plain := 0
+	for _, think := range []bool{false, true} {
+		p := ask(t, m, say("A cat.", think))
+		for seed := range uint64(4) {
+			var texts []string
+			for _, depth := range []*int{&plain, nil} {
+				a := collect(t, m, Request{Prompt: p, MaxTokens: 200, MaxThinking: 8, Format: f, LogProbs: -1, Depth: depth, Sampling: sample.Options{Seed: seed, Temperature: 1}})
+				var v struct {
+					Name string
+					Legs int
+				}
+				if err := json.Unmarshal([]byte(a.Content()), &v); err != nil || v.Legs != 2 && v.Legs != 4 || a.Finish != FinishStop {
+					t.Errorf("thinking %v, seed %d: %q (%s): %v", think, seed, a.Text(), a.Finish, err)
+				}
+				texts = append(texts, a.Text())
+			}
+			if texts[0] != texts[1] {
+				t.Errorf("seed %d: %q without guesses, %q with", seed, texts[0], texts[1])
+			}
+		}
+	}
+	_, err := m.Generate(t.Context(), Request{Prompt: m.Continue("a"), LogProbs: -1, Format: &Format{Name: "bad", Source: grammar.Regexp("(")}})
+	if !errors.Is(err, ErrForm) {
+		t.Errorf("a broken expression: %v", err)
+	}
+}
+
+// TestConversationHitsTheCache has ten turns, whose thinking the template leaves out of the
+// history: of each turn's prompt only what is new is computed.
+func TestConversationHitsTheCache(t *testing.T) {
+	for _, think := range []bool{false, true} {
+		m := openThinking(t, Options{Cache: true, Memory: 1 << 30})
+		c := say("Tell me a story about a cat.", think)
+		known := 0
+		for turn := range 10 {
+			p := ask(t, m, c)
+			a := collect(t, m, Request{Prompt: p, MaxTokens: 30, MaxThinking: 10, LogProbs: -1, Sampling: sample.Options{Seed: uint64(turn), Temperature: 0.8}})
+			m.warming.Wait()
+			// What is new: the user's message, and the frame of two turns around it.
+			fresh := len(p.IDs) - known
+			if computed := len(p.IDs) - a.Result.Cached; turn > 0 && computed > fresh+64 {
+				t.Errorf("thinking %v, turn %d: %d tokens of %d computed, where %d are new", think, turn, computed, len(p.IDs), fresh)
+			}
+			c.Messages = append(c.Messages, a.Message())
+			known = len(m.next(&Conversation{Messages: c.Messages[:len(c.Messages)-1], Variables: c.Variables}, a.Message()))
+			c.Messages = append(c.Messages, chat.Message{Role: "user", Content: chat.Text("And then? Say more.")})
+		}
+	}
+}
+
+// TestLibraryLoadsAndUnloads has three models and room for one and a half.
+func TestLibraryLoadsAndUnloads(t *testing.T) {
+	var mu sync.Mutex // protects what follows
+	loads := map[string]int{}
+	open := func(name string) (*Model, error) {
+		mu.Lock()
+		loads[name]++
+		mu.Unlock()
+		if name == "broken" {
+			return nil, errors.New("broken")
+		}
+		return Open(Tiny, Options{Threads: 1, Log: silent})
+	}
+	probe := openTiny(t, Options{Threads: 1})
+	l := NewLibrary(LibraryOptions{
+		Load: open, Names: func() []string { return []string{"a", "b", "pinned", "broken"} },
+		Memory: probe.Info().Bytes * 5 / 2, Pinned: []string{"pinned"},
+	})
+	use := func(name string) func() {
+		t.Helper()
+		_, done, err := l.Use(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { use("a")() })
+	}
+	all.Wait()
+	if loads["a"] != 1 {
+		t.Errorf("a was loaded %d times", loads["a"])
+	}
+	use("pinned")()
+	held := use("b") // the least recently used of the others has to go
+	if got := len(l.Loaded()); got != 2 || loads["b"] != 1 {
+		t.Errorf("%d models are loaded, want 2", got)
+	}
+	use("a")()
+	if loads["a"] != 2 {
+		t.Errorf("a was loaded %d times, want 2: it had to make room", loads["a"])
+	}
+	held()
+	if _, _, err := l.Use(t.Context(), "c"); !errors.Is(err, ErrUnknownModel) || !strings.Contains(err.Error(), `"pinned"`) {
+		t.Errorf("an unknown model: %v", err)
+	}
+	for range 2 {
+		if _, _, err := l.Use(t.Context(), "broken"); err == nil {
+			t.Error("a broken model was loaded")
+		}
+	}
+	if loads["broken"] != 2 {
+		t.Errorf("a broken model was tried %d times, want 2", loads["broken"])
+	}
+	if err := l.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := l.Use(t.Context(), "a"); err == nil {
+		t.Error("a closed library has loaded a model")
+	}
+}
+
+func TestLibraryLetsModelsExpire(t *testing.T) {
+	gone := make(chan struct{})
+	l := NewLibrary(LibraryOptions{
+		Load:  func(string) (*Model, error) { return Open(Tiny, Options{Threads: 1, Log: silent}) },
+		Names: func() []string { return []string{"a"} }, KeepAlive: time.Millisecond,
+	})
+	_, done, err := l.Use(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done()
+	go func() {
+		for len(l.Loaded()) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		close(gone)
+	}()
+	select {
+	case <-gone:
+	case <-time.After(20 * time.Second):
+		t.Error("the model is still there")
+	}
+	if err := l.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFingerprintTellsCheckpointsApart changes one number of the weights.
+func TestFingerprintTellsCheckpointsApart(t *testing.T) {
+	identify := func(dir string) string {
+		t.Helper()
+		c, err := OpenCheckpoint(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close() //nolint:errcheck // read only
+		f, err := fingerprint(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	dir := t.TempDir()
+	for name, text := range tiny.Files() {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := identify(dir)
+	if again := identify(dir); again != before || identify(Tiny) == "" {
+		t.Error("the same checkpoint has two fingerprints")
+	}
+	name := filepath.Join(dir, "model-00002-of-00002.safetensors")
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := len(data) / 2; i < len(data); i++ { // as another training would
+		data[i] ^= 1
+	}
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if identify(dir) == before {
+		t.Error("other weights have the same fingerprint")
+	}
+}
+
+func TestRecommendationsFollowTheFile(t *testing.T) {
+	m := openTiny(t, Options{})
+	o := m.Sampling()
+	if o.Temperature < 0 || o.Seed == m.Sampling().Seed {
+		t.Errorf("%+v", o)
+	}
+	if _, err := m.Generate(t.Context(), Request{Prompt: &Prompt{IDs: make([]int32, m.Context())}, LogProbs: -1}); err == nil {
+		t.Error("a prompt that fills the context was taken")
+	}
+	if !slices.Contains(m.stops(true), m.Info().Stop[0]) {
+		t.Error("the model's end token does not end a chat")
+	}
+}
