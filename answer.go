@@ -103,7 +103,7 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 func (m *Model) question(r *Request) (engine.Request, error) {
 	s := r.Sampling
 	s.Vocab = m.vocab
-	stop := m.stops(r.Prompt.Chat)
+	stop := m.stops(r.Prompt.Chat || r.Format != nil) // a form may end with any of them
 	for _, id := range append(m.tok.Encode("\n"), stop...) {
 		if int(id) < m.vocab {
 			s.XTCExempt = append(s.XTCExempt, id)

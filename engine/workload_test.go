@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/model"
 	"github.com/foretoken/foretoken/model/qwen35"
+	"github.com/foretoken/foretoken/sample"
 	"github.com/foretoken/foretoken/spec"
 	"github.com/foretoken/foretoken/spec/ngram"
 	"github.com/foretoken/foretoken/state"
@@ -45,7 +47,7 @@ func repertoire(t *testing.T, m *qwen35.Model, pool *state.Pool, n int) []piece 
 		t.Fatal(err)
 	}
 	defer e.Close()
-	tastes := samplings()
+	tastes, forms := samplings(), constraints(t, int(vocab), m.Info().Stop)
 	var list []piece
 	for i := range n {
 		r := Request{
@@ -54,6 +56,9 @@ func repertoire(t *testing.T, m *qwen35.Model, pool *state.Pool, n int) []piece 
 			IgnoreEnd: i%3 > 0,
 		}
 		r.Boundaries = []int{70, len(r.Prompt) - 1}
+		if i%4 == 0 {
+			r.Sampling.Constraint, r.IgnoreEnd = forms[i/4%len(forms)], false
+		}
 		p := piece{Request: r}
 		s, err := e.Generate(t.Context(), r)
 		if err != nil {
@@ -66,6 +71,32 @@ func repertoire(t *testing.T, m *qwen35.Model, pool *state.Pool, n int) []piece 
 			p.ids, p.hashes = append(p.ids, token.ID), append(p.hashes, token.Hash)
 		}
 		list = append(list, p)
+	}
+	return list
+}
+
+// constraints are forms that answers are held to, for a vocabulary in which the ids after the
+// first stand for bytes and those beyond them for two letters.
+func constraints(t *testing.T, vocab int, end []int32) (list []func() sample.Constraint) {
+	t.Helper()
+	tokens := make([]string, vocab)
+	for id := range tokens {
+		if tokens[id] = string([]byte{byte(id - 1)}); id > 256 {
+			tokens[id] = string([]byte{'a' + byte(id%26), 'a' + byte(id/26%26)})
+		}
+	}
+	v, err := grammar.NewVocab(tokens, end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range []grammar.Source{
+		grammar.Regexp(`[a-z]{4,30}(, [a-z]+)*`), grammar.JSON(), grammar.Choice("yes, indeed", "no, never", "perhaps"),
+	} {
+		g, err := grammar.Compile(source, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, func() sample.Constraint { return g.Matcher() })
 	}
 	return list
 }

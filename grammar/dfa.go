@@ -28,6 +28,7 @@ func (w *work) spend(steps int) bool {
 // text that is accepted can be reached. An empty language has no states.
 type dfa struct {
 	class  [256]uint8
+	starts []int32 // the first byte of each class, and 256; a class is bytes in a row
 	width  int32   // how many classes
 	next   []int32 // [state, class]; -1: none
 	accept []bool
@@ -105,14 +106,14 @@ func (d *dfa) matches(text string) bool {
 
 // classes numbers the bytes so that bytes with the same number behave alike.
 func (d *dfa) classes(starts *[256]bool) {
-	n := -1
 	for b := range 256 {
 		if b == 0 || starts[b] {
-			n++
+			d.starts = append(d.starts, int32(b))
 		}
-		d.class[b] = uint8(n)
+		d.class[b] = uint8(len(d.starts) - 1)
 	}
-	d.width = int32(n + 1)
+	d.width = int32(len(d.starts))
+	d.starts = append(d.starts, 256)
 }
 
 // trim removes the states from which nothing is accepted. It keeps the order of the rest.
@@ -144,7 +145,7 @@ func (d *dfa) trim() *dfa {
 			}
 		}
 	}
-	t := &dfa{class: d.class, width: d.width, mark: -1}
+	t := &dfa{class: d.class, starts: d.starts, width: d.width, mark: -1}
 	if n == 0 || !alive[0] {
 		return t
 	}
@@ -188,10 +189,6 @@ func (w *work) combine(list []*dfa, accept func(each []bool) bool) (*dfa, error)
 		}
 	}
 	d.classes(&starts)
-	var example [256]byte // of each class
-	for b := range 256 {
-		example[d.class[b]] = byte(b)
-	}
 	var (
 		states [][]int32
 		index  = map[string]int32{}
@@ -234,7 +231,7 @@ func (w *work) combine(list []*dfa, accept func(each []bool) bool) (*dfa, error)
 			for j, s := range states[i] {
 				to[j] = -1
 				if s >= 0 {
-					to[j] = list[j].step(s, example[c])
+					to[j] = list[j].step(s, byte(d.starts[c]))
 				}
 			}
 			d.next = append(d.next, number(to))

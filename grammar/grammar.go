@@ -65,7 +65,7 @@ func (g *Grammar) facts(w *walker, l *lex, s int32) *facts {
 func (v *Vocab) textFacts(w *walker, s int32) *facts {
 	f := v.text[s].Load()
 	if f == nil {
-		f = w.facts(textDFA, s)
+		f = w.facts(textDFA(), s)
 		v.text[s].Store(f)
 	}
 	return f

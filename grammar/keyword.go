@@ -45,9 +45,7 @@ type span struct{ least, most int32 }
 
 // keywords are those that a shape is made of. Of the ones that relate schemas to each
 // other only the form is looked at here.
-var keywords map[string]func(s *shape, v *value) error
-
-func init() {
+var keywords = func() map[string]func(s *shape, v *value) error {
 	nested := func(check func(*value) error) func(*shape, *value) error {
 		return func(s *shape, v *value) error {
 			s.constrained = true
@@ -57,7 +55,7 @@ func init() {
 	related := func(check func(*value) error) func(*shape, *value) error {
 		return func(_ *shape, v *value) error { return check(v) }
 	}
-	keywords = map[string]func(s *shape, v *value) error{
+	return map[string]func(s *shape, v *value) error{
 		"type":                 (*shape).readType,
 		"enum":                 (*shape).readEnum,
 		"const":                func(s *shape, v *value) error { return s.choose([]*value{v}) },
@@ -85,7 +83,7 @@ func init() {
 		"$defs":                related(isTable),
 		"definitions":          related(isTable),
 	}
-}
+}()
 
 // refused are keywords that say which values are valid and that cannot be held to, with
 // what to do instead.

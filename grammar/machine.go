@@ -75,10 +75,8 @@ func (m *machine) begin() { m.next, m.left, m.ends = m.next[:0], m.left[:0], fal
 // enter adds the ways to begin with node n.
 func (m *machine) enter(n, stack int32) {
 	switch node := &m.p.nodes[n]; node.kind {
-	case nodeLex:
-		m.add(config{node: n, stack: stack}, node.lex.dfa)
-	case nodeText:
-		m.add(config{node: n, stack: stack}, textDFA)
+	case nodeLex, nodeText:
+		m.add(config{node: n, stack: stack}, m.p.dfa(n))
 	case nodeSeq:
 		m.part(n, 0, stack)
 	case nodeAlt:
@@ -160,17 +158,17 @@ func (m *machine) read(c config, b byte) (config, *dfa, bool) {
 		c.state = node.lex.step(c.state, b)
 		return c, node.lex.dfa, c.state >= 0
 	}
-	from := c.state
-	c.state = textDFA.step(from, b)
-	if from == textDFA.mark {
+	d, from := textDFA(), c.state
+	c.state = d.step(from, b)
+	if from == d.mark {
 		if closes := b == '"'; closes && c.n < node.min || !closes && c.n == node.max {
 			c.state = -1
 		}
 	}
-	if c.state == textDFA.mark && from != 0 && (node.max != unlimited || c.n < node.min) {
+	if c.state == d.mark && from != 0 && (node.max != unlimited || c.n < node.min) {
 		c.n++
 	}
-	return c, textDFA, c.state >= 0
+	return c, d, c.state >= 0
 }
 
 // feed is the state after text, and false if the text does not fit.

@@ -210,11 +210,12 @@ func (m *Matcher) fill(bits []uint64, c config) {
 	s := m.machine.behind(c.stack)
 	for i := m.machine.states[s].first; i < m.machine.states[s].last; i++ {
 		next := m.machine.configs[i]
-		for b := range 256 {
-			if _, _, ok := m.machine.read(next, byte(b)); !ok {
+		d := m.g.program.dfa(next.node)
+		for class, to := range d.row(next.state) {
+			if to < 0 {
 				continue
 			}
-			for _, e := range f.exits[f.from[b]:f.from[b+1]] {
+			for _, e := range f.exits[f.from[d.starts[class]]:f.from[d.starts[class+1]]] {
 				if least <= int(e.chars) && int(e.chars) <= room {
 					m.below(bits, next, e.node, m.g.vocab.nodes[e.node].end)
 				}
@@ -234,16 +235,14 @@ func limits(node *node, n int32) (least, room int) {
 // below adds the tokens at the nodes from first up to end that a config allows.
 func (m *Matcher) below(bits []uint64, c config, first, end int32) {
 	node := &m.g.program.nodes[c.node]
-	d, least, room := textDFA, 0, math.MaxInt
-	if node.kind == nodeLex {
-		d = node.lex.dfa
-	} else {
+	least, room := 0, math.MaxInt
+	if node.kind == nodeText {
 		least, room = limits(node, c.n)
 	}
 	w := &m.walker
 	w.found, w.runs, w.last = w.found[:0], w.runs[:0], w.last[:0]
 	exits := len(w.exits)
-	w.walk(d, c.state, first, end, int(m.g.vocab.nodes[first].depth))
+	w.walk(m.g.program.dfa(c.node), c.state, first, end, int(m.g.vocab.nodes[first].depth))
 	for _, t := range w.found {
 		if int(t.chars) <= room {
 			set(bits, t.id)

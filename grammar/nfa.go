@@ -84,10 +84,6 @@ func (n *nfa) dfa(w *work, start int32) (*dfa, error) {
 		}
 	}
 	d.classes(&starts)
-	var first [256]byte // the first byte of each class
-	for b := 255; b >= 0; b-- {
-		first[d.class[b]] = byte(b)
-	}
 	c := subsets{nfa: n, seen: make([]int32, len(n.nodes)), index: map[string]int32{}}
 	c.number(c.closure([]int32{start}, nfaBegin))
 	var heads []int32
@@ -98,7 +94,7 @@ func (n *nfa) dfa(w *work, start int32) (*dfa, error) {
 		c.steps = 0
 		d.accept = append(d.accept, c.accepts(c.states[i]))
 		for k := range d.width {
-			b := first[k]
+			b := byte(d.starts[k])
 			heads = heads[:0]
 			for _, s := range c.states[i] {
 				if e := &n.nodes[s]; e.kind == nfaEdge && e.lo <= b && b <= e.hi {

@@ -1,6 +1,9 @@
 package grammar
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // maxPatterns bounds the patterns of patternProperties that apply to one object: each set
 // of them is a class of names of its own.
@@ -17,13 +20,13 @@ func (c *compiler) object(s *shape) (int32, error) {
 		return 0, s.fewMembers.errorf("minProperties above 1 is supported only up to the number of required properties")
 	}
 	names := s.names()
-	others, err := c.others(s, names, m.colon)
+	other, err := c.other(s, names, m.colon)
 	if err != nil {
 		return 0, err
 	}
 	// rest is what follows a member, some the members that may come next.
-	rest := c.seq(c.rep(c.seq(m.comma, others), 0, unlimited), m.close)
-	some := c.seq(others, rest)
+	rest := c.seq(c.rep(c.seq(m.comma, other), 0, unlimited), m.close)
+	some := c.seq(other, rest)
 	optional := true // no member that follows is required
 	for i := len(names) - 1; i >= 0; i-- {
 		schemas, err := c.member(s, names[i])
@@ -118,8 +121,8 @@ func (c *compiler) namePattern(at *value, expr string) (*dfa, error) {
 	return d, nil
 }
 
-// others is the node of a member whose name is none of the given.
-func (c *compiler) others(s *shape, names []string, colon int32) (int32, error) {
+// other is the node of a member whose name is none of the given.
+func (c *compiler) other(s *shape, names []string, colon int32) (int32, error) {
 	var patterns []*value
 	for _, v := range s.schemas {
 		if p := v.member("patternProperties"); p != nil {
@@ -172,6 +175,14 @@ func (c *compiler) otherNames(s *shape, names []string, patterns []*value, set i
 	if len(names)+len(patterns) == 0 {
 		return c.text(0, unlimited), nil
 	}
+	exprs := make([]string, len(patterns))
+	for i, p := range patterns {
+		exprs[i] = p.name
+	}
+	key := fmt.Sprintf("%q %q %b", names, exprs, set)
+	if n, ok := c.others[key]; ok {
+		return n, nil
+	}
 	insides := make([]string, len(names))
 	for i, name := range names {
 		insides[i] = inString(name)
@@ -199,5 +210,7 @@ func (c *compiler) otherNames(s *shape, names []string, patterns []*value, set i
 	if err != nil {
 		return 0, s.errorf("%w", err)
 	}
-	return c.quoted(d)
+	node, err := c.quoted(d)
+	c.others[key] = node
+	return node, err
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 )
 
@@ -15,7 +16,6 @@ const unlimited = math.MaxInt32
 // recursion through nodeAlt.
 type program struct {
 	nodes []node
-	lexes []*lex
 	root  int32
 }
 
@@ -42,9 +42,17 @@ type lex struct {
 	facts []atomic.Pointer[facts] // by state
 }
 
+// dfa is the automaton of a node that is a lex or a text.
+func (p *program) dfa(n int32) *dfa {
+	if l := p.nodes[n].lex; l != nil {
+		return l.dfa
+	}
+	return textDFA()
+}
+
 // textDFA reads a JSON string with any escapes RFC 8259 has; of surrogates only pairs. Its
 // mark is the state between two characters.
-var textDFA = func() *dfa {
+var textDFA = sync.OnceValue(func() *dfa {
 	const hex, mark = `[0-9A-Fa-f]`, `\x5C`
 	escapes := []string{
 		`["/bfnrt\x5C]`,
@@ -55,7 +63,7 @@ var textDFA = func() *dfa {
 	d := mustRegex(`"(?:[^\x00-\x1F"\x5C]|`+mark+`(?:`+strings.Join(escapes, "|")+`))*"`, plain)
 	d.mark = d.step(0, '"')
 	return d
-}()
+})
 
 // builder collects the nodes of a program.
 type builder struct {
@@ -116,7 +124,6 @@ func (b *builder) automaton(d *dfa) (int32, error) {
 		return 0, errLarge
 	}
 	l := &lex{d, make([]atomic.Pointer[facts], len(d.accept))}
-	b.lexes = append(b.lexes, l)
 	n := b.add(node{kind: nodeLex, lex: l})
 	b.shared[d] = n
 	return n, nil

@@ -245,15 +245,11 @@ func (d *dfa) quote() *dfa {
 	}
 	q := &dfa{mark: -1}
 	q.classes(&starts)
-	var example [256]byte
-	for b := range 256 {
-		example[q.class[b]] = byte(b)
-	}
 	// State 0 awaits the first mark, state s+1 is s, the last is behind the last mark.
 	final := int32(len(d.accept)) + 1
 	for s := int32(-1); s < final; s++ {
-		for _, b := range example[:q.width] {
-			to := int32(-1)
+		for _, first := range q.starts[:q.width] {
+			b, to := byte(first), int32(-1)
 			switch {
 			case b == '"' && s < 0:
 				to = 1

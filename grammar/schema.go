@@ -31,7 +31,7 @@ func Schema(schema []byte) Source {
 		if err := isSchema(root); err != nil {
 			return 0, err
 		}
-		c := &compiler{builder: b, root: root, rules: map[string]int32{}, known: map[string][]*shape{}}
+		c := &compiler{builder: b, root: root, rules: map[string]int32{}, known: map[string][]*shape{}, others: map[string]int32{}}
 		return c.value([]*value{root})
 	}}
 }
@@ -42,7 +42,9 @@ type compiler struct {
 	root  *value
 	rules map[string]int32    // nodes of the values that some schemas describe together
 	known map[string][]*shape // and their shapes
-	steps int
+	// others are the nodes of names that are none of some, by all that decides on them.
+	others map[string]int32
+	steps  int
 }
 
 // value is the node of the values that all of the schemas allow. The same schemas have the

@@ -77,7 +77,7 @@ func acceptsTokens(g *Grammar, ids []int32) bool {
 // what the schema says: a text is accepted, by bytes and by tokens, if and only if the slow
 // validator accepts its value.
 func TestSchemaEqualsValidator(t *testing.T) {
-	schemas := 400
+	schemas := 300
 	if testing.Short() {
 		schemas = 120
 	}

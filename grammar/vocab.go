@@ -88,7 +88,7 @@ func NewVocab(tokens []string, end []int32) (*Vocab, error) {
 	})
 	v.plant(list)
 	v.measure(list)
-	v.text = make([]atomic.Pointer[facts], len(textDFA.accept))
+	v.text = make([]atomic.Pointer[facts], len(textDFA().accept))
 	return v, nil
 }
 

@@ -32,9 +32,9 @@ func (s *Sampler) hold(d *dist, row []float32, mask []uint64) (held []float32, b
 	if mask != nil && w.few(row, mask) {
 		return row, greatest(w.keys), true
 	}
-	row = s.measure(d, row)
+	row, top := s.measure(d, row)
 	if mask == nil {
-		if top := plainMax(d.maxima); top >= -math.MaxFloat32 {
+		if top >= -math.MaxFloat32 {
 			id := 0
 			if s.options.Temperature == 0 { // it matters to nobody else
 				id = first(row, d.maxima, top)
@@ -74,15 +74,16 @@ func (s *Sampler) rank() (k int, ok bool) {
 	return 0, o.MinP > 0 && (o.TopP == 0 || o.TopP == 1)
 }
 
-// measure works out the maxima of a row, and returns it with the largest number for +Inf.
-func (s *Sampler) measure(d *dist, row []float32) []float32 {
+// measure works out the maxima of a row. It returns the row, with the largest number for
+// +Inf, and the highest of all.
+func (s *Sampler) measure(d *dist, row []float32) (measured []float32, top float32) {
 	d.maxima = maxima(d.maxima[:0], row)
-	if math.IsInf(float64(plainMax(d.maxima)), 1) {
+	if top = plainMax(d.maxima); top > math.MaxFloat32 {
 		s.row = finite(s.row[:0], row)
-		row = s.row
+		row, top = s.row, math.MaxFloat32
 		d.maxima = maxima(d.maxima[:0], row)
 	}
-	return row
+	return row, top
 }
 
 // fewShare is the part of a row below which the ids in a mask are looked at one by one.
@@ -151,9 +152,9 @@ func greatest(keys []uint64) (top uint64) {
 // word of the mask.
 func (s scale) blot(held *[blockSize]float32, block []float32, word uint64) []float32 {
 	copied := held[:copy(held[:], block)]
-	// A number rather than -Inf, unless the scale is extreme: it takes the same way through
-	// the sum as all others.
-	gone := float32(s.top - 2*floorLevel/s.steps)
+	// A number just beneath those that weigh something, unless the scale is extreme: it takes
+	// the same branches in the sum as most others, where -Inf would take another one each time.
+	gone := float32(s.top - 1.25*floorLevel/s.steps)
 	if x := (s.top - float64(gone)) * s.steps; !(x > floorLevel && x < 1<<62) {
 		gone = float32(math.Inf(-1))
 	}

@@ -43,7 +43,7 @@ func allowedIn(mask []uint64, id int) bool {
 // of the text too: what is kept, its probabilities and the drawn token are those of the
 // plain implementation on a row in which what is not allowed is -Inf.
 func TestConstraintEqualsReference(t *testing.T) {
-	cases := 4000
+	cases := 2000
 	if testing.Short() {
 		cases = 800
 	}
