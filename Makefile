@@ -25,6 +25,7 @@ ARM64_TESTS := Bits|Equal|Exact|Rows|Guard|Pack|Quantise
 BENCH    ?= .
 COUNT    ?= 1
 FUZZTIME ?= 10s
+SOAK     ?= 60s
 
 # The product is built without cgo, so everything is checked without it; only
 # the race detector wants it.
@@ -43,12 +44,12 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check build generated test test-noasm test-arm64 race vet lint fmt fmt-check cross bench benchstat fuzz tools clean
+.PHONY: help check build generated test test-noasm test-arm64 test-clients test-web race soak vet lint fmt fmt-check cross bench bench-gate bench-pages benchstat fuzz tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-check: tools fmt-check vet lint generated test test-noasm test-arm64 race cross ## everything that must pass before a commit
+check: tools fmt-check vet lint generated test test-noasm test-arm64 race soak test-clients test-web bench-pages cross ## everything that must pass before a commit
 	@printf '== check: all stages passed in %d s\n' $$(( $$(date +%s) - $(STARTED) ))
 
 build: ## build bin/foretoken
@@ -72,6 +73,18 @@ test-arm64: $(QEMU) ## run the short tests of the kernels for arm64, emulated on
 race: ## run the short tests under the race detector
 	$(call stage,race: short tests under the race detector)
 	CGO_ENABLED=1 go test -race -short ./...
+
+soak: ## load an engine at random for a while and look what is left of it; SOAK=60s
+	$(call stage,soak: random load for $(SOAK))
+	go test -run TestSoak -soak $(SOAK) ./engine
+
+test-clients: build ## talk to the built program with the clients that people use
+	$(call stage,test-clients: official clients in Node)
+	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" server/clienttest/run
+
+test-web: build ## test the page in Chromium, with a fake server and with the program
+	$(call stage,test-web: the page in Chromium)
+	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" server/web/test/run
 
 vet: ## vet for amd64 and arm64, and with each build tag
 	$(call stage,vet: amd64 and arm64; tags noasm and noembed)
@@ -106,6 +119,13 @@ cross: ## build everything, examples included, for every platform
 bench: ## run the benchmarks; BENCH=regexp COUNT=n
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
 
+bench-gate: $(BENCHSTAT) ## fail if a benchmark is slower than at a commit; BASE=commit PACKAGES= BENCH= COUNT= LIMIT=5
+	@BENCHSTAT=$(BENCHSTAT) sh bench/gate.sh $(BASE)
+
+bench-pages: ## open the pages of foretoken bench in Chromium, which is installed if it is missing
+	$(call stage,bench-pages: reports in a browser)
+	@sh bench/test/run
+
 benchstat: $(BENCHSTAT) ## compare two benchmark outputs; OLD=file NEW=file
 	$(BENCHSTAT) $(OLD) $(NEW)
 
@@ -118,7 +138,7 @@ fuzz: ## run every fuzz target for a moment; FUZZTIME=10s
 		done; \
 	done
 
-tools: $(LINT) ## install the pinned tools that check needs
+tools: $(LINT) $(BENCHSTAT) ## install the pinned tools
 
 clean: ## remove what make has built and installed
 	rm -rf bin dist

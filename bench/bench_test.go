@@ -2,7 +2,6 @@ package bench
 
 import (
 	"math"
-	"slices"
 	"testing"
 	"time"
 
@@ -17,23 +16,6 @@ func open(t *testing.T) *cpu.Backend {
 	}
 	t.Cleanup(func() { _ = b.Close() })
 	return b
-}
-
-func TestMedian(t *testing.T) {
-	for _, c := range []struct {
-		x    []float64
-		want float64
-	}{
-		{nil, 0},
-		{[]float64{3}, 3},
-		{[]float64{5, 1}, 3},
-		{[]float64{9, 1, 2}, 2},
-		{[]float64{4, 100, 2, 0}, 3},
-	} {
-		if got := median(slices.Clone(c.x)); got != c.want {
-			t.Errorf("median of %v is %v, want %v", c.x, got, c.want)
-		}
-	}
 }
 
 func TestSharesAddUp(t *testing.T) {
@@ -66,6 +48,10 @@ func TestKernelsReportWhatWasAsked(t *testing.T) {
 			}
 		}
 	}
+	// A product of r rows is 2·r·n² operations.
+	if p := r.Kernels[0].Passes[1]; math.Abs(p.GOps*p.Seconds*1e9-2*3*4096*4096) > 1 {
+		t.Errorf("%+v", p)
+	}
 	if _, err := Kernels(open(t), KernelOptions{Types: []string{"x9"}, Rows: []int{1}, Repeats: 1, Memory: 1 << 20}); err == nil {
 		t.Error("weights of type x9 were measured")
 	}
@@ -84,7 +70,11 @@ func TestModelReportsWhatWasAsked(t *testing.T) {
 	if r.Parameters != 752_393_024 || len(r.Passes) != 2 || len(r.Prompts) != 1 || r.Draft.Seconds <= 0 {
 		t.Errorf("report %+v", r)
 	}
-	for _, shares := range r.Shares {
+	// All weights but the embedding are multiplied with each row, and there are fewer than all.
+	if p := r.Passes[0]; p.GOps*p.Seconds*1e9 > 2*float64(r.Parameters) || p.GOps*p.Seconds*1e9 < float64(r.Parameters) {
+		t.Errorf("%.0f operations for %d parameters", p.GOps*p.Seconds*1e9, r.Parameters)
+	}
+	for _, shares := range append(r.Shares, r.DraftShare) {
 		total := 0.0
 		for _, s := range shares {
 			total += s.Part

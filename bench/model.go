@@ -1,6 +1,8 @@
-// Package bench measures: models of any released size with generated weights, and the
-// kernels they are made of, beside what the machine's memory gives at that moment. It knows
-// no files and prints nothing.
+// Package bench measures: guessing ahead against plain decoding, models of any released size
+// with generated weights, the kernels they are made of beside what the machine's memory gives
+// at that moment, servers under load, and peers. What is compared takes turns, and what is
+// reported can be worked out again from the measurements in the report. It knows ids and
+// prompts but no checkpoints, and prints nothing.
 package bench
 
 import (
@@ -41,8 +43,9 @@ type ModelReport struct {
 	Context    int       `json:"context"`
 	Passes     []Pass    `json:"passes"`
 	Prompts    []Prefill `json:"prompts"`
-	Draft      Pass      `json:"draft"`  // one guess of the head
-	Shares     [][]Share `json:"shares"` // of the passes, by operation
+	Draft      Pass      `json:"draft"`        // one guess of the head
+	Shares     [][]Share `json:"shares"`       // of the passes, by operation
+	DraftShare []Share   `json:"draft_shares"` // of the guess
 }
 
 // Pass is one pass over a few rows of one sequence.
@@ -52,6 +55,7 @@ type Pass struct {
 	GBs     float64 `json:"gb_s"`    // weights over time
 	OfRead  float64 `json:"of_read"` // that, over ReadGBs
 	OfOne   float64 `json:"of_one"`  // time, over that of one row
+	GOps    float64 `json:"gop_s"`   // multiplications and additions of matrix products, in thousand millions per second
 }
 
 // Prefill is the reading of a prompt.
@@ -59,6 +63,7 @@ type Prefill struct {
 	Tokens       int     `json:"tokens"`
 	Seconds      float64 `json:"seconds"`
 	TokensPerSec float64 `json:"tokens_per_second"`
+	GOps         float64 `json:"gop_s"` // as Pass has it
 }
 
 // plenty is far more bytes than a cache holds.
@@ -111,11 +116,14 @@ type modelRun struct {
 	o    ModelOptions
 	say  func(string)
 
-	seq     *state.State
-	passes  [][]float64 // by o.Rows
-	shares  [][]Share
-	prompts [][]float64 // by o.Prompts
-	drafts  []float64
+	seq        *state.State
+	passes     [][]float64 // by o.Rows
+	shares     [][]Share
+	ops        []float64   // of a pass, by o.Rows
+	prompts    [][]float64 // by o.Prompts
+	promptOps  []float64
+	drafts     []float64
+	draftShare []Share
 }
 
 // open fills the context and warms up.
@@ -126,6 +134,7 @@ func (r *modelRun) open() error {
 	}
 	r.passes, r.shares = make([][]float64, len(r.o.Rows)), make([][]Share, len(r.o.Rows))
 	r.prompts = make([][]float64, len(r.o.Prompts))
+	r.ops, r.promptOps = make([]float64, len(r.o.Rows)), make([]float64, len(r.o.Prompts))
 	for left := r.o.Context; left > 0; {
 		r.say(fmt.Sprintf("filling the context, %d tokens left", left))
 		n := min(left, 512)
@@ -152,14 +161,14 @@ func (r *modelRun) feed(s *state.State, n, guesses, want int) (time.Duration, er
 // round measures everything once.
 func (r *modelRun) round() error {
 	for i, rows := range r.o.Rows {
-		clear(r.b.spent)
+		r.b.reset()
 		d, err := r.feed(r.seq, rows, rows-1, rows)
 		if err != nil {
 			return err
 		}
 		r.seq.Keep(0)
 		r.passes[i] = append(r.passes[i], d.Seconds())
-		r.shares[i] = r.b.shares(d)
+		r.shares[i], r.ops[i] = r.b.shares(d), r.b.ops
 	}
 	if err := r.draft(); err != nil {
 		return err
@@ -169,11 +178,13 @@ func (r *modelRun) round() error {
 		if err != nil {
 			return err
 		}
+		r.b.reset()
 		d, err := r.feed(s, n, 0, 1)
 		s.Close()
 		if err != nil {
 			return err
 		}
+		r.promptOps[i] = r.b.ops
 		r.prompts[i] = append(r.prompts[i], d.Seconds())
 	}
 	return nil
@@ -192,9 +203,11 @@ func (r *modelRun) draft() error {
 		return err
 	}
 	defer r.b.Free(hidden)
+	r.b.reset()
 	start := time.Now()
 	_, err = head.Forward([]model.Span{{State: s, Tokens: []int32{1}, Want: 1, Hidden: hidden}})
-	r.drafts = append(r.drafts, time.Since(start).Seconds())
+	took := time.Since(start)
+	r.drafts, r.draftShare = append(r.drafts, took.Seconds()), r.b.shares(took)
 	return err
 }
 
@@ -212,25 +225,17 @@ func (r *modelRun) report(out *ModelReport) {
 		return p
 	}
 	for i, rows := range r.o.Rows {
-		out.Passes = append(out.Passes, pass(rows, r.passes[i]))
+		p := pass(rows, r.passes[i])
+		p.GOps = r.ops[i] / p.Seconds / 1e9
+		out.Passes = append(out.Passes, p)
 	}
 	out.Draft = pass(1, r.drafts)
 	out.Draft.GBs, out.Draft.OfRead = 0, 0
-	out.Shares = r.shares
+	out.Shares, out.DraftShare = r.shares, r.draftShare
 	for i, n := range r.o.Prompts {
 		t := median(r.prompts[i])
-		out.Prompts = append(out.Prompts, Prefill{n, t, float64(n) / t})
+		out.Prompts = append(out.Prompts, Prefill{n, t, float64(n) / t, r.promptOps[i] / t / 1e9})
 	}
-}
-
-// median of an odd or even number of measurements; the list is sorted.
-func median(x []float64) float64 {
-	slices.Sort(x)
-	n := len(x)
-	if n == 0 {
-		return 0
-	}
-	return (x[(n-1)/2] + x[n/2]) / 2
 }
 
 var _ backend.Backend = (*timed)(nil)

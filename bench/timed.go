@@ -8,15 +8,27 @@ import (
 	"github.com/foretoken/foretoken/backend"
 )
 
-// timed is a backend that knows how long each of its operations took. It is right for
-// devices that do not queue work.
+// timed is a backend that knows how long each of its operations took, and how much
+// arithmetic there was in matrix products. It is right for devices that do not queue work.
 type timed struct {
 	backend.Backend
 	spent map[string]time.Duration
+	ops   float64 // multiplications and additions
 }
 
 func newTimed(b backend.Backend) *timed {
 	return &timed{Backend: b, spent: map[string]time.Duration{}}
+}
+
+// reset forgets.
+func (t *timed) reset() {
+	clear(t.spent)
+	t.ops = 0
+}
+
+// multiplied books a product of so many rows.
+func (t *timed) multiplied(rows int, w backend.Weight) {
+	t.ops += 2 * float64(rows) * float64(w.Rows()) * float64(w.Cols())
 }
 
 // since books the time from start on.
@@ -34,6 +46,9 @@ func (t *timed) Gather(dst, x backend.Tensor, rows []int32) {
 
 func (t *timed) MatMul(x backend.Tensor, products ...backend.Product) {
 	defer t.since("matmul", time.Now())
+	for _, p := range products {
+		t.multiplied(x.Rows, p.W)
+	}
 	t.Backend.MatMul(x, products...)
 }
 
@@ -49,6 +64,14 @@ func (t *timed) SwiGLU(dst, gate, up backend.Tensor) {
 
 func (t *timed) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	defer t.since("experts", time.Now())
+	for _, w := range []backend.Weight{e.Gate, e.Up, e.Down} {
+		t.multiplied(x.Rows*e.TopK, w)
+	}
+	for _, w := range []backend.Weight{e.Router, e.SharedRouter, e.SharedGate, e.SharedUp, e.SharedDown} {
+		if w != nil {
+			t.multiplied(x.Rows, w)
+		}
+	}
 	t.Backend.Experts(dst, x, e)
 }
 

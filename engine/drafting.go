@@ -54,10 +54,10 @@ func (d *drafting) add(s *sequence, hidden backend.Tensor, first, n int, cached 
 		n--
 	}
 	text := s.tokens[:min(s.target.Len()+1, len(s.tokens))]
-	// A guess that the limit would cut off is not made, and a prompt that is not yet read
-	// has no guesses: its chunks are only learnt.
+	// A guess that the limit would cut off is not made, and before the first token there are
+	// none, wherever the prompt was cut: its chunks are only learnt.
 	limit := s.limit - len(s.tokens) - 1
-	if len(text) < len(s.tokens) || s.finish != "" || s.req.Warm {
+	if len(text) < len(s.tokens) || len(s.tokens) == len(s.req.Prompt) || s.finish != "" {
 		limit = 0
 	}
 	d.seqs = append(d.seqs, s)
@@ -82,6 +82,9 @@ func (d *drafting) run(drafter spec.Drafter) error {
 	}
 	d.drafted(time.Since(start))
 	for i, s := range d.seqs {
+		if s.target.Len()+1 < len(s.tokens) {
+			continue // it is reading, and what it may have guessed before stands
+		}
 		// The sequence may be left out of rounds while the drafter goes on with others.
 		s.draft.Tokens = append(s.draft.Tokens[:0], drafts[i].Tokens...)
 		s.draft.Dists = append(s.draft.Dists[:0], drafts[i].Dists...)

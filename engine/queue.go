@@ -172,12 +172,12 @@ func (e *Engine) close(s *sequence) {
 			m.Close()
 		}
 	}
-	s.target, s.memory, s.notes = nil, nil, nil
-	s.draft, s.span = spec.Draft{}, model.Span{}
+	s.target, s.memory, s.notes, s.span = nil, nil, nil, model.Span{}
 }
 
 // preempt takes a running sequence's memory away and has it wait. When it is its turn again
-// it reads its prompt and its answer so far anew: the same tokens give the same state.
+// it reads its prompt and its answer so far anew: the same tokens give the same state, and
+// the guesses that it has are still its guesses.
 func (e *Engine) preempt(s *sequence) {
 	e.running = slices.DeleteFunc(e.running, func(r *sequence) bool { return r == s })
 	e.close(s)

@@ -41,7 +41,7 @@ func (e *Engine) gather() {
 	e.fed, e.spans = e.fed[:0], e.spans[:0]
 	budget, generating := e.o.RoundTokens, 0
 	feed := func(s *sequence, budget int) int {
-		s.span, s.held = s.next(budget), 0
+		s.span, s.held = s.next(budget, e.o.RoundTokens), 0
 		if n := len(s.span.Tokens); n == 0 || !e.reserve(s, n) {
 			s.span = model.Span{}
 		}
@@ -152,6 +152,7 @@ func (s *sequence) advance(logits [][]float32) (kept int) {
 			break
 		}
 	}
+	s.stream.wake()
 	s.target.Keep(kept)
 	return kept
 }

@@ -138,12 +138,18 @@ func (s *sequence) reading() bool { return s.req.Warm || len(s.tokens)-s.target.
 
 // next is the sequence's gap, cut to the budget; where it is not cut, guesses follow it and
 // the logits after each are wanted.
-func (s *sequence) next(budget int) model.Span {
+//
+// The ratio rule's text depends on its guesses, so that no company may cut them: where they
+// do not fit, though they would in a round of their own, the sequence is left out.
+func (s *sequence) next(budget, round int) model.Span {
 	gap := s.tokens[s.target.Len():]
 	if n := s.toBoundary(min(len(gap), budget)); n < len(gap) || s.req.Warm {
 		return model.Span{State: s.target, Tokens: gap[:n]}
 	}
 	guesses := s.draft.Tokens[:min(len(s.draft.Tokens), budget-len(gap))]
+	if s.req.Rule == spec.Ratio && len(guesses) < min(len(s.draft.Tokens), round-1) && budget < round {
+		return model.Span{}
+	}
 	s.draft.Tokens = guesses
 	s.feed = append(append(s.feed[:0], gap...), guesses...)
 	return model.Span{
@@ -168,7 +174,7 @@ func (s *sequence) append(t Token, logits []float32) bool {
 	}
 	s.sampler.Accept(t.ID)
 	s.tokens = append(s.tokens, t.ID)
-	s.stream.send(t)
+	s.stream.add(t)
 	switch {
 	case slices.Contains(s.stop, t.ID):
 		s.finish = FinishStop

@@ -53,12 +53,14 @@ type Stream struct {
 
 func (s *Stream) init() { s.more.L = &s.mu }
 
-func (s *Stream) send(t Token) {
+// add makes a token ready. The reader is woken by wake, once for all tokens of a round.
+func (s *Stream) add(t Token) {
 	s.mu.Lock()
 	s.tokens = append(s.tokens, t)
 	s.mu.Unlock()
-	s.more.Signal()
 }
+
+func (s *Stream) wake() { s.more.Signal() }
 
 func (s *Stream) close(r Result, err error) {
 	s.mu.Lock()

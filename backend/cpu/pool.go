@@ -16,12 +16,14 @@ type task interface {
 // pool runs tasks on a fixed set of threads. The caller of run is the first of them. A task
 // is cut into a few chunks per thread, and whoever is free takes the next: a thread that the
 // system has put aside costs at most the chunk it was at, and if no other thread comes the
-// caller does everything. The others spin for a moment after a task, since the next one
+// caller does everything. Every other thread takes chunks from the end, so that of two
+// threads each meets the same half of the weights again and finds them in its own cache. The
+// others spin for a moment after a task, since the next one
 // usually follows at once, and then sleep: an idle pool uses no processor time.
 type pool struct {
-	// claim is the current task's number, its chunks, and the next chunk to take. Taking a
-	// chunk is one compare-and-swap of all three, so a late thread cannot take a chunk of a
-	// task that has ended, and reads the fields below only while it holds one.
+	// claim is the current task's number and the range of its chunks that are left. Taking a
+	// chunk is one compare-and-swap of both, so a late thread cannot take a chunk of a task
+	// that has ended, and reads the fields below only while it holds one.
 	claim atomic.Uint64
 	_     [56]byte // keeps the hot counters apart
 	done  atomic.Int32
@@ -121,12 +123,16 @@ func (p *pool) start(chunks int) uint64 {
 func (p *pool) take(worker int, number uint64) bool {
 	for {
 		c := p.claim.Load()
-		next, chunks := int(c&chunkMask), int(c>>chunkBits&chunkMask)
-		if c>>(2*chunkBits) != number || next >= chunks {
+		first, end := int(c&chunkMask), int(c>>chunkBits&chunkMask)
+		if c>>(2*chunkBits) != number || first >= end {
 			return false
 		}
-		if p.claim.CompareAndSwap(c, c+1) {
-			p.chunk(worker, next)
+		i, left := first, c+1
+		if worker%2 == 1 {
+			i, left = end-1, c-1<<chunkBits
+		}
+		if p.claim.CompareAndSwap(c, left) {
+			p.chunk(worker, i)
 			p.done.Add(1)
 			return true
 		}

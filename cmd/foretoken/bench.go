@@ -18,11 +18,11 @@ import (
 func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure this machine",
+		Short: "Measure guessing, kernels, models of any size, servers and peers",
 		Args:  knownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchModelCommand(), newBenchKernelsCommand())
+	cmd.AddCommand(newBenchDecodeCommand(), newBenchServeCommand(), newBenchCompareCommand(), newBenchModelCommand(), newBenchKernelsCommand())
 	return cmd
 }
 
@@ -106,12 +106,15 @@ round takes turns with plain reading of memory, which is what a pass is measured
 }
 
 func newBenchKernelsCommand() *cobra.Command {
-	f := newBenchFlags(1, 2, 4, 8, 16)
+	f := newBenchFlags(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 512)
 	types := []string{"q4", "q8", "bf16", "q5", "q6"}
 	every := false
 	cmd := &cobra.Command{
-		Use:     "kernels",
-		Short:   "Measure matrix products beside the speed of memory",
+		Use:   "kernels",
+		Short: "Measure matrix products beside the speed of memory",
+		Long: `Measure matrix products with weights from memory, in turns with plain reading of memory: a few
+rows, as in decoding, where reading the weights takes the time, and 512, as in reading a prompt,
+where arithmetic does. Which part of a pass each operation takes is for bench model to say.`,
 		Example: "  foretoken bench kernels\n  foretoken bench kernels --types q4 --rows 1,2,3,4,5,6,7,8 --isa avx2",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -188,9 +191,9 @@ func printModel(w io.Writer, r *bench.ModelReport) {
 	for i, p := range r.Passes {
 		tell(w, fmt.Sprintf("%4d  %8.2f  %8.1f  %8.2f  %11.2f   %s\n", p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne, shareText(r.Shares[i])))
 	}
-	tell(w, fmt.Sprintf("guess %8.2f%32.2f\n\n", r.Draft.Seconds*1e3, r.Draft.OfOne))
+	tell(w, fmt.Sprintf("guess %8.2f%32.2f   %s\n\n", r.Draft.Seconds*1e3, r.Draft.OfOne, shareText(r.DraftShare)))
 	for _, p := range r.Prompts {
-		tell(w, fmt.Sprintf("prompt of %d tokens: %.0f ms, %.1f tok/s\n", p.Tokens, p.Seconds*1e3, p.TokensPerSec))
+		tell(w, fmt.Sprintf("prompt of %d tokens: %.0f ms, %.1f tok/s, %.0f Gop/s in matrix products\n", p.Tokens, p.Seconds*1e3, p.TokensPerSec, p.GOps))
 	}
 }
 
@@ -207,10 +210,10 @@ func shareText(shares []bench.Share) string {
 
 func printKernels(w io.Writer, r *bench.KernelReport) {
 	tell(w, fmt.Sprintf("%s, memory reads at %.1f GB/s\n\n", r.Device, r.ReadGBs))
-	tell(w, "type  rows        ms      GB/s   of read   of one row\n")
+	tell(w, "type  rows        ms      GB/s   of read   of one row     Gop/s\n")
 	for _, k := range r.Kernels {
 		for _, p := range k.Passes {
-			tell(w, fmt.Sprintf("%-4s  %4d  %8.3f  %8.1f  %8.2f  %11.2f\n", k.Type, p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne))
+			tell(w, fmt.Sprintf("%-4s  %4d  %8.3f  %8.1f  %8.2f  %11.2f  %8.0f\n", k.Type, p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne, p.GOps))
 		}
 	}
 }

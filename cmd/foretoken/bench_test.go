@@ -3,8 +3,15 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/bench"
 )
 
 // runBench runs a bench command and returns what it prints.
@@ -31,6 +38,28 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		{"model --bits 7", "bits"},
 		{"model --rows 5000", "--rows 5000"},
 		{"nothing", "unknown command"},
+		{"decode --classes poems", "--classes poems: want some of math"},
+		{"decode --temps -1", "--temps -1"},
+		{"decode --depths 9", "--depths 9: want auto, or numbers from 1 to 8"},
+		{"decode --depths 0", "plain decoding is measured in any case"},
+		{"decode --batches 0", "--batches 0"},
+		{"decode --rules always", "--rules always: want exact, ratio"},
+		{"decode --classes=", "--classes: there is nothing to measure"},
+		{"decode --max-tokens 3", "want a whole number from 8"},
+		{"decode --html /nowhere/at/all.html", "--html: "},
+		{"decode --plots /dev/null/x", "--plots: "},
+		{"serve --model m --url ftp://127.0.0.1", "want an address such as"},
+		{"serve --model m --url http://192.0.2.7/v1", "--allow-remote"},
+		{"serve --model m --url http://localhost.example/v1", "--allow-remote"},
+		{"serve", "--model: name the model as the server calls it"},
+		{"serve --model m --concurrency 0", "--concurrency 0"},
+		{"serve --model m --rates 0", "--rates 0"},
+		{"serve --model m --limit 0s", "--limit"},
+		{"serve --model m --classes x", "--classes x"},
+		{"compare", "--peer-cmd: name the peer's benchmark program"},
+		{"compare --peer-cmd no-such-program", "--peer-cmd no-such-program"},
+		{"compare --peer-cmd go --model tiny", "want a GGUF file"},
+		{"compare --peer-cmd go --model x.gguf --prompts 0", "not 0"},
 	} {
 		if _, err := runBench(strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("bench %s: error %v, want %q", c.args, err, c.want)
@@ -52,5 +81,103 @@ func TestBenchKernelsPrintsTableAndJSON(t *testing.T) {
 	}
 	if err != nil || json.Unmarshal([]byte(text), &report) != nil || len(report.Kernels) != 1 || report.Kernels[0].Type != "q4" {
 		t.Errorf("error %v, JSON:\n%s", err, text)
+	}
+}
+
+func TestBenchDecodeReportsInAllForms(t *testing.T) {
+	dir := t.TempDir()
+	page, plots := filepath.Join(dir, "report.html"), filepath.Join(dir, "plots")
+	few := []string{"bench", "decode", "--classes", "story", "--temps", "0", "--depths", "1,auto", "--repeats", "1", "--prompts", "1", "--max-tokens", "12", "--context", "256"}
+	o := runIn(t, nil, append(few, "--html", page, "--plots", plots)...)
+	if o.code != exitOK || !strings.Contains(o.out, "tiny on cpu") || !strings.Contains(o.out, "Every answer under the rule exact was that of plain decoding") || !strings.Contains(o.err, "story, temperature 0, rule exact, batch 1 (1 of 1) …\n") {
+		t.Errorf("exit code %d\n%s%s", o.code, o.out, o.err)
+	}
+	if text, err := os.ReadFile(page); err != nil || strings.Count(string(text), "<svg") < 6 {
+		t.Errorf("%v, %.80s", err, text)
+	}
+	if files, err := filepath.Glob(filepath.Join(plots, "decode-*.svg")); err != nil || len(files) < 6 {
+		t.Errorf("%v, plots %v", err, files)
+	}
+	o = runIn(t, nil, append(few, "--json", "--batches", "2")...)
+	var r struct {
+		Model string
+		Cells []struct {
+			Batch, Depth int
+			Turns        []struct{ Tokens int }
+		}
+	}
+	if err := json.Unmarshal([]byte(o.out), &r); err != nil || r.Model != "tiny" || len(r.Cells) != 3 || r.Cells[2].Depth != bench.AutoDepth || r.Cells[0].Batch != 2 || r.Cells[0].Turns[0].Tokens == 0 {
+		t.Errorf("%v, %+v, %s", err, r, o.err)
+	}
+}
+
+// A checkpoint whose head is missing has nothing to be compared; what can be done is said.
+func TestBenchDecodeWantsAHead(t *testing.T) {
+	none := rewriteTiny(t, asIs, func(string, []byte) bool { return false })
+	o := runIn(t, nil, "bench", "decode", "--model", none)
+	if o.code != exitError || !strings.Contains(o.err, "--draft ngram") {
+		t.Errorf("exit code %d, %s", o.code, o.err)
+	}
+}
+
+// An answer that is not plain decoding's is an error, once the report has been shown.
+func TestBenchDecodeFailsIfNotExact(t *testing.T) {
+	var out bytes.Buffer
+	f := &decodeBench{out: &benchOutput{json: true}}
+	setting := bench.Setting{Class: "story", Rule: "exact", Batch: 1}
+	err := f.show(&console{out: &out, err: io.Discard}, &bench.DecodeReport{Mismatches: []bench.Mismatch{{Setting: setting, Depth: 1, What: "tokens differ"}}})
+	if exitCode(err) != exitError || !strings.Contains(out.String(), "tokens differ") {
+		t.Errorf("error %v after %s", err, out.String())
+	}
+}
+
+func TestBenchServeTellsThatNobodyListens(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	s.Close()
+	o := runIn(t, nil, "bench", "serve", "--url", s.URL, "--model", "m", "--requests", "1", "--concurrency", "1")
+	if o.code != exitError || !strings.Contains(o.err, "is the server running, and is that its model?") {
+		t.Errorf("exit code %d, %s", o.code, o.err)
+	}
+}
+
+// The key comes from the environment, and requests that fail are an error.
+func TestBenchServeSendsTheKey(t *testing.T) {
+	n := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer sesame" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if n++; n == 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: [DONE]\n\n")
+	}))
+	defer s.Close()
+	t.Setenv("THE_KEY", "sesame")
+	args := []string{"bench", "serve", "--url", s.URL, "--model", "m", "--requests", "2", "--repeats", "1", "--concurrency", "1", "--api-key-env", "THE_KEY"}
+	o := runIn(t, nil, args...)
+	if o.code != exitError || !strings.Contains(o.out, "1 × status 503") || !strings.Contains(o.err, "1 request failed") {
+		t.Errorf("exit code %d\n%s%s", o.code, o.out, o.err)
+	}
+	if o = runIn(t, nil, args...); o.code != exitOK || !strings.Contains(o.out, "1 at a time") {
+		t.Errorf("exit code %d\n%s%s", o.code, o.out, o.err)
+	}
+}
+
+// That the file is not there is said before the peer is run.
+func TestBenchCompareWantsTheFile(t *testing.T) {
+	o := runIn(t, nil, "bench", "compare", "--peer-cmd", "go", "--model", filepath.Join(t.TempDir(), "none.gguf"))
+	if o.code != exitError || !strings.Contains(o.err, "none.gguf") {
+		t.Errorf("exit code %d, %s", o.code, o.err)
+	}
+}
+
+func TestBenchCompletionKnowsTheChoices(t *testing.T) {
+	for flag, want := range map[string]string{"--classes": "math\nstory\n", "--rules": "exact\nratio\n", "--depths": "auto\n", "--draft": "mtp\nngram\nauto\n"} {
+		if o := runIn(t, nil, "__complete", "bench", "decode", flag, ""); !strings.Contains(o.out, want) {
+			t.Errorf("completion of %s: %q", flag, o.out)
+		}
 	}
 }

@@ -45,13 +45,19 @@ func (f *modelFlags) group() flagGroup {
 	fs := g.flags.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.model, "model", f.model, "checkpoint `DIR`, a GGUF file, a model that was pulled (ORG/NAME), or "+embeddedName+" for the one inside the program")
+	f.addComputing(g)
+	fs.BoolVar(&f.verbose, "verbose", false, "report on loading, and on tokens and speed, on standard error")
+	return g
+}
+
+// addComputing adds the flags that say how a model is computed.
+func (f *modelFlags) addComputing(g flagGroup) {
+	fs := g.flags.Flags()
 	fs.Var(&f.compute, "compute", "arithmetic for quantised weights (default int8)")
 	fs.Var(&f.quantize, "quantize", "bits to quantise the weights to on loading (default: as they are in the files)")
 	fs.Var(&f.threads, "threads", "processors to use (default: all)")
 	fs.Var(&f.isa, "isa", "instruction set to compute with; all give the same bits (default: the fastest this machine has)")
 	fs.Var(&f.context, "context", fmt.Sprintf("most tokens of prompt and answer together (default: what the model allows, at most %d)", foretoken.DefaultContext))
-	fs.BoolVar(&f.verbose, "verbose", false, "report on loading, and on tokens and speed, on standard error")
-	return g
 }
 
 // completeModel adds what a shell can complete.

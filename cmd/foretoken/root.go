@@ -27,7 +27,7 @@ small model that is part of the program.`,
 	}
 	root.SetVersionTemplate("foretoken {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(newRunCommand(), newGenerateCommand(), newBenchCommand(), newInspectCommand(), newDoctorCommand(), newPullCommand(), newListCommand(), newRmCommand(), newConvertCommand(), newMTPCommand(), newVersionCommand())
+	root.AddCommand(newRunCommand(), newGenerateCommand(), newBenchCommand(), newInspectCommand(), newDoctorCommand(), newPullCommand(), newListCommand(), newRmCommand(), newConvertCommand(), newMTPCommand(), newServeCommand(), newManCommand(), newVersionCommand())
 	return root
 }
 

@@ -13,7 +13,7 @@ type drafter struct {
 	head  *Head
 	list  shortlist
 	out   []spec.Draft
-	sizes []int // of the list to choose among
+	sizes []int        // of the list to choose among
 	learn []model.Span // of runs that want no guess
 	spans []model.Span
 	who   []int // run of each span

@@ -44,6 +44,7 @@ func shortlistSizes(vocab int) []int {
 type shortlist struct {
 	frequent int // tokens that are always on it
 	vocab    int
+	all      bool // of the vocabulary are on it
 	blocks   []int32
 }
 
@@ -56,9 +57,12 @@ type seen struct {
 // mostSeen bounds the blocks that one text adds.
 const mostSeen = 512
 
-// of is the blocks for a batch, nil for all. The list is valid until the next call.
+// of is the blocks for a batch, nil for all. The list is valid until the next call. It is
+// all where a draft's distribution is asked for: under the ratio rule the distribution shapes
+// the text, which must not depend on what the others of the batch have said.
 func (s *shortlist) of(batch []spec.Run) []int32 {
-	if s.frequent >= s.vocab {
+	s.all = s.frequent >= s.vocab || slices.ContainsFunc(batch, func(r spec.Run) bool { return r.Dists })
+	if s.all {
 		return nil
 	}
 	first := (s.frequent + backend.RowBlock - 1) / backend.RowBlock
@@ -87,7 +91,7 @@ func (s *shortlist) of(batch []spec.Run) []int32 {
 
 // size is how many tokens are on the list that of has made last.
 func (s *shortlist) size() int {
-	if s.frequent >= s.vocab {
+	if s.all {
 		return s.vocab
 	}
 	return min(len(s.blocks)*backend.RowBlock, s.vocab)

@@ -1,0 +1,168 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+)
+
+// DecodeReport is what guessing gives, by setting and depth. What it says follows from its
+// cells' turns and counts, and can be worked out again from them.
+type DecodeReport struct {
+	Model     string `json:"model"`
+	Device    string `json:"device"`
+	Load      string `json:"load,omitempty"` // of the machine, as far as it is known
+	Repeats   int    `json:"repeats"`
+	MaxTokens int    `json:"max_tokens"`
+
+	Cells      []Cell     `json:"cells"`
+	Totals     []Total    `json:"totals"`
+	Costs      []Cost     `json:"costs"`
+	Mismatches []Mismatch `json:"mismatches"`
+	Noisy      bool       `json:"noisy"`    // some total's interval is too wide
+	Timeline   []Track    `json:"timeline"` // of the first text, by depth
+}
+
+// Total is one depth over all classes and temperatures that have rule and batch in common.
+// Rate is all tokens of a turn over all its time, Ratio the geometric mean of the settings'.
+type Total struct {
+	Rule  string `json:"rule"`
+	Batch int    `json:"batch"`
+	Depth int    `json:"depth"`
+	Rate  Spread `json:"tokens_per_second"`
+	Ratio Spread `json:"ratio"`
+	Noisy bool   `json:"noisy"`
+}
+
+// Cost is what a round with guesses takes and gives, in plain rounds: medians over the
+// settings of one batch size.
+type Cost struct {
+	Batch int     `json:"batch"`
+	Depth int     `json:"depth"`
+	Rows  float64 `json:"rows"` // of a pass
+	Beta  float64 `json:"beta"`
+	Delta float64 `json:"delta"`
+	Time  float64 `json:"time"` // of a round; the tokens it must give to break even
+	Gain  float64 `json:"gain"` // the tokens it gives
+
+	Acceptance float64 `json:"acceptance"` // accepted over drafted
+	BreakEven  float64 `json:"break_even"` // the acceptance from which it pays
+}
+
+// Exact reports whether every answer was that of plain decoding where it must be.
+func (r *DecodeReport) Exact() bool {
+	return !slices.ContainsFunc(r.Mismatches, func(m Mismatch) bool { return m.exact() })
+}
+
+// settle works out everything that follows from the measurements.
+func (r *DecodeReport) settle() {
+	plain := map[Setting]*Cell{}
+	for i := range r.Cells {
+		if c := &r.Cells[i]; c.Depth == 0 {
+			plain[c.Setting] = c
+		}
+	}
+	for i := range r.Cells {
+		r.Cells[i].settle(plain[r.Cells[i].Setting])
+	}
+	r.Totals, r.Costs, r.Noisy = nil, nil, false
+	for _, batch := range r.batches() {
+		for _, rule := range r.rules() {
+			for _, depth := range r.depths() {
+				t := Total{Rule: rule, Batch: batch, Depth: depth}
+				same := func(c *Cell) bool { return c.Rule == rule && c.Batch == batch }
+				t.Rate = spread(rates(total(r.at(depth, same))))
+				t.Ratio = r.ratio(depth, same)
+				t.Noisy = t.Ratio.Noisy()
+				r.Noisy = r.Noisy || t.Noisy
+				r.Totals = append(r.Totals, t)
+			}
+		}
+		for _, depth := range r.depths() {
+			if depth > 0 {
+				r.Costs = append(r.Costs, r.cost(batch, depth))
+			}
+		}
+	}
+}
+
+// at lists the cells of a depth that are wanted.
+func (r *DecodeReport) at(depth int, wanted func(*Cell) bool) []*Cell {
+	var list []*Cell
+	for i := range r.Cells {
+		if c := &r.Cells[i]; c.Depth == depth && wanted(c) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// ratio is that of all wanted cells of a depth to plain decoding in the same settings.
+func (r *DecodeReport) ratio(depth int, wanted func(*Cell) bool) Spread {
+	cells, plain := r.at(depth, wanted), r.at(0, wanted)
+	groups := make([][]float64, len(cells))
+	for i, c := range cells {
+		groups[i] = ratios(c.Turns, plain[i].Turns)
+	}
+	return pooled(groups)
+}
+
+func (r *DecodeReport) cost(batch, depth int) Cost {
+	cells := r.at(depth, func(c *Cell) bool { return c.Batch == batch })
+	of := func(value func(*Cell) float64) float64 {
+		list := make([]float64, len(cells))
+		for i, c := range cells {
+			list[i] = value(c)
+		}
+		return median(list)
+	}
+	c := Cost{
+		Batch: batch, Depth: depth, Rows: of(func(c *Cell) float64 { return c.Rows }), Beta: of(func(c *Cell) float64 { return c.Beta }),
+		Delta: of(func(c *Cell) float64 { return c.Delta }), Gain: of(func(c *Cell) float64 { return c.TokensPerRound }),
+	}
+	c.Acceptance, c.BreakEven = of(func(c *Cell) float64 { return c.Acceptance }), BreakEven(float64(depth), c.Beta, c.Delta)
+	c.Time = c.Beta + float64(depth)*c.Delta
+	return c
+}
+
+// distinct are the values that cells have, in the order they come.
+func distinct[T comparable](r *DecodeReport, of func(*Cell) T) []T {
+	var list []T
+	for i := range r.Cells {
+		if v := of(&r.Cells[i]); !slices.Contains(list, v) {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+func (r *DecodeReport) batches() []int  { return distinct(r, func(c *Cell) int { return c.Batch }) }
+func (r *DecodeReport) rules() []string { return distinct(r, func(c *Cell) string { return c.Rule }) }
+func (r *DecodeReport) depths() []int   { return distinct(r, func(c *Cell) int { return c.Depth }) }
+func (r *DecodeReport) classes() []string {
+	return distinct(r, func(c *Cell) string { return c.Class })
+}
+
+func (r *DecodeReport) temperatures() []float64 {
+	return distinct(r, func(c *Cell) float64 { return c.Temperature })
+}
+
+// DepthName is a depth for people.
+func DepthName(depth int) string {
+	switch depth {
+	case 0:
+		return "plain"
+	case AutoDepth:
+		return "auto"
+	}
+	return fmt.Sprint(depth)
+}
+
+// best is the depth that reports look at first: the one that is chosen while it runs, or
+// else the deepest.
+func (r *DecodeReport) best() int {
+	depths := r.depths()
+	if slices.Contains(depths, AutoDepth) {
+		return AutoDepth
+	}
+	return slices.Max(depths)
+}

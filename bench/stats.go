@@ -1,0 +1,90 @@
+package bench
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Spread is a median of measurements, with the interval that holds the true one in 95 of 100
+// cases as far as the measurements can tell.
+type Spread struct {
+	Median float64 `json:"median"`
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+}
+
+// tolerance is how far two runs of a benchmark may disagree. A wider interval is noise.
+const tolerance = 0.05
+
+// Noisy reports whether the interval is too wide for another run to be expected to agree.
+func (s Spread) Noisy() bool { return s.High-s.Low > tolerance*s.Median }
+
+// resamples is how often the bootstrap draws; more would not change a second digit.
+const resamples = 2000
+
+// spread is the median of measurements of one thing with its interval.
+func spread(x []float64) Spread { return pooled([][]float64{x}) }
+
+// pooled is the geometric mean of the medians of several things, with its bootstrap interval:
+// each is drawn from anew by itself. A median does not mind a moment in which the machine did
+// something else, and the mean over many things evens out what is left. The draws are the
+// same every time, so that a report is a function of what was measured.
+func pooled(groups [][]float64) Spread {
+	rng := rand.New(rand.NewPCG(1, uint64(len(groups))))
+	draws := make([]float64, resamples)
+	var draw []float64
+	for i := range draws {
+		draws[i] = meanOfMedians(groups, func(x []float64) []float64 {
+			draw = draw[:0]
+			for range x {
+				draw = append(draw, x[rng.IntN(len(x))])
+			}
+			return draw
+		})
+	}
+	return Spread{meanOfMedians(groups, slices.Clone), quantile(draws, 0.025), quantile(draws, 0.975)}
+}
+
+// meanOfMedians is the geometric mean of the medians of what draw takes from each group; 0 if
+// one of them is not above 0.
+func meanOfMedians(groups [][]float64, draw func([]float64) []float64) float64 {
+	logs := 0.0
+	for _, x := range groups {
+		m := median(draw(x))
+		if m <= 0 {
+			return 0
+		}
+		logs += math.Log(m)
+	}
+	if len(groups) == 0 {
+		return 0
+	}
+	return math.Exp(logs / float64(len(groups)))
+}
+
+// median of an odd or even number of measurements; the list is sorted.
+func median(x []float64) float64 { return quantile(x, 0.5) }
+
+// quantile is the value that a share q of the measurements is below, between two of them
+// where it falls between; the list is sorted.
+func quantile(x []float64, q float64) float64 {
+	if len(x) == 0 {
+		return 0
+	}
+	slices.Sort(x)
+	at := q * float64(len(x)-1)
+	i := int(at)
+	if i+1 >= len(x) {
+		return x[len(x)-1]
+	}
+	return x[i] + (at-float64(i))*(x[i+1]-x[i])
+}
+
+// over is a share, 0 of nothing.
+func over(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}

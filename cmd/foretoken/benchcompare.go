@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/backend/cpu"
+	"github.com/foretoken/foretoken/bench"
+	"github.com/foretoken/foretoken/engine"
+	"github.com/foretoken/foretoken/model"
+	"github.com/foretoken/foretoken/state"
+)
+
+// compareBench is a run of the command bench compare.
+type compareBench struct {
+	model              *modelFlags
+	peer               string
+	prompts, generates []int
+	repeats            setting[int]
+	out                *benchOutput
+}
+
+// compareRepeats is how many turns there are if no flag says.
+const compareRepeats = 5
+
+func newBenchCompareCommand() *cobra.Command {
+	f := &compareBench{
+		model: newModelFlags(), prompts: []int{512}, generates: []int{128}, repeats: whole(1, 1000), out: &benchOutput{},
+	}
+	cmd := &cobra.Command{
+		Use:   "compare --peer-cmd COMMAND --model FILE.gguf",
+		Short: "Compare with llama.cpp's own benchmark on the same file, in turns",
+		Long: `Compare runs a peer's benchmark program, llama-bench of llama.cpp, in turns with our engine: the
+same GGUF file, the same number of threads, the same lengths. Reading is measured on a prompt
+of so many tokens, generating on so many tokens of one sequence from nothing; nothing is guessed
+on either side. It prints the ratio of each turn's rates, as a median with its interval.
+
+The program gets -m, -t, -p, -n, -r 1 and -o jsonl after its own arguments; a table is understood
+as well. No shell is involved: arguments are what lies between blanks.`,
+		Example: `  foretoken bench compare --peer-cmd llama-bench --model Qwen3.5-2B-Q4_0.gguf
+  foretoken bench compare --peer-cmd "./llama-bench -fa 1" --model m.gguf --threads 8 --prompts 512,2048 --generates 64 --html report.html`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	g := newFlagGroup("What to compare")
+	fs := g.flags.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.peer, "peer-cmd", "", "the peer's `PROGRAM`, perhaps with arguments")
+	fs.StringVar(&f.model.model, "model", "", "GGUF `FILE` that both can read")
+	fs.IntSliceVar(&f.prompts, "prompts", f.prompts, "`LIST` of lengths of prompts to read")
+	fs.IntSliceVar(&f.generates, "generates", f.generates, "`LIST` of numbers of tokens to generate")
+	fs.Var(&f.repeats, "repeats", fmt.Sprintf("turns (default %d)", compareRepeats))
+	fs.Var(&f.model.threads, "threads", "processors to use, each side (default: all)")
+	fs.Var(&f.model.isa, "isa", "our instruction set (default: the fastest this machine has)")
+	addGroups(cmd, g, f.out.group())
+	mustFlag(cmd.MarkFlagFilename("model", "gguf"))
+	f.out.complete(cmd)
+	return cmd
+}
+
+func (f *compareBench) run(cmd *cobra.Command) (err error) {
+	peer, err := f.validate()
+	if err != nil {
+		return err
+	}
+	if err := f.out.prepare(); err != nil {
+		return err
+	}
+	c := newConsole(cmd)
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	b, err := openProcessor(&f.model.threads, &f.model.isa)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	bar := newProgress(c, f.model.model)
+	m, err := unlessInterrupted(ctx, func() (model.Model, error) { return f.open(b, bar) })
+	bar.end()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	recorder := &bench.Recorder{}
+	e, err := engine.New(m, state.NewPool(b, math.MaxInt64), engine.Options{Observe: recorder.Observe})
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	r, err := bench.Compare(ctx, peer, recorder.On(e), bench.CompareOptions{
+		File: f.model.model, Threads: f.model.threads.or(processors), Prompts: f.prompts, Generates: f.generates,
+		Repeats: f.repeats.or(compareRepeats), Vocab: m.Info().Vocab, Progress: c.step,
+	})
+	if errors.Is(err, context.Canceled) {
+		return errInterrupted
+	}
+	if err != nil {
+		return err
+	}
+	r.Model, r.Device, r.Load = filepath.Base(f.model.model), b.Name(), machineLoad()
+	return f.out.write(c, r)
+}
+
+// open loads the network and no more: nothing is said in words here, so that a file without
+// a tokenizer will do, as it does for the peer.
+func (f *compareBench) open(b *cpu.Backend, bar *progress) (_ model.Model, err error) {
+	k, err := openCheckpoint(f.model.model)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	return model.Open(k, b, model.Options{Progress: bar.report, Log: slog.New(slog.DiscardHandler)})
+}
+
+func (f *compareBench) validate() (bench.Peer, error) {
+	peer := strings.Fields(f.peer)
+	if len(peer) == 0 {
+		return nil, usagef("--peer-cmd: name the peer's benchmark program, such as llama-bench")
+	}
+	if _, err := exec.LookPath(peer[0]); err != nil {
+		return nil, usagef("--peer-cmd %s: %v", peer[0], err)
+	}
+	if !strings.HasSuffix(f.model.model, ".gguf") {
+		return nil, usagef("--model %s: want a GGUF file, which both can read; foretoken needs its name to end in .gguf", f.model.model)
+	}
+	for _, n := range slices.Concat(f.prompts, f.generates) {
+		if n < 1 || n > 1<<20 {
+			return nil, usagef("--prompts and --generates: want numbers from 1 to %d, not %d", 1<<20, n)
+		}
+	}
+	return peer, nil
+}

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/backend/cpu"
+	"github.com/foretoken/foretoken/bench"
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/spec"
+)
+
+// decodeBench is a run of the command bench decode.
+type decodeBench struct {
+	model *modelFlags
+	out   *benchOutput
+
+	classes, rules, depths []string
+	temps                  []float64
+	batches                []int
+	prompts, repeats       setting[int]
+	maxTokens              setting[int]
+	full                   bool
+}
+
+// What is measured if no flag says, and with --full.
+const (
+	quickPrompts, fullPrompts = 2, 8
+	quickTokens, fullTokens   = 96, 160
+	decodeRepeats             = 5
+)
+
+func newBenchDecodeCommand() *cobra.Command {
+	f := &decodeBench{
+		model: newModelFlags(), out: &benchOutput{},
+		classes: bench.Classes(), rules: []string{"exact"}, depths: []string{"1", "2", "3", "auto"}, temps: []float64{0, 0.6}, batches: []int{1},
+		prompts: whole(1, 48), repeats: whole(1, 1000), maxTokens: whole(8, 1<<20),
+	}
+	cmd := &cobra.Command{
+		Use:   "decode",
+		Short: "Measure guessing ahead against plain decoding",
+		Long: `Decode generates from prompts of several kinds, plainly and with guesses, all in one process and
+in turns, and compares: tokens per second and their ratio to plain decoding of the same turn,
+how many guesses held, what passes and guesses cost, and what the cost model makes of that.
+Ratios come with the interval that another run should fall into, and a warning where this
+machine is too noisy for that.
+
+Every answer is compared with plain decoding's. Under the rule exact its tokens and the bits of
+its logits are the same, or the exit status is 1.
+
+The default takes about a minute with the model inside the program; --full measures every
+temperature, rule and batch size, which takes an hour and more.
+
+Exit status: 0, 1 for an error or an answer that is not exact, 2 for a mistake in the command
+line, 130 after Ctrl-C.`,
+		Example: `  foretoken bench decode
+  foretoken bench decode --classes story,code --temps 0,1 --depths 1,2,auto --html report.html
+  foretoken bench decode --model ~/models/Qwen3.5-4B --quantize 4 --batches 1,4 --json
+  foretoken bench decode --full --html report.html --plots plots`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	addGroups(cmd, f.what(), f.model.group(), f.drafts(), f.out.group())
+	f.complete(cmd)
+	return cmd
+}
+
+func (f *decodeBench) what() flagGroup {
+	g := newFlagGroup("What to measure")
+	fs := g.flags.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&f.full, "full", false, fmt.Sprintf("everything there is: temperatures 0, 0.2, 0.6 and 1, both rules, batches of 1, 2, 4 and 8, %d prompts and answers of %d tokens", fullPrompts, fullTokens))
+	fs.StringSliceVar(&f.classes, "classes", f.classes, "kinds of prompts, a `LIST` with commas like all lists here")
+	fs.Float64SliceVar(&f.temps, "temps", f.temps, "`LIST` of temperatures")
+	fs.Lookup("temps").DefValue = "[0,0.6]" // as it is typed
+	fs.StringSliceVar(&f.depths, "depths", f.depths, fmt.Sprintf("`LIST` of guesses per round: 1 to %d, auto for as many as pay", spec.MaxDepth))
+	fs.StringSliceVar(&f.rules, "rules", f.rules, "`LIST` of rules for guesses: exact, ratio")
+	fs.IntSliceVar(&f.batches, "batches", f.batches, "`LIST` of sequences at a time")
+	fs.Var(&f.prompts, "prompts", fmt.Sprintf("prompts of each kind (default %d, with --full %d)", quickPrompts, fullPrompts))
+	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("tokens of an answer (default %d, with --full %d)", quickTokens, fullTokens))
+	fs.Var(&f.repeats, "repeats", fmt.Sprintf("timed turns; more make intervals narrower (default %d)", decodeRepeats))
+	return g
+}
+
+// drafts are the flags for guessing that do not vary within a run.
+func (f *decodeBench) drafts() flagGroup {
+	g := newFlagGroup("Guessing ahead")
+	d, fs := f.model.draft, g.flags.Flags()
+	fs.SortFlags = false
+	fs.Var(&d.drafter, "draft", "what guesses: the head, repetitions in the text, or both (default mtp)")
+	fs.Var(&d.vocab, "draft-vocab", "how many frequent tokens the head guesses among, besides those of the text (default auto: as many as pay)")
+	fs.BoolVar(&d.noSelfTest, "no-self-test", false, "do not try the head when a checkpoint folder is loaded")
+	return g
+}
+
+func (f *decodeBench) complete(cmd *cobra.Command) {
+	isas, _ := cpu.ISAs()
+	for name, words := range map[string][]cobra.Completion{
+		"classes": bench.Classes(), "rules": {"exact", "ratio"}, "depths": {"auto"}, "draft": {"mtp", "ngram", "auto"},
+		"draft-vocab": {"auto", "all"}, "compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}, "isa": isas,
+	} {
+		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+	}
+	mustFlag(cmd.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return completeModelName(typed)
+	}))
+	f.out.complete(cmd)
+}
+
+func (f *decodeBench) run(cmd *cobra.Command) (err error) {
+	o, err := f.options(cmd.Flags().Changed)
+	if err != nil {
+		return err
+	}
+	if err := f.out.prepare(); err != nil {
+		return err
+	}
+	c := newConsole(cmd)
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	if !f.model.draft.drafter.given {
+		f.model.draft.mtp.value = "on" // without a head there is nothing to compare
+	}
+	recorder := &bench.Recorder{}
+	m := f.model.options()
+	m.Observe, m.Batch = recorder.Observe, slices.Max(f.batches)
+	if m.Batch > 1 {
+		m.Memory = -1 // the longest sequence's memory need not be enough for several
+	}
+	s, err := openBench(ctx, c, f.model, m)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if o.Prompts, err = f.encoded(s); err != nil {
+		return err
+	}
+	o.Sampling = s.Sampling()
+	o.Sampling.Vocab = s.Vocab()
+	o.Progress = c.step
+	r, err := bench.Decode(ctx, recorder.On(s.Engine()), *o)
+	if errors.Is(err, context.Canceled) {
+		return errInterrupted
+	}
+	if err != nil {
+		return err
+	}
+	r.Model, r.Device, r.Load = s.Name(), s.Device(), machineLoad()
+	return f.show(c, r)
+}
+
+// show prints the report. An answer that is not what it must be is an error.
+func (f *decodeBench) show(c *console, r *bench.DecodeReport) error {
+	if err := f.out.write(c, r); err != nil {
+		return err
+	}
+	if !r.Exact() {
+		return errors.New("not every answer was that of plain decoding: a fault of foretoken, or of the machine's memory")
+	}
+	return nil
+}
+
+// options are what the flags ask for. changed reports whether a flag was given.
+func (f *decodeBench) options(changed func(string) bool) (*bench.DecodeOptions, error) {
+	o := &bench.DecodeOptions{Repeats: f.repeats.or(decodeRepeats), MaxTokens: f.maxTokens.or(quickTokens)}
+	if f.full {
+		o.MaxTokens = f.maxTokens.or(fullTokens)
+		unless(changed("temps"), &f.temps, 0, 0.2, 0.6, 1)
+		unless(changed("rules"), &f.rules, "exact", "ratio")
+		unless(changed("batches"), &f.batches, 1, 2, 4, 8)
+	}
+	for _, class := range f.classes {
+		if !slices.Contains(bench.Classes(), class) {
+			return nil, usagef("--classes %s: want some of %s", class, strings.Join(bench.Classes(), ", "))
+		}
+	}
+	for _, t := range f.temps {
+		if !(t >= 0 && t <= 100) {
+			return nil, usagef("--temps %v: want numbers from 0 to 100", t)
+		}
+	}
+	for _, b := range f.batches {
+		if b < 1 || b > 64 {
+			return nil, usagef("--batches %d: want numbers from 1 to 64", b)
+		}
+	}
+	for _, name := range f.rules {
+		rule, err := spec.ParseRule(name)
+		if err != nil {
+			return nil, usagef("--rules %s: want exact, ratio or both", name)
+		}
+		o.Rules = append(o.Rules, rule)
+	}
+	for _, name := range f.depths {
+		depth, err := strconv.Atoi(name)
+		if name == "auto" {
+			depth, err = bench.AutoDepth, nil
+		}
+		if err != nil || depth == 0 || depth > spec.MaxDepth || depth < bench.AutoDepth {
+			return nil, usagef("--depths %s: want auto, or numbers from 1 to %d; plain decoding is measured in any case", name, spec.MaxDepth)
+		}
+		o.Depths = append(o.Depths, depth)
+	}
+	for name, n := range map[string]int{"classes": len(f.classes), "temps": len(f.temps), "batches": len(f.batches), "rules": len(f.rules), "depths": len(f.depths)} {
+		if n == 0 {
+			return nil, usagef("--%s: there is nothing to measure", name)
+		}
+	}
+	o.Classes, o.Temperatures, o.Batches = f.classes, f.temps, f.batches
+	return o, nil
+}
+
+// unless sets a list, unless it was given.
+func unless[T any](given bool, list *[]T, values ...T) {
+	if !given {
+		*list = values
+	}
+}
+
+// encoded are the prompts as the model reads them. A checkpoint without a chat template gets
+// them as plain text.
+func (f *decodeBench) encoded(s *session) (map[string][][]int32, error) {
+	n := f.prompts.or(quickPrompts)
+	if f.full {
+		n = f.prompts.or(fullPrompts)
+	}
+	all := map[string][][]int32{}
+	for _, class := range f.classes {
+		texts := bench.Prompts(class)
+		for _, text := range texts[:min(len(texts), max(n, slices.Max(f.batches)))] {
+			p := s.Continue(text)
+			if !bench.Raw(class) {
+				asked, err := s.Ask(foretoken.Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(text)}}})
+				if err == nil {
+					p = asked
+				} else if !errors.Is(err, foretoken.ErrNoTemplate) {
+					return nil, err
+				}
+			}
+			all[class] = append(all[class], p.IDs)
+		}
+	}
+	return all, nil
+}
+
+// machineLoad is what else the machine was doing, where the system tells.
+func machineLoad() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return ""
+	}
+	fields := strings.Fields(string(data))
+	if len(fields) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Load of the machine at the end, these threads included: %s on %d processors.", fields[0], processors)
+}

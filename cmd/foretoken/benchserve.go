@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/bench"
+)
+
+// serveBench is a run of the command bench serve.
+type serveBench struct {
+	url, model, keyEnv string
+	remote             bool
+
+	classes           []string
+	concurrency       []int
+	rates             []float64
+	requests, repeats setting[int]
+	maxTokens         setting[int]
+	temp              setting[float64]
+	limit             time.Duration
+	first, token      time.Duration
+	out               *benchOutput
+}
+
+// What a load is if no flag says.
+const (
+	serveRequests = 16
+	serveRepeats  = 2
+	serveTokens   = 128
+)
+
+func newBenchServeCommand() *cobra.Command {
+	f := &serveBench{
+		url: "http://127.0.0.1:8080/v1", keyEnv: keyVariable, classes: bench.Classes(), concurrency: []int{1, 2, 4, 8},
+		requests: whole(1, 1<<20), repeats: whole(1, 1000), maxTokens: whole(1, 1<<20), temp: number(0, 100), limit: 5 * time.Minute, out: &benchOutput{},
+	}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Load an OpenAI-compatible server and measure it as its users see it",
+		Long: `Serve sends chat requests to any OpenAI-compatible server, of foretoken or not, and measures the
+time to the first text, the time of every token after it, tokens and answers per second, and how
+many answers keep to goals. With --concurrency so many requests are always under way; with --rates
+they are sent at random moments, so many per second on average, whether or not the server keeps
+up (a Poisson process, the same moments in every run).
+
+Only servers on this machine are loaded unless --allow-remote is given. A key is sent if the
+variable that --api-key-env names is set.
+
+Exit status: 0, 1 for an error or a request that failed, 2 for a mistake in the command line,
+130 after Ctrl-C.`,
+		Example: `  foretoken bench serve --url http://127.0.0.1:8080/v1 --model tiny
+  foretoken bench serve --url http://127.0.0.1:11434/v1 --model qwen3.5:4b --concurrency 1,8 --goal-first 2s
+  foretoken bench serve --model tiny --rates 1,2,4 --requests 64 --html report.html`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	server := newFlagGroup("Server")
+	fs := server.flags.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.url, "url", f.url, "`URL` of the API, up to /v1")
+	fs.StringVar(&f.model, "model", "", "`NAME` of the model, as the server calls it")
+	fs.StringVar(&f.keyEnv, "api-key-env", f.keyEnv, "`VARIABLE` of the environment with the server's key")
+	fs.BoolVar(&f.remote, "allow-remote", false, "load a server on another machine")
+	addGroups(cmd, server, f.what(), f.out.group())
+	mustFlag(cmd.RegisterFlagCompletionFunc("classes", cobra.FixedCompletions(bench.Classes(), cobra.ShellCompDirectiveNoFileComp)))
+	f.out.complete(cmd)
+	return cmd
+}
+
+func (f *serveBench) what() flagGroup {
+	g := newFlagGroup("What to measure")
+	fs := g.flags.Flags()
+	fs.SortFlags = false
+	fs.IntSliceVar(&f.concurrency, "concurrency", f.concurrency, "`LIST` of requests at a time, one load for each; none if only --rates is given")
+	fs.Float64SliceVar(&f.rates, "rates", nil, "`LIST` of requests per second, one load for each")
+	fs.Var(&f.requests, "requests", fmt.Sprintf("requests of each load in a turn (default %d)", serveRequests))
+	fs.Var(&f.repeats, "repeats", fmt.Sprintf("turns, each with every load (default %d)", serveRepeats))
+	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("most tokens of an answer (default %d)", serveTokens))
+	fs.Var(&f.temp, "temp", "temperature (default 0)")
+	fs.StringSliceVar(&f.classes, "classes", f.classes, "`LIST` of kinds of prompts")
+	fs.DurationVar(&f.limit, "limit", f.limit, "longest time for one request")
+	fs.DurationVar(&f.first, "goal-first", 0, "an answer is good if its first text comes within this time (default: any)")
+	fs.DurationVar(&f.token, "goal-token", 0, "and its tokens after that within this time each, in the mean (default: any)")
+	return g
+}
+
+func (f *serveBench) run(cmd *cobra.Command) error {
+	if len(f.rates) > 0 && !cmd.Flags().Changed("concurrency") {
+		f.concurrency = nil
+	}
+	if err := f.validate(); err != nil {
+		return err
+	}
+	if err := f.out.prepare(); err != nil {
+		return err
+	}
+	c := newConsole(cmd)
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	client := &bench.Client{URL: f.url, Model: f.model, Key: os.Getenv(f.keyEnv), HTTP: f.client()}
+	r, err := bench.Serve(ctx, client, bench.ServeOptions{
+		Classes: f.classes, Concurrency: f.concurrency, Rates: f.rates, Requests: f.requests.or(serveRequests), Repeats: f.repeats.or(serveRepeats),
+		MaxTokens: f.maxTokens.or(serveTokens), Temperature: f.temp.or(0), Limit: f.limit, FirstGoal: f.first, TokenGoal: f.token,
+		Progress: c.step,
+	})
+	switch {
+	case errors.Is(err, context.Canceled) || ctx.Err() != nil:
+		return errInterrupted
+	case err != nil:
+		return fmt.Errorf("%w: is the server running, and is that its model? --url and --model name them", err)
+	}
+	r.Load = machineLoad()
+	if err := f.out.write(c, r); err != nil {
+		return err
+	}
+	if n := r.Failed(); n > 0 {
+		return fmt.Errorf("%s failed: see the faults above", counted(n, "request"))
+	}
+	return nil
+}
+
+// client is one for many requests at a time. It follows no redirection: that could lead to a
+// machine that was not named, with the key.
+func (f *serveBench) client() *http.Client {
+	return &http.Client{
+		Transport:     &http.Transport{MaxIdleConnsPerHost: 1024, Proxy: http.ProxyFromEnvironment},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func (f *serveBench) validate() error {
+	u, err := url.Parse(f.url)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return usagef("--url %s: want an address such as http://127.0.0.1:8080/v1", f.url)
+	}
+	if !f.remote && !loopback(u.Hostname()) {
+		return usagef("--url %s is not on this machine: loading a server that is not yours is an attack; --allow-remote says that it is", f.url)
+	}
+	if f.model == "" {
+		return usagef("--model: name the model as the server calls it; %s/models lists them", strings.TrimSuffix(f.url, "/"))
+	}
+	for _, n := range f.concurrency {
+		if n < 1 || n > 1024 {
+			return usagef("--concurrency %d: want numbers from 1 to 1024", n)
+		}
+	}
+	for _, r := range f.rates {
+		if !(r > 0 && r <= 1000) {
+			return usagef("--rates %v: want numbers above 0, at most 1000", r)
+		}
+	}
+	for _, class := range f.classes {
+		if !slices.Contains(bench.Classes(), class) {
+			return usagef("--classes %s: want some of %s", class, strings.Join(bench.Classes(), ", "))
+		}
+	}
+	switch {
+	case len(f.classes) == 0:
+		return usagef("--classes: there is nothing to ask")
+	case f.limit <= 0 || f.first < 0 || f.token < 0:
+		return usagef("--limit, --goal-first and --goal-token: want times above 0, such as 2s")
+	}
+	return nil
+}

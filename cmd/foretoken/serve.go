@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/server"
+)
+
+func newServeCommand() *cobra.Command {
+	f := newServeFlags()
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Serve models over HTTP: the OpenAI, Anthropic and Ollama interfaces, and a page to chat",
+		Long: `Serve answers requests over HTTP until it is told to end. Clients of OpenAI, Anthropic and
+Ollama need another base URL and nothing else; a browser finds a page to chat at /.
+
+It listens on this machine only, unless --host says otherwise; then clients need a key. Ctrl-C
+or SIGTERM lets the answers that are being written end, up to --drain-timeout; a second one
+ends at once.
+
+/healthz and /readyz are for probes, /metrics for Prometheus, /v1/status for people.`,
+		Example: `  foretoken serve
+  foretoken serve --model ~/models/Qwen3.5-4B --quantize 4 --served-model-name gpt-4o
+  foretoken serve --model Qwen/Qwen3.5-4B --model tiny --models-memory 16GiB --keep-alive 10m
+  FORETOKEN_API_KEY=$(cat key) foretoken serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
+  curl localhost:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hi."}]}'`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd, f) },
+	}
+	addGroups(cmd, f.groups()...)
+	completeModel(cmd)
+	f.complete(cmd)
+	return cmd
+}
+
+// serve runs the command.
+func serve(cmd *cobra.Command, f *serveFlags) error {
+	log, err := f.logger(cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	o, err := f.options()
+	if err != nil {
+		return err
+	}
+	o.Log = log
+	o.Ready = func() {
+		log.Info("ready")
+		notify(log, "READY=1")
+	}
+	s, err := server.New(o)
+	if err != nil {
+		return &usageError{err}
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(f.host, strconv.Itoa(f.port.or(defaultPort))))
+	if err != nil {
+		return fmt.Errorf("%w; choose another port with --port", err)
+	}
+	scheme := "http"
+	if o.TLS != nil {
+		scheme = "https"
+	}
+	log.Info("listening", "url", scheme+"://"+l.Addr().String(), "models", modelNames(&o), "api_key", o.Keys != nil)
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	select {
+	case err = <-ended:
+		return explain(errors.Join(err, f.drain(context.Background(), s)))
+	case <-ctx.Done():
+	}
+	again, stopAgain := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stopAgain()
+	notify(log, "STOPPING=1")
+	log.Info("draining", "timeout", f.drainTimeout.String())
+	err = f.drain(again, s)
+	if again.Err() != nil {
+		log.Warn("ended by a second signal", "error", err)
+		return errInterrupted
+	}
+	return errors.Join(err, <-ended)
+}
+
+// drain lets requests end, until ctx does.
+func (f *serveFlags) drain(ctx context.Context, s *server.Server) error {
+	ctx, cancel := context.WithTimeout(ctx, f.drainTimeout)
+	defer cancel()
+	return s.Shutdown(ctx)
+}
+
+// modelNames lists the models of a server, for people.
+func modelNames(o *server.Options) []string {
+	names := make([]string, 0, len(o.Models))
+	for _, m := range o.Models {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// notify tells systemd how the service is, if it asked to be told.
+func notify(log *slog.Logger, state string) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	// The library writes a leading @ as the zero byte of an abstract name.
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err == nil {
+		_, err = c.Write([]byte(state))
+		err = errors.Join(err, c.Close())
+	}
+	if err != nil {
+		log.Warn("NOTIFY_SOCKET", "error", err)
+	}
+}
+
+// served finds the models that --model names, with what they can be called.
+func (f *serveFlags) served() (list []server.Model, aliases map[string]string, err error) {
+	typed := []string(f.models)
+	if len(typed) == 0 {
+		typed = []string{embeddedName}
+	}
+	o := f.modelOptions()
+	called := map[string]string{} // what was typed → name
+	aliases = map[string]string{}
+	for _, t := range typed {
+		path, err := resolveModel(t)
+		if err != nil {
+			return nil, nil, err
+		}
+		name := servedName(t, path)
+		if slices.ContainsFunc(list, func(m server.Model) bool { return m.Name == name }) {
+			return nil, nil, usagef("--model %s: there is another model called %s", t, name)
+		}
+		called[t], called[name] = name, name
+		list = append(list, server.Model{Name: name, Path: path, Options: o, Preload: f.preload})
+		if _, short, ok := strings.Cut(name, "/"); ok && aliases[short] == "" {
+			aliases[short] = name
+		}
+	}
+	for _, text := range f.aliases {
+		alias, t, ok := strings.Cut(text, "=")
+		if !ok {
+			t = typed[0]
+		}
+		if aliases[alias] = called[t]; alias == "" || aliases[alias] == "" {
+			return nil, nil, usagef("--served-model-name %s: want ALIAS, or ALIAS=MODEL with MODEL as in --model", text)
+		}
+	}
+	for _, t := range f.pinned {
+		i := slices.IndexFunc(list, func(m server.Model) bool { return m.Name == called[t] })
+		if i < 0 {
+			return nil, nil, usagef("--pin %s: it is not one of the models that --model names", t)
+		}
+		list[i].Pinned = true
+	}
+	return list, aliases, nil
+}
+
+// servedName is what a model is listed as: its repository, or else the name of its folder or
+// file.
+func servedName(typed, path string) string {
+	if path == embeddedName {
+		return path
+	}
+	if path != typed { // it was found in the cache
+		if cache, err := hubCache(); err == nil {
+			if repo, _, err := cache.Lookup(typed); err == nil {
+				return string(repo)
+			}
+		}
+	}
+	return foretoken.ModelName(path)
+}

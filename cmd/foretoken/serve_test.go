@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestServeMistakesAreExplained(t *testing.T) {
+	t.Setenv(keyVariable, "")
+	empty := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(empty, []byte("# none\n\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	explained(t, []mistake{
+		{"serve now", "-", 2, `takes no argument, but there is "now"`},
+		{"serve --host 0.0.0.0", "-", 2, "--host 0.0.0.0 can be reached from other machines: set a key with --api-key or FORETOKEN_API_KEY, or add --insecure"},
+		{"serve --host example.com", "-", 2, "can be reached from other machines"},
+		{"serve --port 70000", "-", 2, "want a whole number from 0 to 65535"},
+		{"serve --tls-cert a.pem", "-", 2, "--tls-cert and --tls-key belong together"},
+		{"serve --tls-cert none.pem --tls-key none.pem", "-", 1, "--tls-cert none.pem, --tls-key none.pem: open none.pem"},
+		{"serve --no-prefix-cache --prefix-cache-dir x", "-", 2, "exclude each other"},
+		{"serve --prefix-cache-disk 1GB", "-", 2, "--prefix-cache-disk needs --prefix-cache-dir"},
+		{"serve --kv-memory much", "-", 2, "want a size"},
+		{"serve --kv-bits 4", "-", 2, "want 8, 16 or 32"},
+		{"serve --log-format xml", "-", 2, "want text or json"},
+		{"serve --log-level loud", "-", 2, "want debug, info, warn or error"},
+		{"serve --idle-timeout 0s", "-", 2, "want a time above 0"},
+		{"serve --drain-timeout -1s", "-", 2, "want a time, 0 or more"},
+		{"serve --api-key @" + empty, "-", 2, "there is no key in the file"},
+		{"serve --api-key @none", "-", 1, "--api-key: open none"},
+		{"serve --cors example.com", "-", 2, `origin "example.com": want a scheme and a host`},
+		{"serve --model tiny --model tiny", "-", 2, "there is another model called tiny"},
+		{"serve --model nowhere/at-all", "-", 1, "foretoken pull nowhere/at-all fetches it"},
+		{"serve --served-model-name a=b", "-", 2, "want ALIAS, or ALIAS=MODEL"},
+		{"serve --pin other", "-", 2, "--pin other: it is not one of the models"},
+		{"serve --mtp=off --draft mtp", "-", 2, "--mtp=off leaves out the head"},
+	})
+}
+
+func TestServedModelsHaveNames(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "My-Model")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := newServeFlags()
+	f.models = texts{dir, "tiny"}
+	f.aliases = texts{"gpt-4o", "small=tiny", "mine=My-Model"}
+	f.pinned = texts{"tiny"}
+	list, aliases, err := f.served()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 2 || list[0].Name != "My-Model" || list[0].Path != dir || list[1].Name != "tiny" || list[0].Pinned || !list[1].Pinned {
+		t.Errorf("models %+v", list)
+	}
+	if want := map[string]string{"gpt-4o": "My-Model", "small": "tiny", "mine": "My-Model"}; !maps.Equal(aliases, want) {
+		t.Errorf("aliases %v, want %v", aliases, want)
+	}
+}
+
+func TestServeReadsKeys(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(file, []byte("# ours\none\n\n  two \n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ flag, variable string }{{"one", ""}, {"@" + file, ""}, {"", "two"}, {"", "@" + file}} {
+		t.Setenv(keyVariable, x.variable)
+		f := newServeFlags()
+		f.apiKey = x.flag
+		if keys, err := f.keys(); keys == nil || err != nil {
+			t.Errorf("%+v: %v, %v", x, keys, err)
+		}
+	}
+	t.Setenv(keyVariable, "")
+	if keys, err := newServeFlags().keys(); keys != nil || err != nil {
+		t.Errorf("without keys: %v, %v", keys, err)
+	}
+}
+
+// listening is the address in the server's log, and what follows there.
+func listening(t *testing.T, log io.Reader) (url string, rest *bufio.Reader) {
+	t.Helper()
+	rest = bufio.NewReader(log)
+	for {
+		line, err := rest.ReadString('\n')
+		if err != nil {
+			t.Fatalf("the server does not listen: %v %s", err, line)
+		}
+		if m := regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(line); m != nil {
+			url = m[1]
+		}
+		if strings.Contains(line, "msg=ready") {
+			return url, rest
+		}
+	}
+}
+
+// ask sends a request for so many tokens, as a stream.
+func ask(t *testing.T, url, tokens string) *http.Response {
+	t.Helper()
+	body := `{"prompt": "Once upon a time", "stream": true, "ignore_eos": true, "model": "gpt-4o", "max_tokens": ` + tokens + `}`
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/completions", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.StatusCode != http.StatusOK {
+		data, _ := io.ReadAll(a.Body)
+		t.Fatalf("%d %s", a.StatusCode, data)
+	}
+	return a
+}
+
+// The server tells systemd when it is ready and when it ends, and ends well when it is told
+// to.
+func TestServeNotifiesAndDrains(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "notify")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	_ = l.SetReadDeadline(time.Now().Add(time.Minute))
+	t.Setenv("NOTIFY_SOCKET", socket)
+	told := func() string {
+		var b [64]byte
+		n, err := l.Read(b[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b[:n])
+	}
+	log, stderr := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	root := newRootCommand()
+	root.SetArgs(strings.Fields("serve --port 0 --threads 1 --kv-memory 64MiB --served-model-name gpt-4o"))
+	root.SetErr(stderr)
+	code := make(chan int, 1)
+	go func() {
+		code <- execute(ctx, root, stderr)
+		_ = stderr.Close()
+	}()
+	url, rest := listening(t, log)
+	var last bytes.Buffer
+	logged := make(chan struct{})
+	go func() {
+		defer close(logged)
+		_, _ = io.Copy(&last, rest)
+	}()
+	if got := told(); got != "READY=1" {
+		t.Errorf("told %q", got)
+	}
+	a := ask(t, url, "5")
+	if data, err := io.ReadAll(a.Body); err != nil || !strings.HasSuffix(string(data), "data: [DONE]\n\n") {
+		t.Errorf("%v %s", err, data)
+	}
+	cancel()
+	if got := told(); got != "STOPPING=1" {
+		t.Errorf("told %q", got)
+	}
+	if c := <-code; c != exitOK {
+		t.Errorf("exit code %d", c)
+	}
+	<-logged
+	if text := last.String(); !strings.Contains(text, "msg=request") || !strings.Contains(text, "msg=draining") {
+		t.Errorf("log: %s", text)
+	}
+}
+
+// One signal lets answers end; a second one ends at once.
+func TestServeSignals(t *testing.T) {
+	for _, x := range []struct {
+		signals int
+		tokens  string
+		whole   bool
+		code    int
+	}{{1, "200", true, exitOK}, {2, "4000", false, exitInterrupted}} {
+		args := strings.Fields("serve --port 0 --threads 1 --kv-memory 64MiB --served-model-name gpt-4o")
+		cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+		cmd.Env = append(slices.Clone(os.Environ()), asProgram+"=1", keyVariable+"=")
+		log, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		url, rest := listening(t, log)
+		a := ask(t, url, x.tokens)
+		for n := range x.signals {
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			for n == 0 { // the second must not come before the first was heard
+				line, err := rest.ReadString('\n')
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(line, "msg=draining") {
+					break
+				}
+			}
+		}
+		data, _ := io.ReadAll(a.Body)
+		_, _ = io.Copy(io.Discard, rest)
+		_ = cmd.Wait() // its exit code is looked at
+		if whole := strings.HasSuffix(string(data), "data: [DONE]\n\n"); whole != x.whole || cmd.ProcessState.ExitCode() != x.code {
+			t.Errorf("%d signals: the answer is whole: %v, exit code %d; want %v and %d", x.signals, whole, cmd.ProcessState.ExitCode(), x.whole, x.code)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/server"
+)
+
+// What holds where flags say nothing.
+const (
+	defaultHost  = "127.0.0.1"
+	defaultPort  = 8080
+	defaultQueue = 256
+	defaultDrain = 30 * time.Second
+)
+
+// keyVariable holds the API key, which a command line would show to all users of a machine.
+const keyVariable = "FORETOKEN_API_KEY"
+
+// serveFlags are those of the command serve.
+type serveFlags struct {
+	model                   *modelFlags
+	models, aliases, pinned texts
+	preload                 bool
+	modelsMemory            setting[int64]
+	keepAlive               time.Duration
+
+	kvMemory, cacheDisk setting[int64]
+	kvBits              setting[string]
+	batch, queue, round setting[int]
+	noCache             bool
+	cacheDir            string
+
+	host                  string
+	port                  setting[int]
+	apiKey                string
+	insecure              bool
+	origins               texts
+	tlsCert, tlsKey       string
+	maxBody               setting[int64]
+	headers, bodies, idle time.Duration
+	connections, perKey   setting[int]
+	drainTimeout          time.Duration
+	logFormat, logLevel   setting[string]
+}
+
+func newServeFlags() *serveFlags {
+	return &serveFlags{
+		model: newModelFlags(), modelsMemory: byteCount(), kvMemory: byteCount(), cacheDisk: byteCount(), maxBody: byteCount(),
+		kvBits: choice("8", "16", "32"), batch: whole(1, 1024), queue: whole(0, math.MaxInt32), round: whole(1, 60_000),
+		port: whole(0, 65535), connections: whole(1, math.MaxInt32), perKey: whole(1, math.MaxInt32),
+		logFormat: choice("text", "json"), logLevel: choice("debug", "info", "warn", "error"),
+	}
+}
+
+func (f *serveFlags) groups() []flagGroup {
+	return []flagGroup{f.modelGroup(), f.memoryGroup(), f.networkGroup(), f.model.draft.group()}
+}
+
+func (f *serveFlags) modelGroup() flagGroup {
+	g := newFlagGroup("Models")
+	fs := g.flags.Flags()
+	fs.SortFlags = false
+	fs.Var(&f.models, "model", "checkpoint `DIR`, a GGUF file, a model that was pulled (ORG/NAME), or "+embeddedName+" for the one inside the program; may be repeated: the first is for requests that name none (default "+embeddedName+")")
+	fs.Var(&f.aliases, "served-model-name", "another name of the first model, or of `ALIAS=MODEL`; may be repeated")
+	fs.BoolVar(&f.preload, "preload", false, "load all models at the start, not only the first")
+	fs.Var(&f.pinned, "pin", "`MODEL` that stays in memory once it is loaded; may be repeated")
+	fs.Var(&f.modelsMemory, "models-memory", "most memory for the weights of models together: the least recently used leave (default: any)")
+	fs.DurationVar(&f.keepAlive, "keep-alive", 0, "how long a model stays after its last use; 0: until its memory is needed")
+	f.model.addComputing(g)
+	return g
+}
+
+func (f *serveFlags) memoryGroup() flagGroup {
+	g := newFlagGroup("Sequences (of each model)")
+	fs := g.flags.Flags()
+	fs.SortFlags = false
+	fs.Var(&f.kvMemory, "kv-memory", "memory for all sequences and the prefix cache (default: half of what is free when the model is loaded)")
+	fs.Var(&f.kvBits, "kv-bits", "bits of keys and values (default 16; 32 with --compute float32)")
+	fs.Var(&f.batch, "max-batch", "most sequences that are computed at a time (default 16)")
+	fs.Var(&f.queue, "max-queue", fmt.Sprintf("most requests that wait; further ones are told to try again; 0: any number (default %d)", defaultQueue))
+	fs.Var(&f.round, "max-round-ms", "most milliseconds between tokens while prompts of others are read (default: twice the usual)")
+	fs.BoolVar(&f.noCache, "no-prefix-cache", false, "do not keep what was read for texts with the same beginning")
+	fs.StringVar(&f.cacheDir, "prefix-cache-dir", "", "keep it in this `DIR` too, for the next start")
+	fs.Var(&f.cacheDisk, "prefix-cache-disk", "most bytes there (default 10GiB)")
+	return g
+}
+
+func (f *serveFlags) networkGroup() flagGroup {
+	g := newFlagGroup("Network")
+	fs := g.flags.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.host, "host", defaultHost, "`ADDRESS` to listen on; 0.0.0.0: all of this machine, for which clients need a key")
+	fs.Var(&f.port, "port", fmt.Sprintf("port to listen on; 0: any that is free (default %d)", defaultPort))
+	fs.StringVar(&f.apiKey, "api-key", "", "`KEY` that clients must send, or @FILE with one per line (default: the variable "+keyVariable+", which other users of the machine do not see)")
+	fs.BoolVar(&f.insecure, "insecure", false, "serve whoever reaches the address, without a key")
+	fs.Var(&f.origins, "cors", "`ORIGIN` of web pages that may use the server, such as https://example.com, or *; may be repeated")
+	fs.StringVar(&f.tlsCert, "tls-cert", "", "`FILE` with the certificate, for HTTPS")
+	fs.StringVar(&f.tlsKey, "tls-key", "", "`FILE` with its private key")
+	fs.Var(&f.maxBody, "max-body", "largest request (default 32MiB)")
+	fs.DurationVar(&f.headers, "read-header-timeout", server.DefaultHeaderTimeout, "most time for the head of a request")
+	fs.DurationVar(&f.bodies, "read-body-timeout", server.DefaultBodyTimeout, "most time for its body")
+	fs.DurationVar(&f.idle, "idle-timeout", server.DefaultIdleTimeout, "most time between requests of a connection")
+	fs.Var(&f.connections, "max-connections", "most connections at a time; further ones wait (default: any number)")
+	fs.Var(&f.perKey, "per-key-concurrency", "most requests at a time with one key, or without keys from one address (default: any number)")
+	fs.DurationVar(&f.drainTimeout, "drain-timeout", defaultDrain, "how long answers may take to end when the server is told to")
+	fs.Var(&f.logFormat, "log-format", "of the log on standard error (default text)")
+	fs.Var(&f.logLevel, "log-level", "least important lines of the log (default info)")
+	return g
+}
+
+// complete adds what a shell can complete.
+func (f *serveFlags) complete(cmd *cobra.Command) {
+	for name, words := range map[string][]cobra.Completion{
+		"kv-bits": {"8", "16", "32"}, "log-format": {"text", "json"}, "log-level": {"debug", "info", "warn", "error"},
+		"host": {defaultHost, "0.0.0.0", "::"},
+	} {
+		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+	}
+	mustFlag(cmd.MarkFlagFilename("tls-cert", "pem", "crt"))
+	mustFlag(cmd.MarkFlagFilename("tls-key", "pem", "key"))
+	mustFlag(cmd.MarkFlagDirname("prefix-cache-dir"))
+}
+
+// logger is the server's log.
+func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
+	var o slog.HandlerOptions
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel.or("info"))); err != nil {
+		return nil, err
+	}
+	o.Level = level
+	if f.logFormat.value == "json" {
+		return slog.New(slog.NewJSONHandler(w, &o)), nil
+	}
+	return slog.New(slog.NewTextHandler(w, &o)), nil
+}
+
+// modelOptions are those that all models are loaded with.
+func (f *serveFlags) modelOptions() foretoken.Options {
+	o := f.model.options()
+	o.Memory = f.kvMemory.or(-1)
+	o.KVBits, _ = strconv.Atoi(f.kvBits.or("0")) // one of a few that are numbers
+	o.Batch, o.Queue = f.batch.or(0), f.queue.or(defaultQueue)
+	o.Round = time.Duration(f.round.or(0)) * time.Millisecond
+	o.Cache, o.CacheDir, o.CacheDisk = !f.noCache, f.cacheDir, f.cacheDisk.or(0)
+	return o
+}
+
+// options are the server's.
+func (f *serveFlags) options() (o server.Options, err error) {
+	if err := f.validate(); err != nil {
+		return o, err
+	}
+	o = server.Options{
+		ModelsMemory: f.modelsMemory.or(0), KeepAlive: f.keepAlive, Origins: f.origins, MaxBody: f.maxBody.or(0),
+		HeaderTimeout: f.headers, BodyTimeout: f.bodies, IdleTimeout: f.idle, MaxConnections: f.connections.or(0), PerKey: f.perKey.or(0),
+	}
+	if o.Keys, err = f.keys(); err != nil {
+		return o, err
+	}
+	if o.Keys == nil && !f.insecure {
+		if !loopback(f.host) {
+			return o, usagef("--host %s can be reached from other machines: set a key with --api-key or %s, or add --insecure", f.host, keyVariable)
+		}
+		o.Local = true
+	}
+	if f.tlsCert != "" {
+		pair, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
+		if err != nil {
+			return o, fmt.Errorf("--tls-cert %s, --tls-key %s: %w", f.tlsCert, f.tlsKey, err)
+		}
+		o.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
+	o.Models, o.Aliases, err = f.served()
+	return o, err
+}
+
+// validate refuses flags that make no sense together.
+func (f *serveFlags) validate() error {
+	if d := min(f.headers, f.bodies, f.idle); d <= 0 {
+		return usagef("--read-header-timeout, --read-body-timeout, --idle-timeout: %v, want a time above 0", d)
+	}
+	switch {
+	case f.keepAlive < 0 || f.drainTimeout < 0:
+		return usagef("--keep-alive, --drain-timeout: %v, want a time, 0 or more", min(f.keepAlive, f.drainTimeout))
+	case (f.tlsCert == "") != (f.tlsKey == ""):
+		return usagef("--tls-cert and --tls-key belong together")
+	case f.noCache && f.cacheDir != "":
+		return usagef("--no-prefix-cache and --prefix-cache-dir exclude each other")
+	case f.cacheDisk.given && f.cacheDir == "":
+		return usagef("--prefix-cache-disk needs --prefix-cache-dir")
+	}
+	return f.model.draft.validate()
+}
+
+// keys are the API keys that were given, nil if none was.
+func (f *serveFlags) keys() (*server.Keys, error) {
+	text := f.apiKey
+	if text == "" {
+		text = os.Getenv(keyVariable)
+	}
+	if text == "" {
+		return nil, nil
+	}
+	name, isFile := strings.CutPrefix(text, "@")
+	if !isFile {
+		return server.NewKeys(text)
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("--api-key: %w", err)
+	}
+	var list []string
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			list = append(list, line)
+		}
+	}
+	if len(list) == 0 {
+		return nil, usagef("--api-key @%s: there is no key in the file", name)
+	}
+	return server.NewKeys(list...)
+}
+
+// loopback reports whether an address can be reached from this machine only.
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}

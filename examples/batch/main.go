@@ -1,0 +1,58 @@
+// Command batch answers several questions at a time, each held to a form: the rounds of all
+// of them read the weights once.
+//
+//	go run ./examples/batch
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"sync"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/grammar"
+)
+
+const schema = `{"type": "object", "required": ["animal", "legs"], "additionalProperties": false, "properties": {
+	"animal": {"type": "string", "maxLength": 20}, "legs": {"type": "integer", "minimum": 0, "maximum": 8}}}`
+
+func main() {
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
+	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{Memory: -1})
+	if err != nil {
+		return err
+	}
+	defer m.Close() //nolint:errcheck // nothing to lose
+
+	form := &foretoken.Format{Name: schema, Source: grammar.Schema([]byte(schema))}
+	var all sync.WaitGroup
+	for i, text := range []string{"A cat is", "A bird is", "A fish is", "A spider is"} {
+		all.Go(func() {
+			sampling := m.Sampling()
+			sampling.Seed = uint64(i) // the same text in every run, and in any company
+			answer, err := m.Generate(context.Background(), foretoken.Request{
+				Prompt: m.Continue(text + " "), MaxTokens: 100, Format: form, Sampling: sampling, LogProbs: -1,
+			})
+			if err != nil {
+				log.Print(err)
+				return
+			}
+			for _, err := range answer.Pieces() {
+				if err != nil {
+					log.Print(err)
+				}
+			}
+			fmt.Printf("%s %s (in rounds of %.1f sequences)\n", text, answer.Text(), answer.Result.Batch)
+		})
+	}
+	all.Wait()
+	s := m.Engine().Stats()
+	fmt.Printf("%d rounds, %d tokens\n", s.Rounds, s.Tokens)
+	return nil
+}

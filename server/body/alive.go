@@ -1,0 +1,42 @@
+package body
+
+import "time"
+
+// Mark writes an event that is a word and no JSON, as some protocols end a stream.
+func (s *Stream) Mark(word string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write([]byte("data: " + word + "\n\n"))
+}
+
+// Comment writes what readers of events skip.
+func (s *Stream) Comment(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write([]byte(": " + text + "\n\n"))
+}
+
+// KeepAlive calls beat, which writes something, from time to time and flushes the stream:
+// proxies close silent connections while a long prompt is read. The function it returns ends
+// that, and must be called before the handler of the request returns.
+func (s *Stream) KeepAlive(every time.Duration, beat func()) (stop func()) {
+	ticker := time.NewTicker(every)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-ticker.C:
+				beat()
+				s.Flush()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		ticker.Stop()
+		close(done)
+		<-ended
+	}
+}

@@ -1,0 +1,117 @@
+// Anthropic's own client.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import Anthropic from '@anthropic-ai/sdk';
+
+import { idle, start } from './server.mjs';
+
+const server = await start();
+const client = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0 });
+const story = { model: 'tiny', max_tokens: 24, seed: 7, messages: [{ role: 'user', content: 'Tell me a story about a cat.' }] };
+const weather = {
+  name: 'weather',
+  description: 'Weather of a place',
+  input_schema: {
+    type: 'object',
+    properties: { place: { type: 'string', enum: ['Paris', 'Rome'] } },
+    required: ['place'],
+    additionalProperties: false,
+  },
+};
+
+test('chat', async () => {
+  const message = await client.messages.create({ ...story, system: 'You tell stories.' });
+  assert.equal(message.type, 'message');
+  assert.equal(message.content[0].type, 'text');
+  assert.ok(message.content[0].text.length > 0);
+  assert.ok(['end_turn', 'max_tokens'].includes(message.stop_reason));
+  const { input_tokens } = await client.messages.countTokens({
+    model: 'tiny', system: 'You tell stories.', messages: story.messages,
+  });
+  assert.equal(input_tokens, message.usage.input_tokens + message.usage.cache_read_input_tokens);
+});
+
+test('a stream is the message', async () => {
+  const request = { ...story, temperature: 0 };
+  const whole = await client.messages.create(request);
+  const stream = client.messages.stream(request);
+  let text = '';
+  stream.on('text', (delta) => { text += delta; });
+  const message = await stream.finalMessage();
+  assert.equal(text, whole.content[0].text);
+  assert.deepEqual(message.content.map((b) => b.text), whole.content.map((b) => b.text));
+  assert.equal(message.stop_reason, whole.stop_reason);
+  assert.equal(message.usage.output_tokens, whole.usage.output_tokens);
+});
+
+test('stop sequences and a beginning', async () => {
+  const message = await client.messages.create({
+    ...story, max_tokens: 100, temperature: 0, stop_sequences: ['a'],
+    messages: [...story.messages, { role: 'assistant', content: 'Once upon' }],
+  });
+  assert.equal(message.stop_reason, 'stop_sequence');
+  assert.equal(message.stop_sequence, 'a');
+});
+
+test('tools round trip', async () => {
+  const messages = [{ role: 'user', content: 'Weather in Rome?' }];
+  const request = {
+    model: 'tiny', max_tokens: 500, tools: [weather], tool_choice: { type: 'tool', name: 'weather' }, messages,
+  };
+  for (const message of [await client.messages.create(request), await client.messages.stream(request).finalMessage()]) {
+    assert.equal(message.stop_reason, 'tool_use');
+    const use = message.content.at(-1);
+    assert.equal(use.name, 'weather');
+    assert.ok(['Paris', 'Rome'].includes(use.input.place));
+    const answer = await client.messages.create({
+      ...request, max_tokens: 8, tool_choice: { type: 'auto' },
+      messages: [
+        ...messages, { role: 'assistant', content: message.content },
+        { role: 'user', content: [{ type: 'tool_result', tool_use_id: use.id, content: 'sunny' }] },
+      ],
+    });
+    assert.ok(answer.usage.output_tokens > 0);
+  }
+});
+
+test('an answer held to a schema', async () => {
+  const message = await client.messages.create({
+    ...story, max_tokens: 500,
+    output_config: {
+      format: {
+        type: 'json_schema',
+        schema: { type: 'object', properties: { ok: { type: 'boolean' } }, required: ['ok'], additionalProperties: false },
+      },
+    },
+  });
+  assert.equal(typeof JSON.parse(message.content[0].text).ok, 'boolean');
+});
+
+test('errors', async () => {
+  await assert.rejects(client.messages.create({ ...story, model: 'nobody' }), (error) => {
+    assert.ok(error instanceof Anthropic.NotFoundError);
+    assert.equal(error.error.error.type, 'not_found_error');
+    assert.match(error.message, /tiny/);
+    return true;
+  });
+  await assert.rejects(client.messages.create({ ...story, top_p: 7 }), (error) => {
+    assert.ok(error instanceof Anthropic.BadRequestError);
+    assert.match(error.message, /top_p/);
+    return true;
+  });
+});
+
+test('abort mid-stream', async () => {
+  const stream = client.messages.stream({
+    ...story, max_tokens: 3000,
+    output_config: { format: { type: 'json_schema', schema: { type: 'array', items: { type: 'integer' }, minItems: 900 } } },
+  });
+  let events = 0;
+  await assert.rejects(async () => {
+    for await (const event of stream) {
+      if (event.type === 'content_block_delta' && ++events === 3) stream.abort();
+    }
+  }, Anthropic.APIUserAbortError);
+  await idle(server);
+});

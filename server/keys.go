@@ -1,0 +1,52 @@
+package server
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"strings"
+)
+
+// Keys are the secrets that clients must have. Only their hashes are kept.
+type Keys struct{ sums [][sha256.Size]byte }
+
+// NewKeys returns the set of the keys, of which there must be one, and none empty.
+func NewKeys(list ...string) (*Keys, error) {
+	k := &Keys{}
+	for _, key := range list {
+		if key == "" {
+			return nil, errors.New("server: an API key is empty")
+		}
+		k.sums = append(k.sums, sha256.Sum256([]byte(key)))
+	}
+	if len(k.sums) == 0 {
+		return nil, errors.New("server: there is no API key")
+	}
+	return k, nil
+}
+
+// find returns a name for the key of a request that may be logged, or that there is none.
+// How long it takes says nothing about the keys: hashes are compared, and all of them.
+func (k *Keys) find(r *http.Request) (name string, ok bool) {
+	sum := sha256.Sum256([]byte(presented(r)))
+	for _, s := range k.sums {
+		if subtle.ConstantTimeCompare(s[:], sum[:]) == 1 {
+			ok = true
+		}
+	}
+	return hex.EncodeToString(sum[:4]), ok
+}
+
+// presented is the key of a request, as clients of either protocol send it.
+func presented(r *http.Request) string {
+	if key := r.Header.Get("X-Api-Key"); key != "" {
+		return key
+	}
+	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(key)
+}

@@ -1,0 +1,44 @@
+package openai
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestModelsSayWhatTheyAre(t *testing.T) {
+	ask[chatObject](t, chatPath, `{`+story+`, "max_tokens": 1}`) // loads it
+	_, text := send(t, http.MethodGet, "/v1/models", "")
+	var list struct {
+		Object string
+		Data   []modelObject
+	}
+	if err := json.Unmarshal([]byte(text), &list); err != nil || list.Object != "list" {
+		t.Fatalf("%v: %s", err, text)
+	}
+	var names []string
+	for _, m := range list.Data {
+		names = append(names, m.ID)
+		if m.ID == "thinker" {
+			continue // may or may not be loaded
+		}
+		d := m.Foretoken
+		if m.Object != "model" || m.OwnedBy != "foretoken" || m.Created == 0 || !d.Loaded || d.Family != "qwen3_5" || d.Context != 1024 ||
+			d.Parameters != 18925744 || d.Bytes == 0 || d.Compute != "int8" || !d.MTP || d.Drafter != "mtp" || d.Device == "" || (d.AliasOf == "tiny") != (m.ID == "small") {
+			t.Errorf("%+v", m)
+		}
+		_, text := send(t, http.MethodGet, "/v1/models/"+m.ID, "")
+		var one modelObject
+		if err := json.Unmarshal([]byte(text), &one); err != nil || one != m {
+			t.Errorf("%v: %+v, in the list %+v", err, one, m)
+		}
+	}
+	if got := strings.Join(names, " "); got != "tiny thinker small" {
+		t.Errorf("models %s", got)
+	}
+	status, text := send(t, http.MethodGet, "/v1/models/Qwen/none", "")
+	if status != http.StatusNotFound || !strings.Contains(text, `there is no model \"Qwen/none\"; there are [\"tiny\" \"thinker\" \"small\"]`) || !strings.Contains(text, "model_not_found") {
+		t.Errorf("status %d: %s", status, text)
+	}
+}

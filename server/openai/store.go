@@ -1,0 +1,93 @@
+package openai
+
+import (
+	"container/list"
+	"sync"
+
+	"github.com/foretoken/foretoken/chat"
+)
+
+// What the store holds at most. A conversation counts with all of its text in each of its
+// responses, so what is really in memory is less.
+const (
+	maxStored      = 4096
+	maxStoredBytes = 64 << 20
+)
+
+// stored is a response that can be asked for again, and continued.
+type stored struct {
+	id       string
+	body     []byte         // its JSON
+	messages []chat.Message // of the conversation, its answer included
+	size     int            // bytes
+}
+
+// store keeps responses in memory, the last used ones. It may be used from several
+// goroutines.
+type store struct {
+	mu     sync.Mutex               // protects what follows
+	byID   map[string]*list.Element // of *stored
+	recent *list.List               // the last used in front
+	bytes  int
+}
+
+func newStore() *store { return &store{byID: map[string]*list.Element{}, recent: list.New()} }
+
+// put adds a response, and lets others go until all fit. One that is too large by itself is
+// not kept.
+func (s *store) put(r *stored) {
+	r.size = len(r.body)
+	for _, m := range r.messages {
+		r.size += sizeOf(m)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byID[r.id] = s.recent.PushFront(r)
+	s.bytes += r.size
+	for s.bytes > maxStoredBytes || s.recent.Len() > maxStored {
+		s.drop(s.recent.Back())
+	}
+}
+
+// get returns a response, nil if there is none.
+func (s *store) get(id string) *stored {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.byID[id]
+	if e == nil {
+		return nil
+	}
+	s.recent.MoveToFront(e)
+	return e.Value.(*stored)
+}
+
+// remove forgets a response, and reports whether there was one.
+func (s *store) remove(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.byID[id]
+	if e != nil {
+		s.drop(e)
+	}
+	return e != nil
+}
+
+func (s *store) drop(e *list.Element) {
+	r := s.recent.Remove(e).(*stored)
+	delete(s.byID, r.id)
+	s.bytes -= r.size
+}
+
+// sizeOf is about how many bytes a message takes.
+func sizeOf(m chat.Message) int {
+	const fields = 256
+	text, _ := m.Content.Text()
+	n := fields + len(text)
+	if m.ReasoningContent != nil {
+		n += len(*m.ReasoningContent)
+	}
+	for _, c := range m.ToolCalls {
+		n += fields + 4*len(c.ArgumentsJSON()) // a tree of values takes more than its text
+	}
+	return n
+}

@@ -1,0 +1,31 @@
+package turn
+
+// Extra is what a response carries under "foretoken", for clients that ask for it.
+type Extra struct {
+	*Receipt
+	Tokens []Traced `json:"tokens,omitempty"`
+}
+
+// Traced is a token of an answer, with what became of guesses.
+type Traced struct {
+	ID      int32    `json:"id"`
+	Text    string   `json:"text"`
+	Guess   int      `json:"guess"` // the number it had in its round, from 1; 0: it was not guessed
+	Refused []string `json:"refused,omitempty"`
+}
+
+// Trace appends an event's token to list, if it has one.
+func (t *Turn) Trace(list []Traced, e Event) []Traced {
+	p := e.Piece
+	if e.Ended || p.Token.ID < 0 {
+		return list
+	}
+	tok := t.Model.Tokenizer()
+	text, _ := tok.Token(p.Token.ID)
+	out := Traced{ID: p.Token.ID, Text: text, Guess: p.Token.Guess}
+	for _, id := range p.Token.Refused {
+		text, _ := tok.Token(id)
+		out.Refused = append(out.Refused, text)
+	}
+	return append(list, out)
+}

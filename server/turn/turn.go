@@ -1,0 +1,364 @@
+// Package turn is a turn of an assistant behind whatever protocol asked for it: the request
+// in our words, the checks that all protocols share, and the answer as it comes. It knows
+// models; it knows neither HTTP nor the JSON of any protocol.
+package turn
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/sample"
+	"github.com/foretoken/foretoken/spec"
+)
+
+// MaxChoices is the most answers to one request, MaxStops the most texts that may end one.
+const (
+	MaxChoices = 16
+	MaxStops   = 16
+)
+
+// Ask is a request. A field that is not set is for the checkpoint, or for us, to choose.
+type Ask struct {
+	Model string // "": the server's first
+
+	// What to answer or to continue: messages, or else a text, or else ids.
+	Messages []chat.Message
+	Tools    []chat.Tool
+	Prefill  string // what the answer to messages begins with
+	Text     string
+	IDs      []int32
+
+	Sampling
+	MaxTokens int      // 0: until the context is full
+	Stop      []string // texts that end the answer
+	IgnoreEnd bool     // no token ends the answer: for measuring
+	LogProbs  int      // how many alternatives to report per token; -1: none
+	Choices   int      // answers; 0: 1
+
+	Form     *foretoken.Format // that the answer is held to; with tools it is for answers that call none
+	Calls    Calls             // which tools may, or must, be called
+	Named    string            // the tool, for CallNamed
+	Parallel bool              // several calls in one answer
+	Strict   bool              // arguments of calls are held to their schemas
+
+	Thinking    *bool      // whether to think before the answer
+	MaxThinking int        // tokens; 0: any number
+	Effort      string     // of reasoning, for templates that know it
+	Variables   *jinja.Map // further ones of the template
+	Depth       *int       // tokens to guess per round; nil: as many as pay
+	Trace       bool       // report refused guesses with the tokens
+	Priority    int
+}
+
+// Sampling is how to choose tokens, as far as a client says.
+type Sampling struct {
+	Temperature, TopP, MinP           *float64
+	TopK                              *int
+	XTCProbability, XTCThreshold      *float64
+	RepetitionPenalty                 *float64
+	RepetitionWindow                  *int // tokens it looks back; 0: all
+	PresencePenalty, FrequencyPenalty *float64
+	LogitBias                         map[int32]float32
+	Seed                              *uint64
+}
+
+// Calls says what an answer may do with tools.
+type Calls uint8
+
+// The ways to deal with tools.
+const (
+	CallAuto     Calls = iota // as the assistant sees fit
+	CallNone                  // none: they are not even shown
+	CallRequired              // at least one
+	CallNamed                 // that of Ask.Named, once
+)
+
+// Host runs turns on the models of a library.
+type Host struct {
+	Library *foretoken.Library
+	Default string            // the model where a request names none
+	Aliases map[string]string // other names of models
+}
+
+// Resolve is the library's name of the model that a client names.
+func (h *Host) Resolve(name string) string {
+	if name == "" {
+		return h.Default
+	}
+	if model, ok := h.Aliases[name]; ok {
+		return model
+	}
+	return name
+}
+
+// Turn is a running request. Events must be read to its end, or the context cancelled; Close
+// must be called in any case.
+type Turn struct {
+	Model   *foretoken.Model
+	Name    string // of the model, as the client called it
+	Ask     *Ask
+	Prompt  *foretoken.Prompt
+	Seed    uint64 // of the first answer; the others have the ones that follow it
+	Created time.Time
+	Answers []*foretoken.Answer // one for each choice
+
+	done   func()
+	cancel context.CancelFunc
+}
+
+// Event is a piece of one of a turn's answers.
+type Event struct {
+	Choice int
+	foretoken.Piece
+	Ended bool // it was the last of this answer, which has its Finish and Result now
+}
+
+// Start checks a request and begins to answer it. An error is an *Error.
+func (h *Host) Start(ctx context.Context, a *Ask) (*Turn, error) {
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	name := a.Model
+	if name == "" {
+		name = h.Default
+	}
+	m, done, err := h.Library.Use(ctx, h.Resolve(a.Model))
+	if err != nil {
+		return nil, Wrap(err)
+	}
+	t := &Turn{Model: m, Name: name, Ask: a, Created: time.Now(), done: done}
+	if err := t.start(ctx); err != nil {
+		t.Close()
+		return nil, Wrap(err)
+	}
+	return t, nil
+}
+
+// Count is the number of tokens of a request's prompt. An error is an *Error.
+func (h *Host) Count(ctx context.Context, a *Ask) (int, error) {
+	m, done, err := h.Library.Use(ctx, h.Resolve(a.Model))
+	if err != nil {
+		return 0, Wrap(err)
+	}
+	defer done()
+	p, err := a.prompt(m)
+	if err != nil {
+		return 0, Wrap(err)
+	}
+	return len(p.IDs), nil
+}
+
+// check refuses what no model could do.
+func (a *Ask) check() error {
+	switch {
+	case a.Choices < 0 || a.Choices > MaxChoices:
+		return Invalid("n", "%d answers, want 1 to %d", a.Choices, MaxChoices)
+	case a.MaxTokens < 0:
+		return Invalid("max_tokens", "%d tokens, want a positive number", a.MaxTokens)
+	case a.MaxThinking < 0:
+		return Invalid("max_thinking_tokens", "%d tokens, want a positive number", a.MaxThinking)
+	case a.Depth != nil && (*a.Depth < 0 || *a.Depth > spec.MaxDepth):
+		return Invalid("mtp_depth", "%d, want 0 to %d", *a.Depth, spec.MaxDepth)
+	case a.Calls >= CallRequired && len(a.Tools) == 0:
+		return Invalid("tool_choice", "a call of a tool is required, and there are no tools")
+	}
+	return nil
+}
+
+// start renders the prompt and begins all answers.
+func (t *Turn) start(ctx context.Context) (err error) {
+	a := t.Ask
+	if t.Prompt, err = a.prompt(t.Model); err != nil {
+		return err
+	}
+	if n, most := len(t.Prompt.IDs), t.Model.Context(); n >= most {
+		return &Error{Status: 400, Kind: TooLarge, Param: "messages", Message: fmt.Sprintf("the prompt has %d tokens, and the context of %d takes them and the answer: shorten the prompt", n, most)}
+	}
+	options, err := a.options(t.Model)
+	if err != nil {
+		return err
+	}
+	t.Seed = options.Seed
+	form, err := a.form()
+	if err != nil {
+		return err
+	}
+	ctx, t.cancel = context.WithCancel(ctx)
+	for i := range max(a.Choices, 1) {
+		options.Seed = t.Seed + uint64(i)
+		r := foretoken.Request{
+			Prompt: t.Prompt, MaxTokens: a.MaxTokens, Sampling: options, Stop: a.Stop, IgnoreEnd: a.IgnoreEnd, LogProbs: a.LogProbs,
+			Trace: a.Trace, Priority: a.Priority, Format: form, MaxThinking: a.MaxThinking, Depth: a.Depth,
+		}
+		answer, err := t.Model.Generate(ctx, r)
+		if err != nil {
+			return err
+		}
+		t.Answers = append(t.Answers, answer)
+	}
+	return nil
+}
+
+// prompt is what the model gets.
+func (a *Ask) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
+	switch {
+	case a.Messages != nil:
+		vars := &jinja.Map{}
+		for name, v := range a.Variables.All() {
+			vars.Set(name, v)
+		}
+		if a.Thinking != nil {
+			vars.Set("enable_thinking", jinja.Bool(*a.Thinking))
+		}
+		if a.Effort != "" {
+			vars.Set("reasoning_effort", jinja.String(a.Effort))
+		}
+		c := foretoken.Conversation{Messages: Arrange(a.Messages), Variables: vars, Prefill: a.Prefill}
+		if a.Calls != CallNone {
+			c.Tools = a.Tools
+		}
+		return m.Ask(c)
+	case a.IDs != nil:
+		for _, id := range a.IDs {
+			if id < 0 || int(id) >= m.Info().Vocab {
+				return nil, Invalid("prompt", "%d is not a token of the model; its ids are 0 to %d", id, m.Info().Vocab-1)
+			}
+		}
+		return &foretoken.Prompt{IDs: a.IDs}, nil
+	}
+	p := m.Continue(a.Text)
+	if len(p.IDs) == 0 {
+		return nil, Invalid("prompt", "the prompt is empty")
+	}
+	return p, nil
+}
+
+// options are the sampling options: what the client says, else what the checkpoint
+// recommends.
+func (a *Ask) options(m *foretoken.Model) (sample.Options, error) {
+	o := m.Sampling()
+	for _, f := range []struct {
+		param     string
+		to, from  *float64
+		low, high float64
+	}{
+		{"temperature", &o.Temperature, a.Temperature, 0, 100},
+		{"top_p", &o.TopP, a.TopP, 0, 1},
+		{"min_p", &o.MinP, a.MinP, 0, 1},
+		{"xtc_probability", &o.XTCProbability, a.XTCProbability, 0, 1},
+		{"xtc_threshold", &o.XTCThreshold, a.XTCThreshold, 0, 0.5},
+		{"repetition_penalty", &o.RepetitionPenalty, a.RepetitionPenalty, 0.01, 100},
+		{"presence_penalty", &o.PresencePenalty, a.PresencePenalty, -100, 100},
+		{"frequency_penalty", &o.FrequencyPenalty, a.FrequencyPenalty, -100, 100},
+	} {
+		if f.from == nil {
+			continue
+		}
+		if x := *f.from; math.IsNaN(x) || x < f.low || x > f.high {
+			return o, Invalid(f.param, "%v, want a number from %v to %v", x, f.low, f.high)
+		}
+		*f.to = *f.from
+	}
+	if o.XTCProbability > 0 && o.XTCThreshold == 0 {
+		return o, Invalid("xtc_threshold", "0, want a number above 0, at most 0.5")
+	}
+	if a.TopK != nil {
+		if *a.TopK < 0 {
+			return o, Invalid("top_k", "%d, want a positive number, or 0 for all tokens", *a.TopK)
+		}
+		o.TopK = *a.TopK
+	}
+	if a.RepetitionWindow != nil {
+		o.RepetitionWindow = max(*a.RepetitionWindow, 0)
+	}
+	for id := range a.LogitBias {
+		if id < 0 || int(id) >= m.Vocab() {
+			return o, Invalid("logit_bias", "%d is not a token of the model; its ids are 0 to %d", id, m.Vocab()-1)
+		}
+	}
+	o.LogitBias = a.LogitBias
+	if a.Seed != nil {
+		o.Seed = *a.Seed
+	}
+	return o, nil
+}
+
+// Events yields the pieces of all answers as they come, and at last an *Error if one did
+// not end by itself. It may be ranged over once.
+func (t *Turn) Events() iter.Seq2[Event, error] {
+	if len(t.Answers) == 1 {
+		return func(yield func(Event, error) bool) { t.one(yield) }
+	}
+	return t.several
+}
+
+// one yields the only answer.
+func (t *Turn) one(yield func(Event, error) bool) {
+	for p, err := range t.Answers[0].Pieces() {
+		if err != nil {
+			yield(Event{}, Wrap(err))
+			return
+		}
+		if !yield(Event{Piece: p}, nil) {
+			return
+		}
+	}
+	yield(Event{Ended: true}, nil)
+}
+
+// several yields the pieces of answers that come at the same time. Readers of the answers
+// wait for this one's reader.
+func (t *Turn) several(yield func(Event, error) bool) {
+	type news struct {
+		Event
+		err error
+	}
+	pieces, stop := make(chan news), make(chan struct{})
+	defer close(stop)
+	defer t.cancel()
+	for i, a := range t.Answers {
+		go func() {
+			send := func(n news) bool {
+				select {
+				case pieces <- n:
+					return true
+				case <-stop:
+					return false
+				}
+			}
+			for p, err := range a.Pieces() {
+				if !send(news{Event{Choice: i, Piece: p}, err}) || err != nil {
+					return
+				}
+			}
+			send(news{Event: Event{Choice: i, Ended: true}})
+		}()
+	}
+	for left := len(t.Answers); left > 0; {
+		n := <-pieces
+		if n.err != nil {
+			yield(Event{}, Wrap(n.err))
+			return
+		}
+		if n.Ended {
+			left--
+		}
+		if !yield(n.Event, nil) {
+			return
+		}
+	}
+}
+
+// Close ends a turn: answers that still run are cancelled.
+func (t *Turn) Close() {
+	if t.cancel != nil {
+		t.cancel()
+	}
+	t.done()
+}

@@ -1,0 +1,72 @@
+// Package turntest gives tests of protocols real models to talk to: the embedded one, and the
+// same with a chat template that knows tools and thinking, which its own does not.
+package turntest
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/models/tiny"
+	"github.com/foretoken/foretoken/server/turn"
+)
+
+// The names of the models. Alias is another name of Tiny.
+const (
+	Tiny    = foretoken.Tiny
+	Thinker = "thinker"
+	Alias   = "small"
+)
+
+// Context is the most tokens of a prompt and its answer, for both.
+const Context = 1024
+
+//go:embed thinker.jinja
+var template string
+
+// Open returns a host with both models, which are loaded when they are first used. end
+// must be called.
+func Open() (h *turn.Host, end func() error, err error) {
+	dir, err := os.MkdirTemp("", "thinker")
+	if err != nil {
+		return nil, nil, err
+	}
+	library := foretoken.NewLibrary(foretoken.LibraryOptions{
+		Names: func() []string { return []string{Tiny, Thinker} },
+		Load: func(name string) (*foretoken.Model, error) {
+			if name == Thinker {
+				if err := writeThinker(dir); err != nil {
+					return nil, fmt.Errorf("turntest: %w", err)
+				}
+				name = dir
+			}
+			return foretoken.Open(name, foretoken.Options{Threads: 1, Cache: true, Context: Context, Memory: 256 << 20, Queue: 64})
+		},
+	})
+	end = func() error {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel() // what still runs is no longer wanted
+		err := library.Drain(ended)
+		if errors.Is(err, context.Canceled) {
+			err = nil
+		}
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	return &turn.Host{Library: library, Default: Tiny, Aliases: map[string]string{Alias: Tiny}}, end, nil
+}
+
+// writeThinker writes the files of the embedded model with another template.
+func writeThinker(dir string) error {
+	files := tiny.Files()
+	files["chat_template.jinja"] = template
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}

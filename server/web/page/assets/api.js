@@ -1,0 +1,166 @@
+// Speaks with the server: the OpenAI interface with foretoken's extensions. It knows requests
+// and what can go wrong with them, and nothing of the page.
+
+// Problem is a request that did not do. Kinds:
+//   gone     nobody answered
+//   key      the server wants a key, or another one
+//   busy     too many requests; retryAfter is in seconds
+//   loading  the model is being loaded; progress is 0 to 1, or undefined
+//   full     the conversation does not fit into the model's context
+//   cut      the stream ended before the answer did
+//   refused  the request was wrong
+//   server   the server was
+export class Problem extends Error {
+  constructor(kind, message, extra = {}) {
+    super(message);
+    this.kind = kind;
+    Object.assign(this, extra);
+  }
+}
+
+const fullCodes = new Set(["context_length_exceeded", "too_large", "context_full"]);
+
+// problemOf reads an error response, whatever its shape.
+function problemOf(status, error, header) {
+  const message = typeof error?.message === "string" ? error.message : `The server answered with status ${status}.`;
+  const extra = { status };
+  if (status === 401 || status === 403) return new Problem("key", message, extra);
+  if (status === 429) {
+    const seconds = Number(header?.get("Retry-After"));
+    return new Problem("busy", message, { ...extra, retryAfter: seconds > 0 ? Math.min(seconds, 600) : 0 });
+  }
+  if (status === 503 && error?.type === "loading") {
+    return new Problem("loading", message, { ...extra, progress: typeof error.progress === "number" ? error.progress : undefined });
+  }
+  if (fullCodes.has(error?.code) || fullCodes.has(error?.type)) return new Problem("full", message, extra);
+  return new Problem(status >= 500 ? "server" : "refused", message, extra);
+}
+
+async function request(path, { key, ...init }) {
+  const headers = { Accept: "application/json", ...init.headers };
+  if (key) headers.Authorization = `Bearer ${key}`;
+  let response;
+  try {
+    response = await fetch(path, { ...init, headers, cache: "no-store" });
+  } catch (err) {
+    if (err.name === "AbortError") throw err;
+    throw new Problem("gone", "The server does not answer.");
+  }
+  if (response.ok) return response;
+  let error;
+  try {
+    error = (await response.json()).error;
+  } catch {
+    error = undefined; // a proxy's page, perhaps: the status has to do
+  }
+  throw problemOf(response.status, error, response.headers);
+}
+
+// json reads the whole of a response.
+async function json(path, init) {
+  const response = await request(path, init);
+  try {
+    return await response.json();
+  } catch (err) {
+    if (err.name === "AbortError") throw err;
+    throw new Problem("server", "The server's answer is not JSON. Is this a foretoken server?");
+  }
+}
+
+// models lists what the server has: [{id, foretoken: {…}}].
+export async function models(options) {
+  const { data } = await json("v1/models", options);
+  return Array.isArray(data) ? data.filter((model) => typeof model?.id === "string") : [];
+}
+
+// status tells what the server is doing, or null if it does not say.
+export async function status(options) {
+  try {
+    return await json("v1/status", options);
+  } catch (err) {
+    if (err.status === 404) return null;
+    throw err;
+  }
+}
+
+// loading tells how far a model has been loaded: 0 to 1, undefined if that is not known, and
+// null if it is not being loaded, or nobody knows.
+export async function loading(model) {
+  let answer;
+  try {
+    answer = await (await fetch("readyz", { cache: "no-store" })).json(); // 503 while it is
+  } catch {
+    return null;
+  }
+  const entry = answer?.models?.find?.(({ id }) => id === model);
+  if (entry?.state !== "loading") return null;
+  return entry.total_bytes > 0 ? Math.min(1, (entry.done_bytes ?? 0) / entry.total_bytes) : undefined;
+}
+
+// chat sends a conversation and yields the chunks of the answer as they come.
+export async function* chat(body, options) {
+  const response = await request("v1/chat/completions", {
+    ...options,
+    method: "POST",
+    headers: { "Content-Type": "application/json", Accept: "text/event-stream" },
+    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true }, foretoken: { receipt: true, trace: true } }),
+  });
+  let done = false;
+  for await (const data of events(response.body)) {
+    if (data === "[DONE]") {
+      done = true;
+      break;
+    }
+    const chunk = parsed(data);
+    if (chunk.error) throw problemOf(chunk.error.status ?? 500, chunk.error);
+    yield chunk;
+  }
+  if (!done) throw new Problem("cut", "The connection ended before the answer did.");
+}
+
+function parsed(data) {
+  try {
+    return JSON.parse(data);
+  } catch {
+    throw new Problem("server", "The server sent a chunk that is not JSON.");
+  }
+}
+
+// events yields the data of each server-sent event of a stream of bytes.
+export async function* events(stream) {
+  const reader = stream.getReader();
+  const decoder = new TextDecoder();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await read(reader);
+      rest += done ? decoder.decode() : decoder.decode(value, { stream: true });
+      const parts = rest.split(/\r?\n\r?\n/);
+      rest = parts.pop();
+      for (const part of parts) {
+        const data = dataOf(part);
+        if (data !== "") yield data;
+      }
+      if (done) return;
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // whoever stopped reading has said why already
+  }
+}
+
+async function read(reader) {
+  try {
+    return await reader.read();
+  } catch (err) {
+    if (err.name === "AbortError") throw err;
+    throw new Problem("cut", "The connection ended before the answer did.");
+  }
+}
+
+function dataOf(event) {
+  return event
+    .split(/\r?\n/)
+    .filter((line) => line.startsWith("data:"))
+    .map((line) => line.slice(5).replace(/^ /, ""))
+    .join("\n");
+}

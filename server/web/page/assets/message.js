@@ -1,0 +1,216 @@
+// Shows one message of a conversation, and what can be done with it.
+
+import { copyButton, h, icon, iconButton } from "./dom.js";
+import { count, duration, percent, rate } from "./figures.js";
+import { draw, painter } from "./render.js";
+import { Overlay } from "./trace.js";
+
+// userView shows what a person wrote. actions.edit(text) is asked for another wording.
+export function userView(message, actions) {
+  const view = h("article", { class: "message user", "aria-label": "You wrote" });
+  const show = () => {
+    view.replaceChildren(
+      h("div", { class: "bubble" }, message.content),
+      h("div", { class: "actions" }, iconButton("edit", "Edit and send again", edit), copyButton(() => message.content, "Copy message")),
+    );
+  };
+  const edit = () => {
+    const area = h("textarea", { "aria-label": "Edit your message", rows: Math.min(12, message.content.split("\n").length + 1) });
+    area.value = message.content;
+    const send = () => area.value.trim() !== "" && actions.edit(area.value);
+    area.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        send();
+      } else if (event.key === "Escape") {
+        event.stopPropagation();
+        show();
+        view.querySelector("button").focus();
+      }
+    });
+    view.replaceChildren(
+      area,
+      h(
+        "div",
+        { class: "actions shown" },
+        h("button", { type: "button", class: "primary", onclick: send }, "Send"),
+        h("button", { type: "button", class: "quiet", onclick: show }, "Cancel"),
+      ),
+    );
+    area.focus();
+  };
+  show();
+  return view;
+}
+
+// toolView shows what a tool gave.
+export function toolView(message) {
+  return h(
+    "article",
+    { class: "message tool", "aria-label": "Result of a tool" },
+    h("p", { class: "caption" }, "Result of ", h("code", {}, message.name || "a tool")),
+    h("pre", { tabindex: "0" }, message.content),
+  );
+}
+
+// AnswerView shows an answer while it grows and after it has ended.
+//
+// actions: again() asks anew; result(call, text) answers a tool call; fresh() begins another
+// conversation; unlock(key) sets the key and asks anew; inspect() shows its numbers.
+export class AnswerView {
+  constructor(message, actions) {
+    this.message = message;
+    this.actions = actions;
+    this.thought = h("div", { class: "prose" });
+    this.summary = h("summary");
+    this.thinking = h("details", { class: "thinking", hidden: true }, this.summary, this.thought);
+    this.text = h("div", { class: "prose" });
+    this.tools = h("div", { class: "tools" });
+    this.notice = h("div", { class: "notice-slot" });
+    this.foot = h("div", { class: "foot" });
+    this.element = h("article", { class: "message answer", "aria-label": "Answer" }, this.thinking, this.text, this.tools, this.notice, this.foot);
+  }
+
+  // update shows what there is of the message. busy: more will come. last: it is the
+  // conversation's last message, which can be made anew. calling: results of tools would come next.
+  update({ busy, last, calling = last }) {
+    const { message } = this;
+    this.element.classList.toggle("busy", busy);
+    if (message.reasoning) {
+      this.thinking.hidden = false;
+      const over = message.content !== "" || !busy;
+      this.summary.textContent = over ? `Thought${message.thought >= 1000 ? ` for ${duration(message.thought)}` : ""}` : "Thinking…";
+      this.thinking.classList.toggle("live", !over);
+      draw(this.thought, message.reasoning, painter(new Overlay(message.tiles?.reasoning ?? [])));
+    }
+    draw(this.text, message.content, painter(new Overlay(message.tiles?.content ?? [])));
+    this.#showTools(busy, calling);
+    if (busy) return;
+    this.#showNotice(last);
+    this.#showFoot(last);
+  }
+
+  // wait shows that the model is not there yet. progress: 0 to 1, or undefined.
+  wait(text, progress) {
+    const bar = h("progress", { max: "1", "aria-label": "Loading" });
+    if (progress !== undefined) bar.value = progress;
+    const figure = progress === undefined ? "" : ` ${percent(progress)}`;
+    this.notice.replaceChildren(h("div", { class: "notice" }, h("p", {}, `${text}${figure}`), bar));
+  }
+
+  begin() {
+    this.notice.replaceChildren();
+  }
+
+  #showTools(busy, calling) {
+    const calls = this.message.tools ?? [];
+    if (busy && calls.length === this.tools.children.length) {
+      calls.forEach((call, i) => (this.tools.children[i].querySelector("pre").textContent = call.arguments));
+      return;
+    }
+    this.tools.replaceChildren(...calls.map((call) => this.#toolOf(call, busy, calling)));
+  }
+
+  #toolOf(call, busy, calling) {
+    const card = h(
+      "section",
+      { class: "call", "aria-label": `Call of ${call.name}` },
+      h("p", { class: "caption" }, "Calls ", h("code", {}, call.name)),
+      h("pre", { tabindex: "0" }, busy ? call.arguments : pretty(call.arguments)),
+    );
+    if (busy || !calling || call.answered) return card;
+    const area = h("textarea", { "aria-label": `Result of ${call.name}`, placeholder: "What did the tool return?", rows: "2" });
+    const send = () => this.actions.result(call, area.value);
+    card.append(area, h("button", { type: "button", class: "primary", onclick: send }, "Send result"));
+    return card;
+  }
+
+  #showNotice(last) {
+    const { problem, finish } = this.message;
+    if (problem) this.notice.replaceChildren(this.#problemOf(problem, last));
+    else if (finish === "stopped") this.#note("Stopped.");
+    else if (finish === "length") this.#note("Ended at the longest length allowed. Raise “Longest answer” in the settings, or ask to go on.");
+    else if (finish === "content_filter") this.#note("Withheld by the server.");
+    else this.notice.replaceChildren();
+  }
+
+  #note(text) {
+    this.notice.replaceChildren(h("p", { class: "note" }, text));
+  }
+
+  #problemOf(problem, last) {
+    const box = h("div", { class: "notice problem", role: "alert" }, h("p", {}, h("strong", {}, titles[problem.kind] ?? titles.server)));
+    const remedy = remedies[problem.kind];
+    const wait = problem.retryAfter > 0 && `Try again in ${count(problem.retryAfter, "second")}.`;
+    box.append(h("p", {}, [problem.message, remedy, wait].filter(Boolean).join(" ")));
+    if (!last) return box;
+    const retry = (label) => h("button", { type: "button", class: "primary", onclick: () => this.actions.again() }, icon("again"), label);
+    if (problem.kind === "key") box.append(this.#keyForm());
+    else if (problem.kind === "full") {
+      const fresh = h("button", { type: "button", class: "primary", onclick: () => this.actions.fresh() }, "New conversation");
+      box.append(h("div", { class: "row" }, fresh, retry("Try again")));
+    } else box.append(h("div", { class: "row" }, retry(problem.kind === "cut" ? "Ask again" : "Try again")));
+    return box;
+  }
+
+  #keyForm() {
+    const field = h("input", { type: "password", autocomplete: "off", "aria-label": "API key", placeholder: "API key", required: true });
+    const submit = (event) => {
+      event.preventDefault();
+      this.actions.unlock(field.value.trim());
+    };
+    return h("form", { class: "row", onsubmit: submit }, field, h("button", { class: "primary" }, "Use key"));
+  }
+
+  #showFoot(last) {
+    const { message } = this;
+    this.foot.replaceChildren(
+      h(
+        "div",
+        { class: last ? "actions shown" : "actions" },
+        message.content !== "" && copyButton(() => message.content, "Copy answer"),
+        last && !message.problem && iconButton("again", "Answer again", () => this.actions.again()),
+      ),
+    );
+    const line = receiptLine(message);
+    if (line === "") return;
+    const inspect = () => this.actions.inspect();
+    this.foot.append(h("button", { type: "button", class: "receipt", title: "Show how this answer came about", onclick: inspect }, line));
+  }
+}
+
+const titles = {
+  gone: "The server is gone",
+  key: "This server wants an API key",
+  busy: "The server is busy",
+  loading: "The model is still loading",
+  full: "The conversation is too long for the model",
+  cut: "The answer broke off",
+  refused: "The server refused the request",
+  server: "The server made a mistake",
+};
+
+const remedies = {
+  gone: "Start it again, or check the network; your message is kept.",
+  key: "It is kept in this tab until you close it.",
+  full: "Begin another one, or edit an earlier message.",
+  cut: "What came is kept.",
+};
+
+// receiptLine says in a few words how an answer came about.
+function receiptLine({ receipt }) {
+  const { timings, mtp } = receipt ?? {};
+  if (!timings) return "";
+  const parts = [count(timings.generated_tokens, "token")];
+  if (timings.decode_tok_s) parts.push(`${rate(timings.decode_tok_s)} per second`);
+  if (mtp?.drafted > 0) parts.push(`${mtp.tokens_per_round.toFixed(2)} per round`);
+  return parts.join(" · ");
+}
+
+function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,196 @@
+// How tokens came to be: which were guessed ahead and held, which the model drew, which guesses
+// it refused. It knows the server's trace, and nothing of the page.
+//
+// A trace token is {text, guess, refused}: guess 0 was drawn by the model and ends its round,
+// guess i is the round's i-th guess, which held; refused are the texts of the round's guesses
+// that did not hold, on its last token.
+
+// Tiles cover a text without gaps: [length] of unknown origin, [length, guess] or
+// [length, guess, refused]. They are kept with a message, so they are small.
+
+// Tracer lays tiles over the texts of an answer. The server's parser takes markup out of the
+// tokens (thinking tags, tool calls) and may hold text back, so each piece of text is looked up
+// in the tokens that have not been used yet.
+export class Tracer {
+  #waiting = []; // tokens whose text has not all been seen
+  #used = 0; // characters used of the first of them
+
+  // token takes in a token; it must be given before the text that it is part of.
+  token(token) {
+    this.#waiting.push({ text: token.text ?? "", guess: token.guess ?? 0, refused: token.refused ?? [] });
+    if (this.#waiting.length > 512) this.#drop(); // text that never comes must not pile up
+  }
+
+  // lay appends the tiles of a piece of text. A character belongs to the token that ends it.
+  lay(tiles, piece) {
+    const pending = this.#waiting.map((token) => token.text).join("").slice(this.#used);
+    let ends = null;
+    for (let start = 0; start < pending.length && !ends; start++) ends = match(pending, start, piece);
+    if (!ends) {
+      tiles.push([piece.length]);
+      return;
+    }
+    let done = 0; // characters of pending
+    let from = 0; // characters of the piece
+    while (from < ends.length) {
+      const token = this.#waiting[0];
+      const end = done + token.text.length - this.#used; // of the token, in pending
+      const last = ends.at(-1) + 1;
+      let to = from;
+      while (to < ends.length && ends[to] < end) to++;
+      if (to > from) {
+        tiles.push(token.refused.length > 0 ? [to - from, token.guess, token.refused] : [to - from, token.guess]);
+        token.refused = [];
+      }
+      from = to;
+      if (last < end) this.#used += last - done;
+      else this.#drop();
+      done = end;
+    }
+  }
+
+  #drop() {
+    this.#waiting.shift();
+    this.#used = 0;
+  }
+}
+
+const broken = "\ufffd"; // stands for each byte of a character that is spread over tokens
+
+// match compares a piece with the texts of tokens from start on. It returns where in them each
+// of its characters ends, or null.
+function match(texts, start, piece) {
+  const ends = [];
+  let i = start;
+  for (const char of piece) {
+    if (texts.startsWith(char, i)) {
+      i += char.length;
+    } else {
+      for (let bytes = utf8Length(char); bytes > 0; bytes--) if (texts[i++] !== broken) return null;
+    }
+    for (let k = 0; k < char.length; k++) ends.push(i - 1);
+  }
+  return ends;
+}
+
+function utf8Length(char) {
+  const code = char.codePointAt(0);
+  return code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+}
+
+// Overlay finds the tiles under a range of a text.
+export class Overlay {
+  constructor(tiles) {
+    this.tiles = tiles;
+    this.starts = [];
+    let at = 0;
+    for (const [length] of tiles) {
+      this.starts.push(at);
+      at += length;
+    }
+    this.length = at;
+  }
+
+  // cover returns the parts of [from, to) as {from, to, tile, first}; tile is undefined where
+  // there is none, first tells that a tile begins there.
+  cover(from, to) {
+    const parts = [];
+    let i = this.#find(from);
+    while (from < to) {
+      const end = i < this.tiles.length ? Math.min(to, this.starts[i] + this.tiles[i][0]) : to;
+      if (end > from) parts.push({ from, to: end, tile: this.tiles[i], first: this.starts[i] === from });
+      from = end;
+      i++;
+    }
+    return parts;
+  }
+
+  // #find returns the last tile that begins at pos or before.
+  #find(pos) {
+    let [lo, hi] = [0, this.starts.length];
+    while (lo < hi) {
+      const mid = (lo + hi) >> 1;
+      if (this.starts[mid] <= pos) lo = mid + 1;
+      else hi = mid;
+    }
+    return Math.max(0, lo - 1);
+  }
+}
+
+// Rounds counts what guessing did, while it does it.
+export class Rounds {
+  constructor() {
+    this.rounds = 0;
+    this.tokens = 0;
+    this.held = []; // guesses that held, by position
+    this.tried = []; // guesses made, by position
+    this.fresh = []; // rounds that nobody has taken yet: {held, refused, drawn, texts}
+    this.open = { held: 0, texts: [] };
+  }
+
+  add(token) {
+    const guess = token.guess ?? 0;
+    const refused = token.refused ?? [];
+    if (guess > 0 && guess <= this.open.held) this.end();
+    this.tokens++;
+    this.open.texts.push(token.text ?? "");
+    if (guess > 0) this.open.held = guess;
+    if (guess === 0 || refused.length > 0) this.#close(guess === 0, refused);
+  }
+
+  // end closes a round that was cut short by the end of the answer.
+  end() {
+    if (this.open.texts.length > 0) this.#close(false, []);
+  }
+
+  // take returns the rounds since it was last called.
+  take() {
+    return this.fresh.splice(0);
+  }
+
+  #close(drawn, refused) {
+    const { held, texts } = this.open;
+    this.rounds++;
+    for (let i = 0; i < held + refused.length; i++) {
+      this.tried[i] = (this.tried[i] ?? 0) + 1;
+      this.held[i] = (this.held[i] ?? 0) + (i < held ? 1 : 0);
+    }
+    this.fresh.push({ held, refused, drawn, texts });
+    this.open = { held: 0, texts: [] };
+  }
+
+  get accepted() {
+    return this.held.reduce((sum, n) => sum + n, 0);
+  }
+
+  get drafted() {
+    return this.tried.reduce((sum, n) => sum + n, 0);
+  }
+
+  // perRound is the mean number of tokens of a round.
+  get perRound() {
+    return this.rounds > 0 ? this.tokens / this.rounds : 0;
+  }
+}
+
+// Pace is the speed of tokens over the last seconds.
+export class Pace {
+  #marks = []; // [ms, tokens so far]
+
+  constructor(window = 2500) {
+    this.window = window;
+  }
+
+  add(now, tokens) {
+    this.#marks.push([now, tokens]);
+    while (this.#marks.length > 2 && this.#marks[0][0] < now - this.window) this.#marks.shift();
+  }
+
+  // rate is in tokens per second; 0: not known yet.
+  get rate() {
+    if (this.#marks.length < 2) return 0;
+    const [from, before] = this.#marks[0];
+    const [to, after] = this.#marks.at(-1);
+    return to > from ? ((after - before) * 1000) / (to - from) : 0;
+  }
+}
