@@ -13,6 +13,9 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # Packages in which the tag noasm can change what is run.
 NOASM_PACKAGES := $(patsubst %,./%/...,$(wildcard backend model))
 
+# Packages with more than one goroutine.
+RACE_PACKAGES := . ./backend/cpu ./bench ./convert ./engine ./hub ./prefix ./server/... ./state
+
 # What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
 # Emulation is slow, so it is the tests that compare kernels bit for bit.
 ifeq ($(shell go env GOHOSTARCH),arm64)
@@ -56,14 +59,16 @@ build: ## build bin/foretoken
 	$(call stage,build: bin/foretoken)
 	go build -trimpath -o bin/foretoken ./cmd/foretoken
 
+# Compute threads spin while they wait for each other, so two packages at a time that compute
+# on all processors take longer than one after the other.
 test: ## run all tests
 	$(call stage,test: all packages)
-	go test ./...
+	go test -p 1 ./...
 
 test-noasm: ## run the short tests of the numeric packages without assembly
 	$(call stage,test-noasm: generic kernels only)
 ifneq ($(NOASM_PACKAGES),)
-	go test -short -tags noasm $(NOASM_PACKAGES)
+	go test -p 1 -short -tags noasm $(NOASM_PACKAGES)
 endif
 
 test-arm64: $(QEMU) ## run the short tests of the kernels for arm64, emulated on other machines
@@ -72,7 +77,7 @@ test-arm64: $(QEMU) ## run the short tests of the kernels for arm64, emulated on
 
 race: ## run the short tests under the race detector
 	$(call stage,race: short tests under the race detector)
-	CGO_ENABLED=1 go test -race -short ./...
+	CGO_ENABLED=1 go test -p 1 -race -short $(RACE_PACKAGES)
 
 soak: ## load an engine at random for a while and look what is left of it; SOAK=60s
 	$(call stage,soak: random load for $(SOAK))

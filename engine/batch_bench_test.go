@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 // and the median of their ratios reported.
 func BenchmarkBatch(b *testing.B) {
 	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
+	defer slot()()
 	prompts := golden.Load(b, "tiny").Cases
 	e, err := New(m, pool, Options{Drafter: m.Drafter()})
 	if err != nil {
@@ -67,6 +69,13 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
+// slot gives readers a slot of Go's scheduler beside the compute threads, as Open does, until
+// the function that it returns is called.
+func slot() func() {
+	former := runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
+	return func() { runtime.GOMAXPROCS(former) }
+}
+
 // middle is the median.
 func middle(list []float64) float64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
 
@@ -74,6 +83,7 @@ func middle(list []float64) float64 { return slices.Sorted(slices.Values(list))[
 // of one round being one arrival, while nothing else happens and while a long prompt is read.
 func BenchmarkLatency(b *testing.B) {
 	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
+	defer slot()()
 	prompts := golden.Load(b, "tiny").Cases
 	long := make([]int32, 3000)
 	for i := range long {

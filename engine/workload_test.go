@@ -217,7 +217,7 @@ func (w *workload) run(t *testing.T, e *Engine) {
 // limits, with a cache or without, with memory taken away and given back, every request
 // gives the tokens and the bits of logits that it gives alone and without guesses.
 func TestWorkloadsChangeNothing(t *testing.T) {
-	workloads := 150
+	workloads := 100
 	if brief(t) {
 		workloads = 25
 	}

@@ -56,7 +56,7 @@ const (
 	tryFirst = 8 // at first, when little is known, more often
 
 	// keepRate is the share of the best rate that is not worth a change.
-	keepRate = 0.99
+	keepRate = 0.97
 )
 
 // priors are the chances of a first guess before anything is known: for copies as counted

@@ -62,12 +62,12 @@ func TestHeadAgreesAsTheReferences(t *testing.T) {
 // with the head's favourite as the guess.
 func TestHeadAgreesWhenSampling(t *testing.T) {
 	if testing.Short() {
-		t.Skip("generates 15,000 tokens")
+		t.Skip("generates thousands of tokens")
 	}
 	dir := golden.Dir(t, "tiny")
 	r := open(t, dir, 0, model.Options{})
 	prompts := encodedPrompts(t, dir)
-	for _, temp := range []float64{0.2, 0.6, 0.8, 1} {
+	for _, temp := range []float64{0.8, 1} { // docs/benchmarks.md has others
 		var a agreement
 		for i, p := range prompts {
 			a.measure(t, r, p, sample.Options{Temperature: temp, TopK: 20, TopP: 0.95, Seed: uint64(i)})
