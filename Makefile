@@ -81,7 +81,7 @@ race: ## run the short tests under the race detector
 
 soak: ## load an engine at random for a while and look what is left of it; SOAK=60s
 	$(call stage,soak: random load for $(SOAK))
-	go test -run TestSoak -soak $(SOAK) ./engine
+	go test ./engine -run TestSoak -soak $(SOAK)
 
 test-clients: build ## talk to the built program with the clients that people use
 	$(call stage,test-clients: official clients in Node)

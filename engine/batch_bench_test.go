@@ -11,7 +11,9 @@ import (
 
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/model"
+	"github.com/foretoken/foretoken/model/qwen35"
 	"github.com/foretoken/foretoken/sample"
+	"github.com/foretoken/foretoken/state"
 )
 
 // BenchmarkBatch generates texts with the trained model, several at a time, in turns without
@@ -79,8 +81,8 @@ func slot() func() {
 // middle is the median.
 func middle(list []float64) float64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
 
-// BenchmarkLatency measures the time between two arrivals of text on running streams, tokens
-// of one round being one arrival, while nothing else happens and while a long prompt is read.
+// BenchmarkLatency measures the time between two rounds of four running streams, in each of
+// which every stream gets text, while nothing else happens and while a long prompt is read.
 func BenchmarkLatency(b *testing.B) {
 	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
 	defer slot()()
@@ -91,80 +93,59 @@ func BenchmarkLatency(b *testing.B) {
 	}
 	for _, depth := range []int{0, -1} {
 		b.Run(fmt.Sprintf("depth=%d", depth), func(b *testing.B) {
-			e, err := New(m, pool, Options{Drafter: m.Drafter()})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer e.Close()
-			var p50, p99 []float64
+			var p50, calm99, p99 []float64
 			for b.Loop() {
-				calm := gaps(b, e, prompts[0].Prompt, depth, nil)
-				busy := gaps(b, e, prompts[0].Prompt, depth, long)
+				calm, reading := rounds(b, m, pool, prompts[0].Prompt, long, depth)
 				p50 = append(p50, calm[len(calm)/2])
-				p99 = append(p99, busy[len(busy)*99/100])
+				calm99 = append(calm99, calm[len(calm)*99/100])
+				p99 = append(p99, reading[len(reading)*99/100])
 			}
 			b.ReportMetric(middle(p50)*1e3, "calm-p50-ms")
+			b.ReportMetric(middle(calm99)*1e3, "calm-p99-ms")
 			b.ReportMetric(middle(p99)*1e3, "reading-p99-ms")
 			b.ReportMetric(middle(p99)/middle(p50), "ratio")
 		})
 	}
 }
 
-// gaps are the sorted times between arrivals on four streams, of those that fall into the
-// time in which a prompt is read if there is one.
-func gaps(b *testing.B, e *Engine, prompt []int32, depth int, long []int32) []float64 {
+// rounds are the sorted times from one round to the next, before a long prompt comes and
+// while it is read.
+func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int32, depth int) (calm, reading []float64) {
 	b.Helper()
+	var last time.Time // of the engine's goroutine, as are the lists until it has ended
+	enough := make(chan struct{})
+	e, err := New(m, pool, Options{Drafter: m.Drafter(), Observe: func(r Round) {
+		now := time.Now()
+		gap := now.Sub(last).Seconds()
+		switch last = now; {
+		case r.Sequences == 5 && r.Prompt > 0:
+			reading = append(reading, gap)
+		case r.Sequences == 4 && r.Prompt == 0 && len(reading) == 0:
+			if calm = append(calm, gap); len(calm) == 200 {
+				close(enough)
+			}
+		}
+	}})
+	if err != nil {
+		b.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
-	var mu sync.Mutex // protects what follows
-	var list []float64
-	reading := long == nil
-	count := 0
-	enough := make(chan struct{})
-	var all sync.WaitGroup
 	for i := range 4 {
-		s, err := e.Generate(ctx, Request{Prompt: prompt, IgnoreEnd: true, LogProbs: -1, Depth: depth, Sampling: sample.Options{Temperature: 0.8, Seed: uint64(i)}})
-		if err != nil {
+		r := Request{Prompt: prompt, IgnoreEnd: true, LogProbs: -1, Depth: depth, Sampling: sample.Options{Temperature: 0.8, Seed: uint64(i)}}
+		if _, err := e.Generate(ctx, r); err != nil {
 			b.Fatal(err)
 		}
-		all.Go(func() {
-			last := time.Time{}
-			for token, err := range s.Tokens() {
-				if err != nil {
-					return
-				}
-				if token.Guess > 1 || token.Guess == 0 && !last.IsZero() && time.Since(last) < 20*time.Microsecond {
-					continue // of the same round
-				}
-				now := time.Now()
-				mu.Lock()
-				if reading && !last.IsZero() {
-					list = append(list, now.Sub(last).Seconds())
-				}
-				if count++; count == 400 {
-					close(enough)
-				}
-				mu.Unlock()
-				last = now
-			}
-		})
 	}
 	<-enough
-	if long != nil {
-		mu.Lock()
-		reading = true
-		mu.Unlock()
-		s, err := e.Generate(ctx, Request{Prompt: long, MaxTokens: 1, LogProbs: -1, Depth: depth})
-		if err != nil {
-			b.Fatal(err)
-		}
-		s.Result()
-		mu.Lock()
-		reading = false
-		mu.Unlock()
+	s, err := e.Generate(ctx, Request{Prompt: long, MaxTokens: 1, LogProbs: -1, Depth: depth})
+	if err != nil {
+		b.Fatal(err)
 	}
+	s.Result()
 	cancel()
-	all.Wait()
-	slices.Sort(list)
-	return list
+	e.Close()
+	slices.Sort(calm)
+	slices.Sort(reading)
+	return calm, reading
 }

@@ -11,8 +11,8 @@ type pace struct {
 
 const (
 	paceRate = 0.1
-	// leastChunk is read in any case: fewer tokens cost as much, and a prompt must end.
-	leastChunk = 16
+	// leastChunk is read in any case, for a prompt must end.
+	leastChunk = 4
 )
 
 // round takes in what a round took in which so many tokens of prompts were read, beside
