@@ -14,7 +14,7 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 NOASM_PACKAGES := $(patsubst %,./%/...,$(wildcard backend model))
 
 # Packages with more than one goroutine.
-RACE_PACKAGES := . ./backend/cpu ./bench ./convert ./engine ./hub ./prefix ./server/... ./state
+RACE_PACKAGES := . ./backend/cpu ./bench ./engine ./hub ./prefix ./server/... ./state
 
 # What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
 # Emulation is slow, so it is the tests that compare kernels bit for bit.
