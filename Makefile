@@ -13,7 +13,7 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # Packages in which the tag noasm can change what is run.
 NOASM_PACKAGES := $(patsubst %,./%/...,$(wildcard backend model))
 
-# Packages with more than one goroutine.
+# Packages whose goroutines live long and share much.
 RACE_PACKAGES := . ./backend/cpu ./bench ./engine ./hub ./prefix ./server/... ./state
 
 # What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
