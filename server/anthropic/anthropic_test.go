@@ -3,7 +3,6 @@ package anthropic
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -21,22 +20,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	h, end, err := turntest.Open()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	host = h
-	mux := http.NewServeMux()
-	Register(mux, h)
-	site = httptest.NewServer(mux)
-	code := m.Run()
-	site.Close()
-	if err := end(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(turntest.Serve(Register, func(h *turn.Host, s *httptest.Server) int {
+		host, site = h, s
+		return m.Run()
+	}))
 }
 
 // post sends a request and returns the status and the body.

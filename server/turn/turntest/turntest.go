@@ -7,6 +7,8 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 
@@ -57,6 +59,26 @@ func Open() (h *turn.Host, end func() error, err error) {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	return &turn.Host{Library: library, Default: Tiny, Aliases: map[string]string{Alias: Tiny}}, end, nil
+}
+
+// Serve runs the tests of a protocol with both models and a site that serves it to clients of
+// this machine, and returns their exit code.
+func Serve(register func(*http.ServeMux, *turn.Host), run func(*turn.Host, *httptest.Server) int) int {
+	h, end, err := Open()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	mux := http.NewServeMux()
+	register(mux, h)
+	site := httptest.NewServer(mux)
+	code := run(h, site)
+	site.Close()
+	if err := end(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
 }
 
 // writeThinker writes the files of the embedded model with another template.
