@@ -32,8 +32,8 @@ func (s *Server) load(name string) (*foretoken.Model, error) {
 	o := m.Options
 	o.Log = s.log.With("model", name)
 	o.Progress = func(done, total int64) {
+		m.total.Store(total) // first: whoever sees bytes read also sees of how many
 		m.done.Store(done)
-		m.total.Store(total)
 	}
 	rounds := s.metrics.rounds(name)
 	o.Observe = func(r engine.Round) {

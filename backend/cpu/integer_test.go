@@ -259,7 +259,7 @@ func TestMatMulAllocatesNothing(t *testing.T) {
 			x := randomTensor(t, b, r, m, c.cols)
 			y := randomTensor(t, b, r, m, c.rows)
 			products := []backend.Product{{Dst: y, W: w, Add: true}}
-			if n := testing.AllocsPerRun(100, func() { b.MatMul(x, products...) }); n != 0 {
+			if n := testing.AllocsPerRun(20, func() { b.MatMul(x, products...) }); n != 0 {
 				t.Errorf("isa=%s/m=%d: %g allocations a product", set.name, m, n)
 			}
 		}

@@ -399,7 +399,7 @@ func TestOpsAllocateNothing(t *testing.T) {
 		"Embed":    func() { b.Embed(y, table, ids) },
 	} {
 		run()
-		if n := testing.AllocsPerRun(10, run); n != 0 {
+		if n := testing.AllocsPerRun(3, run); n != 0 {
 			t.Errorf("%s allocates %v times", name, n)
 		}
 	}

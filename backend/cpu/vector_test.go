@@ -208,8 +208,12 @@ func halvesOf(x []float32) []uint16 {
 }
 
 func TestVectorPagesEqualGeneric(t *testing.T) {
+	trials := 400
+	if testing.Short() {
+		trials = 40 // emulators and the race detector take their time
+	}
 	for _, x := range newVectorTrials(t) {
-		for i := range 400 {
+		for i := range trials {
 			d := lanes * (1 + x.rng.IntN(20))
 			count := 1 + x.rng.IntN(backend.PageTokens)
 			queries := 1 + x.rng.IntN(19)
