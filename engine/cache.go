@@ -111,12 +111,16 @@ func (e *Engine) keep(hidden backend.Tensor) {
 		if s.fault != nil {
 			continue
 		}
-		n := s.target.Len()
-		_, at := slices.BinarySearch(s.boundaries, n)
-		if !at && s.finish == "" {
-			continue
+		if s.keeps() {
+			// Without memory for it the beginning is simply not kept.
+			_ = e.cache.Store(s.tokens[:s.target.Len()], s.target, s.memory, hidden.RowRange(s.row, s.row+1))
 		}
-		// Without memory for it the beginning is simply not kept.
-		_ = e.cache.Store(s.tokens[:n], s.target, s.memory, hidden.RowRange(s.row, s.row+1))
 	}
+}
+
+// keeps reports whether what has been fed is worth keeping: it is at a boundary or at the
+// end of the text.
+func (s *sequence) keeps() bool {
+	_, at := slices.BinarySearch(s.boundaries, s.target.Len())
+	return at || s.finish != ""
 }

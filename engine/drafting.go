@@ -14,8 +14,13 @@ type drafting struct {
 	seqs    []*sequence
 	runs    []spec.Run
 	records []*spec.Record
-	depths  []int // of what a network guesses
+	late    []spec.Run // those whose backlog is learnt in this round
+	depths  []int      // of what a network guesses
 }
+
+// backlog is how many rows of a sequence may wait to be learnt. While nothing is guessed for
+// it nobody needs them, and to learn so many at once takes little longer than to learn one.
+const backlog = 16
 
 // begin starts a new list of sequences.
 func (d *drafting) begin() {
@@ -73,9 +78,13 @@ func (d *drafting) run(drafter spec.Drafter) error {
 	if len(d.runs) == 0 {
 		return nil
 	}
-	start := time.Now()
 	spec.Plan(drafter, d.runs)
 	d.Choose(d.runs, d.records)
+	if err := d.catchUp(drafter); err != nil {
+		return err
+	}
+	start := time.Now()
+	d.postpone()
 	drafts, err := drafter.Draft(d.runs)
 	if err != nil {
 		return err
@@ -95,22 +104,82 @@ func (d *drafting) run(drafter spec.Drafter) error {
 	return nil
 }
 
-// drafted takes in what guessing cost, unless prompts were learnt with it.
+// catchUp learns the backlogs of sequences that need it: to guess, for the cache to keep, or
+// because there is no more room.
+func (d *drafting) catchUp(drafter spec.Drafter) error {
+	d.late = d.late[:0]
+	rows := 0
+	for i, s := range d.seqs {
+		r := d.runs[i]
+		n := s.backlog.Len()
+		if n == 0 || mayWait(s, &r) && r.Hidden.Rows <= s.backlog.Room() {
+			continue
+		}
+		r.Text, r.Hidden, r.Depth = r.Text[:len(r.Text)-r.Hidden.Rows], s.backlog.Tensor(), 0
+		d.late = append(d.late, r)
+		s.backlog.Clear()
+		rows += n
+	}
+	if rows == 0 {
+		return nil
+	}
+	start := time.Now()
+	_, err := drafter.Draft(d.late)
+	took := time.Since(start)
+	d.spread(took)
+	// That made up for rounds in which a row was added to each run.
+	d.depths = d.depths[:0]
+	for range d.runs {
+		d.depths = append(d.depths, 0)
+	}
+	d.Drafted(d.depths, took*time.Duration(len(d.runs))/time.Duration(rows))
+	return err
+}
+
+// spread has all runs of the round bear what drafting took.
+func (d *drafting) spread(took time.Duration) {
+	for _, r := range d.records {
+		r.Draft += took / time.Duration(len(d.records))
+	}
+}
+
+// postpone puts the new rows of sequences for which a network guesses nothing on their
+// backlogs.
+func (d *drafting) postpone() {
+	for i, s := range d.seqs {
+		r := &d.runs[i]
+		if !mayWait(s, r) || r.Hidden.Rows > s.backlog.Room() {
+			continue
+		}
+		if s.backlog.Add(r.Hidden) == nil { // without memory for them they are learnt now
+			r.Hidden = r.Hidden.RowRange(0, 0)
+		}
+	}
+}
+
+// mayWait reports whether nobody needs to know a run's rows yet.
+func mayWait(s *sequence, r *spec.Run) bool {
+	return (r.Depth == 0 || r.Source != spec.Computed) && !s.keeps()
+}
+
+// drafted takes in what guessing cost, unless prompts were learnt with it, or nothing was.
 func (d *drafting) drafted(took time.Duration) {
 	d.depths = d.depths[:0]
+	rows := 0
 	for i := range d.runs {
 		r := &d.runs[i]
 		if r.Hidden.Rows > spec.MaxDepth+1 {
 			return
 		}
+		rows += r.Hidden.Rows
 		depth := r.Depth
 		if r.Source != spec.Computed {
 			depth = 0
 		}
 		d.depths = append(d.depths, depth)
 	}
-	d.Drafted(d.depths, took)
-	for _, r := range d.records {
-		r.Draft += took / time.Duration(len(d.records))
+	if rows > 0 {
+		d.Drafted(d.depths, took)
+		d.spread(took)
 	}
 }

@@ -156,6 +156,7 @@ func (e *Engine) open(s *sequence) error {
 	if s.target, err = e.pool.Open(e.model.Layout()); err != nil {
 		return err
 	}
+	s.backlog = e.pool.Rows(backlog)
 	if d := e.o.Drafter; d != nil && s.req.Depth != 0 {
 		s.record.Drafter, s.record.Rule = d.Name(), s.req.Rule
 		if s.memory, err = e.pool.Open(d.Layout()); err != nil {
@@ -172,7 +173,10 @@ func (e *Engine) close(s *sequence) {
 			m.Close()
 		}
 	}
-	s.target, s.memory, s.notes, s.span = nil, nil, nil, model.Span{}
+	if s.backlog != nil {
+		s.backlog.Close()
+	}
+	s.target, s.memory, s.backlog, s.notes, s.span = nil, nil, nil, nil, model.Span{}
 }
 
 // preempt takes a running sequence's memory away and has it wait. When it is its turn again
@@ -194,7 +198,7 @@ func (e *Engine) reserve(s *sequence, n int) bool {
 	for {
 		err := s.target.Reserve(n)
 		if err == nil && s.memory != nil {
-			err = s.memory.Reserve(n + spec.MaxDepth) // its guesses feed on guesses
+			err = s.memory.Reserve(n + s.backlog.Len() + spec.MaxDepth) // its guesses feed on guesses
 		}
 		switch {
 		case err == nil:

@@ -37,18 +37,21 @@ func TestRatioIsReproducible(t *testing.T) {
 	}
 	alone.Close()
 	probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
-	preempted := int64(0)
 	for i, o := range []Options{{}, {RoundTokens: 10}, {Cache: true}, {RoundTokens: 24, MaxBatch: 3}, {Cache: true, RoundTokens: 64}} {
-		budget := int64(1 << 30)
-		if i >= 3 {
-			budget = probe.bytes(340+spec.MaxDepth) * 2
+		budget, tight := int64(1<<30), i >= 3
+		if tight {
+			budget = probe.bytes(340+spec.MaxDepth) * 5 / 4
 		}
 		o.Drafter = m.Drafter()
 		e, err := New(m, state.NewPool(b, budget), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 3 {
+		// Who meets whom is up to chance, and so is whether anybody has to make room.
+		for try := 0; try < 3 || tight && e.Stats().Preemptions == 0; try++ {
+			if try == 100 {
+				t.Fatalf("options %d: nothing was preempted", i)
+			}
 			var all sync.WaitGroup
 			for j, r := range requests {
 				all.Go(func() {
@@ -59,10 +62,6 @@ func TestRatioIsReproducible(t *testing.T) {
 			}
 			all.Wait()
 		}
-		preempted += e.Stats().Preemptions
 		e.Close()
-	}
-	if preempted == 0 {
-		t.Error("nothing was preempted")
 	}
 }

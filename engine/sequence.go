@@ -53,6 +53,7 @@ type sequence struct {
 	sampler *sample.Sampler
 	target  *state.State
 	memory  *state.State // of the drafter; nil: nothing is guessed for this sequence
+	backlog *state.Rows  // hidden rows that it has not learnt
 	notes   any          // of the drafter
 	draft   spec.Draft   // guesses for the next round
 	span    model.Span   // of the running round

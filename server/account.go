@@ -107,10 +107,10 @@ func (a *account) close(w *recorder) {
 	a.s.metrics.request(a, status, took)
 	level := slog.LevelInfo
 	switch {
+	case a.s.quiet(a.pattern) && (status < http.StatusBadRequest || status == http.StatusServiceUnavailable):
+		level = slog.LevelDebug // probes and scrapes come every few seconds, and not yet is no fault
 	case status >= http.StatusInternalServerError:
 		level = slog.LevelError
-	case status < http.StatusBadRequest && a.s.quiet(a.pattern):
-		level = slog.LevelDebug // probes and scrapes come every few seconds
 	}
 	if !a.s.log.Enabled(a.r.Context(), level) {
 		return

@@ -2,18 +2,18 @@ package body
 
 import "time"
 
-// Mark writes an event that is a word and no JSON, as some protocols end a stream.
+// Mark adds an event that is a word and no JSON, as some protocols end a stream.
 func (s *Stream) Mark(word string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.write([]byte("data: " + word + "\n\n"))
+	s.buf.WriteString("data: " + word + "\n\n")
 }
 
-// Comment writes what readers of events skip.
+// Comment adds what readers of events skip.
 func (s *Stream) Comment(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.write([]byte(": " + text + "\n\n"))
+	s.buf.WriteString(": " + text + "\n\n")
 }
 
 // KeepAlive calls beat, which writes something, from time to time and flushes the stream:

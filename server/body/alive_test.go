@@ -23,6 +23,7 @@ func TestKeepAliveBeatsUntilItIsStopped(t *testing.T) {
 	stop()
 	s.Send("", 1)
 	s.Mark("[DONE]")
+	s.Flush()
 	text := w.Body.String()
 	if rest := strings.TrimLeft(text, ": beat\n"); rest != "data: 1\n\ndata: [DONE]\n\n" || !w.Flushed {
 		t.Errorf("%q, flushed %v", text, w.Flushed)

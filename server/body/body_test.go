@@ -96,6 +96,10 @@ func TestStreamsHaveTheirForms(t *testing.T) {
 	s = Lines(w)
 	s.Send("", 1)
 	s.Send("", 2)
+	if w.Body.Len() > 0 {
+		t.Errorf("%q before it is flushed", w.Body)
+	}
+	s.Flush()
 	if got := w.Body.String(); got != "1\n2\n" || w.Header().Get("Content-Type") != "application/x-ndjson" {
 		t.Errorf("%q with %v", got, w.Header())
 	}

@@ -30,29 +30,30 @@ func Fail(w http.ResponseWriter, e *turn.Error, v any) {
 func JSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(encode(v)) // a client that has left needs no answer
+	var b bytes.Buffer
+	encode(&b, json.NewEncoder(&b), v)
+	_, _ = w.Write(b.Bytes()) // a client that has left needs no answer
 }
 
-// encode is the JSON of one of our own types, with a newline at its end. Text is written as
-// it is: a response is no page of HTML.
-func encode(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
+// encode writes the JSON of one of our own types to e's buffer, with a newline at its end.
+// Text is written as it is: a response is no page of HTML.
+func encode(b *bytes.Buffer, e *json.Encoder, v any) {
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		b.Reset() // no type of a response can fail
-		b.WriteString("{}\n")
+		b.WriteString("{}\n") // no type of a response can fail
 	}
-	return b.Bytes()
 }
 
-// Stream writes a response piece by piece. Its methods may be called from several
-// goroutines.
+// Stream writes a response piece by piece: what is sent waits for Flush. Its methods may be
+// called from several goroutines.
 type Stream struct {
-	mu   sync.Mutex // protects what follows
-	w    http.ResponseWriter
-	kind string
-	err  error // of writing: the client has left
+	mu      sync.Mutex // protects what follows
+	w       http.ResponseWriter
+	control *http.ResponseController
+	kind    string
+	buf     bytes.Buffer // not flushed
+	json    *json.Encoder
+	err     error // of writing: the client has left
 }
 
 // The kinds of streams.
@@ -73,38 +74,37 @@ func newStream(w http.ResponseWriter, kind string) *Stream {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no") // proxies are to pass on what they have
 	w.WriteHeader(http.StatusOK)
-	return &Stream{w: w, kind: kind}
+	s := &Stream{w: w, control: http.NewResponseController(w), kind: kind}
+	s.json = json.NewEncoder(&s.buf)
+	return s
 }
 
-// Send writes a value; name is that of the event, "" for one without a name, and lines have
-// none. It is on its way when Flush is called.
+// Send adds a value; name is that of the event, "" for one without a name, and lines have
+// none.
 func (s *Stream) Send(name string, v any) {
-	data := encode(v)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kind == events {
-		if name != "" {
-			s.write([]byte("event: " + name + "\n"))
-		}
-		s.write([]byte("data: "))
+	if s.kind == lines {
+		encode(&s.buf, s.json, v)
+		return
 	}
-	s.write(data)
-	if s.kind == events {
-		s.write([]byte("\n"))
+	if name != "" {
+		s.buf.WriteString("event: " + name + "\n")
 	}
+	s.buf.WriteString("data: ")
+	encode(&s.buf, s.json, v)
+	s.buf.WriteByte('\n')
 }
 
-func (s *Stream) write(data []byte) {
-	if s.err == nil {
-		_, s.err = s.w.Write(data)
-	}
-}
-
-// Flush hands what was written to the client.
+// Flush hands what was sent to the client.
 func (s *Stream) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
-		s.err = http.NewResponseController(s.w).Flush()
+		_, s.err = s.w.Write(s.buf.Bytes())
 	}
+	if s.err == nil {
+		s.err = s.control.Flush()
+	}
+	s.buf.Reset()
 }
