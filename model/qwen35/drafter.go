@@ -73,6 +73,9 @@ func (d *drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 			return nil, err
 		}
 	}
+	if len(d.spans) == 0 {
+		return out, nil
+	}
 	d.head.only = d.list.of(batch)
 	for depth := 0; len(d.spans) > 0; depth++ {
 		res, err := d.head.Forward(d.spans)
