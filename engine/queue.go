@@ -185,6 +185,7 @@ func (e *Engine) close(s *sequence) {
 func (e *Engine) preempt(s *sequence) {
 	e.running = slices.DeleteFunc(e.running, func(r *sequence) bool { return r == s })
 	e.close(s)
+	s.stream.wake()
 	s.preempted++
 	e.mu.Lock()
 	e.stats.Preemptions++

@@ -72,6 +72,8 @@ func (e *Engine) gather() {
 	for _, s := range e.running {
 		if len(s.span.Tokens) > 0 {
 			e.fed, e.spans = append(e.fed, s), append(e.spans, s.span)
+		} else {
+			s.stream.wake()
 		}
 	}
 }
@@ -152,7 +154,7 @@ func (s *sequence) advance(logits [][]float32) (kept int) {
 			break
 		}
 	}
-	s.stream.wake()
+	s.announce()
 	s.target.Keep(kept)
 	return kept
 }

@@ -80,6 +80,7 @@ type sequence struct {
 	queued         time.Time
 	started, first time.Time // memory opened, first token drawn
 	last           time.Time
+	announced      time.Time // when the reader was last woken
 }
 
 // ratioDepth is the depth where the ratio rule is to find one by itself. Its text depends on
@@ -183,6 +184,20 @@ func (s *sequence) append(t Token, logits []float32) bool {
 		s.finish = FinishLength
 	}
 	return s.finish == ""
+}
+
+// announceEvery is how often the reader of a text is woken at most. Where rounds are shorter,
+// as those of small models are, the tokens of a few go together: nobody reads that fast, and
+// every reader takes its time from the rounds to come.
+const announceEvery = 4 * time.Millisecond
+
+// announce wakes the reader if it was not woken a moment ago. Its end will wake it, and
+// whatever keeps it out of rounds.
+func (s *sequence) announce() {
+	if s.last.Sub(s.announced) >= announceEvery {
+		s.announced = s.last
+		s.stream.wake()
+	}
 }
 
 // result describes the sequence so far.

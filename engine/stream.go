@@ -53,7 +53,7 @@ type Stream struct {
 
 func (s *Stream) init() { s.more.L = &s.mu }
 
-// add makes a token ready. The reader is woken by wake, once for all tokens of a round.
+// add makes a token ready. The reader is woken by wake, once for all that are.
 func (s *Stream) add(t Token) {
 	s.mu.Lock()
 	s.tokens = append(s.tokens, t)
