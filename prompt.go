@@ -42,6 +42,9 @@ func (m *Model) Template(tools bool) string {
 	return m.templates.Plain
 }
 
+// ToolFormat is the format of tool calls that the template teaches.
+func (m *Model) ToolFormat() chat.ToolFormat { return chat.Teaches(m.Template(true)) }
+
 // Ask is the prompt for an answer to a conversation.
 func (m *Model) Ask(c Conversation) (*Prompt, error) {
 	text, err := m.render(&c, true)

@@ -31,6 +31,17 @@ func readFixture(t testing.TB, name string) []byte {
 	return data
 }
 
+// TestTeaches tells what the shipped templates teach.
+func TestTeaches(t *testing.T) {
+	for name, want := range map[string]ToolFormat{
+		"Qwen3.5-4B.jinja": ToolXML, "Qwen3.8.jinja": ToolXML, "Qwen3-Coder.jinja": ToolXML, "Qwen-Qwen3-0.6B.jinja": ToolJSON,
+	} {
+		if got := Teaches(string(readFixture(t, filepath.Join("templates", name)))); got != want {
+			t.Errorf("%s teaches %d, want %d", name, got, want)
+		}
+	}
+}
+
 // TestRenderEqualsHuggingFace renders every case of the shipped Qwen templates
 // byte for byte, and refuses those the reference refused.
 func TestRenderEqualsHuggingFace(t *testing.T) {

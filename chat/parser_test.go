@@ -15,7 +15,8 @@ const parserTools = `[{"type": "function", "function": {"name": "f", "parameters
 	"o": {"type": "object"}, "a": {"type": "array"}, "z": {"type": "null"}, "sn": {"type": ["string", "null"]},
 	"in": {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "si": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
 	"p": {"$ref": "#/$defs/point"}, "l": {"$ref": "#/$defs/loop"}, "e": {"$ref": "#/$defs/a~1b"}, "q": {"$ref": "#/no/where"},
-	"u": {"description": "no type"}}}}}]`
+	"u": {"description": "no type"}, "w": {"enum": ["a", 1, null, false]}, "k": {"const": 1.5},
+	"x": {"anyOf": [{"const": "auto"}, {"type": "integer"}]}}}}}]`
 
 func newTestParser(t testing.TB, thinking bool, format ToolFormat) *Parser {
 	t.Helper()
@@ -121,6 +122,10 @@ var parserCases = []struct {
 	{
 		"misfits are strings", false, xmlCall("f", "i", "five", "n", "[]", "b", "yes", "o", "[1]", "a", "{}", "z", "x"),
 		`|CALL f {"i": "five", "n": "[]", "b": "yes", "o": "[1]", "a": "{}", "z": "x"}`,
+	},
+	{
+		"listed values", false, xmlCall("f", "w", "a", "k", "1.5", "x", "auto") + xmlCall("f", "w", "1", "x", "1") + xmlCall("f", "w", "False") + xmlCall("f", "w", "null"),
+		`|CALL f {"w": "a", "k": 1.5, "x": "auto"}|CALL f {"w": 1, "x": 1}|CALL f {"w": false}|CALL f {"w": null}`,
 	},
 	{"integer as float", false, xmlCall("f", "i", "5.0", "n", "5"), `|CALL f {"i": "5.0", "n": 5}`},
 
@@ -234,6 +239,35 @@ func TestParserHoldsBackOnlyPossibleTags(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("after %q: got %q, want %q", c.chunk, got, c.want)
+		}
+	}
+}
+
+// TestToolTypes has the types by which arguments are read.
+func TestToolTypes(t *testing.T) {
+	tools, err := DecodeTools([]byte(parserTools))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for parameter, want := range map[string]string{
+		"s": "[string]", "sn": "[null string]", "in": "[null integer]", "si": "[string integer]", "p": "[object]", "l": "[]", "e": "[integer]",
+		"u": "[]", "w": "[null string boolean integer]", "k": "[number]", "x": "[string integer]", "nobody": "[]",
+	} {
+		if got := fmt.Sprint(tools[0].Types(parameter)); got != want {
+			t.Errorf("%s: %s, want %s", parameter, got, want)
+		}
+	}
+}
+
+// TestFitsXML holds names against what the parser reads.
+func TestFitsXML(t *testing.T) {
+	long := strings.Repeat("n", maxName)
+	for _, name := range []string{"f", "a b", "日本", `"`, "a.b/c=d", long, "", " f", "f ", "\u00a0f", "a<b", "a>b", "a\nb", long + "n"} {
+		p := NewParser(ParserOptions{})
+		events := p.Write(xmlCall(name))
+		read := len(events) == 1 && events[0].Kind == EventToolCall && events[0].Call.Name == name
+		if got := FitsXML(name); got != read {
+			t.Errorf("%q: %v, but read: %v", name, got, read)
 		}
 	}
 }

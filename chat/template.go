@@ -76,6 +76,15 @@ func (t *Template) Render(in Input) (string, error) {
 	return text, nil
 }
 
+// Teaches is the format of tool calls that the source of a template shows to the model:
+// [ToolXML] or [ToolJSON].
+func Teaches(source string) ToolFormat {
+	if strings.Contains(source, functionOpen) {
+		return ToolXML
+	}
+	return ToolJSON
+}
+
 const (
 	thinkOpen  = "<think>"
 	thinkClose = "</think>"

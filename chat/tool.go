@@ -87,15 +87,46 @@ func (t Tool) Strict() bool {
 	return string(text) == "true"
 }
 
+// Types lists the JSON types that a parameter may have as far as its schema says: none if
+// it says nothing. Of calls in the format [ToolXML] a parameter that may be a string is null
+// if that is a type of it and the text, apart from white space, is null or None; else it is
+// the string.
+func (t Tool) Types(parameter string) []string {
+	s := t.types(parameter)
+	var names []string
+	for _, kind := range []struct {
+		name string
+		ok   bool
+	}{
+		{"null", s.null},
+		{"string", s.text || s.word},
+		{"boolean", s.boolean},
+		{"integer", s.integer},
+		{"number", s.number},
+		{"object", s.object},
+		{"array", s.array},
+	} {
+		if kind.ok {
+			names = append(names, kind.name)
+		}
+	}
+	return names
+}
+
+func (t Tool) types(parameter string) *schemaTypes {
+	schema, _ := t.function().Get("parameters")
+	properties, _ := schema.Map().Get("properties")
+	property, _ := properties.Map().Get(parameter)
+	s := &schemaTypes{root: schema.Map()}
+	s.add(property)
+	return s
+}
+
 // convert turns the text of an argument into what the tool's schema says it is.
 // A parameter that the schema gives no type, or that may be a string, is a
 // string; so is a text that does not fit its type, for the client to judge.
 func (t Tool) convert(parameter, text string) jinja.Value {
-	schema, _ := t.function().Get("parameters")
-	properties, _ := schema.Map().Get("properties")
-	property, _ := properties.Map().Get(parameter)
-	s := schemaTypes{root: schema.Map()}
-	s.add(property)
+	s := t.types(parameter)
 	trimmed := strings.TrimSpace(text)
 	switch {
 	case s.null && (trimmed == "null" || trimmed == "None"):
@@ -137,6 +168,7 @@ type schemaTypes struct {
 	root                                                *jinja.Map // where references begin
 	visited                                             int        // schemas looked at, of maxSchemas
 	null, text, boolean, integer, number, object, array bool
+	word                                                bool // a string is among the values it lists
 }
 
 // maxSchemas bounds how many alternatives and references are followed; they may
@@ -151,6 +183,14 @@ func (s *schemaTypes) add(schema jinja.Value) {
 		s.addName(kind)
 		for _, k := range kind.Items() {
 			s.addName(k)
+		}
+	} else {
+		listed, _ := schema.Map().Get("enum")
+		for _, v := range listed.Items() {
+			s.addValue(v)
+		}
+		if v, ok := schema.Map().Get("const"); ok {
+			s.addValue(v)
 		}
 	}
 	for _, key := range []string{"anyOf", "oneOf", "allOf"} {
@@ -167,6 +207,27 @@ func (s *schemaTypes) add(schema jinja.Value) {
 			at, _ = at.Map().Get(part)
 		}
 		s.add(at)
+	}
+}
+
+// addValue adds the type of a value that a schema without a type lists. That strings are
+// among them does not make strings of the others.
+func (s *schemaTypes) addValue(v jinja.Value) {
+	switch v.Kind() {
+	case jinja.KindNone:
+		s.null = true
+	case jinja.KindString:
+		s.word = true
+	case jinja.KindBool:
+		s.boolean = true
+	case jinja.KindInt:
+		s.integer = true
+	case jinja.KindFloat:
+		s.number = true
+	case jinja.KindMap:
+		s.object = true
+	case jinja.KindList:
+		s.array = true
 	}
 }
 

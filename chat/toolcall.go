@@ -48,11 +48,15 @@ const (
 	callBad                    // this is not a call
 )
 
+// ParameterEnd ends the value of a parameter in the format [ToolXML], after a newline that
+// is no part of it. A value that has it may be cut short.
+const ParameterEnd = "</parameter>"
+
 const (
 	functionOpen   = "<function="
 	functionClose  = "</function>"
 	parameterOpen  = "<parameter="
-	parameterClose = "</parameter>"
+	parameterClose = ParameterEnd
 	maxName        = 256 // bytes in the name of a function or parameter
 )
 
@@ -122,6 +126,12 @@ func (r *callReader) expect(buf []byte, tags map[string]callState) (more bool, e
 		more = more || len(rest) < len(tag) && strings.HasPrefix(tag, string(rest))
 	}
 	return more, errUnless(more)
+}
+
+// FitsXML reports whether a function or parameter of that name can be called in the format
+// [ToolXML].
+func FitsXML(name string) bool {
+	return name != "" && len(name) <= maxName && !strings.ContainsAny(name, "<>\n") && strings.TrimSpace(name) == name
 }
 
 // readName reads the name of the function or of a parameter.

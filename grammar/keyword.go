@@ -321,20 +321,24 @@ func readUnique(_ *shape, v *value) error {
 
 // pattern is what a pattern or format leaves of the insides of strings.
 func (b *builder) pattern(v *value) (*dfa, error) {
-	expr, extent := v.text, anywhere
-	if v.name == "format" {
-		expr, extent = formats[v.text], whole
-	}
-	key := patternKey{expr, extent}
+	key := v.pattern()
 	if d, ok := b.patterns[key]; ok {
 		return d, nil
 	}
-	d, err := b.work.regex(expr, extent, escaped)
+	d, err := b.work.regex(key.expr, key.extent, escaped)
 	if err != nil {
 		return nil, v.errorf("%w", err)
 	}
 	b.patterns[key] = d
 	return d, nil
+}
+
+// pattern is the expression of a pattern or format.
+func (v *value) pattern() patternKey {
+	if v.name == "format" {
+		return patternKey{formats[v.text], whole}
+	}
+	return patternKey{v.text, anywhere}
 }
 
 type patternKey struct {

@@ -34,7 +34,7 @@ var ours = sync.OnceValue(func() map[string]*dfa {
 	table := map[string]*dfa{anyInside: mustRegex(anyInside, escaped)}
 	for _, expr := range []string{
 		objectOpen, objectClose, objectEmpty, arrayOpen, arrayClose, arrayEmpty, comma, colon,
-		nullText, booleanText, integerText, numberText, anyText,
+		nullText, booleanText, integerText, numberText, anyText, bareNull, bareBoolean, bareNumber,
 	} {
 		table[expr] = mustRegex(expr, plain)
 	}
@@ -92,9 +92,15 @@ func (c *compiler) number(s *shape) (int32, error) {
 		if integer {
 			return c.fixed(integerText)
 		}
+		if c.marker != "" {
+			return c.fixed(bareNumber)
+		}
 		return c.fixed(numberText)
 	}
 	d, err := c.work.numbers(s.lo, s.hi, integer)
+	if err == nil && c.marker != "" && !integer {
+		d, err = c.work.combine([]*dfa{d, ours()[bareNumber]}, all)
+	}
 	if err != nil {
 		return 0, s.errorf("%w", err)
 	}
@@ -112,6 +118,9 @@ const maxMeasured = 1000
 // string is the node of strings.
 func (c *compiler) string(s *shape) (int32, error) {
 	if len(s.patterns) == 0 {
+		if c.marker != "" {
+			return c.markedText(s)
+		}
 		return c.text(s.length.least, s.length.most), nil
 	}
 	list := make([]*dfa, 0, len(s.patterns)+1)
@@ -123,17 +132,11 @@ func (c *compiler) string(s *shape) (int32, error) {
 		list = append(list, d)
 	}
 	if s.length != (span{0, unlimited}) {
-		upTo := ""
-		if s.length.most != unlimited {
-			upTo = fmt.Sprint(s.length.most)
+		length, err := s.lengths(maxMeasured)
+		if err != nil {
+			return 0, err
 		}
-		if s.length.least > maxMeasured || s.length.most > maxMeasured && upTo != "" {
-			return 0, s.errorf("minLength and maxLength beside pattern or format must be at most %d", maxMeasured)
-		}
-		if s.length.least > s.length.most {
-			return c.alt(), nil
-		}
-		d, err := c.work.regex(fmt.Sprintf(`(?s).{%d,%s}`, s.length.least, upTo), whole, escaped)
+		d, err := c.work.regex(length, whole, escaped)
 		if err != nil {
 			return 0, s.errorf("%w", err)
 		}
@@ -149,8 +152,29 @@ func (c *compiler) string(s *shape) (int32, error) {
 	return c.quoted(d)
 }
 
+// lengths is the expression of the texts as long as the strings of a shape.
+func (s *shape) lengths(limit int32) (string, error) {
+	upTo := ""
+	if s.length.most != unlimited {
+		upTo = fmt.Sprint(s.length.most)
+	}
+	if s.length.least > limit || s.length.most > limit && upTo != "" {
+		return "", s.errorf("minLength and maxLength beside pattern or format, and in arguments, must be at most %d", limit)
+	}
+	if s.length.least > s.length.most {
+		return `[^\x00-\x{10FFFF}]`, nil // nothing
+	}
+	return fmt.Sprintf(`(?s).{%d,%s}`, s.length.least, upTo), nil
+}
+
 // quoted is the node of the strings whose insides d accepts.
 func (c *compiler) quoted(d *dfa) (int32, error) {
+	if c.marker != "" {
+		var err error
+		if d, err = c.once(markedKey{d, c.marker}, func() (*dfa, error) { return c.unmarked([]*dfa{d}, "") }); err != nil {
+			return 0, err
+		}
+	}
 	q, ok := c.strings[d]
 	if !ok {
 		q = d.quote()

@@ -173,6 +173,9 @@ func (s *shape) otherSchemas(patterns []*value, set int) []*value {
 // of the set match, and no others.
 func (c *compiler) otherNames(s *shape, names []string, patterns []*value, set int) (int32, error) {
 	if len(names)+len(patterns) == 0 {
+		if c.marker != "" {
+			return c.anyMarkedText()
+		}
 		return c.text(0, unlimited), nil
 	}
 	exprs := make([]string, len(patterns))

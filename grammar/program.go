@@ -76,12 +76,13 @@ type builder struct {
 	strings  map[*dfa]*dfa       // the same with quotation marks
 	shared   map[*dfa]int32      // their nodes
 	texts    map[[2]int32]int32  // nodes of strings, by min and max
+	marked   map[markedKey]*dfa  // automata of texts without a marker
 }
 
 func newBuilder() *builder {
 	return &builder{
 		choices: map[string]*dfa{}, patterns: map[patternKey]*dfa{},
-		strings: map[*dfa]*dfa{}, shared: map[*dfa]int32{}, texts: map[[2]int32]int32{},
+		strings: map[*dfa]*dfa{}, shared: map[*dfa]int32{}, texts: map[[2]int32]int32{}, marked: map[markedKey]*dfa{},
 	}
 }
 

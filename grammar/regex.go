@@ -132,7 +132,7 @@ func (t *translation) inst(i int, inst *syntax.Inst, end int32) error {
 
 // ranges lists the runes of an instruction as pairs of first and last.
 func ranges(inst *syntax.Inst) []rune {
-	if len(inst.Rune) > 1 {
+	if len(inst.Rune) != 1 { // none at all where a class leaves out everything
 		return inst.Rune
 	}
 	r := inst.Rune[0]

@@ -13,7 +13,7 @@ import (
 
 var expressions = []string{
 	``, `a`, `a*`, `(a|b)*abb`, `^a+$`, `^$`, `a^b`, `(^a|b)c`, `a(b$|c)`, `x?y{2,4}`, `[^a-y]+`, `.`, `.*b`, `(?s).`, `(?i)straße`, `(?i)k`,
-	`\d+\.\d*`, `\w+@\w+`, `[äöü]|日[^本]`, `\p{Greek}+`, `[\x{10000}-\x{10FFFF}]`, `[\x00-\x1f"\\]`, `a{0}`, `(a?){3}a{3}`, `[[:alpha:]_]\S*`, `\$\^`, `a||b`, `$`, `^`, `()`,
+	`\d+\.\d*`, `\w+@\w+`, `[äöü]|日[^本]`, `\p{Greek}+`, `[\x{10000}-\x{10FFFF}]`, `[\x00-\x1f"\\]`, `a{0}`, `(a?){3}a{3}`, `[[:alpha:]_]\S*`, `\$\^`, `a||b`, `a|[^\s\S]`, `[^\x00-\x{10FFFF}]`, `$`, `^`, `()`,
 }
 
 // letters make texts that are close to the expressions.

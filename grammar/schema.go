@@ -31,8 +31,7 @@ func Schema(schema []byte) Source {
 		if err := isSchema(root); err != nil {
 			return 0, err
 		}
-		c := &compiler{builder: b, root: root, rules: map[string]int32{}, known: map[string][]*shape{}, others: map[string]int32{}}
-		return c.value([]*value{root})
+		return newCompiler(b, root).value([]*value{root})
 	}}
 }
 
@@ -45,6 +44,14 @@ type compiler struct {
 	// others are the nodes of names that are none of some, by all that decides on them.
 	others map[string]int32
 	steps  int
+
+	// For Bare: what occurs in no string, "" for anything may, and the words that none is.
+	marker   string
+	reserved []string
+}
+
+func newCompiler(b *builder, root *value) *compiler {
+	return &compiler{builder: b, root: root, rules: map[string]int32{}, known: map[string][]*shape{}, others: map[string]int32{}}
 }
 
 // value is the node of the values that all of the schemas allow. The same schemas have the

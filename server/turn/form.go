@@ -1,7 +1,6 @@
 package turn
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -30,15 +29,10 @@ func Choice(texts []string) *foretoken.Format {
 	return &foretoken.Format{Name: "choice " + strings.Join(texts, "\x00"), Source: grammar.Choice(texts...)}
 }
 
-// The marks of a tool call, as templates teach them.
-const (
-	callBegin = "<tool_call>"
-	callEnd   = "</tool_call>"
-)
-
 // form is what the answer is held to, nil for nothing: the form that was asked for, calls
-// that must be made, and the arguments of calls whose schemas are binding.
-func (a *Ask) form() (*foretoken.Format, error) {
+// that must be made, and the arguments of calls whose schemas are binding. Thinking says that
+// the answer begins inside of a think block.
+func (a *Ask) form(m *foretoken.Model, thinking bool) (*foretoken.Format, error) {
 	if len(a.Tools) == 0 || a.Calls == CallNone {
 		return a.Form, nil
 	}
@@ -56,48 +50,19 @@ func (a *Ask) form() (*foretoken.Format, error) {
 		}
 		return nil, nil
 	}
-	var names strings.Builder
-	var either []grammar.Source
-	for _, t := range tools {
-		begin, arguments, err := callParts(t)
-		if err != nil {
-			return nil, Invalid("tools", "%s: %v", t.Name(), err)
-		}
-		names.WriteString(begin)
-		names.Write(arguments)
-		either = append(either, grammar.Sequence(grammar.Literal(begin), grammar.Schema(arguments), grammar.Literal("}")))
+	calls, name, err := a.calls(tools, m.ToolFormat())
+	if err != nil {
+		return nil, err
 	}
-	call := grammar.Sequence(grammar.Literal(callBegin+"\n"), grammar.Either(either...), grammar.Literal("\n"+callEnd))
-	most := 1
-	if a.Parallel && a.Calls != CallNamed {
-		most = 0
+	switch {
+	case a.Calls != CallAuto && thinking:
+		// What templates put behind a think block.
+		return &foretoken.Format{Name: "thought and " + name, Source: grammar.Sequence(grammar.Literal("\n\n"), calls)}, nil
+	case a.Calls != CallAuto:
+		return &foretoken.Format{Name: name, Source: calls}, nil
+	case a.Form != nil:
+		return &foretoken.Format{Name: "text or " + name + " after " + a.Form.Name, Source: grammar.Either(a.Form.Source, calls)}, nil
 	}
-	more := grammar.Sequence(call, grammar.Repeat(grammar.Sequence(grammar.Literal("\n"), call), 0, most-1))
-	if most == 1 {
-		more = call
-	}
-	f := &foretoken.Format{Name: "calls " + names.String(), Source: more}
-	if a.Calls == CallAuto {
-		f.Name = "text or " + f.Name
-		text := grammar.TextWithout(callBegin)
-		if a.Form != nil {
-			f.Name += " after " + a.Form.Name
-			f.Source = grammar.Either(a.Form.Source, more)
-		} else {
-			f.Source = grammar.Sequence(text, grammar.Repeat(more, 0, 1))
-		}
-	}
-	if most != 1 {
-		f.Name = "several " + f.Name
-	}
-	return f, nil
-}
-
-// callParts are how a call of a tool begins in an answer, and the schema of its arguments.
-func callParts(t chat.Tool) (begin string, arguments []byte, err error) {
-	name, err := json.Marshal(t.Name())
-	if arguments = t.Parameters(); arguments == nil {
-		arguments = []byte(`{"type": "object"}`)
-	}
-	return `{"name": ` + string(name) + `, "arguments": `, arguments, err
+	text := grammar.TextWithout(callBegin)
+	return &foretoken.Format{Name: "text or " + name, Source: grammar.Sequence(text, grammar.Repeat(calls, 0, 1))}, nil
 }

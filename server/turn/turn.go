@@ -185,7 +185,7 @@ func (t *Turn) start(ctx context.Context) (err error) {
 		return err
 	}
 	t.Seed = options.Seed
-	form, err := a.form()
+	form, err := a.form(t.Model, t.Prompt.Thinking)
 	if err != nil {
 		return err
 	}

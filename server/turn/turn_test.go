@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
@@ -21,7 +22,7 @@ import (
 var host *turn.Host
 
 func TestMain(m *testing.M) {
-	h, done, err := turntest.Open()
+	h, done, err := turntest.Open(turntest.Caller)
 	if err != nil {
 		panic(err)
 	}
@@ -66,42 +67,90 @@ func play(t *testing.T, a *turn.Ask) *turn.Turn {
 	return run
 }
 
-// TestCallsAreHeldToTheirSchemas demands calls in every way there is.
+// TestCallsAreHeldToTheirSchemas demands calls in every way there is, of models that are
+// taught either form.
 func TestCallsAreHeldToTheirSchemas(t *testing.T) {
-	for seed := range uint64(3) {
-		for _, c := range []struct {
-			name  string
-			ask   turn.Ask
-			check func(calls []chat.ToolCall) bool
-		}{
-			{"required", turn.Ask{Calls: turn.CallRequired}, func(calls []chat.ToolCall) bool { return len(calls) == 1 }},
-			{"several", turn.Ask{Calls: turn.CallRequired, Parallel: true, MaxTokens: 300}, func(calls []chat.ToolCall) bool { return len(calls) >= 1 }},
-			{"named", turn.Ask{Calls: turn.CallNamed, Named: "weather"}, func(calls []chat.ToolCall) bool {
-				return len(calls) == 1 && calls[0].Name == "weather"
-			}},
-			{"none", turn.Ask{Calls: turn.CallNone, MaxTokens: 20}, func(calls []chat.ToolCall) bool { return len(calls) == 0 }},
-		} {
-			a := c.ask
-			a.Model, a.Messages, a.Tools, a.LogProbs, a.Seed = turntest.Thinker, user("What is the weather?"), tools(t), -1, &seed
-			off := false
-			a.Thinking = &off
-			if a.MaxTokens == 0 {
-				a.MaxTokens = 200
-			}
-			run := play(t, &a)
-			answer := run.Answers[0]
-			if !c.check(answer.ToolCalls) && answer.Finish != foretoken.FinishLength {
-				t.Errorf("%s, seed %d: %q gives %d calls", c.name, seed, answer.Text(), len(answer.ToolCalls))
-			}
-			for _, call := range answer.ToolCalls {
-				var args struct{ City string }
-				if err := json.Unmarshal([]byte(call.ArgumentsJSON()), &args); err != nil || call.Name == "weather" && args.City != "Paris" && args.City != "Rome" {
-					t.Errorf("%s: %s(%s): %v", c.name, call.Name, call.ArgumentsJSON(), err)
+	for model, form := range map[string]string{turntest.Thinker: "<tool_call>\n{\"name\": \"", turntest.Caller: "<tool_call>\n<function="} {
+		for seed := range uint64(3) {
+			for name, c := range map[string]struct {
+				ask   turn.Ask
+				check func(calls []chat.ToolCall) bool
+			}{
+				"required": {turn.Ask{Calls: turn.CallRequired}, func(calls []chat.ToolCall) bool { return len(calls) == 1 }},
+				"several":  {turn.Ask{Calls: turn.CallRequired, Parallel: true, MaxTokens: 300}, func(calls []chat.ToolCall) bool { return len(calls) >= 1 }},
+				"named": {turn.Ask{Calls: turn.CallNamed, Named: "weather"}, func(calls []chat.ToolCall) bool {
+					return len(calls) == 1 && calls[0].Name == "weather"
+				}},
+				"none": {turn.Ask{Calls: turn.CallNone, MaxTokens: 20}, func(calls []chat.ToolCall) bool { return len(calls) == 0 }},
+			} {
+				a := c.ask
+				a.Model, a.Messages, a.Tools, a.LogProbs, a.Seed = model, user("What is the weather?"), tools(t), -1, &seed
+				off := false
+				a.Thinking = &off
+				if a.MaxTokens == 0 {
+					a.MaxTokens = 200
+				}
+				answer := play(t, &a).Answers[0]
+				if !c.check(answer.ToolCalls) && answer.Finish != foretoken.FinishLength || name != "none" && !strings.HasPrefix(answer.Text(), form) {
+					t.Errorf("%s, %s, seed %d: %q gives %d calls", model, name, seed, answer.Text(), len(answer.ToolCalls))
+				}
+				for _, call := range answer.ToolCalls {
+					var args struct{ City string }
+					if err := json.Unmarshal([]byte(call.ArgumentsJSON()), &args); err != nil || call.Name == "weather" && args.City != "Paris" && args.City != "Rome" {
+						t.Errorf("%s, %s: %s(%s): %v", model, name, call.Name, call.ArgumentsJSON(), err)
+					}
+				}
+				if len(answer.ToolCalls) > 0 && answer.Finish != foretoken.FinishToolCalls && name != "several" {
+					t.Errorf("%s, %s: finish %q after calls", model, name, answer.Finish)
 				}
 			}
-			if len(answer.ToolCalls) > 0 && answer.Finish != foretoken.FinishToolCalls && c.name != "several" {
-				t.Errorf("%s: finish %q after calls", c.name, answer.Finish)
+		}
+	}
+}
+
+// TestCallsFollowThinking has a call where the template would put it.
+func TestCallsFollowThinking(t *testing.T) {
+	on, seed := true, uint64(5)
+	a := turn.Ask{Model: turntest.Caller, Messages: user("The weather?"), Tools: tools(t), LogProbs: -1, Calls: turn.CallNamed, Named: "weather", Thinking: &on, MaxThinking: 4, MaxTokens: 200}
+	a.Seed = &seed
+	answer := play(t, &a).Answers[0]
+	if len(answer.ToolCalls) != 1 || !strings.Contains(answer.Text(), "</think>\n\n<tool_call>\n<function=weather>\n<parameter=city>\n") || answer.Content() != "" {
+		t.Errorf("after thinking: %q, %d calls", answer.Text(), len(answer.ToolCalls))
+	}
+}
+
+// TestHotCallsFitTheirSchemas draws nearly at random. What would hardly end is left out.
+func TestHotCallsFitTheirSchemas(t *testing.T) {
+	properties := []string{
+		`{"type": "string", "maxLength": 9}`, `{"enum": ["a b", "c", null]}`, `{"type": "string", "pattern": "^[a-c]{1,3}$"}`, `{"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}`,
+		`{"type": "integer", "minimum": -20, "maximum": 3000}`, `{"type": "boolean"}`, `{"type": ["boolean", "null"]}`, `{"$ref": "#/$defs/word"}`, `{"enum": [1, 2.5, false]}`,
+		`{"type": "array", "items": {"type": "string", "maxLength": 5}, "maxItems": 2}`,
+		`{"type": "object", "properties": {"s": {"type": "string", "maxLength": 5}}, "required": ["s"], "additionalProperties": false}`,
+	}
+	hot, off, one := 2.0, false, 1.0
+	for model, begin := range map[string]string{turntest.Thinker: "<tool_call>\n{", turntest.Caller: "<tool_call>\n<function=f>\n"} {
+		ended := 0
+		for seed := range uint64(8) {
+			list, err := chat.DecodeTools([]byte(turn.RandomTool(rand.New(rand.NewPCG(1, seed)), properties)))
+			if err != nil {
+				t.Fatal(err)
 			}
+			a := turn.Ask{Model: model, Messages: user("Go."), Tools: list, LogProbs: -1, Calls: turn.CallRequired, Thinking: &off, MaxTokens: 250}
+			a.Temperature, a.TopP, a.Seed = &hot, &one, &seed
+			answer := play(t, &a).Answers[0]
+			if answer.Finish == foretoken.FinishLength {
+				continue
+			}
+			ended++
+			if len(answer.ToolCalls) != 1 || !strings.HasPrefix(answer.Text(), begin) {
+				t.Fatalf("%s, seed %d: %q", model, seed, answer.Text())
+			}
+			if fault := turn.Fault(t, list[0], answer.ToolCalls[0]); fault != "" {
+				t.Errorf("%s, seed %d: %q: %s", model, seed, answer.Text(), fault)
+			}
+		}
+		if t.Logf("%s: %d calls", model, ended); ended < 4 {
+			t.Errorf("%s: only %d calls", model, ended)
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package turntest gives tests of protocols real models to talk to: the embedded one, and the
-// same with a chat template that knows tools and thinking, which its own does not.
+// same with chat templates that know tools and thinking, which its own does not.
 package turntest
 
 import (
@@ -17,34 +17,39 @@ import (
 	"github.com/foretoken/foretoken/server/turn"
 )
 
-// The names of the models. Alias is another name of Tiny.
+// The names of the models. Alias is another name of Tiny. Thinker is taught tool calls in
+// JSON, Caller in XML.
 const (
 	Tiny    = foretoken.Tiny
 	Thinker = "thinker"
+	Caller  = "caller"
 	Alias   = "small"
 )
 
-// Context is the most tokens of a prompt and its answer, for both.
+// Context is the most tokens of a prompt and its answer, for all.
 const Context = 1024
 
 //go:embed thinker.jinja
-var template string
+var thinker string
 
-// Open returns a host with both models, which are loaded when they are first used. end
-// must be called.
-func Open() (h *turn.Host, end func() error, err error) {
-	dir, err := os.MkdirTemp("", "thinker")
+//go:embed caller.jinja
+var caller string
+
+// Open returns a host with Tiny, Thinker and those that are named, which are loaded when
+// they are first used. end must be called.
+func Open(more ...string) (h *turn.Host, end func() error, err error) {
+	dir, err := os.MkdirTemp("", "turntest")
 	if err != nil {
 		return nil, nil, err
 	}
 	library := foretoken.NewLibrary(foretoken.LibraryOptions{
-		Names: func() []string { return []string{Tiny, Thinker} },
+		Names: func() []string { return append([]string{Tiny, Thinker}, more...) },
 		Load: func(name string) (*foretoken.Model, error) {
-			if name == Thinker {
-				if err := writeThinker(dir); err != nil {
+			if name != Tiny {
+				var err error
+				if name, err = write(dir, name); err != nil {
 					return nil, fmt.Errorf("turntest: %w", err)
 				}
-				name = dir
 			}
 			return foretoken.Open(name, foretoken.Options{Threads: 1, Cache: true, Context: Context, Memory: 256 << 20, Queue: 64})
 		},
@@ -61,7 +66,7 @@ func Open() (h *turn.Host, end func() error, err error) {
 	return &turn.Host{Library: library, Default: Tiny, Aliases: map[string]string{Alias: Tiny}}, end, nil
 }
 
-// Serve runs the tests of a protocol with both models and a site that serves it to clients of
+// Serve runs the tests of a protocol with Tiny, Thinker and a site that serves it to clients of
 // this machine, and returns their exit code.
 func Serve(register func(*http.ServeMux, *turn.Host), run func(*turn.Host, *httptest.Server) int) int {
 	h, end, err := Open()
@@ -81,14 +86,19 @@ func Serve(register func(*http.ServeMux, *turn.Host), run func(*turn.Host, *http
 	return code
 }
 
-// writeThinker writes the files of the embedded model with another template.
-func writeThinker(dir string) error {
+// write writes the files of the embedded model with another template, and returns their
+// folder.
+func write(dir, name string) (string, error) {
 	files := tiny.Files()
-	files["chat_template.jinja"] = template
+	files["chat_template.jinja"] = map[string]string{Thinker: thinker, Caller: caller}[name]
+	dir = filepath.Join(dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
 	for name, data := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
-			return err
+			return "", err
 		}
 	}
-	return nil
+	return dir, nil
 }

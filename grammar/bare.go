@@ -1,0 +1,324 @@
+package grammar
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	bareNull    = `null|None`
+	bareBoolean = `true|false|True|False`
+
+	// bareNumber leaves out what does not fit a float64: readers refuse it.
+	bareNumber = `-?(?:0|[1-9][0-9]{0,199})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?`
+
+	// space is what readers trim.
+	space = `[\s\v\x{85}\p{Z}]*`
+)
+
+// maxBare is the longest string whose length can be held to while a marker is looked for:
+// each length has states of its own.
+const maxBare = 64
+
+// Bare is the values that a schema allows, written as chat templates write arguments
+// between tags, with what ends them: strings as they are, without quotation marks and
+// escapes; null and booleans as JSON or Python spells them; all else as JSON. Then come a
+// line break and the marker, which is in none of the values; and no string is one of the
+// reserved words, white space around it aside. It is for the caller to see that strings are
+// not taken for other values, and to leave the schema as it is.
+func Bare(schema []byte, marker string, reserved ...string) Source {
+	return Source{"schema", func(b *builder) (int32, error) {
+		root, err := parseValue(schema)
+		if err != nil {
+			return 0, fmt.Errorf("schema: %w", err)
+		}
+		if err := isSchema(root); err != nil {
+			return 0, err
+		}
+		if err := root.without(marker); err != nil {
+			return 0, err
+		}
+		c := newCompiler(b, root)
+		c.marker, c.reserved = marker, reserved
+		shapes, err := c.shapes([]*value{root})
+		if err != nil {
+			return 0, err
+		}
+		end, err := c.choice("\n" + marker)
+		if err != nil {
+			return 0, err
+		}
+		n, values := c.alt(), c.alt()
+		c.nodes[n].list = []int32{c.seq(values, end)}
+		for _, s := range shapes {
+			ended, list, err := c.bare(s)
+			if err != nil {
+				return 0, err
+			}
+			c.nodes[n].list = append(c.nodes[n].list, ended...)
+			c.nodes[values].list = append(c.nodes[values].list, list...)
+		}
+		return n, nil
+	}}
+}
+
+// Prefer is the first part, or the second if the first cannot be had: its schema is not
+// supported, it is too large, or nothing satisfies it.
+func Prefer(first, second Source) Source {
+	return Source{first.name, func(b *builder) (int32, error) {
+		before := b.copy()
+		n, err := first.build(b)
+		if err == nil && !b.full && b.productive()[n] {
+			return n, nil
+		}
+		before.work = b.work // time that is spent stays spent
+		*b = before
+		return second.build(b)
+	}}
+}
+
+// copy is the builder as it is now.
+func (b *builder) copy() builder {
+	c := *b
+	c.nodes = slices.Clone(b.nodes)
+	c.choices, c.patterns, c.strings = maps.Clone(b.choices), maps.Clone(b.patterns), maps.Clone(b.strings)
+	c.shared, c.texts, c.marked = maps.Clone(b.shared), maps.Clone(b.texts), maps.Clone(b.marked)
+	return c
+}
+
+// without refuses a schema with a text that has the marker.
+func (v *value) without(marker string) error {
+	has := func(text string) bool { return strings.Contains(text, marker) }
+	if v.kind == text && has(v.text) || slices.ContainsFunc(v.names, has) {
+		return v.errorf("has the text %q, which ends an argument", marker)
+	}
+	for _, m := range v.list {
+		if err := m.without(marker); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bare lists nodes for the values of a shape: some with their end, and some without.
+func (c *compiler) bare(s *shape) (ended, list []int32, err error) {
+	if s.enum != nil {
+		list, err = c.bareEnum(s)
+		return nil, list, err
+	}
+	for _, kind := range []struct {
+		types types
+		node  func(*shape) (int32, error)
+	}{
+		{typeNull, func(*shape) (int32, error) { return c.fixed(bareNull) }},
+		{typeBoolean, func(*shape) (int32, error) { return c.fixed(bareBoolean) }},
+		{typeInteger | typeFraction, c.number},
+		{typeArray, c.array},
+		{typeObject, c.object},
+	} {
+		if s.types&kind.types == 0 {
+			continue
+		}
+		n, err := kind.node(s)
+		if err != nil {
+			return nil, nil, err
+		}
+		list = append(list, n)
+	}
+	if s.types&typeString != 0 {
+		n, err := c.bareString(s)
+		if err != nil {
+			return nil, nil, err
+		}
+		ended = append(ended, n)
+	}
+	return ended, list, nil
+}
+
+// bareEnum is like enum.
+func (c *compiler) bareEnum(s *shape) ([]int32, error) {
+	var (
+		texts []string
+		list  []int32
+	)
+	for _, v := range s.enum {
+		fits, err := c.fits(s, v)
+		if err != nil {
+			return nil, err
+		}
+		if !fits {
+			continue
+		}
+		switch v.kind {
+		case null:
+			texts = append(texts, strings.Split(bareNull, "|")...)
+		case boolean:
+			texts = append(texts, v.text, strings.ToUpper(v.text[:1])+v.text[1:])
+		case number:
+			if s.types&typeFraction == 0 && strings.ContainsAny(v.text, ".eE") {
+				return nil, v.errorf("an integer that is not written as one")
+			}
+			texts = append(texts, v.canonical())
+		case text:
+			if slices.Contains(c.reserved, strings.TrimSpace(v.text)) {
+				return nil, v.errorf("the string %.40q would be taken for another value", v.text)
+			}
+			texts = append(texts, v.text)
+		default:
+			n, err := c.constant(v)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, n)
+		}
+	}
+	if len(texts) > 0 {
+		n, err := c.choice(texts...)
+		if err != nil {
+			return nil, s.errorf("%w", err)
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// bareString is the node of strings as they are, with their end: an automaton that could be
+// left anywhere would have to look beyond its end with every token.
+func (c *compiler) bareString(s *shape) (int32, error) {
+	var exprs []patternKey
+	for _, v := range s.patterns {
+		exprs = append(exprs, v.pattern())
+	}
+	if s.length != (span{0, unlimited}) {
+		length, err := s.lengths(maxBare)
+		if err != nil {
+			return 0, err
+		}
+		exprs = append(exprs, patternKey{length, whole})
+	}
+	key := fmt.Sprintf("%q %q %q", c.marker, exprs, c.reserved)
+	d, err := c.once(markedKey{text: key}, func() (*dfa, error) {
+		list := []*dfa{ours()[anyText]}
+		for _, e := range exprs {
+			d, err := c.work.regex(e.expr, e.extent, plain)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, d)
+		}
+		except := ""
+		if len(c.reserved) > 0 {
+			words := make([]string, len(c.reserved))
+			for i, word := range c.reserved {
+				words[i] = regexp.QuoteMeta(word)
+			}
+			except = space + `(?:` + strings.Join(words, "|") + `)` + space
+		}
+		d, err := c.unmarked(list, except)
+		if err != nil {
+			return nil, err
+		}
+		return c.work.then(d, "\n"+c.marker)
+	})
+	if err != nil {
+		return 0, s.errorf("%w", err)
+	}
+	return c.automaton(d)
+}
+
+// unmarked is what all of the list accept, apart from texts with the marker and those that
+// the expression matches.
+func (c *compiler) unmarked(list []*dfa, except string) (*dfa, error) {
+	wanted := len(list)
+	not := []patternKey{{regexp.QuoteMeta(c.marker), anywhere}}
+	if except != "" {
+		not = append(not, patternKey{except, whole})
+	}
+	for _, e := range not {
+		d, err := c.work.regex(e.expr, e.extent, plain)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, d)
+	}
+	return c.work.combine(list, func(each []bool) bool {
+		return all(each[:wanted]) && !slices.Contains(each[wanted:], true)
+	})
+}
+
+// then is the automaton of the texts of d, each followed by a text.
+func (w *work) then(d *dfa, text string) (*dfa, error) {
+	if len(d.accept) == 0 {
+		return d, nil
+	}
+	var n nfa
+	for range d.accept {
+		n.split()
+	}
+	end := n.text(text, n.match())
+	for s := range d.accept {
+		row := d.row(int32(s))
+		first := 0 // of the classes that lead to the same state
+		for k, to := range row {
+			if k+1 < len(row) && row[k+1] == to {
+				continue
+			}
+			if to >= 0 {
+				n.patch(int32(s), n.edge(byte(d.starts[first]), byte(d.starts[k+1]-1), to))
+			}
+			first = k + 1
+		}
+		if d.accept[s] {
+			n.patch(int32(s), end)
+		}
+	}
+	return n.dfa(w, 0)
+}
+
+// markedKey is what an automaton without the marker was made of.
+type markedKey struct {
+	of   *dfa
+	text string
+}
+
+// once is the automaton of a key, made when it is first asked for.
+func (b *builder) once(key markedKey, build func() (*dfa, error)) (*dfa, error) {
+	d, ok := b.marked[key]
+	if !ok {
+		var err error
+		if d, err = build(); err != nil {
+			return nil, err
+		}
+		b.marked[key] = d
+	}
+	return d, nil
+}
+
+// markedText is the node of JSON strings in which the marker does not occur. Those with a
+// limit are written in the shortest way, which is how their characters are counted.
+func (c *compiler) markedText(s *shape) (int32, error) {
+	if s.length != (span{0, unlimited}) {
+		length, err := s.lengths(maxBare)
+		if err != nil {
+			return 0, err
+		}
+		d, err := c.once(markedKey{text: length}, func() (*dfa, error) { return c.work.regex(length, whole, escaped) })
+		if err != nil {
+			return 0, s.errorf("%w", err)
+		}
+		return c.quoted(d)
+	}
+	return c.anyMarkedText()
+}
+
+// anyMarkedText is the node of all such strings.
+func (c *compiler) anyMarkedText() (int32, error) {
+	d, err := c.once(markedKey{textDFA(), c.marker}, func() (*dfa, error) { return c.unmarked([]*dfa{textDFA()}, "") })
+	if err != nil {
+		return 0, err
+	}
+	return c.automaton(d)
+}
