@@ -42,6 +42,8 @@ type integerArgs struct {
 
 	// For AMX, which takes strips by row.
 	config   [64]byte       // shapes of the tiles
+	rows     int            // of a strip
+	turns    int            // groups of all tiles
 	strips   int            // at least one
 	more     int            // 1: out has the sums of the groups before
 	actRow   int            // bytes from row to row of codes
@@ -82,27 +84,28 @@ func (args *integerArgs) set(w *weight) {
 	}
 }
 
-// integerStrips multiplies strip after strip, by kernels indexed by the number of rows
-// less one.
+// integerStrips multiplies strip after strip, by kernels indexed by the number of rows less
+// one, the last of them for more rows, too.
 func integerStrips(kernels []func(*integerArgs), out []float32, w *weight, n, from, to int, a *activations, s *scratch) {
 	if w.groups == 0 || from == to {
 		return
 	}
-	args := &s.integer
+	args, rows := &s.integer, a.outRows()
 	args.set(w)
-	args.outTile = a.rows * tile * 4
+	args.outTile = rows * tile * 4
 	step := to - from
-	if a.rows > a.height {
+	if rows > a.height {
 		step = 8 // stay in the cache while all strips pass
 	}
 	for t := from; t < to; t += step {
 		args.tiles = min(step, to-t)
+		args.turns = args.tiles * w.groups
 		blocks := w.data[(n*w.tiles+t)*args.tileBytes:][:args.tiles*args.tileBytes]
 		args.weights = unsafe.Pointer(unsafe.SliceData(blocks))
-		for r := 0; r < a.rows; r += a.height {
+		for r := 0; r < rows; r += a.height {
 			args.acts = unsafe.Pointer(unsafe.SliceData(a.strip(r)))
-			args.out = unsafe.Pointer(&out[((t-from)*a.rows+r)*tile])
-			kernels[a.inStrip(r)-1](args)
+			args.out = unsafe.Pointer(&out[((t-from)*rows+r)*tile])
+			kernels[min(a.inStrip(r), len(kernels))-1](args)
 		}
 	}
 	args.weights, args.acts, args.out = nil, nil, nil

@@ -37,12 +37,38 @@ func BenchmarkMatMul(b *testing.B) {
 				}
 				list = append(list, w.(*weight))
 			}
-			for _, rows := range []int{1, 2, 4, 8, 16, 512} {
+			for _, rows := range []int{1, 2, 4, 8, 12, 16, 512} {
 				b.Run(fmt.Sprintf("m=%d/n=%d/k=%d", rows, n, k), func(b *testing.B) {
 					multiplyInTurn(b, cpu, list, rows)
 				})
 			}
 		})
+	}
+}
+
+// BenchmarkMatMulCached multiplies few rows with weights that the second cache holds, on one
+// thread.
+func BenchmarkMatMulCached(b *testing.B) {
+	const k = 1024
+	for _, n := range []int{1024, 2048} {
+		for _, bits := range []int{4, 5, 6, 8} {
+			m := integerMatrix(b, n, k, bits)
+			for _, rows := range []int{4, 6, 8, 9, 12, 16} {
+				for _, set := range runnable() {
+					if set.name == generic.name {
+						continue
+					}
+					b.Run(fmt.Sprintf("type=q%d/m=%d/n=%d/k=%d/isa=%s", bits, rows, n, k, set.name), func(b *testing.B) {
+						cpu := openTest(b, Options{Threads: 1, ISA: set.name})
+						w, err := cpu.Load(backend.Int8, m)
+						if err != nil {
+							b.Fatal(err)
+						}
+						multiplyInTurn(b, cpu, []*weight{w.(*weight)}, rows)
+					})
+				}
+			}
+		}
 	}
 }
 

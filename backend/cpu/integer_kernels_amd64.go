@@ -408,6 +408,38 @@ func integerUnpack8(a *integerArgs)
 //go:noescape
 func integerUnpackFP4(a *integerArgs)
 
+// integerStrip has the kernels by format.
+var integerStrip = [integerFormats]func(a *integerArgs){
+	integer2:   integerStrip2,
+	integer3:   integerStrip3,
+	integer4:   integerStrip4,
+	integer5:   integerStrip5,
+	integer6:   integerStrip6,
+	integer8:   integerStrip8,
+	integerFP4: integerStripFP4,
+}
+
+//go:noescape
+func integerStrip2(a *integerArgs)
+
+//go:noescape
+func integerStrip3(a *integerArgs)
+
+//go:noescape
+func integerStrip4(a *integerArgs)
+
+//go:noescape
+func integerStrip5(a *integerArgs)
+
+//go:noescape
+func integerStrip6(a *integerArgs)
+
+//go:noescape
+func integerStrip8(a *integerArgs)
+
+//go:noescape
+func integerStripFP4(a *integerArgs)
+
 //go:noescape
 func integerAMX(a *integerArgs)
 

@@ -28,7 +28,7 @@ func (c integerCase) String() string {
 
 // randomCase draws a format, a group and odd sizes.
 func randomCase(r *rand.Rand) integerCase {
-	c := integerCase{rows: 1 + r.IntN(70), m: 1 + r.IntN(16), bits: []int{2, 3, 4, 5, 6, 8}[r.IntN(6)]}
+	c := integerCase{rows: 1 + r.IntN(70), m: 1 + r.IntN(33), bits: []int{2, 3, 4, 5, 6, 8}[r.IntN(6)]}
 	c.format, c.group = dtype.Affine, []int{16, 32, 64, 128, 96}[r.IntN(5)]
 	c.scale = []dtype.Type{dtype.BF16, dtype.F16, dtype.F32}[r.IntN(3)]
 	switch r.IntN(8) {
@@ -37,8 +37,8 @@ func randomCase(r *rand.Rand) integerCase {
 	case 1:
 		c.format, c.bits, c.group, c.scale = dtype.NVFP4, 4, 16, dtype.F8E4M3
 	}
-	if r.IntN(8) == 0 { // enough for tiles of AMX
-		c.m = 30 + r.IntN(40)
+	if r.IntN(8) == 0 { // enough to share unpacked blocks
+		c.m = 34 + r.IntN(40)
 	}
 	c.cols = c.group * (1 + r.IntN(10))
 	c.from = r.IntN((c.rows + tile - 1) / tile)
@@ -147,19 +147,47 @@ var largeCases = []integerCase{
 	{dtype.Affine, 3, 512, dtype.BF16, 30, 1024, 40, 0},
 }
 
+// rowCases has every format and group with every number of rows that kernels tell apart, or
+// in short tests with some.
+func rowCases() []integerCase {
+	formats := []integerCase{
+		{format: dtype.MXFP4, bits: 4, group: 32, scale: dtype.F8E8M0},
+		{format: dtype.NVFP4, bits: 4, group: 16, scale: dtype.F8E4M3},
+	}
+	for i, bits := range []int{2, 3, 4, 5, 6, 8} {
+		for j, group := range []int{16, 32, 64, 128} {
+			scale := []dtype.Type{dtype.BF16, dtype.F16, dtype.F32}[(i+j)%3]
+			formats = append(formats, integerCase{format: dtype.Affine, bits: bits, group: group, scale: scale})
+		}
+	}
+	step := 1
+	if testing.Short() {
+		step = 7
+	}
+	var list []integerCase
+	for i, c := range formats {
+		for c.m = 1 + i%step; c.m <= 50; c.m += step {
+			c.rows, c.cols = 33, 5*c.group
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
 func TestIntegerProductEqualsGeneric(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	list := runnable()
 	s := make([]scratch, len(list))
-	for i := range len(largeCases) + cases(2500) {
-		c := largeCases[min(i, len(largeCases)-1)]
-		if i >= len(largeCases) {
+	fixed := append(rowCases(), largeCases...)
+	for i := range len(fixed) + cases(2500) {
+		c := fixed[min(i, len(fixed)-1)]
+		if i >= len(fixed) {
 			c = randomCase(r)
 		}
 		w := packed(t, backend.Int8, heap, randomWeights(c, r))
 		x := randomInput(c.m, c.cols, r)
 		to := w.tiles
-		if i >= len(largeCases) {
+		if i >= len(fixed) {
 			to = c.from + 1 + r.IntN(w.tiles-c.from)
 		}
 		want := integerProduct(&generic, w, c.from, to, x, &scratch{})
@@ -203,7 +231,7 @@ func TestQuantiseEqualsGeneric(t *testing.T) {
 		group := 16 * (1 + r.IntN(9))
 		x := randomInput(1+r.IntN(19), group*(1+r.IntN(9)), r)
 		for _, set := range list {
-			for _, layout := range []strips{{height: 1}, {height: 4}, {height: 8}, {height: 16, byRow: true}} {
+			for _, layout := range []strips{{height: 1}, {height: 4}, {height: 8}, {height: 11, byRow: true}, {height: 16, byRow: true}} {
 				got, want := &activations{}, &activations{}
 				got.lay(x.Rows, group, x.Cols/group, layout)
 				want.lay(x.Rows, group, x.Cols/group, layout)
@@ -226,7 +254,7 @@ func TestActivationsKeepValues(t *testing.T) {
 		group := 16 * (1 + r.IntN(9))
 		x := randomInput(1+r.IntN(40), group*(1+r.IntN(5)), r)
 		q, want := make([]int8, group), make([]int8, group)
-		for _, layout := range []strips{{height: 1}, {height: 4}, {height: 8}, {height: 16, byRow: true}} {
+		for _, layout := range []strips{{height: 1}, {height: 4}, {height: 8}, {height: 11, byRow: true}, {height: 16, byRow: true}} {
 			a := &activations{}
 			a.lay(x.Rows, group, x.Cols/group, layout)
 			for i := range x.Rows {
@@ -250,7 +278,7 @@ func TestMatMulAllocatesNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for _, set := range runnable() {
 		b := openTest(t, Options{Threads: 2, ISA: set.name})
-		for _, m := range []int{1, 5, 16, 40} {
+		for _, m := range []int{1, 5, 16, 40, 60} {
 			c := integerCase{format: dtype.Affine, bits: 4, group: 64, scale: dtype.BF16, rows: 70, cols: 128, m: m}
 			w, err := b.Load(backend.Int8, randomWeights(c, r))
 			if err != nil {
@@ -269,8 +297,14 @@ func TestMatMulAllocatesNothing(t *testing.T) {
 // TestIntegerProductSurvivesGC multiplies on more goroutines than processors while the
 // garbage collector and the scheduler interrupt them as often as they can.
 func TestIntegerProductSurvivesGC(t *testing.T) {
+	for _, m := range []int{12, 60} {
+		t.Run(fmt.Sprintf("m=%d", m), func(t *testing.T) { survivesGC(t, m) })
+	}
+}
+
+func survivesGC(t *testing.T, m int) {
 	r := rand.New(rand.NewPCG(11, 12))
-	c := integerCase{format: dtype.Affine, bits: 4, group: 64, scale: dtype.BF16, rows: 64, cols: 1024, m: 48}
+	c := integerCase{format: dtype.Affine, bits: 4, group: 64, scale: dtype.BF16, rows: 64, cols: 1024, m: m}
 	w := packed(t, backend.Int8, heap, randomWeights(c, r))
 	x := randomInput(c.m, c.cols, r)
 	set := runnable()[0]
@@ -290,7 +324,7 @@ func TestIntegerProductSurvivesGC(t *testing.T) {
 	for range 4 {
 		workers.Go(func() {
 			var s scratch
-			for range cases(1000) {
+			for range cases(600) {
 				got := integerProduct(&set, w, 0, w.tiles, x, &s)
 				for i := range want {
 					if !sameFloat(got[i], want[i]) {

@@ -52,10 +52,13 @@ func amx(s *source) {
 	s.line("DATA integerSigned<>+8(SB)/8, $0xf4f8fafcfdfeff00")
 	s.line("GLOBL integerSigned<>(SB), RODATA|NOPTR, $16")
 	for _, f := range formats {
-		unpackKernel{&avx512Kernel{source: s, codes: f, noAhead: true}}.write()
+		unpackKernel{&avx512Kernel{source: s, codes: f}}.write()
 	}
 	amxKernel{s, false}.write()
 	amxKernel{s, true}.write()
+	for _, f := range formats {
+		stripKernel{&avx512Kernel{source: s, codes: f, ahead: stripAhead}, amxKernel{s, f.fp4}}.write()
+	}
 }
 
 func (k unpackKernel) write() {
@@ -66,21 +69,7 @@ func (k unpackKernel) write() {
 	k.arg("groups", "R12")
 	k.constants("integerSigned")
 	k.line("group:")
-	k.op("MOVQ R8, SI")
-	if k.high() > 0 {
-		k.arg("plane", "DI")
-		k.op("ADDQ R8, DI")
-	}
-	k.arg("steps", "R14")
-	k.line("step:")
-	k.vectors(0, func(v int, w string) { k.op("VMOVDQU32 %s, %d(R9)", w, 64*v) })
-	k.op("ADDQ $%d, SI", step16(k.low()))
-	if k.high() > 0 {
-		k.op("ADDQ $%d, DI", step16(k.high()))
-	}
-	k.op("ADDQ $256, R9")
-	k.op("DECQ R14")
-	k.op("JNZ step")
+	k.unpackBlock("R9")
 	k.loadScales(0, 1, func() {
 		k.op("VMOVUPS Z24, (R9)")
 		if !k.fp4 {
@@ -96,6 +85,26 @@ func (k unpackKernel) write() {
 	for _, rest := range k.aside {
 		rest()
 	}
+}
+
+// unpackBlock writes the codes of the block at R8 to the slot at a register, and moves that
+// behind them.
+func (k *avx512Kernel) unpackBlock(slot string) {
+	k.op("MOVQ R8, SI")
+	if k.high() > 0 {
+		k.arg("plane", "DI")
+		k.op("ADDQ R8, DI")
+	}
+	k.arg("steps", "R14")
+	k.line("step:")
+	k.vectors(0, func(v int, w string) { k.op("VMOVDQU32 %s, %d(%s)", w, 64*v, slot) })
+	k.op("ADDQ $%d, SI", step16(k.low()))
+	if k.high() > 0 {
+		k.op("ADDQ $%d, DI", step16(k.high()))
+	}
+	k.op("ADDQ $256, %s", slot)
+	k.op("DECQ R14")
+	k.op("JNZ step")
 }
 
 func (k amxKernel) write() {
@@ -157,9 +166,11 @@ func (k amxKernel) multiply() {
 	k.op("TESTQ $1, R12")
 	k.op("JNE odd")
 	k.dots(0)
+	k.store(0)
 	k.op("JMP stored")
 	k.line("odd:")
 	k.dots(3)
+	k.store(3)
 	k.line("stored:")
 	k.op("ADDQ integerArgs_actGroup(AX), DX")
 	k.op("ADDQ integerArgs_slot(AX), SI")
@@ -213,8 +224,10 @@ func (k amxKernel) dots(t int) {
 		k.op("%s(%d, %d, %d)", dot, t, t+1, t+2)
 		k.line("whole%d:", t)
 	}
-	k.op("TILESTORED(%d, 0, 7, 3)", t)
 }
+
+// store stores the products in tile t.
+func (k amxKernel) store(t int) { k.op("TILESTORED(%d, 0, 7, 3)", t) }
 
 // add scales the products of a group and adds them to the sums.
 func (k amxKernel) add() {

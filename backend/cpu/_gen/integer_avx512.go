@@ -28,7 +28,7 @@ type avx512Kernel struct {
 	m       int
 	streams int      // tiles that are read side by side
 	inTurn  bool     // and computed one after another, since the registers are few
-	noAhead bool     // does not ask for memory in advance
+	ahead   int      // bytes that memory is asked for in advance
 	aside   []func() // what is written after the kernel's end
 }
 
@@ -39,7 +39,7 @@ func avx512(s *source) {
 	s.line("GLOBL integerE2M1<>(SB), RODATA|NOPTR, $16")
 	for _, f := range formats {
 		for m := 1; m <= avx512Rows; m++ {
-			k := &avx512Kernel{source: s, codes: f, m: m, streams: 2, inTurn: m > 6}
+			k := &avx512Kernel{source: s, codes: f, m: m, streams: 2, inTurn: m > 6, ahead: ahead}
 			k.write()
 		}
 	}
@@ -239,8 +239,8 @@ const ahead = 4608
 
 // prefetch asks for the line that will be read some blocks later.
 func (k *avx512Kernel) prefetch(h, offset int, register string) {
-	if !k.noAhead {
-		k.op("PREFETCHT0 %s", k.stream(h, offset+ahead, register))
+	if k.ahead > 0 {
+		k.op("PREFETCHT0 %s", k.stream(h, offset+k.ahead, register))
 	}
 }
 
@@ -261,6 +261,11 @@ func (k *avx512Kernel) scale(from, to int) {
 func (k *avx512Kernel) loadScales(from, to int, then func()) {
 	k.arg("codes", "R13")
 	k.op("ADDQ R8, R13")
+	k.scalesAt(from, to, then)
+}
+
+// scalesAt is loadScales with their address in R13.
+func (k *avx512Kernel) scalesAt(from, to int, then func()) {
 	for h := from; h < to; h++ {
 		k.prefetch(h, 0, "R13")
 	}
