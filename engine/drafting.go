@@ -20,7 +20,7 @@ type drafting struct {
 
 // backlog is how many rows of a sequence may wait to be learnt. While nothing is guessed for
 // it nobody needs them, and to learn so many at once takes little longer than to learn one.
-const backlog = 16
+const backlog = 32
 
 // begin starts a new list of sequences.
 func (d *drafting) begin() {

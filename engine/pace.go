@@ -30,12 +30,12 @@ func (p *pace) round(took time.Duration, prompt int, generating bool) {
 }
 
 // room is how many tokens of prompts a round may have beside sequences that generate, for
-// it to take no longer than limit, or without one twice as long as it takes without them.
+// it to take no longer than limit, or without one half as long again as without them.
 func (p *pace) room(limit time.Duration) int {
 	if p.plain == 0 || p.token == 0 {
 		return leastChunk
 	}
-	spare := p.plain
+	spare := p.plain / 2
 	if limit > 0 {
 		spare = limit.Seconds() - p.plain
 	}

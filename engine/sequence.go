@@ -189,7 +189,7 @@ func (s *sequence) append(t Token, logits []float32) bool {
 // announceEvery is how often the reader of a text is woken at most. Where rounds are shorter,
 // as those of small models are, the tokens of a few go together: nobody reads that fast, and
 // every reader takes its time from the rounds to come.
-const announceEvery = 4 * time.Millisecond
+const announceEvery = 10 * time.Millisecond
 
 // announce wakes the reader if it was not woken a moment ago. Its end will wake it, and
 // whatever keeps it out of rounds.

@@ -56,9 +56,17 @@ func (c *costs) Drafted(depths []int, took time.Duration) {
 	if deepest == 0 {
 		runs = len(depths)
 	}
-	if runs > 0 && c.level > 0 {
-		c.draft[min(deepest, MaxDepth)][size(runs)].cost(max(took, 1).Seconds() / c.level)
+	if runs == 0 || c.level == 0 {
+		return
 	}
+	deepest = min(deepest, MaxDepth)
+	a, x := &c.draft[deepest][size(runs)], max(took, 1).Seconds()/c.level
+	if like := c.draftCost(deepest, runs); a.n == 0 && like > 0 {
+		// What is done for the first time finds no cache warm. If it seemed too dear it would
+		// never be done again.
+		x = min(x, 2*like)
+	}
+	a.cost(x)
 }
 
 // size is the column of the table for so many runs.

@@ -20,6 +20,7 @@ type Controller struct {
 	costs
 	held   [numSources][MaxDepth]average // how often guess j of a source holds if those before it do
 	idle   [numSources]int               // choices since a source was taken, of those in which it could be
+	hope   bool                          // one more guess would have paid last, if it were sure to hold
 	since  int                           // rounds since another depth was tried
 	trials int
 
@@ -79,7 +80,7 @@ func (c *Controller) Held(r *Record, guesses, held int) {
 	}
 	// Where no guess is made nothing is learnt, so a lucky trial is repeated at once, as long
 	// as guesses could pay at all.
-	r.lucky = r.trial && guesses > 0 && held == guesses && 2*c.roundCost(0, 1) > c.roundCost(1, 1)
+	r.lucky = r.trial && guesses > 0 && held == guesses && c.hope
 }
 
 // increment is one more guess for one run.
@@ -277,10 +278,15 @@ func (c *Controller) totals(batch []Run) (tokens float64, rows, drafted, runs in
 
 // try remembers the depths and now and then changes one of them.
 func (c *Controller) try(batch []Run, records []*Record) {
-	_, rows, _, _ := c.totals(batch)
+	tokens, rows, drafted, runs := c.totals(batch)
+	c.hope = ratio(tokens+1, c.verifyCost(rows+1)+c.draftCost(max(drafted, 1), 1)) > ratio(tokens, c.verifyCost(rows)+c.draftCost(drafted, runs))
 	first := c.trials // each gets its turn
 	c.since++
-	due := c.since >= min(tryFirst+c.trials*tryFirst/2, tryEvery)
+	every := tryEvery
+	if !c.hope {
+		every *= 4 // it is only costs that may have changed
+	}
+	due := c.since >= min(tryFirst+c.trials*tryFirst/2, every)
 	for k := range batch {
 		i := (k + first) % len(batch)
 		run, r := &batch[i], records[i]
