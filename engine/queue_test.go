@@ -136,6 +136,55 @@ func TestQueueServesByPriority(t *testing.T) {
 	}
 }
 
+// TestTokensDoNotWaitWithTheirSequence puts a sequence aside whose last tokens came too fast to
+// be announced: its reader gets them while another is served.
+func TestTokensDoNotWaitWithTheirSequence(t *testing.T) {
+	gate := newGated()
+	e := start(t, gate, Options{MaxBatch: 1, Log: quiet})
+	first, err := e.Generate(t.Context(), Request{Prompt: []int32{1}, MaxTokens: 20, LogProbs: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan int32)
+	go func() {
+		defer close(read)
+		for token := range first.Tokens() {
+			read <- token.ID
+		}
+	}()
+	const drawn = 4
+	gate.pass()
+	<-read
+	for range drawn - 2 {
+		gate.pass()
+	}
+	<-gate.begun
+	second, err := e.Generate(t.Context(), Request{Prompt: []int32{2}, MaxTokens: 2, LogProbs: -1, Priority: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate.let <- struct{}{}
+	<-gate.begun // the second's first round
+	for i := 1; i < drawn; i++ {
+		select {
+		case <-read:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%d of %d tokens", i, drawn)
+		}
+	}
+	gate.let <- struct{}{}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range read {
+		}
+	}()
+	gate.passUntil(ended)
+	if a, b := first.Result(), second.Result(); a.Preempted != 1 || a.Finish != FinishLength || b.Finish != FinishLength {
+		t.Errorf("%+v, %+v", a, b)
+	}
+}
+
 // TestQueueDropsCancelled cancels a request that has not begun.
 func TestQueueDropsCancelled(t *testing.T) {
 	gate := newGated()

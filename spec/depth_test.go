@@ -336,6 +336,28 @@ func TestControllerStartsPlain(t *testing.T) {
 	}
 }
 
+// TestControllerForgivesTheFirstTime has everything take much longer when it is done for the
+// first time.
+func TestControllerForgivesTheFirstTime(t *testing.T) {
+	asked := map[[2]int]int{} // twice in each round
+	usual := head(0.1, 0.02)
+	w := world{verify: linear(0.02), holds: alike(0.8), draft: func(deepest, runs int) float64 {
+		at := [2]int{deepest, runs}
+		if asked[at]++; asked[at] <= 2 && deepest > 0 {
+			return 20 * usual(deepest, runs)
+		}
+		return usual(deepest, runs)
+	}}
+	records := []*Record{{Fixed: -1}, {Fixed: -1}, {Fixed: -1}, {Fixed: -1}}
+	c, rng := NewController(), rand.New(rand.NewPCG(1, 2))
+	w.live(c, rng, records, 500)
+	got := w.live(c, rng, records, 500)
+	w.draft = usual
+	if best := w.expected(3, 3, 3, 3); got.rate() < 0.9*best {
+		t.Errorf("%.3f tokens per ms, want about %.3f; depths %v", got.rate(), best, got.depths)
+	}
+}
+
 func TestChooseDoesNotAllocate(t *testing.T) {
 	for _, n := range []int{1, 16} {
 		w := &world{verify: linear(0.02), draft: head(0.1, 0.05), holds: alike(0.8)}
