@@ -173,15 +173,16 @@ func TestTokensDoNotWaitWithTheirSequence(t *testing.T) {
 		}
 	}
 	gate.let <- struct{}{}
-	ended := make(chan struct{})
+	ended, tokens := make(chan struct{}), drawn
 	go func() {
 		defer close(ended)
 		for range read {
+			tokens++
 		}
 	}()
 	gate.passUntil(ended)
-	if a, b := first.Result(), second.Result(); a.Preempted != 1 || a.Finish != FinishLength || b.Finish != FinishLength {
-		t.Errorf("%+v, %+v", a, b)
+	if a, b := first.Result(), second.Result(); a.Preempted != 1 || a.Tokens != tokens || b.Finish != FinishLength {
+		t.Errorf("%d tokens read; %+v, %+v", tokens, a, b)
 	}
 }
 
