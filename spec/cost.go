@@ -9,6 +9,7 @@ import "time"
 // within a few rounds, while they learn slowly.
 type costs struct {
 	level  float64                         // seconds of what is 1 in the tables; 0: nothing is known
+	rounds int                             // passes reported
 	verify [maxRows + 1]average            // a pass over so many rows
 	draft  [MaxDepth + 1][numSizes]average // a Draft call, by depth and number of runs
 }
@@ -18,6 +19,7 @@ const (
 	numSizes = 5   // 1, 2, 3 or 4, 5 to 8, more runs
 
 	costRate  = 0.01
+	staleRate = 0.05 // at most
 	levelRate = 0.3
 	enough    = 16   // measurements that may correct another's
 	settled   = 32   // measurements after which it is rather the machine that has changed than a cost that was wrong
@@ -40,7 +42,8 @@ func (c *costs) Verified(rows int, took time.Duration) {
 	if rate > 0 {
 		c.level += rate * (clip(x/a.value, level) - level)
 	}
-	a.cost(x / level)
+	c.rounds++
+	a.cost(x/level, c.rounds)
 }
 
 // Drafted reports a Draft call. depths are how many tokens the network had to guess for
@@ -66,7 +69,7 @@ func (c *costs) Drafted(depths []int, took time.Duration) {
 		// never be done again.
 		x = min(x, 2*like)
 	}
-	a.cost(x)
+	a.cost(x, c.rounds)
 }
 
 // size is the column of the table for so many runs.
@@ -166,6 +169,7 @@ func (c *costs) draftColumn(depth, s int) (levels float64, ok bool) {
 type average struct {
 	value float64
 	n     int
+	seen  int // of costs: the pass that the last one was of
 }
 
 // add takes in one observation. The first few count equally, later ones by rate.
@@ -176,11 +180,16 @@ func (a *average) add(x, rate float64) {
 
 // cost takes in a time. One much longer than usual says that the machine did something
 // else meanwhile: it counts, since it may also be news, but not in full.
-func (a *average) cost(x float64) {
+//
+// What was last done long ago, on a machine that may have been slower than was known, counts
+// the less the longer ago it was.
+func (a *average) cost(x float64, pass int) {
 	if a.n > 2 {
 		x = clip(x, a.value)
 	}
-	a.add(x, costRate)
+	rate := costRate * float64(pass-a.seen)
+	a.seen = pass
+	a.add(x, min(max(rate, costRate), staleRate))
 }
 
 // clip keeps x within a factor of two of what is usual.

@@ -358,6 +358,31 @@ func TestControllerForgivesTheFirstTime(t *testing.T) {
 	}
 }
 
+// TestControllerDoubtsWhatItMeasuredLongAgo has sequences with fixed depths run at different
+// moments of a machine before one comes that is to find its depth.
+func TestControllerDoubtsWhatItMeasuredLongAgo(t *testing.T) {
+	calm := world{verify: linear(0.12), draft: head(0.15, 0.02), holds: alike(0.75), noise: 0.1}
+	best := 0
+	for d := range MaxDepth + 1 {
+		if calm.expected(d) > calm.expected(best) {
+			best = d
+		}
+	}
+	c, rng := NewController(), rand.New(rand.NewPCG(3, 4))
+	for depth := range 4 {
+		for _, factor := range []float64{1 + 0.5*float64(depth), 1} {
+			w := calm
+			w.verify = func(rows int) float64 { return factor * calm.verify(rows) }
+			w.draft = func(deepest, runs int) float64 { return factor * calm.draft(deepest, runs) }
+			w.live(c, rng, []*Record{{Fixed: depth}}, 100)
+		}
+	}
+	got := calm.live(c, rng, []*Record{{Fixed: -1}}, 400)
+	if got.rate() < 0.8*calm.expected(best) { // 0.7 if all measurements count alike
+		t.Errorf("%.3f of the rate at depth %d, depths %v", got.rate()/calm.expected(best), best, got.depths)
+	}
+}
+
 func TestChooseDoesNotAllocate(t *testing.T) {
 	for _, n := range []int{1, 16} {
 		w := &world{verify: linear(0.02), draft: head(0.1, 0.05), holds: alike(0.8)}
