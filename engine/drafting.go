@@ -30,9 +30,10 @@ func (d *drafting) begin() {
 // verified takes in what a pass cost, with the walk along its guesses. Each sequence bears
 // the share of its rows. Passes with a part of a prompt say nothing about guesses.
 func (d *drafting) verified(fed []*sequence, spans []model.Span, took time.Duration) {
-	rows, reading := 0, false
+	rows, guesses, reading := 0, 0, false
 	for i := range spans {
 		rows += len(spans[i].Tokens)
+		guesses += spans[i].Guesses
 		reading = reading || reads(&spans[i])
 	}
 	for i, s := range fed {
@@ -41,7 +42,7 @@ func (d *drafting) verified(fed []*sequence, spans []model.Span, took time.Durat
 		}
 	}
 	if !reading {
-		d.Verified(rows, took)
+		d.Verified(rows, guesses, took)
 	}
 }
 

@@ -286,7 +286,7 @@ func TestPaceLeavesTimeForTokens(t *testing.T) {
 		n := p.room(0)
 		p.round(10*time.Millisecond+time.Duration(n)*100*time.Microsecond, n, true)
 	}
-	if n := p.room(0); n < 80 || n > 112 {
+	if n := p.room(0); n < 40 || n > 60 {
 		t.Errorf("%d tokens of 0.1 ms beside rounds of 10 ms", n)
 	}
 	if n := p.room(50 * time.Millisecond); n < 350 || n > 450 {

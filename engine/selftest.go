@@ -215,7 +215,7 @@ func (t *trial) judge() *Verdict {
 			cost = min(cost, median(t.verify[rows]))
 		}
 		for range t.verify[rows] {
-			c.Verified(rows, cost)
+			c.Verified(rows, rows-1, cost)
 		}
 		v.Step = cost
 	}

@@ -8,10 +8,11 @@ import "time"
 // measured of another before. So the tables hold multiples of the level, which follows
 // within a few rounds, while they learn slowly.
 type costs struct {
-	level  float64                         // seconds of what is 1 in the tables; 0: nothing is known
-	rounds int                             // passes reported
-	verify [maxRows + 1]average            // a pass over so many rows
-	draft  [MaxDepth + 1][numSizes]average // a Draft call, by depth and number of runs
+	level     float64                         // seconds of what is 1 in the tables; 0: nothing is known
+	rounds    int                             // passes reported
+	disturbed bool                            // the last one had guesses
+	verify    [maxRows + 1]average            // a pass over so many rows
+	draft     [MaxDepth + 1][numSizes]average // a Draft call, by depth and number of runs
 }
 
 const (
@@ -26,9 +27,14 @@ const (
 	slope     = 0.03 // what a row is taken to add where nothing is known
 )
 
-// Verified reports a pass over so many rows, none of them of a prompt, with the walk along
-// its guesses.
-func (c *costs) Verified(rows int, took time.Duration) {
+// Verified reports a pass over so many rows, some of them guesses, none of a prompt, with the
+// walk along its guesses. A pass after one with guesses finds the caches full of what the
+// drafter needed, which is part of what guesses cost: as one without guesses it does not count.
+func (c *costs) Verified(rows, guesses int, took time.Duration) {
+	disturbed := c.disturbed
+	if c.disturbed = guesses > 0; disturbed && guesses == 0 {
+		return
+	}
 	if rows <= 0 {
 		return
 	}

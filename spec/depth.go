@@ -45,6 +45,7 @@ type Record struct {
 	trial  bool            // the last choice was one of guessing where that is not thought to pay
 	lucky  bool            // and went well
 	turn   bool            // the last choice of a source was made to try it
+	calm   int             // rounds that are still to go without guesses, to see what they take
 }
 
 const (
@@ -55,6 +56,9 @@ const (
 	// measured is never known to be better. It bounds what that costs.
 	tryEvery = 64
 	tryFirst = 8 // at first, when little is known, more often
+
+	// calmRounds more follow a round without guesses that is a try: it is disturbed itself.
+	calmRounds = 1
 
 	// keepRate is the share of the best rate that is not worth a change.
 	keepRate = 0.97
@@ -294,6 +298,8 @@ func (c *Controller) try(batch []Run, records []*Record) {
 		r.trial = false
 		switch {
 		case r.Fixed >= 0 || c.limits[i] == 0:
+		case r.calm > 0:
+			run.Depth, r.calm = 0, r.calm-1
 		case r.turn:
 			run.Depth = max(run.Depth, 1)
 		case run.Depth == 0 && (r.lucky || due):
@@ -301,7 +307,9 @@ func (c *Controller) try(batch []Run, records []*Record) {
 			c.since, due = 0, false
 			c.trials++
 		case due:
-			run.Depth = c.other(run.Depth, c.limits[i], rows-run.Depth)
+			if run.Depth = c.other(run.Depth, c.limits[i], rows-run.Depth); run.Depth == 0 {
+				r.calm = calmRounds
+			}
 			c.since, due = 0, false
 			c.trials++
 		}

@@ -78,7 +78,7 @@ func (w *world) live(c *Controller, rng *rand.Rand, records []*Record, rounds in
 		}
 		t.ms += w.verify(rows) + w.draft(deepest, runs)
 		c.Drafted(depths, jitter(w.draft(deepest, runs)))
-		c.Verified(rows, jitter(w.verify(rows)))
+		c.Verified(rows, rows-len(batch), jitter(w.verify(rows)))
 		for i, r := range batch {
 			held := 0
 			for held < r.Depth && rng.Float64() < chance(w.holds(i, r.Source), held) {
@@ -300,7 +300,7 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 			for i := range depths {
 				depths[i] = rng.IntN(MaxDepth + 3)
 			}
-			c.Verified(rng.IntN(300), durations[rng.IntN(len(durations))])
+			c.Verified(rng.IntN(300), rng.IntN(9), durations[rng.IntN(len(durations))])
 			c.Drafted(depths, durations[rng.IntN(len(durations))])
 		}
 		for _, r := range records {
@@ -328,7 +328,7 @@ func TestControllerStartsPlain(t *testing.T) {
 		t.Errorf("depth %d before anything is known", batch[0].Depth)
 	}
 	for range 3 {
-		c.Verified(1, time.Millisecond)
+		c.Verified(1, 0, time.Millisecond)
 	}
 	batch[0].Depth = MaxDepth
 	if c.Choose(batch, []*Record{r}); batch[0].Depth == 0 {

@@ -16,7 +16,7 @@ func TestSummaryFollowsCostModel(t *testing.T) {
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	for rows, cost := range []int{0, 10, 12, 13, 14} {
 		if rows > 0 {
-			c.Verified(rows, ms(cost))
+			c.Verified(rows, rows-1, ms(cost))
 		}
 	}
 	r.Count(0, 0) // the end of the prompt
@@ -47,8 +47,8 @@ func TestSummaryFollowsCostModel(t *testing.T) {
 // TestSummaryInCompany shares rounds among four: a plain round of four is then the unit.
 func TestSummaryInCompany(t *testing.T) {
 	c, r := NewController(), &Record{Fixed: 1}
-	c.Verified(4, 20*time.Millisecond)
-	c.Verified(8, 24*time.Millisecond)
+	c.Verified(4, 0, 20*time.Millisecond)
+	c.Verified(8, 4, 24*time.Millisecond)
 	for range 10 {
 		r.Count(1, 1)
 		r.Spent(6*time.Millisecond, 4)
@@ -63,7 +63,7 @@ func TestSummaryInCompany(t *testing.T) {
 // TestSummaryInventsNothing: what was not measured is null.
 func TestSummaryInventsNothing(t *testing.T) {
 	c, r := NewController(), &Record{Fixed: 2}
-	c.Verified(3, time.Millisecond) // never a plain round
+	c.Verified(3, 2, time.Millisecond) // never a plain round
 	r.Count(2, 1)
 	r.Spent(time.Millisecond, 1)
 	c.Settle(&r.Receipt)
