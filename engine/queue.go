@@ -156,13 +156,17 @@ func (e *Engine) open(s *sequence) error {
 	if s.target, err = e.pool.Open(e.model.Layout()); err != nil {
 		return err
 	}
-	s.backlog = e.pool.Rows(backlog)
+	room := 0
 	if d := e.o.Drafter; d != nil && s.req.Depth != 0 {
 		s.record.Drafter, s.record.Rule = d.Name(), s.req.Rule
 		if s.memory, err = e.pool.Open(d.Layout()); err != nil {
 			return err
 		}
+		if d.Layout() != (state.Layout{}) { // it is something that learns
+			room = backlog
+		}
 	}
+	s.backlog = e.pool.Rows(room)
 	return e.restore(s)
 }
 
