@@ -29,20 +29,19 @@ const (
 
 // Verified reports a pass over so many rows, some of them guesses, none of a prompt, with the
 // walk along its guesses. A pass after one with guesses finds the caches full of what the
-// drafter needed, which is part of what guesses cost: as one without guesses it does not count.
+// drafter needed, which is part of what guesses cost: as one without guesses it only counts
+// if there was no other.
 func (c *costs) Verified(rows, guesses int, took time.Duration) {
 	disturbed := c.disturbed
-	if c.disturbed = guesses > 0; disturbed && guesses == 0 {
-		return
-	}
-	if rows <= 0 {
+	c.disturbed = guesses > 0
+	a := &c.verify[min(max(rows, 0), maxRows)]
+	if rows <= 0 || disturbed && guesses == 0 && a.n > 0 {
 		return
 	}
 	x := max(took, 1).Seconds()
 	if c.level == 0 {
 		c.level = x
 	}
-	a := &c.verify[min(rows, maxRows)]
 	rate := levelRate * float64(a.n) / float64(a.n+settled)
 	level := c.level
 	if rate > 0 {
