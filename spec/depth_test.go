@@ -383,6 +383,22 @@ func TestControllerDoubtsWhatItMeasuredLongAgo(t *testing.T) {
 	}
 }
 
+// TestDisturbedPassesAreNotPlain reports a pass without guesses after one with them.
+func TestDisturbedPassesAreNotPlain(t *testing.T) {
+	c := NewController()
+	for range 5 {
+		c.Verified(1, 0, 10*time.Millisecond)
+	}
+	before := c.verifyCost(1)
+	c.Verified(2, 1, 11*time.Millisecond)
+	if c.Verified(1, 0, 15*time.Millisecond); c.verifyCost(1) != before {
+		t.Errorf("a plain pass costs %.3f, %.3f before one that was disturbed", c.verifyCost(1), before)
+	}
+	if c.Verified(1, 0, 15*time.Millisecond); c.verifyCost(1) == before {
+		t.Error("the one after it does not count either")
+	}
+}
+
 func TestChooseDoesNotAllocate(t *testing.T) {
 	for _, n := range []int{1, 16} {
 		w := &world{verify: linear(0.02), draft: head(0.1, 0.05), holds: alike(0.8)}
