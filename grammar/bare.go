@@ -109,33 +109,17 @@ func (c *compiler) bare(s *shape) (ended, list []int32, err error) {
 		list, err = c.bareEnum(s)
 		return nil, list, err
 	}
-	for _, kind := range []struct {
-		types types
-		node  func(*shape) (int32, error)
-	}{
+	list, err = s.nodes([]kind{
 		{typeNull, func(*shape) (int32, error) { return c.fixed(bareNull) }},
 		{typeBoolean, func(*shape) (int32, error) { return c.fixed(bareBoolean) }},
 		{typeInteger | typeFraction, c.number},
 		{typeArray, c.array},
 		{typeObject, c.object},
-	} {
-		if s.types&kind.types == 0 {
-			continue
-		}
-		n, err := kind.node(s)
-		if err != nil {
-			return nil, nil, err
-		}
-		list = append(list, n)
+	})
+	if err == nil {
+		ended, err = s.nodes([]kind{{typeString, c.bareString}})
 	}
-	if s.types&typeString != 0 {
-		n, err := c.bareString(s)
-		if err != nil {
-			return nil, nil, err
-		}
-		ended = append(ended, n)
-	}
-	return ended, list, nil
+	return ended, list, err
 }
 
 // bareEnum is like enum.

@@ -61,22 +61,30 @@ func (c *compiler) shape(s *shape) ([]int32, error) {
 	if s.enum != nil {
 		return c.enum(s)
 	}
-	var list []int32
-	for _, kind := range []struct {
-		types types
-		node  func(*shape) (int32, error)
-	}{
+	return s.nodes([]kind{
 		{typeNull, func(*shape) (int32, error) { return c.fixed(nullText) }},
 		{typeBoolean, func(*shape) (int32, error) { return c.fixed(booleanText) }},
 		{typeInteger | typeFraction, c.number},
 		{typeString, c.string},
 		{typeArray, c.array},
 		{typeObject, c.object},
-	} {
-		if s.types&kind.types == 0 {
+	})
+}
+
+// kind is how values of some types are written.
+type kind struct {
+	types types
+	node  func(*shape) (int32, error)
+}
+
+// nodes lists the nodes of the kinds that a shape allows.
+func (s *shape) nodes(kinds []kind) ([]int32, error) {
+	var list []int32
+	for _, k := range kinds {
+		if s.types&k.types == 0 {
 			continue
 		}
-		n, err := kind.node(s)
+		n, err := k.node(s)
 		if err != nil {
 			return nil, err
 		}

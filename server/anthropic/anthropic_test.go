@@ -3,7 +3,6 @@ package anthropic
 import (
 	"bufio"
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,16 +28,7 @@ func TestMain(m *testing.M) {
 // post sends a request and returns the status and the body.
 func post(t *testing.T, path, request string) (int, string) {
 	t.Helper()
-	resp, err := http.Post(site.URL+path, "application/json", strings.NewReader(request))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(data)
+	return turntest.Send(t, http.MethodPost, site.URL+path, request)
 }
 
 // ask sends a request that must succeed and returns its message.

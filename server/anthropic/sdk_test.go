@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -150,13 +149,7 @@ func TestSDKAbortFreesTheSequence(t *testing.T) {
 	}
 	cancel()
 	_ = stream.Close()
-	start := m.Engine().Stats().Rounds
-	for m.Engine().Stats().Cancelled == before {
-		if now := m.Engine().Stats().Rounds; now > start+300 {
-			t.Fatalf("the answer still runs after %d rounds", now-start)
-		}
-		runtime.Gosched()
-	}
+	turntest.AwaitCancelled(t, m, before)
 }
 
 func TestSDKReadsErrorsInStreams(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -32,20 +31,7 @@ func TestMain(m *testing.M) {
 // send makes a request and returns the status and the body.
 func send(t *testing.T, method, path, request string) (int, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, site.URL+path, strings.NewReader(request))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(data)
+	return turntest.Send(t, method, site.URL+path, request)
 }
 
 // line is a response as a client reads it.
@@ -341,13 +327,7 @@ func TestDisconnectFreesTheSequence(t *testing.T) {
 	}
 	cancel()
 	_ = resp.Body.Close()
-	start := m.Engine().Stats().Rounds
-	for m.Engine().Stats().Cancelled == before {
-		if now := m.Engine().Stats().Rounds; now > start+300 {
-			t.Fatalf("the answer still runs after %d rounds", now-start)
-		}
-		runtime.Gosched()
-	}
+	turntest.AwaitCancelled(t, m, before)
 }
 
 func TestErrorsInStreamsAreLines(t *testing.T) {

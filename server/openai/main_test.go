@@ -2,7 +2,6 @@ package openai
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,20 +28,7 @@ func TestMain(m *testing.M) {
 // send makes a request and returns the status and the body.
 func send(t *testing.T, method, path, request string) (int, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, site.URL+path, strings.NewReader(request))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(data)
+	return turntest.Send(t, method, site.URL+path, request)
 }
 
 // ask makes a request that must succeed and decodes its response.

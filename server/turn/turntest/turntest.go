@@ -7,10 +7,14 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/models/tiny"
@@ -84,6 +88,38 @@ func Serve(register func(*http.ServeMux, *turn.Host), run func(*turn.Host, *http
 		code = 1
 	}
 	return code
+}
+
+// Send makes a request and returns the status and the body.
+func Send(t testing.TB, method, url, request string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(request))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+// AwaitCancelled waits until more answers of a model were cancelled than before, for a number
+// of rounds at most.
+func AwaitCancelled(t testing.TB, m *foretoken.Model, before int64) {
+	t.Helper()
+	start := m.Engine().Stats().Rounds
+	for m.Engine().Stats().Cancelled == before {
+		if now := m.Engine().Stats().Rounds; now > start+300 {
+			t.Fatalf("the answer still runs after %d rounds", now-start)
+		}
+		runtime.Gosched()
+	}
 }
 
 // write writes the files of the embedded model with another template, and returns their
