@@ -14,7 +14,7 @@ export const launch = () => chromium.launch({ executablePath: process.env.CHROMI
 export async function open(browser, url, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(10_000);
+  page.setDefaultTimeout(60_000); // only a fault waits that long, however busy the machine is
   page.faults = [];
   page.on("pageerror", (err) => page.faults.push(err.stack));
   page.on("console", (message) => {
