@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"testing"
 
 	"github.com/foretoken/foretoken/backend"
@@ -9,9 +10,9 @@ import (
 	"github.com/foretoken/foretoken/spec"
 )
 
-// TestAcceptanceOfGreedyText runs the real loop at depth 3 over the reference's prompts. A
-// walk over the reference's own drafts gives the rates by position; rounds start more often
-// at hard places, so they are below those of the head at every position.
+// TestAcceptanceOfGreedyText runs the real loop at depth 3 over the reference's prompts, and
+// compares it with a walk over the reference's own drafts. Ours are not the same beyond the
+// first: the head's memory holds true pairs here, and its own stream there.
 func TestAcceptanceOfGreedyText(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{Compute: backend.Float32, DraftVocab: -1})
 	e, err := New(m, pool, Options{Drafter: m.Drafter()})
@@ -20,7 +21,8 @@ func TestAcceptanceOfGreedyText(t *testing.T) {
 	}
 	defer e.Close()
 	var total spec.Receipt
-	for i, c := range golden.Load(t, "tiny").Cases {
+	f := golden.Load(t, "tiny")
+	for i, c := range f.Cases {
 		ids, res, err := collect(e, Request{
 			Prompt: c.Prompt, MaxTokens: len(c.Tokens) - len(c.Prompt), IgnoreEnd: true, LogProbs: -1, Depth: 3,
 		})
@@ -34,13 +36,37 @@ func TestAcceptanceOfGreedyText(t *testing.T) {
 		}
 		add(&total, &res.Receipt)
 	}
-	for j, want := range []float64{0.708, 0.520, 0.387} {
+	rates, rounds := walk(f)
+	for j, want := range rates {
 		got := float64(total.At[j]) / float64(total.Tried[0])
-		t.Logf("guess %d holds in %.4f of %d rounds, the reference's in %.3f", j+1, got, total.Tried[0], want)
-		if got < want-2*golden.Tol.Acceptance {
-			t.Errorf("guess %d holds in %.4f of the rounds, want %.3f", j+1, got, want)
+		t.Logf("draft token %d is accepted in %.4f of %d rounds, the reference's in %.4f of %d", j+1, got, total.Tried[0], want, rounds)
+		if math.Abs(got-want) > 2*golden.Tol.Acceptance {
+			t.Errorf("draft token %d is accepted in %.4f of the rounds, the reference's in %.4f", j+1, got, want)
 		}
 	}
+}
+
+// walk decodes the reference's texts with the reference's drafts: the share of rounds in which
+// the first one, two and three are accepted. Rounds start more often at hard places, so these
+// are below Fixture.Acceptance, which is over every position.
+func walk(f *golden.Fixture) (rates [3]float64, rounds int) {
+	for _, c := range f.Cases {
+		drafts := [3][]int32{c.Draft1, c.Draft2, c.Draft3}
+		for row := len(c.Prompt) - 1; row+1+len(drafts) < len(c.Tokens); row++ {
+			rounds++
+			for j := range drafts {
+				if drafts[j][row-j] != c.Tokens[row+2] {
+					break
+				}
+				rates[j]++
+				row++
+			}
+		}
+	}
+	for j := range rates {
+		rates[j] /= float64(rounds)
+	}
+	return rates, rounds
 }
 
 func add(to, r *spec.Receipt) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -258,33 +259,47 @@ func TestGenerateRefusesBadRequests(t *testing.T) {
 	}
 }
 
-// TestGenerateCancels checks that a cancelled request ends, having given what there was.
+// TestGenerateCancels cancels a request in the middle of a round: it is not in the next one,
+// and has given what there was.
 func TestGenerateCancels(t *testing.T) {
-	e := start(t, newScripted(), Options{})
-	ctx, cancel := context.WithCancel(context.Background())
+	gate := newGated()
+	e := start(t, gate, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
 	s, err := e.Generate(ctx, Request{Prompt: prompt(3, 1), IgnoreEnd: true, LogProbs: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	var last error
-	for _, err := range s.Tokens() {
-		if last = err; err != nil {
-			break
-		}
-		if n++; n == 3 {
-			cancel()
-		}
+	const rounds = 4 // each with a token
+	for range rounds - 1 {
+		gate.pass()
 	}
+	<-gate.begun
 	cancel()
-	// The engine may have been done before it saw the cancellation.
-	if r := s.Result(); !errors.Is(last, context.Canceled) && r.Finish != FinishLength {
-		t.Errorf("error %v, result %+v", last, r)
+	gate.let <- struct{}{}
+	ids, last := read(s)
+	if r := s.Result(); !errors.Is(last, context.Canceled) || r.Finish != "" || r.Tokens != rounds || !slices.Equal(ids, expected(prompt(3, 1), rounds)) {
+		t.Errorf("%v, error %v, result %+v", ids, last, r)
+	}
+	if x := e.Stats(); x.Rounds != rounds || x.Cancelled != 1 || x.Running != 0 {
+		t.Errorf("after it: %+v", x)
 	}
 }
 
+// read collects what a stream gives, and the error at its end.
+func read(s *Stream) (ids []int32, last error) {
+	for token, err := range s.Tokens() {
+		if err != nil {
+			return ids, err
+		}
+		ids = append(ids, token.ID)
+	}
+	return ids, nil
+}
+
+// TestCloseEndsEverything closes an engine in the middle of a round, while others wait.
 func TestCloseEndsEverything(t *testing.T) {
-	e, err := New(newScripted(), state.NewPool(nil, 1), Options{MaxBatch: 1})
+	gate := newGated()
+	e, err := New(gate, state.NewPool(nil, 1), Options{MaxBatch: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,15 +311,28 @@ func TestCloseEndsEverything(t *testing.T) {
 		}
 		streams = append(streams, s)
 	}
-	e.Close()
-	e.Close() // once more does no harm
+	<-gate.begun
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		e.Close()
+		e.Close() // once more does no harm
+	}()
+	for isClosed := false; !isClosed; runtime.Gosched() { // the round ends after the engine was told
+		e.mu.Lock()
+		isClosed = e.closed
+		e.mu.Unlock()
+	}
+	gate.let <- struct{}{}
+	<-closed
 	for i, s := range streams {
-		var last error
-		for _, err := range s.Tokens() {
-			last = err
+		want := 0
+		if i == 0 {
+			want = 1 // it was running
 		}
-		if r := s.Result(); r.Finish == "" && !errors.Is(last, ErrClosed) {
-			t.Errorf("request %d: error %v, result %+v", i, last, r)
+		ids, last := read(s)
+		if r := s.Result(); !errors.Is(last, ErrClosed) || len(ids) != want || r.Finish != "" || r.Tokens != want {
+			t.Errorf("request %d: %v, error %v, result %+v", i, ids, last, r)
 		}
 	}
 	if _, err := e.Generate(context.Background(), Request{Prompt: []int32{1}}); !errors.Is(err, ErrClosed) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/golden"
@@ -137,53 +138,55 @@ func TestQueueServesByPriority(t *testing.T) {
 }
 
 // TestTokensDoNotWaitWithTheirSequence puts a sequence aside whose last tokens came too fast to
-// be announced: its reader gets them while another is served.
+// be announced: its reader gets them while another is served. The clock stands still, so that
+// no machine is too slow for that.
 func TestTokensDoNotWaitWithTheirSequence(t *testing.T) {
-	gate := newGated()
-	e := start(t, gate, Options{MaxBatch: 1, Log: quiet})
-	first, err := e.Generate(t.Context(), Request{Prompt: []int32{1}, MaxTokens: 20, LogProbs: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := make(chan int32)
-	go func() {
-		defer close(read)
-		for token := range first.Tokens() {
-			read <- token.ID
+	synctest.Test(t, func(t *testing.T) {
+		gate := newGated()
+		e := start(t, gate, Options{MaxBatch: 1, Log: quiet})
+		first, err := e.Generate(t.Context(), Request{Prompt: []int32{1}, MaxTokens: 20, LogProbs: -1})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	const drawn = 4
-	gate.pass()
-	<-read
-	for range drawn - 2 {
+		read := make(chan int32, 20)
+		go func() {
+			defer close(read)
+			for token := range first.Tokens() {
+				read <- token.ID
+			}
+		}()
+		const drawn = 4
 		gate.pass()
-	}
-	<-gate.begun
-	second, err := e.Generate(t.Context(), Request{Prompt: []int32{2}, MaxTokens: 2, LogProbs: -1, Priority: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	gate.let <- struct{}{}
-	<-gate.begun // the second's first round
-	for i := 1; i < drawn; i++ {
-		select {
-		case <-read:
-		case <-time.After(10 * time.Second):
-			t.Fatalf("%d of %d tokens", i, drawn)
+		synctest.Wait() // the reader has the first
+		for range drawn - 2 {
+			gate.pass()
 		}
-	}
-	gate.let <- struct{}{}
-	ended, tokens := make(chan struct{}), drawn
-	go func() {
-		defer close(ended)
-		for range read {
-			tokens++
+		<-gate.begun
+		if synctest.Wait(); len(read) != 1 {
+			t.Errorf("%d tokens were announced, want the first only", len(read))
 		}
-	}()
-	gate.passUntil(ended)
-	if a, b := first.Result(), second.Result(); a.Preempted != 1 || a.Tokens != tokens || b.Finish != FinishLength {
-		t.Errorf("%d tokens read; %+v, %+v", tokens, a, b)
-	}
+		second, err := e.Generate(t.Context(), Request{Prompt: []int32{2}, MaxTokens: 2, LogProbs: -1, Priority: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate.let <- struct{}{}
+		<-gate.begun // the second's first round
+		if synctest.Wait(); len(read) != drawn {
+			t.Errorf("%d of %d tokens", len(read), drawn)
+		}
+		gate.let <- struct{}{}
+		ended, tokens := make(chan struct{}), 0
+		go func() {
+			defer close(ended)
+			for range read {
+				tokens++
+			}
+		}()
+		gate.passUntil(ended)
+		if a, b := first.Result(), second.Result(); a.Preempted != 1 || a.Tokens != tokens || b.Finish != FinishLength {
+			t.Errorf("%d tokens read; %+v, %+v", tokens, a, b)
+		}
+	})
 }
 
 // TestQueueDropsCancelled cancels a request that has not begun.

@@ -247,9 +247,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 					return
 				}
 			}
-			if after := runtime.NumGoroutine(); after > before {
-				t.Errorf("%d goroutines, %d before", after, before)
-			}
+			awaitGoroutines(t, before)
 			t.Logf("%d workloads, %d preemptions, %d tokens from the cache", workloads, preempted, hits)
 			if preempted == 0 || hits == 0 {
 				t.Errorf("%d preemptions, %d cached tokens: the workloads do not try what they are for", preempted, hits)
