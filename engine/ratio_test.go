@@ -49,7 +49,8 @@ func TestRatioIsReproducible(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 { // the second time from the cache, if there is one
-			together(t, e, gate, requests, func(j int, ids []int32, err error) {
+			together(t, e, gate, requests, func(j int, s *Stream) {
+				ids, err := read(s)
 				if err != nil || !slices.Equal(ids, want[j]) {
 					t.Errorf("options %d, request %d: %v, %v; want %v", i, j, ids, err, want[j])
 				}
@@ -64,7 +65,7 @@ func TestRatioIsReproducible(t *testing.T) {
 
 // together has requests meet. The last begins, and the others come in its first round with a
 // higher priority: where there is no memory for two, it is preempted.
-func together(t *testing.T, e *Engine, gate *gated, requests []Request, check func(i int, ids []int32, err error)) {
+func together(t *testing.T, e *Engine, gate *gated, requests []Request, check func(i int, s *Stream)) {
 	t.Helper()
 	var all sync.WaitGroup
 	for i := len(requests) - 1; i >= 0; i-- {
@@ -76,10 +77,7 @@ func together(t *testing.T, e *Engine, gate *gated, requests []Request, check fu
 		if err != nil {
 			t.Fatal(err)
 		}
-		all.Go(func() {
-			ids, err := read(s)
-			check(i, ids, err)
-		})
+		all.Go(func() { check(i, s) })
 		if i == len(requests)-1 {
 			<-gate.begun
 		}

@@ -29,9 +29,14 @@ func TestSoak(t *testing.T) {
 	probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
 	pool := state.NewPool(b, 6*probe.bytes(264+spec.MaxDepth)) // which keeps its memory for the next
 	var heap []int64
+	cancelled, cached := int64(0), int64(0)
 	for i := range engines {
-		soakOne(t, m, pool, pieces, uint64(i), *soak/engines)
+		s := soakOne(t, m, pool, pieces, uint64(i), *soak/engines)
+		cancelled, cached = cancelled+s.Cancelled, cached+s.CachedTokens
 		heap = append(heap, settled())
+	}
+	if cancelled == 0 || cached == 0 { // of the first workloads alone there are several: the seeds are fixed
+		t.Errorf("%d cancelled, %d tokens from the cache", cancelled, cached)
 	}
 	awaitGoroutines(t, goroutines)
 	t.Logf("the heap after each engine: %d", heap)
@@ -41,7 +46,7 @@ func TestSoak(t *testing.T) {
 }
 
 // soakOne loads one engine for a time, with one workload of each client at least.
-func soakOne(t *testing.T, m *qwen35.Model, pool *state.Pool, pieces []piece, seed uint64, long time.Duration) {
+func soakOne(t *testing.T, m *qwen35.Model, pool *state.Pool, pieces []piece, seed uint64, long time.Duration) Stats {
 	t.Helper()
 	e, err := New(m, pool, Options{Drafter: m.Drafter(), Cache: true, MaxBatch: 6, RoundTokens: 96, Log: quiet})
 	if err != nil {
@@ -63,12 +68,13 @@ func soakOne(t *testing.T, m *qwen35.Model, pool *state.Pool, pieces []piece, se
 	e.Close()
 	t.Logf("%d rounds, %d tokens, %d requests ended by themselves, %d were cancelled, %d preemptions, %d tokens from the cache",
 		s.Rounds, s.Tokens, s.Finished[FinishStop]+s.Finished[FinishLength], s.Cancelled, s.Preemptions, s.CachedTokens)
-	if s.Faults != 0 || s.Cancelled == 0 || s.CachedTokens == 0 {
-		t.Errorf("%d faults, %d cancelled, %d tokens from the cache", s.Faults, s.Cancelled, s.CachedTokens)
+	if s.Faults != 0 {
+		t.Errorf("%d faults", s.Faults)
 	}
 	if left := pool.Stats(); left.Used != 0 || left.Pages != 0 || left.States != 0 {
 		t.Errorf("left behind %+v", left)
 	}
+	return s
 }
 
 // awaitGoroutines waits until no more than n are left. One that has told its end to others still
