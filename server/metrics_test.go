@@ -78,7 +78,7 @@ func TestMetricsAgreeWithAnswers(t *testing.T) {
 				} `json:"prompt_tokens_details"`
 			} `json:"usage"`
 		}
-		body := `{"prompt": "` + strings.Repeat("Once upon a time there was a cat. ", 20) + `", "max_tokens": 40, "temperature": 0, "ignore_eos": true}`
+		body := `{"prompt": "` + strings.Repeat("Once upon a time there was a cat. ", 20) + `", "max_tokens": 40, "temperature": 0, "ignore_eos": true, "mtp_depth": 2}`
 		if err := json.Unmarshal([]byte(r.do("POST", "/v1/completions", body).body), &a); err != nil {
 			t.Fatal(err)
 		}
@@ -88,34 +88,40 @@ func TestMetricsAgreeWithAnswers(t *testing.T) {
 		t.Error("nothing was cached")
 	}
 	r.do("POST", chatPath, `{"messages": 5}`)
-	until(t, "all is quiet", func() bool { return r.idle() && r.metrics.active.Load() == 0 })
-	v, names := r.scrape()
+	const answered, refused = `foretoken_http_requests_total{endpoint="/v1/completions",status="200"}`, `foretoken_http_requests_total{endpoint="/v1/chat/completions",status="400"}`
+	var v map[string]float64
+	var names []string
+	until(t, "all is counted", func() bool { // a request is counted when its answer is gone
+		if !r.idle() {
+			return false
+		}
+		v, names = r.scrape()
+		return v["foretoken_http_requests_active"] == 1 && v[answered] == answers && v[refused] == 1
+	})
 	if !slices.Equal(names, metricNames) {
 		t.Errorf("got %s", strings.Join(names, "\n"))
 	}
 	const of = `{model_name="tiny"}`
 	for series, want := range map[string]float64{
-		"foretoken_ready":                                                             1,
-		"foretoken_http_requests_active":                                              1, // the one that asks
-		"foretoken_requests_running" + of:                                             0,
-		"foretoken_requests_waiting" + of:                                             0,
-		"foretoken_prompt_tokens_total" + of:                                          prompt,
-		"foretoken_prompt_tokens_cached_total" + of:                                   cached,
-		"foretoken_generation_tokens_total" + of:                                      tokens,
-		"foretoken_prefix_cache_hits_total" + of:                                      answers - 1,
-		"foretoken_prefix_cache_queries_total" + of:                                   answers,
-		"foretoken_kv_cache_usage_ratio" + of:                                         0,
-		"foretoken_kv_budget_bytes" + of:                                              256 << 20,
-		"foretoken_time_to_first_token_seconds_count" + of:                            answers,
-		"foretoken_inter_token_seconds_count" + of:                                    answers,
-		"foretoken_queue_seconds_count" + of:                                          answers,
-		"foretoken_guess_depth_count" + of:                                            answers,
-		"foretoken_round_seconds_count" + of:                                          v["foretoken_rounds_total"+of],
-		`foretoken_requests_finished_total{model_name="tiny",reason="length"}`:        answers,
-		`foretoken_requests_finished_total{model_name="tiny",reason="cancelled"}`:     0,
-		`foretoken_http_requests_total{endpoint="/v1/completions",status="200"}`:      answers,
-		`foretoken_http_requests_total{endpoint="/v1/chat/completions",status="400"}`: 1,
-		`foretoken_errors_total{kind="invalid_request"}`:                              1,
+		"foretoken_ready":                                                         1,
+		"foretoken_http_requests_active":                                          1, // the one that asks
+		"foretoken_requests_running" + of:                                         0,
+		"foretoken_requests_waiting" + of:                                         0,
+		"foretoken_prompt_tokens_total" + of:                                      prompt,
+		"foretoken_prompt_tokens_cached_total" + of:                               cached,
+		"foretoken_generation_tokens_total" + of:                                  tokens,
+		"foretoken_prefix_cache_hits_total" + of:                                  answers - 1,
+		"foretoken_prefix_cache_queries_total" + of:                               answers,
+		"foretoken_kv_cache_usage_ratio" + of:                                     0,
+		"foretoken_kv_budget_bytes" + of:                                          256 << 20,
+		"foretoken_time_to_first_token_seconds_count" + of:                        answers,
+		"foretoken_inter_token_seconds_count" + of:                                answers,
+		"foretoken_queue_seconds_count" + of:                                      answers,
+		"foretoken_guess_depth_count" + of:                                        answers,
+		"foretoken_round_seconds_count" + of:                                      v["foretoken_rounds_total"+of],
+		`foretoken_requests_finished_total{model_name="tiny",reason="length"}`:    answers,
+		`foretoken_requests_finished_total{model_name="tiny",reason="cancelled"}`: 0,
+		`foretoken_errors_total{kind="invalid_request"}`:                          1,
 	} {
 		if got, ok := v[series]; !ok || got != want {
 			t.Errorf("%s is %v, want %v", series, got, want)
@@ -131,7 +137,10 @@ func TestMetricsAgreeWithAnswers(t *testing.T) {
 }
 
 func TestStatusShowsWhatRuns(t *testing.T) {
-	r := start(t, func(o *Options) { o.Models = append(o.Models, Model{Name: "other", Path: "tiny"}) })
+	r := start(t, func(o *Options) {
+		slow(o)
+		o.Models = append(o.Models, Model{Name: "other", Path: "tiny"})
+	})
 	look := func() (o overview) {
 		if err := json.Unmarshal([]byte(r.do("GET", "/v1/status", "").body), &o); err != nil {
 			t.Fatal(err)

@@ -158,10 +158,10 @@ func TestHotCallsFitTheirSchemas(t *testing.T) {
 // TestChoicesAreSeededOneByOne has several answers at once, each the one that its seed gives
 // alone.
 func TestChoicesAreSeededOneByOne(t *testing.T) {
-	first := uint64(40)
+	first, depth := uint64(40), 2 // a depth that follows measured costs may be 0
 	temperature := 0.9
 	ask := func(seed uint64, n int) *turn.Ask {
-		a := &turn.Ask{Messages: user("Tell me a story."), MaxTokens: 24, LogProbs: -1, Choices: n}
+		a := &turn.Ask{Messages: user("Tell me a story."), MaxTokens: 24, LogProbs: -1, Choices: n, Depth: &depth}
 		a.Seed, a.Temperature = &seed, &temperature
 		return a
 	}
