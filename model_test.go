@@ -7,14 +7,17 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/engine"
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/models/tiny"
 	"github.com/foretoken/foretoken/sample"
@@ -46,18 +49,24 @@ const thinkingTemplate = `{%- for m in messages %}{{- '<|im_start|>' + m.role + 
 // openThinking opens the model inside the program with that template.
 func openThinking(t testing.TB, o Options) *Model {
 	t.Helper()
+	return openWith(t, o, map[string]string{"chat_template.jinja": thinkingTemplate})
+}
+
+// openWith opens the model inside the program with some of its files replaced, or left out where
+// the text is empty.
+func openWith(t testing.TB, o Options, replaced map[string]string) *Model {
+	t.Helper()
 	dir := t.TempDir()
 	for name := range tiny.Files() {
 		file, err := filepath.Abs(filepath.Join("models/tiny", name))
-		if err == nil && name != "chat_template.jinja" {
+		if text, ok := replaced[name]; err == nil && !ok {
 			err = os.Symlink(file, filepath.Join(dir, name))
+		} else if err == nil && text != "" {
+			err = os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(thinkingTemplate), 0o600); err != nil {
-		t.Fatal(err)
 	}
 	o.Log, o.Draft.NoTest = silent, true
 	m, err := Open(dir, o)
@@ -135,7 +144,7 @@ func TestAnswerIsWhatItsPiecesSay(t *testing.T) {
 }
 
 func TestAnswerCanBeCancelled(t *testing.T) {
-	m := openTiny(t, Options{})
+	m := openTiny(t, Options{ISA: "generic"}) // which takes minutes to fill the context
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	a, err := m.Generate(ctx, Request{Prompt: m.Continue("Once upon"), IgnoreEnd: true, LogProbs: -1})
@@ -301,31 +310,41 @@ func TestLibraryLoadsAndUnloads(t *testing.T) {
 	}
 }
 
+// TestLibraryLetsModelsExpire has an hour pass without use, and minutes less. The model is not
+// of the bubble whose clock that is: it computes on threads that belong to the process.
 func TestLibraryLetsModelsExpire(t *testing.T) {
-	gone := make(chan struct{})
-	l := NewLibrary(LibraryOptions{
-		Load:  func(string) (*Model, error) { return Open(Tiny, Options{Threads: 1, Log: silent}) },
-		Names: func() []string { return []string{"a"} }, KeepAlive: time.Millisecond,
-	})
-	_, done, err := l.Use(t.Context(), "a")
+	m, err := Open(Tiny, Options{Threads: 1, Log: silent})
 	if err != nil {
 		t.Fatal(err)
 	}
-	done()
-	go func() {
-		for len(l.Loaded()) > 0 {
-			time.Sleep(time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLibrary(LibraryOptions{
+			Load:  func(string) (*Model, error) { return m, nil },
+			Names: func() []string { return []string{"a"} }, KeepAlive: time.Hour,
+		})
+		for range 2 { // every use begins the hour anew
+			_, done, err := l.Use(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Hour)
+			done()
+			time.Sleep(time.Hour - time.Minute)
+			if synctest.Wait(); len(l.Loaded()) != 1 {
+				t.Error("the model is gone before its time")
+			}
 		}
-		close(gone)
-	}()
-	select {
-	case <-gone:
-	case <-time.After(20 * time.Second):
-		t.Error("the model is still there")
-	}
-	if err := l.Drain(t.Context()); err != nil {
-		t.Error(err)
-	}
+		time.Sleep(time.Minute)
+		if synctest.Wait(); len(l.Loaded()) != 0 {
+			t.Error("the model is still there")
+		}
+		if _, err := m.Generate(t.Context(), Request{Prompt: m.Continue("Once"), MaxTokens: 1, LogProbs: -1}); !errors.Is(err, engine.ErrClosed) {
+			t.Errorf("the model that has expired is not closed: %v", err)
+		}
+		if err := l.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestFingerprintTellsCheckpointsApart changes one number of the weights.
@@ -370,15 +389,38 @@ func TestFingerprintTellsCheckpointsApart(t *testing.T) {
 }
 
 func TestRecommendationsFollowTheFile(t *testing.T) {
-	m := openTiny(t, Options{})
-	o := m.Sampling()
-	if o.Temperature < 0 || o.Seed == m.Sampling().Seed {
-		t.Errorf("%+v", o)
+	const none = "" // no such file
+	for file, want := range map[string]sample.Options{
+		none: {Temperature: DefaultTemperature, TopP: DefaultTopP, RepetitionPenalty: 1},
+		`{"do_sample": true, "temperature": 0.25, "top_k": 7, "top_p": 0.5, "min_p": 0.1, "repetition_penalty": 1.25, "presence_penalty": 0.5, "frequency_penalty": 0.75}`: {
+			Temperature: 0.25, TopK: 7, TopP: 0.5, MinP: 0.1, RepetitionPenalty: 1.25, PresencePenalty: 0.5, FrequencyPenalty: 0.75,
+		},
+		`{"do_sample": false, "temperature": 0.25}`: {TopP: 1, RepetitionPenalty: 1},
+		`{"do_sample": true, "top_k": -1}`:          {Temperature: 1, TopP: 1, RepetitionPenalty: 1},
+		tiny.Files()["generation_config.json"]:      {Temperature: 0.8, TopK: 20, TopP: 0.95, RepetitionPenalty: 1},
+	} {
+		m := openWith(t, Options{Threads: 1}, map[string]string{"generation_config.json": file})
+		got := m.Sampling()
+		if got.Seed == m.Sampling().Seed {
+			t.Errorf("%s: the same seed twice", file)
+		}
+		want.Seed, want.XTCThreshold = got.Seed, DefaultXTC
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s\n got %+v\nwant %+v", file, got, want)
+		}
 	}
+}
+
+func TestPromptsAndEndsAreTheModels(t *testing.T) {
+	m := openTiny(t, Options{})
 	if _, err := m.Generate(t.Context(), Request{Prompt: &Prompt{IDs: make([]int32, m.Context())}, LogProbs: -1}); err == nil {
 		t.Error("a prompt that fills the context was taken")
 	}
 	if !slices.Contains(m.stops(true), m.Info().Stop[0]) {
 		t.Error("the model's end token does not end a chat")
+	}
+	other := openWith(t, Options{Threads: 1}, map[string]string{"generation_config.json": `{"eos_token_id": 17}`})
+	if !slices.Contains(other.stops(false), 17) {
+		t.Errorf("the file's end token 17 is not among %v", other.stops(false))
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
+	"testing/synctest"
 )
 
 // counts marks every part it was given.
@@ -34,26 +34,26 @@ func TestPoolRunsEveryPartOnce(t *testing.T) {
 	}
 }
 
-// TestPoolSleeps checks that helpers go to sleep when there is nothing to do, and wake up.
+// TestPoolSleeps checks that helpers go to sleep when there is nothing to do, and wake up. The
+// bubble waits until they do: one that spins on keeps it from going on.
 func TestPoolSleeps(t *testing.T) {
-	p := newPool(3)
-	defer p.stop()
-	for range 3 {
-		deadline := time.Now().Add(20 * time.Second)
-		for !p.helpers[0].asleep.Load() || !p.helpers[1].asleep.Load() {
-			if time.Now().After(deadline) {
-				t.Fatal("an idle pool keeps spinning")
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(3)
+		defer p.stop()
+		for range 3 {
+			synctest.Wait()
+			if !p.helpers[0].asleep.Load() || !p.helpers[1].asleep.Load() {
+				t.Fatal("helpers wait and do not say that they sleep")
 			}
-			time.Sleep(time.Millisecond)
-		}
-		c := &counts{seen: make([]atomic.Int32, 9)}
-		p.run(c, 9, 1)
-		for i := range c.seen {
-			if c.seen[i].Load() != 1 {
-				t.Fatalf("part %d did not run once after sleeping", i)
+			c := &counts{seen: make([]atomic.Int32, 9)}
+			p.run(c, 9, 1)
+			for i := range c.seen {
+				if c.seen[i].Load() != 1 {
+					t.Fatalf("part %d did not run once after sleeping", i)
+				}
 			}
 		}
-	}
+	})
 }
 
 // panics is a task one part of which fails.

@@ -61,6 +61,10 @@ var hostile = map[string]string{
 	"float power":       "{{ 1.5 ** 1000000000000 }}",
 }
 
+// patience is more than any machine needs for a template that is stopped, and far less than one
+// takes that is not: those here would run for hours.
+const patience = time.Minute
+
 // TestRenderStopsHostileTemplates wants an error, soon and without much memory,
 // from templates that ask for too much.
 func TestRenderStopsHostileTemplates(t *testing.T) {
@@ -74,7 +78,7 @@ func TestRenderStopsHostileTemplates(t *testing.T) {
 			if err == nil {
 				t.Fatalf("rendered %d bytes, want an error", len(out))
 			}
-			if spent := time.Since(start); spent > 5*time.Second {
+			if spent := time.Since(start); spent > patience {
 				t.Errorf("took %v", spent)
 			}
 			runtime.ReadMemStats(&after)

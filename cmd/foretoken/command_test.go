@@ -267,7 +267,7 @@ func TestGenerateCancelledPrintsWhatThereWas(t *testing.T) {
 	defer cancel()
 	out := &cancelWriter{cancel: cancel}
 	root := newRootCommand()
-	root.SetArgs(append([]string{"generate", "--temp", "0", "--max-tokens", "3000", "--ignore-eos"}, ids...))
+	root.SetArgs(append([]string{"generate", "--isa", "generic", "--temp", "0", "--max-tokens", "3000", "--ignore-eos"}, ids...)) // which takes minutes
 	root.SetOut(out)
 	var stderr bytes.Buffer
 	if code := execute(ctx, root, &stderr); code != exitInterrupted || stderr.Len() > 0 {
