@@ -293,7 +293,7 @@ func (w *cancelWriter) Write(p []byte) (int, error) {
 func TestReportOfCancelledAnswerIsJSON(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s, q := openTiny(t), foretoken.Request{}
+	s, q := openTiny(t, "generic"), foretoken.Request{} // which takes minutes for all
 	p, err := s.prompt(&input{text: "Once upon a"}, newTemplateFlags())
 	if err == nil {
 		q, err = s.question(p, newSamplingFlags(), newLimitFlags(3000), 0)
@@ -325,12 +325,13 @@ func TestReportOfCancelledAnswerIsJSON(t *testing.T) {
 	}
 }
 
-// openTiny opens the embedded model until the end of the test.
-func openTiny(t *testing.T) *session {
+// openTiny opens the embedded model until the end of the test, to be computed with an
+// instruction set.
+func openTiny(t *testing.T, isa string) *session {
 	t.Helper()
 	c := &console{in: strings.NewReader(""), out: io.Discard, err: io.Discard}
 	f := newModelFlags()
-	if err := f.threads.Set("1"); err != nil {
+	if err := errors.Join(f.threads.Set("1"), f.isa.Set(isa)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := openSession(t.Context(), c, f, newNotes(false))

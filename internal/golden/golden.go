@@ -175,6 +175,35 @@ func readArrays(tb testing.TB, path string) map[string]Array {
 	return arrays
 }
 
+// Sampling is how often the head of tiny agrees with its backbone where tokens are drawn, over
+// the prompts of Prompts.
+type Sampling struct {
+	Producer    string  `json:"producer"`    // how these figures came about
+	Temperature float64 `json:"temperature"` // with which texts were drawn, as the two below
+	TopK        int     `json:"top_k"`
+	TopP        float64 `json:"top_p"`
+	Length      int     `json:"length"`    // of each text
+	Positions   int     `json:"positions"` // that have a draft token
+	Favorite    float64 `json:"favorite"`  // share of them at which the head's first choice is the text
+	Coupled     float64 `json:"coupled"`   // at which a draw of the head with the target's noise is the text
+	Ratio       float64 `json:"ratio"`     // overlap of the two distributions, on average
+}
+
+// SamplingFile is where LoadSampling reads.
+func SamplingFile(tb testing.TB) string {
+	tb.Helper()
+	return filepath.Join(root(tb), "internal", "golden", "testdata", "tiny", "sampling.json")
+}
+
+// LoadSampling reads the figures, or ends the test.
+func LoadSampling(tb testing.TB) (s Sampling) {
+	tb.Helper()
+	if err := json.Unmarshal(read(tb, SamplingFile(tb)), &s); err != nil {
+		tb.Fatalf("golden: sampling: %v", err)
+	}
+	return s
+}
+
 // Prompts reads the prompts that acceptance and speed are measured on, by class. Those of
 // the class code are raw text, the others are messages of a user.
 func Prompts(tb testing.TB) map[string][]string {

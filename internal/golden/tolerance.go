@@ -8,6 +8,7 @@ var Tol = Tolerances{
 	State:        1e-3,
 	MTPLogits:    3e-3,
 	MTPMargin:    1e-2,
+	MTPClose:     0.005,
 	Int8Margin:   0.2,
 	Perplexity:   0.005,
 	Perplexity4:  0.06,
@@ -25,6 +26,7 @@ type Tolerances struct {
 	State     float64 // recurrent and convolution state
 	MTPLogits float64
 	MTPMargin float64 // the head's argmax must be the reference's above this margin
+	MTPClose  float64 // and below it may differ in this share of all rows
 
 	// The int8 path, whose activations are rounded.
 	Int8Margin   float64 // greedy tokens must be the reference's above this margin
@@ -35,6 +37,6 @@ type Tolerances struct {
 	// Float32 arithmetic against the numbers of the specification.
 	Spec float64
 
-	// Share of positions at which the head's guesses hold, below the reference's.
+	// Share of positions at which the head's guesses hold, from the reference's.
 	Acceptance float64
 }

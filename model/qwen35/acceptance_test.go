@@ -1,6 +1,9 @@
 package qwen35
 
 import (
+	"encoding/json"
+	"flag"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -49,36 +52,63 @@ func TestHeadAgreesAsTheReferences(t *testing.T) {
 	for depth, n := range hits {
 		got, want := float64(n)/float64(positions), f.Acceptance[depth]
 		t.Logf("the first %d guesses hold at %.4f of %d positions, the reference's at %.4f", depth+1, got, positions, want)
-		if got < want-golden.Tol.Acceptance {
+		if math.Abs(got-want) > golden.Tol.Acceptance {
 			t.Errorf("the first %d guesses hold at %.4f of the positions, want %.4f", depth+1, got, want)
 		}
 	}
 }
 
+// record renews the figures that TestHeadAgreesWhenSampling compares with.
+var record = flag.Bool("record", false, "write the figures of drawn texts anew")
+
+// producer is what the file of those figures says of its origin.
+const producer = "go test ./model/qwen35 -run TestHeadAgreesWhenSampling -record: our float32 path, which TestModelEqualsReference holds to the reference"
+
 // TestHeadAgreesWhenSampling measures the first guess at every position of sampled texts:
 // how often a draw from the head with the target's noise is the target's draw, and how
 // often the ratio rule accepts, which is the overlap of the two distributions and the most
-// any rule can reach. The reference reaches 0.746 and 0.764 at temperature 0.8, and 0.700
-// with the head's favourite as the guess.
+// any rule can reach. The int8 path draws other texts than the float32 path before long, so
+// that only the shares can be compared: of some thousand positions within two tolerances.
 func TestHeadAgreesWhenSampling(t *testing.T) {
 	if testing.Short() {
 		t.Skip("generates thousands of tokens")
 	}
-	dir := golden.Dir(t, "tiny")
-	r := open(t, dir, 0, model.Options{})
-	prompts := encodedPrompts(t, dir)
-	for _, temp := range []float64{0.8} { // docs/benchmarks.md has the table for others
-		var a agreement
-		for i, p := range prompts {
-			a.measure(t, r, p, sample.Options{Temperature: temp, TopK: 20, TopP: 0.95, Seed: uint64(i)})
+	if *record {
+		data, err := json.MarshalIndent(sampled(t, backend.Float32), "", "  ")
+		if err == nil {
+			err = os.WriteFile(golden.SamplingFile(t), append(data, '\n'), 0o600)
 		}
-		n := float64(a.positions)
-		coupled, ratio, favourite := float64(a.coupled)/n, a.overlap/n, float64(a.favourite)/n
-		t.Logf("temperature %.1f, %d positions: favourite %.4f, coupled %.4f, ratio %.4f", temp, a.positions, favourite, coupled, ratio)
-		if temp == 0.8 && (coupled < 0.735 || ratio < 0.755) {
-			t.Errorf("temperature 0.8: coupled %.4f, ratio %.4f, want at least 0.735 and 0.755", coupled, ratio)
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
+	got, want := sampled(t, backend.Int8), golden.LoadSampling(t)
+	t.Logf("%d positions: favorite %.4f, coupled %.4f, ratio %.4f; want %+v", got.Positions, got.Favorite, got.Coupled, got.Ratio, want)
+	for name, x := range map[string][2]float64{
+		"favorite": {got.Favorite, want.Favorite}, "coupled": {got.Coupled, want.Coupled}, "ratio": {got.Ratio, want.Ratio},
+	} {
+		if math.Abs(x[0]-x[1]) > 2*golden.Tol.Acceptance {
+			t.Errorf("%s: %.4f, want %.4f", name, x[0], x[1])
+		}
+	}
+	if got.Positions != want.Positions || got.Favorite > got.Coupled || got.Coupled > got.Ratio+golden.Tol.Acceptance {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// sampled measures agreement with one arithmetic.
+func sampled(t *testing.T, compute backend.Compute) golden.Sampling {
+	t.Helper()
+	dir := golden.Dir(t, "tiny")
+	r := open(t, dir, 0, model.Options{Compute: compute})
+	s := golden.Sampling{Producer: producer, Temperature: 0.8, TopK: 20, TopP: 0.95, Length: 64} // docs/benchmarks.md has other temperatures
+	var a agreement
+	for i, p := range encodedPrompts(t, dir) {
+		a.measure(t, r, p, s.Length, sample.Options{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, Seed: uint64(i)})
+	}
+	n := float64(a.positions)
+	s.Positions, s.Favorite, s.Coupled, s.Ratio = a.positions, float64(a.favourite)/n, float64(a.coupled)/n, a.overlap/n
+	return s
 }
 
 // agreement counts positions of sampled texts.
@@ -88,9 +118,8 @@ type agreement struct {
 }
 
 // measure samples a text and compares the head's guesses with it.
-func (a *agreement) measure(t *testing.T, r *rig, prompt []int32, o sample.Options) {
+func (a *agreement) measure(t *testing.T, r *rig, prompt []int32, length int, o sample.Options) {
 	t.Helper()
-	const length = 64
 	s, err := sample.New(o, prompt)
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -14,14 +13,8 @@ import (
 
 // A server that ends in the middle of answers says so in their streams.
 func TestStreamsTellOfFaults(t *testing.T) {
-	h, end, err := turntest.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	mux := http.NewServeMux()
-	Register(mux, h)
-	server := httptest.NewServer(mux)
-	const endless = `"stream": true, "logit_bias": {"8183": -100, "8185": -100}`
+	h, server, _ := turntest.ServeSlow(t, Register)
+	const endless = `"model": "slow", "stream": true, "logit_bias": {"8183": -100, "8185": -100}`
 	ask := map[string]string{
 		chatPath:      `{"messages": [{"role": "user", "content": "Hello."}], ` + endless + `}`,
 		textPath:      `{"prompt": "Once", "max_tokens": 1000, ` + endless + `}`,
@@ -62,9 +55,5 @@ func TestStreamsTellOfFaults(t *testing.T) {
 		if !strings.HasPrefix(last, want[path]) || lines.Err() != nil {
 			t.Errorf("%s ends with %.200s, %v", path, last, lines.Err())
 		}
-	}
-	server.Close()
-	if err := end(); err != nil {
-		t.Error(err)
 	}
 }

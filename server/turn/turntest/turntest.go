@@ -12,9 +12,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/models/tiny"
@@ -22,11 +23,13 @@ import (
 )
 
 // The names of the models. Alias is another name of Tiny. Thinker is taught tool calls in
-// JSON, Caller in XML.
+// JSON, Caller in XML. Slow is Tiny by portable code, which takes minutes to fill the context: an
+// answer that is to be cut off cannot have come to its end before.
 const (
 	Tiny    = foretoken.Tiny
 	Thinker = "thinker"
 	Caller  = "caller"
+	Slow    = "slow"
 	Alias   = "small"
 )
 
@@ -49,13 +52,18 @@ func Open(more ...string) (h *turn.Host, end func() error, err error) {
 	library := foretoken.NewLibrary(foretoken.LibraryOptions{
 		Names: func() []string { return append([]string{Tiny, Thinker}, more...) },
 		Load: func(name string) (*foretoken.Model, error) {
-			if name != Tiny {
+			o := foretoken.Options{Threads: 1, Cache: true, Context: Context, Memory: 256 << 20, Queue: 64}
+			switch name {
+			case Tiny:
+			case Slow:
+				name, o.ISA = Tiny, "generic"
+			default:
 				var err error
 				if name, err = write(dir, name); err != nil {
 					return nil, fmt.Errorf("turntest: %w", err)
 				}
 			}
-			return foretoken.Open(name, foretoken.Options{Threads: 1, Cache: true, Context: Context, Memory: 256 << 20, Queue: 64})
+			return foretoken.Open(name, o)
 		},
 	})
 	end = func() error {
@@ -109,16 +117,40 @@ func Send(t testing.TB, method, url, request string) (int, string) {
 	return resp.StatusCode, string(data)
 }
 
-// AwaitCancelled waits until more answers of a model were cancelled than before, for a number
-// of rounds at most.
+// ServeSlow is a site of its own with Slow beside the other models, until the test ends. end
+// closes the models before that.
+func ServeSlow(t testing.TB, register func(*http.ServeMux, *turn.Host)) (h *turn.Host, site *httptest.Server, end func()) {
+	t.Helper()
+	h, closeAll, err := Open(Slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	register(mux, h)
+	site = httptest.NewServer(mux)
+	end = sync.OnceFunc(func() {
+		if err := closeAll(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		end() // what still runs is cut off, and lets the site close
+		site.Close()
+	})
+	return h, site, end
+}
+
+// AwaitCancelled waits until more answers of a model were cancelled than before.
 func AwaitCancelled(t testing.TB, m *foretoken.Model, before int64) {
 	t.Helper()
-	start := m.Engine().Stats().Rounds
-	for m.Engine().Stats().Cancelled == before {
-		if now := m.Engine().Stats().Rounds; now > start+300 {
-			t.Fatalf("the answer still runs after %d rounds", now-start)
+	for {
+		switch s := m.Engine().Stats(); {
+		case s.Cancelled > before:
+			return
+		case s.Running+s.Waiting == 0:
+			t.Fatal("the answer came to its end")
 		}
-		runtime.Gosched()
+		time.Sleep(time.Millisecond)
 	}
 }
 
