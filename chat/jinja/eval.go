@@ -182,17 +182,17 @@ func (e *compareExpr) eval(r *run) (Value, error) {
 }
 
 func (e *concatExpr) eval(r *run) (Value, error) {
-	var b []byte
+	var b buffer
 	for _, part := range e.parts {
 		v, err := r.eval(part)
 		if err != nil {
 			return Value{}, err
 		}
-		if b, err = r.appendText(b, v); err != nil {
+		if err = r.write(&b, v); err != nil {
 			return Value{}, err
 		}
 	}
-	return String(string(b)), r.alloc(len(b))
+	return r.finish(&b)
 }
 
 func (e *unaryExpr) eval(r *run) (Value, error) {
@@ -273,10 +273,7 @@ func (r *run) add(a, b Value) (Value, error) {
 			return Value{}, err
 		}
 	}
-	if err := r.alloc(len(a.str) + len(b.str)); err != nil {
-		return Value{}, err
-	}
-	return a.like(a.str + b.str), nil
+	return r.concat(a, b)
 }
 
 // repeat is Python's sequence * count.
@@ -408,7 +405,11 @@ func sliceBounds(bounds [3]Value, n int) (from, count, step int, err error) {
 // substring takes count characters of v, which has n, from the given one on.
 func (r *run) substring(v Value, n, from, count, step int) (Value, error) {
 	if n == len(v.str) && step == 1 {
-		return v.like(v.str[from : from+count]), nil
+		return v.cut(from, from+count), nil
+	}
+	if step == 1 {
+		start := charOffset(v.str, from)
+		return v.cut(start, start+charOffset(v.str[start:], count)), r.step(1 + len(v.str)/8)
 	}
 	if err := r.alloc(5*n + count); err != nil {
 		return Value{}, err
@@ -419,4 +420,15 @@ func (r *run) substring(v Value, n, from, count, step int) (Value, error) {
 		b = utf8.AppendRune(b, runes[from+i*step])
 	}
 	return v.like(string(b)), r.alloc(len(b))
+}
+
+// charOffset is the length in bytes of the first n characters of s.
+func charOffset(s string, n int) int {
+	for i := range s {
+		if n == 0 {
+			return i
+		}
+		n--
+	}
+	return len(s)
 }
