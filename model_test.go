@@ -46,6 +46,12 @@ const thinkingTemplate = `{%- for m in messages %}{{- '<|im_start|>' + m.role + 
 // openThinking opens the model inside the program with that template.
 func openThinking(t testing.TB, o Options) *Model {
 	t.Helper()
+	return openTemplate(t, thinkingTemplate, o)
+}
+
+// openTemplate opens the model inside the program with a chat template.
+func openTemplate(t testing.TB, template string, o Options) *Model {
+	t.Helper()
 	dir := t.TempDir()
 	for name := range tiny.Files() {
 		file, err := filepath.Abs(filepath.Join("models/tiny", name))
@@ -56,7 +62,7 @@ func openThinking(t testing.TB, o Options) *Model {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(thinkingTemplate), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(template), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o.Log, o.Draft.NoTest = silent, true
