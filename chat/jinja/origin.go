@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"sort"
+	"strings"
 	"unsafe"
 )
 
@@ -25,9 +26,15 @@ const (
 
 // marks are the ranges of a text, [from, to) in bytes, that the template wrote: in order and
 // apart.
-type marks struct{ ranges [][2]int }
+type marks struct {
+	ranges [][2]int
+	near   [3][2]int // room for those of most strings
+}
 
-const rangeSize = int(unsafe.Sizeof([2]int{}))
+const (
+	rangeSize = int(unsafe.Sizeof([2]int{}))
+	marksSize = int(unsafe.Sizeof(marks{}))
+)
 
 // Trusted returns a string that counts as the template's own, for text that whoever renders
 // vouches for. The strings of [String] and [DecodeJSON] are a stranger's.
@@ -138,7 +145,11 @@ func (b *buffer) since(start int) Value {
 	if first == len(b.own) {
 		return v
 	}
-	m := &marks{ranges: make([][2]int, 0, len(b.own)-first)}
+	m := &marks{}
+	m.ranges = m.near[:0]
+	if n := len(b.own) - first; n > len(m.near) {
+		m.ranges = make([][2]int, 0, n)
+	}
 	for _, r := range b.own[first:] {
 		m.ranges = append(m.ranges, [2]int{max(r[0]-start, 0), r[1] - start})
 	}
@@ -157,25 +168,40 @@ func (b *buffer) since(start int) Value {
 
 // finish returns the whole of b as a string. The budget pays for it.
 func (r *run) finish(b *buffer) (Value, error) {
-	err := r.alloc(len(b.text) + rangeSize*len(b.own))
+	err := r.alloc(len(b.text) + marksSize + rangeSize*len(b.own))
 	return b.since(0), err
 }
 
-// concat is a followed by b, both strings, marked escaped if a is.
-func (r *run) concat(a, b Value) (Value, error) {
-	if err := r.alloc(len(a.str) + len(b.str)); err != nil {
+// concat puts strings together. The result is marked escaped if the first is.
+func (r *run) concat(parts ...Value) (Value, error) {
+	size, own := 0, parts[0].own
+	for _, p := range parts {
+		if size += len(p.str); p.own != own {
+			own = mixed
+		}
+	}
+	if err := r.alloc(size); err != nil {
 		return Value{}, err
 	}
-	out := Value{kind: KindString, safe: a.safe, str: a.str + b.str}
-	if a.own == b.own && a.own != mixed {
-		out.own = a.own
+	var text strings.Builder
+	text.Grow(size)
+	for _, p := range parts {
+		text.WriteString(p.str)
+	}
+	out := Value{kind: KindString, safe: parts[0].safe, str: text.String()}
+	if own != mixed {
+		out.own = own
 		return out, nil
 	}
-	var both buffer
-	both.markLike(a, 0)
-	both.markLike(b, len(a.str))
-	if len(both.own) > 0 {
-		out.own, out.ref = mixed, &marks{ranges: both.own}
+	m := &marks{}
+	all := buffer{own: m.near[:0]}
+	at := 0
+	for _, p := range parts {
+		all.markLike(p, at)
+		at += len(p.str)
 	}
-	return out, r.alloc(rangeSize * len(both.own))
+	if m.ranges = all.own; len(m.ranges) > 0 {
+		out.own, out.ref = mixed, m
+	}
+	return out, r.alloc(marksSize + rangeSize*len(m.ranges))
 }

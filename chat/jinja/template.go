@@ -189,7 +189,7 @@ func (r *run) capture(f func() error) (Value, error) {
 	if err := f(); err != nil {
 		return Value{}, err
 	}
-	if err := r.alloc(len(r.out.text) - start + rangeSize*(len(r.out.own)-ranges+1)); err != nil {
+	if err := r.alloc(len(r.out.text) - start + marksSize + rangeSize*(len(r.out.own)-ranges+1)); err != nil {
 		return Value{}, err
 	}
 	return r.out.since(start), nil
