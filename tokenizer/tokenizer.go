@@ -15,6 +15,7 @@ package tokenizer
 import (
 	"math"
 	"slices"
+	"sort"
 	"strings"
 	"unicode/utf8"
 )
@@ -201,10 +202,12 @@ func (t *Tokenizer) unmerge(ids []int32, from int) []int32 {
 // within returns the parts of ranges that lie in text[start:end], counted from start.
 func within(ranges [][2]int, start, end int) [][2]int {
 	var in [][2]int
-	for _, r := range ranges {
-		if from, to := max(r[0], start), min(r[1], end); from < to {
-			in = append(in, [2]int{from - start, to - start})
+	first := sort.Search(len(ranges), func(i int) bool { return ranges[i][1] > start })
+	for _, r := range ranges[first:] {
+		if r[0] >= end {
+			break
 		}
+		in = append(in, [2]int{max(r[0], start) - start, min(r[1], end) - start})
 	}
 	return in
 }
