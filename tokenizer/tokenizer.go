@@ -131,6 +131,9 @@ func (e *encoder) encode(text string, trusted [][2]int) bool {
 // itself: a token keeps the characters around it from composing.
 func (e *encoder) unnormalized(start, end int) bool {
 	text := e.text[start:end]
+	if !e.room(len(text) / maxShrink) {
+		return false // before the work of normalising it
+	}
 	if len(e.t.normal.tokens) == 0 {
 		if e.t.nfc {
 			text = composeNFC(text)
@@ -147,10 +150,13 @@ func (e *encoder) unnormalized(start, end int) bool {
 	return e.t.normal.cut(text, trusted, gap, e.id)
 }
 
+// room reports whether the tokens of n bytes may fit.
+func (e *encoder) room(n int) bool { return n/e.t.longest <= e.limit-len(e.ids) }
+
 // normalized takes text without added tokens.
 func (e *encoder) normalized(text string) bool {
-	if room := e.limit - len(e.ids); len(text)/e.t.longest > room {
-		return false // and one word of it might take long
+	if !e.room(len(text)) {
+		return false // before its longest word, which may be all of it
 	}
 	return e.t.pretoken.run(text, e.word)
 }
