@@ -142,7 +142,8 @@ const lastQuestion = 64
 
 // next is how the prompt of the next turn will begin once the assistant has said answer: up
 // to the end of its turn. Templates leave out what was thought before a user's last message,
-// so this need not be what the model has read and said. It is nil where it cannot be known, or is too long.
+// so this need not be what the model has read and said. It is nil where it cannot be known,
+// or is too long.
 func (m *Model) next(c *Conversation, answer chat.Message) []int32 {
 	turn, ok := m.tok.ID("<|im_start|>")
 	if !ok {

@@ -93,7 +93,7 @@ func (t *Tokenizer) EncodeWithin(text string, trusted [][2]int, limit int) (ids 
 	if limit == 0 {
 		limit = math.MaxInt
 	}
-	e := encoder{t: t, limit: limit, guard: t.mergeable != nil}
+	e := encoder{t: t, limit: limit, guard: t.mergeable != nil && !all(text, trusted)}
 	if !e.encode(text, trusted) {
 		return nil, false
 	}
@@ -218,10 +218,15 @@ func within(ranges [][2]int, start, end int) [][2]int {
 	return in
 }
 
+// all reports whether ranges are one of the whole text.
+func all(text string, ranges [][2]int) bool {
+	return len(ranges) == 1 && ranges[0] == [2]int{0, len(text)}
+}
+
 // mapParts applies f to each range of text and to what lies between them, and returns the
 // whole and where the ranges are in it.
 func mapParts(text string, ranges [][2]int, f func(string) string) (string, [][2]int) {
-	if len(ranges) == 1 && ranges[0] == [2]int{0, len(text)} {
+	if all(text, ranges) {
 		text = f(text)
 		return text, [][2]int{{0, len(text)}}
 	}

@@ -95,6 +95,7 @@ func TestEncodeWithinFollowsOrigin(t *testing.T) {
 		{"normalised, offsets moved", []any{added(300, "<e", "normalized")}, "e\u0301e\u0301⟦<e⟧<e", []int32{0xc3, 0xa9, 0xc3, 0xa9, 300, '<', 'e'}},
 		{"broken before", []any{x}, "\xff\xe2\x82⟦<x>⟧<x>", []int32{0xef, 0xbf, 0xbd, 0xef, 0xbf, 0xbd, 300, '<', 'x', '>'}},
 		{"made by merges", []any{added(259, "hello")}, "⟦hello⟧hello", []int32{259, 'h', 'e', 'l', 'l', 'o'}},
+		{"made by merges, all trusted", []any{added(259, "hello", "single_word")}, "⟦hello1⟧", []int32{259, '1'}},
 		{"made by merges across", []any{added(259, "hello")}, "⟦hel⟧lo", []int32{'h', 'e', 'l', 'l', 'o'}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
