@@ -3,6 +3,7 @@ package foretoken
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 
@@ -101,6 +102,9 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 
 // question is a request in the engine's words.
 func (m *Model) question(r *Request) (engine.Request, error) {
+	if over := r.Prompt.Over; over > 0 {
+		return engine.Request{}, fmt.Errorf("foretoken: the prompt has more than %d tokens, which leaves no room in a context of %d: shorten it", over, m.context)
+	}
 	s := r.Sampling
 	s.Vocab = m.vocab
 	stop := m.stops(r.Prompt.Chat || r.Format != nil) // a form may end with any of them

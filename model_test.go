@@ -49,7 +49,13 @@ const thinkingTemplate = `{%- for m in messages %}{{- '<|im_start|>' + m.role + 
 // openThinking opens the model inside the program with that template.
 func openThinking(t testing.TB, o Options) *Model {
 	t.Helper()
-	return openWith(t, o, map[string]string{"chat_template.jinja": thinkingTemplate})
+	return openTemplate(t, thinkingTemplate, o)
+}
+
+// openTemplate opens the model inside the program with a chat template.
+func openTemplate(t testing.TB, template string, o Options) *Model {
+	t.Helper()
+	return openWith(t, o, map[string]string{"chat_template.jinja": template})
 }
 
 // openWith opens the model inside the program with some of its files replaced, or left out where

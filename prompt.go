@@ -13,7 +13,9 @@ import (
 // made for them.
 var ErrNoTemplate = errors.New("the checkpoint has no chat template")
 
-// Conversation is what an assistant is to answer.
+// Conversation is what an assistant is to answer. All text in it is a stranger's, whoever
+// speaks: what it spells never becomes a control token, be it the end of a turn, <think> or
+// <tool_call>. Only what the checkpoint's template writes does.
 type Conversation struct {
 	Messages []chat.Message
 	Tools    []chat.Tool // that it may call
@@ -21,6 +23,8 @@ type Conversation struct {
 	// enable_thinking; nil: none.
 	Variables *jinja.Map
 	// Prefill is text that the answer begins with: what the model says is a continuation.
+	// It is text as well: whether the answer begins by thinking is the template's to say, by
+	// the variable enable_thinking as a rule.
 	Prefill string
 }
 
@@ -29,6 +33,9 @@ type Prompt struct {
 	IDs      []int32
 	Chat     bool // it came out of the chat template
 	Thinking bool // the answer begins inside of a think block
+	// Over is set instead of IDs if there are more than so many, which the model has no
+	// room for: the text was not encoded to its end. Model.Count does that.
+	Over int
 
 	talk *Conversation // it came out of
 }
@@ -47,32 +54,62 @@ func (m *Model) ToolFormat() chat.ToolFormat { return chat.Teaches(m.Template(tr
 
 // Ask is the prompt for an answer to a conversation.
 func (m *Model) Ask(c Conversation) (*Prompt, error) {
-	text, err := m.render(&c, true)
+	r, err := m.render(&c, true)
 	if err != nil {
 		return nil, err
 	}
-	text += c.Prefill
-	return &Prompt{IDs: m.tok.Encode(text), Chat: true, Thinking: chat.StartsThinking(text), talk: &c}, nil
+	p := m.encode(r)
+	p.Chat, p.Thinking, p.talk = true, r.StartsThinking(), &c
+	return p, nil
 }
 
-// Continue is the prompt for a text to be continued as it is.
-func (m *Model) Continue(text string) *Prompt { return &Prompt{IDs: m.tok.Encode(text)} }
+// Continue is the prompt for a text to be continued as it is: the spellings of control tokens
+// in it stand for them.
+func (m *Model) Continue(text string) *Prompt {
+	return m.encode(chat.Rendered{Text: text, Trusted: [][2]int{{0, len(text)}}})
+}
 
-// render is the text that the template makes of a conversation. A broken template is an error
-// only for whom needs it.
-func (m *Model) render(c *Conversation, open bool) (string, error) {
+// Count is the number of tokens of the prompt for an answer to a conversation, also of one
+// that is too long.
+func (m *Model) Count(c Conversation) (int, error) {
+	r, err := m.render(&c, true)
+	if err != nil {
+		return 0, err
+	}
+	ids, _ := m.tok.EncodeWithin(r.Text, r.Trusted, 0)
+	return len(ids), nil
+}
+
+// encode is a prompt of a text. Up to twice as much as there is room for is encoded to the
+// end, so that whoever is refused learns how much to leave out; more is not.
+func (m *Model) encode(r chat.Rendered) *Prompt {
+	most := 2 * m.context
+	ids, ok := m.tok.EncodeWithin(r.Text, r.Trusted, most)
+	if !ok {
+		return &Prompt{Over: most}
+	}
+	return &Prompt{IDs: ids}
+}
+
+// render is what the template makes of a conversation, and the beginning of the answer if it
+// is open. A broken template is an error only for whom needs it.
+func (m *Model) render(c *Conversation, open bool) (chat.Rendered, error) {
 	source := m.Template(len(c.Tools) > 0)
 	if source == "" {
-		return "", fmt.Errorf("model %s: %w", m.name, ErrNoTemplate)
+		return chat.Rendered{}, fmt.Errorf("model %s: %w", m.name, ErrNoTemplate)
 	}
 	template, err := chat.NewTemplate(source)
 	if err != nil {
-		return "", fmt.Errorf("model %s: %w", m.name, err)
+		return chat.Rendered{}, fmt.Errorf("model %s: %w", m.name, err)
 	}
-	return template.Render(chat.Input{
+	r, err := template.Render(chat.Input{
 		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: open, Kwargs: c.Variables,
 		BOSToken: m.templates.BOS, EOSToken: m.templates.EOS,
 	})
+	if err == nil && open {
+		r.Text += c.Prefill
+	}
+	return r, err
 }
 
 // Of a long conversation the first turns, which hold instructions and tools, and the last
@@ -100,9 +137,13 @@ func (m *Model) boundaries(p *Prompt) []int {
 	return list
 }
 
+// lastQuestion is more tokens than a template makes of a user's message of one character.
+const lastQuestion = 64
+
 // next is how the prompt of the next turn will begin once the assistant has said answer: up
 // to the end of its turn. Templates leave out what was thought before a user's last message,
-// so this need not be what the model has read and said. It is nil where it cannot be known.
+// so this need not be what the model has read and said. It is nil where it cannot be known,
+// or is too long.
 func (m *Model) next(c *Conversation, answer chat.Message) []int32 {
 	turn, ok := m.tok.ID("<|im_start|>")
 	if !ok {
@@ -110,11 +151,11 @@ func (m *Model) next(c *Conversation, answer chat.Message) []int32 {
 	}
 	then := *c
 	then.Messages = slices.Concat(c.Messages, []chat.Message{answer, {Role: "user", Content: chat.Text("?")}})
-	text, err := m.render(&then, false)
+	r, err := m.render(&then, false)
 	if err != nil {
 		return nil
 	}
-	ids := m.tok.Encode(text)
+	ids, _ := m.tok.EncodeWithin(r.Text, r.Trusted, m.context+lastQuestion) // nil: too long to be asked
 	for i, id := range slices.Backward(ids) {
 		if id == turn {
 			return ids[:i]

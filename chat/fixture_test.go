@@ -77,7 +77,7 @@ func TestRenderEqualsHuggingFace(t *testing.T) {
 		})
 		switch {
 		case c.Output == nil && err == nil:
-			t.Errorf("case %d (%s, %s): got %q, the reference raised %s", i, c.Template, c.Case, got, c.Error)
+			t.Errorf("case %d (%s, %s): got %q, the reference raised %s", i, c.Template, c.Case, got.Text, c.Error)
 		case c.Output == nil:
 			refused++
 			var raised *jinja.RaiseError
@@ -86,8 +86,8 @@ func TestRenderEqualsHuggingFace(t *testing.T) {
 			}
 		case err != nil:
 			t.Errorf("case %d (%s, %s): %v", i, c.Template, c.Case, err)
-		case got != *c.Output:
-			t.Errorf("case %d (%s, %s):\n got %q\nwant %q", i, c.Template, c.Case, got, *c.Output)
+		case got.Text != *c.Output:
+			t.Errorf("case %d (%s, %s):\n got %q\nwant %q", i, c.Template, c.Case, got.Text, *c.Output)
 		}
 	}
 	t.Logf("%d cases, of which %d are refused", len(cases), refused)

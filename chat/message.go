@@ -24,6 +24,10 @@ type Message struct {
 	Extra *jinja.Map
 }
 
+// roles are the words for who speaks that protocols know. A message picks one of them, and
+// does not write it: templates may put control tokens together with them.
+var roles = []string{"system", "developer", "user", "assistant", "tool", "function"}
+
 // Content is what a message says: a text, or parts such as texts and images, or
 // null. The zero Content is null.
 type Content struct{ value jinja.Value }
@@ -228,6 +232,9 @@ func argumentsFrom(v jinja.Value) (*jinja.Map, error) {
 func (m Message) value() jinja.Value {
 	out := &jinja.Map{}
 	out.Set("role", jinja.String(m.Role))
+	if slices.Contains(roles, m.Role) {
+		out.Set("role", jinja.Trusted(m.Role))
+	}
 	switch {
 	case m.Content.value.Kind() != jinja.KindUndefined:
 		out.Set("content", m.Content.value)

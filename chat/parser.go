@@ -37,7 +37,7 @@ const (
 // ParserOptions says what answer to expect.
 type ParserOptions struct {
 	// Thinking says that the prompt opened a think block, so that the answer
-	// begins inside it; see [StartsThinking].
+	// begins inside it; see [Rendered.StartsThinking].
 	Thinking bool
 	// Tools are the declared tools. Their schemas give the arguments of XML
 	// calls their types; undeclared ones are strings.

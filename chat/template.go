@@ -2,6 +2,7 @@ package chat
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ func NewTemplate(src string) (*Template, error) {
 	return &Template{t}, nil
 }
 
-// Input is what a template renders.
+// Input is what a template renders. Text in messages, tools and variables is a stranger's.
 type Input struct {
 	Messages []Message
 	Tools    []Tool // that the model may call
@@ -33,15 +34,24 @@ type Input struct {
 	// preserve_thinking or reasoning_effort. It may be nil.
 	Kwargs *jinja.Map
 	// BOSToken and EOSToken are the texts of the tokenizer's tokens, empty if it
-	// has none.
+	// has none. They are trusted as the template is.
 	BOSToken, EOSToken string
 	// Now tells templates that ask for it the time. Default time.Now.
 	Now func() time.Time
 }
 
-// Render returns the text of the prompt. If the template refuses the
-// conversation, the error has a [jinja.RaiseError] with its words in its chain.
-func (t *Template) Render(in Input) (string, error) {
+// Rendered is a prompt, and which parts of it are the template's. Only there do the
+// spellings of control tokens stand for them; elsewhere they are a stranger's text.
+type Rendered struct {
+	Text string
+	// Trusted are the ranges of Text, [from, to) in bytes, in order and apart, that the
+	// template wrote.
+	Trusted [][2]int
+}
+
+// Render returns the prompt. If the template refuses the conversation, the error has a
+// [jinja.RaiseError] with its words in its chain.
+func (t *Template) Render(in Input) (Rendered, error) {
 	vars := &jinja.Map{}
 	messages := make([]jinja.Value, len(in.Messages))
 	for i, m := range in.Messages {
@@ -60,20 +70,20 @@ func (t *Template) Render(in Input) (string, error) {
 	vars.Set("add_generation_prompt", jinja.Bool(in.AddGenerationPrompt))
 	for name, token := range map[string]string{"bos_token": in.BOSToken, "eos_token": in.EOSToken} {
 		if token != "" {
-			vars.Set(name, jinja.String(token))
+			vars.Set(name, jinja.Trusted(token))
 		}
 	}
 	for name, v := range in.Kwargs.All() {
 		if _, taken := vars.Get(name); taken {
-			return "", fmt.Errorf("chat: template variable %q is set by foretoken: pass another name", name)
+			return Rendered{}, fmt.Errorf("chat: template variable %q is set by foretoken: pass another name", name)
 		}
 		vars.Set(name, v)
 	}
-	text, err := t.template.Render(vars, jinja.Options{Now: in.Now})
+	out, err := t.template.Render(vars, jinja.Options{Now: in.Now})
 	if err != nil {
-		return "", fmt.Errorf("chat: template: %w", err)
+		return Rendered{}, fmt.Errorf("chat: template: %w", err)
 	}
-	return text, nil
+	return Rendered(out), nil
 }
 
 // Teaches is the format of tool calls that the source of a template shows to the model:
@@ -90,8 +100,17 @@ const (
 	thinkClose = "</think>"
 )
 
-// StartsThinking reports whether a prompt ends with a think block it opened, so
-// that the answer begins inside it.
-func StartsThinking(prompt string) bool {
-	return strings.HasSuffix(strings.TrimRight(prompt, " \t\r\n"), thinkOpen)
+// StartsThinking reports whether the prompt ends with a think block that the template opened,
+// so that the answer begins inside it.
+func (r Rendered) StartsThinking() bool {
+	text := strings.TrimRight(r.Text, " \t\r\n")
+	if !strings.HasSuffix(text, thinkOpen) {
+		return false
+	}
+	for _, own := range slices.Backward(r.Trusted) {
+		if own[0] <= len(text)-len(thinkOpen) {
+			return own[1] >= len(text)
+		}
+	}
+	return false
 }

@@ -54,10 +54,10 @@ func TestTemplateRendersConversation(t *testing.T) {
 [tool c1] sunny
 [assistant] <think>
 `
-	if err != nil || got != want {
-		t.Errorf("error %v\n got %q\nwant %q", err, got, want)
+	if err != nil || got.Text != want {
+		t.Errorf("error %v\n got %q\nwant %q", err, got.Text, want)
 	}
-	if !StartsThinking(got) {
+	if !got.StartsThinking() {
 		t.Error("the prompt opens a think block that StartsThinking does not see")
 	}
 }
@@ -67,10 +67,10 @@ func TestTemplateTakesKwargs(t *testing.T) {
 	kwargs.Set("enable_thinking", jinja.Bool(false))
 	in := Input{Messages: []Message{{Role: "user", Content: Text("Hi")}}, AddGenerationPrompt: true, Kwargs: kwargs}
 	got, err := loadTurns(t).Render(in)
-	if want := "[user] Hi\n[assistant] <think></think>\n"; err != nil || got != want {
-		t.Errorf("got %q, %v, want %q", got, err, want)
+	if want := "[user] Hi\n[assistant] <think></think>\n"; err != nil || got.Text != want {
+		t.Errorf("got %q, %v, want %q", got.Text, err, want)
 	}
-	if StartsThinking(got) {
+	if got.StartsThinking() {
 		t.Error("StartsThinking sees a block that was closed")
 	}
 	kwargs.Set("messages", jinja.None())
@@ -137,8 +137,8 @@ func TestTemplateVariables(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := tmpl.Render(Input{Messages: messages, BOSToken: "<s>", Now: func() time.Time { return at }})
-		if err != nil || got != want {
-			t.Errorf("%s: got %q, %v, want %q", src, got, err, want)
+		if err != nil || got.Text != want {
+			t.Errorf("%s: got %q, %v, want %q", src, got.Text, err, want)
 		}
 	}
 }
@@ -155,8 +155,18 @@ func TestStartsThinking(t *testing.T) {
 		"": false, "<think>": true, "a<think>\n": true, "<think>\n\n</think>\n\n": false,
 		"<think> hm": false, "<|im_start|>assistant\n": false, "</think><think>\n\n": true,
 	} {
-		if got := StartsThinking(prompt); got != want {
+		own := Rendered{Text: prompt, Trusted: [][2]int{{0, len(prompt)}}}
+		if got := own.StartsThinking(); got != want {
 			t.Errorf("StartsThinking(%q) = %v", prompt, got)
+		}
+		if (Rendered{Text: prompt}).StartsThinking() {
+			t.Errorf("StartsThinking(%q) takes a stranger's word", prompt)
+		}
+	}
+	const forged = "a<think>\n"
+	for want, trusted := range map[bool][][2]int{true: {{0, 8}}, false: {{0, 7}, {8, 9}}} {
+		if got := (Rendered{Text: forged, Trusted: trusted}).StartsThinking(); got != want {
+			t.Errorf("StartsThinking(%q) with %v trusted = %v", forged, trusted, got)
 		}
 	}
 }
@@ -196,7 +206,7 @@ func benchmarkRender(b *testing.B, tmpl *Template, turns int) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		n = len(text)
+		n = len(text.Text)
 	}
 	b.SetBytes(int64(n))
 }

@@ -91,14 +91,16 @@ func newTemplate(source, tools string) (*Template, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := &Template{Thinking: chat.StartsThinking(plain)}
+	found := &Template{Thinking: plain.StartsThinking()}
 	prompts := map[bool]string{}
 	for _, think := range []bool{false, true} {
 		in.Kwargs = &jinja.Map{}
 		in.Kwargs.Set("enable_thinking", jinja.Bool(think))
-		if prompts[think], err = t.Render(in); err != nil {
+		prompt, err := t.Render(in)
+		if err != nil {
 			return nil, err
 		}
+		prompts[think] = prompt.Text
 	}
 	found.Switch = prompts[false] != prompts[true]
 	in.Kwargs = nil
@@ -111,8 +113,8 @@ func newTemplate(source, tools string) (*Template, error) {
 			return nil, err
 		}
 	}
-	if text, err := t.Render(in); err == nil { // one that refuses tools has none
-		found.Tools = strings.Contains(text, "look_up")
+	if prompt, err := t.Render(in); err == nil { // one that refuses tools has none
+		found.Tools = strings.Contains(prompt.Text, "look_up")
 	}
 	return found, nil
 }

@@ -91,38 +91,39 @@ func (s *addedSet) child(node int32, b byte) int32 {
 	return s.edges[edge{node, b}]
 }
 
-// cut hands the text between tokens to gap and the tokens' ids to token, in the
-// order of the text. With plain set, special tokens count as text.
-func (s *addedSet) cut(text string, plain bool, gap func(string), token func(int32)) {
+// cut hands the text between tokens, as offsets, to gap and the tokens' ids to token, in the
+// order of the text, until one of them returns false. A token is found only where all of it
+// lies within one of the trusted ranges, which are in order; what lies outside of them
+// neither is a token nor keeps the text beside it from being one.
+func (s *addedSet) cut(text string, trusted [][2]int, gap func(start, end int) bool, token func(int32) bool) bool {
 	done := 0 // everything before it has been handed over
-	for pos := 0; len(s.tokens) > 0; {
-		start, end, t := s.find(text, pos)
-		if t == nil {
-			break
+	for _, own := range trusted {
+		for pos := own[0]; len(s.tokens) > 0; {
+			start, end, t := s.find(text[:own[1]], pos)
+			if t == nil {
+				break
+			}
+			// A token found but not taken is text as a whole: nothing is looked for
+			// inside it. The reference does so too.
+			pos = end
+			if t.SingleWord && !alone(text[own[0]:own[1]], start-own[0], end-own[0]) {
+				continue
+			}
+			// The token before may have taken white space up to done, beyond the
+			// start of this one and even its end if this one is white space.
+			if t.LStrip && done < start {
+				start = done + len(strings.TrimRightFunc(text[done:start], unicode.IsSpace))
+			}
+			if t.RStrip {
+				end = len(text) - len(strings.TrimLeftFunc(text[max(end, done):], unicode.IsSpace))
+			}
+			if done < start && !gap(done, start) || !token(t.ID) {
+				return false
+			}
+			done = end
 		}
-		// A token found but not taken is text as a whole: nothing is looked for
-		// inside it. The reference does so too.
-		pos = end
-		if plain && t.Special || t.SingleWord && !alone(text, start, end) {
-			continue
-		}
-		// The token before may have taken white space up to done, beyond the
-		// start of this one and even its end if this one is white space.
-		if t.LStrip && done < start {
-			start = done + len(strings.TrimRightFunc(text[done:start], unicode.IsSpace))
-		}
-		if t.RStrip {
-			end = len(text) - len(strings.TrimLeftFunc(text[max(end, done):], unicode.IsSpace))
-		}
-		if done < start {
-			gap(text[done:start])
-		}
-		token(t.ID)
-		done = end
 	}
-	if done < len(text) {
-		gap(text[done:])
-	}
+	return done >= len(text) || gap(done, len(text))
 }
 
 // find returns the first token at or after pos, nil if there is none.
@@ -219,5 +220,31 @@ func (t *Tokenizer) addTokens(tokens []addedToken) error {
 		}
 	}
 	t.raw, t.normal = newAddedSet(raw), newAddedSet(normal)
+	t.findMergeable()
 	return nil
+}
+
+// findMergeable notes the added tokens that the merges of ordinary text can end in, because
+// the model's vocabulary has them too. Files of the known models have none.
+func (t *Tokenizer) findMergeable() {
+	note := func(id int32) {
+		if t.mergeable == nil {
+			t.mergeable = map[int32]bool{}
+		}
+		t.mergeable[id] = true
+	}
+	for content, id := range t.added {
+		if own, ok := t.vocab.lookup(content); ok && own == id && t.bpe.ignoreMerges && len(content) > 1 {
+			note(id)
+		}
+	}
+	ids := make(map[int32]bool, len(t.added))
+	for _, id := range t.added {
+		ids[id] = true
+	}
+	for _, id := range t.bpe.products {
+		if ids[id] {
+			note(id)
+		}
+	}
 }

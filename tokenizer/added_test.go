@@ -1,9 +1,6 @@
 package tokenizer
 
-import (
-	"slices"
-	"testing"
-)
+import "testing"
 
 // TestAddedTokensFollowFlags has the behaviour of the reference, flag by flag.
 // Ids below 256 are bytes.
@@ -80,17 +77,6 @@ func TestAddedTokensFollowFlags(t *testing.T) {
 			tok := mustNew(t, smallFile(t, func(file, _ object) { file["added_tokens"] = c.tokens }))
 			checkIDs(t, tok, c.text, c.want...)
 		})
-	}
-}
-
-func TestAddedTokensPlainSkipsWholeMatch(t *testing.T) {
-	tok := mustNew(t, smallFile(t, func(file, _ object) {
-		file["added_tokens"] = []any{added(300, "<s<x>>", "special"), added(301, "<x>")}
-	}))
-	checkIDs(t, tok, "<s<x>><x>", 300, 301)
-	want := append([]int32(nil), '<', 's', '<', 'x', '>', '>', 301)
-	if got := tok.EncodePlain("<s<x>><x>"); !slices.Equal(got, want) {
-		t.Errorf("EncodePlain = %v, want %v", got, want)
 	}
 }
 

@@ -74,6 +74,9 @@ func load(data []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
 	}
+	for _, token := range t.vocab.tokens {
+		t.longest = max(t.longest, len(token))
+	}
 	return t, nil
 }
 

@@ -7,6 +7,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
+// maxShrink is more than the number of bytes that normalisation makes one of: three of a
+// Kelvin sign, or nine of the parts of a Hangul syllable three.
+const maxShrink = 4
+
 // composeNFC returns text in Unicode normalisation form C. text must be valid
 // UTF-8.
 func composeNFC(text string) string {

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -49,6 +51,20 @@ func TestComposeNFCHasNoMarkLimit(t *testing.T) {
 	} {
 		if got := composeNFC(c.in); got != c.want {
 			t.Errorf("composeNFC(%+q)\n got %+q\nwant %+q", c.in, got, c.want)
+		}
+	}
+}
+
+// TestMaxShrinkHolds looks at every character and at what it decomposes into.
+func TestMaxShrinkHolds(t *testing.T) {
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		if !utf8.ValidRune(r) {
+			continue
+		}
+		for _, text := range []string{string(r), norm.NFD.String(string(r))} {
+			if n := len(composeNFC(text)); len(text) >= maxShrink*n {
+				t.Errorf("%U: %d bytes become %d", r, len(text), n)
+			}
 		}
 	}
 }

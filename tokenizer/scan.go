@@ -102,12 +102,15 @@ func (s *scanner) run(text string, i int, c class) int {
 }
 
 // split implements splitter.
-func (s *scanner) split(text string, emit func(string)) {
+func (s *scanner) split(text string, emit func(string) bool) bool {
 	for pos := 0; pos < len(text); {
 		end := s.end(text, pos)
-		emit(text[pos:end])
+		if !emit(text[pos:end]) {
+			return false
+		}
 		pos = end
 	}
+	return true
 }
 
 // end returns the end of the piece that begins at pos. Its branches are the

@@ -20,23 +20,23 @@ const (
 	matchTimeout = 2 * time.Second
 )
 
-// splitter cuts text into pieces: emit gets each in order, none empty.
+// splitter cuts text into pieces: emit gets each in order, none empty, until it returns
+// false, which is then the result.
 type splitter interface {
-	split(text string, emit func(piece string))
+	split(text string, emit func(piece string) bool) bool
 }
 
 // pretokenizer applies splitters one to the other's pieces.
 type pretokenizer []splitter
 
-func (p pretokenizer) run(text string, emit func(string)) {
+func (p pretokenizer) run(text string, emit func(string) bool) bool {
 	switch len(p) {
 	case 0:
-		emit(text)
+		return emit(text)
 	case 1:
-		p[0].split(text, emit)
-	default:
-		p[0].split(text, func(piece string) { p[1:].run(piece, emit) })
+		return p[0].split(text, emit)
 	}
+	return p[0].split(text, func(piece string) bool { return p[1:].run(piece, emit) })
 }
 
 // pattern splits by a regular expression: what matches is a piece, and so is
@@ -67,23 +67,23 @@ func newPattern(expr string) (splitter, error) {
 // becomes one piece: its tokens then differ from the reference's, but no text
 // is lost and no caller hangs. Only an expression that backtracks badly gets
 // there, none of a known model.
-func (p pattern) split(text string, emit func(string)) {
+func (p pattern) split(text string, emit func(string) bool) bool {
 	rest := text
 	chars := 0 // characters before rest
 	match, err := p.re.FindStringMatch(text)
 	for match != nil && err == nil {
 		for _, n := range [2]int{match.Index - chars, match.Length} {
 			if end := charOffset(rest, n); end > 0 {
-				emit(rest[:end])
+				if !emit(rest[:end]) {
+					return false
+				}
 				rest = rest[end:]
 			}
 			chars += n
 		}
 		match, err = p.re.FindNextMatch(match)
 	}
-	if rest != "" {
-		emit(rest)
-	}
+	return rest == "" || emit(rest)
 }
 
 // charOffset returns the length in bytes of the first n characters of text.
@@ -100,11 +100,11 @@ func charOffset(text string, n int) int {
 // prefixSpace puts a space before text that does not begin with one.
 type prefixSpace struct{}
 
-func (prefixSpace) split(text string, emit func(string)) {
+func (prefixSpace) split(text string, emit func(string) bool) bool {
 	if !strings.HasPrefix(text, " ") {
 		text = " " + text
 	}
-	emit(text)
+	return emit(text)
 }
 
 // preTokenizerJSON is the file's pre_tokenizer, of any type.

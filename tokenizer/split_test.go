@@ -30,7 +30,7 @@ func TestPretokenizerSplits(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			tok := mustNew(t, smallFile(t, func(file, _ object) { file["pre_tokenizer"] = c.step }))
 			var got []string
-			tok.pretoken.run(c.text, func(piece string) { got = append(got, piece) })
+			tok.pretoken.run(c.text, func(piece string) bool { got = append(got, piece); return true })
 			if !slices.Equal(got, c.want) {
 				t.Errorf("%q splits into %q, want %q", c.text, got, c.want)
 			}

@@ -63,12 +63,12 @@ func (r *run) element(object Value, i int64) (Value, error) {
 		return object.Items()[at], nil
 	}
 	if n == len(object.str) {
-		return object.like(object.str[at : at+1]), nil
+		return object.cut(int(at), int(at)+1), nil
 	}
 	for pos := range object.str {
 		if at == 0 {
 			_, size := utf8.DecodeRuneInString(object.str[pos:])
-			return object.like(object.str[pos : pos+size]), nil
+			return object.cut(pos, pos+size), nil
 		}
 		at--
 	}

@@ -9,6 +9,10 @@
 // bound is a [LimitError]. There is no way from a template to files, the
 // environment or Go values.
 //
+// Variables are untrusted too. Rendering tells which bytes of its output the
+// template wrote and which came, or may have come, from variables: see
+// [Rendered] and [Trusted].
+//
 // The package knows nothing of chats, messages or models. It leaves out what
 // chat templates have no use for: inheritance, includes and imports, automatic
 // escaping, printf-style and str.format formatting, and the filters that deal in

@@ -2,7 +2,6 @@ package jinja
 
 import (
 	"fmt"
-	"math"
 	"unicode/utf8"
 )
 
@@ -182,17 +181,17 @@ func (e *compareExpr) eval(r *run) (Value, error) {
 }
 
 func (e *concatExpr) eval(r *run) (Value, error) {
-	var b []byte
+	var b buffer
 	for _, part := range e.parts {
 		v, err := r.eval(part)
 		if err != nil {
 			return Value{}, err
 		}
-		if b, err = r.appendText(b, v); err != nil {
+		if err = r.write(&b, v); err != nil {
 			return Value{}, err
 		}
 	}
-	return String(string(b)), r.alloc(len(b))
+	return r.finish(&b)
 }
 
 func (e *unaryExpr) eval(r *run) (Value, error) {
@@ -215,6 +214,9 @@ func (e *unaryExpr) eval(r *run) (Value, error) {
 }
 
 func (e *binaryExpr) eval(r *run) (Value, error) {
+	if e.op == "+" {
+		return r.sum(e)
+	}
 	a, err := r.eval(e.left)
 	if err != nil {
 		return Value{}, err
@@ -229,8 +231,6 @@ func (e *binaryExpr) eval(r *run) (Value, error) {
 		}
 	}
 	switch {
-	case e.op == "+" && !isNumber(a):
-		return r.add(a, b)
 	case e.op == "*" && isSequence(a):
 		return r.repeat(a, b)
 	case e.op == "*" && isSequence(b):
@@ -247,73 +247,6 @@ func isNumber(v Value) bool {
 
 func isSequence(v Value) bool {
 	return v.kind == KindString || v.kind == KindList || v.kind == KindTuple
-}
-
-// add joins two strings, lists or tuples.
-func (r *run) add(a, b Value) (Value, error) {
-	if !isSequence(a) {
-		return arithmetic("+", a, b)
-	}
-	if a.kind != b.kind {
-		return Value{}, fmt.Errorf("can only concatenate %s (not \"%s\") to %s", a.typeName(), b.typeName(), a.typeName())
-	}
-	if a.kind != KindString {
-		x, y := a.Items(), b.Items()
-		if err := r.allocList(len(x) + len(y)); err != nil {
-			return Value{}, err
-		}
-		return Value{kind: a.kind, ref: append(append(make([]Value, 0, len(x)+len(y)), x...), y...)}, nil
-	}
-	if a.safe || b.safe {
-		var err error
-		if a, err = r.escapeHTML(a); err != nil {
-			return Value{}, err
-		}
-		if b, err = r.escapeHTML(b); err != nil {
-			return Value{}, err
-		}
-	}
-	if err := r.alloc(len(a.str) + len(b.str)); err != nil {
-		return Value{}, err
-	}
-	return a.like(a.str + b.str), nil
-}
-
-// repeat is Python's sequence * count.
-func (r *run) repeat(v, count Value) (Value, error) {
-	n, ok := count.integer()
-	if !ok {
-		return Value{}, fmt.Errorf("can't multiply sequence by non-int of type '%s'", count.typeName())
-	}
-	size := len(v.str)
-	if v.kind != KindString {
-		size = len(v.Items())
-	}
-	if n <= 0 || size == 0 {
-		n, size = 0, 0
-	}
-	if size > 0 && n > int64(math.MaxInt32/size) {
-		return Value{}, r.alloc(math.MaxInt)
-	}
-	total := int(n) * size
-	if v.kind == KindString {
-		if err := r.alloc(total); err != nil {
-			return Value{}, err
-		}
-		b := make([]byte, 0, total)
-		for range n {
-			b = append(b, v.str...)
-		}
-		return v.like(string(b)), r.alloc(total)
-	}
-	if err := r.allocList(total); err != nil {
-		return Value{}, err
-	}
-	items := make([]Value, 0, total)
-	for range n {
-		items = append(items, v.Items()...)
-	}
-	return Value{kind: v.kind, ref: items}, nil
 }
 
 func (e *sliceExpr) eval(r *run) (Value, error) {
@@ -408,7 +341,11 @@ func sliceBounds(bounds [3]Value, n int) (from, count, step int, err error) {
 // substring takes count characters of v, which has n, from the given one on.
 func (r *run) substring(v Value, n, from, count, step int) (Value, error) {
 	if n == len(v.str) && step == 1 {
-		return v.like(v.str[from : from+count]), nil
+		return v.cut(from, from+count), nil
+	}
+	if step == 1 {
+		start := charOffset(v.str, from)
+		return v.cut(start, start+charOffset(v.str[start:], count)), r.step(1 + len(v.str)/8)
 	}
 	if err := r.alloc(5*n + count); err != nil {
 		return Value{}, err
@@ -419,4 +356,15 @@ func (r *run) substring(v Value, n, from, count, step int) (Value, error) {
 		b = utf8.AppendRune(b, runes[from+i*step])
 	}
 	return v.like(string(b)), r.alloc(len(b))
+}
+
+// charOffset is the length in bytes of the first n characters of s.
+func charOffset(s string, n int) int {
+	for i := range s {
+		if n == 0 {
+			return i
+		}
+		n--
+	}
+	return len(s)
 }

@@ -10,11 +10,7 @@ import (
 const filterInput = "\x00body"
 
 func (s *textStmt) exec(r *run) (flow, error) {
-	if err := r.alloc(len(s.text)); err != nil {
-		return flowNext, err
-	}
-	r.out = append(r.out, s.text...)
-	return flowNext, nil
+	return flowNext, r.write(&r.out, Trusted(s.text))
 }
 
 func (s *printStmt) exec(r *run) (flow, error) {
@@ -22,8 +18,7 @@ func (s *printStmt) exec(r *run) (flow, error) {
 	if err != nil {
 		return flowNext, err
 	}
-	r.out, err = r.appendText(r.out, v)
-	return flowNext, err
+	return flowNext, r.write(&r.out, v)
 }
 
 // exec of a condition runs in the scope around it: what it sets stays set.
@@ -61,21 +56,20 @@ func (s *filterStmt) exec(r *run) (flow, error) {
 	if err != nil || f != flowNext {
 		return f, err
 	}
-	r.out, err = r.appendText(r.out, v)
-	return flowNext, err
+	return flowNext, r.write(&r.out, v)
 }
 
 // rendered renders a body in a scope of its own and puts the text through a
 // chain of filters, if there is one.
 func (r *run) rendered(body []stmt, filter expr) (f flow, v Value, err error) {
-	text, err := r.capture(func() (err error) {
+	v, err = r.capture(func() (err error) {
 		f, err = r.inScope(r.scope, body)
 		return err
 	})
 	if err != nil || f != flowNext {
 		return f, Value{}, err
 	}
-	if v = String(text); filter == nil {
+	if filter == nil {
 		return flowNext, v, nil
 	}
 	saved := r.scope
@@ -156,14 +150,13 @@ func (r *run) closure(m *macro) Value {
 		saved := r.scope
 		r.scope = &scope{parent: defined}
 		defer func() { r.scope = saved }()
-		text, err := r.capture(func() error {
+		return r.capture(func() error {
 			if err := m.bind(r, a); err != nil {
 				return err
 			}
 			_, err := r.execBody(m.body)
 			return err
 		})
-		return String(text), err
 	})
 }
 
@@ -242,6 +235,5 @@ func (s *callStmt) exec(r *run) (flow, error) {
 	if err != nil {
 		return flowNext, err
 	}
-	r.out, err = r.appendText(r.out, v)
-	return flowNext, err
+	return flowNext, r.write(&r.out, v)
 }

@@ -203,19 +203,19 @@ func (p *parser) parsePrimary() (expr, error) {
 		for p.current().kind == tokString {
 			parts = append(parts, p.next().text)
 		}
-		return &constExpr{String(strings.Join(parts, ""))}, nil
+		return &constExpr{Trusted(strings.Join(parts, ""))}, nil
 	case tokInt:
 		n, err := strconv.ParseInt(t.text, 0, 64)
 		if err != nil {
 			return nil, fmt.Errorf("integer %s does not fit 64 bits", t.text)
 		}
-		return &constExpr{Int(n)}, nil
+		return literal(Int(n)), nil
 	case tokFloat:
 		f, err := strconv.ParseFloat(t.text, 64)
 		if err != nil && !math.IsInf(f, 0) {
 			return nil, fmt.Errorf("%s is not a number", t.text)
 		}
-		return &constExpr{Float(f)}, nil
+		return literal(Float(f)), nil
 	case tokOp:
 		switch t.text {
 		case "(":
@@ -233,11 +233,11 @@ func (p *parser) parsePrimary() (expr, error) {
 func (p *parser) name(name string) expr {
 	switch name {
 	case "true", "True":
-		return &constExpr{Bool(true)}
+		return literal(Bool(true))
 	case "false", "False":
-		return &constExpr{Bool(false)}
+		return literal(Bool(false))
 	case "none", "None":
-		return &constExpr{None()}
+		return literal(None())
 	}
 	for _, m := range p.macros {
 		m.usesVarargs = m.usesVarargs || name == "varargs"
@@ -424,4 +424,10 @@ func (p *parser) parseDottedName() (string, error) {
 		parts = append(parts, part)
 	}
 	return strings.Join(parts, "."), err
+}
+
+// literal is a value that the template spells.
+func literal(v Value) expr {
+	v.own = template
+	return &constExpr{v}
 }

@@ -36,7 +36,8 @@ func filterFirst(r *run, v Value, a args) (Value, error) {
 	}
 	if v.kind == KindString && v.str != "" {
 		first, err := r.element(v, 0)
-		return String(first.str), err
+		first.safe = false
+		return first, err
 	}
 	items, err := r.elements(v)
 	if err != nil {
@@ -57,7 +58,8 @@ func filterLast(r *run, v Value, a args) (Value, error) {
 	}
 	if v.kind == KindString && v.str != "" {
 		last, err := r.element(v, -1)
-		return String(last.str), err
+		last.safe = false
+		return last, err
 	}
 	items, err := r.elements(v)
 	if err != nil {

@@ -35,14 +35,15 @@ func filterText(f func(string) string) filter {
 		if err := a.none("filter"); err != nil {
 			return Value{}, err
 		}
-		s, err := r.text(v)
+		s, err := r.asString(v)
 		if err != nil {
 			return Value{}, err
 		}
-		if err := r.alloc(3 * len(s)); err != nil {
+		if err := r.alloc(3 * len(s.str)); err != nil {
 			return Value{}, err
 		}
-		return String(f(s)), nil
+		s.safe = false
+		return s.like(f(s.str)), nil
 	}
 }
 
@@ -97,9 +98,9 @@ func filterReplace(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	var texts [3]string
+	var texts [3]Value
 	for i, x := range []Value{v, bound[0], bound[1]} {
-		if texts[i], err = r.text(x); err != nil {
+		if texts[i], err = r.asString(x); err != nil {
 			return Value{}, err
 		}
 	}
@@ -109,8 +110,9 @@ func filterReplace(r *run, v Value, a args) (Value, error) {
 			return Value{}, err
 		}
 	}
-	s, err := r.replace(texts[0], texts[1], texts[2], count)
-	return String(s), err
+	s, err := r.replace(texts[0], texts[1].str, texts[2], count)
+	s.safe = false
+	return s, err
 }
 
 func filterJoin(r *run, v Value, a args) (Value, error) {
@@ -122,23 +124,22 @@ func filterJoin(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	between, err := r.text(bound[0].or(String("")))
+	between, err := r.asString(bound[0].or(String("")))
 	if err != nil {
 		return Value{}, err
 	}
-	var b []byte
+	var b buffer
 	for i, item := range items {
 		if i > 0 {
-			b = append(b, between...)
+			if err := r.write(&b, between); err != nil {
+				return Value{}, err
+			}
 		}
-		if err := r.alloc(len(between) + 1); err != nil {
-			return Value{}, err
-		}
-		if b, err = r.appendText(b, item); err != nil {
+		if err := r.write(&b, item); err != nil {
 			return Value{}, err
 		}
 	}
-	return r.made(Value{}, string(b))
+	return r.finish(&b)
 }
 
 func filterIndent(r *run, v Value, a args) (Value, error) {
@@ -155,27 +156,31 @@ func filterIndent(r *run, v Value, a args) (Value, error) {
 			return Value{}, err
 		}
 	}
-	if err := r.alloc(len(v.str) + 1); err != nil {
-		return Value{}, err
-	}
-	lines, err := r.splitLines(v.like(v.str+"\n"), false)
+	lines, err := r.splitLines(v, false)
 	if err != nil {
 		return Value{}, err
 	}
-	var b []byte
+	if v.str == "" || v.str[len(v.str)-1] != '\r' && endsLine(v.str) {
+		lines = append(lines, v.cut(0, 0)) // as with one more line end, which a last \r takes up
+	}
+	var b buffer
 	for i, l := range lines {
-		if err := r.alloc(len(by.str) + len(l.str) + 1); err != nil {
-			return Value{}, err
-		}
+		parts := [3]Value{2: l}
 		if i > 0 {
-			b = append(b, '\n')
+			parts[0] = v.like("\n")
 		}
 		if i == 0 && truthy(bound[1]) || i > 0 && (l.str != "" || truthy(bound[2])) {
-			b = append(b, by.str...)
+			parts[1] = by
 		}
-		b = append(b, l.str...)
+		for _, part := range parts {
+			if err := r.write(&b, part); err != nil {
+				return Value{}, err
+			}
+		}
 	}
-	return r.made(v, string(b))
+	out, err := r.finish(&b)
+	out.safe = v.safe
+	return out, err
 }
 
 func filterCenter(r *run, v Value, a args) (Value, error) {
@@ -208,10 +213,12 @@ func filterTruncate(r *run, v Value, a args) (Value, error) {
 			return Value{}, err
 		}
 	}
-	end, err := textArg("truncate", bound[2].or(String("...")))
+	mark := bound[2].or(String("..."))
+	end, err := textArg("truncate", mark)
 	if err != nil {
 		return Value{}, err
 	}
+	mark.safe = false
 	n, err := r.length(v)
 	if err != nil {
 		return Value{}, err
@@ -229,10 +236,10 @@ func filterTruncate(r *run, v Value, a args) (Value, error) {
 	}
 	if !truthy(bound[1]) {
 		if i := strings.LastIndexByte(head.str, ' '); i >= 0 {
-			head.str = head.str[:i]
+			head = head.cut(0, i)
 		}
 	}
-	return r.add(head, String(end))
+	return r.add(head, mark)
 }
 
 // filterWordCount counts runs of letters, digits and underscores.

@@ -61,7 +61,7 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 	if err := e.encode(v, 0); err != nil {
 		return Value{}, err
 	}
-	return r.made(Value{}, string(e.dst))
+	return String(string(e.dst)), r.alloc(len(e.dst))
 }
 
 func (e *jsonEncoder) write(s string) error {

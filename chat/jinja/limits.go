@@ -16,7 +16,8 @@ type Limits struct {
 	// Default 10 million, about a second of work.
 	Steps int
 	// Bytes is how much a rendering may make in total, counting every string,
-	// list and piece of output, also those no longer in use. Default 256 MiB.
+	// list and piece of output and what is remembered of whose they are, also
+	// those no longer in use. Default 256 MiB.
 	Bytes int
 	// Depth is how deep calls, blocks, expressions and values may nest.
 	// Default 1000.

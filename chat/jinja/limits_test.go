@@ -11,12 +11,16 @@ import (
 // hostile are templates that would take forever, fill the memory or overflow the
 // stack if nothing stopped them.
 var hostile = map[string]string{
-	"doubling string":   "{% set ns = namespace(s='ab') %}{% for i in range(1000) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-	"doubling by tilde": "{% set ns = namespace(s='ab') %}{% for i in range(1000) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
-	"doubling list":     "{% set ns = namespace(s=[1]) %}{% for i in range(1000) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-	"huge repeat":       "{{ 'ab' * 9000000000000000000 }}",
-	"huge list repeat":  "{{ [1] * 9000000000000000000 }}",
-	"large repeat":      "{{ ('a' * 200000000) | length }}",
+	"doubling string":    "{% set ns = namespace(s='ab') %}{% for i in range(1000) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+	"doubling origins":   "{% set ns = namespace(s='a' ~ (1+1)) %}{% for i in range(1000) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+	"origins by replace": "{% set ns = namespace(s='a' ~ (1+1)) %}{% for i in range(100) %}{% set ns.s = ns.s|replace('a', 'a' ~ (2+2) ~ 'a') %}{% endfor %}",
+	"origins of output":  "{% set s = ('a' ~ (1+1)) %}{% for i in range(99999) %}{{ s }}{{ s }}{{ s }}{{ s }}{{ s }}{{ s }}{{ s }}{{ s }}{{ s }}{{ s }}{% endfor %}",
+	"origins of parts":   "{% set ns = namespace(s='a') %}{% for i in range(12) %}{% set ns.s = ns.s ~ (1+1) ~ ns.s %}{% endfor %}{% for i in range(99999) %}{{ ns.s[1:] }}{% endfor %}",
+	"doubling by tilde":  "{% set ns = namespace(s='ab') %}{% for i in range(1000) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+	"doubling list":      "{% set ns = namespace(s=[1]) %}{% for i in range(1000) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+	"huge repeat":        "{{ 'ab' * 9000000000000000000 }}",
+	"huge list repeat":   "{{ [1] * 9000000000000000000 }}",
+	"large repeat":       "{{ ('a' * 200000000) | length }}",
 	"nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}" +
 		"{% endfor %}{% endfor %}{% endfor %}",
 	"huge range":          "{% for i in range(100000000) %}{% endfor %}",

@@ -219,6 +219,5 @@ func (l *loop) recurse(r *run, a args) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	text, err := r.capture(func() error { return l.stmt.run(r, bound[0], l.outer, l.depth+1) })
-	return String(text), err
+	return r.capture(func() error { return l.stmt.run(r, bound[0], l.outer, l.depth+1) })
 }

@@ -111,8 +111,8 @@ var stringMethods = map[string]method{
 	"rpartition":   stringPartition("rpartition", strings.LastIndex),
 	"join":         stringJoin,
 	"replace":      stringReplace,
-	"removeprefix": stringCut("removeprefix", strings.TrimPrefix),
-	"removesuffix": stringCut("removesuffix", strings.TrimSuffix),
+	"removeprefix": stringCut("removeprefix", true),
+	"removesuffix": stringCut("removesuffix", false),
 	"startswith":   stringAffix("startswith", strings.HasPrefix),
 	"endswith":     stringAffix("endswith", strings.HasSuffix),
 	"find":         stringFind("find", strings.Index, false),
@@ -157,9 +157,4 @@ func intArg(function string, v Value, other int64) (int64, error) {
 		return 0, fmt.Errorf("%s takes an int, not '%s'", function, v.typeName())
 	}
 	return n, nil
-}
-
-// made is s as the result of a method of v, its bytes taken from the budget.
-func (r *run) made(v Value, s string) (Value, error) {
-	return v.like(s), r.alloc(len(s))
 }

@@ -80,5 +80,6 @@ func render(src string, vars *Map, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return t.Render(vars, o)
+	out, err := t.Render(vars, o)
+	return out.Text, err
 }

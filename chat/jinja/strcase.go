@@ -82,11 +82,11 @@ func stringPad(name string) method {
 		if err != nil {
 			return Value{}, err
 		}
-		fill, err := textArg(name, bound[1].or(String(" ")))
-		if err != nil {
+		fill := bound[1].or(v.like(" "))
+		if _, err := textArg(name, fill); err != nil {
 			return Value{}, err
 		}
-		if utf8.RuneCountInString(fill) != 1 {
+		if utf8.RuneCountInString(fill.str) != 1 {
 			return Value{}, fmt.Errorf("%s takes one character to fill with", name)
 		}
 		n, err := r.length(v)
@@ -105,14 +105,20 @@ func stringPad(name string) method {
 	}
 }
 
-func (r *run) pad(v Value, fill string, left, right int64) (Value, error) {
+// pad puts a character before and after v.
+func (r *run) pad(v, fill Value, left, right int64) (Value, error) {
 	if left > math.MaxInt32 || right > math.MaxInt32 {
 		return Value{}, r.alloc(math.MaxInt)
 	}
-	if err := r.alloc(len(v.str) + int(left+right)*len(fill)); err != nil {
+	if err := r.alloc(int(left+right) * len(fill.str)); err != nil {
 		return Value{}, err
 	}
-	return v.like(strings.Repeat(fill, int(left)) + v.str + strings.Repeat(fill, int(right))), nil
+	out, err := r.concat(fill.like(strings.Repeat(fill.str, int(left))), v)
+	if err != nil {
+		return Value{}, err
+	}
+	out.safe = v.safe
+	return r.concat(out, fill.like(strings.Repeat(fill.str, int(right))))
 }
 
 func stringZfill(r *run, v Value, a args) (Value, error) {
@@ -132,6 +138,9 @@ func stringZfill(r *run, v Value, a args) (Value, error) {
 	if len(sign) > 1 {
 		sign = sign[:1]
 	}
-	padded, err := r.pad(v.like(v.str[len(sign):]), "0", max(0, width-int64(n)), 0)
-	return v.like(sign + padded.str), err
+	padded, err := r.pad(v.cut(len(sign), len(v.str)), v.like("0"), max(0, width-int64(n)), 0)
+	if err != nil {
+		return Value{}, err
+	}
+	return r.concat(v.cut(0, len(sign)), padded)
 }

@@ -9,7 +9,11 @@ import (
 // strftimeNow is strftime_now(format): the present time in C's format, as
 // Python's datetime.now().strftime writes it in the C locale.
 func strftimeNow(r *run, a args) (Value, error) {
-	format, err := onlyText("strftime_now", a)
+	bound, err := a.bind("strftime_now", 1, "value")
+	if err != nil {
+		return Value{}, err
+	}
+	format, err := textArg("strftime_now", bound[0])
 	if err != nil {
 		return Value{}, err
 	}
@@ -17,7 +21,7 @@ func strftimeNow(r *run, a args) (Value, error) {
 		return Value{}, err
 	}
 	s, err := strftime(r.now(), format)
-	return String(s), err
+	return bound[0].like(s), err
 }
 
 // Directives that Go's layouts can express.

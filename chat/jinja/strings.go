@@ -42,14 +42,14 @@ func stringStrip(name string, left, right bool) method {
 }
 
 func (r *run) strip(v Value, drop func(rune) bool, left, right bool) (Value, error) {
-	s := v.str
+	from, to := 0, len(v.str)
 	if left {
-		s = strings.TrimLeftFunc(s, drop)
+		from = to - len(strings.TrimLeftFunc(v.str, drop))
 	}
 	if right {
-		s = strings.TrimRightFunc(s, drop)
+		to = from + len(strings.TrimRightFunc(v.str[from:], drop))
 	}
-	return v.like(s), r.scan(len(v.str))
+	return v.cut(from, to), r.scan(len(v.str))
 }
 
 func stringSplit(name string, fromRight bool) method {
@@ -134,9 +134,17 @@ func (r *run) split(v Value, cut cutter, limit int64, fromRight bool) (Value, er
 		if err := r.allocList(1); err != nil {
 			return Value{}, err
 		}
+		// What is left to cut is the end of v, or its beginning from the right.
+		at := len(v.str) - len(rest)
+		if fromRight {
+			at = len(rest)
+		}
 		var part string
 		part, rest, more = cut(rest, fromRight, limit == 0)
-		parts = append(parts, v.like(part))
+		if fromRight {
+			at -= len(part)
+		}
+		parts = append(parts, v.cut(at, at+len(part)))
 		limit--
 	}
 	if fromRight {
@@ -156,29 +164,34 @@ func stringSplitLines(r *run, v Value, a args) (Value, error) {
 
 // splitLines cuts v at Python's line boundaries; one at the end begins no line.
 func (r *run) splitLines(v Value, keep bool) ([]Value, error) {
-	const boundaries = "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029"
 	var lines []Value
-	for s := v.str; s != ""; {
+	for at := 0; at < len(v.str); {
 		if err := r.allocList(1); err != nil {
 			return nil, err
 		}
-		end := strings.IndexAny(s, boundaries)
-		if end < 0 {
-			lines = append(lines, v.like(s))
-			break
-		}
-		_, size := utf8.DecodeRuneInString(s[end:])
-		if strings.HasPrefix(s[end:], "\r\n") {
-			size = 2
+		end, size := len(v.str), 0
+		if i := strings.IndexAny(v.str[at:], lineEnds); i >= 0 {
+			end = at + i
+			_, size = utf8.DecodeRuneInString(v.str[end:])
+			if strings.HasPrefix(v.str[end:], "\r\n") {
+				size = 2
+			}
 		}
 		if keep {
-			lines = append(lines, v.like(s[:end+size]))
+			lines = append(lines, v.cut(at, end+size))
 		} else {
-			lines = append(lines, v.like(s[:end]))
+			lines = append(lines, v.cut(at, end))
 		}
-		s = s[end+size:]
+		at = end + size
 	}
 	return lines, r.scan(len(v.str))
+}
+
+const lineEnds = "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029"
+
+func endsLine(s string) bool {
+	c, _ := utf8.DecodeLastRuneInString(s)
+	return strings.ContainsRune(lineEnds, c)
 }
 
 func stringPartition(name string, find func(s, sep string) int) method {
@@ -193,11 +206,12 @@ func stringPartition(name string, find func(s, sep string) int) method {
 		i := find(v.str, sep)
 		switch {
 		case i >= 0:
-			return tuple(v.like(v.str[:i]), v.like(sep), v.like(v.str[i+len(sep):])), r.scan(len(v.str))
+			end := i + len(sep)
+			return tuple(v.cut(0, i), v.cut(i, end), v.cut(end, len(v.str))), r.scan(len(v.str))
 		case name == "partition":
-			return tuple(v, v.like(""), v.like("")), r.scan(len(v.str))
+			return tuple(v, v.cut(0, 0), v.cut(0, 0)), r.scan(len(v.str))
 		}
-		return tuple(v.like(""), v.like(""), v), r.scan(len(v.str))
+		return tuple(v.cut(0, 0), v.cut(0, 0), v), r.scan(len(v.str))
 	}
 }
 
@@ -219,7 +233,7 @@ func stringJoin(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	var b []byte
+	var b buffer
 	for i, item := range items {
 		if item.kind != KindString {
 			return Value{}, fmt.Errorf("sequence item %d: expected str instance, %s found", i, item.typeName())
@@ -229,15 +243,18 @@ func stringJoin(r *run, v Value, a args) (Value, error) {
 				return Value{}, err
 			}
 		}
-		if err := r.alloc(len(v.str) + len(item.str)); err != nil {
+		if i > 0 {
+			if err := r.write(&b, v); err != nil {
+				return Value{}, err
+			}
+		}
+		if err := r.write(&b, item); err != nil {
 			return Value{}, err
 		}
-		if i > 0 {
-			b = append(b, v.str...)
-		}
-		b = append(b, item.str...)
 	}
-	return r.made(v, string(b))
+	out, err := r.finish(&b)
+	out.safe = v.safe
+	return out, err
 }
 
 func stringReplace(r *run, v Value, a args) (Value, error) {
@@ -261,35 +278,69 @@ func stringReplace(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	s, err := r.replace(v.str, old, bound[1].str, count)
-	return v.like(s), err
+	return r.replace(v, old, bound[1], count)
 }
 
-// replace is strings.Replace within the budget.
-func (r *run) replace(s, old, by string, count int64) (string, error) {
-	if err := r.scan(len(s)); err != nil {
-		return "", err
+// replace is strings.Replace within the budget. The result is marked escaped if v is.
+func (r *run) replace(v Value, old string, by Value, count int64) (Value, error) {
+	if err := r.scan(len(v.str)); err != nil {
+		return Value{}, err
 	}
-	n := int64(strings.Count(s, old))
+	n := int64(strings.Count(v.str, old))
 	if count >= 0 {
 		n = min(n, count)
 	}
-	if n > 0 && len(by) > 0 && n > int64(r.bytes/len(by)) {
-		return "", r.alloc(r.bytes + 1)
+	if n == 0 {
+		return v, nil
 	}
-	if err := r.alloc(len(s) + int(n)*len(by)); err != nil {
-		return "", err
+	if len(by.str) > 0 && n > int64(r.bytes/len(by.str)) {
+		return Value{}, r.alloc(r.bytes + 1)
 	}
-	return strings.Replace(s, old, by, int(n)), nil
+	if v.own == by.own && v.own != mixed {
+		if err := r.alloc(len(v.str) + int(n)*len(by.str)); err != nil {
+			return Value{}, err
+		}
+		return v.like(strings.Replace(v.str, old, by.str, int(n))), nil
+	}
+	var b buffer
+	start := 0
+	for i := range n {
+		at := start
+		if old != "" {
+			at += strings.Index(v.str[start:], old)
+		} else if i > 0 { // before each character, and at the end
+			_, size := utf8.DecodeRuneInString(v.str[start:])
+			at += size
+		}
+		for _, part := range [2]Value{v.cut(start, at), by} {
+			if err := r.write(&b, part); err != nil {
+				return Value{}, err
+			}
+		}
+		start = at + len(old)
+	}
+	if err := r.write(&b, v.cut(start, len(v.str))); err != nil {
+		return Value{}, err
+	}
+	out, err := r.finish(&b)
+	out.safe = v.safe
+	return out, err
 }
 
-func stringCut(name string, cut func(s, affix string) string) method {
+// stringCut makes removeprefix and removesuffix.
+func stringCut(name string, prefix bool) method {
 	return func(r *run, v Value, a args) (Value, error) {
 		affix, err := onlyText(name, a)
 		if err != nil {
 			return Value{}, err
 		}
-		return v.like(cut(v.str, affix)), r.scan(len(affix))
+		from, to := 0, len(v.str)
+		if prefix {
+			from = to - len(strings.TrimPrefix(v.str, affix))
+		} else {
+			to = len(strings.TrimSuffix(v.str, affix))
+		}
+		return v.cut(from, to), r.scan(len(affix))
 	}
 }
 

@@ -59,9 +59,18 @@ type Options struct {
 	Now func() time.Time
 }
 
+// Rendered is what became of a template.
+type Rendered struct {
+	Text string
+	// Trusted are the ranges of Text, [from, to) in bytes, in order and apart, that the
+	// template wrote or that were given as [Trusted]. All else came from strangers, or may
+	// have.
+	Trusted [][2]int
+}
+
 // Render renders the template with the given variables, which it does not
 // change. An error is an [Error].
-func (t *Template) Render(vars *Map, o Options) (string, error) {
+func (t *Template) Render(vars *Map, o Options) (Rendered, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -83,9 +92,9 @@ func (t *Template) Render(vars *Map, o Options) (string, error) {
 	}
 	r.scope = &scope{parent: context}
 	if _, err := r.execBody(t.body); err != nil {
-		return "", err
+		return Rendered{}, err
 	}
-	return string(r.out), nil
+	return Rendered{Text: string(r.out.text), Trusted: r.out.own}, nil
 }
 
 // run is one rendering under way.
@@ -97,7 +106,7 @@ type run struct {
 	bytes   int // left of limits.Bytes
 	depth   int // used of limits.Depth
 	scope   *scope
-	out     []byte // what was rendered; a macro takes its part off the end again
+	out     buffer // what was rendered; a macro takes its part off the end again
 	now     func() time.Time
 }
 
@@ -175,12 +184,13 @@ func (r *run) inScope(outer *scope, body []stmt) (flow, error) {
 }
 
 // capture returns what f renders instead of leaving it in the output.
-func (r *run) capture(f func() error) (string, error) {
-	start := len(r.out)
+func (r *run) capture(f func() error) (Value, error) {
+	start, ranges := len(r.out.text), len(r.out.own)
 	if err := f(); err != nil {
-		return "", err
+		return Value{}, err
 	}
-	text := string(r.out[start:])
-	r.out = r.out[:start]
-	return text, r.alloc(len(text))
+	if err := r.alloc(len(r.out.text) - start + marksSize + rangeSize*(len(r.out.own)-ranges+1)); err != nil {
+		return Value{}, err
+	}
+	return r.out.since(start), nil
 }

@@ -10,26 +10,14 @@ import (
 
 // text is Python's str(v).
 func (r *run) text(v Value) (string, error) {
-	if v.kind == KindString {
-		return v.str, nil
-	}
-	b, err := r.appendText(nil, v)
-	return string(b), err
-}
-
-// appendText appends str(v): a string as it is, nothing for what is undefined,
-// and the representation of anything else.
-func (r *run) appendText(dst []byte, v Value) ([]byte, error) {
 	switch v.kind {
 	case KindString:
-		if err := r.alloc(len(v.str)); err != nil {
-			return dst, err
-		}
-		return append(dst, v.str...), nil
+		return v.str, nil
 	case KindUndefined, kindMissing:
-		return dst, nil
+		return "", nil
 	}
-	return r.appendRepr(dst, v)
+	b, err := r.appendRepr(nil, v)
+	return string(b), err
 }
 
 // appendRepr appends Python's repr(v).
@@ -219,8 +207,9 @@ func (r *run) escapeHTML(v Value) (Value, error) {
 	if err := r.alloc(len(s)); err != nil {
 		return v, err
 	}
-	s = htmlEscaper.Replace(s)
-	return Value{kind: KindString, safe: true, str: s}, r.alloc(len(s))
+	out := v.like(htmlEscaper.Replace(s))
+	out.safe = true
+	return out, r.alloc(len(out.str))
 }
 
 var htmlEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")

@@ -34,9 +34,10 @@ const (
 type Value struct {
 	kind Kind
 	safe bool   // a string marked as escaped HTML; adding to it escapes the rest
-	num  uint64 // a bool, an int64 or the bits of a float64
+	own  origin // of a string, and of what the template spells
+	num  uint64 // a bool, an int64 or the bits of a float64; where a mixed string begins in its text
 	str  string // a string; the digits of an integer beyond 64 bits; why a value is undefined
-	ref  any    // []Value, *Map, *iterator, *namespace, *function or *loop
+	ref  any    // []Value, *Map, *iterator, *namespace, *function, *loop or *marks
 }
 
 const valueSize = int(unsafe.Sizeof(Value{}))
@@ -58,7 +59,8 @@ func Int(n int64) Value { return Value{kind: KindInt, num: uint64(n)} }
 // Float returns a floating-point number.
 func Float(f float64) Value { return Value{kind: KindFloat, num: math.Float64bits(f)} }
 
-// String returns a string, which should be valid UTF-8.
+// String returns a string, which should be valid UTF-8. It counts as a stranger's; see
+// [Trusted].
 func String(s string) Value { return Value{kind: KindString, str: s} }
 
 // List returns a list of the given elements. The caller must not change items
@@ -96,9 +98,6 @@ func (v Value) Items() []Value {
 	items, _ := v.ref.([]Value)
 	return items
 }
-
-// like returns s as a string that is marked escaped if v is.
-func (v Value) like(s string) Value { return Value{kind: KindString, safe: v.safe, str: s} }
 
 func (v Value) truth() bool { return v.num != 0 }
 
@@ -221,7 +220,7 @@ func (r *run) elements(v Value) ([]Value, error) {
 	case KindList, KindTuple:
 		return v.Items(), nil
 	case KindString:
-		return r.characters(v.str)
+		return r.characters(v)
 	case KindMap:
 		return r.keys(v.Map())
 	case KindIterator:
@@ -235,7 +234,9 @@ func (r *run) elements(v Value) ([]Value, error) {
 	return nil, fmt.Errorf("'%s' object is not iterable", v.typeName())
 }
 
-func (r *run) characters(s string) ([]Value, error) {
+func (r *run) characters(v Value) ([]Value, error) {
+	s := v.str
+	v.safe = false
 	if err := r.allocList(utf8.RuneCountInString(s)); err != nil {
 		return nil, err
 	}
@@ -245,7 +246,7 @@ func (r *run) characters(s string) ([]Value, error) {
 		if c == utf8.RuneError {
 			_, n = utf8.DecodeRuneInString(s[i:])
 		}
-		items = append(items, String(s[i:i+n]))
+		items = append(items, v.cut(i, i+n))
 	}
 	return items, nil
 }

@@ -245,6 +245,9 @@ func (f *decodeBench) encoded(s *session) (map[string][][]int32, error) {
 					return nil, err
 				}
 			}
+			if err := s.checkPrompt(p); err != nil {
+				return nil, err
+			}
 			all[class] = append(all[class], p.IDs)
 		}
 	}

@@ -36,8 +36,9 @@ func newGenerateCommand() *cobra.Command {
 		Short: "Generate text from a prompt, a conversation or token ids, for scripts",
 		Long: `Generate prints the text that a model gives, as it comes and nothing else; with --json one
 object with all there is to know. A text is put into the checkpoint's chat template as the
-user's message, unless --no-chat-template is given. Reasoning and tool calls are part of
-the text, as the model writes them.
+user's message, unless --no-chat-template is given. In a message the name of a control token
+is text; only without the template is it the token. Reasoning and tool calls are part of the
+text, as the model writes them.
 
 Without --prompt, --prompt-ids and --messages the prompt is read from standard input; the
 line break at its end does not count. Ctrl-C ends the text where it is.

@@ -242,24 +242,27 @@ func (s *session) prompt(in *input, f *templateFlags) (*foretoken.Prompt, error)
 	case in.ids == nil:
 		p = s.Continue(in.text)
 	}
-	return p, s.checkPrompt(p.IDs)
+	return p, s.checkPrompt(p)
 }
 
 // checkPrompt says what is wrong with a prompt in the words of the flags.
-func (s *session) checkPrompt(ids []int32) error {
-	for _, id := range ids {
+func (s *session) checkPrompt(p *foretoken.Prompt) error {
+	for _, id := range p.IDs {
 		if int(id) >= s.Info().Vocab {
 			return usagef("--prompt-ids: %d is not a token of the model; its ids are 0 to %d", id, s.Info().Vocab-1)
 		}
 	}
+	many := fmt.Sprint(len(p.IDs))
 	switch {
-	case len(ids) == 0:
+	case p.Over > 0:
+		many = fmt.Sprintf("more than %d", p.Over)
+	case len(p.IDs) == 0:
 		return usagef("the prompt is empty")
-	case len(ids) < s.Context():
+	case len(p.IDs) < s.Context():
 		return nil
-	case s.Context() < s.Info().Context:
-		return fmt.Errorf("the prompt has %d tokens and the context %d: shorten the prompt, or raise --context (the model allows %d)", len(ids), s.Context(), s.Info().Context)
-	default:
-		return fmt.Errorf("the prompt has %d tokens, and the model takes %d with its answer: shorten the prompt", len(ids), s.Context())
 	}
+	if s.Context() < s.Info().Context {
+		return fmt.Errorf("the prompt has %s tokens and the context %d: shorten the prompt, or raise --context (the model allows %d)", many, s.Context(), s.Info().Context)
+	}
+	return fmt.Errorf("the prompt has %s tokens, and the model takes %d with its answer: shorten the prompt", many, s.Context())
 }

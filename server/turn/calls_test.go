@@ -170,11 +170,11 @@ func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 			if fault := Fault(t, tools[0], call); fault != "" || !strings.HasPrefix(said, "<tool_call>\n<function=f>\n") {
 				t.Fatalf("%s\n%q\n%s: %s", text, said, call.ArgumentsJSON(), fault)
 			}
-			rendered, err := template.Render(chat.Input{Messages: []chat.Message{{Role: "assistant", ToolCalls: []chat.ToolCall{call}}}})
+			out, err := template.Render(chat.Input{Messages: []chat.Message{{Role: "assistant", ToolCalls: []chat.ToolCall{call}}}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			rendered = strings.TrimSuffix(strings.TrimPrefix(rendered, "<|im_start|>assistant\n"), "<|im_end|>\n")
+			rendered := strings.TrimSuffix(strings.TrimPrefix(out.Text, "<|im_start|>assistant\n"), "<|im_end|>\n")
 			if again := parse(t, tools, rendered); !reflect.DeepEqual(again, call) {
 				t.Fatalf("%s\n%q\n%q: %s", text, said, rendered, again.ArgumentsJSON())
 			}

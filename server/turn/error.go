@@ -64,6 +64,7 @@ func NotSupported(param, format string, args ...any) *Error {
 func Wrap(err error) *Error {
 	var e *Error
 	var refusal *jinja.RaiseError
+	var limit *jinja.LimitError
 	switch {
 	case errors.As(err, &e):
 		return e
@@ -79,6 +80,8 @@ func Wrap(err error) *Error {
 		return &Error{Status: http.StatusBadRequest, Kind: Unsupported, Param: "messages", Message: "the model has no chat template: use a completion of a text", Err: err}
 	case errors.As(err, &refusal):
 		return &Error{Status: http.StatusBadRequest, Kind: BadRequest, Param: "messages", Message: "the model's chat template refuses the conversation: " + tidy(err), Err: err}
+	case errors.As(err, &limit):
+		return &Error{Status: http.StatusBadRequest, Kind: TooLarge, Param: "messages", Message: "the conversation is too much for the model's chat template: " + tidy(err) + ": shorten it", Err: err}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Status: 499, Kind: Cancelled, Message: "the request was cancelled", Err: err}
 	case errors.Is(err, foretoken.ErrForm):

@@ -140,18 +140,19 @@ func (h *Host) Start(ctx context.Context, a *Ask) (*Turn, error) {
 	return t, nil
 }
 
-// Count is the number of tokens of a request's prompt. An error is an *Error.
+// Count is the number of tokens of the prompt for a request's messages, however many they
+// are: the limit on bodies bounds them. An error is an *Error.
 func (h *Host) Count(ctx context.Context, a *Ask) (int, error) {
 	m, done, err := h.Library.Use(ctx, h.Resolve(a.Model))
 	if err != nil {
 		return 0, Wrap(err)
 	}
 	defer done()
-	p, err := a.prompt(m)
+	n, err := m.Count(a.conversation())
 	if err != nil {
 		return 0, Wrap(err)
 	}
-	return len(p.IDs), nil
+	return n, nil
 }
 
 // check refuses what no model could do.
@@ -177,8 +178,8 @@ func (t *Turn) start(ctx context.Context) (err error) {
 	if t.Prompt, err = a.prompt(t.Model); err != nil {
 		return err
 	}
-	if n, most := len(t.Prompt.IDs), t.Model.Context(); n >= most {
-		return &Error{Status: 400, Kind: TooLarge, Param: "messages", Message: fmt.Sprintf("the prompt has %d tokens, and the context of %d takes them and the answer: shorten the prompt", n, most)}
+	if err := tooLong(t.Prompt, t.Model.Context()); err != nil {
+		return err
 	}
 	options, err := a.options(t.Model)
 	if err != nil {
@@ -205,25 +206,42 @@ func (t *Turn) start(ctx context.Context) (err error) {
 	return nil
 }
 
+// tooLong refuses a prompt that leaves no room for an answer.
+func tooLong(p *foretoken.Prompt, context int) error {
+	many := fmt.Sprint(len(p.IDs))
+	switch {
+	case p.Over > 0:
+		many = fmt.Sprintf("more than %d", p.Over)
+	case len(p.IDs) < context:
+		return nil
+	}
+	return &Error{Status: 400, Kind: TooLarge, Param: "messages", Message: fmt.Sprintf("the prompt has %s tokens, and the context of %d takes them and the answer: shorten the prompt", many, context)}
+}
+
+// conversation is what the messages are of.
+func (a *Ask) conversation() foretoken.Conversation {
+	vars := &jinja.Map{}
+	for name, v := range a.Variables.All() {
+		vars.Set(name, v)
+	}
+	if a.Thinking != nil {
+		vars.Set("enable_thinking", jinja.Bool(*a.Thinking))
+	}
+	if a.Effort != "" {
+		vars.Set("reasoning_effort", jinja.String(a.Effort))
+	}
+	c := foretoken.Conversation{Messages: Arrange(a.Messages), Variables: vars, Prefill: a.Prefill}
+	if a.Calls != CallNone {
+		c.Tools = a.Tools
+	}
+	return c
+}
+
 // prompt is what the model gets.
 func (a *Ask) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
 	switch {
 	case a.Messages != nil:
-		vars := &jinja.Map{}
-		for name, v := range a.Variables.All() {
-			vars.Set(name, v)
-		}
-		if a.Thinking != nil {
-			vars.Set("enable_thinking", jinja.Bool(*a.Thinking))
-		}
-		if a.Effort != "" {
-			vars.Set("reasoning_effort", jinja.String(a.Effort))
-		}
-		c := foretoken.Conversation{Messages: Arrange(a.Messages), Variables: vars, Prefill: a.Prefill}
-		if a.Calls != CallNone {
-			c.Tools = a.Tools
-		}
-		return m.Ask(c)
+		return m.Ask(a.conversation())
 	case a.IDs != nil:
 		for _, id := range a.IDs {
 			if id < 0 || int(id) >= m.Info().Vocab {
@@ -233,7 +251,7 @@ func (a *Ask) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
 		return &foretoken.Prompt{IDs: a.IDs}, nil
 	}
 	p := m.Continue(a.Text)
-	if len(p.IDs) == 0 {
+	if len(p.IDs) == 0 && p.Over == 0 {
 		return nil, Invalid("prompt", "the prompt is empty")
 	}
 	return p, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/chat/jinja"
 	"github.com/foretoken/foretoken/engine"
 	"github.com/foretoken/foretoken/server/turn"
 	"github.com/foretoken/foretoken/server/turn/turntest"
@@ -218,6 +219,7 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 		{engine.ErrBusy, http.StatusTooManyRequests, turn.Busy},
 		{engine.ErrClosed, http.StatusServiceUnavailable, turn.Unavailable},
 		{fmt.Errorf("x: %w", engine.ErrTooLarge), http.StatusBadRequest, turn.TooLarge},
+		{fmt.Errorf("chat: %w", &jinja.LimitError{What: "bytes", Max: 1}), http.StatusBadRequest, turn.TooLarge},
 		{context.Canceled, 499, turn.Cancelled},
 		{errors.New("engine: it broke\ngoroutine 5"), http.StatusInternalServerError, turn.Internal},
 		{turn.Invalid("a", "b"), http.StatusBadRequest, turn.BadRequest},
