@@ -18,7 +18,7 @@ func (c *counts) part(_, from, to int) {
 
 func TestPoolRunsEveryPartOnce(t *testing.T) {
 	for _, threads := range []int{1, 2, 3, 8} {
-		p := newPool(threads)
+		p := enlist(threads)
 		for n := range 50 {
 			for _, grain := range []int{1, 7} {
 				c := &counts{seen: make([]atomic.Int32, n)}
@@ -30,14 +30,14 @@ func TestPoolRunsEveryPartOnce(t *testing.T) {
 				}
 			}
 		}
-		p.stop()
+		p.dismiss()
 	}
 }
 
 // TestPoolSleeps checks that helpers go to sleep when there is nothing to do, and wake up.
 func TestPoolSleeps(t *testing.T) {
-	p := newPool(3)
-	defer p.stop()
+	p := enlist(3)
+	defer p.dismiss()
 	for range 3 {
 		deadline := time.Now().Add(20 * time.Second)
 		for !p.helpers[0].asleep.Load() || !p.helpers[1].asleep.Load() {
@@ -69,7 +69,7 @@ func (p panics) part(_, from, to int) {
 // still works afterwards.
 func TestPoolRaisesPanics(t *testing.T) {
 	for _, threads := range []int{1, 2, 5} {
-		p := newPool(threads)
+		p := enlist(threads)
 		for at := range 10 {
 			func() {
 				defer func() {
@@ -81,15 +81,15 @@ func TestPoolRaisesPanics(t *testing.T) {
 			}()
 			p.run(panics{-1}, 10, 1)
 		}
-		p.stop()
+		p.dismiss()
 	}
 }
 
 func BenchmarkPool(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
-			p := newPool(threads)
-			defer p.stop()
+			p := enlist(threads)
+			defer p.dismiss()
 			t := panics{-1}
 			var task task = t
 			for b.Loop() {
