@@ -94,6 +94,7 @@ func openBench(ctx context.Context, c *console, f *modelFlags, o foretoken.Optio
 	}
 	log, bar := newNotes(f.verbose), newProgress(c, f.model)
 	o.Log, o.Progress = slog.New(log), bar.report
+	addSlot(o.Threads)
 	m, err := unlessInterrupted(ctx, func() (*foretoken.Model, error) { return foretoken.Open(path, o) })
 	bar.end()
 	log.show(c.err)

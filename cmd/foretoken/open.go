@@ -57,6 +57,7 @@ func loadSession(f *modelFlags, log *notes, bar *progress) (*session, error) {
 	}
 	o := f.options()
 	o.Log, o.Progress = slog.New(log), bar.report
+	addSlot(o.Threads)
 	m, err := foretoken.Open(path, o)
 	if err != nil {
 		return nil, explain(err)
@@ -94,15 +95,17 @@ func explain(err error) error {
 	return err
 }
 
-// processors is how many this process may use, as it was before openProcessor changed it.
+// processors is how many this process may use, as it was before addSlot changed it.
 var processors = runtime.GOMAXPROCS(0)
 
-// openProcessor opens the backend. Its threads spin while there is work and so hold a slot
-// of Go's scheduler each; everything else in the process, the terminal and timers among
-// it, gets one more.
+// addSlot makes sure of one slot of Go's scheduler more than threads compute. They spin while
+// there is work and so hold one each; the other is for everything else in the process.
+func addSlot(threads int) { runtime.GOMAXPROCS(max(processors, threads+1)) }
+
+// openProcessor opens the backend, with a slot of Go's scheduler for the terminal and timers.
 func openProcessor(threads *setting[int], isa *setting[string]) (*cpu.Backend, error) {
 	n := threads.or(processors)
-	runtime.GOMAXPROCS(n + 1)
+	addSlot(n)
 	return cpu.Open(cpu.Options{Threads: n, ISA: isa.value})
 }
 

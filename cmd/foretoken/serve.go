@@ -56,6 +56,7 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
+	addSlot(f.model.threads.or(processors))
 	o.Log = log
 	o.Ready = func() {
 		log.Info("ready")
