@@ -205,7 +205,7 @@ func (s *Server) offer() error {
 	if len(s.o.Models) == 0 {
 		return errors.New("server: no model")
 	}
-	library := foretoken.LibraryOptions{Load: s.load, Names: s.names, Memory: s.o.ModelsMemory, KeepAlive: s.o.KeepAlive}
+	library := foretoken.LibraryOptions{Load: s.load, Size: s.size, Names: s.names, Memory: s.o.ModelsMemory, KeepAlive: s.o.KeepAlive}
 	for i, m := range s.o.Models {
 		if m.Name == "" || slices.Contains(s.names(), m.Name) {
 			return fmt.Errorf("server: model %q: every model needs a name of its own", m.Name)
