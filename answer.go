@@ -76,7 +76,7 @@ const (
 
 // Generate starts a request.
 func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
-	q, err := m.question(&r)
+	q, err := m.question(ctx, &r)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 }
 
 // question is a request in the engine's words.
-func (m *Model) question(r *Request) (engine.Request, error) {
+func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error) {
 	s := r.Sampling
 	s.Vocab = m.vocab
 	stop := m.stops(r.Prompt.Chat || r.Format != nil) // a form may end with any of them
@@ -110,7 +110,7 @@ func (m *Model) question(r *Request) (engine.Request, error) {
 		}
 	}
 	var err error
-	if s.Constraint, err = m.constraint(r); err != nil {
+	if s.Constraint, err = m.constraint(ctx, r); err != nil {
 		return engine.Request{}, err
 	}
 	q := engine.Request{

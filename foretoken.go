@@ -89,7 +89,7 @@ type Model struct {
 	templates checkpoint.Templates
 	generates checkpoint.Generation
 	draft     drafting
-	grammars  grammars
+	grammars  *grammars
 	log       *slog.Logger
 
 	engine  *engine.Engine
@@ -144,6 +144,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	if m.log == nil {
 		m.log = slog.New(warnings{slog.Default().Handler()})
 	}
+	m.grammars = newGrammars(m.formVocab)
 	if err := m.readText(c); err != nil {
 		return nil, err
 	}
