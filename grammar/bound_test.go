@@ -24,11 +24,13 @@ func (s *steps) Err() error {
 
 // costly are sources that take as long as any may, or longer than is allowed.
 func costly() map[string]Source {
-	var values strings.Builder
-	for i := range 40_000 {
-		fmt.Fprintf(&values, `%d,`, i)
+	list := func(first int) string { // of values that are no other list's
+		values := make([]string, 40_000)
+		for i := range values {
+			values[i] = fmt.Sprintf(`"%d"`, first+i)
+		}
+		return `{"enum": [` + strings.Join(values, ",") + `]}`
 	}
-	list := func(first string) string { return `{"enum": [` + values.String() + first + `]}` }
 	var props strings.Builder
 	for i := range 2000 {
 		fmt.Fprintf(&props, `"p%d": {"type": "string", "pattern": "^(a|b)*a(a|b){9}$"},`, i)
@@ -36,7 +38,7 @@ func costly() map[string]Source {
 	return map[string]Source{
 		"subsets":     Regexp(`(?:a|b)*a(?:a|b){13}`),
 		"repetitions": Regexp(`(?:a{1,30}b?){1,30}`),
-		"enums":       Schema([]byte(`{"oneOf": [` + list(`"x"`) + `,` + list(`"y"`) + `]}`)),
+		"enums":       Schema([]byte(`{"oneOf": [` + list(0) + `,` + list(1_000_000) + `]}`)),
 		"patterns":    Schema([]byte(`{"type": "object", "properties": {` + props.String() + `"q": {}}}`)),
 		"references":  Schema([]byte(`{"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {"allOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/b"}]}]}, "b": {"anyOf": [{"type": "object", "properties": {"x": {"$ref": "#/$defs/a"}}}, {"type": "array", "items": {"$ref": "#/$defs/a"}}]}}, "$ref": "#/$defs/a"}`)),
 	}
