@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 // grammars are the forms that answers were held to lately, compiled for the model's
@@ -129,7 +130,7 @@ func (g *grammars) run(ctx context.Context, key formKey, c *compilation, compile
 		return
 	}
 	c.grammar, c.err = func() (made *grammar.Grammar, err error) {
-		defer rescue(&err)
+		defer rescue.To(&err)
 		return compile(ctx)
 	}()
 	g.mu.Lock()

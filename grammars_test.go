@@ -176,7 +176,7 @@ func TestGrammarsSurvivePanics(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
 	for range mostCompilations + 1 { // turns are given back
 		_, err := m.grammars.get(t.Context(), formKey{3}, func(context.Context) (*grammar.Grammar, error) { panic("of the test") })
-		if err == nil || !strings.HasPrefix(err.Error(), "foretoken: panic: of the test\n") {
+		if err == nil || !strings.HasPrefix(err.Error(), "panic: of the test\n") {
 			t.Fatalf("%v, want the panic and its stack", err)
 		}
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/model/qwen35"
 )
 
@@ -111,7 +111,7 @@ func (l *Library) load(v *volume) {
 
 // open makes room for a volume's model, as far as its size is known, and loads it.
 func (l *Library) open(v *volume) (m *Model, err error) {
-	defer rescue(&err)
+	defer rescue.To(&err)
 	if l.o.Memory > 0 && l.o.Size != nil {
 		size := l.o.Size(v.name)
 		l.mu.Lock()
@@ -121,14 +121,6 @@ func (l *Library) open(v *volume) (m *Model, err error) {
 		discard(leaving)
 	}
 	return l.o.Load(v.name)
-}
-
-// rescue makes an error of a panic: what goes wrong with one model, or with one request, must
-// not end a process that has others. The stack is behind the first line.
-func rescue(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("foretoken: panic: %v\n%s", p, debug.Stack())
-	}
 }
 
 // Size is about the bytes that the weights of a model take in memory, from the headers of its
@@ -213,7 +205,7 @@ func discard(list []*volume) {
 }
 
 func (v *volume) close() (err error) {
-	defer rescue(&err)
+	defer rescue.To(&err)
 	return v.model.Close()
 }
 

@@ -118,7 +118,7 @@ func TestLibrarySurvivesPanics(t *testing.T) {
 		for range 4 {
 			all.Go(func() {
 				_, _, err := l.Use(t.Context(), "a")
-				if err == nil || !strings.HasPrefix(err.Error(), "foretoken: panic: of the test\n") || !strings.Contains(err.Error(), "library_test.go:") {
+				if err == nil || !strings.HasPrefix(err.Error(), "panic: of the test\n") || !strings.Contains(err.Error(), "library_test.go:") {
 					t.Errorf("%s: %v, want the panic and its stack", where, err)
 				}
 			})

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/server/turn"
 )
 
@@ -126,7 +127,7 @@ func (s *Server) Handler() http.Handler { return s.http.Handler }
 func (s *Server) Serve(l net.Listener) error {
 	failed := make(chan error, 1)
 	go func() {
-		if err := s.preload(); err != nil {
+		if err := rescue.Do(s.preload); err != nil {
 			failed <- err
 			_ = s.http.Close() // Serve returns; there is nobody else to tell
 		}

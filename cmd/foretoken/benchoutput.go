@@ -12,6 +12,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/bench"
+	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/plot"
 )
 
@@ -113,8 +114,12 @@ func unlessInterrupted[T any](ctx context.Context, work func() (T, error)) (T, e
 	}
 	done := make(chan result, 1)
 	go func() {
-		v, err := work()
-		done <- result{v, err}
+		var r result
+		r.err = rescue.Do(func() (err error) {
+			r.value, err = work()
+			return err
+		})
+		done <- r
 	}()
 	select {
 	case <-ctx.Done():

@@ -24,29 +24,19 @@ type session struct {
 // errInterrupted at once, and leaves what it was loading to the end of the process.
 func openSession(ctx context.Context, c *console, f *modelFlags, log *notes) (*session, error) {
 	bar := newProgress(c, f.model)
-	type result struct {
-		s   *session
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		s, err := loadSession(f, log, bar)
-		done <- result{s, err}
-	}()
-	select {
-	case <-ctx.Done():
+	s, err := unlessInterrupted(ctx, func() (*session, error) { return loadSession(f, log, bar) })
+	if errors.Is(err, errInterrupted) {
 		if c.errTerminal {
 			tell(c.err, "\n") // leave the line of the bar
 		}
-		return nil, errInterrupted
-	case r := <-done:
-		bar.end()
-		log.show(c.err)
-		if r.err == nil && r.s.Verdict() != nil && (c.errTerminal || f.verbose) {
-			c.remark(describeVerdict(r.s.Verdict()))
-		}
-		return r.s, r.err
+		return nil, err
 	}
+	bar.end()
+	log.show(c.err)
+	if err == nil && s.Verdict() != nil && (c.errTerminal || f.verbose) {
+		c.remark(describeVerdict(s.Verdict()))
+	}
+	return s, err
 }
 
 // loadSession opens a model as the flags say.
