@@ -70,8 +70,8 @@ func (e *engines) Describe(to chan<- *prometheus.Desc) {
 	to <- finishedDesc
 }
 
-// Collect implements prometheus.Collector. The registry calls it on a goroutine of its own, where
-// nothing else would stop a panic.
+// Collect implements prometheus.Collector. The registry has a net of its own for panics; what it
+// catches would be sent to whoever asked, with the stack.
 func (e *engines) Collect(to chan<- prometheus.Metric) {
 	if err := rescue.Do(func() error { e.collect(to); return nil }); err != nil {
 		e.s.log.Error("metrics", "error", err)
