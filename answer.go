@@ -77,7 +77,7 @@ const (
 
 // Generate starts a request.
 func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
-	q, err := m.question(&r)
+	q, err := m.question(ctx, &r)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 }
 
 // question is a request in the engine's words.
-func (m *Model) question(r *Request) (engine.Request, error) {
+func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error) {
 	if over := r.Prompt.Over; over > 0 {
 		return engine.Request{}, fmt.Errorf("foretoken: the prompt has more than %d tokens, which leaves no room in a context of %d: shorten it", over, m.context)
 	}
@@ -114,7 +114,7 @@ func (m *Model) question(r *Request) (engine.Request, error) {
 		}
 	}
 	var err error
-	if s.Constraint, err = m.constraint(r); err != nil {
+	if s.Constraint, err = m.constraint(ctx, r); err != nil {
 		return engine.Request{}, err
 	}
 	q := engine.Request{

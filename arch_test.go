@@ -389,7 +389,23 @@ func TestLibrariesLeaveTheProcessAlone(t *testing.T) {
 				t.Errorf("%s: %s.%s is for commands: %s", s.line(at), left, right, remedy)
 			}
 		})
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			if c, ok := n.(*ast.CallExpr); ok && setsProcessors(c) {
+				t.Errorf("%s: setting GOMAXPROCS is for commands: say in the documentation what is best", s.line(c.Pos()))
+			}
+			return true
+		})
 	}
+}
+
+// setsProcessors reports whether a call changes GOMAXPROCS, or may: 0 only asks.
+func setsProcessors(c *ast.CallExpr) bool {
+	f, ok := c.Fun.(*ast.SelectorExpr)
+	if !ok || f.Sel.Name != "GOMAXPROCS" || len(c.Args) != 1 {
+		return false
+	}
+	n, ok := c.Args[0].(*ast.BasicLit)
+	return !ok || n.Value != "0"
 }
 
 func TestTokensDependOnExactMathOnly(t *testing.T) {

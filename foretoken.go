@@ -49,7 +49,12 @@ func (e *ContextError) Error() string {
 
 // Options say how a model is loaded and run. The zero value is the default.
 type Options struct {
-	Threads  int             // processors to use; 0: all
+	// Threads are the processors to use; 0: all that Go uses when the program starts. All models
+	// of a process share them and take turns. They spin while there is work, and so each holds
+	// a slot of Go's scheduler: with GOMAXPROCS at one more than Threads, which is for the
+	// program to set, the rest of it, readers of answers among it, runs beside them. With as many
+	// slots as threads the answers are as fast, but the rest runs some 20 ms late meanwhile.
+	Threads  int
 	ISA      string          // instruction set, one of cpu.ISAs; "": the best
 	Compute  backend.Compute // arithmetic for quantised weights
 	Quantise int             // bits to quantise weights to on loading; 0: as they are
@@ -84,7 +89,7 @@ type Model struct {
 	templates checkpoint.Templates
 	generates checkpoint.Generation
 	draft     drafting
-	grammars  grammars
+	grammars  *grammars
 	log       *slog.Logger
 
 	engine  *engine.Engine
@@ -139,15 +144,13 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	if m.log == nil {
 		m.log = slog.New(warnings{slog.Default().Handler()})
 	}
+	m.grammars = newGrammars(m.formVocab)
 	if err := m.readText(c); err != nil {
 		return nil, err
 	}
 	if o.Threads == 0 {
 		o.Threads = processors
 	}
-	// The threads spin while there is work and so hold a slot of Go's scheduler each;
-	// everything else in the process gets one more.
-	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), o.Threads+1))
 	if m.backend, err = cpu.Open(cpu.Options{Threads: o.Threads, ISA: o.ISA}); err != nil {
 		return nil, err
 	}
@@ -178,7 +181,7 @@ func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
 }
 
-// processors is how many this process may use, as it was before Open changed it.
+// processors is how many this process may use, as it was before the program asked for more.
 var processors = runtime.GOMAXPROCS(0)
 
 // ModelName is a model's name for people: the last part of its path, without the ending of

@@ -1,9 +1,9 @@
 package foretoken
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/sample"
@@ -18,62 +18,12 @@ type Format struct {
 	Source grammar.Source
 }
 
-// grammars are the forms that answers were held to lately, compiled for the model's
-// vocabulary. Clients send the same few again and again.
-type grammars struct {
-	mu     sync.Mutex // protects what follows
-	vocab  *grammar.Vocab
-	recent []compiled // the last used at the end
-}
-
-type compiled struct {
-	name    string
-	grammar *grammar.Grammar
-}
-
-// mostGrammars bounds how many are kept.
-const mostGrammars = 32
-
-// grammar compiles a format, or returns what was compiled before.
-func (m *Model) grammar(f *Format) (*grammar.Grammar, error) {
-	g := &m.grammars
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.vocab == nil {
-		tokens := make([]string, m.vocab)
-		for id := range tokens {
-			if !m.tok.Special(int32(id)) {
-				tokens[id], _ = m.tok.Token(int32(id)) // empty for an id that is only padding
-			}
-		}
-		var err error
-		if g.vocab, err = grammar.NewVocab(tokens, m.stops(true)); err != nil {
-			return nil, fmt.Errorf("model %s: %w", m.name, err)
-		}
-	}
-	for i, c := range g.recent {
-		if c.name == f.Name {
-			g.recent = append(append(g.recent[:i:i], g.recent[i+1:]...), c)
-			return c.grammar, nil
-		}
-	}
-	made, err := grammar.Compile(f.Source, g.vocab)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrForm, err)
-	}
-	if len(g.recent) == mostGrammars {
-		g.recent = g.recent[1:]
-	}
-	g.recent = append(g.recent, compiled{f.Name, made})
-	return made, nil
-}
-
 // constraint is what a request's tokens are held to, nil for nothing. Thinking is free text;
 // the form begins after it.
-func (m *Model) constraint(r *Request) (func() sample.Constraint, error) {
+func (m *Model) constraint(ctx context.Context, r *Request) (func() sample.Constraint, error) {
 	var after func() sample.Constraint
 	if r.Format != nil {
-		g, err := m.grammar(r.Format)
+		g, err := m.grammar(ctx, r.Format)
 		if err != nil {
 			return nil, err
 		}

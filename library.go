@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/rescue"
+	"github.com/foretoken/foretoken/model/qwen35"
 )
 
 // ErrUnknownModel is wrapped by the error for a name that no model has.
@@ -18,10 +21,14 @@ type LibraryOptions struct {
 	// Load opens a model of Names. It is called without locks held, for one name at a time
 	// once, and may take its time.
 	Load func(name string) (*Model, error)
+	// Size is about the bytes that the weights of a model will take, as the function of that
+	// name tells from its files: room is made before it is loaded. Nil, or 0: it is not known,
+	// and room is made afterwards.
+	Size func(name string) int64
 	// Names lists the models there are, in the order they are shown. It may change.
 	Names func() []string
-	// Memory is the most bytes that the weights of loaded models take together. Those in use
-	// stay; the least recently used of the others go. 0: any number.
+	// Memory is the most bytes that the weights of loaded models take together, while one is
+	// loaded too. Those in use stay; the least recently used of the others go. 0: any number.
 	Memory int64
 	// KeepAlive is how long a model stays after its last use; 0: until its memory is needed.
 	KeepAlive time.Duration
@@ -43,6 +50,7 @@ type volume struct {
 	name   string
 	ready  chan struct{} // closed when loading has ended
 	model  *Model
+	size   int64 // bytes of weights: about, until the model is there
 	err    error // of loading
 	users  int
 	used   time.Time   // last
@@ -86,18 +94,56 @@ func (l *Library) Use(ctx context.Context, name string) (m *Model, done func(), 
 	return v.model, sync.OnceFunc(func() { l.release(v) }), nil
 }
 
-// load opens a volume's model and makes room for it afterwards, when its size is known.
+// load opens a volume's model. If it turns out larger than was thought, others go afterwards.
 func (l *Library) load(v *volume) {
-	m, err := l.o.Load(v.name)
+	m, err := l.open(v)
 	l.mu.Lock()
-	v.model, v.err = m, err
-	if err != nil {
+	if v.model, v.err = m, err; err == nil {
+		v.size = m.info.Bytes
+	} else if l.shelf[v.name] == v {
 		delete(l.shelf, v.name) // the next request tries again
 	}
 	leaving := l.excess()
 	l.mu.Unlock()
 	close(v.ready)
 	discard(leaving)
+}
+
+// open makes room for a volume's model, as far as its size is known, and loads it.
+func (l *Library) open(v *volume) (m *Model, err error) {
+	defer rescue.To(&err)
+	if l.o.Memory > 0 && l.o.Size != nil {
+		size := l.o.Size(v.name)
+		l.mu.Lock()
+		v.size = size
+		leaving := l.excess()
+		l.mu.Unlock()
+		discard(leaving)
+	}
+	return l.o.Load(v.name)
+}
+
+// Size is about the bytes that the weights of a model take in memory, from the headers of its
+// files. It is 0 if they cannot be read: Open will say why.
+func Size(path string, o Options) int64 {
+	c, err := OpenCheckpoint(path)
+	if err != nil {
+		return 0
+	}
+	defer c.Close() //nolint:errcheck // it was only read
+	s, err := qwen35.Look(c)
+	if err != nil {
+		return 0
+	}
+	if o.Quantise == 0 {
+		return s.Loaded
+	}
+	parameters := int64(0)
+	for _, p := range s.Parts {
+		parameters += p.Parameters
+	}
+	// Every group of 64 has a scale and an offset of two bytes, and those are widened.
+	return min(s.Loaded, parameters*int64(o.Quantise+1)/8)
 }
 
 // release ends a use.
@@ -132,11 +178,8 @@ func (l *Library) excess() []*volume {
 	var idle, leaving []*volume
 	total := int64(0)
 	for _, v := range l.shelf {
-		if v.model == nil {
-			continue
-		}
-		total += v.model.info.Bytes
-		if v.users == 0 && !slices.Contains(l.o.Pinned, v.name) {
+		total += v.size
+		if v.model != nil && v.users == 0 && !slices.Contains(l.o.Pinned, v.name) {
 			idle = append(idle, v)
 		}
 	}
@@ -145,7 +188,7 @@ func (l *Library) excess() []*volume {
 		if l.o.Memory == 0 || total <= l.o.Memory {
 			break
 		}
-		total -= v.model.info.Bytes
+		total -= v.size
 		delete(l.shelf, v.name)
 		leaving = append(leaving, v)
 	}
@@ -155,10 +198,15 @@ func (l *Library) excess() []*volume {
 // discard closes models that are on the shelf no more.
 func discard(list []*volume) {
 	for _, v := range list {
-		if err := v.model.Close(); err != nil {
+		if err := v.close(); err != nil {
 			v.model.log.Warn("closing a model", "model", v.name, "error", err)
 		}
 	}
+}
+
+func (v *volume) close() (err error) {
+	defer rescue.To(&err)
+	return v.model.Close()
 }
 
 // Loaded lists the models that are in memory, sorted by name, whether or not they are used.
@@ -229,7 +277,7 @@ func (l *Library) Drain(ctx context.Context) error {
 			continue // still being loaded: it is left to the end of the process
 		}
 		if v.model != nil {
-			errs = append(errs, v.model.Close())
+			errs = append(errs, v.close())
 		}
 	}
 	return errors.Join(errs...)

@@ -1,35 +1,90 @@
 package foretoken
 
 import (
+	"bytes"
+	"errors"
+	"io/fs"
 	"os"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // freeMemory is the bytes that this process may still take: what the machine has available,
-// within the limit of its control group.
-func freeMemory() int64 {
-	free := int64(0)
-	data, _ := os.ReadFile("/proc/meminfo") // where it is not, nothing is known
-	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
-			kb, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			free = kb << 10
+// within the limits of the control groups that the process is in.
+func freeMemory() int64 { return freeMemoryOf(os.DirFS("/")) }
+
+// freeMemoryOf is freeMemory of a machine with those files.
+func freeMemoryOf(root fs.FS) int64 {
+	free := field(root, "proc/meminfo", "MemAvailable:") << 10 // where it is not, nothing is known
+	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
+	for line := range strings.Lines(string(groups)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, path
+		if len(parts) != 3 {
+			continue
+		}
+		switch controllers := strings.Split(parts[1], ","); {
+		case parts[0] == "0" && parts[1] == "":
+			free = unified.free(root, parts[2], free)
+		case slices.Contains(controllers, "memory"):
+			free = legacy.free(root, parts[2], free)
 		}
 	}
-	limit, err := number("/sys/fs/cgroup/memory.max")
-	if err != nil {
-		return free
-	}
-	used, _ := number("/sys/fs/cgroup/memory.current")
-	return min(free, max(limit-used, 0))
+	return free
 }
 
-// number reads a file that holds one.
-func number(name string) (int64, error) {
-	data, err := os.ReadFile(name)
+// hierarchy is where a version of control groups has its files, and what it calls them.
+type hierarchy struct {
+	mount, limit, used string
+	// cache is the field of memory.stat with the pages of files that the system would give
+	// up for others. They count as used and are not.
+	cache string
+}
+
+var (
+	unified = hierarchy{"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"}
+	legacy  = hierarchy{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
+)
+
+// free is what a group and those around it leave of free bytes. A path that is not there is
+// one outside of a container's own root: then the root is what counts.
+func (h *hierarchy) free(root fs.FS, group string, free int64) int64 {
+	for dir := path.Join("/", group); ; dir = path.Dir(dir) {
+		at := path.Join(h.mount, dir)
+		limit, err := number(root, path.Join(at, h.limit))
+		if err == nil {
+			used, _ := number(root, path.Join(at, h.used))
+			used -= field(root, path.Join(at, "memory.stat"), h.cache)
+			free = min(free, max(limit-max(used, 0), 0))
+		}
+		if dir == "/" {
+			return free
+		}
+	}
+}
+
+// number reads a file that holds one. A limit of "max" is none, and an error here.
+func number(root fs.FS, name string) (int64, error) {
+	data, err := fs.ReadFile(root, name)
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	n, err := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, 64)
+	if errors.Is(err, strconv.ErrRange) {
+		return 1<<63 - 1, nil // some systems write no limit like that
+	}
+	return n, err
+}
+
+// field reads the number behind a name at the beginning of a line; 0 if there is none.
+func field(root fs.FS, file, name string) int64 {
+	data, _ := fs.ReadFile(root, file)
+	for line := range strings.Lines(string(data)) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == name {
+			n, _ := strconv.ParseInt(words[1], 10, 64)
+			return n
+		}
+	}
+	return 0
 }

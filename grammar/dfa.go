@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 )
@@ -16,12 +17,20 @@ const (
 var errLarge = errors.New("needs more than 32768 automaton states, or too long to make; shorten lists and repetitions")
 
 // work counts the steps made for the automata of one grammar.
-type work int
+type work struct {
+	steps int
+	ctx   context.Context // of whoever wants it; nil: it is wanted in any case
+}
 
-// spend adds steps, and reports whether that is still allowed.
-func (w *work) spend(steps int) bool {
-	*w += work(steps)
-	return *w <= maxWork
+// spend adds steps. It is an error if that is too many, or if nobody wants the result any more.
+func (w *work) spend(steps int) error {
+	if w.ctx != nil && w.ctx.Err() != nil {
+		return w.ctx.Err()
+	}
+	if w.steps += steps; w.steps > maxWork {
+		return errLarge
+	}
+	return nil
 }
 
 // dfa recognises a regular language of bytes, and does not change. State 0 is the start, and from every state a
@@ -175,6 +184,9 @@ func (d *dfa) trim() *dfa {
 	return t
 }
 
+// bytes is the memory of the automaton, about.
+func (d *dfa) bytes() int { return 4*len(d.next) + 4*len(d.accept) + 1<<9 }
+
 // row is the transitions of one state.
 func (d *dfa) row(s int32) []int32 { return d.next[s*d.width : (s+1)*d.width] }
 
@@ -223,8 +235,11 @@ func (w *work) combine(list []*dfa, accept func(each []bool) bool) (*dfa, error)
 	}
 	number(start)
 	for i := 0; i < len(states); i++ { //nolint:intrange // the list grows
-		if len(states) > maxStates || !w.spend(int(d.width)*len(list)) {
+		if len(states) > maxStates {
 			return nil, errLarge
+		}
+		if err := w.spend(int(d.width) * len(list)); err != nil {
+			return nil, err
 		}
 		for c := range d.width {
 			to := make([]int32, len(list))

@@ -16,13 +16,19 @@
 package grammar
 
 import (
+	"context"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 )
 
-// maxFacts bounds, in bytes, what a grammar remembers about tokens. What goes beyond is
-// worked out again each time.
-const maxFacts = 64 << 20
+// maxFacts bounds, in bytes, what a grammar remembers about tokens, and maxAllFacts what all
+// grammars of a vocabulary do that are still in use or kept. What goes beyond is worked out
+// again each time.
+const (
+	maxFacts    = 64 << 20
+	maxAllFacts = 256 << 20
+)
 
 // Grammar is a source compiled for a vocabulary. It may be used by any number of goroutines
 // at once, and should be used again for requests with the same source: it gets faster with
@@ -30,13 +36,45 @@ const maxFacts = 64 << 20
 type Grammar struct {
 	program *program
 	vocab   *Vocab
-	learnt  atomic.Int64 // bytes of facts
+	fixed   int64 // bytes of the program
+	learnt  *ledger
+}
+
+// ledger is the bytes of facts that a grammar remembers, which count for its vocabulary until
+// the grammar is gone.
+type ledger struct {
+	bytes atomic.Int64
+	all   *atomic.Int64
+}
+
+// add counts n bytes more, unless that is too much.
+func (l *ledger) add(n int64) bool {
+	if l.bytes.Add(n) > maxFacts {
+		l.bytes.Add(-n)
+		return false
+	}
+	if l.all.Add(n) > maxAllFacts {
+		l.all.Add(-n)
+		l.bytes.Add(-n)
+		return false
+	}
+	return true
 }
 
 // Compile prepares a source for a vocabulary.
 func Compile(s Source, v *Vocab) (*Grammar, error) {
+	return CompileContext(context.Background(), s, v)
+}
+
+// CompileContext is Compile for as long as the result is wanted: when ctx ends, so does it,
+// with the error of ctx.
+func CompileContext(ctx context.Context, s Source, v *Vocab) (*Grammar, error) {
 	b := newBuilder()
+	b.work.ctx = ctx
 	root, err := s.build(b)
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("grammar: %w", err)
 	}
@@ -44,8 +82,13 @@ func Compile(s Source, v *Vocab) (*Grammar, error) {
 	if err != nil {
 		return nil, fmt.Errorf("grammar: %s: %w", s.name, err)
 	}
-	return &Grammar{program: p, vocab: v}, nil
+	g := &Grammar{program: p, vocab: v, fixed: p.bytes(), learnt: &ledger{all: &v.learnt}}
+	runtime.AddCleanup(g, func(l *ledger) { l.all.Add(-l.bytes.Load()) }, g.learnt)
+	return g, nil
 }
+
+// Bytes is the memory of the grammar, about. It grows to a limit while the grammar is used.
+func (g *Grammar) Bytes() int64 { return g.fixed + g.learnt.bytes.Load() }
 
 // facts is what a state of an automaton of the grammar says about the tokens. Two goroutines
 // may work out the same; either result is as good.
@@ -54,9 +97,8 @@ func (g *Grammar) facts(w *walker, l *lex, s int32) *facts {
 		return f
 	}
 	f := w.facts(l.dfa, s)
-	if n := int64(f.bytes()); g.learnt.Load()+n <= maxFacts {
-		g.learnt.Add(n)
-		l.facts[s].Store(f)
+	if n := int64(f.bytes()); g.learnt.add(n) && !l.facts[s].CompareAndSwap(nil, f) {
+		g.learnt.add(-n) // somebody else was as fast
 	}
 	return f
 }

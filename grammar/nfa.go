@@ -88,8 +88,11 @@ func (n *nfa) dfa(w *work, start int32) (*dfa, error) {
 	c.number(c.closure([]int32{start}, nfaBegin))
 	var heads []int32
 	for i := 0; i < len(c.states); i++ { //nolint:intrange // the list grows
-		if len(c.states) > maxStates || !w.spend(c.steps) {
+		if len(c.states) > maxStates {
 			return nil, errLarge
+		}
+		if err := w.spend(c.steps); err != nil {
+			return nil, err
 		}
 		c.steps = 0
 		d.accept = append(d.accept, c.accepts(c.states[i]))

@@ -42,6 +42,18 @@ type lex struct {
 	facts []atomic.Pointer[facts] // by state
 }
 
+// bytes is the memory of the program without facts, about.
+func (p *program) bytes() int64 {
+	n := 0
+	for i := range p.nodes {
+		n += 64 + 4*len(p.nodes[i].list)
+		if l := p.nodes[i].lex; l != nil {
+			n += l.dfa.bytes() + 8*len(l.facts)
+		}
+	}
+	return int64(n)
+}
+
 // dfa is the automaton of a node that is a lex or a text.
 func (p *program) dfa(n int32) *dfa {
 	if l := p.nodes[n].lex; l != nil {

@@ -132,6 +132,9 @@ func (c *compiler) unfold(u *unfolding, v *value, path []*value) error {
 	if c.steps++; c.steps > maxSteps {
 		return v.errorf("the schema unfolds to more than %d parts", maxSteps)
 	}
+	if err := c.work.spend(1); err != nil {
+		return v.errorf("%w", err)
+	}
 	if slices.Contains(u.schemas, v) {
 		return nil
 	}
@@ -243,9 +246,10 @@ const maxApart = 4
 // apart reports whether it is certain that no value has both shapes.
 func (c *compiler) apart(a, b *shape, depth int) (bool, error) {
 	common := a.types & b.types
+	if err := c.work.spend(16 + len(a.enum)*len(b.enum)/16); err != nil {
+		return false, a.errorf("%w", err)
+	}
 	switch {
-	case !c.work.spend(16):
-		return false, errLarge
 	case common == 0:
 		return true, nil
 	case a.enum != nil && b.enum != nil:

@@ -14,8 +14,7 @@ const (
 	maxTokenLen = 255
 )
 
-// Vocab is the tokens of one tokenizer, prepared for any number of grammars. It does not
-// change and may be used by any number of goroutines at once.
+// Vocab is the tokens of one tokenizer, prepared for any number of grammars. It may be used by any number of goroutines at once.
 type Vocab struct {
 	size   int // ids
 	words  int // of a mask
@@ -37,6 +36,8 @@ type Vocab struct {
 	plain [][]uint64
 	// text is what can follow within a JSON string, by state of textDFA.
 	text []atomic.Pointer[facts]
+
+	learnt atomic.Int64 // bytes of facts that grammars remember
 }
 
 // trieNode is one byte of one or more tokens.

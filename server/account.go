@@ -109,7 +109,7 @@ func (a *account) close(w *recorder) {
 	switch {
 	case a.s.quiet(a.pattern) && (status < http.StatusBadRequest || status == http.StatusServiceUnavailable):
 		level = slog.LevelDebug // probes and scrapes come every few seconds, and not yet is no fault
-	case status >= http.StatusInternalServerError:
+	case status >= http.StatusInternalServerError, a.err != nil && a.err.Kind == turn.Internal: // an answer may have begun well
 		level = slog.LevelError
 	}
 	if !a.s.log.Enabled(a.r.Context(), level) {

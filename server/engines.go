@@ -1,11 +1,13 @@
 package server
 
 import (
+	"errors"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/foretoken/foretoken/engine"
+	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 // engines collects what the engines of the loaded models count. It is a
@@ -68,8 +70,16 @@ func (e *engines) Describe(to chan<- *prometheus.Desc) {
 	to <- finishedDesc
 }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. The registry has a net of its own for panics; what it
+// catches would be sent to whoever asked, with the stack.
 func (e *engines) Collect(to chan<- prometheus.Metric) {
+	if err := rescue.Do(func() error { e.collect(to); return nil }); err != nil {
+		e.s.log.Error("metrics", "error", err)
+		to <- prometheus.NewInvalidMetric(guessesDesc, errors.New("the engines could not be asked; the log says why"))
+	}
+}
+
+func (e *engines) collect(to chan<- prometheus.Metric) {
 	for _, v := range e.s.library.Volumes() {
 		if v.Model == nil {
 			continue

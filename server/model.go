@@ -26,6 +26,12 @@ func (s *Server) offered(name string) *offer {
 	return nil
 }
 
+// size is about the memory that a model's weights will take.
+func (s *Server) size(name string) int64 {
+	m := s.offered(name)
+	return foretoken.Size(m.Path, m.Options)
+}
+
 // load opens a model of the library.
 func (s *Server) load(name string) (*foretoken.Model, error) {
 	m := s.offered(name) // the library asks for names that it was given

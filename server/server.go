@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/server/turn"
 )
 
@@ -126,7 +127,7 @@ func (s *Server) Handler() http.Handler { return s.http.Handler }
 func (s *Server) Serve(l net.Listener) error {
 	failed := make(chan error, 1)
 	go func() {
-		if err := s.preload(); err != nil {
+		if err := rescue.Do(s.preload); err != nil {
 			failed <- err
 			_ = s.http.Close() // Serve returns; there is nobody else to tell
 		}
@@ -205,7 +206,7 @@ func (s *Server) offer() error {
 	if len(s.o.Models) == 0 {
 		return errors.New("server: no model")
 	}
-	library := foretoken.LibraryOptions{Load: s.load, Names: s.names, Memory: s.o.ModelsMemory, KeepAlive: s.o.KeepAlive}
+	library := foretoken.LibraryOptions{Load: s.load, Size: s.size, Names: s.names, Memory: s.o.ModelsMemory, KeepAlive: s.o.KeepAlive}
 	for i, m := range s.o.Models {
 		if m.Name == "" || slices.Contains(s.names(), m.Name) {
 			return fmt.Errorf("server: model %q: every model needs a name of its own", m.Name)

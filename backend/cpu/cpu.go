@@ -25,9 +25,9 @@ type Options struct {
 // Backend is the processor. See backend.Backend for the contract of its methods.
 type Backend struct {
 	isa     *isa
-	pool    *pool
+	pool    *crew
 	workers []scratch // one per thread
-	allocs  map[backend.Memory]struct{}
+	allocs  map[*memory]struct{}
 	weights map[*weight]struct{}
 
 	// Operands of the running operation. They live here and not on the stack so that
@@ -55,7 +55,10 @@ type scratch struct {
 	tiles   []byte // codes and products of AMX kernels
 }
 
-// Open starts the threads and returns the processor as a backend.
+// Open returns the processor as a backend. All backends of a process share their threads and
+// take turns, an operation at a time; one that wants fewer uses the first of them. The threads
+// spin between operations and so hold a slot of Go's scheduler each: a process with something
+// else to do sets GOMAXPROCS to one more than Threads.
 func Open(o Options) (*Backend, error) {
 	n := o.Threads
 	if n < 0 {
@@ -70,9 +73,9 @@ func Open(o Options) (*Backend, error) {
 	}
 	return &Backend{
 		isa:     set,
-		pool:    newPool(n),
+		pool:    enlist(n),
 		workers: make([]scratch, n),
-		allocs:  map[backend.Memory]struct{}{},
+		allocs:  map[*memory]struct{}{},
 		weights: map[*weight]struct{}{},
 	}, nil
 }
@@ -82,13 +85,15 @@ func (b *Backend) Name() string {
 	return fmt.Sprintf("cpu %s, %d threads", b.isa.name, b.pool.size())
 }
 
-// Close stops the threads and frees all memory. Tensors and weights are invalid after it.
+// Close frees all memory. Tensors and weights are invalid after it.
 func (b *Backend) Close() error {
-	b.pool.stop()
+	b.pool.dismiss()
 	for w := range b.weights {
 		b.Unload(w)
 	}
-	clear(b.allocs)
+	for m := range b.allocs {
+		b.release(m)
+	}
 	return nil
 }
 
@@ -103,12 +108,20 @@ func (b *Backend) Unload(bw backend.Weight) {
 	w.data = nil
 }
 
-// memory is a piece of host memory; one of the slices is set.
+// memory is a piece of host memory; one of the slices is set, and none once it was freed: a
+// tensor that outlives its memory is a panic that names a line, never a read of what others
+// have written there since.
 type memory struct {
 	f32 []float32
 	f16 []uint16
 	i8  []int8 // aligned like float32: scales lie among the codes
+
+	mapped []byte // the same as bytes, where it lies outside of the heap
 }
+
+// mapFrom is the size in bytes from which memory is mapped. The system gives whole pages: at
+// this size what it adds is a sixteenth at most.
+const mapFrom = 64 << 10
 
 func (m *memory) Bytes() int64 { return int64(4*len(m.f32) + 2*len(m.f16) + len(m.i8)) }
 
@@ -135,24 +148,49 @@ func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 	if rows < 0 || cols < 0 || (cols > 0 && rows > (1<<40)/cols) {
 		return backend.Tensor{}, fmt.Errorf("cpu: cannot hold a tensor of %d×%d", rows, cols)
 	}
-	m := &memory{}
+	if t != dtype.F32 && t != dtype.F16 && t != dtype.I8 {
+		return backend.Tensor{}, fmt.Errorf("cpu: tensors of type %v are not supported", t)
+	}
+	m, n := &memory{}, rows*cols
+	var start unsafe.Pointer
+	if bytes := n * t.Size(); bytes >= mapFrom {
+		var err error
+		if m.mapped, err = mapMemory(bytes); err != nil {
+			return backend.Tensor{}, err
+		}
+		start = unsafe.Pointer(unsafe.SliceData(m.mapped))
+	} else {
+		start = unsafe.Pointer(unsafe.SliceData(make([]float32, (bytes+3)/4)))
+	}
 	switch t {
 	case dtype.F32:
-		m.f32 = make([]float32, rows*cols)
+		m.f32 = unsafe.Slice((*float32)(start), n)
 	case dtype.F16:
-		m.f16 = make([]uint16, rows*cols)
-	case dtype.I8:
-		words := make([]float32, (rows*cols+3)/4)
-		m.i8 = unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(words))), rows*cols)
+		m.f16 = unsafe.Slice((*uint16)(start), n)
 	default:
-		return backend.Tensor{}, fmt.Errorf("cpu: tensors of type %v are not supported", t)
+		m.i8 = unsafe.Slice((*int8)(start), n)
 	}
 	b.allocs[m] = struct{}{}
 	return backend.Tensor{Type: t, Rows: rows, Cols: cols, Stride: cols, Mem: m}, nil
 }
 
-// Free gives the memory of t back.
-func (b *Backend) Free(t backend.Tensor) { delete(b.allocs, t.Mem) }
+// Free gives the memory of t back. All tensors in it are invalid after it.
+func (b *Backend) Free(t backend.Tensor) {
+	if m, ok := t.Mem.(*memory); ok {
+		b.release(m)
+	}
+}
+
+// release gives memory back that is not yet.
+func (b *Backend) release(m *memory) {
+	if _, ok := b.allocs[m]; !ok {
+		return
+	}
+	delete(b.allocs, m)
+	mapped := m.mapped
+	*m = memory{}
+	unmapMemory(mapped)
+}
 
 // Write copies src into dst.
 func (b *Backend) Write(dst backend.Tensor, src []float32) error {

@@ -13,7 +13,8 @@ type task interface {
 	part(worker, from, to int)
 }
 
-// pool runs tasks on a fixed set of threads. The caller of run is the first of them. A task
+// pool runs tasks on a fixed set of threads, for all backends of the process. The caller of
+// run is the first of them. A task
 // is cut into a few chunks per thread, and whoever is free takes the next: a thread that the
 // system has put aside costs at most the chunk it was at, and if no other thread comes the
 // caller does everything. Every other thread takes chunks from the end, so that of two
@@ -29,9 +30,13 @@ type pool struct {
 	done  atomic.Int32
 	_     [60]byte
 
+	// turn is held by whoever runs a task; tasks of several models come one after another. A
+	// mutex lets one caller go on for a millisecond at most while another waits.
+	turn    sync.Mutex
 	task    task
 	parts   int
 	chunks  int
+	invited atomic.Int32 // threads of the task, the caller among them; set before claim
 	helpers []*helper
 	fault   atomic.Pointer[error] // first panic of a part, raised again by run
 	stopped atomic.Bool
@@ -57,40 +62,96 @@ const (
 	chunkMask = 1<<chunkBits - 1
 )
 
-func newPool(threads int) *pool {
-	p := &pool{}
-	for i := 1; i < threads; i++ {
+// crew is some threads of a pool, the first ones, for one backend.
+type crew struct {
+	*pool
+	threads int
+}
+
+func (c *crew) size() int { return c.threads }
+
+// process is the pool that all backends of the process share: models that compute at the
+// same time take turns instead of having more threads than there are processors.
+var process struct {
+	mu    sync.Mutex // protects what follows
+	pool  *pool      // nil while no backend is open
+	crews int        // that use it
+}
+
+// enlist returns a crew of the process's pool, which gets more threads if it has fewer. The
+// caller dismisses it.
+func enlist(threads int) *crew {
+	process.mu.Lock()
+	defer process.mu.Unlock()
+	if process.pool == nil {
+		process.pool = &pool{}
+	}
+	process.crews++
+	process.pool.grow(threads)
+	return &crew{process.pool, threads}
+}
+
+// dismiss ends the use of a crew. run must not be called after it. The last one ends the
+// threads.
+func (c *crew) dismiss() {
+	process.mu.Lock()
+	defer process.mu.Unlock()
+	if c.pool == nil {
+		return
+	}
+	c.pool = nil
+	if process.crews--; process.crews == 0 {
+		process.pool.stop()
+		process.pool = nil
+	}
+}
+
+// grow makes sure of so many threads, the caller of run among them.
+func (p *pool) grow(threads int) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	for i := len(p.helpers) + 1; i < threads; i++ {
 		h := &helper{wake: make(chan struct{}, 1)}
 		p.helpers = append(p.helpers, h)
 		p.ended.Add(1)
 		go p.work(h, i)
 	}
-	return p
 }
-
-func (p *pool) size() int { return len(p.helpers) + 1 }
 
 // stop ends the threads. run must not be called after it.
 func (p *pool) stop() {
+	p.turn.Lock()
+	defer p.turn.Unlock()
 	p.stopped.Store(true)
-	p.start(0)
+	p.invited.Store(int32(len(p.helpers) + 1))
+	p.start(0, len(p.helpers)+1)
 	p.ended.Wait()
 	p.helpers = nil
 }
 
 // run computes parts [0, n) of t, at least grain of them at a time, and returns when all
 // are done. A panic of any part is raised here.
-func (p *pool) run(t task, n, grain int) {
-	chunks := min(n/grain, chunksPerThread*p.size(), chunkMask)
-	if len(p.helpers) == 0 || chunks < 2 {
+func (c *crew) run(t task, n, grain int) {
+	chunks := min(n/grain, chunksPerThread*c.threads, chunkMask)
+	if c.threads == 1 || chunks < 2 {
 		if n > 0 {
 			t.part(0, 0, n)
 		}
 		return
 	}
+	if err := c.pool.share(t, n, chunks, c.threads); err != nil {
+		panic(err)
+	}
+}
+
+// share computes a task on so many threads once it is its turn. The error is a part's panic.
+func (p *pool) share(t task, n, chunks, threads int) error {
+	p.turn.Lock()
+	defer p.turn.Unlock()
 	p.task, p.parts, p.chunks = t, n, chunks
 	p.done.Store(0)
-	claim := p.start(chunks)
+	p.invited.Store(int32(threads))
+	claim := p.start(chunks, threads)
 	for p.take(0, claim>>(2*chunkBits)) {
 	}
 	for i := 0; int(p.done.Load()) < chunks; i++ {
@@ -101,16 +162,17 @@ func (p *pool) run(t task, n, grain int) {
 		}
 	}
 	if f := p.fault.Swap(nil); f != nil {
-		panic(*f)
+		return *f
 	}
+	return nil
 }
 
-// start publishes a task of so many chunks and wakes the helpers. It returns the new claim.
-func (p *pool) start(chunks int) uint64 {
+// start publishes a task of so many chunks and wakes its helpers. It returns the new claim.
+func (p *pool) start(chunks, threads int) uint64 {
 	number := p.claim.Load()>>(2*chunkBits) + 1
 	claim := number<<(2*chunkBits) | uint64(chunks)<<chunkBits
 	p.claim.Store(claim)
-	for _, h := range p.helpers {
+	for _, h := range p.helpers[:threads-1] {
 		if h.asleep.CompareAndSwap(true, false) {
 			h.wake <- struct{}{}
 		}
@@ -154,30 +216,39 @@ func (p *pool) chunk(worker, i int) {
 func (p *pool) work(h *helper, worker int) {
 	runtime.LockOSThread() // a spinning goroutine that moves between threads is late
 	defer p.ended.Done()
-	for seen := p.await(h, 0); !p.stopped.Load(); seen = p.await(h, seen) {
+	for seen := p.await(h, worker, 0); !p.stopped.Load(); seen = p.await(h, worker, seen) {
 		for p.take(worker, seen) {
 		}
 	}
 }
 
-// await returns the number of the current task once it is not seen.
-func (p *pool) await(h *helper, seen uint64) uint64 {
+// await returns the number of the current task once it is not seen and is for this worker.
+// Tasks for fewer threads do not keep it from sleeping.
+func (p *pool) await(h *helper, worker int, seen uint64) uint64 {
 	for range spins {
-		if n := p.claim.Load() >> (2 * chunkBits); n != seen {
+		if n, ok := p.news(worker, seen); ok {
 			return n
 		}
 		pause()
 	}
 	for {
 		h.asleep.Store(true)
-		if n := p.claim.Load() >> (2 * chunkBits); n != seen && h.asleep.CompareAndSwap(true, false) {
+		if n, ok := p.news(worker, seen); ok && h.asleep.CompareAndSwap(true, false) {
 			return n
 		}
 		<-h.wake
-		if n := p.claim.Load() >> (2 * chunkBits); n != seen {
+		if n, ok := p.news(worker, seen); ok {
 			return n
 		}
 	}
+}
+
+// news is the number of the current task, and whether it is one that the worker has not seen
+// and belongs to. The threads may already be those of the next task: then the one whose
+// number it is has no chunk left.
+func (p *pool) news(worker int, seen uint64) (uint64, bool) {
+	n := p.claim.Load() >> (2 * chunkBits)
+	return n, n != seen && worker < int(p.invited.Load())
 }
 
 func stack() []byte {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/foretoken/foretoken/checkpoint"
 	"github.com/foretoken/foretoken/dtype"
+	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 // Tensor is one tensor of a file. What its methods return as views is valid until the file
@@ -111,9 +112,14 @@ func (t *Tensor) decode(size int, do func(dst, src []byte) error) ([]byte, error
 	var wg sync.WaitGroup
 	for i := range threads {
 		wg.Go(func() {
-			for r := i * rows / threads; r < (i+1)*rows/threads && errs[i] == nil; r++ {
-				errs[i] = do(out[r*size:][:size], t.data[r*n:][:n])
-			}
+			errs[i] = rescue.Do(func() error {
+				for r := i * rows / threads; r < (i+1)*rows/threads; r++ {
+					if err := do(out[r*size:][:size], t.data[r*n:][:n]); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
 		})
 	}
 	wg.Wait()

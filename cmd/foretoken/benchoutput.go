@@ -12,6 +12,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/bench"
+	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/plot"
 )
 
@@ -94,6 +95,7 @@ func openBench(ctx context.Context, c *console, f *modelFlags, o foretoken.Optio
 	}
 	log, bar := newNotes(f.verbose), newProgress(c, f.model)
 	o.Log, o.Progress = slog.New(log), bar.report
+	addSlot(o.Threads)
 	m, err := unlessInterrupted(ctx, func() (*foretoken.Model, error) { return foretoken.Open(path, o) })
 	bar.end()
 	log.show(c.err)
@@ -112,8 +114,12 @@ func unlessInterrupted[T any](ctx context.Context, work func() (T, error)) (T, e
 	}
 	done := make(chan result, 1)
 	go func() {
-		v, err := work()
-		done <- result{v, err}
+		var r result
+		r.err = rescue.Do(func() (err error) {
+			r.value, err = work()
+			return err
+		})
+		done <- r
 	}()
 	select {
 	case <-ctx.Done():

@@ -105,34 +105,11 @@ func (f *consultation) run(cmd *cobra.Command, name string) (err error) {
 	}
 	ctx, stop := interruptible(cmd.Context())
 	defer stop()
-	report, err := f.interruptibly(ctx, c, k, facts)
+	report, err := unlessInterrupted(ctx, func() (*doctor.Report, error) { return f.examine(ctx, c, k, facts) })
 	if err != nil {
 		return err
 	}
 	return f.show(c, report)
-}
-
-// interruptibly examines the model. When ctx is cancelled it returns errInterrupted at once,
-// and leaves what it was doing to the end of the process.
-func (f *consultation) interruptibly(ctx context.Context, c *console, k *checkpoint.Checkpoint, facts *doctor.Facts) (*doctor.Report, error) {
-	type result struct {
-		r   *doctor.Report
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		r, err := f.examine(ctx, c, k, facts)
-		done <- result{r, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, errInterrupted
-	case x := <-done:
-		if errors.Is(x.err, context.Canceled) {
-			x.err = errInterrupted
-		}
-		return x.r, x.err
-	}
 }
 
 // examine loads the model, measures it, and gives everything back.

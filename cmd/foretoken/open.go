@@ -24,29 +24,19 @@ type session struct {
 // errInterrupted at once, and leaves what it was loading to the end of the process.
 func openSession(ctx context.Context, c *console, f *modelFlags, log *notes) (*session, error) {
 	bar := newProgress(c, f.model)
-	type result struct {
-		s   *session
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		s, err := loadSession(f, log, bar)
-		done <- result{s, err}
-	}()
-	select {
-	case <-ctx.Done():
+	s, err := unlessInterrupted(ctx, func() (*session, error) { return loadSession(f, log, bar) })
+	if errors.Is(err, errInterrupted) {
 		if c.errTerminal {
 			tell(c.err, "\n") // leave the line of the bar
 		}
-		return nil, errInterrupted
-	case r := <-done:
-		bar.end()
-		log.show(c.err)
-		if r.err == nil && r.s.Verdict() != nil && (c.errTerminal || f.verbose) {
-			c.remark(describeVerdict(r.s.Verdict()))
-		}
-		return r.s, r.err
+		return nil, err
 	}
+	bar.end()
+	log.show(c.err)
+	if err == nil && s.Verdict() != nil && (c.errTerminal || f.verbose) {
+		c.remark(describeVerdict(s.Verdict()))
+	}
+	return s, err
 }
 
 // loadSession opens a model as the flags say.
@@ -57,6 +47,7 @@ func loadSession(f *modelFlags, log *notes, bar *progress) (*session, error) {
 	}
 	o := f.options()
 	o.Log, o.Progress = slog.New(log), bar.report
+	addSlot(o.Threads)
 	m, err := foretoken.Open(path, o)
 	if err != nil {
 		return nil, explain(err)
@@ -94,15 +85,17 @@ func explain(err error) error {
 	return err
 }
 
-// processors is how many this process may use, as it was before openProcessor changed it.
+// processors is how many this process may use, as it was before addSlot changed it.
 var processors = runtime.GOMAXPROCS(0)
 
-// openProcessor opens the backend. Its threads spin while there is work and so hold a slot
-// of Go's scheduler each; everything else in the process, the terminal and timers among
-// it, gets one more.
+// addSlot makes sure of one slot of Go's scheduler more than threads compute. They spin while
+// there is work and so hold one each; the other is for everything else in the process.
+func addSlot(threads int) { runtime.GOMAXPROCS(max(processors, threads+1)) }
+
+// openProcessor opens the backend, with a slot of Go's scheduler for the terminal and timers.
 func openProcessor(threads *setting[int], isa *setting[string]) (*cpu.Backend, error) {
 	n := threads.or(processors)
-	runtime.GOMAXPROCS(n + 1)
+	addSlot(n)
 	return cpu.Open(cpu.Options{Threads: n, ISA: isa.value})
 }
 

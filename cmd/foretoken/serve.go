@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/server"
 )
 
@@ -56,6 +57,7 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
+	addSlot(f.model.threads.or(processors))
 	o.Log = log
 	o.Ready = func() {
 		log.Info("ready")
@@ -77,7 +79,7 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	ctx, stop := interruptible(cmd.Context())
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
+	go func() { ended <- rescue.Do(func() error { return s.Serve(l) }) }()
 	select {
 	case err = <-ended:
 		return explain(errors.Join(err, f.drain(context.Background(), s)))

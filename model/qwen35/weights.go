@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/checkpoint"
 	"github.com/foretoken/foretoken/dtype"
+	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/model"
 )
 
@@ -251,12 +252,17 @@ func (l *loader) requantise(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
 	var wg sync.WaitGroup
 	for i := range threads {
 		wg.Go(func() {
-			from, to := i*m.Rows/threads, (i+1)*m.Rows/threads
-			for ; from < to && errs[i] == nil; from += step {
-				rows := m.RowRange(from, min(from+step, to))
-				errs[i] = quantise(&q, m, from, from+rows.Rows)
-				l.releasePages(&rows)
-			}
+			errs[i] = rescue.Do(func() error {
+				from, to := i*m.Rows/threads, (i+1)*m.Rows/threads
+				for ; from < to; from += step {
+					rows := m.RowRange(from, min(from+step, to))
+					if err := quantise(&q, m, from, from+rows.Rows); err != nil {
+						return err
+					}
+					l.releasePages(&rows)
+				}
+				return nil
+			})
 		})
 	}
 	wg.Wait()

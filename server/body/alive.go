@@ -1,6 +1,10 @@
 package body
 
-import "time"
+import (
+	"time"
+
+	"github.com/foretoken/foretoken/internal/rescue"
+)
 
 // Mark adds an event that is a word and no JSON, as some protocols end a stream.
 func (s *Stream) Mark(word string) {
@@ -18,25 +22,29 @@ func (s *Stream) Comment(text string) {
 
 // KeepAlive calls beat, which writes something, from time to time and flushes the stream:
 // proxies close silent connections while a long prompt is read. The function it returns ends
-// that, and must be called before the handler of the request returns.
+// that, and must be called before the handler of the request returns. A panic of beat is raised
+// there, where a request has its net.
 func (s *Stream) KeepAlive(every time.Duration, beat func()) (stop func()) {
 	ticker := time.NewTicker(every)
-	done, ended := make(chan struct{}), make(chan struct{})
+	done, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-ticker.C:
-				beat()
-				s.Flush()
-			case <-done:
-				return
+		ended <- rescue.Do(func() error {
+			for {
+				select {
+				case <-ticker.C:
+					beat()
+					s.Flush()
+				case <-done:
+					return nil
+				}
 			}
-		}
+		})
 	}()
 	return func() {
 		ticker.Stop()
 		close(done)
-		<-ended
+		if err := <-ended; err != nil {
+			panic(err)
+		}
 	}
 }

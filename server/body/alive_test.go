@@ -4,6 +4,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -28,4 +29,19 @@ func TestKeepAliveBeatsUntilItIsStopped(t *testing.T) {
 	if rest := strings.TrimLeft(text, ": beat\n"); rest != "data: 1\n\ndata: [DONE]\n\n" || !w.Flushed {
 		t.Errorf("%q, flushed %v", text, w.Flushed)
 	}
+}
+
+// TestKeepAliveRaisesPanics has the beat panic: it is raised where the handler ends it.
+func TestKeepAliveRaisesPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := Events(httptest.NewRecorder())
+		stop := s.KeepAlive(time.Second, func() { panic("of the test") })
+		time.Sleep(3 * time.Second)
+		defer func() {
+			if err, ok := recover().(error); !ok || !strings.HasPrefix(err.Error(), "panic: of the test\n") {
+				t.Errorf("%v, want the panic", err)
+			}
+		}()
+		stop()
+	})
 }

@@ -18,22 +18,22 @@ const (
 
 // calls is the form of one call of any of the tools, or of several, and its name.
 func (a *Ask) calls(tools []chat.Tool, taught chat.ToolFormat) (grammar.Source, string, error) {
-	var name strings.Builder
+	var names []string
 	var either []grammar.Source
 	for _, t := range tools {
 		inside, of, err := a.call(t, taught)
 		if err != nil {
 			return grammar.Source{}, "", Invalid("tools", "%s: %v", t.Name(), err)
 		}
-		name.WriteString(of)
+		names = append(names, of)
 		either = append(either, inside)
 	}
 	call := grammar.Sequence(grammar.Literal(callBegin+"\n"), grammar.Either(either...), grammar.Literal("\n"+callEnd))
 	if !a.Parallel || a.Calls == CallNamed {
-		return call, "calls " + name.String(), nil
+		return call, formName("calls", names...), nil
 	}
 	more := grammar.Repeat(grammar.Sequence(grammar.Literal("\n"), call), 0, 0)
-	return grammar.Sequence(call, more), "several calls " + name.String(), nil
+	return grammar.Sequence(call, more), formName("several calls", names...), nil
 }
 
 // call is the form of what stands between the marks of a call, and its name. A tool that
@@ -49,10 +49,10 @@ func (a *Ask) call(t chat.Tool, taught chat.ToolFormat) (grammar.Source, string,
 	form := grammar.Sequence(grammar.Literal(begin), grammar.Schema(arguments), grammar.Literal("}"))
 	if taught == chat.ToolXML && a.tells(t) {
 		if x := newXMLCall(t); x != nil {
-			return grammar.Prefer(x.form(), form), "xml " + begin + string(arguments), err
+			return grammar.Prefer(x.form(), form), formName("xml", begin, string(arguments)), err
 		}
 	}
-	return form, begin + string(arguments), err
+	return form, formName("json", begin, string(arguments)), err
 }
 
 // tells reports whether no other tool has the name of t: the types of arguments would be

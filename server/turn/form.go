@@ -2,6 +2,7 @@ package turn
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/foretoken/foretoken"
@@ -16,17 +17,28 @@ func JSONObject() *foretoken.Format {
 
 // JSONSchema is the form of the JSON values that a schema allows.
 func JSONSchema(schema []byte) *foretoken.Format {
-	return &foretoken.Format{Name: "schema " + string(schema), Source: grammar.Schema(schema)}
+	return &foretoken.Format{Name: formName("schema", string(schema)), Source: grammar.Schema(schema)}
 }
 
 // Expression is the form of the texts that a regular expression matches.
 func Expression(expr string) *foretoken.Format {
-	return &foretoken.Format{Name: "expression " + expr, Source: grammar.Regexp(expr)}
+	return &foretoken.Format{Name: formName("expression", expr), Source: grammar.Regexp(expr)}
 }
 
 // Choice is the form of a few texts.
 func Choice(texts []string) *foretoken.Format {
-	return &foretoken.Format{Name: "choice " + strings.Join(texts, "\x00"), Source: grammar.Choice(texts...)}
+	return &foretoken.Format{Name: formName("choice", texts...), Source: grammar.Choice(texts...)}
+}
+
+// formName is the name of a form made of parts. No other kind or parts have the same one, whatever
+// they contain: the parts' lengths are in it.
+func formName(kind string, parts ...string) string {
+	var b strings.Builder
+	b.WriteString(kind)
+	for _, p := range parts {
+		b.WriteString(" " + strconv.Itoa(len(p)) + ":" + p)
+	}
+	return b.String()
 }
 
 // form is what the answer is held to, nil for nothing: the form that was asked for, calls
@@ -57,12 +69,12 @@ func (a *Ask) form(m *foretoken.Model, thinking bool) (*foretoken.Format, error)
 	switch {
 	case a.Calls != CallAuto && thinking:
 		// What templates put behind a think block.
-		return &foretoken.Format{Name: "thought and " + name, Source: grammar.Sequence(grammar.Literal("\n\n"), calls)}, nil
+		return &foretoken.Format{Name: formName("thought and", name), Source: grammar.Sequence(grammar.Literal("\n\n"), calls)}, nil
 	case a.Calls != CallAuto:
 		return &foretoken.Format{Name: name, Source: calls}, nil
 	case a.Form != nil:
-		return &foretoken.Format{Name: "text or " + name + " after " + a.Form.Name, Source: grammar.Either(a.Form.Source, calls)}, nil
+		return &foretoken.Format{Name: formName("form or", a.Form.Name, name), Source: grammar.Either(a.Form.Source, calls)}, nil
 	}
 	text := grammar.TextWithout(callBegin)
-	return &foretoken.Format{Name: "text or " + name, Source: grammar.Sequence(text, grammar.Repeat(calls, 0, 1))}, nil
+	return &foretoken.Format{Name: formName("text or", name), Source: grammar.Sequence(text, grammar.Repeat(calls, 0, 1))}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/sample"
 	"github.com/foretoken/foretoken/spec"
 )
@@ -84,6 +85,9 @@ type Host struct {
 	Library *foretoken.Library
 	Default string            // the model where a request names none
 	Aliases map[string]string // other names of models
+	// Read is how the pieces of an answer are had, for tests that need them to go wrong. Nil:
+	// as the answer gives them.
+	Read func(*foretoken.Answer) iter.Seq2[foretoken.Piece, error]
 }
 
 // Resolve is the library's name of the model that a client names.
@@ -108,6 +112,7 @@ type Turn struct {
 	Created time.Time
 	Answers []*foretoken.Answer // one for each choice
 
+	read   func(*foretoken.Answer) iter.Seq2[foretoken.Piece, error]
 	done   func()
 	cancel context.CancelFunc
 }
@@ -132,7 +137,10 @@ func (h *Host) Start(ctx context.Context, a *Ask) (*Turn, error) {
 	if err != nil {
 		return nil, Wrap(err)
 	}
-	t := &Turn{Model: m, Name: name, Ask: a, Created: time.Now(), done: done}
+	t := &Turn{Model: m, Name: name, Ask: a, Created: time.Now(), read: h.Read, done: done}
+	if t.read == nil {
+		t.read = (*foretoken.Answer).Pieces
+	}
 	if err := t.start(ctx); err != nil {
 		t.Close()
 		return nil, Wrap(err)
@@ -310,24 +318,44 @@ func (a *Ask) options(m *foretoken.Model) (sample.Options, error) {
 // Events yields the pieces of all answers as they come, and at last an *Error if one did
 // not end by itself. It may be ranged over once.
 func (t *Turn) Events() iter.Seq2[Event, error] {
-	if len(t.Answers) == 1 {
-		return func(yield func(Event, error) bool) { t.one(yield) }
+	if len(t.Answers) > 1 {
+		return t.several
 	}
-	return t.several
+	return func(yield func(Event, error) bool) {
+		if err := t.pieces(0, func(e Event) bool { return yield(e, nil) }); err != nil {
+			yield(Event{}, Wrap(err))
+		}
+	}
 }
 
-// one yields the only answer.
-func (t *Turn) one(yield func(Event, error) bool) {
-	for p, err := range t.Answers[0].Pieces() {
-		if err != nil {
-			yield(Event{}, Wrap(err))
+// pieces sends the pieces of answer i, and that it has ended, as long as they are taken. A panic
+// on the way to a piece is an error; one of send is its caller's.
+func (t *Turn) pieces(i int, send func(Event) bool) (err error) {
+	sending := false
+	defer func() {
+		if sending {
 			return
 		}
-		if !yield(Event{Piece: p}, nil) {
-			return
+		if p := recover(); p != nil {
+			err = rescue.Error(p)
+		}
+	}()
+	deliver := func(e Event) bool {
+		sending = true
+		ok := send(e)
+		sending = false
+		return ok
+	}
+	for p, err := range t.read(t.Answers[i]) {
+		if err != nil {
+			return err
+		}
+		if !deliver(Event{Choice: i, Piece: p}) {
+			return nil
 		}
 	}
-	yield(Event{Ended: true}, nil)
+	deliver(Event{Choice: i, Ended: true})
+	return nil
 }
 
 // several yields the pieces of answers that come at the same time. Readers of the answers
@@ -340,22 +368,19 @@ func (t *Turn) several(yield func(Event, error) bool) {
 	pieces, stop := make(chan news), make(chan struct{})
 	defer close(stop)
 	defer t.cancel()
-	for i, a := range t.Answers {
+	for i := range t.Answers {
+		send := func(n news) bool {
+			select {
+			case pieces <- n:
+				return true
+			case <-stop:
+				return false
+			}
+		}
 		go func() {
-			send := func(n news) bool {
-				select {
-				case pieces <- n:
-					return true
-				case <-stop:
-					return false
-				}
+			if err := t.pieces(i, func(e Event) bool { return send(news{Event: e}) }); err != nil {
+				send(news{err: err})
 			}
-			for p, err := range a.Pieces() {
-				if !send(news{Event{Choice: i, Piece: p}, err}) || err != nil {
-					return
-				}
-			}
-			send(news{Event: Event{Choice: i, Ended: true}})
 		}()
 	}
 	for left := len(t.Answers); left > 0; {
