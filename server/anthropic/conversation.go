@@ -104,7 +104,12 @@ func (c *conversation) block(role string, v *body.Value) {
 		}
 		m.ReasoningContent = &text
 	case "redacted_thinking":
-		kind.Unsupported("thinking that another provider has encrypted cannot be read: leave the block out")
+		v.IgnoreRest()
+		kind.Drop("thinking that another provider has encrypted cannot be read: leave the block out")
+	case "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result", "bash_code_execution_tool_result",
+		"text_editor_code_execution_tool_result", "tool_search_tool_result", "mcp_tool_use", "mcp_tool_result", "container_upload":
+		v.IgnoreRest()
+		kind.Drop("a block of type %.60q is of a tool that is not run here", kind.Text())
 	case "tool_use":
 		if role != "assistant" {
 			kind.Fault("only the assistant calls tools; this is a message of the %s", role)
@@ -160,9 +165,13 @@ func texts(v *body.Value) string {
 	var parts []string
 	for _, b := range v.List() {
 		b.Ignore("cache_control", "citations")
-		if t := b.Field("type").Required(); t.Text() == "image" {
+		switch t := b.Field("type").Required(); t.Text() {
+		case "image":
 			t.Unsupported("images are not supported: the models' vision part is not read")
-		} else {
+		case "tool_reference": // to a tool that was found: all of them are offered at once
+			b.Ignore("tool_name")
+			continue
+		default:
 			t.OneOf("text")
 		}
 		if text := b.Field("text").Text(); text != "" {
