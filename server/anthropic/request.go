@@ -56,7 +56,7 @@ func decode(v *body.Value, count bool) (*request, error) {
 	r.output(v)
 	r.extensions(v)
 	r.tools(v)
-	c := conversation{list: []chat.Message{}}
+	c := conversation{list: []chat.Message{}, offer: r.tool}
 	c.system(v.Field("system"))
 	c.messages(v.Field("messages").Required())
 	a.Messages, a.Prefill = c.list, c.prefill
@@ -222,6 +222,10 @@ func (r *request) offer(v *body.Value, text string) {
 	var t chat.Tool
 	if err := t.UnmarshalJSON([]byte(text)); err != nil {
 		v.Fault("%v", err)
+		return
+	}
+	if slices.ContainsFunc(r.ask.Tools, func(u chat.Tool) bool { return u.Name() == t.Name() }) && strings.HasPrefix(v.Path(), "messages") {
+		return // it is added again
 	}
 	r.ask.Tools = append(r.ask.Tools, t)
 }
