@@ -252,6 +252,7 @@ func TestModelsAreListed(t *testing.T) {
 
 func TestBadRequestsAreNamed(t *testing.T) {
 	const hi = `"messages": [{"role": "user", "content": "Hi"}]`
+	strict := turntest.Strict(t, Register, host)
 	for _, c := range []struct {
 		path, request string
 		status        int
@@ -297,6 +298,9 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		var p problem
 		if err := json.Unmarshal([]byte(text), &p); err != nil || status != c.status || !strings.HasPrefix(p.Error, c.want) {
 			t.Errorf("%s %s\n got %d %s %v\nwant %d %q", c.path, c.request, status, text, err, c.status, c.want)
+		}
+		if status, _, text := turntest.Post(t, strict+c.path, c.request); status != c.status {
+			t.Errorf("%s %s, strictly: %d %s", c.path, c.request, status, text)
 		}
 	}
 }
