@@ -48,7 +48,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check build generated test test-noasm test-arm64 test-clients test-web race soak vet lint fmt fmt-check cross bench bench-gate bench-pages benchstat fuzz tools clean
+.PHONY: help check build generated test test-noasm test-arm64 test-clients test-agents test-web race soak vet lint fmt fmt-check cross bench bench-gate bench-pages benchstat fuzz tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,11 @@ soak: ## load an engine at random for a while and look what is left of it; SOAK=
 test-clients: build ## talk to the built program with the clients that people use
 	$(call stage,test-clients: official clients in Node)
 	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" server/clienttest/run
+
+# Not part of check: the packages are 1.5 GB.
+test-agents: build ## two turns of five coding agents with the built program
+	$(call stage,test-agents: coding agents from the npm registry)
+	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" server/agenttest/run
 
 test-web: build ## test the page in Chromium, with a fake server and with the program
 	$(call stage,test-web: the page in Chromium)

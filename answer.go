@@ -166,14 +166,18 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 			}
 		}
 		a.take(&last)
-		if a.parser != nil {
-			events := a.parser.Close()
-			a.Add(events)
-			last.Events = append(last.Events, events...)
-		}
 		finish := FinishStop
 		if !stopped {
 			finish = Finish(a.stream.Result().Finish)
+		}
+		if a.parser != nil {
+			closing := a.parser.Close
+			if stopped || finish == FinishLength { // a call that is cut off is none, and no text either
+				closing = a.parser.Cut
+			}
+			events := closing()
+			a.Add(events)
+			last.Events = append(last.Events, events...)
 		}
 		a.end(finish)
 		if last.Text != "" || len(last.Events) > 0 {

@@ -55,8 +55,10 @@ type ParserOptions struct {
 //
 // A tool call is <tool_call>, a call in one of the two formats, </tool_call>, and
 // comes as one event when it is complete: before that it may turn out to be no
-// call. Then, and if the answer ends within a call, its text is content. Names
-// are not checked against the declared tools.
+// call. Then, and if the answer ends by itself within a call, its text is content;
+// what is left of a call that was cut off, by a limit or a stop text, is dropped,
+// as half of its arguments are of no use to anybody. Names are not checked against
+// the declared tools.
 //
 // Newlines that only set blocks apart are dropped: those at the beginning and end
 // of the reasoning, at the beginning of what follows it, and those before, between
@@ -102,6 +104,20 @@ func (p *Parser) Write(chunk string) []Event {
 	for p.step() {
 	}
 	return p.take()
+}
+
+// Cut ends an answer that a limit or a stop text has cut off and returns what was
+// held back, except for what is, or may be, the beginning of a tool call.
+func (p *Parser) Cut() []Event {
+	if p.state == stateStart {
+		p.leaveStart(p.buf)
+		for p.step() {
+		}
+	}
+	if p.state == stateCall || p.state == stateContent && len(p.buf) > 0 {
+		p.buf, p.newlines = nil, 0 // newlines before a call only set it apart
+	}
+	return p.Close()
 }
 
 // Close ends the answer and returns what was held back.

@@ -330,3 +330,60 @@ func BenchmarkParser(b *testing.B) {
 		p.Close()
 	}
 }
+
+// Wherever an answer is cut off, nothing of a call's markup is left in its content, and what
+// was said before the call is.
+func TestParserCutLeavesNoMarkup(t *testing.T) {
+	for _, c := range []struct {
+		name, before, answer string
+		thinking             bool
+	}{
+		{"JSON", "", hermes, false},
+		{"XML", "", xmlCall("f", "s", "a < b\n<c>", "i", "5"), false},
+		{"text before", "Let me look.", "Let me look.\n\n" + hermes, false},
+		{"thinking before", "", "hm\n</think>\n\n" + xmlCall("f", "s", "x"), true},
+		{"several", "One.", "One.\n\n" + xmlCall("f", "s", "x") + "\n" + hermes + "\n" + xmlCall("f"), false},
+	} {
+		for cut := range len(c.answer) + 1 {
+			for _, size := range []int{1, 3, len(c.answer)} {
+				p := newTestParser(t, c.thinking, ToolAuto)
+				var a Answer
+				for at := 0; at < cut; at += size {
+					a.Add(p.Write(c.answer[at:min(at+size, cut)]))
+				}
+				a.Add(p.Cut())
+				content := a.Content()
+				if !strings.HasPrefix(c.before, strings.TrimRight(content, "\n")) {
+					t.Fatalf("%s cut after %q: the content is %q", c.name, c.answer[:cut], content)
+				}
+				if calls := strings.Count(c.answer[:cut], "\n</tool_call>"); calls != len(a.ToolCalls) {
+					t.Fatalf("%s cut after %q: %d calls, want %d", c.name, c.answer[:cut], len(a.ToolCalls), calls)
+				}
+			}
+		}
+	}
+}
+
+// What is no beginning of a call is kept, cut off or not.
+func TestParserCutKeepsText(t *testing.T) {
+	for text, want := range map[string]string{
+		"a < b":                    "a < b",
+		"done\n\n":                 "done\n\n",
+		"x <tool_call>nonsense":    "x <tool_call>nonsense",
+		"if a <":                   "if a ",
+		"<tool_call>\n{\"name\": ": "",
+	} {
+		p := newTestParser(t, false, ToolAuto)
+		var a Answer
+		a.Add(p.Write(text))
+		if a.Add(p.Cut()); a.Content() != want {
+			t.Errorf("%q cut off is %q, want %q", text, a.Content(), want)
+		}
+	}
+	p := NewParser(ParserOptions{ToolFormat: ToolNone})
+	var a Answer
+	a.Add(p.Write("<tool_call>\n{"))
+	if a.Add(p.Cut()); a.Content() != "<tool_call>\n{" {
+		t.Errorf("without tools: %q", a.Content())
+	}
+}

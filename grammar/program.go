@@ -89,6 +89,9 @@ type builder struct {
 	shared   map[*dfa]int32      // their nodes
 	texts    map[[2]int32]int32  // nodes of strings, by min and max
 	marked   map[markedKey]*dfa  // automata of texts without a marker
+
+	spelling spelling // how expressions are written
+	avoid    string   // a marker that must not be in what they match; "": none
 }
 
 func newBuilder() *builder {

@@ -19,12 +19,53 @@ const maxChoice = 1 << 20
 // their end. Word boundaries and line anchors are not supported.
 func Regexp(expr string) Source {
 	return Source{"expression", func(b *builder) (int32, error) {
-		d, err := b.work.regex(expr, whole, plain)
+		d, err := b.lexeme(expr)
 		if err != nil {
 			return 0, fmt.Errorf("expression %.60q: %w", expr, err)
 		}
 		return b.automaton(d)
 	}}
+}
+
+// InString is the texts of a Regexp or of a grammar that Lark read, as strings of JSON: in
+// quotation marks, with an escape only where JSON demands one.
+func InString(part Source) Source {
+	return Source{part.name, func(b *builder) (int32, error) {
+		before := b.spelling
+		b.spelling = escaped
+		n, err := part.build(b)
+		b.spelling = before
+		if err != nil {
+			return 0, err
+		}
+		mark, err := b.choice(`"`)
+		return b.seq(mark, n, mark), err
+	}}
+}
+
+// Without is the texts of a Regexp or of a grammar that Lark read, none of whose terminals has
+// the marker in it.
+func Without(marker string, part Source) Source {
+	return Source{part.name, func(b *builder) (int32, error) {
+		before := b.avoid
+		b.avoid = marker
+		n, err := part.build(b)
+		b.avoid = before
+		return n, err
+	}}
+}
+
+// lexeme is the automaton of an expression, spelled as the builder is told to.
+func (b *builder) lexeme(expr string) (*dfa, error) {
+	d, err := b.work.regex(expr, whole, b.spelling)
+	if err != nil || b.avoid == "" {
+		return d, err
+	}
+	within, err := b.work.regex(regexp.QuoteMeta(b.avoid), anywhere, plain)
+	if err != nil {
+		return nil, err
+	}
+	return b.work.combine([]*dfa{d, within}, func(each []bool) bool { return each[0] && !each[1] })
 }
 
 // Choice is one of the texts.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/server/body"
 	"github.com/foretoken/foretoken/server/turn"
 )
 
@@ -105,6 +106,9 @@ func (a *account) close(w *recorder) {
 		status = http.StatusOK // as the library sends it
 	}
 	a.s.metrics.request(a, status, took)
+	if fields := w.Header().Get(body.Ignored); fields != "" {
+		a.s.log.Debug("ignored fields", "request_id", a.id, "path", a.r.URL.Path, "fields", fields)
+	}
 	level := slog.LevelInfo
 	switch {
 	case a.s.quiet(a.pattern) && (status < http.StatusBadRequest || status == http.StatusServiceUnavailable):

@@ -20,6 +20,40 @@ func talk(more string) string {
 // text is a request for a completion.
 func text(more string) string { return `{"prompt": "Hi", "max_tokens": 4, ` + more + `}` }
 
+// A server that is strict refuses what is wrong, and what others ignore.
+func TestStrictServersRefuseMore(t *testing.T) {
+	r := start(t, func(o *Options) { o.StrictFields = true })
+	for _, list := range [][]bad{badAnywhere, badChats, badTools, badTexts, badResponses, badMessages, badOllama, badIfStrict} {
+		for _, x := range list {
+			a := r.do(x.method, x.path, x.body)
+			if a.status != x.status || x.says == "" || !strings.Contains(a.body, x.says) || a.header.Get("Foretoken-Ignored") != "" {
+				t.Errorf("%s %s %.200s\n\tgot  %d %s\twant %d %s", x.method, x.path, x.body, a.status, a.body, x.status, x.says)
+			}
+		}
+	}
+}
+
+// Others name in a header and in the log what they ignore.
+func TestIgnoredFieldsAreNamed(t *testing.T) {
+	r := start(t, nil)
+	for _, x := range badIfStrict {
+		a := r.do(x.method, x.path, x.body)
+		if a.status != 200 || a.header.Get("Foretoken-Ignored") == "" || a.header.Get("X-Request-Id") == "" {
+			t.Errorf("%s %s %.200s\n\tgot  %d %v %s", x.method, x.path, x.body, a.status, a.header, a.body)
+		}
+	}
+	a := r.do("POST", chatPath, talk(`"colour": "blue", "stream": true`))
+	if got := a.header.Get("Foretoken-Ignored"); a.status != 200 || got != "colour" {
+		t.Errorf("streamed: %d, ignored %q", a.status, got)
+	}
+	if err := r.Shutdown(t.Context()); err != nil { // after which all lines are written
+		t.Fatal(err)
+	}
+	if log := r.log.String(); !strings.Contains(log, `msg="ignored fields"`) || !strings.Contains(log, "fields=colour") {
+		t.Errorf("the log is %s", log)
+	}
+}
+
 func TestBadRequests(t *testing.T) {
 	r := start(t, nil)
 	for _, list := range [][]bad{badAnywhere, badChats, badTools, badTexts, badResponses, badMessages, badOllama} {
@@ -98,17 +132,13 @@ var badChats = []bad{
 	{"POST", chatPath, talk(`"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}`), 400, `response_format: the form of the answer: grammar: schema: #/type: \"nonsense\" is not a type of JSON`},
 	{"POST", chatPath, talk(`"reasoning_effort": "very"`), 400, `reasoning_effort: \"very\", want one of [\"none\" \"minimal\" \"low\" \"medium\" \"high\" \"xhigh\" \"max\"]`},
 	{"POST", chatPath, talk(`"mtp_depth": 99`), 400, `mtp_depth: 99, want 0 to 8`},
-	{"POST", chatPath, talk(`"audio": {"voice": "x"}`), 400, `audio: this field is not known here: leave it out`},
 	{"POST", chatPath, talk(`"modalities": ["audio"]`), 400, `modalities[0]: \"audio\", want one of [\"text\"]`},
-	{"POST", chatPath, talk(`"colour": "blue"`), 400, `colour: this field is not known here: leave it out`},
-	{"POST", chatPath, talk(`"foretoken": {"recipe": true}`), 400, `foretoken.recipe: this field is not known here: leave it out`},
 	{"POST", chatPath, `{"messages": [{"role": "user", "content": "` + strings.Repeat("word ", 5000) + `"}]}`, 400, `messages: the prompt has 5011 tokens, and the context of 4096 takes them and the answer: shorten the prompt`},
 }
 
 var badTools = []bad{
 	{"POST", chatPath, talk(`"tools": 5`), 400, `tools: 5, want an array`},
 	{"POST", chatPath, talk(`"tools": [{"type": "function"}]`), 400, `tools[0].function: this field is missing`},
-	{"POST", chatPath, talk(`"tools": [{"type": "laser", "function": {"name": "f"}}]`), 400, `tools[0].type: tools of type \"laser\" are not run here: there are only functions, which the client runs`},
 	{"POST", chatPath, talk(`"tools": [{"type": "function", "function": {"name": 5}}]`), 400, `tools[0].function.name: 5, want a string`},
 	{"POST", chatPath, talk(`"tools": [{"type": "function", "function": {"name": "f", "parameters": 7}}]`), 400, `tools[0].function.parameters: want a JSON schema, which is an object`},
 	{"POST", chatPath, talk(`"tool_choice": "required"`), 400, `tool_choice: there are no tools`},
@@ -131,7 +161,6 @@ var badTexts = []bad{
 	{"POST", "/v1/completions", text(`"best_of": 5`), 400, `best_of: 5 answers to choose 1 from: ask for all of them with n`},
 	{"POST", "/v1/completions", text(`"logprobs": -1`), 400, `logprobs: -1, want a number from 0 to 20`},
 	{"POST", "/v1/completions", text(`"echo": 5`), 400, `echo: 5, want true or false`},
-	{"POST", "/v1/completions", text(`"messages": []`), 400, `messages: this field is not known here: leave it out`},
 }
 
 var badResponses = []bad{
@@ -140,7 +169,6 @@ var badResponses = []bad{
 	{"POST", "/v1/responses", `{"input": [{"type": "dance"}]}`, 400, `input[0].type: items of type \"dance\" are not supported: want message, reasoning, function_call or function_call_output`},
 	{"POST", "/v1/responses", `{"input": "Hi.", "previous_response_id": "resp_none"}`, 404, `previous_response_id: there is no stored response \"resp_none\": it was not to be stored, it was deleted, or others have taken its place`},
 	{"POST", "/v1/responses", `{"input": "Hi.", "background": true}`, 400, `background: responses are not made in the background: stream them`},
-	{"POST", "/v1/responses", `{"input": "Hi.", "tools": [{"type": "web_search"}]}`, 400, `tools[0].type: tools of type \"web_search\" are not run here: there are only functions, which the client runs`},
 	{"POST", "/v1/responses", `{"input": "Hi.", "model": "nobody"}`, 404, `model: unknown model \"nobody\"; there are [\"tiny\"]`},
 	{"POST", "/v1/responses", `{"input": "Hi.", "max_output_tokens": 0}`, 400, `max_output_tokens: 0, want a number from 1 to 2147483647`},
 	{"DELETE", "/v1/responses/nobody", "", 404, `id: there is no stored response \"nobody\": it was not to be stored, it was deleted, or others have taken its place`},
@@ -154,7 +182,6 @@ var badMessages = []bad{
 	{"POST", "/v1/messages", `{"max_tokens": 4, "messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}`, 400, `messages[0].content[0].type: images are not supported: the models' vision part is not read`},
 	{"POST", "/v1/messages", talk(`"model": "claude-9"`), 404, `model: unknown model \"claude-9\"; there are [\"tiny\"]`},
 	{"POST", "/v1/messages", talk(`"temperature": 7000`), 400, `temperature: 7000, want a number from 0 to 100`},
-	{"POST", "/v1/messages", talk(`"colour": "blue"`), 400, `colour: this field is not known here: leave it out`},
 	{"POST", "/v1/messages", talk(`"thinking": {"type": "deep"}`), 400, `thinking.type: \"deep\", want one of [\"enabled\" \"disabled\" \"adaptive\"]`},
 	{"POST", "/v1/messages", talk(`"tool_choice": {"type": "any"}`), 400, `tool_choice: a call of a tool is required, and there are no tools`},
 	{"POST", "/v1/messages", talk(`"stop_sequences": "x"`), 400, `stop_sequences: the string \"x\", want an array`},
@@ -169,7 +196,18 @@ var badOllama = []bad{
 	{"POST", "/api/chat", `{"model": "tiny", "messages": [{"role": "user", "content": "Hi."}], "options": {"temperature": "x"}}`, 400, `options.temperature: the string \"x\", want a number`},
 	{"POST", "/api/chat", `{"model": "tiny", "messages": [{"role": "user", "content": "Hi."}], "format": 5}`, 400, `format: 5, want a string`},
 	{"POST", "/api/generate", `{"model": "tiny", "prompt": 5}`, 400, `prompt: 5, want a string`},
-	{"POST", "/api/generate", `{"model": "tiny", "prompt": "x", "colour": 5}`, 400, `colour: this field is not known here: leave it out`},
 	{"POST", "/api/show", `{"model": "nobody"}`, 404, `model: unknown model \"nobody\"; there are [\"tiny\"]`},
 	{"POST", "/api/pull", `{"model": "x"}`, 501, `this is not supported: models are fetched on the server's machine: foretoken pull NAME`},
+}
+
+// badIfStrict are requests of which something is ignored, unless the server is strict.
+var badIfStrict = []bad{
+	{"POST", chatPath, talk(`"audio": {"voice": "x"}`), 400, `audio: this field is not known here: leave it out`},
+	{"POST", chatPath, talk(`"colour": "blue"`), 400, `colour: this field is not known here: leave it out`},
+	{"POST", chatPath, talk(`"foretoken": {"recipe": true}`), 400, `foretoken.recipe: this field is not known here: leave it out`},
+	{"POST", chatPath, talk(`"tools": [{"type": "laser", "function": {"name": "f"}}]`), 400, `tools[0].type: tools of type \"laser\" are not run here: there are only functions, which the client runs`},
+	{"POST", "/v1/completions", text(`"messages": []`), 400, `messages: this field is not known here: leave it out`},
+	{"POST", "/v1/responses", `{"input": "Hi.", "max_output_tokens": 2, "tools": [{"type": "web_search"}]}`, 400, `tools[0].type: tools of type \"web_search\" are not run here: there are only functions, which the client runs`},
+	{"POST", "/v1/messages", talk(`"colour": "blue"`), 400, `colour: this field is not known here: leave it out`},
+	{"POST", "/api/generate", `{"model": "tiny", "prompt": "x", "options": {"num_predict": 2}, "colour": 5}`, 400, `colour: this field is not known here: leave it out`},
 }

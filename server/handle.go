@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/foretoken/foretoken/server/body"
 	"github.com/foretoken/foretoken/server/turn"
 )
 
@@ -39,7 +40,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return // a browser's question has been answered
 	}
 	defer a.leave()
-	s.mux.ServeHTTP(rec, r.WithContext(turn.WithReporter(r.Context(), a.report)))
+	ctx := turn.WithReporter(r.Context(), a.report)
+	if s.o.StrictFields {
+		ctx = body.WithStrict(ctx)
+	}
+	s.mux.ServeHTTP(rec, r.WithContext(ctx))
 }
 
 // rescue answers for a handler that panicked. The stack is for the log only.
@@ -129,7 +134,7 @@ func (s *Server) readBody(w *recorder, r *http.Request) error {
 	if err := deadline(time.Now().Add(cmp.Or(s.o.BodyTimeout, DefaultBodyTimeout))); err != nil {
 		return err
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w.ResponseWriter, r.Body, limit))
+	data, err := io.ReadAll(http.MaxBytesReader(w.ResponseWriter, r.Body, limit))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -140,7 +145,7 @@ func (s *Server) readBody(w *recorder, r *http.Request) error {
 	case err != nil:
 		return &turn.Error{Status: http.StatusBadRequest, Kind: turn.BadRequest, Message: "the request's body could not be read", Err: err}
 	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.Body = io.NopCloser(bytes.NewReader(data))
 	return deadline(time.Time{})
 }
 

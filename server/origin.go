@@ -50,7 +50,7 @@ func (o *origins) allow(w http.ResponseWriter, r *http.Request) (answered bool) 
 		origin = "*"
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
-	h.Set("Access-Control-Expose-Headers", "X-Request-Id, Retry-After")
+	h.Set("Access-Control-Expose-Headers", "X-Request-Id, Retry-After, Foretoken-Ignored")
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false
 	}

@@ -61,6 +61,7 @@ type Options struct {
 	BodyTimeout    time.Duration // for its body; 0: DefaultBodyTimeout
 	IdleTimeout    time.Duration // between requests of a connection; 0: DefaultIdleTimeout
 	MaxConnections int           // further ones wait; 0: any number
+	StrictFields   bool          // a field that is not known, or asks for what cannot be had, is an error; else it is ignored and named in a header
 	PerKey         int           // most requests at a time with one key, or without keys from one address; 0: any number
 
 	Ready func()       // called once, when the server is ready; nil: nothing is

@@ -51,6 +51,20 @@ func TestServeMistakesAreExplained(t *testing.T) {
 	})
 }
 
+func TestServeCanBeStrict(t *testing.T) {
+	t.Setenv(keyVariable, "")
+	for _, strict := range []string{"false", "true"} {
+		f := newServeFlags()
+		g := f.networkGroup()
+		if err := g.flags.Flags().Set("strict-fields", strict); err != nil {
+			t.Fatal(err)
+		}
+		if o, err := f.options(); err != nil || o.StrictFields != (strict == "true") {
+			t.Errorf("--strict-fields=%s: %v, %v", strict, o.StrictFields, err)
+		}
+	}
+}
+
 func TestServedModelsHaveNames(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "My-Model")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -50,6 +50,7 @@ type serveFlags struct {
 	origins               texts
 	tlsCert, tlsKey       string
 	maxBody               setting[int64]
+	strictFields          bool
 	headers, bodies, idle time.Duration
 	connections, perKey   setting[int]
 	drainTimeout          time.Duration
@@ -110,6 +111,7 @@ func (f *serveFlags) networkGroup() flagGroup {
 	fs.StringVar(&f.tlsCert, "tls-cert", "", "`FILE` with the certificate, for HTTPS")
 	fs.StringVar(&f.tlsKey, "tls-key", "", "`FILE` with its private key")
 	fs.Var(&f.maxBody, "max-body", "largest request (default 32MiB)")
+	fs.BoolVar(&f.strictFields, "strict-fields", false, "refuse requests with fields that are not known or cannot be honoured, instead of ignoring and naming them in the header Foretoken-Ignored")
 	fs.DurationVar(&f.headers, "read-header-timeout", server.DefaultHeaderTimeout, "most time for the head of a request")
 	fs.DurationVar(&f.bodies, "read-body-timeout", server.DefaultBodyTimeout, "most time for its body")
 	fs.DurationVar(&f.idle, "idle-timeout", server.DefaultIdleTimeout, "most time between requests of a connection")
@@ -167,6 +169,7 @@ func (f *serveFlags) options() (o server.Options, err error) {
 	o = server.Options{
 		ModelsMemory: f.modelsMemory.or(0), KeepAlive: f.keepAlive, Origins: f.origins, MaxBody: f.maxBody.or(0),
 		HeaderTimeout: f.headers, BodyTimeout: f.bodies, IdleTimeout: f.idle, MaxConnections: f.connections.or(0), PerKey: f.perKey.or(0),
+		StrictFields: f.strictFields,
 	}
 	if o.Keys, err = f.keys(); err != nil {
 		return o, err

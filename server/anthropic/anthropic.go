@@ -23,7 +23,7 @@ func Register(mux *http.ServeMux, h *turn.Host) {
 
 // count answers how many tokens a request's prompt has.
 func count(w http.ResponseWriter, r *http.Request, h *turn.Host) {
-	q, err := decode(body.Read(r), true)
+	q, err := decode(body.Read(w, r), true)
 	n := 0
 	if err == nil {
 		n, err = h.Count(r.Context(), &q.ask)
@@ -40,7 +40,7 @@ func count(w http.ResponseWriter, r *http.Request, h *turn.Host) {
 
 // create answers a conversation.
 func create(w http.ResponseWriter, r *http.Request, h *turn.Host) {
-	q, err := decode(body.Read(r), false)
+	q, err := decode(body.Read(w, r), false)
 	var t *turn.Turn
 	if err == nil {
 		if t, err = h.Start(r.Context(), &q.ask); err != nil {

@@ -16,13 +16,34 @@ type conversation struct {
 	list    []chat.Message
 	prefill string
 	calls   map[string]string // from the ids of tool_use blocks to the tools' names
+	offer   func(*body.Value) // adds a tool
 }
 
-// system reads the instructions: a text or blocks of text.
+// system reads the instructions: a text or blocks of text, and of tools that come and go.
 func (c *conversation) system(v *body.Value) {
-	if text := texts(v); text != "" {
+	if text := texts(v, c.change); text != "" {
 		c.list = append(c.list, chat.Message{Role: "system", Content: chat.Text(text)})
 	}
+}
+
+// change reads a block that adds a tool to those that there are, or takes one away, and
+// reports whether it is one. Templates list tools once, so all of them are there from the
+// beginning, and to the end.
+func (c *conversation) change(kind, v *body.Value) bool {
+	switch kind.Text() {
+	case "tool_addition":
+		tool := v.Field("tool").Required()
+		if tool.Field("type").OneOf("tool_reference", "tool_definition") == "tool_definition" {
+			c.offer(tool.Field("definition").Required())
+		}
+		tool.Ignore("name", "tool_name")
+	case "tool_removal":
+		v.IgnoreRest()
+		kind.Drop("tools are not taken away in the middle of a conversation: leave it out of tools")
+	default:
+		return false
+	}
+	return true
 }
 
 // messages reads the turns. The beginning of an answer, if the last of them is one, is not
@@ -40,7 +61,7 @@ func (c *conversation) messages(v *body.Value) {
 		case role == "system":
 			c.system(content)
 		case role == "assistant" && i == len(list)-1:
-			if c.prefill = texts(content); strings.TrimSpace(c.prefill) == "" {
+			if c.prefill = texts(content, nil); strings.TrimSpace(c.prefill) == "" {
 				content.Fault("the text that the answer is to begin with is empty")
 			}
 		case content.IsText():
@@ -104,7 +125,12 @@ func (c *conversation) block(role string, v *body.Value) {
 		}
 		m.ReasoningContent = &text
 	case "redacted_thinking":
-		kind.Unsupported("thinking that another provider has encrypted cannot be read: leave the block out")
+		v.IgnoreRest()
+		kind.Drop("thinking that another provider has encrypted cannot be read: leave the block out")
+	case "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result", "bash_code_execution_tool_result",
+		"text_editor_code_execution_tool_result", "tool_search_tool_result", "mcp_tool_use", "mcp_tool_result", "container_upload":
+		v.IgnoreRest()
+		kind.Drop("a block of type %.60q is of a tool that is not run here", kind.Text())
 	case "tool_use":
 		if role != "assistant" {
 			kind.Fault("only the assistant calls tools; this is a message of the %s", role)
@@ -145,24 +171,31 @@ func (c *conversation) result(v *body.Value) {
 	if !ok {
 		id.Fault("%.60q: no tool_use block before it has this id", id.Text())
 	}
-	text := texts(v.Field("content"))
+	text := texts(v.Field("content"), nil)
 	if v.Field("is_error").True() {
 		text = "Error: " + text // templates have no other way to say it
 	}
 	c.list = append(c.list, chat.Message{Role: "tool", Name: name, ToolCallID: id.Text(), Content: chat.Text(text)})
 }
 
-// texts is a content that must be text: a string, or blocks of it.
-func texts(v *body.Value) string {
+// texts is a content that must be text: a string, or blocks of it, apart from blocks that
+// other takes, if there is such.
+func texts(v *body.Value, other func(kind, v *body.Value) bool) string {
 	if v.Absent() || v.IsText() {
 		return v.Text()
 	}
 	var parts []string
 	for _, b := range v.List() {
 		b.Ignore("cache_control", "citations")
-		if t := b.Field("type").Required(); t.Text() == "image" {
+		switch t := b.Field("type").Required(); {
+		case other != nil && other(t, b):
+			continue
+		case t.Text() == "image":
 			t.Unsupported("images are not supported: the models' vision part is not read")
-		} else {
+		case t.Text() == "tool_reference": // to a tool that was found: all of them are offered at once
+			b.Ignore("tool_name")
+			continue
+		default:
 			t.OneOf("text")
 		}
 		if text := b.Field("text").Text(); text != "" {
@@ -182,7 +215,7 @@ func document(v *body.Value) string {
 		source.Ignore("media_type")
 		text = source.Field("data").Required().Text()
 	case "content":
-		text = texts(source.Field("content").Required())
+		text = texts(source.Field("content").Required(), nil)
 	default:
 		kind.Unsupported("a document as %.60q: send its text, with type text", kind.Text())
 	}

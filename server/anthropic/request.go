@@ -15,7 +15,8 @@ type request struct {
 	ask     turn.Ask
 	stream  bool
 	receipt bool
-	silent  bool // thinking is not to be shown
+	silent  bool     // thinking is not to be shown
+	left    []string // names of tools that were left out
 }
 
 // decode reads a request for a message, or with count one for its number of tokens, which
@@ -45,16 +46,17 @@ func decode(v *body.Value, count bool) (*request, error) {
 	v.Ignore("metadata", "service_tier", "cache_control", "inference_geo", "speed", "diagnostics")
 
 	for _, edit := range v.Field("context_management").Field("edits").List() {
-		keep := edit.Field("keep")
-		if edit.Field("type").OneOf("clear_thinking_20251015"); keep.Text() != "all" {
-			keep.Unsupported("nothing is taken out of conversations here: leave the edit out, or keep all")
+		if kind := edit.Field("type").Required(); kind.Text() == "clear_thinking_20251015" && string(edit.Field("keep").Raw()) == `"all"` {
+			continue
+		} else if edit.IgnoreRest(); !kind.Absent() {
+			kind.Drop("nothing is taken out of conversations here: leave the edit out, or keep all")
 		}
 	}
 	r.thinking(v.Field("thinking"))
 	r.output(v)
 	r.extensions(v)
 	r.tools(v)
-	c := conversation{list: []chat.Message{}}
+	c := conversation{list: []chat.Message{}, offer: r.tool}
 	c.system(v.Field("system"))
 	c.messages(v.Field("messages").Required())
 	a.Messages, a.Prefill = c.list, c.prefill
@@ -137,12 +139,20 @@ func (r *request) tools(v *body.Value) {
 		return
 	}
 	name := choice.Field("name")
+	if len(r.ask.Tools) == 0 && len(v.Field("tools").List()) > 0 {
+		choice.IgnoreRest()
+		choice.Drop("none of the tools can be called")
+		return
+	}
 	switch choice.Field("type").Required().OneOf("auto", "any", "tool", "none") {
 	case "any":
 		r.ask.Calls = turn.CallRequired
 	case "tool":
 		r.ask.Calls, r.ask.Named = turn.CallNamed, name.Required().Text()
-		if !slices.ContainsFunc(r.ask.Tools, func(t chat.Tool) bool { return t.Name() == r.ask.Named }) {
+		if slices.Contains(r.left, r.ask.Named) {
+			r.ask.Calls, r.ask.Named = turn.CallAuto, ""
+			name.Drop("this tool is not run here")
+		} else if !slices.ContainsFunc(r.ask.Tools, func(t chat.Tool) bool { return t.Name() == r.ask.Named }) {
 			name.Fault("there is no tool %.60q in tools", r.ask.Named)
 		}
 	case "none":
@@ -154,25 +164,37 @@ func (r *request) tools(v *body.Value) {
 	r.ask.Parallel = !choice.Field("disable_parallel_tool_use").True()
 }
 
-// tool reads a tool and writes it in the form that templates know.
+// tool reads a tool and writes it in the form that templates know. Tools that only the
+// provider can run are left out.
 func (r *request) tool(v *body.Value) {
+	var known *clientTool
 	if kind := v.Field("type"); !kind.Absent() && kind.Text() != "custom" {
-		kind.Unsupported("%.60q is a tool that the provider runs; here tools are run by the client: give name, description and input_schema", kind.Text())
-		return
+		if known = clientToolOf(kind.Text()); known == nil {
+			r.left = append(r.left, v.Field("name").Text())
+			v.IgnoreRest()
+			kind.Drop("%.60q is a tool that the provider runs; here tools are run by the client: give name, description and input_schema", kind.Text())
+			return
+		}
 	}
 	v.Ignore("cache_control", "eager_input_streaming")
 	if d := v.Field("defer_loading"); d.True() {
-		d.Unsupported("tools cannot be searched for: list those that may be called")
+		d.Drop("tools cannot be searched for: they are offered at once")
 	}
 	for _, caller := range v.Field("allowed_callers").List() {
 		if caller.Text() != "direct" {
-			caller.Unsupported("only the assistant calls tools here, which is called direct")
+			caller.Drop("only the assistant calls tools here, which is called direct")
 		}
 	}
-	name, schema := v.Field("name").Required(), v.Field("input_schema").Required()
+	name := v.Field("name").Required()
 	if name.Text() == "" {
 		name.Fault("the name is empty")
 	}
+	if known != nil {
+		v.IgnoreRest() // sizes and counts, for who runs the tool
+		r.offer(v, known.describe(name.Text()))
+		return
+	}
+	schema := v.Field("input_schema").Required()
 	if !schema.IsObject() {
 		schema.Fault("want a JSON schema, as an object")
 	}
@@ -192,9 +214,18 @@ func (r *request) tool(v *body.Value) {
 		b.Write(examples.Raw())
 	}
 	b.WriteString(`}}`)
+	r.offer(v, b.String())
+}
+
+// offer adds a tool in the form that templates know.
+func (r *request) offer(v *body.Value, text string) {
 	var t chat.Tool
-	if err := t.UnmarshalJSON([]byte(b.String())); err != nil {
+	if err := t.UnmarshalJSON([]byte(text)); err != nil {
 		v.Fault("%v", err)
+		return
+	}
+	if slices.ContainsFunc(r.ask.Tools, func(u chat.Tool) bool { return u.Name() == t.Name() }) && strings.HasPrefix(v.Path(), "messages") {
+		return // it is added again
 	}
 	r.ask.Tools = append(r.ask.Tools, t)
 }

@@ -43,8 +43,6 @@ func TestValueNamesTheFirstFault(t *testing.T) {
 		body, want string
 		read       func(v *Value)
 	}{
-		{`{"a": 1}`, "a: this field is not known here: leave it out", func(*Value) {}},
-		{`{"a": {"b": 1, "c": 2}}`, "a.c: this field is not known here: leave it out", func(v *Value) { v.Field("a").Field("b") }},
 		{`{"a": 1}`, "a: 1, want a string", func(v *Value) { v.Field("a").Text(); v.Field("z").Required() }},
 		{`{}`, "z: this field is missing", func(v *Value) { v.Field("z").Required() }},
 		{`{"a": null}`, "a: this field is missing", func(v *Value) { v.Field("a").Required() }},
@@ -75,11 +73,11 @@ func TestValueNamesTheFirstFault(t *testing.T) {
 func TestReadTellsAnEarlyEndFromALargeBody(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Body = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
-	if e := turn.Wrap(Read(r).Err()); e.Status != http.StatusBadRequest || !strings.Contains(e.Message, "ended early") {
+	if e := turn.Wrap(Read(httptest.NewRecorder(), r).Err()); e.Status != http.StatusBadRequest || !strings.Contains(e.Message, "ended early") {
 		t.Errorf("early end: %+v", e)
 	}
 	r.Body = http.MaxBytesReader(httptest.NewRecorder(), io.NopCloser(strings.NewReader(`{"a": 1}`)), 3)
-	if e := turn.Wrap(Read(r).Err()); e.Status != http.StatusRequestEntityTooLarge || e.Kind != turn.TooLarge {
+	if e := turn.Wrap(Read(httptest.NewRecorder(), r).Err()); e.Status != http.StatusRequestEntityTooLarge || e.Kind != turn.TooLarge {
 		t.Errorf("large body: %+v", e)
 	}
 }

@@ -1,6 +1,7 @@
 // Package body is the part of HTTP that all protocols share: it reads the JSON of a request
-// field by field, strictly, with errors that name a field by its path, and writes answers as
-// JSON, as events or as lines. It knows no field of any protocol.
+// field by field, with errors that name a field by its path, and writes answers as JSON, as
+// events or as lines. Fields that nobody asks for are ignored and named in a header, or refused
+// where the server is strict. It knows no field of any protocol.
 package body
 
 import (
@@ -32,13 +33,17 @@ type Value struct {
 type document struct {
 	err     error
 	objects []*Value // that were looked into
+	strict  bool     // what is ignored is an error
+	header  http.Header
+	dropped []string // values that were left out, by path
 }
 
-// Read reads the body of a request, which must be a JSON object.
-func Read(r *http.Request) *Value {
+// Read reads the body of a request, which must be a JSON object. What is ignored of it is named
+// in the header of w.
+func Read(w http.ResponseWriter, r *http.Request) *Value {
 	data, err := io.ReadAll(r.Body)
 	if err == nil {
-		return Parse(data)
+		return parse(data, &document{strict: isStrict(r.Context()), header: w.Header()})
 	}
 	v := &Value{doc: &document{}}
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
@@ -53,8 +58,10 @@ func Read(r *http.Request) *Value {
 }
 
 // Parse reads a request, which must be a JSON object.
-func Parse(data []byte) *Value {
-	v := &Value{doc: &document{}}
+func Parse(data []byte) *Value { return parse(data, &document{}) }
+
+func parse(data []byte, doc *document) *Value {
+	v := &Value{doc: doc}
 	if len(bytes.TrimSpace(data)) == 0 {
 		v.Fault("the body is empty, want a JSON object")
 		return v
@@ -76,24 +83,14 @@ func Parse(data []byte) *Value {
 	return v
 }
 
-// Err is the first thing that was wrong with the request: a value that made no sense, or else
-// a field that nobody asked for, which must not be ignored. It is an *turn.Error or nil.
+// Err is the first thing that was wrong with the request: a value that made no sense, or, if
+// the server is strict, a field that nobody asked for. Otherwise such fields are ignored, and
+// named. It is called when all was read that is to be. It is an *turn.Error or nil.
 func (v *Value) Err() error {
-	if v.doc.err != nil {
-		return v.doc.err
+	if v.doc.err == nil {
+		v.doc.ignore()
 	}
-	for _, o := range v.doc.objects {
-		var unknown []string
-		for name := range o.fields {
-			if !o.known[name] {
-				unknown = append(unknown, name)
-			}
-		}
-		if len(unknown) > 0 {
-			return turn.NotSupported(o.join(slices.Min(unknown)), "this field is not known here: leave it out")
-		}
-	}
-	return nil
+	return v.doc.err
 }
 
 // Fault says what is wrong with the value.
@@ -102,6 +99,21 @@ func (v *Value) Fault(format string, args ...any) { v.Fail(turn.Invalid(v.path, 
 // Unsupported says that the value asks for what cannot be had.
 func (v *Value) Unsupported(format string, args ...any) {
 	v.Fail(turn.NotSupported(v.path, format, args...))
+}
+
+// Drop leaves out a value that asks for what cannot be had, where the answer is good without
+// it: it is named like a field that is not known. If the server is strict, it is an error that
+// says why.
+func (v *Value) Drop(format string, args ...any) {
+	if v.doc.strict {
+		v.Unsupported(format, args...)
+		return
+	}
+	name := v.path
+	if v.IsText() {
+		name += "=" + v.Text()
+	}
+	v.doc.dropped = append(v.doc.dropped, name)
 }
 
 // Fail makes err the request's error, if it has none yet.

@@ -128,7 +128,7 @@ func (h *handler) running(w http.ResponseWriter, r *http.Request) {
 
 // show describes a model, which is loaded for it.
 func (h *handler) show(w http.ResponseWriter, r *http.Request) {
-	v := body.Read(r)
+	v := body.Read(w, r)
 	v.Ignore("verbose")
 	name := h.modelOf(v)
 	if name == "" {

@@ -48,13 +48,13 @@ func Register(mux *http.ServeMux, host *turn.Host) {
 
 // chat answers a conversation.
 func (h *handler) chat(w http.ResponseWriter, r *http.Request) {
-	q, err := h.decodeChat(body.Read(r))
+	q, err := h.decodeChat(body.Read(w, r))
 	h.answer(w, r, q, err)
 }
 
 // generate answers a single prompt, or continues a text.
 func (h *handler) generate(w http.ResponseWriter, r *http.Request) {
-	q, err := h.decodeGenerate(body.Read(r))
+	q, err := h.decodeGenerate(body.Read(w, r))
 	h.answer(w, r, q, err)
 }
 

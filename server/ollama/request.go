@@ -127,7 +127,7 @@ func (h *handler) decode(v *body.Value) *request {
 	}
 	v.Ignore("keep_alive", "truncate", "shift")
 	if f := v.Field("logprobs"); f.True() {
-		f.Unsupported("log-probabilities are in /v1/chat/completions")
+		f.Drop("log-probabilities are in /v1/chat/completions")
 	}
 	v.Ignore("top_logprobs")
 	switch f := v.Field("format"); {
@@ -199,7 +199,7 @@ func (q *request) options(v *body.Value) {
 	}
 	for name, off := range map[string]float64{"mirostat": 0, "typical_p": 1, "tfs_z": 1} {
 		if f := v.Field(name); !f.Absent() && *orElse(f.Number(), off) != off {
-			f.Unsupported("this way to choose tokens is not known; %v switches it off", off)
+			f.Drop("this way to choose tokens is not known; %v switches it off", off)
 		}
 	}
 	v.Ignore("mirostat_tau", "mirostat_eta") // which say nothing while mirostat is off

@@ -15,7 +15,7 @@ const keepAlive = 15 * time.Second
 
 // chat answers a conversation.
 func (s *service) chat(w http.ResponseWriter, r *http.Request) error {
-	q, err := readChat(r, body.Read(r))
+	q, err := readChat(r, body.Read(w, r))
 	if err != nil {
 		turn.Report(r.Context(), nil, err)
 		return err
@@ -59,12 +59,19 @@ func readChat(r *http.Request, v *body.Value) (*request, error) {
 	for _, item := range v.Field("modalities").List() {
 		item.OneOf("text")
 	}
-	v.Field("verbosity").OneOf("medium")
+	verbosity(v.Field("verbosity"))
 	if f := v.Field("functions"); !f.Absent() {
 		f.Unsupported("functions have been replaced: use tools")
 	}
 	v.Ignore("prediction") // what we guess with never changes the answer
 	return &q, v.Err()
+}
+
+// verbosity reads how much is to be said, of which models here know nothing.
+func verbosity(v *body.Value) {
+	if v.OneOf("low", "medium", "high") != "medium" && !v.Absent() {
+		v.Drop("models here are not told how much to say: leave it out, or say medium")
+	}
 }
 
 // explain gives an error the client's name for what it is about.
@@ -117,10 +124,16 @@ type delta struct {
 
 // toolCall is a whole call, in a stream as well.
 type toolCall struct {
-	Index    *int         `json:"index,omitempty"` // in a stream
-	ID       string       `json:"id"`
-	Type     string       `json:"type"`
-	Function functionCall `json:"function"`
+	Index    *int          `json:"index,omitempty"` // in a stream
+	ID       string        `json:"id"`
+	Type     string        `json:"type"`
+	Function *functionCall `json:"function,omitempty"`
+	Custom   *customCall   `json:"custom,omitempty"` // of a tool that takes a text
+}
+
+type customCall struct {
+	Name  string `json:"name"`
+	Input string `json:"input"`
 }
 
 type functionCall struct {
@@ -128,8 +141,23 @@ type functionCall struct {
 	Arguments string `json:"arguments"`
 }
 
-func newToolCall(c *chat.ToolCall) toolCall {
-	return toolCall{ID: body.NewID("call_"), Type: "function", Function: functionCall{c.Name, c.ArgumentsJSON()}}
+func (q *request) newToolCall(c *chat.ToolCall) toolCall {
+	call := toolCall{ID: body.NewID("call_"), Type: "function"}
+	if q.origins[c.Name].custom {
+		call.Type, call.Custom = "custom", &customCall{c.Name, inputOf(c)}
+	} else {
+		call.Function = &functionCall{c.Name, c.ArgumentsJSON()}
+	}
+	return call
+}
+
+// inputOf is the text that a custom tool is called with.
+func inputOf(c *chat.ToolCall) string {
+	v, _ := c.Arguments.Get(turn.InputName)
+	if text, ok := v.Text(); ok {
+		return text
+	}
+	return c.ArgumentsJSON() // it was called otherwise than it should be: for the client to judge
 }
 
 // chatWriter writes the answers of a turn. Chunks and the whole response are made of the same
@@ -168,7 +196,7 @@ func (c *chatWriter) take(e turn.Event) bool {
 		case chat.EventReasoning:
 			a.reasoning = append(a.reasoning, event.Text...)
 		case chat.EventToolCall:
-			a.calls = append(a.calls, newToolCall(event.Call))
+			a.calls = append(a.calls, c.q.newToolCall(event.Call))
 		}
 	}
 	return a.some()

@@ -25,7 +25,7 @@ type textRequest struct {
 
 // complete continues texts.
 func (s *service) complete(w http.ResponseWriter, r *http.Request) error {
-	q, err := readText(r, body.Read(r))
+	q, err := readText(r, body.Read(w, r))
 	if err != nil {
 		turn.Report(r.Context(), nil, err)
 		return err

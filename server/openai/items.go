@@ -6,6 +6,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/chat/jinja"
 	"github.com/foretoken/foretoken/server/body"
+	"github.com/foretoken/foretoken/server/turn"
 )
 
 // input reads the input of a response: a text of the user's, or items, which become messages
@@ -25,7 +26,7 @@ func input(v *body.Value, list []chat.Message) []chat.Message {
 			return list
 		}
 		list = appendItem(list, first, item)
-		item.IgnoreRest() // ids and states, as we gave them out
+		item.Ignore("id", "status", "phase", "encrypted_content", "namespace", "created_by") // as we gave them out, or others
 	}
 	return list
 }
@@ -63,18 +64,34 @@ func appendItem(list []chat.Message, first int, v *body.Value) []chat.Message {
 		assistant().ReasoningContent = &text
 	case "function_call":
 		var call chat.ToolCall
-		call.ID, call.Name = v.Field("call_id").Required().Text(), v.Field("name").Required().Text()
+		call.ID, call.Name = v.Field("call_id").Required().Text(), calledName(v)
 		call.Arguments = arguments(v.Field("arguments"))
 		m := assistant()
 		m.ToolCalls = append(m.ToolCalls, call)
-	case "function_call_output":
+	case "custom_tool_call":
+		call := chat.ToolCall{ID: v.Field("call_id").Required().Text(), Name: calledName(v), Arguments: &jinja.Map{}}
+		call.Arguments.Set(turn.InputName, jinja.String(v.Field("input").Required().Text()))
+		m := assistant()
+		m.ToolCalls = append(m.ToolCalls, call)
+	case "function_call_output", "custom_tool_call_output":
+		v.Ignore("name")
 		return append(list, chat.Message{
 			Role: "tool", ToolCallID: v.Field("call_id").Required().Text(), Content: chat.Text(said(v.Field("output").Required())),
 		})
+	case "web_search_call", "file_search_call", "code_interpreter_call", "computer_call", "computer_call_output", "image_generation_call",
+		"local_shell_call", "local_shell_call_output", "mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response",
+		"tool_search_call", "tool_search_output":
+		v.IgnoreRest()
+		kind.Drop("items of type %.40q are of tools that are not run here", kind.Text())
 	default:
 		kind.Unsupported("items of type %.40q are not supported: want message, reasoning, function_call or function_call_output", kind.Text())
 	}
 	return list
+}
+
+// calledName is the name that the model knows the tool of a call by.
+func calledName(v *body.Value) string {
+	return qualified(v.Field("namespace").Text(), v.Field("name").Required().Text())
 }
 
 // said is a text, or parts that are all texts.

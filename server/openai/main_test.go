@@ -78,7 +78,7 @@ func listen(t *testing.T, path, request string) []sent {
 }
 
 // made matches what is new in every response: ids, and the time.
-var made = regexp.MustCompile(`"(chatcmpl-|cmpl-|resp_|msg_|rs_|fc_|call_)[A-Z0-9]{26}"|"created(_at)?":\d+`)
+var made = regexp.MustCompile(`"(chatcmpl-|cmpl-|resp_|msg_|rs_|fc_|ctc_|call_)[A-Z0-9]{26}"|"created(_at)?":\d+`)
 
 // stable is the JSON of a response without what is new in every response.
 func stable(t *testing.T, v any) string {

@@ -1,12 +1,14 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/server/body"
+	"github.com/foretoken/foretoken/server/turn"
 )
 
 // messages reads a conversation as chat completions have it.
@@ -35,7 +37,7 @@ func message(v *body.Value) (m chat.Message) {
 	if f := v.Field("function_call"); !f.Absent() {
 		f.Unsupported("function_call has been replaced: use tool_calls, and tools in place of functions")
 	}
-	if err := json.Unmarshal(v.Raw(), &m); err != nil {
+	if err := json.Unmarshal(customCalls(v), &m); err != nil {
 		v.Fault("%v", cause(err))
 		return m
 	}
@@ -47,6 +49,38 @@ func message(v *body.Value) (m chat.Message) {
 	}
 	v.IgnoreRest()
 	return m
+}
+
+// customCalls is a message whose calls of tools that take a text are written as those of
+// functions, which is what the model made.
+func customCalls(v *body.Value) []byte {
+	calls := v.Field("tool_calls")
+	if !calls.IsList() || !bytes.Contains(calls.Raw(), []byte(`"custom"`)) {
+		return v.Raw()
+	}
+	var message map[string]json.RawMessage
+	list := []any{}
+	for _, c := range calls.List() {
+		if !c.IsObject() || c.Field("type").Text() != "custom" {
+			list = append(list, json.RawMessage(c.Raw()))
+			c.IgnoreRest()
+			continue
+		}
+		custom := c.Field("custom").Required()
+		call := toolCall{ID: c.Field("id").Text(), Type: "function"}
+		arguments, _ := json.Marshal(map[string]string{turn.InputName: custom.Field("input").Text()}) // text
+		call.Function = &functionCall{Name: custom.Field("name").Required().Text(), Arguments: string(arguments)}
+		list = append(list, call)
+	}
+	raw, err := json.Marshal(list)
+	if json.Unmarshal(v.Raw(), &message) != nil || err != nil {
+		return v.Raw() // it was read before
+	}
+	message["tool_calls"] = raw
+	if raw, err = json.Marshal(message); err != nil {
+		return v.Raw()
+	}
+	return raw
 }
 
 // parts joins the parts of a message, all of which must be texts.
@@ -67,7 +101,7 @@ func parts(v *body.Value) string {
 		default:
 			kind.Unsupported("parts of type %.40q are not supported: send text", kind.Text())
 		}
-		part.IgnoreRest() // annotations and the like
+		part.Ignore("annotations", "logprobs", "cache_control", "prompt_cache_breakpoint")
 	}
 	return text.String()
 }

@@ -89,7 +89,9 @@ type item struct {
 	Content   *[]*part    `json:"content,omitempty"`
 	CallID    string      `json:"call_id,omitempty"`
 	Name      string      `json:"name,omitempty"`
+	Namespace string      `json:"namespace,omitempty"`
 	Arguments *string     `json:"arguments,omitempty"`
+	Input     *string     `json:"input,omitempty"` // of a tool that takes a text
 }
 
 // part is the text of an item.
@@ -114,6 +116,7 @@ type event struct {
 	Text         *string         `json:"text,omitempty"`
 	Name         string          `json:"name,omitempty"`
 	Arguments    *string         `json:"arguments,omitempty"`
+	Input        *string         `json:"input,omitempty"`
 	LogProbs     *[]tokenLogProb `json:"logprobs,omitempty"`
 	Foretoken    *details        `json:"foretoken,omitempty"`
 	*errorObject                 // of the type error
@@ -261,15 +264,37 @@ func (b *reply) call(c *chat.ToolCall) {
 	b.logprobs = nil
 	text := c.ArgumentsJSON()
 	i := &item{ID: body.NewID("fc_"), Type: "function_call", CallID: body.NewID("call_"), Name: c.Name, Arguments: new(string)}
+	from, known := b.q.origins[c.Name]
+	if known {
+		i.Namespace, i.Name = from.namespace, from.name
+	}
 	b.calls = append(b.calls, i.CallID)
+	if from.custom {
+		b.custom(i, inputOf(c))
+		return
+	}
 	b.add(i)
 	e := b.at("response.function_call_arguments.delta")
 	e.Delta = &text
 	b.send(e)
 	e = b.at("response.function_call_arguments.done")
-	e.Name, e.Arguments = c.Name, &text
+	e.Name, e.Arguments = i.Name, &text
 	b.send(e)
 	i.Arguments = &text
+	b.done(i, "completed")
+}
+
+// custom adds a call of a tool that takes a text.
+func (b *reply) custom(i *item, input string) {
+	i.ID, i.Type, i.Arguments, i.Input = body.NewID("ctc_"), "custom_tool_call", nil, new(string)
+	b.add(i)
+	e := b.at("response.custom_tool_call_input.delta")
+	e.Delta = &input
+	b.send(e)
+	e = b.at("response.custom_tool_call_input.done")
+	e.Input = &input
+	b.send(e)
+	i.Input = &input
 	b.done(i, "completed")
 }
 

@@ -21,6 +21,7 @@ type request struct {
 	stream  bool
 	usage   bool // at the end of a stream, too
 	receipt bool
+	origins map[string]origin // of tools, by the name that the model knows them by
 }
 
 // newRequest reads what requests of all endpoints have in common.

@@ -24,7 +24,7 @@ var renamed = map[string]string{"messages": "input", "response_format": "text.fo
 
 // respond answers the input of a request, and what was said before it.
 func (s *service) respond(w http.ResponseWriter, r *http.Request) error {
-	q, err := s.readResponse(r, body.Read(r))
+	q, err := s.readResponse(r, body.Read(w, r))
 	if err != nil {
 		turn.Report(r.Context(), nil, err)
 		return err
@@ -115,12 +115,12 @@ func (s *service) readResponse(r *http.Request, v *body.Value) (*responseRequest
 	reasoning := v.Field("reasoning")
 	q.thinking(v, reasoning.Field("effort"))
 	for _, name := range []string{"summary", "generate_summary"} {
-		if f := reasoning.Field(name); !f.Absent() && f.Text() != "auto" {
-			f.Unsupported("thinking is shown as it is, and not summed up: leave it out, or say auto")
+		if f := reasoning.Field(name); !f.Absent() && f.OneOf("auto", "concise", "detailed") != "auto" {
+			f.Drop("thinking is shown as it is, and not summed up: leave it out, or say auto")
 		}
 	}
 	text := v.Field("text")
-	text.Field("verbosity").OneOf("medium")
+	verbosity(text.Field("verbosity"))
 	if f := text.Field("format"); !f.Absent() {
 		f.Ignore("name", "description", "strict")
 		q.ask.Form = format(f, func() *body.Value { return f.Field("schema") })
@@ -135,9 +135,12 @@ func (s *service) readResponse(r *http.Request, v *body.Value) (*responseRequest
 // include reads what a response is to show beyond the usual.
 func (q *responseRequest) include(v *body.Value) {
 	for _, item := range v.Field("include").List() {
-		// Encrypted thinking is for servers that hide it; ours is there to be read.
-		if item.OneOf("message.output_text.logprobs", "reasoning.encrypted_content") == "message.output_text.logprobs" {
+		switch item.Text() {
+		case "message.output_text.logprobs":
 			q.logprobs = true
+		case "reasoning.encrypted_content": // for servers that hide it; ours is there to be read
+		default:
+			item.Drop("there is no such thing to be included")
 		}
 	}
 	top := v.Field("top_logprobs")
@@ -158,7 +161,7 @@ func refuse(v *body.Value) {
 		f.Unsupported("responses are not made in the background: stream them")
 	}
 	if f := v.Field("truncation"); f.OneOf("disabled", "auto") == "auto" {
-		f.Unsupported("nothing is left out of a conversation that is too long: shorten it")
+		f.Drop("nothing is left out of a conversation that is too long: shorten it")
 	}
 	for name, remedy := range map[string]string{
 		"conversation": "use previous_response_id", "prompt": "send its text as input",
@@ -167,7 +170,7 @@ func refuse(v *body.Value) {
 			f.Unsupported("this is not kept here: %s", remedy)
 		}
 	}
-	v.Ignore("max_tool_calls") // it counts calls of tools that servers run
+	v.Ignore("max_tool_calls", "client_metadata") // the first counts calls of tools that servers run
 }
 
 // response returns a stored response.

@@ -252,3 +252,40 @@ func TestSDKResponses(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestSDKNamespacesAndCustomTools(t *testing.T) {
+	c := newClient()
+	q := responses.ResponseNewParams{
+		Model: turntest.Thinker, Input: responses.ResponseNewParamsInputUnion{OfString: client.String("Go on.")},
+		MaxOutputTokens: client.Int(200), Reasoning: shared.ReasoningParam{Effort: "none"},
+		Tools: []responses.ToolUnionParam{
+			{OfWebSearch: &responses.WebSearchToolParam{Type: "web_search"}},
+			{OfNamespace: &responses.NamespaceToolParam{Name: "shop", Description: "A shop.", Tools: []responses.NamespaceToolToolUnionParam{
+				{OfCustom: &responses.CustomToolParam{Name: "note", Format: shared.CustomToolInputFormatParamOfGrammar("start: /[ab]{2}/", "lark")}},
+			}}},
+		},
+		ToolChoice: responses.ResponseNewParamsToolChoiceUnion{OfToolChoiceMode: client.Opt(responses.ToolChoiceOptionsRequired)},
+	}
+	q.ParallelToolCalls = client.Bool(false)
+	whole, err := c.Responses.New(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := whole.Output[0].AsCustomToolCall()
+	if len(whole.Output) != 1 || call.Name != "note" || call.Namespace != "shop" || len(call.Input) != 2 || strings.Trim(call.Input, "ab") != "" {
+		t.Fatalf("got %s", whole.RawJSON())
+	}
+	stream := c.Responses.NewStreaming(t.Context(), q)
+	deltas, done := "", ""
+	for stream.Next() {
+		switch e := stream.Current().AsAny().(type) {
+		case responses.ResponseCustomToolCallInputDeltaEvent:
+			deltas += e.Delta
+		case responses.ResponseCustomToolCallInputDoneEvent:
+			done = e.Input
+		}
+	}
+	if err := stream.Err(); err != nil || len(done) != 2 || deltas != done {
+		t.Errorf("%v: deltas %q, done %q", err, deltas, done)
+	}
+}

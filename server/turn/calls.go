@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/chat/jinja"
 	"github.com/foretoken/foretoken/grammar"
@@ -47,12 +48,33 @@ func (a *Ask) call(t chat.Tool, taught chat.ToolFormat) (grammar.Source, string,
 	}
 	begin := `{"name": ` + string(name) + `, "arguments": `
 	form := grammar.Sequence(grammar.Literal(begin), grammar.Schema(arguments), grammar.Literal("}"))
+	of := formName("json", begin, string(arguments))
+	if a.Calls == CallAuto && !a.Strict && a.Inputs[t.Name()] == nil {
+		// It is only held because others are, and its schema may be one that cannot be.
+		any := grammar.Sequence(grammar.Literal(begin), grammar.Object(), grammar.Literal("}"))
+		form, of = grammar.Prefer(form, any), formName("perhaps", of)
+	}
 	if taught == chat.ToolXML && a.tells(t) {
 		if x := newXMLCall(t); x != nil {
-			return grammar.Prefer(x.form(), form), formName("xml", begin, string(arguments)), err
+			form, of = grammar.Prefer(x.form(), form), formName("xml", of)
 		}
 	}
-	return form, formName("json", begin, string(arguments)), err
+	if input := a.Inputs[t.Name()]; input != nil {
+		form, of = grammar.Prefer(inputCall(t, begin, input, taught), form), formName("input", input.Name, of)
+	}
+	return form, of, err
+}
+
+// inputCall is the form of a call of a tool that takes a text of a form.
+func inputCall(t chat.Tool, begin string, input *foretoken.Format, taught chat.ToolFormat) grammar.Source {
+	if taught == chat.ToolXML && chat.FitsXML(t.Name()) {
+		const end = chat.ParameterEnd + "\n</function>"
+		return grammar.Sequence(
+			grammar.Literal("<function="+t.Name()+">\n<parameter="+InputName+">\n"),
+			grammar.Without(chat.ParameterEnd, input.Source), grammar.Literal("\n"+end),
+		)
+	}
+	return grammar.Sequence(grammar.Literal(begin+`{"`+InputName+`": `), grammar.InString(input.Source), grammar.Literal("}}"))
 }
 
 // tells reports whether no other tool has the name of t: the types of arguments would be

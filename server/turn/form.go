@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,20 @@ func JSONSchema(schema []byte) *foretoken.Format {
 // Expression is the form of the texts that a regular expression matches.
 func Expression(expr string) *foretoken.Format {
 	return &foretoken.Format{Name: formName("expression", expr), Source: grammar.Regexp(expr)}
+}
+
+// CheckExpression says what is wrong with an expression, nil if nothing is that can be told
+// without compiling it.
+func CheckExpression(expr string) error {
+	_, err := syntax.Parse(expr, syntax.Perl)
+	return err
+}
+
+// Lark is the form of the texts of a grammar in Lark's notation. An error says what of it
+// cannot be had.
+func Lark(definition string) (*foretoken.Format, error) {
+	source, err := grammar.Lark(definition)
+	return &foretoken.Format{Name: formName("lark", definition), Source: source}, err
 }
 
 // Choice is the form of a few texts.
@@ -56,7 +71,7 @@ func (a *Ask) form(m *foretoken.Model, thinking bool) (*foretoken.Format, error)
 		}
 		tools = tools[at : at+1]
 	}
-	if a.Calls == CallAuto && !a.Strict {
+	if a.Calls == CallAuto && !a.Strict && !a.Held && len(a.Inputs) == 0 {
 		if a.Form != nil {
 			return nil, NotSupported("response_format", "a form of the answer beside tools: it would rule out calls; use tool_choice none, or strict tools")
 		}

@@ -47,6 +47,10 @@ type Ask struct {
 	Named    string            // the tool, for CallNamed
 	Parallel bool              // several calls in one answer
 	Strict   bool              // arguments of calls are held to their schemas
+	Held     bool              // calls are held to their form, and arguments to schemas that can be held to
+	// Inputs are the forms of the texts that some tools take as their only argument, which is
+	// called InputName. Calls of these tools are held to them.
+	Inputs map[string]*foretoken.Format
 
 	Thinking    *bool      // whether to think before the answer
 	MaxThinking int        // tokens; 0: any number
@@ -68,6 +72,9 @@ type Sampling struct {
 	LogitBias                         map[int32]float32
 	Seed                              *uint64
 }
+
+// InputName is the argument of a tool that takes a text.
+const InputName = "input"
 
 // Calls says what an answer may do with tools.
 type Calls uint8

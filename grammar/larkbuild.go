@@ -1,0 +1,350 @@
+package grammar
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Lark is the texts of a grammar in Lark's notation, from its rule start: rules, terminals,
+// what Lark's library common has, and %ignore. A terminal is one regular expression in RE2's
+// syntax, and a text may be read in any way there is: priorities, and that terminals take as
+// much as they can, matter to readers only. An error says what cannot be had, such as rules
+// that begin with each other, look-ahead and templates.
+func Lark(text string) (Source, error) {
+	g, err := parseLark(text)
+	if err == nil {
+		err = g.check()
+	}
+	if err != nil {
+		return Source{}, err
+	}
+	return Source{"lark", func(b *builder) (int32, error) {
+		l := &larkBuilder{builder: b, g: g, rules: map[string]int32{}, terminals: map[string]int32{}}
+		return l.build()
+	}}, nil
+}
+
+// isTerminal tells terminals, which are in upper case, from rules.
+func isTerminal(name string) bool {
+	return strings.IndexFunc(name, unicode.IsUpper) >= 0 && strings.IndexFunc(name, unicode.IsLower) < 0
+}
+
+// check refuses names that nothing defines and what cannot be run, and rewrites rules that
+// begin with themselves.
+func (g *larkGrammar) check() error {
+	var look func(n *larkNode, terminal string) error
+	look = func(n *larkNode, terminal string) error {
+		if n.kind == larkName {
+			if g.rules[n.text] == nil {
+				return fmt.Errorf("%w: %.60s is not defined", errLark, n.text)
+			}
+			if terminal != "" && !isTerminal(n.text) {
+				return fmt.Errorf("%w: the terminal %.60s has the rule %.60s in it", errLark, terminal, n.text)
+			}
+		}
+		if n.kind == larkExpr {
+			if _, err := g.expr(n, nil); err != nil {
+				return err
+			}
+		}
+		for _, part := range n.list {
+			if err := look(part, terminal); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, name := range g.order {
+		terminal := ""
+		if isTerminal(name) {
+			terminal = name
+		}
+		if err := look(g.rules[name], terminal); err != nil {
+			return err
+		}
+	}
+	for _, n := range g.ignore {
+		if err := look(n, "%ignore"); err != nil {
+			return err
+		}
+	}
+	for _, name := range g.order {
+		if isTerminal(name) {
+			if _, err := g.expr(g.rules[name], nil); err != nil {
+				return err
+			}
+			continue
+		}
+		g.rules[name] = unroll(name, g.rules[name])
+	}
+	return g.descends()
+}
+
+// unroll makes a repetition of a rule that begins with itself: a: a x | y is y followed by any
+// number of x.
+func unroll(name string, n *larkNode) *larkNode {
+	if n.kind != larkAlt {
+		return n
+	}
+	first, more := &larkNode{kind: larkAlt}, &larkNode{kind: larkAlt}
+	for _, part := range n.list {
+		if part.kind == larkSeq && len(part.list) > 1 && part.list[0].kind == larkName && part.list[0].text == name {
+			more.list = append(more.list, &larkNode{kind: larkSeq, list: part.list[1:]})
+		} else {
+			first.list = append(first.list, part)
+		}
+	}
+	if len(more.list) == 0 || len(first.list) == 0 {
+		return n
+	}
+	return &larkNode{kind: larkSeq, list: []*larkNode{first, {kind: larkRep, list: []*larkNode{more}}}}
+}
+
+// descends refuses rules that come to themselves again before anything was read: the machine
+// would look for their beginning for ever.
+func (g *larkGrammar) descends() error {
+	empty := map[string]bool{} // rules that may be nothing
+	for changed := true; changed; {
+		changed = false
+		for _, name := range g.order {
+			if !empty[name] && g.nothing(g.rules[name], empty) {
+				empty[name], changed = true, true
+			}
+		}
+	}
+	for _, name := range g.order {
+		if err := g.countable(g.rules[name], empty); err != nil && !isTerminal(name) {
+			return err
+		}
+	}
+	done := map[string]bool{}
+	var visit func(name string, above []string) error
+	visit = func(name string, above []string) error {
+		if slices.Contains(above, name) {
+			return fmt.Errorf("%w: the rule %.60s begins with itself", errLark, name)
+		}
+		if done[name] {
+			return nil
+		}
+		for _, next := range g.firsts(nil, g.rules[name], empty) {
+			if err := visit(next, append(above, name)); err != nil {
+				return err
+			}
+		}
+		done[name] = true
+		return nil
+	}
+	for _, name := range g.order {
+		if err := visit(name, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// countable refuses a number of times of what may be nothing: each count would be looked at
+// before anything is read.
+func (g *larkGrammar) countable(n *larkNode, empty map[string]bool) error {
+	if n.kind == larkRep && max(n.min, n.max) > 1 && g.nothing(n.list[0], empty) {
+		return fmt.Errorf("%w: %d to %d times a part that may be nothing", errLark, n.min, n.max)
+	}
+	for _, part := range n.list {
+		if err := g.countable(part, empty); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nothing reports whether a part may be the empty text.
+func (g *larkGrammar) nothing(n *larkNode, empty map[string]bool) bool {
+	may := func(n *larkNode) bool { return g.nothing(n, empty) }
+	switch n.kind {
+	case larkText:
+		return n.text == ""
+	case larkName:
+		return empty[n.text]
+	case larkSeq:
+		return !slices.ContainsFunc(n.list, func(n *larkNode) bool { return !may(n) })
+	case larkAlt:
+		return slices.ContainsFunc(n.list, may)
+	case larkRep:
+		return n.min == 0 || may(n.list[0])
+	default:
+		expr, err := g.expr(n, nil)
+		if err != nil {
+			return true // it was compiled before
+		}
+		ok, err := regexp.MatchString(`\A`+expr+`\z`, "")
+		return ok || err != nil
+	}
+}
+
+// firsts appends the names that a part may begin with.
+func (g *larkGrammar) firsts(list []string, n *larkNode, empty map[string]bool) []string {
+	switch n.kind {
+	case larkName:
+		return append(list, n.text)
+	case larkSeq:
+		for _, part := range n.list {
+			if list = g.firsts(list, part, empty); !g.nothing(part, empty) {
+				break
+			}
+		}
+	case larkAlt, larkRep:
+		for _, part := range n.list {
+			list = g.firsts(list, part, empty)
+		}
+	}
+	return list
+}
+
+// expr is the regular expression of a terminal.
+func (g *larkGrammar) expr(n *larkNode, above []string) (string, error) {
+	var b strings.Builder
+	switch n.kind {
+	case larkText:
+		b.WriteString(regexp.QuoteMeta(n.text))
+	case larkExpr:
+		b.WriteString(n.text)
+	case larkName:
+		if slices.Contains(above, n.text) {
+			return "", fmt.Errorf("%w: the terminal %.60s has itself in it", errLark, n.text)
+		}
+		return g.expr(g.rules[n.text], append(above, n.text))
+	}
+	for i, part := range n.list {
+		inner, err := g.expr(part, above)
+		if err != nil {
+			return "", err
+		}
+		if n.kind == larkAlt && i > 0 {
+			b.WriteByte('|')
+		}
+		if b.WriteString(inner); b.Len() > maxExpr {
+			return "", errLarge
+		}
+	}
+	text := b.String()
+	if n.fold {
+		text = "(?i:" + text + ")"
+	} else {
+		text = "(?:" + text + ")"
+	}
+	switch {
+	case n.kind != larkRep:
+	case n.max == 0 && n.min <= 1:
+		text += map[int]string{0: "*", 1: "+"}[n.min]
+	case n.max == 0:
+		text += fmt.Sprintf("{%d,}", n.min)
+	default:
+		text += fmt.Sprintf("{%d,%d}", n.min, n.max)
+	}
+	if n.kind == larkExpr {
+		if _, err := regexp.Compile(text); err != nil {
+			return "", fmt.Errorf("%w: %w", errLark, err)
+		}
+	}
+	return text, nil
+}
+
+// larkBuilder makes nodes of a grammar.
+type larkBuilder struct {
+	*builder
+	g         *larkGrammar
+	rules     map[string]int32
+	terminals map[string]int32 // by expression
+	skip      int32            // what may stand before a terminal; -1: nothing
+}
+
+func (l *larkBuilder) build() (int32, error) {
+	l.skip = -1
+	var either []string
+	for _, n := range l.g.ignore {
+		expr, err := l.g.expr(n, nil)
+		if err != nil {
+			return 0, err
+		}
+		either = append(either, expr)
+	}
+	if len(either) > 0 {
+		n, err := l.terminal("(?:" + strings.Join(either, "|") + ")*")
+		if err != nil {
+			return 0, err
+		}
+		l.skip = n
+	}
+	for _, name := range l.g.order {
+		if !isTerminal(name) {
+			l.rules[name] = l.alt() // rules refer to each other
+		}
+	}
+	for _, name := range l.g.order {
+		if isTerminal(name) {
+			continue
+		}
+		n, err := l.node(l.g.rules[name])
+		if err != nil {
+			return 0, err
+		}
+		l.nodes[l.rules[name]].list = []int32{n}
+	}
+	if root := l.rules["start"]; l.skip < 0 {
+		return root, nil
+	}
+	return l.seq(l.rules["start"], l.skip), nil
+}
+
+// node is the node of a part of a rule.
+func (l *larkBuilder) node(n *larkNode) (int32, error) {
+	switch {
+	case n.kind == larkName && !isTerminal(n.text):
+		return l.rules[n.text], nil
+	case n.kind == larkText && n.text == "":
+		return l.seq(), nil
+	case n.kind == larkText || n.kind == larkExpr || n.kind == larkName:
+		expr, err := l.g.expr(n, nil)
+		if err != nil {
+			return 0, err
+		}
+		t, err := l.terminal(expr)
+		if err != nil || l.skip < 0 {
+			return t, err
+		}
+		return l.seq(l.skip, t), nil
+	}
+	list := make([]int32, len(n.list))
+	for i, part := range n.list {
+		var err error
+		if list[i], err = l.node(part); err != nil {
+			return 0, err
+		}
+	}
+	switch {
+	case n.kind == larkSeq:
+		return l.seq(list...), nil
+	case n.kind == larkAlt:
+		return l.alt(list...), nil
+	case n.max == 0:
+		return l.rep(list[0], int32(n.min), unlimited), nil
+	default:
+		return l.rep(list[0], int32(n.min), int32(n.max)), nil
+	}
+}
+
+// terminal is the node of an expression.
+func (l *larkBuilder) terminal(expr string) (int32, error) {
+	if n, ok := l.terminals[expr]; ok {
+		return n, nil
+	}
+	d, err := l.lexeme(expr)
+	if err != nil {
+		return 0, fmt.Errorf("lark: %.60q: %w", expr, err)
+	}
+	n, err := l.automaton(d)
+	l.terminals[expr] = n
+	return n, err
+}

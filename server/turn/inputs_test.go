@@ -1,0 +1,94 @@
+package turn
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
+)
+
+// Whatever is drawn of a call of a tool that takes a text, in either form of calls, the parser
+// makes a text of it that the tool's grammar has.
+func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
+	tools, err := chat.DecodeTools([]byte(`[{"type": "function", "function": {"name": "patch", "parameters": {"type": "object",
+		"properties": {"input": {"type": "string"}}, "required": ["input"], "additionalProperties": false}}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := Lark("start: \"begin\" LF line~1..3 \"end\" LF?\nline: (\"+\" | \"-\") /[^\\n]{0,20}/ LF\n%import common.LF")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, tokens := vocab(t)
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, form := range []*foretoken.Format{lines, Expression(`[a-c"\n</]{1,9}`), Expression(`é*`)} {
+		plain, err := grammar.Compile(form.Source, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, taught := range []chat.ToolFormat{chat.ToolXML, chat.ToolJSON} {
+			a := &Ask{Tools: tools, Inputs: map[string]*foretoken.Format{"patch": form}, Parallel: true}
+			source, _, err := a.calls(tools, taught)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := grammar.Compile(source, v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			drawn := 0
+			for range 40 {
+				text, ok := draw(r, g, tokens)
+				if !ok {
+					continue
+				}
+				drawn++
+				p := chat.NewParser(chat.ParserOptions{Tools: tools})
+				var answer chat.Answer
+				answer.Add(p.Write(text))
+				answer.Add(p.Close())
+				if answer.Content() != "" || len(answer.ToolCalls) == 0 || strings.Contains(text, "<function=") != (taught == chat.ToolXML) {
+					t.Fatalf("%.40s, %d: %q is %q with %d calls", form.Name, taught, text, answer.Content(), len(answer.ToolCalls))
+				}
+				for _, call := range answer.ToolCalls {
+					input, _ := call.Arguments.Get(InputName)
+					said, _ := input.Text()
+					if !accepts(plain, said, len(tokens)-1) {
+						t.Errorf("%.40s, %d: %q has the input %q", form.Name, taught, text, said)
+					}
+				}
+			}
+			if drawn < 10 {
+				t.Errorf("%.40s, %d: only %d texts", form.Name, taught, drawn)
+			}
+		}
+	}
+}
+
+// Tools beside one with a grammar may have schemas that cannot be held to, unless a call is
+// required or they are strict.
+func TestSchemasBesideInputsMayBeAnything(t *testing.T) {
+	tools, err := chat.DecodeTools([]byte(`[{"type": "function", "function": {"name": "odd", "parameters": {"type": "object", "properties": {"a": {"not": {}}}}}},
+		{"type": "function", "function": {"name": "word", "parameters": {"type": "object", "properties": {"input": {"type": "string"}}}}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, _ := vocab(t)
+	for _, c := range []struct {
+		a  Ask
+		ok bool
+	}{{Ask{}, true}, {Ask{Held: true}, true}, {Ask{Strict: true}, false}, {Ask{Calls: CallRequired}, false}} {
+		a := c.a
+		a.Tools, a.Inputs = tools, map[string]*foretoken.Format{"word": Expression("[ab]")}
+		source, _, err := a.calls(tools, chat.ToolJSON)
+		if err == nil {
+			_, err = grammar.Compile(source, v)
+		}
+		if c.ok != (err == nil) {
+			t.Errorf("strict %v, calls %d: %v", a.Strict, a.Calls, err)
+		}
+	}
+}
