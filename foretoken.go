@@ -159,7 +159,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	}()
 	m.device = m.backend.Name()
 	w := model.Options{
-		Compute: o.Compute, Quantise: o.Quantise, KVBits: o.KVBits, DraftVocab: o.Draft.Vocab, Progress: o.Progress, Log: m.log,
+		Compute: o.Compute, Quantise: o.Quantise, KVBits: o.KVBits, DraftVocab: o.Draft.Vocab, Control: m.tok.Added(), Progress: o.Progress, Log: m.log,
 	}
 	if !o.Draft.Off {
 		w.MaxGuesses = spec.MaxDepth
