@@ -164,10 +164,12 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	if !o.Draft.Off {
 		w.MaxGuesses = spec.MaxDepth
 	}
+	sum := startSum(c, o.CacheDir)
+	defer sum.stop()
 	if m.network, err = model.Open(c, m.backend, w); err != nil {
 		return m, err
 	}
-	return m, m.start(o, c)
+	return m, m.start(o, c, sum)
 }
 
 // warnings lets through what nobody should miss.
@@ -191,7 +193,7 @@ func ModelName(path string) string {
 }
 
 // start resolves what depends on the network, and starts the engine.
-func (m *Model) start(o Options, c *checkpoint.Checkpoint) (err error) {
+func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
 	m.info = m.network.Info()
 	m.vocab = min(m.info.Vocab, m.tok.Size())
 	if m.context = o.Context; m.context == 0 {
@@ -209,7 +211,7 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint) (err error) {
 		return err
 	}
 	if o.CacheDir != "" {
-		if m.disk, err = m.openDisk(o, c); err != nil {
+		if m.disk, err = m.openDisk(o, c, sum); err != nil {
 			return err
 		}
 	}
