@@ -6,6 +6,7 @@ package foretoken
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -91,6 +92,7 @@ type Model struct {
 	network model.Model
 	backend *cpu.Backend
 	disk    *prefix.Disk
+	secret  [sha256.Size]byte // that salts are mixed with
 	cached  bool
 	builtIn bool
 
@@ -208,6 +210,9 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 	pool := state.NewPool(m.backend, m.memory(o.Memory))
 	learnt, err := m.selfTest(o.Draft, pool)
 	if err != nil {
+		return err
+	}
+	if m.secret, err = openSecret(o.CacheDir); err != nil {
 		return err
 	}
 	if o.CacheDir != "" {

@@ -39,7 +39,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return // a browser's question has been answered
 	}
 	defer a.leave()
-	s.mux.ServeHTTP(rec, r.WithContext(turn.WithReporter(r.Context(), a.report)))
+	ctx := turn.WithReporter(r.Context(), a.report)
+	s.mux.ServeHTTP(rec, r.WithContext(turn.WithTenant(ctx, a.tenant)))
 }
 
 // rescue answers for a handler that panicked. The stack is for the log only.
@@ -81,7 +82,7 @@ func (s *Server) admit(w *recorder, r *http.Request, a *account) error {
 	}
 	if s.o.Keys != nil {
 		var ok bool
-		if a.key, ok = s.o.Keys.find(r); !ok {
+		if a.key, a.tenant, ok = s.o.Keys.find(r); !ok {
 			return unauthorised(w, r)
 		}
 	}

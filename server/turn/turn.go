@@ -54,6 +54,7 @@ type Ask struct {
 	Depth       *int       // tokens to guess per round; nil: as many as pay
 	Trace       bool       // report refused guesses with the tokens
 	Priority    int
+	CacheSalt   string // what is read is shared with requests of the same only
 }
 
 // Sampling is how to choose tokens, as far as a client says.
@@ -84,6 +85,9 @@ type Host struct {
 	Library *foretoken.Library
 	Default string            // the model where a request names none
 	Aliases map[string]string // other names of models
+	// SharePrefixes lets tenants find in the prefix cache what others have read. Otherwise a
+	// request of a tenant finds that tenant's only.
+	SharePrefixes bool
 }
 
 // Resolve is the library's name of the model that a client names.
@@ -110,6 +114,7 @@ type Turn struct {
 
 	done   func()
 	cancel context.CancelFunc
+	salt   string
 }
 
 // Event is a piece of one of a turn's answers.
@@ -132,7 +137,7 @@ func (h *Host) Start(ctx context.Context, a *Ask) (*Turn, error) {
 	if err != nil {
 		return nil, Wrap(err)
 	}
-	t := &Turn{Model: m, Name: name, Ask: a, Created: time.Now(), done: done}
+	t := &Turn{Model: m, Name: name, Ask: a, Created: time.Now(), done: done, salt: h.salt(ctx, a)}
 	if err := t.start(ctx); err != nil {
 		t.Close()
 		return nil, Wrap(err)
@@ -195,6 +200,7 @@ func (t *Turn) start(ctx context.Context) (err error) {
 		r := foretoken.Request{
 			Prompt: t.Prompt, MaxTokens: a.MaxTokens, Sampling: options, Stop: a.Stop, IgnoreEnd: a.IgnoreEnd, LogProbs: a.LogProbs,
 			Trace: a.Trace, Priority: a.Priority, Format: form, MaxThinking: a.MaxThinking, Depth: a.Depth,
+			CacheSalt: t.salt,
 		}
 		answer, err := t.Model.Generate(ctx, r)
 		if err != nil {
