@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 )
 
 // Files are hashed in segments, by several goroutines, and a file's digest is over those of
@@ -53,10 +54,18 @@ func originOf(f *os.File) (o origin) {
 	return o
 }
 
+// errMoved is returned for a path at which there is a file of the same size and times as the
+// one that was mapped, by another number. Some file systems number anew whenever they are asked.
+var errMoved = errors.New("checkpoint: perhaps another file")
+
 // check reports whether an open file is still what was mapped.
 func (o *origin) check(f *os.File) error {
-	if s, ok := stampOf(f); !ok || s != o.stamp {
+	s, ok := stampOf(f)
+	switch {
+	case !ok || s.Size != o.Size || s.Modified != o.Modified || s.Changed != o.Changed:
 		return fmt.Errorf("%s changed while it was read: load the model again", o.path)
+	case s != o.stamp:
+		return errMoved
 	}
 	return nil
 }
@@ -125,7 +134,7 @@ func (c *Checkpoint) Unchanged() error {
 			if f.path == "" {
 				continue
 			}
-			if err := f.inspect(func(*os.File) error { return nil }); err != nil {
+			if err := f.inspect(func(*os.File) error { return nil }); err != nil && !errors.Is(err, errMoved) {
 				return fmt.Errorf("checkpoint: %s: %w", c.name, err)
 			}
 		}
@@ -154,6 +163,7 @@ type summing struct {
 	to     *digest
 	record *record // nil: none is kept
 	parts  []digest
+	moved  atomic.Bool // its path may lead elsewhere
 }
 
 // known takes the digest from the record, if there is one to be believed.
@@ -167,7 +177,7 @@ func (x *summing) finish() {
 		_, _ = h.Write(p[:])
 	}
 	h.Sum(x.to[:0])
-	if x.record != nil {
+	if x.record != nil && !x.moved.Load() {
 		// Without a record the next process hashes the file again.
 		_ = x.record.write(*x.to)
 	}
@@ -209,14 +219,25 @@ func hashFiles(ctx context.Context, cancel context.CancelCauseFunc, files []*sum
 }
 
 // segment hashes one segment. Mapped files are read and not touched where they are mapped: a
-// page that only the hash needs would count as this process's memory.
+// page that only the hash needs would count as this process's memory. Where that might be
+// another file, what was mapped is hashed.
 func (x *summing) segment(ctx context.Context, i int, buffer []byte) error {
 	from := i * segmentBytes
 	to := min(from+segmentBytes, len(x.data))
-	if x.path == "" {
-		x.parts[i] = sha256.Sum256(x.data[from:to])
-		return ctx.Err()
+	err := errMoved
+	if x.path != "" {
+		err = x.read(ctx, from, to, &x.parts[i], buffer)
 	}
+	if errors.Is(err, errMoved) {
+		x.moved.Store(true)
+		x.parts[i] = sha256.Sum256(x.data[from:to])
+		err = ctx.Err()
+	}
+	return err
+}
+
+// read hashes a part of a mapped file.
+func (x *summing) read(ctx context.Context, from, to int, d *digest, buffer []byte) error {
 	return x.inspect(func(f *os.File) error {
 		h := sha256.New()
 		for at := from; at < to; {
@@ -230,7 +251,7 @@ func (x *summing) segment(ctx context.Context, i int, buffer []byte) error {
 			_, _ = h.Write(buffer[:n])
 			at += n
 		}
-		h.Sum(x.parts[i][:0])
+		h.Sum(d[:0])
 		return nil
 	})
 }

@@ -302,6 +302,7 @@ func TestSumRefusesWhatChanges(t *testing.T) {
 		t.Error(err)
 	}
 	path := filepath.Join(dir, "mtp.safetensors")
+	tick(t, path)
 	data, err := os.ReadFile(path)
 	if err == nil {
 		err = os.WriteFile(path+".new", data, 0o600)
@@ -325,6 +326,29 @@ func TestSumRefusesWhatChanges(t *testing.T) {
 	}
 }
 
+// TestSumReadsWhatWasMapped has a file system that numbers files anew: what was mapped is
+// hashed, and no record kept.
+func TestSumReadsWhatWasMapped(t *testing.T) {
+	later(t)
+	dir, records := sumFolder(t), t.TempDir()
+	want := mustSum(t, dir, "")
+	c, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	c.files[0].Inode++
+	if got, err := c.Sum(t.Context(), records); err != nil || got != want {
+		t.Errorf("%+v %v, want %+v", got, err, want)
+	}
+	if err := c.Unchanged(); err != nil {
+		t.Error(err)
+	}
+	if list, err := os.ReadDir(records); err != nil || len(list) != 4 { // of five files
+		t.Errorf("%v %v", list, err)
+	}
+}
+
 // TestRecordsAreBounded has more records than are kept.
 func TestRecordsAreBounded(t *testing.T) {
 	later(t)
@@ -341,5 +365,35 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 	if again := mustSum(t, dir, records); again.Hashed != 0 {
 		t.Errorf("%+v", again)
+	}
+}
+
+// BenchmarkSum hashes a file of 512 MiB that is in the page cache, and finds it in its record.
+func BenchmarkSum(b *testing.B) {
+	dir := b.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, configFile), []byte(`{"model_type": "x"}`), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	const n = 512 << 20
+	text := encode(b, nil, tensor{Decl{"a", dtype.U8, []int{n}}, make([]byte, n)})
+	if err := os.WriteFile(filepath.Join(dir, "model.safetensors"), []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	now = func() time.Time { return time.Now().Add(time.Hour) }
+	defer func() { now = time.Now }()
+	for name, records := range map[string]string{"hashed": "", "recorded": b.TempDir()} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(n)
+			c, err := Open(dir)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer c.Close() //nolint:errcheck // read only
+			for b.Loop() {
+				if _, err := c.Sum(b.Context(), records); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
