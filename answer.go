@@ -24,6 +24,10 @@ type Request struct {
 	Trace     bool           // report refused guesses with the tokens
 	Priority  int            // as engine.Request has it
 	Depth     *int           // tokens to guess per round; nil: as the model was opened
+	// CacheSalt keeps what is read of this request from those with another one, in the prefix
+	// cache and in its folder: neither can tell what the other has asked. "": shared with all
+	// that have none.
+	CacheSalt string
 
 	// Format holds the answer, after any thinking, to a form. MaxThinking is the most tokens
 	// of thinking; 0: any number.
@@ -121,6 +125,7 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 		Prompt: r.Prompt.IDs, MaxTokens: r.MaxTokens, Sampling: s, Stop: stop, IgnoreEnd: r.IgnoreEnd,
 		LogProbs: r.LogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority,
 		Depth: m.draft.depth, Rule: m.draft.rule, Boundaries: m.boundaries(r.Prompt),
+		Salt: m.salt(r.CacheSalt),
 	}
 	if r.Depth != nil {
 		q.Depth = *r.Depth
@@ -259,7 +264,7 @@ func (m *Model) remember(a *Answer) {
 	if len(next) == 0 || common >= len(said)-1 || len(next) >= m.context {
 		return
 	}
-	q := engine.Request{Prompt: next, Warm: true, LogProbs: -1, Depth: m.draft.depth, Priority: -1 << 20}
+	q := engine.Request{Prompt: next, Warm: true, LogProbs: -1, Depth: m.draft.depth, Priority: -1 << 20, Salt: m.salt(a.req.CacheSalt)}
 	stream, err := m.engine.Generate(context.Background(), q)
 	if err != nil {
 		return // there are more urgent things

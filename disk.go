@@ -1,87 +1,97 @@
 package foretoken
 
 import (
-	"crypto/sha256"
+	"context"
+	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/checkpoint"
-	"github.com/foretoken/foretoken/models/tiny"
 	"github.com/foretoken/foretoken/prefix"
-	"github.com/foretoken/foretoken/sample"
 )
 
 // defaultCacheDisk bounds the cache's folder where nothing is said.
 const defaultCacheDisk = 10 << 30
 
+// weightRecords is the folder, inside that of the cache, with the digests of weight files.
+// They are not kept beside the files themselves: those may be in a cache that other programs
+// share, or where nothing can be written, and the cache's folder is there and ours whenever
+// digests are needed.
+const weightRecords = ".weights"
+
 // openDisk opens the folder in which the cache outlives the process.
-func (m *Model) openDisk(o Options, c *checkpoint.Checkpoint) (*prefix.Disk, error) {
+func (m *Model) openDisk(o Options, c *checkpoint.Checkpoint, sum *summing) (*prefix.Disk, error) {
 	if o.CacheDisk == 0 {
 		o.CacheDisk = defaultCacheDisk
 	}
-	identity, err := fingerprint(c)
+	weights, err := sum.wait()
+	if err == nil {
+		err = c.Unchanged() // what was loaded is what was hashed
+	}
 	if err != nil {
 		return nil, err
 	}
-	// Between two kinds of device only tolerances hold, and other arithmetic gives other bits.
-	identity = fmt.Sprintf("%s %s quantised to %d, keys of %d bits, random %d", identity, m.info.Compute, o.Quantise, o.KVBits, sample.RandomVersion)
-	return prefix.OpenDisk(o.CacheDir, prefix.DiskOptions{Bytes: o.CacheDisk, Fingerprint: identity, Log: m.log})
+	if weights.Hashed > 0 {
+		m.log.Info(fmt.Sprintf("%s: hashed %.1f MB of weights for the prefix cache in %.2f s, beside loading them", m.name, float64(weights.Hashed)/1e6, sum.took.Seconds()))
+	}
+	return prefix.OpenDisk(o.CacheDir, prefix.DiskOptions{
+		Bytes: o.CacheDisk, Fingerprint: m.identity(weights.ID, o.Quantise), Log: m.log,
+	})
 }
 
-// Of every file of weights some samples count for its fingerprint: reading all of it would
-// take as long as loading it. Training, and every way of putting weights together, changes
-// numbers all over a file.
-const (
-	samples     = 1024
-	sampleBytes = 64
-)
+// arithmetic is the name of ours, for tests.
+var arithmetic = backend.Arithmetic
 
-// fingerprint tells a checkpoint from all others.
-func fingerprint(c *checkpoint.Checkpoint) (string, error) {
-	h := sha256.New()
-	h.Write(c.Config())
-	if c.Name() == Tiny {
-		for _, name := range c.Files() {
-			io.WriteString(h, tiny.Files()[name]) //nolint:errcheck // a hash takes everything
-		}
-		return fmt.Sprintf("%x", h.Sum(nil)), nil
-	}
-	names := c.Files()
-	for _, s := range c.Sidecars {
-		names = append(names, s.Files()...)
-	}
-	for _, name := range names {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(c.Name(), name)
-		}
-		if err := sampleFile(h, name); err != nil {
-			return "", err
-		}
-	}
-	return fmt.Sprintf("%x", h.Sum(nil)), nil
+// identity names all that decides the bits of what is remembered of a text, besides its tokens
+// and the layout of the memory, which package prefix adds: the type of keys and values, and
+// whether there is a head's memory, are part of that.
+func (m *Model) identity(weights string, quantise int) string {
+	return fmt.Sprintf("weights %s, %s quantised to %d, arithmetic %s", weights, m.info.Compute, quantise, arithmetic())
 }
 
-// sampleFile adds a file's size and samples of it to a hash.
-func sampleFile(h io.Writer, name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
+// summing is the hash over a checkpoint's files, made while they are loaded.
+type summing struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when what follows is set
+	sum    checkpoint.Sum
+	err    error
+	took   time.Duration
+}
+
+// startSum begins to hash a checkpoint, of which the folder of the cache may hold records. It
+// must be stopped before the checkpoint is closed. Without a folder nobody needs the hash.
+func startSum(c *checkpoint.Checkpoint, dir string) *summing {
+	if dir == "" {
+		return nil
 	}
-	defer func() { _ = f.Close() }() // opened for reading: nothing to lose
-	info, err := f.Stat()
-	if err != nil {
-		return err
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &summing{cancel: cancel, done: make(chan struct{}), err: errors.New("foretoken: hashing the weights panicked")}
+	go func() {
+		defer close(s.done)
+		defer func() {
+			if p := recover(); p != nil {
+				s.err = fmt.Errorf("%w: %v", s.err, p)
+			}
+		}()
+		start := time.Now()
+		s.sum, s.err = c.Sum(ctx, filepath.Join(dir, weightRecords))
+		s.took = time.Since(start)
+	}()
+	return s
+}
+
+// wait returns the hash when it is there.
+func (s *summing) wait() (checkpoint.Sum, error) {
+	<-s.done
+	return s.sum, s.err
+}
+
+// stop ends the hashing and returns when nothing of it runs.
+func (s *summing) stop() {
+	if s != nil {
+		s.cancel()
+		<-s.done
 	}
-	fmt.Fprintf(h, "%d\n", info.Size()) //nolint:errcheck // a hash takes everything
-	var b [sampleBytes]byte
-	for i := range int64(samples) {
-		n, err := f.ReadAt(b[:], info.Size()/samples*i)
-		if err != nil && err != io.EOF {
-			return err
-		}
-		h.Write(b[:n]) //nolint:errcheck // likewise
-	}
-	return nil
 }

@@ -6,6 +6,7 @@ package foretoken
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -96,6 +97,7 @@ type Model struct {
 	network model.Model
 	backend *cpu.Backend
 	disk    *prefix.Disk
+	secret  [sha256.Size]byte // that salts are mixed with
 	cached  bool
 	builtIn bool
 
@@ -162,15 +164,17 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	}()
 	m.device = m.backend.Name()
 	w := model.Options{
-		Compute: o.Compute, Quantise: o.Quantise, KVBits: o.KVBits, DraftVocab: o.Draft.Vocab, Progress: o.Progress, Log: m.log,
+		Compute: o.Compute, Quantise: o.Quantise, KVBits: o.KVBits, DraftVocab: o.Draft.Vocab, Control: m.tok.Added(), Progress: o.Progress, Log: m.log,
 	}
 	if !o.Draft.Off {
 		w.MaxGuesses = spec.MaxDepth
 	}
+	sum := startSum(c, o.CacheDir)
+	defer sum.stop()
 	if m.network, err = model.Open(c, m.backend, w); err != nil {
 		return m, err
 	}
-	return m, m.start(o, c)
+	return m, m.start(o, c, sum)
 }
 
 // warnings lets through what nobody should miss.
@@ -194,7 +198,7 @@ func ModelName(path string) string {
 }
 
 // start resolves what depends on the network, and starts the engine.
-func (m *Model) start(o Options, c *checkpoint.Checkpoint) (err error) {
+func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
 	m.info = m.network.Info()
 	m.vocab = min(m.info.Vocab, m.tok.Size())
 	if m.context = o.Context; m.context == 0 {
@@ -211,8 +215,11 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint) (err error) {
 	if err != nil {
 		return err
 	}
+	if m.secret, err = openSecret(o.CacheDir); err != nil {
+		return err
+	}
 	if o.CacheDir != "" {
-		if m.disk, err = m.openDisk(o, c); err != nil {
+		if m.disk, err = m.openDisk(o, c, sum); err != nil {
 			return err
 		}
 	}

@@ -22,11 +22,11 @@ func Map(path string) (*Mapping, error) {
 	if size < 1 || int64(int(size)) != size {
 		return nil, fmt.Errorf("checkpoint: %s: a file of %d bytes holds no model", path, size)
 	}
-	data, err := mapFile(f, int(size))
+	m, err := newMapped(filepath.Base(path), f, int(size))
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %s: %w", path, err)
 	}
-	return &Mapping{&file{name: filepath.Base(path), data: data, mapped: true}}, nil
+	return &Mapping{m}, nil
 }
 
 // Name is the last part of the file's path.
@@ -141,6 +141,6 @@ func (a assembled) read(name string, limit int64) (b []byte, err error) {
 	return b, err
 }
 
-func (a assembled) open(name string) (data []byte, mapped bool, err error) {
-	return nil, false, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+func (a assembled) open(name string) (*file, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }

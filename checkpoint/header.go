@@ -34,6 +34,7 @@ type file struct {
 	name     string // relative to the folder
 	data     []byte // the whole file, read-only
 	mapped   bool   // data is a mapping of ours, to be given back
+	origin          // of a mapping
 	metadata map[string]string
 	entries  []*entry // in the order of their bytes
 	placed   bool     // all is in order: entries count from the start of the file

@@ -33,6 +33,7 @@ type Checkpoint struct {
 	source     source
 	config     []byte
 	generation []byte
+	index      []byte // nil: none
 
 	want     func(tensor string) bool // of OpenPart; nil: everything
 	examined bool                     // opened by Examine
@@ -99,6 +100,7 @@ func (c *Checkpoint) shards() ([]string, error) {
 	index, err := c.source.read(indexFile, maxHeader)
 	switch {
 	case err == nil:
+		c.index = index
 		names, err := c.openIndex(index)
 		if err := c.refuse(err); err != nil || names != nil {
 			return names, err
@@ -135,11 +137,11 @@ func (c *Checkpoint) openFile(w *Weights, name string) error {
 
 // openFrom opens a file of any source, which is called label in messages.
 func (c *Checkpoint) openFrom(src source, w *Weights, name, label string) error {
-	data, mapped, err := src.open(name)
+	f, err := src.open(name)
 	if err != nil {
 		return fmt.Errorf("checkpoint: %s: %w", label, err)
 	}
-	f := &file{name: label, data: data, mapped: mapped}
+	f.name = label
 	if err := w.add(f); err != nil {
 		if c.examined {
 			w.salvage(f)

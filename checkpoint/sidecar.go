@@ -28,6 +28,8 @@ type Sidecar struct {
 	File     string // relative to the checkpoint
 	Manifest []byte // JSON that describes it; nil when there is none
 	Apart    bool   // it is in a folder beside the checkpoint's: there by its name alone
+
+	config []byte // of its own; nil: it has none
 }
 
 // OpenPart is Open for a folder of which only some tensors are wanted: shards in which the
@@ -114,6 +116,7 @@ func (s *Sidecar) describe(src source, name string) (err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err == nil:
+		s.config = config
 		s.quant, err = parseQuantization(config)
 	}
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 // source is where the files of a checkpoint come from: a folder or the binary.
 // Names are slash-separated, relative, and valid by fs.ValidPath.
 type source interface {
-	list() ([]string, error)                              // plain file names at the top, sorted
-	read(name string, limit int64) ([]byte, error)        // fs.ErrNotExist when there is none
-	open(name string) (data []byte, mapped bool, _ error) // the whole file, read-only
+	list() ([]string, error)                       // plain file names at the top, sorted
+	read(name string, limit int64) ([]byte, error) // fs.ErrNotExist when there is none
+	open(name string) (*file, error)               // the whole file, read-only
 }
 
 // folder is a directory on disk. Links are followed, wherever they lead: the
@@ -74,17 +74,26 @@ func (d folder) read(name string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-func (d folder) open(name string) (data []byte, mapped bool, err error) {
+func (d folder) open(name string) (*file, error) {
 	f, size, err := d.file(name)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer func() { _ = f.Close() }() // a mapping outlives its descriptor
 	if size < 8 || int64(int(size)) != size {
-		return nil, false, fmt.Errorf("not a safetensors file: %d bytes", size)
+		return nil, fmt.Errorf("not a safetensors file: %d bytes", size)
 	}
-	data, err = mapFile(f, int(size))
-	return data, err == nil, err
+	return newMapped(name, f, int(size))
+}
+
+// newMapped maps the first size bytes of an open file.
+func newMapped(name string, f *os.File, size int) (*file, error) {
+	from := originOf(f)
+	data, err := mapFile(f, size)
+	if err != nil {
+		return nil, err
+	}
+	return &file{name: name, data: data, mapped: true, origin: from}, nil
 }
 
 // embedded holds file contents by name, as go:embed gives them.
@@ -113,12 +122,12 @@ func (m embedded) read(name string, limit int64) ([]byte, error) {
 }
 
 // open aliases the string: the weights of an embedded model are never copied.
-func (m embedded) open(name string) (data []byte, mapped bool, err error) {
+func (m embedded) open(name string) (*file, error) {
 	s, ok := m[name]
 	if !ok {
-		return nil, false, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return unsafe.Slice(unsafe.StringData(s), len(s)), false, nil
+	return &file{name: name, data: unsafe.Slice(unsafe.StringData(s), len(s))}, nil
 }
 
 func tooLarge(size, limit int64) error {

@@ -34,12 +34,12 @@ type Tensor struct {
 
 // OpenWeights opens a single safetensors file. The caller closes it.
 func OpenWeights(path string) (*Weights, error) {
-	data, mapped, err := folder("").open(path)
+	f, err := folder("").open(path)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %s: %w", path, err)
 	}
 	w := newWeights(path)
-	if err := w.add(&file{name: path, data: data, mapped: mapped}); err != nil {
+	if err := w.add(f); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil

@@ -32,7 +32,7 @@ func (e *Engine) fetch(s *sequence) bool {
 	}
 	s.asked = true
 	s.fetching.Store(true)
-	if e.cache.Fetch(s.tokens, e.o.Drafter != nil && s.req.Depth != 0, func() {
+	if e.cache.Fetch(s.req.Salt, s.tokens, e.o.Drafter != nil && s.req.Depth != 0, func() {
 		s.fetching.Store(false)
 		e.nudge()
 	}) {
@@ -48,7 +48,7 @@ func (e *Engine) restore(s *sequence) error {
 		return nil
 	}
 	s.boundaries = boundaries(s.req)
-	hit := e.cache.Find(s.tokens, s.memory != nil)
+	hit := e.cache.Find(s.req.Salt, s.tokens, s.memory != nil)
 	if hit == nil {
 		return nil
 	}
@@ -113,7 +113,7 @@ func (e *Engine) keep(hidden backend.Tensor) {
 		}
 		if s.keeps() {
 			// Without memory for it the beginning is simply not kept.
-			_ = e.cache.Store(s.tokens[:s.target.Len()], s.target, s.memory, hidden.RowRange(s.row, s.row+1))
+			_ = e.cache.Store(s.req.Salt, s.tokens[:s.target.Len()], s.target, s.memory, hidden.RowRange(s.row, s.row+1))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/model"
+	"github.com/foretoken/foretoken/prefix"
 	"github.com/foretoken/foretoken/sample"
 	"github.com/foretoken/foretoken/spec"
 	"github.com/foretoken/foretoken/state"
@@ -29,8 +30,11 @@ type Request struct {
 	// Boundaries are lengths of the prompt that other prompts may have in common with it: the
 	// ends of its parts. What was read up to there is kept for them.
 	Boundaries []int
-	Warm       bool // only read the prompt, for a request to come
-	Priority   int  // the higher is served first, and may take the memory of a lower one
+	// Salt keeps what is read of this request from requests with another one: neither finds
+	// what the other has read, in memory or on disk. The bits are the same either way.
+	Salt     prefix.Salt
+	Warm     bool // only read the prompt, for a request to come
+	Priority int  // the higher is served first, and may take the memory of a lower one
 }
 
 // Finish says why a text ended.

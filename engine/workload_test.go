@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/model"
 	"github.com/foretoken/foretoken/model/qwen35"
+	"github.com/foretoken/foretoken/prefix"
 	"github.com/foretoken/foretoken/sample"
 	"github.com/foretoken/foretoken/spec"
 	"github.com/foretoken/foretoken/spec/ngram"
@@ -146,6 +147,7 @@ func newWorkload(rng *rand.Rand, m *qwen35.Model, from []piece, need int64) *wor
 		p := from[rng.IntN(len(from))]
 		p.Depth = rng.IntN(spec.MaxDepth+2) - 1
 		p.Priority = rng.IntN(3)
+		p.Salt = prefix.Salt{byte(rng.IntN(2))}
 		w.pieces = append(w.pieces, p)
 		w.after = append(w.after, rng.IntN(60))
 		cancel := -1

@@ -62,10 +62,11 @@ type Output struct {
 // Options say how to open a model. The zero value is the default.
 type Options struct {
 	Compute    backend.Compute
-	Quantise   int // bits to quantise matrices to on load; 0: as the file is
-	MaxGuesses int // most guesses of one span
-	KVBits     int // of remembered keys and values: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
-	DraftVocab int // frequent tokens that a head guesses among; 0: what pays, -1: all
+	Quantise   int     // bits to quantise matrices to on load; 0: as the file is
+	MaxGuesses int     // most guesses of one span
+	KVBits     int     // of remembered keys and values: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
+	DraftVocab int     // frequent tokens that a head guesses among; 0: what pays, -1: all
+	Control    []int32 // ids that it guesses among in any case: those that open and close parts of a text
 	// Progress, if not nil, is called from time to time with the bytes read so far.
 	Progress func(done, total int64)
 	Log      *slog.Logger // nil: silent

@@ -36,7 +36,7 @@ func BenchmarkHit(b *testing.B) {
 			b.Fatal(err)
 		}
 		store := func() {
-			if err := c.Store(tokens, target, memory, row); err != nil {
+			if err := c.Store(Salt{}, tokens, target, memory, row); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -52,7 +52,7 @@ func BenchmarkHit(b *testing.B) {
 		b.Run(fmt.Sprintf("op=restore/n=%d", n), func(b *testing.B) {
 			b.SetBytes(benchTarget.RecurrentBytes())
 			for b.Loop() {
-				h := c.Find(prompt, true)
+				h := c.Find(Salt{}, prompt, true)
 				if err := h.Restore(target, memory); err != nil {
 					b.Fatal(err)
 				}

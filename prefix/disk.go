@@ -137,6 +137,7 @@ func (d *Disk) scan() error {
 		switch {
 		case ok && info.Mode().IsRegular():
 			d.add(n, &file{size: info.Size(), used: info.ModTime(), written: true})
+		case strings.HasPrefix(f.Name(), "."): // records that others keep here
 		case strings.HasSuffix(f.Name(), tempSuffix) && time.Since(info.ModTime()) > staleTemp:
 			_ = os.Remove(filepath.Join(d.dir, f.Name())) // of a process that was killed
 		case !strings.HasSuffix(f.Name(), tempSuffix):

@@ -120,7 +120,7 @@ func (x *reader) learn(hidden backend.Tensor) {
 // restore starts behind what a cache knows.
 func (x *reader) restore(c *prefix.Cache) int {
 	x.t.Helper()
-	h := c.Find(x.text, true)
+	h := c.Find(prefix.Salt{}, x.text, true)
 	if h == nil {
 		return 0
 	}
@@ -191,7 +191,7 @@ func TestHitEqualsReadingAgain(t *testing.T) {
 			x := r.reader(text)
 			for _, b := range boundaries {
 				x.read(b, rng.IntN(5)) // with guesses that are yet to be replayed
-				if err := c.Store(text[:b], x.target, x.memory, x.hidden); err != nil {
+				if err := c.Store(prefix.Salt{}, text[:b], x.target, x.memory, x.hidden); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -230,7 +230,7 @@ func TestHitsGoTheirOwnWays(t *testing.T) {
 			defer c.Close()
 			x := r.reader(append(slices.Clone(start), 1))
 			x.read(len(start), 3)
-			if err := c.Store(start, x.target, x.memory, x.hidden); err != nil {
+			if err := c.Store(prefix.Salt{}, start, x.target, x.memory, x.hidden); err != nil {
 				t.Fatal(err)
 			}
 			x.close()
@@ -273,7 +273,7 @@ func TestDiskHitEqualsReadingAgain(t *testing.T) {
 	}
 	c := r.cache(d)
 	x.read(140, 4)
-	if err := c.Store(text[:140], x.target, x.memory, x.hidden); err != nil {
+	if err := c.Store(prefix.Salt{}, text[:140], x.target, x.memory, x.hidden); err != nil {
 		t.Fatal(err)
 	}
 	x.read(159, 0)
@@ -288,7 +288,7 @@ func TestDiskHitEqualsReadingAgain(t *testing.T) {
 	c = r.cache(d)
 	defer c.Close()
 	ready := make(chan struct{})
-	if !c.Fetch(text, true, func() { close(ready) }) {
+	if !c.Fetch(prefix.Salt{}, text, true, func() { close(ready) }) {
 		t.Fatal("the folder holds nothing")
 	}
 	<-ready

@@ -13,6 +13,11 @@ import (
 	"github.com/foretoken/foretoken/state"
 )
 
+// Salt keeps texts apart that must not share what was read of them, such as those of different
+// tenants. Each salt has a tree, and files, of its own; memory and the bound of the folder are
+// shared. The zero value is a salt as well.
+type Salt [16]byte
+
 // Options say what a cache is for.
 type Options struct {
 	Target state.Layout // of the network
@@ -28,8 +33,8 @@ type Options struct {
 type Cache struct {
 	pool   *state.Pool
 	o      Options
-	roots  map[int32]*node // by the first token
-	recent *list.List      // of *entry, the last used in front
+	roots  map[root]*node
+	recent *list.List // of *entry, the last used in front
 	held   map[*state.Block]int
 
 	mu      sync.Mutex // protects what follows
@@ -50,17 +55,17 @@ type Stats struct {
 
 // New returns an empty cache with memory of p, which asks it for memory from now on.
 func New(p *state.Pool, o Options) *Cache {
-	c := &Cache{pool: p, o: o, roots: map[int32]*node{}, recent: list.New(), held: map[*state.Block]int{}}
+	c := &Cache{pool: p, o: o, roots: map[root]*node{}, recent: list.New(), held: map[*state.Block]int{}}
 	p.OnFull(func(n int64) { c.Shrink(n) })
 	return c
 }
 
-// Find returns the entry with the longest beginning of tokens, nil if there is none. At
+// Find returns the salt's entry with the longest beginning of tokens, nil if there is none. At
 // least one token is left to be fed, for without that there are no logits. drafts says
 // that the drafter's memory is wanted too. The hit must be released.
-func (c *Cache) Find(tokens []int32, drafts bool) *Hit {
+func (c *Cache) Find(salt Salt, tokens []int32, drafts bool) *Hit {
 	c.settle()
-	e := c.longest(tokens, c.drafts(drafts))
+	e := c.longest(salt, tokens, c.drafts(drafts))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e == nil {
@@ -75,13 +80,13 @@ func (c *Cache) Find(tokens []int32, drafts bool) *Hit {
 }
 
 // Store keeps what target and memory remember after tokens, which are all that target was
-// fed. memory may be nil; it is left out, too, if it has not learnt all pairs of a hidden
+// fed, for texts of the salt. memory may be nil; it is left out, too, if it has not learnt all pairs of a hidden
 // row and the token after it that lie within tokens, which are one less. hidden is the
 // target's hidden row of the last token, which the next pair begins with.
 //
 // Pages are shared with the states, which go on. An error means that there was no memory
 // and nothing is stored.
-func (c *Cache) Store(tokens []int32, target, memory *state.State, hidden backend.Tensor) error {
+func (c *Cache) Store(salt Salt, tokens []int32, target, memory *state.State, hidden backend.Tensor) error {
 	n := len(tokens)
 	if n == 0 || target.Len() != n {
 		return fmt.Errorf("prefix: %d tokens for a state of %d", n, target.Len())
@@ -89,7 +94,7 @@ func (c *Cache) Store(tokens []int32, target, memory *state.State, hidden backen
 	if memory == nil || !c.drafts(true) || memory.Len() < n-1 || hidden.Rows != 1 {
 		memory = nil
 	}
-	if e := c.exact(tokens); e != nil && (memory == nil || e.memory != nil) {
+	if e := c.exact(salt, tokens); e != nil && (memory == nil || e.memory != nil) {
 		c.recent.MoveToFront(e.place)
 		return nil
 	}
@@ -98,8 +103,8 @@ func (c *Cache) Store(tokens []int32, target, memory *state.State, hidden backen
 	if err != nil {
 		return fmt.Errorf("prefix: %d tokens: %w", n, err)
 	}
-	e := c.insert(tokens, x)
-	c.spill(tokens, e)
+	e := c.insert(salt, tokens, x)
+	c.spill(salt, tokens, e)
 	return nil
 }
 

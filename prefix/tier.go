@@ -18,6 +18,7 @@ const (
 
 // image is an entry on its way from the disk.
 type image struct {
+	salt   Salt
 	tokens []int32
 	drafts bool
 	skip   int        // pages that the tree had when it was asked for
@@ -26,14 +27,14 @@ type image struct {
 	files  [][][]byte // sections of the pages, then of the entry; nil: one could not be read
 }
 
-// Fetch looks for a longer beginning of tokens on the disk than Find would find now. If
+// Fetch looks for a longer beginning of the salt's tokens on the disk than Find would find now. If
 // there is one, it is read in the background, and done is called from another goroutine,
 // once, when a call of Find is due. It reports whether there is anything to wait for.
-func (c *Cache) Fetch(tokens []int32, drafts bool, done func()) bool {
+func (c *Cache) Fetch(salt Salt, tokens []int32, drafts bool, done func()) bool {
 	if c.o.Disk == nil {
 		return false
 	}
-	x := c.plan(tokens, c.drafts(drafts))
+	x := c.plan(salt, tokens, c.drafts(drafts))
 	if x == nil {
 		return false
 	}
@@ -62,9 +63,9 @@ func (c *Cache) Fetch(tokens []int32, drafts bool, done func()) bool {
 }
 
 // plan finds the longest entry on the disk that is worth reading, nil if there is none.
-func (c *Cache) plan(tokens []int32, drafts bool) *image {
+func (c *Cache) plan(salt Salt, tokens []int32, drafts bool) *image {
 	have := 0
-	if e := c.longest(tokens, drafts); e != nil {
+	if e := c.longest(salt, tokens, drafts); e != nil {
 		have = e.target.Len()
 	}
 	var pages []name
@@ -73,13 +74,13 @@ func (c *Cache) plan(tokens []int32, drafts bool) *image {
 	if len(tokens) < 2 {
 		return nil
 	}
-	k := c.root(drafts).next(tokens[:1])
+	k := c.root(salt, drafts).next(tokens[:1])
 	fed := tokens[:len(tokens)-1]
 	for {
 		for _, n := range d.entries(k) {
 			if end := at + n.rest; end <= len(fed) && end > have && k.next(fed[at:end]) == n.end {
 				have = end
-				best = &image{tokens: slices.Clone(tokens[:end]), drafts: drafts, used: append(slices.Clone(pages), n)}
+				best = &image{salt: salt, tokens: slices.Clone(tokens[:end]), drafts: drafts, used: append(slices.Clone(pages), n)}
 			}
 		}
 		if at+backend.PageTokens > len(fed) {
@@ -93,18 +94,18 @@ func (c *Cache) plan(tokens []int32, drafts bool) *image {
 		pages = append(pages, page)
 	}
 	if best != nil {
-		best.skip = min(c.known(best.tokens, drafts), len(best.used)-1)
+		best.skip = min(c.known(salt, best.tokens, drafts), len(best.used)-1)
 		best.names = best.used[best.skip:]
 	}
 	return best
 }
 
-// root is the key of all texts of this network. What has the drafter's memory is kept apart
-// from what has not.
-func (c *Cache) root(drafts bool) key {
+// root is the key of all texts of this network and of a salt. What has the drafter's memory is
+// kept apart from what has not.
+func (c *Cache) root(salt Salt, drafts bool) key {
 	target, memory := c.o.Target, c.o.Memory
 	target.MaxGuesses, memory.MaxGuesses = 0, 0 // a matter of room
-	return rootKey(fmt.Sprintf("%q %+v %+v %t", c.o.Disk.o.Fingerprint, target, memory, drafts))
+	return rootKey(fmt.Sprintf("%q %+v %+v %t %x", c.o.Disk.o.Fingerprint, target, memory, drafts, salt))
 }
 
 // largest is the most bytes that a file of this network has.
@@ -114,9 +115,9 @@ func (c *Cache) largest() int64 {
 }
 
 // known is how many pages on the way of tokens are in the tree, from the first one on.
-func (c *Cache) known(tokens []int32, drafts bool) int {
+func (c *Cache) known(salt Salt, tokens []int32, drafts bool) int {
 	n, all := -1, true // the root has no page
-	c.walk(tokens, func(x *node, _ []int32) {
+	c.walk(salt, tokens, func(x *node, _ []int32) {
 		has := x.parent == nil || (x.pages[0] != nil || c.o.Target.KVLayers == 0) && (x.pages[1] != nil || !drafts || c.o.Memory.KVLayers == 0)
 		if all = all && has; all {
 			n++
@@ -147,11 +148,11 @@ func (c *Cache) admit(x *image) {
 		return
 	}
 	// Unpacking may have made the cache give up what the image builds on.
-	if c.known(x.tokens, x.drafts) < x.skip {
+	if c.known(x.salt, x.tokens, x.drafts) < x.skip {
 		p.release()
 		return
 	}
-	c.insert(x.tokens, p)
+	c.insert(x.salt, x.tokens, p)
 }
 
 // unpack brings an image to the device. If a file is to blame for an error, bad is its
@@ -217,7 +218,7 @@ func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
 // spill queues what the disk does not have of an entry and the nodes before it, the first
 // pages first. If not all of it finds room in the queue, the rest waits for the next entry
 // on the same way.
-func (c *Cache) spill(tokens []int32, e *entry) {
+func (c *Cache) spill(salt Salt, tokens []int32, e *entry) {
 	d := c.o.Disk
 	if d == nil {
 		return
@@ -228,7 +229,7 @@ func (c *Cache) spill(tokens []int32, e *entry) {
 	for n := e.at; n.parent != nil; n = n.parent {
 		path = append(path, n)
 	}
-	k := c.root(drafts).next(tokens[:1])
+	k := c.root(salt, drafts).next(tokens[:1])
 	for i := len(path) - 1; i >= 0; i-- {
 		k = k.next(path[i].chunk[:])
 		pages := path[i].pages

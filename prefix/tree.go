@@ -20,11 +20,17 @@ func depth(n int) int { return (n - 1) / backend.PageTokens }
 // chunk is the tokens that a node adds to its parent's.
 type chunk [backend.PageTokens]int32
 
+// root is where a text's way through the tree begins.
+type root struct {
+	salt  Salt
+	first int32 // token
+}
+
 // node is a beginning of texts that ends behind a page. It is there as long as an entry
 // lies behind it.
 type node struct {
 	parent   *node // nil: a root
-	first    int32 // of a root: its only token
+	root     root  // of a root
 	chunk    chunk // of others
 	pages    [2]*state.Block
 	children map[chunk]*node
@@ -80,11 +86,11 @@ func (n *node) path(kind int) []*state.Block {
 
 // walk calls visit with the nodes on the way of tokens, and the tokens after each, until
 // there is no further node.
-func (c *Cache) walk(tokens []int32, visit func(n *node, rest []int32)) {
+func (c *Cache) walk(salt Salt, tokens []int32, visit func(n *node, rest []int32)) {
 	if len(tokens) == 0 {
 		return
 	}
-	n, tokens := c.roots[tokens[0]], tokens[1:]
+	n, tokens := c.roots[root{salt, tokens[0]}], tokens[1:]
 	for n != nil {
 		visit(n, tokens)
 		if len(tokens) < backend.PageTokens {
@@ -95,11 +101,11 @@ func (c *Cache) walk(tokens []int32, visit func(n *node, rest []int32)) {
 }
 
 // longest is the entry with the longest beginning of tokens that is not all of them.
-func (c *Cache) longest(tokens []int32, drafts bool) (best *entry) {
+func (c *Cache) longest(salt Salt, tokens []int32, drafts bool) (best *entry) {
 	if len(tokens) == 0 {
 		return nil
 	}
-	c.walk(tokens[:len(tokens)-1], func(n *node, rest []int32) {
+	c.walk(salt, tokens[:len(tokens)-1], func(n *node, rest []int32) {
 		for _, e := range n.entries {
 			if len(e.rest) <= len(rest) && slices.Equal(e.rest, rest[:len(e.rest)]) && (!drafts || e.memory != nil) &&
 				(best == nil || e.target.Len() > best.target.Len()) {
@@ -111,8 +117,8 @@ func (c *Cache) longest(tokens []int32, drafts bool) (best *entry) {
 }
 
 // exact is the entry of just these tokens, nil if there is none.
-func (c *Cache) exact(tokens []int32) (found *entry) {
-	c.walk(tokens, func(n *node, rest []int32) {
+func (c *Cache) exact(salt Salt, tokens []int32) (found *entry) {
+	c.walk(salt, tokens, func(n *node, rest []int32) {
 		for _, e := range n.entries {
 			if slices.Equal(e.rest, rest) {
 				found = e
@@ -123,11 +129,12 @@ func (c *Cache) exact(tokens []int32) (found *entry) {
 }
 
 // insert makes an entry of parts, or completes the one that is there. It owns the parts.
-func (c *Cache) insert(tokens []int32, x parts) *entry {
-	n := c.roots[tokens[0]]
+func (c *Cache) insert(salt Salt, tokens []int32, x parts) *entry {
+	at := root{salt, tokens[0]}
+	n := c.roots[at]
 	if n == nil {
-		n = &node{first: tokens[0]}
-		c.roots[tokens[0]] = n
+		n = &node{root: at}
+		c.roots[at] = n
 	}
 	for i := range depth(len(tokens)) {
 		key := chunk(tokens[1+i*backend.PageTokens:][:backend.PageTokens])
@@ -147,7 +154,7 @@ func (c *Cache) insert(tokens []int32, x parts) *entry {
 			}
 		}
 	}
-	e := c.exact(tokens)
+	e := c.exact(salt, tokens)
 	if e == nil {
 		e = &entry{at: n, rest: slices.Clone(tokens[1+depth(len(tokens))*backend.PageTokens:]), target: x.target}
 		e.place = c.recent.PushFront(e)
@@ -188,7 +195,7 @@ func (c *Cache) remove(e *entry) {
 		if n.parent != nil {
 			delete(n.parent.children, n.chunk)
 		} else {
-			delete(c.roots, n.first)
+			delete(c.roots, n.root)
 		}
 	}
 }

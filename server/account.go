@@ -25,6 +25,7 @@ type account struct {
 	id      string
 	pattern string // of the endpoint
 	key     string // a name for it; "": none was needed
+	tenant  string // another, which is not for the log
 	leave   func() // the place that the request takes
 
 	err     *turn.Error

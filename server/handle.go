@@ -44,7 +44,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if s.o.StrictFields {
 		ctx = body.WithStrict(ctx)
 	}
-	s.mux.ServeHTTP(rec, r.WithContext(ctx))
+	s.mux.ServeHTTP(rec, r.WithContext(turn.WithTenant(ctx, a.tenant)))
 }
 
 // rescue answers for a handler that panicked. The stack is for the log only.
@@ -86,7 +86,7 @@ func (s *Server) admit(w *recorder, r *http.Request, a *account) error {
 	}
 	if s.o.Keys != nil {
 		var ok bool
-		if a.key, ok = s.o.Keys.find(r); !ok {
+		if a.key, a.tenant, ok = s.o.Keys.find(r); !ok {
 			return unauthorised(w, r)
 		}
 	}

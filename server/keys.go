@@ -27,16 +27,17 @@ func NewKeys(list ...string) (*Keys, error) {
 	return k, nil
 }
 
-// find returns a name for the key of a request that may be logged, or that there is none.
-// How long it takes says nothing about the keys: hashes are compared, and all of them.
-func (k *Keys) find(r *http.Request) (name string, ok bool) {
+// find returns a name for the key of a request that may be logged, and one that tells it from
+// all others and may not; or that there is none. How long it takes says nothing about the keys:
+// hashes are compared, and all of them.
+func (k *Keys) find(r *http.Request) (name, tenant string, ok bool) {
 	sum := sha256.Sum256([]byte(presented(r)))
 	for _, s := range k.sums {
 		if subtle.ConstantTimeCompare(s[:], sum[:]) == 1 {
 			ok = true
 		}
 	}
-	return hex.EncodeToString(sum[:4]), ok
+	return hex.EncodeToString(sum[:4]), hex.EncodeToString(sum[:]), ok
 }
 
 // presented is the key of a request, as clients of either protocol send it.

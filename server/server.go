@@ -51,10 +51,12 @@ type Options struct {
 	ModelsMemory int64             // as foretoken.LibraryOptions has it
 	KeepAlive    time.Duration     // likewise
 
-	Keys    *Keys       // that clients must have; nil: none
-	Local   bool        // refuse requests that do not name this machine itself: a web page could bend a name of its own to it
-	Origins []string    // of web pages elsewhere that may ask, such as https://example.com; *: all
-	TLS     *tls.Config // nil: plain HTTP
+	Keys *Keys // that clients must have; nil: none. What is kept of a request is for those with the same key
+	// SharePrefixes lets requests find in the prefix cache what was read for other keys.
+	SharePrefixes bool
+	Local         bool        // refuse requests that do not name this machine itself: a web page could bend a name of its own to it
+	Origins       []string    // of web pages elsewhere that may ask, such as https://example.com; *: all
+	TLS           *tls.Config // nil: plain HTTP
 
 	MaxBody        int64         // bytes of a request; 0: DefaultMaxBody
 	HeaderTimeout  time.Duration // for the head of a request; 0: DefaultHeaderTimeout
@@ -227,6 +229,6 @@ func (s *Server) offer() error {
 		}
 	}
 	s.library = foretoken.NewLibrary(library)
-	s.host = &turn.Host{Library: s.library, Default: s.models[0].Name, Aliases: s.o.Aliases}
+	s.host = &turn.Host{Library: s.library, Default: s.models[0].Name, Aliases: s.o.Aliases, SharePrefixes: s.o.SharePrefixes}
 	return nil
 }

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
@@ -81,20 +82,9 @@ func (b *bitsOf) matrix(m dtype.Matrix) dtype.Matrix {
 // purpose records its bits anew; answers of former versions are not reproduced then.
 func TestBitsAreTheSameEverywhere(t *testing.T) {
 	for _, set := range runnable() {
-		for _, k := range []struct {
-			name string
-			run  func(b *bitsOf, set *isa)
-			want uint64
-		}{
-			{"elementary", elementaryBits, 0xfe20847ef6ce2635},
-			{"rows", rowBits, 0xc44e86e674a65199},
-			{"attention", pageBits, 0x3b6ccc4aee9d7305},
-			{"attention of 8 bits", codedPageBits, 0xb95620b2f617c93d},
-			{"delta", deltaBits, 0xbf4daf4ab3dde437},
-			{"products", func(b *bitsOf, set *isa) { productBits(t, b, set) }, 0x08a17fe43b2202ea},
-		} {
+		for _, k := range recorded {
 			b := &bitsOf{rng: rand.New(rand.NewPCG(41, 1))}
-			k.run(b, &set)
+			k.run(t, b, &set)
 			if got := b.sum(); got != k.want {
 				t.Errorf("isa=%s %s: bits have hash %#016x, want %#016x", set.name, k.name, got, k.want)
 			}
@@ -102,14 +92,42 @@ func TestBitsAreTheSameEverywhere(t *testing.T) {
 	}
 }
 
-func elementaryBits(b *bitsOf, _ *isa) {
+// recorded are the operations' bits. Stored results of other bits must not be used, so their
+// digest is part of backend.Arithmetic.
+var recorded = []struct {
+	name string
+	run  func(tb testing.TB, b *bitsOf, set *isa)
+	want uint64
+}{
+	{"elementary", elementaryBits, 0xfe20847ef6ce2635},
+	{"rows", rowBits, 0xc44e86e674a65199},
+	{"attention", pageBits, 0x3b6ccc4aee9d7305},
+	{"attention of 8 bits", codedPageBits, 0xb95620b2f617c93d},
+	{"delta", deltaBits, 0xbf4daf4ab3dde437},
+	{"products", productBits, 0x08a17fe43b2202ea},
+}
+
+// TestArithmeticNamesItsOperations fails when bits were recorded anew and the arithmetic still
+// has its former name: caches on disk would serve what former versions computed.
+func TestArithmeticNamesItsOperations(t *testing.T) {
+	h := fnv.New64a()
+	for _, k := range recorded {
+		_, _ = fmt.Fprintf(h, "%s %016x\n", k.name, k.want) // never fails
+	}
+	if got := h.Sum64(); got != backend.OperationBits {
+		t.Errorf("the recorded bits are not those of arithmetic %s, so what it is called must change: write ArithmeticVersion = %d and OperationBits = %#016x in backend/arithmetic.go",
+			backend.Arithmetic(), backend.ArithmeticVersion+1, got)
+	}
+}
+
+func elementaryBits(_ testing.TB, b *bitsOf, _ *isa) {
 	for _, x := range b.numbers(20_000, 100) {
 		sin, cos := sincos(100 * x)
 		b.add(exp(x), sigmoid(x), silu(x), softplus(x), sin, cos, rsqrt(abs(x)))
 	}
 }
 
-func rowBits(b *bitsOf, set *isa) {
+func rowBits(_ testing.TB, b *bitsOf, set *isa) {
 	v := &set.vector
 	for n := 1; n < 300; n += 7 {
 		x, y, z := b.numbers(n, 6), b.numbers(n, 3), b.numbers(n, 1)
@@ -138,7 +156,7 @@ func rowBits(b *bitsOf, set *isa) {
 	}
 }
 
-func pageBits(b *bitsOf, set *isa) {
+func pageBits(_ testing.TB, b *bitsOf, set *isa) {
 	const queries = 3
 	for _, d := range []int{16, 64, 256} {
 		count := 1 + b.rng.IntN(backend.PageTokens)
@@ -162,7 +180,7 @@ func pageBits(b *bitsOf, set *isa) {
 	}
 }
 
-func codedPageBits(b *bitsOf, set *isa) {
+func codedPageBits(_ testing.TB, b *bitsOf, set *isa) {
 	const queries = 3
 	for _, d := range []int{16, 64, 256} {
 		count := 1 + b.rng.IntN(backend.PageTokens)
@@ -180,7 +198,7 @@ func codedPageBits(b *bitsOf, set *isa) {
 	}
 }
 
-func deltaBits(b *bitsOf, set *isa) {
+func deltaBits(_ testing.TB, b *bitsOf, set *isa) {
 	for range 20 {
 		keys, cols := 1+b.rng.IntN(130), lanes*(1+b.rng.IntN(3))
 		state, k, q, v := b.numbers(keys*cols, 1), b.numbers(keys, 0.5), b.numbers(keys, 0.5), b.numbers(cols, 1)

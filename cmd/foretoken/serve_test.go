@@ -33,6 +33,7 @@ func TestServeMistakesAreExplained(t *testing.T) {
 		{"serve --tls-cert a.pem", "-", 2, "--tls-cert and --tls-key belong together"},
 		{"serve --tls-cert none.pem --tls-key none.pem", "-", 1, "--tls-cert none.pem, --tls-key none.pem: open none.pem"},
 		{"serve --no-prefix-cache --prefix-cache-dir x", "-", 2, "exclude each other"},
+		{"serve --no-prefix-cache --share-prefix-cache", "-", 2, "exclude each other"},
 		{"serve --prefix-cache-disk 1GB", "-", 2, "--prefix-cache-disk needs --prefix-cache-dir"},
 		{"serve --kv-memory much", "-", 2, "want a size"},
 		{"serve --kv-bits 4", "-", 2, "want 8, 16 or 32"},

@@ -40,7 +40,7 @@ type serveFlags struct {
 	kvMemory, cacheDisk setting[int64]
 	kvBits              setting[string]
 	batch, queue, round setting[int]
-	noCache             bool
+	noCache, shareCache bool
 	cacheDir            string
 
 	host                  string
@@ -94,6 +94,7 @@ func (f *serveFlags) memoryGroup() flagGroup {
 	fs.Var(&f.queue, "max-queue", fmt.Sprintf("most requests that wait; further ones are told to try again; 0: any number (default %d)", defaultQueue))
 	fs.Var(&f.round, "max-round-ms", "most milliseconds between tokens while prompts of others are read (default: twice the usual)")
 	fs.BoolVar(&f.noCache, "no-prefix-cache", false, "do not keep what was read for texts with the same beginning")
+	fs.BoolVar(&f.shareCache, "share-prefix-cache", false, "let requests with different API keys find what was read for each other, which tells them what others have asked")
 	fs.StringVar(&f.cacheDir, "prefix-cache-dir", "", "keep it in this `DIR` too, for the next start")
 	fs.Var(&f.cacheDisk, "prefix-cache-disk", "most bytes there (default 10GiB)")
 	return g
@@ -169,7 +170,7 @@ func (f *serveFlags) options() (o server.Options, err error) {
 	o = server.Options{
 		ModelsMemory: f.modelsMemory.or(0), KeepAlive: f.keepAlive, Origins: f.origins, MaxBody: f.maxBody.or(0),
 		HeaderTimeout: f.headers, BodyTimeout: f.bodies, IdleTimeout: f.idle, MaxConnections: f.connections.or(0), PerKey: f.perKey.or(0),
-		StrictFields: f.strictFields,
+		StrictFields: f.strictFields, SharePrefixes: f.shareCache,
 	}
 	if o.Keys, err = f.keys(); err != nil {
 		return o, err
@@ -201,6 +202,8 @@ func (f *serveFlags) validate() error {
 		return usagef("--keep-alive, --drain-timeout: %v, want a time, 0 or more", min(f.keepAlive, f.drainTimeout))
 	case (f.tlsCert == "") != (f.tlsKey == ""):
 		return usagef("--tls-cert and --tls-key belong together")
+	case f.noCache && f.shareCache:
+		return usagef("--no-prefix-cache and --share-prefix-cache exclude each other")
 	case f.noCache && f.cacheDir != "":
 		return usagef("--no-prefix-cache and --prefix-cache-dir exclude each other")
 	case f.cacheDisk.given && f.cacheDir == "":

@@ -17,6 +17,7 @@ type drafter struct {
 	learn []model.Span // of runs that want no guess
 	spans []model.Span
 	who   []int // run of each span
+	pairs []int // true ones that each run's memory holds
 }
 
 var _ spec.Shortlister = (*drafter)(nil)
@@ -26,8 +27,7 @@ func (m *Model) Drafter() spec.Drafter {
 	if m.head == nil {
 		return nil
 	}
-	n := shortlistLength(m.cfg.vocab, m.loaded.o.DraftVocab)
-	d := &drafter{head: m.head, list: shortlist{frequent: n, vocab: m.cfg.vocab}}
+	d := &drafter{head: m.head, list: m.shortlist(shortlistLength(m.cfg.vocab, m.loaded.o.DraftVocab))}
 	if m.loaded.o.DraftVocab == 0 {
 		d.sizes = shortlistSizes(m.cfg.vocab)
 	}
@@ -53,10 +53,11 @@ func (d *drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 		d.out = append(d.out, spec.Draft{})
 	}
 	out := d.out[:len(batch)]
-	d.learn, d.spans, d.who = d.learn[:0], d.spans[:0], d.who[:0]
+	d.learn, d.spans, d.who, d.pairs = d.learn[:0], d.spans[:0], d.who[:0], d.pairs[:0]
 	for i, r := range batch {
 		out[i].Tokens, out[i].Dists, out[i].Among = out[i].Tokens[:0], out[i].Dists[:0], 0
 		n := r.Hidden.Rows
+		d.pairs = append(d.pairs, r.State.Len()+n)
 		if n == 0 {
 			continue
 		}
@@ -77,19 +78,27 @@ func (d *drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 		return out, nil
 	}
 	d.head.only = d.list.of(batch)
+	err := d.chain(batch, out)
+	// Every pass but the first has fed a draft token, also where nothing could be drawn from
+	// its result.
+	for i, r := range batch {
+		if r.State.Len() > d.pairs[i] {
+			r.State.Truncate(d.pairs[i])
+		}
+	}
+	return out, err
+}
+
+// chain runs the head until no run wants another token.
+func (d *drafter) chain(batch []spec.Run, out []spec.Draft) error {
 	for depth := 0; len(d.spans) > 0; depth++ {
 		res, err := d.head.Forward(d.spans)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		d.guess(batch, out, res, depth)
 	}
-	for i, r := range batch {
-		if chained := len(out[i].Tokens) - 1; chained > 0 {
-			r.State.Truncate(r.State.Len() - chained)
-		}
-	}
-	return out, nil
+	return nil
 }
 
 // guess draws a token for every run that wants one from the last call's result, and sets
@@ -104,16 +113,17 @@ func (d *drafter) guess(batch []spec.Run, out []spec.Draft, res model.Output, de
 		if depth >= r.Depth {
 			continue
 		}
+		own := d.list.confine(res.Logits[j][0], r)
 		dist := r.Sampler.Dist(res.Logits[j][0], draft.Tokens)
 		id := r.Sampler.Draw(dist)
 		if id < 0 {
-			continue // the head's output is no number: no guess
+			continue // no number, or nothing that is allowed is on the list: no draft token
 		}
 		if r.Dists {
 			draft.Dists = append(draft.Dists, dist.Detach())
 		}
 		draft.Tokens = append(draft.Tokens, id)
-		draft.Among = d.list.size()
+		draft.Among = own
 		if depth+1 < r.Depth {
 			n := len(d.spans)
 			d.who[n] = i

@@ -56,6 +56,67 @@ func TestHeadRemembersTruePairsOnly(t *testing.T) {
 	}
 }
 
+// nothingAfter allows everything at first and, so many tokens ahead, an id only that is not on
+// the shortlist.
+type nothingAfter struct {
+	ahead int
+	id    int32
+}
+
+func (c nothingAfter) Accept(int32) {}
+
+func (c nothingAfter) Allowed(ahead []int32) []uint64 {
+	if len(ahead) < c.ahead {
+		return nil
+	}
+	mask := make([]uint64, c.id/64+1)
+	mask[c.id/64] = 1 << (c.id % 64)
+	return mask
+}
+
+// TestHeadForgetsWhatItCouldNotDraw ends chains of draft tokens early: nothing on the
+// shortlist is allowed. The memory must be that of the true pairs all the same.
+func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
+	f := golden.Load(t, "dense")
+	r := open(t, golden.Dir(t, "dense"), 0, model.Options{Compute: backend.Float32, MaxGuesses: 8, DraftVocab: 32})
+	d := r.Drafter()
+	text := f.Cases[len(f.Cases)-1].Tokens[:100]
+	_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: text})
+	width := r.Info().Width
+	off := int32(r.Info().Vocab) - 1 // whose block the text does not use
+	for slices.ContainsFunc(text, func(id int32) bool { return id/backend.RowBlock == off/backend.RowBlock }) {
+		off -= backend.RowBlock
+	}
+	memory, err := r.pool.Open(d.Layout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	var notes any
+	for at := 0; at < len(text)-10; {
+		n := 1 + at%5
+		last := at % 4 // draft tokens that can be drawn
+		s, err := sample.New(sample.Options{Temperature: 0.7, Seed: uint64(at), Constraint: func() sample.Constraint { return nothingAfter{last, off} }}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drafts, err := d.Draft([]spec.Run{{
+			State: memory, Notes: &notes, Text: text[:at+n+1], Depth: 6, Sampler: s,
+			Hidden: r.upload(t, hidden[at*width:(at+n)*width]),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(drafts[0].Tokens) != last {
+			t.Fatalf("%d draft tokens, want %d", len(drafts[0].Tokens), last)
+		}
+		if at += n; memory.Len() != at {
+			t.Fatalf("%d pairs remembered after %d, when %d draft tokens could be drawn", memory.Len(), at, last)
+		}
+		r.compareHeads(t, fmt.Sprintf("after %d pairs", at), memory, hidden[:at*width], text[1:at+1])
+	}
+}
+
 // compareHeads compares a memory of the head with one built from pairs at once.
 func (r *rig) compareHeads(t *testing.T, what string, got *state.State, hidden []float32, next []int32) {
 	t.Helper()

@@ -1,9 +1,12 @@
 package qwen35
 
 import (
+	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/spec"
 )
 
@@ -61,7 +64,85 @@ func TestShortlistIsBounded(t *testing.T) {
 	for i := range text {
 		text[i] = int32(i * 16)
 	}
-	if x.learn(text, 1); len(x.blocks) != mostSeen || !slices.IsSorted(x.blocks) {
+	if x.learn(text, 1, nil); len(x.blocks) != mostSeen || !slices.IsSorted(x.blocks) {
 		t.Errorf("%d blocks", len(x.blocks))
 	}
+}
+
+// TestShortlistKeepsWhatWasUsedLast compares with the last distinct blocks of random texts,
+// whatever pieces they come in; blocks of control tokens are there beside them.
+func TestShortlistKeepsWhatWasUsedLast(t *testing.T) {
+	const first = 10
+	control := []int32{3, 900, 1500}
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		text := make([]int32, 3000)
+		for i := range text {
+			text[i] = rng.Int32N(2000 * backend.RowBlock)
+		}
+		var x seen
+		for at := 0; at < len(text); {
+			at = min(at+1+rng.IntN(400), len(text))
+			x.learn(text[:at], first, control)
+			want := slices.DeleteFunc(slices.Clone(control), func(b int32) bool { return b < first })
+			for i := at - 1; i >= 0 && len(want) < mostSeen; i-- {
+				if b := text[i] / backend.RowBlock; b >= first && !slices.Contains(want, b) {
+					want = append(want, b)
+				}
+			}
+			slices.Sort(want)
+			if !slices.Equal(x.blocks, want) {
+				t.Fatalf("seed %d: after %d tokens %d blocks, not the %d that were used last", seed, at, len(x.blocks), len(want))
+			}
+		}
+	}
+}
+
+// TestShortlistIsNobodyElses has two texts in a batch: each is offered what the frequent
+// tokens and its own are, not what the other has said.
+func TestShortlistIsNobodyElses(t *testing.T) {
+	s := shortlist{frequent: 32, vocab: 1000, control: []int32{61}}
+	batch := []spec.Run{{Notes: new(any), Text: []int32{3, 500}, Depth: 1}, {Notes: new(any), Text: []int32{700, 999}, Depth: 1}}
+	if got, want := s.of(batch), []int32{0, 1, 31, 43, 61, 62}; !slices.Equal(got, want) {
+		t.Fatalf("blocks %v, want %v", got, want)
+	}
+	for i, own := range [][]int32{{0, 1, 31, 61}, {0, 1, 43, 61, 62}} {
+		row := make([]float32, 1000)
+		if n, want := s.confine(row, &batch[i]), len(own)*backend.RowBlock; n != want {
+			t.Errorf("run %d: among %d, want %d", i, n, want)
+		}
+		for id, x := range row {
+			b := int32(id / backend.RowBlock)
+			if others := slices.Contains(s.blocks, b) && !slices.Contains(own, b); math.IsInf(float64(x), -1) != others {
+				t.Fatalf("run %d: token %d is %v", i, id, x)
+			}
+		}
+	}
+}
+
+// BenchmarkShortlist takes in a prompt of rare words only, and then one token at a time.
+func BenchmarkShortlist(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	text := make([]int32, 100_000)
+	for i := range text {
+		text[i] = 32768 + rng.Int32N(248320-32768)
+	}
+	b.Run("prompt", func(b *testing.B) {
+		for b.Loop() {
+			var x seen
+			x.learn(text, 2048, nil)
+		}
+	})
+	b.Run("token", func(b *testing.B) {
+		var x seen
+		x.learn(text[:2000], 2048, nil)
+		b.ReportAllocs()
+		n := 2000
+		for b.Loop() {
+			if n++; n > len(text) {
+				x.upTo, n = 2000, 2001
+			}
+			x.learn(text[:n], 2048, nil)
+		}
+	})
 }

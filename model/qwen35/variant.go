@@ -20,7 +20,7 @@ func (m *Model) HiddenRows() (before, after backend.Tensor) { return m.call.x, m
 // tokens on its list guesses among after a text, ascending; nil for all.
 func (m *Model) Shortlist(frequent int, text []int32) []int32 {
 	var notes any
-	list := shortlist{frequent: frequent, vocab: m.cfg.vocab}
+	list := m.shortlist(frequent)
 	return list.of([]spec.Run{{Text: text, Depth: 1, Notes: &notes}})
 }
 

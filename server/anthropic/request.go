@@ -119,6 +119,7 @@ func (r *request) output(v *body.Value) {
 func (r *request) extensions(v *body.Value) {
 	own := v.Field("foretoken")
 	r.receipt, r.ask.Trace = own.Field("receipt").True(), own.Field("trace").True()
+	r.ask.CacheSalt = body.CacheSalt(v)
 	if n := v.Field("seed").Int(0, 1<<53); n != nil {
 		seed := uint64(*n)
 		r.ask.Seed = &seed

@@ -145,6 +145,7 @@ func (h *handler) decode(v *body.Value) *request {
 	}
 	own := v.Field("foretoken")
 	q.receipt, q.ask.Trace = own.Field("receipt").True(), own.Field("trace").True()
+	q.ask.CacheSalt = body.CacheSalt(v)
 	q.options(v.Field("options"))
 	return q
 }

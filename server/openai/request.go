@@ -38,6 +38,7 @@ func newRequest(r *http.Request, v *body.Value) request {
 	own := v.Field("foretoken")
 	q.receipt = own.Field("receipt").True() || body.WantsReceipt(r)
 	q.ask.Trace = own.Field("trace").True()
+	q.ask.CacheSalt = body.CacheSalt(v)
 	v.Ignore("user", "metadata", "store", "service_tier", "safety_identifier",
 		"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options")
 	return q

@@ -14,6 +14,7 @@ import (
 type responseRequest struct {
 	request
 	keep     bool           // in the store
+	owner    string         // there
 	logprobs bool           // to be shown
 	talk     []chat.Message // all of the conversation but instructions, which are for one response
 	echo     responseObject // what a response repeats of its request
@@ -85,17 +86,17 @@ func (s *service) finish(b *reply) {
 	if err != nil {
 		return // our own types have JSON
 	}
-	s.stored.put(&stored{id: b.object.ID, body: text, messages: append(slices.Clip(b.q.talk), said)})
+	s.stored.put(&stored{id: b.object.ID, owner: b.q.owner, body: text, messages: append(slices.Clip(b.q.talk), said)})
 }
 
 // readResponse reads a request.
 func (s *service) readResponse(r *http.Request, v *body.Value) (*responseRequest, error) {
-	q := &responseRequest{request: newRequest(r, v), keep: true}
+	q := &responseRequest{request: newRequest(r, v), keep: true, owner: turn.Tenant(r.Context())}
 	if keep := v.Field("store").Bool(); keep != nil {
 		q.keep = *keep
 	}
 	if previous := v.Field("previous_response_id"); !previous.Absent() {
-		before := s.stored.get(previous.Text())
+		before := s.stored.get(turn.Tenant(r.Context()), previous.Text())
 		if before == nil {
 			previous.Fail(notStored(previous.Path(), previous.Text()))
 			return q, v.Err()
@@ -180,7 +181,7 @@ func (s *service) response(w http.ResponseWriter, r *http.Request) error {
 			return turn.NotSupported(name, "a stored response is sent as a whole")
 		}
 	}
-	found := s.stored.get(r.PathValue("id"))
+	found := s.stored.get(turn.Tenant(r.Context()), r.PathValue("id"))
 	if found == nil {
 		return notStored("id", r.PathValue("id"))
 	}
@@ -191,7 +192,7 @@ func (s *service) response(w http.ResponseWriter, r *http.Request) error {
 // deleteResponse forgets a stored response.
 func (s *service) deleteResponse(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	if !s.stored.remove(id) {
+	if !s.stored.remove(turn.Tenant(r.Context()), id) {
 		return notStored("id", id)
 	}
 	body.JSON(w, http.StatusOK, struct {

@@ -159,19 +159,19 @@ func TestStoreStaysBounded(t *testing.T) {
 	for i := range maxStored + 10 {
 		s.put(&stored{id: fmt.Sprint(i)})
 	}
-	if s.get("9") != nil || s.get("10") == nil || len(s.byID) != maxStored {
+	if s.get("", "9") != nil || s.get("", "10") == nil || len(s.byID) != maxStored {
 		t.Errorf("%d are stored", len(s.byID))
 	}
 	long := []chat.Message{{Content: chat.Text(strings.Repeat("x", maxStoredBytes/4))}}
 	for i := range 5 {
 		s.put(&stored{id: fmt.Sprint("long", i), messages: long})
-		s.get("long0") // the last used stay
+		s.get("", "long0") // the last used stay
 	}
-	if s.bytes > maxStoredBytes || s.get("long0") == nil || s.get("long1") != nil || len(s.byID) > 4 {
+	if s.bytes > maxStoredBytes || s.get("", "long0") == nil || s.get("", "long1") != nil || len(s.byID) > 4 {
 		t.Errorf("%d bytes in %d", s.bytes, len(s.byID))
 	}
 	s.put(&stored{id: "huge", body: make([]byte, maxStoredBytes+1)})
-	if s.get("huge") != nil || s.bytes != 0 || s.recent.Len() != 0 {
+	if s.get("", "huge") != nil || s.bytes != 0 || s.recent.Len() != 0 {
 		t.Errorf("%d bytes after one that is too large", s.bytes)
 	}
 }

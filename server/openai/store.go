@@ -17,6 +17,7 @@ const (
 // stored is a response that can be asked for again, and continued.
 type stored struct {
 	id       string
+	owner    string         // whose request it was; others are not told that it is there
 	body     []byte         // its JSON
 	messages []chat.Message // of the conversation, its answer included
 	size     int            // bytes
@@ -49,11 +50,11 @@ func (s *store) put(r *stored) {
 	}
 }
 
-// get returns a response, nil if there is none.
-func (s *store) get(id string) *stored {
+// get returns a response, nil if there is none of that owner.
+func (s *store) get(owner, id string) *stored {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.byID[id]
+	e := s.find(owner, id)
 	if e == nil {
 		return nil
 	}
@@ -61,11 +62,20 @@ func (s *store) get(id string) *stored {
 	return e.Value.(*stored)
 }
 
-// remove forgets a response, and reports whether there was one.
-func (s *store) remove(id string) bool {
+// find is the place of a response, nil if there is none of that owner; mu is held.
+func (s *store) find(owner, id string) *list.Element {
+	e := s.byID[id]
+	if e == nil || e.Value.(*stored).owner != owner {
+		return nil
+	}
+	return e
+}
+
+// remove forgets a response, and reports whether there was one of that owner.
+func (s *store) remove(owner, id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.byID[id]
+	e := s.find(owner, id)
 	if e != nil {
 		s.drop(e)
 	}

@@ -59,6 +59,7 @@ type Ask struct {
 	Depth       *int       // tokens to guess per round; nil: as many as pay
 	Trace       bool       // report refused guesses with the tokens
 	Priority    int
+	CacheSalt   string // what is read is shared with requests of the same only
 }
 
 // Sampling is how to choose tokens, as far as a client says.
@@ -95,6 +96,9 @@ type Host struct {
 	// Read is how the pieces of an answer are had, for tests that need them to go wrong. Nil:
 	// as the answer gives them.
 	Read func(*foretoken.Answer) iter.Seq2[foretoken.Piece, error]
+	// SharePrefixes lets tenants find in the prefix cache what others have read. Otherwise a
+	// request of a tenant finds that tenant's only.
+	SharePrefixes bool
 }
 
 // Resolve is the library's name of the model that a client names.
@@ -122,6 +126,7 @@ type Turn struct {
 	read   func(*foretoken.Answer) iter.Seq2[foretoken.Piece, error]
 	done   func()
 	cancel context.CancelFunc
+	salt   string
 }
 
 // Event is a piece of one of a turn's answers.
@@ -144,7 +149,7 @@ func (h *Host) Start(ctx context.Context, a *Ask) (*Turn, error) {
 	if err != nil {
 		return nil, Wrap(err)
 	}
-	t := &Turn{Model: m, Name: name, Ask: a, Created: time.Now(), read: h.Read, done: done}
+	t := &Turn{Model: m, Name: name, Ask: a, Created: time.Now(), read: h.Read, done: done, salt: h.salt(ctx, a)}
 	if t.read == nil {
 		t.read = (*foretoken.Answer).Pieces
 	}
@@ -211,6 +216,7 @@ func (t *Turn) start(ctx context.Context) (err error) {
 		r := foretoken.Request{
 			Prompt: t.Prompt, MaxTokens: a.MaxTokens, Sampling: options, Stop: a.Stop, IgnoreEnd: a.IgnoreEnd, LogProbs: a.LogProbs,
 			Trace: a.Trace, Priority: a.Priority, Format: form, MaxThinking: a.MaxThinking, Depth: a.Depth,
+			CacheSalt: t.salt,
 		}
 		answer, err := t.Model.Generate(ctx, r)
 		if err != nil {

@@ -1,0 +1,20 @@
+package backend
+
+import "fmt"
+
+// The arithmetic of the operations is defined once, by the portable Go code, and every
+// instruction set and device keeps to it. It has a version: what was computed and stored under
+// another one must not be used. Tests record the bits that the operations give, and those of
+// whole networks with their heads and of what they remember. Whoever changes bits on purpose
+// is told by these tests what to write here.
+const (
+	ArithmeticVersion        = 1
+	OperationBits     uint64 = 0x9b2d6c6164ad2f32 // digest of what TestBitsAreTheSameEverywhere records
+	NetworkBits       uint64 = 0xf42760983ff95aa2 // digest of what TestNetworkBitsAreRecorded computes
+)
+
+// Arithmetic names the arithmetic: its version, and the digests of the bits recorded for it.
+// Equal names mean equal bits, even where somebody has forgotten to raise the version.
+func Arithmetic() string {
+	return fmt.Sprintf("%d-%016x-%016x", ArithmeticVersion, OperationBits, NetworkBits)
+}

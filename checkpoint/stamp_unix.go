@@ -1,0 +1,21 @@
+//go:build linux || darwin
+
+package checkpoint
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// stampOf is what the system says of an open file. ok is false where it does not say enough.
+func stampOf(f *os.File) (s stamp, ok bool) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return s, false
+	}
+	return stamp{
+		Size: st.Size, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano(),
+		Device: uint64(st.Dev), Inode: st.Ino, //nolint:unconvert // of another type on darwin
+	}, true
+}

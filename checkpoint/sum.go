@@ -1,0 +1,257 @@
+package checkpoint
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// Files are hashed in segments, by several goroutines, and a file's digest is over those of
+// its segments.
+const (
+	segmentBytes = 16 << 20
+	sumBuffer    = 1 << 20
+	mostSummers  = 8
+)
+
+// digest is a SHA-256.
+type digest [sha256.Size]byte
+
+// stamp tells a file, and its contents from earlier ones, without reading it.
+type stamp struct {
+	Size              int64
+	Modified, Changed int64 // nanoseconds; nobody can set the second
+	Device, Inode     uint64
+}
+
+// origin is where a mapped file lies, and what it was when it was mapped. Its path is empty
+// where its bytes are memory of ours.
+type origin struct {
+	path string
+	stamp
+}
+
+// originOf is the origin of an open file that is being mapped.
+func originOf(f *os.File) (o origin) {
+	var ok bool
+	if o.stamp, ok = stampOf(f); !ok {
+		return origin{}
+	}
+	path, err := filepath.Abs(f.Name())
+	if err != nil {
+		return origin{}
+	}
+	o.path = path
+	return o
+}
+
+// errMoved is returned for a path at which there is a file of the same size and times as the
+// one that was mapped, by another number. Some file systems number anew whenever they are asked.
+var errMoved = errors.New("checkpoint: perhaps another file")
+
+// check reports whether an open file is still what was mapped.
+func (o *origin) check(f *os.File) error {
+	s, ok := stampOf(f)
+	switch {
+	case !ok || s.Size != o.Size || s.Modified != o.Modified || s.Changed != o.Changed:
+		return fmt.Errorf("%s changed while it was read: load the model again", o.path)
+	case s != o.stamp:
+		return errMoved
+	}
+	return nil
+}
+
+// Sum is over every byte that a checkpoint is made of: its weights, sidecars included, and the
+// JSON that says what they are. Tokenizer, templates and the like are no part of it.
+type Sum struct {
+	ID     string // in hexadecimal
+	Hashed int64  // bytes that were read for it; of other files there was a record
+}
+
+// Sum hashes the checkpoint's files. It reads them by itself and may run while others load
+// their tensors: the pages are the same, so that a disk is read once. Digests of files are
+// kept in the folder records, "" for none, and believed as long as the system's account of a
+// file does not change. An error is returned for a file that changes meanwhile.
+func (c *Checkpoint) Sum(ctx context.Context, records string) (Sum, error) {
+	h := sha256.New()
+	part := func(name string, data []byte) {
+		_, _ = fmt.Fprintf(h, "%s %d\n", name, len(data)) // a hash takes everything
+		_, _ = h.Write(data)
+	}
+	part("config", c.config)
+	part("index", c.index)
+	files := c.Weights.files
+	part("files", binary.LittleEndian.AppendUint64(nil, uint64(len(files))))
+	for _, s := range c.Sidecars {
+		part("sidecar "+s.File, s.config)
+		part("manifest", s.Manifest)
+		files = append(files[:len(files):len(files)], s.files...)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var sum Sum
+	digests := make([]digest, len(files))
+	var todo []*summing
+	for i, f := range files {
+		x := &summing{file: f, to: &digests[i], parts: make([]digest, (len(f.data)+segmentBytes-1)/segmentBytes)}
+		if x.record = newRecord(records, &f.origin); !x.known() {
+			todo = append(todo, x)
+			sum.Hashed += int64(len(f.data))
+		}
+	}
+	hashFiles(ctx, cancel, todo)
+	if err := context.Cause(ctx); err != nil {
+		return sum, fmt.Errorf("checkpoint: %s: %w", c.name, err)
+	}
+	for _, x := range todo {
+		x.finish()
+	}
+	for _, d := range digests {
+		part("file", d[:])
+	}
+	sum.ID = hex.EncodeToString(h.Sum(nil))
+	return sum, nil
+}
+
+// Unchanged returns an error if one of the checkpoint's files is not what it was when it was
+// opened: what was loaded since may be parts of both.
+func (c *Checkpoint) Unchanged() error {
+	list := []*Weights{c.Weights}
+	for _, s := range c.Sidecars {
+		list = append(list, s.Weights)
+	}
+	for _, w := range list {
+		for _, f := range w.files {
+			if f.path == "" {
+				continue
+			}
+			if err := f.inspect(func(*os.File) error { return nil }); err != nil && !errors.Is(err, errMoved) {
+				return fmt.Errorf("checkpoint: %s: %w", c.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// inspect opens a mapped file again and calls do with it, if it is the same before and after.
+func (o *origin) inspect(do func(*os.File) error) error {
+	f, err := os.Open(o.path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // opened for reading: nothing to lose
+	if err = o.check(f); err == nil {
+		if err = do(f); err == nil {
+			err = o.check(f)
+		}
+	}
+	return err
+}
+
+// summing is a file on its way to its digest.
+type summing struct {
+	*file
+	to     *digest
+	record *record // nil: none is kept
+	parts  []digest
+	moved  atomic.Bool // its path may lead elsewhere
+}
+
+// known takes the digest from the record, if there is one to be believed.
+func (x *summing) known() bool { return x.record != nil && x.record.read(x.to) }
+
+// finish puts the digests of the segments together.
+func (x *summing) finish() {
+	h := sha256.New()
+	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(x.data)))) // a hash takes everything
+	for _, p := range x.parts {
+		_, _ = h.Write(p[:])
+	}
+	h.Sum(x.to[:0])
+	if x.record != nil && !x.moved.Load() {
+		// Without a record the next process hashes the file again.
+		_ = x.record.write(*x.to)
+	}
+}
+
+// hashFiles hashes the segments of all files. An error ends it and is the cause of ctx's end.
+func hashFiles(ctx context.Context, cancel context.CancelCauseFunc, files []*summing) {
+	type segment struct {
+		*summing
+		i int
+	}
+	work := make(chan segment)
+	var all sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), mostSummers) {
+		all.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					cancel(fmt.Errorf("hashing panicked: %v", p))
+				}
+			}()
+			buffer := make([]byte, sumBuffer)
+			for s := range work {
+				if err := s.segment(ctx, s.i, buffer); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for _, x := range files {
+		for i := range x.parts {
+			select {
+			case work <- segment{x, i}:
+			case <-ctx.Done():
+			}
+		}
+	}
+	close(work)
+	all.Wait()
+}
+
+// segment hashes one segment. Mapped files are read and not touched where they are mapped: a
+// page that only the hash needs would count as this process's memory. Where that might be
+// another file, what was mapped is hashed.
+func (x *summing) segment(ctx context.Context, i int, buffer []byte) error {
+	from := i * segmentBytes
+	to := min(from+segmentBytes, len(x.data))
+	err := errMoved
+	if x.path != "" {
+		err = x.read(ctx, from, to, &x.parts[i], buffer)
+	}
+	if errors.Is(err, errMoved) {
+		x.moved.Store(true)
+		x.parts[i] = sha256.Sum256(x.data[from:to])
+		err = ctx.Err()
+	}
+	return err
+}
+
+// read hashes a part of a mapped file.
+func (x *summing) read(ctx context.Context, from, to int, d *digest, buffer []byte) error {
+	return x.inspect(func(f *os.File) error {
+		h := sha256.New()
+		for at := from; at < to; {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			n, err := f.ReadAt(buffer[:min(len(buffer), to-at)], int64(at))
+			if err != nil && !(errors.Is(err, io.EOF) && n > 0) {
+				return fmt.Errorf("%s: %w", x.path, err)
+			}
+			_, _ = h.Write(buffer[:n])
+			at += n
+		}
+		h.Sum(d[:0])
+		return nil
+	})
+}

@@ -1,0 +1,109 @@
+package foretoken
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/foretoken/foretoken/backend"
+	"github.com/foretoken/foretoken/models/tiny"
+)
+
+// cacheTest is a copy of the embedded model and a folder for its cache.
+type cacheTest struct {
+	dir string
+	o   Options
+}
+
+func newCacheTest(t *testing.T) *cacheTest {
+	t.Helper()
+	x := &cacheTest{dir: t.TempDir()}
+	for name, text := range tiny.Files() {
+		if err := os.WriteFile(filepath.Join(x.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.o = Options{Log: silent, Cache: true, CacheDir: t.TempDir(), Context: 512, Memory: 64 << 20, Draft: Draft{NoTest: true}}
+	return x
+}
+
+// cached opens the model, asks something, and returns how much of the prompt was known.
+func (x *cacheTest) cached(t *testing.T) int {
+	t.Helper()
+	m, err := Open(x.dir, x.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompt := &Prompt{}
+	for i := range int32(200) {
+		prompt.IDs = append(prompt.IDs, 300+i*7%1000)
+	}
+	a := collect(t, m, Request{Prompt: prompt, MaxTokens: 2, LogProbs: -1, IgnoreEnd: true})
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return a.Result.Cached
+}
+
+// TestDiskServesTheSameNetworkOnly changes one bit of one weight, one of the head, what is
+// computed with, and the name of the arithmetic: nothing that was stored before is served.
+func TestDiskServesTheSameNetworkOnly(t *testing.T) {
+	x := newCacheTest(t)
+	if n := x.cached(t); n != 0 {
+		t.Fatalf("%d tokens known of an empty folder", n)
+	}
+	if n := x.cached(t); n == 0 {
+		t.Fatal("nothing known in the second process")
+	}
+	first := x.o
+	for _, c := range []struct {
+		name  string
+		set   func()
+		reset func()
+	}{
+		{"one bit of a shard", func() { x.flip(t, "model-00001-of-00002.safetensors") }, func() { x.flip(t, "model-00001-of-00002.safetensors") }},
+		{"one bit of the other", func() { x.flip(t, "model-00002-of-00002.safetensors") }, func() { x.flip(t, "model-00002-of-00002.safetensors") }},
+		{"float32", func() { x.o.Compute = backend.Float32 }, nil},
+		{"float32, 16 bits of keys", func() { x.o.Compute, x.o.KVBits = backend.Float32, 16 }, nil},
+		{"8 bits of keys", func() { x.o.KVBits = 8 }, nil},
+		{"without the head", func() { x.o.Draft.Off = true }, nil},
+		{"another arithmetic", func() { arithmetic = func() string { return "2" } }, func() { arithmetic = backend.Arithmetic }},
+	} {
+		c.set()
+		if n := x.cached(t); n != 0 {
+			t.Errorf("%s: %d tokens known of another network", c.name, n)
+		}
+		if x.o = first; c.reset != nil {
+			c.reset()
+		}
+	}
+	if x.o.KVBits = 16; x.cached(t) == 0 { // which is what 0 stands for
+		t.Error("nothing known of what was stored at first")
+	}
+}
+
+// flip changes the lowest bit of a byte in the last third of a file, where the numbers are.
+func (x *cacheTest) flip(t *testing.T, name string) {
+	t.Helper()
+	path := filepath.Join(x.dir, name)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)*2/3] ^= 1
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEmbeddedModelHasADisk: its weights are no files, and are hashed where they are.
+func TestEmbeddedModelHasADisk(t *testing.T) {
+	x := newCacheTest(t)
+	x.dir = Tiny
+	if n := x.cached(t); n != 0 {
+		t.Fatalf("%d tokens known of an empty folder", n)
+	}
+	if n := x.cached(t); n == 0 {
+		t.Error("nothing known in the second process")
+	}
+}

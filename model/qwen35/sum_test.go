@@ -1,0 +1,62 @@
+package qwen35
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/golden"
+)
+
+// TestGGUFSumCoversEveryByte flips single bits anywhere in the parts of a split file: one that
+// can still be opened has another sum.
+func TestGGUFSumCoversEveryByte(t *testing.T) {
+	path, _ := convertGGUF(t, golden.Dir(t, "dense"), "qwen35", oneType("Q8_0"), 3)
+	sum := func() (string, error) {
+		c, err := OpenGGUF(path)
+		if err != nil {
+			return "", err
+		}
+		defer c.Close() //nolint:errcheck // read only
+		s, err := c.Sum(t.Context(), "")
+		return s.ID, err
+	}
+	before, err := sum()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*.gguf"))
+	if err != nil || len(parts) != 3 {
+		t.Fatal(parts, err)
+	}
+	rng := rand.New(rand.NewPCG(1, 7))
+	opened := 0
+	for _, part := range parts {
+		data, err := os.ReadFile(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 60 {
+			at, flipped := rng.IntN(len(data)), bytes.Clone(data)
+			flipped[at] ^= 1 << rng.IntN(8)
+			if err := os.WriteFile(part, flipped, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			after, err := sum()
+			if err != nil {
+				continue // a header that is none any more
+			}
+			if opened++; after == before {
+				t.Errorf("byte %d of %s is another, and the sum is not", at, filepath.Base(part))
+			}
+		}
+		if err := os.WriteFile(part, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again, err := sum(); again != before || err != nil || opened < 100 {
+		t.Errorf("%s, then %s, %v; %d flips were tried", before, again, err, opened)
+	}
+}

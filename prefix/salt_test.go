@@ -1,0 +1,68 @@
+package prefix
+
+import (
+	"testing"
+)
+
+// TestSaltsKeepTextsApart stores a text under one salt and looks for it under others, in
+// memory and with nothing but the folder.
+func TestSaltsKeepTextsApart(t *testing.T) {
+	dir := t.TempDir()
+	n := newToy(t, 1<<20)
+	d := openDisk(t, dir, DiskOptions{Fingerprint: "a"})
+	c := n.cache(d)
+	tokens := story(1, 201)
+	length := func(c *Cache, salt Salt) int {
+		ready := make(chan struct{})
+		if c.Fetch(salt, tokens, true, func() { close(ready) }) {
+			<-ready
+		}
+		h := c.Find(salt, tokens, true)
+		if h == nil {
+			return 0
+		}
+		defer h.Release()
+		x := n.open()
+		defer x.close()
+		x.restore(h, tokens)
+		return h.Len()
+	}
+	store := func(salt Salt, at int) {
+		t.Helper()
+		x := n.open()
+		defer x.close()
+		x.feed(tokens[at], tokens[:at]...)
+		x.write(x.row, 0, hash(x.tokens)+0.5)
+		if err := c.Store(salt, x.tokens, x.target, x.memory, x.row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[Salt]int{{}: 0, {1}: 100, {2}: 0, {3}: 150, {15: 1}: 0}
+	store(Salt{1}, 100)
+	store(Salt{3}, 150)
+	for salt, l := range want {
+		if got := length(c, salt); got != l {
+			t.Errorf("salt %x: %d tokens found, want %d", salt, got, l)
+		}
+	}
+	// Nothing is shared, so that nothing can be told from what is counted.
+	if s := c.Stats(); s.Entries != 2 || len(c.roots) != 2 {
+		t.Errorf("%+v, %d roots", s, len(c.roots))
+	}
+	c.Close()
+	d.Close()
+	n = newToy(t, 1<<20)
+	c = n.cache(openDisk(t, dir, DiskOptions{Fingerprint: "a"}))
+	for salt, l := range want {
+		if got := length(c, salt); got != l {
+			t.Errorf("salt %x: %d tokens found on disk, want %d", salt, got, l)
+		}
+	}
+	// Memory is everybody's: the one that was used the longest ago goes, whoever's it is.
+	length(c, Salt{1})
+	c.Shrink(1)
+	if c.longest(Salt{3}, tokens, true) != nil || c.longest(Salt{1}, tokens, true) == nil {
+		t.Error("another entry than the one used the longest ago was given up")
+	}
+	c.Close()
+}

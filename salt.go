@@ -1,0 +1,79 @@
+package foretoken
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/foretoken/foretoken/prefix"
+)
+
+// saltSecret is the file, inside the cache's folder, with what salts are mixed with.
+const saltSecret = ".salt"
+
+// salt is a request's salt in the cache's words. It is mixed with a secret of the cache's
+// folder, so that names of files there tell nothing about salts, which may be made of keys; and
+// with the same one in every process, so that what was stored is found again.
+func (m *Model) salt(text string) (s prefix.Salt) {
+	if text == "" {
+		return s
+	}
+	h := hmac.New(sha256.New, m.secret[:])
+	_, _ = h.Write([]byte("prefix cache salt\n" + text)) // a hash takes everything
+	copy(s[:], h.Sum(nil))
+	return s
+}
+
+// openSecret reads the secret of a folder, which is made if there is none. Without a folder it
+// is for this process.
+func openSecret(dir string) (secret [sha256.Size]byte, err error) {
+	if dir == "" {
+		_, _ = rand.Read(secret[:]) // never fails, by its contract
+		return secret, nil
+	}
+	path := filepath.Join(dir, saltSecret)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeSecret(dir, path); err == nil {
+			data, err = os.ReadFile(path)
+		}
+	}
+	if err != nil {
+		return secret, fmt.Errorf("foretoken: prefix cache: %w", err)
+	}
+	if len(data) != len(secret) {
+		return secret, fmt.Errorf("foretoken: prefix cache: %s has %d bytes, want %d: remove it, which forgets what was stored for salts and keys", path, len(data), len(secret))
+	}
+	return [sha256.Size]byte(data), nil
+}
+
+// makeSecret makes the file appear whole, unless another process is faster: then its secret is
+// everybody's.
+func makeSecret(dir, path string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, saltSecret+"*.tmp") // only its owner can read it
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // it has another name by then, or is of no use
+	var secret [sha256.Size]byte
+	_, _ = rand.Read(secret[:]) // never fails, by its contract
+	_, err = f.Write(secret[:])
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	err = os.Link(f.Name(), path)
+	switch {
+	case err == nil || errors.Is(err, fs.ErrExist):
+		return nil
+	default: // there are file systems without links
+		return os.Rename(f.Name(), path)
+	}
+}

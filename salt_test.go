@@ -1,0 +1,95 @@
+package foretoken
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/foretoken/foretoken/prefix"
+)
+
+// TestSaltsAreOneFoldersOwn: the same in every process that uses a folder, others elsewhere,
+// and not to be told from what is in the folder without its secret.
+func TestSaltsAreOneFoldersOwn(t *testing.T) {
+	dir, other := filepath.Join(t.TempDir(), "made"), t.TempDir()
+	salt := func(dir, text string) prefix.Salt {
+		t.Helper()
+		secret, err := openSecret(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return (&Model{secret: secret}).salt(text)
+	}
+	first := salt(dir, "a")
+	if again := salt(dir, "a"); again != first || first == (prefix.Salt{}) {
+		t.Errorf("%x, then %x", first, again)
+	}
+	for what, got := range map[string]prefix.Salt{
+		"another text": salt(dir, "b"), "another folder": salt(other, "a"), "no folder": salt("", "a"),
+	} {
+		if got == first {
+			t.Errorf("%s has the same salt", what)
+		}
+	}
+	if salt(dir, "") != (prefix.Salt{}) || salt("", "a") == salt("", "a") {
+		t.Error("no text has a salt, or two processes without a folder share theirs")
+	}
+	path := filepath.Join(dir, saltSecret)
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	if err := os.WriteFile(path, []byte("short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openSecret(dir); err == nil || !strings.Contains(err.Error(), "remove it") {
+		t.Errorf("a damaged secret: %v", err)
+	}
+}
+
+// TestSecretIsMadeOnce has many make it at the same time: all get the same one.
+func TestSecretIsMadeOnce(t *testing.T) {
+	dir := t.TempDir()
+	secrets := make([][]byte, 16)
+	var all sync.WaitGroup
+	for i := range secrets {
+		all.Go(func() {
+			s, err := openSecret(dir)
+			if err != nil {
+				t.Error(err)
+			}
+			secrets[i] = s[:]
+		})
+	}
+	all.Wait()
+	for _, s := range secrets {
+		if !bytes.Equal(s, secrets[0]) {
+			t.Errorf("%x and %x", s, secrets[0])
+		}
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+		t.Errorf("%v %v", list, err)
+	}
+}
+
+// TestNextTurnKeepsToItsSalt: what is read in advance for the next turn is for requests with
+// the salt of the last one.
+func TestNextTurnKeepsToItsSalt(t *testing.T) {
+	m := openThinking(t, Options{Cache: true, Memory: 1 << 30})
+	talk := say(strings.Repeat("Tell me a long story. ", 8), true)
+	a := collect(t, m, Request{Prompt: ask(t, m, talk), MaxTokens: 30, MaxThinking: 10, LogProbs: -1, CacheSalt: "anna"})
+	m.warming.Wait()
+	talk.Messages = append(talk.Messages, a.Message())
+	next := ask(t, m, Conversation{Messages: append(talk.Messages, say("And then?", true).Messages...), Variables: talk.Variables})
+	for _, x := range []struct {
+		salt  string
+		known bool
+	}{{"", false}, {"bert", false}, {"anna", true}} {
+		if r := collect(t, m, Request{Prompt: next, MaxTokens: 1, LogProbs: -1, CacheSalt: x.salt}).Result; (r.Cached > 0) != x.known {
+			t.Errorf("salt %q: %d tokens known", x.salt, r.Cached)
+		}
+	}
+}

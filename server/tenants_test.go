@@ -1,0 +1,176 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// cachedTokens sends a request whose prompt is longer than a page, and returns how much of it
+// was known.
+func (r *running) cachedTokens(path, key, more string) int {
+	r.t.Helper()
+	text := strings.Repeat("There was a cat who liked to sit in the sun. ", 20)
+	request := fmt.Sprintf(`{"messages": [{"role": "user", "content": %q}], "max_tokens": 2, "seed": 1%s}`, text, more)
+	switch path {
+	case "/v1/completions":
+		request = fmt.Sprintf(`{"prompt": %q, "max_tokens": 2, "seed": 1%s}`, text, more)
+	case "/v1/responses":
+		request = fmt.Sprintf(`{"input": %q, "max_output_tokens": 2, "seed": 1%s}`, text, more)
+	case "/api/chat":
+		request = fmt.Sprintf(`{"messages": [{"role": "user", "content": %q}], "options": {"num_predict": 2, "seed": 1}, "stream": false%s}`, text, more)
+	case "/api/generate":
+		request = fmt.Sprintf(`{"prompt": %q, "options": {"num_predict": 2, "seed": 1}, "stream": false%s}`, text, more)
+	}
+	head := []string{"X-Foretoken-Receipt", "1"}
+	if key != "" {
+		head = append(head, "Authorization", "Bearer "+key)
+	}
+	a := r.do("POST", path, request, head...)
+	var v struct {
+		Foretoken struct {
+			Timings struct {
+				Cached *int `json:"cached_tokens"`
+			} `json:"timings"`
+		} `json:"foretoken"`
+	}
+	if err := json.Unmarshal([]byte(a.body), &v); err != nil || a.status != 200 || v.Foretoken.Timings.Cached == nil {
+		r.t.Fatalf("%s: %d %s %v", path, a.status, a.body, err)
+	}
+	return *v.Foretoken.Timings.Cached
+}
+
+func keysOf(t *testing.T, list ...string) *Keys {
+	t.Helper()
+	k, err := NewKeys(list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// TestTenantsDoNotShareBeginnings asks the same with two keys, and with salts of their own.
+func TestTenantsDoNotShareBeginnings(t *testing.T) {
+	dir := t.TempDir()
+	open := func(change func(*Options)) *running {
+		return start(t, func(o *Options) {
+			o.Models[0].Options.CacheDir = dir
+			o.Keys = keysOf(t, "anna", "bert")
+			if change != nil {
+				change(o)
+			}
+		})
+	}
+	const salted = `, "cache_salt": "s"`
+	r := open(nil)
+	for i, x := range []struct {
+		key, more string
+		known     bool
+	}{
+		{"anna", "", false},
+		{"bert", "", false}, // anna's is nobody else's
+		{"anna", "", true},
+		{"bert", "", true},
+		{"anna", salted, false}, // nor are those of her own salts without them
+		{"anna", salted, true},
+		{"bert", salted, false}, // the same salt of another tenant is another
+		{"anna", `, "cache_salt": "t"`, false},
+		{"anna", `, "cache_salt": null`, true},
+	} {
+		if n := r.cachedTokens(chatPath, x.key, x.more); (n > 0) != x.known {
+			t.Errorf("request %d, %s %s: %d tokens known", i, x.key, x.more, n)
+		}
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// The next process finds everybody's, of a third one's nothing.
+	r = open(func(o *Options) { o.Keys = keysOf(t, "anna", "bert", "carl") })
+	for key, known := range map[string]bool{"anna": true, "bert": true, "carl": false} {
+		if n := r.cachedTokens(chatPath, key, ""); (n > 0) != known {
+			t.Errorf("after a restart, %s: %d tokens known", key, n)
+		}
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = open(func(o *Options) { o.SharePrefixes = true })
+	for i, x := range []struct {
+		key, more string
+		known     bool
+	}{
+		{"anna", "", false}, // what was stored under keys is not shared afterwards
+		{"bert", "", true},
+		{"bert", salted, false},
+		{"anna", salted, true},
+	} {
+		if n := r.cachedTokens(chatPath, x.key, x.more); (n > 0) != x.known {
+			t.Errorf("shared, request %d, %s %s: %d tokens known", i, x.key, x.more, n)
+		}
+	}
+	secret, err := os.Stat(filepath.Join(dir, ".salt"))
+	if err != nil || secret.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", secret, err)
+	}
+}
+
+// TestEveryProtocolKnowsSalts, without keys.
+func TestEveryProtocolKnowsSalts(t *testing.T) {
+	r := start(t, nil)
+	for i, path := range []string{chatPath, "/v1/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/generate"} {
+		salted, other := fmt.Sprintf(`, "cache_salt": "s%d"`, i), fmt.Sprintf(`, "cache_salt": "o%d"`, i)
+		r.cachedTokens(path, "", "")
+		for turn, x := range []struct {
+			more  string
+			known bool
+		}{{"", true}, {salted, false}, {salted, true}, {other, false}} {
+			if n := r.cachedTokens(path, "", x.more); (n > 0) != x.known {
+				t.Errorf("%s: turn %d: %d tokens known", path, turn, n)
+			}
+		}
+		for _, bad := range []string{`""`, `5`, `{}`} {
+			if a := r.do("POST", path, `{"messages": [], "cache_salt": `+bad+`}`); a.status != 400 {
+				t.Errorf("%s: cache_salt %s: %d %s", path, bad, a.status, a.body)
+			}
+		}
+	}
+}
+
+// TestStoredResponsesBelongToTheirKey: another key is told what it is told of a response that
+// never was.
+func TestStoredResponsesBelongToTheirKey(t *testing.T) {
+	r := start(t, func(o *Options) { o.Keys, o.SharePrefixes = keysOf(t, "anna", "bert"), true })
+	anna, bert := []string{"Authorization", "Bearer anna"}, []string{"X-Api-Key", "bert"}
+	made := r.do("POST", "/v1/responses", `{"input": "Hello.", "max_output_tokens": 2}`, anna...)
+	var x struct{ ID string }
+	if err := json.Unmarshal([]byte(made.body), &x); err != nil || made.status != 200 || x.ID == "" {
+		t.Fatalf("%+v %v", made, err)
+	}
+	unknown := strings.Repeat("0", len(x.ID))
+	for _, c := range []struct{ method, path, body string }{
+		{http.MethodGet, "/v1/responses/ID", ""},
+		{http.MethodDelete, "/v1/responses/ID", ""},
+		{http.MethodPost, "/v1/responses", `{"input": "And?", "max_output_tokens": 2, "previous_response_id": "ID"}`},
+		{http.MethodGet, "/v1/responses/ID/input_items", ""},
+	} {
+		ask := func(id string, key []string) reply {
+			return r.do(c.method, strings.ReplaceAll(c.path, "ID", id), strings.ReplaceAll(c.body, "ID", id), key...)
+		}
+		got, never := ask(x.ID, bert), ask(unknown, bert)
+		if got.status != 404 || strings.ReplaceAll(got.body, x.ID, unknown) != never.body {
+			t.Errorf("%s %s by another key: %d %s, where one that never was has %s", c.method, c.path, got.status, got.body, never.body)
+		}
+	}
+	if a := r.do("POST", "/v1/responses", `{"input": "And?", "max_output_tokens": 2, "previous_response_id": "`+x.ID+`"}`, anna...); a.status != 200 {
+		t.Errorf("continued by its own key: %+v", a)
+	}
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		if a := r.do(method, "/v1/responses/"+x.ID, "", anna...); a.status != 200 {
+			t.Errorf("%s by its own key: %+v", method, a)
+		}
+	}
+}
