@@ -405,9 +405,8 @@ func TestTokensDependOnExactMathOnly(t *testing.T) {
 	}
 }
 
-// A test may be skipped for -short, because the same test runs without it; for
-// third-party data that we may not distribute, if the same function fails
-// instead when CI=true; and for the reasons in maySkip.
+// A test may be skipped for -short, because the same test runs without it, and for the
+// reasons in maySkip.
 func TestNoTestIsSkippedQuietly(t *testing.T) {
 	for _, s := range tree(t) {
 		if maySkip[s.path] != "" {
@@ -423,17 +422,32 @@ func TestNoTestIsSkippedQuietly(t *testing.T) {
 				}
 				excused = excused || left == "testing" && right == "Short"
 			})
-			ast.Inspect(f, func(n ast.Node) bool {
-				literal, ok := n.(*ast.BasicLit)
-				excused = excused || ok && literal.Value == `"CI"`
-				return true
-			})
 			for _, at := range skips {
 				if !excused {
 					t.Errorf("%s skips a test that CI would never run", s.line(at))
 				}
 			}
 		}
+	}
+}
+
+// A bare clone must be green anywhere, on a public machine that sets CI=true too.
+func TestTestsNeedNothingButTheRepository(t *testing.T) {
+	for _, s := range tree(t) {
+		if !s.test || s.path == "arch_test.go" {
+			continue
+		}
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			literal, ok := n.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
+				return true
+			}
+			text, _ := strconv.Unquote(literal.Value) // the parser has checked it
+			if text == "CI" || text == "shared" || strings.HasPrefix(text, "../") && strings.Contains(text, "/shared") {
+				t.Errorf("%s: %q: no test looks at CI or beside the repository", s.line(n.Pos()), text)
+			}
+			return true
+		})
 	}
 }
 
