@@ -1,5 +1,3 @@
-//go:build ignore
-
 package main
 
 import "math"
@@ -52,7 +50,6 @@ func (s *source) fsub(d, n, m int)  { s.three(0x4ea0d400, "fsub.4s", d, n, m) }
 func (s *source) fdiv(d, n, m int)  { s.three(0x6e20fc00, "fdiv.4s", d, n, m) }
 func (s *source) fmax(d, n, m int)  { s.three(0x4e20f400, "fmax.4s", d, n, m) }
 func (s *source) fcmgt(d, n, m int) { s.three(0x6ea0e400, "fcmgt.4s", d, n, m) }
-func (s *source) fcmge(d, n, m int) { s.three(0x6e20e400, "fcmge.4s", d, n, m) }
 func (s *source) bic(d, n, m int)   { s.three(0x4e601c00, "bic.16b", d, n, m) }
 func (s *source) bit(d, n, m int)   { s.three(0x6ea01c00, "bit.16b", d, n, m) }
 func (s *source) fneg(d, n int)     { s.two(0x6ea0f800, "fneg.4s", d, n) }

@@ -1,5 +1,3 @@
-//go:build ignore
-
 package main
 
 // sumLanes adds the lanes of V0 to V3 into F0.
