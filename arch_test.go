@@ -140,11 +140,13 @@ var parsed = sync.OnceValues(func() (sources []*source, err error) {
 	return sources, err
 })
 
-// leave tells the folders that the go command does not look into either, and bin.
+// leave tells the folders that the go command does not look into either, modules of their own
+// among them, and bin.
 func leave(dir string) bool {
 	base := filepath.Base(dir)
 	hidden := base != "." && (base[0] == '.' || base[0] == '_')
-	return hidden || base == "testdata" || dir == "bin" || dir == "dist"
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return hidden || base == "testdata" || dir == "bin" || dir == "dist" || dir != "." && err == nil
 }
 
 // tree is every Go file of the module.
@@ -279,6 +281,54 @@ func TestDependenciesAreTheOnesInTheTable(t *testing.T) {
 	for dependency := range users {
 		if !used[dependency] {
 			t.Errorf("docs/ARCHITECTURE.md lists %s, which nothing imports", dependency)
+		}
+	}
+}
+
+// Whoever embeds the library inherits what go.mod requires: nothing that only tests need, and
+// no patch release of Go.
+func TestEmbeddersInheritWhatTheLibraryNeeds(t *testing.T) {
+	text, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if version := regexp.MustCompile(`(?m)^go (.*)$`).FindStringSubmatch(string(text)); version == nil || !regexp.MustCompile(`^1\.\d+(\.0)?$`).MatchString(version[1]) {
+		t.Errorf("go.mod: %q asks for a patch release", version)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^(?:require )?\s*([\w.-]+\.[\w./-]+) v[^ ]+$`).FindAllStringSubmatch(string(text), -1) {
+		needed := slices.ContainsFunc(tree(t), func(s *source) bool {
+			return !s.test && slices.ContainsFunc(s.imports(), func(imported string) bool {
+				return imported == m[1] || strings.HasPrefix(imported, m[1]+"/")
+			})
+		})
+		if !needed {
+			t.Errorf("go.mod requires %s, which only tests import: they belong in server/clienttest", m[1])
+		}
+	}
+}
+
+// Imports stand in three groups: the standard library, others, ours.
+func TestImportsAreGrouped(t *testing.T) {
+	for _, s := range tree(t) {
+		group, end := 0, 0
+		for i, imported := range s.imports() {
+			first, _, _ := strings.Cut(imported, "/")
+			is := 0
+			switch {
+			case imported == module || strings.HasPrefix(imported, module+"/"):
+				is = 2
+			case strings.Contains(first, "."):
+				is = 1
+			}
+			spec := s.syntax.Imports[i]
+			start := s.files.Position(spec.Pos()).Line
+			if spec.Doc != nil {
+				start = s.files.Position(spec.Doc.Pos()).Line
+			}
+			if i > 0 && (is < group || (start > end+1) != (is > group)) {
+				t.Errorf("%s: %s stands in the wrong group", s.line(spec.Pos()), imported)
+			}
+			group, end = is, s.files.Position(spec.End()).Line
 		}
 	}
 }

@@ -1,4 +1,5 @@
-package anthropic
+// Package anthropic_test talks to our server with the Go client of the protocol's makers.
+package anthropic_test
 
 import (
 	"context"
@@ -6,14 +7,29 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
 
+	"github.com/foretoken/foretoken/server/anthropic"
+	"github.com/foretoken/foretoken/server/turn"
 	"github.com/foretoken/foretoken/server/turn/turntest"
 )
+
+var (
+	host *turn.Host
+	site *httptest.Server
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(turntest.Serve(anthropic.Register, func(h *turn.Host, s *httptest.Server) int {
+		host, site = h, s
+		return m.Run()
+	}))
+}
 
 // client is Anthropic's own, as a program that changed nothing but the address would use it.
 func client() sdk.Client {
@@ -158,7 +174,7 @@ func TestSDKReadsErrorsInStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	Register(mux, h)
+	anthropic.Register(mux, h)
 	closing := httptest.NewServer(mux)
 	defer closing.Close()
 	c := sdk.NewClient(option.WithBaseURL(closing.URL), option.WithAPIKey("none"), option.WithMaxRetries(0))

@@ -1,4 +1,5 @@
-package openai
+// Package openai_test talks to our server with the Go client of the protocol's makers.
+package openai_test
 
 import (
 	"context"
@@ -6,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -14,9 +16,22 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/openai/openai-go/v3/shared"
 
+	"github.com/foretoken/foretoken/server/openai"
 	"github.com/foretoken/foretoken/server/turn"
 	"github.com/foretoken/foretoken/server/turn/turntest"
 )
+
+var (
+	host *turn.Host
+	site *httptest.Server
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(turntest.Serve(openai.Register, func(h *turn.Host, s *httptest.Server) int {
+		host, site = h, s
+		return m.Run()
+	}))
+}
 
 // newClient is OpenAI's own client, with nothing changed but the address.
 func newClient() client.Client {
@@ -150,7 +165,7 @@ func TestSDKErrors(t *testing.T) {
 // filled the context, and the engine has nothing left to do.
 func TestSDKAbortFreesTheSequence(t *testing.T) {
 	mux := http.NewServeMux()
-	Register(mux, host)
+	openai.Register(mux, host)
 	reports := make(chan *turn.Error, 1)
 	watched := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mux.ServeHTTP(w, r.WithContext(turn.WithReporter(r.Context(), func(_ *turn.Turn, err error) { reports <- turn.Wrap(err) })))
