@@ -501,6 +501,45 @@ func TestTestsNeedNothingButTheRepository(t *testing.T) {
 	}
 }
 
+// Packages that start goroutines and need no list of tests for the race detector, and why.
+var mayRace = map[string]string{
+	"cmd/foretoken":  "its tests run it as another process",
+	"examples/batch": "an example, without tests",
+}
+
+// make race runs the function TestRace of each package that has one: a list of tests in which
+// goroutines meet. It is built with the tag race only.
+func TestGoroutinesMeetTheRaceDetector(t *testing.T) {
+	starts, listed := map[string]string{}, map[string]bool{}
+	for _, s := range tree(t) {
+		if path.Base(s.path) == "race_test.go" {
+			listed[s.dir] = true
+			if len(s.functions()) != 1 || s.functions()[0].Name.Name != "TestRace" {
+				t.Errorf("%s: want the function TestRace and no other", s.path)
+			}
+		}
+		if s.test {
+			continue
+		}
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				starts[s.dir] = s.line(n.Pos())
+			case *ast.CallExpr:
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Go" {
+					starts[s.dir] = s.line(n.Pos())
+				}
+			}
+			return true
+		})
+	}
+	for dir, at := range starts {
+		if !listed[dir] && mayRace[dir] == "" {
+			t.Errorf("%s starts a goroutine: list tests for the race detector in %s/race_test.go", at, dir)
+		}
+	}
+}
+
 // testParameters are the names under which functions of a file hold a test or benchmark.
 func testParameters(file *ast.File) map[string]bool {
 	names := map[string]bool{}
