@@ -148,7 +148,7 @@ func TestTokensDoNotWaitWithTheirSequence(t *testing.T) {
 	read := make(chan int32)
 	go func() {
 		defer close(read)
-		for token := range first.Tokens() {
+		for token := range first.Tokens() { //nolint:errcheck // how it ends is seen below
 			read <- token.ID
 		}
 	}()

@@ -14,9 +14,11 @@ import (
 	"github.com/foretoken/foretoken/state"
 )
 
-// soak is how long TestSoak runs: seconds in a normal run, a minute in make check, half an
-// hour on a developer's machine now and then.
-var soak = flag.Duration("soak", 2*time.Second, "how long the soak test loads an engine")
+// soak is how long TestSoak runs in make soak and make nightly. Otherwise each client has a
+// number of workloads, the same in every run.
+var soak = flag.Duration("soak", 0, "how long the soak test loads an engine; 0: a few workloads")
+
+const soakWorkloads = 2
 
 // TestSoak loads one engine with random requests from several clients, which come, leave and
 // break off as they like, and checks every answer. In the end nothing may be left of it.
@@ -39,7 +41,7 @@ func TestSoak(t *testing.T) {
 	for i := range 10 {
 		rng := rand.New(rand.NewPCG(uint64(i), 11))
 		clients.Go(func() {
-			for time.Now().Before(end) && !t.Failed() {
+			for n := 0; !t.Failed() && (n < soakWorkloads || time.Now().Before(end)); n++ {
 				w := newWorkload(rng, m, pieces, 0)
 				w.run(t, e)
 			}
