@@ -54,14 +54,15 @@ each = @for module in $(MODULES); do echo "$$module: $(1)"; (cd $$module && $(1)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-CHECK := fmt-check lint vet generated crosscheck test test-noasm test-arm64:qemu race:cc \
-	test-sdks test-clients:node test-web:node,chromium bench-pages:node,chromium
+# The stages of check, each with what it needs besides Go: tools/need.sh.
+CHECK := fmt-check:tools lint:tools,sdks vet generated crosscheck:tools test test-noasm test-arm64:qemu race:cc \
+	test-sdks:sdks test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium
 
-check: ## everything that must pass before a commit; STRICT=1 accepts no stage that cannot run here
-	@MAKE='$(MAKE)' STRICT='$(STRICT)' sh tools/check.sh check $(CHECK)
+check: ## everything that must pass before a commit; STRICT=1: no stage may be left out; KEEP=1: go on after failures
+	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh check $(CHECK)
 
 nightly: ## check, and what takes long: whole repertoires, soak, ten thousand sockets, fuzzing, all platforms
-	@MAKE='$(MAKE)' STRICT='$(STRICT)' sh tools/check.sh nightly $(CHECK) long soak fuzz cross
+	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh nightly $(CHECK) long soak fuzz cross
 
 build: ## build bin/foretoken
 	$(call stage,build: bin/foretoken)
