@@ -47,7 +47,7 @@ each = @for module in $(MODULES); do echo "$$module: $(1)"; (cd $$module && $(1)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check nightly build generated test test-noasm test-arm64 test-sdks test-clients test-web race soak long \
+.PHONY: help check nightly build generated test test-tools test-noasm test-arm64 test-sdks test-clients test-web race soak long \
 	vet lint fmt fmt-check crosscheck cross bench bench-gate bench-pages benchstat fuzz clean \
 	bin/lint bin/gofumpt bin/benchstat bin/crosscheck
 
@@ -55,7 +55,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The stages of check, each with what it needs besides Go: tools/need.sh.
-CHECK := fmt-check:tools lint:tools,sdks vet generated crosscheck:tools test test-noasm test-arm64:qemu race:cc \
+CHECK := fmt-check:tools lint:tools,sdks test-tools:tools vet generated crosscheck:tools test test-noasm test-arm64:qemu race:cc \
 	test-sdks:sdks test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium
 
 check: ## everything that must pass before a commit; STRICT=1: no stage may be left out; KEEP=1: go on after failures
@@ -100,6 +100,10 @@ soak: ## load an engine at random for a while, and leave ten thousand connection
 long: ## run the tests that have a longer version in it
 	$(call stage,long: tests with the tag long)
 	go test -p 1 -tags long $$(git grep -l '^//go:build long' -- '*_test.go' | sed 's|\(.*\)/.*|./\1|' | sort -u)
+
+test-tools: ## test the linter and the scripts of check
+	$(call stage,test-tools: the module tools)
+	cd tools && go test ./...
 
 test-sdks: ## talk to the server with the Go clients of the protocols' makers
 	$(call stage,test-sdks: official clients in Go)
