@@ -1,30 +1,32 @@
-# Needs only Go, git, make and, for the race detector, a C compiler; the emulator for arm64
-# comes from Debian's packages, which takes root.
-# Tools are installed at the versions below into bin/, which git ignores.
+# make test needs Go alone. make check is everything: it also builds its tools, from the module in
+# tools/, and looks for Node, Chromium, an emulator of arm64 and, for the race detector, a C
+# compiler. On Debian as root it installs what is missing; elsewhere a stage that cannot run is
+# left out and named in the last line. STRICT=1 accepts no such gap.
 
-LINT_VERSION      := v2.11.4
-BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
-
-LINT      := bin/golangci-lint-$(LINT_VERSION)
-BENCHSTAT := bin/benchstat-$(BENCHSTAT_VERSION)
+# Every module of this repository.
+MODULES := . server/clienttest tools backend/cpu/_gen
 
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
+# Packages that do not compute on all processors: their tests may run beside each other.
+# Threads that compute spin while they wait for each other, so of the other packages two at a
+# time take longer than one after the other.
+QUIET := chat/... checkpoint/... convert doctor dtype grammar hub internal/... models/... plot sample \
+	server/anthropic server/body server/ollama server/openai server/turn server/web spec/... tokenizer
+quiet    = $(addprefix ./,$(QUIET))
+compute  = $(filter-out $(shell go list $(quiet)),$(shell go list ./...))
+
+# Packages with files for one processor or one build tag.
+TAGGED := ./backend/cpu ./models/tiny
+
 # Packages in which the tag noasm can change what is run.
-NOASM_PACKAGES := $(patsubst %,./%/...,$(wildcard backend model))
+NOASM_PACKAGES := ./backend/... ./model/...
 
-# Packages whose goroutines live long and share much, and their tests that have only one.
-RACE_PACKAGES := . ./backend/cpu ./bench ./engine ./hub ./prefix ./server ./state
-RACE_SKIP     := Generic|RowExact|RoundsOnce|Functions|Blocks|Buffers|Acceptance|BrokenHeads|Imports|Document
+# Packages with a list of tests for the race detector.
+RACE_PACKAGES := $(patsubst %/race_test.go,./%,$(filter-out race_test.go,$(shell git ls-files --cached --others --exclude-standard '*race_test.go' 2>/dev/null))) .
 
-# What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
-# Emulation is slow, so it is the tests that compare kernels bit for bit.
-ifeq ($(shell go env GOHOSTARCH),arm64)
-QEMU :=
-else
-QEMU := /usr/bin/qemu-aarch64-static
-endif
-ARM64_TESTS := Bits|Equal|Exact|Rows|Guard|Pack|Quantise
+LINT    := bin/lint
+GOFUMPT := bin/gofumpt
 
 BENCH    ?= .
 COUNT    ?= 1
@@ -35,54 +37,77 @@ SOAK     ?= 60s
 # the race detector wants it.
 export CGO_ENABLED := 0
 
-STARTED := $(shell date +%s)
-stage    = @printf '== %s\n' '$(1)'
+stage = @printf '== %s\n' '$(1)'
 
-# install PACKAGE@VERSION as FILE. The toolchain is the one of this module: a
-# linter built by an older Go refuses to read code written for a newer one.
-define install
-	@mkdir -p bin
-	GOFLAGS= GOTOOLCHAIN="$$(go env GOVERSION)+auto" GOBIN="$(CURDIR)/bin" go install $(1)
-	@mv bin/$(notdir $(firstword $(subst @, ,$(1)))) $@
-endef
+# build PACKAGE of the module tools as $@. Go's cache knows whether there is anything to do.
+tool = @mkdir -p bin && go build -C tools -o ../$@ $(1)
+
+# each COMMAND in every module.
+each = @for module in $(MODULES); do echo "$$module: $(1)"; (cd $$module && $(1)) || exit 1; done
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check build generated test test-noasm test-arm64 test-clients test-agents test-web race soak vet lint fmt fmt-check cross bench bench-gate bench-pages benchstat fuzz tools clean
+.PHONY: help check nightly build generated test test-tools test-noasm test-arm64 test-sdks test-clients test-agents test-web race soak long \
+	vet lint fmt fmt-check crosscheck cross bench bench-gate bench-pages benchstat fuzz clean \
+	bin/lint bin/gofumpt bin/benchstat bin/crosscheck
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-check: tools fmt-check vet lint generated test test-noasm test-arm64 race soak test-clients test-web bench-pages cross ## everything that must pass before a commit
-	@printf '== check: all stages passed in %d s\n' $$(( $$(date +%s) - $(STARTED) ))
+# The stages of check, each with what it needs besides Go: tools/need.sh.
+CHECK := fmt-check:tools lint:tools,sdks test-tools:tools vet generated crosscheck:tools test test-noasm test-arm64:qemu race:cc \
+	test-sdks:sdks test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium
+
+check: ## everything that must pass before a commit; STRICT=1: no stage may be left out; KEEP=1: go on after failures
+	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh check $(CHECK)
+
+nightly: ## check, and what takes long: whole repertoires, soak, ten thousand sockets, fuzzing, all platforms
+	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh nightly $(CHECK) long soak fuzz cross
 
 build: ## build bin/foretoken
 	$(call stage,build: bin/foretoken)
 	go build -trimpath -o bin/foretoken ./cmd/foretoken
 
-# Compute threads spin while they wait for each other, so two packages at a time that compute
-# on all processors take longer than one after the other.
-test: ## run all tests
-	$(call stage,test: all packages)
-	go test -p 1 ./...
+test: ## run all tests of the library and the program; needs Go alone
+	$(call stage,test: packages that do not compute and then those that do)
+	go test $(quiet)
+	go test -p 1 $(compute)
 
 test-noasm: ## run the short tests of the numeric packages without assembly
 	$(call stage,test-noasm: generic kernels only)
-ifneq ($(NOASM_PACKAGES),)
 	go test -p 1 -short -tags noasm $(NOASM_PACKAGES)
-endif
 
-test-arm64: $(QEMU) ## run the short tests of the kernels for arm64, emulated on other machines
+# What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
+test-arm64: ## run the listed tests of the kernels for arm64, emulated on other machines
 	$(call stage,test-arm64: NEON kernels)
-	$(if $(QEMU),GOOS=linux GOARCH=arm64) go test -short $(if $(QEMU),-exec "$(QEMU) -cpu max") -run '$(ARM64_TESTS)' ./backend/cpu
+	@sh tools/need.sh qemu
+	@qemu=$$(sh tools/need.sh --path qemu); if [ "$$qemu" = native ]; then \
+		go test -short -tags emulated -run '^TestKernels$$' ./backend/cpu; \
+	else \
+		GOOS=linux GOARCH=arm64 go test -short -tags emulated -exec "$$qemu -cpu max" -run '^TestKernels$$' ./backend/cpu; \
+	fi
 
-race: ## run the short tests under the race detector
-	$(call stage,race: short tests under the race detector)
-	CGO_ENABLED=1 go test -p 1 -race -short -skip '$(RACE_SKIP)' $(RACE_PACKAGES)
+race: ## run the listed tests (race_test.go) under the race detector
+	$(call stage,race: tests listed in race_test.go)
+	@sh tools/need.sh cc
+	CGO_ENABLED=1 go test -p 1 -race -short -run '^TestRace$$' $(RACE_PACKAGES)
 
-soak: ## load an engine at random for a while and look what is left of it; SOAK=60s
-	$(call stage,soak: random load for $(SOAK))
-	go test ./engine -run TestSoak -soak $(SOAK)
+soak: ## load an engine at random for a while, and leave ten thousand connections idle; SOAK=60s
+	$(call stage,soak: random load for $(SOAK) and idle connections)
+	go test ./engine -run '^TestSoak$$' -soak $(SOAK) -timeout 0
+	go test ./server -run '^TestIdleConnections$$' -sockets 10000
+
+long: ## run the tests that have a longer version in it
+	$(call stage,long: tests with the tag long)
+	go test -p 1 -tags long $$(git grep -l '^//go:build long' -- '*_test.go' | sed 's|\(.*\)/.*|./\1|' | sort -u)
+
+test-tools: ## test the linter and the scripts of check
+	$(call stage,test-tools: the module tools)
+	cd tools && go test ./...
+
+test-sdks: ## talk to the server with the Go clients of the protocols' makers
+	$(call stage,test-sdks: official clients in Go)
+	cd server/clienttest && go test -p 1 ./...
 
 test-clients: build ## talk to the built program with the clients that people use
 	$(call stage,test-clients: official clients in Node)
@@ -97,28 +122,30 @@ test-web: build ## test the page in Chromium, with a fake server and with the pr
 	$(call stage,test-web: the page in Chromium)
 	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" server/web/test/run
 
-vet: ## vet for amd64 and arm64, and with each build tag
-	$(call stage,vet: amd64 and arm64; tags noasm and noembed)
-	GOOS=linux GOARCH=amd64 go vet ./...
-	GOOS=linux GOARCH=arm64 go vet ./...
-	go vet -tags noasm,noembed ./...
+# The linter vets for this machine, in every module.
+vet: ## vet what is written for another processor or a build tag
+	$(call stage,vet: arm64; tags noasm and noembed)
+	GOOS=linux GOARCH=arm64 go vet -tags emulated $(TAGGED)
+	go vet -tags noasm,noembed $(TAGGED)
 
-lint: $(LINT) ## run the linters
-	$(call stage,lint: golangci-lint $(LINT_VERSION))
-	$(LINT) run ./...
+lint: $(LINT) ## vet and lint every module
+	$(call stage,lint: what tools/lint checks)
+	$(call each,go vet -vettool="$(CURDIR)/$(LINT)" ./...)
 
-generated: ## check that the generated assembly is what its generators write
-	$(call stage,generated: backend/cpu)
-	@mkdir -p bin && sha256sum backend/cpu/*.s >bin/generated.sum
-	go generate ./backend/cpu
-	@sha256sum --quiet -c bin/generated.sum
+generated: ## check that what is generated is what its generators write
+	$(call stage,generated: in a copy of the tree)
+	@sh tools/generated.sh
 
-fmt: $(LINT) ## format the code in place
-	$(LINT) fmt ./...
+fmt: $(GOFUMPT) ## format the code in place
+	$(GOFUMPT) -w $(MODULES)
 
-fmt-check: $(LINT) ## show what fmt would change and fail if it would
-	$(call stage,fmt-check: gofumpt and goimports)
-	$(LINT) fmt --diff ./...
+fmt-check: $(GOFUMPT) ## list what fmt would change and fail if it would
+	$(call stage,fmt-check: gofumpt)
+	@found=$$($(GOFUMPT) -l $(MODULES)); [ -z "$$found" ] || { printf 'make fmt would change:\n%s\n' "$$found"; exit 1; }
+
+crosscheck: bin/crosscheck ## check the types of everything, examples included, for every platform
+	$(call stage,crosscheck: $(PLATFORMS))
+	@bin/crosscheck $(PLATFORMS)
 
 cross: ## build everything, examples included, for every platform
 	$(call stage,cross: $(PLATFORMS))
@@ -130,15 +157,15 @@ cross: ## build everything, examples included, for every platform
 bench: ## run the benchmarks; BENCH=regexp COUNT=n
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
 
-bench-gate: $(BENCHSTAT) ## fail if a benchmark is slower than at a commit; BASE=commit PACKAGES= BENCH= COUNT= LIMIT=5
-	@BENCHSTAT=$(BENCHSTAT) sh bench/gate.sh $(BASE)
+bench-gate: bin/benchstat ## fail if a benchmark is slower than at a commit; BASE=commit PACKAGES= BENCH= COUNT= LIMIT=5
+	@BENCHSTAT=bin/benchstat sh bench/gate.sh $(BASE)
 
-bench-pages: ## open the pages of foretoken bench in Chromium, which is installed if it is missing
+bench-pages: build ## open the pages of foretoken bench in Chromium
 	$(call stage,bench-pages: reports in a browser)
-	@sh bench/test/run
+	@FORETOKEN_BIN="$(CURDIR)/bin/foretoken" sh bench/test/run
 
-benchstat: $(BENCHSTAT) ## compare two benchmark outputs; OLD=file NEW=file
-	$(BENCHSTAT) $(OLD) $(NEW)
+benchstat: bin/benchstat ## compare two benchmark outputs; OLD=file NEW=file
+	bin/benchstat $(OLD) $(NEW)
 
 fuzz: ## run every fuzz target for a moment; FUZZTIME=10s
 	@for pkg in $$(go list ./...); do \
@@ -149,19 +176,17 @@ fuzz: ## run every fuzz target for a moment; FUZZTIME=10s
 		done; \
 	done
 
-tools: $(LINT) $(BENCHSTAT) ## install the pinned tools
-
 clean: ## remove what make has built and installed
 	rm -rf bin dist
 
-$(QEMU):
-	$(call stage,tools: qemu-user-static)
-	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq qemu-user-static >/dev/null
+bin/lint:
+	$(call tool,./lint)
 
-$(LINT):
-	$(call stage,tools: golangci-lint $(LINT_VERSION))
-	$(call install,github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION))
+bin/gofumpt:
+	$(call tool,mvdan.cc/gofumpt)
 
-$(BENCHSTAT):
-	$(call stage,tools: benchstat $(BENCHSTAT_VERSION))
-	$(call install,golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION))
+bin/benchstat:
+	$(call tool,golang.org/x/perf/cmd/benchstat)
+
+bin/crosscheck:
+	$(call tool,./crosscheck)

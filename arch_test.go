@@ -140,11 +140,13 @@ var parsed = sync.OnceValues(func() (sources []*source, err error) {
 	return sources, err
 })
 
-// leave tells the folders that the go command does not look into either, and bin.
+// leave tells the folders that the go command does not look into either, modules of their own
+// among them, and bin.
 func leave(dir string) bool {
 	base := filepath.Base(dir)
 	hidden := base != "." && (base[0] == '.' || base[0] == '_')
-	return hidden || base == "testdata" || dir == "bin" || dir == "dist"
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return hidden || base == "testdata" || dir == "bin" || dir == "dist" || dir != "." && err == nil
 }
 
 // tree is every Go file of the module.
@@ -279,6 +281,54 @@ func TestDependenciesAreTheOnesInTheTable(t *testing.T) {
 	for dependency := range users {
 		if !used[dependency] {
 			t.Errorf("docs/ARCHITECTURE.md lists %s, which nothing imports", dependency)
+		}
+	}
+}
+
+// Whoever embeds the library inherits what go.mod requires: nothing that only tests need, and
+// no patch release of Go.
+func TestEmbeddersInheritWhatTheLibraryNeeds(t *testing.T) {
+	text, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if version := regexp.MustCompile(`(?m)^go (.*)$`).FindStringSubmatch(string(text)); version == nil || !regexp.MustCompile(`^1\.\d+(\.0)?$`).MatchString(version[1]) {
+		t.Errorf("go.mod: %q asks for a patch release", version)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^(?:require )?\s*([\w.-]+\.[\w./-]+) v[^ ]+$`).FindAllStringSubmatch(string(text), -1) {
+		needed := slices.ContainsFunc(tree(t), func(s *source) bool {
+			return !s.test && slices.ContainsFunc(s.imports(), func(imported string) bool {
+				return imported == m[1] || strings.HasPrefix(imported, m[1]+"/")
+			})
+		})
+		if !needed {
+			t.Errorf("go.mod requires %s, which only tests import: they belong in server/clienttest", m[1])
+		}
+	}
+}
+
+// Imports stand in three groups: the standard library, others, ours.
+func TestImportsAreGrouped(t *testing.T) {
+	for _, s := range tree(t) {
+		group, end := 0, 0
+		for i, imported := range s.imports() {
+			first, _, _ := strings.Cut(imported, "/")
+			is := 0
+			switch {
+			case imported == module || strings.HasPrefix(imported, module+"/"):
+				is = 2
+			case strings.Contains(first, "."):
+				is = 1
+			}
+			spec := s.syntax.Imports[i]
+			start := s.files.Position(spec.Pos()).Line
+			if spec.Doc != nil {
+				start = s.files.Position(spec.Doc.Pos()).Line
+			}
+			if i > 0 && (is < group || (start > end+1) != (is > group)) {
+				t.Errorf("%s: %s stands in the wrong group", s.line(spec.Pos()), imported)
+			}
+			group, end = is, s.files.Position(spec.End()).Line
 		}
 	}
 }
@@ -421,9 +471,8 @@ func TestTokensDependOnExactMathOnly(t *testing.T) {
 	}
 }
 
-// A test may be skipped for -short, because the same test runs without it; for
-// third-party data that we may not distribute, if the same function fails
-// instead when CI=true; and for the reasons in maySkip.
+// A test may be skipped for -short, because the same test runs without it, and for the
+// reasons in maySkip.
 func TestNoTestIsSkippedQuietly(t *testing.T) {
 	for _, s := range tree(t) {
 		if maySkip[s.path] != "" {
@@ -439,16 +488,70 @@ func TestNoTestIsSkippedQuietly(t *testing.T) {
 				}
 				excused = excused || left == "testing" && right == "Short"
 			})
-			ast.Inspect(f, func(n ast.Node) bool {
-				literal, ok := n.(*ast.BasicLit)
-				excused = excused || ok && literal.Value == `"CI"`
-				return true
-			})
 			for _, at := range skips {
 				if !excused {
 					t.Errorf("%s skips a test that CI would never run", s.line(at))
 				}
 			}
+		}
+	}
+}
+
+// A bare clone must be green anywhere, on a public machine that sets CI=true too.
+func TestTestsNeedNothingButTheRepository(t *testing.T) {
+	for _, s := range tree(t) {
+		if !s.test || s.path == "arch_test.go" {
+			continue
+		}
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			literal, ok := n.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
+				return true
+			}
+			text, _ := strconv.Unquote(literal.Value) // the parser has checked it
+			if text == "CI" || text == "shared" || strings.HasPrefix(text, "../") && strings.Contains(text, "/shared") {
+				t.Errorf("%s: %q: no test looks at CI or beside the repository", s.line(n.Pos()), text)
+			}
+			return true
+		})
+	}
+}
+
+// Packages that start goroutines and need no list of tests for the race detector, and why.
+var mayRace = map[string]string{
+	"cmd/foretoken":  "its tests run it as another process",
+	"examples/batch": "an example, without tests",
+}
+
+// make race runs the function TestRace of each package that has one: a list of tests in which
+// goroutines meet. It is built with the tag race only.
+func TestGoroutinesMeetTheRaceDetector(t *testing.T) {
+	starts, listed := map[string]string{}, map[string]bool{}
+	for _, s := range tree(t) {
+		if path.Base(s.path) == "race_test.go" {
+			listed[s.dir] = true
+			if len(s.functions()) != 1 || s.functions()[0].Name.Name != "TestRace" {
+				t.Errorf("%s: want the function TestRace and no other", s.path)
+			}
+		}
+		if s.test {
+			continue
+		}
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				starts[s.dir] = s.line(n.Pos())
+			case *ast.CallExpr:
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Go" {
+					starts[s.dir] = s.line(n.Pos())
+				}
+			}
+			return true
+		})
+	}
+	for dir, at := range starts {
+		if !listed[dir] && mayRace[dir] == "" {
+			t.Errorf("%s starts a goroutine: list tests for the race detector in %s/race_test.go", at, dir)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package chat
 import (
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,86 +11,124 @@ import (
 	"github.com/foretoken/foretoken/chat/jinja"
 )
 
-// fixtures is the folder of third-party templates and renderings, which are not
-// ours to ship.
-const fixtures = "../../shared/fixtures/chat"
+// fixturesVariable names a folder with third-party templates, chat/templates, and their
+// renderings, chat/cases.json. They are not ours to ship: where it is set they are tested as
+// well as our own.
+const fixturesVariable = "FORETOKEN_FIXTURES"
 
-// readFixture reads a file of fixtures. Without the folder the test is skipped,
-// except in CI, where that is a failure.
-func readFixture(t testing.TB, name string) []byte {
+func readFile(t testing.TB, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(fixtures, name))
-	switch {
-	case err == nil:
-	case errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") != "true":
-		t.Skipf("third-party chat templates are not at %s: skipped", fixtures)
-	default:
+	data, err := os.ReadFile(name)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return data
 }
 
-// TestTeaches tells what the shipped templates teach.
-func TestTeaches(t *testing.T) {
-	for name, want := range map[string]ToolFormat{
-		"Qwen3.5-4B.jinja": ToolXML, "Qwen3.8.jinja": ToolXML, "Qwen3-Coder.jinja": ToolXML, "Qwen-Qwen3-0.6B.jinja": ToolJSON,
-	} {
-		if got := Teaches(string(readFixture(t, filepath.Join("templates", name)))); got != want {
-			t.Errorf("%s teaches %d, want %d", name, got, want)
+// renderings are templates of the family's kind, by path with the format of calls that they
+// teach, and what the reference made of conversations with them.
+type renderings struct {
+	templates string // folder
+	teaches   map[string]ToolFormat
+	cases     string // file
+	count     int
+}
+
+// references are our own renderings, and those of the shipped templates where there are any.
+func references() []renderings {
+	list := []renderings{{
+		"testdata", map[string]ToolFormat{"calls_xml.jinja": ToolXML, "calls_json.jinja": ToolJSON}, "testdata/calls.json", 228,
+	}}
+	if dir := os.Getenv(fixturesVariable); dir != "" {
+		list = append(list, renderings{filepath.Join(dir, "chat", "templates"), map[string]ToolFormat{
+			"Qwen3.5-4B.jinja": ToolXML, "Qwen3.8.jinja": ToolXML, "Qwen3-Coder.jinja": ToolXML, "Qwen-Qwen3-0.6B.jinja": ToolJSON,
+		}, filepath.Join(dir, "chat", "cases.json"), 480})
+	}
+	return list
+}
+
+// eachShipped calls f with every template of references.
+func eachShipped(t *testing.T, f func(name, source string, teaches ToolFormat)) {
+	t.Helper()
+	for _, r := range references() {
+		for name, teaches := range r.teaches {
+			f(name, string(readFile(t, filepath.Join(r.templates, name))), teaches)
 		}
 	}
 }
 
-// TestRenderEqualsHuggingFace renders every case of the shipped Qwen templates
-// byte for byte, and refuses those the reference refused.
-func TestRenderEqualsHuggingFace(t *testing.T) {
-	var cases []struct {
-		Template            string
-		Case                string
-		Messages            []Message
-		Tools               []Tool
-		AddGenerationPrompt bool `json:"add_generation_prompt"`
-		Kwargs              json.RawMessage
-		Output              *string
-		Error               string
-	}
-	if err := json.Unmarshal(readFixture(t, "cases.json"), &cases); err != nil {
-		t.Fatal(err)
-	}
-	templates := map[string]*Template{}
-	refused := 0
-	for i, c := range cases {
-		if templates[c.Template] == nil {
-			tmpl, err := NewTemplate(string(readFixture(t, filepath.Join("templates", c.Template))))
-			if err != nil {
-				t.Fatal(err)
-			}
-			templates[c.Template] = tmpl
+func TestTeaches(t *testing.T) {
+	eachShipped(t, func(name, source string, want ToolFormat) {
+		if got := Teaches(source); got != want {
+			t.Errorf("%s teaches %d, want %d", name, got, want)
 		}
-		kwargs, err := jinja.DecodeJSON(c.Kwargs)
-		if err != nil {
+	})
+}
+
+// rendering is what Jinja itself made of a conversation, set up as Hugging Face transformers
+// sets it up.
+type rendering struct {
+	Template            string
+	Case                string
+	Messages            []Message
+	Tools               []Tool
+	AddGenerationPrompt bool `json:"add_generation_prompt"`
+	Kwargs              json.RawMessage
+	Output              *string
+	Error               string
+}
+
+// TestRenderEqualsReference renders every case byte for byte, and refuses those that the
+// reference refused. Ours are renderings by Jinja 3.1.6 of two templates with the parts that
+// shipped ones have.
+func TestRenderEqualsReference(t *testing.T) {
+	for _, s := range references() {
+		var cases []rendering
+		if err := json.Unmarshal(readFile(t, s.cases), &cases); err != nil {
 			t.Fatal(err)
 		}
-		got, err := templates[c.Template].Render(Input{
-			Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: c.AddGenerationPrompt, Kwargs: kwargs.Map(),
-		})
-		switch {
-		case c.Output == nil && err == nil:
-			t.Errorf("case %d (%s, %s): got %q, the reference raised %s", i, c.Template, c.Case, got.Text, c.Error)
-		case c.Output == nil:
-			refused++
-			var raised *jinja.RaiseError
-			if words, ok := strings.CutPrefix(c.Error, "TemplateError: "); ok && (!errors.As(err, &raised) || raised.Message != words) {
-				t.Errorf("case %d (%s, %s): error %v, the template raised %q", i, c.Template, c.Case, err, words)
+		templates := map[string]*Template{}
+		refused := 0
+		for i, c := range cases {
+			if templates[c.Template] == nil {
+				tmpl, err := NewTemplate(string(readFile(t, filepath.Join(s.templates, c.Template))))
+				if err != nil {
+					t.Fatal(err)
+				}
+				templates[c.Template] = tmpl
 			}
-		case err != nil:
-			t.Errorf("case %d (%s, %s): %v", i, c.Template, c.Case, err)
-		case got.Text != *c.Output:
-			t.Errorf("case %d (%s, %s):\n got %q\nwant %q", i, c.Template, c.Case, got.Text, *c.Output)
+			checkRendering(t, i, templates[c.Template], &c)
+			if c.Output == nil {
+				refused++
+			}
+		}
+		t.Logf("%s: %d cases, of which %d are refused", s.cases, len(cases), refused)
+		if len(cases) != s.count {
+			t.Errorf("%s: %d cases, expected %d", s.cases, len(cases), s.count)
 		}
 	}
-	t.Logf("%d cases, of which %d are refused", len(cases), refused)
-	if len(cases) != 480 {
-		t.Errorf("%d cases, expected 480", len(cases))
+}
+
+func checkRendering(t *testing.T, i int, tmpl *Template, c *rendering) {
+	t.Helper()
+	kwargs, err := jinja.DecodeJSON(c.Kwargs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tmpl.Render(Input{
+		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: c.AddGenerationPrompt, Kwargs: kwargs.Map(),
+	})
+	switch {
+	case c.Output == nil && err == nil:
+		t.Errorf("case %d (%s, %s): got %q, the reference raised %s", i, c.Template, c.Case, got.Text, c.Error)
+	case c.Output == nil:
+		var raised *jinja.RaiseError
+		if words, ok := strings.CutPrefix(c.Error, "TemplateError: "); ok && (!errors.As(err, &raised) || raised.Message != words) {
+			t.Errorf("case %d (%s, %s): error %v, the template raised %q", i, c.Template, c.Case, err, words)
+		}
+	case err != nil:
+		t.Errorf("case %d (%s, %s): %v", i, c.Template, c.Case, err)
+	case got.Text != *c.Output:
+		t.Errorf("case %d (%s, %s):\n got %q\nwant %q", i, c.Template, c.Case, got.Text, *c.Output)
 	}
 }

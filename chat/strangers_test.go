@@ -256,16 +256,16 @@ func TestStrangersWriteNoControlTokens(t *testing.T) {
 	}
 }
 
-// TestStrangersWriteNoControlTokensInQwen is the same with the shipped templates, which do
-// look at two things. "</think>" in what an assistant said makes them take it apart and write
+// TestStrangersWriteNoControlTokensInQwen is the same with templates of the family's kind,
+// which do look at two things. "</think>" in what an assistant said makes them take it apart and write
 // the think block themselves, and "<tool_response>" around what a user said makes it the
 // result of a tool, so that thoughts before it are kept. Where the words have neither, all
 // control tokens are those of the harmless twin; where they have, all but those of thinking.
 func TestStrangersWriteNoControlTokensInQwen(t *testing.T) {
 	v := embeddedVocabulary(t)
-	for _, name := range []string{"Qwen3.5-4B.jinja", "Qwen3.8.jinja", "Qwen3-Coder.jinja", "Qwen-Qwen3-0.6B.jinja"} {
+	eachShipped(t, func(name, source string, _ ToolFormat) {
 		t.Run(name, func(t *testing.T) {
-			tmpl, err := NewTemplate(string(readFixture(t, filepath.Join("templates", name))))
+			tmpl, err := NewTemplate(source)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -289,7 +289,7 @@ func TestStrangersWriteNoControlTokensInQwen(t *testing.T) {
 				t.Errorf("the template takes only %d of 1600 conversations", taken)
 			}
 		})
-	}
+	})
 }
 
 // FuzzStrangers is TestStrangersWriteNoControlTokens with texts that the fuzzer chooses.
@@ -361,43 +361,45 @@ func checkHonest(t *testing.T, v *vocabulary, name string, tmpl *Template, talk 
 	return len(ids)
 }
 
-// TestHonestPromptsOfQwenKeepTheirTokens does so with every case of the shipped templates.
+// TestHonestPromptsOfQwenKeepTheirTokens does so with every case of the reference.
 func TestHonestPromptsOfQwenKeepTheirTokens(t *testing.T) {
 	v := embeddedVocabulary(t)
-	var cases []struct {
-		Template, Case string
-		Messages       json.RawMessage
-		Tools          json.RawMessage
-		Kwargs         json.RawMessage
-	}
-	if err := json.Unmarshal(readFixture(t, "cases.json"), &cases); err != nil {
-		t.Fatal(err)
-	}
-	templates := map[string]*Template{}
-	n, tokens, forged := 0, 0, 0
-	for _, c := range cases {
-		if templates[c.Template] == nil {
-			tmpl, err := NewTemplate(string(readFixture(t, filepath.Join("templates", c.Template))))
-			if err != nil {
-				t.Fatal(err)
+	for _, r := range references() {
+		var cases []struct {
+			Template, Case string
+			Messages       json.RawMessage
+			Tools          json.RawMessage
+			Kwargs         json.RawMessage
+		}
+		if err := json.Unmarshal(readFile(t, r.cases), &cases); err != nil {
+			t.Fatal(err)
+		}
+		templates := map[string]*Template{}
+		n, tokens, forged := 0, 0, 0
+		for _, c := range cases {
+			if templates[c.Template] == nil {
+				tmpl, err := NewTemplate(string(readFile(t, filepath.Join(r.templates, c.Template))))
+				if err != nil {
+					t.Fatal(err)
+				}
+				templates[c.Template] = tmpl
 			}
-			templates[c.Template] = tmpl
+			if len(c.Tools) == 0 {
+				c.Tools = []byte("null")
+			}
+			talk := fmt.Appendf(nil, `{"messages": %s, "tools": %s, "kwargs": %s}`, c.Messages, c.Tools, c.Kwargs)
+			if slices.ContainsFunc(v.spelled(), func(s string) bool { return bytes.Contains(talk, []byte(s)) }) {
+				forged++
+				continue
+			}
+			if k := checkHonest(t, v, c.Template+" "+c.Case, templates[c.Template], talk); k > 0 {
+				n++
+				tokens += k
+			}
 		}
-		if len(c.Tools) == 0 {
-			c.Tools = []byte("null")
+		t.Logf("%s: %d prompts of %d tokens; %d cases have control tokens in their messages", r.cases, n, tokens, forged)
+		if n < r.count/2 {
+			t.Errorf("%s: only %d prompts", r.cases, n)
 		}
-		talk := fmt.Appendf(nil, `{"messages": %s, "tools": %s, "kwargs": %s}`, c.Messages, c.Tools, c.Kwargs)
-		if slices.ContainsFunc(v.spelled(), func(s string) bool { return bytes.Contains(talk, []byte(s)) }) {
-			forged++
-			continue
-		}
-		if k := checkHonest(t, v, c.Template+" "+c.Case, templates[c.Template], talk); k > 0 {
-			n++
-			tokens += k
-		}
-	}
-	t.Logf("%d prompts of %d tokens; %d cases have control tokens in their messages", n, tokens, forged)
-	if n < 300 {
-		t.Errorf("only %d prompts", n)
 	}
 }

@@ -181,9 +181,9 @@ func BenchmarkRender(b *testing.B) {
 	}
 }
 
-// BenchmarkRenderQwen does the same with a template as it is shipped.
-func BenchmarkRenderQwen(b *testing.B) {
-	tmpl, err := NewTemplate(string(readFixture(b, "templates/Qwen3.5-4B.jinja")))
+// BenchmarkRenderCalls does the same with a template like those that are shipped.
+func BenchmarkRenderCalls(b *testing.B) {
+	tmpl, err := NewTemplate(string(readFile(b, "testdata/calls_xml.jinja")))
 	if err != nil {
 		b.Fatal(err)
 	}

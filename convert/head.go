@@ -52,7 +52,7 @@ func openHeadFile(path string, shape []byte) (*checkpoint.Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := func() ([]byte, error) { return shape, nil } //nolint:unparam // other texts may fail
+	config := func() ([]byte, error) { return shape, nil } // other texts may fail
 	c, err := checkpoint.Assemble(checkpoint.Assembly{
 		Name:  path,
 		Texts: map[string]func() ([]byte, error){"config.json": config},

@@ -155,7 +155,7 @@ func TestInspectReadsHeadersOnly(t *testing.T) {
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 			t.Fatal(err)
 		}
-		return int64(u.Minflt) + int64(u.Majflt) //nolint:unconvert // their type differs between systems
+		return int64(u.Minflt) + int64(u.Majflt) // their type differs between systems
 	}
 	before := faults()
 	c, err := checkpoint.Open(dir)

@@ -15,9 +15,11 @@ import (
 	"github.com/foretoken/foretoken/state"
 )
 
-// soak is how long TestSoak runs: seconds in a normal run, a minute in make check, half an
-// hour on a developer's machine now and then.
-var soak = flag.Duration("soak", 2*time.Second, "how long the soak test loads an engine")
+// soak is how long TestSoak runs in make soak and make nightly. Otherwise each client has a
+// number of workloads, the same in every run.
+var soak = flag.Duration("soak", 0, "how long the soak test loads an engine; 0: a few workloads")
+
+const soakWorkloads = 2
 
 // TestSoak loads engines with random requests from several clients, which come, leave and
 // break off as they like, and checks every answer. In the end nothing may be left of them.
@@ -57,7 +59,7 @@ func soakOne(t *testing.T, m *qwen35.Model, pool *state.Pool, pieces []piece, se
 	for i := range uint64(10) {
 		rng := rand.New(rand.NewPCG(10*seed+i, 11))
 		clients.Go(func() {
-			for first := true; (first || time.Now().Before(end)) && !t.Failed(); first = false {
+			for n := 0; !t.Failed() && (n < soakWorkloads || time.Now().Before(end)); n++ {
 				w := newWorkload(rng, m, pieces, 0)
 				w.run(t, e)
 			}

@@ -219,9 +219,12 @@ func (w *workload) run(t *testing.T, e *Engine) {
 // limits, with a cache or without, with memory taken away and given back, every request
 // gives the tokens and the bits of logits that it gives alone and without guesses.
 func TestWorkloadsChangeNothing(t *testing.T) {
-	workloads := 100
-	if brief(t) {
-		workloads = 25
+	workloads := 40
+	switch {
+	case brief(t):
+		workloads = 15
+	case long:
+		workloads = 400
 	}
 	for _, name := range []string{"dense", "moe"} {
 		t.Run(name, func(t *testing.T) {

@@ -234,7 +234,7 @@ func (w *work) combine(list []*dfa, accept func(each []bool) bool) (*dfa, error)
 		}
 	}
 	number(start)
-	for i := 0; i < len(states); i++ { //nolint:intrange // the list grows
+	for i := 0; i < len(states); i++ { // the list grows
 		if len(states) > maxStates {
 			return nil, errLarge
 		}

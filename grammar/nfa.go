@@ -87,7 +87,7 @@ func (n *nfa) dfa(w *work, start int32) (*dfa, error) {
 	c := subsets{nfa: n, seen: make([]int32, len(n.nodes)), index: map[string]int32{}}
 	c.number(c.closure([]int32{start}, nfaBegin))
 	var heads []int32
-	for i := 0; i < len(c.states); i++ { //nolint:intrange // the list grows
+	for i := 0; i < len(c.states); i++ { // the list grows
 		if len(c.states) > maxStates {
 			return nil, errLarge
 		}

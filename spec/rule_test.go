@@ -173,13 +173,16 @@ func (c *chain) draws(t *testing.T, o sample.Options, prompt []int32, pairs int)
 	return counts, accepted
 }
 
-// TestRatioKeepsLaw compares 200,000 tokens for each filter, two by two, with the target's
+// TestRatioKeepsLaw compares 80,000 tokens for each filter, 800,000 in its long version, two by two, with the target's
 // law: with a drafter near to it, one far from it, one that is equal (nothing is left when
 // it is refused, which it never is) and one that is certain.
 func TestRatioKeepsLaw(t *testing.T) {
-	pairs := 25_000
-	if testing.Short() {
+	pairs := 10_000
+	switch {
+	case testing.Short():
 		pairs = 5_000
+	case long:
+		pairs = 100_000
 	}
 	prompt := []int32{1, 4, 1}
 	for name, o := range tastes() {

@@ -15,17 +15,12 @@ func english(b *testing.B) string {
 	return string(text)
 }
 
-var vocabularies = []struct {
-	name string
-	file func(testing.TB) []byte
-}{{"tiny", tinyFile}, {"qwen3", qwen3File}}
-
 // BenchmarkEncode takes English prose: with the words of an earlier text in the
 // cache, and with an empty cache every time, which is the worst case.
 func BenchmarkEncode(b *testing.B) {
-	for _, v := range vocabularies {
+	for _, v := range vocabularies(b) {
 		b.Run("vocab="+v.name, func(b *testing.B) {
-			tok, text := mustNew(b, v.file(b)), english(b)
+			tok, text := mustNew(b, v.file), english(b)
 			var ids []int32
 			b.Run("cache=warm", func(b *testing.B) {
 				b.SetBytes(int64(len(text)))
@@ -48,9 +43,9 @@ func BenchmarkEncode(b *testing.B) {
 
 // BenchmarkEncodeHostile takes a megabyte without a break.
 func BenchmarkEncodeHostile(b *testing.B) {
-	for _, v := range vocabularies {
+	for _, v := range vocabularies(b) {
 		b.Run("vocab="+v.name, func(b *testing.B) {
-			tok, text := mustNew(b, v.file(b)), randomLetters(1<<20)
+			tok, text := mustNew(b, v.file), randomLetters(1<<20)
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
 				tok.Encode(text)
@@ -73,9 +68,9 @@ func BenchmarkDecoder(b *testing.B) {
 }
 
 func BenchmarkNew(b *testing.B) {
-	for _, v := range vocabularies {
+	for _, v := range vocabularies(b) {
 		b.Run("vocab="+v.name, func(b *testing.B) {
-			data := v.file(b)
+			data := v.file
 			b.SetBytes(int64(len(data)))
 			for b.Loop() {
 				if _, err := New(data); err != nil {

@@ -39,9 +39,9 @@ func controls(tok *Tokenizer, ids []int32) []int32 {
 // TestEncodeWithinTakesNoControlTokenFromStrangers has the spelling of every control token of
 // the model, special or not, as text, and the same trusted as tokens.
 func TestEncodeWithinTakesNoControlTokenFromStrangers(t *testing.T) {
-	for _, v := range vocabularies {
+	for _, v := range vocabularies(t) {
 		t.Run("vocab="+v.name, func(t *testing.T) {
-			tok := mustNew(t, v.file(t))
+			tok := mustNew(t, v.file)
 			if tok.mergeable != nil {
 				t.Errorf("merges make the added tokens %v: honest text would change", tok.mergeable)
 			}
@@ -117,9 +117,9 @@ func TestEncodeWithinFollowsOrigin(t *testing.T) {
 // the ids are those of Encode.
 func TestEncodeWithinChangesNoHonestText(t *testing.T) {
 	random := rand.New(rand.NewPCG(12, 3))
-	for _, v := range vocabularies {
+	for _, v := range vocabularies(t) {
 		t.Run("vocab="+v.name, func(t *testing.T) {
-			tok := mustNew(t, v.file(t))
+			tok := mustNew(t, v.file)
 			n := 0
 			for _, c := range referenceCases(t, v.name+"_cases.json") {
 				want := tok.Encode(c.Text)

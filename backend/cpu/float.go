@@ -7,8 +7,8 @@ import (
 	"github.com/foretoken/foretoken/dtype"
 )
 
-//go:generate go run _gen/float.go _gen/float_decode.go
-//go:generate go run _gen/neon.go _gen/neon_delta.go _gen/neon_float.go _gen/neon_integer.go _gen/neon_lanes.go _gen/neon_math.go _gen/neon_page.go _gen/neon_vector.go
+//go:generate go run -C _gen ./float
+//go:generate go run -C _gen ./neon
 
 // floatKernels are the inner loops of a float product on one instruction set. Their
 // blocking is run's; every blocking gives the same bits, since a call of product goes on

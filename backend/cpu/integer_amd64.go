@@ -4,7 +4,7 @@ package cpu
 
 import "unsafe"
 
-//go:generate go run _gen/integer.go _gen/integer_avx512.go _gen/integer_avx2.go _gen/integer_amx.go _gen/integer_strip.go
+//go:generate go run -C _gen ./integer
 
 // integerTilesAVX512 is integerTiles.
 func integerTilesAVX512(out []float32, w *weight, n, from, to int, a *activations, s *scratch) {

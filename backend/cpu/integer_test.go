@@ -128,12 +128,15 @@ func integerProduct(set *isa, w *weight, from, to int, x backend.Tensor, s *scra
 	return out
 }
 
-// cases is n, or a tenth of it in short tests.
+// cases is how many of n random cases to try: a tenth in short tests, half as a rule.
 func cases(n int) int {
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		return n / 10
+	case long:
+		return 4 * n
 	}
-	return n
+	return n / 2
 }
 
 // largeCases go past what kernels take at a time, in every direction.

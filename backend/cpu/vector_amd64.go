@@ -2,7 +2,7 @@
 
 package cpu
 
-//go:generate go run _gen/vector.go _gen/vector_math.go _gen/vector_page.go _gen/vector_delta.go
+//go:generate go run -C _gen ./vector
 
 // vectorAVX512 wants AVX-512 F, BW, DQ and VL, and BMI2.
 var vectorAVX512 = vectorKernels{

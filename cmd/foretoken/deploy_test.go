@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/server"
@@ -30,19 +25,6 @@ func deployed(t *testing.T, name string) []byte {
 		t.Fatal(err)
 	}
 	return data
-}
-
-// manifest reads a YAML file into v, which names all fields that the tests look at.
-func manifest(t *testing.T, name string, v any) {
-	t.Helper()
-	d := yaml.NewDecoder(bytes.NewReader(deployed(t, name)))
-	if err := d.Decode(v); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	var more any
-	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
-		t.Fatalf("%s has more than one document: %v", name, err)
-	}
 }
 
 // serveArguments holds arguments against the flags of serve, and returns how long it drains.
@@ -63,30 +45,30 @@ func serveArguments(t *testing.T, where string, args []string) (drain time.Durat
 }
 
 type probe struct {
-	HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
+	HTTPGet struct{ Path, Port string } `json:"httpGet"`
 }
 
 type container struct {
 	Args  []string
 	Ports []struct {
 		Name          string
-		ContainerPort int `yaml:"containerPort"`
+		ContainerPort int `json:"containerPort"`
 	}
 	Env []struct {
 		Name      string
 		ValueFrom struct {
-			SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
-		} `yaml:"valueFrom"`
+			SecretKeyRef struct{ Name, Key string } `json:"secretKeyRef"`
+		} `json:"valueFrom"`
 	}
-	Startup   probe `yaml:"startupProbe"`
-	Readiness probe `yaml:"readinessProbe"`
-	Liveness  probe `yaml:"livenessProbe"`
+	Startup   probe `json:"startupProbe"`
+	Readiness probe `json:"readinessProbe"`
+	Liveness  probe `json:"livenessProbe"`
 	Lifecycle struct {
-		PreStop struct{ Sleep struct{ Seconds int } } `yaml:"preStop"`
+		PreStop struct{ Sleep struct{ Seconds int } } `json:"preStop"`
 	}
 	Mounts []struct {
-		MountPath string `yaml:"mountPath"`
-	} `yaml:"volumeMounts"`
+		MountPath string `json:"mountPath"`
+	} `json:"volumeMounts"`
 }
 
 type deployment struct {
@@ -94,16 +76,16 @@ type deployment struct {
 	Metadata struct{ Name string }
 	Spec     struct {
 		Selector struct {
-			Labels map[string]string `yaml:"matchLabels"`
+			Labels map[string]string `json:"matchLabels"`
 		}
 		Template struct {
 			Metadata struct{ Labels map[string]string }
 			Spec     struct {
-				Grace    int `yaml:"terminationGracePeriodSeconds"`
+				Grace    int `json:"terminationGracePeriodSeconds"`
 				Security struct {
-					NonRoot bool `yaml:"runAsNonRoot"`
-					User    int  `yaml:"runAsUser"`
-				} `yaml:"securityContext"`
+					NonRoot bool `json:"runAsNonRoot"`
+					User    int  `json:"runAsUser"`
+				} `json:"securityContext"`
 				Containers []container
 			}
 		}
@@ -170,7 +152,7 @@ func TestKubernetesManifestsFitTheProgram(t *testing.T) {
 		Spec struct {
 			Selector map[string]string
 			Ports    []struct {
-				TargetPort string `yaml:"targetPort"`
+				TargetPort string `json:"targetPort"`
 			}
 		}
 	}
@@ -195,7 +177,7 @@ func checkMonitoring(t *testing.T, h http.Handler, d *deployment) {
 			Endpoints []struct {
 				Port, Path    string
 				Authorization struct{ Credentials struct{ Name, Key string } }
-			} `yaml:"podMetricsEndpoints"`
+			} `json:"podMetricsEndpoints"`
 		}
 	}
 	manifest(t, "kubernetes/podmonitor.yaml", &monitor)
@@ -206,7 +188,7 @@ func checkMonitoring(t *testing.T, h http.Handler, d *deployment) {
 	}
 	var scaler struct {
 		Spec struct {
-			Target  struct{ Kind, Name string } `yaml:"scaleTargetRef"`
+			Target  struct{ Kind, Name string } `json:"scaleTargetRef"`
 			Metrics []struct {
 				Pods struct{ Metric struct{ Name string } }
 			}
@@ -241,7 +223,7 @@ func TestKustomizationHasAllManifests(t *testing.T) {
 	}
 	for _, file := range files {
 		var v struct {
-			Version  string `yaml:"apiVersion"`
+			Version  string `json:"apiVersion"`
 			Kind     string
 			Metadata struct{ Name string }
 		}
@@ -314,15 +296,16 @@ func TestComposeFitsTheProgram(t *testing.T) {
 			Command     []string
 			Environment map[string]string
 			Volumes     []string
-			Grace       time.Duration `yaml:"stop_grace_period"`
-			ReadOnly    bool          `yaml:"read_only"`
+			Grace       string `json:"stop_grace_period"`
+			ReadOnly    bool   `json:"read_only"`
 		}
 		Volumes map[string]any
 	}
 	manifest(t, "compose.yaml", &file)
 	s := file.Services["foretoken"]
-	if drain := serveArguments(t, "compose.yaml", s.Command); s.Grace <= drain {
-		t.Errorf("the container is killed after %v, and may need %v", s.Grace, drain)
+	grace, err := time.ParseDuration(s.Grace)
+	if drain := serveArguments(t, "compose.yaml", s.Command); err != nil || grace <= drain {
+		t.Errorf("the container is killed after %q, and may need %v: %v", s.Grace, drain, err)
 	}
 	if _, err := os.Stat(filepath.Join("../../deploy", s.Build.Context, s.Build.Dockerfile)); err != nil {
 		t.Error(err)

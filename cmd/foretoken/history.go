@@ -32,7 +32,7 @@ func openHistory(file string) *history {
 	for s.Scan() {
 		h.push(printable(s.Text()))
 	}
-	if len(h.lines) == maxHistory {
+	if s.Err() == nil && len(h.lines) == maxHistory { // what was not read whole is not written again
 		h.rewrite()
 	}
 	return h

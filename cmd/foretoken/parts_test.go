@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -242,6 +243,24 @@ func TestProgressWaitsAndEnds(t *testing.T) {
 	p.end()
 	if out.Len() > 0 {
 		t.Errorf("a bar where there is no terminal: %q", &out)
+	}
+}
+
+// What comes after a line that is too long is not read, and must not be lost for that.
+func TestHistoryKeepsWhatItCannotRead(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "history")
+	var text strings.Builder
+	for i := range maxHistory {
+		fmt.Fprintln(&text, i)
+	}
+	fmt.Fprintf(&text, "%s\nthe last\n", strings.Repeat("x", 2<<20))
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	openHistory(file)
+	data, err := os.ReadFile(file)
+	if err != nil || string(data) != text.String() {
+		t.Errorf("%d bytes are left of %d, %v", len(data), text.Len(), err)
 	}
 }
 

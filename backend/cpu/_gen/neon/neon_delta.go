@@ -1,0 +1,142 @@
+package main
+
+func deltaReadKernel(s *source) {
+	s.line(`// func deltaReadNEON(out, delta, state []float32, stride, ahead int, q, k, v []float32, decay, beta, kq float32)
+//
+// The twin is deltaRead, for multiples of 16 columns. Eight of them go together.
+//
+//	R0 output    R1 delta    R2 state of the first column    R3 bytes of a row
+//	R4 columns left    R5 values    R6 keys    R7 queries    R8 rows left    R9 state
+//	R10, R11 places in keys and queries    V0-V7 u    V8-V15 w, for each row mod 4
+//	V16, V17 state    V18 keys    V19 queries    V24 -decay    V25 decay    V26 beta    V27 kq
+TEXT ·deltaReadNEON(SB), NOSPLIT, $0-172`)
+	s.op("MOVD out_base+0(FP), R0")
+	s.op("MOVD delta_base+24(FP), R1")
+	s.op("MOVD delta_len+32(FP), R4")
+	s.op("MOVD state_base+48(FP), R2")
+	s.op("MOVD stride+72(FP), R3")
+	s.op("LSL $2, R3")
+	s.op("MOVD q_base+88(FP), R7")
+	s.op("MOVD k_base+112(FP), R6")
+	s.op("MOVD v_base+136(FP), R5")
+	for i, n := range []string{"decay", "beta", "kq"} {
+		s.op("FMOVS %s+%d(FP), F%d", n, 160+4*i, 25+i)
+		s.op("VDUP V%d.S[0], V%d.S4", 25+i, 25+i)
+	}
+	s.fneg(24, 25)
+	row := func(i, element int) {
+		s.load2(16, 0, "R9")
+		s.op("ADD R3, R9")
+		for j := range 2 {
+			s.fmlaAt(2*i+j, 16+j, 18, element)
+			s.fmlaAt(8+2*i+j, 16+j, 19, element)
+		}
+	}
+	s.op("CBZ R4, end")
+	s.line("columns:")
+	s.op("MOVD k_len+120(FP), R8")
+	s.op("MOVD R2, R9")
+	s.op("MOVD R6, R10")
+	s.op("MOVD R7, R11")
+	for i := range 16 {
+		s.zero(i)
+	}
+	s.op("SUBS $4, R8")
+	s.op("BLT rest")
+	s.line("rows:")
+	s.op("FMOVQ.P 16(R10), F18")
+	s.op("FMOVQ.P 16(R11), F19")
+	for i := range 4 {
+		row(i, i)
+	}
+	s.op("SUBS $4, R8")
+	s.op("BGE rows")
+	s.line("rest:")
+	s.op("ADDS $4, R8")
+	for i := range 3 {
+		if i > 0 {
+			s.op("SUBS $1, R8")
+		}
+		s.op("BEQ combine")
+		s.op("FMOVS.P 4(R10), F18")
+		s.op("FMOVS.P 4(R11), F19")
+		row(i, 0)
+	}
+	s.line("combine:")
+	deltaCombine(s)
+	s.op("ADD $32, R2")
+	s.op("SUBS $8, R4")
+	s.op("BNE columns")
+	s.line("end:")
+	s.op("RET\n")
+}
+
+// deltaCombine adds the sums of eight columns up and writes their deltas and outputs.
+func deltaCombine(s *source) {
+	for j := range 2 {
+		for _, base := range []int{0, 8} {
+			s.fadd(base+j, base+j, base+2+j)
+			s.fadd(base+4+j, base+4+j, base+6+j)
+			s.fadd(base+j, base+j, base+4+j)
+		}
+		s.op("FMOVQ.P 16(R5), F20")
+		s.fmla(20, 24, j)
+		s.fmul(20, 20, 26)
+		s.op("FMOVQ.P F20, 16(R1)")
+		s.fmul(21, 25, 8+j)
+		s.fmla(21, 27, 20)
+		s.op("FMOVQ.P F21, 16(R0)")
+	}
+}
+
+func deltaUpdateKernel(s *source) {
+	s.line(`// func deltaUpdateNEON(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
+//
+// The twin is deltaUpdate, for multiples of 16 columns, which go together.
+//
+//	R0 output of the first column    R1 its bytes of a row    R2 input    R3 its bytes of a row
+//	R4 keys    R5 delta    R6 columns left    R7 rows left    R8-R10 places in output, input
+//	and keys    V0-V3 state    V4-V7 delta    V16 key    V24 decay
+TEXT ·deltaUpdateNEON(SB), NOSPLIT, $0-124`)
+	s.op("MOVD dst_base+0(FP), R0")
+	s.op("MOVD dstStride+24(FP), R1")
+	s.op("MOVD src_base+32(FP), R2")
+	s.op("MOVD srcStride+56(FP), R3")
+	s.op("MOVD k_base+72(FP), R4")
+	s.op("MOVD delta_base+96(FP), R5")
+	s.op("MOVD delta_len+104(FP), R6")
+	s.op("FMOVS decay+120(FP), F24")
+	s.op("LSL $2, R1")
+	s.op("LSL $2, R3")
+	s.op("CBZ R6, end")
+	s.op("MOVD k_len+80(FP), R7")
+	s.op("CBZ R7, end")
+	s.line("columns:")
+	s.op("MOVD k_len+80(FP), R7")
+	s.op("MOVD R0, R8")
+	s.op("MOVD R2, R9")
+	s.op("MOVD R4, R10")
+	s.load2(4, 0, "R5")
+	s.load2(6, 32, "R5")
+	s.op("ADD $64, R5")
+	s.line("rows:")
+	s.op("FMOVS.P 4(R10), F16")
+	s.load2(0, 0, "R9")
+	s.load2(2, 32, "R9")
+	s.op("ADD R3, R9")
+	for i := range 4 {
+		s.fmulAt(i, i, 24, 0)
+		s.fmlaAt(i, 4+i, 16, 0)
+	}
+	s.op("FSTPQ (F0, F1), (R8)")
+	s.op("FSTPQ (F2, F3), 32(R8)")
+	s.op("ADD R1, R8")
+	s.op("SUBS $1, R7")
+	s.op("BNE rows")
+	s.op("ADD $64, R0")
+	s.op("ADD $64, R2")
+	s.op("SUBS $16, R6")
+	s.op("BNE columns")
+	s.line("end:")
+	s.op("RET\n")
+}

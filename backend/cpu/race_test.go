@@ -1,0 +1,19 @@
+//go:build race
+
+package cpu
+
+import "testing"
+
+// TestRace has the tests in which several goroutines meet: make race runs it.
+func TestRace(t *testing.T) {
+	t.Run("PoolRunsEveryPartOnce", TestPoolRunsEveryPartOnce)
+	t.Run("PoolSleeps", TestPoolSleeps)
+	t.Run("PoolRaisesPanics", TestPoolRaisesPanics)
+	t.Run("MatMulAdds", TestMatMulAdds)
+	t.Run("MatMulOnlyComputesWhatIsAsked", TestMatMulOnlyComputesWhatIsAsked)
+	t.Run("AttendSameEverywhere", TestAttendSameEverywhere)
+	t.Run("DeltaNetSameEverywhere", TestDeltaNetSameEverywhere)
+	t.Run("ExpertsSameEverywhere", TestExpertsSameEverywhere)
+	t.Run("RowwiseSameEverywhere", TestRowwiseSameEverywhere)
+	t.Run("StreamReadReadsAll", TestStreamReadReadsAll)
+}

@@ -1,0 +1,27 @@
+//go:build race
+
+package engine
+
+import "testing"
+
+// TestRace has the tests in which several goroutines meet: make race runs it.
+func TestRace(t *testing.T) {
+	t.Run("GenerateFollowsTheModel", TestGenerateFollowsTheModel)
+	t.Run("GenerateStops", TestGenerateStops)
+	t.Run("GenerateIsIndependentOfCompany", TestGenerateIsIndependentOfCompany)
+	t.Run("GenerateContainsFaults", TestGenerateContainsFaults)
+	t.Run("GenerateCancels", TestGenerateCancels)
+	t.Run("CloseEndsEverything", TestCloseEndsEverything)
+	t.Run("LogProbsAreTheTargets", TestLogProbsAreTheTargets)
+	t.Run("FaultsEndOnlyTheirSequence", TestFaultsEndOnlyTheirSequence)
+	t.Run("QueueServesByPriority", TestQueueServesByPriority)
+	t.Run("TokensDoNotWaitWithTheirSequence", TestTokensDoNotWaitWithTheirSequence)
+	t.Run("QueueDropsCancelled", TestQueueDropsCancelled)
+	t.Run("DrainLetsRequestsEnd", TestDrainLetsRequestsEnd)
+	t.Run("PaceLeavesTimeForTokens", TestPaceLeavesTimeForTokens)
+	t.Run("WarmReadsForOthers", TestWarmReadsForOthers)
+	t.Run("DiskOutlivesTheEngine", TestDiskOutlivesTheEngine)
+	t.Run("RatioIsReproducible", TestRatioIsReproducible)
+	t.Run("WorkloadsChangeNothing", TestWorkloadsChangeNothing)
+	t.Run("Soak", TestSoak)
+}

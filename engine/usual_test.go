@@ -1,0 +1,5 @@
+//go:build !long
+
+package engine
+
+const long = false

@@ -1,0 +1,16 @@
+//go:build race
+
+package prefix
+
+import "testing"
+
+// TestRace has the tests in which several goroutines meet: make race runs it.
+func TestRace(t *testing.T) {
+	t.Run("DiskOutlivesTheProcess", TestDiskOutlivesTheProcess)
+	t.Run("DiskIgnoresWhatItCannotUse", TestDiskIgnoresWhatItCannotUse)
+	t.Run("DiskStaysWithinItsBound", TestDiskStaysWithinItsBound)
+	t.Run("DiskDropsWhatItsQueueHasNoRoomFor", TestDiskDropsWhatItsQueueHasNoRoomFor)
+	t.Run("DiskFetchSurvivesPressure", TestDiskFetchSurvivesPressure)
+	t.Run("PoolTakesFromTheCache", TestPoolTakesFromTheCache)
+	t.Run("CacheEqualsDeepCopies", TestCacheEqualsDeepCopies)
+}

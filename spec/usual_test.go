@@ -1,0 +1,5 @@
+//go:build !long
+
+package spec
+
+const long = false

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestCheckFindsWhatOnePlatformRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":     "module example\n\ngo 1.26\n",
+		"a.go":       "package example\n\nimport \"os\"\n\n// Size is n times two, as text.\nfunc Size(f *os.File) int { return 2 * n() }\n",
+		"a_linux.go": "package example\n\nfunc n() int { return 1 }\n",
+		"a_other.go": "//go:build !linux\n\npackage example\n\nfunc n() string { return \"1\" }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	if err := check("linux/arm64"); err != nil {
+		t.Errorf("linux: %v", err)
+	}
+	if err := check("darwin/arm64"); err == nil || !strings.Contains(err.Error(), "a.go:6:") {
+		t.Errorf("darwin: %v", err)
+	}
+	if err := check("linux"); err == nil {
+		t.Error("half a platform passed")
+	}
+}
