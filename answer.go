@@ -33,6 +33,9 @@ type Request struct {
 	// of thinking; 0: any number.
 	Format      *Format
 	MaxThinking int
+	// Sent is closed when the answer has been delivered: only then the conversation's next turn
+	// is prepared for. nil: when all pieces were yielded.
+	Sent <-chan struct{}
 	// Raw leaves the text as it is: no thinking and no tool calls are looked for.
 	Raw bool
 }
@@ -127,6 +130,9 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 		Depth: m.draft.depth, Rule: m.draft.rule, Boundaries: m.boundaries(r.Prompt),
 		Salt: m.salt(r.CacheSalt),
 	}
+	if m.cached {
+		q.Conversation = m.conversation(r.Prompt, q.Salt)
+	}
 	if r.Depth != nil {
 		q.Depth = *r.Depth
 	}
@@ -188,6 +194,7 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 		if last.Text != "" || len(last.Events) > 0 {
 			yield(last, nil)
 		}
+		a.m.remember(a) // it ended by itself
 	}
 }
 
@@ -204,15 +211,12 @@ func (a *Answer) take(p *Piece) {
 	a.Add(p.Events)
 }
 
-// end closes the answer. One that ended by itself is made ready for the next turn.
+// end closes the answer.
 func (a *Answer) end(finish Finish) {
 	a.cancel()
 	a.Result, a.Stop = a.stream.Result(), a.stopper.By()
 	if a.Finish = finish; finish == FinishStop && len(a.ToolCalls) > 0 {
 		a.Finish = FinishToolCalls
-	}
-	if finish != "" {
-		a.m.remember(a)
 	}
 }
 
@@ -242,32 +246,4 @@ func (a *Answer) Message() chat.Message {
 		msg.ReasoningContent = &r
 	}
 	return msg
-}
-
-// remember has the beginning of the next turn's prompt read in advance, if that is not what
-// was read and said: then the next turn finds it in the cache, although templates leave out
-// what was thought.
-func (m *Model) remember(a *Answer) {
-	talk := a.req.Prompt.talk
-	if !m.cached || talk == nil {
-		return
-	}
-	next := m.next(talk, a.Message())
-	said := slices.Clone(a.req.Prompt.IDs)
-	for _, t := range a.Tokens {
-		said = append(said, t.ID)
-	}
-	common := 0
-	for common < min(len(next), len(said)) && next[common] == said[common] {
-		common++
-	}
-	if len(next) == 0 || common >= len(said)-1 || len(next) >= m.context {
-		return
-	}
-	q := engine.Request{Prompt: next, Warm: true, LogProbs: -1, Depth: m.draft.depth, Priority: -1 << 20, Salt: m.salt(a.req.CacheSalt)}
-	stream, err := m.engine.Generate(context.Background(), q)
-	if err != nil {
-		return // there are more urgent things
-	}
-	m.warming.Go(func() { stream.Result() })
 }

@@ -15,7 +15,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/foretoken/foretoken/backend"
@@ -101,7 +100,9 @@ type Model struct {
 	cached  bool
 	builtIn bool
 
-	warming sync.WaitGroup
+	warming *background
+	// preparing is called before the next turn of a conversation is prepared; for tests.
+	preparing func()
 }
 
 // Open loads a model: the folder of a checkpoint, a GGUF file, or Tiny. The caller closes it.
@@ -142,7 +143,7 @@ func OpenCheckpoint(path string) (*checkpoint.Checkpoint, error) {
 
 // open loads everything that is in a checkpoint.
 func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
-	m = &Model{name: ModelName(c.Name()), builtIn: c.Name() == Tiny, log: o.Log, cached: o.Cache}
+	m = &Model{name: ModelName(c.Name()), builtIn: c.Name() == Tiny, log: o.Log, cached: o.Cache, warming: newBackground()}
 	if m.log == nil {
 		m.log = slog.New(warnings{slog.Default().Handler()})
 	}
@@ -233,24 +234,21 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 
 // memory is the budget for sequences: as wanted, but enough for one of the longest.
 func (m *Model) memory(want int64) int64 {
-	layouts := []state.Layout{m.network.Layout()}
+	var draft state.Layout
 	if m.draft.drafter != nil {
-		layouts = append(layouts, m.draft.drafter.Layout())
+		draft = m.draft.drafter.Layout()
 	}
-	pages := int64(m.context+spec.MaxDepth+backend.PageTokens-1) / backend.PageTokens
-	one := int64(0)
-	for _, l := range layouts {
-		one += l.RecurrentBytes() + pages*l.PageBytes()
-	}
+	one := spec.Need(m.network.Layout(), draft, m.info.Width)
 	if want < 0 {
 		want = freeMemory() / 2
 	}
-	return max(want, one)
+	return max(want, one.Bytes(m.context))
 }
 
 // Close ends all answers and gives everything back.
 func (m *Model) Close() error {
 	var err error
+	m.warming.close()
 	if m.engine != nil {
 		m.engine.Close()
 	}

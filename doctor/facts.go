@@ -13,10 +13,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/checkpoint"
 	"github.com/foretoken/foretoken/model"
 	"github.com/foretoken/foretoken/model/qwen35"
+	"github.com/foretoken/foretoken/spec"
 	"github.com/foretoken/foretoken/tokenizer"
 )
 
@@ -43,7 +43,7 @@ type Memory struct {
 	Weights   int64 `json:"weights"` // head included
 	KV        int64 `json:"kv"`      // keys and values of the attention layers
 	Recurrent int64 `json:"recurrent"`
-	Head      int64 `json:"head"` // keys and values of the head
+	Head      int64 `json:"head"` // keys and values of the head, and rows that it has not learnt yet
 	Total     int64 `json:"total"`
 }
 
@@ -141,11 +141,11 @@ func newMemory(n *qwen35.Survey, o InspectOptions) *Memory {
 	if m.Context == 0 {
 		m.Context = min(defaultContext, n.Context)
 	}
-	pages := int64((m.Context + backend.PageTokens - 1) / backend.PageTokens)
-	m.KV = int64(m.Batch) * pages * n.Layout.PageBytes()
+	need := spec.Need(n.Layout, n.HeadLayout, n.Hidden)
 	m.Recurrent = int64(m.Batch) * n.Layout.RecurrentBytes()
+	m.KV = int64(m.Batch)*n.Layout.Bytes(m.Context) - m.Recurrent
 	if n.Head.Present {
-		m.Head = int64(m.Batch) * pages * n.HeadLayout.PageBytes()
+		m.Head = int64(m.Batch) * need.DraftBytes(m.Context)
 	}
 	m.Total = m.Weights + m.KV + m.Recurrent + m.Head
 	return m

@@ -44,10 +44,6 @@ func (e *Engine) fetch(s *sequence) bool {
 
 // restore gives a new sequence what is known of the beginning of its tokens.
 func (e *Engine) restore(s *sequence) error {
-	if e.cache == nil {
-		return nil
-	}
-	s.boundaries = boundaries(s.req)
 	hit := e.cache.Find(s.req.Salt, s.tokens, s.memory != nil)
 	if hit == nil {
 		return nil
@@ -62,9 +58,14 @@ func (e *Engine) restore(s *sequence) error {
 	if s.memory == nil || hit.Hidden().Rows == 0 {
 		return nil
 	}
-	// The pair that the boundary parted: its first half is in the cache, its second half is
-	// known only now.
-	_, err := e.o.Drafter.Draft([]spec.Run{{
+	return e.learnPair(s, hit)
+}
+
+// learnPair has the drafter learn the pair that the boundary parted: its first half is in the
+// cache, its second half is known only now. A panic is the sequence's fault.
+func (e *Engine) learnPair(s *sequence, hit *prefix.Hit) (err error) {
+	defer caught(&err)
+	_, err = e.o.Drafter.Draft([]spec.Run{{
 		State: s.memory, Notes: &s.notes, Text: s.tokens[:hit.Len()+1], Hidden: hit.Hidden(), Sampler: s.sampler,
 	}})
 	return err
@@ -72,13 +73,13 @@ func (e *Engine) restore(s *sequence) error {
 
 // boundaries are the lengths at which a prompt is worth keeping, ascending: those that the
 // request names, one every so many tokens, and the last whole page.
-func boundaries(r Request) []int {
-	list := slices.Clone(r.Boundaries)
-	n := len(r.Prompt)
+func boundaries(s *sequence) []int {
+	list := slices.Clone(s.req.Boundaries)
+	n := len(s.req.Prompt)
 	for at := cacheEvery; at < n; at += cacheEvery {
 		list = append(list, at)
 	}
-	if r.Warm {
+	if s.ahead != nil {
 		list = append(list, n)
 	} else {
 		list = append(list, (n-1)/backend.PageTokens*backend.PageTokens)
@@ -103,7 +104,7 @@ func (s *sequence) toBoundary(n int) int {
 // keep stores the sequences of a round that are at a boundary or at their end. Of a text
 // that ends all but the last token has been fed, which is what an answer is followed by in
 // the next turn's prompt.
-func (e *Engine) keep(hidden backend.Tensor) {
+func (e *Engine) keep() {
 	if e.cache == nil {
 		return
 	}
@@ -113,7 +114,7 @@ func (e *Engine) keep(hidden backend.Tensor) {
 		}
 		if s.keeps() {
 			// Without memory for it the beginning is simply not kept.
-			_ = e.cache.Store(s.req.Salt, s.tokens[:s.target.Len()], s.target, s.memory, hidden.RowRange(s.row, s.row+1))
+			_ = e.cache.Store(s.req.Salt, s.tokens[:s.target.Len()], s.target, s.memory, e.hidden.RowRange(s.row, s.row+1))
 		}
 	}
 }

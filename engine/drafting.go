@@ -18,10 +18,6 @@ type drafting struct {
 	depths  []int      // of what a network guesses
 }
 
-// backlog is how many rows of a sequence may wait to be learnt. While nothing is guessed for
-// it nobody needs them, and to learn so many at once takes little longer than to learn one.
-const backlog = 32
-
 // begin starts a new list of sequences.
 func (d *drafting) begin() {
 	d.seqs, d.runs, d.records = d.seqs[:0], d.runs[:0], d.records[:0]
@@ -103,6 +99,15 @@ func (d *drafting) run(drafter spec.Drafter) error {
 		}
 	}
 	return nil
+}
+
+// learn lets the drafter learn and does nothing else: no depth is chosen and no cost noted.
+func (d *drafting) learn(drafter spec.Drafter) error {
+	if len(d.runs) == 0 {
+		return nil
+	}
+	_, err := drafter.Draft(d.runs)
+	return err
 }
 
 // catchUp learns the backlogs of sequences that need it: to guess, for the cache to keep, or

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/model"
 	"github.com/foretoken/foretoken/prefix"
 	"github.com/foretoken/foretoken/spec"
@@ -50,7 +51,7 @@ type Options struct {
 type Engine struct {
 	model model.Model
 	pool  *state.Pool
-	cache *prefix.Cache // nil: none
+	cache *prefix.Cache // nil: none; the loop's, which holds the mutex to change it
 	o     Options
 
 	wake chan struct{} // a request has come, one was cancelled, or the engine is to end
@@ -60,11 +61,18 @@ type Engine struct {
 	order   []*sequence // the same, as a round found them
 	fed     []*sequence // of the running round
 	spans   []model.Span
+	hidden  backend.Tensor // rows of the last pass
 	draft   drafting
 	pace    pace
 
+	candidate *sequence // that is being admitted
+	unseen    bool      // an observer's fault was logged
+
 	mu       sync.Mutex // protects what follows
 	waiting  []*sequence
+	lane     lane
+	talks    map[string]int // requests that have not ended, by conversation
+	broken   error          // why nothing is served any more
 	arrivals uint64
 	draining bool // no requests are taken
 	closed   bool // and those that run are ended
@@ -88,7 +96,8 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	e := &Engine{model: m, pool: p, cache: newCache(p, &o, m.Layout()), o: o, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	e := &Engine{model: m, pool: p, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), talks: map[string]int{}}
+	e.openCache()
 	if o.Controller != nil {
 		e.draft.Controller = *o.Controller
 	}
@@ -110,6 +119,8 @@ func (e *Engine) Generate(ctx context.Context, r Request) (*Stream, error) {
 	switch {
 	case e.draining:
 		return nil, ErrClosed
+	case e.broken != nil:
+		return nil, e.broken
 	case e.o.MaxQueue > 0 && len(e.waiting) >= e.o.MaxQueue:
 		return nil, ErrBusy
 	}
@@ -119,12 +130,16 @@ func (e *Engine) Generate(ctx context.Context, r Request) (*Stream, error) {
 	// A sequence that waits, or that is left out of rounds, is dropped at once as well.
 	s.unwatch = context.AfterFunc(ctx, e.nudge)
 	e.enqueue(s)
+	if r.Conversation != "" {
+		e.talks[r.Conversation]++
+		e.dropAhead(r.Conversation)
+	}
 	e.nudge()
 	return &s.stream, nil
 }
 
 // Drain takes no more requests and returns when all have ended, or ctx has, whose error it
-// then returns. Close must follow.
+// then returns. What was to be read in advance is dropped. Close must follow.
 func (e *Engine) Drain(ctx context.Context) error {
 	e.mu.Lock()
 	e.draining = true
@@ -155,17 +170,36 @@ func (e *Engine) nudge() {
 	}
 }
 
-// loop admits, rounds, and sleeps when there is nothing to do.
+// loop goes on until the engine is to end.
 func (e *Engine) loop() {
 	defer close(e.done)
-	for e.admit() {
-		if len(e.running) == 0 {
-			<-e.wake
-			continue
-		}
-		e.round()
+	for e.step() {
 	}
 	if e.cache != nil {
-		e.cache.Close()
+		if err := try(e.cache.Close); err != nil {
+			e.blame(err)
+		}
 	}
+}
+
+// step admits, then computes a round, or something in advance, or sleeps when there is
+// nothing to do. It reports false when the engine is to end.
+func (e *Engine) step() (more bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.collapse(newFault(p))
+			more = true
+		}
+	}()
+	if !e.admit() {
+		return false
+	}
+	switch {
+	case len(e.running) > 0:
+		e.round()
+	case e.readAhead():
+	default:
+		<-e.wake
+	}
+	return true
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/model"
 	"github.com/foretoken/foretoken/spec"
 	"github.com/foretoken/foretoken/state"
@@ -28,36 +27,45 @@ func (e *Engine) enqueue(s *sequence) {
 // admit drops cancelled sequences and takes in waiting ones. It reports false when the
 // engine is to end, and has ended all sequences then.
 func (e *Engine) admit() bool {
-	e.mu.Lock()
-	closed := e.closed
-	dropped := func(s *sequence) bool {
-		if err := s.ctx.Err(); err != nil {
-			s.fault = err
-		} else if closed {
-			s.fault = ErrClosed
-		}
-		return s.fault != nil
-	}
-	var ended []*sequence
-	for _, list := range []*[]*sequence{&e.running, &e.waiting} {
-		*list = slices.DeleteFunc(*list, func(s *sequence) bool {
-			if !dropped(s) {
-				return false
-			}
-			ended = append(ended, s)
-			return true
-		})
-	}
-	e.mu.Unlock()
-	for _, s := range ended {
+	for _, s := range e.leaving() {
 		e.end(s)
 	}
+	e.tidyAhead()
 	for e.admitNext() {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stats.Running = len(e.running)
 	return !e.draining || len(e.running)+len(e.waiting) > 0
+}
+
+// leaving takes the sequences that are to end out of the lists.
+func (e *Engine) leaving() (ended []*sequence) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, list := range []*[]*sequence{&e.running, &e.waiting} {
+		*list = slices.DeleteFunc(*list, func(s *sequence) bool {
+			if err := s.cancelled(); err != nil {
+				s.fault = err
+			} else if e.closed {
+				s.fault = ErrClosed
+			} else if e.broken != nil {
+				s.fault = e.broken
+			}
+			if s.fault == nil {
+				return false
+			}
+			ended = append(ended, s)
+			return true
+		})
+	}
+	return ended
+}
+
+// cancelled is the error of the request's context, which is not ours: it may panic.
+func (s *sequence) cancelled() (err error) {
+	defer caught(&err)
+	return s.ctx.Err()
 }
 
 // admitNext takes the first of those that wait in, if there is room for it, and reports
@@ -67,10 +75,18 @@ func (e *Engine) admitNext() bool {
 	if s == nil {
 		return false
 	}
+	e.candidate = s
+	again := e.place(s)
+	e.candidate = nil
+	return again
+}
+
+// place is admitNext for the one whose turn it is.
+func (e *Engine) place(s *sequence) bool {
 	if e.fetch(s) {
 		return true
 	}
-	for len(e.running) >= e.o.MaxBatch || !e.free(e.bytes(len(s.tokens)+spec.MaxDepth+1)) {
+	for len(e.running) >= e.o.MaxBatch || !e.free(e.bytes(min(s.limit, len(s.tokens)+spec.MaxDepth+1))) {
 		if len(e.running) == 0 {
 			break // nothing more can be freed, and it was found to fit
 		}
@@ -80,15 +96,22 @@ func (e *Engine) admitNext() bool {
 		}
 		e.preempt(last)
 	}
-	e.mu.Lock()
-	at := slices.Index(e.waiting, s)
-	e.waiting = slices.Delete(e.waiting, at, at+1)
-	e.mu.Unlock()
-	if s.fault = e.open(s); s.fault != nil {
+	e.locked(func() {
+		at := slices.Index(e.waiting, s)
+		e.waiting = slices.Delete(e.waiting, at, at+1)
+	})
+	switch err := e.open(s); {
+	case errors.Is(err, state.ErrFull) && len(e.running) > 0: // it will fit when others have ended
+		e.close(s)
+		e.locked(func() { e.enqueue(s) })
+		return false
+	case err != nil:
+		s.fault = err
+		e.blame(err)
 		e.end(s)
 		return true
 	}
-	at, _ = slices.BinarySearchFunc(e.running, s, claims)
+	at, _ := slices.BinarySearchFunc(e.running, s, claims)
 	e.running = slices.Insert(e.running, at, s)
 	return true
 }
@@ -107,51 +130,66 @@ func (e *Engine) first() *sequence {
 
 // bytes is the memory of a sequence of so many tokens.
 func (e *Engine) bytes(tokens int) int64 {
-	pages := int64(tokens+backend.PageTokens-1) / backend.PageTokens
-	n := int64(0)
-	for _, l := range e.layouts() {
-		n += l.RecurrentBytes() + pages*l.PageBytes()
-	}
-	return n
+	n := e.need()
+	return n.Bytes(tokens)
 }
 
-// layouts are the memories of a sequence.
-func (e *Engine) layouts() []state.Layout {
-	list := []state.Layout{e.model.Layout()}
+// need is what a sequence takes at most. Nothing depends on how many tokens are guessed for
+// it: the limit of an answer that is as long as there is memory for must not.
+func (e *Engine) need() state.Need {
+	var draft state.Layout
 	if e.o.Drafter != nil {
-		list = append(list, e.o.Drafter.Layout())
+		draft = e.o.Drafter.Layout()
 	}
-	return list
+	return spec.Need(e.model.Layout(), draft, e.model.Info().Width)
 }
 
 // fit refuses a request that could not be served if it were alone. One that names no number
 // of tokens gets as many as there is memory for.
 func (e *Engine) fit(s *sequence) error {
-	budget := e.pool.Budget()
-	most := min(s.limit, len(s.tokens)+1)
+	need, budget := e.need(), e.pool.Budget()
+	least := min(s.limit, len(s.tokens)+1)
 	if s.req.MaxTokens > 0 {
-		most = s.limit
+		least = s.limit
 	}
-	if need := e.bytes(most + spec.MaxDepth); need > budget {
-		return fmt.Errorf("%w: %d tokens of prompt and answer need %d bytes of memory, and there are %d for all sequences", ErrTooLarge, most, need, budget)
+	most := need.Tokens(budget, s.limit)
+	if most < least {
+		return fmt.Errorf("%w: %d tokens of prompt and answer need %d bytes of memory, and there are %d for all sequences", ErrTooLarge, least, need.Bytes(least), budget)
 	}
-	for s.limit > most && e.bytes(s.limit+spec.MaxDepth) > budget {
-		s.limit = max(most, s.limit-backend.PageTokens)
-	}
+	s.limit = most
 	return nil
 }
 
 // free reports whether so many bytes are free, once the cache has given up what it must.
 func (e *Engine) free(bytes int64) bool {
-	missing := bytes - (e.pool.Budget() - e.pool.Used())
-	return missing <= 0 || e.cache != nil && e.cache.Shrink(missing) >= missing
+	missing := func() int64 { return bytes - (e.pool.Budget() - e.pool.Used()) }
+	if n := missing(); n > 0 && e.cache != nil {
+		e.reclaim(n)
+	}
+	return missing() <= 0
 }
 
-// open gives a sequence its memory.
+// open gives a sequence its memory, and what the cache knows of the beginning of its tokens.
 func (e *Engine) open(s *sequence) error {
 	if s.started.IsZero() {
 		s.started = time.Now()
 	}
+	if err := e.allot(s); err != nil || e.cache == nil {
+		return err
+	}
+	s.boundaries = boundaries(s)
+	err := e.restore(s)
+	if errors.Is(err, state.ErrFull) {
+		// What was found is held while it is taken over, and there is no room for both.
+		e.close(s)
+		s.cached = 0
+		return e.allot(s)
+	}
+	return err
+}
+
+// allot gives a sequence empty memory.
+func (e *Engine) allot(s *sequence) error {
 	var err error
 	if s.target, err = e.pool.Open(e.model.Layout()); err != nil {
 		return err
@@ -162,12 +200,12 @@ func (e *Engine) open(s *sequence) error {
 		if s.memory, err = e.pool.Open(d.Layout()); err != nil {
 			return err
 		}
-		if d.Layout() != (state.Layout{}) { // it is something that learns
-			room = backlog
+		if d.Layout() != (state.Layout{}) && s.ahead == nil { // it is something that learns
+			room = spec.Backlog
 		}
 	}
 	s.backlog = e.pool.Rows(room)
-	return e.restore(s)
+	return nil
 }
 
 // close gives a sequence's memory back.
@@ -191,20 +229,17 @@ func (e *Engine) preempt(s *sequence) {
 	e.close(s)
 	s.stream.wake()
 	s.preempted++
-	e.mu.Lock()
-	e.stats.Preemptions++
-	e.enqueue(s)
-	e.mu.Unlock()
+	e.locked(func() {
+		e.stats.Preemptions++
+		e.enqueue(s)
+	})
 }
 
 // reserve makes room for n more tokens of s, if need be at the cost of those with a lesser
 // claim. It reports false if s has to wait itself, or cannot go on at all.
 func (e *Engine) reserve(s *sequence, n int) bool {
 	for {
-		err := s.target.Reserve(n)
-		if err == nil && s.memory != nil {
-			err = s.memory.Reserve(n + s.backlog.Len() + spec.MaxDepth) // its guesses feed on guesses
-		}
+		err := e.hold(s, n)
 		switch {
 		case err == nil:
 			return true
@@ -220,13 +255,34 @@ func (e *Engine) reserve(s *sequence, n int) bool {
 	}
 }
 
+// hold makes room for n more tokens of s.
+func (e *Engine) hold(s *sequence, n int) error {
+	if err := s.target.Reserve(n); err != nil || s.memory == nil {
+		return err
+	}
+	return s.memory.Reserve(n + s.backlog.Len() + spec.MaxDepth) // its guesses feed on guesses
+}
+
 // end gives a sequence's memory back and closes its stream with its fault, if it has one.
+// Whatever goes wrong meanwhile, its reader is told; and once is enough.
 func (e *Engine) end(s *sequence) {
-	e.close(s)
-	s.unwatch()
-	e.draft.Settle(&s.record.Receipt)
-	e.mu.Lock()
-	e.stats.count(s)
-	e.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.ended = true
+	err := errors.Join(
+		try(func() { e.close(s) }), // memory that is not given back is not used again
+		try(func() { s.unwatch() }),
+		try(func() { e.draft.Settle(&s.record.Receipt) }),
+	)
+	e.blame(err)
+	e.locked(func() {
+		e.stats.count(s)
+		if key := s.req.Conversation; key != "" {
+			if e.talks[key]--; e.talks[key] == 0 {
+				delete(e.talks, key)
+			}
+		}
+	})
 	s.stream.close(s.result(), s.fault)
 }

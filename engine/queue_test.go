@@ -300,9 +300,20 @@ func TestPaceLeavesTimeForTokens(t *testing.T) {
 	}
 }
 
-// TestWarmReadsForOthers has a prompt read without an answer, and another begin with it.
-func TestWarmReadsForOthers(t *testing.T) {
+// TestPrefillReadsForOthers has a prompt read without an answer, and another begin with it.
+func TestPrefillReadsForOthers(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
+	other := append(prompt(90, 3), 5)
+	turn := Request{Prompt: slices.Concat(other, []int32{6, 7}), MaxTokens: 8, LogProbs: -1, Depth: 3, Hash: true, IgnoreEnd: true}
+	plain, err := New(m, pool, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	miss, missed, err := collect(plain, turn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain.Close()
 	e, err := New(m, pool, Options{Drafter: m.Drafter(), Cache: true})
 	if err != nil {
 		t.Fatal(err)
@@ -313,14 +324,11 @@ func TestWarmReadsForOthers(t *testing.T) {
 	if err != nil || r.Cached != 0 {
 		t.Fatal(r, err)
 	}
-	other := append(prompt(90, 3), 5)
-	ids, w, err := collect(e, Request{Prompt: other, Warm: true, LogProbs: -1, Depth: 3})
-	if err != nil || len(ids) != 0 || w.Finish != FinishRead {
-		t.Errorf("a prompt that was only to be read gave %v, %+v, %v", ids, w, err)
-	}
-	_, w, err = collect(e, Request{Prompt: append(other, 6, 7), MaxTokens: 2, LogProbs: -1, Depth: 3})
-	if err != nil || w.Cached != len(other) {
-		t.Errorf("%d tokens known of %d that were read before, %v", w.Cached, len(other), err)
+	readAhead(t, e, Prefill{Conversation: "a", Prompt: other, Depth: 3})
+	hit, w, err := collect(e, turn)
+	if err != nil || w.Cached != len(other) || !slices.Equal(hit, miss) || w.LogitsHash != missed.LogitsHash {
+		t.Errorf("%v with %d tokens known of %d that were read before and hash %x, %v; want %v with hash %x",
+			hit, w.Cached, len(other), w.LogitsHash, err, miss, missed.LogitsHash)
 	}
 	again, a, err := collect(e, Request{Prompt: text, MaxTokens: 8, LogProbs: -1, Depth: 3, Hash: true, Sampling: sample.Options{Seed: 1, Temperature: 1}})
 	if err != nil || a.Cached != 128 || !slices.Equal(again, cold) || a.LogitsHash != r.LogitsHash {

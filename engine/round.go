@@ -2,8 +2,6 @@ package engine
 
 import (
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -22,6 +20,7 @@ func (e *Engine) round() {
 		if err := e.forward(); err != nil {
 			e.suspect(err)
 		} else {
+			e.keep()
 			e.observe(time.Since(start))
 		}
 	}
@@ -80,63 +79,46 @@ func (e *Engine) gather() {
 
 // forward feeds the spans and verifies what came out. A panic below becomes an error.
 func (e *Engine) forward() (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("engine: %v\n%s", p, debug.Stack())
-		}
-	}()
+	defer caught(&err)
 	start := time.Now()
 	out, err := e.model.Forward(e.spans)
 	if err != nil {
 		return err
 	}
+	e.hidden = out.Hidden
 	e.draft.begin()
 	first := 0
 	for i, s := range e.fed {
 		n := len(e.spans[i].Tokens) - e.spans[i].Guesses
 		if e.spans[i].Want > 0 {
 			n += s.advance(out.Logits[i])
+			e.blame(s.fault)
 			e.draft.Held(&s.record, e.spans[i].Guesses, s.held)
 			s.record.Count(e.spans[i].Guesses, s.held)
 			s.alone = false
-		} else if s.req.Warm && s.target.Len() == len(s.tokens) {
-			s.finish = FinishRead
+		} else if s.ahead != nil && s.target.Len() == len(s.tokens) {
+			s.finish = finishRead
 		}
 		s.row = first + n - 1
 		e.draft.add(s, out.Hidden, first, n, e.cache != nil)
 		first += len(e.spans[i].Tokens)
 	}
 	e.draft.verified(e.fed, e.spans, time.Since(start))
-	if err := e.draft.run(e.o.Drafter); err != nil {
-		return err
+	if e.lane.reading {
+		return e.draft.learn(e.o.Drafter)
 	}
-	e.keep(out.Hidden)
-	return nil
-}
-
-// suspect deals with a round that went wrong. The memories of all that were in it are
-// undefined. One that was alone is to blame and ends; several begin anew, each alone until
-// it has caught up, so that those that are sound go on and the one that is not is found.
-func (e *Engine) suspect(err error) {
-	fed := slices.Clone(e.fed)
-	if len(fed) == 1 {
-		e.o.Log.Error("a sequence ends with a fault", "error", err)
-		fed[0].fault = err
-		return
-	}
-	e.o.Log.Warn("a round of several sequences has failed; they go on one by one", "sequences", len(fed), "error", err)
-	for _, s := range fed {
-		if s.fault == nil && s.finish == "" {
-			s.alone = true
-			e.preempt(s)
-		}
-	}
+	return e.draft.run(e.o.Drafter)
 }
 
 // advance takes the guesses that hold and the token after them into the text. It returns
 // how many of them the state keeps: those before the last token, which is fed next or, if it
-// ends the text, never.
+// ends the text, never. A panic, as of a constraint, ends this sequence and no other.
 func (s *sequence) advance(logits [][]float32) (kept int) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.fault, kept = newFault(p), 0
+		}
+	}()
 	held, next := s.req.Rule.Verify(s.sampler, s.draft, logits)
 	if next < 0 {
 		s.fault = errNoNumber

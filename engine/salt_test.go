@@ -56,8 +56,8 @@ func TestSaltsShareNothing(t *testing.T) {
 	}
 }
 
-// TestWarmKeepsToItsSalt has a prompt read in advance: only its own salt finds it.
-func TestWarmKeepsToItsSalt(t *testing.T) {
+// TestPrefillKeepsToItsSalt has a prompt read in advance: only its own salt finds it.
+func TestPrefillKeepsToItsSalt(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
 	e, err := New(m, pool, Options{Drafter: m.Drafter(), Cache: true})
 	if err != nil {
@@ -65,9 +65,11 @@ func TestWarmKeepsToItsSalt(t *testing.T) {
 	}
 	defer e.Close()
 	text := prompt(100, 2)
-	if _, _, err := collect(e, Request{Prompt: text, Warm: true, LogProbs: -1, Depth: 2, Salt: prefix.Salt{1}}); err != nil {
+	done, err := e.Prefill(Prefill{Prompt: text, Depth: 2, Salt: prefix.Salt{1}})
+	if err != nil {
 		t.Fatal(err)
 	}
+	<-done
 	for salt, want := range map[prefix.Salt]int{{}: 0, {2}: 0, {1}: 100} {
 		_, r, err := collect(e, Request{Prompt: append(slices.Clone(text), 6, 7), MaxTokens: 1, LogProbs: -1, Depth: 2, Salt: salt})
 		if err != nil || r.Cached != want {

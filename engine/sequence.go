@@ -32,9 +32,11 @@ type Request struct {
 	Boundaries []int
 	// Salt keeps what is read of this request from requests with another one: neither finds
 	// what the other has read, in memory or on disk. The bits are the same either way.
-	Salt     prefix.Salt
-	Warm     bool // only read the prompt, for a request to come
-	Priority int  // the higher is served first, and may take the memory of a lower one
+	Salt prefix.Salt
+	// Conversation is what the request is a turn of, "" if that is not known: what was to be
+	// read in advance for it, as Prefill does, is dropped.
+	Conversation string
+	Priority     int // the higher is served first, and may take the memory of a lower one
 }
 
 // Finish says why a text ended.
@@ -44,8 +46,10 @@ type Finish string
 const (
 	FinishStop   Finish = "stop"   // an end token
 	FinishLength Finish = "length" // the limit of tokens, or of the context
-	FinishRead   Finish = "read"   // a prompt that was only to be read
 )
+
+// finishRead ends a prompt that was only to be read.
+const finishRead Finish = "read"
 
 // sequence is a running request.
 type sequence struct {
@@ -65,6 +69,7 @@ type sequence struct {
 	held    int          // of its guesses
 	row     int          // of the round's result that belongs to the last token kept
 	alone   bool         // a round has failed: it is fed alone until it has caught up
+	ahead   *ahead       // it is read in advance, and no request; nil: it is one
 	record  spec.Record
 	limit   int // of tokens
 
@@ -76,6 +81,7 @@ type sequence struct {
 
 	finish         Finish
 	fault          error
+	ended          bool
 	hash           uint64
 	cached         int // tokens of the prompt that were not computed
 	preempted      int // times
@@ -140,7 +146,7 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 }
 
 // reading reports whether more than the last token is still to be fed.
-func (s *sequence) reading() bool { return s.req.Warm || len(s.tokens)-s.target.Len() > 1 }
+func (s *sequence) reading() bool { return len(s.tokens)-s.target.Len() > 1 }
 
 // next is the sequence's gap, cut to the budget; where it is not cut, guesses follow it and
 // the logits after each are wanted.
@@ -149,7 +155,7 @@ func (s *sequence) reading() bool { return s.req.Warm || len(s.tokens)-s.target.
 // do not fit, though they would in a round of their own, the sequence is left out.
 func (s *sequence) next(budget, round int) model.Span {
 	gap := s.tokens[s.target.Len():]
-	if n := s.toBoundary(min(len(gap), budget)); n < len(gap) || s.req.Warm {
+	if n := s.toBoundary(min(len(gap), budget)); n < len(gap) || s.ahead != nil {
 		return model.Span{State: s.target, Tokens: gap[:n]}
 	}
 	guesses := s.draft.Tokens[:min(len(s.draft.Tokens), budget-len(gap))]

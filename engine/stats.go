@@ -29,14 +29,24 @@ type Stats struct {
 	Finished     map[Finish]int64 // requests that ended by themselves, by reason
 	Cancelled    int64            // requests whose context ended
 	Faults       int64            // requests that ended with another error
-	PromptTokens int64            // of ended requests; what was read in advance does not count
+	PromptTokens int64            // of ended requests
 	CachedTokens int64            // among them, those that were not computed anew
 	Tokens       int64            // generated
 	Preemptions  int64
 	Tried, Held  [spec.MaxDepth]int64 // guesses by position, made after right ones only, and how many were right
 
+	Ahead  AheadStats
 	Memory state.Stats
 	Cache  prefix.Stats // of Memory.Used; zero without a cache
+}
+
+// AheadStats is what was done about prompts to be read in advance. None of them is a request,
+// and none of their rounds counts among Rounds.
+type AheadStats struct {
+	Waiting int   // conversations, the one included that is being read
+	Tokens  int64 // computed
+	Read    int64 // prompts, to their end
+	Dropped int64 // prompts, for something better to do or for want of memory
 }
 
 // Stats is the engine's account at this moment. Any goroutine may ask.
@@ -48,20 +58,22 @@ func (e *Engine) Stats() Stats {
 	for reason, n := range e.stats.Finished {
 		s.Finished[reason] = n
 	}
+	if s.Ahead.Waiting = len(e.lane.waiting); e.lane.current != nil {
+		s.Ahead.Waiting++
+	}
+	cache := e.cache
 	e.mu.Unlock()
 	s.Memory = e.pool.Stats()
-	if e.cache != nil {
-		s.Cache = e.cache.Stats()
+	if cache != nil {
+		s.Cache = cache.Stats()
 	}
 	return s
 }
 
 // count takes in a request that ends. The mutex is held.
 func (t *Stats) count(s *sequence) {
-	if !s.req.Warm {
-		t.PromptTokens += int64(len(s.req.Prompt))
-		t.CachedTokens += int64(s.cached)
-	}
+	t.PromptTokens += int64(len(s.req.Prompt))
+	t.CachedTokens += int64(s.cached)
 	switch {
 	case s.fault == nil:
 		if t.Finished == nil {
@@ -96,19 +108,30 @@ func (e *Engine) observe(took time.Duration) {
 		s.company += len(e.fed)
 	}
 	e.pace.round(took, r.Prompt, generating)
-	e.mu.Lock()
-	e.stats.Rounds++
-	e.stats.Tokens += int64(r.Tokens)
-	for i, s := range e.fed {
-		for j := range min(e.spans[i].Guesses, s.held+1) {
-			e.stats.Tried[j]++
+	e.locked(func() {
+		e.stats.Rounds++
+		e.stats.Tokens += int64(r.Tokens)
+		for i, s := range e.fed {
+			for j := range min(e.spans[i].Guesses, s.held+1) {
+				e.stats.Tried[j]++
+			}
+			for j := range s.held {
+				e.stats.Held[j]++
+			}
 		}
-		for j := range s.held {
-			e.stats.Held[j]++
-		}
+	})
+	if e.o.Observe == nil {
+		return
 	}
-	e.mu.Unlock()
-	if e.o.Observe != nil {
-		e.o.Observe(r)
+	if err := e.tell(r); err != nil && !e.unseen {
+		e.unseen = true // once will do
+		e.o.Log.Error("the observer of rounds fails", "error", err, "stack", string(err.(*Fault).Stack))
 	}
+}
+
+// tell calls the observer. A panic is its own affair.
+func (e *Engine) tell(r Round) (err error) {
+	defer caught(&err)
+	e.o.Observe(r)
+	return nil
 }

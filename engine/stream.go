@@ -60,7 +60,8 @@ func (s *Stream) add(t Token) {
 	s.mu.Unlock()
 }
 
-func (s *Stream) wake() { s.more.Signal() }
+// wake tells all that wait: besides the reader of tokens one may wait for the end.
+func (s *Stream) wake() { s.more.Broadcast() }
 
 func (s *Stream) close(r Result, err error) {
 	s.mu.Lock()

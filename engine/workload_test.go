@@ -120,8 +120,10 @@ type workload struct {
 	options  Options
 	budget   int64
 	pieces   []piece
-	after    []int // tokens of all pieces together before a piece comes
-	cancel   []int // tokens after which it is cancelled; -1: never
+	after    []int      // tokens of all pieces together before a piece comes
+	cancel   []int      // tokens after which it is cancelled; -1: never
+	ahead    []*Prefill // what is read in advance before it comes, if there is time; nil: nothing
+	await    []bool     // and there is
 	drafting string
 }
 
@@ -148,6 +150,7 @@ func newWorkload(rng *rand.Rand, m *qwen35.Model, from []piece, need int64) *wor
 		p.Depth = rng.IntN(spec.MaxDepth+2) - 1
 		p.Priority = rng.IntN(3)
 		p.Salt = prefix.Salt{byte(rng.IntN(2))}
+		p.Conversation = []string{"", "0", "1"}[rng.IntN(3)]
 		w.pieces = append(w.pieces, p)
 		w.after = append(w.after, rng.IntN(60))
 		cancel := -1
@@ -155,6 +158,18 @@ func newWorkload(rng *rand.Rand, m *qwen35.Model, from []piece, need int64) *wor
 			cancel = rng.IntN(10)
 		}
 		w.cancel = append(w.cancel, cancel)
+		var ahead *Prefill
+		if rng.IntN(3) == 0 {
+			text := from[rng.IntN(len(from))].Prompt
+			if rng.IntN(2) == 0 {
+				text = p.Prompt
+			}
+			ahead = &Prefill{
+				Conversation: fmt.Sprint(rng.IntN(3)), Prompt: text[:1+rng.IntN(len(text))],
+				Boundaries: []int{70}, Depth: rng.IntN(2),
+			}
+		}
+		w.ahead, w.await = append(w.ahead, ahead), append(w.await, rng.IntN(2) == 0)
 	}
 	w.after[0] = 0
 	return w
@@ -179,6 +194,14 @@ func (w *workload) run(t *testing.T, e *Engine) {
 		}
 		active++
 		mu.Unlock()
+		if p := w.ahead[i]; p != nil {
+			done, err := e.Prefill(*p)
+			if err != nil {
+				t.Errorf("%v: in advance %d: %v", w, i, err)
+			} else if w.await[i] {
+				<-done
+			}
+		}
 		all.Go(func() {
 			defer step(0, -1)
 			p := &w.pieces[i]
@@ -233,7 +256,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 			before := runtime.NumGoroutine()
 			probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
 			need := probe.bytes(200 + 40 + 24 + spec.MaxDepth)
-			preempted, hits := int64(0), int64(0)
+			preempted, hits, ahead := int64(0), int64(0), int64(0)
 			for i := range workloads {
 				w := newWorkload(rand.New(rand.NewPCG(uint64(i), 7)), m, pieces, need)
 				tight := state.NewPool(b, w.budget)
@@ -244,6 +267,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 				w.run(t, e)
 				preempted += e.Stats().Preemptions
 				hits += e.Stats().CachedTokens
+				ahead += e.Stats().Ahead.Tokens
 				e.Close()
 				if s := tight.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
 					t.Errorf("%v: left behind %+v", w, s)
@@ -253,7 +277,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 				}
 			}
 			awaitGoroutines(t, before)
-			t.Logf("%d workloads, %d preemptions, %d tokens from the cache", workloads, preempted, hits)
+			t.Logf("%d workloads, %d preemptions, %d tokens from the cache, %d read in advance", workloads, preempted, hits, ahead)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -107,15 +108,39 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 	d.shrink(0)
 	d.done.Go(func() {
 		for j := range d.jobs {
-			d.write(&j)
+			d.guard("writing", func() { d.write(&j) })
+			d.abandon(&j)
 		}
 	})
 	d.done.Go(func() {
 		for read := range d.reads {
-			read()
+			d.guard("reading", read)
 		}
 	})
 	return d, nil
+}
+
+// guard runs a task of the background. A panic costs what the task was for, not the process.
+func (d *Disk) guard(doing string, task func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			d.o.Log.Error("prefix cache: a fault in the background", "doing", doing, "error", p, "stack", string(debug.Stack()))
+		}
+	}()
+	task()
+}
+
+// abandon takes what is left of a job that was not finished off the list, as if it had never
+// been queued.
+func (d *Disk) abandon(j *job) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, n := range j.names {
+		if j.data[i] != nil {
+			d.pending -= int64(len(j.data[i]))
+			d.drop(n)
+		}
+	}
 }
 
 // scan lists the folder.
@@ -280,21 +305,26 @@ func (d *Disk) write(j *job) {
 		d.shrink(size + sha256.Size)
 		err := d.writeFile(n, sealFile(j.data[i]))
 		j.data[i] = nil
-		d.mu.Lock()
-		d.pending -= size
-		if err == nil {
-			f := d.files[n]
-			f.written = true
-			d.count(f, 1)
-			d.stats.Written++
-		} else {
-			d.drop(n)
-		}
-		d.mu.Unlock()
+		d.settle(n, size, err == nil)
 		if err != nil {
 			d.o.Log.Warn("prefix cache: file not written", "file", n.String(), "error", err)
 		}
 	}
+}
+
+// settle takes in that a file of a job was written, or not.
+func (d *Disk) settle(n name, size int64, written bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pending -= size
+	f := d.files[n]
+	if f == nil || !written {
+		d.drop(n)
+		return
+	}
+	f.written = true
+	d.count(f, 1)
+	d.stats.Written++
 }
 
 // writeFile makes a file appear whole or not at all. It is not forced onto the device: a

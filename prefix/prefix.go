@@ -8,6 +8,7 @@ import (
 	"container/list"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/state"
@@ -36,6 +37,7 @@ type Cache struct {
 	roots  map[root]*node
 	recent *list.List // of *entry, the last used in front
 	held   map[*state.Block]int
+	clock  atomic.Uint64 // counts uses of entries
 
 	mu      sync.Mutex // protects what follows
 	stats   Stats
@@ -73,7 +75,7 @@ func (c *Cache) Find(salt Salt, tokens []int32, drafts bool) *Hit {
 		return nil
 	}
 	e.hits++
-	c.recent.MoveToFront(e.place)
+	c.touch(e)
 	c.stats.Hits++
 	c.stats.HitTokens += int64(e.target.Len())
 	return &Hit{e}
@@ -95,7 +97,7 @@ func (c *Cache) Store(salt Salt, tokens []int32, target, memory *state.State, hi
 		memory = nil
 	}
 	if e := c.exact(salt, tokens); e != nil && (memory == nil || e.memory != nil) {
-		c.recent.MoveToFront(e.place)
+		c.touch(e)
 		return nil
 	}
 	// Taking memory may shrink the tree, so it comes before looking for a place there.
@@ -136,17 +138,32 @@ func (c *Cache) parts(target, memory *state.State, hidden backend.Tensor) (x par
 // Shrink gives up entries, those not used for the longest time first, until so many bytes
 // have come back to the pool, and returns how many have. Entries whose hits are not released
 // stay.
-func (c *Cache) Shrink(bytes int64) int64 {
+func (c *Cache) Shrink(bytes int64) int64 { return c.ShrinkOlder(bytes, c.Clock()) }
+
+// ShrinkOlder is Shrink that gives up no entry used after the clock showed that time.
+func (c *Cache) ShrinkOlder(bytes int64, than uint64) int64 {
 	before := c.pool.Used()
 	for p := c.recent.Back(); p != nil && before-c.pool.Used() < bytes; {
 		e := p.Value.(*entry)
 		p = p.Prev()
+		if e.used > than {
+			break // and so are all that follow
+		}
 		if e.hits == 0 {
 			c.remove(e)
 			c.count(func(s *Stats) { s.Evictions++ })
 		}
 	}
 	return before - c.pool.Used()
+}
+
+// Clock is the time in uses of entries. Any goroutine may ask.
+func (c *Cache) Clock() uint64 { return c.clock.Load() }
+
+// touch notes that an entry is used now.
+func (c *Cache) touch(e *entry) {
+	e.used = c.clock.Add(1)
+	c.recent.MoveToFront(e.place)
 }
 
 // Stats is the account at this moment. Any goroutine may ask.

@@ -40,6 +40,7 @@ func (c *Cache) Fetch(salt Salt, tokens []int32, drafts bool, done func()) bool 
 	}
 	most := c.largest()
 	return c.o.Disk.later(func() {
+		defer done() // whatever happens: somebody waits
 		c.o.Disk.touch(x.used)
 		for i, n := range x.names {
 			sections := pageSections
@@ -54,11 +55,10 @@ func (c *Cache) Fetch(salt Salt, tokens []int32, drafts bool, done func()) bool 
 			x.files = append(x.files, file)
 		}
 		c.mu.Lock()
+		defer c.mu.Unlock()
 		if !c.closed && x.files != nil {
 			c.arrived = append(c.arrived, x)
 		}
-		c.mu.Unlock()
-		done()
 	})
 }
 

@@ -45,6 +45,7 @@ type entry struct {
 	memory *state.Snapshot // likewise; nil: not known
 	hidden *state.Block    // nil if memory is
 	hits   int             // not released
+	used   uint64          // last, by the cache's clock
 	place  *list.Element
 }
 
@@ -168,7 +169,7 @@ func (c *Cache) insert(salt Salt, tokens []int32, x parts) *entry {
 		c.book(1, append(e.memory.Blocks(), e.hidden)...)
 		x.memory, x.hidden = nil, nil
 	}
-	c.recent.MoveToFront(e.place)
+	c.touch(e)
 	x.release()
 	return e
 }

@@ -35,6 +35,7 @@ type Sampler struct {
 	position int
 	// constraint is nil where every id may come next.
 	constraint Constraint
+	inside     bool // a call has begun and not returned
 
 	dists   []*dist
 	live    int // Dists made since the last Accept
@@ -77,6 +78,7 @@ func (s *Sampler) Position() int { return s.position }
 
 // Accept makes id part of the text and all Dists of s invalid.
 func (s *Sampler) Accept(id int32) {
+	s.inside = true
 	s.position++
 	if s.text != nil {
 		s.text.push(id)
@@ -85,13 +87,19 @@ func (s *Sampler) Accept(id int32) {
 		s.constraint.Accept(id)
 	}
 	s.release()
+	s.inside = false
 }
+
+// Broken reports that a call of Accept or Dist has panicked, as a Constraint may: the Sampler
+// is of no further use. Who samples for several learns by it whose fault a panic was.
+func (s *Sampler) Broken() bool { return s.inside }
 
 // Dist is the distribution of the token that follows once the tokens ahead have
 // followed the text: Dist(l, [a b]) equals Dist(l, nil) after Accept(a), Accept(b).
 // logits has one number for each id, and is not modified. See Dist for how long
 // the result is valid and whether it reads logits later.
 func (s *Sampler) Dist(logits []float32, ahead []int32) Dist {
+	s.inside = true
 	d := s.take()
 	d.pos = s.position + len(ahead)
 	n := min(len(logits), MaxVocab)
@@ -112,6 +120,7 @@ func (s *Sampler) Dist(logits []float32, ahead []int32) Dist {
 			s.row, d.row = d.row, s.row // the row is ours: let d have it
 		}
 	}
+	s.inside = false
 	return d.dist(useToken)
 }
 

@@ -42,7 +42,11 @@ var engineSeries = []series{
 	newSeries("foretoken_prompt_tokens_cached_total", "Those among them that were not computed anew.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.CachedTokens) }),
 	newSeries("foretoken_generation_tokens_total", "Tokens generated.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Tokens) }),
 	newSeries("foretoken_preemptions_total", "Times that a request had to give its memory to others.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Preemptions) }),
-	newSeries("foretoken_rounds_total", "Rounds computed.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Rounds) }),
+	newSeries("foretoken_rounds_total", "Rounds computed for requests.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Rounds) }),
+	newSeries("foretoken_background_prefills_waiting", "Conversations whose next prompt waits to be read in the background.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Ahead.Waiting) }),
+	newSeries("foretoken_background_prefill_tokens_total", "Tokens read in the background.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Ahead.Tokens) }),
+	newSeries("foretoken_background_prefills_read_total", "Prompts that were read in the background to their end.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Ahead.Read) }),
+	newSeries("foretoken_background_prefills_dropped_total", "Prompts that were not: their turn came first, or there was no room.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Ahead.Dropped) }),
 }
 
 // The numbers that are several per model.

@@ -12,6 +12,10 @@ import (
 
 // metricNames are a promise to dashboards and gateways.
 var metricNames = []string{
+	"foretoken_background_prefill_tokens_total counter",
+	"foretoken_background_prefills_dropped_total counter",
+	"foretoken_background_prefills_read_total counter",
+	"foretoken_background_prefills_waiting gauge",
 	"foretoken_errors_total counter",
 	"foretoken_generation_tokens_total counter",
 	"foretoken_guess_depth histogram",

@@ -143,6 +143,7 @@ type modelStatus struct {
 	State           string  `json:"state"`
 	Running         int     `json:"running"`
 	Waiting         int     `json:"waiting"`
+	Background      int     `json:"background_prefills"` // that wait; no requests
 	KVUsed          int64   `json:"kv_used_bytes"`
 	KVBudget        int64   `json:"kv_budget_bytes"`
 	CacheEntries    int     `json:"cache_entries"`
@@ -165,7 +166,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 			continue
 		}
 		x, m := v.Model.Engine().Stats(), &a.Models[at[v.Name]]
-		m.Running, m.Waiting = x.Running, x.Waiting
+		m.Running, m.Waiting, m.Background = x.Running, x.Waiting, x.Ahead.Waiting
 		m.KVUsed, m.KVBudget = x.Memory.Used, x.Memory.Budget
 		m.CacheEntries, m.CacheBytes = x.Cache.Entries, x.Cache.Bytes
 	}

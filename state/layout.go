@@ -30,7 +30,7 @@ func (l *Layout) RecurrentBytes() int64 { return l.room().shape().bytes() }
 
 // pages is how many pages so many tokens need.
 func (l *Layout) pages(tokens int) int {
-	if l.KVLayers == 0 {
+	if l.KVLayers == 0 || tokens <= 0 {
 		return 0
 	}
 	return (tokens + backend.PageTokens - 1) / backend.PageTokens

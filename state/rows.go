@@ -1,6 +1,9 @@
 package state
 
-import "github.com/foretoken/foretoken/backend"
+import (
+	"github.com/foretoken/foretoken/backend"
+	"github.com/foretoken/foretoken/dtype"
+)
 
 // Rows collects rows of float32 numbers on the device, as many as there is room for. The
 // memory is taken with the first of them.
@@ -14,6 +17,9 @@ type Rows struct {
 // Rows returns an empty collection with room for so many rows.
 func (p *Pool) Rows(room int) *Rows { return &Rows{pool: p, room: room} }
 
+// rowsShape is the memory of a collection.
+func rowsShape(t dtype.Type, room, width int) shape { return shape{t: t, rows: room, cols: width} }
+
 // Len is how many rows there are.
 func (r *Rows) Len() int { return r.n }
 
@@ -24,7 +30,7 @@ func (r *Rows) Room() int { return r.room - r.n }
 func (r *Rows) Add(t backend.Tensor) error {
 	if r.block == nil {
 		var err error
-		if r.block, err = r.pool.block(shape{t: t.Type, rows: r.room, cols: t.Cols}); err != nil {
+		if r.block, err = r.pool.block(rowsShape(t.Type, r.room, t.Cols)); err != nil {
 			return err
 		}
 	}

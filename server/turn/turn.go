@@ -210,13 +210,14 @@ func (t *Turn) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	sent := ctx.Done() // a request's context ends when its answer has been written
 	ctx, t.cancel = context.WithCancel(ctx)
 	for i := range max(a.Choices, 1) {
 		options.Seed = t.Seed + uint64(i)
 		r := foretoken.Request{
 			Prompt: t.Prompt, MaxTokens: a.MaxTokens, Sampling: options, Stop: a.Stop, IgnoreEnd: a.IgnoreEnd, LogProbs: a.LogProbs,
 			Trace: a.Trace, Priority: a.Priority, Format: form, MaxThinking: a.MaxThinking, Depth: a.Depth,
-			CacheSalt: t.salt,
+			CacheSalt: t.salt, Sent: sent,
 		}
 		answer, err := t.Model.Generate(ctx, r)
 		if err != nil {

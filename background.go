@@ -1,0 +1,147 @@
+package foretoken
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/engine"
+	"github.com/foretoken/foretoken/prefix"
+)
+
+// background is work of a model that nobody waits for.
+type background struct {
+	closing chan struct{} // closed when there shall be no more of it
+	tasks   sync.WaitGroup
+
+	mu     sync.Mutex // protects what follows
+	closed bool
+}
+
+func newBackground() *background { return &background{closing: make(chan struct{})} }
+
+// start runs a task, unless there shall be none.
+func (b *background) start(task func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.tasks.Go(task)
+	}
+}
+
+// close starts no more tasks, and tells those that run.
+func (b *background) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.closed = true
+		close(b.closing)
+	}
+}
+
+// Wait returns when no task runs.
+func (b *background) Wait() { b.tasks.Wait() }
+
+// said is an answer with what it was an answer to, as it was when it ended.
+type said struct {
+	talk    Conversation
+	message chat.Message
+	ids     []int32 // prompt and answer
+	key     string
+	salt    prefix.Salt
+}
+
+// remember has the beginning of the next turn's prompt read in advance, once the answer has
+// been delivered. It renders and encodes the whole conversation, and so is not for the
+// goroutine that somebody waits for.
+func (m *Model) remember(a *Answer) {
+	talk := a.req.Prompt.talk
+	if !m.cached || talk == nil {
+		return
+	}
+	x := said{talk: *talk, message: a.Message(), ids: slices.Clone(a.req.Prompt.IDs), salt: m.salt(a.req.CacheSalt)}
+	x.key = m.conversation(a.req.Prompt, x.salt)
+	x.talk.Messages = slices.Clone(talk.Messages) // what the caller changes from now on is for the next turn
+	x.talk.Variables = copyOf(talk.Variables)
+	for _, t := range a.Tokens {
+		x.ids = append(x.ids, t.ID)
+	}
+	sent := a.req.Sent
+	m.warming.start(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				m.log.Error("preparing the next turn of a conversation", "error", p, "stack", string(debug.Stack()))
+			}
+		}()
+		if sent != nil {
+			select {
+			case <-sent:
+			case <-m.warming.closing:
+				return
+			}
+		}
+		m.prepare(&x)
+	})
+}
+
+// prepare has the beginning of the next turn's prompt read in advance, if that is not what
+// was read and said: then the next turn finds it in the cache, although templates leave out
+// what was thought.
+func (m *Model) prepare(x *said) {
+	if m.preparing != nil {
+		m.preparing()
+	}
+	next := m.next(&x.talk, x.message)
+	common := 0
+	for common < min(len(next), len(x.ids)) && next[common] == x.ids[common] {
+		common++
+	}
+	if len(next) == 0 || common >= len(x.ids)-1 || len(next) >= m.context {
+		return
+	}
+	done, err := m.engine.Prefill(engine.Prefill{
+		Conversation: x.key, Prompt: next, Boundaries: m.boundaries(&Prompt{IDs: next, Chat: true}), Salt: x.salt, Depth: m.draft.depth,
+	})
+	if err == nil { // otherwise there are more urgent things
+		<-done
+	}
+}
+
+// copyOf is a copy of variables that the caller may change.
+func copyOf(vars *jinja.Map) *jinja.Map {
+	if vars == nil {
+		return nil
+	}
+	c := &jinja.Map{}
+	for name, v := range vars.All() {
+		c.Set(name, v)
+	}
+	return c
+}
+
+// conversation names what a prompt is a turn of: its beginning up to the assistant's first
+// turn, which instructions, tools and the first question are part of and which all of its
+// turns have in common. It is "" for texts that are no conversation. Two that begin alike
+// share a name; then the one that spoke last is prepared for. Other salts have other names.
+func (m *Model) conversation(p *Prompt, salt prefix.Salt) string {
+	turn, ok := m.tok.ID("<|im_start|>")
+	if !ok || p.talk == nil {
+		return ""
+	}
+	role := m.tok.Encode("assistant")
+	h := fnv.New128a()
+	h.Write(salt[:])
+	var b [4]byte
+	for i, id := range p.IDs {
+		if rest := p.IDs[i+1:]; id == turn && len(rest) >= len(role) && slices.Equal(rest[:len(role)], role) {
+			break
+		}
+		binary.LittleEndian.PutUint32(b[:], uint32(id))
+		h.Write(b[:])
+	}
+	return string(h.Sum(nil))
+}
