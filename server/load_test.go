@@ -297,6 +297,13 @@ func TestDisconnectFreesTheSequenceWithinARound(t *testing.T) {
 func TestDrainLetsStreamsEnd(t *testing.T) {
 	r := start(t, nil)
 	_, events := r.stream(t.Context(), 200)
+	var rest []byte
+	read := make(chan error, 1)
+	go func() { // it is not the socket's buffers that let it end
+		var err error
+		rest, err = io.ReadAll(events)
+		read <- err
+	}()
 	down := make(chan error, 1)
 	go func() { down <- r.Shutdown(context.Background()) }()
 	if err := <-r.done; err != nil { // which waits for all of it
@@ -305,8 +312,7 @@ func TestDrainLetsStreamsEnd(t *testing.T) {
 	if err := <-down; err != nil {
 		t.Error(err)
 	}
-	rest, err := io.ReadAll(events)
-	if err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
+	if err := <-read; err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
 		t.Errorf("the stream was cut: %v", err)
 	}
 	if c, err := net.DialTimeout("tcp", r.addr, patience); err == nil {

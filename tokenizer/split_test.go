@@ -72,7 +72,7 @@ func TestPatternEndsHopelessMatch(t *testing.T) {
 	if !ok || p.re.MatchTimeout != matchTimeout {
 		t.Fatalf("%T without the time limit", s)
 	}
-	p.re.MatchTimeout = 20 * time.Millisecond
+	p.re.MatchTimeout = time.Second // which the matches before it do not need on any machine
 	rest := strings.Repeat("a", 60) + "c"
 	if got, want := pieces(p, "12"+rest), []string{"1", "2", rest}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

@@ -254,7 +254,7 @@ func TestRateWithoutMeasureIsNone(t *testing.T) {
 }
 
 func TestDescribeKeepsJSONValid(t *testing.T) {
-	s := openTiny(t, "auto")
+	s := openTiny(t, "")
 	var split int32 = -1
 	for id := range int32(s.Tokenizer().Size()) {
 		if text, ok := s.Tokenizer().Token(id); ok && text == "\xe2" {

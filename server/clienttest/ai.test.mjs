@@ -4,7 +4,10 @@ import { before, describe, it } from 'node:test';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { APICallError, Output, generateText, stepCountIs, streamText, tool } from 'ai';
 import { z } from 'zod';
-import { idle, start } from './server.mjs';
+import { idle, start, startSlow } from './server.mjs';
+
+const modelOf = (server) =>
+  createOpenAICompatible({ name: 'foretoken', baseURL: `${server.url}/v1`, includeUsage: true, supportsStructuredOutputs: true })('tiny');
 
 describe('ai', () => {
   let server;
@@ -13,13 +16,7 @@ describe('ai', () => {
 
   before(async () => {
     server = await start();
-    const provider = createOpenAICompatible({
-      name: 'foretoken',
-      baseURL: `${server.url}/v1`,
-      includeUsage: true,
-      supportsStructuredOutputs: true,
-    });
-    model = provider('tiny');
+    model = modelOf(server);
   });
 
   it('streams what it says whole', async () => {
@@ -81,10 +78,11 @@ describe('ai', () => {
   });
 
   it('frees the sequence of a client that leaves', async () => {
+    const slow = await startSlow();
     const controller = new AbortController();
     const stream = streamText({
       ...hello,
-      model,
+      model: modelOf(slow),
       maxOutputTokens: 3000,
       abortSignal: controller.signal,
       providerOptions: { foretoken: { logit_bias: { 8183: -100, 8185: -100 } } }, // it never ends by itself
@@ -94,6 +92,6 @@ describe('ai', () => {
       if (++pieces === 4) controller.abort();
     }
     assert.ok(pieces < 1000);
-    await idle(server);
+    await idle(slow);
   });
 });

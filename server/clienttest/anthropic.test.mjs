@@ -4,10 +4,11 @@ import { test } from 'node:test';
 
 import Anthropic from '@anthropic-ai/sdk';
 
-import { idle, start } from './server.mjs';
+import { idle, start, startSlow } from './server.mjs';
 
 const server = await start();
-const client = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0 });
+const clientOf = ({ url }) => new Anthropic({ baseURL: url, apiKey: 'none', maxRetries: 0 });
+const client = clientOf(server);
 const story = { model: 'tiny', max_tokens: 24, seed: 7, messages: [{ role: 'user', content: 'Tell me a story about a cat.' }] };
 const weather = {
   name: 'weather',
@@ -57,7 +58,7 @@ test('stop sequences and a beginning', async () => {
 test('tools round trip', async () => {
   const messages = [{ role: 'user', content: 'Weather in Rome?' }];
   const request = {
-    model: 'tiny', max_tokens: 500, tools: [weather], tool_choice: { type: 'tool', name: 'weather' }, messages,
+    model: 'tiny', max_tokens: 500, seed: 7, tools: [weather], tool_choice: { type: 'tool', name: 'weather' }, messages,
   };
   for (const message of [await client.messages.create(request), await client.messages.stream(request).finalMessage()]) {
     assert.equal(message.stop_reason, 'tool_use');
@@ -103,7 +104,8 @@ test('errors', async () => {
 });
 
 test('abort mid-stream', async () => {
-  const stream = client.messages.stream({
+  const slow = await startSlow();
+  const stream = clientOf(slow).messages.stream({
     ...story, max_tokens: 3000,
     output_config: { format: { type: 'json_schema', schema: { type: 'array', items: { type: 'integer' }, minItems: 900 } } },
   });
@@ -113,5 +115,5 @@ test('abort mid-stream', async () => {
       if (event.type === 'content_block_delta' && ++events === 3) stream.abort();
     }
   }, Anthropic.APIUserAbortError);
-  await idle(server);
+  await idle(slow);
 });

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 
 import { Ollama } from 'ollama';
 
-import { idle, start } from './server.mjs';
+import { idle, start, startSlow } from './server.mjs';
 
 const server = await start();
 const client = new Ollama({ host: server.url });
@@ -44,14 +44,14 @@ test('generate', async () => {
 
 test('an answer held to a schema', async () => {
   const schema = { type: 'object', properties: { ok: { type: 'boolean' } }, required: ['ok'], additionalProperties: false };
-  const answer = await client.chat({ ...story, format: schema, options: { num_predict: 500 } });
+  const answer = await client.chat({ ...story, format: schema, options: { num_predict: 500, seed: 7 } });
   assert.equal(typeof JSON.parse(answer.message.content).ok, 'boolean');
 });
 
 test('tools round trip', async () => {
   const tools = [{ type: 'function', function: { name: 'weather', description: 'Weather of a place', parameters: { type: 'object', required: ['place'], properties: { place: { type: 'string' } } } } }];
   const answer = await client.chat({
-    ...story, tools, options: { num_predict: 8 },
+    ...story, tools, options: { num_predict: 8, seed: 7 },
     messages: [
       { role: 'user', content: 'Weather in Rome?' },
       { role: 'assistant', content: '', tool_calls: [{ function: { name: 'weather', arguments: { place: 'Rome' } } }] },
@@ -82,8 +82,9 @@ test('errors', async () => {
 });
 
 test('abort mid-stream', async () => {
-  const stream = await client.chat({
-    ...story, stream: true, options: { num_predict: 3000 },
+  const slow = await startSlow();
+  const stream = await new Ollama({ host: slow.url }).chat({
+    ...story, stream: true, options: { num_predict: 3000, seed: 7 },
     format: { type: 'array', items: { type: 'integer' }, minItems: 900 },
   });
   let parts = 0;
@@ -93,5 +94,5 @@ test('abort mid-stream', async () => {
       if (++parts === 3) stream.abort();
     }
   }, { name: 'AbortError' });
-  await idle(server);
+  await idle(slow);
 });

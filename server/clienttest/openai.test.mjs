@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import OpenAI from 'openai';
-import { idle, start } from './server.mjs';
+import { idle, start, startSlow } from './server.mjs';
 
 const tools = [
   {
@@ -21,6 +21,8 @@ const tools = [
   },
 ];
 
+const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
+
 describe('openai', () => {
   let server;
   let client;
@@ -33,7 +35,7 @@ describe('openai', () => {
 
   before(async () => {
     server = await start();
-    client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
+    client = clientOf(server);
   });
 
   it('chats', async () => {
@@ -124,7 +126,8 @@ describe('openai', () => {
   });
 
   it('frees the sequence of a client that leaves', async () => {
-    const stream = await client.chat.completions.create({
+    const slow = await startSlow();
+    const stream = await clientOf(slow).chat.completions.create({
       ...hello,
       stream: true,
       max_completion_tokens: 3000,
@@ -135,7 +138,7 @@ describe('openai', () => {
       if (++chunks === 4) stream.controller.abort();
     }
     assert.ok(chunks < 1000);
-    await idle(server);
+    await idle(slow);
   });
 
   it('continues texts', async () => {
@@ -163,6 +166,7 @@ describe('openai', () => {
     const { function: f } = tools[0];
     const r = await client.responses.create({
       model: 'tiny',
+      seed: 7,
       input: 'How is the weather?',
       tool_choice: 'required',
       parallel_tool_calls: false,
@@ -172,6 +176,7 @@ describe('openai', () => {
     assert.ok(['Rome', 'Oslo'].includes(JSON.parse(call.arguments).city));
     const next = await client.responses.create({
       model: 'tiny',
+      seed: 7,
       previous_response_id: r.id,
       max_output_tokens: 16,
       input: [{ type: 'function_call_output', call_id: call.call_id, output: 'It is sunny.' }],

@@ -39,10 +39,14 @@ export async function start(...args) {
   };
 }
 
+// startSlow is start for answers that are to be cut off: portable code takes minutes for some
+// thousand tokens, so that they cannot have come to their end before.
+export const startSlow = (...args) => start('--isa', 'generic', ...args);
+
 // idle resolves when an aborted request has been taken from the engine, before its answer came to
 // an end by itself, and nothing else runs or waits; it fails when that never happens.
 export async function idle(server) {
-  for (let tries = 0; tries < 1000; tries++) {
+  for (let tries = 0; tries < 30_000; tries++) { // minutes, which only a fault takes
     const { models } = await server.status();
     if (models.every((m) => m.running === 0 && m.waiting === 0)) {
       const metrics = await (await fetch(`${server.url}/metrics`)).text();

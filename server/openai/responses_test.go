@@ -129,7 +129,7 @@ func TestResponseToolRoundTrip(t *testing.T) {
 }
 
 func TestResponseStore(t *testing.T) {
-	r := ask[responseObject](t, responsesPath, `{"input": "Hello.", "max_output_tokens": 3, "instructions": "Be brief.", "metadata": {"k": "v"}}`)
+	r := ask[responseObject](t, responsesPath, `{"seed": 1, "input": "Hello.", "max_output_tokens": 3, "instructions": "Be brief.", "metadata": {"k": "v"}}`)
 	status, text := send(t, http.MethodGet, responsesPath+"/"+r.ID, "")
 	var again responseObject
 	if err := json.Unmarshal([]byte(text), &again); err != nil || status != http.StatusOK {
@@ -138,7 +138,7 @@ func TestResponseStore(t *testing.T) {
 	if a, b := stable(t, r), stable(t, again); a != b || again.ID != r.ID {
 		t.Errorf("%s was stored as\n%s, was\n%s", r.ID, b, a)
 	}
-	next := ask[responseObject](t, responsesPath, `{"previous_response_id": "`+r.ID+`", "input": "And?", "max_output_tokens": 3}`)
+	next := ask[responseObject](t, responsesPath, `{"previous_response_id": "`+r.ID+`", "seed": 1, "input": "And?", "max_output_tokens": 3}`)
 	if next.Usage.Input <= r.Usage.Input-6 || next.Instructions != nil {
 		t.Errorf("%d tokens after %d", next.Usage.Input, r.Usage.Input)
 	}
@@ -151,7 +151,7 @@ func TestResponseStore(t *testing.T) {
 		}
 	}
 	// What follows a response that was deleted is there.
-	ask[responseObject](t, responsesPath, `{"previous_response_id": "`+next.ID+`", "input": "And?", "max_output_tokens": 3}`)
+	ask[responseObject](t, responsesPath, `{"previous_response_id": "`+next.ID+`", "seed": 1, "input": "And?", "max_output_tokens": 3}`)
 }
 
 func TestStoreStaysBounded(t *testing.T) {

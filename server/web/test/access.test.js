@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
-import { answerText, close, ended, launch, open, send } from "./browser.js";
+import { answerText, close, ended, launch, open, says, send } from "./browser.js";
 import { Fake, fail } from "./fake.js";
 
 const rich = "# Title\n\nSome *words* and `code` and [a link](https://example.org).\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> said\n\n```go\nfunc main() { fmt.Println(\"" + "long ".repeat(40) + "\") }\n```\n\n" + "unbroken".repeat(40);
@@ -193,7 +193,7 @@ test("a screen reader hears of the answer once, when it has ended", async () => 
   });
   page = await open(browser, fake.url);
   await send(page, "Go.");
-  await page.waitForSelector(".answer p");
+  await says(page, "Half");
   const log = page.getByRole("log", { name: "Conversation" });
   assert.equal(await log.getAttribute("aria-live"), "polite");
   assert.equal(await log.getAttribute("aria-busy"), "true");

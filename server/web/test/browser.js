@@ -42,4 +42,8 @@ export const ended = (page) => page.waitForSelector("body:not(.busy) #thread .an
 
 export const answerText = (page) => page.locator(".answer").last().locator("> .prose").innerText();
 
+// says waits until the last answer says this and no more: what is sent together may come, and be
+// shown, in parts.
+export const says = (page, text) => page.waitForFunction((text) => [...document.querySelectorAll(".answer > .prose")].at(-1)?.innerText.trim() === text, text);
+
 export const figure = (page, name) => page.locator(`[data-figure="${name}"]`).innerText();

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import { readFile } from "node:fs/promises";
-import { answerText, close, ended, figure, launch, open, send } from "./browser.js";
+import { answerText, close, ended, figure, launch, open, says, send } from "./browser.js";
 import { Fake, receiptOf } from "./fake.js";
 
 let browser, fake, page;
@@ -10,6 +10,7 @@ after(() => Promise.all([browser?.close(), fake?.close()]));
 beforeEach(async () => {
   fake.reset();
   page = await open(browser, fake.url);
+  await page.waitForFunction(() => !document.querySelector("#model").disabled); // requests name it
 });
 afterEach(() => close(page));
 
@@ -65,7 +66,7 @@ test("Escape and the button stop an answer, and what came is kept", async () => 
       await opened;
     });
     await send(page, "Go.");
-    await page.waitForSelector(".answer:last-child p");
+    await says(page, "As far as this");
     await stop();
     await left.opened; // the server sees it
     await ended(page);
@@ -124,7 +125,7 @@ test("a reload in the middle of an answer keeps what came", async () => {
     await opened;
   });
   await send(page, "Go.");
-  await page.waitForSelector(".answer p");
+  await says(page, "As far as this");
   await page.reload();
   go();
   await page.waitForSelector(".answer .problem");
@@ -323,8 +324,16 @@ test("over plain HTTP from another machine, conversations and copying work too",
   fake.text = "```\ncode\n```";
   await send(page, "Go.");
   await ended(page);
+  // It is shown for a moment, which a busy machine may let pass between two looks.
+  const copied = page.evaluate(
+    () =>
+      new Promise((resolve) => {
+        const look = () => document.body.textContent.includes("Copied") && resolve();
+        new MutationObserver(look).observe(document.body, { subtree: true, childList: true, characterData: true });
+      }),
+  );
   await page.click('[aria-label="Copy code"]');
-  await page.getByText("Copied").waitFor();
+  await copied;
   await page.focus("#prompt");
   await page.keyboard.press("Control+V");
   assert.equal(await page.inputValue("#prompt"), "code");
@@ -385,7 +394,7 @@ test("an answer goes on while another conversation is looked at", async () => {
     stream.end();
   });
   await send(page, "The second");
-  await page.waitForSelector(".answer p");
+  await says(page, "Begun");
   await page.click('#conversations .open:text("The first")');
   assert.equal(await answerText(page), fake.text);
   go();

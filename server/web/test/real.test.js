@@ -59,6 +59,9 @@ async function set(values) {
   await page.keyboard.press("Escape");
 }
 
+// alter adds fields to what a page asks with.
+const alter = (page, fields) => page.route("**/v1/chat/completions", (route) => route.continue({ postData: { ...route.request().postDataJSON(), ...fields } }));
+
 test("an answer streams, and the panel's numbers are those of the receipt", async () => {
   await set({ seed: "3", max_completion_tokens: "120", mtp_depth: "3" });
   await send(page, "Tell me a story about a cat.");
@@ -94,7 +97,7 @@ test("the same seed without guesses gives the same text", async () => {
 });
 
 test("a conversation goes on after a reload", async () => {
-  await set({ max_completion_tokens: "24" });
+  await set({ seed: "4", max_completion_tokens: "24" });
   await send(page, "Tell me about the sea.");
   await ended(page);
   const text = await answerText(page);
@@ -113,9 +116,7 @@ test("a conversation goes on after a reload", async () => {
 test("stopping frees the server", async () => {
   const slow = await serve("--isa", "generic", "--threads", "1");
   const other = await open(browser, slow.url);
-  await other.route("**/v1/chat/completions", (route) =>
-    route.continue({ postData: { ...route.request().postDataJSON(), max_completion_tokens: 4000, ignore_eos: true } }),
-  );
+  await alter(other, { max_completion_tokens: 4000, ignore_eos: true });
   await other.waitForFunction(() => !document.querySelector("#model").disabled);
   await send(other, "Tell me a very long story.");
   await other.waitForSelector(".answer p");
@@ -136,6 +137,7 @@ test("what the server refuses is told in its words", async () => {
 test("a server with a key, which then goes away", async () => {
   const locked = await serve("--api-key", "a-key-for-this-test");
   const other = await open(browser, locked.url);
+  await alter(other, { seed: 1, max_completion_tokens: 16 });
   await other.getByText("API key needed").waitFor();
   await send(other, "Hello.");
   await other.locator(".problem input").fill("a-key-for-this-test");
