@@ -260,13 +260,13 @@ func checkOrigin(t *testing.T, src string) bool {
 func TestOriginIsNeverLaundered(t *testing.T) {
 	random := rand.New(rand.NewPCG(2026, 12))
 	rendered := 0
-	for range 20_000 {
+	for range 8000 {
 		if checkOrigin(t, program(random.IntN)) {
 			rendered++
 		}
 	}
-	if t.Logf("%d of 20000 programs could be rendered", rendered); rendered < 5000 {
-		t.Errorf("only %d of 20000 programs could be rendered", rendered)
+	if t.Logf("%d of 8000 programs could be rendered", rendered); rendered < 5000 {
+		t.Errorf("only %d of 8000 programs could be rendered", rendered)
 	}
 }
 
@@ -294,7 +294,7 @@ func FuzzOrigin(f *testing.F) {
 
 // TestOriginCountsAsMemory makes a string of many ranges again and again.
 func TestOriginCountsAsMemory(t *testing.T) {
-	const src = "{% set ns = namespace(x='') %}{% for i in range(1000) %}{% set ns.x = ns.x ~ 'a' ~ u %}{% endfor %}"
+	const src = "{% set ns = namespace(x='') %}{% for i in range(400) %}{% set ns.x = ns.x ~ 'a' ~ u %}{% endfor %}"
 	vars := strangeVars(String)
 	least := func(vars *Map) int {
 		low, high := 1, 64<<20
@@ -313,9 +313,9 @@ func TestOriginCountsAsMemory(t *testing.T) {
 		}
 		return low
 	}
-	// 1000 strings with 500 ranges on average, each as large as two numbers.
+	// 400 strings with 200 ranges on average, each as large as two numbers.
 	with, without := least(vars), least(strangeVars(Trusted))
-	if with-without < 1000*500*rangeSize {
+	if with-without < 400*200*rangeSize {
 		t.Errorf("%d bytes of budget with origins, %d without", with, without)
 	}
 	if valueSize > 48 {
