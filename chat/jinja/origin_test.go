@@ -12,16 +12,16 @@ import (
 
 // strangeVars are variables in an alphabet of their own: Greek letters, and signs that no
 // literal of the test templates has, nor anything the engine writes for one.
-func strangeVars(make func(string) Value) *Map {
+func strangeVars(text func(string) Value) *Map {
 	vars := &Map{}
-	vars.Set("s", make("αβ<γ&\"δ"))
-	vars.Set("t", make("  ΣΤ\u2028λ-μ\\ν "))
-	vars.Set("u", make("ω"))
-	vars.Set("e", make(""))
-	vars.Set("l", List([]Value{make("κ"), make("α,β"), make("Ω")}))
+	vars.Set("s", text("αβ<γ&\"δ"))
+	vars.Set("t", text("  ΣΤ\u2028λ-μ\\ν "))
+	vars.Set("u", text("ω"))
+	vars.Set("e", text(""))
+	vars.Set("l", List([]Value{text("κ"), text("α,β"), text("Ω")}))
 	d := &Map{}
-	d.set(mapKey{kind: KindString, str: "χ"}, make("χ"), make("ψ"))
-	d.set(mapKey{kind: KindString, str: "π"}, make("π"), List([]Value{make("ρ"), Int(7777)}))
+	d.set(mapKey{kind: KindString, str: "χ"}, text("χ"), text("ψ"))
+	d.set(mapKey{kind: KindString, str: "π"}, text("π"), List([]Value{text("ρ"), Int(7777)}))
 	vars.Set("d", Dict(d))
 	vars.Set("n", Int(7777))
 	return vars
