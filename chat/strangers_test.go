@@ -244,13 +244,13 @@ func TestStrangersWriteNoControlTokens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := &wild{Rand: rand.New(rand.NewPCG(12, 3)), controls: v.spelled()}
 			taken := 0
-			for range 1500 {
+			for range 600 {
 				if checkStrangers(t, v, tmpl, w.conversation()) {
 					taken++
 				}
 			}
-			if taken < 1000 {
-				t.Errorf("the template takes only %d of 1500 conversations", taken)
+			if taken < 400 {
+				t.Errorf("the template takes only %d of 600 conversations", taken)
 			}
 		})
 	}
@@ -272,7 +272,7 @@ func TestStrangersWriteNoControlTokensInQwen(t *testing.T) {
 			random := rand.New(rand.NewPCG(12, 4))
 			w := &wild{Rand: random, controls: v.spelled()}
 			taken := 0
-			for range 800 {
+			for range 400 {
 				if checkStrangers(t, v, tmpl, w.conversation(), "<think>", "</think>") {
 					taken++
 				}
@@ -280,13 +280,13 @@ func TestStrangersWriteNoControlTokensInQwen(t *testing.T) {
 			w.controls = slices.DeleteFunc(w.controls, func(s string) bool {
 				return strings.Contains(s, "think>") || strings.Contains(s, "tool_response>")
 			})
-			for range 800 {
+			for range 400 {
 				if checkStrangers(t, v, tmpl, w.conversation()) {
 					taken++
 				}
 			}
-			if taken < 1000 {
-				t.Errorf("the template takes only %d of 1600 conversations", taken)
+			if taken < 500 {
+				t.Errorf("the template takes only %d of 800 conversations", taken)
 			}
 		})
 	})

@@ -168,12 +168,12 @@ func (c *counting) split(text string, emit func(string) bool) bool {
 	})
 }
 
-// TestEncodeWithinStopsAtTheLimit gives it 32 MB, of which only a little may be looked at.
+// TestEncodeWithinStopsAtTheLimit gives it 8 MB, of which only a little may be looked at.
 func TestEncodeWithinStopsAtTheLimit(t *testing.T) {
 	tok := mustNew(t, tinyFile(t))
 	count := &counting{splitter: tok.pretoken[0]}
 	tok.pretoken[0] = count
-	const size, limit = 32 << 20, 1000
+	const size, limit = 8 << 20, 1000
 	for name, text := range map[string]string{
 		"words":          strings.Repeat("the cat ", size/8),
 		"one word":       strings.Repeat("x", size),
@@ -186,7 +186,7 @@ func TestEncodeWithinStopsAtTheLimit(t *testing.T) {
 			count.bytes = 0
 			ids, ok := tok.EncodeWithin(text, trusted, limit)
 			if ok || ids != nil {
-				t.Errorf("%s: %d ids of a text of 32 MB, limit %d", name, len(ids), limit)
+				t.Errorf("%s: %d ids of a text of 8 MB, limit %d", name, len(ids), limit)
 			}
 			if most := limit * tok.longest; count.bytes > most {
 				t.Errorf("%s: %d bytes went into words, want at most %d", name, count.bytes, most)

@@ -229,15 +229,15 @@ func (t *Turn) start(ctx context.Context) (err error) {
 }
 
 // tooLong refuses a prompt that leaves no room for an answer.
-func tooLong(p *foretoken.Prompt, context int) error {
+func tooLong(p *foretoken.Prompt, most int) error {
 	many := fmt.Sprint(len(p.IDs))
 	switch {
 	case p.Over > 0:
 		many = fmt.Sprintf("more than %d", p.Over)
-	case len(p.IDs) < context:
+	case len(p.IDs) < most:
 		return nil
 	}
-	return &Error{Status: 400, Kind: TooLarge, Param: "messages", Message: fmt.Sprintf("the prompt has %s tokens, and the context of %d takes them and the answer: shorten the prompt", many, context)}
+	return &Error{Status: 400, Kind: TooLarge, Param: "messages", Message: fmt.Sprintf("the prompt has %s tokens, and the context of %d takes them and the answer: shorten the prompt", many, most)}
 }
 
 // conversation is what the messages are of.
