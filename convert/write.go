@@ -12,6 +12,7 @@ import (
 
 	"github.com/foretoken/foretoken/checkpoint"
 	"github.com/foretoken/foretoken/dtype"
+	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 // chunk is how many numbers are converted at a time. Each thread holds one chunk as
@@ -114,7 +115,7 @@ func (w *writer) run(ctx context.Context, items []*item, threads int) error {
 	for range threads {
 		wg.Go(func() {
 			for j := range jobs {
-				if err := w.do(&j); err != nil {
+				if err := rescue.Do(func() error { return w.do(&j) }); err != nil {
 					cancel(err)
 				}
 			}

@@ -150,7 +150,9 @@ func (p *pool) share(t task, n, chunks, threads int) error {
 	defer p.turn.Unlock()
 	p.task, p.parts, p.chunks = t, n, chunks
 	p.done.Store(0)
-	p.invited.Store(int32(threads))
+	if p.invited.Load() != int32(threads) { // helpers look at it: nearly always it stays as it is
+		p.invited.Store(int32(threads))
+	}
 	claim := p.start(chunks, threads)
 	for p.take(0, claim>>(2*chunkBits)) {
 	}
