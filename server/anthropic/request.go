@@ -141,8 +141,10 @@ func (r *request) tools(v *body.Value) {
 	}
 	name := choice.Field("name")
 	if len(r.ask.Tools) == 0 && len(v.Field("tools").List()) > 0 {
+		if kind := choice.Field("type").Text(); kind != "auto" && kind != "none" {
+			choice.Drop("none of the tools can be called")
+		}
 		choice.IgnoreRest()
-		choice.Drop("none of the tools can be called")
 		return
 	}
 	switch choice.Field("type").Required().OneOf("auto", "any", "tool", "none") {

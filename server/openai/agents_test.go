@@ -18,6 +18,7 @@ var agentRequests = map[string]turntest.Tolerated{
 		"client_metadata": {"session_id": "a-session", "turn_id": "a-turn"},
 		"input": [
 			{"type": "message", "id": "msg_1", "role": "developer", "content": [{"type": "input_text", "text": "Be of help."}, {"type": "input_text", "text": "No network."}]},
+			{"type": "additional_tools", "role": "developer", "tools": [{"type": "namespace", "name": "functions", "description": "", "tools": [{"type": "function", "name": "plan", "description": "Plans", "strict": false, "parameters": {"type": "object", "properties": {}}}]}]},
 			{"type": "message", "id": "msg_2", "role": "user", "content": [{"type": "input_text", "text": "Look around."}]},
 			{"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}], "content": null, "encrypted_content": "gAAAA"},
 			{"type": "message", "id": "msg_3", "role": "assistant", "phase": "commentary", "content": [{"type": "output_text", "text": "I will."}]},

@@ -10,8 +10,9 @@ import (
 )
 
 // input reads the input of a response: a text of the user's, or items, which become messages
-// after those that there are. What an assistant thought, said and called is one message.
-func input(v *body.Value, list []chat.Message) []chat.Message {
+// after those that there are. What an assistant thought, said and called is one message. Tools
+// that come with the items are offered with the others.
+func (q *responseRequest) input(v *body.Value, list []chat.Message) []chat.Message {
 	if v.IsText() {
 		return append(list, chat.Message{Role: "user", Content: chat.Text(v.Text())})
 	}
@@ -24,6 +25,15 @@ func input(v *body.Value, list []chat.Message) []chat.Message {
 		if !item.IsObject() {
 			item.Fault("want an object with a type, or with a role and content")
 			return list
+		}
+		if item.Field("type").Text() == "additional_tools" {
+			item.Ignore("id", "role")
+			for _, tool := range item.Field("tools").Required().List() {
+				if !q.offer(tool, "", true) {
+					return list
+				}
+			}
+			continue
 		}
 		list = appendItem(list, first, item)
 		item.Ignore("id", "status", "phase", "encrypted_content", "namespace", "created_by") // as we gave them out, or others

@@ -103,7 +103,7 @@ func (s *service) readResponse(r *http.Request, v *body.Value) (*responseRequest
 		}
 		q.talk = slices.Clip(before.messages)
 	}
-	q.talk = input(v.Field("input").Required(), q.talk)
+	q.talk = q.input(v.Field("input").Required(), q.talk)
 	if len(q.talk) == 0 {
 		v.Field("input").Fault("there is nothing in it to answer")
 	}

@@ -189,7 +189,7 @@ func TestInputItemsBecomeMessages(t *testing.T) {
 		{"type": "reasoning", "summary": [{"type": "summary_text", "text": "so"}]},
 		{"type": "message", "role": "assistant", "content": "e"}]}`))
 	var got []string
-	for _, m := range input(v.Field("input"), nil) {
+	for _, m := range new(responseRequest).input(v.Field("input"), nil) {
 		text, _ := m.Content.Text()
 		line := m.Role + " " + text + m.ToolCallID
 		if m.ReasoningContent != nil {
