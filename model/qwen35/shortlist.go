@@ -115,6 +115,14 @@ func (s *shortlist) of(batch []spec.Run) []int32 {
 	return s.blocks
 }
 
+// off is the logits of a block that is not on the list.
+var off = func() (x [backend.RowBlock]float32) {
+	for i := range x {
+		x[i] = float32(math.Inf(-1))
+	}
+	return x
+}()
+
 // confine takes the tokens off a row of logits that are on the list for the sake of others of
 // the batch, and returns how many are left. What is drafted for a text is nobody else's
 // business: whoever sees draft tokens would see which words others use.
@@ -130,10 +138,7 @@ func (s *shortlist) confine(row []float32, r *spec.Run) int {
 				own = own[1:]
 				continue
 			}
-			from := int(b) * backend.RowBlock
-			for i := from; i < min(from+backend.RowBlock, len(row)); i++ {
-				row[i] = float32(math.Inf(-1))
-			}
+			copy(row[int(b)*backend.RowBlock:], off[:])
 		}
 	}
 	return min(n*backend.RowBlock, s.vocab)

@@ -145,4 +145,16 @@ func BenchmarkShortlist(b *testing.B) {
 			x.learn(text[:n], 2048, nil)
 		}
 	})
+	b.Run("confine", func(b *testing.B) { // sixteen texts with a hundred rare blocks each
+		list := shortlist{frequent: 32768, vocab: 248320}
+		var batch []spec.Run
+		for i := range 16 {
+			batch = append(batch, spec.Run{Notes: new(any), Text: text[i*100:][:100], Depth: 1})
+		}
+		list.of(batch)
+		row := make([]float32, list.vocab)
+		for b.Loop() {
+			list.confine(row, &batch[0])
+		}
+	})
 }
