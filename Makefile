@@ -12,7 +12,7 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # Threads that compute spin while they wait for each other, so of the other packages two at a
 # time take longer than one after the other.
 QUIET := chat/... checkpoint/... convert doctor dtype grammar hub internal/... models/... plot sample \
-	server/anthropic server/body server/ollama server/openai server/turn server/web spec/... tokenizer
+	server/anthropic server/body server/ollama server/openai server/turn server/web spec/... state tokenizer
 quiet    = $(addprefix ./,$(QUIET))
 compute  = $(filter-out $(shell go list $(quiet)),$(shell go list ./...))
 
