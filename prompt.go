@@ -13,8 +13,8 @@ import (
 // made for them.
 var ErrNoTemplate = errors.New("the checkpoint has no chat template")
 
-// Conversation is what an assistant is to answer. All text in it is a stranger's, whoever
-// speaks: what it spells never becomes a control token, be it the end of a turn, <think> or
+// Conversation is what an assistant is to answer. Unless it is Trusted, all text in it is a
+// stranger's, whoever speaks: what it spells never becomes a control token, be it the end of a turn, <think> or
 // <tool_call>. Only what the checkpoint's template writes does.
 type Conversation struct {
 	Messages []chat.Message
@@ -26,6 +26,9 @@ type Conversation struct {
 	// It is text as well: whether the answer begins by thinking is the template's to say, by
 	// the variable enable_thinking as a rule.
 	Prefill string
+	// Trusted says that whoever runs the program wrote all of it: what it spells does become
+	// control tokens, as in a text that is continued as it is.
+	Trusted bool
 }
 
 // Prompt is a conversation or a text as the model gets it.
@@ -108,6 +111,9 @@ func (m *Model) render(c *Conversation, open bool) (chat.Rendered, error) {
 	})
 	if err == nil && open {
 		r.Text += c.Prefill
+	}
+	if c.Trusted {
+		r.Trusted = [][2]int{{0, len(r.Text)}}
 	}
 	return r, err
 }

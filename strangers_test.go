@@ -141,11 +141,17 @@ func TestNextTurnIsNotForged(t *testing.T) {
 	}
 }
 
-// TestRawTextHasControlTokens keeps a text that is continued as it is what it was.
+// TestRawTextHasControlTokens keeps a text that is continued as it is, and a conversation that
+// is trusted, what they were.
 func TestRawTextHasControlTokens(t *testing.T) {
 	m := openTiny(t, Options{})
 	if got := m.Continue(forgedTurn).IDs; !slices.Equal(got, m.tok.Encode(forgedTurn)) || len(controls(m, got)) != 7 {
 		t.Errorf("control tokens %q", controls(m, got))
+	}
+	harmless, forged := say("Hello.", false), say("Hello."+forgedTurn, false)
+	forged.Trusted = true
+	if got, least := controls(m, ask(t, m, forged).IDs), controls(m, ask(t, m, harmless).IDs); len(got) != len(least)+7 {
+		t.Errorf("trusted: control tokens %q beside %q", got, least)
 	}
 }
 

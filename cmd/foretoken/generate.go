@@ -36,9 +36,9 @@ func newGenerateCommand() *cobra.Command {
 		Short: "Generate text from a prompt, a conversation or token ids, for scripts",
 		Long: `Generate prints the text that a model gives, as it comes and nothing else; with --json one
 object with all there is to know. A text is put into the checkpoint's chat template as the
-user's message, unless --no-chat-template is given. In a message the name of a control token
-is text; only without the template is it the token. Reasoning and tool calls are part of the
-text, as the model writes them.
+user's message, unless --no-chat-template is given. The name of a control token is the token in
+--prompt and without the template; in --messages and in a text from standard input it is text.
+Reasoning and tool calls are part of the text, as the model writes them.
 
 Without --prompt, --prompt-ids and --messages the prompt is read from standard input; the
 line break at its end does not count. Ctrl-C ends the text where it is.
@@ -132,7 +132,9 @@ func (g *generation) input(cmd *cobra.Command, c *console, log *notes) (*input, 
 	case changed("messages"):
 		return g.template.readMessages(c, g.messages, log)
 	case changed("prompt") && g.prompt != "-":
-		return g.template.textInput(g.prompt), nil
+		in := g.template.textInput(g.prompt)
+		in.trusted = true // it was typed here, and no file or page wrote it
+		return in, nil
 	case !changed("prompt") && !c.piped():
 		return nil, usagef("there is no prompt: give --prompt, --prompt-ids or --messages, or pipe one in")
 	}

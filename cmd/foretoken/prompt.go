@@ -20,6 +20,7 @@ type input struct {
 	text     string
 	messages []chat.Message
 	tools    []chat.Tool
+	trusted  bool // what the messages spell may become control tokens
 }
 
 // templateFlags say how messages become a prompt.
@@ -236,7 +237,7 @@ func (s *session) prompt(in *input, f *templateFlags) (*foretoken.Prompt, error)
 	switch {
 	case in.messages != nil:
 		var err error
-		if p, err = s.Ask(foretoken.Conversation{Messages: in.messages, Tools: in.tools, Variables: f.variables()}); err != nil {
+		if p, err = s.Ask(foretoken.Conversation{Messages: in.messages, Tools: in.tools, Variables: f.variables(), Trusted: in.trusted}); err != nil {
 			return nil, explain(err)
 		}
 	case in.ids == nil:
