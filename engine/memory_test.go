@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/model"
 	"github.com/foretoken/foretoken/model/qwen35"
+	"github.com/foretoken/foretoken/prefix"
 	"github.com/foretoken/foretoken/spec"
 	"github.com/foretoken/foretoken/spec/ngram"
 	"github.com/foretoken/foretoken/state"
@@ -104,5 +105,44 @@ func fills(t *testing.T, e *Engine, r Request, limit int, name string) {
 	}
 	if len(text) != limit {
 		t.Errorf("%s: %d tokens, want %d", name, len(text), limit)
+	}
+}
+
+// TestEntryWithoutRoomIsAMiss has engines with little memory find on the disk what one with
+// plenty has written: where there is no room for the entry beside the sequence that takes it
+// over, the prompt is read again.
+func TestEntryWithoutRoomIsAMiss(t *testing.T) {
+	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantise: 8})
+	dir := t.TempDir()
+	request := Request{Prompt: prompt(129, 1), MaxTokens: 1, LogProbs: -1, Depth: 3, IgnoreEnd: true}
+	run := func(budget int64) (cached int) {
+		t.Helper()
+		disk, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 30, Fingerprint: "dense"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer disk.Close()
+		e, err := New(m, state.NewPool(b, budget), Options{Drafter: m.Drafter(), Cache: true, Disk: disk, Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		_, r, err := collect(e, request)
+		if err != nil {
+			t.Errorf("%d bytes: %v", budget, err)
+		}
+		return r.Cached
+	}
+	run(1 << 30)
+	least, hits, misses := promised(m, m.Drafter(), 130), 0, 0
+	for more := int64(0); hits < 2; more += 4096 {
+		if run(least+more) > 0 {
+			hits++
+		} else {
+			misses++
+		}
+	}
+	if misses == 0 {
+		t.Error("there was always room")
 	}
 }
