@@ -276,7 +276,20 @@ func TestGenerateCancels(t *testing.T) {
 	<-gate.begun
 	cancel()
 	gate.let <- struct{}{}
-	ids, last := read(s)
+	var ids []int32
+	var last error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		ids, last = read(s)
+	}()
+	select {
+	case <-ended:
+	case <-gate.begun:
+		t.Error("a round was begun after the request was cancelled")
+		gate.let <- struct{}{}
+		gate.passUntil(ended)
+	}
 	if r := s.Result(); !errors.Is(last, context.Canceled) || r.Finish != "" || r.Tokens != rounds || !slices.Equal(ids, expected(prompt(3, 1), rounds)) {
 		t.Errorf("%v, error %v, result %+v", ids, last, r)
 	}
