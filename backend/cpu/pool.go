@@ -26,13 +26,16 @@ type pool struct {
 	// chunk is one compare-and-swap of both, so a late thread cannot take a chunk of a task
 	// that has ended, and reads the fields below only while it holds one.
 	claim atomic.Uint64
-	_     [56]byte // keeps the hot counters apart
-	done  atomic.Int32
+	_     [56]byte     // keeps the hot counters apart
+	done  atomic.Int32 // chunks of all tasks so far; it may overflow
 	_     [60]byte
 
 	// turn is held by whoever runs a task; tasks of several models come one after another. A
 	// mutex lets one caller go on for a millisecond at most while another waits.
-	turn    sync.Mutex
+	turn sync.Mutex
+	due  int32    // what done is when the task is
+	_    [52]byte // helpers read what follows
+
 	task    task
 	parts   int
 	chunks  int
@@ -149,14 +152,14 @@ func (p *pool) share(t task, n, chunks, threads int) error {
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	p.task, p.parts, p.chunks = t, n, chunks
-	p.done.Store(0)
 	if p.invited.Load() != int32(threads) { // helpers look at it: nearly always it stays as it is
 		p.invited.Store(int32(threads))
 	}
 	claim := p.start(chunks, threads)
 	for p.take(0, claim>>(2*chunkBits)) {
 	}
-	for i := 0; int(p.done.Load()) < chunks; i++ {
+	p.due += int32(chunks)
+	for i := 0; p.done.Load() != p.due; i++ {
 		if i < spins {
 			pause()
 		} else {
