@@ -14,13 +14,12 @@ type task interface {
 }
 
 // pool runs tasks on a fixed set of threads, for all backends of the process. The caller of
-// run is the first of them. A task
-// is cut into a few chunks per thread, and whoever is free takes the next: a thread that the
-// system has put aside costs at most the chunk it was at, and if no other thread comes the
-// caller does everything. Every other thread takes chunks from the end, so that of two
-// threads each meets the same half of the weights again and finds them in its own cache. The
-// others spin for a moment after a task, since the next one
-// usually follows at once, and then sleep: an idle pool uses no processor time.
+// run is the first of them. A task is cut into a few chunks per thread, and whoever is free
+// takes the next: a thread that the system has put aside costs at most the chunk it was at, and
+// if no other thread comes the caller does everything. Every other thread takes chunks from the
+// end, so that of two threads each meets the same half of the weights again and finds them in
+// its own cache. The others spin for a moment after a task, since the next one usually follows
+// at once, and then sleep: an idle pool uses no processor time.
 type pool struct {
 	// claim is the current task's number and the range of its chunks that are left. Taking a
 	// chunk is one compare-and-swap of both, so a late thread cannot take a chunk of a task
