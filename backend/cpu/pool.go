@@ -14,25 +14,27 @@ type task interface {
 }
 
 // pool runs tasks on a fixed set of threads, for all backends of the process. The caller of
-// run is the first of them. A task
-// is cut into a few chunks per thread, and whoever is free takes the next: a thread that the
-// system has put aside costs at most the chunk it was at, and if no other thread comes the
-// caller does everything. Every other thread takes chunks from the end, so that of two
-// threads each meets the same half of the weights again and finds them in its own cache. The
-// others spin for a moment after a task, since the next one
-// usually follows at once, and then sleep: an idle pool uses no processor time.
+// run is the first of them. A task is cut into a few chunks per thread, and whoever is free
+// takes the next: a thread that the system has put aside costs at most the chunk it was at, and
+// if no other thread comes the caller does everything. Every other thread takes chunks from the
+// end, so that of two threads each meets the same half of the weights again and finds them in
+// its own cache. The others spin for a moment after a task, since the next one usually follows
+// at once, and then sleep: an idle pool uses no processor time.
 type pool struct {
 	// claim is the current task's number and the range of its chunks that are left. Taking a
 	// chunk is one compare-and-swap of both, so a late thread cannot take a chunk of a task
 	// that has ended, and reads the fields below only while it holds one.
 	claim atomic.Uint64
-	_     [56]byte // keeps the hot counters apart
-	done  atomic.Int32
+	_     [56]byte     // keeps the hot counters apart
+	done  atomic.Int32 // chunks of all tasks so far; it may overflow
 	_     [60]byte
 
 	// turn is held by whoever runs a task; tasks of several models come one after another. A
 	// mutex lets one caller go on for a millisecond at most while another waits.
-	turn    sync.Mutex
+	turn sync.Mutex
+	due  int32    // what done is when the task is
+	_    [52]byte // helpers read what follows
+
 	task    task
 	parts   int
 	chunks  int
@@ -149,14 +151,14 @@ func (p *pool) share(t task, n, chunks, threads int) error {
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	p.task, p.parts, p.chunks = t, n, chunks
-	p.done.Store(0)
 	if p.invited.Load() != int32(threads) { // helpers look at it: nearly always it stays as it is
 		p.invited.Store(int32(threads))
 	}
 	claim := p.start(chunks, threads)
 	for p.take(0, claim>>(2*chunkBits)) {
 	}
-	for i := 0; int(p.done.Load()) < chunks; i++ {
+	p.due += int32(chunks)
+	for i := 0; p.done.Load() != p.due; i++ {
 		if i < spins {
 			pause()
 		} else {
