@@ -10,6 +10,13 @@ func TestRace(t *testing.T) {
 	t.Run("AnswerCanBeCancelled", TestAnswerCanBeCancelled)
 	t.Run("ThinkingIsClosed", TestThinkingIsClosed)
 	t.Run("ConversationHitsTheCache", TestConversationHitsTheCache)
+	t.Run("BackgroundPrefillLeavesTheQueueAlone", TestBackgroundPrefillLeavesTheQueueAlone)
+	t.Run("NextTurnIsPreparedAfterTheLastEvent", TestNextTurnIsPreparedAfterTheLastEvent)
+	t.Run("CloseDropsPreparation", TestCloseDropsPreparation)
+	t.Run("GrammarsAreCompiledOnce", TestGrammarsAreCompiledOnce)
+	t.Run("GrammarsDoNotWaitForHostileOnes", TestGrammarsDoNotWaitForHostileOnes)
+	t.Run("LibraryMakesRoomBeforeItLoads", TestLibraryMakesRoomBeforeItLoads)
+	t.Run("LibrarySurvivesPanics", TestLibrarySurvivesPanics)
 	t.Run("LibraryLoadsAndUnloads", TestLibraryLoadsAndUnloads)
 	t.Run("LibraryLetsModelsExpire", TestLibraryLetsModelsExpire)
 }

@@ -388,7 +388,7 @@ func BenchmarkSum(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			defer c.Close() //nolint:errcheck // read only
+			defer c.Close()                                        //nolint:errcheck // read only
 			if _, err := c.Sum(b.Context(), records); err != nil { // which makes the record
 				b.Fatal(err)
 			}

@@ -11,6 +11,7 @@ func TestRace(t *testing.T) {
 	t.Run("DiskStaysWithinItsBound", TestDiskStaysWithinItsBound)
 	t.Run("DiskDropsWhatItsQueueHasNoRoomFor", TestDiskDropsWhatItsQueueHasNoRoomFor)
 	t.Run("DiskFetchSurvivesPressure", TestDiskFetchSurvivesPressure)
+	t.Run("DiskSurvivesPanics", TestDiskSurvivesPanics)
 	t.Run("PoolTakesFromTheCache", TestPoolTakesFromTheCache)
 	t.Run("CacheEqualsDeepCopies", TestCacheEqualsDeepCopies)
 }

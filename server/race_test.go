@@ -22,4 +22,5 @@ func TestRace(t *testing.T) {
 	t.Run("ReadyShowsProgress", TestReadyShowsProgress)
 	t.Run("ServeEndsWithTheErrorOfLoading", TestServeEndsWithTheErrorOfLoading)
 	t.Run("PanicsAreAnswered", TestPanicsAreAnswered)
+	t.Run("PanicsOfAnswersAreErrors", TestPanicsOfAnswersAreErrors)
 }
