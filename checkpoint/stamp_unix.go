@@ -16,6 +16,6 @@ func stampOf(f *os.File) (s stamp, ok bool) {
 	}
 	return stamp{
 		Size: st.Size, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano(),
-		Device: uint64(st.Dev), Inode: st.Ino, //nolint:unconvert // of another type on darwin
+		Device: uint64(st.Dev), Inode: st.Ino, // of another type on darwin
 	}, true
 }

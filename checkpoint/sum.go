@@ -89,7 +89,7 @@ func (c *Checkpoint) Sum(ctx context.Context, records string) (Sum, error) {
 	}
 	part("config", c.config)
 	part("index", c.index)
-	files := c.Weights.files
+	files := c.files
 	part("files", binary.LittleEndian.AppendUint64(nil, uint64(len(files))))
 	for _, s := range c.Sidecars {
 		part("sidecar "+s.File, s.config)
@@ -245,7 +245,7 @@ func (x *summing) read(ctx context.Context, from, to int, d *digest, buffer []by
 				return err
 			}
 			n, err := f.ReadAt(buffer[:min(len(buffer), to-at)], int64(at))
-			if err != nil && !(errors.Is(err, io.EOF) && n > 0) {
+			if err != nil && (n == 0 || !errors.Is(err, io.EOF)) {
 				return fmt.Errorf("%s: %w", x.path, err)
 			}
 			_, _ = h.Write(buffer[:n])

@@ -151,7 +151,7 @@ func TestTokensDoNotWaitWithTheirSequence(t *testing.T) {
 		read := make(chan int32, 20)
 		go func() {
 			defer close(read)
-			for token := range first.Tokens() {
+			for token := range first.Tokens() { //nolint:errcheck // how it ends is seen below
 				read <- token.ID
 			}
 		}()

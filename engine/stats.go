@@ -123,9 +123,10 @@ func (e *Engine) observe(took time.Duration) {
 	if e.o.Observe == nil {
 		return
 	}
-	if err := e.tell(r); err != nil && !e.unseen {
+	var f *Fault
+	if err := e.tell(r); errors.As(err, &f) && !e.unseen {
 		e.unseen = true // once will do
-		e.o.Log.Error("the observer of rounds fails", "error", err, "stack", string(err.(*Fault).Stack))
+		e.o.Log.Error("the observer of rounds fails", "error", f, "stack", string(f.Stack))
 	}
 }
 

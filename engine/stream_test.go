@@ -16,7 +16,7 @@ func TestStreamWakesTheReaderOfTokens(t *testing.T) {
 		synctest.Wait() // it waits first, and is the first to be woken
 		read := make(chan int32, 2)
 		go func() {
-			for token := range s.Tokens() {
+			for token := range s.Tokens() { //nolint:errcheck // it has no fault
 				read <- token.ID
 			}
 			close(read)

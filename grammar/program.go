@@ -48,7 +48,7 @@ func (p *program) bytes() int64 {
 	for i := range p.nodes {
 		n += 64 + 4*len(p.nodes[i].list)
 		if l := p.nodes[i].lex; l != nil {
-			n += l.dfa.bytes() + 8*len(l.facts)
+			n += l.bytes() + 8*len(l.facts)
 		}
 	}
 	return int64(n)

@@ -31,21 +31,6 @@ func (r *running) dial() net.Conn {
 	return c
 }
 
-// send writes text as it is and returns all that comes back until the server hangs up.
-func (r *running) send(text string) string {
-	r.t.Helper()
-	c := r.dial()
-	defer func() { _ = c.Close() }()
-	if _, err := io.WriteString(c, text); err != nil {
-		r.t.Fatal(err)
-	}
-	back, err := io.ReadAll(c)
-	if err != nil && !errors.Is(err, net.ErrClosed) && !strings.Contains(err.Error(), "reset") {
-		r.t.Fatal(err)
-	}
-	return string(back)
-}
-
 func TestBodiesOverTheLimit(t *testing.T) {
 	r := start(t, func(o *Options) { o.MaxBody = 1000 })
 	large := `{"messages": [{"role": "user", "content": "` + strings.Repeat("a", 1000) + `"}]}`

@@ -141,7 +141,7 @@ func (c *crew) run(t task, n, grain int) {
 		}
 		return
 	}
-	if err := c.pool.share(t, n, chunks, c.threads); err != nil {
+	if err := c.share(t, n, chunks, c.threads); err != nil {
 		panic(err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 type origin uint8
 
 const (
-	// stranger is the zero value: code that does not say makes nothing trusted.
-	stranger origin = iota
+	// The zero value is a stranger's: code that does not say makes nothing trusted.
+	_ origin = iota
 	// template is a string that the template wrote, or a number, bool or None that it spells.
 	template
 	// mixed is a string of both. Its ref is the *marks of a text that it is part of, and num

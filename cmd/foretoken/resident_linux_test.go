@@ -74,7 +74,7 @@ func TestServeKeepsToItsMemory(t *testing.T) {
 				if metric("foretoken_kv_used_bytes") > 0.9*budget {
 					return
 				}
-				a, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(request())) //nolint:noctx // the process ends with the test
+				a, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(request()))
 				if err != nil {
 					t.Error(err)
 					return
@@ -90,7 +90,7 @@ func TestServeKeepsToItsMemory(t *testing.T) {
 	// Garbage: a collector that counted the sequences as its own would let as much again pile up.
 	large := `{"messages": [{"role": "nobody", "content": "` + strings.Repeat("a long text ", 170_000) + `"}]}`
 	for range 60 {
-		a, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(large)) //nolint:noctx // as above
+		a, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(large))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestServeKeepsToItsMemory(t *testing.T) {
 // get is the body of a page.
 func get(t *testing.T, url string) string {
 	t.Helper()
-	a, err := http.Get(url) //nolint:noctx,gosec // a server of our own
+	a, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}

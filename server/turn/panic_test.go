@@ -83,7 +83,7 @@ func TestEventsLeavePanicsOfReaders(t *testing.T) {
 					t.Errorf("%d choices: %v", choices, p)
 				}
 			}()
-			for range run.Events() {
+			for range run.Events() { //nolint:errcheck // it does not get that far
 				panic("of the reader")
 			}
 		}()
