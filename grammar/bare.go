@@ -66,15 +66,19 @@ func Bare(schema []byte, marker string, reserved ...string) Source {
 }
 
 // Prefer is the first part, or the second if the first cannot be had: its schema is not
-// supported, it is too large, or nothing satisfies it.
+// supported, it is too large, or nothing satisfies it. Once as many steps were made in vain as
+// a grammar may take, no more first parts are tried.
 func Prefer(first, second Source) Source {
 	return Source{first.name, func(b *builder) (int32, error) {
+		if b.work.vain > maxWork {
+			return second.build(b)
+		}
 		before := b.copy()
 		n, err := first.build(b)
 		if err == nil && !b.full && b.productive()[n] {
 			return n, nil
 		}
-		before.work = b.work // time that is spent stays spent
+		before.work.vain = b.work.vain + b.work.steps - before.work.steps
 		*b = before
 		return second.build(b)
 	}}
