@@ -77,7 +77,7 @@ test('errors', async () => {
     assert.match(error.message, /tiny/);
     return true;
   });
-  await assert.rejects(client.chat({ ...story, options: { mirostat: 2 } }), /options\.mirostat/);
+  await assert.rejects(client.chat({ ...story, options: { temperature: -1 } }), /options\.temperature/);
   await assert.rejects(client.pull({ model: 'llama3' }), /foretoken pull/);
 });
 

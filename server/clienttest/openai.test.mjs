@@ -117,11 +117,13 @@ describe('openai', () => {
       assert.equal(e.code, 'model_not_found');
       return true;
     });
-    await assert.rejects(client.chat.completions.create({ ...hello, colour: 'red' }), (e) => {
+    await assert.rejects(client.chat.completions.create({ ...hello, temperature: -1 }), (e) => {
       assert.ok(e instanceof OpenAI.BadRequestError);
-      assert.equal(e.param, 'colour');
+      assert.equal(e.param, 'temperature');
       return true;
     });
+    const { response } = await client.chat.completions.create({ ...hello, colour: 'red' }).withResponse();
+    assert.equal(response.headers.get('foretoken-ignored'), 'colour');
     await assert.rejects(client.embeddings.create({ model: 'tiny', input: 'x' }), OpenAI.BadRequestError);
   });
 
