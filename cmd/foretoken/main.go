@@ -27,6 +27,7 @@ const (
 )
 
 func main() {
+	boundGarbage()
 	os.Exit(execute(context.Background(), newRootCommand(), os.Stderr))
 }
 

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"runtime"
+	"runtime/debug"
+	"testing"
+)
+
+func TestMemoryLimit(t *testing.T) {
+	for live, want := range map[uint64]int64{0: smallLimit, 1 << 20: smallLimit, smallLimit / 2: smallLimit, smallLimit: 2 * smallLimit} {
+		if got := memoryLimit(live); got != want {
+			t.Errorf("%d bytes in use: %d, want %d", live, got, want)
+		}
+	}
+}
+
+// TestMemoryLimitFollows has a collection find more in use than the one before.
+func TestMemoryLimitFollows(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	c := new(collected)
+	t.Cleanup(func() {
+		runtime.SetFinalizer(c, nil)
+		debug.SetMemoryLimit(before)
+	})
+	limitAfter(c)
+	used := make([]byte, 4*smallLimit)
+	runtime.GC()
+	runtime.SetFinalizer(c, nil)
+	limitAfter(c)
+	if got := debug.SetMemoryLimit(-1); got < 8*smallLimit || got != c.limit {
+		t.Errorf("a limit of %d with %d bytes in use", got, len(used))
+	}
+	runtime.KeepAlive(used)
+}
