@@ -19,7 +19,7 @@ var errLarge = errors.New("needs more than 32768 automaton states, or too long t
 // work counts the steps made for the automata of one grammar.
 type work struct {
 	steps int
-	vain  int // steps for parts that could not be had, as Prefer tries them
+	vain  int             // steps for parts that could not be had, as Prefer tries them
 	ctx   context.Context // of whoever wants it; nil: it is wanted in any case
 }
 
