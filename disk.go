@@ -2,13 +2,13 @@ package foretoken
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
 
 	"github.com/foretoken/foretoken/backend"
 	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/prefix"
 )
 
@@ -67,14 +67,10 @@ func startSum(c *checkpoint.Checkpoint, dir string) *summing {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &summing{cancel: cancel, done: make(chan struct{}), err: errors.New("foretoken: hashing the weights panicked")}
+	s := &summing{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		defer func() {
-			if p := recover(); p != nil {
-				s.err = fmt.Errorf("%w: %v", s.err, p)
-			}
-		}()
+		defer rescue.To(&s.err)
 		start := time.Now()
 		s.sum, s.err = c.Sum(ctx, filepath.Join(dir, weightRecords))
 		s.took = time.Since(start)
