@@ -25,6 +25,10 @@ NOASM_PACKAGES := ./backend/... ./model/...
 # Packages with a list of tests for the race detector.
 RACE_PACKAGES := $(patsubst %/race_test.go,./%,$(filter-out race_test.go,$(shell git ls-files --cached --others --exclude-standard '*race_test.go' 2>/dev/null))) .
 
+# The Go clients are so large that most of a lint from empty caches is compiling them: without
+# inlining that takes two thirds of the time.
+SDK_FLAGS := -gcflags=github.com/anthropics/...=-l -gcflags=github.com/openai/...=-l
+
 LINT    := bin/lint
 GOFUMPT := bin/gofumpt
 
@@ -71,26 +75,29 @@ build: ## build bin/foretoken
 test: ## run all tests of the library and the program; needs Go alone
 	$(call stage,test: packages that do not compute and then those that do)
 	go test $(quiet)
+	@go build $(compute) # with both processors: -p holds for the compiler, too
 	go test -p 1 $(compute)
 
 test-noasm: ## run the short tests of the numeric packages without assembly
 	$(call stage,test-noasm: generic kernels only)
-	go test -p 1 -short -tags noasm $(NOASM_PACKAGES)
+	@go build -tags noasm $(NOASM_PACKAGES)
+	go test -vet off -p 1 -short -tags noasm $(NOASM_PACKAGES)
 
 # What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
 test-arm64: ## run the listed tests of the kernels for arm64, emulated on other machines
 	$(call stage,test-arm64: NEON kernels)
 	@sh tools/need.sh qemu
 	@qemu=$$(sh tools/need.sh --path qemu); if [ "$$qemu" = native ]; then \
-		go test -short -tags emulated -run '^TestKernels$$' ./backend/cpu; \
+		go test -vet off -short -tags emulated -run '^TestKernels$$' ./backend/cpu; \
 	else \
-		GOOS=linux GOARCH=arm64 go test -short -tags emulated -exec "$$qemu -cpu max" -run '^TestKernels$$' ./backend/cpu; \
+		GOOS=linux GOARCH=arm64 go test -vet off -short -tags emulated -exec "$$qemu -cpu max" -run '^TestKernels$$' ./backend/cpu; \
 	fi
 
 race: ## run the listed tests (race_test.go) under the race detector
 	$(call stage,race: tests listed in race_test.go)
 	@sh tools/need.sh cc
-	CGO_ENABLED=1 go test -p 1 -race -short -run '^TestRace$$' $(RACE_PACKAGES)
+	@CGO_ENABLED=1 go build -race $(RACE_PACKAGES)
+	CGO_ENABLED=1 go test -vet off -p 1 -race -short -run '^TestRace$$' $(RACE_PACKAGES)
 
 soak: ## load an engine at random for a while, and leave ten thousand connections idle; SOAK=60s
 	$(call stage,soak: random load for $(SOAK) and idle connections)
@@ -107,7 +114,7 @@ test-tools: ## test the linter and the scripts of check
 
 test-sdks: ## talk to the server with the Go clients of the protocols' makers
 	$(call stage,test-sdks: official clients in Go)
-	cd server/clienttest && go test -p 1 ./...
+	cd server/clienttest && go test -vet off $(SDK_FLAGS) ./...
 
 test-clients: build ## talk to the built program with the clients that people use
 	$(call stage,test-clients: official clients in Node)
@@ -130,7 +137,7 @@ vet: ## vet what is written for another processor or a build tag
 
 lint: $(LINT) ## vet and lint every module
 	$(call stage,lint: what tools/lint checks)
-	$(call each,go vet -vettool="$(CURDIR)/$(LINT)" ./...)
+	$(call each,go vet -vettool="$(CURDIR)/$(LINT)" $(SDK_FLAGS) ./...)
 
 generated: ## check that what is generated is what its generators write
 	$(call stage,generated: in a copy of the tree)

@@ -7,7 +7,6 @@ import "testing"
 // TestRace has the tests in which several goroutines meet: make race runs it.
 func TestRace(t *testing.T) {
 	t.Run("DecodeMeasuresTheEngine", TestDecodeMeasuresTheEngine)
-	t.Run("CompareTakesTurns", TestCompareTakesTurns)
 	t.Run("ServeLoadsAServer", TestServeLoadsAServer)
 	t.Run("ServeTellsFaults", TestServeTellsFaults)
 	t.Run("StreamTimes", TestStreamTimes)

@@ -30,7 +30,6 @@ func TestRace(t *testing.T) {
 	t.Run("FaultOfNobodyEndsWhatRuns", TestFaultOfNobodyEndsWhatRuns)
 	t.Run("BrokenMemoryRefusesRequests", TestBrokenMemoryRefusesRequests)
 	t.Run("DiskOutlivesTheEngine", TestDiskOutlivesTheEngine)
-	t.Run("RatioIsReproducible", TestRatioIsReproducible)
 	t.Run("WorkloadsChangeNothing", TestWorkloadsChangeNothing)
 	t.Run("Soak", TestSoak)
 }

@@ -19,8 +19,6 @@ import (
 // number of workloads, the same in every run.
 var soak = flag.Duration("soak", 0, "how long the soak test loads an engine; 0: a few workloads")
 
-const soakWorkloads = 2
-
 // TestSoak loads engines with random requests from several clients, which come, leave and
 // break off as they like, and checks every answer. In the end nothing may be left of them.
 func TestSoak(t *testing.T) {
@@ -54,12 +52,16 @@ func soakOne(t *testing.T, m *qwen35.Model, pool *state.Pool, pieces []piece, se
 	if err != nil {
 		t.Fatal(err)
 	}
+	workloads := 2
+	if brief(t) {
+		workloads = 1
+	}
 	end := time.Now().Add(long)
 	var clients sync.WaitGroup
 	for i := range uint64(10) {
 		rng := rand.New(rand.NewPCG(10*seed+i, 11))
 		clients.Go(func() {
-			for n := 0; !t.Failed() && (n < soakWorkloads || time.Now().Before(end)); n++ {
+			for n := 0; !t.Failed() && (n < workloads || time.Now().Before(end)); n++ {
 				w := newWorkload(rng, m, pieces, 0)
 				w.run(t, e)
 			}

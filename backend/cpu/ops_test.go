@@ -383,6 +383,9 @@ func TestRowwiseSameEverywhere(t *testing.T) {
 }
 
 func TestOpsAllocateNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("portable kernels take their time, and what allocates is the same code around each kernel")
+	}
 	b := openTest(t, Options{Threads: 2})
 	rng := rand.New(rand.NewPCG(10, 10))
 	const rows, width = 3, 2048

@@ -102,16 +102,17 @@ func TestForwardThreadInvariance(t *testing.T) {
 		t.Run(sub.name, func(t *testing.T) {
 			tokens := sub.tokens[:16]
 			var want [][]float32
-			for _, threads := range []int{1, 2, 3} {
-				for _, procs := range []int{1, 2} {
-					old := runtime.GOMAXPROCS(procs)
-					r := open(t, sub.dir, threads, sub.o)
-					got := decode(t, r, r.sequence(t), tokens, 16)
-					runtime.GOMAXPROCS(old)
-					if want == nil {
-						want = got
-					}
-					same(t, fmt.Sprintf("%d threads on %d processors", threads, procs), got, want)
+			for _, on := range []struct{ threads, procs int }{{1, 1}, {3, 2}, {2, 2}, {2, 1}, {3, 1}} {
+				old := runtime.GOMAXPROCS(on.procs)
+				r := open(t, sub.dir, on.threads, sub.o)
+				got := decode(t, r, r.sequence(t), tokens, 16)
+				runtime.GOMAXPROCS(old)
+				if want == nil {
+					want = got
+				}
+				same(t, fmt.Sprintf("%d threads on %d processors", on.threads, on.procs), got, want)
+				if testing.Short() && on.threads == 3 {
+					break
 				}
 			}
 		})
