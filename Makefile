@@ -8,19 +8,13 @@ MODULES := . server/clienttest tools backend/cpu/_gen
 
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
-# Packages that do not compute on all processors: their tests may run beside each other.
-# Threads that compute spin while they wait for each other, so of the other packages two at a
-# time take longer than one after the other.
-QUIET := chat/... checkpoint/... convert doctor dtype grammar hub internal/... models/... plot sample \
-	server/anthropic server/body server/ollama server/openai server/turn server/web spec/... state tokenizer
-quiet    = $(addprefix ./,$(QUIET))
-compute  = $(filter-out $(shell go list $(quiet)),$(shell go list ./...))
+# Tests compute on one processor each, and as many packages run beside each other: threads of the
+# models in tests spend most of their time waiting for each other. Tests that are about threads
+# say how many.
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 
 # Packages with files for one processor or one build tag.
-TAGGED := ./backend/cpu ./models/tiny
-
-# Packages in which the tag noasm can change what is run.
-NOASM_PACKAGES := ./backend/... ./model/...
+TAGGED := ./backend/cpu ./model/qwen35 ./models/tiny
 
 # Packages with a list of tests for the race detector.
 RACE_PACKAGES := $(patsubst %/race_test.go,./%,$(filter-out race_test.go,$(shell git ls-files --cached --others --exclude-standard '*race_test.go' 2>/dev/null))) .
@@ -70,18 +64,16 @@ nightly: ## check, and what takes long: whole repertoires, soak, ten thousand so
 
 build: ## build bin/foretoken
 	$(call stage,build: bin/foretoken)
-	go build -trimpath -o bin/foretoken ./cmd/foretoken
+	go build -o bin/foretoken ./cmd/foretoken
 
 test: ## run all tests of the library and the program; needs Go alone
-	$(call stage,test: packages that do not compute and then those that do)
-	go test $(quiet)
-	@go build $(compute) # with both processors: -p holds for the compiler, too
-	go test -p 1 $(compute)
+	$(call stage,test: all packages)
+	GOMAXPROCS=1 go test -p $(JOBS) ./...
 
-test-noasm: ## run the short tests of the numeric packages without assembly
+test-noasm: ## run the short tests of the kernels, and a list of those of the model, without assembly
 	$(call stage,test-noasm: generic kernels only)
-	@go build -tags noasm $(NOASM_PACKAGES)
-	go test -vet off -p 1 -short -tags noasm $(NOASM_PACKAGES)
+	go test -vet off -short -tags noasm ./backend/...
+	go test -vet off -short -tags noasm -run '^TestPortable$$' ./model/qwen35
 
 # What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
 test-arm64: ## run the listed tests of the kernels for arm64, emulated on other machines
@@ -96,8 +88,7 @@ test-arm64: ## run the listed tests of the kernels for arm64, emulated on other 
 race: ## run the listed tests (race_test.go) under the race detector
 	$(call stage,race: tests listed in race_test.go)
 	@sh tools/need.sh cc
-	@CGO_ENABLED=1 go build -race $(RACE_PACKAGES)
-	CGO_ENABLED=1 go test -vet off -p 1 -race -short -run '^TestRace$$' $(RACE_PACKAGES)
+	CGO_ENABLED=1 go test -vet off -race -short -run '^TestRace$$' $(RACE_PACKAGES)
 
 soak: ## load an engine at random for a while, and leave ten thousand connections idle; SOAK=60s
 	$(call stage,soak: random load for $(SOAK) and idle connections)
