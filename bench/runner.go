@@ -28,12 +28,16 @@ type Answer struct {
 // Recorder keeps the rounds of an engine, for which its Observe is to be that of the
 // engine's options.
 type Recorder struct {
+	start  sync.Mutex // held while a batch is handed in
 	mu     sync.Mutex // protects what follows
 	rounds []engine.Round
 }
 
-// Observe takes in a round.
+// Observe takes in a round. The first of a batch lasts until all of it is handed in, so that the
+// next has all sequences, however late this goroutine comes to run.
 func (r *Recorder) Observe(x engine.Round) {
+	r.start.Lock()
+	r.start.Unlock() //nolint:staticcheck // SA2001: it is held elsewhere, and waited for here
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rounds = append(r.rounds, x)
@@ -54,12 +58,9 @@ func (r *Recorder) On(e *engine.Engine) Runner {
 		ctx, cancel := context.WithCancel(ctx) // a fault of one ends the others
 		defer cancel()
 		r.take()
-		streams := make([]*engine.Stream, len(batch))
-		for i := range batch {
-			var err error
-			if streams[i], err = e.Generate(ctx, batch[i]); err != nil {
-				return nil, err
-			}
+		streams, err := r.begin(ctx, e, batch)
+		if err != nil {
+			return nil, err
 		}
 		run := &Run{Answers: make([]Answer, len(batch))}
 		for i, s := range streams {
@@ -76,4 +77,18 @@ func (r *Recorder) On(e *engine.Engine) Runner {
 		run.Rounds = r.take()
 		return run, nil
 	}
+}
+
+// begin hands in a batch.
+func (r *Recorder) begin(ctx context.Context, e *engine.Engine, batch []engine.Request) ([]*engine.Stream, error) {
+	r.start.Lock()
+	defer r.start.Unlock()
+	streams := make([]*engine.Stream, len(batch))
+	for i := range batch {
+		var err error
+		if streams[i], err = e.Generate(ctx, batch[i]); err != nil {
+			return nil, err
+		}
+	}
+	return streams, nil
 }
