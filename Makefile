@@ -4,7 +4,7 @@
 # left out and named in the last line. STRICT=1 accepts no such gap.
 
 # Every module of this repository.
-MODULES := . server/clienttest tools backend/cpu/_gen
+MODULES := . internal/server/clienttest tools internal/backend/cpu/_gen
 
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
@@ -14,7 +14,7 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 
 # Packages with files for one processor or one build tag.
-TAGGED := ./backend/cpu ./model/qwen35 ./models/tiny
+TAGGED := ./internal/backend/cpu ./internal/model/qwen35 ./internal/models/tiny
 
 # Packages with a list of tests for the race detector.
 RACE_PACKAGES := $(patsubst %/race_test.go,./%,$(filter-out race_test.go,$(shell git ls-files --cached --others --exclude-standard '*race_test.go' 2>/dev/null))) .
@@ -68,17 +68,17 @@ test: ## run all tests of the library and the program; needs Go alone
 
 test-noasm: ## run the short tests of the kernels, and a list of those of the model, without assembly
 	$(call stage,test-noasm: generic kernels only)
-	go test -vet off -short -tags noasm ./backend/...
-	go test -vet off -short -tags noasm -run '^TestPortable$$' ./model/qwen35
+	go test -vet off -short -tags noasm ./internal/backend/...
+	go test -vet off -short -tags noasm -run '^TestPortable$$' ./internal/model/qwen35
 
 # What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
 test-arm64: ## run the listed tests of the kernels for arm64, emulated on other machines
 	$(call stage,test-arm64: NEON kernels)
 	@sh tools/need.sh qemu
 	@qemu=$$(sh tools/need.sh --path qemu); if [ "$$qemu" = native ]; then \
-		go test -vet off -short -tags emulated -run '^TestKernels$$' ./backend/cpu; \
+		go test -vet off -short -tags emulated -run '^TestKernels$$' ./internal/backend/cpu; \
 	else \
-		GOOS=linux GOARCH=arm64 go test -vet off -short -tags emulated -exec "$$qemu -cpu max" -run '^TestKernels$$' ./backend/cpu; \
+		GOOS=linux GOARCH=arm64 go test -vet off -short -tags emulated -exec "$$qemu -cpu max" -run '^TestKernels$$' ./internal/backend/cpu; \
 	fi
 
 race: ## run the listed tests (race_test.go) under the race detector
@@ -88,8 +88,8 @@ race: ## run the listed tests (race_test.go) under the race detector
 
 soak: ## load an engine at random for a while, and leave ten thousand connections idle; SOAK=60s
 	$(call stage,soak: random load for $(SOAK) and idle connections)
-	go test ./engine -run '^TestSoak$$' -soak $(SOAK) -timeout 0
-	go test ./server -run '^TestIdleConnections$$' -sockets 10000
+	go test ./internal/engine -run '^TestSoak$$' -soak $(SOAK) -timeout 0
+	go test ./internal/server -run '^TestIdleConnections$$' -sockets 10000
 
 long: ## run the tests that have a longer version in it
 	$(call stage,long: tests with the tag long)
@@ -102,38 +102,38 @@ test-tools: ## test the linter and the scripts of check
 # Not part of check: compiling these clients takes longer than all of ours. Those for Node are.
 test-sdks: ## talk to the server with the Go clients of the protocols' makers
 	$(call stage,test-sdks: official clients in Go)
-	cd server/clienttest && go test ./...
+	cd internal/server/clienttest && go test ./...
 
 test-deploy: ## check the manifests of deploy/ against what the program does
 	$(call stage,test-deploy: manifests)
-	cd server/clienttest && go test ./deploy
+	cd internal/server/clienttest && go test ./deploy
 
 test-clients: build ## talk to the built program with the clients that people use
 	$(call stage,test-clients: official clients in Node)
-	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" server/clienttest/run
+	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" internal/server/clienttest/run
 
 # Not part of check: the packages are 1.5 GB.
 test-agents: build ## two turns of five coding agents with the built program
 	$(call stage,test-agents: coding agents from the npm registry)
-	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" server/agenttest/run
+	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" internal/server/agenttest/run
 
 test-web: build ## test the page in Chromium, with a fake server and with the program
 	$(call stage,test-web: the page in Chromium)
-	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" server/web/test/run
+	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" internal/server/web/test/run
 
 # The linter vets for this machine.
 vet: ## vet what is written for another processor or a build tag
 	$(call stage,vet: arm64; tags noasm and noembed)
-	GOOS=linux GOARCH=arm64 go vet -tags emulated ./backend/cpu
+	GOOS=linux GOARCH=arm64 go vet -tags emulated ./internal/backend/cpu
 	go vet -tags noasm,noembed $(TAGGED)
 
 lint: $(LINT) ## vet and lint every module but the one that needs the Go clients
 	$(call stage,lint: what tools/lint checks)
-	$(call each,go vet -vettool="$(CURDIR)/$(LINT)" ./...,$(filter-out server/clienttest,$(MODULES)))
+	$(call each,go vet -vettool="$(CURDIR)/$(LINT)" ./...,$(filter-out internal/server/clienttest,$(MODULES)))
 
 lint-sdks: $(LINT) ## vet and lint the tests with the Go clients
 	$(call stage,lint-sdks: what tools/lint checks)
-	$(call each,go vet -vettool="$(CURDIR)/$(LINT)" ./...,server/clienttest)
+	$(call each,go vet -vettool="$(CURDIR)/$(LINT)" ./...,internal/server/clienttest)
 
 generated: ## check that what is generated is what its generators write
 	$(call stage,generated: in a copy of the tree)
@@ -161,11 +161,11 @@ bench: ## run the benchmarks; BENCH=regexp COUNT=n
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
 
 bench-gate: bin/benchstat ## fail if a benchmark is slower than at a commit; BASE=commit PACKAGES= BENCH= COUNT= LIMIT=5
-	@BENCHSTAT=bin/benchstat sh bench/gate.sh $(BASE)
+	@BENCHSTAT=bin/benchstat sh internal/bench/gate.sh $(BASE)
 
 bench-pages: build ## open the pages of foretoken bench in Chromium
 	$(call stage,bench-pages: reports in a browser)
-	@FORETOKEN_BIN="$(CURDIR)/bin/foretoken" sh bench/test/run
+	@FORETOKEN_BIN="$(CURDIR)/bin/foretoken" sh internal/bench/test/run
 
 benchstat: bin/benchstat ## compare two benchmark outputs; OLD=file NEW=file
 	bin/benchstat $(OLD) $(NEW)

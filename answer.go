@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/engine"
+	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -51,7 +51,7 @@ type Piece struct {
 	Thought bool         // the token is part of thinking, its end included
 }
 
-// Answer is a running request. It must be read to its end, or its context cancelled.
+// Answer is a running request. It must be read to its end, or its context canceled.
 type Answer struct {
 	Seed   uint64 // of all draws
 	Tokens []engine.Token
@@ -140,14 +140,14 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 }
 
 // Pieces yields the answer as it comes, and at last the error if it did not end by itself:
-// that of the context, if it was cancelled. It may be ranged over once.
+// that of the context, if it was canceled. It may be ranged over once.
 func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
 		defer a.cancel()
 		decoder := a.m.tok.Decoder(true)
 		stopped := false
 		for t, err := range a.stream.Tokens() {
-			// The engine may be ahead of what was read: cancelled is cancelled, there and then.
+			// The engine may be ahead of what was read: canceled is canceled, there and then.
 			if err = errors.Join(err, a.ctx.Err()); err != nil {
 				a.end("")
 				yield(Piece{}, err)

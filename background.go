@@ -8,9 +8,9 @@ import (
 	"sync"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/chat/jinja"
-	"github.com/foretoken/foretoken/engine"
-	"github.com/foretoken/foretoken/prefix"
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/internal/prefix"
 )
 
 // background is work of a model that nobody waits for.

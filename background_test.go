@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/prefix"
+	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/sample"
 )
 

@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/foretoken/foretoken/backend"
-	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/rescue"
-	"github.com/foretoken/foretoken/prefix"
 )
 
 // defaultCacheDisk bounds the cache's folder where nothing is said.
@@ -37,7 +37,7 @@ func (m *Model) openDisk(o Options, c *checkpoint.Checkpoint, sum *summing) (*pr
 		m.log.Info(fmt.Sprintf("%s: hashed %.1f MB of weights for the prefix cache in %.2f s, beside loading them", m.name, float64(weights.Hashed)/1e6, sum.took.Seconds()))
 	}
 	return prefix.OpenDisk(o.CacheDir, prefix.DiskOptions{
-		Bytes: o.CacheDisk, Fingerprint: m.identity(weights.ID, o.Quantise), Log: m.log,
+		Bytes: o.CacheDisk, Fingerprint: m.identity(weights.ID, o.Quantize), Log: m.log,
 	})
 }
 
@@ -47,8 +47,8 @@ var arithmetic = backend.Arithmetic
 // identity names all that decides the bits of what is remembered of a text, besides its tokens
 // and the layout of the memory, which package prefix adds: the type of keys and values, and
 // whether there is a head's memory, are part of that.
-func (m *Model) identity(weights string, quantise int) string {
-	return fmt.Sprintf("weights %s, %s quantised to %d, arithmetic %s", weights, m.info.Compute, quantise, arithmetic())
+func (m *Model) identity(weights string, quantize int) string {
+	return fmt.Sprintf("weights %s, %s quantized to %d, arithmetic %s", weights, m.info.Compute, quantize, arithmetic())
 }
 
 // summing is the hash over a checkpoint's files, made while they are loaded.

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/foretoken/foretoken/backend"
-	"github.com/foretoken/foretoken/models/tiny"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/models/tiny"
 )
 
 // cacheTest is a copy of the embedded model and a folder for its cache.

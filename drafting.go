@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/foretoken/foretoken/checkpoint"
-	"github.com/foretoken/foretoken/engine"
-	"github.com/foretoken/foretoken/spec"
-	"github.com/foretoken/foretoken/spec/ngram"
-	"github.com/foretoken/foretoken/state"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/ngram"
+	"github.com/foretoken/foretoken/internal/state"
 )
 
 // Draft says what guesses tokens ahead, and how. It changes the speed of an answer, and its
@@ -144,7 +144,7 @@ for i in range(10):
     print(i, i + 1)
 `
 
-// selfTest tries the head on a short text and returns what it has learnt for the engine:
+// selfTest tries the head on a short text and returns what it has learned for the engine:
 // nothing if there is no head, or if it is not to be tried. The model inside the program is
 // known to be good, and starts at once.
 func (m *Model) selfTest(o Draft, pool *state.Pool) (*spec.Controller, error) {
@@ -160,7 +160,7 @@ func (m *Model) selfTest(o Draft, pool *state.Pool) (*spec.Controller, error) {
 	m.draft.verdict = v
 	if v.Broken() {
 		m.log.Warn(fmt.Sprintf("mtp: only %d of %d guesses of the head were right, where a sound head gets more than half: "+
-			"its norms were shifted by one twice or not at all, its fc is permuted, it is still at its random initialisation, or it belongs to another model; "+
+			"its norms were shifted by one twice or not at all, its fc is permuted, it is still at its random initialization, or it belongs to another model; "+
 			"foretoken doctor finds out which", v.Held[0], v.Tried[0]))
 	}
 	return v.Controller, nil

@@ -17,17 +17,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/foretoken/foretoken/backend"
-	"github.com/foretoken/foretoken/backend/cpu"
-	"github.com/foretoken/foretoken/checkpoint"
-	"github.com/foretoken/foretoken/engine"
-	"github.com/foretoken/foretoken/model"
-	"github.com/foretoken/foretoken/model/qwen35"
-	"github.com/foretoken/foretoken/models/tiny"
-	"github.com/foretoken/foretoken/prefix"
-	"github.com/foretoken/foretoken/spec"
-	"github.com/foretoken/foretoken/state"
-	"github.com/foretoken/foretoken/tokenizer"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/models/tiny"
+	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
 // Tiny is the name of the model inside the program.
@@ -56,8 +56,8 @@ type Options struct {
 	// slots as threads the answers are as fast, but the rest runs some 20 ms late meanwhile.
 	Threads  int
 	ISA      string          // instruction set, one of cpu.ISAs; "": the best
-	Compute  backend.Compute // arithmetic for quantised weights
-	Quantise int             // bits to quantise weights to on loading; 0: as they are
+	Compute  backend.Compute // arithmetic for quantized weights
+	Quantize int             // bits to quantize weights to on loading; 0: as they are
 	KVBits   int             // of keys and values: 8, 16 or 32; 0: 16, or 32 with float32 arithmetic
 	Context  int             // most tokens of a sequence; 0: what the model allows, at most DefaultContext
 
@@ -165,7 +165,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	}()
 	m.device = m.backend.Name()
 	w := model.Options{
-		Compute: o.Compute, Quantise: o.Quantise, KVBits: o.KVBits, DraftVocab: o.Draft.Vocab, Control: m.tok.Added(), Progress: o.Progress, Log: m.log,
+		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, DraftVocab: o.Draft.Vocab, Control: m.tok.Added(), Progress: o.Progress, Log: m.log,
 	}
 	if !o.Draft.Off {
 		w.MaxGuesses = spec.MaxDepth
@@ -212,7 +212,7 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 		return err
 	}
 	pool := state.NewPool(m.backend, m.memory(o.Memory))
-	learnt, err := m.selfTest(o.Draft, pool)
+	learned, err := m.selfTest(o.Draft, pool)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 	}
 	m.engine, err = engine.New(m.network, pool, engine.Options{
 		Context: m.context, MaxBatch: o.Batch, MaxQueue: o.Queue, MaxRound: o.Round,
-		Cache: o.Cache, Disk: m.disk, Drafter: m.draft.drafter, Controller: learnt,
+		Cache: o.Cache, Disk: m.disk, Drafter: m.draft.drafter, Controller: learned,
 		Observe: o.Observe, Log: m.log,
 	})
 	return err

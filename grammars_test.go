@@ -117,7 +117,7 @@ func TestGrammarsDoNotWaitForHostileOnes(t *testing.T) {
 	}
 }
 
-// TestGenerateGivesUpCompiling has a request cancelled whose form takes long to compile.
+// TestGenerateGivesUpCompiling has a request canceled whose form takes long to compile.
 func TestGenerateGivesUpCompiling(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/rescue"
-	"github.com/foretoken/foretoken/model/qwen35"
 )
 
 // ErrUnknownModel is wrapped by the error for a name that no model has.
@@ -135,7 +135,7 @@ func Size(path string, o Options) int64 {
 	if err != nil {
 		return 0
 	}
-	if o.Quantise == 0 {
+	if o.Quantize == 0 {
 		return s.Loaded
 	}
 	parameters := int64(0)
@@ -143,7 +143,7 @@ func Size(path string, o Options) int64 {
 		parameters += p.Parameters
 	}
 	// Every group of 64 has a scale and an offset of two bytes, and those are widened.
-	return min(s.Loaded, parameters*int64(o.Quantise+1)/8)
+	return min(s.Loaded, parameters*int64(o.Quantize+1)/8)
 }
 
 // release ends a use.

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/foretoken/foretoken/engine"
-	"github.com/foretoken/foretoken/models/tiny"
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/models/tiny"
 )
 
 // checkpointFolder writes the embedded model's files.
@@ -30,11 +30,11 @@ func checkpointFolder(t *testing.T) string {
 // TestSizeIsKnownBefore checks that the size of a model is known from its headers as closely as
 // a library needs it.
 func TestSizeIsKnownBefore(t *testing.T) {
-	for _, quantise := range []int{0, 4} {
-		o := Options{Threads: 1, Quantise: quantise, Log: silent}
+	for _, quantize := range []int{0, 4} {
+		o := Options{Threads: 1, Quantize: quantize, Log: silent}
 		want := openTiny(t, o).Info().Bytes
 		if got := Size(Tiny, o); got < want*4/5 || got > want*5/4 {
-			t.Errorf("%d bits: %d bytes, and it took %d", quantise, got, want)
+			t.Errorf("%d bits: %d bytes, and it took %d", quantize, got, want)
 		}
 	}
 	if got := Size(filepath.Join(t.TempDir(), "none"), Options{}); got != 0 {

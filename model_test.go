@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/chat/jinja"
-	"github.com/foretoken/foretoken/engine"
 	"github.com/foretoken/foretoken/grammar"
-	"github.com/foretoken/foretoken/models/tiny"
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -64,7 +64,7 @@ func openWith(t testing.TB, o Options, replaced map[string]string) *Model {
 	t.Helper()
 	dir := t.TempDir()
 	for name := range tiny.Files() {
-		file, err := filepath.Abs(filepath.Join("models/tiny", name))
+		file, err := filepath.Abs(filepath.Join("internal/models/tiny", name))
 		if text, ok := replaced[name]; err == nil && !ok {
 			err = os.Symlink(file, filepath.Join(dir, name))
 		} else if err == nil && text != "" {
@@ -149,7 +149,7 @@ func TestAnswerIsWhatItsPiecesSay(t *testing.T) {
 	}
 }
 
-func TestAnswerCanBeCancelled(t *testing.T) {
+func TestAnswerCanBeCanceled(t *testing.T) {
 	m := openTiny(t, Options{ISA: "generic"}) // which takes minutes to fill the context
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

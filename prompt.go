@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // ErrNoTemplate is wrapped by the error for a conversation with a checkpoint that was not

@@ -7,7 +7,7 @@ import "testing"
 // TestRace has the tests in which several goroutines meet: make race runs it.
 func TestRace(t *testing.T) {
 	t.Run("AnswerIsWhatItsPiecesSay", TestAnswerIsWhatItsPiecesSay)
-	t.Run("AnswerCanBeCancelled", TestAnswerCanBeCancelled)
+	t.Run("AnswerCanBeCanceled", TestAnswerCanBeCanceled)
 	t.Run("ThinkingIsClosed", TestThinkingIsClosed)
 	t.Run("ConversationHitsTheCache", TestConversationHitsTheCache)
 	t.Run("BackgroundPrefillLeavesTheQueueAlone", TestBackgroundPrefillLeavesTheQueueAlone)

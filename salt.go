@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/foretoken/foretoken/prefix"
+	"github.com/foretoken/foretoken/internal/prefix"
 )
 
 // saltSecret is the file, inside the cache's folder, with what salts are mixed with.

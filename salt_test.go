@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/foretoken/foretoken/prefix"
+	"github.com/foretoken/foretoken/internal/prefix"
 )
 
 // TestSaltsAreOneFoldersOwn: the same in every process that uses a folder, others elsewhere,

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // templateOfAll shows the model everything that a client can send.

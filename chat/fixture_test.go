@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // fixturesVariable names a folder with third-party templates, chat/templates, and their

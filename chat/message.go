@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // Message is one message of a conversation.

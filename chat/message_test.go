@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 func TestDecodeMessagesReadsFields(t *testing.T) {

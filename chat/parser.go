@@ -240,7 +240,7 @@ func (p *Parser) give(kind EventKind, n int) {
 	p.newlines += len(text) - len(body)
 }
 
-// emit gives out text after the newlines that waited for it. Neighbours of the
+// emit gives out text after the newlines that waited for it. Neighbors of the
 // same kind become one event.
 func (p *Parser) emit(kind EventKind, text []byte) {
 	if len(text) == 0 {

@@ -27,7 +27,7 @@ func newTestParser(t testing.TB, thinking bool, format ToolFormat) *Parser {
 	return NewParser(ParserOptions{Thinking: thinking, Tools: tools, ToolFormat: format})
 }
 
-// outline writes events on one line, neighbours of the same kind joined, so that
+// outline writes events on one line, neighbors of the same kind joined, so that
 // it says the same for any split of the text.
 func outline(p *Parser, chunks []string) string {
 	var b strings.Builder

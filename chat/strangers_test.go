@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/chat/jinja"
-	"github.com/foretoken/foretoken/models/tiny"
-	"github.com/foretoken/foretoken/tokenizer"
+	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/internal/models/tiny"
+	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
 // vocabulary is a real tokenizer, and the added tokens of its file.
@@ -27,7 +27,7 @@ func embeddedVocabulary(t testing.TB) *vocabulary {
 	data := []byte(tiny.Files()["tokenizer.json"])
 	if len(data) == 0 { // built without the model
 		var err error
-		if data, err = os.ReadFile("../models/tiny/tokenizer.json"); err != nil {
+		if data, err = os.ReadFile("../internal/models/tiny/tokenizer.json"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,7 +89,7 @@ func plainTemplates(t testing.TB) map[string]*Template {
 {{- m|tojson }}<|im_end|>
 {% endfor %}{{ custom }}{{ custom|e }}{{ custom|indent(2) }}{{ custom[::-1] }}<|im_start|>assistant
 `}
-	for _, name := range []string{"testdata/turns.jinja", "../models/tiny/chat_template.jinja", "../server/turn/turntest/thinker.jinja", "../server/turn/turntest/caller.jinja"} {
+	for _, name := range []string{"testdata/turns.jinja", "../internal/models/tiny/chat_template.jinja", "../internal/server/turn/turntest/thinker.jinja", "../internal/server/turn/turntest/caller.jinja"} {
 		source, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // Template is a checkpoint's chat template. It does not change and may be used

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 func loadTurns(t testing.TB) *Template {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // Tool is a tool the model may call, as the request declared it: a JSON object

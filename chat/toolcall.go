@@ -5,7 +5,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/foretoken/foretoken/chat/jinja"
+	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // callReader reads one tool call from a buffer that grows. It goes on where it

@@ -103,15 +103,15 @@ func TestSampledBareTextsAreValid(t *testing.T) {
 		}
 		ended++
 		out, ok = strings.CutSuffix(out, "\n</p>")
-		spelt := map[string]string{"None": "null", "True": "true", "False": "false"}[out]
-		if spelt == "" {
-			spelt = out
+		spelled := map[string]string{"None": "null", "True": "true", "False": "false"}[out]
+		if spelled == "" {
+			spelled = out
 		}
 		if words {
 			data, _ := json.Marshal(out)
-			spelt = string(data)
+			spelled = string(data)
 		}
-		value, err := decode(spelt)
+		value, err := decode(spelled)
 		if err != nil || !ok || !valid(schema, schema, value) || strings.Contains(out, "</p>") || words && strings.TrimSpace(out) == "null" {
 			t.Fatalf("schema %s\nsampled %q: %v", text, out, err)
 		}

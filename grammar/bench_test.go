@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/golden"
-	"github.com/foretoken/foretoken/tokenizer"
+	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
 // qwenLike is a vocabulary of the size and shape of Qwen's: every byte, then words with

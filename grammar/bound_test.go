@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// steps is a context that ends after it was asked so many times: cancelling at an exact moment.
+// steps is a context that ends after it was asked so many times: canceling at an exact moment.
 type steps struct {
 	context.Context
 	left int
@@ -57,10 +57,10 @@ func TestCompileEndsWithItsContext(t *testing.T) {
 		for _, at := range []int{0, 1, most / 2, most - 1} {
 			ctx := &steps{t.Context(), at}
 			if _, err := CompileContext(ctx, s, v); !errors.Is(err, context.Canceled) {
-				t.Errorf("%s, cancelled at question %d of %d: %v", name, at, most, err)
+				t.Errorf("%s, canceled at question %d of %d: %v", name, at, most, err)
 			}
 			if ctx.left < -4 { // errors on the way may look once more
-				t.Errorf("%s: went on for %d questions after it was cancelled", name, -ctx.left)
+				t.Errorf("%s: went on for %d questions after it was canceled", name, -ctx.left)
 			}
 		}
 		if full != nil && !errors.Is(full, errLarge) && !strings.Contains(full.Error(), "unfolds to more") {
@@ -93,39 +93,39 @@ func TestFactsAreBounded(t *testing.T) {
 	if one <= 0 || full.fixed <= 0 {
 		t.Fatalf("a grammar in use has %d bytes of facts and %d of its own", one, full.fixed)
 	}
-	if v.learnt.Load() != one {
-		t.Fatalf("%d bytes count for the vocabulary, want %d", v.learnt.Load(), one)
+	if v.learned.Load() != one {
+		t.Fatalf("%d bytes count for the vocabulary, want %d", v.learned.Load(), one)
 	}
 	hoard := compile()
-	for hoard.learnt.add(1 << 20) { // its own limit
+	for hoard.learned.add(1 << 20) { // its own limit
 	}
-	if n := hoard.learnt.bytes.Load(); n > maxFacts || n <= maxFacts-1<<20 {
+	if n := hoard.learned.bytes.Load(); n > maxFacts || n <= maxFacts-1<<20 {
 		t.Errorf("a grammar remembers %d bytes, at most %d", n, maxFacts)
 	}
 	others := []*Grammar{hoard}
-	for v.learnt.Load() <= maxAllFacts-1<<20 {
+	for v.learned.Load() <= maxAllFacts-1<<20 {
 		g := compile()
-		for g.learnt.add(1 << 20) {
+		for g.learned.add(1 << 20) {
 		}
 		others = append(others, g)
 	}
-	for full.learnt.add(1) { // the last byte
+	for full.learned.add(1) { // the last byte
 	}
 	g := compile()
 	want := fmt.Sprint(full.Matcher().Allowed(nil))
 	if got := fmt.Sprint(g.Matcher().Allowed(nil)); got != want {
 		t.Error("another mask when nothing can be remembered")
 	}
-	if n := g.learnt.bytes.Load(); n != 0 || v.learnt.Load() != maxAllFacts {
-		t.Errorf("%d bytes more are remembered, %d in all", n, v.learnt.Load())
+	if n := g.learned.bytes.Load(); n != 0 || v.learned.Load() != maxAllFacts {
+		t.Errorf("%d bytes more are remembered, %d in all", n, v.learned.Load())
 	}
 	runtime.KeepAlive(others)
 	others, hoard = nil, nil
-	for v.learnt.Load() > maxAllFacts/2 { // until the collector has seen that they are gone
+	for v.learned.Load() > maxAllFacts/2 { // until the collector has seen that they are gone
 		runtime.GC()
 		runtime.Gosched()
 	}
-	if _ = g.Matcher().Allowed(nil); g.learnt.bytes.Load() == 0 {
+	if _ = g.Matcher().Allowed(nil); g.learned.bytes.Load() == 0 {
 		t.Error("nothing is remembered although there is room")
 	}
 	runtime.KeepAlive(full)

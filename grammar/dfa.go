@@ -34,7 +34,7 @@ func (w *work) spend(steps int) error {
 	return nil
 }
 
-// dfa recognises a regular language of bytes, and does not change. State 0 is the start, and from every state a
+// dfa recognizes a regular language of bytes, and does not change. State 0 is the start, and from every state a
 // text that is accepted can be reached. An empty language has no states.
 type dfa struct {
 	class  [256]uint8

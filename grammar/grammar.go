@@ -32,12 +32,12 @@ const (
 
 // Grammar is a source compiled for a vocabulary. It may be used by any number of goroutines
 // at once, and should be used again for requests with the same source: it gets faster with
-// what it has learnt about the tokens.
+// what it has learned about the tokens.
 type Grammar struct {
 	program *program
 	vocab   *Vocab
 	fixed   int64 // bytes of the program
-	learnt  *ledger
+	learned *ledger
 }
 
 // ledger is the bytes of facts that a grammar remembers, which count for its vocabulary until
@@ -82,13 +82,13 @@ func CompileContext(ctx context.Context, s Source, v *Vocab) (*Grammar, error) {
 	if err != nil {
 		return nil, fmt.Errorf("grammar: %s: %w", s.name, err)
 	}
-	g := &Grammar{program: p, vocab: v, fixed: p.bytes(), learnt: &ledger{all: &v.learnt}}
-	runtime.AddCleanup(g, func(l *ledger) { l.all.Add(-l.bytes.Load()) }, g.learnt)
+	g := &Grammar{program: p, vocab: v, fixed: p.bytes(), learned: &ledger{all: &v.learned}}
+	runtime.AddCleanup(g, func(l *ledger) { l.all.Add(-l.bytes.Load()) }, g.learned)
 	return g, nil
 }
 
 // Bytes is the memory of the grammar, about. It grows to a limit while the grammar is used.
-func (g *Grammar) Bytes() int64 { return g.fixed + g.learnt.bytes.Load() }
+func (g *Grammar) Bytes() int64 { return g.fixed + g.learned.bytes.Load() }
 
 // facts is what a state of an automaton of the grammar says about the tokens. Two goroutines
 // may work out the same; either result is as good.
@@ -97,8 +97,8 @@ func (g *Grammar) facts(w *walker, l *lex, s int32) *facts {
 		return f
 	}
 	f := w.facts(l.dfa, s)
-	if n := int64(f.bytes()); g.learnt.add(n) && !l.facts[s].CompareAndSwap(nil, f) {
-		g.learnt.add(-n) // somebody else was as fast
+	if n := int64(f.bytes()); g.learned.add(n) && !l.facts[s].CompareAndSwap(nil, f) {
+		g.learned.add(-n) // somebody else was as fast
 	}
 	return f
 }

@@ -45,11 +45,11 @@ func TestRegexEqualsGo(t *testing.T) {
 				r := rand.New(rand.NewPCG(9, 9))
 				for range 1500 {
 					text := randomText(r)
-					spelt := text
+					spelled := text
 					if s == escaped {
-						spelt = inString(text)
+						spelled = inString(text)
 					}
-					if got := d.matches(spelt); got != want.MatchString(text) {
+					if got := d.matches(spelled); got != want.MatchString(text) {
 						t.Fatalf("%q, extent %d, spelling %d: %q: %v", expr, e, s, text, got)
 					} else if got {
 						hits++

@@ -96,23 +96,23 @@ func TestSchemaEqualsValidator(t *testing.T) {
 		}
 		maker := valueMaker{r, schema, 2 + r.IntN(40)}
 		for range 20 {
-			spelt := maker.write(maker.value(schema, 0))
-			value, err := decode(spelt)
+			spelled := maker.write(maker.value(schema, 0))
+			value, err := decode(spelled)
 			if err != nil {
-				t.Fatalf("%s: %v", spelt, err)
+				t.Fatalf("%s: %v", spelled, err)
 			}
 			want := valid(schema, schema, value)
 			if g == nil {
 				if empty++; want {
-					t.Fatalf("schema %s\nis said to be empty, but allows %s", text, spelt)
+					t.Fatalf("schema %s\nis said to be empty, but allows %s", text, spelled)
 				}
 				continue
 			}
-			if got := accepts(g, spelt); got != want {
-				t.Fatalf("schema %s\nvalue %s: accepted %v, valid %v", text, spelt, got, want)
+			if got := accepts(g, spelled); got != want {
+				t.Fatalf("schema %s\nvalue %s: accepted %v, valid %v", text, spelled, got, want)
 			}
-			if ids := cut(r, v, spelt); acceptsTokens(g, ids) != want {
-				t.Fatalf("schema %s\nvalue %s cut into %d: valid %v", text, spelt, ids, want)
+			if ids := cut(r, v, spelled); acceptsTokens(g, ids) != want {
+				t.Fatalf("schema %s\nvalue %s cut into %d: valid %v", text, spelled, ids, want)
 			}
 			if want {
 				accepted++

@@ -37,7 +37,7 @@ type Vocab struct {
 	// text is what can follow within a JSON string, by state of textDFA.
 	text []atomic.Pointer[facts]
 
-	learnt atomic.Int64 // bytes of facts that grammars remember
+	learned atomic.Int64 // bytes of facts that grammars remember
 }
 
 // trieNode is one byte of one or more tokens.

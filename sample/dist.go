@@ -160,7 +160,7 @@ func (d Dist) Prob(id int32) float32 {
 	return float32(d.open().prob(id))
 }
 
-// Minus is max(0, d-q), normalised: what to draw from after a guess drawn from q
+// Minus is max(0, d-q), normalized: what to draw from after a guess drawn from q
 // was refused (Leviathan, Kalman and Matias, 2023). If q is nowhere below d, it is
 // d itself. In both cases Draw takes noise of its own, independent of the noise
 // that drew the guess. Both must be of the same Sampler and position.

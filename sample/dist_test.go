@@ -35,8 +35,8 @@ func TestMinusOfSpec(t *testing.T) {
 	}
 }
 
-// TestMinusIsNormalisedDifference checks every id of random pairs.
-func TestMinusIsNormalisedDifference(t *testing.T) {
+// TestMinusIsNormalizedDifference checks every id of random pairs.
+func TestMinusIsNormalizedDifference(t *testing.T) {
 	for i := range 400 {
 		r := rand.New(rand.NewPCG(3, uint64(i)))
 		vocab := 1 + r.IntN(60)
@@ -141,8 +141,8 @@ func TestDetachOutlivesLogits(t *testing.T) {
 	}
 }
 
-// TestPenalisedRowsAreTheirOwn holds two whole Dists of penalised rows at once.
-func TestPenalisedRowsAreTheirOwn(t *testing.T) {
+// TestPenalizedRowsAreTheirOwn holds two whole Dists of penalized rows at once.
+func TestPenalizedRowsAreTheirOwn(t *testing.T) {
 	o := Options{Temperature: 1, PresencePenalty: 2, Seed: 3}
 	s, alone := newSampler(t, o), newSampler(t, o)
 	s.Accept(4)

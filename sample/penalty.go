@@ -96,7 +96,7 @@ func (s *Sampler) adjust(row []float32, ahead []int32) []float32 {
 	}
 	for _, e := range s.text.entries {
 		if uint32(e.id) < uint32(len(row)) && e.near+e.said > 0 {
-			s.row[e.id] = s.penalise(s.row[e.id], e)
+			s.row[e.id] = s.penalize(s.row[e.id], e)
 		}
 	}
 	for i := len(ahead) - 1; i >= 0; i-- {
@@ -105,8 +105,8 @@ func (s *Sampler) adjust(row []float32, ahead []int32) []float32 {
 	return s.row
 }
 
-// penalise works in float64 and rounds once.
-func (s *Sampler) penalise(logit float32, e entry) float32 {
+// penalize works in float64 and rounds once.
+func (s *Sampler) penalize(logit float32, e entry) float32 {
 	z := float64(logit)
 	if e.near > 0 {
 		if z > 0 {

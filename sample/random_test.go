@@ -130,7 +130,7 @@ func TestNoiseUniform(t *testing.T) {
 	}
 }
 
-// TestNoiseIndependent counts pairs of units in 16×16 bins: neighbours in id, in
+// TestNoiseIndependent counts pairs of units in 16×16 bins: neighbors in id, in
 // position, in seed, and two uses of one position.
 func TestNoiseIndependent(t *testing.T) {
 	const n, side = 1 << 16, 16

@@ -82,7 +82,7 @@ func TestSamplerEqualsReferenceAtFullSize(t *testing.T) {
 // TestDrawKeepsLaw compares many draws with the filtered softmax in float64.
 func TestDrawKeepsLaw(t *testing.T) {
 	logits := []float32{2, 1.5, 1.5, 0, -1, 0.5, 2.2, -3, 1, 0.2, -0.5, float32(math.Inf(-1))}
-	penalised := Options{
+	penalized := Options{
 		Temperature: 0.9, RepetitionPenalty: 1.3, LogitBias: map[int32]float32{7: 4},
 	}
 	cases := map[string]Options{
@@ -96,7 +96,7 @@ func TestDrawKeepsLaw(t *testing.T) {
 		"top-k top-p":      {Temperature: 0.8, TopK: 6, TopP: 0.9},
 		"top-p min-p":      {Temperature: 1.4, TopP: 0.95, MinP: 0.15},
 		"all filters":      {Temperature: 1.2, TopK: 8, TopP: 0.95, MinP: 0.1, XTCProbability: 1, XTCThreshold: 0.15},
-		"bias and penalty": penalised,
+		"bias and penalty": penalized,
 	}
 	const n = 40_000
 	for name, o := range cases {
@@ -275,7 +275,7 @@ func TestGreedyTakesLowestOfTies(t *testing.T) {
 	}
 }
 
-// TestPositionsAreIndependent draws from one distribution at neighbouring positions.
+// TestPositionsAreIndependent draws from one distribution at neighboring positions.
 func TestPositionsAreIndependent(t *testing.T) {
 	s := newSampler(t, Options{Temperature: 1, Seed: 8})
 	logits := []float32{0, 0, 0, 0, 0, 0, 0, 0}

@@ -35,9 +35,9 @@ found() {
 		*) command -v qemu-aarch64-static || command -v qemu-aarch64 ;;
 		esac
 		;;
-	npm-clients) npm_ci server/clienttest bin/clienttest ;;
-	npm-pages) npm_ci server/web bin/web ;;
-	sdks) go list -C server/clienttest -deps -test ./... >/dev/null ;;
+	npm-clients) npm_ci internal/server/clienttest bin/clienttest ;;
+	npm-pages) npm_ci internal/server/web bin/web ;;
+	sdks) go list -C internal/server/clienttest -deps -test ./... >/dev/null ;;
 	tools) go list -C tools -deps ./... mvdan.cc/gofumpt >/dev/null ;;
 	*)
 		echo "need.sh: unknown program $1" >&2
@@ -54,7 +54,7 @@ how() {
 	chromium) echo "chromium|Chromium or Chrome, for tests of pages (CHROMIUM=path names one)|sudo dnf install chromium|brew install --cask chromium" ;;
 	node) echo "nodejs npm|Node 20 or newer with npm, for clients and pages|sudo dnf install nodejs npm|brew install node" ;;
 	npm-clients | npm-pages) echo "|Packages of npm: it needs Node and, the first time, the network" ;;
-	sdks) echo "|Modules for server/clienttest: go mod download -C server/clienttest needs the network" ;;
+	sdks) echo "|Modules for internal/server/clienttest: go mod download -C internal/server/clienttest needs the network" ;;
 	tools) echo "|Modules for tools: go mod download -C tools needs the network" ;;
 	qemu) echo "qemu-user-static|An emulator of arm64, for its kernels|sudo dnf install qemu-user-static|not there: run this stage on Linux or on a Mac with Apple silicon" ;;
 	esac

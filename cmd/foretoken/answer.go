@@ -9,8 +9,8 @@ import (
 
 // The reasons for an answer to end that the model does not know.
 const (
-	finishCancelled = "cancelled" // Ctrl-C
-	finishError     = "error"
+	finishCanceled = "canceled" // Ctrl-C
+	finishError    = "error"
 )
 
 // question is the request for an answer to p. likeliest is how many tokens to report the
@@ -60,7 +60,7 @@ func counted(n int, noun string) string {
 }
 
 // ask runs a question and gives its pieces to emit as they come. The answer is what there was
-// also when an error is returned: errInterrupted when ctx was cancelled, or the error of
+// also when an error is returned: errInterrupted when ctx was canceled, or the error of
 // the engine or of emit.
 func (s *session) ask(ctx context.Context, q foretoken.Request, emit func(foretoken.Piece) error) (*answer, error) {
 	running, err := s.Generate(ctx, q)
@@ -80,7 +80,7 @@ func (s *session) ask(ctx context.Context, q foretoken.Request, emit func(foreto
 	case err == nil:
 		return a, nil
 	case ctx.Err() != nil && !isOutputError(err):
-		a.finish = finishCancelled
+		a.finish = finishCanceled
 		return a, errInterrupted
 	default:
 		a.finish = finishError

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken/backend/cpu"
-	"github.com/foretoken/foretoken/bench"
-	"github.com/foretoken/foretoken/model/qwen35"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/bench"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
 )
 
 func newBenchCommand() *cobra.Command {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/bench"
+	"github.com/foretoken/foretoken/internal/bench"
 )
 
 // runBench runs a bench command and returns what it prints.

@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken/backend/cpu"
-	"github.com/foretoken/foretoken/bench"
-	"github.com/foretoken/foretoken/engine"
-	"github.com/foretoken/foretoken/model"
-	"github.com/foretoken/foretoken/state"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/bench"
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/state"
 )
 
 // compareBench is a run of the command bench compare.

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/backend/cpu"
-	"github.com/foretoken/foretoken/bench"
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/spec"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/bench"
+	"github.com/foretoken/foretoken/internal/spec"
 )
 
 // decodeBench is a run of the command bench decode.

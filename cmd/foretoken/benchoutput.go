@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/bench"
+	"github.com/foretoken/foretoken/internal/bench"
+	"github.com/foretoken/foretoken/internal/plot"
 	"github.com/foretoken/foretoken/internal/rescue"
-	"github.com/foretoken/foretoken/plot"
 )
 
 // benchReport is what a benchmark has found, in the forms it can be had in beside JSON.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken/bench"
+	"github.com/foretoken/foretoken/internal/bench"
 )
 
 // serveBench is a run of the command bench serve.

@@ -262,7 +262,7 @@ func TestGenerateWarnsOfUnusedFields(t *testing.T) {
 }
 
 // Ctrl-C ends the context; the text so far has been printed, and the exit code tells.
-func TestGenerateCancelledPrintsWhatThereWas(t *testing.T) {
+func TestGenerateCanceledPrintsWhatThereWas(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	out := &cancelWriter{cancel: cancel}
@@ -290,7 +290,7 @@ func (w *cancelWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestReportOfCancelledAnswerIsJSON(t *testing.T) {
+func TestReportOfCanceledAnswerIsJSON(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s, q := openTiny(t, "generic"), foretoken.Request{} // which takes minutes for all
@@ -311,17 +311,17 @@ func TestReportOfCancelledAnswerIsJSON(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.FinishReason != "cancelled" || len(r.TokenIDs) != 1 || len(r.LogProbs) != len(r.TokenIDs) {
-		t.Errorf("cancelled at the first text: %s", &out)
+	if r.FinishReason != "canceled" || len(r.TokenIDs) != 1 || len(r.LogProbs) != len(r.TokenIDs) {
+		t.Errorf("canceled at the first text: %s", &out)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
 	if a, err = s.ask(ctx, q, func(foretoken.Piece) error { return nil }); a == nil || len(a.Tokens) > 0 || !errors.Is(err, errInterrupted) {
-		t.Fatalf("cancelled before it began: %+v, %v", a, err)
+		t.Fatalf("canceled before it began: %+v, %v", a, err)
 	}
 	out.Reset()
 	if err := newReport(s, &q, a, err).write(&out); err != nil || !json.Valid(out.Bytes()) || bytes.Contains(out.Bytes(), []byte(`"token_ids":null`)) {
-		t.Errorf("cancelled before it began: %s, %v", &out, err)
+		t.Errorf("canceled before it began: %s, %v", &out, err)
 	}
 }
 

@@ -21,7 +21,7 @@ type console struct {
 	out, err io.Writer
 
 	inTerminal, outTerminal, errTerminal bool
-	plain                                bool // no colours, though it be a terminal
+	plain                                bool // no colors, though it be a terminal
 }
 
 func newConsole(cmd *cobra.Command) *console {
@@ -77,7 +77,7 @@ func (c *console) remark(line string) {
 // tell writes to standard error. If that is not possible there is nowhere left to say so.
 func tell(w io.Writer, text string) { _, _ = io.WriteString(w, text) }
 
-// faint is text in a faint colour.
+// faint is text in a faint color.
 func faint(text string) string { return "\x1b[2m" + text + "\x1b[0m" }
 
 // print writes a model's text to standard output. On a terminal it leaves out the

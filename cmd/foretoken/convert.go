@@ -14,9 +14,9 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken/checkpoint"
-	"github.com/foretoken/foretoken/convert"
-	"github.com/foretoken/foretoken/dtype"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/convert"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // conversion is a run of the command convert.
@@ -42,9 +42,9 @@ func newConvertCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "convert --model MODEL --out DIR [flags]",
-		Short: "Write a checkpoint in the layout of MLX, quantised or not, with its head",
+		Short: "Write a checkpoint in the layout of MLX, quantized or not, with its head",
 		Long: `Convert writes a model as a folder that foretoken, mlx-lm and mlx-vlm load: from the layout of
-the releases or of other converters, from bf16, f16, f32, fp8 or quantised weights, with a
+the releases or of other converters, from bf16, f16, f32, fp8 or quantized weights, with a
 multi-token-prediction head inside the weights or beside them. Without flags for the numbers
 nothing is rounded: norms are float32 where adding their one needs it. (Only fp8, of which MLX
 has no such format, becomes bfloat16.) With --dtype everything is rounded to one type, which is
@@ -52,7 +52,7 @@ what MLX computes fastest with.
 
 The head keeps the precision it has unless --mtp-bits or an override says otherwise, and mtp.fc
 is never given less than 8 bits. Routers of experts get 8 bits. A matrix whose rows cannot be cut
-into groups stays as it is. A quantised model is quantised again only if asked to, from the numbers
+into groups stays as it is. A quantized model is quantized again only if asked to, from the numbers
 that its codes stand for.
 
 --q-override takes PATTERN=ENCODING. The pattern is a glob for the whole path of a module:
@@ -75,12 +75,12 @@ The folder appears when all of it is written. Ctrl-C leaves nothing.`,
 	numbers := newFlagGroup("Numbers (default: as they are)")
 	fs := numbers.flags.Flags()
 	fs.SortFlags = false
-	fs.BoolVarP(&v.quantize, "quantize", "q", false, "quantise the matrices of the backbone")
+	fs.BoolVarP(&v.quantize, "quantize", "q", false, "quantize the matrices of the backbone")
 	fs.Var(&v.bits, "q-bits", fmt.Sprintf("bits of a weight (default %d)", convert.DefaultBits))
 	fs.Var(&v.group, "q-group-size", fmt.Sprintf("weights that share a scale (default %d)", convert.DefaultGroup))
 	fs.Var(&v.mode, "q-mode", "integers with scale and bias, or small floats with a scale (default affine)")
 	fs.Var(&v.overrides, "q-override", "another encoding for some modules, with or without --quantize; may be repeated")
-	fs.Var(&v.headBits, "mtp-bits", "bits of the multi-token-prediction head; 16 is not quantised (default: as it is)")
+	fs.Var(&v.headBits, "mtp-bits", "bits of the multi-token-prediction head; 16 is not quantized (default: as it is)")
 	fs.BoolVar(&v.dequantize, "dequantize", false, "write numbers in place of all codes")
 	fs.Var(&v.dtype, "dtype", "type of numbers, scales and norms (default: as they are)")
 	fs.BoolVar(&v.vision, "keep-vision", false, "copy the image tower too, for mlx-vlm")
@@ -110,7 +110,7 @@ func (v *conversion) run(cmd *cobra.Command) error {
 func (v *conversion) options() (o convert.Options, err error) {
 	for name, given := range map[string]bool{"q-bits": v.bits.given, "q-group-size": v.group.given, "q-mode": v.mode.given} {
 		if given && !v.quantize {
-			return o, usagef("--%s says how to quantise: add --quantize", name)
+			return o, usagef("--%s says how to quantize: add --quantize", name)
 		}
 	}
 	if v.quantize && v.dequantize {

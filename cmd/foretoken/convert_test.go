@@ -20,7 +20,7 @@ func succeed(t *testing.T, args ...string) string {
 	return o.out
 }
 
-// TestConvertCommand quantises the embedded model twice, and runs what comes of it.
+// TestConvertCommand quantizes the embedded model twice, and runs what comes of it.
 func TestConvertCommand(t *testing.T) {
 	dir := t.TempDir()
 	first, again := filepath.Join(dir, "first"), filepath.Join(dir, "again")
@@ -116,7 +116,7 @@ func TestConvertMistakesAreExplained(t *testing.T) {
 	explained(t, []mistake{
 		{"convert", "-", 2, "there is no --out"},
 		{"convert x" + out, "-", 2, `takes no argument, but there is "x"`},
-		{"convert --q-bits 4" + out, "-", 2, "--q-bits says how to quantise: add --quantize"},
+		{"convert --q-bits 4" + out, "-", 2, "--q-bits says how to quantize: add --quantize"},
 		{"convert -q --q-bits 7" + out, "-", 2, `want 2, 3, 4, 5, 6 or 8`},
 		{"convert -q --q-group-size 48" + out, "-", 2, "want 32, 64 or 128"},
 		{"convert -q --q-mode mxfp4 --q-bits 4" + out, "-", 2, "--q-mode mxfp4 has bits and groups of its own"},

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/server"
+	"github.com/foretoken/foretoken/internal/server"
 )
 
 // deployed reads a file of the folder deploy.

@@ -12,14 +12,14 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/foretoken/foretoken/backend"
-	"github.com/foretoken/foretoken/backend/cpu"
-	"github.com/foretoken/foretoken/checkpoint"
-	"github.com/foretoken/foretoken/doctor"
-	"github.com/foretoken/foretoken/model"
-	"github.com/foretoken/foretoken/model/qwen35"
-	"github.com/foretoken/foretoken/plot"
-	"github.com/foretoken/foretoken/spec"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/doctor"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/plot"
+	"github.com/foretoken/foretoken/internal/spec"
 )
 
 // consultation is a run of the command doctor.
@@ -61,8 +61,8 @@ after Ctrl-C.`,
 	fs := how.flags.Flags()
 	fs.SortFlags = false
 	fs.DurationVar(&f.limit, "limit", f.limit, "about how long measuring may take; a slow model takes the time of some hundred tokens all the same")
-	fs.Var(&f.compute, "compute", "arithmetic for quantised weights (default int8)")
-	fs.Var(&f.quantize, "quantize", "bits to quantise the weights to on loading (default: as they are in the files)")
+	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
+	fs.Var(&f.quantize, "quantize", "bits to quantize the weights to on loading (default: as they are in the files)")
 	fs.Var(&f.threads, "threads", "processors to use (default: all)")
 	fs.Var(&f.isa, "isa", "instruction set to compute with (default: the fastest this machine has)")
 	output := newFlagGroup("Output")
@@ -120,7 +120,7 @@ func (f *consultation) examine(ctx context.Context, c *console, k *checkpoint.Ch
 		o.Compute = backend.Float32
 	}
 	if f.quantize.given {
-		o.Quantise, _ = strconv.Atoi(f.quantize.value) // one of a few that are numbers
+		o.Quantize, _ = strconv.Atoi(f.quantize.value) // one of a few that are numbers
 	}
 	b, err := openProcessor(&f.threads, &f.isa)
 	if err != nil {
@@ -161,9 +161,9 @@ func (f *consultation) show(c *console, r *doctor.Report) error {
 }
 
 // plotStyle is what standard output can show: bars in ASCII where it is not a terminal, or a
-// dumb one, and colours only where they are welcome.
+// dumb one, and colors only where they are welcome.
 func (c *console) plotStyle() plot.Style {
-	s := plot.Style{ASCII: !c.outTerminal || os.Getenv("TERM") == "dumb", Colour: c.outTerminal && !c.plain}
+	s := plot.Style{ASCII: !c.outTerminal || os.Getenv("TERM") == "dumb", Color: c.outTerminal && !c.plain}
 	if out, ok := c.out.(*os.File); ok && c.outTerminal {
 		if width, _, err := term.GetSize(int(out.Fd())); err == nil && width > 0 {
 			s.Width = min(width, 100)

@@ -15,7 +15,7 @@ func TestInspectSaysWhatAModelIs(t *testing.T) {
 			t.Errorf("exit code %d, no %q in\n%s%s", o.code, want, o.out, o.err)
 		}
 	}
-	o = runIn(t, nil, "inspect", filepath.FromSlash("../../models/tiny"), "--json")
+	o = runIn(t, nil, "inspect", filepath.FromSlash("../../internal/models/tiny"), "--json")
 	var facts struct {
 		Loadable bool
 		Network  struct{ Parameters int }

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/engine"
-	"github.com/foretoken/foretoken/spec"
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/spec"
 )
 
 // draftFlags say what guesses tokens ahead, and how.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/checkpoint"
-	"github.com/foretoken/foretoken/spec"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/spec"
 )
 
 // The law, from the command line: whatever guesses, however deep, the text and the bits of
@@ -97,7 +97,7 @@ func TestGenerateReceiptSaysWhatGuessed(t *testing.T) {
 	if m = generateJSON(t, full...).MTP; m.Beta != 0 || m.SpeedupEstimate != 0 {
 		t.Errorf("costs that nobody measured: %+v", *m)
 	}
-	m = generateJSON(t, with(full, "--model", filepath.FromSlash("../../models/tiny"))...).MTP
+	m = generateJSON(t, with(full, "--model", filepath.FromSlash("../../internal/models/tiny"))...).MTP
 	if m.Beta <= 0 || m.Delta <= 0 || m.SpeedupEstimate <= 0 {
 		t.Errorf("costs after a self-test: %+v", *m)
 	}
@@ -121,7 +121,7 @@ func TestGenerateLookupGuessesRepetition(t *testing.T) {
 // changed, or left out where edit reports false.
 func rewriteTiny(t *testing.T, config func(string) string, edit func(name string, data []byte) bool) string {
 	t.Helper()
-	from, err := checkpoint.Open(filepath.FromSlash("../../models/tiny"))
+	from, err := checkpoint.Open(filepath.FromSlash("../../internal/models/tiny"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestSelfTestSpeaksUp(t *testing.T) {
 		return true
 	})
 	const warning, verdict = "guesses of the head were right, where a sound head gets more than half", "mtp: head accepts 0."
-	good, err := filepath.Abs(filepath.FromSlash("../../models/tiny"))
+	good, err := filepath.Abs(filepath.FromSlash("../../internal/models/tiny"))
 	if err != nil {
 		t.Fatal(err)
 	}

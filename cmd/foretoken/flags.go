@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/backend/cpu"
-	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -53,8 +53,8 @@ func (f *modelFlags) group() flagGroup {
 // addComputing adds the flags that say how a model is computed.
 func (f *modelFlags) addComputing(g flagGroup) {
 	fs := g.flags.Flags()
-	fs.Var(&f.compute, "compute", "arithmetic for quantised weights (default int8)")
-	fs.Var(&f.quantize, "quantize", "bits to quantise the weights to on loading (default: as they are in the files)")
+	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
+	fs.Var(&f.quantize, "quantize", "bits to quantize the weights to on loading (default: as they are in the files)")
 	fs.Var(&f.threads, "threads", "processors to use (default: all)")
 	fs.Var(&f.isa, "isa", "instruction set to compute with; all give the same bits (default: the fastest this machine has)")
 	fs.Var(&f.context, "context", fmt.Sprintf("most tokens of prompt and answer together (default: what the model allows, at most %d)", foretoken.DefaultContext))

@@ -2,5 +2,5 @@ package main
 
 // The model families this program knows. Each registers itself; one line per family.
 import (
-	_ "github.com/foretoken/foretoken/model/qwen35"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 )

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken/checkpoint"
-	"github.com/foretoken/foretoken/doctor"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/doctor"
 )
 
 // inspection is a run of the command inspect.

@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/engine"
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
-	"github.com/foretoken/foretoken/spec"
 )
 
 // report is the object that generate --json prints. Fields are only ever added.

@@ -82,7 +82,7 @@ func (k *keyReader) Read(p []byte) (int, error) {
 
 // readMessage reads what the user wants to say: a line, the lines of a paste, or the lines
 // between two triple quotes. The error is io.EOF at the end of input, errCtrlC, errDropped,
-// or errInterrupted when ctx was cancelled.
+// or errInterrupted when ctx was canceled.
 func (r *lineReader) readMessage(ctx context.Context) (text string, err error) {
 	fd := int(r.in.Fd())
 	saved, err := term.MakeRaw(fd)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken/hub"
-	"github.com/foretoken/foretoken/model/qwen35"
+	"github.com/foretoken/foretoken/internal/hub"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
 )
 
 // cachedModel is what list prints of a revision in the cache. Fields are only ever added.

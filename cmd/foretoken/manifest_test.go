@@ -25,7 +25,7 @@ func manifest(t *testing.T, name string, v any) {
 
 // readYAML reads the part of YAML that our manifests use, and refuses the rest: blocks of keys
 // and of items, scalars on one line, lists of scalars in brackets. That they are YAML at all is
-// tested in server/clienttest, with a library that this module does without.
+// tested in internal/server/clienttest, with a library that this module does without.
 func readYAML(text string) (any, error) {
 	r := &yamlReader{}
 	for line := range strings.Lines(text) {

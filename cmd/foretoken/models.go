@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken/hub"
+	"github.com/foretoken/foretoken/internal/hub"
 )
 
 // firstSet is the value of the first of the variables that is set, or "".

@@ -9,9 +9,9 @@ import (
 	"strconv"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/backend"
-	"github.com/foretoken/foretoken/backend/cpu"
-	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/checkpoint"
 )
 
 // session is an open model with what the packages below have to say about it.
@@ -20,7 +20,7 @@ type session struct {
 	notes *notes
 }
 
-// openSession opens the model that the flags name. When ctx is cancelled it returns
+// openSession opens the model that the flags name. When ctx is canceled it returns
 // errInterrupted at once, and leaves what it was loading to the end of the process.
 func openSession(ctx context.Context, c *console, f *modelFlags, log *notes) (*session, error) {
 	bar := newProgress(c, f.model)
@@ -64,7 +64,7 @@ func (f *modelFlags) options() foretoken.Options {
 		o.Compute = backend.Float32
 	}
 	if f.quantize.given {
-		o.Quantise, _ = strconv.Atoi(f.quantize.value) // one of a few that are numbers
+		o.Quantize, _ = strconv.Atoi(f.quantize.value) // one of a few that are numbers
 	}
 	return o
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -29,7 +29,7 @@ func logprobOf(id int32, v float64) sample.LogProb {
 // (or, with an empty text, left out).
 func linkTiny(t *testing.T, replaced map[string]string) string {
 	t.Helper()
-	from, err := filepath.Abs("../../models/tiny")
+	from, err := filepath.Abs("../../internal/models/tiny")
 	if err != nil {
 		t.Fatal(err)
 	}

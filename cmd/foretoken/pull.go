@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken/hub"
-	"github.com/foretoken/foretoken/model"
+	"github.com/foretoken/foretoken/internal/hub"
+	"github.com/foretoken/foretoken/internal/model"
 )
 
 // pulling is a run of the command pull.

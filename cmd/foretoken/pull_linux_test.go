@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/models/tiny"
+	"github.com/foretoken/foretoken/internal/models/tiny"
 )
 
 // On a terminal there are bars, and Ctrl-C leaves them there; removing asks.

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/foretoken/foretoken/hub"
-	"github.com/foretoken/foretoken/models/tiny"
+	"github.com/foretoken/foretoken/internal/hub"
+	"github.com/foretoken/foretoken/internal/models/tiny"
 )
 
 const pulledCommit = "0123456789abcdef0123456789abcdef01234567"

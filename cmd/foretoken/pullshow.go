@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/foretoken/foretoken/hub"
+	"github.com/foretoken/foretoken/internal/hub"
 )
 
 // How often the progress of fetching is shown: as bars, or as lines of a log.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken/hub"
+	"github.com/foretoken/foretoken/internal/hub"
 )
 
 func newRmCommand() *cobra.Command {

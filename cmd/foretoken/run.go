@@ -39,7 +39,7 @@ Ctrl-C ends an answer where it is.`,
 		Example: `  foretoken run "Tell me a story about a cat."
   foretoken run
   foretoken run --model ~/models/Qwen3.5-4B --quantize 4 --system "You are terse."
-  foretoken run "Summarise this:" < notes.txt`,
+  foretoken run "Summarize this:" < notes.txt`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return t.run(cmd, args) },
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/rescue"
-	"github.com/foretoken/foretoken/server"
+	"github.com/foretoken/foretoken/internal/server"
 )
 
 func newServeCommand() *cobra.Command {

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/server"
+	"github.com/foretoken/foretoken/internal/server"
 )
 
 // What holds where flags say nothing.
@@ -112,7 +112,7 @@ func (f *serveFlags) networkGroup() flagGroup {
 	fs.StringVar(&f.tlsCert, "tls-cert", "", "`FILE` with the certificate, for HTTPS")
 	fs.StringVar(&f.tlsKey, "tls-key", "", "`FILE` with its private key")
 	fs.Var(&f.maxBody, "max-body", "largest request (default 32MiB)")
-	fs.BoolVar(&f.strictFields, "strict-fields", false, "refuse requests with fields that are not known or cannot be honoured, instead of ignoring and naming them in the header Foretoken-Ignored")
+	fs.BoolVar(&f.strictFields, "strict-fields", false, "refuse requests with fields that are not known or cannot be honored, instead of ignoring and naming them in the header Foretoken-Ignored")
 	fs.DurationVar(&f.headers, "read-header-timeout", server.DefaultHeaderTimeout, "most time for the head of a request")
 	fs.DurationVar(&f.bodies, "read-body-timeout", server.DefaultBodyTimeout, "most time for its body")
 	fs.DurationVar(&f.idle, "idle-timeout", server.DefaultIdleTimeout, "most time between requests of a connection")

@@ -53,8 +53,8 @@ func (s *shown) show(events []chat.Event) error {
 	return nil
 }
 
-// coloured reports whether reasoning is told from the answer by its colour; else it is by tags.
-func (s *shown) coloured() bool { return s.c.outTerminal && !s.c.plain }
+// colored reports whether reasoning is told from the answer by its color; else it is by tags.
+func (s *shown) colored() bool { return s.c.outTerminal && !s.c.plain }
 
 // turn separates reasoning and answer.
 func (s *shown) turn(kind chat.EventKind) error {
@@ -70,7 +70,7 @@ func (s *shown) turn(kind chat.EventKind) error {
 		}
 	}
 	s.began, s.last = true, kind
-	if kind == chat.EventReasoning && !s.coloured() {
+	if kind == chat.EventReasoning && !s.colored() {
 		return s.c.write("<think>\n")
 	}
 	return nil
@@ -79,7 +79,7 @@ func (s *shown) turn(kind chat.EventKind) error {
 // leaveReasoning ends the last line of the reasoning.
 func (s *shown) leaveReasoning() error {
 	s.lineOpen = false
-	if s.coloured() {
+	if s.colored() {
 		return s.c.write("\n")
 	}
 	return s.c.write("\n</think>\n")
@@ -87,7 +87,7 @@ func (s *shown) leaveReasoning() error {
 
 func (s *shown) text(e chat.Event) error {
 	s.lineOpen = !strings.HasSuffix(e.Text, "\n")
-	if e.Kind == chat.EventReasoning && s.coloured() {
+	if e.Kind == chat.EventReasoning && s.colored() {
 		return s.c.write(faint(printable(e.Text)))
 	}
 	return s.c.print(e.Text)

@@ -300,8 +300,8 @@ func TestChatRemembersAndStops(t *testing.T) {
 	m.expect("\x1b[?2004l")
 	m.spoken()
 	m.press(keyInterrupt)
-	m.expect(" (cancelled)") // perhaps with one token only, and so without a rate
-	m.expect("; prompt 2")   // twenty and some
+	m.expect(" (canceled)") // perhaps with one token only, and so without a rate
+	m.expect("; prompt 2")  // twenty and some
 	m.prompted()
 	m.press("/show" + keyEnter)
 	m.expect("4 messages so far")

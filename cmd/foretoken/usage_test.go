@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/checkpoint"
+	"github.com/foretoken/foretoken/internal/checkpoint"
 )
 
 // mistake is a command line, and what comes of it.

@@ -17,15 +17,15 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/foretoken/foretoken/checkpoint"
-	"github.com/foretoken/foretoken/dtype"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // Names are the fixtures, the smallest first.
 //
 //   - dense: random weights, bf16, in the layout of the releases with vision tensors
 //   - moe: random weights, bf16, fused experts in the backbone, one by one in the head
-//   - tiny: the trained model of models/tiny, MLX layout, 8 bits
+//   - tiny: the trained model of internal/models/tiny, MLX layout, 8 bits
 var Names = []string{"dense", "moe", "tiny"}
 
 // Fixture is one run of the reference, in float32.
@@ -113,7 +113,7 @@ func Dir(tb testing.TB, name string) string {
 		tb.Fatalf("golden: no fixture %q, only %q", name, Names)
 	}
 	if name == "tiny" {
-		return filepath.Join(root(tb), "models", "tiny")
+		return filepath.Join(root(tb), "internal", "models", "tiny")
 	}
 	return filepath.Join(root(tb), "internal", "golden", "testdata", name)
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/foretoken/foretoken/checkpoint"
-	"github.com/foretoken/foretoken/dtype"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 func TestLoadFixtures(t *testing.T) {

@@ -31,7 +31,7 @@ type Tolerances struct {
 	// The int8 path, whose activations are rounded.
 	Int8Margin   float64 // greedy tokens must be the reference's above this margin
 	Perplexity   float64 // of the float32 path's perplexity, relative
-	Perplexity4  float64 // the same with weights quantised to 4 bits on load, relative
+	Perplexity4  float64 // the same with weights quantized to 4 bits on load, relative
 	PerplexityKV float64 // of the int8 path's with 16-bit keys and values, if they have 8, relative
 
 	// Float32 arithmetic against the numbers of the specification.

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/foretoken/foretoken/checkpoint"
-	"github.com/foretoken/foretoken/dtype"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // Write makes dir a checkpoint folder: config.json with the given text, and one

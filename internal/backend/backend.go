@@ -1,0 +1,143 @@
+// Package backend is the boundary between a network and a device: memory, weights and
+// the operations a network is made of. It knows nothing of layers, sequences or files.
+package backend
+
+import (
+	"errors"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// ErrUnavailable is returned by an opener whose device is not on this machine.
+var ErrUnavailable = errors.New("backend: device unavailable")
+
+// Compute is how matrix products with quantized weights are computed. Each way has the
+// law of exactness with itself; between the two only tolerances hold.
+type Compute uint8
+
+const (
+	// Int8 quantizes activations to 8 bits per weight group and multiplies integers.
+	Int8 Compute = iota
+	// Float32 uses every weight as its float32 value and keeps activations in float32.
+	Float32
+)
+
+// String is the name a user types for c.
+func (c Compute) String() string {
+	if c == Float32 {
+		return "float32"
+	}
+	return "int8"
+}
+
+// Backend is one device. Memory calls may fail. Ops queue work and never fail: a device
+// error is kept and returned by the next Read or Host. Wrong shapes panic, since only our
+// own mistakes make them. A Backend is used by one goroutine at a time.
+type Backend interface {
+	// Name is the device and the instruction set in use, for people.
+	Name() string
+	// Alloc returns zeroed memory of type F32, F16 or I8.
+	Alloc(t dtype.Type, rows, cols int) (Tensor, error)
+	// Free gives memory of Alloc back; the whole tensor, not a view of it.
+	Free(Tensor)
+	// Load brings matrices of one shape and format to the device as one Weight. It reads
+	// them before it returns, so the files they alias may be released afterwards.
+	Load(c Compute, stack ...dtype.Matrix) (Weight, error)
+	// Unload gives a weight's memory back.
+	Unload(Weight)
+	// Write copies numbers of the host into dst, row after row.
+	Write(dst Tensor, src []float32) error
+	// Fill sets all numbers of dst.
+	Fill(dst Tensor, x float32)
+	// Host is a view of src's numbers, row after row; src has no gaps between its rows. It
+	// waits for queued work and is valid until the next operation.
+	Host(src Tensor) ([]float32, error)
+	// Copy copies src to dst, which has the same type and shape.
+	Copy(dst, src Tensor)
+	// ReadBytes copies src to the host as this device holds it, row after row; dst is as long
+	// as src's numbers. It waits for queued work.
+	ReadBytes(dst []byte, src Tensor) error
+	// WriteBytes is the reverse of ReadBytes.
+	WriteBytes(dst Tensor, src []byte) error
+	// Ops are the operations of this device.
+	Ops
+	// Close frees all that is left.
+	Close() error
+}
+
+// Ops are the operations a network is made of, fused where the Qwen3.5 family allows.
+// Rows of all sequences lie one after another; a Seq says which rows are whose. A row's
+// result never depends on the other rows of the call.
+type Ops interface {
+	// Embed sets row i of dst to row ids[i] of table.
+	Embed(dst Tensor, table Weight, ids []int32)
+	// Gather sets row i of dst to row rows[i] of x.
+	Gather(dst, x Tensor, rows []int32)
+	// MatMul multiplies x, [rows, in], with each of the products' weights.
+	MatMul(x Tensor, products ...Product)
+	// RMSNorm normalizes each row of x and multiplies it with gain, [1, cols].
+	RMSNorm(dst, x, gain Tensor, eps float32)
+	// SwiGLU sets dst to silu(gate)*up.
+	SwiGLU(dst, gate, up Tensor)
+	// Experts adds the routed and the shared experts' answer for x to dst.
+	Experts(dst, x Tensor, e *Experts)
+	// Attend is gated attention from the projections to the input of the output
+	// projection: norms, rotation, appending keys and values, attention, gate. Without
+	// queries, that is with a q and a dst of no rows, it only appends.
+	Attend(dst Tensor, a *Attention, layer int, q, k, v Tensor, batch []Seq)
+	// DeltaNet is a Gated DeltaNet layer from the projections to the input of the output
+	// projection: convolution, decay, delta rule, gated norm.
+	DeltaNet(dst Tensor, d *DeltaNet, layer int, in DeltaInput, batch []Seq)
+}
+
+// Product is one result of a MatMul: Dst = x·Wᵀ, or Dst += x·Wᵀ.
+type Product struct {
+	Dst Tensor // [rows, out]
+	W   Weight // [out, in]
+	Add bool
+	// Only lists the blocks of RowBlock rows of W to compute, ascending; the other columns
+	// of Dst stay as they are. Nil: all.
+	Only []int32
+}
+
+// RowBlock is how many rows of a weight are computed together at least.
+const RowBlock = 16
+
+// Weight is a matrix, or a stack of equal ones, in a backend's own layout.
+type Weight interface {
+	Rows() int
+	Cols() int
+	Count() int // matrices in the stack
+	Bytes() int64
+}
+
+// Memory is a piece of a device's memory. Only the backend that made it looks inside.
+type Memory interface{ Bytes() int64 }
+
+// Tensor is a view of a device's memory: Rows rows of Cols numbers, Stride numbers apart,
+// beginning Offset numbers into Mem. The zero Tensor is none.
+type Tensor struct {
+	Type                       dtype.Type
+	Rows, Cols, Stride, Offset int
+	Mem                        Memory
+}
+
+// RowRange is the view of rows [from, to).
+func (t Tensor) RowRange(from, to int) Tensor {
+	if from < 0 || to < from || to > t.Rows {
+		panic("backend: row range outside of the tensor")
+	}
+	t.Offset += from * t.Stride
+	t.Rows = to - from
+	return t
+}
+
+// ColRange is the view of columns [from, to).
+func (t Tensor) ColRange(from, to int) Tensor {
+	if from < 0 || to < from || to > t.Cols {
+		panic("backend: column range outside of the tensor")
+	}
+	t.Offset += from
+	t.Cols = to - from
+	return t
+}

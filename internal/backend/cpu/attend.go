@@ -1,0 +1,286 @@
+package cpu
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// attendOp is an attention layer. It runs over the pool up to four times: rotations, unless
+// another layer has just computed them, and norms and appending, a part being a row; then
+// attention itself, a part being a span of pages; and if a group was cut by spans, putting
+// it together, a part being one of its queries.
+type attendOp struct {
+	b            *Backend
+	vector       *vectorKernels
+	quantize     func(dst []byte, x []float32, group int, p place)
+	a            *backend.Attention
+	layer        int
+	scale        float32
+	dst, q, k, v backend.Tensor
+	batch        []backend.Seq
+	owner        []int32 // sequence of each row
+	rotations    rotations
+	queries      []float32    // [kv heads, rows, heads of each, dim]: normed and rotated
+	sums         []softmaxSum // [kv heads, rows, heads of each]
+	groups       []attendGroup
+	spans        []attendSpan
+	cut          []int32      // groups that more than one span has pages of
+	rooms        []attendRoom // one per thread
+	phase        attendPhase
+}
+
+type attendPhase uint8
+
+const (
+	rotating attendPhase = iota
+	appending
+	attending
+	joining
+)
+
+// attendGroup is a few rows of one sequence and one of its heads of keys and values, which
+// all of the rows' queries read together.
+type attendGroup struct {
+	seq, row, rows, kv int
+	first, pages       int // its pages, counted through all groups
+	merged             int // pages whose sum is in the output
+}
+
+// groupQueries bounds the queries of a group: all of them fit into the first cache beside
+// a page of keys.
+const groupQueries = 16
+
+// attendRoom is what one thread computes in.
+type attendRoom struct {
+	key    []float32    // [dim]
+	codes  []byte       // [dim], and the scale
+	scores []float32    // [queries, PageTokens]
+	page   []float32    // [queries, dim]
+	now    []softmaxSum // [queries]
+}
+
+// attendSpan is a range of pages, counted through all groups. If it begins in the middle of
+// a group, what it has of that group is its rest, and waits for the pages before it.
+type attendSpan struct {
+	from, to int
+	group    int          // of page from
+	rest     int          // pages of the rest
+	sums     []softmaxSum // [rest, queries]
+	data     []float32    // [rest, queries, dim]
+}
+
+// Attend is gated attention.
+func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, layer int, q, k, v backend.Tensor, batch []backend.Seq) {
+	op := &b.attend
+	op.b, op.a, op.layer, op.batch = b, a, layer, batch
+	op.dst, op.q, op.k, op.v = dst, q, k, v
+	op.vector, op.quantize = b.isa.vector.forWidth(a.HeadDim), b.isa.product.quantize
+	op.scale = 1 / float32(math.Sqrt(float64(a.HeadDim)))
+	op.owner = owners(op.owner, batch, k.Rows)
+	op.queries = grow(op.queries, q.Rows*a.Heads*a.HeadDim)
+	op.sums = grow(op.sums, q.Rows*a.Heads)
+	op.rooms = grow(op.rooms, b.pool.size())
+	if op.rotations.stale(op) {
+		op.run(rotating, k.Rows, 8)
+	}
+	op.run(appending, k.Rows, 1)
+	if q.Rows == 0 {
+		return
+	}
+	op.cutSpans(op.group())
+	op.run(attending, len(op.spans), 1)
+	if len(op.cut) > 0 {
+		op.run(joining, len(op.cut)*op.most(), 1)
+	}
+}
+
+func (op *attendOp) run(phase attendPhase, parts, grain int) {
+	op.phase = phase
+	op.b.pool.run(op, parts, grain)
+}
+
+// owners lists the sequence of each row.
+func owners(dst []int32, batch []backend.Seq, rows int) []int32 {
+	dst = grow(dst, rows)
+	n := 0
+	for i, s := range batch {
+		for r := range s.N {
+			dst[s.First+r] = int32(i)
+		}
+		n += s.N
+	}
+	if n != rows {
+		panic("cpu: rows that belong to no sequence")
+	}
+	return dst
+}
+
+// group lays out the groups and returns the number of their pages, and the most pages that
+// one of them has.
+func (op *attendOp) group() (pages, most int) {
+	op.groups = op.groups[:0]
+	height := max(1, groupQueries/op.share())
+	for i, s := range op.batch {
+		for r := 0; r < s.N; r += height {
+			n := min(height, s.N-r)
+			own := (s.Pos + r + n + backend.PageTokens - 1) / backend.PageTokens
+			most = max(most, own)
+			for kv := range op.a.KVHeads {
+				op.groups = append(op.groups, attendGroup{seq: i, row: s.First + r, rows: n, kv: kv, first: pages, pages: own})
+				pages += own
+			}
+		}
+	}
+	return pages, most
+}
+
+// cutSpans cuts the pages into spans. Where there are many groups and none is much of the
+// work, each is a span. Otherwise every thread has a span of equal length: few spans, since
+// what is cut has to be put together again. The result depends on neither.
+func (op *attendOp) cutSpans(pages, most int) {
+	threads := op.b.pool.size()
+	n := len(op.groups)
+	even := most*chunksPerThread*threads <= pages
+	if !even {
+		const least = 4 // pages of one query that are worth a thread
+		n = max(1, min(threads, pages, pages*op.share()/least))
+	}
+	if n > cap(op.spans) {
+		op.spans = append(op.spans[:cap(op.spans)], make([]attendSpan, n-cap(op.spans))...)
+	}
+	op.spans, op.cut = op.spans[:n], op.cut[:0]
+	g := 0
+	for i := range op.spans {
+		s := &op.spans[i]
+		s.from, s.to, s.rest = i*pages/n, (i+1)*pages/n, 0
+		if even {
+			s.from, s.to = op.groups[i].first, op.groups[i].first+op.groups[i].pages
+		}
+		for op.groups[g].first+op.groups[g].pages <= s.from {
+			g++
+		}
+		if s.group = g; s.from > op.groups[g].first && (len(op.cut) == 0 || int(op.cut[len(op.cut)-1]) != g) {
+			op.cut = append(op.cut, int32(g))
+		}
+	}
+}
+
+// share is the number of query heads that have the same keys and values.
+func (op *attendOp) share() int { return op.a.Heads / op.a.KVHeads }
+
+// most is the highest number of queries a group may have.
+func (op *attendOp) most() int { return max(groupQueries, op.share()) }
+
+func (op *attendOp) part(worker, from, to int) {
+	for i := from; i < to; i++ {
+		switch op.phase {
+		case rotating:
+			op.rotations.fill(i)
+		case appending:
+			op.append(worker, i)
+		case attending:
+			op.attend(&op.rooms[worker], &op.spans[i])
+		default:
+			op.join(int(op.cut[i/op.most()]), i%op.most())
+		}
+	}
+}
+
+// append prepares row r's queries, and writes its keys and values into the sequence's page.
+func (op *attendOp) append(worker, r int) {
+	a, seq, vector := op.a, &op.batch[op.owner[r]], op.vector
+	pos := seq.Pos + r - seq.First
+	cos, sin := op.rotations.row(r)
+	d, share := a.HeadDim, op.share()
+	if op.q.Rows > 0 {
+		q := row(op.q, r)
+		for h := range a.Heads {
+			dst := op.queries[((h/share*op.q.Rows+r)*share+h%share)*d:][:d]
+			vector.norm(dst, q[2*h*d:][:d], row(a.QNorm, 0), a.Eps)
+			vector.rotate(dst, cos, sin)
+		}
+	}
+	room := &op.rooms[worker]
+	room.key = grow(room.key, d)
+	k, v := row(op.k, r), row(op.v, r)
+	page := seq.Pages[pos/backend.PageTokens]
+	for h := range a.KVHeads {
+		vector.norm(room.key, k[h*d:][:d], row(a.KNorm, 0), a.Eps)
+		vector.rotate(room.key, cos, sin)
+		op.store(room, page, op.slot(0, h), pos%backend.PageTokens, room.key)
+		op.store(room, page, op.slot(1, h), pos%backend.PageTokens, v[h*d:][:d])
+	}
+}
+
+// slot is the row of a page where head h's keys (kind 0) or values (kind 1) begin.
+func (op *attendOp) slot(kind, h int) int {
+	return ((op.layer*2+kind)*op.a.KVHeads + h) * backend.PageTokens
+}
+
+// store writes x to position i of a slot.
+func (op *attendOp) store(room *attendRoom, page backend.Tensor, slot, i int, x []float32) {
+	d := len(x)
+	switch page.Type {
+	case dtype.F32:
+		copy(pageRows(page, slot)[i*d:][:d], x)
+	case dtype.F16:
+		op.vector.narrow(pageHalves(page, slot)[i*d:][:d], x)
+	default:
+		codes, scales := pageCodes(page, slot)
+		scales[i] = op.encode(room, codes[i*d:][:d], x)
+	}
+}
+
+// encode quantizes a row, and returns its scale. Kernels want whole vectors; they write
+// more than the scale behind the codes.
+func (op *attendOp) encode(room *attendRoom, codes []int8, x []float32) float32 {
+	d := len(x)
+	if d%lanes != 0 {
+		scale, _, _ := quantizeGroup(codes, x)
+		return scale
+	}
+	room.codes = grow(room.codes, d+rowTail)
+	op.quantize(room.codes, x, d, place{vector: 4, tail: d, across: 4, next: d + rowTail})
+	copy(bytesOf(codes), room.codes)
+	return math.Float32frombits(binary.LittleEndian.Uint32(room.codes[d:]))
+}
+
+// rotations are the cosines and sines of some positions. Layers of a network ask for the
+// same ones, one after another, so the last ones are kept.
+type rotations struct {
+	freqs []float32
+	pos   []int32
+	table []float32 // [rows, 2, len(freqs)]
+}
+
+// stale reports whether the table is not the one that op needs, and if so makes room.
+func (t *rotations) stale(op *attendOp) bool {
+	same := slices.Equal(t.freqs, op.a.Freqs) && len(t.pos) == len(op.owner)
+	t.freqs = append(t.freqs[:0], op.a.Freqs...)
+	t.pos = grow(t.pos, len(op.owner))
+	for r, o := range op.owner {
+		s := &op.batch[o]
+		pos := int32(s.Pos + r - s.First)
+		same = same && t.pos[r] == pos
+		t.pos[r] = pos
+	}
+	t.table = grow(t.table, len(t.pos)*2*len(t.freqs))
+	return !same
+}
+
+// fill computes row r.
+func (t *rotations) fill(r int) {
+	cos, sin := t.row(r)
+	for i, f := range t.freqs {
+		sin[i], cos[i] = sincos(float32(t.pos[r]) * f)
+	}
+}
+
+func (t *rotations) row(r int) (cos, sin []float32) {
+	n := len(t.freqs)
+	return t.table[2*r*n:][:n], t.table[(2*r+1)*n:][:n]
+}

@@ -1,0 +1,153 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// rotate turns the pairs (i, i+len(cos)) of x.
+func rotate(x, cos, sin []float32) {
+	half := len(cos)
+	for i, c := range cos {
+		a, b, s := x[i], x[i+half], sin[i]
+		x[i] = fma32(a, c, -float32(b*s))
+		x[i+half] = fma32(b, c, float32(a*s))
+	}
+}
+
+// softmaxSum belongs to a sum of values weighted by exp(score-top).
+type softmaxSum struct {
+	top    float32 // highest score
+	weight float32 // sum of exp(score-top)
+}
+
+// Attention takes the positions page by page. A page's own softmax sum is computed by
+// itself and then merged with the sum of the pages before it, so that the result depends
+// on the positions of page borders and on nothing else, and pages can be computed anywhere.
+//
+// Scores are lane-order dot products, times scale; weights are summed in lane order, and
+// values in order of position. A page of 8 bits has a scale for each row: a score is then
+// multiplied with its key's, and a weight, once it has been summed, with its value's.
+
+// scores32 computes the scores of the first count keys for each query.
+func scores32(dst, q, keys, _ []float32, d, count int, scale float32) {
+	for i := 0; i*d < len(q); i++ {
+		for j := range count {
+			dst[i*backend.PageTokens+j] = dot(q[i*d:][:d], keys[j*d:][:d]) * scale
+		}
+	}
+}
+
+// scores16 is scores32 for keys in half precision.
+func scores16(dst, q []float32, keys, _ []uint16, d, count int, scale float32) {
+	for i := 0; i*d < len(q); i++ {
+		for j := range count {
+			var acc [lanes]float32
+			for k, x := range keys[j*d:][:d] {
+				a := &acc[k%lanes]
+				*a = fma32(q[i*d+k], dtype.FromF16(x), *a)
+			}
+			dst[i*backend.PageTokens+j] = sumLanes(&acc) * scale
+		}
+	}
+}
+
+// scores8 is scores32 for codes: the keys' own scales are still to be applied.
+func scores8(dst, q []float32, keys, _ []int8, d, count int, scale float32) {
+	for i := 0; i*d < len(q); i++ {
+		for j := range count {
+			var acc [lanes]float32
+			for k, x := range keys[j*d:][:d] {
+				a := &acc[k%lanes]
+				*a = fma32(q[i*d+k], float32(x), *a)
+			}
+			dst[i*backend.PageTokens+j] = sumLanes(&acc) * scale
+		}
+	}
+}
+
+// softmax replaces x by exp(x-top), top being the highest number, and returns top and the
+// sum in lane order. Where a number is not one, neither is its exp.
+func softmax(x []float32) (top, sum float32) {
+	top = float32(math.Inf(-1))
+	for _, v := range x {
+		if v > top {
+			top = v
+		}
+	}
+	var acc [lanes]float32
+	for i, v := range x {
+		x[i] = exp(v - top)
+		acc[i%lanes] += x[i]
+	}
+	return top, sumLanes(&acc)
+}
+
+// weigh32 computes the sum of the first count values times their weights for each query.
+func weigh32(dst, p, values, _ []float32, d, count int) {
+	for i := 0; i*d < len(dst); i++ {
+		sum := dst[i*d:][:d]
+		clear(sum)
+		for j := range count {
+			axpy(sum, values[j*d:][:d], p[i*backend.PageTokens+j])
+		}
+	}
+}
+
+// weigh16 is weigh32 for values in half precision.
+func weigh16(dst, p []float32, values, _ []uint16, d, count int) {
+	for i := 0; i*d < len(dst); i++ {
+		sum := dst[i*d:][:d]
+		clear(sum)
+		for j := range count {
+			w := p[i*backend.PageTokens+j]
+			for k, x := range values[j*d:][:d] {
+				sum[k] = fma32(w, dtype.FromF16(x), sum[k])
+			}
+		}
+	}
+}
+
+// weigh8 is weigh32 for codes, with weights that the values' scales are part of.
+func weigh8(dst, p []float32, values, _ []int8, d, count int) {
+	for i := 0; i*d < len(dst); i++ {
+		sum := dst[i*d:][:d]
+		clear(sum)
+		for j := range count {
+			w := p[i*backend.PageTokens+j]
+			for k, x := range values[j*d:][:d] {
+				sum[k] = fma32(w, float32(x), sum[k])
+			}
+		}
+	}
+}
+
+// scalePage multiplies all scores or weights of each query with those of a page's rows.
+func scalePage(dst, scales []float32) {
+	for i := range dst {
+		dst[i] *= scales[i%backend.PageTokens]
+	}
+}
+
+// merge adds the sum of one page, now, to the sum of the pages before it.
+func merge(out, page []float32, all, now *softmaxSum) {
+	top := all.top
+	if now.top > top {
+		top = now.top
+	}
+	old, more := exp(all.top-top), exp(now.top-top)
+	for j := range out {
+		out[j] = fma32(page[j], more, float32(out[j]*old))
+	}
+	all.weight = fma32(now.weight, more, float32(all.weight*old))
+	all.top = top
+}
+
+// narrow rounds x to half precision.
+func narrow(dst []uint16, x []float32) {
+	for i, v := range x {
+		dst[i] = dtype.ToF16(v)
+	}
+}

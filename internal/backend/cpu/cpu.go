@@ -1,0 +1,280 @@
+// Package cpu computes on the processor: memory, packed weights, a pool of threads and
+// the operations of package backend in portable Go.
+//
+// Every operation gives each output element one fixed order of additions, written down in
+// the *_generic.go files, that depends neither on the other rows of the call nor on the
+// number of threads. Nothing here knows what a layer or a sequence is for.
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"unsafe"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// Options configure a Backend. The zero value is the default.
+type Options struct {
+	Threads int    // 0: one per processor this process may use
+	ISA     string // instruction set to use, one of ISAs; empty: the best
+}
+
+// Backend is the processor. See backend.Backend for the contract of its methods.
+type Backend struct {
+	isa     *isa
+	pool    *crew
+	workers []scratch // one per thread
+	allocs  map[*memory]struct{}
+	weights map[*weight]struct{}
+
+	// Operands of the running operation. They live here and not on the stack so that
+	// handing them to the pool allocates nothing.
+	matmul    matmulOp
+	quantizer quantizeOp
+	attend    attendOp
+	delta     deltaOp
+	experts   expertsOp
+	rowwise   rowwiseOp
+}
+
+var _ backend.Backend = (*Backend)(nil)
+
+// scratch is what one thread computes in.
+type scratch struct {
+	ints    []int16   // the codes of one block
+	codes   []int8    // of a row's group
+	floats  []float32 // accumulators and decoded blocks
+	out     []float32 // tiles of a product, before they go to their rows
+	float   floatArgs // operands of kernels; here, handing them over allocates nothing
+	decode  decodeArgs
+	integer integerArgs
+	scatter scatterArgs
+	tiles   []byte // codes and products of AMX kernels
+}
+
+// Open returns the processor as a backend. All backends of a process share their threads and
+// take turns, an operation at a time; one that wants fewer uses the first of them. The threads
+// spin between operations and so hold a slot of Go's scheduler each: a process with something
+// else to do sets GOMAXPROCS to one more than Threads.
+func Open(o Options) (*Backend, error) {
+	n := o.Threads
+	if n < 0 {
+		return nil, fmt.Errorf("cpu: %d threads; want 0 (all processors) or more", n)
+	}
+	if n == 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	set, err := findISA(o.ISA)
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{
+		isa:     set,
+		pool:    enlist(n),
+		workers: make([]scratch, n),
+		allocs:  map[*memory]struct{}{},
+		weights: map[*weight]struct{}{},
+	}, nil
+}
+
+// Name says which instruction set computes, and on how many threads.
+func (b *Backend) Name() string {
+	return fmt.Sprintf("cpu %s, %d threads", b.isa.name, b.pool.size())
+}
+
+// Close frees all memory. Tensors and weights are invalid after it.
+func (b *Backend) Close() error {
+	b.pool.dismiss()
+	for w := range b.weights {
+		b.Unload(w)
+	}
+	for m := range b.allocs {
+		b.release(m)
+	}
+	return nil
+}
+
+// Unload frees a weight.
+func (b *Backend) Unload(bw backend.Weight) {
+	w := bw.(*weight)
+	if _, ok := b.weights[w]; !ok {
+		return
+	}
+	delete(b.weights, w)
+	unmapMemory(w.data)
+	w.data = nil
+}
+
+// memory is a piece of host memory; one of the slices is set, and none once it was freed: a
+// tensor that outlives its memory is a panic that names a line, never a read of what others
+// have written there since.
+type memory struct {
+	f32 []float32
+	f16 []uint16
+	i8  []int8 // aligned like float32: scales lie among the codes
+
+	mapped []byte // the same as bytes, where it lies outside of the heap
+}
+
+// mapFrom is the size in bytes from which memory is mapped. The system gives whole pages: at
+// this size what it adds is a sixteenth at most.
+const mapFrom = 64 << 10
+
+func (m *memory) Bytes() int64 { return int64(4*len(m.f32) + 2*len(m.f16) + len(m.i8)) }
+
+// raw is the memory of n numbers from number at on.
+func (m *memory) raw(at, n int) []byte {
+	switch {
+	case m.f32 != nil:
+		return bytesOf(m.f32[at : at+n])
+	case m.f16 != nil:
+		return bytesOf(m.f16[at : at+n])
+	default:
+		return bytesOf(m.i8[at : at+n])
+	}
+}
+
+// bytesOf is the same memory as bytes.
+func bytesOf[T float32 | uint16 | int8](x []T) []byte {
+	var one T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(one)))
+}
+
+// Alloc returns zeroed memory.
+func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
+	if rows < 0 || cols < 0 || (cols > 0 && rows > (1<<40)/cols) {
+		return backend.Tensor{}, fmt.Errorf("cpu: cannot hold a tensor of %d×%d", rows, cols)
+	}
+	if t != dtype.F32 && t != dtype.F16 && t != dtype.I8 {
+		return backend.Tensor{}, fmt.Errorf("cpu: tensors of type %v are not supported", t)
+	}
+	m, n := &memory{}, rows*cols
+	var start unsafe.Pointer
+	if bytes := n * t.Size(); bytes >= mapFrom {
+		var err error
+		if m.mapped, err = mapMemory(bytes); err != nil {
+			return backend.Tensor{}, err
+		}
+		start = unsafe.Pointer(unsafe.SliceData(m.mapped))
+	} else {
+		start = unsafe.Pointer(unsafe.SliceData(make([]float32, (bytes+3)/4)))
+	}
+	switch t {
+	case dtype.F32:
+		m.f32 = unsafe.Slice((*float32)(start), n)
+	case dtype.F16:
+		m.f16 = unsafe.Slice((*uint16)(start), n)
+	default:
+		m.i8 = unsafe.Slice((*int8)(start), n)
+	}
+	b.allocs[m] = struct{}{}
+	return backend.Tensor{Type: t, Rows: rows, Cols: cols, Stride: cols, Mem: m}, nil
+}
+
+// Free gives the memory of t back. All tensors in it are invalid after it.
+func (b *Backend) Free(t backend.Tensor) {
+	if m, ok := t.Mem.(*memory); ok {
+		b.release(m)
+	}
+}
+
+// release gives memory back that is not yet.
+func (b *Backend) release(m *memory) {
+	if _, ok := b.allocs[m]; !ok {
+		return
+	}
+	delete(b.allocs, m)
+	mapped := m.mapped
+	*m = memory{}
+	unmapMemory(mapped)
+}
+
+// Write copies src into dst.
+func (b *Backend) Write(dst backend.Tensor, src []float32) error {
+	if len(src) != dst.Rows*dst.Cols {
+		return fmt.Errorf("cpu: write of %d numbers into %d×%d", len(src), dst.Rows, dst.Cols)
+	}
+	for r := range dst.Rows {
+		copy(row(dst, r), src[r*dst.Cols:(r+1)*dst.Cols])
+	}
+	return nil
+}
+
+// Fill sets all numbers of dst.
+func (b *Backend) Fill(dst backend.Tensor, x float32) {
+	for r := range dst.Rows {
+		y := row(dst, r)
+		if math.Float32bits(x) == 0 {
+			clear(y) // much faster than a loop
+			continue
+		}
+		for i := range y {
+			y[i] = x
+		}
+	}
+}
+
+// Host is t's numbers themselves.
+func (b *Backend) Host(t backend.Tensor) ([]float32, error) {
+	if t.Stride != t.Cols && t.Rows > 1 {
+		return nil, fmt.Errorf("cpu: host view of rows %d apart and %d long", t.Stride, t.Cols)
+	}
+	return t.Mem.(*memory).f32[t.Offset : t.Offset+t.Rows*t.Cols], nil
+}
+
+// Copy copies src to dst.
+func (b *Backend) Copy(dst, src backend.Tensor) {
+	if dst.Type != src.Type || dst.Rows != src.Rows || dst.Cols != src.Cols {
+		panic(fmt.Sprintf("cpu: copy of %v %d×%d into %v %d×%d", src.Type, src.Rows, src.Cols, dst.Type, dst.Rows, dst.Cols))
+	}
+	if dst.Stride == dst.Cols && src.Stride == src.Cols { // no gaps: one long row
+		dst.Rows, dst.Cols, src.Cols = 1, dst.Rows*dst.Cols, dst.Rows*dst.Cols
+	}
+	for r := range dst.Rows {
+		copy(rawRow(dst, r), rawRow(src, r))
+	}
+}
+
+// ReadBytes copies src's memory to dst.
+func (b *Backend) ReadBytes(dst []byte, src backend.Tensor) error {
+	if want := src.Rows * src.Cols * src.Type.Size(); len(dst) != want {
+		return fmt.Errorf("cpu: read of %d bytes from a tensor of %d", len(dst), want)
+	}
+	for r := range src.Rows {
+		dst = dst[copy(dst, rawRow(src, r)):]
+	}
+	return nil
+}
+
+// WriteBytes copies src to dst's memory.
+func (b *Backend) WriteBytes(dst backend.Tensor, src []byte) error {
+	if want := dst.Rows * dst.Cols * dst.Type.Size(); len(src) != want {
+		return fmt.Errorf("cpu: write of %d bytes into a tensor of %d", len(src), want)
+	}
+	for r := range dst.Rows {
+		src = src[copy(rawRow(dst, r), src):]
+	}
+	return nil
+}
+
+// rawRow is the memory of row r of any tensor.
+func rawRow(t backend.Tensor, r int) []byte {
+	return t.Mem.(*memory).raw(t.Offset+r*t.Stride, t.Cols)
+}
+
+// row is row r of a float32 tensor.
+func row(t backend.Tensor, r int) []float32 {
+	i := t.Offset + r*t.Stride
+	return t.Mem.(*memory).f32[i : i+t.Cols : i+t.Cols]
+}
+
+// grow returns s with length n, reusing its memory where it can. Contents are undefined.
+func grow[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}

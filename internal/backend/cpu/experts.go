@@ -1,0 +1,242 @@
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// expertsOp is a mixture-of-experts block. Every row has a slot for each expert it chose
+// and one for the shared expert, sorted by expert, so that an expert's rows lie together
+// and its weights are read once for all of them. The phases go over all experts at once.
+type expertsOp struct {
+	b              *Backend
+	e              *backend.Experts
+	dst, x         backend.Tensor
+	logits, shared backend.Tensor // [rows, experts], [rows, 1]
+	chosen         []int32        // [rows, TopK]: experts by rank
+	weights        []float32      // [rows, TopK]
+	slots          []int32        // [rows, TopK]: slot of each choice
+	count          []int32        // [experts]: rows that chose it
+	rows           []int32        // [slots]: row of each slot
+	owner          []int32        // [slots]: job of each slot
+	jobs           []expertJob    // experts that were chosen, the shared one last
+	in             backend.Tensor // [slots, width]: input of weights that are not quantized
+	gate, up       backend.Tensor // [slots, widest expert]
+	answer         backend.Tensor // [slots, width]
+	phase          expertsPhase
+}
+
+type expertsPhase uint8
+
+const (
+	choosing     expertsPhase = iota // a part is a row
+	gathering                        // a part is a slot
+	widening                         // a part is a tile of gate and up of a job
+	requantizing                     // a part is a slot
+	narrowing                        // a part is a tile of down of a job
+	combining                        // a part is a row
+)
+
+// expertJob is one expert and the slots that want its answer.
+type expertJob struct {
+	gate, up, down   *weight
+	matrix           int // of the stacks
+	first, rows      int // slots
+	tiles, downTiles int // parts before its own
+	in, middle       matmulOp
+}
+
+// Experts adds the answer of the experts to dst. Each row adds its experts in the order of
+// their rank, and the shared expert last.
+func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
+	op := &b.experts
+	op.b, op.e, op.dst, op.x = b, e, dst, x
+	n := x.Rows
+	if n == 0 {
+		return
+	}
+	op.logits = b.room(op.logits, n, e.Router.Rows())
+	op.shared = b.room(op.shared, n, 1)
+	b.MatMul(x, backend.Product{Dst: op.logits, W: e.Router}, backend.Product{Dst: op.shared, W: e.SharedRouter})
+	op.chosen = grow(op.chosen, n*e.TopK)
+	op.weights = grow(op.weights, n*e.TopK)
+	op.run(choosing, n, 8)
+	slots := op.sort()
+	op.in = b.room(op.in, slots, x.Cols)
+	op.answer = b.room(op.answer, slots, x.Cols)
+	wide := max(e.Gate.Rows(), e.SharedGate.Rows())
+	op.gate, op.up = b.room(op.gate, slots, wide), b.room(op.up, slots, wide)
+	tiles, downTiles := 0, 0
+	for i := range op.jobs {
+		j := &op.jobs[i]
+		j.tiles, j.downTiles = tiles, downTiles
+		tiles, downTiles = tiles+j.gate.tiles, downTiles+j.down.tiles
+		j.in.lay(b, op.in.RowRange(j.first, j.first+j.rows), j.matrix, j.gate, j.up)
+		j.middle.lay(b, op.gate.RowRange(j.first, j.first+j.rows).ColRange(0, j.gate.rows), j.matrix, j.down)
+	}
+	op.run(gathering, slots, max(1, quantizeAlone/x.Cols))
+	op.run(widening, tiles, 1)
+	op.run(requantizing, slots, max(1, quantizeAlone/wide))
+	op.run(narrowing, downTiles, 1)
+	op.run(combining, n, 2)
+}
+
+func (op *expertsOp) run(phase expertsPhase, parts, grain int) {
+	op.phase = phase
+	op.b.pool.run(op, parts, grain)
+}
+
+// sort gives every choice a slot, lists the jobs, and returns the number of slots.
+func (op *expertsOp) sort() int {
+	e, n := op.e, op.x.Rows
+	slots := n*e.TopK + n
+	op.slots = grow(op.slots, n*e.TopK)
+	op.rows, op.owner = grow(op.rows, slots), grow(op.owner, slots)
+	op.count = grow(op.count, e.Router.Rows())
+	clear(op.count)
+	for _, c := range op.chosen {
+		op.count[c]++
+	}
+	op.jobs = op.jobs[:0]
+	at := 0
+	for i, c := range op.count {
+		if c > 0 {
+			op.job(i, at, int(c), e.Gate, e.Up, e.Down)
+		}
+		op.count[i] = int32(at) // from here on: the expert's next slot
+		at += int(c)
+	}
+	op.job(0, at, n, e.SharedGate, e.SharedUp, e.SharedDown)
+	for i, c := range op.chosen {
+		slot := op.count[c]
+		op.slots[i], op.rows[slot] = slot, int32(i/e.TopK)
+		op.count[c]++
+	}
+	for r := range n {
+		op.rows[at+r] = int32(r)
+	}
+	return slots
+}
+
+// job adds the job of matrix n of the stacks, with rows slots from first on.
+func (op *expertsOp) job(n, first, rows int, gate, up, down backend.Weight) {
+	i := len(op.jobs)
+	if i < cap(op.jobs) {
+		op.jobs = op.jobs[:i+1] // reuse its memory
+	} else {
+		op.jobs = append(op.jobs, expertJob{})
+	}
+	j := &op.jobs[i]
+	j.gate, j.up, j.down = gate.(*weight), up.(*weight), down.(*weight)
+	j.matrix, j.first, j.rows = n, first, rows
+	for s := first; s < first+rows; s++ {
+		op.owner[s] = int32(i)
+	}
+}
+
+func (op *expertsOp) part(worker, from, to int) {
+	if op.phase == widening || op.phase == narrowing {
+		op.products(worker, from, to)
+		return
+	}
+	for i := from; i < to; i++ {
+		switch op.phase {
+		case choosing:
+			k := op.e.TopK
+			chooseExperts(op.chosen[i*k:][:k], op.weights[i*k:][:k], row(op.logits, i), op.e.Normalize, op.b.isa.vector.softmax)
+		case gathering:
+			j := &op.jobs[op.owner[i]]
+			x := row(op.x, int(op.rows[i]))
+			j.in.put(i-j.first, x)
+			if !j.gate.integer() || !j.up.integer() {
+				copy(row(op.in, i), x)
+			}
+		case requantizing:
+			j := &op.jobs[op.owner[i]]
+			j.middle.put(i-j.first, row(op.gate, i)[:j.gate.rows])
+		default:
+			op.combine(worker, i)
+		}
+	}
+}
+
+// products computes parts [from, to) of all jobs' tiles.
+func (op *expertsOp) products(worker, from, to int) {
+	for i := range op.jobs {
+		j := &op.jobs[i]
+		if op.phase == narrowing {
+			a, b := max(from-j.downTiles, 0), min(to-j.downTiles, j.down.tiles)
+			if a < b {
+				j.middle.tiles(worker, backend.Product{Dst: op.answer.RowRange(j.first, j.first+j.rows), W: j.down}, j.down, a, b)
+			}
+			continue
+		}
+		if a, b := max(from-j.tiles, 0), min(to-j.tiles, j.gate.tiles); a < b {
+			op.widen(worker, j, a, b)
+		}
+	}
+}
+
+// widen computes tiles [from, to) of silu(gate x)*up x.
+func (op *expertsOp) widen(worker int, j *expertJob, from, to int) {
+	gate := op.gate.RowRange(j.first, j.first+j.rows).ColRange(0, j.gate.rows)
+	up := op.up.RowRange(j.first, j.first+j.rows).ColRange(0, j.up.rows)
+	j.in.tiles(worker, backend.Product{Dst: gate, W: j.gate}, j.gate, from, to)
+	j.in.tiles(worker, backend.Product{Dst: up, W: j.up}, j.up, from, to)
+	a, b := from*tile, min(to*tile, j.gate.rows)
+	for r := range j.rows {
+		g := row(gate, r)[a:b]
+		op.b.isa.vector.swiglu(g, g, row(up, r)[a:b])
+	}
+}
+
+// combine adds the answers for row r to dst.
+func (op *expertsOp) combine(worker, r int) {
+	vector, k, s := &op.b.isa.vector, op.e.TopK, &op.b.workers[worker]
+	dst := row(op.dst, r)
+	s.floats = grow(s.floats, len(dst))
+	clear(s.floats)
+	for j := range k {
+		vector.addScaled(s.floats, row(op.answer, int(op.slots[r*k+j])), op.weights[r*k+j])
+	}
+	vector.addScaled(s.floats, row(op.answer, op.x.Rows*k+r), sigmoid(row(op.shared, r)[0]))
+	vector.add(dst, s.floats)
+}
+
+// lay makes op ready for products of x with matrix n of the weights: the rows of x are yet
+// to come, and to be quantized by put.
+func (op *matmulOp) lay(b *Backend, x backend.Tensor, n int, weights ...*weight) {
+	op.b, op.x, op.matrix, op.acts = b, x, n, op.acts[:0]
+	for _, w := range weights {
+		if x.Cols != w.cols || n >= w.count {
+			panic(fmt.Sprintf("cpu: expert %d: product of %d×%d and %d×%d", n, x.Rows, x.Cols, w.rows, w.cols))
+		}
+		i := len(op.acts)
+		if !w.integer() || i > 0 && op.acts[i-1].group == w.group {
+			continue
+		}
+		if i < cap(op.acts) {
+			op.acts = op.acts[:i+1] // reuse its memory
+		} else {
+			op.acts = append(op.acts, activations{})
+		}
+		op.acts[i].lay(x.Rows, w.group, x.Cols/w.group, b.isa.product.strips(x.Rows, w.group))
+	}
+}
+
+// put quantizes row r of the input.
+func (op *matmulOp) put(r int, x []float32) {
+	for i := range op.acts {
+		op.acts[i].put(r, x, op.b.isa.product.quantize)
+	}
+}
+
+// room returns a tensor of that shape, reusing t's memory where it is large enough.
+func (b *Backend) room(t backend.Tensor, rows, cols int) backend.Tensor {
+	if m, ok := t.Mem.(*memory); ok && len(m.f32) >= rows*cols {
+		return backend.Tensor{Type: dtype.F32, Rows: rows, Cols: cols, Stride: cols, Mem: m}
+	}
+	return backend.Tensor{Type: dtype.F32, Rows: rows, Cols: cols, Stride: cols, Mem: &memory{f32: make([]float32, rows*cols)}}
+}

@@ -1,0 +1,198 @@
+package cpu
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// Shapes of the 2B and 4B members of the family.
+
+// BenchmarkVector times kernels on rows in the first cache.
+func BenchmarkVector(b *testing.B) {
+	const n = 2048
+	rng := rand.New(rand.NewPCG(1, 2))
+	x, y, z := make([]float32, n), make([]float32, n), make([]float32, n)
+	for i := range x {
+		x[i], y[i] = float32(rng.NormFloat64()), float32(rng.NormFloat64())
+	}
+	w := make([]float32, n)
+	taps := []tap{{&x[0], &y[0]}, {&y[0], &x[0]}, {&x[0], &y[0]}, {&y[0], &x[0]}}
+	for _, set := range runnable() {
+		v := &set.vector
+		for _, k := range []struct {
+			op  string
+			run func()
+		}{
+			{"dot", func() { v.dot(x, y) }},
+			{"addScaled", func() { v.addScaled(z, x, 0.5) }},
+			{"norm", func() { v.norm(z, x, y, 1e-6) }},
+			{"swiglu", func() { v.swiglu(z, x, y) }},
+			{"sigmoids", func() { v.sigmoids(z, x) }},
+			{"decays", func() { v.decays(z, x, -1, 0.5) }},
+			{"convolve", func() { v.convolve(z, taps) }},
+			{"softmax", func() { copy(w, x); v.softmax(w) }},
+		} {
+			b.Run(fmt.Sprintf("op=%s/isa=%s", k.op, set.name), func(b *testing.B) {
+				for b.Loop() {
+					k.run()
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/number")
+			})
+		}
+	}
+}
+
+// attention is a layer of the 2B shape with one sequence at position pos.
+func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func() {
+	b.Helper()
+	const heads, kvHeads, dim = 8, 2, 256
+	rng := rand.New(rand.NewPCG(2, 2))
+	freqs := make([]float32, 32)
+	for i := range freqs {
+		freqs[i] = 1 / float32(i+1)
+	}
+	a := &backend.Attention{Heads: heads, KVHeads: kvHeads, HeadDim: dim, Eps: 1e-6, Freqs: freqs}
+	a.QNorm, a.KNorm = randomTensor(b, be, rng, 1, dim), randomTensor(b, be, rng, 1, dim)
+	q, k := randomTensor(b, be, rng, rows, 2*heads*dim), randomTensor(b, be, rng, rows, kvHeads*dim)
+	v, dst := randomTensor(b, be, rng, rows, kvHeads*dim), randomTensor(b, be, rng, rows, heads*dim)
+	sample := make([]float32, 4093)
+	for i := range sample {
+		sample[i] = float32(rng.NormFloat64())
+	}
+	op := attendOp{vector: &be.isa.vector, quantize: be.isa.product.quantize}
+	seq := backend.Seq{N: rows, Pos: pos}
+	for i := 0; i*backend.PageTokens < pos+rows; i++ {
+		p, err := be.Alloc(kind, 2*kvHeads*backend.PageTokens, backend.PageCols(kind, dim))
+		if err != nil {
+			b.Fatal(err)
+		}
+		for j := range p.Rows {
+			op.store(&attendRoom{}, p, j-j%backend.PageTokens, j%backend.PageTokens, sample[(7*i+13*j)%(len(sample)-dim):][:dim])
+		}
+		seq.Pages = append(seq.Pages, p)
+	}
+	batch := []backend.Seq{seq}
+	return func() { be.Attend(dst, a, 0, q, k, v, batch) }
+}
+
+// BenchmarkAttend counts the bytes of keys and values that a call must read.
+func BenchmarkAttend(b *testing.B) {
+	for _, set := range runnable() {
+		for _, c := range [][2]int{{1, 100}, {1, 16000}, {4, 16000}, {512, 0}} {
+			if set.name == "generic" && c[0]*c[1] > 1000 {
+				continue
+			}
+			for _, kind := range []dtype.Type{dtype.F16, dtype.I8} {
+				b.Run(fmt.Sprintf("m=%d/pos=%d/type=%v/isa=%s", c[0], c[1], kind, set.name), func(b *testing.B) {
+					run := attention(b, openTest(b, Options{ISA: set.name}), kind, c[0], c[1])
+					b.SetBytes(int64(c[0]+c[1]) * 2 * 2 * int64(backend.PageCols(kind, 256)*kind.Size()))
+					for b.Loop() {
+						run()
+					}
+				})
+			}
+		}
+	}
+}
+
+// deltaNet is a layer of the 4B shape with as many states as copies, used in turn.
+func deltaNet(b testing.TB, be *Backend, rows, guesses, copies int) func() {
+	b.Helper()
+	rng := rand.New(rand.NewPCG(3, 3))
+	d := &backend.DeltaNet{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Kernel: 4, Eps: 1e-6}
+	n := d.Channels()
+	d.Conv, d.Norm = randomTensor(b, be, rng, 4, n), randomTensor(b, be, rng, 1, 128)
+	d.DecayBias, d.DecayRate = randomTensor(b, be, rng, 1, 32), randomTensor(b, be, rng, 1, 32)
+	for i, x := range row(d.DecayRate, 0) {
+		row(d.DecayRate, 0)[i] = -abs(x)
+	}
+	in := backend.DeltaInput{
+		QKV: randomTensor(b, be, rng, rows, n), Z: randomTensor(b, be, rng, rows, 4096),
+		B: randomTensor(b, be, rng, rows, 32), A: randomTensor(b, be, rng, rows, 32),
+	}
+	dst := randomTensor(b, be, rng, rows, 4096)
+	seq := backend.Seq{N: rows, Guesses: guesses, Kept: guesses}
+	for range copies {
+		seq.Delta = append(seq.Delta, backend.Recurrent{
+			State: randomTensor(b, be, rng, 32*128, 128), Tail: randomTensor(b, be, rng, 3+guesses, n),
+			Keys: randomTensor(b, be, rng, guesses, 16*128), Deltas: randomTensor(b, be, rng, guesses, 4096), Decays: randomTensor(b, be, rng, guesses, 32),
+		})
+		decays := seq.Delta[len(seq.Delta)-1].Decays.Mem.(*memory).f32
+		sigmoids(decays, decays)
+	}
+	batch := []backend.Seq{seq}
+	layer := 0
+	return func() {
+		be.DeltaNet(dst, d, layer, in, batch)
+		layer = (layer + 1) % copies
+	}
+}
+
+// BenchmarkDeltaNet counts the bytes of state that a call reads and writes.
+func BenchmarkDeltaNet(b *testing.B) {
+	for _, set := range runnable() {
+		for _, c := range [][3]int{{1, 0, 1}, {1, 0, 24}, {4, 3, 24}, {512, 0, 1}} {
+			if set.name == "generic" && c[0] > 1 {
+				continue
+			}
+			b.Run(fmt.Sprintf("m=%d/guesses=%d/layers=%d/isa=%s", c[0], c[1], c[2], set.name), func(b *testing.B) {
+				run := deltaNet(b, openTest(b, Options{ISA: set.name}), c[0], c[1], c[2])
+				b.SetBytes(2 * 32 * 128 * 128 * 4)
+				for b.Loop() {
+					run()
+				}
+			})
+		}
+	}
+}
+
+// mixture is a block of the 35B-A3B shape with fewer experts to choose from.
+func mixture(b testing.TB, be *Backend) *backend.Experts {
+	b.Helper()
+	const width, inner, experts = 2048, 512, 32
+	rng := rand.New(rand.NewPCG(4, 4))
+	load := func(rows, cols, count int) backend.Weight {
+		m := randomCodes(rng, rows, cols, dtype.Affine, 64, 4, dtype.F32)
+		m.Bits, m.Biases = 4, m.Scales
+		stack := make([]dtype.Matrix, count)
+		for i := range stack {
+			stack[i] = m
+		}
+		w, err := be.Load(backend.Int8, stack...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return w
+	}
+	return &backend.Experts{
+		TopK: 8, Normalize: true, Router: load(experts, width, 1), SharedRouter: load(1, width, 1),
+		Gate: load(inner, width, experts), Up: load(inner, width, experts), Down: load(width, inner, experts),
+		SharedGate: load(inner, width, 1), SharedUp: load(inner, width, 1), SharedDown: load(width, inner, 1),
+	}
+}
+
+// BenchmarkExperts counts the bytes of the experts that were chosen.
+func BenchmarkExperts(b *testing.B) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	for _, set := range runnable() {
+		be := openTest(b, Options{ISA: set.name})
+		e := mixture(b, be)
+		for _, m := range []int{1, 4} {
+			if set.name == "generic" && m > 1 {
+				continue
+			}
+			b.Run(fmt.Sprintf("m=%d/isa=%s", m, set.name), func(b *testing.B) {
+				x, dst := randomTensor(b, be, rng, m, e.Router.Cols()), randomTensor(b, be, rng, m, e.Router.Cols())
+				be.Experts(dst, x, e)
+				b.SetBytes(int64(len(be.experts.jobs)) * 3 * e.SharedGate.Bytes())
+				for b.Loop() {
+					be.Experts(dst, x, e)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,247 @@
+//go:build !noasm
+
+#include "textflag.h"
+#include "go_asm.h"
+
+// 1.5*2^23: a small number that is added to it leaves the nearest integer in its last bits.
+#define ROUND 0x4b400000
+#define INFINITY 0x7f800000
+#define NAN 0x7fc00000
+
+// func quantizeAVX512(dst *byte, x *float32, groups, group int, p *place)
+//
+// The twin is quantizeRow. group is a multiple of 16. Nothing need be aligned.
+//
+//	SI  input          DI  first code of the group    R8  groups left    R9   bytes of a group
+//	DX  code           BX  scale                      R10 p.vector       R11  3*p.vector
+//	R12 p.across       R13 p.tail                     CX  place in group AX   scratch
+//
+// Z0: largest magnitude, X5: scale, Z2: its inverse, Z4: sum of codes, Z27 to Z31: constants.
+TEXT ·quantizeAVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ groups+16(FP), R8
+	MOVQ group+24(FP), R9
+	SHLQ $2, R9
+	MOVQ p+32(FP), AX
+	ADDQ place_first(AX), DI
+	MOVQ place_vector(AX), R10
+	LEAQ (R10)(R10*2), R11
+	MOVQ place_across(AX), R12
+	MOVQ place_tail(AX), R13
+	MOVQ place_next(AX), R14
+	MOVL $0x7fffffff, AX
+	VPBROADCASTD AX, Z31
+	MOVL $ROUND, AX
+	VPBROADCASTD AX, Z30
+	MOVL $127, AX
+	VPBROADCASTD AX, Z29
+	MOVL $-127, AX
+	VPBROADCASTD AX, Z28
+	VCVTDQ2PS X29, X27
+
+group:
+	LEAQ (DI)(R13*1), BX
+	VPXORD Z0, Z0, Z0
+	XORL CX, CX
+magnitude:
+	VPANDD (SI)(CX*1), Z31, Z1
+	VPMAXUD Z1, Z0, Z0
+	ADDQ $64, CX
+	CMPQ CX, R9
+	JLT magnitude
+	VEXTRACTI64X4 $1, Z0, Y1
+	VPMAXUD Y1, Y0, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VPMAXUD X1, X0, X0
+	VPSHUFD $0x4e, X0, X1
+	VPMAXUD X1, X0, X0
+	VPSHUFD $0xb1, X0, X1
+	VPMAXUD X1, X0, X0
+	VMOVD X0, AX
+	CMPL AX, $INFINITY
+	JCC infinite
+	VDIVSS X0, X27, X2
+	VDIVSS X27, X0, X5
+	VMOVD X2, AX
+	CMPL AX, $INFINITY
+	JEQ none // zero, or so small that its inverse is infinite
+	VBROADCASTSS X2, Z2
+
+	VPXORD Z4, Z4, Z4
+	MOVQ DI, DX
+	XORL CX, CX
+codes:
+	VMULPS (SI)(CX*1), Z2, Z3
+	VADDPS Z30, Z3, Z3
+	VPSUBD Z30, Z3, Z3
+	VPMINSD Z29, Z3, Z3
+	VPMAXSD Z28, Z3, Z3
+	VPADDD Z3, Z4, Z4
+	VPMOVDB Z3, X3
+	VMOVD X3, (DX)
+	VPEXTRD $1, X3, (DX)(R10*1)
+	VPEXTRD $2, X3, (DX)(R10*2)
+	VPEXTRD $3, X3, (DX)(R11*1)
+	LEAQ (DX)(R10*4), DX
+	ADDQ $64, CX
+	CMPQ CX, R9
+	JLT codes
+	VEXTRACTI64X4 $1, Z4, Y1
+	VPADDD Y1, Y4, Y4
+	VEXTRACTI128 $1, Y4, X1
+	VPADDD X1, X4, X4
+	VPSHUFD $0x4e, X4, X1
+	VPADDD X1, X4, X4
+	VPSHUFD $0xb1, X4, X1
+	VPADDD X1, X4, X4
+	VCVTDQ2PS X4, X1
+	VMULSS X5, X1, X1
+	VMOVSS X5, (BX)
+	VMOVSS X1, (BX)(R12*1)
+	VMOVD X4, AX
+	IMULL $-const_codeOffset, AX
+	MOVL AX, (BX)(R12*2)
+next:
+	ADDQ R9, SI
+	ADDQ R14, DI
+	DECQ R8
+	JNZ group
+	VZEROUPPER
+	RET
+
+infinite:
+	MOVL $NAN, DX
+	JMP same
+none:
+	XORL DX, DX
+same:
+	MOVL DX, (BX)
+	MOVL DX, (BX)(R12*1)
+	XORL AX, AX
+	MOVL AX, (BX)(R12*2)
+	MOVQ DI, DX
+	XORL CX, CX
+clear:
+	MOVL AX, (DX)
+	ADDQ R10, DX
+	ADDQ $16, CX
+	CMPQ CX, R9
+	JLT clear
+	JMP next
+
+// func quantizeAVX2(dst *byte, x *float32, groups, group int, p *place)
+//
+// The twin is quantizeRow. group is a multiple of 16. Registers as in quantizeAVX512, in
+// vectors of half the size; Y10 to Y14: constants.
+TEXT ·quantizeAVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ groups+16(FP), R8
+	MOVQ group+24(FP), R9
+	SHLQ $2, R9
+	MOVQ p+32(FP), AX
+	ADDQ place_first(AX), DI
+	MOVQ place_vector(AX), R10
+	MOVQ place_across(AX), R12
+	MOVQ place_tail(AX), R13
+	MOVQ place_next(AX), R14
+	MOVL $0x7fffffff, AX
+	VMOVD AX, X14
+	VPBROADCASTD X14, Y14
+	MOVL $ROUND, AX
+	VMOVD AX, X13
+	VPBROADCASTD X13, Y13
+	MOVL $127, AX
+	VMOVD AX, X12
+	VPBROADCASTD X12, Y12
+	MOVL $-127, AX
+	VMOVD AX, X11
+	VPBROADCASTD X11, Y11
+	VCVTDQ2PS X12, X10
+
+group:
+	LEAQ (DI)(R13*1), BX
+	VPXOR Y0, Y0, Y0
+	XORL CX, CX
+magnitude:
+	VPAND (SI)(CX*1), Y14, Y1
+	VPMAXUD Y1, Y0, Y0
+	ADDQ $32, CX
+	CMPQ CX, R9
+	JLT magnitude
+	VEXTRACTI128 $1, Y0, X1
+	VPMAXUD X1, X0, X0
+	VPSHUFD $0x4e, X0, X1
+	VPMAXUD X1, X0, X0
+	VPSHUFD $0xb1, X0, X1
+	VPMAXUD X1, X0, X0
+	VMOVD X0, AX
+	CMPL AX, $INFINITY
+	JCC infinite
+	VDIVSS X0, X10, X2
+	VDIVSS X10, X0, X5
+	VMOVD X2, AX
+	CMPL AX, $INFINITY
+	JEQ none // zero, or so small that its inverse is infinite
+	VBROADCASTSS X2, Y2
+
+	VPXOR Y4, Y4, Y4
+	MOVQ DI, DX
+	XORL CX, CX
+codes:
+	VMULPS (SI)(CX*1), Y2, Y3
+	VADDPS Y13, Y3, Y3
+	VPSUBD Y13, Y3, Y3
+	VPMINSD Y12, Y3, Y3
+	VPMAXSD Y11, Y3, Y3
+	VPADDD Y3, Y4, Y4
+	VEXTRACTI128 $1, Y3, X1
+	VPACKSSDW X1, X3, X3
+	VPACKSSWB X3, X3, X3
+	VMOVD X3, (DX)
+	VPEXTRD $1, X3, (DX)(R10*1)
+	LEAQ (DX)(R10*2), DX
+	ADDQ $32, CX
+	CMPQ CX, R9
+	JLT codes
+	VEXTRACTI128 $1, Y4, X1
+	VPADDD X1, X4, X4
+	VPSHUFD $0x4e, X4, X1
+	VPADDD X1, X4, X4
+	VPSHUFD $0xb1, X4, X1
+	VPADDD X1, X4, X4
+	VCVTDQ2PS X4, X1
+	VMULSS X5, X1, X1
+	VMOVSS X5, (BX)
+	VMOVSS X1, (BX)(R12*1)
+	VMOVD X4, AX
+	IMULL $-const_codeOffset, AX
+	MOVL AX, (BX)(R12*2)
+next:
+	ADDQ R9, SI
+	ADDQ R14, DI
+	DECQ R8
+	JNZ group
+	VZEROUPPER
+	RET
+
+infinite:
+	MOVL $NAN, DX
+	JMP same
+none:
+	XORL DX, DX
+same:
+	MOVL DX, (BX)
+	MOVL DX, (BX)(R12*1)
+	XORL AX, AX
+	MOVL AX, (BX)(R12*2)
+	MOVQ DI, DX
+	XORL CX, CX
+clear:
+	MOVL AX, (DX)
+	ADDQ R10, DX
+	ADDQ $16, CX
+	CMPQ CX, R9
+	JLT clear
+	JMP next

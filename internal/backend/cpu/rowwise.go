@@ -1,0 +1,87 @@
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/backend"
+)
+
+// rowwiseOp applies one function to each row of a call, or to each piece of its rows.
+type rowwiseOp struct {
+	b         *Backend
+	f         func(op *rowwiseOp, r int)
+	dst, x, y backend.Tensor
+	table     *weight
+	ids       []int32
+	eps       float32
+}
+
+func (op *rowwiseOp) part(_, from, to int) {
+	for r := from; r < to; r++ {
+		op.f(op, r)
+	}
+}
+
+// Embed sets row i of dst to row ids[i] of the table.
+func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+	w := table.(*weight)
+	if dst.Rows != len(ids) || dst.Cols != w.cols {
+		panic(fmt.Sprintf("cpu: embed %d ids of width %d into %d×%d", len(ids), w.cols, dst.Rows, dst.Cols))
+	}
+	b.rowwise = rowwiseOp{b: b, f: embedRow, dst: dst, table: w, ids: ids}
+	b.pool.run(&b.rowwise, dst.Rows, 4)
+}
+
+func embedRow(op *rowwiseOp, r int) {
+	w, id := op.table, int(op.ids[r])
+	if id < 0 || id >= w.rows {
+		panic(fmt.Sprintf("cpu: embed id %d of %d", id, w.rows))
+	}
+	w.rowFloats(row(op.dst, r), 0, id)
+}
+
+// Gather sets row i of dst to row rows[i] of x.
+func (b *Backend) Gather(dst, x backend.Tensor, rows []int32) {
+	if dst.Rows != len(rows) || dst.Cols != x.Cols {
+		panic(fmt.Sprintf("cpu: gather %d rows of width %d into %d×%d", len(rows), x.Cols, dst.Rows, dst.Cols))
+	}
+	for i, r := range rows {
+		copy(row(dst, i), row(x, int(r)))
+	}
+}
+
+// RMSNorm normalizes the rows of x.
+func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
+	if dst.Rows != x.Rows || dst.Cols != x.Cols || gain.Cols != x.Cols {
+		panic(fmt.Sprintf("cpu: norm of %d×%d with %d gains into %d×%d", x.Rows, x.Cols, gain.Cols, dst.Rows, dst.Cols))
+	}
+	b.rowwise = rowwiseOp{b: b, f: normRow, dst: dst, x: x, y: gain, eps: eps}
+	b.pool.run(&b.rowwise, x.Rows, 8)
+}
+
+func normRow(op *rowwiseOp, r int) {
+	op.b.isa.vector.norm(row(op.dst, r), row(op.x, r), row(op.y, 0), op.eps)
+}
+
+// piece is how many columns of a row are taken at once where columns do not depend on one
+// another, so that a single row is work for all threads.
+const piece = 1024
+
+// SwiGLU sets dst to silu(gate)*up.
+func (b *Backend) SwiGLU(dst, gate, up backend.Tensor) {
+	if dst.Rows != gate.Rows || dst.Cols != gate.Cols || up.Rows != gate.Rows || up.Cols != gate.Cols {
+		panic(fmt.Sprintf("cpu: swiglu of %d×%d and %d×%d into %d×%d", gate.Rows, gate.Cols, up.Rows, up.Cols, dst.Rows, dst.Cols))
+	}
+	b.rowwise = rowwiseOp{b: b, f: swigluPiece, dst: dst, x: gate, y: up}
+	b.pool.run(&b.rowwise, dst.Rows*pieces(dst.Cols), 2)
+}
+
+// pieces is how many pieces a row of so many columns has.
+func pieces(cols int) int { return (cols + piece - 1) / piece }
+
+func swigluPiece(op *rowwiseOp, i int) {
+	n := pieces(op.dst.Cols)
+	r, from := i/n, i%n*piece
+	to := min(from+piece, op.dst.Cols)
+	op.b.isa.vector.swiglu(row(op.dst, r)[from:to], row(op.x, r)[from:to], row(op.y, r)[from:to])
+}

@@ -1,0 +1,88 @@
+package backend
+
+import "github.com/foretoken/foretoken/internal/dtype"
+
+// PageTokens is how many positions a page of keys and values holds. Attention is summed
+// page by page, so it is also where attention is cut: at positions fixed for all batches.
+const PageTokens = 64
+
+// Seq says which rows of a call belong to one sequence, and where its memory is.
+type Seq struct {
+	First, N int // rows [First, First+N) of the call
+	Pos      int // position of the first of them
+	Guesses  int // how many of the last rows may be taken back
+	Kept     int // guesses of the former call that were accepted and are not yet in Delta's State
+
+	Pages []Tensor    // keys and values, PageTokens positions each; see Attention
+	Delta []Recurrent // one per DeltaNet layer
+}
+
+// Attention is a layer of gated attention with partial rotation.
+//
+// A page is [layers, 2, KVHeads, PageTokens, HeadDim]: keys, then values of each layer. In a
+// page of I8 the PageTokens rows of a head are codes, and their PageTokens scales follow
+// them, in float32: a number is its code times its row's scale.
+type Attention struct {
+	Heads, KVHeads, HeadDim int
+	QNorm, KNorm            Tensor    // [1, HeadDim], effective gains
+	Freqs                   []float32 // rotation per position of dimension pairs (i, i+len)
+	Eps                     float32
+}
+
+// PageCols is the columns of a page whose heads have so many numbers, scales included.
+func PageCols(t dtype.Type, headDim int) int {
+	if t == dtype.I8 {
+		return headDim + dtype.F32.Size()
+	}
+	return headDim
+}
+
+// DeltaNet is a Gated DeltaNet layer.
+type DeltaNet struct {
+	KeyHeads, ValueHeads int
+	KeyDim, ValueDim     int
+	Kernel               int
+	Conv                 Tensor // [Kernel, channels]: tap Kernel-1 meets the current row
+	DecayRate            Tensor // [1, ValueHeads]: -exp(A_log)
+	DecayBias            Tensor // [1, ValueHeads]: dt_bias
+	Norm                 Tensor // [1, ValueDim]
+	Eps                  float32
+	SigmoidGate          bool // gate of the norm: sigmoid instead of SiLU
+}
+
+// Channels is the number of convolved channels: queries, keys, values.
+func (d *DeltaNet) Channels() int { return 2*d.KeyHeads*d.KeyDim + d.ValueHeads*d.ValueDim }
+
+// DeltaInput are the projections a DeltaNet layer starts from.
+type DeltaInput struct {
+	QKV  Tensor // [rows, channels]
+	Z    Tensor // [rows, ValueHeads*ValueDim]
+	B, A Tensor // [rows, ValueHeads]
+}
+
+// Recurrent is what a DeltaNet layer remembers of one sequence.
+//
+// Guesses are not written into State. Their effect on it, one rank-1 update each, is kept
+// in Keys, Deltas and Decays, and the accepted ones are replayed by the next call with the
+// operations that would have been done at once: taking back costs nothing, and accepting
+// gives the same bits as never having guessed.
+type Recurrent struct {
+	State  Tensor // [ValueHeads*KeyDim, ValueDim]
+	Tail   Tensor // [Kernel-1+guesses, channels]: input rows before the next; row Kept is the oldest needed
+	Keys   Tensor // [guesses, KeyHeads*KeyDim], normalized
+	Deltas Tensor // [guesses, ValueHeads*ValueDim]
+	Decays Tensor // [guesses, ValueHeads]
+}
+
+// Experts is a mixture-of-experts block. Contributions are added in the order of the
+// router's ranking (ties: lower index first), then the shared expert's.
+type Experts struct {
+	Router         Weight // [experts, width]
+	Gate, Up, Down Weight // stacks, one matrix per expert
+	TopK           int
+	Normalize      bool   // selected weights sum to 1
+	SharedRouter   Weight // [1, width]
+	SharedGate     Weight
+	SharedUp       Weight
+	SharedDown     Weight
+}

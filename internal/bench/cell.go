@@ -1,0 +1,202 @@
+package bench
+
+import (
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/spec"
+)
+
+// Turn is what one turn took. Only rounds count in which all sequences of the batch took part
+// and none read its prompt; the times of passes and of guessing are those of all rounds after
+// the prompts.
+type Turn struct {
+	Tokens  int     `json:"tokens"`
+	Seconds float64 `json:"seconds"`
+
+	Rounds  int     `json:"rounds"` // of sequences, after their prompts
+	Drafted int     `json:"drafted"`
+	Verify  float64 `json:"verify_s"`
+	Draft   float64 `json:"draft_s"`
+}
+
+// rate is tokens per second.
+func (t Turn) rate() float64 { return over(float64(t.Tokens), t.Seconds) }
+
+// pass is the time of a pass, for each sequence in it.
+func (t Turn) pass() float64 { return over(t.Verify, float64(t.Rounds)) }
+
+// guess is the time of a guess.
+func (t Turn) guess() float64 { return over(t.Draft, float64(t.Drafted)) }
+
+// add takes in a run of so many sequences.
+func (t *Turn) add(r *Run, sequences int) {
+	for _, x := range r.Rounds {
+		if x.Sequences == sequences && x.Prompt == 0 {
+			t.Tokens += x.Tokens
+			t.Seconds += x.Took.Seconds()
+		}
+	}
+	for i := range r.Answers {
+		c := &r.Answers[i].Receipt
+		t.Rounds += c.Rounds - 1
+		t.Drafted += c.Drafted
+		t.Verify += c.Verify.Seconds()
+		t.Draft += c.Draft.Seconds()
+	}
+}
+
+// Cell is one depth of guessing in one setting: what was measured, and below that what
+// follows from it.
+type Cell struct {
+	Setting
+	Depth     int    `json:"depth"` // 0: plain, -1: as many guesses as pay
+	Turns     []Turn `json:"turns"`
+	Different int    `json:"different"` // answers that are not as they must be
+
+	// Of all timed turns, without the rounds that end prompts. Tried and Held are guesses by
+	// position, made and right; a guess after a wrong one is not right.
+	Rounds   int   `json:"rounds"`
+	Drafted  int   `json:"drafted"`
+	Accepted int   `json:"accepted"`
+	Tried    []int `json:"tried"`
+	Held     []int `json:"held"`
+
+	Rate  Spread `json:"tokens_per_second"`
+	Ratio Spread `json:"ratio"` // to plain decoding of the same turn
+	Noisy bool   `json:"noisy"` // the interval of Ratio is too wide
+
+	Acceptance     float64   `json:"acceptance"`             // accepted over drafted
+	ByPosition     []float64 `json:"acceptance_by_position"` // held over tried
+	TokensPerRound float64   `json:"tokens_per_round"`
+	MeanDepth      float64   `json:"mean_depth"`
+	Rows           float64   `json:"rows"`      // of a pass, in the mean
+	Beta           float64   `json:"beta"`      // time of a pass, in plain passes
+	Delta          float64   `json:"delta"`     // time of a guess, in plain passes
+	Predicted      float64   `json:"predicted"` // ratio, by the cost model
+}
+
+// count takes in the guesses of a run.
+func (c *Cell) count(answers []Answer) {
+	for i := range answers {
+		r := &answers[i].Receipt
+		c.Rounds += r.Rounds - 1
+		c.Drafted += r.Drafted
+		c.Accepted += r.Accepted
+		for j := 0; j < spec.MaxDepth && r.Tried[j] > 0; j++ {
+			if j == len(c.Tried) {
+				c.Tried, c.Held = append(c.Tried, 0), append(c.Held, 0)
+			}
+			c.Tried[j] += r.Tried[j]
+			c.Held[j] += r.At[j]
+		}
+	}
+}
+
+// settle works out what follows from the measurements of the cell and of plain decoding in
+// the same setting.
+func (c *Cell) settle(plain *Cell) {
+	c.Rate = spread(rates(c.Turns))
+	c.Ratio = spread(ratios(c.Turns, plain.Turns))
+	c.Noisy = c.Ratio.Noisy()
+	c.Acceptance = over(float64(c.Accepted), float64(c.Drafted))
+	c.ByPosition = nil
+	for j := range c.Tried {
+		c.ByPosition = append(c.ByPosition, over(float64(c.Held[j]), float64(c.Tried[j])))
+	}
+	c.TokensPerRound = 1 + over(float64(c.Accepted), float64(c.Rounds))
+	c.MeanDepth = over(float64(c.Drafted), float64(c.Rounds))
+	c.Rows = float64(c.Batch) * (1 + c.MeanDepth)
+	beta, delta := make([]float64, len(c.Turns)), make([]float64, len(c.Turns))
+	for i := range c.Turns {
+		one := plain.Turns[i].pass()
+		beta[i], delta[i] = over(c.Turns[i].pass(), one), over(c.Turns[i].guess(), one)
+	}
+	c.Beta, c.Delta = median(beta), median(delta)
+	gain := Gain(c.ByPosition)
+	if c.Depth == AutoDepth { // not every round guessed at every position
+		gain = c.TokensPerRound
+	}
+	c.Predicted = Speedup(gain, c.MeanDepth, c.Beta, c.Delta)
+}
+
+// Speedup is the cost model of guessing: the tokens that a round gives over the time it takes
+// in plain rounds, which is beta for the pass and delta for each of depth guesses. What a
+// round of k guesses gives is Gain.
+func Speedup(gain, depth, beta, delta float64) float64 { return over(gain, beta+depth*delta) }
+
+// Gain is how many tokens a round gives if the guess at position j, and so all before it,
+// holds in a share held[j] of the rounds: 1 + p₁ + p₁p₂ + …
+func Gain(held []float64) float64 {
+	gain := 1.0
+	for _, p := range held {
+		gain += p
+	}
+	return gain
+}
+
+// BreakEven is the acceptance, accepted over drafted, from which guessing so deep pays.
+func BreakEven(depth, beta, delta float64) float64 { return over(beta+depth*delta-1, depth) }
+
+// rates are those of turns.
+func rates(turns []Turn) []float64 {
+	list := make([]float64, len(turns))
+	for i := range turns {
+		list[i] = turns[i].rate()
+	}
+	return list
+}
+
+// ratios are the rates of turns over those of the same turns of plain decoding: what slows a
+// machine down for a while slows down both.
+func ratios(turns, plain []Turn) []float64 {
+	list := make([]float64, len(turns))
+	for i := range turns {
+		list[i] = over(turns[i].rate(), plain[i].rate())
+	}
+	return list
+}
+
+// total adds up turns of several cells, turn by turn.
+func total(cells []*Cell) []Turn {
+	var sum []Turn
+	for _, c := range cells {
+		for i, t := range c.Turns {
+			if i == len(sum) {
+				sum = append(sum, Turn{})
+			}
+			sum[i].Tokens += t.Tokens
+			sum[i].Seconds += t.Seconds
+		}
+	}
+	return sum
+}
+
+// Track is a stretch of one text, round by round.
+type Track struct {
+	Depth  int    `json:"depth"`
+	Rounds []Step `json:"rounds"`
+}
+
+// Step is a round of a track.
+type Step struct {
+	Milliseconds float64 `json:"ms"` // since the first round
+	Tokens       int     `json:"tokens"`
+	Guessed      int     `json:"guessed"`
+	Held         int     `json:"held"`
+}
+
+// trackRounds is how many rounds of a track are kept: enough to see what happens.
+const trackRounds = 48
+
+func newTrack(depth int, rounds []engine.Round) Track {
+	t, ms := Track{Depth: depth}, 0.0
+	for _, r := range slices.DeleteFunc(slices.Clone(rounds), func(r engine.Round) bool { return r.Prompt > 0 }) {
+		if len(t.Rounds) == trackRounds {
+			break
+		}
+		ms += r.Took.Seconds() * 1e3
+		t.Rounds = append(t.Rounds, Step{ms, r.Tokens, r.Guessed, r.Held})
+	}
+	return t
+}

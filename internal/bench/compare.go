@@ -1,0 +1,208 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/plot"
+)
+
+// CompareOptions say what to compare. Lengths are those of llama-bench: Prompts are read from
+// nothing, Generates are generated from nothing, one sequence, nothing guessed.
+type CompareOptions struct {
+	File      string // the model, for the peer
+	Threads   int
+	Prompts   []int
+	Generates []int
+	Repeats   int // turns; each is one run of the peer and one of ours
+	Vocab     int // ids of the model
+	Progress  func(what string)
+}
+
+// CompareReport is a peer's speed and ours.
+type CompareReport struct {
+	Model   string `json:"model"`
+	Device  string `json:"device"`
+	Load    string `json:"machine_load,omitempty"`
+	Peer    string `json:"peer"`  // its program
+	Build   string `json:"build"` // as it says
+	Threads int    `json:"threads"`
+	Repeats int    `json:"repeats"`
+	Tests   []Test `json:"tests"`
+}
+
+// Test is one length. Rates are tokens per second, by turn.
+type Test struct {
+	Name      string    `json:"name"` // as llama-bench calls it: pp512, tg128
+	OurRates  []float64 `json:"our_rates"`
+	PeerRates []float64 `json:"peer_rates"`
+
+	Ours  Spread `json:"ours"`
+	Peer  Spread `json:"peer"`
+	Ratio Spread `json:"ratio"` // ours over the peer's of the same turn
+	Noisy bool   `json:"noisy"`
+
+	prompt, generate int
+}
+
+// Compare runs the peer and our engine in turns on the same file.
+func Compare(ctx context.Context, peer Peer, run Runner, o CompareOptions) (*CompareReport, error) {
+	r := &CompareReport{Peer: filepath.Base(peer[0]), Threads: o.Threads, Repeats: o.Repeats}
+	for _, n := range o.Prompts {
+		r.Tests = append(r.Tests, Test{Name: fmt.Sprintf("pp%d", n), prompt: n})
+	}
+	for _, n := range o.Generates {
+		r.Tests = append(r.Tests, Test{Name: fmt.Sprintf("tg%d", n), generate: n})
+	}
+	if _, err := r.Tests[len(r.Tests)-1].rate(ctx, run, o.Vocab); err != nil { // warms up; so does the peer, each time
+		return nil, err
+	}
+	for turn := range o.Repeats {
+		if o.Progress != nil {
+			o.Progress(fmt.Sprintf("turn %d of %d", turn+1, o.Repeats))
+		}
+		sides := []func() error{
+			func() error { return r.theirs(ctx, peer, &o) },
+			func() error { return r.ours(ctx, run, o.Vocab) },
+		}
+		if turn%2 == 1 { // nobody is always first
+			slices.Reverse(sides)
+		}
+		for _, side := range sides {
+			if err := side(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	r.settle()
+	return r, nil
+}
+
+// theirs runs the peer once.
+func (r *CompareReport) theirs(ctx context.Context, peer Peer, o *CompareOptions) error {
+	results, err := peer.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	for i := range r.Tests {
+		t := &r.Tests[i]
+		at := slices.IndexFunc(results, func(p PeerResult) bool {
+			return p.Prompt == t.prompt && p.Generate == t.generate && p.Depth == 0
+		})
+		if at < 0 {
+			return fmt.Errorf("bench: peer %s: it did not measure %s", r.Peer, t.Name)
+		}
+		if n := results[at].Threads; n != 0 && n != o.Threads {
+			return fmt.Errorf("bench: peer %s: it ran on %d threads, where we run on %d", r.Peer, n, o.Threads)
+		}
+		t.PeerRates = append(t.PeerRates, results[at].Rate)
+		r.Build = results[at].Build
+	}
+	return nil
+}
+
+// ours measures every test once.
+func (r *CompareReport) ours(ctx context.Context, run Runner, vocab int) error {
+	for i := range r.Tests {
+		rate, err := r.Tests[i].rate(ctx, run, vocab)
+		if err != nil {
+			return err
+		}
+		r.Tests[i].OurRates = append(r.Tests[i].OurRates, rate)
+	}
+	return nil
+}
+
+// rate measures our engine: the rounds that read the prompt, or those that generate from one
+// token on.
+func (t *Test) rate(ctx context.Context, run Runner, vocab int) (float64, error) {
+	q := engine.Request{MaxTokens: max(t.generate, 1), IgnoreEnd: true, LogProbs: -1}
+	for i := range max(t.prompt, 1) {
+		q.Prompt = append(q.Prompt, int32((i*7919+1)%vocab)) // what is read does not matter for the time
+	}
+	x, err := run(ctx, []engine.Request{q})
+	if err != nil {
+		return 0, err
+	}
+	seconds := 0.0
+	for _, round := range x.Rounds {
+		seconds += round.Took.Seconds()
+	}
+	return over(float64(t.prompt+t.generate), seconds), nil
+}
+
+// settle works out what follows from the rates.
+func (r *CompareReport) settle() {
+	for i := range r.Tests {
+		t := &r.Tests[i]
+		list := make([]float64, len(t.OurRates))
+		for j := range list {
+			list[j] = over(t.OurRates[j], t.PeerRates[j])
+		}
+		t.Ours, t.Peer, t.Ratio = spread(t.OurRates), spread(t.PeerRates), spread(list)
+		t.Noisy = t.Ratio.Noisy()
+	}
+}
+
+func (r *CompareReport) head() string {
+	line := fmt.Sprintf("%s on %s beside %s (build %s): %d threads each, %d turns, medians; in brackets the 95 %% interval.", r.Model, r.Device, r.Peer, r.Build, r.Threads, r.Repeats)
+	if r.Load != "" {
+		line += " " + r.Load
+	}
+	return line
+}
+
+func (r *CompareReport) rows() [][]string {
+	rows := append(make([][]string, 0, 1+len(r.Tests)), []string{"test", "peer tok/s", "ours tok/s", "ours / peer", ""})
+	for i := range r.Tests {
+		t := &r.Tests[i]
+		noisy := ""
+		if t.Noisy {
+			noisy = "the machine is too noisy for better"
+		}
+		rows = append(rows, []string{t.Name, number(t.Peer.Median), number(t.Ours.Median), t.Ratio.String(), noisy})
+	}
+	return rows
+}
+
+// Text is the report for a terminal.
+func (r *CompareReport) Text(s plot.Style) string {
+	text := plain(r.head()) + "\n\n" + align(r.rows())
+	for _, c := range r.charts() {
+		text += "\n" + bars(c, s)
+	}
+	return text
+}
+
+// Page is the report as one HTML page that needs nothing from elsewhere.
+func (r *CompareReport) Page() string {
+	p := newPage(r.Model + ": foretoken bench compare")
+	p.text(r.head())
+	p.table(r.rows())
+	p.section("Tokens per second", r.Plots()...)
+	return p.end()
+}
+
+// Plots are the drawings of the report.
+func (r *CompareReport) Plots() []Plot {
+	list := make([]Plot, len(r.Tests))
+	for i, c := range r.charts() {
+		list[i] = Plot{"compare-" + r.Tests[i].Name, c.SVG()}
+	}
+	return list
+}
+
+func (r *CompareReport) charts() []plot.Bars {
+	list := make([]plot.Bars, len(r.Tests))
+	for i := range r.Tests {
+		t := &r.Tests[i]
+		list[i] = plot.Bars{Title: t.Name + ", tokens per second", Bars: []plot.Bar{
+			{Label: "peer", Value: t.Peer.Median, Text: number(t.Peer.Median)},
+			{Label: "foretoken", Value: t.Ours.Median, Text: number(t.Ours.Median), Strong: true},
+		}}
+	}
+	return list
+}

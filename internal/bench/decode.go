@@ -1,0 +1,217 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// AutoDepth stands for as many guesses as pay.
+const AutoDepth = -1
+
+// DecodeOptions say what to measure. Everything is measured in every combination.
+type DecodeOptions struct {
+	Prompts      map[string][][]int32 // by class; what is measured of a class is all of them
+	Classes      []string
+	Temperatures []float64
+	Rules        []spec.Rule
+	Batches      []int
+	Depths       []int // of guesses, AutoDepth among them; plain decoding is always measured
+	Repeats      int   // turns, each with every depth
+	MaxTokens    int   // of an answer, which always is that long
+
+	Sampling sample.Options // but for temperature and seed
+	Progress func(what string)
+}
+
+// Setting is what a comparison of depths has in common.
+type Setting struct {
+	Class       string  `json:"class"`
+	Temperature float64 `json:"temperature"`
+	Rule        string  `json:"rule"`
+	Batch       int     `json:"batch"` // sequences at a time
+}
+
+func (s Setting) String() string {
+	return fmt.Sprintf("%s, temperature %g, rule %s, batch %d", s.Class, s.Temperature, s.Rule, s.Batch)
+}
+
+// exact reports whether every answer must be that of plain decoding. At temperature 0 there is
+// only one answer, whatever the rule.
+func (s Setting) exact() bool { return s.Rule == spec.Exact.String() || s.Temperature == 0 }
+
+// settings are all combinations, those of one batch size and rule together.
+func (o *DecodeOptions) settings() []Setting {
+	list := make([]Setting, 0, len(o.Batches)*len(o.Rules)*len(o.Temperatures)*len(o.Classes))
+	for _, batch := range o.Batches {
+		for _, rule := range o.Rules {
+			for _, temperature := range o.Temperatures {
+				for _, class := range o.Classes {
+					list = append(list, Setting{class, temperature, rule.String(), batch})
+				}
+			}
+		}
+	}
+	return list
+}
+
+// Decode measures plain decoding and guessing in turns. The first turn of every setting is
+// not timed: it warms up, and compares tokens and the bits of logits. The later ones compare
+// tokens.
+func Decode(ctx context.Context, run Runner, o DecodeOptions) (*DecodeReport, error) {
+	depths := append([]int{0}, slices.DeleteFunc(slices.Clone(o.Depths), func(d int) bool { return d == 0 })...)
+	report := &DecodeReport{Repeats: o.Repeats, MaxTokens: o.MaxTokens}
+	settings := o.settings()
+	for i, s := range settings {
+		if o.Progress != nil {
+			o.Progress(fmt.Sprintf("%v (%d of %d)", s, i+1, len(settings)))
+		}
+		if len(o.Prompts[s.Class]) == 0 {
+			return nil, fmt.Errorf("bench: there are no prompts of the class %q", s.Class)
+		}
+		trial := newTrial(&o, s, depths)
+		if err := trial.run(ctx, run, o.Repeats); err != nil {
+			return nil, fmt.Errorf("bench: %v: %w", s, err)
+		}
+		report.Cells = append(report.Cells, trial.cells...)
+		report.Mismatches = append(report.Mismatches, trial.mismatches...)
+		if report.Timeline == nil {
+			report.Timeline = trial.timeline
+		}
+	}
+	report.settle()
+	return report, nil
+}
+
+// trial is the measurement of one setting.
+type trial struct {
+	setting    Setting
+	batches    [][]engine.Request
+	cells      []Cell     // by depth
+	want       [][]Answer // of the untimed turn, by depth and prompt
+	mismatches []Mismatch
+	timeline   []Track // by depth
+}
+
+func newTrial(o *DecodeOptions, s Setting, depths []int) *trial {
+	t := &trial{setting: s, timeline: make([]Track, len(depths))}
+	rule, _ := spec.ParseRule(s.Rule) // it came from one
+	sampling := o.Sampling
+	sampling.Temperature = s.Temperature
+	prompts := o.Prompts[s.Class]
+	for first := 0; first == 0 || first < len(prompts); first += s.Batch {
+		batch := make([]engine.Request, s.Batch)
+		for i := range batch { // a batch that the prompts do not fill begins with them anew
+			sampling.Seed = uint64(first + i + 1)
+			batch[i] = engine.Request{
+				Prompt: prompts[(first+i)%len(prompts)], MaxTokens: o.MaxTokens, Sampling: sampling,
+				IgnoreEnd: true, LogProbs: -1, Rule: rule,
+			}
+		}
+		t.batches = append(t.batches, batch)
+	}
+	for _, d := range depths {
+		t.cells = append(t.cells, Cell{Setting: s, Depth: d})
+	}
+	return t
+}
+
+func (t *trial) run(ctx context.Context, run Runner, repeats int) error {
+	for turn := range repeats + 1 {
+		answers, sums := make([][]Answer, len(t.cells)), make([]Turn, len(t.cells))
+		for i, batch := range t.batches {
+			for j := range t.cells {
+				at := (i + j + turn) % len(t.cells) // nothing is always first, or always after the same
+				r, err := t.measure(ctx, run, at, turn, batch)
+				if err != nil {
+					return err
+				}
+				answers[at] = append(answers[at], r.Answers...)
+				sums[at].add(r, len(batch))
+				if turn == 1 && i == 0 {
+					t.timeline[at] = newTrack(t.cells[at].Depth, r.Rounds)
+				}
+			}
+		}
+		if err := t.book(turn, answers, sums); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure answers one batch at one depth. Turn 0 is not timed.
+func (t *trial) measure(ctx context.Context, run Runner, at, turn int, batch []engine.Request) (*Run, error) {
+	cell := &t.cells[at]
+	batch = slices.Clone(batch)
+	for j := range batch {
+		batch[j].Depth, batch[j].Hash = cell.Depth, turn == 0
+	}
+	r, err := run(ctx, batch)
+	if err == nil && turn > 0 {
+		cell.count(r.Answers)
+	}
+	return r, err
+}
+
+// book compares the answers of a turn, and takes in what it took.
+func (t *trial) book(turn int, answers [][]Answer, sums []Turn) error {
+	if turn == 0 {
+		t.want = answers
+	}
+	for at := range t.cells {
+		t.compare(at, answers[at], turn == 0)
+		if turn == 0 {
+			continue
+		}
+		if sums[at].Seconds == 0 {
+			return fmt.Errorf("no round had all %d sequences generating: ask for more tokens", t.setting.Batch)
+		}
+		t.cells[at].Turns = append(t.cells[at].Turns, sums[at])
+	}
+	return nil
+}
+
+// reference is what answers are to be: plain decoding's, or those of the untimed turn where
+// the rule promises its distribution only.
+func (t *trial) reference(at int) []Answer {
+	if t.setting.exact() {
+		return t.want[0]
+	}
+	return t.want[at]
+}
+
+// Mismatch is an answer that is not what it must be: that of plain decoding under the rule
+// exact, that of the first turn under the other.
+type Mismatch struct {
+	Setting
+	Depth  int    `json:"depth"`
+	Prompt int    `json:"prompt"` // of the class, from 0
+	Token  int    `json:"token"`  // the first that differs; -1: only the logits do
+	What   string `json:"what"`
+}
+
+// compare notes the answers that are not as wanted. Hashes are compared where there are any.
+func (t *trial) compare(at int, got []Answer, hashed bool) {
+	cell, want := &t.cells[at], t.reference(at)
+	for i := range got {
+		m := Mismatch{Setting: t.setting, Depth: cell.Depth, Prompt: i, Token: -1}
+		switch {
+		case !slices.Equal(want[i].Tokens, got[i].Tokens):
+			for m.Token = 0; m.Token < min(len(want[i].Tokens), len(got[i].Tokens)) && want[i].Tokens[m.Token] == got[i].Tokens[m.Token]; {
+				m.Token++
+			}
+			m.What = "tokens differ"
+		case hashed && got[i].Hash != want[i].Hash:
+			m.What = "logits differ in some bit"
+		default:
+			continue
+		}
+		cell.Different++
+		t.mismatches = append(t.mismatches, m)
+	}
+}

@@ -1,0 +1,291 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/plot"
+)
+
+// mostMismatches is how many are told one by one.
+const mostMismatches = 5
+
+// verdict is the report's lines on whether it can be believed, with the kind of each.
+func (r *DecodeReport) verdict() (lines, kinds []string) {
+	say := func(kind, format string, args ...any) {
+		lines, kinds = append(lines, fmt.Sprintf(format, args...)), append(kinds, kind)
+	}
+	if r.Exact() {
+		say("", "Every answer under the rule exact was that of plain decoding, token for token and bit for bit of the logits, in every turn.")
+	}
+	for i, m := range r.Mismatches {
+		line := fmt.Sprintf("%v, depth %s, prompt %d, token %d: %s", m.Setting, DepthName(m.Depth), m.Prompt, m.Token, m.What)
+		switch {
+		case i == mostMismatches:
+			say("bad", "%d more answers are not what they should be.", len(r.Mismatches)-i)
+		case i > mostMismatches:
+		case m.exact():
+			say("bad", "NOT EXACT: %s from plain decoding.", line)
+		default:
+			say("warn", "Not repeatable: %s from one turn to the next.", line)
+		}
+	}
+	best := r.best()
+	for _, t := range r.Totals {
+		if t.Depth != best || best == 0 {
+			continue
+		}
+		line := fmt.Sprintf("Rule %s, batch %d, depth %s: %v times plain.", t.Rule, t.Batch, DepthName(best), t.Ratio)
+		if t.Noisy {
+			say("warn", "%s The machine is too noisy for better than this interval: another run may differ by more than %.0f %%.", line, 100*tolerance)
+		} else {
+			say("", "%s Another run on this machine should agree within %.0f %%.", line, 100*tolerance)
+		}
+	}
+	return lines, kinds
+}
+
+// head describes what was measured, and where.
+func (r *DecodeReport) head() string {
+	line := fmt.Sprintf("%s on %s: answers of %d tokens, %d turns, medians; in brackets the 95 %% interval.", r.Model, r.Device, r.MaxTokens, r.Repeats)
+	if r.Load != "" {
+		line += " " + r.Load
+	}
+	return line
+}
+
+// rows are the cells as a table, heads first.
+func (r *DecodeReport) rows() [][]string {
+	rows := append(make([][]string, 0, 1+len(r.Cells)), []string{
+		"class", "temp", "rule", "batch", "depth", "tok/s", "times plain", "model", "accepted", "by position", "per round", "rows", "β", "δ", "same",
+	})
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		same := "yes"
+		switch {
+		case c.Different > 0:
+			same = "NO"
+		case !c.exact():
+			same = "law" // of the distribution; and the same in every turn
+		}
+		row := []string{c.Class, fmt.Sprintf("%g", c.Temperature), c.Rule, fmt.Sprint(c.Batch), DepthName(c.Depth), number(c.Rate.Median)}
+		if c.Depth == 0 {
+			rows = append(rows, append(row, "", "", "", "", "", number(c.Rows), "", "", same))
+			continue
+		}
+		ratio := c.Ratio.String()
+		if c.Noisy {
+			ratio += " ~"
+		}
+		rows = append(rows, append(row, ratio, number(c.Predicted), number(c.Acceptance), numbers(c.ByPosition, 4), number(c.TokensPerRound),
+			number(c.Rows), number(c.Beta), fmt.Sprintf("%.3f", c.Delta), same))
+	}
+	return rows
+}
+
+// costRows are the costs as a table, heads first.
+func (r *DecodeReport) costRows() [][]string {
+	rows := append(make([][]string, 0, 1+len(r.Costs)), []string{"batch", "depth", "rows", "β", "δ", "a round costs", "and gives", "accepted", "pays from"})
+	for _, c := range r.Costs {
+		rows = append(rows, []string{
+			fmt.Sprint(c.Batch), fmt.Sprint(c.Depth), number(c.Rows), number(c.Beta), fmt.Sprintf("%.3f", c.Delta), number(c.Time), number(c.Gain),
+			number(c.Acceptance), number(max(c.BreakEven, 0)),
+		})
+	}
+	return rows
+}
+
+// Text is the report for a terminal.
+func (r *DecodeReport) Text(s plot.Style) string {
+	var b strings.Builder
+	b.WriteString(plain(r.head()) + "\n\n" + align(r.rows()) + "\n")
+	if slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Noisy && c.Depth != 0 }) {
+		b.WriteString("~ the interval is wider than 5 %\n\n")
+	}
+	if slices.ContainsFunc(r.Cells, func(c Cell) bool { return !c.exact() }) {
+		b.WriteString("law: of the rule ratio, which keeps the distribution of texts and not each text\n\n")
+	}
+	b.WriteString("Costs in plain rounds, medians\n" + align(r.costRows()) + "\n")
+	for _, c := range r.totalBars() {
+		b.WriteString(bars(c, s) + "\n")
+	}
+	lines, _ := r.verdict()
+	return b.String() + strings.Join(lines, "\n") + "\n"
+}
+
+// Page is the report as one HTML page that needs nothing from elsewhere.
+func (r *DecodeReport) Page() string {
+	p := newPage(r.Model + ": foretoken bench decode")
+	p.text(r.head())
+	lines, kinds := r.verdict()
+	for i := range lines {
+		p.note(kinds[i], lines[i])
+	}
+	plots := r.Plots()
+	of := func(names ...string) []Plot {
+		return slices.DeleteFunc(slices.Clone(plots), func(d Plot) bool {
+			return !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(d.Name, n) })
+		})
+	}
+	p.section("Speed", of("decode-total", "decode-temperature", "decode-batch")...)
+	p.section("Guesses", of("decode-acceptance")...)
+	p.text("Acceptance is accepted over drafted; by position, the guesses that held over those made there. A guess after a wrong one does not hold.")
+	p.section("Costs", of("decode-cost", "decode-model")...)
+	p.text("β is a pass with guesses, δ a guess, both in plain passes of the same turn. A round of k guesses takes β + kδ, and must give as many tokens to break even: it pays from that acceptance on.")
+	p.table(r.costRows())
+	p.section("Rounds of one text", of("decode-rounds")...)
+	p.section("Everything that was measured")
+	p.table(r.rows())
+	return p.end()
+}
+
+// Plots are the drawings of the report.
+func (r *DecodeReport) Plots() []Plot {
+	var list []Plot
+	for i, c := range r.totalBars() {
+		list = append(list, Plot{fmt.Sprintf("decode-total-%d", i+1), c.SVG()})
+	}
+	add := func(name string, c plot.Lines) { list = append(list, Plot{name, c.SVG()}) }
+	add("decode-temperature", r.byTemperature())
+	add("decode-batch", r.byBatch())
+	acceptance := r.acceptance()
+	list = append(list, Plot{"decode-acceptance", acceptance.SVG()})
+	add("decode-cost", r.costLines())
+	add("decode-model", r.modelLines())
+	add("decode-rounds", r.trackLines())
+	return list
+}
+
+// totalBars are the speeds by depth, a chart for each rule and batch.
+func (r *DecodeReport) totalBars() []plot.Bars {
+	var list []plot.Bars
+	depths := len(r.depths())
+	for i := 0; i+depths <= len(r.Totals); i += depths {
+		group := r.Totals[i : i+depths]
+		c := plot.Bars{Title: fmt.Sprintf("Tokens per second by depth: rule %s, batch %d", group[0].Rule, group[0].Batch)}
+		for _, t := range group {
+			text := number(t.Rate.Median)
+			if t.Depth != 0 {
+				text += ", " + t.Ratio.String()
+			}
+			c.Bars = append(c.Bars, plot.Bar{Label: DepthName(t.Depth), Value: t.Rate.Median, Text: text, Strong: t.Depth == r.best()})
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// byTemperature and byBatch draw the speed-up of the best depth under the first rule.
+func (r *DecodeReport) byTemperature() plot.Lines {
+	rule := r.rules()[0]
+	c := plot.Lines{Title: "Speed-up by temperature, rule " + rule, X: "temperature", Y: "times plain", Rule: 1}
+	for _, batch := range r.batches() {
+		s := plot.Series{Name: fmt.Sprintf("batch %d", batch)}
+		for _, temperature := range r.temperatures() {
+			s.Points = append(s.Points, plot.Point{X: temperature, Y: r.speedup(rule, temperature, batch)})
+		}
+		c.Series = append(c.Series, s)
+	}
+	return c
+}
+
+func (r *DecodeReport) byBatch() plot.Lines {
+	rule := r.rules()[0]
+	c := plot.Lines{Title: "Speed-up by batch size, rule " + rule, X: "sequences at a time", Y: "times plain", Rule: 1}
+	for _, temperature := range r.temperatures() {
+		s := plot.Series{Name: fmt.Sprintf("temperature %g", temperature)}
+		for _, batch := range r.batches() {
+			s.Points = append(s.Points, plot.Point{X: float64(batch), Y: r.speedup(rule, temperature, batch)})
+		}
+		c.Series = append(c.Series, s)
+	}
+	return c
+}
+
+func (r *DecodeReport) speedup(rule string, temperature float64, batch int) float64 {
+	return r.ratio(r.best(), func(c *Cell) bool { return c.Rule == rule && c.Temperature == temperature && c.Batch == batch }).Median
+}
+
+// acceptance draws the guesses that held by class and position, at the deepest fixed depth.
+func (r *DecodeReport) acceptance() plot.Bars {
+	depth := slices.Max(r.depths())
+	if depth == 0 {
+		depth = AutoDepth
+	}
+	c := plot.Bars{Title: fmt.Sprintf("Share of guesses that held, by class and position, depth %s", DepthName(depth)), Max: 1}
+	for _, class := range r.classes() {
+		var tried, held []float64
+		for _, cell := range r.at(depth, func(c *Cell) bool { return c.Class == class }) {
+			for j := range cell.Tried {
+				if j == len(tried) {
+					tried, held = append(tried, 0), append(held, 0)
+				}
+				tried[j] += float64(cell.Tried[j])
+				held[j] += float64(cell.Held[j])
+			}
+		}
+		for j := range tried {
+			c.Bars = append(c.Bars, plot.Bar{Label: fmt.Sprintf("%s %d", class, j+1), Value: over(held[j], tried[j]), Strong: j == 0})
+		}
+	}
+	return c
+}
+
+// costLines draws what a round costs and what it gives: where the second line is above the
+// first, guessing pays.
+func (r *DecodeReport) costLines() plot.Lines {
+	batch := r.batches()[0]
+	c := plot.Lines{Title: fmt.Sprintf("What a round takes, and how many tokens it gives, batch %d", batch), X: "guesses", Y: "plain rounds, tokens", Rule: 1}
+	zero := plot.Point{X: 0, Y: 1}
+	takes, gives := plot.Series{Name: "takes: β + kδ, the tokens to break even", Points: []plot.Point{zero}}, plot.Series{Name: "gives", Points: []plot.Point{zero}}
+	for _, x := range r.Costs {
+		if x.Batch == batch {
+			takes.Points = append(takes.Points, plot.Point{X: float64(x.Depth), Y: x.Time})
+			gives.Points = append(gives.Points, plot.Point{X: float64(x.Depth), Y: x.Gain})
+		}
+	}
+	c.Series = []plot.Series{takes, gives}
+	return c
+}
+
+// modelLines draws the cost model's speed-up beside the measured one.
+func (r *DecodeReport) modelLines() plot.Lines {
+	rule, batch := r.rules()[0], r.batches()[0]
+	c := plot.Lines{Title: fmt.Sprintf("Speed-up as the cost model has it, and as measured, batch %d", batch), X: "guesses", Y: "times plain", Rule: 1}
+	model, measured := plot.Series{Name: "cost model", Points: []plot.Point{{X: 0, Y: 1}}}, plot.Series{Name: "measured", Points: []plot.Point{{X: 0, Y: 1}}}
+	for _, x := range r.Costs {
+		if x.Batch == batch {
+			model.Points = append(model.Points, plot.Point{X: float64(x.Depth), Y: Speedup(x.Gain, float64(x.Depth), x.Beta, x.Delta)})
+			y := r.ratio(x.Depth, func(c *Cell) bool { return c.Rule == rule && c.Batch == batch }).Median
+			measured.Points = append(measured.Points, plot.Point{X: float64(x.Depth), Y: y})
+		}
+	}
+	c.Series = []plot.Series{model, measured}
+	return c
+}
+
+// trackLines draws rounds of the same text: every point is a round, the higher it climbs the
+// more guesses held.
+func (r *DecodeReport) trackLines() plot.Lines {
+	c := plot.Lines{Title: "Tokens over time, a point for every round", X: "milliseconds", Y: "tokens"}
+	tracks := slices.DeleteFunc(slices.Clone(r.Timeline), func(t Track) bool { return t.Depth != 0 && t.Depth != r.best() })
+	end := math.Inf(1) // where the first of them ends
+	for _, t := range tracks {
+		if n := len(t.Rounds); n > 0 {
+			end = min(end, t.Rounds[n-1].Milliseconds)
+		}
+	}
+	for _, t := range tracks {
+		s := plot.Series{Name: DepthName(t.Depth), Points: []plot.Point{{}}}
+		tokens := 0
+		for _, step := range t.Rounds {
+			if tokens += step.Tokens; step.Milliseconds <= end {
+				s.Points = append(s.Points, plot.Point{X: step.Milliseconds, Y: float64(tokens)})
+			}
+		}
+		c.Series = append(c.Series, s)
+	}
+	return c
+}

@@ -1,0 +1,176 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// KernelOptions say what to measure.
+type KernelOptions struct {
+	Types    []string // see KernelTypes
+	Rows     []int
+	Repeats  int // rounds; the median counts
+	Memory   int // bytes of weights, and of the plain reads; 0: far more than a cache holds
+	Progress func(what string)
+}
+
+// KernelReport is what matrix products with weights from memory cost.
+type KernelReport struct {
+	Device  string   `json:"device"`
+	ReadGBs float64  `json:"read_gb_s"` // plain reading of memory, all threads
+	Kernels []Kernel `json:"kernels"`
+}
+
+// Kernel is products with weights of one type, by rows.
+type Kernel struct {
+	Type   string `json:"type"`
+	Passes []Pass `json:"passes"`
+}
+
+// KernelTypes are the weights that can be measured: q for affine integers of so many bits
+// in groups of 64, and the plain types.
+func KernelTypes() []string {
+	return []string{"q2", "q3", "q4", "q5", "q6", "q8", "bf16", "f16", "f32"}
+}
+
+// Kernels measures products of a 4096×4096 matrix. Several equal ones take turns, so that
+// no cache holds them, and every measurement takes turns with a plain read of memory.
+func Kernels(dev *cpu.Backend, o KernelOptions) (*KernelReport, error) {
+	say := o.Progress
+	if say == nil {
+		say = func(string) {}
+	}
+	memory := cmp.Or(o.Memory, plenty)
+	stream, err := dev.NewStream(memory)
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	report := &KernelReport{Device: dev.Name()}
+	var reads []float64
+	for _, name := range o.Types {
+		say("measuring " + name)
+		k, err := newKernelRun(dev, name, o.Rows, memory)
+		if err != nil {
+			return nil, err
+		}
+		for range o.Repeats {
+			reads = append(reads, stream.Read().Seconds())
+			k.round(dev)
+		}
+		report.Kernels = append(report.Kernels, k.report(dev))
+	}
+	report.ReadGBs = float64(stream.Bytes()) / median(reads) / 1e9
+	for i := range report.Kernels {
+		for j := range report.Kernels[i].Passes {
+			p := &report.Kernels[i].Passes[j]
+			p.OfRead = p.GBs / report.ReadGBs
+		}
+	}
+	return report, nil
+}
+
+const kernelSize = 4096
+
+// kernelRun is the measurement of one type.
+type kernelRun struct {
+	name    string
+	rows    []int
+	weights []backend.Weight
+	x, y    backend.Tensor
+	times   [][]float64 // seconds of one product, by rows
+}
+
+func newKernelRun(dev *cpu.Backend, name string, rows []int, memory int) (*kernelRun, error) {
+	m, err := kernelMatrix(name)
+	if err != nil {
+		return nil, err
+	}
+	k := &kernelRun{name: name, rows: rows, times: make([][]float64, len(rows))}
+	for total := int64(0); total < int64(memory); total += k.weights[0].Bytes() {
+		w, err := dev.Load(backend.Int8, m)
+		if err != nil {
+			return nil, err
+		}
+		k.weights = append(k.weights, w)
+	}
+	most := 0
+	for _, r := range rows {
+		most = max(most, r)
+	}
+	if k.x, err = dev.Alloc(dtype.F32, most, kernelSize); err != nil {
+		return nil, err
+	}
+	if k.y, err = dev.Alloc(dtype.F32, most, kernelSize); err != nil {
+		return nil, err
+	}
+	values := make([]float32, most*kernelSize)
+	for i := range values {
+		values[i] = float32(i%255-127) / 127
+	}
+	return k, dev.Write(k.x, values)
+}
+
+// plainTypes are the kernels' names of unquantized weights.
+var plainTypes = map[string]dtype.Type{"bf16": dtype.BF16, "f16": dtype.F16, "f32": dtype.F32}
+
+// kernelMatrix is a matrix of a type. What its numbers are does not matter for the time.
+func kernelMatrix(name string) (dtype.Matrix, error) {
+	const n = kernelSize
+	if t, ok := plainTypes[name]; ok {
+		return dtype.Matrix{Rows: n, Cols: n, Type: t, Data: make([]byte, n*n*t.Size())}, nil
+	}
+	var bits int
+	if _, err := fmt.Sscanf(name, "q%d", &bits); err != nil {
+		return dtype.Matrix{}, fmt.Errorf("bench: no weights of type %q, want some of %v", name, KernelTypes())
+	}
+	m, err := dtype.NewAffine(n, n, bits, 64, dtype.BF16)
+	for i := range m.Data {
+		m.Data[i] = byte(i * 7)
+	}
+	return m, err
+}
+
+// fewRows is how many rows there are in decoding at most. With more of them it is arithmetic
+// that takes the time, not memory, and fewer matrices will do to measure it.
+const fewRows = 16
+
+// round measures one pass over the weights for each number of rows.
+func (k *kernelRun) round(dev *cpu.Backend) {
+	for i, rows := range k.rows {
+		x, y := k.x.RowRange(0, rows), k.y.RowRange(0, rows)
+		weights := k.weights[:max(len(k.weights)*fewRows/max(rows, fewRows), 1)]
+		start := time.Now()
+		for _, w := range weights {
+			dev.MatMul(x, backend.Product{Dst: y, W: w})
+		}
+		k.times[i] = append(k.times[i], time.Since(start).Seconds()/float64(len(weights)))
+	}
+}
+
+// report takes medians and frees the weights.
+func (k *kernelRun) report(dev *cpu.Backend) Kernel {
+	out := Kernel{Type: k.name}
+	one := 0.0
+	for i, rows := range k.rows {
+		t := median(k.times[i])
+		if one == 0 {
+			one = t
+		}
+		out.Passes = append(out.Passes, Pass{
+			Rows: rows, Seconds: t, GBs: float64(k.weights[0].Bytes()) / t / 1e9, OfOne: t / one,
+			GOps: 2 * float64(rows) * kernelSize * kernelSize / t / 1e9,
+		})
+	}
+	for _, w := range k.weights {
+		dev.Unload(w)
+	}
+	dev.Free(k.x)
+	dev.Free(k.y)
+	return out
+}

@@ -1,0 +1,144 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/plot"
+)
+
+// playPeer is the variable that has the test's own program behave like a peer's.
+const playPeer = "FORETOKEN_TEST_PEER"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(playPeer) {
+	case "":
+		os.Exit(m.Run())
+	case "table":
+		data, err := os.ReadFile("testdata/llama-bench.md")
+		if err != nil {
+			panic(err)
+		}
+		fmt.Print(string(data))
+	case "json":
+		args := strings.Join(os.Args[1:], " ")
+		if !strings.HasSuffix(args, "-fa 1 -m model.gguf -t 2 -p 512 -n 128 -r 1 -o jsonl") {
+			fmt.Fprintln(os.Stderr, "arguments", args)
+			os.Exit(1)
+		}
+		fmt.Println(`{"build_commit":"abc","n_threads":2,"n_prompt":512,"n_gen":0,"avg_ts":50}`)
+		fmt.Println(`{"build_commit":"abc","n_threads":2,"n_prompt":0,"n_gen":128,"avg_ts":10}`)
+	case "broken":
+		fmt.Fprintln(os.Stderr, "error: no such\x1b[2J model")
+		os.Exit(3)
+	}
+}
+
+func TestParsePeerReadsAllForms(t *testing.T) {
+	want := []PeerResult{
+		{Prompt: 512, Threads: 2, Rate: 56.71, Build: "b21e4de"},
+		{Generate: 128, Threads: 2, Rate: 15.52, Build: "b21e4de"},
+		{Generate: 128, Depth: 4096, Threads: 2, Rate: 11.04, Build: "b21e4de"},
+	}
+	for _, form := range []string{"json", "jsonl", "md"} {
+		data, err := os.ReadFile("testdata/llama-bench." + form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ParsePeer(data); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %+v", form, err, got)
+		}
+	}
+}
+
+func TestParsePeerRefusesNonsense(t *testing.T) {
+	for text, says := range map[string]string{
+		"":                                       "printed nothing",
+		"hello":                                  "no results",
+		"[]":                                     "no results",
+		"[1]":                                    "JSON",
+		"{\"avg_ts\":1}{":                        "JSON lines",
+		"[{\"n_gen\":1}]":                        "makes no sense",
+		"[{\"n_gen\":1,\"avg_ts\":-1}]":          "makes no sense",
+		"[{\"n_gen\":-1,\"avg_ts\":1}]":          "makes no sense",
+		"[{\"n_gen\":1,\"avg_ts\":1e999}]":       "JSON",
+		"| test | t/s |\n|--|--|\n| pp1 | x |":   "under t/s",
+		"| test | t/s |\n|--|--|\n| pp1 | NaN |": "makes no sense",
+		"| test | t/s |\n|--|--|\n| zz1 | 1 |":   "want one such as pp512",
+		"| test | t/s |\n|--|--|\n| pp1 | 1 | 2 |": "a row of 3 cells",
+		"| model | t/s |\n|--|--|\n| m | 1 |":      "no columns test and t/s",
+	} {
+		if r, err := ParsePeer([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %+v, error %v, want %q", text, r, err, says)
+		}
+	}
+}
+
+// The seeds are short: of long ones the fuzzer spends its time on making them shorter.
+func FuzzParsePeer(f *testing.F) {
+	f.Add([]byte(`[{"build_commit":"b","n_threads":2,"n_prompt":512,"n_gen":0,"n_depth":0,"avg_ts":5.5}]`))
+	f.Add([]byte("{\"n_gen\":1,\"avg_ts\":1}\n{\"n_gen\":2,\"avg_ts\":2}"))
+	f.Add([]byte("| threads | test | t/s |\n| -: | -: | -: |\n| 2 | tg1 @ d4 | 5.5 ± 0.1 |\n\nbuild: b (1)"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		results, err := ParsePeer(data)
+		if err == nil && len(results) == 0 {
+			t.Error("nothing, and no error")
+		}
+		for _, r := range results {
+			if err == nil && (!(r.Rate > 0) || r.Prompt < 0 || r.Generate < 0) {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}
+
+// metronome is an engine whose every round takes so long.
+func metronome(round time.Duration) Runner {
+	return func(_ context.Context, batch []engine.Request) (*Run, error) {
+		rounds := 1
+		if q := batch[0]; len(q.Prompt) == 1 {
+			rounds = q.MaxTokens
+		}
+		return &Run{Answers: make([]Answer, 1), Rounds: slices.Repeat([]engine.Round{{Took: round, Sequences: 1}}, rounds)}, nil
+	}
+}
+
+func compared(t *testing.T, play string) (*CompareReport, error) {
+	t.Helper()
+	t.Setenv(playPeer, play)
+	return Compare(t.Context(), Peer{os.Args[0], "-fa", "1"}, metronome(50*time.Millisecond), CompareOptions{
+		File: "model.gguf", Threads: 2, Prompts: []int{512}, Generates: []int{128}, Repeats: 2, Vocab: 100,
+	})
+}
+
+func TestCompareTakesTurns(t *testing.T) {
+	r, err := compared(t, "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 512 tokens in one round of 50 ms, and a token in each: 10,240 and 20 per second.
+	if pp := r.Tests[0]; pp.Name != "pp512" || !near(pp.Ours.Median, 10240) || !near(pp.Peer.Median, 50) || !near(pp.Ratio.Median, 204.8) || pp.Noisy || len(pp.PeerRates) != 2 {
+		t.Errorf("%+v", pp)
+	}
+	if tg := r.Tests[1]; tg.Name != "tg128" || !near(tg.Ratio.Median, 2) || r.Build != "abc" {
+		t.Errorf("%+v", tg)
+	}
+	if text := r.Text(plot.Style{ASCII: true}); !strings.Contains(text, "2.00 (2.00 to 2.00)") || !strings.Contains(text, "build abc") {
+		t.Errorf("text\n%s", text)
+	}
+	if r, err = compared(t, "table"); err != nil || !near(r.Tests[1].Peer.Median, 15.52) {
+		t.Errorf("%v, %+v", err, r)
+	}
+}
+
+func TestCompareTellsWhatThePeerSays(t *testing.T) {
+	if _, err := compared(t, "broken"); err == nil || !strings.Contains(err.Error(), "exit status 3: error: no such[2J model") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,105 @@
+package bench
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
+)
+
+// timed is a backend that knows how long each of its operations took, and how much
+// arithmetic there was in matrix products. It is right for devices that do not queue work.
+type timed struct {
+	backend.Backend
+	spent map[string]time.Duration
+	ops   float64 // multiplications and additions
+}
+
+func newTimed(b backend.Backend) *timed {
+	return &timed{Backend: b, spent: map[string]time.Duration{}}
+}
+
+// reset forgets.
+func (t *timed) reset() {
+	clear(t.spent)
+	t.ops = 0
+}
+
+// multiplied books a product of so many rows.
+func (t *timed) multiplied(rows int, w backend.Weight) {
+	t.ops += 2 * float64(rows) * float64(w.Rows()) * float64(w.Cols())
+}
+
+// since books the time from start on.
+func (t *timed) since(op string, start time.Time) { t.spent[op] += time.Since(start) }
+
+func (t *timed) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+	defer t.since("embed", time.Now())
+	t.Backend.Embed(dst, table, ids)
+}
+
+func (t *timed) Gather(dst, x backend.Tensor, rows []int32) {
+	defer t.since("gather", time.Now())
+	t.Backend.Gather(dst, x, rows)
+}
+
+func (t *timed) MatMul(x backend.Tensor, products ...backend.Product) {
+	defer t.since("matmul", time.Now())
+	for _, p := range products {
+		t.multiplied(x.Rows, p.W)
+	}
+	t.Backend.MatMul(x, products...)
+}
+
+func (t *timed) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
+	defer t.since("norm", time.Now())
+	t.Backend.RMSNorm(dst, x, gain, eps)
+}
+
+func (t *timed) SwiGLU(dst, gate, up backend.Tensor) {
+	defer t.since("swiglu", time.Now())
+	t.Backend.SwiGLU(dst, gate, up)
+}
+
+func (t *timed) Experts(dst, x backend.Tensor, e *backend.Experts) {
+	defer t.since("experts", time.Now())
+	for _, w := range []backend.Weight{e.Gate, e.Up, e.Down} {
+		t.multiplied(x.Rows*e.TopK, w)
+	}
+	for _, w := range []backend.Weight{e.Router, e.SharedRouter, e.SharedGate, e.SharedUp, e.SharedDown} {
+		if w != nil {
+			t.multiplied(x.Rows, w)
+		}
+	}
+	t.Backend.Experts(dst, x, e)
+}
+
+func (t *timed) Attend(dst backend.Tensor, a *backend.Attention, layer int, q, k, v backend.Tensor, batch []backend.Seq) {
+	defer t.since("attention", time.Now())
+	t.Backend.Attend(dst, a, layer, q, k, v, batch)
+}
+
+func (t *timed) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, layer int, in backend.DeltaInput, batch []backend.Seq) {
+	defer t.since("deltanet", time.Now())
+	t.Backend.DeltaNet(dst, d, layer, in, batch)
+}
+
+// Share is the part of a pass that one operation takes.
+type Share struct {
+	Op   string  `json:"op"`
+	Part float64 `json:"part"` // of the whole pass
+}
+
+// shares are the parts of whole, the largest first; what is left is "other".
+func (t *timed) shares(whole time.Duration) []Share {
+	list := make([]Share, 0, len(t.spent)+1)
+	rest := whole
+	for op, d := range t.spent {
+		list = append(list, Share{op, d.Seconds() / whole.Seconds()})
+		rest -= d
+	}
+	list = append(list, Share{"other", rest.Seconds() / whole.Seconds()})
+	slices.SortFunc(list, func(a, b Share) int { return cmp.Compare(b.Part, a.Part) })
+	return list
+}

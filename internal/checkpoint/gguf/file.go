@@ -1,0 +1,124 @@
+package gguf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+)
+
+// Limits on what a file may claim. Real ones have some fifty keys, and a few thousand
+// tensors; with every expert a tensor of its own it would be a hundred thousand.
+const (
+	maxKeys    = 1 << 16
+	maxTensors = 1 << 20
+	maxDims    = 4
+	maxAlign   = 1 << 20
+)
+
+// File is an open GGUF file, or all parts of a split one. It does not change after Open,
+// and may be used by several goroutines at once.
+type File struct {
+	// Parts are the mapped files in their order. Whoever closes them all has closed the File.
+	Parts []*checkpoint.Mapping
+	// Tensors are in the order of the files.
+	Tensors []*Tensor
+
+	values map[string]value // of the first part
+	names  map[string]*Tensor
+}
+
+// partName is how the parts of a split file are called.
+var partName = regexp.MustCompile(`^(.*)-(\d{5})-of-(\d{5})\.gguf$`)
+
+// Open opens the file at path. If it is a part of a split file, any part, it opens all of
+// them, which must lie beside each other. The caller closes it.
+func Open(path string) (*File, error) {
+	f := &File{names: map[string]*Tensor{}}
+	if err := f.open(path); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (f *File) open(path string) error {
+	name := partName.FindStringSubmatch(filepath.Base(path))
+	if name == nil {
+		if err := f.add(path, 0); err != nil {
+			return err
+		}
+		return f.checkSplit(1)
+	}
+	count, _ := strconv.Atoi(name[3]) // five digits
+	for i := range max(count, 1) {
+		part := fmt.Sprintf("%s-%05d-of-%05d.gguf", name[1], i+1, count)
+		err := f.add(filepath.Join(filepath.Dir(path), part), i)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("gguf: part %d of %d is missing: fetch it too: %w", i+1, count, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return f.checkSplit(count)
+}
+
+// checkSplit compares what is there with what the first part says.
+func (f *File) checkSplit(count int) error {
+	for key, got := range map[string]int{"split.count": count, "split.tensors.count": len(f.Tensors)} {
+		if !f.Has(key) {
+			continue
+		}
+		want, err := f.Whole(key)
+		if err != nil {
+			return err
+		}
+		if want != got && want != 0 { // 0: not split
+			return fmt.Errorf("gguf: %s: %s is %d, but there are %d: fetch all parts, and leave them their names",
+				f.Parts[0].Name(), key, want, got)
+		}
+	}
+	return nil
+}
+
+// add opens part i.
+func (f *File) add(path string, i int) error {
+	m, err := checkpoint.Map(path)
+	if err != nil {
+		return fmt.Errorf("gguf: %w", err)
+	}
+	f.Parts = append(f.Parts, m)
+	p, err := parse(m.Bytes())
+	if err != nil {
+		return fmt.Errorf("gguf: %s: %w", m.Name(), err)
+	}
+	if i == 0 {
+		f.values = p.values
+	}
+	for _, t := range p.tensors {
+		if other, ok := f.names[t.Name]; ok {
+			return fmt.Errorf("gguf: tensor %q is in %s, and again in %s", t.Name, other.File.Name(), m.Name())
+		}
+		t.File = m
+		f.names[t.Name] = t
+		f.Tensors = append(f.Tensors, t)
+	}
+	return nil
+}
+
+// Close gives all parts back. Tensors, and matrices that view them, must not be touched any
+// more.
+func (f *File) Close() error {
+	errs := make([]error, len(f.Parts))
+	for i, m := range f.Parts {
+		errs[i] = m.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// Tensor is the tensor of that name, nil if there is none.
+func (f *File) Tensor(name string) *Tensor { return f.names[name] }

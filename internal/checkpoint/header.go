@@ -1,0 +1,212 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// maxHeader is the format's own limit on the length of a header.
+const maxHeader = 100_000_000
+
+// maxRank bounds the dimensions of a tensor; real ones have at most five.
+const maxRank = 16
+
+// entry is one tensor of a file.
+type entry struct {
+	name       string
+	typ        dtype.Type
+	shape      []int
+	begin, end int // of its bytes, from the start of the file
+	file       *file
+	read       func() ([]byte, error) // of an assembled checkpoint: see Source
+	used       atomic.Bool            // asked for or skipped; set from any goroutine
+}
+
+// file is one open file, a safetensors file unless it was assembled.
+type file struct {
+	name     string // relative to the folder
+	data     []byte // the whole file, read-only
+	mapped   bool   // data is a mapping of ours, to be given back
+	origin          // of a mapping
+	metadata map[string]string
+	entries  []*entry // in the order of their bytes
+	placed   bool     // all is in order: entries count from the start of the file
+}
+
+// parse reads the header of f.data. The format asks that tensors cover the rest of
+// the file without gap or overlap, and so do we: a file that is longer or shorter
+// than its header says was cut off or damaged, and nothing in it can be trusted.
+func (f *file) parse() error {
+	if len(f.data) < 8 {
+		return fmt.Errorf("not a safetensors file: %d bytes", len(f.data))
+	}
+	length := binary.LittleEndian.Uint64(f.data)
+	switch {
+	case length > maxHeader:
+		return fmt.Errorf("not a safetensors file: header of %d bytes, at most %d", length, maxHeader)
+	case length > uint64(len(f.data)-8):
+		return fmt.Errorf("header of %d bytes does not fit the file of %d: the file is cut off", length, len(f.data))
+	}
+	start := 8 + int(length)
+	s := &scanner{data: f.data[8:start]}
+	seen := map[string]bool{}
+	err := s.object(func(key string) error {
+		if seen[key] {
+			return s.errorf("%q appears twice", key)
+		}
+		seen[key] = true
+		if key == "__metadata__" {
+			return f.parseMetadata(s)
+		}
+		e, err := parseEntry(s, key)
+		if err != nil {
+			return fmt.Errorf("tensor %q: %w", key, err)
+		}
+		e.file = f
+		f.entries = append(f.entries, e)
+		return nil
+	})
+	if err == nil {
+		err = s.end()
+	}
+	if err != nil {
+		return fmt.Errorf("header: %w", err)
+	}
+	return f.place(start)
+}
+
+func (f *file) parseMetadata(s *scanner) error {
+	f.metadata = map[string]string{}
+	return s.object(func(key string) error {
+		if _, ok := f.metadata[key]; ok {
+			return s.errorf("metadata %q appears twice", key)
+		}
+		v, err := s.str()
+		f.metadata[key] = v
+		return err
+	})
+}
+
+// parseEntry reads one tensor's description. Its offsets count from the end of
+// the header and are not yet checked against the file. Keys we do not know are
+// passed over, as the format's own library does.
+func parseEntry(s *scanner, name string) (*entry, error) {
+	e := &entry{name: name}
+	keys := map[string]int{"dtype": 0, "shape": 0, "data_offsets": 0}
+	err := s.object(func(key string) error {
+		if keys[key]++; keys[key] > 1 {
+			return s.errorf("%q appears twice", key)
+		}
+		var err error
+		switch key {
+		case "dtype":
+			var t string
+			if t, err = s.str(); err == nil {
+				e.typ, err = dtype.Parse(t)
+			}
+		case "shape":
+			e.shape, err = s.sizes(maxRank)
+		case "data_offsets":
+			var at []int
+			if at, err = s.sizes(2); err == nil && len(at) != 2 {
+				err = s.errorf("%d data_offsets, want 2", len(at))
+			}
+			if err == nil {
+				e.begin, e.end = at[0], at[1]
+			}
+		default:
+			err = s.skip(0)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"dtype", "shape", "data_offsets"} {
+		if keys[key] == 0 {
+			return nil, fmt.Errorf("no %s", key)
+		}
+	}
+	return e, nil
+}
+
+// place checks sizes and offsets and makes the offsets count from the start of the file.
+func (f *file) place(start int) error {
+	size := len(f.data) - start
+	for _, e := range f.entries {
+		want, ok := byteSize(e.typ, e.shape)
+		switch {
+		case !ok:
+			return fmt.Errorf("tensor %q: shape %v is larger than any file", e.name, e.shape)
+		case e.begin > e.end:
+			return fmt.Errorf("tensor %q: bytes %d to %d run backwards", e.name, e.begin, e.end)
+		case e.end > size:
+			return fmt.Errorf("tensor %q: bytes %d to %d, but the file has %d after its header: it is cut off or damaged",
+				e.name, e.begin, e.end, size)
+		case e.end-e.begin != want:
+			return fmt.Errorf("tensor %q: %v %v needs %d bytes, its offsets give %d",
+				e.name, e.typ, e.shape, want, e.end-e.begin)
+		}
+	}
+	slices.SortStableFunc(f.entries, func(a, b *entry) int {
+		if a.begin != b.begin {
+			return a.begin - b.begin
+		}
+		return a.end - b.end
+	})
+	last := 0
+	for i, e := range f.entries {
+		if e.begin == last {
+			last = e.end
+			continue
+		}
+		before := "the header"
+		if i > 0 {
+			before = strconv.Quote(f.entries[i-1].name)
+		}
+		if e.begin < last {
+			return fmt.Errorf("tensor %q overlaps %s", e.name, before)
+		}
+		return fmt.Errorf("tensor %q: %d bytes between it and %s belong to no tensor", e.name, e.begin-last, before)
+	}
+	if last != size {
+		return fmt.Errorf("%d bytes after the last tensor belong to no tensor", size-last)
+	}
+	for _, e := range f.entries {
+		e.begin += start
+		e.end += start
+	}
+	f.placed = true
+	return nil
+}
+
+// byteSize is the size of a tensor; ok is false when it does not fit an int.
+func byteSize(t dtype.Type, shape []int) (n int, ok bool) {
+	n = t.Size()
+	for i, d := range shape {
+		if d == 0 {
+			return 0, true
+		}
+		if d < 0 {
+			return 0, false
+		}
+		hi, lo := bits.Mul(uint(n), uint(d))
+		if n = int(lo); hi != 0 || n < 0 {
+			// A later zero would make the product zero again, however large this is.
+			return 0, slices.Contains(shape[i:], 0)
+		}
+	}
+	return n, true
+}
+
+// shapeText writes a shape as it stands in headers: [2, 3].
+func shapeText(shape []int) string {
+	return strings.ReplaceAll(fmt.Sprint(shape), " ", ", ")
+}

@@ -1,0 +1,540 @@
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// The tests here store one network in many ways, convert it, and compare what is loaded
+// afterwards. A source is a folder in memory that begins as a fixture and is then edited.
+
+const mainFile = "model.safetensors"
+
+var discard = slog.New(slog.DiscardHandler)
+
+// stored is a folder in memory.
+type stored struct {
+	config map[string]any
+	texts  map[string]string
+	files  map[string][]tensor // by path, which may lead to a folder beside
+	format map[string]string   // metadata of files
+}
+
+type tensor struct {
+	name  string
+	typ   dtype.Type
+	shape []int
+	data  []byte
+}
+
+type edit func(s *stored)
+
+// fixture is a golden checkpoint in memory, after edits.
+func fixture(t testing.TB, name string, edits ...edit) *stored {
+	t.Helper()
+	c := open(t, golden.Dir(t, name))
+	s := &stored{texts: map[string]string{}, files: map[string][]tensor{}, format: map[string]string{}}
+	if err := json.Unmarshal(c.Config(), &s.config); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range c.Tensors() {
+		x, err := c.Tensor(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.files[mainFile] = append(s.files[mainFile], tensor{n, x.Type, x.Shape, slices.Clone(x.Data)})
+	}
+	if name != "tiny" {
+		shrink(s)
+	}
+	for _, e := range edits {
+		e(s)
+	}
+	return s
+}
+
+// shrink leaves two layers, 128 tokens and 4 experts: the same code in a third of the time.
+func shrink(s *stored) {
+	const vocab, experts = 128, 4
+	text := s.config["text_config"].(map[string]any)
+	text["vocab_size"], text["num_hidden_layers"], text["full_attention_interval"] = vocab, 2, 2
+	text["layer_types"] = []any{"linear_attention", "full_attention"}
+	if text["num_experts"] != nil {
+		text["num_experts"], text["num_experts_per_tok"] = experts, 2
+	}
+	for e := experts; e < 16; e++ {
+		s.take(func(name string) bool { return strings.Contains(name, fmt.Sprintf("mlp.experts.%d.", e)) })
+	}
+	s.take(func(name string) bool {
+		return strings.Contains(name, "model.layers.1.") || strings.Contains(name, "model.layers.2.")
+	})
+	rename("model.language_model.layers.3.", "model.language_model.layers.1.")(s)
+	s.each(func(x *tensor) {
+		rows := x.shape[0]
+		switch {
+		case strings.HasSuffix(x.name, "embed_tokens.weight"), x.name == "lm_head.weight":
+			rows = vocab
+		case strings.HasSuffix(x.name, "mlp.gate.weight"), strings.Contains(x.name, "mlp.experts.") && len(x.shape) == 3:
+			rows = experts
+		}
+		x.data = x.data[:len(x.data)/x.shape[0]*rows]
+		x.shape[0] = rows
+	})
+}
+
+// base is the folder of a fixture as it is.
+func base(t testing.TB, network string) string {
+	t.Helper()
+	return fixture(t, network).write(t)
+}
+
+// open opens a checkpoint for the length of a test.
+func open(t testing.TB, dir string) *checkpoint.Checkpoint {
+	t.Helper()
+	c, err := checkpoint.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// write puts the folder on disk and returns its path.
+func (s *stored) write(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "source")
+	texts := maps.Clone(s.texts)
+	config, err := json.Marshal(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts["config.json"] = string(config)
+	for name, text := range texts {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, list := range s.files {
+		writeTensors(t, filepath.Join(dir, filepath.FromSlash(name)), list, s.format[name])
+	}
+	return dir
+}
+
+func writeTensors(t testing.TB, path string, list []tensor, format string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decls := make([]checkpoint.Decl, len(list))
+	for i, x := range list {
+		decls[i] = checkpoint.Decl{Name: x.name, Type: x.typ, Shape: x.shape}
+	}
+	var metadata map[string]string
+	if format != "" {
+		metadata = map[string]string{"format": format}
+	}
+	w, err := checkpoint.NewWriter(f, decls, metadata)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range list {
+		if err := w.WriteTensor(x.name, x.data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// each changes every tensor of every file.
+func (s *stored) each(do func(x *tensor)) {
+	for _, list := range s.files {
+		for i := range list {
+			do(&list[i])
+		}
+	}
+}
+
+// take removes the tensors that match from the main file.
+func (s *stored) take(match func(name string) bool) []tensor {
+	var taken, left []tensor
+	for _, x := range s.files[mainFile] {
+		if match(x.name) {
+			taken = append(taken, x)
+		} else {
+			left = append(left, x)
+		}
+	}
+	s.files[mainFile] = left
+	return taken
+}
+
+func (s *stored) add(x ...tensor) { s.files[mainFile] = append(s.files[mainFile], x...) }
+
+func (x *tensor) values() []float32 {
+	v := make([]float32, len(x.data)/x.typ.Size())
+	dtype.ToF32(v, x.typ, x.data)
+	return v
+}
+
+func values(name string, typ dtype.Type, shape []int, v []float32) tensor {
+	x := tensor{name: name, typ: typ, shape: shape, data: make([]byte, len(v)*typ.Size())}
+	dtype.FromF32(x.data, typ, v)
+	return x
+}
+
+// float32s stores everything in float32, so that no edit loses a bit.
+func float32s(s *stored) {
+	s.each(func(x *tensor) { *x = values(x.name, dtype.F32, x.shape, x.values()) })
+}
+
+func rename(from, to string) edit {
+	return func(s *stored) {
+		s.each(func(x *tensor) {
+			if rest, ok := strings.CutPrefix(x.name, from); ok {
+				x.name = to + rest
+			}
+		})
+	}
+}
+
+// shift adds to the offset norms that match.
+func shift(by float32, match func(name string) bool) edit {
+	return func(s *stored) {
+		s.each(func(x *tensor) {
+			if strings.Contains(x.name, "norm") && !strings.HasSuffix(x.name, "linear_attn.norm.weight") &&
+				!strings.Contains(x.name, "visual") && match(x.name) {
+				v := x.values()
+				for i := range v {
+					v[i] += by
+				}
+				*x = values(x.name, x.typ, x.shape, v)
+			}
+		})
+	}
+}
+
+func all(string) bool { return true }
+
+// vlm stores a network as mlx-vlm would, unquantized: other names, gains, convolutions.
+func vlm(s *stored) {
+	float32s(s)
+	shift(1, all)(s)
+	rename("model.language_model.", "language_model.model.")(s)
+	rename("lm_head.", "language_model.lm_head.")(s)
+	rename("mtp.", "language_model.mtp.")(s)
+	rename("model.visual.", "vision_tower.")(s)
+	s.each(func(x *tensor) {
+		if strings.HasSuffix(x.name, "conv1d.weight") {
+			x.shape = []int{x.shape[0], x.shape[2], 1}
+		}
+	})
+	s.format[mainFile] = "mlx"
+}
+
+// beside moves the head to another file.
+func beside(file string) edit {
+	return func(s *stored) { s.files[file] = s.take(isHead) }
+}
+
+// fuse stores the experts of the head as one tensor, as Qwen3.6 does.
+func fuse(s *stored) {
+	const p = "mtp.layers.0.mlp.experts."
+	parts := map[string]tensor{}
+	for _, x := range s.take(func(name string) bool { return strings.HasPrefix(name, p) }) {
+		parts[strings.TrimPrefix(x.name, p)] = x
+	}
+	var both, down tensor
+	n := len(parts) / 3
+	for e := range n {
+		gate, up := parts[fmt.Sprintf("%d.gate_proj.weight", e)], parts[fmt.Sprintf("%d.up_proj.weight", e)]
+		both.data = append(append(both.data, gate.data...), up.data...)
+		both.typ, both.shape = gate.typ, []int{n, 2 * gate.shape[0], gate.shape[1]}
+		d := parts[fmt.Sprintf("%d.down_proj.weight", e)]
+		down.data = append(down.data, d.data...)
+		down.typ, down.shape = d.typ, append([]int{n}, d.shape...)
+	}
+	both.name, down.name = p+"gate_up_proj", p+"down_proj"
+	s.add(both, down)
+}
+
+// separate stores the experts of the backbone one by one, as FP8 releases do.
+func separate(s *stored) {
+	for _, x := range s.take(func(name string) bool { return strings.Contains(name, ".mlp.experts.") && !isHead(name) }) {
+		size := len(x.data) / x.shape[0]
+		for e := range x.shape[0] {
+			data := x.data[e*size : (e+1)*size]
+			p := strings.TrimSuffix(strings.TrimSuffix(x.name, "gate_up_proj"), "down_proj")
+			if strings.HasSuffix(x.name, "down_proj") {
+				s.add(tensor{fmt.Sprintf("%s%d.down_proj.weight", p, e), x.typ, x.shape[1:], data})
+				continue
+			}
+			half := []int{x.shape[1] / 2, x.shape[2]}
+			s.add(tensor{fmt.Sprintf("%s%d.gate_proj.weight", p, e), x.typ, half, data[:size/2]},
+				tensor{fmt.Sprintf("%s%d.up_proj.weight", p, e), x.typ, half, data[size/2:]})
+		}
+	}
+}
+
+// fp8 stores the projections as official releases do: E4M3 with a scale per block.
+func fp8(s *stored) {
+	const block = 128
+	for name, list := range s.files {
+		var out []tensor
+		for _, x := range list {
+			if len(x.shape) != 2 || !strings.HasSuffix(x.name, "_proj.weight") {
+				out = append(out, x)
+				continue
+			}
+			rows, cols := x.shape[0], x.shape[1]
+			down, across := (rows+block-1)/block, (cols+block-1)/block
+			scales := make([]float32, down*across)
+			for i := range scales {
+				scales[i] = float32(0.001) * float32(i%3+1)
+			}
+			v := x.values()
+			for i := range v {
+				v[i] /= scales[i/cols/block*across+i%cols/block]
+			}
+			out = append(out, values(x.name, dtype.F8E4M3, x.shape, v),
+				values(x.name+"_scale_inv", dtype.BF16, []int{down, across}, scales))
+		}
+		s.files[name] = out
+	}
+	s.config["quantization_config"] = map[string]any{
+		"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": []int{block, block}, "modules_to_not_convert": []string{"lm_head"},
+	}
+}
+
+// qwen3Next stores a network as that older family does: a flat config, the projections of
+// linear layers together, grouped by key head, and every expert on its own.
+func qwen3Next(s *stored) {
+	separate(s)
+	rename("model.language_model.", "model.")(s)
+	s.take(func(name string) bool { return strings.HasPrefix(name, "model.visual.") })
+	text := s.config["text_config"].(map[string]any)
+	text["tie_word_embeddings"], text["model_type"] = s.config["tie_word_embeddings"], "qwen3_next"
+	s.config = text
+	size := func(name string) int { return int(text[name].(float64)) }
+	groups, dk := size("linear_num_key_heads"), size("linear_key_head_dim")
+	r := size("linear_num_value_heads") / groups
+	dv := r * size("linear_value_head_dim")
+	for _, qkv := range s.take(func(name string) bool { return strings.HasSuffix(name, "in_proj_qkv.weight") }) {
+		p := strings.TrimSuffix(qkv.name, "qkv.weight")
+		part := map[string]tensor{}
+		for _, x := range s.take(func(name string) bool { return strings.HasPrefix(name, p) }) {
+			part[strings.TrimSuffix(strings.TrimPrefix(x.name, p), ".weight")] = x
+		}
+		cols := qkv.shape[1]
+		rows := func(x tensor, from, n int) []byte {
+			size := cols * x.typ.Size()
+			return x.data[from*size : (from+n)*size]
+		}
+		both, ba := tensor{name: p + "qkvz.weight", typ: qkv.typ}, tensor{name: p + "ba.weight", typ: qkv.typ}
+		for m := range groups {
+			both.data = append(both.data, rows(qkv, m*dk, dk)...)
+			both.data = append(both.data, rows(qkv, (groups+m)*dk, dk)...)
+			both.data = append(both.data, rows(qkv, 2*groups*dk+m*dv, dv)...)
+			both.data = append(both.data, rows(part["z"], m*dv, dv)...)
+			ba.data = append(ba.data, rows(part["b"], m*r, r)...)
+			ba.data = append(ba.data, rows(part["a"], m*r, r)...)
+		}
+		both.shape, ba.shape = []int{2 * groups * (dk + dv), cols}, []int{2 * groups * r, cols}
+		s.add(both, ba)
+	}
+}
+
+// converted converts a folder and returns where it is then.
+func converted(t testing.TB, dir string, o Options) (string, Summary) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "converted")
+	s, err := Convert(t.Context(), open(t, dir), out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, s
+}
+
+// effective is the numbers of every weight as a network would use them.
+func effective(t testing.TB, dir string) map[string][]float32 {
+	t.Helper()
+	v, err := qwen35.TakeInventory(open(t, dir), qwen35.Whole, discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := map[string][]float32{}
+	for i := range v.Weights {
+		w := &v.Weights[i]
+		if !w.IsMatrix() {
+			if list[w.Name], err = w.Values(); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		ms, err := w.Matrices()
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := make([]float32, 0, w.Parameters())
+		row := make([]float32, w.Cols)
+		for j := range ms {
+			for r := range ms[j].Rows {
+				ms[j].Row(row, r)
+				x = append(x, row...)
+			}
+		}
+		list[w.Name] = x
+	}
+	return list
+}
+
+// same compares numbers by their bits.
+func same(a, b []float32) bool {
+	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
+}
+
+// compare checks that two networks have the same weights, want after rounding.
+func compare(t *testing.T, got, want map[string][]float32, round func(name string, v []float32) []float32) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%d weights, want %d", len(got), len(want))
+	}
+	for name, w := range want {
+		if round != nil {
+			w = round(name, w)
+		}
+		if !same(got[name], w) {
+			i := 0
+			for i < min(len(w), len(got[name])) && got[name][i] == w[i] {
+				i++
+			}
+			t.Errorf("%s: %d numbers, want %d; they differ from %d on", name, len(got[name]), len(w), i)
+		}
+	}
+}
+
+// rounded is numbers as a type has them.
+func rounded(typ dtype.Type, v []float32) []float32 {
+	x := values("", typ, nil, v)
+	return x.values()
+}
+
+// rig is a model that is loaded.
+type rig struct {
+	*qwen35.Model
+	b    *cpu.Backend
+	pool *state.Pool
+}
+
+// load opens the model of a folder.
+func load(t testing.TB, dir string, o model.Options) *rig {
+	t.Helper()
+	b, err := cpu.Open(cpu.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Log = discard
+	m, err := qwen35.Open(open(t, dir), b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &rig{m, b, state.NewPool(b, 1<<40)}
+}
+
+// forward is what Model and Head have in common.
+type forward interface {
+	Layout() state.Layout
+	Forward(batch []model.Span) (model.Output, error)
+}
+
+// run feeds one span to an empty memory and returns copies of all its logits.
+func (r *rig) run(t testing.TB, f forward, s model.Span) (logits [][]float32, hidden []float32) {
+	t.Helper()
+	var err error
+	if s.State, err = r.pool.Open(f.Layout()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.State.Close()
+	s.Want = len(s.Tokens)
+	out, err := f.Forward([]model.Span{s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range out.Logits[0] {
+		logits = append(logits, slices.Clone(x))
+	}
+	x, err := r.b.Host(out.Hidden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return logits, slices.Clone(x)
+}
+
+// logits are those of every row of the text, and those of the head over its pairs.
+func (r *rig) logits(t testing.TB, text []int32) (target, head [][]float32) {
+	t.Helper()
+	target, hidden := r.run(t, r.Model, model.Span{Tokens: text})
+	if r.Head() == nil {
+		return target, nil
+	}
+	n, width := len(text)-1, r.Info().Width
+	rows, err := r.b.Alloc(dtype.F32, n, width)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.b.Free(rows)
+	if err := r.b.Write(rows, hidden[:n*width]); err != nil {
+		t.Fatal(err)
+	}
+	head, _ = r.run(t, r.Head(), model.Span{Tokens: text[1:], Hidden: rows})
+	return target, head
+}
+
+// answers are the logits of a folder's model on the float path, the head's after the
+// target's.
+func answers(t *testing.T, dir string) [][]float32 {
+	t.Helper()
+	target, head := load(t, dir, model.Options{Compute: backend.Float32}).logits(t, []int32{3, 14, 15, 92, 65})
+	return slices.Concat(target, head)
+}

@@ -1,0 +1,191 @@
+package convert
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+)
+
+// DefaultShardSize is the most bytes of one file of weights.
+const DefaultShardSize = 5_000_000_000
+
+// Options say what becomes of a model. The zero value changes its layout and nothing else.
+type Options struct {
+	// Quantize is the encoding of the backbone's matrices; nil leaves them as they are. The
+	// routers of experts get 8 bits whatever it says. A matrix whose rows cannot be cut into
+	// groups stays as it is.
+	Quantize *Encoding
+	// Head is the encoding of the head's matrices; nil leaves them as they are. The matrix
+	// that joins it to the backbone, mtp.fc, is never given less than 8 bits.
+	Head *Encoding
+	// Overrides go before both; of several that match the last counts.
+	Overrides []Override
+	// Dequantize makes all matrices plain that neither an override nor Head is for.
+	Dequantize bool
+	// Type is the type of all numbers that are not codes, save the logarithms of decay
+	// rates. Invalid leaves each as it is, and stores gains of norms, to which one was added,
+	// as float32 where their own type would round them.
+	Type dtype.Type
+
+	ShardSize  int64 // most bytes of one file; 0: DefaultShardSize
+	KeepVision bool  // copy the image tower too
+	Force      bool  // replace the model that is at the destination
+	Threads    int   // 0: one per processor
+
+	Progress func(Progress) // called now and then by any goroutine, one at a time; may be nil
+	Log      *slog.Logger   // nil: nothing is logged
+}
+
+// Summary is what a conversion did.
+type Summary struct {
+	TensorsIn, TensorsOut int
+	BytesIn, BytesOut     int64 // of the tensors
+	HeadIn, HeadOut       int   // tensors of the head
+	Parameters            int64
+	Files                 int
+	Vision                int      // tensors of the image tower that were left out
+	Whole                 []string // matrices that were not quantized because their rows cannot be cut into groups
+}
+
+// BitsPerWeight is the size of the result by its parameters.
+func (s *Summary) BitsPerWeight() float64 {
+	return 8 * float64(s.BytesOut) / float64(max(s.Parameters, 1))
+}
+
+func (o *Options) check() error {
+	for _, e := range []*Encoding{o.Quantize, o.Head} {
+		if e == nil {
+			continue
+		}
+		if err := e.validate(); err != nil {
+			return err
+		}
+	}
+	for _, x := range o.Overrides {
+		if err := x.Encoding.validate(); err != nil {
+			return err
+		}
+	}
+	if o.Dequantize && o.Quantize != nil {
+		return fmt.Errorf("convert: quantizing and dequantizing exclude each other")
+	}
+	if o.ShardSize == 0 {
+		o.ShardSize = DefaultShardSize
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// Convert writes the model src as a folder dir in the layout of MLX. Until all of it is
+// written nothing is called dir; when it fails or ctx is canceled nothing is left.
+func Convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Options) (Summary, error) {
+	return convert(ctx, src, dir, o, func(log *slog.Logger) (*qwen35.Inventory, error) {
+		return qwen35.TakeInventory(src, qwen35.Whole, log)
+	})
+}
+
+// taking is a way to come by the weights that are to be written.
+type taking func(log *slog.Logger) (*qwen35.Inventory, error)
+
+// convert is Convert for the weights that take returns. src is where everything else is.
+func convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Options, take taking) (s Summary, err error) {
+	if err := o.check(); err != nil {
+		return s, err
+	}
+	out, err := newFolder(dir, src.Name(), o.Force)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = out.finish(err) }()
+	v, err := take(o.Log)
+	if err != nil {
+		return s, err
+	}
+	r := newRecipe(&o)
+	p, err := r.plan(v, mlxName)
+	if err != nil {
+		return s, err
+	}
+	p.shard(o.ShardSize)
+	s = p.summary(v)
+	s.Whole = r.whole
+	if !o.KeepVision {
+		s.Vision = len(v.Extras)
+	}
+	config, err := v.Config(o.KeepVision)
+	if err != nil {
+		return s, err
+	}
+	setType(config, o.Type)
+	setQuantization(config, p.quantization(o.Quantize))
+	// What takes long comes last: a fault of what does not is known at once.
+	if err := copyTexts(src, out.temp); err != nil {
+		return s, err
+	}
+	if err := writeJSON(out.temp, "config.json", config); err != nil {
+		return s, err
+	}
+	if err := p.writeIndex(out.temp, &s); err != nil {
+		return s, err
+	}
+	return s, p.write(ctx, out.temp, &o)
+}
+
+// summary counts what is read and what is written.
+func (p *plan) summary(v *qwen35.Inventory) Summary {
+	s := Summary{Files: len(p.files)}
+	s.TensorsIn, s.HeadIn, s.BytesIn = v.Stored()
+	for i := range v.Weights {
+		s.Parameters += v.Weights[i].Parameters()
+	}
+	for _, it := range p.items {
+		n := len(it.decls)
+		s.TensorsOut += n
+		s.BytesOut += it.size()
+		switch {
+		case it.weight == nil:
+			s.TensorsIn++
+			s.BytesIn += it.size()
+			s.Parameters += it.size() / int64(it.decls[0].Type.Size())
+		case it.weight.Head():
+			s.HeadOut += n
+		}
+	}
+	return s
+}
+
+// String is the summary as a line for people.
+func (s *Summary) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d tensors of %s became %d of %s, %.2f bits per weight", s.TensorsIn, size(s.BytesIn), s.TensorsOut, size(s.BytesOut), s.BitsPerWeight())
+	if s.HeadIn+s.HeadOut > 0 {
+		fmt.Fprintf(&b, "; the head is %d tensors of %d", s.HeadOut, s.HeadIn)
+	} else {
+		b.WriteString("; there is no multi-token-prediction head")
+	}
+	if s.Vision > 0 {
+		fmt.Fprintf(&b, "; %d tensors of the image tower left out", s.Vision)
+	}
+	if n := len(s.Whole); n > 0 {
+		fmt.Fprintf(&b, "; %d matrices not quantized, their rows cannot be cut into groups", n)
+	}
+	return b.String()
+}
+
+func size(n int64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.2f GB", float64(n)/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	default:
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	}
+}

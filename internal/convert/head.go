@@ -1,0 +1,269 @@
+package convert
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+)
+
+// sidecar is the file that a head beside the main weights is in.
+const sidecar = "mtp.safetensors"
+
+// OpenHead opens what there is of a head at path: a file of weights, the folder of a model
+// with a head, of which shards without a part of it may be missing, or a folder that holds
+// nothing but a head. shape is the config.json that a lone file is read by. The caller
+// closes it.
+func OpenHead(path string, shape []byte) (*checkpoint.Checkpoint, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	if !info.IsDir() {
+		return openHeadFile(path, shape)
+	}
+	// A convolution tells how the norms of the model are stored. It is not needed, so the
+	// file with the first one may be missing too.
+	c, err := checkpoint.OpenPart(path, func(name string) bool {
+		return isHead(name) || strings.HasSuffix(name, "layers.0.linear_attn.conv1d.weight")
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return checkpoint.OpenPart(path, isHead)
+	}
+	return c, err
+}
+
+// isHead reports whether a tensor or module is one of a head, by its name in a file.
+func isHead(name string) bool { return strings.Contains("."+name, ".mtp.") }
+
+// openHeadFile opens a file of weights as the head of a model of which nothing else is there.
+func openHeadFile(path string, shape []byte) (*checkpoint.Checkpoint, error) {
+	w, err := checkpoint.OpenWeights(path)
+	if err != nil {
+		return nil, err
+	}
+	config := func() ([]byte, error) { return shape, nil } // other texts may fail
+	c, err := checkpoint.Assemble(checkpoint.Assembly{
+		Name:  path,
+		Texts: map[string]func() ([]byte, error){"config.json": config},
+	})
+	if err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	side := &checkpoint.Sidecar{Weights: w, File: path}
+	c.Sidecars = append(c.Sidecars, side)
+	side.Manifest, err = os.ReadFile(filepath.Join(filepath.Dir(path), "manifest.json"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.Join(fmt.Errorf("convert: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+// ExtractHead writes the head of src: as one file of weights if out ends with .safetensors,
+// and else as a folder of its own with a config, as mlx-vlm loads drafters. Matrices stay
+// as they are.
+func ExtractHead(ctx context.Context, src *checkpoint.Checkpoint, out string, o Options) (s Summary, err error) {
+	if err := o.check(); err != nil {
+		return s, err
+	}
+	v, err := qwen35.TakeInventory(src, qwen35.HeadOnly, o.Log)
+	if err != nil {
+		return s, err
+	}
+	if filepath.Ext(out) == ".safetensors" {
+		return writeSidecar(ctx, v, out, &o)
+	}
+	f, err := newFolder(out, src.Name(), o.Force)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = f.finish(err) }()
+	p, err := newRecipe(&o).plan(v, func(name string) string { return strings.TrimPrefix(name, "mtp.") })
+	if err != nil {
+		return s, err
+	}
+	p.files = []string{"model.safetensors"}
+	if err := p.write(ctx, f.temp, &o); err != nil {
+		return s, err
+	}
+	whole, err := v.Config(false)
+	if err != nil {
+		return s, err
+	}
+	config := map[string]any{
+		"model_type":          "qwen3_5_mtp",
+		"text_config":         whole["text_config"],
+		"tie_word_embeddings": whole["tie_word_embeddings"],
+		"block_size":          3, // tokens of a round: the last known, one per layer of the head, one more
+	}
+	setQuantization(config, p.quantization(nil))
+	if err := writeJSON(f.temp, "config.json", config); err != nil {
+		return s, err
+	}
+	return p.summary(v), copyTexts(src, f.temp)
+}
+
+// writeSidecar writes a head as one file, which appears whole or not at all.
+func writeSidecar(ctx context.Context, v *qwen35.Inventory, out string, o *Options) (s Summary, err error) {
+	if _, err := os.Stat(out); err == nil && !o.Force {
+		return s, fmt.Errorf("convert: %s: %w", out, fs.ErrExist)
+	}
+	p, err := newRecipe(o).plan(v, func(name string) string { return name })
+	if err != nil {
+		return s, err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(out), "."+filepath.Base(out)+".partial-*")
+	if err != nil {
+		return s, fmt.Errorf("convert: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	p.files = []string{sidecar}
+	if err := p.write(ctx, dir, o); err != nil {
+		return s, err
+	}
+	return p.summary(v), os.Rename(filepath.Join(dir, sidecar), out)
+}
+
+// RemoveHead writes the model src without its head.
+func RemoveHead(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Options) (Summary, error) {
+	return convert(ctx, src, dir, o, func(log *slog.Logger) (*qwen35.Inventory, error) {
+		return qwen35.TakeInventory(src, qwen35.Trunk, log)
+	})
+}
+
+// InjectHead puts the head of another checkpoint, as OpenHead opens it, into the model src:
+// as a new folder dir in the layout of MLX or, if dir is "", as a file beside the weights
+// of src, which must be a folder. The head must be of a model of the same shape. One that
+// is there is in the way unless it may be replaced, and one inside the weights is replaced
+// only in a new folder.
+func InjectHead(ctx context.Context, src, head *checkpoint.Checkpoint, dir string, o Options) (Summary, error) {
+	take := func(log *slog.Logger) (*qwen35.Inventory, error) {
+		return joined(src, head, o.Force, log)
+	}
+	if dir != "" {
+		return convert(ctx, src, dir, o, take)
+	}
+	if err := o.check(); err != nil {
+		return Summary{}, err
+	}
+	for _, name := range src.Tensors() {
+		if t, _ := src.Look(name); isHead(name) && t.File != sidecar {
+			return Summary{}, fmt.Errorf("convert: %s has a head among its weights, %s: write a new folder to replace it", src.Name(), name)
+		}
+	}
+	if _, err := take(o.Log); err != nil {
+		return Summary{}, err
+	}
+	v, err := qwen35.TakeInventory(head, qwen35.HeadOnly, o.Log)
+	if err != nil {
+		return Summary{}, err
+	}
+	s, err := writeSidecar(ctx, v, filepath.Join(src.Name(), sidecar), &o)
+	if err != nil {
+		return s, err
+	}
+	return s, announce(src.Name())
+}
+
+// joined is the backbone of one checkpoint with the head of another.
+func joined(src, head *checkpoint.Checkpoint, replace bool, log *slog.Logger) (*qwen35.Inventory, error) {
+	v, err := qwen35.TakeInventory(src, qwen35.Trunk, log)
+	if err != nil {
+		return nil, err
+	}
+	h, err := qwen35.TakeInventory(head, qwen35.HeadOnly, log)
+	if err != nil {
+		return nil, err
+	}
+	if !replace {
+		if _, err := qwen35.TakeInventory(src, qwen35.HeadOnly, log); !errors.Is(err, qwen35.ErrNoHead) {
+			return nil, fmt.Errorf("convert: %s has a head already: %w", src.Name(), fs.ErrExist)
+		}
+	}
+	return v, v.AddHead(h)
+}
+
+// announce makes the index of a folder, if it has one, and its config speak of a head that
+// was put beside the weights, so that readers find it that do not look for it by its name.
+func announce(dir string) error {
+	w, err := checkpoint.OpenWeights(filepath.Join(dir, sidecar))
+	if err != nil {
+		return err
+	}
+	names := w.Tensors()
+	if err := w.Close(); err != nil {
+		return err
+	}
+	err = editJSON(dir, indexFile, func(index map[string]any) bool {
+		where, ok := index["weight_map"].(map[string]any)
+		if !ok {
+			return false
+		}
+		maps.DeleteFunc(where, func(_ string, file any) bool { return file == sidecar })
+		for _, name := range names {
+			where[name] = sidecar
+		}
+		return true
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return editJSON(dir, "config.json", promise)
+}
+
+// promise makes a config speak of a head, and no more of the quantization of one that is
+// not there any more. It reports whether there was something to change.
+func promise(config map[string]any) bool {
+	text, ok := config["text_config"].(map[string]any)
+	if !ok {
+		text = config
+	}
+	const layers = "mtp_num_hidden_layers"
+	changed := text[layers] != json.Number("1")
+	text[layers] = json.Number("1")
+	for _, m := range []map[string]any{config, text} {
+		for _, key := range []string{"quantization", "quantization_config"} {
+			block, _ := m[key].(map[string]any)
+			n := len(block)
+			maps.DeleteFunc(block, func(path string, _ any) bool { return isHead(path) })
+			changed = changed || len(block) != n
+		}
+	}
+	return changed
+}
+
+// editJSON changes a JSON file, which is replaced in one step.
+func editJSON(dir, name string, change func(map[string]any) bool) error {
+	path := filepath.Join(dir, name)
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(old))
+	d.UseNumber()
+	var m map[string]any
+	if err := d.Decode(&m); err != nil {
+		return fmt.Errorf("convert: %s: %w", path, err)
+	}
+	if !change(m) {
+		return nil
+	}
+	temp, err := os.MkdirTemp(dir, "."+name+".partial-*")
+	if err != nil {
+		return err
+	}
+	if err = writeJSON(temp, name, m); err == nil {
+		err = os.Rename(filepath.Join(temp, name), path)
+	}
+	return errors.Join(err, os.RemoveAll(temp))
+}

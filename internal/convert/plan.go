@@ -1,0 +1,272 @@
+package convert
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+)
+
+// item is one weight to be written: a few tensors of one file.
+type item struct {
+	weight *qwen35.Weight            // nil for what is only copied
+	form   dtype.Matrix              // of each matrix
+	data   func() ([]byte, error)    // the bytes of the first tensor of an item that is no matrix
+	decls  []checkpoint.Decl         // numbers or codes, scales, biases
+	global func() ([]float32, error) // of the last tensor of a stack that has factors; else nil
+
+	file int     // which of the files
+	at   []int64 // where in it each tensor begins
+}
+
+// size is what the tensors of the item occupy.
+func (it *item) size() int64 {
+	n := int64(0)
+	for _, d := range it.decls {
+		n += bytesOf(d)
+	}
+	return n
+}
+
+func bytesOf(d checkpoint.Decl) int64 {
+	n := int64(d.Type.Size())
+	for _, x := range d.Shape {
+		n *= int64(x)
+	}
+	return n
+}
+
+// plan is everything that will be written, known before a byte of it is.
+type plan struct {
+	items []*item
+	files []string
+}
+
+// naming gives the tensor of a canonical name the one it is stored under.
+type naming func(canonical string) string
+
+// mlxName is the naming of converted checkpoints.
+func mlxName(name string) string {
+	switch {
+	case strings.HasPrefix(name, "mtp."), strings.HasPrefix(name, "lm_head."):
+		return "language_model." + name
+	default:
+		return "language_model.model." + name
+	}
+}
+
+// plan decides on all weights of an inventory.
+func (r *recipe) plan(v *qwen35.Inventory, name naming) (*plan, error) {
+	p := &plan{}
+	for i := range v.Weights {
+		it, err := r.item(&v.Weights[i], name)
+		if err != nil {
+			return nil, err
+		}
+		p.items = append(p.items, it)
+	}
+	if pattern := r.unused(); pattern != "" {
+		return nil, fmt.Errorf("convert: override %q is for no weight of this model; paths look like layers.0.mlp.down_proj, embed_tokens or mtp.fc", pattern)
+	}
+	if r.KeepVision {
+		extras, err := vision(v.Extras)
+		if err != nil {
+			return nil, err
+		}
+		p.items = append(p.items, extras...)
+	}
+	return p, nil
+}
+
+func (r *recipe) item(w *qwen35.Weight, name naming) (*item, error) {
+	it := &item{weight: w}
+	if !w.IsMatrix() {
+		return it, r.numbers(it, name(w.Name))
+	}
+	stored, err := w.Stored()
+	if err != nil {
+		return nil, err
+	}
+	if it.form, err = r.matrix(w, stored); err != nil {
+		return nil, err
+	}
+	f := &it.form
+	shape := func(cols int) []int {
+		if w.Experts > 0 {
+			return []int{w.Experts, w.Rows, cols}
+		}
+		return []int{w.Rows, cols}
+	}
+	module := strings.TrimSuffix(name(w.Name), ".weight")
+	if f.Format == dtype.Plain {
+		it.decls = []checkpoint.Decl{{Name: module + ".weight", Type: f.Type, Shape: shape(w.Cols)}}
+		return it, nil
+	}
+	it.decls = []checkpoint.Decl{
+		{Name: module + ".weight", Type: dtype.U32, Shape: shape(w.Cols * f.ElementBits() / 32)},
+		{Name: module + ".scales", Type: f.ScaleType, Shape: shape(f.Groups())},
+	}
+	if f.Format == dtype.Affine {
+		it.decls = append(it.decls, checkpoint.Decl{Name: module + ".biases", Type: f.ScaleType, Shape: shape(f.Groups())})
+		return it, nil
+	}
+	it.decls[1].Type = dtype.U8
+	if f.Format == dtype.NVFP4 && stored[0].Format == dtype.NVFP4 && w.Scaled() {
+		it.global = func() ([]float32, error) { return globals(w) }
+		it.decls = append(it.decls, checkpoint.Decl{Name: module + ".global_scale", Type: dtype.F32, Shape: []int{w.Count()}})
+	}
+	return it, nil
+}
+
+// globals are the numbers from which a reader gets the factors of a stack's matrices.
+func globals(w *qwen35.Weight) ([]float32, error) {
+	ms, err := w.Matrices()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]float32, len(ms))
+	const divisor = 6 * 448
+	for i := range ms {
+		want := ms[i].Global
+		x := want * divisor
+		// The product may have rounded past the number whose quotient is the factor.
+		for _, near := range []float32{x, math.Nextafter32(x, 0), math.Nextafter32(x, x*2)} {
+			if near/divisor == want {
+				x = near
+				break
+			}
+		}
+		list[i] = x
+	}
+	return list, nil
+}
+
+// numbers completes the item of a weight that is no matrix.
+func (r *recipe) numbers(it *item, name string) error {
+	w := it.weight
+	t := w.Type()
+	if r.Type != dtype.Invalid && w.Kind != qwen35.Decay {
+		t = r.Type
+	} else if w.Kind == qwen35.Gain {
+		v, err := w.Values()
+		if err != nil {
+			return err
+		}
+		if !exact(t, v) {
+			t = dtype.F32 // the one was added: what was left out is not to be rounded away
+		}
+	}
+	if e, strict := r.choose(w); strict {
+		t = e.Type
+	}
+	shape := []int{w.Cols}
+	if w.Kind == qwen35.Conv {
+		shape = []int{w.Rows, w.Cols, 1}
+	}
+	it.decls = []checkpoint.Decl{{Name: name, Type: t, Shape: shape}}
+	it.data = func() ([]byte, error) {
+		v, err := w.Values()
+		if err != nil {
+			return nil, err
+		}
+		return encodeNumbers(t, v)
+	}
+	return nil
+}
+
+// exact reports whether the type holds the numbers.
+func exact(t dtype.Type, v []float32) bool {
+	b := make([]byte, len(v)*t.Size())
+	dtype.FromF32(b, t, v)
+	back := make([]float32, len(v))
+	dtype.ToF32(back, t, b)
+	return slices.Equal(v, back)
+}
+
+// vision are the items of an image tower: copies, in the layout of MLX.
+func vision(extras []qwen35.Extra) ([]*item, error) {
+	var items []*item
+	for _, x := range extras {
+		if strings.HasSuffix(x.Canonical, "rotary_emb.inv_freq") {
+			continue // follows from the config
+		}
+		t, _ := x.From.Look(x.Name)
+		switch t.Type {
+		case dtype.F32, dtype.F16, dtype.BF16:
+		default:
+			return nil, fmt.Errorf("convert: %s is %v: image towers are copied as numbers only: leave it out", x.Name, t.Type)
+		}
+		name := x.Canonical
+		if rest, ok := strings.CutPrefix(name, "visual."); ok {
+			name = "vision_tower." + rest
+		}
+		read := func() ([]byte, error) {
+			t, err := x.From.Tensor(x.Name)
+			return t.Data, err
+		}
+		shape := t.Shape
+		if strings.HasSuffix(name, "patch_embed.proj.weight") && len(shape) == 5 && shape[4] != 3 {
+			shape = []int{shape[0], shape[2], shape[3], shape[4], shape[1]}
+			read = channelsLast(read, t.Type.Size(), t.Shape)
+		}
+		items = append(items, &item{decls: []checkpoint.Decl{{Name: name, Type: t.Type, Shape: shape}}, data: read})
+	}
+	return items, nil
+}
+
+// channelsLast moves the second dimension of the tensor that read returns to the end.
+func channelsLast(read func() ([]byte, error), size int, shape []int) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		b, err := read()
+		if err != nil {
+			return nil, err
+		}
+		channels := shape[1]
+		pixels := shape[2] * shape[3] * shape[4]
+		out := make([]byte, 0, len(b))
+		for o := range shape[0] {
+			for p := range pixels {
+				for c := range channels {
+					at := ((o*channels+c)*pixels + p) * size
+					out = append(out, b[at:at+size]...)
+				}
+			}
+		}
+		return out, nil
+	}
+}
+
+// shard deals the items out to files of at most limit bytes, an item never to two. A file
+// is larger if a single item is.
+func (p *plan) shard(limit int64) {
+	file, used := 0, int64(0)
+	for _, it := range p.items {
+		if n := it.size(); used > 0 && used+n > limit {
+			file, used = file+1, n
+		} else {
+			used += n
+		}
+		it.file = file
+	}
+	p.files = []string{"model.safetensors"}
+	if file == 0 {
+		return
+	}
+	p.files = make([]string, file+1)
+	for i := range p.files {
+		p.files[i] = fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, file+1)
+	}
+}
+
+// size is what all items occupy.
+func (p *plan) size() int64 {
+	n := int64(0)
+	for _, it := range p.items {
+		n += it.size()
+	}
+	return n
+}

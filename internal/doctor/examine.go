@@ -1,0 +1,297 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+)
+
+// ExamineOptions say how to examine. The zero value is the default.
+type ExamineOptions struct {
+	Prompts  []string          // what the model is to continue; nil: some of our own
+	Tokens   int               // of each continuation, more than guesses are deep; 0: 64
+	Limit    time.Duration     // about how long it may take, though not less than it needs; 0: a minute
+	Progress func(what string) // is told what comes next; nil: nobody is
+}
+
+// Report is what an examination has found out.
+type Report struct {
+	*Facts
+	Device     string  `json:"device"`
+	Perplexity float64 `json:"perplexity"` // on the built-in text
+	Positions  int     `json:"positions"`  // at which guesses were made
+	Trials     []Trial `json:"acceptance"`
+	Costs      *Costs  `json:"costs"`
+	Speeds     []Speed `json:"speeds"`
+	Best       Speed   `json:"best"` // of Speeds; depth 0 is always among the choices
+
+	Verdict  string    `json:"verdict"`  // one sentence
+	Findings []Problem `json:"findings"` // what measuring found wrong, and what to do
+	Healthy  bool      `json:"healthy"`  // nothing is wrong with the weights
+}
+
+// Trial is a way to run the head, and how often its guesses are right.
+type Trial struct {
+	Name  string    `json:"name"`
+	Kind  string    `json:"kind"`  // hidden, norms, fc or vocabulary: in what it differs
+	Used  bool      `json:"used"`  // it is the way the model is run
+	Rates []float64 `json:"rates"` // shares of positions whose first 1, 2, … guesses are all right
+
+	cause     string // what was done to the head if this undoes it; of hidden: what makes it the used one
+	won, lost int    // positions where the first guess is right in this and not in the used one, and the other way round
+	bits      *agreement
+	among     int // of vocabulary: frequent tokens
+}
+
+// Speed is what a depth is expected to give on this machine.
+type Speed struct {
+	Depth          int     `json:"depth"`
+	Among          int     `json:"among"` // frequent tokens that are guessed among
+	TokensPerRound float64 `json:"tokens_per_round"`
+	Speedup        float64 `json:"speedup"` // tokens per second as a multiple of plain decoding
+}
+
+// Examine measures a loaded model. facts are those of its checkpoint, which are loadable.
+// The model and the backend are used by nobody else meanwhile. ctx ends it early.
+func Examine(ctx context.Context, facts *Facts, m *qwen35.Model, b backend.Backend, o ExamineOptions) (*Report, error) {
+	if !facts.Loadable || facts.tok == nil {
+		return nil, errors.New("doctor: a model that cannot be loaded cannot be measured")
+	}
+	if o.Prompts == nil {
+		o.Prompts = prompts
+	}
+	if o.Tokens == 0 {
+		o.Tokens = 64
+	}
+	if o.Limit == 0 {
+		o.Limit = time.Minute
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	r := &Report{Facts: facts, Device: b.Name(), Trials: []Trial{}, Findings: []Problem{}}
+	e := &examination{patient: newPatient(ctx, m, b, facts.tok.Size()), Report: r, o: o, start: time.Now()}
+	if err := e.run(); err != nil {
+		return nil, err
+	}
+	r.judge()
+	return r, nil
+}
+
+// examination is a running Examine.
+type examination struct {
+	*patient
+	*Report
+	o     ExamineOptions
+	start time.Time
+	texts []*text
+}
+
+// by is when so much of the time will be up.
+func (e *examination) by(share float64) time.Time {
+	return e.start.Add(time.Duration(share * float64(e.o.Limit)))
+}
+
+func (e *examination) run() (err error) {
+	e.o.Progress("reading a text")
+	most := min(e.m.Info().Context, 1024)
+	ids := e.tok.Encode(prose)
+	ids = ids[:min(len(ids), most)]
+	if len(ids) < 2 {
+		return fmt.Errorf("doctor: the tokenizer makes %d tokens of a page of text: it is not that of the model", len(ids))
+	}
+	if i := slices.IndexFunc(ids, func(id int32) bool { return int(id) >= e.vocab }); i >= 0 {
+		return fmt.Errorf("doctor: the tokenizer has token %d, the network only %d: it is not that of the model", ids[i], e.vocab)
+	}
+	if e.Perplexity, err = e.perplexity(ids); err != nil {
+		return err
+	}
+	sizes := []int{e.m.Info().Vocab}
+	if e.m.Head() != nil {
+		if sizes, err = e.head(most); err != nil {
+			return err
+		}
+	}
+	e.o.Progress("measuring costs")
+	if e.Costs, err = e.costs(ids, 1+maxDepth, sizes, e.by(1)); err != nil {
+		return err
+	}
+	e.speeds()
+	return nil
+}
+
+// head tries the head in all ways and returns the lengths of shortlists that are worth
+// measuring the costs of, after all tokens.
+func (e *examination) head(most int) (sizes []int, err error) {
+	e.o.Progress("letting the model write")
+	var openings [][]int32
+	for _, p := range e.o.Prompts {
+		if ids := e.tok.Encode(p); len(ids) > 0 {
+			openings = append(openings, ids[:min(len(ids), most/2)])
+		}
+	}
+	const least = 24 // tokens of each text, that there be enough guesses to count
+	tokens := min(e.o.Tokens, most/2)
+	if tokens <= maxDepth+1 {
+		return nil, fmt.Errorf("doctor: texts of %d tokens are too short to judge a head by", tokens)
+	}
+	if e.texts, err = e.continueAll(openings, tokens, min(least, tokens), e.by(0.4)); err != nil {
+		return nil, err
+	}
+	e.o.Progress("letting the head guess")
+	list := shortlists(e.m.Info().Vocab)
+	if err := e.hiddenTrials(list); err != nil {
+		return nil, err
+	}
+	if err := e.normTrials(); err != nil {
+		return nil, err
+	}
+	for i := range e.Trials {
+		t := &e.Trials[i]
+		t.Rates, e.Positions = t.bits.rates()
+		t.won, t.lost = t.bits.better(e.used().bits)
+	}
+	return append([]int{e.m.Info().Vocab}, list...), nil
+}
+
+// shortlists are the lengths to try beside the whole vocabulary: a quarter and a sixteenth.
+func shortlists(vocab int) []int {
+	const least = 1 << 10
+	var sizes []int
+	for _, n := range []int{vocab / 4, vocab / 16} {
+		if n >= least {
+			sizes = append(sizes, n)
+		}
+	}
+	return sizes
+}
+
+// used is the trial of the head as it is run.
+func (r *Report) used() *Trial {
+	return &r.Trials[slices.IndexFunc(r.Trials, func(t Trial) bool { return t.Used })]
+}
+
+// hiddenTrials tries hidden states after and before the final norm, and the first of them
+// that the config asks for with shortlists too.
+func (e *examination) hiddenTrials(list []int) error {
+	plain, err := e.m.Head().Variant(qwen35.Variant{})
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	pre := e.Network.Head.PreNorm
+	for _, before := range []bool{false, true} {
+		t := Trial{Name: "hidden state after the final norm", Kind: "hidden", Used: before == pre, cause: `take "mtp_hidden_state_mode" out of config.json`}
+		if before {
+			t.Name, t.cause = "hidden state before the final norm", `set "mtp_hidden_state_mode": "pre_norm" in config.json`
+		}
+		sizes := list
+		if before != pre {
+			sizes = nil
+		}
+		results, err := e.agree(plain, e.texts, maxDepth, before, sizes)
+		if err != nil {
+			return err
+		}
+		t.bits = results[0]
+		e.Trials = append(e.Trials, t)
+		for i, r := range results[1:] {
+			e.Trials = append(e.Trials, Trial{Name: fmt.Sprintf("guesses among %d tokens and those of the text", sizes[i]), Kind: "vocabulary", bits: r, among: sizes[i]})
+		}
+	}
+	return nil
+}
+
+// shifts are the norms that converters treat alike: all of them first.
+var shifts = []struct {
+	which, were string
+	norms       []string
+}{
+	{"all norms of the head", "were", []string{
+		"pre_fc_norm_embedding", "pre_fc_norm_hidden", "layers.0.input_layernorm", "layers.0.post_attention_layernorm",
+		"layers.0.self_attn.q_norm", "layers.0.self_attn.k_norm", "norm",
+	}},
+	{"the norms before fc", "were", []string{"pre_fc_norm_embedding", "pre_fc_norm_hidden"}},
+	{"the norms of the head's layer", "were", []string{
+		"layers.0.input_layernorm", "layers.0.post_attention_layernorm", "layers.0.self_attn.q_norm", "layers.0.self_attn.k_norm",
+	}},
+	{"the head's last norm", "was", []string{"norm"}},
+}
+
+// normTrials undoes what converters have done to heads, one mistake at a time. A head that
+// is right often enough is only tried with all its norms shifted.
+func (e *examination) normTrials() error {
+	rates, _ := e.used().bits.rates()
+	sound := rates[0] >= goodRate
+	for i, s := range shifts {
+		if i > 0 && sound {
+			break
+		}
+		for _, by := range []float32{-1, 1} {
+			t := Trial{Name: s.which + " less one", Kind: "norms", cause: fmt.Sprintf("%s %s shifted by one twice", s.which, s.were)}
+			if by > 0 {
+				t.Name, t.cause = s.which+" plus one", fmt.Sprintf("%s %s not shifted by one", s.which, s.were)
+			}
+			v := qwen35.Variant{Shift: map[string]float32{}}
+			for _, n := range s.norms {
+				v.Shift[n] = by
+			}
+			if err := e.try(t, v); err != nil {
+				return err
+			}
+		}
+	}
+	if sound {
+		return nil
+	}
+	return e.try(Trial{
+		Name: "fc with the hidden state first", Kind: "fc", cause: "fc is permuted, it takes the hidden state first and the embedding second",
+	}, qwen35.Variant{HiddenFirst: true})
+}
+
+// try adds a trial of the head with something changed, one token deep.
+func (e *examination) try(t Trial, v qwen35.Variant) error {
+	h, err := e.m.Head().Variant(v)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	results, err := e.agree(h, e.texts, 1, e.Network.Head.PreNorm, nil)
+	if err != nil {
+		return err
+	}
+	t.bits = results[0]
+	e.Trials = append(e.Trials, t)
+	return nil
+}
+
+// speeds are what every depth is expected to give, by the costs and by walking along the
+// texts.
+func (e *examination) speeds() {
+	e.Best = Speed{TokensPerRound: 1, Speedup: 1}
+	e.Speeds = append(e.Speeds, e.Best)
+	if len(e.Trials) == 0 {
+		return
+	}
+	for i, d := range e.Costs.Delta {
+		bits := e.used().bits
+		for _, t := range e.Trials {
+			if i > 0 && t.Kind == "vocabulary" && t.among == d.Among {
+				bits = t.bits
+			}
+		}
+		for depth := 1; depth <= maxDepth; depth++ {
+			s := Speed{Depth: depth, Among: d.Among, TokensPerRound: bits.tokensPerRound(depth)}
+			s.Speedup = s.TokensPerRound / (e.Costs.Beta[depth] + d.Cost[depth-1])
+			e.Speeds = append(e.Speeds, s)
+			if s.Speedup > e.Best.Speedup {
+				e.Best = s
+			}
+		}
+	}
+}

@@ -1,0 +1,241 @@
+// Package doctor examines checkpoints. Inspect says what their files are, by the headers
+// alone; Examine measures a loaded model, finds out what is wrong with its head, and says
+// in plain words what to do.
+//
+// It knows the ways in which converters and quantizers have damaged checkpoints of the
+// Qwen3.5 family. It does not know where models come from or how a terminal looks: it
+// returns facts, and texts for those who show them. It changes nothing.
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/tokenizer"
+)
+
+// Facts are what a checkpoint's files say.
+type Facts struct {
+	Name      string         `json:"name"`     // the folder or file, as the user named it
+	Family    string         `json:"family"`   // for people; empty if it is none of ours
+	Loadable  bool           `json:"loadable"` // the model runs as it is
+	Files     int            `json:"files"`    // of weights
+	Bytes     int64          `json:"bytes"`    // of these
+	Network   *qwen35.Survey `json:"network"`  // nil if the config is none of ours
+	Memory    *Memory        `json:"memory"`   // nil as Network
+	Tokenizer *Tokenizer     `json:"tokenizer"`
+	Template  *Template      `json:"template"`
+	Problems  []Problem      `json:"problems"`
+
+	tok *tokenizer.Tokenizer
+}
+
+// Memory is about what running the model takes, in bytes.
+type Memory struct {
+	Context   int   `json:"context"` // tokens of each sequence
+	Batch     int   `json:"batch"`   // sequences
+	Weights   int64 `json:"weights"` // head included
+	KV        int64 `json:"kv"`      // keys and values of the attention layers
+	Recurrent int64 `json:"recurrent"`
+	Head      int64 `json:"head"` // keys and values of the head, and rows that it has not learned yet
+	Total     int64 `json:"total"`
+}
+
+// Problem is something wrong with a checkpoint.
+type Problem struct {
+	What   string `json:"what"`
+	Remedy string `json:"remedy"`
+	Fatal  bool   `json:"fatal"` // the model cannot be loaded
+}
+
+// InspectOptions say what to look for. The zero value is the default.
+type InspectOptions struct {
+	Name    string // what the user calls the model, for commands to type; empty: what the checkpoint does
+	Context int    // tokens to count memory for; 0: 4096, or what the model was made for if that is less
+	Batch   int    // sequences to count memory for; 0: 1
+	// Template finds the source of the chat template among the files of a checkpoint, empty
+	// if there is none, and that of a second one for tools. Nil: they are not looked at.
+	Template func(*checkpoint.Checkpoint) (source, tools string, err error)
+}
+
+// defaultContext is what memory is counted for if nobody says.
+const defaultContext = 4096
+
+// Inspect looks at the headers of a checkpoint, at its JSON files and at the numbers of some
+// norms, and at nothing else: it takes no time however large the model is. What is wrong is
+// among the facts. The checkpoint may be one that checkpoint.Examine opened.
+func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
+	f := &Facts{Name: o.Name, Files: len(c.Files()), Bytes: c.Bytes(), Problems: []Problem{}}
+	if f.Name == "" {
+		f.Name = c.Name()
+	}
+	for _, s := range c.Sidecars {
+		f.Files += len(s.Files())
+		f.Bytes += s.Bytes()
+	}
+	for _, err := range c.Damage() {
+		f.problem(true, "fetch that file again from where the model was published; foretoken pull checks sizes and hashes", "%v", err)
+	}
+	f.network(c)
+	if f.Network != nil {
+		f.Memory = newMemory(f.Network, o)
+		f.weights()
+		f.head()
+	}
+	f.text(c, o)
+	f.Loadable = !slices.ContainsFunc(f.Problems, func(p Problem) bool { return p.Fatal })
+	return f
+}
+
+// problem adds to the list, unless what is said there already says it.
+func (f *Facts) problem(fatal bool, remedy, format string, args ...any) {
+	what := fmt.Sprintf(format, args...)
+	for _, prefix := range []string{"qwen35: ", "checkpoint: "} {
+		what = strings.TrimPrefix(what, prefix)
+	}
+	for _, p := range f.Problems {
+		if strings.Contains(what, p.What) {
+			return
+		}
+	}
+	f.Problems = append(f.Problems, Problem{What: what, Remedy: remedy, Fatal: fatal})
+}
+
+// network surveys the weights, if the config is of a family we know.
+func (f *Facts) network(c *checkpoint.Checkpoint) {
+	var cfg struct {
+		Type string `json:"model_type"`
+	}
+	if err := json.Unmarshal(c.Config(), &cfg); err != nil {
+		f.problem(true, "fetch config.json again from where the model was published", "config.json: %v", err)
+		return
+	}
+	if !slices.Contains(model.Families(), cfg.Type) {
+		f.problem(true, "foretoken runs "+strings.Join(model.Families(), ", ")+": choose such a model",
+			"config.json: model_type %q is not supported", cfg.Type)
+		return
+	}
+	survey, err := qwen35.Look(c)
+	if err != nil {
+		f.problem(true, "compare config.json with the one the model was published with", "%v", err)
+		return
+	}
+	f.Network = survey
+	f.Family = "Qwen3.5, dense"
+	switch {
+	case cfg.Type == "qwen3_next":
+		f.Family = "Qwen3-Next, mixture of experts"
+	case survey.Experts > 0:
+		f.Family = "Qwen3.5, mixture of experts"
+	}
+}
+
+func newMemory(n *qwen35.Survey, o InspectOptions) *Memory {
+	m := &Memory{Context: o.Context, Batch: max(o.Batch, 1), Weights: n.Loaded}
+	if m.Context == 0 {
+		m.Context = min(defaultContext, n.Context)
+	}
+	need := spec.Need(n.Layout, n.HeadLayout, n.Hidden)
+	m.Recurrent = int64(m.Batch) * n.Layout.RecurrentBytes()
+	m.KV = int64(m.Batch)*n.Layout.Bytes(m.Context) - m.Recurrent
+	if n.Head.Present {
+		m.Head = int64(m.Batch) * need.DraftBytes(m.Context)
+	}
+	m.Total = m.Weights + m.KV + m.Recurrent + m.Head
+	return m
+}
+
+// weights lists what is wrong with the backbone's tensors.
+func (f *Facts) weights() {
+	n := f.Network
+	const again = "the download or the conversion is not complete: fetch or convert the model again"
+	if trunk := slices.DeleteFunc(slices.Clone(n.Missing), inHead); len(trunk) > 0 {
+		remedy := again
+		if slices.Contains(trunk, "lm_head.weight") && len(trunk) == 1 {
+			remedy = `if the embedding is the output matrix too, config.json must say "tie_word_embeddings": true`
+		}
+		f.problem(true, remedy, "%s missing: %s", counted(len(trunk), "tensor is", "tensors are"), some(trunk))
+	}
+	if len(n.Unknown) > 0 {
+		f.problem(true, "the config and the weights are of different models, or a tool has added tensors of its own: convert from the original",
+			"%s no part of a %s model: %s", counted(len(n.Unknown), "tensor is", "tensors are"), n.ModelType, some(n.Unknown))
+	}
+	const few = 4
+	for _, err := range n.Errors[:min(few, len(n.Errors))] {
+		f.problem(true, again, "%v", err)
+	}
+	if more := len(n.Errors) - few; more > 0 {
+		f.problem(true, again, "%s such a fault", counted(more, "more tensor has", "more tensors have"))
+	}
+	switch g := n.TrunkGain; {
+	case g > 1.75 && g < 2.25:
+		f.problem(false, "convert from the original: foretoken convert --model ORIGINAL --out DIR",
+			"the mean gain of the layers' norms is %.2f, near 2: they were probably shifted by one twice", g)
+	case g > -0.1 && g < 0.1 && n.TrunkNorms != "":
+		f.problem(false, "convert from the original: foretoken convert --model ORIGINAL --out DIR",
+			"the mean gain of the layers' norms is %.2f, near 0: they probably miss a shift by one", g)
+	}
+}
+
+// head lists what is wrong with the head's tensors.
+func (f *Facts) head() {
+	h := &f.Network.Head
+	switch {
+	case len(h.Missing) > 0:
+		f.problem(true, fmt.Sprintf("%s; or go without: foretoken mtp remove --model %s --out DIR", replaceRemedy(f.Name), quoted(f.Name)),
+			"the multi-token-prediction head is incomplete, %s missing: %s", counted(len(h.Missing), "tensor is", "tensors are"), some(h.Missing))
+	case !h.Present && h.Promised > 0:
+		f.problem(false, injectRemedy(f.Name),
+			"config.json promises a multi-token-prediction head, but the weights have none: a converter has dropped its mtp tensors; the model runs without it, one token at a time")
+	}
+	if len(h.Ignored) > 0 {
+		f.problem(false, "if that one is meant, take the other out with foretoken mtp remove",
+			"the head in %s is not used: the weights have another", strings.Join(h.Ignored, ", "))
+	}
+}
+
+// injectRemedy puts a head where there is none.
+func injectRemedy(name string) string {
+	return fmt.Sprintf("put it in: foretoken mtp inject --model %s --head FILE, where FILE is a head or the original model", quoted(name))
+}
+
+// replaceRemedy puts a head in place of a bad one.
+func replaceRemedy(name string) string {
+	return fmt.Sprintf("replace it: foretoken mtp inject --model %s --head FILE --out DIR --force, where FILE is a head or the original model", quoted(name))
+}
+
+// quoted is a name as a shell takes it for one word.
+func quoted(name string) string {
+	plain := func(r rune) bool {
+		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r > 0x7f || strings.ContainsRune("/._-+,:@=~", r)
+	}
+	if name != "" && strings.IndexFunc(name, func(r rune) bool { return !plain(r) }) < 0 {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+}
+
+func inHead(name string) bool { return strings.HasPrefix(name, "mtp.") }
+
+// some names a few of many.
+func some(names []string) string {
+	const few = 6
+	if len(names) > few {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+	}
+	return strings.Join(names, ", ")
+}
+
+// counted is a number with the form of a word that goes with it.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,133 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/plot"
+)
+
+// Text is the report for a terminal, with bars.
+func (r *Report) Text(s plot.Style) string {
+	t := &table{}
+	t.row("model", "%s: %s, %s parameters, %s", r.Name, r.Family, countText(r.Network.Parameters), bytesText(r.Bytes))
+	t.row("machine", "%s; a step takes %s", r.Device, secondsText(r.Costs.Step))
+	t.row("perplexity", "%.1f on the built-in text", r.Perplexity)
+	charts := []plot.Bars{}
+	if len(r.Trials) > 0 {
+		charts = append(charts, r.positions(), r.ways())
+	}
+	if charts = append(charts, r.passes()); len(r.Trials) > 0 {
+		charts = append(charts, r.depths())
+	}
+	for i := range charts {
+		t.line("")
+		for _, line := range charts[i].Lines(s) {
+			t.line(line)
+		}
+	}
+	t.line("")
+	t.row("verdict", "%s", r.Verdict)
+	for i, f := range r.Findings {
+		if i > 0 {
+			t.row("", "%s", f.What)
+		}
+		t.row("remedy", "%s", f.Remedy)
+	}
+	for _, n := range r.advice() {
+		t.row("advice", "%s", n)
+	}
+	t.problems(r.Problems)
+	return t.String()
+}
+
+// positions is the chart of guesses by position.
+func (r *Report) positions() plot.Bars {
+	c := plot.Bars{Title: fmt.Sprintf("Guesses that are right, of %d on the model's own text", r.Positions), Max: 1}
+	for d, rate := range r.used().Rates {
+		label := "guess 1"
+		if d > 0 {
+			label = fmt.Sprintf("guesses 1 to %d", d+1)
+		}
+		c.Bars = append(c.Bars, plot.Bar{Label: label, Value: rate, Strong: true})
+	}
+	return c
+}
+
+// ways is the chart of the other ways to run the head.
+func (r *Report) ways() plot.Bars {
+	c := plot.Bars{Title: "First guesses that are right if the head is run with", Max: 1}
+	for _, t := range r.Trials {
+		text := fmt.Sprintf("%.2f", t.Rates[0])
+		if t.Used {
+			text += " (used)"
+		}
+		c.Bars = append(c.Bars, plot.Bar{Label: t.Name, Value: t.Rates[0], Text: text, Strong: t.Used})
+	}
+	return c
+}
+
+// passes is the chart of costs.
+func (r *Report) passes() plot.Bars {
+	c := plot.Bars{Title: "Costs on this machine, in steps of one token"}
+	for i, cost := range r.Costs.Beta {
+		c.Bars = append(c.Bars, plot.Bar{Label: "pass over " + counted(i+1, "row", "rows"), Value: cost})
+	}
+	for _, d := range r.Costs.Delta {
+		for i, cost := range d.Cost {
+			c.Bars = append(c.Bars, plot.Bar{Label: fmt.Sprintf("%s among %d tokens", counted(i+1, "guess", "guesses"), d.Among), Value: cost})
+		}
+	}
+	return c
+}
+
+// depths is the chart of expected speeds: of each depth the best.
+func (r *Report) depths() plot.Bars {
+	c := plot.Bars{Title: "Expected speed, as a multiple of plain decoding"}
+	for depth := range maxDepth + 1 {
+		best := Speed{}
+		for _, s := range r.Speeds {
+			if s.Depth == depth && s.Speedup > best.Speedup {
+				best = s
+			}
+		}
+		label := "no guesses"
+		if depth > 0 {
+			label = fmt.Sprintf("%s among %d tokens", counted(depth, "guess", "guesses"), best.Among)
+		}
+		c.Bars = append(c.Bars, plot.Bar{Label: label, Value: best.Speedup, Strong: depth == r.Best.Depth})
+	}
+	return c
+}
+
+// advice is what to do on this machine where nothing is wrong with the model.
+func (r *Report) advice() []string {
+	var list []string
+	if len(r.Trials) > 0 && r.Healthy {
+		list = append(list, "--mtp=off, or --draft ngram")
+		if r.Best.Depth > 0 {
+			list[0] = fmt.Sprintf("nothing needs to be set: guessing adapts itself; --mtp-depth %d --draft-vocab %s is what it should come to", r.Best.Depth, r.among())
+		}
+	}
+	const calm = 1.5
+	if r.Costs.Spread > calm {
+		list = append(list, fmt.Sprintf("the machine was busy with something else, equal passes differed by a factor of %.1f: measure again for costs and speeds to rely on", r.Costs.Spread))
+	}
+	return list
+}
+
+// among is how --draft-vocab names the best number of tokens to guess among.
+func (r *Report) among() string {
+	if r.Best.Among >= r.Network.Vocab {
+		return "all"
+	}
+	return fmt.Sprint(r.Best.Among)
+}
+
+// secondsText is a time for people.
+func secondsText(s float64) string {
+	if s < 1 {
+		return strings.TrimSpace(fmt.Sprintf("%.3g ms", 1e3*s))
+	}
+	return fmt.Sprintf("%.2f s", s)
+}

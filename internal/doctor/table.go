@@ -1,0 +1,215 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+)
+
+// Table is the facts for people: lines of plain text that no terminal takes for more.
+func (f *Facts) Table() string {
+	t := &table{}
+	t.row("model", "%s", f.Name)
+	family := f.Family
+	if f.Network != nil {
+		family += ", model_type " + f.Network.ModelType
+	}
+	if family != "" {
+		t.row("family", "%s", family)
+	}
+	t.row("files", "%s of weights, %s", counted(f.Files, "file", "files"), bytesText(f.Bytes))
+	if f.Network != nil {
+		t.network(f.Network)
+		t.parts(f.Network)
+		t.head(f.Network)
+	}
+	t.text(f)
+	if m := f.Memory; m != nil {
+		t.line("")
+		t.row("memory", "%s for %s of %d tokens: weights %s, keys and values %s, recurrent states %s, head %s",
+			bytesText(m.Total), counted(m.Batch, "sequence", "sequences"), m.Context, bytesText(m.Weights), bytesText(m.KV), bytesText(m.Recurrent), bytesText(m.Head))
+	}
+	t.line("")
+	t.problems(f.Problems)
+	if !f.Loadable {
+		t.line("The model cannot be loaded as it is.")
+	} else if len(f.Problems) == 0 {
+		t.line("Nothing is wrong with the files.")
+	}
+	return t.String()
+}
+
+// table collects lines of a name and what is said of it.
+type table struct{ strings.Builder }
+
+const nameWidth = 11
+
+// row writes a line, or more than one if it gets long: words move to the next as a whole.
+func (t *table) row(name, format string, args ...any) {
+	const width = 100
+	line := pad(name, nameWidth)
+	for i, word := range strings.Fields(printable(fmt.Sprintf(format, args...))) {
+		if i > 0 && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			t.line(line)
+			line = pad("", nameWidth)
+		}
+		line += " " + word
+	}
+	t.line(line)
+}
+
+func (t *table) line(text string) { t.WriteString(strings.TrimRight(text, " ") + "\n") }
+
+func (t *table) network(n *qwen35.Survey) {
+	t.row("layers", "%d: %d Gated DeltaNet, %d attention", n.AttentionLayers+n.DeltaLayers, n.DeltaLayers, n.AttentionLayers)
+	tied := "an output matrix of its own"
+	if n.Tied {
+		tied = "the embedding is the output matrix too"
+	}
+	t.row("sizes", "hidden %d, vocabulary %d, context %d; %s", n.Hidden, n.Vocab, n.Context, tied)
+	active := ""
+	if n.Experts > 0 {
+		active = fmt.Sprintf(", %s active: %d of %d experts a layer", countText(n.Active), n.ActiveExperts, n.Experts)
+	}
+	t.row("parameters", "%s%s", countText(n.Parameters), active)
+}
+
+// parts is the table of bits by part.
+func (t *table) parts(n *qwen35.Survey) {
+	t.line("")
+	t.line(fmt.Sprintf("%s %10s %10s %8s %12s  %s", pad("part", nameWidth), "tensors", "parameters", "size", "bits/weight", "encoding"))
+	for _, p := range n.Parts {
+		bits := ""
+		if p.Parameters > 0 {
+			bits = fmt.Sprintf("%.2f", 8*float64(p.Bytes)/float64(p.Parameters))
+		}
+		encodings := strings.Join(p.Encodings, "; ")
+		if p.Name == "vision" {
+			encodings += " (not used)"
+		}
+		t.line(fmt.Sprintf("%s %10d %10s %8s %12s  %s", pad(p.Name, nameWidth), p.Tensors, countText(p.Parameters), bytesText(p.Bytes), bits, encodings))
+	}
+	if len(n.Unknown) > 0 {
+		t.row("unknown", "%s: %s", counted(len(n.Unknown), "tensor", "tensors"), some(n.Unknown))
+	}
+	t.line("")
+	if n.TrunkGain != 0 {
+		t.row("norms", "of the layers %s, mean gain %.2f", n.TrunkNorms, n.TrunkGain)
+	}
+}
+
+func (t *table) head(n *qwen35.Survey) {
+	h := &n.Head
+	if !h.Present {
+		promise := "config.json promises none"
+		if h.Promised > 0 {
+			promise = "although config.json promises one"
+		}
+		t.row("mtp head", "none, %s", promise)
+		return
+	}
+	where := "inline"
+	if h.Sidecar {
+		where = "beside the weights"
+	}
+	state := "complete"
+	if len(h.Missing) > 0 {
+		state = "incomplete: without " + some(h.Missing)
+	}
+	t.row("mtp head", "%s, %s in %s", state, where, strings.Join(h.Files, ", "))
+	mode := "after the final norm (post_norm)"
+	if h.PreNorm {
+		mode = "before the final norm (pre_norm, by config.json)"
+	}
+	t.row("", "takes the hidden state %s", mode)
+	for _, x := range h.Norms {
+		t.line(fmt.Sprintf("%s %s %s, mean %.3f", pad("", nameWidth), pad(printable(strings.TrimSuffix(x.Tensor, ".weight")), 38), x.Convention, x.Mean))
+	}
+}
+
+func (t *table) text(f *Facts) {
+	if k := f.Tokenizer; k != nil {
+		stops := make([]string, 0, len(k.Stop))
+		for _, s := range k.Stop {
+			stops = append(stops, strings.TrimSpace(fmt.Sprintf("%d %s", s.ID, s.Token)))
+		}
+		end := "no token ends a text"
+		if len(stops) > 0 {
+			end = "texts end with " + strings.Join(stops, ", ")
+		}
+		t.row("tokenizer", "%d tokens; %s", k.Size, end)
+	}
+	p := f.Template
+	if p == nil {
+		t.row("template", "none")
+		return
+	}
+	thinking := "no thinking"
+	switch {
+	case p.Switch && p.Thinking:
+		thinking = "thinks unless told not to"
+	case p.Switch:
+		thinking = "thinks if told to"
+	case p.Thinking:
+		thinking = "always thinks"
+	}
+	tools := "no tools"
+	if p.Tools {
+		tools = "tools"
+	}
+	t.row("template", "%s, %s", thinking, tools)
+}
+
+func (t *table) problems(list []Problem) {
+	for _, p := range list {
+		kind := "warning"
+		if p.Fatal {
+			kind = "problem"
+		}
+		t.row(kind, "%s", p.What)
+		t.row("  remedy", "%s", p.Remedy)
+	}
+}
+
+// countText is a number of parameters with three digits that count.
+func countText(n int64) string {
+	switch x := float64(n); {
+	case n >= 1e9:
+		return fmt.Sprintf("%.2f G", x/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.2f M", x/1e6)
+	case n >= 1e3:
+		return fmt.Sprintf("%.1f k", x/1e3)
+	}
+	return fmt.Sprint(n)
+}
+
+// bytesText is a size in units of a thousand, as disks are sold.
+func bytesText(n int64) string {
+	switch x := float64(n); {
+	case n >= 1e9:
+		return fmt.Sprintf("%.2f GB", x/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.1f MB", x/1e6)
+	case n >= 1e3:
+		return fmt.Sprintf("%.1f kB", x/1e3)
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// printable is text from a file without characters that would steer a terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == utf8.RuneError {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+func pad(text string, columns int) string {
+	return text + strings.Repeat(" ", max(columns-utf8.RuneCountInString(text), 0))
+}

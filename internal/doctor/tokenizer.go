@@ -1,0 +1,120 @@
+package doctor
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/internal/tokenizer"
+)
+
+// Tokenizer is what is known of tokenizer.json.
+type Tokenizer struct {
+	Size int    `json:"size"` // one more than the highest id; the network may have more rows
+	Stop []Stop `json:"stop"` // ids that end a text
+}
+
+// Stop is a token that ends a text.
+type Stop struct {
+	ID    int32  `json:"id"`
+	Token string `json:"token"` // empty if the tokenizer has none of that id
+}
+
+// Template is what is known of the chat template, found by rendering it.
+type Template struct {
+	Thinking bool `json:"thinking"` // answers begin with reasoning unless told otherwise
+	Switch   bool `json:"switch"`   // enable_thinking changes the prompt
+	Tools    bool `json:"tools"`    // tools become part of the prompt
+}
+
+// text looks at the files that deal in text.
+func (f *Facts) text(c *checkpoint.Checkpoint, o InspectOptions) {
+	data, err := c.ReadFile("tokenizer.json")
+	if err == nil {
+		f.tok, err = tokenizer.New(data)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f.problem(true, "copy tokenizer.json from where the model was published", "there is no tokenizer.json")
+	case err != nil:
+		f.problem(true, "copy tokenizer.json again from where the model was published", "tokenizer.json: %v", err)
+	default:
+		f.Tokenizer = &Tokenizer{Size: f.tok.Size(), Stop: []Stop{}}
+		f.stops()
+	}
+	if o.Template == nil {
+		return
+	}
+	source, tools, err := o.Template(c)
+	if err == nil && source != "" {
+		f.Template, err = newTemplate(source, tools)
+	}
+	const remedy = "copy chat_template.jinja from where the model was published, or use --no-chat-template"
+	switch {
+	case err != nil:
+		f.problem(false, remedy, "chat template: %v", err)
+	case source == "":
+		f.problem(false, remedy, "there is no chat template")
+	}
+}
+
+// stops puts words to the stop ids.
+func (f *Facts) stops() {
+	if f.Network == nil {
+		return
+	}
+	for _, id := range f.Network.Stop {
+		token, _ := f.tok.Token(id)
+		f.Tokenizer.Stop = append(f.Tokenizer.Stop, Stop{id, token})
+	}
+	if len(f.Network.Stop) == 0 {
+		f.problem(false, `add "eos_token_id" to generation_config.json`, "no token ends a text: neither config.json nor generation_config.json has an eos_token_id")
+	}
+	if f.tok.Size() > f.Network.Vocab {
+		f.problem(false, "the tokenizer is that of another model: copy tokenizer.json from where this one was published",
+			"the tokenizer has %d tokens, the network only %d", f.tok.Size(), f.Network.Vocab)
+	}
+}
+
+// newTemplate tries a template out: what its prompts have in them says what it can do.
+// tools is the source of one for conversations with tools, if there is a second.
+func newTemplate(source, tools string) (*Template, error) {
+	t, err := chat.NewTemplate(source)
+	if err != nil {
+		return nil, err
+	}
+	in := chat.Input{Messages: []chat.Message{{Role: "user", Content: chat.Text("Hello.")}}, AddGenerationPrompt: true}
+	plain, err := t.Render(in)
+	if err != nil {
+		return nil, err
+	}
+	found := &Template{Thinking: plain.StartsThinking()}
+	prompts := map[bool]string{}
+	for _, think := range []bool{false, true} {
+		in.Kwargs = &jinja.Map{}
+		in.Kwargs.Set("enable_thinking", jinja.Bool(think))
+		prompt, err := t.Render(in)
+		if err != nil {
+			return nil, err
+		}
+		prompts[think] = prompt.Text
+	}
+	found.Switch = prompts[false] != prompts[true]
+	in.Kwargs = nil
+	in.Tools, err = chat.DecodeTools([]byte(`[{"type":"function","function":{"name":"look_up","parameters":{"type":"object","properties":{}}}}]`))
+	if err != nil {
+		return nil, err
+	}
+	if tools != "" {
+		if t, err = chat.NewTemplate(tools); err != nil {
+			return nil, err
+		}
+	}
+	if prompt, err := t.Render(in); err == nil { // one that refuses tools has none
+		found.Tools = strings.Contains(prompt.Text, "look_up")
+	}
+	return found, nil
+}

@@ -1,0 +1,112 @@
+package dtype
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// squaredError is that of a quantized matrix, summed over everything.
+func squaredError(q, m *Matrix) float64 {
+	sum := 0.0
+	a, b := make([]float32, m.Cols), make([]float32, m.Cols)
+	for r := range m.Rows {
+		q.Row(a, r)
+		m.Row(b, r)
+		for i := range a {
+			d := float64(a[i]) - float64(b[i])
+			sum += d * d
+		}
+	}
+	return sum
+}
+
+// TestFitIsBetter compares the two rules on numbers like a network's weights.
+func TestFitIsBetter(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	x := make([]float32, 64*256)
+	for i := range x {
+		x[i] = float32(rng.NormFloat64() * 0.05)
+	}
+	m := Matrix{Rows: 64, Cols: 256, Type: F32, Data: make([]byte, 4*len(x))}
+	FromF32(m.Data, F32, x)
+	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
+		for _, scale := range []Type{F16, BF16, F32} {
+			plain, err := Quantize(&m, bits, 64, scale)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fitted, err := NewAffine(m.Rows, m.Cols, bits, 64, scale)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := FitRows(&fitted, &m, 0, m.Rows); err != nil {
+				t.Fatal(err)
+			}
+			ratio := squaredError(&fitted, &m) / squaredError(&plain, &m)
+			t.Logf("%d bits, %v scales: %.3f of the squared error", bits, scale, ratio)
+			if limit := map[bool]float64{true: 0.9, false: 1}[bits <= 4]; !(ratio <= limit) {
+				t.Errorf("%d bits, %v scales: %.3f of the squared error, want at most %g", bits, scale, ratio, limit)
+			}
+		}
+	}
+}
+
+// TestFitOfOddGroups checks groups that have no line through them, and refusals.
+func TestFitOfOddGroups(t *testing.T) {
+	fill := func(f func(i int) float32) Matrix {
+		x := make([]float32, 64)
+		for i := range x {
+			x[i] = f(i)
+		}
+		m := Matrix{Rows: 1, Cols: 64, Type: F32, Data: make([]byte, 256)}
+		FromF32(m.Data, F32, x)
+		return m
+	}
+	for name, c := range map[string]struct {
+		m   Matrix
+		tol float64
+		ok  bool
+	}{
+		"zeros":     {fill(func(int) float32 { return 0 }), 0, true},
+		"constant":  {fill(func(int) float32 { return 0.5 }), 0, true},
+		"two":       {fill(func(i int) float32 { return float32(i & 1) }), 1e-3, true},
+		"tiny":      {fill(func(i int) float32 { return float32(i) * 1e-30 }), 1e-28, true},
+		"outlier":   {fill(func(i int) float32 { return float32(i/63) * 100 }), 1e-2, true},
+		"nan":       {fill(func(i int) float32 { return float32(math.Log(float64(i) - 5)) }), 0, false},
+		"infinite":  {fill(func(i int) float32 { return 1 / float32(i) }), 0, false},
+		"overflows": {fill(func(i int) float32 { return float32(i) * 1e30 }), 0, false},
+	} {
+		q, err := NewAffine(1, 64, 4, 64, F16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := FitRows(&q, &c.m, 0, 1); (err == nil) != c.ok {
+			t.Errorf("%s: error %v", name, err)
+			continue
+		}
+		if e := math.Sqrt(squaredError(&q, &c.m) / 64); c.ok && e > c.tol {
+			t.Errorf("%s: mean error %g", name, e)
+		}
+	}
+}
+
+func BenchmarkFitRows(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	x := make([]float32, 16*2048)
+	for i := range x {
+		x[i] = float32(rng.NormFloat64())
+	}
+	m := Matrix{Rows: 16, Cols: 2048, Type: BF16, Data: make([]byte, 2*len(x))}
+	FromF32(m.Data, BF16, x)
+	q, err := NewAffine(16, 2048, 4, 64, BF16)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(m.Data)))
+	for b.Loop() {
+		if err := FitRows(&q, &m, 0, 16); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

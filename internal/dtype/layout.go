@@ -1,0 +1,195 @@
+package dtype
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// String is the format's name as quantization configs spell it; "plain" and
+// "fp8" for the two that have no mode name.
+func (f Format) String() string {
+	names := [...]string{"plain", "affine", "mxfp4", "nvfp4", "mxfp8", "fp8"}
+	if int(f) >= len(names) {
+		return fmt.Sprintf("Format(%d)", uint8(f))
+	}
+	return names[f]
+}
+
+// ElementBits is the width of one element of Data.
+func (m *Matrix) ElementBits() int {
+	switch m.Format {
+	case Plain:
+		return 8 * m.Type.Size()
+	case Affine:
+		return m.Bits
+	case MXFP4, NVFP4:
+		return 4
+	default:
+		return 8
+	}
+}
+
+// RowBytes is the number of bytes of Data that one row occupies.
+func (m *Matrix) RowBytes() int { return PackedBytes(m.Cols, m.ElementBits()) }
+
+// Groups is the number of scales of one row; 0 when Plain.
+func (m *Matrix) Groups() int {
+	if m.Format == Plain || m.Group <= 0 {
+		return 0
+	}
+	return (m.Cols-1)/m.Group + 1
+}
+
+// ScaleRowBytes is the number of bytes of Scales (and of Biases, where there are
+// any) that one row occupies; 0 when Plain.
+func (m *Matrix) ScaleRowBytes() int {
+	if m.Format == Plain {
+		return 0
+	}
+	return m.Groups() * m.ScaleType.Size()
+}
+
+// Bytes is what the matrix occupies: Data, Scales and Biases together.
+func (m *Matrix) Bytes() int64 {
+	return int64(len(m.Data)) + int64(len(m.Scales)) + int64(len(m.Biases))
+}
+
+// Validate reports the first thing about m that contradicts its format. Every
+// other method may be called on a matrix that passed, whatever file it came from.
+func (m *Matrix) Validate() error {
+	if m.Rows < 0 || m.Cols < 1 {
+		return fmt.Errorf("dtype: matrix of %d×%d", m.Rows, m.Cols)
+	}
+	if err := m.ValidateFormat(); err != nil {
+		return err
+	}
+	// The element width is at most 64 bits, so once Cols*64 fits, RowBytes does too.
+	if _, ok := product(m.Cols, 64); !ok {
+		return fmt.Errorf("dtype: matrix of %d×%d overflows", m.Rows, m.Cols)
+	}
+	biasRow := 0
+	if m.Format == Affine {
+		biasRow = m.ScaleRowBytes()
+	}
+	for _, part := range []struct {
+		name string
+		row  int
+		got  int
+	}{
+		{"data", m.RowBytes(), len(m.Data)},
+		{"scales", m.ScaleRowBytes(), len(m.Scales)},
+		{"biases", biasRow, len(m.Biases)},
+	} {
+		want, ok := product(m.Rows, part.row)
+		if !ok {
+			return fmt.Errorf("dtype: matrix of %d×%d overflows", m.Rows, m.Cols)
+		}
+		if part.got != want {
+			return fmt.Errorf("dtype: %v matrix of %d×%d: %s has %d bytes, want %d",
+				m.Format, m.Rows, m.Cols, part.name, part.got, want)
+		}
+	}
+	return nil
+}
+
+// ValidateFormat is Validate for a matrix without Data, of which only the header of a file
+// is known: it checks the parameters of the format and no lengths.
+func (m *Matrix) ValidateFormat() error {
+	group, scale := 0, Invalid // what the format demands; 0 and Invalid leave it open
+	switch m.Format {
+	case Plain:
+		if m.Type != F32 && m.Type != F16 && m.Type != BF16 {
+			return fmt.Errorf("dtype: plain matrix of %v, want F32, F16 or BF16", m.Type)
+		}
+		return nil
+	case Affine:
+		switch m.Bits {
+		case 2, 3, 4, 5, 6, 8:
+		default:
+			return fmt.Errorf("dtype: affine matrix of %d bits, want 2, 3, 4, 5, 6 or 8", m.Bits)
+		}
+		if m.ScaleType != F32 && m.ScaleType != F16 && m.ScaleType != BF16 {
+			return fmt.Errorf("dtype: affine matrix with scales of %v, want F32, F16 or BF16", m.ScaleType)
+		}
+		// Sixteen elements are a whole number of bytes at any width.
+		if m.Group <= 0 || m.Group%16 != 0 {
+			return fmt.Errorf("dtype: affine matrix in groups of %d, want a multiple of 16", m.Group)
+		}
+	case MXFP4, MXFP8:
+		group, scale = 32, F8E8M0
+	case NVFP4:
+		group, scale = 16, F8E4M3
+	case FP8:
+		scale = F32
+	default:
+		return fmt.Errorf("dtype: matrix of unknown format %v", m.Format)
+	}
+	if m.Group <= 0 || group != 0 && m.Group != group {
+		return fmt.Errorf("dtype: %v matrix in groups of %d, want %d", m.Format, m.Group, group)
+	}
+	if scale != Invalid && m.ScaleType != scale {
+		return fmt.Errorf("dtype: %v matrix with scales of %v, want %v", m.Format, m.ScaleType, scale)
+	}
+	if m.Format != FP8 && m.Cols%m.Group != 0 {
+		return fmt.Errorf("dtype: %v matrix of %d columns is not a whole number of groups of %d", m.Format, m.Cols, m.Group)
+	}
+	return nil
+}
+
+// product multiplies two sizes; ok is false when either is negative or the result
+// does not fit an int.
+func product(a, b int) (n int, ok bool) {
+	if a < 0 || b < 0 {
+		return 0, false
+	}
+	hi, lo := bits.Mul(uint(a), uint(b))
+	return int(lo), hi == 0 && int(lo) >= 0
+}
+
+// RowRange is the matrix of rows [r0, r1), a view of the same bytes; of none if m has none.
+// It panics when the range is not inside the matrix.
+func (m *Matrix) RowRange(r0, r1 int) Matrix {
+	if r0 < 0 || r1 < r0 || r1 > m.Rows {
+		panic(fmt.Sprintf("dtype: RowRange(%d, %d) of %d rows", r0, r1, m.Rows))
+	}
+	v := *m
+	v.Rows = r1 - r0
+	v.Data = slab(m.Data, r0, r1, m.RowBytes())
+	v.Scales = slab(m.Scales, r0, r1, m.ScaleRowBytes())
+	if m.Format == Affine {
+		v.Biases = slab(m.Biases, r0, r1, m.ScaleRowBytes())
+	}
+	return v
+}
+
+func slab(b []byte, r0, r1, row int) []byte {
+	if row == 0 || b == nil {
+		return nil
+	}
+	return b[r0*row : r1*row : r1*row]
+}
+
+// Gather is the matrix made of the given rows in the given order, a copy in new
+// memory, without Data if m has none. It panics when a row is not inside the matrix.
+func (m *Matrix) Gather(rows []int) Matrix {
+	g := *m
+	g.Rows = len(rows)
+	if m.Data == nil {
+		return g
+	}
+	g.Data = make([]byte, 0, len(rows)*m.RowBytes())
+	g.Scales, g.Biases = nil, nil
+	if m.Format != Plain {
+		g.Scales = make([]byte, 0, len(rows)*m.ScaleRowBytes())
+	}
+	if m.Format == Affine {
+		g.Biases = make([]byte, 0, len(rows)*m.ScaleRowBytes())
+	}
+	for _, r := range rows {
+		v := m.RowRange(r, r+1)
+		g.Data = append(g.Data, v.Data...)
+		g.Scales = append(g.Scales, v.Scales...)
+		g.Biases = append(g.Biases, v.Biases...)
+	}
+	return g
+}

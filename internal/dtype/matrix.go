@@ -1,0 +1,37 @@
+package dtype
+
+// Format says how the numbers of a Matrix are written.
+type Format uint8
+
+const (
+	// Plain says that Data holds Rows×Cols numbers of type F32, F16 or BF16.
+	Plain Format = iota
+	// Affine is MLX's integer quantization: w = scale*q + bias, q unsigned of Bits bits,
+	// a little-endian bit stream per row; one scale and one bias (F16, BF16 or F32) per group.
+	Affine
+	// MXFP4 has E2M1 nibbles, one E8M0 scale byte per group of 32.
+	MXFP4
+	// NVFP4 has E2M1 nibbles, one E4M3 scale byte per group of 16, and Global for the whole matrix.
+	NVFP4
+	// MXFP8 has E4M3 bytes, one E8M0 scale byte per group of 32.
+	MXFP8
+	// FP8 has E4M3 bytes, one F32 scale per row and group; how the block-scaled
+	// releases are held once their block scales are spread over the rows.
+	// The last group of a row may be short.
+	FP8
+)
+
+// Matrix is an encoded weight matrix on the host, row after row. It is a view:
+// Data, Scales and Biases usually alias a mapped file and live as long as that file.
+type Matrix struct {
+	Rows, Cols int
+	Format     Format
+	Type       Type // of Data when Plain
+	Bits       int  // of one element, Affine only: 2, 3, 4, 5, 6 or 8
+	Group      int  // columns that share a scale; 0 when Plain
+	Data       []byte
+	Scales     []byte  // [Rows, ceil(Cols/Group)]
+	ScaleType  Type    // of Scales and Biases
+	Biases     []byte  // [Rows, Cols/Group], Affine only
+	Global     float32 // NVFP4 only: factor of the whole matrix, 1 if the file has none
+}

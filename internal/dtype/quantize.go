@@ -1,0 +1,135 @@
+package dtype
+
+import (
+	"fmt"
+	"math"
+)
+
+// NewAffine is an Affine matrix of zeros, in new memory, for QuantizeRows to fill.
+func NewAffine(rows, cols, bits, group int, scaleType Type) (Matrix, error) {
+	m := Matrix{Rows: rows, Cols: cols, Format: Affine, Bits: bits, Group: group, ScaleType: scaleType}
+	if rows < 0 || cols < 1 {
+		return Matrix{}, fmt.Errorf("dtype: matrix of %d×%d", rows, cols)
+	}
+	if err := m.ValidateFormat(); err != nil {
+		return Matrix{}, err
+	}
+	n, ok := product(rows, cols)
+	if _, fits := product(n, 8); !ok || !fits {
+		return Matrix{}, fmt.Errorf("dtype: matrix of %d×%d overflows", rows, cols)
+	}
+	m.Data = make([]byte, rows*m.RowBytes())
+	m.Scales = make([]byte, rows*m.ScaleRowBytes())
+	m.Biases = make([]byte, rows*m.ScaleRowBytes())
+	return m, nil
+}
+
+// Quantize returns m in the Affine format, in new memory. Groups are quantized by
+// MLX's rule as its CPU backend has it: round half to even, and the bias placed so
+// that zero is exactly representable. m may be of any format; it must be valid.
+func Quantize(m *Matrix, bits, group int, scaleType Type) (Matrix, error) {
+	q, err := NewAffine(m.Rows, m.Cols, bits, group, scaleType)
+	if err != nil {
+		return Matrix{}, err
+	}
+	return q, QuantizeRows(&q, m, 0, m.Rows)
+}
+
+// QuantizeRows quantizes rows [r0, r1) of src into the same rows of dst, which is
+// Affine and of the same shape. Calls on disjoint ranges may run at the same time.
+// It is an error when a row holds a NaN or an infinity, or a value that the type
+// of the scales cannot hold; dst is then unfinished.
+func QuantizeRows(dst, src *Matrix, r0, r1 int) error {
+	return quantizeRows(dst, src, r0, r1, quantizeGroup)
+}
+
+// groupRule writes the codes of one group of numbers and returns their scale and bias. ok
+// is false when the numbers are not finite.
+type groupRule func(q []uint8, w []float32, bits int) (scale, bias float32, ok bool)
+
+// quantizeRows is QuantizeRows with any rule for a group.
+func quantizeRows(dst, src *Matrix, r0, r1 int, rule groupRule) error {
+	if dst.Format != Affine || dst.Rows != src.Rows || dst.Cols != src.Cols || r0 < 0 || r1 < r0 || r1 > src.Rows {
+		panic(fmt.Sprintf("dtype: quantize rows %d to %d of %d×%d into %v %d×%d",
+			r0, r1, src.Rows, src.Cols, dst.Format, dst.Rows, dst.Cols))
+	}
+	groups := dst.Groups()
+	w, q := make([]float32, src.Cols), make([]uint8, src.Cols)
+	scales, biases := make([]float32, groups), make([]float32, groups)
+	n, sn := dst.RowBytes(), dst.ScaleRowBytes()
+	for r := r0; r < r1; r++ {
+		src.Row(w, r)
+		for g := range groups {
+			lo, hi := g*dst.Group, (g+1)*dst.Group
+			var ok bool
+			if scales[g], biases[g], ok = rule(q[lo:hi], w[lo:hi], dst.Bits); !ok {
+				return fmt.Errorf("dtype: row %d, columns %d to %d: not finite, cannot be quantized", r, lo, hi-1)
+			}
+		}
+		Pack(dst.Data[r*n:(r+1)*n], dst.Bits, q)
+		FromF32(dst.Scales[r*sn:(r+1)*sn], dst.ScaleType, scales)
+		FromF32(dst.Biases[r*sn:(r+1)*sn], dst.ScaleType, biases)
+		for g := range groups {
+			if infinite(dst.ScaleType, dst.Scales, r*groups+g) || infinite(dst.ScaleType, dst.Biases, r*groups+g) {
+				return fmt.Errorf("dtype: row %d, columns from %d: scale %g or bias %g exceeds %v",
+					r, g*dst.Group, scales[g], biases[g], dst.ScaleType)
+			}
+		}
+	}
+	return nil
+}
+
+func infinite(t Type, b []byte, i int) bool { return math.IsInf(float64(number(t, b, i)), 0) }
+
+// quantizeGroup writes the codes of w to q and returns scale and bias, unrounded,
+// as they were used. ok is false when the range of w is not finite.
+func quantizeGroup(q []uint8, w []float32, bits int) (scale, bias float32, ok bool) {
+	lo, hi, ok := bounds(w)
+	spread := hi - lo
+	if !ok || !(spread <= math.MaxFloat32) {
+		return 0, 0, false
+	}
+	top := int32(1)<<bits - 1
+	scale = max(spread/float32(top), 1e-7)
+	edge := lo
+	if math.Float32bits(lo)&0x7fffffff <= math.Float32bits(hi)&0x7fffffff { // |lo| <= |hi|
+		scale, edge = -scale, hi
+	}
+	if q0 := float32(math.RoundToEven(float64(edge / scale))); q0 != 0 {
+		scale, bias = edge/q0, edge
+	}
+	q = q[:len(w)]
+	if scale == 0 { // the edge over infinity: huge numbers, all the same
+		clear(q)
+		return scale, bias, true
+	}
+	for i, v := range w {
+		// The quotient is at most twice top. Adding 1.5*2^23 rounds it half to even and
+		// leaves it, with its sign, in the low bits; the bounds being whole numbers,
+		// clamping last is the same as first.
+		const shift = 0x1.8p23
+		x := int32(math.Float32bits((v-bias)/scale+shift) - 0x4b400000)
+		q[i] = uint8(min(max(x, 0), top))
+	}
+	return scale, bias, true
+}
+
+// bounds is the least and the greatest number of w; ok is false when one is a NaN or an
+// infinity. Compared as integers whose order is that of the numbers, they need no branch,
+// and what is not finite comes out at an end.
+func bounds(w []float32) (lo, hi float32, ok bool) {
+	least, greatest := int32(math.MaxInt32), int32(math.MinInt32)
+	for _, v := range w {
+		b := int32(math.Float32bits(v))
+		b ^= b >> 31 & 0x7fffffff
+		least, greatest = min(least, b), max(greatest, b)
+	}
+	const infinity = 0x7f800000
+	if least <= ^infinity || greatest >= infinity {
+		return 0, 0, false
+	}
+	return ordered(least), ordered(greatest), true
+}
+
+// ordered is the number that stands at b in the order of bounds.
+func ordered(b int32) float32 { return math.Float32frombits(uint32(b ^ b>>31&0x7fffffff)) }

@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// BenchmarkBatch generates texts with the trained model, several at a time, in turns without
+// guesses, with them, and one text after the other without. Times of one run are compared,
+// and the median of their ratios reported.
+func BenchmarkBatch(b *testing.B) {
+	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
+	defer slot()()
+	prompts := golden.Load(b, "tiny").Cases
+	e, err := New(m, pool, Options{Drafter: m.Drafter()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	run := func(width, depth, first int, temperature float64, together bool) float64 {
+		start, tokens := time.Now(), 0
+		var all sync.WaitGroup
+		for i := range width {
+			r := Request{
+				Prompt: prompts[(first+i)%len(prompts)].Prompt, MaxTokens: 128, IgnoreEnd: true, LogProbs: -1, Depth: depth,
+				Sampling: sample.Options{Temperature: temperature, Seed: uint64(i)},
+			}
+			one := func() {
+				if _, _, err := collect(e, r); err != nil {
+					b.Error(err)
+				}
+			}
+			if tokens += 128; together {
+				all.Go(one)
+			} else {
+				one()
+			}
+		}
+		all.Wait()
+		return float64(tokens) / time.Since(start).Seconds()
+	}
+	for _, temperature := range []float64{0, 1} {
+		for _, width := range []int{1, 2, 4, 8} {
+			b.Run(fmt.Sprintf("temperature=%v/batch=%d", temperature, width), func(b *testing.B) {
+				var plain, guessed, ratio, alone []float64
+				run(width, -1, 0, temperature, true) // warm up
+				for i := 0; b.Loop(); i++ {
+					p := run(width, 0, i, temperature, true)
+					g := run(width, -1, i, temperature, true)
+					a := run(width, 0, i, temperature, false)
+					plain, guessed = append(plain, p), append(guessed, g)
+					ratio, alone = append(ratio, g/p), append(alone, g/a)
+				}
+				b.ReportMetric(middle(plain), "plain-tok/s")
+				b.ReportMetric(middle(guessed), "mtp-tok/s")
+				b.ReportMetric(middle(ratio), "mtp/plain")
+				b.ReportMetric(middle(alone), "mtp/one-by-one")
+			})
+		}
+	}
+}
+
+// slot gives readers a slot of Go's scheduler beside the compute threads, as Open does, until
+// the function that it returns is called.
+func slot() func() {
+	former := runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
+	return func() { runtime.GOMAXPROCS(former) }
+}
+
+// middle is the median.
+func middle(list []float64) float64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
+
+// BenchmarkLatency measures the time between two rounds of four running streams, in each of
+// which every stream gets text, while nothing else happens and while a long prompt is read.
+func BenchmarkLatency(b *testing.B) {
+	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
+	defer slot()()
+	prompts := golden.Load(b, "tiny").Cases
+	long := make([]int32, 3000)
+	for i := range long {
+		long[i] = prompts[i/100%len(prompts)].Prompt[i%8]
+	}
+	for _, depth := range []int{0, -1} {
+		b.Run(fmt.Sprintf("depth=%d", depth), func(b *testing.B) {
+			var p50, calm99, p99 []float64
+			for b.Loop() {
+				calm, reading := rounds(b, m, pool, prompts[0].Prompt, long, depth)
+				p50 = append(p50, calm[len(calm)/2])
+				calm99 = append(calm99, calm[len(calm)*99/100])
+				p99 = append(p99, reading[len(reading)*99/100])
+			}
+			b.ReportMetric(middle(p50)*1e3, "calm-p50-ms")
+			b.ReportMetric(middle(calm99)*1e3, "calm-p99-ms")
+			b.ReportMetric(middle(p99)*1e3, "reading-p99-ms")
+			b.ReportMetric(middle(p99)/middle(p50), "ratio")
+		})
+	}
+}
+
+// rounds are the sorted times from one round to the next, before a long prompt comes and
+// while it is read.
+func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int32, depth int) (calm, reading []float64) {
+	b.Helper()
+	var last time.Time // of the engine's goroutine, as are the lists until it has ended
+	enough := make(chan struct{})
+	e, err := New(m, pool, Options{Drafter: m.Drafter(), Observe: func(r Round) {
+		now := time.Now()
+		gap := now.Sub(last).Seconds()
+		switch last = now; {
+		case r.Sequences == 5 && r.Prompt > 0:
+			reading = append(reading, gap)
+		case r.Sequences == 4 && r.Prompt == 0 && len(reading) == 0:
+			if calm = append(calm, gap); len(calm) == 200 {
+				close(enough)
+			}
+		}
+	}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	for i := range 4 {
+		r := Request{Prompt: prompt, IgnoreEnd: true, LogProbs: -1, Depth: depth, Sampling: sample.Options{Temperature: 0.8, Seed: uint64(i)}}
+		if _, err := e.Generate(ctx, r); err != nil {
+			b.Fatal(err)
+		}
+	}
+	<-enough
+	s, err := e.Generate(ctx, Request{Prompt: long, MaxTokens: 1, LogProbs: -1, Depth: depth})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.Result()
+	cancel()
+	e.Close()
+	slices.Sort(calm)
+	slices.Sort(reading)
+	return calm, reading
+}

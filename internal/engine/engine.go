@@ -1,0 +1,205 @@
+// Package engine turns prompts into tokens, many at a time: one goroutine owns the network
+// and the memory, and feeds every running sequence once per round. It deals in token ids;
+// text, files and devices are elsewhere.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+var (
+	// ErrClosed is returned for requests to an engine that no longer runs.
+	ErrClosed = errors.New("engine: closed")
+	// ErrBusy is returned for a request when as many wait as may.
+	ErrBusy = errors.New("engine: too many requests are waiting")
+	// ErrTooLarge is wrapped by the error for a request that the engine could never serve.
+	ErrTooLarge = errors.New("engine: request is too large")
+)
+
+// Options configure an Engine. The zero value is the default.
+type Options struct {
+	RoundTokens int           // most tokens fed in one round over all sequences; 0: 512
+	MaxBatch    int           // most sequences that run at a time; 0: 16
+	MaxQueue    int           // most requests that wait; 0: any number
+	MaxRound    time.Duration // most time a round should take while text is generated; 0: twice that of one without prompts
+	Context     int           // most tokens of a sequence; 0: what the model was made for
+
+	Cache bool         // keep what was read for texts with the same beginning
+	Disk  *prefix.Disk // and on disk, for the next process; nil: not. The caller closes it after the engine
+
+	Drafter spec.Drafter // guesses tokens; nil: none
+	// Controller is what is known of costs and guesses, as from SelfTest; nil: nothing yet.
+	// It belongs to the engine from New on.
+	Controller *spec.Controller
+
+	Observe func(Round)  // called after every round, on the engine's goroutine; nil: nobody looks
+	Log     *slog.Logger // of faults; nil: the default
+}
+
+// Engine runs requests on one model.
+type Engine struct {
+	model model.Model
+	pool  *state.Pool
+	cache *prefix.Cache // nil: none; the loop's, which holds the mutex to change it
+	o     Options
+
+	wake chan struct{} // a request has come, one was canceled, or the engine is to end
+	done chan struct{} // closed when the loop has ended
+
+	running []*sequence // in the order of their claims
+	order   []*sequence // the same, as a round found them
+	fed     []*sequence // of the running round
+	spans   []model.Span
+	hidden  backend.Tensor // rows of the last pass
+	draft   drafting
+	pace    pace
+
+	candidate *sequence // that is being admitted
+	unseen    bool      // an observer's fault was logged
+
+	mu       sync.Mutex // protects what follows
+	waiting  []*sequence
+	lane     lane
+	talks    map[string]int // requests that have not ended, by conversation
+	broken   error          // why nothing is served any more
+	arrivals uint64
+	draining bool // no requests are taken
+	closed   bool // and those that run are ended
+	stats    Stats
+}
+
+// New starts an engine. It owns the pool and is the model's only user until Close.
+func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
+	if o.RoundTokens < 0 || o.MaxBatch < 0 || o.MaxQueue < 0 || o.MaxRound < 0 || o.Context < 0 {
+		return nil, fmt.Errorf("engine: negative limit in %+v", o)
+	}
+	if o.RoundTokens == 0 {
+		o.RoundTokens = 512
+	}
+	if o.MaxBatch == 0 {
+		o.MaxBatch = 16
+	}
+	if o.Context == 0 {
+		o.Context = m.Info().Context
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	e := &Engine{model: m, pool: p, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), talks: map[string]int{}}
+	e.openCache()
+	if o.Controller != nil {
+		e.draft.Controller = *o.Controller
+	}
+	go e.loop()
+	return e, nil
+}
+
+// Generate starts a request. The stream must be read to its end, or ctx canceled.
+func (e *Engine) Generate(ctx context.Context, r Request) (*Stream, error) {
+	s, err := newSequence(r, e.model.Info(), e.o.Context)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.fit(s); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.draining:
+		return nil, ErrClosed
+	case e.broken != nil:
+		return nil, e.broken
+	case e.o.MaxQueue > 0 && len(e.waiting) >= e.o.MaxQueue:
+		return nil, ErrBusy
+	}
+	s.ctx = ctx
+	s.arrival = e.arrivals
+	e.arrivals++
+	// A sequence that waits, or that is left out of rounds, is dropped at once as well.
+	s.unwatch = context.AfterFunc(ctx, e.nudge)
+	e.enqueue(s)
+	if r.Conversation != "" {
+		e.talks[r.Conversation]++
+		e.dropAhead(r.Conversation)
+	}
+	e.nudge()
+	return &s.stream, nil
+}
+
+// Drain takes no more requests and returns when all have ended, or ctx has, whose error it
+// then returns. What was to be read in advance is dropped. Close must follow.
+func (e *Engine) Drain(ctx context.Context) error {
+	e.mu.Lock()
+	e.draining = true
+	e.mu.Unlock()
+	e.nudge()
+	select {
+	case <-e.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close ends all sequences with ErrClosed and returns when the loop has ended. The model
+// and the pool may be closed afterwards.
+func (e *Engine) Close() {
+	e.mu.Lock()
+	e.draining, e.closed = true, true
+	e.mu.Unlock()
+	e.nudge()
+	<-e.done
+}
+
+func (e *Engine) nudge() {
+	select {
+	case e.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// loop goes on until the engine is to end.
+func (e *Engine) loop() {
+	defer close(e.done)
+	for e.step() {
+	}
+	if e.cache != nil {
+		if err := try(e.cache.Close); err != nil {
+			e.blame(err)
+		}
+	}
+}
+
+// step admits, then computes a round, or something in advance, or sleeps when there is
+// nothing to do. It reports false when the engine is to end.
+func (e *Engine) step() (more bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.collapse(newFault(p))
+			more = true
+		}
+	}()
+	if !e.admit() {
+		return false
+	}
+	switch {
+	case len(e.running) > 0:
+		e.round()
+	case e.readAhead():
+	default:
+		<-e.wake
+	}
+	return true
+}

@@ -1,0 +1,360 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// fuse panics at one of its calls, counted from 1; 0: never.
+type fuse struct {
+	at    int64
+	calls atomic.Int64
+}
+
+func (f *fuse) burn() {
+	if f.calls.Add(1) == f.at {
+		panic("blown fuse")
+	}
+}
+
+func (f *fuse) blown() bool { return f.at > 0 && f.calls.Load() >= f.at }
+
+// fusedConstraint allows everything until a fuse blows.
+type fusedConstraint struct{ allowed, accept *fuse }
+
+func (c *fusedConstraint) Allowed([]int32) []uint64 {
+	c.allowed.burn()
+	return nil
+}
+
+func (c *fusedConstraint) Accept(int32) { c.accept.burn() }
+
+// fusedDrafter is a drafter with a fuse.
+type fusedDrafter struct {
+	spec.Drafter
+	fuse
+}
+
+func (d *fusedDrafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
+	d.burn()
+	return d.Drafter.Draft(batch)
+}
+
+// fusedContext is a context with a fuse.
+type fusedContext struct {
+	context.Context
+	*fuse
+}
+
+func (c fusedContext) Err() error {
+	c.burn()
+	return nil
+}
+
+// journal counts what is logged, and panics at lines with a certain text.
+type journal struct {
+	slog.Handler
+	bomb string
+
+	mu   sync.Mutex // protects what follows
+	text *bytes.Buffer
+}
+
+func newJournal(bomb string) *journal {
+	text := new(bytes.Buffer)
+	return &journal{Handler: slog.NewTextHandler(text, nil), bomb: bomb, text: text}
+}
+
+func (j *journal) Handle(ctx context.Context, r slog.Record) error {
+	if j.bomb != "" && strings.Contains(r.Message, j.bomb) {
+		panic("blown journal")
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.Handler.Handle(ctx, r)
+}
+
+// stacks is how many lines have a stack.
+func (j *journal) stacks() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Count(j.text.String(), "stack=\"goroutine")
+}
+
+// company is requests that share an engine with one that fails.
+func company(t *testing.T, e *Engine, n, depth int) (wait func(want func(int) []int32)) {
+	t.Helper()
+	var streams []*Stream
+	for i := range n {
+		s, err := e.Generate(t.Context(), Request{Prompt: prompt(40+i, i), MaxTokens: 12, LogProbs: -1, IgnoreEnd: true, Depth: depth})
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, s)
+	}
+	return func(want func(int) []int32) {
+		t.Helper()
+		for i, s := range streams {
+			var ids []int32
+			for token, err := range s.Tokens() {
+				if err != nil {
+					t.Errorf("companion %d: %v", i, err)
+				}
+				ids = append(ids, token.ID)
+			}
+			if !slices.Equal(ids, want(i)) {
+				t.Errorf("companion %d says %v, want %v", i, ids, want(i))
+			}
+		}
+	}
+}
+
+// faultBench is an engine on a real network, and what its companions say.
+func faultBench(t *testing.T, change func(*Options), log *journal) (*Engine, *state.Pool, func(int) []int32) {
+	t.Helper()
+	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
+	plain, err := New(m, pool, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answers [][]int32
+	for i := range 3 {
+		ids, _, err := collect(plain, Request{Prompt: prompt(40+i, i), MaxTokens: 12, LogProbs: -1, IgnoreEnd: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, ids)
+	}
+	plain.Close()
+	o := Options{Drafter: m.Drafter(), Log: slog.New(log)}
+	change(&o)
+	e, err := New(m, pool, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e, pool, func(i int) []int32 { return answers[i] }
+}
+
+// isFault reports whether an error came of a panic, and does not show its stack.
+func isFault(err error) bool {
+	var f *Fault
+	return errors.As(err, &f) && !strings.Contains(err.Error(), "goroutine")
+}
+
+// TestConstraintThatPanicsEndsItsRequest has a constraint fail when it is asked or told, in
+// checking and in guessing, early and late, in company: the others go on as if nothing was.
+func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
+	for _, asked := range []bool{true, false} {
+		for _, depth := range []int{0, 3} {
+			calls := []int64{1, 2, 3, 4, 7}
+			if brief(t) {
+				calls = []int64{1, 4}
+			}
+			for _, at := range calls {
+				log := newJournal("")
+				e, pool, want := faultBench(t, func(*Options) {}, log)
+				c := &fusedConstraint{&fuse{}, &fuse{}}
+				if asked {
+					c.allowed.at = at
+				} else {
+					c.accept.at = at
+				}
+				wait := company(t, e, 3, depth)
+				_, _, err := collect(e, Request{
+					Prompt: prompt(30, 9), MaxTokens: 30, LogProbs: -1, IgnoreEnd: true, Depth: depth,
+					Sampling: sample.Options{Constraint: func() sample.Constraint { return c }},
+				})
+				if !isFault(err) || log.stacks() != 1 {
+					t.Errorf("asked %v, depth %d, call %d: %v, %d stacks in the log", asked, depth, at, err, log.stacks())
+				}
+				wait(want)
+				e.Close()
+				if s := pool.Stats(); s.Used != 0 || s.States != 0 {
+					t.Errorf("left behind %+v", s)
+				}
+			}
+		}
+	}
+}
+
+// TestDrafterThatPanicsCostsNobodyElse has a drafter fail once: in a round, when something is
+// taken from the cache, and when a prompt is read in advance.
+func TestDrafterThatPanicsCostsNobodyElse(t *testing.T) {
+	log := newJournal("")
+	var d *fusedDrafter
+	e, _, want := faultBench(t, func(o *Options) {
+		d = &fusedDrafter{Drafter: o.Drafter}
+		o.Drafter, o.Cache = d, true
+	}, log)
+	blow := func() { d.at = d.calls.Load() + 1 }
+	request := Request{Prompt: prompt(150, 8), MaxTokens: 4, LogProbs: -1, Depth: 2, IgnoreEnd: true}
+	cold, _, err := collect(e, request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blow() // by what is taken from the cache
+	if _, _, err := collect(e, request); !isFault(err) || !d.blown() {
+		t.Errorf("from the cache: %v", err)
+	}
+	if ids, r, err := collect(e, request); err != nil || r.Cached != 128 || !slices.Equal(ids, cold) {
+		t.Errorf("after it: %v %+v %v", ids, r, err)
+	}
+	blow() // in advance
+	<-prefill(t, e, Prefill{Conversation: "a", Prompt: prompt(80, 7), Depth: 2})
+	if s := e.Stats(); s.Ahead.Dropped != 1 || s.Ahead.Read != 0 || s.Faults != 1 {
+		t.Errorf("%+v, %d faults", s.Ahead, s.Faults)
+	}
+	readAhead(t, e, Prefill{Conversation: "a", Prompt: prompt(80, 7), Depth: 2})
+	blow() // in a round
+	if _, _, err := collect(e, Request{Prompt: prompt(20, 6), MaxTokens: 4, LogProbs: -1, Depth: 2, IgnoreEnd: true}); !isFault(err) {
+		t.Errorf("in a round: %v", err)
+	}
+	if log.stacks() != 3 {
+		t.Errorf("%d stacks in the log, want 3", log.stacks())
+	}
+	company(t, e, 3, 2)(want)
+}
+
+// TestObserverThatPanicsIsLoggedOnce has every call of an observer fail.
+func TestObserverThatPanicsIsLoggedOnce(t *testing.T) {
+	log := newJournal("")
+	calls := 0
+	e, _, want := faultBench(t, func(o *Options) {
+		o.Observe = func(Round) {
+			calls++
+			panic("blown observer")
+		}
+	}, log)
+	company(t, e, 3, 2)(want)
+	e.Close()
+	if calls < 2 || log.stacks() != 1 {
+		t.Errorf("%d calls, %d stacks in the log", calls, log.stacks())
+	}
+}
+
+// TestContextThatPanicsEndsItsRequest has a context fail when it is asked for its error.
+func TestContextThatPanicsEndsItsRequest(t *testing.T) {
+	log := newJournal("")
+	e, _, want := faultBench(t, func(*Options) {}, log)
+	wait := company(t, e, 3, 2)
+	for _, at := range []int64{1, 3} {
+		s, err := e.Generate(fusedContext{context.Background(), &fuse{at: at}}, Request{Prompt: prompt(30, 9), MaxTokens: 30, LogProbs: -1, IgnoreEnd: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err = range s.Tokens() {
+		}
+		if !isFault(err) {
+			t.Errorf("call %d: %v", at, err)
+		}
+	}
+	wait(want)
+}
+
+// TestFaultOfNobodyEndsWhatRuns has a panic that belongs to no sequence: what runs ends with
+// an error, what waits and comes later is served.
+func TestFaultOfNobodyEndsWhatRuns(t *testing.T) {
+	log := newJournal("they go on one by one") // which is said outside of all nets but the last
+	var d *fusedDrafter
+	e, pool, want := faultBench(t, func(o *Options) {
+		d = &fusedDrafter{Drafter: o.Drafter, fuse: fuse{at: 1}}
+		o.Drafter, o.Cache, o.MaxBatch = d, true, 2
+	}, log)
+	var list []*Stream
+	e.locked(func() { // so that two begin together
+		for i := range 2 {
+			s, err := newSequence(Request{Prompt: prompt(20, i), MaxTokens: 8, LogProbs: -1, Depth: 2, IgnoreEnd: true}, e.model.Info(), e.o.Context)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			s.unwatch = func() bool { return true }
+			e.enqueue(s)
+			list = append(list, &s.stream)
+		}
+		e.nudge()
+	})
+	for i, s := range list {
+		var last error
+		for _, last = range s.Tokens() {
+		}
+		if !isFault(last) {
+			t.Errorf("request %d: %v", i, last)
+		}
+	}
+	company(t, e, 3, 2)(want)
+	if s := e.Stats(); s.Faults != 2 || log.stacks() != 1 {
+		t.Errorf("%d faults, %d stacks in the log", s.Faults, log.stacks())
+	}
+	e.Close()
+	if s := pool.Stats(); s.Used != 0 || s.States != 0 {
+		t.Errorf("left behind %+v", s)
+	}
+}
+
+// fusedBackend panics while memory is handed out or copied.
+type fusedBackend struct {
+	backend.Backend
+	fuse
+}
+
+func (b *fusedBackend) Copy(dst, src backend.Tensor) {
+	b.burn()
+	b.Backend.Copy(dst, src)
+}
+
+func (b *fusedBackend) Fill(t backend.Tensor, x float32) {
+	b.burn()
+	b.Backend.Fill(t, x)
+}
+
+// TestBrokenMemoryRefusesRequests has a panic in the account of memory, when it is taken and
+// when it is shared with the cache: nothing hangs, and later requests are told why.
+func TestBrokenMemoryRefusesRequests(t *testing.T) {
+	for at := int64(1); at <= 4; at++ {
+		m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
+		log := newJournal("")
+		e, err := New(m, state.NewPool(&fusedBackend{Backend: b, fuse: fuse{at: at}}, 1<<30), Options{Drafter: m.Drafter(), Cache: true, Log: slog.New(log)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		var failed atomic.Int64
+		for i := range 3 {
+			all.Go(func() {
+				_, _, err := collect(e, Request{Prompt: prompt(70, i), MaxTokens: 8, LogProbs: -1, IgnoreEnd: true})
+				if isFault(err) || errors.Is(err, ErrBroken) {
+					failed.Add(1)
+				} else if err != nil {
+					t.Errorf("call %d: %v", at, err)
+				}
+			})
+		}
+		all.Wait()
+		if failed.Load() == 0 {
+			t.Errorf("call %d: no request has failed", at)
+		}
+		if _, _, err := collect(e, Request{Prompt: prompt(5, 1), MaxTokens: 2, LogProbs: -1}); !errors.Is(err, ErrBroken) {
+			t.Errorf("call %d: later: %v", at, err)
+		}
+		if err := e.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		e.Close()
+	}
+}

@@ -1,0 +1,167 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// forced drafts with a real head, for its cost, and then says what a script wants said: the
+// tokens of a known answer, right as often as the trained model's head is.
+type forced struct {
+	spec.Drafter
+	answer []int32   // prompt and answer
+	rates  []float64 // how often guess j holds if those before it do
+	due    []float64 // what is left of the rates
+	out    []spec.Draft
+}
+
+func (f *forced) Draft(batch []spec.Run) ([]spec.Draft, error) {
+	drafts, err := f.Drafter.Draft(batch)
+	if err != nil {
+		return nil, err
+	}
+	f.out = f.out[:0]
+	for i, r := range batch {
+		tokens := slices.Clone(f.answer[len(r.Text):min(len(f.answer), len(r.Text)+len(drafts[i].Tokens))])
+		for j := range tokens {
+			k := min(j, len(f.rates)-1)
+			if f.due[k] += f.rates[k]; f.due[k] < 1 {
+				tokens[j]++ // wrong
+				break
+			}
+			f.due[k]--
+		}
+		f.out = append(f.out, spec.Draft{Tokens: tokens})
+	}
+	return f.out, nil
+}
+
+// newForced is right as often as the trained tiny model's head.
+func newForced(m *qwen35.Model, answer []int32) *forced {
+	rates := []float64{0.708, 0.520 / 0.708, 0.387 / 0.520}
+	return &forced{Drafter: m.Drafter(), answer: answer, rates: rates, due: make([]float64, len(rates))}
+}
+
+// openGenerated generates a model of the 2B shape with 4-bit weights.
+func openGenerated(b *testing.B) (*qwen35.Model, *state.Pool) {
+	b.Helper()
+	dev, err := cpu.Open(cpu.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = dev.Close() })
+	m, err := qwen35.Generate("2b", 4, dev, model.Options{MaxGuesses: spec.MaxDepth})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return m, state.NewPool(dev, 1<<34)
+}
+
+// BenchmarkForced decodes with a generated model of the 2B shape and 4-bit weights. Its
+// head's guesses mean nothing, so they are replaced by guesses that hold as often as the
+// trained tiny model's; costs are real. Beta and delta are a pass and a guess in steps of
+// depth 0, model is the speed-up they predict, speedup the one measured.
+func BenchmarkForced(b *testing.B) {
+	const tokens = 240
+	m, pool := openGenerated(b)
+	prompt := []int32{1, 2, 3, 4, 5, 6, 7, 8}
+	plainRate := 0.0
+	var answer []int32
+	for _, depth := range []int{0, 1, 2, 3, 4, 5} {
+		b.Run(fmt.Sprintf("depth=%d", depth), func(b *testing.B) {
+			e, err := New(m, pool, Options{Drafter: newForced(m, answer)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer e.Close()
+			var made, seconds float64
+			var receipt spec.Receipt
+			for b.Loop() {
+				ids, res, err := collect(e, Request{Prompt: prompt, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1, Depth: depth})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if depth == 0 {
+					answer = append(slices.Clone(prompt), ids...)
+				}
+				made, seconds = made+float64(res.Tokens-1), seconds+res.Decode.Seconds()
+				receipt = res.Receipt
+			}
+			rate := made / seconds
+			if depth == 0 {
+				plainRate = rate
+			} else {
+				s := receipt.Summary()
+				perRound := 1 + float64(s.Accepted)/float64(s.Rounds)
+				b.ReportMetric(perRound, "tok/round")
+				beta, delta := s.VerifyMS/float64(s.Rounds)*plainRate/1e3, s.DraftMS/float64(s.Drafted)*plainRate/1e3
+				b.ReportMetric(beta, "beta")
+				b.ReportMetric(delta, "delta")
+				b.ReportMetric(perRound/(beta+s.MeanDepth*delta), "model")
+				b.ReportMetric(rate/plainRate, "speedup")
+			}
+			b.ReportMetric(rate, "tok/s")
+		})
+	}
+}
+
+// BenchmarkForcedBatch is BenchmarkForced for several sequences at a time, which say the same,
+// in turns without guesses and with as many as the controller finds to pay. Times of one turn
+// are compared, and the medians reported.
+func BenchmarkForcedBatch(b *testing.B) {
+	const tokens = 96
+	m, pool := openGenerated(b)
+	defer slot()()
+	request := Request{Prompt: []int32{1, 2, 3, 4, 5, 6, 7, 8}, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1}
+	d := newForced(m, nil)
+	e, err := New(m, pool, Options{Drafter: d})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	run := func(width, depth int) (rate, meanDepth float64) {
+		r := request
+		r.Depth = depth
+		var all sync.WaitGroup
+		depths := make([]float64, width)
+		start := time.Now()
+		for i := range width {
+			all.Go(func() {
+				ids, res, err := collect(e, r)
+				if err != nil {
+					b.Error(err)
+				}
+				if depths[i] = res.Receipt.Summary().MeanDepth; d.answer == nil {
+					d.answer = append(slices.Clone(r.Prompt), ids...)
+				}
+			})
+		}
+		all.Wait()
+		return float64(width*tokens) / time.Since(start).Seconds(), middle(depths)
+	}
+	run(1, 0)
+	for _, width := range []int{1, 2, 4, 8} {
+		b.Run(fmt.Sprintf("batch=%d", width), func(b *testing.B) {
+			var plain, guessed, ratio, depth []float64
+			run(width, -1) // the controller learns
+			for b.Loop() {
+				p, _ := run(width, 0)
+				g, d := run(width, -1)
+				plain, guessed, ratio, depth = append(plain, p), append(guessed, g), append(ratio, g/p), append(depth, d)
+			}
+			b.ReportMetric(middle(plain), "plain-tok/s")
+			b.ReportMetric(middle(guessed), "mtp-tok/s")
+			b.ReportMetric(middle(ratio), "mtp/plain")
+			b.ReportMetric(middle(depth), "depth")
+		})
+	}
+}

@@ -1,0 +1,254 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/internal/tokenizer"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// held is a request under a grammar, and what the text must be.
+type held struct {
+	name    string
+	grammar *grammar.Grammar
+	after   int32 // token from which on the grammar holds; -1: from the beginning
+	check   func(text string) error
+}
+
+// constrain makes the request's constraint.
+func (h *held) constrain() sample.Constraint {
+	if h.after >= 0 {
+		return h.grammar.After(h.after)
+	}
+	return h.grammar.Matcher()
+}
+
+// openTiny opens the embedded model's checkpoint with its tokenizer.
+func openTiny(t *testing.T) (*qwen35.Model, *state.Pool, *tokenizer.Tokenizer) {
+	t.Helper()
+	dir := golden.Dir(t, "tiny")
+	c, err := checkpoint.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	b, err := cpu.Open(cpu.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	m, err := qwen35.Open(c, b, model.Options{Compute: backend.Int8, MaxGuesses: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "tokenizer.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.New(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, state.NewPool(b, 1<<30), tok
+}
+
+// newVocab prepares a tokenizer's tokens: control tokens never, the model's stop tokens at
+// the end only.
+func newVocab(t *testing.T, tok *tokenizer.Tokenizer, stop []int32) *grammar.Vocab {
+	t.Helper()
+	tokens := make([]string, tok.Size())
+	for id := range tokens {
+		if !tok.Special(int32(id)) {
+			tokens[id], _ = tok.Token(int32(id))
+		}
+	}
+	v, err := grammar.NewVocab(tokens, stop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func heldRequests(t *testing.T, v *grammar.Vocab, period int32) []held {
+	t.Helper()
+	compile := func(s grammar.Source) *grammar.Grammar {
+		g, err := grammar.Compile(s, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	cat := compile(grammar.Schema([]byte(`{"type": "object", "additionalProperties": false,
+		"properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 1, "maximum": 20},
+			"likes": {"type": "array", "items": {"enum": ["fish", "milk", "sun"]}, "minItems": 1, "maxItems": 3}},
+		"required": ["name", "age", "likes"]}`)))
+	checkCat := func(text string) error {
+		var got struct {
+			Name  string   `json:"name"`
+			Age   int      `json:"age"`
+			Likes []string `json:"likes"`
+		}
+		d := json.NewDecoder(strings.NewReader(text))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&got); err != nil {
+			return err
+		}
+		if len([]rune(got.Name)) > 12 || got.Age < 1 || got.Age > 20 || len(got.Likes) < 1 || len(got.Likes) > 3 {
+			return fmt.Errorf("%+v is not what the schema says", got)
+		}
+		return nil
+	}
+	answer := compile(grammar.Sequence(grammar.Regexp(`\n{0,2}`), grammar.Choice("yes", "no")))
+	return []held{
+		{"schema", cat, -1, checkCat},
+		{"choice", compile(grammar.Choice("a cat", "a dog", "a bird")), -1, func(text string) error {
+			if !slices.Contains([]string{"a cat", "a dog", "a bird"}, text) {
+				return fmt.Errorf("%q is no choice", text)
+			}
+			return nil
+		}},
+		{"sentence", compile(grammar.Regexp(`[A-Z][a-z]+( [a-z]+){3,12}\.`)), -1, func(text string) error {
+			if !strings.HasSuffix(text, ".") || strings.ContainsAny(text, ",\n\"") {
+				return fmt.Errorf("%q is no sentence", text)
+			}
+			return nil
+		}},
+		{"after a sentence", answer, period, func(text string) error {
+			if _, answer, _ := strings.Cut(text, "."); !slices.Contains([]string{"yes", "no"}, strings.TrimLeft(answer, "\n")) {
+				return fmt.Errorf("answer %q", text)
+			}
+			return nil
+		}},
+	}
+}
+
+// trial is the requests under grammars with each of some tastes, on one model.
+type trial struct {
+	*testing.T
+	model    *qwen35.Model
+	pool     *state.Pool
+	tok      *tokenizer.Tokenizer
+	requests []held
+	tastes   []sample.Options
+
+	mu      sync.Mutex // protects what follows
+	guessed int        // guesses that held
+	ended   int        // texts that ended by themselves
+}
+
+// outcome is what the law is about.
+type outcome struct {
+	ids  []int32
+	hash uint64
+}
+
+// generate runs one request and checks its text.
+func (t *trial) generate(e *engine.Engine, h *held, taste sample.Options, depth int) (o outcome) {
+	taste.Constraint = h.constrain
+	s, err := e.Generate(context.Background(), engine.Request{
+		Prompt: t.tok.Encode("Once upon a time there was"), MaxTokens: 60, Sampling: taste, Hash: true, LogProbs: -1, Depth: depth,
+	})
+	if err != nil {
+		t.Errorf("%s, depth %d: %v", h.name, depth, err)
+		return o
+	}
+	for token, err := range s.Tokens() {
+		if err != nil {
+			t.Errorf("%s, depth %d: %v", h.name, depth, err)
+			return o
+		}
+		o.ids = append(o.ids, token.ID)
+	}
+	r := s.Result()
+	o.hash = r.LogitsHash
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.guessed += r.Receipt.Accepted
+	if r.Finish == engine.FinishStop {
+		t.ended++
+		if err := h.check(t.tok.Decode(o.ids[:len(o.ids)-1], false)); err != nil {
+			t.Errorf("%s, depth %d: %v", h.name, depth, err)
+		}
+	}
+	return o
+}
+
+// all runs every request with every taste: one after the other without guesses, at once
+// with them.
+func (t *trial) all(depth int) []outcome {
+	e, err := engine.New(t.model, t.pool, engine.Options{Drafter: t.model.Drafter()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	got := make([]outcome, len(t.requests)*len(t.tastes))
+	var wg sync.WaitGroup
+	for i := range got {
+		wg.Go(func() {
+			got[i] = t.generate(e, &t.requests[i/len(t.tastes)], t.tastes[i%len(t.tastes)], depth)
+		})
+		if depth == 0 {
+			wg.Wait()
+		}
+	}
+	wg.Wait()
+	return got
+}
+
+// TestGrammarChangesNothingElse holds the law under grammars: tokens and bits of the logits
+// are the same with guesses of any depth, alone and in company, and the texts are what the
+// grammars say.
+func TestGrammarChangesNothingElse(t *testing.T) {
+	m, pool, tok := openTiny(t)
+	period, ok := tok.ID(".") // the model does not know how to end a block of thinking
+	if !ok {
+		t.Fatal("no token for a period")
+	}
+	r := &trial{
+		T: t, model: m, pool: pool, tok: tok,
+		requests: heldRequests(t, newVocab(t, tok, m.Info().Stop), period),
+		tastes: []sample.Options{
+			{},
+			{Temperature: 0.8, TopK: 20, TopP: 0.95, Seed: 7, RepetitionPenalty: 1.1},
+			{Temperature: 1.2, Seed: 8},
+		},
+	}
+	if testing.Short() {
+		r.tastes = r.tastes[:2]
+	}
+	want := r.all(0)
+	for i := range want {
+		t.Logf("%s, taste %d: %q", r.requests[i/len(r.tastes)].name, i%len(r.tastes), tok.Decode(want[i].ids, false))
+	}
+	for _, depth := range []int{1, 2, 3, -1} {
+		for i, got := range r.all(depth) {
+			if !slices.Equal(got.ids, want[i].ids) || got.hash != want[i].hash {
+				t.Errorf("%s, taste %d, depth %d: %q %x\nwithout guesses: %q %x", r.requests[i/len(r.tastes)].name, i%len(r.tastes), depth,
+					tok.Decode(got.ids, false), got.hash, tok.Decode(want[i].ids, false), want[i].hash)
+			}
+		}
+	}
+	t.Logf("%d guesses held, %d texts ended", r.guessed, r.ended)
+	if r.guessed < 50 || r.ended < len(want)*4 {
+		t.Errorf("%d guesses held and %d of %d texts ended", r.guessed, r.ended, 5*len(want))
+	}
+}

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/ngram"
+	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// openModel loads a small network of the family with room for guesses, and ample memory.
+func openModel(t testing.TB, dir string, o model.Options) (*qwen35.Model, *state.Pool) {
+	t.Helper()
+	m, b := openOn(t, dir, o)
+	return m, state.NewPool(b, 1<<30)
+}
+
+// openOn is openModel without memory for sequences.
+func openOn(t testing.TB, dir string, o model.Options) (*qwen35.Model, *cpu.Backend) {
+	t.Helper()
+	c, err := checkpoint.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	b, err := cpu.Open(cpu.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	o.MaxGuesses, o.Log = spec.MaxDepth, slog.New(slog.DiscardHandler)
+	m, err := qwen35.Open(c, b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, b
+}
+
+// oracle knows the answer to every prompt, and guesses from it as its script says.
+type oracle struct {
+	answers [][]int32 // prompt and answer
+	wrong   func(position, index int) bool
+	vocab   int32
+	out     []spec.Draft // used again in every call, as a drafter may
+}
+
+func (o *oracle) Name() string         { return "oracle" }
+func (o *oracle) Layout() state.Layout { return state.Layout{} }
+
+func (o *oracle) Draft(batch []spec.Run) ([]spec.Draft, error) {
+	for len(o.out) < len(batch) {
+		o.out = append(o.out, spec.Draft{})
+	}
+	out := o.out[:len(batch)]
+	for i, r := range batch {
+		out[i].Tokens = out[i].Tokens[:0]
+		for _, a := range o.answers {
+			if len(a) < len(r.Text) || !slices.Equal(a[:len(r.Text)], r.Text) {
+				continue
+			}
+			for j, id := range a[len(r.Text):min(len(a), len(r.Text)+r.Depth)] {
+				if o.wrong(len(r.Text)+j, j) {
+					id = (id + 1) % o.vocab
+				}
+				out[i].Tokens = append(out[i].Tokens, id)
+			}
+			break
+		}
+	}
+	return out, nil
+}
+
+// samplings are the tastes the law is held to.
+func samplings() []sample.Options {
+	var list []sample.Options
+	for i, temp := range []float64{0, 0.2, 0.6, 1, 1.5} {
+		o := sample.Options{Temperature: temp, Seed: uint64(1000 + i)}
+		list = append(list, o)
+		o.TopK, o.TopP, o.MinP = 20, 0.9, 0.01
+		o.XTCProbability, o.XTCThreshold = 0.5, 0.1
+		list = append(list, o)
+		list = append(list, sample.Options{
+			Temperature: temp, Seed: uint64(i), RepetitionPenalty: 1.3, RepetitionWindow: 20,
+			PresencePenalty: 0.5, FrequencyPenalty: 0.2, LogitBias: map[int32]float32{7: 2},
+		})
+	}
+	return list
+}
+
+// TestGuessingChangesNothing is the law: with guesses of any drafter, right or wrong, at
+// any depth, alone or in company, every request gives the tokens and the bits of logits
+// that it gives without guesses.
+func TestGuessingChangesNothing(t *testing.T) {
+	for _, name := range []string{"dense", "moe"} {
+		for _, compute := range []backend.Compute{backend.Float32, backend.Int8} {
+			if brief(t) && (name == "moe") != (compute == backend.Int8) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%v", name, compute), func(t *testing.T) {
+				o := model.Options{Compute: compute}
+				if compute == backend.Int8 {
+					o.Quantize = 4
+				}
+				m, pool := openModel(t, golden.Dir(t, name), o)
+				f := golden.Load(t, name)
+				guessing(t, m, pool, f.Cases[1].Prompt[:20])
+			})
+		}
+	}
+}
+
+// brief asks for a part of the law: in short mode, and with the generic kernels, which are
+// many times slower and held to be equal to the others elsewhere.
+func brief(t *testing.T) bool {
+	t.Helper()
+	b, err := cpu.Open(cpu.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close() //nolint:errcheck // nothing was done with it
+	return testing.Short() || strings.Contains(b.Name(), "generic")
+}
+
+func guessing(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
+	plain, err := New(m, pool, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	var requests []Request
+	var want [][]int32
+	var hash []uint64
+	truth := &oracle{vocab: int32(m.Info().Vocab)}
+	tastes := samplings()
+	if brief(t) {
+		tastes = tastes[7:9]
+	}
+	for i, s := range tastes {
+		// Texts that repeat themselves, so that there is something to look up.
+		repeated := slices.Concat(prompt[i%5:5+i%7], prompt[i%5:5+i%7])
+		r := Request{Prompt: repeated, MaxTokens: 8 + rng.IntN(8), Sampling: s, Hash: true, LogProbs: -1, IgnoreEnd: i%2 == 0}
+		ids, res, err := collect(plain, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests, want, hash = append(requests, r), append(want, ids), append(hash, res.LogitsHash)
+		truth.answers = append(truth.answers, slices.Concat(r.Prompt, ids))
+	}
+	plain.Close()
+	lookup, err := ngram.New(ngram.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		drafter spec.Drafter
+		depths  []int
+	}{
+		{"head", m.Drafter(), []int{1, 2, 3, 4, 5, 6, 7, 8, -1}},
+		{"lookup", lookup, []int{3, 8, -1}},
+		{"auto", spec.Auto(m.Drafter(), lookup), []int{2, 5, -1}},
+		{"always right", truth.with(func(int, int) bool { return false }), []int{4, 8, -1}},
+		{"always wrong", truth.with(func(int, int) bool { return true }), []int{3}},
+		{"wrong at the third", truth.with(func(_, j int) bool { return j == 2 }), []int{5}},
+		{"at random", truth.with(func(p, j int) bool { return (p*7+j*3)%5 < 2 }), []int{6}},
+	} {
+		if brief(t) {
+			c.depths = c.depths[len(c.depths)-1:]
+		}
+		for _, depth := range c.depths {
+			e, err := New(m, pool, Options{Drafter: c.drafter, RoundTokens: 16 + rng.IntN(60)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wg sync.WaitGroup
+			for i, r := range requests {
+				r.Depth = depth
+				wg.Go(func() {
+					ids, res, err := collect(e, r)
+					if err != nil || !slices.Equal(ids, want[i]) || res.LogitsHash != hash[i] {
+						t.Errorf("%s, depth %d, request %d: %v %x %v, want %v %x", c.name, depth, i, ids, res.LogitsHash, err, want[i], hash[i])
+					}
+					if c.name == "always right" && depth > 0 && res.Receipt.Accepted != res.Receipt.Drafted {
+						t.Errorf("%d of %d right guesses accepted", res.Receipt.Accepted, res.Receipt.Drafted)
+					}
+				})
+			}
+			wg.Wait()
+			e.Close()
+		}
+	}
+	if n := pool.Used(); n != 0 {
+		t.Errorf("%d bytes still in use", n)
+	}
+}
+
+func (o *oracle) with(wrong func(position, index int) bool) *oracle {
+	return &oracle{answers: o.answers, vocab: o.vocab, wrong: wrong}
+}

@@ -1,0 +1,35 @@
+//go:build race
+
+package engine
+
+import "testing"
+
+// TestRace has the tests in which several goroutines meet: make race runs it.
+func TestRace(t *testing.T) {
+	t.Run("GenerateFollowsTheModel", TestGenerateFollowsTheModel)
+	t.Run("GenerateStops", TestGenerateStops)
+	t.Run("GenerateIsIndependentOfCompany", TestGenerateIsIndependentOfCompany)
+	t.Run("GenerateContainsFaults", TestGenerateContainsFaults)
+	t.Run("GenerateCancels", TestGenerateCancels)
+	t.Run("CloseEndsEverything", TestCloseEndsEverything)
+	t.Run("LogProbsAreTheTargets", TestLogProbsAreTheTargets)
+	t.Run("FaultsEndOnlyTheirSequence", TestFaultsEndOnlyTheirSequence)
+	t.Run("QueueServesByPriority", TestQueueServesByPriority)
+	t.Run("TokensDoNotWaitWithTheirSequence", TestTokensDoNotWaitWithTheirSequence)
+	t.Run("QueueDropsCanceled", TestQueueDropsCanceled)
+	t.Run("DrainLetsRequestsEnd", TestDrainLetsRequestsEnd)
+	t.Run("PaceLeavesTimeForTokens", TestPaceLeavesTimeForTokens)
+	t.Run("StreamWakesTheReaderOfTokens", TestStreamWakesTheReaderOfTokens)
+	t.Run("PrefillIsNoRequest", TestPrefillIsNoRequest)
+	t.Run("PrefillIsInNobodysRound", TestPrefillIsInNobodysRound)
+	t.Run("PrefillGivesWay", TestPrefillGivesWay)
+	t.Run("PrefillIsReplacedByTheNextTurn", TestPrefillIsReplacedByTheNextTurn)
+	t.Run("DrainDropsPrefill", TestDrainDropsPrefill)
+	t.Run("ConstraintThatPanicsEndsItsRequest", TestConstraintThatPanicsEndsItsRequest)
+	t.Run("DrafterThatPanicsCostsNobodyElse", TestDrafterThatPanicsCostsNobodyElse)
+	t.Run("FaultOfNobodyEndsWhatRuns", TestFaultOfNobodyEndsWhatRuns)
+	t.Run("BrokenMemoryRefusesRequests", TestBrokenMemoryRefusesRequests)
+	t.Run("DiskOutlivesTheEngine", TestDiskOutlivesTheEngine)
+	t.Run("WorkloadsChangeNothing", TestWorkloadsChangeNothing)
+	t.Run("Soak", TestSoak)
+}

@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// TestRatioIsReproducible holds texts under the ratio rule to their seed: they are not those
+// of decoding without guesses, but no company, budget, cache or want of memory changes them.
+func TestRatioIsReproducible(t *testing.T) {
+	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8, DraftVocab: 64})
+	var requests []Request
+	for i := range 8 {
+		requests = append(requests, Request{
+			Prompt: prompt(20+40*i, i), MaxTokens: 20, IgnoreEnd: true, LogProbs: -1, Depth: []int{-1, 3, 6}[i%3], Rule: spec.Ratio,
+			Sampling: sample.Options{Temperature: 1, Seed: uint64(i)},
+		})
+	}
+	alone, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want [][]int32
+	for _, r := range requests {
+		ids, _, err := collect(alone, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, ids)
+	}
+	alone.Close()
+	probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
+	for i, o := range []Options{{}, {RoundTokens: 10}, {Cache: true}, {RoundTokens: 24, MaxBatch: 3}, {Cache: true, RoundTokens: 64}} {
+		budget, tight := int64(1<<30), i >= 3
+		if tight {
+			budget = probe.bytes(340+spec.MaxDepth) * 5 / 4
+		}
+		o.Drafter = m.Drafter()
+		gate := &gated{m, make(chan int32), make(chan struct{})}
+		e, err := New(gate, state.NewPool(b, budget), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second time from the cache, if there is one
+			together(t, e, gate, requests, func(j int, s *Stream) {
+				ids, err := read(s)
+				if err != nil || !slices.Equal(ids, want[j]) {
+					t.Errorf("options %d, request %d: %v, %v; want %v", i, j, ids, err, want[j])
+				}
+			})
+		}
+		if n := e.Stats().Preemptions; tight != (n > 0) {
+			t.Errorf("options %d: %d preemptions", i, n)
+		}
+		e.Close()
+	}
+}
+
+// together has requests meet. The last begins, and the others come in its first round with a
+// higher priority: where there is no memory for two, it is preempted.
+func together(t *testing.T, e *Engine, gate *gated, requests []Request, check func(i int, s *Stream)) {
+	t.Helper()
+	var all sync.WaitGroup
+	for i := len(requests) - 1; i >= 0; i-- {
+		r := requests[i]
+		if i < len(requests)-1 {
+			r.Priority = 1
+		}
+		s, err := e.Generate(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() { check(i, s) })
+		if i == len(requests)-1 {
+			<-gate.begun
+		}
+	}
+	gate.let <- struct{}{}
+	ended := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	gate.passUntil(ended)
+}

@@ -1,0 +1,252 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/internal/tokenizer"
+)
+
+// prose is long enough for a self-test.
+const prose = `Once upon a time there was a small dog called Max who lived with a girl in a house near the
+forest. Every morning they went out to play in the garden. One day Max saw a bird with a broken
+wing under the big tree. He ran to the girl and barked until she came with him. She took the bird
+home and made it a warm bed. After a week the bird could fly again, and it sang for them every day.`
+
+// editTiny is the trained model with some bytes of its head changed, in memory.
+func editTiny(t *testing.T, edit func(name string, data []byte)) (c *checkpoint.Checkpoint, text []int32) {
+	t.Helper()
+	from, err := checkpoint.Open(golden.Dir(t, "tiny"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close() //nolint:errcheck // read only
+	var decls []checkpoint.Decl
+	for _, name := range from.Tensors() {
+		tensor, err := from.Tensor(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decls = append(decls, checkpoint.Decl{Name: name, Type: tensor.Type, Shape: tensor.Shape})
+	}
+	var out bytes.Buffer
+	w, err := checkpoint.NewWriter(&out, decls, from.Metadata(from.Files()[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range decls {
+		tensor, err := from.Tensor(d.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := bytes.Clone(tensor.Data)
+		if _, name, ok := strings.Cut(d.Name, "mtp."); ok {
+			edit(name, data)
+		}
+		if err := w.WriteTensor(d.Name, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := from.ReadFile("tokenizer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.New(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err = checkpoint.OpenFiles("edited", map[string]string{"config.json": string(from.Config()), "model.safetensors": out.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, tok.Encode(prose)
+}
+
+// examine runs the self-test of a checkpoint.
+func examine(t *testing.T, c *checkpoint.Checkpoint, text []int32, limit time.Duration) *Verdict {
+	t.Helper()
+	b, err := cpu.Open(cpu.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	m, err := qwen35.Open(c, b, model.Options{MaxGuesses: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, head := m.Layout(), m.Drafter().Layout()
+	const pages = (TestTokens + backend.PageTokens - 1) / backend.PageTokens
+	pool := state.NewPool(b, target.RecurrentBytes()+pages*(target.PageBytes()+head.PageBytes())) // as the contract says
+	v, err := SelfTest(m, pool, m.Drafter(), text, m.Info().Vocab, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := pool.Used(); n != 0 {
+		t.Errorf("%d bytes still in use", n)
+	}
+	t.Logf("right %v of %v, step %v, guess %v, depth %d, %.2f times plain", v.Held, v.Tried, v.Step, v.Guess, v.Depth, v.Speedup)
+	return v
+}
+
+// shortener is a drafter that remembers which size it was left at.
+type shortener struct {
+	spec.Drafter
+	sizes []int
+	size  int
+}
+
+func (s *shortener) Sizes() []int     { return s.sizes }
+func (s *shortener) Shorten(size int) { s.size = size }
+
+// TestSelfTestWeighsShortlists gives a trial what lists cost and hold, and sees which it takes.
+func TestSelfTestWeighsShortlists(t *testing.T) {
+	text := make([]int32, 50) // half of the tokens are beyond 100, the others are frequent
+	for i := range text {
+		text[i] = int32(i % 2 * (1000 + i))
+	}
+	for _, c := range []struct {
+		name  string
+		right int     // guesses of 100
+		guess float64 // passes
+		want  float64 // tokens per second
+	}{
+		{"free guesses", 100, 0, 4},
+		{"guesses as dear as passes", 100, 1, 1},
+		{"never right", 0, 0, 1},
+		{"half right", 50, 0.5, 1},
+	} {
+		tr := &trial{text: text, chunk: time.Second}
+		tr.verdict.Tried[0], tr.verdict.Held[0] = 100, c.right
+		if got := tr.promise(1, c.guess); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %.3f tokens per second, want %.3f", c.name, got, c.want)
+		}
+	}
+	tr := &trial{text: text}
+	if all, few := tr.covered(8192), tr.covered(100); all != 1 || few != 0.5 {
+		t.Errorf("lists cover %.2f and %.2f of the text, want 1 and 0.5", all, few)
+	}
+}
+
+// TestSelfTestSetsShortlist holds that a size the user has chosen is not changed, and
+// that one of the sizes is taken otherwise.
+func TestSelfTestSetsShortlist(t *testing.T) {
+	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{})
+	_, text := editTiny(t, func(string, []byte) {})
+	for _, sizes := range [][]int{nil, {1024, 4096, 8192}} {
+		d := &shortener{m.Drafter(), sizes, 77}
+		v, err := SelfTest(m, pool, d, text, m.Info().Vocab, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if chosen := len(sizes) > 0; chosen && (v.Among != d.size || !slices.Contains(sizes, d.size)) || !chosen && (v.Among != 0 || d.size != 77) {
+			t.Errorf("of %v: verdict %d, left at %d", sizes, v.Among, d.size)
+		}
+	}
+}
+
+func TestSelfTestKnowsGoodHead(t *testing.T) {
+	c, text := editTiny(t, func(string, []byte) {})
+	v := examine(t, c, text, time.Hour)
+	if v.Broken() || v.Rate(0) < 0.5 || v.Tried[0] < 60 {
+		t.Errorf("a good head: right %v of %v", v.Held, v.Tried)
+	}
+	for j := 1; j < TestDepth; j++ {
+		if v.Tried[j] > v.Held[j-1] || v.Held[j] > v.Tried[j] || v.Held[j] == 0 {
+			t.Errorf("guess %d: right %v of %v", j+1, v.Held, v.Tried)
+		}
+	}
+	if v.Step <= 0 || v.Guess <= 0 { // which of them is longer is for benchmarks to say
+		t.Errorf("a step takes %v, a guess of one layer %v", v.Step, v.Guess)
+	}
+	if v.Depth < 0 || v.Depth > TestDepth || v.Speedup < 1 || v.Speedup > 1+TestDepth {
+		t.Errorf("best depth %d, %v times plain", v.Depth, v.Speedup)
+	}
+	anybody := &spec.Record{Fixed: -1}
+	if steps := v.Controller.Rate(anybody, 0) * v.Step.Seconds(); steps < 0.99 || steps > 1.01 {
+		t.Errorf("the controller has %v tokens to a step", steps)
+	}
+	if gain := v.Controller.Rate(anybody, v.Depth) / v.Controller.Rate(anybody, 0); gain != v.Speedup {
+		t.Errorf("the controller expects %v times plain, the verdict %v", gain, v.Speedup)
+	}
+}
+
+func TestSelfTestKnowsBrokenHeads(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for name, edit := range map[string]func(name string, data []byte){
+		"random initialization": func(name string, data []byte) {
+			switch {
+			case strings.Contains(name, "norm"):
+				for i := 0; i < len(data); i += 4 {
+					binary.LittleEndian.PutUint32(data[i:], math.Float32bits(1))
+				}
+			case strings.HasSuffix(name, ".weight"):
+				for i := range data {
+					data[i] = byte(rng.Uint32())
+				}
+			}
+		},
+		"norms shifted twice": func(name string, data []byte) {
+			for i := 0; strings.Contains(name, "norm") && i < len(data); i += 4 {
+				x := math.Float32frombits(binary.LittleEndian.Uint32(data[i:]))
+				binary.LittleEndian.PutUint32(data[i:], math.Float32bits(x+1))
+			}
+		},
+		"no numbers": func(name string, data []byte) {
+			if name == "norm.weight" {
+				binary.LittleEndian.PutUint32(data, math.Float32bits(float32(math.NaN())))
+			}
+		},
+		"permuted fc": func(name string, data []byte) {
+			// The halves of each row belong to the embedding and to the hidden state.
+			const rows = 384
+			for n := len(data) / rows; strings.HasPrefix(name, "fc.") && len(data) > 0; data = data[n:] {
+				for i := range n / 2 {
+					data[i], data[n/2+i] = data[n/2+i], data[i]
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Where nothing is right a short look is enough; wrong norms need all of the text.
+			limit := time.Duration(0)
+			if name == "norms shifted twice" {
+				limit = time.Hour
+			}
+			c, text := editTiny(t, edit)
+			if v := examine(t, c, text, limit); !v.Broken() {
+				t.Errorf("right %v of %v, and no verdict", v.Held, v.Tried)
+			}
+		})
+	}
+}
+
+// A slow machine gets a verdict all the same, from fewer rounds.
+func TestSelfTestKeepsItsLimit(t *testing.T) {
+	c, text := editTiny(t, func(string, []byte) {})
+	v := examine(t, c, text, 0)
+	if v.Broken() || v.Tried[0] < testLead-testSkip || v.Tried[0] > testLead+len(testDepths) || v.Step <= 0 || v.Guess <= 0 {
+		t.Errorf("without time: right %v of %v, step %v, guess %v", v.Held, v.Tried, v.Step, v.Guess)
+	}
+}
+
+func TestSelfTestNeedsText(t *testing.T) {
+	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
+	if _, err := SelfTest(m, pool, m.Drafter(), make([]int32, 40), m.Info().Vocab, 0); err == nil || !strings.Contains(err.Error(), "43 tokens, and has 40") {
+		t.Errorf("40 tokens: %v", err)
+	}
+}

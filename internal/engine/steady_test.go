@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"math"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// stubborn guesses with a real head and then says something else: no guess ever holds.
+type stubborn struct {
+	spec.Drafter
+	vocab int32
+}
+
+func (d stubborn) Draft(batch []spec.Run) ([]spec.Draft, error) {
+	drafts, err := d.Drafter.Draft(batch)
+	for i := range drafts {
+		for j := range drafts[i].Tokens {
+			drafts[i].Tokens[j] = d.vocab - 1 // a logit bias keeps it from ever being drawn
+		}
+	}
+	return drafts, err
+}
+
+// never keeps the last id of the vocabulary from being drawn.
+func never(vocab int32) sample.Options {
+	return sample.Options{LogitBias: map[int32]float32{vocab - 1: -1e9}}
+}
+
+// settled is the size of the heap without garbage, also without what a first collection only
+// finds to be garbage.
+func settled() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// leaked is the least that the heap grew by from one measurement to the next. What is kept for
+// good by the same work again and again grows it every time; what a runtime keeps once, or lets
+// go of late, does not, and so no measurement needs room for that.
+func leaked(heap []int64) int64 {
+	least := int64(math.MaxInt64)
+	for i := range heap[1:] {
+		least = min(least, heap[i+1]-heap[i])
+	}
+	return least
+}
+
+// TestRefusedGuessesLeaveNothingBehind has every guess of 20,000 tokens refused, in texts of
+// a thousand, four at a time. Not a word of eight bytes for each token is left of them.
+func TestRefusedGuessesLeaveNothingBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("generates 20,000 tokens")
+	}
+	const turns, together, tokens = 5, 4, 1000
+	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
+	vocab := int32(m.Info().Vocab)
+	e, err := New(m, pool, Options{Drafter: stubborn{m.Drafter(), vocab}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	var heap []int64
+	for range turns {
+		var wg sync.WaitGroup
+		for range together {
+			wg.Go(func() {
+				_, r, err := collect(e, Request{
+					Prompt: []int32{1, 2, 3}, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1, Depth: 3, Sampling: never(vocab),
+				})
+				if err != nil || r.Tokens != tokens || r.Receipt.Accepted != 0 || r.Receipt.Drafted < 2*tokens {
+					t.Errorf("%d tokens, %d of %d guesses accepted: %v", r.Tokens, r.Receipt.Accepted, r.Receipt.Drafted, err)
+				}
+			})
+		}
+		wg.Wait()
+		heap = append(heap, settled())
+	}
+	t.Logf("the heap after each turn: %d", heap)
+	if n := leaked(heap); n >= 8*together*tokens {
+		t.Errorf("the heap grows by %d bytes with every %d tokens: %d", n, together*tokens, heap)
+	}
+	if pool.Used() != 0 {
+		t.Errorf("%d bytes of the pool still in use", pool.Used())
+	}
+}
+
+// TestRoundsAllocateNothing runs rounds by hand: a token, a token with refused guesses.
+func TestRoundsAllocateNothing(t *testing.T) {
+	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
+	vocab := int32(m.Info().Vocab)
+	for _, depth := range []int{0, 3} {
+		e := &Engine{model: m, pool: pool, o: Options{RoundTokens: 512, Drafter: stubborn{m.Drafter(), vocab}}}
+		s, err := newSequence(Request{
+			Prompt: []int32{1, 2, 3}, IgnoreEnd: true, LogProbs: -1, Depth: depth, Sampling: never(vocab),
+		}, m.Info(), 4000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.open(s); err != nil {
+			t.Fatal(err)
+		}
+		for _, st := range []*state.State{s.target, s.memory} {
+			if st != nil {
+				if err := st.Reserve(2000); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		e.running, s.unwatch = []*sequence{s}, func() bool { return true }
+		for range 300 {
+			e.round()
+		}
+		s.stream.tokens = make([]Token, 0, 4000) // what a reader takes is not the round's
+		if n := testing.AllocsPerRun(200, e.round); n != 0 {
+			t.Errorf("depth %d: %v allocations a round", depth, n)
+		}
+		e.end(s)
+	}
+}

@@ -1,0 +1,331 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/ngram"
+	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// piece is a request with what it must give, whatever else is going on.
+type piece struct {
+	Request
+	ids    []int32
+	hashes []uint64 // after each token
+}
+
+// repertoire is requests of all kinds, answered one after the other without guesses, cache
+// or want of memory. Many have a beginning in common.
+func repertoire(t *testing.T, m *qwen35.Model, pool *state.Pool, n int) []piece {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(3, 4))
+	vocab := int32(m.Info().Vocab)
+	text := func(n int) []int32 {
+		ids := make([]int32, n)
+		for i := range ids {
+			ids[i] = rng.Int32N(vocab)
+		}
+		return ids
+	}
+	beginnings := [][]int32{nil, text(70), text(130), text(200)}
+	e, err := New(m, pool, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	tastes, forms := samplings(), constraints(t, int(vocab), m.Info().Stop)
+	var list []piece
+	for i := range n {
+		r := Request{
+			Prompt:    slices.Concat(beginnings[rng.IntN(len(beginnings))], text(1+rng.IntN(40))),
+			MaxTokens: 1 + rng.IntN(24), Sampling: tastes[rng.IntN(len(tastes))], Hash: true, LogProbs: -1,
+			IgnoreEnd: i%3 > 0,
+		}
+		r.Boundaries = []int{70, len(r.Prompt) - 1}
+		if i%4 == 0 {
+			r.Sampling.Constraint, r.IgnoreEnd = forms[i/4%len(forms)], false
+		}
+		p := piece{Request: r}
+		s, err := e.Generate(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for token, err := range s.Tokens() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.ids, p.hashes = append(p.ids, token.ID), append(p.hashes, token.Hash)
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// constraints are forms that answers are held to, for a vocabulary in which the ids after the
+// first stand for bytes and those beyond them for two letters.
+func constraints(t *testing.T, vocab int, end []int32) (list []func() sample.Constraint) {
+	t.Helper()
+	tokens := make([]string, vocab)
+	for id := range tokens {
+		if tokens[id] = string([]byte{byte(id - 1)}); id > 256 {
+			tokens[id] = string([]byte{'a' + byte(id%26), 'a' + byte(id/26%26)})
+		}
+	}
+	v, err := grammar.NewVocab(tokens, end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range []grammar.Source{
+		grammar.Regexp(`[a-z]{4,30}(, [a-z]+)*`), grammar.JSON(), grammar.Choice("yes, indeed", "no, never", "perhaps"),
+	} {
+		g, err := grammar.Compile(source, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, func() sample.Constraint { return g.Matcher() })
+	}
+	return list
+}
+
+// check compares what came of a piece with what it must be, as far as it went.
+func (p *piece) check(ids []int32, hashes []uint64, whole bool) error {
+	if whole && len(ids) != len(p.ids) {
+		return fmt.Errorf("%d tokens, want %d", len(ids), len(p.ids))
+	}
+	for i := range ids {
+		if i >= len(p.ids) || ids[i] != p.ids[i] || hashes[i] != p.hashes[i] {
+			return fmt.Errorf("token %d is %d with hash %x, want %v", i, ids[i], hashes[i], p.ids)
+		}
+	}
+	return nil
+}
+
+// workload is a random choice of pieces, of when they come and go, and of how they are run.
+type workload struct {
+	options  Options
+	budget   int64
+	pieces   []piece
+	after    []int      // tokens of all pieces together before a piece comes
+	cancel   []int      // tokens after which it is canceled; -1: never
+	ahead    []*Prefill // what is read in advance before it comes, if there is time; nil: nothing
+	await    []bool     // and there is
+	drafting string
+}
+
+func (w *workload) String() string {
+	o := w.options
+	return fmt.Sprintf("%d requests, %d tokens a round, batch of %d, cache %v, %d bytes, %s", len(w.pieces), o.RoundTokens, o.MaxBatch, o.Cache, w.budget, w.drafting)
+}
+
+// newWorkload draws one. need is the memory of the largest piece.
+func newWorkload(rng *rand.Rand, m *qwen35.Model, from []piece, need int64) *workload {
+	lookup, _ := ngram.New(ngram.Options{})
+	drafters := map[string]spec.Drafter{
+		"head": m.Drafter(), "lookup": lookup, "both": spec.Auto(m.Drafter(), lookup), "none": nil,
+	}
+	w := &workload{drafting: []string{"head", "head", "lookup", "both", "none"}[rng.IntN(5)]}
+	w.options = Options{
+		RoundTokens: []int{1, 7, 40, 512}[rng.IntN(4)], MaxBatch: 1 + rng.IntN(16), Cache: rng.IntN(2) == 0,
+		MaxRound: time.Duration(rng.IntN(2)) * time.Millisecond,
+		Drafter:  drafters[w.drafting], Log: slog.New(slog.DiscardHandler),
+	}
+	w.budget = need * int64(100+rng.IntN(3)*rng.IntN(400)) / 100
+	for range 1 + rng.IntN(16) {
+		p := from[rng.IntN(len(from))]
+		p.Depth = rng.IntN(spec.MaxDepth+2) - 1
+		p.Priority = rng.IntN(3)
+		p.Salt = prefix.Salt{byte(rng.IntN(2))}
+		p.Conversation = []string{"", "0", "1"}[rng.IntN(3)]
+		w.pieces = append(w.pieces, p)
+		w.after = append(w.after, rng.IntN(60))
+		cancel := -1
+		if rng.IntN(5) == 0 {
+			cancel = rng.IntN(10)
+		}
+		w.cancel = append(w.cancel, cancel)
+		var ahead *Prefill
+		if rng.IntN(3) == 0 {
+			text := from[rng.IntN(len(from))].Prompt
+			if rng.IntN(2) == 0 {
+				text = p.Prompt
+			}
+			ahead = &Prefill{
+				Conversation: fmt.Sprint(rng.IntN(3)), Prompt: text[:1+rng.IntN(len(text))],
+				Boundaries: []int{70}, Depth: rng.IntN(2),
+			}
+		}
+		w.ahead, w.await = append(w.ahead, ahead), append(w.await, rng.IntN(2) == 0)
+	}
+	w.after[0] = 0
+	return w
+}
+
+// run plays a workload. A piece comes when the others have said so many tokens, or when
+// none of them is left to say any.
+func (w *workload) run(t *testing.T, e *Engine) {
+	var mu sync.Mutex // protects what follows
+	said, active, next := 0, 0, sync.NewCond(&mu)
+	step := func(tokens, pieces int) {
+		mu.Lock()
+		said, active = said+tokens, active+pieces
+		mu.Unlock()
+		next.Broadcast()
+	}
+	var all sync.WaitGroup
+	for i := range w.pieces {
+		mu.Lock()
+		for said < w.after[i] && active > 0 {
+			next.Wait()
+		}
+		active++
+		mu.Unlock()
+		if p := w.ahead[i]; p != nil {
+			done, err := e.Prefill(*p)
+			if err != nil {
+				t.Errorf("%v: in advance %d: %v", w, i, err)
+			} else if w.await[i] {
+				<-done
+			}
+		}
+		all.Go(func() {
+			defer step(0, -1)
+			p := &w.pieces[i]
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if w.cancel[i] == 0 {
+				cancel()
+			}
+			s, err := e.Generate(ctx, p.Request)
+			if err != nil {
+				t.Errorf("%v: request %d: %v", w, i, err)
+				return
+			}
+			var ids []int32
+			var hashes []uint64
+			for token, err := range s.Tokens() {
+				if err != nil {
+					if w.cancel[i] < 0 {
+						t.Errorf("%v: request %d: %v", w, i, err)
+					}
+					break
+				}
+				ids, hashes = append(ids, token.ID), append(hashes, token.Hash)
+				step(1, 0)
+				if len(ids) == w.cancel[i] {
+					cancel()
+				}
+			}
+			if err := p.check(ids, hashes, s.Result().Finish != ""); err != nil {
+				t.Errorf("%v: request %d: %v", w, i, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestWorkloadsChangeNothing is the law for an engine as a whole: in any company, with any
+// limits, with a cache or without, with memory taken away and given back, every request
+// gives the tokens and the bits of logits that it gives alone and without guesses.
+func TestWorkloadsChangeNothing(t *testing.T) {
+	workloads := 40
+	switch {
+	case brief(t):
+		workloads = 15
+	case long:
+		workloads = 400
+	}
+	for _, name := range []string{"dense", "moe"} {
+		t.Run(name, func(t *testing.T) {
+			m, b := openOn(t, golden.Dir(t, name), model.Options{Quantize: 8})
+			pieces := repertoire(t, m, state.NewPool(b, 1<<30), 40)
+			before := runtime.NumGoroutine()
+			probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
+			need := probe.bytes(200 + 40 + 24 + spec.MaxDepth)
+			preempted, hits, ahead := int64(0), int64(0), int64(0)
+			for i := range workloads {
+				w := newWorkload(rand.New(rand.NewPCG(uint64(i), 7)), m, pieces, need)
+				tight := state.NewPool(b, w.budget)
+				e, err := New(m, tight, w.options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.run(t, e)
+				preempted += e.Stats().Preemptions
+				hits += e.Stats().CachedTokens
+				ahead += e.Stats().Ahead.Tokens
+				e.Close()
+				if s := tight.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
+					t.Errorf("%v: left behind %+v", w, s)
+				}
+				if t.Failed() {
+					return
+				}
+			}
+			awaitGoroutines(t, before)
+			t.Logf("%d workloads, %d preemptions, %d tokens from the cache, %d read in advance", workloads, preempted, hits, ahead)
+		})
+	}
+}
+
+// TestCrowdChangesNothing has all kinds of requests meet in one round, with memory for two
+// or three of them. Workloads leave it to chance who meets whom; here
+// preemptions and hits of the cache are certain.
+func TestCrowdChangesNothing(t *testing.T) {
+	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
+	pieces := repertoire(t, m, state.NewPool(b, 1<<30), 16)
+	slices.SortFunc(pieces, func(a, b piece) int { return len(a.Prompt) - len(b.Prompt) })
+	requests := make([]Request, len(pieces))
+	for i := range pieces {
+		requests[i] = pieces[i].Request
+		requests[i].Depth = i%(spec.MaxDepth+2) - 1
+	}
+	probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
+	pool := state.NewPool(b, probe.bytes(200+40+24+spec.MaxDepth)*9/4)
+	gate := &gated{m, make(chan int32), make(chan struct{})}
+	e, err := New(gate, pool, Options{Drafter: m.Drafter(), Cache: true, RoundTokens: 48, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(i int, s *Stream) {
+		var ids []int32
+		var hashes []uint64
+		for token, err := range s.Tokens() {
+			if err != nil {
+				t.Errorf("request %d: %v", i, err)
+			}
+			ids, hashes = append(ids, token.ID), append(hashes, token.Hash)
+		}
+		if err := pieces[i].check(ids, hashes, true); err != nil {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+	together(t, e, gate, requests, check)
+	again := len(requests) / 2 // of a length that leaves room for the cache
+	for range 2 {
+		together(t, e, gate, requests[again:again+1], func(_ int, s *Stream) { check(again, s) })
+	}
+	x := e.Stats()
+	e.Close()
+	t.Logf("%d preemptions, %d tokens from the cache", x.Preemptions, x.CachedTokens)
+	if x.Preemptions == 0 || x.CachedTokens == 0 {
+		t.Errorf("%d preemptions, %d tokens from the cache", x.Preemptions, x.CachedTokens)
+	}
+	if s := pool.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
+		t.Errorf("left behind %+v", s)
+	}
+}

@@ -1,0 +1,129 @@
+// Package model is what an engine knows of a network: tokens in, logits and hidden rows
+// out, for a batch of sequences at a time. Families register themselves here by the
+// model_type of their checkpoints.
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// Model is a network with its weights. One goroutine uses it at a time.
+type Model interface {
+	Info() Info
+	// Layout is the memory a sequence needs.
+	Layout() state.Layout
+	// Forward feeds every span to its sequence. Spans are of different sequences. After an
+	// error the spans' states are undefined and must be closed.
+	Forward(batch []Span) (Output, error)
+	// Close frees the weights.
+	Close() error
+}
+
+// Info describes a network to people and to the engine.
+type Info struct {
+	Family     string  // model_type of the checkpoint
+	Vocab      int     // length of a row of logits, padding included
+	Width      int     // of a hidden row
+	Layers     int     // of the backbone
+	Context    int     // most positions the network was made for
+	Stop       []int32 // ids that end a text
+	Parameters int64   // of the backbone, embedding included
+	Bytes      int64   // of weights in memory, head included
+	Compute    backend.Compute
+	Head       bool // has a multi-token-prediction head with weights
+}
+
+// Span is a piece of one sequence: a prompt's chunk, a token, a token with guesses.
+type Span struct {
+	State   *state.State // the span continues at State.Len()
+	Tokens  []int32      // at least one, each within the vocabulary
+	Guesses int          // how many trailing tokens State.Keep may accept, all others are sure
+	Want    int          // how many trailing positions need logits
+
+	// Hidden is for heads only: the row of the network below that goes with each token.
+	Hidden backend.Tensor
+}
+
+// Output is valid until the next Forward of the same model.
+type Output struct {
+	Logits [][][]float32  // [span][wanted][vocab]
+	Hidden backend.Tensor // [tokens of all spans, width], on the device
+}
+
+// Options say how to open a model. The zero value is the default.
+type Options struct {
+	Compute    backend.Compute
+	Quantize   int     // bits to quantize matrices to on load; 0: as the file is
+	MaxGuesses int     // most guesses of one span
+	KVBits     int     // of remembered keys and values: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
+	DraftVocab int     // frequent tokens that a head guesses among; 0: what pays, -1: all
+	Control    []int32 // ids that it guesses among in any case: those that open and close parts of a text
+	// Progress, if not nil, is called from time to time with the bytes read so far.
+	Progress func(done, total int64)
+	Log      *slog.Logger // nil: silent
+}
+
+// KVType is the type of keys and values that the options ask for.
+func (o *Options) KVType() dtype.Type {
+	switch {
+	case o.KVBits == 8:
+		return dtype.I8
+	case o.KVBits == 16 || o.KVBits == 0 && o.Compute == backend.Int8:
+		return dtype.F16
+	default:
+		return dtype.F32
+	}
+}
+
+// Opener loads a family's checkpoint onto a backend.
+type Opener func(*checkpoint.Checkpoint, backend.Backend, Options) (Model, error)
+
+var openers = map[string]Opener{}
+
+// Register makes a family known. It is called from the init of its package.
+func Register(modelType string, open Opener) {
+	if _, ok := openers[modelType]; ok {
+		panic("model: " + modelType + " registered twice")
+	}
+	openers[modelType] = open
+}
+
+// Open loads the checkpoint with the family its config names.
+func Open(c *checkpoint.Checkpoint, b backend.Backend, o Options) (Model, error) {
+	var cfg struct {
+		Type string `json:"model_type"`
+	}
+	if err := json.Unmarshal(c.Config(), &cfg); err != nil {
+		return nil, fmt.Errorf("model: config.json: %w", err)
+	}
+	open, ok := openers[cfg.Type]
+	if !ok {
+		return nil, fmt.Errorf("model: config.json: model_type %q is not supported; known are %s", cfg.Type, strings.Join(Families(), ", "))
+	}
+	if !slices.Contains([]int{0, 8, 16, 32}, o.KVBits) {
+		return nil, fmt.Errorf("model: keys and values of %d bits, want 8, 16 or 32", o.KVBits)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return open(c, b, o)
+}
+
+// Families lists the registered model types in alphabetical order.
+func Families() []string {
+	names := make([]string, 0, len(openers))
+	for n := range openers {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}

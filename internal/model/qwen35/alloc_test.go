@@ -1,0 +1,70 @@
+package qwen35
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+)
+
+// TestForwardAllocatesNothing checks rounds of a plain token, and of a token with guesses
+// some of which hold, once everything has grown to its size. Pages for a longer text are
+// the pool's business and are reserved before.
+func TestForwardAllocatesNothing(t *testing.T) {
+	for _, name := range golden.Names {
+		if testing.Short() && name == "tiny" {
+			continue // portable kernels take their time
+		}
+		for _, guesses := range []int{0, 3} {
+			t.Run(fmt.Sprintf("%s/guesses=%d", name, guesses), func(t *testing.T) {
+				o := model.Options{MaxGuesses: 3}
+				if name != "tiny" {
+					o.Quantize = 4
+				}
+				r := open(t, golden.Dir(t, name), 0, o)
+				s := r.sequence(t)
+				if err := s.Reserve(1000); err != nil {
+					t.Fatal(err)
+				}
+				batch := []model.Span{{State: s, Tokens: make([]int32, 1+guesses), Guesses: guesses, Want: 1 + guesses}}
+				round := func() {
+					if _, err := r.Forward(batch); err != nil {
+						t.Fatal(err)
+					}
+					s.Keep(guesses / 2)
+				}
+				for range 20 {
+					round()
+				}
+				if n := testing.AllocsPerRun(20, round); n != 0 {
+					t.Errorf("%v allocations a round", n)
+				}
+			})
+		}
+	}
+}
+
+// TestHeadAllocatesNothing is the same for a guess of the head.
+func TestHeadAllocatesNothing(t *testing.T) {
+	r := open(t, golden.Dir(t, "dense"), 0, model.Options{Quantize: 4})
+	s, err := r.pool.Open(r.Head().Layout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	hidden := r.upload(t, make([]float32, r.Info().Width))
+	batch := []model.Span{{State: s, Tokens: []int32{1}, Want: 1, Hidden: hidden}}
+	guess := func() {
+		if _, err := r.Head().Forward(batch); err != nil {
+			t.Fatal(err)
+		}
+		s.Truncate(0)
+	}
+	for range 20 {
+		guess()
+	}
+	if n := testing.AllocsPerRun(100, guess); n != 0 {
+		t.Errorf("%v allocations a guess", n)
+	}
+}

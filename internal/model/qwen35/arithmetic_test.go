@@ -1,0 +1,93 @@
+package qwen35
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// networkCases are the ways to compute that have bits of their own.
+var networkCases = []struct {
+	name string
+	o    model.Options
+}{
+	{"tiny", model.Options{}},
+	{"dense", model.Options{}},
+	{"dense", model.Options{Quantize: 4}},
+	{"dense", model.Options{Quantize: 8, KVBits: 8}},
+	{"dense", model.Options{Compute: backend.Float32}},
+	{"moe", model.Options{Quantize: 5, KVBits: 32}},
+	{"moe", model.Options{Quantize: 6, Compute: backend.Float32, KVBits: 16}},
+	{"moe", model.Options{Compute: backend.Float32}},
+}
+
+// TestNetworkBitsAreRecorded computes logits of whole networks and of their heads, in pieces
+// that cross a page, and what both remember after them as it goes to disk. Its digest is part
+// of the arithmetic's name: where bits change and the name does not, this fails, for caches on
+// disk would serve what former versions computed.
+func TestNetworkBitsAreRecorded(t *testing.T) {
+	all := sha256.New()
+	for _, c := range networkCases {
+		r := open(t, golden.Dir(t, c.name), 0, c.o)
+		text := make([]int32, 90)
+		if c.name == "tiny" {
+			text = text[:20] // a trained network; the generic kernels take their time
+		}
+		for i := range text {
+			text[i] = int32(i*i*7+i*31+5) % int32(r.Info().Vocab)
+		}
+		h := sha256.New()
+		add := func(rows ...[]float32) {
+			var b []byte
+			for _, row := range rows {
+				for _, x := range row {
+					b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+				}
+			}
+			_, _ = h.Write(b) // a hash takes everything
+		}
+		target := r.sequence(t)
+		memory, err := r.pool.Open(r.Head().Layout())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := 0; at < len(text)-1; {
+			n := min(40, len(text)-1-at)
+			logits, hidden := r.feed(t, model.Span{State: target, Tokens: text[at : at+n], Want: 2})
+			add(logits...)
+			add(hidden)
+			out, err := r.Head().Forward([]model.Span{{State: memory, Tokens: text[at+1 : at+n+1], Want: 2, Hidden: r.upload(t, hidden)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			add(out.Logits[0]...)
+			at += n
+		}
+		for _, s := range []*state.State{target, memory} {
+			x, err := s.Save()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := x.AppendTo(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = h.Write(b)
+			x.Close()
+		}
+		memory.Close()
+		t.Logf("%s, %v quantized to %d, keys of %d bits: %x", c.name, c.o.Compute, c.o.Quantize, c.o.KVBits, h.Sum(nil)[:8])
+		_, _ = fmt.Fprintf(all, "%s %v %d %d %x\n", c.name, c.o.Compute, c.o.Quantize, c.o.KVBits, h.Sum(nil))
+	}
+	if got := binary.BigEndian.Uint64(all.Sum(nil)); got != backend.NetworkBits {
+		t.Errorf("networks compute other bits than those of arithmetic %s. If that is not meant, find what changed them. If it is, answers and caches of former versions are not reproduced, so what the arithmetic is called must change: write ArithmeticVersion = %d and NetworkBits = %#016x in internal/backend/arithmetic.go",
+			backend.Arithmetic(), backend.ArithmeticVersion+1, got)
+	}
+}

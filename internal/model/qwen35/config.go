@@ -1,0 +1,385 @@
+package qwen35
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+)
+
+// config is the text part of config.json, resolved: every field has its final value.
+type config struct {
+	modelType string
+	layers    []bool // true: full attention
+	tied      bool
+
+	vocab, hidden, intermediate int
+	heads, kvHeads, headDim     int
+	keyHeads, valueHeads        int // of the linear layers
+	keyDim, valueDim, kernel    int
+	eps                         float32
+	context                     int
+	theta                       float64
+	rotary                      int // rotated dimensions of a head
+	sigmoidGate                 bool
+
+	experts, topK, expertWidth, sharedWidth int // experts 0: dense
+	normTopK                                bool
+
+	mtpLayers int  // heads that the config promises
+	preNorm   bool // what the head is fed: the hidden state before the final norm
+	stop      []int32
+}
+
+// fileConfig is config.json as it is written. Numbers are pointers where absence differs
+// from zero.
+type fileConfig struct {
+	textConfig
+	Text *textConfig `json:"text_config"`
+}
+
+type textConfig struct {
+	ModelType           string              `json:"model_type"`
+	Tied                *bool               `json:"tie_word_embeddings"`
+	Vocab               *checkpoint.Whole   `json:"vocab_size"`
+	Hidden              *checkpoint.Whole   `json:"hidden_size"`
+	Layers              *checkpoint.Whole   `json:"num_hidden_layers"`
+	Intermediate        *checkpoint.Whole   `json:"intermediate_size"`
+	Heads               *checkpoint.Whole   `json:"num_attention_heads"`
+	KVHeads             *checkpoint.Whole   `json:"num_key_value_heads"`
+	HeadDim             nullable            `json:"head_dim"`
+	Activation          string              `json:"hidden_act"`
+	Context             *checkpoint.Whole   `json:"max_position_embeddings"`
+	Eps                 *float64            `json:"rms_norm_eps"`
+	AttentionBias       bool                `json:"attention_bias"`
+	OutputGate          *bool               `json:"attn_output_gate"`
+	GateType            string              `json:"output_gate_type"`
+	LayerTypes          []string            `json:"layer_types"`
+	Interval            *checkpoint.Whole   `json:"full_attention_interval"`
+	Kernel              *checkpoint.Whole   `json:"linear_conv_kernel_dim"`
+	KeyDim              *checkpoint.Whole   `json:"linear_key_head_dim"`
+	ValueDim            *checkpoint.Whole   `json:"linear_value_head_dim"`
+	KeyHeads            *checkpoint.Whole   `json:"linear_num_key_heads"`
+	ValueHeads          *checkpoint.Whole   `json:"linear_num_value_heads"`
+	Rope                *ropeConfig         `json:"rope_parameters"`
+	RopeScaling         *ropeConfig         `json:"rope_scaling"`
+	Theta               *float64            `json:"rope_theta"`
+	PartialRotary       *float64            `json:"partial_rotary_factor"`
+	Experts             *checkpoint.Whole   `json:"num_experts"`
+	TopK                *checkpoint.Whole   `json:"num_experts_per_tok"`
+	ExpertWidth         *checkpoint.Whole   `json:"moe_intermediate_size"`
+	SharedWidth         *checkpoint.Whole   `json:"shared_expert_intermediate_size"`
+	NormTopK            *bool               `json:"norm_topk_prob"`
+	SparseStep          *checkpoint.Whole   `json:"decoder_sparse_step"`
+	DenseLayers         []int               `json:"mlp_only_layers"`
+	MTPLayers           *checkpoint.Whole   `json:"mtp_num_hidden_layers"`
+	NextLayers          *checkpoint.Whole   `json:"num_nextn_predict_layers"`
+	DedicatedEmbeddings bool                `json:"mtp_use_dedicated_embeddings"`
+	HiddenMode          string              `json:"mtp_hidden_state_mode"`
+	EOS                 checkpoint.TokenIDs `json:"eos_token_id"`
+}
+
+// nullable is a number whose absence and whose null mean different things.
+type nullable struct {
+	value *checkpoint.Whole // nil if it was absent or null
+	null  bool
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *nullable) UnmarshalJSON(data []byte) error {
+	*n = nullable{null: string(data) == "null"}
+	if n.null {
+		return nil
+	}
+	n.value = new(checkpoint.Whole)
+	return n.value.UnmarshalJSON(data)
+}
+
+type ropeConfig struct {
+	Type          string   `json:"rope_type"`
+	OldType       string   `json:"type"`
+	Theta         *float64 `json:"rope_theta"`
+	PartialRotary *float64 `json:"partial_rotary_factor"`
+}
+
+// endOfText and endOfTurn stop every text of the released vocabulary, whatever the config
+// says: the text config names only the first, which does not end a turn of a chat.
+const (
+	releasedVocab = 248320
+	endOfText     = 248044
+	endOfTurn     = 248046
+)
+
+// readConfig decodes and checks config.json and the stop ids of generation_config.json.
+func readConfig(c *checkpoint.Checkpoint) (*config, error) {
+	var f fileConfig
+	if err := checkpoint.DecodeJSON("config.json", c.Config(), &f); err != nil {
+		return nil, fmt.Errorf("qwen35: %w", err)
+	}
+	t := f.Text
+	if t == nil {
+		t = &f.textConfig
+	}
+	cfg, err := resolve(t, &f.textConfig)
+	if err != nil {
+		return nil, fmt.Errorf("qwen35: config.json: %w", err)
+	}
+	gen, err := c.Generation()
+	if err != nil {
+		return nil, fmt.Errorf("qwen35: %w", err)
+	}
+	cfg.stop = stopIDs(cfg.vocab, gen.EOS, t.EOS, f.EOS)
+	return cfg, nil
+}
+
+// stopIDs is the union of the lists, in ascending order.
+func stopIDs(vocab int, lists ...checkpoint.TokenIDs) []int32 {
+	var ids []int32
+	for _, l := range lists {
+		for _, id := range l {
+			if int(id) < vocab {
+				ids = append(ids, id)
+			}
+		}
+	}
+	if vocab == releasedVocab {
+		ids = append(ids, endOfText, endOfTurn)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// resolve fills in defaults and checks what the network is built from. top is the outer
+// object, which holds some fields in some files.
+func resolve(t, top *textConfig) (*config, error) {
+	cfg := &config{modelType: top.ModelType, theta: 1e7, normTopK: true}
+	moe := t.mixture(top.ModelType)
+	def := defaultsOf(moe)
+	read := reader{}
+	cfg.vocab = read.size("vocab_size", t.Vocab, releasedVocab, 1<<24)
+	cfg.hidden = read.size("hidden_size", t.Hidden, def.hidden, 1<<20)
+	cfg.heads = read.size("num_attention_heads", t.Heads, 16, 1<<12)
+	cfg.kvHeads = read.size("num_key_value_heads", t.KVHeads, def.kvHeads, 1<<12)
+	dim := 256
+	if t.HeadDim.null {
+		dim = cfg.hidden / max(cfg.heads, 1)
+	}
+	cfg.headDim = read.size("head_dim", t.HeadDim.value, dim, 1<<12)
+	cfg.keyHeads = read.size("linear_num_key_heads", t.KeyHeads, 16, 1<<12)
+	cfg.valueHeads = read.size("linear_num_value_heads", t.ValueHeads, 32, 1<<12)
+	cfg.keyDim = read.size("linear_key_head_dim", t.KeyDim, 128, 1<<12)
+	cfg.valueDim = read.size("linear_value_head_dim", t.ValueDim, 128, 1<<12)
+	cfg.kernel = read.size("linear_conv_kernel_dim", t.Kernel, 4, 64)
+	cfg.context = read.size("max_position_embeddings", t.Context, 32768, 1<<30)
+	layers := read.size("num_hidden_layers", t.Layers, def.layers, 1<<12)
+	interval := read.size("full_attention_interval", t.Interval, 4, 1<<12)
+	if moe {
+		cfg.experts = read.size("num_experts", t.Experts, 256, 1<<14)
+		cfg.topK = read.size("num_experts_per_tok", t.TopK, 8, cfg.experts)
+		cfg.expertWidth = read.size("moe_intermediate_size", t.ExpertWidth, 512, 1<<20)
+		cfg.sharedWidth = read.size("shared_expert_intermediate_size", t.SharedWidth, 512, 1<<20)
+	} else {
+		cfg.intermediate = read.size("intermediate_size", t.Intermediate, 12288, 1<<22)
+	}
+	if read.err != nil {
+		return nil, read.err
+	}
+	cfg.tied = firstBool(top.Tied, t.Tied)
+	if t.NormTopK != nil {
+		cfg.normTopK = *t.NormTopK
+	}
+	cfg.mtpLayers = firstWhole(t.MTPLayers, t.NextLayers, top.MTPLayers, top.NextLayers)
+	if err := cfg.variants(t); err != nil {
+		return nil, err
+	}
+	if err := cfg.rope(t); err != nil {
+		return nil, err
+	}
+	return cfg, cfg.layerKinds(t.LayerTypes, layers, interval)
+}
+
+// mixture reports whether the network has experts: by their number, and without one by the
+// type of the model.
+func (t *textConfig) mixture(topType string) bool {
+	if t.Experts != nil {
+		return *t.Experts != 0
+	}
+	return t.ModelType == "qwen3_5_moe_text" || topType == "qwen3_5_moe"
+}
+
+// defaults are the sizes that differ between the reference's two families. Tools that
+// write only what differs from the reference leave out even these.
+type defaults struct{ hidden, layers, kvHeads int }
+
+func defaultsOf(moe bool) defaults {
+	if moe {
+		return defaults{hidden: 2048, layers: 40, kvHeads: 2}
+	}
+	return defaults{hidden: 4096, layers: 32, kvHeads: 4}
+}
+
+// variants checks the switches of the architecture.
+func (c *config) variants(t *textConfig) error {
+	eps := 1e-6
+	if t.Eps != nil {
+		eps = *t.Eps
+	}
+	c.eps = float32(eps)
+	switch {
+	case !(eps >= 0 && eps < 1):
+		return fmt.Errorf("rms_norm_eps is %v, want a small positive number", eps)
+	case t.Activation != "" && t.Activation != "silu" && t.Activation != "swish":
+		return fmt.Errorf("hidden_act %q is not supported, want silu", t.Activation)
+	case t.AttentionBias:
+		return fmt.Errorf("attention_bias true is not supported")
+	case t.OutputGate != nil && !*t.OutputGate:
+		return fmt.Errorf("attn_output_gate false is not supported")
+	case c.heads%c.kvHeads != 0:
+		return fmt.Errorf("num_attention_heads %d is not a multiple of num_key_value_heads %d", c.heads, c.kvHeads)
+	case c.valueHeads%c.keyHeads != 0:
+		return fmt.Errorf("linear_num_value_heads %d is not a multiple of linear_num_key_heads %d", c.valueHeads, c.keyHeads)
+	case len(t.DenseLayers) > 0:
+		return fmt.Errorf("mlp_only_layers %v is not supported: every layer must have experts", t.DenseLayers)
+	case t.SparseStep != nil && *t.SparseStep != 1:
+		return fmt.Errorf("decoder_sparse_step %d is not supported, want 1", *t.SparseStep)
+	case t.DedicatedEmbeddings:
+		return fmt.Errorf("mtp_use_dedicated_embeddings true is not supported")
+	}
+	switch t.GateType {
+	case "", "silu", "swish":
+	case "sigmoid":
+		c.sigmoidGate = true
+	default:
+		return fmt.Errorf("output_gate_type %q is not supported, want silu, swish or sigmoid", t.GateType)
+	}
+	switch t.HiddenMode {
+	case "", "post_norm":
+	case "pre_norm":
+		c.preNorm = true
+	default:
+		return fmt.Errorf("mtp_hidden_state_mode %q is not known, want post_norm or pre_norm", t.HiddenMode)
+	}
+	return nil
+}
+
+// rope reads the rotation from whichever place has it.
+func (c *config) rope(t *textConfig) error {
+	factor := 0.25
+	r := t.Rope
+	if r == nil {
+		r = t.RopeScaling
+	}
+	theta := t.Theta
+	if t.PartialRotary != nil {
+		factor = *t.PartialRotary
+	}
+	if r != nil {
+		for _, kind := range []string{r.Type, r.OldType} {
+			if kind != "" && kind != "default" && kind != "mrope" {
+				return fmt.Errorf("rope_type %q is not supported, want default", kind)
+			}
+		}
+		if r.Theta != nil {
+			theta = r.Theta
+		}
+		if r.PartialRotary != nil {
+			factor = *r.PartialRotary
+		}
+	}
+	if theta != nil {
+		c.theta = *theta
+	}
+	if !(c.theta > 0) || math.IsInf(c.theta, 0) {
+		return fmt.Errorf("rope_theta is %v, want a positive number", c.theta)
+	}
+	if !(factor > 0 && factor <= 1) {
+		return fmt.Errorf("partial_rotary_factor is %v, want a number in (0, 1]", factor)
+	}
+	c.rotary = int(float64(c.headDim) * factor)
+	if c.rotary == 0 || c.rotary%2 != 0 {
+		return fmt.Errorf("head_dim %d times partial_rotary_factor %v is %d, want an even number of dimensions", c.headDim, factor, c.rotary)
+	}
+	return nil
+}
+
+// layerKinds says which layers are attention: by the list if there is one.
+func (c *config) layerKinds(types []string, n, interval int) error {
+	c.layers = make([]bool, n)
+	if types == nil {
+		for i := range c.layers {
+			c.layers[i] = (i+1)%interval == 0
+		}
+		return nil
+	}
+	if len(types) != n {
+		return fmt.Errorf("layer_types has %d entries, num_hidden_layers is %d", len(types), n)
+	}
+	for i, t := range types {
+		switch t {
+		case "full_attention":
+			c.layers[i] = true
+		case "linear_attention":
+		default:
+			return fmt.Errorf("layer_types[%d] is %q, want full_attention or linear_attention", i, t)
+		}
+	}
+	return nil
+}
+
+// count is the number of layers that are, or are not, attention.
+func (c *config) count(attention bool) int {
+	n := 0
+	for _, a := range c.layers {
+		if a == attention {
+			n++
+		}
+	}
+	return n
+}
+
+// freqs are the angles per position of the rotated pairs.
+func (c *config) freqs() []float32 {
+	f := make([]float32, c.rotary/2)
+	for i := range f {
+		f[i] = float32(exp(-log(c.theta) * float64(2*i) / float64(c.rotary)))
+	}
+	return f
+}
+
+// reader checks sizes and keeps the first complaint.
+type reader struct{ err error }
+
+// size is a number from 1 to limit, def if it is absent.
+func (r *reader) size(name string, v *checkpoint.Whole, def, limit int) int {
+	n := def
+	if v != nil {
+		n = int(*v)
+	}
+	if r.err == nil && (n < 1 || n > limit) {
+		if v == nil {
+			r.err = fmt.Errorf("%s is missing, and the usual %d is not a number from 1 to %d", name, n, limit)
+		} else {
+			r.err = fmt.Errorf("%s is %d, want a number from 1 to %d", name, n, limit)
+		}
+	}
+	return n
+}
+
+func firstBool(v ...*bool) bool {
+	for _, b := range v {
+		if b != nil {
+			return *b
+		}
+	}
+	return false
+}
+
+func firstWhole(v ...*checkpoint.Whole) int {
+	for _, n := range v {
+		if n != nil {
+			return int(*n)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,139 @@
+package qwen35
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// TestHeadRemembersTruePairsOnly runs rounds with guesses of any depth, some of which hold,
+// and compares the head's memory after each with one that is built from the text at once,
+// bit for bit.
+func TestHeadRemembersTruePairsOnly(t *testing.T) {
+	for _, name := range []string{"dense", "moe"} {
+		t.Run(name, func(t *testing.T) {
+			f := golden.Load(t, name)
+			r := open(t, golden.Dir(t, name), 0, model.Options{Compute: backend.Float32, MaxGuesses: 8})
+			d := r.Drafter()
+			rng := rand.New(rand.NewPCG(5, 6))
+			text := f.Cases[len(f.Cases)-1].Tokens[:100] // crosses a page
+			_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: text})
+			width := r.Info().Width
+			memory, err := r.pool.Open(d.Layout())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer memory.Close()
+			var notes any
+			for at := 0; at < len(text)-10; {
+				n := 1 + rng.IntN(7) // pairs that this round has confirmed
+				s, err := sample.New(sample.Options{Temperature: 0.7, Seed: uint64(at)}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = d.Draft([]spec.Run{{
+					State: memory, Notes: &notes, Text: text[:at+n+1], Depth: rng.IntN(9), Sampler: s,
+					Hidden: r.upload(t, hidden[at*width:(at+n)*width]),
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				at += n
+				if memory.Len() != at {
+					t.Fatalf("%d pairs remembered after %d", memory.Len(), at)
+				}
+				r.compareHeads(t, fmt.Sprintf("after %d pairs", at), memory, hidden[:at*width], text[1:at+1])
+			}
+		})
+	}
+}
+
+// nothingAfter allows everything at first and, so many tokens ahead, an id only that is not on
+// the shortlist.
+type nothingAfter struct {
+	ahead int
+	id    int32
+}
+
+func (c nothingAfter) Accept(int32) {}
+
+func (c nothingAfter) Allowed(ahead []int32) []uint64 {
+	if len(ahead) < c.ahead {
+		return nil
+	}
+	mask := make([]uint64, c.id/64+1)
+	mask[c.id/64] = 1 << (c.id % 64)
+	return mask
+}
+
+// TestHeadForgetsWhatItCouldNotDraw ends chains of draft tokens early: nothing on the
+// shortlist is allowed. The memory must be that of the true pairs all the same.
+func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
+	f := golden.Load(t, "dense")
+	r := open(t, golden.Dir(t, "dense"), 0, model.Options{Compute: backend.Float32, MaxGuesses: 8, DraftVocab: 32})
+	d := r.Drafter()
+	text := f.Cases[len(f.Cases)-1].Tokens[:100]
+	_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: text})
+	width := r.Info().Width
+	off := int32(r.Info().Vocab) - 1 // whose block the text does not use
+	for slices.ContainsFunc(text, func(id int32) bool { return id/backend.RowBlock == off/backend.RowBlock }) {
+		off -= backend.RowBlock
+	}
+	memory, err := r.pool.Open(d.Layout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	var notes any
+	for at := 0; at < len(text)-10; {
+		n := 1 + at%5
+		last := at % 4 // draft tokens that can be drawn
+		s, err := sample.New(sample.Options{Temperature: 0.7, Seed: uint64(at), Constraint: func() sample.Constraint { return nothingAfter{last, off} }}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drafts, err := d.Draft([]spec.Run{{
+			State: memory, Notes: &notes, Text: text[:at+n+1], Depth: 6, Sampler: s,
+			Hidden: r.upload(t, hidden[at*width:(at+n)*width]),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(drafts[0].Tokens) != last {
+			t.Fatalf("%d draft tokens, want %d", len(drafts[0].Tokens), last)
+		}
+		if at += n; memory.Len() != at {
+			t.Fatalf("%d pairs remembered after %d, when %d draft tokens could be drawn", memory.Len(), at, last)
+		}
+		r.compareHeads(t, fmt.Sprintf("after %d pairs", at), memory, hidden[:at*width], text[1:at+1])
+	}
+}
+
+// compareHeads compares a memory of the head with one built from pairs at once.
+func (r *rig) compareHeads(t *testing.T, what string, got *state.State, hidden []float32, next []int32) {
+	t.Helper()
+	fresh, err := r.pool.Open(r.Head().Layout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fresh.Close()
+	r.feedHead(t, fresh, hidden, next)
+	a, b := got.Seq(0, 0, 0).Pages, fresh.Seq(0, 0, 0).Pages
+	for pos := range next {
+		page, slot := pos/backend.PageTokens, pos%backend.PageTokens
+		for row := slot; row < a[page].Rows; row += backend.PageTokens {
+			x, y := r.host(t, a[page].RowRange(row, row+1)), r.host(t, b[page].RowRange(row, row+1))
+			if !slices.Equal(x, y) {
+				t.Fatalf("%s: position %d, row %d: %v, want %v", what, pos, row, x, y)
+			}
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package qwen35
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/model"
+)
+
+// network is what the backbone and its head have in common: tokens come in through one
+// matrix and leave through another, after a norm.
+type network struct {
+	b       backend.Backend
+	cfg     *config
+	embed   backend.Weight // [vocab, hidden]
+	unembed backend.Weight // [vocab, hidden]
+	norm    backend.Tensor // [1, hidden]
+	room    room
+	call    call
+
+	products []backend.Product // of the running product
+}
+
+// room is the memory a network computes in, sized for the largest call so far.
+type room struct {
+	rows, wants int // it has room for
+
+	x, hidden, h     backend.Tensor // residual stream, its final norm, input of a layer's part
+	q, k, v, mixed   backend.Tensor // attention
+	qkv, z, beta, dt backend.Tensor // delta rule
+	gate, up         backend.Tensor // dense network
+	last, logits     backend.Tensor // wanted rows
+}
+
+// call is one Forward: views of the room, and whose rows are whose.
+type call struct {
+	room
+	ids    []int32
+	seqs   []backend.Seq
+	want   []int32 // rows whose logits are wanted
+	views  [][][]float32
+	wanted [][]float32
+}
+
+// begin checks the spans, reserves their memory and lays out their rows.
+func (n *network) begin(batch []model.Span) (*call, error) {
+	c := &n.call
+	c.ids, c.want = c.ids[:0], c.want[:0]
+	for i, s := range batch {
+		if len(s.Tokens) == 0 || s.Guesses < 0 || s.Guesses > len(s.Tokens) || s.Want < 0 || s.Want > len(s.Tokens) {
+			return nil, fmt.Errorf("qwen35: span %d has %d tokens, %d guesses, wants %d", i, len(s.Tokens), s.Guesses, s.Want)
+		}
+		for _, id := range s.Tokens {
+			if id < 0 || int(id) >= n.cfg.vocab {
+				return nil, fmt.Errorf("qwen35: token id %d is outside of the vocabulary of %d", id, n.cfg.vocab)
+			}
+		}
+		if err := s.State.Reserve(len(s.Tokens)); err != nil {
+			return nil, err
+		}
+		c.ids = append(c.ids, s.Tokens...)
+		for j := len(s.Tokens) - s.Want; j < len(s.Tokens); j++ {
+			c.want = append(c.want, int32(len(c.ids)-len(s.Tokens)+j))
+		}
+	}
+	if err := n.grow(len(c.ids), len(c.want)); err != nil {
+		return nil, err
+	}
+	c.seqs = c.seqs[:0]
+	first := 0
+	for _, s := range batch {
+		c.seqs = append(c.seqs, s.State.Seq(first, len(s.Tokens), s.Guesses))
+		first += len(s.Tokens)
+	}
+	c.room = n.room.view(len(c.ids), len(c.want))
+	return c, nil
+}
+
+// layer runs one layer; index counts the layers of its kind.
+func (n *network) layer(c *call, l *layer, index int) {
+	b, eps := n.b, n.cfg.eps
+	b.RMSNorm(c.h, c.x, l.inputNorm, eps)
+	if a := l.attn; a != nil {
+		n.matmul(c.h, backend.Product{Dst: c.q, W: a.q}, backend.Product{Dst: c.k, W: a.k}, backend.Product{Dst: c.v, W: a.v})
+		mixed := c.mixed.ColRange(0, a.Heads*a.HeadDim)
+		b.Attend(mixed, &a.Attention, index, c.q, c.k, c.v, c.seqs)
+		n.matmul(mixed, backend.Product{Dst: c.x, W: a.o, Add: true})
+	} else {
+		d := l.delta
+		in := backend.DeltaInput{QKV: c.qkv, Z: c.z, B: c.beta, A: c.dt}
+		n.matmul(c.h, backend.Product{Dst: in.QKV, W: d.qkv}, backend.Product{Dst: in.Z, W: d.z},
+			backend.Product{Dst: in.B, W: d.b}, backend.Product{Dst: in.A, W: d.a})
+		mixed := c.mixed.ColRange(0, d.ValueHeads*d.ValueDim)
+		b.DeltaNet(mixed, &d.DeltaNet, index, in, c.seqs)
+		n.matmul(mixed, backend.Product{Dst: c.x, W: d.out, Add: true})
+	}
+	b.RMSNorm(c.h, c.x, l.postNorm, eps)
+	if l.moe != nil {
+		b.Experts(c.x, c.h, l.moe)
+		return
+	}
+	n.matmul(c.h, backend.Product{Dst: c.gate, W: l.mlp.gate}, backend.Product{Dst: c.up, W: l.mlp.up})
+	b.SwiGLU(c.gate, c.gate, c.up)
+	n.matmul(c.gate, backend.Product{Dst: c.x, W: l.mlp.down, Add: true})
+}
+
+// matmul hands the products over in memory of the network's own: a list made for the call
+// would be garbage afterwards, several times a layer.
+func (n *network) matmul(x backend.Tensor, products ...backend.Product) {
+	n.products = append(n.products[:0], products...)
+	n.b.MatMul(x, n.products...)
+}
+
+// finish computes the final norm and the wanted logits, and moves the sequences on. With a
+// list of blocks of the vocabulary the other logits are minus infinity.
+func (n *network) finish(c *call, batch []model.Span, only []int32) (model.Output, error) {
+	n.b.RMSNorm(c.hidden, c.x, n.norm, n.cfg.eps)
+	n.b.Gather(c.last, c.hidden, c.want)
+	if only != nil {
+		n.b.Fill(c.logits, float32(math.Inf(-1)))
+	}
+	n.matmul(c.last, backend.Product{Dst: c.logits, W: n.unembed, Only: only})
+	all, err := n.b.Host(c.logits)
+	if err != nil {
+		return model.Output{}, err
+	}
+	c.wanted, c.views = c.wanted[:0], c.views[:0]
+	for i := range c.want {
+		c.wanted = append(c.wanted, all[i*n.cfg.vocab:(i+1)*n.cfg.vocab])
+	}
+	at := 0
+	for _, s := range batch {
+		c.views = append(c.views, c.wanted[at:at+s.Want])
+		at += s.Want
+		s.State.Fed(len(s.Tokens), s.Guesses)
+	}
+	out := model.Output{Logits: c.views, Hidden: c.hidden}
+	if n.cfg.preNorm {
+		out.Hidden = c.x
+	}
+	return out, nil
+}
+
+// parts are the tensors with one row per token; x is the first.
+func (r *room) parts() [13]*backend.Tensor {
+	return [...]*backend.Tensor{
+		&r.x, &r.hidden, &r.h, &r.q, &r.k, &r.v, &r.mixed,
+		&r.qkv, &r.z, &r.beta, &r.dt, &r.gate, &r.up,
+	}
+}
+
+// widths are the columns of parts.
+func (c *config) widths() [13]int {
+	heads, kv, values := c.heads*c.headDim, c.kvHeads*c.headDim, c.valueHeads*c.valueDim
+	return [...]int{
+		c.hidden, c.hidden, c.hidden, 2 * heads, kv, kv, max(heads, values),
+		2*c.keyHeads*c.keyDim + values, values, c.valueHeads, c.valueHeads, c.intermediate, c.intermediate,
+	}
+}
+
+// view is the room cut to a call of so many rows.
+func (r room) view(rows, wants int) room {
+	for _, t := range r.parts() {
+		*t = t.RowRange(0, rows)
+	}
+	r.last, r.logits = r.last.RowRange(0, wants), r.logits.RowRange(0, wants)
+	return r
+}
+
+// grow makes room for a call of so many rows. The old room's contents are lost.
+func (n *network) grow(rows, wants int) error {
+	r := &n.room
+	if rows <= r.rows && wants <= r.wants {
+		return nil
+	}
+	rows, wants = max(rows, r.rows), max(wants, r.wants)
+	r.free(n.b)
+	var err error
+	alloc := func(rows, cols int) (t backend.Tensor) {
+		if err == nil {
+			t, err = n.b.Alloc(dtype.F32, rows, cols)
+		}
+		return t
+	}
+	widths := n.cfg.widths()
+	for i, t := range r.parts() {
+		*t = alloc(rows, widths[i])
+	}
+	r.last, r.logits = alloc(wants, n.cfg.hidden), alloc(wants, n.cfg.vocab)
+	if err != nil {
+		r.free(n.b)
+		return err
+	}
+	r.rows, r.wants = rows, wants
+	return nil
+}
+
+// free gives the room's memory back.
+func (r *room) free(b backend.Backend) {
+	for _, t := range r.parts() {
+		b.Free(*t)
+	}
+	b.Free(r.last)
+	b.Free(r.logits)
+	*r = room{}
+}

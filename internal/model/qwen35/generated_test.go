@@ -1,0 +1,78 @@
+package qwen35
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// TestGenerateCountsAsPublished checks the releasedShapes against the published numbers of
+// parameters, without making the weights.
+func TestGenerateCountsAsPublished(t *testing.T) {
+	want := map[string]int{"0.8b": 752_393_024, "2b": 1_881_825_088, "4b": 4_205_751_296, "9b": 8_953_803_264, "27b": 26_895_998_464, "35b-a3b": 34_660_610_688}
+	for _, s := range releasedShapes {
+		c := s.config()
+		n := c.vocab * c.hidden
+		if !c.tied {
+			n *= 2
+		}
+		n += c.hidden
+		mlp := 3 * c.hidden * c.intermediate
+		if c.experts > 0 {
+			mlp = 3*c.hidden*(c.experts*c.expertWidth+c.sharedWidth) + c.hidden*(c.experts+1)
+		}
+		values := c.valueHeads * c.valueDim
+		channels := 2*c.keyHeads*c.keyDim + values
+		for _, attention := range c.layers {
+			n += 2*c.hidden + mlp
+			if attention {
+				n += c.hidden*c.headDim*(3*c.heads+2*c.kvHeads) + 2*c.headDim
+			} else {
+				n += c.hidden*(channels+2*values+2*c.valueHeads) + channels*c.kernel + 2*c.valueHeads + c.valueDim
+			}
+		}
+		if n != want[s.name] {
+			t.Errorf("%s has %d parameters, published are %d", s.name, n, want[s.name])
+		}
+	}
+}
+
+// BenchmarkRound measures a pass of a generated model over so many rows of one sequence.
+func BenchmarkRound(b *testing.B) {
+	for _, name := range []string{"0.8b", "2b"} {
+		b.Run("shape="+name, func(b *testing.B) {
+			dev, err := cpu.Open(cpu.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer dev.Close() //nolint:errcheck // nothing is written
+			m, err := Generate(name, 4, dev, model.Options{MaxGuesses: 8})
+			if err != nil {
+				b.Fatal(err)
+			}
+			s, err := state.NewPool(dev, 1<<34).Open(m.Layout())
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, rows := range []int{1, 2, 4, 8} {
+				b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
+					b.SetBytes(m.Info().Bytes)
+					for b.Loop() {
+						out, err := m.Forward([]model.Span{{State: s, Tokens: make([]int32, rows), Guesses: rows - 1, Want: rows}})
+						if err != nil {
+							b.Fatal(err)
+						}
+						if x := out.Logits[0][0][0]; math.IsNaN(float64(x)) {
+							b.Fatal("not a number")
+						}
+						s.Keep(0)
+					}
+				})
+			}
+		})
+	}
+}

@@ -1,0 +1,315 @@
+package qwen35
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// ggufFile is a GGUF file of the family. Its converter changed more than names: it added
+// one to the norms of the offset form, in the head too; it stored -exp(A_log); and where
+// there are more value heads than key heads it put the first value head of every key head
+// first, then the second of every one, and so on. The first two are how converted
+// checkpoints are anyway, or undone by a logarithm; the order of heads is undone here.
+type ggufFile struct {
+	*gguf.File
+	arch                 string
+	layers, nextn        int // of the backbone, of the head
+	keyHeads, valueHeads int
+	keyDim, valueDim     int
+	tiled                bool // value heads are in the converter's order
+}
+
+// ggufTypes are the architectures that are read, with the model types they are.
+var ggufTypes = map[string]string{"qwen35": "qwen3_5", "qwen35moe": "qwen3_5_moe", "qwen3next": "qwen3_next"}
+
+// OpenGGUF presents a GGUF file, or all parts of a split one by the path of any, as a
+// checkpoint folder in the layout of converted checkpoints: matrices as they are in the
+// file, packed as their encoding has it here, and config, tokenizer and template from the
+// metadata. Opening reads the headers only; a tensor is decoded when it is asked for. The
+// caller closes it.
+func OpenGGUF(path string) (*checkpoint.Checkpoint, error) {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("qwen35: %w", err)
+	}
+	a, err := assembleGGUF(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("qwen35: %s: %w", filepath.Base(path), err), f.Close())
+	}
+	a.Name = path
+	return checkpoint.Assemble(a)
+}
+
+func assembleGGUF(f *gguf.File) (a checkpoint.Assembly, err error) {
+	g := &ggufFile{File: f}
+	if err := g.measure(); err != nil {
+		return a, err
+	}
+	config, err := g.config()
+	if err != nil {
+		return a, err
+	}
+	a = checkpoint.Assembly{
+		Config:   config,
+		Texts:    g.texts(),
+		Metadata: map[string]string{"format": "mlx"}, // which says that one was added to norms
+		Files:    f.Parts,
+	}
+	for _, t := range f.Tensors {
+		if strings.HasPrefix(t.Name, "v.") || strings.HasPrefix(t.Name, "mm.") {
+			continue // vision
+		}
+		pieces, err := g.pieces(t)
+		if err != nil {
+			return a, fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		for _, p := range pieces {
+			a.Tensors = append(a.Tensors, p.sources(t)...)
+		}
+	}
+	return a, nil
+}
+
+// measure reads the sizes that the tensors' order depends on.
+func (g *ggufFile) measure() (err error) {
+	if g.arch, err = g.Text("general.architecture"); err != nil {
+		return err
+	}
+	if _, ok := ggufTypes[g.arch]; !ok {
+		return fmt.Errorf("architecture %q is not supported, want qwen35, qwen35moe or qwen3next", g.arch)
+	}
+	var inner int
+	for _, x := range []struct {
+		key      string
+		to       *int
+		min, max int
+	}{
+		{"block_count", &g.layers, 1, 1 << 12},
+		{"nextn_predict_layers", &g.nextn, 0, 1 << 12},
+		{"ssm.group_count", &g.keyHeads, 1, 1 << 12},
+		{"ssm.time_step_rank", &g.valueHeads, 1, 1 << 12},
+		{"ssm.state_size", &g.keyDim, 1, 1 << 12},
+		{"ssm.inner_size", &inner, 1, 1 << 24},
+	} {
+		key := g.arch + "." + x.key
+		if x.min == 0 && !g.Has(key) {
+			continue
+		}
+		if *x.to, err = g.Whole(key); err != nil {
+			return err
+		}
+		if *x.to < x.min || *x.to > x.max {
+			return fmt.Errorf("%s is %d, want a number from %d to %d", key, *x.to, x.min, x.max)
+		}
+	}
+	if g.layers -= g.nextn; g.layers < 1 {
+		return fmt.Errorf("all blocks are of the head")
+	}
+	g.valueDim = inner / g.valueHeads
+	if g.valueHeads%g.keyHeads != 0 || inner%g.valueHeads != 0 {
+		return fmt.Errorf("%d key heads do not divide %d value heads, or these %d channels", g.keyHeads, g.valueHeads, inner)
+	}
+	g.tiled = g.arch != "qwen3next" && g.valueHeads != g.keyHeads
+	if key := g.arch + ".ssm.v_head_reordered"; g.Has(key) { // some converters say
+		yes, err := g.Whole(key)
+		g.tiled = g.tiled && yes != 0
+		return err
+	}
+	return nil
+}
+
+// ggufPiece is a tensor of the checkpoint: some of the numbers of one of the file.
+type ggufPiece struct {
+	name  string
+	shape []int
+	rows  []int // of each set of so many rows these, in this order; nil: all
+	set   int
+	heads []int // the order of heads within a row; nil: as they are
+	log   bool  // the logarithm of the negated numbers
+
+	encoding dtype.Matrix // of the tensor in the file
+}
+
+// pieces are what becomes of a tensor.
+func (g *ggufFile) pieces(t *gguf.Tensor) ([]ggufPiece, error) {
+	m, err := t.Encoding()
+	if err != nil {
+		return nil, err
+	}
+	name, last, err := g.name(t.Name)
+	if err != nil {
+		return nil, err
+	}
+	p := ggufPiece{name: name, shape: t.Shape, encoding: m}
+	values := g.valueHeads * g.valueDim
+	switch last {
+	case "attn_gate.weight":
+		err = p.orderRows(g, 0, g.valueDim)
+	case "attn_qkv.weight":
+		err = p.orderRows(g, 2*g.keyHeads*g.keyDim, g.valueDim)
+	case "ssm_conv1d.weight":
+		p.shape = append(slices.Clone(p.shape), 1)
+		err = p.orderRows(g, 2*g.keyHeads*g.keyDim, g.valueDim)
+	case "ssm_alpha.weight", "ssm_beta.weight":
+		err = p.orderRows(g, 0, 1)
+	case "ssm_out.weight":
+		err = p.orderColumns(g, values)
+	case "ssm_a", "ssm_dt", "ssm_dt.bias":
+		if p.log = last == "ssm_a"; m.Format != dtype.Plain {
+			return nil, fmt.Errorf("%v, want F32, F16 or BF16", t.Type)
+		}
+		err = p.orderColumns(g, g.valueHeads)
+	case "ffn_gate_inp_shexp.weight":
+		p.shape = []int{1, m.Cols}
+	case "ffn_gate_up_exps.weight":
+		n := t.Shape[max(len(t.Shape)-2, 0)]
+		return p.split(n, "switch_mlp.gate_proj", appendRange(nil, 0, n/2), "switch_mlp.up_proj", appendRange(nil, n/2, n/2))
+	case "ssm_ba.weight":
+		r := g.valueHeads / g.keyHeads
+		return p.split(2*r, "in_proj_b", appendRange(nil, 0, r), "in_proj_a", appendRange(nil, r, r))
+	}
+	return []ggufPiece{p}, err
+}
+
+// heads is the order in which value heads are to be taken from the file: those of the first
+// key head, those of the second, and so on.
+func (g *ggufFile) heads() []int {
+	order := make([]int, g.valueHeads)
+	for i := range order {
+		each := g.valueHeads / g.keyHeads
+		order[i] = i%each*g.keyHeads + i/each
+	}
+	return order
+}
+
+// orderRows puts the value heads, of dim rows each from row at on, in order.
+func (p *ggufPiece) orderRows(g *ggufFile, at, dim int) error {
+	p.set = at + g.valueHeads*dim
+	if p.encoding.Rows != p.set {
+		return fmt.Errorf("%d rows, want %d", p.encoding.Rows, p.set)
+	}
+	if !g.tiled {
+		return nil
+	}
+	p.rows = appendRange(nil, 0, at)
+	for _, h := range g.heads() {
+		p.rows = appendRange(p.rows, at+h*dim, dim)
+	}
+	return nil
+}
+
+// orderColumns puts the value heads, which together have so many columns, in order.
+func (p *ggufPiece) orderColumns(g *ggufFile, columns int) error {
+	m := &p.encoding
+	if m.Cols != columns {
+		return fmt.Errorf("rows of %d numbers, want %d", m.Cols, columns)
+	}
+	if !g.tiled {
+		return nil
+	}
+	if dim := columns / g.valueHeads; m.Format != dtype.Plain && dim%m.Group != 0 {
+		return fmt.Errorf("heads of %d columns are not whole groups of %d", dim, m.Group)
+	}
+	p.heads = g.heads()
+	return nil
+}
+
+// split makes two pieces, of different rows of each set. Their names replace the last parts
+// of p's.
+func (p *ggufPiece) split(set int, nameA string, a []int, nameB string, b []int) ([]ggufPiece, error) {
+	if set < 2 || set%2 != 0 || p.encoding.Rows%set != 0 || len(p.shape) < 2 {
+		return nil, fmt.Errorf("%d rows, want a multiple of %d", p.encoding.Rows, set)
+	}
+	half := func(name string, rows []int) ggufPiece {
+		h := *p
+		h.name, h.rows, h.set = p.name+name+".weight", rows, set
+		h.shape = slices.Clone(p.shape)
+		h.shape[len(h.shape)-2] /= 2
+		return h
+	}
+	return []ggufPiece{half(nameA, a), half(nameB, b)}, nil
+}
+
+// sources are the tensors that a piece of t is stored as: one, or with scales and biases.
+func (p ggufPiece) sources(t *gguf.Tensor) []checkpoint.Source {
+	source := func(name string, typ dtype.Type, columns int, part gguf.Part) checkpoint.Source {
+		shape := slices.Clone(p.shape)
+		if columns > 0 {
+			shape[len(shape)-1] = columns
+		}
+		return checkpoint.Source{
+			Decl: checkpoint.Decl{Name: name, Type: typ, Shape: shape},
+			File: t.File,
+			Read: func() ([]byte, error) { return p.read(t, part) },
+		}
+	}
+	m := p.encoding
+	switch {
+	case p.log:
+		return []checkpoint.Source{source(p.name, dtype.F32, 0, gguf.Data)}
+	case m.Format == dtype.Plain:
+		return []checkpoint.Source{source(p.name, m.Type, 0, gguf.Data)}
+	}
+	module := strings.TrimSuffix(p.name, ".weight")
+	return []checkpoint.Source{
+		source(p.name, dtype.U32, m.Cols*m.Bits/32, gguf.Data),
+		source(module+".scales", m.ScaleType, m.Groups(), gguf.Scales),
+		source(module+".biases", m.ScaleType, m.Groups(), gguf.Biases),
+	}
+}
+
+// read is one part of the piece's bytes.
+func (p ggufPiece) read(t *gguf.Tensor, part gguf.Part) ([]byte, error) {
+	b, err := t.Read(part)
+	if err != nil {
+		return nil, err
+	}
+	row := p.encoding.RowBytes()
+	if part != gguf.Data {
+		row = p.encoding.ScaleRowBytes()
+	}
+	if p.rows != nil {
+		b = pick(b, row, p.set, p.rows)
+	}
+	if p.heads != nil {
+		b = pick(b, row/len(p.heads), len(p.heads), p.heads)
+	}
+	if p.log {
+		return decayLogs(b, p.encoding.Type)
+	}
+	return b, nil
+}
+
+// pick takes blocks of bytes in the given order from each set of so many.
+func pick(b []byte, block, set int, order []int) []byte {
+	out := make([]byte, 0, len(b)/set*len(order))
+	for ; len(b) > 0; b = b[set*block:] {
+		for _, i := range order {
+			out = append(out, b[i*block:(i+1)*block]...)
+		}
+	}
+	return out
+}
+
+// decayLogs turns decay rates, which are -exp(A_log), back into A_log.
+func decayLogs(b []byte, typ dtype.Type) ([]byte, error) {
+	v := make([]float32, len(b)/typ.Size())
+	dtype.ToF32(v, typ, b)
+	out := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		if !(x < 0 && x >= -math.MaxFloat32) {
+			return nil, fmt.Errorf("decay rate %g, want a negative number", x)
+		}
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(log(-float64(x)))))
+	}
+	return out, nil
+}

@@ -1,0 +1,85 @@
+package qwen35_test
+
+import (
+	"bytes"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/convert"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+)
+
+// TestGGUFConverts writes a GGUF file as a folder: every number, the head's among them, is
+// the one that the file stands for.
+func TestGGUFConverts(t *testing.T) {
+	for name, arch := range map[string]string{"dense": "qwen35", "moe": "qwen35moe"} {
+		file, err := qwen35.OpenGGUF(qwen35.MixedGGUF(t, golden.Dir(t, name), golden.Dir(t, "tiny"), arch))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close() //nolint:errcheck // read only
+		dir := filepath.Join(t.TempDir(), "converted")
+		s, err := convert.Convert(t.Context(), file, dir, convert.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.HeadIn == 0 || s.HeadIn != s.HeadOut {
+			t.Errorf("%s: %d tensors of the head in, %d out", name, s.HeadIn, s.HeadOut)
+		}
+		config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+		if err != nil || bytes.Contains(config, []byte(`"group_size": 16`)) {
+			t.Errorf("%s: there are groups that MLX cannot read: %v", name, err)
+		}
+		folder, err := checkpoint.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer folder.Close() //nolint:errcheck // read only
+		want, got := numbers(t, file), numbers(t, folder)
+		if len(want) != len(got) {
+			t.Errorf("%s: %d weights, %d after it", name, len(want), len(got))
+		}
+		for weight, v := range want {
+			if !slices.EqualFunc(v, got[weight], func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }) {
+				t.Errorf("%s: %s has other numbers", name, weight)
+			}
+		}
+	}
+}
+
+// numbers are the effective values of all weights.
+func numbers(t *testing.T, c *checkpoint.Checkpoint) map[string][]float32 {
+	t.Helper()
+	v, err := qwen35.TakeInventory(c, qwen35.Whole, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := map[string][]float32{}
+	for i := range v.Weights {
+		w := &v.Weights[i]
+		if !w.IsMatrix() {
+			if list[w.Name], err = w.Values(); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		matrices, err := w.Matrices()
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := make([]float32, w.Cols)
+		for j := range matrices {
+			for r := range matrices[j].Rows {
+				matrices[j].Row(row, r)
+				list[w.Name] = append(list[w.Name], row...)
+			}
+		}
+	}
+	return list
+}

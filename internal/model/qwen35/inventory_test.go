@@ -1,0 +1,154 @@
+package qwen35
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/golden"
+)
+
+// inventory lists a folder's weights.
+func inventory(t *testing.T, dir string, part Portion) (*Inventory, error) {
+	t.Helper()
+	c, err := checkpoint.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return TakeInventory(c, part, slog.New(slog.DiscardHandler))
+}
+
+// numbersOf are the numbers of every weight, by name.
+func numbersOf(t *testing.T, v *Inventory) map[string][]float32 {
+	t.Helper()
+	list := map[string][]float32{}
+	for i := range v.Weights {
+		w := &v.Weights[i]
+		if list[w.Name] != nil {
+			t.Errorf("%s is listed twice", w.Name)
+		}
+		var x []float32
+		if w.IsMatrix() {
+			ms, err := w.Matrices()
+			if err != nil {
+				t.Fatal(err)
+			}
+			row := make([]float32, w.Cols)
+			for j := range ms {
+				for r := range ms[j].Rows {
+					ms[j].Row(row, r)
+					x = append(x, row...)
+				}
+			}
+		} else {
+			var err error
+			if x, err = w.Values(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if int64(len(x)) != w.Parameters() {
+			t.Errorf("%s has %d numbers, not %d", w.Name, len(x), w.Parameters())
+		}
+		list[w.Name] = x
+	}
+	return list
+}
+
+// TestInventoryOfLayoutsIsOne lists the networks of the specification in every layout:
+// names and effective numbers are the same.
+func TestInventoryOfLayoutsIsOne(t *testing.T) {
+	for _, c := range golden.SpecCases() {
+		v, err := inventory(t, c.Config.Checkpoint(t), Whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := numbersOf(t, v)
+		list := layouts()
+		if c.Config.Experts > 0 {
+			list = append(list, expertLayouts()...)
+		}
+		for _, l := range list {
+			t.Run(fmt.Sprintf("network=%s/layout=%s", c.Config.Name, l.name), func(t *testing.T) {
+				v, err := inventory(t, specFolder(t, c.Config, l.edits...).write(t), Whole)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := numbersOf(t, v)
+				if len(got) != len(want) {
+					t.Errorf("%d weights, want %d", len(got), len(want))
+				}
+				for name, x := range want {
+					if !slices.EqualFunc(got[name], x, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }) {
+						t.Errorf("%s differs", name)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestInventoryRefuses what Open refuses, by the same names.
+func TestInventoryRefuses(t *testing.T) {
+	c := golden.SpecCases()[0].Config
+	for _, x := range []struct {
+		name  string
+		edits []edit
+		part  Portion
+		want  string
+	}{
+		{"missing", []edit{without("layers.2.mlp.up_proj.weight")}, Whole, "layers.2.mlp.up_proj.weight"},
+		{"missing of the head", []edit{without("mtp.norm.weight")}, Whole, "head is incomplete"},
+		{"left over", []edit{with(some("model.language_model.layers.0.odd"))}, Whole, "layers.0.odd"},
+		{"left over of the head", []edit{with(some("mtp.odd"))}, HeadOnly, "mtp.odd"},
+		{"no head", []edit{without("mtp.fc.weight"), func(_ *testing.T, f *folder) { f.main().take(inHead) }}, HeadOnly, ErrNoHead.Error()},
+	} {
+		_, err := inventory(t, specFolder(t, c, x.edits...).write(t), x.part)
+		if err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s: %v, want %q", x.name, err, x.want)
+		}
+	}
+	// What is wrong elsewhere is not the business of who takes a part.
+	if _, err := inventory(t, specFolder(t, c, with(some("mtp.odd"))).write(t), Trunk); err != nil {
+		t.Errorf("the trunk: %v", err)
+	}
+	if _, err := inventory(t, specFolder(t, c, with(some("odd")), without("layers.2.mlp.up_proj.weight")).write(t), HeadOnly); err != nil {
+		t.Errorf("the head: %v", err)
+	}
+}
+
+// TestInventoryAddsHeads of the right shape to backbones that have none.
+func TestInventoryAddsHeads(t *testing.T) {
+	cases := golden.SpecCases()
+	take := func(i int, part Portion) *Inventory {
+		v, err := inventory(t, cases[i].Config.Checkpoint(t), part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	v := take(0, Trunk)
+	if err := v.AddHead(take(0, Trunk)); !errors.Is(err, ErrNoHead) {
+		t.Errorf("of a backbone: %v", err)
+	}
+	for i := 1; i < len(cases); i++ {
+		if err := v.AddHead(take(i, HeadOnly)); err == nil || v.HasHead() {
+			t.Errorf("%s took the head of %s", cases[0].Config.Name, cases[i].Config.Name)
+		}
+	}
+	if err := v.AddHead(take(0, HeadOnly)); err != nil || !v.HasHead() || len(v.Weights) != len(take(0, Whole).Weights) {
+		t.Errorf("its own: %v", err)
+	}
+	if err := v.AddHead(take(0, HeadOnly)); err == nil {
+		t.Error("a second one was taken")
+	}
+}

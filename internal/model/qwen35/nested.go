@@ -1,0 +1,151 @@
+package qwen35
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+)
+
+// Config is config.json as converted checkpoints have it, for the weights that are in the
+// inventory: nested whatever the source was, of a model type of the Qwen3.5 family, with
+// every size written out, the rotation in its newer place, and a head promised if and only
+// if there is one. What the source says besides is kept; what it says about quantization
+// is not, nor is vision_config unless it is to be kept. The caller owns the map.
+func (v *Inventory) Config(vision bool) (map[string]any, error) {
+	top, err := decodeObject(v.source.Config())
+	if err != nil {
+		return nil, fmt.Errorf("qwen35: config.json: %w", err)
+	}
+	text, nested := top["text_config"].(map[string]any)
+	if !nested {
+		text = maps.Clone(top)
+		delete(text, "architectures")
+		delete(text, "transformers_version")
+		keep := map[string]any{}
+		for _, key := range []string{"architectures", "transformers_version", "dtype", "torch_dtype"} {
+			if x, ok := top[key]; ok {
+				keep[key] = x
+			}
+		}
+		top = keep
+	}
+	for _, m := range []map[string]any{top, text} {
+		for _, key := range []string{"quantization", "quantization_config", "num_nextn_predict_layers", "_name_or_path"} {
+			delete(m, key)
+		}
+	}
+	delete(top, "mtp_num_hidden_layers")
+	if !vision {
+		delete(top, "vision_config")
+	}
+	v.name(top, text)
+	v.complete(text)
+	v.rotation(text)
+	top["text_config"] = text
+	return top, nil
+}
+
+// decodeObject decodes a JSON object with its numbers as they are written.
+func decodeObject(data []byte) (map[string]any, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var m map[string]any
+	if err := d.Decode(&m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// name sets the type of the model. Qwen3-Next, with its projections taken apart, is one of
+// the family.
+func (v *Inventory) name(top, text map[string]any) {
+	kind, class := "qwen3_5", "Qwen3_5ForCausalLM"
+	if v.cfg.experts > 0 {
+		kind, class = "qwen3_5_moe", "Qwen3_5MoeForCausalLM"
+	}
+	if v.cfg.modelType == "qwen3_next" || top["architectures"] == nil {
+		top["architectures"] = []any{class}
+	}
+	top["model_type"], text["model_type"] = kind, kind+"_text"
+	top["tie_word_embeddings"], text["tie_word_embeddings"] = v.cfg.tied, v.cfg.tied
+}
+
+// complete writes out what the source left to defaults, which are not the same everywhere.
+func (v *Inventory) complete(text map[string]any) {
+	c := v.cfg
+	sizes := map[string]any{
+		"vocab_size": c.vocab, "hidden_size": c.hidden, "num_hidden_layers": len(c.layers),
+		"num_attention_heads": c.heads, "num_key_value_heads": c.kvHeads, "head_dim": c.headDim,
+		"linear_num_key_heads": c.keyHeads, "linear_num_value_heads": c.valueHeads,
+		"linear_key_head_dim": c.keyDim, "linear_value_head_dim": c.valueDim, "linear_conv_kernel_dim": c.kernel,
+		"max_position_embeddings": c.context,
+	}
+	if c.experts > 0 {
+		sizes["num_experts"], sizes["num_experts_per_tok"] = c.experts, c.topK
+		sizes["moe_intermediate_size"], sizes["shared_expert_intermediate_size"] = c.expertWidth, c.sharedWidth
+	} else {
+		sizes["intermediate_size"] = c.intermediate
+	}
+	for key, n := range sizes {
+		if text[key] == nil {
+			text[key] = n
+		}
+	}
+	if text["rms_norm_eps"] == nil {
+		text["rms_norm_eps"] = 1e-6
+	}
+	// Some readers know the interval only. Where layers are not at equal distances there
+	// is none.
+	for n := 1; n <= len(c.layers); n++ {
+		if c.layers[n-1] {
+			if c.regular(n) {
+				text["full_attention_interval"] = n
+			}
+			break
+		}
+	}
+	text["mtp_num_hidden_layers"] = 0
+	if v.HasHead() {
+		text["mtp_num_hidden_layers"] = 1
+	}
+}
+
+// regular reports whether every n-th layer is attention and no other.
+func (c *config) regular(n int) bool {
+	for i, attention := range c.layers {
+		if attention != ((i+1)%n == 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// rotation puts what was said of it in older places where it is now.
+func (v *Inventory) rotation(text map[string]any) {
+	rope, ok := text["rope_parameters"].(map[string]any)
+	if !ok {
+		rope = map[string]any{}
+		if old, ok := text["rope_scaling"].(map[string]any); ok {
+			rope = old
+		}
+		delete(text, "rope_scaling")
+	}
+	pairs := v.cfg.rotary / 2
+	for key, x := range map[string]any{
+		"rope_theta":            v.cfg.theta,
+		"partial_rotary_factor": float64(v.cfg.rotary) / float64(v.cfg.headDim),
+		// Which of the pairs turn by time, height and width: all the same for text.
+		"mrope_section": []any{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3},
+	} {
+		if rope[key] == nil {
+			rope[key] = x
+		}
+	}
+	if rope["rope_type"] == nil && rope["type"] == nil {
+		rope["rope_type"] = "default"
+	}
+	delete(text, "rope_theta")
+	delete(text, "partial_rotary_factor")
+	text["rope_parameters"] = rope
+}

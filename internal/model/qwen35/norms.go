@@ -1,0 +1,190 @@
+package qwen35
+
+import (
+	"encoding/json"
+	"log/slog"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+)
+
+// Raw releases store the weight w of a norm whose gain is 1+w. Converted checkpoints store
+// the gain itself. Artifacts mix the two, down to single tensors of one head, and getting it
+// wrong costs the text (trunk) or every accepted guess (head). So the convention is decided
+// tensor by tensor: by what a file says of itself, by the layout of the trunk, by the
+// company a tensor keeps, and only then by its numbers.
+type convention uint8
+
+const (
+	stored1p convention = iota // the file holds the gain
+	stored0p                   // the file holds the gain less one
+)
+
+func (c convention) String() string {
+	if c == stored0p {
+		return "raw"
+	}
+	return "converted"
+}
+
+// normRule decides the convention of norm tensors.
+type normRule struct {
+	trunk convention
+	head  convention // of the majority
+	votes bool       // head tensors may differ from the majority by their own numbers
+}
+
+// findNormRule looks at the layout of the trunk and at the head's norms.
+func findNormRule(c *checkpoint.Checkpoint, found names, cfg *config, log *slog.Logger) (normRule, error) {
+	r := normRule{}
+	for i, attention := range cfg.layers {
+		if attention {
+			continue
+		}
+		p, ok := found[layerName(i, "linear_attn.conv1d.weight")]
+		if !ok {
+			break // reported when the weight is loaded
+		}
+		conv, err := p.from.Tensor(p.name)
+		if err != nil {
+			return r, err
+		}
+		if n := len(conv.Shape); n > 0 && conv.Shape[n-1] != 1 && p.from.Metadata(conv.File)["format"] != "mlx" {
+			r.trunk = stored0p
+		}
+		break
+	}
+	if !found.hasHead() {
+		return r, nil
+	}
+	p, ok := found["mtp.norm.weight"]
+	if !ok {
+		return r, nil
+	}
+	head, err := p.from.Tensor(p.name)
+	if err != nil {
+		return r, err
+	}
+	switch {
+	case p.from.Metadata(head.File)["format"] == "mlx" || manifestConverted(c, p):
+		r.head = stored1p
+	case !p.side && r.trunk == stored0p:
+		r.head = stored0p
+	default:
+		r.votes = true
+		if r.head, err = headMajority(found); err != nil {
+			return r, err
+		}
+	}
+	log.Info("norm convention", "trunk", r.trunk, "head", r.head, "by_numbers", r.votes)
+	return r, nil
+}
+
+// manifestConverted reports whether the head's manifest says that it is converted.
+func manifestConverted(c *checkpoint.Checkpoint, p place) bool {
+	for _, s := range c.Sidecars {
+		var m struct {
+			Format string `json:"rmsnorm_weight_format"`
+		}
+		if s.Weights == p.from && json.Unmarshal(s.Manifest, &m) == nil && m.Format == "mlx_gamma" {
+			return true
+		}
+	}
+	return false
+}
+
+// voters are the head's norms whose numbers tell the conventions apart: near 0 or near 1.
+var voters = []string{"input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"}
+
+// headMajority is the convention of most of the head's layer norms, a tie being converted.
+func headMajority(found names) (convention, error) {
+	raw, converted := 0, 0
+	for _, v := range voters {
+		p, ok := found["mtp.layers.0."+v+".weight"]
+		if !ok {
+			continue
+		}
+		t, err := p.from.Tensor(p.name)
+		if err != nil {
+			return stored1p, err
+		}
+		x, err := p.from.Vector(p.name, elements(t.Shape))
+		if err != nil {
+			return stored1p, err
+		}
+		if mean(x) < 0.5 {
+			raw++
+		} else {
+			converted++
+		}
+	}
+	if raw > converted {
+		return stored0p, nil
+	}
+	return stored1p, nil
+}
+
+// of decides the convention of one norm, given its canonical name and its numbers.
+func (r *normRule) of(name string, x []float32) convention {
+	if !strings.HasPrefix(name, "mtp.") {
+		return r.trunk
+	}
+	if !r.votes {
+		return r.head
+	}
+	m := mean(x)
+	switch {
+	case strings.Contains(name, "pre_fc_norm"):
+		// Their gains are well below one: converted means of 0.27 have been seen.
+		if m < 0 {
+			return stored0p
+		}
+		if m >= 0.5 {
+			return stored1p
+		}
+	case name == "mtp.norm.weight":
+		// Final norms have large gains, so only a negative mean says anything.
+		if m < 0 {
+			return stored0p
+		}
+	case m < 0.25:
+		return stored0p
+	case m > 0.75:
+		return stored1p
+	}
+	return r.head
+}
+
+// checkGains warns if the effective gains of the trunk's layer norms look shifted twice or
+// not at all. It is a guess, so it does not refuse.
+func checkGains(means []float64, log *slog.Logger) {
+	if len(means) == 0 {
+		return
+	}
+	total := 0.0
+	for _, m := range means {
+		total += m
+	}
+	switch m := total / float64(len(means)); {
+	case m > 1.75 && m < 2.25:
+		log.Warn("the mean gain of the layer norms is near 2: the checkpoint's norms were probably shifted by one twice", "mean", m)
+	case m > -0.1 && m < 0.1:
+		log.Warn("the mean gain of the layer norms is near 0: the checkpoint's norms probably miss a shift by one", "mean", m)
+	}
+}
+
+func mean(x []float32) float64 {
+	s := 0.0
+	for _, v := range x {
+		s += float64(v)
+	}
+	return s / float64(max(len(x), 1))
+}
+
+func elements(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}

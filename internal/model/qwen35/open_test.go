@@ -1,0 +1,154 @@
+package qwen35
+
+import (
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// rig is a model with a pool for its sequences.
+type rig struct {
+	*Model
+	b    *cpu.Backend
+	pool *state.Pool
+}
+
+// open loads a checkpoint folder for a test, which closes it at its end.
+func open(tb testing.TB, dir string, threads int, o model.Options) *rig {
+	tb.Helper()
+	r, err := tryOpen(tb, dir, threads, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+func tryOpen(tb testing.TB, dir string, threads int, o model.Options) (*rig, error) {
+	tb.Helper()
+	openAt := checkpoint.Open
+	if strings.HasSuffix(dir, ".gguf") {
+		openAt = OpenGGUF
+	}
+	c, err := openAt(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err := c.Close(); err != nil {
+			tb.Error(err)
+		}
+	}()
+	b, err := cpu.Open(cpu.Options{Threads: threads})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = b.Close() })
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	m, err := Open(c, b, o)
+	checkSurvey(tb, dir, m, err)
+	if err != nil {
+		return nil, err
+	}
+	tb.Cleanup(func() { _ = m.Close() })
+	return &rig{Model: m, b: b, pool: state.NewPool(b, 1<<30)}, nil
+}
+
+// sequence opens an empty memory.
+func (r *rig) sequence(tb testing.TB) *state.State {
+	tb.Helper()
+	s, err := r.pool.Open(r.Layout())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Close)
+	return s
+}
+
+// feed runs one span and returns copies of its wanted logits and of its hidden rows.
+func (r *rig) feed(tb testing.TB, s model.Span) (logits [][]float32, hidden []float32) {
+	tb.Helper()
+	out, err := r.Forward([]model.Span{s})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, row := range out.Logits[0] {
+		logits = append(logits, slices.Clone(row))
+	}
+	return logits, r.host(tb, out.Hidden)
+}
+
+func (r *rig) host(tb testing.TB, t backend.Tensor) []float32 {
+	tb.Helper()
+	x, err := r.b.Host(t)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return slices.Clone(x)
+}
+
+// upload brings rows of the model's width to the backend.
+func (r *rig) upload(tb testing.TB, x []float32) backend.Tensor {
+	tb.Helper()
+	n := r.Info().Width
+	t, err := r.b.Alloc(dtype.F32, len(x)/n, n)
+	if err == nil {
+		err = r.b.Write(t, x)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return t
+}
+
+// headLogits runs the head over pairs from an empty memory and returns all its rows.
+func (r *rig) headLogits(tb testing.TB, hidden []float32, next []int32) (logits [][]float32, out []float32) {
+	tb.Helper()
+	s, err := r.pool.Open(r.Head().Layout())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer s.Close()
+	return r.feedHead(tb, s, hidden, next)
+}
+
+func (r *rig) feedHead(tb testing.TB, s *state.State, hidden []float32, next []int32) (logits [][]float32, out []float32) {
+	tb.Helper()
+	o, err := r.Head().Forward([]model.Span{{State: s, Tokens: next, Want: len(next), Hidden: r.upload(tb, hidden)}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, row := range o.Logits[0] {
+		logits = append(logits, slices.Clone(row))
+	}
+	return logits, r.host(tb, o.Hidden)
+}
+
+func argmax(x []float32) int32 { return int32(slices.Index(x, slices.Max(x))) }
+
+// margin is the distance between the two highest numbers.
+func margin(x []float32) float64 {
+	first, second := math.Inf(-1), math.Inf(-1)
+	for _, v := range x {
+		switch v := float64(v); {
+		case v > first:
+			first, second = v, first
+		case v > second:
+			second = v
+		}
+	}
+	return first - second
+}
+
+func fixtureDir(tb testing.TB, name string) string { return golden.Dir(tb, name) }

@@ -1,0 +1,100 @@
+package qwen35
+
+import (
+	"math"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+)
+
+// TestInt8StaysCloseToFloat measures what 8-bit activations and 4-bit weights cost the
+// trained model: its perplexity on the reference's texts, and its choices where the
+// reference was sure.
+func TestInt8StaysCloseToFloat(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads 1,500 tokens three times")
+	}
+	f := golden.Load(t, "tiny")
+	dir := golden.Dir(t, "tiny")
+	float, _ := perplexity(t, f, open(t, dir, 0, model.Options{Compute: backend.Float32}))
+	for _, c := range []struct {
+		name string
+		o    model.Options
+		tol  float64
+		sure bool
+	}{
+		{"as the file is", model.Options{}, golden.Tol.Perplexity, true},
+		{"4 bits", model.Options{Quantize: 4}, golden.Tol.Perplexity4, false},
+	} {
+		got, wrong := perplexity(t, f, open(t, dir, 0, c.o))
+		change := got/float - 1
+		t.Logf("%s: perplexity %.4f, float path %.4f, change %+.3f %%, tolerance %g %%", c.name, got, float, 100*change, 100*c.tol)
+		if math.Abs(change) > c.tol {
+			t.Errorf("%s: perplexity changes by %+.3f %%", c.name, 100*change)
+		}
+		if c.sure && wrong > 0 {
+			t.Errorf("%s: %d tokens differ where the reference has a margin above %g", c.name, wrong, golden.Tol.Int8Margin)
+		}
+	}
+}
+
+// TestKVOf8BitsStaysClose measures what keys and values of 8 bits cost the trained model, and
+// what they save.
+func TestKVOf8BitsStaysClose(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads 1,500 tokens twice")
+	}
+	f := golden.Load(t, "tiny")
+	dir := golden.Dir(t, "tiny")
+	half, byBytes := open(t, dir, 0, model.Options{}), open(t, dir, 0, model.Options{KVBits: 8})
+	want, _ := perplexity(t, f, half)
+	got, _ := perplexity(t, f, byBytes)
+	change := got/want - 1
+	t.Logf("perplexity %.4f, with 16 bits %.4f, change %+.3f %%, tolerance %g %%", got, want, 100*change, 100*golden.Tol.PerplexityKV)
+	if math.Abs(change) > golden.Tol.PerplexityKV {
+		t.Errorf("perplexity changes by %+.3f %%", 100*change)
+	}
+	if got == want {
+		t.Error("keys and values of 8 bits were not used")
+	}
+	coded, plain := byBytes.Layout(), half.Layout()
+	ratio := float64(coded.PageBytes()) / float64(plain.PageBytes())
+	t.Logf("a page has %.3f of the bytes", ratio)
+	if want := float64(coded.HeadDim+4) / float64(2*coded.HeadDim); ratio != want {
+		t.Errorf("a page has %.3f of the bytes, want %.3f", ratio, want)
+	}
+}
+
+// perplexity is that of the cases' texts, and how often the model's choice differs from
+// the reference's although that was sure.
+func perplexity(t *testing.T, f *golden.Fixture, r *rig) (ppl float64, wrong int) {
+	t.Helper()
+	loss, n := 0.0, 0
+	for i := range f.Cases {
+		c := &f.Cases[i]
+		logits, _ := r.feed(t, model.Span{State: r.sequence(t), Tokens: c.Tokens, Want: len(c.Tokens)})
+		for row, x := range logits {
+			if argmax(x) != c.Argmax[row] && float64(c.Margin[row]) > golden.Tol.Int8Margin {
+				wrong++
+			}
+			if row+1 < len(c.Tokens) {
+				loss -= logProb(x, c.Tokens[row+1])
+				n++
+			}
+		}
+	}
+	return math.Exp(loss / float64(n)), wrong
+}
+
+func logProb(logits []float32, id int32) float64 {
+	top, sum := math.Inf(-1), 0.0
+	for _, x := range logits {
+		top = max(top, float64(x))
+	}
+	for _, x := range logits {
+		sum += math.Exp(float64(x) - top)
+	}
+	return float64(logits[id]) - top - math.Log(sum)
+}

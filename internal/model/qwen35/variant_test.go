@@ -1,0 +1,85 @@
+package qwen35
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+)
+
+// TestVariantDiffersInWhatItSays runs variants of a head over the same pairs.
+func TestVariantDiffersInWhatItSays(t *testing.T) {
+	r := open(t, golden.Dir(t, "dense"), 1, model.Options{})
+	prompt := golden.Load(t, "dense").Cases[0].Prompt
+	_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: prompt})
+	before, after := r.HiddenRows()
+	if before.Rows != len(prompt) || !slices.Equal(r.host(t, after), hidden) || slices.Equal(r.host(t, before), hidden) {
+		t.Error("the hidden rows are not those of the last pass")
+	}
+	next, hidden := prompt[1:], hidden[:(len(prompt)-1)*r.Info().Width]
+	want, _ := r.headLogits(t, hidden, next)
+	run := func(h *Head) [][]float32 {
+		was := r.head
+		r.head = h
+		defer func() { r.head = was }()
+		logits, _ := r.headLogits(t, hidden, next)
+		return logits
+	}
+	all := map[string]float32{}
+	for name := range r.head.norms() {
+		all[name] = 1
+	}
+	for name, c := range map[string]struct {
+		v    Variant
+		same bool
+	}{
+		"nothing":      {Variant{}, true},
+		"no shift":     {Variant{Shift: map[string]float32{"norm": 0}}, true},
+		"all norms":    {Variant{Shift: all}, false},
+		"one norm":     {Variant{Shift: map[string]float32{"layers.0.self_attn.k_norm": 1}}, false},
+		"hidden first": {Variant{HiddenFirst: true}, false},
+	} {
+		h, err := r.head.Variant(c.v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := run(h)
+		if same := slices.EqualFunc(got, want, slices.Equal); same != c.same {
+			t.Errorf("%s: the same logits %v", name, same)
+		}
+		h.Close()
+		if again := run(r.head); !slices.EqualFunc(again, want, slices.Equal) {
+			t.Errorf("%s: the head itself has changed", name)
+		}
+	}
+	shifted, err := r.head.Variant(Variant{Shift: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range all {
+		all[name] = -1
+	}
+	undone, err := shifted.Variant(Variant{Shift: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range run(undone) {
+		for j, x := range row {
+			if math.Abs(float64(x-want[i][j])) > 1e-4 {
+				t.Fatalf("row %d, logit %d: %v after a shift was undone, %v before", i, j, x, want[i][j])
+			}
+		}
+	}
+}
+
+func TestShortlistIsTheDrafters(t *testing.T) {
+	r := open(t, golden.Dir(t, "dense"), 1, model.Options{})
+	if got := r.Shortlist(512, []int32{1}); got != nil {
+		t.Errorf("a list of all tokens is %v", got)
+	}
+	if got, want := r.Shortlist(32, []int32{5, 100, 40, 101}), []int32{0, 1, 2, 6}; !slices.Equal(got, want) {
+		t.Errorf("blocks %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,91 @@
+package prefix
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// The memories of the 2B member of the family.
+var (
+	benchTarget = state.Layout{
+		KVLayers: 6, KVHeads: 2, HeadDim: 256, KVType: dtype.F16,
+		DeltaLayers: 18, KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128, Kernel: 4, MaxGuesses: 8,
+	}
+	benchMemory = state.Layout{KVLayers: 1, KVHeads: 2, HeadDim: 256, KVType: dtype.F16}
+)
+
+// BenchmarkHit times what a hit costs in place of reading a prompt, and what an entry costs
+// that may become one. Bytes are those of the recurrent memory, which is copied.
+func BenchmarkHit(b *testing.B) {
+	for _, n := range []int{1000, 8000} {
+		be, err := cpu.Open(cpu.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		pool := state.NewPool(be, 2<<30)
+		c := New(pool, Options{Target: benchTarget, Memory: benchMemory})
+		target, memory, tokens := benchStates(b, pool, n)
+		row, err := be.Alloc(dtype.F32, 1, 2048)
+		if err != nil {
+			b.Fatal(err)
+		}
+		store := func() {
+			if err := c.Store(Salt{}, tokens, target, memory, row); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.Run(fmt.Sprintf("op=store/n=%d", n), func(b *testing.B) {
+			b.SetBytes(benchTarget.RecurrentBytes())
+			for b.Loop() {
+				store()
+				c.Shrink(1 << 40)
+			}
+		})
+		store()
+		prompt := slices.Concat(tokens, []int32{1})
+		b.Run(fmt.Sprintf("op=restore/n=%d", n), func(b *testing.B) {
+			b.SetBytes(benchTarget.RecurrentBytes())
+			for b.Loop() {
+				h := c.Find(Salt{}, prompt, true)
+				if err := h.Restore(target, memory); err != nil {
+					b.Fatal(err)
+				}
+				h.Release()
+			}
+		})
+		c.Close()
+		target.Close()
+		memory.Close()
+		if err := be.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchStates are states that have been fed n tokens.
+func benchStates(b *testing.B, pool *state.Pool, n int) (target, memory *state.State, tokens []int32) {
+	b.Helper()
+	var list [2]*state.State
+	for i, l := range []state.Layout{benchTarget, benchMemory} {
+		s, err := pool.Open(l)
+		if err == nil {
+			err = s.Reserve(n)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Seq(0, n, 0)
+		s.Fed(n, 0)
+		list[i] = s
+	}
+	for i := range n {
+		tokens = append(tokens, int32(i%backend.PageTokens))
+	}
+	return list[0], list[1], tokens
+}

@@ -1,0 +1,302 @@
+package prefix_test
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// rig is a model with its head, and memory for sequences.
+type rig struct {
+	t    *testing.T
+	m    *qwen35.Model
+	pool *state.Pool
+}
+
+func open(t *testing.T, name string, o model.Options) *rig {
+	t.Helper()
+	files, err := checkpoint.Open(golden.Dir(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := cpu.Open(cpu.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Log = slog.New(slog.DiscardHandler)
+	m, err := qwen35.Open(files, b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, err := range []error{m.Close(), b.Close(), files.Close()} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return &rig{t, m, state.NewPool(b, 1<<30)}
+}
+
+func (r *rig) cache(d *prefix.Disk) *prefix.Cache {
+	return prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Memory: r.m.Head().Layout(), Disk: d})
+}
+
+// reader reads a text: the model its tokens, the head the pairs of a hidden row and the
+// token after it, one behind.
+type reader struct {
+	*rig
+	text           []int32
+	target, memory *state.State
+	hidden         backend.Tensor // the last row
+	logits, head   map[int][]float32
+}
+
+func (r *rig) reader(text []int32) *reader {
+	r.t.Helper()
+	x := &reader{rig: r, text: text, logits: map[int][]float32{}, head: map[int][]float32{}}
+	for l, s := range map[*state.Layout]**state.State{layoutOf(r.m.Layout()): &x.target, layoutOf(r.m.Head().Layout()): &x.memory} {
+		var err error
+		if *s, err = r.pool.Open(*l); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return x
+}
+
+func layoutOf(l state.Layout) *state.Layout { return &l }
+
+func (x *reader) close() {
+	x.target.Close()
+	x.memory.Close()
+}
+
+// read reads on to a length, the last guesses of it as guesses, with wrong ones behind.
+func (x *reader) read(to, guesses int) {
+	x.t.Helper()
+	from := x.target.Len()
+	tokens, wrong := slices.Clone(x.text[from:to]), 0
+	if guesses = min(guesses, len(tokens)-1); guesses > 0 {
+		tokens, wrong = append(tokens, 1, 2), 2
+	}
+	out, err := x.m.Forward([]model.Span{{State: x.target, Tokens: tokens, Guesses: guesses + wrong, Want: len(tokens)}})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.target.Keep(guesses)
+	n := to - from
+	for i := range n {
+		x.logits[from+i] = slices.Clone(out.Logits[0][i])
+	}
+	x.hidden = out.Hidden.RowRange(n-1, n)
+	x.learn(out.Hidden.RowRange(0, n))
+}
+
+// learn teaches the head the pairs of hidden rows.
+func (x *reader) learn(hidden backend.Tensor) {
+	x.t.Helper()
+	from, n := x.memory.Len(), hidden.Rows
+	out, err := x.m.Head().Forward([]model.Span{{State: x.memory, Tokens: x.text[from+1:][:n], Want: n, Hidden: hidden}})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	for i := range n {
+		x.head[from+i] = slices.Clone(out.Logits[0][i])
+	}
+}
+
+// restore starts behind what a cache knows.
+func (x *reader) restore(c *prefix.Cache) int {
+	x.t.Helper()
+	h := c.Find(prefix.Salt{}, x.text, true)
+	if h == nil {
+		return 0
+	}
+	defer h.Release()
+	if err := h.Restore(x.target, x.memory); err != nil {
+		x.t.Fatal(err)
+	}
+	x.learn(h.Hidden())
+	return h.Len()
+}
+
+// same holds rows against those of a reader that knows more of them.
+func (x *reader) same(what string, want *reader) {
+	x.t.Helper()
+	for name, rows := range map[string][2]map[int][]float32{"logits": {x.logits, want.logits}, "guesses": {x.head, want.head}} {
+		for pos, got := range rows[0] {
+			for i, v := range rows[1][pos] {
+				if math.Float32bits(got[i]) != math.Float32bits(v) {
+					x.t.Fatalf("%s: %s at %d: number %d is %v, want %v", what, name, pos, i, got[i], v)
+				}
+			}
+		}
+	}
+}
+
+// randomText is tokens that mean nothing.
+func randomText(rng *rand.Rand, vocab, n int) []int32 {
+	text := make([]int32, n)
+	for i := range text {
+		text[i] = int32(rng.IntN(vocab))
+	}
+	return text
+}
+
+var subjects = []struct {
+	name string
+	o    model.Options
+}{
+	{"tiny", model.Options{MaxGuesses: 8}},
+	{"moe", model.Options{MaxGuesses: 8, Quantize: 4}},
+	{"dense", model.Options{MaxGuesses: 8, Compute: backend.Float32}},
+	{"dense", model.Options{MaxGuesses: 8, KVBits: 8}},
+}
+
+// TestHitEqualsReadingAgain stores boundaries of a text, and compares what follows each of
+// them, the head's guesses included, with reading the text from its beginning.
+func TestHitEqualsReadingAgain(t *testing.T) {
+	for _, sub := range subjects {
+		if testing.Short() && sub.name == "tiny" {
+			continue
+		}
+		t.Run(fmt.Sprintf("%s/kv=%d", sub.name, sub.o.KVBits), func(t *testing.T) {
+			r := open(t, sub.name, sub.o)
+			rng := rand.New(rand.NewPCG(5, 6))
+			const length, tail = 216, 6
+			text := randomText(rng, r.m.Info().Vocab, length+1)
+			want := r.reader(text)
+			want.read(length, 0)
+			want.close()
+
+			boundaries := []int{1, 2, 3, 63, 64, 65, 66, 127, 128, 129, 191, 192, 193, 200}
+			for range 12 {
+				boundaries = append(boundaries, 1+rng.IntN(200))
+			}
+			slices.Sort(boundaries)
+			boundaries = slices.Compact(boundaries)
+			c := r.cache(nil)
+			x := r.reader(text)
+			for _, b := range boundaries {
+				x.read(b, rng.IntN(5)) // with guesses that are yet to be replayed
+				if err := c.Store(prefix.Salt{}, text[:b], x.target, x.memory, x.hidden); err != nil {
+					t.Fatal(err)
+				}
+			}
+			x.read(length, 0)
+			x.same("while storing", want)
+			x.close()
+			for _, b := range boundaries {
+				y := r.reader(text[:b+1])
+				if got := y.restore(c); got != b {
+					t.Fatalf("found %d tokens, want %d", got, b)
+				}
+				y.text = text
+				y.read(b+tail, rng.IntN(5))
+				y.read(b+2*tail, 2)
+				y.same(fmt.Sprintf("behind %d tokens", b), want)
+				y.close()
+			}
+			c.Close()
+			if s := r.pool.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
+				t.Errorf("after everything was closed: %+v", s)
+			}
+		})
+	}
+}
+
+// TestHitsGoTheirOwnWays lets two texts with one beginning be read in turns, and compares
+// each with itself alone.
+func TestHitsGoTheirOwnWays(t *testing.T) {
+	for _, sub := range subjects[1:] {
+		t.Run(fmt.Sprintf("%s/kv=%d", sub.name, sub.o.KVBits), func(t *testing.T) {
+			r := open(t, sub.name, sub.o)
+			rng := rand.New(rand.NewPCG(7, 8))
+			vocab := r.m.Info().Vocab
+			start := randomText(rng, vocab, 100)
+			c := r.cache(nil)
+			defer c.Close()
+			x := r.reader(append(slices.Clone(start), 1))
+			x.read(len(start), 3)
+			if err := c.Store(prefix.Salt{}, start, x.target, x.memory, x.hidden); err != nil {
+				t.Fatal(err)
+			}
+			x.close()
+			var alone, together []*reader
+			for range 3 {
+				text := append(slices.Clone(start), randomText(rng, vocab, 61)...)
+				a, b := r.reader(text), r.reader(text)
+				defer a.close()
+				defer b.close()
+				a.read(len(text)-1, 0)
+				if got := b.restore(c); got != len(start) {
+					t.Fatalf("found %d tokens", got)
+				}
+				alone, together = append(alone, a), append(together, b)
+			}
+			for to := len(start) + 3; to < len(start)+60; to += 3 {
+				for _, b := range together {
+					b.read(to, rng.IntN(3))
+				}
+			}
+			for i, b := range together {
+				b.same(fmt.Sprintf("text %d", i), alone[i])
+			}
+		})
+	}
+}
+
+// TestDiskHitEqualsReadingAgain is the law for another process that has only the folder.
+func TestDiskHitEqualsReadingAgain(t *testing.T) {
+	sub := subjects[1]
+	dir := t.TempDir()
+	rng := rand.New(rand.NewPCG(9, 9))
+	r := open(t, sub.name, sub.o)
+	text := randomText(rng, r.m.Info().Vocab, 160)
+	x := r.reader(text)
+	defer x.close()
+	d, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 30, Fingerprint: "moe"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := r.cache(d)
+	x.read(140, 4)
+	if err := c.Store(prefix.Salt{}, text[:140], x.target, x.memory, x.hidden); err != nil {
+		t.Fatal(err)
+	}
+	x.read(159, 0)
+	c.Close()
+	d.Close()
+
+	r = open(t, sub.name, sub.o)
+	if d, err = prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 30, Fingerprint: "moe"}); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	c = r.cache(d)
+	defer c.Close()
+	ready := make(chan struct{})
+	if !c.Fetch(prefix.Salt{}, text, true, func() { close(ready) }) {
+		t.Fatal("the folder holds nothing")
+	}
+	<-ready
+	y := r.reader(text)
+	defer y.close()
+	if got := y.restore(c); got != 140 {
+		t.Fatalf("found %d tokens", got)
+	}
+	y.read(159, 0)
+	y.same("from the folder", x)
+}

@@ -1,0 +1,315 @@
+package prefix
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// Sections of the files.
+const (
+	pageSections = 2 // the target's page, the drafter's
+	endSections  = 3 // the target's snapshot, the drafter's, the hidden row
+)
+
+// image is an entry on its way from the disk.
+type image struct {
+	salt   Salt
+	tokens []int32
+	drafts bool
+	skip   int        // pages that the tree had when it was asked for
+	used   []name     // all files that the entry needs
+	names  []name     // those to read
+	files  [][][]byte // sections of the pages, then of the entry; nil: one could not be read
+}
+
+// Fetch looks for a longer beginning of the salt's tokens on the disk than Find would find now. If
+// there is one, it is read in the background, and done is called from another goroutine,
+// once, when a call of Find is due. It reports whether there is anything to wait for.
+func (c *Cache) Fetch(salt Salt, tokens []int32, drafts bool, done func()) bool {
+	if c.o.Disk == nil {
+		return false
+	}
+	x := c.plan(salt, tokens, c.drafts(drafts))
+	if x == nil {
+		return false
+	}
+	most := c.largest()
+	return c.o.Disk.later(func() {
+		defer done() // whatever happens: somebody waits
+		c.o.Disk.touch(x.used)
+		for i, n := range x.names {
+			sections := pageSections
+			if i == len(x.names)-1 {
+				sections = endSections
+			}
+			file := c.o.Disk.read(n, sections, most)
+			if file == nil {
+				x.files = nil
+				break
+			}
+			x.files = append(x.files, file)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.closed && x.files != nil {
+			c.arrived = append(c.arrived, x)
+		}
+	})
+}
+
+// plan finds the longest entry on the disk that is worth reading, nil if there is none.
+func (c *Cache) plan(salt Salt, tokens []int32, drafts bool) *image {
+	have := 0
+	if e := c.longest(salt, tokens, drafts); e != nil {
+		have = e.target.Len()
+	}
+	var pages []name
+	var best *image
+	d, at := c.o.Disk, 1
+	if len(tokens) < 2 {
+		return nil
+	}
+	k := c.root(salt, drafts).next(tokens[:1])
+	fed := tokens[:len(tokens)-1]
+	for {
+		for _, n := range d.entries(k) {
+			if end := at + n.rest; end <= len(fed) && end > have && k.next(fed[at:end]) == n.end {
+				have = end
+				best = &image{salt: salt, tokens: slices.Clone(tokens[:end]), drafts: drafts, used: append(slices.Clone(pages), n)}
+			}
+		}
+		if at+backend.PageTokens > len(fed) {
+			break
+		}
+		k = k.next(fed[at:][:backend.PageTokens])
+		page := name{node: k, rest: -1}
+		if at += backend.PageTokens; !d.has(page, true) {
+			break
+		}
+		pages = append(pages, page)
+	}
+	if best != nil {
+		best.skip = min(c.known(salt, best.tokens, drafts), len(best.used)-1)
+		best.names = best.used[best.skip:]
+	}
+	return best
+}
+
+// root is the key of all texts of this network and of a salt. What has the drafter's memory is
+// kept apart from what has not.
+func (c *Cache) root(salt Salt, drafts bool) key {
+	target, memory := c.o.Target, c.o.Memory
+	target.MaxGuesses, memory.MaxGuesses = 0, 0 // a matter of room
+	return rootKey(fmt.Sprintf("%q %+v %+v %t %x", c.o.Disk.o.Fingerprint, target, memory, drafts, salt))
+}
+
+// largest is the most bytes that a file of this network has.
+func (c *Cache) largest() int64 {
+	const others = 1 << 20 // header, hidden row
+	return 2*(c.o.Target.PageBytes()+c.o.Memory.PageBytes()) + c.o.Target.RecurrentBytes() + c.o.Memory.RecurrentBytes() + others
+}
+
+// known is how many pages on the way of tokens are in the tree, from the first one on.
+func (c *Cache) known(salt Salt, tokens []int32, drafts bool) int {
+	n, all := -1, true // the root has no page
+	c.walk(salt, tokens, func(x *node, _ []int32) {
+		has := x.parent == nil || (x.pages[0] != nil || c.o.Target.KVLayers == 0) && (x.pages[1] != nil || !drafts || c.o.Memory.KVLayers == 0)
+		if all = all && has; all {
+			n++
+		}
+	})
+	return max(n, 0)
+}
+
+// settle puts what has come from the disk into the tree, as far as there is memory.
+func (c *Cache) settle() {
+	c.mu.Lock()
+	arrived := c.arrived
+	c.arrived = nil
+	c.mu.Unlock()
+	for _, x := range arrived {
+		c.admit(x)
+	}
+}
+
+// admit makes an entry of an image. Failing to costs no more than a miss.
+func (c *Cache) admit(x *image) {
+	p, bad, err := c.unpack(x)
+	if err != nil {
+		p.release()
+		if bad >= 0 {
+			c.o.Disk.ignore(x.names[bad], err)
+		}
+		return
+	}
+	// Unpacking may have made the cache give up what the image builds on.
+	if c.known(x.salt, x.tokens, x.drafts) < x.skip {
+		p.release()
+		return
+	}
+	c.insert(x.salt, x.tokens, p)
+}
+
+// unpack brings an image to the device. If a file is to blame for an error, bad is its
+// index, else -1.
+func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
+	p.pages = [2][]*state.Block{make([]*state.Block, x.skip), make([]*state.Block, x.skip)}
+	last := len(x.files) - 1
+	for i, file := range x.files {
+		if i == last {
+			err = c.unpackEnd(&p, x, file)
+		} else {
+			err = c.unpackPages(&p, x, file)
+		}
+		if err != nil {
+			if errors.Is(err, state.ErrFull) {
+				i = -1
+			}
+			return p, i, err
+		}
+	}
+	return p, -1, nil
+}
+
+func (c *Cache) unpackPages(p *parts, x *image, file [][]byte) error {
+	for kind, l := range []state.Layout{c.o.Target, c.o.Memory} {
+		if l.KVLayers == 0 || kind == 1 && !x.drafts {
+			continue
+		}
+		b, rest, err := c.pool.ReadPage(l, file[kind])
+		if err != nil {
+			return err
+		}
+		p.pages[kind] = append(p.pages[kind], b)
+		if len(rest) > 0 {
+			return fmt.Errorf("%d bytes after a page", len(rest))
+		}
+	}
+	return nil
+}
+
+func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
+	n := len(x.tokens)
+	snapshot := func(l state.Layout, data []byte, n int) *state.Snapshot {
+		if err != nil {
+			return nil
+		}
+		var s *state.Snapshot
+		if s, err = c.pool.ReadSnapshot(l, data); err == nil && (s.Len() != n || l.KVLayers > 0 && s.Detached() != depth(len(x.tokens))) {
+			err = fmt.Errorf("a snapshot of %d tokens after %d pages, want %d", s.Len(), s.Detached(), n)
+		}
+		return s
+	}
+	p.target = snapshot(c.o.Target, file[0], n)
+	if x.drafts {
+		p.memory = snapshot(c.o.Memory, file[1], n-1)
+		if err == nil {
+			p.hidden, err = c.pool.ReadRow(file[2])
+		}
+	}
+	return err
+}
+
+// spill queues what the disk does not have of an entry and the nodes before it, the first
+// pages first. If not all of it finds room in the queue, the rest waits for the next entry
+// on the same way.
+func (c *Cache) spill(salt Salt, tokens []int32, e *entry) {
+	d := c.o.Disk
+	if d == nil {
+		return
+	}
+	var j job
+	drafts := e.memory != nil
+	var path []*node
+	for n := e.at; n.parent != nil; n = n.parent {
+		path = append(path, n)
+	}
+	k := c.root(salt, drafts).next(tokens[:1])
+	for i := len(path) - 1; i >= 0; i-- {
+		k = k.next(path[i].chunk[:])
+		pages := path[i].pages
+		if !drafts {
+			pages[1] = nil
+		}
+		if !c.pack(&j, name{node: k, rest: -1}, pageSections, blockBytes(pages[:]), func(b []byte) ([]byte, error) {
+			return appendBlocks(b, pages[:])
+		}) {
+			d.queue(j)
+			return
+		}
+	}
+	room := blockBytes(e.target.Blocks())
+	if drafts {
+		room += blockBytes(e.memory.Blocks()) + e.hidden.Bytes()
+	}
+	c.pack(&j, name{node: k, rest: len(e.rest), end: k.next(e.rest)}, endSections, room+64, e.appendTo)
+	d.queue(j)
+}
+
+// pack adds a file to a job unless the disk has it. It reports whether there was room.
+func (c *Cache) pack(j *job, n name, sections int, room int64, write func([]byte) ([]byte, error)) bool {
+	d := c.o.Disk
+	if d.has(n, false) {
+		j.used = append(j.used, n)
+		return true
+	}
+	if !d.room(j, int64(fileHeader+8*sections)+room) {
+		return false
+	}
+	data, err := write(startFile(n.key(), sections, room+sha256.Size))
+	if err != nil {
+		d.o.Log.Warn("prefix cache: memory not read", "error", err)
+		return false
+	}
+	j.names, j.data = append(j.names, n), append(j.data, data)
+	return true
+}
+
+func blockBytes(blocks []*state.Block) (n int64) {
+	for _, b := range blocks {
+		if b != nil {
+			n += b.Bytes()
+		}
+	}
+	return n
+}
+
+// appendBlocks writes one section per block.
+func appendBlocks(b []byte, blocks []*state.Block) (_ []byte, err error) {
+	for i, x := range blocks {
+		from := len(b)
+		if x != nil {
+			if b, err = x.AppendTo(b); err != nil {
+				return nil, err
+			}
+		}
+		endSection(b, i, from)
+	}
+	return b, nil
+}
+
+// appendTo writes the sections of an entry.
+func (e *entry) appendTo(b []byte) (_ []byte, err error) {
+	for i, s := range []*state.Snapshot{e.target, e.memory} {
+		from := len(b)
+		if s != nil {
+			if b, err = s.AppendTo(b); err != nil {
+				return nil, err
+			}
+		}
+		endSection(b, i, from)
+	}
+	from := len(b)
+	if e.hidden != nil {
+		if b, err = e.hidden.AppendTo(b); err != nil {
+			return nil, err
+		}
+	}
+	endSection(b, endSections-1, from)
+	return b, nil
+}

@@ -1,0 +1,194 @@
+package prefix
+
+import (
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// A network and a drafter whose memories are easy to predict.
+var (
+	toyTarget = state.Layout{
+		KVLayers: 1, KVHeads: 1, HeadDim: 1, KVType: dtype.F32,
+		DeltaLayers: 1, KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 2, MaxGuesses: 2,
+	}
+	toyMemory = state.Layout{KVLayers: 1, KVHeads: 1, HeadDim: 2, KVType: dtype.F32}
+)
+
+// toy is a device with such networks on it.
+type toy struct {
+	t    *testing.T
+	b    backend.Backend
+	pool *state.Pool
+	row  backend.Tensor // a hidden row
+}
+
+func newToy(t *testing.T, budget int64) *toy {
+	t.Helper()
+	b, err := cpu.Open(cpu.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	row, err := b.Alloc(dtype.F32, 1, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &toy{t, b, state.NewPool(b, budget), row}
+}
+
+// text is a sequence on the toy: what was fed, and what remembers it.
+type text struct {
+	*toy
+	tokens         []int32
+	target, memory *state.State
+	next           int32 // the token that the last pair has
+}
+
+// open returns a text of no tokens, nil if there is no memory for it.
+func (n *toy) open() *text {
+	n.t.Helper()
+	x := &text{toy: n}
+	var err error
+	if x.target, err = n.pool.Open(toyTarget); err != nil {
+		return nil
+	}
+	if x.memory, err = n.pool.Open(toyMemory); err != nil {
+		n.t.Fatal(err)
+	}
+	return x
+}
+
+func (x *text) close() {
+	x.target.Close()
+	x.memory.Close()
+}
+
+func mix(h float32, id int32) float32 { return float32((int(h)*31 + int(id) + 7) % 65521) }
+
+// hash is what the target remembers of tokens.
+func hash(tokens []int32) (h float32) {
+	for _, id := range tokens {
+		h = mix(h, id)
+	}
+	return h
+}
+
+func (n *toy) write(x backend.Tensor, row int, v float32) {
+	n.t.Helper()
+	y := make([]float32, x.Cols)
+	for i := range y {
+		y[i] = v
+	}
+	if err := n.b.Write(x.RowRange(row, row+1), y); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *toy) read(x backend.Tensor, row int) float32 {
+	n.t.Helper()
+	v, err := n.b.Host(x.RowRange(row, row+1))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return v[0]
+}
+
+// feed appends tokens; the drafter learns all pairs, the last of them with the token next.
+// It reports false, and nothing is fed, where there is no memory.
+func (x *text) feed(next int32, tokens ...int32) bool {
+	x.t.Helper()
+	if x.target.Reserve(len(tokens)) != nil || x.memory.Reserve(len(tokens)+1) != nil {
+		return false
+	}
+	seq := x.target.Seq(0, len(tokens), 0)
+	for _, id := range tokens {
+		at := len(x.tokens)
+		x.tokens = append(x.tokens, id)
+		x.write(seq.Pages[at/backend.PageTokens], at%backend.PageTokens, hash(x.tokens))
+	}
+	x.write(seq.Delta[0].State, 0, hash(x.tokens))
+	x.write(seq.Delta[0].Tail, 0, float32(tokens[len(tokens)-1]))
+	x.target.Fed(len(tokens), 0)
+	x.learn(next)
+	return true
+}
+
+// learn teaches the drafter all pairs that it has not seen; the last token's has next.
+func (x *text) learn(next int32) {
+	x.t.Helper()
+	n := len(x.tokens) - x.memory.Len()
+	seq := x.memory.Seq(0, n, 0)
+	for at := seq.Pos; at < len(x.tokens); at++ {
+		x.write(seq.Pages[at/backend.PageTokens], at%backend.PageTokens, hash(append(x.tokens[:at+1:at+1], x.after(at, next))))
+	}
+	x.memory.Fed(n, 0)
+	x.next = next
+}
+
+func (x *text) after(at int, next int32) int32 {
+	if at+1 < len(x.tokens) {
+		return x.tokens[at+1]
+	}
+	return next
+}
+
+// check holds the memories against the tokens. next is the token the last pair has, -1 if
+// it is not learned.
+func (x *text) check(what string, next int32) {
+	x.t.Helper()
+	pairs := len(x.tokens)
+	if next < 0 {
+		pairs--
+	}
+	if x.target.Len() != len(x.tokens) || x.memory.Len() != pairs {
+		x.t.Fatalf("%s: %d tokens and %d pairs, want %d and %d", what, x.target.Len(), x.memory.Len(), len(x.tokens), pairs)
+	}
+	if len(x.tokens) == 0 {
+		return
+	}
+	// What is remembered is looked at as the next call would see it.
+	if x.target.Reserve(0) != nil || x.memory.Reserve(0) != nil {
+		x.t.Fatalf("%s: no room for nothing", what)
+	}
+	seq, pair := x.target.Seq(0, 0, 0), x.memory.Seq(0, 0, 0)
+	for at := range x.tokens {
+		if got, want := x.read(seq.Pages[at/backend.PageTokens], at%backend.PageTokens), hash(x.tokens[:at+1]); got != want {
+			x.t.Fatalf("%s: slot %d of %d is %v, want %v", what, at, len(x.tokens), got, want)
+		}
+		if at >= pairs {
+			break
+		}
+		want := hash(append(x.tokens[:at+1:at+1], x.after(at, next)))
+		if got := x.read(pair.Pages[at/backend.PageTokens], at%backend.PageTokens); got != want {
+			x.t.Fatalf("%s: pair %d of %d is %v, want %v", what, at, pairs, got, want)
+		}
+	}
+	last := float32(x.tokens[len(x.tokens)-1])
+	if s, tail := x.read(seq.Delta[0].State, 0), x.read(seq.Delta[0].Tail, 0); s != hash(x.tokens) || tail != last {
+		x.t.Fatalf("%s: recurrent memory %v and %v, want %v and %v", what, s, tail, hash(x.tokens), last)
+	}
+}
+
+// store keeps the text's memories.
+func (x *text) store(c *Cache) error {
+	x.t.Helper()
+	x.write(x.row, 0, hash(x.tokens)+0.5)
+	return c.Store(Salt{}, x.tokens, x.target, x.memory, x.row)
+}
+
+// restore takes what a hit knows of tokens, and checks it.
+func (x *text) restore(h *Hit, tokens []int32) {
+	x.t.Helper()
+	if err := h.Restore(x.target, x.memory); err != nil {
+		x.t.Fatal(err)
+	}
+	x.tokens = append([]int32(nil), tokens[:h.Len()]...)
+	x.check("after restoring", -1)
+	if got, want := x.read(h.Hidden(), 0), hash(x.tokens)+0.5; got != want {
+		x.t.Fatalf("hidden row %v, want %v", got, want)
+	}
+}

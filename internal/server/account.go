@@ -1,0 +1,138 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// statusGone is what a request is logged with whose client did not wait for the answer. It
+// is sent to nobody.
+const statusGone = 499
+
+// account is what is written down about one request.
+type account struct {
+	s       *Server
+	r       *http.Request
+	start   time.Time
+	id      string
+	pattern string // of the endpoint
+	key     string // a name for it; "": none was needed
+	tenant  string // another, which is not for the log
+	leave   func() // the place that the request takes
+
+	err     *turn.Error
+	turns   int
+	usage   turn.Usage // of all turns
+	model   string     // of the first turn, as what follows
+	seed    uint64
+	finish  foretoken.Finish
+	receipt *turn.Receipt
+}
+
+// endpoint is the pattern without its method, one of a few.
+func (a *account) endpoint() string {
+	if _, path, ok := strings.Cut(a.pattern, " "); ok {
+		return path
+	}
+	return a.pattern
+}
+
+// report is the turn.Reporter of the request. Some requests have several turns.
+func (a *account) report(t *turn.Turn, err error) {
+	if err != nil {
+		a.err = turn.Wrap(err)
+	}
+	if t == nil {
+		return
+	}
+	a.turns++
+	if a.turns == 1 {
+		a.model, a.seed = t.Name, t.Seed
+	}
+	if len(t.Answers) == 0 || err != nil && len(t.Answers) > 1 {
+		return // some of them may still run
+	}
+	a.s.metrics.turn(a, t)
+	u := t.Usage()
+	a.usage.Prompt += u.Prompt
+	a.usage.Cached += u.Cached
+	a.usage.Completion += u.Completion
+	a.usage.Reasoning += u.Reasoning
+	if a.receipt == nil {
+		r := turn.NewReceipt(t.Answers[0])
+		a.finish, a.receipt = t.Answers[0].Finish, &r
+	}
+}
+
+// facts are what the log says of the turns.
+func (a *account) facts() []any {
+	if a.turns == 0 {
+		return nil
+	}
+	list := []any{"model", a.model, "seed", a.seed}
+	if a.turns > 1 {
+		list = append(list, "turns", a.turns)
+	}
+	if a.receipt == nil {
+		return list
+	}
+	u, g := &a.usage, &a.receipt.Timings
+	list = append(list, "prompt_tokens", u.Prompt, "cached_tokens", u.Cached, "tokens", u.Completion, "reasoning_tokens", u.Reasoning,
+		"finish", string(a.finish), "queue_ms", g.QueueMS, "prefill_ms", g.PrefillMS, "decode_ms", g.DecodeMS, "tok_s", g.DecodeTokS, "batch", g.Batch)
+	if g.Preempted > 0 {
+		list = append(list, "preempted", g.Preempted)
+	}
+	if m := a.receipt.MTP; m != nil {
+		list = append(list, "rounds", m.Rounds, "drafted", m.Drafted, "accepted", m.Accepted, "accepted_by_position", m.AcceptedByPosition, "depth", m.MeanDepth)
+	}
+	return list
+}
+
+// close counts the request and writes its line.
+func (a *account) close(w *recorder) {
+	took := time.Since(a.start)
+	status := w.status
+	if gone := a.r.Context().Err(); gone != nil && (status == 0 || a.err != nil && errors.Is(a.err, context.Canceled)) {
+		status = statusGone
+	}
+	if status == 0 {
+		status = http.StatusOK // as the library sends it
+	}
+	a.s.metrics.request(a, status, took)
+	if fields := w.Header().Get(body.Ignored); fields != "" {
+		a.s.log.Debug("ignored fields", "request_id", a.id, "path", a.r.URL.Path, "fields", fields)
+	}
+	level := slog.LevelInfo
+	switch {
+	case a.s.quiet(a.pattern) && (status < http.StatusBadRequest || status == http.StatusServiceUnavailable):
+		level = slog.LevelDebug // probes and scrapes come every few seconds, and not yet is no fault
+	case status >= http.StatusInternalServerError, a.err != nil && a.err.Kind == turn.Internal: // an answer may have begun well
+		level = slog.LevelError
+	}
+	if !a.s.log.Enabled(a.r.Context(), level) {
+		return
+	}
+	attrs := []any{
+		"request_id", a.id, "method", a.r.Method, "path", a.r.URL.Path, "status", status,
+		"ms", float64(took.Microseconds()) / 1e3, "bytes", w.bytes, "client", a.r.RemoteAddr,
+	}
+	if a.key != "" {
+		attrs = append(attrs, "key", a.key)
+	}
+	attrs = append(attrs, a.facts()...)
+	if a.err != nil {
+		attrs = append(attrs, "kind", string(a.err.Kind), "error", a.err.Error())
+		if a.err.Err != nil && a.err.Kind == turn.Internal {
+			attrs = append(attrs, "cause", a.err.Err.Error())
+		}
+	}
+	a.s.log.Log(a.r.Context(), level, "request", attrs...)
+}

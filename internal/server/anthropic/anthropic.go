@@ -1,0 +1,170 @@
+// Package anthropic speaks Anthropic's Messages API: requests into turns, answers into
+// messages or streams of events. It knows that protocol and nothing of models; keys and
+// limits are the server's.
+package anthropic
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// pingInterval is how often a stream shows that it is alive, for proxies that close silent
+// connections while a long prompt is read.
+const pingInterval = 10 * time.Second
+
+// Register adds the routes of the protocol.
+func Register(mux *http.ServeMux, h *turn.Host) {
+	mux.HandleFunc("POST /v1/messages", func(w http.ResponseWriter, r *http.Request) { create(w, r, h) })
+	mux.HandleFunc("POST /v1/messages/count_tokens", func(w http.ResponseWriter, r *http.Request) { count(w, r, h) })
+}
+
+// count answers how many tokens a request's prompt has.
+func count(w http.ResponseWriter, r *http.Request, h *turn.Host) {
+	q, err := decode(body.Read(w, r), true)
+	n := 0
+	if err == nil {
+		n, err = h.Count(r.Context(), &q.ask)
+	}
+	turn.Report(r.Context(), nil, err)
+	if err != nil {
+		WriteError(w, err)
+		return
+	}
+	body.JSON(w, http.StatusOK, struct {
+		Input int `json:"input_tokens"`
+	}{n})
+}
+
+// create answers a conversation.
+func create(w http.ResponseWriter, r *http.Request, h *turn.Host) {
+	q, err := decode(body.Read(w, r), false)
+	var t *turn.Turn
+	if err == nil {
+		if t, err = h.Start(r.Context(), &q.ask); err != nil {
+			err = q.explain(err)
+		}
+	}
+	if err != nil {
+		turn.Report(r.Context(), nil, err)
+		WriteError(w, err)
+		return
+	}
+	defer t.Close()
+	q.receipt = q.receipt || body.WantsReceipt(r)
+	if q.stream {
+		err = stream(w, t, q)
+	} else {
+		err = whole(w, t, q)
+	}
+	turn.Report(r.Context(), t, err)
+}
+
+// whole writes an answer when all of it is there.
+func whole(w http.ResponseWriter, t *turn.Turn, q *request) error {
+	m, b := newMessage(t), &builder{turn: t, silent: q.silent}
+	for e, err := range t.Events() {
+		if err != nil {
+			WriteError(w, err)
+			return err
+		}
+		b.piece(e)
+	}
+	m.finish(t, b, q.receipt)
+	body.JSON(w, http.StatusOK, m)
+	return nil
+}
+
+// stream writes an answer as it comes.
+func stream(w http.ResponseWriter, t *turn.Turn, q *request) error {
+	s := body.Events(w)
+	m := newMessage(t)
+	s.Send("message_start", start{"message_start", m})
+	s.Send("ping", ping)
+	s.Flush()
+	defer s.KeepAlive(pingInterval, func() { s.Send("ping", ping) })()
+	b := &builder{turn: t, silent: q.silent, send: func(e event) { s.Send(e.Type, e) }}
+	for e, err := range t.Events() {
+		if err != nil {
+			s.Send("error", wire(err, ""))
+			s.Flush()
+			return err
+		}
+		if b.piece(e); !e.More {
+			s.Flush()
+		}
+	}
+	m.finish(t, b, q.receipt)
+	s.Send("message_delta", last{"message_delta", ending{m.StopReason, m.StopSequence}, m.Usage, m.Foretoken})
+	s.Send("message_stop", signal{"message_stop"})
+	s.Flush()
+	return nil
+}
+
+// signal is an event that says only what it is.
+type signal struct {
+	Type string `json:"type"`
+}
+
+var ping = signal{"ping"}
+
+// start is the first event of a stream.
+type start struct {
+	Type    string   `json:"type"`
+	Message *message `json:"message"`
+}
+
+// last is the event that completes a message.
+type last struct {
+	Type      string      `json:"type"`
+	Delta     ending      `json:"delta"`
+	Usage     usage       `json:"usage"`
+	Foretoken *turn.Extra `json:"foretoken,omitempty"`
+}
+
+type ending struct {
+	StopReason   *string `json:"stop_reason"`
+	StopSequence *string `json:"stop_sequence"`
+}
+
+// problem is an error as clients read it.
+type problem struct {
+	Type      string `json:"type"`
+	Error     detail `json:"error"`
+	RequestID string `json:"request_id,omitempty"`
+}
+
+type detail struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+// kinds are the protocol's words for what went wrong, by status.
+var kinds = map[int]string{
+	http.StatusBadRequest:            "invalid_request_error",
+	http.StatusUnauthorized:          "authentication_error",
+	http.StatusForbidden:             "permission_error",
+	http.StatusNotFound:              "not_found_error",
+	http.StatusRequestEntityTooLarge: "request_too_large",
+	http.StatusMethodNotAllowed:      "invalid_request_error",
+	http.StatusRequestTimeout:        "invalid_request_error",
+	http.StatusTooManyRequests:       "rate_limit_error",
+	http.StatusServiceUnavailable:    "overloaded_error",
+}
+
+// wire is an error in the protocol's form.
+func wire(err error, id string) problem {
+	e := turn.Wrap(err)
+	kind, ok := kinds[e.Status]
+	if !ok {
+		kind = "api_error"
+	}
+	return problem{"error", detail{kind, e.Error()}, id}
+}
+
+// WriteError writes an error the way clients of the protocol read it.
+func WriteError(w http.ResponseWriter, err error) {
+	body.Fail(w, turn.Wrap(err), wire(err, w.Header().Get("X-Request-Id")))
+}

@@ -1,0 +1,229 @@
+package anthropic
+
+import (
+	"strings"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/internal/server/body"
+)
+
+// between sets apart what clients send as blocks and templates show as one text.
+const between = "\n\n"
+
+// conversation makes messages of a template out of messages with blocks.
+type conversation struct {
+	list    []chat.Message
+	prefill string
+	calls   map[string]string // from the ids of tool_use blocks to the tools' names
+	offer   func(*body.Value) // adds a tool
+}
+
+// system reads the instructions: a text or blocks of text, and of tools that come and go.
+func (c *conversation) system(v *body.Value) {
+	if text := texts(v, c.change); text != "" {
+		c.list = append(c.list, chat.Message{Role: "system", Content: chat.Text(text)})
+	}
+}
+
+// change reads a block that adds a tool to those that there are, or takes one away, and
+// reports whether it is one. Templates list tools once, so all of them are there from the
+// beginning, and to the end.
+func (c *conversation) change(kind, v *body.Value) bool {
+	switch kind.Text() {
+	case "tool_addition":
+		tool := v.Field("tool").Required()
+		if tool.Field("type").OneOf("tool_reference", "tool_definition") == "tool_definition" {
+			c.offer(tool.Field("definition").Required())
+		}
+		tool.Ignore("name", "tool_name")
+	case "tool_removal":
+		v.IgnoreRest()
+		kind.Drop("tools are not taken away in the middle of a conversation: leave it out of tools")
+	default:
+		return false
+	}
+	return true
+}
+
+// messages reads the turns. The beginning of an answer, if the last of them is one, is not
+// for the list.
+func (c *conversation) messages(v *body.Value) {
+	list := v.List()
+	if len(list) == 0 {
+		v.Fault("there are no messages")
+	}
+	c.calls = map[string]string{}
+	for i, m := range list {
+		role := m.Field("role").Required().OneOf("user", "assistant", "system")
+		content := m.Field("content").Required()
+		switch {
+		case role == "system":
+			c.system(content)
+		case role == "assistant" && i == len(list)-1:
+			if c.prefill = texts(content, nil); strings.TrimSpace(c.prefill) == "" {
+				content.Fault("the text that the answer is to begin with is empty")
+			}
+		case content.IsText():
+			c.say(role, content.Text())
+		default:
+			blocks := content.List()
+			if len(blocks) == 0 {
+				content.Fault("there are no blocks")
+			}
+			for _, b := range blocks {
+				c.block(role, b)
+			}
+		}
+	}
+	if len(c.list) == 0 && c.prefill == "" {
+		v.Fault("there is nothing to answer")
+	}
+}
+
+// last is the message of a role that more blocks belong to: turns of the same side that
+// follow each other are one.
+func (c *conversation) last(role string) *chat.Message {
+	if n := len(c.list); n == 0 || c.list[n-1].Role != role {
+		c.list = append(c.list, chat.Message{Role: role, Content: chat.Text("")})
+	}
+	return &c.list[len(c.list)-1]
+}
+
+// say adds text to a turn.
+func (c *conversation) say(role, text string) {
+	m := c.last(role)
+	if before, _ := m.Content.Text(); before != "" && text != "" {
+		text = before + between + text
+	} else {
+		text = before + text
+	}
+	m.Content = chat.Text(text)
+}
+
+// block adds one block of a turn.
+func (c *conversation) block(role string, v *body.Value) {
+	kind := v.Field("type").Required()
+	v.Ignore("cache_control")
+	switch kind.Text() {
+	case "text":
+		v.Ignore("citations")
+		c.say(role, v.Field("text").Required().Text())
+	case "document":
+		c.say(role, document(v))
+	case "image":
+		kind.Unsupported("images are not supported: the models' vision part is not read")
+	case "thinking":
+		v.Ignore("signature")
+		text := v.Field("thinking").Text()
+		if role != "assistant" {
+			kind.Fault("only the assistant thinks; this is a message of the %s", role)
+		}
+		m := c.last(role)
+		if m.ReasoningContent != nil {
+			text = *m.ReasoningContent + between + text
+		}
+		m.ReasoningContent = &text
+	case "redacted_thinking":
+		v.IgnoreRest()
+		kind.Drop("thinking that another provider has encrypted cannot be read: leave the block out")
+	case "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result", "bash_code_execution_tool_result",
+		"text_editor_code_execution_tool_result", "tool_search_tool_result", "mcp_tool_use", "mcp_tool_result", "container_upload":
+		v.IgnoreRest()
+		kind.Drop("a block of type %.60q is of a tool that is not run here", kind.Text())
+	case "tool_use":
+		if role != "assistant" {
+			kind.Fault("only the assistant calls tools; this is a message of the %s", role)
+		}
+		c.call(v)
+	case "tool_result":
+		if role != "user" {
+			kind.Fault("results of tools are for messages of the user; this is one of the %s", role)
+		}
+		c.result(v)
+	default:
+		kind.Unsupported("a block of type %.60q; text, thinking, tool_use, tool_result and document are known", kind.Text())
+	}
+}
+
+// call adds a call of a tool.
+func (c *conversation) call(v *body.Value) {
+	v.Ignore("caller")
+	call := chat.ToolCall{ID: v.Field("id").Required().Text(), Name: v.Field("name").Required().Text()}
+	if input := v.Field("input").Required(); input.IsObject() {
+		arguments, err := jinja.DecodeJSON(input.Raw())
+		if err != nil {
+			input.Fault("%v", err)
+		}
+		call.Arguments = arguments.Map()
+	} else {
+		input.Fault("want the arguments as an object")
+	}
+	c.calls[call.ID] = call.Name
+	m := c.last("assistant")
+	m.ToolCalls = append(m.ToolCalls, call)
+}
+
+// result adds what a tool has returned, which is a turn of its own.
+func (c *conversation) result(v *body.Value) {
+	id := v.Field("tool_use_id").Required()
+	name, ok := c.calls[id.Text()]
+	if !ok {
+		id.Fault("%.60q: no tool_use block before it has this id", id.Text())
+	}
+	text := texts(v.Field("content"), nil)
+	if v.Field("is_error").True() {
+		text = "Error: " + text // templates have no other way to say it
+	}
+	c.list = append(c.list, chat.Message{Role: "tool", Name: name, ToolCallID: id.Text(), Content: chat.Text(text)})
+}
+
+// texts is a content that must be text: a string, or blocks of it, apart from blocks that
+// other takes, if there is such.
+func texts(v *body.Value, other func(kind, v *body.Value) bool) string {
+	if v.Absent() || v.IsText() {
+		return v.Text()
+	}
+	var parts []string
+	for _, b := range v.List() {
+		b.Ignore("cache_control", "citations")
+		switch t := b.Field("type").Required(); {
+		case other != nil && other(t, b):
+			continue
+		case t.Text() == "image":
+			t.Unsupported("images are not supported: the models' vision part is not read")
+		case t.Text() == "tool_reference": // to a tool that was found: all of them are offered at once
+			b.Ignore("tool_name")
+			continue
+		default:
+			t.OneOf("text")
+		}
+		if text := b.Field("text").Text(); text != "" {
+			parts = append(parts, text)
+		}
+	}
+	return strings.Join(parts, between)
+}
+
+// document is the text of a document with what is said about it.
+func document(v *body.Value) string {
+	v.Ignore("citations")
+	source := v.Field("source").Required()
+	var text string
+	switch kind := source.Field("type").Required(); kind.Text() {
+	case "text":
+		source.Ignore("media_type")
+		text = source.Field("data").Required().Text()
+	case "content":
+		text = texts(source.Field("content").Required(), nil)
+	default:
+		kind.Unsupported("a document as %.60q: send its text, with type text", kind.Text())
+	}
+	parts := []string{}
+	for _, part := range []string{v.Field("title").Text(), v.Field("context").Text(), text} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, between)
+}

@@ -1,0 +1,234 @@
+package anthropic
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// request is what a client asked for.
+type request struct {
+	ask     turn.Ask
+	stream  bool
+	receipt bool
+	silent  bool     // thinking is not to be shown
+	left    []string // names of tools that were left out
+}
+
+// decode reads a request for a message, or with count one for its number of tokens, which
+// has the same fields but those that only matter to an answer.
+func decode(v *body.Value, count bool) (*request, error) {
+	r := &request{ask: turn.Ask{LogProbs: -1, Parallel: true}}
+	a := &r.ask
+	a.Model = v.Field("model").Text()
+	limit := v.Field("max_tokens")
+	if !count {
+		limit.Required()
+	}
+	if n := limit.Int(1, math.MaxInt32); n != nil {
+		a.MaxTokens = int(*n)
+	}
+	r.stream = v.Field("stream").True()
+	a.Temperature, a.TopP = v.Field("temperature").Number(), v.Field("top_p").Number()
+	if n := v.Field("top_k").Int(0, math.MaxInt32); n != nil {
+		k := int(*n)
+		a.TopK = &k
+	}
+	if stops := v.Field("stop_sequences"); !stops.Absent() {
+		if a.Stop = stops.Texts(); len(a.Stop) > turn.MaxStops {
+			stops.Fault("%d texts, at most %d", len(a.Stop), turn.MaxStops)
+		}
+	}
+	v.Ignore("metadata", "service_tier", "cache_control", "inference_geo", "speed", "diagnostics")
+
+	for _, edit := range v.Field("context_management").Field("edits").List() {
+		if kind := edit.Field("type").Required(); kind.Text() == "clear_thinking_20251015" && string(edit.Field("keep").Raw()) == `"all"` {
+			continue
+		} else if edit.IgnoreRest(); !kind.Absent() {
+			kind.Drop("nothing is taken out of conversations here: leave the edit out, or keep all")
+		}
+	}
+	r.thinking(v.Field("thinking"))
+	r.output(v)
+	r.extensions(v)
+	r.tools(v)
+	c := conversation{list: []chat.Message{}, offer: r.tool}
+	c.system(v.Field("system"))
+	c.messages(v.Field("messages").Required())
+	a.Messages, a.Prefill = c.list, c.prefill
+	if thinks := a.Thinking == nil || *a.Thinking; thinks && a.Prefill != "" {
+		v.Field("messages").Unsupported("the last message is the assistant's, to be continued, and thinking comes before all of an answer: end with a user message, or set thinking to disabled")
+	}
+	return r, v.Err()
+}
+
+// explain gives an error of the answer's beginning the client's name for what is wrong.
+func (r *request) explain(err error) error {
+	form := "output_config.format"
+	if r.ask.Form == nil {
+		form = "tools"
+	}
+	return turn.Rename(err, map[string]string{"response_format": form})
+}
+
+// thinking reads how to think. Clients that do not ask for it do not expect it.
+func (r *request) thinking(v *body.Value) {
+	off, on := false, true
+	r.ask.Thinking = &off
+	if v.Absent() {
+		return
+	}
+	budget := v.Field("budget_tokens")
+	switch v.Field("type").Required().OneOf("enabled", "disabled", "adaptive") {
+	case "enabled":
+		r.ask.Thinking = &on
+		budget.Required()
+	case "adaptive":
+		r.ask.Thinking = nil
+	}
+	if n := budget.Int(1, math.MaxInt32); n != nil {
+		if r.ask.MaxThinking = int(*n); r.ask.MaxTokens > 0 && r.ask.MaxThinking >= r.ask.MaxTokens {
+			budget.Fault("%d, want less than max_tokens, which is %d", *n, r.ask.MaxTokens)
+		}
+	}
+	r.silent = v.Field("display").OneOf("summarized", "omitted") == "omitted"
+}
+
+// output reads the form of the answer, of which there are an older and a newer spelling.
+func (r *request) output(v *body.Value) {
+	config := v.Field("output_config")
+	r.ask.Effort = config.Field("effort").OneOf("low", "medium", "high", "xhigh", "max")
+	for _, f := range []*body.Value{config.Field("format"), v.Field("output_format")} {
+		if f.Absent() {
+			continue
+		}
+		f.Field("type").Required().OneOf("json_schema")
+		if schema := f.Field("schema").Required(); schema.IsObject() {
+			r.ask.Form = turn.JSONSchema(schema.Raw())
+		} else {
+			schema.Fault("want a JSON schema, as an object")
+		}
+	}
+}
+
+// extensions reads what is ours.
+func (r *request) extensions(v *body.Value) {
+	own := v.Field("foretoken")
+	r.receipt, r.ask.Trace = own.Field("receipt").True(), own.Field("trace").True()
+	r.ask.CacheSalt = body.CacheSalt(v)
+	if n := v.Field("seed").Int(0, 1<<53); n != nil {
+		seed := uint64(*n)
+		r.ask.Seed = &seed
+	}
+	if n := v.Field("mtp_depth").Int(0, math.MaxInt32); n != nil {
+		depth := int(*n)
+		r.ask.Depth = &depth
+	}
+}
+
+// tools reads the tools and which of them must be called.
+func (r *request) tools(v *body.Value) {
+	for _, t := range v.Field("tools").List() {
+		r.tool(t)
+	}
+	choice := v.Field("tool_choice")
+	if choice.Absent() {
+		return
+	}
+	name := choice.Field("name")
+	if len(r.ask.Tools) == 0 && len(v.Field("tools").List()) > 0 {
+		if kind := choice.Field("type").Text(); kind != "auto" && kind != "none" {
+			choice.Drop("none of the tools can be called")
+		}
+		choice.IgnoreRest()
+		return
+	}
+	switch choice.Field("type").Required().OneOf("auto", "any", "tool", "none") {
+	case "any":
+		r.ask.Calls = turn.CallRequired
+	case "tool":
+		r.ask.Calls, r.ask.Named = turn.CallNamed, name.Required().Text()
+		if slices.Contains(r.left, r.ask.Named) {
+			r.ask.Calls, r.ask.Named = turn.CallAuto, ""
+			name.Drop("this tool is not run here")
+		} else if !slices.ContainsFunc(r.ask.Tools, func(t chat.Tool) bool { return t.Name() == r.ask.Named }) {
+			name.Fault("there is no tool %.60q in tools", r.ask.Named)
+		}
+	case "none":
+		r.ask.Calls = turn.CallNone
+	}
+	if r.ask.Calls == turn.CallRequired && len(r.ask.Tools) == 0 {
+		choice.Fault("a call of a tool is required, and there are no tools")
+	}
+	r.ask.Parallel = !choice.Field("disable_parallel_tool_use").True()
+}
+
+// tool reads a tool and writes it in the form that templates know. Tools that only the
+// provider can run are left out.
+func (r *request) tool(v *body.Value) {
+	var known *clientTool
+	if kind := v.Field("type"); !kind.Absent() && kind.Text() != "custom" {
+		if known = clientToolOf(kind.Text()); known == nil {
+			r.left = append(r.left, v.Field("name").Text())
+			v.IgnoreRest()
+			kind.Drop("%.60q is a tool that the provider runs; here tools are run by the client: give name, description and input_schema", kind.Text())
+			return
+		}
+	}
+	v.Ignore("cache_control", "eager_input_streaming")
+	if d := v.Field("defer_loading"); d.True() {
+		d.Drop("tools cannot be searched for: they are offered at once")
+	}
+	for _, caller := range v.Field("allowed_callers").List() {
+		if caller.Text() != "direct" {
+			caller.Drop("only the assistant calls tools here, which is called direct")
+		}
+	}
+	name := v.Field("name").Required()
+	if name.Text() == "" {
+		name.Fault("the name is empty")
+	}
+	if known != nil {
+		v.IgnoreRest() // sizes and counts, for who runs the tool
+		r.offer(v, known.describe(name.Text()))
+		return
+	}
+	schema := v.Field("input_schema").Required()
+	if !schema.IsObject() {
+		schema.Fault("want a JSON schema, as an object")
+	}
+	r.ask.Strict = v.Field("strict").True() || r.ask.Strict
+
+	var b strings.Builder
+	b.WriteString(`{"type": "function", "function": {"name": `)
+	b.Write(name.Raw())
+	if d := v.Field("description"); d.Text() != "" {
+		b.WriteString(`, "description": `)
+		b.Write(d.Raw())
+	}
+	b.WriteString(`, "parameters": `)
+	b.Write(schema.Raw())
+	if examples := v.Field("input_examples"); examples.List() != nil {
+		b.WriteString(`, "input_examples": `)
+		b.Write(examples.Raw())
+	}
+	b.WriteString(`}}`)
+	r.offer(v, b.String())
+}
+
+// offer adds a tool in the form that templates know.
+func (r *request) offer(v *body.Value, text string) {
+	var t chat.Tool
+	if err := t.UnmarshalJSON([]byte(text)); err != nil {
+		v.Fault("%v", err)
+		return
+	}
+	if slices.ContainsFunc(r.ask.Tools, func(u chat.Tool) bool { return u.Name() == t.Name() }) && strings.HasPrefix(v.Path(), "messages") {
+		return // it is added again
+	}
+	r.ask.Tools = append(r.ask.Tools, t)
+}

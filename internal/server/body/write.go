@@ -1,0 +1,110 @@
+package body
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// WantsReceipt reports whether a request asks for a receipt by its header.
+func WantsReceipt(r *http.Request) bool { return r.Header.Get("X-Foretoken-Receipt") == "1" }
+
+// NewID is an identifier that nobody else has.
+func NewID(prefix string) string { return prefix + rand.Text() }
+
+// Fail writes an error, which v is in the words of a protocol.
+func Fail(w http.ResponseWriter, e *turn.Error, v any) {
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+	}
+	JSON(w, e.Status, v)
+}
+
+// JSON writes a response.
+func JSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	var b bytes.Buffer
+	encode(&b, json.NewEncoder(&b), v)
+	_, _ = w.Write(b.Bytes()) // a client that has left needs no answer
+}
+
+// encode writes the JSON of one of our own types to e's buffer, with a newline at its end.
+// Text is written as it is: a response is no page of HTML.
+func encode(b *bytes.Buffer, e *json.Encoder, v any) {
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		b.WriteString("{}\n") // no type of a response can fail
+	}
+}
+
+// Stream writes a response piece by piece: what is sent waits for Flush. Its methods may be
+// called from several goroutines.
+type Stream struct {
+	mu      sync.Mutex // protects what follows
+	w       http.ResponseWriter
+	control *http.ResponseController
+	kind    string
+	buf     bytes.Buffer // not flushed
+	json    *json.Encoder
+	err     error // of writing: the client has left
+}
+
+// The kinds of streams.
+const (
+	events = "text/event-stream"
+	lines  = "application/x-ndjson"
+)
+
+// Events begins a stream of server-sent events.
+func Events(w http.ResponseWriter) *Stream { return newStream(w, events) }
+
+// Lines begins a stream of lines, each a JSON value.
+func Lines(w http.ResponseWriter) *Stream { return newStream(w, lines) }
+
+func newStream(w http.ResponseWriter, kind string) *Stream {
+	h := w.Header()
+	h.Set("Content-Type", kind)
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no") // proxies are to pass on what they have
+	w.WriteHeader(http.StatusOK)
+	s := &Stream{w: w, control: http.NewResponseController(w), kind: kind}
+	s.json = json.NewEncoder(&s.buf)
+	return s
+}
+
+// Send adds a value; name is that of the event, "" for one without a name, and lines have
+// none.
+func (s *Stream) Send(name string, v any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kind == lines {
+		encode(&s.buf, s.json, v)
+		return
+	}
+	if name != "" {
+		s.buf.WriteString("event: " + name + "\n")
+	}
+	s.buf.WriteString("data: ")
+	encode(&s.buf, s.json, v)
+	s.buf.WriteByte('\n')
+}
+
+// Flush hands what was sent to the client.
+func (s *Stream) Flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		_, s.err = s.w.Write(s.buf.Bytes())
+	}
+	if s.err == nil {
+		s.err = s.control.Flush()
+	}
+	s.buf.Reset()
+}

@@ -1,0 +1,218 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// serve is what every request goes through on its way to the handler of its endpoint.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	_, pattern := s.mux.Handler(r)
+	a := &account{s: s, r: r, start: time.Now(), id: requestID(r), pattern: pattern, leave: func() {}}
+	rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w)}
+	rec.Header().Set("X-Request-Id", a.id)
+	s.metrics.active.Add(1)
+	defer func() {
+		s.metrics.active.Add(-1)
+		a.close(rec)
+	}()
+	defer s.rescue(rec, a)
+	if err := s.admit(rec, r, a); err != nil {
+		a.report(nil, err)
+		writeError(rec, r, err)
+		return
+	}
+	if rec.status != 0 {
+		return // a browser's question has been answered
+	}
+	defer a.leave()
+	ctx := turn.WithReporter(r.Context(), a.report)
+	if s.o.StrictFields {
+		ctx = body.WithStrict(ctx)
+	}
+	s.mux.ServeHTTP(rec, r.WithContext(turn.WithTenant(ctx, a.tenant)))
+}
+
+// rescue answers for a handler that panicked. The stack is for the log only.
+func (s *Server) rescue(w *recorder, a *account) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler { //nolint:errorlint // panicked with, never wrapped
+		panic(p)
+	}
+	s.log.Error("panic", "request_id", a.id, "panic", p, "stack", string(debug.Stack()))
+	err := &turn.Error{
+		Status: http.StatusInternalServerError, Kind: turn.Internal,
+		Message: fmt.Sprintf("the server made a mistake; its log has more about request %s", a.id), Err: fmt.Errorf("panic: %v", p),
+	}
+	a.report(nil, err)
+	if w.status != 0 {
+		panic(http.ErrAbortHandler) // all that is left is not to end the answer as if it were whole
+	}
+	writeError(w, a.r, err)
+}
+
+// admit lets a request in that may be asked: from there, by them, now, and of that size.
+func (s *Server) admit(w *recorder, r *http.Request, a *account) error {
+	if s.origins.allow(w, r) {
+		return nil
+	}
+	if s.o.Local {
+		if err := checkHost(r.Host); err != nil {
+			return err
+		}
+	}
+	if err := s.origins.check(r); err != nil {
+		return err
+	}
+	if s.public[a.pattern] {
+		return nil
+	}
+	if s.o.Keys != nil {
+		var ok bool
+		if a.key, a.tenant, ok = s.o.Keys.find(r); !ok {
+			return unauthorized(w, r)
+		}
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return nil
+	}
+	place := a.key
+	if place == "" {
+		place, _, _ = net.SplitHostPort(r.RemoteAddr)
+	}
+	if !s.perKey.enter(place) {
+		return &turn.Error{
+			Status: http.StatusTooManyRequests, Kind: turn.Busy, RetryAfter: time.Second,
+			Message: fmt.Sprintf("%d requests of yours are running, and no more may at a time: try again when one has ended", s.o.PerKey),
+		}
+	}
+	a.leave = func() { s.perKey.leave(place) }
+	if err := s.readBody(w, r); err != nil {
+		a.leave()
+		return err
+	}
+	return nil
+}
+
+func unauthorized(w *recorder, r *http.Request) error {
+	w.Header().Set("WWW-Authenticate", `Bearer realm="foretoken"`)
+	message := "an API key is required: send it as Authorization: Bearer KEY, or as X-Api-Key: KEY"
+	if presented(r) != "" {
+		message = "the API key is not one of this server's"
+	}
+	return &turn.Error{Status: http.StatusUnauthorized, Kind: turn.Unauthorized, Message: message}
+}
+
+// readBody reads all of a request before its handler runs: within a time that does not
+// limit the answer's, and to the end, without which the server does not see that a client
+// has gone.
+func (s *Server) readBody(w *recorder, r *http.Request) error {
+	limit := cmp.Or(s.o.MaxBody, DefaultMaxBody)
+	deadline := func(t time.Time) error {
+		if err := w.control.SetReadDeadline(t); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
+		return nil
+	}
+	if err := deadline(time.Now().Add(cmp.Or(s.o.BodyTimeout, DefaultBodyTimeout))); err != nil {
+		return err
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w.ResponseWriter, r.Body, limit))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return &turn.Error{Status: http.StatusRequestEntityTooLarge, Kind: turn.TooLarge, Message: fmt.Sprintf("the request is larger than %d bytes, the most this server takes", limit), Err: err}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.Header().Set("Connection", "close")
+		return &turn.Error{Status: http.StatusRequestTimeout, Kind: turn.BadRequest, Message: "the request's body did not come in time", Err: err}
+	case err != nil:
+		return &turn.Error{Status: http.StatusBadRequest, Kind: turn.BadRequest, Message: "the request's body could not be read", Err: err}
+	}
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	return deadline(time.Time{})
+}
+
+// The ids of requests that clients make are of these characters, and not longer.
+const (
+	idCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/+="
+	maxID        = 128
+)
+
+// requestID is the id that a request came with, if it may be logged and sent back, or a new
+// one.
+func requestID(r *http.Request) string {
+	id := r.Header.Get("X-Request-Id")
+	if id != "" && len(id) <= maxID && strings.Trim(id, idCharacters) == "" {
+		return id
+	}
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails, by its contract
+	return "req_" + hex.EncodeToString(b[:])
+}
+
+// recorder is a response that remembers what was sent. A client that takes nothing for
+// writeStall is given up.
+type recorder struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	status  int
+	bytes   int64
+	patient time.Time // until when the last deadline is not worth renewing
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 && status >= http.StatusOK {
+		w.status = status
+	}
+	w.renew()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements io.Writer.
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	w.renew()
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Flush implements http.Flusher.
+func (w *recorder) Flush() {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	_ = w.control.Flush() // a client that has gone is told of by its context
+}
+
+// Unwrap is for http.ResponseController.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *recorder) renew() {
+	now := time.Now()
+	if now.Before(w.patient) {
+		return
+	}
+	w.patient = now.Add(time.Second)
+	_ = w.control.SetWriteDeadline(now.Add(writeStall)) // without deadlines it is as patient as the system
+}

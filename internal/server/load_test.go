@@ -1,0 +1,324 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// dial opens a connection that no test waits for without end.
+func (r *running) dial() net.Conn {
+	r.t.Helper()
+	c, err := (&net.Dialer{}).DialContext(r.t.Context(), "tcp", r.addr)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+func TestBodiesOverTheLimit(t *testing.T) {
+	r := start(t, func(o *Options) { o.MaxBody = 1000 })
+	large := `{"messages": [{"role": "user", "content": "` + strings.Repeat("a", 1000) + `"}]}`
+	for _, path := range []string{chatPath, "/v1/messages", "/api/chat"} {
+		if a := r.do("POST", path, large); a.status != http.StatusRequestEntityTooLarge || !strings.Contains(a.body, "larger than 1000 bytes") {
+			t.Errorf("%s: %+v", path, a)
+		}
+	}
+	// Without a length in advance.
+	q, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+chatPath, io.MultiReader(strings.NewReader(large)))
+	a, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.read(a); got.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("chunked: %+v", got)
+	}
+	if a := r.do("POST", chatPath, hello); a.status != 200 {
+		t.Errorf("within the limit: %+v", a)
+	}
+}
+
+// Clients that stall hold up nobody, however many they are, and are answered when they go on.
+func TestStalledClientsHoldUpNobody(t *testing.T) {
+	r := start(t, func(o *Options) { o.HeaderTimeout, o.BodyTimeout = time.Hour, time.Hour })
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", chatPath, len(hello))
+	request := head + hello
+	var stalled []net.Conn
+	cuts := []int{10, len(head) - 1, len(head) + 1, len(request) - 1}
+	for i := range 40 {
+		c := r.dial()
+		defer func() { _ = c.Close() }()
+		if _, err := io.WriteString(c, request[:cuts[i%len(cuts)]]); err != nil {
+			t.Fatal(err)
+		}
+		stalled = append(stalled, c)
+	}
+	until(t, "half of them wait for their bodies", func() bool { return r.metrics.active.Load() == 20 })
+	if a := r.do("POST", chatPath, hello); a.status != 200 {
+		t.Errorf("meanwhile: %+v", a)
+	}
+	for i, c := range stalled {
+		_, err := io.WriteString(c, request[cuts[i%len(cuts)]:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(back), "HTTP/1.1 200") {
+			t.Errorf("connection %d: %v %.200s", i, err, back)
+		}
+	}
+}
+
+// sockets is how many connections TestIdleConnections opens: ten thousand in make soak.
+var sockets = flag.Uint64("sockets", 300, "how many connections are left idle")
+
+func TestIdleConnections(t *testing.T) {
+	var limit syscall.Rlimit // which Go's runtime has raised to what is allowed
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	// Both ends are in this process, and some files are open already.
+	n := int(min(*sockets, (limit.Cur-200)/2))
+	r := start(t, func(o *Options) { o.Models[0].Options.Memory = 64 << 20 })
+	before := runtime.NumGoroutine()
+	idle := make([]net.Conn, n)
+	errs := make(chan error, 8)
+	for k := range cap(errs) {
+		go func() {
+			var err error
+			for i := k; i < n && err == nil; i += cap(errs) {
+				idle[i], err = r.asked()
+			}
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d connections are open and idle", n)
+	if a := r.do("POST", chatPath, hello); a.status != 200 {
+		t.Errorf("beside them: %+v", a)
+	}
+	for _, c := range idle {
+		_ = c.Close()
+	}
+	until(t, "the connections are forgotten", func() bool { return runtime.NumGoroutine() < before+50 })
+}
+
+// asked opens a connection, has one request answered on it, and leaves it open.
+func (r *running) asked() (net.Conn, error) {
+	c, err := net.DialTimeout("tcp", r.addr, patience)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		return nil, err
+	}
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	a, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return nil, err
+	}
+	_, err = io.Copy(io.Discard, a.Body)
+	return c, errors.Join(err, a.Body.Close())
+}
+
+func TestConnectionsOverTheLimitWait(t *testing.T) {
+	r := start(t, func(o *Options) { o.MaxConnections = 2 })
+	var open [2]net.Conn
+	for i := range open {
+		var err error
+		if open[i], err = r.asked(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var room atomic.Bool
+	got := make(chan error, 1)
+	third := r.dial()
+	go func() {
+		_, err := io.WriteString(third, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+		if err == nil {
+			_, err = io.ReadAll(third)
+		}
+		if !room.Load() {
+			t.Error("a third connection was served beside two others")
+		}
+		got <- err
+	}()
+	for range 100 { // which leaves the third all the time it would need
+		if _, err := io.WriteString(open[1], "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		a, err := http.ReadResponse(bufio.NewReader(open[1]), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, a.Body)
+	}
+	room.Store(true)
+	_ = open[0].Close()
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	_ = open[1].Close()
+}
+
+// Five hundred requests at once: as many as may wait are served, the others are told to try
+// again, and nothing is left of any of them.
+func TestFlood(t *testing.T) {
+	const requests, queue = 500, 64
+	r := start(t, func(o *Options) { o.Models[0].Options.Queue = queue })
+	if a := r.do("POST", chatPath, hello); a.status != 200 {
+		t.Fatalf("before: %+v", a)
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: -1}
+	client := &http.Client{Transport: transport}
+	before := runtime.NumGoroutine()
+	counts := map[int]int{}
+	var mu sync.Mutex // protects counts
+	var wg sync.WaitGroup
+	gate := make(chan struct{})
+	for i := range requests {
+		wg.Go(func() {
+			body := fmt.Sprintf(`{"prompt": "Number %d", "max_tokens": 8, "stream": %v}`, i, i%2 == 0)
+			q, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+"/v1/completions", strings.NewReader(body))
+			<-gate
+			a, err := client.Do(q)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			got := r.read(a)
+			if got.status == http.StatusTooManyRequests && got.header.Get("Retry-After") == "" {
+				t.Error("429 without Retry-After")
+			}
+			if got.status == http.StatusOK && i%2 == 0 && !strings.HasSuffix(got.body, "data: [DONE]\n\n") {
+				t.Errorf("a stream without its end: %s", got.body)
+			}
+			mu.Lock()
+			counts[got.status]++
+			mu.Unlock()
+		})
+	}
+	close(gate)
+	wg.Wait()
+	t.Logf("%d requests at once: %v", requests, counts)
+	if counts[200]+counts[429] != requests || counts[200] < queue {
+		t.Errorf("%d requests gave %v", requests, counts)
+	}
+	until(t, "nothing is left", func() bool {
+		return r.idle() && r.metrics.active.Load() == 0 && runtime.NumGoroutine() <= before+10
+	})
+	if a := r.do("POST", chatPath, hello); a.status != 200 {
+		t.Errorf("afterwards: %+v", a)
+	}
+}
+
+// stream starts a streamed completion of so many tokens and reads its first event.
+func (r *running) stream(ctx context.Context, tokens int) (*http.Response, *bufio.Reader) {
+	r.t.Helper()
+	q, _ := http.NewRequestWithContext(ctx, http.MethodPost, r.url+"/v1/completions", strings.NewReader(long(tokens, `, "stream": true`)))
+	a, err := http.DefaultClient.Do(q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	events := bufio.NewReader(a.Body)
+	if line, err := events.ReadString('\n'); err != nil || a.StatusCode != http.StatusOK || !strings.HasPrefix(line, "data: ") {
+		r.t.Fatalf("%d %q %v", a.StatusCode, line, err)
+	}
+	return a, events
+}
+
+func TestDisconnectFreesTheSequenceWithinARound(t *testing.T) {
+	r := start(t, slow)
+	engine := r.library.Volumes()[0].Model.Engine()
+	gone := make(chan int64, 1)
+	inner := r.http.Handler
+	r.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		// The handler's context ends before the rounds are counted: whatever they do from then on
+		// they do in spite of it.
+		ctx, cancel := context.WithCancel(context.WithoutCancel(q.Context()))
+		context.AfterFunc(q.Context(), func() {
+			cancel()
+			gone <- engine.Stats().Rounds
+		})
+		inner.ServeHTTP(w, q.WithContext(ctx))
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	a, _ := r.stream(ctx, 4000)
+	if s := r.stats(); s.Running != 1 {
+		t.Errorf("while it runs: %+v", s)
+	}
+	cancel()
+	_ = a.Body.Close()
+	at := <-gone
+	until(t, "the sequence is gone", r.idle)
+	x := engine.Stats()
+	if x.Rounds > at+1 || x.Canceled != 1 {
+		t.Errorf("%d rounds after the client had gone, %d canceled", x.Rounds-at, x.Canceled)
+	}
+	until(t, "the request is logged", func() bool { return strings.Contains(r.log.String(), "status=499") })
+	if log := r.log.String(); !strings.Contains(log, "kind=canceled") {
+		t.Errorf("log: %s", log)
+	}
+}
+
+func TestDrainLetsStreamsEnd(t *testing.T) {
+	r := start(t, nil)
+	_, events := r.stream(t.Context(), 200)
+	var rest []byte
+	read := make(chan error, 1)
+	go func() { // it is not the socket's buffers that let it end
+		var err error
+		rest, err = io.ReadAll(events)
+		read <- err
+	}()
+	down := make(chan error, 1)
+	go func() { down <- r.Shutdown(context.Background()) }()
+	if err := <-r.done; err != nil { // which waits for all of it
+		t.Error(err)
+	}
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+	if err := <-read; err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
+		t.Errorf("the stream was cut: %v", err)
+	}
+	if c, err := net.DialTimeout("tcp", r.addr, patience); err == nil {
+		_ = c.Close()
+		t.Error("a drained server takes connections")
+	}
+}
+
+func TestDrainEndsAtItsDeadline(t *testing.T) {
+	r := start(t, slow)
+	_, events := r.stream(t.Context(), 4000)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := r.Shutdown(over)
+	if err == nil || !strings.Contains(err.Error(), "1 requests were cut off") {
+		t.Errorf("got %v", err)
+	}
+	if err := <-r.done; err != nil {
+		t.Error(err)
+	}
+	if rest, _ := io.ReadAll(events); strings.Contains(string(rest), "[DONE]") {
+		t.Error("the stream came to its end")
+	}
+}

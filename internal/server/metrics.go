@@ -1,0 +1,115 @@
+package server
+
+import (
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// Buckets of histograms, in seconds and in pieces.
+var (
+	requestBuckets = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+	firstBuckets   = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
+	tokenBuckets   = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1}
+	widthBuckets   = []float64{1, 2, 4, 8, 16, 32, 64}
+	depthBuckets   = []float64{0, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 7, 8}
+)
+
+// metrics is what is counted of a server. What engines count themselves is read from them
+// when somebody asks.
+type metrics struct {
+	registry *prometheus.Registry
+	active   atomic.Int64 // requests that are being answered
+
+	requests *prometheus.CounterVec   // by endpoint and status
+	duration *prometheus.HistogramVec // by endpoint
+	errors   *prometheus.CounterVec   // by kind
+	first    *prometheus.HistogramVec // by model
+	gap      *prometheus.HistogramVec
+	queued   *prometheus.HistogramVec
+	depth    *prometheus.HistogramVec
+	took     *prometheus.HistogramVec
+	width    *prometheus.HistogramVec
+}
+
+// byModel is the label that gateways know models by.
+const byModel = "model_name"
+
+func newMetrics(s *Server) *metrics {
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: counter("foretoken_http_requests_total", "Requests by endpoint and status; 499: the client had gone.", "endpoint", "status"),
+		duration: histogram("foretoken_http_request_duration_seconds", "Time from a request's head to the end of its answer.", requestBuckets, "endpoint"),
+		errors:   counter("foretoken_errors_total", "Requests that ended with an error, by its kind.", "kind"),
+		first:    histogram("foretoken_time_to_first_token_seconds", "Time from a request's head to its first token.", firstBuckets, byModel),
+		gap:      histogram("foretoken_inter_token_seconds", "Mean time between the tokens of an answer, one observation per answer.", tokenBuckets, byModel),
+		queued:   histogram("foretoken_queue_seconds", "Time that a request waited before it was started.", firstBuckets, byModel),
+		depth:    histogram("foretoken_guess_depth", "Mean number of tokens guessed per round of an answer, one observation per answer.", depthBuckets, byModel),
+		took:     histogram("foretoken_round_seconds", "Time of a round, in which every running sequence is fed once.", tokenBuckets, byModel),
+		width:    histogram("foretoken_round_sequences", "Sequences fed in a round.", widthBuckets, byModel),
+	}
+	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_http_requests_active", Help: "Requests that are being answered."}, func() float64 { return float64(m.active.Load()) })
+	ready := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_ready", Help: "1 when requests would be served at once."}, func() float64 {
+		if s.loaded.Load() && !s.draining.Load() {
+			return 1
+		}
+		return 0
+	})
+	m.registry.MustRegister(m.requests, m.duration, m.errors, m.first, m.gap, m.queued, m.depth, m.took, m.width, active, ready,
+		&engines{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// request counts one that has ended.
+func (m *metrics) request(a *account, status int, took time.Duration) {
+	m.requests.WithLabelValues(a.endpoint(), strconv.Itoa(status)).Inc()
+	if !a.s.quiet(a.pattern) {
+		m.duration.WithLabelValues(a.endpoint()).Observe(took.Seconds())
+	}
+	if a.err != nil {
+		m.errors.WithLabelValues(string(a.err.Kind)).Inc()
+	}
+}
+
+// turn counts the answers of a turn.
+func (m *metrics) turn(a *account, t *turn.Turn) {
+	name := a.s.host.Resolve(t.Name)
+	before := t.Created.Sub(a.start)
+	for _, x := range t.Answers {
+		r := &x.Result
+		m.queued.WithLabelValues(name).Observe(r.Queue.Seconds())
+		if r.Tokens > 0 {
+			m.first.WithLabelValues(name).Observe((before + r.Queue + r.Prefill).Seconds())
+		}
+		if r.Tokens > 1 {
+			m.gap.WithLabelValues(name).Observe(r.Decode.Seconds() / float64(r.Tokens-1))
+		}
+		if r.Receipt.Drafter != "" {
+			m.depth.WithLabelValues(name).Observe(r.Receipt.Summary().MeanDepth)
+		}
+	}
+}
+
+// rounds is where the rounds of one model are counted.
+type rounds struct{ took, width prometheus.Observer }
+
+func (m *metrics) rounds(name string) *rounds {
+	return &rounds{m.took.WithLabelValues(name), m.width.WithLabelValues(name)}
+}
+
+func (r *rounds) observe(x engine.Round) {
+	r.took.Observe(x.Took.Seconds())
+	r.width.Observe(float64(x.Sequences))
+}

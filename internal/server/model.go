@@ -1,0 +1,94 @@
+package server
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/engine"
+)
+
+// offer is a model with what the server sees of it.
+type offer struct {
+	Model
+	done, total atomic.Int64 // bytes of weights, while they are read
+	rate        rate
+}
+
+// offered is the offer of that name, nil if there is none.
+func (s *Server) offered(name string) *offer {
+	for _, m := range s.models {
+		if m.Name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// size is about the memory that a model's weights will take.
+func (s *Server) size(name string) int64 {
+	m := s.offered(name)
+	return foretoken.Size(m.Path, m.Options)
+}
+
+// load opens a model of the library.
+func (s *Server) load(name string) (*foretoken.Model, error) {
+	m := s.offered(name) // the library asks for names that it was given
+	o := m.Options
+	o.Log = s.log.With("model", name)
+	o.Progress = func(done, total int64) {
+		m.total.Store(total) // first: whoever sees bytes read also sees of how many
+		m.done.Store(done)
+	}
+	rounds := s.metrics.rounds(name)
+	o.Observe = func(r engine.Round) {
+		rounds.observe(r)
+		m.rate.add(time.Now(), r.Tokens)
+	}
+	opened, err := foretoken.Open(m.Path, o)
+	if err != nil {
+		return nil, err
+	}
+	o.Log.Info("loaded", "kv_budget_bytes", opened.Engine().Stats().Memory.Budget, "context", opened.Context())
+	return opened, nil
+}
+
+// A rate is of the last two seconds.
+const (
+	rateSlots = 20
+	rateSlot  = 100 * time.Millisecond
+)
+
+// rate counts tokens in slots of time.
+type rate struct {
+	mu    sync.Mutex // protects what follows
+	slot  [rateSlots]int64
+	count [rateSlots]int
+}
+
+// add counts n tokens at a time.
+func (r *rate) add(now time.Time, n int) {
+	at := now.UnixNano() / int64(rateSlot)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := at % rateSlots; r.slot[i] == at {
+		r.count[i] += n
+	} else {
+		r.slot[i], r.count[i] = at, n
+	}
+}
+
+// perSecond is the tokens per second before a time.
+func (r *rate) perSecond(now time.Time) float64 {
+	at := now.UnixNano() / int64(rateSlot)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sum := 0
+	for i, n := range r.count {
+		if at-r.slot[i] < rateSlots {
+			sum += n
+		}
+	}
+	return float64(sum) / (rateSlots * rateSlot).Seconds()
+}

@@ -1,0 +1,63 @@
+package ollama
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+)
+
+func TestWhatIsIgnoredIsNamed(t *testing.T) {
+	const hi = `"messages": [{"role": "user", "content": "Hi"}]`
+	turntest.Tolerate(t, site.URL, Register, host, []turntest.Tolerated{
+		{"/api/chat", `{"logprobs": true, ` + hi + `}`, "logprobs", "logprobs: log-probabilities are in /v1/chat/completions"},
+		{"/api/chat", `{"options": {"temprature": 1, "num_predict": 1}, ` + hi + `}`, "options.temprature", "options.temprature: this field is not known here"},
+		{"/api/chat", `{"options": {"mirostat": 2, "num_predict": 1}, ` + hi + `}`, "options.mirostat", "options.mirostat: this way to choose tokens is not known"},
+		{"/api/chat", `{"wat": 0, "options": {"num_predict": 1}, ` + hi + `}`, "wat", "wat: this field is not known here"},
+		{"/api/chat", `{"stream": false, "options": {"num_predict": 1}, "messages": [{"role": "user", "content": "Hi", "mood": 1}, {"role": "user", "content": "Ho", "mood": 1}]}`, "messages[].mood", "messages[0].mood: this field is not known here"},
+		{"/api/generate", `{"prompt": "a", "wat": 0, "options": {"num_predict": 1}}`, "wat", "wat: this field is not known here"},
+		{"/api/show", `{"model": "tiny", "wat": 0}`, "wat", "wat: this field is not known here"},
+	})
+}
+
+// A call that the limit of tokens cuts off is no call and no text. The protocol cannot demand
+// a call, so the turn is started without it.
+func TestCallsThatAreCutOffLeaveNothing(t *testing.T) {
+	tools, err := chat.DecodeTools([]byte(`[{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	off := false
+	for n := 1; n < 20; n += 3 {
+		for _, streams := range []bool{false, true} {
+			q := &request{chat: true, stream: streams, ask: turn.Ask{
+				Model: "thinker", Messages: []chat.Message{{Role: "user", Content: chat.Text("Go.")}}, Tools: tools,
+				Calls: turn.CallRequired, MaxTokens: n, LogProbs: -1, Thinking: &off,
+			}}
+			started, err := host.Start(t.Context(), &q.ask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := httptest.NewRecorder()
+			if streams {
+				err = q.lines(w, started, time.Now(), 0)
+			} else {
+				err = q.whole(w, started, time.Now(), 0)
+			}
+			started.Close()
+			text := w.Body.String()
+			if err != nil || !strings.Contains(text, `"done_reason":`) {
+				t.Fatalf("%d tokens: %v: %s", n, err, text)
+			}
+			said := strings.ReplaceAll(text, `"content":""`, "")
+			if strings.Contains(text, `"done_reason":"length"`) && (strings.Contains(said, `"content"`) || strings.Contains(text, "tool_calls")) {
+				t.Error(fmt.Sprintf("%d tokens, stream %v: ", n, streams), text)
+			}
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package ollama
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// apiVersion is the version of Ollama whose API this is: clients look at it before they use
+// what came with it, such as thinking.
+const apiVersion = "0.12.0"
+
+// version answers which API this is, and whose.
+func version(w http.ResponseWriter, r *http.Request) {
+	ours := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		ours = info.Main.Version
+	}
+	turn.Report(r.Context(), nil, nil)
+	body.JSON(w, http.StatusOK, struct {
+		Version   string `json:"version"`
+		Foretoken string `json:"foretoken"`
+	}{apiVersion, ours})
+}
+
+// entry is a model in a list.
+type entry struct {
+	Name     string    `json:"name"`
+	Model    string    `json:"model"`
+	Modified time.Time `json:"modified_at,omitzero"`
+	Expires  time.Time `json:"expires_at,omitzero"`
+	Size     int64     `json:"size"` // bytes of weights in memory; 0: it is not loaded
+	VRAM     *int64    `json:"size_vram,omitempty"`
+	Context  int       `json:"context_length,omitempty"`
+	Digest   string    `json:"digest"` // of the name: weights are not hashed to be listed
+	Details  details   `json:"details"`
+}
+
+// details describe a model, as far as is known while it is not loaded.
+type details struct {
+	Parent       string   `json:"parent_model"`
+	Format       string   `json:"format"`
+	Family       string   `json:"family"`
+	Families     []string `json:"families"`
+	Parameters   string   `json:"parameter_size"`
+	Quantization string   `json:"quantization_level"`
+}
+
+func describe(m *foretoken.Model) details {
+	if m == nil {
+		return details{Families: []string{}}
+	}
+	i := m.Info()
+	return details{
+		Family: i.Family, Families: []string{i.Family},
+		Parameters: parameters(i.Parameters), Quantization: i.Compute.String(),
+	}
+}
+
+// parameters is a number of parameters, for people.
+func parameters(n int64) string {
+	if n >= 1e9 {
+		return fmt.Sprintf("%.1fB", float64(n)/1e9)
+	}
+	return fmt.Sprintf("%.1fM", float64(n)/1e6)
+}
+
+func newEntry(name string, m *foretoken.Model) entry {
+	sum := sha256.Sum256([]byte(name))
+	e := entry{Name: name, Model: name, Digest: hex.EncodeToString(sum[:]), Details: describe(m)}
+	if m != nil {
+		e.Size = m.Info().Bytes
+	}
+	return e
+}
+
+// list is an answer with models.
+type list struct {
+	Models []entry `json:"models"`
+}
+
+// loaded is the models in memory, by their names.
+func (h *handler) loaded() map[string]*foretoken.Model {
+	models := map[string]*foretoken.Model{}
+	for _, v := range h.host.Library.Volumes() {
+		if v.Model != nil {
+			models[v.Name] = v.Model
+		}
+	}
+	return models
+}
+
+// tags lists the models there are, under all their names.
+func (h *handler) tags(w http.ResponseWriter, r *http.Request) {
+	all, loaded := list{[]entry{}}, h.loaded()
+	for _, name := range slices.Concat(h.host.Library.Names(), slices.Sorted(maps.Keys(h.host.Aliases))) {
+		e := newEntry(name, loaded[h.host.Resolve(name)])
+		e.Modified = h.start
+		all.Models = append(all.Models, e)
+	}
+	turn.Report(r.Context(), nil, nil)
+	body.JSON(w, http.StatusOK, all)
+}
+
+// running lists the models in memory. When one will leave it is not known in advance.
+func (h *handler) running(w http.ResponseWriter, r *http.Request) {
+	running, loaded := list{[]entry{}}, h.loaded()
+	for _, name := range slices.Sorted(maps.Keys(loaded)) {
+		m := loaded[name]
+		e := newEntry(name, m)
+		e.Context, e.VRAM = m.Context(), new(int64)
+		e.Expires = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+		running.Models = append(running.Models, e)
+	}
+	turn.Report(r.Context(), nil, nil)
+	body.JSON(w, http.StatusOK, running)
+}
+
+// show describes a model, which is loaded for it.
+func (h *handler) show(w http.ResponseWriter, r *http.Request) {
+	v := body.Read(w, r)
+	v.Ignore("verbose")
+	name := h.modelOf(v)
+	if name == "" {
+		v.Field("model").Required()
+	}
+	err := v.Err()
+	var m *foretoken.Model
+	done := func() {}
+	if err == nil {
+		m, done, err = h.host.Library.Use(r.Context(), h.host.Resolve(name))
+	}
+	turn.Report(r.Context(), nil, err)
+	if err != nil {
+		WriteError(w, err)
+		return
+	}
+	defer done()
+	i := m.Info()
+	template := m.Template(true)
+	capabilities := []string{"completion"}
+	if strings.Contains(template, "tools") {
+		capabilities = append(capabilities, "tools")
+	}
+	if strings.Contains(template, "enable_thinking") {
+		capabilities = append(capabilities, "thinking")
+	}
+	body.JSON(w, http.StatusOK, struct {
+		Modelfile    string         `json:"modelfile"`
+		Parameters   string         `json:"parameters"`
+		Template     string         `json:"template"`
+		Details      details        `json:"details"`
+		Info         map[string]any `json:"model_info"`
+		Capabilities []string       `json:"capabilities"`
+		Modified     time.Time      `json:"modified_at"`
+	}{
+		Modelfile: "FROM " + name + "\n", Parameters: recommended(m), Template: template, Details: describe(m),
+		Info: map[string]any{
+			"general.architecture":         i.Family,
+			"general.parameter_count":      i.Parameters,
+			i.Family + ".context_length":   m.Context(),
+			i.Family + ".block_count":      i.Layers,
+			i.Family + ".embedding_length": i.Width,
+			i.Family + ".vocab_size":       i.Vocab,
+			i.Family + ".nextn_head":       i.Head,
+		},
+		Capabilities: capabilities, Modified: h.start,
+	})
+}
+
+// recommended is how a model recommends to choose tokens, as lines of names and values.
+func recommended(m *foretoken.Model) string {
+	o := m.Sampling()
+	return fmt.Sprintf("temperature %v\ntop_k %d\ntop_p %v\nmin_p %v\nrepeat_penalty %v\nnum_ctx %d",
+		o.Temperature, o.TopK, o.TopP, o.MinP, o.RepetitionPenalty, m.Context())
+}

@@ -1,0 +1,117 @@
+// Package ollama speaks the part of Ollama's API that chats, completes and lists: requests
+// into turns, answers into lines of JSON. It knows that protocol and nothing of models; keys
+// and limits are the server's. What manages models there is refused here.
+package ollama
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// handler is what the routes share.
+type handler struct {
+	host  *turn.Host
+	start time.Time // of the server, in place of the times at which files were changed
+}
+
+// refused are the routes of Ollama that have no counterpart, and what to do instead.
+var refused = map[string]string{
+	"POST /api/embed":      "these models make text, not embeddings",
+	"POST /api/embeddings": "these models make text, not embeddings",
+	"POST /api/pull":       "models are fetched on the server's machine: foretoken pull NAME",
+	"POST /api/push":       "models are not published from here",
+	"POST /api/create":     "models are made on the server's machine: foretoken convert",
+	"POST /api/copy":       "models have other names by: foretoken serve --served-model-name",
+	"DELETE /api/delete":   "models are removed on the server's machine: foretoken rm NAME",
+}
+
+// Register adds the routes of the protocol.
+func Register(mux *http.ServeMux, host *turn.Host) {
+	h := &handler{host: host, start: time.Now()}
+	mux.HandleFunc("POST /api/chat", h.chat)
+	mux.HandleFunc("POST /api/generate", h.generate)
+	mux.HandleFunc("POST /api/show", h.show)
+	mux.HandleFunc("GET /api/tags", h.tags)
+	mux.HandleFunc("GET /api/ps", h.running)
+	mux.HandleFunc("GET /api/version", version)
+	for route, remedy := range refused {
+		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
+			err := &turn.Error{Status: http.StatusNotImplemented, Kind: turn.Unsupported, Message: "this is not supported: " + remedy}
+			turn.Report(r.Context(), nil, err)
+			WriteError(w, err)
+		})
+	}
+}
+
+// chat answers a conversation.
+func (h *handler) chat(w http.ResponseWriter, r *http.Request) {
+	q, err := h.decodeChat(body.Read(w, r))
+	h.answer(w, r, q, err)
+}
+
+// generate answers a single prompt, or continues a text.
+func (h *handler) generate(w http.ResponseWriter, r *http.Request) {
+	q, err := h.decodeGenerate(body.Read(w, r))
+	h.answer(w, r, q, err)
+}
+
+// answer runs a request that was read, unless err says what is wrong with it.
+func (h *handler) answer(w http.ResponseWriter, r *http.Request, q *request, err error) {
+	began := time.Now()
+	if err == nil {
+		err = h.load(r, q)
+	}
+	loaded := time.Since(began)
+	if err == nil && q.empty {
+		turn.Report(r.Context(), nil, nil)
+		body.JSON(w, http.StatusOK, q.response(q.ask.Model, part{}, &final{Reason: "load", Total: loaded, Load: loaded}))
+		return
+	}
+	var t *turn.Turn
+	if err == nil {
+		if t, err = h.host.Start(r.Context(), &q.ask); err != nil {
+			err = q.explain(err)
+		}
+	}
+	if err != nil {
+		turn.Report(r.Context(), nil, err)
+		WriteError(w, err)
+		return
+	}
+	defer t.Close()
+	q.receipt = q.receipt || body.WantsReceipt(r)
+	if q.stream {
+		err = q.lines(w, t, began, loaded)
+	} else {
+		err = q.whole(w, t, began, loaded)
+	}
+	turn.Report(r.Context(), t, err)
+}
+
+// load has the model ready, which is all that a request without a prompt asks for, and
+// checks what depends on it.
+func (h *handler) load(r *http.Request, q *request) error {
+	m, done, err := h.host.Library.Use(r.Context(), h.host.Resolve(q.ask.Model))
+	if err != nil {
+		return turn.Wrap(err)
+	}
+	defer done()
+	if q.context > m.Context() {
+		return turn.Invalid("options.num_ctx", "%d, and the server runs the model with a context of %d tokens: see foretoken serve --context", q.context, m.Context())
+	}
+	return nil
+}
+
+// problem is an error as clients read it.
+type problem struct {
+	Error string `json:"error"`
+}
+
+// WriteError writes an error the way clients of the protocol read it.
+func WriteError(w http.ResponseWriter, err error) {
+	e := turn.Wrap(err)
+	body.Fail(w, e, problem{e.Error()})
+}

@@ -1,0 +1,267 @@
+package ollama
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// request is what a client asked for.
+type request struct {
+	ask     turn.Ask
+	chat    bool // it has messages, and so has the answer
+	empty   bool // nothing is to be answered: the model is to be loaded
+	stream  bool
+	receipt bool
+	context int // tokens that the client wants room for; 0: any number
+}
+
+// decodeChat reads a conversation.
+func (h *handler) decodeChat(v *body.Value) (*request, error) {
+	q := h.decode(v)
+	q.chat = true
+	for _, m := range v.Field("messages").List() {
+		q.ask.Messages = append(q.ask.Messages, message(m))
+	}
+	q.prefill(v)
+	if tools := v.Field("tools"); len(tools.List()) > 0 {
+		var err error
+		if q.ask.Tools, err = chat.DecodeTools(tools.Raw()); err != nil {
+			tools.Fault("%v", err)
+		}
+	}
+	return q.checked(v, len(q.ask.Messages) == 0 && q.ask.Prefill == "")
+}
+
+// prefill takes a last message of the assistant for the beginning of its answer.
+func (q *request) prefill(v *body.Value) {
+	a := &q.ask
+	n := len(a.Messages) - 1
+	if n < 0 || a.Messages[n].Role != "assistant" || len(a.Messages[n].ToolCalls) > 0 {
+		return
+	}
+	if a.Thinking != nil && *a.Thinking {
+		v.Field("think").Unsupported("the last message is the assistant's, to be continued, and thinking comes before all of an answer")
+	}
+	off := false
+	a.Thinking = &off
+	a.Prefill, _ = a.Messages[n].Content.Text()
+	a.Messages = a.Messages[:n]
+}
+
+// decodeGenerate reads a prompt.
+func (h *handler) decodeGenerate(v *body.Value) (*request, error) {
+	q := h.decode(v)
+	prompt, system := v.Field("prompt").Text(), v.Field("system").Text()
+	for name, remedy := range map[string]string{
+		"suffix":   "text cannot be filled in between: leave it out",
+		"template": "a template of the request's own: use raw, with a prompt that is ready",
+	} {
+		if f := v.Field(name); f.Text() != "" {
+			f.Unsupported("%s", remedy)
+		}
+	}
+	if c := v.Field("context"); len(c.List()) > 0 {
+		c.Unsupported("a conversation as token ids: use /api/chat with messages")
+	}
+	noImages(v)
+	if raw := v.Field("raw"); raw.True() {
+		if q.ask.Text = prompt; system != "" {
+			v.Field("system").Fault("with raw, the prompt is all that the model gets")
+		}
+	} else if prompt != "" {
+		if system != "" {
+			q.ask.Messages = append(q.ask.Messages, chat.Message{Role: "system", Content: chat.Text(system)})
+		}
+		q.ask.Messages = append(q.ask.Messages, chat.Message{Role: "user", Content: chat.Text(prompt)})
+	}
+	return q.checked(v, prompt == "")
+}
+
+// checked is the request after all of it was read.
+func (q *request) checked(v *body.Value, empty bool) (*request, error) {
+	if q.empty = empty; empty {
+		if keep := v.Field("keep_alive"); unloads(keep) {
+			keep.Unsupported("a model cannot be unloaded by a request: see foretoken serve --keep-alive and --models-memory")
+		}
+	}
+	return q, v.Err()
+}
+
+// names are this protocol's for what others call otherwise.
+var names = map[string]string{
+	"response_format": "format", "max_tokens": "options.num_predict", "repetition_penalty": "options.repeat_penalty",
+	"temperature": "options.temperature", "top_p": "options.top_p", "min_p": "options.min_p",
+	"mtp_depth": "options.mtp_depth", "presence_penalty": "options.presence_penalty", "frequency_penalty": "options.frequency_penalty",
+}
+
+// explain gives an error of the answer's beginning the client's name for what is wrong.
+func (q *request) explain(err error) error {
+	e := turn.Rename(err, names)
+	switch {
+	case e.Param == "messages" && !q.chat:
+		e.Param = "prompt"
+	case e.Param == "format" && q.ask.Form == nil:
+		e.Param = "tools"
+	}
+	return e
+}
+
+// unloads tells a time to stay that is none: 0, or "0" with a unit.
+func unloads(keep *body.Value) bool {
+	text := string(keep.Raw())
+	return text != "" && strings.Trim(text, `"0.smh`) == ""
+}
+
+// decode reads what both kinds of requests have.
+func (h *handler) decode(v *body.Value) *request {
+	q := &request{ask: turn.Ask{LogProbs: -1, Parallel: true}, stream: true}
+	q.ask.Model = h.modelOf(v)
+	if s := v.Field("stream").Bool(); s != nil {
+		q.stream = *s
+	}
+	v.Ignore("keep_alive", "truncate", "shift")
+	if f := v.Field("logprobs"); f.True() {
+		f.Drop("log-probabilities are in /v1/chat/completions")
+	}
+	v.Ignore("top_logprobs")
+	switch f := v.Field("format"); {
+	case f.IsObject():
+		q.ask.Form = turn.JSONSchema(f.Raw())
+	case f.IsText() && f.Text() == "":
+	case f.OneOf("json") == "json":
+		q.ask.Form = turn.JSONObject()
+	}
+	if think := v.Field("think"); think.IsText() {
+		on := true
+		q.ask.Thinking, q.ask.Effort = &on, think.OneOf("low", "medium", "high")
+	} else {
+		q.ask.Thinking = think.Bool()
+	}
+	own := v.Field("foretoken")
+	q.receipt, q.ask.Trace = own.Field("receipt").True(), own.Field("trace").True()
+	q.ask.CacheSalt = body.CacheSalt(v)
+	q.options(v.Field("options"))
+	return q
+}
+
+// modelOf is the model that a request names, in the field of now or of before, without the
+// tag that clients add where they were given none.
+func (h *handler) modelOf(v *body.Value) string {
+	name := v.Field("model").Text()
+	if old := v.Field("name").Text(); name == "" {
+		name = old
+	}
+	if plain, ok := strings.CutSuffix(name, ":latest"); ok && !slices.Contains(h.host.Library.Names(), h.host.Resolve(name)) {
+		return plain
+	}
+	return name
+}
+
+// options reads how to choose tokens.
+func (q *request) options(v *body.Value) {
+	a := &q.ask
+	if n := v.Field("num_predict").Int(math.MinInt32, math.MaxInt32); n != nil && *n > 0 { // below 0: to the end
+		a.MaxTokens = int(*n)
+	}
+	a.Temperature, a.TopP, a.MinP = v.Field("temperature").Number(), v.Field("top_p").Number(), v.Field("min_p").Number()
+	a.RepetitionPenalty = v.Field("repeat_penalty").Number()
+	a.PresencePenalty, a.FrequencyPenalty = v.Field("presence_penalty").Number(), v.Field("frequency_penalty").Number()
+	a.TopK = whole(v.Field("top_k"), 0)
+	if n := v.Field("seed").Int(math.MinInt64, math.MaxInt64); n != nil && *n >= 0 { // below 0: any
+		seed := uint64(*n)
+		a.Seed = &seed
+	}
+	switch last := whole(v.Field("repeat_last_n"), -1); { // 0: off, -1: all
+	case last == nil:
+	case *last == 0:
+		one := 1.0
+		a.RepetitionPenalty = &one
+	default:
+		a.RepetitionWindow = last
+	}
+	stop := v.Field("stop")
+	if stop.IsText() {
+		a.Stop = []string{stop.Text()}
+	} else if a.Stop = stop.Texts(); len(a.Stop) > turn.MaxStops {
+		stop.Fault("%d texts, at most %d", len(a.Stop), turn.MaxStops)
+	}
+	if n := whole(v.Field("num_ctx"), 0); n != nil {
+		q.context = *n
+	}
+	if n := v.Field("mtp_depth").Int(0, math.MaxInt32); n != nil {
+		depth := int(*n)
+		a.Depth = &depth
+	}
+	for name, off := range map[string]float64{"mirostat": 0, "typical_p": 1, "tfs_z": 1} {
+		if f := v.Field(name); !f.Absent() && *orElse(f.Number(), off) != off {
+			f.Drop("this way to choose tokens is not known; %v switches it off", off)
+		}
+	}
+	v.Ignore("mirostat_tau", "mirostat_eta") // which say nothing while mirostat is off
+	// What Ollama's own engine is told about memory and devices.
+	v.Ignore("num_keep", "num_batch", "num_gpu", "main_gpu", "low_vram", "use_mmap", "use_mlock", "num_thread", "numa", "f16_kv", "vocab_only")
+}
+
+// orElse is x, or where there is none, y.
+func orElse(x *float64, y float64) *float64 {
+	if x == nil {
+		return &y
+	}
+	return x
+}
+
+// whole is a whole number of at least low, or nil.
+func whole(v *body.Value, low int64) *int {
+	n := v.Int(low, math.MaxInt32)
+	if n == nil {
+		return nil
+	}
+	i := int(*n)
+	return &i
+}
+
+// message reads one message.
+func message(v *body.Value) chat.Message {
+	m := chat.Message{
+		Role:       v.Field("role").Required().OneOf("system", "user", "assistant", "tool"),
+		Content:    chat.Text(v.Field("content").Text()),
+		Name:       v.Field("tool_name").Text(),
+		ToolCallID: v.Field("tool_call_id").Text(),
+	}
+	if m.Name == "" {
+		m.Name = v.Field("name").Text()
+	}
+	noImages(v)
+	if t := v.Field("thinking").Text(); t != "" {
+		m.ReasoningContent = &t
+	}
+	for _, c := range v.Field("tool_calls").List() {
+		c.Ignore("type")
+		f := c.Field("function").Required()
+		f.Ignore("index", "description")
+		call := chat.ToolCall{ID: c.Field("id").Text(), Name: f.Field("name").Required().Text()}
+		if arguments := f.Field("arguments"); arguments.IsObject() {
+			given, err := jinja.DecodeJSON(arguments.Raw())
+			if err != nil {
+				arguments.Fault("%v", err)
+			}
+			call.Arguments = given.Map()
+		} else if !arguments.Absent() {
+			arguments.Fault("want the arguments as an object")
+		}
+		m.ToolCalls = append(m.ToolCalls, call)
+	}
+	return m
+}
+
+func noImages(v *body.Value) {
+	if images := v.Field("images"); len(images.List()) > 0 {
+		images.Unsupported("images are not supported: the models' vision part is not read")
+	}
+}

@@ -1,0 +1,317 @@
+package openai
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// keepAlive is how often a stream shows that it is alive.
+const keepAlive = 15 * time.Second
+
+// chat answers a conversation.
+func (s *service) chat(w http.ResponseWriter, r *http.Request) error {
+	q, err := readChat(r, body.Read(w, r))
+	if err != nil {
+		turn.Report(r.Context(), nil, err)
+		return err
+	}
+	err = s.with(r.Context(), []*turn.Ask{&q.ask}, func(turns []*turn.Turn) (fault, err error) {
+		c := newChat(turns[0], q)
+		if q.stream {
+			return c.stream(w), nil
+		}
+		return nil, c.whole(w)
+	})
+	return q.explain(err)
+}
+
+// readChat reads a request.
+func readChat(r *http.Request, v *body.Value) (*request, error) {
+	q := newRequest(r, v)
+	q.ask.Messages = messages(v.Field("messages"))
+	q.tools(v, false)
+	q.choices(v)
+	q.limit(v, "max_completion_tokens", "max_tokens")
+	q.thinking(v, v.Field("reasoning_effort"))
+	if f := v.Field("response_format"); !f.Absent() {
+		q.ask.Form = format(f, func() *body.Value {
+			described := f.Field("json_schema").Required()
+			described.Ignore("name", "description", "strict")
+			return described.Field("schema")
+		})
+	}
+	q.guided(v)
+	top := v.Field("top_logprobs")
+	n := top.Int(0, maxTopLogProbs)
+	switch {
+	case v.Field("logprobs").True():
+		if q.ask.LogProbs = 0; n != nil {
+			q.ask.LogProbs = int(*n)
+		}
+	case n != nil && *n > 0:
+		top.Fault("alternatives come with log-probabilities: set logprobs to true")
+	}
+	for _, item := range v.Field("modalities").List() {
+		item.OneOf("text")
+	}
+	verbosity(v.Field("verbosity"))
+	if f := v.Field("functions"); !f.Absent() {
+		f.Unsupported("functions have been replaced: use tools")
+	}
+	v.Ignore("prediction") // what we guess with never changes the answer
+	return &q, v.Err()
+}
+
+// verbosity reads how much is to be said, of which models here know nothing.
+func verbosity(v *body.Value) {
+	if v.OneOf("low", "medium", "high") != "medium" && !v.Absent() {
+		v.Drop("models here are not told how much to say: leave it out, or say medium")
+	}
+}
+
+// explain gives an error the client's name for what it is about.
+func (q *request) explain(err error) error {
+	if q.ask.Form == nil && paramOf(err) == "response_format" {
+		return rename(err, map[string]string{"response_format": "tools"})
+	}
+	return err
+}
+
+// completion is a response, or a chunk of one.
+type completion struct {
+	ID          string   `json:"id"`
+	Object      string   `json:"object"`
+	Created     int64    `json:"created"`
+	Model       string   `json:"model"`
+	Fingerprint string   `json:"system_fingerprint"`
+	Choices     []choice `json:"choices"`
+	Usage       *usage   `json:"usage,omitempty"`
+	Foretoken   *details `json:"foretoken,omitempty"`
+}
+
+// choice is one of the answers. A chunk has a delta, a whole response a message, and a
+// completion of a text has that.
+type choice struct {
+	Index    int               `json:"index"`
+	Message  *messageObject    `json:"message,omitempty"`
+	Delta    *delta            `json:"delta,omitempty"`
+	Text     *string           `json:"text,omitempty"`
+	LogProbs any               `json:"logprobs"`
+	Finish   *foretoken.Finish `json:"finish_reason"` // its words are ours
+}
+
+// messageObject is what the assistant says.
+type messageObject struct {
+	Role      string     `json:"role"`
+	Content   *string    `json:"content"`
+	Reasoning string     `json:"reasoning_content,omitempty"`
+	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+	Refusal   *string    `json:"refusal"` // there are none
+}
+
+// delta is what is new of it.
+type delta struct {
+	Role      string     `json:"role,omitempty"`
+	Content   *string    `json:"content,omitempty"`
+	Reasoning string     `json:"reasoning_content,omitempty"`
+	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+}
+
+// toolCall is a whole call, in a stream as well.
+type toolCall struct {
+	Index    *int          `json:"index,omitempty"` // in a stream
+	ID       string        `json:"id"`
+	Type     string        `json:"type"`
+	Function *functionCall `json:"function,omitempty"`
+	Custom   *customCall   `json:"custom,omitempty"` // of a tool that takes a text
+}
+
+type customCall struct {
+	Name  string `json:"name"`
+	Input string `json:"input"`
+}
+
+type functionCall struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+func (q *request) newToolCall(c *chat.ToolCall) toolCall {
+	call := toolCall{ID: body.NewID("call_"), Type: "function"}
+	if q.origins[c.Name].custom {
+		call.Type, call.Custom = "custom", &customCall{c.Name, inputOf(c)}
+	} else {
+		call.Function = &functionCall{c.Name, c.ArgumentsJSON()}
+	}
+	return call
+}
+
+// inputOf is the text that a custom tool is called with.
+func inputOf(c *chat.ToolCall) string {
+	v, _ := c.Arguments.Get(turn.InputName)
+	if text, ok := v.Text(); ok {
+		return text
+	}
+	return c.ArgumentsJSON() // it was called otherwise than it should be: for the client to judge
+}
+
+// chatWriter writes the answers of a turn. Chunks and the whole response are made of the same
+// pieces.
+type chatWriter struct {
+	t       *turn.Turn
+	q       *request
+	head    completion
+	answers []chatAnswer
+}
+
+// chatAnswer is what is known of an answer: of a stream, what was not sent yet.
+type chatAnswer struct {
+	content, reasoning []byte
+	calls              []toolCall
+	called             int // calls so far
+	logprobs           []tokenLogProb
+	tokens             []turn.Traced
+}
+
+func newChat(t *turn.Turn, q *request) *chatWriter {
+	return &chatWriter{t: t, q: q, answers: make([]chatAnswer, len(t.Answers)), head: completion{
+		ID: body.NewID("chatcmpl-"), Object: "chat.completion", Created: t.Created.Unix(),
+		Model: t.Name, Fingerprint: fingerprint(t.Model),
+	}}
+}
+
+// take makes an event part of its answer, and reports whether there is something to show.
+func (c *chatWriter) take(e turn.Event) bool {
+	a := &c.answers[e.Choice]
+	a.tokens, a.logprobs = c.q.token(c.t, e, a.tokens, a.logprobs)
+	for _, event := range e.Events {
+		switch event.Kind {
+		case chat.EventContent:
+			a.content = append(a.content, event.Text...)
+		case chat.EventReasoning:
+			a.reasoning = append(a.reasoning, event.Text...)
+		case chat.EventToolCall:
+			a.calls = append(a.calls, c.q.newToolCall(event.Call))
+		}
+	}
+	return a.some()
+}
+
+// some reports whether there is something to show.
+func (a *chatAnswer) some() bool { return len(a.content)+len(a.reasoning)+len(a.calls) > 0 }
+
+// whole writes all answers when they have ended.
+func (c *chatWriter) whole(w http.ResponseWriter) error {
+	for e, err := range c.t.Events() {
+		if err != nil {
+			return err
+		}
+		if !e.Ended {
+			c.take(e)
+		}
+	}
+	for i, a := range c.answers {
+		m := &messageObject{Role: "assistant", Reasoning: string(a.reasoning), ToolCalls: a.calls}
+		if content := string(a.content); content != "" || len(a.calls) == 0 {
+			m.Content = &content
+		}
+		c.head.Choices = append(c.head.Choices, choice{
+			Index: i, Message: m, LogProbs: c.q.logProbs(a.logprobs), Finish: &c.t.Answers[i].Finish,
+		})
+	}
+	c.head.Usage, c.head.Foretoken = newUsage(c.t), c.q.details(c.t, c.answers[0].tokens)
+	body.JSON(w, http.StatusOK, c.head)
+	return nil
+}
+
+// stream writes the answers as they come.
+func (c *chatWriter) stream(w http.ResponseWriter) error {
+	out := body.Events(w)
+	defer out.KeepAlive(keepAlive, func() { out.Comment("still here") })()
+	c.head.Object = "chat.completion.chunk"
+	for i := range c.answers {
+		c.send(out, choice{Index: i, Delta: &delta{Role: "assistant", Content: new(string)}})
+	}
+	out.Flush()
+	left := len(c.answers)
+	for e, err := range c.t.Events() {
+		switch {
+		case err != nil:
+			return fail(out, err)
+		case e.Ended:
+			left--
+			c.end(out, e.Choice, left == 0)
+		case c.take(e) && !e.More:
+			c.show(out, e.Choice)
+		}
+		if !e.More {
+			out.Flush()
+		}
+	}
+	out.Mark("[DONE]")
+	out.Flush()
+	return nil
+}
+
+// show sends what is known of an answer and was not sent yet.
+func (c *chatWriter) show(out *body.Stream, i int) {
+	a := &c.answers[i]
+	d := &delta{Reasoning: string(a.reasoning), ToolCalls: a.calls}
+	if content := string(a.content); content != "" {
+		d.Content = &content
+	}
+	for j := range a.calls {
+		index := a.called + j
+		a.calls[j].Index = &index
+	}
+	c.send(out, choice{Index: i, Delta: d})
+	called := a.called + len(a.calls)
+	*a = chatAnswer{called: called}
+}
+
+// end sends what is left of an answer, and with the last one what is known of all.
+func (c *chatWriter) end(out *body.Stream, i int, last bool) {
+	if c.answers[i].some() {
+		c.show(out, i)
+	}
+	if last && !c.q.usage {
+		c.head.Foretoken = c.q.details(c.t, nil)
+	}
+	c.send(out, choice{Index: i, Delta: &delta{}, Finish: &c.t.Answers[i].Finish})
+	if last && c.q.usage {
+		c.head.Choices, c.head.Usage, c.head.Foretoken = []choice{}, newUsage(c.t), c.q.details(c.t, nil)
+		out.Send("", c.head)
+	}
+}
+
+// send writes a chunk with what has come with its tokens.
+func (c *chatWriter) send(out *body.Stream, one choice) {
+	a := &c.answers[one.Index]
+	one.LogProbs = c.q.logProbs(a.logprobs)
+	out.Send("", c.head.chunk(one, a.tokens))
+}
+
+// chunk is a chunk with a piece of an answer and the tokens it came with.
+func (c completion) chunk(one choice, tokens []turn.Traced) completion {
+	if c.Choices = []choice{one}; len(tokens) > 0 {
+		d := details{}
+		if c.Foretoken != nil {
+			d = *c.Foretoken
+		}
+		d.Tokens = tokens
+		c.Foretoken = &d
+	}
+	return c
+}
+
+// fail ends a stream with an error, and returns it.
+func fail(out *body.Stream, err error) error {
+	out.Send("", errorBody{newErrorObject(turn.Wrap(err))})
+	out.Flush()
+	return err
+}

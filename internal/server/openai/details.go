@@ -1,0 +1,124 @@
+package openai
+
+import (
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/tokenizer"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// usage is the tokens of a response.
+type usage struct {
+	Prompt            int               `json:"prompt_tokens"`
+	Completion        int               `json:"completion_tokens"`
+	Total             int               `json:"total_tokens"`
+	PromptDetails     promptDetails     `json:"prompt_tokens_details"`
+	CompletionDetails completionDetails `json:"completion_tokens_details"`
+}
+
+type promptDetails struct {
+	Cached int `json:"cached_tokens"`
+}
+
+type completionDetails struct {
+	Reasoning int `json:"reasoning_tokens"`
+	Accepted  int `json:"accepted_prediction_tokens"` // guesses that held
+	Rejected  int `json:"rejected_prediction_tokens"`
+}
+
+// newUsage adds up the tokens of turns that have ended.
+func newUsage(turns ...*turn.Turn) *usage {
+	u := &usage{}
+	for _, t := range turns {
+		n := t.Usage()
+		u.Prompt += n.Prompt
+		u.Completion += n.Completion
+		u.PromptDetails.Cached += n.Cached
+		u.CompletionDetails.Reasoning += n.Reasoning
+		u.CompletionDetails.Accepted += n.Accepted
+		u.CompletionDetails.Rejected += n.Rejected
+	}
+	u.Total = u.Prompt + u.Completion
+	return u
+}
+
+// details are what a response, or the last chunk of a stream, says beyond the protocol, and
+// the tokens of a chunk where they are asked for.
+type details struct {
+	Seed *uint64 `json:"seed,omitempty"` // of the first answer; with it the answers can be had again
+	turn.Extra
+}
+
+func (q *request) details(t *turn.Turn, tokens []turn.Traced) *details {
+	d := &details{Seed: &t.Seed, Extra: turn.Extra{Tokens: tokens}}
+	if q.receipt {
+		r := turn.NewReceipt(t.Answers[0])
+		d.Receipt = &r
+	}
+	return d
+}
+
+// tokenLogProb is the log-probability of a token of the answer.
+type tokenLogProb struct {
+	logProb
+	Top []logProb `json:"top_logprobs"`
+}
+
+type logProb struct {
+	Token   string  `json:"token"`
+	LogProb float64 `json:"logprob"`
+	Bytes   []int   `json:"bytes"`
+}
+
+// token appends what is to be told of an event's token, as far as it is asked for. Thinking
+// and the tokens that end a text are no part of what log-probabilities are given for.
+func (q *request) token(t *turn.Turn, e turn.Event, tokens []turn.Traced, probs []tokenLogProb) ([]turn.Traced, []tokenLogProb) {
+	if q.ask.Trace {
+		tokens = t.Trace(tokens, e)
+	}
+	if tok := t.Model.Tokenizer(); q.ask.LogProbs >= 0 && spoken(tok, e) {
+		probs = append(probs, newTokenLogProb(tok, e.Token))
+	}
+	return tokens, probs
+}
+
+// spoken reports whether an event has a token that is text of the answer.
+func spoken(tok *tokenizer.Tokenizer, e turn.Event) bool {
+	return !e.Ended && e.Token.ID >= 0 && !e.Thought && !tok.Special(e.Token.ID)
+}
+
+func newTokenLogProb(tok *tokenizer.Tokenizer, t engine.Token) tokenLogProb {
+	l := tokenLogProb{newLogProb(tok, sample.LogProb{ID: t.ID, LogProb: t.LogProb}), make([]logProb, len(t.Top))}
+	for i, alternative := range t.Top {
+		l.Top[i] = newLogProb(tok, alternative)
+	}
+	return l
+}
+
+func newLogProb(tok *tokenizer.Tokenizer, p sample.LogProb) logProb {
+	text, _ := tok.Token(p.ID)
+	l := logProb{Token: strings.ToValidUTF8(text, "\ufffd"), LogProb: finite(p.LogProb), Bytes: make([]int, len(text))}
+	for i := range len(text) {
+		l.Bytes[i] = int(text[i])
+	}
+	return l
+}
+
+// finite is a log-probability that JSON can hold.
+func finite(x float32) float64 { return max(float64(x), -9999) }
+
+// logProbs are the log-probabilities of an answer or a chunk, nil where none are asked for.
+func (q *request) logProbs(list []tokenLogProb) any {
+	if q.ask.LogProbs < 0 {
+		return nil
+	}
+	if list == nil {
+		list = []tokenLogProb{}
+	}
+	return struct {
+		Content []tokenLogProb `json:"content"`
+		Refusal []tokenLogProb `json:"refusal"` // null: there are none
+	}{Content: list}
+}

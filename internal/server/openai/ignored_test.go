@@ -1,0 +1,57 @@
+package openai
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+)
+
+// toleratedRequests are requests of which something is ignored.
+var toleratedRequests = []turntest.Tolerated{
+	{chatPath, `{` + story + `, "max_tokens": 1, "color": "red"}`, "color", `not known`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "foretoken": {"receit": true}}`, "foretoken.receit", `not known`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "verbosity": "low"}`, "verbosity=low", `say medium`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "audio": {"voice": "x"}}`, "audio", `not known`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "tools": [{"type": "web_search", "size": 3}]}`, "tools[].type=web_search", `only functions`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "tool_choice": "required", "tools": [{"type": "web_search"}]}`, "tools[].type=web_search, tool_choice=required", `only functions`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "tool_choice": {"type": "web_search"}, ` + weather + `}`, "tool_choice.type=web_search", `only functions`},
+	{chatPath, `{"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "mood": 1}, {"type": "text", "text": "b", "mood": 2}]}], "max_tokens": 1}`, "messages[].content[].mood", `not known`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "tools": [{"type": "custom", "custom": {"name": "f", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: start"}}}}]}`, "tools[].custom.format.grammar.syntax=lark", `begins with itself`},
+	{textPath, `{"prompt": "a", "max_tokens": 1, "messages": []}`, "messages", `not known`},
+	{responsesPath, `{"input": "a", "max_output_tokens": 1, "truncation": "auto"}`, "truncation=auto", `shorten it`},
+	{responsesPath, `{"input": "a", "max_output_tokens": 1, "text": {"verbosity": "high", "tone": 1}}`, "text.tone, text.verbosity=high", `say medium`},
+	{responsesPath, `{"input": "a", "max_output_tokens": 1, "reasoning": {"summary": "detailed"}}`, "reasoning.summary=detailed", `say auto`},
+	{responsesPath, `{"input": "a", "max_output_tokens": 1, "include": ["file_search_call.results", "reasoning.encrypted_content"]}`, "include[]=file_search_call.results", `no such thing`},
+	{responsesPath, `{"input": "a", "max_output_tokens": 1, "tools": [{"type": "file_search", "vector_store_ids": ["x"]}, {"type": "image_generation"}, {"type": "mcp", "server_label": "x"}]}`, "tools[].type=file_search, tools[].type=image_generation, tools[].type=mcp", `only functions`},
+	{responsesPath, `{"input": "a", "max_output_tokens": 1, "n": 2}`, "n", `not known`},
+	{responsesPath, `{"input": [{"type": "web_search_call", "id": "ws_1", "action": {}}, {"role": "user", "content": "a", "mood": 1}], "max_output_tokens": 1}`, "input[].mood, input[].type=web_search_call", `not run here`},
+}
+
+func TestWhatIsIgnoredIsNamed(t *testing.T) {
+	turntest.Tolerate(t, site.URL, Register, host, toleratedRequests)
+	for _, c := range toleratedRequests {
+		if status, ignored, text := turntest.Post(t, site.URL+c[0], streamed(c[1])); status != http.StatusOK || ignored != c[2] {
+			t.Errorf("%s %s, streamed: status %d, ignored %q, want %q: %.200s", c[0], c[1], status, ignored, c[2], text)
+		}
+	}
+}
+
+// What is wrong is wrong however strict the server is.
+func TestStrictServersRefuseTheSame(t *testing.T) {
+	strict := turntest.Strict(t, Register, host)
+	for _, c := range refusals {
+		if status, _, answer := turntest.Post(t, strict+c.path, c.request); status != c.status || !strings.Contains(answer, `"error"`) {
+			t.Errorf("%s %.200s: status %d, want %d: %s", c.path, c.request, status, c.status, answer)
+		}
+	}
+}
+
+func TestNothingIgnoredNoHeader(t *testing.T) {
+	for path, text := range map[string]string{chatPath: `{` + story + `, "max_tokens": 1}`, responsesPath: `{"input": "a", "max_output_tokens": 1, "client_metadata": {"x": "y"}}`} {
+		if status, ignored, answer := turntest.Post(t, site.URL+path, text); status != http.StatusOK || ignored != "" {
+			t.Errorf("%s: %d, ignored %q: %s", path, status, ignored, answer)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package openai
+
+import (
+	"bytes"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// input reads the input of a response: a text of the user's, or items, which become messages
+// after those that there are. What an assistant thought, said and called is one message. Tools
+// that come with the items are offered with the others.
+func (q *responseRequest) input(v *body.Value, list []chat.Message) []chat.Message {
+	if v.IsText() {
+		return append(list, chat.Message{Role: "user", Content: chat.Text(v.Text())})
+	}
+	items := v.List()
+	if v.IsList() && len(items) == 0 {
+		v.Fault("the list is empty, want at least one item")
+	}
+	first := len(list) // messages before are complete
+	for _, item := range items {
+		if !item.IsObject() {
+			item.Fault("want an object with a type, or with a role and content")
+			return list
+		}
+		if item.Field("type").Text() == "additional_tools" {
+			item.Ignore("id", "role")
+			for _, tool := range item.Field("tools").Required().List() {
+				if !q.offer(tool, "", true) {
+					return list
+				}
+			}
+			continue
+		}
+		list = appendItem(list, first, item)
+		item.Ignore("id", "status", "phase", "encrypted_content", "namespace", "created_by") // as we gave them out, or others
+	}
+	return list
+}
+
+// appendItem makes an item part of the messages from first on.
+func appendItem(list []chat.Message, first int, v *body.Value) []chat.Message {
+	// assistant is the assistant's message that goes on.
+	assistant := func() *chat.Message {
+		if n := len(list); n == first || list[n-1].Role != "assistant" {
+			list = append(list, chat.Message{Role: "assistant", Content: chat.Text("")})
+		}
+		return &list[len(list)-1]
+	}
+	switch kind := v.Field("type"); kind.Text() {
+	case "", "message":
+		role := v.Field("role").Required().OneOf("system", "developer", "user", "assistant")
+		text := said(v.Field("content").Required())
+		if role != "assistant" {
+			return append(list, chat.Message{Role: role, Content: chat.Text(text)})
+		}
+		m := assistant()
+		before, _ := m.Content.Text()
+		m.Content = chat.Text(before + text)
+	case "reasoning":
+		text := said(v.Field("content"))
+		if text == "" {
+			text = said(v.Field("summary"))
+		}
+		if text == "" {
+			return list
+		}
+		if n := len(list); n > first && list[n-1].Role == "assistant" { // it thinks again: another message
+			list = append(list, chat.Message{Role: "assistant", Content: chat.Text("")})
+		}
+		assistant().ReasoningContent = &text
+	case "function_call":
+		var call chat.ToolCall
+		call.ID, call.Name = v.Field("call_id").Required().Text(), calledName(v)
+		call.Arguments = arguments(v.Field("arguments"))
+		m := assistant()
+		m.ToolCalls = append(m.ToolCalls, call)
+	case "custom_tool_call":
+		call := chat.ToolCall{ID: v.Field("call_id").Required().Text(), Name: calledName(v), Arguments: &jinja.Map{}}
+		call.Arguments.Set(turn.InputName, jinja.String(v.Field("input").Required().Text()))
+		m := assistant()
+		m.ToolCalls = append(m.ToolCalls, call)
+	case "function_call_output", "custom_tool_call_output":
+		v.Ignore("name")
+		return append(list, chat.Message{
+			Role: "tool", ToolCallID: v.Field("call_id").Required().Text(), Content: chat.Text(said(v.Field("output").Required())),
+		})
+	case "web_search_call", "file_search_call", "code_interpreter_call", "computer_call", "computer_call_output", "image_generation_call",
+		"local_shell_call", "local_shell_call_output", "mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response",
+		"tool_search_call", "tool_search_output":
+		v.IgnoreRest()
+		kind.Drop("items of type %.40q are of tools that are not run here", kind.Text())
+	default:
+		kind.Unsupported("items of type %.40q are not supported: want message, reasoning, function_call or function_call_output", kind.Text())
+	}
+	return list
+}
+
+// calledName is the name that the model knows the tool of a call by.
+func calledName(v *body.Value) string {
+	return qualified(v.Field("namespace").Text(), v.Field("name").Required().Text())
+}
+
+// said is a text, or parts that are all texts.
+func said(v *body.Value) string {
+	if v.IsList() {
+		return parts(v)
+	}
+	return v.Text()
+}
+
+// arguments reads the arguments of a call: an object, or the text of one.
+func arguments(v *body.Value) *jinja.Map {
+	raw := v.Raw()
+	if v.IsText() {
+		raw = []byte(v.Text())
+	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil
+	}
+	object, err := jinja.DecodeJSON(raw)
+	if err != nil || object.Kind() != jinja.KindMap {
+		v.Fault("want a JSON object, or a string that holds one")
+	}
+	return object.Map()
+}

@@ -1,0 +1,94 @@
+package openai
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// modelObject is a model as the protocol has it, and what we know beyond that.
+type modelObject struct {
+	ID        string       `json:"id"`
+	Object    string       `json:"object"`
+	Created   int64        `json:"created"`
+	OwnedBy   string       `json:"owned_by"`
+	Foretoken modelDetails `json:"foretoken"`
+}
+
+// modelDetails are known of a model that is loaded; of another, only what it is an alias of.
+type modelDetails struct {
+	Loaded     bool   `json:"loaded"`
+	AliasOf    string `json:"alias_of,omitempty"`
+	Family     string `json:"family,omitempty"`
+	Context    int    `json:"context,omitempty"` // most tokens of a prompt and its answer
+	Vocab      int    `json:"vocab,omitempty"`
+	Parameters int64  `json:"parameters,omitempty"`
+	Bytes      int64  `json:"bytes,omitempty"` // of weights in memory
+	Compute    string `json:"compute,omitempty"`
+	Device     string `json:"device,omitempty"`
+	MTP        bool   `json:"mtp"`               // it has a multi-token-prediction head
+	Drafter    string `json:"drafter,omitempty"` // what guesses tokens; absent: nothing does
+}
+
+// models lists the models there are, aliases included.
+func (s *service) models(w http.ResponseWriter, _ *http.Request) error {
+	list := struct {
+		Object string        `json:"object"`
+		Data   []modelObject `json:"data"`
+	}{Object: "list", Data: []modelObject{}}
+	for _, name := range s.names() {
+		list.Data = append(list.Data, s.describe(name))
+	}
+	body.JSON(w, http.StatusOK, list)
+	return nil
+}
+
+// model describes one.
+func (s *service) model(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("id")
+	if names := s.names(); !slices.Contains(names, name) {
+		return &turn.Error{
+			Status: http.StatusNotFound, Kind: turn.NotFound, Param: "model",
+			Message: turn.Invalid("", "there is no model %.200q; there are %q", name, names).Message,
+		}
+	}
+	body.JSON(w, http.StatusOK, s.describe(name))
+	return nil
+}
+
+// names are those a client may use: the library's in its order, then the aliases.
+func (s *service) names() []string {
+	names := slices.Clone(s.host.Library.Names())
+	var aliases []string
+	for alias := range s.host.Aliases {
+		if !slices.Contains(names, alias) {
+			aliases = append(aliases, alias)
+		}
+	}
+	slices.Sort(aliases)
+	return append(names, aliases...)
+}
+
+// describe says what is known of a model without loading it.
+func (s *service) describe(name string) modelObject {
+	o := modelObject{ID: name, Object: "model", Created: s.started.Unix(), OwnedBy: "foretoken"}
+	resolved := s.host.Resolve(name)
+	if resolved != name {
+		o.Foretoken.AliasOf = resolved
+	}
+	volumes := s.host.Library.Volumes()
+	at := slices.IndexFunc(volumes, func(v foretoken.Volume) bool { return v.Name == resolved })
+	if at < 0 || volumes[at].Model == nil {
+		return o
+	}
+	m := volumes[at].Model
+	i := m.Info()
+	d := &o.Foretoken
+	d.Loaded, d.Family, d.Context, d.Vocab = true, i.Family, m.Context(), m.Vocab()
+	d.Parameters, d.Bytes, d.Compute, d.Device = i.Parameters, i.Bytes, i.Compute.String(), m.Device()
+	d.MTP, d.Drafter = i.Head, m.Drafter()
+	return o
+}

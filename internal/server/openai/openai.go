@@ -1,0 +1,153 @@
+// Package openai speaks OpenAI's HTTP interface: chat completions, completions, responses and
+// models. It knows their JSON and their streams of events; what an answer is and how it comes
+// about is for package turn.
+package openai
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"time"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// service answers the requests of one mux.
+type service struct {
+	host    *turn.Host
+	started time.Time
+	stored  *store
+}
+
+// Register adds the routes of the protocol to mux. Responses that clients ask to store are
+// kept in memory, as many as fit.
+func Register(mux *http.ServeMux, h *turn.Host) {
+	s := &service{host: h, started: time.Now(), stored: newStore()}
+	handle := func(pattern string, f func(http.ResponseWriter, *http.Request) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := f(w, r); err != nil {
+				WriteError(w, err)
+			}
+		})
+	}
+	handle("POST /v1/chat/completions", s.chat)
+	handle("POST /v1/completions", s.complete)
+	handle("POST /v1/responses", s.respond)
+	handle("GET /v1/responses/{id}", s.response)
+	handle("DELETE /v1/responses/{id}", s.deleteResponse)
+	handle("GET /v1/models", s.models)
+	handle("GET /v1/models/{id...}", s.model)
+	handle("POST /v1/embeddings", s.embeddings)
+}
+
+// with runs turns, one for each ask, and reports how they ended. Once f has begun a stream it
+// tells the client of errors itself and returns nil, with fault set to what went wrong.
+func (s *service) with(ctx context.Context, asks []*turn.Ask, f func(turns []*turn.Turn) (fault, err error)) error {
+	var turns []*turn.Turn
+	defer func() {
+		for _, t := range turns {
+			t.Close()
+		}
+	}()
+	for _, a := range asks {
+		t, err := s.host.Start(ctx, a)
+		if err != nil {
+			turn.Report(ctx, nil, err)
+			return err
+		}
+		turns = append(turns, t)
+	}
+	fault, err := f(turns)
+	for _, t := range turns {
+		turn.Report(ctx, t, errors.Join(fault, err))
+	}
+	return err
+}
+
+// errorBody is an error as the protocol has it.
+type errorBody struct {
+	Error errorObject `json:"error"`
+}
+
+type errorObject struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    *string `json:"code"`
+}
+
+// WriteError writes an error the way clients of the protocol read it.
+func WriteError(w http.ResponseWriter, err error) {
+	e := turn.Wrap(err)
+	body.Fail(w, e, errorBody{newErrorObject(e)})
+}
+
+func newErrorObject(e *turn.Error) errorObject {
+	o := errorObject{Message: e.Error(), Type: "invalid_request_error"}
+	if e.Param != "" {
+		o.Param = &e.Param
+	}
+	code := ""
+	switch e.Kind {
+	case turn.Unauthorized:
+		code = "invalid_api_key"
+	case turn.NotFound:
+		if code = "not_found"; e.Param == "model" {
+			code = "model_not_found"
+		}
+	case turn.TooLarge:
+		if code = "context_length_exceeded"; e.Status == http.StatusRequestEntityTooLarge {
+			code = "request_too_large"
+		}
+	case turn.Unsupported:
+		code = "unsupported_parameter"
+	case turn.Busy:
+		o.Type, code = "rate_limit_error", "rate_limit_exceeded"
+	case turn.Unavailable:
+		o.Type, code = "server_error", "unavailable"
+	case turn.Internal:
+		o.Type, code = "server_error", "internal_error"
+	}
+	if code != "" {
+		o.Code = &code
+	}
+	return o
+}
+
+// rename gives an error the name that this request has for a field.
+func rename(err error, names map[string]string) error {
+	var e *turn.Error
+	if name, ok := names[paramOf(err)]; ok && errors.As(err, &e) {
+		renamed := *e
+		renamed.Param = name
+		return &renamed
+	}
+	return err
+}
+
+func paramOf(err error) string {
+	if e := (*turn.Error)(nil); errors.As(err, &e) {
+		return e.Param
+	}
+	return ""
+}
+
+// embeddings says why there are none.
+func (s *service) embeddings(_ http.ResponseWriter, r *http.Request) error {
+	err := turn.NotSupported("", "there are no embeddings here: the models continue texts and were not trained to compare them; use a model made for embeddings")
+	turn.Report(r.Context(), nil, err)
+	return err
+}
+
+// fingerprint names what decides about an answer beside the request: the weights and the
+// arithmetic. With a seed, equal fingerprints mean equal answers.
+func fingerprint(m *foretoken.Model) string {
+	i := m.Info()
+	h := fnv.New64a()
+	_, _ = fmt.Fprintln(h, m.Name(), i.Family, i.Parameters, i.Bytes, i.Compute) // a hash takes all
+	return fmt.Sprintf("fp_%016x", h.Sum64())
+}

@@ -1,0 +1,263 @@
+package openai
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// refusal is a bad request with what it must be told.
+type refusal struct {
+	path, request string
+	status        int
+	param, says   string
+}
+
+var refusals = []refusal{
+	{chatPath, ``, 400, "", "the body is empty"},
+	{chatPath, `{"messages": [`, 400, "", "not JSON"},
+	{chatPath, `[]`, 400, "", "want a JSON object"},
+	{chatPath, `{}`, 400, "messages", "missing"},
+	{chatPath, `{"messages": []}`, 400, "messages", "at least one message"},
+	{chatPath, `{"messages": "hi"}`, 400, "messages", "an array"},
+	{chatPath, `{"messages": [7]}`, 400, "messages[0]", "an object with role"},
+	{chatPath, `{"messages": [{"content": "hi"}]}`, 400, "messages[0].role", "missing"},
+	{chatPath, `{"messages": [{"role": "robot", "content": "hi"}]}`, 400, "messages[0].role", `"robot", want one of`},
+	{chatPath, `{"messages": [{"role": "function", "content": "hi"}]}`, 400, "messages[0].role", "want one of"},
+	{chatPath, `{"messages": [{"role": "user", "content": 5}]}`, 400, "messages[0]", "'content' must be a string"},
+	{chatPath, `{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}`, 400, "messages[0].content[0].type", "images are not supported"},
+	{chatPath, `{"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}`, 400, "messages[0].content[0].type", "send text"},
+	{chatPath, `{"messages": [{"role": "user", "content": [{"type": "text"}]}]}`, 400, "messages[0].content[0].text", "missing"},
+	{chatPath, `{"messages": [{"role": "user", "content": [5]}]}`, 400, "messages[0]", "'content[0]' must be an object"},
+	{chatPath, `{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]}`, 400, "messages[0]", "arguments of 'f'"},
+	{chatPath, `{"messages": [{"role": "assistant", "content": "", "function_call": {}}]}`, 400, "messages[0].function_call", "use tool_calls"},
+	{chatPath, `{` + story + `, "model": "gpt-9"}`, 404, "model", `unknown model "gpt-9"; there are`},
+	{chatPath, `{` + story + `, "model": 4}`, 400, "model", "want a string"},
+	{chatPath, `{` + story + `, "temperature": "hot"}`, 400, "temperature", `the string "hot", want a number`},
+	{chatPath, `{` + story + `, "temperature": -1}`, 400, "temperature", "from 0 to"},
+	{chatPath, `{` + story + `, "top_p": 2}`, 400, "top_p", "from 0 to 1"},
+	{chatPath, `{` + story + `, "top_k": -2}`, 400, "top_k", "from -1"},
+	{chatPath, `{` + story + `, "top_k": 1.5}`, 400, "top_k", "whole number"},
+	{chatPath, `{` + story + `, "seed": -5}`, 400, "seed", "from -1"},
+	{chatPath, `{` + story + `, "n": 0}`, 400, "n", "from 1 to 16"},
+	{chatPath, `{` + story + `, "n": 17}`, 400, "n", "from 1 to 16"},
+	{chatPath, `{` + story + `, "max_tokens": 0}`, 400, "max_tokens", "from 1"},
+	{chatPath, `{` + story + `, "max_tokens": 3, "max_completion_tokens": 4}`, 400, "max_tokens", "another limit of 4"},
+	{chatPath, `{` + story + `, "stop": [""]}`, 400, "stop[0]", "empty"},
+	{chatPath, `{` + story + `, "stop": 5}`, 400, "stop", "an array"},
+	{chatPath, `{` + story + `, "stop": ["a","b","c","d","e","f","g","h","i","j","k","l","m","n","o","p","q"]}`, 400, "stop", "at most 16"},
+	{chatPath, `{` + story + `, "logprobs": 3}`, 400, "logprobs", "true or false"},
+	{chatPath, `{` + story + `, "top_logprobs": 3}`, 400, "top_logprobs", "set logprobs to true"},
+	{chatPath, `{` + story + `, "logprobs": true, "top_logprobs": 21}`, 400, "top_logprobs", "from 0 to 20"},
+	{chatPath, `{` + story + `, "logit_bias": [1]}`, 400, "logit_bias", "an object of token ids"},
+	{chatPath, `{` + story + `, "logit_bias": {"cat": 1}}`, 400, "logit_bias", `"cat" is not the id`},
+	{chatPath, `{` + story + `, "logit_bias": {"4": 101}}`, 400, "logit_bias", "from -100 to 100"},
+	{chatPath, `{` + story + `, "logit_bias": {"999999": 1}}`, 400, "logit_bias", "not a token of the model"},
+	{chatPath, `{` + story + `, "stream_options": {"include_usage": true}}`, 400, "stream_options", "stream is not true"},
+	{chatPath, `{` + story + `, "stream": "yes"}`, 400, "stream", "true or false"},
+	{chatPath, `{` + story + `, "mtp_depth": 99}`, 400, "mtp_depth", "want 0 to"},
+	{chatPath, `{` + story + `, "functions": []}`, 400, "functions", "use tools"},
+	{chatPath, `{` + story + `, "modalities": ["text", "audio"]}`, 400, "modalities[1]", "want one of"},
+	{chatPath, `{` + story + `, "reasoning_effort": "extreme"}`, 400, "reasoning_effort", "want one of"},
+	{chatPath, `{` + story + `, "chat_template_kwargs": 5}`, 400, "chat_template_kwargs", "an object with variables"},
+	{chatPath, `{` + story + `, "max_thinking_tokens": 0}`, 400, "max_thinking_tokens", "from 1"},
+	{chatPath, `{` + story + `, "response_format": {"type": "xml"}}`, 400, "response_format.type", "want one of"},
+	{chatPath, `{` + story + `, "response_format": {}}`, 400, "response_format.type", "missing"},
+	{chatPath, `{` + story + `, "response_format": {"type": "json_schema"}}`, 400, "response_format.json_schema", "missing"},
+	{chatPath, `{` + story + `, "response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}`, 400, "response_format.json_schema.schema", "missing"},
+	{chatPath, `{` + story + `, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "thing"}}}}`, 400, "response_format", "thing"},
+	{chatPath, `{` + story + `, "response_format": {"type": "json_object"}, "guided_regex": "a"}`, 400, "guided_regex", "another form"},
+	{chatPath, `{` + story + `, "guided_regex": "("}`, 400, "response_format", "the form of the answer"},
+	{chatPath, `{` + story + `, "guided_choice": []}`, 400, "guided_choice", "at least one"},
+	{chatPath, `{` + story + `, "tools": {}}`, 400, "tools", "an array"},
+	{chatPath, `{` + story + `, "tools": [{"type": "function"}]}`, 400, "tools[0].function", "missing"},
+	{chatPath, `{` + story + `, "tools": [{"type": "function", "function": {"name": ""}}]}`, 400, "tools[0].function.name", "empty"},
+	{chatPath, `{` + story + `, "tools": [{"type": "function", "function": {"name": "f", "parameters": 1}}]}`, 400, "tools[0].function.parameters", "JSON schema"},
+	{chatPath, `{` + story + `, "tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "f"}}]}`, 400, "tools[1]", "two tools"},
+	{chatPath, `{` + story + `, "tool_choice": "required"}`, 400, "tool_choice", "no tools"},
+	{chatPath, `{` + story + `, "tool_choice": "always", ` + weather + `}`, 400, "tool_choice", "want one of"},
+	{chatPath, `{` + story + `, "tool_choice": {"type": "function", "function": {"name": "wether"}}, ` + weather + `}`, 400, "tool_choice", `no tool "wether"`},
+	{chatPath, `{` + story + `, "tool_choice": {"type": "function"}, ` + weather + `}`, 400, "tool_choice.function", "missing"},
+	{chatPath, `{` + story + `, "tool_choice": {"type": "custom"}, ` + weather + `}`, 400, "tool_choice.custom", "missing"},
+	{chatPath, `{` + story + `, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "x"}}]}}, ` + weather + `}`, 400, "tool_choice.allowed_tools.tools[0]", "no tool"},
+	{chatPath, `{` + story + `, "tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "thing"}}}]}`, 400, "tools", "thing"},
+	{chatPath, `{` + story + `, "response_format": {"type": "json_object"}, ` + weather + `}`, 400, "response_format", "beside tools"},
+	{chatPath, `{"messages": [{"role": "user", "content": "` + strings.Repeat("many words ", 2000) + `"}]}`, 400, "messages", "shorten the prompt"},
+
+	{textPath, `{}`, 400, "prompt", "missing"},
+	{textPath, `{"prompt": ""}`, 400, "prompt", "empty"},
+	{textPath, `{"prompt": []}`, 400, "prompt", "want a text"},
+	{textPath, `{"prompt": {}}`, 400, "prompt", "want an array"},
+	{textPath, `{"prompt": [-1]}`, 400, "prompt[0]", "from 0"},
+	{textPath, `{"prompt": [99999]}`, 400, "prompt", "not a token of the model"},
+	{textPath, `{"prompt": ["a", 5]}`, 400, "prompt[1]", "want an array"},
+	{textPath, `{"prompt": "a", "best_of": 4}`, 400, "best_of", "with n"},
+	{textPath, `{"prompt": "a", "suffix": "b"}`, 400, "suffix", "at their end"},
+	{textPath, `{"prompt": "a", "echo": true, "logprobs": 1}`, 400, "echo", "not computed"},
+	{textPath, `{"prompt": [` + strings.Repeat(`"a",`, 128) + `"a"]}`, 400, "prompt", "at most 128"},
+	{textPath, `{"prompt": "` + strings.Repeat("many words ", 2000) + `"}`, 400, "prompt", "shorten the prompt"},
+
+	{responsesPath, `{}`, 400, "input", "missing"},
+	{responsesPath, `{"input": []}`, 400, "input", "at least one"},
+	{responsesPath, `{"input": [{"type": "reasoning", "summary": []}]}`, 400, "input", "nothing in it to answer"},
+	{responsesPath, `{"input": [5]}`, 400, "input[0]", "an object with a type"},
+	{responsesPath, `{"input": [{"type": "item_reference", "id": "x"}]}`, 400, "input[0].type", "not supported"},
+	{responsesPath, `{"input": [{"role": "user", "content": [{"type": "input_image"}]}]}`, 400, "input[0].content[0].type", "images"},
+	{responsesPath, `{"input": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": "["}]}`, 400, "input[0].arguments", "want a JSON object"},
+	{responsesPath, `{"input": "a", "previous_response_id": "resp_0"}`, 404, "previous_response_id", "no stored response"},
+	{responsesPath, `{"input": "a", "background": true}`, 400, "background", "stream them"},
+	{responsesPath, `{"input": "a", "conversation": "x"}`, 400, "conversation", "previous_response_id"},
+	{responsesPath, `{"input": "a", "text": {"format": {"type": "json_schema"}}}`, 400, "text.format.schema", "missing"},
+	{responsesPath, `{"input": "a", "text": {"format": {"type": "json_schema", "schema": {"type": "thing"}}}}`, 400, "text.format", "thing"},
+	{responsesPath, `{"input": "a", "max_output_tokens": 0}`, 400, "max_output_tokens", "from 1"},
+	{responsesPath, `{"input": "` + strings.Repeat("many words ", 2000) + `"}`, 400, "input", "shorten the prompt"},
+
+	{"/v1/embeddings", `{"input": "a", "model": "tiny"}`, 400, "", "no embeddings"},
+}
+
+func TestBadRequestsAreToldWhy(t *testing.T) {
+	for _, c := range refusals {
+		status, text := send(t, http.MethodPost, c.path, c.request)
+		var got errorBody
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatalf("%.200s: %v: %s", c.request, err, text)
+		}
+		param := ""
+		if got.Error.Param != nil {
+			param = *got.Error.Param
+		}
+		if status != c.status || param != c.param || !strings.Contains(got.Error.Message, c.says) || got.Error.Type != "invalid_request_error" {
+			t.Errorf("%s %.200s: status %d, want %d about %q that says %q: %s", c.path, c.request, status, c.status, c.param, c.says, text)
+		}
+	}
+}
+
+func TestWriteErrorSaysWhatClientsActOn(t *testing.T) {
+	for _, c := range []struct {
+		err          turn.Error
+		kind, header string
+	}{
+		{turn.Error{Status: 401, Kind: turn.Unauthorized, Message: "m"}, `"type":"invalid_request_error","param":null,"code":"invalid_api_key"`, ""},
+		{turn.Error{Status: 404, Kind: turn.NotFound, Param: "model", Message: "m"}, `"type":"invalid_request_error","param":"model","code":"model_not_found"`, ""},
+		{turn.Error{Status: 400, Kind: turn.TooLarge, Message: "m"}, `"type":"invalid_request_error","param":null,"code":"context_length_exceeded"`, ""},
+		{turn.Error{Status: 413, Kind: turn.TooLarge, Message: "m"}, `"type":"invalid_request_error","param":null,"code":"request_too_large"`, ""},
+		{turn.Error{Status: 429, Kind: turn.Busy, Message: "m", RetryAfter: 1500e6}, `"type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"`, "2"},
+		{turn.Error{Status: 503, Kind: turn.Unavailable, Message: "m"}, `"type":"server_error","param":null,"code":"unavailable"`, ""},
+		{turn.Error{Status: 500, Kind: turn.Internal, Message: "m"}, `"type":"server_error","param":null,"code":"internal_error"`, ""},
+	} {
+		w := httptest.NewRecorder()
+		WriteError(w, &c.err)
+		if w.Code != c.err.Status || !strings.Contains(w.Body.String(), c.kind) || w.Header().Get("Retry-After") != c.header {
+			t.Errorf("%s: status %d, %v: %s", c.err.Kind, w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
+func TestBodyOverTheLimitIs413(t *testing.T) {
+	mux := http.NewServeMux()
+	Register(mux, host)
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(`{`+story+`}`))
+	r.Body = http.MaxBytesReader(w, r.Body, 20)
+	mux.ServeHTTP(w, r)
+	if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "larger than 20 bytes") {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+}
+
+func TestHarmlessFieldsAreAccepted(t *testing.T) {
+	for path, request := range map[string]string{
+		chatPath: `{` + story + `, "max_tokens": 1, "user": "u", "metadata": {"a": "b"}, "store": true, "service_tier": "auto", "safety_identifier": "s",
+			"prompt_cache_key": "k", "prompt_cache_retention": "24h", "prediction": {"type": "content", "content": "x"}, "modalities": ["text"], "verbosity": "medium",
+			"tool_choice": "auto", "tools": [], "parallel_tool_calls": true, "temperature": null, "stop": null, "logit_bias": null, "response_format": null, "seed": -1, "top_k": -1}`,
+		textPath: `{"prompt": "a", "max_tokens": 1, "user": "u", "suffix": null, "best_of": 1, "echo": false, "logprobs": null}`,
+		responsesPath: `{"input": "a", "max_output_tokens": 1, "background": false, "truncation": "disabled", "include": ["reasoning.encrypted_content"], "max_tool_calls": 3,
+			"text": {"verbosity": "medium"}, "reasoning": {"effort": null, "summary": null}, "tools": [], "tool_choice": "auto", "prompt_cache_key": "k"}`,
+	} {
+		if status, text := send(t, http.MethodPost, path, request); status != http.StatusOK {
+			t.Errorf("%s: status %d: %s", path, status, text)
+		}
+	}
+}
+
+func TestQuirksOfClientsAreUnderstood(t *testing.T) {
+	prompt := func(messages string) int {
+		t.Helper()
+		return ask[chatObject](t, chatPath, `{"max_tokens": 1, "messages": [`+messages+`]}`).Usage.Prompt
+	}
+	plain := prompt(`{"role": "system", "content": "Be kind.\n\nBe brief."}, {"role": "user", "content": "Hello there."}`)
+	for name, messages := range map[string]string{
+		"developer":    `{"role": "developer", "content": "Be kind.\n\nBe brief."}, {"role": "user", "content": "Hello there."}`,
+		"several":      `{"role": "system", "content": "Be kind."}, {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello there."}`,
+		"late":         `{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello there."}, {"role": "developer", "content": "Be brief."}`,
+		"parts":        `{"role": "system", "content": [{"type": "text", "text": "Be kind.\n\nBe brief."}]}, {"role": "user", "content": [{"type": "text", "text": "Hello "}, {"type": "text", "text": "there.", "cache_control": {}}]}`,
+		"fields":       `{"role": "system", "content": "Be kind.\n\nBe brief.", "name": null}, {"role": "user", "content": "Hello there.", "refusal": null, "id": "x"}`,
+		"empty system": `{"role": "system", "content": "Be kind.\n\nBe brief."}, {"role": "user", "content": "Hello there."}, {"role": "system", "content": ""}`,
+	} {
+		if n := prompt(messages); n != plain {
+			t.Errorf("%s: %d tokens, want %d", name, n, plain)
+		}
+	}
+	history := func(call string) int {
+		t.Helper()
+		return ask[chatObject](t, chatPath, `{"model": "thinker", "max_tokens": 1, `+weather+`, "messages": [{"role": "user", "content": "Hi."}, `+call+`,
+			{"role": "tool", "tool_call_id": "1", "content": "sun"}]}`).Usage.Prompt
+	}
+	called := history(`{"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "clock", "arguments": "{\"a\": 1}"}}]}`)
+	for name, call := range map[string]string{
+		"null content": `{"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "clock", "arguments": "{\"a\": 1}"}}]}`,
+		"no content":   `{"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "clock", "arguments": "{\"a\":1}"}}], "refusal": null, "annotations": []}`,
+		"object":       `{"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "clock", "arguments": {"a": 1}}}]}`,
+	} {
+		if n := history(call); n != called {
+			t.Errorf("%s: %d tokens, want %d", name, n, called)
+		}
+	}
+	thought := history(`{"role": "assistant", "content": "So.", "reasoning_content": "I think."}`)
+	if n := history(`{"role": "assistant", "content": "So.", "reasoning": "I think."}`); n != thought || n == history(`{"role": "assistant", "content": "So."}`) {
+		t.Errorf("%d tokens with thinking under another name, want %d", n, thought)
+	}
+}
+
+// FuzzRequests holds the decoders to an error of the client's for whatever is no request.
+func FuzzRequests(f *testing.F) {
+	for _, c := range refusals {
+		if len(c.request) < 1000 {
+			f.Add(c.request)
+		}
+	}
+	f.Add(`{"messages": [{"role": "user", "content": "a"}], ` + weather + `, "tool_choice": {"type": "function", "function": {"name": "clock"}}, "logit_bias": {"1": 2}}`)
+	f.Add(`{"input": [{"type": "reasoning", "content": []}, {"role": "assistant", "content": "x"}], ` + flatWeather + `}`)
+	s := &service{host: host, stored: newStore()}
+	s.stored.put(&stored{id: "resp_1", messages: []chat.Message{{Role: "user"}}})
+	f.Fuzz(func(t *testing.T, request string) {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		check := func(err error) {
+			if err == nil {
+				return
+			}
+			if e := turn.Wrap(err); e.Kind == turn.Internal || e.Status < 400 || e.Status > 499 || e.Message == "" {
+				t.Errorf("%q: %+v", request, e)
+			}
+			newErrorObject(turn.Wrap(err))
+		}
+		talk, err := readChat(r, body.Parse([]byte(request)))
+		if check(err); err == nil && len(talk.ask.Messages) == 0 {
+			t.Errorf("%q has no messages", request)
+		}
+		text, err := readText(r, body.Parse([]byte(request)))
+		if check(err); err == nil && len(text.asks) == 0 {
+			t.Errorf("%q has no prompt", request)
+		}
+		response, err := s.readResponse(r, body.Parse([]byte(request)))
+		if check(err); err == nil && len(response.ask.Messages) == 0 {
+			t.Errorf("%q has no messages", request)
+		}
+	})
+}

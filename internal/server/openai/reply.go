@@ -1,0 +1,324 @@
+package openai
+
+import (
+	"encoding/json"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// responseObject is a response: what it is the answer to, and the answer.
+type responseObject struct {
+	ID              string          `json:"id"`
+	Object          string          `json:"object"`
+	CreatedAt       int64           `json:"created_at"`
+	Status          string          `json:"status"`
+	Error           *errorObject    `json:"error"`
+	Incomplete      *incomplete     `json:"incomplete_details"`
+	Model           string          `json:"model"`
+	Output          []*item         `json:"output"`
+	Usage           *responseUsage  `json:"usage"`
+	Previous        *string         `json:"previous_response_id"`
+	Instructions    *string         `json:"instructions"`
+	MaxOutputTokens *int            `json:"max_output_tokens"`
+	Temperature     *float64        `json:"temperature"`
+	TopP            *float64        `json:"top_p"`
+	Parallel        bool            `json:"parallel_tool_calls"`
+	Store           bool            `json:"store"`
+	Truncation      string          `json:"truncation"`
+	Reasoning       json.RawMessage `json:"reasoning"`
+	Text            json.RawMessage `json:"text"`
+	ToolChoice      json.RawMessage `json:"tool_choice"`
+	Tools           json.RawMessage `json:"tools"`
+	Metadata        json.RawMessage `json:"metadata"`
+	User            *string         `json:"user,omitempty"`
+	Foretoken       *details        `json:"foretoken,omitempty"`
+}
+
+type incomplete struct {
+	Reason string `json:"reason"`
+}
+
+type responseUsage struct {
+	Input         int           `json:"input_tokens"`
+	InputDetails  promptDetails `json:"input_tokens_details"`
+	Output        int           `json:"output_tokens"`
+	OutputDetails struct {
+		Reasoning int `json:"reasoning_tokens"`
+		Accepted  int `json:"accepted_prediction_tokens"`
+		Rejected  int `json:"rejected_prediction_tokens"`
+	} `json:"output_tokens_details"`
+	Total int `json:"total_tokens"`
+}
+
+// repeat notes what a response repeats of its request.
+func (q *responseRequest) repeat(v *body.Value) {
+	or := func(name, otherwise string) json.RawMessage {
+		if raw := v.Field(name).Raw(); raw != nil {
+			return raw
+		}
+		return json.RawMessage(otherwise)
+	}
+	text := func(name string) *string {
+		if f := v.Field(name); !f.Absent() {
+			s := f.Text()
+			return &s
+		}
+		return nil
+	}
+	o := &q.echo
+	o.Previous, o.Instructions, o.User = text("previous_response_id"), text("instructions"), text("user")
+	o.Temperature, o.TopP, o.Parallel, o.Store, o.Truncation = q.ask.Temperature, q.ask.TopP, q.ask.Parallel, q.keep, "disabled"
+	if n := q.ask.MaxTokens; n > 0 {
+		o.MaxOutputTokens = &n
+	}
+	o.Reasoning = or("reasoning", `{"effort": null, "summary": null}`)
+	o.Text = or("text", `{"format": {"type": "text"}}`)
+	o.ToolChoice, o.Tools, o.Metadata = or("tool_choice", `"auto"`), or("tools", `[]`), or("metadata", `{}`)
+}
+
+// item is a part of a response's output. Which fields it has depends on its type.
+type item struct {
+	ID        string      `json:"id"`
+	Type      string      `json:"type"`
+	Status    string      `json:"status"`
+	Role      string      `json:"role,omitempty"`
+	Summary   *[]struct{} `json:"summary,omitempty"` // of thinking: always empty, as it is shown itself
+	Content   *[]*part    `json:"content,omitempty"`
+	CallID    string      `json:"call_id,omitempty"`
+	Name      string      `json:"name,omitempty"`
+	Namespace string      `json:"namespace,omitempty"`
+	Arguments *string     `json:"arguments,omitempty"`
+	Input     *string     `json:"input,omitempty"` // of a tool that takes a text
+}
+
+// part is the text of an item.
+type part struct {
+	Type        string          `json:"type"`
+	Text        string          `json:"text"`
+	Annotations *[]struct{}     `json:"annotations,omitempty"`
+	LogProbs    *[]tokenLogProb `json:"logprobs,omitempty"`
+}
+
+// event is one of a stream. Which fields it has depends on its type.
+type event struct {
+	Type         string          `json:"type"`
+	Sequence     int             `json:"sequence_number"`
+	Response     *responseObject `json:"response,omitempty"`
+	ItemID       string          `json:"item_id,omitempty"`
+	OutputIndex  *int            `json:"output_index,omitempty"`
+	ContentIndex *int            `json:"content_index,omitempty"`
+	Item         *item           `json:"item,omitempty"`
+	Part         *part           `json:"part,omitempty"`
+	Delta        *string         `json:"delta,omitempty"`
+	Text         *string         `json:"text,omitempty"`
+	Name         string          `json:"name,omitempty"`
+	Arguments    *string         `json:"arguments,omitempty"`
+	Input        *string         `json:"input,omitempty"`
+	LogProbs     *[]tokenLogProb `json:"logprobs,omitempty"`
+	Foretoken    *details        `json:"foretoken,omitempty"`
+	*errorObject                 // of the type error
+}
+
+// reply makes a response of the events of a turn. A stream tells of each change; without
+// one they are only collected. So a stream says what the response says.
+type reply struct {
+	t        *turn.Turn
+	q        *responseRequest
+	out      *body.Stream // nil: nobody is to be told
+	sequence int
+	object   responseObject
+	open     *item // the last one, while it may go on: thinking or a message
+	text     []byte
+	calls    []string      // ids given to calls
+	tokens   []turn.Traced // not sent yet
+	logprobs []tokenLogProb
+}
+
+func newReply(t *turn.Turn, q *responseRequest) *reply {
+	b := &reply{t: t, q: q, object: q.echo}
+	o := &b.object
+	o.ID, o.Object, o.CreatedAt, o.Status, o.Model, o.Output = body.NewID("resp_"), "response", t.Created.Unix(), "in_progress", t.Name, []*item{}
+	return b
+}
+
+// send writes an event with what has come with its tokens.
+func (b *reply) send(e event) {
+	if b.out == nil {
+		return
+	}
+	e.Sequence = b.sequence
+	b.sequence++
+	if len(b.tokens) > 0 {
+		e.Foretoken = &details{Extra: turn.Extra{Tokens: b.tokens}}
+		b.tokens = nil
+	}
+	b.out.Send(e.Type, e)
+}
+
+// take makes an event of the turn part of the response.
+func (b *reply) take(e turn.Event) {
+	if e.Ended {
+		return
+	}
+	b.tokens, b.logprobs = b.q.token(b.t, e, b.tokens, b.logprobs)
+	for _, event := range e.Events {
+		switch event.Kind {
+		case chat.EventContent:
+			b.write("message", event.Text)
+		case chat.EventReasoning:
+			b.write("reasoning", event.Text)
+		case chat.EventToolCall:
+			b.call(event.Call)
+		}
+	}
+}
+
+// at is where an event of the last item belongs.
+func (b *reply) at(kind string) event {
+	n, zero := len(b.object.Output)-1, 0
+	last := b.object.Output[n]
+	e := event{Type: kind, ItemID: last.ID, OutputIndex: &n}
+	if last.Content != nil {
+		e.ContentIndex = &zero
+	}
+	return e
+}
+
+// add begins an item.
+func (b *reply) add(i *item) {
+	b.close("completed")
+	i.Status = "in_progress"
+	b.object.Output = append(b.object.Output, i)
+	n := len(b.object.Output) - 1
+	b.send(event{Type: "response.output_item.added", OutputIndex: &n, Item: i})
+}
+
+// write goes on with thinking, or with what is said.
+func (b *reply) write(kind, text string) {
+	if b.open == nil || b.open.Type != kind {
+		b.begin(kind)
+	}
+	b.text = append(b.text, text...)
+	e := b.at("response." + (*b.open.Content)[0].Type + ".delta")
+	e.Delta = &text
+	if kind == "message" {
+		e.LogProbs = b.say()
+	}
+	b.send(e)
+	b.logprobs = nil
+}
+
+// say makes the log-probabilities of the last tokens those of the message.
+func (b *reply) say() *[]tokenLogProb {
+	p := (*b.open.Content)[0]
+	news := append([]tokenLogProb{}, b.logprobs...)
+	all := append(*p.LogProbs, news...)
+	p.LogProbs = &all
+	return &news
+}
+
+// begin opens an item of text.
+func (b *reply) begin(kind string) {
+	i := &item{ID: body.NewID("msg_"), Type: kind, Role: "assistant", Content: &[]*part{}}
+	p := &part{Type: "output_text", Annotations: &[]struct{}{}, LogProbs: &[]tokenLogProb{}}
+	if kind == "reasoning" {
+		i.ID, i.Role, i.Summary = body.NewID("rs_"), "", &[]struct{}{}
+		p = &part{Type: "reasoning_text"}
+	}
+	b.add(i)
+	b.open, b.text = i, nil
+	*i.Content = []*part{p}
+	e := b.at("response.content_part.added")
+	e.Part = p
+	b.send(e)
+}
+
+// close ends the item of text that is open, if one is.
+func (b *reply) close(status string) {
+	if b.open == nil {
+		return
+	}
+	i, p := b.open, (*b.open.Content)[0]
+	b.open, p.Text = nil, string(b.text)
+	e := b.at("response." + p.Type + ".done")
+	e.Text, e.LogProbs = &p.Text, p.LogProbs
+	b.send(e)
+	e = b.at("response.content_part.done")
+	e.Part = p
+	b.send(e)
+	b.done(i, status)
+}
+
+// done ends an item.
+func (b *reply) done(i *item, status string) {
+	i.Status = status
+	n := len(b.object.Output) - 1
+	b.send(event{Type: "response.output_item.done", OutputIndex: &n, Item: i})
+}
+
+// call adds a call of a tool, which comes as a whole.
+func (b *reply) call(c *chat.ToolCall) {
+	b.logprobs = nil
+	text := c.ArgumentsJSON()
+	i := &item{ID: body.NewID("fc_"), Type: "function_call", CallID: body.NewID("call_"), Name: c.Name, Arguments: new(string)}
+	from, known := b.q.origins[c.Name]
+	if known {
+		i.Namespace, i.Name = from.namespace, from.name
+	}
+	b.calls = append(b.calls, i.CallID)
+	if from.custom {
+		b.custom(i, inputOf(c))
+		return
+	}
+	b.add(i)
+	e := b.at("response.function_call_arguments.delta")
+	e.Delta = &text
+	b.send(e)
+	e = b.at("response.function_call_arguments.done")
+	e.Name, e.Arguments = i.Name, &text
+	b.send(e)
+	i.Arguments = &text
+	b.done(i, "completed")
+}
+
+// custom adds a call of a tool that takes a text.
+func (b *reply) custom(i *item, input string) {
+	i.ID, i.Type, i.Arguments, i.Input = body.NewID("ctc_"), "custom_tool_call", nil, new(string)
+	b.add(i)
+	e := b.at("response.custom_tool_call_input.delta")
+	e.Delta = &input
+	b.send(e)
+	e = b.at("response.custom_tool_call_input.done")
+	e.Input = &input
+	b.send(e)
+	i.Input = &input
+	b.done(i, "completed")
+}
+
+// finish completes the response.
+func (b *reply) finish() {
+	o := &b.object
+	o.Status = "completed"
+	if b.t.Answers[0].Finish == foretoken.FinishLength {
+		o.Status, o.Incomplete = "incomplete", &incomplete{"max_output_tokens"}
+	}
+	b.close(o.Status)
+	n := b.t.Usage()
+	u := &responseUsage{Input: n.Prompt, InputDetails: promptDetails{n.Cached}, Output: n.Completion, Total: n.Prompt + n.Completion}
+	u.OutputDetails.Reasoning, u.OutputDetails.Accepted, u.OutputDetails.Rejected = n.Reasoning, n.Accepted, n.Rejected
+	if o.Usage, o.Foretoken = u, b.q.details(b.t, nil); b.out == nil {
+		o.Foretoken.Tokens = b.tokens
+	}
+}
+
+// fail ends a stream with an error.
+func (b *reply) fail(err error) {
+	e := newErrorObject(turn.Wrap(err))
+	b.send(event{Type: "error", errorObject: &e})
+	b.object.Status, b.object.Error = "failed", &e
+	b.send(event{Type: "response.failed", Response: &b.object})
+	b.out.Flush()
+}

@@ -1,0 +1,211 @@
+package openai
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// responseRequest is a request for a response.
+type responseRequest struct {
+	request
+	keep     bool           // in the store
+	owner    string         // there
+	logprobs bool           // to be shown
+	talk     []chat.Message // all of the conversation but instructions, which are for one response
+	echo     responseObject // what a response repeats of its request
+}
+
+// renamed are the fields that responses have other names for.
+var renamed = map[string]string{"messages": "input", "response_format": "text.format", "max_tokens": "max_output_tokens"}
+
+// respond answers the input of a request, and what was said before it.
+func (s *service) respond(w http.ResponseWriter, r *http.Request) error {
+	q, err := s.readResponse(r, body.Read(w, r))
+	if err != nil {
+		turn.Report(r.Context(), nil, err)
+		return err
+	}
+	err = s.with(r.Context(), []*turn.Ask{&q.ask}, func(turns []*turn.Turn) (fault, err error) {
+		b := newReply(turns[0], q)
+		if q.stream {
+			return s.streamResponse(w, b), nil
+		}
+		for e, err := range b.t.Events() {
+			if err != nil {
+				return nil, err
+			}
+			b.take(e)
+		}
+		s.finish(b)
+		body.JSON(w, http.StatusOK, b.object)
+		return nil, nil
+	})
+	return rename(q.explain(err), renamed)
+}
+
+// streamResponse writes the events of a response as they come.
+func (s *service) streamResponse(w http.ResponseWriter, b *reply) error {
+	out := body.Events(w)
+	defer out.KeepAlive(keepAlive, func() { out.Comment("still here") })()
+	b.out = out
+	b.send(event{Type: "response.created", Response: &b.object})
+	b.send(event{Type: "response.in_progress", Response: &b.object})
+	out.Flush()
+	for e, err := range b.t.Events() {
+		if err != nil {
+			b.fail(rename(err, renamed))
+			return err
+		}
+		if b.take(e); !e.More {
+			out.Flush()
+		}
+	}
+	s.finish(b)
+	b.send(event{Type: "response." + b.object.Status, Response: &b.object})
+	out.Flush()
+	return nil
+}
+
+// finish completes a response and stores it, if that is wanted.
+func (s *service) finish(b *reply) {
+	b.finish()
+	if !b.q.keep {
+		return
+	}
+	said := b.t.Answers[0].Message()
+	said.ToolCalls = slices.Clone(said.ToolCalls)
+	for i := range said.ToolCalls {
+		said.ToolCalls[i].ID = b.calls[i]
+	}
+	text, err := json.Marshal(b.object)
+	if err != nil {
+		return // our own types have JSON
+	}
+	s.stored.put(&stored{id: b.object.ID, owner: b.q.owner, body: text, messages: append(slices.Clip(b.q.talk), said)})
+}
+
+// readResponse reads a request.
+func (s *service) readResponse(r *http.Request, v *body.Value) (*responseRequest, error) {
+	q := &responseRequest{request: newRequest(r, v), keep: true, owner: turn.Tenant(r.Context())}
+	if keep := v.Field("store").Bool(); keep != nil {
+		q.keep = *keep
+	}
+	if previous := v.Field("previous_response_id"); !previous.Absent() {
+		before := s.stored.get(turn.Tenant(r.Context()), previous.Text())
+		if before == nil {
+			previous.Fail(notStored(previous.Path(), previous.Text()))
+			return q, v.Err()
+		}
+		q.talk = slices.Clip(before.messages)
+	}
+	q.talk = q.input(v.Field("input").Required(), q.talk)
+	if len(q.talk) == 0 {
+		v.Field("input").Fault("there is nothing in it to answer")
+	}
+	q.ask.Messages = q.talk
+	if text := v.Field("instructions").Text(); text != "" {
+		q.ask.Messages = append([]chat.Message{{Role: "system", Content: chat.Text(text)}}, q.talk...)
+	}
+	q.tools(v, true)
+	q.limit(v, "max_output_tokens")
+	reasoning := v.Field("reasoning")
+	q.thinking(v, reasoning.Field("effort"))
+	for _, name := range []string{"summary", "generate_summary"} {
+		if f := reasoning.Field(name); !f.Absent() && f.OneOf("auto", "concise", "detailed") != "auto" {
+			f.Drop("thinking is shown as it is, and not summed up: leave it out, or say auto")
+		}
+	}
+	text := v.Field("text")
+	verbosity(text.Field("verbosity"))
+	if f := text.Field("format"); !f.Absent() {
+		f.Ignore("name", "description", "strict")
+		q.ask.Form = format(f, func() *body.Value { return f.Field("schema") })
+	}
+	q.guided(v)
+	q.include(v)
+	refuse(v)
+	q.repeat(v)
+	return q, v.Err()
+}
+
+// include reads what a response is to show beyond the usual.
+func (q *responseRequest) include(v *body.Value) {
+	for _, item := range v.Field("include").List() {
+		switch item.Text() {
+		case "message.output_text.logprobs":
+			q.logprobs = true
+		case "reasoning.encrypted_content": // for servers that hide it; ours is there to be read
+		default:
+			item.Drop("there is no such thing to be included")
+		}
+	}
+	top := v.Field("top_logprobs")
+	n := top.Int(0, maxTopLogProbs)
+	switch {
+	case q.logprobs:
+		if q.ask.LogProbs = 0; n != nil {
+			q.ask.LogProbs = int(*n)
+		}
+	case n != nil && *n > 0:
+		top.Fault("alternatives come with log-probabilities: add message.output_text.logprobs to include")
+	}
+}
+
+// refuse says no to what other servers do and this one does not.
+func refuse(v *body.Value) {
+	if f := v.Field("background"); f.True() {
+		f.Unsupported("responses are not made in the background: stream them")
+	}
+	if f := v.Field("truncation"); f.OneOf("disabled", "auto") == "auto" {
+		f.Drop("nothing is left out of a conversation that is too long: shorten it")
+	}
+	for name, remedy := range map[string]string{
+		"conversation": "use previous_response_id", "prompt": "send its text as input",
+	} {
+		if f := v.Field(name); !f.Absent() {
+			f.Unsupported("this is not kept here: %s", remedy)
+		}
+	}
+	v.Ignore("max_tool_calls", "client_metadata") // the first counts calls of tools that servers run
+}
+
+// response returns a stored response.
+func (s *service) response(w http.ResponseWriter, r *http.Request) error {
+	for name := range r.URL.Query() {
+		if name != "include" {
+			return turn.NotSupported(name, "a stored response is sent as a whole")
+		}
+	}
+	found := s.stored.get(turn.Tenant(r.Context()), r.PathValue("id"))
+	if found == nil {
+		return notStored("id", r.PathValue("id"))
+	}
+	body.JSON(w, http.StatusOK, json.RawMessage(found.body))
+	return nil
+}
+
+// deleteResponse forgets a stored response.
+func (s *service) deleteResponse(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	if !s.stored.remove(turn.Tenant(r.Context()), id) {
+		return notStored("id", id)
+	}
+	body.JSON(w, http.StatusOK, struct {
+		ID      string `json:"id"`
+		Object  string `json:"object"`
+		Deleted bool   `json:"deleted"`
+	}{id, "response", true})
+	return nil
+}
+
+// notStored is the error for a response that is not there.
+func notStored(param, id string) *turn.Error {
+	e := turn.Invalid(param, "there is no stored response %.80q: it was not to be stored, it was deleted, or others have taken its place", id)
+	e.Status, e.Kind = http.StatusNotFound, turn.NotFound
+	return e
+}

@@ -1,0 +1,277 @@
+package openai
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/turn"
+)
+
+// defaultNamespace is the one that tools are in which are in none.
+const defaultNamespace = "functions"
+
+// origin is what a client calls a tool, which the model knows by another name or in another
+// form.
+type origin struct {
+	namespace, name string
+	custom          bool // it takes a text, and not arguments
+}
+
+// tools reads the tools of a request and which of them may be called. flat is the form of
+// responses, which have no level "function".
+func (q *request) tools(v *body.Value, flat bool) {
+	a := &q.ask
+	list := v.Field("tools").List()
+	for _, item := range list {
+		if !q.offer(item, "", flat) {
+			return // v has the reason
+		}
+	}
+	if parallel := v.Field("parallel_tool_calls").Bool(); parallel != nil {
+		a.Parallel = *parallel
+		a.Held = !*parallel // one call at most is kept by a grammar of calls
+	}
+	choice := v.Field("tool_choice")
+	if !choice.Absent() && len(a.Tools) == 0 {
+		if text := string(choice.Raw()); text == `"none"` || text == `"auto"` {
+			return // clients send it whether or not they have tools
+		}
+		choice.IgnoreRest()
+		if len(list) > 0 {
+			choice.Drop("none of the tools can be called")
+		} else {
+			choice.Fault("there are no tools")
+		}
+		return
+	}
+	q.toolChoice(choice, flat)
+}
+
+// offer adds a tool, or those of a namespace. Tools that only a provider can run are left out.
+func (q *request) offer(v *body.Value, namespace string, flat bool) (ok bool) {
+	if !v.IsObject() {
+		v.Fault("want an object that describes a function")
+		return false
+	}
+	switch kind := v.Field("type").Required(); {
+	case kind.Absent():
+		return false
+	case kind.Text() == "function":
+		return q.function(v, namespace, flat)
+	case kind.Text() == "custom":
+		return q.custom(v, namespace, flat)
+	case kind.Text() == "namespace" && flat && namespace == "":
+		v.Ignore("description") // of which templates know nothing
+		name := v.Field("name").Required().Text()
+		for _, item := range v.Field("tools").Required().List() {
+			if !q.offer(item, name, true) {
+				return false
+			}
+		}
+		return true
+	default:
+		v.IgnoreRest()
+		kind.Drop("tools of type %.40q are not run here: there are only functions, which the client runs", kind.Text())
+		return true
+	}
+}
+
+// add adds a tool under the name that the model knows it by.
+func (q *request) add(v *body.Value, t chat.Tool, from origin) bool {
+	if _, ok := q.origins[t.Name()]; ok {
+		v.Fault("there are two tools with the name %.80q", t.Name())
+		return false
+	}
+	if q.origins == nil {
+		q.origins = map[string]origin{}
+	}
+	q.origins[t.Name()] = from
+	q.ask.Tools = append(q.ask.Tools, t)
+	return true
+}
+
+// qualified is the name by which a model knows a tool of a namespace.
+func qualified(namespace, name string) string {
+	if namespace == "" || namespace == defaultNamespace || strings.HasPrefix(name, namespace) {
+		return name
+	}
+	return namespace + "__" + name
+}
+
+// described is a tool as templates are shown it.
+type described struct {
+	Type     string `json:"type"`
+	Function struct {
+		Name        string          `json:"name"`
+		Description string          `json:"description,omitempty"`
+		Parameters  json.RawMessage `json:"parameters,omitempty"`
+		Strict      bool            `json:"strict,omitempty"`
+	} `json:"function"`
+}
+
+// function reads a function.
+func (q *request) function(v *body.Value, namespace string, flat bool) bool {
+	function := v
+	if !flat {
+		function = v.Field("function").Required()
+	}
+	own := described{Type: "function"}
+	f := &own.Function
+	f.Name, f.Description, f.Strict = function.Field("name").Required().Text(), function.Field("description").Text(), function.Field("strict").True()
+	if f.Name == "" {
+		function.Field("name").Fault("the name is empty")
+	}
+	if p := function.Field("parameters"); !p.Absent() {
+		if !p.IsObject() {
+			p.Fault("want a JSON schema, which is an object")
+		}
+		f.Parameters = p.Raw()
+	}
+	from := origin{namespace: namespace, name: f.Name}
+	f.Name = qualified(namespace, f.Name)
+	raw := v.Raw()
+	if flat {
+		raw, _ = json.Marshal(own) // strings and JSON that was read
+		// Tools that wait to be searched for are offered at once.
+		v.Ignore("defer_loading", "async", "allowed_callers", "output_schema")
+	} else {
+		v.IgnoreRest() // templates are shown all of it
+		function.IgnoreRest()
+	}
+	var t chat.Tool
+	if err := json.Unmarshal(raw, &t); err != nil {
+		v.Fault("%v", cause(err))
+		return false
+	}
+	q.ask.Strict = q.ask.Strict || t.Strict()
+	return q.add(v, t, from)
+}
+
+// custom reads a tool that takes a text, perhaps of a form. To the model it is a function with
+// one argument.
+func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
+	tool := v
+	if !flat {
+		tool = v.Field("custom").Required()
+	}
+	v.Ignore("defer_loading", "async", "allowed_callers")
+	own := described{Type: "function"}
+	f := &own.Function
+	from := origin{namespace: namespace, name: tool.Field("name").Required().Text(), custom: true}
+	if from.name == "" {
+		tool.Field("name").Fault("the name is empty")
+		return false
+	}
+	f.Name, f.Description = qualified(namespace, from.name), tool.Field("description").Text()
+	form, about := inputForm(tool.Field("format"))
+	description, _ := json.Marshal("The input, as it is." + about)
+	f.Parameters = json.RawMessage(`{"type": "object", "properties": {"` + turn.InputName + `": {"type": "string", "description": ` + string(description) +
+		`}}, "required": ["` + turn.InputName + `"], "additionalProperties": false}`)
+	raw, _ := json.Marshal(own)
+	var t chat.Tool
+	if err := json.Unmarshal(raw, &t); err != nil {
+		v.Fault("%v", cause(err))
+		return false
+	}
+	if form != nil {
+		if q.ask.Inputs == nil {
+			q.ask.Inputs = map[string]*foretoken.Format{}
+		}
+		q.ask.Inputs[f.Name] = form
+	}
+	return q.add(v, t, from)
+}
+
+// maxShown is the largest grammar that a model is shown, in bytes.
+const maxShown = 8 << 10
+
+// inputForm reads the form of a custom tool's text, nil for any text, and what the model is
+// told of it. A grammar that cannot be held to is left out.
+func inputForm(v *body.Value) (form *foretoken.Format, about string) {
+	if v.Absent() || v.Field("type").OneOf("text", "grammar") != "grammar" {
+		return nil, ""
+	}
+	g := v
+	if inner := v.Field("grammar"); !inner.Absent() { // as chat completions have it
+		g = inner
+	}
+	syntax, definition := g.Field("syntax").Required().OneOf("lark", "regex"), g.Field("definition").Required()
+	var err error
+	if form = turn.Expression(definition.Text()); syntax == "lark" {
+		form, err = turn.Lark(definition.Text())
+	} else {
+		err = turn.CheckExpression(definition.Text())
+	}
+	if len(definition.Text()) <= maxShown {
+		about = " It is a text of this grammar (" + syntax + "):\n" + definition.Text()
+	}
+	if err != nil {
+		g.Field("syntax").Drop("the input cannot be held to its definition: %v", err)
+		return nil, about
+	}
+	return form, about
+}
+
+// toolChoice reads which tools may, or must, be called.
+func (q *request) toolChoice(v *body.Value, flat bool) {
+	a := &q.ask
+	calls := map[string]turn.Calls{"": turn.CallAuto, "auto": turn.CallAuto, "none": turn.CallNone, "required": turn.CallRequired}
+	if v.Absent() || v.IsText() {
+		a.Calls = calls[v.OneOf("auto", "none", "required")]
+		return
+	}
+	switch kind := v.Field("type").Required(); kind.Text() {
+	case "":
+	case "function", "custom":
+		a.Calls, a.Named = turn.CallNamed, chosen(v, flat)
+	case "allowed_tools":
+		list := v
+		if !flat {
+			list = v.Field("allowed_tools").Required()
+		}
+		a.Calls = calls[list.Field("mode").Required().OneOf("auto", "required")]
+		q.allow(list.Field("tools").Required(), flat)
+	default:
+		v.IgnoreRest()
+		kind.Drop("tools of type %.40q are not run here: there are only functions, which the client runs", kind.Text())
+	}
+}
+
+// allow leaves only the tools of a list.
+func (q *request) allow(v *body.Value, flat bool) {
+	a := &q.ask
+	var allowed []chat.Tool
+	list := v.List()
+	for _, item := range list {
+		if kind := item.Field("type"); kind.Text() != "function" && kind.Text() != "custom" {
+			item.IgnoreRest()
+			kind.Drop("tools of type %.40q are not run here", kind.Text())
+			continue
+		}
+		name := chosen(item, flat)
+		at := slices.IndexFunc(a.Tools, func(t chat.Tool) bool { return t.Name() == name })
+		if at < 0 {
+			item.Fault("there is no tool %.80q", name)
+			return
+		}
+		allowed = append(allowed, a.Tools[at])
+	}
+	if a.Tools = allowed; len(list) == 0 {
+		v.Fault("the list is empty")
+	}
+	if len(allowed) == 0 {
+		a.Calls = turn.CallNone
+	}
+}
+
+// chosen is the name of a tool that is chosen, as the model knows it.
+func chosen(v *body.Value, flat bool) string {
+	if !flat {
+		v = v.Field(v.Field("type").Text()).Required()
+	}
+	return qualified(v.Field("namespace").Text(), v.Field("name").Required().Text())
+}

@@ -1,0 +1,138 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slow has the first model computed by portable code, which takes minutes for thousands of
+// tokens: an answer of so many cannot come to its end before a test does something to it.
+func slow(o *Options) { o.Models[0].Options.ISA = "generic" }
+
+// pipes is a listener for connections within a bubble of synctest, where there are no sockets.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// send writes text on a connection of its own and returns all that comes back until the server
+// hangs up, and when it does.
+func (p *pipes) send(t *testing.T, text string) (back string, after time.Duration) {
+	began := time.Now()
+	client, server := net.Pipe()
+	defer func() { _ = client.Close() }()
+	p.conns <- server
+	if _, err := io.WriteString(client, text); err != nil {
+		t.Error(err)
+	}
+	data, err := io.ReadAll(client)
+	if err != nil && !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
+	return string(data), time.Since(began)
+}
+
+// piped runs a test with a server in a bubble, where time passes only while everybody waits. No
+// model is loaded: models compute on threads that belong to the process.
+func piped(t *testing.T, change func(*Options), test func(t *testing.T, s *Server, p *pipes)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{Models: []Model{tiny()}, Log: slog.New(slog.DiscardHandler)}
+		change(&o)
+		s, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		served := make(chan error, 1)
+		go func() { served <- s.http.Serve(p) }()
+		test(t, s, p)
+		if err := s.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+// A client that sends slowly is not waited for, and holds up nobody else.
+func TestSlowClientsAreCutOff(t *testing.T) {
+	const heads, bodies = 10 * time.Second, time.Minute
+	limits := func(o *Options) { o.HeaderTimeout, o.BodyTimeout = heads, bodies }
+	piped(t, limits, func(t *testing.T, s *Server, p *pipes) {
+		s.mux.HandleFunc("POST /v1/echo", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				back, after := p.send(t, "POST /v1/echo HTTP/1.1\r\nHost: localhost\r\nX-Slow")
+				if back != "" && !strings.HasPrefix(back, "HTTP/1.1 4") || after != heads {
+					t.Errorf("half a head: %q after %v", back, after)
+				}
+			})
+			wg.Go(func() {
+				back, after := p.send(t, "POST /v1/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+				if !strings.HasPrefix(back, "HTTP/1.1 408") || !strings.Contains(back, "did not come in time") || after != bodies {
+					t.Errorf("half a body: %q after %v", back, after)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := s.metrics.active.Load(); n != 20 {
+			t.Errorf("%d requests wait for their bodies, want 20", n)
+		}
+		back, after := p.send(t, "POST /v1/echo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello")
+		if !strings.HasPrefix(back, "HTTP/1.1 200") || !strings.HasSuffix(back, "hello") || after != 0 {
+			t.Errorf("meanwhile: %q after %v", back, after)
+		}
+		wg.Wait()
+		if n := s.metrics.active.Load(); n != 0 {
+			t.Errorf("%d requests are left", n)
+		}
+	})
+}
+
+// The time for a head and for a body does not limit the answer's.
+func TestAnswersMayTakeLongerThanBodies(t *testing.T) {
+	const long = time.Hour
+	limits := func(o *Options) { o.HeaderTimeout, o.BodyTimeout = time.Second, time.Second }
+	piped(t, limits, func(t *testing.T, s *Server, p *pipes) {
+		s.mux.HandleFunc("POST /v1/think", func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-time.After(long):
+				_, _ = io.WriteString(w, "done")
+			case <-r.Context().Done(): // as it is when the connection is found to be dead
+				t.Error("the answer was canceled")
+			}
+		})
+		back, after := p.send(t, "POST /v1/think HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+		if !strings.HasPrefix(back, "HTTP/1.1 200") || !strings.HasSuffix(back, "done") || after != long {
+			t.Errorf("%q after %v", back, after)
+		}
+	})
+}

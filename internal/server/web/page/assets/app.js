@@ -1,0 +1,394 @@
+// The page: a conversation, the list of them, and the panel, put together.
+
+import { Answer, blank, pause } from "./answer.js";
+import { Problem, loading, models, status } from "./api.js";
+import { Conversations, toRequest } from "./conversations.js";
+import { byId, h } from "./dom.js";
+import { parameters, percent } from "./figures.js";
+import { download, showHistory } from "./history.js";
+import { Drawers, colorChoice, themeButton, tokenTip } from "./layout.js";
+import { AnswerView, toolView, userView } from "./message.js";
+import { Panel, stripOf } from "./panel.js";
+import { Settings } from "./settings.js";
+import { local } from "./storage.js";
+
+const statusEvery = 2000;
+const saveEvery = 1000;
+
+// The model often runs on the machine that also shows the page, and what is drawn costs it
+// tokens: so no more often than eyes follow.
+const showEvery = 80;
+
+class App {
+  constructor() {
+    this.conversations = new Conversations();
+    this.settings = new Settings(byId("settings-form"));
+    this.panel = new Panel(byId("panel-body"), { compare: () => this.compare() });
+    this.drawers = new Drawers(() => this.watch());
+    this.thread = byId("thread");
+    this.prompt = byId("prompt");
+    this.running = null; // {conversation, answer, view, strip}
+    this.shown = null; // the answer in the panel
+    themeButton(byId("theme"));
+    colorChoice(byId("colors"));
+    tokenTip(this.thread, byId("tip"));
+    this.#listen();
+    const last = this.conversations.list[0];
+    this.show((last && this.conversations.open(last.id)) ?? this.conversations.create());
+    this.connect();
+  }
+
+  #listen() {
+    byId("composer").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.running ? this.stop() : this.send();
+    });
+    this.prompt.addEventListener("input", () => this.#fit());
+    this.prompt.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      if (!this.running) this.send();
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && !byId("settings").open && !this.drawers.close() && this.running) this.stop();
+    });
+    byId("new").addEventListener("click", () => this.fresh());
+    byId("settings-toggle").addEventListener("click", () => byId("settings").showModal());
+    byId("settings-close").addEventListener("click", () => byId("settings").close());
+    byId("settings").addEventListener("close", () => this.modelsProblem && this.connect());
+    byId("model").addEventListener("change", () => local.setItem("foretoken.model", byId("model").value));
+    addEventListener("storage", () => {
+      this.conversations.reload();
+      this.#showHistory();
+    });
+    addEventListener("pagehide", () => this.running && this.conversations.save(this.running.conversation));
+    document.addEventListener("visibilitychange", () => this.watch());
+  }
+
+  // connect asks the server for its models, again and again while it is not ready.
+  async connect() {
+    this.connecting?.abort();
+    const { signal } = (this.connecting = new AbortController());
+    for (;;) {
+      try {
+        this.#showModels(await models({ key: this.settings.key, signal }));
+        this.modelsProblem = null;
+        this.#showState("");
+        this.watch();
+        return;
+      } catch (err) {
+        if (signal.aborted) return;
+        if (!(err instanceof Problem)) throw err;
+        this.modelsProblem = err;
+        this.#showState(stateOf(err));
+        if (err.kind === "key" || !(await pause(statusEvery, signal))) return;
+      }
+    }
+  }
+
+  #showModels(list) {
+    const picker = byId("model");
+    const wanted = local.getItem("foretoken.model");
+    const name = ({ id, foretoken: about }) => (about?.parameters > 0 ? `${id} · ${parameters(about.parameters)}` : id);
+    picker.replaceChildren(...list.map((model) => h("option", { value: model.id }, name(model))));
+    if (list.some(({ id }) => id === wanted)) picker.value = wanted;
+    picker.disabled = list.length === 0;
+  }
+
+  #showState(text) {
+    byId("state").textContent = text;
+    byId("state").hidden = text === "";
+  }
+
+  // watch asks for the server's state while the panel is seen.
+  async watch() {
+    if (this.watching || !this.drawers?.isOpen("panel") || document.hidden || this.modelsProblem !== null) return;
+    this.watching = true;
+    while (this.drawers.isOpen("panel") && !document.hidden) {
+      let state;
+      try {
+        state = await status({ key: this.settings.key });
+        this.#showState("");
+      } catch (err) {
+        if (!(err instanceof Problem)) throw err;
+        this.#showState(stateOf(err));
+      }
+      this.panel.showServer(state, byId("model").value);
+      if (state === null) return; // it has none to tell, and will not have later
+      await pause(statusEvery, new AbortController().signal);
+    }
+    this.watching = false;
+  }
+
+  // show shows a conversation; one that is being answered stays the same object.
+  show(conversation) {
+    if (this.running?.conversation.id === conversation.id) conversation = this.running.conversation;
+    else conversation.messages.forEach(mend);
+    this.conversation = conversation;
+    this.#showThread();
+    this.#showHistory();
+    this.#inspect(conversation.messages.findLast((message) => message.role === "assistant"));
+    this.prompt.focus({ preventScroll: true });
+  }
+
+  fresh() {
+    this.show(this.conversations.create());
+    this.drawers.close();
+    this.prompt.focus();
+  }
+
+  #showHistory() {
+    document.title = this.conversation.messages.length > 0 ? `${this.conversation.title} · foretoken` : "foretoken";
+    byId("no-history").hidden = this.conversations.list.length > 0;
+    showHistory(byId("conversations"), this.conversations.list, this.conversation.id, {
+      open: (id) => {
+        const found = this.conversations.open(id);
+        if (found) this.show(found);
+        this.drawers.close();
+      },
+      rename: (id, title) => {
+        if (this.conversation.id === id) Object.assign(this.conversation, { title, renamed: true });
+        this.conversations.rename(id, title);
+        this.#showHistory();
+      },
+      remove: (id) => {
+        if (this.running?.conversation.id === id) this.stop();
+        this.conversations.remove(id);
+        if (this.conversation.id === id) this.show(this.conversations.create());
+        else this.#showHistory();
+        byId("new").focus();
+      },
+      save: (id) => download(this.conversation.id === id ? this.conversation : this.conversations.open(id)),
+    });
+  }
+
+  #showThread() {
+    const { messages } = this.conversation;
+    byId("welcome").hidden = messages.length > 0;
+    this.thread.replaceChildren(...messages.map((message, i) => this.#viewOf(message, i)));
+    this.thread.parentElement.scrollTop = this.thread.parentElement.scrollHeight;
+  }
+
+  #viewOf(message, i) {
+    if (message.role === "tool") return toolView(message);
+    if (message.role === "user") return userView(message, { edit: (text) => this.edit(i, text) });
+    const { running } = this;
+    if (running?.answer.message === message) return running.view.element;
+    const view = this.#answerView(message);
+    const after = this.conversation.messages.slice(i + 1);
+    view.update({ busy: false, last: after.length === 0, calling: after.every(({ role }) => role === "tool") });
+    return view.element;
+  }
+
+  #answerView(message) {
+    return new AnswerView(message, {
+      again: () => this.again(),
+      fresh: () => this.fresh(),
+      inspect: () => {
+        this.#inspect(message);
+        this.drawers.show("panel");
+      },
+      unlock: (key) => {
+        this.settings.unlock(key);
+        this.connect();
+        this.again();
+      },
+      result: (call, text) => this.#toolResult(message, call, text),
+    });
+  }
+
+  #inspect(message) {
+    this.shown = message ?? null;
+    const live = this.running && this.running.answer.message === message;
+    if (!message) this.panel.clear();
+    else if (live) this.panel.begin();
+    else this.panel.show(message);
+  }
+
+  send() {
+    const content = this.prompt.value;
+    if (content.trim() === "") return;
+    this.prompt.value = "";
+    this.#fit();
+    this.conversation.messages.push({ role: "user", content });
+    this.answer();
+  }
+
+  edit(i, content) {
+    if (this.running) return;
+    this.conversation.messages.splice(i, Infinity, { role: "user", content });
+    this.answer();
+  }
+
+  // again makes the last answer anew.
+  again() {
+    if (this.running) return;
+    const { messages } = this.conversation;
+    if (messages.at(-1)?.role === "assistant") messages.pop();
+    if (messages.length > 0) this.answer();
+  }
+
+  #toolResult(message, call, content) {
+    if (this.running) return;
+    call.answered = true;
+    this.conversation.messages.push({ role: "tool", content, tool_call_id: call.id, name: call.name });
+    if (message.tools.every(({ answered }) => answered)) this.answer();
+    else this.#showThread();
+  }
+
+  stop() {
+    this.running?.answer.stop();
+  }
+
+  // answer asks for the conversation's next message and shows it while it comes.
+  async answer() {
+    const { conversation } = this;
+    const messages = toRequest(conversation.messages, this.settings.system);
+    const message = blank({ model: byId("model").value || undefined, ...this.settings.body() });
+    message.system = this.settings.system;
+    const answer = new Answer(message);
+    const view = this.#answerView(message);
+    this.running = { conversation, answer, view, strip: "" };
+    conversation.messages.push(message);
+    this.#setBusy(true);
+    this.#save(conversation);
+    this.#showThread();
+    this.#showHistory();
+    this.#inspect(message);
+    view.update({ busy: true, last: true });
+    this.#showLoading();
+    let saved = performance.now();
+    await answer.run(messages, {
+      key: this.settings.key,
+      waiting: (problem) => view.wait("The model is loading.", problem.progress),
+      changed: () => {
+        this.#soon();
+        if (performance.now() - saved < saveEvery) return;
+        saved = performance.now();
+        this.#save(conversation);
+      },
+    });
+    this.#end();
+  }
+
+  // #showLoading tells while nothing comes because the model is being loaded.
+  async #showLoading() {
+    const { running } = this;
+    const { answer, view } = running;
+    while (await pause(1000, answer.controller.signal)) {
+      const progress = await loading(answer.message.model);
+      if (this.running !== running || answer.begun) return;
+      if (progress !== null) view.wait("The model is loading.", progress);
+    }
+  }
+
+  // #soon shows the running answer, once for all that came in the meantime.
+  #soon() {
+    const { running } = this;
+    if (running.due) return;
+    running.due = true;
+    setTimeout(() => {
+      running.due = false;
+      if (this.running === running) this.#showRunning(true);
+    }, showEvery);
+  }
+
+  #showRunning(busy) {
+    const { answer, view } = this.running;
+    const scroller = this.thread.parentElement;
+    const following = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 80;
+    if (busy) view.begin();
+    const rounds = answer.rounds.fresh;
+    this.running.strip += stripOf(rounds);
+    view.update({ busy, last: true });
+    if (this.shown === answer.message) this.panel.live(answer.message.model, answer.rounds, answer.pace.rate);
+    else answer.rounds.take();
+    if (following) scroller.scrollTop = scroller.scrollHeight;
+  }
+
+  #end() {
+    const { conversation, answer } = this.running;
+    this.#showRunning(false);
+    answer.message.strip = this.running.strip.slice(-1000);
+    this.running = null;
+    this.#save(conversation);
+    this.#setBusy(false);
+    this.#showHistory();
+    if (this.shown === answer.message) this.panel.show(answer.message);
+    const { problem, finish } = answer.message;
+    byId("said").textContent = problem ? "" : finish === "stopped" ? "Stopped." : "The answer is complete.";
+    if (problem?.kind === "gone") this.connect();
+    if (problem?.kind === "key") this.thread.querySelector(".problem input")?.focus();
+  }
+
+  #setBusy(busy) {
+    this.thread.setAttribute("aria-busy", String(busy));
+    document.body.classList.toggle("busy", busy);
+    byId("send").hidden = busy;
+    byId("stop").hidden = !busy;
+    if (busy) byId("said").textContent = "Answering.";
+  }
+
+  #save(conversation) {
+    byId("unsaved").hidden = this.conversations.save(conversation);
+  }
+
+  // compare makes the shown answer twice more, without guesses and with them, and says whether
+  // all are the same. Neither is drawn while it comes, so their speeds can be compared.
+  async compare() {
+    const { shown: message, conversation } = this;
+    if (!message || this.running) return;
+    const before = toRequest(conversation.messages.slice(0, conversation.messages.indexOf(message)), message.system);
+    const made = [];
+    for (const [sent, note] of [[{ ...message.sent, mtp_depth: 0 }, "Running again without guesses…"], [message.sent, "And once more with them…"]]) {
+      this.panel.showCompared(note);
+      const answer = new Answer(blank(sent));
+      await answer.run(before, { key: this.settings.key, changed: () => {}, waiting: () => {} });
+      if (answer.message.problem) return this.panel.showCompared({ problem: answer.message.problem.message });
+      made.push(answer.message);
+    }
+    const [plain, guessed] = made.map(({ receipt }) => receipt?.timings?.decode_tok_s ?? 0);
+    const differ = Math.min(...made.map((other) => firstDifference(whole(message), whole(other))));
+    message.compared = { same: differ === Infinity, differ, plain, guessed };
+    this.#save(conversation);
+    if (this.shown === message) this.panel.show(message);
+    return undefined;
+  }
+
+  // #fit makes the field as high as its text.
+  #fit() {
+    this.prompt.style.height = "auto";
+    this.prompt.style.height = `${Math.min(this.prompt.scrollHeight + 2, innerHeight * 0.4)}px`;
+  }
+}
+
+// mend marks an answer that was being made when the page was closed.
+function mend(message) {
+  if (message.role !== "assistant" || message.finish || message.problem) return;
+  message.problem = { kind: "cut", message: "The page was closed before the answer ended." };
+}
+
+function stateOf({ kind, message, progress }) {
+  if (kind === "loading") return progress === undefined ? "Model is loading" : `Model is loading, ${percent(progress)}`;
+  return { gone: "Server does not answer; trying again", key: "API key needed: see settings" }[kind] ?? message;
+}
+
+// whole is all that a model wrote in a message.
+const whole = (m) => m.reasoning + m.content + JSON.stringify(m.tools.map((call) => [call.name, call.arguments]));
+
+// firstDifference is Infinity if there is none.
+function firstDifference(one, two) {
+  if (one === two) return Infinity;
+  let i = 0;
+  while (i < one.length && one[i] === two[i]) i++;
+  return i;
+}
+
+for (const chip of document.querySelectorAll("#welcome [data-prompt]")) {
+  chip.addEventListener("click", () => {
+    app.prompt.value = chip.dataset.prompt;
+    app.send();
+  });
+}
+
+const app = new App();

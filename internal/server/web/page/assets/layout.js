@@ -1,0 +1,116 @@
+// Drawers, dialogs, theme and the colors of tokens: what the page looks like, whatever it shows.
+
+import { byId } from "./dom.js";
+import { local } from "./storage.js";
+
+const wide = { history: matchMedia("(min-width: 60rem)"), panel: matchMedia("(min-width: 80rem)") };
+
+// Drawers are the two sides of the page. On a wide page they stand beside the conversation, on
+// a narrow one they lie over it, one at a time.
+export class Drawers {
+  constructor(changed) {
+    this.changed = changed;
+    this.shown = { history: true, panel: true }; // on a wide page
+    this.over = null; // on a narrow one
+    for (const query of Object.values(wide)) query.addEventListener("change", () => this.#apply());
+    byId("scrim").addEventListener("click", () => this.close());
+    for (const name of ["history", "panel"]) {
+      byId(`${name}-toggle`).addEventListener("click", () => this.toggle(name));
+      byId(`${name}-close`).addEventListener("click", () => this.toggle(name));
+    }
+    this.#apply();
+  }
+
+  isOpen(name) {
+    return wide[name].matches ? this.shown[name] : this.over === name;
+  }
+
+  toggle(name) {
+    const open = this.isOpen(name);
+    if (wide[name].matches) this.shown[name] = !open;
+    else this.over = open ? null : name;
+    this.#apply();
+    if (open) byId(`${name}-toggle`).focus();
+    else if (!wide[name].matches) byId(`${name}-close`).focus();
+  }
+
+  show(name) {
+    if (!this.isOpen(name)) this.toggle(name);
+  }
+
+  // close closes what lies over the conversation; false: nothing did.
+  close() {
+    const name = this.over;
+    if (!name || wide[name].matches) return false;
+    this.toggle(name);
+    return true;
+  }
+
+  #apply() {
+    for (const name of ["history", "panel"]) {
+      const open = this.isOpen(name);
+      const drawer = byId(name);
+      drawer.classList.toggle("open", open);
+      drawer.inert = !open;
+      byId(`${name}-toggle`).setAttribute("aria-expanded", String(open));
+    }
+    const over = this.over !== null && !wide[this.over].matches;
+    byId("scrim").hidden = !over;
+    byId("main").inert = over;
+    this.changed();
+  }
+}
+
+const themes = ["system", "light", "dark"];
+
+// themeButton lets a button go through the themes; theme.js has applied the kept one.
+export function themeButton(button) {
+  const show = (theme) => {
+    if (theme === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    button.setAttribute("aria-label", `Theme: ${theme}`);
+    button.title = `Theme: ${theme}`;
+  };
+  let theme = document.documentElement.dataset.theme ?? "system";
+  show(theme);
+  button.addEventListener("click", () => {
+    theme = themes[(themes.indexOf(theme) + 1) % themes.length];
+    local.setItem("foretoken.theme", theme);
+    show(theme);
+  });
+}
+
+// colorChoice keeps how much of the guesses is shown in texts: off, on, or refused ones too.
+export function colorChoice(form) {
+  const apply = (value) => (document.body.dataset.colors = value);
+  const kept = local.getItem("foretoken.colors") ?? "on";
+  for (const radio of form.querySelectorAll("input")) {
+    radio.checked = radio.value === kept;
+    radio.addEventListener("change", () => {
+      apply(radio.value);
+      local.setItem("foretoken.colors", radio.value);
+    });
+  }
+  apply(kept);
+}
+
+const ordinals = ["", "First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "Eighth"];
+
+// tokenTip says of the token under the pointer how it came.
+export function tokenTip(area, tip) {
+  area.addEventListener("pointerover", (event) => {
+    const token = event.target.closest?.(".token");
+    tip.hidden = !token || document.body.dataset.colors === "off";
+    if (tip.hidden) return;
+    const guess = Number(/\bg(\d)/.exec(token.className)[1]);
+    const parts = [guess > 0 ? `${ordinals[guess]} guess of its round, held` : "Drawn by the model"];
+    if (token.dataset.refused) parts.push(`instead of the guess “${token.dataset.refused}”`);
+    tip.textContent = parts.join(", ");
+    const { left, bottom } = token.getBoundingClientRect();
+    tip.style.left = `${Math.max(8, Math.min(left, innerWidth - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${bottom + 6}px`;
+  });
+  const hide = () => (tip.hidden = true);
+  area.addEventListener("pointerleave", hide);
+  area.addEventListener("scroll", hide, { passive: true });
+}

@@ -1,0 +1,84 @@
+package spec
+
+import "github.com/foretoken/foretoken/internal/state"
+
+// auto takes guesses from a lookup where it has a good one, else from the head.
+type auto struct {
+	head   Drafter
+	lookup Planner
+	runs   []Run // the batch as one of the two sees it
+	out    []Draft
+}
+
+// notes are a sequence's notes of both.
+type notes struct{ head, lookup any }
+
+// Auto joins a head and a lookup. Which of them guesses is chosen run by run, as their
+// Source says; the head learns every round in any case. The lookup needs no memory on the
+// device: only the head gets one.
+func Auto(head Drafter, lookup Planner) Planner { return &auto{head: head, lookup: lookup} }
+
+// Name is what a user calls it.
+func (a *auto) Name() string { return "auto" }
+
+// Layout is the head's.
+func (a *auto) Layout() state.Layout { return a.head.Layout() }
+
+// Plan offers the head, and the lookup where it has a match.
+func (a *auto) Plan(batch []Run) {
+	a.view(batch, func(r *Run, n *notes) { r.Notes = &n.lookup })
+	a.lookup.Plan(a.runs)
+	for i := range batch {
+		batch[i].Offers = a.runs[i].Offers.With(Computed)
+	}
+}
+
+// Draft lets the head learn all runs and guess for those that are its own, and the lookup
+// guess for the rest.
+func (a *auto) Draft(batch []Run) ([]Draft, error) {
+	a.out = a.out[:0]
+	copies := false
+	a.view(batch, func(r *Run, n *notes) {
+		r.Notes = &n.head
+		if r.Source != Computed {
+			copies = copies || r.Depth > 0
+			r.Depth = 0
+		}
+	})
+	drafts, err := a.head.Draft(a.runs)
+	if err != nil {
+		return nil, err
+	}
+	a.out = append(a.out, drafts...)
+	if !copies {
+		return a.out, nil
+	}
+	a.view(batch, func(r *Run, n *notes) {
+		r.Notes = &n.lookup
+		if r.Source == Computed {
+			r.Depth = 0
+		}
+	})
+	if drafts, err = a.lookup.Draft(a.runs); err != nil {
+		return nil, err
+	}
+	for i := range batch {
+		if batch[i].Source != Computed {
+			a.out[i] = drafts[i]
+		}
+	}
+	return a.out, nil
+}
+
+// view copies the batch to a.runs, each run changed for one of the two.
+func (a *auto) view(batch []Run, change func(r *Run, n *notes)) {
+	a.runs = append(a.runs[:0], batch...)
+	for i := range a.runs {
+		n, ok := (*batch[i].Notes).(*notes)
+		if !ok {
+			n = new(notes)
+			*batch[i].Notes = n
+		}
+		change(&a.runs[i], n)
+	}
+}

@@ -1,0 +1,114 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// counter is a drafter that says its number, and remembers what it has learned in its notes.
+type counter struct {
+	id    int32
+	match int // 0: it has none
+	fail  bool
+	seen  int // runs with a depth
+	out   []Draft
+}
+
+func (c *counter) Name() string         { return fmt.Sprint(c.id) }
+func (c *counter) Layout() state.Layout { return state.Layout{KVLayers: int(c.id)} }
+
+func (c *counter) Plan(batch []Run) {
+	for i := range batch {
+		c.learn(&batch[i])
+		batch[i].Offers = 0
+		if c.match > 0 {
+			batch[i].Offers = Copy(c.match).only()
+		}
+	}
+}
+
+func (c *counter) Draft(batch []Run) ([]Draft, error) {
+	if c.fail {
+		return nil, errors.New("scripted")
+	}
+	c.out = c.out[:0]
+	for i := range batch {
+		c.learn(&batch[i])
+		c.out = append(c.out, Draft{Tokens: slices.Repeat([]int32{c.id}, batch[i].Depth)})
+		if batch[i].Depth > 0 {
+			c.seen++
+		}
+	}
+	return c.out, nil
+}
+
+// learn checks that nobody else writes its notes.
+func (c *counter) learn(r *Run) {
+	length, ok := (*r.Notes).([2]int)
+	if ok && length[0] != int(c.id) {
+		panic(fmt.Sprintf("notes of %d given to %d", length[0], c.id))
+	}
+	*r.Notes = [2]int{int(c.id), len(r.Text)}
+}
+
+func TestAutoTakesTheSourceChosen(t *testing.T) {
+	head, lookup := &counter{id: 1}, &counter{id: 2, match: 5}
+	a := Auto(head, lookup)
+	if a.Name() != "auto" || a.Layout() != head.Layout() {
+		t.Errorf("name %q, layout %+v", a.Name(), a.Layout())
+	}
+	batch := []Run{{Notes: new(any), Depth: 3}, {Notes: new(any), Depth: 2}, {Notes: new(any), Text: []int32{1}}}
+	a.Plan(batch)
+	for i, r := range batch {
+		if want := Computed.only().With(CopyOf4); r.Offers != want {
+			t.Errorf("run %d offers %b, want %b", i, r.Offers, want)
+		}
+	}
+	batch[0].Source, batch[1].Source = CopyOf4, Computed
+	out, err := a.Draft(batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range [][]int32{{2, 2, 2}, {1, 1}, {}} {
+		if !slices.Equal(out[i].Tokens, want) {
+			t.Errorf("run %d: %v, want %v", i, out[i].Tokens, want)
+		}
+	}
+	// The head has learned every run, guessed for or not.
+	for i := range batch {
+		if n := (*batch[i].Notes).(*notes); n.head != [2]int{1, len(batch[i].Text)} {
+			t.Errorf("run %d: the head's notes are %v", i, n.head)
+		}
+	}
+	if head.seen != 1 || lookup.seen != 1 {
+		t.Errorf("the head guessed for %d runs, the lookup for %d", head.seen, lookup.seen)
+	}
+	lookup.match = 0
+	if a.Plan(batch); batch[0].Offers != Computed.only() {
+		t.Errorf("offers %b without a match", batch[0].Offers)
+	}
+}
+
+func TestAutoReportsErrors(t *testing.T) {
+	for _, c := range []struct{ head, lookup bool }{{head: true}, {lookup: true}} {
+		a := Auto(&counter{id: 1, fail: c.head}, &counter{id: 2, fail: c.lookup})
+		if _, err := a.Draft([]Run{{Notes: new(any), Depth: 1, Source: CopyOf2}}); err == nil {
+			t.Errorf("%+v: no error", c)
+		}
+	}
+}
+
+func TestPlanOffersComputedGuesses(t *testing.T) {
+	plain := struct{ Drafter }{&counter{id: 1}} // hides Plan
+	batch := make([]Run, 2)
+	Plan(plain, batch)
+	for i, r := range batch {
+		if r.Offers != Computed.only() {
+			t.Errorf("run %d offers %b", i, r.Offers)
+		}
+	}
+}

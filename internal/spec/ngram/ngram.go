@@ -1,0 +1,179 @@
+// Package ngram guesses by looking up: where the last tokens of a text stood in it before,
+// what followed them there is the guess. It needs no network and costs next to nothing, so
+// it is good for texts that repeat themselves (code, quotations, tables) and harmless for
+// others. It knows tokens, not what they mean.
+package ngram
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// Options configure a Drafter. The zero value is the default.
+type Options struct {
+	Min int // tokens that must be the same at least; 0: 2
+	Max int // tokens compared to find a place; a longer match is not preferred; 0: 4
+}
+
+// Limits of what is looked up.
+const (
+	maxMax   = 16      // of Options.Max
+	maxMatch = 64      // longest match that is measured
+	minSlots = 1 << 10 // of a new index
+	maxSlots = 1 << 19 // 2 MiB a sequence; in texts that would need more, old places are lost
+)
+
+// Drafter looks guesses up. It belongs to one goroutine at a time.
+type Drafter struct {
+	o   Options
+	out []spec.Draft
+}
+
+var _ spec.Planner = (*Drafter)(nil)
+
+// New returns a drafter. The error names an option out of range.
+func New(o Options) (*Drafter, error) {
+	if o.Min == 0 {
+		o.Min = 2
+	}
+	if o.Max == 0 {
+		o.Max = max(o.Min, 4)
+	}
+	if o.Min < 1 || o.Max < o.Min || o.Max > maxMax {
+		return nil, fmt.Errorf("ngram: matches of %d to %d tokens, want 1 to %d", o.Min, o.Max, maxMax)
+	}
+	return &Drafter{o: o}, nil
+}
+
+// Name is what a user calls it.
+func (d *Drafter) Name() string { return "ngram" }
+
+// Layout is empty: nothing is kept on the device.
+func (d *Drafter) Layout() state.Layout { return state.Layout{} }
+
+// Plan learns what is new in each run and offers a copy where there is a match. Its cost
+// grows with the number of new tokens, not with the text.
+func (d *Drafter) Plan(batch []spec.Run) {
+	for i := range batch {
+		r := &batch[i]
+		r.Offers = 0
+		if x := d.read(r); x.next > 0 && r.Depth > 0 {
+			r.Offers = r.Offers.With(spec.Copy(x.match))
+		}
+	}
+}
+
+// Draft copies what followed the latest match, up to each run's depth. Runs without a match
+// get no guess.
+func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
+	for len(d.out) < len(batch) {
+		d.out = append(d.out, spec.Draft{})
+	}
+	out := d.out[:len(batch)]
+	for i := range batch {
+		r := &batch[i]
+		tokens := out[i].Tokens[:0]
+		if x := d.read(r); x.next > 0 {
+			// A copy that reaches the end of the text goes on with itself: a text that has
+			// just begun to repeat is taken to repeat on.
+			for j := x.next; len(tokens) < r.Depth; j++ {
+				if j < len(r.Text) {
+					tokens = append(tokens, r.Text[j])
+				} else {
+					tokens = append(tokens, tokens[j-len(r.Text)])
+				}
+			}
+		}
+		out[i].Tokens = tokens
+	}
+	return out, nil
+}
+
+// read brings a run's index up to its text.
+func (d *Drafter) read(r *spec.Run) *index {
+	x, ok := (*r.Notes).(*index)
+	if !ok {
+		x = new(index)
+		*r.Notes = x
+	}
+	if x.end != len(r.Text) || !ok {
+		x.learn(r.Text, &d.o)
+		x.find(r.Text, &d.o)
+	}
+	return x
+}
+
+// index knows where in a text each n-gram ended last. It holds places only and compares
+// the text itself, so that a place lost or overwritten by another n-gram of the same hash
+// costs a match but never makes a false one.
+type index struct {
+	slots []int32 // by hash: where the token after an n-gram stands; 0: nowhere
+	end   int     // length of the text that is known
+	next  int     // where the token after the latest match of the text's end stands; 0: no match
+	match int     // tokens that are the same before next and before end
+}
+
+// learn takes in every n-gram of the text that has a token after it and is not yet known.
+func (x *index) learn(text []int32, o *Options) {
+	from := x.end
+	if len(text) < from {
+		clear(x.slots)
+		from = 0
+	}
+	if n := slotsFor(len(text) * (o.Max - o.Min + 1)); n > len(x.slots) {
+		x.slots = make([]int32, n)
+		from = 0
+	}
+	for end := max(from, 1); end < len(text); end++ {
+		h := uint64(0)
+		for n := 1; n <= min(o.Max, end); n++ {
+			h = mix(h, text[end-n])
+			if n >= o.Min {
+				x.slots[x.slot(h)] = int32(end)
+			}
+		}
+	}
+	x.end = len(text)
+}
+
+// find looks for the text's last tokens, the most of them first.
+func (x *index) find(text []int32, o *Options) {
+	x.next, x.match = 0, 0
+	var hashes [maxMax + 1]uint64
+	most := min(o.Max, len(text))
+	for n := 1; n <= most; n++ {
+		hashes[n] = mix(hashes[n-1], text[len(text)-n])
+	}
+	for n := most; n >= o.Min; n-- {
+		at := int(x.slots[x.slot(hashes[n])])
+		if at < n || at >= len(text) || !slices.Equal(text[at-n:at], text[len(text)-n:]) {
+			continue
+		}
+		for n < min(at, maxMatch) && text[at-n-1] == text[len(text)-n-1] {
+			n++
+		}
+		x.next, x.match = at, n
+		return
+	}
+}
+
+// slot is the place of a hash; the number of slots is a power of two.
+func (x *index) slot(h uint64) uint64 { return h >> 32 & uint64(len(x.slots)-1) }
+
+// slotsFor keeps an index with so many n-grams at most a third full.
+func slotsFor(ngrams int) int {
+	n := minSlots
+	for n < maxSlots && n < 3*ngrams {
+		n *= 2
+	}
+	return n
+}
+
+// mix continues a hash with one more token.
+func mix(h uint64, id int32) uint64 {
+	h = (h ^ uint64(uint32(id)) + 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
+	return h ^ h>>29
+}

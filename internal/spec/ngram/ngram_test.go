@@ -1,0 +1,251 @@
+package ngram
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/spec"
+)
+
+// open returns a drafter, and a run without a text.
+func open(t testing.TB, o Options) (*Drafter, []spec.Run) {
+	t.Helper()
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, []spec.Run{{Notes: new(any)}}
+}
+
+// guess is what d says after a text.
+func guess(t testing.TB, d *Drafter, run []spec.Run, text []int32, depth int) ([]int32, spec.Sources) {
+	t.Helper()
+	run[0].Text, run[0].Depth = text, depth
+	d.Plan(run)
+	out, err := d.Draft(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out[0].Tokens, run[0].Offers
+}
+
+// scan is the drafter as one would write it down: it looks through the whole text.
+func scan(text []int32, o Options, depth int) (tokens []int32, match int) {
+	for n := min(o.Max, len(text)); n >= o.Min; n-- {
+		end := text[len(text)-n:]
+		for at := len(text) - 1; at >= n; at-- {
+			if !slices.Equal(text[at-n:at], end) {
+				continue
+			}
+			for n < min(at, maxMatch) && text[at-n-1] == text[len(text)-n-1] {
+				n++
+			}
+			long := slices.Clone(text)
+			for j := range depth {
+				long = append(long, long[at+j])
+			}
+			return long[len(text):], n
+		}
+	}
+	return nil, 0
+}
+
+func TestDraftCopiesLatestLongestMatch(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		text  []int32
+		depth int
+		want  []int32
+		from  spec.Source
+	}{
+		{"nothing", nil, 4, nil, 0},
+		{"one token", []int32{1}, 4, nil, 0},
+		{"no repetition", []int32{1, 2, 3, 4, 5}, 4, nil, 0},
+		{"one token again is too little", []int32{1, 2, 3, 1}, 4, nil, 0},
+		{"two tokens", []int32{1, 2, 3, 4, 1, 2}, 2, []int32{3, 4}, spec.CopyOf2},
+		{"the latest", []int32{1, 2, 3, 1, 2, 4, 9, 1, 2}, 1, []int32{4}, spec.CopyOf2},
+		{"the longest before the latest", []int32{7, 1, 2, 3, 8, 1, 2, 4, 7, 1, 2}, 1, []int32{3}, spec.CopyOf3},
+		{"copies itself", []int32{1, 2, 1, 2}, 5, []int32{1, 2, 1, 2, 1}, spec.CopyOf2},
+		{"one token for ever", []int32{5, 5, 5, 5, 5, 5}, 3, []int32{5, 5, 5}, spec.CopyOf4},
+		{"depth 0", []int32{1, 2, 1, 2}, 0, nil, 0},
+		{"a long match", []int32{1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8}, 1, []int32{9}, spec.CopyOf8},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, run := open(t, Options{})
+			got, offers := guess(t, d, run, c.text, c.depth)
+			if !slices.Equal(got, c.want) {
+				t.Errorf("guess %v, want %v", got, c.want)
+			}
+			if c.want == nil {
+				if offers != 0 {
+					t.Errorf("offers %b without a match", offers)
+				}
+			} else if offers != spec.Sources(0).With(c.from) {
+				t.Errorf("offers %b, want source %d", offers, c.from)
+			}
+		})
+	}
+}
+
+// TestDraftEqualsScan grows random texts of few ids by random steps. The index is roomy
+// enough that hardly a place is lost; a guess that differs must still follow a match.
+func TestDraftEqualsScan(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	same, all := 0, 0
+	for round := range 40 {
+		o := Options{Min: 1 + round%3, Max: 3 + round%6}
+		d, run := open(t, o)
+		var text []int32
+		for len(text) < 400 {
+			for range 1 + rng.IntN(6) {
+				text = append(text, int32(rng.IntN(2+round)))
+			}
+			got, _ := guess(t, d, run, text, 5)
+			want, _ := scan(text, o, 5)
+			all++
+			if slices.Equal(got, want) {
+				same++
+			}
+			if len(got) > 0 && !follows(text, got, o.Min) {
+				t.Fatalf("guess %v follows no match of %d tokens in %v", got, o.Min, text)
+			}
+		}
+	}
+	if t.Logf("%d of %d guesses as by scanning", same, all); float64(same) < 0.97*float64(all) {
+		t.Errorf("only %d of %d guesses are those of a scan", same, all)
+	}
+}
+
+// follows reports whether some place with the same n tokens before it goes on like that.
+func follows(text, tokens []int32, n int) bool {
+	long := slices.Concat(text, tokens)
+	for at := n; at < len(text); at++ {
+		if slices.Equal(text[at-n:at], text[len(text)-n:]) && slices.Equal(long[at:at+len(tokens)], tokens) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestNotesCanBeMadeAgain drops notes at random, and hands in texts that are no
+// continuation of the former: both cost nothing but time.
+func TestNotesCanBeMadeAgain(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	text := make([]int32, 3000)
+	for i := range text {
+		text[i] = int32(rng.IntN(20))
+	}
+	d, kept := open(t, Options{})
+	_, dropped := open(t, Options{})
+	for n := 10; n < len(text); n += 1 + rng.IntN(40) {
+		want, _ := guess(t, d, kept, text[:n], 3)
+		want = slices.Clone(want)
+		if rng.IntN(4) == 0 {
+			*dropped[0].Notes = nil
+		}
+		if got, _ := guess(t, d, dropped, text[:n], 3); !slices.Equal(got, want) {
+			t.Fatalf("after %d tokens: %v, want %v", n, got, want)
+		}
+	}
+	for range 200 {
+		from, to := rng.IntN(len(text)), rng.IntN(len(text))
+		part := text[min(from, to):max(from, to)]
+		if got, _ := guess(t, d, kept, part, 3); len(got) > 0 && !follows(part, got, 2) {
+			t.Fatalf("guess %v follows no match", got)
+		}
+	}
+}
+
+// TestIndexIsBounded reads a text far longer than an index has room for.
+func TestIndexIsBounded(t *testing.T) {
+	d, run := open(t, Options{})
+	text := make([]int32, maxSlots/2)
+	for i := range text {
+		text[i] = int32(i)
+	}
+	text = append(text, text[len(text)-1000:len(text)-990]...)
+	got, _ := guess(t, d, run, text, 2)
+	x := (*run[0].Notes).(*index)
+	if len(x.slots) != maxSlots {
+		t.Errorf("%d slots, want %d", len(x.slots), maxSlots)
+	}
+	if next := text[maxSlots/2-990]; len(got) != 2 || got[0] != next {
+		t.Errorf("guess %v, want %d and the one after it", got, next)
+	}
+}
+
+func TestDraftRoundsDoNotAllocate(t *testing.T) {
+	d, run := open(t, Options{})
+	text := make([]int32, 4000)
+	for i := range text {
+		text[i] = int32(i * i % 61)
+	}
+	n := 2000 // between two growths of the index
+	guess(t, d, run, text[:n], 8)
+	if got := testing.AllocsPerRun(400, func() {
+		n += 3
+		guess(t, d, run, text[:n], 8)
+	}); got != 0 {
+		t.Errorf("%v allocations per round", got)
+	}
+}
+
+func TestNewRefusesBadOptions(t *testing.T) {
+	for _, o := range []Options{{Min: -1}, {Min: 5, Max: 4}, {Max: 17}, {Max: 1}} {
+		if _, err := New(o); err == nil {
+			t.Errorf("%+v was accepted", o)
+		}
+	}
+	if d, err := New(Options{Min: 6}); err != nil || d.o.Max != 6 {
+		t.Errorf("Min 6 alone: %v", err)
+	}
+}
+
+// FuzzDraft feeds a text in two pieces: no guess may come from nowhere, whatever the ids.
+func FuzzDraft(f *testing.F) {
+	f.Add([]byte("abcabcab"), 3, 8)
+	f.Add([]byte{}, 0, 0)
+	f.Fuzz(func(t *testing.T, data []byte, cut, depth int) {
+		text := make([]int32, len(data))
+		for i, b := range data {
+			text[i] = int32(int8(b)) // ids below 0 too
+		}
+		depth = min(max(depth, 0), spec.MaxDepth)
+		d, run := open(t, Options{})
+		guess(t, d, run, text[:min(max(cut, 0), len(text))], depth)
+		got, offers := guess(t, d, run, text, depth)
+		if len(got) != 0 && len(got) != depth || (len(got) > 0) != (offers != 0) {
+			t.Fatalf("%d guesses of %d, offers %b", len(got), depth, offers)
+		}
+		if len(got) > 0 && !follows(text, got, 2) {
+			t.Fatalf("guess %v follows no match in %v", got, text)
+		}
+	})
+}
+
+// BenchmarkRound is a round with two new tokens.
+func BenchmarkRound(b *testing.B) {
+	for _, ids := range []int32{50, 1 << 20} {
+		b.Run(fmt.Sprintf("ids=%d", ids), func(b *testing.B) {
+			rng := rand.New(rand.NewPCG(1, 2))
+			text := make([]int32, 30000)
+			for i := range text {
+				text[i] = rng.Int32N(ids)
+			}
+			d, run := open(b, Options{})
+			guess(b, d, run, text, 4)
+			n := 16500
+			for b.Loop() {
+				if n += 2; n > len(text) {
+					n = 16500
+					b.StopTimer()
+					guess(b, d, run, text[:n], 4)
+					b.StartTimer()
+				}
+				guess(b, d, run, text[:n], 4)
+			}
+		})
+	}
+}

@@ -1,0 +1,166 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// ErrFull is returned when the pool's budget does not allow more memory. Closing a state
+// or a snapshot makes room.
+var ErrFull = errors.New("state: memory budget is used up")
+
+// Pool is the memory of all sequences on one backend, within a budget. Memory given back
+// is kept for the next that needs such a piece. One goroutine uses a pool, its states,
+// snapshots and blocks at a time; only Stats, Used and Budget may be asked by others.
+type Pool struct {
+	b       backend.Backend
+	spare   map[shape][]*Block
+	reclaim func(bytes int64)
+
+	mu    sync.Mutex // protects stats
+	stats Stats
+}
+
+// Stats is what a pool has handed out, in bytes and in pieces. Everything but Budget and
+// Spare is zero once all states, snapshots and blocks are given back.
+type Stats struct {
+	Budget int64 // most bytes handed out at a time
+	Used   int64 // handed out; what several hold counts once
+	Spare  int64 // given back and kept for the next
+	Pages  int   // of keys and values, among Used
+	States int   // open
+}
+
+// shape is what one piece of memory must have in common with another to take its place.
+type shape struct {
+	page       bool
+	t          dtype.Type
+	rows, cols int
+}
+
+func (s shape) bytes() int64 { return int64(s.rows) * int64(s.cols) * int64(s.t.Size()) }
+
+// NewPool returns a pool that hands out at most budget bytes.
+func NewPool(b backend.Backend, budget int64) *Pool {
+	return &Pool{b: b, spare: map[shape][]*Block{}, stats: Stats{Budget: budget}}
+}
+
+// Stats is the pool's account at this moment. Any goroutine may ask.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stats
+}
+
+// Used is the number of bytes that are handed out. Any goroutine may ask.
+func (p *Pool) Used() int64 { return p.Stats().Used }
+
+// Budget is the most bytes the pool hands out.
+func (p *Pool) Budget() int64 { return p.Stats().Budget }
+
+// OnFull has reclaim called, with the number of bytes that are missing, before a request is
+// refused. It may release blocks and close snapshots, but not ask for memory. Nil: nothing
+// is called.
+func (p *Pool) OnFull(reclaim func(bytes int64)) { p.reclaim = reclaim }
+
+// Open returns an empty memory of that layout.
+func (p *Pool) Open(l Layout) (*State, error) {
+	s := &State{pool: p, layout: l}
+	if l.DeltaLayers > 0 {
+		room := l.room()
+		var err error
+		if s.recurrent, err = p.block(room.shape()); err != nil {
+			return nil, err
+		}
+		s.delta = room.carve(s.recurrent.t)
+		p.b.Fill(s.recurrent.t, 0)
+	}
+	p.count(func(x *Stats) { x.States++ })
+	return s, nil
+}
+
+// CopyOf returns a block with the numbers of t. The caller releases it.
+func (p *Pool) CopyOf(t backend.Tensor) (*Block, error) {
+	b, err := p.block(shape{t: t.Type, rows: t.Rows, cols: t.Cols})
+	if err == nil {
+		p.b.Copy(b.t, t)
+	}
+	return b, err
+}
+
+// block hands out memory with undefined contents, held once.
+func (p *Pool) block(s shape) (*Block, error) {
+	if err := p.fit(s.bytes()); err != nil {
+		return nil, err
+	}
+	list := p.spare[s]
+	var b *Block
+	if n := len(list); n > 0 {
+		b = list[n-1]
+		p.spare[s] = list[:n-1]
+		p.count(func(x *Stats) { x.Spare -= s.bytes() })
+	} else {
+		if x := p.Stats(); x.Used+x.Spare+s.bytes() > x.Budget {
+			p.drop()
+		}
+		t, err := p.b.Alloc(s.t, s.rows, s.cols)
+		if err != nil {
+			return nil, err
+		}
+		b = &Block{pool: p, shape: s, t: t}
+	}
+	b.holders = 1
+	p.book(s, 1)
+	return b, nil
+}
+
+// fit makes sure that n more bytes are within the budget.
+func (p *Pool) fit(n int64) error {
+	x := p.Stats()
+	if missing := x.Used + n - x.Budget; missing > 0 && p.reclaim != nil {
+		p.reclaim(missing)
+		x = p.Stats()
+	}
+	if x.Used+n > x.Budget {
+		return fmt.Errorf("%w: %d of %d bytes are in use and %d more are needed", ErrFull, x.Used, x.Budget, n)
+	}
+	return nil
+}
+
+// put takes back a block that nobody holds.
+func (p *Pool) put(b *Block) {
+	p.spare[b.shape] = append(p.spare[b.shape], b)
+	p.book(b.shape, -1)
+	p.count(func(x *Stats) { x.Spare += b.Bytes() })
+}
+
+// book counts n pieces of a shape as handed out.
+func (p *Pool) book(s shape, n int) {
+	p.count(func(x *Stats) {
+		x.Used += int64(n) * s.bytes()
+		if s.page {
+			x.Pages += n
+		}
+	})
+}
+
+// drop frees everything that was given back.
+func (p *Pool) drop() {
+	for _, list := range p.spare {
+		for _, b := range list {
+			p.b.Free(b.t)
+		}
+	}
+	clear(p.spare)
+	p.count(func(x *Stats) { x.Spare = 0 })
+}
+
+func (p *Pool) count(change func(*Stats)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(&p.stats)
+}

@@ -1,0 +1,482 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// toyLayout has numbers that tests can write: every kind of memory in float32.
+var toyLayout = Layout{
+	KVLayers: 1, KVHeads: 1, HeadDim: 1, KVType: dtype.F32,
+	DeltaLayers: 2, KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 4,
+	MaxGuesses: 3,
+}
+
+// toy is a network on the device whose memory is easy to predict. A slot of a page holds a
+// hash of all tokens up to its own; State is the hash of all sure tokens, in which kept
+// guesses are replayed; the tail is the last tokens.
+type toy struct{ b backend.Backend }
+
+func mix(h float32, id int32) float32 { return float32((int(h)*31 + int(id) + 7) % 65521) }
+
+func (n toy) get(t *testing.T, x backend.Tensor, row int) float32 {
+	t.Helper()
+	v, err := n.b.Host(x.RowRange(row, row+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v[0]
+}
+
+func (n toy) set(t *testing.T, x backend.Tensor, row int, v float32) {
+	t.Helper()
+	y := make([]float32, x.Cols)
+	for i := range y {
+		y[i] = v
+	}
+	if err := n.b.Write(x.RowRange(row, row+1), y); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// feed does to a state what Forward does.
+func (n toy) feed(t *testing.T, s *State, tokens []int32, guesses int) {
+	t.Helper()
+	seq := s.Seq(0, len(tokens), guesses)
+	h := float32(0)
+	if seq.Pos > 0 {
+		h = n.get(t, seq.Pages[(seq.Pos-1)/backend.PageTokens], (seq.Pos-1)%backend.PageTokens)
+	}
+	for i, id := range tokens {
+		h = mix(h, id)
+		n.set(t, seq.Pages[(seq.Pos+i)/backend.PageTokens], (seq.Pos+i)%backend.PageTokens, h)
+	}
+	for _, d := range seq.Delta {
+		h := n.get(t, d.State, 0)
+		for i := range seq.Kept {
+			h = mix(h, int32(n.get(t, d.Keys, i)))
+		}
+		var inputs []float32
+		for i := range s.layout.Kernel - 1 {
+			inputs = append(inputs, n.get(t, d.Tail, seq.Kept+i))
+		}
+		for i, id := range tokens {
+			inputs = append(inputs, float32(id))
+			if g := i - (len(tokens) - guesses); g < 0 {
+				h = mix(h, id)
+			} else {
+				n.set(t, d.Keys, g, float32(id))
+			}
+		}
+		n.set(t, d.State, 0, h)
+		last := inputs[len(inputs)-guesses-(s.layout.Kernel-1):]
+		for i, v := range last {
+			n.set(t, d.Tail, i, v)
+		}
+	}
+	s.Fed(len(tokens), guesses)
+}
+
+// check holds a state against the tokens it should remember.
+func (n toy) check(t *testing.T, what string, s *State, tokens []int32) {
+	t.Helper()
+	if s.Len() != len(tokens) {
+		t.Fatalf("%s: %d tokens, want %d", what, s.Len(), len(tokens))
+	}
+	h := float32(0)
+	for i, id := range tokens {
+		h = mix(h, id)
+		if got := n.get(t, s.tensors[i/backend.PageTokens], i%backend.PageTokens); got != h {
+			t.Fatalf("%s: slot %d of %d is %v, want %v", what, i, len(tokens), got, h)
+		}
+	}
+	for layer, d := range s.delta {
+		got := n.get(t, d.State, 0)
+		for i := range s.kept {
+			got = mix(got, int32(n.get(t, d.Keys, i)))
+		}
+		if got != h {
+			t.Fatalf("%s: layer %d has %v after replay, want %v", what, layer, got, h)
+		}
+		for i := range s.layout.Kernel - 1 {
+			want := float32(0)
+			if at := len(tokens) - (s.layout.Kernel - 1) + i; at >= 0 {
+				want = float32(tokens[at])
+			}
+			if got := n.get(t, d.Tail, s.kept+i); got != want {
+				t.Fatalf("%s: layer %d: input %d is %v, want %v", what, layer, i, got, want)
+			}
+		}
+	}
+}
+
+// shadow is a state and, copied whole wherever the state is, what it should remember.
+type shadow struct {
+	s      *State
+	tokens []int32
+}
+
+type shadowSnapshot struct {
+	x      *Snapshot
+	before []*Block
+	tokens []int32
+}
+
+// random is a sequence of operations on many states and snapshots that share pages.
+type random struct {
+	t      *testing.T
+	rng    *rand.Rand
+	n      toy
+	pool   *Pool
+	states []*shadow
+	snaps  []*shadowSnapshot
+}
+
+func (r *random) pick() *shadow { return r.states[r.rng.IntN(len(r.states))] }
+
+func (r *random) feed(x *shadow) {
+	count := 1 + r.rng.IntN(4)
+	if r.rng.IntN(4) == 0 {
+		count = 1 + r.rng.IntN(2*backend.PageTokens)
+	}
+	tokens := make([]int32, count)
+	for i := range tokens {
+		tokens[i] = int32(r.rng.IntN(1000))
+	}
+	guesses := r.rng.IntN(min(count, toyLayout.MaxGuesses) + 1)
+	err := x.s.Reserve(count)
+	r.n.check(r.t, "after Reserve", x.s, x.tokens)
+	if errors.Is(err, ErrFull) {
+		return
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.n.feed(r.t, x.s, tokens, guesses)
+	kept := r.rng.IntN(guesses + 1)
+	if kept > 0 || r.rng.IntN(2) == 0 {
+		x.s.Keep(kept)
+	}
+	x.tokens = append(slices.Clone(x.tokens), tokens[:count-guesses+kept]...)
+}
+
+func (r *random) save(x *shadow) {
+	snap, err := x.s.Save()
+	if errors.Is(err, ErrFull) {
+		return
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	y := &shadowSnapshot{x: snap, tokens: x.tokens}
+	y.before = snap.Detach(r.rng.IntN(len(snap.pages) + 1))
+	if r.rng.IntN(4) == 0 {
+		r.rewrite(y)
+	}
+	r.snaps = append(r.snaps, y)
+}
+
+// rewrite replaces a snapshot by one read from its bytes.
+func (r *random) rewrite(y *shadowSnapshot) {
+	data, err := y.x.AppendTo(nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	x, err := r.pool.ReadSnapshot(toyLayout, data)
+	if errors.Is(err, ErrFull) {
+		return
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	y.x.Close()
+	y.x = x
+}
+
+func (r *random) load(x *shadow) {
+	y := r.snaps[r.rng.IntN(len(r.snaps))]
+	if err := x.s.Load(y.x, y.before...); err != nil {
+		r.t.Fatal(err)
+	}
+	x.tokens = y.tokens
+}
+
+func (r *random) close(i int) {
+	r.snaps[i].x.Close()
+	for _, p := range r.snaps[i].before {
+		p.Release()
+	}
+	r.snaps = slices.Delete(r.snaps, i, i+1)
+}
+
+// account holds the pool's counters against what states and snapshots hold.
+func (r *random) account() {
+	r.t.Helper()
+	held := map[*Block]int{}
+	for _, x := range r.states {
+		for _, p := range x.s.pages {
+			held[p]++
+		}
+		held[x.s.recurrent]++
+	}
+	for _, y := range r.snaps {
+		for _, b := range append(y.x.Blocks(), y.before...) {
+			held[b]++
+		}
+	}
+	used, pages := int64(0), 0
+	for b, n := range held {
+		if b.holders != n {
+			r.t.Fatalf("a block has %d holders, want %d", b.holders, n)
+		}
+		used += b.Bytes()
+		if b.shape.page {
+			pages++
+		}
+	}
+	got := r.pool.Stats()
+	if got.Used != used || got.Pages != pages || got.States != len(r.states) || got.Used > got.Budget || got.Used+got.Spare > got.Budget {
+		r.t.Fatalf("%+v, want %d bytes, %d pages, %d states", got, used, pages, len(r.states))
+	}
+}
+
+// TestSharedMemoryEqualsDeepCopies runs random operations, in a pool that is often full, and
+// compares every state with a copy of what it should remember.
+func TestSharedMemoryEqualsDeepCopies(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			r := &random{t: t, rng: rand.New(rand.NewPCG(seed, 1)), pool: openPool(t, 6*toyLayout.RecurrentBytes()+14*toyLayout.PageBytes())}
+			r.n = toy{r.pool.b}
+			for range 3 {
+				r.states = append(r.states, &shadow{s: mustOpen(t, r.pool, toyLayout)})
+			}
+			for range 400 {
+				switch op := r.rng.IntN(10); {
+				case op < 6:
+					r.feed(r.pick())
+				case op < 7:
+					r.save(r.pick())
+				case op < 8 && len(r.snaps) > 0:
+					r.load(r.pick())
+				case op < 9 && len(r.snaps) > 0:
+					r.close(r.rng.IntN(len(r.snaps)))
+				default:
+					x := r.pick()
+					x.s.Close()
+					if s, err := r.pool.Open(toyLayout); err == nil {
+						x.s, x.tokens = s, nil
+					} else {
+						t.Fatal(err) // its own memory has just come back
+					}
+				}
+				for i, x := range r.states {
+					r.n.check(t, fmt.Sprintf("state %d", i), x.s, x.tokens)
+				}
+				r.account()
+			}
+			for len(r.snaps) > 0 {
+				r.close(0)
+			}
+			for _, x := range r.states {
+				x.s.Close()
+			}
+			if x := r.pool.Stats(); x.Used != 0 || x.Pages != 0 || x.States != 0 {
+				t.Errorf("after everything was closed: %+v", x)
+			}
+		})
+	}
+}
+
+// TestSharedPageIsCopiedOnlyWhenWritten follows the pages of two states from one prefix.
+func TestSharedPageIsCopiedOnlyWhenWritten(t *testing.T) {
+	p := openPool(t, 1<<20)
+	n := toy{p.b}
+	a := mustOpen(t, p, toyLayout)
+	defer a.Close()
+	text := make([]int32, backend.PageTokens+10)
+	if err := a.Reserve(len(text)); err != nil {
+		t.Fatal(err)
+	}
+	n.feed(t, a, text, 0)
+	snap, err := a.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := mustOpen(t, p, toyLayout)
+	defer b.Close()
+	if err := b.Load(snap); err != nil {
+		t.Fatal(err)
+	}
+	pages := func(want int) {
+		t.Helper()
+		if got := p.Stats().Pages; got != want {
+			t.Errorf("%d pages, want %d", got, want)
+		}
+	}
+	pages(2)
+	for i, s := range []*State{a, b} {
+		if err := s.Reserve(1); err != nil {
+			t.Fatal(err)
+		}
+		n.feed(t, s, []int32{int32(i + 1)}, 0)
+	}
+	pages(4) // the first page, and the second three times
+	snap.Close()
+	pages(3)
+	n.check(t, "first", a, append(slices.Clone(text), 1))
+	n.check(t, "second", b, append(slices.Clone(text), 2))
+}
+
+func TestSnapshotIsAsSmallAsItCanBe(t *testing.T) {
+	p := openPool(t, 1<<20)
+	s := mustOpen(t, p, layout)
+	defer s.Close()
+	if err := s.Reserve(9); err != nil {
+		t.Fatal(err)
+	}
+	for kept := range layout.MaxGuesses + 1 {
+		s.Seq(0, 4, 3)
+		s.Fed(4, 3)
+		s.Keep(kept)
+		before := p.Used()
+		snap, err := s.Save()
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys, values, heads := layout.KeyHeads*layout.KeyDim, layout.ValueHeads*layout.ValueDim, layout.ValueHeads
+		numbers := 0
+		for _, n := range []int{layout.ValueHeads * layout.KeyDim * layout.ValueDim, (layout.Kernel - 1) * (2*keys + values), kept * keys, kept * values, kept * heads} {
+			numbers += (n + line - 1) / line * line
+		}
+		if got, want := p.Used()-before, int64(4*numbers*layout.DeltaLayers); got != want {
+			t.Errorf("kept=%d: a snapshot takes %d bytes, want %d", kept, got, want)
+		}
+		snap.Close()
+		s.Fed(0, 0)
+		s.len = 0
+	}
+}
+
+// TestOnFullMakesRoom has a snapshot closed when memory is short. The page that the state
+// shared with it is then the state's own and need not be copied.
+func TestOnFullMakesRoom(t *testing.T) {
+	p := openPool(t, toyLayout.RecurrentBytes()+toyLayout.copied(0).shape().bytes()+toyLayout.PageBytes())
+	s := mustOpen(t, p, toyLayout)
+	defer s.Close()
+	if err := s.Reserve(1); err != nil {
+		t.Fatal(err)
+	}
+	toy{p.b}.feed(t, s, []int32{5}, 0)
+	snap, err := s.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var missing int64
+	p.OnFull(func(bytes int64) {
+		missing = bytes
+		snap.Close()
+	})
+	if err := s.Reserve(1); err != nil {
+		t.Fatal(err)
+	}
+	if missing != toyLayout.PageBytes() {
+		t.Errorf("asked for %d bytes, want %d", missing, toyLayout.PageBytes())
+	}
+	toy{p.b}.feed(t, s, []int32{6}, 0)
+	toy{p.b}.check(t, "after making room", s, []int32{5, 6})
+	p.OnFull(nil)
+	if err := s.Reserve(3 * backend.PageTokens); !errors.Is(err, ErrFull) {
+		t.Errorf("error %v, want ErrFull", err)
+	}
+}
+
+func TestReadSnapshotRefusesMalformedBytes(t *testing.T) {
+	p := openPool(t, 1<<20)
+	s := mustOpen(t, p, toyLayout)
+	if err := s.Reserve(3); err != nil {
+		t.Fatal(err)
+	}
+	toy{p.b}.feed(t, s, []int32{1, 2, 3}, 2)
+	s.Keep(1)
+	snap, err := s.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := snap.AppendTo(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap.Close()
+	s.Close()
+	change := func(at int, v byte) []byte {
+		b := slices.Clone(good)
+		b[at] = v
+		return b
+	}
+	for name, data := range map[string][]byte{
+		"nothing":              nil,
+		"a cut header":         good[:11],
+		"cut pages":            good[:100],
+		"cut recurrent memory": good[:len(good)-1],
+		"more":                 append(slices.Clone(good), 0),
+		"more tokens":          change(1, 1),
+		"billions of tokens":   change(3, 0xff),
+		"more to replay":       change(4, 3),
+		"too many to replay":   change(4, 4),
+		"nothing to replay":    change(4, 0),
+		"pages elsewhere":      change(8, 1),
+		"too many elsewhere":   change(8, 2),
+	} {
+		if x, err := p.ReadSnapshot(toyLayout, data); err == nil {
+			t.Errorf("%s: read a snapshot of %d tokens", name, x.Len())
+		}
+	}
+	if n := p.Used(); n != 0 {
+		t.Errorf("%d bytes in use after refusals", n)
+	}
+}
+
+func FuzzReadSnapshot(f *testing.F) {
+	b, err := cpu.Open(cpu.Options{Threads: 1})
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer b.Close() //nolint:errcheck // no memory is left in it
+	p := NewPool(b, 1<<20)
+	s, err := p.Open(toyLayout)
+	if err != nil {
+		f.Fatal(err)
+	}
+	snap, err := s.Save()
+	if err != nil {
+		f.Fatal(err)
+	}
+	data, err := snap.AppendTo(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	snap.Close()
+	s.Close()
+	f.Add(data)
+	f.Add([]byte{3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		x, err := p.ReadSnapshot(toyLayout, data)
+		if err == nil {
+			again, err := x.AppendTo(nil)
+			if err != nil || !slices.Equal(again, data) {
+				t.Errorf("%d bytes are read as %d; error %v", len(data), len(again), err)
+			}
+			x.Close()
+		}
+		if n := p.Used(); n != 0 {
+			t.Errorf("%d bytes in use", n)
+		}
+	})
+}

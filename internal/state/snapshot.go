@@ -1,0 +1,206 @@
+package state
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// Snapshot is what a state remembered at one moment. It shares the state's pages and has a
+// copy of the recurrent memory, as small as it can be. It counts against the pool's budget
+// until it is closed.
+type Snapshot struct {
+	layout    Layout
+	len, kept int
+	pages     []*Block // without those that were detached
+	detached  int
+	recurrent *Block
+}
+
+// Save takes a snapshot. Guesses not kept are not part of it.
+func (s *State) Save() (*Snapshot, error) {
+	x := &Snapshot{layout: s.layout, len: s.len, kept: s.kept}
+	if s.delta != nil {
+		room := s.layout.copied(s.kept)
+		var err error
+		if x.recurrent, err = s.pool.block(room.shape()); err != nil {
+			return nil, err
+		}
+		copyRecurrent(s.pool.b, room.carve(x.recurrent.t), s.needed())
+	}
+	for _, p := range s.pages[:s.layout.pages(s.len)] {
+		x.pages = append(x.pages, p.Hold())
+	}
+	return x, nil
+}
+
+// Load makes s remember what a snapshot does, in place of what it did. The pages that were
+// detached from the snapshot come before it. Nothing is copied but the recurrent memory:
+// pages are shared until s writes to one. After an error s is as it was.
+func (s *State) Load(from *Snapshot, before ...*Block) error {
+	if s.layout != from.layout {
+		return fmt.Errorf("state: snapshot of another layout: %+v, want %+v", from.layout, s.layout)
+	}
+	if len(before) != from.detached {
+		return fmt.Errorf("state: %d pages before a snapshot from which %d were detached", len(before), from.detached)
+	}
+	old := s.pages
+	s.pages, s.tensors = nil, s.tensors[:0]
+	for _, list := range [][]*Block{before, from.pages} {
+		for _, p := range list {
+			s.pages, s.tensors = append(s.pages, p.Hold()), append(s.tensors, p.t)
+		}
+	}
+	for _, p := range old {
+		p.Release()
+	}
+	s.len, s.kept, s.open = from.len, from.kept, 0
+	if s.delta != nil {
+		copyRecurrent(s.pool.b, s.needed(), s.layout.copied(from.kept).carve(from.recurrent.t))
+	}
+	return nil
+}
+
+// needed is the part of the recurrent memory that later calls will read.
+func (s *State) needed() []backend.Recurrent {
+	list := make([]backend.Recurrent, len(s.delta))
+	for i, d := range s.delta {
+		list[i] = backend.Recurrent{
+			State:  d.State,
+			Tail:   d.Tail.RowRange(s.kept, s.kept+s.layout.Kernel-1),
+			Keys:   d.Keys.RowRange(0, s.kept),
+			Deltas: d.Deltas.RowRange(0, s.kept),
+			Decays: d.Decays.RowRange(0, s.kept),
+		}
+	}
+	return list
+}
+
+func copyRecurrent(b backend.Backend, dst, src []backend.Recurrent) {
+	for i := range dst {
+		to, from := tensors(&dst[i]), tensors(&src[i])
+		for j := range to {
+			b.Copy(*to[j], *from[j])
+		}
+	}
+}
+
+// Len is the number of tokens the snapshot remembers.
+func (x *Snapshot) Len() int { return x.len }
+
+// Detached is the number of pages that come before the snapshot's own.
+func (x *Snapshot) Detached() int { return x.detached }
+
+// Cut forgets all but the first n tokens. Only snapshots of networks without recurrent
+// layers, with all of their pages, can forget any.
+func (x *Snapshot) Cut(n int) {
+	if n < 0 || n > x.len || n < x.len && x.layout.DeltaLayers > 0 || x.detached > 0 {
+		panic(fmt.Sprintf("state: Cut(%d) of %d tokens with %d recurrent layers and %d pages detached",
+			n, x.len, x.layout.DeltaLayers, x.detached))
+	}
+	keep := x.layout.pages(n)
+	for _, p := range x.pages[keep:] {
+		p.Release()
+	}
+	x.pages, x.len = x.pages[:keep], n
+}
+
+// Detach takes the first n pages out of the snapshot. The caller holds them instead, and
+// brings them along to Load. Networks without attention have none: the result is empty.
+func (x *Snapshot) Detach(n int) []*Block {
+	if x.layout.KVLayers == 0 {
+		return nil
+	}
+	if n < 0 || n > len(x.pages) || x.detached > 0 {
+		panic(fmt.Sprintf("state: Detach(%d) of %d pages with %d detached", n, len(x.pages), x.detached))
+	}
+	pages := x.pages[:n:n]
+	x.pages, x.detached = x.pages[n:], n
+	return pages
+}
+
+// Blocks are the pieces of memory that the snapshot holds: its pages without those that
+// were detached, then the recurrent memory. They are valid until it is closed.
+func (x *Snapshot) Blocks() []*Block {
+	list := slices.Clip(x.pages)
+	if x.recurrent != nil {
+		list = append(list, x.recurrent)
+	}
+	return list
+}
+
+// Close gives the snapshot's memory back. The snapshot must not be used after it.
+func (x *Snapshot) Close() {
+	for _, b := range x.Blocks() {
+		b.Release()
+	}
+	*x = Snapshot{}
+}
+
+// AppendTo appends the snapshot in a form that ReadSnapshot understands to dst.
+func (x *Snapshot) AppendTo(dst []byte) ([]byte, error) {
+	for _, n := range []int{x.len, x.kept, x.detached} {
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
+	}
+	var err error
+	for _, b := range x.Blocks() {
+		if dst, err = b.AppendTo(dst); err != nil {
+			return nil, err
+		}
+	}
+	return dst, nil
+}
+
+// ReadPage makes a page of that layout from what Block.AppendTo wrote of one, and returns
+// what follows it in data. Its contents are not checked.
+func (p *Pool) ReadPage(l Layout, data []byte) (page *Block, rest []byte, err error) {
+	return p.read(l.page(), data)
+}
+
+// ReadRow makes a block of one row of float32 from what Block.AppendTo wrote of such a one.
+func (p *Pool) ReadRow(data []byte) (*Block, error) {
+	b, _, err := p.read(shape{t: dtype.F32, rows: 1, cols: len(data) / dtype.F32.Size()}, data)
+	return b, err
+}
+
+// ReadSnapshot makes a snapshot of that layout from what Snapshot.AppendTo wrote. The form
+// is checked, the numbers are not.
+func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
+	const header = 3 * 4
+	if len(data) < header {
+		return nil, fmt.Errorf("state: a snapshot of %d bytes", len(data))
+	}
+	number := func(i int) int { return int(binary.LittleEndian.Uint32(data[4*i:])) }
+	x := &Snapshot{layout: l, len: number(0), kept: number(1), detached: number(2)}
+	all := l.pages(x.len)
+	if x.kept > min(l.MaxGuesses, x.len) || x.detached > all {
+		return nil, fmt.Errorf("state: a snapshot of %d tokens, %d of them to replay, with %d pages detached", x.len, x.kept, x.detached)
+	}
+	data = data[header:]
+	var err error
+	if missing := int64(all-x.detached) * l.PageBytes(); missing > int64(len(data)) {
+		return nil, fmt.Errorf("state: %d bytes where a snapshot has %d in pages", len(data), missing)
+	}
+	for range all - x.detached {
+		var b *Block
+		if b, data, err = p.ReadPage(l, data); err != nil {
+			x.Close()
+			return nil, err
+		}
+		x.pages = append(x.pages, b)
+	}
+	if l.DeltaLayers > 0 {
+		if x.recurrent, data, err = p.read(l.copied(x.kept).shape(), data); err != nil {
+			x.Close()
+			return nil, err
+		}
+	}
+	if len(data) > 0 {
+		x.Close()
+		return nil, fmt.Errorf("state: %d bytes after a snapshot", len(data))
+	}
+	return x, nil
+}

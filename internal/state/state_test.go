@@ -1,0 +1,221 @@
+package state
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// layout is a small network with both kinds of memory.
+var layout = Layout{
+	KVLayers: 2, KVHeads: 1, HeadDim: 8, KVType: dtype.F16,
+	DeltaLayers: 3, KeyHeads: 1, ValueHeads: 2, KeyDim: 4, ValueDim: 4, Kernel: 4,
+	MaxGuesses: 3,
+}
+
+func openPool(t *testing.T, budget int64) *Pool {
+	t.Helper()
+	b, err := cpu.Open(cpu.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return NewPool(b, budget)
+}
+
+func mustOpen(t *testing.T, p *Pool, l Layout) *State {
+	t.Helper()
+	s, err := p.Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestPoolAccountsForEveryByte(t *testing.T) {
+	p := openPool(t, 1<<20)
+	s := mustOpen(t, p, layout)
+	if p.Used() != layout.RecurrentBytes() {
+		t.Errorf("an empty state uses %d bytes, want %d", p.Used(), layout.RecurrentBytes())
+	}
+	for _, n := range []int{1, backend.PageTokens, backend.PageTokens + 1} {
+		if err := s.Reserve(n); err != nil {
+			t.Fatal(err)
+		}
+		pages := int64((n + backend.PageTokens - 1) / backend.PageTokens)
+		if want := layout.RecurrentBytes() + pages*layout.PageBytes(); p.Used() != want {
+			t.Errorf("%d tokens use %d bytes, want %d", n, p.Used(), want)
+		}
+	}
+	snap, err := s.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s.Close() // once more does no harm
+	snap.Close()
+	if p.Used() != 0 {
+		t.Errorf("%d bytes in use after everything was closed", p.Used())
+	}
+}
+
+// TestRowsAreCollected fills a collection of rows twice.
+func TestRowsAreCollected(t *testing.T) {
+	p := openPool(t, 1<<10)
+	one, err := p.b.Alloc(dtype.F32, 2, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := p.Rows(4)
+	for turn := range 2 {
+		rows.Clear()
+		for i := range 2 {
+			p.b.Fill(one, float32(10*turn+i))
+			if err := rows.Add(one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := p.b.Host(rows.Tensor())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows.Len() != 4 || rows.Room() != 0 || got[7] != float32(10*turn) || got[8] != float32(10*turn+1) {
+			t.Errorf("%d rows, room for %d: %v", rows.Len(), rows.Room(), got)
+		}
+	}
+	if p.Used() != 4*4*4 {
+		t.Errorf("%d bytes in use", p.Used())
+	}
+	rows.Close()
+	if p.Used() != 0 {
+		t.Errorf("%d bytes in use after everything was closed", p.Used())
+	}
+	if large := p.Rows(1 << 10); !errors.Is(large.Add(one), ErrFull) || large.Len() != 0 {
+		t.Error("rows beyond the budget")
+	}
+}
+
+// TestPoolStaysWithinItsBudget fills a pool, and checks that what did not fit changed
+// nothing and that closing makes room, also for memory of another shape.
+func TestPoolStaysWithinItsBudget(t *testing.T) {
+	p := openPool(t, layout.RecurrentBytes()+2*layout.PageBytes())
+	s := mustOpen(t, p, layout)
+	if err := s.Reserve(2 * backend.PageTokens); err != nil {
+		t.Fatal(err)
+	}
+	used := p.Used()
+	if err := s.Reserve(5 * backend.PageTokens); !errors.Is(err, ErrFull) {
+		t.Errorf("error %v, want ErrFull", err)
+	}
+	if _, err := p.Open(layout); !errors.Is(err, ErrFull) {
+		t.Errorf("error %v, want ErrFull", err)
+	}
+	if _, err := s.Save(); !errors.Is(err, ErrFull) {
+		t.Errorf("error %v, want ErrFull", err)
+	}
+	if p.Used() != used {
+		t.Errorf("%d bytes in use after refusals, %d before", p.Used(), used)
+	}
+	s.Close()
+	other := layout
+	other.HeadDim *= 2
+	o := mustOpen(t, p, other)
+	if err := o.Reserve(backend.PageTokens); err != nil {
+		t.Errorf("memory of a closed state is not there for another layout: %v", err)
+	}
+	o.Close()
+}
+
+func TestOpenForgetsWhoWasThereBefore(t *testing.T) {
+	p := openPool(t, 1<<20)
+	s := mustOpen(t, p, layout)
+	ones := make([]float32, s.delta[0].State.Rows*s.delta[0].State.Cols)
+	for i := range ones {
+		ones[i] = 1
+	}
+	if err := p.b.Write(s.delta[0].State, ones); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = mustOpen(t, p, layout)
+	defer s.Close()
+	x, err := p.b.Host(s.delta[0].State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range x {
+		if v != 0 {
+			t.Fatalf("number %d of a new state is %v", i, v)
+		}
+	}
+}
+
+func TestKeepCountsGuesses(t *testing.T) {
+	s := mustOpen(t, openPool(t, 1<<20), layout)
+	defer s.Close()
+	if err := s.Reserve(20); err != nil {
+		t.Fatal(err)
+	}
+	step := func(n, guesses int) {
+		s.Seq(0, n, guesses)
+		s.Fed(n, guesses)
+	}
+	step(5, 0)
+	step(4, 3)
+	if s.Len() != 6 {
+		t.Errorf("%d tokens remembered before Keep, want 6", s.Len())
+	}
+	s.Keep(2)
+	if s.Len() != 8 || s.Seq(0, 1, 0).Kept != 2 || s.Seq(0, 1, 0).Pos != 8 {
+		t.Errorf("%d tokens, %+v after Keep(2)", s.Len(), s.Seq(0, 1, 0))
+	}
+	step(2, 1) // its guess is never kept
+	step(1, 0)
+	if s.Len() != 10 || s.Seq(0, 1, 0).Kept != 0 {
+		t.Errorf("%d tokens after a dropped guess, want 10", s.Len())
+	}
+}
+
+// TestMistakesPanic lists what only a mistake of ours can ask for.
+func TestMistakesPanic(t *testing.T) {
+	s := mustOpen(t, openPool(t, 1<<20), layout)
+	defer s.Close()
+	for name, f := range map[string]func(){
+		"keep without guesses": func() { s.Keep(1) },
+		"negative keep":        func() { s.Keep(-1) },
+		"no room":              func() { s.Seq(0, 1, 0) },
+		"too many guesses":     func() { s.Seq(0, 9, 8) },
+		"more guesses":         func() { s.Seq(0, 1, 2) },
+		"recurrent truncate":   func() { s.Truncate(0) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+func TestLoadRefusesAnotherLayout(t *testing.T) {
+	p := openPool(t, 1<<20)
+	s := mustOpen(t, p, layout)
+	defer s.Close()
+	snap, err := s.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snap.Close()
+	other := layout
+	other.MaxGuesses++
+	o := mustOpen(t, p, other)
+	defer o.Close()
+	if err := o.Load(snap); err == nil {
+		t.Error("a snapshot of another layout was loaded")
+	}
+}
