@@ -161,7 +161,7 @@ func (m *Model) selfTest(o Draft, pool *state.Pool) (*spec.Controller, error) {
 	if v.Broken() {
 		m.log.Warn(fmt.Sprintf("mtp: only %d of %d guesses of the head were right, where a sound head gets more than half: "+
 			"its norms were shifted by one twice or not at all, its fc is permuted, it is still at its random initialization, or it belongs to another model; "+
-			"foretoken doctor finds out which", v.Held[0], v.Tried[0]))
+			"foretoken doctor finds out which", v.Accepted[0], v.Drafted[0]))
 	}
 	return v.Controller, nil
 }

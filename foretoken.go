@@ -168,7 +168,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, DraftVocab: o.Draft.Vocab, Control: m.tok.Added(), Progress: o.Progress, Log: m.log,
 	}
 	if !o.Draft.Off {
-		w.MaxGuesses = spec.MaxDepth
+		w.MaxDrafts = spec.MaxDepth
 	}
 	sum := startSum(c, o.CacheDir)
 	defer sum.stop()

@@ -115,7 +115,7 @@ func (f *consultation) run(cmd *cobra.Command, name string) (err error) {
 // examine loads the model, measures it, and gives everything back.
 func (f *consultation) examine(ctx context.Context, c *console, k *checkpoint.Checkpoint, facts *doctor.Facts) (_ *doctor.Report, err error) {
 	bar := newProgress(c, facts.Name)
-	o := model.Options{MaxGuesses: spec.MaxDepth, Progress: bar.report, Log: slog.New(slog.DiscardHandler)}
+	o := model.Options{MaxDrafts: spec.MaxDepth, Progress: bar.report, Log: slog.New(slog.DiscardHandler)}
 	if f.compute.value == "float32" {
 		o.Compute = backend.Float32
 	}

@@ -96,26 +96,26 @@ func (f *draftFlags) options() foretoken.Draft {
 // guess and all before it are right.
 func describeVerdict(v *engine.Verdict) string {
 	rates, all := "", 1.0
-	for j := range v.Tried {
-		if v.Tried[j] > 0 {
+	for j := range v.Drafted {
+		if v.Drafted[j] > 0 {
 			all *= v.Rate(j)
 			rates += fmt.Sprintf(" %.2f", all)
 		}
 	}
 	among := ""
-	if v.Among > 0 {
-		among = fmt.Sprintf(" among %d tokens", v.Among)
+	if v.DraftVocab > 0 {
+		among = fmt.Sprintf(" among %d tokens", v.DraftVocab)
 	}
 	return fmt.Sprintf("mtp: head accepts%s, a guess%s costs %.2f of a step, best depth %d, expected %.2f times plain",
-		rates, among, v.Guess.Seconds()/v.Step.Seconds(), v.Depth, v.Speedup)
+		rates, among, v.DraftTime.Seconds()/v.StepTime.Seconds(), v.Depth, v.Speedup)
 }
 
 // describeReceipt is the line on what guessing did for an answer.
-func describeReceipt(r *spec.Receipt) string {
+func describeReceipt(r *spec.Stats) string {
 	var rates []string
-	for j, n := range r.Tried {
+	for j, n := range r.DraftedAt {
 		if n > 0 {
-			rates = append(rates, fmt.Sprintf("%.2f", float64(r.At[j])/float64(n)))
+			rates = append(rates, fmt.Sprintf("%.2f", float64(r.AcceptedAt[j])/float64(n)))
 		}
 	}
 	line := fmt.Sprintf("%s: %s in %s", r.Drafter, counted(r.Rounds+r.Accepted, "token"), counted(r.Rounds, "round"))

@@ -163,7 +163,7 @@ func (g *generation) answer(ctx context.Context, c *console, s *session, q foret
 	}
 	if g.model.verbose {
 		c.remark(a.summary(q.Sampling.Seed))
-		if r := &a.Result.Receipt; r.Drafter != "" {
+		if r := &a.Result.Speculation; r.Drafter != "" {
 			c.remark(describeReceipt(r))
 		}
 	}

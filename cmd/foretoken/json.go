@@ -73,7 +73,7 @@ func newReport(s *session, q *foretoken.Request, a *answer, err error) *report {
 			r.LogProbs[i] = s.describe(t)
 		}
 	}
-	if receipt := &a.Result.Receipt; receipt.Drafter != "" {
+	if receipt := &a.Result.Speculation; receipt.Drafter != "" {
 		summary := receipt.Summary()
 		r.MTP = &summary
 	}

@@ -45,6 +45,6 @@ func run() error {
 	}
 	r := answer.Result
 	fmt.Printf("\n\n%d tokens (%s), %.0f per second; %d of %d guesses held; seed %d\n", r.Tokens, answer.Finish,
-		float64(r.Tokens-1)/r.Decode.Seconds(), r.Receipt.Accepted, r.Receipt.Drafted, answer.Seed)
+		float64(r.Tokens-1)/r.Decode.Seconds(), r.Speculation.Accepted, r.Speculation.Drafted, answer.Seed)
 	return nil
 }

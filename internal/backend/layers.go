@@ -10,7 +10,7 @@ const PageTokens = 64
 type Seq struct {
 	First, N int // rows [First, First+N) of the call
 	Pos      int // position of the first of them
-	Guesses  int // how many of the last rows may be taken back
+	Drafts   int // how many of the last rows may be taken back
 	Kept     int // guesses of the former call that were accepted and are not yet in Delta's State
 
 	Pages []Tensor    // keys and values, PageTokens positions each; see Attention

@@ -54,20 +54,20 @@ type Cell struct {
 	Turns     []Turn `json:"turns"`
 	Different int    `json:"different"` // answers that are not as they must be
 
-	// Of all timed turns, without the rounds that end prompts. Tried and Held are guesses by
-	// position, made and right; a guess after a wrong one is not right.
-	Rounds   int   `json:"rounds"`
-	Drafted  int   `json:"drafted"`
-	Accepted int   `json:"accepted"`
-	Tried    []int `json:"tried"`
-	Held     []int `json:"held"`
+	// Of all timed turns, without the rounds that end prompts. A draft token after a rejected
+	// one is rejected.
+	Rounds     int   `json:"rounds"`
+	Drafted    int   `json:"drafted"`
+	Accepted   int   `json:"accepted"`
+	DraftedAt  []int `json:"drafted_by_position"`
+	AcceptedAt []int `json:"accepted_by_position"`
 
 	Rate  Spread `json:"tokens_per_second"`
 	Ratio Spread `json:"ratio"` // to plain decoding of the same turn
 	Noisy bool   `json:"noisy"` // the interval of Ratio is too wide
 
 	Acceptance     float64   `json:"acceptance"`             // accepted over drafted
-	ByPosition     []float64 `json:"acceptance_by_position"` // held over tried
+	ByPosition     []float64 `json:"acceptance_by_position"` // accepted over drafted
 	TokensPerRound float64   `json:"tokens_per_round"`
 	MeanDepth      float64   `json:"mean_depth"`
 	Rows           float64   `json:"rows"`      // of a pass, in the mean
@@ -83,12 +83,12 @@ func (c *Cell) count(answers []Answer) {
 		c.Rounds += r.Rounds - 1
 		c.Drafted += r.Drafted
 		c.Accepted += r.Accepted
-		for j := 0; j < spec.MaxDepth && r.Tried[j] > 0; j++ {
-			if j == len(c.Tried) {
-				c.Tried, c.Held = append(c.Tried, 0), append(c.Held, 0)
+		for j := 0; j < spec.MaxDepth && r.DraftedAt[j] > 0; j++ {
+			if j == len(c.DraftedAt) {
+				c.DraftedAt, c.AcceptedAt = append(c.DraftedAt, 0), append(c.AcceptedAt, 0)
 			}
-			c.Tried[j] += r.Tried[j]
-			c.Held[j] += r.At[j]
+			c.DraftedAt[j] += r.DraftedAt[j]
+			c.AcceptedAt[j] += r.AcceptedAt[j]
 		}
 	}
 }
@@ -101,8 +101,8 @@ func (c *Cell) settle(plain *Cell) {
 	c.Noisy = c.Ratio.Noisy()
 	c.Acceptance = over(float64(c.Accepted), float64(c.Drafted))
 	c.ByPosition = nil
-	for j := range c.Tried {
-		c.ByPosition = append(c.ByPosition, over(float64(c.Held[j]), float64(c.Tried[j])))
+	for j := range c.DraftedAt {
+		c.ByPosition = append(c.ByPosition, over(float64(c.AcceptedAt[j]), float64(c.DraftedAt[j])))
 	}
 	c.TokensPerRound = 1 + over(float64(c.Accepted), float64(c.Rounds))
 	c.MeanDepth = over(float64(c.Drafted), float64(c.Rounds))
@@ -127,9 +127,9 @@ func Speedup(gain, depth, beta, delta float64) float64 { return over(gain, beta+
 
 // Gain is how many tokens a round gives if the guess at position j, and so all before it,
 // holds in a share held[j] of the rounds: 1 + p₁ + p₁p₂ + …
-func Gain(held []float64) float64 {
+func Gain(accepted []float64) float64 {
 	gain := 1.0
-	for _, p := range held {
+	for _, p := range accepted {
 		gain += p
 	}
 	return gain
@@ -182,8 +182,8 @@ type Track struct {
 type Step struct {
 	Milliseconds float64 `json:"ms"` // since the first round
 	Tokens       int     `json:"tokens"`
-	Guessed      int     `json:"guessed"`
-	Held         int     `json:"held"`
+	Drafted      int     `json:"drafted"`
+	Accepted     int     `json:"accepted"`
 }
 
 // trackRounds is how many rounds of a track are kept: enough to see what happens.
@@ -196,7 +196,7 @@ func newTrack(depth int, rounds []engine.Round) Track {
 			break
 		}
 		ms += r.Took.Seconds() * 1e3
-		t.Rounds = append(t.Rounds, Step{ms, r.Tokens, r.Guessed, r.Held})
+		t.Rounds = append(t.Rounds, Step{ms, r.Tokens, r.Drafted, r.Accepted})
 	}
 	return t
 }

@@ -216,18 +216,18 @@ func (r *DecodeReport) acceptance() plot.Bars {
 	}
 	c := plot.Bars{Title: fmt.Sprintf("Share of guesses that held, by class and position, depth %s", DepthName(depth)), Max: 1}
 	for _, class := range r.classes() {
-		var tried, held []float64
+		var tried, accepted []float64
 		for _, cell := range r.at(depth, func(c *Cell) bool { return c.Class == class }) {
-			for j := range cell.Tried {
+			for j := range cell.DraftedAt {
 				if j == len(tried) {
-					tried, held = append(tried, 0), append(held, 0)
+					tried, accepted = append(tried, 0), append(accepted, 0)
 				}
-				tried[j] += float64(cell.Tried[j])
-				held[j] += float64(cell.Held[j])
+				tried[j] += float64(cell.DraftedAt[j])
+				accepted[j] += float64(cell.AcceptedAt[j])
 			}
 		}
 		for j := range tried {
-			c.Bars = append(c.Bars, plot.Bar{Label: fmt.Sprintf("%s %d", class, j+1), Value: over(held[j], tried[j]), Strong: j == 0})
+			c.Bars = append(c.Bars, plot.Bar{Label: fmt.Sprintf("%s %d", class, j+1), Value: over(accepted[j], tried[j]), Strong: j == 0})
 		}
 	}
 	return c

@@ -84,7 +84,7 @@ func TestCostModelOnThePublishedCase(t *testing.T) {
 	}
 	// Three guesses, of which so many hold that it just pays.
 	even = BreakEven(3, 1.4, 0.1)
-	if held := []float64{even + 0.1, even, even - 0.1}; !near(even, 0.7/3) || !near(Speedup(Gain(held), 3, 1.4, 0.1), 1) {
+	if accepted := []float64{even + 0.1, even, even - 0.1}; !near(even, 0.7/3) || !near(Speedup(Gain(accepted), 3, 1.4, 0.1), 1) {
 		t.Errorf("three guesses break even at %v", even)
 	}
 }
@@ -137,7 +137,7 @@ func TestDecodeMeasuresTheEngine(t *testing.T) {
 				t.Errorf("plain: %+v", c)
 			}
 		case 2:
-			if c.Drafted == 0 || c.Accepted > c.Drafted || c.Tried[0] > c.Rounds || c.Held[1] > c.Held[0] || c.Delta <= 0 {
+			if c.Drafted == 0 || c.Accepted > c.Drafted || c.DraftedAt[0] > c.Rounds || c.AcceptedAt[1] > c.AcceptedAt[0] || c.Delta <= 0 {
 				t.Errorf("depth 2: %+v", c)
 			}
 		}

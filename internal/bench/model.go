@@ -77,7 +77,7 @@ func Model(dev *cpu.Backend, o ModelOptions) (*ModelReport, error) {
 	}
 	say(fmt.Sprintf("generating a %s model of %d bits", o.Shape, o.Bits))
 	b := newTimed(dev)
-	m, err := qwen35.Generate(o.Shape, o.Bits, b, model.Options{MaxGuesses: max(slices.Max(o.Rows)-1, 1)})
+	m, err := qwen35.Generate(o.Shape, o.Bits, b, model.Options{MaxDrafts: max(slices.Max(o.Rows)-1, 1)})
 	if err != nil {
 		return nil, err
 	}
@@ -148,13 +148,13 @@ func (r *modelRun) open() error {
 }
 
 // feed runs one pass and returns how long it took.
-func (r *modelRun) feed(s *state.State, n, guesses, want int) (time.Duration, error) {
+func (r *modelRun) feed(s *state.State, n, drafts, want int) (time.Duration, error) {
 	tokens := make([]int32, n)
 	for i := range tokens {
 		tokens[i] = int32((i*7919 + s.Len()) % r.m.Info().Vocab)
 	}
 	start := time.Now()
-	_, err := r.m.Forward([]model.Span{{State: s, Tokens: tokens, Guesses: guesses, Want: want}})
+	_, err := r.m.Forward([]model.Span{{State: s, Tokens: tokens, Drafts: drafts, Want: want}})
 	return time.Since(start), err
 }
 
@@ -166,7 +166,7 @@ func (r *modelRun) round() error {
 		if err != nil {
 			return err
 		}
-		r.seq.Keep(0)
+		r.seq.Commit(0)
 		r.passes[i] = append(r.passes[i], d.Seconds())
 		r.shares[i], r.ops[i] = r.b.shares(d), r.b.ops
 	}

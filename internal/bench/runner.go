@@ -22,7 +22,7 @@ type Run struct {
 type Answer struct {
 	Tokens  []int32
 	Hash    uint64 // of the logits, if that was asked for
-	Receipt spec.Receipt
+	Receipt spec.Stats
 }
 
 // Recorder keeps the rounds of an engine, for which its Observe is to be that of the
@@ -72,7 +72,7 @@ func (r *Recorder) On(e *engine.Engine) Runner {
 				a.Tokens = append(a.Tokens, t.ID)
 			}
 			result := s.Result()
-			a.Hash, a.Receipt = result.LogitsHash, result.Receipt
+			a.Hash, a.Receipt = result.LogitsHash, result.Speculation
 		}
 		run.Rounds = r.take()
 		return run, nil

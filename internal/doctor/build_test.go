@@ -120,7 +120,7 @@ func patientOf(t testing.TB, c *checkpoint.Checkpoint) (*Facts, *qwen35.Model, *
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	m, err := qwen35.Open(c, b, model.Options{MaxGuesses: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
+	m, err := qwen35.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

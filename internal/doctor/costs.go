@@ -23,8 +23,8 @@ type Costs struct {
 
 // Drafts are what it takes to guess.
 type Drafts struct {
-	Among int       `json:"among"` // frequent tokens to guess among
-	Cost  []float64 `json:"cost"`  // of 1, 2, … guesses, in steps
+	DraftVocab int       `json:"among"` // frequent tokens to guess among
+	Cost       []float64 `json:"cost"`  // of 1, 2, … guesses, in steps
 }
 
 const (
@@ -82,7 +82,7 @@ func (p *patient) costs(source []int32, rows int, sizes []int, deadline time.Tim
 	c.Beta = quartiles(passes, c.Step)
 	for i, size := range sizes {
 		if b.drafter != nil {
-			c.Delta = append(c.Delta, Drafts{Among: size, Cost: quartiles(drafts[i*(rows-1):(i+1)*(rows-1)], c.Step)})
+			c.Delta = append(c.Delta, Drafts{DraftVocab: size, Cost: quartiles(drafts[i*(rows-1):(i+1)*(rows-1)], c.Step)})
 		}
 	}
 	return c, nil
@@ -130,20 +130,20 @@ func (b *bill) close() {
 }
 
 // pass feeds the next token with so many guesses after it, checks them, and takes them back.
-func (b *bill) pass(guesses int) (time.Duration, error) {
+func (b *bill) pass(drafts int) (time.Duration, error) {
 	at := len(b.text) - 1
-	tokens := make([]int32, 1+guesses)
+	tokens := make([]int32, 1+drafts)
 	for i := range tokens {
 		tokens[i] = b.source[(at+i)%len(b.source)]
 	}
 	start := time.Now()
-	out, err := b.forward([]model.Span{{State: b.target, Tokens: tokens, Guesses: guesses, Want: 1 + guesses}})
+	out, err := b.forward([]model.Span{{State: b.target, Tokens: tokens, Drafts: drafts, Want: 1 + drafts}})
 	if err != nil {
 		return 0, err
 	}
 	spec.Exact.Verify(b.sampler, spec.Draft{Tokens: tokens[1:]}, out.Logits[0])
 	took := time.Since(start)
-	b.target.Keep(0)
+	b.target.Commit(0)
 	b.text = append(b.text, b.source[(at+1)%len(b.source)])
 	b.out = out
 	return took, nil
@@ -151,13 +151,13 @@ func (b *bill) pass(guesses int) (time.Duration, error) {
 
 // guess makes so many guesses after the last pass among so many tokens, 0 for as many as
 // before.
-func (b *bill) guess(depth, among int) (time.Duration, error) {
-	if list, ok := b.drafter.(spec.Shortlister); ok && among > 0 {
-		list.Shorten(among)
+func (b *bill) guess(depth, draftVocab int) (time.Duration, error) {
+	if list, ok := b.drafter.(spec.VocabLimiter); ok && draftVocab > 0 {
+		list.LimitVocab(draftVocab)
 	}
 	start := time.Now()
 	_, err := b.drafter.Draft([]spec.Run{{
-		State: b.memory, Notes: &b.notes, Text: b.text, Hidden: b.out.Hidden.RowRange(0, 1), Depth: depth, Sampler: b.sampler,
+		State: b.memory, HostState: &b.notes, Text: b.text, Hidden: b.out.Hidden.RowRange(0, 1), Depth: depth, Sampler: b.sampler,
 	}})
 	return time.Since(start), err
 }

@@ -42,16 +42,16 @@ type Trial struct {
 	Used  bool      `json:"used"`  // it is the way the model is run
 	Rates []float64 `json:"rates"` // shares of positions whose first 1, 2, … guesses are all right
 
-	cause     string // what was done to the head if this undoes it; of hidden: what makes it the used one
-	won, lost int    // positions where the first guess is right in this and not in the used one, and the other way round
-	bits      *agreement
-	among     int // of vocabulary: frequent tokens
+	cause      string // what was done to the head if this undoes it; of hidden: what makes it the used one
+	won, lost  int    // positions where the first guess is right in this and not in the used one, and the other way round
+	bits       *agreement
+	draftVocab int // of vocabulary: frequent tokens
 }
 
 // Speed is what a depth is expected to give on this machine.
 type Speed struct {
 	Depth          int     `json:"depth"`
-	Among          int     `json:"among"` // frequent tokens that are guessed among
+	DraftVocab     int     `json:"among"` // frequent tokens that are guessed among
 	TokensPerRound float64 `json:"tokens_per_round"`
 	Speedup        float64 `json:"speedup"` // tokens per second as a multiple of plain decoding
 }
@@ -201,7 +201,7 @@ func (e *examination) hiddenTrials(list []int) error {
 		t.bits = results[0]
 		e.Trials = append(e.Trials, t)
 		for i, r := range results[1:] {
-			e.Trials = append(e.Trials, Trial{Name: fmt.Sprintf("guesses among %d tokens and those of the text", sizes[i]), Kind: "vocabulary", bits: r, among: sizes[i]})
+			e.Trials = append(e.Trials, Trial{Name: fmt.Sprintf("guesses among %d tokens and those of the text", sizes[i]), Kind: "vocabulary", bits: r, draftVocab: sizes[i]})
 		}
 	}
 	return nil
@@ -281,12 +281,12 @@ func (e *examination) speeds() {
 	for i, d := range e.Costs.Delta {
 		bits := e.used().bits
 		for _, t := range e.Trials {
-			if i > 0 && t.Kind == "vocabulary" && t.among == d.Among {
+			if i > 0 && t.Kind == "vocabulary" && t.draftVocab == d.DraftVocab {
 				bits = t.bits
 			}
 		}
 		for depth := 1; depth <= maxDepth; depth++ {
-			s := Speed{Depth: depth, Among: d.Among, TokensPerRound: bits.tokensPerRound(depth)}
+			s := Speed{Depth: depth, DraftVocab: d.DraftVocab, TokensPerRound: bits.tokensPerRound(depth)}
 			s.Speedup = s.TokensPerRound / (e.Costs.Beta[depth] + d.Cost[depth-1])
 			e.Speeds = append(e.Speeds, s)
 			if s.Speedup > e.Best.Speedup {

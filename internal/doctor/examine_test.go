@@ -58,7 +58,7 @@ func checkCosts(t *testing.T, r *Report) {
 	}
 	for _, d := range c.Delta {
 		if len(d.Cost) != maxDepth || d.Cost[0] <= 0 || !slices.IsSorted(d.Cost) {
-			t.Errorf("guesses among %d: %v", d.Among, d.Cost)
+			t.Errorf("guesses among %d: %v", d.DraftVocab, d.Cost)
 		}
 	}
 	if len(r.Speeds) != 1+2*maxDepth {
@@ -172,8 +172,8 @@ func TestAgreementIsTheReferences(t *testing.T) {
 	for i, c := range f.Cases[:4] {
 		from, to := texts[i].rows()
 		for r := from; r < to; r++ {
-			for d, guesses := range [][]int32{c.Draft1, c.Draft2, c.Draft3} {
-				if guesses[r] != c.Tokens[r+2+d] {
+			for d, drafts := range [][]int32{c.Draft1, c.Draft2, c.Draft3} {
+				if drafts[r] != c.Tokens[r+2+d] {
 					break
 				}
 				want[d]++
@@ -355,7 +355,7 @@ func TestVerdictOnMachinesWhereGuessingDoesNotPay(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &examination{patient: newPatient(t.Context(), m, b, m.Info().Vocab), Report: r}
-	r.Costs = &Costs{Step: 1, Beta: []float64{1, 2, 3, 4, 5, 6}, Delta: []Drafts{{Among: 8192, Cost: []float64{1, 2, 3, 4, 5}}}}
+	r.Costs = &Costs{Step: 1, Beta: []float64{1, 2, 3, 4, 5, 6}, Delta: []Drafts{{DraftVocab: 8192, Cost: []float64{1, 2, 3, 4, 5}}}}
 	r.Speeds, r.Verdict = nil, ""
 	e.speeds()
 	r.judge()

@@ -76,7 +76,7 @@ func (r *Report) costLines() plot.Lines {
 	}
 	add("passes (β)", r.Costs.Beta)
 	for _, d := range r.Costs.Delta {
-		add(fmt.Sprintf("guesses among %d (δ)", d.Among), d.Cost)
+		add(fmt.Sprintf("guesses among %d (δ)", d.DraftVocab), d.Cost)
 	}
 	return c
 }
@@ -85,9 +85,9 @@ func (r *Report) costLines() plot.Lines {
 func (r *Report) speedLines() plot.Lines {
 	c := plot.Lines{Title: "Expected speed, as a multiple of plain decoding", X: "guesses", Rule: 1}
 	for _, d := range r.Costs.Delta {
-		s := plot.Series{Name: fmt.Sprintf("among %d tokens", d.Among), Points: []plot.Point{{X: 0, Y: 1}}}
+		s := plot.Series{Name: fmt.Sprintf("among %d tokens", d.DraftVocab), Points: []plot.Point{{X: 0, Y: 1}}}
 		for _, x := range r.Speeds {
-			if x.Among == d.Among && x.Depth > 0 {
+			if x.DraftVocab == d.DraftVocab && x.Depth > 0 {
 				s.Points = append(s.Points, plot.Point{X: float64(x.Depth), Y: x.Speedup})
 			}
 		}

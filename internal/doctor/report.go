@@ -75,7 +75,7 @@ func (r *Report) passes() plot.Bars {
 	}
 	for _, d := range r.Costs.Delta {
 		for i, cost := range d.Cost {
-			c.Bars = append(c.Bars, plot.Bar{Label: fmt.Sprintf("%s among %d tokens", counted(i+1, "guess", "guesses"), d.Among), Value: cost})
+			c.Bars = append(c.Bars, plot.Bar{Label: fmt.Sprintf("%s among %d tokens", counted(i+1, "guess", "guesses"), d.DraftVocab), Value: cost})
 		}
 	}
 	return c
@@ -93,7 +93,7 @@ func (r *Report) depths() plot.Bars {
 		}
 		label := "no guesses"
 		if depth > 0 {
-			label = fmt.Sprintf("%s among %d tokens", counted(depth, "guess", "guesses"), best.Among)
+			label = fmt.Sprintf("%s among %d tokens", counted(depth, "guess", "guesses"), best.DraftVocab)
 		}
 		c.Bars = append(c.Bars, plot.Bar{Label: label, Value: best.Speedup, Strong: depth == r.Best.Depth})
 	}
@@ -118,10 +118,10 @@ func (r *Report) advice() []string {
 
 // among is how --draft-vocab names the best number of tokens to guess among.
 func (r *Report) among() string {
-	if r.Best.Among >= r.Network.Vocab {
+	if r.Best.DraftVocab >= r.Network.Vocab {
 		return "all"
 	}
-	return fmt.Sprint(r.Best.Among)
+	return fmt.Sprint(r.Best.DraftVocab)
 }
 
 // secondsText is a time for people.

@@ -32,7 +32,7 @@ func BenchmarkDecode(b *testing.B) {
 				}
 				tokens += res.Tokens - 1
 				seconds += res.Decode.Seconds()
-				rounds += res.Receipt.Rounds - 1
+				rounds += res.Speculation.Rounds - 1
 			}
 			b.ReportMetric(float64(tokens)/seconds, "tok/s")
 			b.ReportMetric(float64(tokens)/float64(rounds), "tok/round")

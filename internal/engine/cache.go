@@ -44,18 +44,18 @@ func (e *Engine) fetch(s *sequence) bool {
 
 // restore gives a new sequence what is known of the beginning of its tokens.
 func (e *Engine) restore(s *sequence) error {
-	hit := e.cache.Find(s.req.Salt, s.tokens, s.memory != nil)
+	hit := e.cache.Find(s.req.Salt, s.tokens, s.draftState != nil)
 	if hit == nil {
 		return nil
 	}
 	defer hit.Release()
-	if err := hit.Restore(s.target, s.memory); err != nil {
+	if err := hit.Restore(s.target, s.draftState); err != nil {
 		return err
 	}
 	if s.preempted == 0 {
 		s.cached = hit.Len()
 	}
-	if s.memory == nil || hit.Hidden().Rows == 0 {
+	if s.draftState == nil || hit.Hidden().Rows == 0 {
 		return nil
 	}
 	return e.learnPair(s, hit)
@@ -66,7 +66,7 @@ func (e *Engine) restore(s *sequence) error {
 func (e *Engine) learnPair(s *sequence, hit *prefix.Hit) (err error) {
 	defer caught(&err)
 	_, err = e.o.Drafter.Draft([]spec.Run{{
-		State: s.memory, Notes: &s.notes, Text: s.tokens[:hit.Len()+1], Hidden: hit.Hidden(), Sampler: s.sampler,
+		State: s.draftState, HostState: &s.hostState, Text: s.tokens[:hit.Len()+1], Hidden: hit.Hidden(), Sampler: s.sampler,
 	}})
 	return err
 }
@@ -114,7 +114,7 @@ func (e *Engine) keep() {
 		}
 		if s.keeps() {
 			// Without memory for it the beginning is simply not kept.
-			_ = e.cache.Store(s.req.Salt, s.tokens[:s.target.Len()], s.target, s.memory, e.hidden.RowRange(s.row, s.row+1))
+			_ = e.cache.Store(s.req.Salt, s.tokens[:s.target.Len()], s.target, s.draftState, e.hidden.RowRange(s.row, s.row+1))
 		}
 	}
 }

@@ -26,10 +26,10 @@ func (d *drafting) begin() {
 // verified takes in what a pass cost, with the walk along its guesses. Each sequence bears
 // the share of its rows. Passes with a part of a prompt say nothing about guesses.
 func (d *drafting) verified(fed []*sequence, spans []model.Span, took time.Duration) {
-	rows, guesses, reading := 0, 0, false
+	rows, drafts, reading := 0, 0, false
 	for i := range spans {
 		rows += len(spans[i].Tokens)
-		guesses += spans[i].Guesses
+		drafts += spans[i].Drafts
 		reading = reading || reads(&spans[i])
 	}
 	for i, s := range fed {
@@ -38,18 +38,18 @@ func (d *drafting) verified(fed []*sequence, spans []model.Span, took time.Durat
 		}
 	}
 	if !reading {
-		d.Verified(rows, guesses, took)
+		d.Verified(rows, drafts, took)
 	}
 }
 
 // reads reports whether a span is not just the last token and guesses after it.
-func reads(s *model.Span) bool { return s.Want == 0 || len(s.Tokens) > s.Guesses+1 }
+func reads(s *model.Span) bool { return s.Want == 0 || len(s.Tokens) > s.Drafts+1 }
 
 // add puts a sequence on the list, with the n hidden rows of this round's result, from first
 // on, that belong to tokens it has kept. One that has ended is only learned, if it is for the
 // cache to keep.
 func (d *drafting) add(s *sequence, hidden backend.Tensor, first, n int, cached bool) {
-	if s.memory == nil || s.fault != nil || s.finish != "" && !cached {
+	if s.draftState == nil || s.fault != nil || s.finish != "" && !cached {
 		return
 	}
 	if s.target.Len() == len(s.tokens) { // the last row's pair is for another request
@@ -65,7 +65,7 @@ func (d *drafting) add(s *sequence, hidden backend.Tensor, first, n int, cached 
 	d.seqs = append(d.seqs, s)
 	d.records = append(d.records, &s.record)
 	d.runs = append(d.runs, spec.Run{
-		State: s.memory, Notes: &s.notes, Text: text, Hidden: hidden.RowRange(first, first+n), Depth: limit,
+		State: s.draftState, HostState: &s.hostState, Text: text, Hidden: hidden.RowRange(first, first+n), Depth: limit,
 		Sampler: s.sampler, Dists: s.req.Rule == spec.Ratio,
 	})
 }
@@ -94,8 +94,8 @@ func (d *drafting) run(drafter spec.Drafter) error {
 		// The sequence may be left out of rounds while the drafter goes on with others.
 		s.draft.Tokens = append(s.draft.Tokens[:0], drafts[i].Tokens...)
 		s.draft.Dists = append(s.draft.Dists[:0], drafts[i].Dists...)
-		if n := drafts[i].Among; n > 0 {
-			s.record.Among = n
+		if n := drafts[i].Vocab; n > 0 {
+			s.record.DraftVocab = n
 		}
 	}
 	return nil

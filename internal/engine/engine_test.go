@@ -67,7 +67,7 @@ func (m *scripted) Forward(batch []model.Span) (model.Output, error) {
 			}
 		}
 		m.texts[s.State] = text
-		s.State.Fed(len(s.Tokens), s.Guesses)
+		s.State.Fed(len(s.Tokens), s.Drafts)
 		out.Logits = append(out.Logits, rows)
 	}
 	m.widest, m.most = max(m.widest, n), max(m.most, len(batch))

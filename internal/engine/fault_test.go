@@ -216,8 +216,8 @@ func TestDrafterThatPanicsCostsNobodyElse(t *testing.T) {
 	}
 	blow() // in advance
 	<-prefill(t, e, Prefill{Conversation: "a", Prompt: prompt(80, 7), Depth: 2})
-	if s := e.Stats(); s.Ahead.Dropped != 1 || s.Ahead.Read != 0 || s.Faults != 1 {
-		t.Errorf("%+v, %d faults", s.Ahead, s.Faults)
+	if s := e.Stats(); s.Background.Dropped != 1 || s.Background.Read != 0 || s.Faults != 1 {
+		t.Errorf("%+v, %d faults", s.Background, s.Faults)
 	}
 	readAhead(t, e, Prefill{Conversation: "a", Prompt: prompt(80, 7), Depth: 2})
 	blow() // in a round

@@ -59,7 +59,7 @@ func openGenerated(b *testing.B) (*qwen35.Model, *state.Pool) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = dev.Close() })
-	m, err := qwen35.Generate("2b", 4, dev, model.Options{MaxGuesses: spec.MaxDepth})
+	m, err := qwen35.Generate("2b", 4, dev, model.Options{MaxDrafts: spec.MaxDepth})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func BenchmarkForced(b *testing.B) {
 			}
 			defer e.Close()
 			var made, seconds float64
-			var receipt spec.Receipt
+			var receipt spec.Stats
 			for b.Loop() {
 				ids, res, err := collect(e, Request{Prompt: prompt, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1, Depth: depth})
 				if err != nil {
@@ -94,7 +94,7 @@ func BenchmarkForced(b *testing.B) {
 					answer = append(slices.Clone(prompt), ids...)
 				}
 				made, seconds = made+float64(res.Tokens-1), seconds+res.Decode.Seconds()
-				receipt = res.Receipt
+				receipt = res.Speculation
 			}
 			rate := made / seconds
 			if depth == 0 {
@@ -140,7 +140,7 @@ func BenchmarkForcedBatch(b *testing.B) {
 				if err != nil {
 					b.Error(err)
 				}
-				if depths[i] = res.Receipt.Summary().MeanDepth; d.answer == nil {
+				if depths[i] = res.Speculation.Summary().MeanDepth; d.answer == nil {
 					d.answer = append(slices.Clone(r.Prompt), ids...)
 				}
 			})

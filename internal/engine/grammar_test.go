@@ -56,7 +56,7 @@ func openTiny(t *testing.T) (*qwen35.Model, *state.Pool, *tokenizer.Tokenizer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	m, err := qwen35.Open(c, b, model.Options{Compute: backend.Int8, MaxGuesses: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
+	m, err := qwen35.Open(c, b, model.Options{Compute: backend.Int8, MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func (t *trial) generate(e *engine.Engine, h *held, taste sample.Options, depth 
 	o.hash = r.LogitsHash
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.guessed += r.Receipt.Accepted
+	t.guessed += r.Speculation.Accepted
 	if r.Finish == engine.FinishStop {
 		t.ended++
 		if err := h.check(t.tok.Decode(o.ids[:len(o.ids)-1], false)); err != nil {

@@ -66,7 +66,7 @@ func (e *Engine) Prefill(p Prefill) (done <-chan struct{}, err error) {
 		return nil, ErrClosed
 	}
 	if e.talks[p.Conversation] > 0 { // its next turn is here already
-		e.stats.Ahead.Dropped++
+		e.stats.Background.Dropped++
 		a.end()
 		return a.done, nil
 	}
@@ -75,7 +75,7 @@ func (e *Engine) Prefill(p Prefill) (done <-chan struct{}, err error) {
 	if e.lane.waiting = append(e.lane.waiting, s); len(e.lane.waiting) > maxAhead {
 		e.lane.waiting[0].ahead.end()
 		e.lane.waiting = slices.Delete(e.lane.waiting, 0, 1)
-		e.stats.Ahead.Dropped++
+		e.stats.Background.Dropped++
 	}
 	e.nudge()
 	return a.done, nil
@@ -89,7 +89,7 @@ func (e *Engine) dropAhead(conversation string) {
 			return false
 		}
 		s.ahead.end()
-		e.stats.Ahead.Dropped++
+		e.stats.Background.Dropped++
 		return true
 	})
 	if s := e.lane.current; s != nil && s.req.Conversation == conversation {
@@ -106,7 +106,7 @@ func (e *Engine) tidyAhead() {
 			for _, s := range e.lane.waiting {
 				s.ahead.end()
 			}
-			e.stats.Ahead.Dropped += int64(len(e.lane.waiting))
+			e.stats.Background.Dropped += int64(len(e.lane.waiting))
 			e.lane.waiting = nil
 		}
 		over = over || current != nil && current.ahead.dropped
@@ -137,14 +137,14 @@ func (e *Engine) readAhead() bool {
 			return true
 		}
 	}
-	s.span, s.held = s.next(min(e.o.RoundTokens, e.pace.room(e.o.MaxRound)), e.o.RoundTokens), 0
+	s.span, s.accepted = s.next(min(e.o.RoundTokens, e.pace.room(e.o.MaxRound)), e.o.RoundTokens), 0
 	if s.fault = e.hold(s, len(s.span.Tokens)); s.fault == nil {
 		e.fed, e.spans = append(e.fed[:0], s), append(e.spans[:0], s.span)
 		if err := e.forward(); err != nil {
 			e.suspect(err)
 		} else {
 			e.keep()
-			e.locked(func() { e.stats.Ahead.Tokens += int64(len(s.span.Tokens)) })
+			e.locked(func() { e.stats.Background.Tokens += int64(len(s.span.Tokens)) })
 		}
 	}
 	if s.fault != nil || s.finish != "" {
@@ -175,9 +175,9 @@ func (e *Engine) endAhead(s *sequence) {
 	e.locked(func() {
 		e.lane.current = nil
 		if s.finish != "" && s.fault == nil {
-			e.stats.Ahead.Read++
+			e.stats.Background.Read++
 		} else {
-			e.stats.Ahead.Dropped++
+			e.stats.Background.Dropped++
 		}
 	})
 	s.ahead.end()

@@ -15,10 +15,10 @@ import (
 // readAhead has a prompt read in advance and waits for it.
 func readAhead(t *testing.T, e *Engine, p Prefill) {
 	t.Helper()
-	before := e.Stats().Ahead.Read
+	before := e.Stats().Background.Read
 	<-prefill(t, e, p)
-	if e.Stats().Ahead.Read != before+1 {
-		t.Fatalf("%d tokens were not read to their end: %+v", len(p.Prompt), e.Stats().Ahead)
+	if e.Stats().Background.Read != before+1 {
+		t.Fatalf("%d tokens were not read to their end: %+v", len(p.Prompt), e.Stats().Background)
 	}
 }
 
@@ -49,7 +49,7 @@ type recorder struct {
 func (m *recorder) Forward(batch []model.Span) (model.Output, error) {
 	round := ""
 	for _, s := range batch {
-		round += fmt.Sprint(s.Tokens, s.Guesses, " ")
+		round += fmt.Sprint(s.Tokens, s.Drafts, " ")
 	}
 	m.rounds = append(m.rounds, round)
 	return m.gated.Forward(batch)
@@ -118,8 +118,8 @@ func TestPrefillIsNoRequest(t *testing.T) {
 	if _, err := e.Generate(t.Context(), Request{Prompt: prompt(3, 9), LogProbs: -1}); !errors.Is(err, ErrBusy) {
 		t.Errorf("a third that waits: %v", err)
 	}
-	if s := e.Stats(); s.Waiting != 2 || s.Ahead.Waiting != maxAhead || s.Ahead.Dropped != 100-maxAhead {
-		t.Errorf("%d requests wait, %+v", s.Waiting, s.Ahead)
+	if s := e.Stats(); s.Waiting != 2 || s.Background.Waiting != maxAhead || s.Background.Dropped != 100-maxAhead {
+		t.Errorf("%d requests wait, %+v", s.Waiting, s.Background)
 	}
 	for i, done := range waits[:100-maxAhead] {
 		if !over(done) {
@@ -130,12 +130,12 @@ func TestPrefillIsNoRequest(t *testing.T) {
 	m.passUntil(ended(streams...))
 	for i, done := range waits[100-maxAhead:] {
 		m.passUntil(done)
-		if read := e.Stats().Ahead.Read; read < int64(i+1) {
+		if read := e.Stats().Background.Read; read < int64(i+1) {
 			t.Errorf("%d prompts were read after %d", read, i+1)
 		}
 	}
 	s := e.Stats()
-	if s.Rounds != 6 || s.PromptTokens != 60 || s.Finished[FinishLength] != 3 || len(s.Finished) != 1 || s.Ahead.Tokens == 0 || s.Preemptions != 0 {
+	if s.Rounds != 6 || s.PromptTokens != 60 || s.Finished[FinishLength] != 3 || len(s.Finished) != 1 || s.Background.Tokens == 0 || s.Preemptions != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -191,7 +191,7 @@ func TestPrefillGivesWay(t *testing.T) {
 	m.let <- struct{}{}
 	// It goes on where it was: no token is read twice.
 	m.passUntil(done)
-	if s := e.Stats().Ahead; s.Tokens != int64(len(text)) || s.Read != 1 {
+	if s := e.Stats().Background; s.Tokens != int64(len(text)) || s.Read != 1 {
 		t.Errorf("%+v, want %d tokens", s, len(text))
 	}
 	rest := slices.Concat(text, prompt(90, 5))
@@ -211,7 +211,7 @@ func TestPrefillGivesWay(t *testing.T) {
 	if r := same.Result(); r.Cached < len(text) {
 		t.Errorf("%d tokens known of the %d that had been read", r.Cached, len(text))
 	}
-	if s := e.Stats().Ahead; s.Waiting != 0 || s.Dropped != 2 {
+	if s := e.Stats().Background; s.Waiting != 0 || s.Dropped != 2 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -224,8 +224,8 @@ func TestPrefillIsReplacedByTheNextTurn(t *testing.T) {
 	<-m.begun
 	first := prefill(t, e, Prefill{Conversation: "a", Prompt: prompt(70, 2)})
 	second := prefill(t, e, Prefill{Conversation: "a", Prompt: prompt(70, 3)})
-	if !over(first) || over(second) || e.Stats().Ahead.Waiting != 1 {
-		t.Errorf("first over %v, second over %v, %+v", over(first), over(second), e.Stats().Ahead)
+	if !over(first) || over(second) || e.Stats().Background.Waiting != 1 {
+		t.Errorf("first over %v, second over %v, %+v", over(first), over(second), e.Stats().Background)
 	}
 	m.let <- struct{}{}
 	for range 2 {
@@ -239,7 +239,7 @@ func TestPrefillIsReplacedByTheNextTurn(t *testing.T) {
 		t.Error("the second is still being read")
 	}
 	m.passUntil(third)
-	if x := e.Stats().Ahead; x.Read != 1 || x.Dropped != 2 || x.Waiting != 0 {
+	if x := e.Stats().Background; x.Read != 1 || x.Dropped != 2 || x.Waiting != 0 {
 		t.Errorf("%+v", x)
 	}
 }
@@ -312,13 +312,13 @@ func TestPrefillTakesNoMemoryOfNewer(t *testing.T) {
 				e.lane.waiting = append(e.lane.waiting, s)
 				e.nudge()
 			})
-			for e.Stats().Ahead.Waiting > 0 {
+			for e.Stats().Background.Waiting > 0 {
 				e.nudge()
 			}
 		} else {
 			<-prefill(t, e, Prefill{Conversation: "a", Prompt: prompt(250, 2)})
 		}
-		s := e.Stats().Ahead
+		s := e.Stats().Background
 		if newer && (s.Dropped != 1 || known(e, 1) != 128) || !newer && (s.Read != 1 || known(e, 1) == 128) {
 			t.Errorf("newer %v: %+v", newer, s)
 		}

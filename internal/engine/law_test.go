@@ -41,7 +41,7 @@ func openOn(t testing.TB, dir string, o model.Options) (*qwen35.Model, *cpu.Back
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	o.MaxGuesses, o.Log = spec.MaxDepth, slog.New(slog.DiscardHandler)
+	o.MaxDrafts, o.Log = spec.MaxDepth, slog.New(slog.DiscardHandler)
 	m, err := qwen35.Open(c, b, o)
 	if err != nil {
 		t.Fatal(err)
@@ -193,8 +193,8 @@ func guessing(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
 					if err != nil || !slices.Equal(ids, want[i]) || res.LogitsHash != hash[i] {
 						t.Errorf("%s, depth %d, request %d: %v %x %v, want %v %x", c.name, depth, i, ids, res.LogitsHash, err, want[i], hash[i])
 					}
-					if c.name == "always right" && depth > 0 && res.Receipt.Accepted != res.Receipt.Drafted {
-						t.Errorf("%d of %d right guesses accepted", res.Receipt.Accepted, res.Receipt.Drafted)
+					if c.name == "always right" && depth > 0 && res.Speculation.Accepted != res.Speculation.Drafted {
+						t.Errorf("%d of %d right guesses accepted", res.Speculation.Accepted, res.Speculation.Drafted)
 					}
 				})
 			}

@@ -197,7 +197,7 @@ func (e *Engine) allot(s *sequence) error {
 	room := 0
 	if d := e.o.Drafter; d != nil && s.req.Depth != 0 {
 		s.record.Drafter, s.record.Rule = d.Name(), s.req.Rule
-		if s.memory, err = e.pool.Open(d.Layout()); err != nil {
+		if s.draftState, err = e.pool.Open(d.Layout()); err != nil {
 			return err
 		}
 		if d.Layout() != (state.Layout{}) && s.ahead == nil { // it is something that learns
@@ -210,7 +210,7 @@ func (e *Engine) allot(s *sequence) error {
 
 // close gives a sequence's memory back.
 func (e *Engine) close(s *sequence) {
-	for _, m := range []*state.State{s.target, s.memory} {
+	for _, m := range []*state.State{s.target, s.draftState} {
 		if m != nil {
 			m.Close()
 		}
@@ -218,7 +218,7 @@ func (e *Engine) close(s *sequence) {
 	if s.backlog != nil {
 		s.backlog.Close()
 	}
-	s.target, s.memory, s.backlog, s.notes, s.span = nil, nil, nil, nil, model.Span{}
+	s.target, s.draftState, s.backlog, s.hostState, s.span = nil, nil, nil, nil, model.Span{}
 }
 
 // preempt takes a running sequence's memory away and has it wait. When it is its turn again
@@ -257,10 +257,10 @@ func (e *Engine) reserve(s *sequence, n int) bool {
 
 // hold makes room for n more tokens of s.
 func (e *Engine) hold(s *sequence, n int) error {
-	if err := s.target.Reserve(n); err != nil || s.memory == nil {
+	if err := s.target.Reserve(n); err != nil || s.draftState == nil {
 		return err
 	}
-	return s.memory.Reserve(n + s.backlog.Len() + spec.MaxDepth) // its guesses feed on guesses
+	return s.draftState.Reserve(n + s.backlog.Len() + spec.MaxDepth) // its guesses feed on guesses
 }
 
 // end gives a sequence's memory back and closes its stream with its fault, if it has one.
@@ -273,7 +273,7 @@ func (e *Engine) end(s *sequence) {
 	err := errors.Join(
 		try(func() { e.close(s) }), // memory that is not given back is not used again
 		try(func() { s.unwatch() }),
-		try(func() { e.draft.Settle(&s.record.Receipt) }),
+		try(func() { e.draft.Settle(&s.record.Stats) }),
 	)
 	e.blame(err)
 	e.locked(func() {

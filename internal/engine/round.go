@@ -40,7 +40,7 @@ func (e *Engine) gather() {
 	e.fed, e.spans = e.fed[:0], e.spans[:0]
 	budget, generating := e.o.RoundTokens, 0
 	feed := func(s *sequence, budget int) int {
-		s.span, s.held = s.next(budget, e.o.RoundTokens), 0
+		s.span, s.accepted = s.next(budget, e.o.RoundTokens), 0
 		if n := len(s.span.Tokens); n == 0 || !e.reserve(s, n) {
 			s.span = model.Span{}
 		}
@@ -89,12 +89,12 @@ func (e *Engine) forward() (err error) {
 	e.draft.begin()
 	first := 0
 	for i, s := range e.fed {
-		n := len(e.spans[i].Tokens) - e.spans[i].Guesses
+		n := len(e.spans[i].Tokens) - e.spans[i].Drafts
 		if e.spans[i].Want > 0 {
 			n += s.advance(out.Logits[i])
 			e.blame(s.fault)
-			e.draft.Held(&s.record, e.spans[i].Guesses, s.held)
-			s.record.Count(e.spans[i].Guesses, s.held)
+			e.draft.Held(&s.record, e.spans[i].Drafts, s.accepted)
+			s.record.Count(e.spans[i].Drafts, s.accepted)
 			s.alone = false
 		} else if s.ahead != nil && s.target.Len() == len(s.tokens) {
 			s.finish = finishRead
@@ -119,24 +119,24 @@ func (s *sequence) advance(logits [][]float32) (kept int) {
 			s.fault, kept = newFault(p), 0
 		}
 	}()
-	held, next := s.req.Rule.Verify(s.sampler, s.draft, logits)
+	accepted, next := s.req.Rule.Verify(s.sampler, s.draft, logits)
 	if next < 0 {
 		s.fault = errNoNumber
 		return 0
 	}
-	for ; kept <= held; kept++ {
+	for ; kept <= accepted; kept++ {
 		t := Token{ID: next}
-		if kept < held {
-			t.ID, t.Guess = s.draft.Tokens[kept], kept+1
-			s.held++
+		if kept < accepted {
+			t.ID, t.Draft = s.draft.Tokens[kept], kept+1
+			s.accepted++
 		} else if s.req.Trace {
-			t.Refused = slices.Clone(s.draft.Tokens[held:])
+			t.Rejected = slices.Clone(s.draft.Tokens[accepted:])
 		}
-		if !s.append(t, logits[kept]) || kept == held {
+		if !s.append(t, logits[kept]) || kept == accepted {
 			break
 		}
 	}
 	s.announce()
-	s.target.Keep(kept)
+	s.target.Commit(kept)
 	return kept
 }

@@ -30,20 +30,20 @@ var testDepths = [...]int{3, 2, 1, 0, 3, 3, 3, 3}
 
 // Verdict is what a self-test has found out about a drafter on this machine.
 type Verdict struct {
-	Tried, Held [TestDepth]int // guesses by position, made after right ones only, and how many were right
+	Drafted, Accepted [TestDepth]int // guesses by position, made after right ones only, and how many were right
 
-	Step    time.Duration // a pass over one token
-	Guess   time.Duration // one guess
-	Depth   int           // how many guesses pay best, at most TestDepth
-	Speedup float64       // tokens per second expected at that depth, as a multiple of plain decoding
-	Among   int           // frequent tokens that a Shortlister best guesses among; 0: not for us to choose
+	StepTime   time.Duration // a pass over one token
+	DraftTime  time.Duration // one guess
+	Depth      int           // how many guesses pay best, at most TestDepth
+	Speedup    float64       // tokens per second expected at that depth, as a multiple of plain decoding
+	DraftVocab int           // frequent tokens that a Shortlister best guesses among; 0: not for us to choose
 
 	Controller *spec.Controller // knows all this, for Options.Controller
 }
 
 // Rate is how often guess j is right if those before it are, 0 if it was never made.
 func (v *Verdict) Rate(j int) float64 {
-	return float64(v.Held[j]) / float64(max(v.Tried[j], 1))
+	return float64(v.Accepted[j]) / float64(max(v.Drafted[j], 1))
 }
 
 // Broken reports that guesses were right so seldom that the drafter's weights cannot be
@@ -52,8 +52,8 @@ func (v *Verdict) Rate(j int) float64 {
 // whose norms are wrong may still be in a quarter. sqrt(n) is two standard errors of n
 // coins: few guesses have to be very bad ones to count as evidence.
 func (v *Verdict) Broken() bool {
-	n, sound := float64(v.Tried[0]), 0.45
-	return float64(v.Held[0])+math.Sqrt(n) < sound*n
+	n, sound := float64(v.Drafted[0]), 0.45
+	return float64(v.Accepted[0])+math.Sqrt(n) < sound*n
 }
 
 // SelfTest reads a text with the model and lets the drafter guess along: how often is it
@@ -77,10 +77,10 @@ func SelfTest(m model.Model, p *state.Pool, d spec.Drafter, text []int32, vocab 
 		return nil, err
 	}
 	defer t.target.Close()
-	if t.memory, err = p.Open(d.Layout()); err != nil {
+	if t.draftState, err = p.Open(d.Layout()); err != nil {
 		return nil, err
 	}
-	defer t.memory.Close()
+	defer t.draftState.Close()
 	if err := t.lead(); err != nil {
 		return nil, err
 	}
@@ -97,14 +97,14 @@ func SelfTest(m model.Model, p *state.Pool, d spec.Drafter, text []int32, vocab 
 
 // trial is a running self-test.
 type trial struct {
-	model          model.Model
-	drafter        spec.Drafter
-	sampler        *sample.Sampler // greedy
-	target, memory *state.State
-	notes          any
-	text           []int32
-	draft          spec.Draft    // guesses after the text read so far
-	chunk          time.Duration // of the last pass of the lead
+	model              model.Model
+	drafter            spec.Drafter
+	sampler            *sample.Sampler // greedy
+	target, draftState *state.State
+	hostState          any
+	text               []int32
+	draft              spec.Draft    // guesses after the text read so far
+	chunk              time.Duration // of the last pass of the lead
 
 	verdict Verdict
 	learned *spec.Controller
@@ -132,11 +132,11 @@ func (t *trial) lead() error {
 			// The guess of the row before was for the token after this one. None at all, where
 			// the drafter's output was not a number, is as bad as a wrong one.
 			if at+i >= testSkip {
-				held := 0
+				accepted := 0
 				if guess := t.draft.Tokens; len(guess) > 0 && guess[0] == favorites[i] {
-					held = 1
+					accepted = 1
 				}
-				t.count(1, held)
+				t.count(1, accepted)
 			}
 			depth := 1
 			if at+i == testLead-1 {
@@ -154,13 +154,13 @@ func (t *trial) lead() error {
 }
 
 // count takes in that of some guesses so many were right before one was wrong.
-func (t *trial) count(guesses, held int) {
-	t.learned.Held(&t.record, guesses, held)
-	for j := range min(guesses, held+1) {
-		t.verdict.Tried[j]++
+func (t *trial) count(drafts, accepted int) {
+	t.learned.Held(&t.record, drafts, accepted)
+	for j := range min(drafts, accepted+1) {
+		t.verdict.Drafted[j]++
 	}
-	for j := range held {
-		t.verdict.Held[j]++
+	for j := range accepted {
+		t.verdict.Accepted[j]++
 	}
 }
 
@@ -169,7 +169,7 @@ func (t *trial) count(guesses, held int) {
 func (t *trial) learn(out model.Output, row, pos, depth int) error {
 	start := time.Now()
 	drafts, err := t.drafter.Draft([]spec.Run{{
-		State: t.memory, Notes: &t.notes, Text: t.text[:pos+2], Hidden: out.Hidden.RowRange(row, row+1), Depth: depth, Sampler: t.sampler,
+		State: t.draftState, HostState: &t.hostState, Text: t.text[:pos+2], Hidden: out.Hidden.RowRange(row, row+1), Depth: depth, Sampler: t.sampler,
 	}})
 	if err != nil {
 		return err
@@ -184,23 +184,23 @@ func (t *trial) learn(out model.Output, row, pos, depth int) error {
 // round reads the token at pos with the guesses after it, takes all of these back, and has
 // so many made after the next token.
 func (t *trial) round(pos, depth int) error {
-	guesses := t.draft.Tokens
+	drafts := t.draft.Tokens
 	span := model.Span{
-		State: t.target, Tokens: append([]int32{t.text[pos]}, guesses...), Guesses: len(guesses), Want: len(guesses) + 1,
+		State: t.target, Tokens: append([]int32{t.text[pos]}, drafts...), Drafts: len(drafts), Want: len(drafts) + 1,
 	}
 	start := time.Now()
 	out, err := t.model.Forward([]model.Span{span})
 	if err != nil {
 		return err
 	}
-	held, next := spec.Exact.Verify(t.sampler, t.draft, out.Logits[0])
+	accepted, next := spec.Exact.Verify(t.sampler, t.draft, out.Logits[0])
 	if next < 0 {
 		return errNoNumber
 	}
-	rows := len(guesses) + 1
+	rows := len(drafts) + 1
 	t.verify[rows] = append(t.verify[rows], time.Since(start))
-	t.count(len(guesses), held)
-	t.target.Keep(0)
+	t.count(len(drafts), accepted)
+	t.target.Commit(0)
 	return t.learn(out, 0, pos, depth)
 }
 
@@ -217,14 +217,14 @@ func (t *trial) judge() *Verdict {
 		for range t.verify[rows] {
 			c.Verified(rows, rows-1, cost)
 		}
-		v.Step = cost
+		v.StepTime = cost
 	}
 	for depth, times := range t.guess {
 		for range times {
 			c.Drafted([]int{depth}, median(times))
 		}
 	}
-	v.Guess = median(t.guess[TestDepth]) / TestDepth
+	v.DraftTime = median(t.guess[TestDepth]) / TestDepth
 	unknown := &spec.Record{Fixed: -1} // any sequence
 	for depth := range TestDepth + 1 {
 		if s := c.Rate(unknown, depth) / c.Rate(unknown, 0); s > v.Speedup {

@@ -85,7 +85,7 @@ func examine(t *testing.T, c *checkpoint.Checkpoint, text []int32, limit time.Du
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	m, err := qwen35.Open(c, b, model.Options{MaxGuesses: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
+	m, err := qwen35.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func examine(t *testing.T, c *checkpoint.Checkpoint, text []int32, limit time.Du
 	if n := pool.Used(); n != 0 {
 		t.Errorf("%d bytes still in use", n)
 	}
-	t.Logf("right %v of %v, step %v, guess %v, depth %d, %.2f times plain", v.Held, v.Tried, v.Step, v.Guess, v.Depth, v.Speedup)
+	t.Logf("right %v of %v, step %v, guess %v, depth %d, %.2f times plain", v.Accepted, v.Drafted, v.StepTime, v.DraftTime, v.Depth, v.Speedup)
 	return v
 }
 
@@ -110,8 +110,8 @@ type shortener struct {
 	size  int
 }
 
-func (s *shortener) Sizes() []int     { return s.sizes }
-func (s *shortener) Shorten(size int) { s.size = size }
+func (s *shortener) VocabSizes() []int   { return s.sizes }
+func (s *shortener) LimitVocab(size int) { s.size = size }
 
 // TestSelfTestWeighsShortlists gives a trial what lists cost and hold, and sees which it takes.
 func TestSelfTestWeighsShortlists(t *testing.T) {
@@ -131,7 +131,7 @@ func TestSelfTestWeighsShortlists(t *testing.T) {
 		{"half right", 50, 0.5, 1},
 	} {
 		tr := &trial{text: text, chunk: time.Second}
-		tr.verdict.Tried[0], tr.verdict.Held[0] = 100, c.right
+		tr.verdict.Drafted[0], tr.verdict.Accepted[0] = 100, c.right
 		if got := tr.promise(1, c.guess); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("%s: %.3f tokens per second, want %.3f", c.name, got, c.want)
 		}
@@ -153,8 +153,8 @@ func TestSelfTestSetsShortlist(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if chosen := len(sizes) > 0; chosen && (v.Among != d.size || !slices.Contains(sizes, d.size)) || !chosen && (v.Among != 0 || d.size != 77) {
-			t.Errorf("of %v: verdict %d, left at %d", sizes, v.Among, d.size)
+		if chosen := len(sizes) > 0; chosen && (v.DraftVocab != d.size || !slices.Contains(sizes, d.size)) || !chosen && (v.DraftVocab != 0 || d.size != 77) {
+			t.Errorf("of %v: verdict %d, left at %d", sizes, v.DraftVocab, d.size)
 		}
 	}
 }
@@ -162,22 +162,22 @@ func TestSelfTestSetsShortlist(t *testing.T) {
 func TestSelfTestKnowsGoodHead(t *testing.T) {
 	c, text := editTiny(t, func(string, []byte) {})
 	v := examine(t, c, text, time.Hour)
-	if v.Broken() || v.Rate(0) < 0.5 || v.Tried[0] < 60 {
-		t.Errorf("a good head: right %v of %v", v.Held, v.Tried)
+	if v.Broken() || v.Rate(0) < 0.5 || v.Drafted[0] < 60 {
+		t.Errorf("a good head: right %v of %v", v.Accepted, v.Drafted)
 	}
 	for j := 1; j < TestDepth; j++ {
-		if v.Tried[j] > v.Held[j-1] || v.Held[j] > v.Tried[j] || v.Held[j] == 0 {
-			t.Errorf("guess %d: right %v of %v", j+1, v.Held, v.Tried)
+		if v.Drafted[j] > v.Accepted[j-1] || v.Accepted[j] > v.Drafted[j] || v.Accepted[j] == 0 {
+			t.Errorf("guess %d: right %v of %v", j+1, v.Accepted, v.Drafted)
 		}
 	}
-	if v.Step <= 0 || v.Guess <= 0 { // which of them is longer is for benchmarks to say
-		t.Errorf("a step takes %v, a guess of one layer %v", v.Step, v.Guess)
+	if v.StepTime <= 0 || v.DraftTime <= 0 { // which of them is longer is for benchmarks to say
+		t.Errorf("a step takes %v, a guess of one layer %v", v.StepTime, v.DraftTime)
 	}
 	if v.Depth < 0 || v.Depth > TestDepth || v.Speedup < 1 || v.Speedup > 1+TestDepth {
 		t.Errorf("best depth %d, %v times plain", v.Depth, v.Speedup)
 	}
 	anybody := &spec.Record{Fixed: -1}
-	if steps := v.Controller.Rate(anybody, 0) * v.Step.Seconds(); steps < 0.99 || steps > 1.01 {
+	if steps := v.Controller.Rate(anybody, 0) * v.StepTime.Seconds(); steps < 0.99 || steps > 1.01 {
 		t.Errorf("the controller has %v tokens to a step", steps)
 	}
 	if gain := v.Controller.Rate(anybody, v.Depth) / v.Controller.Rate(anybody, 0); gain != v.Speedup {
@@ -229,7 +229,7 @@ func TestSelfTestKnowsBrokenHeads(t *testing.T) {
 			}
 			c, text := editTiny(t, edit)
 			if v := examine(t, c, text, limit); !v.Broken() {
-				t.Errorf("right %v of %v, and no verdict", v.Held, v.Tried)
+				t.Errorf("right %v of %v, and no verdict", v.Accepted, v.Drafted)
 			}
 		})
 	}
@@ -239,8 +239,8 @@ func TestSelfTestKnowsBrokenHeads(t *testing.T) {
 func TestSelfTestKeepsItsLimit(t *testing.T) {
 	c, text := editTiny(t, func(string, []byte) {})
 	v := examine(t, c, text, 0)
-	if v.Broken() || v.Tried[0] < testLead-testSkip || v.Tried[0] > testLead+len(testDepths) || v.Step <= 0 || v.Guess <= 0 {
-		t.Errorf("without time: right %v of %v, step %v, guess %v", v.Held, v.Tried, v.Step, v.Guess)
+	if v.Broken() || v.Drafted[0] < testLead-testSkip || v.Drafted[0] > testLead+len(testDepths) || v.StepTime <= 0 || v.DraftTime <= 0 {
+		t.Errorf("without time: right %v of %v, step %v, guess %v", v.Accepted, v.Drafted, v.StepTime, v.DraftTime)
 	}
 }
 

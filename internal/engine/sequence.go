@@ -53,25 +53,25 @@ const finishRead Finish = "read"
 
 // sequence is a running request.
 type sequence struct {
-	ctx     context.Context
-	unwatch func() bool // ends the watch of ctx
-	req     Request
-	arrival uint64  // order of coming
-	tokens  []int32 // prompt and answer
-	sampler *sample.Sampler
-	target  *state.State
-	memory  *state.State // of the drafter; nil: nothing is guessed for this sequence
-	backlog *state.Rows  // hidden rows that it has not learned
-	notes   any          // of the drafter
-	draft   spec.Draft   // guesses for the next round
-	span    model.Span   // of the running round
-	feed    []int32      // its tokens, guesses included
-	held    int          // of its guesses
-	row     int          // of the round's result that belongs to the last token kept
-	alone   bool         // a round has failed: it is fed alone until it has caught up
-	ahead   *ahead       // it is read in advance, and no request; nil: it is one
-	record  spec.Record
-	limit   int // of tokens
+	ctx        context.Context
+	unwatch    func() bool // ends the watch of ctx
+	req        Request
+	arrival    uint64  // order of coming
+	tokens     []int32 // prompt and answer
+	sampler    *sample.Sampler
+	target     *state.State
+	draftState *state.State // of the drafter; nil: nothing is guessed for this sequence
+	backlog    *state.Rows  // hidden rows that it has not learned
+	hostState  any          // of the drafter
+	draft      spec.Draft   // guesses for the next round
+	span       model.Span   // of the running round
+	feed       []int32      // its tokens, guesses included
+	accepted   int          // of its guesses
+	row        int          // of the round's result that belongs to the last token kept
+	alone      bool         // a round has failed: it is fed alone until it has caught up
+	ahead      *ahead       // it is read in advance, and no request; nil: it is one
+	record     spec.Record
+	limit      int // of tokens
 
 	boundaries []int       // lengths of the prompt to keep in the cache
 	asked      bool        // whether its beginning is on the disk
@@ -86,7 +86,7 @@ type sequence struct {
 	cached         int // tokens of the prompt that were not computed
 	preempted      int // times
 	rounds         int
-	company        int // sequences of all its rounds together
+	batchSum       int // sequences of all its rounds together
 	queued         time.Time
 	started, first time.Time // memory opened, first token drawn
 	last           time.Time
@@ -158,15 +158,15 @@ func (s *sequence) next(budget, round int) model.Span {
 	if n := s.toBoundary(min(len(gap), budget)); n < len(gap) || s.ahead != nil {
 		return model.Span{State: s.target, Tokens: gap[:n]}
 	}
-	guesses := s.draft.Tokens[:min(len(s.draft.Tokens), budget-len(gap))]
-	if s.req.Rule == spec.Ratio && len(guesses) < min(len(s.draft.Tokens), round-1) && budget < round {
+	drafts := s.draft.Tokens[:min(len(s.draft.Tokens), budget-len(gap))]
+	if s.req.Rule == spec.Ratio && len(drafts) < min(len(s.draft.Tokens), round-1) && budget < round {
 		return model.Span{}
 	}
-	s.draft.Tokens = guesses
-	s.feed = append(append(s.feed[:0], gap...), guesses...)
+	s.draft.Tokens = drafts
+	s.feed = append(append(s.feed[:0], gap...), drafts...)
 	return model.Span{
 		State: s.target, Tokens: s.feed,
-		Guesses: len(guesses), Want: len(guesses) + 1,
+		Drafts: len(drafts), Want: len(drafts) + 1,
 	}
 }
 
@@ -214,11 +214,11 @@ func (s *sequence) announce() {
 func (s *sequence) result() Result {
 	r := Result{
 		Finish: s.finish, Prompt: len(s.req.Prompt), Tokens: len(s.tokens) - len(s.req.Prompt),
-		Seed: s.req.Sampling.Seed, LogitsHash: s.hash, Receipt: s.record.Receipt,
+		Seed: s.req.Sampling.Seed, LogitsHash: s.hash, Speculation: s.record.Stats,
 		Cached: s.cached, Preempted: s.preempted,
 	}
 	if s.rounds > 0 {
-		r.Batch = float64(s.company) / float64(s.rounds)
+		r.Batch = float64(s.batchSum) / float64(s.rounds)
 	}
 	if !s.started.IsZero() {
 		r.Queue = s.started.Sub(s.queued)

@@ -13,18 +13,18 @@ import (
 // to its length, and misses tokens that are neither frequent nor in the text so far. out is
 // the result of the last pass, the given row of which is the next to be learned.
 func (t *trial) shorten(out model.Output, row int) error {
-	d, ok := t.drafter.(spec.Shortlister)
-	if !ok || len(d.Sizes()) < 2 {
+	d, ok := t.drafter.(spec.VocabLimiter)
+	if !ok || len(d.VocabSizes()) < 2 {
 		return nil
 	}
-	sizes := d.Sizes()
+	sizes := d.VocabSizes()
 	least, most := sizes[0], sizes[len(sizes)-1]
-	d.Shorten(least)
+	d.LimitVocab(least)
 	small, err := t.timeGuess(out, row)
 	if err != nil {
 		return err
 	}
-	d.Shorten(most)
+	d.LimitVocab(most)
 	large, err := t.timeGuess(out, row)
 	if err != nil {
 		return err
@@ -36,8 +36,8 @@ func (t *trial) shorten(out model.Output, row int) error {
 			best, rate = n, r
 		}
 	}
-	t.verdict.Among = best
-	d.Shorten(best)
+	t.verdict.DraftVocab = best
+	d.LimitVocab(best)
 	return nil
 }
 
@@ -45,14 +45,14 @@ func (t *trial) shorten(out model.Output, row int) error {
 // taken back.
 func (t *trial) timeGuess(out model.Output, row int) (time.Duration, error) {
 	var times [5]time.Duration
-	pos := t.memory.Len()
+	pos := t.draftState.Len()
 	for i := range times {
 		start := time.Now()
 		if err := t.learn(out, row, pos, 1); err != nil {
 			return 0, err
 		}
 		times[i] = time.Since(start)
-		t.memory.Truncate(pos)
+		t.draftState.Truncate(pos)
 	}
 	return median(times[:]), nil
 }

@@ -17,32 +17,32 @@ type Round struct {
 	Rows      int // of all of them: tokens and guesses
 	Prompt    int // among Rows, those of prompts
 	Tokens    int // generated
-	Guessed   int
-	Held      int // of the guesses
+	Drafted   int
+	Accepted  int // of the guesses
 }
 
 // Stats is what an engine has done so far, and what it is doing.
 type Stats struct {
 	Running, Waiting int // requests
 
-	Rounds       int64
-	Finished     map[Finish]int64 // requests that ended by themselves, by reason
-	Canceled     int64            // requests whose context ended
-	Faults       int64            // requests that ended with another error
-	PromptTokens int64            // of ended requests
-	CachedTokens int64            // among them, those that were not computed anew
-	Tokens       int64            // generated
-	Preemptions  int64
-	Tried, Held  [spec.MaxDepth]int64 // guesses by position, made after right ones only, and how many were right
+	Rounds            int64
+	Finished          map[Finish]int64 // requests that ended by themselves, by reason
+	Canceled          int64            // requests whose context ended
+	Faults            int64            // requests that ended with another error
+	PromptTokens      int64            // of ended requests
+	CachedTokens      int64            // among them, those that were not computed anew
+	Tokens            int64            // generated
+	Preemptions       int64
+	Drafted, Accepted [spec.MaxDepth]int64 // guesses by position, made after right ones only, and how many were right
 
-	Ahead  AheadStats
-	Memory state.Stats
-	Cache  prefix.Stats // of Memory.Used; zero without a cache
+	Background BackgroundStats
+	Memory     state.Stats
+	Cache      prefix.Stats // of Memory.Used; zero without a cache
 }
 
 // AheadStats is what was done about prompts to be read in advance. None of them is a request,
 // and none of their rounds counts among Rounds.
-type AheadStats struct {
+type BackgroundStats struct {
 	Waiting int   // conversations, the one included that is being read
 	Tokens  int64 // computed
 	Read    int64 // prompts, to their end
@@ -58,8 +58,8 @@ func (e *Engine) Stats() Stats {
 	for reason, n := range e.stats.Finished {
 		s.Finished[reason] = n
 	}
-	if s.Ahead.Waiting = len(e.lane.waiting); e.lane.current != nil {
-		s.Ahead.Waiting++
+	if s.Background.Waiting = len(e.lane.waiting); e.lane.current != nil {
+		s.Background.Waiting++
 	}
 	cache := e.cache
 	e.mu.Unlock()
@@ -94,29 +94,29 @@ func (e *Engine) observe(took time.Duration) {
 	for i, s := range e.fed {
 		span := &e.spans[i]
 		r.Rows += len(span.Tokens)
-		r.Guessed += span.Guesses
+		r.Drafted += span.Drafts
 		if reads(span) {
 			r.Prompt += len(span.Tokens)
 		} else {
 			generating = true
 		}
 		if span.Want > 0 {
-			r.Held += s.held
-			r.Tokens += s.held + 1
+			r.Accepted += s.accepted
+			r.Tokens += s.accepted + 1
 		}
 		s.rounds++
-		s.company += len(e.fed)
+		s.batchSum += len(e.fed)
 	}
 	e.pace.round(took, r.Prompt, generating)
 	e.locked(func() {
 		e.stats.Rounds++
 		e.stats.Tokens += int64(r.Tokens)
 		for i, s := range e.fed {
-			for j := range min(e.spans[i].Guesses, s.held+1) {
-				e.stats.Tried[j]++
+			for j := range min(e.spans[i].Drafts, s.accepted+1) {
+				e.stats.Drafted[j]++
 			}
-			for j := range s.held {
-				e.stats.Held[j]++
+			for j := range s.accepted {
+				e.stats.Accepted[j]++
 			}
 		}
 	})

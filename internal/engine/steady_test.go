@@ -77,8 +77,8 @@ func TestRefusedGuessesLeaveNothingBehind(t *testing.T) {
 				_, r, err := collect(e, Request{
 					Prompt: []int32{1, 2, 3}, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1, Depth: 3, Sampling: never(vocab),
 				})
-				if err != nil || r.Tokens != tokens || r.Receipt.Accepted != 0 || r.Receipt.Drafted < 2*tokens {
-					t.Errorf("%d tokens, %d of %d guesses accepted: %v", r.Tokens, r.Receipt.Accepted, r.Receipt.Drafted, err)
+				if err != nil || r.Tokens != tokens || r.Speculation.Accepted != 0 || r.Speculation.Drafted < 2*tokens {
+					t.Errorf("%d tokens, %d of %d guesses accepted: %v", r.Tokens, r.Speculation.Accepted, r.Speculation.Drafted, err)
 				}
 			})
 		}
@@ -109,7 +109,7 @@ func TestRoundsAllocateNothing(t *testing.T) {
 		if err := e.open(s); err != nil {
 			t.Fatal(err)
 		}
-		for _, st := range []*state.State{s.target, s.memory} {
+		for _, st := range []*state.State{s.target, s.draftState} {
 			if st != nil {
 				if err := st.Reserve(2000); err != nil {
 					t.Fatal(err)

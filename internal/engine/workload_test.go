@@ -267,7 +267,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 				w.run(t, e)
 				preempted += e.Stats().Preemptions
 				hits += e.Stats().CachedTokens
-				ahead += e.Stats().Ahead.Tokens
+				ahead += e.Stats().Background.Tokens
 				e.Close()
 				if s := tight.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
 					t.Errorf("%v: left behind %+v", w, s)

@@ -44,10 +44,10 @@ type Info struct {
 
 // Span is a piece of one sequence: a prompt's chunk, a token, a token with guesses.
 type Span struct {
-	State   *state.State // the span continues at State.Len()
-	Tokens  []int32      // at least one, each within the vocabulary
-	Guesses int          // how many trailing tokens State.Keep may accept, all others are sure
-	Want    int          // how many trailing positions need logits
+	State  *state.State // the span continues at State.Len()
+	Tokens []int32      // at least one, each within the vocabulary
+	Drafts int          // how many trailing tokens State.Keep may accept, all others are sure
+	Want   int          // how many trailing positions need logits
 
 	// Hidden is for heads only: the row of the network below that goes with each token.
 	Hidden backend.Tensor
@@ -63,7 +63,7 @@ type Output struct {
 type Options struct {
 	Compute    backend.Compute
 	Quantize   int     // bits to quantize matrices to on load; 0: as the file is
-	MaxGuesses int     // most guesses of one span
+	MaxDrafts  int     // most guesses of one span
 	KVBits     int     // of remembered keys and values: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
 	DraftVocab int     // frequent tokens that a head guesses among; 0: what pays, -1: all
 	Control    []int32 // ids that it guesses among in any case: those that open and close parts of a text

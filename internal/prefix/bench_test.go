@@ -15,7 +15,7 @@ import (
 var (
 	benchTarget = state.Layout{
 		KVLayers: 6, KVHeads: 2, HeadDim: 256, KVType: dtype.F16,
-		DeltaLayers: 18, KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128, Kernel: 4, MaxGuesses: 8,
+		DeltaLayers: 18, KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128, Kernel: 4, MaxDrafts: 8,
 	}
 	benchMemory = state.Layout{KVLayers: 1, KVHeads: 2, HeadDim: 256, KVType: dtype.F16}
 )

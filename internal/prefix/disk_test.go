@@ -130,7 +130,7 @@ func TestDiskTellsNetworksApart(t *testing.T) {
 	// Room for guesses is not part of what is remembered.
 	n := newToy(t, 1<<20)
 	o := Options{Target: toyTarget, Memory: toyMemory, Disk: openDisk(t, dir, DiskOptions{Fingerprint: "a"})}
-	o.Target.MaxGuesses += 3
+	o.Target.MaxDrafts += 3
 	c := New(n.pool, o)
 	defer c.Close()
 	if got := fetched(c, story(0, 101)); got != 100 {

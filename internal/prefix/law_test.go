@@ -84,18 +84,18 @@ func (x *reader) close() {
 }
 
 // read reads on to a length, the last guesses of it as guesses, with wrong ones behind.
-func (x *reader) read(to, guesses int) {
+func (x *reader) read(to, drafts int) {
 	x.t.Helper()
 	from := x.target.Len()
 	tokens, wrong := slices.Clone(x.text[from:to]), 0
-	if guesses = min(guesses, len(tokens)-1); guesses > 0 {
+	if drafts = min(drafts, len(tokens)-1); drafts > 0 {
 		tokens, wrong = append(tokens, 1, 2), 2
 	}
-	out, err := x.m.Forward([]model.Span{{State: x.target, Tokens: tokens, Guesses: guesses + wrong, Want: len(tokens)}})
+	out, err := x.m.Forward([]model.Span{{State: x.target, Tokens: tokens, Drafts: drafts + wrong, Want: len(tokens)}})
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	x.target.Keep(guesses)
+	x.target.Commit(drafts)
 	n := to - from
 	for i := range n {
 		x.logits[from+i] = slices.Clone(out.Logits[0][i])
@@ -159,10 +159,10 @@ var subjects = []struct {
 	name string
 	o    model.Options
 }{
-	{"tiny", model.Options{MaxGuesses: 8}},
-	{"moe", model.Options{MaxGuesses: 8, Quantize: 4}},
-	{"dense", model.Options{MaxGuesses: 8, Compute: backend.Float32}},
-	{"dense", model.Options{MaxGuesses: 8, KVBits: 8}},
+	{"tiny", model.Options{MaxDrafts: 8}},
+	{"moe", model.Options{MaxDrafts: 8, Quantize: 4}},
+	{"dense", model.Options{MaxDrafts: 8, Compute: backend.Float32}},
+	{"dense", model.Options{MaxDrafts: 8, KVBits: 8}},
 }
 
 // TestHitEqualsReadingAgain stores boundaries of a text, and compares what follows each of

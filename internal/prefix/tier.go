@@ -104,7 +104,7 @@ func (c *Cache) plan(salt Salt, tokens []int32, drafts bool) *image {
 // kept apart from what has not.
 func (c *Cache) root(salt Salt, drafts bool) key {
 	target, memory := c.o.Target, c.o.Memory
-	target.MaxGuesses, memory.MaxGuesses = 0, 0 // a matter of room
+	target.MaxDrafts, memory.MaxDrafts = 0, 0 // a matter of room
 	return rootKey(fmt.Sprintf("%q %+v %+v %t %x", c.o.Disk.o.Fingerprint, target, memory, drafts, salt))
 }
 

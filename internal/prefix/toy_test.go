@@ -13,7 +13,7 @@ import (
 var (
 	toyTarget = state.Layout{
 		KVLayers: 1, KVHeads: 1, HeadDim: 1, KVType: dtype.F32,
-		DeltaLayers: 1, KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 2, MaxGuesses: 2,
+		DeltaLayers: 1, KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 2, MaxDrafts: 2,
 	}
 	toyMemory = state.Layout{KVLayers: 1, KVHeads: 1, HeadDim: 2, KVType: dtype.F32}
 )

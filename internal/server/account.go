@@ -34,7 +34,7 @@ type account struct {
 	model   string     // of the first turn, as what follows
 	seed    uint64
 	finish  foretoken.Finish
-	receipt *turn.Receipt
+	receipt *turn.Stats
 }
 
 // endpoint is the pattern without its method, one of a few.
@@ -67,7 +67,7 @@ func (a *account) report(t *turn.Turn, err error) {
 	a.usage.Completion += u.Completion
 	a.usage.Reasoning += u.Reasoning
 	if a.receipt == nil {
-		r := turn.NewReceipt(t.Answers[0])
+		r := turn.NewStats(t.Answers[0])
 		a.finish, a.receipt = t.Answers[0].Finish, &r
 	}
 }

@@ -43,10 +43,10 @@ var engineSeries = []series{
 	newSeries("foretoken_generation_tokens_total", "Tokens generated.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Tokens) }),
 	newSeries("foretoken_preemptions_total", "Times that a request had to give its memory to others.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Preemptions) }),
 	newSeries("foretoken_rounds_total", "Rounds computed for requests.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Rounds) }),
-	newSeries("foretoken_background_prefills_waiting", "Conversations whose next prompt waits to be read in the background.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Ahead.Waiting) }),
-	newSeries("foretoken_background_prefill_tokens_total", "Tokens read in the background.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Ahead.Tokens) }),
-	newSeries("foretoken_background_prefills_read_total", "Prompts that were read in the background to their end.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Ahead.Read) }),
-	newSeries("foretoken_background_prefills_dropped_total", "Prompts that were not: their turn came first, or there was no room.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Ahead.Dropped) }),
+	newSeries("foretoken_background_prefills_waiting", "Conversations whose next prompt waits to be read in the background.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Background.Waiting) }),
+	newSeries("foretoken_background_prefill_tokens_total", "Tokens read in the background.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Tokens) }),
+	newSeries("foretoken_background_prefills_read_total", "Prompts that were read in the background to their end.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Read) }),
+	newSeries("foretoken_background_prefills_dropped_total", "Prompts that were not: their turn came first, or there was no room.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Dropped) }),
 }
 
 // The numbers that are several per model.
@@ -92,10 +92,10 @@ func (e *engines) collect(to chan<- prometheus.Metric) {
 		for _, n := range engineSeries {
 			to <- prometheus.MustNewConstMetric(n.desc, n.kind, n.of(&x), v.Name)
 		}
-		for j := range x.Tried {
+		for j := range x.Drafted {
 			at := strconv.Itoa(j + 1)
-			to <- prometheus.MustNewConstMetric(guessesDesc, prometheus.CounterValue, float64(x.Tried[j]), v.Name, at)
-			to <- prometheus.MustNewConstMetric(acceptedDesc, prometheus.CounterValue, float64(x.Held[j]), v.Name, at)
+			to <- prometheus.MustNewConstMetric(guessesDesc, prometheus.CounterValue, float64(x.Drafted[j]), v.Name, at)
+			to <- prometheus.MustNewConstMetric(acceptedDesc, prometheus.CounterValue, float64(x.Accepted[j]), v.Name, at)
 		}
 		for reason, n := range x.Finished {
 			to <- prometheus.MustNewConstMetric(finishedDesc, prometheus.CounterValue, float64(n), v.Name, string(reason))

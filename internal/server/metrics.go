@@ -96,8 +96,8 @@ func (m *metrics) turn(a *account, t *turn.Turn) {
 		if r.Tokens > 1 {
 			m.gap.WithLabelValues(name).Observe(r.Decode.Seconds() / float64(r.Tokens-1))
 		}
-		if r.Receipt.Drafter != "" {
-			m.depth.WithLabelValues(name).Observe(r.Receipt.Summary().MeanDepth)
+		if r.Speculation.Drafter != "" {
+			m.depth.WithLabelValues(name).Observe(r.Speculation.Summary().MeanDepth)
 		}
 	}
 }

@@ -166,7 +166,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 			continue
 		}
 		x, m := v.Model.Engine().Stats(), &a.Models[at[v.Name]]
-		m.Running, m.Waiting, m.Background = x.Running, x.Waiting, x.Ahead.Waiting
+		m.Running, m.Waiting, m.Background = x.Running, x.Waiting, x.Background.Waiting
 		m.KVUsed, m.KVBudget = x.Memory.Used, x.Memory.Budget
 		m.CacheEntries, m.CacheBytes = x.Cache.Entries, x.Cache.Bytes
 	}

@@ -26,10 +26,10 @@ func (a *auto) Layout() state.Layout { return a.head.Layout() }
 
 // Plan offers the head, and the lookup where it has a match.
 func (a *auto) Plan(batch []Run) {
-	a.view(batch, func(r *Run, n *notes) { r.Notes = &n.lookup })
+	a.view(batch, func(r *Run, n *notes) { r.HostState = &n.lookup })
 	a.lookup.Plan(a.runs)
 	for i := range batch {
-		batch[i].Offers = a.runs[i].Offers.With(Computed)
+		batch[i].Sources = a.runs[i].Sources.With(Computed)
 	}
 }
 
@@ -39,7 +39,7 @@ func (a *auto) Draft(batch []Run) ([]Draft, error) {
 	a.out = a.out[:0]
 	copies := false
 	a.view(batch, func(r *Run, n *notes) {
-		r.Notes = &n.head
+		r.HostState = &n.head
 		if r.Source != Computed {
 			copies = copies || r.Depth > 0
 			r.Depth = 0
@@ -54,7 +54,7 @@ func (a *auto) Draft(batch []Run) ([]Draft, error) {
 		return a.out, nil
 	}
 	a.view(batch, func(r *Run, n *notes) {
-		r.Notes = &n.lookup
+		r.HostState = &n.lookup
 		if r.Source == Computed {
 			r.Depth = 0
 		}
@@ -74,10 +74,10 @@ func (a *auto) Draft(batch []Run) ([]Draft, error) {
 func (a *auto) view(batch []Run, change func(r *Run, n *notes)) {
 	a.runs = append(a.runs[:0], batch...)
 	for i := range a.runs {
-		n, ok := (*batch[i].Notes).(*notes)
+		n, ok := (*batch[i].HostState).(*notes)
 		if !ok {
 			n = new(notes)
-			*batch[i].Notes = n
+			*batch[i].HostState = n
 		}
 		change(&a.runs[i], n)
 	}

@@ -24,9 +24,9 @@ func (c *counter) Layout() state.Layout { return state.Layout{KVLayers: int(c.id
 func (c *counter) Plan(batch []Run) {
 	for i := range batch {
 		c.learn(&batch[i])
-		batch[i].Offers = 0
+		batch[i].Sources = 0
 		if c.match > 0 {
-			batch[i].Offers = Copy(c.match).only()
+			batch[i].Sources = Copy(c.match).only()
 		}
 	}
 }
@@ -48,11 +48,11 @@ func (c *counter) Draft(batch []Run) ([]Draft, error) {
 
 // learn checks that nobody else writes its notes.
 func (c *counter) learn(r *Run) {
-	length, ok := (*r.Notes).([2]int)
+	length, ok := (*r.HostState).([2]int)
 	if ok && length[0] != int(c.id) {
 		panic(fmt.Sprintf("notes of %d given to %d", length[0], c.id))
 	}
-	*r.Notes = [2]int{int(c.id), len(r.Text)}
+	*r.HostState = [2]int{int(c.id), len(r.Text)}
 }
 
 func TestAutoTakesTheSourceChosen(t *testing.T) {
@@ -61,11 +61,11 @@ func TestAutoTakesTheSourceChosen(t *testing.T) {
 	if a.Name() != "auto" || a.Layout() != head.Layout() {
 		t.Errorf("name %q, layout %+v", a.Name(), a.Layout())
 	}
-	batch := []Run{{Notes: new(any), Depth: 3}, {Notes: new(any), Depth: 2}, {Notes: new(any), Text: []int32{1}}}
+	batch := []Run{{HostState: new(any), Depth: 3}, {HostState: new(any), Depth: 2}, {HostState: new(any), Text: []int32{1}}}
 	a.Plan(batch)
 	for i, r := range batch {
-		if want := Computed.only().With(CopyOf4); r.Offers != want {
-			t.Errorf("run %d offers %b, want %b", i, r.Offers, want)
+		if want := Computed.only().With(CopyOf4); r.Sources != want {
+			t.Errorf("run %d offers %b, want %b", i, r.Sources, want)
 		}
 	}
 	batch[0].Source, batch[1].Source = CopyOf4, Computed
@@ -80,7 +80,7 @@ func TestAutoTakesTheSourceChosen(t *testing.T) {
 	}
 	// The head has learned every run, guessed for or not.
 	for i := range batch {
-		if n := (*batch[i].Notes).(*notes); n.head != [2]int{1, len(batch[i].Text)} {
+		if n := (*batch[i].HostState).(*notes); n.head != [2]int{1, len(batch[i].Text)} {
 			t.Errorf("run %d: the head's notes are %v", i, n.head)
 		}
 	}
@@ -88,15 +88,15 @@ func TestAutoTakesTheSourceChosen(t *testing.T) {
 		t.Errorf("the head guessed for %d runs, the lookup for %d", head.seen, lookup.seen)
 	}
 	lookup.match = 0
-	if a.Plan(batch); batch[0].Offers != Computed.only() {
-		t.Errorf("offers %b without a match", batch[0].Offers)
+	if a.Plan(batch); batch[0].Sources != Computed.only() {
+		t.Errorf("offers %b without a match", batch[0].Sources)
 	}
 }
 
 func TestAutoReportsErrors(t *testing.T) {
 	for _, c := range []struct{ head, lookup bool }{{head: true}, {lookup: true}} {
 		a := Auto(&counter{id: 1, fail: c.head}, &counter{id: 2, fail: c.lookup})
-		if _, err := a.Draft([]Run{{Notes: new(any), Depth: 1, Source: CopyOf2}}); err == nil {
+		if _, err := a.Draft([]Run{{HostState: new(any), Depth: 1, Source: CopyOf2}}); err == nil {
 			t.Errorf("%+v: no error", c)
 		}
 	}
@@ -107,8 +107,8 @@ func TestPlanOffersComputedGuesses(t *testing.T) {
 	batch := make([]Run, 2)
 	Plan(plain, batch)
 	for i, r := range batch {
-		if r.Offers != Computed.only() {
-			t.Errorf("run %d offers %b", i, r.Offers)
+		if r.Sources != Computed.only() {
+			t.Errorf("run %d offers %b", i, r.Sources)
 		}
 	}
 }

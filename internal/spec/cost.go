@@ -31,11 +31,11 @@ const (
 // walk along its guesses. A pass after one with guesses finds the caches full of what the
 // drafter needed, which is part of what guesses cost: as one without guesses it only counts
 // if there was no other.
-func (c *costs) Verified(rows, guesses int, took time.Duration) {
+func (c *costs) Verified(rows, drafts int, took time.Duration) {
 	disturbed := c.disturbed
-	c.disturbed = guesses > 0
+	c.disturbed = drafts > 0
 	a := &c.verify[min(max(rows, 0), maxRows)]
-	if rows <= 0 || disturbed && guesses == 0 && a.n > 0 {
+	if rows <= 0 || disturbed && drafts == 0 && a.n > 0 {
 		return
 	}
 	x := max(took, 1).Seconds()

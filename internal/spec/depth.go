@@ -18,11 +18,11 @@ import (
 // A Controller belongs to one goroutine at a time.
 type Controller struct {
 	costs
-	held   [numSources][MaxDepth]average // how often guess j of a source holds if those before it do
-	idle   [numSources]int               // choices since a source was taken, of those in which it could be
-	hope   bool                          // one more guess would have paid last, if it were sure to hold
-	since  int                           // rounds since another depth was tried
-	trials int
+	accepted [numSources][MaxDepth]average // how often guess j of a source holds if those before it do
+	idle     [numSources]int               // choices since a source was taken, of those in which it could be
+	hope     bool                          // one more guess would have paid last, if it were sure to hold
+	since    int                           // rounds since another depth was tried
+	trials   int
 
 	// Scratch of Choose, by run where not said otherwise.
 	gains  [][MaxDepth]float64 // tokens that guess j is expected to give
@@ -36,16 +36,16 @@ type Controller struct {
 
 // Record is what a controller knows of one sequence.
 type Record struct {
-	Receipt
+	Stats
 	Fixed int // the depth to take whatever it costs; -1: the best
 
-	held   [numSources][MaxDepth]average
-	source Source          // chosen last
-	depth  [numSources]int // chosen last, by source
-	trial  bool            // the last choice was one of guessing where that is not thought to pay
-	lucky  bool            // and went well
-	turn   bool            // the last choice of a source was made to try it
-	calm   int             // rounds that are still to go without guesses, to see what they take
+	accepted [numSources][MaxDepth]average
+	source   Source          // chosen last
+	depth    [numSources]int // chosen last, by source
+	trial    bool            // the last choice was one of guessing where that is not thought to pay
+	lucky    bool            // and went well
+	turn     bool            // the last choice of a source was made to try it
+	calm     int             // rounds that are still to go without guesses, to see what they take
 }
 
 const (
@@ -72,19 +72,19 @@ var priors = [numSources]float64{Computed: 0.7, CopyOf2: 0.35, CopyOf3: 0.45, Co
 func NewController() *Controller { return &Controller{} }
 
 // Held reports that of a sequence's guesses, made as Choose last said, so many held.
-func (c *Controller) Held(r *Record, guesses, held int) {
+func (c *Controller) Held(r *Record, drafts, accepted int) {
 	s := r.source
-	for j := range min(guesses, held+1) {
+	for j := range min(drafts, accepted+1) {
 		x := 0.0
-		if j < held {
+		if j < accepted {
 			x = 1
 		}
-		c.held[s][j].add(x, holdRate)
-		r.held[s][j].add(x, ownRate)
+		c.accepted[s][j].add(x, holdRate)
+		r.accepted[s][j].add(x, ownRate)
 	}
 	// Where no guess is made nothing is learned, so a lucky trial is repeated at once, as long
 	// as guesses could pay at all.
-	r.lucky = r.trial && guesses > 0 && held == guesses && c.hope
+	r.lucky = r.trial && drafts > 0 && accepted == drafts && c.hope
 }
 
 // increment is one more guess for one run.
@@ -104,11 +104,11 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	for i := range batch {
 		run, r := &batch[i], records[i]
 		limit := max(min(run.Depth, MaxDepth), 0)
-		if run.Offers == 0 {
+		if run.Sources == 0 {
 			limit = 0
 		}
 		c.gains = append(c.gains, [MaxDepth]float64{})
-		run.Source = c.choose(r, run.Offers, limit, &c.gains[i])
+		run.Source = c.choose(r, run.Sources, limit, &c.gains[i])
 		r.source = run.Source
 		if r.Fixed >= 0 {
 			limit = min(r.Fixed, limit)
@@ -135,11 +135,11 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 
 // choose returns the source that promises most, as if all runs of the batch were alike, and
 // sets the gains of its guesses. One that was passed over for long gets a turn.
-func (c *Controller) choose(r *Record, offers Sources, limit int, gains *[MaxDepth]float64) Source {
+func (c *Controller) choose(r *Record, sources Sources, limit int, gains *[MaxDepth]float64) Source {
 	best, most := Computed, -1.0
 	late := Source(numSources)
 	for s := range Source(numSources) {
-		if !offers.Has(s) {
+		if !sources.Has(s) {
 			continue
 		}
 		var g [MaxDepth]float64
@@ -193,8 +193,8 @@ func (c *Controller) chances(r *Record, s Source, gains *[MaxDepth]float64) {
 	const everybody, own = 8, 16
 	p, all := priors[s], 1.0
 	for j := range gains {
-		p = blend(p, everybody, &c.held[s][j], holdRate)
-		p = blend(p, own, &r.held[s][j], ownRate)
+		p = blend(p, everybody, &c.accepted[s][j], holdRate)
+		p = blend(p, own, &r.accepted[s][j], ownRate)
 		all *= p
 		gains[j] = all
 	}

@@ -11,11 +11,11 @@ import (
 
 // world is a machine and texts with known laws.
 type world struct {
-	verify func(rows int) float64                // milliseconds of a pass
-	draft  func(deepest, runs int) float64       // milliseconds of drafting; depth 0: learning
-	holds  func(seq int, s Source) []float64     // chance of guess j if those before it held; the last for all after it
-	offers func(seq int, rng *rand.Rand) Sources // nil: Computed only
-	noise  float64                               // relative
+	verify  func(rows int) float64                // milliseconds of a pass
+	draft   func(deepest, runs int) float64       // milliseconds of drafting; depth 0: learning
+	holds   func(seq int, s Source) []float64     // chance of guess j if those before it held; the last for all after it
+	sources func(seq int, rng *rand.Rand) Sources // nil: Computed only
+	noise   float64                               // relative
 }
 
 // linear is a pass that costs slope more for every row after the first.
@@ -54,9 +54,9 @@ func (w *world) live(c *Controller, rng *rand.Rand, records []*Record, rounds in
 	for range rounds {
 		rows, deepest, runs := len(batch), 0, 0
 		for i := range batch {
-			batch[i] = Run{Depth: MaxDepth, Offers: Computed.only()}
-			if w.offers != nil {
-				batch[i].Offers = w.offers(i, rng)
+			batch[i] = Run{Depth: MaxDepth, Sources: Computed.only()}
+			if w.sources != nil {
+				batch[i].Sources = w.sources(i, rng)
 			}
 		}
 		c.Choose(batch, records)
@@ -80,13 +80,13 @@ func (w *world) live(c *Controller, rng *rand.Rand, records []*Record, rounds in
 		c.Drafted(depths, jitter(w.draft(deepest, runs)))
 		c.Verified(rows, rows-len(batch), jitter(w.verify(rows)))
 		for i, r := range batch {
-			held := 0
-			for held < r.Depth && rng.Float64() < chance(w.holds(i, r.Source), held) {
-				held++
+			accepted := 0
+			for accepted < r.Depth && rng.Float64() < chance(w.holds(i, r.Source), accepted) {
+				accepted++
 			}
-			c.Held(records[i], r.Depth, held)
-			records[i].Count(r.Depth, held)
-			t.tokens += float64(1 + held)
+			c.Held(records[i], r.Depth, accepted)
+			records[i].Count(r.Depth, accepted)
+			t.tokens += float64(1 + accepted)
 		}
 	}
 	return t
@@ -251,7 +251,7 @@ func TestControllerUsesCopiesThatPay(t *testing.T) {
 			rng := rand.New(rand.NewPCG(11, 12))
 			const rounds = 20000 // so that chance alone does not decide
 			alone := w.live(NewController(), rng, []*Record{{Fixed: -1}}, rounds)
-			w.offers = func(_ int, rng *rand.Rand) Sources {
+			w.sources = func(_ int, rng *rand.Rand) Sources {
 				if rng.IntN(2) == 0 {
 					return Computed.only()
 				}
@@ -282,19 +282,19 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 			depths := make([]int, rng.IntN(4))
 			for i := range batch {
 				limits[i] = rng.IntN(14) - 2
-				batch[i] = Run{Depth: limits[i], Offers: Sources(rng.IntN(1 << numSources))}
+				batch[i] = Run{Depth: limits[i], Sources: Sources(rng.IntN(1 << numSources))}
 			}
 			c.Choose(batch, records)
 			for i, r := range batch {
-				if r.Depth < 0 || r.Depth > max(min(limits[i], MaxDepth), 0) || r.Depth > 0 && !r.Offers.Has(r.Source) {
-					t.Fatalf("depth %d of source %d within %d, offers %b", r.Depth, r.Source, limits[i], r.Offers)
+				if r.Depth < 0 || r.Depth > max(min(limits[i], MaxDepth), 0) || r.Depth > 0 && !r.Sources.Has(r.Source) {
+					t.Fatalf("depth %d of source %d within %d, offers %b", r.Depth, r.Source, limits[i], r.Sources)
 				}
-				if f := records[i].Fixed; f >= 0 && r.Offers != 0 && r.Depth != max(min(f, limits[i]), 0) {
+				if f := records[i].Fixed; f >= 0 && r.Sources != 0 && r.Depth != max(min(f, limits[i]), 0) {
 					t.Fatalf("depth %d, fixed %d within %d", r.Depth, f, limits[i])
 				}
-				held := rng.IntN(r.Depth + 1)
-				c.Held(records[i], r.Depth, held)
-				records[i].Count(r.Depth, held)
+				accepted := rng.IntN(r.Depth + 1)
+				c.Held(records[i], r.Depth, accepted)
+				records[i].Count(r.Depth, accepted)
 				records[i].Spent(durations[rng.IntN(len(durations))], len(batch))
 			}
 			for i := range depths {
@@ -304,7 +304,7 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 			c.Drafted(depths, durations[rng.IntN(len(durations))])
 		}
 		for _, r := range records {
-			c.Settle(&r.Receipt)
+			c.Settle(&r.Stats)
 			s := r.Summary()
 			numbers := []float64{float64(s.Beta), s.TokensPerRound, s.MeanDepth}
 			for d := range MaxDepth + 1 {
@@ -323,7 +323,7 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 // without guesses takes.
 func TestControllerStartsPlain(t *testing.T) {
 	c, r := NewController(), &Record{Fixed: -1}
-	batch := []Run{{Depth: MaxDepth, Offers: Computed.only()}}
+	batch := []Run{{Depth: MaxDepth, Sources: Computed.only()}}
 	if c.Choose(batch, []*Record{r}); batch[0].Depth != 0 {
 		t.Errorf("depth %d before anything is known", batch[0].Depth)
 	}
@@ -410,7 +410,7 @@ func TestChooseDoesNotAllocate(t *testing.T) {
 		w.live(c, rand.New(rand.NewPCG(1, 2)), records, 10)
 		if got := testing.AllocsPerRun(200, func() {
 			for i := range batch {
-				batch[i] = Run{Depth: MaxDepth, Offers: Computed.only().With(CopyOf4)}
+				batch[i] = Run{Depth: MaxDepth, Sources: Computed.only().With(CopyOf4)}
 			}
 			c.Choose(batch, records)
 			for i, r := range records {
@@ -435,7 +435,7 @@ func BenchmarkChoose(b *testing.B) {
 			w.live(c, rand.New(rand.NewPCG(1, 2)), records, 100)
 			for b.Loop() {
 				for i := range batch {
-					batch[i] = Run{Depth: MaxDepth, Offers: Computed.only().With(CopyOf4)}
+					batch[i] = Run{Depth: MaxDepth, Sources: Computed.only().With(CopyOf4)}
 				}
 				c.Choose(batch, records)
 			}

@@ -6,17 +6,17 @@ import (
 )
 
 // Receipt is what guessing did for one sequence.
-type Receipt struct {
-	Drafter  string
-	Rule     Rule
-	Rounds   int           // passes of the target that gave tokens, that over the prompt's end included
-	Drafted  int           // guesses made
-	Accepted int           // guesses that held
-	At       [MaxDepth]int // guesses that held, by position
-	Tried    [MaxDepth]int // guesses made, by position
-	Copied   int           // guesses made that were copied from the text
-	CopyHeld int           // of those, the ones that held
-	Among    int           // tokens that the last guesses were drawn among; 0: none was drawn
+type Stats struct {
+	Drafter        string
+	Rule           Rule
+	Rounds         int           // passes of the target that gave tokens, that over the prompt's end included
+	Drafted        int           // guesses made
+	Accepted       int           // guesses that held
+	AcceptedAt     [MaxDepth]int // guesses that held, by position
+	DraftedAt      [MaxDepth]int // guesses made, by position
+	Copied         int           // guesses made that were copied from the text
+	CopiedAccepted int           // of those, the ones that held
+	DraftVocab     int           // tokens that the last guesses were drawn among; 0: none was drawn
 
 	// Time of its rounds after the prompt: in company, its share of them.
 	Draft  time.Duration // spent guessing and learning
@@ -26,42 +26,42 @@ type Receipt struct {
 	Beta  float64 // time of a pass with as many guesses as there were in the mean
 	Delta float64 // time of a guess
 
-	decoded int // rounds after the prompt
-	company int // sequences in those, added up
+	decoded  int // rounds after the prompt
+	batchSum int // sequences in those, added up
 }
 
 // Count takes in one round.
-func (r *Record) Count(guesses, held int) {
+func (r *Record) Count(drafts, accepted int) {
 	r.Rounds++
-	r.Drafted += guesses
-	r.Accepted += held
+	r.Drafted += drafts
+	r.Accepted += accepted
 	if r.source != Computed {
-		r.Copied += guesses
-		r.CopyHeld += held
+		r.Copied += drafts
+		r.CopiedAccepted += accepted
 	}
-	for j := range guesses {
-		r.Tried[j]++
-		if j < held {
-			r.At[j]++
+	for j := range drafts {
+		r.DraftedAt[j]++
+		if j < accepted {
+			r.AcceptedAt[j]++
 		}
 	}
 }
 
 // Spent takes in the sequence's share of the pass of a round after the prompt, in which so
 // many sequences took part.
-func (r *Receipt) Spent(verify time.Duration, sequences int) {
+func (r *Stats) Spent(verify time.Duration, sequences int) {
 	r.Verify += verify
 	r.decoded++
-	r.company += sequences
+	r.batchSum += sequences
 }
 
 // Settle works out Beta and Delta from what passes have cost on this machine.
-func (c *Controller) Settle(r *Receipt) {
+func (c *Controller) Settle(r *Stats) {
 	r.Beta, r.Delta = 0, 0
 	if r.decoded == 0 {
 		return
 	}
-	n := int(float64(r.company)/float64(r.decoded) + 0.5)
+	n := int(float64(r.batchSum)/float64(r.decoded) + 0.5)
 	if c.verify[min(n, maxRows)].n == 0 {
 		return // what a plain round takes was never seen
 	}
@@ -112,17 +112,17 @@ type Summary struct {
 // Summary works out rates. SpeedupEstimate is tokens per second with guesses as a multiple
 // of those without: tokens per round over its time in plain rounds, both without the round
 // that ends the prompt.
-func (r *Receipt) Summary() Summary {
+func (r *Stats) Summary() Summary {
 	s := Summary{
 		Rounds: r.Rounds, Drafted: r.Drafted, Accepted: r.Accepted, AcceptedByPosition: []int{},
-		Rule: r.Rule.String(), Drafter: r.Drafter, DraftVocab: r.Among,
+		Rule: r.Rule.String(), Drafter: r.Drafter, DraftVocab: r.DraftVocab,
 		DraftMS: milliseconds(r.Draft), VerifyMS: milliseconds(r.Verify),
 		Beta: Measured(r.Beta), Delta: Measured(r.Delta),
-		Copied: r.Copied, CopiedAccepted: r.CopyHeld,
+		Copied: r.Copied, CopiedAccepted: r.CopiedAccepted,
 	}
-	for j, n := range r.Tried {
+	for j, n := range r.DraftedAt {
 		if n > 0 {
-			s.AcceptedByPosition = append(s.AcceptedByPosition, r.At[j])
+			s.AcceptedByPosition = append(s.AcceptedByPosition, r.AcceptedAt[j])
 		}
 	}
 	if r.Rounds > 0 {

@@ -20,12 +20,12 @@ func TestSummaryFollowsCostModel(t *testing.T) {
 		}
 	}
 	r.Count(0, 0) // the end of the prompt
-	for _, held := range []int{3, 0, 2, 1} {
-		r.Count(3, held)
+	for _, accepted := range []int{3, 0, 2, 1} {
+		r.Count(3, accepted)
 		r.Spent(ms(14), 1)
 		r.Draft += ms(6)
 	}
-	c.Settle(&r.Receipt)
+	c.Settle(&r.Stats)
 	s := r.Summary()
 	near := func(name string, got, want float64) {
 		if math.Abs(got-want) > 1e-9 {
@@ -54,7 +54,7 @@ func TestSummaryInCompany(t *testing.T) {
 		r.Spent(6*time.Millisecond, 4)
 		r.Draft += time.Millisecond
 	}
-	c.Settle(&r.Receipt)
+	c.Settle(&r.Stats)
 	if s := r.Summary(); s.Beta != 1.2 || math.Abs(float64(s.Delta)-0.2) > 1e-12 || math.Abs(float64(s.SpeedupEstimate)-2/1.4) > 1e-12 {
 		t.Errorf("%+v", s)
 	}
@@ -66,7 +66,7 @@ func TestSummaryInventsNothing(t *testing.T) {
 	c.Verified(3, 2, time.Millisecond) // never a plain round
 	r.Count(2, 1)
 	r.Spent(time.Millisecond, 1)
-	c.Settle(&r.Receipt)
+	c.Settle(&r.Stats)
 	text, err := json.Marshal(r.Summary())
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestSummaryInventsNothing(t *testing.T) {
 	if string(text) != want {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
-	empty := new(Receipt)
+	empty := new(Stats)
 	c.Settle(empty)
 	if text, err := json.Marshal(empty.Summary()); err != nil {
 		t.Errorf("%s, %v", text, err)
@@ -85,7 +85,7 @@ func TestSummaryInventsNothing(t *testing.T) {
 
 func TestReceiptCountsCopies(t *testing.T) {
 	c, r := NewController(), &Record{Fixed: 3}
-	batch := []Run{{Depth: 8, Offers: CopyOf8.only()}}
+	batch := []Run{{Depth: 8, Sources: CopyOf8.only()}}
 	c.Choose(batch, []*Record{r})
 	r.Count(batch[0].Depth, 2)
 	if s := r.Summary(); s.Copied != 3 || s.CopiedAccepted != 2 {

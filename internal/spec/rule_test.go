@@ -64,9 +64,9 @@ func (c *chain) speak(r Rule, s *sample.Sampler, d *Draft, rows [][]float32, tex
 		for _, id := range d.Tokens {
 			rows = append(rows, c.target[id])
 		}
-		held, next := r.Verify(s, *d, rows)
-		accepted += held
-		for _, id := range append(d.Tokens[:held:held], next) {
+		kept, next := r.Verify(s, *d, rows)
+		accepted += kept
+		for _, id := range append(d.Tokens[:kept:kept], next) {
 			if len(text) < end {
 				s.Accept(id)
 				text = append(text, id)
@@ -165,9 +165,9 @@ func (c *chain) draws(t *testing.T, o sample.Options, prompt []int32, pairs int)
 				t.Fatal(err)
 			}
 		}
-		var held int
-		text, held = c.speak(Ratio, s, &d, rows, text[:len(prompt)], 2)
-		accepted += held
+		var kept int
+		text, kept = c.speak(Ratio, s, &d, rows, text[:len(prompt)], 2)
+		accepted += kept
 		counts[text[len(prompt)]*small+text[len(prompt)+1]]++
 	}
 	return counts, accepted
@@ -268,11 +268,11 @@ func TestExactEqualsPlain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, held := c.speak(Exact, s, new(Draft), nil, []int32{1, 2}, 6)
+			got, kept := c.speak(Exact, s, new(Draft), nil, []int32{1, 2}, 6)
 			if !slices.Equal(got, want) {
 				t.Fatalf("%s, seed %d: %v, want %v", name, i, got, want)
 			}
-			accepted += held
+			accepted += kept
 		}
 		if accepted < 1000 {
 			t.Errorf("%s: only %d guesses held", name, accepted)

@@ -37,13 +37,13 @@ type Planner interface {
 
 // Shortlister is a drafter that can guess among the most frequent tokens only, and those of
 // the text, where the whole vocabulary costs more than the rare tokens are worth.
-type Shortlister interface {
+type VocabLimiter interface {
 	Drafter
 	// Sizes are the numbers of frequent tokens to choose among, ascending; none if the
 	// choice was made already.
-	Sizes() []int
+	VocabSizes() []int
 	// Shorten makes the next calls guess among that many.
-	Shorten(size int)
+	LimitVocab(size int)
 }
 
 // Run is what happened to one sequence since the drafter saw it last.
@@ -52,14 +52,14 @@ type Run struct {
 	// Notes are what the drafter keeps of the sequence on the host: nil at first, then
 	// whatever it likes, dropped when the sequence ends. They may be dropped earlier too; a
 	// drafter must be able to make them again from Text.
-	Notes   *any
-	Text    []int32         // all committed tokens; the last Hidden.Rows of them follow Hidden's rows
-	Hidden  backend.Tensor  // the target's hidden rows that are new
-	Depth   int             // most tokens to guess; 0: only learn
-	Offers  Sources         // where guesses could come from
-	Source  Source          // where they shall come from: one of Offers
-	Sampler *sample.Sampler // the request's taste, at the position after Text
-	Dists   bool            // the draft's distributions are needed: the ratio rule asks for them
+	HostState *any
+	Text      []int32         // all committed tokens; the last Hidden.Rows of them follow Hidden's rows
+	Hidden    backend.Tensor  // the target's hidden rows that are new
+	Depth     int             // most tokens to guess; 0: only learn
+	Sources   Sources         // where guesses could come from
+	Source    Source          // where they shall come from: one of Offers
+	Sampler   *sample.Sampler // the request's taste, at the position after Text
+	Dists     bool            // the draft's distributions are needed: the ratio rule asks for them
 }
 
 // Plan sets the Offers of each run. A drafter that plans nothing computes its guesses.
@@ -69,7 +69,7 @@ func Plan(d Drafter, batch []Run) {
 		return
 	}
 	for i := range batch {
-		batch[i].Offers = Computed.only()
+		batch[i].Sources = Computed.only()
 	}
 }
 
@@ -80,7 +80,7 @@ type Draft struct {
 	// not draw leaves it empty; its tokens are then taken as certain.
 	Dists []sample.Dist
 	// Among is how many tokens the guesses were drawn among, 0 if they were not drawn.
-	Among int
+	Vocab int
 }
 
 // Source is where guesses come from. Those of one source are alike in what they cost and
@@ -158,7 +158,7 @@ func (r Rule) String() string {
 // Verify walks along a draft with the target's logits, of which there is one row more than
 // there are guesses, and returns how many guesses hold and the token after them. next is -1
 // if the logits left nothing to draw from.
-func (r Rule) Verify(s *sample.Sampler, d Draft, logits [][]float32) (held int, next int32) {
+func (r Rule) Verify(s *sample.Sampler, d Draft, logits [][]float32) (accepted int, next int32) {
 	for i, guess := range d.Tokens {
 		p := s.Dist(logits[i], d.Tokens[:i])
 		if r == Exact {

@@ -14,7 +14,7 @@ type Layout struct {
 	KeyHeads, ValueHeads, KeyDim, ValueDim int
 	Kernel                                 int // taps of the convolution
 
-	MaxGuesses int // most guesses of one call
+	MaxDrafts int // most guesses of one call
 }
 
 // page is a page's shape: PageTokens positions of every layer.
@@ -44,7 +44,7 @@ type recurrent struct {
 }
 
 // room is the room of a state.
-func (l *Layout) room() recurrent { return l.recurrent(l.MaxGuesses, l.MaxGuesses) }
+func (l *Layout) room() recurrent { return l.recurrent(l.MaxDrafts, l.MaxDrafts) }
 
 // copied is the room of a copy that has kept guesses to replay: the input rows that are
 // still needed, and what the guesses will do.
@@ -52,14 +52,14 @@ func (l *Layout) copied(kept int) recurrent { return l.recurrent(0, kept) }
 
 // recurrent is a room with so many input rows more than the convolution needs, and so many
 // guesses.
-func (l *Layout) recurrent(inputs, guesses int) recurrent {
+func (l *Layout) recurrent(inputs, drafts int) recurrent {
 	keys, values := l.KeyHeads*l.KeyDim, l.ValueHeads*l.ValueDim
 	return recurrent{l.DeltaLayers, [5][2]int{
 		{l.ValueHeads * l.KeyDim, l.ValueDim},
 		{l.Kernel - 1 + inputs, 2*keys + values},
-		{guesses, keys},
-		{guesses, values},
-		{guesses, l.ValueHeads},
+		{drafts, keys},
+		{drafts, values},
+		{drafts, l.ValueHeads},
 	}}
 }
 

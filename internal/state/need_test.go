@@ -17,7 +17,7 @@ func TestNeedTokensInvertsBytes(t *testing.T) {
 			l.KVLayers, l.KVHeads, l.HeadDim = 1+rng.IntN(3), 1+rng.IntN(3), 8
 		}
 		if rng.IntN(2) > 0 {
-			l.DeltaLayers, l.KeyHeads, l.ValueHeads, l.KeyDim, l.ValueDim, l.Kernel, l.MaxGuesses = 1, 1, 2, 4, 4, 4, 8
+			l.DeltaLayers, l.KeyHeads, l.ValueHeads, l.KeyDim, l.ValueDim, l.Kernel, l.MaxDrafts = 1, 1, 2, 4, 4, 4, 8
 		}
 		return l
 	}

@@ -16,7 +16,7 @@ import (
 var toyLayout = Layout{
 	KVLayers: 1, KVHeads: 1, HeadDim: 1, KVType: dtype.F32,
 	DeltaLayers: 2, KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 4,
-	MaxGuesses: 3,
+	MaxDrafts: 3,
 }
 
 // toy is a network on the device whose memory is easy to predict. A slot of a page holds a
@@ -47,9 +47,9 @@ func (n toy) set(t *testing.T, x backend.Tensor, row int, v float32) {
 }
 
 // feed does to a state what Forward does.
-func (n toy) feed(t *testing.T, s *State, tokens []int32, guesses int) {
+func (n toy) feed(t *testing.T, s *State, tokens []int32, drafts int) {
 	t.Helper()
-	seq := s.Seq(0, len(tokens), guesses)
+	seq := s.Seq(0, len(tokens), drafts)
 	h := float32(0)
 	if seq.Pos > 0 {
 		h = n.get(t, seq.Pages[(seq.Pos-1)/backend.PageTokens], (seq.Pos-1)%backend.PageTokens)
@@ -69,19 +69,19 @@ func (n toy) feed(t *testing.T, s *State, tokens []int32, guesses int) {
 		}
 		for i, id := range tokens {
 			inputs = append(inputs, float32(id))
-			if g := i - (len(tokens) - guesses); g < 0 {
+			if g := i - (len(tokens) - drafts); g < 0 {
 				h = mix(h, id)
 			} else {
 				n.set(t, d.Keys, g, float32(id))
 			}
 		}
 		n.set(t, d.State, 0, h)
-		last := inputs[len(inputs)-guesses-(s.layout.Kernel-1):]
+		last := inputs[len(inputs)-drafts-(s.layout.Kernel-1):]
 		for i, v := range last {
 			n.set(t, d.Tail, i, v)
 		}
 	}
-	s.Fed(len(tokens), guesses)
+	s.Fed(len(tokens), drafts)
 }
 
 // check holds a state against the tokens it should remember.
@@ -150,7 +150,7 @@ func (r *random) feed(x *shadow) {
 	for i := range tokens {
 		tokens[i] = int32(r.rng.IntN(1000))
 	}
-	guesses := r.rng.IntN(min(count, toyLayout.MaxGuesses) + 1)
+	drafts := r.rng.IntN(min(count, toyLayout.MaxDrafts) + 1)
 	err := x.s.Reserve(count)
 	r.n.check(r.t, "after Reserve", x.s, x.tokens)
 	if errors.Is(err, ErrFull) {
@@ -159,12 +159,12 @@ func (r *random) feed(x *shadow) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.n.feed(r.t, x.s, tokens, guesses)
-	kept := r.rng.IntN(guesses + 1)
+	r.n.feed(r.t, x.s, tokens, drafts)
+	kept := r.rng.IntN(drafts + 1)
 	if kept > 0 || r.rng.IntN(2) == 0 {
-		x.s.Keep(kept)
+		x.s.Commit(kept)
 	}
-	x.tokens = append(slices.Clone(x.tokens), tokens[:count-guesses+kept]...)
+	x.tokens = append(slices.Clone(x.tokens), tokens[:count-drafts+kept]...)
 }
 
 func (r *random) save(x *shadow) {
@@ -341,10 +341,10 @@ func TestSnapshotIsAsSmallAsItCanBe(t *testing.T) {
 	if err := s.Reserve(9); err != nil {
 		t.Fatal(err)
 	}
-	for kept := range layout.MaxGuesses + 1 {
+	for kept := range layout.MaxDrafts + 1 {
 		s.Seq(0, 4, 3)
 		s.Fed(4, 3)
-		s.Keep(kept)
+		s.Commit(kept)
 		before := p.Used()
 		snap, err := s.Save()
 		if err != nil {
@@ -404,7 +404,7 @@ func TestReadSnapshotRefusesMalformedBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	toy{p.b}.feed(t, s, []int32{1, 2, 3}, 2)
-	s.Keep(1)
+	s.Commit(1)
 	snap, err := s.Save()
 	if err != nil {
 		t.Fatal(err)

@@ -176,7 +176,7 @@ func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
 	number := func(i int) int { return int(binary.LittleEndian.Uint32(data[4*i:])) }
 	x := &Snapshot{layout: l, len: number(0), kept: number(1), detached: number(2)}
 	all := l.pages(x.len)
-	if x.kept > min(l.MaxGuesses, x.len) || x.detached > all {
+	if x.kept > min(l.MaxDrafts, x.len) || x.detached > all {
 		return nil, fmt.Errorf("state: a snapshot of %d tokens, %d of them to replay, with %d pages detached", x.len, x.kept, x.detached)
 	}
 	data = data[header:]

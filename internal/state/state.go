@@ -77,9 +77,9 @@ func (s *State) own(i int) error {
 // Seq describes a call that feeds n tokens, the last guesses of which may be taken back,
 // as rows [first, first+n). Room for them must have been reserved. The call must be
 // followed by Fed.
-func (s *State) Seq(first, n, guesses int) backend.Seq {
-	if guesses < 0 || guesses > n || guesses > s.layout.MaxGuesses {
-		panic(fmt.Sprintf("state: %d guesses among %d tokens, at most %d", guesses, n, s.layout.MaxGuesses))
+func (s *State) Seq(first, n, drafts int) backend.Seq {
+	if drafts < 0 || drafts > n || drafts > s.layout.MaxDrafts {
+		panic(fmt.Sprintf("state: %d guesses among %d tokens, at most %d", drafts, n, s.layout.MaxDrafts))
 	}
 	if room := len(s.pages) * backend.PageTokens; s.layout.KVLayers > 0 && s.len+n > room {
 		panic(fmt.Sprintf("state: %d tokens after %d in room for %d", n, s.len, room))
@@ -90,21 +90,21 @@ func (s *State) Seq(first, n, guesses int) backend.Seq {
 		}
 	}
 	return backend.Seq{
-		First: first, N: n, Pos: s.len, Guesses: guesses, Kept: s.kept,
+		First: first, N: n, Pos: s.len, Drafts: drafts, Kept: s.kept,
 		Pages: s.tensors, Delta: s.delta,
 	}
 }
 
 // Fed records that the call described by Seq was made. Its guesses are not remembered
 // until Keep accepts them; a further call without Keep drops them.
-func (s *State) Fed(n, guesses int) {
-	s.len += n - guesses
-	s.open, s.kept = guesses, 0
+func (s *State) Fed(n, drafts int) {
+	s.len += n - drafts
+	s.open, s.kept = drafts, 0
 }
 
 // Keep accepts the first n guesses of the last call. The rest is forgotten. The result is
 // as if only those had been fed, bit for bit.
-func (s *State) Keep(n int) {
+func (s *State) Commit(n int) {
 	if n < 0 || n > s.open {
 		panic(fmt.Sprintf("state: Keep(%d) of %d guesses", n, s.open))
 	}

@@ -13,7 +13,7 @@ import (
 var layout = Layout{
 	KVLayers: 2, KVHeads: 1, HeadDim: 8, KVType: dtype.F16,
 	DeltaLayers: 3, KeyHeads: 1, ValueHeads: 2, KeyDim: 4, ValueDim: 4, Kernel: 4,
-	MaxGuesses: 3,
+	MaxDrafts: 3,
 }
 
 func openPool(t *testing.T, budget int64) *Pool {
@@ -159,16 +159,16 @@ func TestKeepCountsGuesses(t *testing.T) {
 	if err := s.Reserve(20); err != nil {
 		t.Fatal(err)
 	}
-	step := func(n, guesses int) {
-		s.Seq(0, n, guesses)
-		s.Fed(n, guesses)
+	step := func(n, drafts int) {
+		s.Seq(0, n, drafts)
+		s.Fed(n, drafts)
 	}
 	step(5, 0)
 	step(4, 3)
 	if s.Len() != 6 {
 		t.Errorf("%d tokens remembered before Keep, want 6", s.Len())
 	}
-	s.Keep(2)
+	s.Commit(2)
 	if s.Len() != 8 || s.Seq(0, 1, 0).Kept != 2 || s.Seq(0, 1, 0).Pos != 8 {
 		t.Errorf("%d tokens, %+v after Keep(2)", s.Len(), s.Seq(0, 1, 0))
 	}
@@ -184,8 +184,8 @@ func TestMistakesPanic(t *testing.T) {
 	s := mustOpen(t, openPool(t, 1<<20), layout)
 	defer s.Close()
 	for name, f := range map[string]func(){
-		"keep without guesses": func() { s.Keep(1) },
-		"negative keep":        func() { s.Keep(-1) },
+		"keep without guesses": func() { s.Commit(1) },
+		"negative keep":        func() { s.Commit(-1) },
 		"no room":              func() { s.Seq(0, 1, 0) },
 		"too many guesses":     func() { s.Seq(0, 9, 8) },
 		"more guesses":         func() { s.Seq(0, 1, 2) },
@@ -212,7 +212,7 @@ func TestLoadRefusesAnotherLayout(t *testing.T) {
 	}
 	defer snap.Close()
 	other := layout
-	other.MaxGuesses++
+	other.MaxDrafts++
 	o := mustOpen(t, p, other)
 	defer o.Close()
 	if err := o.Load(snap); err == nil {

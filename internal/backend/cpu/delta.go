@@ -56,7 +56,7 @@ func (op *deltaOp) part(worker, from, to int) {
 
 // head runs a sequence's tokens through key head m and its value heads.
 func (op *deltaOp) head(room *deltaRoom, seq *backend.Seq, m int) {
-	sure := seq.N - seq.Guesses
+	sure := seq.N - seq.Drafts
 	for from := 0; from < seq.N; {
 		to := from + deltaRows
 		if to >= sure {
@@ -158,7 +158,7 @@ func (op *deltaOp) recur(room *deltaRoom, seq *backend.Seq, h, from, to, c, w in
 	room.state, room.delta = grow(room.state, d.KeyDim*w), grow(room.delta, w)
 	away := stateStrip{room.state, w, 0}
 	now := home
-	left := max(0, min(to, seq.N-seq.Guesses)-from) // changes that are for sure
+	left := max(0, min(to, seq.N-seq.Drafts)-from) // changes that are for sure
 	if from == 0 {
 		left += seq.Kept
 	}
@@ -181,7 +181,7 @@ func (op *deltaOp) recur(room *deltaRoom, seq *backend.Seq, h, from, to, c, w in
 		v := y[2*d.KeyDim+i*d.ValueDim+c:][:w]
 		decay, beta := room.decay[i*(to-from)+t-from], room.beta[i*(to-from)+t-from]
 		delta := room.delta
-		if g := t - (seq.N - seq.Guesses); g >= 0 {
+		if g := t - (seq.N - seq.Drafts); g >= 0 {
 			delta = row(mem.Deltas, g)[h*d.ValueDim+c:][:w]
 		}
 		kernels.read(row(op.dst, seq.First+t)[h*d.ValueDim+c:][:w], delta, now.data, now.stride, now.ahead, q, k, v, decay, beta, room.kq[t-from])
@@ -222,8 +222,8 @@ func (op *deltaOp) gate(seq *backend.Seq, h, from, to int) {
 // former ones. The room holds the tokens from token from on.
 func (op *deltaOp) remember(room *deltaRoom, seq *backend.Seq, m, from int) {
 	d, mem := op.d, &seq.Delta[op.layer]
-	sure, n := seq.N-seq.Guesses, seq.N-from
-	for g := range seq.Guesses {
+	sure, n := seq.N-seq.Drafts, seq.N-from
+	for g := range seq.Drafts {
 		t := sure + g - from
 		copy(row(mem.Keys, g)[m*d.KeyDim:][:d.KeyDim], room.mixed[t*op.width()+d.KeyDim:])
 		for i := range op.share() {
@@ -232,7 +232,7 @@ func (op *deltaOp) remember(room *deltaRoom, seq *backend.Seq, m, from int) {
 	}
 	// Tail row i becomes the input of token sure-(Kernel-1)+i. Rows move towards the front
 	// only, so ascending order never overwrites a row that is still needed.
-	for i := range d.Kernel - 1 + seq.Guesses {
+	for i := range d.Kernel - 1 + seq.Drafts {
 		x, tail := op.input(seq, sure-(d.Kernel-1)+i), row(mem.Tail, i)
 		for _, c := range op.channels(m) {
 			copy(tail[c[0]:c[0]+c[1]], x[c[0]:])

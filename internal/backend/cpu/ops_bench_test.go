@@ -100,7 +100,7 @@ func BenchmarkAttend(b *testing.B) {
 }
 
 // deltaNet is a layer of the 4B shape with as many states as copies, used in turn.
-func deltaNet(b testing.TB, be *Backend, rows, guesses, copies int) func() {
+func deltaNet(b testing.TB, be *Backend, rows, drafts, copies int) func() {
 	b.Helper()
 	rng := rand.New(rand.NewPCG(3, 3))
 	d := &backend.DeltaNet{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Kernel: 4, Eps: 1e-6}
@@ -115,11 +115,11 @@ func deltaNet(b testing.TB, be *Backend, rows, guesses, copies int) func() {
 		B: randomTensor(b, be, rng, rows, 32), A: randomTensor(b, be, rng, rows, 32),
 	}
 	dst := randomTensor(b, be, rng, rows, 4096)
-	seq := backend.Seq{N: rows, Guesses: guesses, Kept: guesses}
+	seq := backend.Seq{N: rows, Drafts: drafts, Kept: drafts}
 	for range copies {
 		seq.Delta = append(seq.Delta, backend.Recurrent{
-			State: randomTensor(b, be, rng, 32*128, 128), Tail: randomTensor(b, be, rng, 3+guesses, n),
-			Keys: randomTensor(b, be, rng, guesses, 16*128), Deltas: randomTensor(b, be, rng, guesses, 4096), Decays: randomTensor(b, be, rng, guesses, 32),
+			State: randomTensor(b, be, rng, 32*128, 128), Tail: randomTensor(b, be, rng, 3+drafts, n),
+			Keys: randomTensor(b, be, rng, drafts, 16*128), Deltas: randomTensor(b, be, rng, drafts, 4096), Decays: randomTensor(b, be, rng, drafts, 32),
 		})
 		decays := seq.Delta[len(seq.Delta)-1].Decays.Mem.(*memory).f32
 		sigmoids(decays, decays)

@@ -220,7 +220,7 @@ func (c *deltaCase) run(t *testing.T, b *Backend) [][]float32 {
 			B: randomTensor(t, b, rng, rows, values), A: randomTensor(t, b, rng, rows, values),
 		}
 		dst := randomTensor(t, b, rng, rows, values*c.valueDim)
-		b.DeltaNet(dst, d, 0, in, []backend.Seq{{N: rows, Guesses: call[1], Kept: kept, Delta: []backend.Recurrent{mem}}})
+		b.DeltaNet(dst, d, 0, in, []backend.Seq{{N: rows, Drafts: call[1], Kept: kept, Delta: []backend.Recurrent{mem}}})
 		kept = call[2]
 		all = append(all, bits(t, dst))
 	}

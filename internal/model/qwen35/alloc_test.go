@@ -16,9 +16,9 @@ func TestForwardAllocatesNothing(t *testing.T) {
 		if testing.Short() && name == "tiny" {
 			continue // portable kernels take their time
 		}
-		for _, guesses := range []int{0, 3} {
-			t.Run(fmt.Sprintf("%s/guesses=%d", name, guesses), func(t *testing.T) {
-				o := model.Options{MaxGuesses: 3}
+		for _, drafts := range []int{0, 3} {
+			t.Run(fmt.Sprintf("%s/guesses=%d", name, drafts), func(t *testing.T) {
+				o := model.Options{MaxDrafts: 3}
 				if name != "tiny" {
 					o.Quantize = 4
 				}
@@ -27,12 +27,12 @@ func TestForwardAllocatesNothing(t *testing.T) {
 				if err := s.Reserve(1000); err != nil {
 					t.Fatal(err)
 				}
-				batch := []model.Span{{State: s, Tokens: make([]int32, 1+guesses), Guesses: guesses, Want: 1 + guesses}}
+				batch := []model.Span{{State: s, Tokens: make([]int32, 1+drafts), Drafts: drafts, Want: 1 + drafts}}
 				round := func() {
 					if _, err := r.Forward(batch); err != nil {
 						t.Fatal(err)
 					}
-					s.Keep(guesses / 2)
+					s.Commit(drafts / 2)
 				}
 				for range 20 {
 					round()

@@ -20,7 +20,7 @@ type drafter struct {
 	pairs []int // true ones that each run's memory holds
 }
 
-var _ spec.Shortlister = (*drafter)(nil)
+var _ spec.VocabLimiter = (*drafter)(nil)
 
 // Drafter is the model's own drafter, nil if it has no head.
 func (m *Model) Drafter() spec.Drafter {
@@ -35,10 +35,10 @@ func (m *Model) Drafter() spec.Drafter {
 }
 
 // Sizes are the lengths that the shortlist may have.
-func (d *drafter) Sizes() []int { return d.sizes }
+func (d *drafter) VocabSizes() []int { return d.sizes }
 
 // Shorten sets the length of the shortlist.
-func (d *drafter) Shorten(size int) { d.list.frequent = size }
+func (d *drafter) LimitVocab(size int) { d.list.frequent = size }
 
 // Name is what a user calls the head.
 func (d *drafter) Name() string { return "mtp" }
@@ -55,7 +55,7 @@ func (d *drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	out := d.out[:len(batch)]
 	d.learn, d.spans, d.who, d.pairs = d.learn[:0], d.spans[:0], d.who[:0], d.pairs[:0]
 	for i, r := range batch {
-		out[i].Tokens, out[i].Dists, out[i].Among = out[i].Tokens[:0], out[i].Dists[:0], 0
+		out[i].Tokens, out[i].Dists, out[i].Vocab = out[i].Tokens[:0], out[i].Dists[:0], 0
 		n := r.Hidden.Rows
 		d.pairs = append(d.pairs, r.State.Len()+n)
 		if n == 0 {
@@ -123,7 +123,7 @@ func (d *drafter) guess(batch []spec.Run, out []spec.Draft, res model.Output, de
 			draft.Dists = append(draft.Dists, dist.Detach())
 		}
 		draft.Tokens = append(draft.Tokens, id)
-		draft.Among = own
+		draft.Vocab = own
 		if depth+1 < r.Depth {
 			n := len(d.spans)
 			d.who[n] = i

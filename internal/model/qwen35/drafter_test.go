@@ -21,7 +21,7 @@ func TestHeadRemembersTruePairsOnly(t *testing.T) {
 	for _, name := range []string{"dense", "moe"} {
 		t.Run(name, func(t *testing.T) {
 			f := golden.Load(t, name)
-			r := open(t, golden.Dir(t, name), 0, model.Options{Compute: backend.Float32, MaxGuesses: 8})
+			r := open(t, golden.Dir(t, name), 0, model.Options{Compute: backend.Float32, MaxDrafts: 8})
 			d := r.Drafter()
 			rng := rand.New(rand.NewPCG(5, 6))
 			text := f.Cases[len(f.Cases)-1].Tokens[:100] // crosses a page
@@ -40,7 +40,7 @@ func TestHeadRemembersTruePairsOnly(t *testing.T) {
 					t.Fatal(err)
 				}
 				_, err = d.Draft([]spec.Run{{
-					State: memory, Notes: &notes, Text: text[:at+n+1], Depth: rng.IntN(9), Sampler: s,
+					State: memory, HostState: &notes, Text: text[:at+n+1], Depth: rng.IntN(9), Sampler: s,
 					Hidden: r.upload(t, hidden[at*width:(at+n)*width]),
 				}})
 				if err != nil {
@@ -78,7 +78,7 @@ func (c nothingAfter) Allowed(ahead []int32) []uint64 {
 // shortlist is allowed. The memory must be that of the true pairs all the same.
 func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
 	f := golden.Load(t, "dense")
-	r := open(t, golden.Dir(t, "dense"), 0, model.Options{Compute: backend.Float32, MaxGuesses: 8, DraftVocab: 32})
+	r := open(t, golden.Dir(t, "dense"), 0, model.Options{Compute: backend.Float32, MaxDrafts: 8, DraftVocab: 32})
 	d := r.Drafter()
 	text := f.Cases[len(f.Cases)-1].Tokens[:100]
 	_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: text})
@@ -101,7 +101,7 @@ func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
 			t.Fatal(err)
 		}
 		drafts, err := d.Draft([]spec.Run{{
-			State: memory, Notes: &notes, Text: text[:at+n+1], Depth: 6, Sampler: s,
+			State: memory, HostState: &notes, Text: text[:at+n+1], Depth: 6, Sampler: s,
 			Hidden: r.upload(t, hidden[at*width:(at+n)*width]),
 		}})
 		if err != nil {

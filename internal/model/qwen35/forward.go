@@ -49,8 +49,8 @@ func (n *network) begin(batch []model.Span) (*call, error) {
 	c := &n.call
 	c.ids, c.want = c.ids[:0], c.want[:0]
 	for i, s := range batch {
-		if len(s.Tokens) == 0 || s.Guesses < 0 || s.Guesses > len(s.Tokens) || s.Want < 0 || s.Want > len(s.Tokens) {
-			return nil, fmt.Errorf("qwen35: span %d has %d tokens, %d guesses, wants %d", i, len(s.Tokens), s.Guesses, s.Want)
+		if len(s.Tokens) == 0 || s.Drafts < 0 || s.Drafts > len(s.Tokens) || s.Want < 0 || s.Want > len(s.Tokens) {
+			return nil, fmt.Errorf("qwen35: span %d has %d tokens, %d guesses, wants %d", i, len(s.Tokens), s.Drafts, s.Want)
 		}
 		for _, id := range s.Tokens {
 			if id < 0 || int(id) >= n.cfg.vocab {
@@ -71,7 +71,7 @@ func (n *network) begin(batch []model.Span) (*call, error) {
 	c.seqs = c.seqs[:0]
 	first := 0
 	for _, s := range batch {
-		c.seqs = append(c.seqs, s.State.Seq(first, len(s.Tokens), s.Guesses))
+		c.seqs = append(c.seqs, s.State.Seq(first, len(s.Tokens), s.Drafts))
 		first += len(s.Tokens)
 	}
 	c.room = n.room.view(len(c.ids), len(c.want))
@@ -134,7 +134,7 @@ func (n *network) finish(c *call, batch []model.Span, only []int32) (model.Outpu
 	for _, s := range batch {
 		c.views = append(c.views, c.wanted[at:at+s.Want])
 		at += s.Want
-		s.State.Fed(len(s.Tokens), s.Guesses)
+		s.State.Fed(len(s.Tokens), s.Drafts)
 	}
 	out := model.Output{Logits: c.views, Hidden: c.hidden}
 	if n.cfg.preNorm {

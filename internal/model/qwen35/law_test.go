@@ -36,7 +36,7 @@ func subjects(t *testing.T) []subject {
 				continue // one dense, one with experts, one of each path
 			}
 			f := golden.Load(t, name)
-			o := model.Options{Compute: c, MaxGuesses: 8}
+			o := model.Options{Compute: c, MaxDrafts: 8}
 			if name != "tiny" && c == backend.Int8 {
 				o.Quantize = 4 // the files are bf16, which has no integer products
 			}
@@ -201,8 +201,8 @@ func TestStateKeepEqualsReplay(t *testing.T) {
 				for range rng.IntN(4) {
 					tokens = append(tokens, int32(rng.IntN(r.Info().Vocab)))
 				}
-				rows, _ := r.feed(t, model.Span{State: s, Tokens: tokens, Guesses: len(tokens) - 1, Want: len(tokens)})
-				s.Keep(right)
+				rows, _ := r.feed(t, model.Span{State: s, Tokens: tokens, Drafts: len(tokens) - 1, Want: len(tokens)})
+				s.Commit(right)
 				got = append(got, rows[:1+right]...)
 			}
 			same(t, "with guesses", got, want)
@@ -219,8 +219,8 @@ func TestStateLoadEqualsNeverHavingStopped(t *testing.T) {
 			s := r.sequence(t)
 			decode(t, r, s, sub.tokens[:n/2], n)
 			// Save with accepted guesses that are not yet part of the delta matrices.
-			r.feed(t, model.Span{State: s, Tokens: sub.tokens[n/2 : n/2+4], Guesses: 3})
-			s.Keep(2)
+			r.feed(t, model.Span{State: s, Tokens: sub.tokens[n/2 : n/2+4], Drafts: 3})
+			s.Commit(2)
 			snap, err := s.Save()
 			if err != nil {
 				t.Fatal(err)

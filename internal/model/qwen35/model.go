@@ -101,7 +101,7 @@ func (c *config) layout(o model.Options, attention, delta int) state.Layout {
 		KVLayers: attention, KVHeads: c.kvHeads, HeadDim: c.headDim, KVType: o.KVType(),
 		DeltaLayers: delta, KeyHeads: c.keyHeads, ValueHeads: c.valueHeads,
 		KeyDim: c.keyDim, ValueDim: c.valueDim, Kernel: c.kernel,
-		MaxGuesses: o.MaxGuesses,
+		MaxDrafts: o.MaxDrafts,
 	}
 }
 

@@ -97,7 +97,7 @@ func (h *Head) learn(c *call, batch []model.Span) {
 	none := c.q.RowRange(0, 0)
 	h.b.Attend(none, &a.Attention, 0, none, c.k, c.v, c.seqs)
 	for _, s := range batch {
-		s.State.Fed(len(s.Tokens), s.Guesses)
+		s.State.Fed(len(s.Tokens), s.Drafts)
 	}
 }
 

@@ -100,10 +100,10 @@ func (s *shortlist) of(batch []spec.Run) []int32 {
 		if r.Depth == 0 {
 			continue
 		}
-		x, ok := (*r.Notes).(*seen)
+		x, ok := (*r.HostState).(*seen)
 		if !ok {
 			x = &seen{}
-			*r.Notes = x
+			*r.HostState = x
 		}
 		x.learn(r.Text, int32(s.first), s.control)
 		s.blocks = append(s.blocks, x.blocks...)
@@ -130,7 +130,7 @@ func (s *shortlist) confine(row []float32, r *spec.Run) int {
 	if s.all {
 		return s.vocab
 	}
-	own := (*r.Notes).(*seen).blocks
+	own := (*r.HostState).(*seen).blocks
 	n := s.first + len(own)
 	if n < len(s.blocks) {
 		for _, b := range s.blocks[s.first:] {

@@ -37,7 +37,7 @@ func TestShortlistSizes(t *testing.T) {
 // rare ones of all texts of a batch, each once and in order.
 func TestShortlistHoldsWhatTheTextUsed(t *testing.T) {
 	s := shortlist{frequent: 40, vocab: 1000}
-	run := func(text ...int32) spec.Run { return spec.Run{Notes: new(any), Text: text, Depth: 1} }
+	run := func(text ...int32) spec.Run { return spec.Run{HostState: new(any), Text: text, Depth: 1} }
 	a, b := run(3, 999, 500), run(501, 47, 48)
 	if got, want := s.of([]spec.Run{a}), []int32{0, 1, 2, 31, 62}; !slices.Equal(got, want) {
 		t.Errorf("blocks %v, want %v", got, want)
@@ -102,7 +102,7 @@ func TestShortlistKeepsWhatWasUsedLast(t *testing.T) {
 // tokens and its own are, not what the other has said.
 func TestShortlistIsNobodyElses(t *testing.T) {
 	s := shortlist{frequent: 32, vocab: 1000, control: []int32{61}}
-	batch := []spec.Run{{Notes: new(any), Text: []int32{3, 500}, Depth: 1}, {Notes: new(any), Text: []int32{700, 999}, Depth: 1}}
+	batch := []spec.Run{{HostState: new(any), Text: []int32{3, 500}, Depth: 1}, {HostState: new(any), Text: []int32{700, 999}, Depth: 1}}
 	if got, want := s.of(batch), []int32{0, 1, 31, 43, 61, 62}; !slices.Equal(got, want) {
 		t.Fatalf("blocks %v, want %v", got, want)
 	}
@@ -149,7 +149,7 @@ func BenchmarkShortlist(b *testing.B) {
 		list := shortlist{frequent: 32768, vocab: 248320}
 		var batch []spec.Run
 		for i := range 16 {
-			batch = append(batch, spec.Run{Notes: new(any), Text: text[i*100:][:100], Depth: 1})
+			batch = append(batch, spec.Run{HostState: new(any), Text: text[i*100:][:100], Depth: 1})
 		}
 		list.of(batch)
 		row := make([]float32, list.vocab)

@@ -15,7 +15,7 @@ import (
 func TestModelEqualsSpecification(t *testing.T) {
 	for _, c := range golden.SpecCases() {
 		t.Run(c.Config.Name, func(t *testing.T) {
-			r := open(t, c.Config.Checkpoint(t), 1, model.Options{Compute: backend.Float32, MaxGuesses: 3})
+			r := open(t, c.Config.Checkpoint(t), 1, model.Options{Compute: backend.Float32, MaxDrafts: 3})
 			t.Run("backbone", func(t *testing.T) { specBackbone(t, r, c.Want) })
 			t.Run("head", func(t *testing.T) { specHead(t, r, c.Want) })
 			for depth, cycles := range c.Want.Traces {
@@ -112,18 +112,18 @@ func specTrace(t *testing.T, r *rig, depth int, cycles []golden.SpecCycle, greed
 			t.Fatalf("round %d: %v after %d, want %v after %d", i, draft, text[len(text)-1], want.Drafts, want.Token)
 		}
 		tokens := append(slices.Clone(text[len(text)-1:]), draft...)
-		rows, h := r.feed(t, model.Span{State: target, Tokens: tokens, Guesses: depth, Want: depth + 1})
-		held := 0
-		for held < depth && argmax(rows[held]) == draft[held] {
-			held++
+		rows, h := r.feed(t, model.Span{State: target, Tokens: tokens, Drafts: depth, Want: depth + 1})
+		accepted := 0
+		for accepted < depth && argmax(rows[accepted]) == draft[accepted] {
+			accepted++
 		}
-		if held != want.Accepted {
-			t.Fatalf("round %d: %d of %v accepted, want %d", i, held, draft, want.Accepted)
+		if accepted != want.Accepted {
+			t.Fatalf("round %d: %d of %v accepted, want %d", i, accepted, draft, want.Accepted)
 		}
-		target.Keep(held)
-		pending = append(slices.Clone(draft[:held]), argmax(rows[held]))
+		target.Commit(accepted)
+		pending = append(slices.Clone(draft[:accepted]), argmax(rows[accepted]))
 		text = append(text, pending...)
-		hidden = h[:(held+1)*r.Info().Width]
+		hidden = h[:(accepted+1)*r.Info().Width]
 	}
 	chain(t, r, head, hidden, pending, 1) // the last round's pairs
 	if head.Len() != golden.SpecFinalPairs || target.Len() != golden.SpecFinalPairs {

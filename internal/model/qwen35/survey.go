@@ -82,7 +82,7 @@ func Look(c *checkpoint.Checkpoint) (*Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := model.Options{MaxGuesses: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)}
+	o := model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)}
 	s := &Survey{
 		ModelType: cfg.modelType, Hidden: cfg.hidden, Vocab: cfg.vocab, Context: cfg.context,
 		AttentionLayers: cfg.count(true), DeltaLayers: cfg.count(false),

@@ -41,7 +41,7 @@ func checkSurvey(tb testing.TB, dir string, m *Model, opened error) {
 // matrices are padded to tiles, so the smaller the model the more there is besides.
 func TestLookKnowsMemory(t *testing.T) {
 	for name, tolerance := range map[string]float64{"tiny": 0.01, "dense": 0.05, "moe": 0.05} {
-		r := open(t, golden.Dir(t, name), 1, model.Options{MaxGuesses: 8})
+		r := open(t, golden.Dir(t, name), 1, model.Options{MaxDrafts: 8})
 		c, err := checkpoint.Open(golden.Dir(t, name))
 		if err != nil {
 			t.Fatal(err)

@@ -21,7 +21,7 @@ func (m *Model) HiddenRows() (before, after backend.Tensor) { return m.call.x, m
 func (m *Model) Shortlist(frequent int, text []int32) []int32 {
 	var notes any
 	list := m.shortlist(frequent)
-	return list.of([]spec.Run{{Text: text, Depth: 1, Notes: &notes}})
+	return list.of([]spec.Run{{Text: text, Depth: 1, HostState: &notes}})
 }
 
 // Variant is in what a head is to differ from the one that was loaded.

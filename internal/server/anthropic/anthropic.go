@@ -53,7 +53,7 @@ func create(w http.ResponseWriter, r *http.Request, h *turn.Host) {
 		return
 	}
 	defer t.Close()
-	q.receipt = q.receipt || body.WantsReceipt(r)
+	q.receipt = q.receipt || body.WantsStats(r)
 	if q.stream {
 		err = stream(w, t, q)
 	} else {

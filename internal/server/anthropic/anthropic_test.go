@@ -294,10 +294,10 @@ func TestReceiptAndTraceAreThereWhenAskedFor(t *testing.T) {
 	}
 	request := strings.Replace(requests["text"], "{", `{"foretoken": {"receipt": true, "trace": true}, `, 1)
 	m, h := ask(t, request), listen(t, request)
-	if m.Foretoken == nil || m.Foretoken.Receipt == nil || len(m.Foretoken.Tokens) != m.Usage.Output || m.Foretoken.Timings.GeneratedTokens != m.Usage.Output {
+	if m.Foretoken == nil || m.Foretoken.Stats == nil || len(m.Foretoken.Tokens) != m.Usage.Output || m.Foretoken.Timings.GeneratedTokens != m.Usage.Output {
 		t.Errorf("message: %+v", m.Foretoken)
 	}
-	if len(h.tokens) != m.Usage.Output || h.Foretoken == nil || h.Foretoken.Receipt == nil {
+	if len(h.tokens) != m.Usage.Output || h.Foretoken == nil || h.Foretoken.Stats == nil {
 		t.Errorf("stream: %d tokens, %+v", len(h.tokens), h.Foretoken)
 	}
 	text := ""
@@ -318,7 +318,7 @@ func TestReceiptAndTraceAreThereWhenAskedFor(t *testing.T) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	var by message
-	if err := json.NewDecoder(resp.Body).Decode(&by); err != nil || by.Foretoken == nil || by.Foretoken.Receipt == nil || by.Foretoken.MTP == nil {
+	if err := json.NewDecoder(resp.Body).Decode(&by); err != nil || by.Foretoken == nil || by.Foretoken.Stats == nil || by.Foretoken.MTP == nil {
 		t.Errorf("by header: %v, %+v", err, by.Foretoken)
 	}
 }

@@ -216,7 +216,7 @@ func (m *message) finish(t *turn.Turn, b *builder, receipt bool) {
 		if m.Foretoken == nil {
 			m.Foretoken = &turn.Extra{}
 		}
-		r := turn.NewReceipt(a)
-		m.Foretoken.Receipt = &r
+		r := turn.NewStats(a)
+		m.Foretoken.Stats = &r
 	}
 }

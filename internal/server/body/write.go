@@ -13,7 +13,7 @@ import (
 )
 
 // WantsReceipt reports whether a request asks for a receipt by its header.
-func WantsReceipt(r *http.Request) bool { return r.Header.Get("X-Foretoken-Receipt") == "1" }
+func WantsStats(r *http.Request) bool { return r.Header.Get("X-Foretoken-Receipt") == "1" }
 
 // NewID is an identifier that nobody else has.
 func NewID(prefix string) string { return prefix + rand.Text() }

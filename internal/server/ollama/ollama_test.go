@@ -165,7 +165,7 @@ func TestLastLineHasTheFigures(t *testing.T) {
 	if last.PromptCount < 10 || last.Count != 30 || last.Total <= 0 || last.Time <= 0 || last.PromptTime <= 0 || last.Total < last.Time {
 		t.Errorf("%+v", last)
 	}
-	if last.Foretoken == nil || last.Foretoken.Receipt == nil || last.Foretoken.MTP == nil {
+	if last.Foretoken == nil || last.Foretoken.Stats == nil || last.Foretoken.MTP == nil {
 		t.Errorf("no receipt: %+v", last.Foretoken)
 	}
 	tokens := 0

@@ -63,7 +63,7 @@ type final struct {
 	Count       int           `json:"eval_count"`
 	Time        time.Duration `json:"eval_duration"`
 
-	receipt *turn.Receipt
+	receipt *turn.Stats
 }
 
 // response is a line that says p; f is nil unless it is the last.
@@ -77,7 +77,7 @@ func (q *request) response(model string, p part, f *final) response {
 	if p.Tokens != nil || f != nil && f.receipt != nil {
 		r.Foretoken = &turn.Extra{Tokens: p.Tokens}
 		if f != nil {
-			r.Foretoken.Receipt = f.receipt
+			r.Foretoken.Stats = f.receipt
 		}
 	}
 	return r
@@ -173,7 +173,7 @@ func (q *request) final(t *turn.Turn, began time.Time, loaded time.Duration) *fi
 		f.Reason = "length"
 	}
 	if q.receipt {
-		r := turn.NewReceipt(a)
+		r := turn.NewStats(a)
 		f.receipt = &r
 	}
 	return f

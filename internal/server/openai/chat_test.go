@@ -150,7 +150,7 @@ func TestChatStreamEqualsWhole(t *testing.T) {
 				a.Accepted, a.Rejected = stream.Usage.CompletionDetails.Accepted, stream.Usage.CompletionDetails.Rejected
 				for _, f := range []*details{whole.Foretoken, stream.Foretoken} {
 					for i := range f.Tokens {
-						f.Tokens[i].Guess, f.Tokens[i].Refused = 0, nil
+						f.Tokens[i].Draft, f.Tokens[i].Rejected = 0, nil
 					}
 				}
 			}
@@ -174,7 +174,7 @@ func TestChatShape(t *testing.T) {
 	if u.Completion != 5 || u.Prompt < 5 || u.Total != u.Prompt+u.Completion {
 		t.Errorf("usage %+v", u)
 	}
-	if *c.Foretoken.Seed != 7 || c.Foretoken.Receipt != nil || c.Foretoken.Tokens != nil {
+	if *c.Foretoken.Seed != 7 || c.Foretoken.Stats != nil || c.Foretoken.Tokens != nil {
 		t.Errorf("details %+v", c.Foretoken)
 	}
 	again := ask[chatObject](t, chatPath, `{`+story+`, "max_tokens": 5}`)
@@ -209,14 +209,14 @@ func TestChatReceipts(t *testing.T) {
 	request := `{` + story + `, "max_tokens": 12, "foretoken": {"receipt": true, "trace": true}}`
 	c := ask[chatObject](t, chatPath, request)
 	f := c.Foretoken
-	if f.Receipt == nil || f.MTP == nil || f.Timings.GeneratedTokens != 12 || f.Timings.PromptTokens != c.Usage.Prompt || len(f.Tokens) != 12 {
+	if f.Stats == nil || f.MTP == nil || f.Timings.GeneratedTokens != 12 || f.Timings.PromptTokens != c.Usage.Prompt || len(f.Tokens) != 12 {
 		t.Fatalf("details %+v", f)
 	}
 	var text strings.Builder
 	held := 0
 	for _, token := range f.Tokens {
 		text.WriteString(token.Text)
-		if token.Guess > 0 {
+		if token.Draft > 0 {
 			held++
 		}
 	}
@@ -237,7 +237,7 @@ func TestChatReceipts(t *testing.T) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	var byHeader chatObject
-	if err := json.NewDecoder(resp.Body).Decode(&byHeader); err != nil || byHeader.Foretoken.Receipt == nil || byHeader.Foretoken.Tokens != nil {
+	if err := json.NewDecoder(resp.Body).Decode(&byHeader); err != nil || byHeader.Foretoken.Stats == nil || byHeader.Foretoken.Tokens != nil {
 		t.Errorf("by its header: %v, %+v", err, byHeader.Foretoken)
 	}
 }

@@ -54,8 +54,8 @@ type details struct {
 func (q *request) details(t *turn.Turn, tokens []turn.Traced) *details {
 	d := &details{Seed: &t.Seed, Extra: turn.Extra{Tokens: tokens}}
 	if q.receipt {
-		r := turn.NewReceipt(t.Answers[0])
-		d.Receipt = &r
+		r := turn.NewStats(t.Answers[0])
+		d.Stats = &r
 	}
 	return d
 }

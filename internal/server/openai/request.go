@@ -36,7 +36,7 @@ func newRequest(r *http.Request, v *body.Value) request {
 	q.usage = o.Field("include_usage").True()
 	o.Ignore("include_obfuscation")
 	own := v.Field("foretoken")
-	q.receipt = own.Field("receipt").True() || body.WantsReceipt(r)
+	q.receipt = own.Field("receipt").True() || body.WantsStats(r)
 	q.ask.Trace = own.Field("trace").True()
 	q.ask.CacheSalt = body.CacheSalt(v)
 	v.Ignore("user", "metadata", "store", "service_tier", "safety_identifier",

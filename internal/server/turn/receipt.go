@@ -8,7 +8,7 @@ import (
 )
 
 // Receipt is what a response can carry about how it came about.
-type Receipt struct {
+type Stats struct {
 	MTP     *spec.Summary `json:"mtp"` // null: nothing was to be guessed
 	Timings Timings       `json:"timings"`
 }
@@ -27,7 +27,7 @@ type Timings struct {
 }
 
 // NewReceipt describes an answer that has ended.
-func NewReceipt(a *foretoken.Answer) Receipt {
+func NewStats(a *foretoken.Answer) Stats {
 	r := &a.Result
 	t := Timings{
 		QueueMS: ms(r.Queue), PrefillMS: ms(r.Prefill), DecodeMS: ms(r.Decode),
@@ -36,9 +36,9 @@ func NewReceipt(a *foretoken.Answer) Receipt {
 	if r.Tokens > 1 && r.Decode > 0 {
 		t.DecodeTokS = float64(r.Tokens-1) / r.Decode.Seconds()
 	}
-	receipt := Receipt{Timings: t}
-	if r.Receipt.Drafter != "" {
-		s := r.Receipt.Summary()
+	receipt := Stats{Timings: t}
+	if r.Speculation.Drafter != "" {
+		s := r.Speculation.Summary()
 		receipt.MTP = &s
 	}
 	return receipt
@@ -64,11 +64,11 @@ func (t *Turn) Usage() Usage {
 		u.Completion += len(a.Tokens)
 		u.Reasoning += a.ReasoningTokens()
 		for _, token := range a.Tokens { // the engine may have been ahead of a stop text
-			if token.Guess > 0 {
+			if token.Draft > 0 {
 				u.Accepted++
 			}
 		}
-		u.Rejected += a.Result.Receipt.Drafted - a.Result.Receipt.Accepted
+		u.Rejected += a.Result.Speculation.Drafted - a.Result.Speculation.Accepted
 	}
 	return u
 }

@@ -2,16 +2,16 @@ package turn
 
 // Extra is what a response carries under "foretoken", for clients that ask for it.
 type Extra struct {
-	*Receipt
+	*Stats
 	Tokens []Traced `json:"tokens,omitempty"`
 }
 
 // Traced is a token of an answer, with what became of guesses.
 type Traced struct {
-	ID      int32    `json:"id"`
-	Text    string   `json:"text"`
-	Guess   int      `json:"guess"` // the number it had in its round, from 1; 0: it was not guessed
-	Refused []string `json:"refused,omitempty"`
+	ID       int32    `json:"id"`
+	Text     string   `json:"text"`
+	Draft    int      `json:"guess"` // the number it had in its round, from 1; 0: it was not guessed
+	Rejected []string `json:"refused,omitempty"`
 }
 
 // Trace appends an event's token to list, if it has one.
@@ -22,10 +22,10 @@ func (t *Turn) Trace(list []Traced, e Event) []Traced {
 	}
 	tok := t.Model.Tokenizer()
 	text, _ := tok.Token(p.Token.ID)
-	out := Traced{ID: p.Token.ID, Text: text, Guess: p.Token.Guess}
-	for _, id := range p.Token.Refused {
+	out := Traced{ID: p.Token.ID, Text: text, Draft: p.Token.Draft}
+	for _, id := range p.Token.Rejected {
 		text, _ := tok.Token(id)
-		out.Refused = append(out.Refused, text)
+		out.Rejected = append(out.Rejected, text)
 	}
 	return append(list, out)
 }

@@ -59,9 +59,9 @@ func (d *Drafter) Layout() state.Layout { return state.Layout{} }
 func (d *Drafter) Plan(batch []spec.Run) {
 	for i := range batch {
 		r := &batch[i]
-		r.Offers = 0
+		r.Sources = 0
 		if x := d.read(r); x.next > 0 && r.Depth > 0 {
-			r.Offers = r.Offers.With(spec.Copy(x.match))
+			r.Sources = r.Sources.With(spec.Copy(x.match))
 		}
 	}
 }
@@ -94,10 +94,10 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 
 // read brings a run's index up to its text.
 func (d *Drafter) read(r *spec.Run) *index {
-	x, ok := (*r.Notes).(*index)
+	x, ok := (*r.HostState).(*index)
 	if !ok {
 		x = new(index)
-		*r.Notes = x
+		*r.HostState = x
 	}
 	if x.end != len(r.Text) || !ok {
 		x.learn(r.Text, &d.o)

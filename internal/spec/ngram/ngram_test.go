@@ -16,7 +16,7 @@ func open(t testing.TB, o Options) (*Drafter, []spec.Run) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d, []spec.Run{{Notes: new(any)}}
+	return d, []spec.Run{{HostState: new(any)}}
 }
 
 // guess is what d says after a text.
@@ -28,7 +28,7 @@ func guess(t testing.TB, d *Drafter, run []spec.Run, text []int32, depth int) ([
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out[0].Tokens, run[0].Offers
+	return out[0].Tokens, run[0].Sources
 }
 
 // scan is the drafter as one would write it down: it looks through the whole text.
@@ -74,16 +74,16 @@ func TestDraftCopiesLatestLongestMatch(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, run := open(t, Options{})
-			got, offers := guess(t, d, run, c.text, c.depth)
+			got, sources := guess(t, d, run, c.text, c.depth)
 			if !slices.Equal(got, c.want) {
 				t.Errorf("guess %v, want %v", got, c.want)
 			}
 			if c.want == nil {
-				if offers != 0 {
-					t.Errorf("offers %b without a match", offers)
+				if sources != 0 {
+					t.Errorf("offers %b without a match", sources)
 				}
-			} else if offers != spec.Sources(0).With(c.from) {
-				t.Errorf("offers %b, want source %d", offers, c.from)
+			} else if sources != spec.Sources(0).With(c.from) {
+				t.Errorf("offers %b, want source %d", sources, c.from)
 			}
 		})
 	}
@@ -143,7 +143,7 @@ func TestNotesCanBeMadeAgain(t *testing.T) {
 		want, _ := guess(t, d, kept, text[:n], 3)
 		want = slices.Clone(want)
 		if rng.IntN(4) == 0 {
-			*dropped[0].Notes = nil
+			*dropped[0].HostState = nil
 		}
 		if got, _ := guess(t, d, dropped, text[:n], 3); !slices.Equal(got, want) {
 			t.Fatalf("after %d tokens: %v, want %v", n, got, want)
@@ -167,7 +167,7 @@ func TestIndexIsBounded(t *testing.T) {
 	}
 	text = append(text, text[len(text)-1000:len(text)-990]...)
 	got, _ := guess(t, d, run, text, 2)
-	x := (*run[0].Notes).(*index)
+	x := (*run[0].HostState).(*index)
 	if len(x.slots) != maxSlots {
 		t.Errorf("%d slots, want %d", len(x.slots), maxSlots)
 	}
@@ -215,9 +215,9 @@ func FuzzDraft(f *testing.F) {
 		depth = min(max(depth, 0), spec.MaxDepth)
 		d, run := open(t, Options{})
 		guess(t, d, run, text[:min(max(cut, 0), len(text))], depth)
-		got, offers := guess(t, d, run, text, depth)
-		if len(got) != 0 && len(got) != depth || (len(got) > 0) != (offers != 0) {
-			t.Fatalf("%d guesses of %d, offers %b", len(got), depth, offers)
+		got, sources := guess(t, d, run, text, depth)
+		if len(got) != 0 && len(got) != depth || (len(got) > 0) != (sources != 0) {
+			t.Fatalf("%d guesses of %d, offers %b", len(got), depth, sources)
 		}
 		if len(got) > 0 && !follows(text, got, 2) {
 			t.Fatalf("guess %v follows no match in %v", got, text)
