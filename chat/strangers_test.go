@@ -89,7 +89,7 @@ func plainTemplates(t testing.TB) map[string]*Template {
 {{- m|tojson }}<|im_end|>
 {% endfor %}{{ custom }}{{ custom|e }}{{ custom|indent(2) }}{{ custom[::-1] }}<|im_start|>assistant
 `}
-	for _, name := range []string{"testdata/turns.jinja", "../internal/models/tiny/chat_template.jinja", "../internal/server/turn/turntest/thinker.jinja", "../internal/server/turn/turntest/caller.jinja"} {
+	for _, name := range []string{"testdata/turns.jinja", "../internal/models/tiny/chat_template.jinja", "../internal/server/generate/generatetest/thinker.jinja", "../internal/server/generate/generatetest/caller.jinja"} {
 		source, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // statusGone is what a request is logged with whose client did not wait for the answer. It
@@ -28,13 +28,13 @@ type account struct {
 	tenant  string // another, which is not for the log
 	leave   func() // the place that the request takes
 
-	err     *turn.Error
+	err     *generate.Error
 	turns   int
-	usage   turn.Usage // of all turns
-	model   string     // of the first turn, as what follows
+	usage   generate.Usage // of all turns
+	model   string         // of the first turn, as what follows
 	seed    uint64
 	finish  foretoken.Finish
-	receipt *turn.Stats
+	receipt *generate.Stats
 }
 
 // endpoint is the pattern without its method, one of a few.
@@ -45,10 +45,10 @@ func (a *account) endpoint() string {
 	return a.pattern
 }
 
-// report is the turn.Reporter of the request. Some requests have several turns.
-func (a *account) report(t *turn.Turn, err error) {
+// report is the generate.Reporter of the request. Some requests have several turns.
+func (a *account) report(t *generate.Run, err error) {
 	if err != nil {
-		a.err = turn.Wrap(err)
+		a.err = generate.Wrap(err)
 	}
 	if t == nil {
 		return
@@ -67,7 +67,7 @@ func (a *account) report(t *turn.Turn, err error) {
 	a.usage.Completion += u.Completion
 	a.usage.Reasoning += u.Reasoning
 	if a.receipt == nil {
-		r := turn.NewStats(t.Answers[0])
+		r := generate.NewStats(t.Answers[0])
 		a.finish, a.receipt = t.Answers[0].Finish, &r
 	}
 }
@@ -114,7 +114,7 @@ func (a *account) close(w *recorder) {
 	switch {
 	case a.s.quiet(a.pattern) && (status < http.StatusBadRequest || status == http.StatusServiceUnavailable):
 		level = slog.LevelDebug // probes and scrapes come every few seconds, and not yet is no fault
-	case status >= http.StatusInternalServerError, a.err != nil && a.err.Kind == turn.Internal: // an answer may have begun well
+	case status >= http.StatusInternalServerError, a.err != nil && a.err.Kind == generate.Internal: // an answer may have begun well
 		level = slog.LevelError
 	}
 	if !a.s.log.Enabled(a.r.Context(), level) {
@@ -130,7 +130,7 @@ func (a *account) close(w *recorder) {
 	attrs = append(attrs, a.facts()...)
 	if a.err != nil {
 		attrs = append(attrs, "kind", string(a.err.Kind), "error", a.err.Error())
-		if a.err.Err != nil && a.err.Kind == turn.Internal {
+		if a.err.Err != nil && a.err.Kind == generate.Internal {
 			attrs = append(attrs, "cause", a.err.Err.Error())
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // serve is what every request goes through on its way to the handler of its endpoint.
@@ -40,11 +40,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return // a browser's question has been answered
 	}
 	defer a.leave()
-	ctx := turn.WithReporter(r.Context(), a.report)
+	ctx := generate.WithReporter(r.Context(), a.report)
 	if s.o.StrictFields {
 		ctx = body.WithStrict(ctx)
 	}
-	s.mux.ServeHTTP(rec, r.WithContext(turn.WithTenant(ctx, a.tenant)))
+	s.mux.ServeHTTP(rec, r.WithContext(generate.WithTenant(ctx, a.tenant)))
 }
 
 // rescue answers for a handler that panicked. The stack is for the log only.
@@ -57,8 +57,8 @@ func (s *Server) rescue(w *recorder, a *account) {
 		panic(p)
 	}
 	s.log.Error("panic", "request_id", a.id, "panic", p, "stack", string(debug.Stack()))
-	err := &turn.Error{
-		Status: http.StatusInternalServerError, Kind: turn.Internal,
+	err := &generate.Error{
+		Status: http.StatusInternalServerError, Kind: generate.Internal,
 		Message: fmt.Sprintf("the server made a mistake; its log has more about request %s", a.id), Err: fmt.Errorf("panic: %v", p),
 	}
 	a.report(nil, err)
@@ -98,8 +98,8 @@ func (s *Server) admit(w *recorder, r *http.Request, a *account) error {
 		place, _, _ = net.SplitHostPort(r.RemoteAddr)
 	}
 	if !s.perKey.enter(place) {
-		return &turn.Error{
-			Status: http.StatusTooManyRequests, Kind: turn.Busy, RetryAfter: time.Second,
+		return &generate.Error{
+			Status: http.StatusTooManyRequests, Kind: generate.Busy, RetryAfter: time.Second,
 			Message: fmt.Sprintf("%d requests of yours are running, and no more may at a time: try again when one has ended", s.o.PerKey),
 		}
 	}
@@ -117,7 +117,7 @@ func unauthorized(w *recorder, r *http.Request) error {
 	if presented(r) != "" {
 		message = "the API key is not one of this server's"
 	}
-	return &turn.Error{Status: http.StatusUnauthorized, Kind: turn.Unauthorized, Message: message}
+	return &generate.Error{Status: http.StatusUnauthorized, Kind: generate.Unauthorized, Message: message}
 }
 
 // readBody reads all of a request before its handler runs: within a time that does not
@@ -138,12 +138,12 @@ func (s *Server) readBody(w *recorder, r *http.Request) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return &turn.Error{Status: http.StatusRequestEntityTooLarge, Kind: turn.TooLarge, Message: fmt.Sprintf("the request is larger than %d bytes, the most this server takes", limit), Err: err}
+		return &generate.Error{Status: http.StatusRequestEntityTooLarge, Kind: generate.TooLarge, Message: fmt.Sprintf("the request is larger than %d bytes, the most this server takes", limit), Err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		w.Header().Set("Connection", "close")
-		return &turn.Error{Status: http.StatusRequestTimeout, Kind: turn.BadRequest, Message: "the request's body did not come in time", Err: err}
+		return &generate.Error{Status: http.StatusRequestTimeout, Kind: generate.BadRequest, Message: "the request's body did not come in time", Err: err}
 	case err != nil:
-		return &turn.Error{Status: http.StatusBadRequest, Kind: turn.BadRequest, Message: "the request's body could not be read", Err: err}
+		return &generate.Error{Status: http.StatusBadRequest, Kind: generate.BadRequest, Message: "the request's body could not be read", Err: err}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(data))
 	return deadline(time.Time{})

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/foretoken/foretoken/internal/engine"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // Buckets of histograms, in seconds and in pieces.
@@ -84,8 +84,8 @@ func (m *metrics) request(a *account, status int, took time.Duration) {
 }
 
 // turn counts the answers of a turn.
-func (m *metrics) turn(a *account, t *turn.Turn) {
-	name := a.s.host.Resolve(t.Name)
+func (m *metrics) turn(a *account, t *generate.Run) {
+	name := a.s.service.Resolve(t.Name)
 	before := t.Created.Sub(a.start)
 	for _, x := range t.Answers {
 		r := &x.Result

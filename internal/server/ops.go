@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // Patterns that are looked at rather than asked.
@@ -43,12 +43,12 @@ func (s *Server) quiet(pattern string) bool {
 
 // rest is for paths that are nobody else's.
 func (s *Server) rest(w http.ResponseWriter, r *http.Request) {
-	e := &turn.Error{Status: http.StatusNotFound, Kind: turn.NotFound, Message: fmt.Sprintf("there is no %s %s here; /openapi.json lists what there is", r.Method, r.URL.Path)}
+	e := &generate.Error{Status: http.StatusNotFound, Kind: generate.NotFound, Message: fmt.Sprintf("there is no %s %s here; /openapi.json lists what there is", r.Method, r.URL.Path)}
 	if others := s.methods(r); len(others) > 0 {
 		w.Header().Set("Allow", strings.Join(others, ", "))
-		e.Status, e.Kind, e.Message = http.StatusMethodNotAllowed, turn.BadRequest, fmt.Sprintf("%s is not for %s, but for %s", r.URL.Path, r.Method, strings.Join(others, ", "))
+		e.Status, e.Kind, e.Message = http.StatusMethodNotAllowed, generate.BadRequest, fmt.Sprintf("%s is not for %s, but for %s", r.URL.Path, r.Method, strings.Join(others, ", "))
 	}
-	turn.Report(r.Context(), nil, e)
+	generate.Report(r.Context(), nil, e)
 	writeError(w, r, e)
 }
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // origins are the web pages elsewhere that may ask.
@@ -67,8 +67,8 @@ func (o *origins) check(r *http.Request) error {
 	if o.all || o.protection.Check(r) == nil {
 		return nil
 	}
-	return &turn.Error{
-		Status: http.StatusForbidden, Kind: turn.Unauthorized,
+	return &generate.Error{
+		Status: http.StatusForbidden, Kind: generate.Unauthorized,
 		Message: fmt.Sprintf("pages of %q may not use this server: start it with --cors ORIGIN to allow them", r.Header.Get("Origin")),
 	}
 }
@@ -85,8 +85,8 @@ func checkHost(host string) error {
 	if err == nil && ip.IsLoopback() || name == "localhost" || strings.HasSuffix(name, ".localhost") {
 		return nil
 	}
-	return &turn.Error{
-		Status: http.StatusForbidden, Kind: turn.Unauthorized,
+	return &generate.Error{
+		Status: http.StatusForbidden, Kind: generate.Unauthorized,
 		Message: fmt.Sprintf("host %q: this server answers to names of this machine only: start it with --api-key, or with --insecure, to use other names", host),
 	}
 }

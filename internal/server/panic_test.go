@@ -20,7 +20,7 @@ import (
 func TestPanicsOfAnswersAreErrors(t *testing.T) {
 	r := start(t, nil)
 	var broken atomic.Bool
-	r.host.Read = func(a *foretoken.Answer) iter.Seq2[foretoken.Piece, error] {
+	r.service.Read = func(a *foretoken.Answer) iter.Seq2[foretoken.Piece, error] {
 		return func(yield func(foretoken.Piece, error) bool) {
 			n := 0
 			for p, err := range a.Pieces() {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/rescue"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // What holds where Options say nothing.
@@ -77,7 +77,7 @@ type Server struct {
 	started time.Time
 	models  []*offer
 	library *foretoken.Library
-	host    *turn.Host
+	service *generate.Service
 	mux     *http.ServeMux
 	public  map[string]bool // patterns that need no key
 	origins *origins
@@ -229,6 +229,6 @@ func (s *Server) offer() error {
 		}
 	}
 	s.library = foretoken.NewLibrary(library)
-	s.host = &turn.Host{Library: s.library, Default: s.models[0].Name, Aliases: s.o.Aliases, SharePrefixes: s.o.SharePrefixes}
+	s.service = &generate.Service{Library: s.library, Default: s.models[0].Name, Aliases: s.o.Aliases, SharePrefixes: s.o.SharePrefixes}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // pingInterval is how often a stream shows that it is alive, for proxies that close silent
@@ -16,19 +16,19 @@ import (
 const pingInterval = 10 * time.Second
 
 // Register adds the routes of the protocol.
-func Register(mux *http.ServeMux, h *turn.Host) {
+func Register(mux *http.ServeMux, h *generate.Service) {
 	mux.HandleFunc("POST /v1/messages", func(w http.ResponseWriter, r *http.Request) { create(w, r, h) })
 	mux.HandleFunc("POST /v1/messages/count_tokens", func(w http.ResponseWriter, r *http.Request) { count(w, r, h) })
 }
 
 // count answers how many tokens a request's prompt has.
-func count(w http.ResponseWriter, r *http.Request, h *turn.Host) {
+func count(w http.ResponseWriter, r *http.Request, h *generate.Service) {
 	q, err := decode(body.Read(w, r), true)
 	n := 0
 	if err == nil {
-		n, err = h.Count(r.Context(), &q.ask)
+		n, err = h.Count(r.Context(), &q.Request)
 	}
-	turn.Report(r.Context(), nil, err)
+	generate.Report(r.Context(), nil, err)
 	if err != nil {
 		WriteError(w, err)
 		return
@@ -39,16 +39,16 @@ func count(w http.ResponseWriter, r *http.Request, h *turn.Host) {
 }
 
 // create answers a conversation.
-func create(w http.ResponseWriter, r *http.Request, h *turn.Host) {
+func create(w http.ResponseWriter, r *http.Request, h *generate.Service) {
 	q, err := decode(body.Read(w, r), false)
-	var t *turn.Turn
+	var t *generate.Run
 	if err == nil {
-		if t, err = h.Start(r.Context(), &q.ask); err != nil {
+		if t, err = h.Start(r.Context(), &q.Request); err != nil {
 			err = q.explain(err)
 		}
 	}
 	if err != nil {
-		turn.Report(r.Context(), nil, err)
+		generate.Report(r.Context(), nil, err)
 		WriteError(w, err)
 		return
 	}
@@ -59,12 +59,12 @@ func create(w http.ResponseWriter, r *http.Request, h *turn.Host) {
 	} else {
 		err = whole(w, t, q)
 	}
-	turn.Report(r.Context(), t, err)
+	generate.Report(r.Context(), t, err)
 }
 
 // whole writes an answer when all of it is there.
-func whole(w http.ResponseWriter, t *turn.Turn, q *request) error {
-	m, b := newMessage(t), &builder{turn: t, silent: q.silent}
+func whole(w http.ResponseWriter, t *generate.Run, q *request) error {
+	m, b := newMessage(t), &builder{run: t, silent: q.silent}
 	for e, err := range t.Events() {
 		if err != nil {
 			WriteError(w, err)
@@ -78,14 +78,14 @@ func whole(w http.ResponseWriter, t *turn.Turn, q *request) error {
 }
 
 // stream writes an answer as it comes.
-func stream(w http.ResponseWriter, t *turn.Turn, q *request) error {
+func stream(w http.ResponseWriter, t *generate.Run, q *request) error {
 	s := body.Events(w)
 	m := newMessage(t)
 	s.Send("message_start", start{"message_start", m})
 	s.Send("ping", ping)
 	s.Flush()
 	defer s.KeepAlive(pingInterval, func() { s.Send("ping", ping) })()
-	b := &builder{turn: t, silent: q.silent, send: func(e event) { s.Send(e.Type, e) }}
+	b := &builder{run: t, silent: q.silent, send: func(e event) { s.Send(e.Type, e) }}
 	for e, err := range t.Events() {
 		if err != nil {
 			s.Send("error", wire(err, ""))
@@ -118,10 +118,10 @@ type start struct {
 
 // last is the event that completes a message.
 type last struct {
-	Type      string      `json:"type"`
-	Delta     ending      `json:"delta"`
-	Usage     usage       `json:"usage"`
-	Foretoken *turn.Extra `json:"foretoken,omitempty"`
+	Type      string          `json:"type"`
+	Delta     ending          `json:"delta"`
+	Usage     usage           `json:"usage"`
+	Foretoken *generate.Extra `json:"foretoken,omitempty"`
 }
 
 type ending struct {
@@ -156,7 +156,7 @@ var kinds = map[int]string{
 
 // wire is an error in the protocol's form.
 func wire(err error, id string) problem {
-	e := turn.Wrap(err)
+	e := generate.Wrap(err)
 	kind, ok := kinds[e.Status]
 	if !ok {
 		kind = "api_error"
@@ -166,5 +166,5 @@ func wire(err error, id string) problem {
 
 // WriteError writes an error the way clients of the protocol read it.
 func WriteError(w http.ResponseWriter, err error) {
-	body.Fail(w, turn.Wrap(err), wire(err, w.Header().Get("X-Request-Id")))
+	body.Fail(w, generate.Wrap(err), wire(err, w.Header().Get("X-Request-Id")))
 }

@@ -9,18 +9,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
-	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
 var (
-	host *turn.Host
-	site *httptest.Server
+	service *generate.Service
+	site    *httptest.Server
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(turntest.Serve(Register, func(h *turn.Host, s *httptest.Server) int {
-		host, site = h, s
+	os.Exit(generatetest.Serve(Register, func(h *generate.Service, s *httptest.Server) int {
+		service, site = h, s
 		return m.Run()
 	}))
 }
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 // post sends a request and returns the status and the body.
 func post(t *testing.T, path, request string) (int, string) {
 	t.Helper()
-	return turntest.Send(t, http.MethodPost, site.URL+path, request)
+	return generatetest.Send(t, http.MethodPost, site.URL+path, request)
 }
 
 // ask sends a request that must succeed and returns its message.
@@ -46,7 +46,7 @@ func ask(t *testing.T, request string) *message {
 type heard struct {
 	message
 	names  []string // of the events
-	tokens []turn.Traced
+	tokens []generate.Traced
 }
 
 // listen sends a request for a stream and puts the message together, as clients do.
@@ -192,7 +192,7 @@ func TestAnswerEndsWithTheContext(t *testing.T) {
 	request := func(cats int) string {
 		return `{"max_tokens": 32000, "temperature": 0, "messages": [{"role": "user", "content": "Tell me a story.` + strings.Repeat(" cat", cats) + `"}]}`
 	}
-	room := turntest.Context - counted(t, request(0)) - 2
+	room := generatetest.Context - counted(t, request(0)) - 2
 	m := ask(t, request(room))
 	if *m.StopReason != "model_context_window_exceeded" || m.Usage.Output != 2 {
 		t.Errorf("%s", show(t, m))

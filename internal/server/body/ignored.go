@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // Ignored is the header that names what was ignored of a request.
@@ -49,7 +49,7 @@ func (d *document) ignore() {
 			switch {
 			case o.known[name]:
 			case d.strict:
-				d.err = turn.NotSupported(o.join(name), "this field is not known here: leave it out")
+				d.err = generate.NotSupported(o.join(name), "this field is not known here: leave it out")
 				return
 			default:
 				note(o.join(name))

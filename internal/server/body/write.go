@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // WantsReceipt reports whether a request asks for a receipt by its header.
@@ -19,7 +19,7 @@ func WantsStats(r *http.Request) bool { return r.Header.Get("X-Foretoken-Receipt
 func NewID(prefix string) string { return prefix + rand.Text() }
 
 // Fail writes an error, which v is in the words of a protocol.
-func Fail(w http.ResponseWriter, e *turn.Error, v any) {
+func Fail(w http.ResponseWriter, e *generate.Error, v any) {
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}

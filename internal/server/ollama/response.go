@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // part is what an answer says: some of it, or all.
@@ -16,7 +16,7 @@ type part struct {
 	Content  string
 	Thinking string
 	Calls    []call
-	Tokens   []turn.Traced
+	Tokens   []generate.Traced
 }
 
 // response is a line of a stream, or the only one.
@@ -30,7 +30,7 @@ type response struct {
 
 	Done bool `json:"done"`
 	*final
-	Foretoken *turn.Extra `json:"foretoken,omitempty"`
+	Foretoken *generate.Extra `json:"foretoken,omitempty"`
 }
 
 // said is a message of an assistant.
@@ -63,7 +63,7 @@ type final struct {
 	Count       int           `json:"eval_count"`
 	Time        time.Duration `json:"eval_duration"`
 
-	receipt *turn.Stats
+	receipt *generate.Stats
 }
 
 // response is a line that says p; f is nil unless it is the last.
@@ -75,7 +75,7 @@ func (q *request) response(model string, p part, f *final) response {
 		r.Response, r.Thinking = &p.Content, p.Thinking
 	}
 	if p.Tokens != nil || f != nil && f.receipt != nil {
-		r.Foretoken = &turn.Extra{Tokens: p.Tokens}
+		r.Foretoken = &generate.Extra{Tokens: p.Tokens}
 		if f != nil {
 			r.Foretoken.Stats = f.receipt
 		}
@@ -85,16 +85,16 @@ func (q *request) response(model string, p part, f *final) response {
 
 // gatherer collects pieces of an answer into parts.
 type gatherer struct {
-	turn              *turn.Turn
+	run               *generate.Run
 	part              part
 	content, thinking []byte
 	calls             int
 }
 
 // add takes the next piece.
-func (g *gatherer) add(e turn.Event) {
-	if g.turn.Ask.Trace {
-		g.part.Tokens = g.turn.Trace(g.part.Tokens, e)
+func (g *gatherer) add(e generate.Event) {
+	if g.run.Request.Trace {
+		g.part.Tokens = g.run.Trace(g.part.Tokens, e)
 	}
 	for _, p := range e.Events {
 		switch p.Kind {
@@ -125,8 +125,8 @@ func (g *gatherer) says() bool {
 }
 
 // whole writes an answer when all of it is there.
-func (q *request) whole(w http.ResponseWriter, t *turn.Turn, began time.Time, loaded time.Duration) error {
-	g := gatherer{turn: t}
+func (q *request) whole(w http.ResponseWriter, t *generate.Run, began time.Time, loaded time.Duration) error {
+	g := gatherer{run: t}
 	for e, err := range t.Events() {
 		if err != nil {
 			WriteError(w, err)
@@ -139,13 +139,13 @@ func (q *request) whole(w http.ResponseWriter, t *turn.Turn, began time.Time, lo
 }
 
 // lines writes an answer as it comes. What comes at the same time is one line.
-func (q *request) lines(w http.ResponseWriter, t *turn.Turn, began time.Time, loaded time.Duration) error {
+func (q *request) lines(w http.ResponseWriter, t *generate.Run, began time.Time, loaded time.Duration) error {
 	s := body.Lines(w)
 	s.Flush()
-	g := gatherer{turn: t}
+	g := gatherer{run: t}
 	for e, err := range t.Events() {
 		if err != nil {
-			s.Send("", problem{turn.Wrap(err).Error()})
+			s.Send("", problem{generate.Wrap(err).Error()})
 			s.Flush()
 			return err
 		}
@@ -163,7 +163,7 @@ func (q *request) lines(w http.ResponseWriter, t *turn.Turn, began time.Time, lo
 }
 
 // final describes an answer that has ended.
-func (q *request) final(t *turn.Turn, began time.Time, loaded time.Duration) *final {
+func (q *request) final(t *generate.Run, began time.Time, loaded time.Duration) *final {
 	a := t.Answers[0]
 	f := &final{
 		Reason: "stop", Total: time.Since(began), Load: loaded,
@@ -173,7 +173,7 @@ func (q *request) final(t *turn.Turn, began time.Time, loaded time.Duration) *fi
 		f.Reason = "length"
 	}
 	if q.receipt {
-		r := turn.NewStats(a)
+		r := generate.NewStats(a)
 		f.receipt = &r
 	}
 	return f

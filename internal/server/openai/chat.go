@@ -7,20 +7,20 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // keepAlive is how often a stream shows that it is alive.
 const keepAlive = 15 * time.Second
 
 // chat answers a conversation.
-func (s *service) chat(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) chat(w http.ResponseWriter, r *http.Request) error {
 	q, err := readChat(r, body.Read(w, r))
 	if err != nil {
-		turn.Report(r.Context(), nil, err)
+		generate.Report(r.Context(), nil, err)
 		return err
 	}
-	err = s.with(r.Context(), []*turn.Ask{&q.ask}, func(turns []*turn.Turn) (fault, err error) {
+	err = h.with(r.Context(), []*generate.Request{&q.Request}, func(turns []*generate.Run) (fault, err error) {
 		c := newChat(turns[0], q)
 		if q.stream {
 			return c.stream(w), nil
@@ -33,13 +33,13 @@ func (s *service) chat(w http.ResponseWriter, r *http.Request) error {
 // readChat reads a request.
 func readChat(r *http.Request, v *body.Value) (*request, error) {
 	q := newRequest(r, v)
-	q.ask.Messages = messages(v.Field("messages"))
+	q.Messages = messages(v.Field("messages"))
 	q.tools(v, false)
 	q.choices(v)
 	q.limit(v, "max_completion_tokens", "max_tokens")
 	q.thinking(v, v.Field("reasoning_effort"))
 	if f := v.Field("response_format"); !f.Absent() {
-		q.ask.Form = format(f, func() *body.Value {
+		q.Grammar = format(f, func() *body.Value {
 			described := f.Field("json_schema").Required()
 			described.Ignore("name", "description", "strict")
 			return described.Field("schema")
@@ -50,8 +50,8 @@ func readChat(r *http.Request, v *body.Value) (*request, error) {
 	n := top.Int(0, maxTopLogProbs)
 	switch {
 	case v.Field("logprobs").True():
-		if q.ask.LogProbs = 0; n != nil {
-			q.ask.LogProbs = int(*n)
+		if q.LogProbs = 0; n != nil {
+			q.LogProbs = int(*n)
 		}
 	case n != nil && *n > 0:
 		top.Fault("alternatives come with log-probabilities: set logprobs to true")
@@ -76,7 +76,7 @@ func verbosity(v *body.Value) {
 
 // explain gives an error the client's name for what it is about.
 func (q *request) explain(err error) error {
-	if q.ask.Form == nil && paramOf(err) == "response_format" {
+	if q.Grammar == nil && paramOf(err) == "response_format" {
 		return rename(err, map[string]string{"response_format": "tools"})
 	}
 	return err
@@ -153,7 +153,7 @@ func (q *request) newToolCall(c *chat.ToolCall) toolCall {
 
 // inputOf is the text that a custom tool is called with.
 func inputOf(c *chat.ToolCall) string {
-	v, _ := c.Arguments.Get(turn.InputName)
+	v, _ := c.Arguments.Get(generate.InputName)
 	if text, ok := v.Text(); ok {
 		return text
 	}
@@ -163,7 +163,7 @@ func inputOf(c *chat.ToolCall) string {
 // chatWriter writes the answers of a turn. Chunks and the whole response are made of the same
 // pieces.
 type chatWriter struct {
-	t       *turn.Turn
+	t       *generate.Run
 	q       *request
 	head    completion
 	answers []chatAnswer
@@ -175,10 +175,10 @@ type chatAnswer struct {
 	calls              []toolCall
 	called             int // calls so far
 	logprobs           []tokenLogProb
-	tokens             []turn.Traced
+	tokens             []generate.Traced
 }
 
-func newChat(t *turn.Turn, q *request) *chatWriter {
+func newChat(t *generate.Run, q *request) *chatWriter {
 	return &chatWriter{t: t, q: q, answers: make([]chatAnswer, len(t.Answers)), head: completion{
 		ID: body.NewID("chatcmpl-"), Object: "chat.completion", Created: t.Created.Unix(),
 		Model: t.Name, Fingerprint: fingerprint(t.Model),
@@ -186,7 +186,7 @@ func newChat(t *turn.Turn, q *request) *chatWriter {
 }
 
 // take makes an event part of its answer, and reports whether there is something to show.
-func (c *chatWriter) take(e turn.Event) bool {
+func (c *chatWriter) take(e generate.Event) bool {
 	a := &c.answers[e.Choice]
 	a.tokens, a.logprobs = c.q.token(c.t, e, a.tokens, a.logprobs)
 	for _, event := range e.Events {
@@ -297,7 +297,7 @@ func (c *chatWriter) send(out *body.Stream, one choice) {
 }
 
 // chunk is a chunk with a piece of an answer and the tokens it came with.
-func (c completion) chunk(one choice, tokens []turn.Traced) completion {
+func (c completion) chunk(one choice, tokens []generate.Traced) completion {
 	if c.Choices = []choice{one}; len(tokens) > 0 {
 		d := details{}
 		if c.Foretoken != nil {
@@ -311,7 +311,7 @@ func (c completion) chunk(one choice, tokens []turn.Traced) completion {
 
 // fail ends a stream with an error, and returns it.
 func fail(out *body.Stream, err error) error {
-	out.Send("", errorBody{newErrorObject(turn.Wrap(err))})
+	out.Send("", errorBody{newErrorObject(generate.Wrap(err))})
 	out.Flush()
 	return err
 }

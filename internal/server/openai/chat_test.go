@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 const chatPath = "/v1/chat/completions"
@@ -45,7 +45,7 @@ type chatLogProbs struct {
 func assemble(t *testing.T, events []sent) *chatObject {
 	t.Helper()
 	whole := &chatObject{}
-	var tokens []turn.Traced
+	var tokens []generate.Traced
 	for n, e := range events {
 		if e.data == "[DONE]" {
 			if n != len(events)-1 {

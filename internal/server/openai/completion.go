@@ -7,7 +7,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
@@ -19,18 +19,18 @@ const (
 // textRequest is a request to continue texts, each of them on its own.
 type textRequest struct {
 	request
-	asks []*turn.Ask
+	asks []*generate.Request
 	echo bool // answers begin with their prompts
 }
 
 // complete continues texts.
-func (s *service) complete(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) complete(w http.ResponseWriter, r *http.Request) error {
 	q, err := readText(r, body.Read(w, r))
 	if err != nil {
-		turn.Report(r.Context(), nil, err)
+		generate.Report(r.Context(), nil, err)
 		return err
 	}
-	err = s.with(r.Context(), q.asks, func(turns []*turn.Turn) (fault, err error) {
+	err = h.with(r.Context(), q.asks, func(turns []*generate.Run) (fault, err error) {
 		c := newText(turns, q)
 		if q.stream {
 			return c.stream(w), nil
@@ -44,16 +44,16 @@ func (s *service) complete(w http.ResponseWriter, r *http.Request) error {
 func readText(r *http.Request, v *body.Value) (*textRequest, error) {
 	q := &textRequest{request: newRequest(r, v)}
 	q.choices(v)
-	if q.limit(v, "max_tokens"); q.ask.MaxTokens == 0 {
-		q.ask.MaxTokens = defaultMaxTokens
+	if q.limit(v, "max_tokens"); q.MaxTokens == 0 {
+		q.MaxTokens = defaultMaxTokens
 	}
 	if n := v.Field("logprobs").Int(0, maxTopLogProbs); n != nil {
-		q.ask.LogProbs = int(*n)
+		q.LogProbs = int(*n)
 	}
-	if best := v.Field("best_of").Int(1, math.MaxInt32); best != nil && int(*best) != q.ask.Choices {
-		v.Field("best_of").Unsupported("%d answers to choose %d from: ask for all of them with n", *best, q.ask.Choices)
+	if best := v.Field("best_of").Int(1, math.MaxInt32); best != nil && int(*best) != q.Choices {
+		v.Field("best_of").Unsupported("%d answers to choose %d from: ask for all of them with n", *best, q.Choices)
 	}
-	if q.echo = v.Field("echo").True(); q.echo && q.ask.LogProbs >= 0 {
+	if q.echo = v.Field("echo").True(); q.echo && q.LogProbs >= 0 {
 		v.Field("echo").Unsupported("log-probabilities of a prompt are not computed: leave out echo or logprobs")
 	}
 	if suffix := v.Field("suffix"); suffix.Text() != "" {
@@ -76,12 +76,12 @@ func (q *textRequest) prompts(v *body.Value) {
 		v.Fault("%d prompts, want at most %d", len(list), maxPrompts)
 		return
 	}
-	if q.ask.Seed == nil { // one for all, so that the one that is reported gives all of them again
+	if q.Seed == nil { // one for all, so that the one that is reported gives all of them again
 		seed := foretoken.DrawSeed()
-		q.ask.Seed = &seed
+		q.Seed = &seed
 	}
 	for _, p := range list {
-		ask := q.ask
+		ask := q.Request
 		if p.IsText() {
 			ask.Text = p.Text()
 		} else if ask.IDs = ids(p); ask.IDs == nil {
@@ -104,7 +104,7 @@ func ids(v *body.Value) []int32 {
 
 // textWriter writes the answers of turns, which are numbered through.
 type textWriter struct {
-	turns []*turn.Turn
+	turns []*generate.Run
 	q     *textRequest
 	head  completion
 }
@@ -114,7 +114,7 @@ type textAnswer struct {
 	text     []byte
 	logprobs *textLogProbs // nil: not asked for
 	offset   int           // of its end, in characters
-	tokens   []turn.Traced
+	tokens   []generate.Traced
 }
 
 // textLogProbs are the log-probabilities of an answer, token by token.
@@ -125,7 +125,7 @@ type textLogProbs struct {
 	Offsets  []int                `json:"text_offset"` // of the tokens' beginnings, in characters
 }
 
-func newText(turns []*turn.Turn, q *textRequest) *textWriter {
+func newText(turns []*generate.Run, q *textRequest) *textWriter {
 	t := turns[0]
 	return &textWriter{turns: turns, q: q, head: completion{
 		ID: body.NewID("cmpl-"), Object: "text_completion", Created: t.Created.Unix(), Model: t.Name, Fingerprint: fingerprint(t.Model),
@@ -133,14 +133,14 @@ func newText(turns []*turn.Turn, q *textRequest) *textWriter {
 }
 
 // begin returns the answers of a turn before their first token.
-func (c *textWriter) begin(t *turn.Turn) []textAnswer {
+func (c *textWriter) begin(t *generate.Run) []textAnswer {
 	list := make([]textAnswer, len(t.Answers))
 	for i := range list {
 		a := &list[i]
 		if c.q.echo {
-			a.text = []byte(t.Ask.Text)
-			if t.Ask.IDs != nil {
-				a.text = []byte(t.Model.Tokenizer().Decode(t.Ask.IDs, false))
+			a.text = []byte(t.Request.Text)
+			if t.Request.IDs != nil {
+				a.text = []byte(t.Model.Tokenizer().Decode(t.Request.IDs, false))
 			}
 		}
 		a.clear(c.q)
@@ -149,13 +149,13 @@ func (c *textWriter) begin(t *turn.Turn) []textAnswer {
 }
 
 func (a *textAnswer) clear(q *textRequest) {
-	if a.tokens = nil; q.ask.LogProbs >= 0 {
+	if a.tokens = nil; q.LogProbs >= 0 {
 		a.logprobs = &textLogProbs{Tokens: []string{}, LogProbs: []float64{}, Top: []map[string]float64{}, Offsets: []int{}}
 	}
 }
 
 // take makes a piece part of its answer.
-func (c *textWriter) take(t *turn.Turn, a *textAnswer, e turn.Event) {
+func (c *textWriter) take(t *generate.Run, a *textAnswer, e generate.Event) {
 	a.text = append(a.text, e.Text...)
 	a.tokens, _ = c.q.token(t, e, a.tokens, nil)
 	if tok := t.Model.Tokenizer(); a.logprobs != nil && spoken(tok, e) {
@@ -198,7 +198,7 @@ func (a *textAnswer) choice(index int, finish *foretoken.Finish) choice {
 
 // whole writes all answers when they have ended.
 func (c *textWriter) whole(w http.ResponseWriter) error {
-	var tokens []turn.Traced
+	var tokens []generate.Traced
 	for n, t := range c.turns {
 		answers := c.begin(t)
 		for e, err := range t.Events() {

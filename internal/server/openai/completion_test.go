@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 const textPath = "/v1/completions"
@@ -27,7 +27,7 @@ type textObject struct {
 func assembleText(t *testing.T, events []sent) *textObject {
 	t.Helper()
 	whole := &textObject{}
-	var tokens []turn.Traced
+	var tokens []generate.Traced
 	for n, e := range events {
 		if e.data == "[DONE]" && n == len(events)-1 {
 			break

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/engine"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -29,7 +29,7 @@ type completionDetails struct {
 }
 
 // newUsage adds up the tokens of turns that have ended.
-func newUsage(turns ...*turn.Turn) *usage {
+func newUsage(turns ...*generate.Run) *usage {
 	u := &usage{}
 	for _, t := range turns {
 		n := t.Usage()
@@ -48,13 +48,13 @@ func newUsage(turns ...*turn.Turn) *usage {
 // the tokens of a chunk where they are asked for.
 type details struct {
 	Seed *uint64 `json:"seed,omitempty"` // of the first answer; with it the answers can be had again
-	turn.Extra
+	generate.Extra
 }
 
-func (q *request) details(t *turn.Turn, tokens []turn.Traced) *details {
-	d := &details{Seed: &t.Seed, Extra: turn.Extra{Tokens: tokens}}
+func (q *request) details(t *generate.Run, tokens []generate.Traced) *details {
+	d := &details{Seed: &t.Seed, Extra: generate.Extra{Tokens: tokens}}
 	if q.receipt {
-		r := turn.NewStats(t.Answers[0])
+		r := generate.NewStats(t.Answers[0])
 		d.Stats = &r
 	}
 	return d
@@ -74,18 +74,18 @@ type logProb struct {
 
 // token appends what is to be told of an event's token, as far as it is asked for. Thinking
 // and the tokens that end a text are no part of what log-probabilities are given for.
-func (q *request) token(t *turn.Turn, e turn.Event, tokens []turn.Traced, probs []tokenLogProb) ([]turn.Traced, []tokenLogProb) {
-	if q.ask.Trace {
+func (q *request) token(t *generate.Run, e generate.Event, tokens []generate.Traced, probs []tokenLogProb) ([]generate.Traced, []tokenLogProb) {
+	if q.Trace {
 		tokens = t.Trace(tokens, e)
 	}
-	if tok := t.Model.Tokenizer(); q.ask.LogProbs >= 0 && spoken(tok, e) {
+	if tok := t.Model.Tokenizer(); q.LogProbs >= 0 && spoken(tok, e) {
 		probs = append(probs, newTokenLogProb(tok, e.Token))
 	}
 	return tokens, probs
 }
 
 // spoken reports whether an event has a token that is text of the answer.
-func spoken(tok *tokenizer.Tokenizer, e turn.Event) bool {
+func spoken(tok *tokenizer.Tokenizer, e generate.Event) bool {
 	return !e.Ended && e.Token.ID >= 0 && !e.Thought && !tok.Special(e.Token.ID)
 }
 
@@ -111,7 +111,7 @@ func finite(x float32) float64 { return max(float64(x), -9999) }
 
 // logProbs are the log-probabilities of an answer or a chunk, nil where none are asked for.
 func (q *request) logProbs(list []tokenLogProb) any {
-	if q.ask.LogProbs < 0 {
+	if q.LogProbs < 0 {
 		return nil
 	}
 	if list == nil {

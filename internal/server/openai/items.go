@@ -6,7 +6,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // input reads the input of a response: a text of the user's, or items, which become messages
@@ -80,7 +80,7 @@ func appendItem(list []chat.Message, first int, v *body.Value) []chat.Message {
 		m.ToolCalls = append(m.ToolCalls, call)
 	case "custom_tool_call":
 		call := chat.ToolCall{ID: v.Field("call_id").Required().Text(), Name: calledName(v), Arguments: &jinja.Map{}}
-		call.Arguments.Set(turn.InputName, jinja.String(v.Field("input").Required().Text()))
+		call.Arguments.Set(generate.InputName, jinja.String(v.Field("input").Required().Text()))
 		m := assistant()
 		m.ToolCalls = append(m.ToolCalls, call)
 	case "function_call_output", "custom_tool_call_output":

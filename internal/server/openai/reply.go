@@ -6,7 +6,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // responseObject is a response: what it is the answer to, and the answer.
@@ -70,8 +70,8 @@ func (q *responseRequest) repeat(v *body.Value) {
 	}
 	o := &q.echo
 	o.Previous, o.Instructions, o.User = text("previous_response_id"), text("instructions"), text("user")
-	o.Temperature, o.TopP, o.Parallel, o.Store, o.Truncation = q.ask.Temperature, q.ask.TopP, q.ask.Parallel, q.keep, "disabled"
-	if n := q.ask.MaxTokens; n > 0 {
+	o.Temperature, o.TopP, o.Parallel, o.Store, o.Truncation = q.Temperature, q.TopP, q.Parallel, q.keep, "disabled"
+	if n := q.MaxTokens; n > 0 {
 		o.MaxOutputTokens = &n
 	}
 	o.Reasoning = or("reasoning", `{"effort": null, "summary": null}`)
@@ -125,19 +125,19 @@ type event struct {
 // reply makes a response of the events of a turn. A stream tells of each change; without
 // one they are only collected. So a stream says what the response says.
 type reply struct {
-	t        *turn.Turn
+	t        *generate.Run
 	q        *responseRequest
 	out      *body.Stream // nil: nobody is to be told
 	sequence int
 	object   responseObject
 	open     *item // the last one, while it may go on: thinking or a message
 	text     []byte
-	calls    []string      // ids given to calls
-	tokens   []turn.Traced // not sent yet
+	calls    []string          // ids given to calls
+	tokens   []generate.Traced // not sent yet
 	logprobs []tokenLogProb
 }
 
-func newReply(t *turn.Turn, q *responseRequest) *reply {
+func newReply(t *generate.Run, q *responseRequest) *reply {
 	b := &reply{t: t, q: q, object: q.echo}
 	o := &b.object
 	o.ID, o.Object, o.CreatedAt, o.Status, o.Model, o.Output = body.NewID("resp_"), "response", t.Created.Unix(), "in_progress", t.Name, []*item{}
@@ -152,14 +152,14 @@ func (b *reply) send(e event) {
 	e.Sequence = b.sequence
 	b.sequence++
 	if len(b.tokens) > 0 {
-		e.Foretoken = &details{Extra: turn.Extra{Tokens: b.tokens}}
+		e.Foretoken = &details{Extra: generate.Extra{Tokens: b.tokens}}
 		b.tokens = nil
 	}
 	b.out.Send(e.Type, e)
 }
 
 // take makes an event of the turn part of the response.
-func (b *reply) take(e turn.Event) {
+func (b *reply) take(e generate.Event) {
 	if e.Ended {
 		return
 	}
@@ -316,7 +316,7 @@ func (b *reply) finish() {
 
 // fail ends a stream with an error.
 func (b *reply) fail(err error) {
-	e := newErrorObject(turn.Wrap(err))
+	e := newErrorObject(generate.Wrap(err))
 	b.send(event{Type: "error", errorObject: &e})
 	b.object.Status, b.object.Error = "failed", &e
 	b.send(event{Type: "response.failed", Response: &b.object})

@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // defaultNamespace is the one that tools are in which are in none.
@@ -24,7 +24,6 @@ type origin struct {
 // tools reads the tools of a request and which of them may be called. flat is the form of
 // responses, which have no level "function".
 func (q *request) tools(v *body.Value, flat bool) {
-	a := &q.ask
 	list := v.Field("tools").List()
 	for _, item := range list {
 		if !q.offer(item, "", flat) {
@@ -32,11 +31,11 @@ func (q *request) tools(v *body.Value, flat bool) {
 		}
 	}
 	if parallel := v.Field("parallel_tool_calls").Bool(); parallel != nil {
-		a.Parallel = *parallel
-		a.Held = !*parallel // one call at most is kept by a grammar of calls
+		q.Parallel = *parallel
+		q.Constrained = !*parallel // one call at most is kept by a grammar of calls
 	}
 	choice := v.Field("tool_choice")
-	if !choice.Absent() && len(a.Tools) == 0 {
+	if !choice.Absent() && len(q.Tools) == 0 {
 		if text := string(choice.Raw()); text == `"none"` || text == `"auto"` {
 			return // clients send it whether or not they have tools
 		}
@@ -90,7 +89,7 @@ func (q *request) add(v *body.Value, t chat.Tool, from origin) bool {
 		q.origins = map[string]origin{}
 	}
 	q.origins[t.Name()] = from
-	q.ask.Tools = append(q.ask.Tools, t)
+	q.Tools = append(q.Tools, t)
 	return true
 }
 
@@ -147,7 +146,7 @@ func (q *request) function(v *body.Value, namespace string, flat bool) bool {
 		v.Fault("%v", cause(err))
 		return false
 	}
-	q.ask.Strict = q.ask.Strict || t.Strict()
+	q.Strict = q.Strict || t.Strict()
 	return q.add(v, t, from)
 }
 
@@ -169,8 +168,8 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 	f.Name, f.Description = qualified(namespace, from.name), tool.Field("description").Text()
 	form, about := inputForm(tool.Field("format"))
 	description, _ := json.Marshal("The input, as it is." + about)
-	f.Parameters = json.RawMessage(`{"type": "object", "properties": {"` + turn.InputName + `": {"type": "string", "description": ` + string(description) +
-		`}}, "required": ["` + turn.InputName + `"], "additionalProperties": false}`)
+	f.Parameters = json.RawMessage(`{"type": "object", "properties": {"` + generate.InputName + `": {"type": "string", "description": ` + string(description) +
+		`}}, "required": ["` + generate.InputName + `"], "additionalProperties": false}`)
 	raw, _ := json.Marshal(own)
 	var t chat.Tool
 	if err := json.Unmarshal(raw, &t); err != nil {
@@ -178,10 +177,10 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 		return false
 	}
 	if form != nil {
-		if q.ask.Inputs == nil {
-			q.ask.Inputs = map[string]*foretoken.Format{}
+		if q.Inputs == nil {
+			q.Inputs = map[string]*foretoken.Format{}
 		}
-		q.ask.Inputs[f.Name] = form
+		q.Inputs[f.Name] = form
 	}
 	return q.add(v, t, from)
 }
@@ -201,10 +200,10 @@ func inputForm(v *body.Value) (form *foretoken.Format, about string) {
 	}
 	syntax, definition := g.Field("syntax").Required().OneOf("lark", "regex"), g.Field("definition").Required()
 	var err error
-	if form = turn.Expression(definition.Text()); syntax == "lark" {
-		form, err = turn.Lark(definition.Text())
+	if form = generate.Expression(definition.Text()); syntax == "lark" {
+		form, err = generate.Lark(definition.Text())
 	} else {
-		err = turn.CheckExpression(definition.Text())
+		err = generate.CheckExpression(definition.Text())
 	}
 	if len(definition.Text()) <= maxShown {
 		about = " It is a text of this grammar (" + syntax + "):\n" + definition.Text()
@@ -218,22 +217,21 @@ func inputForm(v *body.Value) (form *foretoken.Format, about string) {
 
 // toolChoice reads which tools may, or must, be called.
 func (q *request) toolChoice(v *body.Value, flat bool) {
-	a := &q.ask
-	calls := map[string]turn.Calls{"": turn.CallAuto, "auto": turn.CallAuto, "none": turn.CallNone, "required": turn.CallRequired}
+	calls := map[string]generate.Calls{"": generate.CallAuto, "auto": generate.CallAuto, "none": generate.CallNone, "required": generate.CallRequired}
 	if v.Absent() || v.IsText() {
-		a.Calls = calls[v.OneOf("auto", "none", "required")]
+		q.Calls = calls[v.OneOf("auto", "none", "required")]
 		return
 	}
 	switch kind := v.Field("type").Required(); kind.Text() {
 	case "":
 	case "function", "custom":
-		a.Calls, a.Named = turn.CallNamed, chosen(v, flat)
+		q.Calls, q.Named = generate.CallNamed, chosen(v, flat)
 	case "allowed_tools":
 		list := v
 		if !flat {
 			list = v.Field("allowed_tools").Required()
 		}
-		a.Calls = calls[list.Field("mode").Required().OneOf("auto", "required")]
+		q.Calls = calls[list.Field("mode").Required().OneOf("auto", "required")]
 		q.allow(list.Field("tools").Required(), flat)
 	default:
 		v.IgnoreRest()
@@ -243,7 +241,6 @@ func (q *request) toolChoice(v *body.Value, flat bool) {
 
 // allow leaves only the tools of a list.
 func (q *request) allow(v *body.Value, flat bool) {
-	a := &q.ask
 	var allowed []chat.Tool
 	list := v.List()
 	for _, item := range list {
@@ -253,18 +250,18 @@ func (q *request) allow(v *body.Value, flat bool) {
 			continue
 		}
 		name := chosen(item, flat)
-		at := slices.IndexFunc(a.Tools, func(t chat.Tool) bool { return t.Name() == name })
+		at := slices.IndexFunc(q.Tools, func(t chat.Tool) bool { return t.Name() == name })
 		if at < 0 {
 			item.Fault("there is no tool %.80q", name)
 			return
 		}
-		allowed = append(allowed, a.Tools[at])
+		allowed = append(allowed, q.Tools[at])
 	}
-	if a.Tools = allowed; len(list) == 0 {
+	if q.Tools = allowed; len(list) == 0 {
 		v.Fault("the list is empty")
 	}
 	if len(allowed) == 0 {
-		a.Calls = turn.CallNone
+		q.Calls = generate.CallNone
 	}
 }
 

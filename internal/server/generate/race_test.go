@@ -1,6 +1,6 @@
 //go:build race
 
-package turn_test
+package generate_test
 
 import "testing"
 

@@ -1,4 +1,4 @@
-package turn
+package generate
 
 import (
 	"time"
@@ -55,7 +55,7 @@ type Usage struct {
 }
 
 // Usage counts the tokens of all answers, which must have ended.
-func (t *Turn) Usage() Usage {
+func (t *Run) Usage() Usage {
 	u := Usage{Prompt: len(t.Prompt.IDs)}
 	for i, a := range t.Answers {
 		if i == 0 {

@@ -1,4 +1,4 @@
-package turn
+package generate
 
 import (
 	"testing"
@@ -17,7 +17,7 @@ func TestFormsHaveNamesOfTheirOwn(t *testing.T) {
 		return list[0]
 	}
 	calls := func(parallel bool, tools ...chat.Tool) string {
-		_, name, err := (&Ask{Tools: tools, Parallel: parallel}).calls(tools, chat.ToolJSON)
+		_, name, err := (&Request{Tools: tools, Parallel: parallel}).calls(tools, chat.ToolJSON)
 		if err != nil {
 			t.Fatal(err)
 		}

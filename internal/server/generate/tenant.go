@@ -1,4 +1,4 @@
-package turn
+package generate
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func Tenant(ctx context.Context) string {
 
 // salt is what a request's beginnings are kept under: its tenant's, and of those its own. Two
 // tenants with the same salt of their own have different ones.
-func (h *Host) salt(ctx context.Context, a *Ask) string {
+func (h *Service) salt(ctx context.Context, a *Request) string {
 	tenant := Tenant(ctx)
 	if h.SharePrefixes {
 		tenant = ""

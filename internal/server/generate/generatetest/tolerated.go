@@ -1,4 +1,4 @@
-package turntest
+package generatetest
 
 import (
 	"io"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // Tolerated is a request of which something is ignored: path, body, the names in the header,
@@ -17,7 +17,7 @@ type Tolerated [4]string
 
 // Tolerate makes requests, which must succeed and name what was ignored, and again with a
 // server that is strict, which must refuse them.
-func Tolerate(t *testing.T, site string, register func(*http.ServeMux, *turn.Host), h *turn.Host, list []Tolerated) {
+func Tolerate(t *testing.T, site string, register func(*http.ServeMux, *generate.Service), h *generate.Service, list []Tolerated) {
 	t.Helper()
 	strict := Strict(t, register, h)
 	for _, c := range list {
@@ -33,7 +33,7 @@ func Tolerate(t *testing.T, site string, register func(*http.ServeMux, *turn.Hos
 }
 
 // Strict is the address of a server of a protocol that refuses what others ignore.
-func Strict(t *testing.T, register func(*http.ServeMux, *turn.Host), h *turn.Host) string {
+func Strict(t *testing.T, register func(*http.ServeMux, *generate.Service), h *generate.Service) string {
 	t.Helper()
 	mux := http.NewServeMux()
 	register(mux, h)

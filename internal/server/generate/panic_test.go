@@ -1,4 +1,4 @@
-package turn_test
+package generate_test
 
 import (
 	"errors"
@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // breaking is a host whose answers panic after some pieces; those of one seed only, unless it
 // is 0.
-func breaking(after int, seed uint64) *turn.Host {
+func breaking(after int, seed uint64) *generate.Service {
 	h := *host
 	h.Read = func(a *foretoken.Answer) iter.Seq2[foretoken.Piece, error] {
 		return func(yield func(foretoken.Piece, error) bool) {
@@ -37,12 +37,12 @@ func TestEventsSurvivePanics(t *testing.T) {
 	seed := uint64(7)
 	for _, choices := range []int{1, 3} {
 		for _, after := range []int{0, 3} {
-			ask := &turn.Ask{Text: "Once upon a time", MaxTokens: 40, LogProbs: -1, IgnoreEnd: true, Choices: choices, Sampling: turn.Sampling{Seed: &seed}}
+			ask := &generate.Request{Text: "Once upon a time", MaxTokens: 40, LogProbs: -1, IgnoreEnd: true, Choices: choices, Sampling: generate.Sampling{Seed: &seed}}
 			run, err := breaking(after, seed+uint64(choices)-1).Start(t.Context(), ask)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var last *turn.Error
+			var last *generate.Error
 			pieces := 0
 			for e, err := range run.Events() {
 				if errors.As(err, &last) {
@@ -53,7 +53,7 @@ func TestEventsSurvivePanics(t *testing.T) {
 				}
 			}
 			run.Close()
-			if last == nil || last.Status != http.StatusInternalServerError || last.Kind != turn.Internal || last.Message != "panic: of the test" {
+			if last == nil || last.Status != http.StatusInternalServerError || last.Kind != generate.Internal || last.Message != "panic: of the test" {
 				t.Errorf("%d choices: ended with %v", choices, last)
 			} else if !strings.Contains(last.Err.Error(), "panic_test.go:") {
 				t.Errorf("no stack: %v", last.Err)
@@ -64,7 +64,7 @@ func TestEventsSurvivePanics(t *testing.T) {
 		}
 	}
 	// The model goes on.
-	if got := play(t, &turn.Ask{Text: "Once upon a time", MaxTokens: 5, LogProbs: -1, IgnoreEnd: true}); len(got.Answers[0].Tokens) != 5 {
+	if got := play(t, &generate.Request{Text: "Once upon a time", MaxTokens: 5, LogProbs: -1, IgnoreEnd: true}); len(got.Answers[0].Tokens) != 5 {
 		t.Errorf("%d tokens after the panics", len(got.Answers[0].Tokens))
 	}
 }
@@ -73,7 +73,7 @@ func TestEventsSurvivePanics(t *testing.T) {
 // error of the answer: it has a net of its own.
 func TestEventsLeavePanicsOfReaders(t *testing.T) {
 	for _, choices := range []int{1, 2} {
-		run, err := host.Start(t.Context(), &turn.Ask{Text: "Once", MaxTokens: 3, LogProbs: -1, IgnoreEnd: true, Choices: choices})
+		run, err := host.Start(t.Context(), &generate.Request{Text: "Once", MaxTokens: 3, LogProbs: -1, IgnoreEnd: true, Choices: choices})
 		if err != nil {
 			t.Fatal(err)
 		}

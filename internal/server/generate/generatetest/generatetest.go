@@ -1,6 +1,6 @@
-// Package turntest gives tests of protocols real models to talk to: the embedded one, and the
+// Package generatetest gives tests of protocols real models to talk to: the embedded one, and the
 // same with chat templates that know tools and thinking, which its own does not.
-package turntest
+package generatetest
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/models/tiny"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // The names of the models. Alias is another name of Tiny. Thinker is taught tool calls in
@@ -44,8 +44,8 @@ var caller string
 
 // Open returns a host with Tiny, Thinker and those that are named, which are loaded when
 // they are first used. end must be called.
-func Open(more ...string) (h *turn.Host, end func() error, err error) {
-	dir, err := os.MkdirTemp("", "turntest")
+func Open(more ...string) (h *generate.Service, end func() error, err error) {
+	dir, err := os.MkdirTemp("", "generatetest")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -60,7 +60,7 @@ func Open(more ...string) (h *turn.Host, end func() error, err error) {
 			default:
 				var err error
 				if name, err = write(dir, name); err != nil {
-					return nil, fmt.Errorf("turntest: %w", err)
+					return nil, fmt.Errorf("generatetest: %w", err)
 				}
 			}
 			return foretoken.Open(name, o)
@@ -75,12 +75,12 @@ func Open(more ...string) (h *turn.Host, end func() error, err error) {
 		}
 		return errors.Join(err, os.RemoveAll(dir))
 	}
-	return &turn.Host{Library: library, Default: Tiny, Aliases: map[string]string{Alias: Tiny}}, end, nil
+	return &generate.Service{Library: library, Default: Tiny, Aliases: map[string]string{Alias: Tiny}}, end, nil
 }
 
 // Serve runs the tests of a protocol with Tiny, Thinker and a site that serves it to clients of
 // this machine, and returns their exit code.
-func Serve(register func(*http.ServeMux, *turn.Host), run func(*turn.Host, *httptest.Server) int) int {
+func Serve(register func(*http.ServeMux, *generate.Service), run func(*generate.Service, *httptest.Server) int) int {
 	h, end, err := Open()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -119,7 +119,7 @@ func Send(t testing.TB, method, url, request string) (int, string) {
 
 // ServeSlow is a site of its own with Slow beside the other models, until the test ends. end
 // closes the models before that.
-func ServeSlow(t testing.TB, register func(*http.ServeMux, *turn.Host)) (h *turn.Host, site *httptest.Server, end func()) {
+func ServeSlow(t testing.TB, register func(*http.ServeMux, *generate.Service)) (h *generate.Service, site *httptest.Server, end func()) {
 	t.Helper()
 	h, closeAll, err := Open(Slow)
 	if err != nil {

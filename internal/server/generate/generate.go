@@ -1,7 +1,7 @@
-// Package turn is a turn of an assistant behind whatever protocol asked for it: the request
-// in our words, the checks that all protocols share, and the answer as it comes. It knows
-// models; it knows neither HTTP nor the JSON of any protocol.
-package turn
+// Package generate runs the requests of all protocols: it checks them, starts their answers and
+// yields these as they are generated. It knows models; it knows neither HTTP nor the JSON of any
+// protocol.
+package generate
 
 import (
 	"context"
@@ -18,20 +18,21 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// MaxChoices is the most answers to one request, MaxStops the most texts that may end one.
+// MaxChoices is the maximum number of answers to one request, MaxStops that of stop texts.
 const (
 	MaxChoices = 16
 	MaxStops   = 16
 )
 
-// Ask is a request. A field that is not set is for the checkpoint, or for us, to choose.
-type Ask struct {
+// Request is what a client asks for, in the terms that all protocols share. A field that is not
+// set has the checkpoint's default, or else the server's.
+type Request struct {
 	Model string // "": the server's first
 
-	// What to answer or to continue: messages, or else a text, or else ids.
+	// The prompt: messages to answer, or else ids, or else a text to continue.
 	Messages []chat.Message
 	Tools    []chat.Tool
-	Prefill  string // what the answer to messages begins with
+	Prefill  string // how the answer to messages begins
 	Text     string
 	IDs      []int32
 
@@ -39,30 +40,32 @@ type Ask struct {
 	MaxTokens int      // 0: until the context is full
 	Stop      []string // texts that end the answer
 	IgnoreEnd bool     // no token ends the answer: for measuring
-	LogProbs  int      // how many alternatives to report per token; -1: none
+	LogProbs  int      // alternatives to report for each token; -1: no log-probabilities
 	Choices   int      // answers; 0: 1
 
-	Form     *foretoken.Format // that the answer is held to; with tools it is for answers that call none
+	Grammar  *foretoken.Format // constrains the answer; with tools, an answer that calls none
 	Calls    Calls             // which tools may, or must, be called
 	Named    string            // the tool, for CallNamed
 	Parallel bool              // several calls in one answer
-	Strict   bool              // arguments of calls are held to their schemas
-	Held     bool              // calls are held to their form, and arguments to schemas that can be held to
-	// Inputs are the forms of the texts that some tools take as their only argument, which is
-	// called InputName. Calls of these tools are held to them.
+	Strict   bool              // constrain the arguments of calls to their schemas
+	// Constrained constrains calls to their syntax, and arguments to those schemas that can be
+	// compiled.
+	Constrained bool
+	// Inputs are the grammars of tools that take one text, by the tool's name. The text is the
+	// argument InputName, and calls of these tools are constrained to the grammar.
 	Inputs map[string]*foretoken.Format
 
 	Thinking    *bool      // whether to think before the answer
-	MaxThinking int        // tokens; 0: any number
+	MaxThinking int        // tokens; 0: unlimited
 	Effort      string     // of reasoning, for templates that know it
 	Variables   *jinja.Map // further ones of the template
-	Depth       *int       // tokens to guess per round; nil: as many as pay
-	Trace       bool       // report refused guesses with the tokens
+	Depth       *int       // tokens to draft per round; nil: auto
+	Trace       bool       // report rejected draft tokens with the tokens
 	Priority    int
-	CacheSalt   string // what is read is shared with requests of the same only
+	CacheSalt   string // the prefix cache is shared with requests of the same salt only
 }
 
-// Sampling is how to choose tokens, as far as a client says.
+// Sampling are the sampling options that a client sets. nil: the checkpoint's.
 type Sampling struct {
 	Temperature, TopP, MinP           *float64
 	TopK                              *int
@@ -77,32 +80,31 @@ type Sampling struct {
 // InputName is the argument of a tool that takes a text.
 const InputName = "input"
 
-// Calls says what an answer may do with tools.
+// Calls says which tools an answer may, or must, call.
 type Calls uint8
 
-// The ways to deal with tools.
+// The values of tool_choice.
 const (
-	CallAuto     Calls = iota // as the assistant sees fit
-	CallNone                  // none: they are not even shown
+	CallAuto     Calls = iota // any or none
+	CallNone                  // none: the template does not see the tools
 	CallRequired              // at least one
-	CallNamed                 // that of Ask.Named, once
+	CallNamed                 // that of Request.Named, once
 )
 
-// Host runs turns on the models of a library.
-type Host struct {
+// Service runs requests on the models of a library.
+type Service struct {
 	Library *foretoken.Library
 	Default string            // the model where a request names none
 	Aliases map[string]string // other names of models
-	// Read is how the pieces of an answer are had, for tests that need them to go wrong. Nil:
-	// as the answer gives them.
+	// Read yields the pieces of an answer. Tests replace it to inject errors; nil: Answer.Pieces.
 	Read func(*foretoken.Answer) iter.Seq2[foretoken.Piece, error]
-	// SharePrefixes lets tenants find in the prefix cache what others have read. Otherwise a
-	// request of a tenant finds that tenant's only.
+	// SharePrefixes lets tenants share the prefix cache. Otherwise a request finds only what was
+	// cached for its own tenant.
 	SharePrefixes bool
 }
 
 // Resolve is the library's name of the model that a client names.
-func (h *Host) Resolve(name string) string {
+func (h *Service) Resolve(name string) string {
 	if name == "" {
 		return h.Default
 	}
@@ -112,14 +114,14 @@ func (h *Host) Resolve(name string) string {
 	return name
 }
 
-// Turn is a running request. Events must be read to its end, or the context canceled; Close
+// Run is a running request. Events must be read to its end, or the context canceled; Close
 // must be called in any case.
-type Turn struct {
+type Run struct {
 	Model   *foretoken.Model
 	Name    string // of the model, as the client called it
-	Ask     *Ask
+	Request *Request
 	Prompt  *foretoken.Prompt
-	Seed    uint64 // of the first answer; the others have the ones that follow it
+	Seed    uint64 // of the first answer; answer i has Seed+i
 	Created time.Time
 	Answers []*foretoken.Answer // one for each choice
 
@@ -129,15 +131,15 @@ type Turn struct {
 	salt   string
 }
 
-// Event is a piece of one of a turn's answers.
+// Event is a piece of one of the answers.
 type Event struct {
 	Choice int
 	foretoken.Piece
-	Ended bool // it was the last of this answer, which has its Finish and Result now
+	Ended bool // the answer is complete and has its Finish and Result
 }
 
 // Start checks a request and begins to answer it. An error is an *Error.
-func (h *Host) Start(ctx context.Context, a *Ask) (*Turn, error) {
+func (h *Service) Start(ctx context.Context, a *Request) (*Run, error) {
 	if err := a.check(); err != nil {
 		return nil, err
 	}
@@ -149,7 +151,7 @@ func (h *Host) Start(ctx context.Context, a *Ask) (*Turn, error) {
 	if err != nil {
 		return nil, Wrap(err)
 	}
-	t := &Turn{Model: m, Name: name, Ask: a, Created: time.Now(), read: h.Read, done: done, salt: h.salt(ctx, a)}
+	t := &Run{Model: m, Name: name, Request: a, Created: time.Now(), read: h.Read, done: done, salt: h.salt(ctx, a)}
 	if t.read == nil {
 		t.read = (*foretoken.Answer).Pieces
 	}
@@ -162,7 +164,7 @@ func (h *Host) Start(ctx context.Context, a *Ask) (*Turn, error) {
 
 // Count is the number of tokens of the prompt for a request's messages, however many they
 // are: the limit on bodies bounds them. An error is an *Error.
-func (h *Host) Count(ctx context.Context, a *Ask) (int, error) {
+func (h *Service) Count(ctx context.Context, a *Request) (int, error) {
 	m, done, err := h.Library.Use(ctx, h.Resolve(a.Model))
 	if err != nil {
 		return 0, Wrap(err)
@@ -176,7 +178,7 @@ func (h *Host) Count(ctx context.Context, a *Ask) (int, error) {
 }
 
 // check refuses what no model could do.
-func (a *Ask) check() error {
+func (a *Request) check() error {
 	switch {
 	case a.Choices < 0 || a.Choices > MaxChoices:
 		return Invalid("n", "%d answers, want 1 to %d", a.Choices, MaxChoices)
@@ -193,8 +195,8 @@ func (a *Ask) check() error {
 }
 
 // start renders the prompt and begins all answers.
-func (t *Turn) start(ctx context.Context) (err error) {
-	a := t.Ask
+func (t *Run) start(ctx context.Context) (err error) {
+	a := t.Request
 	if t.Prompt, err = a.prompt(t.Model); err != nil {
 		return err
 	}
@@ -241,7 +243,7 @@ func tooLong(p *foretoken.Prompt, most int) error {
 }
 
 // conversation is what the messages are of.
-func (a *Ask) conversation() foretoken.Conversation {
+func (a *Request) conversation() foretoken.Conversation {
 	vars := &jinja.Map{}
 	for name, v := range a.Variables.All() {
 		vars.Set(name, v)
@@ -260,7 +262,7 @@ func (a *Ask) conversation() foretoken.Conversation {
 }
 
 // prompt is what the model gets.
-func (a *Ask) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
+func (a *Request) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
 	switch {
 	case a.Messages != nil:
 		return m.Ask(a.conversation())
@@ -281,7 +283,7 @@ func (a *Ask) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
 
 // options are the sampling options: what the client says, else what the checkpoint
 // recommends.
-func (a *Ask) options(m *foretoken.Model) (sample.Options, error) {
+func (a *Request) options(m *foretoken.Model) (sample.Options, error) {
 	o := m.Sampling()
 	for _, f := range []struct {
 		param     string
@@ -331,7 +333,7 @@ func (a *Ask) options(m *foretoken.Model) (sample.Options, error) {
 
 // Events yields the pieces of all answers as they come, and at last an *Error if one did
 // not end by itself. It may be ranged over once.
-func (t *Turn) Events() iter.Seq2[Event, error] {
+func (t *Run) Events() iter.Seq2[Event, error] {
 	if len(t.Answers) > 1 {
 		return t.several
 	}
@@ -344,7 +346,7 @@ func (t *Turn) Events() iter.Seq2[Event, error] {
 
 // pieces sends the pieces of answer i, and that it has ended, as long as they are taken. A panic
 // on the way to a piece is an error; one of send is its caller's.
-func (t *Turn) pieces(i int, send func(Event) bool) (err error) {
+func (t *Run) pieces(i int, send func(Event) bool) (err error) {
 	sending := false
 	defer func() {
 		if sending {
@@ -374,7 +376,7 @@ func (t *Turn) pieces(i int, send func(Event) bool) (err error) {
 
 // several yields the pieces of answers that come at the same time. Readers of the answers
 // wait for this one's reader.
-func (t *Turn) several(yield func(Event, error) bool) {
+func (t *Run) several(yield func(Event, error) bool) {
 	type news struct {
 		Event
 		err error
@@ -412,8 +414,8 @@ func (t *Turn) several(yield func(Event, error) bool) {
 	}
 }
 
-// Close ends a turn: answers that still run are canceled.
-func (t *Turn) Close() {
+// Close ends the run: answers that are still being generated are canceled.
+func (t *Run) Close() {
 	if t.cancel != nil {
 		t.cancel()
 	}

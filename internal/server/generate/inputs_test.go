@@ -1,4 +1,4 @@
-package turn
+package generate
 
 import (
 	"math/rand/v2"
@@ -30,7 +30,7 @@ func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, taught := range []chat.ToolFormat{chat.ToolXML, chat.ToolJSON} {
-			a := &Ask{Tools: tools, Inputs: map[string]*foretoken.Format{"patch": form}, Parallel: true}
+			a := &Request{Tools: tools, Inputs: map[string]*foretoken.Format{"patch": form}, Parallel: true}
 			source, _, err := a.calls(tools, taught)
 			if err != nil {
 				t.Fatal(err)
@@ -78,9 +78,9 @@ func TestSchemasBesideInputsMayBeAnything(t *testing.T) {
 	}
 	v, _ := vocab(t)
 	for _, c := range []struct {
-		a  Ask
+		a  Request
 		ok bool
-	}{{Ask{}, true}, {Ask{Held: true}, true}, {Ask{Strict: true}, false}, {Ask{Calls: CallRequired}, false}} {
+	}{{Request{}, true}, {Request{Constrained: true}, true}, {Request{Strict: true}, false}, {Request{Calls: CallRequired}, false}} {
 		a := c.a
 		a.Tools, a.Inputs = tools, map[string]*foretoken.Format{"word": Expression("[ab]")}
 		source, _, err := a.calls(tools, chat.ToolJSON)

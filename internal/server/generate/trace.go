@@ -1,4 +1,4 @@
-package turn
+package generate
 
 // Extra is what a response carries under "foretoken", for clients that ask for it.
 type Extra struct {
@@ -15,7 +15,7 @@ type Traced struct {
 }
 
 // Trace appends an event's token to list, if it has one.
-func (t *Turn) Trace(list []Traced, e Event) []Traced {
+func (t *Run) Trace(list []Traced, e Event) []Traced {
 	p := e.Piece
 	if e.Ended || p.Token.ID < 0 {
 		return list

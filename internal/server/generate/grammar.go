@@ -1,4 +1,4 @@
-package turn
+package generate
 
 import (
 	"regexp/syntax"
@@ -59,9 +59,9 @@ func formName(kind string, parts ...string) string {
 // form is what the answer is held to, nil for nothing: the form that was asked for, calls
 // that must be made, and the arguments of calls whose schemas are binding. Thinking says that
 // the answer begins inside of a think block.
-func (a *Ask) form(m *foretoken.Model, thinking bool) (*foretoken.Format, error) {
+func (a *Request) form(m *foretoken.Model, thinking bool) (*foretoken.Format, error) {
 	if len(a.Tools) == 0 || a.Calls == CallNone {
-		return a.Form, nil
+		return a.Grammar, nil
 	}
 	tools := a.Tools
 	if a.Calls == CallNamed {
@@ -71,8 +71,8 @@ func (a *Ask) form(m *foretoken.Model, thinking bool) (*foretoken.Format, error)
 		}
 		tools = tools[at : at+1]
 	}
-	if a.Calls == CallAuto && !a.Strict && !a.Held && len(a.Inputs) == 0 {
-		if a.Form != nil {
+	if a.Calls == CallAuto && !a.Strict && !a.Constrained && len(a.Inputs) == 0 {
+		if a.Grammar != nil {
 			return nil, NotSupported("response_format", "a form of the answer beside tools: it would rule out calls; use tool_choice none, or strict tools")
 		}
 		return nil, nil
@@ -87,8 +87,8 @@ func (a *Ask) form(m *foretoken.Model, thinking bool) (*foretoken.Format, error)
 		return &foretoken.Format{Name: formName("thought and", name), Source: grammar.Sequence(grammar.Literal("\n\n"), calls)}, nil
 	case a.Calls != CallAuto:
 		return &foretoken.Format{Name: name, Source: calls}, nil
-	case a.Form != nil:
-		return &foretoken.Format{Name: formName("form or", a.Form.Name, name), Source: grammar.Either(a.Form.Source, calls)}, nil
+	case a.Grammar != nil:
+		return &foretoken.Format{Name: formName("form or", a.Grammar.Name, name), Source: grammar.Either(a.Grammar.Source, calls)}, nil
 	}
 	text := grammar.TextWithout(callBegin)
 	return &foretoken.Format{Name: formName("text or", name), Source: grammar.Sequence(text, grammar.Repeat(calls, 0, 1))}, nil

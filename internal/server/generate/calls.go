@@ -1,4 +1,4 @@
-package turn
+package generate
 
 import (
 	"encoding/json"
@@ -18,7 +18,7 @@ const (
 )
 
 // calls is the form of one call of any of the tools, or of several, and its name.
-func (a *Ask) calls(tools []chat.Tool, taught chat.ToolFormat) (grammar.Source, string, error) {
+func (a *Request) calls(tools []chat.Tool, taught chat.ToolFormat) (grammar.Source, string, error) {
 	var names []string
 	var either []grammar.Source
 	for _, t := range tools {
@@ -40,7 +40,7 @@ func (a *Ask) calls(tools []chat.Tool, taught chat.ToolFormat) (grammar.Source, 
 // call is the form of what stands between the marks of a call, and its name. A tool that
 // cannot be called in the form that the template teaches is called in JSON, which the parser
 // reads as well.
-func (a *Ask) call(t chat.Tool, taught chat.ToolFormat) (grammar.Source, string, error) {
+func (a *Request) call(t chat.Tool, taught chat.ToolFormat) (grammar.Source, string, error) {
 	name, err := json.Marshal(t.Name())
 	arguments := t.Parameters()
 	if arguments == nil {
@@ -79,7 +79,7 @@ func inputCall(t chat.Tool, begin string, input *foretoken.Format, taught chat.T
 
 // tells reports whether no other tool has the name of t: the types of arguments would be
 // those of one of them.
-func (a *Ask) tells(t chat.Tool) bool {
+func (a *Request) tells(t chat.Tool) bool {
 	n := 0
 	for _, other := range a.Tools {
 		if other.Name() == t.Name() {

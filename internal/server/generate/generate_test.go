@@ -1,4 +1,4 @@
-package turn_test
+package generate_test
 
 import (
 	"context"
@@ -16,14 +16,14 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/jinja"
-	"github.com/foretoken/foretoken/internal/server/turn"
-	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
-var host *turn.Host
+var host *generate.Service
 
 func TestMain(m *testing.M) {
-	h, done, err := turntest.Open(turntest.Caller)
+	h, done, err := generatetest.Open(generatetest.Caller)
 	if err != nil {
 		panic(err)
 	}
@@ -53,7 +53,7 @@ func user(text string) []chat.Message {
 }
 
 // play runs a request to its end.
-func play(t *testing.T, a *turn.Ask) *turn.Turn {
+func play(t *testing.T, a *generate.Request) *generate.Run {
 	t.Helper()
 	run, err := host.Start(t.Context(), a)
 	if err != nil {
@@ -71,18 +71,18 @@ func play(t *testing.T, a *turn.Ask) *turn.Turn {
 // TestCallsAreHeldToTheirSchemas demands calls in every way there is, of models that are
 // taught either form.
 func TestCallsAreHeldToTheirSchemas(t *testing.T) {
-	for model, form := range map[string]string{turntest.Thinker: "<tool_call>\n{\"name\": \"", turntest.Caller: "<tool_call>\n<function="} {
+	for model, form := range map[string]string{generatetest.Thinker: "<tool_call>\n{\"name\": \"", generatetest.Caller: "<tool_call>\n<function="} {
 		for seed := range uint64(3) {
 			for name, c := range map[string]struct {
-				ask   turn.Ask
+				ask   generate.Request
 				check func(calls []chat.ToolCall) bool
 			}{
-				"required": {turn.Ask{Calls: turn.CallRequired}, func(calls []chat.ToolCall) bool { return len(calls) == 1 }},
-				"several":  {turn.Ask{Calls: turn.CallRequired, Parallel: true, MaxTokens: 300}, func(calls []chat.ToolCall) bool { return len(calls) >= 1 }},
-				"named": {turn.Ask{Calls: turn.CallNamed, Named: "weather"}, func(calls []chat.ToolCall) bool {
+				"required": {generate.Request{Calls: generate.CallRequired}, func(calls []chat.ToolCall) bool { return len(calls) == 1 }},
+				"several":  {generate.Request{Calls: generate.CallRequired, Parallel: true, MaxTokens: 300}, func(calls []chat.ToolCall) bool { return len(calls) >= 1 }},
+				"named": {generate.Request{Calls: generate.CallNamed, Named: "weather"}, func(calls []chat.ToolCall) bool {
 					return len(calls) == 1 && calls[0].Name == "weather"
 				}},
-				"none": {turn.Ask{Calls: turn.CallNone, MaxTokens: 20}, func(calls []chat.ToolCall) bool { return len(calls) == 0 }},
+				"none": {generate.Request{Calls: generate.CallNone, MaxTokens: 20}, func(calls []chat.ToolCall) bool { return len(calls) == 0 }},
 			} {
 				a := c.ask
 				a.Model, a.Messages, a.Tools, a.LogProbs, a.Seed = model, user("What is the weather?"), tools(t), -1, &seed
@@ -112,7 +112,7 @@ func TestCallsAreHeldToTheirSchemas(t *testing.T) {
 // TestCallsFollowThinking has a call where the template would put it.
 func TestCallsFollowThinking(t *testing.T) {
 	on, seed := true, uint64(5)
-	a := turn.Ask{Model: turntest.Caller, Messages: user("The weather?"), Tools: tools(t), LogProbs: -1, Calls: turn.CallNamed, Named: "weather", Thinking: &on, MaxThinking: 4, MaxTokens: 200}
+	a := generate.Request{Model: generatetest.Caller, Messages: user("The weather?"), Tools: tools(t), LogProbs: -1, Calls: generate.CallNamed, Named: "weather", Thinking: &on, MaxThinking: 4, MaxTokens: 200}
 	a.Seed = &seed
 	answer := play(t, &a).Answers[0]
 	if len(answer.ToolCalls) != 1 || !strings.Contains(answer.Text(), "</think>\n\n<tool_call>\n<function=weather>\n<parameter=city>\n") || answer.Content() != "" {
@@ -129,14 +129,14 @@ func TestHotCallsFitTheirSchemas(t *testing.T) {
 		`{"type": "object", "properties": {"s": {"type": "string", "maxLength": 5}}, "required": ["s"], "additionalProperties": false}`,
 	}
 	hot, off, one := 2.0, false, 1.0
-	for model, begin := range map[string]string{turntest.Thinker: "<tool_call>\n{", turntest.Caller: "<tool_call>\n<function=f>\n"} {
+	for model, begin := range map[string]string{generatetest.Thinker: "<tool_call>\n{", generatetest.Caller: "<tool_call>\n<function=f>\n"} {
 		ended := 0
 		for seed := range uint64(8) {
-			list, err := chat.DecodeTools([]byte(turn.RandomTool(rand.New(rand.NewPCG(1, seed)), properties)))
+			list, err := chat.DecodeTools([]byte(generate.RandomTool(rand.New(rand.NewPCG(1, seed)), properties)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := turn.Ask{Model: model, Messages: user("Go."), Tools: list, LogProbs: -1, Calls: turn.CallRequired, Thinking: &off, MaxTokens: 250}
+			a := generate.Request{Model: model, Messages: user("Go."), Tools: list, LogProbs: -1, Calls: generate.CallRequired, Thinking: &off, MaxTokens: 250}
 			a.Temperature, a.TopP, a.Seed = &hot, &one, &seed
 			answer := play(t, &a).Answers[0]
 			if answer.Finish == foretoken.FinishLength {
@@ -146,7 +146,7 @@ func TestHotCallsFitTheirSchemas(t *testing.T) {
 			if len(answer.ToolCalls) != 1 || !strings.HasPrefix(answer.Text(), begin) {
 				t.Fatalf("%s, seed %d: %q", model, seed, answer.Text())
 			}
-			if fault := turn.Fault(t, list[0], answer.ToolCalls[0]); fault != "" {
+			if fault := generate.Fault(t, list[0], answer.ToolCalls[0]); fault != "" {
 				t.Errorf("%s, seed %d: %q: %s", model, seed, answer.Text(), fault)
 			}
 		}
@@ -161,8 +161,8 @@ func TestHotCallsFitTheirSchemas(t *testing.T) {
 func TestChoicesAreSeededOneByOne(t *testing.T) {
 	first, depth := uint64(40), 2 // a depth that follows measured costs may be 0
 	temperature := 0.9
-	ask := func(seed uint64, n int) *turn.Ask {
-		a := &turn.Ask{Messages: user("Tell me a story."), MaxTokens: 24, LogProbs: -1, Choices: n, Depth: &depth}
+	ask := func(seed uint64, n int) *generate.Request {
+		a := &generate.Request{Messages: user("Tell me a story."), MaxTokens: 24, LogProbs: -1, Choices: n, Depth: &depth}
 		a.Seed, a.Temperature = &seed, &temperature
 		return a
 	}
@@ -184,26 +184,26 @@ func TestChoicesAreSeededOneByOne(t *testing.T) {
 }
 
 func TestBadAsksAreRefused(t *testing.T) {
-	bad := func(f func(*turn.Ask)) *turn.Ask {
-		a := &turn.Ask{Messages: user("Hi."), LogProbs: -1}
+	bad := func(f func(*generate.Request)) *generate.Request {
+		a := &generate.Request{Messages: user("Hi."), LogProbs: -1}
 		f(a)
 		return a
 	}
 	ten, minus := 10.0, -1
-	for want, a := range map[string]*turn.Ask{
-		"404 model":           bad(func(a *turn.Ask) { a.Model = "nobody" }),
-		"400 n":               bad(func(a *turn.Ask) { a.Choices = 99 }),
-		"400 top_p":           bad(func(a *turn.Ask) { a.TopP = &ten }),
-		"400 top_k":           bad(func(a *turn.Ask) { a.TopK = &minus }),
-		"400 logit_bias":      bad(func(a *turn.Ask) { a.LogitBias = map[int32]float32{1 << 30: 1} }),
-		"400 tool_choice":     bad(func(a *turn.Ask) { a.Calls = turn.CallRequired }),
-		"400 response_format": bad(func(a *turn.Ask) { a.Form = turn.Expression("(") }),
-		"400 messages":        bad(func(a *turn.Ask) { a.Messages = user(strings.Repeat("word ", 9000)) }),
+	for want, a := range map[string]*generate.Request{
+		"404 model":           bad(func(a *generate.Request) { a.Model = "nobody" }),
+		"400 n":               bad(func(a *generate.Request) { a.Choices = 99 }),
+		"400 top_p":           bad(func(a *generate.Request) { a.TopP = &ten }),
+		"400 top_k":           bad(func(a *generate.Request) { a.TopK = &minus }),
+		"400 logit_bias":      bad(func(a *generate.Request) { a.LogitBias = map[int32]float32{1 << 30: 1} }),
+		"400 tool_choice":     bad(func(a *generate.Request) { a.Calls = generate.CallRequired }),
+		"400 response_format": bad(func(a *generate.Request) { a.Grammar = generate.Expression("(") }),
+		"400 messages":        bad(func(a *generate.Request) { a.Messages = user(strings.Repeat("word ", 9000)) }),
 		"400 prompt":          {IDs: []int32{1 << 30}, LogProbs: -1},
-		"400 mtp_depth":       bad(func(a *turn.Ask) { d := 9; a.Depth = &d }),
+		"400 mtp_depth":       bad(func(a *generate.Request) { d := 9; a.Depth = &d }),
 	} {
 		_, err := host.Start(t.Context(), a)
-		var e *turn.Error
+		var e *generate.Error
 		if !errors.As(err, &e) || fmt.Sprintf("%d %s", e.Status, e.Param) != want {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -214,17 +214,17 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		status int
-		kind   turn.Kind
+		kind   generate.Kind
 	}{
-		{engine.ErrBusy, http.StatusTooManyRequests, turn.Busy},
-		{engine.ErrClosed, http.StatusServiceUnavailable, turn.Unavailable},
-		{fmt.Errorf("x: %w", engine.ErrTooLarge), http.StatusBadRequest, turn.TooLarge},
-		{fmt.Errorf("chat: %w", &jinja.LimitError{What: "bytes", Max: 1}), http.StatusBadRequest, turn.TooLarge},
-		{context.Canceled, 499, turn.Canceled},
-		{errors.New("engine: it broke\ngoroutine 5"), http.StatusInternalServerError, turn.Internal},
-		{turn.Invalid("a", "b"), http.StatusBadRequest, turn.BadRequest},
+		{engine.ErrBusy, http.StatusTooManyRequests, generate.Busy},
+		{engine.ErrClosed, http.StatusServiceUnavailable, generate.Unavailable},
+		{fmt.Errorf("x: %w", engine.ErrTooLarge), http.StatusBadRequest, generate.TooLarge},
+		{fmt.Errorf("chat: %w", &jinja.LimitError{What: "bytes", Max: 1}), http.StatusBadRequest, generate.TooLarge},
+		{context.Canceled, 499, generate.Canceled},
+		{errors.New("engine: it broke\ngoroutine 5"), http.StatusInternalServerError, generate.Internal},
+		{generate.Invalid("a", "b"), http.StatusBadRequest, generate.BadRequest},
 	} {
-		e := turn.Wrap(c.err)
+		e := generate.Wrap(c.err)
 		if e.Status != c.status || e.Kind != c.kind || strings.Contains(e.Message, "goroutine") {
 			t.Errorf("%v: %d %s %q", c.err, e.Status, e.Kind, e.Message)
 		}
@@ -240,7 +240,7 @@ func TestArrangePutsSystemsFirst(t *testing.T) {
 		"several":   {[]chat.Message{m("system", "s"), m("user", "a"), m("developer", "d")}, []chat.Message{m("system", "s\n\nd"), m("user", "a")}},
 		"developer": {[]chat.Message{m("developer", "d"), m("user", "a")}, []chat.Message{m("system", "d"), m("user", "a")}},
 	} {
-		got := turn.Arrange(c.in)
+		got := generate.Arrange(c.in)
 		if fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}

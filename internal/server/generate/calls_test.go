@@ -1,4 +1,4 @@
-package turn
+package generate
 
 import (
 	_ "embed"
@@ -17,7 +17,7 @@ import (
 	"github.com/foretoken/foretoken/grammar"
 )
 
-//go:embed turntest/caller.jinja
+//go:embed generatetest/caller.jinja
 var caller string
 
 // vocab is all bytes, what texts of calls are likely made of, and an end.
@@ -151,7 +151,7 @@ func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &Ask{Tools: tools, Calls: CallRequired}
+		a := &Request{Tools: tools, Calls: CallRequired}
 		source, _, err := a.calls(tools, chat.ToolXML)
 		if err != nil {
 			t.Fatal(err)
@@ -339,7 +339,7 @@ func TestWhatIsCalledInJSON(t *testing.T) {
 		}
 		forms := map[string]string{}
 		for _, taught := range []chat.ToolFormat{chat.ToolXML, chat.ToolJSON} {
-			a := &Ask{Tools: tools, Calls: CallRequired}
+			a := &Request{Tools: tools, Calls: CallRequired}
 			source, name, err := a.calls(tools, taught)
 			if err != nil {
 				t.Fatal(err)
