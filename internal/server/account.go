@@ -28,13 +28,13 @@ type account struct {
 	tenant  string // another, which is not for the log
 	leave   func() // the place that the request takes
 
-	err     *generate.Error
-	turns   int
-	usage   generate.Usage // of all turns
-	model   string         // of the first turn, as what follows
-	seed    uint64
-	finish  foretoken.Finish
-	receipt *generate.Stats
+	err    *generate.Error
+	turns  int
+	usage  generate.Usage // of all turns
+	model  string         // of the first turn, as what follows
+	seed   uint64
+	finish foretoken.Finish
+	stats  *generate.Stats
 }
 
 // endpoint is the pattern without its method, one of a few.
@@ -60,15 +60,15 @@ func (a *account) report(t *generate.Run, err error) {
 	if len(t.Answers) == 0 || err != nil && len(t.Answers) > 1 {
 		return // some of them may still run
 	}
-	a.s.metrics.turn(a, t)
+	a.s.metrics.run(a, t)
 	u := t.Usage()
 	a.usage.Prompt += u.Prompt
 	a.usage.Cached += u.Cached
 	a.usage.Completion += u.Completion
 	a.usage.Reasoning += u.Reasoning
-	if a.receipt == nil {
+	if a.stats == nil {
 		r := generate.NewStats(t.Answers[0])
-		a.finish, a.receipt = t.Answers[0].Finish, &r
+		a.finish, a.stats = t.Answers[0].Finish, &r
 	}
 }
 
@@ -81,16 +81,16 @@ func (a *account) facts() []any {
 	if a.turns > 1 {
 		list = append(list, "turns", a.turns)
 	}
-	if a.receipt == nil {
+	if a.stats == nil {
 		return list
 	}
-	u, g := &a.usage, &a.receipt.Timings
+	u, g := &a.usage, &a.stats.Timings
 	list = append(list, "prompt_tokens", u.Prompt, "cached_tokens", u.Cached, "tokens", u.Completion, "reasoning_tokens", u.Reasoning,
 		"finish", string(a.finish), "queue_ms", g.QueueMS, "prefill_ms", g.PrefillMS, "decode_ms", g.DecodeMS, "tok_s", g.DecodeTokS, "batch", g.Batch)
 	if g.Preempted > 0 {
 		list = append(list, "preempted", g.Preempted)
 	}
-	if m := a.receipt.MTP; m != nil {
+	if m := a.stats.MTP; m != nil {
 		list = append(list, "rounds", m.Rounds, "drafted", m.Drafted, "accepted", m.Accepted, "accepted_by_position", m.AcceptedByPosition, "depth", m.MeanDepth)
 	}
 	return list

@@ -26,7 +26,7 @@ func (r *running) cachedTokens(path, key, more string) int {
 	case "/api/generate":
 		request = fmt.Sprintf(`{"prompt": %q, "options": {"num_predict": 2, "seed": 1}, "stream": false%s}`, text, more)
 	}
-	head := []string{"X-Foretoken-Receipt", "1"}
+	head := []string{"X-Foretoken-Stats", "1"}
 	if key != "" {
 		head = append(head, "Authorization", "Bearer "+key)
 	}

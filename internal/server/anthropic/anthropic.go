@@ -53,7 +53,7 @@ func create(w http.ResponseWriter, r *http.Request, h *generate.Service) {
 		return
 	}
 	defer t.Close()
-	q.receipt = q.receipt || body.WantsStats(r)
+	q.stats = q.stats || body.WantsStats(r)
 	if q.stream {
 		err = stream(w, t, q)
 	} else {
@@ -72,7 +72,7 @@ func whole(w http.ResponseWriter, t *generate.Run, q *request) error {
 		}
 		b.piece(e)
 	}
-	m.finish(t, b, q.receipt)
+	m.finish(t, b, q.stats)
 	body.JSON(w, http.StatusOK, m)
 	return nil
 }
@@ -96,7 +96,7 @@ func stream(w http.ResponseWriter, t *generate.Run, q *request) error {
 			s.Flush()
 		}
 	}
-	m.finish(t, b, q.receipt)
+	m.finish(t, b, q.stats)
 	s.Send("message_delta", last{"message_delta", ending{m.StopReason, m.StopSequence}, m.Usage, m.Foretoken})
 	s.Send("message_stop", signal{"message_stop"})
 	s.Flush()

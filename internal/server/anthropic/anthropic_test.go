@@ -292,7 +292,7 @@ func TestReceiptAndTraceAreThereWhenAskedFor(t *testing.T) {
 	if m := ask(t, requests["text"]); m.Foretoken != nil {
 		t.Errorf("nobody asked: %+v", m.Foretoken)
 	}
-	request := strings.Replace(requests["text"], "{", `{"foretoken": {"receipt": true, "trace": true}, `, 1)
+	request := strings.Replace(requests["text"], "{", `{"foretoken": {"stats": true, "trace": true}, `, 1)
 	m, h := ask(t, request), listen(t, request)
 	if m.Foretoken == nil || m.Foretoken.Stats == nil || len(m.Foretoken.Tokens) != m.Usage.Output || m.Foretoken.Timings.GeneratedTokens != m.Usage.Output {
 		t.Errorf("message: %+v", m.Foretoken)
@@ -311,7 +311,7 @@ func TestReceiptAndTraceAreThereWhenAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("X-Foretoken-Receipt", "1")
+	r.Header.Set("X-Foretoken-Stats", "1")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)

@@ -13,10 +13,10 @@ import (
 // request is what a client asked for.
 type request struct {
 	generate.Request
-	stream  bool
-	receipt bool
-	silent  bool     // thinking is not to be shown
-	left    []string // names of tools that were left out
+	stream bool
+	stats  bool
+	silent bool     // thinking is not to be shown
+	left   []string // names of tools that were left out
 }
 
 // decode reads a request for a message, or with count one for its number of tokens, which
@@ -117,7 +117,7 @@ func (r *request) output(v *body.Value) {
 // extensions reads what is ours.
 func (r *request) extensions(v *body.Value) {
 	own := v.Field("foretoken")
-	r.receipt, r.Trace = own.Field("receipt").True(), own.Field("trace").True()
+	r.stats, r.Trace = own.Field("stats").True(), own.Field("trace").True()
 	r.CacheSalt = body.CacheSalt(v)
 	if n := v.Field("seed").Int(0, 1<<53); n != nil {
 		seed := uint64(*n)

@@ -12,8 +12,8 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// WantsReceipt reports whether a request asks for a receipt by its header.
-func WantsStats(r *http.Request) bool { return r.Header.Get("X-Foretoken-Receipt") == "1" }
+// WantsStats reports whether a request asks for stats by its header.
+func WantsStats(r *http.Request) bool { return r.Header.Get("X-Foretoken-Stats") == "1" }
 
 // NewID is an identifier that nobody else has.
 func NewID(prefix string) string { return prefix + rand.Text() }

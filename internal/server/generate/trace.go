@@ -10,8 +10,8 @@ type Extra struct {
 type Traced struct {
 	ID       int32    `json:"id"`
 	Text     string   `json:"text"`
-	Draft    int      `json:"guess"` // the number it had in its round, from 1; 0: it was not guessed
-	Rejected []string `json:"refused,omitempty"`
+	Draft    int      `json:"draft"` // the number it had in its round, from 1; 0: it was not guessed
+	Rejected []string `json:"rejected,omitempty"`
 }
 
 // Trace appends an event's token to list, if it has one.

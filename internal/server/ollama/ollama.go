@@ -82,7 +82,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, q *request, err
 		return
 	}
 	defer t.Close()
-	q.receipt = q.receipt || body.WantsStats(r)
+	q.stats = q.stats || body.WantsStats(r)
 	if q.stream {
 		err = q.lines(w, t, began, loaded)
 	} else {

@@ -160,7 +160,7 @@ func TestAnswersAreWhatWasAskedFor(t *testing.T) {
 }
 
 func TestLastLineHasTheFigures(t *testing.T) {
-	list := ask(t, requests["chat"][0], strings.Replace(requests["chat"][1], "{", `{"foretoken": {"receipt": true, "trace": true}, `, 1))
+	list := ask(t, requests["chat"][0], strings.Replace(requests["chat"][1], "{", `{"foretoken": {"stats": true, "trace": true}, `, 1))
 	last := list[len(list)-1]
 	if last.PromptCount < 10 || last.Count != 30 || last.Total <= 0 || last.Time <= 0 || last.PromptTime <= 0 || last.Total < last.Time {
 		t.Errorf("%+v", last)

@@ -17,7 +17,7 @@ type request struct {
 	chat    bool // it has messages, and so has the answer
 	empty   bool // nothing is to be answered: the model is to be loaded
 	stream  bool
-	receipt bool
+	stats   bool
 	context int // tokens that the client wants room for; 0: any number
 }
 
@@ -143,7 +143,7 @@ func (h *handler) decode(v *body.Value) *request {
 		q.Thinking = think.Bool()
 	}
 	own := v.Field("foretoken")
-	q.receipt, q.Trace = own.Field("receipt").True(), own.Field("trace").True()
+	q.stats, q.Trace = own.Field("stats").True(), own.Field("trace").True()
 	q.CacheSalt = body.CacheSalt(v)
 	q.options(v.Field("options"))
 	return q

@@ -63,7 +63,7 @@ type final struct {
 	Count       int           `json:"eval_count"`
 	Time        time.Duration `json:"eval_duration"`
 
-	receipt *generate.Stats
+	stats *generate.Stats
 }
 
 // response is a line that says p; f is nil unless it is the last.
@@ -74,10 +74,10 @@ func (q *request) response(model string, p part, f *final) response {
 	} else {
 		r.Response, r.Thinking = &p.Content, p.Thinking
 	}
-	if p.Tokens != nil || f != nil && f.receipt != nil {
+	if p.Tokens != nil || f != nil && f.stats != nil {
 		r.Foretoken = &generate.Extra{Tokens: p.Tokens}
 		if f != nil {
-			r.Foretoken.Stats = f.receipt
+			r.Foretoken.Stats = f.stats
 		}
 	}
 	return r
@@ -172,9 +172,9 @@ func (q *request) final(t *generate.Run, began time.Time, loaded time.Duration) 
 	if a.Finish == foretoken.FinishLength {
 		f.Reason = "length"
 	}
-	if q.receipt {
+	if q.stats {
 		r := generate.NewStats(a)
-		f.receipt = &r
+		f.stats = &r
 	}
 	return f
 }

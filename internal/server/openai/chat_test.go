@@ -206,7 +206,7 @@ func TestChatGoldenChunks(t *testing.T) {
 }
 
 func TestChatReceipts(t *testing.T) {
-	request := `{` + story + `, "max_tokens": 12, "foretoken": {"receipt": true, "trace": true}}`
+	request := `{` + story + `, "max_tokens": 12, "foretoken": {"stats": true, "trace": true}}`
 	c := ask[chatObject](t, chatPath, request)
 	f := c.Foretoken
 	if f.Stats == nil || f.MTP == nil || f.Timings.GeneratedTokens != 12 || f.Timings.PromptTokens != c.Usage.Prompt || len(f.Tokens) != 12 {
@@ -230,7 +230,7 @@ func TestChatReceipts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("X-Foretoken-Receipt", "1")
+	r.Header.Set("X-Foretoken-Stats", "1")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)

@@ -53,7 +53,7 @@ type details struct {
 
 func (q *request) details(t *generate.Run, tokens []generate.Traced) *details {
 	d := &details{Seed: &t.Seed, Extra: generate.Extra{Tokens: tokens}}
-	if q.receipt {
+	if q.stats {
 		r := generate.NewStats(t.Answers[0])
 		d.Stats = &r
 	}

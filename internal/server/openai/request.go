@@ -20,7 +20,7 @@ type request struct {
 	generate.Request
 	stream  bool
 	usage   bool // at the end of a stream, too
-	receipt bool
+	stats   bool
 	origins map[string]origin // of tools, by the name that the model knows them by
 }
 
@@ -36,7 +36,7 @@ func newRequest(r *http.Request, v *body.Value) request {
 	q.usage = o.Field("include_usage").True()
 	o.Ignore("include_obfuscation")
 	own := v.Field("foretoken")
-	q.receipt = own.Field("receipt").True() || body.WantsStats(r)
+	q.stats = own.Field("stats").True() || body.WantsStats(r)
 	q.Trace = own.Field("trace").True()
 	q.CacheSalt = body.CacheSalt(v)
 	v.Ignore("user", "metadata", "store", "service_tier", "safety_identifier",

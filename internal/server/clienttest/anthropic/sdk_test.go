@@ -26,7 +26,7 @@ var (
 
 func TestMain(m *testing.M) {
 	os.Exit(generatetest.Serve(anthropic.Register, func(h *generate.Service, s *httptest.Server) int {
-		host, site = h, s
+		service, site = h, s
 		return m.Run()
 	}))
 }

@@ -28,7 +28,7 @@ var (
 
 func TestMain(m *testing.M) {
 	os.Exit(generatetest.Serve(openai.Register, func(h *generate.Service, s *httptest.Server) int {
-		host, site = h, s
+		service, site = h, s
 		return m.Run()
 	}))
 }
@@ -164,14 +164,14 @@ func TestSDKErrors(t *testing.T) {
 // A client that leaves frees its sequence: the turn is over although its answer would have
 // filled the context, and the engine has nothing left to do.
 func TestSDKAbortFreesTheSequence(t *testing.T) {
-	host, site, _ := generatetest.ServeSlow(t, openai.Register)
+	service, site, _ := generatetest.ServeSlow(t, openai.Register)
 	mux := site.Config.Handler
 	reports := make(chan *generate.Error, 1)
 	watched := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mux.ServeHTTP(w, r.WithContext(generate.WithReporter(r.Context(), func(_ *generate.Run, err error) { reports <- generate.Wrap(err) })))
 	}))
 	defer watched.Close()
-	model, done, err := host.Library.Use(t.Context(), generatetest.Slow)
+	model, done, err := service.Library.Use(t.Context(), generatetest.Slow)
 	if err != nil {
 		t.Fatal(err)
 	}
