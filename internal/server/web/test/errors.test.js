@@ -160,7 +160,7 @@ test("a server without a status is no error", async () => {
   assert.ok(await page.isHidden("#state"));
 });
 
-test("a browser whose room is used up goes on, and says so", async () => {
+test("a browser whose storage is full goes on, and says so", async () => {
   page = await open(browser, fake.url);
   await page.evaluate(() => {
     Storage.prototype.setItem = () => {
