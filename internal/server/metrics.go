@@ -83,10 +83,10 @@ func (m *metrics) request(a *account, status int, took time.Duration) {
 }
 
 // run records the answers of a run.
-func (m *metrics) run(a *account, t *generate.Run) {
-	name := a.s.service.Resolve(t.Name)
-	before := t.Created.Sub(a.start)
-	for _, x := range t.Answers {
+func (m *metrics) run(a *account, run *generate.Run) {
+	name := a.s.service.Resolve(run.Name)
+	before := run.Created.Sub(a.start)
+	for _, x := range run.Answers {
 		r := &x.Result
 		m.queued.WithLabelValues(name).Observe(r.Queue.Seconds())
 		if r.Tokens > 0 {

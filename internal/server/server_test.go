@@ -196,7 +196,7 @@ func TestReadyShowsProgress(t *testing.T) {
 	}
 	// The hooks of loading ask for us, in the middle of it.
 	var during []progress
-	m := s.offered("tiny")
+	m := s.entry("tiny")
 	seen := make(chan struct{})
 	s.o.Ready = func() { close(seen) }
 	go func() {

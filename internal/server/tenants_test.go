@@ -53,8 +53,8 @@ func keysOf(t *testing.T, list ...string) *Keys {
 	return k
 }
 
-// TestTenantsDoNotShareBeginnings asks the same with two keys, and with salts of their own.
-func TestTenantsDoNotShareBeginnings(t *testing.T) {
+// TestTenantsDoNotSharePrefixes asks the same with two keys, and with salts of their own.
+func TestTenantsDoNotSharePrefixes(t *testing.T) {
 	dir := t.TempDir()
 	open := func(change func(*Options)) *running {
 		return start(t, func(o *Options) {

@@ -288,7 +288,7 @@ func TestSchemaHoldsTheAnswer(t *testing.T) {
 	}
 }
 
-func TestReceiptAndTraceAreThereWhenAskedFor(t *testing.T) {
+func TestStatsAndTraceAreThereWhenAskedFor(t *testing.T) {
 	if m := ask(t, requests["text"]); m.Foretoken != nil {
 		t.Errorf("nobody asked: %+v", m.Foretoken)
 	}

@@ -35,7 +35,7 @@ type block struct {
 	Input     json.RawMessage `json:"input,omitempty"`
 }
 
-// usage is the tokens of an answer. Input does not count what was read from the cache.
+// usage is the tokens of an answer. Input does not count tokens from the prefix cache.
 type usage struct {
 	Input         int            `json:"input_tokens"`
 	CacheCreation int            `json:"cache_creation_input_tokens"`
@@ -54,7 +54,7 @@ type outputDetails struct {
 type builder struct {
 	run    *generate.Run
 	silent bool        // thinking is not to be shown
-	send   func(event) // nil: nobody is to be told
+	send   func(event) // nil: no stream
 	blocks []*block
 	open   bool              // the last block may go on
 	text   []byte            // of the last block
@@ -170,7 +170,7 @@ func (b *builder) tell(e event) {
 	}
 }
 
-// trace is the tokens since the last event; nil: none, or nobody asked.
+// trace is the tokens since the last event; nil: none, or no trace is asked for.
 func (b *builder) trace() *generate.Extra {
 	if len(b.tokens) == 0 {
 		return nil
@@ -181,27 +181,27 @@ func (b *builder) trace() *generate.Extra {
 }
 
 // newMessage is the message as it begins.
-func newMessage(t *generate.Run) *message {
+func newMessage(run *generate.Run) *message {
 	return &message{
-		ID: body.NewID("msg_"), Type: "message", Role: "assistant", Model: t.Name, Content: []*block{},
-		Usage: usage{Input: len(t.Prompt.IDs), ServiceTier: "standard"},
+		ID: body.NewID("msg_"), Type: "message", Role: "assistant", Model: run.Name, Content: []*block{},
+		Usage: usage{Input: len(run.Prompt.IDs), ServiceTier: "standard"},
 	}
 }
 
 // finish completes a message at the end of its answer.
-func (m *message) finish(t *generate.Run, b *builder, receipt bool) {
+func (m *message) finish(run *generate.Run, b *builder, stats bool) {
 	b.end()
 	if m.Content = b.blocks; m.Content == nil {
 		m.Content = []*block{}
 	}
-	a, u := t.Answers[0], t.Usage()
+	a, u := run.Answers[0], run.Usage()
 	reason := "end_turn"
 	switch {
 	case a.Finish == foretoken.FinishToolCalls:
 		reason = "tool_use"
 	case a.Stop != "":
 		reason, m.StopSequence = "stop_sequence", &a.Stop
-	case a.Finish == foretoken.FinishLength && len(a.Tokens) < t.Request.MaxTokens:
+	case a.Finish == foretoken.FinishLength && len(a.Tokens) < run.Request.MaxTokens:
 		reason = "model_context_window_exceeded"
 	case a.Finish == foretoken.FinishLength:
 		reason = "max_tokens"
@@ -212,7 +212,7 @@ func (m *message) finish(t *generate.Run, b *builder, receipt bool) {
 		Details: &outputDetails{Thinking: u.Reasoning}, ServiceTier: "standard",
 	}
 	m.Foretoken = b.trace()
-	if receipt {
+	if stats {
 		if m.Foretoken == nil {
 			m.Foretoken = &generate.Extra{}
 		}

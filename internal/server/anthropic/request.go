@@ -10,7 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// request is what a client asked for.
+// request is a generate.Request and how to send its answer.
 type request struct {
 	generate.Request
 	stream bool
@@ -55,7 +55,7 @@ func decode(v *body.Value, count bool) (*request, error) {
 	r.output(v)
 	r.extensions(v)
 	r.tools(v)
-	c := conversation{list: []chat.Message{}, offer: r.tool}
+	c := conversation{list: []chat.Message{}, addTool: r.tool}
 	c.system(v.Field("system"))
 	c.messages(v.Field("messages").Required())
 	r.Messages, r.Prefill = c.list, c.prefill
@@ -65,16 +65,16 @@ func decode(v *body.Value, count bool) (*request, error) {
 	return r, v.Err()
 }
 
-// explain gives an error of the answer's beginning the client's name for what is wrong.
+// explain gives an error of Start the client's name of the field.
 func (r *request) explain(err error) error {
-	form := "output_config.format"
+	format := "output_config.format"
 	if r.Grammar == nil {
-		form = "tools"
+		format = "tools"
 	}
-	return generate.Rename(err, map[string]string{"response_format": form})
+	return generate.Rename(err, map[string]string{"response_format": format})
 }
 
-// thinking reads how to think. Clients that do not ask for it do not expect it.
+// thinking reads the options of thinking, which is off by default.
 func (r *request) thinking(v *body.Value) {
 	off, on := false, true
 	r.Thinking = &off
@@ -97,7 +97,7 @@ func (r *request) thinking(v *body.Value) {
 	r.silent = v.Field("display").OneOf("summarized", "omitted") == "omitted"
 }
 
-// output reads the form of the answer, of which there are an older and a newer spelling.
+// output reads the format of the answer, which has an older and a newer field.
 func (r *request) output(v *body.Value) {
 	config := v.Field("output_config")
 	r.Effort = config.Field("effort").OneOf("low", "medium", "high", "xhigh", "max")
@@ -114,7 +114,7 @@ func (r *request) output(v *body.Value) {
 	}
 }
 
-// extensions reads what is ours.
+// extensions reads our own fields.
 func (r *request) extensions(v *body.Value) {
 	own := v.Field("foretoken")
 	r.stats, r.Trace = own.Field("stats").True(), own.Field("trace").True()
@@ -166,7 +166,7 @@ func (r *request) tools(v *body.Value) {
 	r.Parallel = !choice.Field("disable_parallel_tool_use").True()
 }
 
-// tool reads a tool and writes it in the form that templates know. Tools that only the
+// tool reads a tool and writes it as templates know it. Tools that only the
 // provider can run are left out.
 func (r *request) tool(v *body.Value) {
 	var known *clientTool
@@ -180,7 +180,7 @@ func (r *request) tool(v *body.Value) {
 	}
 	v.Ignore("cache_control", "eager_input_streaming")
 	if d := v.Field("defer_loading"); d.True() {
-		d.Drop("tools cannot be searched for: they are offered at once")
+		d.Drop("tools cannot be searched for: all of them are in the prompt")
 	}
 	for _, caller := range v.Field("allowed_callers").List() {
 		if caller.Text() != "direct" {
@@ -193,7 +193,7 @@ func (r *request) tool(v *body.Value) {
 	}
 	if known != nil {
 		v.IgnoreRest() // sizes and counts, for who runs the tool
-		r.offer(v, known.describe(name.Text()))
+		r.addTool(v, known.describe(name.Text()))
 		return
 	}
 	schema := v.Field("input_schema").Required()
@@ -216,11 +216,11 @@ func (r *request) tool(v *body.Value) {
 		b.Write(examples.Raw())
 	}
 	b.WriteString(`}}`)
-	r.offer(v, b.String())
+	r.addTool(v, b.String())
 }
 
-// offer adds a tool in the form that templates know.
-func (r *request) offer(v *body.Value, text string) {
+// addTool adds a tool as templates know it.
+func (r *request) addTool(v *body.Value, text string) {
 	var t chat.Tool
 	if err := t.UnmarshalJSON([]byte(text)); err != nil {
 		v.Fault("%v", err)

@@ -82,7 +82,7 @@ func TestReadTellsAnEarlyEndFromALargeBody(t *testing.T) {
 	}
 }
 
-func TestStreamsHaveTheirForms(t *testing.T) {
+func TestStreamsHaveTheirSyntax(t *testing.T) {
 	w := httptest.NewRecorder()
 	s := Events(w)
 	s.Send("hello", map[string]string{"a": "<b>"})

@@ -13,7 +13,7 @@ import (
 // Ignored is the header that names what was ignored of a request.
 const Ignored = "Foretoken-Ignored"
 
-// What the header holds at most. The names are strangers' texts.
+// Limits of the header: clients choose the names in it.
 const (
 	maxIgnored     = 32 // names
 	maxIgnoredName = 64 // bytes of one
@@ -21,15 +21,14 @@ const (
 
 type strictKey struct{}
 
-// WithStrict returns a context for requests in which fields that are not known, or ask for
-// what cannot be had, are errors.
+// WithStrict returns a context for requests whose unknown and unsupported fields are errors.
 func WithStrict(ctx context.Context) context.Context {
 	return context.WithValue(ctx, strictKey{}, true)
 }
 
 func isStrict(ctx context.Context) bool { return ctx.Value(strictKey{}) != nil }
 
-// ignore names the fields that nobody asked for, or makes an error of the first.
+// ignore names the fields that no protocol has read, or makes an error of the first.
 func (d *document) ignore() {
 	seen := map[string]bool{}
 	var names []string

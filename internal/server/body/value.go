@@ -1,6 +1,6 @@
 // Package body is the part of HTTP that all protocols share: it reads the JSON of a request
 // field by field, with errors that name a field by its path, and writes answers as JSON, as
-// events or as lines. Fields that nobody asks for are ignored and named in a header, or refused
+// events or as lines. Fields that no protocol reads are ignored and named in a header, or refused
 // where the server is strict. It knows no field of any protocol.
 package body
 
@@ -49,7 +49,7 @@ func Read(w http.ResponseWriter, r *http.Request) *Value {
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
 		v.doc.err = &generate.Error{
 			Status: http.StatusRequestEntityTooLarge, Kind: generate.TooLarge,
-			Message: fmt.Sprintf("the body is larger than %d bytes, which is the most the server takes", large.Limit), Err: err,
+			Message: fmt.Sprintf("the body is larger than %d bytes, the maximum of the server", large.Limit), Err: err,
 		}
 	} else {
 		v.doc.err = &generate.Error{Status: http.StatusBadRequest, Kind: generate.BadRequest, Message: "the body ended early: " + err.Error(), Err: err}
@@ -162,7 +162,7 @@ func (v *Value) Ignore(names ...string) {
 	}
 }
 
-// IgnoreRest accepts all fields of an object, which somebody else gets as it is.
+// IgnoreRest accepts all fields of an object, which is passed on as it is.
 func (v *Value) IgnoreRest() {
 	if v.IsObject() {
 		v.open()

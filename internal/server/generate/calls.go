@@ -11,18 +11,18 @@ import (
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
-// The marks of a tool call, as templates teach them.
+// The tags of a tool call, as templates teach them.
 const (
 	callBegin = "<tool_call>"
 	callEnd   = "</tool_call>"
 )
 
-// calls is the form of one call of any of the tools, or of several, and its name.
-func (a *Request) calls(tools []chat.Tool, taught chat.ToolFormat) (grammar.Source, string, error) {
+// calls is the grammar of one call of any of the tools, or of several, and its name.
+func (r *Request) calls(tools []chat.Tool, taught chat.ToolFormat) (grammar.Source, string, error) {
 	var names []string
 	var either []grammar.Source
 	for _, t := range tools {
-		inside, of, err := a.call(t, taught)
+		inside, of, err := r.call(t, taught)
 		if err != nil {
 			return grammar.Source{}, "", Invalid("tools", "%s: %v", t.Name(), err)
 		}
@@ -30,42 +30,41 @@ func (a *Request) calls(tools []chat.Tool, taught chat.ToolFormat) (grammar.Sour
 		either = append(either, inside)
 	}
 	call := grammar.Sequence(grammar.Literal(callBegin+"\n"), grammar.Either(either...), grammar.Literal("\n"+callEnd))
-	if !a.Parallel || a.Calls == CallNamed {
-		return call, formName("calls", names...), nil
+	if !r.Parallel || r.Calls == CallNamed {
+		return call, grammarName("calls", names...), nil
 	}
 	more := grammar.Repeat(grammar.Sequence(grammar.Literal("\n"), call), 0, 0)
-	return grammar.Sequence(call, more), formName("several calls", names...), nil
+	return grammar.Sequence(call, more), grammarName("several calls", names...), nil
 }
 
-// call is the form of what stands between the marks of a call, and its name. A tool that
-// cannot be called in the form that the template teaches is called in JSON, which the parser
-// reads as well.
-func (a *Request) call(t chat.Tool, taught chat.ToolFormat) (grammar.Source, string, error) {
+// call is the grammar of a call between its tags, and its name. A tool that cannot be called in
+// the syntax that the template teaches is called in JSON, which the parser reads as well.
+func (r *Request) call(t chat.Tool, taught chat.ToolFormat) (grammar.Source, string, error) {
 	name, err := json.Marshal(t.Name())
 	arguments := t.Parameters()
 	if arguments == nil {
 		arguments = []byte(`{"type": "object"}`)
 	}
 	begin := `{"name": ` + string(name) + `, "arguments": `
-	form := grammar.Sequence(grammar.Literal(begin), grammar.Schema(arguments), grammar.Literal("}"))
-	of := formName("json", begin, string(arguments))
-	if a.Calls == CallAuto && !a.Strict && a.Inputs[t.Name()] == nil {
-		// It is only held because others are, and its schema may be one that cannot be.
+	g := grammar.Sequence(grammar.Literal(begin), grammar.Schema(arguments), grammar.Literal("}"))
+	of := grammarName("json", begin, string(arguments))
+	if r.Calls == CallAuto && !r.Strict && r.Inputs[t.Name()] == nil {
+		// It is constrained only because other tools are: its schema need not compile.
 		any := grammar.Sequence(grammar.Literal(begin), grammar.Object(), grammar.Literal("}"))
-		form, of = grammar.Prefer(form, any), formName("perhaps", of)
+		g, of = grammar.Prefer(g, any), grammarName("perhaps", of)
 	}
-	if taught == chat.ToolXML && a.tells(t) {
+	if taught == chat.ToolXML && r.unique(t) {
 		if x := newXMLCall(t); x != nil {
-			form, of = grammar.Prefer(x.form(), form), formName("xml", of)
+			g, of = grammar.Prefer(x.grammar(), g), grammarName("xml", of)
 		}
 	}
-	if input := a.Inputs[t.Name()]; input != nil {
-		form, of = grammar.Prefer(inputCall(t, begin, input, taught), form), formName("input", input.Name, of)
+	if input := r.Inputs[t.Name()]; input != nil {
+		g, of = grammar.Prefer(inputCall(t, begin, input, taught), g), grammarName("input", input.Name, of)
 	}
-	return form, of, err
+	return g, of, err
 }
 
-// inputCall is the form of a call of a tool that takes a text of a form.
+// inputCall is the grammar of a call of a tool that takes a text of the grammar input.
 func inputCall(t chat.Tool, begin string, input *foretoken.Format, taught chat.ToolFormat) grammar.Source {
 	if taught == chat.ToolXML && chat.FitsXML(t.Name()) {
 		const end = chat.ParameterEnd + "\n</function>"
@@ -77,11 +76,11 @@ func inputCall(t chat.Tool, begin string, input *foretoken.Format, taught chat.T
 	return grammar.Sequence(grammar.Literal(begin+`{"`+InputName+`": `), grammar.InString(input.Source), grammar.Literal("}}"))
 }
 
-// tells reports whether no other tool has the name of t: the types of arguments would be
-// those of one of them.
-func (a *Request) tells(t chat.Tool) bool {
+// unique reports whether no other tool has the name of t. The parser could not tell which one's
+// types the arguments have.
+func (r *Request) unique(t chat.Tool) bool {
 	n := 0
-	for _, other := range a.Tools {
+	for _, other := range r.Tools {
 		if other.Name() == t.Name() {
 			n++
 		}
@@ -89,7 +88,7 @@ func (a *Request) tells(t chat.Tool) bool {
 	return n == 1
 }
 
-// xmlCall is a tool that can be called in the XML form:
+// xmlCall is a tool that can be called in the XML syntax:
 //
 //	<function=NAME>
 //	<parameter=KEY>
@@ -97,7 +96,7 @@ func (a *Request) tells(t chat.Tool) bool {
 //	</parameter>
 //	</function>
 //
-// All that it knows follows from what package chat's parser makes of such a call.
+// Its rules follow from what package chat's parser makes of such a call.
 type xmlCall struct {
 	tool   chat.Tool
 	schema *jinja.Map // of all arguments; nil: there are none
@@ -133,15 +132,15 @@ func newXMLCall(t chat.Tool) *xmlCall {
 		return nil
 	}
 	for name, property := range x.properties().All() {
-		if !chat.FitsXML(name) || !x.told(name, property) {
+		if !chat.FitsXML(name) || !x.typed(name, property) {
 			return nil
 		}
 	}
 	return x
 }
 
-// references reports whether a schema has references, and whether all are to definitions,
-// which are where they were for each parameter on its own.
+// references reports whether a schema has references, and whether all are to definitions, which
+// each parameter's own schema gets too.
 func references(v jinja.Value) (some, ok bool) {
 	ok = true
 	look := func(part jinja.Value) {
@@ -183,8 +182,8 @@ func (x *xmlCall) object() bool {
 	return true
 }
 
-// closed reports whether the arguments are well without any that the schema does not name.
-// A tool that has only such takes what is no list of parameters.
+// closed reports whether the arguments can be limited to those that the schema names. A tool of
+// arbitrary arguments only has no parameters to list.
 func (x *xmlCall) closed() bool {
 	more, ok := x.schema.Get("additionalProperties")
 	text, err := jinja.AppendJSON(nil, more)
@@ -202,9 +201,9 @@ func (x *xmlCall) properties() *jinja.Map {
 	return v.Map()
 }
 
-// told reports whether the type of an argument can be told from its text: it is always a
-// string, or null, or never a string.
-func (x *xmlCall) told(name string, property jinja.Value) bool {
+// typed reports whether the type of an argument follows from its text: it is always a string or
+// null, or never a string.
+func (x *xmlCall) typed(name string, property jinja.Value) bool {
 	types := x.tool.Types(name)
 	if len(types) == 0 {
 		for _, keyword := range []string{"properties", "required", "additionalProperties", "patternProperties", "items", "prefixItems"} {
@@ -218,8 +217,8 @@ func (x *xmlCall) told(name string, property jinja.Value) bool {
 	return !others || !slices.Contains(types, "string")
 }
 
-// form is the form of a call: parameters in the order of the schema.
-func (x *xmlCall) form() grammar.Source {
+// grammar is the grammar of a call: parameters in the order of the schema.
+func (x *xmlCall) grammar() grammar.Source {
 	parts := []grammar.Source{grammar.Literal("<function=" + x.tool.Name() + ">\n")}
 	required, _ := x.schema.Get("required")
 	for name, property := range x.properties().All() {
@@ -232,7 +231,7 @@ func (x *xmlCall) form() grammar.Source {
 	return grammar.Sequence(append(parts, grammar.Literal("</function>"))...)
 }
 
-// value is the form of an argument with its end: what its schema allows of the types that
+// value is the grammar of an argument with its end tag: what its schema allows of the types that
 // the parser gives it.
 func (x *xmlCall) value(name string, property jinja.Value) grammar.Source {
 	types := x.tool.Types(name)
@@ -255,7 +254,7 @@ func (x *xmlCall) value(name string, property jinja.Value) grammar.Source {
 	}
 	text, err := jinja.AppendJSON(nil, jinja.Dict(schema))
 	if err != nil {
-		text = nil // no schema, which is an error of its own; but it was read from JSON
+		text = nil // cannot be: it was read from JSON
 	}
 	var reserved []string
 	if slices.Contains(types, "null") {

@@ -36,7 +36,7 @@ func vocab(t *testing.T) (*grammar.Vocab, []string) {
 	return v, tokens
 }
 
-// draw is a text of a form, drawn at random with a liking for words and for what ends
+// draw is a text of a grammar, drawn at random with a liking for words and for what ends
 // something.
 func draw(r *rand.Rand, g *grammar.Grammar, tokens []string) (string, bool) {
 	m := g.Matcher()
@@ -72,7 +72,7 @@ func draw(r *rand.Rand, g *grammar.Grammar, tokens []string) (string, bool) {
 	return "", false
 }
 
-// accepts reports whether a text is of a form.
+// accepts reports whether a text is of a grammar.
 func accepts(g *grammar.Grammar, text string, end int) bool {
 	m := g.Matcher()
 	for _, id := range []byte(text) {
@@ -132,7 +132,7 @@ func decode(t *testing.T, text string) any {
 }
 
 // TestDrawnCallsFitTheirSchemas draws calls of random tools. The parser makes arguments of
-// them that the schemas allow; and what a template makes of these is a call of the form, too,
+// them that the schemas allow; and what a template makes of these is a call of the grammar, too,
 // with the same arguments.
 func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 	v, tokens := vocab(t)
@@ -180,7 +180,7 @@ func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 			}
 			exponent := regexp.MustCompile(`[0-9]e`).MatchString(rendered)
 			if !exponent && !accepts(g, rendered, len(tokens)-1) {
-				t.Fatalf("%s\n%q\n%q is not of the form", text, said, rendered)
+				t.Fatalf("%s\n%q\n%q is not of the grammar", text, said, rendered)
 			}
 		}
 	}
@@ -296,7 +296,7 @@ func hasType(name string, v any) bool {
 	return name == "object"
 }
 
-// TestWhatIsCalledInJSON has tools that the XML form cannot hold, of a model that is taught
+// TestWhatIsCalledInJSON has tools that the XML syntax cannot express, of a model that is taught
 // it, and some that it can.
 func TestWhatIsCalledInJSON(t *testing.T) {
 	v, _ := vocab(t)
@@ -337,7 +337,7 @@ func TestWhatIsCalledInJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		forms := map[string]string{}
+		grammars := map[string]string{}
 		for _, taught := range []chat.ToolFormat{chat.ToolXML, chat.ToolJSON} {
 			a := &Request{Tools: tools, Calls: CallRequired}
 			source, name, err := a.calls(tools, taught)
@@ -356,10 +356,10 @@ func TestWhatIsCalledInJSON(t *testing.T) {
 			if !strings.HasPrefix(forced, begin) {
 				t.Errorf("%q %s: taught %d: begins with %q", c.name, c.schema, taught, forced)
 			}
-			if before, ok := forms[name]; ok && before != forced {
-				t.Errorf("%s names two forms", name)
+			if before, ok := grammars[name]; ok && before != forced {
+				t.Errorf("%s names two grammars", name)
 			}
-			forms[name] = forced
+			grammars[name] = forced
 		}
 	}
 }

@@ -24,13 +24,13 @@ const (
 	TooLarge     Kind = "too_large" // a prompt or a body
 	Busy         Kind = "busy"      // try again
 	Unavailable  Kind = "unavailable"
-	Unsupported  Kind = "unsupported" // by us, or by the model
-	Canceled     Kind = "canceled"    // by the client, who is not there to read it
+	Unsupported  Kind = "unsupported" // by the server, or by the model
+	Canceled     Kind = "canceled"    // by the client, which has disconnected
 	Internal     Kind = "internal"
 )
 
-// Error is what a client did wrong, or what went wrong with its request. Each protocol has
-// its own way to write it.
+// Error is an error of a request, by the client or the server. Each protocol has its own JSON for
+// it.
 type Error struct {
 	Status     int // of HTTP
 	Kind       Kind
@@ -50,12 +50,12 @@ func (e *Error) Error() string {
 // Unwrap returns the error behind it.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Invalid is the error for a field with a value that makes no sense.
+// Invalid is the error for a field with a value that is not valid.
 func Invalid(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Kind: BadRequest, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// NotSupported is the error for a field that would change the answer if we knew how.
+// NotSupported is the error for a field that asks for what the server cannot do.
 func NotSupported(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Kind: Unsupported, Param: param, Message: fmt.Sprintf(format, args...)}
 }
@@ -77,11 +77,11 @@ func Wrap(err error) *Error {
 	case errors.Is(err, engine.ErrClosed):
 		return &Error{Status: http.StatusServiceUnavailable, Kind: Unavailable, Message: "the server is shutting down", Err: err}
 	case errors.Is(err, foretoken.ErrNoTemplate):
-		return &Error{Status: http.StatusBadRequest, Kind: Unsupported, Param: "messages", Message: "the model has no chat template: use a completion of a text", Err: err}
+		return &Error{Status: http.StatusBadRequest, Kind: Unsupported, Param: "messages", Message: "the model has no chat template: use completions", Err: err}
 	case errors.As(err, &refusal):
 		return &Error{Status: http.StatusBadRequest, Kind: BadRequest, Param: "messages", Message: "the model's chat template refuses the conversation: " + tidy(err), Err: err}
 	case errors.As(err, &limit):
-		return &Error{Status: http.StatusBadRequest, Kind: TooLarge, Param: "messages", Message: "the conversation is too much for the model's chat template: " + tidy(err) + ": shorten it", Err: err}
+		return &Error{Status: http.StatusBadRequest, Kind: TooLarge, Param: "messages", Message: "the conversation is too long for the model's chat template: " + tidy(err) + ": shorten it", Err: err}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Status: 499, Kind: Canceled, Message: "the request was canceled", Err: err}
 	case errors.Is(err, foretoken.ErrForm):
@@ -91,7 +91,7 @@ func Wrap(err error) *Error {
 	}
 }
 
-// Rename is Wrap with a protocol's own names of fields, where they are others than ours.
+// Rename is Wrap with a protocol's own names of fields, where they differ from ours.
 func Rename(err error, names map[string]string) *Error {
 	e := *Wrap(err)
 	if name, ok := names[e.Param]; ok {

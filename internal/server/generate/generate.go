@@ -4,6 +4,7 @@
 package generate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -104,11 +105,11 @@ type Service struct {
 }
 
 // Resolve is the library's name of the model that a client names.
-func (h *Service) Resolve(name string) string {
+func (s *Service) Resolve(name string) string {
 	if name == "" {
-		return h.Default
+		return s.Default
 	}
-	if model, ok := h.Aliases[name]; ok {
+	if model, ok := s.Aliases[name]; ok {
 		return model
 	}
 	return name
@@ -128,7 +129,6 @@ type Run struct {
 	read   func(*foretoken.Answer) iter.Seq2[foretoken.Piece, error]
 	done   func()
 	cancel context.CancelFunc
-	salt   string
 }
 
 // Event is a piece of one of the answers.
@@ -138,166 +138,160 @@ type Event struct {
 	Ended bool // the answer is complete and has its Finish and Result
 }
 
-// Start checks a request and begins to answer it. An error is an *Error.
-func (h *Service) Start(ctx context.Context, a *Request) (*Run, error) {
-	if err := a.check(); err != nil {
+// Start checks a request and starts its answers. An error is an *Error.
+func (s *Service) Start(ctx context.Context, r *Request) (*Run, error) {
+	if err := r.check(); err != nil {
 		return nil, err
 	}
-	name := a.Model
-	if name == "" {
-		name = h.Default
-	}
-	m, done, err := h.Library.Use(ctx, h.Resolve(a.Model))
+	m, done, err := s.Library.Use(ctx, s.Resolve(r.Model))
 	if err != nil {
 		return nil, Wrap(err)
 	}
-	t := &Run{Model: m, Name: name, Request: a, Created: time.Now(), read: h.Read, done: done, salt: h.salt(ctx, a)}
-	if t.read == nil {
-		t.read = (*foretoken.Answer).Pieces
+	run := &Run{Model: m, Name: cmp.Or(r.Model, s.Default), Request: r, Created: time.Now(), read: s.Read, done: done}
+	if run.read == nil {
+		run.read = (*foretoken.Answer).Pieces
 	}
-	if err := t.start(ctx); err != nil {
-		t.Close()
+	if err := run.start(ctx, s.salt(ctx, r)); err != nil {
+		run.Close()
 		return nil, Wrap(err)
 	}
-	return t, nil
+	return run, nil
 }
 
-// Count is the number of tokens of the prompt for a request's messages, however many they
-// are: the limit on bodies bounds them. An error is an *Error.
-func (h *Service) Count(ctx context.Context, a *Request) (int, error) {
-	m, done, err := h.Library.Use(ctx, h.Resolve(a.Model))
+// Count is the number of tokens of the prompt of a request's messages. The context does not limit
+// it, only the size of the body does. An error is an *Error.
+func (s *Service) Count(ctx context.Context, r *Request) (int, error) {
+	m, done, err := s.Library.Use(ctx, s.Resolve(r.Model))
 	if err != nil {
 		return 0, Wrap(err)
 	}
 	defer done()
-	n, err := m.Count(a.conversation())
+	n, err := m.Count(r.conversation())
 	if err != nil {
 		return 0, Wrap(err)
 	}
 	return n, nil
 }
 
-// check refuses what no model could do.
-func (a *Request) check() error {
+// check checks what does not depend on the model.
+func (r *Request) check() error {
 	switch {
-	case a.Choices < 0 || a.Choices > MaxChoices:
-		return Invalid("n", "%d answers, want 1 to %d", a.Choices, MaxChoices)
-	case a.MaxTokens < 0:
-		return Invalid("max_tokens", "%d tokens, want a positive number", a.MaxTokens)
-	case a.MaxThinking < 0:
-		return Invalid("max_thinking_tokens", "%d tokens, want a positive number", a.MaxThinking)
-	case a.Depth != nil && (*a.Depth < 0 || *a.Depth > spec.MaxDepth):
-		return Invalid("mtp_depth", "%d, want 0 to %d", *a.Depth, spec.MaxDepth)
-	case a.Calls >= CallRequired && len(a.Tools) == 0:
+	case r.Choices < 0 || r.Choices > MaxChoices:
+		return Invalid("n", "%d answers, want 1 to %d", r.Choices, MaxChoices)
+	case r.MaxTokens < 0:
+		return Invalid("max_tokens", "%d tokens, want a positive number", r.MaxTokens)
+	case r.MaxThinking < 0:
+		return Invalid("max_thinking_tokens", "%d tokens, want a positive number", r.MaxThinking)
+	case r.Depth != nil && (*r.Depth < 0 || *r.Depth > spec.MaxDepth):
+		return Invalid("mtp_depth", "%d, want 0 to %d", *r.Depth, spec.MaxDepth)
+	case r.Calls >= CallRequired && len(r.Tools) == 0:
 		return Invalid("tool_choice", "a call of a tool is required, and there are no tools")
 	}
 	return nil
 }
 
-// start renders the prompt and begins all answers.
-func (t *Run) start(ctx context.Context) (err error) {
-	a := t.Request
-	if t.Prompt, err = a.prompt(t.Model); err != nil {
+// start renders the prompt and starts all answers. salt is that of the prefix cache.
+func (r *Run) start(ctx context.Context, salt string) (err error) {
+	q := r.Request
+	if r.Prompt, err = q.prompt(r.Model); err != nil {
 		return err
 	}
-	if err := tooLong(t.Prompt, t.Model.Context()); err != nil {
+	if err := checkLength(r.Prompt, r.Model.Context()); err != nil {
 		return err
 	}
-	options, err := a.options(t.Model)
+	options, err := q.options(r.Model)
 	if err != nil {
 		return err
 	}
-	t.Seed = options.Seed
-	form, err := a.form(t.Model, t.Prompt.Thinking)
+	r.Seed = options.Seed
+	g, err := q.grammar(r.Model, r.Prompt.Thinking)
 	if err != nil {
 		return err
 	}
 	sent := ctx.Done() // a request's context ends when its answer has been written
-	ctx, t.cancel = context.WithCancel(ctx)
-	for i := range max(a.Choices, 1) {
-		options.Seed = t.Seed + uint64(i)
-		r := foretoken.Request{
-			Prompt: t.Prompt, MaxTokens: a.MaxTokens, Sampling: options, Stop: a.Stop, IgnoreEnd: a.IgnoreEnd, LogProbs: a.LogProbs,
-			Trace: a.Trace, Priority: a.Priority, Format: form, MaxThinking: a.MaxThinking, Depth: a.Depth,
-			CacheSalt: t.salt, Sent: sent,
-		}
-		answer, err := t.Model.Generate(ctx, r)
+	ctx, r.cancel = context.WithCancel(ctx)
+	for i := range max(q.Choices, 1) {
+		options.Seed = r.Seed + uint64(i)
+		answer, err := r.Model.Generate(ctx, foretoken.Request{
+			Prompt: r.Prompt, MaxTokens: q.MaxTokens, Sampling: options, Stop: q.Stop, IgnoreEnd: q.IgnoreEnd, LogProbs: q.LogProbs,
+			Trace: q.Trace, Priority: q.Priority, Format: g, MaxThinking: q.MaxThinking, Depth: q.Depth,
+			CacheSalt: salt, Sent: sent,
+		})
 		if err != nil {
 			return err
 		}
-		t.Answers = append(t.Answers, answer)
+		r.Answers = append(r.Answers, answer)
 	}
 	return nil
 }
 
-// tooLong refuses a prompt that leaves no room for an answer.
-func tooLong(p *foretoken.Prompt, most int) error {
-	many := fmt.Sprint(len(p.IDs))
+// checkLength refuses a prompt that leaves no token of the context for an answer.
+func checkLength(p *foretoken.Prompt, context int) error {
+	n := fmt.Sprint(len(p.IDs))
 	switch {
 	case p.Over > 0:
-		many = fmt.Sprintf("more than %d", p.Over)
-	case len(p.IDs) < most:
+		n = fmt.Sprintf("more than %d", p.Over)
+	case len(p.IDs) < context:
 		return nil
 	}
-	return &Error{Status: 400, Kind: TooLarge, Param: "messages", Message: fmt.Sprintf("the prompt has %s tokens, and the context of %d takes them and the answer: shorten the prompt", many, most)}
+	return &Error{Status: 400, Kind: TooLarge, Param: "messages", Message: fmt.Sprintf("the prompt has %s tokens, and the context of %d takes them and the answer: shorten the prompt", n, context)}
 }
 
-// conversation is what the messages are of.
-func (a *Request) conversation() foretoken.Conversation {
+// conversation is the conversation that the messages and options make.
+func (r *Request) conversation() foretoken.Conversation {
 	vars := &jinja.Map{}
-	for name, v := range a.Variables.All() {
+	for name, v := range r.Variables.All() {
 		vars.Set(name, v)
 	}
-	if a.Thinking != nil {
-		vars.Set("enable_thinking", jinja.Bool(*a.Thinking))
+	if r.Thinking != nil {
+		vars.Set("enable_thinking", jinja.Bool(*r.Thinking))
 	}
-	if a.Effort != "" {
-		vars.Set("reasoning_effort", jinja.String(a.Effort))
+	if r.Effort != "" {
+		vars.Set("reasoning_effort", jinja.String(r.Effort))
 	}
-	c := foretoken.Conversation{Messages: Arrange(a.Messages), Variables: vars, Prefill: a.Prefill}
-	if a.Calls != CallNone {
-		c.Tools = a.Tools
+	c := foretoken.Conversation{Messages: Arrange(r.Messages), Variables: vars, Prefill: r.Prefill}
+	if r.Calls != CallNone {
+		c.Tools = r.Tools
 	}
 	return c
 }
 
-// prompt is what the model gets.
-func (a *Request) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
+// prompt is the prompt of the model.
+func (r *Request) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
 	switch {
-	case a.Messages != nil:
-		return m.Ask(a.conversation())
-	case a.IDs != nil:
-		for _, id := range a.IDs {
+	case r.Messages != nil:
+		return m.Ask(r.conversation())
+	case r.IDs != nil:
+		for _, id := range r.IDs {
 			if id < 0 || int(id) >= m.Info().Vocab {
 				return nil, Invalid("prompt", "%d is not a token of the model; its ids are 0 to %d", id, m.Info().Vocab-1)
 			}
 		}
-		return &foretoken.Prompt{IDs: a.IDs}, nil
+		return &foretoken.Prompt{IDs: r.IDs}, nil
 	}
-	p := m.Continue(a.Text)
+	p := m.Continue(r.Text)
 	if len(p.IDs) == 0 && p.Over == 0 {
 		return nil, Invalid("prompt", "the prompt is empty")
 	}
 	return p, nil
 }
 
-// options are the sampling options: what the client says, else what the checkpoint
-// recommends.
-func (a *Request) options(m *foretoken.Model) (sample.Options, error) {
+// options are the sampling options: the client's, else those that the checkpoint recommends.
+func (r *Request) options(m *foretoken.Model) (sample.Options, error) {
 	o := m.Sampling()
 	for _, f := range []struct {
 		param     string
 		to, from  *float64
 		low, high float64
 	}{
-		{"temperature", &o.Temperature, a.Temperature, 0, 100},
-		{"top_p", &o.TopP, a.TopP, 0, 1},
-		{"min_p", &o.MinP, a.MinP, 0, 1},
-		{"xtc_probability", &o.XTCProbability, a.XTCProbability, 0, 1},
-		{"xtc_threshold", &o.XTCThreshold, a.XTCThreshold, 0, 0.5},
-		{"repetition_penalty", &o.RepetitionPenalty, a.RepetitionPenalty, 0.01, 100},
-		{"presence_penalty", &o.PresencePenalty, a.PresencePenalty, -100, 100},
-		{"frequency_penalty", &o.FrequencyPenalty, a.FrequencyPenalty, -100, 100},
+		{"temperature", &o.Temperature, r.Temperature, 0, 100},
+		{"top_p", &o.TopP, r.TopP, 0, 1},
+		{"min_p", &o.MinP, r.MinP, 0, 1},
+		{"xtc_probability", &o.XTCProbability, r.XTCProbability, 0, 1},
+		{"xtc_threshold", &o.XTCThreshold, r.XTCThreshold, 0, 0.5},
+		{"repetition_penalty", &o.RepetitionPenalty, r.RepetitionPenalty, 0.01, 100},
+		{"presence_penalty", &o.PresencePenalty, r.PresencePenalty, -100, 100},
+		{"frequency_penalty", &o.FrequencyPenalty, r.FrequencyPenalty, -100, 100},
 	} {
 		if f.from == nil {
 			continue
@@ -310,114 +304,79 @@ func (a *Request) options(m *foretoken.Model) (sample.Options, error) {
 	if o.XTCProbability > 0 && o.XTCThreshold == 0 {
 		return o, Invalid("xtc_threshold", "0, want a number above 0, at most 0.5")
 	}
-	if a.TopK != nil {
-		if *a.TopK < 0 {
-			return o, Invalid("top_k", "%d, want a positive number, or 0 for all tokens", *a.TopK)
+	if r.TopK != nil {
+		if *r.TopK < 0 {
+			return o, Invalid("top_k", "%d, want a positive number, or 0 for all tokens", *r.TopK)
 		}
-		o.TopK = *a.TopK
+		o.TopK = *r.TopK
 	}
-	if a.RepetitionWindow != nil {
-		o.RepetitionWindow = max(*a.RepetitionWindow, 0)
+	if r.RepetitionWindow != nil {
+		o.RepetitionWindow = max(*r.RepetitionWindow, 0)
 	}
-	for id := range a.LogitBias {
+	for id := range r.LogitBias {
 		if id < 0 || int(id) >= m.Vocab() {
 			return o, Invalid("logit_bias", "%d is not a token of the model; its ids are 0 to %d", id, m.Vocab()-1)
 		}
 	}
-	o.LogitBias = a.LogitBias
-	if a.Seed != nil {
-		o.Seed = *a.Seed
+	o.LogitBias = r.LogitBias
+	if r.Seed != nil {
+		o.Seed = *r.Seed
 	}
 	return o, nil
 }
 
-// Events yields the pieces of all answers as they come, and at last an *Error if one did
-// not end by itself. It may be ranged over once.
-func (t *Run) Events() iter.Seq2[Event, error] {
-	if len(t.Answers) > 1 {
-		return t.several
-	}
-	return func(yield func(Event, error) bool) {
-		if err := t.pieces(0, func(e Event) bool { return yield(e, nil) }); err != nil {
-			yield(Event{}, Wrap(err))
-		}
-	}
-}
-
-// pieces sends the pieces of answer i, and that it has ended, as long as they are taken. A panic
-// on the way to a piece is an error; one of send is its caller's.
-func (t *Run) pieces(i int, send func(Event) bool) (err error) {
-	sending := false
-	defer func() {
-		if sending {
-			return
-		}
-		if p := recover(); p != nil {
-			err = rescue.Error(p)
-		}
-	}()
-	deliver := func(e Event) bool {
-		sending = true
-		ok := send(e)
-		sending = false
-		return ok
-	}
-	for p, err := range t.read(t.Answers[i]) {
-		if err != nil {
-			return err
-		}
-		if !deliver(Event{Choice: i, Piece: p}) {
-			return nil
-		}
-	}
-	deliver(Event{Choice: i, Ended: true})
-	return nil
-}
-
-// several yields the pieces of answers that come at the same time. Readers of the answers
-// wait for this one's reader.
-func (t *Run) several(yield func(Event, error) bool) {
-	type news struct {
+// Events yields the pieces of all answers as they are generated, and last an *Error if one of them
+// failed. It may be ranged over once.
+func (r *Run) Events() iter.Seq2[Event, error] {
+	type result struct {
 		Event
 		err error
 	}
-	pieces, stop := make(chan news), make(chan struct{})
-	defer close(stop)
-	defer t.cancel()
-	for i := range t.Answers {
-		send := func(n news) bool {
+	return func(yield func(Event, error) bool) {
+		results, stop := make(chan result), make(chan struct{})
+		defer close(stop)
+		defer r.cancel()
+		send := func(x result) bool {
 			select {
-			case pieces <- n:
+			case results <- x:
 				return true
 			case <-stop:
 				return false
 			}
 		}
-		go func() {
-			if err := t.pieces(i, func(e Event) bool { return send(news{Event: e}) }); err != nil {
-				send(news{err: err})
+		for i, a := range r.Answers {
+			go func() {
+				err := rescue.Do(func() error {
+					for p, err := range r.read(a) {
+						if err != nil || !send(result{Event: Event{Choice: i, Piece: p}}) {
+							return err
+						}
+					}
+					return nil
+				})
+				send(result{Event{Choice: i, Ended: err == nil}, err})
+			}()
+		}
+		for left := len(r.Answers); left > 0; {
+			x := <-results
+			if x.err != nil {
+				yield(Event{}, Wrap(x.err))
+				return
 			}
-		}()
-	}
-	for left := len(t.Answers); left > 0; {
-		n := <-pieces
-		if n.err != nil {
-			yield(Event{}, Wrap(n.err))
-			return
-		}
-		if n.Ended {
-			left--
-		}
-		if !yield(n.Event, nil) {
-			return
+			if x.Ended {
+				left--
+			}
+			if !yield(x.Event, nil) {
+				return
+			}
 		}
 	}
 }
 
 // Close ends the run: answers that are still being generated are canceled.
-func (t *Run) Close() {
-	if t.cancel != nil {
-		t.cancel()
+func (r *Run) Close() {
+	if r.cancel != nil {
+		r.cancel()
 	}
-	t.done()
+	r.done()
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
-var host *generate.Service
+var service *generate.Service
 
 func TestMain(m *testing.M) {
 	h, done, err := generatetest.Open(generatetest.Caller)
 	if err != nil {
 		panic(err)
 	}
-	host = h
+	service = h
 	code := m.Run()
 	if err := done(); err != nil {
 		panic(err)
@@ -55,7 +55,7 @@ func user(text string) []chat.Message {
 // play runs a request to its end.
 func play(t *testing.T, a *generate.Request) *generate.Run {
 	t.Helper()
-	run, err := host.Start(t.Context(), a)
+	run, err := service.Start(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,14 +68,14 @@ func play(t *testing.T, a *generate.Request) *generate.Run {
 	return run
 }
 
-// TestCallsAreHeldToTheirSchemas demands calls in every way there is, of models that are
-// taught either form.
-func TestCallsAreHeldToTheirSchemas(t *testing.T) {
+// TestCallsFollowTheirSchemas demands calls in every way there is, of models that are
+// taught either syntax.
+func TestCallsFollowTheirSchemas(t *testing.T) {
 	for model, form := range map[string]string{generatetest.Thinker: "<tool_call>\n{\"name\": \"", generatetest.Caller: "<tool_call>\n<function="} {
 		for seed := range uint64(3) {
 			for name, c := range map[string]struct {
-				ask   generate.Request
-				check func(calls []chat.ToolCall) bool
+				request generate.Request
+				check   func(calls []chat.ToolCall) bool
 			}{
 				"required": {generate.Request{Calls: generate.CallRequired}, func(calls []chat.ToolCall) bool { return len(calls) == 1 }},
 				"several":  {generate.Request{Calls: generate.CallRequired, Parallel: true, MaxTokens: 300}, func(calls []chat.ToolCall) bool { return len(calls) >= 1 }},
@@ -84,7 +84,7 @@ func TestCallsAreHeldToTheirSchemas(t *testing.T) {
 				}},
 				"none": {generate.Request{Calls: generate.CallNone, MaxTokens: 20}, func(calls []chat.ToolCall) bool { return len(calls) == 0 }},
 			} {
-				a := c.ask
+				a := c.request
 				a.Model, a.Messages, a.Tools, a.LogProbs, a.Seed = model, user("What is the weather?"), tools(t), -1, &seed
 				off := false
 				a.Thinking = &off
@@ -161,15 +161,15 @@ func TestHotCallsFitTheirSchemas(t *testing.T) {
 func TestChoicesAreSeededOneByOne(t *testing.T) {
 	first, depth := uint64(40), 2 // a depth that follows measured costs may be 0
 	temperature := 0.9
-	ask := func(seed uint64, n int) *generate.Request {
+	request := func(seed uint64, n int) *generate.Request {
 		a := &generate.Request{Messages: user("Tell me a story."), MaxTokens: 24, LogProbs: -1, Choices: n, Depth: &depth}
 		a.Seed, a.Temperature = &seed, &temperature
 		return a
 	}
-	several := play(t, ask(first, 3))
+	several := play(t, request(first, 3))
 	var texts []string
 	for i, answer := range several.Answers {
-		alone := play(t, ask(first+uint64(i), 1))
+		alone := play(t, request(first+uint64(i), 1))
 		if alone.Answers[0].Text() != answer.Text() {
 			t.Errorf("answer %d is %q, and alone %q", i, answer.Text(), alone.Answers[0].Text())
 		}
@@ -183,7 +183,7 @@ func TestChoicesAreSeededOneByOne(t *testing.T) {
 	}
 }
 
-func TestBadAsksAreRefused(t *testing.T) {
+func TestBadRequestsAreRefused(t *testing.T) {
 	bad := func(f func(*generate.Request)) *generate.Request {
 		a := &generate.Request{Messages: user("Hi."), LogProbs: -1}
 		f(a)
@@ -202,7 +202,7 @@ func TestBadAsksAreRefused(t *testing.T) {
 		"400 prompt":          {IDs: []int32{1 << 30}, LogProbs: -1},
 		"400 mtp_depth":       bad(func(a *generate.Request) { d := 9; a.Depth = &d }),
 	} {
-		_, err := host.Start(t.Context(), a)
+		_, err := service.Start(t.Context(), a)
 		var e *generate.Error
 		if !errors.As(err, &e) || fmt.Sprintf("%d %s", e.Status, e.Param) != want {
 			t.Errorf("%v, want %s", err, want)

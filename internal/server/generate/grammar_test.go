@@ -6,9 +6,9 @@ import (
 	"github.com/foretoken/foretoken/chat"
 )
 
-// TestFormsHaveNamesOfTheirOwn checks forms that are easily taken for one another: a name is
-// what a compiled form is found by.
-func TestFormsHaveNamesOfTheirOwn(t *testing.T) {
+// TestGrammarsHaveUniqueNames checks grammars that are easily taken for one another: a name is
+// what a compiled grammar is found by.
+func TestGrammarsHaveUniqueNames(t *testing.T) {
 	tool := func(name, schema string) chat.Tool {
 		list, err := chat.DecodeTools([]byte(`[{"type": "function", "function": {"name": "` + name + `", "parameters": ` + schema + `}}]`))
 		if err != nil {

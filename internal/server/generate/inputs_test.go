@@ -10,7 +10,7 @@ import (
 	"github.com/foretoken/foretoken/grammar"
 )
 
-// Whatever is drawn of a call of a tool that takes a text, in either form of calls, the parser
+// Whatever is drawn of a call of a tool that takes a text, in either syntax of calls, the parser
 // makes a text of it that the tool's grammar has.
 func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
 	tools, err := chat.DecodeTools([]byte(`[{"type": "function", "function": {"name": "patch", "parameters": {"type": "object",
@@ -24,13 +24,13 @@ func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
 	}
 	v, tokens := vocab(t)
 	r := rand.New(rand.NewPCG(3, 4))
-	for _, form := range []*foretoken.Format{lines, Expression(`[a-c"\n</]{1,9}`), Expression(`é*`)} {
-		plain, err := grammar.Compile(form.Source, v)
+	for _, constraint := range []*foretoken.Format{lines, Expression(`[a-c"\n</]{1,9}`), Expression(`é*`)} {
+		plain, err := grammar.Compile(constraint.Source, v)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, taught := range []chat.ToolFormat{chat.ToolXML, chat.ToolJSON} {
-			a := &Request{Tools: tools, Inputs: map[string]*foretoken.Format{"patch": form}, Parallel: true}
+			a := &Request{Tools: tools, Inputs: map[string]*foretoken.Format{"patch": constraint}, Parallel: true}
 			source, _, err := a.calls(tools, taught)
 			if err != nil {
 				t.Fatal(err)
@@ -51,24 +51,24 @@ func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
 				answer.Add(p.Write(text))
 				answer.Add(p.Close())
 				if answer.Content() != "" || len(answer.ToolCalls) == 0 || strings.Contains(text, "<function=") != (taught == chat.ToolXML) {
-					t.Fatalf("%.40s, %d: %q is %q with %d calls", form.Name, taught, text, answer.Content(), len(answer.ToolCalls))
+					t.Fatalf("%.40s, %d: %q is %q with %d calls", constraint.Name, taught, text, answer.Content(), len(answer.ToolCalls))
 				}
 				for _, call := range answer.ToolCalls {
 					input, _ := call.Arguments.Get(InputName)
 					said, _ := input.Text()
 					if !accepts(plain, said, len(tokens)-1) {
-						t.Errorf("%.40s, %d: %q has the input %q", form.Name, taught, text, said)
+						t.Errorf("%.40s, %d: %q has the input %q", constraint.Name, taught, text, said)
 					}
 				}
 			}
 			if drawn < 10 {
-				t.Errorf("%.40s, %d: only %d texts", form.Name, taught, drawn)
+				t.Errorf("%.40s, %d: only %d texts", constraint.Name, taught, drawn)
 			}
 		}
 	}
 }
 
-// Tools beside one with a grammar may have schemas that cannot be held to, unless a call is
+// Tools beside one with a grammar may have schemas that cannot be compiled, unless a call is
 // required or they are strict.
 func TestSchemasBesideInputsMayBeAnything(t *testing.T) {
 	tools, err := chat.DecodeTools([]byte(`[{"type": "function", "function": {"name": "odd", "parameters": {"type": "object", "properties": {"a": {"not": {}}}}}},

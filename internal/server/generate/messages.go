@@ -7,8 +7,8 @@ import (
 	"github.com/foretoken/foretoken/chat"
 )
 
-// Arrange puts messages in the order that templates demand: what systems and developers say
-// comes first, as one message, whatever the client's order was.
+// Arrange puts messages in the order that templates demand: all system and developer messages
+// first, as one message.
 func Arrange(list []chat.Message) []chat.Message {
 	if !slices.ContainsFunc(list, isSystem) || len(list) > 0 && list[0].Role == "system" && !slices.ContainsFunc(list[1:], isSystem) {
 		return list

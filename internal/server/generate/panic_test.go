@@ -11,10 +11,10 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// breaking is a host whose answers panic after some pieces; those of one seed only, unless it
+// breaking is a service whose answers panic after some pieces; those of one seed only, unless it
 // is 0.
 func breaking(after int, seed uint64) *generate.Service {
-	h := *host
+	h := *service
 	h.Read = func(a *foretoken.Answer) iter.Seq2[foretoken.Piece, error] {
 		return func(yield func(foretoken.Piece, error) bool) {
 			n := 0
@@ -32,13 +32,13 @@ func breaking(after int, seed uint64) *generate.Service {
 }
 
 // TestEventsSurvivePanics has the reading of one answer panic, alone and among others, at once
-// and later: the turn ends with an error that is ours, and the log gets the stack.
+// and later: the run ends with an error of ours, and the log gets the stack.
 func TestEventsSurvivePanics(t *testing.T) {
 	seed := uint64(7)
 	for _, choices := range []int{1, 3} {
 		for _, after := range []int{0, 3} {
-			ask := &generate.Request{Text: "Once upon a time", MaxTokens: 40, LogProbs: -1, IgnoreEnd: true, Choices: choices, Sampling: generate.Sampling{Seed: &seed}}
-			run, err := breaking(after, seed+uint64(choices)-1).Start(t.Context(), ask)
+			request := &generate.Request{Text: "Once upon a time", MaxTokens: 40, LogProbs: -1, IgnoreEnd: true, Choices: choices, Sampling: generate.Sampling{Seed: &seed}}
+			run, err := breaking(after, seed+uint64(choices)-1).Start(t.Context(), request)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +73,7 @@ func TestEventsSurvivePanics(t *testing.T) {
 // error of the answer: it has a net of its own.
 func TestEventsLeavePanicsOfReaders(t *testing.T) {
 	for _, choices := range []int{1, 2} {
-		run, err := host.Start(t.Context(), &generate.Request{Text: "Once", MaxTokens: 3, LogProbs: -1, IgnoreEnd: true, Choices: choices})
+		run, err := service.Start(t.Context(), &generate.Request{Text: "Once", MaxTokens: 3, LogProbs: -1, IgnoreEnd: true, Choices: choices})
 		if err != nil {
 			t.Fatal(err)
 		}

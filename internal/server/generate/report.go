@@ -2,22 +2,21 @@ package generate
 
 import "context"
 
-// Reporter is told how a request ended. t is nil where no turn was started; its answers have
-// ended unless err says why not. err is nil, or what the client was told.
-type Reporter func(t *Run, err error)
+// Reporter is told how a request ended. r is nil if it was not started; its answers have ended
+// unless err says why not. err is the error that the client was sent, or nil.
+type Reporter func(r *Run, err error)
 
 type reporterKey struct{}
 
-// WithReporter returns a context in which Report tells r.
-func WithReporter(ctx context.Context, r Reporter) context.Context {
-	return context.WithValue(ctx, reporterKey{}, r)
+// WithReporter returns a context in which Report calls f.
+func WithReporter(ctx context.Context, f Reporter) context.Context {
+	return context.WithValue(ctx, reporterKey{}, f)
 }
 
-// Report tells whoever keeps the books how a request ended, with ctx the request's context.
-// Protocols call it once per request, before Turn.Close, with the turn and the error they
-// have; either may be nil. Without a reporter in ctx it does nothing.
-func Report(ctx context.Context, t *Run, err error) {
-	if r, ok := ctx.Value(reporterKey{}).(Reporter); ok {
-		r(t, err)
+// Report tells the Reporter of ctx, the request's context, how a request ended. Protocols call it
+// once for each run, before Run.Close. r and err may be nil. Without a Reporter it does nothing.
+func Report(ctx context.Context, r *Run, err error) {
+	if f, ok := ctx.Value(reporterKey{}).(Reporter); ok {
+		f(r, err)
 	}
 }

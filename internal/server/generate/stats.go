@@ -7,26 +7,26 @@ import (
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// Receipt is what a response can carry about how it came about.
+// Stats are the speculation stats and the timings of an answer.
 type Stats struct {
-	MTP     *spec.Summary `json:"mtp"` // null: nothing was to be guessed
+	MTP     *spec.Summary `json:"mtp"` // null: nothing was drafted
 	Timings Timings       `json:"timings"`
 }
 
-// Timings are of one answer.
+// Timings are the timings of one answer.
 type Timings struct {
 	QueueMS         float64 `json:"queue_ms"`
 	PrefillMS       float64 `json:"prefill_ms"`
 	DecodeMS        float64 `json:"decode_ms"`
 	PromptTokens    int     `json:"prompt_tokens"`
-	CachedTokens    int     `json:"cached_tokens"` // of the prompt, that were known from before
+	CachedTokens    int     `json:"cached_tokens"` // of the prompt, from the prefix cache
 	GeneratedTokens int     `json:"generated_tokens"`
-	DecodeTokS      float64 `json:"decode_tok_s"` // the first token, which comes out of the prompt, does not count
-	Batch           float64 `json:"batch"`        // sequences in its rounds, on average
+	DecodeTokS      float64 `json:"decode_tok_s"` // without the first token, which prefill yields
+	Batch           float64 `json:"batch"`        // mean number of sequences in the batch
 	Preempted       int     `json:"preempted,omitempty"`
 }
 
-// NewReceipt describes an answer that has ended.
+// NewStats returns the stats of an answer that has ended.
 func NewStats(a *foretoken.Answer) Stats {
 	r := &a.Result
 	t := Timings{
@@ -36,34 +36,34 @@ func NewStats(a *foretoken.Answer) Stats {
 	if r.Tokens > 1 && r.Decode > 0 {
 		t.DecodeTokS = float64(r.Tokens-1) / r.Decode.Seconds()
 	}
-	receipt := Stats{Timings: t}
+	stats := Stats{Timings: t}
 	if r.Speculation.Drafter != "" {
 		s := r.Speculation.Summary()
-		receipt.MTP = &s
+		stats.MTP = &s
 	}
-	return receipt
+	return stats
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// Usage is the tokens of a turn.
+// Usage counts the tokens of a run.
 type Usage struct {
 	Prompt, Cached     int
 	Completion         int // of all answers
-	Reasoning          int // among them, those of thinking
-	Accepted, Rejected int // guesses
+	Reasoning          int // of these, tokens of thinking
+	Accepted, Rejected int // draft tokens
 }
 
 // Usage counts the tokens of all answers, which must have ended.
-func (t *Run) Usage() Usage {
-	u := Usage{Prompt: len(t.Prompt.IDs)}
-	for i, a := range t.Answers {
+func (r *Run) Usage() Usage {
+	u := Usage{Prompt: len(r.Prompt.IDs)}
+	for i, a := range r.Answers {
 		if i == 0 {
 			u.Cached = a.Result.Cached
 		}
 		u.Completion += len(a.Tokens)
 		u.Reasoning += a.ReasoningTokens()
-		for _, token := range a.Tokens { // the engine may have been ahead of a stop text
+		for _, token := range a.Tokens { // the engine may have generated more, after a stop text
 			if token.Draft > 0 {
 				u.Accepted++
 			}

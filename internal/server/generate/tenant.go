@@ -7,27 +7,27 @@ import (
 
 type tenantKey struct{}
 
-// WithTenant returns a context for requests of a tenant: whoever has the same API key. What is
-// kept of its requests is for requests of the same tenant. name is a secret of the process.
+// WithTenant returns a context for requests of a tenant: all clients with one API key. Cached
+// prefixes and stored responses are the tenant's own. name is a secret of the process.
 func WithTenant(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, tenantKey{}, name)
 }
 
-// Tenant is whose request it is; "": there are no tenants.
+// Tenant is the tenant of a request; "": there are no tenants.
 func Tenant(ctx context.Context) string {
 	name, _ := ctx.Value(tenantKey{}).(string)
 	return name
 }
 
-// salt is what a request's beginnings are kept under: its tenant's, and of those its own. Two
-// tenants with the same salt of their own have different ones.
-func (h *Service) salt(ctx context.Context, a *Request) string {
+// salt is the salt of a request's prefixes in the cache, made of its tenant and its own CacheSalt:
+// requests of two tenants with the same CacheSalt have different ones.
+func (s *Service) salt(ctx context.Context, r *Request) string {
 	tenant := Tenant(ctx)
-	if h.SharePrefixes {
+	if s.SharePrefixes {
 		tenant = ""
 	}
-	if tenant == "" && a.CacheSalt == "" {
+	if tenant == "" && r.CacheSalt == "" {
 		return ""
 	}
-	return fmt.Sprintf("%d %s %s", len(tenant), tenant, a.CacheSalt)
+	return fmt.Sprintf("%d %s %s", len(tenant), tenant, r.CacheSalt)
 }

@@ -1,6 +1,6 @@
-// Package ollama speaks the part of Ollama's API that chats, completes and lists: requests
-// into turns, answers into lines of JSON. It knows that protocol and nothing of models; keys
-// and limits are the server's. What manages models there is refused here.
+// Package ollama serves the part of Ollama's API that chats, completes and lists models: it reads
+// requests, and writes answers as lines of JSON. It knows that protocol and nothing of models; keys
+// and limits are the server's. Endpoints that manage models are refused.
 package ollama
 
 import (
@@ -70,9 +70,9 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, q *request, err
 		body.JSON(w, http.StatusOK, q.response(q.Model, part{}, &final{Reason: "load", Total: loaded, Load: loaded}))
 		return
 	}
-	var t *generate.Run
+	var run *generate.Run
 	if err == nil {
-		if t, err = h.service.Start(r.Context(), &q.Request); err != nil {
+		if run, err = h.service.Start(r.Context(), &q.Request); err != nil {
 			err = q.explain(err)
 		}
 	}
@@ -81,18 +81,18 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, q *request, err
 		WriteError(w, err)
 		return
 	}
-	defer t.Close()
+	defer run.Close()
 	q.stats = q.stats || body.WantsStats(r)
 	if q.stream {
-		err = q.lines(w, t, began, loaded)
+		err = q.lines(w, run, began, loaded)
 	} else {
-		err = q.whole(w, t, began, loaded)
+		err = q.whole(w, run, began, loaded)
 	}
-	generate.Report(r.Context(), t, err)
+	generate.Report(r.Context(), run, err)
 }
 
-// load has the model ready, which is all that a request without a prompt asks for, and
-// checks what depends on it.
+// load loads the model, which is all that a request without a prompt asks for, and checks what
+// depends on it.
 func (h *handler) load(r *http.Request, q *request) error {
 	m, done, err := h.service.Library.Use(r.Context(), h.service.Resolve(q.Model))
 	if err != nil {
@@ -105,12 +105,12 @@ func (h *handler) load(r *http.Request, q *request) error {
 	return nil
 }
 
-// problem is an error as clients read it.
+// problem is the JSON of an error.
 type problem struct {
 	Error string `json:"error"`
 }
 
-// WriteError writes an error the way clients of the protocol read it.
+// WriteError writes an error as the protocol has it.
 func WriteError(w http.ResponseWriter, err error) {
 	e := generate.Wrap(err)
 	body.Fail(w, e, problem{e.Error()})

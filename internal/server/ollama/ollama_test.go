@@ -166,7 +166,7 @@ func TestLastLineHasTheFigures(t *testing.T) {
 		t.Errorf("%+v", last)
 	}
 	if last.Foretoken == nil || last.Foretoken.Stats == nil || last.Foretoken.MTP == nil {
-		t.Errorf("no receipt: %+v", last.Foretoken)
+		t.Errorf("no stats: %+v", last.Foretoken)
 	}
 	tokens := 0
 	for _, l := range list {
@@ -188,7 +188,7 @@ func TestToolCallsRoundTrip(t *testing.T) {
 	if a := sum(list); a.Count == 0 {
 		t.Errorf("%+v", a)
 	}
-	// A call that is held to be made: the form is what tools are called in.
+	// A call that must be made, constrained by a grammar.
 	call := `{"model": "thinker", "think": false, ` + weather + `, "options": {"num_predict": 60, "seed": 1}, "messages": [{"role": "user", "content": "Weather in Rome?"}]}`
 	q, err := (&handler{service: service}).decodeChat(body.Parse([]byte(call)))
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// request is what a client asked for.
+// request is a generate.Request and how to send its answer.
 type request struct {
 	generate.Request
 	chat    bool // it has messages, and so has the answer
 	empty   bool // nothing is to be answered: the model is to be loaded
 	stream  bool
 	stats   bool
-	context int // tokens that the client wants room for; 0: any number
+	context int // tokens of context that the client needs; 0: any
 }
 
 // decodeChat reads a conversation.
@@ -38,7 +38,7 @@ func (h *handler) decodeChat(v *body.Value) (*request, error) {
 	return q.checked(v, len(q.Messages) == 0 && q.Prefill == "")
 }
 
-// prefill takes a last message of the assistant for the beginning of its answer.
+// prefill makes a last message of the assistant the prefill of its answer.
 func (q *request) prefill(v *body.Value) {
 	n := len(q.Messages) - 1
 	if n < 0 || q.Messages[n].Role != "assistant" || len(q.Messages[n].ToolCalls) > 0 {
@@ -99,7 +99,7 @@ var names = map[string]string{
 	"mtp_depth": "options.mtp_depth", "presence_penalty": "options.presence_penalty", "frequency_penalty": "options.frequency_penalty",
 }
 
-// explain gives an error of the answer's beginning the client's name for what is wrong.
+// explain gives an error of Start the client's name of the field.
 func (q *request) explain(err error) error {
 	e := generate.Rename(err, names)
 	switch {
@@ -111,7 +111,7 @@ func (q *request) explain(err error) error {
 	return e
 }
 
-// unloads tells a time to stay that is none: 0, or "0" with a unit.
+// unloads reports whether a keep_alive is zero: 0, or "0" with a unit.
 func unloads(keep *body.Value) bool {
 	text := string(keep.Raw())
 	return text != "" && strings.Trim(text, `"0.smh`) == ""
@@ -162,7 +162,7 @@ func (h *handler) modelOf(v *body.Value) string {
 	return name
 }
 
-// options reads how to choose tokens.
+// options reads the sampling options.
 func (q *request) options(v *body.Value) {
 	if n := v.Field("num_predict").Int(math.MinInt32, math.MaxInt32); n != nil && *n > 0 { // below 0: to the end
 		q.MaxTokens = int(*n)

@@ -125,46 +125,46 @@ func (g *gatherer) says() bool {
 }
 
 // whole writes an answer when all of it is there.
-func (q *request) whole(w http.ResponseWriter, t *generate.Run, began time.Time, loaded time.Duration) error {
-	g := gatherer{run: t}
-	for e, err := range t.Events() {
+func (q *request) whole(w http.ResponseWriter, run *generate.Run, began time.Time, loaded time.Duration) error {
+	g := gatherer{run: run}
+	for e, err := range run.Events() {
 		if err != nil {
 			WriteError(w, err)
 			return err
 		}
 		g.add(e)
 	}
-	body.JSON(w, http.StatusOK, q.response(t.Name, g.take(), q.final(t, began, loaded)))
+	body.JSON(w, http.StatusOK, q.response(run.Name, g.take(), q.final(run, began, loaded)))
 	return nil
 }
 
 // lines writes an answer as it comes. What comes at the same time is one line.
-func (q *request) lines(w http.ResponseWriter, t *generate.Run, began time.Time, loaded time.Duration) error {
+func (q *request) lines(w http.ResponseWriter, run *generate.Run, began time.Time, loaded time.Duration) error {
 	s := body.Lines(w)
 	s.Flush()
-	g := gatherer{run: t}
-	for e, err := range t.Events() {
+	g := gatherer{run: run}
+	for e, err := range run.Events() {
 		if err != nil {
 			s.Send("", problem{generate.Wrap(err).Error()})
 			s.Flush()
 			return err
 		}
 		if g.add(e); g.says() && !e.More {
-			s.Send("", q.response(t.Name, g.take(), nil))
+			s.Send("", q.response(run.Name, g.take(), nil))
 			s.Flush()
 		}
 	}
 	if g.says() {
-		s.Send("", q.response(t.Name, g.take(), nil))
+		s.Send("", q.response(run.Name, g.take(), nil))
 	}
-	s.Send("", q.response(t.Name, g.take(), q.final(t, began, loaded)))
+	s.Send("", q.response(run.Name, g.take(), q.final(run, began, loaded)))
 	s.Flush()
 	return nil
 }
 
 // final describes an answer that has ended.
-func (q *request) final(t *generate.Run, began time.Time, loaded time.Duration) *final {
-	a := t.Answers[0]
+func (q *request) final(run *generate.Run, began time.Time, loaded time.Duration) *final {
+	a := run.Answers[0]
 	f := &final{
 		Reason: "stop", Total: time.Since(began), Load: loaded,
 		PromptCount: a.Result.Prompt, PromptTime: a.Result.Prefill, Count: len(a.Tokens), Time: a.Result.Decode,

@@ -205,7 +205,7 @@ func TestChatGoldenChunks(t *testing.T) {
 	}
 }
 
-func TestChatReceipts(t *testing.T) {
+func TestChatStats(t *testing.T) {
 	request := `{` + story + `, "max_tokens": 12, "foretoken": {"stats": true, "trace": true}}`
 	c := ask[chatObject](t, chatPath, request)
 	f := c.Foretoken
@@ -213,18 +213,18 @@ func TestChatReceipts(t *testing.T) {
 		t.Fatalf("details %+v", f)
 	}
 	var text strings.Builder
-	held := 0
+	accepted := 0
 	for _, token := range f.Tokens {
 		text.WriteString(token.Text)
 		if token.Draft > 0 {
-			held++
+			accepted++
 		}
 	}
 	if text.String() != *c.Choices[0].Message.Content {
 		t.Errorf("tokens say %q, the answer %q", text.String(), *c.Choices[0].Message.Content)
 	}
-	if n := c.Usage.CompletionDetails.Accepted; held != n {
-		t.Errorf("%d tokens were guessed, %d by the usage", held, n)
+	if n := c.Usage.CompletionDetails.Accepted; accepted != n {
+		t.Errorf("%d tokens were drafted, %d by the usage", accepted, n)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL+chatPath, strings.NewReader(`{`+story+`, "max_tokens": 2}`))
 	if err != nil {
@@ -300,7 +300,7 @@ func TestChatAllowedTools(t *testing.T) {
 	}
 }
 
-func TestChatForms(t *testing.T) {
+func TestChatFormats(t *testing.T) {
 	for request, holds := range map[string]func(text string) bool{
 		`"response_format": {"type": "json_object"}`: func(text string) bool {
 			var v map[string]any

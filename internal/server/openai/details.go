@@ -24,15 +24,15 @@ type promptDetails struct {
 
 type completionDetails struct {
 	Reasoning int `json:"reasoning_tokens"`
-	Accepted  int `json:"accepted_prediction_tokens"` // guesses that held
+	Accepted  int `json:"accepted_prediction_tokens"` // draft tokens
 	Rejected  int `json:"rejected_prediction_tokens"`
 }
 
-// newUsage adds up the tokens of turns that have ended.
-func newUsage(turns ...*generate.Run) *usage {
+// newUsage adds up the tokens of runs that have ended.
+func newUsage(runs ...*generate.Run) *usage {
 	u := &usage{}
-	for _, t := range turns {
-		n := t.Usage()
+	for _, run := range runs {
+		n := run.Usage()
 		u.Prompt += n.Prompt
 		u.Completion += n.Completion
 		u.PromptDetails.Cached += n.Cached
@@ -44,17 +44,17 @@ func newUsage(turns ...*generate.Run) *usage {
 	return u
 }
 
-// details are what a response, or the last chunk of a stream, says beyond the protocol, and
-// the tokens of a chunk where they are asked for.
+// details are what a response, or the last chunk of a stream, says beyond the protocol. Chunks
+// have the traced tokens, if these are asked for.
 type details struct {
-	Seed *uint64 `json:"seed,omitempty"` // of the first answer; with it the answers can be had again
+	Seed *uint64 `json:"seed,omitempty"` // of the first answer, which reproduces all of them
 	generate.Extra
 }
 
-func (q *request) details(t *generate.Run, tokens []generate.Traced) *details {
-	d := &details{Seed: &t.Seed, Extra: generate.Extra{Tokens: tokens}}
+func (q *request) details(run *generate.Run, tokens []generate.Traced) *details {
+	d := &details{Seed: &run.Seed, Extra: generate.Extra{Tokens: tokens}}
 	if q.stats {
-		r := generate.NewStats(t.Answers[0])
+		r := generate.NewStats(run.Answers[0])
 		d.Stats = &r
 	}
 	return d
@@ -74,11 +74,11 @@ type logProb struct {
 
 // token appends what is to be told of an event's token, as far as it is asked for. Thinking
 // and the tokens that end a text are no part of what log-probabilities are given for.
-func (q *request) token(t *generate.Run, e generate.Event, tokens []generate.Traced, probs []tokenLogProb) ([]generate.Traced, []tokenLogProb) {
+func (q *request) token(run *generate.Run, e generate.Event, tokens []generate.Traced, probs []tokenLogProb) ([]generate.Traced, []tokenLogProb) {
 	if q.Trace {
-		tokens = t.Trace(tokens, e)
+		tokens = run.Trace(tokens, e)
 	}
-	if tok := t.Model.Tokenizer(); q.LogProbs >= 0 && spoken(tok, e) {
+	if tok := run.Model.Tokenizer(); q.LogProbs >= 0 && spoken(tok, e) {
 		probs = append(probs, newTokenLogProb(tok, e.Token))
 	}
 	return tokens, probs

@@ -11,7 +11,7 @@ import (
 
 // input reads the input of a response: a text of the user's, or items, which become messages
 // after those that there are. What an assistant thought, said and called is one message. Tools
-// that come with the items are offered with the others.
+// that come with the items are added to the others.
 func (q *responseRequest) input(v *body.Value, list []chat.Message) []chat.Message {
 	if v.IsText() {
 		return append(list, chat.Message{Role: "user", Content: chat.Text(v.Text())})
@@ -29,7 +29,7 @@ func (q *responseRequest) input(v *body.Value, list []chat.Message) []chat.Messa
 		if item.Field("type").Text() == "additional_tools" {
 			item.Ignore("id", "role")
 			for _, tool := range item.Field("tools").Required().List() {
-				if !q.offer(tool, "", true) {
+				if !q.tool(tool, "", true) {
 					return list
 				}
 			}

@@ -23,14 +23,14 @@ type modelDetails struct {
 	Loaded     bool   `json:"loaded"`
 	AliasOf    string `json:"alias_of,omitempty"`
 	Family     string `json:"family,omitempty"`
-	Context    int    `json:"context,omitempty"` // most tokens of a prompt and its answer
+	Context    int    `json:"context,omitempty"` // maximum tokens of a prompt and its answer
 	Vocab      int    `json:"vocab,omitempty"`
 	Parameters int64  `json:"parameters,omitempty"`
 	Bytes      int64  `json:"bytes,omitempty"` // of weights in memory
 	Compute    string `json:"compute,omitempty"`
 	Device     string `json:"device,omitempty"`
 	MTP        bool   `json:"mtp"`               // it has a multi-token-prediction head
-	Drafter    string `json:"drafter,omitempty"` // what guesses tokens; absent: nothing does
+	Drafter    string `json:"drafter,omitempty"` // absent: none
 }
 
 // models lists the models there are, aliases included.

@@ -1,6 +1,5 @@
-// Package openai speaks OpenAI's HTTP interface: chat completions, completions, responses and
-// models. It knows their JSON and their streams of events; what an answer is and how it comes
-// about is for package turn.
+// Package openai serves OpenAI's HTTP API: chat completions, completions, responses and models.
+// It knows their JSON and their streams of events; package generate runs the requests.
 package openai
 
 import (
@@ -23,8 +22,8 @@ type handler struct {
 	stored  *store
 }
 
-// Register adds the routes of the protocol to mux. Responses that clients ask to store are
-// kept in memory, as many as fit.
+// Register adds the routes of the protocol to mux. Stored responses are kept in memory, within
+// the limits of a store.
 func Register(mux *http.ServeMux, s *generate.Service) {
 	h := &handler{service: s, started: time.Now(), stored: newStore()}
 	handle := func(pattern string, f func(http.ResponseWriter, *http.Request) error) {
@@ -44,26 +43,26 @@ func Register(mux *http.ServeMux, s *generate.Service) {
 	handle("POST /v1/embeddings", h.embeddings)
 }
 
-// with runs turns, one for each ask, and reports how they ended. Once f has begun a stream it
-// tells the client of errors itself and returns nil, with fault set to what went wrong.
-func (h *handler) with(ctx context.Context, asks []*generate.Request, f func(turns []*generate.Run) (fault, err error)) error {
-	var turns []*generate.Run
+// with runs requests and reports how they ended. f writes the response. Once it has begun a
+// stream it tells the client of an error itself and returns it as fault, not as err.
+func (h *handler) with(ctx context.Context, requests []*generate.Request, f func(runs []*generate.Run) (fault, err error)) error {
+	var runs []*generate.Run
 	defer func() {
-		for _, t := range turns {
-			t.Close()
+		for _, run := range runs {
+			run.Close()
 		}
 	}()
-	for _, a := range asks {
-		t, err := h.service.Start(ctx, a)
+	for _, q := range requests {
+		run, err := h.service.Start(ctx, q)
 		if err != nil {
 			generate.Report(ctx, nil, err)
 			return err
 		}
-		turns = append(turns, t)
+		runs = append(runs, run)
 	}
-	fault, err := f(turns)
-	for _, t := range turns {
-		generate.Report(ctx, t, errors.Join(fault, err))
+	fault, err := f(runs)
+	for _, run := range runs {
+		generate.Report(ctx, run, errors.Join(fault, err))
 	}
 	return err
 }
@@ -80,7 +79,7 @@ type errorObject struct {
 	Code    *string `json:"code"`
 }
 
-// WriteError writes an error the way clients of the protocol read it.
+// WriteError writes an error as the protocol has it.
 func WriteError(w http.ResponseWriter, err error) {
 	e := generate.Wrap(err)
 	body.Fail(w, e, errorBody{newErrorObject(e)})
@@ -136,14 +135,14 @@ func paramOf(err error) string {
 	return ""
 }
 
-// embeddings says why there are none.
+// embeddings answers that there are none.
 func (h *handler) embeddings(_ http.ResponseWriter, r *http.Request) error {
 	err := generate.NotSupported("", "there are no embeddings here: the models continue texts and were not trained to compare them; use a model made for embeddings")
 	generate.Report(r.Context(), nil, err)
 	return err
 }
 
-// fingerprint names what decides about an answer beside the request: the weights and the
+// fingerprint identifies what an answer depends on beside the request: the weights and the
 // arithmetic. With a seed, equal fingerprints mean equal answers.
 func fingerprint(m *foretoken.Model) string {
 	i := m.Info()

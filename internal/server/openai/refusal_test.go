@@ -252,7 +252,7 @@ func FuzzRequests(f *testing.F) {
 			t.Errorf("%q has no messages", request)
 		}
 		text, err := readText(r, body.Parse([]byte(request)))
-		if check(err); err == nil && len(text.asks) == 0 {
+		if check(err); err == nil && len(text.requests) == 0 {
 			t.Errorf("%q has no prompt", request)
 		}
 		response, err := s.readResponse(r, body.Parse([]byte(request)))

@@ -122,12 +122,12 @@ type event struct {
 	*errorObject                 // of the type error
 }
 
-// reply makes a response of the events of a turn. A stream tells of each change; without
-// one they are only collected. So a stream says what the response says.
+// reply makes a response of the events of a run. With out it also streams each change, so that
+// a stream says what the response says.
 type reply struct {
-	t        *generate.Run
+	run      *generate.Run
 	q        *responseRequest
-	out      *body.Stream // nil: nobody is to be told
+	out      *body.Stream // nil: no stream
 	sequence int
 	object   responseObject
 	open     *item // the last one, while it may go on: thinking or a message
@@ -137,10 +137,10 @@ type reply struct {
 	logprobs []tokenLogProb
 }
 
-func newReply(t *generate.Run, q *responseRequest) *reply {
-	b := &reply{t: t, q: q, object: q.echo}
+func newReply(run *generate.Run, q *responseRequest) *reply {
+	b := &reply{run: run, q: q, object: q.echo}
 	o := &b.object
-	o.ID, o.Object, o.CreatedAt, o.Status, o.Model, o.Output = body.NewID("resp_"), "response", t.Created.Unix(), "in_progress", t.Name, []*item{}
+	o.ID, o.Object, o.CreatedAt, o.Status, o.Model, o.Output = body.NewID("resp_"), "response", run.Created.Unix(), "in_progress", run.Name, []*item{}
 	return b
 }
 
@@ -158,12 +158,12 @@ func (b *reply) send(e event) {
 	b.out.Send(e.Type, e)
 }
 
-// take makes an event of the turn part of the response.
+// take makes an event of the run part of the response.
 func (b *reply) take(e generate.Event) {
 	if e.Ended {
 		return
 	}
-	b.tokens, b.logprobs = b.q.token(b.t, e, b.tokens, b.logprobs)
+	b.tokens, b.logprobs = b.q.token(b.run, e, b.tokens, b.logprobs)
 	for _, event := range e.Events {
 		switch event.Kind {
 		case chat.EventContent:
@@ -302,14 +302,14 @@ func (b *reply) custom(i *item, input string) {
 func (b *reply) finish() {
 	o := &b.object
 	o.Status = "completed"
-	if b.t.Answers[0].Finish == foretoken.FinishLength {
+	if b.run.Answers[0].Finish == foretoken.FinishLength {
 		o.Status, o.Incomplete = "incomplete", &incomplete{"max_output_tokens"}
 	}
 	b.close(o.Status)
-	n := b.t.Usage()
+	n := b.run.Usage()
 	u := &responseUsage{Input: n.Prompt, InputDetails: promptDetails{n.Cached}, Output: n.Completion, Total: n.Prompt + n.Completion}
 	u.OutputDetails.Reasoning, u.OutputDetails.Accepted, u.OutputDetails.Rejected = n.Reasoning, n.Accepted, n.Rejected
-	if o.Usage, o.Foretoken = u, b.q.details(b.t, nil); b.out == nil {
+	if o.Usage, o.Foretoken = u, b.q.details(b.run, nil); b.out == nil {
 		o.Foretoken.Tokens = b.tokens
 	}
 }

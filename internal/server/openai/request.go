@@ -12,14 +12,14 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// maxTopLogProbs is the most alternatives that may be asked for per token.
+// maxTopLogProbs is the maximum number of alternatives per token.
 const maxTopLogProbs = 20
 
-// request is what a client asks for: a turn, and how to send its answer.
+// request is a generate.Request and how to send its answer.
 type request struct {
 	generate.Request
 	stream  bool
-	usage   bool // at the end of a stream, too
+	usage   bool // at the end of a stream
 	stats   bool
 	origins map[string]origin // of tools, by the name that the model knows them by
 }
@@ -44,7 +44,7 @@ func newRequest(r *http.Request, v *body.Value) request {
 	return q
 }
 
-// sampling reads how tokens are to be chosen. Ranges are for package turn to check.
+// sampling reads the sampling options. Package generate checks their ranges.
 func (q *request) sampling(v *body.Value) {
 	q.Temperature, q.TopP, q.MinP = v.Field("temperature").Number(), v.Field("top_p").Number(), v.Field("min_p").Number()
 	q.XTCProbability, q.XTCThreshold = v.Field("xtc_probability").Number(), v.Field("xtc_threshold").Number()
@@ -99,7 +99,7 @@ func logitBias(v *body.Value) map[int32]float32 {
 	return bias
 }
 
-// limit reads the most tokens of the answer, which may go by several names.
+// limit reads the maximum tokens of the answer, which may have several names.
 func (q *request) limit(v *body.Value, names ...string) {
 	for _, name := range names {
 		f := v.Field(name)
@@ -114,7 +114,7 @@ func (q *request) limit(v *body.Value, names ...string) {
 	}
 }
 
-// choices reads how many answers are wanted.
+// choices reads the number of answers.
 func (q *request) choices(v *body.Value) {
 	q.Choices = 1
 	if n := v.Field("n").Int(1, generate.MaxChoices); n != nil {
@@ -122,7 +122,7 @@ func (q *request) choices(v *body.Value) {
 	}
 }
 
-// thinking reads what is said about thinking; effort is the field that has its effort.
+// thinking reads the options of thinking; effort is the field of its effort.
 func (q *request) thinking(v, effort *body.Value) {
 	q.Effort = effort.OneOf("none", "minimal", "low", "medium", "high", "xhigh", "max")
 	if q.Effort != "" {
@@ -150,23 +150,23 @@ func (q *request) thinking(v, effort *body.Value) {
 	q.Variables = variables.Map()
 }
 
-// format reads the form of an answer; schema is where a JSON schema is, which differs
+// format reads a response format; schema returns the field of a JSON schema, which differs
 // between endpoints.
 func format(v *body.Value, schema func() *body.Value) *foretoken.Format {
 	switch v.Field("type").Required().OneOf("text", "json_object", "json_schema") {
 	case "json_object":
 		if s := v.Field("schema"); !s.Absent() { // some clients have it here
-			return schemaForm(s)
+			return schemaGrammar(s)
 		}
 		return generate.JSONObject()
 	case "json_schema":
-		return schemaForm(schema().Required())
+		return schemaGrammar(schema().Required())
 	}
 	return nil
 }
 
-// schemaForm is the form that a JSON schema describes.
-func schemaForm(v *body.Value) *foretoken.Format {
+// schemaGrammar is the grammar of a JSON schema.
+func schemaGrammar(v *body.Value) *foretoken.Format {
 	if !v.IsObject() {
 		v.Fault("want a JSON schema, which is an object")
 		return nil
@@ -175,7 +175,7 @@ func schemaForm(v *body.Value) *foretoken.Format {
 	return generate.JSONSchema(v.Raw())
 }
 
-// guided reads forms under the names that other servers have for them.
+// guided reads grammars under the names that vLLM has for them.
 func (q *request) guided(v *body.Value) {
 	for _, name := range []string{"guided_json", "guided_regex", "guided_choice"} {
 		f := v.Field(name)
@@ -183,11 +183,11 @@ func (q *request) guided(v *body.Value) {
 			continue
 		}
 		if q.Grammar != nil {
-			f.Fault("another form of the answer is asked for, and there can be one")
+			f.Fault("the answer has another format already, and there can be one")
 		}
 		switch name {
 		case "guided_json":
-			q.Grammar = schemaForm(f)
+			q.Grammar = schemaGrammar(f)
 		case "guided_regex":
 			q.Grammar = generate.Expression(f.Text())
 		case "guided_choice":

@@ -23,19 +23,19 @@ type responseRequest struct {
 // renamed are the fields that responses have other names for.
 var renamed = map[string]string{"messages": "input", "response_format": "text.format", "max_tokens": "max_output_tokens"}
 
-// respond answers the input of a request, and what was said before it.
+// respond answers the input of a request and of the stored response it continues.
 func (h *handler) respond(w http.ResponseWriter, r *http.Request) error {
 	q, err := h.readResponse(r, body.Read(w, r))
 	if err != nil {
 		generate.Report(r.Context(), nil, err)
 		return err
 	}
-	err = h.with(r.Context(), []*generate.Request{&q.Request}, func(turns []*generate.Run) (fault, err error) {
-		b := newReply(turns[0], q)
+	err = h.with(r.Context(), []*generate.Request{&q.Request}, func(runs []*generate.Run) (fault, err error) {
+		b := newReply(runs[0], q)
 		if q.stream {
 			return h.streamResponse(w, b), nil
 		}
-		for e, err := range b.t.Events() {
+		for e, err := range b.run.Events() {
 			if err != nil {
 				return nil, err
 			}
@@ -56,7 +56,7 @@ func (h *handler) streamResponse(w http.ResponseWriter, b *reply) error {
 	b.send(event{Type: "response.created", Response: &b.object})
 	b.send(event{Type: "response.in_progress", Response: &b.object})
 	out.Flush()
-	for e, err := range b.t.Events() {
+	for e, err := range b.run.Events() {
 		if err != nil {
 			b.fail(rename(err, renamed))
 			return err
@@ -77,7 +77,7 @@ func (h *handler) finish(b *reply) {
 	if !b.q.keep {
 		return
 	}
-	said := b.t.Answers[0].Message()
+	said := b.run.Answers[0].Message()
 	said.ToolCalls = slices.Clone(said.ToolCalls)
 	for i := range said.ToolCalls {
 		said.ToolCalls[i].ID = b.calls[i]
@@ -156,7 +156,7 @@ func (q *responseRequest) include(v *body.Value) {
 	}
 }
 
-// refuse says no to what other servers do and this one does not.
+// refuse reports fields of features that this server does not have.
 func refuse(v *body.Value) {
 	if f := v.Field("background"); f.True() {
 		f.Unsupported("responses are not made in the background: stream them")
@@ -168,7 +168,7 @@ func refuse(v *body.Value) {
 		"conversation": "use previous_response_id", "prompt": "send its text as input",
 	} {
 		if f := v.Field(name); !f.Absent() {
-			f.Unsupported("this is not kept here: %s", remedy)
+			f.Unsupported("this is not stored: %s", remedy)
 		}
 	}
 	v.Ignore("max_tool_calls", "client_metadata") // the first counts calls of tools that servers run
@@ -189,7 +189,7 @@ func (h *handler) response(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// deleteResponse forgets a stored response.
+// deleteResponse deletes a stored response.
 func (h *handler) deleteResponse(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	if !h.stored.remove(generate.Tenant(r.Context()), id) {

@@ -14,25 +14,24 @@ import (
 // defaultNamespace is the one that tools are in which are in none.
 const defaultNamespace = "functions"
 
-// origin is what a client calls a tool, which the model knows by another name or in another
-// form.
+// origin is a tool as the client named it, which the model may know by another name.
 type origin struct {
 	namespace, name string
 	custom          bool // it takes a text, and not arguments
 }
 
-// tools reads the tools of a request and which of them may be called. flat is the form of
+// tools reads the tools of a request and which of them may be called. flat is the syntax of
 // responses, which have no level "function".
 func (q *request) tools(v *body.Value, flat bool) {
 	list := v.Field("tools").List()
 	for _, item := range list {
-		if !q.offer(item, "", flat) {
+		if !q.tool(item, "", flat) {
 			return // v has the reason
 		}
 	}
 	if parallel := v.Field("parallel_tool_calls").Bool(); parallel != nil {
 		q.Parallel = *parallel
-		q.Constrained = !*parallel // one call at most is kept by a grammar of calls
+		q.Constrained = !*parallel // a grammar limits the answer to one call
 	}
 	choice := v.Field("tool_choice")
 	if !choice.Absent() && len(q.Tools) == 0 {
@@ -50,8 +49,8 @@ func (q *request) tools(v *body.Value, flat bool) {
 	q.toolChoice(choice, flat)
 }
 
-// offer adds a tool, or those of a namespace. Tools that only a provider can run are left out.
-func (q *request) offer(v *body.Value, namespace string, flat bool) (ok bool) {
+// tool adds a tool, or those of a namespace. Tools that only a provider can run are left out.
+func (q *request) tool(v *body.Value, namespace string, flat bool) (ok bool) {
 	if !v.IsObject() {
 		v.Fault("want an object that describes a function")
 		return false
@@ -67,7 +66,7 @@ func (q *request) offer(v *body.Value, namespace string, flat bool) (ok bool) {
 		v.Ignore("description") // of which templates know nothing
 		name := v.Field("name").Required().Text()
 		for _, item := range v.Field("tools").Required().List() {
-			if !q.offer(item, name, true) {
+			if !q.tool(item, name, true) {
 				return false
 			}
 		}
@@ -135,7 +134,7 @@ func (q *request) function(v *body.Value, namespace string, flat bool) bool {
 	raw := v.Raw()
 	if flat {
 		raw, _ = json.Marshal(own) // strings and JSON that was read
-		// Tools that wait to be searched for are offered at once.
+		// Tools whose loading is deferred are in the prompt at once.
 		v.Ignore("defer_loading", "async", "allowed_callers", "output_schema")
 	} else {
 		v.IgnoreRest() // templates are shown all of it
@@ -150,7 +149,7 @@ func (q *request) function(v *body.Value, namespace string, flat bool) bool {
 	return q.add(v, t, from)
 }
 
-// custom reads a tool that takes a text, perhaps of a form. To the model it is a function with
+// custom reads a tool that takes a text, perhaps of a grammar. To the model it is a function with
 // one argument.
 func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 	tool := v
@@ -166,7 +165,7 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 		return false
 	}
 	f.Name, f.Description = qualified(namespace, from.name), tool.Field("description").Text()
-	form, about := inputForm(tool.Field("format"))
+	g, about := inputGrammar(tool.Field("format"))
 	description, _ := json.Marshal("The input, as it is." + about)
 	f.Parameters = json.RawMessage(`{"type": "object", "properties": {"` + generate.InputName + `": {"type": "string", "description": ` + string(description) +
 		`}}, "required": ["` + generate.InputName + `"], "additionalProperties": false}`)
@@ -176,11 +175,11 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 		v.Fault("%v", cause(err))
 		return false
 	}
-	if form != nil {
+	if g != nil {
 		if q.Inputs == nil {
 			q.Inputs = map[string]*foretoken.Format{}
 		}
-		q.Inputs[f.Name] = form
+		q.Inputs[f.Name] = g
 	}
 	return q.add(v, t, from)
 }
@@ -188,9 +187,9 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 // maxShown is the largest grammar that a model is shown, in bytes.
 const maxShown = 8 << 10
 
-// inputForm reads the form of a custom tool's text, nil for any text, and what the model is
-// told of it. A grammar that cannot be held to is left out.
-func inputForm(v *body.Value) (form *foretoken.Format, about string) {
+// inputGrammar reads the grammar of a custom tool's text, nil for any text, and what the model is
+// told of it. A grammar that cannot be compiled is left out.
+func inputGrammar(v *body.Value) (constraint *foretoken.Format, about string) {
 	if v.Absent() || v.Field("type").OneOf("text", "grammar") != "grammar" {
 		return nil, ""
 	}
@@ -200,8 +199,8 @@ func inputForm(v *body.Value) (form *foretoken.Format, about string) {
 	}
 	syntax, definition := g.Field("syntax").Required().OneOf("lark", "regex"), g.Field("definition").Required()
 	var err error
-	if form = generate.Expression(definition.Text()); syntax == "lark" {
-		form, err = generate.Lark(definition.Text())
+	if constraint = generate.Expression(definition.Text()); syntax == "lark" {
+		constraint, err = generate.Lark(definition.Text())
 	} else {
 		err = generate.CheckExpression(definition.Text())
 	}
@@ -209,10 +208,10 @@ func inputForm(v *body.Value) (form *foretoken.Format, about string) {
 		about = " It is a text of this grammar (" + syntax + "):\n" + definition.Text()
 	}
 	if err != nil {
-		g.Field("syntax").Drop("the input cannot be held to its definition: %v", err)
+		g.Field("syntax").Drop("the input cannot be constrained to its definition: %v", err)
 		return nil, about
 	}
-	return form, about
+	return constraint, about
 }
 
 // toolChoice reads which tools may, or must, be called.

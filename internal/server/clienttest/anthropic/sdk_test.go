@@ -145,7 +145,7 @@ func TestSDKReadsErrors(t *testing.T) {
 	}
 }
 
-// endless is a form that an answer cannot be done with soon.
+// endless is a grammar whose answers take long.
 var endless = map[string]any{"type": "json_schema", "schema": map[string]any{"type": "array", "items": map[string]any{"type": "integer"}, "minItems": 300}}
 
 func TestSDKAbortFreesTheSequence(t *testing.T) {

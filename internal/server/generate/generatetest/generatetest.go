@@ -33,7 +33,7 @@ const (
 	Alias   = "small"
 )
 
-// Context is the most tokens of a prompt and its answer, for all.
+// Context is the maximum tokens of a prompt and its answer, of all models.
 const Context = 1024
 
 //go:embed thinker.jinja
@@ -42,7 +42,7 @@ var thinker string
 //go:embed caller.jinja
 var caller string
 
-// Open returns a host with Tiny, Thinker and those that are named, which are loaded when
+// Open returns a service with Tiny, Thinker and those that are named, which are loaded when
 // they are first used. end must be called.
 func Open(more ...string) (h *generate.Service, end func() error, err error) {
 	dir, err := os.MkdirTemp("", "generatetest")

@@ -156,7 +156,7 @@ test("an answer that ends at its longest length says so", async () => {
 test("a server without a status is no error", async () => {
   fake.status = null;
   page = await open(browser, fake.url);
-  await page.getByText("does not tell its state").waitFor();
+  await page.getByText("does not report its state").waitFor();
   assert.ok(await page.isHidden("#state"));
 });
 
