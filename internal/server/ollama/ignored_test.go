@@ -26,7 +26,7 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 }
 
 // A call that the limit of tokens cuts off is no call and no text. The protocol cannot demand
-// a call, so the turn is started without it.
+// a call, so the run is started without it.
 func TestCallsThatAreCutOffLeaveNothing(t *testing.T) {
 	tools, err := chat.DecodeTools([]byte(`[{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}}}]`))
 	if err != nil {

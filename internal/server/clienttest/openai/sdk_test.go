@@ -161,7 +161,7 @@ func TestSDKErrors(t *testing.T) {
 	}
 }
 
-// A client that leaves frees its sequence: the turn is over although its answer would have
+// A client that leaves frees its sequence: the run is over although its answer would have
 // filled the context, and the engine has nothing left to do.
 func TestSDKAbortFreesTheSequence(t *testing.T) {
 	service, site, _ := generatetest.ServeSlow(t, openai.Register)
