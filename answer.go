@@ -23,7 +23,7 @@ type Request struct {
 	Hash      bool           // compute Result.LogitsHash
 	Trace     bool           // report refused guesses with the tokens
 	Priority  int            // as engine.Request has it
-	Depth     *int           // tokens to guess per round; nil: as the model was opened
+	Depth     Depth          // tokens to draft per round; 0: as the model was opened
 	// CacheSalt keeps what is read of this request from those with another one, in the prefix
 	// cache and in its folder: neither can tell what the other has asked. "": shared with all
 	// that have none.
@@ -133,8 +133,8 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 	if m.cached {
 		q.Conversation = m.conversation(r.Prompt, q.Salt)
 	}
-	if r.Depth != nil {
-		q.Depth = *r.Depth
+	if r.Depth != DepthAuto {
+		q.Depth = r.Depth
 	}
 	return q, nil
 }

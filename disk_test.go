@@ -66,7 +66,7 @@ func TestDiskServesTheSameNetworkOnly(t *testing.T) {
 		{"float32", func() { x.o.Compute = backend.Float32 }, nil},
 		{"float32, 16 bits of keys", func() { x.o.Compute, x.o.KVBits = backend.Float32, 16 }, nil},
 		{"8 bits of keys", func() { x.o.KVBits = 8 }, nil},
-		{"without the head", func() { x.o.Draft.Off = true }, nil},
+		{"without the head", func() { x.o.Draft.Depth = DepthOff }, nil},
 		{"another arithmetic", func() { arithmetic = func() string { return "2" } }, func() { arithmetic = backend.Arithmetic }},
 	} {
 		c.set()

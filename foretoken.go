@@ -167,7 +167,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	w := model.Options{
 		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, DraftVocab: o.Draft.Vocab, Control: m.tok.Added(), Progress: o.Progress, Log: m.log,
 	}
-	if !o.Draft.Off {
+	if o.Draft.Depth != DepthOff {
 		w.MaxDrafts = spec.MaxDepth
 	}
 	sum := startSum(c, o.CacheDir)

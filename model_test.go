@@ -178,10 +178,9 @@ func TestThinkingIsClosed(t *testing.T) {
 	if !p.Thinking {
 		t.Fatal("the prompt does not begin to think")
 	}
-	plain := 0
 	for _, budget := range []int{1, 5, 12} {
 		var texts []string
-		for _, depth := range []*int{&plain, nil} {
+		for _, depth := range []Depth{DepthOff, DepthAuto} {
 			a := collect(t, m, Request{Prompt: p, MaxTokens: 60, MaxThinking: budget, LogProbs: -1, Depth: depth, Sampling: sample.Options{Seed: 7, Temperature: 1}})
 			texts = append(texts, a.Text())
 			if n := a.ReasoningTokens(); n > budget+len(m.tok.Encode("\n</think>\n\n")) {
@@ -203,12 +202,11 @@ func TestFormIsKept(t *testing.T) {
 	m := openThinking(t, Options{})
 	schema := `{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "legs": {"enum": [2, 4]}}, "required": ["name", "legs"], "additionalProperties": false}`
 	f := &Format{Name: schema, Source: grammar.Schema([]byte(schema))}
-	plain := 0
 	for _, think := range []bool{false, true} {
 		p := ask(t, m, say("A cat.", think))
 		for seed := range uint64(4) {
 			var texts []string
-			for _, depth := range []*int{&plain, nil} {
+			for _, depth := range []Depth{DepthOff, DepthAuto} {
 				a := collect(t, m, Request{Prompt: p, MaxTokens: 200, MaxThinking: 8, Format: f, LogProbs: -1, Depth: depth, Sampling: sample.Options{Seed: seed, Temperature: 1}})
 				var v struct {
 					Name string

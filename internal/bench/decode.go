@@ -148,8 +148,12 @@ func (t *trial) run(ctx context.Context, run Runner, repeats int) error {
 func (t *trial) measure(ctx context.Context, run Runner, at, turn int, batch []engine.Request) (*Run, error) {
 	cell := &t.cells[at]
 	batch = slices.Clone(batch)
+	depth := spec.DepthAuto
+	if cell.Depth != AutoDepth {
+		depth = spec.FixedDepth(cell.Depth)
+	}
 	for j := range batch {
-		batch[j].Depth, batch[j].Hash = cell.Depth, turn == 0
+		batch[j].Depth, batch[j].Hash = depth, turn == 0
 	}
 	r, err := run(ctx, batch)
 	if err == nil && turn > 0 {

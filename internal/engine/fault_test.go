@@ -96,7 +96,7 @@ func (j *journal) stacks() int {
 }
 
 // company is requests that share an engine with one that fails.
-func company(t *testing.T, e *Engine, n, depth int) (wait func(want func(int) []int32)) {
+func company(t *testing.T, e *Engine, n int, depth spec.Depth) (wait func(want func(int) []int32)) {
 	t.Helper()
 	var streams []*Stream
 	for i := range n {
@@ -160,7 +160,7 @@ func isFault(err error) bool {
 // checking and in guessing, early and late, in company: the others go on as if nothing was.
 func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 	for _, asked := range []bool{true, false} {
-		for _, depth := range []int{0, 3} {
+		for _, depth := range []spec.Depth{spec.DepthOff, 3} {
 			calls := []int64{1, 2, 3, 4, 7}
 			if brief(t) {
 				calls = []int64{1, 4}
@@ -180,7 +180,7 @@ func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 					Sampling: sample.Options{Constraint: func() sample.Constraint { return c }},
 				})
 				if !isFault(err) || log.stacks() != 1 {
-					t.Errorf("asked %v, depth %d, call %d: %v, %d stacks in the log", asked, depth, at, err, log.stacks())
+					t.Errorf("asked %v, depth %v, call %d: %v, %d stacks in the log", asked, depth, at, err, log.stacks())
 				}
 				wait(want)
 				e.Close()
@@ -253,7 +253,7 @@ func TestContextThatPanicsEndsItsRequest(t *testing.T) {
 	e, _, want := faultBench(t, func(*Options) {}, log)
 	wait := company(t, e, 3, 2)
 	for _, at := range []int64{1, 3} {
-		s, err := e.Generate(fusedContext{context.Background(), &fuse{at: at}}, Request{Prompt: prompt(30, 9), MaxTokens: 30, LogProbs: -1, IgnoreEnd: true})
+		s, err := e.Generate(fusedContext{context.Background(), &fuse{at: at}}, Request{Prompt: prompt(30, 9), MaxTokens: 30, LogProbs: -1, IgnoreEnd: true, Depth: spec.DepthOff})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,7 +337,7 @@ func TestBrokenMemoryRefusesRequests(t *testing.T) {
 		var failed atomic.Int64
 		for i := range 3 {
 			all.Go(func() {
-				_, _, err := collect(e, Request{Prompt: prompt(70, i), MaxTokens: 8, LogProbs: -1, IgnoreEnd: true})
+				_, _, err := collect(e, Request{Prompt: prompt(70, i), MaxTokens: 8, LogProbs: -1, IgnoreEnd: true, Depth: spec.DepthOff})
 				if isFault(err) || errors.Is(err, ErrBroken) {
 					failed.Add(1)
 				} else if err != nil {

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/spec"
 )
 
 // maxAhead is how many conversations may wait for a prompt to be read in advance. Of more
@@ -19,7 +20,7 @@ type Prefill struct {
 	Prompt       []int32
 	Boundaries   []int       // as Request has them
 	Salt         prefix.Salt // likewise
-	Depth        int         // likewise; 0: not for the drafter
+	Depth        spec.Depth  // likewise; spec.DepthOff: not for the drafter
 }
 
 // lane is the prompts that are read in advance. They are no requests: none of them counts

@@ -14,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -271,7 +272,7 @@ func TestTooLargeRequestsAreRefused(t *testing.T) {
 	if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "200 tokens") {
 		t.Errorf("200 tokens in memory for 128: %v", err)
 	}
-	ids, r, err := collect(e, Request{Prompt: prompt(100, 1), LogProbs: -1, IgnoreEnd: true})
+	ids, r, err := collect(e, Request{Prompt: prompt(100, 1), LogProbs: -1, IgnoreEnd: true, Depth: spec.DepthOff})
 	if err != nil || r.Finish != FinishLength || len(ids) < 1 || len(ids) > 28 {
 		t.Errorf("as many as there is memory for: %d tokens, %+v, %v", len(ids), r, err)
 	}

@@ -24,7 +24,7 @@ type Request struct {
 	IgnoreEnd bool           // no id ends the text
 	LogProbs  int            // how many alternatives to report per token; -1: no log-probabilities
 	Hash      bool           // compute Result.LogitsHash
-	Depth     int            // tokens to guess per round; 0: none, -1: as many as pay
+	Depth     spec.Depth     // tokens to draft per round
 	Rule      spec.Rule      // which guesses are accepted
 	Trace     bool           // report refused guesses, in Token.Refused
 	// Boundaries are lengths of the prompt that other prompts may have in common with it: the
@@ -108,8 +108,8 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 		return nil, fmt.Errorf("engine: the prompt has %d tokens, which leaves no room in a context of %d", n, limit)
 	case r.MaxTokens < 0:
 		return nil, fmt.Errorf("engine: %d tokens to generate", r.MaxTokens)
-	case r.Depth < -1 || r.Depth > spec.MaxDepth:
-		return nil, fmt.Errorf("engine: %d tokens to guess, want -1 (as many as pay) to %d", r.Depth, spec.MaxDepth)
+	case !r.Depth.Valid():
+		return nil, fmt.Errorf("engine: depth %v, want off, auto or up to %d tokens", r.Depth, spec.MaxDepth)
 	}
 	for _, id := range r.Prompt {
 		if id < 0 || int(id) >= info.Vocab {
@@ -138,7 +138,7 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 		s.stop = info.Stop
 	}
 	s.record.Fixed = r.Depth
-	if r.Depth < 0 && r.Rule == spec.Ratio {
+	if r.Depth == spec.DepthAuto && r.Rule == spec.Ratio {
 		s.record.Fixed = ratioDepth
 	}
 	s.stream.init()

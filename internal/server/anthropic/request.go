@@ -125,8 +125,7 @@ func (r *request) extensions(v *body.Value) {
 		r.ask.Seed = &seed
 	}
 	if n := v.Field("mtp_depth").Int(0, math.MaxInt32); n != nil {
-		depth := int(*n)
-		r.ask.Depth = &depth
+		r.ask.SetDepth(int(*n))
 	}
 }
 

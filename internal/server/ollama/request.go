@@ -195,8 +195,7 @@ func (q *request) options(v *body.Value) {
 		q.context = *n
 	}
 	if n := v.Field("mtp_depth").Int(0, math.MaxInt32); n != nil {
-		depth := int(*n)
-		a.Depth = &depth
+		a.SetDepth(int(*n))
 	}
 	for name, off := range map[string]float64{"mirostat": 0, "typical_p": 1, "tfs_z": 1} {
 		if f := v.Field(name); !f.Absent() && *orElse(f.Number(), off) != off {

@@ -70,8 +70,7 @@ func (q *request) sampling(v *body.Value) {
 	}
 	a.IgnoreEnd = v.Field("ignore_eos").True()
 	if n := v.Field("mtp_depth").Int(math.MinInt32, math.MaxInt32); n != nil {
-		a.Depth = new(int)
-		*a.Depth = int(*n)
+		a.SetDepth(int(*n))
 	}
 }
 

@@ -56,11 +56,14 @@ type Ask struct {
 	MaxThinking int        // tokens; 0: any number
 	Effort      string     // of reasoning, for templates that know it
 	Variables   *jinja.Map // further ones of the template
-	Depth       *int       // tokens to guess per round; nil: as many as pay
+	Depth       spec.Depth // tokens to draft per round
 	Trace       bool       // report refused guesses with the tokens
 	Priority    int
 	CacheSalt   string // what is read is shared with requests of the same only
 }
+
+// SetDepth has n tokens drafted per round; 0: none.
+func (a *Ask) SetDepth(n int) { a.Depth = spec.FixedDepth(n) }
 
 // Sampling is how to choose tokens, as far as a client says.
 type Sampling struct {
@@ -184,8 +187,9 @@ func (a *Ask) check() error {
 		return Invalid("max_tokens", "%d tokens, want a positive number", a.MaxTokens)
 	case a.MaxThinking < 0:
 		return Invalid("max_thinking_tokens", "%d tokens, want a positive number", a.MaxThinking)
-	case a.Depth != nil && (*a.Depth < 0 || *a.Depth > spec.MaxDepth):
-		return Invalid("mtp_depth", "%d, want 0 to %d", *a.Depth, spec.MaxDepth)
+	case !a.Depth.Valid():
+		n, _ := a.Depth.Fixed()
+		return Invalid("mtp_depth", "%d, want 0 to %d", n, spec.MaxDepth)
 	case a.Calls >= CallRequired && len(a.Tools) == 0:
 		return Invalid("tool_choice", "a call of a tool is required, and there are no tools")
 	}

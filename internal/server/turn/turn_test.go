@@ -159,10 +159,10 @@ func TestHotCallsFitTheirSchemas(t *testing.T) {
 // TestChoicesAreSeededOneByOne has several answers at once, each the one that its seed gives
 // alone.
 func TestChoicesAreSeededOneByOne(t *testing.T) {
-	first, depth := uint64(40), 2 // a depth that follows measured costs may be 0
+	first := uint64(40) // a depth that follows measured costs may be 0
 	temperature := 0.9
 	ask := func(seed uint64, n int) *turn.Ask {
-		a := &turn.Ask{Messages: user("Tell me a story."), MaxTokens: 24, LogProbs: -1, Choices: n, Depth: &depth}
+		a := &turn.Ask{Messages: user("Tell me a story."), MaxTokens: 24, LogProbs: -1, Choices: n, Depth: 2}
 		a.Seed, a.Temperature = &seed, &temperature
 		return a
 	}
@@ -200,7 +200,7 @@ func TestBadAsksAreRefused(t *testing.T) {
 		"400 response_format": bad(func(a *turn.Ask) { a.Form = turn.Expression("(") }),
 		"400 messages":        bad(func(a *turn.Ask) { a.Messages = user(strings.Repeat("word ", 9000)) }),
 		"400 prompt":          {IDs: []int32{1 << 30}, LogProbs: -1},
-		"400 mtp_depth":       bad(func(a *turn.Ask) { d := 9; a.Depth = &d }),
+		"400 mtp_depth":       bad(func(a *turn.Ask) { a.Depth = 9 }),
 	} {
 		_, err := host.Start(t.Context(), a)
 		var e *turn.Error
