@@ -14,16 +14,17 @@ import (
 
 // Request is what to generate.
 type Request struct {
-	Prompt    *Prompt
-	MaxTokens int            // 0: until the context is full
-	Sampling  sample.Options // as Sampling recommends, or otherwise
-	Stop      []string       // texts that end the answer and are not part of it
-	IgnoreEnd bool           // no token ends the answer
-	LogProbs  int            // how many alternatives to report per token; -1: no log-probabilities
-	Hash      bool           // compute Result.LogitsHash
-	Trace     bool           // report refused guesses with the tokens
-	Priority  int            // as engine.Request has it
-	Depth     Depth          // tokens to draft per round; 0: as the model was opened
+	Prompt      *Prompt
+	MaxTokens   int             // 0: until the context is full
+	Sampling    *sample.Options // nil: as the checkpoint recommends, with a seed of its own; &sample.Options{} is greedy
+	Stop        []string        // texts that end the answer and are not part of it
+	IgnoreEnd   bool            // no token ends the answer
+	LogProbs    bool            // report the log-probability of each token
+	TopLogProbs int             // how many of the most likely tokens to report in place of each; LogProbs must be set
+	Hash        bool            // compute Result.LogitsHash
+	Trace       bool            // report refused guesses with the tokens
+	Priority    int             // as engine.Request has it
+	Depth       Depth           // tokens to draft per round; 0: as the model was opened
 	// CacheSalt keeps what is read of this request from those with another one, in the prefix
 	// cache and in its folder: neither can tell what the other has asked. "": shared with all
 	// that have none.
@@ -88,6 +89,7 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Sampling = nil // the caller may change it from now on
 	ctx, cancel := context.WithCancel(ctx)
 	stream, err := m.engine.Generate(ctx, q)
 	if err != nil {
@@ -112,7 +114,10 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 	if over := r.Prompt.Over; over > 0 {
 		return engine.Request{}, fmt.Errorf("foretoken: the prompt has more than %d tokens, which leaves no room in a context of %d: shorten it", over, m.context)
 	}
-	s := r.Sampling
+	s := m.Sampling()
+	if r.Sampling != nil {
+		s = *r.Sampling
+	}
 	s.Vocab = m.vocab
 	stop := m.stops(r.Prompt.Chat || r.Format != nil) // a form may end with any of them
 	for _, id := range append(m.tok.Encode("\n"), stop...) {
@@ -126,7 +131,7 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 	}
 	q := engine.Request{
 		Prompt: r.Prompt.IDs, MaxTokens: r.MaxTokens, Sampling: s, Stop: stop, IgnoreEnd: r.IgnoreEnd,
-		LogProbs: r.LogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority,
+		LogProbs: r.LogProbs, TopLogProbs: r.TopLogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority,
 		Depth: m.draft.depth, Rule: m.draft.rule, Boundaries: m.boundaries(r.Prompt),
 		Salt: m.salt(r.CacheSalt),
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/models/tiny"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // cacheTest is a copy of the embedded model and a folder for its cache.
@@ -38,7 +39,7 @@ func (x *cacheTest) cached(t *testing.T) int {
 	for i := range int32(200) {
 		prompt.IDs = append(prompt.IDs, 300+i*7%1000)
 	}
-	a := collect(t, m, Request{Prompt: prompt, MaxTokens: 2, LogProbs: -1, IgnoreEnd: true})
+	a := collect(t, m, Request{Prompt: prompt, MaxTokens: 2, IgnoreEnd: true, Sampling: &sample.Options{}})
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}

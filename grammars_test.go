@@ -96,7 +96,7 @@ func TestGrammarsDoNotWaitForHostileOnes(t *testing.T) {
 		result <- err
 	}()
 	<-begun
-	a := collect(t, m, Request{Prompt: m.Continue("Once"), Format: choice("yes"), MaxTokens: 50, LogProbs: -1, Sampling: sample.Options{Seed: 1}})
+	a := collect(t, m, Request{Prompt: m.Continue("Once"), Format: choice("yes"), MaxTokens: 50, Sampling: &sample.Options{Seed: 1}})
 	if a.Text() != "yes" {
 		t.Errorf("%q, want yes", a.Text())
 	}
@@ -123,7 +123,7 @@ func TestGenerateGivesUpCompiling(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	slow := &Format{Name: "slow", Source: grammar.Regexp(`(?:a|b)*a(?:a|b){13}`)}
-	if _, err := m.Generate(ctx, Request{Prompt: m.Continue("Once"), Format: slow, LogProbs: -1}); !errors.Is(err, context.Canceled) {
+	if _, err := m.Generate(ctx, Request{Prompt: m.Continue("Once"), Format: slow}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want the context's error", err)
 	}
 }

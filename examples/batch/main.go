@@ -37,7 +37,7 @@ func run() error {
 			sampling := m.Sampling()
 			sampling.Seed = uint64(i) // the same text in every run, and in any company
 			answer, err := m.Generate(context.Background(), foretoken.Request{
-				Prompt: m.Continue(text + " "), MaxTokens: 100, Format: form, Sampling: sampling, LogProbs: -1,
+				Prompt: m.Continue(text + " "), MaxTokens: 100, Format: form, Sampling: &sampling,
 			})
 			if err != nil {
 				log.Print(err)

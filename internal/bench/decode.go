@@ -109,7 +109,7 @@ func newTrial(o *DecodeOptions, s Setting, depths []int) *trial {
 			sampling.Seed = uint64(first + i + 1)
 			batch[i] = engine.Request{
 				Prompt: prompts[(first+i)%len(prompts)], MaxTokens: o.MaxTokens, Sampling: sampling,
-				IgnoreEnd: true, LogProbs: -1, Rule: rule,
+				IgnoreEnd: true, Rule: rule,
 			}
 		}
 		t.batches = append(t.batches, batch)

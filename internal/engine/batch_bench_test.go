@@ -34,7 +34,7 @@ func BenchmarkBatch(b *testing.B) {
 		var all sync.WaitGroup
 		for i := range width {
 			r := Request{
-				Prompt: prompts[(first+i)%len(prompts)].Prompt, MaxTokens: 128, IgnoreEnd: true, LogProbs: -1, Depth: depth,
+				Prompt: prompts[(first+i)%len(prompts)].Prompt, MaxTokens: 128, IgnoreEnd: true, Depth: depth,
 				Sampling: sample.Options{Temperature: temperature, Seed: uint64(i)},
 			}
 			one := func() {
@@ -133,13 +133,13 @@ func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int3
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	for i := range 4 {
-		r := Request{Prompt: prompt, IgnoreEnd: true, LogProbs: -1, Depth: depth, Sampling: sample.Options{Temperature: 0.8, Seed: uint64(i)}}
+		r := Request{Prompt: prompt, IgnoreEnd: true, Depth: depth, Sampling: sample.Options{Temperature: 0.8, Seed: uint64(i)}}
 		if _, err := e.Generate(ctx, r); err != nil {
 			b.Fatal(err)
 		}
 	}
 	<-enough
-	s, err := e.Generate(ctx, Request{Prompt: long, MaxTokens: 1, LogProbs: -1, Depth: depth})
+	s, err := e.Generate(ctx, Request{Prompt: long, MaxTokens: 1, Depth: depth})
 	if err != nil {
 		b.Fatal(err)
 	}

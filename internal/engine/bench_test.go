@@ -26,7 +26,7 @@ func BenchmarkDecode(b *testing.B) {
 			defer e.Close()
 			tokens, seconds, rounds := 0, 0.0, 0
 			for i := 0; b.Loop(); i++ {
-				r := Request{Prompt: prompts[i%len(prompts)].Prompt, MaxTokens: 160, IgnoreEnd: true, LogProbs: -1, Depth: depth}
+				r := Request{Prompt: prompts[i%len(prompts)].Prompt, MaxTokens: 160, IgnoreEnd: true, Depth: depth}
 				_, res, err := collect(e, r)
 				if err != nil {
 					b.Fatal(err)
@@ -68,7 +68,7 @@ func BenchmarkTimers(b *testing.B) {
 				}
 			}()
 			for b.Loop() {
-				if _, _, err := collect(e, Request{Prompt: []int32{1, 2, 3}, MaxTokens: 200, IgnoreEnd: true, LogProbs: -1}); err != nil {
+				if _, _, err := collect(e, Request{Prompt: []int32{1, 2, 3}, MaxTokens: 200, IgnoreEnd: true}); err != nil {
 					b.Fatal(err)
 				}
 			}

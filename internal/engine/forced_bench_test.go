@@ -86,7 +86,7 @@ func BenchmarkForced(b *testing.B) {
 			var made, seconds float64
 			var receipt spec.Stats
 			for b.Loop() {
-				ids, res, err := collect(e, Request{Prompt: prompt, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1, Depth: spec.FixedDepth(depth)})
+				ids, res, err := collect(e, Request{Prompt: prompt, MaxTokens: tokens, IgnoreEnd: true, Depth: spec.FixedDepth(depth)})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -121,7 +121,7 @@ func BenchmarkForcedBatch(b *testing.B) {
 	const tokens = 96
 	m, pool := openGenerated(b)
 	defer slot()()
-	request := Request{Prompt: []int32{1, 2, 3, 4, 5, 6, 7, 8}, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1}
+	request := Request{Prompt: []int32{1, 2, 3, 4, 5, 6, 7, 8}, MaxTokens: tokens, IgnoreEnd: true}
 	d := newForced(m, nil)
 	e, err := New(m, pool, Options{Drafter: d})
 	if err != nil {

@@ -165,7 +165,7 @@ type outcome struct {
 func (t *trial) generate(e *engine.Engine, h *held, taste sample.Options, depth spec.Depth) (o outcome) {
 	taste.Constraint = h.constrain
 	s, err := e.Generate(context.Background(), engine.Request{
-		Prompt: t.tok.Encode("Once upon a time there was"), MaxTokens: 60, Sampling: taste, Hash: true, LogProbs: -1, Depth: depth,
+		Prompt: t.tok.Encode("Once upon a time there was"), MaxTokens: 60, Sampling: taste, Hash: true, Depth: depth,
 	})
 	if err != nil {
 		t.Errorf("%s, depth %v: %v", h.name, depth, err)

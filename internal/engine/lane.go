@@ -52,7 +52,7 @@ func (e *Engine) Prefill(p Prefill) (done <-chan struct{}, err error) {
 		return a.done, nil
 	}
 	s, err := newSequence(Request{
-		Conversation: p.Conversation, Prompt: p.Prompt, Boundaries: p.Boundaries, Salt: p.Salt, Depth: p.Depth, LogProbs: -1,
+		Conversation: p.Conversation, Prompt: p.Prompt, Boundaries: p.Boundaries, Salt: p.Salt, Depth: p.Depth,
 	}, e.model.Info(), e.o.Context)
 	if err != nil {
 		return nil, err

@@ -151,7 +151,7 @@ func guessing(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
 	for i, s := range tastes {
 		// Texts that repeat themselves, so that there is something to look up.
 		repeated := slices.Concat(prompt[i%5:5+i%7], prompt[i%5:5+i%7])
-		r := Request{Prompt: repeated, MaxTokens: 8 + rng.IntN(8), Sampling: s, Hash: true, LogProbs: -1, IgnoreEnd: i%2 == 0}
+		r := Request{Prompt: repeated, MaxTokens: 8 + rng.IntN(8), Sampling: s, Hash: true, IgnoreEnd: i%2 == 0}
 		ids, res, err := collect(plain, r)
 		if err != nil {
 			t.Fatal(err)

@@ -75,7 +75,7 @@ func TestRefusedGuessesLeaveNothingBehind(t *testing.T) {
 		for range together {
 			wg.Go(func() {
 				_, r, err := collect(e, Request{
-					Prompt: []int32{1, 2, 3}, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1, Depth: 3, Sampling: never(vocab),
+					Prompt: []int32{1, 2, 3}, MaxTokens: tokens, IgnoreEnd: true, Depth: 3, Sampling: never(vocab),
 				})
 				if err != nil || r.Tokens != tokens || r.Speculation.Accepted != 0 || r.Speculation.Drafted < 2*tokens {
 					t.Errorf("%d tokens, %d of %d guesses accepted: %v", r.Tokens, r.Speculation.Accepted, r.Speculation.Drafted, err)
@@ -101,7 +101,7 @@ func TestRoundsAllocateNothing(t *testing.T) {
 	for _, depth := range []spec.Depth{spec.DepthOff, 3} {
 		e := &Engine{model: m, pool: pool, o: Options{RoundTokens: 512, Drafter: stubborn{m.Drafter(), vocab}}}
 		s, err := newSequence(Request{
-			Prompt: []int32{1, 2, 3}, IgnoreEnd: true, LogProbs: -1, Depth: depth, Sampling: never(vocab),
+			Prompt: []int32{1, 2, 3}, IgnoreEnd: true, Depth: depth, Sampling: never(vocab),
 		}, m.Info(), 4000)
 		if err != nil {
 			t.Fatal(err)

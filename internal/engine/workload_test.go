@@ -53,7 +53,7 @@ func repertoire(t *testing.T, m *qwen35.Model, pool *state.Pool, n int) []piece 
 	for i := range n {
 		r := Request{
 			Prompt:    slices.Concat(beginnings[rng.IntN(len(beginnings))], text(1+rng.IntN(40))),
-			MaxTokens: 1 + rng.IntN(24), Sampling: tastes[rng.IntN(len(tastes))], Hash: true, LogProbs: -1,
+			MaxTokens: 1 + rng.IntN(24), Sampling: tastes[rng.IntN(len(tastes))], Hash: true,
 			IgnoreEnd: i%3 > 0,
 		}
 		r.Boundaries = []int{70, len(r.Prompt) - 1}

@@ -22,7 +22,7 @@ type request struct {
 // decode reads a request for a message, or with count one for its number of tokens, which
 // has the same fields but those that only matter to an answer.
 func decode(v *body.Value, count bool) (*request, error) {
-	r := &request{ask: turn.Ask{LogProbs: -1, Parallel: true}}
+	r := &request{ask: turn.Ask{Parallel: true}}
 	a := &r.ask
 	a.Model = v.Field("model").Text()
 	limit := v.Field("max_tokens")

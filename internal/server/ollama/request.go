@@ -120,7 +120,7 @@ func unloads(keep *body.Value) bool {
 
 // decode reads what both kinds of requests have.
 func (h *handler) decode(v *body.Value) *request {
-	q := &request{ask: turn.Ask{LogProbs: -1, Parallel: true}, stream: true}
+	q := &request{ask: turn.Ask{Parallel: true}, stream: true}
 	q.ask.Model = h.modelOf(v)
 	if s := v.Field("stream").Bool(); s != nil {
 		q.stream = *s

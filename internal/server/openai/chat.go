@@ -50,8 +50,8 @@ func readChat(r *http.Request, v *body.Value) (*request, error) {
 	n := top.Int(0, maxTopLogProbs)
 	switch {
 	case v.Field("logprobs").True():
-		if q.ask.LogProbs = 0; n != nil {
-			q.ask.LogProbs = int(*n)
+		if q.ask.LogProbs = true; n != nil {
+			q.ask.TopLogProbs = int(*n)
 		}
 	case n != nil && *n > 0:
 		top.Fault("alternatives come with log-probabilities: set logprobs to true")

@@ -78,7 +78,7 @@ func (q *request) token(t *turn.Turn, e turn.Event, tokens []turn.Traced, probs 
 	if q.ask.Trace {
 		tokens = t.Trace(tokens, e)
 	}
-	if tok := t.Model.Tokenizer(); q.ask.LogProbs >= 0 && spoken(tok, e) {
+	if tok := t.Model.Tokenizer(); q.ask.LogProbs && spoken(tok, e) {
 		probs = append(probs, newTokenLogProb(tok, e.Token))
 	}
 	return tokens, probs
@@ -111,7 +111,7 @@ func finite(x float32) float64 { return max(float64(x), -9999) }
 
 // logProbs are the log-probabilities of an answer or a chunk, nil where none are asked for.
 func (q *request) logProbs(list []tokenLogProb) any {
-	if q.ask.LogProbs < 0 {
+	if !q.ask.LogProbs {
 		return nil
 	}
 	if list == nil {

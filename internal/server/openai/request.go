@@ -26,7 +26,7 @@ type request struct {
 
 // newRequest reads what requests of all endpoints have in common.
 func newRequest(r *http.Request, v *body.Value) request {
-	q := request{ask: turn.Ask{Model: v.Field("model").Text(), LogProbs: -1, Parallel: true}}
+	q := request{ask: turn.Ask{Model: v.Field("model").Text(), Parallel: true}}
 	q.sampling(v)
 	q.stream = v.Field("stream").True()
 	o := v.Field("stream_options")

@@ -36,11 +36,12 @@ type Ask struct {
 	IDs      []int32
 
 	Sampling
-	MaxTokens int      // 0: until the context is full
-	Stop      []string // texts that end the answer
-	IgnoreEnd bool     // no token ends the answer: for measuring
-	LogProbs  int      // how many alternatives to report per token; -1: none
-	Choices   int      // answers; 0: 1
+	MaxTokens   int      // 0: until the context is full
+	Stop        []string // texts that end the answer
+	IgnoreEnd   bool     // no token ends the answer: for measuring
+	LogProbs    bool     // report the log-probability of each token
+	TopLogProbs int      // alternatives to report per token
+	Choices     int      // answers; 0: 1
 
 	Form     *foretoken.Format // that the answer is held to; with tools it is for answers that call none
 	Calls    Calls             // which tools may, or must, be called
@@ -219,7 +220,7 @@ func (t *Turn) start(ctx context.Context) (err error) {
 	for i := range max(a.Choices, 1) {
 		options.Seed = t.Seed + uint64(i)
 		r := foretoken.Request{
-			Prompt: t.Prompt, MaxTokens: a.MaxTokens, Sampling: options, Stop: a.Stop, IgnoreEnd: a.IgnoreEnd, LogProbs: a.LogProbs,
+			Prompt: t.Prompt, MaxTokens: a.MaxTokens, Sampling: &options, Stop: a.Stop, IgnoreEnd: a.IgnoreEnd, LogProbs: a.LogProbs, TopLogProbs: a.TopLogProbs,
 			Trace: a.Trace, Priority: a.Priority, Format: form, MaxThinking: a.MaxThinking, Depth: a.Depth,
 			CacheSalt: t.salt, Sent: sent,
 		}
