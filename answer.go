@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -30,10 +31,10 @@ type Request struct {
 	// that have none.
 	CacheSalt string
 
-	// Format holds the answer, after any thinking, to a form. MaxThinking is the most tokens
-	// of thinking; 0: any number.
-	Format      *Format
-	MaxThinking int
+	// Grammar is what the answer, after any thinking, must conform to; zero: nothing. It is
+	// compiled once for all requests with the same one.
+	Grammar     grammar.Source
+	MaxThinking int // maximum tokens of thinking; 0: unlimited
 	// Sent is closed when the answer has been delivered: only then the conversation's next turn
 	// is prepared for. nil: when all pieces were yielded.
 	Sent <-chan struct{}
@@ -119,7 +120,7 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 		s = *r.Sampling
 	}
 	s.Vocab = m.vocab
-	stop := m.stops(r.Prompt.Chat || r.Format != nil) // a form may end with any of them
+	stop := m.stops(r.Prompt.Chat || !r.Grammar.IsZero()) // a grammar may end with any of them
 	for _, id := range append(m.tok.Encode("\n"), stop...) {
 		if int(id) < m.vocab {
 			s.XTCExempt = append(s.XTCExempt, id)

@@ -147,7 +147,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	if m.log == nil {
 		m.log = slog.New(warnings{slog.Default().Handler()})
 	}
-	m.grammars = newGrammars(m.formVocab)
+	m.grammars = newGrammars(m.grammarVocab)
 	if err := m.readText(c); err != nil {
 		return nil, err
 	}

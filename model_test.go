@@ -201,13 +201,13 @@ func TestThinkingIsClosed(t *testing.T) {
 func TestFormIsKept(t *testing.T) {
 	m := openThinking(t, Options{})
 	schema := `{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "legs": {"enum": [2, 4]}}, "required": ["name", "legs"], "additionalProperties": false}`
-	f := &Format{Name: schema, Source: grammar.Schema([]byte(schema))}
+	f := grammar.Schema([]byte(schema))
 	for _, think := range []bool{false, true} {
 		p := ask(t, m, say("A cat.", think))
 		for seed := range uint64(4) {
 			var texts []string
 			for _, depth := range []Depth{DepthOff, DepthAuto} {
-				a := collect(t, m, Request{Prompt: p, MaxTokens: 200, MaxThinking: 8, Format: f, Depth: depth, Sampling: &sample.Options{Seed: seed, Temperature: 1}})
+				a := collect(t, m, Request{Prompt: p, MaxTokens: 200, MaxThinking: 8, Grammar: f, Depth: depth, Sampling: &sample.Options{Seed: seed, Temperature: 1}})
 				var v struct {
 					Name string
 					Legs int
@@ -222,8 +222,8 @@ func TestFormIsKept(t *testing.T) {
 			}
 		}
 	}
-	_, err := m.Generate(t.Context(), Request{Prompt: m.Continue("a"), Format: &Format{Name: "bad", Source: grammar.Regexp("(")}})
-	if !errors.Is(err, ErrForm) {
+	_, err := m.Generate(t.Context(), Request{Prompt: m.Continue("a"), Grammar: grammar.Regexp("(")})
+	if !errors.Is(err, ErrGrammar) {
 		t.Errorf("a broken expression: %v", err)
 	}
 }

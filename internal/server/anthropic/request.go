@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/turn"
 )
@@ -69,7 +70,7 @@ func decode(v *body.Value, count bool) (*request, error) {
 // explain gives an error of the answer's beginning the client's name for what is wrong.
 func (r *request) explain(err error) error {
 	form := "output_config.format"
-	if r.ask.Form == nil {
+	if r.ask.Form.IsZero() {
 		form = "tools"
 	}
 	return turn.Rename(err, map[string]string{"response_format": form})
@@ -108,7 +109,7 @@ func (r *request) output(v *body.Value) {
 		}
 		f.Field("type").Required().OneOf("json_schema")
 		if schema := f.Field("schema").Required(); schema.IsObject() {
-			r.ask.Form = turn.JSONSchema(schema.Raw())
+			r.ask.Form = grammar.Schema(schema.Raw())
 		} else {
 			schema.Fault("want a JSON schema, as an object")
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/turn"
@@ -106,7 +107,7 @@ func (q *request) explain(err error) error {
 	switch {
 	case e.Param == "messages" && !q.chat:
 		e.Param = "prompt"
-	case e.Param == "format" && q.ask.Form == nil:
+	case e.Param == "format" && q.ask.Form.IsZero():
 		e.Param = "tools"
 	}
 	return e
@@ -132,10 +133,10 @@ func (h *handler) decode(v *body.Value) *request {
 	v.Ignore("top_logprobs")
 	switch f := v.Field("format"); {
 	case f.IsObject():
-		q.ask.Form = turn.JSONSchema(f.Raw())
+		q.ask.Form = grammar.Schema(f.Raw())
 	case f.IsText() && f.Text() == "":
 	case f.OneOf("json") == "json":
-		q.ask.Form = turn.JSONObject()
+		q.ask.Form = grammar.Object()
 	}
 	if think := v.Field("think"); think.IsText() {
 		on := true

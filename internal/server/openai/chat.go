@@ -76,7 +76,7 @@ func verbosity(v *body.Value) {
 
 // explain gives an error the client's name for what it is about.
 func (q *request) explain(err error) error {
-	if q.ask.Form == nil && paramOf(err) == "response_format" {
+	if q.ask.Form.IsZero() && paramOf(err) == "response_format" {
 		return rename(err, map[string]string{"response_format": "tools"})
 	}
 	return err

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/turn"
@@ -153,27 +153,27 @@ func (q *request) thinking(v, effort *body.Value) {
 
 // format reads the form of an answer; schema is where a JSON schema is, which differs
 // between endpoints.
-func format(v *body.Value, schema func() *body.Value) *foretoken.Format {
+func format(v *body.Value, schema func() *body.Value) grammar.Source {
 	switch v.Field("type").Required().OneOf("text", "json_object", "json_schema") {
 	case "json_object":
 		if s := v.Field("schema"); !s.Absent() { // some clients have it here
 			return schemaForm(s)
 		}
-		return turn.JSONObject()
+		return grammar.Object()
 	case "json_schema":
 		return schemaForm(schema().Required())
 	}
-	return nil
+	return grammar.Source{}
 }
 
 // schemaForm is the form that a JSON schema describes.
-func schemaForm(v *body.Value) *foretoken.Format {
+func schemaForm(v *body.Value) grammar.Source {
 	if !v.IsObject() {
 		v.Fault("want a JSON schema, which is an object")
-		return nil
+		return grammar.Source{}
 	}
 	v.IgnoreRest()
-	return turn.JSONSchema(v.Raw())
+	return grammar.Schema(v.Raw())
 }
 
 // guided reads forms under the names that other servers have for them.
@@ -183,17 +183,17 @@ func (q *request) guided(v *body.Value) {
 		if f.Absent() {
 			continue
 		}
-		if q.ask.Form != nil {
+		if !q.ask.Form.IsZero() {
 			f.Fault("another form of the answer is asked for, and there can be one")
 		}
 		switch name {
 		case "guided_json":
 			q.ask.Form = schemaForm(f)
 		case "guided_regex":
-			q.ask.Form = turn.Expression(f.Text())
+			q.ask.Form = grammar.Regexp(f.Text())
 		case "guided_choice":
 			if texts := f.Texts(); len(texts) > 0 {
-				q.ask.Form = turn.Choice(texts)
+				q.ask.Form = grammar.Choice(texts...)
 			} else {
 				f.Fault("want at least one text")
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -43,15 +44,15 @@ type Ask struct {
 	TopLogProbs int      // alternatives to report per token
 	Choices     int      // answers; 0: 1
 
-	Form     *foretoken.Format // that the answer is held to; with tools it is for answers that call none
-	Calls    Calls             // which tools may, or must, be called
-	Named    string            // the tool, for CallNamed
-	Parallel bool              // several calls in one answer
-	Strict   bool              // arguments of calls are held to their schemas
-	Held     bool              // calls are held to their form, and arguments to schemas that can be held to
+	Form     grammar.Source // that the answer is held to; with tools it is for answers that call none
+	Calls    Calls          // which tools may, or must, be called
+	Named    string         // the tool, for CallNamed
+	Parallel bool           // several calls in one answer
+	Strict   bool           // arguments of calls are held to their schemas
+	Held     bool           // calls are held to their form, and arguments to schemas that can be held to
 	// Inputs are the forms of the texts that some tools take as their only argument, which is
 	// called InputName. Calls of these tools are held to them.
-	Inputs map[string]*foretoken.Format
+	Inputs map[string]grammar.Source
 
 	Thinking    *bool      // whether to think before the answer
 	MaxThinking int        // tokens; 0: any number
@@ -221,7 +222,7 @@ func (t *Turn) start(ctx context.Context) (err error) {
 		options.Seed = t.Seed + uint64(i)
 		r := foretoken.Request{
 			Prompt: t.Prompt, MaxTokens: a.MaxTokens, Sampling: &options, Stop: a.Stop, IgnoreEnd: a.IgnoreEnd, LogProbs: a.LogProbs, TopLogProbs: a.TopLogProbs,
-			Trace: a.Trace, Priority: a.Priority, Format: form, MaxThinking: a.MaxThinking, Depth: a.Depth,
+			Trace: a.Trace, Priority: a.Priority, Grammar: form, MaxThinking: a.MaxThinking, Depth: a.Depth,
 			CacheSalt: t.salt, Sent: sent,
 		}
 		answer, err := t.Model.Generate(ctx, r)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/turn"
@@ -197,7 +198,7 @@ func TestBadAsksAreRefused(t *testing.T) {
 		"400 top_k":           bad(func(a *turn.Ask) { a.TopK = &minus }),
 		"400 logit_bias":      bad(func(a *turn.Ask) { a.LogitBias = map[int32]float32{1 << 30: 1} }),
 		"400 tool_choice":     bad(func(a *turn.Ask) { a.Calls = turn.CallRequired }),
-		"400 response_format": bad(func(a *turn.Ask) { a.Form = turn.Expression("(") }),
+		"400 response_format": bad(func(a *turn.Ask) { a.Form = grammar.Regexp("(") }),
 		"400 messages":        bad(func(a *turn.Ask) { a.Messages = user(strings.Repeat("word ", 9000)) }),
 		"400 prompt":          {IDs: []int32{1 << 30}},
 		"400 mtp_depth":       bad(func(a *turn.Ask) { a.Depth = 9 }),
