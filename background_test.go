@@ -17,7 +17,7 @@ import (
 // thoughtful is a request whose answer thinks, so that the next turn's prompt is another text
 // than what was read and said.
 func thoughtful(p *Prompt) Request {
-	return Request{Prompt: p, MaxTokens: 30, MaxThinking: 10, LogProbs: -1, Sampling: sample.Options{Seed: 1, Temperature: 0.8}}
+	return Request{Prompt: p, MaxTokens: 30, MaxThinking: 10, Sampling: &sample.Options{Seed: 1, Temperature: 0.8}}
 }
 
 // TestBackgroundPrefillLeavesTheQueueAlone has a thinking answer end while the only place is
@@ -33,7 +33,7 @@ func TestBackgroundPrefillLeavesTheQueueAlone(t *testing.T) {
 	var second *Answer
 	for _, err := range first.Pieces() {
 		if err == nil && second == nil { // the first runs: there is room for one that waits
-			second, err = m.Generate(endless, Request{Prompt: m.Continue("Once"), LogProbs: -1, IgnoreEnd: true})
+			second, err = m.Generate(endless, Request{Prompt: m.Continue("Once"), IgnoreEnd: true, Sampling: &sample.Options{}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func TestBackgroundPrefillLeavesTheQueueAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Generate(endless, Request{Prompt: m.Continue("Once"), LogProbs: -1}); err != nil {
+		if _, err := m.Generate(endless, Request{Prompt: m.Continue("Once"), Sampling: &sample.Options{}}); err != nil {
 			t.Errorf("nobody waits, and yet: %v", err)
 		}
 		break

@@ -16,14 +16,28 @@ import (
 // Draft says what guesses tokens ahead, and how. It changes the speed of an answer, and its
 // text only under spec.Ratio.
 type Draft struct {
-	Off    bool      // guess nothing
 	Head   HeadUse   // of the checkpoint's multi-token-prediction head
 	Lookup bool      // guess from repetitions in the text, too
-	Depth  int       // tokens to guess at once, up to spec.MaxDepth; 0: as many as pay
+	Depth  Depth     // tokens to draft per round; DepthOff: none, and a head is not loaded
 	Rule   spec.Rule // which guesses are accepted
 	Vocab  int       // frequent tokens that the head guesses among; 0: what pays, -1: all
 	NoTest bool      // do not try the head when a checkpoint is loaded
 }
+
+// Depth is how many tokens are drafted per round: a number from 1 to MaxDepth, DepthAuto or
+// DepthOff. Under the exact rule it changes the speed of an answer and never its text.
+type Depth = spec.Depth
+
+// MaxDepth is the maximum number of tokens drafted per round.
+const MaxDepth = spec.MaxDepth
+
+const (
+	// DepthAuto is the zero value: in a Request the depth that the model was opened with, and
+	// in Speculation the one that gives most tokens per second, by what is measured on the way.
+	DepthAuto = spec.DepthAuto
+	// DepthOff drafts nothing: plain decoding.
+	DepthOff = spec.DepthOff
+)
 
 // HeadUse says whether the head guesses.
 type HeadUse uint8
@@ -48,16 +62,16 @@ func (e headError) Is(target error) bool { return target == ErrNoHead }
 type drafting struct {
 	drafter spec.Drafter // nil: nothing
 	head    spec.Drafter // the model's own, if it is used
-	depth   int          // as engine.Request has it
+	depth   Depth
 	rule    spec.Rule
 	verdict *engine.Verdict // of the self-test; nil if there was none
 }
 
 // drafting chooses what is wanted. config is the checkpoint's config.json.
 func (m *Model) drafting(o Draft, config []byte) (drafting, error) {
-	d := drafting{depth: -1, rule: o.Rule}
-	if o.Depth > 0 {
-		d.depth = o.Depth
+	d := drafting{depth: o.Depth, rule: o.Rule}
+	if !d.depth.Valid() {
+		return d, fmt.Errorf("foretoken: depth %v, want off, auto or up to %d tokens", d.depth, MaxDepth)
 	}
 	var head spec.Drafter
 	if n, ok := m.network.(interface{ Drafter() spec.Drafter }); ok {
@@ -66,8 +80,7 @@ func (m *Model) drafting(o Draft, config []byte) (drafting, error) {
 	if head == nil && o.Head == HeadRequired {
 		return d, fmt.Errorf("model %s: %w", m.name, noHead(config))
 	}
-	if o.Off {
-		d.depth = 0
+	if d.depth == DepthOff {
 		return d, nil
 	}
 	if o.Head != HeadOff {
@@ -121,8 +134,8 @@ func (m *Model) Drafting() string {
 		return "none"
 	}
 	depth := "as deep as pays"
-	if d.depth >= 0 {
-		depth = fmt.Sprintf("%d deep", d.depth)
+	if d.depth != DepthAuto {
+		depth = fmt.Sprintf("%v deep", d.depth)
 	}
 	return fmt.Sprintf("by %s, %s, accepted by the %s rule", d.drafter.Name(), depth, d.rule)
 }

@@ -147,7 +147,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	if m.log == nil {
 		m.log = slog.New(warnings{slog.Default().Handler()})
 	}
-	m.grammars = newGrammars(m.formVocab)
+	m.grammars = newGrammars(m.grammarVocab)
 	if err := m.readText(c); err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	w := model.Options{
 		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, DraftVocab: o.Draft.Vocab, Control: m.tok.Added(), Progress: o.Progress, Log: m.log,
 	}
-	if !o.Draft.Off {
+	if o.Draft.Depth != DepthOff {
 		w.MaxDrafts = spec.MaxDepth
 	}
 	sum := startSum(c, o.CacheDir)

@@ -50,7 +50,7 @@ func TestLibraryMakesRoomBeforeItLoads(t *testing.T) {
 	opened := map[string]*Model{}
 	var events []string
 	closed := func(m *Model) bool {
-		_, err := m.Generate(t.Context(), Request{Prompt: &Prompt{IDs: []int32{1}}, LogProbs: -1, MaxTokens: 1})
+		_, err := m.Generate(t.Context(), Request{Prompt: &Prompt{IDs: []int32{1}}, MaxTokens: 1})
 		return errors.Is(err, engine.ErrClosed)
 	}
 	path := map[string]string{"a": Tiny, "b": dir, "c": Tiny}

@@ -17,8 +17,8 @@ func BenchmarkTurns(b *testing.B) {
 		c := say("Tell me a story about a cat.", true)
 		for turn := range 10 {
 			a := collect(b, m, Request{
-				Prompt: ask(b, m, c), MaxTokens: 40, MaxThinking: 10, LogProbs: -1,
-				Sampling: sample.Options{Seed: uint64(100*i + turn), Temperature: 0.8},
+				Prompt: ask(b, m, c), MaxTokens: 40, MaxThinking: 10,
+				Sampling: &sample.Options{Seed: uint64(100*i + turn), Temperature: 0.8},
 			})
 			m.warming.Wait()
 			switch turn {

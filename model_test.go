@@ -121,7 +121,7 @@ func ask(t testing.TB, m *Model, c Conversation) *Prompt {
 func TestAnswerIsWhatItsPiecesSay(t *testing.T) {
 	m := openTiny(t, Options{})
 	p := ask(t, m, say("Tell me a story about a cat.", false))
-	a, err := m.Generate(t.Context(), Request{Prompt: p, MaxTokens: 40, LogProbs: -1, Sampling: sample.Options{Seed: 3, Temperature: 0.8}})
+	a, err := m.Generate(t.Context(), Request{Prompt: p, MaxTokens: 40, Sampling: &sample.Options{Seed: 3, Temperature: 0.8}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestAnswerIsWhatItsPiecesSay(t *testing.T) {
 	}
 	// A stop text ends it earlier, and is no part of it.
 	word := strings.Fields(text)[3]
-	b := collect(t, m, Request{Prompt: p, MaxTokens: 40, LogProbs: -1, Stop: []string{word}, Sampling: sample.Options{Seed: 3, Temperature: 0.8}})
+	b := collect(t, m, Request{Prompt: p, MaxTokens: 40, Stop: []string{word}, Sampling: &sample.Options{Seed: 3, Temperature: 0.8}})
 	if want, _, _ := strings.Cut(text, word); b.Text() != want || b.Finish != FinishStop {
 		t.Errorf("stopped at %q: %q, want %q; %s", word, b.Text(), want, b.Finish)
 	}
@@ -153,7 +153,7 @@ func TestAnswerCanBeCanceled(t *testing.T) {
 	m := openTiny(t, Options{ISA: "generic"}) // which takes minutes to fill the context
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	a, err := m.Generate(ctx, Request{Prompt: m.Continue("Once upon"), IgnoreEnd: true, LogProbs: -1})
+	a, err := m.Generate(ctx, Request{Prompt: m.Continue("Once upon"), IgnoreEnd: true, Sampling: &sample.Options{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,11 +178,10 @@ func TestThinkingIsClosed(t *testing.T) {
 	if !p.Thinking {
 		t.Fatal("the prompt does not begin to think")
 	}
-	plain := 0
 	for _, budget := range []int{1, 5, 12} {
 		var texts []string
-		for _, depth := range []*int{&plain, nil} {
-			a := collect(t, m, Request{Prompt: p, MaxTokens: 60, MaxThinking: budget, LogProbs: -1, Depth: depth, Sampling: sample.Options{Seed: 7, Temperature: 1}})
+		for _, depth := range []Depth{DepthOff, DepthAuto} {
+			a := collect(t, m, Request{Prompt: p, MaxTokens: 60, MaxThinking: budget, Depth: depth, Sampling: &sample.Options{Seed: 7, Temperature: 1}})
 			texts = append(texts, a.Text())
 			if n := a.ReasoningTokens(); n > budget+len(m.tok.Encode("\n</think>\n\n")) {
 				t.Errorf("%d tokens of thinking, of %d allowed", n, budget)
@@ -202,14 +201,13 @@ func TestThinkingIsClosed(t *testing.T) {
 func TestFormIsKept(t *testing.T) {
 	m := openThinking(t, Options{})
 	schema := `{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "legs": {"enum": [2, 4]}}, "required": ["name", "legs"], "additionalProperties": false}`
-	f := &Format{Name: schema, Source: grammar.Schema([]byte(schema))}
-	plain := 0
+	f := grammar.Schema([]byte(schema))
 	for _, think := range []bool{false, true} {
 		p := ask(t, m, say("A cat.", think))
 		for seed := range uint64(4) {
 			var texts []string
-			for _, depth := range []*int{&plain, nil} {
-				a := collect(t, m, Request{Prompt: p, MaxTokens: 200, MaxThinking: 8, Format: f, LogProbs: -1, Depth: depth, Sampling: sample.Options{Seed: seed, Temperature: 1}})
+			for _, depth := range []Depth{DepthOff, DepthAuto} {
+				a := collect(t, m, Request{Prompt: p, MaxTokens: 200, MaxThinking: 8, Grammar: f, Depth: depth, Sampling: &sample.Options{Seed: seed, Temperature: 1}})
 				var v struct {
 					Name string
 					Legs int
@@ -224,8 +222,8 @@ func TestFormIsKept(t *testing.T) {
 			}
 		}
 	}
-	_, err := m.Generate(t.Context(), Request{Prompt: m.Continue("a"), LogProbs: -1, Format: &Format{Name: "bad", Source: grammar.Regexp("(")}})
-	if !errors.Is(err, ErrForm) {
+	_, err := m.Generate(t.Context(), Request{Prompt: m.Continue("a"), Grammar: grammar.Regexp("(")})
+	if !errors.Is(err, ErrGrammar) {
 		t.Errorf("a broken expression: %v", err)
 	}
 }
@@ -239,7 +237,7 @@ func TestConversationHitsTheCache(t *testing.T) {
 		known := 0
 		for turn := range 10 {
 			p := ask(t, m, c)
-			a := collect(t, m, Request{Prompt: p, MaxTokens: 30, MaxThinking: 10, LogProbs: -1, Sampling: sample.Options{Seed: uint64(turn), Temperature: 0.8}})
+			a := collect(t, m, Request{Prompt: p, MaxTokens: 30, MaxThinking: 10, Sampling: &sample.Options{Seed: uint64(turn), Temperature: 0.8}})
 			m.warming.Wait()
 			// What is new: the user's message, and the frame of two turns around it.
 			fresh := len(p.IDs) - known
@@ -344,7 +342,7 @@ func TestLibraryLetsModelsExpire(t *testing.T) {
 		if synctest.Wait(); len(l.Loaded()) != 0 {
 			t.Error("the model is still there")
 		}
-		if _, err := m.Generate(t.Context(), Request{Prompt: m.Continue("Once"), MaxTokens: 1, LogProbs: -1}); !errors.Is(err, engine.ErrClosed) {
+		if _, err := m.Generate(t.Context(), Request{Prompt: m.Continue("Once"), MaxTokens: 1}); !errors.Is(err, engine.ErrClosed) {
 			t.Errorf("the model that has expired is not closed: %v", err)
 		}
 		if err := l.Drain(t.Context()); err != nil {
@@ -378,7 +376,7 @@ func TestRecommendationsFollowTheFile(t *testing.T) {
 
 func TestPromptsAndEndsAreTheModels(t *testing.T) {
 	m := openTiny(t, Options{})
-	if _, err := m.Generate(t.Context(), Request{Prompt: &Prompt{IDs: make([]int32, m.Context())}, LogProbs: -1}); err == nil {
+	if _, err := m.Generate(t.Context(), Request{Prompt: &Prompt{IDs: make([]int32, m.Context())}}); err == nil {
 		t.Error("a prompt that fills the context was taken")
 	}
 	if !slices.Contains(m.stops(true), m.Info().Stop[0]) {

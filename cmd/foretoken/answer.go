@@ -26,8 +26,8 @@ func (s *session) question(p *foretoken.Prompt, sampling *samplingFlags, limits 
 		}
 	}
 	return foretoken.Request{
-		Prompt: p, MaxTokens: limits.maxTokens.or(limits.otherwise), Sampling: options,
-		Stop: limits.stop, IgnoreEnd: limits.ignoreEOS, LogProbs: likeliest,
+		Prompt: p, MaxTokens: limits.maxTokens.or(limits.otherwise), Sampling: &options,
+		Stop: limits.stop, IgnoreEnd: limits.ignoreEOS, LogProbs: likeliest >= 0, TopLogProbs: max(likeliest, 0),
 	}, nil
 }
 

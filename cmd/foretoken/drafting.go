@@ -16,7 +16,7 @@ import (
 type draftFlags struct {
 	mtp        setting[string] // auto if not given
 	drafter    setting[string] // mtp if not given and there is a head
-	depth      setting[int]
+	depth      setting[spec.Depth]
 	accept     setting[string]
 	vocab      setting[int]
 	noSelfTest bool
@@ -24,7 +24,6 @@ type draftFlags struct {
 
 // Values of flags that are words, beside the numbers.
 const (
-	depthAuto = -1
 	vocabAuto = 0
 	vocabAll  = -1
 )
@@ -33,7 +32,7 @@ func newDraftFlags() *draftFlags {
 	return &draftFlags{
 		mtp:     choice("auto", "on", "off"),
 		drafter: choice("mtp", "ngram", "auto"),
-		depth:   worded("auto|0..8", map[string]int{"auto": depthAuto}, 0, spec.MaxDepth),
+		depth:   setting[spec.Depth]{kind: "auto|0..8", parse: spec.ParseDepth, check: func(spec.Depth) error { return nil }},
 		accept:  choice(spec.Exact.String(), spec.Ratio.String()),
 		vocab:   worded("auto|all|N", map[string]int{"auto": vocabAuto, "all": vocabAll}, 1, math.MaxInt32),
 	}
@@ -75,12 +74,15 @@ func (f *draftFlags) validate() error {
 
 // possible reports whether tokens may be guessed, as far as the flags go.
 func (f *draftFlags) possible() bool {
-	return f.depth.or(depthAuto) != 0 && (f.mtp.value != "off" || f.drafter.given)
+	return f.depth.value != spec.DepthOff && (f.mtp.value != "off" || f.drafter.given)
 }
 
 // options are what the flags ask for.
 func (f *draftFlags) options() foretoken.Draft {
-	o := foretoken.Draft{Off: !f.possible(), Depth: max(f.depth.or(depthAuto), 0), Vocab: f.vocab.or(vocabAuto), NoTest: f.noSelfTest}
+	o := foretoken.Draft{Depth: f.depth.value, Vocab: f.vocab.or(vocabAuto), NoTest: f.noSelfTest}
+	if !f.possible() {
+		o.Depth = foretoken.DepthOff
+	}
 	o.Rule, _ = spec.ParseRule(f.accept.or(spec.Exact.String())) // one of its names
 	switch {
 	case f.mtp.value == "on", f.drafter.value == "mtp":

@@ -61,13 +61,13 @@ type timings struct {
 func newReport(s *session, q *foretoken.Request, a *answer, err error) *report {
 	r := &report{
 		Model: s.Name(), PromptIDs: q.Prompt.IDs, TokenIDs: make([]int32, len(a.Tokens)), Text: a.Text(),
-		FinishReason: a.finish, Seed: q.Sampling.Seed, LogitsHash: fmt.Sprintf("0x%016x", a.LogitsHash()),
+		FinishReason: a.finish, Seed: a.Seed, LogitsHash: fmt.Sprintf("0x%016x", a.LogitsHash()),
 		Timings: newTimings(s.LoadTime(), len(a.Tokens), &a.Result), Warnings: s.notes.warnings(),
 	}
 	for i, t := range a.Tokens {
 		r.TokenIDs[i] = t.ID
 	}
-	if q.LogProbs >= 0 {
+	if q.LogProbs {
 		r.LogProbs = make([]tokenLogProb, len(a.Tokens))
 		for i, t := range a.Tokens {
 			r.LogProbs[i] = s.describe(t)

@@ -130,7 +130,7 @@ func TestTemplateGetsItsVariables(t *testing.T) {
 // openLinked opens a model that linkTiny has made until the end of the test.
 func openLinked(t *testing.T, dir string) *session {
 	t.Helper()
-	m, err := foretoken.Open(dir, foretoken.Options{Threads: 1, Draft: foretoken.Draft{Off: true}, Log: slog.New(slog.DiscardHandler)})
+	m, err := foretoken.Open(dir, foretoken.Options{Threads: 1, Draft: foretoken.Draft{Depth: foretoken.DepthOff}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

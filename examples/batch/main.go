@@ -30,14 +30,14 @@ func run() error {
 	}
 	defer m.Close() //nolint:errcheck // nothing to lose
 
-	form := &foretoken.Format{Name: schema, Source: grammar.Schema([]byte(schema))}
+	animal := grammar.Schema([]byte(schema))
 	var all sync.WaitGroup
 	for i, text := range []string{"A cat is", "A bird is", "A fish is", "A spider is"} {
 		all.Go(func() {
 			sampling := m.Sampling()
 			sampling.Seed = uint64(i) // the same text in every run, and in any company
 			answer, err := m.Generate(context.Background(), foretoken.Request{
-				Prompt: m.Continue(text + " "), MaxTokens: 100, Format: form, Sampling: sampling, LogProbs: -1,
+				Prompt: m.Continue(text + " "), MaxTokens: 100, Grammar: animal, Sampling: &sampling,
 			})
 			if err != nil {
 				log.Print(err)

@@ -40,7 +40,7 @@ func run() error {
 			return err
 		}
 		answer, err := m.Generate(context.Background(), foretoken.Request{
-			Prompt: prompt, MaxTokens: 200, Sampling: m.Sampling(), LogProbs: -1,
+			Prompt: prompt, MaxTokens: 200,
 		})
 		if err != nil {
 			return err

@@ -22,11 +22,14 @@ type Request struct {
 	Sampling  sample.Options // Seed included
 	Stop      []int32        // ids that end the text, in place of the model's
 	IgnoreEnd bool           // no id ends the text
-	LogProbs  int            // how many alternatives to report per token; -1: no log-probabilities
+	LogProbs  bool           // report the log-probability of each token
 	Hash      bool           // compute Result.LogitsHash
-	Depth     int            // tokens to guess per round; 0: none, -1: as many as pay
+	Depth     spec.Depth     // tokens to draft per round
 	Rule      spec.Rule      // which guesses are accepted
-	Trace     bool           // report refused guesses, in Token.Refused
+	// TopLogProbs is how many of the most likely tokens to report in place of each; LogProbs
+	// must be set.
+	TopLogProbs int
+	Trace       bool // report refused guesses, in Token.Refused
 	// Boundaries are lengths of the prompt that other prompts may have in common with it: the
 	// ends of its parts. What was read up to there is kept for them.
 	Boundaries []int
@@ -108,8 +111,8 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 		return nil, fmt.Errorf("engine: the prompt has %d tokens, which leaves no room in a context of %d", n, limit)
 	case r.MaxTokens < 0:
 		return nil, fmt.Errorf("engine: %d tokens to generate", r.MaxTokens)
-	case r.Depth < -1 || r.Depth > spec.MaxDepth:
-		return nil, fmt.Errorf("engine: %d tokens to guess, want -1 (as many as pay) to %d", r.Depth, spec.MaxDepth)
+	case !r.Depth.Valid():
+		return nil, fmt.Errorf("engine: depth %v, want off, auto or up to %d tokens", r.Depth, spec.MaxDepth)
 	}
 	for _, id := range r.Prompt {
 		if id < 0 || int(id) >= info.Vocab {
@@ -138,7 +141,7 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 		s.stop = info.Stop
 	}
 	s.record.Fixed = r.Depth
-	if r.Depth < 0 && r.Rule == spec.Ratio {
+	if r.Depth == spec.DepthAuto && r.Rule == spec.Ratio {
 		s.record.Fixed = ratioDepth
 	}
 	s.stream.init()
@@ -181,8 +184,8 @@ func (s *sequence) append(t Token, logits []float32) bool {
 		s.hash = hashRow(s.hash, logits)
 		t.Hash = s.hash
 	}
-	if s.req.LogProbs >= 0 {
-		t.LogProb, t.Top = sample.LogProbs(logits[:s.req.Sampling.Vocab], t.ID, s.req.LogProbs)
+	if s.req.LogProbs {
+		t.LogProb, t.Top = sample.LogProbs(logits[:s.req.Sampling.Vocab], t.ID, s.req.TopLogProbs)
 	}
 	s.sampler.Accept(t.ID)
 	s.tokens = append(s.tokens, t.ID)

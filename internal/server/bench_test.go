@@ -57,7 +57,7 @@ func (r *running) direct(b *testing.B, i int) {
 	model := r.library.Volumes()[0].Model
 	s := model.Sampling()
 	s.Seed, s.Vocab = uint64(i), model.Vocab()
-	q := engine.Request{Prompt: model.Tokenizer().Encode(benchPrompt(i)), MaxTokens: benchTokens, Sampling: s, LogProbs: -1, IgnoreEnd: true, Depth: -1}
+	q := engine.Request{Prompt: model.Tokenizer().Encode(benchPrompt(i)), MaxTokens: benchTokens, Sampling: s, IgnoreEnd: true}
 	stream, err := model.Engine().Generate(b.Context(), q)
 	if err != nil {
 		b.Error(err)

@@ -11,9 +11,6 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// MaxDepth is the most tokens that are guessed at once.
-const MaxDepth = 8
-
 // Drafter guesses tokens for a batch of sequences. It may be wrong; the target is exact
 // whatever it says.
 type Drafter interface {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
@@ -22,7 +23,7 @@ type request struct {
 // decode reads a request for a message, or with count one for its number of tokens, which
 // has the same fields but those that only matter to an answer.
 func decode(v *body.Value, count bool) (*request, error) {
-	r := &request{Request: generate.Request{LogProbs: -1, Parallel: true}}
+	r := &request{Request: generate.Request{Parallel: true}}
 	r.Model = v.Field("model").Text()
 	limit := v.Field("max_tokens")
 	if !count {
@@ -68,7 +69,7 @@ func decode(v *body.Value, count bool) (*request, error) {
 // explain gives an error of Start the client's name of the field.
 func (r *request) explain(err error) error {
 	format := "output_config.format"
-	if r.Grammar == nil {
+	if r.Grammar.IsZero() {
 		format = "tools"
 	}
 	return generate.Rename(err, map[string]string{"response_format": format})
@@ -107,7 +108,7 @@ func (r *request) output(v *body.Value) {
 		}
 		f.Field("type").Required().OneOf("json_schema")
 		if schema := f.Field("schema").Required(); schema.IsObject() {
-			r.Grammar = generate.JSONSchema(schema.Raw())
+			r.Grammar = grammar.Schema(schema.Raw())
 		} else {
 			schema.Fault("want a JSON schema, as an object")
 		}
@@ -124,8 +125,7 @@ func (r *request) extensions(v *body.Value) {
 		r.Seed = &seed
 	}
 	if n := v.Field("mtp_depth").Int(0, math.MaxInt32); n != nil {
-		depth := int(*n)
-		r.Depth = &depth
+		r.SetDepth(int(*n))
 	}
 }
 

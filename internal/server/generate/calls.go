@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/jinja"
@@ -17,29 +16,27 @@ const (
 	callEnd   = "</tool_call>"
 )
 
-// calls is the grammar of one call of any of the tools, or of several, and its name.
-func (r *Request) calls(tools []chat.Tool, taught chat.ToolFormat) (grammar.Source, string, error) {
-	var names []string
+// calls is the grammar of one call of any of the tools, or of several.
+func (r *Request) calls(tools []chat.Tool, taught chat.ToolFormat) (grammar.Source, error) {
 	var either []grammar.Source
 	for _, t := range tools {
-		inside, of, err := r.call(t, taught)
+		inside, err := r.call(t, taught)
 		if err != nil {
-			return grammar.Source{}, "", Invalid("tools", "%s: %v", t.Name(), err)
+			return grammar.Source{}, Invalid("tools", "%s: %v", t.Name(), err)
 		}
-		names = append(names, of)
 		either = append(either, inside)
 	}
 	call := grammar.Sequence(grammar.Literal(callBegin+"\n"), grammar.Either(either...), grammar.Literal("\n"+callEnd))
 	if !r.Parallel || r.Calls == CallNamed {
-		return call, grammarName("calls", names...), nil
+		return call, nil
 	}
 	more := grammar.Repeat(grammar.Sequence(grammar.Literal("\n"), call), 0, 0)
-	return grammar.Sequence(call, more), grammarName("several calls", names...), nil
+	return grammar.Sequence(call, more), nil
 }
 
-// call is the grammar of a call between its tags, and its name. A tool that cannot be called in
-// the syntax that the template teaches is called in JSON, which the parser reads as well.
-func (r *Request) call(t chat.Tool, taught chat.ToolFormat) (grammar.Source, string, error) {
+// call is the grammar of a call between its tags. A tool that cannot be called in the syntax that
+// the template teaches is called in JSON, which the parser reads as well.
+func (r *Request) call(t chat.Tool, taught chat.ToolFormat) (grammar.Source, error) {
 	name, err := json.Marshal(t.Name())
 	arguments := t.Parameters()
 	if arguments == nil {
@@ -47,33 +44,32 @@ func (r *Request) call(t chat.Tool, taught chat.ToolFormat) (grammar.Source, str
 	}
 	begin := `{"name": ` + string(name) + `, "arguments": `
 	g := grammar.Sequence(grammar.Literal(begin), grammar.Schema(arguments), grammar.Literal("}"))
-	of := grammarName("json", begin, string(arguments))
-	if r.Calls == CallAuto && !r.Strict && r.Inputs[t.Name()] == nil {
+	if r.Calls == CallAuto && !r.Strict && r.Inputs[t.Name()].IsZero() {
 		// It is constrained only because other tools are: its schema need not compile.
 		any := grammar.Sequence(grammar.Literal(begin), grammar.Object(), grammar.Literal("}"))
-		g, of = grammar.Prefer(g, any), grammarName("perhaps", of)
+		g = grammar.Prefer(g, any)
 	}
 	if taught == chat.ToolXML && r.unique(t) {
 		if x := newXMLCall(t); x != nil {
-			g, of = grammar.Prefer(x.grammar(), g), grammarName("xml", of)
+			g = grammar.Prefer(x.grammar(), g)
 		}
 	}
-	if input := r.Inputs[t.Name()]; input != nil {
-		g, of = grammar.Prefer(inputCall(t, begin, input, taught), g), grammarName("input", input.Name, of)
+	if input := r.Inputs[t.Name()]; !input.IsZero() {
+		g = grammar.Prefer(inputCall(t, begin, input, taught), g)
 	}
-	return g, of, err
+	return g, err
 }
 
 // inputCall is the grammar of a call of a tool that takes a text of the grammar input.
-func inputCall(t chat.Tool, begin string, input *foretoken.Format, taught chat.ToolFormat) grammar.Source {
+func inputCall(t chat.Tool, begin string, input grammar.Source, taught chat.ToolFormat) grammar.Source {
 	if taught == chat.ToolXML && chat.FitsXML(t.Name()) {
 		const end = chat.ParameterEnd + "\n</function>"
 		return grammar.Sequence(
 			grammar.Literal("<function="+t.Name()+">\n<parameter="+InputName+">\n"),
-			grammar.Without(chat.ParameterEnd, input.Source), grammar.Literal("\n"+end),
+			grammar.Without(chat.ParameterEnd, input), grammar.Literal("\n"+end),
 		)
 	}
-	return grammar.Sequence(grammar.Literal(begin+`{"`+InputName+`": `), grammar.InString(input.Source), grammar.Literal("}}"))
+	return grammar.Sequence(grammar.Literal(begin+`{"`+InputName+`": `), grammar.InString(input), grammar.Literal("}}"))
 }
 
 // unique reports whether no other tool has the name of t. The parser could not tell which one's

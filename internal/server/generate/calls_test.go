@@ -152,7 +152,7 @@ func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := &Request{Tools: tools, Calls: CallRequired}
-		source, _, err := a.calls(tools, chat.ToolXML)
+		source, err := a.calls(tools, chat.ToolXML)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,10 +337,10 @@ func TestWhatIsCalledInJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		grammars := map[string]string{}
+		grammars := map[grammar.Key]string{}
 		for _, taught := range []chat.ToolFormat{chat.ToolXML, chat.ToolJSON} {
 			a := &Request{Tools: tools, Calls: CallRequired}
-			source, name, err := a.calls(tools, taught)
+			source, err := a.calls(tools, taught)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -356,10 +356,10 @@ func TestWhatIsCalledInJSON(t *testing.T) {
 			if !strings.HasPrefix(forced, begin) {
 				t.Errorf("%q %s: taught %d: begins with %q", c.name, c.schema, taught, forced)
 			}
-			if before, ok := grammars[name]; ok && before != forced {
-				t.Errorf("%s names two grammars", name)
+			if before, ok := grammars[source.Key()]; ok && before != forced {
+				t.Errorf("%q %s: two grammars have one key", c.name, c.schema)
 			}
-			grammars[name] = forced
+			grammars[source.Key()] = forced
 		}
 	}
 }

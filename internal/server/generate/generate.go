@@ -13,6 +13,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -38,33 +39,37 @@ type Request struct {
 	IDs      []int32
 
 	Sampling
-	MaxTokens int      // 0: until the context is full
-	Stop      []string // texts that end the answer
-	IgnoreEnd bool     // no token ends the answer: for measuring
-	LogProbs  int      // alternatives to report for each token; -1: no log-probabilities
-	Choices   int      // answers; 0: 1
+	MaxTokens   int      // 0: until the context is full
+	Stop        []string // texts that end the answer
+	IgnoreEnd   bool     // no token ends the answer: for measuring
+	LogProbs    bool     // report the log-probability of each token
+	TopLogProbs int      // alternatives to report for each token
+	Choices     int      // answers; 0: 1
 
-	Grammar  *foretoken.Format // constrains the answer; with tools, an answer that calls none
-	Calls    Calls             // which tools may, or must, be called
-	Named    string            // the tool, for CallNamed
-	Parallel bool              // several calls in one answer
-	Strict   bool              // constrain the arguments of calls to their schemas
+	Grammar  grammar.Source // constrains the answer; with tools, an answer that calls none
+	Calls    Calls          // which tools may, or must, be called
+	Named    string         // the tool, for CallNamed
+	Parallel bool           // several calls in one answer
+	Strict   bool           // constrain the arguments of calls to their schemas
 	// Constrained constrains calls to their syntax, and arguments to those schemas that can be
 	// compiled.
 	Constrained bool
 	// Inputs are the grammars of tools that take one text, by the tool's name. The text is the
 	// argument InputName, and calls of these tools are constrained to the grammar.
-	Inputs map[string]*foretoken.Format
+	Inputs map[string]grammar.Source
 
 	Thinking    *bool      // whether to think before the answer
 	MaxThinking int        // tokens; 0: unlimited
 	Effort      string     // of reasoning, for templates that know it
 	Variables   *jinja.Map // further ones of the template
-	Depth       *int       // tokens to draft per round; nil: auto
+	Depth       spec.Depth // tokens to draft per round
 	Trace       bool       // report rejected draft tokens with the tokens
 	Priority    int
 	CacheSalt   string // the prefix cache is shared with requests of the same salt only
 }
+
+// SetDepth drafts n tokens per round; 0: none.
+func (r *Request) SetDepth(n int) { r.Depth = spec.FixedDepth(n) }
 
 // Sampling are the sampling options that a client sets. nil: the checkpoint's.
 type Sampling struct {
@@ -182,8 +187,9 @@ func (r *Request) check() error {
 		return Invalid("max_tokens", "%d tokens, want a positive number", r.MaxTokens)
 	case r.MaxThinking < 0:
 		return Invalid("max_thinking_tokens", "%d tokens, want a positive number", r.MaxThinking)
-	case r.Depth != nil && (*r.Depth < 0 || *r.Depth > spec.MaxDepth):
-		return Invalid("mtp_depth", "%d, want 0 to %d", *r.Depth, spec.MaxDepth)
+	case !r.Depth.Valid():
+		n, _ := r.Depth.Fixed()
+		return Invalid("mtp_depth", "%d, want 0 to %d", n, spec.MaxDepth)
 	case r.Calls >= CallRequired && len(r.Tools) == 0:
 		return Invalid("tool_choice", "a call of a tool is required, and there are no tools")
 	}
@@ -213,8 +219,8 @@ func (r *Run) start(ctx context.Context, salt string) (err error) {
 	for i := range max(q.Choices, 1) {
 		options.Seed = r.Seed + uint64(i)
 		answer, err := r.Model.Generate(ctx, foretoken.Request{
-			Prompt: r.Prompt, MaxTokens: q.MaxTokens, Sampling: options, Stop: q.Stop, IgnoreEnd: q.IgnoreEnd, LogProbs: q.LogProbs,
-			Trace: q.Trace, Priority: q.Priority, Format: g, MaxThinking: q.MaxThinking, Depth: q.Depth,
+			Prompt: r.Prompt, MaxTokens: q.MaxTokens, Sampling: &options, Stop: q.Stop, IgnoreEnd: q.IgnoreEnd, LogProbs: q.LogProbs, TopLogProbs: q.TopLogProbs,
+			Trace: q.Trace, Priority: q.Priority, Grammar: g, MaxThinking: q.MaxThinking, Depth: q.Depth,
 			CacheSalt: salt, Sent: sent,
 		})
 		if err != nil {

@@ -37,7 +37,7 @@ func TestCallsThatAreCutOffLeaveNothing(t *testing.T) {
 		for _, streams := range []bool{false, true} {
 			q := &request{chat: true, stream: streams, Request: generate.Request{
 				Model: "thinker", Messages: []chat.Message{{Role: "user", Content: chat.Text("Go.")}}, Tools: tools,
-				Calls: generate.CallRequired, MaxTokens: n, LogProbs: -1, Thinking: &off,
+				Calls: generate.CallRequired, MaxTokens: n, Thinking: &off,
 			}}
 			started, err := service.Start(t.Context(), &q.Request)
 			if err != nil {

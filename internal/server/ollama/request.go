@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
@@ -105,7 +106,7 @@ func (q *request) explain(err error) error {
 	switch {
 	case e.Param == "messages" && !q.chat:
 		e.Param = "prompt"
-	case e.Param == "format" && q.Grammar == nil:
+	case e.Param == "format" && q.Grammar.IsZero():
 		e.Param = "tools"
 	}
 	return e
@@ -119,7 +120,7 @@ func unloads(keep *body.Value) bool {
 
 // decode reads what both kinds of requests have.
 func (h *handler) decode(v *body.Value) *request {
-	q := &request{Request: generate.Request{LogProbs: -1, Parallel: true}, stream: true}
+	q := &request{Request: generate.Request{Parallel: true}, stream: true}
 	q.Model = h.modelOf(v)
 	if s := v.Field("stream").Bool(); s != nil {
 		q.stream = *s
@@ -131,10 +132,10 @@ func (h *handler) decode(v *body.Value) *request {
 	v.Ignore("top_logprobs")
 	switch f := v.Field("format"); {
 	case f.IsObject():
-		q.Grammar = generate.JSONSchema(f.Raw())
+		q.Grammar = grammar.Schema(f.Raw())
 	case f.IsText() && f.Text() == "":
 	case f.OneOf("json") == "json":
-		q.Grammar = generate.JSONObject()
+		q.Grammar = grammar.Object()
 	}
 	if think := v.Field("think"); think.IsText() {
 		on := true
@@ -193,8 +194,7 @@ func (q *request) options(v *body.Value) {
 		q.context = *n
 	}
 	if n := v.Field("mtp_depth").Int(0, math.MaxInt32); n != nil {
-		depth := int(*n)
-		q.Depth = &depth
+		q.SetDepth(int(*n))
 	}
 	for name, off := range map[string]float64{"mirostat": 0, "typical_p": 1, "tfs_z": 1} {
 		if f := v.Field(name); !f.Absent() && *orElse(f.Number(), off) != off {

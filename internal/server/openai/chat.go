@@ -50,8 +50,8 @@ func readChat(r *http.Request, v *body.Value) (*request, error) {
 	n := top.Int(0, maxTopLogProbs)
 	switch {
 	case v.Field("logprobs").True():
-		if q.LogProbs = 0; n != nil {
-			q.LogProbs = int(*n)
+		if q.LogProbs = true; n != nil {
+			q.TopLogProbs = int(*n)
 		}
 	case n != nil && *n > 0:
 		top.Fault("alternatives come with log-probabilities: set logprobs to true")
@@ -76,7 +76,7 @@ func verbosity(v *body.Value) {
 
 // explain gives an error the client's name for what it is about.
 func (q *request) explain(err error) error {
-	if q.Grammar == nil && paramOf(err) == "response_format" {
+	if q.Grammar.IsZero() && paramOf(err) == "response_format" {
 		return rename(err, map[string]string{"response_format": "tools"})
 	}
 	return err

@@ -48,12 +48,12 @@ func readText(r *http.Request, v *body.Value) (*textRequest, error) {
 		q.MaxTokens = defaultMaxTokens
 	}
 	if n := v.Field("logprobs").Int(0, maxTopLogProbs); n != nil {
-		q.LogProbs = int(*n)
+		q.LogProbs, q.TopLogProbs = true, int(*n)
 	}
 	if best := v.Field("best_of").Int(1, math.MaxInt32); best != nil && int(*best) != q.Choices {
 		v.Field("best_of").Unsupported("%d answers to choose %d from: ask for all of them with n", *best, q.Choices)
 	}
-	if q.echo = v.Field("echo").True(); q.echo && q.LogProbs >= 0 {
+	if q.echo = v.Field("echo").True(); q.echo && q.LogProbs {
 		v.Field("echo").Unsupported("log-probabilities of a prompt are not computed: leave out echo or logprobs")
 	}
 	if suffix := v.Field("suffix"); suffix.Text() != "" {
@@ -149,7 +149,7 @@ func (c *textWriter) begin(run *generate.Run) []textAnswer {
 }
 
 func (a *textAnswer) clear(q *textRequest) {
-	if a.tokens = nil; q.LogProbs >= 0 {
+	if a.tokens = nil; q.LogProbs {
 		a.logprobs = &textLogProbs{Tokens: []string{}, LogProbs: []float64{}, Top: []map[string]float64{}, Offsets: []int{}}
 	}
 }

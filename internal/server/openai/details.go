@@ -78,7 +78,7 @@ func (q *request) token(run *generate.Run, e generate.Event, tokens []generate.T
 	if q.Trace {
 		tokens = run.Trace(tokens, e)
 	}
-	if tok := run.Model.Tokenizer(); q.LogProbs >= 0 && spoken(tok, e) {
+	if tok := run.Model.Tokenizer(); q.LogProbs && spoken(tok, e) {
 		probs = append(probs, newTokenLogProb(tok, e.Token))
 	}
 	return tokens, probs
@@ -111,7 +111,7 @@ func finite(x float32) float64 { return max(float64(x), -9999) }
 
 // logProbs are the log-probabilities of an answer or a chunk, nil where none are asked for.
 func (q *request) logProbs(list []tokenLogProb) any {
-	if q.LogProbs < 0 {
+	if !q.LogProbs {
 		return nil
 	}
 	if list == nil {

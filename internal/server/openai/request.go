@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
@@ -26,7 +26,7 @@ type request struct {
 
 // newRequest reads what requests of all endpoints have in common.
 func newRequest(r *http.Request, v *body.Value) request {
-	q := request{Request: generate.Request{Model: v.Field("model").Text(), LogProbs: -1, Parallel: true}}
+	q := request{Request: generate.Request{Model: v.Field("model").Text(), Parallel: true}}
 	q.sampling(v)
 	q.stream = v.Field("stream").True()
 	o := v.Field("stream_options")
@@ -69,8 +69,7 @@ func (q *request) sampling(v *body.Value) {
 	}
 	q.IgnoreEnd = v.Field("ignore_eos").True()
 	if n := v.Field("mtp_depth").Int(math.MinInt32, math.MaxInt32); n != nil {
-		q.Depth = new(int)
-		*q.Depth = int(*n)
+		q.SetDepth(int(*n))
 	}
 }
 
@@ -152,27 +151,27 @@ func (q *request) thinking(v, effort *body.Value) {
 
 // format reads a response format; schema returns the field of a JSON schema, which differs
 // between endpoints.
-func format(v *body.Value, schema func() *body.Value) *foretoken.Format {
+func format(v *body.Value, schema func() *body.Value) grammar.Source {
 	switch v.Field("type").Required().OneOf("text", "json_object", "json_schema") {
 	case "json_object":
 		if s := v.Field("schema"); !s.Absent() { // some clients have it here
 			return schemaGrammar(s)
 		}
-		return generate.JSONObject()
+		return grammar.Object()
 	case "json_schema":
 		return schemaGrammar(schema().Required())
 	}
-	return nil
+	return grammar.Source{}
 }
 
 // schemaGrammar is the grammar of a JSON schema.
-func schemaGrammar(v *body.Value) *foretoken.Format {
+func schemaGrammar(v *body.Value) grammar.Source {
 	if !v.IsObject() {
 		v.Fault("want a JSON schema, which is an object")
-		return nil
+		return grammar.Source{}
 	}
 	v.IgnoreRest()
-	return generate.JSONSchema(v.Raw())
+	return grammar.Schema(v.Raw())
 }
 
 // guided reads grammars under the names that vLLM has for them.
@@ -182,17 +181,17 @@ func (q *request) guided(v *body.Value) {
 		if f.Absent() {
 			continue
 		}
-		if q.Grammar != nil {
+		if !q.Grammar.IsZero() {
 			f.Fault("the answer has another format already, and there can be one")
 		}
 		switch name {
 		case "guided_json":
 			q.Grammar = schemaGrammar(f)
 		case "guided_regex":
-			q.Grammar = generate.Expression(f.Text())
+			q.Grammar = grammar.Regexp(f.Text())
 		case "guided_choice":
 			if texts := f.Texts(); len(texts) > 0 {
-				q.Grammar = generate.Choice(texts)
+				q.Grammar = grammar.Choice(texts...)
 			} else {
 				f.Fault("want at least one text")
 			}

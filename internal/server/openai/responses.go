@@ -148,8 +148,8 @@ func (q *responseRequest) include(v *body.Value) {
 	n := top.Int(0, maxTopLogProbs)
 	switch {
 	case q.logprobs:
-		if q.LogProbs = 0; n != nil {
-			q.LogProbs = int(*n)
+		if q.LogProbs = true; n != nil {
+			q.TopLogProbs = int(*n)
 		}
 	case n != nil && *n > 0:
 		top.Fault("alternatives come with log-probabilities: add message.output_text.logprobs to include")

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
@@ -175,9 +175,9 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 		v.Fault("%v", cause(err))
 		return false
 	}
-	if g != nil {
+	if !g.IsZero() {
 		if q.Inputs == nil {
-			q.Inputs = map[string]*foretoken.Format{}
+			q.Inputs = map[string]grammar.Source{}
 		}
 		q.Inputs[f.Name] = g
 	}
@@ -187,11 +187,11 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 // maxShown is the largest grammar that a model is shown, in bytes.
 const maxShown = 8 << 10
 
-// inputGrammar reads the grammar of a custom tool's text, nil for any text, and what the model is
+// inputGrammar reads the grammar of a custom tool's text, zero for any text, and what the model is
 // told of it. A grammar that cannot be compiled is left out.
-func inputGrammar(v *body.Value) (constraint *foretoken.Format, about string) {
+func inputGrammar(v *body.Value) (source grammar.Source, about string) {
 	if v.Absent() || v.Field("type").OneOf("text", "grammar") != "grammar" {
-		return nil, ""
+		return source, ""
 	}
 	g := v
 	if inner := v.Field("grammar"); !inner.Absent() { // as chat completions have it
@@ -199,8 +199,8 @@ func inputGrammar(v *body.Value) (constraint *foretoken.Format, about string) {
 	}
 	syntax, definition := g.Field("syntax").Required().OneOf("lark", "regex"), g.Field("definition").Required()
 	var err error
-	if constraint = generate.Expression(definition.Text()); syntax == "lark" {
-		constraint, err = generate.Lark(definition.Text())
+	if source = grammar.Regexp(definition.Text()); syntax == "lark" {
+		source, err = grammar.Lark(definition.Text())
 	} else {
 		err = generate.CheckExpression(definition.Text())
 	}
@@ -209,9 +209,9 @@ func inputGrammar(v *body.Value) (constraint *foretoken.Format, about string) {
 	}
 	if err != nil {
 		g.Field("syntax").Drop("the input cannot be constrained to its definition: %v", err)
-		return nil, about
+		return grammar.Source{}, about
 	}
-	return constraint, about
+	return source, about
 }
 
 // toolChoice reads which tools may, or must, be called.
