@@ -38,19 +38,16 @@ type Request struct {
 	Text     string
 	IDs      []int32
 
+	// The model's own options. Start completes a copy of them: it sets Prompt, Sampling and Sent, adds
+	// the tenant to CacheSalt and the calls of tools to Grammar.
+	foretoken.Request
 	Sampling
-	MaxTokens   int      // 0: until the context is full
-	Stop        []string // texts that end the answer
-	IgnoreEnd   bool     // no token ends the answer: for measuring
-	LogProbs    bool     // report the log-probability of each token
-	TopLogProbs int      // alternatives to report for each token
-	Choices     int      // answers; 0: 1
+	Choices int // answers; 0: 1
 
-	Grammar  grammar.Source // constrains the answer; with tools, an answer that calls none
-	Calls    Calls          // which tools may, or must, be called
-	Named    string         // the tool, for CallNamed
-	Parallel bool           // several calls in one answer
-	Strict   bool           // constrain the arguments of calls to their schemas
+	Calls    Calls  // which tools may, or must, be called
+	Named    string // the tool, for CallNamed
+	Parallel bool   // several calls in one answer
+	Strict   bool   // constrain the arguments of calls to their schemas
 	// Constrained constrains calls to their syntax, and arguments to those schemas that can be
 	// compiled.
 	Constrained bool
@@ -58,14 +55,9 @@ type Request struct {
 	// argument InputName, and calls of these tools are constrained to the grammar.
 	Inputs map[string]grammar.Source
 
-	Thinking    *bool      // whether to think before the answer
-	MaxThinking int        // tokens; 0: unlimited
-	Effort      string     // of reasoning, for templates that know it
-	Variables   *jinja.Map // further ones of the template
-	Depth       spec.Depth // tokens to draft per round
-	Trace       bool       // report rejected draft tokens with the tokens
-	Priority    int
-	CacheSalt   string // the prefix cache is shared with requests of the same salt only
+	Thinking  *bool      // whether to think before the answer
+	Effort    string     // of reasoning, for templates that know it
+	Variables *jinja.Map // further ones of the template
 }
 
 // SetDepth drafts n tokens per round; 0: none.
@@ -198,31 +190,26 @@ func (r *Request) check() error {
 
 // start renders the prompt and starts all answers. salt is that of the prefix cache.
 func (r *Run) start(ctx context.Context, salt string) (err error) {
-	q := r.Request
-	if r.Prompt, err = q.prompt(r.Model); err != nil {
+	q := r.Request.Request // what the model takes, completed here
+	if r.Prompt, err = r.Request.prompt(r.Model); err != nil {
 		return err
 	}
 	if err := checkLength(r.Prompt, r.Model.Context()); err != nil {
 		return err
 	}
-	options, err := q.options(r.Model)
+	options, err := r.Request.options(r.Model)
 	if err != nil {
 		return err
 	}
-	r.Seed = options.Seed
-	g, err := q.grammar(r.Model, r.Prompt.Thinking)
-	if err != nil {
+	if q.Grammar, err = r.Request.grammar(r.Model, r.Prompt.Thinking); err != nil {
 		return err
 	}
-	sent := ctx.Done() // a request's context ends when its answer has been written
+	q.Prompt, q.Sampling, q.CacheSalt, r.Seed = r.Prompt, &options, salt, options.Seed
+	q.Sent = ctx.Done() // a request's context ends when its answer has been written
 	ctx, r.cancel = context.WithCancel(ctx)
-	for i := range max(q.Choices, 1) {
+	for i := range max(r.Request.Choices, 1) {
 		options.Seed = r.Seed + uint64(i)
-		answer, err := r.Model.Generate(ctx, foretoken.Request{
-			Prompt: r.Prompt, MaxTokens: q.MaxTokens, Sampling: &options, Stop: q.Stop, IgnoreEnd: q.IgnoreEnd, LogProbs: q.LogProbs, TopLogProbs: q.TopLogProbs,
-			Trace: q.Trace, Priority: q.Priority, Grammar: g, MaxThinking: q.MaxThinking, Depth: q.Depth,
-			CacheSalt: salt, Sent: sent,
-		})
+		answer, err := r.Model.Generate(ctx, q)
 		if err != nil {
 			return err
 		}

@@ -79,11 +79,11 @@ func TestCallsFollowTheirSchemas(t *testing.T) {
 				check   func(calls []chat.ToolCall) bool
 			}{
 				"required": {generate.Request{Calls: generate.CallRequired}, func(calls []chat.ToolCall) bool { return len(calls) == 1 }},
-				"several":  {generate.Request{Calls: generate.CallRequired, Parallel: true, MaxTokens: 300}, func(calls []chat.ToolCall) bool { return len(calls) >= 1 }},
+				"several":  {generate.Request{Calls: generate.CallRequired, Parallel: true, Request: foretoken.Request{MaxTokens: 300}}, func(calls []chat.ToolCall) bool { return len(calls) >= 1 }},
 				"named": {generate.Request{Calls: generate.CallNamed, Named: "weather"}, func(calls []chat.ToolCall) bool {
 					return len(calls) == 1 && calls[0].Name == "weather"
 				}},
-				"none": {generate.Request{Calls: generate.CallNone, MaxTokens: 20}, func(calls []chat.ToolCall) bool { return len(calls) == 0 }},
+				"none": {generate.Request{Calls: generate.CallNone, Request: foretoken.Request{MaxTokens: 20}}, func(calls []chat.ToolCall) bool { return len(calls) == 0 }},
 			} {
 				a := c.request
 				a.Model, a.Messages, a.Tools, a.Seed = model, user("What is the weather?"), tools(t), &seed
@@ -113,7 +113,7 @@ func TestCallsFollowTheirSchemas(t *testing.T) {
 // TestCallsFollowThinking has a call where the template would put it.
 func TestCallsFollowThinking(t *testing.T) {
 	on, seed := true, uint64(5)
-	a := generate.Request{Model: generatetest.Caller, Messages: user("The weather?"), Tools: tools(t), Calls: generate.CallNamed, Named: "weather", Thinking: &on, MaxThinking: 4, MaxTokens: 200}
+	a := generate.Request{Model: generatetest.Caller, Messages: user("The weather?"), Tools: tools(t), Calls: generate.CallNamed, Named: "weather", Thinking: &on, Request: foretoken.Request{MaxThinking: 4, MaxTokens: 200}}
 	a.Seed = &seed
 	answer := play(t, &a).Answers[0]
 	if len(answer.ToolCalls) != 1 || !strings.Contains(answer.Text(), "</think>\n\n<tool_call>\n<function=weather>\n<parameter=city>\n") || answer.Content() != "" {
@@ -137,7 +137,7 @@ func TestHotCallsFitTheirSchemas(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := generate.Request{Model: model, Messages: user("Go."), Tools: list, Calls: generate.CallRequired, Thinking: &off, MaxTokens: 250}
+			a := generate.Request{Model: model, Messages: user("Go."), Tools: list, Calls: generate.CallRequired, Thinking: &off, Request: foretoken.Request{MaxTokens: 250}}
 			a.Temperature, a.TopP, a.Seed = &hot, &one, &seed
 			answer := play(t, &a).Answers[0]
 			if answer.Finish == foretoken.FinishLength {
@@ -163,7 +163,7 @@ func TestChoicesAreSeededOneByOne(t *testing.T) {
 	first := uint64(40) // a depth that follows measured costs may be 0
 	temperature := 0.9
 	request := func(seed uint64, n int) *generate.Request {
-		a := &generate.Request{Messages: user("Tell me a story."), MaxTokens: 24, Choices: n, Depth: 2}
+		a := &generate.Request{Messages: user("Tell me a story."), Choices: n, Request: foretoken.Request{MaxTokens: 24, Depth: 2}}
 		a.Seed, a.Temperature = &seed, &temperature
 		return a
 	}

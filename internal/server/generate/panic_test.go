@@ -37,7 +37,7 @@ func TestEventsSurvivePanics(t *testing.T) {
 	seed := uint64(7)
 	for _, choices := range []int{1, 3} {
 		for _, after := range []int{0, 3} {
-			request := &generate.Request{Text: "Once upon a time", MaxTokens: 40, IgnoreEnd: true, Choices: choices, Sampling: generate.Sampling{Seed: &seed}}
+			request := &generate.Request{Text: "Once upon a time", Choices: choices, Sampling: generate.Sampling{Seed: &seed}, Request: foretoken.Request{MaxTokens: 40, IgnoreEnd: true}}
 			run, err := breaking(after, seed+uint64(choices)-1).Start(t.Context(), request)
 			if err != nil {
 				t.Fatal(err)
@@ -64,7 +64,7 @@ func TestEventsSurvivePanics(t *testing.T) {
 		}
 	}
 	// The model goes on.
-	if got := play(t, &generate.Request{Text: "Once upon a time", MaxTokens: 5, IgnoreEnd: true}); len(got.Answers[0].Tokens) != 5 {
+	if got := play(t, &generate.Request{Text: "Once upon a time", Request: foretoken.Request{MaxTokens: 5, IgnoreEnd: true}}); len(got.Answers[0].Tokens) != 5 {
 		t.Errorf("%d tokens after the panics", len(got.Answers[0].Tokens))
 	}
 }
@@ -73,7 +73,7 @@ func TestEventsSurvivePanics(t *testing.T) {
 // error of the answer: it has a net of its own.
 func TestEventsLeavePanicsOfReaders(t *testing.T) {
 	for _, choices := range []int{1, 2} {
-		run, err := service.Start(t.Context(), &generate.Request{Text: "Once", MaxTokens: 3, IgnoreEnd: true, Choices: choices})
+		run, err := service.Start(t.Context(), &generate.Request{Text: "Once", Choices: choices, Request: foretoken.Request{MaxTokens: 3, IgnoreEnd: true}})
 		if err != nil {
 			t.Fatal(err)
 		}

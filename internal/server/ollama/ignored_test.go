@@ -37,8 +37,9 @@ func TestCallsThatAreCutOffLeaveNothing(t *testing.T) {
 		for _, streams := range []bool{false, true} {
 			q := &request{chat: true, stream: streams, Request: generate.Request{
 				Model: "thinker", Messages: []chat.Message{{Role: "user", Content: chat.Text("Go.")}}, Tools: tools,
-				Calls: generate.CallRequired, MaxTokens: n, Thinking: &off,
+				Calls: generate.CallRequired, Thinking: &off,
 			}}
+			q.MaxTokens = n
 			started, err := service.Start(t.Context(), &q.Request)
 			if err != nil {
 				t.Fatal(err)
