@@ -146,18 +146,17 @@ func (q *request) newToolCall(c *chat.ToolCall) toolCall {
 	if q.origins[c.Name].custom {
 		call.Type, call.Custom = "custom", &customCall{c.Name, inputOf(c)}
 	} else {
-		call.Function = &functionCall{c.Name, c.ArgumentsJSON()}
+		call.Function = &functionCall{c.Name, c.Arguments.JSON()}
 	}
 	return call
 }
 
 // inputOf is the text that a custom tool is called with.
 func inputOf(c *chat.ToolCall) string {
-	v, _ := c.Arguments.Get(turn.InputName)
-	if text, ok := v.Text(); ok {
+	if text, ok := c.Arguments.Text(turn.InputName); ok {
 		return text
 	}
-	return c.ArgumentsJSON() // it was called otherwise than it should be: for the client to judge
+	return c.Arguments.JSON() // it was called otherwise than it should be: for the client to judge
 }
 
 // chatWriter writes the answers of a turn. Chunks and the whole response are made of the same

@@ -148,7 +148,7 @@ func (q *request) thinking(v, effort *body.Value) {
 		return
 	}
 	kwargs.IgnoreRest()
-	a.Variables = variables.Map()
+	a.Variables = variables.Map().Any()
 }
 
 // format reads the form of an answer; schema is where a JSON schema is, which differs

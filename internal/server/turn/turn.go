@@ -7,13 +7,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"time"
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
-	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
@@ -54,12 +54,12 @@ type Ask struct {
 	// called InputName. Calls of these tools are held to them.
 	Inputs map[string]grammar.Source
 
-	Thinking    *bool      // whether to think before the answer
-	MaxThinking int        // tokens; 0: any number
-	Effort      string     // of reasoning, for templates that know it
-	Variables   *jinja.Map // further ones of the template
-	Depth       spec.Depth // tokens to draft per round
-	Trace       bool       // report refused guesses with the tokens
+	Thinking    *bool          // whether to think before the answer
+	MaxThinking int            // tokens; 0: any number
+	Effort      string         // of reasoning, for templates that know it
+	Variables   map[string]any // further ones of the template
+	Depth       spec.Depth     // tokens to draft per round
+	Trace       bool           // report refused guesses with the tokens
 	Priority    int
 	CacheSalt   string // what is read is shared with requests of the same only
 }
@@ -248,15 +248,13 @@ func tooLong(p *foretoken.Prompt, most int) error {
 
 // conversation is what the messages are of.
 func (a *Ask) conversation() foretoken.Conversation {
-	vars := &jinja.Map{}
-	for name, v := range a.Variables.All() {
-		vars.Set(name, v)
-	}
+	vars := map[string]any{}
+	maps.Copy(vars, a.Variables)
 	if a.Thinking != nil {
-		vars.Set("enable_thinking", jinja.Bool(*a.Thinking))
+		vars["enable_thinking"] = *a.Thinking
 	}
 	if a.Effort != "" {
-		vars.Set("reasoning_effort", jinja.String(a.Effort))
+		vars["reasoning_effort"] = a.Effort
 	}
 	c := foretoken.Conversation{Messages: Arrange(a.Messages), Variables: vars, Prefill: a.Prefill}
 	if a.Calls != CallNone {
