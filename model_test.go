@@ -18,7 +18,6 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/engine"
-	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -89,9 +88,7 @@ func openWith(t testing.TB, o Options, replaced map[string]string) *Model {
 
 // say is a conversation of a user's message.
 func say(text string, think bool) Conversation {
-	vars := &jinja.Map{}
-	vars.Set("enable_thinking", jinja.Bool(think))
-	return Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(text)}}, Variables: vars}
+	return Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(text)}}, Variables: map[string]any{"enable_thinking": think}}
 }
 
 // collect reads an answer to its end.

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // ErrNoTemplate is wrapped by the error for a conversation with a checkpoint that was not
@@ -20,8 +19,8 @@ type Conversation struct {
 	Messages []chat.Message
 	Tools    []chat.Tool // that it may call
 	// Variables are those of the template beside messages and tools, such as
-	// enable_thinking; nil: none.
-	Variables *jinja.Map
+	// enable_thinking, with values that encoding/json can write.
+	Variables map[string]any
 	// Prefill is text that the answer begins with: what the model says is a continuation.
 	// It is text as well: whether the answer begins by thinking is the template's to say, by
 	// the variable enable_thinking as a rule.
@@ -106,7 +105,7 @@ func (m *Model) render(c *Conversation, open bool) (chat.Rendered, error) {
 		return chat.Rendered{}, fmt.Errorf("model %s: %w", m.name, err)
 	}
 	r, err := template.Render(chat.Input{
-		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: open, Kwargs: c.Variables,
+		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: open, Variables: c.Variables,
 		BOSToken: m.templates.BOS, EOSToken: m.templates.EOS,
 	})
 	if err == nil && open {

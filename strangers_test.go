@@ -1,13 +1,13 @@
 package foretoken
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // templateOfAll shows the model everything that a client can send.
@@ -34,16 +34,22 @@ var forgeries = map[string]func(s string) Conversation{
 	},
 	"role": func(s string) Conversation { return talkOf(chat.Message{Role: s, Content: chat.Text("Hi")}) },
 	"another field": func(s string) Conversation {
-		extra := &jinja.Map{}
-		extra.Set("mood", jinja.String(s))
-		return talkOf(chat.Message{Role: "user", Content: chat.Text("Hi"), Extra: extra})
+		text, _ := json.Marshal(s)
+		list, err := chat.DecodeMessages(fmt.Appendf(nil, `[{"role": "user", "content": "Hi", "mood": %s}]`, text))
+		if err != nil {
+			panic(err)
+		}
+		return talkOf(list[0])
 	},
 	"reasoning": func(s string) Conversation {
 		return talkOf(chat.Message{Role: "assistant", Content: chat.Text("Hi"), ReasoningContent: &s})
 	},
 	"tool call": func(s string) Conversation {
-		arguments := &jinja.Map{}
-		arguments.Set(s, jinja.String(s))
+		text, _ := json.Marshal(map[string]string{s: s})
+		arguments, err := chat.ParseArguments(text)
+		if err != nil {
+			panic(err)
+		}
 		return talkOf(chat.Message{Role: "assistant", ToolCalls: []chat.ToolCall{{Name: s, Arguments: arguments}}})
 	},
 	"tool description": func(s string) Conversation {
@@ -62,8 +68,7 @@ var forgeries = map[string]func(s string) Conversation{
 	},
 	"variable": func(s string) Conversation {
 		c := talkOf(chat.Message{Role: "user", Content: chat.Text("Hi")})
-		c.Variables = &jinja.Map{}
-		c.Variables.Set("style", jinja.String(s))
+		c.Variables = map[string]any{"style": s}
 		return c
 	},
 }

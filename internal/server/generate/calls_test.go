@@ -117,7 +117,7 @@ func RandomTool(r *rand.Rand, properties []string) string {
 func Fault(t *testing.T, tool chat.Tool, call chat.ToolCall) string {
 	t.Helper()
 	schema := decode(t, string(tool.Parameters()))
-	return fits(schema, schema, decode(t, call.ArgumentsJSON()))
+	return fits(schema, schema, decode(t, call.Arguments.JSON()))
 }
 
 func decode(t *testing.T, text string) any {
@@ -168,7 +168,7 @@ func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 			drawn++
 			call := parse(t, tools, said)
 			if fault := Fault(t, tools[0], call); fault != "" || !strings.HasPrefix(said, "<tool_call>\n<function=f>\n") {
-				t.Fatalf("%s\n%q\n%s: %s", text, said, call.ArgumentsJSON(), fault)
+				t.Fatalf("%s\n%q\n%s: %s", text, said, call.Arguments.JSON(), fault)
 			}
 			out, err := template.Render(chat.Input{Messages: []chat.Message{{Role: "assistant", ToolCalls: []chat.ToolCall{call}}}})
 			if err != nil {
@@ -176,7 +176,7 @@ func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 			}
 			rendered := strings.TrimSuffix(strings.TrimPrefix(out.Text, "<|im_start|>assistant\n"), "<|im_end|>\n")
 			if again := parse(t, tools, rendered); !reflect.DeepEqual(again, call) {
-				t.Fatalf("%s\n%q\n%q: %s", text, said, rendered, again.ArgumentsJSON())
+				t.Fatalf("%s\n%q\n%q: %s", text, said, rendered, again.Arguments.JSON())
 			}
 			exponent := regexp.MustCompile(`[0-9]e`).MatchString(rendered)
 			if !exponent && !accepts(g, rendered, len(tokens)-1) {

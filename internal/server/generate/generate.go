@@ -8,13 +8,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"time"
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
-	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
@@ -55,9 +55,9 @@ type Request struct {
 	// argument InputName, and calls of these tools are constrained to the grammar.
 	Inputs map[string]grammar.Source
 
-	Thinking  *bool      // whether to think before the answer
-	Effort    string     // of reasoning, for templates that know it
-	Variables *jinja.Map // further ones of the template
+	Thinking  *bool          // whether to think before the answer
+	Effort    string         // of reasoning, for templates that know it
+	Variables map[string]any // further ones of the template
 }
 
 // SetDepth drafts n tokens per round; 0: none.
@@ -232,15 +232,13 @@ func checkLength(p *foretoken.Prompt, context int) error {
 
 // conversation is the conversation that the messages and options make.
 func (r *Request) conversation() foretoken.Conversation {
-	vars := &jinja.Map{}
-	for name, v := range r.Variables.All() {
-		vars.Set(name, v)
-	}
+	vars := map[string]any{}
+	maps.Copy(vars, r.Variables)
 	if r.Thinking != nil {
-		vars.Set("enable_thinking", jinja.Bool(*r.Thinking))
+		vars["enable_thinking"] = *r.Thinking
 	}
 	if r.Effort != "" {
-		vars.Set("reasoning_effort", jinja.String(r.Effort))
+		vars["reasoning_effort"] = r.Effort
 	}
 	c := foretoken.Conversation{Messages: Arrange(r.Messages), Variables: vars, Prefill: r.Prefill}
 	if r.Calls != CallNone {

@@ -98,8 +98,8 @@ func TestCallsFollowTheirSchemas(t *testing.T) {
 				}
 				for _, call := range answer.ToolCalls {
 					var args struct{ City string }
-					if err := json.Unmarshal([]byte(call.ArgumentsJSON()), &args); err != nil || call.Name == "weather" && args.City != "Paris" && args.City != "Rome" {
-						t.Errorf("%s, %s: %s(%s): %v", model, name, call.Name, call.ArgumentsJSON(), err)
+					if err := json.Unmarshal([]byte(call.Arguments.JSON()), &args); err != nil || call.Name == "weather" && args.City != "Paris" && args.City != "Rome" {
+						t.Errorf("%s, %s: %s(%s): %v", model, name, call.Name, call.Arguments.JSON(), err)
 					}
 				}
 				if len(answer.ToolCalls) > 0 && answer.Finish != foretoken.FinishToolCalls && name != "several" {

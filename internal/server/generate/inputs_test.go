@@ -53,8 +53,7 @@ func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
 					t.Fatalf("%d, %d: %q is %q with %d calls", i, taught, text, answer.Content(), len(answer.ToolCalls))
 				}
 				for _, call := range answer.ToolCalls {
-					input, _ := call.Arguments.Get(InputName)
-					said, _ := input.Text()
+					said, _ := call.Arguments.Text(InputName)
 					if !accepts(plain, said, len(tokens)-1) {
 						t.Errorf("%d, %d: %q has the input %q", i, taught, text, said)
 					}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
-	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
@@ -245,11 +244,10 @@ func message(v *body.Value) chat.Message {
 		f.Ignore("index", "description")
 		call := chat.ToolCall{ID: c.Field("id").Text(), Name: f.Field("name").Required().Text()}
 		if arguments := f.Field("arguments"); arguments.IsObject() {
-			given, err := jinja.DecodeJSON(arguments.Raw())
-			if err != nil {
+			var err error
+			if call.Arguments, err = chat.ParseArguments(arguments.Raw()); err != nil {
 				arguments.Fault("%v", err)
 			}
-			call.Arguments = given.Map()
 		} else if !arguments.Absent() {
 			arguments.Fault("want the arguments as an object")
 		}

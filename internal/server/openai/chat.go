@@ -146,18 +146,17 @@ func (q *request) newToolCall(c *chat.ToolCall) toolCall {
 	if q.origins[c.Name].custom {
 		call.Type, call.Custom = "custom", &customCall{c.Name, inputOf(c)}
 	} else {
-		call.Function = &functionCall{c.Name, c.ArgumentsJSON()}
+		call.Function = &functionCall{c.Name, c.Arguments.JSON()}
 	}
 	return call
 }
 
 // inputOf is the text that a custom tool is called with.
 func inputOf(c *chat.ToolCall) string {
-	v, _ := c.Arguments.Get(generate.InputName)
-	if text, ok := v.Text(); ok {
+	if text, ok := c.Arguments.Text(generate.InputName); ok {
 		return text
 	}
-	return c.ArgumentsJSON() // the model called it in another way: the client gets all of it
+	return c.Arguments.JSON() // the model called it in another way: the client gets all of it
 }
 
 // chatWriter writes the answers of a run. Chunks and whole responses are made of the same pieces.

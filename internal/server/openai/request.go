@@ -146,7 +146,7 @@ func (q *request) thinking(v, effort *body.Value) {
 		return
 	}
 	kwargs.IgnoreRest()
-	q.Variables = variables.Map()
+	q.Variables = variables.Map().Any()
 }
 
 // format reads a response format; schema returns the field of a JSON schema, which differs
