@@ -173,7 +173,7 @@ func (h *Host) Count(ctx context.Context, a *Ask) (int, error) {
 		return 0, Wrap(err)
 	}
 	defer done()
-	n, err := m.Count(a.conversation())
+	n, err := m.CountTokens(a.conversation())
 	if err != nil {
 		return 0, Wrap(err)
 	}
@@ -267,7 +267,7 @@ func (a *Ask) conversation() foretoken.Conversation {
 func (a *Ask) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
 	switch {
 	case a.Messages != nil:
-		return m.Ask(a.conversation())
+		return m.ChatPrompt(a.conversation())
 	case a.IDs != nil:
 		for _, id := range a.IDs {
 			if id < 0 || int(id) >= m.Info().Vocab {
@@ -276,7 +276,7 @@ func (a *Ask) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
 		}
 		return &foretoken.Prompt{IDs: a.IDs}, nil
 	}
-	p := m.Continue(a.Text)
+	p := m.TextPrompt(a.Text)
 	if len(p.IDs) == 0 && p.Over == 0 {
 		return nil, Invalid("prompt", "the prompt is empty")
 	}
