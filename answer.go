@@ -10,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -46,7 +47,7 @@ type Request struct {
 // of a character, a stop text or a tag comes with a later piece; the last one may have no
 // token.
 type Piece struct {
-	Token   engine.Token
+	Token   Token
 	Text    string       // of the answer as it is, without special tokens
 	Events  []chat.Event // of the answer taken apart; with Raw, Text as content
 	More    bool         // the next piece is there already: writers need not flush yet
@@ -56,10 +57,10 @@ type Piece struct {
 // Answer is a running request. It must be read to its end, or its context canceled.
 type Answer struct {
 	Seed   uint64 // of all draws
-	Tokens []engine.Token
+	Tokens []Token
 	Finish Finish
-	Stop   string        // the stop text that ended it; "": none did
-	Result engine.Result // set at the end
+	Stop   string // the stop text that ended it; "": none did
+	Result Result // set at the end
 	chat.Answer
 
 	m       *Model
@@ -72,6 +73,9 @@ type Answer struct {
 	stopper *chat.Stopper
 	parser  *chat.Parser
 	thought int // tokens
+
+	speculation spec.Stats // set at the end
+	hash        uint64     // of the logits, likewise
 }
 
 // Finish says why an answer ended.
@@ -159,8 +163,8 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 				yield(Piece{}, err)
 				return
 			}
-			a.Tokens = append(a.Tokens, t)
-			p := Piece{Token: t, More: a.stream.Ready() > 0, Thought: a.parser != nil && a.parser.Thinking()}
+			a.Tokens = append(a.Tokens, Token(t))
+			p := Piece{Token: Token(t), More: a.stream.Ready() > 0, Thought: a.parser != nil && a.parser.Thinking()}
 			if p.Thought {
 				a.thought++
 			}
@@ -175,7 +179,7 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 				break
 			}
 		}
-		last := Piece{Token: engine.Token{ID: -1}}
+		last := Piece{Token: Token{ID: -1}}
 		if !stopped {
 			last.Text, stopped = a.stopper.Write(decoder.Flush())
 			if !stopped {
@@ -220,7 +224,9 @@ func (a *Answer) take(p *Piece) {
 // end closes the answer.
 func (a *Answer) end(finish Finish) {
 	a.cancel()
-	a.Result, a.Stop = a.stream.Result(), a.stopper.By()
+	r := a.stream.Result()
+	a.Result, a.Stop = newResult(&r), a.stopper.By()
+	a.speculation, a.hash = r.Speculation, r.LogitsHash
 	if a.Finish = finish; finish == FinishStop && len(a.ToolCalls) > 0 {
 		a.Finish = FinishToolCalls
 	}
@@ -239,7 +245,7 @@ func (a *Answer) LogitsHash() uint64 {
 	if n := len(a.Tokens); n > 0 {
 		return a.Tokens[n-1].Hash
 	}
-	return a.Result.LogitsHash
+	return a.hash
 }
 
 // Message is the answer as a message of the conversation.

@@ -24,7 +24,7 @@ func newCacheTest(t *testing.T) *cacheTest {
 			t.Fatal(err)
 		}
 	}
-	x.o = Options{Log: silent, Cache: true, CacheDir: t.TempDir(), Context: 512, Memory: 64 << 20, Draft: Draft{NoTest: true}}
+	x.o = Options{Log: silent, PrefixCache: PrefixCache{Dir: t.TempDir()}, Context: 512, KVMemory: 64 << 20, Speculation: Speculation{NoSelfTest: true}}
 	return x
 }
 
@@ -67,7 +67,7 @@ func TestDiskServesTheSameNetworkOnly(t *testing.T) {
 		{"float32", func() { x.o.Compute = backend.Float32 }, nil},
 		{"float32, 16 bits of keys", func() { x.o.Compute, x.o.KVBits = backend.Float32, 16 }, nil},
 		{"8 bits of keys", func() { x.o.KVBits = 8 }, nil},
-		{"without the head", func() { x.o.Draft.Depth = DepthOff }, nil},
+		{"without the head", func() { x.o.Speculation.Depth = DepthOff }, nil},
 		{"another arithmetic", func() { arithmetic = func() string { return "2" } }, func() { arithmetic = backend.Arithmetic }},
 	} {
 		c.set()

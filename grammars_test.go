@@ -93,7 +93,7 @@ func TestGrammarsDoNotWaitForHostileOnes(t *testing.T) {
 		result <- err
 	}()
 	<-begun
-	a := collect(t, m, Request{Prompt: m.Continue("Once"), Grammar: grammar.Choice("yes"), MaxTokens: 50, Sampling: &sample.Options{Seed: 1}})
+	a := collect(t, m, Request{Prompt: m.TextPrompt("Once"), Grammar: grammar.Choice("yes"), MaxTokens: 50, Sampling: &sample.Options{Seed: 1}})
 	if a.Text() != "yes" {
 		t.Errorf("%q, want yes", a.Text())
 	}
@@ -120,7 +120,7 @@ func TestGenerateGivesUpCompiling(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	slow := grammar.Regexp(`(?:a|b)*a(?:a|b){13}`)
-	if _, err := m.Generate(ctx, Request{Prompt: m.Continue("Once"), Grammar: slow}); !errors.Is(err, context.Canceled) {
+	if _, err := m.Generate(ctx, Request{Prompt: m.TextPrompt("Once"), Grammar: slow}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want the context's error", err)
 	}
 }

@@ -124,7 +124,7 @@ func TestLibrarySurvivesPanics(t *testing.T) {
 				}
 			})
 		}
-		for len(l.Volumes()) == 0 || l.Volumes()[0].Users < 4 { // all wait for the same
+		for len(l.Status()) == 0 || l.Status()[0].Users < 4 { // all wait for the same
 			runtime.Gosched()
 		}
 		close(waiting)

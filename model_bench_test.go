@@ -11,7 +11,7 @@ import (
 // BenchmarkTurns has conversations of ten turns with thinking, which the template leaves out
 // of the history, and compares the time to the first token of the second and the last turn.
 func BenchmarkTurns(b *testing.B) {
-	m := openThinking(b, Options{Cache: true, Memory: 1 << 30})
+	m := openThinking(b, Options{KVMemory: 1 << 30})
 	var second, tenth []float64
 	for i := 0; b.Loop(); i++ {
 		c := say("Tell me a story about a cat.", true)

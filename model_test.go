@@ -18,6 +18,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -73,7 +74,7 @@ func openWith(t testing.TB, o Options, replaced map[string]string) *Model {
 			t.Fatal(err)
 		}
 	}
-	o.Log, o.Draft.NoTest = silent, true
+	o.Log, o.Speculation.NoSelfTest = silent, true
 	m, err := Open(dir, o)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +109,7 @@ func collect(t testing.TB, m *Model, r Request) *Answer {
 
 func ask(t testing.TB, m *Model, c Conversation) *Prompt {
 	t.Helper()
-	p, err := m.Ask(c)
+	p, err := m.ChatPrompt(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func TestAnswerCanBeCanceled(t *testing.T) {
 	m := openTiny(t, Options{ISA: "generic"}) // which takes minutes to fill the context
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	a, err := m.Generate(ctx, Request{Prompt: m.Continue("Once upon"), IgnoreEnd: true, Sampling: &sample.Options{}})
+	a, err := m.Generate(ctx, Request{Prompt: m.TextPrompt("Once upon"), IgnoreEnd: true, Sampling: &sample.Options{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +163,7 @@ func TestAnswerCanBeCanceled(t *testing.T) {
 	if !errors.Is(last, context.Canceled) || a.Finish != "" {
 		t.Errorf("error %v, finish %q", last, a.Finish)
 	}
-	if s := m.Engine().Stats(); s.Memory.Used != 0 {
+	if s := m.engine.Stats(); s.Memory.Used != 0 {
 		t.Errorf("%d bytes in use after it", s.Memory.Used)
 	}
 }
@@ -219,7 +220,7 @@ func TestFormIsKept(t *testing.T) {
 			}
 		}
 	}
-	_, err := m.Generate(t.Context(), Request{Prompt: m.Continue("a"), Grammar: grammar.Regexp("(")})
+	_, err := m.Generate(t.Context(), Request{Prompt: m.TextPrompt("a"), Grammar: grammar.Regexp("(")})
 	if !errors.Is(err, ErrGrammar) {
 		t.Errorf("a broken expression: %v", err)
 	}
@@ -229,7 +230,7 @@ func TestFormIsKept(t *testing.T) {
 // history: of each turn's prompt only what is new is computed.
 func TestConversationHitsTheCache(t *testing.T) {
 	for _, think := range []bool{false, true} {
-		m := openThinking(t, Options{Cache: true, Memory: 1 << 30})
+		m := openThinking(t, Options{KVMemory: 1 << 30})
 		c := say("Tell me a story about a cat.", think)
 		known := 0
 		for turn := range 10 {
@@ -284,7 +285,7 @@ func TestLibraryLoadsAndUnloads(t *testing.T) {
 	}
 	use("pinned")()
 	held := use("b") // the least recently used of the others has to go
-	if got := len(l.Loaded()); got != 2 || loads["b"] != 1 {
+	if got := len(l.Status()); got != 2 || loads["b"] != 1 {
 		t.Errorf("%d models are loaded, want 2", got)
 	}
 	use("a")()
@@ -331,15 +332,15 @@ func TestLibraryLetsModelsExpire(t *testing.T) {
 			time.Sleep(2 * time.Hour)
 			done()
 			time.Sleep(time.Hour - time.Minute)
-			if synctest.Wait(); len(l.Loaded()) != 1 {
+			if synctest.Wait(); len(l.Status()) != 1 {
 				t.Error("the model is gone before its time")
 			}
 		}
 		time.Sleep(time.Minute)
-		if synctest.Wait(); len(l.Loaded()) != 0 {
+		if synctest.Wait(); len(l.Status()) != 0 {
 			t.Error("the model is still there")
 		}
-		if _, err := m.Generate(t.Context(), Request{Prompt: m.Continue("Once"), MaxTokens: 1}); !errors.Is(err, engine.ErrClosed) {
+		if _, err := m.Generate(t.Context(), Request{Prompt: m.TextPrompt("Once"), MaxTokens: 1}); !errors.Is(err, engine.ErrClosed) {
 			t.Errorf("the model that has expired is not closed: %v", err)
 		}
 		if err := l.Drain(t.Context()); err != nil {
@@ -351,7 +352,7 @@ func TestLibraryLetsModelsExpire(t *testing.T) {
 func TestRecommendationsFollowTheFile(t *testing.T) {
 	const none = "" // no such file
 	for file, want := range map[string]sample.Options{
-		none: {Temperature: DefaultTemperature, TopP: DefaultTopP, RepetitionPenalty: 1},
+		none: {Temperature: models.DefaultTemperature, TopP: models.DefaultTopP, RepetitionPenalty: 1},
 		`{"do_sample": true, "temperature": 0.25, "top_k": 7, "top_p": 0.5, "min_p": 0.1, "repetition_penalty": 1.25, "presence_penalty": 0.5, "frequency_penalty": 0.75}`: {
 			Temperature: 0.25, TopK: 7, TopP: 0.5, MinP: 0.1, RepetitionPenalty: 1.25, PresencePenalty: 0.5, FrequencyPenalty: 0.75,
 		},
@@ -364,7 +365,7 @@ func TestRecommendationsFollowTheFile(t *testing.T) {
 		if got.Seed == m.Sampling().Seed {
 			t.Errorf("%s: the same seed twice", file)
 		}
-		want.Seed, want.XTCThreshold = got.Seed, DefaultXTC
+		want.Seed, want.XTCThreshold = got.Seed, models.DefaultXTCThreshold
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s\n got %+v\nwant %+v", file, got, want)
 		}
@@ -376,7 +377,7 @@ func TestPromptsAndEndsAreTheModels(t *testing.T) {
 	if _, err := m.Generate(t.Context(), Request{Prompt: &Prompt{IDs: make([]int32, m.Context())}}); err == nil {
 		t.Error("a prompt that fills the context was taken")
 	}
-	if !slices.Contains(m.stops(true), m.Info().Stop[0]) {
+	if !slices.Contains(m.stops(true), m.info.Stop[0]) {
 		t.Error("the model's end token does not end a chat")
 	}
 	other := openWith(t, Options{Threads: 1}, map[string]string{"generation_config.json": `{"eos_token_id": 17}`})

@@ -36,7 +36,7 @@ type Prompt struct {
 	Chat     bool // it came out of the chat template
 	Thinking bool // the answer begins inside of a think block
 	// Over is set instead of IDs if there are more than so many, which the model has no
-	// room for: the text was not encoded to its end. Model.Count does that.
+	// room for: the text was not encoded to its end. Model.CountTokens does that.
 	Over int
 
 	talk *Conversation // it came out of
@@ -54,8 +54,8 @@ func (m *Model) Template(tools bool) string {
 // ToolFormat is the format of tool calls that the template teaches.
 func (m *Model) ToolFormat() chat.ToolFormat { return chat.Teaches(m.Template(true)) }
 
-// Ask is the prompt for an answer to a conversation.
-func (m *Model) Ask(c Conversation) (*Prompt, error) {
+// ChatPrompt is the prompt for an answer to a conversation.
+func (m *Model) ChatPrompt(c Conversation) (*Prompt, error) {
 	r, err := m.render(&c, true)
 	if err != nil {
 		return nil, err
@@ -65,15 +65,15 @@ func (m *Model) Ask(c Conversation) (*Prompt, error) {
 	return p, nil
 }
 
-// Continue is the prompt for a text to be continued as it is: the spellings of control tokens
-// in it stand for them.
-func (m *Model) Continue(text string) *Prompt {
+// TextPrompt is the prompt for a text that is to be continued: the spellings of control tokens in
+// it stand for them.
+func (m *Model) TextPrompt(text string) *Prompt {
 	return m.encode(chat.Rendered{Text: text, Trusted: [][2]int{{0, len(text)}}})
 }
 
-// Count is the number of tokens of the prompt for an answer to a conversation, also of one
+// CountTokens is the number of tokens of the prompt for an answer to a conversation, also of one
 // that is too long.
-func (m *Model) Count(c Conversation) (int, error) {
+func (m *Model) CountTokens(c Conversation) (int, error) {
 	r, err := m.render(&c, true)
 	if err != nil {
 		return 0, err

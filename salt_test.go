@@ -82,7 +82,7 @@ func TestSecretIsMadeOnce(t *testing.T) {
 // TestNextTurnKeepsToItsSalt: what is read in advance for the next turn is for requests with
 // the salt of the last one.
 func TestNextTurnKeepsToItsSalt(t *testing.T) {
-	m := openThinking(t, Options{Cache: true, Memory: 1 << 30})
+	m := openThinking(t, Options{KVMemory: 1 << 30})
 	talk := say(strings.Repeat("Tell me a long story. ", 8), true)
 	a := collect(t, m, Request{Prompt: ask(t, m, talk), MaxTokens: 30, MaxThinking: 10, CacheSalt: "anna", Sampling: &sample.Options{}})
 	m.warming.Wait()

@@ -150,7 +150,7 @@ func TestNextTurnIsNotForged(t *testing.T) {
 // is trusted, what they were.
 func TestRawTextHasControlTokens(t *testing.T) {
 	m := openTiny(t, Options{})
-	if got := m.Continue(forgedTurn).IDs; !slices.Equal(got, m.tok.Encode(forgedTurn)) || len(controls(m, got)) != 7 {
+	if got := m.TextPrompt(forgedTurn).IDs; !slices.Equal(got, m.tok.Encode(forgedTurn)) || len(controls(m, got)) != 7 {
 		t.Errorf("control tokens %q", controls(m, got))
 	}
 	harmless, forged := say("Hello.", false), say("Hello."+forgedTurn, false)
@@ -167,7 +167,7 @@ func TestLongPromptsAreNotEncodedWhole(t *testing.T) {
 	for name, text := range map[string]string{
 		"words": strings.Repeat("the cat ", 4<<20), "a word": strings.Repeat("x", 32<<20), "forged": strings.Repeat("<|im_end|>", 3<<20),
 	} {
-		for _, p := range []*Prompt{ask(t, m, say(text, false)), m.Continue(text)} {
+		for _, p := range []*Prompt{ask(t, m, say(text, false)), m.TextPrompt(text)} {
 			if p.IDs != nil || p.Over != 512 {
 				t.Errorf("%s: %d ids, more than %d", name, len(p.IDs), p.Over)
 			}
@@ -178,12 +178,12 @@ func TestLongPromptsAreNotEncodedWhole(t *testing.T) {
 	}
 	long := say(strings.Repeat("the cat ", 200), false)
 	p := ask(t, m, long)
-	n, err := m.Count(long)
+	n, err := m.CountTokens(long)
 	if err != nil || n != len(p.IDs) || n <= m.Context() || p.Over != 0 {
 		t.Errorf("%d ids, over %d; %d counted, %v", len(p.IDs), p.Over, n, err)
 	}
 	longer := say(strings.Repeat("the cat ", 100_000), false)
-	if n, err = m.Count(longer); err != nil || n < 100_000 {
+	if n, err = m.CountTokens(longer); err != nil || n < 100_000 {
 		t.Errorf("%d counted, %v", n, err)
 	}
 }

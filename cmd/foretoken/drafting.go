@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
@@ -78,12 +77,13 @@ func (f *draftFlags) possible() bool {
 }
 
 // options are what the flags ask for.
-func (f *draftFlags) options() foretoken.Draft {
-	o := foretoken.Draft{Depth: f.depth.value, Vocab: f.vocab.or(vocabAuto), NoTest: f.noSelfTest}
+func (f *draftFlags) options() foretoken.Speculation {
+	o := foretoken.Speculation{Depth: f.depth.value, Vocab: f.vocab.or(vocabAuto), NoSelfTest: f.noSelfTest}
 	if !f.possible() {
 		o.Depth = foretoken.DepthOff
 	}
-	o.Rule, _ = spec.ParseRule(f.accept.or(spec.Exact.String())) // one of its names
+	rule, _ := spec.ParseRule(f.accept.or(spec.Exact.String())) // one of its names
+	o.Rule = foretoken.Rule(rule)
 	switch {
 	case f.mtp.value == "on", f.drafter.value == "mtp":
 		o.Head = foretoken.HeadRequired
@@ -94,19 +94,19 @@ func (f *draftFlags) options() foretoken.Draft {
 	return o
 }
 
-// describeVerdict is a self-test's line. Its rates are those of a receipt: how often a
+// describeSelfTest is a self-test's line. Its rates are those of a receipt: how often a
 // guess and all before it are right.
-func describeVerdict(v *engine.Verdict) string {
+func describeSelfTest(v *foretoken.SelfTest) string {
 	rates, all := "", 1.0
 	for j := range v.Drafted {
 		if v.Drafted[j] > 0 {
-			all *= v.Rate(j)
+			all *= float64(v.Accepted[j]) / float64(v.Drafted[j])
 			rates += fmt.Sprintf(" %.2f", all)
 		}
 	}
 	among := ""
-	if v.DraftVocab > 0 {
-		among = fmt.Sprintf(" among %d tokens", v.DraftVocab)
+	if v.Vocab > 0 {
+		among = fmt.Sprintf(" among %d tokens", v.Vocab)
 	}
 	return fmt.Sprintf("mtp: head accepts%s, a guess%s costs %.2f of a step, best depth %d, expected %.2f times plain",
 		rates, among, v.DraftTime.Seconds()/v.StepTime.Seconds(), v.Depth, v.Speedup)

@@ -236,11 +236,11 @@ func (s *session) prompt(in *input, f *templateFlags) (*foretoken.Prompt, error)
 	switch {
 	case in.messages != nil:
 		var err error
-		if p, err = s.Ask(foretoken.Conversation{Messages: in.messages, Tools: in.tools, Variables: f.variables(), Trusted: in.trusted}); err != nil {
+		if p, err = s.ChatPrompt(foretoken.Conversation{Messages: in.messages, Tools: in.tools, Variables: f.variables(), Trusted: in.trusted}); err != nil {
 			return nil, explain(err)
 		}
 	case in.ids == nil:
-		p = s.Continue(in.text)
+		p = s.TextPrompt(in.text)
 	}
 	return p, s.checkPrompt(p)
 }

@@ -24,7 +24,7 @@ func main() {
 }
 
 func run() error {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{Memory: -1})
+	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{KVMemory: -1})
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func run() error {
 			sampling := m.Sampling()
 			sampling.Seed = uint64(i) // the same text in every run, and in any company
 			answer, err := m.Generate(context.Background(), foretoken.Request{
-				Prompt: m.Continue(text + " "), MaxTokens: 100, Grammar: animal, Sampling: &sampling,
+				Prompt: m.TextPrompt(text + " "), MaxTokens: 100, Grammar: animal, Sampling: &sampling,
 			})
 			if err != nil {
 				log.Print(err)
@@ -52,7 +52,7 @@ func run() error {
 		})
 	}
 	all.Wait()
-	s := m.Engine().Stats()
+	s := m.Stats()
 	fmt.Printf("%d rounds, %d tokens\n", s.Rounds, s.Tokens)
 	return nil
 }

@@ -22,7 +22,7 @@ func main() {
 }
 
 func run() error {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{Cache: true, Memory: -1})
+	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{KVMemory: -1})
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func run() error {
 			return lines.Err()
 		}
 		talk.Messages = append(talk.Messages, chat.Message{Role: "user", Content: chat.Text(lines.Text())})
-		prompt, err := m.Ask(talk)
+		prompt, err := m.ChatPrompt(talk)
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ func run() error {
 		text = "Once upon a time"
 	}
 	answer, err := m.Generate(context.Background(), foretoken.Request{
-		Prompt: m.Continue(text), MaxTokens: 120,
+		Prompt: m.TextPrompt(text), MaxTokens: 120,
 	})
 	if err != nil {
 		return err

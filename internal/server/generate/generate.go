@@ -163,7 +163,7 @@ func (s *Service) Count(ctx context.Context, r *Request) (int, error) {
 		return 0, Wrap(err)
 	}
 	defer done()
-	n, err := m.Count(r.conversation())
+	n, err := m.CountTokens(r.conversation())
 	if err != nil {
 		return 0, Wrap(err)
 	}
@@ -251,7 +251,7 @@ func (r *Request) conversation() foretoken.Conversation {
 func (r *Request) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
 	switch {
 	case r.Messages != nil:
-		return m.Ask(r.conversation())
+		return m.ChatPrompt(r.conversation())
 	case r.IDs != nil:
 		for _, id := range r.IDs {
 			if id < 0 || int(id) >= m.Info().Vocab {
@@ -260,7 +260,7 @@ func (r *Request) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
 		}
 		return &foretoken.Prompt{IDs: r.IDs}, nil
 	}
-	p := m.Continue(r.Text)
+	p := m.TextPrompt(r.Text)
 	if len(p.IDs) == 0 && p.Over == 0 {
 		return nil, Invalid("prompt", "the prompt is empty")
 	}

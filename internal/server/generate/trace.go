@@ -21,11 +21,10 @@ func (r *Run) Trace(list []Traced, e Event) []Traced {
 	if e.Ended || p.Token.ID < 0 {
 		return list
 	}
-	tok := r.Model.Tokenizer()
-	text, _ := tok.Token(p.Token.ID)
+	text, _ := r.Model.Token(p.Token.ID)
 	out := Traced{ID: p.Token.ID, Text: text, Draft: p.Token.Draft}
 	for _, id := range p.Token.Rejected {
-		text, _ := tok.Token(id)
+		text, _ := r.Model.Token(id)
 		out.Rejected = append(out.Rejected, text)
 	}
 	return append(list, out)

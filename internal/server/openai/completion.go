@@ -5,10 +5,9 @@ import (
 	"net/http"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
-	"github.com/foretoken/foretoken/internal/tokenizer"
+	"github.com/foretoken/foretoken/sample"
 )
 
 const (
@@ -77,7 +76,7 @@ func (q *textRequest) prompts(v *body.Value) {
 		return
 	}
 	if q.Seed == nil { // one for all, so that the reported seed reproduces all of them
-		seed := foretoken.DrawSeed()
+		seed := sample.NewSeed()
 		q.Seed = &seed
 	}
 	for _, p := range list {
@@ -140,7 +139,7 @@ func (c *textWriter) begin(run *generate.Run) []textAnswer {
 		if c.q.echo {
 			a.text = []byte(run.Request.Text)
 			if run.Request.IDs != nil {
-				a.text = []byte(run.Model.Tokenizer().Decode(run.Request.IDs, false))
+				a.text = []byte(run.Model.Decode(run.Request.IDs))
 			}
 		}
 		a.clear(c.q)
@@ -158,15 +157,15 @@ func (a *textAnswer) clear(q *textRequest) {
 func (c *textWriter) take(run *generate.Run, a *textAnswer, e generate.Event) {
 	a.text = append(a.text, e.Text...)
 	a.tokens, _ = c.q.token(run, e, a.tokens, nil)
-	if tok := run.Model.Tokenizer(); a.logprobs != nil && spoken(tok, e) {
-		a.offset += a.logprobs.add(tok, e.Token, a.offset)
+	if a.logprobs != nil && spoken(run.Model, e) {
+		a.offset += a.logprobs.add(run.Model, e.Token, a.offset)
 	}
 }
 
 // add appends a token that begins at offset, and returns how many characters it has: a
 // character belongs to the token with its first byte.
-func (l *textLogProbs) add(tok *tokenizer.Tokenizer, t engine.Token, offset int) int {
-	p := newTokenLogProb(tok, t)
+func (l *textLogProbs) add(m *foretoken.Model, t foretoken.Token, offset int) int {
+	p := newTokenLogProb(m, t)
 	l.Tokens = append(l.Tokens, p.Token)
 	l.LogProbs = append(l.LogProbs, p.LogProb)
 	l.Offsets = append(l.Offsets, offset)

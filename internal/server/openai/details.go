@@ -3,9 +3,8 @@ package openai
 import (
 	"strings"
 
-	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/generate"
-	"github.com/foretoken/foretoken/internal/tokenizer"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -78,27 +77,28 @@ func (q *request) token(run *generate.Run, e generate.Event, tokens []generate.T
 	if q.Trace {
 		tokens = run.Trace(tokens, e)
 	}
-	if tok := run.Model.Tokenizer(); q.LogProbs && spoken(tok, e) {
-		probs = append(probs, newTokenLogProb(tok, e.Token))
+	if q.LogProbs && spoken(run.Model, e) {
+		probs = append(probs, newTokenLogProb(run.Model, e.Token))
 	}
 	return tokens, probs
 }
 
 // spoken reports whether an event has a token that is text of the answer.
-func spoken(tok *tokenizer.Tokenizer, e generate.Event) bool {
-	return !e.Ended && e.Token.ID >= 0 && !e.Thought && !tok.Special(e.Token.ID)
+func spoken(m *foretoken.Model, e generate.Event) bool {
+	_, control := m.Token(e.Token.ID)
+	return !e.Ended && e.Token.ID >= 0 && !e.Thought && !control
 }
 
-func newTokenLogProb(tok *tokenizer.Tokenizer, t engine.Token) tokenLogProb {
-	l := tokenLogProb{newLogProb(tok, sample.LogProb{ID: t.ID, LogProb: t.LogProb}), make([]logProb, len(t.Top))}
+func newTokenLogProb(m *foretoken.Model, t foretoken.Token) tokenLogProb {
+	l := tokenLogProb{newLogProb(m, sample.LogProb{ID: t.ID, LogProb: t.LogProb}), make([]logProb, len(t.Top))}
 	for i, alternative := range t.Top {
-		l.Top[i] = newLogProb(tok, alternative)
+		l.Top[i] = newLogProb(m, alternative)
 	}
 	return l
 }
 
-func newLogProb(tok *tokenizer.Tokenizer, p sample.LogProb) logProb {
-	text, _ := tok.Token(p.ID)
+func newLogProb(m *foretoken.Model, p sample.LogProb) logProb {
+	text, _ := m.Token(p.ID)
 	l := logProb{Token: strings.ToValidUTF8(text, "\ufffd"), LogProb: finite(p.LogProb), Bytes: make([]int, len(text))}
 	for i := range len(text) {
 		l.Bytes[i] = int(text[i])

@@ -79,12 +79,12 @@ func (h *handler) describe(name string) modelObject {
 	if resolved != name {
 		o.Foretoken.AliasOf = resolved
 	}
-	volumes := h.service.Library.Volumes()
-	at := slices.IndexFunc(volumes, func(v foretoken.Volume) bool { return v.Name == resolved })
-	if at < 0 || volumes[at].Model == nil {
+	loaded := h.service.Library.Status()
+	at := slices.IndexFunc(loaded, func(v foretoken.ModelStatus) bool { return v.Name == resolved })
+	if at < 0 || loaded[at].Model == nil {
 		return o
 	}
-	m := volumes[at].Model
+	m := loaded[at].Model
 	i := m.Info()
 	d := &o.Foretoken
 	d.Loaded, d.Family, d.Context, d.Vocab = true, i.Family, m.Context(), m.Vocab()
