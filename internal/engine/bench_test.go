@@ -12,7 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// BenchmarkDecode generates greedy text with the trained model, by depth of guessing.
+// BenchmarkDecode generates greedy text with the trained model, by draft depth.
 func BenchmarkDecode(b *testing.B) {
 	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
 	prompts := golden.Load(b, "tiny").Cases

@@ -155,7 +155,7 @@ func (t *trial) lead() error {
 
 // count takes in that of some guesses so many were right before one was wrong.
 func (t *trial) count(drafts, accepted int) {
-	t.learned.Held(&t.record, drafts, accepted)
+	t.learned.Report(&t.record, spec.Outcome{Drafted: drafts, Accepted: accepted, Tokens: 1 + accepted})
 	for j := range min(drafts, accepted+1) {
 		t.verdict.Drafted[j]++
 	}
@@ -215,13 +215,13 @@ func (t *trial) judge() *Verdict {
 			cost = min(cost, median(t.verify[rows]))
 		}
 		for range t.verify[rows] {
-			c.Verified(rows, rows-1, cost)
+			c.ObservePass(rows, rows-1, cost)
 		}
 		v.StepTime = cost
 	}
 	for depth, times := range t.guess {
 		for range times {
-			c.Drafted([]int{depth}, median(times))
+			c.ObserveDraft([]int{depth}, median(times))
 		}
 	}
 	v.DraftTime = median(t.guess[TestDepth]) / TestDepth

@@ -45,7 +45,7 @@ var engineSeries = []series{
 	newSeries("foretoken_rounds_total", "Rounds computed for requests.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Rounds) }),
 	newSeries("foretoken_background_prefills_waiting", "Conversations whose next prompt waits to be read in the background.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Background.Waiting) }),
 	newSeries("foretoken_background_prefill_tokens_total", "Tokens read in the background.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Tokens) }),
-	newSeries("foretoken_background_prefills_read_total", "Prompts that were read in the background to their end.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Read) }),
+	newSeries("foretoken_background_prefills_read_total", "Prompts that were read in the background to their end.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Completed) }),
 	newSeries("foretoken_background_prefills_dropped_total", "Prompts that were not: their turn came first, or there was no room.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Dropped) }),
 }
 

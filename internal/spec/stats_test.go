@@ -9,20 +9,19 @@ import (
 )
 
 // TestSummaryFollowsCostModel has a sequence alone on a machine with known costs: passes of
-// 10, 12, 13 and 14 ms, 2 ms a guess, and three guesses in each of its rounds.
+// 10, 12, 13 and 14 ms, 2 ms a draft, and three drafts in each of its rounds.
 func TestSummaryFollowsCostModel(t *testing.T) {
 	c, r := NewController(), &Record{Fixed: 3}
 	r.Drafter, r.Rule = "mtp", Ratio
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	for rows, cost := range []int{0, 10, 12, 13, 14} {
 		if rows > 0 {
-			c.Verified(rows, rows-1, ms(cost))
+			c.ObservePass(rows, rows-1, ms(cost))
 		}
 	}
-	r.Count(0, 0) // the end of the prompt
+	c.Report(r, Outcome{Rows: 9, Tokens: 1, Prefill: true, Batch: 1, Verify: ms(50)}) // the end of the prompt
 	for _, accepted := range []int{3, 0, 2, 1} {
-		r.Count(3, accepted)
-		r.Spent(ms(14), 1)
+		c.Report(r, Outcome{Rows: 4, Drafted: 3, Accepted: accepted, Tokens: 1 + accepted, Batch: 1, Verify: ms(14)})
 		r.Draft += ms(6)
 	}
 	c.Settle(&r.Stats)
@@ -44,14 +43,13 @@ func TestSummaryFollowsCostModel(t *testing.T) {
 	}
 }
 
-// TestSummaryInCompany shares rounds among four: a plain round of four is then the unit.
-func TestSummaryInCompany(t *testing.T) {
+// TestSummaryInABatch shares rounds among four: a plain round of four is then the unit.
+func TestSummaryInABatch(t *testing.T) {
 	c, r := NewController(), &Record{Fixed: 1}
-	c.Verified(4, 0, 20*time.Millisecond)
-	c.Verified(8, 4, 24*time.Millisecond)
+	c.ObservePass(4, 0, 20*time.Millisecond)
+	c.ObservePass(8, 4, 24*time.Millisecond)
 	for range 10 {
-		r.Count(1, 1)
-		r.Spent(6*time.Millisecond, 4)
+		c.Report(r, Outcome{Rows: 2, Drafted: 1, Accepted: 1, Tokens: 2, Batch: 4, Verify: 6 * time.Millisecond})
 		r.Draft += time.Millisecond
 	}
 	c.Settle(&r.Stats)
@@ -63,9 +61,8 @@ func TestSummaryInCompany(t *testing.T) {
 // TestSummaryInventsNothing: what was not measured is null.
 func TestSummaryInventsNothing(t *testing.T) {
 	c, r := NewController(), &Record{Fixed: 2}
-	c.Verified(3, 2, time.Millisecond) // never a plain round
-	r.Count(2, 1)
-	r.Spent(time.Millisecond, 1)
+	c.ObservePass(3, 2, time.Millisecond) // never a plain round
+	c.Report(r, Outcome{Rows: 3, Drafted: 2, Accepted: 1, Tokens: 2, Batch: 1, Verify: time.Millisecond})
 	c.Settle(&r.Stats)
 	text, err := json.Marshal(r.Summary())
 	if err != nil {
@@ -83,11 +80,11 @@ func TestSummaryInventsNothing(t *testing.T) {
 	}
 }
 
-func TestReceiptCountsCopies(t *testing.T) {
+func TestStatsCountCopies(t *testing.T) {
 	c, r := NewController(), &Record{Fixed: 3}
 	batch := []Run{{Depth: 8, Sources: CopyOf8.only()}}
 	c.Choose(batch, []*Record{r})
-	r.Count(batch[0].Depth, 2)
+	c.Report(r, Outcome{Drafted: batch[0].Depth, Accepted: 2, Tokens: 3})
 	if s := r.Summary(); s.Copied != 3 || s.CopiedAccepted != 2 {
 		t.Errorf("%+v", s)
 	}

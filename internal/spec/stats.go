@@ -5,54 +5,68 @@ import (
 	"time"
 )
 
-// Receipt is what guessing did for one sequence.
+// Outcome is what one round did for one sequence.
+type Outcome struct {
+	Rows     int           // fed to the model, drafts included
+	Drafted  int           // drafts among them
+	Accepted int           // drafts that became part of the text
+	Tokens   int           // added to the text; 0: nothing was verified
+	Prefill  bool          // rows of a prompt were fed
+	Batch    int           // sequences in the round
+	Verify   time.Duration // the sequence's share of the pass
+}
+
+// Kept is the number of rows that the state has kept: those of rejected drafts are rolled back,
+// and the last token of the text was not fed.
+func (o *Outcome) Kept() int { return o.Rows - o.Drafted + max(o.Tokens-1, 0) }
+
+// Stats is what speculative decoding did for one sequence.
 type Stats struct {
 	Drafter        string
 	Rule           Rule
-	Rounds         int           // passes of the target that gave tokens, that over the prompt's end included
-	Drafted        int           // guesses made
-	Accepted       int           // guesses that held
-	AcceptedAt     [MaxDepth]int // guesses that held, by position
-	DraftedAt      [MaxDepth]int // guesses made, by position
-	Copied         int           // guesses made that were copied from the text
-	CopiedAccepted int           // of those, the ones that held
-	DraftVocab     int           // tokens that the last guesses were drawn among; 0: none was drawn
+	Rounds         int           // passes of the model that gave tokens, that over the prompt's end included
+	Drafted        int           // draft tokens
+	Accepted       int           // accepted drafts
+	AcceptedAt     [MaxDepth]int // accepted drafts, by position
+	DraftedAt      [MaxDepth]int // drafts, by position
+	Copied         int           // drafts that were copied from the text
+	CopiedAccepted int           // of those, the accepted ones
+	DraftVocab     int           // draft vocabulary of the last drafts; 0: none was drawn
 
-	// Time of its rounds after the prompt: in company, its share of them.
-	Draft  time.Duration // spent guessing and learning
-	Verify time.Duration // spent in passes
+	// Time of its rounds after the prompt: in a batch, its share of them.
+	Draft  time.Duration // spent drafting, and filling the drafter's KV cache
+	Verify time.Duration // spent in passes of the model
 
 	// Of this sequence's rounds after the prompt, in units of a plain one; 0: not measured.
-	Beta  float64 // time of a pass with as many guesses as there were in the mean
-	Delta float64 // time of a guess
+	Beta  float64 // time of a pass with the mean number of drafts
+	Delta float64 // time of a draft
 
 	decoded  int // rounds after the prompt
 	batchSum int // sequences in those, added up
 }
 
-// Count takes in one round.
-func (r *Record) Count(drafts, accepted int) {
-	r.Rounds++
-	r.Drafted += drafts
-	r.Accepted += accepted
-	if r.source != Computed {
-		r.Copied += drafts
-		r.CopiedAccepted += accepted
-	}
-	for j := range drafts {
-		r.DraftedAt[j]++
-		if j < accepted {
-			r.AcceptedAt[j]++
+// add takes in one round.
+func (r *Stats) add(o *Outcome, source Source) {
+	if o.Tokens > 0 {
+		r.Rounds++
+		r.Drafted += o.Drafted
+		r.Accepted += o.Accepted
+		if source != Computed {
+			r.Copied += o.Drafted
+			r.CopiedAccepted += o.Accepted
+		}
+		for j := range o.Drafted {
+			r.DraftedAt[j]++
+			if j < o.Accepted {
+				r.AcceptedAt[j]++
+			}
 		}
 	}
-}
-
-// Spent takes in the sequence's share of the pass of a round after the prompt, in which so
-// many sequences took part.
-func (r *Stats) Spent(verify time.Duration, sequences int) {
-	r.Verify += verify
-	r.decoded++
-	r.batchSum += sequences
+	if !o.Prefill {
+		r.Verify += o.Verify
+		r.decoded++
+		r.batchSum += o.Batch
+	}
 }
 
 // Settle works out Beta and Delta from what passes have cost on this machine.
@@ -88,30 +102,30 @@ func (m Measured) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(m), 'g', 6, 64), nil
 }
 
-// Summary is a receipt as users read it.
+// Summary is Stats as users read them.
 type Summary struct {
 	Rounds             int      `json:"rounds"`
 	Drafted            int      `json:"drafted"`
 	Accepted           int      `json:"accepted"`
-	AcceptedByPosition []int    `json:"accepted_by_position"` // as far as guesses were made
+	AcceptedByPosition []int    `json:"accepted_by_position"` // as far as there were drafts
 	TokensPerRound     float64  `json:"tokens_per_round"`
 	MeanDepth          float64  `json:"mean_depth"`
 	Rule               string   `json:"rule"`
 	Drafter            string   `json:"drafter"`
-	DraftVocab         int      `json:"draft_vocab,omitempty"` // tokens that guesses were drawn among
+	DraftVocab         int      `json:"draft_vocab,omitempty"` // tokens that drafts were drawn from
 	DraftMS            float64  `json:"draft_ms"`
 	VerifyMS           float64  `json:"verify_ms"`
 	Beta               Measured `json:"beta"`
 	Delta              Measured `json:"delta"`
 	SpeedupEstimate    Measured `json:"speedup_estimate"`
 
-	Copied         int `json:"copied,omitempty"`          // guesses that were copied from the text
-	CopiedAccepted int `json:"copied_accepted,omitempty"` // of those, the ones that held
+	Copied         int `json:"copied,omitempty"`          // drafts that were copied from the text
+	CopiedAccepted int `json:"copied_accepted,omitempty"` // of those, the accepted ones
 }
 
-// Summary works out rates. SpeedupEstimate is tokens per second with guesses as a multiple
-// of those without: tokens per round over its time in plain rounds, both without the round
-// that ends the prompt.
+// Summary works out rates. SpeedupEstimate is tokens per second with speculative decoding as a
+// multiple of those without: tokens per round over its time in plain rounds, both without the
+// round that ends the prompt.
 func (r *Stats) Summary() Summary {
 	s := Summary{
 		Rounds: r.Rounds, Drafted: r.Drafted, Accepted: r.Accepted, AcceptedByPosition: []int{},

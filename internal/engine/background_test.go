@@ -12,12 +12,12 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// readAhead has a prompt read in advance and waits for it.
-func readAhead(t *testing.T, e *Engine, p Prefill) {
+// prefillNow has a prompt prefilled in the background and waits for it.
+func prefillNow(t *testing.T, e *Engine, p Prefill) {
 	t.Helper()
-	before := e.Stats().Background.Read
+	before := e.Stats().Background.Completed
 	<-prefill(t, e, p)
-	if e.Stats().Background.Read != before+1 {
+	if e.Stats().Background.Completed != before+1 {
 		t.Fatalf("%d tokens were not read to their end: %+v", len(p.Prompt), e.Stats().Background)
 	}
 }
@@ -55,9 +55,9 @@ func (m *recorder) Forward(batch []model.Span) (model.Output, error) {
 	return m.gated.Forward(batch)
 }
 
-// aheadEngine is an engine with a cache on a real network whose rounds are let through one
+// backgroundEngine is an engine with a cache on a real model whose rounds are let through one
 // by one.
-func aheadEngine(t *testing.T, o Options) (*Engine, *recorder) {
+func backgroundEngine(t *testing.T, o Options) (*Engine, *recorder) {
 	t.Helper()
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
 	r := &recorder{gated: &gated{m, make(chan int32), make(chan struct{})}}
@@ -105,7 +105,7 @@ func ended(list ...*Stream) <-chan struct{} {
 // TestPrefillIsNoRequest has a hundred conversations wait to be read while the only place is
 // taken: as many requests may wait as before, and the lane is bounded.
 func TestPrefillIsNoRequest(t *testing.T) {
-	e, m := aheadEngine(t, Options{MaxBatch: 1, MaxQueue: 2})
+	e, m := backgroundEngine(t, Options{MaxBatch: 1, MaxQueue: 2})
 	streams := []*Stream{begin(t, e, Request{Prompt: prompt(20, 1), MaxTokens: 2})}
 	<-m.begun
 	var waits []<-chan struct{}
@@ -118,19 +118,19 @@ func TestPrefillIsNoRequest(t *testing.T) {
 	if _, err := e.Generate(t.Context(), Request{Prompt: prompt(3, 9), LogProbs: -1}); !errors.Is(err, ErrBusy) {
 		t.Errorf("a third that waits: %v", err)
 	}
-	if s := e.Stats(); s.Waiting != 2 || s.Background.Waiting != maxAhead || s.Background.Dropped != 100-maxAhead {
+	if s := e.Stats(); s.Waiting != 2 || s.Background.Waiting != maxBackground || s.Background.Dropped != 100-maxBackground {
 		t.Errorf("%d requests wait, %+v", s.Waiting, s.Background)
 	}
-	for i, done := range waits[:100-maxAhead] {
+	for i, done := range waits[:100-maxBackground] {
 		if !over(done) {
 			t.Errorf("prompt %d has not been dropped", i)
 		}
 	}
 	m.let <- struct{}{}
 	m.passUntil(ended(streams...))
-	for i, done := range waits[100-maxAhead:] {
+	for i, done := range waits[100-maxBackground:] {
 		m.passUntil(done)
-		if read := e.Stats().Background.Read; read < int64(i+1) {
+		if read := e.Stats().Background.Completed; read < int64(i+1) {
 			t.Errorf("%d prompts were read after %d", read, i+1)
 		}
 	}
@@ -140,12 +140,12 @@ func TestPrefillIsNoRequest(t *testing.T) {
 	}
 }
 
-// TestPrefillIsInNobodysRound compares the rounds of a request with something to be read in
+// TestPrefillIsInNobodysRound compares the rounds of a request with something to be prefilled in
 // advance with those without: they are the same, token by token.
 func TestPrefillIsInNobodysRound(t *testing.T) {
 	var plain []string
 	for _, pending := range []bool{false, true} {
-		e, m := aheadEngine(t, Options{})
+		e, m := backgroundEngine(t, Options{})
 		s := begin(t, e, Request{Prompt: prompt(100, 1), MaxTokens: 20, Depth: 3})
 		<-m.begun
 		var done <-chan struct{}
@@ -160,15 +160,15 @@ func TestPrefillIsInNobodysRound(t *testing.T) {
 		}
 		m.passUntil(done)
 		if len(m.rounds) <= len(plain) || !slices.Equal(m.rounds[:len(plain)], plain) {
-			t.Errorf("rounds with something to read in advance:\n%s\nwithout:\n%s", m.rounds, plain)
+			t.Errorf("rounds with a background prefill:\n%s\nwithout:\n%s", m.rounds, plain)
 		}
 	}
 }
 
-// TestPrefillGivesWay has a request of another conversation come while a prompt is read in
-// advance, and later one of the same.
+// TestPrefillGivesWay has a request of another conversation come while a prompt is prefilled in
+// the background, and later one of the same.
 func TestPrefillGivesWay(t *testing.T) {
-	e, m := aheadEngine(t, Options{})
+	e, m := backgroundEngine(t, Options{})
 	text := prompt(80, 2)
 	done := prefill(t, e, Prefill{Conversation: "a", Prompt: text})
 	<-m.begun
@@ -191,7 +191,7 @@ func TestPrefillGivesWay(t *testing.T) {
 	m.let <- struct{}{}
 	// It goes on where it was: no token is read twice.
 	m.passUntil(done)
-	if s := e.Stats().Background; s.Tokens != int64(len(text)) || s.Read != 1 {
+	if s := e.Stats().Background; s.Tokens != int64(len(text)) || s.Completed != 1 {
 		t.Errorf("%+v, want %d tokens", s, len(text))
 	}
 	rest := slices.Concat(text, prompt(90, 5))
@@ -200,12 +200,12 @@ func TestPrefillGivesWay(t *testing.T) {
 	same := begin(t, e, Request{Prompt: append(rest, 1), MaxTokens: 2, Conversation: "a"})
 	late := prefill(t, e, Prefill{Conversation: "a", Prompt: rest})
 	if !over(late) {
-		t.Error("the conversation's next turn is here, and yet its prompt is to be read in advance")
+		t.Error("the conversation's next turn is here, and yet its prompt is to be prefilled in the background")
 	}
 	m.let <- struct{}{}
 	m.pass() // the request's first round: the other has been dropped before it
 	if !over(done) {
-		t.Error("the prompt is still to be read in advance")
+		t.Error("the prompt is still to be prefilled in the background")
 	}
 	m.passUntil(ended(same))
 	if r := same.Result(); r.Cached < len(text) {
@@ -219,7 +219,7 @@ func TestPrefillGivesWay(t *testing.T) {
 // TestPrefillIsReplacedByTheNextTurn has two of a conversation come while a request runs, and
 // a third while the second is read.
 func TestPrefillIsReplacedByTheNextTurn(t *testing.T) {
-	e, m := aheadEngine(t, Options{})
+	e, m := backgroundEngine(t, Options{})
 	begin(t, e, Request{Prompt: prompt(20, 1), MaxTokens: 3})
 	<-m.begun
 	first := prefill(t, e, Prefill{Conversation: "a", Prompt: prompt(70, 2)})
@@ -239,14 +239,14 @@ func TestPrefillIsReplacedByTheNextTurn(t *testing.T) {
 		t.Error("the second is still being read")
 	}
 	m.passUntil(third)
-	if x := e.Stats().Background; x.Read != 1 || x.Dropped != 2 || x.Waiting != 0 {
+	if x := e.Stats().Background; x.Completed != 1 || x.Dropped != 2 || x.Waiting != 0 {
 		t.Errorf("%+v", x)
 	}
 }
 
-// TestDrainDropsPrefill ends an engine that reads one prompt in advance and has more to read.
+// TestDrainDropsPrefill ends an engine that prefills one prompt in the background and has more waiting.
 func TestDrainDropsPrefill(t *testing.T) {
-	e, m := aheadEngine(t, Options{})
+	e, m := backgroundEngine(t, Options{})
 	list := []<-chan struct{}{
 		prefill(t, e, Prefill{Conversation: "a", Prompt: prompt(200, 2)}), prefill(t, e, Prefill{Conversation: "b", Prompt: prompt(200, 3)}),
 	}
@@ -270,7 +270,7 @@ func TestDrainDropsPrefill(t *testing.T) {
 	}
 }
 
-// TestPrefillTakesNoMemoryOfNewer has a prompt wait to be read in advance while the cache is
+// TestPrefillTakesNoMemoryOfNewer has a prompt wait to be prefilled in the background while the cache is
 // filled: what was used after it came stays, what was used before goes.
 func TestPrefillTakesNoMemoryOfNewer(t *testing.T) {
 	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{})
@@ -308,18 +308,18 @@ func TestPrefillTakesNoMemoryOfNewer(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				s.ahead, s.asked = &ahead{done: make(chan struct{})}, true // age 0: before everything
-				e.lane.waiting = append(e.lane.waiting, s)
-				e.nudge()
+				s.background, s.looked = &job{done: make(chan struct{})}, true // age 0: before everything
+				e.background.waiting = append(e.background.waiting, s)
+				e.signal()
 			})
 			for e.Stats().Background.Waiting > 0 {
-				e.nudge()
+				e.signal()
 			}
 		} else {
 			<-prefill(t, e, Prefill{Conversation: "a", Prompt: prompt(250, 2)})
 		}
 		s := e.Stats().Background
-		if newer && (s.Dropped != 1 || known(e, 1) != 128) || !newer && (s.Read != 1 || known(e, 1) == 128) {
+		if newer && (s.Dropped != 1 || known(e, 1) != 128) || !newer && (s.Completed != 1 || known(e, 1) == 128) {
 			t.Errorf("newer %v: %+v", newer, s)
 		}
 		e.Close()
