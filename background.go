@@ -3,13 +3,13 @@ package foretoken
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/engine"
-	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/prefix"
 )
 
@@ -66,7 +66,7 @@ func (m *Model) remember(a *Answer) {
 	x := said{talk: *talk, message: a.Message(), ids: slices.Clone(a.req.Prompt.IDs), salt: m.salt(a.req.CacheSalt)}
 	x.key = m.conversation(a.req.Prompt, x.salt)
 	x.talk.Messages = slices.Clone(talk.Messages) // what the caller changes from now on is for the next turn
-	x.talk.Variables = copyOf(talk.Variables)
+	x.talk.Variables = maps.Clone(talk.Variables)
 	for _, t := range a.Tokens {
 		x.ids = append(x.ids, t.ID)
 	}
@@ -109,18 +109,6 @@ func (m *Model) prepare(x *said) {
 	if err == nil { // otherwise there are more urgent things
 		<-done
 	}
-}
-
-// copyOf is a copy of variables that the caller may change.
-func copyOf(vars *jinja.Map) *jinja.Map {
-	if vars == nil {
-		return nil
-	}
-	c := &jinja.Map{}
-	for name, v := range vars.All() {
-		c.Set(name, v)
-	}
-	return c
 }
 
 // conversation names what a prompt is a turn of: its beginning up to the assistant's first

@@ -12,8 +12,8 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// defaultCacheDisk bounds the cache's folder where nothing is said.
-const defaultCacheDisk = 10 << 30
+// defaultMaxDisk bounds the cache's folder where Options do not.
+const defaultMaxDisk = 10 << 30
 
 // weightRecords is the folder, inside that of the cache, with the digests of weight files.
 // They are not kept beside the files themselves: those may be in a cache that other programs
@@ -23,8 +23,9 @@ const weightRecords = ".weights"
 
 // openDisk opens the folder in which the cache outlives the process.
 func (m *Model) openDisk(o Options, c *checkpoint.Checkpoint, sum *summing) (*prefix.Disk, error) {
-	if o.CacheDisk == 0 {
-		o.CacheDisk = defaultCacheDisk
+	size := o.PrefixCache.MaxDisk
+	if size == 0 {
+		size = defaultMaxDisk
 	}
 	weights, err := sum.wait()
 	if err == nil {
@@ -36,8 +37,8 @@ func (m *Model) openDisk(o Options, c *checkpoint.Checkpoint, sum *summing) (*pr
 	if weights.Hashed > 0 {
 		m.log.Info(fmt.Sprintf("%s: hashed %.1f MB of weights for the prefix cache in %.2f s, beside loading them", m.name, float64(weights.Hashed)/1e6, sum.took.Seconds()))
 	}
-	return prefix.OpenDisk(o.CacheDir, prefix.DiskOptions{
-		Bytes: o.CacheDisk, Fingerprint: m.identity(weights.ID, o.Quantize), Log: m.log,
+	return prefix.OpenDisk(o.PrefixCache.Dir, prefix.DiskOptions{
+		Bytes: size, Fingerprint: m.identity(weights.ID, o.Quantize), Log: m.log,
 	})
 }
 

@@ -2,7 +2,6 @@ package foretoken
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"slices"
 	"sync"
@@ -20,14 +19,11 @@ type grammars struct {
 
 	mu      sync.Mutex // protects what follows
 	recent  []compiled // the last used at the end
-	pending map[formKey]*compilation
+	pending map[grammar.Key]*compilation
 }
 
-// formKey is a format's name, of a fixed size: a schema may be long.
-type formKey [sha256.Size]byte
-
 type compiled struct {
-	key     formKey
+	key     grammar.Key
 	grammar *grammar.Grammar
 }
 
@@ -53,27 +49,27 @@ const (
 func newGrammars(vocab func() (*grammar.Vocab, error)) *grammars {
 	return &grammars{
 		vocab: sync.OnceValues(vocab), turns: make(chan struct{}, mostCompilations),
-		most: mostGrammarBytes, pending: map[formKey]*compilation{},
+		most: mostGrammarBytes, pending: map[grammar.Key]*compilation{},
 	}
 }
 
-// grammar compiles a format, or returns what was compiled before.
-func (m *Model) grammar(ctx context.Context, f *Format) (*grammar.Grammar, error) {
-	return m.grammars.get(ctx, sha256.Sum256([]byte(f.Name)), func(ctx context.Context) (*grammar.Grammar, error) {
+// grammar compiles a source, or returns what was compiled before.
+func (m *Model) grammar(ctx context.Context, s grammar.Source) (*grammar.Grammar, error) {
+	return m.grammars.get(ctx, s.Key(), func(ctx context.Context) (*grammar.Grammar, error) {
 		v, err := m.grammars.vocab()
 		if err != nil {
 			return nil, fmt.Errorf("model %s: %w", m.name, err)
 		}
-		g, err := grammar.CompileContext(ctx, f.Source, v)
+		g, err := grammar.CompileContext(ctx, s, v)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrForm, err)
+			return nil, fmt.Errorf("%w: %w", ErrGrammar, err)
 		}
 		return g, nil
 	})
 }
 
-// formVocab is the model's vocabulary for grammars.
-func (m *Model) formVocab() (*grammar.Vocab, error) {
+// grammarVocab is the model's vocabulary for grammars.
+func (m *Model) grammarVocab() (*grammar.Vocab, error) {
 	tokens := make([]string, m.vocab)
 	for id := range tokens {
 		if !m.tok.Special(int32(id)) {
@@ -85,7 +81,7 @@ func (m *Model) formVocab() (*grammar.Vocab, error) {
 
 // get returns the grammar of a key, compiled if need be: once for all who want it, without
 // holding up those who want others, and only as long as somebody waits.
-func (g *grammars) get(ctx context.Context, key formKey, compile func(context.Context) (*grammar.Grammar, error)) (*grammar.Grammar, error) {
+func (g *grammars) get(ctx context.Context, key grammar.Key, compile func(context.Context) (*grammar.Grammar, error)) (*grammar.Grammar, error) {
 	g.mu.Lock()
 	if at := slices.IndexFunc(g.recent, func(c compiled) bool { return c.key == key }); at >= 0 {
 		c := g.recent[at]
@@ -119,7 +115,7 @@ func (g *grammars) get(ctx context.Context, key formKey, compile func(context.Co
 }
 
 // run compiles a grammar when it is its turn.
-func (g *grammars) run(ctx context.Context, key formKey, c *compilation, compile func(context.Context) (*grammar.Grammar, error)) {
+func (g *grammars) run(ctx context.Context, key grammar.Key, c *compilation, compile func(context.Context) (*grammar.Grammar, error)) {
 	defer c.cancel()
 	defer close(c.done)
 	select {
@@ -143,7 +139,7 @@ func (g *grammars) run(ctx context.Context, key formKey, c *compilation, compile
 }
 
 // forget ends that others may join a compilation. The mutex is held.
-func (g *grammars) forget(key formKey, c *compilation) {
+func (g *grammars) forget(key grammar.Key, c *compilation) {
 	if g.pending[key] == c {
 		delete(g.pending, key)
 	}

@@ -14,9 +14,6 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// choice is a format of one text.
-func choice(text string) *Format { return &Format{Name: text, Source: grammar.Choice(text)} }
-
 // TestGrammarsAreCompiledOnce has many want the same form at once, and some of them give up.
 func TestGrammarsAreCompiledOnce(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
@@ -31,7 +28,7 @@ func TestGrammarsAreCompiledOnce(t *testing.T) {
 		}
 		return grammar.CompileContext(ctx, grammar.Choice("x"), v)
 	}
-	key := formKey{1}
+	key := grammar.Key{1}
 	brief, give := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	var got [8]*grammar.Grammar
@@ -92,11 +89,11 @@ func TestGrammarsDoNotWaitForHostileOnes(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() {
-		_, err := m.grammars.get(ctx, formKey{2}, hostile)
+		_, err := m.grammars.get(ctx, grammar.Key{2}, hostile)
 		result <- err
 	}()
 	<-begun
-	a := collect(t, m, Request{Prompt: m.Continue("Once"), Format: choice("yes"), MaxTokens: 50, LogProbs: -1, Sampling: sample.Options{Seed: 1}})
+	a := collect(t, m, Request{Prompt: m.TextPrompt("Once"), Grammar: grammar.Choice("yes"), MaxTokens: 50, Sampling: &sample.Options{Seed: 1}})
 	if a.Text() != "yes" {
 		t.Errorf("%q, want yes", a.Text())
 	}
@@ -111,7 +108,7 @@ func TestGrammarsDoNotWaitForHostileOnes(t *testing.T) {
 	}
 	<-ended
 	// The next with the same form begins anew.
-	_, err := m.grammars.get(t.Context(), formKey{2}, func(context.Context) (*grammar.Grammar, error) { return nil, errors.New("anew") })
+	_, err := m.grammars.get(t.Context(), grammar.Key{2}, func(context.Context) (*grammar.Grammar, error) { return nil, errors.New("anew") })
 	if err == nil || err.Error() != "anew" {
 		t.Errorf("after one that was given up: %v", err)
 	}
@@ -122,8 +119,8 @@ func TestGenerateGivesUpCompiling(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	slow := &Format{Name: "slow", Source: grammar.Regexp(`(?:a|b)*a(?:a|b){13}`)}
-	if _, err := m.Generate(ctx, Request{Prompt: m.Continue("Once"), Format: slow, LogProbs: -1}); !errors.Is(err, context.Canceled) {
+	slow := grammar.Regexp(`(?:a|b)*a(?:a|b){13}`)
+	if _, err := m.Generate(ctx, Request{Prompt: m.TextPrompt("Once"), Grammar: slow}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want the context's error", err)
 	}
 }
@@ -133,7 +130,7 @@ func TestGrammarsAreBounded(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
 	get := func(text string) *grammar.Grammar {
 		t.Helper()
-		g, err := m.grammar(t.Context(), choice(text))
+		g, err := m.grammar(t.Context(), grammar.Choice(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,12 +172,12 @@ func TestGrammarsAreBounded(t *testing.T) {
 func TestGrammarsSurvivePanics(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
 	for range mostCompilations + 1 { // turns are given back
-		_, err := m.grammars.get(t.Context(), formKey{3}, func(context.Context) (*grammar.Grammar, error) { panic("of the test") })
+		_, err := m.grammars.get(t.Context(), grammar.Key{3}, func(context.Context) (*grammar.Grammar, error) { panic("of the test") })
 		if err == nil || !strings.HasPrefix(err.Error(), "panic: of the test\n") {
 			t.Fatalf("%v, want the panic and its stack", err)
 		}
 	}
-	if _, err := m.grammar(t.Context(), choice("well")); err != nil {
+	if _, err := m.grammar(t.Context(), grammar.Choice("well")); err != nil {
 		t.Error(err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // ErrNoTemplate is wrapped by the error for a conversation with a checkpoint that was not
@@ -20,8 +19,8 @@ type Conversation struct {
 	Messages []chat.Message
 	Tools    []chat.Tool // that it may call
 	// Variables are those of the template beside messages and tools, such as
-	// enable_thinking; nil: none.
-	Variables *jinja.Map
+	// enable_thinking, with values that encoding/json can write.
+	Variables map[string]any
 	// Prefill is text that the answer begins with: what the model says is a continuation.
 	// It is text as well: whether the answer begins by thinking is the template's to say, by
 	// the variable enable_thinking as a rule.
@@ -37,7 +36,7 @@ type Prompt struct {
 	Chat     bool // it came out of the chat template
 	Thinking bool // the answer begins inside of a think block
 	// Over is set instead of IDs if there are more than so many, which the model has no
-	// room for: the text was not encoded to its end. Model.Count does that.
+	// room for: the text was not encoded to its end. Model.CountTokens does that.
 	Over int
 
 	talk *Conversation // it came out of
@@ -55,8 +54,8 @@ func (m *Model) Template(tools bool) string {
 // ToolFormat is the format of tool calls that the template teaches.
 func (m *Model) ToolFormat() chat.ToolFormat { return chat.Teaches(m.Template(true)) }
 
-// Ask is the prompt for an answer to a conversation.
-func (m *Model) Ask(c Conversation) (*Prompt, error) {
+// ChatPrompt is the prompt for an answer to a conversation.
+func (m *Model) ChatPrompt(c Conversation) (*Prompt, error) {
 	r, err := m.render(&c, true)
 	if err != nil {
 		return nil, err
@@ -66,15 +65,15 @@ func (m *Model) Ask(c Conversation) (*Prompt, error) {
 	return p, nil
 }
 
-// Continue is the prompt for a text to be continued as it is: the spellings of control tokens
-// in it stand for them.
-func (m *Model) Continue(text string) *Prompt {
+// TextPrompt is the prompt for a text that is to be continued: the spellings of control tokens in
+// it stand for them.
+func (m *Model) TextPrompt(text string) *Prompt {
 	return m.encode(chat.Rendered{Text: text, Trusted: [][2]int{{0, len(text)}}})
 }
 
-// Count is the number of tokens of the prompt for an answer to a conversation, also of one
+// CountTokens is the number of tokens of the prompt for an answer to a conversation, also of one
 // that is too long.
-func (m *Model) Count(c Conversation) (int, error) {
+func (m *Model) CountTokens(c Conversation) (int, error) {
 	r, err := m.render(&c, true)
 	if err != nil {
 		return 0, err
@@ -106,7 +105,7 @@ func (m *Model) render(c *Conversation, open bool) (chat.Rendered, error) {
 		return chat.Rendered{}, fmt.Errorf("model %s: %w", m.name, err)
 	}
 	r, err := template.Render(chat.Input{
-		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: open, Kwargs: c.Variables,
+		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: open, Variables: c.Variables,
 		BOSToken: m.templates.BOS, EOSToken: m.templates.EOS,
 	})
 	if err == nil && open {

@@ -15,6 +15,8 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/bench"
+	"github.com/foretoken/foretoken/internal/bridge"
+	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
@@ -131,9 +133,9 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	}
 	recorder := &bench.Recorder{}
 	m := f.model.options()
-	m.Observe, m.Batch = recorder.Observe, slices.Max(f.batches)
-	if m.Batch > 1 {
-		m.Memory = -1 // the longest sequence's memory need not be enough for several
+	m.OnRound = func(r foretoken.Round) { recorder.Observe(engine.Round(r)) }
+	if m.MaxBatch = slices.Max(f.batches); m.MaxBatch > 1 {
+		m.KVMemory = -1 // the longest sequence's memory need not be enough for several
 	}
 	s, err := openBench(ctx, c, f.model, m)
 	if err != nil {
@@ -146,7 +148,7 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	o.Sampling = s.Sampling()
 	o.Sampling.Vocab = s.Vocab()
 	o.Progress = c.step
-	r, err := bench.Decode(ctx, recorder.On(s.Engine()), *o)
+	r, err := bench.Decode(ctx, recorder.On(bridge.Engine(s.Model)), *o)
 	if errors.Is(err, context.Canceled) {
 		return errInterrupted
 	}
@@ -236,9 +238,9 @@ func (f *decodeBench) encoded(s *session) (map[string][][]int32, error) {
 	for _, class := range f.classes {
 		texts := bench.Prompts(class)
 		for _, text := range texts[:min(len(texts), max(n, slices.Max(f.batches)))] {
-			p := s.Continue(text)
+			p := s.TextPrompt(text)
 			if !bench.Raw(class) {
-				asked, err := s.Ask(foretoken.Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(text)}}})
+				asked, err := s.ChatPrompt(foretoken.Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(text)}}})
 				if err == nil {
 					p = asked
 				} else if !errors.Is(err, foretoken.ErrNoTemplate) {

@@ -213,7 +213,7 @@ func (v *conversation) describe() string {
 	if v.template.system.given {
 		fmt.Fprintf(&b, "system: %s\n", v.template.system.value)
 	}
-	o, err := v.sampling.options(v.s.Generation())
+	o, err := v.sampling.options(v.s.Sampling())
 	if err != nil {
 		fmt.Fprintf(&b, "%v\n", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
@@ -16,7 +15,7 @@ import (
 type draftFlags struct {
 	mtp        setting[string] // auto if not given
 	drafter    setting[string] // mtp if not given and there is a head
-	depth      setting[int]
+	depth      setting[spec.Depth]
 	accept     setting[string]
 	vocab      setting[int]
 	noSelfTest bool
@@ -24,7 +23,6 @@ type draftFlags struct {
 
 // Values of flags that are words, beside the numbers.
 const (
-	depthAuto = -1
 	vocabAuto = 0
 	vocabAll  = -1
 )
@@ -33,7 +31,7 @@ func newDraftFlags() *draftFlags {
 	return &draftFlags{
 		mtp:     choice("auto", "on", "off"),
 		drafter: choice("mtp", "ngram", "auto"),
-		depth:   worded("auto|0..8", map[string]int{"auto": depthAuto}, 0, spec.MaxDepth),
+		depth:   setting[spec.Depth]{kind: "auto|0..8", parse: spec.ParseDepth, check: func(spec.Depth) error { return nil }},
 		accept:  choice(spec.Exact.String(), spec.Ratio.String()),
 		vocab:   worded("auto|all|N", map[string]int{"auto": vocabAuto, "all": vocabAll}, 1, math.MaxInt32),
 	}
@@ -75,13 +73,17 @@ func (f *draftFlags) validate() error {
 
 // possible reports whether tokens may be guessed, as far as the flags go.
 func (f *draftFlags) possible() bool {
-	return f.depth.or(depthAuto) != 0 && (f.mtp.value != "off" || f.drafter.given)
+	return f.depth.value != spec.DepthOff && (f.mtp.value != "off" || f.drafter.given)
 }
 
 // options are what the flags ask for.
-func (f *draftFlags) options() foretoken.Draft {
-	o := foretoken.Draft{Off: !f.possible(), Depth: max(f.depth.or(depthAuto), 0), Vocab: f.vocab.or(vocabAuto), NoTest: f.noSelfTest}
-	o.Rule, _ = spec.ParseRule(f.accept.or(spec.Exact.String())) // one of its names
+func (f *draftFlags) options() foretoken.Speculation {
+	o := foretoken.Speculation{Depth: f.depth.value, Vocab: f.vocab.or(vocabAuto), NoSelfTest: f.noSelfTest}
+	if !f.possible() {
+		o.Depth = foretoken.DepthOff
+	}
+	rule, _ := spec.ParseRule(f.accept.or(spec.Exact.String())) // one of its names
+	o.Rule = foretoken.Rule(rule)
 	switch {
 	case f.mtp.value == "on", f.drafter.value == "mtp":
 		o.Head = foretoken.HeadRequired
@@ -92,19 +94,19 @@ func (f *draftFlags) options() foretoken.Draft {
 	return o
 }
 
-// describeVerdict is a self-test's line. Its rates are those of a receipt: how often a
+// describeSelfTest is a self-test's line. Its rates are those of a receipt: how often a
 // guess and all before it are right.
-func describeVerdict(v *engine.Verdict) string {
+func describeSelfTest(v *foretoken.SelfTest) string {
 	rates, all := "", 1.0
 	for j := range v.Drafted {
 		if v.Drafted[j] > 0 {
-			all *= v.Rate(j)
+			all *= float64(v.Accepted[j]) / float64(v.Drafted[j])
 			rates += fmt.Sprintf(" %.2f", all)
 		}
 	}
 	among := ""
-	if v.DraftVocab > 0 {
-		among = fmt.Sprintf(" among %d tokens", v.DraftVocab)
+	if v.Vocab > 0 {
+		among = fmt.Sprintf(" among %d tokens", v.Vocab)
 	}
 	return fmt.Sprintf("mtp: head accepts%s, a guess%s costs %.2f of a step, best depth %d, expected %.2f times plain",
 		rates, among, v.DraftTime.Seconds()/v.StepTime.Seconds(), v.Depth, v.Speedup)

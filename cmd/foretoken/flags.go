@@ -8,7 +8,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/backend/cpu"
-	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -107,13 +107,13 @@ func (f *samplingFlags) group() flagGroup {
 	g := newFlagGroup("Sampling (defaults: the checkpoint's generation_config.json)")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.Var(&f.temp, "temp", fmt.Sprintf("temperature; 0 always takes the most likely token (otherwise %v)", foretoken.DefaultTemperature))
+	fs.Var(&f.temp, "temp", fmt.Sprintf("temperature; 0 always takes the most likely token (otherwise %v)", models.DefaultTemperature))
 	fs.Var(&f.temp, "temperature", "the same as --temp")
-	fs.Var(&f.topP, "top-p", fmt.Sprintf("keep the likeliest tokens that reach this probability together; 1 keeps all (otherwise %v)", foretoken.DefaultTopP))
+	fs.Var(&f.topP, "top-p", fmt.Sprintf("keep the likeliest tokens that reach this probability together; 1 keeps all (otherwise %v)", models.DefaultTopP))
 	fs.Var(&f.topK, "top-k", "keep the N likeliest tokens; 0 keeps all (otherwise 0)")
 	fs.Var(&f.minP, "min-p", "drop tokens less likely than this times the likeliest; 0 keeps all (otherwise 0)")
 	fs.Var(&f.xtcP, "xtc-probability", "how often to exclude the top choices (otherwise 0)")
-	fs.Var(&f.xtcThreshold, "xtc-threshold", fmt.Sprintf("probability from which a token is a top choice (otherwise %v)", foretoken.DefaultXTC))
+	fs.Var(&f.xtcThreshold, "xtc-threshold", fmt.Sprintf("probability from which a token is a top choice (otherwise %v)", models.DefaultXTCThreshold))
 	fs.Var(&f.repetition, "repetition-penalty", "divide the logits of tokens that occurred before; 1 is none (otherwise 1)")
 	fs.Var(&f.repetitionContext, "repetition-context-size", "how many of the last tokens count for it; 0 is all (otherwise 0)")
 	fs.Var(&f.presence, "presence-penalty", "take this once from the logits of tokens generated before (otherwise 0)")
@@ -124,10 +124,9 @@ func (f *samplingFlags) group() flagGroup {
 	return g
 }
 
-// options are the sampling options: what was given, else what the checkpoint recommends,
-// else our defaults. A seed is drawn if none was given.
-func (f *samplingFlags) options(g checkpoint.Generation) (sample.Options, error) {
-	o := foretoken.Recommended(g)
+// options are the sampling options: what was given, else what the checkpoint recommends, which
+// is o.
+func (f *samplingFlags) options(o sample.Options) (sample.Options, error) {
 	r := recommended{}
 	choose(&r, &f.temp, "temp", "temperature", &o.Temperature)
 	choose(&r, &f.topP, "top-p", "top_p", &o.TopP)
@@ -137,7 +136,7 @@ func (f *samplingFlags) options(g checkpoint.Generation) (sample.Options, error)
 	choose(&r, &f.presence, "presence-penalty", "presence_penalty", &o.PresencePenalty)
 	choose(&r, &f.frequency, "frequency-penalty", "frequency_penalty", &o.FrequencyPenalty)
 	o.RepetitionWindow = f.repetitionContext.or(0)
-	o.XTCProbability, o.XTCThreshold = f.xtcP.or(0), f.xtcThreshold.or(foretoken.DefaultXTC)
+	o.XTCProbability, o.XTCThreshold = f.xtcP.or(0), f.xtcThreshold.or(models.DefaultXTCThreshold)
 	o.LogitBias, o.Seed = f.bias, f.seed.or(o.Seed)
 	if o.XTCProbability > 0 && o.XTCThreshold == 0 {
 		return o, usagef("--xtc-threshold 0: want a number above 0, at most 0.5, when --xtc-probability is set")

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/bridge"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -61,19 +61,19 @@ type timings struct {
 func newReport(s *session, q *foretoken.Request, a *answer, err error) *report {
 	r := &report{
 		Model: s.Name(), PromptIDs: q.Prompt.IDs, TokenIDs: make([]int32, len(a.Tokens)), Text: a.Text(),
-		FinishReason: a.finish, Seed: q.Sampling.Seed, LogitsHash: fmt.Sprintf("0x%016x", a.LogitsHash()),
+		FinishReason: a.finish, Seed: a.Seed, LogitsHash: fmt.Sprintf("0x%016x", a.LogitsHash()),
 		Timings: newTimings(s.LoadTime(), len(a.Tokens), &a.Result), Warnings: s.notes.warnings(),
 	}
 	for i, t := range a.Tokens {
 		r.TokenIDs[i] = t.ID
 	}
-	if q.LogProbs >= 0 {
+	if q.LogProbs {
 		r.LogProbs = make([]tokenLogProb, len(a.Tokens))
 		for i, t := range a.Tokens {
 			r.LogProbs[i] = s.describe(t)
 		}
 	}
-	if receipt := &a.Result.Speculation; receipt.Drafter != "" {
+	if receipt := bridge.Speculation(a.Answer); receipt.Drafter != "" {
 		summary := receipt.Summary()
 		r.MTP = &summary
 	}
@@ -93,7 +93,7 @@ func (r *report) write(w io.Writer) error {
 	return nil
 }
 
-func newTimings(load time.Duration, generated int, r *engine.Result) timings {
+func newTimings(load time.Duration, generated int, r *foretoken.Result) timings {
 	return timings{
 		LoadMS: milliseconds(load), QueueMS: milliseconds(r.Queue),
 		PromptTokens: r.Prompt, PrefillMS: milliseconds(r.Prefill), PrefillTokS: rate(r.Prompt, r.Prefill),
@@ -116,7 +116,7 @@ func milliseconds(d time.Duration) float64 { return thousandths(d.Seconds() * 1e
 func thousandths(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 
 // describe is a token with its log-probabilities.
-func (s *session) describe(t engine.Token) tokenLogProb {
+func (s *session) describe(t foretoken.Token) tokenLogProb {
 	d := tokenLogProb{
 		logProb: s.describeOne(sample.LogProb{ID: t.ID, LogProb: t.LogProb}),
 		Top:     make([]logProb, len(t.Top)),
@@ -128,7 +128,7 @@ func (s *session) describe(t engine.Token) tokenLogProb {
 }
 
 func (s *session) describeOne(l sample.LogProb) logProb {
-	text, _ := s.Tokenizer().Token(l.ID) // empty for an id that is only padding
+	text, _ := s.Token(l.ID) // empty for an id that is only padding
 	d := logProb{ID: l.ID, Token: text}
 	if !utf8.ValidString(text) {
 		for _, b := range []byte(text) {

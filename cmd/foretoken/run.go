@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/internal/bridge"
 )
 
 // runTokens is how long an answer may be if no flag says: until the context is full.
@@ -128,7 +130,7 @@ func (t *talk) answer(ctx context.Context, c *console, s *session, in *input) (*
 	}
 	if c.errTerminal || t.model.verbose {
 		c.remark(a.summary(q.Sampling.Seed))
-		if r := &a.Result.Speculation; r.Drafter != "" {
+		if r := bridge.Speculation(a.Answer); r.Drafter != "" {
 			c.remark(describeReceipt(r))
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server"
 )
@@ -186,5 +186,5 @@ func servedName(typed, path string) string {
 			}
 		}
 	}
-	return foretoken.ModelName(path)
+	return models.Name(path)
 }

@@ -154,11 +154,11 @@ func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
 // modelOptions are those that all models are loaded with.
 func (f *serveFlags) modelOptions() foretoken.Options {
 	o := f.model.options()
-	o.Memory = f.kvMemory.or(-1)
+	o.KVMemory = f.kvMemory.or(-1)
 	o.KVBits, _ = strconv.Atoi(f.kvBits.or("0")) // one of a few that are numbers
-	o.Batch, o.Queue = f.batch.or(0), f.queue.or(defaultQueue)
-	o.Round = time.Duration(f.round.or(0)) * time.Millisecond
-	o.Cache, o.CacheDir, o.CacheDisk = !f.noCache, f.cacheDir, f.cacheDisk.or(0)
+	o.MaxBatch, o.MaxQueue = f.batch.or(0), f.queue.or(defaultQueue)
+	o.MaxRound = time.Duration(f.round.or(0)) * time.Millisecond
+	o.PrefixCache = foretoken.PrefixCache{Off: f.noCache, Dir: f.cacheDir, MaxDisk: f.cacheDisk.or(0)}
 	return o
 }
 

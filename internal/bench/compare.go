@@ -8,6 +8,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/plot"
+	"github.com/foretoken/foretoken/internal/spec"
 )
 
 // CompareOptions say what to compare. Lengths are those of llama-bench: Prompts are read from
@@ -119,7 +120,7 @@ func (r *CompareReport) ours(ctx context.Context, run Runner, vocab int) error {
 // rate measures our engine: the rounds that read the prompt, or those that generate from one
 // token on.
 func (t *Test) rate(ctx context.Context, run Runner, vocab int) (float64, error) {
-	q := engine.Request{MaxTokens: max(t.generate, 1), IgnoreEnd: true, LogProbs: -1}
+	q := engine.Request{MaxTokens: max(t.generate, 1), IgnoreEnd: true, Depth: spec.DepthOff}
 	for i := range max(t.prompt, 1) {
 		q.Prompt = append(q.Prompt, int32((i*7919+1)%vocab)) // what is read does not matter for the time
 	}

@@ -109,7 +109,7 @@ func newTrial(o *DecodeOptions, s Setting, depths []int) *trial {
 			sampling.Seed = uint64(first + i + 1)
 			batch[i] = engine.Request{
 				Prompt: prompts[(first+i)%len(prompts)], MaxTokens: o.MaxTokens, Sampling: sampling,
-				IgnoreEnd: true, LogProbs: -1, Rule: rule,
+				IgnoreEnd: true, Rule: rule,
 			}
 		}
 		t.batches = append(t.batches, batch)
@@ -148,8 +148,12 @@ func (t *trial) run(ctx context.Context, run Runner, repeats int) error {
 func (t *trial) measure(ctx context.Context, run Runner, at, turn int, batch []engine.Request) (*Run, error) {
 	cell := &t.cells[at]
 	batch = slices.Clone(batch)
+	depth := spec.DepthAuto
+	if cell.Depth != AutoDepth {
+		depth = spec.FixedDepth(cell.Depth)
+	}
 	for j := range batch {
-		batch[j].Depth, batch[j].Hash = cell.Depth, turn == 0
+		batch[j].Depth, batch[j].Hash = depth, turn == 0
 	}
 	r, err := run(ctx, batch)
 	if err == nil && turn > 0 {

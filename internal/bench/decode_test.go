@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/bridge"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/plot"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -93,12 +94,15 @@ func TestCostModelOnThePublishedCase(t *testing.T) {
 func openTiny(t *testing.T) (*foretoken.Model, Runner) {
 	t.Helper()
 	recorder := &Recorder{}
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{Observe: recorder.Observe, Threads: 1, Batch: 2, Context: 512, Memory: 1 << 28})
+	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{
+		OnRound: func(r foretoken.Round) { recorder.Observe(engine.Round(r)) }, PrefixCache: foretoken.PrefixCache{Off: true},
+		Threads: 1, MaxBatch: 2, Context: 512, KVMemory: 1 << 28,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = m.Close() })
-	return m, recorder.On(m.Engine())
+	return m, recorder.On(bridge.Engine(m))
 }
 
 // small is a grid that takes a moment.
@@ -109,7 +113,7 @@ func small(m *foretoken.Model) DecodeOptions {
 	}
 	o.Sampling.Vocab = m.Vocab()
 	for _, text := range Prompts("story")[:2] {
-		o.Prompts["story"] = append(o.Prompts["story"], m.Continue(text).IDs)
+		o.Prompts["story"] = append(o.Prompts["story"], m.TextPrompt(text).IDs)
 	}
 	return o
 }

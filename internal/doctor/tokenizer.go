@@ -7,7 +7,6 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
@@ -94,8 +93,7 @@ func newTemplate(source, tools string) (*Template, error) {
 	found := &Template{Thinking: plain.StartsThinking()}
 	prompts := map[bool]string{}
 	for _, think := range []bool{false, true} {
-		in.Kwargs = &jinja.Map{}
-		in.Kwargs.Set("enable_thinking", jinja.Bool(think))
+		in.Variables = map[string]any{"enable_thinking": think}
 		prompt, err := t.Render(in)
 		if err != nil {
 			return nil, err
@@ -103,7 +101,7 @@ func newTemplate(source, tools string) (*Template, error) {
 		prompts[think] = prompt.Text
 	}
 	found.Switch = prompts[false] != prompts[true]
-	in.Kwargs = nil
+	in.Variables = nil
 	in.Tools, err = chat.DecodeTools([]byte(`[{"type":"function","function":{"name":"look_up","parameters":{"type":"object","properties":{}}}}]`))
 	if err != nil {
 		return nil, err

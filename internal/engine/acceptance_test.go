@@ -24,7 +24,7 @@ func TestAcceptanceOfGreedyText(t *testing.T) {
 	f := golden.Load(t, "tiny")
 	for i, c := range f.Cases {
 		ids, res, err := collect(e, Request{
-			Prompt: c.Prompt, MaxTokens: len(c.Tokens) - len(c.Prompt), IgnoreEnd: true, LogProbs: -1, Depth: 3,
+			Prompt: c.Prompt, MaxTokens: len(c.Tokens) - len(c.Prompt), IgnoreEnd: true, Depth: 3,
 		})
 		if err != nil {
 			t.Fatal(err)

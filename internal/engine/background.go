@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/spec"
 )
 
 // maxBackground is the maximum number of conversations that wait for a background prefill. Of
@@ -19,7 +20,7 @@ type Prefill struct {
 	Prompt       []int32
 	Boundaries   []int       // as Request has them
 	Salt         prefix.Salt // likewise
-	Depth        int         // likewise; 0: not for the drafter
+	Depth        spec.Depth  // likewise; spec.DepthOff: not for the drafter
 }
 
 // background is the prompts that are prefilled in advance. They are no requests: none of them
@@ -51,7 +52,7 @@ func (e *Engine) Prefill(p Prefill) (done <-chan struct{}, err error) {
 		return j.done, nil
 	}
 	s, err := newSequence(Request{
-		Conversation: p.Conversation, Prompt: p.Prompt, Boundaries: p.Boundaries, Salt: p.Salt, Depth: p.Depth, LogProbs: -1,
+		Conversation: p.Conversation, Prompt: p.Prompt, Boundaries: p.Boundaries, Salt: p.Salt, Depth: p.Depth,
 	}, e.model.Info(), e.o.Context)
 	if err != nil {
 		return nil, err

@@ -82,7 +82,7 @@ func backgroundEngine(t *testing.T, o Options) (*Engine, *recorder) {
 
 func begin(t *testing.T, e *Engine, r Request) *Stream {
 	t.Helper()
-	r.LogProbs, r.IgnoreEnd = -1, true
+	r.IgnoreEnd = true
 	s, err := e.Generate(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestPrefillIsNoRequest(t *testing.T) {
 	for i := range 2 {
 		streams = append(streams, begin(t, e, Request{Prompt: prompt(20, 2+i), MaxTokens: 2}))
 	}
-	if _, err := e.Generate(t.Context(), Request{Prompt: prompt(3, 9), LogProbs: -1}); !errors.Is(err, ErrBusy) {
+	if _, err := e.Generate(t.Context(), Request{Prompt: prompt(3, 9)}); !errors.Is(err, ErrBusy) {
 		t.Errorf("a third that waits: %v", err)
 	}
 	if s := e.Stats(); s.Waiting != 2 || s.Background.Waiting != maxBackground || s.Background.Dropped != 100-maxBackground {
@@ -277,7 +277,7 @@ func TestPrefillTakesNoMemoryOfNewer(t *testing.T) {
 	probe := &Engine{model: m}
 	known := func(e *Engine, seed int) int {
 		t.Helper()
-		_, r, err := collect(e, Request{Prompt: prompt(150, seed), MaxTokens: 1, LogProbs: -1})
+		_, r, err := collect(e, Request{Prompt: prompt(150, seed), MaxTokens: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,7 +303,7 @@ func TestPrefillTakesNoMemoryOfNewer(t *testing.T) {
 		}
 		if newer { // than something that came before the cache held anything
 			e.locked(func() {
-				s, err := newSequence(Request{Prompt: prompt(250, 2), LogProbs: -1, Conversation: "a"}, m.Info(), 300)
+				s, err := newSequence(Request{Prompt: prompt(250, 2), Conversation: "a"}, m.Info(), 300)
 				if err != nil {
 					t.Error(err)
 					return

@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -28,12 +29,12 @@ func BenchmarkBatch(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer e.Close()
-	run := func(width, depth, first int, temperature float64, together bool) float64 {
+	run := func(width int, depth spec.Depth, first int, temperature float64, together bool) float64 {
 		start, tokens := time.Now(), 0
 		var all sync.WaitGroup
 		for i := range width {
 			r := Request{
-				Prompt: prompts[(first+i)%len(prompts)].Prompt, MaxTokens: 128, IgnoreEnd: true, LogProbs: -1, Depth: depth,
+				Prompt: prompts[(first+i)%len(prompts)].Prompt, MaxTokens: 128, IgnoreEnd: true, Depth: depth,
 				Sampling: sample.Options{Temperature: temperature, Seed: uint64(i)},
 			}
 			one := func() {
@@ -54,11 +55,11 @@ func BenchmarkBatch(b *testing.B) {
 		for _, width := range []int{1, 2, 4, 8} {
 			b.Run(fmt.Sprintf("temperature=%v/batch=%d", temperature, width), func(b *testing.B) {
 				var plain, drafted, ratio, alone []float64
-				run(width, -1, 0, temperature, true) // warm up
+				run(width, spec.DepthAuto, 0, temperature, true) // warm up
 				for i := 0; b.Loop(); i++ {
-					p := run(width, 0, i, temperature, true)
-					g := run(width, -1, i, temperature, true)
-					a := run(width, 0, i, temperature, false)
+					p := run(width, spec.DepthOff, i, temperature, true)
+					g := run(width, spec.DepthAuto, i, temperature, true)
+					a := run(width, spec.DepthOff, i, temperature, false)
 					plain, drafted = append(plain, p), append(drafted, g)
 					ratio, alone = append(ratio, g/p), append(alone, g/a)
 				}
@@ -91,8 +92,8 @@ func BenchmarkLatency(b *testing.B) {
 	for i := range long {
 		long[i] = prompts[i/100%len(prompts)].Prompt[i%8]
 	}
-	for _, depth := range []int{0, -1} {
-		b.Run(fmt.Sprintf("depth=%d", depth), func(b *testing.B) {
+	for _, depth := range []spec.Depth{spec.DepthOff, spec.DepthAuto} {
+		b.Run(fmt.Sprintf("depth=%v", depth), func(b *testing.B) {
 			var p50, calm99, p99 []float64
 			for b.Loop() {
 				calm, reading := rounds(b, m, pool, prompts[0].Prompt, long, depth)
@@ -110,7 +111,7 @@ func BenchmarkLatency(b *testing.B) {
 
 // rounds are the sorted times from one round to the next, before a long prompt comes and
 // while it is read.
-func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int32, depth int) (calm, reading []float64) {
+func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int32, depth spec.Depth) (calm, reading []float64) {
 	b.Helper()
 	var last time.Time // of the engine's goroutine, as are the lists until it has ended
 	enough := make(chan struct{})
@@ -132,13 +133,13 @@ func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int3
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	for i := range 4 {
-		r := Request{Prompt: prompt, IgnoreEnd: true, LogProbs: -1, Depth: depth, Sampling: sample.Options{Temperature: 0.8, Seed: uint64(i)}}
+		r := Request{Prompt: prompt, IgnoreEnd: true, Depth: depth, Sampling: sample.Options{Temperature: 0.8, Seed: uint64(i)}}
 		if _, err := e.Generate(ctx, r); err != nil {
 			b.Fatal(err)
 		}
 	}
 	<-enough
-	s, err := e.Generate(ctx, Request{Prompt: long, MaxTokens: 1, LogProbs: -1, Depth: depth})
+	s, err := e.Generate(ctx, Request{Prompt: long, MaxTokens: 1, Depth: depth})
 	if err != nil {
 		b.Fatal(err)
 	}

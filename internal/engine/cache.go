@@ -32,7 +32,7 @@ func (e *Engine) fetch(s *sequence) bool {
 	}
 	s.looked = true
 	s.fetching.Store(true)
-	if e.cache.Fetch(s.req.Salt, s.tokens, e.o.Drafter != nil && s.req.Depth != 0, func() {
+	if e.cache.Fetch(s.req.Salt, s.tokens, e.o.Drafter != nil && s.req.Depth != spec.DepthOff, func() {
 		s.fetching.Store(false)
 		e.signal()
 	}) {

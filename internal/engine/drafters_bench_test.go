@@ -41,7 +41,7 @@ func BenchmarkDrafters(b *testing.B) {
 					prompt = slices.Concat(c.Tokens, c.Tokens[:len(c.Tokens)/2])
 				}
 				for j, e := range engines {
-					r := Request{Prompt: prompt, MaxTokens: 120, IgnoreEnd: true, LogProbs: -1, Depth: -1}
+					r := Request{Prompt: prompt, MaxTokens: 120, IgnoreEnd: true}
 					_, res, err := collect(e, r)
 					if err != nil {
 						b.Fatal(err)

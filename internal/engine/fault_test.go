@@ -96,11 +96,11 @@ func (j *journal) stacks() int {
 }
 
 // neighbors is requests that share an engine with one that fails.
-func neighbors(t *testing.T, e *Engine, n, depth int) (wait func(want func(int) []int32)) {
+func neighbors(t *testing.T, e *Engine, n int, depth spec.Depth) (wait func(want func(int) []int32)) {
 	t.Helper()
 	var streams []*Stream
 	for i := range n {
-		s, err := e.Generate(t.Context(), Request{Prompt: prompt(40+i, i), MaxTokens: 12, LogProbs: -1, IgnoreEnd: true, Depth: depth})
+		s, err := e.Generate(t.Context(), Request{Prompt: prompt(40+i, i), MaxTokens: 12, IgnoreEnd: true, Depth: depth})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func faultBench(t *testing.T, change func(*Options), log *journal) (*Engine, *st
 	}
 	var answers [][]int32
 	for i := range 3 {
-		ids, _, err := collect(plain, Request{Prompt: prompt(40+i, i), MaxTokens: 12, LogProbs: -1, IgnoreEnd: true})
+		ids, _, err := collect(plain, Request{Prompt: prompt(40+i, i), MaxTokens: 12, IgnoreEnd: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func isFault(err error) bool {
 // verifying and in drafting, early and late, in a batch: the others go on as if nothing was.
 func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 	for _, asked := range []bool{true, false} {
-		for _, depth := range []int{0, 3} {
+		for _, depth := range []spec.Depth{spec.DepthOff, 3} {
 			calls := []int64{1, 2, 3, 4, 7}
 			if brief(t) {
 				calls = []int64{1, 4}
@@ -176,11 +176,11 @@ func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 				}
 				wait := neighbors(t, e, 3, depth)
 				_, _, err := collect(e, Request{
-					Prompt: prompt(30, 9), MaxTokens: 30, LogProbs: -1, IgnoreEnd: true, Depth: depth,
+					Prompt: prompt(30, 9), MaxTokens: 30, IgnoreEnd: true, Depth: depth,
 					Sampling: sample.Options{Constraint: func() sample.Constraint { return c }},
 				})
 				if !isFault(err) || log.stacks() != 1 {
-					t.Errorf("asked %v, depth %d, call %d: %v, %d stacks in the log", asked, depth, at, err, log.stacks())
+					t.Errorf("asked %v, depth %v, call %d: %v, %d stacks in the log", asked, depth, at, err, log.stacks())
 				}
 				wait(want)
 				e.Close()
@@ -202,7 +202,7 @@ func TestDrafterThatPanicsCostsNobodyElse(t *testing.T) {
 		o.Drafter, o.Cache = d, true
 	}, log)
 	blow := func() { d.at = d.calls.Load() + 1 }
-	request := Request{Prompt: prompt(150, 8), MaxTokens: 4, LogProbs: -1, Depth: 2, IgnoreEnd: true}
+	request := Request{Prompt: prompt(150, 8), MaxTokens: 4, Depth: 2, IgnoreEnd: true}
 	cold, _, err := collect(e, request)
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestDrafterThatPanicsCostsNobodyElse(t *testing.T) {
 	}
 	prefillNow(t, e, Prefill{Conversation: "a", Prompt: prompt(80, 7), Depth: 2})
 	blow() // in a round
-	if _, _, err := collect(e, Request{Prompt: prompt(20, 6), MaxTokens: 4, LogProbs: -1, Depth: 2, IgnoreEnd: true}); !isFault(err) {
+	if _, _, err := collect(e, Request{Prompt: prompt(20, 6), MaxTokens: 4, Depth: 2, IgnoreEnd: true}); !isFault(err) {
 		t.Errorf("in a round: %v", err)
 	}
 	if log.stacks() != 3 {
@@ -253,7 +253,7 @@ func TestContextThatPanicsEndsItsRequest(t *testing.T) {
 	e, _, want := faultBench(t, func(*Options) {}, log)
 	wait := neighbors(t, e, 3, 2)
 	for _, at := range []int64{1, 3} {
-		s, err := e.Generate(fusedContext{context.Background(), &fuse{at: at}}, Request{Prompt: prompt(30, 9), MaxTokens: 30, LogProbs: -1, IgnoreEnd: true})
+		s, err := e.Generate(fusedContext{context.Background(), &fuse{at: at}}, Request{Prompt: prompt(30, 9), MaxTokens: 30, IgnoreEnd: true, Depth: spec.DepthOff})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,7 +278,7 @@ func TestFaultOfNobodyEndsWhatRuns(t *testing.T) {
 	var list []*Stream
 	e.locked(func() { // so that two begin together
 		for i := range 2 {
-			s, err := newSequence(Request{Prompt: prompt(20, i), MaxTokens: 8, LogProbs: -1, Depth: 2, IgnoreEnd: true}, e.model.Info(), e.o.Context)
+			s, err := newSequence(Request{Prompt: prompt(20, i), MaxTokens: 8, Depth: 2, IgnoreEnd: true}, e.model.Info(), e.o.Context)
 			if err != nil {
 				t.Error(err)
 				return
@@ -337,7 +337,7 @@ func TestBrokenMemoryRefusesRequests(t *testing.T) {
 		var failed atomic.Int64
 		for i := range 3 {
 			all.Go(func() {
-				_, _, err := collect(e, Request{Prompt: prompt(70, i), MaxTokens: 8, LogProbs: -1, IgnoreEnd: true})
+				_, _, err := collect(e, Request{Prompt: prompt(70, i), MaxTokens: 8, IgnoreEnd: true, Depth: spec.DepthOff})
 				if isFault(err) || errors.Is(err, ErrBroken) {
 					failed.Add(1)
 				} else if err != nil {
@@ -349,7 +349,7 @@ func TestBrokenMemoryRefusesRequests(t *testing.T) {
 		if failed.Load() == 0 {
 			t.Errorf("call %d: no request has failed", at)
 		}
-		if _, _, err := collect(e, Request{Prompt: prompt(5, 1), MaxTokens: 2, LogProbs: -1}); !errors.Is(err, ErrBroken) {
+		if _, _, err := collect(e, Request{Prompt: prompt(5, 1), MaxTokens: 2}); !errors.Is(err, ErrBroken) {
 			t.Errorf("call %d: later: %v", at, err)
 		}
 		if err := e.Drain(t.Context()); err != nil {

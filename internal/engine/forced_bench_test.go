@@ -86,7 +86,7 @@ func BenchmarkForced(b *testing.B) {
 			var made, seconds float64
 			var stats spec.Stats
 			for b.Loop() {
-				ids, res, err := collect(e, Request{Prompt: prompt, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1, Depth: depth})
+				ids, res, err := collect(e, Request{Prompt: prompt, MaxTokens: tokens, IgnoreEnd: true, Depth: spec.FixedDepth(depth)})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -121,14 +121,14 @@ func BenchmarkForcedBatch(b *testing.B) {
 	const tokens = 96
 	m, pool := openGenerated(b)
 	defer slot()()
-	request := Request{Prompt: []int32{1, 2, 3, 4, 5, 6, 7, 8}, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1}
+	request := Request{Prompt: []int32{1, 2, 3, 4, 5, 6, 7, 8}, MaxTokens: tokens, IgnoreEnd: true}
 	d := newForced(m, nil)
 	e, err := New(m, pool, Options{Drafter: d})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer e.Close()
-	run := func(width, depth int) (rate, meanDepth float64) {
+	run := func(width int, depth spec.Depth) (rate, meanDepth float64) {
 		r := request
 		r.Depth = depth
 		var all sync.WaitGroup
@@ -148,14 +148,14 @@ func BenchmarkForcedBatch(b *testing.B) {
 		all.Wait()
 		return float64(width*tokens) / time.Since(start).Seconds(), middle(depths)
 	}
-	run(1, 0)
+	run(1, spec.DepthOff)
 	for _, width := range []int{1, 2, 4, 8} {
 		b.Run(fmt.Sprintf("batch=%d", width), func(b *testing.B) {
 			var plain, drafted, ratio, depth []float64
-			run(width, -1) // the controller learns
+			run(width, spec.DepthAuto) // the controller learns
 			for b.Loop() {
-				p, _ := run(width, 0)
-				g, d := run(width, -1)
+				p, _ := run(width, spec.DepthOff)
+				g, d := run(width, spec.DepthAuto)
 				plain, drafted, ratio, depth = append(plain, p), append(drafted, g), append(ratio, g/p), append(depth, d)
 			}
 			b.ReportMetric(middle(plain), "plain-tok/s")

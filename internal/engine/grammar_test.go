@@ -162,18 +162,18 @@ type outcome struct {
 }
 
 // generate runs one request and checks its text.
-func (t *trial) generate(e *engine.Engine, h *constrained, sampling sample.Options, depth int) (o outcome) {
+func (t *trial) generate(e *engine.Engine, h *constrained, sampling sample.Options, depth spec.Depth) (o outcome) {
 	sampling.Constraint = h.constrain
 	s, err := e.Generate(context.Background(), engine.Request{
-		Prompt: t.tok.Encode("Once upon a time there was"), MaxTokens: 60, Sampling: sampling, Hash: true, LogProbs: -1, Depth: depth,
+		Prompt: t.tok.Encode("Once upon a time there was"), MaxTokens: 60, Sampling: sampling, Hash: true, Depth: depth,
 	})
 	if err != nil {
-		t.Errorf("%s, depth %d: %v", h.name, depth, err)
+		t.Errorf("%s, depth %v: %v", h.name, depth, err)
 		return o
 	}
 	for token, err := range s.Tokens() {
 		if err != nil {
-			t.Errorf("%s, depth %d: %v", h.name, depth, err)
+			t.Errorf("%s, depth %v: %v", h.name, depth, err)
 			return o
 		}
 		o.ids = append(o.ids, token.ID)
@@ -186,7 +186,7 @@ func (t *trial) generate(e *engine.Engine, h *constrained, sampling sample.Optio
 	if r.Finish == engine.FinishStop {
 		t.ended++
 		if err := h.check(t.tok.Decode(o.ids[:len(o.ids)-1], false)); err != nil {
-			t.Errorf("%s, depth %d: %v", h.name, depth, err)
+			t.Errorf("%s, depth %v: %v", h.name, depth, err)
 		}
 	}
 	return o
@@ -194,7 +194,7 @@ func (t *trial) generate(e *engine.Engine, h *constrained, sampling sample.Optio
 
 // all runs every request with every sampling: one after the other without drafts, at once
 // with them.
-func (t *trial) all(depth int) []outcome {
+func (t *trial) all(depth spec.Depth) []outcome {
 	e, err := engine.New(t.model, t.pool, engine.Options{Drafter: t.model.Drafter()})
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func (t *trial) all(depth int) []outcome {
 		wg.Go(func() {
 			got[i] = t.generate(e, &t.requests[i/len(t.samplings)], t.samplings[i%len(t.samplings)], depth)
 		})
-		if depth == 0 {
+		if depth == spec.DepthOff {
 			wg.Wait()
 		}
 	}
@@ -235,14 +235,14 @@ func TestGrammarChangesNothingElse(t *testing.T) {
 	if testing.Short() {
 		r.samplings = r.samplings[:2]
 	}
-	want := r.all(0)
+	want := r.all(spec.DepthOff)
 	for i := range want {
 		t.Logf("%s, sampling %d: %q", r.requests[i/len(r.samplings)].name, i%len(r.samplings), tok.Decode(want[i].ids, false))
 	}
-	for _, depth := range []int{1, 2, 3, -1} {
+	for _, depth := range []spec.Depth{1, 2, 3, spec.DepthAuto} {
 		for i, got := range r.all(depth) {
 			if !slices.Equal(got.ids, want[i].ids) || got.hash != want[i].hash {
-				t.Errorf("%s, sampling %d, depth %d: %q %x\nwithout drafts: %q %x", r.requests[i/len(r.samplings)].name, i%len(r.samplings), depth,
+				t.Errorf("%s, sampling %d, depth %v: %q %x\nwithout drafts: %q %x", r.requests[i/len(r.samplings)].name, i%len(r.samplings), depth,
 					tok.Decode(got.ids, false), got.hash, tok.Decode(want[i].ids, false), want[i].hash)
 			}
 		}

@@ -151,7 +151,7 @@ func speculation(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32
 	for i, s := range options {
 		// Texts that repeat themselves, so that there is something to look up.
 		repeated := slices.Concat(prompt[i%5:5+i%7], prompt[i%5:5+i%7])
-		r := Request{Prompt: repeated, MaxTokens: 8 + rng.IntN(8), Sampling: s, Hash: true, LogProbs: -1, IgnoreEnd: i%2 == 0}
+		r := Request{Prompt: repeated, MaxTokens: 8 + rng.IntN(8), Sampling: s, Hash: true, IgnoreEnd: i%2 == 0}
 		ids, res, err := collect(plain, r)
 		if err != nil {
 			t.Fatal(err)
@@ -167,15 +167,15 @@ func speculation(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32
 	for _, c := range []struct {
 		name    string
 		drafter spec.Drafter
-		depths  []int
+		depths  []spec.Depth
 	}{
-		{"head", m.Drafter(), []int{1, 2, 3, 4, 5, 6, 7, 8, -1}},
-		{"lookup", lookup, []int{3, 8, -1}},
-		{"auto", spec.Auto(m.Drafter(), lookup), []int{2, 5, -1}},
-		{"always right", truth.with(func(int, int) bool { return false }), []int{4, 8, -1}},
-		{"always wrong", truth.with(func(int, int) bool { return true }), []int{3}},
-		{"wrong at the third", truth.with(func(_, j int) bool { return j == 2 }), []int{5}},
-		{"at random", truth.with(func(p, j int) bool { return (p*7+j*3)%5 < 2 }), []int{6}},
+		{"head", m.Drafter(), []spec.Depth{1, 2, 3, 4, 5, 6, 7, 8, spec.DepthAuto}},
+		{"lookup", lookup, []spec.Depth{3, 8, spec.DepthAuto}},
+		{"auto", spec.Auto(m.Drafter(), lookup), []spec.Depth{2, 5, spec.DepthAuto}},
+		{"always right", truth.with(func(int, int) bool { return false }), []spec.Depth{4, 8, spec.DepthAuto}},
+		{"always wrong", truth.with(func(int, int) bool { return true }), []spec.Depth{3}},
+		{"wrong at the third", truth.with(func(_, j int) bool { return j == 2 }), []spec.Depth{5}},
+		{"at random", truth.with(func(p, j int) bool { return (p*7+j*3)%5 < 2 }), []spec.Depth{6}},
 	} {
 		if brief(t) {
 			c.depths = c.depths[len(c.depths)-1:]
@@ -191,7 +191,7 @@ func speculation(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32
 				wg.Go(func() {
 					ids, res, err := collect(e, r)
 					if err != nil || !slices.Equal(ids, want[i]) || res.LogitsHash != hash[i] {
-						t.Errorf("%s, depth %d, request %d: %v %x %v, want %v %x", c.name, depth, i, ids, res.LogitsHash, err, want[i], hash[i])
+						t.Errorf("%s, depth %v, request %d: %v %x %v, want %v %x", c.name, depth, i, ids, res.LogitsHash, err, want[i], hash[i])
 					}
 					if c.name == "always right" && depth > 0 && res.Speculation.Accepted != res.Speculation.Drafted {
 						t.Errorf("%d of %d right drafts accepted", res.Speculation.Accepted, res.Speculation.Drafted)

@@ -58,8 +58,8 @@ func TestPromisedMemoryIsEnough(t *testing.T) {
 		for range 3 {
 			var all sync.WaitGroup
 			for range together {
-				r := Request{Prompt: text[:1+rng.IntN(context-1)], Depth: rng.IntN(spec.MaxDepth+2) - 1, LogProbs: -1, IgnoreEnd: true}
-				all.Go(func() { fills(t, e, r, context, fmt.Sprintf("run %d, depth %d", i, r.Depth)) })
+				r := Request{Prompt: text[:1+rng.IntN(context-1)], Depth: spec.Depth(rng.IntN(spec.MaxDepth+2) - 1), IgnoreEnd: true}
+				all.Go(func() { fills(t, e, r, context, fmt.Sprintf("run %d, depth %v", i, r.Depth)) })
 			}
 			all.Wait()
 		}
@@ -83,7 +83,7 @@ func TestLongContextFitsItsMemory(t *testing.T) {
 	defer e.Close()
 	// The first rounds of an answer whose depth is found are without drafts.
 	for _, n := range []int{3900, 3970, 3990} {
-		fills(t, e, Request{Prompt: prompt(n, 1), Depth: -1, LogProbs: -1, IgnoreEnd: true}, context, fmt.Sprint(n))
+		fills(t, e, Request{Prompt: prompt(n, 1), IgnoreEnd: true}, context, fmt.Sprint(n))
 	}
 }
 
@@ -114,7 +114,7 @@ func fills(t *testing.T, e *Engine, r Request, limit int, name string) {
 func TestEntryWithoutMemoryIsAMiss(t *testing.T) {
 	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
 	dir := t.TempDir()
-	request := Request{Prompt: prompt(129, 1), MaxTokens: 1, LogProbs: -1, Depth: 3, IgnoreEnd: true}
+	request := Request{Prompt: prompt(129, 1), MaxTokens: 1, Depth: 3, IgnoreEnd: true}
 	run := func(budget int64) (cached int) {
 		t.Helper()
 		disk, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 30, Fingerprint: "dense"})

@@ -196,7 +196,7 @@ func (e *Engine) allot(s *sequence) error {
 		return err
 	}
 	backlog := 0
-	if d := e.o.Drafter; d != nil && s.req.Depth != 0 {
+	if d := e.o.Drafter; d != nil && s.req.Depth != spec.DepthOff {
 		s.record.Drafter, s.record.Rule = d.Name(), s.req.Rule
 		if s.draftState, err = e.pool.Open(d.Layout()); err != nil {
 			return err

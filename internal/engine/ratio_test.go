@@ -19,7 +19,7 @@ func TestRatioIsReproducible(t *testing.T) {
 	var requests []Request
 	for i := range 8 {
 		requests = append(requests, Request{
-			Prompt: prompt(20+40*i, i), MaxTokens: 20, IgnoreEnd: true, LogProbs: -1, Depth: []int{-1, 3, 6}[i%3], Rule: spec.Ratio,
+			Prompt: prompt(20+40*i, i), MaxTokens: 20, IgnoreEnd: true, Depth: []spec.Depth{spec.DepthAuto, 3, 6}[i%3], Rule: spec.Ratio,
 			Sampling: sample.Options{Temperature: 1, Seed: uint64(i)},
 		})
 	}

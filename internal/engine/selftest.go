@@ -225,7 +225,7 @@ func (t *trial) judge() *Verdict {
 		}
 	}
 	v.DraftTime = median(t.guess[TestDepth]) / TestDepth
-	unknown := &spec.Record{Fixed: -1} // any sequence
+	unknown := &spec.Record{} // any sequence
 	for depth := range TestDepth + 1 {
 		if s := c.Rate(unknown, depth) / c.Rate(unknown, 0); s > v.Speedup {
 			v.Depth, v.Speedup = depth, s

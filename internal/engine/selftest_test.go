@@ -176,7 +176,7 @@ func TestSelfTestKnowsGoodHead(t *testing.T) {
 	if v.Depth < 0 || v.Depth > TestDepth || v.Speedup < 1 || v.Speedup > 1+TestDepth {
 		t.Errorf("best depth %d, %v times plain", v.Depth, v.Speedup)
 	}
-	anybody := &spec.Record{Fixed: -1}
+	anybody := &spec.Record{}
 	if steps := v.Controller.Rate(anybody, 0) * v.StepTime.Seconds(); steps < 0.99 || steps > 1.01 {
 		t.Errorf("the controller has %v tokens to a step", steps)
 	}

@@ -23,11 +23,14 @@ type Request struct {
 	Sampling  sample.Options // Seed included
 	Stop      []int32        // ids that end the text, in place of the model's
 	IgnoreEnd bool           // no id ends the text
-	LogProbs  int            // how many alternatives to report per token; -1: no log-probabilities
+	LogProbs  bool           // report the log-probability of each token
 	Hash      bool           // compute Result.LogitsHash
-	Depth     int            // draft tokens per round; 0: none, -1: auto (fastest)
+	Depth     spec.Depth     // draft tokens per round
 	Rule      spec.Rule      // which drafts are accepted
 	Trace     bool           // report rejected drafts, in Token.Rejected
+	// TopLogProbs is how many of the most likely tokens to report in place of each; LogProbs
+	// must be set.
+	TopLogProbs int
 	// Boundaries are lengths of the prompt that other prompts may have in common with it: the
 	// ends of its parts. The prefix cache stores the state at each of them.
 	Boundaries []int
@@ -123,8 +126,8 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 		return nil, fmt.Errorf("engine: the prompt has %d tokens, which leaves no room in a context of %d", n, limit)
 	case r.MaxTokens < 0:
 		return nil, fmt.Errorf("engine: %d tokens to generate", r.MaxTokens)
-	case r.Depth < -1 || r.Depth > spec.MaxDepth:
-		return nil, fmt.Errorf("engine: %d draft tokens, want -1 (auto) to %d", r.Depth, spec.MaxDepth)
+	case !r.Depth.Valid():
+		return nil, fmt.Errorf("engine: depth %v, want off, auto or up to %d tokens", r.Depth, spec.MaxDepth)
 	}
 	for _, id := range r.Prompt {
 		if id < 0 || int(id) >= info.Vocab {
@@ -154,7 +157,7 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 		s.stop = info.Stop
 	}
 	s.record.Fixed = r.Depth
-	if r.Depth < 0 && r.Rule == spec.Ratio {
+	if r.Depth == spec.DepthAuto && r.Rule == spec.Ratio {
 		s.record.Fixed = ratioDepth
 	}
 	s.stream.init()
@@ -221,8 +224,8 @@ func (s *sequence) describe(t *Token, logits []float32) {
 		s.hash = hashRow(s.hash, logits)
 		t.Hash = s.hash
 	}
-	if s.req.LogProbs >= 0 {
-		t.LogProb, t.Top = sample.LogProbs(logits[:s.req.Sampling.Vocab], t.ID, s.req.LogProbs)
+	if s.req.LogProbs {
+		t.LogProb, t.Top = sample.LogProbs(logits[:s.req.Sampling.Vocab], t.ID, s.req.TopLogProbs)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestRejectedDraftsLeaveNothingBehind(t *testing.T) {
 		for range together {
 			wg.Go(func() {
 				_, r, err := collect(e, Request{
-					Prompt: []int32{1, 2, 3}, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1, Depth: 3, Sampling: never(vocab),
+					Prompt: []int32{1, 2, 3}, MaxTokens: tokens, IgnoreEnd: true, Depth: 3, Sampling: never(vocab),
 				})
 				if err != nil || r.Tokens != tokens || r.Speculation.Accepted != 0 || r.Speculation.Drafted < 2*tokens {
 					t.Errorf("%d tokens, %d of %d drafts accepted: %v", r.Tokens, r.Speculation.Accepted, r.Speculation.Drafted, err)
@@ -98,10 +98,10 @@ func TestRejectedDraftsLeaveNothingBehind(t *testing.T) {
 func TestRoundsAllocateNothing(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
 	vocab := int32(m.Info().Vocab)
-	for _, depth := range []int{0, 3} {
+	for _, depth := range []spec.Depth{spec.DepthOff, 3} {
 		e := &Engine{model: m, pool: pool, o: Options{RoundTokens: 512, Drafter: stubborn{m.Drafter(), vocab}}}
 		s, err := newSequence(Request{
-			Prompt: []int32{1, 2, 3}, IgnoreEnd: true, LogProbs: -1, Depth: depth, Sampling: never(vocab),
+			Prompt: []int32{1, 2, 3}, IgnoreEnd: true, Depth: depth, Sampling: never(vocab),
 		}, m.Info(), 4000)
 		if err != nil {
 			t.Fatal(err)
@@ -122,7 +122,7 @@ func TestRoundsAllocateNothing(t *testing.T) {
 		}
 		s.stream.tokens = make([]Token, 0, 4000) // what a reader takes is not the round's
 		if n := testing.AllocsPerRun(200, e.round); n != 0 {
-			t.Errorf("depth %d: %v allocations a round", depth, n)
+			t.Errorf("depth %v: %v allocations a round", depth, n)
 		}
 		e.end(s)
 	}

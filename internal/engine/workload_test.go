@@ -53,7 +53,7 @@ func repertoire(t *testing.T, m *qwen35.Model, pool *state.Pool, n int) []piece 
 	for i := range n {
 		r := Request{
 			Prompt:    slices.Concat(prefixes[rng.IntN(len(prefixes))], text(1+rng.IntN(40))),
-			MaxTokens: 1 + rng.IntN(24), Sampling: options[rng.IntN(len(options))], Hash: true, LogProbs: -1,
+			MaxTokens: 1 + rng.IntN(24), Sampling: options[rng.IntN(len(options))], Hash: true,
 			IgnoreEnd: i%3 > 0,
 		}
 		r.Boundaries = []int{70, len(r.Prompt) - 1}
@@ -147,7 +147,7 @@ func newWorkload(rng *rand.Rand, m *qwen35.Model, from []piece, need int64) *wor
 	w.budget = need * int64(100+rng.IntN(3)*rng.IntN(400)) / 100
 	for range 1 + rng.IntN(16) {
 		p := from[rng.IntN(len(from))]
-		p.Depth = rng.IntN(spec.MaxDepth+2) - 1
+		p.Depth = spec.Depth(rng.IntN(spec.MaxDepth+2) - 1)
 		p.Priority = rng.IntN(3)
 		p.Salt = prefix.Salt{byte(rng.IntN(2))}
 		p.Conversation = []string{"", "0", "1"}[rng.IntN(3)]
@@ -166,7 +166,7 @@ func newWorkload(rng *rand.Rand, m *qwen35.Model, from []piece, need int64) *wor
 			}
 			prefill = &Prefill{
 				Conversation: fmt.Sprint(rng.IntN(3)), Prompt: text[:1+rng.IntN(len(text))],
-				Boundaries: []int{70}, Depth: rng.IntN(2),
+				Boundaries: []int{70}, Depth: spec.FixedDepth(rng.IntN(2)),
 			}
 		}
 		w.prefills, w.await = append(w.prefills, prefill), append(w.await, rng.IntN(2) == 0)
@@ -292,7 +292,7 @@ func TestCrowdChangesNothing(t *testing.T) {
 	requests := make([]Request, len(pieces))
 	for i := range pieces {
 		requests[i] = pieces[i].Request
-		requests[i].Depth = i%(spec.MaxDepth+2) - 1
+		requests[i].Depth = spec.Depth(i%(spec.MaxDepth+2) - 1)
 	}
 	probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
 	pool := state.NewPool(b, probe.bytes(200+40+24+spec.MaxDepth)*9/4)

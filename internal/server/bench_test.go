@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/bridge"
 	"github.com/foretoken/foretoken/internal/engine"
 )
 
@@ -22,7 +23,7 @@ const benchStreams, benchTokens = 8, 256
 // the streams are in this process too and take their part of the processors.
 func BenchmarkStreaming(b *testing.B) {
 	r := start(b, func(o *Options) {
-		o.Models[0].Options = foretoken.Options{Memory: 512 << 20} // all processors, no cache
+		o.Models[0].Options = foretoken.Options{KVMemory: 512 << 20, PrefixCache: foretoken.PrefixCache{Off: true}} // all processors
 	})
 	all := func(one func(b *testing.B, i int)) time.Duration {
 		var wg sync.WaitGroup
@@ -54,11 +55,11 @@ func benchPrompt(i int) string { return fmt.Sprintf("Once upon a time there were
 
 // direct has an answer come from the engine, as tokens.
 func (r *running) direct(b *testing.B, i int) {
-	model := r.library.Volumes()[0].Model
+	model := r.library.Status()[0].Model
 	s := model.Sampling()
 	s.Seed, s.Vocab = uint64(i), model.Vocab()
-	q := engine.Request{Prompt: model.Tokenizer().Encode(benchPrompt(i)), MaxTokens: benchTokens, Sampling: s, LogProbs: -1, IgnoreEnd: true, Depth: -1}
-	stream, err := model.Engine().Generate(b.Context(), q)
+	q := engine.Request{Prompt: model.Encode(benchPrompt(i)), MaxTokens: benchTokens, Sampling: s, IgnoreEnd: true}
+	stream, err := bridge.Engine(model).Generate(b.Context(), q)
 	if err != nil {
 		b.Error(err)
 		return

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/foretoken/foretoken/internal/bridge"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/rescue"
 )
@@ -84,11 +85,11 @@ func (e *engines) Collect(to chan<- prometheus.Metric) {
 }
 
 func (e *engines) collect(to chan<- prometheus.Metric) {
-	for _, v := range e.s.library.Volumes() {
+	for _, v := range e.s.library.Status() {
 		if v.Model == nil {
 			continue
 		}
-		x := v.Model.Engine().Stats()
+		x := bridge.Engine(v.Model).Stats()
 		for _, n := range engineSeries {
 			to <- prometheus.MustNewConstMetric(n.desc, n.kind, n.of(&x), v.Name)
 		}

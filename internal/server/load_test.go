@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/bridge"
 )
 
 // dial opens a connection that no test waits for without end.
@@ -93,7 +95,7 @@ func TestIdleConnections(t *testing.T) {
 	}
 	// Both ends are in this process, and some files are open already.
 	n := int(min(*sockets, (limit.Cur-200)/2))
-	r := start(t, func(o *Options) { o.Models[0].Options.Memory = 64 << 20 })
+	r := start(t, func(o *Options) { o.Models[0].Options.KVMemory = 64 << 20 })
 	before := runtime.NumGoroutine()
 	idle := make([]net.Conn, n)
 	errs := make(chan error, 8)
@@ -183,7 +185,7 @@ func TestConnectionsOverTheLimitWait(t *testing.T) {
 // again, and nothing is left of any of them.
 func TestFlood(t *testing.T) {
 	const requests, queue = 500, 64
-	r := start(t, func(o *Options) { o.Models[0].Options.Queue = queue })
+	r := start(t, func(o *Options) { o.Models[0].Options.MaxQueue = queue })
 	if a := r.do("POST", chatPath, hello); a.status != 200 {
 		t.Fatalf("before: %+v", a)
 	}
@@ -247,7 +249,7 @@ func (r *running) stream(ctx context.Context, tokens int) (*http.Response, *bufi
 
 func TestDisconnectFreesTheSequenceWithinARound(t *testing.T) {
 	r := start(t, slow)
-	engine := r.library.Volumes()[0].Model.Engine()
+	engine := bridge.Engine(r.library.Status()[0].Model)
 	gone := make(chan int64, 1)
 	inner := r.http.Handler
 	r.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {

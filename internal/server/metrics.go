@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/turn"
 )
 
@@ -97,7 +97,7 @@ func (m *metrics) turn(a *account, t *turn.Turn) {
 			m.gap.WithLabelValues(name).Observe(r.Decode.Seconds() / float64(r.Tokens-1))
 		}
 		if r.Speculation.Drafter != "" {
-			m.depth.WithLabelValues(name).Observe(r.Speculation.Summary().MeanDepth)
+			m.depth.WithLabelValues(name).Observe(r.Speculation.MeanDepth())
 		}
 	}
 }
@@ -109,7 +109,7 @@ func (m *metrics) rounds(name string) *rounds {
 	return &rounds{m.took.WithLabelValues(name), m.width.WithLabelValues(name)}
 }
 
-func (r *rounds) observe(x engine.Round) {
+func (r *rounds) observe(x foretoken.Round) {
 	r.took.Observe(x.Took.Seconds())
 	r.width.Observe(float64(x.Sequences))
 }

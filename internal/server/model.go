@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/engine"
 )
 
 // offer is a model with what the server sees of it.
@@ -42,7 +41,7 @@ func (s *Server) load(name string) (*foretoken.Model, error) {
 		m.done.Store(done)
 	}
 	rounds := s.metrics.rounds(name)
-	o.Observe = func(r engine.Round) {
+	o.OnRound = func(r foretoken.Round) {
 		rounds.observe(r)
 		m.rate.add(time.Now(), r.Tokens)
 	}
@@ -50,7 +49,7 @@ func (s *Server) load(name string) (*foretoken.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Log.Info("loaded", "kv_budget_bytes", opened.Engine().Stats().Memory.Budget, "context", opened.Context())
+	o.Log.Info("loaded", "kv_budget_bytes", opened.Stats().KVBudget, "context", opened.Context())
 	return opened, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/foretoken/foretoken/internal/bridge"
 	"github.com/foretoken/foretoken/internal/server/turn"
 )
 
@@ -122,7 +123,7 @@ func (s *Server) states() map[string]string {
 	for _, m := range s.models {
 		states[m.Name] = stateIdle
 	}
-	for _, v := range s.library.Volumes() {
+	for _, v := range s.library.Status() {
 		states[v.Name] = stateLoading
 		if v.Model != nil {
 			states[v.Name] = stateLoaded
@@ -161,11 +162,11 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		at[m.Name] = i
 		a.Models = append(a.Models, modelStatus{ID: m.Name, State: states[m.Name], TokensPerSecond: m.rate.perSecond(now)})
 	}
-	for _, v := range s.library.Volumes() {
+	for _, v := range s.library.Status() {
 		if v.Model == nil {
 			continue
 		}
-		x, m := v.Model.Engine().Stats(), &a.Models[at[v.Name]]
+		x, m := bridge.Engine(v.Model).Stats(), &a.Models[at[v.Name]]
 		m.Running, m.Waiting, m.Background = x.Running, x.Waiting, x.Background.Waiting
 		m.KVUsed, m.KVBudget = x.Memory.Used, x.Memory.Budget
 		m.CacheEntries, m.CacheBytes = x.Cache.Entries, x.Cache.Bytes

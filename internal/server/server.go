@@ -39,7 +39,7 @@ const (
 type Model struct {
 	Name    string            // by which it is listed, different from those of the others
 	Path    string            // as foretoken.Open takes it
-	Options foretoken.Options // of which Observe, Progress and Log are the server's
+	Options foretoken.Options // of which OnRound, Progress and Log are the server's
 	Pinned  bool              // it stays once it is loaded
 	Preload bool              // it is loaded at once, and the server is not ready before; the first always is
 }

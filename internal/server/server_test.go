@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/bridge"
 )
 
 // running is a server on a socket of its own.
@@ -47,7 +48,7 @@ func (l *logBuffer) String() string {
 
 // tiny is the embedded model as tests serve it.
 func tiny() Model {
-	return Model{Name: "tiny", Path: foretoken.Tiny, Options: foretoken.Options{Memory: 256 << 20, Threads: 1, Cache: true}}
+	return Model{Name: "tiny", Path: foretoken.Tiny, Options: foretoken.Options{KVMemory: 256 << 20, Threads: 1}}
 }
 
 // start serves the embedded model, with whatever else change says.
@@ -156,7 +157,7 @@ func until(t testing.TB, what string, holds func() bool) {
 
 // stats is what the only model is doing.
 func (r *running) stats() (s struct{ Running, Waiting, States int }) {
-	x := r.library.Volumes()[0].Model.Engine().Stats()
+	x := bridge.Engine(r.library.Status()[0].Model).Stats()
 	s.Running, s.Waiting, s.States = x.Running, x.Waiting, x.Memory.States
 	return s
 }

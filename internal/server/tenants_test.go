@@ -58,7 +58,7 @@ func TestTenantsDoNotShareBeginnings(t *testing.T) {
 	dir := t.TempDir()
 	open := func(change func(*Options)) *running {
 		return start(t, func(o *Options) {
-			o.Models[0].Options.CacheDir = dir
+			o.Models[0].Options.PrefixCache.Dir = dir
 			o.Keys = keysOf(t, "anna", "bert")
 			if change != nil {
 				change(o)

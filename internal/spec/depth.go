@@ -37,7 +37,7 @@ type Controller struct {
 // Record is what a controller knows of one sequence.
 type Record struct {
 	Stats
-	Fixed int // the depth to take whatever it costs; -1: the best
+	Fixed Depth // DepthAuto: the controller chooses; otherwise this one, whatever it costs
 
 	accepted [numSources][MaxDepth]average
 	source   Source          // chosen last
@@ -114,8 +114,8 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 		c.gains = append(c.gains, [MaxDepth]float64{})
 		run.Source = c.choose(r, run.Sources, limit, &c.gains[i])
 		r.source = run.Source
-		if r.Fixed >= 0 {
-			limit = min(r.Fixed, limit)
+		if n, ok := r.Fixed.Fixed(); ok {
+			limit = min(n, limit)
 			run.Depth = limit
 			c.former = append(c.former, limit)
 		} else {
@@ -169,8 +169,8 @@ func (c *Controller) choose(r *Record, sources Sources, limit int, gains *[MaxDe
 // promise is the best rate of a source over the depths it may have.
 func (c *Controller) promise(r *Record, s Source, limit int, gains *[MaxDepth]float64) float64 {
 	from := 0
-	if r.Fixed >= 0 {
-		limit = min(r.Fixed, limit)
+	if n, ok := r.Fixed.Fixed(); ok {
+		limit = min(n, limit)
 		from = limit
 	}
 	tokens, most := 1.0, 0.0
@@ -301,7 +301,7 @@ func (c *Controller) try(batch []Run, records []*Record) {
 		r.depth[r.source] = run.Depth
 		r.trial = false
 		switch {
-		case r.Fixed >= 0 || c.limits[i] == 0:
+		case r.Fixed != DepthAuto || c.limits[i] == 0:
 		case r.calm > 0:
 			run.Depth, r.calm = 0, r.calm-1
 		case r.turn:

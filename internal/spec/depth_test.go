@@ -129,7 +129,7 @@ func TestControllerFindsBestDepth(t *testing.T) {
 			}
 			w.noise = 0.1
 			rng := rand.New(rand.NewPCG(5, 6))
-			c, r := NewController(), &Record{Fixed: -1}
+			c, r := NewController(), &Record{}
 			w.live(c, rng, []*Record{r}, 600)
 			late := w.live(c, rng, []*Record{r}, 4000)
 			t.Logf("best depth %d gives %.2f times plain; got %.2f, depths %v", best, w.expected(best)/w.expected(0), late.rate()/w.expected(0), late.depths)
@@ -148,7 +148,7 @@ func TestControllerFollowsChange(t *testing.T) {
 	p := []float64{0.85}
 	w := &world{verify: linear(0.08), draft: head(0.15, 0.05), holds: func(int, Source) []float64 { return p }, noise: 0.1}
 	rng := rand.New(rand.NewPCG(7, 8))
-	c, r := NewController(), &Record{Fixed: -1}
+	c, r := NewController(), &Record{}
 	w.live(c, rng, []*Record{r}, 1000)
 	for _, next := range []float64{0.02, 0.9, 0.02, 0.7} {
 		p = []float64{next}
@@ -181,7 +181,7 @@ func TestControllerSeesThroughLoad(t *testing.T) {
 				}
 			}
 			rng := rand.New(rand.NewPCG(15, 16))
-			c, r := NewController(), &Record{Fixed: -1}
+			c, r := NewController(), &Record{}
 			calm := *w
 			var got tally
 			for i := range 80 {
@@ -213,7 +213,7 @@ func TestControllerTellsSequencesApart(t *testing.T) {
 		holds: func(seq int, _ Source) []float64 { return [][]float64{{0.9}, {0.05}}[seq] },
 	}
 	rng := rand.New(rand.NewPCG(9, 10))
-	c, records := NewController(), []*Record{{Fixed: -1}, {Fixed: -1}}
+	c, records := NewController(), []*Record{{}, {}}
 	w.live(c, rng, records, 600)
 	late := w.live(c, rng, records, 2000)
 	best := 0.0
@@ -249,14 +249,14 @@ func TestControllerUsesCopiesThatPay(t *testing.T) {
 			}
 			rng := rand.New(rand.NewPCG(11, 12))
 			const rounds = 20000 // so that chance alone does not decide
-			alone := w.live(NewController(), rng, []*Record{{Fixed: -1}}, rounds)
+			alone := w.live(NewController(), rng, []*Record{{}}, rounds)
 			w.sources = func(_ int, rng *rand.Rand) Sources {
 				if rng.IntN(2) == 0 {
 					return Computed.only()
 				}
 				return Computed.only().With(Source(1 + rng.IntN(numSources-1)))
 			}
-			both := w.live(NewController(), rng, []*Record{{Fixed: -1}}, rounds)
+			both := w.live(NewController(), rng, []*Record{{}}, rounds)
 			gain := both.rate() / alone.rate()
 			t.Logf("%.3f times the head alone, %d of %d rounds copied", gain, both.copies, rounds)
 			if gain < c.least || both.copies > c.most {
@@ -274,7 +274,7 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 		c := NewController()
 		records := make([]*Record, 1+rng.IntN(20))
 		for i := range records {
-			records[i] = &Record{Fixed: rng.IntN(MaxDepth+2) - 1}
+			records[i] = &Record{Fixed: Depth(rng.IntN(MaxDepth+2) - 1)}
 		}
 		for range 100 {
 			batch, limits := make([]Run, len(records)), make([]int, len(records))
@@ -288,7 +288,7 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 				if r.Depth < 0 || r.Depth > max(min(limits[i], MaxDepth), 0) || r.Depth > 0 && !r.Sources.Has(r.Source) {
 					t.Fatalf("depth %d of source %d within %d, offers %b", r.Depth, r.Source, limits[i], r.Sources)
 				}
-				if f := records[i].Fixed; f >= 0 && r.Sources != 0 && r.Depth != max(min(f, limits[i]), 0) {
+				if f, ok := records[i].Fixed.Fixed(); ok && r.Sources != 0 && r.Depth != max(min(f, limits[i]), 0) {
 					t.Fatalf("depth %d, fixed %d within %d", r.Depth, f, limits[i])
 				}
 				accepted := rng.IntN(r.Depth + 1)
@@ -321,7 +321,7 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 // TestControllerStartsPlain checks that nothing is drafted before it is known what decoding
 // without drafts takes.
 func TestControllerStartsPlain(t *testing.T) {
-	c, r := NewController(), &Record{Fixed: -1}
+	c, r := NewController(), &Record{}
 	batch := []Run{{Depth: MaxDepth, Sources: Computed.only()}}
 	if c.Choose(batch, []*Record{r}); batch[0].Depth != 0 {
 		t.Errorf("depth %d before anything is known", batch[0].Depth)
@@ -347,7 +347,7 @@ func TestControllerForgivesTheFirstTime(t *testing.T) {
 		}
 		return usual(deepest, runs)
 	}}
-	records := []*Record{{Fixed: -1}, {Fixed: -1}, {Fixed: -1}, {Fixed: -1}}
+	records := []*Record{{}, {}, {}, {}}
 	c, rng := NewController(), rand.New(rand.NewPCG(1, 2))
 	w.live(c, rng, records, 500)
 	got := w.live(c, rng, records, 500)
@@ -373,10 +373,10 @@ func TestControllerDoubtsWhatItMeasuredLongAgo(t *testing.T) {
 			w := calm
 			w.verify = func(rows int) float64 { return factor * calm.verify(rows) }
 			w.draft = func(deepest, runs int) float64 { return factor * calm.draft(deepest, runs) }
-			w.live(c, rng, []*Record{{Fixed: depth}}, 100)
+			w.live(c, rng, []*Record{{Fixed: FixedDepth(depth)}}, 100)
 		}
 	}
-	got := calm.live(c, rng, []*Record{{Fixed: -1}}, 400)
+	got := calm.live(c, rng, []*Record{{}}, 400)
 	if got.rate() < 0.8*calm.expected(best) { // 0.7 if all measurements count alike
 		t.Errorf("%.3f of the rate at depth %d, depths %v", got.rate()/calm.expected(best), best, got.depths)
 	}
@@ -404,7 +404,7 @@ func TestChooseDoesNotAllocate(t *testing.T) {
 		c := NewController()
 		records, batch := make([]*Record, n), make([]Run, n)
 		for i := range records {
-			records[i] = &Record{Fixed: -1}
+			records[i] = &Record{}
 		}
 		w.live(c, rand.New(rand.NewPCG(1, 2)), records, 10)
 		if got := testing.AllocsPerRun(200, func() {
@@ -429,7 +429,7 @@ func BenchmarkChoose(b *testing.B) {
 			c := NewController()
 			records, batch := make([]*Record, n), make([]Run, n)
 			for i := range records {
-				records[i] = &Record{Fixed: -1}
+				records[i] = &Record{}
 			}
 			w.live(c, rand.New(rand.NewPCG(1, 2)), records, 100)
 			for b.Loop() {

@@ -11,9 +11,6 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// MaxDepth is the maximum number of draft tokens of a round.
-const MaxDepth = 8
-
 // Drafter proposes tokens for a batch of sequences. It may be wrong: the target's text is the
 // same whatever is proposed.
 type Drafter interface {

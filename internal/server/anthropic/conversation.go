@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/body"
 )
 
@@ -151,11 +150,10 @@ func (c *conversation) call(v *body.Value) {
 	v.Ignore("caller")
 	call := chat.ToolCall{ID: v.Field("id").Required().Text(), Name: v.Field("name").Required().Text()}
 	if input := v.Field("input").Required(); input.IsObject() {
-		arguments, err := jinja.DecodeJSON(input.Raw())
-		if err != nil {
+		var err error
+		if call.Arguments, err = chat.ParseArguments(input.Raw()); err != nil {
 			input.Fault("%v", err)
 		}
-		call.Arguments = arguments.Map()
 	} else {
 		input.Fault("want the arguments as an object")
 	}

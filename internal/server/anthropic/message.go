@@ -115,7 +115,7 @@ func (b *builder) think(text string) {
 // call adds a call of a tool, which comes as a whole.
 func (b *builder) call(c *chat.ToolCall) {
 	b.end()
-	arguments := c.ArgumentsJSON()
+	arguments := c.Arguments.JSON()
 	b.begin(&block{Type: "tool_use", ID: body.NewID("toolu_"), Name: c.Name, Input: json.RawMessage("{}")})
 	b.text = append(b.text, arguments...)
 	b.changed(delta{Type: "input_json_delta", Partial: &arguments})

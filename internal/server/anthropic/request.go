@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/turn"
 )
@@ -22,7 +23,7 @@ type request struct {
 // decode reads a request for a message, or with count one for its number of tokens, which
 // has the same fields but those that only matter to an answer.
 func decode(v *body.Value, count bool) (*request, error) {
-	r := &request{ask: turn.Ask{LogProbs: -1, Parallel: true}}
+	r := &request{ask: turn.Ask{Parallel: true}}
 	a := &r.ask
 	a.Model = v.Field("model").Text()
 	limit := v.Field("max_tokens")
@@ -69,7 +70,7 @@ func decode(v *body.Value, count bool) (*request, error) {
 // explain gives an error of the answer's beginning the client's name for what is wrong.
 func (r *request) explain(err error) error {
 	form := "output_config.format"
-	if r.ask.Form == nil {
+	if r.ask.Form.IsZero() {
 		form = "tools"
 	}
 	return turn.Rename(err, map[string]string{"response_format": form})
@@ -108,7 +109,7 @@ func (r *request) output(v *body.Value) {
 		}
 		f.Field("type").Required().OneOf("json_schema")
 		if schema := f.Field("schema").Required(); schema.IsObject() {
-			r.ask.Form = turn.JSONSchema(schema.Raw())
+			r.ask.Form = grammar.Schema(schema.Raw())
 		} else {
 			schema.Fault("want a JSON schema, as an object")
 		}
@@ -125,8 +126,7 @@ func (r *request) extensions(v *body.Value) {
 		r.ask.Seed = &seed
 	}
 	if n := v.Field("mtp_depth").Int(0, math.MaxInt32); n != nil {
-		depth := int(*n)
-		r.ask.Depth = &depth
+		r.ask.SetDepth(int(*n))
 	}
 }
 

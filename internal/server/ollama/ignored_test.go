@@ -37,7 +37,7 @@ func TestCallsThatAreCutOffLeaveNothing(t *testing.T) {
 		for _, streams := range []bool{false, true} {
 			q := &request{chat: true, stream: streams, ask: turn.Ask{
 				Model: "thinker", Messages: []chat.Message{{Role: "user", Content: chat.Text("Go.")}}, Tools: tools,
-				Calls: turn.CallRequired, MaxTokens: n, LogProbs: -1, Thinking: &off,
+				Calls: turn.CallRequired, MaxTokens: n, Thinking: &off,
 			}}
 			started, err := host.Start(t.Context(), &q.ask)
 			if err != nil {

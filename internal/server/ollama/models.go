@@ -92,7 +92,7 @@ type list struct {
 // loaded is the models in memory, by their names.
 func (h *handler) loaded() map[string]*foretoken.Model {
 	models := map[string]*foretoken.Model{}
-	for _, v := range h.host.Library.Volumes() {
+	for _, v := range h.host.Library.Status() {
 		if v.Model != nil {
 			models[v.Name] = v.Model
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/turn"
 )
@@ -106,7 +106,7 @@ func (q *request) explain(err error) error {
 	switch {
 	case e.Param == "messages" && !q.chat:
 		e.Param = "prompt"
-	case e.Param == "format" && q.ask.Form == nil:
+	case e.Param == "format" && q.ask.Form.IsZero():
 		e.Param = "tools"
 	}
 	return e
@@ -120,7 +120,7 @@ func unloads(keep *body.Value) bool {
 
 // decode reads what both kinds of requests have.
 func (h *handler) decode(v *body.Value) *request {
-	q := &request{ask: turn.Ask{LogProbs: -1, Parallel: true}, stream: true}
+	q := &request{ask: turn.Ask{Parallel: true}, stream: true}
 	q.ask.Model = h.modelOf(v)
 	if s := v.Field("stream").Bool(); s != nil {
 		q.stream = *s
@@ -132,10 +132,10 @@ func (h *handler) decode(v *body.Value) *request {
 	v.Ignore("top_logprobs")
 	switch f := v.Field("format"); {
 	case f.IsObject():
-		q.ask.Form = turn.JSONSchema(f.Raw())
+		q.ask.Form = grammar.Schema(f.Raw())
 	case f.IsText() && f.Text() == "":
 	case f.OneOf("json") == "json":
-		q.ask.Form = turn.JSONObject()
+		q.ask.Form = grammar.Object()
 	}
 	if think := v.Field("think"); think.IsText() {
 		on := true
@@ -195,8 +195,7 @@ func (q *request) options(v *body.Value) {
 		q.context = *n
 	}
 	if n := v.Field("mtp_depth").Int(0, math.MaxInt32); n != nil {
-		depth := int(*n)
-		a.Depth = &depth
+		a.SetDepth(int(*n))
 	}
 	for name, off := range map[string]float64{"mirostat": 0, "typical_p": 1, "tfs_z": 1} {
 		if f := v.Field(name); !f.Absent() && *orElse(f.Number(), off) != off {
@@ -247,11 +246,10 @@ func message(v *body.Value) chat.Message {
 		f.Ignore("index", "description")
 		call := chat.ToolCall{ID: c.Field("id").Text(), Name: f.Field("name").Required().Text()}
 		if arguments := f.Field("arguments"); arguments.IsObject() {
-			given, err := jinja.DecodeJSON(arguments.Raw())
-			if err != nil {
+			var err error
+			if call.Arguments, err = chat.ParseArguments(arguments.Raw()); err != nil {
 				arguments.Fault("%v", err)
 			}
-			call.Arguments = given.Map()
 		} else if !arguments.Absent() {
 			arguments.Fault("want the arguments as an object")
 		}

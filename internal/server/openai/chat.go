@@ -50,8 +50,8 @@ func readChat(r *http.Request, v *body.Value) (*request, error) {
 	n := top.Int(0, maxTopLogProbs)
 	switch {
 	case v.Field("logprobs").True():
-		if q.ask.LogProbs = 0; n != nil {
-			q.ask.LogProbs = int(*n)
+		if q.ask.LogProbs = true; n != nil {
+			q.ask.TopLogProbs = int(*n)
 		}
 	case n != nil && *n > 0:
 		top.Fault("alternatives come with log-probabilities: set logprobs to true")
@@ -76,7 +76,7 @@ func verbosity(v *body.Value) {
 
 // explain gives an error the client's name for what it is about.
 func (q *request) explain(err error) error {
-	if q.ask.Form == nil && paramOf(err) == "response_format" {
+	if q.ask.Form.IsZero() && paramOf(err) == "response_format" {
 		return rename(err, map[string]string{"response_format": "tools"})
 	}
 	return err
@@ -146,18 +146,17 @@ func (q *request) newToolCall(c *chat.ToolCall) toolCall {
 	if q.origins[c.Name].custom {
 		call.Type, call.Custom = "custom", &customCall{c.Name, inputOf(c)}
 	} else {
-		call.Function = &functionCall{c.Name, c.ArgumentsJSON()}
+		call.Function = &functionCall{c.Name, c.Arguments.JSON()}
 	}
 	return call
 }
 
 // inputOf is the text that a custom tool is called with.
 func inputOf(c *chat.ToolCall) string {
-	v, _ := c.Arguments.Get(turn.InputName)
-	if text, ok := v.Text(); ok {
+	if text, ok := c.Arguments.Text(turn.InputName); ok {
 		return text
 	}
-	return c.ArgumentsJSON() // it was called otherwise than it should be: for the client to judge
+	return c.Arguments.JSON() // it was called otherwise than it should be: for the client to judge
 }
 
 // chatWriter writes the answers of a turn. Chunks and the whole response are made of the same

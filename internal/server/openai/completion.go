@@ -5,10 +5,9 @@ import (
 	"net/http"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/turn"
-	"github.com/foretoken/foretoken/internal/tokenizer"
+	"github.com/foretoken/foretoken/sample"
 )
 
 const (
@@ -48,12 +47,12 @@ func readText(r *http.Request, v *body.Value) (*textRequest, error) {
 		q.ask.MaxTokens = defaultMaxTokens
 	}
 	if n := v.Field("logprobs").Int(0, maxTopLogProbs); n != nil {
-		q.ask.LogProbs = int(*n)
+		q.ask.LogProbs, q.ask.TopLogProbs = true, int(*n)
 	}
 	if best := v.Field("best_of").Int(1, math.MaxInt32); best != nil && int(*best) != q.ask.Choices {
 		v.Field("best_of").Unsupported("%d answers to choose %d from: ask for all of them with n", *best, q.ask.Choices)
 	}
-	if q.echo = v.Field("echo").True(); q.echo && q.ask.LogProbs >= 0 {
+	if q.echo = v.Field("echo").True(); q.echo && q.ask.LogProbs {
 		v.Field("echo").Unsupported("log-probabilities of a prompt are not computed: leave out echo or logprobs")
 	}
 	if suffix := v.Field("suffix"); suffix.Text() != "" {
@@ -77,7 +76,7 @@ func (q *textRequest) prompts(v *body.Value) {
 		return
 	}
 	if q.ask.Seed == nil { // one for all, so that the one that is reported gives all of them again
-		seed := foretoken.DrawSeed()
+		seed := sample.NewSeed()
 		q.ask.Seed = &seed
 	}
 	for _, p := range list {
@@ -140,7 +139,7 @@ func (c *textWriter) begin(t *turn.Turn) []textAnswer {
 		if c.q.echo {
 			a.text = []byte(t.Ask.Text)
 			if t.Ask.IDs != nil {
-				a.text = []byte(t.Model.Tokenizer().Decode(t.Ask.IDs, false))
+				a.text = []byte(t.Model.Decode(t.Ask.IDs))
 			}
 		}
 		a.clear(c.q)
@@ -149,7 +148,7 @@ func (c *textWriter) begin(t *turn.Turn) []textAnswer {
 }
 
 func (a *textAnswer) clear(q *textRequest) {
-	if a.tokens = nil; q.ask.LogProbs >= 0 {
+	if a.tokens = nil; q.ask.LogProbs {
 		a.logprobs = &textLogProbs{Tokens: []string{}, LogProbs: []float64{}, Top: []map[string]float64{}, Offsets: []int{}}
 	}
 }
@@ -158,15 +157,15 @@ func (a *textAnswer) clear(q *textRequest) {
 func (c *textWriter) take(t *turn.Turn, a *textAnswer, e turn.Event) {
 	a.text = append(a.text, e.Text...)
 	a.tokens, _ = c.q.token(t, e, a.tokens, nil)
-	if tok := t.Model.Tokenizer(); a.logprobs != nil && spoken(tok, e) {
-		a.offset += a.logprobs.add(tok, e.Token, a.offset)
+	if a.logprobs != nil && spoken(t.Model, e) {
+		a.offset += a.logprobs.add(t.Model, e.Token, a.offset)
 	}
 }
 
 // add appends a token that begins at offset, and returns how many characters it has: a
 // character belongs to the token with its first byte.
-func (l *textLogProbs) add(tok *tokenizer.Tokenizer, t engine.Token, offset int) int {
-	p := newTokenLogProb(tok, t)
+func (l *textLogProbs) add(m *foretoken.Model, t foretoken.Token, offset int) int {
+	p := newTokenLogProb(m, t)
 	l.Tokens = append(l.Tokens, p.Token)
 	l.LogProbs = append(l.LogProbs, p.LogProb)
 	l.Offsets = append(l.Offsets, offset)

@@ -3,9 +3,8 @@ package openai
 import (
 	"strings"
 
-	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/turn"
-	"github.com/foretoken/foretoken/internal/tokenizer"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -78,27 +77,28 @@ func (q *request) token(t *turn.Turn, e turn.Event, tokens []turn.Traced, probs 
 	if q.ask.Trace {
 		tokens = t.Trace(tokens, e)
 	}
-	if tok := t.Model.Tokenizer(); q.ask.LogProbs >= 0 && spoken(tok, e) {
-		probs = append(probs, newTokenLogProb(tok, e.Token))
+	if q.ask.LogProbs && spoken(t.Model, e) {
+		probs = append(probs, newTokenLogProb(t.Model, e.Token))
 	}
 	return tokens, probs
 }
 
 // spoken reports whether an event has a token that is text of the answer.
-func spoken(tok *tokenizer.Tokenizer, e turn.Event) bool {
-	return !e.Ended && e.Token.ID >= 0 && !e.Thought && !tok.Special(e.Token.ID)
+func spoken(m *foretoken.Model, e turn.Event) bool {
+	_, control := m.Token(e.Token.ID)
+	return !e.Ended && e.Token.ID >= 0 && !e.Thought && !control
 }
 
-func newTokenLogProb(tok *tokenizer.Tokenizer, t engine.Token) tokenLogProb {
-	l := tokenLogProb{newLogProb(tok, sample.LogProb{ID: t.ID, LogProb: t.LogProb}), make([]logProb, len(t.Top))}
+func newTokenLogProb(m *foretoken.Model, t foretoken.Token) tokenLogProb {
+	l := tokenLogProb{newLogProb(m, sample.LogProb{ID: t.ID, LogProb: t.LogProb}), make([]logProb, len(t.Top))}
 	for i, alternative := range t.Top {
-		l.Top[i] = newLogProb(tok, alternative)
+		l.Top[i] = newLogProb(m, alternative)
 	}
 	return l
 }
 
-func newLogProb(tok *tokenizer.Tokenizer, p sample.LogProb) logProb {
-	text, _ := tok.Token(p.ID)
+func newLogProb(m *foretoken.Model, p sample.LogProb) logProb {
+	text, _ := m.Token(p.ID)
 	l := logProb{Token: strings.ToValidUTF8(text, "\ufffd"), LogProb: finite(p.LogProb), Bytes: make([]int, len(text))}
 	for i := range len(text) {
 		l.Bytes[i] = int(text[i])
@@ -111,7 +111,7 @@ func finite(x float32) float64 { return max(float64(x), -9999) }
 
 // logProbs are the log-probabilities of an answer or a chunk, nil where none are asked for.
 func (q *request) logProbs(list []tokenLogProb) any {
-	if q.ask.LogProbs < 0 {
+	if !q.ask.LogProbs {
 		return nil
 	}
 	if list == nil {

@@ -2,9 +2,9 @@ package openai
 
 import (
 	"bytes"
+	"encoding/json"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/turn"
 )
@@ -79,8 +79,9 @@ func appendItem(list []chat.Message, first int, v *body.Value) []chat.Message {
 		m := assistant()
 		m.ToolCalls = append(m.ToolCalls, call)
 	case "custom_tool_call":
-		call := chat.ToolCall{ID: v.Field("call_id").Required().Text(), Name: calledName(v), Arguments: &jinja.Map{}}
-		call.Arguments.Set(turn.InputName, jinja.String(v.Field("input").Required().Text()))
+		call := chat.ToolCall{ID: v.Field("call_id").Required().Text(), Name: calledName(v)}
+		input, _ := json.Marshal(map[string]string{turn.InputName: v.Field("input").Required().Text()})
+		call.Arguments, _ = chat.ParseArguments(input) // an object of texts
 		m := assistant()
 		m.ToolCalls = append(m.ToolCalls, call)
 	case "function_call_output", "custom_tool_call_output":
@@ -113,17 +114,17 @@ func said(v *body.Value) string {
 }
 
 // arguments reads the arguments of a call: an object, or the text of one.
-func arguments(v *body.Value) *jinja.Map {
+func arguments(v *body.Value) (none chat.Arguments) {
 	raw := v.Raw()
 	if v.IsText() {
 		raw = []byte(v.Text())
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {
-		return nil
+		return none
 	}
-	object, err := jinja.DecodeJSON(raw)
-	if err != nil || object.Kind() != jinja.KindMap {
+	object, err := chat.ParseArguments(raw)
+	if err != nil {
 		v.Fault("want a JSON object, or a string that holds one")
 	}
-	return object.Map()
+	return object
 }

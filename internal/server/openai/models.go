@@ -79,8 +79,8 @@ func (s *service) describe(name string) modelObject {
 	if resolved != name {
 		o.Foretoken.AliasOf = resolved
 	}
-	volumes := s.host.Library.Volumes()
-	at := slices.IndexFunc(volumes, func(v foretoken.Volume) bool { return v.Name == resolved })
+	volumes := s.host.Library.Status()
+	at := slices.IndexFunc(volumes, func(v foretoken.ModelStatus) bool { return v.Name == resolved })
 	if at < 0 || volumes[at].Model == nil {
 		return o
 	}

@@ -73,7 +73,7 @@ var refusals = []refusal{
 	{chatPath, `{` + story + `, "response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}`, 400, "response_format.json_schema.schema", "missing"},
 	{chatPath, `{` + story + `, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "thing"}}}}`, 400, "response_format", "thing"},
 	{chatPath, `{` + story + `, "response_format": {"type": "json_object"}, "guided_regex": "a"}`, 400, "guided_regex", "another form"},
-	{chatPath, `{` + story + `, "guided_regex": "("}`, 400, "response_format", "the form of the answer"},
+	{chatPath, `{` + story + `, "guided_regex": "("}`, 400, "response_format", "structured output"},
 	{chatPath, `{` + story + `, "guided_choice": []}`, 400, "guided_choice", "at least one"},
 	{chatPath, `{` + story + `, "tools": {}}`, 400, "tools", "an array"},
 	{chatPath, `{` + story + `, "tools": [{"type": "function"}]}`, 400, "tools[0].function", "missing"},

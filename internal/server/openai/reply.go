@@ -262,7 +262,7 @@ func (b *reply) done(i *item, status string) {
 // call adds a call of a tool, which comes as a whole.
 func (b *reply) call(c *chat.ToolCall) {
 	b.logprobs = nil
-	text := c.ArgumentsJSON()
+	text := c.Arguments.JSON()
 	i := &item{ID: body.NewID("fc_"), Type: "function_call", CallID: body.NewID("call_"), Name: c.Name, Arguments: new(string)}
 	from, known := b.q.origins[c.Name]
 	if known {

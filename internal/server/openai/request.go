@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/turn"
@@ -26,7 +26,7 @@ type request struct {
 
 // newRequest reads what requests of all endpoints have in common.
 func newRequest(r *http.Request, v *body.Value) request {
-	q := request{ask: turn.Ask{Model: v.Field("model").Text(), LogProbs: -1, Parallel: true}}
+	q := request{ask: turn.Ask{Model: v.Field("model").Text(), Parallel: true}}
 	q.sampling(v)
 	q.stream = v.Field("stream").True()
 	o := v.Field("stream_options")
@@ -70,8 +70,7 @@ func (q *request) sampling(v *body.Value) {
 	}
 	a.IgnoreEnd = v.Field("ignore_eos").True()
 	if n := v.Field("mtp_depth").Int(math.MinInt32, math.MaxInt32); n != nil {
-		a.Depth = new(int)
-		*a.Depth = int(*n)
+		a.SetDepth(int(*n))
 	}
 }
 
@@ -149,32 +148,32 @@ func (q *request) thinking(v, effort *body.Value) {
 		return
 	}
 	kwargs.IgnoreRest()
-	a.Variables = variables.Map()
+	a.Variables = variables.Map().Any()
 }
 
 // format reads the form of an answer; schema is where a JSON schema is, which differs
 // between endpoints.
-func format(v *body.Value, schema func() *body.Value) *foretoken.Format {
+func format(v *body.Value, schema func() *body.Value) grammar.Source {
 	switch v.Field("type").Required().OneOf("text", "json_object", "json_schema") {
 	case "json_object":
 		if s := v.Field("schema"); !s.Absent() { // some clients have it here
 			return schemaForm(s)
 		}
-		return turn.JSONObject()
+		return grammar.Object()
 	case "json_schema":
 		return schemaForm(schema().Required())
 	}
-	return nil
+	return grammar.Source{}
 }
 
 // schemaForm is the form that a JSON schema describes.
-func schemaForm(v *body.Value) *foretoken.Format {
+func schemaForm(v *body.Value) grammar.Source {
 	if !v.IsObject() {
 		v.Fault("want a JSON schema, which is an object")
-		return nil
+		return grammar.Source{}
 	}
 	v.IgnoreRest()
-	return turn.JSONSchema(v.Raw())
+	return grammar.Schema(v.Raw())
 }
 
 // guided reads forms under the names that other servers have for them.
@@ -184,17 +183,17 @@ func (q *request) guided(v *body.Value) {
 		if f.Absent() {
 			continue
 		}
-		if q.ask.Form != nil {
+		if !q.ask.Form.IsZero() {
 			f.Fault("another form of the answer is asked for, and there can be one")
 		}
 		switch name {
 		case "guided_json":
 			q.ask.Form = schemaForm(f)
 		case "guided_regex":
-			q.ask.Form = turn.Expression(f.Text())
+			q.ask.Form = grammar.Regexp(f.Text())
 		case "guided_choice":
 			if texts := f.Texts(); len(texts) > 0 {
-				q.ask.Form = turn.Choice(texts)
+				q.ask.Form = grammar.Choice(texts...)
 			} else {
 				f.Fault("want at least one text")
 			}

@@ -148,8 +148,8 @@ func (q *responseRequest) include(v *body.Value) {
 	n := top.Int(0, maxTopLogProbs)
 	switch {
 	case q.logprobs:
-		if q.ask.LogProbs = 0; n != nil {
-			q.ask.LogProbs = int(*n)
+		if q.ask.LogProbs = true; n != nil {
+			q.ask.TopLogProbs = int(*n)
 		}
 	case n != nil && *n > 0:
 		top.Fault("alternatives come with log-probabilities: add message.output_text.logprobs to include")

@@ -97,7 +97,7 @@ func sizeOf(m chat.Message) int {
 		n += len(*m.ReasoningContent)
 	}
 	for _, c := range m.ToolCalls {
-		n += fields + 4*len(c.ArgumentsJSON()) // a tree of values takes more than its text
+		n += fields + 4*len(c.Arguments.JSON()) // a tree of values takes more than its text
 	}
 	return n
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/turn"
 )
@@ -177,9 +177,9 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 		v.Fault("%v", cause(err))
 		return false
 	}
-	if form != nil {
+	if !form.IsZero() {
 		if q.ask.Inputs == nil {
-			q.ask.Inputs = map[string]*foretoken.Format{}
+			q.ask.Inputs = map[string]grammar.Source{}
 		}
 		q.ask.Inputs[f.Name] = form
 	}
@@ -189,11 +189,11 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 // maxShown is the largest grammar that a model is shown, in bytes.
 const maxShown = 8 << 10
 
-// inputForm reads the form of a custom tool's text, nil for any text, and what the model is
+// inputForm reads the form of a custom tool's text, zero for any text, and what the model is
 // told of it. A grammar that cannot be held to is left out.
-func inputForm(v *body.Value) (form *foretoken.Format, about string) {
+func inputForm(v *body.Value) (form grammar.Source, about string) {
 	if v.Absent() || v.Field("type").OneOf("text", "grammar") != "grammar" {
-		return nil, ""
+		return form, ""
 	}
 	g := v
 	if inner := v.Field("grammar"); !inner.Absent() { // as chat completions have it
@@ -201,8 +201,8 @@ func inputForm(v *body.Value) (form *foretoken.Format, about string) {
 	}
 	syntax, definition := g.Field("syntax").Required().OneOf("lark", "regex"), g.Field("definition").Required()
 	var err error
-	if form = turn.Expression(definition.Text()); syntax == "lark" {
-		form, err = turn.Lark(definition.Text())
+	if form = grammar.Regexp(definition.Text()); syntax == "lark" {
+		form, err = grammar.Lark(definition.Text())
 	} else {
 		err = turn.CheckExpression(definition.Text())
 	}
@@ -211,7 +211,7 @@ func inputForm(v *body.Value) (form *foretoken.Format, about string) {
 	}
 	if err != nil {
 		g.Field("syntax").Drop("the input cannot be held to its definition: %v", err)
-		return nil, about
+		return grammar.Source{}, about
 	}
 	return form, about
 }

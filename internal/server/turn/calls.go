@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/jinja"
@@ -17,30 +16,28 @@ const (
 	callEnd   = "</tool_call>"
 )
 
-// calls is the form of one call of any of the tools, or of several, and its name.
-func (a *Ask) calls(tools []chat.Tool, taught chat.ToolFormat) (grammar.Source, string, error) {
-	var names []string
+// calls is the grammar of one call of any of the tools, or of several.
+func (a *Ask) calls(tools []chat.Tool, taught chat.ToolFormat) (grammar.Source, error) {
 	var either []grammar.Source
 	for _, t := range tools {
-		inside, of, err := a.call(t, taught)
+		inside, err := a.call(t, taught)
 		if err != nil {
-			return grammar.Source{}, "", Invalid("tools", "%s: %v", t.Name(), err)
+			return grammar.Source{}, Invalid("tools", "%s: %v", t.Name(), err)
 		}
-		names = append(names, of)
 		either = append(either, inside)
 	}
 	call := grammar.Sequence(grammar.Literal(callBegin+"\n"), grammar.Either(either...), grammar.Literal("\n"+callEnd))
 	if !a.Parallel || a.Calls == CallNamed {
-		return call, formName("calls", names...), nil
+		return call, nil
 	}
 	more := grammar.Repeat(grammar.Sequence(grammar.Literal("\n"), call), 0, 0)
-	return grammar.Sequence(call, more), formName("several calls", names...), nil
+	return grammar.Sequence(call, more), nil
 }
 
-// call is the form of what stands between the marks of a call, and its name. A tool that
+// call is the form of what stands between the marks of a call. A tool that
 // cannot be called in the form that the template teaches is called in JSON, which the parser
 // reads as well.
-func (a *Ask) call(t chat.Tool, taught chat.ToolFormat) (grammar.Source, string, error) {
+func (a *Ask) call(t chat.Tool, taught chat.ToolFormat) (grammar.Source, error) {
 	name, err := json.Marshal(t.Name())
 	arguments := t.Parameters()
 	if arguments == nil {
@@ -48,33 +45,32 @@ func (a *Ask) call(t chat.Tool, taught chat.ToolFormat) (grammar.Source, string,
 	}
 	begin := `{"name": ` + string(name) + `, "arguments": `
 	form := grammar.Sequence(grammar.Literal(begin), grammar.Schema(arguments), grammar.Literal("}"))
-	of := formName("json", begin, string(arguments))
-	if a.Calls == CallAuto && !a.Strict && a.Inputs[t.Name()] == nil {
+	if a.Calls == CallAuto && !a.Strict && a.Inputs[t.Name()].IsZero() {
 		// It is only held because others are, and its schema may be one that cannot be.
 		any := grammar.Sequence(grammar.Literal(begin), grammar.Object(), grammar.Literal("}"))
-		form, of = grammar.Prefer(form, any), formName("perhaps", of)
+		form = grammar.Prefer(form, any)
 	}
 	if taught == chat.ToolXML && a.tells(t) {
 		if x := newXMLCall(t); x != nil {
-			form, of = grammar.Prefer(x.form(), form), formName("xml", of)
+			form = grammar.Prefer(x.form(), form)
 		}
 	}
-	if input := a.Inputs[t.Name()]; input != nil {
-		form, of = grammar.Prefer(inputCall(t, begin, input, taught), form), formName("input", input.Name, of)
+	if input := a.Inputs[t.Name()]; !input.IsZero() {
+		form = grammar.Prefer(inputCall(t, begin, input, taught), form)
 	}
-	return form, of, err
+	return form, err
 }
 
 // inputCall is the form of a call of a tool that takes a text of a form.
-func inputCall(t chat.Tool, begin string, input *foretoken.Format, taught chat.ToolFormat) grammar.Source {
+func inputCall(t chat.Tool, begin string, input grammar.Source, taught chat.ToolFormat) grammar.Source {
 	if taught == chat.ToolXML && chat.FitsXML(t.Name()) {
 		const end = chat.ParameterEnd + "\n</function>"
 		return grammar.Sequence(
 			grammar.Literal("<function="+t.Name()+">\n<parameter="+InputName+">\n"),
-			grammar.Without(chat.ParameterEnd, input.Source), grammar.Literal("\n"+end),
+			grammar.Without(chat.ParameterEnd, input), grammar.Literal("\n"+end),
 		)
 	}
-	return grammar.Sequence(grammar.Literal(begin+`{"`+InputName+`": `), grammar.InString(input.Source), grammar.Literal("}}"))
+	return grammar.Sequence(grammar.Literal(begin+`{"`+InputName+`": `), grammar.InString(input), grammar.Literal("}}"))
 }
 
 // tells reports whether no other tool has the name of t: the types of arguments would be

@@ -117,7 +117,7 @@ func RandomTool(r *rand.Rand, properties []string) string {
 func Fault(t *testing.T, tool chat.Tool, call chat.ToolCall) string {
 	t.Helper()
 	schema := decode(t, string(tool.Parameters()))
-	return fits(schema, schema, decode(t, call.ArgumentsJSON()))
+	return fits(schema, schema, decode(t, call.Arguments.JSON()))
 }
 
 func decode(t *testing.T, text string) any {
@@ -152,7 +152,7 @@ func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := &Ask{Tools: tools, Calls: CallRequired}
-		source, _, err := a.calls(tools, chat.ToolXML)
+		source, err := a.calls(tools, chat.ToolXML)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +168,7 @@ func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 			drawn++
 			call := parse(t, tools, said)
 			if fault := Fault(t, tools[0], call); fault != "" || !strings.HasPrefix(said, "<tool_call>\n<function=f>\n") {
-				t.Fatalf("%s\n%q\n%s: %s", text, said, call.ArgumentsJSON(), fault)
+				t.Fatalf("%s\n%q\n%s: %s", text, said, call.Arguments.JSON(), fault)
 			}
 			out, err := template.Render(chat.Input{Messages: []chat.Message{{Role: "assistant", ToolCalls: []chat.ToolCall{call}}}})
 			if err != nil {
@@ -176,7 +176,7 @@ func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 			}
 			rendered := strings.TrimSuffix(strings.TrimPrefix(out.Text, "<|im_start|>assistant\n"), "<|im_end|>\n")
 			if again := parse(t, tools, rendered); !reflect.DeepEqual(again, call) {
-				t.Fatalf("%s\n%q\n%q: %s", text, said, rendered, again.ArgumentsJSON())
+				t.Fatalf("%s\n%q\n%q: %s", text, said, rendered, again.Arguments.JSON())
 			}
 			exponent := regexp.MustCompile(`[0-9]e`).MatchString(rendered)
 			if !exponent && !accepts(g, rendered, len(tokens)-1) {
@@ -337,10 +337,10 @@ func TestWhatIsCalledInJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		forms := map[string]string{}
+		forms := map[grammar.Key]string{}
 		for _, taught := range []chat.ToolFormat{chat.ToolXML, chat.ToolJSON} {
 			a := &Ask{Tools: tools, Calls: CallRequired}
-			source, name, err := a.calls(tools, taught)
+			source, err := a.calls(tools, taught)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -356,10 +356,10 @@ func TestWhatIsCalledInJSON(t *testing.T) {
 			if !strings.HasPrefix(forced, begin) {
 				t.Errorf("%q %s: taught %d: begins with %q", c.name, c.schema, taught, forced)
 			}
-			if before, ok := forms[name]; ok && before != forced {
-				t.Errorf("%s names two forms", name)
+			if before, ok := forms[source.Key()]; ok && before != forced {
+				t.Errorf("%q %s: two grammars have one key", c.name, c.schema)
 			}
-			forms[name] = forced
+			forms[source.Key()] = forced
 		}
 	}
 }

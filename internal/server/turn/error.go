@@ -84,7 +84,7 @@ func Wrap(err error) *Error {
 		return &Error{Status: http.StatusBadRequest, Kind: TooLarge, Param: "messages", Message: "the conversation is too much for the model's chat template: " + tidy(err) + ": shorten it", Err: err}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Status: 499, Kind: Canceled, Message: "the request was canceled", Err: err}
-	case errors.Is(err, foretoken.ErrForm):
+	case errors.Is(err, foretoken.ErrGrammar):
 		return &Error{Status: http.StatusBadRequest, Kind: BadRequest, Param: "response_format", Message: tidy(err), Err: err}
 	default:
 		return &Error{Status: http.StatusInternalServerError, Kind: Internal, Message: tidy(err), Err: err}

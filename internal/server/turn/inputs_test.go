@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
 )
@@ -18,20 +17,20 @@ func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines, err := Lark("start: \"begin\" LF line~1..3 \"end\" LF?\nline: (\"+\" | \"-\") /[^\\n]{0,20}/ LF\n%import common.LF")
+	lines, err := grammar.Lark("start: \"begin\" LF line~1..3 \"end\" LF?\nline: (\"+\" | \"-\") /[^\\n]{0,20}/ LF\n%import common.LF")
 	if err != nil {
 		t.Fatal(err)
 	}
 	v, tokens := vocab(t)
 	r := rand.New(rand.NewPCG(3, 4))
-	for _, form := range []*foretoken.Format{lines, Expression(`[a-c"\n</]{1,9}`), Expression(`é*`)} {
-		plain, err := grammar.Compile(form.Source, v)
+	for i, form := range []grammar.Source{lines, grammar.Regexp(`[a-c"\n</]{1,9}`), grammar.Regexp(`é*`)} {
+		plain, err := grammar.Compile(form, v)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, taught := range []chat.ToolFormat{chat.ToolXML, chat.ToolJSON} {
-			a := &Ask{Tools: tools, Inputs: map[string]*foretoken.Format{"patch": form}, Parallel: true}
-			source, _, err := a.calls(tools, taught)
+			a := &Ask{Tools: tools, Inputs: map[string]grammar.Source{"patch": form}, Parallel: true}
+			source, err := a.calls(tools, taught)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,18 +50,17 @@ func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
 				answer.Add(p.Write(text))
 				answer.Add(p.Close())
 				if answer.Content() != "" || len(answer.ToolCalls) == 0 || strings.Contains(text, "<function=") != (taught == chat.ToolXML) {
-					t.Fatalf("%.40s, %d: %q is %q with %d calls", form.Name, taught, text, answer.Content(), len(answer.ToolCalls))
+					t.Fatalf("%d, %d: %q is %q with %d calls", i, taught, text, answer.Content(), len(answer.ToolCalls))
 				}
 				for _, call := range answer.ToolCalls {
-					input, _ := call.Arguments.Get(InputName)
-					said, _ := input.Text()
+					said, _ := call.Arguments.Text(InputName)
 					if !accepts(plain, said, len(tokens)-1) {
-						t.Errorf("%.40s, %d: %q has the input %q", form.Name, taught, text, said)
+						t.Errorf("%d, %d: %q has the input %q", i, taught, text, said)
 					}
 				}
 			}
 			if drawn < 10 {
-				t.Errorf("%.40s, %d: only %d texts", form.Name, taught, drawn)
+				t.Errorf("%d, %d: only %d texts", i, taught, drawn)
 			}
 		}
 	}
@@ -82,8 +80,8 @@ func TestSchemasBesideInputsMayBeAnything(t *testing.T) {
 		ok bool
 	}{{Ask{}, true}, {Ask{Held: true}, true}, {Ask{Strict: true}, false}, {Ask{Calls: CallRequired}, false}} {
 		a := c.a
-		a.Tools, a.Inputs = tools, map[string]*foretoken.Format{"word": Expression("[ab]")}
-		source, _, err := a.calls(tools, chat.ToolJSON)
+		a.Tools, a.Inputs = tools, map[string]grammar.Source{"word": grammar.Regexp("[ab]")}
+		source, err := a.calls(tools, chat.ToolJSON)
 		if err == nil {
 			_, err = grammar.Compile(source, v)
 		}

@@ -37,7 +37,7 @@ func TestEventsSurvivePanics(t *testing.T) {
 	seed := uint64(7)
 	for _, choices := range []int{1, 3} {
 		for _, after := range []int{0, 3} {
-			ask := &turn.Ask{Text: "Once upon a time", MaxTokens: 40, LogProbs: -1, IgnoreEnd: true, Choices: choices, Sampling: turn.Sampling{Seed: &seed}}
+			ask := &turn.Ask{Text: "Once upon a time", MaxTokens: 40, IgnoreEnd: true, Choices: choices, Sampling: turn.Sampling{Seed: &seed}}
 			run, err := breaking(after, seed+uint64(choices)-1).Start(t.Context(), ask)
 			if err != nil {
 				t.Fatal(err)
@@ -64,7 +64,7 @@ func TestEventsSurvivePanics(t *testing.T) {
 		}
 	}
 	// The model goes on.
-	if got := play(t, &turn.Ask{Text: "Once upon a time", MaxTokens: 5, LogProbs: -1, IgnoreEnd: true}); len(got.Answers[0].Tokens) != 5 {
+	if got := play(t, &turn.Ask{Text: "Once upon a time", MaxTokens: 5, IgnoreEnd: true}); len(got.Answers[0].Tokens) != 5 {
 		t.Errorf("%d tokens after the panics", len(got.Answers[0].Tokens))
 	}
 }
@@ -73,7 +73,7 @@ func TestEventsSurvivePanics(t *testing.T) {
 // error of the answer: it has a net of its own.
 func TestEventsLeavePanicsOfReaders(t *testing.T) {
 	for _, choices := range []int{1, 2} {
-		run, err := host.Start(t.Context(), &turn.Ask{Text: "Once", MaxTokens: 3, LogProbs: -1, IgnoreEnd: true, Choices: choices})
+		run, err := host.Start(t.Context(), &turn.Ask{Text: "Once", MaxTokens: 3, IgnoreEnd: true, Choices: choices})
 		if err != nil {
 			t.Fatal(err)
 		}

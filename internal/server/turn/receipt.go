@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/bridge"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
@@ -38,7 +39,7 @@ func NewStats(a *foretoken.Answer) Stats {
 	}
 	receipt := Stats{Timings: t}
 	if r.Speculation.Drafter != "" {
-		s := r.Speculation.Summary()
+		s := bridge.Speculation(a).Summary()
 		receipt.MTP = &s
 	}
 	return receipt

@@ -20,11 +20,10 @@ func (t *Turn) Trace(list []Traced, e Event) []Traced {
 	if e.Ended || p.Token.ID < 0 {
 		return list
 	}
-	tok := t.Model.Tokenizer()
-	text, _ := tok.Token(p.Token.ID)
+	text, _ := t.Model.Token(p.Token.ID)
 	out := Traced{ID: p.Token.ID, Text: text, Draft: p.Token.Draft}
 	for _, id := range p.Token.Rejected {
-		text, _ := tok.Token(id)
+		text, _ := t.Model.Token(id)
 		out.Rejected = append(out.Rejected, text)
 	}
 	return append(list, out)

@@ -7,12 +7,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"time"
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
@@ -36,31 +37,35 @@ type Ask struct {
 	IDs      []int32
 
 	Sampling
-	MaxTokens int      // 0: until the context is full
-	Stop      []string // texts that end the answer
-	IgnoreEnd bool     // no token ends the answer: for measuring
-	LogProbs  int      // how many alternatives to report per token; -1: none
-	Choices   int      // answers; 0: 1
+	MaxTokens   int      // 0: until the context is full
+	Stop        []string // texts that end the answer
+	IgnoreEnd   bool     // no token ends the answer: for measuring
+	LogProbs    bool     // report the log-probability of each token
+	TopLogProbs int      // alternatives to report per token
+	Choices     int      // answers; 0: 1
 
-	Form     *foretoken.Format // that the answer is held to; with tools it is for answers that call none
-	Calls    Calls             // which tools may, or must, be called
-	Named    string            // the tool, for CallNamed
-	Parallel bool              // several calls in one answer
-	Strict   bool              // arguments of calls are held to their schemas
-	Held     bool              // calls are held to their form, and arguments to schemas that can be held to
+	Form     grammar.Source // that the answer is held to; with tools it is for answers that call none
+	Calls    Calls          // which tools may, or must, be called
+	Named    string         // the tool, for CallNamed
+	Parallel bool           // several calls in one answer
+	Strict   bool           // arguments of calls are held to their schemas
+	Held     bool           // calls are held to their form, and arguments to schemas that can be held to
 	// Inputs are the forms of the texts that some tools take as their only argument, which is
 	// called InputName. Calls of these tools are held to them.
-	Inputs map[string]*foretoken.Format
+	Inputs map[string]grammar.Source
 
-	Thinking    *bool      // whether to think before the answer
-	MaxThinking int        // tokens; 0: any number
-	Effort      string     // of reasoning, for templates that know it
-	Variables   *jinja.Map // further ones of the template
-	Depth       *int       // tokens to guess per round; nil: as many as pay
-	Trace       bool       // report refused guesses with the tokens
+	Thinking    *bool          // whether to think before the answer
+	MaxThinking int            // tokens; 0: any number
+	Effort      string         // of reasoning, for templates that know it
+	Variables   map[string]any // further ones of the template
+	Depth       spec.Depth     // tokens to draft per round
+	Trace       bool           // report refused guesses with the tokens
 	Priority    int
 	CacheSalt   string // what is read is shared with requests of the same only
 }
+
+// SetDepth has n tokens drafted per round; 0: none.
+func (a *Ask) SetDepth(n int) { a.Depth = spec.FixedDepth(n) }
 
 // Sampling is how to choose tokens, as far as a client says.
 type Sampling struct {
@@ -168,7 +173,7 @@ func (h *Host) Count(ctx context.Context, a *Ask) (int, error) {
 		return 0, Wrap(err)
 	}
 	defer done()
-	n, err := m.Count(a.conversation())
+	n, err := m.CountTokens(a.conversation())
 	if err != nil {
 		return 0, Wrap(err)
 	}
@@ -184,8 +189,9 @@ func (a *Ask) check() error {
 		return Invalid("max_tokens", "%d tokens, want a positive number", a.MaxTokens)
 	case a.MaxThinking < 0:
 		return Invalid("max_thinking_tokens", "%d tokens, want a positive number", a.MaxThinking)
-	case a.Depth != nil && (*a.Depth < 0 || *a.Depth > spec.MaxDepth):
-		return Invalid("mtp_depth", "%d, want 0 to %d", *a.Depth, spec.MaxDepth)
+	case !a.Depth.Valid():
+		n, _ := a.Depth.Fixed()
+		return Invalid("mtp_depth", "%d, want 0 to %d", n, spec.MaxDepth)
 	case a.Calls >= CallRequired && len(a.Tools) == 0:
 		return Invalid("tool_choice", "a call of a tool is required, and there are no tools")
 	}
@@ -215,8 +221,8 @@ func (t *Turn) start(ctx context.Context) (err error) {
 	for i := range max(a.Choices, 1) {
 		options.Seed = t.Seed + uint64(i)
 		r := foretoken.Request{
-			Prompt: t.Prompt, MaxTokens: a.MaxTokens, Sampling: options, Stop: a.Stop, IgnoreEnd: a.IgnoreEnd, LogProbs: a.LogProbs,
-			Trace: a.Trace, Priority: a.Priority, Format: form, MaxThinking: a.MaxThinking, Depth: a.Depth,
+			Prompt: t.Prompt, MaxTokens: a.MaxTokens, Sampling: &options, Stop: a.Stop, IgnoreEnd: a.IgnoreEnd, LogProbs: a.LogProbs, TopLogProbs: a.TopLogProbs,
+			Trace: a.Trace, Priority: a.Priority, Grammar: form, MaxThinking: a.MaxThinking, Depth: a.Depth,
 			CacheSalt: t.salt, Sent: sent,
 		}
 		answer, err := t.Model.Generate(ctx, r)
@@ -242,15 +248,13 @@ func tooLong(p *foretoken.Prompt, most int) error {
 
 // conversation is what the messages are of.
 func (a *Ask) conversation() foretoken.Conversation {
-	vars := &jinja.Map{}
-	for name, v := range a.Variables.All() {
-		vars.Set(name, v)
-	}
+	vars := map[string]any{}
+	maps.Copy(vars, a.Variables)
 	if a.Thinking != nil {
-		vars.Set("enable_thinking", jinja.Bool(*a.Thinking))
+		vars["enable_thinking"] = *a.Thinking
 	}
 	if a.Effort != "" {
-		vars.Set("reasoning_effort", jinja.String(a.Effort))
+		vars["reasoning_effort"] = a.Effort
 	}
 	c := foretoken.Conversation{Messages: Arrange(a.Messages), Variables: vars, Prefill: a.Prefill}
 	if a.Calls != CallNone {
@@ -263,7 +267,7 @@ func (a *Ask) conversation() foretoken.Conversation {
 func (a *Ask) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
 	switch {
 	case a.Messages != nil:
-		return m.Ask(a.conversation())
+		return m.ChatPrompt(a.conversation())
 	case a.IDs != nil:
 		for _, id := range a.IDs {
 			if id < 0 || int(id) >= m.Info().Vocab {
@@ -272,7 +276,7 @@ func (a *Ask) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
 		}
 		return &foretoken.Prompt{IDs: a.IDs}, nil
 	}
-	p := m.Continue(a.Text)
+	p := m.TextPrompt(a.Text)
 	if len(p.IDs) == 0 && p.Over == 0 {
 		return nil, Invalid("prompt", "the prompt is empty")
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/turn"
@@ -85,7 +86,7 @@ func TestCallsAreHeldToTheirSchemas(t *testing.T) {
 				"none": {turn.Ask{Calls: turn.CallNone, MaxTokens: 20}, func(calls []chat.ToolCall) bool { return len(calls) == 0 }},
 			} {
 				a := c.ask
-				a.Model, a.Messages, a.Tools, a.LogProbs, a.Seed = model, user("What is the weather?"), tools(t), -1, &seed
+				a.Model, a.Messages, a.Tools, a.Seed = model, user("What is the weather?"), tools(t), &seed
 				off := false
 				a.Thinking = &off
 				if a.MaxTokens == 0 {
@@ -97,8 +98,8 @@ func TestCallsAreHeldToTheirSchemas(t *testing.T) {
 				}
 				for _, call := range answer.ToolCalls {
 					var args struct{ City string }
-					if err := json.Unmarshal([]byte(call.ArgumentsJSON()), &args); err != nil || call.Name == "weather" && args.City != "Paris" && args.City != "Rome" {
-						t.Errorf("%s, %s: %s(%s): %v", model, name, call.Name, call.ArgumentsJSON(), err)
+					if err := json.Unmarshal([]byte(call.Arguments.JSON()), &args); err != nil || call.Name == "weather" && args.City != "Paris" && args.City != "Rome" {
+						t.Errorf("%s, %s: %s(%s): %v", model, name, call.Name, call.Arguments.JSON(), err)
 					}
 				}
 				if len(answer.ToolCalls) > 0 && answer.Finish != foretoken.FinishToolCalls && name != "several" {
@@ -112,7 +113,7 @@ func TestCallsAreHeldToTheirSchemas(t *testing.T) {
 // TestCallsFollowThinking has a call where the template would put it.
 func TestCallsFollowThinking(t *testing.T) {
 	on, seed := true, uint64(5)
-	a := turn.Ask{Model: turntest.Caller, Messages: user("The weather?"), Tools: tools(t), LogProbs: -1, Calls: turn.CallNamed, Named: "weather", Thinking: &on, MaxThinking: 4, MaxTokens: 200}
+	a := turn.Ask{Model: turntest.Caller, Messages: user("The weather?"), Tools: tools(t), Calls: turn.CallNamed, Named: "weather", Thinking: &on, MaxThinking: 4, MaxTokens: 200}
 	a.Seed = &seed
 	answer := play(t, &a).Answers[0]
 	if len(answer.ToolCalls) != 1 || !strings.Contains(answer.Text(), "</think>\n\n<tool_call>\n<function=weather>\n<parameter=city>\n") || answer.Content() != "" {
@@ -136,7 +137,7 @@ func TestHotCallsFitTheirSchemas(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := turn.Ask{Model: model, Messages: user("Go."), Tools: list, LogProbs: -1, Calls: turn.CallRequired, Thinking: &off, MaxTokens: 250}
+			a := turn.Ask{Model: model, Messages: user("Go."), Tools: list, Calls: turn.CallRequired, Thinking: &off, MaxTokens: 250}
 			a.Temperature, a.TopP, a.Seed = &hot, &one, &seed
 			answer := play(t, &a).Answers[0]
 			if answer.Finish == foretoken.FinishLength {
@@ -159,10 +160,10 @@ func TestHotCallsFitTheirSchemas(t *testing.T) {
 // TestChoicesAreSeededOneByOne has several answers at once, each the one that its seed gives
 // alone.
 func TestChoicesAreSeededOneByOne(t *testing.T) {
-	first, depth := uint64(40), 2 // a depth that follows measured costs may be 0
+	first := uint64(40) // a depth that follows measured costs may be 0
 	temperature := 0.9
 	ask := func(seed uint64, n int) *turn.Ask {
-		a := &turn.Ask{Messages: user("Tell me a story."), MaxTokens: 24, LogProbs: -1, Choices: n, Depth: &depth}
+		a := &turn.Ask{Messages: user("Tell me a story."), MaxTokens: 24, Choices: n, Depth: 2}
 		a.Seed, a.Temperature = &seed, &temperature
 		return a
 	}
@@ -185,7 +186,7 @@ func TestChoicesAreSeededOneByOne(t *testing.T) {
 
 func TestBadAsksAreRefused(t *testing.T) {
 	bad := func(f func(*turn.Ask)) *turn.Ask {
-		a := &turn.Ask{Messages: user("Hi."), LogProbs: -1}
+		a := &turn.Ask{Messages: user("Hi.")}
 		f(a)
 		return a
 	}
@@ -197,10 +198,10 @@ func TestBadAsksAreRefused(t *testing.T) {
 		"400 top_k":           bad(func(a *turn.Ask) { a.TopK = &minus }),
 		"400 logit_bias":      bad(func(a *turn.Ask) { a.LogitBias = map[int32]float32{1 << 30: 1} }),
 		"400 tool_choice":     bad(func(a *turn.Ask) { a.Calls = turn.CallRequired }),
-		"400 response_format": bad(func(a *turn.Ask) { a.Form = turn.Expression("(") }),
+		"400 response_format": bad(func(a *turn.Ask) { a.Form = grammar.Regexp("(") }),
 		"400 messages":        bad(func(a *turn.Ask) { a.Messages = user(strings.Repeat("word ", 9000)) }),
-		"400 prompt":          {IDs: []int32{1 << 30}, LogProbs: -1},
-		"400 mtp_depth":       bad(func(a *turn.Ask) { d := 9; a.Depth = &d }),
+		"400 prompt":          {IDs: []int32{1 << 30}},
+		"400 mtp_depth":       bad(func(a *turn.Ask) { a.Depth = 9 }),
 	} {
 		_, err := host.Start(t.Context(), a)
 		var e *turn.Error

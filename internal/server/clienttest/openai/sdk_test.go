@@ -16,6 +16,7 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/openai/openai-go/v3/shared"
 
+	"github.com/foretoken/foretoken/internal/bridge"
 	"github.com/foretoken/foretoken/internal/server/openai"
 	"github.com/foretoken/foretoken/internal/server/turn"
 	"github.com/foretoken/foretoken/internal/server/turn/turntest"
@@ -195,7 +196,7 @@ func TestSDKAbortFreesTheSequence(t *testing.T) {
 	if e := <-reports; e.Kind != turn.Canceled {
 		t.Errorf("reported %v", e)
 	}
-	if s := model.Engine().Stats(); s.Canceled != 1 || s.Tokens > 800 {
+	if s := bridge.Engine(model).Stats(); s.Canceled != 1 || s.Tokens > 800 {
 		t.Errorf("%d canceled, %d tokens", s.Canceled, s.Tokens)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/bridge"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/internal/server/turn"
 )
@@ -52,7 +53,7 @@ func Open(more ...string) (h *turn.Host, end func() error, err error) {
 	library := foretoken.NewLibrary(foretoken.LibraryOptions{
 		Names: func() []string { return append([]string{Tiny, Thinker}, more...) },
 		Load: func(name string) (*foretoken.Model, error) {
-			o := foretoken.Options{Threads: 1, Cache: true, Context: Context, Memory: 256 << 20, Queue: 64}
+			o := foretoken.Options{Threads: 1, Context: Context, KVMemory: 256 << 20, MaxQueue: 64}
 			switch name {
 			case Tiny:
 			case Slow:
@@ -144,7 +145,7 @@ func ServeSlow(t testing.TB, register func(*http.ServeMux, *turn.Host)) (h *turn
 func AwaitCanceled(t testing.TB, m *foretoken.Model, before int64) {
 	t.Helper()
 	for {
-		switch s := m.Engine().Stats(); {
+		switch s := bridge.Engine(m).Stats(); {
 		case s.Canceled > before:
 			return
 		case s.Running+s.Waiting == 0:

@@ -5,25 +5,18 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/sample"
 )
 
-// ErrForm is wrapped by the error for a format that cannot be had.
-var ErrForm = errors.New("the form of the answer")
+// ErrGrammar is wrapped by the error for a Request.Grammar that cannot be compiled.
+var ErrGrammar = errors.New("structured output")
 
-// Format is a form that an answer is held to.
-type Format struct {
-	Name   string // what it was made of: equal names mean equal sources
-	Source grammar.Source
-}
-
-// constraint is what a request's tokens are held to, nil for nothing. Thinking is free text;
-// the form begins after it.
+// constraint is what limits a request's tokens, nil for nothing. Thinking is free text; the
+// grammar begins after it.
 func (m *Model) constraint(ctx context.Context, r *Request) (func() sample.Constraint, error) {
 	var after func() sample.Constraint
-	if r.Format != nil {
-		g, err := m.grammar(ctx, r.Format)
+	if !r.Grammar.IsZero() {
+		g, err := m.grammar(ctx, r.Grammar)
 		if err != nil {
 			return nil, err
 		}

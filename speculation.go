@@ -13,19 +13,50 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Draft says what guesses tokens ahead, and how. It changes the speed of an answer, and its
-// text only under spec.Ratio.
-type Draft struct {
-	Off    bool      // guess nothing
-	Head   HeadUse   // of the checkpoint's multi-token-prediction head
-	Lookup bool      // guess from repetitions in the text, too
-	Depth  int       // tokens to guess at once, up to spec.MaxDepth; 0: as many as pay
-	Rule   spec.Rule // which guesses are accepted
-	Vocab  int       // frequent tokens that the head guesses among; 0: what pays, -1: all
-	NoTest bool      // do not try the head when a checkpoint is loaded
+// Speculation says what drafts tokens, and how. The zero value uses the checkpoint's head if it
+// has one, at the depth that pays. It changes the speed of an answer; its text only under the
+// ratio rule.
+type Speculation struct {
+	Depth      Depth   // tokens to draft per round; DepthOff: none, and a head is not loaded
+	Head       HeadUse // of the checkpoint's multi-token-prediction head
+	Lookup     bool    // draft from repetitions in the text, too
+	Rule       Rule    // which drafts are accepted
+	Vocab      int     // size of the draft vocabulary of the head, its most frequent tokens; 0: auto (fastest), -1: all
+	NoSelfTest bool    // do not try the head when a checkpoint is loaded
 }
 
-// HeadUse says whether the head guesses.
+// Rule says which draft tokens are accepted.
+type Rule uint8
+
+const (
+	// Exact accepts a draft if it is the token that the model draws itself with the noise of
+	// that position. The text is that of plain decoding, at every temperature. It is the
+	// default.
+	Exact = Rule(spec.Exact)
+	// Ratio accepts a draft x with probability min(1, p(x)/q(x)). Texts have the model's
+	// distribution, but are not those of plain decoding.
+	Ratio = Rule(spec.Ratio)
+)
+
+// String is exact or ratio.
+func (r Rule) String() string { return spec.Rule(r).String() }
+
+// Depth is how many tokens are drafted per round: a number from 1 to MaxDepth, DepthAuto or
+// DepthOff. Under the exact rule it changes the speed of an answer and never its text.
+type Depth = spec.Depth
+
+// MaxDepth is the maximum number of tokens drafted per round.
+const MaxDepth = spec.MaxDepth
+
+const (
+	// DepthAuto is the zero value: in a Request the depth that the model was opened with, and
+	// in Speculation the one that gives most tokens per second, by what is measured on the way.
+	DepthAuto = spec.DepthAuto
+	// DepthOff drafts nothing: plain decoding.
+	DepthOff = spec.DepthOff
+)
+
+// HeadUse says whether the head drafts.
 type HeadUse uint8
 
 // The uses of a head.
@@ -35,7 +66,7 @@ const (
 	HeadOff                     // it is left out
 )
 
-// ErrNoHead is what the error for a checkpoint without the head that was required is.
+// ErrNoHead is wrapped by the error for a checkpoint without the head that was required.
 var ErrNoHead = errors.New("no multi-token-prediction head")
 
 // headError says what is there of a head.
@@ -44,20 +75,20 @@ type headError string
 func (e headError) Error() string        { return string(e) }
 func (e headError) Is(target error) bool { return target == ErrNoHead }
 
-// drafting is what guesses tokens for a model.
+// drafting is what drafts tokens for a model.
 type drafting struct {
 	drafter spec.Drafter // nil: nothing
 	head    spec.Drafter // the model's own, if it is used
-	depth   int          // as engine.Request has it
+	depth   Depth
 	rule    spec.Rule
-	verdict *engine.Verdict // of the self-test; nil if there was none
+	tested  *SelfTest // nil if there was none
 }
 
 // drafting chooses what is wanted. config is the checkpoint's config.json.
-func (m *Model) drafting(o Draft, config []byte) (drafting, error) {
-	d := drafting{depth: -1, rule: o.Rule}
-	if o.Depth > 0 {
-		d.depth = o.Depth
+func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
+	d := drafting{depth: o.Depth, rule: spec.Rule(o.Rule)}
+	if !d.depth.Valid() {
+		return d, fmt.Errorf("foretoken: depth %v, want off, auto or up to %d tokens", d.depth, MaxDepth)
 	}
 	var head spec.Drafter
 	if n, ok := m.network.(interface{ Drafter() spec.Drafter }); ok {
@@ -66,8 +97,7 @@ func (m *Model) drafting(o Draft, config []byte) (drafting, error) {
 	if head == nil && o.Head == HeadRequired {
 		return d, fmt.Errorf("model %s: %w", m.name, noHead(config))
 	}
-	if o.Off {
-		d.depth = 0
+	if d.depth == DepthOff {
 		return d, nil
 	}
 	if o.Head != HeadOff {
@@ -106,7 +136,7 @@ func noHead(config []byte) error {
 		"get the original shards, or a head file mtp.safetensors beside the weights", n))
 }
 
-// Drafter names what guesses, "" if nothing does.
+// Drafter names what drafts, "" if nothing does.
 func (m *Model) Drafter() string {
 	if m.draft.drafter == nil {
 		return ""
@@ -114,27 +144,37 @@ func (m *Model) Drafter() string {
 	return m.draft.drafter.Name()
 }
 
-// Drafting describes how tokens are guessed, for people.
+// Drafting describes how tokens are drafted, for people.
 func (m *Model) Drafting() string {
 	d := &m.draft
 	if d.drafter == nil {
 		return "none"
 	}
 	depth := "as deep as pays"
-	if d.depth >= 0 {
-		depth = fmt.Sprintf("%d deep", d.depth)
+	if d.depth != DepthAuto {
+		depth = fmt.Sprintf("%v deep", d.depth)
 	}
 	return fmt.Sprintf("by %s, %s, accepted by the %s rule", d.drafter.Name(), depth, d.rule)
 }
 
-// Verdict is what the self-test has found out about the head, nil if there was none.
-func (m *Model) Verdict() *engine.Verdict { return m.draft.verdict }
+// SelfTest is what a short text has told about the head when the model was loaded.
+type SelfTest struct {
+	Drafted, Accepted []int         // by position in the draft; drafts after a rejected one do not count
+	StepTime          time.Duration // of a pass over one token
+	DraftTime         time.Duration // of one draft token
+	Depth             int           // the fastest
+	Speedup           float64       // expected at that depth, as a multiple of plain decoding
+	Vocab             int           // size of the fastest draft vocabulary; 0: it was not for the test to choose
+}
+
+// SelfTest returns the result of the self-test, nil if there was none.
+func (m *Model) SelfTest() *SelfTest { return m.draft.tested }
 
 // selfTestTime is about how long a self-test may take. A slow model takes the time of some
 // twenty tokens whatever this says.
 const selfTestTime = 2 * time.Second
 
-// selfTestText is what a self-test reads: plain prose, and something a program would say.
+// selfTestText is the text of a self-test: plain prose, and something a program would say.
 const selfTestText = `Once upon a time there was a little girl named Lily. She lived in a small house near a big
 forest with her mother and her dog. One day she went outside to play and saw a bird under a tree.
 The bird was sad because its wing was hurt. Lily took the bird home and gave it some water. Her
@@ -147,19 +187,21 @@ for i in range(10):
 // selfTest tries the head on a short text and returns what it has learned for the engine:
 // nothing if there is no head, or if it is not to be tried. The model inside the program is
 // known to be good, and starts at once.
-func (m *Model) selfTest(o Draft, pool *state.Pool) (*spec.Controller, error) {
+func (m *Model) selfTest(o Speculation, pool *state.Pool) (*spec.Controller, error) {
 	text := m.tok.Encode(selfTestText)
 	text = text[:min(len(text), m.context)]
-	if m.draft.head == nil || o.NoTest || m.builtIn || len(text) < engine.TestTokens/2 {
+	if m.draft.head == nil || o.NoSelfTest || m.builtIn || len(text) < engine.TestTokens/2 {
 		return nil, nil
 	}
 	v, err := engine.SelfTest(m.network, pool, m.draft.head, text, m.vocab, selfTestTime)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: self-test of the head: %w", m.name, err)
 	}
-	m.draft.verdict = v
+	m.draft.tested = &SelfTest{
+		Drafted: v.Drafted[:], Accepted: v.Accepted[:], StepTime: v.StepTime, DraftTime: v.DraftTime, Depth: v.Depth, Speedup: v.Speedup, Vocab: v.DraftVocab,
+	}
 	if v.Broken() {
-		m.log.Warn(fmt.Sprintf("mtp: only %d of %d guesses of the head were right, where a sound head gets more than half: "+
+		m.log.Warn(fmt.Sprintf("mtp: only %d of %d drafts of the head were accepted, where a sound head gets more than half: "+
 			"its norms were shifted by one twice or not at all, its fc is permuted, it is still at its random initialization, or it belongs to another model; "+
 			"foretoken doctor finds out which", v.Accepted[0], v.Drafted[0]))
 	}
