@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -52,8 +53,8 @@ func Generate(name string, bits int, b backend.Backend, o model.Options) (*Model
 		if s.name != name {
 			continue
 		}
-		l := &loader{b: b, o: o, cfg: s.config(), made: &generator{bits: bits}}
-		m, err := l.model()
+		l := &loader{from: &generator{bits: bits}, b: b, o: o}
+		m, err := l.model(s.config(), true)
 		if err != nil {
 			l.free()
 		}
@@ -77,11 +78,25 @@ func (s *shape) config() *config {
 	return c
 }
 
-// generator makes weights up. All matrices are views of the same few bytes.
+// generator is a source that makes weights up. All matrices are views of the same few bytes.
 type generator struct {
 	bits          int
 	codes         []byte
 	scale, biases []byte
+}
+
+var _ source = (*generator)(nil)
+
+func (g *generator) find(*Weight) bool          { return true }
+func (g *generator) err() error                 { return nil }
+func (g *generator) release(*dtype.Matrix) bool { return true }
+
+func (g *generator) matrices(w *Weight) ([]dtype.Matrix, error) {
+	m, err := g.matrix(w.Rows, w.Cols)
+	if err != nil {
+		return nil, fmt.Errorf("qwen35: %s: %w", w.module(), err)
+	}
+	return slices.Repeat([]dtype.Matrix{m}, w.Count()), nil
 }
 
 // matrix is noise of a size that keeps activations near one.
@@ -124,15 +139,15 @@ func fill(b []byte, n int, x float32) []byte {
 	return b
 }
 
-// vector is ones for norms, small noise for the rest.
-func (g *generator) vector(name string, n int) []float32 {
-	v := make([]float32, n)
+// values are ones for norms, small noise for the rest.
+func (g *generator) values(w *Weight) ([]float32, error) {
+	v := make([]float32, w.Rows*w.Cols)
 	for i := range v {
-		if v[i] = 1; !strings.HasSuffix(name, "norm.weight") && !strings.Contains(name, "norm_") {
+		if v[i] = 1; !strings.Contains(w.Name, "norm") {
 			v[i] = float32(noise(i))
 		}
 	}
-	return v
+	return v, nil
 }
 
 // noise is a number in [-1, 1) that looks random.

@@ -43,56 +43,45 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (*Model,
 	if err != nil {
 		return nil, err
 	}
-	l := &loader{c: c, b: b, o: o, cfg: cfg, total: c.Bytes()}
-	if l.names, err = findNames(c, cfg, o.Log); err != nil {
+	f, err := openFiles(c, cfg, o.Log)
+	if err != nil {
 		return nil, err
 	}
-	if l.norms, err = findNormRule(c, l.names, cfg, o.Log); err != nil {
-		return nil, fmt.Errorf("qwen35: %w", err)
+	head, err := f.head()
+	if err != nil {
+		return nil, err
 	}
-	m, err := l.model()
+	if !head && cfg.mtpLayers > 0 {
+		o.Log.Warn("config.json promises a multi-token-prediction head, but the weights have none: a converter has probably dropped its mtp tensors; decoding works without it")
+	}
+	l := &loader{from: f, b: b, o: o, total: c.Bytes()}
+	m, err := l.model(cfg, head)
+	if err == nil {
+		err = leftover(f.unused(), cfg)
+	}
 	if err != nil {
 		l.free()
 		return nil, err
 	}
-	checkGains(l.gains, o.Log)
+	checkGains(f.gains, o.Log)
 	return m, nil
 }
 
-// model loads all parts and checks that nothing is left.
-func (l *loader) model() (*Model, error) {
-	cfg := l.cfg
-	m := &Model{network: network{b: l.b, cfg: cfg}, loaded: l}
-	// The largest matrices come first: while one is copied, its pages of the file are
-	// there too, and at the end that would be the peak.
-	m.embed = l.matrix("embed_tokens", cfg.vocab, cfg.hidden)
-	m.unembed = m.embed
-	if !cfg.tied {
-		m.unembed = l.matrix("lm_head", cfg.vocab, cfg.hidden)
+// newModel is a model without weights.
+func newModel(c *config) *Model {
+	m := &Model{network: network{cfg: c}, layers: make([]layer, len(c.layers))}
+	for i, attention := range c.layers {
+		m.layers[i] = newLayer(c, attention)
 	}
-	for i, attention := range cfg.layers {
-		m.layers = append(m.layers, l.layer(fmt.Sprintf("layers.%d.", i), attention))
+	return m
+}
+
+// leftover is the error of tensors that nothing asked for, nil if there are none.
+func leftover(tensors []string, cfg *config) error {
+	if len(tensors) == 0 {
+		return nil
 	}
-	m.norm = l.norm("norm", cfg.hidden)
-	parameters := l.parameters
-	if l.made != nil || l.names.hasHead() {
-		m.head = l.head(m)
-	} else if cfg.mtpLayers > 0 {
-		l.o.Log.Warn("config.json promises a multi-token-prediction head, but the weights have none: a converter has probably dropped its mtp tensors; decoding works without it")
-	}
-	if err := l.verdict(); err != nil {
-		return nil, err
-	}
-	if left := l.unused(); len(left) > 0 {
-		return nil, fmt.Errorf("qwen35: %d tensors are not part of a %s model: %s", len(left), cfg.modelType, list(left))
-	}
-	m.layout = cfg.layout(l.o, cfg.count(true), cfg.count(false))
-	m.info = model.Info{
-		Family: cfg.modelType, Vocab: cfg.vocab, Width: cfg.hidden, Layers: len(cfg.layers),
-		Context: cfg.context, Stop: cfg.stop, Parameters: parameters, Bytes: l.bytes(),
-		Compute: l.o.Compute, Head: m.head != nil,
-	}
-	return m, nil
+	return fmt.Errorf("qwen35: %d tensors are not part of a %s model: %s", len(tensors), cfg.modelType, list(tensors))
 }
 
 // layout is the memory of a network with so many layers of each kind.

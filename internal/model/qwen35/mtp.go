@@ -24,22 +24,9 @@ type Head struct {
 	swapped    bool           // a variant: fc takes the hidden state first
 }
 
-// head loads the head of m.
-func (l *loader) head(m *Model) *Head {
-	c := l.cfg
-	if depth := l.names.headDepth(); depth > 1 {
-		l.fail(fmt.Errorf("qwen35: the head has %d layers, want 1", depth))
-	}
-	h := &Head{
-		network:    network{b: l.b, cfg: c, embed: m.embed, unembed: m.unembed},
-		layout:     c.layout(l.o, 1, 0),
-		normEmbed:  l.norm("mtp.pre_fc_norm_embedding", c.hidden),
-		normHidden: l.norm("mtp.pre_fc_norm_hidden", c.hidden),
-		fc:         l.matrix("mtp.fc", c.hidden, 2*c.hidden),
-		block:      l.layer("mtp.layers.0.", true),
-	}
-	h.norm = l.norm("mtp.norm", c.hidden)
-	return h
+// newHead is a head without weights.
+func newHead(c *config) *Head {
+	return &Head{network: network{cfg: c}, block: newLayer(c, true)}
 }
 
 // Layout is the memory of a sequence: one layer of keys and values. Slot t belongs to the

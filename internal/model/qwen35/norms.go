@@ -27,6 +27,15 @@ func (c convention) String() string {
 	return "converted"
 }
 
+// restore makes stored numbers the effective gain.
+func (c convention) restore(v []float32) {
+	if c == stored0p {
+		for i := range v {
+			v[i]++
+		}
+	}
+}
+
 // normRule decides the convention of norm tensors.
 type normRule struct {
 	trunk convention
@@ -93,14 +102,25 @@ func manifestConverted(c *checkpoint.Checkpoint, p place) bool {
 	return false
 }
 
-// voters are the head's norms whose numbers tell the conventions apart: near 0 or near 1.
-var voters = []string{"input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"}
+// headNorms are the head's norms in the order of a report.
+var headNorms = []string{
+	"mtp.pre_fc_norm_embedding.weight",
+	"mtp.pre_fc_norm_hidden.weight",
+	"mtp.layers.0.input_layernorm.weight",
+	"mtp.layers.0.post_attention_layernorm.weight",
+	"mtp.layers.0.self_attn.q_norm.weight",
+	"mtp.layers.0.self_attn.k_norm.weight",
+	"mtp.norm.weight",
+}
+
+// voters are those whose numbers tell the conventions apart: near 0 or near 1.
+var voters = headNorms[2:6]
 
 // headMajority is the convention of most of the head's layer norms, a tie being converted.
 func headMajority(found names) (convention, error) {
 	raw, converted := 0, 0
 	for _, v := range voters {
-		p, ok := found["mtp.layers.0."+v+".weight"]
+		p, ok := found[v]
 		if !ok {
 			continue
 		}
@@ -126,7 +146,7 @@ func headMajority(found names) (convention, error) {
 
 // of decides the convention of one norm, given its canonical name and its numbers.
 func (r *normRule) of(name string, x []float32) convention {
-	if !strings.HasPrefix(name, "mtp.") {
+	if !isHead(name) {
 		return r.trunk
 	}
 	if !r.votes {
