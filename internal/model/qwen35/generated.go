@@ -159,35 +159,20 @@ func noise(i int) float64 {
 	return float64(int64(x)) / (1 << 63)
 }
 
-// PassBytes is the weights that a pass over one row reads: all of the backbone but the
+// PassBytes is the weights that a pass over one row reads: all of the model but the
 // embedding, of which it reads one row unless it is the output matrix too, and of the
 // experts only those that are chosen.
 func (m *Model) PassBytes() int64 {
-	n := m.unembed.Bytes()
-	for i := range m.layers {
-		n += m.layers[i].passBytes()
+	total := int64(0)
+	for w := range m.weights() {
+		if !w.IsMatrix() || w.matrix == &m.embed && !m.cfg.tied {
+			continue
+		}
+		n := (*w.matrix).Bytes()
+		if w.Experts > 0 {
+			n = n * int64(m.cfg.topK) / int64(w.Experts)
+		}
+		total += n
 	}
-	return n
-}
-
-func (l *layer) passBytes() int64 {
-	n := int64(0)
-	if a := l.attn; a != nil {
-		n += sum(a.q, a.k, a.v, a.o)
-	} else {
-		n += sum(l.delta.qkv, l.delta.z, l.delta.b, l.delta.a, l.delta.out)
-	}
-	if e := l.moe; e != nil {
-		chosen := sum(e.Gate, e.Up, e.Down) * int64(e.TopK) / int64(e.Gate.Count())
-		return n + chosen + sum(e.Router, e.SharedRouter, e.SharedGate, e.SharedUp, e.SharedDown)
-	}
-	return n + sum(l.mlp.gate, l.mlp.up, l.mlp.down)
-}
-
-func sum(weights ...backend.Weight) int64 {
-	n := int64(0)
-	for _, w := range weights {
-		n += w.Bytes()
-	}
-	return n
+	return total
 }

@@ -81,18 +81,22 @@ func TakeInventory(c *checkpoint.Checkpoint, part Portion, log *slog.Logger) (*I
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	return v, v.check(f.names, part)
+	return v, v.check(f, part)
 }
 
 // check looks at each header, which marks the tensors as used, and refuses what is left.
-func (v *Inventory) check(found names, part Portion) error {
+func (v *Inventory) check(f *files, part Portion) error {
 	for i := range v.Weights {
 		if err := v.Weights[i].check(); err != nil {
 			return err
 		}
 	}
-	of := func(from *checkpoint.Weights) []string {
-		var left []string
+	all := f.weights
+	if part == Trunk {
+		all = all[:1]
+	}
+	var left []string
+	for _, from := range all {
 		for _, n := range from.Tensors() {
 			if name, needed := canonical(n); !needed {
 				v.Extras = append(v.Extras, Extra{from, n, name})
@@ -103,13 +107,6 @@ func (v *Inventory) check(found names, part Portion) error {
 			if part == Whole || isHead(name) == (part == HeadOnly) {
 				left = append(left, n)
 			}
-		}
-		return left
-	}
-	left := of(v.source.Weights)
-	for _, s := range v.source.Sidecars {
-		if found.from(s.Weights) && part != Trunk {
-			left = append(left, of(s.Weights)...)
 		}
 	}
 	return leftover(left, v.cfg)

@@ -110,7 +110,7 @@ func Look(c *checkpoint.Checkpoint) (*Survey, error) {
 	if len(s.Errors) == 0 { // after an error there are tensors that were not asked for
 		s.Unknown = append(s.Unknown, f.unused()...)
 	}
-	s.sum(f, cfg)
+	s.sum(c, f, cfg)
 	return s, nil
 }
 
@@ -244,7 +244,7 @@ func (s *Survey) vector(f *files, w *Weight) {
 }
 
 // sum is what remains to be done when all tensors were asked for.
-func (s *Survey) sum(f *files, cfg *config) {
+func (s *Survey) sum(c *checkpoint.Checkpoint, f *files, cfg *config) {
 	s.TrunkNorms = f.norms.trunk.String()
 	for _, g := range f.gains {
 		s.TrunkGain += g / float64(len(f.gains))
@@ -262,8 +262,8 @@ func (s *Survey) sum(f *files, cfg *config) {
 		}
 	}
 	slices.Sort(s.Head.Files)
-	for _, side := range f.c.Sidecars {
-		if !side.Apart && !f.names.from(side.Weights) {
+	for _, side := range c.Sidecars {
+		if !side.Apart && !slices.Contains(f.weights, side.Weights) {
 			s.Head.Ignored = append(s.Head.Ignored, side.File)
 		}
 	}
@@ -272,7 +272,7 @@ func (s *Survey) sum(f *files, cfg *config) {
 			s.Head.Missing = append(s.Head.Missing, name)
 		}
 	}
-	s.vision(f.c)
+	s.vision(c)
 	s.count(cfg)
 	order := []string{"embedding", "attention", "delta", "mlp", "experts", "norms", "output", "mtp head", "vision", "other"}
 	slices.SortFunc(s.Head.Norms, func(a, b Norm) int { return slices.Index(headNorms, a.Tensor) - slices.Index(headNorms, b.Tensor) })

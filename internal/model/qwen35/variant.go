@@ -2,6 +2,7 @@ package qwen35
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -63,15 +64,13 @@ func (h *Head) Variant(v Variant) (*Head, error) {
 
 // norms are the gains of the head by their names.
 func (h *Head) norms() map[string]*backend.Tensor {
-	return map[string]*backend.Tensor{
-		"pre_fc_norm_embedding":             &h.normEmbed,
-		"pre_fc_norm_hidden":                &h.normHidden,
-		"layers.0.input_layernorm":          &h.block.inputNorm,
-		"layers.0.post_attention_layernorm": &h.block.postNorm,
-		"layers.0.self_attn.q_norm":         &h.block.attn.QNorm,
-		"layers.0.self_attn.k_norm":         &h.block.attn.KNorm,
-		"norm":                              &h.norm,
+	gains := map[string]*backend.Tensor{}
+	for w := range h.weights() {
+		if w.Kind == Gain {
+			gains[strings.TrimSuffix(strings.TrimPrefix(w.Name, "mtp."), ".weight")] = w.tensor
+		}
 	}
+	return gains
 }
 
 // Close frees the norms and the room of a variant. The head of a Model is closed with it.

@@ -172,7 +172,7 @@ func (w *Weight) Scaled() bool {
 
 // files is a checkpoint as the source of weights.
 type files struct {
-	c       *checkpoint.Checkpoint
+	weights []*checkpoint.Weights // the main ones, and those beside them that have the head
 	names   names
 	norms   normRule
 	log     *slog.Logger
@@ -188,7 +188,12 @@ func openFiles(c *checkpoint.Checkpoint, cfg *config, log *slog.Logger) (*files,
 	if err != nil {
 		return nil, err
 	}
-	f := &files{c: c, names: found, log: log}
+	f := &files{weights: []*checkpoint.Weights{c.Weights}, names: found, log: log}
+	for _, s := range c.Sidecars {
+		if found.from(s.Weights) {
+			f.weights = append(f.weights, s.Weights)
+		}
+	}
 	if f.norms, err = findNormRule(c, found, cfg, log); err != nil {
 		return f, fmt.Errorf("qwen35: %w", err)
 	}
@@ -280,11 +285,7 @@ func (f *files) values(w *Weight) ([]float32, error) {
 }
 
 func (f *files) release(m *dtype.Matrix) bool {
-	view := f.c.ReleaseMatrix(*m)
-	for _, s := range f.c.Sidecars {
-		view = s.ReleaseMatrix(*m) || view
-	}
-	return view
+	return slices.ContainsFunc(f.weights, func(w *checkpoint.Weights) bool { return w.ReleaseMatrix(*m) })
 }
 
 // head reports whether there is a head. The error is that of one that is not supported.
@@ -297,11 +298,9 @@ func (f *files) head() (bool, error) {
 
 // unused lists the tensors, under their names in the files, that nothing asked for.
 func (f *files) unused() []string {
-	list := f.c.Unused()
-	for _, s := range f.c.Sidecars {
-		if f.names.from(s.Weights) {
-			list = append(list, s.Unused()...)
-		}
+	var list []string
+	for _, w := range f.weights {
+		list = append(list, w.Unused()...)
 	}
 	return list
 }
