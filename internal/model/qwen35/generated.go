@@ -42,9 +42,9 @@ func Shapes() []string {
 	return names
 }
 
-// Generate makes a model of a released size with weights of so many bits that mean
-// nothing: its speed is that of the real one, which needs no download to be measured. Bits
-// are those of dtype.Affine in groups of 64, or 16 for bf16.
+// Generate makes a model of a released size with weights that mean nothing: its speed is
+// that of the real one, which needs no download to be measured. The weights have the given
+// bits of dtype.Affine in groups of 64, or 16 for bf16.
 func Generate(name string, bits int, b backend.Backend, o model.Options) (*Model, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

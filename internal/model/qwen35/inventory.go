@@ -21,20 +21,20 @@ type Extra struct {
 // Inventory is all weights of a checkpoint, checked against its config: each is there, has
 // the right shape, and no tensor is left over.
 type Inventory struct {
-	Weights []Weight // the backbone's in the order of its layers, then the head's
+	Weights []Weight // in the order of the layers, then the head's
 	Extras  []Extra
 	cfg     *config
 	source  *checkpoint.Checkpoint
 }
 
-// Portion is a part of a network.
+// Portion is a part of a model.
 type Portion uint8
 
 const (
-	// Whole is the backbone, and the head if there is one.
+	// Whole is the model with its head, if there is one.
 	Whole Portion = iota
-	// Trunk is the backbone alone.
-	Trunk
+	// WithoutHead is the model alone.
+	WithoutHead
 	// HeadOnly is the head alone; nothing else need be there.
 	HeadOnly
 )
@@ -68,7 +68,7 @@ func TakeInventory(c *checkpoint.Checkpoint, part Portion, log *slog.Logger) (*I
 			v.Weights = append(slices.Delete(v.Weights, 1, 2), output)
 		}
 	}
-	if part != Trunk {
+	if part != WithoutHead {
 		switch head, err := f.head(); {
 		case err != nil:
 			return nil, err
@@ -92,7 +92,7 @@ func (v *Inventory) check(f *files, part Portion) error {
 		}
 	}
 	all := f.weights
-	if part == Trunk {
+	if part == WithoutHead {
 		all = all[:1]
 	}
 	var left []string

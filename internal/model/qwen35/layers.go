@@ -2,7 +2,7 @@ package qwen35
 
 import "github.com/foretoken/foretoken/internal/backend"
 
-// layer is one decoder layer: a mixer of positions, then a network per position. Field
+// layer is one decoder layer: a mixer of positions, then a feed-forward per position. Field
 // names are the checkpoint's.
 type layer struct {
 	inputNorm, postNorm backend.Tensor // [1, hidden]
@@ -29,7 +29,7 @@ type deltaNet struct {
 	out  backend.Weight // [hidden, valueHeads*valueDim]
 }
 
-// mlp is a dense network per position.
+// mlp is a dense feed-forward.
 type mlp struct {
 	gate, up backend.Weight // [intermediate, hidden]
 	down     backend.Weight // [hidden, intermediate]

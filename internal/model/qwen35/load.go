@@ -138,7 +138,7 @@ func (l *loader) matrices(w *Weight) (backend.Weight, error) {
 func (l *loader) discard(copies ...[]dtype.Matrix) {
 	const enough = 16 << 20
 	for _, c := range copies {
-		clear(c) // the backend may still hold the list
+		clear(c) // the backend may still have the list
 	}
 	if l.garbage >= enough {
 		debug.FreeOSMemory()
@@ -158,7 +158,7 @@ func (l *loader) release(m *dtype.Matrix) {
 }
 
 // bits is what a module is quantized to on load, 0 for not at all. Small matrices with a
-// large say keep 8 bits: the router decides between experts, the head between guesses, and
+// large say keep 8 bits: the router decides between experts, the head between draft tokens, and
 // the decay is an exponential of its projection. At 4 bits, which small models notice, the
 // matrices that others build on get one more, and embedding and output two.
 func (l *loader) bits(module string) int {
@@ -185,7 +185,7 @@ func (l *loader) bits(module string) int {
 	return bits
 }
 
-// requantize returns m with so many bits, or m itself if it has no more already or if its
+// requantize returns m with the given bits, or m itself if it has no more already or if its
 // rows cannot be cut into groups. Pages of the file are released as they are read: those
 // of one large matrix may be more than the whole model takes in fewer bits.
 func (l *loader) requantize(m *dtype.Matrix, bits int) (dtype.Matrix, error) {

@@ -1,4 +1,4 @@
-// Package qwen35 is the Qwen3.5 family: dense and mixture-of-experts backbones of Gated
+// Package qwen35 is the Qwen3.5 family: dense and mixture-of-experts models of Gated
 // DeltaNet and gated attention layers, and their multi-token-prediction head. It knows
 // every layout such checkpoints come in; the arithmetic is the backend's.
 package qwen35
@@ -21,9 +21,9 @@ func init() {
 	}
 }
 
-// Model is a backbone with its weights on a backend.
+// Model is a model with its weights on a backend.
 type Model struct {
-	network
+	transformer
 	info   model.Info
 	layout state.Layout
 	layers []layer
@@ -69,7 +69,7 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (*Model,
 
 // newModel is a model without weights.
 func newModel(c *config) *Model {
-	m := &Model{network: network{cfg: c}, layers: make([]layer, len(c.layers))}
+	m := &Model{transformer: transformer{cfg: c}, layers: make([]layer, len(c.layers))}
 	for i, attention := range c.layers {
 		m.layers[i] = newLayer(c, attention)
 	}
@@ -84,7 +84,7 @@ func leftover(tensors []string, cfg *config) error {
 	return fmt.Errorf("qwen35: %d tensors are not part of a %s model: %s", len(tensors), cfg.modelType, list(tensors))
 }
 
-// layout is the memory of a network with so many layers of each kind.
+// layout is the state of a sequence with the given number of layers of each kind.
 func (c *config) layout(o model.Options, attention, delta int) state.Layout {
 	return state.Layout{
 		KVLayers: attention, KVHeads: c.kvHeads, HeadDim: c.headDim, KVType: o.KVType(),
@@ -106,18 +106,18 @@ func list(names []string) string {
 // Info describes the model.
 func (m *Model) Info() model.Info { return m.info }
 
-// Layout is the memory of a sequence.
+// Layout is the state of a sequence.
 func (m *Model) Layout() state.Layout { return m.layout }
 
 // Head is the multi-token-prediction head, nil if the checkpoint has none.
 func (m *Model) Head() *Head { return m.head }
 
-// Close frees the weights of the backbone and its head.
+// Close frees the weights of the model and its head.
 func (m *Model) Close() error {
 	m.loaded.free()
-	m.room.free(m.b)
+	m.work.free(m.b)
 	if m.head != nil {
-		m.head.room.free(m.b)
+		m.head.work.free(m.b)
 		m.b.Free(m.head.pair)
 	}
 	return nil

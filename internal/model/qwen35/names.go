@@ -73,7 +73,7 @@ func findNames(c *checkpoint.Checkpoint, cfg *config, log *slog.Logger) (names, 
 	return found, nil
 }
 
-// asHead is the names of a folder that holds nothing but a head.
+// asHead is the names of a folder that has nothing but a head.
 func (n names) asHead() names {
 	head := names{}
 	for name, p := range n {

@@ -10,14 +10,14 @@ import (
 
 // Raw releases store the weight w of a norm whose gain is 1+w. Converted checkpoints store
 // the gain itself. Artifacts mix the two, down to single tensors of one head, and getting it
-// wrong costs the text (trunk) or every accepted guess (head). So the convention is decided
-// tensor by tensor: by what a file says of itself, by the layout of the trunk, by the
-// company a tensor keeps, and only then by its numbers.
+// wrong costs the text (model) or every accepted draft token (head). So the convention is
+// decided tensor by tensor: by what a file says of itself, by the layout of the model, by
+// the other norms of the head, and only then by its numbers.
 type convention uint8
 
 const (
-	stored1p convention = iota // the file holds the gain
-	stored0p                   // the file holds the gain less one
+	stored1p convention = iota // the file has the gain
+	stored0p                   // the file has the gain less one
 )
 
 func (c convention) String() string {
@@ -38,12 +38,12 @@ func (c convention) restore(v []float32) {
 
 // normRule decides the convention of norm tensors.
 type normRule struct {
-	trunk convention
+	model convention
 	head  convention // of the majority
 	votes bool       // head tensors may differ from the majority by their own numbers
 }
 
-// findNormRule looks at the layout of the trunk and at the head's norms.
+// findNormRule looks at the layout of the model and at the head's norms.
 func findNormRule(c *checkpoint.Checkpoint, found names, cfg *config, log *slog.Logger) (normRule, error) {
 	r := normRule{}
 	for i, attention := range cfg.layers {
@@ -59,7 +59,7 @@ func findNormRule(c *checkpoint.Checkpoint, found names, cfg *config, log *slog.
 			return r, err
 		}
 		if n := len(conv.Shape); n > 0 && conv.Shape[n-1] != 1 && p.from.Metadata(conv.File)["format"] != "mlx" {
-			r.trunk = stored0p
+			r.model = stored0p
 		}
 		break
 	}
@@ -77,7 +77,7 @@ func findNormRule(c *checkpoint.Checkpoint, found names, cfg *config, log *slog.
 	switch {
 	case p.from.Metadata(head.File)["format"] == "mlx" || manifestConverted(c, p):
 		r.head = stored1p
-	case !p.side && r.trunk == stored0p:
+	case !p.side && r.model == stored0p:
 		r.head = stored0p
 	default:
 		r.votes = true
@@ -85,7 +85,7 @@ func findNormRule(c *checkpoint.Checkpoint, found names, cfg *config, log *slog.
 			return r, err
 		}
 	}
-	log.Info("norm convention", "trunk", r.trunk, "head", r.head, "by_numbers", r.votes)
+	log.Info("norm convention", "model", r.model, "head", r.head, "by_numbers", r.votes)
 	return r, nil
 }
 
@@ -147,7 +147,7 @@ func headMajority(found names) (convention, error) {
 // of decides the convention of one norm, given its canonical name and its numbers.
 func (r *normRule) of(name string, x []float32) convention {
 	if !isHead(name) {
-		return r.trunk
+		return r.model
 	}
 	if !r.votes {
 		return r.head
@@ -175,8 +175,8 @@ func (r *normRule) of(name string, x []float32) convention {
 	return r.head
 }
 
-// checkGains warns if the effective gains of the trunk's layer norms look shifted twice or
-// not at all. It is a guess, so it does not refuse.
+// checkGains warns if the effective gains of the model's layer norms look shifted twice or
+// not at all. It cannot be sure, so it does not refuse.
 func checkGains(means []float64, log *slog.Logger) {
 	if len(means) == 0 {
 		return

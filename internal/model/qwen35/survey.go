@@ -14,13 +14,13 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Survey is what a checkpoint's headers say of the network in it. Names of tensors are
+// Survey is what a checkpoint's headers say of the model in it. Names of tensors are
 // canonical: those of the raw release without the prefix of the language model.
 type Survey struct {
 	ModelType       string  `json:"model_type"`
 	Hidden          int     `json:"hidden_size"`
 	Vocab           int     `json:"vocab_size"` // padding included
-	Context         int     `json:"context"`    // most positions it was made for
+	Context         int     `json:"context"`    // maximum positions it was made for
 	AttentionLayers int     `json:"attention_layers"`
 	DeltaLayers     int     `json:"delta_layers"`
 	Experts         int     `json:"experts"`         // 0: dense
@@ -28,15 +28,15 @@ type Survey struct {
 	Tied            bool    `json:"tied_output"`     // the embedding is the output matrix too
 	Stop            []int32 `json:"stop_ids"`
 
-	Parameters int64  `json:"parameters"`        // of the backbone that are there
+	Parameters int64  `json:"parameters"`        // of the model that are there, without the head's
 	Active     int64  `json:"active_parameters"` // of these, what a pass over one token reads
 	Loaded     int64  `json:"loaded_bytes"`      // about what all weights, head included, take in memory
 	Parts      []Part `json:"parts"`
 
-	TrunkNorms string       `json:"trunk_norms"` // convention: raw or converted
-	TrunkGain  float64      `json:"trunk_gain"`  // mean effective gain of the layers' input norms, near 1
+	LayerNorms string       `json:"trunk_norms"` // convention: raw or converted
+	LayerGain  float64      `json:"trunk_gain"`  // mean effective gain of the layers' input norms, near 1
 	Head       HeadSurvey   `json:"mtp_head"`
-	Layout     state.Layout `json:"-"` // the backbone's memory of a sequence
+	Layout     state.Layout `json:"-"` // state of a sequence
 	HeadLayout state.Layout `json:"-"`
 
 	Missing []string `json:"missing"` // tensors that the config promises; a bounded list
@@ -128,11 +128,11 @@ func (s *Survey) walk(f *files, table iter.Seq[*Weight]) {
 	}
 }
 
-// mostErrors bounds the list of a survey.
-const mostErrors = 100
+// maxErrors bounds the list of a survey.
+const maxErrors = 100
 
 func (s *Survey) fail(err error) {
-	if len(s.Errors) < mostErrors {
+	if len(s.Errors) < maxErrors {
 		s.Errors = append(s.Errors, err)
 	}
 }
@@ -245,9 +245,9 @@ func (s *Survey) vector(f *files, w *Weight) {
 
 // sum is what remains to be done when all tensors were asked for.
 func (s *Survey) sum(c *checkpoint.Checkpoint, f *files, cfg *config) {
-	s.TrunkNorms = f.norms.trunk.String()
+	s.LayerNorms = f.norms.model.String()
 	for _, g := range f.gains {
-		s.TrunkGain += g / float64(len(f.gains))
+		s.LayerGain += g / float64(len(f.gains))
 	}
 	for name, p := range f.names {
 		part := s.part(name)
@@ -297,7 +297,7 @@ func (s *Survey) vision(c *checkpoint.Checkpoint) {
 	}
 }
 
-// count adds up the parameters of the backbone.
+// count adds up the parameters of the model without its head.
 func (s *Survey) count(cfg *config) {
 	for _, p := range s.Parts {
 		if p.Name == "mtp head" || p.Name == "vision" {

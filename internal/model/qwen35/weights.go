@@ -11,7 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Kind is what a weight is to the network, which decides how it may be stored.
+// Kind is what a weight is to the model, which decides how it may be stored.
 type Kind uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 	Matrix Kind = iota
 	// Router is a matrix that chooses: small errors in it have large effects.
 	Router
-	// Gain is that of a norm as it is effective, whatever the file holds.
+	// Gain is that of a norm as it is effective, whatever the file has.
 	Gain
 	// Vector is numbers that are used as they are stored.
 	Vector
