@@ -40,7 +40,7 @@ func (p *patient) agree(h *qwen35.Head, texts []*text, depth int, before bool, s
 				want := t.ids[row+d+2]
 				results[0].note(i, d, argmax(logits[:p.vocab]) == want)
 				for j, size := range sizes {
-					list := p.m.Shortlist(size, t.ids[:row+2])
+					list := p.m.DraftVocab(size, t.ids[:row+2])
 					results[j+1].note(i, d, p.among(logits, list) == want)
 				}
 			})

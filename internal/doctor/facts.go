@@ -173,11 +173,11 @@ func (f *Facts) weights() {
 	if more := len(n.Errors) - few; more > 0 {
 		f.problem(true, again, "%s such a fault", counted(more, "more tensor has", "more tensors have"))
 	}
-	switch g := n.TrunkGain; {
+	switch g := n.LayerGain; {
 	case g > 1.75 && g < 2.25:
 		f.problem(false, "convert from the original: foretoken convert --model ORIGINAL --out DIR",
 			"the mean gain of the layers' norms is %.2f, near 2: they were probably shifted by one twice", g)
-	case g > -0.1 && g < 0.1 && n.TrunkNorms != "":
+	case g > -0.1 && g < 0.1 && n.LayerNorms != "":
 		f.problem(false, "convert from the original: foretoken convert --model ORIGINAL --out DIR",
 			"the mean gain of the layers' norms is %.2f, near 0: they probably miss a shift by one", g)
 	}

@@ -96,8 +96,8 @@ func (t *table) parts(n *qwen35.Survey) {
 		t.row("unknown", "%s: %s", counted(len(n.Unknown), "tensor", "tensors"), some(n.Unknown))
 	}
 	t.line("")
-	if n.TrunkGain != 0 {
-		t.row("norms", "of the layers %s, mean gain %.2f", n.TrunkNorms, n.TrunkGain)
+	if n.LayerGain != 0 {
+		t.row("norms", "of the layers %s, mean gain %.2f", n.LayerNorms, n.LayerGain)
 	}
 }
 

@@ -150,7 +150,7 @@ func stopIDs(vocab int, lists ...checkpoint.TokenIDs) []int32 {
 	return slices.Compact(ids)
 }
 
-// resolve fills in defaults and checks what the network is built from. top is the outer
+// resolve fills in defaults and checks what the model is built from. top is the outer
 // object, which holds some fields in some files.
 func resolve(t, top *textConfig) (*config, error) {
 	cfg := &config{modelType: top.ModelType, theta: 1e7, normTopK: true}
@@ -199,7 +199,7 @@ func resolve(t, top *textConfig) (*config, error) {
 	return cfg, cfg.layerKinds(t.LayerTypes, layers, interval)
 }
 
-// mixture reports whether the network has experts: by their number, and without one by the
+// mixture reports whether the model has experts: by their number, and without one by the
 // type of the model.
 func (t *textConfig) mixture(topType string) bool {
 	if t.Experts != nil {

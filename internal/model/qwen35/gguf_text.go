@@ -115,7 +115,7 @@ func (r *ggufReader) number(key, name string) {
 	r.text[name] = float32(x)
 }
 
-// rope is the rotation of heads of so many dimensions.
+// rope is the rotation of heads of dim dimensions.
 func (r *ggufReader) rope(dim int) map[string]any {
 	g, kind := r.g, "default"
 	if key := g.arch + ".rope.scaling.type"; g.Has(key) {

@@ -2,7 +2,7 @@ package qwen35
 
 import "math"
 
-// The functions of this file compute numbers that become part of a network when it is
+// The functions of this file compute numbers that become part of a model when it is
 // loaded. They are our own so that those numbers do not depend on the processor: the
 // standard library's use assembly that differs between machines.
 

@@ -10,7 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-func TestShortlistLength(t *testing.T) {
+func TestDraftVocabSize(t *testing.T) {
 	for _, c := range []struct{ vocab, want, length int }{
 		{8192, 0, 2048},
 		{8192, -1, 8192},
@@ -19,24 +19,24 @@ func TestShortlistLength(t *testing.T) {
 		{512, 0, 512},
 		{248320, 0, 32768},
 	} {
-		if got := shortlistLength(c.vocab, c.want); got != c.length {
+		if got := draftVocabSize(c.vocab, c.want); got != c.length {
 			t.Errorf("vocabulary of %d, %d wanted: %d, want %d", c.vocab, c.want, got, c.length)
 		}
 	}
 }
 
-func TestShortlistSizes(t *testing.T) {
+func TestDraftVocabSizes(t *testing.T) {
 	for vocab, want := range map[int][]int{8192: {1024, 2048, 4096, 8192}, 1500: {1500}} {
-		if got := shortlistSizes(vocab); !slices.Equal(got, want) {
+		if got := draftVocabSizes(vocab); !slices.Equal(got, want) {
 			t.Errorf("vocabulary of %d: sizes %v, want %v", vocab, got, want)
 		}
 	}
 }
 
-// TestShortlistHoldsWhatTheTextUsed checks that the list is the frequent blocks, then the
+// TestDraftVocabHasWhatTheTextUsed checks that the list is the frequent blocks, then the
 // rare ones of all texts of a batch, each once and in order.
-func TestShortlistHoldsWhatTheTextUsed(t *testing.T) {
-	s := shortlist{frequent: 40, vocab: 1000}
+func TestDraftVocabHasWhatTheTextUsed(t *testing.T) {
+	s := draftVocab{frequent: 40, vocab: 1000}
 	run := func(text ...int32) spec.Run { return spec.Run{HostState: new(any), Text: text, Depth: 1} }
 	a, b := run(3, 999, 500), run(501, 47, 48)
 	if got, want := s.of([]spec.Run{a}), []int32{0, 1, 2, 31, 62}; !slices.Equal(got, want) {
@@ -53,25 +53,25 @@ func TestShortlistHoldsWhatTheTextUsed(t *testing.T) {
 	if got, want := s.of([]spec.Run{a}), []int32{0, 1, 2}; !slices.Equal(got, want) {
 		t.Errorf("blocks %v, want %v", got, want)
 	}
-	if all := (&shortlist{frequent: 1000, vocab: 1000}).of([]spec.Run{a}); all != nil {
+	if all := (&draftVocab{frequent: 1000, vocab: 1000}).of([]spec.Run{a}); all != nil {
 		t.Errorf("blocks %v of a whole vocabulary, want nil", all)
 	}
 }
 
-func TestShortlistIsBounded(t *testing.T) {
+func TestDraftVocabIsBounded(t *testing.T) {
 	var x seen
 	text := make([]int32, 20000)
 	for i := range text {
 		text[i] = int32(i * 16)
 	}
-	if x.learn(text, 1, nil); len(x.blocks) != mostSeen || !slices.IsSorted(x.blocks) {
+	if x.update(text, 1, nil); len(x.blocks) != maxSeen || !slices.IsSorted(x.blocks) {
 		t.Errorf("%d blocks", len(x.blocks))
 	}
 }
 
-// TestShortlistKeepsWhatWasUsedLast compares with the last distinct blocks of random texts,
+// TestDraftVocabKeepsWhatWasUsedLast compares with the last distinct blocks of random texts,
 // whatever pieces they come in; blocks of control tokens are there beside them.
-func TestShortlistKeepsWhatWasUsedLast(t *testing.T) {
+func TestDraftVocabKeepsWhatWasUsedLast(t *testing.T) {
 	const first = 10
 	control := []int32{3, 900, 1500}
 	for seed := range uint64(20) {
@@ -83,9 +83,9 @@ func TestShortlistKeepsWhatWasUsedLast(t *testing.T) {
 		var x seen
 		for at := 0; at < len(text); {
 			at = min(at+1+rng.IntN(400), len(text))
-			x.learn(text[:at], first, control)
+			x.update(text[:at], first, control)
 			want := slices.DeleteFunc(slices.Clone(control), func(b int32) bool { return b < first })
-			for i := at - 1; i >= 0 && len(want) < mostSeen; i-- {
+			for i := at - 1; i >= 0 && len(want) < maxSeen; i-- {
 				if b := text[i] / backend.RowBlock; b >= first && !slices.Contains(want, b) {
 					want = append(want, b)
 				}
@@ -98,10 +98,10 @@ func TestShortlistKeepsWhatWasUsedLast(t *testing.T) {
 	}
 }
 
-// TestShortlistIsNobodyElses has two texts in a batch: each is offered what the frequent
+// TestDraftVocabIsNobodyElses has two texts in a batch: each is offered what the frequent
 // tokens and its own are, not what the other has said.
-func TestShortlistIsNobodyElses(t *testing.T) {
-	s := shortlist{frequent: 32, vocab: 1000, control: []int32{61}}
+func TestDraftVocabIsNobodyElses(t *testing.T) {
+	s := draftVocab{frequent: 32, vocab: 1000, control: []int32{61}}
 	batch := []spec.Run{{HostState: new(any), Text: []int32{3, 500}, Depth: 1}, {HostState: new(any), Text: []int32{700, 999}, Depth: 1}}
 	if got, want := s.of(batch), []int32{0, 1, 31, 43, 61, 62}; !slices.Equal(got, want) {
 		t.Fatalf("blocks %v, want %v", got, want)
@@ -109,7 +109,7 @@ func TestShortlistIsNobodyElses(t *testing.T) {
 	for i, own := range [][]int32{{0, 1, 31, 61}, {0, 1, 43, 61, 62}} {
 		row := make([]float32, 1000)
 		if n, want := s.confine(row, &batch[i]), len(own)*backend.RowBlock; n != want {
-			t.Errorf("run %d: among %d, want %d", i, n, want)
+			t.Errorf("run %d: draft vocabulary of %d, want %d", i, n, want)
 		}
 		for id, x := range row {
 			b := int32(id / backend.RowBlock)
@@ -120,8 +120,8 @@ func TestShortlistIsNobodyElses(t *testing.T) {
 	}
 }
 
-// BenchmarkShortlist takes in a prompt of rare words only, and then one token at a time.
-func BenchmarkShortlist(b *testing.B) {
+// BenchmarkDraftVocab takes in a prompt of rare words only, and then one token at a time.
+func BenchmarkDraftVocab(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	text := make([]int32, 100_000)
 	for i := range text {
@@ -130,23 +130,23 @@ func BenchmarkShortlist(b *testing.B) {
 	b.Run("prompt", func(b *testing.B) {
 		for b.Loop() {
 			var x seen
-			x.learn(text, 2048, nil)
+			x.update(text, 2048, nil)
 		}
 	})
 	b.Run("token", func(b *testing.B) {
 		var x seen
-		x.learn(text[:2000], 2048, nil)
+		x.update(text[:2000], 2048, nil)
 		b.ReportAllocs()
 		n := 2000
 		for b.Loop() {
 			if n++; n > len(text) {
 				x.upTo, n = 2000, 2001
 			}
-			x.learn(text[:n], 2048, nil)
+			x.update(text[:n], 2048, nil)
 		}
 	})
 	b.Run("confine", func(b *testing.B) { // sixteen texts with a hundred rare blocks each
-		list := shortlist{frequent: 32768, vocab: 248320}
+		list := draftVocab{frequent: 32768, vocab: 248320}
 		var batch []spec.Run
 		for i := range 16 {
 			batch = append(batch, spec.Run{HostState: new(any), Text: text[i*100:][:100], Depth: 1})

@@ -8,30 +8,31 @@ import (
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// The output matrix is most of what a guess costs a small model with a large vocabulary, and
-// most of its rows are tokens that the text will not use. So guesses are drawn from a
-// shortlist: the frequent tokens, which byte-level BPE gives the lowest ids because it merged
-// them first, and those that this text has used. What the target draws from is always the
-// whole vocabulary; a token that is not on the list costs a guess, never the text.
+// The output matrix is most of what a draft token costs a small model with a large
+// vocabulary, and most of its rows are tokens that the text will not use. So draft tokens are
+// drawn from a draft vocabulary: the frequent tokens, which byte-level BPE gives the lowest
+// ids because it merged them first, and those that this text has used. What the target draws
+// from is always the whole vocabulary; a token that is not in the draft vocabulary costs a
+// draft token, never the text.
 
-// shortlistLength is the number of frequent tokens on the shortlist of a vocabulary, given
-// what the user wants: 0 for our choice, -1 for all. Our choice, until a self-test has made
-// a better one, is a quarter, where the trained tiny model loses a hundredth of its tokens
-// per round and a guess costs a third less, and not more than a language needs.
-func shortlistLength(vocab, want int) int {
-	const smallest, most = 1 << 12, 1 << 15
+// draftVocabSize is the number of frequent tokens in the draft vocabulary, given what the
+// user wants: 0 for auto, -1 for all. Auto, until a self-test has found better, is a quarter,
+// where the trained tiny model loses a hundredth of its tokens per round and a draft token
+// costs a third less, and not more than a language needs.
+func draftVocabSize(vocab, want int) int {
+	const smallest, largest = 1 << 12, 1 << 15
 	switch {
 	case want < 0 || want >= vocab || want == 0 && vocab < smallest:
 		return vocab
 	case want > 0:
 		return want
 	}
-	return min(vocab/4, most)
+	return min(vocab/4, largest)
 }
 
-// shortlistSizes are the lengths worth trying: the whole vocabulary, halved until so little
-// of it is left that more of a guess is spent elsewhere.
-func shortlistSizes(vocab int) []int {
+// draftVocabSizes are the sizes worth trying: the whole vocabulary, halved until so little of
+// it is left that most of a draft token's cost is elsewhere.
+func draftVocabSizes(vocab int) []int {
 	const least = 1 << 10
 	sizes := []int{vocab}
 	for n := vocab / 2; n >= least; n /= 2 {
@@ -41,19 +42,19 @@ func shortlistSizes(vocab int) []int {
 	return sizes
 }
 
-// shortlist is the blocks of output rows that drafts of a batch are drawn from.
-type shortlist struct {
-	frequent int // tokens that are always on it
+// draftVocab is the blocks of output rows that drafts of a batch are drawn from.
+type draftVocab struct {
+	frequent int // tokens that are always in it
 	vocab    int
-	control  []int32 // blocks of tokens that open and close parts of a text: always on it, too
-	all      bool    // of the vocabulary are on it
+	control  []int32 // blocks of tokens that open and close parts of a text: always in it, too
+	all      bool    // of the vocabulary is in it
 	first    int     // blocks of the frequent tokens
 	blocks   []int32 // of all texts of the batch, ascending
 }
 
-// shortlist returns an empty one with so many frequent tokens.
-func (m *Model) shortlist(frequent int) shortlist {
-	s := shortlist{frequent: frequent, vocab: m.cfg.vocab}
+// draftVocab returns one with the given number of frequent tokens.
+func (m *Model) draftVocab(frequent int) draftVocab {
+	s := draftVocab{frequent: frequent, vocab: m.cfg.vocab}
 	for _, id := range m.loaded.o.Control {
 		if id >= 0 && int(id) < m.cfg.vocab {
 			s.control = append(s.control, id/backend.RowBlock)
@@ -61,8 +62,8 @@ func (m *Model) shortlist(frequent int) shortlist {
 	}
 	slices.Sort(s.control)
 	s.control = slices.Compact(s.control)
-	// A file may call any number of tokens control tokens. Those added last are the chat's.
-	s.control = s.control[max(len(s.control)-mostControl, 0):]
+	// A file may have thousands of control tokens. Those added last are the chat's.
+	s.control = s.control[max(len(s.control)-maxControl, 0):]
 	return s
 }
 
@@ -76,8 +77,8 @@ type seen struct {
 
 // Bounds of the blocks that one text adds, and how many of them are of control tokens.
 const (
-	mostSeen    = 512
-	mostControl = 32
+	maxSeen    = 512
+	maxControl = 32
 )
 
 // always is the place of a block that is never given up.
@@ -86,7 +87,7 @@ const always = math.MaxInt32
 // of is the blocks for a batch, nil for all. The list is valid until the next call. It is
 // all where a draft's distribution is asked for: under the ratio rule the distribution shapes
 // the text, which must not depend on what the others of the batch have said.
-func (s *shortlist) of(batch []spec.Run) []int32 {
+func (s *draftVocab) of(batch []spec.Run) []int32 {
 	s.all = s.frequent >= s.vocab || slices.ContainsFunc(batch, func(r spec.Run) bool { return r.Dists })
 	if s.all {
 		return nil
@@ -105,7 +106,7 @@ func (s *shortlist) of(batch []spec.Run) []int32 {
 			x = &seen{}
 			*r.HostState = x
 		}
-		x.learn(r.Text, int32(s.first), s.control)
+		x.update(r.Text, int32(s.first), s.control)
 		s.blocks = append(s.blocks, x.blocks...)
 	}
 	if rest := s.blocks[s.first:]; len(batch) > 1 {
@@ -115,7 +116,7 @@ func (s *shortlist) of(batch []spec.Run) []int32 {
 	return s.blocks
 }
 
-// off is the logits of a block that is not on the list.
+// off is the logits of a block that is not in it.
 var off = func() (x [backend.RowBlock]float32) {
 	for i := range x {
 		x[i] = float32(math.Inf(-1))
@@ -123,10 +124,10 @@ var off = func() (x [backend.RowBlock]float32) {
 	return x
 }()
 
-// confine takes the tokens off a row of logits that are on the list for the sake of others of
-// the batch, and returns how many are left. What is drafted for a text is nobody else's
-// business: whoever sees draft tokens would see which words others use.
-func (s *shortlist) confine(row []float32, r *spec.Run) int {
+// confine removes the tokens from a row of logits that are there for other sequences of the
+// batch, and returns how many are left: whoever sees the draft tokens of a text would
+// otherwise see which words others use.
+func (s *draftVocab) confine(row []float32, r *spec.Run) int {
 	if s.all {
 		return s.vocab
 	}
@@ -144,9 +145,9 @@ func (s *shortlist) confine(row []float32, r *spec.Run) int {
 	return min(n*backend.RowBlock, s.vocab)
 }
 
-// learn takes in the new tokens of a text. Where they are too many, those used last stay:
+// update takes in the new tokens of a text. Where they are too many, those used last stay:
 // names of now, and whatever closes what is open.
-func (x *seen) learn(text []int32, first int32, control []int32) {
+func (x *seen) update(text []int32, first int32, control []int32) {
 	if len(text) < x.upTo {
 		*x = seen{}
 	}
@@ -178,7 +179,7 @@ func (x *seen) learn(text []int32, first int32, control []int32) {
 // enough is the first of some tokens, the last of which use as many blocks as are kept; 0 if
 // they do not. It spares a long prompt all that would be given up again.
 func enough(tokens []int32, first int32) int {
-	if len(tokens) <= 2*mostSeen {
+	if len(tokens) <= 2*maxSeen {
 		return 0
 	}
 	used := make([]uint64, slices.Max(tokens)/backend.RowBlock/64+1)
@@ -189,7 +190,7 @@ func enough(tokens []int32, first int32) int {
 			continue
 		}
 		used[b/64] |= 1 << (b % 64)
-		if n++; n == mostSeen {
+		if n++; n == maxSeen {
 			return i
 		}
 	}
@@ -199,7 +200,7 @@ func enough(tokens []int32, first int32) int {
 // insert adds a block, which belongs at a place, at the cost of the one that was used the
 // longest ago if there are too many. It returns the block's place.
 func (x *seen) insert(at int, b int32) int {
-	if len(x.blocks) == mostSeen {
+	if len(x.blocks) == maxSeen {
 		oldest := 0
 		for i, last := range x.last {
 			if last < x.last[oldest] {
