@@ -1,5 +1,9 @@
 package sample
 
+import (
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
 // RandomVersion names the layout of the randomness below. A change that gives
 // other numbers for the same seed raises it. Version 1:
 //
@@ -59,7 +63,7 @@ func unit(h uint64) float64 {
 
 // gumbel maps a random word to a draw from the standard Gumbel distribution.
 func gumbel(h uint64) float64 {
-	return -log(-log(unit(h)))
+	return -exactmath.Log(-exactmath.Log(unit(h)))
 }
 
 // premixed appends to hits those i of [lo, hi) whose id i has noise of at least

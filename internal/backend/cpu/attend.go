@@ -7,6 +7,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // attendOp is an attention layer. It runs over the pool up to four times: rotations, unless
@@ -276,7 +277,7 @@ func (t *rotations) stale(op *attendOp) bool {
 func (t *rotations) fill(r int) {
 	cos, sin := t.row(r)
 	for i, f := range t.freqs {
-		sin[i], cos[i] = sincos(float32(t.pos[r]) * f)
+		sin[i], cos[i] = exactmath.Sincos32(float32(t.pos[r]) * f)
 	}
 }
 

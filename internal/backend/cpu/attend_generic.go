@@ -5,6 +5,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // rotate turns the pairs (i, i+len(cos)) of x.
@@ -12,15 +13,15 @@ func rotate(x, cos, sin []float32) {
 	half := len(cos)
 	for i, c := range cos {
 		a, b, s := x[i], x[i+half], sin[i]
-		x[i] = fma32(a, c, -float32(b*s))
-		x[i+half] = fma32(b, c, float32(a*s))
+		x[i] = exactmath.FMA32(a, c, -float32(b*s))
+		x[i+half] = exactmath.FMA32(b, c, float32(a*s))
 	}
 }
 
 // softmaxSum belongs to a sum of values weighted by exp(score-top).
 type softmaxSum struct {
 	top    float32 // highest score
-	weight float32 // sum of exp(score-top)
+	weight float32 // sum of exactmath.Exp32(score-top)
 }
 
 // Attention takes the positions page by page. A page's own softmax sum is computed by
@@ -35,7 +36,7 @@ type softmaxSum struct {
 func scores32(dst, q, keys, _ []float32, d, count int, scale float32) {
 	for i := 0; i*d < len(q); i++ {
 		for j := range count {
-			dst[i*backend.PageTokens+j] = dot(q[i*d:][:d], keys[j*d:][:d]) * scale
+			dst[i*backend.PageTokens+j] = exactmath.Dot32(q[i*d:][:d], keys[j*d:][:d]) * scale
 		}
 	}
 }
@@ -47,9 +48,9 @@ func scores16(dst, q []float32, keys, _ []uint16, d, count int, scale float32) {
 			var acc [lanes]float32
 			for k, x := range keys[j*d:][:d] {
 				a := &acc[k%lanes]
-				*a = fma32(q[i*d+k], dtype.FromF16(x), *a)
+				*a = exactmath.FMA32(q[i*d+k], dtype.FromF16(x), *a)
 			}
-			dst[i*backend.PageTokens+j] = sumLanes(&acc) * scale
+			dst[i*backend.PageTokens+j] = exactmath.SumLanes32(&acc) * scale
 		}
 	}
 }
@@ -61,9 +62,9 @@ func scores8(dst, q []float32, keys, _ []int8, d, count int, scale float32) {
 			var acc [lanes]float32
 			for k, x := range keys[j*d:][:d] {
 				a := &acc[k%lanes]
-				*a = fma32(q[i*d+k], float32(x), *a)
+				*a = exactmath.FMA32(q[i*d+k], float32(x), *a)
 			}
-			dst[i*backend.PageTokens+j] = sumLanes(&acc) * scale
+			dst[i*backend.PageTokens+j] = exactmath.SumLanes32(&acc) * scale
 		}
 	}
 }
@@ -79,10 +80,10 @@ func softmax(x []float32) (top, sum float32) {
 	}
 	var acc [lanes]float32
 	for i, v := range x {
-		x[i] = exp(v - top)
+		x[i] = exactmath.Exp32(v - top)
 		acc[i%lanes] += x[i]
 	}
-	return top, sumLanes(&acc)
+	return top, exactmath.SumLanes32(&acc)
 }
 
 // weigh32 computes the sum of the first count values times their weights for each query.
@@ -91,7 +92,7 @@ func weigh32(dst, p, values, _ []float32, d, count int) {
 		sum := dst[i*d:][:d]
 		clear(sum)
 		for j := range count {
-			axpy(sum, values[j*d:][:d], p[i*backend.PageTokens+j])
+			exactmath.AXPY32(sum, values[j*d:][:d], p[i*backend.PageTokens+j])
 		}
 	}
 }
@@ -104,7 +105,7 @@ func weigh16(dst, p []float32, values, _ []uint16, d, count int) {
 		for j := range count {
 			w := p[i*backend.PageTokens+j]
 			for k, x := range values[j*d:][:d] {
-				sum[k] = fma32(w, dtype.FromF16(x), sum[k])
+				sum[k] = exactmath.FMA32(w, dtype.FromF16(x), sum[k])
 			}
 		}
 	}
@@ -118,7 +119,7 @@ func weigh8(dst, p []float32, values, _ []int8, d, count int) {
 		for j := range count {
 			w := p[i*backend.PageTokens+j]
 			for k, x := range values[j*d:][:d] {
-				sum[k] = fma32(w, float32(x), sum[k])
+				sum[k] = exactmath.FMA32(w, float32(x), sum[k])
 			}
 		}
 	}
@@ -137,11 +138,11 @@ func merge(out, page []float32, all, now *softmaxSum) {
 	if now.top > top {
 		top = now.top
 	}
-	old, more := exp(all.top-top), exp(now.top-top)
+	old, more := exactmath.Exp32(all.top-top), exactmath.Exp32(now.top-top)
 	for j := range out {
-		out[j] = fma32(page[j], more, float32(out[j]*old))
+		out[j] = exactmath.FMA32(page[j], more, float32(out[j]*old))
 	}
-	all.weight = fma32(now.weight, more, float32(all.weight*old))
+	all.weight = exactmath.FMA32(now.weight, more, float32(all.weight*old))
 	all.top = top
 }
 

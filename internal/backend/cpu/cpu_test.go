@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"math/big"
 	"math/rand/v2"
 	"testing"
 
@@ -127,41 +126,6 @@ func randomCodes(rng *rand.Rand, rows, cols int, format dtype.Format, group, bit
 		m.Scales[i] = byte(120 + rng.IntN(7)) // near one as E8M0, near 400 as E4M3
 	}
 	return m
-}
-
-// TestFMARoundsOnce holds fma32 against exact arithmetic, above all where rounding twice
-// would differ.
-func TestFMARoundsOnce(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	check := func(a, b, c float32) {
-		t.Helper()
-		x := new(big.Float).SetPrec(400).Mul(big.NewFloat(float64(a)), big.NewFloat(float64(b)))
-		x.Add(x, big.NewFloat(float64(c)))
-		want, _ := x.Float32()
-		if got := fma32(a, b, c); got != want {
-			t.Fatalf("fma32(%g, %g, %g) = %g, want %g", a, b, c, got, want)
-		}
-		y := []float32{c}
-		if axpy(y, []float32{b}, a); y[0] != want {
-			t.Fatalf("axpy gives %g for fma(%g, %g, %g), want %g", y[0], a, b, c, want)
-		}
-	}
-	for range 200_000 {
-		a, b := math.Float32frombits(rng.Uint32()&^(3<<29)|1<<29), float32(rng.NormFloat64())
-		check(a, b, float32(rng.NormFloat64()))
-		// A product just beside the middle between two sums.
-		c := float32(1 + rng.IntN(1<<22))
-		tiny := float32(math.Ldexp(1+rng.Float64(), -60))
-		check(1, tiny, c)
-		check(0.5+1.0/(1<<23), float32(math.Ldexp(float64(rng.IntN(1<<23)), -20)), c)
-		// Results without full precision.
-		check(float32(math.Ldexp(rng.Float64(), -80)), float32(math.Ldexp(rng.NormFloat64(), -64)), float32(math.Ldexp(rng.NormFloat64(), -130)))
-	}
-	// 1 + 2^-24 is halfway; what follows decides, however little it is.
-	const half = 1.0 / (1 << 24)
-	check(1+1.0/(1<<12), half, 1)
-	check(float32(math.Ldexp(1, -75)), float32(math.Ldexp(1, -75)), 1)
-	check(-float32(math.Ldexp(1, -75)), float32(math.Ldexp(1, -75)), 1+half*2)
 }
 
 // TestPackKeepsValues reads every row of a packed matrix back.
@@ -339,22 +303,6 @@ func TestMatMulShowsFaults(t *testing.T) {
 			if v := row(y, 1)[i]; v == v {
 				t.Fatalf("%g in row 1 gives %g", bad, v)
 			}
-		}
-	}
-}
-
-// TestSincosIsClose compares with the standard library over the positions of a long text.
-func TestSincosIsClose(t *testing.T) {
-	rng := rand.New(rand.NewPCG(6, 6))
-	for range 100_000 {
-		x := float32(rng.Float64() * 262144)
-		if rng.IntN(2) == 0 {
-			x = float32(rng.Float64())
-		}
-		s, c := sincos(x)
-		ws, wc := math.Sincos(float64(x))
-		if math.Abs(float64(s)-ws) > 6.1e-8 || math.Abs(float64(c)-wc) > 6.1e-8 {
-			t.Fatalf("sincos(%v) = %v, %v, want %v, %v", x, s, c, ws, wc)
 		}
 	}
 }

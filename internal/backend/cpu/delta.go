@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // deltaOp is a Gated DeltaNet layer. Its parts are the key heads of each sequence: a key
@@ -102,7 +103,7 @@ func (op *deltaOp) mix(room *deltaRoom, seq *backend.Seq, m, from, to int) {
 	room.kq, room.gate = grow(room.kq, n), grow(room.gate, n)
 	room.decay, room.beta = grow(room.decay, n*op.share()), grow(room.beta, n*op.share())
 	room.taps = grow(room.taps, d.Kernel)
-	scale := rsqrt(float32(d.KeyDim))
+	scale := exactmath.RSqrt32(float32(d.KeyDim))
 	for t := range n {
 		y := room.mixed[t*width:][:width]
 		at := 0

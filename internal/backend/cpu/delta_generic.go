@@ -1,6 +1,10 @@
 package cpu
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
 
 // convolve sets dst to silu of the sum of the taps, the first of them first.
 func convolve(dst []float32, taps []tap) {
@@ -10,18 +14,18 @@ func convolve(dst []float32, taps []tap) {
 			if i == 0 {
 				dst[c] = w[c] * x[c]
 			} else {
-				dst[c] = fma32(w[c], x[c], dst[c])
+				dst[c] = exactmath.FMA32(w[c], x[c], dst[c])
 			}
 		}
 	}
 	for c, v := range dst {
-		dst[c] = silu(v)
+		dst[c] = exactmath.SiLU32(v)
 	}
 }
 
 // normalize scales x to length one, times scale.
 func normalize(x []float32, scale float32) {
-	s := rsqrt(dot(x, x)+1e-6) * scale
+	s := exactmath.RSqrt32(exactmath.Dot32(x, x)+1e-6) * scale
 	for i := range x {
 		x[i] *= s
 	}
@@ -30,14 +34,14 @@ func normalize(x []float32, scale float32) {
 // decays sets dst to exp(rate*softplus(x+bias)).
 func decays(dst, x []float32, rate, bias float32) {
 	for i, v := range x {
-		dst[i] = exp(rate * softplus(v+bias))
+		dst[i] = exactmath.Exp32(rate * exactmath.Softplus32(v+bias))
 	}
 }
 
 // sigmoids sets dst to sigmoid(x).
 func sigmoids(dst, x []float32) {
 	for i, v := range x {
-		dst[i] = sigmoid(v)
+		dst[i] = exactmath.Sigmoid32(v)
 	}
 }
 
@@ -56,14 +60,14 @@ func deltaRead(out, delta, state []float32, stride, _ int, q, k, v []float32, de
 		var us, ws [4][lanes]float32
 		for i, x := range k {
 			s := state[i*stride+c:][:n]
-			axpy(us[i%4][:n], s, x)
-			axpy(ws[i%4][:n], s, q[i])
+			exactmath.AXPY32(us[i%4][:n], s, x)
+			exactmath.AXPY32(ws[i%4][:n], s, q[i])
 		}
 		for j := range n {
 			u := (us[0][j] + us[1][j]) + (us[2][j] + us[3][j])
 			w := (ws[0][j] + ws[1][j]) + (ws[2][j] + ws[3][j])
-			delta[c+j] = fma32(-decay, u, v[c+j]) * beta
-			out[c+j] = fma32(kq, delta[c+j], float32(decay*w))
+			delta[c+j] = exactmath.FMA32(-decay, u, v[c+j]) * beta
+			out[c+j] = exactmath.FMA32(kq, delta[c+j], float32(decay*w))
 		}
 	}
 }
@@ -75,6 +79,6 @@ func deltaUpdate(dst []float32, dstStride int, src []float32, srcStride, _ int, 
 		for j := range d {
 			d[j] = float32(decay * s[j])
 		}
-		axpy(d, delta, x)
+		exactmath.AXPY32(d, delta, x)
 	}
 }

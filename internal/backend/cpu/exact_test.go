@@ -10,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // bitsOf collects the bits of results.
@@ -122,8 +123,8 @@ func TestArithmeticNamesItsOperations(t *testing.T) {
 
 func elementaryBits(_ testing.TB, b *bitsOf, _ *isa) {
 	for _, x := range b.numbers(20_000, 100) {
-		sin, cos := sincos(100 * x)
-		b.add(exp(x), sigmoid(x), silu(x), softplus(x), sin, cos, rsqrt(abs(x)))
+		sin, cos := exactmath.Sincos32(100 * x)
+		b.add(exactmath.Exp32(x), exactmath.Sigmoid32(x), exactmath.SiLU32(x), exactmath.Softplus32(x), sin, cos, exactmath.RSqrt32(exactmath.Abs32(x)))
 	}
 }
 

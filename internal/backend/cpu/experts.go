@@ -5,6 +5,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // expertsOp is a mixture-of-experts block. Every row has a slot for each expert it chose
@@ -201,7 +202,7 @@ func (op *expertsOp) combine(worker, r int) {
 	for j := range k {
 		vector.addScaled(s.floats, row(op.answer, int(op.slots[r*k+j])), op.weights[r*k+j])
 	}
-	vector.addScaled(s.floats, row(op.answer, op.x.Rows*k+r), sigmoid(row(op.shared, r)[0]))
+	vector.addScaled(s.floats, row(op.answer, op.x.Rows*k+r), exactmath.Sigmoid32(row(op.shared, r)[0]))
 	vector.add(dst, s.floats)
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // quantizeGroup rounds x to integers in [-127, 127], nearest with ties to even, and returns
@@ -70,11 +71,11 @@ func integerTile(acc []float32, w *weight, n, t int, a *activations, s *scratch)
 			out := (*[tile]float32)(acc[r*tile:])
 			for j := range tile {
 				x := float32(float32(integerDot(s.ints[j*w.group:][:w.group], s.codes)) * sa)
-				out[j] = fma32(x, scale[j], out[j])
+				out[j] = exactmath.FMA32(x, scale[j], out[j])
 			}
 			if w.format == dtype.Affine {
 				for j := range tile {
-					out[j] = fma32(bias[j], ss, out[j])
+					out[j] = exactmath.FMA32(bias[j], ss, out[j])
 				}
 			}
 		}
@@ -123,7 +124,7 @@ func floatTile(even []float32, w *weight, n, t int, x backend.Tensor, s *scratch
 				if k&1 == 1 {
 					acc = b
 				}
-				axpy(acc[:], block[k*tile:], y)
+				exactmath.AXPY32(acc[:], block[k*tile:], y)
 			}
 		}
 	}

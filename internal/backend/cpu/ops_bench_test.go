@@ -7,6 +7,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // Shapes of the 2B and 4B members of the family.
@@ -108,7 +109,7 @@ func deltaNet(b testing.TB, be *Backend, rows, drafts, copies int) func() {
 	d.Conv, d.Norm = randomTensor(b, be, rng, 4, n), randomTensor(b, be, rng, 1, 128)
 	d.DecayBias, d.DecayRate = randomTensor(b, be, rng, 1, 32), randomTensor(b, be, rng, 1, 32)
 	for i, x := range row(d.DecayRate, 0) {
-		row(d.DecayRate, 0)[i] = -abs(x)
+		row(d.DecayRate, 0)[i] = -exactmath.Abs32(x)
 	}
 	in := backend.DeltaInput{
 		QKV: randomTensor(b, be, rng, rows, n), Z: randomTensor(b, be, rng, rows, 4096),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // everyBackend opens a backend of each instruction set, and the best one on several
@@ -147,7 +148,7 @@ func TestAttendOf8BitsIsClose(t *testing.T) {
 	c.kind = dtype.I8
 	worst := float32(0)
 	for i, x := range c.run(t, b, 100)[0] {
-		worst = max(worst, abs(x-want[i]))
+		worst = max(worst, exactmath.Abs32(x-want[i]))
 	}
 	t.Logf("worst error %v", worst)
 	if worst > 0.05 || worst == 0 {
@@ -203,7 +204,7 @@ func (c *deltaCase) run(t *testing.T, b *Backend) [][]float32 {
 	d.Conv, d.Norm = randomTensor(t, b, rng, c.kernel, n), randomTensor(t, b, rng, 1, c.valueDim)
 	d.DecayBias, d.DecayRate = randomTensor(t, b, rng, 1, values), randomTensor(t, b, rng, 1, values)
 	for i, x := range row(d.DecayRate, 0) {
-		row(d.DecayRate, 0)[i] = -abs(x)
+		row(d.DecayRate, 0)[i] = -exactmath.Abs32(x)
 	}
 	const most = 8
 	mem := backend.Recurrent{
@@ -348,7 +349,7 @@ func expertsByHand(t *testing.T, b *Backend, dst []float32, x backend.Tensor, e 
 	for i, c := range chosen {
 		addScaled(sum, expert(int(c), e.Gate, e.Up, e.Down), weights[i])
 	}
-	addScaled(sum, expert(0, e.SharedGate, e.SharedUp, e.SharedDown), sigmoid(row(times(x, e.SharedRouter, 0), 0)[0]))
+	addScaled(sum, expert(0, e.SharedGate, e.SharedUp, e.SharedDown), exactmath.Sigmoid32(row(times(x, e.SharedRouter, 0), 0)[0]))
 	add(dst, sum)
 }
 
@@ -362,7 +363,7 @@ func TestChooseExpertsRanks(t *testing.T) {
 	if weights[0] != weights[1] || weights[1] <= weights[2] || weights[2] <= weights[3] {
 		t.Errorf("weights %v", weights)
 	}
-	if sum := weights[0] + weights[1] + weights[2] + weights[3]; abs(sum-1) > 1e-6 {
+	if sum := weights[0] + weights[1] + weights[2] + weights[3]; exactmath.Abs32(sum-1) > 1e-6 {
 		t.Errorf("weights %v sum to %v", weights, sum)
 	}
 }

@@ -1,8 +1,12 @@
 package cpu
 
+import (
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
 // rmsNorm sets dst to x/sqrt(mean(x²)+eps)*gain. dst may be x.
 func rmsNorm(dst, x, gain []float32, eps float32) {
-	scale := rsqrt(dot(x, x)/float32(len(x)) + eps)
+	scale := exactmath.RSqrt32(exactmath.Dot32(x, x)/float32(len(x)) + eps)
 	for i, v := range x {
 		dst[i] = float32(v*scale) * gain[i]
 	}
@@ -11,21 +15,21 @@ func rmsNorm(dst, x, gain []float32, eps float32) {
 // swiglu sets dst to silu(gate)*up. dst may be either.
 func swiglu(dst, gate, up []float32) {
 	for i, g := range gate {
-		dst[i] = silu(g) * up[i]
+		dst[i] = exactmath.SiLU32(g) * up[i]
 	}
 }
 
 // gateSilu multiplies dst with silu(x).
 func gateSilu(dst, x []float32) {
 	for i, v := range x {
-		dst[i] *= silu(v)
+		dst[i] *= exactmath.SiLU32(v)
 	}
 }
 
 // gateSigmoid divides dst and multiplies it with sigmoid(x).
 func gateSigmoid(dst, x []float32, divisor float32) {
 	for i, v := range x {
-		dst[i] = float32(dst[i]/divisor) * sigmoid(v)
+		dst[i] = float32(dst[i]/divisor) * exactmath.Sigmoid32(v)
 	}
 }
 

@@ -1,5 +1,12 @@
 package cpu
 
+import (
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
+// lanes is the number of partial sums of a dot product.
+const lanes = exactmath.Lanes
+
 // vectorKernels are the inner loops of everything but matrix products. Each is defined by
 // a function of a *_generic.go file; all slices of a call are as long as its first unless
 // said otherwise.
@@ -52,7 +59,7 @@ type tap struct{ w, x *float32 }
 
 // vectorGeneric defines what the kernels compute.
 var vectorGeneric = vectorKernels{
-	dot: dot, add: add, addScaled: addScaled,
+	dot: exactmath.Dot32, add: add, addScaled: addScaled,
 	norm: rmsNorm, normalize: normalize, swiglu: swiglu, gateSilu: gateSilu, gateSigmoid: gateSigmoid,
 	sigmoids: sigmoids, decays: decays, convolve: convolve, rotate: rotate, softmax: softmax,
 	narrow: narrow,

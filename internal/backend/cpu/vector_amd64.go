@@ -30,7 +30,7 @@ var vectorAVX2 = vectorKernels{
 	delta: deltaKernels{read: deltaReadAVX2, update: deltaUpdateAVX2},
 }
 
-// dotAVX512 is dot.
+// dotAVX512 is exactmath.Dot32.
 //
 //go:noescape
 func dotAVX512(x, y []float32) (sum float32)
@@ -150,7 +150,7 @@ func deltaReadAVX512(out, delta, state []float32, stride, ahead int, q, k, v []f
 //go:noescape
 func deltaUpdateAVX512(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
 
-// dotAVX2 is dot.
+// dotAVX2 is exactmath.Dot32.
 //
 //go:noescape
 func dotAVX2(x, y []float32) (sum float32)

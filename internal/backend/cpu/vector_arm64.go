@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // vectorNEON is what every arm64 processor can do.
@@ -23,12 +24,12 @@ var vectorNEON = vectorKernels{
 
 // normNEON is rmsNorm.
 func normNEON(dst, x, gain []float32, eps float32) {
-	scaleGainNEON(dst, x, gain, rsqrt(dotNEON(x, x)/float32(len(x))+eps))
+	scaleGainNEON(dst, x, gain, exactmath.RSqrt32(dotNEON(x, x)/float32(len(x))+eps))
 }
 
 // normalizeNEON is normalize.
 func normalizeNEON(x []float32, scale float32) {
-	scaleRowNEON(x, float32(rsqrt(dotNEON(x, x)+1e-6)*scale))
+	scaleRowNEON(x, float32(exactmath.RSqrt32(dotNEON(x, x)+1e-6)*scale))
 }
 
 // convolveNEON is convolve.
@@ -56,9 +57,9 @@ func mergeNEON(out, page []float32, all, now *softmaxSum) {
 	if now.top > top {
 		top = now.top
 	}
-	old, more := exp(all.top-top), exp(now.top-top)
+	old, more := exactmath.Exp32(all.top-top), exactmath.Exp32(now.top-top)
 	mergeRowNEON(out, page, more, old)
-	all.weight = fma32(now.weight, more, float32(all.weight*old))
+	all.weight = exactmath.FMA32(now.weight, more, float32(all.weight*old))
 	all.top = top
 }
 
@@ -112,7 +113,7 @@ func scalePageNEON(dst, scales []float32) {
 	}
 }
 
-// dotNEON is dot.
+// dotNEON is exactmath.Dot32.
 //
 //go:noescape
 func dotNEON(x, y []float32) (sum float32)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // vectorTrial runs kernels of one instruction set against their definitions, on buffers
@@ -104,7 +105,7 @@ func (x *vectorTrial) rows(n int, special bool) {
 		{"gateSilu", func(v *vectorKernels, _, b, c []float32) { v.gateSilu(c, b) }},
 		{"gateSigmoid", func(v *vectorKernels, _, b, c []float32) { v.gateSigmoid(c, b, w) }},
 		{"sigmoids", func(v *vectorKernels, _, b, c []float32) { v.sigmoids(c, b) }},
-		{"decays", func(v *vectorKernels, a, _, c []float32) { v.decays(c, a, -2*abs(w), 0.5) }},
+		{"decays", func(v *vectorKernels, a, _, c []float32) { v.decays(c, a, -2*exactmath.Abs32(w), 0.5) }},
 		{"growths", func(v *vectorKernels, a, _, c []float32) { v.decays(c, a, 3*w, w) }},
 	} {
 		copy(a, pa)
@@ -143,7 +144,7 @@ func TestVectorFunctionsEqualGeneric(t *testing.T) {
 				case 1:
 					in[i] = 100 * (2*x.rng.Float32() - 1)
 				default: // around the ends of exp
-					in[i] = []float32{expMin, expMax}[i%2] * (1 + 1e-6*float32(x.rng.IntN(21)-10))
+					in[i] = []float32{exactmath.ExpMin32, exactmath.ExpMax32}[i%2] * (1 + 1e-6*float32(x.rng.IntN(21)-10))
 				}
 			}
 			x.v.sigmoids(out, in)

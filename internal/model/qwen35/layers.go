@@ -6,6 +6,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // layer is one decoder layer: a mixer of positions, then a network per position. Field
@@ -95,7 +96,7 @@ func (l *loader) deltaNet(p string) *deltaNet {
 	y.Conv = l.tensor(transpose(l.vector(p+"conv1d.weight", n*c.kernel), n, c.kernel), c.kernel, n)
 	rate := l.vector(p+"A_log", c.valueHeads)
 	for i, x := range rate {
-		rate[i] = -float32(exp(float64(x)))
+		rate[i] = -float32(exactmath.Exp(float64(x)))
 	}
 	y.DecayRate = l.tensor(rate, 1, c.valueHeads)
 	if l.names.has(p+"in_proj_qkvz", p+"in_proj_ba") {

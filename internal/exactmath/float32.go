@@ -1,16 +1,16 @@
-package cpu
+package exactmath
 
 import "math"
 
-// The functions of this file define the arithmetic of the package. Vector code must
-// return the same bits: it may use fused multiply-add exactly where fma32 is written here,
+// The functions of this file define the float32 arithmetic of the devices. Vector code must
+// return the same bits: it may use fused multiply-add exactly where FMA32 is written here,
 // and must keep the order of everything else.
 
-// lanes is the number of partial sums of a dot product: element i goes to lane i mod lanes.
-const lanes = 16
+// Lanes is the number of partial sums of a dot product: element i goes to lane i mod Lanes.
+const Lanes = 16
 
-// fma32 is a*b+c rounded once.
-func fma32(a, b, c float32) float32 {
+// FMA32 is a*b+c rounded once.
+func FMA32(a, b, c float32) float32 {
 	s := float64(a)*float64(b) + float64(c) // the product is exact in float64
 	if ambiguous(s) {
 		return fmaExact(a, b, c)
@@ -26,7 +26,7 @@ func ambiguous(s float64) bool {
 	return x<<35 == 1<<63 || x<<1>>53-1 < 896
 }
 
-// fmaExact is fma32 by rounding to odd: an inexact float64 sum is moved to the neighbor
+// fmaExact is FMA32 by rounding to odd: an inexact float64 sum is moved to the neighbor
 // with an odd last digit, after which rounding it to float32 is right.
 func fmaExact(a, b, c float32) float32 {
 	p, z := float64(a)*float64(b), float64(c)
@@ -47,9 +47,9 @@ func fmaExact(a, b, c float32) float32 {
 	return float32(s)
 }
 
-// axpy is y += a*x, every element with fma32, which is written out here because the
+// AXPY32 is y += a*x, every element with FMA32, which is written out here because the
 // compiler does not inline it and this is where most of the time goes.
-func axpy(y, x []float32, a float32) {
+func AXPY32(y, x []float32, a float32) {
 	x = x[:len(y)]
 	b := float64(a)
 	for i, v := range x {
@@ -62,9 +62,9 @@ func axpy(y, x []float32, a float32) {
 	}
 }
 
-// sumLanes adds the lanes in a fixed tree: halves onto halves.
-func sumLanes(a *[lanes]float32) float32 {
-	for w := lanes / 2; w > 0; w /= 2 {
+// SumLanes32 adds the lanes in a fixed tree: halves onto halves.
+func SumLanes32(a *[Lanes]float32) float32 {
+	for w := Lanes / 2; w > 0; w /= 2 {
 		for i := range w {
 			a[i] += a[i+w]
 		}
@@ -72,12 +72,12 @@ func sumLanes(a *[lanes]float32) float32 {
 	return a[0]
 }
 
-// dot is the inner product of x and y in lane order.
-func dot(x, y []float32) float32 {
+// Dot32 is the inner product of x and y in lane order.
+func Dot32(x, y []float32) float32 {
 	y = y[:len(x)]
-	var acc [lanes]float32
+	var acc [Lanes]float32
 	for i, v := range x {
-		a := &acc[i%lanes]
+		a := &acc[i%Lanes]
 		s := float64(v)*float64(y[i]) + float64(*a)
 		if ambiguous(s) {
 			*a = fmaExact(v, y[i], *a)
@@ -85,27 +85,27 @@ func dot(x, y []float32) float32 {
 			*a = float32(s)
 		}
 	}
-	return sumLanes(&acc)
+	return SumLanes32(&acc)
 }
 
-// rsqrt is 1/sqrt(x), both steps rounded to float32.
-func rsqrt(x float32) float32 { return 1 / float32(math.Sqrt(float64(x))) }
+// RSqrt32 is 1/sqrt(x), both steps rounded to float32.
+func RSqrt32(x float32) float32 { return 1 / float32(math.Sqrt(float64(x))) }
 
-// Bounds of exp: below expMin the result is flushed to zero, above expMax it is infinite.
+// Bounds of Exp32: below ExpMin32 the result is flushed to zero, above ExpMax32 it is infinite.
 const (
-	expMin = -87.33654
-	expMax = 88.72283
+	ExpMin32 = -87.33654
+	ExpMax32 = 88.72283
 )
 
-// exp is e^x with an error below one unit in the last place; results below the smallest
+// Exp32 is e^x with an error below one unit in the last place; results below the smallest
 // normal number are zero.
-func exp(x float32) float32 {
+func Exp32(x float32) float32 {
 	switch {
 	case x != x:
 		return x
-	case x < expMin:
+	case x < ExpMin32:
 		return 0
-	case x > expMax:
+	case x > ExpMax32:
 		return float32(math.Inf(1))
 	}
 	const (
@@ -114,21 +114,21 @@ func exp(x float32) float32 {
 		ln2Lo = 1.42860682030941723212e-6
 		round = 3 << 22 // adding it leaves the nearest integer in the last digits
 	)
-	t := fma32(x, log2e, round)
+	t := FMA32(x, log2e, round)
 	n := t - round
-	hi := fma32(n, -ln2Hi, x)
+	hi := FMA32(n, -ln2Hi, x)
 	lo := float32(n * -ln2Lo)
 	r := hi + lo
 	// q is (e^r-1-r)/r² for |r| <= ln(2)/2, interpolated at Chebyshev's nodes.
-	q := fma32(0.000198909882, r, 0.00139336474)
-	q = fma32(q, r, 0.00833331048)
-	q = fma32(q, r, 0.0416664667)
-	q = fma32(q, r, 0.166666672)
-	q = fma32(q, r, 0.5)
+	q := FMA32(0.000198909882, r, 0.00139336474)
+	q = FMA32(q, r, 0.00833331048)
+	q = FMA32(q, r, 0.0416664667)
+	q = FMA32(q, r, 0.166666672)
+	q = FMA32(q, r, 0.5)
 	// e^r = 1 + hi + (lo + r²*q), where the rounding error of 1+hi is added to the bracket.
 	one := 1 + hi
 	lost := hi - (one - 1)
-	p := one + (lost + fma32(float32(r*r), q, lo))
+	p := one + (lost + FMA32(float32(r*r), q, lo))
 	// n is in [-126, 128]: scale in two steps so that 2^128 does not overflow by itself.
 	k := int32(n)
 	h := k >> 1
@@ -138,52 +138,53 @@ func exp(x float32) float32 {
 // pow2 is 2^k for -126 <= k <= 127.
 func pow2(k int32) float32 { return math.Float32frombits(uint32(k+127) << 23) }
 
-// sigmoid is 1/(1+e^-x).
+// Sigmoid32 is 1/(1+e^-x).
 //
-// It and silu start from e/(1+e) = e - e*(e/(1+e)), e = e^-|x|: so computed, the errors of
+// It and SiLU32 start from e/(1+e) = e - e*(e/(1+e)), e = e^-|x|: so computed, the errors of
 // the quotient hardly count.
-func sigmoid(x float32) float32 {
-	e := exp(-abs(x))
-	y := fma32(-e, e/(1+e), e)
+func Sigmoid32(x float32) float32 {
+	e := Exp32(-Abs32(x))
+	y := FMA32(-e, e/(1+e), e)
 	if x < 0 {
 		return y
 	}
 	return 1 - y
 }
 
-// silu is x*sigmoid(x) for finite x.
-func silu(x float32) float32 {
-	e := exp(-abs(x))
+// SiLU32 is x*Sigmoid32(x) for finite x.
+func SiLU32(x float32) float32 {
+	e := Exp32(-Abs32(x))
 	p := float32(x * e)
-	y := p + fma32(-p, e/(1+e), fma32(x, e, -p)) // x*e/(1+e); the last term is what p lost
+	y := p + FMA32(-p, e/(1+e), FMA32(x, e, -p)) // x*e/(1+e); the last term is what p lost
 	if x < 0 {
 		return y
 	}
 	return x - y
 }
 
-// softplus is log(1+e^x).
-func softplus(x float32) float32 {
-	y := exp(-abs(x))
+// Softplus32 is log(1+e^x).
+func Softplus32(x float32) float32 {
+	y := Exp32(-Abs32(x))
 	// With s = y/(2+y), at most 1/3: log(1+y) = 2*atanh(s) = 2s + s*R = y - s*(y-R), where
 	// R = 2s²/3 + 2s⁴/5 + ... In the last form the errors of s and R hardly count.
 	s := y / (2 + y)
 	z := float32(s * s)
-	h := fma32(2.0/17, z, 2.0/15)
-	h = fma32(h, z, 2.0/13)
-	h = fma32(h, z, 2.0/11)
-	h = fma32(h, z, 2.0/9)
-	h = fma32(h, z, 2.0/7)
-	h = fma32(h, z, 2.0/5)
-	h = fma32(h, z, 2.0/3)
-	return max(x, 0) + fma32(-s, fma32(-z, h, y), y)
+	h := FMA32(2.0/17, z, 2.0/15)
+	h = FMA32(h, z, 2.0/13)
+	h = FMA32(h, z, 2.0/11)
+	h = FMA32(h, z, 2.0/9)
+	h = FMA32(h, z, 2.0/7)
+	h = FMA32(h, z, 2.0/5)
+	h = FMA32(h, z, 2.0/3)
+	return max(x, 0) + FMA32(-s, FMA32(-z, h, y), y)
 }
 
-func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
+// Abs32 is x without its sign.
+func Abs32(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
 
-// sincos is the sine and cosine of x, |x| < 2^20, computed in float64 and rounded. It is
+// Sincos32 is the sine and cosine of x, |x| < 2^20, computed in float64 and rounded. It is
 // called once per position and pair of dimensions, so it has no vector form to agree with.
-func sincos(x float32) (sin, cos float32) {
+func Sincos32(x float32) (sin, cos float32) {
 	const (
 		half1 = 1.57079632673412561417e+00 // pi/2 in pieces of 33 bits: n*half1 is exact
 		half2 = 6.07710050630396597660e-11
