@@ -1,11 +1,11 @@
 package cpu
 
 import (
-	"encoding/binary"
 	"math"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
@@ -16,8 +16,8 @@ import (
 // it together, a part being one of its queries.
 type attendOp struct {
 	b            *Backend
-	vector       *vectorKernels
-	quantize     func(dst []byte, x []float32, group int, p place)
+	vector       *kernel.Vector
+	set          *kernel.Set
 	a            *backend.Attention
 	layer        int
 	scale        float32
@@ -25,8 +25,8 @@ type attendOp struct {
 	batch        []backend.Seq
 	owner        []int32 // sequence of each row
 	rotations    rotations
-	queries      []float32    // [kv heads, rows, heads of each, dim]: normed and rotated
-	sums         []softmaxSum // [kv heads, rows, heads of each]
+	queries      []float32           // [kv heads, rows, heads of each, dim]: normed and rotated
+	sums         []kernel.SoftmaxSum // [kv heads, rows, heads of each]
 	groups       []attendGroup
 	spans        []attendSpan
 	cut          []int32      // groups that more than one span has pages of
@@ -57,21 +57,21 @@ const groupQueries = 16
 
 // attendRoom is what one thread computes in.
 type attendRoom struct {
-	key    []float32    // [dim]
-	codes  []byte       // [dim], and the scale
-	scores []float32    // [queries, PageTokens]
-	page   []float32    // [queries, dim]
-	now    []softmaxSum // [queries]
+	key    []float32           // [dim]
+	codes  []byte              // [dim], and the scale
+	scores []float32           // [queries, PageTokens]
+	page   []float32           // [queries, dim]
+	now    []kernel.SoftmaxSum // [queries]
 }
 
 // attendSpan is a range of pages, counted through all groups. If it begins in the middle of
 // a group, what it has of that group is its rest, and waits for the pages before it.
 type attendSpan struct {
 	from, to int
-	group    int          // of page from
-	rest     int          // pages of the rest
-	sums     []softmaxSum // [rest, queries]
-	data     []float32    // [rest, queries, dim]
+	group    int                 // of page from
+	rest     int                 // pages of the rest
+	sums     []kernel.SoftmaxSum // [rest, queries]
+	data     []float32           // [rest, queries, dim]
 }
 
 // Attend is gated attention.
@@ -79,12 +79,12 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, layer int, q,
 	op := &b.attend
 	op.b, op.a, op.layer, op.batch = b, a, layer, batch
 	op.dst, op.q, op.k, op.v = dst, q, k, v
-	op.vector, op.quantize = b.isa.vector.forWidth(a.HeadDim), b.isa.product.quantize
+	op.vector, op.set = b.isa.Vector.ForWidth(a.HeadDim), b.isa
 	op.scale = 1 / float32(math.Sqrt(float64(a.HeadDim)))
 	op.owner = owners(op.owner, batch, k.Rows)
-	op.queries = grow(op.queries, q.Rows*a.Heads*a.HeadDim)
-	op.sums = grow(op.sums, q.Rows*a.Heads)
-	op.rooms = grow(op.rooms, b.pool.size())
+	op.queries = kernel.Grow(op.queries, q.Rows*a.Heads*a.HeadDim)
+	op.sums = kernel.Grow(op.sums, q.Rows*a.Heads)
+	op.rooms = kernel.Grow(op.rooms, b.pool.size())
 	if op.rotations.stale(op) {
 		op.run(rotating, k.Rows, 8)
 	}
@@ -106,7 +106,7 @@ func (op *attendOp) run(phase attendPhase, parts, grain int) {
 
 // owners lists the sequence of each row.
 func owners(dst []int32, batch []backend.Seq, rows int) []int32 {
-	dst = grow(dst, rows)
+	dst = kernel.Grow(dst, rows)
 	n := 0
 	for i, s := range batch {
 		for r := range s.N {
@@ -201,17 +201,17 @@ func (op *attendOp) append(worker, r int) {
 		q := row(op.q, r)
 		for h := range a.Heads {
 			dst := op.queries[((h/share*op.q.Rows+r)*share+h%share)*d:][:d]
-			vector.norm(dst, q[2*h*d:][:d], row(a.QNorm, 0), a.Eps)
-			vector.rotate(dst, cos, sin)
+			vector.Norm(dst, q[2*h*d:][:d], row(a.QNorm, 0), a.Eps)
+			vector.Rotate(dst, cos, sin)
 		}
 	}
 	room := &op.rooms[worker]
-	room.key = grow(room.key, d)
+	room.key = kernel.Grow(room.key, d)
 	k, v := row(op.k, r), row(op.v, r)
 	page := seq.Pages[pos/backend.PageTokens]
 	for h := range a.KVHeads {
-		vector.norm(room.key, k[h*d:][:d], row(a.KNorm, 0), a.Eps)
-		vector.rotate(room.key, cos, sin)
+		vector.Norm(room.key, k[h*d:][:d], row(a.KNorm, 0), a.Eps)
+		vector.Rotate(room.key, cos, sin)
 		op.store(room, page, op.slot(0, h), pos%backend.PageTokens, room.key)
 		op.store(room, page, op.slot(1, h), pos%backend.PageTokens, v[h*d:][:d])
 	}
@@ -229,25 +229,11 @@ func (op *attendOp) store(room *attendRoom, page backend.Tensor, slot, i int, x 
 	case dtype.F32:
 		copy(pageRows(page, slot)[i*d:][:d], x)
 	case dtype.F16:
-		op.vector.narrow(pageHalves(page, slot)[i*d:][:d], x)
+		op.vector.Narrow(pageHalves(page, slot)[i*d:][:d], x)
 	default:
 		codes, scales := pageCodes(page, slot)
-		scales[i] = op.encode(room, codes[i*d:][:d], x)
+		scales[i] = op.set.QuantizeRow(codes[i*d:][:d], x, &room.codes)
 	}
-}
-
-// encode quantizes a row, and returns its scale. Kernels want whole vectors; they write
-// more than the scale behind the codes.
-func (op *attendOp) encode(room *attendRoom, codes []int8, x []float32) float32 {
-	d := len(x)
-	if d%lanes != 0 {
-		scale, _, _ := quantizeGroup(codes, x)
-		return scale
-	}
-	room.codes = grow(room.codes, d+rowTail)
-	op.quantize(room.codes, x, d, place{vector: 4, tail: d, across: 4, next: d + rowTail})
-	copy(bytesOf(codes), room.codes)
-	return math.Float32frombits(binary.LittleEndian.Uint32(room.codes[d:]))
 }
 
 // rotations are the cosines and sines of some positions. Layers of a network ask for the
@@ -262,14 +248,14 @@ type rotations struct {
 func (t *rotations) stale(op *attendOp) bool {
 	same := slices.Equal(t.freqs, op.a.Freqs) && len(t.pos) == len(op.owner)
 	t.freqs = append(t.freqs[:0], op.a.Freqs...)
-	t.pos = grow(t.pos, len(op.owner))
+	t.pos = kernel.Grow(t.pos, len(op.owner))
 	for r, o := range op.owner {
 		s := &op.batch[o]
 		pos := int32(s.Pos + r - s.First)
 		same = same && t.pos[r] == pos
 		t.pos[r] = pos
 	}
-	t.table = grow(t.table, len(t.pos)*2*len(t.freqs))
+	t.table = kernel.Grow(t.table, len(t.pos)*2*len(t.freqs))
 	return !same
 }
 

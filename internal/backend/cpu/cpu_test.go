@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -24,6 +25,26 @@ func openTest(tb testing.TB, o Options) *Backend {
 		}
 	})
 	return b
+}
+
+// runnable lists the instruction sets that this machine can run, the best first.
+func runnable() []string {
+	var list []string
+	names, runs := ISAs()
+	for i, name := range names {
+		if runs[i] {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// generic is the name of the set that defines the others.
+var generic = kernel.Generic.Name
+
+// sameFloat reports whether a and b have the same bits; a NaN is as good as another.
+func sameFloat(a, b float32) bool {
+	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
 }
 
 // randomTensor is filled with numbers around zero.
@@ -180,7 +201,7 @@ func TestMatMulEqualsFloat64(t *testing.T) {
 				y := randomTensor(t, b, rng, shape[0], shape[1])
 				b.MatMul(x, backend.Product{Dst: y, W: w})
 				tol := 1e-5
-				if w.(*weight).integer() {
+				if w.(*kernel.Weight).Integer() {
 					tol = 0.01
 				}
 				checkProduct(t, fmt.Sprintf("%s %v %v", name, c, shape), x, y, &m, tol)
@@ -274,6 +295,26 @@ func TestMatMulOnlyComputesWhatIsAsked(t *testing.T) {
 				if got != want {
 					t.Fatalf("row %d column %d is %v, want %v", r, i, got, want)
 				}
+			}
+		}
+	}
+}
+
+// TestMatMulAllocatesNothing covers quantizing, kernels and scattering, once warm.
+func TestMatMulAllocatesNothing(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, isa := range runnable() {
+		b := openTest(t, Options{Threads: 2, ISA: isa})
+		for _, m := range []int{1, 5, 16, 40, 60} {
+			const rows, cols = 70, 128
+			w, err := b.Load(backend.Int8, integerMatrix(t, rows, cols, 4))
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, y := randomTensor(t, b, r, m, cols), randomTensor(t, b, r, m, rows)
+			products := []backend.Product{{Dst: y, W: w, Add: true}}
+			if n := testing.AllocsPerRun(20, func() { b.MatMul(x, products...) }); n != 0 {
+				t.Errorf("isa=%s/m=%d: %g allocations a product", isa, m, n)
 			}
 		}
 	}

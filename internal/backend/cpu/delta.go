@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
@@ -10,8 +11,8 @@ import (
 // run over the pool does all from the convolution to the gated norm.
 type deltaOp struct {
 	b      *Backend
-	vector *vectorKernels // for rows of any length
-	strip  *vectorKernels // for strips of a state
+	vector *kernel.Vector // for rows of any length
+	strip  *kernel.Vector // for strips of a state
 	d      *backend.DeltaNet
 	layer  int
 	dst    backend.Tensor
@@ -29,7 +30,7 @@ type deltaRoom struct {
 	beta  []float32 // likewise
 	delta []float32 // [stripWidth]
 	state []float32 // [key dim, stripWidth]
-	taps  []tap
+	taps  []kernel.Tap
 }
 
 const (
@@ -44,8 +45,8 @@ const (
 func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, layer int, in backend.DeltaInput, batch []backend.Seq) {
 	op := &b.delta
 	op.b, op.d, op.layer, op.dst, op.in, op.batch = b, d, layer, dst, in, batch
-	op.vector, op.strip = &b.isa.vector, b.isa.vector.forWidth(d.ValueDim)
-	op.rooms = grow(op.rooms, b.pool.size())
+	op.vector, op.strip = &b.isa.Vector, b.isa.Vector.ForWidth(d.ValueDim)
+	op.rooms = kernel.Grow(op.rooms, b.pool.size())
 	b.pool.run(op, len(batch)*d.KeyHeads, 1)
 }
 
@@ -99,10 +100,10 @@ func (op *deltaOp) width() int { return 2*op.d.KeyDim + op.share()*op.d.ValueDim
 // gates of key head m.
 func (op *deltaOp) mix(room *deltaRoom, seq *backend.Seq, m, from, to int) {
 	d, n, width := op.d, to-from, op.width()
-	room.mixed = grow(room.mixed, n*width)
-	room.kq, room.gate = grow(room.kq, n), grow(room.gate, n)
-	room.decay, room.beta = grow(room.decay, n*op.share()), grow(room.beta, n*op.share())
-	room.taps = grow(room.taps, d.Kernel)
+	room.mixed = kernel.Grow(room.mixed, n*width)
+	room.kq, room.gate = kernel.Grow(room.kq, n), kernel.Grow(room.gate, n)
+	room.decay, room.beta = kernel.Grow(room.decay, n*op.share()), kernel.Grow(room.beta, n*op.share())
+	room.taps = kernel.Grow(room.taps, d.Kernel)
 	scale := exactmath.RSqrt32(float32(d.KeyDim))
 	for t := range n {
 		y := room.mixed[t*width:][:width]
@@ -110,15 +111,15 @@ func (op *deltaOp) mix(room *deltaRoom, seq *backend.Seq, m, from, to int) {
 		for _, c := range op.channels(m) {
 			for j := range room.taps {
 				x := op.input(seq, from+t-(d.Kernel-1)+j)
-				room.taps[j] = tap{w: &row(d.Conv, j)[c[0]], x: &x[c[0]]}
+				room.taps[j] = kernel.Tap{W: &row(d.Conv, j)[c[0]], X: &x[c[0]]}
 			}
-			op.vector.convolve(y[at:at+c[1]], room.taps)
+			op.vector.Convolve(y[at:at+c[1]], room.taps)
 			at += c[1]
 		}
 		q, k := y[:d.KeyDim], y[d.KeyDim:2*d.KeyDim]
-		op.vector.normalize(q, scale)
-		op.vector.normalize(k, 1)
-		room.kq[t] = op.vector.dot(k, q)
+		op.vector.Normalize(q, scale)
+		op.vector.Normalize(k, 1)
+		room.kq[t] = op.vector.Dot(k, q)
 	}
 	rate, bias := row(d.DecayRate, 0), row(d.DecayBias, 0)
 	for i := range op.share() {
@@ -126,11 +127,11 @@ func (op *deltaOp) mix(room *deltaRoom, seq *backend.Seq, m, from, to int) {
 		for t := range n {
 			room.gate[t] = row(op.in.A, seq.First+from+t)[h]
 		}
-		op.vector.decays(room.decay[i*n:][:n], room.gate, rate[h], bias[h])
+		op.vector.Decays(room.decay[i*n:][:n], room.gate, rate[h], bias[h])
 		for t := range n {
 			room.gate[t] = row(op.in.B, seq.First+from+t)[h]
 		}
-		op.vector.sigmoids(room.beta[i*n:][:n], room.gate)
+		op.vector.Sigmoids(room.beta[i*n:][:n], room.gate)
 	}
 }
 
@@ -153,10 +154,10 @@ type stateStrip struct {
 // [from, to). The strip is read from memory once, stays in the room while tokens change
 // it, and the last change that is for sure goes back to memory.
 func (op *deltaOp) recur(room *deltaRoom, seq *backend.Seq, h, from, to, c, w int) {
-	d, mem, kernels := op.d, &seq.Delta[op.layer], &op.strip.delta
+	d, mem, kernels := op.d, &seq.Delta[op.layer], &op.strip.Delta
 	i, m := h%op.share(), h/op.share()
 	home := op.home(mem, h, c, w)
-	room.state, room.delta = grow(room.state, d.KeyDim*w), grow(room.delta, w)
+	room.state, room.delta = kernel.Grow(room.state, d.KeyDim*w), kernel.Grow(room.delta, w)
 	away := stateStrip{room.state, w, 0}
 	now := home
 	left := max(0, min(to, seq.N-seq.Drafts)-from) // changes that are for sure
@@ -168,7 +169,7 @@ func (op *deltaOp) recur(room *deltaRoom, seq *backend.Seq, h, from, to, c, w in
 		if left--; left == 0 {
 			next = home
 		}
-		kernels.update(next.data, next.stride, now.data, now.stride, now.ahead, k, delta, decay)
+		kernels.Update(next.data, next.stride, now.data, now.stride, now.ahead, k, delta, decay)
 		now = next
 	}
 	if from == 0 {
@@ -185,7 +186,7 @@ func (op *deltaOp) recur(room *deltaRoom, seq *backend.Seq, h, from, to, c, w in
 		if g := t - (seq.N - seq.Drafts); g >= 0 {
 			delta = row(mem.Deltas, g)[h*d.ValueDim+c:][:w]
 		}
-		kernels.read(row(op.dst, seq.First+t)[h*d.ValueDim+c:][:w], delta, now.data, now.stride, now.ahead, q, k, v, decay, beta, room.kq[t-from])
+		kernels.Read(row(op.dst, seq.First+t)[h*d.ValueDim+c:][:w], delta, now.data, now.stride, now.ahead, q, k, v, decay, beta, room.kq[t-from])
 		if left > 0 || t+1 < seq.N {
 			change(k, delta, decay)
 		}
@@ -209,11 +210,11 @@ func (op *deltaOp) gate(seq *backend.Seq, h, from, to int) {
 	d := op.d
 	for r := seq.First + from; r < seq.First+to; r++ {
 		out, z := row(op.dst, r)[h*d.ValueDim:][:d.ValueDim], row(op.in.Z, r)[h*d.ValueDim:][:d.ValueDim]
-		op.vector.norm(out, out, row(d.Norm, 0), d.Eps)
+		op.vector.Norm(out, out, row(d.Norm, 0), d.Eps)
 		if d.SigmoidGate {
-			op.vector.gateSigmoid(out, z, 1)
+			op.vector.GateSigmoid(out, z, 1)
 		} else {
-			op.vector.gateSilu(out, z)
+			op.vector.GateSiLU(out, z)
 		}
 	}
 }

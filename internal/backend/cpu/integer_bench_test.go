@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -29,13 +30,13 @@ func BenchmarkMatMul(b *testing.B) {
 		b.Run(fmt.Sprintf("type=q%d", bits), func(b *testing.B) {
 			cpu := openTest(b, Options{})
 			m := integerMatrix(b, n, k, bits)
-			var list []*weight
+			var list []*kernel.Weight
 			for total := int64(0); total < room; total += list[0].Bytes() {
 				w, err := cpu.Load(backend.Int8, m)
 				if err != nil {
 					b.Fatal(err)
 				}
-				list = append(list, w.(*weight))
+				list = append(list, w.(*kernel.Weight))
 			}
 			for _, rows := range []int{1, 2, 4, 8, 12, 16, 512} {
 				b.Run(fmt.Sprintf("m=%d/n=%d/k=%d", rows, n, k), func(b *testing.B) {
@@ -54,17 +55,17 @@ func BenchmarkMatMulCached(b *testing.B) {
 		for _, bits := range []int{4, 5, 6, 8} {
 			m := integerMatrix(b, n, k, bits)
 			for _, rows := range []int{4, 6, 8, 9, 12, 16} {
-				for _, set := range runnable() {
-					if set.name == generic.name {
+				for _, isa := range runnable() {
+					if isa == generic {
 						continue
 					}
-					b.Run(fmt.Sprintf("type=q%d/m=%d/n=%d/k=%d/isa=%s", bits, rows, n, k, set.name), func(b *testing.B) {
-						cpu := openTest(b, Options{Threads: 1, ISA: set.name})
+					b.Run(fmt.Sprintf("type=q%d/m=%d/n=%d/k=%d/isa=%s", bits, rows, n, k, isa), func(b *testing.B) {
+						cpu := openTest(b, Options{Threads: 1, ISA: isa})
 						w, err := cpu.Load(backend.Int8, m)
 						if err != nil {
 							b.Fatal(err)
 						}
-						multiplyInTurn(b, cpu, []*weight{w.(*weight)}, rows)
+						multiplyInTurn(b, cpu, []*kernel.Weight{w.(*kernel.Weight)}, rows)
 					})
 				}
 			}
@@ -88,52 +89,5 @@ func BenchmarkRead(b *testing.B) {
 	b.SetBytes(room)
 	for b.Loop() {
 		cpu.pool.run(op, room>>12, 1)
-	}
-}
-
-// BenchmarkPack packs weights on one thread; bytes are those of the packed weight.
-func BenchmarkPack(b *testing.B) {
-	const n, k = 1024, 2048
-	formats := map[string]dtype.Matrix{
-		"bf16": {Type: dtype.BF16}, "f16": {Type: dtype.F16}, "f32": {Type: dtype.F32},
-		"mxfp4": {Format: dtype.MXFP4, Group: 32, ScaleType: dtype.F8E8M0},
-		"nvfp4": {Format: dtype.NVFP4, Group: 16, ScaleType: dtype.F8E4M3, Global: 1},
-		"fp8":   {Format: dtype.FP8, Group: 128, ScaleType: dtype.F32},
-	}
-	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
-		formats[fmt.Sprintf("q%d", bits)] = integerMatrix(b, n, k, bits)
-	}
-	for name, m := range formats {
-		m.Rows, m.Cols = n, k
-		if m.Data == nil {
-			m.Data = make([]byte, n*m.RowBytes())
-			m.Scales = make([]byte, n*m.ScaleRowBytes())
-		}
-		b.Run("type="+name, func(b *testing.B) {
-			w := packed(b, backend.Int8, heap, m)
-			op := &packOp{w: w, src: []dtype.Matrix{m}}
-			b.SetBytes(w.Bytes())
-			for b.Loop() {
-				op.part(0, 0, w.tiles)
-			}
-		})
-	}
-}
-
-// BenchmarkQuantize quantizes one row of activations.
-func BenchmarkQuantize(b *testing.B) {
-	for _, set := range runnable() {
-		b.Run("isa="+set.name, func(b *testing.B) {
-			x := make([]float32, 4096)
-			for i := range x {
-				x[i] = float32(i%31) - 15
-			}
-			var a activations
-			a.lay(4, 64, len(x)/64, set.product.strips(4, 64))
-			b.SetBytes(int64(4 * len(x)))
-			for b.Loop() {
-				a.put(1, x, set.product.quantize)
-			}
-		})
 	}
 }

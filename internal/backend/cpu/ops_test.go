@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
@@ -19,8 +20,8 @@ func everyBackend(t *testing.T) []*Backend {
 	sets := runnable()
 	slices.Reverse(sets)
 	list := make([]*Backend, 0, len(sets)+2)
-	for _, set := range sets {
-		list = append(list, openTest(t, Options{Threads: 1, ISA: set.name}))
+	for _, isa := range sets {
+		list = append(list, openTest(t, Options{Threads: 1, ISA: isa}))
 	}
 	return append(list, openTest(t, Options{Threads: 2}), openTest(t, Options{Threads: 5}))
 }
@@ -114,7 +115,7 @@ func (c *attendCase) page(t *testing.T, b *Backend, rng *rand.Rand) backend.Tens
 	if err != nil {
 		t.Fatal(err)
 	}
-	op := attendOp{vector: &vectorGeneric, quantize: quantizeRow}
+	op := attendOp{vector: &kernel.Generic.Vector, set: &kernel.Generic}
 	for r := range rows {
 		op.store(&attendRoom{}, p, r-r%backend.PageTokens, r%backend.PageTokens, row(x, r))
 	}
@@ -156,7 +157,8 @@ func TestAttendOf8BitsIsClose(t *testing.T) {
 	}
 	codes := make([]int8, 4)
 	for _, x := range []float32{float32(math.NaN()), float32(math.Inf(-1))} {
-		if scale, _, _ := quantizeGroup(codes, []float32{1, x, 2, 3}); scale == scale {
+		var buf []byte
+		if scale := kernel.Generic.QuantizeRow(codes, []float32{1, x, 2, 3}, &buf); scale == scale {
 			t.Errorf("a row with %v has scale %v", x, scale)
 		}
 	}
@@ -330,6 +332,7 @@ func TestExpertsSameEverywhere(t *testing.T) {
 // expertsByHand computes one row by whole products.
 func expertsByHand(t *testing.T, b *Backend, dst []float32, x backend.Tensor, e *backend.Experts) {
 	t.Helper()
+	generic := &kernel.Generic.Vector
 	times := func(x backend.Tensor, w backend.Weight, n int) backend.Tensor {
 		y, err := b.Alloc(dtype.F32, 1, w.Rows())
 		if err != nil {
@@ -340,23 +343,23 @@ func expertsByHand(t *testing.T, b *Backend, dst []float32, x backend.Tensor, e 
 	}
 	expert := func(n int, gate, up, down backend.Weight) []float32 {
 		g := times(x, gate, n)
-		swiglu(row(g, 0), row(g, 0), row(times(x, up, n), 0))
+		generic.SwiGLU(row(g, 0), row(g, 0), row(times(x, up, n), 0))
 		return row(times(g, down, n), 0)
 	}
 	chosen, weights := make([]int32, e.TopK), make([]float32, e.TopK)
-	chooseExperts(chosen, weights, row(times(x, e.Router, 0), 0), e.Normalize, softmax)
+	chooseExperts(chosen, weights, row(times(x, e.Router, 0), 0), e.Normalize, generic.Softmax)
 	sum := make([]float32, len(dst))
 	for i, c := range chosen {
-		addScaled(sum, expert(int(c), e.Gate, e.Up, e.Down), weights[i])
+		generic.AddScaled(sum, expert(int(c), e.Gate, e.Up, e.Down), weights[i])
 	}
-	addScaled(sum, expert(0, e.SharedGate, e.SharedUp, e.SharedDown), exactmath.Sigmoid32(row(times(x, e.SharedRouter, 0), 0)[0]))
-	add(dst, sum)
+	generic.AddScaled(sum, expert(0, e.SharedGate, e.SharedUp, e.SharedDown), exactmath.Sigmoid32(row(times(x, e.SharedRouter, 0), 0)[0]))
+	generic.Add(dst, sum)
 }
 
 func TestChooseExpertsRanks(t *testing.T) {
 	logits := []float32{1, 3, 2, 3, -5, 0}
 	chosen, weights := make([]int32, 4), make([]float32, 4)
-	chooseExperts(chosen, weights, logits, true, softmax)
+	chooseExperts(chosen, weights, logits, true, kernel.Generic.Vector.Softmax)
 	if want := []int32{1, 3, 2, 0}; !slices.Equal(chosen, want) {
 		t.Errorf("chosen %v, want %v", chosen, want)
 	}

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
 
 // task is an operation cut into n independent parts. part computes parts [from, to) on
@@ -160,7 +162,7 @@ func (p *pool) share(t task, n, chunks, threads int) error {
 	p.due += int32(chunks)
 	for i := 0; p.done.Load() != p.due; i++ {
 		if i < spins {
-			pause()
+			kernel.Pause()
 		} else {
 			runtime.Gosched()
 		}
@@ -233,7 +235,7 @@ func (p *pool) await(h *helper, worker int, seen uint64) uint64 {
 		if n, ok := p.news(worker, seen); ok {
 			return n
 		}
-		pause()
+		kernel.Pause()
 	}
 	for {
 		h.asleep.Store(true)

@@ -19,5 +19,4 @@ func TestRace(t *testing.T) {
 	t.Run("DeltaNetSameEverywhere", TestDeltaNetSameEverywhere)
 	t.Run("ExpertsSameEverywhere", TestExpertsSameEverywhere)
 	t.Run("RowwiseSameEverywhere", TestRowwiseSameEverywhere)
-	t.Run("StreamReadReadsAll", TestStreamReadReadsAll)
 }

@@ -1,6 +1,10 @@
 package cpu
 
-import "time"
+import (
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
+)
 
 // Stream is memory to read from beginning to end, on all threads and doing nothing else:
 // what every kernel that reads weights is measured against.
@@ -40,4 +44,4 @@ const pieceBytes = 4 << 10
 // readOp reads memory in pieces.
 type readOp struct{ b []byte }
 
-func (op *readOp) part(_, from, to int) { streamRead(op.b[from*pieceBytes : to*pieceBytes]) }
+func (op *readOp) part(_, from, to int) { kernel.Read(op.b[from*pieceBytes : to*pieceBytes]) }
