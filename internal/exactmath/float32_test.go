@@ -18,7 +18,7 @@ func ulps(got float32, want float64) float64 {
 	return math.Abs(float64(got)-want) / math.Ldexp(1, max(e, -125)-24)
 }
 
-// TestErrorOfFunctions holds the functions against float64 ones over dense samples.
+// TestErrorOfFunctions compares the functions with float64 ones over dense samples.
 func TestErrorOfFunctions(t *testing.T) {
 	logistic := func(x float64) float64 {
 		if x < 0 {
@@ -101,7 +101,7 @@ func TestFunctionsAtTheEnds(t *testing.T) {
 	}
 }
 
-// TestFMARoundsOnce holds FMA32 against exact arithmetic, above all where rounding twice
+// TestFMARoundsOnce compares FMA32 with exact arithmetic, above all where rounding twice
 // would differ.
 func TestFMARoundsOnce(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))

@@ -169,12 +169,12 @@ func TestKeepCountsGuesses(t *testing.T) {
 		t.Errorf("%d tokens remembered before Keep, want 6", s.Len())
 	}
 	s.Commit(2)
-	if s.Len() != 8 || s.Seq(0, 1, 0).Kept != 2 || s.Seq(0, 1, 0).Pos != 8 {
+	if s.Len() != 8 || s.Seq(0, 1, 0).Accepted != 2 || s.Seq(0, 1, 0).Pos != 8 {
 		t.Errorf("%d tokens, %+v after Keep(2)", s.Len(), s.Seq(0, 1, 0))
 	}
 	step(2, 1) // its guess is never kept
 	step(1, 0)
-	if s.Len() != 10 || s.Seq(0, 1, 0).Kept != 0 {
+	if s.Len() != 10 || s.Seq(0, 1, 0).Accepted != 0 {
 		t.Errorf("%d tokens after a dropped guess, want 10", s.Len())
 	}
 }

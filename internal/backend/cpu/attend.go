@@ -29,8 +29,8 @@ type attendOp struct {
 	sums         []kernel.SoftmaxSum // [kv heads, rows, heads of each]
 	groups       []attendGroup
 	spans        []attendSpan
-	cut          []int32      // groups that more than one span has pages of
-	rooms        []attendRoom // one per thread
+	cut          []int32         // groups that more than one span has pages of
+	buffers      []attendBuffers // one per thread
 	phase        attendPhase
 }
 
@@ -55,8 +55,8 @@ type attendGroup struct {
 // a page of keys.
 const groupQueries = 16
 
-// attendRoom is what one thread computes in.
-type attendRoom struct {
+// attendBuffers are what one thread computes in.
+type attendBuffers struct {
 	key    []float32           // [dim]
 	codes  []byte              // [dim], and the scale
 	scores []float32           // [queries, PageTokens]
@@ -84,7 +84,7 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, layer int, q,
 	op.owner = owners(op.owner, batch, k.Rows)
 	op.queries = kernel.Grow(op.queries, q.Rows*a.Heads*a.HeadDim)
 	op.sums = kernel.Grow(op.sums, q.Rows*a.Heads)
-	op.rooms = kernel.Grow(op.rooms, b.pool.size())
+	op.buffers = kernel.Grow(op.buffers, b.pool.size())
 	if op.rotations.stale(op) {
 		op.run(rotating, k.Rows, 8)
 	}
@@ -95,7 +95,7 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, layer int, q,
 	op.cutSpans(op.group())
 	op.run(attending, len(op.spans), 1)
 	if len(op.cut) > 0 {
-		op.run(joining, len(op.cut)*op.most(), 1)
+		op.run(joining, len(op.cut)*op.maxQueries(), 1)
 	}
 }
 
@@ -120,32 +120,32 @@ func owners(dst []int32, batch []backend.Seq, rows int) []int32 {
 	return dst
 }
 
-// group lays out the groups and returns the number of their pages, and the most pages that
-// one of them has.
-func (op *attendOp) group() (pages, most int) {
+// group lays out the groups and returns the number of their pages, and that of the group with
+// the most.
+func (op *attendOp) group() (pages, longest int) {
 	op.groups = op.groups[:0]
 	height := max(1, groupQueries/op.share())
 	for i, s := range op.batch {
 		for r := 0; r < s.N; r += height {
 			n := min(height, s.N-r)
 			own := (s.Pos + r + n + backend.PageTokens - 1) / backend.PageTokens
-			most = max(most, own)
+			longest = max(longest, own)
 			for kv := range op.a.KVHeads {
 				op.groups = append(op.groups, attendGroup{seq: i, row: s.First + r, rows: n, kv: kv, first: pages, pages: own})
 				pages += own
 			}
 		}
 	}
-	return pages, most
+	return pages, longest
 }
 
 // cutSpans cuts the pages into spans. Where there are many groups and none is much of the
 // work, each is a span. Otherwise every thread has a span of equal length: few spans, since
 // what is cut has to be put together again. The result depends on neither.
-func (op *attendOp) cutSpans(pages, most int) {
+func (op *attendOp) cutSpans(pages, longest int) {
 	threads := op.b.pool.size()
 	n := len(op.groups)
-	even := most*chunksPerThread*threads <= pages
+	even := longest*chunksPerThread*threads <= pages
 	if !even {
 		const least = 4 // pages of one query that are worth a thread
 		n = max(1, min(threads, pages, pages*op.share()/least))
@@ -173,8 +173,8 @@ func (op *attendOp) cutSpans(pages, most int) {
 // share is the number of query heads that have the same keys and values.
 func (op *attendOp) share() int { return op.a.Heads / op.a.KVHeads }
 
-// most is the highest number of queries a group may have.
-func (op *attendOp) most() int { return max(groupQueries, op.share()) }
+// maxQueries is how many queries a group may have.
+func (op *attendOp) maxQueries() int { return max(groupQueries, op.share()) }
 
 func (op *attendOp) part(worker, from, to int) {
 	for i := from; i < to; i++ {
@@ -184,9 +184,9 @@ func (op *attendOp) part(worker, from, to int) {
 		case appending:
 			op.append(worker, i)
 		case attending:
-			op.attend(&op.rooms[worker], &op.spans[i])
+			op.attend(&op.buffers[worker], &op.spans[i])
 		default:
-			op.join(int(op.cut[i/op.most()]), i%op.most())
+			op.join(int(op.cut[i/op.maxQueries()]), i%op.maxQueries())
 		}
 	}
 }
@@ -205,15 +205,15 @@ func (op *attendOp) append(worker, r int) {
 			vector.Rotate(dst, cos, sin)
 		}
 	}
-	room := &op.rooms[worker]
-	room.key = kernel.Grow(room.key, d)
+	buf := &op.buffers[worker]
+	buf.key = kernel.Grow(buf.key, d)
 	k, v := row(op.k, r), row(op.v, r)
 	page := seq.Pages[pos/backend.PageTokens]
 	for h := range a.KVHeads {
-		vector.Norm(room.key, k[h*d:][:d], row(a.KNorm, 0), a.Eps)
-		vector.Rotate(room.key, cos, sin)
-		op.store(room, page, op.slot(0, h), pos%backend.PageTokens, room.key)
-		op.store(room, page, op.slot(1, h), pos%backend.PageTokens, v[h*d:][:d])
+		vector.Norm(buf.key, k[h*d:][:d], row(a.KNorm, 0), a.Eps)
+		vector.Rotate(buf.key, cos, sin)
+		op.store(buf, page, op.slot(0, h), pos%backend.PageTokens, buf.key)
+		op.store(buf, page, op.slot(1, h), pos%backend.PageTokens, v[h*d:][:d])
 	}
 }
 
@@ -223,7 +223,7 @@ func (op *attendOp) slot(kind, h int) int {
 }
 
 // store writes x to position i of a slot.
-func (op *attendOp) store(room *attendRoom, page backend.Tensor, slot, i int, x []float32) {
+func (op *attendOp) store(buf *attendBuffers, page backend.Tensor, slot, i int, x []float32) {
 	d := len(x)
 	switch page.Type {
 	case dtype.F32:
@@ -232,19 +232,19 @@ func (op *attendOp) store(room *attendRoom, page backend.Tensor, slot, i int, x 
 		op.vector.Narrow(pageHalves(page, slot)[i*d:][:d], x)
 	default:
 		codes, scales := pageCodes(page, slot)
-		scales[i] = op.set.QuantizeRow(codes[i*d:][:d], x, &room.codes)
+		scales[i] = op.set.QuantizeRow(codes[i*d:][:d], x, &buf.codes)
 	}
 }
 
-// rotations are the cosines and sines of some positions. Layers of a network ask for the
-// same ones, one after another, so the last ones are kept.
+// rotations are the cosines and sines of some positions. Layers of a model ask for the
+// same ones, one after another, so the last ones stay.
 type rotations struct {
 	freqs []float32
 	pos   []int32
 	table []float32 // [rows, 2, len(freqs)]
 }
 
-// stale reports whether the table is not the one that op needs, and if so makes room.
+// stale reports whether the table is not the one that op needs, and if so resizes it.
 func (t *rotations) stale(op *attendOp) bool {
 	same := slices.Equal(t.freqs, op.a.Freqs) && len(t.pos) == len(op.owner)
 	t.freqs = append(t.freqs[:0], op.a.Freqs...)

@@ -9,21 +9,21 @@ import (
 )
 
 // attend computes a span.
-func (op *attendOp) attend(room *attendRoom, span *attendSpan) {
-	room.scores = kernel.Grow(room.scores, op.most()*backend.PageTokens)
+func (op *attendOp) attend(buf *attendBuffers, span *attendSpan) {
+	buf.scores = kernel.Grow(buf.scores, op.maxQueries()*backend.PageTokens)
 	for i := span.group; i < len(op.groups) && op.groups[i].first < span.to; i++ {
 		g := &op.groups[i]
 		first, last := max(span.from-g.first, 0), min(span.to-g.first, g.pages)
 		if first > 0 {
-			op.keep(room, span, g, first, last)
+			op.keep(buf, span, g, first, last)
 			continue
 		}
 		n, d := g.rows*op.share(), op.a.HeadDim
-		room.page, room.now = kernel.Grow(room.page, n*d), kernel.Grow(room.now, n)
+		buf.page, buf.now = kernel.Grow(buf.page, n*d), kernel.Grow(buf.now, n)
 		for p := range last {
-			op.page(room, g, p, room.page, room.now)
+			op.page(buf, g, p, buf.page, buf.now)
 			for j := range n {
-				op.merge(g, p, j, room.page[j*d:][:d], &room.now[j])
+				op.merge(g, p, j, buf.page[j*d:][:d], &buf.now[j])
 			}
 		}
 		g.merged = last
@@ -34,13 +34,13 @@ func (op *attendOp) attend(room *attendRoom, span *attendSpan) {
 }
 
 // keep computes pages [first, last) of a group without merging them.
-func (op *attendOp) keep(room *attendRoom, span *attendSpan, g *attendGroup, first, last int) {
+func (op *attendOp) keep(buf *attendBuffers, span *attendSpan, g *attendGroup, first, last int) {
 	n, d := g.rows*op.share(), op.a.HeadDim
 	span.rest = last - first
 	span.sums = kernel.Grow(span.sums, span.rest*n)
 	span.data = kernel.Grow(span.data, span.rest*n*d)
 	for i := range span.rest {
-		op.page(room, g, first+i, span.data[i*n*d:][:n*d], span.sums[i*n:][:n])
+		op.page(buf, g, first+i, span.data[i*n*d:][:n*d], span.sums[i*n:][:n])
 	}
 }
 
@@ -53,7 +53,7 @@ func (op *attendOp) count(g *attendGroup, p, i int) int {
 
 // page computes one page's own softmax sums, [queries, dim], for the queries of a group.
 // Rows that see equally many positions are taken together.
-func (op *attendOp) page(room *attendRoom, g *attendGroup, p int, sums []float32, now []kernel.SoftmaxSum) {
+func (op *attendOp) page(buf *attendBuffers, g *attendGroup, p int, sums []float32, now []kernel.SoftmaxSum) {
 	d, share := op.a.HeadDim, op.share()
 	queries := op.queries[(g.kv*op.q.Rows+g.row)*share*d:]
 	for i := 0; i < g.rows; {
@@ -63,18 +63,18 @@ func (op *attendOp) page(room *attendRoom, g *attendGroup, p int, sums []float32
 		}
 		if count > 0 {
 			from, to := i*share, (i+n)*share
-			op.block(room, g, p, count, queries[from*d:to*d], sums[from*d:to*d], now[from:to])
+			op.block(buf, g, p, count, queries[from*d:to*d], sums[from*d:to*d], now[from:to])
 		}
 		i += n
 	}
 }
 
 // block is page for queries that all see the page's first count positions.
-func (op *attendOp) block(room *attendRoom, g *attendGroup, p, count int, queries, sums []float32, now []kernel.SoftmaxSum) {
+func (op *attendOp) block(buf *attendBuffers, g *attendGroup, p, count int, queries, sums []float32, now []kernel.SoftmaxSum) {
 	d, k := op.a.HeadDim, &op.vector.Page
 	pages := op.batch[g.seq].Pages
 	page, after := pages[p], pages[min(p+1, g.pages-1)] // what is read next is its keys
-	scores := room.scores[:len(now)*backend.PageTokens]
+	scores := buf.scores[:len(now)*backend.PageTokens]
 	key, value := op.slot(0, g.kv), op.slot(1, g.kv)
 	switch page.Type {
 	case dtype.F32:

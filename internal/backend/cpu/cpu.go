@@ -26,7 +26,7 @@ type Options struct {
 // Backend is the processor. See backend.Backend for the contract of its methods.
 type Backend struct {
 	isa     *kernel.Set
-	pool    *crew
+	pool    *poolUser
 	workers []scratch // one per thread
 	allocs  map[*memory]struct{}
 	weights map[*kernel.Weight]struct{}
@@ -53,9 +53,9 @@ type scratch struct {
 	sum    []float32 // of the experts' answers for a row
 }
 
-// Open returns the processor as a backend. All backends of a process share their threads and
-// take turns, an operation at a time; one that wants fewer uses the first of them. The threads
-// spin between operations and so hold a slot of Go's scheduler each: a process with something
+// Open returns the processor as a backend. All backends of a process share their threads,
+// an operation at a time; one that wants fewer uses the first of them. The threads
+// spin between operations and so occupy a slot of Go's scheduler each: a process with something
 // else to do sets GOMAXPROCS to one more than Threads.
 func Open(o Options) (*Backend, error) {
 	n := o.Threads
@@ -71,7 +71,7 @@ func Open(o Options) (*Backend, error) {
 	}
 	return &Backend{
 		isa:     set,
-		pool:    enlist(n),
+		pool:    usePool(n),
 		workers: make([]scratch, n),
 		allocs:  map[*memory]struct{}{},
 		weights: map[*kernel.Weight]struct{}{},
@@ -85,7 +85,7 @@ func (b *Backend) Name() string {
 
 // Close frees all memory. Tensors and weights are invalid after it.
 func (b *Backend) Close() error {
-	b.pool.dismiss()
+	b.pool.release()
 	for w := range b.weights {
 		b.Unload(w)
 	}
@@ -133,7 +133,7 @@ func bytesOf[T float32 | uint16 | int8](x []T) []byte {
 // Alloc returns zeroed memory.
 func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 	if rows < 0 || cols < 0 || (cols > 0 && rows > (1<<40)/cols) {
-		return backend.Tensor{}, fmt.Errorf("cpu: cannot hold a tensor of %d×%d", rows, cols)
+		return backend.Tensor{}, fmt.Errorf("cpu: cannot allocate a tensor of %d×%d", rows, cols)
 	}
 	if t != dtype.F32 && t != dtype.F16 && t != dtype.I8 {
 		return backend.Tensor{}, fmt.Errorf("cpu: tensors of type %v are not supported", t)
@@ -168,7 +168,7 @@ func (b *Backend) Free(t backend.Tensor) {
 	}
 }
 
-// release gives memory back that is not yet.
+// release gives memory back, once.
 func (b *Backend) release(m *memory) {
 	if _, ok := b.allocs[m]; !ok {
 		return

@@ -185,7 +185,7 @@ func TestPackKeepsValues(t *testing.T) {
 	}
 }
 
-// TestMatMulEqualsFloat64 holds products against plain float64 sums: float weights closely,
+// TestMatMulEqualsFloat64 compares products with plain float64 sums: float weights closely,
 // integer products as closely as 8-bit inputs allow, and to the integer definition exactly.
 func TestMatMulEqualsFloat64(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))

@@ -10,9 +10,9 @@ import (
 )
 
 // BenchmarkMatMulFloat multiplies with float weights that come from memory, on all threads:
-// several equal matrices take turns, so that no cache holds them.
+// several equal matrices are used in turn, so that no cache has them.
 func BenchmarkMatMulFloat(b *testing.B) {
-	const n, k, room = 4096, 4096, 400 << 20
+	const n, k, size = 4096, 4096, 400 << 20
 	for _, m := range []dtype.Matrix{
 		{Type: dtype.BF16},
 		{Type: dtype.F16},
@@ -33,7 +33,7 @@ func BenchmarkMatMulFloat(b *testing.B) {
 		b.Run("type="+name, func(b *testing.B) {
 			cpu := openTest(b, Options{})
 			var list []*kernel.Weight
-			for total := int64(0); total < room; total += list[0].Bytes() {
+			for total := int64(0); total < size; total += list[0].Bytes() {
 				w, err := cpu.Load(backend.Float32, m)
 				if err != nil {
 					b.Fatal(err)

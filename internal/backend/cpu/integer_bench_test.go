@@ -9,7 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// integerMatrix is n×k with codes of so many bits, in groups of 64 with bf16 scales.
+// integerMatrix is n×k with codes of bits bits, in groups of 64 with bf16 scales.
 func integerMatrix(tb testing.TB, n, k, bits int) dtype.Matrix {
 	m, err := dtype.NewAffine(n, k, bits, 64, dtype.BF16)
 	if err != nil {
@@ -22,16 +22,16 @@ func integerMatrix(tb testing.TB, n, k, bits int) dtype.Matrix {
 }
 
 // BenchmarkMatMul multiplies with integer weights that come from memory, on all threads:
-// several equal matrices take turns, so that no cache holds them. Compare with
+// several equal matrices are used in turn, so that no cache has them. Compare with
 // BenchmarkRead, in the same run.
 func BenchmarkMatMul(b *testing.B) {
-	const n, k, room = 4096, 4096, 400 << 20
+	const n, k, size = 4096, 4096, 400 << 20
 	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
 		b.Run(fmt.Sprintf("type=q%d", bits), func(b *testing.B) {
 			cpu := openTest(b, Options{})
 			m := integerMatrix(b, n, k, bits)
 			var list []*kernel.Weight
-			for total := int64(0); total < room; total += list[0].Bytes() {
+			for total := int64(0); total < size; total += list[0].Bytes() {
 				w, err := cpu.Load(backend.Int8, m)
 				if err != nil {
 					b.Fatal(err)
@@ -47,7 +47,7 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// BenchmarkMatMulCached multiplies few rows with weights that the second cache holds, on one
+// BenchmarkMatMulCached multiplies few rows with weights that fit the second cache, on one
 // thread.
 func BenchmarkMatMulCached(b *testing.B) {
 	const k = 1024
@@ -75,9 +75,9 @@ func BenchmarkMatMulCached(b *testing.B) {
 
 // BenchmarkRead reads memory in order, on all threads: what products are measured against.
 func BenchmarkRead(b *testing.B) {
-	const room = 400 << 20
+	const size = 400 << 20
 	cpu := openTest(b, Options{})
-	data, err := mapMemory(room)
+	data, err := mapMemory(size)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -86,8 +86,8 @@ func BenchmarkRead(b *testing.B) {
 		data[i] = byte(i)
 	}
 	op := &readOp{data}
-	b.SetBytes(room)
+	b.SetBytes(size)
 	for b.Loop() {
-		cpu.pool.run(op, room>>12, 1)
+		cpu.pool.run(op, size>>12, 1)
 	}
 }

@@ -38,7 +38,7 @@ func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func()
 			b.Fatal(err)
 		}
 		for j := range p.Rows {
-			op.store(&attendRoom{}, p, j-j%backend.PageTokens, j%backend.PageTokens, sample[(7*i+13*j)%(len(sample)-dim):][:dim])
+			op.store(&attendBuffers{}, p, j-j%backend.PageTokens, j%backend.PageTokens, sample[(7*i+13*j)%(len(sample)-dim):][:dim])
 		}
 		seq.Pages = append(seq.Pages, p)
 	}
@@ -82,7 +82,7 @@ func deltaNet(b testing.TB, be *Backend, rows, drafts, copies int) func() {
 		B: randomTensor(b, be, rng, rows, 32), A: randomTensor(b, be, rng, rows, 32),
 	}
 	dst := randomTensor(b, be, rng, rows, 4096)
-	seq := backend.Seq{N: rows, Drafts: drafts, Kept: drafts}
+	seq := backend.Seq{N: rows, Drafts: drafts, Accepted: drafts}
 	for range copies {
 		seq.Delta = append(seq.Delta, backend.Recurrent{
 			State: randomTensor(b, be, rng, 32*128, 128), Tail: randomTensor(b, be, rng, 3+drafts, n),
@@ -106,7 +106,7 @@ func BenchmarkDeltaNet(b *testing.B) {
 			if isa == generic && c[0] > 1 {
 				continue
 			}
-			b.Run(fmt.Sprintf("m=%d/guesses=%d/layers=%d/isa=%s", c[0], c[1], c[2], isa), func(b *testing.B) {
+			b.Run(fmt.Sprintf("m=%d/drafts=%d/layers=%d/isa=%s", c[0], c[1], c[2], isa), func(b *testing.B) {
 				run := deltaNet(b, openTest(b, Options{ISA: isa}), c[0], c[1], c[2])
 				b.SetBytes(2 * 32 * 128 * 128 * 4)
 				for b.Loop() {

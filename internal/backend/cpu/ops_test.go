@@ -58,7 +58,7 @@ func sameLists(t *testing.T, what string, got, want [][]float32) {
 	}
 }
 
-// sameEverywhere holds what run computes against the first backend's.
+// sameEverywhere compares what run computes with the first backend's.
 func sameEverywhere(t *testing.T, what string, list []*Backend, run func(b *Backend) [][]float32) {
 	t.Helper()
 	var want [][]float32
@@ -117,7 +117,7 @@ func (c *attendCase) page(t *testing.T, b *Backend, rng *rand.Rand) backend.Tens
 	}
 	op := attendOp{vector: &kernel.Generic.Vector, set: &kernel.Generic}
 	for r := range rows {
-		op.store(&attendRoom{}, p, r-r%backend.PageTokens, r%backend.PageTokens, row(x, r))
+		op.store(&attendBuffers{}, p, r-r%backend.PageTokens, r%backend.PageTokens, row(x, r))
 	}
 	return p
 }
@@ -188,8 +188,8 @@ func TestAttendBatchEqualsAlone(t *testing.T) {
 	sameLists(t, "alone", [][]float32{bits(t, alone)}, [][]float32{bits(t, together)})
 }
 
-// deltaCase is a DeltaNet layer and what is fed to one sequence: rows, guesses, and how
-// many of the guesses are then accepted.
+// deltaCase is a DeltaNet layer and what is fed to one sequence: rows, drafts, and how
+// many of the drafts are then accepted.
 type deltaCase struct {
 	keyHeads, share, keyDim, valueDim, kernel int
 	sigmoid                                   bool
@@ -208,14 +208,14 @@ func (c *deltaCase) run(t *testing.T, b *Backend) [][]float32 {
 	for i, x := range row(d.DecayRate, 0) {
 		row(d.DecayRate, 0)[i] = -exactmath.Abs32(x)
 	}
-	const most = 8
+	const drafts = 8
 	mem := backend.Recurrent{
-		State: randomTensor(t, b, rng, values*c.keyDim, c.valueDim), Tail: randomTensor(t, b, rng, c.kernel-1+most, n),
-		Keys: randomTensor(t, b, rng, most, c.keyHeads*c.keyDim), Deltas: randomTensor(t, b, rng, most, values*c.valueDim),
-		Decays: randomTensor(t, b, rng, most, values),
+		State: randomTensor(t, b, rng, values*c.keyDim, c.valueDim), Tail: randomTensor(t, b, rng, c.kernel-1+drafts, n),
+		Keys: randomTensor(t, b, rng, drafts, c.keyHeads*c.keyDim), Deltas: randomTensor(t, b, rng, drafts, values*c.valueDim),
+		Decays: randomTensor(t, b, rng, drafts, values),
 	}
 	var all [][]float32
-	kept := 0
+	accepted := 0
 	for _, call := range c.calls {
 		rows := call[0]
 		in := backend.DeltaInput{
@@ -223,8 +223,8 @@ func (c *deltaCase) run(t *testing.T, b *Backend) [][]float32 {
 			B: randomTensor(t, b, rng, rows, values), A: randomTensor(t, b, rng, rows, values),
 		}
 		dst := randomTensor(t, b, rng, rows, values*c.valueDim)
-		b.DeltaNet(dst, d, 0, in, []backend.Seq{{N: rows, Drafts: call[1], Kept: kept, Delta: []backend.Recurrent{mem}}})
-		kept = call[2]
+		b.DeltaNet(dst, d, 0, in, []backend.Seq{{N: rows, Drafts: call[1], Accepted: accepted, Delta: []backend.Recurrent{mem}}})
+		accepted = call[2]
 		all = append(all, bits(t, dst))
 	}
 	for _, x := range []backend.Tensor{mem.State, mem.Tail, mem.Keys, mem.Deltas, mem.Decays} {
@@ -310,7 +310,7 @@ func (c *expertsCase) run(t *testing.T, b *Backend, stacks [8][]dtype.Matrix) []
 	b.Experts(dst, x, e)
 	got := [][]float32{bits(t, dst)}
 	if b.pool.size() > 1 {
-		return got // so many joins take long on a machine that has other things to do
+		return got // joins take long on a machine that has other things to do
 	}
 	for r := range c.rows {
 		expertsByHand(t, b, byHand[r*expertWidth:][:expertWidth], x.RowRange(r, r+1), e)

@@ -64,7 +64,7 @@ func normRow(op *rowwiseOp, r int) {
 	op.b.isa.Vector.Norm(row(op.dst, r), row(op.x, r), row(op.y, 0), op.eps)
 }
 
-// piece is how many columns of a row are taken at once where columns do not depend on one
+// piece is how many columns of a row are computed at once where columns do not depend on one
 // another, so that a single row is work for all threads.
 const piece = 1024
 
@@ -77,7 +77,7 @@ func (b *Backend) SwiGLU(dst, gate, up backend.Tensor) {
 	b.pool.run(&b.rowwise, dst.Rows*pieces(dst.Cols), 2)
 }
 
-// pieces is how many pieces a row of so many columns has.
+// pieces is how many pieces a row of cols columns has.
 func pieces(cols int) int { return (cols + piece - 1) / piece }
 
 func swigluPiece(op *rowwiseOp, i int) {

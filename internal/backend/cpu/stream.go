@@ -13,8 +13,8 @@ type Stream struct {
 	op readOp
 }
 
-// NewStream reserves so many bytes, far more than any cache holds if they are to tell the
-// speed of memory. The caller closes it.
+// NewStream reserves bytes bytes, which are to be far more than any cache has: only then does
+// Read tell the speed of memory. The caller closes it.
 func (b *Backend) NewStream(bytes int) (*Stream, error) {
 	data, err := mapMemory(bytes &^ (pieceBytes - 1))
 	if err != nil {

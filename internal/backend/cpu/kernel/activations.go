@@ -8,7 +8,7 @@ import (
 
 // Activations are the input's rows as 8-bit integers: x ≈ scale*q, per group of columns.
 //
-// Rows go in strips, the last of which may have fewer. A strip holds, group after group,
+// Rows go in strips, the last of which may have fewer. A strip has, group after group,
 // the codes of its rows, and then for each of its rows the scale, the scaled sum (see
 // quantizeGroup) and the offset, four bytes each. Codes lie as the kernels want them:
 //
@@ -135,9 +135,9 @@ func (a *Activations) put(r int, x []float32, quantize func(dst []byte, x []floa
 // quantizeRow is Set.quantize: it writes one row of a strip.
 func quantizeRow(dst []byte, x []float32, group int, p place) {
 	at := p.first
-	var room [256]int8 // as long as groups and heads usually are
-	q := room[:]
-	if group > len(room) {
+	var short [256]int8 // as long as groups and heads usually are
+	q := short[:]
+	if group > len(short) {
 		q = make([]int8, group)
 	}
 	q = q[:group]

@@ -10,7 +10,7 @@ import (
 )
 
 // allowAMX asks the system for the use of tiles, once for the process, and says why it was
-// refused.
+// denied.
 var allowAMX = sync.OnceValue(func() string {
 	const (
 		requestPermission = 0x1023 // ARCH_REQ_XCOMP_PERM

@@ -77,10 +77,10 @@ func (b *bitsOf) matrix(m dtype.Matrix) dtype.Matrix {
 	return m
 }
 
-// TestBitsAreTheSameEverywhere holds every instruction set of every architecture, portable
-// Go above all, to bits recorded once: a compiler that fuses operations where the source
-// does not say so, or another rounding, would show here. Who changes a definition on
-// purpose records its bits anew; answers of former versions are not reproduced then.
+// TestBitsAreTheSameEverywhere compares every instruction set of every architecture, portable
+// Go above all, with bits recorded once: a compiler that fuses operations where the source
+// does not say so, or another rounding, would show here. Whoever changes a definition
+// on purpose records its bits again; answers of former versions are not reproduced then.
 func TestBitsAreTheSameEverywhere(t *testing.T) {
 	for _, set := range runnable() {
 		for _, k := range recorded {
@@ -108,7 +108,7 @@ var recorded = []struct {
 	{"products", productBits, 0x08a17fe43b2202ea},
 }
 
-// TestArithmeticNamesItsOperations fails when bits were recorded anew and the arithmetic still
+// TestArithmeticNamesItsOperations fails when bits were recorded again and the arithmetic still
 // has its former name: caches on disk would serve what former versions computed.
 func TestArithmeticNamesItsOperations(t *testing.T) {
 	h := fnv.New64a()

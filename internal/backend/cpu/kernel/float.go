@@ -88,12 +88,12 @@ type floatBlocking struct {
 	streams int // tiles at once
 	panel   int // blocks multiplied with all rows before the next
 	passes  int // over a panel, for some rows each
-	room    int // floats of scratch for decoded panels
+	decoded int // floats of scratch for decoded panels
 }
 
 // run is Set.Float.
 //
-// As long as the registers hold the chains of all rows, a plain tile is read in one go.
+// As long as the registers have space for the chains of all rows, a plain tile is read in one go.
 // Other products cut the columns into panels, and every panel of a tile, decoded if need
 // be, stays in the cache while all rows pass, and meanwhile the next one is fetched.
 func (k *floatKernels) run(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch) {
@@ -111,17 +111,17 @@ func (k *floatKernels) run(out []float32, w *Weight, n, from, to int, x Rows, s 
 		b.panel = b.panelBlocks()
 	}
 	if b.decoder >= 0 {
-		b.room = b.streams * b.panel * w.group * Tile
+		b.decoded = b.streams * b.panel * w.group * Tile
 	}
 	s.float.stride = 4 * uintptr(x.Stride)
 	for ; from < to; from += panelTiles {
 		end := min(from+panelTiles, to)
 		size := (end - from) * x.N * Tile
-		s.floats = Grow(s.floats, b.room+size)
+		s.floats = Grow(s.floats, b.decoded+size)
 		b.out, out = out[:size], out[size:]
 		b.tiles(from, end)
 	}
-	s.float, s.decode = floatArgs{}, decodeArgs{} // keep nobody's memory alive
+	s.float, s.decode = floatArgs{}, decodeArgs{} // refer to no memory of others
 }
 
 // lineColumns is how many columns of a tile fill a cache line: two for types of 2 bytes.
@@ -132,7 +132,7 @@ func (b *floatBlocking) lineColumns() int {
 	return 2
 }
 
-// panelBlocks is how many blocks make a panel. Chains begin anew at every block, so blocks
+// panelBlocks is how many blocks make a panel. Chains restart at every block, so blocks
 // of an odd number of columns stay alone.
 func (b *floatBlocking) panelBlocks() int {
 	if b.w.group%2 == 1 {
@@ -218,7 +218,7 @@ func (b *floatBlocking) setAhead(j, i, g int) {
 // if there are two, with all rows.
 func (b *floatBlocking) multiply(tiles, i, half, g int) {
 	a, m := &b.s.float, b.x.N
-	odd := b.s.floats[b.room:]
+	odd := b.s.floats[b.decoded:]
 	rows := (m + b.passes - 1) / b.passes
 	for r := 0; r < m; r += rows {
 		a.rows = min(rows, m-r)

@@ -139,7 +139,7 @@ func describe(w *Weight) string {
 	return fmt.Sprintf("%v %v bits=%d group=%d %d×%d", w.format, w.elem, w.bits, w.group, w.rows, w.cols)
 }
 
-// TestFloatProductEqualsGeneric holds the kernels of every instruction set against portable
+// TestFloatProductEqualsGeneric compares the kernels of every instruction set with portable
 // Go, bit for bit, with numbers of all sizes.
 func TestFloatProductEqualsGeneric(t *testing.T) {
 	count := 1500
@@ -198,7 +198,7 @@ func TestFloatProductIsRowExact(t *testing.T) {
 				set.Float(one, w, 0, 0, w.tiles, x.slice(r, r+1), &s)
 				for j, y := range one {
 					if z := all[(j/Tile*rows+r)*Tile+j%Tile]; !sameFloat(y, z) {
-						t.Fatalf("isa=%s %s: output %d of row %d is %g alone and %g among %d", set.Name, describe(w), j, r, y, z, rows)
+						t.Fatalf("isa=%s %s: output %d of row %d is %g alone and %g with %d", set.Name, describe(w), j, r, y, z, rows)
 					}
 				}
 			}

@@ -40,7 +40,7 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 	*args = integerArgs{}
 }
 
-// manyStrips multiplies tiles with so many strips that every block is unpacked once for all.
+// manyStrips multiplies tiles with many strips: every block is unpacked once for all of them.
 func (args *integerArgs) manyStrips(out []float32, w *Weight, n, from, to int, a *Activations) {
 	rows, strip := a.OutRows(), w.groups*args.actGroup
 	span := amxColumns / w.group
@@ -77,9 +77,9 @@ func (args *integerArgs) amxTile(w *Weight, n, t, from, to int, acts []byte) {
 	}
 }
 
-// What the AMX kernels work on at a time. Activations of so many rows and columns stay in
-// the second cache while tiles pass; so many bytes of unpacked codes, beside the strip that
-// meets them and the products, in the first.
+// What the AMX kernels work on at a time. Activations of amxRowsAtOnce rows and amxColumns
+// columns stay in the second cache while tiles pass; amxSlotBytes of unpacked codes, beside the
+// strip that meets them and the products, in the first.
 const (
 	amxRowsAtOnce = 128
 	amxColumns    = 4096

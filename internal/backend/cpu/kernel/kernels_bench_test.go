@@ -104,7 +104,7 @@ func BenchmarkVector(b *testing.B) {
 	}
 }
 
-// integerMatrix is n×k with codes of so many bits, in groups of 64 with bf16 scales.
+// integerMatrix is n×k with codes of bits bits, in groups of 64 with bf16 scales.
 func integerMatrix(tb testing.TB, n, k, bits int) dtype.Matrix {
 	m, err := dtype.NewAffine(n, k, bits, 64, dtype.BF16)
 	if err != nil {

@@ -182,7 +182,7 @@ func putBits(plane []byte, r int, x, y uint64) {
 	plane[24] |= byte(uint32(y>>32)*gather>>24) << shift
 }
 
-// planes are the widths a code of so many bits is split into, lowest bits first.
+// planes are the widths a code of bits bits is split into, lowest bits first.
 func planes(bits int) []int {
 	switch bits {
 	case 2:

@@ -73,7 +73,7 @@ func (w *Weight) scales(s, b *[Tile]float32, block []byte) {
 }
 
 // floats writes the first width columns of a block as float32 values, [column, row]. ints
-// is room for the codes of a block.
+// is workspace for the codes of a block.
 func (w *Weight) floats(dst []float32, ints []int16, block []byte, width int) {
 	dst = dst[:width*Tile]
 	if w.format == dtype.Plain {
@@ -121,7 +121,7 @@ func getFloat(b []byte, t dtype.Type) float32 {
 	}
 }
 
-// putFloat writes a number that type t, F32 or BF16, holds exactly.
+// putFloat writes a number that type t, F32 or BF16, represents exactly.
 func putFloat(b []byte, t dtype.Type, x float32) {
 	if t == dtype.F32 {
 		binary.LittleEndian.PutUint32(b, math.Float32bits(x))

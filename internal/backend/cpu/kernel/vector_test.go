@@ -23,7 +23,7 @@ type vectorTrial struct {
 	guard [8][]float32 // buffers, each before a page that cannot be touched
 }
 
-const trialRoom = 64 << 10 // numbers of a buffer
+const trialSize = 64 << 10 // numbers of a buffer
 
 func newVectorTrials(t *testing.T) []*vectorTrial {
 	t.Helper()
@@ -34,7 +34,7 @@ func newVectorTrials(t *testing.T) []*vectorTrial {
 		}
 		x := &vectorTrial{t: t, name: set.Name, v: &set.Vector, rng: rand.New(rand.NewPCG(7, 7))}
 		for i := range x.guard {
-			x.guard[i] = floatsOf(guarded(t, 4*trialRoom))
+			x.guard[i] = floatsOf(guarded(t, 4*trialSize))
 		}
 		list = append(list, x)
 	}
@@ -43,7 +43,7 @@ func newVectorTrials(t *testing.T) []*vectorTrial {
 
 // fill returns the last n numbers of buffer i, filled, and a copy on the heap.
 func (x *vectorTrial) fill(i, n int, special bool) (guarded, plain []float32) {
-	guarded = x.guard[i][trialRoom-n:]
+	guarded = x.guard[i][trialSize-n:]
 	for j := range guarded {
 		guarded[j] = oddFloat(x.rng, special) * float32(int(1)<<x.rng.IntN(6))
 	}
@@ -134,7 +134,7 @@ func (x *vectorTrial) rows(n int, special bool) {
 func TestVectorFunctionsEqualGeneric(t *testing.T) {
 	for _, x := range newVectorTrials(t) {
 		const n = 4096
-		in, out, want := x.guard[0][trialRoom-n:], x.guard[1][trialRoom-n:], make([]float32, n)
+		in, out, want := x.guard[0][trialSize-n:], x.guard[1][trialSize-n:], make([]float32, n)
 		for trial := range 12 {
 			for i := range in {
 				switch trial % 3 {
@@ -171,7 +171,7 @@ func (x *vectorTrial) convolution(n int, special bool) {
 		taps[i] = Tap{&w[0], &in[0]}
 		plain = append(plain, Tap{&pw[0], &pin[0]})
 	}
-	got, want := x.guard[5][trialRoom-n:], make([]float32, n)
+	got, want := x.guard[5][trialSize-n:], make([]float32, n)
 	x.v.Convolve(got, taps)
 	convolve(want, plain)
 	x.same("convolve", got, want)
@@ -229,13 +229,13 @@ func (x *vectorTrial) pageOf32(d, count, queries int, special bool) {
 	q, pq := x.fill(0, queries*d, special)
 	keys, pkeys := x.fill(1, count*d, special)
 	values, pvalues := x.fill(2, count*d, special)
-	scores, want := x.guard[3][trialRoom-queries*PageTokens:], make([]float32, queries*PageTokens)
+	scores, want := x.guard[3][trialSize-queries*PageTokens:], make([]float32, queries*PageTokens)
 	copy(want, scores) // what lies behind count stays as it is
 	x.v.Page.Scores32(scores, q, keys, values, d, count, 0.125)
 	scores32(want, pq, pkeys, nil, d, count, 0.125)
 	what := fmt.Sprintf("d=%d count=%d queries=%d", d, count, queries)
 	x.same("scores32 "+what, scores, want)
-	out, sum := x.guard[4][trialRoom-queries*d:], make([]float32, queries*d)
+	out, sum := x.guard[4][trialSize-queries*d:], make([]float32, queries*d)
 	x.v.Page.Weigh32(out, scores, values, keys, d, count)
 	weigh32(sum, want, pvalues, nil, d, count)
 	x.same("weigh32 "+what, out, sum)
@@ -247,7 +247,7 @@ func (x *vectorTrial) pageOf16(d, count, queries int, special bool) {
 	var page [2][]uint16
 	var plain [2][]uint16
 	for i := range page {
-		page[i] = halvesOf(x.guard[1+i])[2*trialRoom-count*d:]
+		page[i] = halvesOf(x.guard[1+i])[2*trialSize-count*d:]
 		for j := range page[i] {
 			page[i][j] = dtype.ToF16(oddFloat(x.rng, special))
 			if special && x.rng.IntN(50) == 0 {
@@ -256,13 +256,13 @@ func (x *vectorTrial) pageOf16(d, count, queries int, special bool) {
 		}
 		plain[i] = append([]uint16(nil), page[i]...)
 	}
-	scores, want := x.guard[3][trialRoom-queries*PageTokens:], make([]float32, queries*PageTokens)
+	scores, want := x.guard[3][trialSize-queries*PageTokens:], make([]float32, queries*PageTokens)
 	copy(want, scores)
 	x.v.Page.Scores16(scores, q, page[0], page[1], d, count, 0.125)
 	scores16(want, pq, plain[0], nil, d, count, 0.125)
 	what := fmt.Sprintf("d=%d count=%d queries=%d", d, count, queries)
 	x.same("scores16 "+what, scores, want)
-	out, sum := x.guard[4][trialRoom-queries*d:], make([]float32, queries*d)
+	out, sum := x.guard[4][trialSize-queries*d:], make([]float32, queries*d)
 	x.v.Page.Weigh16(out, scores, page[1], page[0], d, count)
 	weigh16(sum, want, plain[1], nil, d, count)
 	x.same("weigh16 "+what, out, sum)
@@ -273,14 +273,14 @@ func (x *vectorTrial) pageOf8(d, count, queries int, special bool) {
 	q, pq := x.fill(0, queries*d, special)
 	var page, plain [2][]int8
 	for i := range page {
-		room := x.guard[1+i]
-		page[i] = unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(room))), 4*len(room))[4*trialRoom-count*d:]
+		buf := x.guard[1+i]
+		page[i] = unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(buf))), 4*len(buf))[4*trialSize-count*d:]
 		for j := range page[i] {
 			page[i][j] = int8(x.rng.Uint32())
 		}
 		plain[i] = append([]int8(nil), page[i]...)
 	}
-	scores, want := x.guard[3][trialRoom-queries*PageTokens:], make([]float32, queries*PageTokens)
+	scores, want := x.guard[3][trialSize-queries*PageTokens:], make([]float32, queries*PageTokens)
 	copy(want, scores)
 	x.v.Page.Scores8(scores, q, page[0], page[1], d, count, 0.125)
 	scores8(want, pq, plain[0], nil, d, count, 0.125)
@@ -290,7 +290,7 @@ func (x *vectorTrial) pageOf8(d, count, queries int, special bool) {
 	x.v.Page.Scale(scores, scales)
 	scalePage(want, pscales)
 	x.same("scale "+what, scores, want)
-	out, sum := x.guard[4][trialRoom-queries*d:], make([]float32, queries*d)
+	out, sum := x.guard[4][trialSize-queries*d:], make([]float32, queries*d)
 	x.v.Page.Weigh8(out, scores, page[1], page[0], d, count)
 	weigh8(sum, want, plain[1], nil, d, count)
 	x.same("weigh8 "+what, out, sum)
@@ -298,19 +298,19 @@ func (x *vectorTrial) pageOf8(d, count, queries int, special bool) {
 
 func TestVectorNarrowEqualsGeneric(t *testing.T) {
 	for _, x := range newVectorTrials(t) {
-		got, want := halvesOf(x.guard[0]), make([]uint16, 2*trialRoom)
+		got, want := halvesOf(x.guard[0]), make([]uint16, 2*trialSize)
 		for range 40 {
 			n := lanes * (1 + x.rng.IntN(200))
-			in := x.guard[1][trialRoom-n:]
+			in := x.guard[1][trialSize-n:]
 			for i := range in {
 				in[i] = math.Float32frombits(x.rng.Uint32())
 				if i%2 == 0 { // near the range of halves
 					in[i] = float32(math.Ldexp(x.rng.NormFloat64(), x.rng.IntN(44)-26))
 				}
 			}
-			x.v.Narrow(got[2*trialRoom-n:], in)
+			x.v.Narrow(got[2*trialSize-n:], in)
 			narrow(want[:n], in)
-			for i, h := range got[2*trialRoom-n:] {
+			for i, h := range got[2*trialSize-n:] {
 				if h != want[i] {
 					t.Fatalf("%s: %v (%#x) is %#x, want %#x", x.name, in[i], math.Float32bits(in[i]), h, want[i])
 				}
@@ -335,13 +335,13 @@ func (x *vectorTrial) delta(keys, cols, gap int, special bool) {
 	k, pk := x.fill(2, keys, special)
 	val, pval := x.fill(3, cols, special)
 	decay, beta, kq := x.rng.Float32(), x.rng.Float32(), oddFloat(x.rng, special)
-	out, delta := x.guard[4][trialRoom-cols:], x.guard[5][trialRoom-cols:]
+	out, delta := x.guard[4][trialSize-cols:], x.guard[5][trialSize-cols:]
 	wantOut, wantDelta := make([]float32, cols), make([]float32, cols)
 	x.v.Delta.Read(out, delta, state, stride, cols, q, k, val, decay, beta, kq)
 	deltaRead(wantOut, wantDelta, pstate, stride, 0, pq, pk, pval, decay, beta, kq)
 	x.same("delta", delta, wantDelta)
 	x.same("delta out", out, wantOut)
-	dst, want := x.guard[6][trialRoom-keys*cols:], make([]float32, keys*cols)
+	dst, want := x.guard[6][trialSize-keys*cols:], make([]float32, keys*cols)
 	x.v.Delta.Update(dst, cols, state, stride, cols, k, delta, decay)
 	deltaUpdate(want, cols, pstate, stride, 0, pk, wantDelta, decay)
 	x.same("deltaUpdate", dst, want)

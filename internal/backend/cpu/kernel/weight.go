@@ -13,7 +13,7 @@ const plainGroup = 64
 // Weight is a stack of matrices in blocks: for every tile of 16 rows, for every group of
 // columns, one block, all of them one after another, so that a product reads one stream.
 //
-// A block holds the codes of 16 rows × group columns, then 16 scales, then 16 biases where
+// A block has the codes of 16 rows × group columns, then 16 scales, then 16 biases where
 // the format has them. Missing rows of the last tile are zero.
 //
 //	integers  Split into planes of 4, 2 and 1 bits (8 bits are one plane of bytes), lowest

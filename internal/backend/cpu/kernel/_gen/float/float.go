@@ -87,12 +87,12 @@ func (s *source) prefetch(tiles int, e element) {
 }
 
 // choose jumps to the variant for the number of rows.
-func (s *source) choose(most int) {
+func (s *source) choose(maxRows int) {
 	s.op("MOVQ a+0(FP), DI")
 	s.op("MOVQ floatArgs_w(DI), SI")
 	s.op("MOVQ (floatArgs_w+8)(DI), DX")
 	s.op("MOVQ floatArgs_rows(DI), R15")
-	for r := 1; r < most; r++ {
+	for r := 1; r < maxRows; r++ {
 		s.op("CMPQ R15, $%d", r)
 		s.op("JEQ rows%d", r)
 	}
@@ -111,13 +111,13 @@ type avx512 struct {
 func avx512Products(s *source) {
 	for _, e := range elements {
 		for _, tiles := range []int{1, 2} {
-			const most = 6
+			const maxRows = 6
 			name := fmt.Sprintf("float%sx%dAVX512", e.name, tiles)
-			s.line(productComment, name, tiles, e.name, most)
+			s.line(productComment, name, tiles, e.name, maxRows)
 			s.line("//\tZ0-Z23 accumulators  Z24-Z27 columns  Z28, Z29 numbers of a row  Z31 mask")
 			s.line("TEXT ·%s(SB), NOSPLIT, $0-8", name)
-			s.choose(most)
-			for rows := most; rows > 0; rows-- {
+			s.choose(maxRows)
+			for rows := maxRows; rows > 0; rows-- {
 				avx512{s, e, tiles, rows}.variant()
 			}
 			s.line("")
@@ -256,14 +256,14 @@ type avx2 struct {
 }
 
 func avx2Products(s *source) {
-	const most = 3
+	const maxRows = 3
 	for _, e := range elements {
 		name := fmt.Sprintf("float%sAVX2", e.name)
-		s.line(productComment, name, 1, e.name, most)
+		s.line(productComment, name, 1, e.name, maxRows)
 		s.line("//\tY0-Y11 accumulators  Y12, Y13 a column  Y14 a number of a row  Y15 mask")
 		s.line("TEXT ·%s(SB), NOSPLIT, $0-8", name)
-		s.choose(most)
-		for rows := most; rows > 0; rows-- {
+		s.choose(maxRows)
+		for rows := maxRows; rows > 0; rows-- {
 			avx2{s, e, rows}.variant()
 		}
 		s.line("")

@@ -84,7 +84,7 @@ func (f codes) low() int {
 // high is the width of the second plane, 0 if there is none.
 func (f codes) high() int { return f.bits - f.low() }
 
-// step16 are the bytes of a plane of so many bits that 16 columns of 16 rows take.
+// step16 are the bytes of a plane of bits bits that 16 columns of 16 rows take.
 func step16(bits int) int { return 32 * bits }
 
 // declarations is the Go side: one function and one table entry per kernel.

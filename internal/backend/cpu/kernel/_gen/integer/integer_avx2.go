@@ -20,7 +20,7 @@ const avx2Doc = `// func integerAVX2<format>Rows<m>(a *integerArgs), for m rows:
 // sums. Y12, Y13: codes, later scales and biases. Y14, Y15: products.
 // No alignment is required, and nothing is read past the last block or the last group.`
 
-// avx2Rows is the most rows of a kernel.
+// avx2Rows is the maximum number of rows of a kernel.
 const avx2Rows = 4
 
 // avx2Kernel writes one kernel.
@@ -55,7 +55,7 @@ func avx2(s *source) {
 	for _, f := range formats {
 		for m := 1; m <= avx2Rows; m++ {
 			k := &avx2Kernel{source: s, codes: f, m: m, streams: 2}
-			if m > 2 { // which the registers do not hold
+			if m > 2 { // more than the registers have space for
 				k.streams = 1
 			}
 			k.write()

@@ -16,7 +16,7 @@ const avx512Doc = `// func integerAVX512<format>Rows<m>(a *integerArgs), for m r
 // row. Z31, Z30: constants of the format. Z24 to Z29: codes, later scales and biases.
 // No alignment is required, and nothing is read past the last block or the last group.`
 
-// avx512Rows is the most rows of a kernel.
+// avx512Rows is the maximum number of rows of a kernel.
 const avx512Rows = 8
 
 // avx512Kernel writes one kernel.

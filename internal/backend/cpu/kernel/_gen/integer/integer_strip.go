@@ -86,7 +86,7 @@ func (k stripKernel) write() {
 	}
 }
 
-// unless jumps if there was or will be no group so many turns ago.
+// unless jumps if there was or will be no group ago turns before this one.
 func (k stripKernel) unless(ago int, label string) {
 	k.op("LEAQ %d(R12), R14", -ago)
 	k.op("CMPQ R14, integerArgs_turns(AX)")
@@ -94,7 +94,7 @@ func (k stripKernel) unless(ago int, label string) {
 }
 
 // place points a register at what a ring of four, each of 1<<shift bytes, has for the group
-// of so many turns ago.
+// of ago turns before this one.
 func (k stripKernel) place(ring string, ago, shift int, register string) {
 	k.op("LEAQ %d(R12), %s", -ago, register)
 	k.op("ANDQ $3, %s", register)

@@ -191,7 +191,7 @@ func (c codes) vector(v, h, d, t int) {
 	}
 }
 
-// field keeps so many bits of each byte, from bit shift on.
+// field keeps width bits of each byte, from bit shift on.
 func (c codes) field(d, shift, width, mask int) {
 	if shift > 0 {
 		c.op("VUSHR $%d, V%d.B16, V%d.B16", shift, d, d)

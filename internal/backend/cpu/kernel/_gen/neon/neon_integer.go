@@ -31,7 +31,7 @@ func integerFile(s *source) {
 	roundKernel(s)
 }
 
-// integer is a kernel for so many rows. V0-V15 are sums: for each row, four quarters of a
+// integer is a kernel for rows rows. V0-V15 are sums: for each row, four quarters of a
 // tile. V16-V19 are codes, V20 numbers of the rows. See multiplyPair for another order.
 type integer struct {
 	codes

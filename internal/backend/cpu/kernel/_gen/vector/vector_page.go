@@ -132,13 +132,13 @@ func (m *machine) shareFetch(block int) {
 	m.op("MOVQ BX, shift-16(SP)")
 }
 
-// setStep sets step to this block's share of so many bytes.
+// setStep sets step to this block's share of bytes bytes.
 func (m *machine) setStep(bytes int) {
 	m.op("MOVQ $%d, BX", bytes)
 	m.ops("MOVQ shift-16(SP), CX", "SHRQ CX, BX", "MOVQ BX, step-24(SP)")
 }
 
-// fetchOn prefetches at R11, where so many bytes are being read, and moves on.
+// fetchOn prefetches at R11, where bytes bytes are being read, and moves on.
 func (m *machine) fetchOn(bytes int) {
 	for line := 0; line < bytes; line += 64 {
 		m.op("PREFETCHT1 %s(R11)", shift(line))
@@ -146,7 +146,7 @@ func (m *machine) fetchOn(bytes int) {
 	m.op("ADDQ step-24(SP), R11")
 }
 
-// fetched begins anew with what has just been read, and costs nothing, once all of the
+// fetched starts again with what has just been read, and costs nothing, once all of the
 // next rows are on their way.
 func (m *machine) fetched(now string) {
 	more := m.label("more")

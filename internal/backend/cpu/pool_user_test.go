@@ -57,10 +57,10 @@ func TestBackendsShareThreads(t *testing.T) {
 	}
 }
 
-// most marks the highest thread that computed a part.
-type most struct{ worker atomic.Int32 }
+// highest marks the highest thread that computed a part.
+type highest struct{ worker atomic.Int32 }
 
-func (m *most) part(worker, _, _ int) {
+func (m *highest) part(worker, _, _ int) {
 	for {
 		old := m.worker.Load()
 		if int(old) >= worker || m.worker.CompareAndSwap(old, int32(worker)) {
@@ -69,19 +69,19 @@ func (m *most) part(worker, _, _ int) {
 	}
 }
 
-// TestCrewKeepsToItsThreads checks that tasks for few threads are not computed by others of the
+// TestPoolUserKeepsToItsThreads checks that tasks for few threads are not computed by others of the
 // pool, in whatever order tasks of two sizes come: a thread computes in memory of its own, and
 // a backend has only as much of that as it has threads.
-func TestCrewKeepsToItsThreads(t *testing.T) {
-	large, small := enlist(6), enlist(2)
-	defer large.dismiss()
-	defer small.dismiss()
+func TestPoolUserKeepsToItsThreads(t *testing.T) {
+	large, small := usePool(6), usePool(2)
+	defer large.release()
+	defer small.release()
 	for i := range 3000 {
 		c, limit := large, 6
 		if i%3 > 0 {
 			c, limit = small, 2
 		}
-		var m most
+		var m highest
 		c.run(&m, 64, 1)
 		if got := int(m.worker.Load()); got >= limit {
 			t.Fatalf("task %d ran on thread %d of %d", i, got, limit)
@@ -89,12 +89,12 @@ func TestCrewKeepsToItsThreads(t *testing.T) {
 	}
 }
 
-// TestCrewWakesItsThreads checks that threads which slept through tasks for fewer of them come
+// TestPoolUserWakesItsThreads checks that threads which slept through tasks for fewer of them come
 // when they are wanted: both parts of the task wait for each other.
-func TestCrewWakesItsThreads(t *testing.T) {
-	large, small := enlist(2), enlist(1)
-	defer large.dismiss()
-	defer small.dismiss()
+func TestPoolUserWakesItsThreads(t *testing.T) {
+	large, small := usePool(2), usePool(1)
+	defer large.release()
+	defer small.release()
 	for range 5 {
 		for !large.helpers[0].asleep.Load() {
 			small.run(panics{-1}, 2, 1)
@@ -164,12 +164,12 @@ func TestBackendsComputeAtOnce(t *testing.T) {
 
 func ptr[T any](x T) *T { return &x }
 
-// TestPoolFaultFreesTheTurn checks that a panic of one backend's operation does not keep the
+// TestPoolFaultFreesThePool checks that a panic of one backend's operation does not keep the
 // others from computing.
-func TestPoolFaultFreesTheTurn(t *testing.T) {
-	a, b := enlist(3), enlist(3)
-	defer a.dismiss()
-	defer b.dismiss()
+func TestPoolFaultFreesThePool(t *testing.T) {
+	a, b := usePool(3), usePool(3)
+	defer a.release()
+	defer b.release()
 	for at := range 12 {
 		func() {
 			defer func() {
