@@ -69,7 +69,7 @@ func integerTile(acc []float32, w *Weight, n, t int, a *Activations, s *Scratch)
 			sa, ss := a.codes(s.codes, r, g)
 			out := (*[Tile]float32)(acc[r*Tile:])
 			for j := range Tile {
-				x := float32(float32(integerDot(s.ints[j*w.group:][:w.group], s.codes)) * sa)
+				x := float32(float32(dotCodes(s.ints[j*w.group:][:w.group], s.codes)) * sa)
 				out[j] = exactmath.FMA32(x, scale[j], out[j])
 			}
 			if w.format == dtype.Affine {
@@ -81,8 +81,8 @@ func integerTile(acc []float32, w *Weight, n, t int, a *Activations, s *Scratch)
 	}
 }
 
-// integerDot is exact: codes are at most 255 and groups at most 128 long.
-func integerDot(w []int16, q []int8) int32 {
+// dotCodes is exact: codes are at most 255 and groups at most 128 long.
+func dotCodes(w []int16, q []int8) int32 {
 	q = q[:len(w)]
 	var a, b, c, d int32
 	for i := 0; i+4 <= len(w); i += 4 {
