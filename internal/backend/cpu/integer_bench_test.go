@@ -73,6 +73,48 @@ func BenchmarkMatMulCached(b *testing.B) {
 	}
 }
 
+// BenchmarkMatMulRows multiplies one to eight rows, as many as decoding with drafts has, in every
+// integer format: on one thread with weights that fit the second cache, where the work of the
+// kernels counts, and on all threads with weights from memory.
+func BenchmarkMatMulRows(b *testing.B) {
+	for _, bits := range []int{2, 3, 4, 5, 6, 8, 0} {
+		name, m := fmt.Sprintf("q%d", bits), dtype.Matrix{}
+		if bits == 0 {
+			name, m = "mxfp4", dtype.Matrix{Format: dtype.MXFP4, Group: 32, ScaleType: dtype.F8E8M0}
+		}
+		for _, c := range []struct {
+			from               string
+			threads, n, k, sum int
+		}{{"cache", 1, 1024, 1024, 0}, {"memory", 0, 4096, 4096, 400 << 20}} {
+			if bits > 0 {
+				m = integerMatrix(b, c.n, c.k, bits)
+			} else {
+				m.Rows, m.Cols = c.n, c.k
+				m.Data, m.Scales = make([]byte, c.n*m.RowBytes()), make([]byte, c.n*m.ScaleRowBytes())
+			}
+			for _, isa := range runnable() {
+				if isa == generic || isa == "amx" { // as avx512, for few rows
+					continue
+				}
+				b.Run(fmt.Sprintf("type=%s/from=%s/isa=%s", name, c.from, isa), func(b *testing.B) {
+					cpu := openTest(b, Options{Threads: c.threads, ISA: isa})
+					var list []*kernel.Weight
+					for total := int64(-1); total < int64(c.sum); total += list[0].Bytes() {
+						w, err := cpu.Load(backend.Int8, m)
+						if err != nil {
+							b.Fatal(err)
+						}
+						list = append(list, w.(*kernel.Weight))
+					}
+					for rows := 1; rows <= 8; rows++ {
+						b.Run(fmt.Sprintf("m=%d", rows), func(b *testing.B) { multiplyInTurn(b, cpu, list, rows) })
+					}
+				})
+			}
+		}
+	}
+}
+
 // BenchmarkRead reads memory in order, on all threads: what products are measured against.
 func BenchmarkRead(b *testing.B) {
 	const size = 400 << 20
