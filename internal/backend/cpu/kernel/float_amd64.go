@@ -37,7 +37,7 @@ var avx2Floats = floatKernels{
 	},
 }
 
-// The twin of the products is floatTile, that of the decoders weight.floats.
+// The twin of the products is floatTile, that of the decoders Weight.floats.
 
 //go:noescape
 func floatBF16x1AVX512(a *floatArgs)

@@ -17,7 +17,7 @@ var neonFloats = floatKernels{
 	},
 }
 
-// The twin of the products is floatTile, that of the decoders weight.floats.
+// The twin of the products is floatTile, that of the decoders Weight.floats.
 
 //go:noescape
 func floatBF16NEON(a *floatArgs)

@@ -50,7 +50,7 @@ GLOBL decode256<>(SB), RODATA|NOPTR, $8
 
 // func decodeAffine2AVX512(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -200,7 +200,7 @@ step:
 
 // func decodeAffine3AVX512(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -365,7 +365,7 @@ step:
 
 // func decodeAffine4AVX512(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -514,7 +514,7 @@ step:
 
 // func decodeAffine5AVX512(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -678,7 +678,7 @@ step:
 
 // func decodeAffine6AVX512(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -845,7 +845,7 @@ step:
 
 // func decodeAffine8AVX512(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -987,7 +987,7 @@ step:
 
 // func decodeFP4AVX512(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -1124,7 +1124,7 @@ step:
 
 // func decodeE4M3AVX512(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -1217,7 +1217,7 @@ done:
 
 // func decodeAffine2AVX2(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -1474,7 +1474,7 @@ step:
 
 // func decodeAffine3AVX2(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -1784,7 +1784,7 @@ step:
 
 // func decodeAffine4AVX2(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -2039,7 +2039,7 @@ step:
 
 // func decodeAffine5AVX2(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -2347,7 +2347,7 @@ step:
 
 // func decodeAffine6AVX2(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -2635,7 +2635,7 @@ step:
 
 // func decodeAffine8AVX2(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -2877,7 +2877,7 @@ step:
 
 // func decodeFP4AVX2(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type
@@ -3108,7 +3108,7 @@ step:
 
 // func decodeE4M3AVX2(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type

@@ -1143,7 +1143,7 @@ GLOBL decode256<>(SB), RODATA|NOPTR, $16
 
 // func decodeAffine2NEON(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
@@ -1606,7 +1606,7 @@ step:
 
 // func decodeAffine3NEON(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
@@ -2161,7 +2161,7 @@ step:
 
 // func decodeAffine4NEON(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
@@ -2616,7 +2616,7 @@ step:
 
 // func decodeAffine5NEON(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
@@ -3163,7 +3163,7 @@ step:
 
 // func decodeAffine6NEON(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
@@ -3678,7 +3678,7 @@ step:
 
 // func decodeAffine8NEON(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
@@ -4115,7 +4115,7 @@ step:
 
 // func decodeFP4NEON(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
@@ -4524,7 +4524,7 @@ step:
 
 // func decodeE4M3NEON(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales

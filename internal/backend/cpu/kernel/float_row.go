@@ -2,7 +2,7 @@ package kernel
 
 import "github.com/foretoken/foretoken/internal/dtype"
 
-// RowFloats writes row r of matrix n as float32 values: what weight.floats gives for it,
+// RowFloats writes row r of matrix n as float32 values: what Weight.floats gives for it,
 // without the other rows of its tile.
 func (w *Weight) RowFloats(dst []float32, n, r int) {
 	lane := r % Tile

@@ -179,7 +179,7 @@ DATA lowest<>+24(SB)/8, $0xff800000ff800000
 GLOBL lowest<>(SB), RODATA|NOPTR, $32
 
 // func dotAVX2(x []float32, y []float32) (sum float32)
-// SI x, DI y, CX numbers, AX index; register 0 (and 1) sums. Twin: dot.
+// SI x, DI y, CX numbers, AX index; register 0 (and 1) sums. Twin: exactmath.Dot32.
 TEXT ·dotAVX2(SB), NOSPLIT, $0-52
 	MOVQ x_base+0(FP), SI
 	MOVQ y_base+24(FP), DI
@@ -2219,7 +2219,7 @@ done56:
 	VZEROUPPER
 	RET
 
-// func mergeAVX2(out []float32, page []float32, all *softmaxSum, now *softmaxSum)
+// func mergeAVX2(out []float32, page []float32, all *SoftmaxSum, now *SoftmaxSum)
 // SI page, DI out, R8 all, R9 now, CX numbers, AX index;
 // registers 8 and 9 the factors of what was there and of what is added. Twin: merge.
 TEXT ·mergeAVX2(SB), NOSPLIT, $0-64

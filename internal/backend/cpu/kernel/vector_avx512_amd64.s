@@ -265,7 +265,7 @@ DATA every4<>+56(SB)/8, $0x0000000c00000008
 GLOBL every4<>(SB), RODATA|NOPTR, $64
 
 // func dotAVX512(x []float32, y []float32) (sum float32)
-// SI x, DI y, CX numbers, AX index; register 0 (and 1) sums. Twin: dot.
+// SI x, DI y, CX numbers, AX index; register 0 (and 1) sums. Twin: exactmath.Dot32.
 TEXT ·dotAVX512(SB), NOSPLIT, $0-52
 	MOVQ x_base+0(FP), SI
 	MOVQ y_base+24(FP), DI
@@ -1339,7 +1339,7 @@ done52:
 	VZEROUPPER
 	RET
 
-// func mergeAVX512(out []float32, page []float32, all *softmaxSum, now *softmaxSum)
+// func mergeAVX512(out []float32, page []float32, all *SoftmaxSum, now *SoftmaxSum)
 // SI page, DI out, R8 all, R9 now, CX numbers, AX index;
 // registers 8 and 9 the factors of what was there and of what is added. Twin: merge.
 TEXT ·mergeAVX512(SB), NOSPLIT, $0-64

@@ -78,8 +78,8 @@ func (w *Weight) at(n, t, g int) []byte {
 func (w *Weight) width(g int) int { return min(w.group, w.cols-g*w.group) }
 
 // NewWeight lays out a weight for the matrices of stack, which must be of one shape and format.
-// The caller sets Data, zeroed, and packs every tile. With integer, products with quantized
-// formats of at most 8 bits that stand for integers are integer products.
+// The caller sets Data to Size zeroed bytes and packs every tile. With integer, products of
+// affine and E2M1 formats quantize their input and multiply integers; all others use floats.
 func NewWeight(integer bool, stack []dtype.Matrix) (*Weight, error) {
 	if len(stack) == 0 {
 		return nil, fmt.Errorf("cpu: no matrix to load")

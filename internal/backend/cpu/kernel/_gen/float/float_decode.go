@@ -15,7 +15,7 @@ type decoder struct {
 
 const decoderComment = `// func %s(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
 //	SI first plane    R12 second plane    AX scales    R9 their type

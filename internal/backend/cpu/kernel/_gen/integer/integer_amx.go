@@ -6,7 +6,7 @@ const amxDoc = `// func integerUnpack<format>(a *integerArgs)
 //
 // Writes the codes of a.groups blocks from a.weights on to a.slots, one byte each, as
 // [group/4, 16 rows, 4], and behind each group's its 16 scales and 16 biases as float32.
-// The twins are weight.integers and weight.scales.
+// The twins are Weight.integers and Weight.scales.
 //
 //	AX  arguments     R8  block           SI  first plane    DI  second plane
 //	R12 groups left   R9  slot            R14 steps left     R13 scales

@@ -162,7 +162,7 @@ type decoder struct {
 
 const decoderComment = `// func decode%sNEON(a *decodeArgs)
 //
-// The twin is weight.floats, for whole blocks. Nothing need be aligned.
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
 //	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales

@@ -18,7 +18,7 @@ func (s *source) fold(d int) {
 func dotKernel(s *source) {
 	s.line(`// func dotNEON(x, y []float32) (sum float32)
 //
-// The twin is dot. What is left of the last 16 numbers goes to its lanes in memory.
+// The twin is exactmath.Dot32. What is left of the last 16 numbers goes to its lanes in memory.
 //
 //	R0, R1 inputs    R2 numbers left    R3 lane    V0-V3 lanes    V4-V11 numbers
 TEXT ·dotNEON(SB), NOSPLIT, $64-52`)

@@ -150,7 +150,7 @@ func (m *machine) products(x, y string) {
 }
 
 func (m *machine) dot() {
-	m.function("dot", "SI x, DI y, CX numbers, AX index; register 0 (and 1) sums. Twin: dot.", 0, "(sum float32)", floats("x", "y")...)
+	m.function("dot", "SI x, DI y, CX numbers, AX index; register 0 (and 1) sums. Twin: exactmath.Dot32.", 0, "(sum float32)", floats("x", "y")...)
 	m.take("SI", "*x", "DI", "*y", "CX", "len(x)")
 	m.products("SI", "DI")
 	m.op("VMOVSS X0, %s", m.arg("sum", ""))
@@ -383,7 +383,7 @@ func (m *machine) softmax() {
 func (m *machine) merge() {
 	m.function("merge", `SI page, DI out, R8 all, R9 now, CX numbers, AX index;
 		registers 8 and 9 the factors of what was there and of what is added. Twin: merge.`, 0, "",
-		with(floats("out", "page"), param{"all", "*softmaxSum"}, param{"now", "*softmaxSum"})...)
+		with(floats("out", "page"), param{"all", "*SoftmaxSum"}, param{"now", "*SoftmaxSum"})...)
 	m.take("DI", "*out", "SI", "*page", "CX", "len(out)", "R8", "all", "R9", "now")
 	m.op("VBROADCASTSS (R8), %s", m.r(0)) // all.top
 	m.op("VBROADCASTSS (R9), %s", m.r(1)) // now.top
