@@ -4,7 +4,7 @@
 # left out and named in the last line. STRICT=1 accepts no such gap.
 
 # Every module of this repository.
-MODULES := . internal/server/clienttest tools internal/backend/cpu/_gen
+MODULES := . internal/server/clienttest tools internal/backend/cpu/kernel/_gen
 
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
@@ -14,7 +14,7 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 
 # Packages with files for one processor or one build tag.
-TAGGED := ./internal/backend/cpu ./internal/model/qwen35 ./internal/models/tiny
+TAGGED := ./internal/backend/cpu/... ./internal/model/qwen35 ./internal/models/tiny
 
 # Packages with a list of tests for the race detector.
 RACE_PACKAGES := $(patsubst %/race_test.go,./%,$(filter-out race_test.go,$(shell git ls-files --cached --others --exclude-standard '*race_test.go' 2>/dev/null))) .
@@ -76,9 +76,9 @@ test-arm64: ## run the listed tests of the kernels for arm64, emulated on other 
 	$(call stage,test-arm64: NEON kernels)
 	@sh tools/need.sh qemu
 	@qemu=$$(sh tools/need.sh --path qemu); if [ "$$qemu" = native ]; then \
-		go test -vet off -short -tags emulated -run '^TestKernels$$' ./internal/backend/cpu; \
+		go test -vet off -short -tags emulated -run '^TestKernels$$' ./internal/backend/cpu/...; \
 	else \
-		GOOS=linux GOARCH=arm64 go test -vet off -short -tags emulated -exec "$$qemu -cpu max" -run '^TestKernels$$' ./internal/backend/cpu; \
+		GOOS=linux GOARCH=arm64 go test -vet off -short -tags emulated -exec "$$qemu -cpu max" -run '^TestKernels$$' ./internal/backend/cpu/...; \
 	fi
 
 race: ## run the listed tests (race_test.go) under the race detector
@@ -124,7 +124,7 @@ test-web: build ## test the page in Chromium, with a fake server and with the pr
 # The linter vets for this machine.
 vet: ## vet what is written for another processor or a build tag
 	$(call stage,vet: arm64; tags noasm and noembed)
-	GOOS=linux GOARCH=arm64 go vet -tags emulated ./internal/backend/cpu
+	GOOS=linux GOARCH=arm64 go vet -tags emulated ./internal/backend/cpu/...
 	go vet -tags noasm,noembed $(TAGGED)
 
 lint: $(LINT) ## vet and lint every module but the one that needs the Go clients

@@ -60,12 +60,12 @@ func (n toy) feed(t *testing.T, s *State, tokens []int32, drafts int) {
 	}
 	for _, d := range seq.Delta {
 		h := n.get(t, d.State, 0)
-		for i := range seq.Kept {
+		for i := range seq.Accepted {
 			h = mix(h, int32(n.get(t, d.Keys, i)))
 		}
 		var inputs []float32
 		for i := range s.layout.Kernel - 1 {
-			inputs = append(inputs, n.get(t, d.Tail, seq.Kept+i))
+			inputs = append(inputs, n.get(t, d.Tail, seq.Accepted+i))
 		}
 		for i, id := range tokens {
 			inputs = append(inputs, float32(id))

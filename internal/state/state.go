@@ -90,7 +90,7 @@ func (s *State) Seq(first, n, drafts int) backend.Seq {
 		}
 	}
 	return backend.Seq{
-		First: first, N: n, Pos: s.len, Drafts: drafts, Kept: s.kept,
+		First: first, N: n, Pos: s.len, Drafts: drafts, Accepted: s.kept,
 		Pages: s.tensors, Delta: s.delta,
 	}
 }

@@ -169,12 +169,12 @@ func TestCommitCountsDrafts(t *testing.T) {
 		t.Errorf("%d tokens before Commit, want 6", s.Len())
 	}
 	s.Commit(2)
-	if s.Len() != 8 || s.Seq(0, 1, 0).Kept != 2 || s.Seq(0, 1, 0).Pos != 8 {
+	if s.Len() != 8 || s.Seq(0, 1, 0).Accepted != 2 || s.Seq(0, 1, 0).Pos != 8 {
 		t.Errorf("%d tokens, %+v after Commit(2)", s.Len(), s.Seq(0, 1, 0))
 	}
 	step(2, 1) // its draft is never committed
 	step(1, 0)
-	if s.Len() != 10 || s.Seq(0, 1, 0).Kept != 0 {
+	if s.Len() != 10 || s.Seq(0, 1, 0).Accepted != 0 {
 		t.Errorf("%d tokens after a dropped draft, want 10", s.Len())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // config is the text part of config.json, resolved: every field has its final value.
@@ -342,7 +343,7 @@ func (c *config) count(attention bool) int {
 func (c *config) freqs() []float32 {
 	f := make([]float32, c.rotary/2)
 	for i := range f {
-		f[i] = float32(exp(-log(c.theta) * float64(2*i) / float64(c.rotary)))
+		f[i] = float32(exactmath.Exp(-exactmath.LogOfExp(c.theta) * float64(2*i) / float64(c.rotary)))
 	}
 	return f
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // ggufFile is a GGUF file of the family. Its converter changed more than names: it added
@@ -309,7 +310,7 @@ func decayLogs(b []byte, typ dtype.Type) ([]byte, error) {
 		if !(x < 0 && x >= -math.MaxFloat32) {
 			return nil, fmt.Errorf("decay rate %g, want a negative number", x)
 		}
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(log(-float64(x)))))
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(exactmath.LogOfExp(-float64(x)))))
 	}
 	return out, nil
 }

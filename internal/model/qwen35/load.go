@@ -11,6 +11,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/rescue"
 )
@@ -242,7 +243,7 @@ func (l *loader) vector(w *Weight) (t backend.Tensor, err error) {
 	switch w.Kind {
 	case Decay:
 		for i, x := range v {
-			v[i] = -float32(exp(float64(x)))
+			v[i] = -float32(exactmath.Exp(float64(x)))
 		}
 	case Conv:
 		v = transpose(v, rows, cols)
