@@ -7,12 +7,6 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// HasModule reports whether Matrix or MatrixStack would find the module. It does
-// not count as use.
-func (w *Weights) HasModule(module string) bool {
-	return w.Has(module+".weight") || w.Has(module)
-}
-
 // Matrix returns the weight matrix of a module, in whatever encoding the file has
 // it, and marks its tensors as used. module is a tensor name without ".weight";
 // a tensor that bears the module's name itself is found too. rows and cols are

@@ -167,10 +167,6 @@ func (c *Checkpoint) Name() string { return c.name }
 // Config is the text of config.json. It must not be changed.
 func (c *Checkpoint) Config() []byte { return c.config }
 
-// GenerationConfig is the text of generation_config.json, nil when there is none.
-// It must not be changed.
-func (c *Checkpoint) GenerationConfig() []byte { return c.generation }
-
 // ReadFile returns the contents of another file of the model, such as
 // tokenizer.json. The error wraps fs.ErrNotExist when there is none.
 func (c *Checkpoint) ReadFile(name string) ([]byte, error) {
