@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/state"
@@ -50,7 +50,7 @@ type drafting struct {
 	head    spec.Drafter // the model's own, if it is used
 	depth   int          // as engine.Request has it
 	rule    spec.Rule
-	verdict *engine.Verdict // of the self-test; nil if there was none
+	tested  *measure.SelfTestResult // nil if there was no self-test
 }
 
 // drafting chooses what is wanted. config is the checkpoint's config.json.
@@ -127,8 +127,8 @@ func (m *Model) Drafting() string {
 	return fmt.Sprintf("by %s, %s, accepted by the %s rule", d.drafter.Name(), depth, d.rule)
 }
 
-// Verdict is what the self-test has found out about the head, nil if there was none.
-func (m *Model) Verdict() *engine.Verdict { return m.draft.verdict }
+// SelfTest is what the self-test has found out about the head, nil if there was none.
+func (m *Model) SelfTest() *measure.SelfTestResult { return m.draft.tested }
 
 // selfTestTime is about how long a self-test may take. A slow model takes the time of some
 // twenty tokens whatever this says.
@@ -150,18 +150,18 @@ for i in range(10):
 func (m *Model) selfTest(o Draft, pool *state.Pool) (*spec.Controller, error) {
 	text := m.tok.Encode(selfTestText)
 	text = text[:min(len(text), m.context)]
-	if m.draft.head == nil || o.NoTest || m.builtIn || len(text) < engine.TestTokens/2 {
+	if m.draft.head == nil || o.NoTest || m.builtIn || len(text) < measure.TestTokens/2 {
 		return nil, nil
 	}
-	v, err := engine.SelfTest(m.network, pool, m.draft.head, text, m.vocab, selfTestTime)
+	r, err := measure.SelfTest(m.network, pool, m.draft.head, text, m.vocab, selfTestTime)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: self-test of the head: %w", m.name, err)
 	}
-	m.draft.verdict = v
-	if v.Broken() {
+	m.draft.tested = r
+	if r.Broken() {
 		m.log.Warn(fmt.Sprintf("mtp: only %d of %d guesses of the head were right, where a sound head gets more than half: "+
 			"its norms were shifted by one twice or not at all, its fc is permuted, it is still at its random initialization, or it belongs to another model; "+
-			"foretoken doctor finds out which", v.Accepted[0], v.Drafted[0]))
+			"foretoken doctor finds out which", r.Accepted[0], r.Drafted[0]))
 	}
-	return v.Controller, nil
+	return r.Controller, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
@@ -92,9 +92,9 @@ func (f *draftFlags) options() foretoken.Draft {
 	return o
 }
 
-// describeVerdict is a self-test's line. Its rates are those of a receipt: how often a
+// describeSelfTest is a self-test's line. Its rates are those of a receipt: how often a
 // guess and all before it are right.
-func describeVerdict(v *engine.Verdict) string {
+func describeSelfTest(v *measure.SelfTestResult) string {
 	rates, all := "", 1.0
 	for j := range v.Drafted {
 		if v.Drafted[j] > 0 {

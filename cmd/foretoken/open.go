@@ -33,8 +33,8 @@ func openSession(ctx context.Context, c *console, f *modelFlags, log *notes) (*s
 	}
 	bar.end()
 	log.show(c.err)
-	if err == nil && s.Verdict() != nil && (c.errTerminal || f.verbose) {
-		c.remark(describeVerdict(s.Verdict()))
+	if err == nil && s.SelfTest() != nil && (c.errTerminal || f.verbose) {
+		c.remark(describeSelfTest(s.SelfTest()))
 	}
 	return s, err
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
@@ -21,13 +22,13 @@ type Turn struct {
 }
 
 // rate is tokens per second.
-func (t Turn) rate() float64 { return over(float64(t.Tokens), t.Seconds) }
+func (t Turn) rate() float64 { return measure.Ratio(float64(t.Tokens), t.Seconds) }
 
 // pass is the time of a pass, for each sequence in it.
-func (t Turn) pass() float64 { return over(t.Verify, float64(t.Rounds)) }
+func (t Turn) pass() float64 { return measure.Ratio(t.Verify, float64(t.Rounds)) }
 
 // guess is the time of a guess.
-func (t Turn) guess() float64 { return over(t.Draft, float64(t.Drafted)) }
+func (t Turn) guess() float64 { return measure.Ratio(t.Draft, float64(t.Drafted)) }
 
 // add takes in a run of so many sequences.
 func (t *Turn) add(r *Run, sequences int) {
@@ -62,9 +63,9 @@ type Cell struct {
 	DraftedAt  []int `json:"drafted_by_position"`
 	AcceptedAt []int `json:"accepted_by_position"`
 
-	Rate  Spread `json:"tokens_per_second"`
-	Ratio Spread `json:"ratio"` // to plain decoding of the same turn
-	Noisy bool   `json:"noisy"` // the interval of Ratio is too wide
+	Rate  measure.Spread `json:"tokens_per_second"`
+	Ratio measure.Spread `json:"ratio"` // to plain decoding of the same turn
+	Noisy bool           `json:"noisy"` // the interval of Ratio is too wide
 
 	Acceptance     float64   `json:"acceptance"`             // accepted over drafted
 	ByPosition     []float64 `json:"acceptance_by_position"` // accepted over drafted
@@ -96,47 +97,29 @@ func (c *Cell) count(answers []Answer) {
 // settle works out what follows from the measurements of the cell and of plain decoding in
 // the same setting.
 func (c *Cell) settle(plain *Cell) {
-	c.Rate = spread(rates(c.Turns))
-	c.Ratio = spread(ratios(c.Turns, plain.Turns))
+	c.Rate = measure.NewSpread(rates(c.Turns))
+	c.Ratio = measure.NewSpread(ratios(c.Turns, plain.Turns))
 	c.Noisy = c.Ratio.Noisy()
-	c.Acceptance = over(float64(c.Accepted), float64(c.Drafted))
+	c.Acceptance = measure.Ratio(float64(c.Accepted), float64(c.Drafted))
 	c.ByPosition = nil
 	for j := range c.DraftedAt {
-		c.ByPosition = append(c.ByPosition, over(float64(c.AcceptedAt[j]), float64(c.DraftedAt[j])))
+		c.ByPosition = append(c.ByPosition, measure.Ratio(float64(c.AcceptedAt[j]), float64(c.DraftedAt[j])))
 	}
-	c.TokensPerRound = 1 + over(float64(c.Accepted), float64(c.Rounds))
-	c.MeanDepth = over(float64(c.Drafted), float64(c.Rounds))
+	c.TokensPerRound = 1 + measure.Ratio(float64(c.Accepted), float64(c.Rounds))
+	c.MeanDepth = measure.Ratio(float64(c.Drafted), float64(c.Rounds))
 	c.Rows = float64(c.Batch) * (1 + c.MeanDepth)
 	beta, delta := make([]float64, len(c.Turns)), make([]float64, len(c.Turns))
 	for i := range c.Turns {
 		one := plain.Turns[i].pass()
-		beta[i], delta[i] = over(c.Turns[i].pass(), one), over(c.Turns[i].guess(), one)
+		beta[i], delta[i] = measure.Ratio(c.Turns[i].pass(), one), measure.Ratio(c.Turns[i].guess(), one)
 	}
-	c.Beta, c.Delta = median(beta), median(delta)
-	gain := Gain(c.ByPosition)
+	c.Beta, c.Delta = measure.Median(beta), measure.Median(delta)
+	gain := measure.Gain(c.ByPosition)
 	if c.Depth == AutoDepth { // not every round guessed at every position
 		gain = c.TokensPerRound
 	}
-	c.Predicted = Speedup(gain, c.MeanDepth, c.Beta, c.Delta)
+	c.Predicted = measure.Speedup(gain, c.Beta, c.MeanDepth*c.Delta)
 }
-
-// Speedup is the cost model of guessing: the tokens that a round gives over the time it takes
-// in plain rounds, which is beta for the pass and delta for each of depth guesses. What a
-// round of k guesses gives is Gain.
-func Speedup(gain, depth, beta, delta float64) float64 { return over(gain, beta+depth*delta) }
-
-// Gain is how many tokens a round gives if the guess at position j, and so all before it,
-// holds in a share held[j] of the rounds: 1 + p₁ + p₁p₂ + …
-func Gain(accepted []float64) float64 {
-	gain := 1.0
-	for _, p := range accepted {
-		gain += p
-	}
-	return gain
-}
-
-// BreakEven is the acceptance, accepted over drafted, from which guessing so deep pays.
-func BreakEven(depth, beta, delta float64) float64 { return over(beta+depth*delta-1, depth) }
 
 // rates are those of turns.
 func rates(turns []Turn) []float64 {
@@ -152,7 +135,7 @@ func rates(turns []Turn) []float64 {
 func ratios(turns, plain []Turn) []float64 {
 	list := make([]float64, len(turns))
 	for i := range turns {
-		list[i] = over(turns[i].rate(), plain[i].rate())
+		list[i] = measure.Ratio(turns[i].rate(), plain[i].rate())
 	}
 	return list
 }

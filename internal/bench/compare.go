@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/plot"
 )
 
@@ -40,10 +41,10 @@ type Test struct {
 	OurRates  []float64 `json:"our_rates"`
 	PeerRates []float64 `json:"peer_rates"`
 
-	Ours  Spread `json:"ours"`
-	Peer  Spread `json:"peer"`
-	Ratio Spread `json:"ratio"` // ours over the peer's of the same turn
-	Noisy bool   `json:"noisy"`
+	Ours  measure.Spread `json:"ours"`
+	Peer  measure.Spread `json:"peer"`
+	Ratio measure.Spread `json:"ratio"` // ours over the peer's of the same turn
+	Noisy bool           `json:"noisy"`
 
 	prompt, generate int
 }
@@ -131,7 +132,7 @@ func (t *Test) rate(ctx context.Context, run Runner, vocab int) (float64, error)
 	for _, round := range x.Rounds {
 		seconds += round.Took.Seconds()
 	}
-	return over(float64(t.prompt+t.generate), seconds), nil
+	return measure.Ratio(float64(t.prompt+t.generate), seconds), nil
 }
 
 // settle works out what follows from the rates.
@@ -140,9 +141,9 @@ func (r *CompareReport) settle() {
 		t := &r.Tests[i]
 		list := make([]float64, len(t.OurRates))
 		for j := range list {
-			list[j] = over(t.OurRates[j], t.PeerRates[j])
+			list[j] = measure.Ratio(t.OurRates[j], t.PeerRates[j])
 		}
-		t.Ours, t.Peer, t.Ratio = spread(t.OurRates), spread(t.PeerRates), spread(list)
+		t.Ours, t.Peer, t.Ratio = measure.NewSpread(t.OurRates), measure.NewSpread(t.PeerRates), measure.NewSpread(list)
 		t.Noisy = t.Ratio.Noisy()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/plot"
 )
 
@@ -39,9 +40,9 @@ func (r *DecodeReport) verdict() (lines, kinds []string) {
 		}
 		line := fmt.Sprintf("Rule %s, batch %d, depth %s: %v times plain.", t.Rule, t.Batch, DepthName(best), t.Ratio)
 		if t.Noisy {
-			say("warn", "%s The machine is too noisy for better than this interval: another run may differ by more than %.0f %%.", line, 100*tolerance)
+			say("warn", "%s The machine is too noisy for better than this interval: another run may differ by more than %.0f %%.", line, 100*measure.Tolerance)
 		} else {
-			say("", "%s Another run on this machine should agree within %.0f %%.", line, 100*tolerance)
+			say("", "%s Another run on this machine should agree within %.0f %%.", line, 100*measure.Tolerance)
 		}
 	}
 	return lines, kinds
@@ -227,7 +228,7 @@ func (r *DecodeReport) acceptance() plot.Bars {
 			}
 		}
 		for j := range tried {
-			c.Bars = append(c.Bars, plot.Bar{Label: fmt.Sprintf("%s %d", class, j+1), Value: over(accepted[j], tried[j]), Strong: j == 0})
+			c.Bars = append(c.Bars, plot.Bar{Label: fmt.Sprintf("%s %d", class, j+1), Value: measure.Ratio(accepted[j], tried[j]), Strong: j == 0})
 		}
 	}
 	return c
@@ -257,7 +258,7 @@ func (r *DecodeReport) modelLines() plot.Lines {
 	model, measured := plot.Series{Name: "cost model", Points: []plot.Point{{X: 0, Y: 1}}}, plot.Series{Name: "measured", Points: []plot.Point{{X: 0, Y: 1}}}
 	for _, x := range r.Costs {
 		if x.Batch == batch {
-			model.Points = append(model.Points, plot.Point{X: float64(x.Depth), Y: Speedup(x.Gain, float64(x.Depth), x.Beta, x.Delta)})
+			model.Points = append(model.Points, plot.Point{X: float64(x.Depth), Y: measure.Speedup(x.Gain, x.Beta, float64(x.Depth)*x.Delta)})
 			y := r.ratio(x.Depth, func(c *Cell) bool { return c.Rule == rule && c.Batch == batch }).Median
 			measured.Points = append(measured.Points, plot.Point{X: float64(x.Depth), Y: y})
 		}

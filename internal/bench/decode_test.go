@@ -67,28 +67,6 @@ func TestReportArithmeticOnRecordedTurns(t *testing.T) {
 	}
 }
 
-// The published case of the specification: 45.6 % of the tokens came from guesses, and it
-// was 1.546 times as fast.
-func TestCostModelOnThePublishedCase(t *testing.T) {
-	f := 0.456
-	p, cost := f/(1-f), 1.190
-	if s := Speedup(Gain([]float64{p}), 1, cost-0.1, 0.1); math.Abs(s-1.546) > 0.002 {
-		t.Errorf("speed-up %v", s)
-	}
-	if s := Speedup(Gain([]float64{1}), 1, cost-0.1, 0.1); !near(s, 2/cost) {
-		t.Errorf("with all guesses right %v", s)
-	}
-	even := BreakEven(1, cost-0.1, 0.1)
-	if math.Abs(even-0.19) > 1e-9 || !near(Speedup(Gain([]float64{even}), 1, cost-0.1, 0.1), 1) {
-		t.Errorf("breaks even at %v", even)
-	}
-	// Three guesses, of which so many hold that it just pays.
-	even = BreakEven(3, 1.4, 0.1)
-	if accepted := []float64{even + 0.1, even, even - 0.1}; !near(even, 0.7/3) || !near(Speedup(Gain(accepted), 3, 1.4, 0.1), 1) {
-		t.Errorf("three guesses break even at %v", even)
-	}
-}
-
 // openTiny opens the embedded model with its rounds observed.
 func openTiny(t *testing.T) (*foretoken.Model, Runner) {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/measure"
 )
 
 // KernelOptions say what to measure.
@@ -65,7 +66,7 @@ func Kernels(dev *cpu.Backend, o KernelOptions) (*KernelReport, error) {
 		}
 		report.Kernels = append(report.Kernels, k.report(dev))
 	}
-	report.ReadGBs = float64(stream.Bytes()) / median(reads) / 1e9
+	report.ReadGBs = float64(stream.Bytes()) / measure.Median(reads) / 1e9
 	for i := range report.Kernels {
 		for j := range report.Kernels[i].Passes {
 			p := &report.Kernels[i].Passes[j]
@@ -158,7 +159,7 @@ func (k *kernelRun) report(dev *cpu.Backend) Kernel {
 	out := Kernel{Type: k.name}
 	one := 0.0
 	for i, rows := range k.rows {
-		t := median(k.times[i])
+		t := measure.Median(k.times[i])
 		if one == 0 {
 			one = t
 		}

@@ -9,11 +9,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu"
-	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/state"
@@ -77,7 +76,7 @@ func Model(dev *cpu.Backend, o ModelOptions) (*ModelReport, error) {
 	}
 	say(fmt.Sprintf("generating a %s model of %d bits", o.Shape, o.Bits))
 	b := newTimed(dev)
-	m, err := qwen35.Generate(o.Shape, o.Bits, b, model.Options{MaxDrafts: max(slices.Max(o.Rows)-1, 1)})
+	m, err := qwen35.Generate(o.Shape, o.Bits, b, model.Options{MaxDrafts: max(slices.Max(o.Rows)-1, 1), DraftVocab: -1})
 	if err != nil {
 		return nil, err
 	}
@@ -91,18 +90,19 @@ func Model(dev *cpu.Backend, o ModelOptions) (*ModelReport, error) {
 	if err := run.open(); err != nil {
 		return nil, err
 	}
+	defer run.seq.Close()
 	reads := make([]float64, 0, o.Repeats)
 	for i := range o.Repeats {
-		say(fmt.Sprintf("round %d of %d", i+1, o.Repeats))
+		say(fmt.Sprintf("repeat %d of %d", i+1, o.Repeats))
 		reads = append(reads, stream.Read().Seconds())
-		if err := run.round(); err != nil {
+		if err := run.repeat(); err != nil {
 			return nil, err
 		}
 	}
 	info := m.Info()
 	r := &ModelReport{
 		Device: dev.Name(), Shape: o.Shape, Bits: o.Bits, Parameters: info.Parameters,
-		Bytes: m.PassBytes(), Context: o.Context, ReadGBs: float64(stream.Bytes()) / median(reads) / 1e9,
+		Bytes: m.PassBytes(), Context: o.Context, ReadGBs: float64(stream.Bytes()) / measure.Median(reads) / 1e9,
 	}
 	run.report(r)
 	return r, nil
@@ -116,7 +116,7 @@ type modelRun struct {
 	o    ModelOptions
 	say  func(string)
 
-	seq        *state.State
+	seq        *measure.Sequence
 	passes     [][]float64 // by o.Rows
 	shares     [][]Share
 	ops        []float64   // of a pass, by o.Rows
@@ -129,7 +129,7 @@ type modelRun struct {
 // open fills the context and warms up.
 func (r *modelRun) open() error {
 	var err error
-	if r.seq, err = r.pool.Open(r.m.Layout()); err != nil {
+	if r.seq, err = measure.Open(r.m, r.m.Drafter(), r.pool, r.m.Info().Vocab); err != nil {
 		return err
 	}
 	r.passes, r.shares = make([][]float64, len(r.o.Rows)), make([][]Share, len(r.o.Rows))
@@ -138,84 +138,64 @@ func (r *modelRun) open() error {
 	for left := r.o.Context; left > 0; {
 		r.say(fmt.Sprintf("filling the context, %d tokens left", left))
 		n := min(left, 512)
-		if _, err := r.feed(r.seq, n, 0, 0); err != nil {
+		if _, err := r.seq.Prefill(r.tokens(n), 0); err != nil {
 			return err
 		}
 		left -= n
 	}
-	_, err = r.feed(r.seq, 1, 0, 1)
+	_, err = r.seq.Prefill(r.tokens(1), 1)
 	return err
 }
 
-// feed runs one pass and returns how long it took.
-func (r *modelRun) feed(s *state.State, n, drafts, want int) (time.Duration, error) {
+// tokens are n ids. Which they are does not matter for the time.
+func (r *modelRun) tokens(n int) []int32 {
 	tokens := make([]int32, n)
 	for i := range tokens {
-		tokens[i] = int32((i*7919 + s.Len()) % r.m.Info().Vocab)
+		tokens[i] = int32((i*7919 + r.seq.Len()) % r.m.Info().Vocab)
 	}
-	start := time.Now()
-	_, err := r.m.Forward([]model.Span{{State: s, Tokens: tokens, Drafts: drafts, Want: want}})
-	return time.Since(start), err
+	return tokens
 }
 
-// round measures everything once.
-func (r *modelRun) round() error {
+// repeat measures everything once.
+func (r *modelRun) repeat() error {
 	for i, rows := range r.o.Rows {
+		tokens := r.tokens(rows)
 		r.b.reset()
-		d, err := r.feed(r.seq, rows, rows-1, rows)
+		_, took, err := r.seq.Pass(tokens[0], tokens[1:]...)
 		if err != nil {
 			return err
 		}
-		r.seq.Commit(0)
-		r.passes[i] = append(r.passes[i], d.Seconds())
-		r.shares[i], r.ops[i] = r.b.shares(d), r.b.ops
+		r.passes[i] = append(r.passes[i], took.Seconds())
+		r.shares[i], r.ops[i] = r.b.shares(took), r.b.ops
 	}
-	if err := r.draft(); err != nil {
+	r.b.reset()
+	took, err := r.seq.TimeDraft(r.tokens(1), 0, 1)
+	if err != nil {
 		return err
 	}
+	r.drafts, r.draftShare = append(r.drafts, took.Seconds()), r.b.shares(took)
 	for i, n := range r.o.Prompts {
-		s, err := r.pool.Open(r.m.Layout())
+		s, err := measure.Open(r.m, nil, r.pool, r.m.Info().Vocab)
 		if err != nil {
 			return err
 		}
 		r.b.reset()
-		d, err := r.feed(s, n, 0, 1)
+		took, err := s.Prefill(r.tokens(n), 1)
 		s.Close()
 		if err != nil {
 			return err
 		}
 		r.promptOps[i] = r.b.ops
-		r.prompts[i] = append(r.prompts[i], d.Seconds())
+		r.prompts[i] = append(r.prompts[i], took.Seconds())
 	}
 	return nil
-}
-
-// draft measures one guess of the head.
-func (r *modelRun) draft() error {
-	head := r.m.Head()
-	s, err := r.pool.Open(head.Layout())
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	hidden, err := r.b.Alloc(dtype.F32, 1, r.m.Info().Width)
-	if err != nil {
-		return err
-	}
-	defer r.b.Free(hidden)
-	r.b.reset()
-	start := time.Now()
-	_, err = head.Forward([]model.Span{{State: s, Tokens: []int32{1}, Want: 1, Hidden: hidden}})
-	took := time.Since(start)
-	r.drafts, r.draftShare = append(r.drafts, took.Seconds()), r.b.shares(took)
-	return err
 }
 
 // report takes medians.
 func (r *modelRun) report(out *ModelReport) {
 	one := 0.0
 	pass := func(rows int, times []float64) Pass {
-		p := Pass{Rows: rows, Seconds: median(times)}
+		p := Pass{Rows: rows, Seconds: measure.Median(times)}
 		p.GBs = float64(out.Bytes) / p.Seconds / 1e9
 		p.OfRead = p.GBs / out.ReadGBs
 		if one == 0 {
@@ -233,7 +213,7 @@ func (r *modelRun) report(out *ModelReport) {
 	out.Draft.GBs, out.Draft.OfRead = 0, 0
 	out.Shares, out.DraftShare = r.shares, r.draftShare
 	for i, n := range r.o.Prompts {
-		t := median(r.prompts[i])
+		t := measure.Median(r.prompts[i])
 		out.Prompts = append(out.Prompts, Prefill{n, t, float64(n) / t, r.promptOps[i] / t / 1e9})
 	}
 }

@@ -141,6 +141,3 @@ func numbers(list []float64, most int) string {
 	}
 	return strings.Join(parts, " ")
 }
-
-// String is a spread for people.
-func (s Spread) String() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", s.Median, s.Low, s.High) }

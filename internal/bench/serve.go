@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/measure"
 )
 
 // ServeOptions say how a server is loaded: in turns, Concurrency before Rates.
@@ -69,7 +71,7 @@ type Percentiles struct {
 }
 
 func percentiles(ms []float64) Percentiles {
-	return Percentiles{quantile(ms, 0.5), quantile(ms, 0.9), quantile(ms, 0.99)}
+	return Percentiles{measure.Quantile(ms, 0.5), measure.Quantile(ms, 0.9), measure.Quantile(ms, 0.99)}
 }
 
 // Serve loads a server and measures it as a user sees it. One request before all others is
@@ -215,10 +217,10 @@ func newLoad(replies []Reply, took, firstGoal, tokenGoal time.Duration) Load {
 		}
 	}
 	l.First, l.PerToken, l.Gap, l.Whole = percentiles(first), percentiles(perToken), percentiles(gaps), percentiles(whole)
-	l.TokensSec = over(float64(l.Tokens), l.Seconds)
-	l.Answers = over(float64(l.Requests-l.Failed), l.Seconds)
-	l.Good = over(float64(good), l.Seconds)
-	l.GoodShare = over(float64(good), float64(l.Requests))
+	l.TokensSec = measure.Ratio(float64(l.Tokens), l.Seconds)
+	l.Answers = measure.Ratio(float64(l.Requests-l.Failed), l.Seconds)
+	l.Good = measure.Ratio(float64(good), l.Seconds)
+	l.GoodShare = measure.Ratio(float64(good), float64(l.Requests))
 	return l
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/plot"
 )
 
@@ -33,7 +34,7 @@ func near(t *testing.T, what string, rates []float64) {
 }
 
 func TestExamineFindsTinySound(t *testing.T) {
-	facts, m, b := patientOf(t, openEdited(t, editTiny(t, asIs, nil)))
+	facts, m, b := load(t, openEdited(t, editTiny(t, asIs, nil)))
 	r, err := Examine(t.Context(), facts, m, b, ExamineOptions{Limit: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -148,12 +149,12 @@ func checkPage(t *testing.T, r *Report) {
 
 // TestAgreementIsTheReferences measures the head on the texts of the reference.
 func TestAgreementIsTheReferences(t *testing.T) {
-	_, m, b := patientOf(t, openEdited(t, editTiny(t, asIs, nil)))
-	p := newPatient(t.Context(), m, b, m.Info().Vocab)
+	_, m, b := load(t, openEdited(t, editTiny(t, asIs, nil)))
+	p := newRunner(t.Context(), m, b, m.Info().Vocab)
 	f := golden.Load(t, "tiny")
 	var texts []*text
 	for _, c := range f.Cases[:4] {
-		x, err := p.read(c.Tokens, func(int, []float32) {})
+		x, err := p.prefill(c.Tokens, func(int, []float32) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,13 +165,14 @@ func TestAgreementIsTheReferences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rates, rows := results[0].rates()
+	rates, rows := results[0].Rates()
+	checked := inputs(texts, false)
 	if rows < 500 {
 		t.Errorf("%d rows", rows)
 	}
 	want := make([]float64, 3) // of the same rows, by the reference's own guesses
 	for i, c := range f.Cases[:4] {
-		from, to := texts[i].rows()
+		from, to := checked[i].Rows()
 		for r := from; r < to; r++ {
 			for d, drafts := range [][]int32{c.Draft1, c.Draft2, c.Draft3} {
 				if drafts[r] != c.Tokens[r+2+d] {
@@ -216,7 +218,7 @@ func TestExamineFindsOutWhatIsWrong(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			facts, m, b := patientOf(t, openEdited(t, c.files(t)))
+			facts, m, b := load(t, openEdited(t, c.files(t)))
 			o := ExamineOptions{Prompts: prompts[:3], Tokens: 30, Limit: 1}
 			if c.name == "pre_norm" {
 				o = ExamineOptions{Limit: time.Hour} // the difference is small: it takes many guesses to be sure
@@ -330,7 +332,7 @@ func rewrite(t *testing.T, c *checkpoint.Checkpoint, files map[string]string, re
 }
 
 func TestExamineEndsWithItsContext(t *testing.T) {
-	facts, m, b := patientOf(t, openEdited(t, editTiny(t, asIs, nil)))
+	facts, m, b := load(t, openEdited(t, editTiny(t, asIs, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	stages := 0
 	_, err := Examine(ctx, facts, m, b, ExamineOptions{Progress: func(string) {
@@ -349,13 +351,13 @@ func TestExamineEndsWithItsContext(t *testing.T) {
 
 // TestVerdictOnMachinesWhereGuessingDoesNotPay is about a sound head on a slow processor.
 func TestVerdictOnMachinesWhereGuessingDoesNotPay(t *testing.T) {
-	facts, m, b := patientOf(t, openEdited(t, editTiny(t, asIs, nil)))
+	facts, m, b := load(t, openEdited(t, editTiny(t, asIs, nil)))
 	r, err := Examine(t.Context(), facts, m, b, ExamineOptions{Prompts: prompts[:2], Tokens: 24, Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &examination{patient: newPatient(t.Context(), m, b, m.Info().Vocab), Report: r}
-	r.Costs = &Costs{Step: 1, Beta: []float64{1, 2, 3, 4, 5, 6}, Delta: []Drafts{{DraftVocab: 8192, Cost: []float64{1, 2, 3, 4, 5}}}}
+	e := &examination{runner: newRunner(t.Context(), m, b, m.Info().Vocab), Report: r}
+	r.Costs = &measure.Costs{Step: 1, Beta: []float64{1, 2, 3, 4, 5, 6}, Delta: []measure.DraftCosts{{DraftVocab: 8192, Cost: []float64{1, 2, 3, 4, 5}}}}
 	r.Speeds, r.Verdict = nil, ""
 	e.speeds()
 	r.judge()

@@ -1,0 +1,222 @@
+package measure
+
+import (
+	"context"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// AgreementDepth is the maximum depth at which a head's acceptance is measured.
+const AgreementDepth = 5
+
+// Chunk is how many rows a pass over a long text has: their logits are kept, and a vocabulary
+// is large.
+const Chunk = 32
+
+// Text is a text that a model has written, with the hidden rows that a head takes.
+type Text struct {
+	IDs    []int32
+	Prompt int       // how many of the ids the model did not choose itself
+	Hidden []float32 // [len(IDs)-1 or more, width]
+}
+
+// Rows are where acceptance counts: rows [from, to), after which the model wrote itself, as far
+// as draft tokens of all depths can be checked.
+func (t *Text) Rows() (from, to int) { return t.Prompt - 1, len(t.IDs) - 1 - AgreementDepth }
+
+// Head is a multi-token-prediction head that is run directly, without a drafter.
+type Head interface {
+	Layout() state.Layout
+	Forward(batch []model.Span) (model.Output, error)
+}
+
+// TeacherForcing measures acceptance along given texts: at every row a draft starts from the
+// model's hidden state, and each later token of it is computed from the text's true token, not
+// from the draft token before. So a whole text takes one pass per depth.
+type TeacherForcing struct {
+	Backend backend.Backend
+	Pool    *state.Pool
+	Width   int // of hidden rows
+	Vocab   int // ids that mean something
+	// Blocks are the blocks of backend.RowBlock tokens in the draft vocabulary of size frequent
+	// tokens after a text; nil: all.
+	Blocks func(size int, text []int32) []int32
+}
+
+// Agreement is which draft tokens of a head are what the model chose: for every text and row t,
+// whether the one at depth d, for token t+2+d, is accepted.
+type Agreement struct {
+	texts    []Text
+	accepted [][][]bool // [text][depth][row]
+}
+
+// Run drafts depth tokens at every row of the texts. The first result is of the whole
+// vocabulary; then there is one for each draft vocabulary of sizes.
+func (f *TeacherForcing) Run(ctx context.Context, h Head, texts []Text, depth int, sizes []int) ([]*Agreement, error) {
+	results := make([]*Agreement, 1+len(sizes))
+	for i := range results {
+		results[i] = &Agreement{texts: texts, accepted: make([][][]bool, len(texts))}
+	}
+	for i, t := range texts {
+		hidden := t.Hidden
+		for d := range min(depth, len(t.IDs)-2) {
+			next := t.IDs[1+d : len(t.IDs)-1]
+			for _, r := range results {
+				r.accepted[i] = append(r.accepted[i], make([]bool, 0, len(next)))
+			}
+			var err error
+			hidden, err = f.stream(ctx, h, hidden[:len(next)*f.Width], next, func(row int, logits []float32) {
+				want := t.IDs[row+d+2]
+				results[0].add(i, d, Argmax(logits[:f.Vocab]) == want)
+				for j, size := range sizes {
+					results[j+1].add(i, d, f.argmaxOf(logits, f.Blocks(size, t.IDs[:row+2])) == want)
+				}
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return results, nil
+}
+
+func (a *Agreement) add(text, depth int, accepted bool) {
+	a.accepted[text][depth] = append(a.accepted[text][depth], accepted)
+}
+
+// stream runs the head from an empty state over pairs of hidden rows and the tokens after them,
+// calls see with every row of logits, and returns the head's own hidden rows.
+func (f *TeacherForcing) stream(ctx context.Context, h Head, hidden []float32, next []int32, see func(row int, logits []float32)) ([]float32, error) {
+	s, err := f.Pool.Open(h.Layout())
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	result := make([]float32, 0, len(hidden))
+	for at := 0; at < len(next); at += Chunk {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		end := min(at+Chunk, len(next))
+		rows, err := f.upload(hidden[at*f.Width : end*f.Width])
+		if err != nil {
+			return nil, err
+		}
+		out, err := h.Forward([]model.Span{{State: s, Tokens: next[at:end], Want: end - at, Hidden: rows}})
+		if err != nil {
+			return nil, err
+		}
+		for i, logits := range out.Logits[0] {
+			see(at+i, logits)
+		}
+		own, err := f.Backend.Host(out.Hidden)
+		if err != nil {
+			return nil, err
+		}
+		result = append(result, own...)
+		f.Backend.Free(rows)
+	}
+	return result, nil
+}
+
+// upload brings hidden rows to the device. The caller frees them.
+func (f *TeacherForcing) upload(rows []float32) (backend.Tensor, error) {
+	t, err := f.Backend.Alloc(dtype.F32, len(rows)/f.Width, f.Width)
+	if err == nil {
+		err = f.Backend.Write(t, rows)
+	}
+	return t, err
+}
+
+// Argmax is the id of the highest logit, the lowest of several; -1 if one is not a number.
+func Argmax(logits []float32) int32 {
+	best := 0
+	for i, x := range logits {
+		if x != x {
+			return -1
+		}
+		if x > logits[best] {
+			best = i
+		}
+	}
+	return int32(best)
+}
+
+// argmaxOf is the id of the highest logit in some blocks of the vocabulary; nil: in all.
+func (f *TeacherForcing) argmaxOf(logits []float32, blocks []int32) int32 {
+	if blocks == nil {
+		return Argmax(logits[:f.Vocab])
+	}
+	best := int32(-1)
+	for _, b := range blocks {
+		for id := int(b) * backend.RowBlock; id < min(int(b+1)*backend.RowBlock, f.Vocab); id++ {
+			if best < 0 || logits[id] > logits[best] {
+				best = int32(id)
+			}
+		}
+	}
+	return best
+}
+
+// prefix is how many of the first depth draft tokens from a row on are accepted.
+func (a *Agreement) prefix(text, row, depth int) int {
+	n := 0
+	for n < depth && a.accepted[text][n][row] {
+		n++
+	}
+	return n
+}
+
+// Rates are the shares of rows whose first 1, 2, … draft tokens are all accepted, and how many
+// rows there are.
+func (a *Agreement) Rates() (rates []float64, rows int) {
+	for i, t := range a.texts {
+		if rates == nil {
+			rates = make([]float64, len(a.accepted[i]))
+		}
+		from, to := t.Rows()
+		for r := from; r < to; r++ {
+			for d := range a.prefix(i, r, len(rates)) {
+				rates[d]++
+			}
+			rows++
+		}
+	}
+	for d := range rates {
+		rates[d] /= float64(max(rows, 1))
+	}
+	return rates, rows
+}
+
+// TokensPerRound is what a round of depth draft tokens gives, found by walking along the texts
+// as decoding would: rounds start more often at places that are hard to predict.
+func (a *Agreement) TokensPerRound(depth int) float64 {
+	tokens, rounds := 0, 0
+	for i, t := range a.texts {
+		for r, to := t.Rows(); r < to; rounds++ {
+			n := a.prefix(i, r, depth) + 1
+			r += n
+			tokens += n
+		}
+	}
+	return float64(tokens) / float64(max(rounds, 1))
+}
+
+// Compare counts the rows whose first draft token is accepted here and rejected in other, and
+// the other way round.
+func (a *Agreement) Compare(other *Agreement) (won, lost int) {
+	for i, t := range a.texts {
+		for r, to := t.Rows(); r < to; r++ {
+			switch mine, theirs := a.accepted[i][0][r], other.accepted[i][0][r]; {
+			case mine && !theirs:
+				won++
+			case theirs && !mine:
+				lost++
+			}
+		}
+	}
+	return won, lost
+}
