@@ -7,8 +7,8 @@ import (
 	"github.com/foretoken/foretoken/internal/measure"
 )
 
-// DecodeReport is what guessing gives, by setting and depth. What it says follows from its
-// cells' turns and counts, and can be worked out again from them.
+// DecodeReport is what speculative decoding gives, by setting and depth. What it says follows
+// from its cells' repetitions and counts, and can be worked out again from them.
 type DecodeReport struct {
 	Model     string `json:"model"`
 	Device    string `json:"device"`
@@ -25,7 +25,7 @@ type DecodeReport struct {
 }
 
 // Total is one depth over all classes and temperatures that have rule and batch in common.
-// Rate is all tokens of a turn over all its time, Ratio the geometric mean of the settings'.
+// Rate is all tokens of a repetition over all its time, Ratio the geometric mean of the settings'.
 type Total struct {
 	Rule  string         `json:"rule"`
 	Batch int            `json:"batch"`
@@ -35,8 +35,8 @@ type Total struct {
 	Noisy bool           `json:"noisy"`
 }
 
-// Cost is what a round with guesses takes and gives, in plain rounds: medians over the
-// settings of one batch size.
+// Cost is what a round with a draft takes and gives, in plain rounds: medians over the settings
+// of one batch size.
 type Cost struct {
 	Batch int     `json:"batch"`
 	Depth int     `json:"depth"`
@@ -47,7 +47,7 @@ type Cost struct {
 	Gain  float64 `json:"gain"` // the tokens it gives
 
 	Acceptance float64 `json:"acceptance"` // accepted over drafted
-	BreakEven  float64 `json:"break_even"` // the acceptance from which it pays
+	BreakEven  float64 `json:"break_even"` // the acceptance above which it is faster than plain decoding
 }
 
 // Exact reports whether every answer was that of plain decoding where it must be.
@@ -103,7 +103,7 @@ func (r *DecodeReport) ratio(depth int, wanted func(*Cell) bool) measure.Spread 
 	cells, plain := r.at(depth, wanted), r.at(0, wanted)
 	groups := make([][]float64, len(cells))
 	for i, c := range cells {
-		groups[i] = ratios(c.Turns, plain[i].Turns)
+		groups[i] = ratios(c.Repeats, plain[i].Repeats)
 	}
 	return measure.Pooled(groups)
 }

@@ -1,8 +1,8 @@
-// Package bench measures: guessing ahead against plain decoding, models of any released size
-// with generated weights, the kernels they are made of beside what the machine's memory gives
-// at that moment, servers under load, and peers. What is compared takes turns, and what is
-// reported can be worked out again from the measurements in the report. It knows ids and
-// prompts but no checkpoints, and prints nothing.
+// Package bench measures: speculative against plain decoding, models of any released size with
+// generated weights, their kernels beside the memory bandwidth at that moment, servers under
+// load, and peers. What is compared is measured alternately, and what is reported can be worked
+// out again from the measurements in the report. It knows ids and prompts but no checkpoints,
+// and prints nothing.
 package bench
 
 import (
@@ -25,8 +25,8 @@ type ModelOptions struct {
 	Rows    []int // rows of one sequence in a pass
 	Prompts []int // lengths of prompts
 	Context int   // tokens before the measured passes
-	Repeats int   // rounds over everything; the median counts
-	Memory  int   // bytes of the plain reads; 0: far more than a cache holds
+	Repeats int   // of everything; the median counts
+	Memory  int   // bytes of the plain reads; 0: far more than a cache has
 	// Progress, if not nil, is told what comes next.
 	Progress func(what string)
 }
@@ -42,9 +42,9 @@ type ModelReport struct {
 	Context    int       `json:"context"`
 	Passes     []Pass    `json:"passes"`
 	Prompts    []Prefill `json:"prompts"`
-	Draft      Pass      `json:"draft"`        // one guess of the head
+	Draft      Pass      `json:"draft"`        // one draft token of the head, from the whole vocabulary
 	Shares     [][]Share `json:"shares"`       // of the passes, by operation
-	DraftShare []Share   `json:"draft_shares"` // of the guess
+	DraftShare []Share   `json:"draft_shares"` // of the draft token
 }
 
 // Pass is one pass over a few rows of one sequence.
@@ -57,7 +57,7 @@ type Pass struct {
 	GOps    float64 `json:"gop_s"`   // multiplications and additions of matrix products, in thousand millions per second
 }
 
-// Prefill is the reading of a prompt.
+// Prefill is the prefill of a prompt.
 type Prefill struct {
 	Tokens       int     `json:"tokens"`
 	Seconds      float64 `json:"seconds"`
@@ -65,7 +65,7 @@ type Prefill struct {
 	GOps         float64 `json:"gop_s"` // as Pass has it
 }
 
-// plenty is far more bytes than a cache holds.
+// plenty is far more bytes than a cache has.
 const plenty = 512 << 20
 
 // Model generates a model and measures it.

@@ -191,7 +191,7 @@ func (e *examination) hiddenTrials(list []int) error {
 		return err
 	}
 	defer plain.Close()
-	pre := e.Network.Head.PreNorm
+	pre := e.Model.Head.PreNorm
 	for _, before := range []bool{false, true} {
 		t := Trial{Name: "hidden state after the final norm", Kind: "hidden", Used: before == pre, cause: `take "mtp_hidden_state_mode" out of config.json`}
 		if before {
@@ -268,7 +268,7 @@ func (e *examination) try(t Trial, v qwen35.Variant) error {
 		return err
 	}
 	defer h.Close()
-	results, err := e.agree(h, e.texts, 1, e.Network.Head.PreNorm, nil)
+	results, err := e.agree(h, e.texts, 1, e.Model.Head.PreNorm, nil)
 	if err != nil {
 		return err
 	}
