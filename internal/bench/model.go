@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu"
@@ -116,25 +117,34 @@ type modelRun struct {
 	o    ModelOptions
 	say  func(string)
 
-	seq        *measure.Sequence
-	passes     [][]float64 // by o.Rows
-	shares     [][]Share
-	ops        []float64   // of a pass, by o.Rows
-	prompts    [][]float64 // by o.Prompts
-	promptOps  []float64
-	drafts     []float64
-	draftShare []Share
+	seq     *measure.Sequence
+	passes  []timing // by o.Rows
+	prompts []timing // by o.Prompts
+	draft   timing
+}
+
+// timing is what one thing took.
+type timing struct {
+	seconds []float64 // by repetition
+	shares  []Share   // of the last one
+	ops     float64   // of each
+}
+
+// add times one more repetition of what run does.
+func (r *modelRun) add(t *timing, run func() (time.Duration, error)) error {
+	r.b.reset()
+	took, err := run()
+	t.seconds = append(t.seconds, took.Seconds())
+	t.shares, t.ops = r.b.shares(took), r.b.ops
+	return err
 }
 
 // open fills the context and warms up.
-func (r *modelRun) open() error {
-	var err error
+func (r *modelRun) open() (err error) {
 	if r.seq, err = measure.Open(r.m, r.m.Drafter(), r.pool, r.m.Info().Vocab); err != nil {
 		return err
 	}
-	r.passes, r.shares = make([][]float64, len(r.o.Rows)), make([][]Share, len(r.o.Rows))
-	r.prompts = make([][]float64, len(r.o.Prompts))
-	r.ops, r.promptOps = make([]float64, len(r.o.Rows)), make([]float64, len(r.o.Prompts))
+	r.passes, r.prompts = make([]timing, len(r.o.Rows)), make([]timing, len(r.o.Prompts))
 	for left := r.o.Context; left > 0; {
 		r.say(fmt.Sprintf("filling the context, %d tokens left", left))
 		n := min(left, 512)
@@ -160,61 +170,47 @@ func (r *modelRun) tokens(n int) []int32 {
 func (r *modelRun) repeat() error {
 	for i, rows := range r.o.Rows {
 		tokens := r.tokens(rows)
-		r.b.reset()
-		_, took, err := r.seq.Pass(tokens[0], tokens[1:]...)
+		err := r.add(&r.passes[i], func() (time.Duration, error) {
+			_, took, err := r.seq.Pass(tokens[0], tokens[1:]...)
+			return took, err
+		})
 		if err != nil {
 			return err
 		}
-		r.passes[i] = append(r.passes[i], took.Seconds())
-		r.shares[i], r.ops[i] = r.b.shares(took), r.b.ops
 	}
-	r.b.reset()
-	took, err := r.seq.TimeDraft(r.tokens(1), 0, 1)
-	if err != nil {
+	last := r.tokens(1)
+	if err := r.add(&r.draft, func() (time.Duration, error) { return r.seq.TimeDraft(last, 0, 1, 0) }); err != nil {
 		return err
 	}
-	r.drafts, r.draftShare = append(r.drafts, took.Seconds()), r.b.shares(took)
 	for i, n := range r.o.Prompts {
 		s, err := measure.Open(r.m, nil, r.pool, r.m.Info().Vocab)
 		if err != nil {
 			return err
 		}
-		r.b.reset()
-		took, err := s.Prefill(r.tokens(n), 1)
+		tokens := r.tokens(n)
+		err = r.add(&r.prompts[i], func() (time.Duration, error) { return s.Prefill(tokens, 1) })
 		s.Close()
 		if err != nil {
 			return err
 		}
-		r.promptOps[i] = r.b.ops
-		r.prompts[i] = append(r.prompts[i], took.Seconds())
 	}
 	return nil
 }
 
 // report takes medians.
 func (r *modelRun) report(out *ModelReport) {
-	one := 0.0
-	pass := func(rows int, times []float64) Pass {
-		p := Pass{Rows: rows, Seconds: measure.Median(times)}
-		p.GBs = float64(out.Bytes) / p.Seconds / 1e9
+	one := measure.Median(r.passes[0].seconds)
+	for i, t := range r.passes {
+		p := Pass{Rows: r.o.Rows[i], Seconds: measure.Median(t.seconds)}
+		p.GBs, p.OfOne, p.GOps = float64(out.Bytes)/p.Seconds/1e9, p.Seconds/one, t.ops/p.Seconds/1e9
 		p.OfRead = p.GBs / out.ReadGBs
-		if one == 0 {
-			one = p.Seconds
-		}
-		p.OfOne = p.Seconds / one
-		return p
+		out.Passes, out.Shares = append(out.Passes, p), append(out.Shares, t.shares)
 	}
-	for i, rows := range r.o.Rows {
-		p := pass(rows, r.passes[i])
-		p.GOps = r.ops[i] / p.Seconds / 1e9
-		out.Passes = append(out.Passes, p)
-	}
-	out.Draft = pass(1, r.drafts)
-	out.Draft.GBs, out.Draft.OfRead = 0, 0
-	out.Shares, out.DraftShare = r.shares, r.draftShare
-	for i, n := range r.o.Prompts {
-		t := measure.Median(r.prompts[i])
-		out.Prompts = append(out.Prompts, Prefill{n, t, float64(n) / t, r.promptOps[i] / t / 1e9})
+	seconds := measure.Median(r.draft.seconds)
+	out.Draft, out.DraftShare = Pass{Rows: 1, Seconds: seconds, OfOne: seconds / one}, r.draft.shares
+	for i, t := range r.prompts {
+		n, seconds := r.o.Prompts[i], measure.Median(t.seconds)
+		out.Prompts = append(out.Prompts, Prefill{n, seconds, float64(n) / seconds, t.ops / seconds / 1e9})
 	}
 }
 

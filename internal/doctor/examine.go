@@ -93,7 +93,7 @@ type examination struct {
 	*Report
 	o     ExamineOptions
 	start time.Time
-	texts []*text
+	texts []*measure.Text
 }
 
 // by is when that share of the time limit is over.
@@ -122,10 +122,12 @@ func (e *examination) run() (err error) {
 		}
 	}
 	e.o.Progress("measuring costs")
-	e.Costs, err = measure.MeasureCosts(e.ctx, e.m, e.m.Drafter(), e.pool, measure.CostOptions{
-		Text: ids, Vocab: e.vocab, Rows: 1 + maxDepth, Sizes: sizes, Deadline: e.by(1),
-	})
+	seq, err := measure.Open(e.m, e.m.Drafter(), e.pool, e.vocab)
 	if err != nil {
+		return err
+	}
+	defer seq.Close()
+	if e.Costs, err = seq.Costs(e.ctx, ids, 1+maxDepth, sizes, e.by(1)); err != nil {
 		return err
 	}
 	e.speeds()
@@ -201,7 +203,7 @@ func (e *examination) hiddenTrials(list []int) error {
 		if before != pre {
 			sizes = nil
 		}
-		results, err := e.agree(plain, e.texts, maxDepth, before, sizes)
+		results, err := e.agree(plain, maxDepth, before, sizes)
 		if err != nil {
 			return err
 		}
@@ -268,13 +270,19 @@ func (e *examination) try(t Trial, v qwen35.Variant) error {
 		return err
 	}
 	defer h.Close()
-	results, err := e.agree(h, e.texts, 1, e.Model.Head.PreNorm, nil)
+	results, err := e.agree(h, 1, e.Model.Head.PreNorm, nil)
 	if err != nil {
 		return err
 	}
 	t.agreement = results[0]
 	e.Trials = append(e.Trials, t)
 	return nil
+}
+
+// agree measures the acceptance of a head on the texts, see measure.TeacherForcing.Run.
+func (e *examination) agree(h *qwen35.Head, depth int, before bool, sizes []int) ([]*measure.Agreement, error) {
+	f := measure.TeacherForcing{Backend: e.b, Pool: e.pool, Texts: e.texts, Width: e.width, Vocab: e.vocab, Blocks: e.m.Shortlist}
+	return f.Run(e.ctx, h, depth, before, sizes)
 }
 
 // speeds are what every depth is expected to give, by the costs and by walking along the

@@ -153,27 +153,27 @@ func TestAgreementIsTheReferences(t *testing.T) {
 	_, m, b := load(t, openEdited(t, editTiny(t, asIs, nil)))
 	p := newRunner(t.Context(), m, b, m.Info().Vocab)
 	f := golden.Load(t, "tiny")
-	var texts []*text
+	var texts []*measure.Text
 	for _, c := range f.Cases[:4] {
 		x, err := p.prefill(c.Tokens, func(int, []float32) {})
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.prompt = len(c.Prompt)
+		x.Prompt = len(c.Prompt)
 		texts = append(texts, x)
 	}
-	results, err := p.agree(m.Head(), texts, 3, false, nil)
+	e := &examination{runner: p, texts: texts}
+	results, err := e.agree(m.Head(), 3, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rates, rows := results[0].Rates()
-	checked := inputs(texts, false)
 	if rows < 500 {
 		t.Errorf("%d rows", rows)
 	}
 	want := make([]float64, 3) // of the same rows, by the reference's own draft tokens
 	for i, c := range f.Cases[:4] {
-		from, to := checked[i].Rows()
+		from, to := texts[i].Rows()
 		for r := from; r < to; r++ {
 			for d, drafts := range [][]int32{c.Draft1, c.Draft2, c.Draft3} {
 				if drafts[r] != c.Tokens[r+2+d] {

@@ -23,45 +23,18 @@ type runner struct {
 	width int
 }
 
-// text is a text with what the model has made of it.
-type text struct {
-	ids    []int32
-	prompt int // how many of them the model did not choose itself
-
-	before, after []float32 // hidden rows before and after the final norm, [len(ids)-1 or more, width]
-}
-
-// inputs are texts as a head sees them, with hidden rows before or after the final norm.
-func inputs(texts []*text, before bool) []measure.Text {
-	list := make([]measure.Text, len(texts))
-	for i, t := range texts {
-		list[i] = measure.Text{IDs: t.ids, Prompt: t.prompt, Hidden: t.after}
-		if before {
-			list[i].Hidden = t.before
-		}
-	}
-	return list
-}
-
 func newRunner(ctx context.Context, m *qwen35.Model, b backend.Backend, vocab int) *runner {
 	return &runner{ctx: ctx, m: m, b: b, pool: state.NewPool(b, math.MaxInt64/2), vocab: min(vocab, m.Info().Vocab), width: m.Info().Width}
 }
 
-// agree has a head draft depth tokens along the texts, from hidden states before or after the
-// final norm, with the whole vocabulary first and then with draft vocabularies of these sizes.
-func (r *runner) agree(h *qwen35.Head, texts []*text, depth int, before bool, sizes []int) ([]*measure.Agreement, error) {
-	f := &measure.TeacherForcing{Backend: r.b, Pool: r.pool, Width: r.width, Vocab: r.vocab, Blocks: r.m.Shortlist}
-	return f.Run(r.ctx, h, inputs(texts, before), depth, sizes)
-}
-
 // prefill feeds ids to the model and calls see with every row of logits.
-func (r *runner) prefill(ids []int32, see func(row int, logits []float32)) (*text, error) {
+func (r *runner) prefill(ids []int32, see func(row int, logits []float32)) (*measure.Text, error) {
 	s, err := r.pool.Open(r.m.Layout())
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	t := &text{ids: ids}
+	t := &measure.Text{IDs: ids}
 	for at := 0; at < len(ids); at += measure.Chunk {
 		part := ids[at:min(at+measure.Chunk, len(ids))]
 		out, err := r.forward([]model.Span{{State: s, Tokens: part, Want: len(part)}})
@@ -71,7 +44,7 @@ func (r *runner) prefill(ids []int32, see func(row int, logits []float32)) (*tex
 		for i, logits := range out.Logits[0] {
 			see(at+i, logits)
 		}
-		if err := r.keepHidden([]*text{t}, []int{len(part)}); err != nil {
+		if err := r.keepHidden([]*measure.Text{t}, []int{len(part)}); err != nil {
 			return nil, err
 		}
 	}
@@ -87,7 +60,7 @@ func (r *runner) forward(batch []model.Span) (model.Output, error) {
 }
 
 // keepHidden adds the hidden rows of the last pass to the texts it was over.
-func (r *runner) keepHidden(texts []*text, rows []int) error {
+func (r *runner) keepHidden(texts []*measure.Text, rows []int) error {
 	before, after := r.m.HiddenRows()
 	x, err := r.b.Host(before)
 	if err != nil {
@@ -100,8 +73,8 @@ func (r *runner) keepHidden(texts []*text, rows []int) error {
 	at := 0
 	for i, t := range texts {
 		n := rows[i] * r.width
-		t.before = append(t.before, x[at:at+n]...)
-		t.after = append(t.after, y[at:at+n]...)
+		t.Before = append(t.Before, x[at:at+n]...)
+		t.After = append(t.After, y[at:at+n]...)
 		at += n
 	}
 	return nil
@@ -132,8 +105,8 @@ func logProb(logits []float32, id int32) float64 {
 
 // continueAll has the model continue prompts greedily, all in one batch, by tokens tokens each,
 // or by fewer, but at least minimum, at the deadline. End tokens do not end a text.
-func (r *runner) continueAll(prompts [][]int32, tokens, minimum int, deadline time.Time) ([]*text, error) {
-	texts, rows := make([]*text, len(prompts)), make([]int, len(prompts))
+func (r *runner) continueAll(prompts [][]int32, tokens, minimum int, deadline time.Time) ([]*measure.Text, error) {
+	texts, rows := make([]*measure.Text, len(prompts)), make([]int, len(prompts))
 	spans := make([]model.Span, len(prompts))
 	for i, ids := range prompts {
 		s, err := r.pool.Open(r.m.Layout())
@@ -141,7 +114,7 @@ func (r *runner) continueAll(prompts [][]int32, tokens, minimum int, deadline ti
 			return nil, err
 		}
 		defer s.Close()
-		texts[i] = &text{ids: slices.Clone(ids), prompt: len(ids)}
+		texts[i] = &measure.Text{IDs: slices.Clone(ids), Prompt: len(ids)}
 		spans[i] = model.Span{State: s, Tokens: ids, Want: 1}
 	}
 	for n := range tokens {
@@ -158,8 +131,8 @@ func (r *runner) continueAll(prompts [][]int32, tokens, minimum int, deadline ti
 			if id < 0 {
 				return nil, measure.ErrNotANumber
 			}
-			texts[i].ids = append(texts[i].ids, id)
-			spans[i].Tokens = texts[i].ids[len(texts[i].ids)-1:]
+			texts[i].IDs = append(texts[i].IDs, id)
+			spans[i].Tokens = texts[i].IDs[len(texts[i].IDs)-1:]
 		}
 		if err := r.keepHidden(texts, rows); err != nil {
 			return nil, err

@@ -16,11 +16,11 @@ const AgreementDepth = 5
 // is large.
 const Chunk = 32
 
-// Text is a text that a model has written, with the hidden rows that a head takes.
+// Text is a text with the hidden rows that a model has computed for it.
 type Text struct {
-	IDs    []int32
-	Prompt int       // how many of the ids the model did not choose itself
-	Hidden []float32 // [len(IDs)-1 or more, width]
+	IDs           []int32
+	Prompt        int       // how many of the ids the model did not choose itself
+	Before, After []float32 // hidden rows before and after the final norm, [len(IDs)-1 or more, width]
 }
 
 // Rows are where acceptance counts: rows [from, to), after which the model wrote itself, as far
@@ -39,6 +39,7 @@ type Head interface {
 type TeacherForcing struct {
 	Backend backend.Backend
 	Pool    *state.Pool
+	Texts   []*Text
 	Width   int // of hidden rows
 	Vocab   int // ids that mean something
 	// Blocks are the blocks of backend.RowBlock tokens in the draft vocabulary of size frequent
@@ -46,33 +47,44 @@ type TeacherForcing struct {
 	Blocks func(size int, text []int32) []int32
 }
 
-// Agreement is which draft tokens of a head are what the model chose: for every text and row t,
-// whether the one at depth d, for token t+2+d, is accepted.
+// Agreement is how often draft tokens of a head are what the model chose.
 type Agreement struct {
-	texts    []Text
-	accepted [][][]bool // [text][depth][row]
+	texts    []*Text
+	depth    int
+	accepted [][]int // [text][row]: how many draft tokens are accepted before the first rejected one
 }
 
-// Run drafts depth tokens at every row of the texts. The first result is of the whole
-// vocabulary; then there is one for each draft vocabulary of sizes.
-func (f *TeacherForcing) Run(ctx context.Context, h Head, texts []Text, depth int, sizes []int) ([]*Agreement, error) {
+// Run drafts depth tokens at every row of the texts, from hidden rows before or after the final
+// norm. The first result is of the whole vocabulary; then there is one for each draft vocabulary
+// of sizes.
+func (f *TeacherForcing) Run(ctx context.Context, h Head, depth int, before bool, sizes []int) ([]*Agreement, error) {
 	results := make([]*Agreement, 1+len(sizes))
 	for i := range results {
-		results[i] = &Agreement{texts: texts, accepted: make([][][]bool, len(texts))}
+		results[i] = &Agreement{texts: f.Texts, depth: depth, accepted: make([][]int, len(f.Texts))}
 	}
-	for i, t := range texts {
-		hidden := t.Hidden
+	for i, t := range f.Texts {
+		for _, r := range results {
+			r.accepted[i] = make([]int, len(t.IDs))
+		}
+		hidden := t.After
+		if before {
+			hidden = t.Before
+		}
 		for d := range min(depth, len(t.IDs)-2) {
 			next := t.IDs[1+d : len(t.IDs)-1]
-			for _, r := range results {
-				r.accepted[i] = append(r.accepted[i], make([]bool, 0, len(next)))
-			}
 			var err error
 			hidden, err = f.stream(ctx, h, hidden[:len(next)*f.Width], next, func(row int, logits []float32) {
-				want := t.IDs[row+d+2]
-				results[0].add(i, d, Argmax(logits[:f.Vocab]) == want)
-				for j, size := range sizes {
-					results[j+1].add(i, d, f.argmaxOf(logits, f.Blocks(size, t.IDs[:row+2])) == want)
+				for j, r := range results {
+					if r.accepted[i][row] < d {
+						continue // a token before it was rejected
+					}
+					var blocks []int32
+					if j > 0 {
+						blocks = f.Blocks(sizes[j-1], t.IDs[:row+2])
+					}
+					if f.argmax(logits, blocks) == t.IDs[row+d+2] {
+						r.accepted[i][row]++
+					}
 				}
 			})
 			if err != nil {
@@ -83,10 +95,6 @@ func (f *TeacherForcing) Run(ctx context.Context, h Head, texts []Text, depth in
 	return results, nil
 }
 
-func (a *Agreement) add(text, depth int, accepted bool) {
-	a.accepted[text][depth] = append(a.accepted[text][depth], accepted)
-}
-
 // stream runs the head from an empty state over pairs of hidden rows and the tokens after them,
 // calls see with every row of logits, and returns the head's own hidden rows.
 func (f *TeacherForcing) stream(ctx context.Context, h Head, hidden []float32, next []int32, see func(row int, logits []float32)) ([]float32, error) {
@@ -95,17 +103,23 @@ func (f *TeacherForcing) stream(ctx context.Context, h Head, hidden []float32, n
 		return nil, err
 	}
 	defer s.Close()
+	rows, err := f.Backend.Alloc(dtype.F32, Chunk, f.Width)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Backend.Free(rows)
 	result := make([]float32, 0, len(hidden))
 	for at := 0; at < len(next); at += Chunk {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
 		end := min(at+Chunk, len(next))
-		rows, err := f.upload(hidden[at*f.Width : end*f.Width])
+		input := rows.RowRange(0, end-at)
+		err := ctx.Err()
+		if err == nil {
+			err = f.Backend.Write(input, hidden[at*f.Width:end*f.Width])
+		}
 		if err != nil {
 			return nil, err
 		}
-		out, err := h.Forward([]model.Span{{State: s, Tokens: next[at:end], Want: end - at, Hidden: rows}})
+		out, err := h.Forward([]model.Span{{State: s, Tokens: next[at:end], Want: end - at, Hidden: input}})
 		if err != nil {
 			return nil, err
 		}
@@ -117,18 +131,24 @@ func (f *TeacherForcing) stream(ctx context.Context, h Head, hidden []float32, n
 			return nil, err
 		}
 		result = append(result, own...)
-		f.Backend.Free(rows)
 	}
 	return result, nil
 }
 
-// upload brings hidden rows to the device. The caller frees them.
-func (f *TeacherForcing) upload(rows []float32) (backend.Tensor, error) {
-	t, err := f.Backend.Alloc(dtype.F32, len(rows)/f.Width, f.Width)
-	if err == nil {
-		err = f.Backend.Write(t, rows)
+// argmax is the id of the highest logit in some blocks of the vocabulary; nil: in all.
+func (f *TeacherForcing) argmax(logits []float32, blocks []int32) int32 {
+	if blocks == nil {
+		return Argmax(logits[:f.Vocab])
 	}
-	return t, err
+	best := int32(-1)
+	for _, b := range blocks {
+		for id := int(b) * backend.RowBlock; id < min(int(b+1)*backend.RowBlock, f.Vocab); id++ {
+			if best < 0 || logits[id] > logits[best] {
+				best = int32(id)
+			}
+		}
+	}
+	return best
 }
 
 // Argmax is the id of the highest logit, the lowest of several; -1 if one is not a number.
@@ -145,41 +165,13 @@ func Argmax(logits []float32) int32 {
 	return int32(best)
 }
 
-// argmaxOf is the id of the highest logit in some blocks of the vocabulary; nil: in all.
-func (f *TeacherForcing) argmaxOf(logits []float32, blocks []int32) int32 {
-	if blocks == nil {
-		return Argmax(logits[:f.Vocab])
-	}
-	best := int32(-1)
-	for _, b := range blocks {
-		for id := int(b) * backend.RowBlock; id < min(int(b+1)*backend.RowBlock, f.Vocab); id++ {
-			if best < 0 || logits[id] > logits[best] {
-				best = int32(id)
-			}
-		}
-	}
-	return best
-}
-
-// prefix is how many of the first depth draft tokens from a row on are accepted.
-func (a *Agreement) prefix(text, row, depth int) int {
-	n := 0
-	for n < depth && a.accepted[text][n][row] {
-		n++
-	}
-	return n
-}
-
 // Rates are the shares of rows whose first 1, 2, … draft tokens are all accepted, and how many
 // rows there are.
 func (a *Agreement) Rates() (rates []float64, rows int) {
+	rates = make([]float64, a.depth)
 	for i, t := range a.texts {
-		if rates == nil {
-			rates = make([]float64, len(a.accepted[i]))
-		}
-		from, to := t.Rows()
-		for r := from; r < to; r++ {
-			for d := range a.prefix(i, r, len(rates)) {
+		for r, to := t.Rows(); r < to; r++ {
+			for d := range a.accepted[i][r] {
 				rates[d]++
 			}
 			rows++
@@ -197,7 +189,7 @@ func (a *Agreement) TokensPerRound(depth int) float64 {
 	tokens, rounds := 0, 0
 	for i, t := range a.texts {
 		for r, to := t.Rows(); r < to; rounds++ {
-			n := a.prefix(i, r, depth) + 1
+			n := min(a.accepted[i][r], depth) + 1
 			r += n
 			tokens += n
 		}
@@ -210,7 +202,7 @@ func (a *Agreement) TokensPerRound(depth int) float64 {
 func (a *Agreement) Compare(other *Agreement) (won, lost int) {
 	for i, t := range a.texts {
 		for r, to := t.Rows(); r < to; r++ {
-			switch mine, theirs := a.accepted[i][0][r], other.accepted[i][0][r]; {
+			switch mine, theirs := a.accepted[i][r] > 0, other.accepted[i][r] > 0; {
 			case mine && !theirs:
 				won++
 			case theirs && !mine:

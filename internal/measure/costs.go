@@ -2,12 +2,10 @@ package measure
 
 import (
 	"context"
+	"errors"
 	"math"
+	"slices"
 	"time"
-
-	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/spec"
-	"github.com/foretoken/foretoken/internal/state"
 )
 
 // Costs are what rounds take on this machine: the lower quartile of several measurements, since
@@ -30,126 +28,80 @@ type DraftCosts struct {
 const (
 	minRepeats = 3
 	maxRepeats = 15
-	warmUp     = 32 // tokens fed before anything is timed
+	warmUp     = 32 // tokens fed before anything is timed: caches are warm then, and states not empty
 )
 
-// CostOptions say what to measure.
-type CostOptions struct {
-	Text     []int32 // tokens to feed, again and again
-	Vocab    int     // ids that mean something
-	Rows     int     // maximum rows of a pass; drafts are up to Rows-1 tokens
-	Sizes    []int   // draft vocabularies
-	Deadline time.Time
-}
-
-// MeasureCosts times passes by rows and, if d is not nil, drafts by depth and draft vocabulary.
-// The kinds alternate, so that a disturbance meets all of them.
-func MeasureCosts(ctx context.Context, m model.Model, d spec.Drafter, pool *state.Pool, o CostOptions) (*Costs, error) {
-	seq, err := Open(m, d, pool, o.Vocab)
-	if err != nil {
-		return nil, err
+// Costs times passes over 1 to rows rows of a text and, if there is a drafter, drafts of up to
+// rows-1 tokens from each of some draft vocabularies. They alternate, so that a disturbance
+// meets every kind, and are repeated until the deadline, at least minRepeats times.
+func (s *Sequence) Costs(ctx context.Context, text []int32, rows int, sizes []int, deadline time.Time) (*Costs, error) {
+	if s.drafter == nil {
+		sizes = nil
 	}
-	defer seq.Close()
-	r := &costRun{Sequence: seq, ctx: ctx, source: o.Text, text: o.Text[:1:1]}
-	for range warmUp { // the caches are warm then, and the states not empty
-		if _, err := r.pass(0); err != nil {
+	passes, drafts := make([][]float64, rows), make([][][]float64, len(sizes))
+	for i := range drafts {
+		drafts[i] = make([][]float64, rows-1)
+	}
+	text = slices.Repeat(text, 1+(warmUp+maxRepeats*rows+rows)/len(text)) // it may be short
+	at := 0
+	pass := func(drafted int) (time.Duration, error) {
+		at++
+		_, took, err := s.Pass(text[at-1], text[at:at+drafted]...)
+		return took, errors.Join(ctx.Err(), err)
+	}
+	for range warmUp {
+		_, err := pass(0)
+		if err == nil && s.drafter != nil {
+			_, _, err = s.Draft(text[:at+1], 0, 1)
+		}
+		if err != nil {
 			return nil, err
 		}
-		if d != nil {
-			if _, _, err := r.Draft(r.text, 0, 1); err != nil {
+	}
+	for n := 0; n < maxRepeats && (n < minRepeats || time.Now().Before(deadline)); n++ {
+		for r := range rows {
+			took, err := pass(r)
+			if err != nil {
 				return nil, err
 			}
-		}
-	}
-	if d == nil {
-		o.Sizes = nil
-	}
-	passes, drafts := make([][]float64, o.Rows), make([][][]float64, len(o.Sizes))
-	for i := range drafts {
-		drafts[i] = make([][]float64, o.Rows-1)
-	}
-	for n := 0; n < maxRepeats && (n < minRepeats || time.Now().Before(o.Deadline)); n++ {
-		if err := r.repeat(passes, drafts, o.Sizes); err != nil {
-			return nil, err
-		}
-	}
-	c := &Costs{Beta: rising(passes, 0.25), Spread: Quantile(passes[0], 0.75) / Quantile(passes[0], 0.25)}
-	c.Step = c.Beta[0]
-	scale(c.Beta, c.Step)
-	for i, size := range o.Sizes {
-		cost := rising(drafts[i], 0.25)
-		scale(cost, c.Step)
-		c.Delta = append(c.Delta, DraftCosts{DraftVocab: size, Cost: cost})
-	}
-	return c, nil
-}
-
-// costRun is a running MeasureCosts.
-type costRun struct {
-	*Sequence
-	ctx    context.Context
-	source []int32
-	text   []int32 // tokens fed, and the next
-}
-
-// repeat measures everything once.
-func (r *costRun) repeat(passes [][]float64, drafts [][][]float64, sizes []int) error {
-	for n := range passes {
-		took, err := r.pass(n)
-		if err != nil {
-			return err
-		}
-		passes[n] = append(passes[n], took.Seconds())
-		if n+1 == len(passes) {
-			break
-		}
-		for i, size := range sizes {
-			if d, ok := r.drafter.(spec.VocabLimiter); ok {
-				d.LimitVocab(size)
+			passes[r] = append(passes[r], took.Seconds())
+			if r+1 == rows {
+				break
 			}
-			took, err := r.TimeDraft(r.text, 0, n+1)
-			if err != nil {
-				return err
+			for i, size := range sizes {
+				took, err := s.TimeDraft(text[:at+1], 0, r+1, size)
+				if err != nil {
+					return nil, err
+				}
+				drafts[i][r] = append(drafts[i][r], took.Seconds())
 			}
-			drafts[i][n] = append(drafts[i][n], took.Seconds())
 		}
 	}
-	return nil
+	return newCosts(passes, drafts, sizes), nil
 }
 
-// pass feeds the next token of the source with drafts tokens after it as a draft.
-func (r *costRun) pass(drafts int) (time.Duration, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
+// newCosts works out costs from seconds: of passes by rows, and of drafts by draft vocabulary
+// and depth.
+func newCosts(passes [][]float64, drafts [][][]float64, sizes []int) *Costs {
+	step := rising(passes, 0.25, 1)[0]
+	c := &Costs{Step: step, Beta: rising(passes, 0.25, step), Spread: Quantile(passes[0], 0.75) / Quantile(passes[0], 0.25)}
+	for i, size := range sizes {
+		c.Delta = append(c.Delta, DraftCosts{DraftVocab: size, Cost: rising(drafts[i], 0.25, step)})
 	}
-	at := len(r.text) - 1
-	tokens := make([]int32, 2+drafts)
-	for i := range tokens {
-		tokens[i] = r.source[(at+i)%len(r.source)]
-	}
-	_, took, err := r.Pass(tokens[0], tokens[1:1+drafts]...)
-	r.text = append(r.text, tokens[1])
-	return took, err
+	return c
 }
 
-// rising are the q-quantiles of times by kind, of which none costs less than the one before it:
-// where it seems so the earlier one was disturbed. A kind without times costs what the next one
-// does.
-func rising(kinds [][]float64, q float64) []float64 {
+// rising are the q-quantiles of times by kind, in the given unit. None costs less than the one
+// before it: where it seems so the earlier one was disturbed. A kind without times costs what
+// the next one does.
+func rising(kinds [][]float64, q, unit float64) []float64 {
 	costs := make([]float64, len(kinds))
 	cost := math.Inf(1)
 	for i := len(kinds) - 1; i >= 0; i-- {
 		if len(kinds[i]) > 0 {
-			cost = min(cost, Quantile(kinds[i], q))
+			cost = min(cost, Quantile(kinds[i], q)/unit)
 		}
 		costs[i] = cost
 	}
 	return costs
-}
-
-// scale divides a list by unit.
-func scale(list []float64, unit float64) {
-	for i := range list {
-		list[i] /= unit
-	}
 }

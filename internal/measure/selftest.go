@@ -172,7 +172,7 @@ func (t *selfTest) round(pos, depth int) error {
 func (t *selfTest) finish() *SelfTestResult {
 	r, c := &t.result, t.controller
 	// Where the drafter was silent there are no passes with drafts, but always plain ones.
-	costs := rising(t.passes[:], 0.5)
+	costs := rising(t.passes[:], 0.5, 1)
 	for rows := TestDepth + 1; rows > 0; rows-- {
 		for range t.passes[rows] {
 			c.Verified(rows, rows-1, duration(costs[rows]))

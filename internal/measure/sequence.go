@@ -100,9 +100,13 @@ func (s *Sequence) Draft(text []int32, row, depth int) (tokens []int32, took tim
 	return drafts[0].Tokens, time.Since(start), nil
 }
 
-// TimeDraft is how long Draft takes. The draft state is rolled back, so that the next call does
-// the same work.
-func (s *Sequence) TimeDraft(text []int32, row, depth int) (time.Duration, error) {
+// TimeDraft is how long Draft takes, with the draft vocabulary limited to vocab frequent tokens
+// if vocab is not 0 and the drafter allows it. The draft state is rolled back, so that the next
+// call does the same work.
+func (s *Sequence) TimeDraft(text []int32, row, depth, vocab int) (time.Duration, error) {
+	if d, ok := s.drafter.(spec.VocabLimiter); ok && vocab > 0 {
+		d.LimitVocab(vocab)
+	}
 	n := s.draft.Len()
 	_, took, err := s.Draft(text, row, depth)
 	if err == nil {
