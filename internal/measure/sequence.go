@@ -15,7 +15,7 @@ import (
 )
 
 // ErrNotANumber is what comes of damaged weights.
-var ErrNotANumber = errors.New("the model's output is not a number: its weights are damaged; fetch or convert the model again")
+var ErrNotANumber = errors.New("measure: the model's output is not a number: its weights are damaged; fetch or convert the model again")
 
 // Sequence is one greedily decoded sequence of a model and its drafter, whose steps are timed
 // one by one.
