@@ -110,7 +110,7 @@ func (f *serveBench) run(cmd *cobra.Command) error {
 	client := &bench.Client{URL: f.url, Model: f.model, Key: os.Getenv(f.keyEnv), HTTP: f.client()}
 	r, err := bench.Serve(ctx, client, bench.ServeOptions{
 		Classes: f.classes, Concurrency: f.concurrency, Rates: f.rates, Requests: f.requests.or(serveRequests), Repeats: f.repeats.or(serveRepeats),
-		MaxTokens: f.maxTokens.or(serveTokens), Temperature: f.temp.or(0), Limit: f.limit, FirstGoal: f.first, TokenGoal: f.token,
+		MaxTokens: f.maxTokens.or(serveTokens), Temperature: f.temp.or(0), Limit: f.limit, TTFTGoal: f.first, TPOTGoal: f.token,
 		Progress: c.step,
 	})
 	switch {

@@ -1,4 +1,4 @@
-package engine
+package measure
 
 import (
 	"bytes"
@@ -77,8 +77,8 @@ func editTiny(t *testing.T, edit func(name string, data []byte)) (c *checkpoint.
 	return c, tok.Encode(prose)
 }
 
-// examine runs the self-test of a checkpoint.
-func examine(t *testing.T, c *checkpoint.Checkpoint, text []int32, limit time.Duration) *Verdict {
+// open loads a checkpoint.
+func open(t *testing.T, c *checkpoint.Checkpoint) (*qwen35.Model, *cpu.Backend) {
 	t.Helper()
 	b, err := cpu.Open(cpu.Options{Threads: 1})
 	if err != nil {
@@ -89,6 +89,13 @@ func examine(t *testing.T, c *checkpoint.Checkpoint, text []int32, limit time.Du
 	if err != nil {
 		t.Fatal(err)
 	}
+	return m, b
+}
+
+// test runs the self-test of a checkpoint.
+func test(t *testing.T, c *checkpoint.Checkpoint, text []int32, limit time.Duration) *SelfTestResult {
+	t.Helper()
+	m, b := open(t, c)
 	target, head := m.Layout(), m.Drafter().Layout()
 	const pages = (TestTokens + backend.PageTokens - 1) / backend.PageTokens
 	pool := state.NewPool(b, target.RecurrentBytes()+pages*(target.PageBytes()+head.PageBytes())) // as the contract says
@@ -99,79 +106,77 @@ func examine(t *testing.T, c *checkpoint.Checkpoint, text []int32, limit time.Du
 	if n := pool.Used(); n != 0 {
 		t.Errorf("%d bytes still in use", n)
 	}
-	t.Logf("right %v of %v, step %v, guess %v, depth %d, %.2f times plain", v.Accepted, v.Drafted, v.StepTime, v.DraftTime, v.Depth, v.Speedup)
+	t.Logf("accepted %v of %v, step %v, draft token %v, depth %d, %.2f times plain", v.Accepted, v.Drafted, v.StepTime, v.DraftTime, v.Depth, v.Speedup)
 	return v
 }
 
-// shortener is a drafter that remembers which size it was left at.
-type shortener struct {
+// limiter is a drafter that remembers which vocabulary it was left with.
+type limiter struct {
 	spec.Drafter
 	sizes []int
 	size  int
 }
 
-func (s *shortener) VocabSizes() []int   { return s.sizes }
-func (s *shortener) LimitVocab(size int) { s.size = size }
+func (s *limiter) VocabSizes() []int   { return s.sizes }
+func (s *limiter) LimitVocab(size int) { s.size = size }
 
-// TestSelfTestWeighsShortlists gives a trial what lists cost and hold, and sees which it takes.
-func TestSelfTestWeighsShortlists(t *testing.T) {
+// TestBestRateAndCoverage is about what decides between draft vocabularies.
+func TestBestRateAndCoverage(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		p     float64 // acceptance
+		draft float64 // passes
+		want  float64 // tokens per second
+	}{
+		{"free drafts", 1, 0, 4},
+		{"drafts as dear as passes", 1, 1, 1},
+		{"never accepted", 0, 0, 1},
+		{"half accepted", 0.5, 0.5, 1},
+	} {
+		if got := bestRate(c.p, 1, c.draft); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %.3f tokens per second, want %.3f", c.name, got, c.want)
+		}
+	}
 	text := make([]int32, 50) // half of the tokens are beyond 100, the others are frequent
 	for i := range text {
 		text[i] = int32(i % 2 * (1000 + i))
 	}
-	for _, c := range []struct {
-		name  string
-		right int     // guesses of 100
-		guess float64 // passes
-		want  float64 // tokens per second
-	}{
-		{"free guesses", 100, 0, 4},
-		{"guesses as dear as passes", 100, 1, 1},
-		{"never right", 0, 0, 1},
-		{"half right", 50, 0.5, 1},
-	} {
-		tr := &trial{text: text, chunk: time.Second}
-		tr.verdict.Drafted[0], tr.verdict.Accepted[0] = 100, c.right
-		if got := tr.promise(1, c.guess); math.Abs(got-c.want) > 1e-9 {
-			t.Errorf("%s: %.3f tokens per second, want %.3f", c.name, got, c.want)
-		}
-	}
-	tr := &trial{text: text}
-	if all, few := tr.covered(8192), tr.covered(100); all != 1 || few != 0.5 {
-		t.Errorf("lists cover %.2f and %.2f of the text, want 1 and 0.5", all, few)
+	if all, few := coverage(text, 8192), coverage(text, 100); all != 1 || few != 0.5 {
+		t.Errorf("draft vocabularies cover %.2f and %.2f of the text, want 1 and 0.5", all, few)
 	}
 }
 
-// TestSelfTestSetsShortlist holds that a size the user has chosen is not changed, and
-// that one of the sizes is taken otherwise.
-func TestSelfTestSetsShortlist(t *testing.T) {
-	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{})
-	_, text := editTiny(t, func(string, []byte) {})
+// TestSelfTestLimitsVocab checks that a size the user has chosen is not changed, and that one of
+// the sizes is taken otherwise.
+func TestSelfTestLimitsVocab(t *testing.T) {
+	c, text := editTiny(t, func(string, []byte) {})
+	m, b := open(t, c)
+	pool := state.NewPool(b, 1<<30)
 	for _, sizes := range [][]int{nil, {1024, 4096, 8192}} {
-		d := &shortener{m.Drafter(), sizes, 77}
+		d := &limiter{m.Drafter(), sizes, 77}
 		v, err := SelfTest(m, pool, d, text, m.Info().Vocab, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if chosen := len(sizes) > 0; chosen && (v.DraftVocab != d.size || !slices.Contains(sizes, d.size)) || !chosen && (v.DraftVocab != 0 || d.size != 77) {
-			t.Errorf("of %v: verdict %d, left at %d", sizes, v.DraftVocab, d.size)
+			t.Errorf("of %v: result %d, left at %d", sizes, v.DraftVocab, d.size)
 		}
 	}
 }
 
 func TestSelfTestKnowsGoodHead(t *testing.T) {
 	c, text := editTiny(t, func(string, []byte) {})
-	v := examine(t, c, text, time.Hour)
+	v := test(t, c, text, time.Hour)
 	if v.Broken() || v.Rate(0) < 0.5 || v.Drafted[0] < 60 {
-		t.Errorf("a good head: right %v of %v", v.Accepted, v.Drafted)
+		t.Errorf("a good head: accepted %v of %v", v.Accepted, v.Drafted)
 	}
 	for j := 1; j < TestDepth; j++ {
 		if v.Drafted[j] > v.Accepted[j-1] || v.Accepted[j] > v.Drafted[j] || v.Accepted[j] == 0 {
-			t.Errorf("guess %d: right %v of %v", j+1, v.Accepted, v.Drafted)
+			t.Errorf("draft token %d: accepted %v of %v", j+1, v.Accepted, v.Drafted)
 		}
 	}
 	if v.StepTime <= 0 || v.DraftTime <= 0 { // which of them is longer is for benchmarks to say
-		t.Errorf("a step takes %v, a guess of one layer %v", v.StepTime, v.DraftTime)
+		t.Errorf("a step takes %v, a draft token of one layer %v", v.StepTime, v.DraftTime)
 	}
 	if v.Depth < 0 || v.Depth > TestDepth || v.Speedup < 1 || v.Speedup > 1+TestDepth {
 		t.Errorf("best depth %d, %v times plain", v.Depth, v.Speedup)
@@ -181,7 +186,7 @@ func TestSelfTestKnowsGoodHead(t *testing.T) {
 		t.Errorf("the controller has %v tokens to a step", steps)
 	}
 	if gain := v.Controller.Rate(anybody, v.Depth) / v.Controller.Rate(anybody, 0); gain != v.Speedup {
-		t.Errorf("the controller expects %v times plain, the verdict %v", gain, v.Speedup)
+		t.Errorf("the controller expects %v times plain, the result %v", gain, v.Speedup)
 	}
 }
 
@@ -222,31 +227,32 @@ func TestSelfTestKnowsBrokenHeads(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Where nothing is right a short look is enough; wrong norms need all of the text.
+			// Where nothing is accepted a short look is enough; wrong norms need all of the text.
 			limit := time.Duration(0)
 			if name == "norms shifted twice" {
 				limit = time.Hour
 			}
 			c, text := editTiny(t, edit)
-			if v := examine(t, c, text, limit); !v.Broken() {
-				t.Errorf("right %v of %v, and no verdict", v.Accepted, v.Drafted)
+			if v := test(t, c, text, limit); !v.Broken() {
+				t.Errorf("accepted %v of %v, and not found broken", v.Accepted, v.Drafted)
 			}
 		})
 	}
 }
 
-// A slow machine gets a verdict all the same, from fewer rounds.
+// A slow machine gets a result all the same, from fewer rounds.
 func TestSelfTestKeepsItsLimit(t *testing.T) {
 	c, text := editTiny(t, func(string, []byte) {})
-	v := examine(t, c, text, 0)
+	v := test(t, c, text, 0)
 	if v.Broken() || v.Drafted[0] < testLead-testSkip || v.Drafted[0] > testLead+len(testDepths) || v.StepTime <= 0 || v.DraftTime <= 0 {
-		t.Errorf("without time: right %v of %v, step %v, guess %v", v.Accepted, v.Drafted, v.StepTime, v.DraftTime)
+		t.Errorf("without time: accepted %v of %v, step %v, draft token %v", v.Accepted, v.Drafted, v.StepTime, v.DraftTime)
 	}
 }
 
 func TestSelfTestNeedsText(t *testing.T) {
-	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
-	if _, err := SelfTest(m, pool, m.Drafter(), make([]int32, 40), m.Info().Vocab, 0); err == nil || !strings.Contains(err.Error(), "43 tokens, and has 40") {
+	c, _ := editTiny(t, func(string, []byte) {})
+	m, b := open(t, c)
+	if _, err := SelfTest(m, state.NewPool(b, 1<<30), m.Drafter(), make([]int32, 40), m.Info().Vocab, 0); err == nil || !strings.Contains(err.Error(), "43 tokens, and has 40") {
 		t.Errorf("40 tokens: %v", err)
 	}
 }
