@@ -34,7 +34,7 @@ func openSession(ctx context.Context, c *console, f *modelFlags, log *notes) (*s
 	bar.end()
 	log.show(c.err)
 	if err == nil && s.Verdict() != nil && (c.errTerminal || f.verbose) {
-		c.remark(describeVerdict(s.Verdict()))
+		c.remark(describeSelfTest(s.Verdict()))
 	}
 	return s, err
 }
@@ -89,7 +89,7 @@ func explain(err error) error {
 var processors = runtime.GOMAXPROCS(0)
 
 // addSlot makes sure of one slot of Go's scheduler more than threads compute. They spin while
-// there is work and so hold one each; the other is for everything else in the process.
+// there is work and so occupy one each; the other is for everything else in the process.
 func addSlot(threads int) { runtime.GOMAXPROCS(max(processors, threads+1)) }
 
 // openProcessor opens the backend, with a slot of Go's scheduler for the terminal and timers.
