@@ -48,7 +48,7 @@ on = @for platform in $(2); do echo "$$platform: $(1)"; GOOS=$${platform%/*} GOA
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check nightly build generated test test-tools test-noasm test-arm64 test-sdks test-deploy test-clients test-agents test-web race soak long \
+.PHONY: help check nightly build generated test test-tools test-noasm test-arm64 test-sdks test-deploy test-clients test-agents test-web screenshots race soak long \
 	vet lint lint-sdks fmt fmt-check crosscheck cross dist bench bench-gate bench-pages benchstat fuzz clean \
 	bin/lint bin/gofumpt bin/benchstat bin/crosscheck bin/dist
 
@@ -127,6 +127,11 @@ test-agents: build ## two turns of five coding agents with the built program
 test-web: build ## test the page in Chromium, with a fake server and with the program
 	$(call stage,test-web: the page in Chromium)
 	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" internal/server/web/test/run
+
+# Not part of check: rates in the picture are never twice the same.
+screenshots: build ## take the picture of the page for the README
+	@sh tools/need.sh node npm-pages chromium
+	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" CHROMIUM="$$(sh tools/need.sh --path chromium)" node internal/server/web/test/screenshot.js docs/img/page.png
 
 # The linter vets for this machine.
 vet: ## vet what is written for another processor or a build tag

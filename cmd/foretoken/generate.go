@@ -41,8 +41,8 @@ a control token is the token in --prompt and without the template; in --messages
 from standard input it is text. Reasoning and tool calls are part of the text, as the model
 writes them.
 
-Without --prompt, --prompt-ids and --messages the prompt is read from standard input; the
-line break at its end does not count. Ctrl-C ends the text where it is.
+Without --prompt, --prompt-ids and --messages the prompt comes from standard input, without
+the line break at its end. Ctrl-C ends the text where it is.
 
 Exit status: 0, 1 for an error, 2 for a mistake in the command line, 130 after Ctrl-C.`,
 		Example: `  foretoken generate --prompt "Tell me a story about a cat." --max-tokens 100
