@@ -6,7 +6,11 @@
 # Every module of this repository.
 MODULES := . internal/server/clienttest tools internal/backend/cpu/kernel/_gen
 
-PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+# What make dist builds, and what is checked for all of them.
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+
+# Platforms that no machine of ours runs: their packages and tests are vetted here.
+VETTED := windows/amd64 windows/arm64
 
 # Tests compute on one processor each, and as many packages run beside each other: threads of the
 # models in tests spend most of their time waiting for each other. Tests that are about threads
@@ -39,11 +43,14 @@ tool = @mkdir -p bin && go build -C tools -o ../$@ $(1)
 # each COMMAND in some modules.
 each = @for module in $(2); do echo "$$module: $(1)"; (cd $$module && $(1)) || exit 1; done
 
+# on COMMAND for some platforms.
+on = @for platform in $(2); do echo "$$platform: $(1)"; GOOS=$${platform%/*} GOARCH=$${platform\#*/} $(1) || exit 1; done
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check nightly build generated test test-tools test-noasm test-arm64 test-sdks test-deploy test-clients test-agents test-web race soak long \
-	vet lint lint-sdks fmt fmt-check crosscheck cross bench bench-gate bench-pages benchstat fuzz clean \
-	bin/lint bin/gofumpt bin/benchstat bin/crosscheck
+.PHONY: help check nightly build generated test test-tools test-noasm test-arm64 test-sdks test-deploy test-clients test-agents test-web screenshots race soak long \
+	vet lint lint-sdks fmt fmt-check crosscheck cross dist bench bench-gate bench-pages benchstat fuzz clean \
+	bin/lint bin/gofumpt bin/benchstat bin/crosscheck bin/dist
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +128,11 @@ test-web: build ## test the page in Chromium, with a fake server and with the pr
 	$(call stage,test-web: the page in Chromium)
 	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" internal/server/web/test/run
 
+# Not part of check: rates in the picture are never twice the same.
+screenshots: build ## take the picture of the page for the README
+	@sh tools/need.sh node npm-pages chromium
+	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" CHROMIUM="$$(sh tools/need.sh --path chromium)" node internal/server/web/test/screenshot.js docs/img/page.png
+
 # The linter vets for this machine.
 vet: ## vet what is written for another processor or a build tag
 	$(call stage,vet: arm64; tags noasm and noembed)
@@ -146,16 +158,18 @@ fmt-check: $(GOFUMPT) ## list what fmt would change and fail if it would
 	$(call stage,fmt-check: gofumpt)
 	@found=$$($(GOFUMPT) -l $(MODULES)); [ -z "$$found" ] || { printf 'make fmt would change:\n%s\n' "$$found"; exit 1; }
 
-crosscheck: bin/crosscheck ## check the types of everything, examples included, for every platform
+crosscheck: bin/crosscheck ## check the types of everything, tests included, for every platform, and vet for Windows
 	$(call stage,crosscheck: $(PLATFORMS))
 	@bin/crosscheck $(PLATFORMS)
+	$(call on,go vet ./...,$(VETTED))
 
 cross: ## build everything, examples included, for every platform
 	$(call stage,cross: $(PLATFORMS))
-	@for platform in $(PLATFORMS); do \
-		echo "GOOS=$${platform%/*} GOARCH=$${platform#*/} go build ./..."; \
-		GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -buildvcs=false ./... || exit 1; \
-	done
+	$(call on,go build -buildvcs=false ./...,$(PLATFORMS))
+
+dist: bin/dist ## pack builds for every platform into dist/, with checksums; VERSION=v0.1.0
+	$(call stage,dist: $(PLATFORMS))
+	@bin/dist -version '$(VERSION)' $(PLATFORMS)
 
 bench: ## run the benchmarks; BENCH=regexp COUNT=n
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
@@ -193,3 +207,6 @@ bin/benchstat:
 
 bin/crosscheck:
 	$(call tool,./crosscheck)
+
+bin/dist:
+	$(call tool,./dist)
