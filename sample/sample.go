@@ -75,9 +75,6 @@ func New(o Options, prompt []int32) (*Sampler, error) {
 	return s, nil
 }
 
-// Position counts the accepted tokens; it is the position of the next one.
-func (s *Sampler) Position() int { return s.position }
-
 // Accept makes id part of the text and all Dists of s invalid.
 func (s *Sampler) Accept(id int32) {
 	s.inside = true

@@ -203,7 +203,7 @@ func TestSelfTestSpeaksUp(t *testing.T) {
 		}
 		return true
 	})
-	const warning, line = "guesses of the head were right, where a sound head gets more than half", "mtp: acceptance 0."
+	const warning, line = "drafts of the head were accepted, where a sound head gets more than half", "mtp: acceptance 0."
 	good, err := filepath.Abs(filepath.FromSlash("../../internal/models/tiny"))
 	if err != nil {
 		t.Fatal(err)

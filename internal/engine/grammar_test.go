@@ -37,9 +37,34 @@ type constrained struct {
 // constrain makes the request's constraint.
 func (h *constrained) constrain() sample.Constraint {
 	if h.after >= 0 {
-		return h.grammar.After(h.after)
+		return &later{Constraint: h.grammar.Matcher(), from: h.after}
 	}
 	return h.grammar.Matcher()
+}
+
+// later is a constraint that begins after the first token from.
+type later struct {
+	sample.Constraint
+	from  int32
+	begun bool
+}
+
+func (l *later) Allowed(ahead []int32) []uint64 {
+	if !l.begun {
+		i := slices.Index(ahead, l.from)
+		if i < 0 {
+			return nil
+		}
+		ahead = ahead[i+1:]
+	}
+	return l.Constraint.Allowed(ahead)
+}
+
+func (l *later) Accept(id int32) {
+	if l.begun {
+		l.Constraint.Accept(id)
+	}
+	l.begun = l.begun || id == l.from
 }
 
 // openTiny opens the embedded model's checkpoint with its tokenizer.
