@@ -137,12 +137,12 @@ func (s *Survey) fail(err error) {
 	}
 }
 
-// parts are the kinds of weights in the order of a report, by what the names have in them.
+// parts are the kinds of weights by what the names have in them: the first that fits counts.
 var parts = []struct {
 	name  string
 	marks []string
 }{
-	{"mtp head", []string{"mtp."}}, // before the others: it has layers too
+	{"mtp head", []string{"mtp."}}, // it has layers too
 	{"embedding", []string{"embed_tokens"}},
 	{"output", []string{"lm_head"}},
 	{"norms", []string{"layernorm"}},
