@@ -11,7 +11,7 @@ import (
 
 // quantization is what config.json says about encoded weights. Which encoding a
 // matrix has is decided by its tensors, whose types and shapes leave no choice;
-// the config is held against them where it speaks of that very module.
+// the config is compared with them where it speaks of that very module.
 type quantization struct {
 	method string              // quant_method of a foreign scheme, "" for MLX's or none
 	block  [2]int              // rows and columns that share an FP8 scale
