@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -121,7 +122,7 @@ func (w *Weights) packed(e *entry, module string, s shape) ([]dtype.Matrix, erro
 		return nil, scales.errorf("shape %s: %d groups do not divide %d columns", shapeText(scales.shape), groups, s.cols)
 	}
 	m.Group = s.cols / groups
-	if err := firstError(e.want(s.with(s.rows, words)), scales.want(s.with(s.rows, groups))); err != nil {
+	if err := cmp.Or(e.want(s.with(s.rows, words)), scales.want(s.with(s.rows, groups))); err != nil {
 		return nil, err
 	}
 	var ms []dtype.Matrix

@@ -137,7 +137,7 @@ var hostile = []struct {
 	{"apostrophes", func(n int) string { return strings.Repeat("'", n) }},
 	{"marks", func(n int) string { return "q" + strings.Repeat("\u0301\u0323", n/4) }},
 	{"jamo", func(n int) string { return strings.Repeat("\u1161", n/3) }},
-	{"token beginnings", func(n int) string { return strings.Repeat("<|im_start|", n/11) }},
+	{"token prefixes", func(n int) string { return strings.Repeat("<|im_start|", n/11) }},
 	{"broken bytes", func(n int) string { return strings.Repeat("\xf0\x9f", n/2) }},
 	{"ideographs", func(n int) string { return strings.Repeat("中", n/3) }},
 }

@@ -25,7 +25,7 @@ type vocabulary struct {
 	odd map[string]int32
 }
 
-// maxGap is how far ids may exceed their number: room for the gaps real files
+// maxGap is how far ids may exceed their number: enough for the gaps real files
 // have, while a lie in the file costs little memory.
 const maxGap = 1 << 16
 
