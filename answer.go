@@ -208,6 +208,16 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 	}
 }
 
+// Wait reads the answer to its end, in place of Pieces, and returns why it did not end by itself.
+func (a *Answer) Wait() error {
+	for _, err := range a.Pieces() {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // take makes a piece part of the answer.
 func (a *Answer) take(p *Piece) {
 	a.text = append(a.text, p.Text...)

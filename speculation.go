@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/state"
@@ -190,20 +190,20 @@ for i in range(10):
 func (m *Model) selfTest(o Speculation, pool *state.Pool) (*spec.Controller, error) {
 	text := m.tok.Encode(selfTestText)
 	text = text[:min(len(text), m.context)]
-	if m.draft.head == nil || o.NoSelfTest || m.builtIn || len(text) < engine.TestTokens/2 {
+	if m.draft.head == nil || o.NoSelfTest || m.builtIn || len(text) < measure.TestTokens/2 {
 		return nil, nil
 	}
-	v, err := engine.SelfTest(m.network, pool, m.draft.head, text, m.vocab, selfTestTime)
+	r, err := measure.SelfTest(m.network, pool, m.draft.head, text, m.vocab, selfTestTime)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: self-test of the head: %w", m.name, err)
 	}
 	m.draft.tested = &SelfTest{
-		Drafted: v.Drafted[:], Accepted: v.Accepted[:], StepTime: v.StepTime, DraftTime: v.DraftTime, Depth: v.Depth, Speedup: v.Speedup, Vocab: v.DraftVocab,
+		Drafted: r.Drafted[:], Accepted: r.Accepted[:], StepTime: r.StepTime, DraftTime: r.DraftTime, Depth: r.Depth, Speedup: r.Speedup, Vocab: r.DraftVocab,
 	}
-	if v.Broken() {
+	if r.Broken() {
 		m.log.Warn(fmt.Sprintf("mtp: only %d of %d drafts of the head were accepted, where a sound head gets more than half: "+
 			"its norms were shifted by one twice or not at all, its fc is permuted, it is still at its random initialization, or it belongs to another model; "+
-			"foretoken doctor finds out which", v.Accepted[0], v.Drafted[0]))
+			"foretoken doctor finds out which", r.Accepted[0], r.Drafted[0]))
 	}
-	return v.Controller, nil
+	return r.Controller, nil
 }

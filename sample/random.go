@@ -3,6 +3,8 @@ package sample
 import (
 	"crypto/rand"
 	"encoding/binary"
+
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // RandomVersion names the layout of the randomness below. A change that gives
@@ -64,7 +66,7 @@ func unit(h uint64) float64 {
 
 // gumbel maps a random word to a draw from the standard Gumbel distribution.
 func gumbel(h uint64) float64 {
-	return -log(-log(unit(h)))
+	return -exactmath.Log(-exactmath.Log(unit(h)))
 }
 
 // premixed appends to hits those i of [lo, hi) whose id i has noise of at least

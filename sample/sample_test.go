@@ -164,12 +164,12 @@ func TestDistAheadEqualsAccepted(t *testing.T) {
 		row := oddRow(r, vocab)
 		behind, level := newSampler(t, o, prompt...), newSampler(t, o, prompt...)
 		for n := range len(text) + 1 {
-			for split := r.IntN(n + 1); behind.Position() < split; {
-				behind.Accept(text[behind.Position()])
+			for split := r.IntN(n + 1); behind.position < split; {
+				behind.Accept(text[behind.position])
 			}
-			a, b := behind.Dist(row, text[behind.Position():n]), level.Dist(row, nil)
+			a, b := behind.Dist(row, text[behind.position:n]), level.Dist(row, nil)
 			if x, y := behind.Draw(a), level.Draw(b); x != y {
-				t.Fatalf("case %d: %d tokens, %d of them accepted, draw %d; all accepted %d", i, n, behind.Position(), x, y)
+				t.Fatalf("case %d: %d tokens, %d of them accepted, draw %d; all accepted %d", i, n, behind.position, x, y)
 			}
 			for id := range int32(vocab) {
 				if x, y := a.Prob(id), b.Prob(id); x != y {

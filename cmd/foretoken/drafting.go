@@ -11,7 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// draftFlags say what guesses tokens ahead, and how.
+// draftFlags choose the drafter and how it is used.
 type draftFlags struct {
 	mtp        setting[string] // auto if not given
 	drafter    setting[string] // mtp if not given and there is a head
@@ -38,15 +38,15 @@ func newDraftFlags() *draftFlags {
 }
 
 func (f *draftFlags) group() flagGroup {
-	g := newFlagGroup("Guessing ahead (changes the speed; the text only with --mtp-accept ratio)")
+	g := newFlagGroup("Speculative decoding (changes speed, not text, except with --mtp-accept ratio)")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.mtp, "mtp", "use the checkpoint's multi-token-prediction head (default auto: if it has one)")
-	fs.Var(&f.depth, "mtp-depth", "tokens to guess at once (default auto: as many as pay)")
-	fs.Var(&f.accept, "mtp-accept", "rule for guesses: exact keeps the text, ratio its distribution (default exact)")
-	fs.Var(&f.drafter, "draft", "what guesses: the head, repetitions in the text, or both (default mtp, without a head nothing)")
-	fs.Var(&f.vocab, "draft-vocab", "how many frequent tokens the head guesses among, besides those of the text (default auto: as many as pay)")
-	fs.BoolVar(&f.noSelfTest, "no-self-test", false, "do not try the head when a checkpoint folder is loaded")
+	fs.Var(&f.depth, "mtp-depth", "draft tokens per round (default auto: fastest)")
+	fs.Var(&f.accept, "mtp-accept", "acceptance rule: exact gives the text of plain decoding, ratio its distribution (default exact)")
+	fs.Var(&f.drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default mtp; none without a head)")
+	fs.Var(&f.vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens, and those of the text (default auto: fastest)")
+	fs.BoolVar(&f.noSelfTest, "no-self-test", false, "do not measure the head when a checkpoint folder is loaded")
 	return g
 }
 
@@ -71,7 +71,7 @@ func (f *draftFlags) validate() error {
 	return nil
 }
 
-// possible reports whether tokens may be guessed, as far as the flags go.
+// possible reports whether the flags allow draft tokens.
 func (f *draftFlags) possible() bool {
 	return f.depth.value != spec.DepthOff && (f.mtp.value != "off" || f.drafter.given)
 }
@@ -94,8 +94,8 @@ func (f *draftFlags) options() foretoken.Speculation {
 	return o
 }
 
-// describeSelfTest is a self-test's line. Its rates are those of a receipt: how often a
-// guess and all before it are right.
+// describeSelfTest is the line on a self-test. Its rates are those of speculation stats: how
+// often a draft token and all before it are accepted.
 func describeSelfTest(v *foretoken.SelfTest) string {
 	rates, all := "", 1.0
 	for j := range v.Drafted {
@@ -104,16 +104,16 @@ func describeSelfTest(v *foretoken.SelfTest) string {
 			rates += fmt.Sprintf(" %.2f", all)
 		}
 	}
-	among := ""
+	vocab := ""
 	if v.Vocab > 0 {
-		among = fmt.Sprintf(" among %d tokens", v.Vocab)
+		vocab = fmt.Sprintf(" from %d tokens", v.Vocab)
 	}
-	return fmt.Sprintf("mtp: head accepts%s, a guess%s costs %.2f of a step, best depth %d, expected %.2f times plain",
-		rates, among, v.DraftTime.Seconds()/v.StepTime.Seconds(), v.Depth, v.Speedup)
+	return fmt.Sprintf("mtp: acceptance%s, a draft token%s costs %.2f of a pass, best depth %d, expected %.2f times plain",
+		rates, vocab, v.DraftTime.Seconds()/v.StepTime.Seconds(), v.Depth, v.Speedup)
 }
 
-// describeReceipt is the line on what guessing did for an answer.
-func describeReceipt(r *spec.Stats) string {
+// describeSpeculation is the line on the speculation stats of an answer.
+func describeSpeculation(r *spec.Stats) string {
 	var rates []string
 	for j, n := range r.DraftedAt {
 		if n > 0 {
@@ -122,10 +122,10 @@ func describeReceipt(r *spec.Stats) string {
 	}
 	line := fmt.Sprintf("%s: %s in %s", r.Drafter, counted(r.Rounds+r.Accepted, "token"), counted(r.Rounds, "round"))
 	if r.Drafted == 0 {
-		return line + ", no guesses"
+		return line + ", no draft tokens"
 	}
 	m := r.Summary()
-	line = fmt.Sprintf("%s (%.2f per round), accepted %d of %d guesses (%s), depth %.1f",
+	line = fmt.Sprintf("%s (%.2f per round), accepted %d of %d draft tokens (%s), depth %.1f",
 		line, m.TokensPerRound, r.Accepted, r.Drafted, strings.Join(rates, " "), m.MeanDepth)
 	if m.SpeedupEstimate > 0 { // there was a plain round to compare with
 		line += fmt.Sprintf(", about %.2f times plain", m.SpeedupEstimate)

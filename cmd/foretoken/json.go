@@ -25,7 +25,7 @@ type report struct {
 	LogProbs     []tokenLogProb `json:"logprobs"`    // one for each of token_ids; null unless asked for
 	LogitsHash   string         `json:"logits_hash"` // over the bits of the logits the tokens were drawn from
 	Timings      timings        `json:"timings"`
-	MTP          *spec.Summary  `json:"mtp"` // null: nothing was to be guessed
+	MTP          *spec.Summary  `json:"mtp"` // null without speculative decoding
 	Warnings     []string       `json:"warnings,omitempty"`
 	Error        string         `json:"error,omitempty"`
 }
@@ -73,8 +73,8 @@ func newReport(s *session, q *foretoken.Request, a *answer, err error) *report {
 			r.LogProbs[i] = s.describe(t)
 		}
 	}
-	if receipt := bridge.Speculation(a.Answer); receipt.Drafter != "" {
-		summary := receipt.Summary()
+	if stats := bridge.Speculation(a.Answer); stats.Drafter != "" {
+		summary := stats.Summary()
 		r.MTP = &summary
 	}
 	if a.finish == finishError {

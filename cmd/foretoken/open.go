@@ -91,7 +91,7 @@ func explain(err error) error {
 var processors = runtime.GOMAXPROCS(0)
 
 // addSlot makes sure of one slot of Go's scheduler more than threads compute. They spin while
-// there is work and so hold one each; the other is for everything else in the process.
+// there is work and so occupy one each; the other is for everything else in the process.
 func addSlot(threads int) { runtime.GOMAXPROCS(max(processors, threads+1)) }
 
 // openProcessor opens the backend, with a slot of Go's scheduler for the terminal and timers.

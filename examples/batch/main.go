@@ -1,5 +1,5 @@
-// Command batch answers several questions at a time, each held to a form: the rounds of all
-// of them read the weights once.
+// Command batch answers several requests at a time, each constrained by a JSON schema: a round
+// reads the weights once for all of them.
 //
 //	go run ./examples/batch
 package main
@@ -35,18 +35,16 @@ func run() error {
 	for i, text := range []string{"A cat is", "A bird is", "A fish is", "A spider is"} {
 		all.Go(func() {
 			sampling := m.Sampling()
-			sampling.Seed = uint64(i) // the same text in every run, and in any company
+			sampling.Seed = uint64(i) // the same text in every run, and in any batch
 			answer, err := m.Generate(context.Background(), foretoken.Request{
 				Prompt: m.TextPrompt(text + " "), MaxTokens: 100, Grammar: animal, Sampling: &sampling,
 			})
+			if err == nil {
+				err = answer.Wait()
+			}
 			if err != nil {
 				log.Print(err)
 				return
-			}
-			for _, err := range answer.Pieces() {
-				if err != nil {
-					log.Print(err)
-				}
 			}
 			fmt.Printf("%s %s (in rounds of %.1f sequences)\n", text, answer.Text(), answer.Result.Batch)
 		})

@@ -1,5 +1,4 @@
-// Command chat is a conversation on a terminal: what was said before is read from the cache
-// of beginnings, not computed again.
+// Command chat is a conversation on a terminal. The turns before are found in the prefix cache.
 //
 //	go run ./examples/chat
 package main
@@ -39,9 +38,7 @@ func run() error {
 		if err != nil {
 			return err
 		}
-		answer, err := m.Generate(context.Background(), foretoken.Request{
-			Prompt: prompt, MaxTokens: 200,
-		})
+		answer, err := m.Generate(context.Background(), foretoken.Request{Prompt: prompt, MaxTokens: 200})
 		if err != nil {
 			return err
 		}
@@ -51,7 +48,7 @@ func run() error {
 			}
 			fmt.Print(piece.Text)
 		}
-		fmt.Printf("\n[%d tokens of the prompt, %d of them known]\n", answer.Result.Prompt, answer.Result.Cached)
+		fmt.Printf("\n[%d tokens of the prompt, %d of them cached]\n", answer.Result.Prompt, answer.Result.Cached)
 		talk.Messages = append(talk.Messages, answer.Message())
 	}
 }

@@ -20,9 +20,9 @@ type Run struct {
 
 // Answer is what came of one.
 type Answer struct {
-	Tokens  []int32
-	Hash    uint64 // of the logits, if that was asked for
-	Receipt spec.Stats
+	Tokens []int32
+	Hash   uint64 // of the logits, if that was asked for
+	Stats  spec.Stats
 }
 
 // Recorder keeps the rounds of an engine, for which its Observe is to be that of the
@@ -33,7 +33,7 @@ type Recorder struct {
 	rounds []engine.Round
 }
 
-// Observe takes in a round. The first of a batch lasts until all of it is handed in, so that the
+// Observe adds a round. The first of a batch lasts until all of it is handed in, so that the
 // next has all sequences, however late this goroutine comes to run.
 func (r *Recorder) Observe(x engine.Round) {
 	r.start.Lock()
@@ -72,7 +72,7 @@ func (r *Recorder) On(e *engine.Engine) Runner {
 				a.Tokens = append(a.Tokens, t.ID)
 			}
 			result := s.Result()
-			a.Hash, a.Receipt = result.LogitsHash, result.Speculation
+			a.Hash, a.Stats = result.LogitsHash, result.Speculation
 		}
 		run.Rounds = r.take()
 		return run, nil

@@ -15,7 +15,7 @@ import (
 )
 
 // large is the released model of 122 billion parameters, in bf16 as it is published: fused
-// experts in the backbone, single ones in the head.
+// experts in the model, single ones in the head.
 type large struct {
 	files [][]checkpoint.Decl
 	index map[string]string
@@ -77,13 +77,13 @@ func (l *large) mlp(p string, fused bool) {
 // write makes the folder of files that are all holes after their headers.
 func (l *large) write(t *testing.T) string {
 	t.Helper()
-	const trunk = "model.language_model."
+	const prefix = "model.language_model."
 	l.index = map[string]string{}
-	l.add(trunk+"embed_tokens.weight", 248320, 3072)
+	l.add(prefix+"embed_tokens.weight", 248320, 3072)
 	l.add("lm_head.weight", 248320, 3072)
-	l.add(trunk+"norm.weight", 3072)
+	l.add(prefix+"norm.weight", 3072)
 	for i := range 48 {
-		p := fmt.Sprintf("%slayers.%d.", trunk, i)
+		p := fmt.Sprintf("%slayers.%d.", prefix, i)
 		l.add(p+"input_layernorm.weight", 3072)
 		l.add(p+"post_attention_layernorm.weight", 3072)
 		if (i+1)%4 == 0 {
@@ -167,7 +167,7 @@ func TestInspectReadsHeadersOnly(t *testing.T) {
 	if touched := (faults() - before) * int64(os.Getpagesize()); touched > 64<<20 {
 		t.Errorf("%d bytes were touched of %d", touched, f.Bytes)
 	}
-	n := f.Network
+	n := f.Model
 	if n == nil || len(n.Missing)+len(n.Unknown)+len(n.Errors) > 0 || f.Bytes < 249e9 {
 		t.Fatalf("%+v", f)
 	}

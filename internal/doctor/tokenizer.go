@@ -12,7 +12,7 @@ import (
 
 // Tokenizer is what is known of tokenizer.json.
 type Tokenizer struct {
-	Size int    `json:"size"` // one more than the highest id; the network may have more rows
+	Size int    `json:"size"` // one more than the highest id; the model may have more rows
 	Stop []Stop `json:"stop"` // ids that end a text
 }
 
@@ -62,19 +62,19 @@ func (f *Facts) text(c *checkpoint.Checkpoint, o InspectOptions) {
 
 // stops puts words to the stop ids.
 func (f *Facts) stops() {
-	if f.Network == nil {
+	if f.Model == nil {
 		return
 	}
-	for _, id := range f.Network.Stop {
+	for _, id := range f.Model.Stop {
 		token, _ := f.tok.Token(id)
 		f.Tokenizer.Stop = append(f.Tokenizer.Stop, Stop{id, token})
 	}
-	if len(f.Network.Stop) == 0 {
+	if len(f.Model.Stop) == 0 {
 		f.problem(false, `add "eos_token_id" to generation_config.json`, "no token ends a text: neither config.json nor generation_config.json has an eos_token_id")
 	}
-	if f.tok.Size() > f.Network.Vocab {
+	if f.tok.Size() > f.Model.Vocab {
 		f.problem(false, "the tokenizer is that of another model: copy tokenizer.json from where this one was published",
-			"the tokenizer has %d tokens, the network only %d", f.tok.Size(), f.Network.Vocab)
+			"the tokenizer has %d tokens, the model only %d", f.tok.Size(), f.Model.Vocab)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 // TestAcceptanceOfGreedyText runs the real loop at depth 3 over the reference's prompts, and
 // compares it with a walk over the reference's own drafts. Ours are not the same beyond the
-// first: the head's memory holds true pairs here, and its own stream there.
+// first: the head's KV cache has true pairs here, and its own stream there.
 func TestAcceptanceOfGreedyText(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{Compute: backend.Float32, DraftVocab: -1})
 	e, err := New(m, pool, Options{Drafter: m.Drafter()})

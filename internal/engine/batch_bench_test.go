@@ -18,7 +18,7 @@ import (
 )
 
 // BenchmarkBatch generates texts with the trained model, several at a time, in turns without
-// guesses, with them, and one text after the other without. Times of one run are compared,
+// drafts, with them, and one text after the other without. Times of one run are compared,
 // and the median of their ratios reported.
 func BenchmarkBatch(b *testing.B) {
 	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
@@ -54,17 +54,17 @@ func BenchmarkBatch(b *testing.B) {
 	for _, temperature := range []float64{0, 1} {
 		for _, width := range []int{1, 2, 4, 8} {
 			b.Run(fmt.Sprintf("temperature=%v/batch=%d", temperature, width), func(b *testing.B) {
-				var plain, guessed, ratio, alone []float64
+				var plain, drafted, ratio, alone []float64
 				run(width, spec.DepthAuto, 0, temperature, true) // warm up
 				for i := 0; b.Loop(); i++ {
 					p := run(width, spec.DepthOff, i, temperature, true)
 					g := run(width, spec.DepthAuto, i, temperature, true)
 					a := run(width, spec.DepthOff, i, temperature, false)
-					plain, guessed = append(plain, p), append(guessed, g)
+					plain, drafted = append(plain, p), append(drafted, g)
 					ratio, alone = append(ratio, g/p), append(alone, g/a)
 				}
 				b.ReportMetric(middle(plain), "plain-tok/s")
-				b.ReportMetric(middle(guessed), "mtp-tok/s")
+				b.ReportMetric(middle(drafted), "mtp-tok/s")
 				b.ReportMetric(middle(ratio), "mtp/plain")
 				b.ReportMetric(middle(alone), "mtp/one-by-one")
 			})

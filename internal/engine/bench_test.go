@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// BenchmarkDecode generates greedy text with the trained model, by depth of guessing.
+// BenchmarkDecode generates greedy text with the trained model, by draft depth.
 func BenchmarkDecode(b *testing.B) {
 	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
 	prompts := golden.Load(b, "tiny").Cases

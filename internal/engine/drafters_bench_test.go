@@ -11,8 +11,8 @@ import (
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 )
 
-// BenchmarkDrafters compares what guesses, on stories that repeat nothing and on the same
-// told twice over, with the trained model and as many guesses as pay. One turn is one
+// BenchmarkDrafters compares drafters, on stories that repeat nothing and on the same
+// told twice over, with the trained model and draft depth auto. One turn is one
 // request each, so that all see the machine in the same mood.
 func BenchmarkDrafters(b *testing.B) {
 	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})

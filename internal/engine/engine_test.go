@@ -25,7 +25,7 @@ const (
 	unclear = 60 // gives logits that are no numbers
 )
 
-// scripted is a network whose next token is a function of the whole text before it: a
+// scripted is a model whose next token is a function of the whole text before it: a
 // hash, so that a token lost, doubled or taken from a neighbor changes everything after.
 type scripted struct {
 	texts map[*state.State][]int32
@@ -181,9 +181,9 @@ func TestGenerateStops(t *testing.T) {
 	}
 }
 
-// TestGenerateIsIndependentOfCompany runs many requests at once, under limits that cut
+// TestGenerateIsIndependentOfTheBatch runs many requests at once, under limits that cut
 // prompts and queue sequences, and compares each with running alone.
-func TestGenerateIsIndependentOfCompany(t *testing.T) {
+func TestGenerateIsIndependentOfTheBatch(t *testing.T) {
 	alone := start(t, newScripted(), Options{})
 	requests := make([]Request, 24)
 	wantIDs, wantHash := make([][]int32, len(requests)), make([]uint64, len(requests))

@@ -95,8 +95,8 @@ func (j *journal) stacks() int {
 	return strings.Count(j.text.String(), "stack=\"goroutine")
 }
 
-// company is requests that share an engine with one that fails.
-func company(t *testing.T, e *Engine, n int, depth spec.Depth) (wait func(want func(int) []int32)) {
+// neighbors is requests that share an engine with one that fails.
+func neighbors(t *testing.T, e *Engine, n int, depth spec.Depth) (wait func(want func(int) []int32)) {
 	t.Helper()
 	var streams []*Stream
 	for i := range n {
@@ -112,18 +112,18 @@ func company(t *testing.T, e *Engine, n int, depth spec.Depth) (wait func(want f
 			var ids []int32
 			for token, err := range s.Tokens() {
 				if err != nil {
-					t.Errorf("companion %d: %v", i, err)
+					t.Errorf("neighbor %d: %v", i, err)
 				}
 				ids = append(ids, token.ID)
 			}
 			if !slices.Equal(ids, want(i)) {
-				t.Errorf("companion %d says %v, want %v", i, ids, want(i))
+				t.Errorf("neighbor %d says %v, want %v", i, ids, want(i))
 			}
 		}
 	}
 }
 
-// faultBench is an engine on a real network, and what its companions say.
+// faultBench is an engine on a real model, and what its neighbors say.
 func faultBench(t *testing.T, change func(*Options), log *journal) (*Engine, *state.Pool, func(int) []int32) {
 	t.Helper()
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
@@ -157,7 +157,7 @@ func isFault(err error) bool {
 }
 
 // TestConstraintThatPanicsEndsItsRequest has a constraint fail when it is asked or told, in
-// checking and in guessing, early and late, in company: the others go on as if nothing was.
+// verifying and in drafting, early and late, in a batch: the others go on as if nothing was.
 func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 	for _, asked := range []bool{true, false} {
 		for _, depth := range []spec.Depth{spec.DepthOff, 3} {
@@ -174,7 +174,7 @@ func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 				} else {
 					c.accept.at = at
 				}
-				wait := company(t, e, 3, depth)
+				wait := neighbors(t, e, 3, depth)
 				_, _, err := collect(e, Request{
 					Prompt: prompt(30, 9), MaxTokens: 30, IgnoreEnd: true, Depth: depth,
 					Sampling: sample.Options{Constraint: func() sample.Constraint { return c }},
@@ -193,7 +193,7 @@ func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 }
 
 // TestDrafterThatPanicsCostsNobodyElse has a drafter fail once: in a round, when something is
-// taken from the cache, and when a prompt is read in advance.
+// taken from the cache, and when a prompt is prefilled in the background.
 func TestDrafterThatPanicsCostsNobodyElse(t *testing.T) {
 	log := newJournal("")
 	var d *fusedDrafter
@@ -216,10 +216,10 @@ func TestDrafterThatPanicsCostsNobodyElse(t *testing.T) {
 	}
 	blow() // in advance
 	<-prefill(t, e, Prefill{Conversation: "a", Prompt: prompt(80, 7), Depth: 2})
-	if s := e.Stats(); s.Background.Dropped != 1 || s.Background.Read != 0 || s.Faults != 1 {
+	if s := e.Stats(); s.Background.Dropped != 1 || s.Background.Completed != 0 || s.Faults != 1 {
 		t.Errorf("%+v, %d faults", s.Background, s.Faults)
 	}
-	readAhead(t, e, Prefill{Conversation: "a", Prompt: prompt(80, 7), Depth: 2})
+	prefillNow(t, e, Prefill{Conversation: "a", Prompt: prompt(80, 7), Depth: 2})
 	blow() // in a round
 	if _, _, err := collect(e, Request{Prompt: prompt(20, 6), MaxTokens: 4, Depth: 2, IgnoreEnd: true}); !isFault(err) {
 		t.Errorf("in a round: %v", err)
@@ -227,7 +227,7 @@ func TestDrafterThatPanicsCostsNobodyElse(t *testing.T) {
 	if log.stacks() != 3 {
 		t.Errorf("%d stacks in the log, want 3", log.stacks())
 	}
-	company(t, e, 3, 2)(want)
+	neighbors(t, e, 3, 2)(want)
 }
 
 // TestObserverThatPanicsIsLoggedOnce has every call of an observer fail.
@@ -240,7 +240,7 @@ func TestObserverThatPanicsIsLoggedOnce(t *testing.T) {
 			panic("blown observer")
 		}
 	}, log)
-	company(t, e, 3, 2)(want)
+	neighbors(t, e, 3, 2)(want)
 	e.Close()
 	if calls < 2 || log.stacks() != 1 {
 		t.Errorf("%d calls, %d stacks in the log", calls, log.stacks())
@@ -251,7 +251,7 @@ func TestObserverThatPanicsIsLoggedOnce(t *testing.T) {
 func TestContextThatPanicsEndsItsRequest(t *testing.T) {
 	log := newJournal("")
 	e, _, want := faultBench(t, func(*Options) {}, log)
-	wait := company(t, e, 3, 2)
+	wait := neighbors(t, e, 3, 2)
 	for _, at := range []int64{1, 3} {
 		s, err := e.Generate(fusedContext{context.Background(), &fuse{at: at}}, Request{Prompt: prompt(30, 9), MaxTokens: 30, IgnoreEnd: true, Depth: spec.DepthOff})
 		if err != nil {
@@ -287,7 +287,7 @@ func TestFaultOfNobodyEndsWhatRuns(t *testing.T) {
 			e.enqueue(s)
 			list = append(list, &s.stream)
 		}
-		e.nudge()
+		e.signal()
 	})
 	for i, s := range list {
 		var last error
@@ -297,7 +297,7 @@ func TestFaultOfNobodyEndsWhatRuns(t *testing.T) {
 			t.Errorf("request %d: %v", i, last)
 		}
 	}
-	company(t, e, 3, 2)(want)
+	neighbors(t, e, 3, 2)(want)
 	if s := e.Stats(); s.Faults != 2 || log.stacks() != 1 {
 		t.Errorf("%d faults, %d stacks in the log", s.Faults, log.stacks())
 	}

@@ -19,7 +19,7 @@ import (
 type forced struct {
 	spec.Drafter
 	answer []int32   // prompt and answer
-	rates  []float64 // how often guess j holds if those before it do
+	rates  []float64 // acceptance rate of draft j if those before it were accepted
 	due    []float64 // what is left of the rates
 	out    []spec.Draft
 }
@@ -67,8 +67,8 @@ func openGenerated(b *testing.B) (*qwen35.Model, *state.Pool) {
 }
 
 // BenchmarkForced decodes with a generated model of the 2B shape and 4-bit weights. Its
-// head's guesses mean nothing, so they are replaced by guesses that hold as often as the
-// trained tiny model's; costs are real. Beta and delta are a pass and a guess in steps of
+// head's drafts mean nothing, so they are replaced by drafts that are accepted as often as the
+// trained tiny model's; costs are real. Beta and delta are a pass and a draft in steps of
 // depth 0, model is the speed-up they predict, speedup the one measured.
 func BenchmarkForced(b *testing.B) {
 	const tokens = 240
@@ -84,7 +84,7 @@ func BenchmarkForced(b *testing.B) {
 			}
 			defer e.Close()
 			var made, seconds float64
-			var receipt spec.Stats
+			var stats spec.Stats
 			for b.Loop() {
 				ids, res, err := collect(e, Request{Prompt: prompt, MaxTokens: tokens, IgnoreEnd: true, Depth: spec.FixedDepth(depth)})
 				if err != nil {
@@ -94,13 +94,13 @@ func BenchmarkForced(b *testing.B) {
 					answer = append(slices.Clone(prompt), ids...)
 				}
 				made, seconds = made+float64(res.Tokens-1), seconds+res.Decode.Seconds()
-				receipt = res.Speculation
+				stats = res.Speculation
 			}
 			rate := made / seconds
 			if depth == 0 {
 				plainRate = rate
 			} else {
-				s := receipt.Summary()
+				s := stats.Summary()
 				perRound := 1 + float64(s.Accepted)/float64(s.Rounds)
 				b.ReportMetric(perRound, "tok/round")
 				beta, delta := s.VerifyMS/float64(s.Rounds)*plainRate/1e3, s.DraftMS/float64(s.Drafted)*plainRate/1e3
@@ -115,7 +115,7 @@ func BenchmarkForced(b *testing.B) {
 }
 
 // BenchmarkForcedBatch is BenchmarkForced for several sequences at a time, which say the same,
-// in turns without guesses and with as many as the controller finds to pay. Times of one turn
+// in turns without drafts and with as many as the controller finds to pay. Times of one turn
 // are compared, and the medians reported.
 func BenchmarkForcedBatch(b *testing.B) {
 	const tokens = 96
@@ -151,15 +151,15 @@ func BenchmarkForcedBatch(b *testing.B) {
 	run(1, spec.DepthOff)
 	for _, width := range []int{1, 2, 4, 8} {
 		b.Run(fmt.Sprintf("batch=%d", width), func(b *testing.B) {
-			var plain, guessed, ratio, depth []float64
+			var plain, drafted, ratio, depth []float64
 			run(width, spec.DepthAuto) // the controller learns
 			for b.Loop() {
 				p, _ := run(width, spec.DepthOff)
 				g, d := run(width, spec.DepthAuto)
-				plain, guessed, ratio, depth = append(plain, p), append(guessed, g), append(ratio, g/p), append(depth, d)
+				plain, drafted, ratio, depth = append(plain, p), append(drafted, g), append(ratio, g/p), append(depth, d)
 			}
 			b.ReportMetric(middle(plain), "plain-tok/s")
-			b.ReportMetric(middle(guessed), "mtp-tok/s")
+			b.ReportMetric(middle(drafted), "mtp-tok/s")
 			b.ReportMetric(middle(ratio), "mtp/plain")
 			b.ReportMetric(middle(depth), "depth")
 		})

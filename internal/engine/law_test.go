@@ -21,7 +21,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// openModel loads a small network of the family with room for guesses, and ample memory.
+// openModel loads a small model of the family with space for drafts, and ample memory.
 func openModel(t testing.TB, dir string, o model.Options) (*qwen35.Model, *state.Pool) {
 	t.Helper()
 	m, b := openOn(t, dir, o)
@@ -49,7 +49,7 @@ func openOn(t testing.TB, dir string, o model.Options) (*qwen35.Model, *cpu.Back
 	return m, b
 }
 
-// oracle knows the answer to every prompt, and guesses from it as its script says.
+// oracle knows the answer to every prompt, and drafts from it as its script says.
 type oracle struct {
 	answers [][]int32 // prompt and answer
 	wrong   func(position, index int) bool
@@ -83,7 +83,7 @@ func (o *oracle) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	return out, nil
 }
 
-// samplings are the tastes the law is held to.
+// samplings are the sampling options that are tested.
 func samplings() []sample.Options {
 	var list []sample.Options
 	for i, temp := range []float64{0, 0.2, 0.6, 1, 1.5} {
@@ -100,10 +100,10 @@ func samplings() []sample.Options {
 	return list
 }
 
-// TestGuessingChangesNothing is the law: with guesses of any drafter, right or wrong, at
-// any depth, alone or in company, every request gives the tokens and the bits of logits
-// that it gives without guesses.
-func TestGuessingChangesNothing(t *testing.T) {
+// TestSpeculationChangesNothing is the invariant of exactness: with drafts of any drafter, right or wrong, at
+// any depth, alone or in a batch, every request gives the tokens and the bits of logits
+// that it gives without drafts.
+func TestSpeculationChangesNothing(t *testing.T) {
 	for _, name := range []string{"dense", "moe"} {
 		for _, compute := range []backend.Compute{backend.Float32, backend.Int8} {
 			if brief(t) && (name == "moe") != (compute == backend.Int8) {
@@ -116,14 +116,14 @@ func TestGuessingChangesNothing(t *testing.T) {
 				}
 				m, pool := openModel(t, golden.Dir(t, name), o)
 				f := golden.Load(t, name)
-				guessing(t, m, pool, f.Cases[1].Prompt[:20])
+				speculation(t, m, pool, f.Cases[1].Prompt[:20])
 			})
 		}
 	}
 }
 
-// brief asks for a part of the law: in short mode, and with the generic kernels, which are
-// many times slower and held to be equal to the others elsewhere.
+// brief asks for a part of the cases: in short mode, and with the generic kernels, which are
+// many times slower and tested to be equal to the others elsewhere.
 func brief(t *testing.T) bool {
 	t.Helper()
 	b, err := cpu.Open(cpu.Options{})
@@ -134,7 +134,7 @@ func brief(t *testing.T) bool {
 	return testing.Short() || strings.Contains(b.Name(), "generic")
 }
 
-func guessing(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
+func speculation(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
 	plain, err := New(m, pool, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -144,11 +144,11 @@ func guessing(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
 	var want [][]int32
 	var hash []uint64
 	truth := &oracle{vocab: int32(m.Info().Vocab)}
-	tastes := samplings()
+	options := samplings()
 	if brief(t) {
-		tastes = tastes[7:9]
+		options = options[7:9]
 	}
-	for i, s := range tastes {
+	for i, s := range options {
 		// Texts that repeat themselves, so that there is something to look up.
 		repeated := slices.Concat(prompt[i%5:5+i%7], prompt[i%5:5+i%7])
 		r := Request{Prompt: repeated, MaxTokens: 8 + rng.IntN(8), Sampling: s, Hash: true, IgnoreEnd: i%2 == 0}
@@ -194,7 +194,7 @@ func guessing(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
 						t.Errorf("%s, depth %v, request %d: %v %x %v, want %v %x", c.name, depth, i, ids, res.LogitsHash, err, want[i], hash[i])
 					}
 					if c.name == "always right" && depth > 0 && res.Speculation.Accepted != res.Speculation.Drafted {
-						t.Errorf("%d of %d right guesses accepted", res.Speculation.Accepted, res.Speculation.Drafted)
+						t.Errorf("%d of %d right drafts accepted", res.Speculation.Accepted, res.Speculation.Drafted)
 					}
 				})
 			}

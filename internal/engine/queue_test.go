@@ -57,7 +57,7 @@ func (m *gated) passUntil(done <-chan struct{}) {
 }
 
 // TestFaultsEndOnlyTheirSequence runs sound requests together with one that makes the
-// network fail, whenever it does: they begin anew and say the same.
+// model fail, whenever it does: they are restarted and say the same.
 func TestFaultsEndOnlyTheirSequence(t *testing.T) {
 	for id, want := range map[int32]string{faulty: "scripted fault", broken: "scripted error", unclear: "not a number"} {
 		gate := newGated()
@@ -282,27 +282,27 @@ func TestTooLargeRequestsAreRefused(t *testing.T) {
 // prompt's token 0.1 ms.
 func TestPaceLeavesTimeForTokens(t *testing.T) {
 	var p pace
-	if n := p.room(0); n != leastChunk {
+	if n := p.chunk(0); n != minChunk {
 		t.Errorf("%d tokens when nothing is known", n)
 	}
 	for range 200 {
 		p.round(10*time.Millisecond, 0, true)
-		n := p.room(0)
+		n := p.chunk(0)
 		p.round(10*time.Millisecond+time.Duration(n)*100*time.Microsecond, n, true)
 	}
-	if n := p.room(0); n < 40 || n > 60 {
+	if n := p.chunk(0); n < 40 || n > 60 {
 		t.Errorf("%d tokens of 0.1 ms beside rounds of 10 ms", n)
 	}
-	if n := p.room(50 * time.Millisecond); n < 350 || n > 450 {
+	if n := p.chunk(50 * time.Millisecond); n < 350 || n > 450 {
 		t.Errorf("%d tokens of 0.1 ms in rounds of 50 ms", n)
 	}
-	if n := p.room(time.Millisecond); n != leastChunk {
+	if n := p.chunk(time.Millisecond); n != minChunk {
 		t.Errorf("%d tokens where there is no time", n)
 	}
 }
 
-// TestPrefillReadsForOthers has a prompt read without an answer, and another begin with it.
-func TestPrefillReadsForOthers(t *testing.T) {
+// TestPrefillIsForOthers has a prompt read without an answer, and another begin with it.
+func TestPrefillIsForOthers(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
 	other := append(prompt(90, 3), 5)
 	turn := Request{Prompt: slices.Concat(other, []int32{6, 7}), MaxTokens: 8, Depth: 3, Hash: true, IgnoreEnd: true}
@@ -325,7 +325,7 @@ func TestPrefillReadsForOthers(t *testing.T) {
 	if err != nil || r.Cached != 0 {
 		t.Fatal(r, err)
 	}
-	readAhead(t, e, Prefill{Conversation: "a", Prompt: other, Depth: 3})
+	prefillNow(t, e, Prefill{Conversation: "a", Prompt: other, Depth: 3})
 	hit, w, err := collect(e, turn)
 	if err != nil || w.Cached != len(other) || !slices.Equal(hit, miss) || w.LogitsHash != missed.LogitsHash {
 		t.Errorf("%v with %d tokens known of %d that were read before and hash %x, %v; want %v with hash %x",

@@ -12,8 +12,8 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// TestRatioIsReproducible holds texts under the ratio rule to their seed: they are not those
-// of decoding without guesses, but no company, budget, cache or want of memory changes them.
+// TestRatioIsReproducible checks that the seed decides texts under the ratio rule: they are not those
+// of decoding without drafts, but no batch, budget, cache or want of memory changes them.
 func TestRatioIsReproducible(t *testing.T) {
 	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8, DraftVocab: 64})
 	var requests []Request

@@ -56,7 +56,7 @@ func TestSaltsShareNothing(t *testing.T) {
 	}
 }
 
-// TestPrefillKeepsToItsSalt has a prompt read in advance: only its own salt finds it.
+// TestPrefillKeepsToItsSalt has a prompt prefilled in the background: only its own salt finds it.
 func TestPrefillKeepsToItsSalt(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
 	e, err := New(m, pool, Options{Drafter: m.Drafter(), Cache: true})

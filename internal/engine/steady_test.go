@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// stubborn guesses with a real head and then says something else: no guess ever holds.
+// stubborn drafts with a real head and then says something else: no draft is ever accepted.
 type stubborn struct {
 	spec.Drafter
 	vocab int32
@@ -55,13 +55,13 @@ func leaked(heap []int64) int64 {
 	return least
 }
 
-// TestRefusedGuessesLeaveNothingBehind has every guess of 20,000 tokens refused, in texts of
+// TestRejectedDraftsLeaveNothingBehind has every draft of 20,000 tokens rejected, in texts of
 // a thousand, four at a time. Not a word of eight bytes for each token is left of them.
-func TestRefusedGuessesLeaveNothingBehind(t *testing.T) {
+func TestRejectedDraftsLeaveNothingBehind(t *testing.T) {
 	if testing.Short() {
 		t.Skip("generates 20,000 tokens")
 	}
-	const turns, together, tokens = 5, 4, 1000
+	const repeats, together, tokens = 5, 4, 1000
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
 	vocab := int32(m.Info().Vocab)
 	e, err := New(m, pool, Options{Drafter: stubborn{m.Drafter(), vocab}})
@@ -70,7 +70,7 @@ func TestRefusedGuessesLeaveNothingBehind(t *testing.T) {
 	}
 	defer e.Close()
 	var heap []int64
-	for range turns {
+	for range repeats {
 		var wg sync.WaitGroup
 		for range together {
 			wg.Go(func() {
@@ -78,14 +78,14 @@ func TestRefusedGuessesLeaveNothingBehind(t *testing.T) {
 					Prompt: []int32{1, 2, 3}, MaxTokens: tokens, IgnoreEnd: true, Depth: 3, Sampling: never(vocab),
 				})
 				if err != nil || r.Tokens != tokens || r.Speculation.Accepted != 0 || r.Speculation.Drafted < 2*tokens {
-					t.Errorf("%d tokens, %d of %d guesses accepted: %v", r.Tokens, r.Speculation.Accepted, r.Speculation.Drafted, err)
+					t.Errorf("%d tokens, %d of %d drafts accepted: %v", r.Tokens, r.Speculation.Accepted, r.Speculation.Drafted, err)
 				}
 			})
 		}
 		wg.Wait()
 		heap = append(heap, settled())
 	}
-	t.Logf("the heap after each turn: %d", heap)
+	t.Logf("the heap after each repeat: %d", heap)
 	if n := leaked(heap); n >= 8*together*tokens {
 		t.Errorf("the heap grows by %d bytes with every %d tokens: %d", n, together*tokens, heap)
 	}
@@ -94,7 +94,7 @@ func TestRefusedGuessesLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// TestRoundsAllocateNothing runs rounds by hand: a token, a token with refused guesses.
+// TestRoundsAllocateNothing runs rounds by hand: a token, a token with rejected drafts.
 func TestRoundsAllocateNothing(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
 	vocab := int32(m.Info().Vocab)

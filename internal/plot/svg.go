@@ -38,7 +38,7 @@ func label(b *strings.Builder, x, y float64, anchor, text string) {
 	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", x, y, anchor, escaped(text))
 }
 
-// letters is about the width of so many letters.
+// letters is about the width of n letters.
 func letters(n int) int { return n * 15 / 2 }
 
 // chartHeight is that of a chart of lines, to which its legend adds a row for each of them.

@@ -29,7 +29,7 @@ func BenchmarkHit(b *testing.B) {
 			b.Fatal(err)
 		}
 		pool := state.NewPool(be, 2<<30)
-		c := New(pool, Options{Target: benchTarget, Memory: benchMemory})
+		c := New(pool, Options{Target: benchTarget, Draft: benchMemory})
 		target, memory, tokens := benchStates(b, pool, n)
 		row, err := be.Alloc(dtype.F32, 1, 2048)
 		if err != nil {

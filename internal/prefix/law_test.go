@@ -51,7 +51,7 @@ func open(t *testing.T, name string, o model.Options) *rig {
 }
 
 func (r *rig) cache(d *prefix.Disk) *prefix.Cache {
-	return prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Memory: r.m.Head().Layout(), Disk: d})
+	return prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Draft: r.m.Head().Layout(), Disk: d})
 }
 
 // reader reads a text: the model its tokens, the head the pairs of a hidden row and the
@@ -83,7 +83,7 @@ func (x *reader) close() {
 	x.memory.Close()
 }
 
-// read reads on to a length, the last guesses of it as guesses, with wrong ones behind.
+// read reads on to a length, the last drafts of it as drafts, with wrong ones behind.
 func (x *reader) read(to, drafts int) {
 	x.t.Helper()
 	from := x.target.Len()
@@ -135,7 +135,7 @@ func (x *reader) restore(c *prefix.Cache) int {
 // same holds rows against those of a reader that knows more of them.
 func (x *reader) same(what string, want *reader) {
 	x.t.Helper()
-	for name, rows := range map[string][2]map[int][]float32{"logits": {x.logits, want.logits}, "guesses": {x.head, want.head}} {
+	for name, rows := range map[string][2]map[int][]float32{"logits": {x.logits, want.logits}, "drafts": {x.head, want.head}} {
 		for pos, got := range rows[0] {
 			for i, v := range rows[1][pos] {
 				if math.Float32bits(got[i]) != math.Float32bits(v) {
@@ -165,9 +165,9 @@ var subjects = []struct {
 	{"dense", model.Options{MaxDrafts: 8, KVBits: 8}},
 }
 
-// TestHitEqualsReadingAgain stores boundaries of a text, and compares what follows each of
-// them, the head's guesses included, with reading the text from its beginning.
-func TestHitEqualsReadingAgain(t *testing.T) {
+// TestHitEqualsPrefill stores boundaries of a text, and compares what follows each of
+// them, the head's drafts included, with reading the text from the start.
+func TestHitEqualsPrefill(t *testing.T) {
 	for _, sub := range subjects {
 		if testing.Short() && sub.name == "tiny" {
 			continue
@@ -190,7 +190,7 @@ func TestHitEqualsReadingAgain(t *testing.T) {
 			c := r.cache(nil)
 			x := r.reader(text)
 			for _, b := range boundaries {
-				x.read(b, rng.IntN(5)) // with guesses that are yet to be replayed
+				x.read(b, rng.IntN(5)) // with drafts that are yet to be replayed
 				if err := c.Store(prefix.Salt{}, text[:b], x.target, x.memory, x.hidden); err != nil {
 					t.Fatal(err)
 				}
@@ -217,7 +217,7 @@ func TestHitEqualsReadingAgain(t *testing.T) {
 	}
 }
 
-// TestHitsGoTheirOwnWays lets two texts with one beginning be read in turns, and compares
+// TestHitsGoTheirOwnWays lets two texts with one prefix be read in turns, and compares
 // each with itself alone.
 func TestHitsGoTheirOwnWays(t *testing.T) {
 	for _, sub := range subjects[1:] {
@@ -258,8 +258,8 @@ func TestHitsGoTheirOwnWays(t *testing.T) {
 	}
 }
 
-// TestDiskHitEqualsReadingAgain is the law for another process that has only the folder.
-func TestDiskHitEqualsReadingAgain(t *testing.T) {
+// TestDiskHitEqualsPrefill is the law for another process that has only the folder.
+func TestDiskHitEqualsPrefill(t *testing.T) {
 	sub := subjects[1]
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(9, 9))

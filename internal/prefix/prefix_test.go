@@ -12,7 +12,7 @@ import (
 )
 
 func (n *toy) cache(d *Disk) *Cache {
-	return New(n.pool, Options{Target: toyTarget, Memory: toyMemory, Disk: d})
+	return New(n.pool, Options{Target: toyTarget, Draft: toyMemory, Disk: d})
 }
 
 // story is n tokens that differ from those of other seeds.
@@ -97,7 +97,7 @@ func TestStoreSharesPages(t *testing.T) {
 	if again := c.Stats(); again != once {
 		t.Errorf("the same text again: %+v, before %+v", again, once)
 	}
-	// Three pages and a part of a fourth of each network, the second boundary's with the
+	// Three pages and a part of a fourth of each model, the second boundary's with the
 	// page that it shares with the first counted once.
 	if got, want := n.pool.Stats().Pages, 2*(3+1+1); got != want {
 		t.Errorf("%d pages, want %d", got, want)
@@ -217,7 +217,7 @@ func TestPoolTakesFromTheCache(t *testing.T) {
 	}
 }
 
-// TestCacheEqualsDeepCopies lets sequences that share beginnings come and go, in a pool that
+// TestCacheEqualsDeepCopies lets sequences that share prefixes come and go, in a pool that
 // is often full, and checks all that they remember.
 func TestCacheEqualsDeepCopies(t *testing.T) {
 	for seed := range uint64(4) {
@@ -273,7 +273,7 @@ func TestCacheEqualsDeepCopies(t *testing.T) {
 	}
 }
 
-// begin restores what is known of a text of many beginnings that are alike, and reports
+// begin restores what is known of a text of many prefixes that are alike, and reports
 // whether there was anything.
 func (x *text) begin(c *Cache, rng *rand.Rand) int {
 	x.t.Helper()
@@ -285,7 +285,7 @@ func (x *text) begin(c *Cache, rng *rand.Rand) int {
 	x.restore(h, tokens)
 	h.Release()
 	if err := x.memory.Reserve(1); err != nil {
-		x.t.Fatal(err) // the budget has room for four texts of such beginnings
+		x.t.Fatal(err) // the budget has room for four texts of such prefixes
 	}
 	x.learn(tokens[len(x.tokens)])
 	x.check("after learning", x.next)

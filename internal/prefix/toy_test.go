@@ -9,7 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// A network and a drafter whose memories are easy to predict.
+// A model and a drafter whose memories are easy to predict.
 var (
 	toyTarget = state.Layout{
 		KVLayers: 1, KVHeads: 1, HeadDim: 1, KVType: dtype.F32,
@@ -18,7 +18,7 @@ var (
 	toyMemory = state.Layout{KVLayers: 1, KVHeads: 1, HeadDim: 2, KVType: dtype.F32}
 )
 
-// toy is a device with such networks on it.
+// toy is a device with such models on it.
 type toy struct {
 	t    *testing.T
 	b    backend.Backend

@@ -45,7 +45,7 @@ var engineSeries = []series{
 	newSeries("foretoken_rounds_total", "Rounds, each one forward pass over the batch.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Rounds) }),
 	newSeries("foretoken_background_prefills_waiting", "Conversations whose next prompt is queued for background prefill.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Background.Waiting) }),
 	newSeries("foretoken_background_prefill_tokens_total", "Tokens prefilled in the background.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Tokens) }),
-	newSeries("foretoken_background_prefills_completed_total", "Background prefills completed.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Read) }),
+	newSeries("foretoken_background_prefills_completed_total", "Background prefills completed.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Completed) }),
 	newSeries("foretoken_background_prefills_dropped_total", "Background prefills dropped: the next request came first, or memory was needed.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Dropped) }),
 }
 

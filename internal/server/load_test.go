@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -89,12 +88,8 @@ func TestStalledClientsHoldUpNobody(t *testing.T) {
 var sockets = flag.Uint64("sockets", 300, "how many connections are left idle")
 
 func TestIdleConnections(t *testing.T) {
-	var limit syscall.Rlimit // which Go's runtime has raised to what is allowed
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
 	// Both ends are in this process, and some files are open already.
-	n := int(min(*sockets, (limit.Cur-200)/2))
+	n := int(min(*sockets, (maxOpenFiles(t)-200)/2))
 	r := start(t, func(o *Options) { o.Models[0].Options.KVMemory = 64 << 20 })
 	before := runtime.NumGoroutine()
 	idle := make([]net.Conn, n)

@@ -9,7 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// counter is a drafter that says its number, and remembers what it has learned in its notes.
+// counter is a drafter that says its number, and remembers what it has learned in its host state.
 type counter struct {
 	id    int32
 	match int // 0: it has none
@@ -46,11 +46,11 @@ func (c *counter) Draft(batch []Run) ([]Draft, error) {
 	return c.out, nil
 }
 
-// learn checks that nobody else writes its notes.
+// learn checks that nobody else writes its host state.
 func (c *counter) learn(r *Run) {
 	length, ok := (*r.HostState).([2]int)
 	if ok && length[0] != int(c.id) {
-		panic(fmt.Sprintf("notes of %d given to %d", length[0], c.id))
+		panic(fmt.Sprintf("host state of %d given to %d", length[0], c.id))
 	}
 	*r.HostState = [2]int{int(c.id), len(r.Text)}
 }
@@ -78,14 +78,14 @@ func TestAutoTakesTheSourceChosen(t *testing.T) {
 			t.Errorf("run %d: %v, want %v", i, out[i].Tokens, want)
 		}
 	}
-	// The head has learned every run, guessed for or not.
+	// The head has learned every run, drafted for or not.
 	for i := range batch {
-		if n := (*batch[i].HostState).(*notes); n.head != [2]int{1, len(batch[i].Text)} {
-			t.Errorf("run %d: the head's notes are %v", i, n.head)
+		if n := (*batch[i].HostState).(*hostStates); n.head != [2]int{1, len(batch[i].Text)} {
+			t.Errorf("run %d: the host state of the head is %v", i, n.head)
 		}
 	}
 	if head.seen != 1 || lookup.seen != 1 {
-		t.Errorf("the head guessed for %d runs, the lookup for %d", head.seen, lookup.seen)
+		t.Errorf("the head drafted for %d runs, the lookup for %d", head.seen, lookup.seen)
 	}
 	lookup.match = 0
 	if a.Plan(batch); batch[0].Sources != Computed.only() {
@@ -102,7 +102,7 @@ func TestAutoReportsErrors(t *testing.T) {
 	}
 }
 
-func TestPlanOffersComputedGuesses(t *testing.T) {
+func TestPlanOffersComputedDrafts(t *testing.T) {
 	plain := struct{ Drafter }{&counter{id: 1}} // hides Plan
 	batch := make([]Run, 2)
 	Plan(plain, batch)

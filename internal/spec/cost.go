@@ -27,11 +27,11 @@ const (
 	slope     = 0.03 // what a row is taken to add where nothing is known
 )
 
-// Verified reports a pass over so many rows, some of them guesses, none of a prompt, with the
+// ObservePass reports a pass over so many rows, some of them guesses, none of a prompt, with the
 // walk along its guesses. A pass after one with guesses finds the caches full of what the
 // drafter needed, which is part of what guesses cost: as one without guesses it only counts
 // if there was no other.
-func (c *costs) Verified(rows, drafts int, took time.Duration) {
+func (c *costs) ObservePass(rows, drafts int, took time.Duration) {
 	disturbed := c.disturbed
 	c.disturbed = drafts > 0
 	a := &c.verify[min(max(rows, 0), maxRows)]
@@ -51,9 +51,9 @@ func (c *costs) Verified(rows, drafts int, took time.Duration) {
 	a.cost(x/level, c.rounds)
 }
 
-// Drafted reports a Draft call. depths are how many tokens the network had to guess for
+// ObserveDraft reports a Draft call. depths are how many tokens the network had to guess for
 // each run; copies cost nothing and count as 0.
-func (c *costs) Drafted(depths []int, took time.Duration) {
+func (c *costs) ObserveDraft(depths []int, took time.Duration) {
 	deepest, runs := 0, 0
 	for _, d := range depths {
 		deepest = max(deepest, d)

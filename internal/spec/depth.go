@@ -71,20 +71,24 @@ var priors = [numSources]float64{Computed: 0.7, CopyOf2: 0.35, CopyOf3: 0.45, Co
 // NewController returns a controller that knows nothing yet.
 func NewController() *Controller { return &Controller{} }
 
-// Held reports that of a sequence's guesses, made as Choose last said, so many held.
-func (c *Controller) Held(r *Record, drafts, accepted int) {
+// Report takes in what a round did for a sequence, whose drafts were made as Choose last said.
+func (c *Controller) Report(r *Record, o Outcome) {
+	r.add(&o, r.source)
+	if o.Tokens == 0 {
+		return
+	}
 	s := r.source
-	for j := range min(drafts, accepted+1) {
+	for j := range min(o.Drafted, o.Accepted+1) {
 		x := 0.0
-		if j < accepted {
+		if j < o.Accepted {
 			x = 1
 		}
 		c.accepted[s][j].add(x, holdRate)
 		r.accepted[s][j].add(x, ownRate)
 	}
-	// Where no guess is made nothing is learned, so a lucky trial is repeated at once, as long
-	// as guesses could pay at all.
-	r.lucky = r.trial && drafts > 0 && accepted == drafts && c.hope
+	// Without drafts nothing is known of acceptance, so a trial that went well is repeated at
+	// once, as long as drafts could pay at all.
+	r.lucky = r.trial && o.Drafted > 0 && o.Accepted == o.Drafted && c.hope
 }
 
 // increment is one more guess for one run.

@@ -13,7 +13,7 @@ import (
 type world struct {
 	verify  func(rows int) float64                // milliseconds of a pass
 	draft   func(deepest, runs int) float64       // milliseconds of drafting; depth 0: learning
-	holds   func(seq int, s Source) []float64     // chance of guess j if those before it held; the last for all after it
+	holds   func(seq int, s Source) []float64     // chance of draft j if those before it held; the last for all after it
 	sources func(seq int, rng *rand.Rand) Sources // nil: Computed only
 	noise   float64                               // relative
 }
@@ -23,7 +23,7 @@ func linear(slope float64) func(int) float64 {
 	return func(rows int) float64 { return 10 * (1 + slope*float64(rows-1)) }
 }
 
-// head is drafting that costs delta of a plain pass per guess, and part of it for learning.
+// head is drafting that costs delta of a plain pass per draft, and part of it for learning.
 func head(delta, learn float64) func(int, int) float64 {
 	return func(deepest, _ int) float64 { return 10 * max(delta*float64(deepest), learn) }
 }
@@ -77,15 +77,14 @@ func (w *world) live(c *Controller, rng *rand.Rand, records []*Record, rounds in
 			t.copies++
 		}
 		t.ms += w.verify(rows) + w.draft(deepest, runs)
-		c.Drafted(depths, jitter(w.draft(deepest, runs)))
-		c.Verified(rows, rows-len(batch), jitter(w.verify(rows)))
+		c.ObserveDraft(depths, jitter(w.draft(deepest, runs)))
+		c.ObservePass(rows, rows-len(batch), jitter(w.verify(rows)))
 		for i, r := range batch {
 			accepted := 0
 			for accepted < r.Depth && rng.Float64() < chance(w.holds(i, r.Source), accepted) {
 				accepted++
 			}
-			c.Held(records[i], r.Depth, accepted)
-			records[i].Count(r.Depth, accepted)
+			c.Report(records[i], Outcome{Drafted: r.Depth, Accepted: accepted, Tokens: 1 + accepted})
 			t.tokens += float64(1 + accepted)
 		}
 	}
@@ -162,7 +161,7 @@ func TestControllerFollowsChange(t *testing.T) {
 			}
 		}
 		if late.rate() < 0.92*w.expected(best) {
-			t.Errorf("guesses hold in %v: %.3f of the best rate, at depth %d; depths taken %v", next, late.rate()/w.expected(best), best, late.depths)
+			t.Errorf("drafts hold in %v: %.3f of the best rate, at depth %d; depths taken %v", next, late.rate()/w.expected(best), best, late.depths)
 		}
 	}
 }
@@ -171,8 +170,8 @@ func TestControllerFollowsChange(t *testing.T) {
 // and then, for a while.
 func TestControllerSeesThroughLoad(t *testing.T) {
 	for name, w := range map[string]*world{
-		"guesses pay":        {verify: linear(0.05), draft: head(0.15, 0.05), holds: alike(0.75)},
-		"guesses do not pay": {verify: linear(0.4), draft: head(0.2, 0.05), holds: alike(0.5)},
+		"drafts pay":        {verify: linear(0.05), draft: head(0.15, 0.05), holds: alike(0.75)},
+		"drafts do not pay": {verify: linear(0.4), draft: head(0.2, 0.05), holds: alike(0.5)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			best := 0
@@ -234,7 +233,7 @@ func TestControllerTellsSequencesApart(t *testing.T) {
 func TestControllerUsesCopiesThatPay(t *testing.T) {
 	base := world{verify: linear(0.06), draft: head(0.15, 0.05), noise: 0.1}
 	for _, c := range []struct {
-		copies float64 // chance of a copied guess
+		copies float64 // chance of a copied draft
 		least  float64 // the rate, as a multiple of the head's alone
 		most   int     // rounds that copy
 	}{
@@ -293,15 +292,15 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 					t.Fatalf("depth %d, fixed %d within %d", r.Depth, f, limits[i])
 				}
 				accepted := rng.IntN(r.Depth + 1)
-				c.Held(records[i], r.Depth, accepted)
-				records[i].Count(r.Depth, accepted)
-				records[i].Spent(durations[rng.IntN(len(durations))], len(batch))
+				c.Report(records[i], Outcome{
+					Drafted: r.Depth, Accepted: accepted, Tokens: 1 + accepted, Batch: len(batch), Verify: durations[rng.IntN(len(durations))],
+				})
 			}
 			for i := range depths {
 				depths[i] = rng.IntN(MaxDepth + 3)
 			}
-			c.Verified(rng.IntN(300), rng.IntN(9), durations[rng.IntN(len(durations))])
-			c.Drafted(depths, durations[rng.IntN(len(durations))])
+			c.ObservePass(rng.IntN(300), rng.IntN(9), durations[rng.IntN(len(durations))])
+			c.ObserveDraft(depths, durations[rng.IntN(len(durations))])
 		}
 		for _, r := range records {
 			c.Settle(&r.Stats)
@@ -319,8 +318,8 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 	}
 }
 
-// TestControllerStartsPlain checks that nothing is guessed before it is known what decoding
-// without guesses takes.
+// TestControllerStartsPlain checks that nothing is drafted before it is known what decoding
+// without drafts takes.
 func TestControllerStartsPlain(t *testing.T) {
 	c, r := NewController(), &Record{}
 	batch := []Run{{Depth: MaxDepth, Sources: Computed.only()}}
@@ -328,11 +327,11 @@ func TestControllerStartsPlain(t *testing.T) {
 		t.Errorf("depth %d before anything is known", batch[0].Depth)
 	}
 	for range 3 {
-		c.Verified(1, 0, time.Millisecond)
+		c.ObservePass(1, 0, time.Millisecond)
 	}
 	batch[0].Depth = MaxDepth
 	if c.Choose(batch, []*Record{r}); batch[0].Depth == 0 {
-		t.Error("no guess is ever tried")
+		t.Error("no draft is ever tried")
 	}
 }
 
@@ -383,18 +382,18 @@ func TestControllerDoubtsWhatItMeasuredLongAgo(t *testing.T) {
 	}
 }
 
-// TestDisturbedPassesAreNotPlain reports a pass without guesses after one with them.
+// TestDisturbedPassesAreNotPlain reports a pass without drafts after one with them.
 func TestDisturbedPassesAreNotPlain(t *testing.T) {
 	c := NewController()
 	for range 5 {
-		c.Verified(1, 0, 10*time.Millisecond)
+		c.ObservePass(1, 0, 10*time.Millisecond)
 	}
 	before := c.verifyCost(1)
-	c.Verified(2, 1, 11*time.Millisecond)
-	if c.Verified(1, 0, 15*time.Millisecond); c.verifyCost(1) != before {
+	c.ObservePass(2, 1, 11*time.Millisecond)
+	if c.ObservePass(1, 0, 15*time.Millisecond); c.verifyCost(1) != before {
 		t.Errorf("a plain pass costs %.3f, %.3f before one that was disturbed", c.verifyCost(1), before)
 	}
-	if c.Verified(1, 0, 15*time.Millisecond); c.verifyCost(1) == before {
+	if c.ObservePass(1, 0, 15*time.Millisecond); c.verifyCost(1) == before {
 		t.Error("the one after it does not count either")
 	}
 }
@@ -414,7 +413,7 @@ func TestChooseDoesNotAllocate(t *testing.T) {
 			}
 			c.Choose(batch, records)
 			for i, r := range records {
-				c.Held(r, batch[i].Depth, 0)
+				c.Report(r, Outcome{Drafted: batch[i].Depth, Tokens: 1})
 			}
 		}); got != 0 {
 			t.Errorf("%d runs: %v allocations", n, got)

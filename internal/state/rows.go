@@ -5,32 +5,32 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Rows collects rows of float32 numbers on the device, as many as there is room for. The
-// memory is taken with the first of them.
+// Rows collects rows of float32 numbers on the device, up to a capacity. The memory is taken
+// with the first of them.
 type Rows struct {
 	pool  *Pool
 	block *Block
-	room  int
+	cap   int
 	n     int
 }
 
-// Rows returns an empty collection with room for so many rows.
-func (p *Pool) Rows(room int) *Rows { return &Rows{pool: p, room: room} }
+// Rows returns an empty collection with a capacity of n rows.
+func (p *Pool) Rows(n int) *Rows { return &Rows{pool: p, cap: n} }
 
 // rowsShape is the memory of a collection.
-func rowsShape(t dtype.Type, room, width int) shape { return shape{t: t, rows: room, cols: width} }
+func rowsShape(t dtype.Type, n, width int) shape { return shape{t: t, rows: n, cols: width} }
 
 // Len is how many rows there are.
 func (r *Rows) Len() int { return r.n }
 
-// Room is how many more there may be.
-func (r *Rows) Room() int { return r.room - r.n }
+// Free is how many more there may be.
+func (r *Rows) Free() int { return r.cap - r.n }
 
-// Add appends t's rows, which there is room for.
+// Add appends t's rows, of which there are at most Free.
 func (r *Rows) Add(t backend.Tensor) error {
 	if r.block == nil {
 		var err error
-		if r.block, err = r.pool.block(rowsShape(t.Type, r.room, t.Cols)); err != nil {
+		if r.block, err = r.pool.block(rowsShape(t.Type, r.cap, t.Cols)); err != nil {
 			return err
 		}
 	}

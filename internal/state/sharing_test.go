@@ -19,9 +19,9 @@ var toyLayout = Layout{
 	MaxDrafts: 3,
 }
 
-// toy is a network on the device whose memory is easy to predict. A slot of a page holds a
+// toy is a model on the device whose memory is easy to predict. A slot of a page holds a
 // hash of all tokens up to its own; State is the hash of all sure tokens, in which kept
-// guesses are replayed; the tail is the last tokens.
+// drafts are replayed; the tail is the last tokens.
 type toy struct{ b backend.Backend }
 
 func mix(h float32, id int32) float32 { return float32((int(h)*31 + int(id) + 7) % 65521) }
@@ -60,12 +60,12 @@ func (n toy) feed(t *testing.T, s *State, tokens []int32, drafts int) {
 	}
 	for _, d := range seq.Delta {
 		h := n.get(t, d.State, 0)
-		for i := range seq.Kept {
+		for i := range seq.Accepted {
 			h = mix(h, int32(n.get(t, d.Keys, i)))
 		}
 		var inputs []float32
 		for i := range s.layout.Kernel - 1 {
-			inputs = append(inputs, n.get(t, d.Tail, seq.Kept+i))
+			inputs = append(inputs, n.get(t, d.Tail, seq.Accepted+i))
 		}
 		for i, id := range tokens {
 			inputs = append(inputs, float32(id))
@@ -84,7 +84,7 @@ func (n toy) feed(t *testing.T, s *State, tokens []int32, drafts int) {
 	s.Fed(len(tokens), drafts)
 }
 
-// check holds a state against the tokens it should remember.
+// check compares a state with the tokens it was fed.
 func (n toy) check(t *testing.T, what string, s *State, tokens []int32) {
 	t.Helper()
 	if s.Len() != len(tokens) {
@@ -216,25 +216,25 @@ func (r *random) close(i int) {
 	r.snaps = slices.Delete(r.snaps, i, i+1)
 }
 
-// account holds the pool's counters against what states and snapshots hold.
+// account compares the pool's counters with what states and snapshots have.
 func (r *random) account() {
 	r.t.Helper()
-	held := map[*Block]int{}
+	refs := map[*Block]int{}
 	for _, x := range r.states {
 		for _, p := range x.s.pages {
-			held[p]++
+			refs[p]++
 		}
-		held[x.s.recurrent]++
+		refs[x.s.recurrent]++
 	}
 	for _, y := range r.snaps {
 		for _, b := range append(y.x.Blocks(), y.before...) {
-			held[b]++
+			refs[b]++
 		}
 	}
 	used, pages := int64(0), 0
-	for b, n := range held {
-		if b.holders != n {
-			r.t.Fatalf("a block has %d holders, want %d", b.holders, n)
+	for b, n := range refs {
+		if b.refs != n {
+			r.t.Fatalf("a block has %d references, want %d", b.refs, n)
 		}
 		used += b.Bytes()
 		if b.shape.page {
@@ -364,9 +364,9 @@ func TestSnapshotIsAsSmallAsItCanBe(t *testing.T) {
 	}
 }
 
-// TestOnFullMakesRoom has a snapshot closed when memory is short. The page that the state
+// TestOnFullMakesSpace has a snapshot closed when memory is short. The page that the state
 // shared with it is then the state's own and need not be copied.
-func TestOnFullMakesRoom(t *testing.T) {
+func TestOnFullMakesSpace(t *testing.T) {
 	p := openPool(t, toyLayout.RecurrentBytes()+toyLayout.copied(0).shape().bytes()+toyLayout.PageBytes())
 	s := mustOpen(t, p, toyLayout)
 	defer s.Close()
@@ -390,7 +390,7 @@ func TestOnFullMakesRoom(t *testing.T) {
 		t.Errorf("asked for %d bytes, want %d", missing, toyLayout.PageBytes())
 	}
 	toy{p.b}.feed(t, s, []int32{6}, 0)
-	toy{p.b}.check(t, "after making room", s, []int32{5, 6})
+	toy{p.b}.check(t, "after making space", s, []int32{5, 6})
 	p.OnFull(nil)
 	if err := s.Reserve(3 * backend.PageTokens); !errors.Is(err, ErrFull) {
 		t.Errorf("error %v, want ErrFull", err)

@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// TestForwardAllocatesNothing checks rounds of a plain token, and of a token with guesses
+// TestForwardAllocatesNothing checks rounds of a plain token, and of a token with draft tokens
 // some of which hold, once everything has grown to its size. Pages for a longer text are
 // the pool's business and are reserved before.
 func TestForwardAllocatesNothing(t *testing.T) {
@@ -17,7 +17,7 @@ func TestForwardAllocatesNothing(t *testing.T) {
 			continue // portable kernels take their time
 		}
 		for _, drafts := range []int{0, 3} {
-			t.Run(fmt.Sprintf("%s/guesses=%d", name, drafts), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/drafts=%d", name, drafts), func(t *testing.T) {
 				o := model.Options{MaxDrafts: 3}
 				if name != "tiny" {
 					o.Quantize = 4
@@ -45,7 +45,7 @@ func TestForwardAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestHeadAllocatesNothing is the same for a guess of the head.
+// TestHeadAllocatesNothing is the same for a draft token of the head.
 func TestHeadAllocatesNothing(t *testing.T) {
 	r := open(t, golden.Dir(t, "dense"), 0, model.Options{Quantize: 4})
 	s, err := r.pool.Open(r.Head().Layout())
@@ -55,16 +55,16 @@ func TestHeadAllocatesNothing(t *testing.T) {
 	defer s.Close()
 	hidden := r.upload(t, make([]float32, r.Info().Width))
 	batch := []model.Span{{State: s, Tokens: []int32{1}, Want: 1, Hidden: hidden}}
-	guess := func() {
+	draft := func() {
 		if _, err := r.Head().Forward(batch); err != nil {
 			t.Fatal(err)
 		}
 		s.Truncate(0)
 	}
 	for range 20 {
-		guess()
+		draft()
 	}
-	if n := testing.AllocsPerRun(100, guess); n != 0 {
-		t.Errorf("%v allocations a guess", n)
+	if n := testing.AllocsPerRun(100, draft); n != 0 {
+		t.Errorf("%v allocations a draft token", n)
 	}
 }

@@ -41,7 +41,7 @@ func TestGenerateCountsAsPublished(t *testing.T) {
 	}
 }
 
-// BenchmarkRound measures a pass of a generated model over so many rows of one sequence.
+// BenchmarkRound measures a pass of a generated model over a few rows of one sequence.
 func BenchmarkRound(b *testing.B) {
 	for _, name := range []string{"0.8b", "2b"} {
 		b.Run("shape="+name, func(b *testing.B) {

@@ -16,7 +16,7 @@ func TestModelEqualsSpecification(t *testing.T) {
 	for _, c := range golden.SpecCases() {
 		t.Run(c.Config.Name, func(t *testing.T) {
 			r := open(t, c.Config.Checkpoint(t), 1, model.Options{Compute: backend.Float32, MaxDrafts: 3})
-			t.Run("backbone", func(t *testing.T) { specBackbone(t, r, c.Want) })
+			t.Run("model", func(t *testing.T) { specModel(t, r, c.Want) })
 			t.Run("head", func(t *testing.T) { specHead(t, r, c.Want) })
 			for depth, cycles := range c.Want.Traces {
 				t.Run(fmt.Sprintf("depth=%d", depth), func(t *testing.T) { specTrace(t, r, depth, cycles, c.Want.Greedy) })
@@ -25,7 +25,7 @@ func TestModelEqualsSpecification(t *testing.T) {
 	}
 }
 
-func specBackbone(t *testing.T, r *rig, want golden.SpecVectors) {
+func specModel(t *testing.T, r *rig, want golden.SpecVectors) {
 	var worst golden.Worst
 	n := len(golden.SpecPrompt)
 	if want.Layers != nil {
@@ -94,7 +94,7 @@ func specHead(t *testing.T, r *rig, want golden.SpecVectors) {
 	}
 }
 
-// specTrace decodes with the head's guesses as the specification does: the head's cache is
+// specTrace decodes with the head's draft tokens as the specification does: the head's cache is
 // cut back to true pairs after every round.
 func specTrace(t *testing.T, r *rig, depth int, cycles []golden.SpecCycle, greedy []int32) {
 	target := r.sequence(t)
@@ -127,14 +127,14 @@ func specTrace(t *testing.T, r *rig, depth int, cycles []golden.SpecCycle, greed
 	}
 	chain(t, r, head, hidden, pending, 1) // the last round's pairs
 	if head.Len() != golden.SpecFinalPairs || target.Len() != golden.SpecFinalPairs {
-		t.Errorf("%d pairs and %d tokens remembered, want %d", head.Len(), target.Len(), golden.SpecFinalPairs)
+		t.Errorf("%d pairs and %d tokens stored, want %d", head.Len(), target.Len(), golden.SpecFinalPairs)
 	}
 	if n := min(len(text), len(greedy)); !slices.Equal(text[:n], greedy[:n]) {
 		t.Errorf("text %v, want %v", text, greedy)
 	}
 }
 
-// chain feeds true pairs and then guesses depth tokens, leaving only the true pairs.
+// chain feeds true pairs and then drafts depth tokens, leaving only the true pairs.
 func chain(t *testing.T, r *rig, head *state.State, hidden []float32, next []int32, depth int) []int32 {
 	t.Helper()
 	logits, out := r.feedHead(t, head, hidden, next)

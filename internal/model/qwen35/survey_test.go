@@ -54,7 +54,7 @@ func TestLookKnowsMemory(t *testing.T) {
 			t.Errorf("%s: a look says %d bytes, a model %d", name, s.Loaded, r.Info().Bytes)
 		}
 		if s.Layout != r.Layout() || s.HeadLayout != r.Head().Layout() {
-			t.Errorf("%s: memory of a sequence %+v, want %+v", name, s.Layout, r.Layout())
+			t.Errorf("%s: state of a sequence %+v, want %+v", name, s.Layout, r.Layout())
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
