@@ -23,21 +23,21 @@ type Request struct {
 	IgnoreEnd   bool            // no token ends the answer
 	LogProbs    bool            // report the log-probability of each token
 	TopLogProbs int             // how many of the most likely tokens to report in place of each; LogProbs must be set
-	Hash        bool            // compute Result.LogitsHash
-	Trace       bool            // report refused guesses with the tokens
-	Priority    int             // as engine.Request has it
+	Hash        bool            // compute Token.Hash and Answer.LogitsHash
+	Trace       bool            // report rejected drafts, in Token.Rejected
+	Priority    int             // the higher is served first, and may preempt a lower one
 	Depth       Depth           // tokens to draft per round; 0: as the model was opened
-	// CacheSalt keeps what is read of this request from those with another one, in the prefix
-	// cache and in its folder: neither can tell what the other has asked. "": shared with all
-	// that have none.
+	// CacheSalt separates requests in the prefix cache and in its folder: those with different
+	// salts do not find each other's prefixes, and so cannot tell what the other has asked. "":
+	// shared with all that have none.
 	CacheSalt string
 
 	// Grammar is what the answer, after any thinking, must conform to; zero: nothing. It is
 	// compiled once for all requests with the same one.
 	Grammar     grammar.Source
 	MaxThinking int // maximum tokens of thinking; 0: unlimited
-	// Sent is closed when the answer has been delivered: only then the conversation's next turn
-	// is prepared for. nil: when all pieces were yielded.
+	// Sent is closed when the answer has been delivered: only then the prompt of the
+	// conversation's next turn is prefilled. nil: when all pieces were yielded.
 	Sent <-chan struct{}
 	// Raw leaves the text as it is: no thinking and no tool calls are looked for.
 	Raw bool
@@ -114,10 +114,10 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 	return a, nil
 }
 
-// question is a request in the engine's words.
+// question is a request in the engine's terms.
 func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error) {
 	if over := r.Prompt.Over; over > 0 {
-		return engine.Request{}, fmt.Errorf("foretoken: the prompt has more than %d tokens, which leaves no room in a context of %d: shorten it", over, m.context)
+		return engine.Request{}, fmt.Errorf("foretoken: the prompt has more than %d tokens, which leaves no space in a context of %d: shorten it", over, m.context)
 	}
 	s := m.Sampling()
 	if r.Sampling != nil {

@@ -32,7 +32,7 @@ func TestBackgroundPrefillLeavesTheQueueAlone(t *testing.T) {
 	defer cancel()
 	var second *Answer
 	for _, err := range first.Pieces() {
-		if err == nil && second == nil { // the first runs: there is room for one that waits
+		if err == nil && second == nil { // the first runs: one may wait
 			second, err = m.Generate(endless, Request{Prompt: m.TextPrompt("Once"), IgnoreEnd: true, Sampling: &sample.Options{}})
 		}
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 const defaultMaxDisk = 10 << 30
 
 // weightRecords is the folder, inside that of the cache, with the digests of weight files.
-// They are not kept beside the files themselves: those may be in a cache that other programs
+// They are not stored beside the files themselves: those may be in a cache that other programs
 // share, or where nothing can be written, and the cache's folder is there and ours whenever
 // digests are needed.
 const weightRecords = ".weights"
@@ -45,9 +45,9 @@ func (m *Model) openDisk(o Options, c *checkpoint.Checkpoint, sum *summing) (*pr
 // arithmetic is the name of ours, for tests.
 var arithmetic = backend.Arithmetic
 
-// identity names all that decides the bits of what is remembered of a text, besides its tokens
-// and the layout of the memory, which package prefix adds: the type of keys and values, and
-// whether there is a head's memory, are part of that.
+// identity names all that decides the bits of a cached prefix, besides its tokens and the layout
+// of the state, which package prefix adds: the type of keys and values, and whether there is a
+// draft state, are part of that.
 func (m *Model) identity(weights string, quantize int) string {
 	return fmt.Sprintf("weights %s, %s quantized to %d, arithmetic %s", weights, m.info.Compute, quantize, arithmetic())
 }
@@ -61,7 +61,7 @@ type summing struct {
 	took   time.Duration
 }
 
-// startSum begins to hash a checkpoint, of which the folder of the cache may hold records. It
+// startSum begins to hash a checkpoint, of which the folder of the cache may have records. It
 // must be stopped before the checkpoint is closed. Without a folder nobody needs the hash.
 func startSum(c *checkpoint.Checkpoint, dir string) *summing {
 	if dir == "" {

@@ -72,7 +72,7 @@ func TestDiskServesTheSameNetworkOnly(t *testing.T) {
 	} {
 		c.set()
 		if n := x.cached(t); n != 0 {
-			t.Errorf("%s: %d tokens known of another network", c.name, n)
+			t.Errorf("%s: %d tokens cached of another model", c.name, n)
 		}
 		if x.o = first; c.reset != nil {
 			c.reset()

@@ -19,7 +19,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer m.Close()
+	defer m.Close() //nolint:errcheck // nothing to lose
 	answer, err := m.Generate(context.Background(), foretoken.Request{
 		Prompt: m.TextPrompt("Once upon a time"), MaxTokens: 20, Sampling: &sample.Options{}, // greedy
 	})
@@ -41,7 +41,7 @@ func ExampleAnswer_Pieces() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer m.Close()
+	defer m.Close() //nolint:errcheck // nothing to lose
 	sampling := m.Sampling()
 	sampling.Seed = 1
 	answer, err := m.Generate(context.Background(), foretoken.Request{
@@ -67,7 +67,7 @@ func ExampleModel_ChatPrompt() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer m.Close()
+	defer m.Close() //nolint:errcheck // nothing to lose
 	var talk foretoken.Conversation
 	for _, question := range []string{"Tell me a story about a cat.", "What did the cat do then?"} {
 		talk.Messages = append(talk.Messages, chat.Message{Role: "user", Content: chat.Text(question)})
@@ -97,7 +97,7 @@ func ExampleModel_Generate_batch() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer m.Close()
+	defer m.Close() //nolint:errcheck // nothing to lose
 	prompts := []string{"The cat", "The dog", "The bird"}
 	texts := make([]string, len(prompts))
 	var all sync.WaitGroup
@@ -131,7 +131,7 @@ func ExampleRequest_grammar() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer m.Close()
+	defer m.Close() //nolint:errcheck // nothing to lose
 	schema := grammar.Schema([]byte(`{"type": "object", "required": ["animal", "legs"], "additionalProperties": false,
 		"properties": {"animal": {"enum": ["bird", "cat", "fish"]}, "legs": {"type": "integer", "minimum": 0, "maximum": 4}}}`))
 	answer, err := m.Generate(context.Background(), foretoken.Request{
@@ -161,7 +161,7 @@ func ExampleResult() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer m.Close()
+	defer m.Close() //nolint:errcheck // nothing to lose
 	for _, depth := range []foretoken.Depth{foretoken.DepthOff, 2} {
 		answer, err := m.Generate(context.Background(), foretoken.Request{
 			Prompt: m.TextPrompt("Once upon a time"), MaxTokens: 40, Sampling: &sample.Options{}, Depth: depth,

@@ -1,7 +1,12 @@
-// Package foretoken runs a model of the Qwen3.5 family in this process: Open a checkpoint,
-// Generate from a conversation or a text, read the answer as it comes. It joins what the
-// packages below keep apart, files, device, engine and text. It knows no flags, no terminal
-// and no protocol of a network.
+// Package foretoken runs language models of the Qwen3.5 family in this process, with
+// continuous batching, a prefix cache, structured output and exact speculative decoding by the
+// model's own multi-token-prediction head.
+//
+// Open a checkpoint, make a prompt of a conversation (Model.ChatPrompt) or of a text
+// (Model.TextPrompt), Generate, and range over Answer.Pieces or Wait for the end. Zero values
+// are defaults. For a given model, request and seed the tokens are always the same, whatever
+// is done for speed: drafts, batches, caches and threads do not change them. (Drafts do under
+// the ratio rule, which has to be asked for.)
 package foretoken
 
 import (
@@ -93,9 +98,9 @@ type Compute = backend.Compute
 const (
 	// Int8 quantizes activations to 8 bits per group and multiplies integers. It is the
 	// default.
-	Int8 = backend.Int8
+	Int8 Compute = backend.Int8
 	// Float32 computes with the float32 values of weights and activations.
-	Float32 = backend.Float32
+	Float32 Compute = backend.Float32
 )
 
 // Info describes a model.
@@ -111,14 +116,14 @@ type Info struct {
 	Head       bool // there is a multi-token-prediction head
 }
 
-// Model is an open checkpoint with all that turns text into tokens and back. Its methods
-// may be called from several goroutines.
+// Model is an open checkpoint with its tokenizer and chat template. Its methods may be called
+// from several goroutines.
 type Model struct {
 	name      string
 	info      model.Info
 	device    string
 	context   int
-	vocab     int // ids that mean something
+	vocab     int // ids that stand for tokens
 	load      time.Duration
 	tok       *tokenizer.Tokenizer
 	templates checkpoint.Templates
@@ -128,7 +133,7 @@ type Model struct {
 	log       *slog.Logger
 
 	engine  *engine.Engine
-	network model.Model
+	model   model.Model
 	backend *cpu.Backend
 	disk    *prefix.Disk
 	secret  [sha256.Size]byte // that salts are mixed with
@@ -191,7 +196,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	}
 	sum := startSum(c, o.PrefixCache.Dir)
 	defer sum.stop()
-	if m.network, err = model.Open(c, m.backend, w); err != nil {
+	if m.model, err = model.Open(c, m.backend, w); err != nil {
 		return m, err
 	}
 	return m, m.start(o, c, sum)
@@ -208,9 +213,9 @@ func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
 // processors is how many this process may use, as it was before the program asked for more.
 var processors = runtime.GOMAXPROCS(0)
 
-// start resolves what depends on the network, and starts the engine.
+// start resolves what depends on the model, and starts the engine.
 func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
-	m.info = m.network.Info()
+	m.info = m.model.Info()
 	m.vocab = min(m.info.Vocab, m.tok.Size())
 	if m.context = o.Context; m.context == 0 {
 		m.context = min(m.info.Context, DefaultContext)
@@ -241,24 +246,24 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 	if o.OnRound != nil {
 		e.Observe = func(r engine.Round) { o.OnRound(Round(r)) }
 	}
-	m.engine, err = engine.New(m.network, pool, e)
+	m.engine, err = engine.New(m.model, pool, e)
 	return err
 }
 
-// memory is the budget for sequences: as wanted, but enough for one of the longest.
+// memory is the budget for sequences: want bytes, but enough for one of the longest.
 func (m *Model) memory(want int64) int64 {
 	var draft state.Layout
 	if m.draft.drafter != nil {
 		draft = m.draft.drafter.Layout()
 	}
-	one := spec.Need(m.network.Layout(), draft, m.info.Width)
+	one := spec.Need(m.model.Layout(), draft, m.info.Width)
 	if want < 0 {
 		want = freeMemory() / 2
 	}
 	return max(want, one.Bytes(m.context))
 }
 
-// Close ends all answers and gives everything back.
+// Close ends all answers and frees everything.
 func (m *Model) Close() error {
 	var err error
 	m.warming.close()
@@ -269,8 +274,8 @@ func (m *Model) Close() error {
 	if m.disk != nil {
 		m.disk.Close()
 	}
-	if m.network != nil {
-		err = errors.Join(err, m.network.Close())
+	if m.model != nil {
+		err = errors.Join(err, m.model.Close())
 	}
 	return errors.Join(err, m.backend.Close())
 }
@@ -290,10 +295,10 @@ func (m *Model) Info() Info {
 // Device is what computes, for people.
 func (m *Model) Device() string { return m.device }
 
-// Context is the most tokens of a prompt and its answer together.
+// Context is the maximum number of tokens of a prompt and its answer together.
 func (m *Model) Context() int { return m.context }
 
-// Vocab is the number of ids that mean something.
+// Vocab is the number of ids that stand for tokens. Info.Vocab may be more, by padding.
 func (m *Model) Vocab() int { return m.vocab }
 
 // LoadTime is how long Open took.

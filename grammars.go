@@ -10,15 +10,15 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// grammars are the forms that answers were held to lately, compiled for the model's
-// vocabulary. Clients send the same few again and again.
+// grammars caches compiled grammars of a model's vocabulary: clients send the same few again and
+// again.
 type grammars struct {
 	vocab func() (*grammar.Vocab, error) // made when it is first wanted
-	turns chan struct{}                  // as many as may compile at a time
-	most  int64                          // bytes of those that are kept
+	turns chan struct{}                  // one for each compilation that runs
+	max   int64                          // bytes of those that are kept
 
 	mu      sync.Mutex // protects what follows
-	recent  []compiled // the last used at the end
+	recent  []compiled // the most recently used at the end
 	pending map[grammar.Key]*compilation
 }
 
@@ -27,7 +27,7 @@ type compiled struct {
 	grammar *grammar.Grammar
 }
 
-// compilation is a grammar on its way, for all who wait for it.
+// compilation is a grammar that is being compiled, for all who wait for it.
 type compilation struct {
 	done    chan struct{} // closed when what follows is set
 	grammar *grammar.Grammar
@@ -38,18 +38,18 @@ type compilation struct {
 }
 
 const (
-	// mostGrammars and mostGrammarBytes bound what is kept. A grammar grows while it is used,
+	// maxGrammars and maxGrammarBytes bound what is kept. A grammar grows while it is used,
 	// up to 64 MB; package grammar bounds what all of them together may grow to.
-	mostGrammars     = 32
-	mostGrammarBytes = 192 << 20
-	// mostCompilations bounds those at a time: a hostile one needs some tens of megabytes.
-	mostCompilations = 4
+	maxGrammars     = 32
+	maxGrammarBytes = 192 << 20
+	// maxCompilations bounds those at a time: a hostile one needs some tens of megabytes.
+	maxCompilations = 4
 )
 
 func newGrammars(vocab func() (*grammar.Vocab, error)) *grammars {
 	return &grammars{
-		vocab: sync.OnceValues(vocab), turns: make(chan struct{}, mostCompilations),
-		most: mostGrammarBytes, pending: map[grammar.Key]*compilation{},
+		vocab: sync.OnceValues(vocab), turns: make(chan struct{}, maxCompilations),
+		max: maxGrammarBytes, pending: map[grammar.Key]*compilation{},
 	}
 }
 
@@ -80,7 +80,7 @@ func (m *Model) grammarVocab() (*grammar.Vocab, error) {
 }
 
 // get returns the grammar of a key, compiled if need be: once for all who want it, without
-// holding up those who want others, and only as long as somebody waits.
+// delaying those who want others, and only as long as somebody waits.
 func (g *grammars) get(ctx context.Context, key grammar.Key, compile func(context.Context) (*grammar.Grammar, error)) (*grammar.Grammar, error) {
 	g.mu.Lock()
 	if at := slices.IndexFunc(g.recent, func(c compiled) bool { return c.key == key }); at >= 0 {
@@ -109,7 +109,7 @@ func (g *grammars) get(ctx context.Context, key grammar.Key, compile func(contex
 	defer g.mu.Unlock()
 	if c.waiting--; c.waiting == 0 {
 		c.cancel()
-		g.forget(key, c) // whoever comes now begins anew
+		g.forget(key, c) // whoever comes now starts another
 	}
 	return nil, ctx.Err()
 }
@@ -146,13 +146,13 @@ func (g *grammars) forget(key grammar.Key, c *compilation) {
 }
 
 // trim lets go of the grammars that were not used for longest until the others are few and
-// small enough; the last stays. Answers that are held to one keep it. The mutex is held.
+// small enough; the last stays. Answers that use one keep it. The mutex is held.
 func (g *grammars) trim() {
 	total := int64(0)
 	for _, c := range g.recent {
 		total += c.grammar.Bytes()
 	}
-	for len(g.recent) > 1 && (len(g.recent) > mostGrammars || total > g.most) {
+	for len(g.recent) > 1 && (len(g.recent) > maxGrammars || total > g.max) {
 		total -= g.recent[0].grammar.Bytes()
 		g.recent = slices.Delete(g.recent, 0, 1)
 	}

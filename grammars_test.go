@@ -14,7 +14,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// TestGrammarsAreCompiledOnce has many want the same form at once, and some of them give up.
+// TestGrammarsAreCompiledOnce has many want the same grammar at once, and some of them give up.
 func TestGrammarsAreCompiledOnce(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
 	var compiled atomic.Int32
@@ -75,7 +75,7 @@ func TestGrammarsAreCompiledOnce(t *testing.T) {
 	}
 }
 
-// TestGrammarsDoNotWaitForHostileOnes holds a compilation up: another request, with a form of its
+// TestGrammarsDoNotWaitForHostileOnes delays a compilation: another request, with a grammar of its
 // own, is answered meanwhile. The compilation ends when the last who waits for it gives up.
 func TestGrammarsDoNotWaitForHostileOnes(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
@@ -107,14 +107,14 @@ func TestGrammarsDoNotWaitForHostileOnes(t *testing.T) {
 		t.Errorf("given up: %v", err)
 	}
 	<-ended
-	// The next with the same form begins anew.
+	// The next with the same grammar starts another.
 	_, err := m.grammars.get(t.Context(), grammar.Key{2}, func(context.Context) (*grammar.Grammar, error) { return nil, errors.New("anew") })
 	if err == nil || err.Error() != "anew" {
 		t.Errorf("after one that was given up: %v", err)
 	}
 }
 
-// TestGenerateGivesUpCompiling has a request canceled whose form takes long to compile.
+// TestGenerateGivesUpCompiling has a request canceled whose grammar takes long to compile.
 func TestGenerateGivesUpCompiling(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -137,30 +137,30 @@ func TestGrammarsAreBounded(t *testing.T) {
 		return g
 	}
 	first := get("first")
-	for i := range mostGrammars - 1 {
+	for i := range maxGrammars - 1 {
 		get(fmt.Sprint("text ", i))
 	}
 	if get("first") != first {
 		t.Error("one of the last used was compiled again")
 	}
 	get("one more") // text 0 goes
-	if n := len(m.grammars.recent); n != mostGrammars || get("first") != first {
-		t.Errorf("%d are kept, want %d and the last used among them", n, mostGrammars)
+	if n := len(m.grammars.recent); n != maxGrammars || get("first") != first {
+		t.Errorf("%d are kept, want %d and the last used among them", n, maxGrammars)
 	}
-	m.grammars.most = 2 * first.Bytes()
+	m.grammars.max = 2 * first.Bytes()
 	get("first")
 	total := int64(0)
 	for _, c := range m.grammars.recent {
 		total += c.grammar.Bytes()
 	}
-	if n := len(m.grammars.recent); n < 1 || n > 3 || total > m.grammars.most {
-		t.Errorf("%d grammars of %d bytes are kept, want at most %d", n, total, m.grammars.most)
+	if n := len(m.grammars.recent); n < 1 || n > 3 || total > m.grammars.max {
+		t.Errorf("%d grammars of %d bytes are kept, want at most %d", n, total, m.grammars.max)
 	}
 	if get("first") != first {
 		t.Error("the last used was not kept")
 	}
 	large := get(strings.Repeat("a long text ", 1000))
-	if large.Bytes() <= m.grammars.most {
+	if large.Bytes() <= m.grammars.max {
 		t.Fatalf("%d bytes are not large", large.Bytes())
 	}
 	if n := len(m.grammars.recent); n != 1 {
@@ -171,7 +171,7 @@ func TestGrammarsAreBounded(t *testing.T) {
 // TestGrammarsSurvivePanics has compiling panic: an error with the stack, and then all is well.
 func TestGrammarsSurvivePanics(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
-	for range mostCompilations + 1 { // turns are given back
+	for range maxCompilations + 1 { // turns are given back
 		_, err := m.grammars.get(t.Context(), grammar.Key{3}, func(context.Context) (*grammar.Grammar, error) { panic("of the test") })
 		if err == nil || !strings.HasPrefix(err.Error(), "panic: of the test\n") {
 			t.Fatalf("%v, want the panic and its stack", err)

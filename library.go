@@ -33,11 +33,11 @@ type LibraryOptions struct {
 	Memory int64
 	// KeepAlive is how long a model stays after its last use; 0: until its memory is needed.
 	KeepAlive time.Duration
-	Pinned    []string // that stay once they are loaded
+	Pinned    []string // names of models that stay once they are loaded
 }
 
 // Library is several models in one process, loaded when they are first asked for. It may be
-// used from several goroutines; loading one model does not hold up another.
+// used from several goroutines; loading one model does not delay another.
 type Library struct {
 	o LibraryOptions
 

@@ -42,10 +42,10 @@ func TestSizeIsKnownBefore(t *testing.T) {
 	}
 }
 
-// TestLibraryMakesRoomBeforeItLoads has room for one model and a half, and checks whenever one
+// TestLibraryFreesMemoryBeforeItLoads has memory for one model and a half, and checks whenever one
 // is about to be loaded that what had to go is closed by then, its memory given back, while one
 // in use stays.
-func TestLibraryMakesRoomBeforeItLoads(t *testing.T) {
+func TestLibraryFreesMemoryBeforeItLoads(t *testing.T) {
 	dir := checkpointFolder(t)
 	opened := map[string]*Model{}
 	var events []string

@@ -168,7 +168,7 @@ func TestAnswerCanBeCanceled(t *testing.T) {
 	}
 }
 
-// TestThinkingIsClosed holds thinking to a budget, with guesses and without: the block is
+// TestThinkingIsClosed limits thinking to a budget, with drafts and without: the block is
 // closed as the model's makers close it, and the text is the same.
 func TestThinkingIsClosed(t *testing.T) {
 	m := openThinking(t, Options{})
@@ -189,14 +189,14 @@ func TestThinkingIsClosed(t *testing.T) {
 			}
 		}
 		if texts[0] != texts[1] {
-			t.Errorf("budget %d: %q without guesses, %q with", budget, texts[0], texts[1])
+			t.Errorf("budget %d: %q without drafts, %q with", budget, texts[0], texts[1])
 		}
 	}
 }
 
-// TestFormIsKept holds answers to a schema, after thinking or without, with guesses and
+// TestGrammarIsKept constrains answers by a schema, after thinking or without, with drafts and
 // without.
-func TestFormIsKept(t *testing.T) {
+func TestGrammarIsKept(t *testing.T) {
 	m := openThinking(t, Options{})
 	schema := `{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "legs": {"enum": [2, 4]}}, "required": ["name", "legs"], "additionalProperties": false}`
 	f := grammar.Schema([]byte(schema))
@@ -216,7 +216,7 @@ func TestFormIsKept(t *testing.T) {
 				texts = append(texts, a.Text())
 			}
 			if texts[0] != texts[1] {
-				t.Errorf("seed %d: %q without guesses, %q with", seed, texts[0], texts[1])
+				t.Errorf("seed %d: %q without drafts, %q with", seed, texts[0], texts[1])
 			}
 		}
 	}
@@ -249,7 +249,7 @@ func TestConversationHitsTheCache(t *testing.T) {
 	}
 }
 
-// TestLibraryLoadsAndUnloads has three models and room for one and a half.
+// TestLibraryLoadsAndUnloads has three models and memory for one and a half.
 func TestLibraryLoadsAndUnloads(t *testing.T) {
 	var mu sync.Mutex // protects what follows
 	loads := map[string]int{}
@@ -290,7 +290,7 @@ func TestLibraryLoadsAndUnloads(t *testing.T) {
 	}
 	use("a")()
 	if loads["a"] != 2 {
-		t.Errorf("a was loaded %d times, want 2: it had to make room", loads["a"])
+		t.Errorf("a was loaded %d times, want 2: it had to make space", loads["a"])
 	}
 	held()
 	if _, _, err := l.Use(t.Context(), "c"); !errors.Is(err, ErrUnknownModel) || !strings.Contains(err.Error(), `"pinned"`) {

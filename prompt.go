@@ -12,8 +12,8 @@ import (
 // made for them.
 var ErrNoTemplate = errors.New("the checkpoint has no chat template")
 
-// Conversation is what an assistant is to answer. Unless it is Trusted, all text in it is a
-// stranger's, whoever speaks: what it spells never becomes a control token, be it the end of a turn, <think> or
+// Conversation is what an assistant is to answer. Unless it is Trusted, no text in it, whoever
+// speaks, becomes a control token by what it spells, be it the end of a turn, <think> or
 // <tool_call>. Only what the checkpoint's template writes does.
 type Conversation struct {
 	Messages []chat.Message
@@ -21,9 +21,8 @@ type Conversation struct {
 	// Variables are those of the template beside messages and tools, such as
 	// enable_thinking, with values that encoding/json can write.
 	Variables map[string]any
-	// Prefill is text that the answer begins with: what the model says is a continuation.
-	// It is text as well: whether the answer begins by thinking is the template's to say, by
-	// the variable enable_thinking as a rule.
+	// Prefill is text that the answer starts with; the model continues it. It cannot open a
+	// block of thinking: that is for the template, as a rule by the variable enable_thinking.
 	Prefill string
 	// Trusted says that whoever runs the program wrote all of it: what it spells does become
 	// control tokens, as in a text that is continued as it is.
@@ -35,8 +34,8 @@ type Prompt struct {
 	IDs      []int32
 	Chat     bool // it came out of the chat template
 	Thinking bool // the answer begins inside of a think block
-	// Over is set instead of IDs if there are more than so many, which the model has no
-	// room for: the text was not encoded to its end. Model.CountTokens does that.
+	// Over is set instead of IDs if there are more than Over tokens, too many for the context:
+	// the text was not encoded to its end. Model.CountTokens does that.
 	Over int
 
 	talk *Conversation // it came out of
@@ -82,19 +81,19 @@ func (m *Model) CountTokens(c Conversation) (int, error) {
 	return len(ids), nil
 }
 
-// encode is a prompt of a text. Up to twice as much as there is room for is encoded to the
-// end, so that whoever is refused learns how much to leave out; more is not.
+// encode is the prompt of a text. Up to twice the context is encoded to the end, so that an error
+// can say how much to leave out; more is not.
 func (m *Model) encode(r chat.Rendered) *Prompt {
-	most := 2 * m.context
-	ids, ok := m.tok.EncodeWithin(r.Text, r.Trusted, most)
+	limit := 2 * m.context
+	ids, ok := m.tok.EncodeWithin(r.Text, r.Trusted, limit)
 	if !ok {
-		return &Prompt{Over: most}
+		return &Prompt{Over: limit}
 	}
 	return &Prompt{IDs: ids}
 }
 
-// render is what the template makes of a conversation, and the beginning of the answer if it
-// is open. A broken template is an error only for whom needs it.
+// render is what the template makes of a conversation, with Prefill if open asks for an answer. A
+// broken template is an error only for who needs it.
 func (m *Model) render(c *Conversation, open bool) (chat.Rendered, error) {
 	source := m.Template(len(c.Tools) > 0)
 	if source == "" {
@@ -117,14 +116,14 @@ func (m *Model) render(c *Conversation, open bool) (chat.Rendered, error) {
 	return r, err
 }
 
-// Of a long conversation the first turns, which hold instructions and tools, and the last
-// ones are worth keeping for other requests.
+// Of a long conversation the first turns, with instructions and tools, and the last ones are
+// worth caching for other requests.
 const (
 	firstTurns = 2
 	lastTurns  = 3
 )
 
-// boundaries are the ends of turns in a prompt, those worth keeping.
+// boundaries are the ends of turns in a prompt, those worth caching.
 func (m *Model) boundaries(p *Prompt) []int {
 	turn, ok := m.tok.ID("<|im_start|>")
 	if !ok || !p.Chat {
@@ -145,10 +144,10 @@ func (m *Model) boundaries(p *Prompt) []int {
 // lastQuestion is more tokens than a template makes of a user's message of one character.
 const lastQuestion = 64
 
-// next is how the prompt of the next turn will begin once the assistant has said answer: up
-// to the end of its turn. Templates leave out what was thought before a user's last message,
-// so this need not be what the model has read and said. It is nil where it cannot be known,
-// or is too long.
+// next is the prefix that the prompt of the next turn will have once the assistant has said
+// answer: up to the end of its turn. Templates leave out what was thought before a user's last
+// message, so this need not be prompt and answer of this turn. It is nil where it cannot be
+// known, or is too long.
 func (m *Model) next(c *Conversation, answer chat.Message) []int32 {
 	turn, ok := m.tok.ID("<|im_start|>")
 	if !ok {

@@ -32,10 +32,10 @@ const (
 	// Exact accepts a draft if it is the token that the model draws itself with the noise of
 	// that position. The text is that of plain decoding, at every temperature. It is the
 	// default.
-	Exact = Rule(spec.Exact)
+	Exact Rule = Rule(spec.Exact)
 	// Ratio accepts a draft x with probability min(1, p(x)/q(x)). Texts have the model's
 	// distribution, but are not those of plain decoding.
-	Ratio = Rule(spec.Ratio)
+	Ratio Rule = Rule(spec.Ratio)
 )
 
 // String is exact or ratio.
@@ -51,9 +51,9 @@ const MaxDepth = spec.MaxDepth
 const (
 	// DepthAuto is the zero value: in a Request the depth that the model was opened with, and
 	// in Speculation the one that gives most tokens per second, by what is measured on the way.
-	DepthAuto = spec.DepthAuto
+	DepthAuto Depth = spec.DepthAuto
 	// DepthOff drafts nothing: plain decoding.
-	DepthOff = spec.DepthOff
+	DepthOff Depth = spec.DepthOff
 )
 
 // HeadUse says whether the head drafts.
@@ -69,7 +69,7 @@ const (
 // ErrNoHead is wrapped by the error for a checkpoint without the head that was required.
 var ErrNoHead = errors.New("no multi-token-prediction head")
 
-// headError says what is there of a head.
+// headError says what a checkpoint has of a head.
 type headError string
 
 func (e headError) Error() string        { return string(e) }
@@ -77,21 +77,21 @@ func (e headError) Is(target error) bool { return target == ErrNoHead }
 
 // drafting is what drafts tokens for a model.
 type drafting struct {
-	drafter spec.Drafter // nil: nothing
+	drafter spec.Drafter // nil: none
 	head    spec.Drafter // the model's own, if it is used
 	depth   Depth
 	rule    spec.Rule
 	tested  *SelfTest // nil if there was none
 }
 
-// drafting chooses what is wanted. config is the checkpoint's config.json.
+// drafting is what the options ask for. config is the checkpoint's config.json.
 func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
 	d := drafting{depth: o.Depth, rule: spec.Rule(o.Rule)}
 	if !d.depth.Valid() {
 		return d, fmt.Errorf("foretoken: depth %v, want off, auto or up to %d tokens", d.depth, MaxDepth)
 	}
 	var head spec.Drafter
-	if n, ok := m.network.(interface{ Drafter() spec.Drafter }); ok {
+	if n, ok := m.model.(interface{ Drafter() spec.Drafter }); ok {
 		head = n.Drafter()
 	}
 	if head == nil && o.Head == HeadRequired {
@@ -150,11 +150,7 @@ func (m *Model) Drafting() string {
 	if d.drafter == nil {
 		return "none"
 	}
-	depth := "as deep as pays"
-	if d.depth != DepthAuto {
-		depth = fmt.Sprintf("%v deep", d.depth)
-	}
-	return fmt.Sprintf("by %s, %s, accepted by the %s rule", d.drafter.Name(), depth, d.rule)
+	return fmt.Sprintf("by %s, depth %v, accepted by the %s rule", d.drafter.Name(), d.depth, d.rule)
 }
 
 // SelfTest is what a short text has told about the head when the model was loaded.
@@ -184,8 +180,8 @@ for i in range(10):
     print(i, i + 1)
 `
 
-// selfTest tries the head on a short text and returns what it has learned for the engine:
-// nothing if there is no head, or if it is not to be tried. The model inside the program is
+// selfTest tries the head on a short text and returns the controller that has seen it, for the
+// engine: nil if there is no head, or if it is not to be tried. The model inside the program is
 // known to be good, and starts at once.
 func (m *Model) selfTest(o Speculation, pool *state.Pool) (*spec.Controller, error) {
 	text := m.tok.Encode(selfTestText)
@@ -193,7 +189,7 @@ func (m *Model) selfTest(o Speculation, pool *state.Pool) (*spec.Controller, err
 	if m.draft.head == nil || o.NoSelfTest || m.builtIn || len(text) < measure.TestTokens/2 {
 		return nil, nil
 	}
-	r, err := measure.SelfTest(m.network, pool, m.draft.head, text, m.vocab, selfTestTime)
+	r, err := measure.SelfTest(m.model, pool, m.draft.head, text, m.vocab, selfTestTime)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: self-test of the head: %w", m.name, err)
 	}

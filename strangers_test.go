@@ -160,7 +160,7 @@ func TestRawTextHasControlTokens(t *testing.T) {
 	}
 }
 
-// TestLongPromptsAreNotEncodedWhole refuses 32 MB by their beginning, and counts what is only
+// TestLongPromptsAreNotEncodedWhole refuses 32 MB by their prefix, and counts what is only
 // somewhat too long.
 func TestLongPromptsAreNotEncodedWhole(t *testing.T) {
 	m := openTiny(t, Options{Context: 256})

@@ -27,9 +27,9 @@ func (m *Model) constraint(ctx context.Context, r *Request) (func() sample.Const
 	}
 	end, ok := m.tok.ID("</think>")
 	if !ok {
-		return nil, fmt.Errorf("model %s: a limit of thinking, or a form of what follows it: the tokenizer has no token </think>", m.name)
+		return nil, fmt.Errorf("model %s: a limit of thinking, or a grammar of what follows it: the tokenizer has no token </think>", m.name)
 	}
-	// The text that the model's makers close a block with. A form says itself what follows.
+	// The text that the model's makers close a block with. A grammar says itself what follows.
 	closing := "\n</think>\n\n"
 	if after != nil {
 		closing = "\n</think>"
@@ -46,8 +46,8 @@ func (m *Model) constraint(ctx context.Context, r *Request) (func() sample.Const
 	}, nil
 }
 
-// thinking lets a block of thinking be, up to a number of tokens; then it is closed, token
-// by token, and what comes after is held to something else.
+// thinking is free text up to a number of tokens; then its block is closed, token
+// by token, and another constraint applies to what comes after.
 type thinking struct {
 	end     int32   // the token that ends the block
 	closing []int32 // what closes it when it is too long

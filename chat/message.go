@@ -84,7 +84,7 @@ func (a Arguments) Text(name string) (string, bool) {
 // JSON returns the arguments as a JSON object.
 func (a Arguments) JSON() string {
 	b, err := jinja.AppendJSON(nil, jinja.Dict(a.fields))
-	if err != nil { // decoded arguments always have a JSON form
+	if err != nil { // decoded arguments can always be written as JSON
 		return "{}"
 	}
 	return string(b)

@@ -19,7 +19,7 @@ const (
 	space = `[\s\v\x{85}\p{Z}]*`
 )
 
-// maxBare is the longest string whose length can be held to while a marker is looked for:
+// maxBare is the longest string whose length can be enforced while a marker is looked for:
 // each length has states of its own.
 const maxBare = 64
 

@@ -31,7 +31,7 @@ type maskOf struct {
 // states: between two items of a list, inside strings.
 const keptMasks = 32
 
-// Matcher returns a matcher at the beginning of a text.
+// Matcher returns a matcher at the start of a text.
 func (g *Grammar) Matcher() *Matcher {
 	m := &Matcher{g: g, machine: newMachine(g.program), walker: walker{v: g.vocab}, filled: map[int32]int{}}
 	m.now = m.machine.start()

@@ -87,7 +87,7 @@ func TestMaskEqualsTrying(t *testing.T) {
 	}
 }
 
-// TestLookingAheadChangesNothing asks for masks behind guesses, right and wrong, and finds
+// TestLookingAheadChangesNothing asks for masks behind drafts, accepted and rejected, and finds
 // the matcher as one that only followed the text.
 func TestLookingAheadChangesNothing(t *testing.T) {
 	v := bytesVocab(t, pieces...)

@@ -183,7 +183,7 @@ func TestDistAheadEqualsAccepted(t *testing.T) {
 	}
 }
 
-// TestDrawIsPure asks in any order, and again, and in the company of other Dists.
+// TestDrawIsPure asks in any order, and again, and beside other Dists.
 func TestDrawIsPure(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 1))
 	for _, o := range []Options{{Temperature: 1, Seed: 1}, {Temperature: 1, TopK: 9, Seed: 1}, {Temperature: 1, TopP: 0.9, PresencePenalty: 1, Seed: 1}} {
@@ -324,15 +324,15 @@ func TestSamplerDoesNotAllocate(t *testing.T) {
 		"windowed":    {Temperature: 0.8, RepetitionPenalty: 1.1, RepetitionWindow: 64},
 	} {
 		s := newSampler(t, o, 1, 2, 3)
-		guesses := []int32{5, 6, 7, 8}
+		drafts := []int32{5, 6, 7, 8}
 		round := func() {
-			for i := range guesses {
-				p, q := s.Dist(row, guesses[:i]), s.Dist(flat, guesses[:i])
+			for i := range drafts {
+				p, q := s.Dist(row, drafts[:i]), s.Dist(flat, drafts[:i])
 				s.Draw(p)
 				s.Draw(p.Minus(q))
 				s.Coin(p, p.Prob(3))
 			}
-			for _, id := range guesses {
+			for _, id := range drafts {
 				s.Accept(id)
 			}
 		}

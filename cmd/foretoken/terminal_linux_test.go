@@ -251,7 +251,7 @@ func TestChatCommands(t *testing.T) {
 		{"/show", "temp: 0.25"},
 		{"/show", "top-k: 7"},
 		{"/show", "seed: 5"},
-		{"/show", "speculative decoding: by mtp, "},
+		{"/show", "speculative decoding: by mtp, depth auto, accepted by the exact rule"},
 		{"/set temp default", "temp is as the checkpoint recommends."},
 		{"/show", "temp: 0.8"},
 		{"/set stop default", "stop is as"},
