@@ -87,7 +87,7 @@ func TestNextTurnIsPreparedAfterTheLastEvent(t *testing.T) {
 		if at != len(events)-1 || sends && events[at-1] != "sent" {
 			t.Errorf("sends %v: %q", sends, events)
 		}
-		if s := m.Engine().Stats().Background; s.Read != 1 {
+		if s := m.Engine().Stats().Background; s.Completed != 1 {
 			t.Errorf("sends %v: %+v", sends, s)
 		}
 	}
