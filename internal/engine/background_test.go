@@ -299,9 +299,9 @@ func TestPrefillTakesNoMemoryOfNewer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if known(e, 1) != 0 || known(e, 1) != 128 {
-			t.Fatal("the cache does not hold what it should")
+			t.Fatal("the cache does not have what it should")
 		}
-		if newer { // than something that came before the cache held anything
+		if newer { // than something that came before anything was cached
 			e.locked(func() {
 				s, err := newSequence(Request{Prompt: prompt(250, 2), Conversation: "a"}, m.Info(), 300)
 				if err != nil {

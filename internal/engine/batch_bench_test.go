@@ -94,16 +94,16 @@ func BenchmarkLatency(b *testing.B) {
 	}
 	for _, depth := range []spec.Depth{spec.DepthOff, spec.DepthAuto} {
 		b.Run(fmt.Sprintf("depth=%v", depth), func(b *testing.B) {
-			var p50, calm99, p99 []float64
+			var p50, plain99, p99 []float64
 			for b.Loop() {
-				calm, reading := rounds(b, m, pool, prompts[0].Prompt, long, depth)
-				p50 = append(p50, calm[len(calm)/2])
-				calm99 = append(calm99, calm[len(calm)*99/100])
-				p99 = append(p99, reading[len(reading)*99/100])
+				plain, prefill := rounds(b, m, pool, prompts[0].Prompt, long, depth)
+				p50 = append(p50, plain[len(plain)/2])
+				plain99 = append(plain99, plain[len(plain)*99/100])
+				p99 = append(p99, prefill[len(prefill)*99/100])
 			}
-			b.ReportMetric(middle(p50)*1e3, "calm-p50-ms")
-			b.ReportMetric(middle(calm99)*1e3, "calm-p99-ms")
-			b.ReportMetric(middle(p99)*1e3, "reading-p99-ms")
+			b.ReportMetric(middle(p50)*1e3, "plain-p50-ms")
+			b.ReportMetric(middle(plain99)*1e3, "plain-p99-ms")
+			b.ReportMetric(middle(p99)*1e3, "prefill-p99-ms")
 			b.ReportMetric(middle(p99)/middle(p50), "ratio")
 		})
 	}
@@ -111,7 +111,7 @@ func BenchmarkLatency(b *testing.B) {
 
 // rounds are the sorted times from one round to the next, before a long prompt comes and
 // while it is read.
-func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int32, depth spec.Depth) (calm, reading []float64) {
+func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int32, depth spec.Depth) (plain, prefill []float64) {
 	b.Helper()
 	var last time.Time // of the engine's goroutine, as are the lists until it has ended
 	enough := make(chan struct{})
@@ -120,9 +120,9 @@ func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int3
 		gap := now.Sub(last).Seconds()
 		switch last = now; {
 		case r.Sequences == 5 && r.Prompt > 0:
-			reading = append(reading, gap)
-		case r.Sequences == 4 && r.Prompt == 0 && len(reading) == 0:
-			if calm = append(calm, gap); len(calm) == 200 {
+			prefill = append(prefill, gap)
+		case r.Sequences == 4 && r.Prompt == 0 && len(prefill) == 0:
+			if plain = append(plain, gap); len(plain) == 200 {
 				close(enough)
 			}
 		}
@@ -146,7 +146,7 @@ func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int3
 	s.Result()
 	cancel()
 	e.Close()
-	slices.Sort(calm)
-	slices.Sort(reading)
-	return calm, reading
+	slices.Sort(plain)
+	slices.Sort(prefill)
+	return plain, prefill
 }

@@ -29,7 +29,7 @@ const (
 // hash, so that a token lost, doubled or taken from a neighbor changes everything after.
 type scripted struct {
 	texts map[*state.State][]int32
-	// widest is the most tokens fed in one round, and most the most sequences.
+	// widest is the maximum number of tokens fed in one round, and most of sequences.
 	widest, most int
 }
 

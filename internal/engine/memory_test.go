@@ -24,7 +24,7 @@ func promised(m *qwen35.Model, d spec.Drafter, tokens int) int64 {
 	if d != nil {
 		draft = d.Layout()
 	}
-	n := spec.Need(m.Layout(), draft, m.Info().Width)
+	n := spec.Need(m.Layout(), draft)
 	return n.Bytes(tokens)
 }
 

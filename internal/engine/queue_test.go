@@ -215,7 +215,7 @@ func TestQueueDropsCanceled(t *testing.T) {
 	}
 }
 
-// TestDrainLetsRequestsEnd holds that what runs and waits is finished, and nothing new begun.
+// TestDrainLetsRequestsEnd checks that what runs and waits is finished, and nothing new begun.
 func TestDrainLetsRequestsEnd(t *testing.T) {
 	e := start(t, newScripted(), Options{MaxBatch: 1})
 	var streams []*Stream

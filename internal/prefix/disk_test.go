@@ -110,7 +110,7 @@ func TestDiskOutlivesTheProcess(t *testing.T) {
 	}
 }
 
-func TestDiskTellsNetworksApart(t *testing.T) {
+func TestDiskTellsModelsApart(t *testing.T) {
 	dir := t.TempDir()
 	fill(t, dir, DiskOptions{Fingerprint: "a"}, 1, 100)
 	for name, open := range map[string]func(n *toy) *Cache{
@@ -198,7 +198,7 @@ func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
 				c = newToy(t, 1<<20).cache(openDisk(t, dir, DiskOptions{Fingerprint: "a"}))
 				defer c.Close()
 				if got := fetched(c, story(0, 101)); got != 100 {
-					t.Errorf("written anew: found %d tokens", got)
+					t.Errorf("written again: found %d tokens", got)
 				}
 			})
 		}
@@ -349,7 +349,7 @@ func TestDiskFetchSurvivesPressure(t *testing.T) {
 			}
 		}
 		if used, x := n.pool.Used(), c.Stats(); used != x.Bytes {
-			t.Errorf("room for %d pages: %d bytes are in use, the cache holds %d", pages, used, x.Bytes)
+			t.Errorf("room for %d pages: %d bytes are in use, the cache has %d", pages, used, x.Bytes)
 		}
 		c.Close()
 	}

@@ -101,11 +101,11 @@ func (x *reader) read(to, drafts int) {
 		x.logits[from+i] = slices.Clone(out.Logits[0][i])
 	}
 	x.hidden = out.Hidden.RowRange(n-1, n)
-	x.learn(out.Hidden.RowRange(0, n))
+	x.catchUp(out.Hidden.RowRange(0, n))
 }
 
-// learn teaches the head the pairs of hidden rows.
-func (x *reader) learn(hidden backend.Tensor) {
+// catchUp feeds the head the pairs of hidden rows.
+func (x *reader) catchUp(hidden backend.Tensor) {
 	x.t.Helper()
 	from, n := x.memory.Len(), hidden.Rows
 	out, err := x.m.Head().Forward([]model.Span{{State: x.memory, Tokens: x.text[from+1:][:n], Want: n, Hidden: hidden}})
@@ -128,11 +128,11 @@ func (x *reader) restore(c *prefix.Cache) int {
 	if err := h.Restore(x.target, x.memory); err != nil {
 		x.t.Fatal(err)
 	}
-	x.learn(h.Hidden())
+	x.catchUp(h.Hidden())
 	return h.Len()
 }
 
-// same holds rows against those of a reader that knows more of them.
+// same compares rows with those of a reader that knows more of them.
 func (x *reader) same(what string, want *reader) {
 	x.t.Helper()
 	for name, rows := range map[string][2]map[int][]float32{"logits": {x.logits, want.logits}, "drafts": {x.head, want.head}} {
@@ -258,7 +258,7 @@ func TestHitsGoTheirOwnWays(t *testing.T) {
 	}
 }
 
-// TestDiskHitEqualsPrefill is the law for another process that has only the folder.
+// TestDiskHitEqualsPrefill is the same for another process that has only the folder.
 func TestDiskHitEqualsPrefill(t *testing.T) {
 	sub := subjects[1]
 	dir := t.TempDir()
@@ -289,7 +289,7 @@ func TestDiskHitEqualsPrefill(t *testing.T) {
 	defer c.Close()
 	ready := make(chan struct{})
 	if !c.Fetch(prefix.Salt{}, text, true, func() { close(ready) }) {
-		t.Fatal("the folder holds nothing")
+		t.Fatal("the folder is empty")
 	}
 	<-ready
 	y := r.reader(text)

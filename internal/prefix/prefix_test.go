@@ -91,7 +91,7 @@ func TestStoreSharesPages(t *testing.T) {
 	n.remember(c, tokens, 130, 200)
 	once := c.Stats()
 	if used := n.pool.Used(); used != once.Bytes {
-		t.Errorf("the cache says it holds %d bytes, the pool %d", once.Bytes, used)
+		t.Errorf("the cache says it has %d bytes, the pool %d", once.Bytes, used)
 	}
 	n.remember(c, tokens, 130, 200)
 	if again := c.Stats(); again != once {
@@ -102,11 +102,11 @@ func TestStoreSharesPages(t *testing.T) {
 	if got, want := n.pool.Stats().Pages, 2*(3+1+1); got != want {
 		t.Errorf("%d pages, want %d", got, want)
 	}
-	// A whole page is held by the boundary at its end and by the node after it, and is
+	// A whole page belongs to the boundary at its end and to the node after it, and is
 	// counted once.
 	n.remember(c, story(2, 300), 128, 129)
 	if used, bytes := n.pool.Used(), c.Stats().Bytes; used != bytes {
-		t.Errorf("the cache says it holds %d bytes, the pool %d", bytes, used)
+		t.Errorf("the cache says it has %d bytes, the pool %d", bytes, used)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestCacheEqualsDeepCopies(t *testing.T) {
 				t.Errorf("%d hits, %d evictions: nothing was tried", hits, x.Evictions)
 			}
 			if used := n.pool.Used(); used != x.Bytes {
-				t.Errorf("the cache says it holds %d bytes, the pool %d", x.Bytes, used)
+				t.Errorf("the cache says it has %d bytes, the pool %d", x.Bytes, used)
 			}
 			c.Close()
 			if s := n.pool.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 || c.Stats().Bytes != 0 {
@@ -287,8 +287,8 @@ func (x *text) begin(c *Cache, rng *rand.Rand) int {
 	if err := x.memory.Reserve(1); err != nil {
 		x.t.Fatal(err) // the budget has room for four texts of such prefixes
 	}
-	x.learn(tokens[len(x.tokens)])
-	x.check("after learning", x.next)
+	x.catchUp(tokens[len(x.tokens)])
+	x.check("after catching up", x.next)
 	return 1
 }
 
@@ -306,7 +306,7 @@ func (x *text) more(rng *rand.Rand) []int32 {
 		}
 	}
 	if at > 0 {
-		tokens[0] = x.next // which the drafter has learned
+		tokens[0] = x.next // which the drafter has
 	}
 	return tokens
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// counter is a drafter that says its number, and remembers what it has learned in its host state.
+// counter is a drafter that says its number, and remembers the text it has seen in its host state.
 type counter struct {
 	id    int32
 	match int // 0: it has none
@@ -23,7 +23,7 @@ func (c *counter) Layout() state.Layout { return state.Layout{KVLayers: int(c.id
 
 func (c *counter) Plan(batch []Run) {
 	for i := range batch {
-		c.learn(&batch[i])
+		c.catchUp(&batch[i])
 		batch[i].Sources = 0
 		if c.match > 0 {
 			batch[i].Sources = Copy(c.match).only()
@@ -37,7 +37,7 @@ func (c *counter) Draft(batch []Run) ([]Draft, error) {
 	}
 	c.out = c.out[:0]
 	for i := range batch {
-		c.learn(&batch[i])
+		c.catchUp(&batch[i])
 		c.out = append(c.out, Draft{Tokens: slices.Repeat([]int32{c.id}, batch[i].Depth)})
 		if batch[i].Depth > 0 {
 			c.seen++
@@ -46,8 +46,8 @@ func (c *counter) Draft(batch []Run) ([]Draft, error) {
 	return c.out, nil
 }
 
-// learn checks that nobody else writes its host state.
-func (c *counter) learn(r *Run) {
+// catchUp checks that nobody else writes its host state.
+func (c *counter) catchUp(r *Run) {
 	length, ok := (*r.HostState).([2]int)
 	if ok && length[0] != int(c.id) {
 		panic(fmt.Sprintf("host state of %d given to %d", length[0], c.id))
@@ -78,7 +78,7 @@ func TestAutoTakesTheSourceChosen(t *testing.T) {
 			t.Errorf("run %d: %v, want %v", i, out[i].Tokens, want)
 		}
 	}
-	// The head has learned every run, drafted for or not.
+	// The head has caught up with every run, drafted for or not.
 	for i := range batch {
 		if n := (*batch[i].HostState).(*hostStates); n.head != [2]int{1, len(batch[i].Text)} {
 			t.Errorf("run %d: the host state of the head is %v", i, n.head)
