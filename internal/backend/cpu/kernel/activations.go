@@ -3,16 +3,14 @@ package kernel
 import (
 	"encoding/binary"
 	"math"
-	"math/bits"
 	"unsafe"
 )
 
 // Activations are the input's rows as 8-bit integers: x ≈ scale*q, per group of columns.
 //
-// Rows go in strips. Of rows that do not fill a strip, laid out by fours, the last are strips of
-// half the height, a quarter, and so on: there are kernels for powers of two only. A strip has,
-// group after group, the codes of its rows, and then for each of its rows the scale, the scaled
-// sum (see quantizeGroup) and the offset, four bytes each. Codes lie as the kernels want them:
+// Rows go in strips, the last of which may have fewer. A strip has, group after group,
+// the codes of its rows, and then for each of its rows the scale, the scaled sum (see
+// quantizeGroup) and the offset, four bytes each. Codes lie as the kernels want them:
 //
 //	by fours  [group/4, rows, 4], so that one vector of a weight meets neighbors
 //	by row    [rows, group], the groups padded to whole cache lines, and the last strip
@@ -25,7 +23,7 @@ type Activations struct {
 
 // strips says how rows are laid out.
 type strips struct {
-	height int // rows of a strip; by fours, a power of two
+	height int // rows of a strip
 	byRow  bool
 }
 
@@ -80,16 +78,7 @@ func (a *Activations) inStrip(first int) int {
 	if a.byRow {
 		return a.height
 	}
-	return 1 << (bits.Len(uint(min(a.height, a.rows-first))) - 1)
-}
-
-// first is the first row of the strip that has row r.
-func (a *Activations) first(r int) int {
-	first := r - r%a.height
-	for n := a.inStrip(first); first+n <= r; n = a.inStrip(first) {
-		first += n
-	}
-	return first
+	return min(a.height, a.rows-first)
 }
 
 // stride is the distance of groups in a strip of rows rows.
@@ -122,8 +111,8 @@ type place struct {
 
 // place finds row r in its strip.
 func (a *Activations) place(r int) place {
-	first := a.first(r)
-	i, n := r-first, a.inStrip(first)
+	i := r % a.height
+	n := a.inStrip(r - i)
 	p := place{first: 4 * i, vector: 4 * n, tail: n * a.group, across: 4 * n, next: a.stride(n)}
 	if a.byRow {
 		p.first, p.vector = i*a.group, 4
@@ -140,7 +129,7 @@ func (k *Set) Put(a *Activations, r int, x []float32) { a.put(r, x, k.quantize) 
 
 // put quantizes row r.
 func (a *Activations) put(r int, x []float32, quantize func(dst []byte, x []float32, group int, p place)) {
-	quantize(a.strip(a.first(r)), x[:a.groups*a.group], a.group, a.place(r))
+	quantize(a.strip(r-r%a.height), x[:a.groups*a.group], a.group, a.place(r))
 }
 
 // quantizeRow is Set.quantize: it writes one row of a strip.
@@ -170,7 +159,7 @@ func quantizeRow(dst []byte, x []float32, group int, p place) {
 // how portable code reads any layout.
 func (a *Activations) codes(q []int8, r, g int) (scale, sum float32) {
 	p := a.place(r)
-	b := a.strip(a.first(r))[p.first+g*p.next:]
+	b := a.strip(r - r%a.height)[p.first+g*p.next:]
 	for k := range q {
 		q[k] = int8(b[k/4*p.vector+k%4])
 	}

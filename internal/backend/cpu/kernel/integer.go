@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"math/bits"
 	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -85,8 +84,8 @@ func (args *integerArgs) set(w *Weight) {
 	}
 }
 
-// integerStrips multiplies strip after strip, by kernels for 1, 2, 4, … rows, the last of them
-// for more rows, too.
+// integerStrips multiplies strip after strip, by kernels indexed by the number of rows less
+// one, the last of them for more rows, too.
 func integerStrips(kernels []func(*integerArgs), out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
 	if w.groups == 0 || from == to {
 		return
@@ -95,7 +94,7 @@ func integerStrips(kernels []func(*integerArgs), out []float32, w *Weight, n, fr
 	args.set(w)
 	args.outTile = rows * Tile * 4
 	step := to - from
-	if rows > a.inStrip(0) {
+	if rows > a.height {
 		step = 8 // stay in the cache while all strips pass
 	}
 	for t := from; t < to; t += step {
@@ -103,10 +102,10 @@ func integerStrips(kernels []func(*integerArgs), out []float32, w *Weight, n, fr
 		args.turns = args.tiles * w.groups
 		blocks := w.Data[(n*w.tiles+t)*args.tileBytes:][:args.tiles*args.tileBytes]
 		args.weights = unsafe.Pointer(unsafe.SliceData(blocks))
-		for r := 0; r < rows; r += a.inStrip(r) {
+		for r := 0; r < rows; r += a.height {
 			args.acts = unsafe.Pointer(unsafe.SliceData(a.strip(r)))
 			args.out = unsafe.Pointer(&out[((t-from)*rows+r)*Tile])
-			kernels[min(bits.Len(uint(a.inStrip(r))), len(kernels))-1](args)
+			kernels[min(a.inStrip(r), len(kernels))-1](args)
 		}
 	}
 	args.weights, args.acts, args.out = nil, nil, nil

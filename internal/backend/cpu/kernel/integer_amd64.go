@@ -17,8 +17,8 @@ func integerTilesAVX2(out []float32, w *Weight, n, from, to int, a *Activations,
 }
 
 // stripsAVX512 and stripsAVX2 are Set.strips.
-func stripsAVX512(int, int) strips { return strips{height: 1 << (len(integerAVX512[0]) - 1)} }
-func stripsAVX2(int, int) strips   { return strips{height: 1 << (len(integerAVX2[0]) - 1)} }
+func stripsAVX512(int, int) strips { return strips{height: len(integerAVX512[0])} }
+func stripsAVX2(int, int) strips   { return strips{height: len(integerAVX2[0])} }
 
 // integerTilesAMX is integerTiles. Rows that are laid out by fours, being few or in groups
 // that do not fit tiles, go to AVX-512. A few strips unpack a block each on their own, many

@@ -23,7 +23,7 @@ func integerTilesI8MM(out []float32, w *Weight, n, from, to int, a *Activations,
 }
 
 // stripsNEON is Set.strips.
-func stripsNEON(int, int) strips { return strips{height: 1 << (len(integerNEON[0]) - 1)} }
+func stripsNEON(int, int) strips { return strips{height: len(integerNEON[0])} }
 
 // quantizeNEON is Set.quantize; the twin is quantizeRow.
 func quantizeNEON(dst []byte, x []float32, group int, p place) {

@@ -4,48 +4,76 @@
 
 package kernel
 
-// integerAVX512 has the kernels by format and for 1, 2, 4, … rows.
-var integerAVX512 = [integerFormats][4]func(a *integerArgs){
+// integerAVX512 has the kernels by format and number of rows.
+var integerAVX512 = [integerFormats][8]func(a *integerArgs){
 	integer2: {
 		integerAVX5122Rows1,
 		integerAVX5122Rows2,
+		integerAVX5122Rows3,
 		integerAVX5122Rows4,
+		integerAVX5122Rows5,
+		integerAVX5122Rows6,
+		integerAVX5122Rows7,
 		integerAVX5122Rows8,
 	},
 	integer3: {
 		integerAVX5123Rows1,
 		integerAVX5123Rows2,
+		integerAVX5123Rows3,
 		integerAVX5123Rows4,
+		integerAVX5123Rows5,
+		integerAVX5123Rows6,
+		integerAVX5123Rows7,
 		integerAVX5123Rows8,
 	},
 	integer4: {
 		integerAVX5124Rows1,
 		integerAVX5124Rows2,
+		integerAVX5124Rows3,
 		integerAVX5124Rows4,
+		integerAVX5124Rows5,
+		integerAVX5124Rows6,
+		integerAVX5124Rows7,
 		integerAVX5124Rows8,
 	},
 	integer5: {
 		integerAVX5125Rows1,
 		integerAVX5125Rows2,
+		integerAVX5125Rows3,
 		integerAVX5125Rows4,
+		integerAVX5125Rows5,
+		integerAVX5125Rows6,
+		integerAVX5125Rows7,
 		integerAVX5125Rows8,
 	},
 	integer6: {
 		integerAVX5126Rows1,
 		integerAVX5126Rows2,
+		integerAVX5126Rows3,
 		integerAVX5126Rows4,
+		integerAVX5126Rows5,
+		integerAVX5126Rows6,
+		integerAVX5126Rows7,
 		integerAVX5126Rows8,
 	},
 	integer8: {
 		integerAVX5128Rows1,
 		integerAVX5128Rows2,
+		integerAVX5128Rows3,
 		integerAVX5128Rows4,
+		integerAVX5128Rows5,
+		integerAVX5128Rows6,
+		integerAVX5128Rows7,
 		integerAVX5128Rows8,
 	},
 	integerFP4: {
 		integerAVX512FP4Rows1,
 		integerAVX512FP4Rows2,
+		integerAVX512FP4Rows3,
 		integerAVX512FP4Rows4,
+		integerAVX512FP4Rows5,
+		integerAVX512FP4Rows6,
+		integerAVX512FP4Rows7,
 		integerAVX512FP4Rows8,
 	},
 }
@@ -57,7 +85,19 @@ func integerAVX5122Rows1(a *integerArgs)
 func integerAVX5122Rows2(a *integerArgs)
 
 //go:noescape
+func integerAVX5122Rows3(a *integerArgs)
+
+//go:noescape
 func integerAVX5122Rows4(a *integerArgs)
+
+//go:noescape
+func integerAVX5122Rows5(a *integerArgs)
+
+//go:noescape
+func integerAVX5122Rows6(a *integerArgs)
+
+//go:noescape
+func integerAVX5122Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX5122Rows8(a *integerArgs)
@@ -69,7 +109,19 @@ func integerAVX5123Rows1(a *integerArgs)
 func integerAVX5123Rows2(a *integerArgs)
 
 //go:noescape
+func integerAVX5123Rows3(a *integerArgs)
+
+//go:noescape
 func integerAVX5123Rows4(a *integerArgs)
+
+//go:noescape
+func integerAVX5123Rows5(a *integerArgs)
+
+//go:noescape
+func integerAVX5123Rows6(a *integerArgs)
+
+//go:noescape
+func integerAVX5123Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX5123Rows8(a *integerArgs)
@@ -81,7 +133,19 @@ func integerAVX5124Rows1(a *integerArgs)
 func integerAVX5124Rows2(a *integerArgs)
 
 //go:noescape
+func integerAVX5124Rows3(a *integerArgs)
+
+//go:noescape
 func integerAVX5124Rows4(a *integerArgs)
+
+//go:noescape
+func integerAVX5124Rows5(a *integerArgs)
+
+//go:noescape
+func integerAVX5124Rows6(a *integerArgs)
+
+//go:noescape
+func integerAVX5124Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX5124Rows8(a *integerArgs)
@@ -93,7 +157,19 @@ func integerAVX5125Rows1(a *integerArgs)
 func integerAVX5125Rows2(a *integerArgs)
 
 //go:noescape
+func integerAVX5125Rows3(a *integerArgs)
+
+//go:noescape
 func integerAVX5125Rows4(a *integerArgs)
+
+//go:noescape
+func integerAVX5125Rows5(a *integerArgs)
+
+//go:noescape
+func integerAVX5125Rows6(a *integerArgs)
+
+//go:noescape
+func integerAVX5125Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX5125Rows8(a *integerArgs)
@@ -105,7 +181,19 @@ func integerAVX5126Rows1(a *integerArgs)
 func integerAVX5126Rows2(a *integerArgs)
 
 //go:noescape
+func integerAVX5126Rows3(a *integerArgs)
+
+//go:noescape
 func integerAVX5126Rows4(a *integerArgs)
+
+//go:noescape
+func integerAVX5126Rows5(a *integerArgs)
+
+//go:noescape
+func integerAVX5126Rows6(a *integerArgs)
+
+//go:noescape
+func integerAVX5126Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX5126Rows8(a *integerArgs)
@@ -117,7 +205,19 @@ func integerAVX5128Rows1(a *integerArgs)
 func integerAVX5128Rows2(a *integerArgs)
 
 //go:noescape
+func integerAVX5128Rows3(a *integerArgs)
+
+//go:noescape
 func integerAVX5128Rows4(a *integerArgs)
+
+//go:noescape
+func integerAVX5128Rows5(a *integerArgs)
+
+//go:noescape
+func integerAVX5128Rows6(a *integerArgs)
+
+//go:noescape
+func integerAVX5128Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX5128Rows8(a *integerArgs)
@@ -129,46 +229,65 @@ func integerAVX512FP4Rows1(a *integerArgs)
 func integerAVX512FP4Rows2(a *integerArgs)
 
 //go:noescape
+func integerAVX512FP4Rows3(a *integerArgs)
+
+//go:noescape
 func integerAVX512FP4Rows4(a *integerArgs)
+
+//go:noescape
+func integerAVX512FP4Rows5(a *integerArgs)
+
+//go:noescape
+func integerAVX512FP4Rows6(a *integerArgs)
+
+//go:noescape
+func integerAVX512FP4Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX512FP4Rows8(a *integerArgs)
 
-// integerAVX2 has the kernels by format and for 1, 2, 4, … rows.
-var integerAVX2 = [integerFormats][3]func(a *integerArgs){
+// integerAVX2 has the kernels by format and number of rows.
+var integerAVX2 = [integerFormats][4]func(a *integerArgs){
 	integer2: {
 		integerAVX22Rows1,
 		integerAVX22Rows2,
+		integerAVX22Rows3,
 		integerAVX22Rows4,
 	},
 	integer3: {
 		integerAVX23Rows1,
 		integerAVX23Rows2,
+		integerAVX23Rows3,
 		integerAVX23Rows4,
 	},
 	integer4: {
 		integerAVX24Rows1,
 		integerAVX24Rows2,
+		integerAVX24Rows3,
 		integerAVX24Rows4,
 	},
 	integer5: {
 		integerAVX25Rows1,
 		integerAVX25Rows2,
+		integerAVX25Rows3,
 		integerAVX25Rows4,
 	},
 	integer6: {
 		integerAVX26Rows1,
 		integerAVX26Rows2,
+		integerAVX26Rows3,
 		integerAVX26Rows4,
 	},
 	integer8: {
 		integerAVX28Rows1,
 		integerAVX28Rows2,
+		integerAVX28Rows3,
 		integerAVX28Rows4,
 	},
 	integerFP4: {
 		integerAVX2FP4Rows1,
 		integerAVX2FP4Rows2,
+		integerAVX2FP4Rows3,
 		integerAVX2FP4Rows4,
 	},
 }
@@ -180,6 +299,9 @@ func integerAVX22Rows1(a *integerArgs)
 func integerAVX22Rows2(a *integerArgs)
 
 //go:noescape
+func integerAVX22Rows3(a *integerArgs)
+
+//go:noescape
 func integerAVX22Rows4(a *integerArgs)
 
 //go:noescape
@@ -187,6 +309,9 @@ func integerAVX23Rows1(a *integerArgs)
 
 //go:noescape
 func integerAVX23Rows2(a *integerArgs)
+
+//go:noescape
+func integerAVX23Rows3(a *integerArgs)
 
 //go:noescape
 func integerAVX23Rows4(a *integerArgs)
@@ -198,6 +323,9 @@ func integerAVX24Rows1(a *integerArgs)
 func integerAVX24Rows2(a *integerArgs)
 
 //go:noescape
+func integerAVX24Rows3(a *integerArgs)
+
+//go:noescape
 func integerAVX24Rows4(a *integerArgs)
 
 //go:noescape
@@ -205,6 +333,9 @@ func integerAVX25Rows1(a *integerArgs)
 
 //go:noescape
 func integerAVX25Rows2(a *integerArgs)
+
+//go:noescape
+func integerAVX25Rows3(a *integerArgs)
 
 //go:noescape
 func integerAVX25Rows4(a *integerArgs)
@@ -216,6 +347,9 @@ func integerAVX26Rows1(a *integerArgs)
 func integerAVX26Rows2(a *integerArgs)
 
 //go:noescape
+func integerAVX26Rows3(a *integerArgs)
+
+//go:noescape
 func integerAVX26Rows4(a *integerArgs)
 
 //go:noescape
@@ -225,6 +359,9 @@ func integerAVX28Rows1(a *integerArgs)
 func integerAVX28Rows2(a *integerArgs)
 
 //go:noescape
+func integerAVX28Rows3(a *integerArgs)
+
+//go:noescape
 func integerAVX28Rows4(a *integerArgs)
 
 //go:noescape
@@ -232,6 +369,9 @@ func integerAVX2FP4Rows1(a *integerArgs)
 
 //go:noescape
 func integerAVX2FP4Rows2(a *integerArgs)
+
+//go:noescape
+func integerAVX2FP4Rows3(a *integerArgs)
 
 //go:noescape
 func integerAVX2FP4Rows4(a *integerArgs)

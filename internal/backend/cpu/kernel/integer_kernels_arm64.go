@@ -4,119 +4,140 @@
 
 package kernel
 
-// integerNEON has the kernels by format and for 1, 2, 4, … rows.
-var integerNEON = [integerFormats][3]func(a *integerArgs){
+// integerNEON has the kernels by format and number of rows.
+var integerNEON = [integerFormats][4]func(a *integerArgs){
 	integer2: {
 		integerNEON2Rows1,
 		integerNEON2Rows2,
+		integerNEON2Rows3,
 		integerNEON2Rows4,
 	},
 	integer3: {
 		integerNEON3Rows1,
 		integerNEON3Rows2,
+		integerNEON3Rows3,
 		integerNEON3Rows4,
 	},
 	integer4: {
 		integerNEON4Rows1,
 		integerNEON4Rows2,
+		integerNEON4Rows3,
 		integerNEON4Rows4,
 	},
 	integer5: {
 		integerNEON5Rows1,
 		integerNEON5Rows2,
+		integerNEON5Rows3,
 		integerNEON5Rows4,
 	},
 	integer6: {
 		integerNEON6Rows1,
 		integerNEON6Rows2,
+		integerNEON6Rows3,
 		integerNEON6Rows4,
 	},
 	integer8: {
 		integerNEON8Rows1,
 		integerNEON8Rows2,
+		integerNEON8Rows3,
 		integerNEON8Rows4,
 	},
 	integerFP4: {
 		integerNEONFP4Rows1,
 		integerNEONFP4Rows2,
+		integerNEONFP4Rows3,
 		integerNEONFP4Rows4,
 	},
 }
 
-// integerDot has the kernels by format and for 1, 2, 4, … rows.
-var integerDot = [integerFormats][3]func(a *integerArgs){
+// integerDot has the kernels by format and number of rows.
+var integerDot = [integerFormats][4]func(a *integerArgs){
 	integer2: {
 		integerDot2Rows1,
 		integerDot2Rows2,
+		integerDot2Rows3,
 		integerDot2Rows4,
 	},
 	integer3: {
 		integerDot3Rows1,
 		integerDot3Rows2,
+		integerDot3Rows3,
 		integerDot3Rows4,
 	},
 	integer4: {
 		integerDot4Rows1,
 		integerDot4Rows2,
+		integerDot4Rows3,
 		integerDot4Rows4,
 	},
 	integer5: {
 		integerDot5Rows1,
 		integerDot5Rows2,
+		integerDot5Rows3,
 		integerDot5Rows4,
 	},
 	integer6: {
 		integerDot6Rows1,
 		integerDot6Rows2,
+		integerDot6Rows3,
 		integerDot6Rows4,
 	},
 	integer8: {
 		integerDot8Rows1,
 		integerDot8Rows2,
+		integerDot8Rows3,
 		integerDot8Rows4,
 	},
 	integerFP4: {
 		integerDotFP4Rows1,
 		integerDotFP4Rows2,
+		integerDotFP4Rows3,
 		integerDotFP4Rows4,
 	},
 }
 
-// integerI8MM has the kernels by format and for 1, 2, 4, … rows.
-var integerI8MM = [integerFormats][3]func(a *integerArgs){
+// integerI8MM has the kernels by format and number of rows.
+var integerI8MM = [integerFormats][4]func(a *integerArgs){
 	integer2: {
 		integerDot2Rows1,
 		integerDot2Rows2,
+		integerDot2Rows3,
 		integerI8MM2Rows4,
 	},
 	integer3: {
 		integerDot3Rows1,
 		integerDot3Rows2,
+		integerDot3Rows3,
 		integerI8MM3Rows4,
 	},
 	integer4: {
 		integerDot4Rows1,
 		integerDot4Rows2,
+		integerDot4Rows3,
 		integerI8MM4Rows4,
 	},
 	integer5: {
 		integerDot5Rows1,
 		integerDot5Rows2,
+		integerDot5Rows3,
 		integerI8MM5Rows4,
 	},
 	integer6: {
 		integerDot6Rows1,
 		integerDot6Rows2,
+		integerDot6Rows3,
 		integerI8MM6Rows4,
 	},
 	integer8: {
 		integerI8MM8Rows1,
 		integerI8MM8Rows2,
+		integerI8MM8Rows3,
 		integerI8MM8Rows4,
 	},
 	integerFP4: {
 		integerDotFP4Rows1,
 		integerDotFP4Rows2,
+		integerDotFP4Rows3,
 		integerI8MMFP4Rows4,
 	},
 }
@@ -130,6 +151,9 @@ func integerNEON2Rows1(a *integerArgs)
 func integerNEON2Rows2(a *integerArgs)
 
 //go:noescape
+func integerNEON2Rows3(a *integerArgs)
+
+//go:noescape
 func integerNEON2Rows4(a *integerArgs)
 
 //go:noescape
@@ -137,6 +161,9 @@ func integerNEON3Rows1(a *integerArgs)
 
 //go:noescape
 func integerNEON3Rows2(a *integerArgs)
+
+//go:noescape
+func integerNEON3Rows3(a *integerArgs)
 
 //go:noescape
 func integerNEON3Rows4(a *integerArgs)
@@ -148,6 +175,9 @@ func integerNEON4Rows1(a *integerArgs)
 func integerNEON4Rows2(a *integerArgs)
 
 //go:noescape
+func integerNEON4Rows3(a *integerArgs)
+
+//go:noescape
 func integerNEON4Rows4(a *integerArgs)
 
 //go:noescape
@@ -155,6 +185,9 @@ func integerNEON5Rows1(a *integerArgs)
 
 //go:noescape
 func integerNEON5Rows2(a *integerArgs)
+
+//go:noescape
+func integerNEON5Rows3(a *integerArgs)
 
 //go:noescape
 func integerNEON5Rows4(a *integerArgs)
@@ -166,6 +199,9 @@ func integerNEON6Rows1(a *integerArgs)
 func integerNEON6Rows2(a *integerArgs)
 
 //go:noescape
+func integerNEON6Rows3(a *integerArgs)
+
+//go:noescape
 func integerNEON6Rows4(a *integerArgs)
 
 //go:noescape
@@ -173,6 +209,9 @@ func integerNEON8Rows1(a *integerArgs)
 
 //go:noescape
 func integerNEON8Rows2(a *integerArgs)
+
+//go:noescape
+func integerNEON8Rows3(a *integerArgs)
 
 //go:noescape
 func integerNEON8Rows4(a *integerArgs)
@@ -184,6 +223,9 @@ func integerNEONFP4Rows1(a *integerArgs)
 func integerNEONFP4Rows2(a *integerArgs)
 
 //go:noescape
+func integerNEONFP4Rows3(a *integerArgs)
+
+//go:noescape
 func integerNEONFP4Rows4(a *integerArgs)
 
 //go:noescape
@@ -191,6 +233,9 @@ func integerDot2Rows1(a *integerArgs)
 
 //go:noescape
 func integerDot2Rows2(a *integerArgs)
+
+//go:noescape
+func integerDot2Rows3(a *integerArgs)
 
 //go:noescape
 func integerDot2Rows4(a *integerArgs)
@@ -202,6 +247,9 @@ func integerDot3Rows1(a *integerArgs)
 func integerDot3Rows2(a *integerArgs)
 
 //go:noescape
+func integerDot3Rows3(a *integerArgs)
+
+//go:noescape
 func integerDot3Rows4(a *integerArgs)
 
 //go:noescape
@@ -209,6 +257,9 @@ func integerDot4Rows1(a *integerArgs)
 
 //go:noescape
 func integerDot4Rows2(a *integerArgs)
+
+//go:noescape
+func integerDot4Rows3(a *integerArgs)
 
 //go:noescape
 func integerDot4Rows4(a *integerArgs)
@@ -220,6 +271,9 @@ func integerDot5Rows1(a *integerArgs)
 func integerDot5Rows2(a *integerArgs)
 
 //go:noescape
+func integerDot5Rows3(a *integerArgs)
+
+//go:noescape
 func integerDot5Rows4(a *integerArgs)
 
 //go:noescape
@@ -227,6 +281,9 @@ func integerDot6Rows1(a *integerArgs)
 
 //go:noescape
 func integerDot6Rows2(a *integerArgs)
+
+//go:noescape
+func integerDot6Rows3(a *integerArgs)
 
 //go:noescape
 func integerDot6Rows4(a *integerArgs)
@@ -238,6 +295,9 @@ func integerDot8Rows1(a *integerArgs)
 func integerDot8Rows2(a *integerArgs)
 
 //go:noescape
+func integerDot8Rows3(a *integerArgs)
+
+//go:noescape
 func integerDot8Rows4(a *integerArgs)
 
 //go:noescape
@@ -245,6 +305,9 @@ func integerDotFP4Rows1(a *integerArgs)
 
 //go:noescape
 func integerDotFP4Rows2(a *integerArgs)
+
+//go:noescape
+func integerDotFP4Rows3(a *integerArgs)
 
 //go:noescape
 func integerDotFP4Rows4(a *integerArgs)
@@ -269,6 +332,9 @@ func integerI8MM8Rows1(a *integerArgs)
 
 //go:noescape
 func integerI8MM8Rows2(a *integerArgs)
+
+//go:noescape
+func integerI8MM8Rows3(a *integerArgs)
 
 //go:noescape
 func integerI8MM8Rows4(a *integerArgs)

@@ -592,6 +592,432 @@ scaled:
 	BNE tile
 	RET
 
+// func integerNEON2Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerNEON2Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerTwo<>(SB), R15
+	FMOVQ 0(R15), F24
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $2, V16.B16, V16.B16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $2, V17.B16, V17.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $2, V18.B16, V18.B16
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $2, V19.B16, V19.B16
+	VAND V24.B16, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 24(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VAND V24.B16, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 36(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $6, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $6, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $6, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $6, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	ADD $48, R5
+	ADD $64, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x6e613a95 // shll2.4s #16 v21, v20
+	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
+	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x4e217a95 // fcvtl2.4s v21, v20
+	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
+	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+	FLDPQ 64(R15), (F20, F21)
+	FLDPQ 96(R15), (F22, F23)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
 // func integerNEON2Rows4(a *integerArgs)
 //
 // The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
@@ -1847,6 +2273,523 @@ scaled:
 	BNE tile
 	RET
 
+// func integerNEON3Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerNEON3Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerTwo<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerBits<>(SB), R15
+	FMOVQ 0(R15), F26
+	MOVD $integerSpread0<>(SB), R15
+	FMOVQ 0(R15), F27
+	MOVD $integerSpread1<>(SB), R15
+	FMOVQ 0(R15), F28
+	MOVD $integerSpread2<>(SB), R15
+	FMOVQ 0(R15), F29
+	MOVD $integerSpread3<>(SB), R15
+	FMOVQ 0(R15), F30
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVD 0(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 0(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVD 0(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVD 0(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $2, V16.B16, V16.B16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVD 8(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $2, V17.B16, V17.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 8(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $2, V18.B16, V18.B16
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVD 8(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $2, V19.B16, V19.B16
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVD 8(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 24(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVD 16(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 16(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVD 16(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVD 16(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 36(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $6, V16.B16, V16.B16
+	FMOVD 24(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $6, V17.B16, V17.B16
+	FMOVD 24(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $6, V18.B16, V18.B16
+	FMOVD 24(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $6, V19.B16, V19.B16
+	FMOVD 24(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	ADD $48, R5
+	ADD $64, R8
+	ADD $32, R7
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x6e613a95 // shll2.4s #16 v21, v20
+	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
+	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x4e217a95 // fcvtl2.4s v21, v20
+	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
+	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+	FLDPQ 64(R15), (F20, F21)
+	FLDPQ 96(R15), (F22, F23)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
 // func integerNEON3Rows4(a *integerArgs)
 //
 // The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
@@ -2989,6 +3932,425 @@ scaled:
 	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
 	FMOVQ F29, 112(R6)
 	ADD $24, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func integerNEON4Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerNEON4Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 24(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 36(R5), F20
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	ADD $48, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x6e613a95 // shll2.4s #16 v21, v20
+	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
+	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x4e217a95 // fcvtl2.4s v21, v20
+	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
+	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+	FLDPQ 64(R15), (F20, F21)
+	FLDPQ 96(R15), (F22, F23)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
 	ADD R9, R1
 	SUBS $1, R3
 	BNE group
@@ -4223,6 +5585,516 @@ scaled:
 	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
 	FMOVQ F29, 112(R6)
 	ADD $24, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func integerNEON5Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerNEON5Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerBits<>(SB), R15
+	FMOVQ 0(R15), F26
+	MOVD $integerSpread0<>(SB), R15
+	FMOVQ 0(R15), F27
+	MOVD $integerSpread1<>(SB), R15
+	FMOVQ 0(R15), F28
+	MOVD $integerSpread2<>(SB), R15
+	FMOVQ 0(R15), F29
+	MOVD $integerSpread3<>(SB), R15
+	FMOVQ 0(R15), F30
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVD 0(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 0(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVD 0(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVD 0(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	FMOVD 8(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	FMOVD 8(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	FMOVD 8(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	FMOVD 8(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 24(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVD 16(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 16(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVD 16(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVD 16(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 36(R5), F20
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	FMOVD 24(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	FMOVD 24(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	FMOVD 24(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	FMOVD 24(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	ADD $48, R5
+	ADD $128, R8
+	ADD $32, R7
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x6e613a95 // shll2.4s #16 v21, v20
+	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
+	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x4e217a95 // fcvtl2.4s v21, v20
+	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
+	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+	FLDPQ 64(R15), (F20, F21)
+	FLDPQ 96(R15), (F22, F23)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
 	ADD R9, R1
 	SUBS $1, R3
 	BNE group
@@ -5492,6 +7364,484 @@ scaled:
 	BNE tile
 	RET
 
+// func integerNEON6Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerNEON6Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerTwo<>(SB), R15
+	FMOVQ 0(R15), F25
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 0(R7), F21
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 16(R7), F21
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 32(R7), F21
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVQ 48(R7), F21
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	FMOVQ 0(R7), F21
+	VUSHR $2, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	FMOVQ 16(R7), F21
+	VUSHR $2, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	FMOVQ 32(R7), F21
+	VUSHR $2, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	FMOVQ 48(R7), F21
+	VUSHR $2, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 24(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 0(R7), F21
+	VUSHR $4, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 16(R7), F21
+	VUSHR $4, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 32(R7), F21
+	VUSHR $4, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVQ 48(R7), F21
+	VUSHR $4, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 36(R5), F20
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	FMOVQ 0(R7), F21
+	VUSHR $6, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	FMOVQ 16(R7), F21
+	VUSHR $6, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	FMOVQ 32(R7), F21
+	VUSHR $6, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	FMOVQ 48(R7), F21
+	VUSHR $6, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	ADD $48, R5
+	ADD $128, R8
+	ADD $64, R7
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x6e613a95 // shll2.4s #16 v21, v20
+	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
+	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x4e217a95 // fcvtl2.4s v21, v20
+	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
+	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+	FLDPQ 64(R15), (F20, F21)
+	FLDPQ 96(R15), (F22, F23)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
 // func integerNEON6Rows4(a *integerArgs)
 //
 // The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
@@ -6677,6 +9027,495 @@ scaled:
 	BNE tile
 	RET
 
+// func integerNEON8Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerNEON8Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	MOVD $integerOne8<>(SB), R15
+	FMOVQ 0(R15), F30
+	MOVD $integerSign8<>(SB), R15
+	FMOVQ 0(R15), F31
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	PRFM 3200(R8), PLDL1KEEP
+	PRFM 3264(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VEOR V31.B16, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VEOR V31.B16, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VEOR V31.B16, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VEOR V31.B16, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	WORD $0x0e36c3d5 // smull.8h v21, v30, v22
+	WORD $0x4e36c3d7 // smull2.8h v23, v30, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606ab8 // sadalp.4s v24, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	WORD $0x0e36c3d5 // smull.8h v21, v30, v22
+	WORD $0x4e36c3d7 // smull2.8h v23, v30, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606ab9 // sadalp.4s v25, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	WORD $0x0e36c3d5 // smull.8h v21, v30, v22
+	WORD $0x4e36c3d7 // smull2.8h v23, v30, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aba // sadalp.4s v26, v21
+	FMOVQ 12(R5), F20
+	FMOVQ 64(R8), F16
+	VEOR V31.B16, V16.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VEOR V31.B16, V17.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VEOR V31.B16, V18.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VEOR V31.B16, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	WORD $0x0e36c3d5 // smull.8h v21, v30, v22
+	WORD $0x4e36c3d7 // smull2.8h v23, v30, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606ab8 // sadalp.4s v24, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	WORD $0x0e36c3d5 // smull.8h v21, v30, v22
+	WORD $0x4e36c3d7 // smull2.8h v23, v30, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606ab9 // sadalp.4s v25, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	WORD $0x0e36c3d5 // smull.8h v21, v30, v22
+	WORD $0x4e36c3d7 // smull2.8h v23, v30, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aba // sadalp.4s v26, v21
+	FMOVQ 24(R5), F20
+	FMOVQ 128(R8), F16
+	VEOR V31.B16, V16.B16, V16.B16
+	FMOVQ 144(R8), F17
+	VEOR V31.B16, V17.B16, V17.B16
+	FMOVQ 160(R8), F18
+	VEOR V31.B16, V18.B16, V18.B16
+	FMOVQ 176(R8), F19
+	VEOR V31.B16, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	WORD $0x0e36c3d5 // smull.8h v21, v30, v22
+	WORD $0x4e36c3d7 // smull2.8h v23, v30, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606ab8 // sadalp.4s v24, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	WORD $0x0e36c3d5 // smull.8h v21, v30, v22
+	WORD $0x4e36c3d7 // smull2.8h v23, v30, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606ab9 // sadalp.4s v25, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	WORD $0x0e36c3d5 // smull.8h v21, v30, v22
+	WORD $0x4e36c3d7 // smull2.8h v23, v30, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aba // sadalp.4s v26, v21
+	FMOVQ 36(R5), F20
+	FMOVQ 192(R8), F16
+	VEOR V31.B16, V16.B16, V16.B16
+	FMOVQ 208(R8), F17
+	VEOR V31.B16, V17.B16, V17.B16
+	FMOVQ 224(R8), F18
+	VEOR V31.B16, V18.B16, V18.B16
+	FMOVQ 240(R8), F19
+	VEOR V31.B16, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	WORD $0x0e36c3d5 // smull.8h v21, v30, v22
+	WORD $0x4e36c3d7 // smull2.8h v23, v30, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606ab8 // sadalp.4s v24, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	WORD $0x0e36c3d5 // smull.8h v21, v30, v22
+	WORD $0x4e36c3d7 // smull2.8h v23, v30, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606ab9 // sadalp.4s v25, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	WORD $0x0e36c3d5 // smull.8h v21, v30, v22
+	WORD $0x4e36c3d7 // smull2.8h v23, v30, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aba // sadalp.4s v26, v21
+	ADD $48, R5
+	ADD $256, R8
+	SUBS $1, R4
+	BNE step
+	VSHL $7, V24.S4, V21.S4
+	VADD V21.S4, V0.S4, V0.S4
+	VADD V21.S4, V1.S4, V1.S4
+	VADD V21.S4, V2.S4, V2.S4
+	VADD V21.S4, V3.S4, V3.S4
+	VSHL $7, V25.S4, V21.S4
+	VADD V21.S4, V4.S4, V4.S4
+	VADD V21.S4, V5.S4, V5.S4
+	VADD V21.S4, V6.S4, V6.S4
+	VADD V21.S4, V7.S4, V7.S4
+	VSHL $7, V26.S4, V21.S4
+	VADD V21.S4, V8.S4, V8.S4
+	VADD V21.S4, V9.S4, V9.S4
+	VADD V21.S4, V10.S4, V10.S4
+	VADD V21.S4, V11.S4, V11.S4
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x6e613a95 // shll2.4s #16 v21, v20
+	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
+	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x4e217a95 // fcvtl2.4s v21, v20
+	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
+	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+	FLDPQ 64(R15), (F20, F21)
+	FLDPQ 96(R15), (F22, F23)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
 // func integerNEON8Rows4(a *integerArgs)
 //
 // The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
@@ -7817,6 +10656,417 @@ scaled:
 	BNE tile
 	RET
 
+// func integerNEONFP4Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerNEONFP4Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerHalves<>(SB), R15
+	FMOVQ 0(R15), F31
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 24(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 36(R5), F20
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	ADD $48, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
 // func integerNEONFP4Rows4(a *integerArgs)
 //
 // The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
@@ -8707,6 +11957,276 @@ scaled:
 	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
 	FMOVQ F29, 112(R6)
 	ADD $24, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func integerDot2Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerDot2Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerTwo<>(SB), R15
+	FMOVQ 0(R15), F24
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $2, V16.B16, V16.B16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $2, V17.B16, V17.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $2, V18.B16, V18.B16
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $2, V19.B16, V19.B16
+	VAND V24.B16, V19.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 24(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VAND V24.B16, V19.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 36(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $6, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $6, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $6, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $6, V19.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	ADD $48, R5
+	ADD $64, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x6e613a95 // shll2.4s #16 v21, v20
+	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
+	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x4e217a95 // fcvtl2.4s v21, v20
+	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
+	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+	FLDPQ 64(R15), (F20, F21)
+	FLDPQ 96(R15), (F22, F23)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
 	ADD R9, R1
 	SUBS $1, R3
 	BNE group
@@ -9606,6 +13126,367 @@ scaled:
 	BNE tile
 	RET
 
+// func integerDot3Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerDot3Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerTwo<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerBits<>(SB), R15
+	FMOVQ 0(R15), F26
+	MOVD $integerSpread0<>(SB), R15
+	FMOVQ 0(R15), F27
+	MOVD $integerSpread1<>(SB), R15
+	FMOVQ 0(R15), F28
+	MOVD $integerSpread2<>(SB), R15
+	FMOVQ 0(R15), F29
+	MOVD $integerSpread3<>(SB), R15
+	FMOVQ 0(R15), F30
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVD 0(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 0(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVD 0(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVD 0(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $2, V16.B16, V16.B16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVD 8(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $2, V17.B16, V17.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 8(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $2, V18.B16, V18.B16
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVD 8(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $2, V19.B16, V19.B16
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVD 8(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 24(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVD 16(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 16(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVD 16(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVD 16(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 36(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $6, V16.B16, V16.B16
+	FMOVD 24(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $6, V17.B16, V17.B16
+	FMOVD 24(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $6, V18.B16, V18.B16
+	FMOVD 24(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $6, V19.B16, V19.B16
+	FMOVD 24(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $2, V21.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	ADD $48, R5
+	ADD $64, R8
+	ADD $32, R7
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x6e613a95 // shll2.4s #16 v21, v20
+	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
+	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x4e217a95 // fcvtl2.4s v21, v20
+	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
+	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+	FLDPQ 64(R15), (F20, F21)
+	FLDPQ 96(R15), (F22, F23)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
 // func integerDot3Rows4(a *integerArgs)
 //
 // The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
@@ -10384,6 +14265,269 @@ scaled:
 	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
 	FMOVQ F29, 112(R6)
 	ADD $24, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func integerDot4Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerDot4Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 24(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 36(R5), F20
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	ADD $48, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x6e613a95 // shll2.4s #16 v21, v20
+	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
+	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x4e217a95 // fcvtl2.4s v21, v20
+	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
+	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+	FLDPQ 64(R15), (F20, F21)
+	FLDPQ 96(R15), (F22, F23)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
 	ADD R9, R1
 	SUBS $1, R3
 	BNE group
@@ -11254,6 +15398,360 @@ scaled:
 	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
 	FMOVQ F29, 112(R6)
 	ADD $24, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func integerDot5Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerDot5Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerBits<>(SB), R15
+	FMOVQ 0(R15), F26
+	MOVD $integerSpread0<>(SB), R15
+	FMOVQ 0(R15), F27
+	MOVD $integerSpread1<>(SB), R15
+	FMOVQ 0(R15), F28
+	MOVD $integerSpread2<>(SB), R15
+	FMOVQ 0(R15), F29
+	MOVD $integerSpread3<>(SB), R15
+	FMOVQ 0(R15), F30
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVD 0(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 0(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVD 0(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVD 0(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	FMOVD 8(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	FMOVD 8(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	FMOVD 8(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	FMOVD 8(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 24(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVD 16(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 16(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVD 16(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVD 16(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 36(R5), F20
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	FMOVD 24(R7), F21
+	VTBL V27.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	FMOVD 24(R7), F21
+	VTBL V28.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	FMOVD 24(R7), F21
+	VTBL V29.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	FMOVD 24(R7), F21
+	VTBL V30.B16, [V21.B16], V21.B16
+	VCMTST V26.B16, V21.B16, V21.B16
+	VUSHR $7, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	ADD $48, R5
+	ADD $128, R8
+	ADD $32, R7
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x6e613a95 // shll2.4s #16 v21, v20
+	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
+	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x4e217a95 // fcvtl2.4s v21, v20
+	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
+	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+	FLDPQ 64(R15), (F20, F21)
+	FLDPQ 96(R15), (F22, F23)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
 	ADD R9, R1
 	SUBS $1, R3
 	BNE group
@@ -12159,6 +16657,328 @@ scaled:
 	BNE tile
 	RET
 
+// func integerDot6Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerDot6Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerTwo<>(SB), R15
+	FMOVQ 0(R15), F25
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 0(R7), F21
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 16(R7), F21
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 32(R7), F21
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVQ 48(R7), F21
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	FMOVQ 0(R7), F21
+	VUSHR $2, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	FMOVQ 16(R7), F21
+	VUSHR $2, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	FMOVQ 32(R7), F21
+	VUSHR $2, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	FMOVQ 48(R7), F21
+	VUSHR $2, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 24(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	FMOVQ 0(R7), F21
+	VUSHR $4, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVQ 16(R7), F21
+	VUSHR $4, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	FMOVQ 32(R7), F21
+	VUSHR $4, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	FMOVQ 48(R7), F21
+	VUSHR $4, V21.B16, V21.B16
+	VAND V25.B16, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 36(R5), F20
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	FMOVQ 0(R7), F21
+	VUSHR $6, V21.B16, V21.B16
+	VSLI $4, V21.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	FMOVQ 16(R7), F21
+	VUSHR $6, V21.B16, V21.B16
+	VSLI $4, V21.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	FMOVQ 32(R7), F21
+	VUSHR $6, V21.B16, V21.B16
+	VSLI $4, V21.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	FMOVQ 48(R7), F21
+	VUSHR $6, V21.B16, V21.B16
+	VSLI $4, V21.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	ADD $48, R5
+	ADD $128, R8
+	ADD $64, R7
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x6e613a95 // shll2.4s #16 v21, v20
+	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
+	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x4e217a95 // fcvtl2.4s v21, v20
+	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
+	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+	FLDPQ 64(R15), (F20, F21)
+	FLDPQ 96(R15), (F22, F23)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
 // func integerDot6Rows4(a *integerArgs)
 //
 // The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
@@ -12944,6 +17764,303 @@ scaled:
 	BNE tile
 	RET
 
+// func integerDot8Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerDot8Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	MOVD $integerOne8<>(SB), R15
+	FMOVQ 0(R15), F30
+	MOVD $integerSign8<>(SB), R15
+	FMOVQ 0(R15), F31
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	PRFM 3200(R8), PLDL1KEEP
+	PRFM 3264(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VEOR V31.B16, V16.B16, V16.B16
+	FMOVQ 16(R8), F17
+	VEOR V31.B16, V17.B16, V17.B16
+	FMOVQ 32(R8), F18
+	VEOR V31.B16, V18.B16, V18.B16
+	FMOVQ 48(R8), F19
+	VEOR V31.B16, V19.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4f94e3d8 // sdot.4s v24, v30, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4fb4e3d9 // sdot.4s v25, v30, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	WORD $0x4f94ebda // sdot.4s v26, v30, v20[2]
+	FMOVQ 12(R5), F20
+	FMOVQ 64(R8), F16
+	VEOR V31.B16, V16.B16, V16.B16
+	FMOVQ 80(R8), F17
+	VEOR V31.B16, V17.B16, V17.B16
+	FMOVQ 96(R8), F18
+	VEOR V31.B16, V18.B16, V18.B16
+	FMOVQ 112(R8), F19
+	VEOR V31.B16, V19.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4f94e3d8 // sdot.4s v24, v30, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4fb4e3d9 // sdot.4s v25, v30, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	WORD $0x4f94ebda // sdot.4s v26, v30, v20[2]
+	FMOVQ 24(R5), F20
+	FMOVQ 128(R8), F16
+	VEOR V31.B16, V16.B16, V16.B16
+	FMOVQ 144(R8), F17
+	VEOR V31.B16, V17.B16, V17.B16
+	FMOVQ 160(R8), F18
+	VEOR V31.B16, V18.B16, V18.B16
+	FMOVQ 176(R8), F19
+	VEOR V31.B16, V19.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4f94e3d8 // sdot.4s v24, v30, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4fb4e3d9 // sdot.4s v25, v30, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	WORD $0x4f94ebda // sdot.4s v26, v30, v20[2]
+	FMOVQ 36(R5), F20
+	FMOVQ 192(R8), F16
+	VEOR V31.B16, V16.B16, V16.B16
+	FMOVQ 208(R8), F17
+	VEOR V31.B16, V17.B16, V17.B16
+	FMOVQ 224(R8), F18
+	VEOR V31.B16, V18.B16, V18.B16
+	FMOVQ 240(R8), F19
+	VEOR V31.B16, V19.B16, V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4f94e3d8 // sdot.4s v24, v30, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4fb4e3d9 // sdot.4s v25, v30, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	WORD $0x4f94ebda // sdot.4s v26, v30, v20[2]
+	ADD $48, R5
+	ADD $256, R8
+	SUBS $1, R4
+	BNE step
+	VSHL $7, V24.S4, V21.S4
+	VADD V21.S4, V0.S4, V0.S4
+	VADD V21.S4, V1.S4, V1.S4
+	VADD V21.S4, V2.S4, V2.S4
+	VADD V21.S4, V3.S4, V3.S4
+	VSHL $7, V25.S4, V21.S4
+	VADD V21.S4, V4.S4, V4.S4
+	VADD V21.S4, V5.S4, V5.S4
+	VADD V21.S4, V6.S4, V6.S4
+	VADD V21.S4, V7.S4, V7.S4
+	VSHL $7, V26.S4, V21.S4
+	VADD V21.S4, V8.S4, V8.S4
+	VADD V21.S4, V9.S4, V9.S4
+	VADD V21.S4, V10.S4, V10.S4
+	VADD V21.S4, V11.S4, V11.S4
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x6e613a95 // shll2.4s #16 v21, v20
+	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
+	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x4e217a95 // fcvtl2.4s v21, v20
+	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
+	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+	FLDPQ 64(R15), (F20, F21)
+	FLDPQ 96(R15), (F22, F23)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
 // func integerDot8Rows4(a *integerArgs)
 //
 // The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
@@ -13664,6 +18781,261 @@ scaled:
 	VFMLA V19.S4, V7.S4, V29.S4
 	FMOVQ F29, 112(R6)
 	ADD $24, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func integerDotFP4Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerDotFP4Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerHalves<>(SB), R15
+	FMOVQ 0(R15), F31
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 24(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 36(R5), F20
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	ADD $48, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
 	ADD R9, R1
 	SUBS $1, R3
 	BNE group
@@ -16128,6 +21500,253 @@ scaled:
 	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
 	FMOVQ F29, 112(R6)
 	ADD $24, R5
+	ADD R9, R1
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func integerI8MM8Rows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerI8MM8Rows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	PRFM 3200(R8), PLDL1KEEP
+	PRFM 3264(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	FMOVQ 16(R8), F17
+	FMOVQ 32(R8), F18
+	FMOVQ 48(R8), F19
+	WORD $0x4f94f200 // usdot.4s v0, v16, v20[0]
+	WORD $0x4f94f221 // usdot.4s v1, v17, v20[0]
+	WORD $0x4f94f242 // usdot.4s v2, v18, v20[0]
+	WORD $0x4f94f263 // usdot.4s v3, v19, v20[0]
+	WORD $0x4fb4f204 // usdot.4s v4, v16, v20[1]
+	WORD $0x4fb4f225 // usdot.4s v5, v17, v20[1]
+	WORD $0x4fb4f246 // usdot.4s v6, v18, v20[1]
+	WORD $0x4fb4f267 // usdot.4s v7, v19, v20[1]
+	WORD $0x4f94fa08 // usdot.4s v8, v16, v20[2]
+	WORD $0x4f94fa29 // usdot.4s v9, v17, v20[2]
+	WORD $0x4f94fa4a // usdot.4s v10, v18, v20[2]
+	WORD $0x4f94fa6b // usdot.4s v11, v19, v20[2]
+	FMOVQ 12(R5), F20
+	FMOVQ 64(R8), F16
+	FMOVQ 80(R8), F17
+	FMOVQ 96(R8), F18
+	FMOVQ 112(R8), F19
+	WORD $0x4f94f200 // usdot.4s v0, v16, v20[0]
+	WORD $0x4f94f221 // usdot.4s v1, v17, v20[0]
+	WORD $0x4f94f242 // usdot.4s v2, v18, v20[0]
+	WORD $0x4f94f263 // usdot.4s v3, v19, v20[0]
+	WORD $0x4fb4f204 // usdot.4s v4, v16, v20[1]
+	WORD $0x4fb4f225 // usdot.4s v5, v17, v20[1]
+	WORD $0x4fb4f246 // usdot.4s v6, v18, v20[1]
+	WORD $0x4fb4f267 // usdot.4s v7, v19, v20[1]
+	WORD $0x4f94fa08 // usdot.4s v8, v16, v20[2]
+	WORD $0x4f94fa29 // usdot.4s v9, v17, v20[2]
+	WORD $0x4f94fa4a // usdot.4s v10, v18, v20[2]
+	WORD $0x4f94fa6b // usdot.4s v11, v19, v20[2]
+	FMOVQ 24(R5), F20
+	FMOVQ 128(R8), F16
+	FMOVQ 144(R8), F17
+	FMOVQ 160(R8), F18
+	FMOVQ 176(R8), F19
+	WORD $0x4f94f200 // usdot.4s v0, v16, v20[0]
+	WORD $0x4f94f221 // usdot.4s v1, v17, v20[0]
+	WORD $0x4f94f242 // usdot.4s v2, v18, v20[0]
+	WORD $0x4f94f263 // usdot.4s v3, v19, v20[0]
+	WORD $0x4fb4f204 // usdot.4s v4, v16, v20[1]
+	WORD $0x4fb4f225 // usdot.4s v5, v17, v20[1]
+	WORD $0x4fb4f246 // usdot.4s v6, v18, v20[1]
+	WORD $0x4fb4f267 // usdot.4s v7, v19, v20[1]
+	WORD $0x4f94fa08 // usdot.4s v8, v16, v20[2]
+	WORD $0x4f94fa29 // usdot.4s v9, v17, v20[2]
+	WORD $0x4f94fa4a // usdot.4s v10, v18, v20[2]
+	WORD $0x4f94fa6b // usdot.4s v11, v19, v20[2]
+	FMOVQ 36(R5), F20
+	FMOVQ 192(R8), F16
+	FMOVQ 208(R8), F17
+	FMOVQ 224(R8), F18
+	FMOVQ 240(R8), F19
+	WORD $0x4f94f200 // usdot.4s v0, v16, v20[0]
+	WORD $0x4f94f221 // usdot.4s v1, v17, v20[0]
+	WORD $0x4f94f242 // usdot.4s v2, v18, v20[0]
+	WORD $0x4f94f263 // usdot.4s v3, v19, v20[0]
+	WORD $0x4fb4f204 // usdot.4s v4, v16, v20[1]
+	WORD $0x4fb4f225 // usdot.4s v5, v17, v20[1]
+	WORD $0x4fb4f246 // usdot.4s v6, v18, v20[1]
+	WORD $0x4fb4f267 // usdot.4s v7, v19, v20[1]
+	WORD $0x4f94fa08 // usdot.4s v8, v16, v20[2]
+	WORD $0x4f94fa29 // usdot.4s v9, v17, v20[2]
+	WORD $0x4f94fa4a // usdot.4s v10, v18, v20[2]
+	WORD $0x4f94fa6b // usdot.4s v11, v19, v20[2]
+	ADD $48, R5
+	ADD $256, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x6e613a95 // shll2.4s #16 v21, v20
+	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
+	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVQ 32(R15), F20
+	WORD $0x4e217a95 // fcvtl2.4s v21, v20
+	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FMOVQ 48(R15), F22
+	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
+	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+	FLDPQ 64(R15), (F20, F21)
+	FLDPQ 96(R15), (F22, F23)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	WORD $0x4f99129a // fmla.4s v26, v20, v25[0]
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	WORD $0x4f9912bb // fmla.4s v27, v21, v25[0]
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	WORD $0x4f9912dc // fmla.4s v28, v22, v25[0]
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	WORD $0x4f9912fd // fmla.4s v29, v23, v25[0]
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
 	ADD R9, R1
 	SUBS $1, R3
 	BNE group

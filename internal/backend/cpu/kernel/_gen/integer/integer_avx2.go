@@ -20,8 +20,8 @@ const avx2Doc = `// func integerAVX2<format>Rows<m>(a *integerArgs), for m rows:
 // sums. Y12, Y13: codes, later scales and biases. Y14, Y15: products.
 // No alignment is required, and nothing is read past the last block or the last group.`
 
-// avx2Rows are the numbers of rows that there are kernels for.
-var avx2Rows = []int{1, 2, 4}
+// avx2Rows is the maximum number of rows of a kernel.
+const avx2Rows = 4
 
 // avx2Kernel writes one kernel.
 type avx2Kernel struct {
@@ -53,7 +53,7 @@ func avx2(s *source) {
 	constant("Spread", 0x0000000000000000, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303)
 	constant("Values", 0x181412100f0e0d0c, 0x00040608090a0b0c) // of E2M1 codes in halves, raised by 12
 	for _, f := range formats {
-		for _, m := range avx2Rows {
+		for m := 1; m <= avx2Rows; m++ {
 			k := &avx2Kernel{source: s, codes: f, m: m, streams: 2}
 			if m > 2 { // more than the registers have space for
 				k.streams = 1

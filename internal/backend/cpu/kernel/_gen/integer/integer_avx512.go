@@ -16,8 +16,8 @@ const avx512Doc = `// func integerAVX512<format>Rows<m>(a *integerArgs), for m r
 // row. Z31, Z30: constants of the format. Z24 to Z29: codes, later scales and biases.
 // No alignment is required, and nothing is read past the last block or the last group.`
 
-// avx512Rows are the numbers of rows that there are kernels for.
-var avx512Rows = []int{1, 2, 4, 8}
+// avx512Rows is the maximum number of rows of a kernel.
+const avx512Rows = 8
 
 // avx512Kernel writes one kernel.
 type avx512Kernel struct {
@@ -36,7 +36,7 @@ func avx512(s *source) {
 	s.line("DATA integerE2M1<>+8(SB)/8, $0x00040608090a0b0c")
 	s.line("GLOBL integerE2M1<>(SB), RODATA|NOPTR, $16")
 	for _, f := range formats {
-		for _, m := range avx512Rows {
+		for m := 1; m <= avx512Rows; m++ {
 			k := &avx512Kernel{source: s, codes: f, m: m, streams: 2, inTurn: m > 6, ahead: ahead}
 			k.write()
 		}
