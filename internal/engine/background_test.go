@@ -217,9 +217,9 @@ func TestPrefillGivesWay(t *testing.T) {
 }
 
 // TestPrefillIsReplacedByTheNextTurn has two of a conversation come while a request runs, and
-// a third while the second is read.
+// a third while the second is prefilled.
 func TestPrefillIsReplacedByTheNextTurn(t *testing.T) {
-	e, m := backgroundEngine(t, Options{})
+	e, m := backgroundEngine(t, Options{RoundTokens: 32}) // so that no prefill is a single chunk, whatever rounds take
 	begin(t, e, Request{Prompt: prompt(20, 1), MaxTokens: 3})
 	<-m.begun
 	first := prefill(t, e, Prefill{Conversation: "a", Prompt: prompt(70, 2)})
