@@ -1,8 +1,9 @@
 package spec
 
 import (
-	"math"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // costs are what rounds take on this machine: their shape, and how fast the machine is just
@@ -45,7 +46,7 @@ func (c *costs) ObservePass(rows, drafts int, took time.Duration) {
 		c.level = x
 	}
 	if known := &c.pass.cells[rows]; known.n > 0 { // the better it is known, the rather has the machine changed
-		c.level *= math.Pow(clip(x/c.level/known.value), levelRate*float64(known.n)/float64(known.n+settled))
+		c.level *= power(clip(x/c.level/known.value), levelRate*float64(known.n)/float64(known.n+settled))
 	}
 	c.pass.add(rows, x/c.level)
 }
@@ -98,7 +99,7 @@ func (c *costs) passCost(rows int) float64 {
 
 // draftCost is the cost of a Draft call of a depth for a number of runs, in levels; of depth 0,
 // of one that only catches up. A number of runs never seen costs what the nearest one does:
-// draftCost is bound by the weights, which are read once for all.
+// it is bound by the weights, which are read once for all.
 func (c *costs) draftCost(depth, runs int) float64 {
 	at := size(max(runs, 1))
 	for d := range numSizes {
@@ -133,7 +134,7 @@ func (c *curve) add(size int, cost float64) {
 	if m.n++; m.n == 1 {
 		m.value = cost
 	}
-	m.value *= math.Pow(cost/m.value, max(costRate, 1/float64(m.n)))
+	m.value *= power(cost/m.value, max(costRate, 1/float64(m.n)))
 	x := float64(size)
 	for i, v := range [...]float64{1, x, cost, x * x, x * cost} {
 		c.sums[i] += v - costRate*c.sums[i]
@@ -156,3 +157,6 @@ func (c *curve) at(size int, slope float64) float64 {
 
 // clip keeps a ratio within a factor of two.
 func clip(x float64) float64 { return min(max(x, 0.5), 2) }
+
+// power is x to the y: costs are averaged as ratios.
+func power(x, y float64) float64 { return exactmath.Exp(y * exactmath.Log(x)) }
