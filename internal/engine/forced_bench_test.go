@@ -51,15 +51,15 @@ func newForced(m *qwen35.Model, answer []int32) *forced {
 	return &forced{Drafter: m.Drafter(), answer: answer, rates: rates, due: make([]float64, len(rates))}
 }
 
-// openGenerated generates a model of the 2B shape with 4-bit weights.
-func openGenerated(b *testing.B) (*qwen35.Model, *state.Pool) {
+// openGenerated generates a model of a shape with 4-bit weights.
+func openGenerated(b *testing.B, shape string) (*qwen35.Model, *state.Pool) {
 	b.Helper()
 	dev, err := cpu.Open(cpu.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = dev.Close() })
-	m, err := qwen35.Generate("2b", 4, dev, model.Options{MaxDrafts: spec.MaxDepth})
+	m, err := qwen35.Generate(shape, 4, dev, model.Options{MaxDrafts: spec.MaxDepth})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func openGenerated(b *testing.B) (*qwen35.Model, *state.Pool) {
 // depth 0, model is the speed-up they predict, speedup the one measured.
 func BenchmarkForced(b *testing.B) {
 	const tokens = 240
-	m, pool := openGenerated(b)
+	m, pool := openGenerated(b, "2b")
 	prompt := []int32{1, 2, 3, 4, 5, 6, 7, 8}
 	plainRate := 0.0
 	var answer []int32
@@ -119,7 +119,7 @@ func BenchmarkForced(b *testing.B) {
 // are compared, and the medians reported.
 func BenchmarkForcedBatch(b *testing.B) {
 	const tokens = 96
-	m, pool := openGenerated(b)
+	m, pool := openGenerated(b, "2b")
 	defer slot()()
 	request := Request{Prompt: []int32{1, 2, 3, 4, 5, 6, 7, 8}, MaxTokens: tokens, IgnoreEnd: true}
 	d := newForced(m, nil)
@@ -161,6 +161,45 @@ func BenchmarkForcedBatch(b *testing.B) {
 			b.ReportMetric(middle(plain), "plain-tok/s")
 			b.ReportMetric(middle(drafted), "mtp-tok/s")
 			b.ReportMetric(middle(ratio), "mtp/plain")
+			b.ReportMetric(middle(depth), "depth")
+		})
+	}
+}
+
+// BenchmarkRejected decodes with a head whose drafts are never accepted, where the controller
+// finds that depth 0 is best, in turns with decoding without a drafter: what is lost is what it
+// takes to fill the head's KV cache, and trials. Times of one turn are compared.
+func BenchmarkRejected(b *testing.B) {
+	const tokens = 128
+	for _, shape := range []string{"2b", "4b"} {
+		b.Run("shape="+shape, func(b *testing.B) {
+			m, pool := openGenerated(b, shape)
+			defer slot()()
+			vocab := int32(m.Info().Vocab)
+			e, err := New(m, pool, Options{Drafter: stubborn{m.Drafter(), vocab}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer e.Close()
+			run := func(depth spec.Depth) (rate, meanDepth float64) {
+				_, r, err := collect(e, Request{
+					Prompt: []int32{1, 2, 3, 4}, MaxTokens: tokens, IgnoreEnd: true, Depth: depth, Sampling: never(vocab),
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				return float64(r.Tokens-1) / r.Decode.Seconds(), r.Speculation.Summary().MeanDepth
+			}
+			run(spec.DepthAuto) // the controller finds out
+			var plain, auto, ratio, depth []float64
+			for b.Loop() {
+				p, _ := run(spec.DepthOff)
+				a, d := run(spec.DepthAuto)
+				plain, auto, ratio, depth = append(plain, p), append(auto, a), append(ratio, a/p), append(depth, d)
+			}
+			b.ReportMetric(middle(plain), "plain-tok/s")
+			b.ReportMetric(middle(auto), "auto-tok/s")
+			b.ReportMetric(middle(ratio), "auto/plain")
 			b.ReportMetric(middle(depth), "depth")
 		})
 	}

@@ -37,10 +37,10 @@ func (e *Engine) decode() (err error) {
 		return err
 	}
 	for i, s := range e.batch {
-		if logits := out.Logits[i]; e.spans[i].Want > 0 {
+		if e.spans[i].Want > 0 {
 			e.blame(s.guard(func() {
-				accepted, next := s.req.Rule.Verify(s.sampler, s.draft, logits)
-				s.commit(accepted, next, logits)
+				accepted, next := s.req.Rule.Verify(s.sampler, s.draft, out.Logits[i])
+				s.commit(accepted, next, out.Logits[i])
 			}))
 		}
 	}

@@ -20,6 +20,7 @@ type Controller struct {
 	accepted [numSources][MaxDepth]frequency
 	rounds   int // since the last trial
 	trials   int
+	next     int // run of the next trial
 
 	// Scratch of Choose, by run where not said otherwise.
 	gains  [][MaxDepth]float64 // tokens that draft j is expected to give
@@ -34,8 +35,8 @@ type Record struct {
 
 	accepted [numSources][MaxDepth]frequency
 	source   Source // chosen last
-	tried    int    // depth of the last trial
-	again    bool   // which was the last choice, and is to be repeated
+	tried    int    // depth of its last trial
+	again    bool   // that trial was the last choice and is to be repeated: a plain pass after drafts does not count
 }
 
 const (
@@ -201,11 +202,14 @@ func (c *Controller) explore(batch []Run, records []*Record) {
 		}
 		r.again = false
 	}
-	c.rounds++
-	i := c.trials % len(batch)
-	run, r := &batch[i], records[i]
-	if r.Fixed != DepthAuto || c.limits[i] == 0 || c.rounds < min(tryFirst+c.trials*tryFirst/2, tryEvery) {
+	if c.rounds++; c.rounds < min(tryFirst+c.trials*tryFirst/2, tryEvery) {
 		return
+	}
+	i := c.next % len(batch)
+	c.next++
+	run, r := &batch[i], records[i]
+	if r.Fixed != DepthAuto || c.limits[i] == 0 {
+		return // the next round tries the next run
 	}
 	c.rounds = 0
 	c.trials++

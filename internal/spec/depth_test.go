@@ -398,6 +398,18 @@ func TestDisturbedPassesAreNotPlain(t *testing.T) {
 	}
 }
 
+// TestControllerExploresBesideFixedDepths has a sequence of a fixed depth in the batch: the
+// other one still tries other depths.
+func TestControllerExploresBesideFixedDepths(t *testing.T) {
+	w := &world{verify: linear(0.4), draft: head(0.2, 0.05), accepts: alike(0.1), noise: 0.1}
+	c, records := NewController(), []*Record{{}, {Fixed: 2}}
+	rng := rand.New(rand.NewPCG(17, 18))
+	w.live(c, rng, records, 1000)
+	if late := w.live(c, rng, records, 1000); late.depths[1] < 10 || late.depths[0] < 900 || math.Abs(late.mean[1]-2) > 1e-9 {
+		t.Errorf("depths %v, mean %.2f", late.depths, late.mean)
+	}
+}
+
 // TestColdPassesAreForgiven has the first plain passes take three times as long as later ones
 // with more rows: no pass is taken to cost more than one with more rows.
 func TestColdPassesAreForgiven(t *testing.T) {
