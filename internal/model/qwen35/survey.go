@@ -33,8 +33,8 @@ type Survey struct {
 	Loaded     int64  `json:"loaded_bytes"`      // about what all weights, head included, take in memory
 	Parts      []Part `json:"parts"`
 
-	LayerNorms string       `json:"trunk_norms"` // convention: raw or converted
-	LayerGain  float64      `json:"trunk_gain"`  // mean effective gain of the layers' input norms, near 1
+	LayerNorms string       `json:"layer_norms"` // convention: raw or converted
+	LayerGain  float64      `json:"layer_gain"`  // mean effective gain of the layers' input norms, near 1
 	Head       HeadSurvey   `json:"mtp_head"`
 	Layout     state.Layout `json:"-"` // state of a sequence
 	HeadLayout state.Layout `json:"-"`
