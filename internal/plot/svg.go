@@ -139,7 +139,7 @@ func (c *Lines) frame() frame {
 	return f
 }
 
-// tick is a round step that cuts a span into at most n parts.
+// tick is a round step that cuts span into at most parts pieces.
 func tick(span float64, parts int) float64 {
 	least := span / float64(parts)
 	unit := math.Pow(10, math.Floor(math.Log10(least)))
