@@ -10,7 +10,6 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/engine"
-	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -27,6 +26,7 @@ type Request struct {
 	Trace       bool            // report rejected drafts, in Token.Rejected
 	Priority    int             // the higher is served first, and may preempt a lower one
 	Depth       Depth           // tokens to draft per round; 0: as the model was opened
+	Rule        Rule            // which drafts are accepted; "": as the model was opened
 	// CacheSalt separates requests in the prefix cache and in its folder: those with different
 	// salts do not find each other's prefixes, and so cannot tell what the other has asked. "":
 	// shared with all that have none.
@@ -74,7 +74,6 @@ type Answer struct {
 	parser  *chat.Parser
 	thought int // tokens
 
-	speculation spec.Stats // set at the end
 	hash        uint64     // of the logits, likewise
 }
 
@@ -130,14 +129,17 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 			s.XTCExempt = append(s.XTCExempt, id)
 		}
 	}
-	var err error
+	rule, err := r.Rule.or(m.draft.rule)
+	if err != nil {
+		return engine.Request{}, err
+	}
 	if s.Constraint, err = m.constraint(ctx, r); err != nil {
 		return engine.Request{}, err
 	}
 	q := engine.Request{
 		Prompt: r.Prompt.IDs, MaxTokens: r.MaxTokens, Sampling: s, Stop: stop, IgnoreEnd: r.IgnoreEnd,
 		LogProbs: r.LogProbs, TopLogProbs: r.TopLogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority,
-		Depth: m.draft.depth, Rule: m.draft.rule, Boundaries: m.boundaries(r.Prompt),
+		Depth: m.draft.depth, Rule: rule, Boundaries: m.boundaries(r.Prompt),
 		Salt: m.salt(r.CacheSalt),
 	}
 	if m.cached {
@@ -236,7 +238,7 @@ func (a *Answer) end(finish Finish) {
 	a.cancel()
 	r := a.stream.Result()
 	a.Result, a.Stop = newResult(&r), a.stopper.By()
-	a.speculation, a.hash = r.Speculation, r.LogitsHash
+	a.hash = r.LogitsHash
 	if a.Finish = finish; finish == FinishStop && len(a.ToolCalls) > 0 {
 		a.Finish = FinishToolCalls
 	}

@@ -25,21 +25,26 @@ type Speculation struct {
 	NoSelfTest bool    // do not try the head when a checkpoint is loaded
 }
 
-// Rule says which draft tokens are accepted.
-type Rule uint8
+// Rule says which draft tokens are accepted. "" is Exact in Speculation, and that of the model in
+// a Request.
+type Rule string
 
 const (
 	// Exact accepts a draft if it is the token that the model draws itself with the noise of
-	// that position. The text is that of plain decoding, at every temperature. It is the
-	// default.
-	Exact Rule = Rule(spec.Exact)
+	// that position. The text is that of plain decoding, at every temperature.
+	Exact Rule = "exact"
 	// Ratio accepts a draft x with probability min(1, p(x)/q(x)). Texts have the model's
 	// distribution, but are not those of plain decoding.
-	Ratio Rule = Rule(spec.Ratio)
+	Ratio Rule = "ratio"
 )
 
-// String is exact or ratio.
-func (r Rule) String() string { return spec.Rule(r).String() }
+// or is the rule in the engine's terms, otherwise where r names none.
+func (r Rule) or(otherwise spec.Rule) (spec.Rule, error) {
+	if r == "" {
+		return otherwise, nil
+	}
+	return spec.ParseRule(string(r))
+}
 
 // Depth is how many tokens are drafted per round: a number from 1 to MaxDepth, DepthAuto or
 // DepthOff. Under the exact rule it changes the speed of an answer and never its text.
@@ -86,7 +91,11 @@ type drafting struct {
 
 // drafting is what the options ask for. config is the checkpoint's config.json.
 func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
-	d := drafting{depth: o.Depth, rule: spec.Rule(o.Rule)}
+	d := drafting{depth: o.Depth}
+	var err error
+	if d.rule, err = o.Rule.or(spec.Exact); err != nil {
+		return d, err
+	}
 	if !d.depth.Valid() {
 		return d, fmt.Errorf("foretoken: depth %v, want off, auto or up to %d tokens", d.depth, MaxDepth)
 	}

@@ -15,8 +15,6 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/bench"
-	"github.com/foretoken/foretoken/internal/bridge"
-	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
@@ -133,7 +131,7 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	}
 	recorder := &bench.Recorder{}
 	m := f.model.options()
-	m.OnRound = func(r foretoken.Round) { recorder.Observe(engine.Round(r)) }
+	m.OnRound = recorder.ObserveModel
 	if m.MaxBatch = slices.Max(f.batches); m.MaxBatch > 1 {
 		m.KVMemory = -1 // the KV cache of the longest sequence need not be enough for several
 	}
@@ -148,7 +146,7 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	o.Sampling = s.Sampling()
 	o.Sampling.Vocab = s.Vocab()
 	o.Progress = c.step
-	r, err := bench.Decode(ctx, recorder.On(bridge.Engine(s.Model)), *o)
+	r, err := bench.Decode(ctx, recorder.OnModel(s.Model), *o)
 	if errors.Is(err, context.Canceled) {
 		return errInterrupted
 	}

@@ -64,10 +64,35 @@ func generate(t *testing.T, args ...string) string {
 	return o.out
 }
 
+// written is a report as its readers see it.
+type written struct {
+	report
+	MTP *writtenStats `json:"mtp"`
+}
+
+type writtenStats struct {
+	Rounds             int     `json:"rounds"`
+	Drafted            int     `json:"drafted"`
+	Accepted           int     `json:"accepted"`
+	AcceptedByPosition []int   `json:"accepted_by_position"`
+	TokensPerRound     float64 `json:"tokens_per_round"`
+	MeanDepth          float64 `json:"mean_depth"`
+	Rule               string  `json:"rule"`
+	Drafter            string  `json:"drafter"`
+	DraftMS            float64 `json:"draft_ms"`
+	VerifyMS           float64 `json:"verify_ms"`
+	DraftVocab         int     `json:"draft_vocab"`
+	Beta               float64 `json:"beta"`
+	Delta              float64 `json:"delta"`
+	SpeedupEstimate    float64 `json:"speedup_estimate"`
+	Copied             int     `json:"copied"`
+	CopiedAccepted     int     `json:"copied_accepted"`
+}
+
 // generateJSON runs foretoken generate --json.
-func generateJSON(t *testing.T, args ...string) report {
+func generateJSON(t *testing.T, args ...string) written {
 	t.Helper()
-	var r report
+	var r written
 	d := json.NewDecoder(strings.NewReader(generate(t, append(args, "--json")...)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {

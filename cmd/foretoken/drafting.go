@@ -82,8 +82,7 @@ func (f *draftFlags) options() foretoken.Speculation {
 	if !f.possible() {
 		o.Depth = foretoken.DepthOff
 	}
-	rule, _ := spec.ParseRule(f.accept.or(spec.Exact.String())) // one of its names
-	o.Rule = foretoken.Rule(rule)
+	o.Rule = foretoken.Rule(f.accept.value)
 	switch {
 	case f.mtp.value == "on", f.drafter.value == "mtp":
 		o.Head = foretoken.HeadRequired
@@ -113,7 +112,7 @@ func describeSelfTest(v *foretoken.SelfTest) string {
 }
 
 // describeSpeculation is the line on the speculation stats of an answer.
-func describeSpeculation(r *spec.Stats) string {
+func describeSpeculation(r *foretoken.SpeculationStats) string {
 	var rates []string
 	for j, n := range r.DraftedAt {
 		if n > 0 {
@@ -124,11 +123,10 @@ func describeSpeculation(r *spec.Stats) string {
 	if r.Drafted == 0 {
 		return line + ", no draft tokens"
 	}
-	m := r.Summary()
 	line = fmt.Sprintf("%s (%.2f per round), accepted %d of %d draft tokens (%s), depth %.1f",
-		line, m.TokensPerRound, r.Accepted, r.Drafted, strings.Join(rates, " "), m.MeanDepth)
-	if m.SpeedupEstimate > 0 { // there was a plain round to compare with
-		line += fmt.Sprintf(", about %.2f times plain", m.SpeedupEstimate)
+		line, r.TokensPerRound(), r.Accepted, r.Drafted, strings.Join(rates, " "), r.MeanDepth())
+	if r.Speedup > 0 { // there was a plain round to compare with
+		line += fmt.Sprintf(", about %.2f times plain", r.Speedup)
 	}
 	return line
 }

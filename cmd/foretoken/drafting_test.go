@@ -63,7 +63,7 @@ func TestGenerateDraftingChangesNothing(t *testing.T) {
 }
 
 // checkStats checks what must be true of any speculation stats.
-func checkStats(t *testing.T, name string, m *spec.Summary) {
+func checkStats(t *testing.T, name string, m *writtenStats) {
 	t.Helper()
 	sum := 0
 	for _, n := range m.AcceptedByPosition {

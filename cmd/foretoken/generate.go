@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/bridge"
 )
 
 // generateTokens is how long an answer may be if no flag says.
@@ -165,7 +164,7 @@ func (g *generation) answer(ctx context.Context, c *console, s *session, q foret
 	}
 	if g.model.verbose {
 		c.remark(a.summary(q.Sampling.Seed))
-		if r := bridge.Speculation(a.Answer); r.Drafter != "" {
+		if r := &a.Result.Speculation; r.Drafter != "" {
 			c.remark(describeSpeculation(r))
 		}
 	}

@@ -9,25 +9,23 @@ import (
 	"unicode/utf8"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/bridge"
-	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
 )
 
 // report is the object that generate --json prints. Fields are only ever added.
 type report struct {
-	Model        string         `json:"model"`
-	PromptIDs    []int32        `json:"prompt_ids"`
-	TokenIDs     []int32        `json:"token_ids"` // the end token included
-	Text         string         `json:"text"`      // without special tokens and stop text
-	FinishReason string         `json:"finish_reason"`
-	Seed         uint64         `json:"seed"`
-	LogProbs     []tokenLogProb `json:"logprobs"`    // one for each of token_ids; null unless asked for
-	LogitsHash   string         `json:"logits_hash"` // over the bits of the logits the tokens were drawn from
-	Timings      timings        `json:"timings"`
-	MTP          *spec.Summary  `json:"mtp"` // null without speculative decoding
-	Warnings     []string       `json:"warnings,omitempty"`
-	Error        string         `json:"error,omitempty"`
+	Model        string                      `json:"model"`
+	PromptIDs    []int32                     `json:"prompt_ids"`
+	TokenIDs     []int32                     `json:"token_ids"` // the end token included
+	Text         string                      `json:"text"`      // without special tokens and stop text
+	FinishReason string                      `json:"finish_reason"`
+	Seed         uint64                      `json:"seed"`
+	LogProbs     []tokenLogProb              `json:"logprobs"`    // one for each of token_ids; null unless asked for
+	LogitsHash   string                      `json:"logits_hash"` // over the bits of the logits the tokens were drawn from
+	Timings      timings                     `json:"timings"`
+	MTP          *foretoken.SpeculationStats `json:"mtp"` // null without speculative decoding
+	Warnings     []string                    `json:"warnings,omitempty"`
+	Error        string                      `json:"error,omitempty"`
 }
 
 // logProb is a token with the model's log-probability of it.
@@ -73,9 +71,8 @@ func newReport(s *session, q *foretoken.Request, a *answer, err error) *report {
 			r.LogProbs[i] = s.describe(t)
 		}
 	}
-	if stats := bridge.Speculation(a.Answer); stats.Drafter != "" {
-		summary := stats.Summary()
-		r.MTP = &summary
+	if stats := &a.Result.Speculation; stats.Drafter != "" {
+		r.MTP = stats
 	}
 	if a.finish == finishError {
 		r.Error = err.Error()

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/foretoken/foretoken/internal/bridge"
 )
 
 // runTokens is how long an answer may be if no flag says: until the context is full.
@@ -130,7 +128,7 @@ func (t *talk) answer(ctx context.Context, c *console, s *session, in *input) (*
 	}
 	if c.errTerminal || t.model.verbose {
 		c.remark(a.summary(q.Sampling.Seed))
-		if r := bridge.Speculation(a.Answer); r.Drafter != "" {
+		if r := &a.Result.Speculation; r.Drafter != "" {
 			c.remark(describeSpeculation(r))
 		}
 	}

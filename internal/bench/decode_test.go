@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/bridge"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/plot"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -73,14 +72,14 @@ func openTiny(t *testing.T) (*foretoken.Model, Runner) {
 	t.Helper()
 	recorder := &Recorder{}
 	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{
-		OnRound: func(r foretoken.Round) { recorder.Observe(engine.Round(r)) }, PrefixCache: foretoken.PrefixCache{Off: true},
+		OnRound: recorder.ObserveModel, PrefixCache: foretoken.PrefixCache{Off: true},
 		Threads: 1, MaxBatch: 2, Context: 512, KVMemory: 1 << 28,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = m.Close() })
-	return m, recorder.On(bridge.Engine(m))
+	return m, recorder.OnModel(m)
 }
 
 // small is a grid that takes a moment.

@@ -100,13 +100,13 @@ func BenchmarkForced(b *testing.B) {
 			if depth == 0 {
 				plainRate = rate
 			} else {
-				s := stats.Summary()
+				s := &stats
 				perRound := 1 + float64(s.Accepted)/float64(s.Rounds)
 				b.ReportMetric(perRound, "tok/round")
-				beta, delta := s.VerifyMS/float64(s.Rounds)*plainRate/1e3, s.DraftMS/float64(s.Drafted)*plainRate/1e3
+				beta, delta := s.Verify.Seconds()/float64(s.Rounds)*plainRate, s.Draft.Seconds()/float64(s.Drafted)*plainRate
 				b.ReportMetric(beta, "beta")
 				b.ReportMetric(delta, "delta")
-				b.ReportMetric(perRound/(beta+s.MeanDepth*delta), "model")
+				b.ReportMetric(perRound/(beta+s.MeanDepth()*delta), "model")
 				b.ReportMetric(rate/plainRate, "speedup")
 			}
 			b.ReportMetric(rate, "tok/s")
@@ -140,7 +140,7 @@ func BenchmarkForcedBatch(b *testing.B) {
 				if err != nil {
 					b.Error(err)
 				}
-				if depths[i] = res.Speculation.Summary().MeanDepth; d.answer == nil {
+				if depths[i] = res.Speculation.MeanDepth(); d.answer == nil {
 					d.answer = append(slices.Clone(r.Prompt), ids...)
 				}
 			})
@@ -188,7 +188,7 @@ func BenchmarkRejected(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				return float64(r.Tokens-1) / r.Decode.Seconds(), r.Speculation.Summary().MeanDepth
+				return float64(r.Tokens-1) / r.Decode.Seconds(), r.Speculation.MeanDepth()
 			}
 			run(spec.DepthAuto) // the controller finds out
 			var plain, auto, ratio, depth []float64

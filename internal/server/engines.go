@@ -6,8 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/foretoken/foretoken/internal/bridge"
-	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
@@ -18,35 +17,35 @@ type engines struct{ s *Server }
 type series struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
-	of   func(*engine.Stats) float64
+	of   func(*foretoken.Stats) float64
 }
 
-func newSeries(name, help string, kind prometheus.ValueType, of func(*engine.Stats) float64) series {
+func newSeries(name, help string, kind prometheus.ValueType, of func(*foretoken.Stats) float64) series {
 	return series{prometheus.NewDesc(name, help, []string{byModel}, nil), kind, of}
 }
 
 // engineSeries have one value per model.
 var engineSeries = []series{
-	newSeries("foretoken_requests_running", "Requests in the batch.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Running) }),
-	newSeries("foretoken_requests_waiting", "Requests in the queue.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Waiting) }),
+	newSeries("foretoken_requests_running", "Requests in the batch.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Running) }),
+	newSeries("foretoken_requests_waiting", "Requests in the queue.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Waiting) }),
 	newSeries("foretoken_kv_cache_usage_ratio", "Share of the memory budget in use by running requests, without the prefix cache, which can be evicted.", prometheus.GaugeValue, usage),
-	newSeries("foretoken_kv_used_bytes", "Memory in use by running requests and the prefix cache: KV cache and recurrent state.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Memory.Used) }),
-	newSeries("foretoken_kv_budget_bytes", "Maximum of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Memory.Budget) }),
-	newSeries("foretoken_kv_pages", "KV cache pages in use.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Memory.Pages) }),
-	newSeries("foretoken_prefix_cache_bytes", "Memory of the prefix cache, part of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Cache.Bytes) }),
-	newSeries("foretoken_prefix_cache_entries", "Prefixes in the prefix cache.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Cache.Entries) }),
-	newSeries("foretoken_prefix_cache_queries_total", "Prompts looked up in the prefix cache.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Cache.Hits + x.Cache.Misses) }),
-	newSeries("foretoken_prefix_cache_hits_total", "Prompts with a prefix in the prefix cache.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Cache.Hits) }),
-	newSeries("foretoken_prefix_cache_evictions_total", "Entries evicted from the prefix cache to free memory.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Cache.Evictions) }),
-	newSeries("foretoken_prompt_tokens_total", "Prompt tokens of finished requests.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.PromptTokens) }),
-	newSeries("foretoken_prompt_tokens_cached_total", "Prompt tokens of finished requests that came from the prefix cache.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.CachedTokens) }),
-	newSeries("foretoken_generation_tokens_total", "Generated tokens.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Tokens) }),
-	newSeries("foretoken_preemptions_total", "Requests preempted to free memory for others; each is computed again later.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Preemptions) }),
-	newSeries("foretoken_rounds_total", "Rounds, each one forward pass over the batch.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Rounds) }),
-	newSeries("foretoken_background_prefills_waiting", "Conversations whose next prompt is queued for background prefill.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Background.Waiting) }),
-	newSeries("foretoken_background_prefill_tokens_total", "Tokens prefilled in the background.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Tokens) }),
-	newSeries("foretoken_background_prefills_completed_total", "Background prefills completed.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Completed) }),
-	newSeries("foretoken_background_prefills_dropped_total", "Background prefills dropped: the next request came first, or memory was needed.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Background.Dropped) }),
+	newSeries("foretoken_kv_used_bytes", "Memory in use by running requests and the prefix cache: KV cache and recurrent state.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVUsed) }),
+	newSeries("foretoken_kv_budget_bytes", "Maximum of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVBudget) }),
+	newSeries("foretoken_kv_pages", "KV cache pages in use.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVPages) }),
+	newSeries("foretoken_prefix_cache_bytes", "Memory of the prefix cache, part of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Bytes) }),
+	newSeries("foretoken_prefix_cache_entries", "Prefixes in the prefix cache.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Entries) }),
+	newSeries("foretoken_prefix_cache_queries_total", "Prompts looked up in the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Hits + x.PrefixCache.Misses) }),
+	newSeries("foretoken_prefix_cache_hits_total", "Prompts with a prefix in the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Hits) }),
+	newSeries("foretoken_prefix_cache_evictions_total", "Entries evicted from the prefix cache to free memory.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Evictions) }),
+	newSeries("foretoken_prompt_tokens_total", "Prompt tokens of finished requests.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PromptTokens) }),
+	newSeries("foretoken_prompt_tokens_cached_total", "Prompt tokens of finished requests that came from the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.CachedTokens) }),
+	newSeries("foretoken_generation_tokens_total", "Generated tokens.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Tokens) }),
+	newSeries("foretoken_preemptions_total", "Requests preempted to free memory for others; each is computed again later.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Preemptions) }),
+	newSeries("foretoken_rounds_total", "Rounds, each one forward pass over the batch.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Rounds) }),
+	newSeries("foretoken_background_prefills_waiting", "Conversations whose next prompt is queued for background prefill.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Waiting) }),
+	newSeries("foretoken_background_prefill_tokens_total", "Tokens prefilled in the background.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Tokens) }),
+	newSeries("foretoken_background_prefills_completed_total", "Background prefills completed.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Completed) }),
+	newSeries("foretoken_background_prefills_dropped_total", "Background prefills dropped: the next request came first, or memory was needed.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Dropped) }),
 }
 
 // The series with several values per model.
@@ -57,11 +56,11 @@ var (
 )
 
 // usage is the share of the memory budget in use without the prefix cache.
-func usage(x *engine.Stats) float64 {
-	if x.Memory.Budget == 0 {
+func usage(x *foretoken.Stats) float64 {
+	if x.KVBudget == 0 {
 		return 0
 	}
-	return float64(max(x.Memory.Used-x.Cache.Bytes, 0)) / float64(x.Memory.Budget)
+	return float64(max(x.KVUsed-x.PrefixCache.Bytes, 0)) / float64(x.KVBudget)
 }
 
 // Describe implements prometheus.Collector.
@@ -88,14 +87,14 @@ func (e *engines) collect(to chan<- prometheus.Metric) {
 		if v.Model == nil {
 			continue
 		}
-		x := bridge.Engine(v.Model).Stats()
+		x := v.Model.Stats()
 		for _, n := range engineSeries {
 			to <- prometheus.MustNewConstMetric(n.desc, n.kind, n.of(&x), v.Name)
 		}
-		for j := range x.Drafted {
+		for j := range x.DraftedAt {
 			at := strconv.Itoa(j + 1)
-			to <- prometheus.MustNewConstMetric(draftedDesc, prometheus.CounterValue, float64(x.Drafted[j]), v.Name, at)
-			to <- prometheus.MustNewConstMetric(acceptedDesc, prometheus.CounterValue, float64(x.Accepted[j]), v.Name, at)
+			to <- prometheus.MustNewConstMetric(draftedDesc, prometheus.CounterValue, float64(x.DraftedAt[j]), v.Name, at)
+			to <- prometheus.MustNewConstMetric(acceptedDesc, prometheus.CounterValue, float64(x.AcceptedAt[j]), v.Name, at)
 		}
 		for reason, n := range x.Finished {
 			to <- prometheus.MustNewConstMetric(finishedDesc, prometheus.CounterValue, float64(n), v.Name, string(reason))

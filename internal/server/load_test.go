@@ -15,8 +15,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/foretoken/foretoken/internal/bridge"
 )
 
 // dial opens a connection that no test waits for without end.
@@ -244,7 +242,7 @@ func (r *running) stream(ctx context.Context, tokens int) (*http.Response, *bufi
 
 func TestDisconnectFreesTheSequenceWithinARound(t *testing.T) {
 	r := start(t, slow)
-	engine := bridge.Engine(r.library.Status()[0].Model)
+	model := r.library.Status()[0].Model
 	gone := make(chan int64, 1)
 	inner := r.http.Handler
 	r.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -253,7 +251,7 @@ func TestDisconnectFreesTheSequenceWithinARound(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(q.Context()))
 		context.AfterFunc(q.Context(), func() {
 			cancel()
-			gone <- engine.Stats().Rounds
+			gone <- model.Stats().Rounds
 		})
 		inner.ServeHTTP(w, q.WithContext(ctx))
 	})
@@ -266,7 +264,7 @@ func TestDisconnectFreesTheSequenceWithinARound(t *testing.T) {
 	_ = a.Body.Close()
 	at := <-gone
 	until(t, "the sequence is gone", r.idle)
-	x := engine.Stats()
+	x := model.Stats()
 	if x.Rounds > at+1 || x.Canceled != 1 {
 		t.Errorf("%d rounds after the client had gone, %d canceled", x.Rounds-at, x.Canceled)
 	}

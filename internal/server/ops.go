@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/foretoken/foretoken/internal/bridge"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
@@ -167,10 +166,10 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		if v.Model == nil {
 			continue
 		}
-		x, m := bridge.Engine(v.Model).Stats(), &a.Models[at[v.Name]]
+		x, m := v.Model.Stats(), &a.Models[at[v.Name]]
 		m.Running, m.Waiting, m.Background = x.Running, x.Waiting, x.Background.Waiting
-		m.KVUsed, m.KVBudget = x.Memory.Used, x.Memory.Budget
-		m.CacheEntries, m.CacheBytes = x.Cache.Entries, x.Cache.Bytes
+		m.KVUsed, m.KVBudget = x.KVUsed, x.KVBudget
+		m.CacheEntries, m.CacheBytes = x.PrefixCache.Entries, x.PrefixCache.Bytes
 	}
 	writeJSON(w, http.StatusOK, a)
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/bridge"
 )
 
 // running is a server on a socket of its own.
@@ -156,15 +155,11 @@ func until(t testing.TB, what string, holds func() bool) {
 }
 
 // stats is what the only model is doing.
-func (r *running) stats() (s struct{ Running, Waiting, States int }) {
-	x := bridge.Engine(r.library.Status()[0].Model).Stats()
-	s.Running, s.Waiting, s.States = x.Running, x.Waiting, x.Memory.States
-	return s
-}
+func (r *running) stats() foretoken.Stats { return r.library.Status()[0].Model.Stats() }
 
 func (r *running) idle() bool {
 	s := r.stats()
-	return s.Running == 0 && s.Waiting == 0 && s.States == 0
+	return s.Running == 0 && s.Waiting == 0 && s.KVUsed <= s.PrefixCache.Bytes
 }
 
 func TestHealth(t *testing.T) {

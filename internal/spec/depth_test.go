@@ -304,8 +304,8 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 		}
 		for _, r := range records {
 			c.Settle(&r.Stats)
-			s := r.Summary()
-			numbers := []float64{float64(s.Beta), s.TokensPerRound, s.MeanDepth}
+			s := &r.Stats
+			numbers := []float64{s.Beta, s.Delta, s.Speedup(), s.MeanDepth()}
 			for d := range MaxDepth + 1 {
 				numbers = append(numbers, c.Rate(r, d))
 			}

@@ -1,9 +1,6 @@
 package spec
 
-import (
-	"strconv"
-	"time"
-)
+import "time"
 
 // Outcome is what one round did for one sequence.
 type Outcome struct {
@@ -91,64 +88,16 @@ func (c *Controller) Settle(r *Stats) {
 	}
 }
 
-// Measured is a number that is null in JSON where it is 0: not measured.
-type Measured float64
-
-// MarshalJSON writes the number, or null.
-func (m Measured) MarshalJSON() ([]byte, error) {
-	if m == 0 {
-		return []byte("null"), nil
+// Speedup estimates tokens per second with speculative decoding as a multiple of those without:
+// tokens per round over its time in plain rounds, both without the round that ends the prompt.
+// It is 0 where what a plain round takes was not measured.
+func (r *Stats) Speedup() float64 {
+	if r.Beta <= 0 {
+		return 0
 	}
-	return strconv.AppendFloat(nil, float64(m), 'g', 6, 64), nil
+	n := float64(r.decoded)
+	return (1 + float64(r.Accepted)/n) / (r.Beta + float64(r.Drafted)/n*r.Delta)
 }
 
-// Summary is Stats as users read them.
-type Summary struct {
-	Rounds             int      `json:"rounds"`
-	Drafted            int      `json:"drafted"`
-	Accepted           int      `json:"accepted"`
-	AcceptedByPosition []int    `json:"accepted_by_position"` // as far as there were drafts
-	TokensPerRound     float64  `json:"tokens_per_round"`
-	MeanDepth          float64  `json:"mean_depth"`
-	Rule               string   `json:"rule"`
-	Drafter            string   `json:"drafter"`
-	DraftVocab         int      `json:"draft_vocab,omitempty"` // tokens that drafts were drawn from
-	DraftMS            float64  `json:"draft_ms"`
-	VerifyMS           float64  `json:"verify_ms"`
-	Beta               Measured `json:"beta"`
-	Delta              Measured `json:"delta"`
-	SpeedupEstimate    Measured `json:"speedup_estimate"`
-
-	Copied         int `json:"copied,omitempty"`          // drafts that were copied from the text
-	CopiedAccepted int `json:"copied_accepted,omitempty"` // of those, the accepted ones
-}
-
-// Summary works out rates. SpeedupEstimate is tokens per second with speculative decoding as a
-// multiple of those without: tokens per round over its time in plain rounds, both without the
-// round that ends the prompt.
-func (r *Stats) Summary() Summary {
-	s := Summary{
-		Rounds: r.Rounds, Drafted: r.Drafted, Accepted: r.Accepted, AcceptedByPosition: []int{},
-		Rule: r.Rule.String(), Drafter: r.Drafter, DraftVocab: r.DraftVocab,
-		DraftMS: milliseconds(r.Draft), VerifyMS: milliseconds(r.Verify),
-		Beta: Measured(r.Beta), Delta: Measured(r.Delta),
-		Copied: r.Copied, CopiedAccepted: r.CopiedAccepted,
-	}
-	for j, n := range r.DraftedAt {
-		if n > 0 {
-			s.AcceptedByPosition = append(s.AcceptedByPosition, r.AcceptedAt[j])
-		}
-	}
-	if r.Rounds > 0 {
-		s.TokensPerRound = 1 + float64(r.Accepted)/float64(r.Rounds)
-		s.MeanDepth = float64(r.Drafted) / float64(r.Rounds)
-	}
-	if r.Beta > 0 {
-		n := float64(r.decoded)
-		depth := float64(r.Drafted) / n
-		s.SpeedupEstimate = Measured((1 + float64(r.Accepted)/n) / (r.Beta + depth*r.Delta))
-	}
-	return s
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+// MeanDepth is the mean number of drafts in a round.
+func (r *Stats) MeanDepth() float64 { return float64(r.Drafted) / float64(max(r.Rounds, 1)) }

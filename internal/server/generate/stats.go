@@ -4,14 +4,12 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/bridge"
-	"github.com/foretoken/foretoken/internal/spec"
 )
 
 // Stats are the speculation stats and the timings of an answer.
 type Stats struct {
-	MTP     *spec.Summary `json:"mtp"` // null: nothing was drafted
-	Timings Timings       `json:"timings"`
+	MTP     *foretoken.SpeculationStats `json:"mtp"` // null: nothing was drafted
+	Timings Timings                     `json:"timings"`
 }
 
 // Timings are the timings of one answer.
@@ -39,8 +37,7 @@ func NewStats(a *foretoken.Answer) Stats {
 	}
 	stats := Stats{Timings: t}
 	if r.Speculation.Drafter != "" {
-		s := bridge.Speculation(a).Summary()
-		stats.MTP = &s
+		stats.MTP = &r.Speculation
 	}
 	return stats
 }

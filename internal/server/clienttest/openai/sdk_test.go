@@ -16,7 +16,6 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/openai/openai-go/v3/shared"
 
-	"github.com/foretoken/foretoken/internal/bridge"
 	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 	"github.com/foretoken/foretoken/internal/server/openai"
@@ -196,7 +195,7 @@ func TestSDKAbortFreesTheSequence(t *testing.T) {
 	if e := <-reports; e.Kind != generate.Canceled {
 		t.Errorf("reported %v", e)
 	}
-	if s := bridge.Engine(model).Stats(); s.Canceled != 1 || s.Tokens > 800 {
+	if s := model.Stats(); s.Canceled != 1 || s.Tokens > 800 {
 		t.Errorf("%d canceled, %d tokens", s.Canceled, s.Tokens)
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/bridge"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
@@ -145,7 +144,7 @@ func ServeSlow(t testing.TB, register func(*http.ServeMux, *generate.Service)) (
 func AwaitCanceled(t testing.TB, m *foretoken.Model, before int64) {
 	t.Helper()
 	for {
-		switch s := bridge.Engine(m).Stats(); {
+		switch s := m.Stats(); {
 		case s.Canceled > before:
 			return
 		case s.Running+s.Waiting == 0:
