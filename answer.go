@@ -74,7 +74,7 @@ type Answer struct {
 	parser  *chat.Parser
 	thought int // tokens
 
-	hash        uint64     // of the logits, likewise
+	hash uint64 // of the logits, likewise
 }
 
 // Finish says why an answer ended.

@@ -15,7 +15,8 @@ func TestKeysTellSourcesApart(t *testing.T) {
 	a, b := Literal("a"), Literal("b")
 	seen := map[Key]int{}
 	for i, s := range []Source{
-		{}, Choice("a\x00b"), Choice("a", "b"), Choice("a", "", "b"), Choice("a\x00\x01\x00\x00\x00\x00\x00\x00\x00b"), Choice(""), Choice(), a, b,
+		{},
+		Choice("a\x00b"), Choice("a", "b"), Choice("a", "", "b"), Choice("a\x00\x01\x00\x00\x00\x00\x00\x00\x00b"), Choice(""), Choice(), a, b,
 		Regexp("a"), Schema([]byte("a")), TextWithout("a"), lark("start: \"a\""), JSON(), Object(), Schema([]byte("object")),
 		Sequence(), Sequence(a), Sequence(a, b), Sequence(b, a), Sequence(Sequence(a), b), Sequence(a, Sequence(b)), Either(), Either(a, b), Prefer(a, b),
 		InString(a), Without("a", a), Without("b", a), Without("a", b), Repeat(a, 0, 1), Repeat(a, 1, 0), Repeat(a, 11, 1), Repeat(a, 1, 11), Repeat(b, 0, 1),
