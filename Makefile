@@ -4,9 +4,13 @@
 # left out and named in the last line. STRICT=1 accepts no such gap.
 
 # Every module of this repository.
-MODULES := . internal/server/clienttest tools internal/backend/cpu/_gen
+MODULES := . internal/server/clienttest tools internal/backend/cpu/kernel/_gen
 
-PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+# What make dist builds, and what is checked for all of them.
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+
+# Platforms that no machine of ours runs: packages and tests are vetted, for one processor each.
+VETTED := windows/amd64
 
 # Tests compute on one processor each, and as many packages run beside each other: threads of the
 # models in tests spend most of their time waiting for each other. Tests that are about threads
@@ -14,7 +18,7 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 
 # Packages with files for one processor or one build tag.
-TAGGED := ./internal/backend/cpu ./internal/model/qwen35 ./internal/models/tiny
+TAGGED := ./internal/backend/cpu/... ./internal/model/qwen35 ./internal/models/tiny
 
 # Packages with a list of tests for the race detector.
 RACE_PACKAGES := $(patsubst %/race_test.go,./%,$(filter-out race_test.go,$(shell git ls-files --cached --others --exclude-standard '*race_test.go' 2>/dev/null))) .
@@ -39,11 +43,14 @@ tool = @mkdir -p bin && go build -C tools -o ../$@ $(1)
 # each COMMAND in some modules.
 each = @for module in $(2); do echo "$$module: $(1)"; (cd $$module && $(1)) || exit 1; done
 
+# on COMMAND for some platforms.
+on = @for platform in $(2); do echo "$$platform: $(1)"; GOOS=$${platform%/*} GOARCH=$${platform\#*/} $(1) || exit 1; done
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check nightly build generated test test-tools test-noasm test-arm64 test-sdks test-deploy test-clients test-agents test-web race soak long \
-	vet lint lint-sdks fmt fmt-check crosscheck cross bench bench-gate bench-pages benchstat fuzz clean \
-	bin/lint bin/gofumpt bin/benchstat bin/crosscheck
+.PHONY: help check nightly build generated test test-tools test-noasm test-arm64 test-sdks test-deploy test-clients test-agents test-web screenshots race soak long \
+	vet lint lint-sdks fmt fmt-check crosscheck cross dist bench bench-gate bench-pages benchstat fuzz clean \
+	bin/lint bin/gofumpt bin/benchstat bin/crosscheck bin/dist
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,9 +83,9 @@ test-arm64: ## run the listed tests of the kernels for arm64, emulated on other 
 	$(call stage,test-arm64: NEON kernels)
 	@sh tools/need.sh qemu
 	@qemu=$$(sh tools/need.sh --path qemu); if [ "$$qemu" = native ]; then \
-		go test -vet off -short -tags emulated -run '^TestKernels$$' ./internal/backend/cpu; \
+		go test -vet off -short -tags emulated -run '^TestKernels$$' ./internal/backend/cpu/...; \
 	else \
-		GOOS=linux GOARCH=arm64 go test -vet off -short -tags emulated -exec "$$qemu -cpu max" -run '^TestKernels$$' ./internal/backend/cpu; \
+		GOOS=linux GOARCH=arm64 go test -vet off -short -tags emulated -exec "$$qemu -cpu max" -run '^TestKernels$$' ./internal/backend/cpu/...; \
 	fi
 
 race: ## run the listed tests (race_test.go) under the race detector
@@ -121,10 +128,15 @@ test-web: build ## test the page in Chromium, with a fake server and with the pr
 	$(call stage,test-web: the page in Chromium)
 	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" internal/server/web/test/run
 
+# Not part of check: rates in the picture are never twice the same.
+screenshots: build ## take the picture of the page for the README
+	@sh tools/need.sh node npm-pages chromium
+	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" CHROMIUM="$$(sh tools/need.sh --path chromium)" node internal/server/web/test/screenshot.js docs/img/page.png
+
 # The linter vets for this machine.
 vet: ## vet what is written for another processor or a build tag
 	$(call stage,vet: arm64; tags noasm and noembed)
-	GOOS=linux GOARCH=arm64 go vet -tags emulated ./internal/backend/cpu
+	GOOS=linux GOARCH=arm64 go vet -tags emulated ./internal/backend/cpu/...
 	go vet -tags noasm,noembed $(TAGGED)
 
 lint: $(LINT) ## vet and lint every module but the one that needs the Go clients
@@ -146,16 +158,18 @@ fmt-check: $(GOFUMPT) ## list what fmt would change and fail if it would
 	$(call stage,fmt-check: gofumpt)
 	@found=$$($(GOFUMPT) -l $(MODULES)); [ -z "$$found" ] || { printf 'make fmt would change:\n%s\n' "$$found"; exit 1; }
 
-crosscheck: bin/crosscheck ## check the types of everything, examples included, for every platform
+crosscheck: bin/crosscheck ## check the types of everything, tests included, for every platform, and vet for Windows
 	$(call stage,crosscheck: $(PLATFORMS))
 	@bin/crosscheck $(PLATFORMS)
+	$(call on,go vet ./...,$(VETTED))
 
 cross: ## build everything, examples included, for every platform
 	$(call stage,cross: $(PLATFORMS))
-	@for platform in $(PLATFORMS); do \
-		echo "GOOS=$${platform%/*} GOARCH=$${platform#*/} go build ./..."; \
-		GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -buildvcs=false ./... || exit 1; \
-	done
+	$(call on,go build -buildvcs=false ./...,$(PLATFORMS))
+
+dist: bin/dist ## pack builds for every platform into dist/, with checksums; VERSION=v0.1.0
+	$(call stage,dist: $(PLATFORMS))
+	@bin/dist -version '$(VERSION)' $(PLATFORMS)
 
 bench: ## run the benchmarks; BENCH=regexp COUNT=n
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
@@ -193,3 +207,6 @@ bin/benchstat:
 
 bin/crosscheck:
 	$(call tool,./crosscheck)
+
+bin/dist:
+	$(call tool,./dist)

@@ -8,33 +8,36 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/sample"
 )
 
 // Request is what to generate.
 type Request struct {
-	Prompt    *Prompt
-	MaxTokens int            // 0: until the context is full
-	Sampling  sample.Options // as Sampling recommends, or otherwise
-	Stop      []string       // texts that end the answer and are not part of it
-	IgnoreEnd bool           // no token ends the answer
-	LogProbs  int            // how many alternatives to report per token; -1: no log-probabilities
-	Hash      bool           // compute Result.LogitsHash
-	Trace     bool           // report refused guesses with the tokens
-	Priority  int            // as engine.Request has it
-	Depth     *int           // tokens to guess per round; nil: as the model was opened
-	// CacheSalt keeps what is read of this request from those with another one, in the prefix
-	// cache and in its folder: neither can tell what the other has asked. "": shared with all
-	// that have none.
+	Prompt      *Prompt
+	MaxTokens   int             // 0: until the context is full
+	Sampling    *sample.Options // nil: as the checkpoint recommends, with a seed of its own; &sample.Options{} is greedy
+	Stop        []string        // texts that end the answer and are not part of it
+	IgnoreEnd   bool            // no token ends the answer
+	LogProbs    bool            // report the log-probability of each token
+	TopLogProbs int             // how many of the most likely tokens to report in place of each; LogProbs must be set
+	Hash        bool            // compute Token.Hash and Answer.LogitsHash
+	Trace       bool            // report rejected drafts, in Token.Rejected
+	Priority    int             // the higher is served first, and may preempt a lower one
+	Depth       Depth           // tokens to draft per round; 0: as the model was opened
+	Rule        Rule            // which drafts are accepted; "": as the model was opened
+	// CacheSalt separates requests in the prefix cache and in its folder: those with different
+	// salts do not find each other's prefixes, and so cannot tell what the other has asked. "":
+	// shared with all that have none.
 	CacheSalt string
 
-	// Format holds the answer, after any thinking, to a form. MaxThinking is the most tokens
-	// of thinking; 0: any number.
-	Format      *Format
-	MaxThinking int
-	// Sent is closed when the answer has been delivered: only then the conversation's next turn
-	// is prepared for. nil: when all pieces were yielded.
+	// Grammar is what the answer, after any thinking, must conform to; zero: nothing. It is
+	// compiled once for all requests with the same one.
+	Grammar     grammar.Source
+	MaxThinking int // maximum tokens of thinking; 0: unlimited
+	// Sent is closed when the answer has been delivered: only then the prompt of the
+	// conversation's next turn is prefilled. nil: when all pieces were yielded.
 	Sent <-chan struct{}
 	// Raw leaves the text as it is: no thinking and no tool calls are looked for.
 	Raw bool
@@ -44,7 +47,7 @@ type Request struct {
 // of a character, a stop text or a tag comes with a later piece; the last one may have no
 // token.
 type Piece struct {
-	Token   engine.Token
+	Token   Token
 	Text    string       // of the answer as it is, without special tokens
 	Events  []chat.Event // of the answer taken apart; with Raw, Text as content
 	More    bool         // the next piece is there already: writers need not flush yet
@@ -54,10 +57,10 @@ type Piece struct {
 // Answer is a running request. It must be read to its end, or its context canceled.
 type Answer struct {
 	Seed   uint64 // of all draws
-	Tokens []engine.Token
+	Tokens []Token
 	Finish Finish
-	Stop   string        // the stop text that ended it; "": none did
-	Result engine.Result // set at the end
+	Stop   string // the stop text that ended it; "": none did
+	Result Result // set at the end
 	chat.Answer
 
 	m       *Model
@@ -70,6 +73,8 @@ type Answer struct {
 	stopper *chat.Stopper
 	parser  *chat.Parser
 	thought int // tokens
+
+	hash uint64 // of the logits, likewise
 }
 
 // Finish says why an answer ended.
@@ -88,6 +93,7 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Sampling = nil // the caller may change it from now on
 	ctx, cancel := context.WithCancel(ctx)
 	stream, err := m.engine.Generate(ctx, q)
 	if err != nil {
@@ -107,34 +113,40 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 	return a, nil
 }
 
-// question is a request in the engine's words.
+// question is a request in the engine's terms.
 func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error) {
 	if over := r.Prompt.Over; over > 0 {
-		return engine.Request{}, fmt.Errorf("foretoken: the prompt has more than %d tokens, which leaves no room in a context of %d: shorten it", over, m.context)
+		return engine.Request{}, fmt.Errorf("foretoken: the prompt has more than %d tokens, which leaves no space in a context of %d: shorten it", over, m.context)
 	}
-	s := r.Sampling
+	s := m.Sampling()
+	if r.Sampling != nil {
+		s = *r.Sampling
+	}
 	s.Vocab = m.vocab
-	stop := m.stops(r.Prompt.Chat || r.Format != nil) // a form may end with any of them
+	stop := m.stops(r.Prompt.Chat || !r.Grammar.IsZero()) // a grammar may end with any of them
 	for _, id := range append(m.tok.Encode("\n"), stop...) {
 		if int(id) < m.vocab {
 			s.XTCExempt = append(s.XTCExempt, id)
 		}
 	}
-	var err error
+	rule, err := r.Rule.or(m.draft.rule)
+	if err != nil {
+		return engine.Request{}, err
+	}
 	if s.Constraint, err = m.constraint(ctx, r); err != nil {
 		return engine.Request{}, err
 	}
 	q := engine.Request{
 		Prompt: r.Prompt.IDs, MaxTokens: r.MaxTokens, Sampling: s, Stop: stop, IgnoreEnd: r.IgnoreEnd,
-		LogProbs: r.LogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority,
-		Depth: m.draft.depth, Rule: m.draft.rule, Boundaries: m.boundaries(r.Prompt),
+		LogProbs: r.LogProbs, TopLogProbs: r.TopLogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority,
+		Depth: m.draft.depth, Rule: rule, Boundaries: m.boundaries(r.Prompt),
 		Salt: m.salt(r.CacheSalt),
 	}
 	if m.cached {
 		q.Conversation = m.conversation(r.Prompt, q.Salt)
 	}
-	if r.Depth != nil {
-		q.Depth = *r.Depth
+	if r.Depth != DepthAuto {
+		q.Depth = r.Depth
 	}
 	return q, nil
 }
@@ -153,8 +165,8 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 				yield(Piece{}, err)
 				return
 			}
-			a.Tokens = append(a.Tokens, t)
-			p := Piece{Token: t, More: a.stream.Ready() > 0, Thought: a.parser != nil && a.parser.Thinking()}
+			a.Tokens = append(a.Tokens, Token(t))
+			p := Piece{Token: Token(t), More: a.stream.Ready() > 0, Thought: a.parser != nil && a.parser.Thinking()}
 			if p.Thought {
 				a.thought++
 			}
@@ -169,7 +181,7 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 				break
 			}
 		}
-		last := Piece{Token: engine.Token{ID: -1}}
+		last := Piece{Token: Token{ID: -1}}
 		if !stopped {
 			last.Text, stopped = a.stopper.Write(decoder.Flush())
 			if !stopped {
@@ -198,6 +210,16 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 	}
 }
 
+// Wait reads the answer to its end, in place of Pieces, and returns why it did not end by itself.
+func (a *Answer) Wait() error {
+	for _, err := range a.Pieces() {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // take makes a piece part of the answer.
 func (a *Answer) take(p *Piece) {
 	a.text = append(a.text, p.Text...)
@@ -214,7 +236,9 @@ func (a *Answer) take(p *Piece) {
 // end closes the answer.
 func (a *Answer) end(finish Finish) {
 	a.cancel()
-	a.Result, a.Stop = a.stream.Result(), a.stopper.By()
+	r := a.stream.Result()
+	a.Result, a.Stop = newResult(&r), a.stopper.By()
+	a.hash = r.LogitsHash
 	if a.Finish = finish; finish == FinishStop && len(a.ToolCalls) > 0 {
 		a.Finish = FinishToolCalls
 	}
@@ -233,7 +257,7 @@ func (a *Answer) LogitsHash() uint64 {
 	if n := len(a.Tokens); n > 0 {
 		return a.Tokens[n-1].Hash
 	}
-	return a.Result.LogitsHash
+	return a.hash
 }
 
 // Message is the answer as a message of the conversation.

@@ -3,17 +3,17 @@ package foretoken
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/engine"
-	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/prefix"
 )
 
-// background is work of a model that nobody waits for.
+// background is work of a model that no request waits for.
 type background struct {
 	closing chan struct{} // closed when there shall be no more of it
 	tasks   sync.WaitGroup
@@ -55,7 +55,7 @@ type said struct {
 	salt    prefix.Salt
 }
 
-// remember has the beginning of the next turn's prompt read in advance, once the answer has
+// remember prefills the prefix of the next turn's prompt in the background, once the answer has
 // been delivered. It renders and encodes the whole conversation, and so is not for the
 // goroutine that somebody waits for.
 func (m *Model) remember(a *Answer) {
@@ -66,7 +66,7 @@ func (m *Model) remember(a *Answer) {
 	x := said{talk: *talk, message: a.Message(), ids: slices.Clone(a.req.Prompt.IDs), salt: m.salt(a.req.CacheSalt)}
 	x.key = m.conversation(a.req.Prompt, x.salt)
 	x.talk.Messages = slices.Clone(talk.Messages) // what the caller changes from now on is for the next turn
-	x.talk.Variables = copyOf(talk.Variables)
+	x.talk.Variables = maps.Clone(talk.Variables)
 	for _, t := range a.Tokens {
 		x.ids = append(x.ids, t.ID)
 	}
@@ -88,9 +88,9 @@ func (m *Model) remember(a *Answer) {
 	})
 }
 
-// prepare has the beginning of the next turn's prompt read in advance, if that is not what
-// was read and said: then the next turn finds it in the cache, although templates leave out
-// what was thought.
+// prepare prefills the prefix of the next turn's prompt if that is not the prompt and answer of
+// this one, as where templates leave out what was thought: then the next turn finds it in the
+// prefix cache.
 func (m *Model) prepare(x *said) {
 	if m.preparing != nil {
 		m.preparing()
@@ -106,27 +106,15 @@ func (m *Model) prepare(x *said) {
 	done, err := m.engine.Prefill(engine.Prefill{
 		Conversation: x.key, Prompt: next, Boundaries: m.boundaries(&Prompt{IDs: next, Chat: true}), Salt: x.salt, Depth: m.draft.depth,
 	})
-	if err == nil { // otherwise there are more urgent things
+	if err == nil { // otherwise the engine is closed or full
 		<-done
 	}
 }
 
-// copyOf is a copy of variables that the caller may change.
-func copyOf(vars *jinja.Map) *jinja.Map {
-	if vars == nil {
-		return nil
-	}
-	c := &jinja.Map{}
-	for name, v := range vars.All() {
-		c.Set(name, v)
-	}
-	return c
-}
-
-// conversation names what a prompt is a turn of: its beginning up to the assistant's first
-// turn, which instructions, tools and the first question are part of and which all of its
-// turns have in common. It is "" for texts that are no conversation. Two that begin alike
-// share a name; then the one that spoke last is prepared for. Other salts have other names.
+// conversation names what a prompt is a turn of, by its prefix up to the assistant's first
+// turn: instructions, tools and the first question, which all of its turns have in common. It is
+// "" for texts that are no conversation. Two with the same prefix share a name; then the one
+// that spoke last is prefilled. Other salts have other names.
 func (m *Model) conversation(p *Prompt, salt prefix.Salt) string {
 	turn, ok := m.tok.ID("<|im_start|>")
 	if !ok || p.talk == nil {

@@ -17,13 +17,13 @@ import (
 // thoughtful is a request whose answer thinks, so that the next turn's prompt is another text
 // than what was read and said.
 func thoughtful(p *Prompt) Request {
-	return Request{Prompt: p, MaxTokens: 30, MaxThinking: 10, LogProbs: -1, Sampling: sample.Options{Seed: 1, Temperature: 0.8}}
+	return Request{Prompt: p, MaxTokens: 30, MaxThinking: 10, Sampling: &sample.Options{Seed: 1, Temperature: 0.8}}
 }
 
 // TestBackgroundPrefillLeavesTheQueueAlone has a thinking answer end while the only place is
 // taken by another, and the only place to wait is free: a request may wait there.
 func TestBackgroundPrefillLeavesTheQueueAlone(t *testing.T) {
-	m := openThinking(t, Options{Cache: true, Memory: 1 << 30, Batch: 1, Queue: 1})
+	m := openThinking(t, Options{KVMemory: 1 << 30, MaxBatch: 1, MaxQueue: 1})
 	first, err := m.Generate(t.Context(), thoughtful(ask(t, m, say("Tell me a story about a cat.", true))))
 	if err != nil {
 		t.Fatal(err)
@@ -32,8 +32,8 @@ func TestBackgroundPrefillLeavesTheQueueAlone(t *testing.T) {
 	defer cancel()
 	var second *Answer
 	for _, err := range first.Pieces() {
-		if err == nil && second == nil { // the first runs: there is room for one that waits
-			second, err = m.Generate(endless, Request{Prompt: m.Continue("Once"), LogProbs: -1, IgnoreEnd: true})
+		if err == nil && second == nil { // the first runs: one may wait
+			second, err = m.Generate(endless, Request{Prompt: m.TextPrompt("Once"), IgnoreEnd: true, Sampling: &sample.Options{}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func TestBackgroundPrefillLeavesTheQueueAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Generate(endless, Request{Prompt: m.Continue("Once"), LogProbs: -1}); err != nil {
+		if _, err := m.Generate(endless, Request{Prompt: m.TextPrompt("Once"), Sampling: &sample.Options{}}); err != nil {
 			t.Errorf("nobody waits, and yet: %v", err)
 		}
 		break
@@ -54,7 +54,7 @@ func TestBackgroundPrefillLeavesTheQueueAlone(t *testing.T) {
 // caller sends, and then the preparation.
 func TestNextTurnIsPreparedAfterTheLastEvent(t *testing.T) {
 	for _, sends := range []bool{false, true} {
-		m := openThinking(t, Options{Cache: true, Memory: 1 << 30})
+		m := openThinking(t, Options{KVMemory: 1 << 30})
 		var mu sync.Mutex // protects what follows
 		var events []string
 		event := func(name string) {
@@ -87,7 +87,7 @@ func TestNextTurnIsPreparedAfterTheLastEvent(t *testing.T) {
 		if at != len(events)-1 || sends && events[at-1] != "sent" {
 			t.Errorf("sends %v: %q", sends, events)
 		}
-		if s := m.Engine().Stats().Ahead; s.Read != 1 {
+		if s := m.engine.Stats().Background; s.Completed != 1 {
 			t.Errorf("sends %v: %+v", sends, s)
 		}
 	}
@@ -95,12 +95,12 @@ func TestNextTurnIsPreparedAfterTheLastEvent(t *testing.T) {
 
 // TestCloseDropsPreparation closes a model whose answer was never delivered.
 func TestCloseDropsPreparation(t *testing.T) {
-	m := openThinking(t, Options{Cache: true, Memory: 1 << 30})
+	m := openThinking(t, Options{KVMemory: 1 << 30})
 	m.preparing = func() { t.Error("the next turn is prepared for") }
 	r := thoughtful(ask(t, m, say("Tell me a story about a cat.", true)))
 	r.Sent = make(chan struct{})
 	collect(t, m, r)
-	if err := m.Engine().Drain(t.Context()); err != nil {
+	if err := m.engine.Drain(t.Context()); err != nil {
 		t.Error(err)
 	}
 	// The cleanup closes it.
@@ -109,7 +109,7 @@ func TestCloseDropsPreparation(t *testing.T) {
 // TestPreparationThatPanicsEndsNothing has the preparation of a turn fail, as a template
 // could make it.
 func TestPreparationThatPanicsEndsNothing(t *testing.T) {
-	m := openThinking(t, Options{Cache: true, Memory: 1 << 30})
+	m := openThinking(t, Options{KVMemory: 1 << 30})
 	var log bytes.Buffer
 	m.log = slog.New(slog.NewTextHandler(&log, nil))
 	m.preparing = func() { panic("blown") }
@@ -127,7 +127,7 @@ func TestPreparationThatPanicsEndsNothing(t *testing.T) {
 
 // TestConversationIsKnownByItsBeginning compares the names of turns.
 func TestConversationIsKnownByItsBeginning(t *testing.T) {
-	m := openThinking(t, Options{Cache: true})
+	m := openThinking(t, Options{})
 	c := say("Tell me a story about a cat.", true)
 	first := ask(t, m, c)
 	c.Messages = append(c.Messages,
@@ -138,7 +138,7 @@ func TestConversationIsKnownByItsBeginning(t *testing.T) {
 	if key == "" || m.conversation(second, none) != key || m.conversation(other, none) == key || m.conversation(first, prefix.Salt{1}) == key {
 		t.Errorf("%x, then %x; another %x, with a salt %x", key, m.conversation(second, none), m.conversation(other, none), m.conversation(first, prefix.Salt{1}))
 	}
-	if key := m.conversation(m.Continue("Once"), none); key != "" {
+	if key := m.conversation(m.TextPrompt("Once"), none); key != "" {
 		t.Errorf("a text is the conversation %x", key)
 	}
 }

@@ -12,19 +12,20 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// defaultCacheDisk bounds the cache's folder where nothing is said.
-const defaultCacheDisk = 10 << 30
+// defaultMaxDisk bounds the cache's folder where Options do not.
+const defaultMaxDisk = 10 << 30
 
 // weightRecords is the folder, inside that of the cache, with the digests of weight files.
-// They are not kept beside the files themselves: those may be in a cache that other programs
+// They are not stored beside the files themselves: those may be in a cache that other programs
 // share, or where nothing can be written, and the cache's folder is there and ours whenever
 // digests are needed.
 const weightRecords = ".weights"
 
 // openDisk opens the folder in which the cache outlives the process.
 func (m *Model) openDisk(o Options, c *checkpoint.Checkpoint, sum *summing) (*prefix.Disk, error) {
-	if o.CacheDisk == 0 {
-		o.CacheDisk = defaultCacheDisk
+	size := o.PrefixCache.MaxDisk
+	if size == 0 {
+		size = defaultMaxDisk
 	}
 	weights, err := sum.wait()
 	if err == nil {
@@ -36,17 +37,17 @@ func (m *Model) openDisk(o Options, c *checkpoint.Checkpoint, sum *summing) (*pr
 	if weights.Hashed > 0 {
 		m.log.Info(fmt.Sprintf("%s: hashed %.1f MB of weights for the prefix cache in %.2f s, beside loading them", m.name, float64(weights.Hashed)/1e6, sum.took.Seconds()))
 	}
-	return prefix.OpenDisk(o.CacheDir, prefix.DiskOptions{
-		Bytes: o.CacheDisk, Fingerprint: m.identity(weights.ID, o.Quantize), Log: m.log,
+	return prefix.OpenDisk(o.PrefixCache.Dir, prefix.DiskOptions{
+		Bytes: size, Fingerprint: m.identity(weights.ID, o.Quantize), Log: m.log,
 	})
 }
 
 // arithmetic is the name of ours, for tests.
 var arithmetic = backend.Arithmetic
 
-// identity names all that decides the bits of what is remembered of a text, besides its tokens
-// and the layout of the memory, which package prefix adds: the type of keys and values, and
-// whether there is a head's memory, are part of that.
+// identity names all that decides the bits of a cached prefix, besides its tokens and the layout
+// of the state, which package prefix adds: the type of keys and values, and whether there is a
+// draft state, are part of that.
 func (m *Model) identity(weights string, quantize int) string {
 	return fmt.Sprintf("weights %s, %s quantized to %d, arithmetic %s", weights, m.info.Compute, quantize, arithmetic())
 }
@@ -60,7 +61,7 @@ type summing struct {
 	took   time.Duration
 }
 
-// startSum begins to hash a checkpoint, of which the folder of the cache may hold records. It
+// startSum begins to hash a checkpoint, of which the folder of the cache may have records. It
 // must be stopped before the checkpoint is closed. Without a folder nobody needs the hash.
 func startSum(c *checkpoint.Checkpoint, dir string) *summing {
 	if dir == "" {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/models/tiny"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // cacheTest is a copy of the embedded model and a folder for its cache.
@@ -23,7 +24,7 @@ func newCacheTest(t *testing.T) *cacheTest {
 			t.Fatal(err)
 		}
 	}
-	x.o = Options{Log: silent, Cache: true, CacheDir: t.TempDir(), Context: 512, Memory: 64 << 20, Draft: Draft{NoTest: true}}
+	x.o = Options{Log: silent, PrefixCache: PrefixCache{Dir: t.TempDir()}, Context: 512, KVMemory: 64 << 20, Speculation: Speculation{NoSelfTest: true}}
 	return x
 }
 
@@ -38,7 +39,7 @@ func (x *cacheTest) cached(t *testing.T) int {
 	for i := range int32(200) {
 		prompt.IDs = append(prompt.IDs, 300+i*7%1000)
 	}
-	a := collect(t, m, Request{Prompt: prompt, MaxTokens: 2, LogProbs: -1, IgnoreEnd: true})
+	a := collect(t, m, Request{Prompt: prompt, MaxTokens: 2, IgnoreEnd: true, Sampling: &sample.Options{}})
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -66,12 +67,12 @@ func TestDiskServesTheSameNetworkOnly(t *testing.T) {
 		{"float32", func() { x.o.Compute = backend.Float32 }, nil},
 		{"float32, 16 bits of keys", func() { x.o.Compute, x.o.KVBits = backend.Float32, 16 }, nil},
 		{"8 bits of keys", func() { x.o.KVBits = 8 }, nil},
-		{"without the head", func() { x.o.Draft.Off = true }, nil},
+		{"without the head", func() { x.o.Speculation.Depth = DepthOff }, nil},
 		{"another arithmetic", func() { arithmetic = func() string { return "2" } }, func() { arithmetic = backend.Arithmetic }},
 	} {
 		c.set()
 		if n := x.cached(t); n != 0 {
-			t.Errorf("%s: %d tokens known of another network", c.name, n)
+			t.Errorf("%s: %d tokens cached of another model", c.name, n)
 		}
 		if x.o = first; c.reset != nil {
 			c.reset()

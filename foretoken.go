@@ -1,7 +1,12 @@
-// Package foretoken runs a model of the Qwen3.5 family in this process: Open a checkpoint,
-// Generate from a conversation or a text, read the answer as it comes. It joins what the
-// packages below keep apart, files, device, engine and text. It knows no flags, no terminal
-// and no protocol of a network.
+// Package foretoken runs language models of the Qwen3.5 family in this process, with
+// continuous batching, a prefix cache, structured output and exact speculative decoding by the
+// model's own multi-token-prediction head.
+//
+// Open a checkpoint, make a prompt of a conversation (Model.ChatPrompt) or of a text
+// (Model.TextPrompt), Generate, and range over Answer.Pieces or Wait for the end. Zero values
+// are defaults. For a given model, request and seed the tokens are always the same, whatever
+// is done for speed: drafts, batches, caches and threads do not change them. (Drafts do under
+// the ratio rule, which has to be asked for.)
 package foretoken
 
 import (
@@ -11,10 +16,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -22,68 +25,105 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
-	"github.com/foretoken/foretoken/internal/models/tiny"
+	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/internal/tokenizer"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // Tiny is the name of the model inside the program.
-const Tiny = "tiny"
+const Tiny = models.Tiny
 
-// DefaultContext is the most tokens of a sequence where nothing is said and the model would
-// allow more: their memory is taken in advance.
+// DefaultContext is the maximum context where Options name none and the model allows more.
 const DefaultContext = 32768
 
-// ErrNotBuiltIn is returned for Tiny by a program that was built without it.
-var ErrNotBuiltIn = errors.New("foretoken: this program was built without a model: name a checkpoint folder")
+var (
+	// ErrNotBuiltIn is returned for Tiny by a program that was built without it.
+	ErrNotBuiltIn = models.ErrNotBuiltIn
+	// ErrBusy is returned for a request when Options.MaxQueue requests wait.
+	ErrBusy = engine.ErrBusy
+	// ErrClosed is returned for a request to a model that was closed.
+	ErrClosed = engine.ErrClosed
+	// ErrTooLarge is wrapped by the error for a request that needs more than Options.KVMemory.
+	ErrTooLarge = engine.ErrTooLarge
+)
 
 // ContextError is the error for a longer context than a model was made for.
-type ContextError struct{ Want, Most int }
+type ContextError struct{ Want, Max int }
 
 func (e *ContextError) Error() string {
-	return fmt.Sprintf("context %d: the model was made for at most %d tokens", e.Want, e.Most)
+	return fmt.Sprintf("context %d: the model was made for at most %d tokens", e.Want, e.Max)
 }
 
 // Options say how a model is loaded and run. The zero value is the default.
 type Options struct {
-	// Threads are the processors to use; 0: all that Go uses when the program starts. All models
-	// of a process share them and take turns. They spin while there is work, and so each holds
-	// a slot of Go's scheduler: with GOMAXPROCS at one more than Threads, which is for the
-	// program to set, the rest of it, readers of answers among it, runs beside them. With as many
-	// slots as threads the answers are as fast, but the rest runs some 20 ms late meanwhile.
+	// Threads is how many processors to use; 0: as many as Go used when the program started.
+	// All models of a process share them. They spin while there is work, so each occupies a
+	// slot of Go's scheduler: with GOMAXPROCS at one more than Threads, which is for the
+	// program to set, the rest of the program, readers of answers among it, runs beside them.
+	// With as many slots as threads the answers are as fast, but the rest runs some 20 ms late.
 	Threads  int
-	ISA      string          // instruction set, one of cpu.ISAs; "": the best
-	Compute  backend.Compute // arithmetic for quantized weights
-	Quantize int             // bits to quantize weights to on loading; 0: as they are
-	KVBits   int             // of keys and values: 8, 16 or 32; 0: 16, or 32 with float32 arithmetic
-	Context  int             // most tokens of a sequence; 0: what the model allows, at most DefaultContext
+	ISA      string  // instruction set, such as avx2; "": the best there is
+	Compute  Compute // arithmetic for quantized weights
+	Quantize int     // bits to quantize weights to on loading; 0: as they are
+	KVBits   int     // of keys and values: 8, 16 or 32; 0: 16, or 32 with Float32
+	Context  int     // maximum tokens of a sequence; 0: what the model allows, at most DefaultContext
 
-	Memory    int64 // bytes for all sequences and the cache; 0: one sequence of Context tokens, -1: half of what the machine has free
-	Batch     int   // most sequences at a time; 0: 16
-	Queue     int   // most requests that wait; 0: any number
-	Round     time.Duration
-	Cache     bool   // keep what was read for texts with the same beginning
-	CacheDir  string // and in this folder, for the next process; "": not
-	CacheDisk int64  // most bytes there; 0: 10 GiB
+	KVMemory    int64         // bytes for the KV cache of all sequences and the prefix cache; 0: enough for one sequence, -1: half of what the machine has free
+	MaxBatch    int           // maximum sequences at a time; 0: 16
+	MaxQueue    int           // maximum requests that wait; 0: unlimited
+	MaxRound    time.Duration // time that a round should not exceed while text is generated; 0: twice that of one without prompts
+	PrefixCache PrefixCache
 
-	Draft Draft
+	Speculation Speculation
 
-	Observe  func(engine.Round)      // as engine.Options has it
-	Progress func(done, total int64) // called while weights are read; nil: not
+	OnRound  func(Round)             // called after every round, which waits for it; nil: not
+	Progress func(done, total int64) // called while weights are read, in bytes; nil: not
 	Log      *slog.Logger            // nil: warnings go to the default one
 }
 
-// Model is an open checkpoint with all that turns text into tokens and back. Its methods
-// may be called from several goroutines.
+// PrefixCache says what is kept of the KV cache of a prompt for the next one with the same
+// prefix. The zero value keeps it in memory, as long as nothing else needs that.
+type PrefixCache struct {
+	Off     bool   // keep nothing
+	Dir     string // folder to keep it in for the next process, too; "": none
+	MaxDisk int64  // maximum bytes in Dir; 0: 10 GiB
+}
+
+// Compute is the arithmetic of a model with quantized weights.
+type Compute = backend.Compute
+
+const (
+	// Int8 quantizes activations to 8 bits per group and multiplies integers. It is the
+	// default.
+	Int8 Compute = backend.Int8
+	// Float32 computes with the float32 values of weights and activations.
+	Float32 Compute = backend.Float32
+)
+
+// Info describes a model.
+type Info struct {
+	Family     string // model_type of the checkpoint
+	Vocab      int    // length of a row of logits, padding included
+	Width      int    // of a hidden row
+	Layers     int    // without those of the head
+	Context    int    // maximum positions that the model was made for
+	Parameters int64  // without those of the head
+	Bytes      int64  // of weights in memory, head included
+	Compute    Compute
+	Head       bool // there is a multi-token-prediction head
+}
+
+// Model is an open checkpoint with its tokenizer and chat template. Its methods may be called
+// from several goroutines.
 type Model struct {
 	name      string
 	info      model.Info
 	device    string
 	context   int
-	vocab     int // ids that mean something
+	vocab     int // ids that stand for tokens
 	load      time.Duration
 	tok       *tokenizer.Tokenizer
 	templates checkpoint.Templates
@@ -93,7 +133,7 @@ type Model struct {
 	log       *slog.Logger
 
 	engine  *engine.Engine
-	network model.Model
+	model   model.Model
 	backend *cpu.Backend
 	disk    *prefix.Disk
 	secret  [sha256.Size]byte // that salts are mixed with
@@ -108,7 +148,7 @@ type Model struct {
 // Open loads a model: the folder of a checkpoint, a GGUF file, or Tiny. The caller closes it.
 func Open(path string, o Options) (*Model, error) {
 	start := time.Now()
-	c, err := OpenCheckpoint(path)
+	c, err := models.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -125,29 +165,13 @@ func Open(path string, o Options) (*Model, error) {
 	return m, nil
 }
 
-// OpenCheckpoint opens the files of a model that Open would load. The caller closes them.
-func OpenCheckpoint(path string) (*checkpoint.Checkpoint, error) {
-	switch {
-	case path == Tiny:
-		files := tiny.Files()
-		if files == nil {
-			return nil, ErrNotBuiltIn
-		}
-		return checkpoint.OpenFiles(Tiny, files)
-	case strings.HasSuffix(path, ".gguf"):
-		return qwen35.OpenGGUF(path)
-	default:
-		return checkpoint.Open(path)
-	}
-}
-
 // open loads everything that is in a checkpoint.
 func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
-	m = &Model{name: ModelName(c.Name()), builtIn: c.Name() == Tiny, log: o.Log, cached: o.Cache, warming: newBackground()}
+	m = &Model{name: models.Name(c.Name()), builtIn: c.Name() == Tiny, log: o.Log, cached: !o.PrefixCache.Off, warming: newBackground()}
 	if m.log == nil {
 		m.log = slog.New(warnings{slog.Default().Handler()})
 	}
-	m.grammars = newGrammars(m.formVocab)
+	m.grammars = newGrammars(m.grammarVocab)
 	if err := m.readText(c); err != nil {
 		return nil, err
 	}
@@ -165,14 +189,14 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	}()
 	m.device = m.backend.Name()
 	w := model.Options{
-		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, DraftVocab: o.Draft.Vocab, Control: m.tok.Added(), Progress: o.Progress, Log: m.log,
+		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, DraftVocab: o.Speculation.Vocab, Control: m.tok.Added(), Progress: o.Progress, Log: m.log,
 	}
-	if !o.Draft.Off {
-		w.MaxGuesses = spec.MaxDepth
+	if o.Speculation.Depth != DepthOff {
+		w.MaxDrafts = spec.MaxDepth
 	}
-	sum := startSum(c, o.CacheDir)
+	sum := startSum(c, o.PrefixCache.Dir)
 	defer sum.stop()
-	if m.network, err = model.Open(c, m.backend, w); err != nil {
+	if m.model, err = model.Open(c, m.backend, w); err != nil {
 		return m, err
 	}
 	return m, m.start(o, c, sum)
@@ -189,63 +213,57 @@ func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
 // processors is how many this process may use, as it was before the program asked for more.
 var processors = runtime.GOMAXPROCS(0)
 
-// ModelName is a model's name for people: the last part of its path, without the ending of
-// a file.
-func ModelName(path string) string {
-	if full, err := filepath.Abs(path); err == nil {
-		path = full
-	}
-	return strings.TrimSuffix(filepath.Base(path), ".gguf")
-}
-
-// start resolves what depends on the network, and starts the engine.
+// start resolves what depends on the model, and starts the engine.
 func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
-	m.info = m.network.Info()
+	m.info = m.model.Info()
 	m.vocab = min(m.info.Vocab, m.tok.Size())
 	if m.context = o.Context; m.context == 0 {
 		m.context = min(m.info.Context, DefaultContext)
 	}
 	if m.context > m.info.Context {
-		return &ContextError{Want: m.context, Most: m.info.Context}
+		return &ContextError{Want: m.context, Max: m.info.Context}
 	}
-	if m.draft, err = m.drafting(o.Draft, c.Config()); err != nil {
+	if m.draft, err = m.drafting(o.Speculation, c.Config()); err != nil {
 		return err
 	}
-	pool := state.NewPool(m.backend, m.memory(o.Memory))
-	learned, err := m.selfTest(o.Draft, pool)
+	pool := state.NewPool(m.backend, m.memory(o.KVMemory))
+	learned, err := m.selfTest(o.Speculation, pool)
 	if err != nil {
 		return err
 	}
-	if m.secret, err = openSecret(o.CacheDir); err != nil {
+	if m.secret, err = openSecret(o.PrefixCache.Dir); err != nil {
 		return err
 	}
-	if o.CacheDir != "" {
+	if o.PrefixCache.Dir != "" && !o.PrefixCache.Off {
 		if m.disk, err = m.openDisk(o, c, sum); err != nil {
 			return err
 		}
 	}
-	m.engine, err = engine.New(m.network, pool, engine.Options{
-		Context: m.context, MaxBatch: o.Batch, MaxQueue: o.Queue, MaxRound: o.Round,
-		Cache: o.Cache, Disk: m.disk, Drafter: m.draft.drafter, Controller: learned,
-		Observe: o.Observe, Log: m.log,
-	})
+	e := engine.Options{
+		Context: m.context, MaxBatch: o.MaxBatch, MaxQueue: o.MaxQueue, MaxRound: o.MaxRound,
+		Cache: m.cached, Disk: m.disk, Drafter: m.draft.drafter, Controller: learned, Log: m.log,
+	}
+	if o.OnRound != nil {
+		e.Observe = func(r engine.Round) { o.OnRound(Round(r)) }
+	}
+	m.engine, err = engine.New(m.model, pool, e)
 	return err
 }
 
-// memory is the budget for sequences: as wanted, but enough for one of the longest.
+// memory is the budget for sequences: want bytes, but enough for one of the longest.
 func (m *Model) memory(want int64) int64 {
 	var draft state.Layout
 	if m.draft.drafter != nil {
 		draft = m.draft.drafter.Layout()
 	}
-	one := spec.Need(m.network.Layout(), draft, m.info.Width)
+	one := spec.Need(m.model.Layout(), draft)
 	if want < 0 {
 		want = freeMemory() / 2
 	}
 	return max(want, one.Bytes(m.context))
 }
 
-// Close ends all answers and gives everything back.
+// Close ends all answers and frees everything.
 func (m *Model) Close() error {
 	var err error
 	m.warming.close()
@@ -256,8 +274,8 @@ func (m *Model) Close() error {
 	if m.disk != nil {
 		m.disk.Close()
 	}
-	if m.network != nil {
-		err = errors.Join(err, m.network.Close())
+	if m.model != nil {
+		err = errors.Join(err, m.model.Close())
 	}
 	return errors.Join(err, m.backend.Close())
 }
@@ -265,26 +283,43 @@ func (m *Model) Close() error {
 // Name is the model's name for people.
 func (m *Model) Name() string { return m.name }
 
-// Info describes the network.
-func (m *Model) Info() model.Info { return m.info }
+// Info describes the model.
+func (m *Model) Info() Info {
+	i := &m.info
+	return Info{
+		Family: i.Family, Vocab: i.Vocab, Width: i.Width, Layers: i.Layers, Context: i.Context,
+		Parameters: i.Parameters, Bytes: i.Bytes, Compute: i.Compute, Head: i.Head,
+	}
+}
 
 // Device is what computes, for people.
 func (m *Model) Device() string { return m.device }
 
-// Context is the most tokens of a prompt and its answer together.
+// Context is the maximum number of tokens of a prompt and its answer together.
 func (m *Model) Context() int { return m.context }
 
-// Vocab is the number of ids that mean something.
+// Vocab is the number of ids that stand for tokens. Info.Vocab may be more, by padding.
 func (m *Model) Vocab() int { return m.vocab }
 
 // LoadTime is how long Open took.
 func (m *Model) LoadTime() time.Duration { return m.load }
 
-// Tokenizer turns text into ids and back.
-func (m *Model) Tokenizer() *tokenizer.Tokenizer { return m.tok }
+// Encode returns the tokens of a text, in which the spellings of control tokens stand for them.
+func (m *Model) Encode(text string) []int32 { return m.tok.Encode(text) }
 
-// Engine runs the model.
-func (m *Model) Engine() *engine.Engine { return m.engine }
+// Decode returns the text of tokens, control tokens included.
+func (m *Model) Decode(ids []int32) string { return m.tok.Decode(ids, false) }
+
+// Token returns the bytes of one token, "" for an id that is only padding, and whether it is a
+// control token.
+func (m *Model) Token(id int32) (text string, control bool) {
+	text, _ = m.tok.Token(id)
+	return text, m.tok.Special(id)
+}
+
+// Sampling is how the checkpoint recommends to choose tokens, with a new seed. Whether its
+// numbers make sense is for Generate to say.
+func (m *Model) Sampling() sample.Options { return models.Recommended(m.generates) }
 
 // readText reads the parts of a checkpoint that deal in text.
 func (m *Model) readText(c *checkpoint.Checkpoint) error {

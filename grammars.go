@@ -2,7 +2,6 @@ package foretoken
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,27 +10,24 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// grammars are the forms that answers were held to lately, compiled for the model's
-// vocabulary. Clients send the same few again and again.
+// grammars caches compiled grammars of a model's vocabulary: clients send the same few again and
+// again.
 type grammars struct {
 	vocab func() (*grammar.Vocab, error) // made when it is first wanted
-	turns chan struct{}                  // as many as may compile at a time
-	most  int64                          // bytes of those that are kept
+	turns chan struct{}                  // one for each compilation that runs
+	max   int64                          // bytes of those that are kept
 
 	mu      sync.Mutex // protects what follows
-	recent  []compiled // the last used at the end
-	pending map[formKey]*compilation
+	recent  []compiled // the most recently used at the end
+	pending map[grammar.Key]*compilation
 }
 
-// formKey is a format's name, of a fixed size: a schema may be long.
-type formKey [sha256.Size]byte
-
 type compiled struct {
-	key     formKey
+	key     grammar.Key
 	grammar *grammar.Grammar
 }
 
-// compilation is a grammar on its way, for all who wait for it.
+// compilation is a grammar that is being compiled, for all who wait for it.
 type compilation struct {
 	done    chan struct{} // closed when what follows is set
 	grammar *grammar.Grammar
@@ -42,38 +38,38 @@ type compilation struct {
 }
 
 const (
-	// mostGrammars and mostGrammarBytes bound what is kept. A grammar grows while it is used,
+	// maxGrammars and maxGrammarBytes bound what is kept. A grammar grows while it is used,
 	// up to 64 MB; package grammar bounds what all of them together may grow to.
-	mostGrammars     = 32
-	mostGrammarBytes = 192 << 20
-	// mostCompilations bounds those at a time: a hostile one needs some tens of megabytes.
-	mostCompilations = 4
+	maxGrammars     = 32
+	maxGrammarBytes = 192 << 20
+	// maxCompilations bounds those at a time: a hostile one needs some tens of megabytes.
+	maxCompilations = 4
 )
 
 func newGrammars(vocab func() (*grammar.Vocab, error)) *grammars {
 	return &grammars{
-		vocab: sync.OnceValues(vocab), turns: make(chan struct{}, mostCompilations),
-		most: mostGrammarBytes, pending: map[formKey]*compilation{},
+		vocab: sync.OnceValues(vocab), turns: make(chan struct{}, maxCompilations),
+		max: maxGrammarBytes, pending: map[grammar.Key]*compilation{},
 	}
 }
 
-// grammar compiles a format, or returns what was compiled before.
-func (m *Model) grammar(ctx context.Context, f *Format) (*grammar.Grammar, error) {
-	return m.grammars.get(ctx, sha256.Sum256([]byte(f.Name)), func(ctx context.Context) (*grammar.Grammar, error) {
+// grammar compiles a source, or returns what was compiled before.
+func (m *Model) grammar(ctx context.Context, s grammar.Source) (*grammar.Grammar, error) {
+	return m.grammars.get(ctx, s.Key(), func(ctx context.Context) (*grammar.Grammar, error) {
 		v, err := m.grammars.vocab()
 		if err != nil {
 			return nil, fmt.Errorf("model %s: %w", m.name, err)
 		}
-		g, err := grammar.CompileContext(ctx, f.Source, v)
+		g, err := grammar.CompileContext(ctx, s, v)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrForm, err)
+			return nil, fmt.Errorf("%w: %w", ErrGrammar, err)
 		}
 		return g, nil
 	})
 }
 
-// formVocab is the model's vocabulary for grammars.
-func (m *Model) formVocab() (*grammar.Vocab, error) {
+// grammarVocab is the model's vocabulary for grammars.
+func (m *Model) grammarVocab() (*grammar.Vocab, error) {
 	tokens := make([]string, m.vocab)
 	for id := range tokens {
 		if !m.tok.Special(int32(id)) {
@@ -84,8 +80,8 @@ func (m *Model) formVocab() (*grammar.Vocab, error) {
 }
 
 // get returns the grammar of a key, compiled if need be: once for all who want it, without
-// holding up those who want others, and only as long as somebody waits.
-func (g *grammars) get(ctx context.Context, key formKey, compile func(context.Context) (*grammar.Grammar, error)) (*grammar.Grammar, error) {
+// delaying those who want others, and only as long as somebody waits.
+func (g *grammars) get(ctx context.Context, key grammar.Key, compile func(context.Context) (*grammar.Grammar, error)) (*grammar.Grammar, error) {
 	g.mu.Lock()
 	if at := slices.IndexFunc(g.recent, func(c compiled) bool { return c.key == key }); at >= 0 {
 		c := g.recent[at]
@@ -113,13 +109,13 @@ func (g *grammars) get(ctx context.Context, key formKey, compile func(context.Co
 	defer g.mu.Unlock()
 	if c.waiting--; c.waiting == 0 {
 		c.cancel()
-		g.forget(key, c) // whoever comes now begins anew
+		g.forget(key, c) // whoever comes now starts another
 	}
 	return nil, ctx.Err()
 }
 
 // run compiles a grammar when it is its turn.
-func (g *grammars) run(ctx context.Context, key formKey, c *compilation, compile func(context.Context) (*grammar.Grammar, error)) {
+func (g *grammars) run(ctx context.Context, key grammar.Key, c *compilation, compile func(context.Context) (*grammar.Grammar, error)) {
 	defer c.cancel()
 	defer close(c.done)
 	select {
@@ -143,20 +139,20 @@ func (g *grammars) run(ctx context.Context, key formKey, c *compilation, compile
 }
 
 // forget ends that others may join a compilation. The mutex is held.
-func (g *grammars) forget(key formKey, c *compilation) {
+func (g *grammars) forget(key grammar.Key, c *compilation) {
 	if g.pending[key] == c {
 		delete(g.pending, key)
 	}
 }
 
 // trim lets go of the grammars that were not used for longest until the others are few and
-// small enough; the last stays. Answers that are held to one keep it. The mutex is held.
+// small enough; the last stays. Answers that use one keep it. The mutex is held.
 func (g *grammars) trim() {
 	total := int64(0)
 	for _, c := range g.recent {
 		total += c.grammar.Bytes()
 	}
-	for len(g.recent) > 1 && (len(g.recent) > mostGrammars || total > g.most) {
+	for len(g.recent) > 1 && (len(g.recent) > maxGrammars || total > g.max) {
 		total -= g.recent[0].grammar.Bytes()
 		g.recent = slices.Delete(g.recent, 0, 1)
 	}

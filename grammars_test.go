@@ -14,10 +14,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// choice is a format of one text.
-func choice(text string) *Format { return &Format{Name: text, Source: grammar.Choice(text)} }
-
-// TestGrammarsAreCompiledOnce has many want the same form at once, and some of them give up.
+// TestGrammarsAreCompiledOnce has many want the same grammar at once, and some of them give up.
 func TestGrammarsAreCompiledOnce(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
 	var compiled atomic.Int32
@@ -31,7 +28,7 @@ func TestGrammarsAreCompiledOnce(t *testing.T) {
 		}
 		return grammar.CompileContext(ctx, grammar.Choice("x"), v)
 	}
-	key := formKey{1}
+	key := grammar.Key{1}
 	brief, give := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	var got [8]*grammar.Grammar
@@ -78,7 +75,7 @@ func TestGrammarsAreCompiledOnce(t *testing.T) {
 	}
 }
 
-// TestGrammarsDoNotWaitForHostileOnes holds a compilation up: another request, with a form of its
+// TestGrammarsDoNotWaitForHostileOnes delays a compilation: another request, with a grammar of its
 // own, is answered meanwhile. The compilation ends when the last who waits for it gives up.
 func TestGrammarsDoNotWaitForHostileOnes(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
@@ -92,11 +89,11 @@ func TestGrammarsDoNotWaitForHostileOnes(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() {
-		_, err := m.grammars.get(ctx, formKey{2}, hostile)
+		_, err := m.grammars.get(ctx, grammar.Key{2}, hostile)
 		result <- err
 	}()
 	<-begun
-	a := collect(t, m, Request{Prompt: m.Continue("Once"), Format: choice("yes"), MaxTokens: 50, LogProbs: -1, Sampling: sample.Options{Seed: 1}})
+	a := collect(t, m, Request{Prompt: m.TextPrompt("Once"), Grammar: grammar.Choice("yes"), MaxTokens: 50, Sampling: &sample.Options{Seed: 1}})
 	if a.Text() != "yes" {
 		t.Errorf("%q, want yes", a.Text())
 	}
@@ -110,20 +107,20 @@ func TestGrammarsDoNotWaitForHostileOnes(t *testing.T) {
 		t.Errorf("given up: %v", err)
 	}
 	<-ended
-	// The next with the same form begins anew.
-	_, err := m.grammars.get(t.Context(), formKey{2}, func(context.Context) (*grammar.Grammar, error) { return nil, errors.New("anew") })
+	// The next with the same grammar starts another.
+	_, err := m.grammars.get(t.Context(), grammar.Key{2}, func(context.Context) (*grammar.Grammar, error) { return nil, errors.New("anew") })
 	if err == nil || err.Error() != "anew" {
 		t.Errorf("after one that was given up: %v", err)
 	}
 }
 
-// TestGenerateGivesUpCompiling has a request canceled whose form takes long to compile.
+// TestGenerateGivesUpCompiling has a request canceled whose grammar takes long to compile.
 func TestGenerateGivesUpCompiling(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	slow := &Format{Name: "slow", Source: grammar.Regexp(`(?:a|b)*a(?:a|b){13}`)}
-	if _, err := m.Generate(ctx, Request{Prompt: m.Continue("Once"), Format: slow, LogProbs: -1}); !errors.Is(err, context.Canceled) {
+	slow := grammar.Regexp(`(?:a|b)*a(?:a|b){13}`)
+	if _, err := m.Generate(ctx, Request{Prompt: m.TextPrompt("Once"), Grammar: slow}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want the context's error", err)
 	}
 }
@@ -133,37 +130,37 @@ func TestGrammarsAreBounded(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
 	get := func(text string) *grammar.Grammar {
 		t.Helper()
-		g, err := m.grammar(t.Context(), choice(text))
+		g, err := m.grammar(t.Context(), grammar.Choice(text))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return g
 	}
 	first := get("first")
-	for i := range mostGrammars - 1 {
+	for i := range maxGrammars - 1 {
 		get(fmt.Sprint("text ", i))
 	}
 	if get("first") != first {
 		t.Error("one of the last used was compiled again")
 	}
 	get("one more") // text 0 goes
-	if n := len(m.grammars.recent); n != mostGrammars || get("first") != first {
-		t.Errorf("%d are kept, want %d and the last used among them", n, mostGrammars)
+	if n := len(m.grammars.recent); n != maxGrammars || get("first") != first {
+		t.Errorf("%d are kept, want %d and the last used among them", n, maxGrammars)
 	}
-	m.grammars.most = 2 * first.Bytes()
+	m.grammars.max = 2 * first.Bytes()
 	get("first")
 	total := int64(0)
 	for _, c := range m.grammars.recent {
 		total += c.grammar.Bytes()
 	}
-	if n := len(m.grammars.recent); n < 1 || n > 3 || total > m.grammars.most {
-		t.Errorf("%d grammars of %d bytes are kept, want at most %d", n, total, m.grammars.most)
+	if n := len(m.grammars.recent); n < 1 || n > 3 || total > m.grammars.max {
+		t.Errorf("%d grammars of %d bytes are kept, want at most %d", n, total, m.grammars.max)
 	}
 	if get("first") != first {
 		t.Error("the last used was not kept")
 	}
 	large := get(strings.Repeat("a long text ", 1000))
-	if large.Bytes() <= m.grammars.most {
+	if large.Bytes() <= m.grammars.max {
 		t.Fatalf("%d bytes are not large", large.Bytes())
 	}
 	if n := len(m.grammars.recent); n != 1 {
@@ -174,13 +171,13 @@ func TestGrammarsAreBounded(t *testing.T) {
 // TestGrammarsSurvivePanics has compiling panic: an error with the stack, and then all is well.
 func TestGrammarsSurvivePanics(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
-	for range mostCompilations + 1 { // turns are given back
-		_, err := m.grammars.get(t.Context(), formKey{3}, func(context.Context) (*grammar.Grammar, error) { panic("of the test") })
+	for range maxCompilations + 1 { // turns are given back
+		_, err := m.grammars.get(t.Context(), grammar.Key{3}, func(context.Context) (*grammar.Grammar, error) { panic("of the test") })
 		if err == nil || !strings.HasPrefix(err.Error(), "panic: of the test\n") {
 			t.Fatalf("%v, want the panic and its stack", err)
 		}
 	}
-	if _, err := m.grammar(t.Context(), choice("well")); err != nil {
+	if _, err := m.grammar(t.Context(), grammar.Choice("well")); err != nil {
 		t.Error(err)
 	}
 }

@@ -42,15 +42,15 @@ func TestSizeIsKnownBefore(t *testing.T) {
 	}
 }
 
-// TestLibraryMakesRoomBeforeItLoads has room for one model and a half, and checks whenever one
+// TestLibraryFreesMemoryBeforeItLoads has memory for one model and a half, and checks whenever one
 // is about to be loaded that what had to go is closed by then, its memory given back, while one
 // in use stays.
-func TestLibraryMakesRoomBeforeItLoads(t *testing.T) {
+func TestLibraryFreesMemoryBeforeItLoads(t *testing.T) {
 	dir := checkpointFolder(t)
 	opened := map[string]*Model{}
 	var events []string
 	closed := func(m *Model) bool {
-		_, err := m.Generate(t.Context(), Request{Prompt: &Prompt{IDs: []int32{1}}, LogProbs: -1, MaxTokens: 1})
+		_, err := m.Generate(t.Context(), Request{Prompt: &Prompt{IDs: []int32{1}}, MaxTokens: 1})
 		return errors.Is(err, engine.ErrClosed)
 	}
 	path := map[string]string{"a": Tiny, "b": dir, "c": Tiny}
@@ -124,7 +124,7 @@ func TestLibrarySurvivesPanics(t *testing.T) {
 				}
 			})
 		}
-		for len(l.Volumes()) == 0 || l.Volumes()[0].Users < 4 { // all wait for the same
+		for len(l.Status()) == 0 || l.Status()[0].Users < 4 { // all wait for the same
 			runtime.Gosched()
 		}
 		close(waiting)

@@ -64,7 +64,7 @@ func (h *hierarchy) free(root fs.FS, group string, free int64) int64 {
 	}
 }
 
-// number reads a file that holds one. A limit of "max" is none, and an error here.
+// number reads a file that has one. A limit of "max" is none, and an error here.
 func number(root fs.FS, name string) (int64, error) {
 	data, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -77,7 +77,7 @@ func number(root fs.FS, name string) (int64, error) {
 	return n, err
 }
 
-// field reads the number behind a name at the beginning of a line; 0 if there is none.
+// field reads the number behind a name at the start of a line; 0 if there is none.
 func field(root fs.FS, file, name string) int64 {
 	data, _ := fs.ReadFile(root, file)
 	for line := range strings.Lines(string(data)) {

@@ -11,14 +11,14 @@ import (
 // BenchmarkTurns has conversations of ten turns with thinking, which the template leaves out
 // of the history, and compares the time to the first token of the second and the last turn.
 func BenchmarkTurns(b *testing.B) {
-	m := openThinking(b, Options{Cache: true, Memory: 1 << 30})
+	m := openThinking(b, Options{KVMemory: 1 << 30})
 	var second, tenth []float64
 	for i := 0; b.Loop(); i++ {
 		c := say("Tell me a story about a cat.", true)
 		for turn := range 10 {
 			a := collect(b, m, Request{
-				Prompt: ask(b, m, c), MaxTokens: 40, MaxThinking: 10, LogProbs: -1,
-				Sampling: sample.Options{Seed: uint64(100*i + turn), Temperature: 0.8},
+				Prompt: ask(b, m, c), MaxTokens: 40, MaxThinking: 10,
+				Sampling: &sample.Options{Seed: uint64(100*i + turn), Temperature: 0.8},
 			})
 			m.warming.Wait()
 			switch turn {

@@ -18,7 +18,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/engine"
-	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -74,7 +74,7 @@ func openWith(t testing.TB, o Options, replaced map[string]string) *Model {
 			t.Fatal(err)
 		}
 	}
-	o.Log, o.Draft.NoTest = silent, true
+	o.Log, o.Speculation.NoSelfTest = silent, true
 	m, err := Open(dir, o)
 	if err != nil {
 		t.Fatal(err)
@@ -89,9 +89,7 @@ func openWith(t testing.TB, o Options, replaced map[string]string) *Model {
 
 // say is a conversation of a user's message.
 func say(text string, think bool) Conversation {
-	vars := &jinja.Map{}
-	vars.Set("enable_thinking", jinja.Bool(think))
-	return Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(text)}}, Variables: vars}
+	return Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(text)}}, Variables: map[string]any{"enable_thinking": think}}
 }
 
 // collect reads an answer to its end.
@@ -111,7 +109,7 @@ func collect(t testing.TB, m *Model, r Request) *Answer {
 
 func ask(t testing.TB, m *Model, c Conversation) *Prompt {
 	t.Helper()
-	p, err := m.Ask(c)
+	p, err := m.ChatPrompt(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +119,7 @@ func ask(t testing.TB, m *Model, c Conversation) *Prompt {
 func TestAnswerIsWhatItsPiecesSay(t *testing.T) {
 	m := openTiny(t, Options{})
 	p := ask(t, m, say("Tell me a story about a cat.", false))
-	a, err := m.Generate(t.Context(), Request{Prompt: p, MaxTokens: 40, LogProbs: -1, Sampling: sample.Options{Seed: 3, Temperature: 0.8}})
+	a, err := m.Generate(t.Context(), Request{Prompt: p, MaxTokens: 40, Sampling: &sample.Options{Seed: 3, Temperature: 0.8}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +141,7 @@ func TestAnswerIsWhatItsPiecesSay(t *testing.T) {
 	}
 	// A stop text ends it earlier, and is no part of it.
 	word := strings.Fields(text)[3]
-	b := collect(t, m, Request{Prompt: p, MaxTokens: 40, LogProbs: -1, Stop: []string{word}, Sampling: sample.Options{Seed: 3, Temperature: 0.8}})
+	b := collect(t, m, Request{Prompt: p, MaxTokens: 40, Stop: []string{word}, Sampling: &sample.Options{Seed: 3, Temperature: 0.8}})
 	if want, _, _ := strings.Cut(text, word); b.Text() != want || b.Finish != FinishStop {
 		t.Errorf("stopped at %q: %q, want %q; %s", word, b.Text(), want, b.Finish)
 	}
@@ -153,7 +151,7 @@ func TestAnswerCanBeCanceled(t *testing.T) {
 	m := openTiny(t, Options{ISA: "generic"}) // which takes minutes to fill the context
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	a, err := m.Generate(ctx, Request{Prompt: m.Continue("Once upon"), IgnoreEnd: true, LogProbs: -1})
+	a, err := m.Generate(ctx, Request{Prompt: m.TextPrompt("Once upon"), IgnoreEnd: true, Sampling: &sample.Options{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,12 +163,12 @@ func TestAnswerCanBeCanceled(t *testing.T) {
 	if !errors.Is(last, context.Canceled) || a.Finish != "" {
 		t.Errorf("error %v, finish %q", last, a.Finish)
 	}
-	if s := m.Engine().Stats(); s.Memory.Used != 0 {
+	if s := m.engine.Stats(); s.Memory.Used != 0 {
 		t.Errorf("%d bytes in use after it", s.Memory.Used)
 	}
 }
 
-// TestThinkingIsClosed holds thinking to a budget, with guesses and without: the block is
+// TestThinkingIsClosed limits thinking to a budget, with drafts and without: the block is
 // closed as the model's makers close it, and the text is the same.
 func TestThinkingIsClosed(t *testing.T) {
 	m := openThinking(t, Options{})
@@ -178,11 +176,10 @@ func TestThinkingIsClosed(t *testing.T) {
 	if !p.Thinking {
 		t.Fatal("the prompt does not begin to think")
 	}
-	plain := 0
 	for _, budget := range []int{1, 5, 12} {
 		var texts []string
-		for _, depth := range []*int{&plain, nil} {
-			a := collect(t, m, Request{Prompt: p, MaxTokens: 60, MaxThinking: budget, LogProbs: -1, Depth: depth, Sampling: sample.Options{Seed: 7, Temperature: 1}})
+		for _, depth := range []Depth{DepthOff, DepthAuto} {
+			a := collect(t, m, Request{Prompt: p, MaxTokens: 60, MaxThinking: budget, Depth: depth, Sampling: &sample.Options{Seed: 7, Temperature: 1}})
 			texts = append(texts, a.Text())
 			if n := a.ReasoningTokens(); n > budget+len(m.tok.Encode("\n</think>\n\n")) {
 				t.Errorf("%d tokens of thinking, of %d allowed", n, budget)
@@ -192,24 +189,23 @@ func TestThinkingIsClosed(t *testing.T) {
 			}
 		}
 		if texts[0] != texts[1] {
-			t.Errorf("budget %d: %q without guesses, %q with", budget, texts[0], texts[1])
+			t.Errorf("budget %d: %q without drafts, %q with", budget, texts[0], texts[1])
 		}
 	}
 }
 
-// TestFormIsKept holds answers to a schema, after thinking or without, with guesses and
+// TestGrammarIsKept constrains answers by a schema, after thinking or without, with drafts and
 // without.
-func TestFormIsKept(t *testing.T) {
+func TestGrammarIsKept(t *testing.T) {
 	m := openThinking(t, Options{})
 	schema := `{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "legs": {"enum": [2, 4]}}, "required": ["name", "legs"], "additionalProperties": false}`
-	f := &Format{Name: schema, Source: grammar.Schema([]byte(schema))}
-	plain := 0
+	f := grammar.Schema([]byte(schema))
 	for _, think := range []bool{false, true} {
 		p := ask(t, m, say("A cat.", think))
 		for seed := range uint64(4) {
 			var texts []string
-			for _, depth := range []*int{&plain, nil} {
-				a := collect(t, m, Request{Prompt: p, MaxTokens: 200, MaxThinking: 8, Format: f, LogProbs: -1, Depth: depth, Sampling: sample.Options{Seed: seed, Temperature: 1}})
+			for _, depth := range []Depth{DepthOff, DepthAuto} {
+				a := collect(t, m, Request{Prompt: p, MaxTokens: 200, MaxThinking: 8, Grammar: f, Depth: depth, Sampling: &sample.Options{Seed: seed, Temperature: 1}})
 				var v struct {
 					Name string
 					Legs int
@@ -220,12 +216,12 @@ func TestFormIsKept(t *testing.T) {
 				texts = append(texts, a.Text())
 			}
 			if texts[0] != texts[1] {
-				t.Errorf("seed %d: %q without guesses, %q with", seed, texts[0], texts[1])
+				t.Errorf("seed %d: %q without drafts, %q with", seed, texts[0], texts[1])
 			}
 		}
 	}
-	_, err := m.Generate(t.Context(), Request{Prompt: m.Continue("a"), LogProbs: -1, Format: &Format{Name: "bad", Source: grammar.Regexp("(")}})
-	if !errors.Is(err, ErrForm) {
+	_, err := m.Generate(t.Context(), Request{Prompt: m.TextPrompt("a"), Grammar: grammar.Regexp("(")})
+	if !errors.Is(err, ErrGrammar) {
 		t.Errorf("a broken expression: %v", err)
 	}
 }
@@ -234,12 +230,12 @@ func TestFormIsKept(t *testing.T) {
 // history: of each turn's prompt only what is new is computed.
 func TestConversationHitsTheCache(t *testing.T) {
 	for _, think := range []bool{false, true} {
-		m := openThinking(t, Options{Cache: true, Memory: 1 << 30})
+		m := openThinking(t, Options{KVMemory: 1 << 30})
 		c := say("Tell me a story about a cat.", think)
 		known := 0
 		for turn := range 10 {
 			p := ask(t, m, c)
-			a := collect(t, m, Request{Prompt: p, MaxTokens: 30, MaxThinking: 10, LogProbs: -1, Sampling: sample.Options{Seed: uint64(turn), Temperature: 0.8}})
+			a := collect(t, m, Request{Prompt: p, MaxTokens: 30, MaxThinking: 10, Sampling: &sample.Options{Seed: uint64(turn), Temperature: 0.8}})
 			m.warming.Wait()
 			// What is new: the user's message, and the frame of two turns around it.
 			fresh := len(p.IDs) - known
@@ -253,7 +249,7 @@ func TestConversationHitsTheCache(t *testing.T) {
 	}
 }
 
-// TestLibraryLoadsAndUnloads has three models and room for one and a half.
+// TestLibraryLoadsAndUnloads has three models and memory for one and a half.
 func TestLibraryLoadsAndUnloads(t *testing.T) {
 	var mu sync.Mutex // protects what follows
 	loads := map[string]int{}
@@ -289,12 +285,12 @@ func TestLibraryLoadsAndUnloads(t *testing.T) {
 	}
 	use("pinned")()
 	held := use("b") // the least recently used of the others has to go
-	if got := len(l.Loaded()); got != 2 || loads["b"] != 1 {
+	if got := len(l.Status()); got != 2 || loads["b"] != 1 {
 		t.Errorf("%d models are loaded, want 2", got)
 	}
 	use("a")()
 	if loads["a"] != 2 {
-		t.Errorf("a was loaded %d times, want 2: it had to make room", loads["a"])
+		t.Errorf("a was loaded %d times, want 2: it had to make space", loads["a"])
 	}
 	held()
 	if _, _, err := l.Use(t.Context(), "c"); !errors.Is(err, ErrUnknownModel) || !strings.Contains(err.Error(), `"pinned"`) {
@@ -336,15 +332,15 @@ func TestLibraryLetsModelsExpire(t *testing.T) {
 			time.Sleep(2 * time.Hour)
 			done()
 			time.Sleep(time.Hour - time.Minute)
-			if synctest.Wait(); len(l.Loaded()) != 1 {
+			if synctest.Wait(); len(l.Status()) != 1 {
 				t.Error("the model is gone before its time")
 			}
 		}
 		time.Sleep(time.Minute)
-		if synctest.Wait(); len(l.Loaded()) != 0 {
+		if synctest.Wait(); len(l.Status()) != 0 {
 			t.Error("the model is still there")
 		}
-		if _, err := m.Generate(t.Context(), Request{Prompt: m.Continue("Once"), MaxTokens: 1, LogProbs: -1}); !errors.Is(err, engine.ErrClosed) {
+		if _, err := m.Generate(t.Context(), Request{Prompt: m.TextPrompt("Once"), MaxTokens: 1}); !errors.Is(err, engine.ErrClosed) {
 			t.Errorf("the model that has expired is not closed: %v", err)
 		}
 		if err := l.Drain(t.Context()); err != nil {
@@ -356,7 +352,7 @@ func TestLibraryLetsModelsExpire(t *testing.T) {
 func TestRecommendationsFollowTheFile(t *testing.T) {
 	const none = "" // no such file
 	for file, want := range map[string]sample.Options{
-		none: {Temperature: DefaultTemperature, TopP: DefaultTopP, RepetitionPenalty: 1},
+		none: {Temperature: models.DefaultTemperature, TopP: models.DefaultTopP, RepetitionPenalty: 1},
 		`{"do_sample": true, "temperature": 0.25, "top_k": 7, "top_p": 0.5, "min_p": 0.1, "repetition_penalty": 1.25, "presence_penalty": 0.5, "frequency_penalty": 0.75}`: {
 			Temperature: 0.25, TopK: 7, TopP: 0.5, MinP: 0.1, RepetitionPenalty: 1.25, PresencePenalty: 0.5, FrequencyPenalty: 0.75,
 		},
@@ -369,7 +365,7 @@ func TestRecommendationsFollowTheFile(t *testing.T) {
 		if got.Seed == m.Sampling().Seed {
 			t.Errorf("%s: the same seed twice", file)
 		}
-		want.Seed, want.XTCThreshold = got.Seed, DefaultXTC
+		want.Seed, want.XTCThreshold = got.Seed, models.DefaultXTCThreshold
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s\n got %+v\nwant %+v", file, got, want)
 		}
@@ -378,10 +374,10 @@ func TestRecommendationsFollowTheFile(t *testing.T) {
 
 func TestPromptsAndEndsAreTheModels(t *testing.T) {
 	m := openTiny(t, Options{})
-	if _, err := m.Generate(t.Context(), Request{Prompt: &Prompt{IDs: make([]int32, m.Context())}, LogProbs: -1}); err == nil {
+	if _, err := m.Generate(t.Context(), Request{Prompt: &Prompt{IDs: make([]int32, m.Context())}}); err == nil {
 		t.Error("a prompt that fills the context was taken")
 	}
-	if !slices.Contains(m.stops(true), m.Info().Stop[0]) {
+	if !slices.Contains(m.stops(true), m.info.Stop[0]) {
 		t.Error("the model's end token does not end a chat")
 	}
 	other := openWith(t, Options{Threads: 1}, map[string]string{"generation_config.json": `{"eos_token_id": 17}`})

@@ -6,25 +6,23 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // ErrNoTemplate is wrapped by the error for a conversation with a checkpoint that was not
 // made for them.
 var ErrNoTemplate = errors.New("the checkpoint has no chat template")
 
-// Conversation is what an assistant is to answer. Unless it is Trusted, all text in it is a
-// stranger's, whoever speaks: what it spells never becomes a control token, be it the end of a turn, <think> or
+// Conversation is what an assistant is to answer. Unless it is Trusted, no text in it, whoever
+// speaks, becomes a control token by what it spells, be it the end of a turn, <think> or
 // <tool_call>. Only what the checkpoint's template writes does.
 type Conversation struct {
 	Messages []chat.Message
 	Tools    []chat.Tool // that it may call
 	// Variables are those of the template beside messages and tools, such as
-	// enable_thinking; nil: none.
-	Variables *jinja.Map
-	// Prefill is text that the answer begins with: what the model says is a continuation.
-	// It is text as well: whether the answer begins by thinking is the template's to say, by
-	// the variable enable_thinking as a rule.
+	// enable_thinking, with values that encoding/json can write.
+	Variables map[string]any
+	// Prefill is text that the answer starts with; the model continues it. It cannot open a
+	// block of thinking: that is for the template, as a rule by the variable enable_thinking.
 	Prefill string
 	// Trusted says that whoever runs the program wrote all of it: what it spells does become
 	// control tokens, as in a text that is continued as it is.
@@ -36,8 +34,8 @@ type Prompt struct {
 	IDs      []int32
 	Chat     bool // it came out of the chat template
 	Thinking bool // the answer begins inside of a think block
-	// Over is set instead of IDs if there are more than so many, which the model has no
-	// room for: the text was not encoded to its end. Model.Count does that.
+	// Over is set instead of IDs if there are more than Over tokens, too many for the context:
+	// the text was not encoded to its end. Model.CountTokens does that.
 	Over int
 
 	talk *Conversation // it came out of
@@ -55,8 +53,8 @@ func (m *Model) Template(tools bool) string {
 // ToolFormat is the format of tool calls that the template teaches.
 func (m *Model) ToolFormat() chat.ToolFormat { return chat.Teaches(m.Template(true)) }
 
-// Ask is the prompt for an answer to a conversation.
-func (m *Model) Ask(c Conversation) (*Prompt, error) {
+// ChatPrompt is the prompt for an answer to a conversation.
+func (m *Model) ChatPrompt(c Conversation) (*Prompt, error) {
 	r, err := m.render(&c, true)
 	if err != nil {
 		return nil, err
@@ -66,15 +64,15 @@ func (m *Model) Ask(c Conversation) (*Prompt, error) {
 	return p, nil
 }
 
-// Continue is the prompt for a text to be continued as it is: the spellings of control tokens
-// in it stand for them.
-func (m *Model) Continue(text string) *Prompt {
+// TextPrompt is the prompt for a text that is to be continued: the spellings of control tokens in
+// it stand for them.
+func (m *Model) TextPrompt(text string) *Prompt {
 	return m.encode(chat.Rendered{Text: text, Trusted: [][2]int{{0, len(text)}}})
 }
 
-// Count is the number of tokens of the prompt for an answer to a conversation, also of one
+// CountTokens is the number of tokens of the prompt for an answer to a conversation, also of one
 // that is too long.
-func (m *Model) Count(c Conversation) (int, error) {
+func (m *Model) CountTokens(c Conversation) (int, error) {
 	r, err := m.render(&c, true)
 	if err != nil {
 		return 0, err
@@ -83,19 +81,19 @@ func (m *Model) Count(c Conversation) (int, error) {
 	return len(ids), nil
 }
 
-// encode is a prompt of a text. Up to twice as much as there is room for is encoded to the
-// end, so that whoever is refused learns how much to leave out; more is not.
+// encode is the prompt of a text. Up to twice the context is encoded to the end, so that an error
+// can say how much to leave out; more is not.
 func (m *Model) encode(r chat.Rendered) *Prompt {
-	most := 2 * m.context
-	ids, ok := m.tok.EncodeWithin(r.Text, r.Trusted, most)
+	limit := 2 * m.context
+	ids, ok := m.tok.EncodeWithin(r.Text, r.Trusted, limit)
 	if !ok {
-		return &Prompt{Over: most}
+		return &Prompt{Over: limit}
 	}
 	return &Prompt{IDs: ids}
 }
 
-// render is what the template makes of a conversation, and the beginning of the answer if it
-// is open. A broken template is an error only for whom needs it.
+// render is what the template makes of a conversation, with Prefill if open asks for an answer. A
+// broken template is an error only for who needs it.
 func (m *Model) render(c *Conversation, open bool) (chat.Rendered, error) {
 	source := m.Template(len(c.Tools) > 0)
 	if source == "" {
@@ -106,7 +104,7 @@ func (m *Model) render(c *Conversation, open bool) (chat.Rendered, error) {
 		return chat.Rendered{}, fmt.Errorf("model %s: %w", m.name, err)
 	}
 	r, err := template.Render(chat.Input{
-		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: open, Kwargs: c.Variables,
+		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: open, Variables: c.Variables,
 		BOSToken: m.templates.BOS, EOSToken: m.templates.EOS,
 	})
 	if err == nil && open {
@@ -118,14 +116,14 @@ func (m *Model) render(c *Conversation, open bool) (chat.Rendered, error) {
 	return r, err
 }
 
-// Of a long conversation the first turns, which hold instructions and tools, and the last
-// ones are worth keeping for other requests.
+// Of a long conversation the first turns, with instructions and tools, and the last ones are
+// worth caching for other requests.
 const (
 	firstTurns = 2
 	lastTurns  = 3
 )
 
-// boundaries are the ends of turns in a prompt, those worth keeping.
+// boundaries are the ends of turns in a prompt, those worth caching.
 func (m *Model) boundaries(p *Prompt) []int {
 	turn, ok := m.tok.ID("<|im_start|>")
 	if !ok || !p.Chat {
@@ -146,10 +144,10 @@ func (m *Model) boundaries(p *Prompt) []int {
 // lastQuestion is more tokens than a template makes of a user's message of one character.
 const lastQuestion = 64
 
-// next is how the prompt of the next turn will begin once the assistant has said answer: up
-// to the end of its turn. Templates leave out what was thought before a user's last message,
-// so this need not be what the model has read and said. It is nil where it cannot be known,
-// or is too long.
+// next is the prefix that the prompt of the next turn will have once the assistant has said
+// answer: up to the end of its turn. Templates leave out what was thought before a user's last
+// message, so this need not be prompt and answer of this turn. It is nil where it cannot be
+// known, or is too long.
 func (m *Model) next(c *Conversation, answer chat.Message) []int32 {
 	turn, ok := m.tok.ID("<|im_start|>")
 	if !ok {

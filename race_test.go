@@ -15,7 +15,7 @@ func TestRace(t *testing.T) {
 	t.Run("CloseDropsPreparation", TestCloseDropsPreparation)
 	t.Run("GrammarsAreCompiledOnce", TestGrammarsAreCompiledOnce)
 	t.Run("GrammarsDoNotWaitForHostileOnes", TestGrammarsDoNotWaitForHostileOnes)
-	t.Run("LibraryMakesRoomBeforeItLoads", TestLibraryMakesRoomBeforeItLoads)
+	t.Run("LibraryFreesMemoryBeforeItLoads", TestLibraryFreesMemoryBeforeItLoads)
 	t.Run("LibrarySurvivesPanics", TestLibrarySurvivesPanics)
 	t.Run("LibraryLoadsAndUnloads", TestLibraryLoadsAndUnloads)
 	t.Run("LibraryLetsModelsExpire", TestLibraryLetsModelsExpire)

@@ -16,7 +16,7 @@ import (
 // saltSecret is the file, inside the cache's folder, with what salts are mixed with.
 const saltSecret = ".salt"
 
-// salt is a request's salt in the cache's words. It is mixed with a secret of the cache's
+// salt is a request's salt as the cache takes it. It is mixed with a secret of the cache's
 // folder, so that names of files there tell nothing about salts, which may be made of keys; and
 // with the same one in every process, so that what was stored is found again.
 func (m *Model) salt(text string) (s prefix.Salt) {
@@ -47,7 +47,7 @@ func openSecret(dir string) (secret [sha256.Size]byte, err error) {
 		return secret, fmt.Errorf("foretoken: prefix cache: %w", err)
 	}
 	if len(data) != len(secret) {
-		return secret, fmt.Errorf("foretoken: prefix cache: %s has %d bytes, want %d: remove it, which forgets what was stored for salts and keys", path, len(data), len(secret))
+		return secret, fmt.Errorf("foretoken: prefix cache: %s has %d bytes, want %d: remove it, which loses what was stored for salts and keys", path, len(data), len(secret))
 	}
 	return [sha256.Size]byte(data), nil
 }

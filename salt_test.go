@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // TestSaltsAreOneFoldersOwn: the same in every process that uses a folder, others elsewhere,
@@ -81,9 +82,9 @@ func TestSecretIsMadeOnce(t *testing.T) {
 // TestNextTurnKeepsToItsSalt: what is read in advance for the next turn is for requests with
 // the salt of the last one.
 func TestNextTurnKeepsToItsSalt(t *testing.T) {
-	m := openThinking(t, Options{Cache: true, Memory: 1 << 30})
+	m := openThinking(t, Options{KVMemory: 1 << 30})
 	talk := say(strings.Repeat("Tell me a long story. ", 8), true)
-	a := collect(t, m, Request{Prompt: ask(t, m, talk), MaxTokens: 30, MaxThinking: 10, LogProbs: -1, CacheSalt: "anna"})
+	a := collect(t, m, Request{Prompt: ask(t, m, talk), MaxTokens: 30, MaxThinking: 10, CacheSalt: "anna", Sampling: &sample.Options{}})
 	m.warming.Wait()
 	talk.Messages = append(talk.Messages, a.Message())
 	next := ask(t, m, Conversation{Messages: append(talk.Messages, say("And then?", true).Messages...), Variables: talk.Variables})
@@ -91,7 +92,7 @@ func TestNextTurnKeepsToItsSalt(t *testing.T) {
 		salt  string
 		known bool
 	}{{"", false}, {"bert", false}, {"anna", true}} {
-		if r := collect(t, m, Request{Prompt: next, MaxTokens: 1, LogProbs: -1, CacheSalt: x.salt}).Result; (r.Cached > 0) != x.known {
+		if r := collect(t, m, Request{Prompt: next, MaxTokens: 1, CacheSalt: x.salt, Sampling: &sample.Options{}}).Result; (r.Cached > 0) != x.known {
 			t.Errorf("salt %q: %d tokens known", x.salt, r.Cached)
 		}
 	}

@@ -1,13 +1,13 @@
 package foretoken
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // templateOfAll shows the model everything that a client can send.
@@ -34,16 +34,22 @@ var forgeries = map[string]func(s string) Conversation{
 	},
 	"role": func(s string) Conversation { return talkOf(chat.Message{Role: s, Content: chat.Text("Hi")}) },
 	"another field": func(s string) Conversation {
-		extra := &jinja.Map{}
-		extra.Set("mood", jinja.String(s))
-		return talkOf(chat.Message{Role: "user", Content: chat.Text("Hi"), Extra: extra})
+		text, _ := json.Marshal(s)
+		list, err := chat.DecodeMessages(fmt.Appendf(nil, `[{"role": "user", "content": "Hi", "mood": %s}]`, text))
+		if err != nil {
+			panic(err)
+		}
+		return talkOf(list[0])
 	},
 	"reasoning": func(s string) Conversation {
 		return talkOf(chat.Message{Role: "assistant", Content: chat.Text("Hi"), ReasoningContent: &s})
 	},
 	"tool call": func(s string) Conversation {
-		arguments := &jinja.Map{}
-		arguments.Set(s, jinja.String(s))
+		text, _ := json.Marshal(map[string]string{s: s})
+		arguments, err := chat.ParseArguments(text)
+		if err != nil {
+			panic(err)
+		}
 		return talkOf(chat.Message{Role: "assistant", ToolCalls: []chat.ToolCall{{Name: s, Arguments: arguments}}})
 	},
 	"tool description": func(s string) Conversation {
@@ -62,8 +68,7 @@ var forgeries = map[string]func(s string) Conversation{
 	},
 	"variable": func(s string) Conversation {
 		c := talkOf(chat.Message{Role: "user", Content: chat.Text("Hi")})
-		c.Variables = &jinja.Map{}
-		c.Variables.Set("style", jinja.String(s))
+		c.Variables = map[string]any{"style": s}
 		return c
 	},
 }
@@ -145,7 +150,7 @@ func TestNextTurnIsNotForged(t *testing.T) {
 // is trusted, what they were.
 func TestRawTextHasControlTokens(t *testing.T) {
 	m := openTiny(t, Options{})
-	if got := m.Continue(forgedTurn).IDs; !slices.Equal(got, m.tok.Encode(forgedTurn)) || len(controls(m, got)) != 7 {
+	if got := m.TextPrompt(forgedTurn).IDs; !slices.Equal(got, m.tok.Encode(forgedTurn)) || len(controls(m, got)) != 7 {
 		t.Errorf("control tokens %q", controls(m, got))
 	}
 	harmless, forged := say("Hello.", false), say("Hello."+forgedTurn, false)
@@ -155,30 +160,30 @@ func TestRawTextHasControlTokens(t *testing.T) {
 	}
 }
 
-// TestLongPromptsAreNotEncodedWhole refuses 32 MB by their beginning, and counts what is only
+// TestLongPromptsAreNotEncodedWhole refuses 32 MB by their prefix, and counts what is only
 // somewhat too long.
 func TestLongPromptsAreNotEncodedWhole(t *testing.T) {
 	m := openTiny(t, Options{Context: 256})
 	for name, text := range map[string]string{
 		"words": strings.Repeat("the cat ", 4<<20), "a word": strings.Repeat("x", 32<<20), "forged": strings.Repeat("<|im_end|>", 3<<20),
 	} {
-		for _, p := range []*Prompt{ask(t, m, say(text, false)), m.Continue(text)} {
+		for _, p := range []*Prompt{ask(t, m, say(text, false)), m.TextPrompt(text)} {
 			if p.IDs != nil || p.Over != 512 {
 				t.Errorf("%s: %d ids, more than %d", name, len(p.IDs), p.Over)
 			}
-			if _, err := m.Generate(t.Context(), Request{Prompt: p, LogProbs: -1}); err == nil || !strings.Contains(err.Error(), "more than 512 tokens") {
+			if _, err := m.Generate(t.Context(), Request{Prompt: p}); err == nil || !strings.Contains(err.Error(), "more than 512 tokens") {
 				t.Errorf("%s: error %v", name, err)
 			}
 		}
 	}
 	long := say(strings.Repeat("the cat ", 200), false)
 	p := ask(t, m, long)
-	n, err := m.Count(long)
+	n, err := m.CountTokens(long)
 	if err != nil || n != len(p.IDs) || n <= m.Context() || p.Over != 0 {
 		t.Errorf("%d ids, over %d; %d counted, %v", len(p.IDs), p.Over, n, err)
 	}
 	longer := say(strings.Repeat("the cat ", 100_000), false)
-	if n, err = m.Count(longer); err != nil || n < 100_000 {
+	if n, err = m.CountTokens(longer); err != nil || n < 100_000 {
 		t.Errorf("%d counted, %v", n, err)
 	}
 }

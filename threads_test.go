@@ -17,8 +17,8 @@ func TestModelsComputeAtOnce(t *testing.T) {
 		var list []Request
 		for i := range 3 {
 			list = append(list, Request{
-				Prompt: m.Continue(fmt.Sprintf("Once upon a time there were %d cats", i+2)), MaxTokens: 24, LogProbs: -1, Hash: true, IgnoreEnd: true,
-				Sampling: sample.Options{Seed: uint64(i), Temperature: 0.7},
+				Prompt: m.TextPrompt(fmt.Sprintf("Once upon a time there were %d cats", i+2)), MaxTokens: 24, Hash: true, IgnoreEnd: true,
+				Sampling: &sample.Options{Seed: uint64(i), Temperature: 0.7},
 			})
 		}
 		return list

@@ -116,7 +116,7 @@ func checkRendering(t *testing.T, i int, tmpl *Template, c *rendering) {
 		t.Fatal(err)
 	}
 	got, err := tmpl.Render(Input{
-		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: c.AddGenerationPrompt, Kwargs: kwargs.Map(),
+		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: c.AddGenerationPrompt, Variables: kwargs.Map().Any(),
 	})
 	switch {
 	case c.Output == nil && err == nil:

@@ -19,9 +19,8 @@ type Message struct {
 	ToolCalls        []ToolCall // that an assistant made
 	ToolCallID       string     // of the call that a tool message answers
 	Name             string     // of the author or tool
-	// Extra holds all other fields, which templates of some models read. It
-	// may be nil and is not changed.
-	Extra *jinja.Map
+
+	extra *jinja.Map // all other fields of its JSON, which templates of some models read
 }
 
 // roles are the words for who speaks that protocols know. A message picks one of them, and
@@ -60,20 +59,39 @@ func (c Content) Text() (string, bool) {
 type ToolCall struct {
 	ID        string // empty in what a Parser gives: the server gives out ids
 	Name      string
-	Arguments *jinja.Map // in the order they were written; nil is none
+	Arguments Arguments
 }
 
-// ArgumentsJSON returns the arguments as a JSON object.
-func (c ToolCall) ArgumentsJSON() string {
-	b, err := jinja.AppendJSON(nil, jinja.Dict(c.Arguments))
-	if err != nil { // decoded arguments always have a JSON form
+// Arguments are what a tool is called with: a JSON object whose keys keep their order. The
+// zero value is an empty one.
+type Arguments struct{ fields *jinja.Map }
+
+// ParseArguments reads a JSON object.
+func ParseArguments(data []byte) (Arguments, error) {
+	v, err := jinja.DecodeJSON(data)
+	if err == nil && v.Kind() != jinja.KindMap {
+		err = errors.New("expected a JSON object")
+	}
+	return Arguments{v.Map()}, err
+}
+
+// Text returns the argument of that name, if it is a text.
+func (a Arguments) Text(name string) (string, bool) {
+	v, _ := a.fields.Get(name)
+	return v.Text()
+}
+
+// JSON returns the arguments as a JSON object.
+func (a Arguments) JSON() string {
+	b, err := jinja.AppendJSON(nil, jinja.Dict(a.fields))
+	if err != nil { // decoded arguments can always be written as JSON
 		return "{}"
 	}
 	return string(b)
 }
 
-// DecodeMessages reads a JSON array of messages in the form of OpenAI's chat
-// completions. Fields it does not know are kept for the template.
+// DecodeMessages reads a JSON array of messages as OpenAI's chat completions have
+// them. Fields it does not know are kept for the template.
 func DecodeMessages(data []byte) ([]Message, error) {
 	v, err := jinja.DecodeJSON(data)
 	if err != nil {
@@ -132,10 +150,10 @@ func messageFrom(v jinja.Value) (m Message, err error) {
 				m.Name, err = textField(key, field)
 			}
 		default:
-			if m.Extra == nil {
-				m.Extra = &jinja.Map{}
+			if m.extra == nil {
+				m.extra = &jinja.Map{}
 			}
-			m.Extra.Set(key, field)
+			m.extra.Set(key, field)
 		}
 		if err != nil {
 			return m, err
@@ -212,20 +230,19 @@ func toolCallFrom(v jinja.Value) (c ToolCall, err error) {
 
 // argumentsFrom takes an object, or the JSON text of one, which is what OpenAI
 // has. Nothing, null and an empty text are no arguments.
-func argumentsFrom(v jinja.Value) (*jinja.Map, error) {
+func argumentsFrom(v jinja.Value) (none Arguments, err error) {
 	if text, ok := v.Text(); ok {
 		if len(bytes.TrimSpace([]byte(text))) == 0 {
-			return nil, nil
+			return none, nil
 		}
-		var err error
 		if v, err = jinja.DecodeJSON([]byte(text)); err != nil {
-			return nil, err
+			return none, err
 		}
 	}
 	if !slices.Contains([]jinja.Kind{jinja.KindUndefined, jinja.KindNone, jinja.KindMap}, v.Kind()) {
-		return nil, errors.New("expected a JSON object or a string that holds one")
+		return none, errors.New("expected a JSON object or a string that holds one")
 	}
-	return v.Map(), nil
+	return Arguments{v.Map()}, nil
 }
 
 // value returns the message as templates see it.
@@ -260,7 +277,7 @@ func (m Message) value() jinja.Value {
 	if m.Name != "" {
 		out.Set("name", jinja.String(m.Name))
 	}
-	for key, v := range m.Extra.All() {
+	for key, v := range m.extra.All() {
 		out.Set(key, v)
 	}
 	return jinja.Dict(out)
@@ -269,7 +286,7 @@ func (m Message) value() jinja.Value {
 func (c ToolCall) value() jinja.Value {
 	function := &jinja.Map{}
 	function.Set("name", jinja.String(c.Name))
-	function.Set("arguments", jinja.Dict(c.Arguments))
+	function.Set("arguments", jinja.Dict(c.Arguments.fields))
 	out := &jinja.Map{}
 	if c.ID != "" {
 		out.Set("id", jinja.String(c.ID))

@@ -19,14 +19,14 @@ func TestDecodeMessagesReadsFields(t *testing.T) {
 	m := messages[0]
 	text, _ := m.Content.Text()
 	if m.Role != "assistant" || text != "c" || m.ReasoningContent == nil || *m.ReasoningContent != "r" ||
-		m.Name != "n" || m.ToolCallID != "t" || m.Extra.Len() != 1 || len(m.ToolCalls) != 2 {
+		m.Name != "n" || m.ToolCallID != "t" || m.extra.Len() != 1 || len(m.ToolCalls) != 2 {
 		t.Fatalf("got %+v", m)
 	}
-	if c := m.ToolCalls[0]; c.ID != "1" || c.Name != "f" || c.ArgumentsJSON() != `{"z": 1, "a": {"b": null}}` {
-		t.Errorf("first call %+v with %s", c, c.ArgumentsJSON())
+	if c := m.ToolCalls[0]; c.ID != "1" || c.Name != "f" || c.Arguments.JSON() != `{"z": 1, "a": {"b": null}}` {
+		t.Errorf("first call %+v with %s", c, c.Arguments.JSON())
 	}
-	if c := m.ToolCalls[1]; c.ID != "" || c.Name != "g" || c.ArgumentsJSON() != `{"z": 1.0, "a": []}` {
-		t.Errorf("second call %+v with %s", c, c.ArgumentsJSON())
+	if c := m.ToolCalls[1]; c.ID != "" || c.Name != "g" || c.Arguments.JSON() != `{"z": 1.0, "a": []}` {
+		t.Errorf("second call %+v with %s", c, c.Arguments.JSON())
 	}
 }
 
@@ -142,8 +142,8 @@ func FuzzDecodeMessages(f *testing.F) {
 		for _, m := range messages {
 			_, _ = m.Content.Text()
 			for _, c := range m.ToolCalls {
-				if !json.Valid([]byte(c.ArgumentsJSON())) {
-					t.Errorf("arguments are not JSON: %s", c.ArgumentsJSON())
+				if !json.Valid([]byte(c.Arguments.JSON())) {
+					t.Errorf("arguments are not JSON: %s", c.Arguments.JSON())
 				}
 			}
 		}

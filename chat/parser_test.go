@@ -36,7 +36,7 @@ func outline(p *Parser, chunks []string) string {
 		for _, e := range events {
 			switch {
 			case e.Kind == EventToolCall:
-				fmt.Fprintf(&b, "|CALL %s %s", e.Call.Name, e.Call.ArgumentsJSON())
+				fmt.Fprintf(&b, "|CALL %s %s", e.Call.Name, e.Call.Arguments.JSON())
 			case e.Kind != last:
 				b.WriteString([]string{"|C ", "|R "}[e.Kind])
 			}

@@ -89,7 +89,7 @@ func plainTemplates(t testing.TB) map[string]*Template {
 {{- m|tojson }}<|im_end|>
 {% endfor %}{{ custom }}{{ custom|e }}{{ custom|indent(2) }}{{ custom[::-1] }}<|im_start|>assistant
 `}
-	for _, name := range []string{"testdata/turns.jinja", "../internal/models/tiny/chat_template.jinja", "../internal/server/turn/turntest/thinker.jinja", "../internal/server/turn/turntest/caller.jinja"} {
+	for _, name := range []string{"testdata/turns.jinja", "../internal/models/tiny/chat_template.jinja", "../internal/server/generate/generatetest/thinker.jinja", "../internal/server/generate/generatetest/caller.jinja"} {
 		source, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -208,7 +208,7 @@ func renderTalk(t testing.TB, tmpl *Template, talk []byte) (Rendered, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tmpl.Render(Input{Messages: in.Messages, Tools: in.Tools, AddGenerationPrompt: true, Kwargs: kwargs.Map(), BOSToken: "<|im_start|>"})
+	return tmpl.Render(Input{Messages: in.Messages, Tools: in.Tools, AddGenerationPrompt: true, Variables: kwargs.Map().Any(), BOSToken: "<|im_start|>"})
 }
 
 // harmless is the conversation with a letter for every "<", without which nothing is the
@@ -315,10 +315,10 @@ func FuzzStrangers(f *testing.F) {
 			return Input{
 				Messages: []Message{
 					{Role: "user", Name: change(name), Content: Text(change(content))},
-					{Role: "assistant", Content: Text(change(content)), ReasoningContent: &thought, ToolCalls: []ToolCall{{ID: change(name), Name: change(name), Arguments: arguments}}},
+					{Role: "assistant", Content: Text(change(content)), ReasoningContent: &thought, ToolCalls: []ToolCall{{ID: change(name), Name: change(name), Arguments: Arguments{arguments}}}},
 					{Role: "tool", ToolCallID: change(argument), Content: Text(change(result))},
 				},
-				Tools: []Tool{{function}}, AddGenerationPrompt: true, Kwargs: custom, BOSToken: "<|im_start|>",
+				Tools: []Tool{{function}}, AddGenerationPrompt: true, Variables: custom.Any(), BOSToken: "<|im_start|>",
 			}
 		}
 		for kind, tmpl := range templates {

@@ -1,7 +1,9 @@
 package chat
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +16,7 @@ import (
 type Template struct{ template *jinja.Template }
 
 // NewTemplate reads the Jinja source of a template, which is not trusted: what
-// it may use of time and memory is bounded by the default [jinja.Limits].
+// it may use of time and memory is bounded.
 func NewTemplate(src string) (*Template, error) {
 	t, err := jinja.Parse(src)
 	if err != nil {
@@ -30,9 +32,10 @@ type Input struct {
 	// AddGenerationPrompt asks for the opening of the assistant's turn at the
 	// end.
 	AddGenerationPrompt bool
-	// Kwargs are further variables of the template, such as enable_thinking,
-	// preserve_thinking or reasoning_effort. It may be nil.
-	Kwargs *jinja.Map
+	// Variables are further ones of the template, such as enable_thinking,
+	// preserve_thinking or reasoning_effort, with values that encoding/json can write. A
+	// json.RawMessage keeps the order of its keys.
+	Variables map[string]any
 	// BOSToken and EOSToken are the texts of the tokenizer's tokens, empty if it
 	// has none. They are trusted as the template is.
 	BOSToken, EOSToken string
@@ -49,8 +52,8 @@ type Rendered struct {
 	Trusted [][2]int
 }
 
-// Render returns the prompt. If the template refuses the conversation, the error has a
-// [jinja.RaiseError] with its words in its chain.
+// Render returns the prompt. If the template refuses the conversation, the error has its
+// words.
 func (t *Template) Render(in Input) (Rendered, error) {
 	vars := &jinja.Map{}
 	messages := make([]jinja.Value, len(in.Messages))
@@ -73,9 +76,13 @@ func (t *Template) Render(in Input) (Rendered, error) {
 			vars.Set(name, jinja.Trusted(token))
 		}
 	}
-	for name, v := range in.Kwargs.All() {
+	for _, name := range slices.Sorted(maps.Keys(in.Variables)) {
 		if _, taken := vars.Get(name); taken {
 			return Rendered{}, fmt.Errorf("chat: template variable %q is set by foretoken: pass another name", name)
+		}
+		v, err := variable(in.Variables[name])
+		if err != nil {
+			return Rendered{}, fmt.Errorf("chat: template variable %q: %w", name, err)
 		}
 		vars.Set(name, v)
 	}
@@ -84,6 +91,18 @@ func (t *Template) Render(in Input) (Rendered, error) {
 		return Rendered{}, fmt.Errorf("chat: template: %w", err)
 	}
 	return Rendered(out), nil
+}
+
+// variable is a value as templates see it: what its JSON says.
+func variable(v any) (jinja.Value, error) {
+	if v, ok := v.(jinja.Value); ok { // of a caller in this module, who has read it already
+		return v, nil
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return jinja.Value{}, err
+	}
+	return jinja.DecodeJSON(text)
 }
 
 // Teaches is the format of tool calls that the source of a template shows to the model:

@@ -62,10 +62,9 @@ func TestTemplateRendersConversation(t *testing.T) {
 	}
 }
 
-func TestTemplateTakesKwargs(t *testing.T) {
-	kwargs := &jinja.Map{}
-	kwargs.Set("enable_thinking", jinja.Bool(false))
-	in := Input{Messages: []Message{{Role: "user", Content: Text("Hi")}}, AddGenerationPrompt: true, Kwargs: kwargs}
+func TestTemplateTakesVariables(t *testing.T) {
+	variables := map[string]any{"enable_thinking": false}
+	in := Input{Messages: []Message{{Role: "user", Content: Text("Hi")}}, AddGenerationPrompt: true, Variables: variables}
 	got, err := loadTurns(t).Render(in)
 	if want := "[user] Hi\n[assistant] <think></think>\n"; err != nil || got.Text != want {
 		t.Errorf("got %q, %v, want %q", got.Text, err, want)
@@ -73,7 +72,7 @@ func TestTemplateTakesKwargs(t *testing.T) {
 	if got.StartsThinking() {
 		t.Error("StartsThinking sees a block that was closed")
 	}
-	kwargs.Set("messages", jinja.None())
+	variables["messages"] = nil
 	if _, err := loadTurns(t).Render(in); err == nil || !strings.Contains(err.Error(), `"messages"`) {
 		t.Errorf("a variable named messages: error %v", err)
 	}

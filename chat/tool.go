@@ -12,8 +12,7 @@ import (
 // of which templates show every field in its order.
 type Tool struct{ fields *jinja.Map }
 
-// DecodeTools reads a JSON array of tools in the form of OpenAI's chat
-// completions.
+// DecodeTools reads a JSON array of tools as OpenAI's chat completions have them.
 func DecodeTools(data []byte) ([]Tool, error) {
 	v, err := jinja.DecodeJSON(data)
 	if err != nil {
@@ -80,7 +79,7 @@ func (t Tool) Parameters() []byte {
 	return text
 }
 
-// Strict reports whether the tool asks for arguments that are held to its schema.
+// Strict reports whether the tool asks for arguments that conform to its schema.
 func (t Tool) Strict() bool {
 	v, _ := t.function().Get("strict")
 	text, _ := jinja.AppendJSON(nil, v)

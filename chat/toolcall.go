@@ -148,7 +148,7 @@ func (r *callReader) readName(buf []byte) (more bool, err error) {
 			r.pos++
 			r.start = r.pos
 			if r.state == callName {
-				r.call = ToolCall{Name: name, Arguments: &jinja.Map{}}
+				r.call = ToolCall{Name: name, Arguments: Arguments{&jinja.Map{}}}
 				r.state = callInside
 			} else {
 				r.key, r.state = name, callValue
@@ -185,7 +185,7 @@ func (r *callReader) readAfter(buf []byte) (more bool, err error) {
 		return false, nil
 	}
 	value := bytes.TrimSuffix(bytes.TrimPrefix(buf[start:end], []byte("\n")), []byte("\n"))
-	r.call.Arguments.Set(r.key, r.convert(string(value)))
+	r.call.Arguments.fields.Set(r.key, r.convert(string(value)))
 	return false, nil
 }
 
@@ -241,8 +241,8 @@ func (r *callReader) finishObject(data []byte) error {
 	if r.call, err = toolCallFrom(v); err != nil {
 		return err
 	}
-	if r.call.Arguments == nil {
-		r.call.Arguments = &jinja.Map{}
+	if r.call.Arguments.fields == nil {
+		r.call.Arguments.fields = &jinja.Map{}
 	}
 	r.call.ID = ""
 	r.state = callEnd

@@ -19,7 +19,7 @@ const (
 	space = `[\s\v\x{85}\p{Z}]*`
 )
 
-// maxBare is the longest string whose length can be held to while a marker is looked for:
+// maxBare is the longest string whose length can be enforced while a marker is looked for:
 // each length has states of its own.
 const maxBare = 64
 
@@ -30,7 +30,7 @@ const maxBare = 64
 // reserved words, white space around it aside. It is for the caller to see that strings are
 // not taken for other values, and to leave the schema as it is.
 func Bare(schema []byte, marker string, reserved ...string) Source {
-	return Source{"schema", func(b *builder) (int32, error) {
+	return newSource("schema", "bare", append([]string{string(schema), marker}, reserved...), func(b *builder) (int32, error) {
 		root, err := parseValue(schema)
 		if err != nil {
 			return 0, fmt.Errorf("schema: %w", err)
@@ -62,14 +62,14 @@ func Bare(schema []byte, marker string, reserved ...string) Source {
 			c.nodes[values].list = append(c.nodes[values].list, list...)
 		}
 		return n, nil
-	}}
+	})
 }
 
 // Prefer is the first part, or the second if the first cannot be had: its schema is not
 // supported, it is too large, or nothing satisfies it. Once as many steps were made in vain as
 // a grammar may take, no more first parts are tried.
 func Prefer(first, second Source) Source {
-	return Source{first.name, func(b *builder) (int32, error) {
+	return newSource(first.name, "prefer", keys(first, second), func(b *builder) (int32, error) {
 		if b.work.vain > maxWork {
 			return second.build(b)
 		}
@@ -81,7 +81,7 @@ func Prefer(first, second Source) Source {
 		before.work.vain = b.work.vain + b.work.steps - before.work.steps
 		*b = before
 		return second.build(b)
-	}}
+	})
 }
 
 // copy is the builder as it is now.

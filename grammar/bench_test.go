@@ -181,7 +181,7 @@ func benchmarkMask(b *testing.B, v *Vocab) {
 				}
 				m.Accept(id)
 			}
-			if !m.MayEnd() {
+			if !m.mayEnd() {
 				b.Fatal("may not end")
 			}
 		}

@@ -77,7 +77,7 @@ func TestCompileIsBounded(t *testing.T) {
 }
 
 // TestFactsAreBounded has the facts of all grammars of a vocabulary reach their limit: nothing
-// more is remembered, masks are the same, and there is room again when a grammar is gone.
+// more is remembered, masks are the same, and there is space again when a grammar is gone.
 func TestFactsAreBounded(t *testing.T) {
 	v := bytesVocab(t)
 	compile := func() *Grammar {
@@ -126,7 +126,7 @@ func TestFactsAreBounded(t *testing.T) {
 		runtime.Gosched()
 	}
 	if _ = g.Matcher().Allowed(nil); g.learned.bytes.Load() == 0 {
-		t.Error("nothing is remembered although there is room")
+		t.Error("nothing is remembered although there is space")
 	}
 	runtime.KeepAlive(full)
 }

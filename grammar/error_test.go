@@ -187,7 +187,6 @@ func FuzzSchema(f *testing.F) {
 			if _, fits := m.machine.feed(m.now, text[i:i+1]); fits != has(mask, int32(text[i])) {
 				t.Fatalf("schema %q: after %q byte %q fits: %v", schema, text[:i], text[i], fits)
 			}
-			m.Forced(nil, nil)
 			m.Accept(int32(text[i]))
 		}
 	})

@@ -1,6 +1,6 @@
-// Package grammar holds generated text to a form: JSON, JSON of a schema, a regular
-// expression, one of several texts, or a sequence of such. It says which tokens may come
-// next, for any text that might be, so that a sampler never chooses another one.
+// Package grammar is constrained decoding: it keeps generated text in JSON, in JSON of a
+// schema, in a regular expression, in a Lark grammar, in one of several texts, or in a sequence
+// of such. It says which tokens may come next, so that a sampler never chooses another one.
 //
 // It knows bytes and the bytes of tokens. It knows nothing of logits, models, sampling or
 // where the tokens come from. docs/structured-output.md says which schemas it takes and
@@ -30,9 +30,9 @@ const (
 	maxAllFacts = 256 << 20
 )
 
-// Grammar is a source compiled for a vocabulary. It may be used by any number of goroutines
-// at once, and should be used again for requests with the same source: it gets faster with
-// what it has learned about the tokens.
+// Grammar is a source compiled for a vocabulary. It may be used by several goroutines at
+// once, and should be used again for requests with the same source: what it finds out about
+// the tokens makes it faster.
 type Grammar struct {
 	program *program
 	vocab   *Vocab

@@ -85,7 +85,7 @@ var keywords = func() map[string]func(s *shape, v *value) error {
 	}
 }()
 
-// refused are keywords that say which values are valid and that cannot be held to, with
+// refused are keywords that say which values are valid and that cannot be enforced, with
 // what to do instead.
 var refused = map[string]string{
 	"not":                   "say what is allowed",

@@ -21,10 +21,10 @@ func Lark(text string) (Source, error) {
 	if err != nil {
 		return Source{}, err
 	}
-	return Source{"lark", func(b *builder) (int32, error) {
+	return newSource("lark", "lark", []string{text}, func(b *builder) (int32, error) {
 		l := &larkBuilder{builder: b, g: g, rules: map[string]int32{}, terminals: map[string]int32{}}
 		return l.build()
-	}}, nil
+	}), nil
 }
 
 // isTerminal tells terminals, which are in upper case, from rules.

@@ -120,7 +120,7 @@ func (s *shape) errorf(format string, args ...any) error {
 	return s.schemas[0].errorf(format, args...)
 }
 
-// maxMeasured is the longest string whose length can be held to along with a pattern.
+// maxMeasured is the longest string whose length can be enforced along with a pattern.
 const maxMeasured = 1000
 
 // string is the node of strings.

@@ -6,15 +6,12 @@ import (
 )
 
 // Matcher follows one text through a grammar. It must not be used by two goroutines at
-// once. Nothing has to be taken back: the methods with ahead look at texts that might be
-// and leave the matcher where it is.
+// once. Nothing has to be rolled back: Allowed looks at tokens ahead and leaves the matcher
+// where it is.
 type Matcher struct {
 	g       *Grammar
 	machine *machine
 	walker  walker
-
-	free  bool  // everything goes until the token after
-	after int32 // see Grammar.After
 
 	now    int32   // the state of the accepted text
 	ahead  []int32 // tokens looked at last, and the states behind them
@@ -34,28 +31,16 @@ type maskOf struct {
 // states: between two items of a list, inside strings.
 const keptMasks = 32
 
-// Matcher returns a matcher at the beginning of a text.
+// Matcher returns a matcher at the start of a text.
 func (g *Grammar) Matcher() *Matcher {
 	m := &Matcher{g: g, machine: newMachine(g.program), walker: walker{v: g.vocab}, filled: map[int32]int{}}
 	m.now = m.machine.start()
 	return m
 }
 
-// After returns a matcher that allows everything until the token id has been accepted, such
-// as the end of a block of thinking, and holds to the grammar what comes after it.
-func (g *Grammar) After(id int32) *Matcher {
-	m := g.Matcher()
-	m.free, m.after = true, id
-	return m
-}
-
 // Accept makes id part of the text. An id that is not allowed is a mistake of the caller;
 // the text can only end after it.
 func (m *Matcher) Accept(id int32) {
-	if m.free {
-		m.free = id != m.after
-		return
-	}
 	if len(m.ahead) > 0 && m.ahead[0] == id {
 		m.now = m.states[0]
 		m.ahead, m.states = slices.Delete(m.ahead, 0, 1), slices.Delete(m.states, 0, 1)
@@ -67,73 +52,19 @@ func (m *Matcher) Accept(id int32) {
 
 // Allowed is the set of tokens that may follow once the tokens ahead have followed the
 // text: bit id%64 of word id/64. End tokens are in it exactly if the text may end there, and
-// alone if it must; it is never empty. nil means that everything is allowed. It is valid
-// until the next call of a method.
+// alone if it must; it is never empty. It is valid until the next call of a method.
 func (m *Matcher) Allowed(ahead []int32) []uint64 {
-	s, free := m.follow(ahead)
-	if free {
-		return nil
-	}
-	return m.mask(s)
+	return m.mask(m.follow(ahead))
 }
 
-// MayEnd reports whether the text so far satisfies the grammar.
-func (m *Matcher) MayEnd() bool { return !m.free && m.machine.states[m.now].ends }
-
-// Forced appends to dst the bytes that must follow once the tokens ahead have followed the
-// text, as many as there are no two ways to go on, and returns it. It stops at maxForced.
-// Guessing their tokens costs nothing.
-func (m *Matcher) Forced(dst []byte, ahead []int32) []byte {
-	s, free := m.follow(ahead)
-	for range maxForced {
-		if free || m.machine.states[s].ends {
-			break
-		}
-		b, only := m.onlyByte(s)
-		if !only {
-			break
-		}
-		dst = append(dst, b)
-		s, _ = m.machine.feed(s, string([]byte{b}))
-	}
-	return dst
-}
-
-// maxForced is the most bytes that Forced looks ahead.
-const maxForced = 256
-
-// onlyByte is the byte that must follow a state, if only one can.
-func (m *Matcher) onlyByte(s int32) (only byte, ok bool) {
-	for _, c := range m.machine.of(s) {
-		for b := range 256 {
-			if _, _, fits := m.machine.read(c, byte(b)); !fits || ok && byte(b) == only {
-				continue
-			}
-			if ok {
-				return 0, false
-			}
-			only, ok = byte(b), true
-		}
-	}
-	return only, ok
-}
-
-// follow is the state once the tokens ahead have followed the text; free if everything is
-// allowed there.
-func (m *Matcher) follow(ahead []int32) (s int32, free bool) {
-	if m.free {
-		i := slices.Index(ahead, m.after)
-		if i < 0 {
-			return 0, true
-		}
-		ahead = ahead[i+1:]
-	}
+// follow is the state once the tokens ahead have followed the text.
+func (m *Matcher) follow(ahead []int32) int32 {
 	same := 0
 	for same < len(ahead) && same < len(m.ahead) && ahead[same] == m.ahead[same] {
 		same++
 	}
 	m.ahead, m.states = m.ahead[:same], m.states[:same]
-	s = m.now
+	s := m.now
 	if same > 0 {
 		s = m.states[same-1]
 	}
@@ -141,7 +72,7 @@ func (m *Matcher) follow(ahead []int32) (s int32, free bool) {
 		s = m.next(s, id)
 		m.ahead, m.states = append(m.ahead, id), append(m.states, s)
 	}
-	return s, false
+	return s
 }
 
 // next is the state after one more token.

@@ -47,7 +47,7 @@ func walkTexts(t *testing.T, v *Vocab, seed uint64, visit func(r *rand.Rand, nam
 					m.Accept(id)
 				}
 				visit(r, s.name, m, ids)
-				if !m.MayEnd() {
+				if !m.mayEnd() {
 					t.Fatalf("%s: may not end after %q", s.name, text)
 				}
 			}
@@ -72,7 +72,7 @@ func TestMaskEqualsTrying(t *testing.T) {
 		states++
 		mask := slices.Clone(m.Allowed(nil))
 		for id, token := range v.tokens {
-			want := id == 256 && m.MayEnd()
+			want := id == 256 && m.mayEnd()
 			if token != "" {
 				_, want = m.machine.feed(m.now, token)
 			}
@@ -87,7 +87,7 @@ func TestMaskEqualsTrying(t *testing.T) {
 	}
 }
 
-// TestLookingAheadChangesNothing asks for masks behind guesses, right and wrong, and finds
+// TestLookingAheadChangesNothing asks for masks behind drafts, accepted and rejected, and finds
 // the matcher as one that only followed the text.
 func TestLookingAheadChangesNothing(t *testing.T) {
 	v := bytesVocab(t, pieces...)
@@ -108,7 +108,7 @@ func TestLookingAheadChangesNothing(t *testing.T) {
 		for _, id := range said {
 			fresh.Accept(id)
 		}
-		if !slices.Equal(m.Allowed(nil), fresh.Allowed(nil)) || m.MayEnd() != fresh.MayEnd() {
+		if !slices.Equal(m.Allowed(nil), fresh.Allowed(nil)) || m.mayEnd() != fresh.mayEnd() {
 			t.Fatalf("%s: after %q and %d ahead: another mask than without", name, spell(v, said), ahead)
 		}
 		for _, id := range ahead {
@@ -120,61 +120,8 @@ func TestLookingAheadChangesNothing(t *testing.T) {
 	})
 }
 
-func TestForced(t *testing.T) {
-	v := bytesVocab(t, pieces...)
-	schema := Schema([]byte(`{"type": "object", "properties": {"name": {"type": "string", "minLength": 1, "maxLength": 2}, "ok": {"const": true}}, "required": ["name", "ok"], "additionalProperties": false}`))
-	m := compile(t, schema, v).Matcher()
-	for _, step := range []struct{ forced, say string }{
-		{"{", `{`}, {"", `"`}, {`name":`, `name":`}, {"", `"`}, {"", "ab"}, {`",`, `",`}, {"", `"`}, {`ok":`, `ok":`}, {"", "t"}, {"rue", "rue"}, {"", "}"}, {"", ""},
-	} {
-		if got := string(m.Forced(nil, nil)); got != step.forced {
-			t.Errorf("before %q: forced %q, want %q", step.say, got, step.forced)
-		}
-		for i := range len(step.say) {
-			m.Accept(int32(step.say[i]))
-		}
-	}
-	if !m.MayEnd() {
-		t.Error("may not end")
-	}
-	if got := members(m.Allowed(nil)); len(got) != 1 || got[0] != 256 {
-		t.Errorf("allowed at the end: %d", got)
-	}
-}
-
-func TestAfterWaitsForToken(t *testing.T) {
-	v := bytesVocab(t, "</think>")
-	const closing = 257
-	g := compile(t, Sequence(Regexp(`\n{0,2}`), Choice("yes", "no")), v)
-	m := g.After(closing)
-	for _, id := range []int32{'n', 'o', ' ', 256, 'x'} {
-		if m.Allowed(nil) != nil || m.MayEnd() || len(m.Forced(nil, nil)) > 0 {
-			t.Fatal("the grammar holds before the token")
-		}
-		m.Accept(id)
-	}
-	if m.Allowed([]int32{'a', 'b'}) != nil {
-		t.Error("the grammar holds ahead of the token")
-	}
-	if got := string(byteMembers(m.Allowed([]int32{'a', closing, '\n', '\n'}))); got != "ny" {
-		t.Errorf("allowed ahead, behind the token: %q", got)
-	}
-	m.Accept(closing)
-	if got := string(byteMembers(m.Allowed(nil))); got != "\nny" {
-		t.Errorf("allowed behind the token: %q", got)
-	}
-}
-
-// byteMembers lists the single bytes of a mask.
-func byteMembers(mask []uint64) []byte {
-	var list []byte
-	for _, id := range members(mask) {
-		if id < 256 {
-			list = append(list, byte(id))
-		}
-	}
-	return list
-}
+// mayEnd reports whether the text so far satisfies the grammar.
+func (m *Matcher) mayEnd() bool { return m.machine.states[m.now].ends }
 
 func TestWrongTokenEndsText(t *testing.T) {
 	v := bytesVocab(t)

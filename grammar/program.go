@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 )
 
-// unlimited is the most of a repetition without a limit.
+// unlimited is the maximum of a repetition without a limit.
 const unlimited = math.MaxInt32
 
-// program is a grammar in a form that can be run: nodes that refer to each other, with
+// program is a grammar that can be run: nodes that refer to each other, with
 // recursion through nodeAlt.
 type program struct {
 	nodes []node

@@ -24,7 +24,7 @@ func Object() Source { return Schema([]byte(`{"type": "object"}`)) }
 // are written and which keywords there are. The schema is not kept.
 func Schema(schema []byte) Source {
 	root, err := parseValue(schema)
-	return Source{"schema", func(b *builder) (int32, error) {
+	return newSource("schema", "schema", []string{string(schema)}, func(b *builder) (int32, error) {
 		if err != nil {
 			return 0, fmt.Errorf("schema: %w", err)
 		}
@@ -32,7 +32,7 @@ func Schema(schema []byte) Source {
 			return 0, err
 		}
 		return newCompiler(b, root).value([]*value{root})
-	}}
+	})
 }
 
 // compiler turns a schema into nodes.

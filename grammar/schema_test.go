@@ -70,7 +70,7 @@ func acceptsTokens(g *Grammar, ids []int32) bool {
 		}
 		m.Accept(id)
 	}
-	return m.MayEnd() && has(m.Allowed(nil), 256)
+	return m.mayEnd() && has(m.Allowed(nil), 256)
 }
 
 // TestSchemaEqualsValidator holds random schemas against random values, nearly all close to
@@ -182,7 +182,7 @@ func sampleText(t *testing.T, r *rand.Rand, g *Grammar, limit int) (string, bool
 			}
 		}
 		if id == 256 {
-			if !m.MayEnd() {
+			if !m.mayEnd() {
 				t.Fatalf("the end is allowed after %q", out.String())
 			}
 			m.Accept(id)

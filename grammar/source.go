@@ -1,36 +1,77 @@
 package grammar
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 )
 
-// Source says what a text has to look like. Sources are values, cheap to make and checked
-// when they are compiled.
+// Source says which texts a grammar allows. Sources are values, cheap to make and checked
+// when they are compiled. The zero Source is none.
 type Source struct {
-	name  string
-	build func(*builder) (int32, error)
+	name string // for error messages
+	key  Key
+	make func(*builder) (int32, error)
+}
+
+// Key identifies what a Source was made of: two Sources made by other functions, or of other
+// arguments, have different keys.
+type Key [sha256.Size]byte
+
+// newSource is a source that the function kind made of parts.
+func newSource(name, kind string, parts []string, build func(*builder) (int32, error)) Source {
+	text := []byte(kind)
+	for _, p := range parts {
+		text = binary.LittleEndian.AppendUint64(append(text, 0), uint64(len(p))) // lengths keep parts apart
+		text = append(text, p...)
+	}
+	return Source{name, sha256.Sum256(text), build}
+}
+
+// keys are the keys of sources, as parts of another.
+func keys(list ...Source) []string {
+	parts := make([]string, len(list))
+	for i, s := range list {
+		parts[i] = string(s.key[:])
+	}
+	return parts
+}
+
+// Key identifies the source, for caches of compiled grammars.
+func (s Source) Key() Key { return s.key }
+
+// IsZero reports whether s is the zero Source.
+func (s Source) IsZero() bool { return s.make == nil }
+
+// build adds the nodes of the source to a builder and returns the first.
+func (s Source) build(b *builder) (int32, error) {
+	if s.make == nil {
+		return 0, errors.New("the source is empty")
+	}
+	return s.make(b)
 }
 
 // maxChoice bounds the texts of a Choice and the length of a Literal, in bytes.
 const maxChoice = 1 << 20
 
-// Regexp is the texts that the expression, in RE2's syntax, matches from their beginning to
-// their end. Word boundaries and line anchors are not supported.
+// Regexp is the texts that the expression, in RE2's syntax, matches as a whole. Word boundaries and line anchors are not supported.
 func Regexp(expr string) Source {
-	return Source{"expression", func(b *builder) (int32, error) {
+	return newSource("expression", "regexp", []string{expr}, func(b *builder) (int32, error) {
 		d, err := b.lexeme(expr)
 		if err != nil {
 			return 0, fmt.Errorf("expression %.60q: %w", expr, err)
 		}
 		return b.automaton(d)
-	}}
+	})
 }
 
 // InString is the texts of a Regexp or of a grammar that Lark read, as strings of JSON: in
 // quotation marks, with an escape only where JSON demands one.
 func InString(part Source) Source {
-	return Source{part.name, func(b *builder) (int32, error) {
+	return newSource(part.name, "in string", keys(part), func(b *builder) (int32, error) {
 		before := b.spelling
 		b.spelling = escaped
 		n, err := part.build(b)
@@ -40,19 +81,19 @@ func InString(part Source) Source {
 		}
 		mark, err := b.choice(`"`)
 		return b.seq(mark, n, mark), err
-	}}
+	})
 }
 
 // Without is the texts of a Regexp or of a grammar that Lark read, none of whose terminals has
 // the marker in it.
 func Without(marker string, part Source) Source {
-	return Source{part.name, func(b *builder) (int32, error) {
+	return newSource(part.name, "without", append(keys(part), marker), func(b *builder) (int32, error) {
 		before := b.avoid
 		b.avoid = marker
 		n, err := part.build(b)
 		b.avoid = before
 		return n, err
-	}}
+	})
 }
 
 // lexeme is the automaton of an expression, spelled as the builder is told to.
@@ -70,7 +111,7 @@ func (b *builder) lexeme(expr string) (*dfa, error) {
 
 // Choice is one of the texts.
 func Choice(texts ...string) Source {
-	return Source{"choice", func(b *builder) (int32, error) {
+	return newSource("choice", "choice", texts, func(b *builder) (int32, error) {
 		n := 0
 		for _, text := range texts {
 			n += len(text)
@@ -83,7 +124,7 @@ func Choice(texts ...string) Source {
 			return 0, fmt.Errorf("choice: %w", err)
 		}
 		return id, nil
-	}}
+	})
 }
 
 // Literal is the text itself.
@@ -92,7 +133,7 @@ func Literal(text string) Source { return Choice(text) }
 // TextWithout is any text of whole characters in which the marker does not occur: what
 // stands before a marker that begins something else.
 func TextWithout(marker string) Source {
-	return Source{"text", func(b *builder) (int32, error) {
+	return newSource("text", "text without", []string{marker}, func(b *builder) (int32, error) {
 		within, err := b.work.regex(regexp.QuoteMeta(marker), anywhere, plain)
 		if err != nil {
 			return 0, fmt.Errorf("marker %.60q: %w", marker, err)
@@ -102,37 +143,38 @@ func TextWithout(marker string) Source {
 			return 0, fmt.Errorf("marker %.60q: %w", marker, err)
 		}
 		return b.automaton(d)
-	}}
+	})
 }
 
 // Sequence is the parts, one after the other with nothing between them.
 func Sequence(parts ...Source) Source {
-	return Source{"sequence", func(b *builder) (int32, error) {
+	return newSource("sequence", "sequence", keys(parts...), func(b *builder) (int32, error) {
 		list, err := b.each(parts)
 		return b.seq(list...), err
-	}}
+	})
 }
 
 // Either is any one of the parts.
 func Either(parts ...Source) Source {
-	return Source{"alternatives", func(b *builder) (int32, error) {
+	return newSource("alternatives", "either", keys(parts...), func(b *builder) (int32, error) {
 		list, err := b.each(parts)
 		return b.alt(list...), err
-	}}
+	})
 }
 
-// Repeat is the part, at least and at most as often as said; a most of 0 or less is no limit.
-func Repeat(part Source, least, most int) Source {
-	return Source{"repetition", func(b *builder) (int32, error) {
-		if most <= 0 {
-			most = unlimited
+// Repeat is the part, min to max times; a max of 0 or less is no limit.
+func Repeat(part Source, min, max int) Source {
+	counts := []string{strconv.Itoa(min), strconv.Itoa(max)}
+	return newSource("repetition", "repeat", append(keys(part), counts...), func(b *builder) (int32, error) {
+		if max <= 0 {
+			max = unlimited
 		}
-		if least < 0 || least > most || most > unlimited {
-			return 0, fmt.Errorf("repetition of %d to %d times", least, most)
+		if min < 0 || min > max || max > unlimited {
+			return 0, fmt.Errorf("repetition of %d to %d times", min, max)
 		}
 		n, err := part.build(b)
-		return b.rep(n, int32(least), int32(most)), err
-	}}
+		return b.rep(n, int32(min), int32(max)), err
+	})
 }
 
 // each builds the parts.

@@ -1,13 +1,11 @@
 package grammar
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
+
+	"github.com/foretoken/foretoken/internal/jsontext"
 )
 
 // Limits on a schema as a text.
@@ -19,7 +17,7 @@ const (
 // value is a JSON value with its place in the schema. The members of an object keep their
 // order.
 type value struct {
-	kind   valueKind
+	kind   jsontext.Kind
 	text   string // of a string: itself; of a number or boolean: as it is written
 	list   []*value
 	names  []string       // of an object's members, whose values are list
@@ -30,103 +28,64 @@ type value struct {
 	name   string // in the parent
 }
 
-type valueKind uint8
-
 const (
-	null valueKind = iota
-	boolean
-	number
-	text
-	array
-	object
+	null    = jsontext.Null
+	boolean = jsontext.Bool
+	number  = jsontext.Number
+	text    = jsontext.String
+	array   = jsontext.Array
+	object  = jsontext.Object
 )
 
-var kindNames = [...]string{"null", "a boolean", "a number", "a string", "an array", "an object"}
+var kindNames = [...]string{
+	null: "null", boolean: "a boolean", number: "a number", text: "a string", array: "an array", object: "an object",
+}
 
 // parseValue reads one JSON text.
-func parseValue(data []byte) (*value, error) {
-	if len(data) > maxSchemaBytes {
-		return nil, fmt.Errorf("%d bytes, want at most %d", len(data), maxSchemaBytes)
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	p := valueParser{d: d}
-	v, err := p.value(nil, "", 0)
+func parseValue(data []byte) (root *value, err error) {
+	count, limits := 0, jsontext.Limits{Bytes: maxSchemaBytes, Depth: maxSchemaDepth, Replace: true}
+	err = jsontext.Read(data, limits, func(r *jsontext.Reader) error {
+		root, err = readValue(r, nil, "", &count)
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("not JSON as a schema needs it: %w", err)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more text follows the JSON value")
-	}
-	return v, nil
+	return root, nil
 }
 
-type valueParser struct {
-	d     *json.Decoder
-	count int
-}
-
-func (p *valueParser) value(parent *value, name string, depth int) (*value, error) {
-	if depth > maxSchemaDepth {
-		return nil, fmt.Errorf("nested more than %d deep", maxSchemaDepth)
-	}
-	t, err := p.d.Token()
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return nil, fmt.Errorf("not JSON: %w", err)
-	}
-	v := &value{parent: parent, name: name, number: p.count}
-	p.count++
-	switch t := t.(type) {
-	case nil:
-		v.kind, v.text = null, "null"
-	case bool:
-		v.kind, v.text = boolean, strconv.FormatBool(t)
-	case json.Number:
-		v.kind, v.text = number, t.String()
-	case string:
-		v.kind, v.text = text, t
-	case json.Delim:
-		v.kind = array
-		if t == '{' {
-			v.kind = object
-		}
-		if err := p.members(v, depth); err != nil {
-			return nil, err
-		}
-	}
-	return v, nil
-}
-
-// members reads what is inside an array or object, and its end.
-func (p *valueParser) members(v *value, depth int) error {
-	v.index = map[string]int{}
-	for p.d.More() {
-		name := strconv.Itoa(len(v.list))
-		if v.kind == object {
-			t, err := p.d.Token()
-			if err != nil {
-				return fmt.Errorf("not JSON: %w", err)
-			}
-			name, _ = t.(string) // the decoder takes nothing else there
+// readValue reads the value with the given name in its parent; count is the number of values
+// read before.
+func readValue(r *jsontext.Reader, parent *value, name string, count *int) (v *value, err error) {
+	v = &value{parent: parent, name: name, number: *count, kind: r.Kind()}
+	*count++
+	switch v.kind {
+	case array:
+		err = r.Array(func(i int) error { return v.add(r, strconv.Itoa(i), count) })
+	case object:
+		v.index = map[string]int{}
+		err = r.Object(func(key []byte) error {
+			name := string(key)
 			if _, twice := v.index[name]; twice {
-				return fmt.Errorf("%s has two members %q", v.pointer(), name)
+				return r.Errorf("%s has two members %q", v.pointer(), name)
 			}
 			v.index[name] = len(v.names)
 			v.names = append(v.names, name)
-		}
-		m, err := p.value(v, name, depth+1)
-		if err != nil {
-			return err
-		}
-		v.list = append(v.list, m)
+			return v.add(r, name, count)
+		})
+	default:
+		var scalar []byte
+		scalar, err = r.Scalar()
+		v.text = string(scalar)
 	}
-	if _, err := p.d.Token(); err != nil {
-		return fmt.Errorf("not JSON: %w", err)
-	}
-	return nil
+	return v, err
+}
+
+// add reads an element of an array or the value of an object's member.
+func (v *value) add(r *jsontext.Reader, name string, count *int) error {
+	m, err := readValue(r, v, name, count)
+	v.list = append(v.list, m)
+	return err
 }
 
 // member is the value of an object's member, nil if there is none.

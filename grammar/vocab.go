@@ -14,7 +14,7 @@ const (
 	maxTokenLen = 255
 )
 
-// Vocab is the tokens of one tokenizer, prepared for any number of grammars. It may be used by any number of goroutines at once.
+// Vocab is the tokens of one tokenizer, prepared for grammars. It may be used by several goroutines at once.
 type Vocab struct {
 	size   int // ids
 	words  int // of a mask

@@ -2,8 +2,8 @@ package sample
 
 import "slices"
 
-// maxLive is how many Dists of one Sampler may be held at once: draft and target
-// of a round of speculation at the greatest depth, their differences, and room.
+// maxLive is how many Dists of one Sampler may be in use at once: draft and target
+// of a round of speculation at the greatest depth, their differences, and some more.
 const maxLive = 64
 
 // A Dist is the distribution of the token at one position: what truncation left,
@@ -145,7 +145,7 @@ func (d *dist) prob(id int32) float64 {
 }
 
 // Point is the certainty that id follows once ahead more tokens have followed the text:
-// what a guess that was not drawn from anything counts as.
+// what a draft token that was not drawn from anything counts as.
 func (s *Sampler) Point(id int32, ahead int) Dist {
 	d := s.take()
 	d.pos = s.position + ahead
@@ -160,10 +160,10 @@ func (d Dist) Prob(id int32) float32 {
 	return float32(d.open().prob(id))
 }
 
-// Minus is max(0, d-q), normalized: what to draw from after a guess drawn from q
-// was refused (Leviathan, Kalman and Matias, 2023). If q is nowhere below d, it is
+// Minus is max(0, d-q), normalized: what to draw from after a draft drawn from q
+// was rejected (Leviathan, Kalman and Matias, 2023). If q is nowhere below d, it is
 // d itself. In both cases Draw takes noise of its own, independent of the noise
-// that drew the guess. Both must be of the same Sampler and position.
+// that drew the draft. Both must be of the same Sampler and position.
 func (d Dist) Minus(q Dist) Dist {
 	r := d.open().owner.take()
 	a, b := d.open(), q.open()

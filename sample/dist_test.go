@@ -152,7 +152,7 @@ func TestPenalizedRowsAreTheirOwn(t *testing.T) {
 	wantA := alone.Dist(a, nil).Prob(4)
 	wantB := alone.Dist(b, []int32{7}).Prob(4)
 	if da.Prob(4) != wantA || db.Prob(4) != wantB {
-		t.Errorf("held together %v %v, one by one %v %v", da.Prob(4), db.Prob(4), wantA, wantB)
+		t.Errorf("used together %v %v, one by one %v %v", da.Prob(4), db.Prob(4), wantA, wantB)
 	}
 }
 

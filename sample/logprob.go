@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // A LogProb is an id with the logarithm of its probability.
@@ -31,7 +33,7 @@ func LogProbs(logits []float32, id int32, top int) (chosen float32, best []LogPr
 	sc := newScale(highest, 1)
 	var w scratch
 	total := sc.masses(&w.sums, logits, blocks, sc.lowest(floorLevel), nil)
-	logTotal := log(float64(total) * (1.0 / (1 << weightBits)))
+	logTotal := exactmath.Log(float64(total) * (1.0 / (1 << weightBits)))
 
 	chosen = float32(math.Inf(-1))
 	if id >= 0 && int(id) < len(logits) && logits[id] > float32(math.Inf(-1)) {

@@ -5,41 +5,7 @@ import (
 	"math/bits"
 )
 
-// The elementary functions here give the same bits on every processor: math.Exp
-// and math.Log have assembly variants that differ, and some compilers fuse x*y+z,
-// which the explicit float64 conversions forbid.
-
-const (
-	ln2Hi = 0x1.62e42feep-1       // its product with an exponent is exact
-	ln2Lo = 0x1.a39ef35793c76p-33 // ln 2 - ln2Hi
-	log2e = 1 / math.Ln2
-)
-
-// atanhTerms are 2/21, 2/19, … 2/3: the series of 2·atanh(s)/s - 2 in s², highest
-// power first. With |s| below 0.172 the first term left out is under 2^-58.
-var atanhTerms = [...]float64{2. / 21, 2. / 19, 2. / 17, 2. / 15, 2. / 13, 2. / 11, 2. / 9, 2. / 7, 2. / 5, 2. / 3}
-
-// log is the natural logarithm of a positive finite x, within 1 ulp or so.
-func log(x float64) float64 {
-	m, e := math.Frexp(x)
-	if m < math.Sqrt2/2 {
-		m *= 2
-		e--
-	}
-	// With s = f/(2+f), log(1+f) = 2·atanh(s); and 2s = f - s·f keeps the leading
-	// term exact.
-	f := m - 1
-	s := f / (2 + f)
-	s2 := s * s
-	r := 0.0
-	for _, c := range atanhTerms {
-		r = float64(r*s2) + c
-	}
-	r = float64(r * s2)
-	k := float64(e)
-	tail := float64(k*ln2Lo) - float64(s*(f-r))
-	return float64(k*ln2Hi) + (f + tail)
-}
+const log2e = 1 / math.Ln2
 
 // A level is how far a logit lies below the highest of its row once divided by the
 // temperature, counted in steps of 2^-24 octaves, rounded down: an id at level n

@@ -3,61 +3,11 @@ package sample
 import (
 	"hash/fnv"
 	"math"
-	"math/big"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
-
-// bigLog is the natural logarithm to 160 bits, by the series of atanh.
-func bigLog(x float64) *big.Float {
-	const precision = 160
-	atanh2 := func(s *big.Float) *big.Float { // 2·atanh(s)
-		sum, power := new(big.Float).SetPrec(precision), new(big.Float).SetPrec(precision).Set(s)
-		square := new(big.Float).SetPrec(precision).Mul(s, s)
-		for n := int64(1); n < 130; n += 2 {
-			term := new(big.Float).SetPrec(precision).Quo(power, new(big.Float).SetInt64(n))
-			sum.Add(sum, term)
-			power.Mul(power, square)
-		}
-		return sum.Mul(sum, big.NewFloat(2))
-	}
-	ratio := func(a, b float64) *big.Float { // (a-b)/(a+b)
-		p, q := new(big.Float).SetPrec(precision).SetFloat64(a), new(big.Float).SetPrec(precision).SetFloat64(b)
-		top := new(big.Float).SetPrec(precision).Sub(p, q)
-		return top.Quo(top, p.Add(p, q))
-	}
-	m, e := math.Frexp(x)
-	result := atanh2(ratio(m, 1))
-	ln2 := atanh2(ratio(2, 1))
-	return result.Add(result, ln2.Mul(ln2, new(big.Float).SetInt64(int64(e))))
-}
-
-func TestLogAccuracy(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 4))
-	worst := 0.0
-	check := func(x float64) {
-		want := bigLog(x)
-		nearest, _ := want.Float64()
-		ulp := math.Nextafter(math.Abs(nearest), math.Inf(1)) - math.Abs(nearest)
-		diff, _ := want.Sub(want, big.NewFloat(log(x))).Float64()
-		worst = max(worst, math.Abs(diff)/ulp)
-	}
-	for range 1500 {
-		check(r.Float64() + 0x1p-53)
-		check(1 - r.Float64()*math.Exp2(-50*r.Float64()))
-		check(math.Exp2(120*r.Float64() - 60))
-	}
-	for _, x := range []float64{0x1p-53, 1 - 0x1p-53, 1 + 0x1p-52, math.Sqrt2, math.Sqrt2 / 2, 2, 1.5, 36.7} {
-		check(x)
-	}
-	t.Logf("worst error of log: %.3f ulp", worst)
-	if worst > 1.1 {
-		t.Errorf("worst error of log is %.3f ulp, want at most 1.1", worst)
-	}
-	if got := log(1); got != 0 {
-		t.Errorf("log(1) = %v", got)
-	}
-}
 
 // TestMathBitsAreFrozen pins the bits of every function a draw depends on, so that
 // a processor or compiler that computes otherwise shows.
@@ -74,7 +24,7 @@ func TestMathBitsAreFrozen(t *testing.T) {
 	sc := newScale(17.3, 0.7)
 	for i := range 50_000 {
 		x := mix(uint64(i))
-		put(math.Float64bits(log(unit(x))))
+		put(math.Float64bits(exactmath.Log(unit(x))))
 		put(math.Float64bits(gumbel(x)))
 		z := float32(unit(x)*40 - 22.7)
 		put(sc.level(z))

@@ -10,7 +10,7 @@ import (
 // a row's weights, each at most 2^42, inside 63 bits.
 const MaxVocab = 1 << 21
 
-// Options is a request's taste. The zero value is greedy decoding without penalties.
+// Options are a request's sampling options. The zero value is greedy decoding without penalties.
 type Options struct {
 	// Temperature divides the logits. 0 is greedy: the most likely id, whatever
 	// the truncation options say.
@@ -53,7 +53,7 @@ type Options struct {
 
 	// Seed decides all draws, together with the position.
 	Seed uint64
-	// Vocab is the number of ids that mean something. Logits from there on are the
+	// Vocab is the number of ids that stand for tokens. Logits from there on are the
 	// padding of a matrix and never drawn. 0 takes the whole row.
 	Vocab int
 }

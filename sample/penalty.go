@@ -1,7 +1,7 @@
 package sample
 
 // A text counts what the penalties look at: which ids stand in the repetition
-// window, and how often each was generated. Tokens are taken back in the order
+// window, and how often each was generated. Tokens are rolled back in the order
 // opposite to that in which they came.
 type text struct {
 	window  int     // tokens; 0: everything

@@ -1,5 +1,12 @@
 package sample
 
+import (
+	"crypto/rand"
+	"encoding/binary"
+
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
 // RandomVersion names the layout of the randomness below. A change that gives
 // other numbers for the same seed raises it. Version 1:
 //
@@ -59,7 +66,7 @@ func unit(h uint64) float64 {
 
 // gumbel maps a random word to a draw from the standard Gumbel distribution.
 func gumbel(h uint64) float64 {
-	return -log(-log(unit(h)))
+	return -exactmath.Log(-exactmath.Log(unit(h)))
 }
 
 // premixed appends to hits those i of [lo, hi) whose id i has noise of at least
@@ -103,4 +110,11 @@ func premixedOf(hits, ids []int32, stream, limit uint64, lo, hi int) []int32 {
 		}
 	}
 	return hits
+}
+
+// NewSeed returns a random seed below 2^53, which every reader of JSON keeps exact.
+func NewSeed() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails, by its contract
+	return binary.LittleEndian.Uint64(b[:]) >> 11
 }

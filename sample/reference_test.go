@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // A refToken is an id with its adjusted logit, its score and its integer weight.
@@ -56,7 +58,7 @@ func refDist(o Options, prompt, said []int32, logits []float32) []refToken {
 		}
 	}
 	if o.MinP > 0 {
-		last := uint64(min(-log(o.MinP)*log2e*octave, floorLevel-1))
+		last := uint64(min(-exactmath.Log(o.MinP)*log2e*octave, floorLevel-1))
 		left = left[:count(left, func(t refToken) bool { return sc.level(t.z) <= last })]
 	}
 	if pos := len(said); o.XTCProbability > 0 && unit(noise(stream(o.Seed, useXTC, pos), 0)) < o.XTCProbability {

@@ -22,6 +22,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // A Sampler chooses the tokens of one request. It must not be used by two
@@ -54,7 +56,7 @@ func New(o Options, prompt []int32) (*Sampler, error) {
 	}
 	s := &Sampler{options: o}
 	if o.MinP > 0 {
-		s.minLevel = uint64(min(-log(o.MinP)*log2e*octave, floorLevel-1))
+		s.minLevel = uint64(min(-exactmath.Log(o.MinP)*log2e*octave, floorLevel-1))
 	}
 	s.exempt = slices.Sorted(slices.Values(o.XTCExempt))
 	for _, id := range sortedIDs(o.LogitBias) {
@@ -72,9 +74,6 @@ func New(o Options, prompt []int32) (*Sampler, error) {
 	}
 	return s, nil
 }
-
-// Position counts the accepted tokens; it is the position of the next one.
-func (s *Sampler) Position() int { return s.position }
 
 // Accept makes id part of the text and all Dists of s invalid.
 func (s *Sampler) Accept(id int32) {
@@ -225,7 +224,7 @@ func (d *dist) race(noises uint64) int32 {
 		if (1-u)*(1-gateSlack) > lowest*d.p[i] {
 			continue
 		}
-		if x := -log(u) / d.p[i]; x < lowest {
+		if x := -exactmath.Log(u) / d.p[i]; x < lowest {
 			best, lowest = id, x
 		}
 	}

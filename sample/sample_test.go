@@ -164,12 +164,12 @@ func TestDistAheadEqualsAccepted(t *testing.T) {
 		row := oddRow(r, vocab)
 		behind, level := newSampler(t, o, prompt...), newSampler(t, o, prompt...)
 		for n := range len(text) + 1 {
-			for split := r.IntN(n + 1); behind.Position() < split; {
-				behind.Accept(text[behind.Position()])
+			for split := r.IntN(n + 1); behind.position < split; {
+				behind.Accept(text[behind.position])
 			}
-			a, b := behind.Dist(row, text[behind.Position():n]), level.Dist(row, nil)
+			a, b := behind.Dist(row, text[behind.position:n]), level.Dist(row, nil)
 			if x, y := behind.Draw(a), level.Draw(b); x != y {
-				t.Fatalf("case %d: %d tokens, %d of them accepted, draw %d; all accepted %d", i, n, behind.Position(), x, y)
+				t.Fatalf("case %d: %d tokens, %d of them accepted, draw %d; all accepted %d", i, n, behind.position, x, y)
 			}
 			for id := range int32(vocab) {
 				if x, y := a.Prob(id), b.Prob(id); x != y {
@@ -183,7 +183,7 @@ func TestDistAheadEqualsAccepted(t *testing.T) {
 	}
 }
 
-// TestDrawIsPure asks in any order, and again, and in the company of other Dists.
+// TestDrawIsPure asks in any order, and again, and beside other Dists.
 func TestDrawIsPure(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 1))
 	for _, o := range []Options{{Temperature: 1, Seed: 1}, {Temperature: 1, TopK: 9, Seed: 1}, {Temperature: 1, TopP: 0.9, PresencePenalty: 1, Seed: 1}} {
@@ -324,15 +324,15 @@ func TestSamplerDoesNotAllocate(t *testing.T) {
 		"windowed":    {Temperature: 0.8, RepetitionPenalty: 1.1, RepetitionWindow: 64},
 	} {
 		s := newSampler(t, o, 1, 2, 3)
-		guesses := []int32{5, 6, 7, 8}
+		drafts := []int32{5, 6, 7, 8}
 		round := func() {
-			for i := range guesses {
-				p, q := s.Dist(row, guesses[:i]), s.Dist(flat, guesses[:i])
+			for i := range drafts {
+				p, q := s.Dist(row, drafts[:i]), s.Dist(flat, drafts[:i])
 				s.Draw(p)
 				s.Draw(p.Minus(q))
 				s.Coin(p, p.Prob(3))
 			}
-			for _, id := range guesses {
+			for _, id := range drafts {
 				s.Accept(id)
 			}
 		}

@@ -16,7 +16,7 @@ const (
 // question is the request for an answer to p. likeliest is how many tokens to report the
 // log-probabilities of in place of each, -1 for none at all.
 func (s *session) question(p *foretoken.Prompt, sampling *samplingFlags, limits *limitFlags, likeliest int) (foretoken.Request, error) {
-	options, err := sampling.options(s.Generation())
+	options, err := sampling.options(s.Sampling())
 	if err != nil {
 		return foretoken.Request{}, err
 	}
@@ -26,8 +26,8 @@ func (s *session) question(p *foretoken.Prompt, sampling *samplingFlags, limits 
 		}
 	}
 	return foretoken.Request{
-		Prompt: p, MaxTokens: limits.maxTokens.or(limits.otherwise), Sampling: options,
-		Stop: limits.stop, IgnoreEnd: limits.ignoreEOS, LogProbs: likeliest,
+		Prompt: p, MaxTokens: limits.maxTokens.or(limits.otherwise), Sampling: &options,
+		Stop: limits.stop, IgnoreEnd: limits.ignoreEOS, LogProbs: likeliest >= 0, TopLogProbs: max(likeliest, 0),
 	}, nil
 }
 

@@ -18,7 +18,7 @@ import (
 func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure guessing, kernels, models of any size, servers and peers",
+		Short: "Measure speculative decoding, kernels, models of any size, servers and peers",
 		Args:  knownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -45,8 +45,8 @@ func (f *benchFlags) group(title string) flagGroup {
 	fs := g.flags.Flags()
 	fs.SortFlags = false
 	fs.IntSliceVar(&f.rows, "rows", f.rows, "rows of a pass")
-	fs.Var(&f.repeats, "repeats", "times to measure everything; the median counts (default 7)")
-	fs.Var(&f.threads, "threads", "processors to use (default: all)")
+	fs.Var(&f.repeats, "repeats", "repetitions; the median counts (default 7)")
+	fs.Var(&f.threads, "threads", "compute threads (default: one per processor)")
 	fs.Var(&f.isa, "isa", "instruction set to compute with (default: the fastest this machine has)")
 	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
 	return g
@@ -73,8 +73,8 @@ func newBenchModelCommand() *cobra.Command {
 		Use:   "model",
 		Short: "Measure a model of a released size with generated weights",
 		Long: `Measure a model of a released size with generated weights: passes over a few rows of one
-sequence, the reading of prompts, a guess of the head, and the share of each operation. Every
-round takes turns with plain reading of memory, which is what a pass is measured against.`,
+sequence, prefill, a draft token of the head, and the share of each operation. Every repetition
+also reads memory plainly, which is what a pass is measured against.`,
 		Example: "  foretoken bench model --shape 2b --bits 4\n  foretoken bench model --shape 4b --context 16384 --prompts 512",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -99,8 +99,8 @@ round takes turns with plain reading of memory, which is what a pass is measured
 	fs.SortFlags = false
 	fs.Var(&shape, "shape", "size of the model (default 2b)")
 	fs.Var(&bits, "bits", "bits of a weight, 16 for bf16 (default 4)")
-	fs.Var(&context, "context", "tokens before the measured passes (default 0)")
-	fs.IntSliceVar(&prompts, "prompts", prompts, "lengths of prompts")
+	fs.Var(&context, "context", "tokens in the KV cache before the measured passes (default 0)")
+	fs.IntSliceVar(&prompts, "prompts", prompts, "lengths of prompts to prefill, in tokens")
 	addGroups(cmd, g, f.group("How"))
 	return cmd
 }
@@ -111,10 +111,10 @@ func newBenchKernelsCommand() *cobra.Command {
 	every := false
 	cmd := &cobra.Command{
 		Use:   "kernels",
-		Short: "Measure matrix products beside the speed of memory",
-		Long: `Measure matrix products with weights from memory, in turns with plain reading of memory: a few
-rows, as in decoding, where reading the weights takes the time, and 512, as in reading a prompt,
-where arithmetic does. Which part of a pass each operation takes is for bench model to say.`,
+		Short: "Measure matrix products and the speed of memory",
+		Long: `Measure matrix products with weights from memory, alternating with plain reads of memory: a few
+rows, as in decoding, where reading the weights takes the time, and 512, as in prefill, where
+arithmetic does. bench model says which part of a pass each operation takes.`,
 		Example: "  foretoken bench kernels\n  foretoken bench kernels --types q4 --rows 1,2,3,4,5,6,7,8 --isa avx2",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -191,7 +191,7 @@ func printModel(w io.Writer, r *bench.ModelReport) {
 	for i, p := range r.Passes {
 		tell(w, fmt.Sprintf("%4d  %8.2f  %8.1f  %8.2f  %11.2f   %s\n", p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne, shareText(r.Shares[i])))
 	}
-	tell(w, fmt.Sprintf("guess %8.2f%32.2f   %s\n\n", r.Draft.Seconds*1e3, r.Draft.OfOne, shareText(r.DraftShare)))
+	tell(w, fmt.Sprintf("draft %8.2f%32.2f   %s\n\n", r.Draft.Seconds*1e3, r.Draft.OfOne, shareText(r.DraftShare)))
 	for _, p := range r.Prompts {
 		tell(w, fmt.Sprintf("prompt of %d tokens: %.0f ms, %.1f tok/s, %.0f Gop/s in matrix products\n", p.Tokens, p.Seconds*1e3, p.TokensPerSec, p.GOps))
 	}

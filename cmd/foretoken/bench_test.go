@@ -103,10 +103,10 @@ func TestBenchDecodeReportsInAllForms(t *testing.T) {
 		Model string
 		Cells []struct {
 			Batch, Depth int
-			Turns        []struct{ Tokens int }
+			Repeats      []struct{ Tokens int }
 		}
 	}
-	if err := json.Unmarshal([]byte(o.out), &r); err != nil || r.Model != "tiny" || len(r.Cells) != 3 || r.Cells[2].Depth != bench.AutoDepth || r.Cells[0].Batch != 2 || r.Cells[0].Turns[0].Tokens == 0 {
+	if err := json.Unmarshal([]byte(o.out), &r); err != nil || r.Model != "tiny" || len(r.Cells) != 3 || r.Cells[2].Depth != bench.AutoDepth || r.Cells[0].Batch != 2 || r.Cells[0].Repeats[0].Tokens == 0 {
 		t.Errorf("%v, %+v, %s", err, r, o.err)
 	}
 }

@@ -29,7 +29,7 @@ type compareBench struct {
 	out                *benchOutput
 }
 
-// compareRepeats is how many turns there are if no flag says.
+// compareRepeats is the default of --repeats.
 const compareRepeats = 5
 
 func newBenchCompareCommand() *cobra.Command {
@@ -38,14 +38,15 @@ func newBenchCompareCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "compare --peer-cmd COMMAND --model FILE.gguf",
-		Short: "Compare with llama.cpp's own benchmark on the same file, in turns",
-		Long: `Compare runs a peer's benchmark program, llama-bench of llama.cpp, in turns with our engine: the
-same GGUF file, the same number of threads, the same lengths. Reading is measured on a prompt
-of so many tokens, generating on so many tokens of one sequence from nothing; nothing is guessed
-on either side. It prints the ratio of each turn's rates, as a median with its interval.
+		Short: "Compare with llama.cpp's own benchmark on the same file",
+		Long: `Compare alternates between a peer's benchmark program, llama-bench of llama.cpp, and our engine:
+the same GGUF file, the same number of threads, the same lengths. Prefill is measured on prompts of
+--prompts tokens, decoding on --generates tokens of one sequence from an empty context, without
+speculative decoding on either side. It prints the ratio of the rates of each repetition, as a
+median with its interval.
 
 The program gets -m, -t, -p, -n, -r 1 and -o jsonl after its own arguments; a table is understood
-as well. No shell is involved: arguments are what lies between blanks.`,
+as well. No shell is involved: arguments are separated by blanks.`,
 		Example: `  foretoken bench compare --peer-cmd llama-bench --model Qwen3.5-2B-Q4_0.gguf
   foretoken bench compare --peer-cmd "./llama-bench -fa 1" --model m.gguf --threads 8 --prompts 512,2048 --generates 64 --html report.html`,
 		Args: noArguments,
@@ -56,10 +57,10 @@ as well. No shell is involved: arguments are what lies between blanks.`,
 	fs.SortFlags = false
 	fs.StringVar(&f.peer, "peer-cmd", "", "the peer's `PROGRAM`, perhaps with arguments")
 	fs.StringVar(&f.model.model, "model", "", "GGUF `FILE` that both can read")
-	fs.IntSliceVar(&f.prompts, "prompts", f.prompts, "`LIST` of lengths of prompts to read")
+	fs.IntSliceVar(&f.prompts, "prompts", f.prompts, "`LIST` of prompt lengths in tokens")
 	fs.IntSliceVar(&f.generates, "generates", f.generates, "`LIST` of numbers of tokens to generate")
-	fs.Var(&f.repeats, "repeats", fmt.Sprintf("turns (default %d)", compareRepeats))
-	fs.Var(&f.model.threads, "threads", "processors to use, each side (default: all)")
+	fs.Var(&f.repeats, "repeats", fmt.Sprintf("repetitions (default %d)", compareRepeats))
+	fs.Var(&f.model.threads, "threads", "compute threads of each side (default: one per processor)")
 	fs.Var(&f.model.isa, "isa", "our instruction set (default: the fastest this machine has)")
 	addGroups(cmd, g, f.out.group())
 	mustFlag(cmd.MarkFlagFilename("model", "gguf"))
@@ -110,8 +111,8 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 	return f.out.write(c, r)
 }
 
-// open loads the network and no more: nothing is said in words here, so that a file without
-// a tokenizer will do, as it does for the peer.
+// open loads the weights only: no text is needed here, so that a file without a tokenizer
+// will do, as it does for the peer.
 func (f *compareBench) open(b *cpu.Backend, bar *progress) (_ model.Model, err error) {
 	k, err := openCheckpoint(f.model.model)
 	if err != nil {

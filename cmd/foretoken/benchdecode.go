@@ -46,10 +46,10 @@ func newBenchDecodeCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "decode",
-		Short: "Measure guessing ahead against plain decoding",
-		Long: `Decode generates from prompts of several kinds, plainly and with guesses, all in one process and
-in turns, and compares: tokens per second and their ratio to plain decoding of the same turn,
-how many guesses held, what passes and guesses cost, and what the cost model makes of that.
+		Short: "Measure speculative decoding against plain decoding",
+		Long: `Decode generates from prompts of several kinds, plainly and with draft tokens, alternating in one
+process, and compares: tokens per second and their ratio to plain decoding in the same repetition,
+acceptance, the cost of passes and draft tokens, and the speedup that the cost model predicts.
 Ratios come with the interval that another run should fall into, and a warning where this
 machine is too noisy for that.
 
@@ -81,23 +81,23 @@ func (f *decodeBench) what() flagGroup {
 	fs.StringSliceVar(&f.classes, "classes", f.classes, "kinds of prompts, a `LIST` with commas like all lists here")
 	fs.Float64SliceVar(&f.temps, "temps", f.temps, "`LIST` of temperatures")
 	fs.Lookup("temps").DefValue = "[0,0.6]" // as it is typed
-	fs.StringSliceVar(&f.depths, "depths", f.depths, fmt.Sprintf("`LIST` of guesses per round: 1 to %d, auto for as many as pay", spec.MaxDepth))
-	fs.StringSliceVar(&f.rules, "rules", f.rules, "`LIST` of rules for guesses: exact, ratio")
-	fs.IntSliceVar(&f.batches, "batches", f.batches, "`LIST` of sequences at a time")
+	fs.StringSliceVar(&f.depths, "depths", f.depths, fmt.Sprintf("`LIST` of draft tokens per round: 1 to %d, or auto (fastest)", spec.MaxDepth))
+	fs.StringSliceVar(&f.rules, "rules", f.rules, "`LIST` of acceptance rules: exact, ratio")
+	fs.IntSliceVar(&f.batches, "batches", f.batches, "`LIST` of batch sizes")
 	fs.Var(&f.prompts, "prompts", fmt.Sprintf("prompts of each kind (default %d, with --full %d)", quickPrompts, fullPrompts))
 	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("tokens of an answer (default %d, with --full %d)", quickTokens, fullTokens))
-	fs.Var(&f.repeats, "repeats", fmt.Sprintf("timed turns; more make intervals narrower (default %d)", decodeRepeats))
+	fs.Var(&f.repeats, "repeats", fmt.Sprintf("timed repetitions; more make intervals narrower (default %d)", decodeRepeats))
 	return g
 }
 
-// drafts are the flags for guessing that do not vary within a run.
+// drafts are the flags of speculative decoding that do not vary within a run.
 func (f *decodeBench) drafts() flagGroup {
-	g := newFlagGroup("Guessing ahead")
+	g := newFlagGroup("Speculative decoding")
 	d, fs := f.model.draft, g.flags.Flags()
 	fs.SortFlags = false
-	fs.Var(&d.drafter, "draft", "what guesses: the head, repetitions in the text, or both (default mtp)")
-	fs.Var(&d.vocab, "draft-vocab", "how many frequent tokens the head guesses among, besides those of the text (default auto: as many as pay)")
-	fs.BoolVar(&d.noSelfTest, "no-self-test", false, "do not try the head when a checkpoint folder is loaded")
+	fs.Var(&d.drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default mtp)")
+	fs.Var(&d.vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens, and those of the text (default auto: fastest)")
+	fs.BoolVar(&d.noSelfTest, "no-self-test", false, "do not measure the head when a checkpoint folder is loaded")
 	return g
 }
 
@@ -131,9 +131,9 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	}
 	recorder := &bench.Recorder{}
 	m := f.model.options()
-	m.Observe, m.Batch = recorder.Observe, slices.Max(f.batches)
-	if m.Batch > 1 {
-		m.Memory = -1 // the longest sequence's memory need not be enough for several
+	m.OnRound = recorder.ObserveModel
+	if m.MaxBatch = slices.Max(f.batches); m.MaxBatch > 1 {
+		m.KVMemory = -1 // the KV cache of the longest sequence need not be enough for several
 	}
 	s, err := openBench(ctx, c, f.model, m)
 	if err != nil {
@@ -146,7 +146,7 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	o.Sampling = s.Sampling()
 	o.Sampling.Vocab = s.Vocab()
 	o.Progress = c.step
-	r, err := bench.Decode(ctx, recorder.On(s.Engine()), *o)
+	r, err := bench.Decode(ctx, recorder.OnModel(s.Model), *o)
 	if errors.Is(err, context.Canceled) {
 		return errInterrupted
 	}
@@ -163,7 +163,7 @@ func (f *decodeBench) show(c *console, r *bench.DecodeReport) error {
 		return err
 	}
 	if !r.Exact() {
-		return errors.New("not every answer was that of plain decoding: a fault of foretoken, or of the machine's memory")
+		return errors.New("an answer differs from plain decoding: a fault of foretoken, or of the machine's memory")
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func unless[T any](given bool, list *[]T, values ...T) {
 	}
 }
 
-// encoded are the prompts as the model reads them. A checkpoint without a chat template gets
+// encoded are the token ids of the prompts. A checkpoint without a chat template gets
 // them as plain text.
 func (f *decodeBench) encoded(s *session) (map[string][][]int32, error) {
 	n := f.prompts.or(quickPrompts)
@@ -236,9 +236,9 @@ func (f *decodeBench) encoded(s *session) (map[string][][]int32, error) {
 	for _, class := range f.classes {
 		texts := bench.Prompts(class)
 		for _, text := range texts[:min(len(texts), max(n, slices.Max(f.batches)))] {
-			p := s.Continue(text)
+			p := s.TextPrompt(text)
 			if !bench.Raw(class) {
-				asked, err := s.Ask(foretoken.Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(text)}}})
+				asked, err := s.ChatPrompt(foretoken.Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(text)}}})
 				if err == nil {
 					p = asked
 				} else if !errors.Is(err, foretoken.ErrNoTemplate) {

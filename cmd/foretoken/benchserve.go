@@ -47,11 +47,11 @@ func newBenchServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Load an OpenAI-compatible server and measure it as its users see it",
-		Long: `Serve sends chat requests to any OpenAI-compatible server, of foretoken or not, and measures the
-time to the first text, the time of every token after it, tokens and answers per second, and how
-many answers keep to goals. With --concurrency so many requests are always under way; with --rates
-they are sent at random moments, so many per second on average, whether or not the server keeps
-up (a Poisson process, the same moments in every run).
+		Long: `Serve sends chat requests to any OpenAI-compatible server, of foretoken or not, and measures time
+to first token, time per output token, tokens and answers per second, and how many answers meet
+the goals. --concurrency keeps a number of requests under way; --rates sends a number of requests
+per second on average, at random times, whether or not the server keeps up (a Poisson process, the
+same times in every run).
 
 Only servers on this machine are loaded unless --allow-remote is given. A key is sent if the
 variable that --api-key-env names is set.
@@ -59,7 +59,7 @@ variable that --api-key-env names is set.
 Exit status: 0, 1 for an error or a request that failed, 2 for a mistake in the command line,
 130 after Ctrl-C.`,
 		Example: `  foretoken bench serve --url http://127.0.0.1:8080/v1 --model tiny
-  foretoken bench serve --url http://127.0.0.1:11434/v1 --model qwen3.5:4b --concurrency 1,8 --goal-first 2s
+  foretoken bench serve --url http://127.0.0.1:11434/v1 --model qwen3.5:4b --concurrency 1,8 --goal-ttft 2s
   foretoken bench serve --model tiny --rates 1,2,4 --requests 64 --html report.html`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
@@ -83,14 +83,14 @@ func (f *serveBench) what() flagGroup {
 	fs.SortFlags = false
 	fs.IntSliceVar(&f.concurrency, "concurrency", f.concurrency, "`LIST` of requests at a time, one load for each; none if only --rates is given")
 	fs.Float64SliceVar(&f.rates, "rates", nil, "`LIST` of requests per second, one load for each")
-	fs.Var(&f.requests, "requests", fmt.Sprintf("requests of each load in a turn (default %d)", serveRequests))
-	fs.Var(&f.repeats, "repeats", fmt.Sprintf("turns, each with every load (default %d)", serveRepeats))
-	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("most tokens of an answer (default %d)", serveTokens))
+	fs.Var(&f.requests, "requests", fmt.Sprintf("requests of each load in a repetition (default %d)", serveRequests))
+	fs.Var(&f.repeats, "repeats", fmt.Sprintf("repetitions, each with every load (default %d)", serveRepeats))
+	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("maximum tokens of an answer (default %d)", serveTokens))
 	fs.Var(&f.temp, "temp", "temperature (default 0)")
 	fs.StringSliceVar(&f.classes, "classes", f.classes, "`LIST` of kinds of prompts")
-	fs.DurationVar(&f.limit, "limit", f.limit, "longest time for one request")
-	fs.DurationVar(&f.first, "goal-first", 0, "an answer is good if its first text comes within this time (default: any)")
-	fs.DurationVar(&f.token, "goal-token", 0, "and its tokens after that within this time each, in the mean (default: any)")
+	fs.DurationVar(&f.limit, "limit", f.limit, "maximum time for one request")
+	fs.DurationVar(&f.first, "goal-ttft", 0, "maximum time to first token of a good answer (default: unlimited)")
+	fs.DurationVar(&f.token, "goal-tpot", 0, "maximum mean time per output token of a good answer (default: unlimited)")
 	return g
 }
 
@@ -110,7 +110,7 @@ func (f *serveBench) run(cmd *cobra.Command) error {
 	client := &bench.Client{URL: f.url, Model: f.model, Key: os.Getenv(f.keyEnv), HTTP: f.client()}
 	r, err := bench.Serve(ctx, client, bench.ServeOptions{
 		Classes: f.classes, Concurrency: f.concurrency, Rates: f.rates, Requests: f.requests.or(serveRequests), Repeats: f.repeats.or(serveRepeats),
-		MaxTokens: f.maxTokens.or(serveTokens), Temperature: f.temp.or(0), Limit: f.limit, FirstGoal: f.first, TokenGoal: f.token,
+		MaxTokens: f.maxTokens.or(serveTokens), Temperature: f.temp.or(0), Limit: f.limit, TTFTGoal: f.first, TPOTGoal: f.token,
 		Progress: c.step,
 	})
 	switch {
@@ -168,7 +168,7 @@ func (f *serveBench) validate() error {
 	case len(f.classes) == 0:
 		return usagef("--classes: there is nothing to ask")
 	case f.limit <= 0 || f.first < 0 || f.token < 0:
-		return usagef("--limit, --goal-first and --goal-token: want times above 0, such as 2s")
+		return usagef("--limit, --goal-ttft and --goal-tpot: want times above 0, such as 2s")
 	}
 	return nil
 }

@@ -174,7 +174,7 @@ func (v *conversation) set(text string) string {
 	if name == "thinking" {
 		return v.setThinking(value)
 	}
-	for _, g := range v.tastes {
+	for _, g := range v.settable {
 		f := g.flags.Flags().Lookup(name)
 		if f == nil {
 			continue
@@ -209,11 +209,11 @@ func (v *conversation) describe() string {
 	i := v.s.Info()
 	fmt.Fprintf(&b, "model: %s, %s, %s, %s on %s, %.1f MB\n", v.s.Name(), i.Family, v.s.size(), i.Compute, v.s.Device(), float64(i.Bytes)/1e6)
 	fmt.Fprintf(&b, "context: %d tokens; %s so far\n", v.s.Context(), counted(len(v.messages), "message"))
-	fmt.Fprintf(&b, "guesses: %s\n", v.s.Drafting())
+	fmt.Fprintf(&b, "speculative decoding: %s\n", v.s.Drafting())
 	if v.template.system.given {
 		fmt.Fprintf(&b, "system: %s\n", v.template.system.value)
 	}
-	o, err := v.sampling.options(v.s.Generation())
+	o, err := v.sampling.options(v.s.Sampling())
 	if err != nil {
 		fmt.Fprintf(&b, "%v\n", err)
 	}

@@ -64,10 +64,35 @@ func generate(t *testing.T, args ...string) string {
 	return o.out
 }
 
+// written is a report as its readers see it.
+type written struct {
+	report
+	MTP *writtenStats `json:"mtp"`
+}
+
+type writtenStats struct {
+	Rounds             int     `json:"rounds"`
+	Drafted            int     `json:"drafted"`
+	Accepted           int     `json:"accepted"`
+	AcceptedByPosition []int   `json:"accepted_by_position"`
+	TokensPerRound     float64 `json:"tokens_per_round"`
+	MeanDepth          float64 `json:"mean_depth"`
+	Rule               string  `json:"rule"`
+	Drafter            string  `json:"drafter"`
+	DraftMS            float64 `json:"draft_ms"`
+	VerifyMS           float64 `json:"verify_ms"`
+	DraftVocab         int     `json:"draft_vocab"`
+	Beta               float64 `json:"beta"`
+	Delta              float64 `json:"delta"`
+	SpeedupEstimate    float64 `json:"speedup_estimate"`
+	Copied             int     `json:"copied"`
+	CopiedAccepted     int     `json:"copied_accepted"`
+}
+
 // generateJSON runs foretoken generate --json.
-func generateJSON(t *testing.T, args ...string) report {
+func generateJSON(t *testing.T, args ...string) written {
 	t.Helper()
-	var r report
+	var r written
 	d := json.NewDecoder(strings.NewReader(generate(t, append(args, "--json")...)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {
@@ -102,10 +127,10 @@ func TestGenerateJSONShape(t *testing.T) {
 	}
 	_, out, _ = strings.Cut(generate(t, with(shape, "--max-tokens", "4", "--mtp-depth", "1")...), `"mtp":`)
 	out = regexp.MustCompile(measured).ReplaceAllString(out, "$1:N")
-	const receipt = `{"rounds":3,"drafted":1,"accepted":1,"accepted_by_position":[1],"tokens_per_round":1.3333333333333333,"mean_depth":0.3333333333333333,` +
+	const stats = `{"rounds":3,"drafted":1,"accepted":1,"accepted_by_position":[1],"tokens_per_round":1.3333333333333333,"mean_depth":0.3333333333333333,` +
 		`"rule":"exact","drafter":"mtp","draft_vocab":2064,"draft_ms":N,"verify_ms":N,"beta":N,"delta":N,"speedup_estimate":N}}` + "\n"
-	if out != receipt {
-		t.Errorf("got  %swant %s", out, receipt)
+	if out != stats {
+		t.Errorf("got  %swant %s", out, stats)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-// maxInput is the most bytes of text that are read from a file or a pipe.
+// maxInput is the maximum size of a text from a file or a pipe, in bytes.
 const maxInput = 64 << 20
 
 // console is where a command reads and writes, and what of it is a terminal.

@@ -46,9 +46,9 @@ func newConvertCommand() *cobra.Command {
 		Long: `Convert writes a model as a folder that foretoken, mlx-lm and mlx-vlm load: from the layout of
 the releases or of other converters, from bf16, f16, f32, fp8 or quantized weights, with a
 multi-token-prediction head inside the weights or beside them. Without flags for the numbers
-nothing is rounded: norms are float32 where adding their one needs it. (Only fp8, of which MLX
-has no such format, becomes bfloat16.) With --dtype everything is rounded to one type, which is
-what MLX computes fastest with.
+nothing is rounded: norms become float32 where adding 1 to them needs it. (Only fp8, which MLX has
+no format for, becomes bfloat16.) --dtype rounds everything to one type, with which MLX computes
+fastest.
 
 The head keeps the precision it has unless --mtp-bits or an override says otherwise, and mtp.fc
 is never given less than 8 bits. Routers of experts get 8 bits. A matrix whose rows cannot be cut
@@ -75,15 +75,15 @@ The folder appears when all of it is written. Ctrl-C leaves nothing.`,
 	numbers := newFlagGroup("Numbers (default: as they are)")
 	fs := numbers.flags.Flags()
 	fs.SortFlags = false
-	fs.BoolVarP(&v.quantize, "quantize", "q", false, "quantize the matrices of the backbone")
+	fs.BoolVarP(&v.quantize, "quantize", "q", false, "quantize the matrices of the model, its head apart")
 	fs.Var(&v.bits, "q-bits", fmt.Sprintf("bits of a weight (default %d)", convert.DefaultBits))
-	fs.Var(&v.group, "q-group-size", fmt.Sprintf("weights that share a scale (default %d)", convert.DefaultGroup))
+	fs.Var(&v.group, "q-group-size", fmt.Sprintf("weights per scale (default %d)", convert.DefaultGroup))
 	fs.Var(&v.mode, "q-mode", "integers with scale and bias, or small floats with a scale (default affine)")
 	fs.Var(&v.overrides, "q-override", "another encoding for some modules, with or without --quantize; may be repeated")
 	fs.Var(&v.headBits, "mtp-bits", "bits of the multi-token-prediction head; 16 is not quantized (default: as it is)")
-	fs.BoolVar(&v.dequantize, "dequantize", false, "write numbers in place of all codes")
+	fs.BoolVar(&v.dequantize, "dequantize", false, "write every quantized matrix as plain numbers")
 	fs.Var(&v.dtype, "dtype", "type of numbers, scales and norms (default: as they are)")
-	fs.BoolVar(&v.vision, "keep-vision", false, "copy the image tower too, for mlx-vlm")
+	fs.BoolVar(&v.vision, "keep-vision", false, "copy the vision tower too, for mlx-vlm")
 	addGroups(cmd, source, numbers, v.writing.group())
 	completeWriting(cmd, map[string][]cobra.Completion{
 		"q-bits": {"2", "3", "4", "5", "6", "8"}, "q-group-size": {"32", "64", "128"}, "mtp-bits": {"2", "3", "4", "5", "6", "8", "16"},
@@ -146,7 +146,7 @@ func (v *conversion) options() (o convert.Options, err error) {
 	return o, err
 }
 
-// encoding is that of the backbone.
+// encoding is that of the model without its head.
 func (v *conversion) encoding(group int) (*convert.Encoding, error) {
 	mode := v.mode.or("affine")
 	text := mode
@@ -238,8 +238,8 @@ func (f *writingFlags) group() flagGroup {
 	g := newFlagGroup("Writing")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.Var(&f.shard, "shard-size", "most bytes of one file of weights (default 5GB)")
-	fs.Var(&f.threads, "threads", "processors to use (default: all)")
+	fs.Var(&f.shard, "shard-size", "maximum size of one file of weights (default 5GB)")
+	fs.Var(&f.threads, "threads", "compute threads (default: one per processor)")
 	fs.BoolVar(&f.force, "force", false, "replace what is there already, if it is a model")
 	fs.BoolVar(&f.verbose, "verbose", false, "report on what is found, on standard error")
 	return g

@@ -40,11 +40,11 @@ func newDoctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor MODEL",
 		Short: "Measure a model and its head, and say what is wrong with it",
-		Long: `Doctor loads a model and measures it on this machine: its perplexity on a built-in text; how often
-the guesses of its multi-token-prediction head are right, on text that the model writes itself,
-as the head is and with what converters have been known to do to heads undone; what passes and
-guesses cost; and which depth of guessing pays. It then says in plain words whether anything is
-wrong, and what to do about it. It changes nothing.
+		Long: `Doctor loads a model and measures it on this machine: perplexity on a built-in text; acceptance of
+the draft tokens of its multi-token-prediction head, on text that the model generates, with the
+head as it is and with known damage by converters undone; the cost of passes and draft tokens; and
+the fastest draft depth. It says what is wrong with the model, if anything, and what to do about
+it. It changes nothing.
 
 MODEL is what --model of other commands takes.
 
@@ -60,10 +60,10 @@ after Ctrl-C.`,
 	how := newFlagGroup("How")
 	fs := how.flags.Flags()
 	fs.SortFlags = false
-	fs.DurationVar(&f.limit, "limit", f.limit, "about how long measuring may take; a slow model takes the time of some hundred tokens all the same")
+	fs.DurationVar(&f.limit, "limit", f.limit, "about how long to measure; a slow model needs at least the time of a few hundred tokens")
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
 	fs.Var(&f.quantize, "quantize", "bits to quantize the weights to on loading (default: as they are in the files)")
-	fs.Var(&f.threads, "threads", "processors to use (default: all)")
+	fs.Var(&f.threads, "threads", "compute threads (default: one per processor)")
 	fs.Var(&f.isa, "isa", "instruction set to compute with (default: the fastest this machine has)")
 	output := newFlagGroup("Output")
 	output.flags.Flags().StringVar(&f.html, "html", "", "write a page with plots to `FILE`")
@@ -115,7 +115,7 @@ func (f *consultation) run(cmd *cobra.Command, name string) (err error) {
 // examine loads the model, measures it, and gives everything back.
 func (f *consultation) examine(ctx context.Context, c *console, k *checkpoint.Checkpoint, facts *doctor.Facts) (_ *doctor.Report, err error) {
 	bar := newProgress(c, facts.Name)
-	o := model.Options{MaxGuesses: spec.MaxDepth, Progress: bar.report, Log: slog.New(slog.DiscardHandler)}
+	o := model.Options{MaxDrafts: spec.MaxDepth, Progress: bar.report, Log: slog.New(slog.DiscardHandler)}
 	if f.compute.value == "float32" {
 		o.Compute = backend.Float32
 	}
@@ -155,7 +155,7 @@ func (f *consultation) show(c *console, r *doctor.Report) error {
 		err = c.write(r.Text(c.plotStyle()))
 	}
 	if err == nil && !r.Healthy {
-		err = errors.New("something is wrong with the model: see the verdict")
+		err = errors.New("something is wrong with the model: see the findings")
 	}
 	return err
 }

@@ -18,9 +18,9 @@ func TestInspectSaysWhatAModelIs(t *testing.T) {
 	o = runIn(t, nil, "inspect", filepath.FromSlash("../../internal/models/tiny"), "--json")
 	var facts struct {
 		Loadable bool
-		Network  struct{ Parameters int }
+		Model    struct{ Parameters int }
 	}
-	if err := json.Unmarshal([]byte(o.out), &facts); err != nil || !facts.Loadable || facts.Network.Parameters != 18925744 {
+	if err := json.Unmarshal([]byte(o.out), &facts); err != nil || !facts.Loadable || facts.Model.Parameters != 18925744 {
 		t.Errorf("%v, %+v", err, facts)
 	}
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// draftFlags say what guesses tokens ahead, and how.
+// draftFlags choose the drafter and how it is used.
 type draftFlags struct {
 	mtp        setting[string] // auto if not given
 	drafter    setting[string] // mtp if not given and there is a head
-	depth      setting[int]
+	depth      setting[spec.Depth]
 	accept     setting[string]
 	vocab      setting[int]
 	noSelfTest bool
@@ -24,7 +23,6 @@ type draftFlags struct {
 
 // Values of flags that are words, beside the numbers.
 const (
-	depthAuto = -1
 	vocabAuto = 0
 	vocabAll  = -1
 )
@@ -33,22 +31,22 @@ func newDraftFlags() *draftFlags {
 	return &draftFlags{
 		mtp:     choice("auto", "on", "off"),
 		drafter: choice("mtp", "ngram", "auto"),
-		depth:   worded("auto|0..8", map[string]int{"auto": depthAuto}, 0, spec.MaxDepth),
+		depth:   setting[spec.Depth]{kind: "auto|0..8", parse: spec.ParseDepth, check: func(spec.Depth) error { return nil }},
 		accept:  choice(spec.Exact.String(), spec.Ratio.String()),
 		vocab:   worded("auto|all|N", map[string]int{"auto": vocabAuto, "all": vocabAll}, 1, math.MaxInt32),
 	}
 }
 
 func (f *draftFlags) group() flagGroup {
-	g := newFlagGroup("Guessing ahead (changes the speed; the text only with --mtp-accept ratio)")
+	g := newFlagGroup("Speculative decoding (changes speed, not text, except with --mtp-accept ratio)")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.mtp, "mtp", "use the checkpoint's multi-token-prediction head (default auto: if it has one)")
-	fs.Var(&f.depth, "mtp-depth", "tokens to guess at once (default auto: as many as pay)")
-	fs.Var(&f.accept, "mtp-accept", "rule for guesses: exact keeps the text, ratio its distribution (default exact)")
-	fs.Var(&f.drafter, "draft", "what guesses: the head, repetitions in the text, or both (default mtp, without a head nothing)")
-	fs.Var(&f.vocab, "draft-vocab", "how many frequent tokens the head guesses among, besides those of the text (default auto: as many as pay)")
-	fs.BoolVar(&f.noSelfTest, "no-self-test", false, "do not try the head when a checkpoint folder is loaded")
+	fs.Var(&f.depth, "mtp-depth", "draft tokens per round (default auto: fastest)")
+	fs.Var(&f.accept, "mtp-accept", "acceptance rule: exact gives the text of plain decoding, ratio its distribution (default exact)")
+	fs.Var(&f.drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default mtp; none without a head)")
+	fs.Var(&f.vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens, and those of the text (default auto: fastest)")
+	fs.BoolVar(&f.noSelfTest, "no-self-test", false, "do not measure the head when a checkpoint folder is loaded")
 	return g
 }
 
@@ -73,15 +71,18 @@ func (f *draftFlags) validate() error {
 	return nil
 }
 
-// possible reports whether tokens may be guessed, as far as the flags go.
+// possible reports whether the flags allow draft tokens.
 func (f *draftFlags) possible() bool {
-	return f.depth.or(depthAuto) != 0 && (f.mtp.value != "off" || f.drafter.given)
+	return f.depth.value != spec.DepthOff && (f.mtp.value != "off" || f.drafter.given)
 }
 
 // options are what the flags ask for.
-func (f *draftFlags) options() foretoken.Draft {
-	o := foretoken.Draft{Off: !f.possible(), Depth: max(f.depth.or(depthAuto), 0), Vocab: f.vocab.or(vocabAuto), NoTest: f.noSelfTest}
-	o.Rule, _ = spec.ParseRule(f.accept.or(spec.Exact.String())) // one of its names
+func (f *draftFlags) options() foretoken.Speculation {
+	o := foretoken.Speculation{Depth: f.depth.value, Vocab: f.vocab.or(vocabAuto), NoSelfTest: f.noSelfTest}
+	if !f.possible() {
+		o.Depth = foretoken.DepthOff
+	}
+	o.Rule = foretoken.Rule(f.accept.value)
 	switch {
 	case f.mtp.value == "on", f.drafter.value == "mtp":
 		o.Head = foretoken.HeadRequired
@@ -92,41 +93,40 @@ func (f *draftFlags) options() foretoken.Draft {
 	return o
 }
 
-// describeVerdict is a self-test's line. Its rates are those of a receipt: how often a
-// guess and all before it are right.
-func describeVerdict(v *engine.Verdict) string {
+// describeSelfTest is the line on a self-test. Its rates are those of speculation stats: how
+// often a draft token and all before it are accepted.
+func describeSelfTest(v *foretoken.SelfTest) string {
 	rates, all := "", 1.0
-	for j := range v.Tried {
-		if v.Tried[j] > 0 {
-			all *= v.Rate(j)
+	for j := range v.Drafted {
+		if v.Drafted[j] > 0 {
+			all *= float64(v.Accepted[j]) / float64(v.Drafted[j])
 			rates += fmt.Sprintf(" %.2f", all)
 		}
 	}
-	among := ""
-	if v.Among > 0 {
-		among = fmt.Sprintf(" among %d tokens", v.Among)
+	vocab := ""
+	if v.Vocab > 0 {
+		vocab = fmt.Sprintf(" from %d tokens", v.Vocab)
 	}
-	return fmt.Sprintf("mtp: head accepts%s, a guess%s costs %.2f of a step, best depth %d, expected %.2f times plain",
-		rates, among, v.Guess.Seconds()/v.Step.Seconds(), v.Depth, v.Speedup)
+	return fmt.Sprintf("mtp: acceptance%s, a draft token%s costs %.2f of a pass, best depth %d, expected %.2f times plain",
+		rates, vocab, v.DraftTime.Seconds()/v.StepTime.Seconds(), v.Depth, v.Speedup)
 }
 
-// describeReceipt is the line on what guessing did for an answer.
-func describeReceipt(r *spec.Receipt) string {
+// describeSpeculation is the line on the speculation stats of an answer.
+func describeSpeculation(r *foretoken.SpeculationStats) string {
 	var rates []string
-	for j, n := range r.Tried {
+	for j, n := range r.DraftedAt {
 		if n > 0 {
-			rates = append(rates, fmt.Sprintf("%.2f", float64(r.At[j])/float64(n)))
+			rates = append(rates, fmt.Sprintf("%.2f", float64(r.AcceptedAt[j])/float64(n)))
 		}
 	}
 	line := fmt.Sprintf("%s: %s in %s", r.Drafter, counted(r.Rounds+r.Accepted, "token"), counted(r.Rounds, "round"))
 	if r.Drafted == 0 {
-		return line + ", no guesses"
+		return line + ", no draft tokens"
 	}
-	m := r.Summary()
-	line = fmt.Sprintf("%s (%.2f per round), accepted %d of %d guesses (%s), depth %.1f",
-		line, m.TokensPerRound, r.Accepted, r.Drafted, strings.Join(rates, " "), m.MeanDepth)
-	if m.SpeedupEstimate > 0 { // there was a plain round to compare with
-		line += fmt.Sprintf(", about %.2f times plain", m.SpeedupEstimate)
+	line = fmt.Sprintf("%s (%.2f per round), accepted %d of %d draft tokens (%s), depth %.1f",
+		line, r.TokensPerRound(), r.Accepted, r.Drafted, strings.Join(rates, " "), r.MeanDepth())
+	if r.Speedup > 0 { // there was a plain round to compare with
+		line += fmt.Sprintf(", about %.2f times plain", r.Speedup)
 	}
 	return line
 }

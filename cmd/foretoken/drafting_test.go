@@ -13,9 +13,9 @@ import (
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// The law, from the command line: whatever guesses, however deep, the text and the bits of
+// Exactness, from the command line: whatever drafts, however deep, the text and the bits of
 // the logits are those of plain decoding.
-func TestGenerateGuessingChangesNothing(t *testing.T) {
+func TestGenerateDraftingChangesNothing(t *testing.T) {
 	tastes := map[string][]string{
 		"greedy": {"--temp", "0", "--stop", "nowhere", "--stop", "oy car"},
 		"warm":   {"--temp", "0.8", "--top-k", "20", "--top-p", "0.95", "--min-p", "0.01", "--seed", "5"},
@@ -39,7 +39,7 @@ func TestGenerateGuessingChangesNothing(t *testing.T) {
 		same := with(ids, append(taste, "--max-tokens", "30")...)
 		plain := generateJSON(t, with(same, "--mtp=off")...)
 		if plain.MTP != nil {
-			t.Errorf("%s: a receipt without guesses: %+v", name, plain.MTP)
+			t.Errorf("%s: stats without draft tokens: %+v", name, plain.MTP)
 		}
 		if stopped := plain.FinishReason == "stop" && strings.HasSuffix(plain.Text, " with his t"); stopped != (name == "greedy") {
 			t.Errorf("%s: ended by %s after %q", name, plain.FinishReason, plain.Text)
@@ -55,15 +55,15 @@ func TestGenerateGuessingChangesNothing(t *testing.T) {
 				}
 			}
 			if r.MTP == nil {
-				t.Fatalf("%s, %v: no receipt", name, how)
+				t.Fatalf("%s, %v: no stats", name, how)
 			}
-			checkReceipt(t, fmt.Sprint(name, how), r.MTP)
+			checkStats(t, fmt.Sprint(name, how), r.MTP)
 		}
 	}
 }
 
-// checkReceipt holds a receipt to what must be true of any.
-func checkReceipt(t *testing.T, name string, m *spec.Summary) {
+// checkStats checks what must be true of any speculation stats.
+func checkStats(t *testing.T, name string, m *writtenStats) {
 	t.Helper()
 	sum := 0
 	for _, n := range m.AcceptedByPosition {
@@ -72,14 +72,14 @@ func checkReceipt(t *testing.T, name string, m *spec.Summary) {
 	if !slices.IsSortedFunc(m.AcceptedByPosition, func(a, b int) int { return b - a }) || sum != m.Accepted ||
 		m.Accepted > m.Drafted || m.Rounds < 1 || m.MeanDepth > spec.MaxDepth || m.TokensPerRound < 1 ||
 		m.DraftMS < 0 || m.VerifyMS <= 0 {
-		t.Errorf("%s: receipt %+v", name, *m)
+		t.Errorf("%s: stats %+v", name, *m)
 	}
 }
 
-func TestGenerateReceiptSaysWhatGuessed(t *testing.T) {
+func TestGenerateStatsNameTheDrafter(t *testing.T) {
 	common := with(ids, "--temp", "0", "--max-tokens", "40")
 	m := generateJSON(t, with(common, "--mtp-depth", "3", "--mtp-accept", "ratio")...).MTP
-	checkReceipt(t, "ratio", m)
+	checkStats(t, "ratio", m)
 	if m.Drafter != "mtp" || m.Rule != "ratio" || len(m.AcceptedByPosition) != 3 || m.Accepted < 10 || m.MeanDepth < 2 {
 		t.Errorf("depth 3 with the ratio rule: %+v", *m)
 	}
@@ -90,9 +90,9 @@ func TestGenerateReceiptSaysWhatGuessed(t *testing.T) {
 	few := generateJSON(t, with(common, "--mtp-depth", "3", "--draft-vocab", "100")...).MTP
 	all := generateJSON(t, with(common, "--mtp-depth", "3", "--draft-vocab", "all")...).MTP
 	if few.Accepted >= all.Accepted {
-		t.Errorf("of 100 tokens %d guesses hold, of all %d", few.Accepted, all.Accepted)
+		t.Errorf("with 100 tokens %d drafts are accepted, with all %d", few.Accepted, all.Accepted)
 	}
-	// Every round has guesses, so only a self-test can know what a plain one costs.
+	// Every round has draft tokens, so only a self-test can know what a plain one costs.
 	full := with(ids, "--temp", "0", "--max-tokens", "9", "--mtp-depth", "2", "--ignore-eos")
 	if m = generateJSON(t, full...).MTP; m.Beta != 0 || m.SpeedupEstimate != 0 {
 		t.Errorf("costs that nobody measured: %+v", *m)
@@ -107,10 +107,10 @@ func TestGenerateReceiptSaysWhatGuessed(t *testing.T) {
 }
 
 // A text that repeats itself is what the lookup is for.
-func TestGenerateLookupGuessesRepetition(t *testing.T) {
+func TestGenerateLookupDraftsRepetition(t *testing.T) {
 	for _, draft := range []string{"ngram", "auto"} {
 		r := generateJSON(t, with(ids, "--temp", "0", "--max-tokens", "60", "--logit-bias", "470=1000", "--draft", draft, "--mtp-depth", "5")...)
-		checkReceipt(t, draft, r.MTP)
+		checkStats(t, draft, r.MTP)
 		if r.MTP.Drafter != draft || r.MTP.Accepted < 40 || r.MTP.TokensPerRound < 3 {
 			t.Errorf("one word, again and again: %+v", *r.MTP)
 		}
@@ -203,16 +203,16 @@ func TestSelfTestSpeaksUp(t *testing.T) {
 		}
 		return true
 	})
-	const warning, verdict = "guesses of the head were right, where a sound head gets more than half", "mtp: head accepts 0."
+	const warning, line = "drafts of the head were accepted, where a sound head gets more than half", "mtp: acceptance 0."
 	good, err := filepath.Abs(filepath.FromSlash("../../internal/models/tiny"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name     string
-		args     []string
-		warns    bool
-		verdicts bool
+		name   string
+		args   []string
+		warns  bool
+		tested bool
 	}{
 		{"good", []string{"--model", good, "--verbose"}, false, true},
 		{"embedded", []string{"--verbose"}, false, false},
@@ -226,20 +226,20 @@ func TestSelfTestSpeaksUp(t *testing.T) {
 		if o.code != exitOK || strings.Contains(o.err, warning) != c.warns || strings.Contains(o.out, warning) != c.warns {
 			t.Errorf("%s: exit code %d, %q, %q", c.name, o.code, o.err, o.out)
 		}
-		if strings.Contains(o.err, verdict) != c.verdicts {
+		if strings.Contains(o.err, line) != c.tested {
 			t.Errorf("%s: %q", c.name, o.err)
 		}
 	}
 }
 
-func TestRunTellsWhatGuessingDid(t *testing.T) {
+func TestRunTellsWhatDraftingDid(t *testing.T) {
 	// The last of so many tokens comes from a plain round, with which the others are compared.
 	o := runIn(t, nil, "run", "--threads", "1", "--temp", "0", "--max-tokens", "22", "--mtp-depth", "2", "--verbose", "Tell me a story.")
-	if o.code != exitOK || !strings.Contains(o.err, " rounds (") || !strings.Contains(o.err, " guesses (1.00 0.") || !strings.Contains(o.err, " times plain\n") {
+	if o.code != exitOK || !strings.Contains(o.err, " rounds (") || !strings.Contains(o.err, " draft tokens (1.00 0.") || !strings.Contains(o.err, " times plain\n") {
 		t.Errorf("--verbose: %+v", o)
 	}
 	o = runIn(t, nil, "run", "--threads", "1", "--temp", "0", "--max-tokens", "1", "--verbose", "Tell me a story.")
-	if !strings.Contains(o.err, "mtp: 1 token in 1 round, no guesses\n") {
+	if !strings.Contains(o.err, "mtp: 1 token in 1 round, no draft tokens\n") {
 		t.Errorf("one token: %+v", o)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/backend/cpu"
-	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -46,7 +46,7 @@ func (f *modelFlags) group() flagGroup {
 	fs.SortFlags = false
 	fs.StringVar(&f.model, "model", f.model, "checkpoint `DIR`, a GGUF file, a model that was pulled (ORG/NAME), or "+embeddedName+" for the one inside the program")
 	f.addComputing(g)
-	fs.BoolVar(&f.verbose, "verbose", false, "report on loading, and on tokens and speed, on standard error")
+	fs.BoolVar(&f.verbose, "verbose", false, "report loading, tokens, speed and acceptance on standard error")
 	return g
 }
 
@@ -55,9 +55,9 @@ func (f *modelFlags) addComputing(g flagGroup) {
 	fs := g.flags.Flags()
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
 	fs.Var(&f.quantize, "quantize", "bits to quantize the weights to on loading (default: as they are in the files)")
-	fs.Var(&f.threads, "threads", "processors to use (default: all)")
+	fs.Var(&f.threads, "threads", "compute threads (default: one per processor)")
 	fs.Var(&f.isa, "isa", "instruction set to compute with; all give the same bits (default: the fastest this machine has)")
-	fs.Var(&f.context, "context", fmt.Sprintf("most tokens of prompt and answer together (default: what the model allows, at most %d)", foretoken.DefaultContext))
+	fs.Var(&f.context, "context", fmt.Sprintf("maximum tokens of prompt and answer together (default: what the model allows, at most %d)", foretoken.DefaultContext))
 }
 
 // completeModel adds what a shell can complete.
@@ -104,30 +104,29 @@ func newSamplingFlags() *samplingFlags {
 }
 
 func (f *samplingFlags) group() flagGroup {
-	g := newFlagGroup("Sampling (defaults: the checkpoint's generation_config.json)")
+	g := newFlagGroup("Sampling (default: the checkpoint's generation_config.json, otherwise as in parentheses)")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.Var(&f.temp, "temp", fmt.Sprintf("temperature; 0 always takes the most likely token (otherwise %v)", foretoken.DefaultTemperature))
+	fs.Var(&f.temp, "temp", fmt.Sprintf("temperature; 0 always takes the most likely token (otherwise %v)", models.DefaultTemperature))
 	fs.Var(&f.temp, "temperature", "the same as --temp")
-	fs.Var(&f.topP, "top-p", fmt.Sprintf("keep the likeliest tokens that reach this probability together; 1 keeps all (otherwise %v)", foretoken.DefaultTopP))
+	fs.Var(&f.topP, "top-p", fmt.Sprintf("keep the smallest set of likeliest tokens with this total probability; 1 keeps all (otherwise %v)", models.DefaultTopP))
 	fs.Var(&f.topK, "top-k", "keep the N likeliest tokens; 0 keeps all (otherwise 0)")
 	fs.Var(&f.minP, "min-p", "drop tokens less likely than this times the likeliest; 0 keeps all (otherwise 0)")
 	fs.Var(&f.xtcP, "xtc-probability", "how often to exclude the top choices (otherwise 0)")
-	fs.Var(&f.xtcThreshold, "xtc-threshold", fmt.Sprintf("probability from which a token is a top choice (otherwise %v)", foretoken.DefaultXTC))
+	fs.Var(&f.xtcThreshold, "xtc-threshold", fmt.Sprintf("probability from which a token is a top choice (otherwise %v)", models.DefaultXTCThreshold))
 	fs.Var(&f.repetition, "repetition-penalty", "divide the logits of tokens that occurred before; 1 is none (otherwise 1)")
-	fs.Var(&f.repetitionContext, "repetition-context-size", "how many of the last tokens count for it; 0 is all (otherwise 0)")
-	fs.Var(&f.presence, "presence-penalty", "take this once from the logits of tokens generated before (otherwise 0)")
-	fs.Var(&f.frequency, "frequency-penalty", "take this from a logit as often as its token was generated (otherwise 0)")
+	fs.Var(&f.repetitionContext, "repetition-context-size", "window of the repetition penalty, in tokens; 0 is all (otherwise 0)")
+	fs.Var(&f.presence, "presence-penalty", "subtract this from the logits of tokens generated before (otherwise 0)")
+	fs.Var(&f.frequency, "frequency-penalty", "subtract this from a logit once for each time its token was generated (otherwise 0)")
 	fs.Var(f.bias, "logit-bias", "add a number to the logit of a token; may be repeated")
 	fs.Var(&f.seed, "seed", "seed of all draws: the same seed gives the same text (otherwise: drawn, and reported)")
 	mustFlag(fs.MarkHidden("temperature"))
 	return g
 }
 
-// options are the sampling options: what was given, else what the checkpoint recommends,
-// else our defaults. A seed is drawn if none was given.
-func (f *samplingFlags) options(g checkpoint.Generation) (sample.Options, error) {
-	o := foretoken.Recommended(g)
+// options are the sampling options: what was given, else what the checkpoint recommends, which
+// is o.
+func (f *samplingFlags) options(o sample.Options) (sample.Options, error) {
 	r := recommended{}
 	choose(&r, &f.temp, "temp", "temperature", &o.Temperature)
 	choose(&r, &f.topP, "top-p", "top_p", &o.TopP)
@@ -137,7 +136,7 @@ func (f *samplingFlags) options(g checkpoint.Generation) (sample.Options, error)
 	choose(&r, &f.presence, "presence-penalty", "presence_penalty", &o.PresencePenalty)
 	choose(&r, &f.frequency, "frequency-penalty", "frequency_penalty", &o.FrequencyPenalty)
 	o.RepetitionWindow = f.repetitionContext.or(0)
-	o.XTCProbability, o.XTCThreshold = f.xtcP.or(0), f.xtcThreshold.or(foretoken.DefaultXTC)
+	o.XTCProbability, o.XTCThreshold = f.xtcP.or(0), f.xtcThreshold.or(models.DefaultXTCThreshold)
 	o.LogitBias, o.Seed = f.bias, f.seed.or(o.Seed)
 	if o.XTCProbability > 0 && o.XTCThreshold == 0 {
 		return o, usagef("--xtc-threshold 0: want a number above 0, at most 0.5, when --xtc-probability is set")
@@ -149,7 +148,7 @@ func (f *samplingFlags) options(g checkpoint.Generation) (sample.Options, error)
 type recommended struct{ err error }
 
 // choose replaces what is recommended by the flag's value, if it was given; otherwise it is
-// held to the flag's own limits.
+// checked against the limits of the flag.
 func choose[T any](r *recommended, f *setting[T], flag, field string, value *T) {
 	if f.given {
 		*value = f.value
@@ -168,7 +167,7 @@ type limitFlags struct {
 	ignoreEOS bool
 }
 
-// newLimitFlags are the flags with a default for the most tokens.
+// newLimitFlags are the flags, with tokens as the default of --max-tokens.
 func newLimitFlags(tokens int) *limitFlags {
 	return &limitFlags{maxTokens: whole(0, math.MaxInt32), otherwise: tokens}
 }
@@ -177,8 +176,8 @@ func (f *limitFlags) group() flagGroup {
 	g := newFlagGroup("Limits")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("most tokens to generate; 0: until the context is full (default %d)", f.otherwise))
+	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("maximum tokens to generate; 0: until the context is full (default %d)", f.otherwise))
 	fs.Var(&f.stop, "stop", "text that ends the answer and is not part of it; may be repeated")
-	fs.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on after an end token")
+	fs.BoolVar(&f.ignoreEOS, "ignore-eos", false, "continue after an end token")
 	return g
 }

@@ -8,7 +8,7 @@ import (
 	"runtime/metrics"
 )
 
-// Weights and the memory of sequences are not on the Go heap, so that little of it is in use.
+// Weights and KV caches are not on the Go heap, so that little of it is in use.
 // At Go's usual pace, a collection whenever the heap has doubled, a server would spend a tenth
 // of its time on small ones; at a slower pace alone, a burst of large requests would leave more
 // behind than a server promises to have beside its budget. So the pace is slower up to a limit.
@@ -32,7 +32,7 @@ func boundGarbage() {
 	}
 }
 
-// collected is an object that nobody uses: each collection finds it, which is how we learn of
+// collected is an object that nobody uses: each collection finds it, which is how we notice
 // collections.
 type collected struct{ limit int64 }
 

@@ -34,14 +34,15 @@ func newGenerateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate [flags]",
 		Short: "Generate text from a prompt, a conversation or token ids, for scripts",
-		Long: `Generate prints the text that a model gives, as it comes and nothing else; with --json one
-object with all there is to know. A text is put into the checkpoint's chat template as the
-user's message, unless --no-chat-template is given. The name of a control token is the token in
---prompt and without the template; in --messages and in a text from standard input it is text.
-Reasoning and tool calls are part of the text, as the model writes them.
+		Long: `Generate prints what a model generates as it comes, and nothing else; with --json it prints one
+object with ids, log-probabilities, timings and speculation stats. A text is put into the
+checkpoint's chat template as the user's message, unless --no-chat-template is given. The name of
+a control token is the token in --prompt and without the template; in --messages and in a text
+from standard input it is text. Reasoning and tool calls are part of the text, as the model
+writes them.
 
-Without --prompt, --prompt-ids and --messages the prompt is read from standard input; the
-line break at its end does not count. Ctrl-C ends the text where it is.
+Without --prompt, --prompt-ids and --messages the prompt comes from standard input, without
+the line break at its end. Ctrl-C ends the text where it is.
 
 Exit status: 0, 1 for an error, 2 for a mistake in the command line, 130 after Ctrl-C.`,
 		Example: `  foretoken generate --prompt "Tell me a story about a cat." --max-tokens 100
@@ -55,9 +56,9 @@ Exit status: 0, 1 for an error, 2 for a mistake in the command line, 130 after C
 	input := newFlagGroup("Prompt")
 	fs := input.flags.Flags()
 	fs.SortFlags = false
-	fs.StringVarP(&g.prompt, "prompt", "p", "", "`TEXT` to answer or continue; - reads standard input")
+	fs.StringVarP(&g.prompt, "prompt", "p", "", "`TEXT` to answer or continue; - for standard input")
 	fs.StringVar(&g.promptIDs, "prompt-ids", "", "token ids to continue, such as `1,2,3`; no template")
-	fs.StringVar(&g.messages, "messages", "", "`FILE` with a conversation: a JSON array of messages, or an object with messages and tools; - reads standard input")
+	fs.StringVar(&g.messages, "messages", "", "`FILE` with a conversation: a JSON array of messages, or an object with messages and tools; - for standard input")
 	g.template.add(input)
 	output := newFlagGroup("Output")
 	output.flags.Flags().BoolVar(&g.json, "json", false, "print one JSON object when the text has ended, instead of the text")
@@ -163,8 +164,8 @@ func (g *generation) answer(ctx context.Context, c *console, s *session, q foret
 	}
 	if g.model.verbose {
 		c.remark(a.summary(q.Sampling.Seed))
-		if r := &a.Result.Receipt; r.Drafter != "" {
-			c.remark(describeReceipt(r))
+		if r := &a.Result.Speculation; r.Drafter != "" {
+			c.remark(describeSpeculation(r))
 		}
 	}
 	return err

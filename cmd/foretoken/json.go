@@ -9,25 +9,23 @@ import (
 	"unicode/utf8"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/engine"
-	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
 )
 
 // report is the object that generate --json prints. Fields are only ever added.
 type report struct {
-	Model        string         `json:"model"`
-	PromptIDs    []int32        `json:"prompt_ids"`
-	TokenIDs     []int32        `json:"token_ids"` // the end token included
-	Text         string         `json:"text"`      // without special tokens and stop text
-	FinishReason string         `json:"finish_reason"`
-	Seed         uint64         `json:"seed"`
-	LogProbs     []tokenLogProb `json:"logprobs"`    // one for each of token_ids; null unless asked for
-	LogitsHash   string         `json:"logits_hash"` // over the bits of the logits the tokens were drawn from
-	Timings      timings        `json:"timings"`
-	MTP          *spec.Summary  `json:"mtp"` // null: nothing was to be guessed
-	Warnings     []string       `json:"warnings,omitempty"`
-	Error        string         `json:"error,omitempty"`
+	Model        string                      `json:"model"`
+	PromptIDs    []int32                     `json:"prompt_ids"`
+	TokenIDs     []int32                     `json:"token_ids"` // the end token included
+	Text         string                      `json:"text"`      // without special tokens and stop text
+	FinishReason string                      `json:"finish_reason"`
+	Seed         uint64                      `json:"seed"`
+	LogProbs     []tokenLogProb              `json:"logprobs"`    // one for each of token_ids; null unless asked for
+	LogitsHash   string                      `json:"logits_hash"` // over the bits of the logits the tokens were drawn from
+	Timings      timings                     `json:"timings"`
+	MTP          *foretoken.SpeculationStats `json:"mtp"` // null without speculative decoding
+	Warnings     []string                    `json:"warnings,omitempty"`
+	Error        string                      `json:"error,omitempty"`
 }
 
 // logProb is a token with the model's log-probability of it.
@@ -61,21 +59,20 @@ type timings struct {
 func newReport(s *session, q *foretoken.Request, a *answer, err error) *report {
 	r := &report{
 		Model: s.Name(), PromptIDs: q.Prompt.IDs, TokenIDs: make([]int32, len(a.Tokens)), Text: a.Text(),
-		FinishReason: a.finish, Seed: q.Sampling.Seed, LogitsHash: fmt.Sprintf("0x%016x", a.LogitsHash()),
+		FinishReason: a.finish, Seed: a.Seed, LogitsHash: fmt.Sprintf("0x%016x", a.LogitsHash()),
 		Timings: newTimings(s.LoadTime(), len(a.Tokens), &a.Result), Warnings: s.notes.warnings(),
 	}
 	for i, t := range a.Tokens {
 		r.TokenIDs[i] = t.ID
 	}
-	if q.LogProbs >= 0 {
+	if q.LogProbs {
 		r.LogProbs = make([]tokenLogProb, len(a.Tokens))
 		for i, t := range a.Tokens {
 			r.LogProbs[i] = s.describe(t)
 		}
 	}
-	if receipt := &a.Result.Receipt; receipt.Drafter != "" {
-		summary := receipt.Summary()
-		r.MTP = &summary
+	if stats := &a.Result.Speculation; stats.Drafter != "" {
+		r.MTP = stats
 	}
 	if a.finish == finishError {
 		r.Error = err.Error()
@@ -93,7 +90,7 @@ func (r *report) write(w io.Writer) error {
 	return nil
 }
 
-func newTimings(load time.Duration, generated int, r *engine.Result) timings {
+func newTimings(load time.Duration, generated int, r *foretoken.Result) timings {
 	return timings{
 		LoadMS: milliseconds(load), QueueMS: milliseconds(r.Queue),
 		PromptTokens: r.Prompt, PrefillMS: milliseconds(r.Prefill), PrefillTokS: rate(r.Prompt, r.Prefill),
@@ -116,7 +113,7 @@ func milliseconds(d time.Duration) float64 { return thousandths(d.Seconds() * 1e
 func thousandths(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 
 // describe is a token with its log-probabilities.
-func (s *session) describe(t engine.Token) tokenLogProb {
+func (s *session) describe(t foretoken.Token) tokenLogProb {
 	d := tokenLogProb{
 		logProb: s.describeOne(sample.LogProb{ID: t.ID, LogProb: t.LogProb}),
 		Top:     make([]logProb, len(t.Top)),
@@ -128,7 +125,7 @@ func (s *session) describe(t engine.Token) tokenLogProb {
 }
 
 func (s *session) describeOne(l sample.LogProb) logProb {
-	text, _ := s.Tokenizer().Token(l.ID) // empty for an id that is only padding
+	text, _ := s.Token(l.ID) // empty for an id that is only padding
 	d := logProb{ID: l.ID, Token: text}
 	if !utf8.ValidString(text) {
 		for _, b := range []byte(text) {

@@ -56,7 +56,7 @@ func newExtractCommand() *cobra.Command {
 		Short: "Write the head of a checkpoint",
 		Long: `Extract writes the multi-token-prediction head of a checkpoint, in the precision it has and with
 its norms as gains: to a file whose name ends with .safetensors, or as a folder of its own with a
-config, which mlx-vlm loads as a drafter. Of a folder with an index only the files that hold the
+config, which mlx-vlm loads as a drafter. Of a folder with an index only the files with the
 head are needed.`,
 		Example: `  foretoken mtp extract --model ~/models/Qwen3.5-4B --out mtp.safetensors
   foretoken mtp extract --model ~/models/Qwen3.5-4B --out ~/models/Qwen3.5-4B-mtp`,
@@ -101,7 +101,7 @@ func newInjectCommand() *cobra.Command {
 		Use:   "inject --model DIR --head FILE|DIR [--out DIR]",
 		Short: "Put a head into a checkpoint",
 		Long: `Inject puts a multi-token-prediction head into a checkpoint of the same shape. The head comes from
-a file of weights, from a folder that holds nothing else, or from any model that has one.
+a file of weights, from a folder with nothing else, or from any model that has one.
 
 Without --out it is written beside the weights as mtp.safetensors, and the folder's index and
 config are told of it. With --out a new folder is written as by convert, with the head inside.
@@ -112,7 +112,7 @@ config are told of it. With --out a new folder is written as by convert, with th
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.inject(cmd) },
 	}
 	g := f.group("`DIR` to write; without it the head is written beside the weights of --model")
-	g.flags.Flags().StringVar(&f.head, "head", "", "`FILE` or DIR that holds the head")
+	g.flags.Flags().StringVar(&f.head, "head", "", "`FILE` or DIR with the head")
 	addGroups(cmd, g, f.writing.group())
 	completeWriting(cmd, nil)
 	return cmd

@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/models"
 )
 
 // session is an open model with what the packages below have to say about it.
@@ -33,8 +34,8 @@ func openSession(ctx context.Context, c *console, f *modelFlags, log *notes) (*s
 	}
 	bar.end()
 	log.show(c.err)
-	if err == nil && s.Verdict() != nil && (c.errTerminal || f.verbose) {
-		c.remark(describeVerdict(s.Verdict()))
+	if err == nil && s.SelfTest() != nil && (c.errTerminal || f.verbose) {
+		c.remark(describeSelfTest(s.SelfTest()))
 	}
 	return s, err
 }
@@ -58,7 +59,8 @@ func loadSession(f *modelFlags, log *notes, bar *progress) (*session, error) {
 // options are those of a model that is opened for one request at a time.
 func (f *modelFlags) options() foretoken.Options {
 	o := foretoken.Options{
-		Threads: f.threads.or(processors), ISA: f.isa.value, Context: f.context.or(0), Draft: f.draft.options(),
+		Threads: f.threads.or(processors), ISA: f.isa.value, Context: f.context.or(0), Speculation: f.draft.options(),
+		PrefixCache: foretoken.PrefixCache{Off: true},
 	}
 	if f.compute.value == "float32" {
 		o.Compute = backend.Float32
@@ -89,7 +91,7 @@ func explain(err error) error {
 var processors = runtime.GOMAXPROCS(0)
 
 // addSlot makes sure of one slot of Go's scheduler more than threads compute. They spin while
-// there is work and so hold one each; the other is for everything else in the process.
+// there is work and so occupy one each; the other is for everything else in the process.
 func addSlot(threads int) { runtime.GOMAXPROCS(max(processors, threads+1)) }
 
 // openProcessor opens the backend, with a slot of Go's scheduler for the terminal and timers.
@@ -105,6 +107,6 @@ func openCheckpoint(name string) (*checkpoint.Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := foretoken.OpenCheckpoint(path)
+	c, err := models.Open(path)
 	return c, explain(err)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -121,7 +122,7 @@ func TestTemplateGetsItsVariables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.Tokenizer().Decode(p.IDs, false); got != c.want || !p.Chat || p.Thinking != strings.HasSuffix(c.want, "<think>") {
+		if got := s.Decode(p.IDs); got != c.want || !p.Chat || p.Thinking != strings.HasSuffix(c.want, "<think>") {
 			t.Errorf("%v, %s: the prompt is %q (thinking: %v), want %q", c.args, c.json, got, p.Thinking, c.want)
 		}
 	}
@@ -130,7 +131,7 @@ func TestTemplateGetsItsVariables(t *testing.T) {
 // openLinked opens a model that linkTiny has made until the end of the test.
 func openLinked(t *testing.T, dir string) *session {
 	t.Helper()
-	m, err := foretoken.Open(dir, foretoken.Options{Threads: 1, Draft: foretoken.Draft{Off: true}, Log: slog.New(slog.DiscardHandler)})
+	m, err := foretoken.Open(dir, foretoken.Options{Threads: 1, Speculation: foretoken.Speculation{Depth: foretoken.DepthOff}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +338,7 @@ func FuzzFlagValues(f *testing.F) {
 		for _, name := range []string{"temp", "top-p", "top-k", "min-p", "xtc-probability", "xtc-threshold", "repetition-penalty", "logit-bias", "seed"} {
 			_ = set.Set(name, text) // refused or taken: what is taken must do for a sampler
 		}
-		o, err := sampling.options(checkpoint.Generation{})
+		o, err := sampling.options(models.Recommended(checkpoint.Generation{}))
 		if err != nil {
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -29,7 +30,7 @@ type templateFlags struct {
 	off        bool
 	thinking   setting[bool]
 	noThinking bool
-	args       setting[*jinja.Map]
+	args       setting[map[string]any]
 }
 
 func newTemplateFlags() *templateFlags {
@@ -50,16 +51,16 @@ func newTemplateFlags() *templateFlags {
 			},
 			check: func(bool) error { return nil },
 		},
-		args: setting[*jinja.Map]{
+		args: setting[map[string]any]{
 			kind: "JSON",
-			parse: func(text string) (*jinja.Map, error) {
+			parse: func(text string) (map[string]any, error) {
 				v, err := jinja.DecodeJSON([]byte(text))
 				if err != nil || v.Kind() != jinja.KindMap {
 					return nil, errors.New(`want a JSON object, such as {"enable_thinking": false}`)
 				}
-				return v.Map(), nil
+				return v.Map().Any(), nil
 			},
-			check: func(*jinja.Map) error { return nil },
+			check: func(map[string]any) error { return nil },
 		},
 	}
 }
@@ -112,13 +113,11 @@ func (f *templateFlags) unused(beside string) error {
 }
 
 // variables are the variables for the template.
-func (f *templateFlags) variables() *jinja.Map {
-	vars := &jinja.Map{}
-	for name, v := range f.args.value.All() {
-		vars.Set(name, v)
-	}
+func (f *templateFlags) variables() map[string]any {
+	vars := map[string]any{}
+	maps.Copy(vars, f.args.value)
 	if f.thinking.given || f.noThinking {
-		vars.Set("enable_thinking", jinja.Bool(f.thinking.value))
+		vars["enable_thinking"] = f.thinking.value
 	}
 	return vars
 }
@@ -237,11 +236,11 @@ func (s *session) prompt(in *input, f *templateFlags) (*foretoken.Prompt, error)
 	switch {
 	case in.messages != nil:
 		var err error
-		if p, err = s.Ask(foretoken.Conversation{Messages: in.messages, Tools: in.tools, Variables: f.variables(), Trusted: in.trusted}); err != nil {
+		if p, err = s.ChatPrompt(foretoken.Conversation{Messages: in.messages, Tools: in.tools, Variables: f.variables(), Trusted: in.trusted}); err != nil {
 			return nil, explain(err)
 		}
 	case in.ids == nil:
-		p = s.Continue(in.text)
+		p = s.TextPrompt(in.text)
 	}
 	return p, s.checkPrompt(p)
 }

@@ -34,8 +34,8 @@ are not fetched again, and fetching that was interrupted goes on where it was. E
 checked against the hash that the hub announces.
 
 Without --include it fetches what a model needs: configuration, tokenizer, chat template and
-weights as *.safetensors; or the only *.gguf file. A pattern with a slash is held against the
-whole path of a file, one without against each part of it.
+weights as *.safetensors; or the only *.gguf file. A pattern with a slash is matched against
+the whole path of a file, one without against each part of it.
 
 Environment:
   HF_TOKEN        token for private and gated models (or the file that hf auth login writes)
@@ -59,7 +59,7 @@ Environment:
 	fs.Var(&p.exclude, "exclude", "`GLOB` of files not to fetch; may be repeated")
 	fs.BoolVar(&p.force, "force", false, "fetch also what foretoken cannot run")
 	how := newFlagGroup("How")
-	how.flags.Flags().Var(&p.parallel, "parallel", "connections at a time (default 8)")
+	how.flags.Flags().Var(&p.parallel, "parallel", "parallel connections (default 8)")
 	addGroups(cmd, what, how)
 	return cmd
 }
@@ -135,7 +135,7 @@ func (p *pulling) fetch(ctx context.Context, c *console, client *hub.Client, rep
 	return client.Fetch(ctx, l, files, show.event)
 }
 
-// maxConfig is the most bytes of a config.json.
+// maxConfig is the maximum size of a config.json in bytes.
 const maxConfig = 16 << 20
 
 // runnableModel refuses a model of another family before its weights are fetched.

@@ -33,7 +33,7 @@ type pullShow struct {
 	arrived int64 // now
 	samples []pullSample
 	shown   time.Time
-	drawn   int // lines on the screen that are drawn anew
+	drawn   int // lines on the screen that are redrawn
 }
 
 // pullFile is a file of which something was heard.
@@ -102,7 +102,7 @@ func (s *pullShow) event(e hub.Event) {
 	}
 }
 
-// draw draws the bars anew, if it is time to or must be.
+// draw redraws the bars if it is time to, or if must.
 func (s *pullShow) draw(must bool) {
 	now := s.now()
 	if !must && now.Sub(s.shown) < barsEvery {
@@ -181,7 +181,7 @@ func barLine(e hub.Event, column int) string {
 	return fmt.Sprintf("%-*s |%s| %s of %s", column, fit(e.File.Path, column), bar(e.Done, e.File.Size, barCells), byteText(e.Done), byteText(e.File.Size))
 }
 
-// bar is a bar of so many cells.
+// bar draws done of size, cells wide.
 func bar(done, size int64, cells int) string {
 	full := cells
 	if size > 0 {
@@ -228,7 +228,7 @@ func byteText(n int64) string {
 	return ""
 }
 
-// leftText is a time to wait, as exact as a guess can be.
+// leftText is a time to wait, as exact as an estimate can be.
 func leftText(d time.Duration) string {
 	switch minutes := (d + time.Minute - 1) / time.Minute; {
 	case d <= time.Minute:

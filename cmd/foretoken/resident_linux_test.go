@@ -19,9 +19,9 @@ import (
 	"github.com/foretoken/foretoken"
 )
 
-// TestServeKeepsToItsMemory fills the memory for sequences of a real server, by requests of all
-// kinds at once with prompts that have nothing in common, and holds the most memory that the
-// process ever had to what it was promised: weights, --kv-memory, and 150 MB for the rest.
+// TestServeKeepsToItsMemory fills the KV memory of a real server, by requests of all
+// kinds at once with prompts that have nothing in common, and checks the peak memory of the
+// process against what was promised: weights, --kv-memory, and 150 MB for the rest.
 func TestServeKeepsToItsMemory(t *testing.T) {
 	const budget, rest = 128 << 20, 150_000_000
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "serve", "--port", "0", "--kv-memory", strconv.Itoa(budget), "--served-model-name", "gpt-4o")
@@ -130,7 +130,7 @@ func get(t *testing.T, url string) string {
 	return string(data)
 }
 
-// peakMemory is the most bytes that a process ever had in memory.
+// peakMemory is the maximum resident size of a process, in bytes.
 func peakMemory(t *testing.T, pid int) int64 {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -13,10 +13,11 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "foretoken",
 		Short: "Run language models of the Qwen3.5 family",
-		Long: `foretoken runs language models of the Qwen3.5 family from a checkpoint folder, or the
-small model that is part of the program.`,
+		Long: `foretoken runs language models of the Qwen3.5 family with exact speculative decoding: from a
+checkpoint folder, a GGUF file, the Hugging Face hub, or the small model inside the program.`,
 		Example: `  foretoken run "Tell me a story about a cat."
-  foretoken run --model ~/models/Qwen3.5-4B
+  foretoken pull Qwen/Qwen3.5-4B
+  foretoken serve --model Qwen/Qwen3.5-4B --quantize 4
   foretoken generate --prompt "Once upon a time" --no-chat-template --temp 0 --json`,
 		Version:                    version(),
 		Args:                       knownCommand,
@@ -59,7 +60,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 // flagGroup is a part of a command's flags under a heading of its own.
 type flagGroup struct {
 	title string
-	// flags is never run: it holds a set of flags, for which cobra has no other type.
+	// flags is never run: it is a set of flags, for which cobra has no other type.
 	flags *cobra.Command
 }
 

@@ -20,7 +20,7 @@ type talk struct {
 	hideThinking bool
 	noHistory    bool
 
-	tastes []flagGroup // whose flags a chat may set
+	settable []flagGroup // whose flags /set may change
 }
 
 func newRunCommand() *cobra.Command {
@@ -49,8 +49,8 @@ Ctrl-C ends an answer where it is.`,
 	t.template.add(conversation)
 	fs.BoolVar(&t.hideThinking, "hidethinking", false, "do not show the reasoning")
 	fs.BoolVar(&t.noHistory, "nohistory", false, "do not keep what is typed in a chat for the next one")
-	t.tastes = []flagGroup{t.sampling.group(), t.limits.group()}
-	addGroups(cmd, conversation, t.model.group(), t.model.draft.group(), t.tastes[0], t.tastes[1])
+	t.settable = []flagGroup{t.sampling.group(), t.limits.group()}
+	addGroups(cmd, conversation, t.model.group(), t.model.draft.group(), t.settable[0], t.settable[1])
 	completeModel(cmd)
 	return cmd
 }
@@ -128,8 +128,8 @@ func (t *talk) answer(ctx context.Context, c *console, s *session, in *input) (*
 	}
 	if c.errTerminal || t.model.verbose {
 		c.remark(a.summary(q.Sampling.Seed))
-		if r := &a.Result.Receipt; r.Drafter != "" {
-			c.remark(describeReceipt(r))
+		if r := &a.Result.Speculation; r.Drafter != "" {
+			c.remark(describeSpeculation(r))
 		}
 	}
 	return show, err

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server"
 )
@@ -24,13 +24,13 @@ func newServeCommand() *cobra.Command {
 	f := newServeFlags()
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
-		Short: "Serve models over HTTP: the OpenAI, Anthropic and Ollama interfaces, and a page to chat",
-		Long: `Serve answers requests over HTTP until it is told to end. Clients of OpenAI, Anthropic and
-Ollama need another base URL and nothing else; a browser finds a page to chat at /.
+		Short: "Serve models over HTTP: the OpenAI, Anthropic and Ollama APIs, and a chat page",
+		Long: `Serve answers requests over HTTP until it is stopped. Clients of OpenAI, Anthropic and Ollama
+only need another base URL; a browser finds a chat page at /.
 
-It listens on this machine only, unless --host says otherwise; then clients need a key. Ctrl-C
-or SIGTERM lets the answers that are being written end, up to --drain-timeout; a second one
-ends at once.
+It listens on this machine only, unless --host says otherwise; then clients need a key. On Ctrl-C
+or SIGTERM it accepts no more requests and finishes those under way, for --drain-timeout at most;
+a second signal ends it at once.
 
 /healthz and /readyz are for probes, /metrics for Prometheus, /v1/status for people.`,
 		Example: `  foretoken serve
@@ -186,5 +186,5 @@ func servedName(typed, path string) string {
 			}
 		}
 	}
-	return foretoken.ModelName(path)
+	return models.Name(path)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/foretoken/foretoken/internal/server"
 )
 
-// What holds where flags say nothing.
+// Defaults of flags.
 const (
 	defaultHost  = "127.0.0.1"
 	defaultPort  = 8080
@@ -26,7 +26,7 @@ const (
 	defaultDrain = 30 * time.Second
 )
 
-// keyVariable holds the API key, which a command line would show to all users of a machine.
+// keyVariable names the variable with the API key, which a command line would show to all users of a machine.
 const keyVariable = "FORETOKEN_API_KEY"
 
 // serveFlags are those of the command serve.
@@ -77,9 +77,9 @@ func (f *serveFlags) modelGroup() flagGroup {
 	fs.Var(&f.models, "model", "checkpoint `DIR`, a GGUF file, a model that was pulled (ORG/NAME), or "+embeddedName+" for the one inside the program; may be repeated: the first is for requests that name none (default "+embeddedName+")")
 	fs.Var(&f.aliases, "served-model-name", "another name of the first model, or of `ALIAS=MODEL`; may be repeated")
 	fs.BoolVar(&f.preload, "preload", false, "load all models at the start, not only the first")
-	fs.Var(&f.pinned, "pin", "`MODEL` that stays in memory once it is loaded; may be repeated")
-	fs.Var(&f.modelsMemory, "models-memory", "most memory for the weights of models together: the least recently used leave (default: any)")
-	fs.DurationVar(&f.keepAlive, "keep-alive", 0, "how long a model stays after its last use; 0: until its memory is needed")
+	fs.Var(&f.pinned, "pin", "`MODEL` that is never unloaded; may be repeated")
+	fs.Var(&f.modelsMemory, "models-memory", "maximum memory for the weights of all models; the least recently used are unloaded (default: unlimited)")
+	fs.DurationVar(&f.keepAlive, "keep-alive", 0, "how long a model stays loaded after its last use; 0: until its memory is needed")
 	f.model.addComputing(g)
 	return g
 }
@@ -88,15 +88,15 @@ func (f *serveFlags) memoryGroup() flagGroup {
 	g := newFlagGroup("Sequences (of each model)")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.Var(&f.kvMemory, "kv-memory", "memory for all sequences and the prefix cache (default: half of what is free when the model is loaded)")
-	fs.Var(&f.kvBits, "kv-bits", "bits of keys and values (default 16; 32 with --compute float32)")
-	fs.Var(&f.batch, "max-batch", "most sequences that are computed at a time (default 16)")
-	fs.Var(&f.queue, "max-queue", fmt.Sprintf("most requests that wait; further ones are told to try again; 0: any number (default %d)", defaultQueue))
-	fs.Var(&f.round, "max-round-ms", "most milliseconds between tokens while prompts of others are read (default: twice the usual)")
-	fs.BoolVar(&f.noCache, "no-prefix-cache", false, "do not keep what was read for texts with the same beginning")
-	fs.BoolVar(&f.shareCache, "share-prefix-cache", false, "let requests with different API keys find what was read for each other, which tells them what others have asked")
-	fs.StringVar(&f.cacheDir, "prefix-cache-dir", "", "keep it in this `DIR` too, for the next start")
-	fs.Var(&f.cacheDisk, "prefix-cache-disk", "most bytes there (default 10GiB)")
+	fs.Var(&f.kvMemory, "kv-memory", "memory for the KV cache of all sequences and the prefix cache (default: half of what is free when the model is loaded)")
+	fs.Var(&f.kvBits, "kv-bits", "bits of a number in the KV cache (default 16; 32 with --compute float32)")
+	fs.Var(&f.batch, "max-batch", "maximum batch size in sequences (default 16)")
+	fs.Var(&f.queue, "max-queue", fmt.Sprintf("maximum requests that wait; further ones get status 429; 0: unlimited (default %d)", defaultQueue))
+	fs.Var(&f.round, "max-round-ms", "maximum milliseconds between tokens of running sequences while others prefill (default: auto, twice the usual)")
+	fs.BoolVar(&f.noCache, "no-prefix-cache", false, "do not keep the KV cache of prompts for requests with the same prefix")
+	fs.BoolVar(&f.shareCache, "share-prefix-cache", false, "share the prefix cache between API keys; response times then tell one key what prefixes others have used")
+	fs.StringVar(&f.cacheDir, "prefix-cache-dir", "", "keep the prefix cache in `DIR` too, for the next start")
+	fs.Var(&f.cacheDisk, "prefix-cache-disk", "maximum size of --prefix-cache-dir (default 10GiB)")
 	return g
 }
 
@@ -104,23 +104,23 @@ func (f *serveFlags) networkGroup() flagGroup {
 	g := newFlagGroup("Network")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.host, "host", defaultHost, "`ADDRESS` to listen on; 0.0.0.0: all of this machine, for which clients need a key")
+	fs.StringVar(&f.host, "host", defaultHost, "`ADDRESS` to listen on; 0.0.0.0: every address of this machine, which takes a key")
 	fs.Var(&f.port, "port", fmt.Sprintf("port to listen on; 0: any that is free (default %d)", defaultPort))
 	fs.StringVar(&f.apiKey, "api-key", "", "`KEY` that clients must send, or @FILE with one per line (default: the variable "+keyVariable+", which other users of the machine do not see)")
 	fs.BoolVar(&f.insecure, "insecure", false, "serve whoever reaches the address, without a key")
 	fs.Var(&f.origins, "cors", "`ORIGIN` of web pages that may use the server, such as https://example.com, or *; may be repeated")
 	fs.StringVar(&f.tlsCert, "tls-cert", "", "`FILE` with the certificate, for HTTPS")
 	fs.StringVar(&f.tlsKey, "tls-key", "", "`FILE` with its private key")
-	fs.Var(&f.maxBody, "max-body", "largest request (default 32MiB)")
+	fs.Var(&f.maxBody, "max-body", "maximum size of a request (default 32MiB)")
 	fs.BoolVar(&f.strictFields, "strict-fields", false, "refuse requests with fields that are not known or cannot be honored, instead of ignoring and naming them in the header Foretoken-Ignored")
-	fs.DurationVar(&f.headers, "read-header-timeout", server.DefaultHeaderTimeout, "most time for the head of a request")
-	fs.DurationVar(&f.bodies, "read-body-timeout", server.DefaultBodyTimeout, "most time for its body")
-	fs.DurationVar(&f.idle, "idle-timeout", server.DefaultIdleTimeout, "most time between requests of a connection")
-	fs.Var(&f.connections, "max-connections", "most connections at a time; further ones wait (default: any number)")
-	fs.Var(&f.perKey, "per-key-concurrency", "most requests at a time with one key, or without keys from one address (default: any number)")
-	fs.DurationVar(&f.drainTimeout, "drain-timeout", defaultDrain, "how long answers may take to end when the server is told to")
-	fs.Var(&f.logFormat, "log-format", "of the log on standard error (default text)")
-	fs.Var(&f.logLevel, "log-level", "least important lines of the log (default info)")
+	fs.DurationVar(&f.headers, "read-header-timeout", server.DefaultHeaderTimeout, "maximum time to receive the header of a request")
+	fs.DurationVar(&f.bodies, "read-body-timeout", server.DefaultBodyTimeout, "maximum time to receive the body of a request")
+	fs.DurationVar(&f.idle, "idle-timeout", server.DefaultIdleTimeout, "maximum time between requests of a connection")
+	fs.Var(&f.connections, "max-connections", "maximum open connections; further ones wait (default: unlimited)")
+	fs.Var(&f.perKey, "per-key-concurrency", "maximum concurrent requests of one key, or without keys of one address (default: unlimited)")
+	fs.DurationVar(&f.drainTimeout, "drain-timeout", defaultDrain, "maximum time to finish running requests when the server stops")
+	fs.Var(&f.logFormat, "log-format", "format of the log on standard error (default text)")
+	fs.Var(&f.logLevel, "log-level", "lowest level that is logged (default info)")
 	return g
 }
 
@@ -154,11 +154,11 @@ func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
 // modelOptions are those that all models are loaded with.
 func (f *serveFlags) modelOptions() foretoken.Options {
 	o := f.model.options()
-	o.Memory = f.kvMemory.or(-1)
+	o.KVMemory = f.kvMemory.or(-1)
 	o.KVBits, _ = strconv.Atoi(f.kvBits.or("0")) // one of a few that are numbers
-	o.Batch, o.Queue = f.batch.or(0), f.queue.or(defaultQueue)
-	o.Round = time.Duration(f.round.or(0)) * time.Millisecond
-	o.Cache, o.CacheDir, o.CacheDisk = !f.noCache, f.cacheDir, f.cacheDisk.or(0)
+	o.MaxBatch, o.MaxQueue = f.batch.or(0), f.queue.or(defaultQueue)
+	o.MaxRound = time.Duration(f.round.or(0)) * time.Millisecond
+	o.PrefixCache = foretoken.PrefixCache{Off: f.noCache, Dir: f.cacheDir, MaxDisk: f.cacheDisk.or(0)}
 	return o
 }
 

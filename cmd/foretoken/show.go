@@ -43,7 +43,7 @@ func (s *shown) show(events []chat.Event) error {
 		if e.Kind == chat.EventReasoning && s.hide {
 			continue
 		}
-		if err := s.turn(e.Kind); err != nil {
+		if err := s.change(e.Kind); err != nil {
 			return err
 		}
 		if err := s.text(e); err != nil {
@@ -56,8 +56,8 @@ func (s *shown) show(events []chat.Event) error {
 // colored reports whether reasoning is told from the answer by its color; else it is by tags.
 func (s *shown) colored() bool { return s.c.outTerminal && !s.c.plain }
 
-// turn separates reasoning and answer.
-func (s *shown) turn(kind chat.EventKind) error {
+// change separates reasoning and answer.
+func (s *shown) change(kind chat.EventKind) error {
 	if s.began && s.last == kind {
 		return nil
 	}

@@ -23,7 +23,8 @@ type terminal struct {
 	keys    *os.File // our side
 	screen  *os.File // the program's
 	program *exec.Cmd
-	state   string // XDG_STATE_HOME
+	before  unix.Termios // the program started
+	state   string       // XDG_STATE_HOME
 
 	mu   sync.Mutex // protects what follows
 	seen bytes.Buffer
@@ -60,6 +61,7 @@ func startTerminal(t *testing.T, args ...string) *terminal {
 	m.program.Env = append(os.Environ(), asProgram+"=1", "TERM=xterm", "NO_COLOR=", "XDG_STATE_HOME="+m.state)
 	m.program.Stdin, m.program.Stdout, m.program.Stderr = screen, screen, screen
 	m.program.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	m.before = m.modes()
 	if err := m.program.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -184,9 +186,8 @@ const (
 // them, which needs no model to speak.
 func TestChatEditsLines(t *testing.T) {
 	m := startTerminal(t, "run")
-	before := m.modes()
 	m.prompted()
-	if m.modes() == before {
+	if m.modes() == m.before {
 		t.Error("the terminal is not in raw mode while a line is read")
 	}
 	m.press("/systen" + keyBackspace + "m bc" + keyLeft + keyLeft + "a" + keyEnter)
@@ -219,7 +220,7 @@ func TestChatEditsLines(t *testing.T) {
 	if code := m.end(); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}
-	if m.modes() != before {
+	if m.modes() != m.before {
 		t.Error("the terminal is not as it was")
 	}
 	kept := openHistory(filepath.Join(m.state, "foretoken", "history"))
@@ -251,7 +252,7 @@ func TestChatCommands(t *testing.T) {
 		{"/show", "temp: 0.25"},
 		{"/show", "top-k: 7"},
 		{"/show", "seed: 5"},
-		{"/show", "guesses: by mtp, as deep as pays, accepted by the exact rule"},
+		{"/show", "speculative decoding: by mtp, depth auto, accepted by the exact rule"},
 		{"/set temp default", "temp is as the checkpoint recommends."},
 		{"/show", "temp: 0.8"},
 		{"/set stop default", "stop is as"},
@@ -375,12 +376,11 @@ func TestInterruptSignalsEndTheProgram(t *testing.T) {
 		t.Errorf("Ctrl-C: exit code %d", code)
 	}
 	m = startTerminal(t, "run")
-	before := m.modes()
 	m.prompted()
 	if err := m.program.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if code := m.end(); code != exitInterrupted || m.modes() != before {
-		t.Errorf("terminated in a chat: exit code %d, terminal restored: %v", code, m.modes() == before)
+	if code := m.end(); code != exitInterrupted || m.modes() != m.before {
+		t.Errorf("terminated in a chat: exit code %d, terminal restored: %v", code, m.modes() == m.before)
 	}
 }

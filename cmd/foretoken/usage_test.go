@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/models"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // mistake is a command line, and what comes of it.
@@ -204,7 +205,7 @@ func TestSamplingDefaultsComeFromTheCheckpoint(t *testing.T) {
 		if err := f.group().flags.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}
-		o, err := f.options(g)
+		o, err := f.options(models.Recommended(g))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -224,7 +225,7 @@ func TestSamplingRefusesBadRecommendations(t *testing.T) {
 		if err := checkpoint.DecodeJSON("generation_config.json", []byte(file), &g); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newSamplingFlags().options(g); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := newSamplingFlags().options(models.Recommended(g)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", file, err, want)
 		}
 	}
@@ -233,7 +234,7 @@ func TestSamplingRefusesBadRecommendations(t *testing.T) {
 func TestDrawnSeedsAreExactInJSON(t *testing.T) {
 	seen := map[uint64]bool{}
 	for range 100 {
-		seed := foretoken.DrawSeed()
+		seed := sample.NewSeed()
 		if seed >= 1<<53 || seen[seed] {
 			t.Errorf("seed %d is too large or was drawn twice", seed)
 		}
@@ -256,8 +257,8 @@ func TestRateWithoutMeasureIsNone(t *testing.T) {
 func TestDescribeKeepsJSONValid(t *testing.T) {
 	s := openTiny(t, "")
 	var split int32 = -1
-	for id := range int32(s.Tokenizer().Size()) {
-		if text, ok := s.Tokenizer().Token(id); ok && text == "\xe2" {
+	for id := range int32(s.Vocab()) {
+		if text, _ := s.Token(id); text == "\xe2" {
 			split = id
 		}
 	}

@@ -1,5 +1,5 @@
-// Command batch answers several questions at a time, each held to a form: the rounds of all
-// of them read the weights once.
+// Command batch answers several requests at a time, each constrained by a JSON schema: a round
+// reads the weights once for all of them.
 //
 //	go run ./examples/batch
 package main
@@ -24,35 +24,33 @@ func main() {
 }
 
 func run() error {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{Memory: -1})
+	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{KVMemory: -1})
 	if err != nil {
 		return err
 	}
 	defer m.Close() //nolint:errcheck // nothing to lose
 
-	form := &foretoken.Format{Name: schema, Source: grammar.Schema([]byte(schema))}
+	animal := grammar.Schema([]byte(schema))
 	var all sync.WaitGroup
 	for i, text := range []string{"A cat is", "A bird is", "A fish is", "A spider is"} {
 		all.Go(func() {
 			sampling := m.Sampling()
-			sampling.Seed = uint64(i) // the same text in every run, and in any company
+			sampling.Seed = uint64(i) // the same text in every run, and in any batch
 			answer, err := m.Generate(context.Background(), foretoken.Request{
-				Prompt: m.Continue(text + " "), MaxTokens: 100, Format: form, Sampling: sampling, LogProbs: -1,
+				Prompt: m.TextPrompt(text + " "), MaxTokens: 100, Grammar: animal, Sampling: &sampling,
 			})
+			if err == nil {
+				err = answer.Wait()
+			}
 			if err != nil {
 				log.Print(err)
 				return
-			}
-			for _, err := range answer.Pieces() {
-				if err != nil {
-					log.Print(err)
-				}
 			}
 			fmt.Printf("%s %s (in rounds of %.1f sequences)\n", text, answer.Text(), answer.Result.Batch)
 		})
 	}
 	all.Wait()
-	s := m.Engine().Stats()
+	s := m.Stats()
 	fmt.Printf("%d rounds, %d tokens\n", s.Rounds, s.Tokens)
 	return nil
 }

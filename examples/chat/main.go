@@ -1,5 +1,4 @@
-// Command chat is a conversation on a terminal: what was said before is read from the cache
-// of beginnings, not computed again.
+// Command chat is a conversation on a terminal. The turns before are found in the prefix cache.
 //
 //	go run ./examples/chat
 package main
@@ -22,7 +21,7 @@ func main() {
 }
 
 func run() error {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{Cache: true, Memory: -1})
+	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{KVMemory: -1})
 	if err != nil {
 		return err
 	}
@@ -35,13 +34,11 @@ func run() error {
 			return lines.Err()
 		}
 		talk.Messages = append(talk.Messages, chat.Message{Role: "user", Content: chat.Text(lines.Text())})
-		prompt, err := m.Ask(talk)
+		prompt, err := m.ChatPrompt(talk)
 		if err != nil {
 			return err
 		}
-		answer, err := m.Generate(context.Background(), foretoken.Request{
-			Prompt: prompt, MaxTokens: 200, Sampling: m.Sampling(), LogProbs: -1,
-		})
+		answer, err := m.Generate(context.Background(), foretoken.Request{Prompt: prompt, MaxTokens: 200})
 		if err != nil {
 			return err
 		}
@@ -51,7 +48,7 @@ func run() error {
 			}
 			fmt.Print(piece.Text)
 		}
-		fmt.Printf("\n[%d tokens of the prompt, %d of them known]\n", answer.Result.Prompt, answer.Result.Cached)
+		fmt.Printf("\n[%d tokens of the prompt, %d of them cached]\n", answer.Result.Prompt, answer.Result.Cached)
 		talk.Messages = append(talk.Messages, answer.Message())
 	}
 }

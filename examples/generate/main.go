@@ -1,9 +1,10 @@
-// Command generate opens a model, continues a text, streams it, and says what guessing did.
+// Command generate continues a text, streams it, and shows the speculation stats.
 //
 //	go run ./examples/generate "Once upon a time"
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -14,25 +15,18 @@ import (
 )
 
 func main() {
-	if err := run(); err != nil {
+	if err := run(cmp.Or(strings.Join(os.Args[1:], " "), "Once upon a time")); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run() error {
+func run(text string) error {
 	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{}) // or the folder of a checkpoint
 	if err != nil {
 		return err
 	}
 	defer m.Close() //nolint:errcheck // nothing to lose
-
-	text := strings.Join(os.Args[1:], " ")
-	if text == "" {
-		text = "Once upon a time"
-	}
-	answer, err := m.Generate(context.Background(), foretoken.Request{
-		Prompt: m.Continue(text), MaxTokens: 120, Sampling: m.Sampling(), LogProbs: -1,
-	})
+	answer, err := m.Generate(context.Background(), foretoken.Request{Prompt: m.TextPrompt(text), MaxTokens: 120})
 	if err != nil {
 		return err
 	}
@@ -43,8 +37,8 @@ func run() error {
 		}
 		fmt.Print(piece.Text)
 	}
-	r := answer.Result
-	fmt.Printf("\n\n%d tokens (%s), %.0f per second; %d of %d guesses held; seed %d\n", r.Tokens, answer.Finish,
-		float64(r.Tokens-1)/r.Decode.Seconds(), r.Receipt.Accepted, r.Receipt.Drafted, answer.Seed)
+	r, s := answer.Result, &answer.Result.Speculation
+	fmt.Printf("\n\n%d tokens (%s), %.0f per second; %d of %d drafts accepted; seed %d\n", r.Tokens, answer.Finish,
+		float64(r.Tokens-1)/r.Decode.Seconds(), s.Accepted, s.Drafted, answer.Seed)
 	return nil
 }

@@ -5,7 +5,7 @@ import "fmt"
 // The arithmetic of the operations is defined once, by the portable Go code, and every
 // instruction set and device keeps to it. It has a version: what was computed and stored under
 // another one must not be used. Tests record the bits that the operations give, and those of
-// whole networks with their heads and of what they remember. Whoever changes bits on purpose
+// whole models with their heads and of their state. Whoever changes bits on purpose
 // is told by these tests what to write here.
 const (
 	ArithmeticVersion        = 1

@@ -1,5 +1,5 @@
-// Package backend is the boundary between a network and a device: memory, weights and
-// the operations a network is made of. It knows nothing of layers, sequences or files.
+// Package backend is the boundary between a model and a device: memory, weights and
+// the operations a model is made of. It knows nothing of layers, sequences or files.
 package backend
 
 import (
@@ -11,8 +11,8 @@ import (
 // ErrUnavailable is returned by an opener whose device is not on this machine.
 var ErrUnavailable = errors.New("backend: device unavailable")
 
-// Compute is how matrix products with quantized weights are computed. Each way has the
-// law of exactness with itself; between the two only tolerances hold.
+// Compute is how matrix products with quantized weights are computed. Each is exact
+// by itself: the same bits for any batch and speculation. Between the two there are tolerances.
 type Compute uint8
 
 const (
@@ -31,7 +31,7 @@ func (c Compute) String() string {
 }
 
 // Backend is one device. Memory calls may fail. Ops queue work and never fail: a device
-// error is kept and returned by the next Read or Host. Wrong shapes panic, since only our
+// error is stored and returned by the next Read or Host. Wrong shapes panic, since only our
 // own mistakes make them. A Backend is used by one goroutine at a time.
 type Backend interface {
 	// Name is the device and the instruction set in use, for people.
@@ -54,7 +54,7 @@ type Backend interface {
 	Host(src Tensor) ([]float32, error)
 	// Copy copies src to dst, which has the same type and shape.
 	Copy(dst, src Tensor)
-	// ReadBytes copies src to the host as this device holds it, row after row; dst is as long
+	// ReadBytes copies src to the host as this device stores it, row after row; dst is as long
 	// as src's numbers. It waits for queued work.
 	ReadBytes(dst []byte, src Tensor) error
 	// WriteBytes is the reverse of ReadBytes.
@@ -65,7 +65,7 @@ type Backend interface {
 	Close() error
 }
 
-// Ops are the operations a network is made of, fused where the Qwen3.5 family allows.
+// Ops are the operations a model is made of, fused where the Qwen3.5 family allows.
 // Rows of all sequences lie one after another; a Seq says which rows are whose. A row's
 // result never depends on the other rows of the call.
 type Ops interface {

@@ -2,16 +2,16 @@ package backend
 
 import "github.com/foretoken/foretoken/internal/dtype"
 
-// PageTokens is how many positions a page of keys and values holds. Attention is summed
+// PageTokens is how many positions a page of keys and values has. Attention is summed
 // page by page, so it is also where attention is cut: at positions fixed for all batches.
 const PageTokens = 64
 
-// Seq says which rows of a call belong to one sequence, and where its memory is.
+// Seq says which rows of a call belong to one sequence, and where its state is.
 type Seq struct {
 	First, N int // rows [First, First+N) of the call
 	Pos      int // position of the first of them
-	Guesses  int // how many of the last rows may be taken back
-	Kept     int // guesses of the former call that were accepted and are not yet in Delta's State
+	Drafts   int // how many of the last rows are draft tokens, which may be rejected
+	Accepted int // draft tokens of the former call that were accepted and are not yet in Delta's State
 
 	Pages []Tensor    // keys and values, PageTokens positions each; see Attention
 	Delta []Recurrent // one per DeltaNet layer
@@ -29,7 +29,7 @@ type Attention struct {
 	Eps                     float32
 }
 
-// PageCols is the columns of a page whose heads have so many numbers, scales included.
+// PageCols is the columns of a page whose heads have headDim numbers, scales included.
 func PageCols(t dtype.Type, headDim int) int {
 	if t == dtype.I8 {
 		return headDim + dtype.F32.Size()
@@ -60,18 +60,18 @@ type DeltaInput struct {
 	B, A Tensor // [rows, ValueHeads]
 }
 
-// Recurrent is what a DeltaNet layer remembers of one sequence.
+// Recurrent is the state of a DeltaNet layer for one sequence.
 //
-// Guesses are not written into State. Their effect on it, one rank-1 update each, is kept
-// in Keys, Deltas and Decays, and the accepted ones are replayed by the next call with the
-// operations that would have been done at once: taking back costs nothing, and accepting
-// gives the same bits as never having guessed.
+// Draft tokens are not written into State. Their effect on it, one rank-1 update each, is stored
+// in Keys, Deltas and Decays, and the next call replays the accepted ones with the operations
+// that would have been done at once: rollback costs nothing, and accepting a draft gives the
+// same bits as decoding without drafts.
 type Recurrent struct {
 	State  Tensor // [ValueHeads*KeyDim, ValueDim]
-	Tail   Tensor // [Kernel-1+guesses, channels]: input rows before the next; row Kept is the oldest needed
-	Keys   Tensor // [guesses, KeyHeads*KeyDim], normalized
-	Deltas Tensor // [guesses, ValueHeads*ValueDim]
-	Decays Tensor // [guesses, ValueHeads]
+	Tail   Tensor // [Kernel-1+drafts, channels]: input rows before the next; row Accepted is the oldest needed
+	Keys   Tensor // [drafts, KeyHeads*KeyDim], normalized
+	Deltas Tensor // [drafts, ValueHeads*ValueDim]
+	Decays Tensor // [drafts, ValueHeads]
 }
 
 // Experts is a mixture-of-experts block. Contributions are added in the order of the

@@ -48,9 +48,9 @@ func (r *Reply) perToken() time.Duration {
 
 // Bounds on what a server may send.
 const (
-	mostLine  = 1 << 20
-	mostReply = 256 << 20
-	mostFault = 300 // characters of an error that are kept
+	maxLine  = 1 << 20
+	maxReply = 256 << 20
+	maxFault = 300 // characters of an error that are kept
 )
 
 // Ask sends a question and reads the streamed answer. A fault is part of the reply.
@@ -58,7 +58,7 @@ func (c *Client) Ask(ctx context.Context, q Question) Reply {
 	var r Reply
 	if err := c.ask(ctx, q, &r); err != nil {
 		text := plain(err.Error())
-		r.Fault = text[:min(len(text), mostFault)]
+		r.Fault = text[:min(len(text), maxFault)]
 	}
 	return r
 }
@@ -90,7 +90,7 @@ func (c *Client) ask(ctx context.Context, q Question, r *Reply) error {
 	if answer.StatusCode != http.StatusOK {
 		return statusFault(answer)
 	}
-	return readStream(io.LimitReader(answer.Body, mostReply), r, func() time.Duration { return time.Since(start) })
+	return readStream(io.LimitReader(answer.Body, maxReply), r, func() time.Duration { return time.Since(start) })
 }
 
 // statusFault is the error for a status other than 200, with the server's words if it has any.
@@ -136,7 +136,7 @@ func (c *chunk) text() bool {
 // since the request was sent.
 func readStream(in io.Reader, r *Reply, clock func() time.Duration) error {
 	lines := bufio.NewScanner(in)
-	lines.Buffer(make([]byte, 0, 16<<10), mostLine)
+	lines.Buffer(make([]byte, 0, 16<<10), maxLine)
 	pieces, counted := 0, 0
 	for lines.Scan() {
 		data, ok := strings.CutPrefix(lines.Text(), "data:")

@@ -7,17 +7,20 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/plot"
+	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// CompareOptions say what to compare. Lengths are those of llama-bench: Prompts are read from
-// nothing, Generates are generated from nothing, one sequence, nothing guessed.
+// CompareOptions say what to compare. Lengths are those of llama-bench: prefill of Prompts
+// tokens and generation of Generates tokens, each from an empty context, one sequence, without
+// speculative decoding.
 type CompareOptions struct {
 	File      string // the model, for the peer
 	Threads   int
 	Prompts   []int
 	Generates []int
-	Repeats   int // turns; each is one run of the peer and one of ours
+	Repeats   int // repetitions; each is one run of the peer and one of ours
 	Vocab     int // ids of the model
 	Progress  func(what string)
 }
@@ -34,21 +37,21 @@ type CompareReport struct {
 	Tests   []Test `json:"tests"`
 }
 
-// Test is one length. Rates are tokens per second, by turn.
+// Test is one length. Rates are tokens per second, by repetition.
 type Test struct {
 	Name      string    `json:"name"` // as llama-bench calls it: pp512, tg128
 	OurRates  []float64 `json:"our_rates"`
 	PeerRates []float64 `json:"peer_rates"`
 
-	Ours  Spread `json:"ours"`
-	Peer  Spread `json:"peer"`
-	Ratio Spread `json:"ratio"` // ours over the peer's of the same turn
-	Noisy bool   `json:"noisy"`
+	Ours  measure.Spread `json:"ours"`
+	Peer  measure.Spread `json:"peer"`
+	Ratio measure.Spread `json:"ratio"` // ours over the peer's of the same repetition
+	Noisy bool           `json:"noisy"`
 
 	prompt, generate int
 }
 
-// Compare runs the peer and our engine in turns on the same file.
+// Compare runs the peer and our engine alternately on the same file.
 func Compare(ctx context.Context, peer Peer, run Runner, o CompareOptions) (*CompareReport, error) {
 	r := &CompareReport{Peer: filepath.Base(peer[0]), Threads: o.Threads, Repeats: o.Repeats}
 	for _, n := range o.Prompts {
@@ -60,15 +63,15 @@ func Compare(ctx context.Context, peer Peer, run Runner, o CompareOptions) (*Com
 	if _, err := r.Tests[len(r.Tests)-1].rate(ctx, run, o.Vocab); err != nil { // warms up; so does the peer, each time
 		return nil, err
 	}
-	for turn := range o.Repeats {
+	for n := range o.Repeats {
 		if o.Progress != nil {
-			o.Progress(fmt.Sprintf("turn %d of %d", turn+1, o.Repeats))
+			o.Progress(fmt.Sprintf("repetition %d of %d", n+1, o.Repeats))
 		}
 		sides := []func() error{
 			func() error { return r.theirs(ctx, peer, &o) },
 			func() error { return r.ours(ctx, run, o.Vocab) },
 		}
-		if turn%2 == 1 { // nobody is always first
+		if n%2 == 1 { // nobody is always first
 			slices.Reverse(sides)
 		}
 		for _, side := range sides {
@@ -116,12 +119,12 @@ func (r *CompareReport) ours(ctx context.Context, run Runner, vocab int) error {
 	return nil
 }
 
-// rate measures our engine: the rounds that read the prompt, or those that generate from one
-// token on.
+// rate measures our engine: the rounds of the prefill, or those that generate from one token
+// on.
 func (t *Test) rate(ctx context.Context, run Runner, vocab int) (float64, error) {
-	q := engine.Request{MaxTokens: max(t.generate, 1), IgnoreEnd: true, LogProbs: -1}
+	q := engine.Request{MaxTokens: max(t.generate, 1), IgnoreEnd: true, Depth: spec.DepthOff}
 	for i := range max(t.prompt, 1) {
-		q.Prompt = append(q.Prompt, int32((i*7919+1)%vocab)) // what is read does not matter for the time
+		q.Prompt = append(q.Prompt, int32((i*7919+1)%vocab)) // which tokens does not matter for the time
 	}
 	x, err := run(ctx, []engine.Request{q})
 	if err != nil {
@@ -131,7 +134,7 @@ func (t *Test) rate(ctx context.Context, run Runner, vocab int) (float64, error)
 	for _, round := range x.Rounds {
 		seconds += round.Took.Seconds()
 	}
-	return over(float64(t.prompt+t.generate), seconds), nil
+	return measure.Ratio(float64(t.prompt+t.generate), seconds), nil
 }
 
 // settle works out what follows from the rates.
@@ -140,15 +143,15 @@ func (r *CompareReport) settle() {
 		t := &r.Tests[i]
 		list := make([]float64, len(t.OurRates))
 		for j := range list {
-			list[j] = over(t.OurRates[j], t.PeerRates[j])
+			list[j] = measure.Ratio(t.OurRates[j], t.PeerRates[j])
 		}
-		t.Ours, t.Peer, t.Ratio = spread(t.OurRates), spread(t.PeerRates), spread(list)
+		t.Ours, t.Peer, t.Ratio = measure.NewSpread(t.OurRates), measure.NewSpread(t.PeerRates), measure.NewSpread(list)
 		t.Noisy = t.Ratio.Noisy()
 	}
 }
 
 func (r *CompareReport) head() string {
-	line := fmt.Sprintf("%s on %s beside %s (build %s): %d threads each, %d turns, medians; in brackets the 95 %% interval.", r.Model, r.Device, r.Peer, r.Build, r.Threads, r.Repeats)
+	line := fmt.Sprintf("%s on %s beside %s (build %s): %d threads each, %d repetitions, medians; in brackets the 95 %% interval.", r.Model, r.Device, r.Peer, r.Build, r.Threads, r.Repeats)
 	if r.Load != "" {
 		line += " " + r.Load
 	}

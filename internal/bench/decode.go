@@ -10,7 +10,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// AutoDepth stands for as many guesses as pay.
+// AutoDepth stands for the fastest depth, chosen while it runs.
 const AutoDepth = -1
 
 // DecodeOptions say what to measure. Everything is measured in every combination.
@@ -20,8 +20,8 @@ type DecodeOptions struct {
 	Temperatures []float64
 	Rules        []spec.Rule
 	Batches      []int
-	Depths       []int // of guesses, AutoDepth among them; plain decoding is always measured
-	Repeats      int   // turns, each with every depth
+	Depths       []int // of drafts, perhaps AutoDepth; plain decoding is always measured
+	Repeats      int   // timed repetitions, each with every depth
 	MaxTokens    int   // of an answer, which always is that long
 
 	Sampling sample.Options // but for temperature and seed
@@ -59,9 +59,9 @@ func (o *DecodeOptions) settings() []Setting {
 	return list
 }
 
-// Decode measures plain decoding and guessing in turns. The first turn of every setting is
-// not timed: it warms up, and compares tokens and the bits of logits. The later ones compare
-// tokens.
+// Decode measures plain and speculative decoding alternately. The first repetition of every
+// setting is not timed: it warms up, and compares tokens and the bits of logits. The later ones
+// compare tokens.
 func Decode(ctx context.Context, run Runner, o DecodeOptions) (*DecodeReport, error) {
 	depths := append([]int{0}, slices.DeleteFunc(slices.Clone(o.Depths), func(d int) bool { return d == 0 })...)
 	report := &DecodeReport{Repeats: o.Repeats, MaxTokens: o.MaxTokens}
@@ -92,7 +92,7 @@ type trial struct {
 	setting    Setting
 	batches    [][]engine.Request
 	cells      []Cell     // by depth
-	want       [][]Answer // of the untimed turn, by depth and prompt
+	want       [][]Answer // of the untimed repetition, by depth and prompt
 	mismatches []Mismatch
 	timeline   []Track // by depth
 }
@@ -105,11 +105,11 @@ func newTrial(o *DecodeOptions, s Setting, depths []int) *trial {
 	prompts := o.Prompts[s.Class]
 	for first := 0; first == 0 || first < len(prompts); first += s.Batch {
 		batch := make([]engine.Request, s.Batch)
-		for i := range batch { // a batch that the prompts do not fill begins with them anew
+		for i := range batch { // a batch that the prompts do not fill starts over with them
 			sampling.Seed = uint64(first + i + 1)
 			batch[i] = engine.Request{
 				Prompt: prompts[(first+i)%len(prompts)], MaxTokens: o.MaxTokens, Sampling: sampling,
-				IgnoreEnd: true, LogProbs: -1, Rule: rule,
+				IgnoreEnd: true, Rule: rule,
 			}
 		}
 		t.batches = append(t.batches, batch)
@@ -121,63 +121,67 @@ func newTrial(o *DecodeOptions, s Setting, depths []int) *trial {
 }
 
 func (t *trial) run(ctx context.Context, run Runner, repeats int) error {
-	for turn := range repeats + 1 {
-		answers, sums := make([][]Answer, len(t.cells)), make([]Turn, len(t.cells))
+	for n := range repeats + 1 {
+		answers, sums := make([][]Answer, len(t.cells)), make([]Repeat, len(t.cells))
 		for i, batch := range t.batches {
 			for j := range t.cells {
-				at := (i + j + turn) % len(t.cells) // nothing is always first, or always after the same
-				r, err := t.measure(ctx, run, at, turn, batch)
+				at := (i + j + n) % len(t.cells) // nothing is always first, or always after the same
+				r, err := t.measure(ctx, run, at, n, batch)
 				if err != nil {
 					return err
 				}
 				answers[at] = append(answers[at], r.Answers...)
 				sums[at].add(r, len(batch))
-				if turn == 1 && i == 0 {
+				if n == 1 && i == 0 {
 					t.timeline[at] = newTrack(t.cells[at].Depth, r.Rounds)
 				}
 			}
 		}
-		if err := t.book(turn, answers, sums); err != nil {
+		if err := t.book(n, answers, sums); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// measure answers one batch at one depth. Turn 0 is not timed.
-func (t *trial) measure(ctx context.Context, run Runner, at, turn int, batch []engine.Request) (*Run, error) {
+// measure answers one batch at one depth, in repetition n. Repetition 0 is not timed.
+func (t *trial) measure(ctx context.Context, run Runner, at, n int, batch []engine.Request) (*Run, error) {
 	cell := &t.cells[at]
 	batch = slices.Clone(batch)
+	depth := spec.DepthAuto
+	if cell.Depth != AutoDepth {
+		depth = spec.FixedDepth(cell.Depth)
+	}
 	for j := range batch {
-		batch[j].Depth, batch[j].Hash = cell.Depth, turn == 0
+		batch[j].Depth, batch[j].Hash = depth, n == 0
 	}
 	r, err := run(ctx, batch)
-	if err == nil && turn > 0 {
+	if err == nil && n > 0 {
 		cell.count(r.Answers)
 	}
 	return r, err
 }
 
-// book compares the answers of a turn, and takes in what it took.
-func (t *trial) book(turn int, answers [][]Answer, sums []Turn) error {
-	if turn == 0 {
+// book compares the answers of repetition n and adds its times.
+func (t *trial) book(n int, answers [][]Answer, sums []Repeat) error {
+	if n == 0 {
 		t.want = answers
 	}
 	for at := range t.cells {
-		t.compare(at, answers[at], turn == 0)
-		if turn == 0 {
+		t.compare(at, answers[at], n == 0)
+		if n == 0 {
 			continue
 		}
 		if sums[at].Seconds == 0 {
 			return fmt.Errorf("no round had all %d sequences generating: ask for more tokens", t.setting.Batch)
 		}
-		t.cells[at].Turns = append(t.cells[at].Turns, sums[at])
+		t.cells[at].Repeats = append(t.cells[at].Repeats, sums[at])
 	}
 	return nil
 }
 
-// reference is what answers are to be: plain decoding's, or those of the untimed turn where
-// the rule promises its distribution only.
+// reference is what answers are to be: plain decoding's, or those of the untimed repetition
+// where the rule promises its distribution only.
 func (t *trial) reference(at int) []Answer {
 	if t.setting.exact() {
 		return t.want[0]
@@ -186,7 +190,7 @@ func (t *trial) reference(at int) []Answer {
 }
 
 // Mismatch is an answer that is not what it must be: that of plain decoding under the rule
-// exact, that of the first turn under the other.
+// exact, that of the first repetition under the other.
 type Mismatch struct {
 	Setting
 	Depth  int    `json:"depth"`

@@ -3,10 +3,12 @@ package bench
 import (
 	"fmt"
 	"slices"
+
+	"github.com/foretoken/foretoken/internal/measure"
 )
 
-// DecodeReport is what guessing gives, by setting and depth. What it says follows from its
-// cells' turns and counts, and can be worked out again from them.
+// DecodeReport is what speculative decoding gives, by setting and depth. What it says follows
+// from its cells' repetitions and counts, and can be worked out again from them.
 type DecodeReport struct {
 	Model     string `json:"model"`
 	Device    string `json:"device"`
@@ -23,18 +25,18 @@ type DecodeReport struct {
 }
 
 // Total is one depth over all classes and temperatures that have rule and batch in common.
-// Rate is all tokens of a turn over all its time, Ratio the geometric mean of the settings'.
+// Rate is all tokens of a repetition over all its time, Ratio the geometric mean of the settings'.
 type Total struct {
-	Rule  string `json:"rule"`
-	Batch int    `json:"batch"`
-	Depth int    `json:"depth"`
-	Rate  Spread `json:"tokens_per_second"`
-	Ratio Spread `json:"ratio"`
-	Noisy bool   `json:"noisy"`
+	Rule  string         `json:"rule"`
+	Batch int            `json:"batch"`
+	Depth int            `json:"depth"`
+	Rate  measure.Spread `json:"tokens_per_second"`
+	Ratio measure.Spread `json:"ratio"`
+	Noisy bool           `json:"noisy"`
 }
 
-// Cost is what a round with guesses takes and gives, in plain rounds: medians over the
-// settings of one batch size.
+// Cost is what a round with a draft takes and gives, in plain rounds: medians over the settings
+// of one batch size.
 type Cost struct {
 	Batch int     `json:"batch"`
 	Depth int     `json:"depth"`
@@ -45,7 +47,7 @@ type Cost struct {
 	Gain  float64 `json:"gain"` // the tokens it gives
 
 	Acceptance float64 `json:"acceptance"` // accepted over drafted
-	BreakEven  float64 `json:"break_even"` // the acceptance from which it pays
+	BreakEven  float64 `json:"break_even"` // the acceptance above which it is faster than plain decoding
 }
 
 // Exact reports whether every answer was that of plain decoding where it must be.
@@ -70,7 +72,7 @@ func (r *DecodeReport) settle() {
 			for _, depth := range r.depths() {
 				t := Total{Rule: rule, Batch: batch, Depth: depth}
 				same := func(c *Cell) bool { return c.Rule == rule && c.Batch == batch }
-				t.Rate = spread(rates(total(r.at(depth, same))))
+				t.Rate = measure.NewSpread(rates(total(r.at(depth, same))))
 				t.Ratio = r.ratio(depth, same)
 				t.Noisy = t.Ratio.Noisy()
 				r.Noisy = r.Noisy || t.Noisy
@@ -97,13 +99,13 @@ func (r *DecodeReport) at(depth int, wanted func(*Cell) bool) []*Cell {
 }
 
 // ratio is that of all wanted cells of a depth to plain decoding in the same settings.
-func (r *DecodeReport) ratio(depth int, wanted func(*Cell) bool) Spread {
+func (r *DecodeReport) ratio(depth int, wanted func(*Cell) bool) measure.Spread {
 	cells, plain := r.at(depth, wanted), r.at(0, wanted)
 	groups := make([][]float64, len(cells))
 	for i, c := range cells {
-		groups[i] = ratios(c.Turns, plain[i].Turns)
+		groups[i] = ratios(c.Repeats, plain[i].Repeats)
 	}
-	return pooled(groups)
+	return measure.Pooled(groups)
 }
 
 func (r *DecodeReport) cost(batch, depth int) Cost {
@@ -113,14 +115,15 @@ func (r *DecodeReport) cost(batch, depth int) Cost {
 		for i, c := range cells {
 			list[i] = value(c)
 		}
-		return median(list)
+		return measure.Median(list)
 	}
 	c := Cost{
 		Batch: batch, Depth: depth, Rows: of(func(c *Cell) float64 { return c.Rows }), Beta: of(func(c *Cell) float64 { return c.Beta }),
 		Delta: of(func(c *Cell) float64 { return c.Delta }), Gain: of(func(c *Cell) float64 { return c.TokensPerRound }),
 	}
-	c.Acceptance, c.BreakEven = of(func(c *Cell) float64 { return c.Acceptance }), BreakEven(float64(depth), c.Beta, c.Delta)
-	c.Time = c.Beta + float64(depth)*c.Delta
+	draft := float64(depth) * c.Delta
+	c.Acceptance, c.BreakEven = of(func(c *Cell) float64 { return c.Acceptance }), measure.BreakEven(float64(depth), c.Beta, draft)
+	c.Time = c.Beta + draft
 	return c
 }
 

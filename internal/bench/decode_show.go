@@ -6,30 +6,31 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/plot"
 )
 
-// mostMismatches is how many are told one by one.
-const mostMismatches = 5
+// maxMismatches is how many are told one by one.
+const maxMismatches = 5
 
-// verdict is the report's lines on whether it can be believed, with the kind of each.
-func (r *DecodeReport) verdict() (lines, kinds []string) {
+// conclusions are the report's lines on exactness, speed and noise, with the kind of each.
+func (r *DecodeReport) conclusions() (lines, kinds []string) {
 	say := func(kind, format string, args ...any) {
 		lines, kinds = append(lines, fmt.Sprintf(format, args...)), append(kinds, kind)
 	}
 	if r.Exact() {
-		say("", "Every answer under the rule exact was that of plain decoding, token for token and bit for bit of the logits, in every turn.")
+		say("", "Every answer under the rule exact was that of plain decoding, token for token and bit for bit of the logits, in every repetition.")
 	}
 	for i, m := range r.Mismatches {
 		line := fmt.Sprintf("%v, depth %s, prompt %d, token %d: %s", m.Setting, DepthName(m.Depth), m.Prompt, m.Token, m.What)
 		switch {
-		case i == mostMismatches:
+		case i == maxMismatches:
 			say("bad", "%d more answers are not what they should be.", len(r.Mismatches)-i)
-		case i > mostMismatches:
+		case i > maxMismatches:
 		case m.exact():
 			say("bad", "NOT EXACT: %s from plain decoding.", line)
 		default:
-			say("warn", "Not repeatable: %s from one turn to the next.", line)
+			say("warn", "Not repeatable: %s from one repetition to the next.", line)
 		}
 	}
 	best := r.best()
@@ -39,9 +40,9 @@ func (r *DecodeReport) verdict() (lines, kinds []string) {
 		}
 		line := fmt.Sprintf("Rule %s, batch %d, depth %s: %v times plain.", t.Rule, t.Batch, DepthName(best), t.Ratio)
 		if t.Noisy {
-			say("warn", "%s The machine is too noisy for better than this interval: another run may differ by more than %.0f %%.", line, 100*tolerance)
+			say("warn", "%s The machine is too noisy for better than this interval: another run may differ by more than %.0f %%.", line, 100*measure.Tolerance)
 		} else {
-			say("", "%s Another run on this machine should agree within %.0f %%.", line, 100*tolerance)
+			say("", "%s Another run on this machine should agree within %.0f %%.", line, 100*measure.Tolerance)
 		}
 	}
 	return lines, kinds
@@ -49,30 +50,30 @@ func (r *DecodeReport) verdict() (lines, kinds []string) {
 
 // head describes what was measured, and where.
 func (r *DecodeReport) head() string {
-	line := fmt.Sprintf("%s on %s: answers of %d tokens, %d turns, medians; in brackets the 95 %% interval.", r.Model, r.Device, r.MaxTokens, r.Repeats)
+	line := fmt.Sprintf("%s on %s: answers of %d tokens, %d repetitions, medians; in brackets the 95 %% interval.", r.Model, r.Device, r.MaxTokens, r.Repeats)
 	if r.Load != "" {
 		line += " " + r.Load
 	}
 	return line
 }
 
-// rows are the cells as a table, heads first.
+// rows are the cells as a table, headings first.
 func (r *DecodeReport) rows() [][]string {
 	rows := append(make([][]string, 0, 1+len(r.Cells)), []string{
-		"class", "temp", "rule", "batch", "depth", "tok/s", "times plain", "model", "accepted", "by position", "per round", "rows", "β", "δ", "same",
+		"class", "temp", "rule", "batch", "depth", "tok/s", "speedup", "predicted", "acceptance", "by position", "tokens/round", "rows", "β", "δ", "exact",
 	})
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		same := "yes"
+		exact := "yes"
 		switch {
 		case c.Different > 0:
-			same = "NO"
+			exact = "NO"
 		case !c.exact():
-			same = "law" // of the distribution; and the same in every turn
+			exact = "dist." // the distribution; and the same text in every repetition
 		}
 		row := []string{c.Class, fmt.Sprintf("%g", c.Temperature), c.Rule, fmt.Sprint(c.Batch), DepthName(c.Depth), number(c.Rate.Median)}
 		if c.Depth == 0 {
-			rows = append(rows, append(row, "", "", "", "", "", number(c.Rows), "", "", same))
+			rows = append(rows, append(row, "", "", "", "", "", number(c.Rows), "", "", exact))
 			continue
 		}
 		ratio := c.Ratio.String()
@@ -80,14 +81,14 @@ func (r *DecodeReport) rows() [][]string {
 			ratio += " ~"
 		}
 		rows = append(rows, append(row, ratio, number(c.Predicted), number(c.Acceptance), numbers(c.ByPosition, 4), number(c.TokensPerRound),
-			number(c.Rows), number(c.Beta), fmt.Sprintf("%.3f", c.Delta), same))
+			number(c.Rows), number(c.Beta), fmt.Sprintf("%.3f", c.Delta), exact))
 	}
 	return rows
 }
 
-// costRows are the costs as a table, heads first.
+// costRows are the costs as a table, headings first.
 func (r *DecodeReport) costRows() [][]string {
-	rows := append(make([][]string, 0, 1+len(r.Costs)), []string{"batch", "depth", "rows", "β", "δ", "a round costs", "and gives", "accepted", "pays from"})
+	rows := append(make([][]string, 0, 1+len(r.Costs)), []string{"batch", "depth", "rows", "β", "δ", "round cost", "tokens/round", "acceptance", "break-even"})
 	for _, c := range r.Costs {
 		rows = append(rows, []string{
 			fmt.Sprint(c.Batch), fmt.Sprint(c.Depth), number(c.Rows), number(c.Beta), fmt.Sprintf("%.3f", c.Delta), number(c.Time), number(c.Gain),
@@ -105,13 +106,13 @@ func (r *DecodeReport) Text(s plot.Style) string {
 		b.WriteString("~ the interval is wider than 5 %\n\n")
 	}
 	if slices.ContainsFunc(r.Cells, func(c Cell) bool { return !c.exact() }) {
-		b.WriteString("law: of the rule ratio, which keeps the distribution of texts and not each text\n\n")
+		b.WriteString("dist.: the rule ratio keeps the distribution of texts, not each text\n\n")
 	}
 	b.WriteString("Costs in plain rounds, medians\n" + align(r.costRows()) + "\n")
 	for _, c := range r.totalBars() {
 		b.WriteString(bars(c, s) + "\n")
 	}
-	lines, _ := r.verdict()
+	lines, _ := r.conclusions()
 	return b.String() + strings.Join(lines, "\n") + "\n"
 }
 
@@ -119,7 +120,7 @@ func (r *DecodeReport) Text(s plot.Style) string {
 func (r *DecodeReport) Page() string {
 	p := newPage(r.Model + ": foretoken bench decode")
 	p.text(r.head())
-	lines, kinds := r.verdict()
+	lines, kinds := r.conclusions()
 	for i := range lines {
 		p.note(kinds[i], lines[i])
 	}
@@ -130,10 +131,10 @@ func (r *DecodeReport) Page() string {
 		})
 	}
 	p.section("Speed", of("decode-total", "decode-temperature", "decode-batch")...)
-	p.section("Guesses", of("decode-acceptance")...)
-	p.text("Acceptance is accepted over drafted; by position, the guesses that held over those made there. A guess after a wrong one does not hold.")
+	p.section("Acceptance", of("decode-acceptance")...)
+	p.text("Acceptance is accepted over drafted tokens, in all and by position. A draft token after a rejected one is rejected.")
 	p.section("Costs", of("decode-cost", "decode-model")...)
-	p.text("β is a pass with guesses, δ a guess, both in plain passes of the same turn. A round of k guesses takes β + kδ, and must give as many tokens to break even: it pays from that acceptance on.")
+	p.text("β is a pass with a draft, δ a draft token, both in plain passes of the same repetition. A round of k draft tokens costs β + kδ plain rounds, and must give as many tokens to break even: break-even is the acceptance at which it does.")
 	p.table(r.costRows())
 	p.section("Rounds of one text", of("decode-rounds")...)
 	p.section("Everything that was measured")
@@ -177,10 +178,10 @@ func (r *DecodeReport) totalBars() []plot.Bars {
 	return list
 }
 
-// byTemperature and byBatch draw the speed-up of the best depth under the first rule.
+// byTemperature and byBatch draw the speedup of the best depth under the first rule.
 func (r *DecodeReport) byTemperature() plot.Lines {
 	rule := r.rules()[0]
-	c := plot.Lines{Title: "Speed-up by temperature, rule " + rule, X: "temperature", Y: "times plain", Rule: 1}
+	c := plot.Lines{Title: "Speedup by temperature, rule " + rule, X: "temperature", Y: "times plain", Rule: 1}
 	for _, batch := range r.batches() {
 		s := plot.Series{Name: fmt.Sprintf("batch %d", batch)}
 		for _, temperature := range r.temperatures() {
@@ -193,7 +194,7 @@ func (r *DecodeReport) byTemperature() plot.Lines {
 
 func (r *DecodeReport) byBatch() plot.Lines {
 	rule := r.rules()[0]
-	c := plot.Lines{Title: "Speed-up by batch size, rule " + rule, X: "sequences at a time", Y: "times plain", Rule: 1}
+	c := plot.Lines{Title: "Speedup by batch size, rule " + rule, X: "batch size", Y: "times plain", Rule: 1}
 	for _, temperature := range r.temperatures() {
 		s := plot.Series{Name: fmt.Sprintf("temperature %g", temperature)}
 		for _, batch := range r.batches() {
@@ -208,56 +209,56 @@ func (r *DecodeReport) speedup(rule string, temperature float64, batch int) floa
 	return r.ratio(r.best(), func(c *Cell) bool { return c.Rule == rule && c.Temperature == temperature && c.Batch == batch }).Median
 }
 
-// acceptance draws the guesses that held by class and position, at the deepest fixed depth.
+// acceptance draws acceptance by class and position, at the deepest fixed depth.
 func (r *DecodeReport) acceptance() plot.Bars {
 	depth := slices.Max(r.depths())
 	if depth == 0 {
 		depth = AutoDepth
 	}
-	c := plot.Bars{Title: fmt.Sprintf("Share of guesses that held, by class and position, depth %s", DepthName(depth)), Max: 1}
+	c := plot.Bars{Title: fmt.Sprintf("Acceptance by class and position, depth %s", DepthName(depth)), Max: 1}
 	for _, class := range r.classes() {
-		var tried, held []float64
+		var drafted, accepted []float64
 		for _, cell := range r.at(depth, func(c *Cell) bool { return c.Class == class }) {
-			for j := range cell.Tried {
-				if j == len(tried) {
-					tried, held = append(tried, 0), append(held, 0)
+			for j := range cell.DraftedAt {
+				if j == len(drafted) {
+					drafted, accepted = append(drafted, 0), append(accepted, 0)
 				}
-				tried[j] += float64(cell.Tried[j])
-				held[j] += float64(cell.Held[j])
+				drafted[j] += float64(cell.DraftedAt[j])
+				accepted[j] += float64(cell.AcceptedAt[j])
 			}
 		}
-		for j := range tried {
-			c.Bars = append(c.Bars, plot.Bar{Label: fmt.Sprintf("%s %d", class, j+1), Value: over(held[j], tried[j]), Strong: j == 0})
+		for j := range drafted {
+			c.Bars = append(c.Bars, plot.Bar{Label: fmt.Sprintf("%s %d", class, j+1), Value: measure.Ratio(accepted[j], drafted[j]), Strong: j == 0})
 		}
 	}
 	return c
 }
 
 // costLines draws what a round costs and what it gives: where the second line is above the
-// first, guessing pays.
+// first, drafting is faster than plain decoding.
 func (r *DecodeReport) costLines() plot.Lines {
 	batch := r.batches()[0]
-	c := plot.Lines{Title: fmt.Sprintf("What a round takes, and how many tokens it gives, batch %d", batch), X: "guesses", Y: "plain rounds, tokens", Rule: 1}
+	c := plot.Lines{Title: fmt.Sprintf("Cost of a round, and the tokens it gives, batch %d", batch), X: "draft tokens", Y: "plain rounds, tokens", Rule: 1}
 	zero := plot.Point{X: 0, Y: 1}
-	takes, gives := plot.Series{Name: "takes: β + kδ, the tokens to break even", Points: []plot.Point{zero}}, plot.Series{Name: "gives", Points: []plot.Point{zero}}
+	cost, gain := plot.Series{Name: "cost: β + kδ, the tokens to break even", Points: []plot.Point{zero}}, plot.Series{Name: "tokens", Points: []plot.Point{zero}}
 	for _, x := range r.Costs {
 		if x.Batch == batch {
-			takes.Points = append(takes.Points, plot.Point{X: float64(x.Depth), Y: x.Time})
-			gives.Points = append(gives.Points, plot.Point{X: float64(x.Depth), Y: x.Gain})
+			cost.Points = append(cost.Points, plot.Point{X: float64(x.Depth), Y: x.Time})
+			gain.Points = append(gain.Points, plot.Point{X: float64(x.Depth), Y: x.Gain})
 		}
 	}
-	c.Series = []plot.Series{takes, gives}
+	c.Series = []plot.Series{cost, gain}
 	return c
 }
 
-// modelLines draws the cost model's speed-up beside the measured one.
+// modelLines draws the cost model's speedup beside the measured one.
 func (r *DecodeReport) modelLines() plot.Lines {
 	rule, batch := r.rules()[0], r.batches()[0]
-	c := plot.Lines{Title: fmt.Sprintf("Speed-up as the cost model has it, and as measured, batch %d", batch), X: "guesses", Y: "times plain", Rule: 1}
+	c := plot.Lines{Title: fmt.Sprintf("Speedup by the cost model, and as measured, batch %d", batch), X: "draft tokens", Y: "times plain", Rule: 1}
 	model, measured := plot.Series{Name: "cost model", Points: []plot.Point{{X: 0, Y: 1}}}, plot.Series{Name: "measured", Points: []plot.Point{{X: 0, Y: 1}}}
 	for _, x := range r.Costs {
 		if x.Batch == batch {
-			model.Points = append(model.Points, plot.Point{X: float64(x.Depth), Y: Speedup(x.Gain, float64(x.Depth), x.Beta, x.Delta)})
+			model.Points = append(model.Points, plot.Point{X: float64(x.Depth), Y: measure.Speedup(x.Gain, x.Beta, float64(x.Depth)*x.Delta)})
 			y := r.ratio(x.Depth, func(c *Cell) bool { return c.Rule == rule && c.Batch == batch }).Median
 			measured.Points = append(measured.Points, plot.Point{X: float64(x.Depth), Y: y})
 		}
@@ -267,7 +268,7 @@ func (r *DecodeReport) modelLines() plot.Lines {
 }
 
 // trackLines draws rounds of the same text: every point is a round, the higher it climbs the
-// more guesses held.
+// more draft tokens were accepted.
 func (r *DecodeReport) trackLines() plot.Lines {
 	c := plot.Lines{Title: "Tokens over time, a point for every round", X: "milliseconds", Y: "tokens"}
 	tracks := slices.DeleteFunc(slices.Clone(r.Timeline), func(t Track) bool { return t.Depth != 0 && t.Depth != r.best() })

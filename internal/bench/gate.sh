@@ -1,16 +1,16 @@
 #!/bin/sh
 # Compares the benchmarks of the working tree with those of a commit, and fails if one has
-# become slower. The two take turns, so that both see the machine in the same moods.
+# become slower. The two alternate, so that both see the machine in the same moods.
 #
 #   internal/bench/gate.sh COMMIT                 measure and judge
 #   internal/bench/gate.sh --judge OLD NEW        judge two files of benchmark output
 #
 # Environment: BENCHSTAT (the program), PACKAGES, BENCH (a regexp of benchmarks), COUNT
-# (turns), BENCHTIME, LIMIT (per cent that a benchmark may be slower), ALPHA (of chance).
+# (repetitions), BENCHTIME, LIMIT (per cent that a benchmark may be slower), ALPHA (of chance).
 set -eu
 
 BENCHSTAT=${BENCHSTAT:-benchstat}
-PACKAGES=${PACKAGES:-./internal/backend/cpu ./internal/dtype ./sample ./internal/spec/...}
+PACKAGES=${PACKAGES:-./internal/backend/cpu/... ./internal/dtype ./sample ./internal/spec/...}
 BENCH=${BENCH:-.}
 COUNT=${COUNT:-8}
 BENCHTIME=${BENCHTIME:-0.1s}
@@ -48,7 +48,7 @@ refuse() {
 }
 [ $# -eq 1 ] || refuse "name a commit to compare with: make bench-gate BASE=COMMIT"
 git rev-parse --verify --quiet "$1^{commit}" >/dev/null || refuse "there is no commit $1"
-[ "$COUNT" -ge 6 ] || refuse "COUNT=$COUNT: with fewer than 6 turns nothing is beyond chance"
+[ "$COUNT" -ge 6 ] || refuse "COUNT=$COUNT: with fewer than 6 repetitions nothing is beyond chance"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
@@ -77,10 +77,10 @@ once() {
 
 build "$work/base" old
 build "$PWD" new
-turn=0
-while [ "$turn" -lt "$COUNT" ]; do
-	turn=$((turn + 1))
-	echo "bench-gate: turn $turn of $COUNT" >&2
+repeat=0
+while [ "$repeat" -lt "$COUNT" ]; do
+	repeat=$((repeat + 1))
+	echo "bench-gate: repetition $repeat of $COUNT" >&2
 	once old
 	once new
 done

@@ -8,14 +8,15 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/measure"
 )
 
 // KernelOptions say what to measure.
 type KernelOptions struct {
 	Types    []string // see KernelTypes
 	Rows     []int
-	Repeats  int // rounds; the median counts
-	Memory   int // bytes of weights, and of the plain reads; 0: far more than a cache holds
+	Repeats  int // repetitions; the median counts
+	Memory   int // bytes of weights, and of the plain reads; 0: far more than a cache has
 	Progress func(what string)
 }
 
@@ -32,14 +33,14 @@ type Kernel struct {
 	Passes []Pass `json:"passes"`
 }
 
-// KernelTypes are the weights that can be measured: q for affine integers of so many bits
-// in groups of 64, and the plain types.
+// KernelTypes are the weights that can be measured: qN for affine integers of N bits in groups
+// of 64, and the plain types.
 func KernelTypes() []string {
 	return []string{"q2", "q3", "q4", "q5", "q6", "q8", "bf16", "f16", "f32"}
 }
 
-// Kernels measures products of a 4096×4096 matrix. Several equal ones take turns, so that
-// no cache holds them, and every measurement takes turns with a plain read of memory.
+// Kernels measures products of a 4096×4096 matrix. Several equal ones are used in rotation, so
+// that no cache has them, and every measurement alternates with a plain read of memory.
 func Kernels(dev *cpu.Backend, o KernelOptions) (*KernelReport, error) {
 	say := o.Progress
 	if say == nil {
@@ -61,11 +62,11 @@ func Kernels(dev *cpu.Backend, o KernelOptions) (*KernelReport, error) {
 		}
 		for range o.Repeats {
 			reads = append(reads, stream.Read().Seconds())
-			k.round(dev)
+			k.repeat(dev)
 		}
 		report.Kernels = append(report.Kernels, k.report(dev))
 	}
-	report.ReadGBs = float64(stream.Bytes()) / median(reads) / 1e9
+	report.ReadGBs = float64(stream.Bytes()) / measure.Median(reads) / 1e9
 	for i := range report.Kernels {
 		for j := range report.Kernels[i].Passes {
 			p := &report.Kernels[i].Passes[j]
@@ -99,17 +100,17 @@ func newKernelRun(dev *cpu.Backend, name string, rows []int, memory int) (*kerne
 		}
 		k.weights = append(k.weights, w)
 	}
-	most := 0
+	maxRows := 0
 	for _, r := range rows {
-		most = max(most, r)
+		maxRows = max(maxRows, r)
 	}
-	if k.x, err = dev.Alloc(dtype.F32, most, kernelSize); err != nil {
+	if k.x, err = dev.Alloc(dtype.F32, maxRows, kernelSize); err != nil {
 		return nil, err
 	}
-	if k.y, err = dev.Alloc(dtype.F32, most, kernelSize); err != nil {
+	if k.y, err = dev.Alloc(dtype.F32, maxRows, kernelSize); err != nil {
 		return nil, err
 	}
-	values := make([]float32, most*kernelSize)
+	values := make([]float32, maxRows*kernelSize)
 	for i := range values {
 		values[i] = float32(i%255-127) / 127
 	}
@@ -136,12 +137,12 @@ func kernelMatrix(name string) (dtype.Matrix, error) {
 	return m, err
 }
 
-// fewRows is how many rows there are in decoding at most. With more of them it is arithmetic
+// fewRows is the maximum number of rows in decoding. With more of them it is arithmetic
 // that takes the time, not memory, and fewer matrices will do to measure it.
 const fewRows = 16
 
-// round measures one pass over the weights for each number of rows.
-func (k *kernelRun) round(dev *cpu.Backend) {
+// repeat measures one pass over the weights for each number of rows.
+func (k *kernelRun) repeat(dev *cpu.Backend) {
 	for i, rows := range k.rows {
 		x, y := k.x.RowRange(0, rows), k.y.RowRange(0, rows)
 		weights := k.weights[:max(len(k.weights)*fewRows/max(rows, fewRows), 1)]
@@ -158,7 +159,7 @@ func (k *kernelRun) report(dev *cpu.Backend) Kernel {
 	out := Kernel{Type: k.name}
 	one := 0.0
 	for i, rows := range k.rows {
-		t := median(k.times[i])
+		t := measure.Median(k.times[i])
 		if one == 0 {
 			one = t
 		}

@@ -1,8 +1,8 @@
-// Package bench measures: guessing ahead against plain decoding, models of any released size
-// with generated weights, the kernels they are made of beside what the machine's memory gives
-// at that moment, servers under load, and peers. What is compared takes turns, and what is
-// reported can be worked out again from the measurements in the report. It knows ids and
-// prompts but no checkpoints, and prints nothing.
+// Package bench measures: speculative against plain decoding, models of any released size with
+// generated weights, their kernels beside the memory bandwidth at that moment, servers under
+// load, and peers. What is compared is measured alternately, and what is reported can be worked
+// out again from the measurements in the report. It knows ids and prompts but no checkpoints,
+// and prints nothing.
 package bench
 
 import (
@@ -13,7 +13,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu"
-	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/state"
@@ -26,8 +26,8 @@ type ModelOptions struct {
 	Rows    []int // rows of one sequence in a pass
 	Prompts []int // lengths of prompts
 	Context int   // tokens before the measured passes
-	Repeats int   // rounds over everything; the median counts
-	Memory  int   // bytes of the plain reads; 0: far more than a cache holds
+	Repeats int   // of everything; the median counts
+	Memory  int   // bytes of the plain reads; 0: far more than a cache has
 	// Progress, if not nil, is told what comes next.
 	Progress func(what string)
 }
@@ -43,9 +43,9 @@ type ModelReport struct {
 	Context    int       `json:"context"`
 	Passes     []Pass    `json:"passes"`
 	Prompts    []Prefill `json:"prompts"`
-	Draft      Pass      `json:"draft"`        // one guess of the head
+	Draft      Pass      `json:"draft"`        // one draft token of the head, from the whole vocabulary
 	Shares     [][]Share `json:"shares"`       // of the passes, by operation
-	DraftShare []Share   `json:"draft_shares"` // of the guess
+	DraftShare []Share   `json:"draft_shares"` // of the draft token
 }
 
 // Pass is one pass over a few rows of one sequence.
@@ -58,7 +58,7 @@ type Pass struct {
 	GOps    float64 `json:"gop_s"`   // multiplications and additions of matrix products, in thousand millions per second
 }
 
-// Prefill is the reading of a prompt.
+// Prefill is the prefill of a prompt.
 type Prefill struct {
 	Tokens       int     `json:"tokens"`
 	Seconds      float64 `json:"seconds"`
@@ -66,7 +66,7 @@ type Prefill struct {
 	GOps         float64 `json:"gop_s"` // as Pass has it
 }
 
-// plenty is far more bytes than a cache holds.
+// plenty is far more bytes than a cache has.
 const plenty = 512 << 20
 
 // Model generates a model and measures it.
@@ -77,7 +77,7 @@ func Model(dev *cpu.Backend, o ModelOptions) (*ModelReport, error) {
 	}
 	say(fmt.Sprintf("generating a %s model of %d bits", o.Shape, o.Bits))
 	b := newTimed(dev)
-	m, err := qwen35.Generate(o.Shape, o.Bits, b, model.Options{MaxGuesses: max(slices.Max(o.Rows)-1, 1)})
+	m, err := qwen35.Generate(o.Shape, o.Bits, b, model.Options{MaxDrafts: max(slices.Max(o.Rows)-1, 1), DraftVocab: -1})
 	if err != nil {
 		return nil, err
 	}
@@ -91,18 +91,19 @@ func Model(dev *cpu.Backend, o ModelOptions) (*ModelReport, error) {
 	if err := run.open(); err != nil {
 		return nil, err
 	}
+	defer run.seq.Close()
 	reads := make([]float64, 0, o.Repeats)
 	for i := range o.Repeats {
-		say(fmt.Sprintf("round %d of %d", i+1, o.Repeats))
+		say(fmt.Sprintf("repeat %d of %d", i+1, o.Repeats))
 		reads = append(reads, stream.Read().Seconds())
-		if err := run.round(); err != nil {
+		if err := run.repeat(); err != nil {
 			return nil, err
 		}
 	}
 	info := m.Info()
 	r := &ModelReport{
 		Device: dev.Name(), Shape: o.Shape, Bits: o.Bits, Parameters: info.Parameters,
-		Bytes: m.PassBytes(), Context: o.Context, ReadGBs: float64(stream.Bytes()) / median(reads) / 1e9,
+		Bytes: m.PassBytes(), Context: o.Context, ReadGBs: float64(stream.Bytes()) / measure.Median(reads) / 1e9,
 	}
 	run.report(r)
 	return r, nil
@@ -116,125 +117,100 @@ type modelRun struct {
 	o    ModelOptions
 	say  func(string)
 
-	seq        *state.State
-	passes     [][]float64 // by o.Rows
-	shares     [][]Share
-	ops        []float64   // of a pass, by o.Rows
-	prompts    [][]float64 // by o.Prompts
-	promptOps  []float64
-	drafts     []float64
-	draftShare []Share
+	seq     *measure.Sequence
+	passes  []timing // by o.Rows
+	prompts []timing // by o.Prompts
+	draft   timing
+}
+
+// timing is what one thing took.
+type timing struct {
+	seconds []float64 // by repetition
+	shares  []Share   // of the last one
+	ops     float64   // of each
+}
+
+// add times one more repetition of what run does.
+func (r *modelRun) add(t *timing, run func() (time.Duration, error)) error {
+	r.b.reset()
+	took, err := run()
+	t.seconds = append(t.seconds, took.Seconds())
+	t.shares, t.ops = r.b.shares(took), r.b.ops
+	return err
 }
 
 // open fills the context and warms up.
-func (r *modelRun) open() error {
-	var err error
-	if r.seq, err = r.pool.Open(r.m.Layout()); err != nil {
+func (r *modelRun) open() (err error) {
+	if r.seq, err = measure.Open(r.m, r.m.Drafter(), r.pool, r.m.Info().Vocab); err != nil {
 		return err
 	}
-	r.passes, r.shares = make([][]float64, len(r.o.Rows)), make([][]Share, len(r.o.Rows))
-	r.prompts = make([][]float64, len(r.o.Prompts))
-	r.ops, r.promptOps = make([]float64, len(r.o.Rows)), make([]float64, len(r.o.Prompts))
+	r.passes, r.prompts = make([]timing, len(r.o.Rows)), make([]timing, len(r.o.Prompts))
 	for left := r.o.Context; left > 0; {
 		r.say(fmt.Sprintf("filling the context, %d tokens left", left))
 		n := min(left, 512)
-		if _, err := r.feed(r.seq, n, 0, 0); err != nil {
+		if _, err := r.seq.Prefill(r.tokens(n), 0); err != nil {
 			return err
 		}
 		left -= n
 	}
-	_, err = r.feed(r.seq, 1, 0, 1)
+	_, err = r.seq.Prefill(r.tokens(1), 1)
 	return err
 }
 
-// feed runs one pass and returns how long it took.
-func (r *modelRun) feed(s *state.State, n, guesses, want int) (time.Duration, error) {
+// tokens are n ids. Which they are does not matter for the time.
+func (r *modelRun) tokens(n int) []int32 {
 	tokens := make([]int32, n)
 	for i := range tokens {
-		tokens[i] = int32((i*7919 + s.Len()) % r.m.Info().Vocab)
+		tokens[i] = int32((i*7919 + r.seq.Len()) % r.m.Info().Vocab)
 	}
-	start := time.Now()
-	_, err := r.m.Forward([]model.Span{{State: s, Tokens: tokens, Guesses: guesses, Want: want}})
-	return time.Since(start), err
+	return tokens
 }
 
-// round measures everything once.
-func (r *modelRun) round() error {
+// repeat measures everything once.
+func (r *modelRun) repeat() error {
 	for i, rows := range r.o.Rows {
-		r.b.reset()
-		d, err := r.feed(r.seq, rows, rows-1, rows)
+		tokens := r.tokens(rows)
+		err := r.add(&r.passes[i], func() (time.Duration, error) {
+			_, took, err := r.seq.Pass(tokens[0], tokens[1:]...)
+			return took, err
+		})
 		if err != nil {
 			return err
 		}
-		r.seq.Keep(0)
-		r.passes[i] = append(r.passes[i], d.Seconds())
-		r.shares[i], r.ops[i] = r.b.shares(d), r.b.ops
 	}
-	if err := r.draft(); err != nil {
+	last := r.tokens(1)
+	if err := r.add(&r.draft, func() (time.Duration, error) { return r.seq.TimeDraft(last, 0, 1, 0) }); err != nil {
 		return err
 	}
 	for i, n := range r.o.Prompts {
-		s, err := r.pool.Open(r.m.Layout())
+		s, err := measure.Open(r.m, nil, r.pool, r.m.Info().Vocab)
 		if err != nil {
 			return err
 		}
-		r.b.reset()
-		d, err := r.feed(s, n, 0, 1)
+		tokens := r.tokens(n)
+		err = r.add(&r.prompts[i], func() (time.Duration, error) { return s.Prefill(tokens, 1) })
 		s.Close()
 		if err != nil {
 			return err
 		}
-		r.promptOps[i] = r.b.ops
-		r.prompts[i] = append(r.prompts[i], d.Seconds())
 	}
 	return nil
 }
 
-// draft measures one guess of the head.
-func (r *modelRun) draft() error {
-	head := r.m.Head()
-	s, err := r.pool.Open(head.Layout())
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	hidden, err := r.b.Alloc(dtype.F32, 1, r.m.Info().Width)
-	if err != nil {
-		return err
-	}
-	defer r.b.Free(hidden)
-	r.b.reset()
-	start := time.Now()
-	_, err = head.Forward([]model.Span{{State: s, Tokens: []int32{1}, Want: 1, Hidden: hidden}})
-	took := time.Since(start)
-	r.drafts, r.draftShare = append(r.drafts, took.Seconds()), r.b.shares(took)
-	return err
-}
-
 // report takes medians.
 func (r *modelRun) report(out *ModelReport) {
-	one := 0.0
-	pass := func(rows int, times []float64) Pass {
-		p := Pass{Rows: rows, Seconds: median(times)}
-		p.GBs = float64(out.Bytes) / p.Seconds / 1e9
+	one := measure.Median(r.passes[0].seconds)
+	for i, t := range r.passes {
+		p := Pass{Rows: r.o.Rows[i], Seconds: measure.Median(t.seconds)}
+		p.GBs, p.OfOne, p.GOps = float64(out.Bytes)/p.Seconds/1e9, p.Seconds/one, t.ops/p.Seconds/1e9
 		p.OfRead = p.GBs / out.ReadGBs
-		if one == 0 {
-			one = p.Seconds
-		}
-		p.OfOne = p.Seconds / one
-		return p
+		out.Passes, out.Shares = append(out.Passes, p), append(out.Shares, t.shares)
 	}
-	for i, rows := range r.o.Rows {
-		p := pass(rows, r.passes[i])
-		p.GOps = r.ops[i] / p.Seconds / 1e9
-		out.Passes = append(out.Passes, p)
-	}
-	out.Draft = pass(1, r.drafts)
-	out.Draft.GBs, out.Draft.OfRead = 0, 0
-	out.Shares, out.DraftShare = r.shares, r.draftShare
-	for i, n := range r.o.Prompts {
-		t := median(r.prompts[i])
-		out.Prompts = append(out.Prompts, Prefill{n, t, float64(n) / t, r.promptOps[i] / t / 1e9})
+	seconds := measure.Median(r.draft.seconds)
+	out.Draft, out.DraftShare = Pass{Rows: 1, Seconds: seconds, OfOne: seconds / one}, r.draft.shares
+	for i, t := range r.prompts {
+		n, seconds := r.o.Prompts[i], measure.Median(t.seconds)
+		out.Prompts = append(out.Prompts, Prefill{n, seconds, float64(n) / seconds, t.ops / seconds / 1e9})
 	}
 }
 

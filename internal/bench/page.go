@@ -18,7 +18,7 @@ const pageStyle = `:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sa
 // page is an HTML page that needs nothing from elsewhere: no script, no image, no font.
 type page struct{ b strings.Builder }
 
-// newPage begins one. Every text that is given to a page is only text.
+// newPage starts one. Every text that is given to a page is only text.
 func newPage(title string) *page {
 	p := &page{}
 	t := html.EscapeString(plain(title))
@@ -35,7 +35,7 @@ func (p *page) note(kind, line string) {
 	fmt.Fprintf(&p.b, "<p class=\"note %s\">%s</p>\n", kind, html.EscapeString(plain(line)))
 }
 
-// section begins a part, with its drawings.
+// section starts a part, with its drawings.
 func (p *page) section(title string, plots ...Plot) {
 	fmt.Fprintf(&p.b, "<h2>%s</h2>\n", html.EscapeString(plain(title)))
 	for _, d := range plots {
@@ -43,7 +43,7 @@ func (p *page) section(title string, plots ...Plot) {
 	}
 }
 
-// table writes rows of cells, the first of them as heads.
+// table writes rows of cells, the first of them as headings.
 func (p *page) table(rows [][]string) {
 	p.b.WriteString("<div class=\"wide\"><table>\n")
 	for i, row := range rows {
@@ -129,11 +129,11 @@ func number(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
-// numbers are several, one after another, most of them at most.
-func numbers(list []float64, most int) string {
+// numbers are several, one after another, at most limit of them.
+func numbers(list []float64, limit int) string {
 	var parts []string
 	for i, x := range list {
-		if i == most {
+		if i == limit {
 			parts = append(parts, "…")
 			break
 		}
@@ -141,6 +141,3 @@ func numbers(list []float64, most int) string {
 	}
 	return strings.Join(parts, " ")
 }
-
-// String is a spread for people.
-func (s Spread) String() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", s.Median, s.Low, s.High) }

@@ -17,8 +17,8 @@ import (
 
 // PeerResult is one line of a peer's benchmark: llama-bench's, of llama.cpp.
 type PeerResult struct {
-	Prompt   int     // tokens read, 0 if it is about generating
-	Generate int     // tokens generated, 0 if it is about reading
+	Prompt   int     // tokens of prefill, 0 if it is about generation
+	Generate int     // tokens generated, 0 if it is about prefill
 	Depth    int     // tokens of context before that
 	Threads  int     // 0: it does not say
 	Rate     float64 // tokens per second
@@ -82,9 +82,9 @@ func (l peerLine) result() PeerResult {
 // context.
 var peerTest = regexp.MustCompile(`^(?:pp(\d{1,9}))?\+?(?:tg(\d{1,9}))?(?: @ d(\d{1,9}))?$`)
 
-// parseTable reads a Markdown table by its heads, of which test and t/s are needed.
+// parseTable reads a Markdown table by its headings, of which test and t/s are needed.
 func parseTable(text string) ([]PeerResult, error) {
-	var heads []string
+	var headings []string
 	var results []PeerResult
 	build := ""
 	for line := range strings.Lines(text) {
@@ -100,12 +100,12 @@ func parseTable(text string) ([]PeerResult, error) {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
 		switch {
-		case heads == nil:
-			heads = cells
+		case headings == nil:
+			headings = cells
 		case strings.Trim(cells[0], "-: ") == "":
-			// the line below the heads
+			// the line below the headings
 		default:
-			r, err := parseRow(heads, cells)
+			r, err := parseRow(headings, cells)
 			if err != nil {
 				return nil, err
 			}
@@ -118,13 +118,13 @@ func parseTable(text string) ([]PeerResult, error) {
 	return results, nil
 }
 
-func parseRow(heads, cells []string) (PeerResult, error) {
+func parseRow(headings, cells []string) (PeerResult, error) {
 	var r PeerResult
-	if len(cells) != len(heads) {
-		return r, fmt.Errorf("bench: the peer's table has a row of %d cells under %d heads", len(cells), len(heads))
+	if len(cells) != len(headings) {
+		return r, fmt.Errorf("bench: the peer's table has a row of %d cells under %d headings", len(cells), len(headings))
 	}
 	seen := 0
-	for i, head := range heads {
+	for i, head := range headings {
 		var err error
 		switch head {
 		case "test":
@@ -156,7 +156,7 @@ func parseRow(heads, cells []string) (PeerResult, error) {
 // Peer is a peer's benchmark program: its name and first arguments. No shell is involved.
 type Peer []string
 
-// peerOutput is the most that a peer may print.
+// peerOutput is the maximum that a peer may print, in bytes.
 const peerOutput = 4 << 20
 
 // Run has the peer measure a model file once.
@@ -165,7 +165,7 @@ func (p Peer) Run(ctx context.Context, o *CompareOptions) ([]PeerResult, error) 
 		"-m", o.File, "-t", strconv.Itoa(o.Threads), "-p", list(o.Prompts), "-n", list(o.Generates), "-r", "1", "-o", "jsonl",
 	})
 	cmd := exec.CommandContext(ctx, p[0], args...)
-	cmd.WaitDelay = 2 * time.Second // for pipes that its children hold
+	cmd.WaitDelay = 2 * time.Second // for pipes that its children keep open
 	var out, faults limited
 	cmd.Stdout, cmd.Stderr = &out, &faults
 	if err := cmd.Run(); err != nil {
@@ -173,7 +173,7 @@ func (p Peer) Run(ctx context.Context, o *CompareOptions) ([]PeerResult, error) 
 			return nil, ctx.Err()
 		}
 		said := strings.TrimSpace(plain(faults.String()))
-		return nil, fmt.Errorf("bench: peer %s: %w: %s", p[0], err, said[max(len(said)-mostFault, 0):])
+		return nil, fmt.Errorf("bench: peer %s: %w: %s", p[0], err, said[max(len(said)-maxFault, 0):])
 	}
 	if out.full {
 		return nil, fmt.Errorf("bench: peer %s: it prints more than %d bytes", p[0], peerOutput)
@@ -197,8 +197,8 @@ type limited struct {
 }
 
 func (l *limited) Write(b []byte) (int, error) {
-	room := peerOutput - l.Len()
-	l.full = l.full || len(b) > room
-	_, _ = l.Buffer.Write(b[:min(len(b), room)]) // a buffer takes everything
+	space := peerOutput - l.Len()
+	l.full = l.full || len(b) > space
+	_, _ = l.Buffer.Write(b[:min(len(b), space)]) // a buffer takes everything
 	return len(b), nil
 }

@@ -9,7 +9,7 @@ import (
 var promptsFile []byte
 
 // Classes are the kinds of prompts there are, in the order of reports: text that a model is
-// sure of and text that it is not, since that decides how many guesses hold.
+// sure of and text that it is not, since that decides acceptance.
 func Classes() []string { return []string{"math", "story", "dialogue", "define", "code"} }
 
 // Prompts are the texts of a class, none if there is no such class. Those of the class code

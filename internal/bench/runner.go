@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/spec"
 )
@@ -20,9 +21,9 @@ type Run struct {
 
 // Answer is what came of one.
 type Answer struct {
-	Tokens  []int32
-	Hash    uint64 // of the logits, if that was asked for
-	Receipt spec.Receipt
+	Tokens []int32
+	Hash   uint64 // of the logits, if that was asked for
+	Stats  spec.Stats
 }
 
 // Recorder keeps the rounds of an engine, for which its Observe is to be that of the
@@ -33,7 +34,7 @@ type Recorder struct {
 	rounds []engine.Round
 }
 
-// Observe takes in a round. The first of a batch lasts until all of it is handed in, so that the
+// Observe adds a round. The first of a batch lasts until all of it is handed in, so that the
 // next has all sequences, however late this goroutine comes to run.
 func (r *Recorder) Observe(x engine.Round) {
 	r.start.Lock()
@@ -52,27 +53,69 @@ func (r *Recorder) take() []engine.Round {
 	return list
 }
 
+// starter begins to answer a request. wait returns the answer when it has ended.
+type starter func(ctx context.Context, q *engine.Request) (wait func() (Answer, error), err error)
+
 // On is the runner for the engine that is observed. Nobody else may use the engine meanwhile.
 func (r *Recorder) On(e *engine.Engine) Runner {
-	return func(ctx context.Context, batch []engine.Request) (*Run, error) {
-		ctx, cancel := context.WithCancel(ctx) // a fault of one ends the others
-		defer cancel()
-		r.take()
-		streams, err := r.begin(ctx, e, batch)
-		if err != nil {
-			return nil, err
-		}
-		run := &Run{Answers: make([]Answer, len(batch))}
-		for i, s := range streams {
-			a := &run.Answers[i]
+	return r.runner(func(ctx context.Context, q *engine.Request) (func() (Answer, error), error) {
+		s, err := e.Generate(ctx, *q)
+		return func() (a Answer, err error) {
 			for t, err := range s.Tokens() {
 				if err != nil {
-					return nil, err
+					return a, err
 				}
 				a.Tokens = append(a.Tokens, t.ID)
 			}
 			result := s.Result()
-			a.Hash, a.Receipt = result.LogitsHash, result.Receipt
+			a.Hash, a.Stats = result.LogitsHash, result.Speculation
+			return a, nil
+		}, err
+	})
+}
+
+// OnModel is the runner for a model whose OnRound is ObserveModel. Nobody else may use the model
+// meanwhile.
+func (r *Recorder) OnModel(m *foretoken.Model) Runner {
+	return r.runner(func(ctx context.Context, q *engine.Request) (func() (Answer, error), error) {
+		answer, err := m.Generate(ctx, foretoken.Request{
+			Prompt: &foretoken.Prompt{IDs: q.Prompt}, MaxTokens: q.MaxTokens, Sampling: &q.Sampling, IgnoreEnd: q.IgnoreEnd,
+			Hash: q.Hash, Depth: q.Depth, Rule: foretoken.Rule(q.Rule.String()), Raw: true,
+		})
+		return func() (a Answer, err error) {
+			err = answer.Wait()
+			for _, t := range answer.Tokens {
+				a.Tokens = append(a.Tokens, t.ID)
+			}
+			s := &answer.Result.Speculation
+			a.Hash = answer.LogitsHash()
+			a.Stats = spec.Stats{
+				Rounds: s.Rounds, Drafted: s.Drafted, Accepted: s.Accepted, DraftedAt: s.DraftedAt, AcceptedAt: s.AcceptedAt,
+				Draft: s.Draft, Verify: s.Verify,
+			}
+			return a, err
+		}, err
+	})
+}
+
+// ObserveModel is Observe for a model's OnRound.
+func (r *Recorder) ObserveModel(x foretoken.Round) { r.Observe(engine.Round(x)) }
+
+// runner hands in whole batches and waits for their answers.
+func (r *Recorder) runner(start starter) Runner {
+	return func(ctx context.Context, batch []engine.Request) (*Run, error) {
+		ctx, cancel := context.WithCancel(ctx) // a fault of one ends the others
+		defer cancel()
+		r.take()
+		waits, err := r.begin(ctx, start, batch)
+		if err != nil {
+			return nil, err
+		}
+		run := &Run{Answers: make([]Answer, len(batch))}
+		for i, wait := range waits {
+			if run.Answers[i], err = wait(); err != nil {
+				return nil, err
+			}
 		}
 		run.Rounds = r.take()
 		return run, nil
@@ -80,15 +123,15 @@ func (r *Recorder) On(e *engine.Engine) Runner {
 }
 
 // begin hands in a batch.
-func (r *Recorder) begin(ctx context.Context, e *engine.Engine, batch []engine.Request) ([]*engine.Stream, error) {
+func (r *Recorder) begin(ctx context.Context, start starter, batch []engine.Request) ([]func() (Answer, error), error) {
 	r.start.Lock()
 	defer r.start.Unlock()
-	streams := make([]*engine.Stream, len(batch))
+	waits := make([]func() (Answer, error), len(batch))
 	for i := range batch {
 		var err error
-		if streams[i], err = e.Generate(ctx, batch[i]); err != nil {
+		if waits[i], err = start(ctx, &batch[i]); err != nil {
 			return nil, err
 		}
 	}
-	return streams, nil
+	return waits, nil
 }

@@ -10,22 +10,25 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/measure"
 )
 
-// ServeOptions say how a server is loaded: in turns, Concurrency before Rates.
+// ServeOptions say how a server is loaded: by every load in every repetition, Concurrency before
+// Rates.
 type ServeOptions struct {
 	Classes     []string
 	Concurrency []int     // requests at a time: as one ends the next is sent
 	Rates       []float64 // requests per second on average, sent at random moments whatever has ended
-	Requests    int       // of each load in a turn
-	Repeats     int       // turns, each with every load
+	Requests    int       // of each load in a repetition
+	Repeats     int       // repetitions, each with every load
 	MaxTokens   int
 	Temperature float64
 	Limit       time.Duration // for one request
 
-	// A request is good if its first text came within FirstGoal, and its tokens after that
-	// within TokenGoal each in the mean. 0: no such goal.
-	FirstGoal, TokenGoal time.Duration
+	// An answer is good if its time to first token is at most TTFTGoal and its mean time per
+	// output token after that at most TPOTGoal. 0: unlimited.
+	TTFTGoal, TPOTGoal time.Duration
 
 	Progress func(what string)
 }
@@ -36,8 +39,8 @@ type ServeReport struct {
 	Model     string  `json:"model"`
 	Load      string  `json:"machine_load,omitempty"` // of this machine, as far as it is known
 	MaxTokens int     `json:"max_tokens"`
-	FirstGoal float64 `json:"first_goal_ms"`
-	TokenGoal float64 `json:"token_goal_ms"`
+	TTFTGoal  float64 `json:"ttft_goal_ms"`
+	TPOTGoal  float64 `json:"tpot_goal_ms"`
 	Loads     []Load  `json:"loads"`
 }
 
@@ -46,17 +49,17 @@ type Load struct {
 	Concurrency int     `json:"concurrency,omitempty"`
 	Rate        float64 `json:"rate,omitempty"` // requests per second that were sent
 	Requests    int     `json:"requests"`
-	Seconds     float64 `json:"seconds"` // from the first request to the last answer, of all turns
+	Seconds     float64 `json:"seconds"` // from the first request to the last answer, of all repetitions
 	Tokens      int     `json:"tokens"`
 
-	First     Percentiles    `json:"first_ms"`     // to the first text
-	PerToken  Percentiles    `json:"per_token_ms"` // mean of a request, after the first
-	Gap       Percentiles    `json:"gap_ms"`       // between two pieces of text, which may be several tokens
-	Whole     Percentiles    `json:"whole_ms"`
+	TTFT      Percentiles    `json:"ttft_ms"`    // time to first token: to the first text
+	TPOT      Percentiles    `json:"tpot_ms"`    // time per output token: mean of a request, after the first
+	ITL       Percentiles    `json:"itl_ms"`     // inter-token latency: between two pieces of text, which may be several tokens
+	Latency   Percentiles    `json:"latency_ms"` // of the whole answer
 	TokensSec float64        `json:"tokens_per_second"`
 	Answers   float64        `json:"answers_per_second"`
-	Good      float64        `json:"good_per_second"` // answers that keep to the goals
-	GoodShare float64        `json:"good_share"`      // of all requests
+	Goodput   float64        `json:"goodput_per_second"` // answers that meet the goals
+	GoodShare float64        `json:"good_share"`         // of all requests
 	Faults    map[string]int `json:"faults"`
 	Failed    int            `json:"failed"`
 }
@@ -69,7 +72,7 @@ type Percentiles struct {
 }
 
 func percentiles(ms []float64) Percentiles {
-	return Percentiles{quantile(ms, 0.5), quantile(ms, 0.9), quantile(ms, 0.99)}
+	return Percentiles{measure.Quantile(ms, 0.5), measure.Quantile(ms, 0.9), measure.Quantile(ms, 0.99)}
 }
 
 // Serve loads a server and measures it as a user sees it. One request before all others is
@@ -91,28 +94,28 @@ func Serve(ctx context.Context, c *Client, o ServeOptions) (*ServeReport, error)
 		return nil, fmt.Errorf("bench: %s: %s", c.URL, r.Fault)
 	}
 	report := &ServeReport{
-		URL: c.URL, Model: c.Model, MaxTokens: o.MaxTokens, FirstGoal: milliseconds(o.FirstGoal), TokenGoal: milliseconds(o.TokenGoal),
+		URL: c.URL, Model: c.Model, MaxTokens: o.MaxTokens, TTFTGoal: milliseconds(o.TTFTGoal), TPOTGoal: milliseconds(o.TPOTGoal),
 	}
 	n := len(o.Concurrency)
 	loads := n + len(o.Rates)
 	replies, took := make([][]Reply, loads), make([]time.Duration, loads)
-	for turn := range o.Repeats {
+	for repeat := range o.Repeats {
 		for i := range loads {
 			if o.Progress != nil {
-				o.Progress(fmt.Sprintf("load %d of %d, turn %d of %d", i+1, loads, turn+1, o.Repeats))
+				o.Progress(fmt.Sprintf("load %d of %d, repetition %d of %d", i+1, loads, repeat+1, o.Repeats))
 			}
 			var r []Reply
 			var d time.Duration
 			if i < n {
 				r, d = s.closed(ctx, o.Concurrency[i])
 			} else {
-				r, d = s.open(ctx, arrivals(o.Requests, o.Rates[i-n], uint64(turn)))
+				r, d = s.open(ctx, arrivals(o.Requests, o.Rates[i-n], uint64(repeat)))
 			}
 			replies[i], took[i] = append(replies[i], r...), took[i]+d
 		}
 	}
 	for i := range loads {
-		l := newLoad(replies[i], took[i], o.FirstGoal, o.TokenGoal)
+		l := newLoad(replies[i], took[i], o.TTFTGoal, o.TPOTGoal)
 		if i < n {
 			l.Concurrency = o.Concurrency[i]
 		} else {
@@ -191,7 +194,7 @@ func arrivals(n int, rate float64, seed uint64) []time.Duration {
 }
 
 // newLoad works out what replies say.
-func newLoad(replies []Reply, took, firstGoal, tokenGoal time.Duration) Load {
+func newLoad(replies []Reply, took, ttftGoal, tpotGoal time.Duration) Load {
 	l := Load{Requests: len(replies), Seconds: took.Seconds(), Faults: map[string]int{}}
 	var first, perToken, gaps, whole []float64
 	good := 0
@@ -210,15 +213,15 @@ func newLoad(replies []Reply, took, firstGoal, tokenGoal time.Duration) Load {
 		for _, g := range r.Gaps {
 			gaps = append(gaps, milliseconds(g))
 		}
-		if (firstGoal == 0 || r.First <= firstGoal) && (tokenGoal == 0 || r.perToken() <= tokenGoal) {
+		if (ttftGoal == 0 || r.First <= ttftGoal) && (tpotGoal == 0 || r.perToken() <= tpotGoal) {
 			good++
 		}
 	}
-	l.First, l.PerToken, l.Gap, l.Whole = percentiles(first), percentiles(perToken), percentiles(gaps), percentiles(whole)
-	l.TokensSec = over(float64(l.Tokens), l.Seconds)
-	l.Answers = over(float64(l.Requests-l.Failed), l.Seconds)
-	l.Good = over(float64(good), l.Seconds)
-	l.GoodShare = over(float64(good), float64(l.Requests))
+	l.TTFT, l.TPOT, l.ITL, l.Latency = percentiles(first), percentiles(perToken), percentiles(gaps), percentiles(whole)
+	l.TokensSec = measure.Ratio(float64(l.Tokens), l.Seconds)
+	l.Answers = measure.Ratio(float64(l.Requests-l.Failed), l.Seconds)
+	l.Goodput = measure.Ratio(float64(good), l.Seconds)
+	l.GoodShare = measure.Ratio(float64(good), float64(l.Requests))
 	return l
 }
 

@@ -17,15 +17,15 @@ func (l *Load) name() string {
 
 func (r *ServeReport) head() string {
 	line := fmt.Sprintf("%s at %s: answers of at most %d tokens.", r.Model, r.URL, r.MaxTokens)
-	if r.FirstGoal > 0 || r.TokenGoal > 0 {
-		line += " Good is an answer"
-		if r.FirstGoal > 0 {
-			line += fmt.Sprintf(" that begins within %g ms", r.FirstGoal)
-		}
-		if r.TokenGoal > 0 {
-			line += fmt.Sprintf(" whose tokens take at most %g ms each", r.TokenGoal)
-		}
-		line += "."
+	var goals []string
+	if r.TTFTGoal > 0 {
+		goals = append(goals, fmt.Sprintf("TTFT is at most %g ms", r.TTFTGoal))
+	}
+	if r.TPOTGoal > 0 {
+		goals = append(goals, fmt.Sprintf("TPOT is at most %g ms", r.TPOTGoal))
+	}
+	if len(goals) > 0 {
+		line += " An answer is good if its " + strings.Join(goals, " and its ") + "."
 	}
 	if r.Load != "" {
 		line += " " + r.Load
@@ -33,16 +33,16 @@ func (r *ServeReport) head() string {
 	return line
 }
 
-// rows are the loads as a table, heads first. Times are medians and 99th percentiles.
+// rows are the loads as a table, headings first. Times are medians and 99th percentiles.
 func (r *ServeReport) rows() [][]string {
 	rows := append(make([][]string, 0, 1+len(r.Loads)), []string{
-		"load", "requests", "failed", "tok/s", "answers/s", "good/s", "good", "first ms", "p99", "per token ms", "p99", "gap ms", "p99",
+		"load", "requests", "failed", "tok/s", "answers/s", "goodput/s", "good", "TTFT ms", "p99", "TPOT ms", "p99", "ITL ms", "p99",
 	})
 	for i := range r.Loads {
 		l := &r.Loads[i]
 		rows = append(rows, []string{
-			l.name(), fmt.Sprint(l.Requests), fmt.Sprint(l.Failed), number(l.TokensSec), number(l.Answers), number(l.Good), fmt.Sprintf("%.0f %%", 100*l.GoodShare),
-			number(l.First.P50), number(l.First.P99), number(l.PerToken.P50), number(l.PerToken.P99), number(l.Gap.P50), number(l.Gap.P99),
+			l.name(), fmt.Sprint(l.Requests), fmt.Sprint(l.Failed), number(l.TokensSec), number(l.Answers), number(l.Goodput), fmt.Sprintf("%.0f %%", 100*l.GoodShare),
+			number(l.TTFT.P50), number(l.TTFT.P99), number(l.TPOT.P50), number(l.TPOT.P99), number(l.ITL.P50), number(l.ITL.P99),
 		})
 	}
 	return rows
@@ -51,22 +51,22 @@ func (r *ServeReport) rows() [][]string {
 // Text is the report for a terminal.
 func (r *ServeReport) Text(s plot.Style) string {
 	text := plain(r.head()) + "\n\n" + align(r.rows()) + "\n"
-	text += bars(r.throughput(), s) + "\n" + bars(r.first(), s)
+	text += bars(r.throughput(), s) + "\n" + bars(r.ttft(), s)
 	if faults := r.faults(); len(faults) > 0 {
-		text += "\nFaults\n  " + plain(strings.Join(faults[:min(len(faults), mostFaults)], ";  ")) + "\n"
+		text += "\nFaults\n  " + plain(strings.Join(faults[:min(len(faults), maxFaults)], ";  ")) + "\n"
 	}
 	return text
 }
 
-// mostFaults is how many kinds of faults are shown.
-const mostFaults = 10
+// maxFaults is how many kinds of faults are shown.
+const maxFaults = 10
 
 // Page is the report as one HTML page that needs nothing from elsewhere.
 func (r *ServeReport) Page() string {
 	p := newPage(r.Model + ": foretoken bench serve")
 	p.text(r.head())
 	for i, fault := range r.faults() {
-		if i < mostFaults {
+		if i < maxFaults {
 			p.note("bad", fault)
 		}
 	}
@@ -78,8 +78,8 @@ func (r *ServeReport) Page() string {
 
 // Plots are the drawings of the report.
 func (r *ServeReport) Plots() []Plot {
-	tokens, first := r.throughput(), r.first()
-	list := []Plot{{"serve-throughput", tokens.SVG()}, {"serve-first", first.SVG()}}
+	tokens, ttft := r.throughput(), r.ttft()
+	list := []Plot{{"serve-throughput", tokens.SVG()}, {"serve-ttft", ttft.SVG()}}
 	for _, c := range []struct {
 		name, x string
 		lines   plot.Lines
@@ -105,24 +105,24 @@ func (r *ServeReport) throughput() plot.Bars {
 	return c
 }
 
-// first draws the time to the first text.
-func (r *ServeReport) first() plot.Bars {
-	c := plot.Bars{Title: "Milliseconds to the first text, median (and 99th percentile)"}
+// ttft draws the time to first token.
+func (r *ServeReport) ttft() plot.Bars {
+	c := plot.Bars{Title: "Time to first token (TTFT) in milliseconds, median (and 99th percentile)"}
 	for i := range r.Loads {
 		l := &r.Loads[i]
-		c.Bars = append(c.Bars, plot.Bar{Label: l.name(), Value: l.First.P50, Text: fmt.Sprintf("%s (%s)", number(l.First.P50), number(l.First.P99))})
+		c.Bars = append(c.Bars, plot.Bar{Label: l.name(), Value: l.TTFT.P50, Text: fmt.Sprintf("%s (%s)", number(l.TTFT.P50), number(l.TTFT.P99))})
 	}
 	return c
 }
 
-// times draws the times of a token over loads of one kind: those that have an x.
+// times draws the time per output token over loads of one kind: those that have an x.
 func (r *ServeReport) times(x func(*Load) float64) plot.Lines {
-	c := plot.Lines{Title: "Milliseconds per token", Y: "ms", Series: []plot.Series{{Name: "median"}, {Name: "99th percentile"}}}
+	c := plot.Lines{Title: "Time per output token (TPOT) in milliseconds", Y: "ms", Series: []plot.Series{{Name: "median"}, {Name: "99th percentile"}}}
 	for i := range r.Loads {
 		l := &r.Loads[i]
 		if at := x(l); at > 0 {
-			c.Series[0].Points = append(c.Series[0].Points, plot.Point{X: at, Y: l.PerToken.P50})
-			c.Series[1].Points = append(c.Series[1].Points, plot.Point{X: at, Y: l.PerToken.P99})
+			c.Series[0].Points = append(c.Series[0].Points, plot.Point{X: at, Y: l.TPOT.P50})
+			c.Series[1].Points = append(c.Series[1].Points, plot.Point{X: at, Y: l.TPOT.P99})
 		}
 	}
 	return c

@@ -21,11 +21,11 @@ import (
 // one with the reason to end, one with the usage, and the end.
 func speaker(t *testing.T, pieces int) (*Client, *atomic.Int64) {
 	t.Helper()
-	var most, now atomic.Int64
+	var peak, now atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for n := now.Add(1); ; {
-			old := most.Load()
-			if n <= old || most.CompareAndSwap(old, n) {
+			old := peak.Load()
+			if n <= old || peak.CompareAndSwap(old, n) {
 				break
 			}
 		}
@@ -62,23 +62,23 @@ func speaker(t *testing.T, pieces int) (*Client, *atomic.Int64) {
 		say("[DONE]")
 	}))
 	t.Cleanup(s.Close)
-	return &Client{URL: s.URL + "/v1/", Model: "m", Key: "secret", HTTP: s.Client()}, &most
+	return &Client{URL: s.URL + "/v1/", Model: "m", Key: "secret", HTTP: s.Client()}, &peak
 }
 
 func TestServeLoadsAServer(t *testing.T) {
-	c, most := speaker(t, 5)
+	c, peak := speaker(t, 5)
 	r, err := Serve(t.Context(), c, ServeOptions{
-		Classes: Classes(), Concurrency: []int{1, 4}, Rates: []float64{1000}, Requests: 6, Repeats: 2, MaxTokens: 8, FirstGoal: time.Hour, TokenGoal: time.Hour,
+		Classes: Classes(), Concurrency: []int{1, 4}, Rates: []float64{1000}, Requests: 6, Repeats: 2, MaxTokens: 8, TTFTGoal: time.Hour, TPOTGoal: time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Loads) != 3 || r.Failed() != 0 || most.Load() > 12 {
-		t.Fatalf("%+v, %d at a time", r, most.Load())
+	if len(r.Loads) != 3 || r.Failed() != 0 || peak.Load() > 12 {
+		t.Fatalf("%+v, %d at a time", r, peak.Load())
 	}
 	for i := range r.Loads {
 		l := &r.Loads[i]
-		if l.Tokens != 12*10 || l.First.P50 <= 0 || l.Whole.P50 < l.First.P50 || l.GoodShare != 1 || math.Abs(l.TokensSec*l.Seconds-120) > 1e-6 {
+		if l.Tokens != 12*10 || l.TTFT.P50 <= 0 || l.Latency.P50 < l.TTFT.P50 || l.GoodShare != 1 || math.Abs(l.TokensSec*l.Seconds-120) > 1e-6 {
 			t.Errorf("%s: %+v", l.name(), l)
 		}
 	}
@@ -142,11 +142,11 @@ func TestLoadArithmeticOnRecordedReplies(t *testing.T) {
 	if l.Requests != 4 || l.Failed != 1 || l.Faults["status 500"] != 1 || l.Tokens != 17 || !near(l.TokensSec, 8.5) || !near(l.Answers, 1.5) {
 		t.Errorf("%+v", l)
 	}
-	if !near(l.First.P50, 200) || !near(l.First.P90, 280) || !near(l.PerToken.P50, 60) || !near(l.Gap.P50, 150) || !near(l.Whole.P50, 500) {
+	if !near(l.TTFT.P50, 200) || !near(l.TTFT.P90, 280) || !near(l.TPOT.P50, 60) || !near(l.ITL.P50, 150) || !near(l.Latency.P50, 500) {
 		t.Errorf("%+v", l)
 	}
-	if !near(l.Good, 1) || !near(l.GoodShare, 0.5) { // the second began too late
-		t.Errorf("good %v per second, share %v", l.Good, l.GoodShare)
+	if !near(l.Goodput, 1) || !near(l.GoodShare, 0.5) { // the second began too late
+		t.Errorf("good %v per second, share %v", l.Goodput, l.GoodShare)
 	}
 }
 

@@ -26,7 +26,7 @@ func (t *timed) reset() {
 	t.ops = 0
 }
 
-// multiplied books a product of so many rows.
+// multiplied books a product of rows rows with w.
 func (t *timed) multiplied(rows int, w backend.Weight) {
 	t.ops += 2 * float64(rows) * float64(w.Rows()) * float64(w.Cols())
 }

@@ -38,7 +38,7 @@ func (m *Mapping) Bytes() []byte { return m.file.data }
 // Release tells the kernel that b, a part of Bytes, is not needed in memory for now. Other
 // memory it leaves alone.
 func (m *Mapping) Release(b []byte) {
-	if m.file.holds(b) {
+	if m.file.contains(b) {
 		adviseDrop(b)
 	}
 }

@@ -1,20 +1,13 @@
 package checkpoint
 
-import (
-	"encoding/binary"
-	"errors"
-)
+import "encoding/binary"
 
 // Examine opens as much of a model folder as there is, for a look at what is wrong with it.
 // What Open would have refused is listed by Damage. Of a file that was cut off, the tensors
 // before the cut are there. An error says that there is nothing to look at: no folder, or
 // no config.json in it. The caller closes the checkpoint, and does not run it.
 func Examine(dir string) (*Checkpoint, error) {
-	c := &Checkpoint{Weights: newWeights(dir), source: folder(dir), examined: true}
-	if err := c.open(); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return c, nil
+	return open(dir, folder(dir), Checkpoint{examined: true})
 }
 
 // Damage is what Open would have refused of a checkpoint that Examine opened; nil if

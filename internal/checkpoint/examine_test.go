@@ -82,7 +82,7 @@ func TestExamineKeepsWhatIsWhole(t *testing.T) {
 	}
 }
 
-// TestLookSaysWhatMatrixDoes holds headers against data for every encoding.
+// TestLookSaysWhatMatrixDoes compares headers with data for every encoding.
 func TestLookSaysWhatMatrixDoes(t *testing.T) {
 	tensors := []tensor{
 		random("plain.weight", dtype.BF16, 4, 64),

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -10,10 +11,14 @@ import (
 	"sync/atomic"
 
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/jsontext"
 )
 
 // maxHeader is the format's own limit on the length of a header.
 const maxHeader = 100_000_000
+
+// jsonLimits are those of headers and indexes.
+var jsonLimits = jsontext.Limits{Depth: 64}
 
 // maxRank bounds the dimensions of a tensor; real ones have at most five.
 const maxRank = 16
@@ -55,41 +60,42 @@ func (f *file) parse() error {
 		return fmt.Errorf("header of %d bytes does not fit the file of %d: the file is cut off", length, len(f.data))
 	}
 	start := 8 + int(length)
-	s := &scanner{data: f.data[8:start]}
-	seen := map[string]bool{}
-	err := s.object(func(key string) error {
-		if seen[key] {
-			return s.errorf("%q appears twice", key)
-		}
-		seen[key] = true
-		if key == "__metadata__" {
-			return f.parseMetadata(s)
-		}
-		e, err := parseEntry(s, key)
-		if err != nil {
-			return fmt.Errorf("tensor %q: %w", key, err)
-		}
-		e.file = f
-		f.entries = append(f.entries, e)
-		return nil
-	})
-	if err == nil {
-		err = s.end()
-	}
-	if err != nil {
+	if err := jsontext.Read(f.data[8:start], jsonLimits, f.parseHeader); err != nil {
 		return fmt.Errorf("header: %w", err)
 	}
 	return f.place(start)
 }
 
-func (f *file) parseMetadata(s *scanner) error {
-	f.metadata = map[string]string{}
-	return s.object(func(key string) error {
-		if _, ok := f.metadata[key]; ok {
-			return s.errorf("metadata %q appears twice", key)
+func (f *file) parseHeader(r *jsontext.Reader) error {
+	seen := map[string]bool{}
+	return r.Object(func(key []byte) error {
+		name := string(key)
+		if seen[name] {
+			return r.Errorf("%q appears twice", name)
 		}
-		v, err := s.str()
-		f.metadata[key] = v
+		seen[name] = true
+		if name == "__metadata__" {
+			return f.parseMetadata(r)
+		}
+		e, err := parseEntry(r, name)
+		if err != nil {
+			return fmt.Errorf("tensor %q: %w", name, err)
+		}
+		e.file = f
+		f.entries = append(f.entries, e)
+		return nil
+	})
+}
+
+func (f *file) parseMetadata(r *jsontext.Reader) error {
+	f.metadata = map[string]string{}
+	return r.Object(func(key []byte) error {
+		name := string(key)
+		if _, ok := f.metadata[name]; ok {
+			return r.Errorf("metadata %q appears twice", name)
+		}
+		text, err := r.Text()
+		f.metadata[name] = string(text)
 		return err
 	})
 }
@@ -97,32 +103,33 @@ func (f *file) parseMetadata(s *scanner) error {
 // parseEntry reads one tensor's description. Its offsets count from the end of
 // the header and are not yet checked against the file. Keys we do not know are
 // passed over, as the format's own library does.
-func parseEntry(s *scanner, name string) (*entry, error) {
+func parseEntry(r *jsontext.Reader, name string) (*entry, error) {
 	e := &entry{name: name}
 	keys := map[string]int{"dtype": 0, "shape": 0, "data_offsets": 0}
-	err := s.object(func(key string) error {
-		if keys[key]++; keys[key] > 1 {
-			return s.errorf("%q appears twice", key)
+	err := r.Object(func(key []byte) error {
+		name := string(key)
+		if keys[name]++; keys[name] > 1 {
+			return r.Errorf("%q appears twice", name)
 		}
 		var err error
-		switch key {
+		switch name {
 		case "dtype":
-			var t string
-			if t, err = s.str(); err == nil {
-				e.typ, err = dtype.Parse(t)
+			var text []byte
+			if text, err = r.Text(); err == nil {
+				e.typ, err = dtype.Parse(string(text))
 			}
 		case "shape":
-			e.shape, err = s.sizes(maxRank)
+			e.shape, err = parseSizes(r, maxRank)
 		case "data_offsets":
 			var at []int
-			if at, err = s.sizes(2); err == nil && len(at) != 2 {
-				err = s.errorf("%d data_offsets, want 2", len(at))
+			if at, err = parseSizes(r, 2); err == nil && len(at) != 2 {
+				err = r.Errorf("%d data_offsets, want 2", len(at))
 			}
 			if err == nil {
 				e.begin, e.end = at[0], at[1]
 			}
 		default:
-			err = s.skip(0)
+			err = r.Skip()
 		}
 		return err
 	})
@@ -135,6 +142,20 @@ func parseEntry(s *scanner, name string) (*entry, error) {
 		}
 	}
 	return e, nil
+}
+
+// parseSizes reads an array of at most limit whole numbers.
+func parseSizes(r *jsontext.Reader, limit int) ([]int, error) {
+	sizes := []int{}
+	err := r.Array(func(i int) error {
+		if i == limit {
+			return r.Errorf("more than %d numbers", limit)
+		}
+		n, err := r.Whole(math.MaxInt)
+		sizes = append(sizes, n)
+		return err
+	})
+	return sizes, err
 }
 
 // place checks sizes and offsets and makes the offsets count from the start of the file.

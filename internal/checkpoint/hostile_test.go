@@ -81,7 +81,7 @@ func TestOpenRefusesHeaders(t *testing.T) {
 		{"header longer than the file", files{"model-2.safetensors": length(1 << 20)}, []string{"header of 1048576 bytes", "cut off"}},
 		{"header length of all ones", files{"model-2.safetensors": length(math.MaxUint64)}, []string{"18446744073709551615"}},
 		{"no json", bad("hello", 0), []string{"header: at byte 0", `'h' where '{'`}},
-		{"header ends early", bad(`{"c":`, 0), []string{`tensor "c"`, "end of text"}},
+		{"header ends early", bad(`{"c":`, 0), []string{`tensor "c"`, "unexpected EOF"}},
 		{"text after header", bad(`{} {}`, 0), []string{`'{' after the end`}},
 		{"trailing comma", bad(`{"c":{},}`, 0), []string{`tensor "c"`}},
 		{"tensor twice", bad(strings.Replace(one("U8", "[1]", "[0,1]"), "}}", `},`+one("U8", "[1]", "[1,2]")[1:], 1), 2), []string{`"c" appears twice`}},
@@ -140,7 +140,7 @@ func TestOpenRefusesIndexes(t *testing.T) {
 		{"index with two maps", index(`{"weight_map":{"a":"x"},"weight_map":{}}`), []string{"weight_map appears twice"}},
 		{"index without map", index(`{"metadata":{"n":[1,-2.5e3,null,true]}}`), []string{"index.json", "no weight_map"}},
 		{"index of numbers", index(`{"weight_map":{"a":1}}`), []string{"string was expected"}},
-		{"index not json", index(`{"weight_map"`), []string{"end of text"}},
+		{"index not json", index(`{"weight_map"`), []string{"unexpected EOF"}},
 		{"index names a folder", index(`{"weight_map":{"a":"mtp"}}`).with(files{"mtp/x": ""}), []string{"mtp"}},
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/foretoken/foretoken/internal/jsontext"
 )
 
 // openIndex opens the shards that an index names and checks that each holds what
@@ -51,33 +53,33 @@ func (c *Checkpoint) openIndex(data []byte) ([]string, error) {
 // parseIndex reads the weight map of an index: shard → names of its tensors.
 func parseIndex(data []byte) (map[string][]string, error) {
 	index, seen, found := map[string][]string{}, map[string]bool{}, false
-	s := &scanner{data: data}
-	err := s.object(func(key string) error {
-		if key != "weight_map" {
-			return s.skip(0)
-		}
-		if found {
-			return s.errorf("weight_map appears twice")
-		}
-		found = true
-		return s.object(func(name string) error {
-			shard, err := s.str()
-			switch {
-			case err != nil:
-				return err
-			case seen[name]:
-				return s.errorf("tensor %q appears twice", name)
-			case !plainName(shard):
-				return s.errorf("tensor %q: shard %q is not a file name in the folder", name, shard)
+	err := jsontext.Read(data, jsonLimits, func(r *jsontext.Reader) error {
+		return r.Object(func(key []byte) error {
+			if string(key) != "weight_map" {
+				return r.Skip()
 			}
-			seen[name] = true
-			index[shard] = append(index[shard], name)
-			return nil
+			if found {
+				return r.Errorf("weight_map appears twice")
+			}
+			found = true
+			return r.Object(func(key []byte) error {
+				name := string(key)
+				text, err := r.Text()
+				shard := string(text)
+				switch {
+				case err != nil:
+					return err
+				case seen[name]:
+					return r.Errorf("tensor %q appears twice", name)
+				case !plainName(shard):
+					return r.Errorf("tensor %q: shard %q is not a file name in the folder", name, shard)
+				}
+				seen[name] = true
+				index[shard] = append(index[shard], name)
+				return nil
+			})
 		})
 	})
-	if err == nil {
-		err = s.end()
-	}
 	if err == nil && len(index) == 0 {
 		err = errors.New("no weight_map")
 	}

@@ -16,4 +16,3 @@ func mapFile(f *os.File, size int) ([]byte, error) {
 
 func unmapFile([]byte) error { return nil }
 func adviseDrop([]byte)      {}
-func adviseNeed([]byte)      {}

@@ -34,14 +34,3 @@ func adviseDrop(b []byte) {
 		}
 	}
 }
-
-// adviseNeed asks the kernel to read b ahead. b must begin inside a mapping, whose
-// pages begin at page borders.
-func adviseNeed(b []byte) {
-	page := uintptr(os.Getpagesize())
-	start := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
-	skip := -start & (page - 1)
-	if uintptr(len(b)) > skip {
-		_ = unix.Madvise(b[skip:], unix.MADV_WILLNEED)
-	}
-}

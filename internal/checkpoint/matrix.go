@@ -1,17 +1,12 @@
 package checkpoint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/dtype"
 )
-
-// HasModule reports whether Matrix or MatrixStack would find the module. It does
-// not count as use.
-func (w *Weights) HasModule(module string) bool {
-	return w.Has(module+".weight") || w.Has(module)
-}
 
 // Matrix returns the weight matrix of a module, in whatever encoding the file has
 // it, and marks its tensors as used. module is a tensor name without ".weight";
@@ -127,7 +122,7 @@ func (w *Weights) packed(e *entry, module string, s shape) ([]dtype.Matrix, erro
 		return nil, scales.errorf("shape %s: %d groups do not divide %d columns", shapeText(scales.shape), groups, s.cols)
 	}
 	m.Group = s.cols / groups
-	if err := firstError(e.want(s.with(s.rows, words)), scales.want(s.with(s.rows, groups))); err != nil {
+	if err := cmp.Or(e.want(s.with(s.rows, words)), scales.want(s.with(s.rows, groups))); err != nil {
 		return nil, err
 	}
 	var ms []dtype.Matrix

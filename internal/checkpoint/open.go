@@ -41,7 +41,7 @@ type Checkpoint struct {
 }
 
 // Open opens the model folder dir. The caller closes it.
-func Open(dir string) (*Checkpoint, error) { return open(dir, folder(dir)) }
+func Open(dir string) (*Checkpoint, error) { return open(dir, folder(dir), Checkpoint{}) }
 
 // OpenFiles opens a model whose files are in memory, by their path relative to the
 // model folder. The contents are used in place, not copied. name stands in errors.
@@ -51,15 +51,16 @@ func OpenFiles(name string, files map[string]string) (*Checkpoint, error) {
 			return nil, fmt.Errorf("checkpoint: %s: file name %q is not valid", name, f)
 		}
 	}
-	return open(name, embedded(files))
+	return open(name, embedded(files), Checkpoint{})
 }
 
-func open(name string, src source) (*Checkpoint, error) {
-	c := &Checkpoint{Weights: newWeights(name), source: src}
+// open opens what src has, in the way that c says.
+func open(name string, src source, c Checkpoint) (*Checkpoint, error) {
+	c.Weights, c.source = newWeights(name), src
 	if err := c.open(); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return c, nil
+	return &c, nil
 }
 
 func (c *Checkpoint) open() error {
@@ -166,10 +167,6 @@ func (c *Checkpoint) Name() string { return c.name }
 
 // Config is the text of config.json. It must not be changed.
 func (c *Checkpoint) Config() []byte { return c.config }
-
-// GenerationConfig is the text of generation_config.json, nil when there is none.
-// It must not be changed.
-func (c *Checkpoint) GenerationConfig() []byte { return c.generation }
 
 // ReadFile returns the contents of another file of the model, such as
 // tokenizer.json. The error wraps fs.ErrNotExist when there is none.

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -11,7 +12,7 @@ import (
 
 // quantization is what config.json says about encoded weights. Which encoding a
 // matrix has is decided by its tensors, whose types and shapes leave no choice;
-// the config is held against them where it speaks of that very module.
+// the config is compared with them where it speaks of that very module.
 type quantization struct {
 	method string              // quant_method of a foreign scheme, "" for MLX's or none
 	block  [2]int              // rows and columns that share an FP8 scale
@@ -81,7 +82,7 @@ func (q *quantization) parse(block map[string]json.RawMessage) error {
 		return q.parseBlockSize(block)
 	}
 	var global override
-	if err := firstError(field(block, "mode", &global.Mode), field(block, "bits", &global.Bits),
+	if err := cmp.Or(field(block, "mode", &global.Mode), field(block, "bits", &global.Bits),
 		field(block, "group_size", &global.Group)); err != nil {
 		return err
 	}
@@ -133,15 +134,6 @@ func field(block map[string]json.RawMessage, key string, v any) error {
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
 		return fmt.Errorf("%q: %w", key, err)
-	}
-	return nil
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ type recorded struct {
 
 const (
 	recordFormat = 1
-	mostRecords  = 1024
+	maxRecords   = 1024
 	// settled is how long a file must have been left alone before a record about it is worth
 	// anything: clocks of file systems tick, the coarsest of them every two seconds, and what
 	// is written within one tick of the hashing would not show.
@@ -83,7 +83,7 @@ func (r *record) write(d digest) error {
 		return err
 	}
 	// Records of files that are long gone are of no use. To tell them apart is not worth it.
-	if list, err := os.ReadDir(folder); err == nil && len(list) >= mostRecords {
+	if list, err := os.ReadDir(folder); err == nil && len(list) >= maxRecords {
 		for _, e := range list {
 			_ = os.Remove(filepath.Join(folder, e.Name()))
 		}

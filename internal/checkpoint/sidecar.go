@@ -36,11 +36,7 @@ type Sidecar struct {
 // index places none of those are not opened and may be missing. What is in the opened ones
 // besides is there too.
 func OpenPart(dir string, want func(tensor string) bool) (*Checkpoint, error) {
-	c := &Checkpoint{Weights: newWeights(dir), source: folder(dir), want: want}
-	if err := c.open(); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return c, nil
+	return open(dir, folder(dir), Checkpoint{want: want})
 }
 
 // openSidecars opens what there is of sidecarNames, leaving out those that the index made

@@ -20,7 +20,7 @@ import (
 const (
 	segmentBytes = 16 << 20
 	sumBuffer    = 1 << 20
-	mostSummers  = 8
+	maxSummers   = 8
 )
 
 // digest is a SHA-256.
@@ -191,7 +191,7 @@ func hashFiles(ctx context.Context, cancel context.CancelCauseFunc, files []*sum
 	}
 	work := make(chan segment)
 	var all sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), mostSummers) {
+	for range min(runtime.GOMAXPROCS(0), maxSummers) {
 		all.Go(func() {
 			defer func() {
 				if p := recover(); p != nil {

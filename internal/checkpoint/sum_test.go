@@ -353,7 +353,7 @@ func TestSumReadsWhatWasMapped(t *testing.T) {
 func TestRecordsAreBounded(t *testing.T) {
 	later(t)
 	dir, records := sumFolder(t), t.TempDir()
-	for i := range mostRecords {
+	for i := range maxRecords {
 		text, _ := json.Marshal(recorded{Format: i})
 		if err := os.WriteFile(filepath.Join(records, strings.Repeat("0", i/64)+string(rune('A'+i%64))+".json"), text, 0o600); err != nil {
 			t.Fatal(err)

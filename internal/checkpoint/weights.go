@@ -186,30 +186,26 @@ func (w *Weights) Unused() []string {
 }
 
 // Release tells the kernel that t is not needed in memory for now, so that weights
-// copied elsewhere are not held twice. The tensor stays readable: pages come back
+// copied elsewhere are not in memory twice. The tensor stays readable: pages come back
 // when touched. It does nothing for an embedded checkpoint.
-func (w *Weights) Release(t Tensor) { w.advise(t.Data, adviseDrop) }
+func (w *Weights) Release(t Tensor) { w.release(t.Data) }
 
 // ReleaseMatrix is Release for all parts of a matrix that view these weights. It reports
-// whether its Data does; if not, that is memory which the caller alone holds.
+// whether its Data does; if not, that is memory that only the caller refers to.
 func (w *Weights) ReleaseMatrix(m dtype.Matrix) bool {
-	w.advise(m.Scales, adviseDrop)
-	w.advise(m.Biases, adviseDrop)
-	return w.advise(m.Data, adviseDrop)
+	w.release(m.Scales)
+	w.release(m.Biases)
+	return w.release(m.Data)
 }
 
-// Prefetch asks the kernel to read t from the disk ahead of its use. It does not
-// wait, and does nothing for an embedded checkpoint.
-func (w *Weights) Prefetch(t Tensor) { w.advise(t.Data, adviseNeed) }
-
-// advise calls f with b if b lies in one of our mappings, and reports whether it lies in
-// one of our files. Slices of other memory, such as scales that were spread over rows, are
-// left alone.
-func (w *Weights) advise(b []byte, f func([]byte)) bool {
+// release lets the kernel drop b if it lies in one of our mappings, and reports whether it
+// lies in one of our files. Slices of other memory, such as scales that were spread over rows,
+// are left alone.
+func (w *Weights) release(b []byte) bool {
 	for _, x := range w.files {
-		if x.holds(b) {
+		if x.contains(b) {
 			if x.mapped {
-				f(b)
+				adviseDrop(b)
 			}
 			return true
 		}
@@ -217,8 +213,8 @@ func (w *Weights) advise(b []byte, f func([]byte)) bool {
 	return false
 }
 
-// holds reports whether b is a part of the file's bytes.
-func (f *file) holds(b []byte) bool {
+// contains reports whether b is a part of the file's bytes.
+func (f *file) contains(b []byte) bool {
 	at, start := uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(unsafe.Pointer(unsafe.SliceData(f.data)))
 	return len(b) > 0 && at >= start && at-start < uintptr(len(f.data))
 }

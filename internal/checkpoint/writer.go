@@ -21,7 +21,7 @@ type Decl struct {
 
 // Writer writes one safetensors file as a stream: the header from the declared
 // shapes, then the bytes of the tensors in the declared order, in pieces of any
-// size. It holds no tensor in memory.
+// size. It keeps no tensor in memory.
 type Writer struct {
 	w     io.Writer
 	decls []Decl

@@ -10,7 +10,7 @@ import (
 )
 
 // TestConvertKeepsAcceptance measures the trained head over the golden texts: how often its
-// guess is what its own backbone says next. It must not suffer from quantization, of the
+// draft token is what its own model says next. It must not suffer from quantization, of the
 // head alone and of the whole model.
 func TestConvertKeepsAcceptance(t *testing.T) {
 	if testing.Short() {
@@ -20,7 +20,7 @@ func TestConvertKeepsAcceptance(t *testing.T) {
 	base := acceptance(t, plain)
 	t.Logf("bf16: %.4f", base)
 	if base < 0.65 {
-		t.Errorf("the head's guesses hold at %.4f of the positions, which is not the trained head", base)
+		t.Errorf("the head's drafts are accepted at %.4f of the positions, which is not the trained head", base)
 	}
 	eight, four := &Encoding{Format: dtype.Affine, Bits: 8, Group: 64}, &Encoding{Format: dtype.Affine, Bits: 4, Group: 64}
 	for _, c := range []struct {
@@ -37,14 +37,14 @@ func TestConvertKeepsAcceptance(t *testing.T) {
 			got := acceptance(t, out)
 			t.Logf("%.4f", got)
 			if got < base-c.most {
-				t.Errorf("the head's guesses hold at %.4f of the positions, in bf16 at %.4f", got, base)
+				t.Errorf("the head's drafts are accepted at %.4f of the positions, in bf16 at %.4f", got, base)
 			}
 		})
 	}
 }
 
-// acceptance is the share of positions of some golden texts at which the head's guess is the
-// backbone's choice, both fed the text.
+// acceptance is the share of positions of some golden texts at which the head's draft token is the
+// model's choice, both fed the text.
 func acceptance(t *testing.T, dir string) float64 {
 	t.Helper()
 	r := load(t, dir, model.Options{})

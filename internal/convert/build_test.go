@@ -22,7 +22,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// The tests here store one network in many ways, convert it, and compare what is loaded
+// The tests here store one model in many ways, convert it, and compare what is loaded
 // afterwards. A source is a folder in memory that begins as a fixture and is then edited.
 
 const mainFile = "model.safetensors"
@@ -100,9 +100,9 @@ func shrink(s *stored) {
 }
 
 // base is the folder of a fixture as it is.
-func base(t testing.TB, network string) string {
+func base(t testing.TB, arch string) string {
 	t.Helper()
-	return fixture(t, network).write(t)
+	return fixture(t, arch).write(t)
 }
 
 // open opens a checkpoint for the length of a test.
@@ -249,7 +249,7 @@ func shift(by float32, match func(name string) bool) edit {
 
 func all(string) bool { return true }
 
-// vlm stores a network as mlx-vlm would, unquantized: other names, gains, convolutions.
+// vlm stores a model as mlx-vlm would, unquantized: other names, gains, convolutions.
 func vlm(s *stored) {
 	float32s(s)
 	shift(1, all)(s)
@@ -291,7 +291,7 @@ func fuse(s *stored) {
 	s.add(both, down)
 }
 
-// separate stores the experts of the backbone one by one, as FP8 releases do.
+// separate stores the experts of the model one by one, as FP8 releases do.
 func separate(s *stored) {
 	for _, x := range s.take(func(name string) bool { return strings.Contains(name, ".mlp.experts.") && !isHead(name) }) {
 		size := len(x.data) / x.shape[0]
@@ -339,7 +339,7 @@ func fp8(s *stored) {
 	}
 }
 
-// qwen3Next stores a network as that older family does: a flat config, the projections of
+// qwen3Next stores a model as that older family does: a flat config, the projections of
 // linear layers together, grouped by key head, and every expert on its own.
 func qwen3Next(s *stored) {
 	separate(s)
@@ -388,7 +388,7 @@ func converted(t testing.TB, dir string, o Options) (string, Summary) {
 	return out, s
 }
 
-// effective is the numbers of every weight as a network would use them.
+// effective is the numbers of every weight as a model would use them.
 func effective(t testing.TB, dir string) map[string][]float32 {
 	t.Helper()
 	v, err := qwen35.TakeInventory(open(t, dir), qwen35.Whole, discard)
@@ -426,7 +426,7 @@ func same(a, b []float32) bool {
 	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 }
 
-// compare checks that two networks have the same weights, want after rounding.
+// compare checks that two models have the same weights, want after rounding.
 func compare(t *testing.T, got, want map[string][]float32, round func(name string, v []float32) []float32) {
 	t.Helper()
 	if len(got) != len(want) {

@@ -11,17 +11,17 @@ import (
 	"github.com/foretoken/foretoken/internal/model/qwen35"
 )
 
-// DefaultShardSize is the most bytes of one file of weights.
+// DefaultShardSize is the maximum size of one file of weights in bytes.
 const DefaultShardSize = 5_000_000_000
 
 // Options say what becomes of a model. The zero value changes its layout and nothing else.
 type Options struct {
-	// Quantize is the encoding of the backbone's matrices; nil leaves them as they are. The
+	// Quantize is the encoding of the model's matrices, without the head's; nil leaves them as they are. The
 	// routers of experts get 8 bits whatever it says. A matrix whose rows cannot be cut into
 	// groups stays as it is.
 	Quantize *Encoding
 	// Head is the encoding of the head's matrices; nil leaves them as they are. The matrix
-	// that joins it to the backbone, mtp.fc, is never given less than 8 bits.
+	// that joins it to the model, mtp.fc, is never given less than 8 bits.
 	Head *Encoding
 	// Overrides go before both; of several that match the last counts.
 	Overrides []Override
@@ -32,7 +32,7 @@ type Options struct {
 	// as float32 where their own type would round them.
 	Type dtype.Type
 
-	ShardSize  int64 // most bytes of one file; 0: DefaultShardSize
+	ShardSize  int64 // maximum bytes of one file; 0: DefaultShardSize
 	KeepVision bool  // copy the image tower too
 	Force      bool  // replace the model that is at the destination
 	Threads    int   // 0: one per processor

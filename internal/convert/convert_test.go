@@ -11,12 +11,12 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// way is how a network with a head may be stored.
+// way is how a model with a head may be stored.
 type way struct {
-	name    string
-	network string
-	edits   []edit
-	head    int // tensors of the head in the source
+	name  string
+	arch  string
+	edits []edit
+	head  int // tensors of the head in the source
 }
 
 // Head tensors: 15 of a dense one; of one with 4 experts 17 and 3 per expert, or 2 when
@@ -40,8 +40,8 @@ func ways() []way {
 		list = append(list,
 			way{"raw " + file, "dense", []edit{beside(file)}, 15},
 			way{"raw " + file + " with experts", "moe", []edit{beside(file)}, expert},
-			way{"raw " + file + " by a converted trunk", "dense", []edit{vlm, shift(-1, isHead), beside(file)}, 15},
-			way{"converted " + file + " by a raw trunk", "dense", []edit{float32s, shift(1, isHead), beside(file)}, 15},
+			way{"raw " + file + " by a converted model", "dense", []edit{vlm, shift(-1, isHead), beside(file)}, 15},
+			way{"converted " + file + " by a raw model", "dense", []edit{float32s, shift(1, isHead), beside(file)}, 15},
 			way{"mixed norms in " + file, "dense", []edit{float32s, shift(1, func(name string) bool {
 				return isHead(name) && strings.Contains(name, "q_norm")
 			}), beside(file)}, 15},
@@ -65,35 +65,35 @@ func drafter(dir string) edit {
 	}
 }
 
-// TestConvertKeepsTheNetwork converts every layout without a change of encoding. The same
-// weights must be effective, head included, and a network of the same bits must load.
-func TestConvertKeepsTheNetwork(t *testing.T) {
+// TestConvertKeepsTheModel converts every layout without a change of encoding. The same
+// weights must be effective, head included, and a model of the same bits must load.
+func TestConvertKeepsTheModel(t *testing.T) {
 	want, weights := map[string][][]float32{}, map[string]map[string][]float32{}
-	for _, network := range []string{"dense", "moe"} {
-		dir := base(t, network)
-		want[network], weights[network] = answers(t, dir), effective(t, dir)
+	for _, arch := range []string{"dense", "moe"} {
+		dir := base(t, arch)
+		want[arch], weights[arch] = answers(t, dir), effective(t, dir)
 	}
 	for _, p := range ways() {
-		t.Run(fmt.Sprintf("network=%s/source=%s", p.network, p.name), func(t *testing.T) {
-			dir := fixture(t, p.network, p.edits...).write(t)
+		t.Run(fmt.Sprintf("model=%s/source=%s", p.arch, p.name), func(t *testing.T) {
+			dir := fixture(t, p.arch, p.edits...).write(t)
 			out, s := converted(t, dir, Options{})
-			compare(t, effective(t, out), weights[p.network], nil)
+			compare(t, effective(t, out), weights[p.arch], nil)
 			head := 15
-			if p.network == "moe" {
+			if p.arch == "moe" {
 				head = 17 + 3
 			}
 			if s.HeadIn != p.head || s.HeadOut != head {
 				t.Errorf("the head is %d tensors of %d, want %d of %d", s.HeadOut, s.HeadIn, head, p.head)
 			}
-			if !slices.EqualFunc(answers(t, out), want[p.network], same) {
-				t.Error("the network answers differently")
+			if !slices.EqualFunc(answers(t, out), want[p.arch], same) {
+				t.Error("the model answers differently")
 			}
 		})
 	}
 }
 
-// TestConvertFP8KeepsTheNetwork converts official releases: what is FP8 becomes numbers.
-func TestConvertFP8KeepsTheNetwork(t *testing.T) {
+// TestConvertFP8KeepsTheModel converts official releases: what is FP8 becomes numbers.
+func TestConvertFP8KeepsTheModel(t *testing.T) {
 	for _, p := range []way{
 		{"head inside", "dense", []edit{fp8}, 15 + 7},
 		{"head inside, experts one by one", "moe", []edit{separate, fp8}, 17 + 3*4 + 4 + 3 + 3*4},
@@ -101,8 +101,8 @@ func TestConvertFP8KeepsTheNetwork(t *testing.T) {
 		{"fused head beside", "moe", []edit{fuse, beside("mtp.safetensors"), fp8}, 17 + 2 + 4 + 3},
 	} {
 		for _, typ := range []dtype.Type{dtype.Invalid, dtype.F32} {
-			t.Run(fmt.Sprintf("network=%s/source=%s/type=%v", p.network, p.name, typ), func(t *testing.T) {
-				dir := fixture(t, p.network, p.edits...).write(t)
+			t.Run(fmt.Sprintf("model=%s/source=%s/type=%v", p.arch, p.name, typ), func(t *testing.T) {
+				dir := fixture(t, p.arch, p.edits...).write(t)
 				out, s := converted(t, dir, Options{Type: typ})
 				if s.HeadIn != p.head {
 					t.Errorf("%d tensors of the head, want %d", s.HeadIn, p.head)
@@ -122,16 +122,16 @@ func TestConvertFP8KeepsTheNetwork(t *testing.T) {
 }
 
 // TestConvertTypes stores everything in one type: each effective number is rounded once.
-// In float32 the network answers with the same bits.
+// In float32 the model answers with the same bits.
 func TestConvertTypes(t *testing.T) {
-	for _, network := range []string{"dense", "moe", "tiny"} {
-		want := effective(t, base(t, network))
+	for _, arch := range []string{"dense", "moe", "tiny"} {
+		want := effective(t, base(t, arch))
 		for _, typ := range []dtype.Type{dtype.F16, dtype.BF16, dtype.F32} {
-			if network == "tiny" && (typ != dtype.BF16 || testing.Short()) {
+			if arch == "tiny" && (typ != dtype.BF16 || testing.Short()) {
 				continue // the largest
 			}
-			t.Run(fmt.Sprintf("network=%s/type=%v", network, typ), func(t *testing.T) {
-				dir := fixture(t, network).write(t)
+			t.Run(fmt.Sprintf("model=%s/type=%v", arch, typ), func(t *testing.T) {
+				dir := fixture(t, arch).write(t)
 				out, _ := converted(t, dir, Options{Type: typ, Dequantize: true})
 				compare(t, effective(t, out), want, func(name string, v []float32) []float32 {
 					if strings.HasSuffix(name, "A_log") {
@@ -146,7 +146,7 @@ func TestConvertTypes(t *testing.T) {
 					}
 				}
 				if typ == dtype.F32 && !slices.EqualFunc(answers(t, out), answers(t, dir), same) {
-					t.Error("the network answers differently")
+					t.Error("the model answers differently")
 				}
 			})
 		}
@@ -167,10 +167,10 @@ func TestConvertTwiceChangesNothing(t *testing.T) {
 		"nvfp4":       {Quantize: &Encoding{Format: dtype.NVFP4}, Head: &Encoding{Format: dtype.MXFP8}},
 		"with vision": {Quantize: four, KeepVision: true},
 	} {
-		for _, network := range []string{"dense", "moe"} {
-			t.Run(fmt.Sprintf("network=%s/options=%s", network, name), func(t *testing.T) {
+		for _, arch := range []string{"dense", "moe"} {
+			t.Run(fmt.Sprintf("model=%s/options=%s", arch, name), func(t *testing.T) {
 				o.ShardSize = 1 << 20
-				first, _ := converted(t, fixture(t, network).write(t), o)
+				first, _ := converted(t, fixture(t, arch).write(t), o)
 				again, _ := converted(t, first, o)
 				sameFolders(t, again, first)
 				bare, _ := converted(t, first, Options{ShardSize: o.ShardSize, KeepVision: o.KeepVision})

@@ -2,8 +2,8 @@
 // family reads and stores it as MLX does, quantized, dequantized or as it is, with its
 // multi-token-prediction head. It also takes heads out of checkpoints and puts them in.
 //
-// It knows the layout it writes and what may be stored how. Which weights a network has,
+// It knows the layout it writes and what may be stored how. Which weights a model has,
 // where a checkpoint keeps them and what their numbers mean is the family's knowledge, how
-// numbers are packed is dtype's. It never holds more of a model than the weights at work,
+// numbers are packed is dtype's. It never keeps more of a model than the weights at work,
 // and leaves nothing behind when it fails.
 package convert

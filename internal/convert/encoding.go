@@ -161,8 +161,8 @@ func (r *recipe) choose(w *qwen35.Weight) (e *Encoding, strict bool) {
 	return floor(w, general), false
 }
 
-// floor is e, but not for the matrix that joins the head to the backbone if e is coarse:
-// it is small, and every guess goes through it.
+// floor is e, but not for the matrix that joins the head to the model if e is coarse:
+// it is small, and every draft token goes through it.
 func floor(w *qwen35.Weight, e *Encoding) *Encoding {
 	if w.Name != "mtp.fc.weight" || e == nil || e.Format == dtype.Plain || e.Format == dtype.MXFP8 || e.Format == dtype.Affine && e.Bits >= carefulBits {
 		return e

@@ -80,16 +80,16 @@ func read(t *testing.T, c *checkpoint.Checkpoint, name string) tensor {
 // TestConvertEqualsTheFormulas quantizes with every width and group, and holds the bytes
 // of the files against the slow algorithm, and what is loaded against scale*q + bias.
 func TestConvertEqualsTheFormulas(t *testing.T) {
-	for _, network := range []string{"dense", "moe"} {
-		raw := effective(t, base(t, network))
+	for _, arch := range []string{"dense", "moe"} {
+		raw := effective(t, base(t, arch))
 		for _, bits := range widths {
 			for _, group := range groups {
-				if (network == "moe" || testing.Short()) && (group != 64 || bits == 2 || bits > 5) {
+				if (arch == "moe" || testing.Short()) && (group != 64 || bits == 2 || bits > 5) {
 					continue // enough for stacks, and for a short run
 				}
-				t.Run(fmt.Sprintf("network=%s/bits=%d/group=%d", network, bits, group), func(t *testing.T) {
+				t.Run(fmt.Sprintf("model=%s/bits=%d/group=%d", arch, bits, group), func(t *testing.T) {
 					e := &Encoding{Format: dtype.Affine, Bits: bits, Group: group}
-					out, s := converted(t, base(t, network), Options{Quantize: e, Head: e})
+					out, s := converted(t, base(t, arch), Options{Quantize: e, Head: e})
 					c, loaded := open(t, out), effective(t, out)
 					count := 0
 					for name, w := range raw {
@@ -295,13 +295,13 @@ func TestConvertFollowsTheRulesOfMLX(t *testing.T) {
 		"nvfp4":      {Quantize: &Encoding{Format: dtype.NVFP4}, Overrides: []Override{{"embed_tokens", six}, {"lm_head", Encoding{Format: dtype.Plain, Type: dtype.F16}}}},
 		"type float": {Type: dtype.F16},
 	} {
-		for _, network := range []string{"dense", "moe", "tiny"} {
-			if network == "tiny" && (name != "4 bits" || testing.Short()) {
+		for _, arch := range []string{"dense", "moe", "tiny"} {
+			if arch == "tiny" && (name != "4 bits" || testing.Short()) {
 				continue // it is quantized already, and the largest
 			}
-			t.Run(fmt.Sprintf("network=%s/options=%s", network, name), func(t *testing.T) {
-				out, _ := converted(t, base(t, network), o)
-				checkMLX(t, out, effective(t, base(t, network)))
+			t.Run(fmt.Sprintf("model=%s/options=%s", arch, name), func(t *testing.T) {
+				out, _ := converted(t, base(t, arch), o)
+				checkMLX(t, out, effective(t, base(t, arch)))
 			})
 		}
 	}

@@ -178,7 +178,7 @@ func TestConvertRefuses(t *testing.T) {
 	}
 }
 
-// narrow makes the networks between layers 192 wide.
+// narrow makes the models between layers 192 wide.
 func narrow(s *stored) {
 	const width = 192
 	s.config["text_config"].(map[string]any)["intermediate_size"] = width
@@ -200,7 +200,7 @@ func TestConvertLeavesOddRowsWhole(t *testing.T) {
 	dir := fixture(t, "dense", narrow).write(t)
 	out, s := converted(t, dir, Options{Quantize: &Encoding{Format: dtype.Affine, Bits: 4, Group: 128}})
 	if len(s.Whole) != 2 || !strings.Contains(s.String(), "2 matrices not quantized") {
-		t.Errorf("%d matrices are left whole, want the 2 of the backbone: %s", len(s.Whole), &s)
+		t.Errorf("%d matrices are left whole, want the 2 of the model: %s", len(s.Whole), &s)
 	}
 	c := open(t, out)
 	for _, name := range s.Whole {
@@ -307,7 +307,7 @@ func TestConvertWritesNestedConfigs(t *testing.T) {
 	}).write(t)
 	out, _ := converted(t, dir, Options{})
 	if !slices.EqualFunc(answers(t, out), answers(t, base(t, "dense")), same) {
-		t.Error("the network answers differently")
+		t.Error("the model answers differently")
 	}
 	var got struct {
 		Type string         `json:"model_type"`

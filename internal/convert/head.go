@@ -137,7 +137,7 @@ func writeSidecar(ctx context.Context, v *qwen35.Inventory, out string, o *Optio
 // RemoveHead writes the model src without its head.
 func RemoveHead(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Options) (Summary, error) {
 	return convert(ctx, src, dir, o, func(log *slog.Logger) (*qwen35.Inventory, error) {
-		return qwen35.TakeInventory(src, qwen35.Trunk, log)
+		return qwen35.TakeInventory(src, qwen35.WithoutHead, log)
 	})
 }
 
@@ -175,9 +175,9 @@ func InjectHead(ctx context.Context, src, head *checkpoint.Checkpoint, dir strin
 	return s, announce(src.Name())
 }
 
-// joined is the backbone of one checkpoint with the head of another.
+// joined is the model of one checkpoint with the head of another.
 func joined(src, head *checkpoint.Checkpoint, replace bool, log *slog.Logger) (*qwen35.Inventory, error) {
-	v, err := qwen35.TakeInventory(src, qwen35.Trunk, log)
+	v, err := qwen35.TakeInventory(src, qwen35.WithoutHead, log)
 	if err != nil {
 		return nil, err
 	}

@@ -18,11 +18,11 @@ import (
 )
 
 // openHead opens a head for the length of a test.
-func openHead(t *testing.T, path, trunk string) *checkpoint.Checkpoint {
+func openHead(t *testing.T, path, of string) *checkpoint.Checkpoint {
 	t.Helper()
 	var shape []byte
-	if trunk != "" {
-		shape = open(t, trunk).Config()
+	if of != "" {
+		shape = open(t, of).Config()
 	}
 	c, err := OpenHead(path, shape)
 	if err != nil {
@@ -37,9 +37,9 @@ func openHead(t *testing.T, path, trunk string) *checkpoint.Checkpoint {
 }
 
 // headless is a fixture without its head.
-func headless(t *testing.T, network string) string {
+func headless(t *testing.T, arch string) string {
 	t.Helper()
-	return fixture(t, network, func(s *stored) {
+	return fixture(t, arch, func(s *stored) {
 		s.take(isHead)
 		s.config["text_config"].(map[string]any)["mtp_num_hidden_layers"] = 0
 	}).write(t)
@@ -47,40 +47,40 @@ func headless(t *testing.T, network string) string {
 
 // TestHeadGoesOutAndIn extracts the head of every layout as a file and as a folder, and
 // puts it into a model without one, beside its weights and into a new folder. All must be
-// the network that it was.
+// the model that it was.
 func TestHeadGoesOutAndIn(t *testing.T) {
 	want := map[string][][]float32{}
-	for _, network := range []string{"dense", "moe"} {
-		want[network] = answers(t, base(t, network))
+	for _, arch := range []string{"dense", "moe"} {
+		want[arch] = answers(t, base(t, arch))
 	}
 	for i, p := range ways() {
 		if strings.Contains(p.name, "model-mtp") || strings.Contains(p.name, "mtp/weights") {
 			continue // found as mtp.safetensors is
 		}
 		out := []string{"head.safetensors", "head"}[i%2] // in turns
-		t.Run(fmt.Sprintf("network=%s/source=%s/to=%s", p.network, p.name, out), func(t *testing.T) {
+		t.Run(fmt.Sprintf("model=%s/source=%s/to=%s", p.arch, p.name, out), func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), out)
-			s, err := ExtractHead(t.Context(), openHead(t, fixture(t, p.network, p.edits...).write(t), ""), file, Options{})
+			s, err := ExtractHead(t.Context(), openHead(t, fixture(t, p.arch, p.edits...).write(t), ""), file, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if s.HeadIn != p.head {
 				t.Errorf("%d tensors of the head, want %d", s.HeadIn, p.head)
 			}
-			dir := headless(t, p.network)
+			dir := headless(t, p.arch)
 			head := openHead(t, file, dir)
 			whole := filepath.Join(t.TempDir(), "whole")
 			if _, err := InjectHead(t.Context(), open(t, dir), head, whole, Options{}); err != nil {
 				t.Fatal(err)
 			}
-			if !slices.EqualFunc(answers(t, whole), want[p.network], same) {
-				t.Error("in a new folder: the network answers differently")
+			if !slices.EqualFunc(answers(t, whole), want[p.arch], same) {
+				t.Error("in a new folder: the model answers differently")
 			}
 			if _, err := InjectHead(t.Context(), open(t, dir), head, "", Options{}); err != nil {
 				t.Fatal(err)
 			}
-			if !slices.EqualFunc(answers(t, dir), want[p.network], same) {
-				t.Error("beside the weights: the network answers differently")
+			if !slices.EqualFunc(answers(t, dir), want[p.arch], same) {
+				t.Error("beside the weights: the model answers differently")
 			}
 		})
 	}
@@ -122,7 +122,7 @@ func TestExtractHeadNeedsItsShardsOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.EqualFunc(answers(t, dir), answers(t, base(t, "moe")), same) {
-			t.Errorf("%s: the network answers differently", kept)
+			t.Errorf("%s: the model answers differently", kept)
 		}
 	}
 }
@@ -220,16 +220,16 @@ func TestInjectHeadReplacesItsOwn(t *testing.T) {
 // TestRemoveHead checks that nothing of it is left, and nothing else is gone.
 func TestRemoveHead(t *testing.T) {
 	want := map[string]map[string][]float32{}
-	for _, network := range []string{"dense", "moe"} {
-		want[network] = effective(t, base(t, network))
-		maps.DeleteFunc(want[network], func(name string, _ []float32) bool { return strings.HasPrefix(name, "mtp.") })
+	for _, arch := range []string{"dense", "moe"} {
+		want[arch] = effective(t, base(t, arch))
+		maps.DeleteFunc(want[arch], func(name string, _ []float32) bool { return strings.HasPrefix(name, "mtp.") })
 	}
 	for _, p := range ways() {
 		if strings.Contains(p.name, "model-mtp") || strings.Contains(p.name, "mtp/weights") {
 			continue // found as mtp.safetensors is
 		}
 		out := filepath.Join(t.TempDir(), "out")
-		s, err := RemoveHead(t.Context(), open(t, fixture(t, p.network, p.edits...).write(t)), out, Options{})
+		s, err := RemoveHead(t.Context(), open(t, fixture(t, p.arch, p.edits...).write(t)), out, Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", p.name, err)
 		}
@@ -237,7 +237,7 @@ func TestRemoveHead(t *testing.T) {
 		if s.HeadOut != 0 || slices.ContainsFunc(c.Tensors(), isHead) || !strings.Contains(string(c.Config()), `"mtp_num_hidden_layers": 0`) {
 			t.Errorf("%s: something is left of the head: %s", p.name, &s)
 		}
-		compare(t, effective(t, out), want[p.network], nil)
+		compare(t, effective(t, out), want[p.arch], nil)
 		if _, err := qwen35.TakeInventory(c, qwen35.HeadOnly, discard); !errors.Is(err, qwen35.ErrNoHead) {
 			t.Errorf("%s: %v", p.name, err)
 		}

@@ -16,17 +16,17 @@ import (
 )
 
 // The specification lists 32 ways in which others have gone wrong. Those that are about
-// files are held here by their number, for what convert writes. What is about loading is
-// held by tests of internal/model/qwen35, and what is about running by those of engine and spec:
+// files are tested here by their number, for what convert writes. What is about loading is
+// tested in internal/model/qwen35, and what is about running by those of engine and spec:
 //
-//	 3   TestNormConventionOfHead, TestOpenLayoutsAreOneNetwork
-//	 4   TestNormGuardWarns, TestNormConventionOfTrunk
-//	 5   TestNormMixedHeadsAreOneNetwork
+//	 3   TestNormConventionOfHead, TestOpenLayoutsAreOneModel
+//	 4   TestNormGuardWarns, TestNormConventionOfModel
+//	 5   TestNormMixedHeadsAreOneModel
 //	 6   the tests of broken_test.go
 //	 8   TestOpenMixedEncodings
-//	25   TestOpenLayoutsAreOneNetwork, and the specification's vectors
+//	25   TestOpenLayoutsAreOneModel, and the specification's vectors
 //	26   the same; order of value heads in GGUF: the tests of gguf_test.go
-//	28   TestOpenLayoutsAreOneNetwork with all layouts of experts
+//	28   TestOpenLayoutsAreOneModel with all layouts of experts
 //	29   TestOpenEncodedEqualsDecoded
 //
 // Numbers 2, 10 to 22 and 32 are about decoding, 23 and 24 in part about chat.

@@ -15,7 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// chunk is how many numbers are converted at a time. Each thread holds one chunk as
+// chunk is how many numbers are converted at a time. Each thread keeps one chunk as
 // float32 and one as it is written.
 const chunk = 1 << 20
 

@@ -108,8 +108,8 @@ func template(c *checkpoint.Checkpoint) (source, tools string, err error) {
 	return string(text), "", err
 }
 
-// patientOf loads a checkpoint.
-func patientOf(t testing.TB, c *checkpoint.Checkpoint) (*Facts, *qwen35.Model, *cpu.Backend) {
+// load loads a checkpoint.
+func load(t testing.TB, c *checkpoint.Checkpoint) (*Facts, *qwen35.Model, *cpu.Backend) {
 	t.Helper()
 	facts := Inspect(c, InspectOptions{Template: template})
 	if !facts.Loadable {
@@ -120,7 +120,7 @@ func patientOf(t testing.TB, c *checkpoint.Checkpoint) (*Facts, *qwen35.Model, *
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	m, err := qwen35.Open(c, b, model.Options{MaxGuesses: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
+	m, err := qwen35.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

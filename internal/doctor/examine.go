@@ -8,13 +8,17 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model/qwen35"
 )
+
+// maxDepth is the maximum depth that is examined.
+const maxDepth = measure.AgreementDepth
 
 // ExamineOptions say how to examine. The zero value is the default.
 type ExamineOptions struct {
 	Prompts  []string          // what the model is to continue; nil: some of our own
-	Tokens   int               // of each continuation, more than guesses are deep; 0: 64
+	Tokens   int               // of each continuation, more than the maximum depth; 0: 64
 	Limit    time.Duration     // about how long it may take, though not less than it needs; 0: a minute
 	Progress func(what string) // is told what comes next; nil: nobody is
 }
@@ -22,36 +26,36 @@ type ExamineOptions struct {
 // Report is what an examination has found out.
 type Report struct {
 	*Facts
-	Device     string  `json:"device"`
-	Perplexity float64 `json:"perplexity"` // on the built-in text
-	Positions  int     `json:"positions"`  // at which guesses were made
-	Trials     []Trial `json:"acceptance"`
-	Costs      *Costs  `json:"costs"`
-	Speeds     []Speed `json:"speeds"`
-	Best       Speed   `json:"best"` // of Speeds; depth 0 is always among the choices
+	Device     string         `json:"device"`
+	Perplexity float64        `json:"perplexity"` // on the built-in text
+	Positions  int            `json:"positions"`  // at which drafts were made
+	Trials     []Trial        `json:"acceptance"`
+	Costs      *measure.Costs `json:"costs"`
+	Speeds     []Speed        `json:"speeds"`
+	Best       Speed          `json:"best"` // of Speeds; depth 0 is one of the choices
 
 	Verdict  string    `json:"verdict"`  // one sentence
 	Findings []Problem `json:"findings"` // what measuring found wrong, and what to do
 	Healthy  bool      `json:"healthy"`  // nothing is wrong with the weights
 }
 
-// Trial is a way to run the head, and how often its guesses are right.
+// Trial is a way to run the head, with the acceptance of its draft tokens.
 type Trial struct {
 	Name  string    `json:"name"`
 	Kind  string    `json:"kind"`  // hidden, norms, fc or vocabulary: in what it differs
 	Used  bool      `json:"used"`  // it is the way the model is run
-	Rates []float64 `json:"rates"` // shares of positions whose first 1, 2, … guesses are all right
+	Rates []float64 `json:"rates"` // shares of positions whose first 1, 2, … draft tokens are all accepted
 
-	cause     string // what was done to the head if this undoes it; of hidden: what makes it the used one
-	won, lost int    // positions where the first guess is right in this and not in the used one, and the other way round
-	bits      *agreement
-	among     int // of vocabulary: frequent tokens
+	cause      string // what was done to the head if this undoes it; of hidden: what makes it the used one
+	won, lost  int    // positions where the first draft token is accepted in this and not in the used one, and the other way round
+	agreement  *measure.Agreement
+	draftVocab int // of vocabulary: frequent tokens
 }
 
 // Speed is what a depth is expected to give on this machine.
 type Speed struct {
 	Depth          int     `json:"depth"`
-	Among          int     `json:"among"` // frequent tokens that are guessed among
+	DraftVocab     int     `json:"draft_vocab"` // frequent tokens in the draft vocabulary
 	TokensPerRound float64 `json:"tokens_per_round"`
 	Speedup        float64 `json:"speedup"` // tokens per second as a multiple of plain decoding
 }
@@ -75,7 +79,7 @@ func Examine(ctx context.Context, facts *Facts, m *qwen35.Model, b backend.Backe
 		o.Progress = func(string) {}
 	}
 	r := &Report{Facts: facts, Device: b.Name(), Trials: []Trial{}, Findings: []Problem{}}
-	e := &examination{patient: newPatient(ctx, m, b, facts.tok.Size()), Report: r, o: o, start: time.Now()}
+	e := &examination{runner: newRunner(ctx, m, b, facts.tok.Size()), Report: r, o: o, start: time.Now()}
 	if err := e.run(); err != nil {
 		return nil, err
 	}
@@ -85,66 +89,71 @@ func Examine(ctx context.Context, facts *Facts, m *qwen35.Model, b backend.Backe
 
 // examination is a running Examine.
 type examination struct {
-	*patient
+	*runner
 	*Report
 	o     ExamineOptions
 	start time.Time
-	texts []*text
+	texts []*measure.Text
 }
 
-// by is when so much of the time will be up.
+// by is when that share of the time limit is over.
 func (e *examination) by(share float64) time.Time {
 	return e.start.Add(time.Duration(share * float64(e.o.Limit)))
 }
 
 func (e *examination) run() (err error) {
-	e.o.Progress("reading a text")
-	most := min(e.m.Info().Context, 1024)
+	e.o.Progress("measuring perplexity")
+	maxTokens := min(e.m.Info().Context, 1024)
 	ids := e.tok.Encode(prose)
-	ids = ids[:min(len(ids), most)]
+	ids = ids[:min(len(ids), maxTokens)]
 	if len(ids) < 2 {
 		return fmt.Errorf("doctor: the tokenizer makes %d tokens of a page of text: it is not that of the model", len(ids))
 	}
 	if i := slices.IndexFunc(ids, func(id int32) bool { return int(id) >= e.vocab }); i >= 0 {
-		return fmt.Errorf("doctor: the tokenizer has token %d, the network only %d: it is not that of the model", ids[i], e.vocab)
+		return fmt.Errorf("doctor: the tokenizer has token %d, the model only %d: it is not that of the model", ids[i], e.vocab)
 	}
 	if e.Perplexity, err = e.perplexity(ids); err != nil {
 		return err
 	}
 	sizes := []int{e.m.Info().Vocab}
 	if e.m.Head() != nil {
-		if sizes, err = e.head(most); err != nil {
+		if sizes, err = e.head(maxTokens); err != nil {
 			return err
 		}
 	}
 	e.o.Progress("measuring costs")
-	if e.Costs, err = e.costs(ids, 1+maxDepth, sizes, e.by(1)); err != nil {
+	seq, err := measure.Open(e.m, e.m.Drafter(), e.pool, e.vocab)
+	if err != nil {
+		return err
+	}
+	defer seq.Close()
+	if e.Costs, err = seq.Costs(e.ctx, ids, 1+maxDepth, sizes, e.by(1)); err != nil {
 		return err
 	}
 	e.speeds()
 	return nil
 }
 
-// head tries the head in all ways and returns the lengths of shortlists that are worth
-// measuring the costs of, after all tokens.
-func (e *examination) head(most int) (sizes []int, err error) {
-	e.o.Progress("letting the model write")
+// head tries the head in all ways, on texts of at most maxTokens tokens, and returns the draft
+// vocabularies whose costs are worth measuring, the whole vocabulary first.
+func (e *examination) head(maxTokens int) (sizes []int, err error) {
+	e.o.Progress("generating text")
 	var openings [][]int32
 	for _, p := range e.o.Prompts {
 		if ids := e.tok.Encode(p); len(ids) > 0 {
-			openings = append(openings, ids[:min(len(ids), most/2)])
+			openings = append(openings, ids[:min(len(ids), maxTokens/2)])
 		}
 	}
-	const least = 24 // tokens of each text, that there be enough guesses to count
-	tokens := min(e.o.Tokens, most/2)
+	const minimum = 24 // tokens of each text, for enough positions to count
+	tokens := min(e.o.Tokens, maxTokens/2)
 	if tokens <= maxDepth+1 {
 		return nil, fmt.Errorf("doctor: texts of %d tokens are too short to judge a head by", tokens)
 	}
-	if e.texts, err = e.continueAll(openings, tokens, min(least, tokens), e.by(0.4)); err != nil {
+	if e.texts, err = e.continueAll(openings, tokens, min(minimum, tokens), e.by(0.4)); err != nil {
 		return nil, err
 	}
-	e.o.Progress("letting the head guess")
-	list := shortlists(e.m.Info().Vocab)
+	e.o.Progress("measuring acceptance")
+	list := draftVocabs(e.m.Info().Vocab)
 	if err := e.hiddenTrials(list); err != nil {
 		return nil, err
 	}
@@ -153,18 +162,18 @@ func (e *examination) head(most int) (sizes []int, err error) {
 	}
 	for i := range e.Trials {
 		t := &e.Trials[i]
-		t.Rates, e.Positions = t.bits.rates()
-		t.won, t.lost = t.bits.better(e.used().bits)
+		t.Rates, e.Positions = t.agreement.Rates()
+		t.won, t.lost = t.agreement.Compare(e.used().agreement)
 	}
 	return append([]int{e.m.Info().Vocab}, list...), nil
 }
 
-// shortlists are the lengths to try beside the whole vocabulary: a quarter and a sixteenth.
-func shortlists(vocab int) []int {
-	const least = 1 << 10
+// draftVocabs are the sizes to try beside the whole vocabulary: a quarter and a sixteenth.
+func draftVocabs(vocab int) []int {
+	const smallest = 1 << 10
 	var sizes []int
 	for _, n := range []int{vocab / 4, vocab / 16} {
-		if n >= least {
+		if n >= smallest {
 			sizes = append(sizes, n)
 		}
 	}
@@ -176,15 +185,15 @@ func (r *Report) used() *Trial {
 	return &r.Trials[slices.IndexFunc(r.Trials, func(t Trial) bool { return t.Used })]
 }
 
-// hiddenTrials tries hidden states after and before the final norm, and the first of them
-// that the config asks for with shortlists too.
+// hiddenTrials tries hidden states after and before the final norm, and those that the config
+// asks for with limited draft vocabularies, too.
 func (e *examination) hiddenTrials(list []int) error {
 	plain, err := e.m.Head().Variant(qwen35.Variant{})
 	if err != nil {
 		return err
 	}
 	defer plain.Close()
-	pre := e.Network.Head.PreNorm
+	pre := e.Model.Head.PreNorm
 	for _, before := range []bool{false, true} {
 		t := Trial{Name: "hidden state after the final norm", Kind: "hidden", Used: before == pre, cause: `take "mtp_hidden_state_mode" out of config.json`}
 		if before {
@@ -194,14 +203,14 @@ func (e *examination) hiddenTrials(list []int) error {
 		if before != pre {
 			sizes = nil
 		}
-		results, err := e.agree(plain, e.texts, maxDepth, before, sizes)
+		results, err := e.agree(plain, maxDepth, before, sizes)
 		if err != nil {
 			return err
 		}
-		t.bits = results[0]
+		t.agreement = results[0]
 		e.Trials = append(e.Trials, t)
 		for i, r := range results[1:] {
-			e.Trials = append(e.Trials, Trial{Name: fmt.Sprintf("guesses among %d tokens and those of the text", sizes[i]), Kind: "vocabulary", bits: r, among: sizes[i]})
+			e.Trials = append(e.Trials, Trial{Name: fmt.Sprintf("draft vocabulary of %d tokens and those of the text", sizes[i]), Kind: "vocabulary", agreement: r, draftVocab: sizes[i]})
 		}
 	}
 	return nil
@@ -223,10 +232,10 @@ var shifts = []struct {
 	{"the head's last norm", "was", []string{"norm"}},
 }
 
-// normTrials undoes what converters have done to heads, one mistake at a time. A head that
-// is right often enough is only tried with all its norms shifted.
+// normTrials undoes what converters have done to heads, one mistake at a time. A head whose
+// acceptance is good is only tried with all its norms shifted.
 func (e *examination) normTrials() error {
-	rates, _ := e.used().bits.rates()
+	rates, _ := e.used().agreement.Rates()
 	sound := rates[0] >= goodRate
 	for i, s := range shifts {
 		if i > 0 && sound {
@@ -261,13 +270,19 @@ func (e *examination) try(t Trial, v qwen35.Variant) error {
 		return err
 	}
 	defer h.Close()
-	results, err := e.agree(h, e.texts, 1, e.Network.Head.PreNorm, nil)
+	results, err := e.agree(h, 1, e.Model.Head.PreNorm, nil)
 	if err != nil {
 		return err
 	}
-	t.bits = results[0]
+	t.agreement = results[0]
 	e.Trials = append(e.Trials, t)
 	return nil
+}
+
+// agree measures the acceptance of a head on the texts, see measure.TeacherForcing.Run.
+func (e *examination) agree(h *qwen35.Head, depth int, before bool, sizes []int) ([]*measure.Agreement, error) {
+	f := measure.TeacherForcing{Backend: e.b, Pool: e.pool, Texts: e.texts, Width: e.width, Vocab: e.vocab, Blocks: e.m.DraftVocab}
+	return f.Run(e.ctx, h, depth, before, sizes)
 }
 
 // speeds are what every depth is expected to give, by the costs and by walking along the
@@ -279,15 +294,15 @@ func (e *examination) speeds() {
 		return
 	}
 	for i, d := range e.Costs.Delta {
-		bits := e.used().bits
+		agreement := e.used().agreement
 		for _, t := range e.Trials {
-			if i > 0 && t.Kind == "vocabulary" && t.among == d.Among {
-				bits = t.bits
+			if i > 0 && t.Kind == "vocabulary" && t.draftVocab == d.DraftVocab {
+				agreement = t.agreement
 			}
 		}
 		for depth := 1; depth <= maxDepth; depth++ {
-			s := Speed{Depth: depth, Among: d.Among, TokensPerRound: bits.tokensPerRound(depth)}
-			s.Speedup = s.TokensPerRound / (e.Costs.Beta[depth] + d.Cost[depth-1])
+			s := Speed{Depth: depth, DraftVocab: d.DraftVocab, TokensPerRound: agreement.TokensPerRound(depth)}
+			s.Speedup = measure.Speedup(s.TokensPerRound, e.Costs.Beta[depth], d.Cost[depth-1])
 			e.Speeds = append(e.Speeds, s)
 			if s.Speedup > e.Best.Speedup {
 				e.Best = s

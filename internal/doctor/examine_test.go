@@ -16,10 +16,12 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/plot"
 )
 
-// reference is the share of positions whose first 1, 2, 3 guesses hold, by the reference.
+// reference is the share of positions whose first 1, 2, 3 draft tokens are accepted, by the
+// reference implementation.
 var reference = []float64{0.731, 0.561, 0.451}
 
 // near demands that rates begin with the reference's.
@@ -27,13 +29,13 @@ func near(t *testing.T, what string, rates []float64) {
 	t.Helper()
 	for d, want := range reference {
 		if math.Abs(rates[d]-want) > 0.03 {
-			t.Errorf("%s: the first %d guesses hold at %.3f of the positions, want %.3f", what, d+1, rates[d], want)
+			t.Errorf("%s: the first %d draft tokens are accepted at %.3f of the positions, want %.3f", what, d+1, rates[d], want)
 		}
 	}
 }
 
 func TestExamineFindsTinySound(t *testing.T) {
-	facts, m, b := patientOf(t, openEdited(t, editTiny(t, asIs, nil)))
+	facts, m, b := load(t, openEdited(t, editTiny(t, asIs, nil)))
 	r, err := Examine(t.Context(), facts, m, b, ExamineOptions{Limit: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +51,7 @@ func TestExamineFindsTinySound(t *testing.T) {
 	checkOutputs(t, r)
 }
 
-// checkCosts holds measured numbers to what must be true of any.
+// checkCosts checks what must be true of any measured numbers.
 func checkCosts(t *testing.T, r *Report) {
 	t.Helper()
 	c := r.Costs
@@ -58,7 +60,7 @@ func checkCosts(t *testing.T, r *Report) {
 	}
 	for _, d := range c.Delta {
 		if len(d.Cost) != maxDepth || d.Cost[0] <= 0 || !slices.IsSorted(d.Cost) {
-			t.Errorf("guesses among %d: %v", d.Among, d.Cost)
+			t.Errorf("draft vocabulary of %d: %v", d.DraftVocab, d.Cost)
 		}
 	}
 	if len(r.Speeds) != 1+2*maxDepth {
@@ -78,7 +80,7 @@ func checkCosts(t *testing.T, r *Report) {
 func checkOutputs(t *testing.T, r *Report) {
 	t.Helper()
 	plain := r.Text(plot.Style{ASCII: true})
-	for _, want := range []string{"perplexity", "guess 1 ", "(used)", "pass over 2 rows", "5 guesses among", "no guesses", "verdict", "advice"} {
+	for _, want := range []string{"perplexity", "draft token 1 ", "(used)", "pass over 2 rows", "5 draft tokens, vocabulary of", "no draft", "verdict", "advice"} {
 		if !strings.Contains(plain, want) {
 			t.Errorf("the report does not say %q:\n%s", want, plain)
 		}
@@ -98,12 +100,12 @@ func checkOutputs(t *testing.T, r *Report) {
 		Name, Verdict string
 		Perplexity    float64
 		Acceptance    []Trial
-		Network       struct{ Parameters int64 }
+		Model         struct{ Parameters int64 }
 	}
 	if err := json.Unmarshal(data, &back); err != nil {
 		t.Fatal(err)
 	}
-	if back.Verdict != r.Verdict || back.Perplexity != r.Perplexity || len(back.Acceptance) != len(r.Trials) || back.Network.Parameters == 0 || strings.Contains(string(data), "null") {
+	if back.Verdict != r.Verdict || back.Perplexity != r.Perplexity || len(back.Acceptance) != len(r.Trials) || back.Model.Parameters == 0 || strings.Contains(string(data), "null") {
 		t.Errorf("JSON %s", data)
 	}
 }
@@ -148,32 +150,33 @@ func checkPage(t *testing.T, r *Report) {
 
 // TestAgreementIsTheReferences measures the head on the texts of the reference.
 func TestAgreementIsTheReferences(t *testing.T) {
-	_, m, b := patientOf(t, openEdited(t, editTiny(t, asIs, nil)))
-	p := newPatient(t.Context(), m, b, m.Info().Vocab)
+	_, m, b := load(t, openEdited(t, editTiny(t, asIs, nil)))
+	p := newRunner(t.Context(), m, b, m.Info().Vocab)
 	f := golden.Load(t, "tiny")
-	var texts []*text
+	var texts []*measure.Text
 	for _, c := range f.Cases[:4] {
-		x, err := p.read(c.Tokens, func(int, []float32) {})
+		x, err := p.prefill(c.Tokens, func(int, []float32) {})
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.prompt = len(c.Prompt)
+		x.Prompt = len(c.Prompt)
 		texts = append(texts, x)
 	}
-	results, err := p.agree(m.Head(), texts, 3, false, nil)
+	e := &examination{runner: p, texts: texts}
+	results, err := e.agree(m.Head(), 3, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rates, rows := results[0].rates()
+	rates, rows := results[0].Rates()
 	if rows < 500 {
 		t.Errorf("%d rows", rows)
 	}
-	want := make([]float64, 3) // of the same rows, by the reference's own guesses
+	want := make([]float64, 3) // of the same rows, by the reference's own draft tokens
 	for i, c := range f.Cases[:4] {
-		from, to := texts[i].rows()
+		from, to := texts[i].Rows()
 		for r := from; r < to; r++ {
-			for d, guesses := range [][]int32{c.Draft1, c.Draft2, c.Draft3} {
-				if guesses[r] != c.Tokens[r+2+d] {
+			for d, drafts := range [][]int32{c.Draft1, c.Draft2, c.Draft3} {
+				if drafts[r] != c.Tokens[r+2+d] {
 					break
 				}
 				want[d]++
@@ -182,13 +185,13 @@ func TestAgreementIsTheReferences(t *testing.T) {
 	}
 	for d := range want {
 		if math.Abs(rates[d]-want[d]/float64(rows)) > golden.Tol.Acceptance {
-			t.Errorf("the first %d guesses hold at %.4f of the positions, the reference's at %.4f", d+1, rates[d], want[d]/float64(rows))
+			t.Errorf("the first %d draft tokens are accepted at %.4f of the positions, the reference's at %.4f", d+1, rates[d], want[d]/float64(rows))
 		}
 	}
 }
 
-// sick is a model with something wrong that only measuring shows.
-type sick struct {
+// damage is something wrong with a model that only measuring shows.
+type damage struct {
 	name            string
 	files           func(t *testing.T) map[string]string
 	verdict, remedy string
@@ -201,25 +204,25 @@ func edited(e edit) func(*testing.T) map[string]string {
 // TestExamineFindsOutWhatIsWrong damages the head, and in the end the model.
 func TestExamineFindsOutWhatIsWrong(t *testing.T) {
 	const swap = "foretoken mtp inject --model edited --head FILE --out DIR --force"
-	cases := []sick{
+	cases := []damage{
 		{"no head", edited(withoutHead), "head is gone", "foretoken mtp inject --model edited --head FILE"},
 		{"norms shifted twice", edited(shiftedTwice), "all norms of the head were shifted by one twice", swap},
 		{"some norms not shifted", edited(neverShifted), "the norms before fc were not shifted by one", swap},
 		{"fc permuted", edited(permuted), "takes the hidden state first and the embedding second", swap},
-		{"random head", edited(randomized()), "guesses at random", swap},
+		{"random head", edited(randomized()), "drafts at random", swap},
 		{"coarse head", coarse, "quantized too coarsely: with 2 bits", "foretoken convert --model ORIGINAL --out DIR --mtp-bits 8"},
 		{"pre_norm", preNorm, "fed the wrong hidden state", `take "mtp_hidden_state_mode" out of config.json`},
-		{"random model", edited(randomTrunk()), "does not know its language", "foretoken convert --model ORIGINAL"},
+		{"random model", edited(randomModel()), "does not know its language", "foretoken convert --model ORIGINAL"},
 	}
 	if testing.Short() {
 		cases = cases[:2]
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			facts, m, b := patientOf(t, openEdited(t, c.files(t)))
+			facts, m, b := load(t, openEdited(t, c.files(t)))
 			o := ExamineOptions{Prompts: prompts[:3], Tokens: 30, Limit: 1}
 			if c.name == "pre_norm" {
-				o = ExamineOptions{Limit: time.Hour} // the difference is small: it takes many guesses to be sure
+				o = ExamineOptions{Limit: time.Hour} // the difference is small: it takes many draft tokens to be sure
 			}
 			r, err := Examine(t.Context(), facts, m, b, o)
 			if err != nil {
@@ -241,7 +244,7 @@ func preNorm(t *testing.T) map[string]string {
 	return files
 }
 
-func randomTrunk() edit {
+func randomModel() edit {
 	rng := rand.New(rand.NewPCG(5, 6))
 	return func(name string, data []byte) bool {
 		if strings.HasPrefix(name, "model.") && strings.HasSuffix(name, ".weight") && !strings.Contains(name, "norm") && !strings.Contains(name, "conv") {
@@ -330,7 +333,7 @@ func rewrite(t *testing.T, c *checkpoint.Checkpoint, files map[string]string, re
 }
 
 func TestExamineEndsWithItsContext(t *testing.T) {
-	facts, m, b := patientOf(t, openEdited(t, editTiny(t, asIs, nil)))
+	facts, m, b := load(t, openEdited(t, editTiny(t, asIs, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	stages := 0
 	_, err := Examine(ctx, facts, m, b, ExamineOptions{Progress: func(string) {
@@ -347,19 +350,19 @@ func TestExamineEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestVerdictOnMachinesWhereGuessingDoesNotPay is about a sound head on a slow processor.
-func TestVerdictOnMachinesWhereGuessingDoesNotPay(t *testing.T) {
-	facts, m, b := patientOf(t, openEdited(t, editTiny(t, asIs, nil)))
+// TestVerdictWhereDraftingIsNotFaster is about a sound head on a slow processor.
+func TestVerdictWhereDraftingIsNotFaster(t *testing.T) {
+	facts, m, b := load(t, openEdited(t, editTiny(t, asIs, nil)))
 	r, err := Examine(t.Context(), facts, m, b, ExamineOptions{Prompts: prompts[:2], Tokens: 24, Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &examination{patient: newPatient(t.Context(), m, b, m.Info().Vocab), Report: r}
-	r.Costs = &Costs{Step: 1, Beta: []float64{1, 2, 3, 4, 5, 6}, Delta: []Drafts{{Among: 8192, Cost: []float64{1, 2, 3, 4, 5}}}}
+	e := &examination{runner: newRunner(t.Context(), m, b, m.Info().Vocab), Report: r}
+	r.Costs = &measure.Costs{Step: 1, Beta: []float64{1, 2, 3, 4, 5, 6}, Delta: []measure.DraftCosts{{DraftVocab: 8192, Cost: []float64{1, 2, 3, 4, 5}}}}
 	r.Speeds, r.Verdict = nil, ""
 	e.speeds()
 	r.judge()
-	if r.Best.Depth != 0 || !r.Healthy || !strings.Contains(r.Verdict, "does not pay on this machine") || !strings.Contains(r.Text(plot.Style{}), "--mtp=off, or --draft ngram") {
+	if r.Best.Depth != 0 || !r.Healthy || !strings.Contains(r.Verdict, "not faster than plain decoding on this machine") || !strings.Contains(r.Text(plot.Style{}), "--mtp=off, or --draft ngram") {
 		t.Errorf("%+v, %q", r.Best, r.Verdict)
 	}
 }

@@ -27,8 +27,8 @@ type Facts struct {
 	Loadable  bool           `json:"loadable"` // the model runs as it is
 	Files     int            `json:"files"`    // of weights
 	Bytes     int64          `json:"bytes"`    // of these
-	Network   *qwen35.Survey `json:"network"`  // nil if the config is none of ours
-	Memory    *Memory        `json:"memory"`   // nil as Network
+	Model     *qwen35.Survey `json:"model"`    // nil if the config is none of ours
+	Memory    *Memory        `json:"memory"`   // nil as Model
 	Tokenizer *Tokenizer     `json:"tokenizer"`
 	Template  *Template      `json:"template"`
 	Problems  []Problem      `json:"problems"`
@@ -43,7 +43,7 @@ type Memory struct {
 	Weights   int64 `json:"weights"` // head included
 	KV        int64 `json:"kv"`      // keys and values of the attention layers
 	Recurrent int64 `json:"recurrent"`
-	Head      int64 `json:"head"` // keys and values of the head, and rows that it has not learned yet
+	Head      int64 `json:"head"` // keys and values of the head, and hidden rows it has yet to catch up with
 	Total     int64 `json:"total"`
 }
 
@@ -59,7 +59,7 @@ type InspectOptions struct {
 	Name    string // what the user calls the model, for commands to type; empty: what the checkpoint does
 	Context int    // tokens to count memory for; 0: 4096, or what the model was made for if that is less
 	Batch   int    // sequences to count memory for; 0: 1
-	// Template finds the source of the chat template among the files of a checkpoint, empty
+	// Template finds the source of the chat template in the files of a checkpoint, empty
 	// if there is none, and that of a second one for tools. Nil: they are not looked at.
 	Template func(*checkpoint.Checkpoint) (source, tools string, err error)
 }
@@ -69,7 +69,7 @@ const defaultContext = 4096
 
 // Inspect looks at the headers of a checkpoint, at its JSON files and at the numbers of some
 // norms, and at nothing else: it takes no time however large the model is. What is wrong is
-// among the facts. The checkpoint may be one that checkpoint.Examine opened.
+// part of the facts. The checkpoint may be one that checkpoint.Examine opened.
 func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
 	f := &Facts{Name: o.Name, Files: len(c.Files()), Bytes: c.Bytes(), Problems: []Problem{}}
 	if f.Name == "" {
@@ -82,9 +82,9 @@ func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
 	for _, err := range c.Damage() {
 		f.problem(true, "fetch that file again from where the model was published; foretoken pull checks sizes and hashes", "%v", err)
 	}
-	f.network(c)
-	if f.Network != nil {
-		f.Memory = newMemory(f.Network, o)
+	f.model(c)
+	if f.Model != nil {
+		f.Memory = newMemory(f.Model, o)
 		f.weights()
 		f.head()
 	}
@@ -107,8 +107,8 @@ func (f *Facts) problem(fatal bool, remedy, format string, args ...any) {
 	f.Problems = append(f.Problems, Problem{What: what, Remedy: remedy, Fatal: fatal})
 }
 
-// network surveys the weights, if the config is of a family we know.
-func (f *Facts) network(c *checkpoint.Checkpoint) {
+// model surveys the weights, if the config is of a family we know.
+func (f *Facts) model(c *checkpoint.Checkpoint) {
 	var cfg struct {
 		Type string `json:"model_type"`
 	}
@@ -126,7 +126,7 @@ func (f *Facts) network(c *checkpoint.Checkpoint) {
 		f.problem(true, "compare config.json with the one the model was published with", "%v", err)
 		return
 	}
-	f.Network = survey
+	f.Model = survey
 	f.Family = "Qwen3.5, dense"
 	switch {
 	case cfg.Type == "qwen3_next":
@@ -141,7 +141,7 @@ func newMemory(n *qwen35.Survey, o InspectOptions) *Memory {
 	if m.Context == 0 {
 		m.Context = min(defaultContext, n.Context)
 	}
-	need := spec.Need(n.Layout, n.HeadLayout, n.Hidden)
+	need := spec.Need(n.Layout, n.HeadLayout)
 	m.Recurrent = int64(m.Batch) * n.Layout.RecurrentBytes()
 	m.KV = int64(m.Batch)*n.Layout.Bytes(m.Context) - m.Recurrent
 	if n.Head.Present {
@@ -151,16 +151,16 @@ func newMemory(n *qwen35.Survey, o InspectOptions) *Memory {
 	return m
 }
 
-// weights lists what is wrong with the backbone's tensors.
+// weights lists what is wrong with the tensors of the model without its head.
 func (f *Facts) weights() {
-	n := f.Network
+	n := f.Model
 	const again = "the download or the conversion is not complete: fetch or convert the model again"
-	if trunk := slices.DeleteFunc(slices.Clone(n.Missing), inHead); len(trunk) > 0 {
+	if missing := slices.DeleteFunc(slices.Clone(n.Missing), inHead); len(missing) > 0 {
 		remedy := again
-		if slices.Contains(trunk, "lm_head.weight") && len(trunk) == 1 {
+		if slices.Contains(missing, "lm_head.weight") && len(missing) == 1 {
 			remedy = `if the embedding is the output matrix too, config.json must say "tie_word_embeddings": true`
 		}
-		f.problem(true, remedy, "%s missing: %s", counted(len(trunk), "tensor is", "tensors are"), some(trunk))
+		f.problem(true, remedy, "%s missing: %s", counted(len(missing), "tensor is", "tensors are"), some(missing))
 	}
 	if len(n.Unknown) > 0 {
 		f.problem(true, "the config and the weights are of different models, or a tool has added tensors of its own: convert from the original",
@@ -173,11 +173,11 @@ func (f *Facts) weights() {
 	if more := len(n.Errors) - few; more > 0 {
 		f.problem(true, again, "%s such a fault", counted(more, "more tensor has", "more tensors have"))
 	}
-	switch g := n.TrunkGain; {
+	switch g := n.LayerGain; {
 	case g > 1.75 && g < 2.25:
 		f.problem(false, "convert from the original: foretoken convert --model ORIGINAL --out DIR",
 			"the mean gain of the layers' norms is %.2f, near 2: they were probably shifted by one twice", g)
-	case g > -0.1 && g < 0.1 && n.TrunkNorms != "":
+	case g > -0.1 && g < 0.1 && n.LayerNorms != "":
 		f.problem(false, "convert from the original: foretoken convert --model ORIGINAL --out DIR",
 			"the mean gain of the layers' norms is %.2f, near 0: they probably miss a shift by one", g)
 	}
@@ -185,7 +185,7 @@ func (f *Facts) weights() {
 
 // head lists what is wrong with the head's tensors.
 func (f *Facts) head() {
-	h := &f.Network.Head
+	h := &f.Model.Head
 	switch {
 	case len(h.Missing) > 0:
 		f.problem(true, fmt.Sprintf("%s; or go without: foretoken mtp remove --model %s --out DIR", replaceRemedy(f.Name), quoted(f.Name)),

@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// TestTableOfFixtures holds the tables against files. With FORETOKEN_REWRITE set they are
+// TestTableOfFixtures compares the tables with files. With FORETOKEN_REWRITE set they are
 // written instead, to be looked at before they are kept.
 func TestTableOfFixtures(t *testing.T) {
 	for _, name := range golden.Names {
@@ -44,13 +44,13 @@ func TestTableOfFixtures(t *testing.T) {
 func TestInspectKnowsNumbers(t *testing.T) {
 	c := openEdited(t, editTiny(t, asIs, nil))
 	f := Inspect(c, InspectOptions{Context: 4096, Batch: 2, Template: template})
-	if n := f.Network; n.Parameters != 18_925_744 || n.Active != n.Parameters || n.Head.Missing == nil || len(n.Head.Missing) != 0 || !n.Head.Present {
+	if n := f.Model; n.Parameters != 18_925_744 || n.Active != n.Parameters || n.Head.Missing == nil || len(n.Head.Missing) != 0 || !n.Head.Present {
 		t.Errorf("%+v", n)
 	}
 	m := f.Memory
-	// Two attention layers with one head of 256, keys and values in 16 bits; the head has one, a
-	// page more for what it guesses, and 32 rows that it has not learned.
-	if m.KV != 2*4096*2*256*2*2 || m.Head != m.KV/2+2*(64*2*256*2+32*4*int64(f.Network.Hidden)) || m.Total != m.Weights+m.KV+m.Head+m.Recurrent || m.Recurrent < 2*6*4*128*128*4 {
+	// Two attention layers with one head of 256, keys and values in 16 bits; the head has one, and
+	// a page more for its drafts.
+	if m.KV != 2*4096*2*256*2*2 || m.Head != m.KV/2+2*64*2*256*2 || m.Total != m.Weights+m.KV+m.Head+m.Recurrent || m.Recurrent < 2*6*4*128*128*4 {
 		t.Errorf("%+v", m)
 	}
 	if f.Tokenizer.Size != 8192 || len(f.Tokenizer.Stop) != 2 || f.Tokenizer.Stop[1].Token != "<|im_end|>" {
@@ -137,7 +137,7 @@ func ailments(t *testing.T) []ailment {
 		{name: "another family", edit: asIs, texts: in(`"model_type": "qwen3_5"`, `"model_type": "llama"`), what: `model_type "llama" is not supported`, remedy: "qwen3_5"},
 		{name: "an unknown switch", edit: asIs, texts: in(`"attention_bias": false`, `"attention_bias": true`), what: "attention_bias true is not supported", remedy: "compare config.json"},
 		{name: "no config", edit: asIs, texts: map[string]string{"config.json": "{"}, folder: func(string) error { return nil }, what: "config.json", remedy: "again"},
-		{name: "a shifted trunk", edit: func(name string, data []byte) bool {
+		{name: "shifted norms", edit: func(name string, data []byte) bool {
 			if strings.HasPrefix(name, "model.layers.") && strings.HasSuffix(name, "layernorm.weight") {
 				addTo(data, 1.1)
 			}
@@ -218,7 +218,7 @@ func TestInspectOfDamageHasFacts(t *testing.T) {
 	}
 	defer c.Close() //nolint:errcheck // read only
 	f := Inspect(c, InspectOptions{})
-	if f.Network == nil || f.Network.DeltaLayers != 6 || f.Network.Parameters < 1e6 || f.Memory == nil || len(f.Problems) < 3 {
+	if f.Model == nil || f.Model.DeltaLayers != 6 || f.Model.Parameters < 1e6 || f.Memory == nil || len(f.Problems) < 3 {
 		t.Errorf("%+v", f)
 	}
 }

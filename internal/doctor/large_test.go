@@ -15,7 +15,7 @@ import (
 )
 
 // large is the released model of 122 billion parameters, in bf16 as it is published: fused
-// experts in the backbone, single ones in the head.
+// experts in the model, single ones in the head.
 type large struct {
 	files [][]checkpoint.Decl
 	index map[string]string
@@ -77,13 +77,13 @@ func (l *large) mlp(p string, fused bool) {
 // write makes the folder of files that are all holes after their headers.
 func (l *large) write(t *testing.T) string {
 	t.Helper()
-	const trunk = "model.language_model."
+	const prefix = "model.language_model."
 	l.index = map[string]string{}
-	l.add(trunk+"embed_tokens.weight", 248320, 3072)
+	l.add(prefix+"embed_tokens.weight", 248320, 3072)
 	l.add("lm_head.weight", 248320, 3072)
-	l.add(trunk+"norm.weight", 3072)
+	l.add(prefix+"norm.weight", 3072)
 	for i := range 48 {
-		p := fmt.Sprintf("%slayers.%d.", trunk, i)
+		p := fmt.Sprintf("%slayers.%d.", prefix, i)
 		l.add(p+"input_layernorm.weight", 3072)
 		l.add(p+"post_attention_layernorm.weight", 3072)
 		if (i+1)%4 == 0 {
@@ -167,12 +167,12 @@ func TestInspectReadsHeadersOnly(t *testing.T) {
 	if touched := (faults() - before) * int64(os.Getpagesize()); touched > 64<<20 {
 		t.Errorf("%d bytes were touched of %d", touched, f.Bytes)
 	}
-	n := f.Network
+	n := f.Model
 	if n == nil || len(n.Missing)+len(n.Unknown)+len(n.Errors) > 0 || f.Bytes < 249e9 {
 		t.Fatalf("%+v", f)
 	}
 	// The counts are published.
-	if n.Parameters != 122_111_526_912 || n.Active < 9e9 || n.Active > 11e9 || f.Memory.KV != 24_576*262_144 || f.Memory.Head != 2_048*(262_144+64)+32*4*int64(n.Hidden) {
+	if n.Parameters != 122_111_526_912 || n.Active < 9e9 || n.Active > 11e9 || f.Memory.KV != 24_576*262_144 || f.Memory.Head != 2_048*(262_144+64) {
 		t.Errorf("%d parameters, %d active, memory %+v", n.Parameters, n.Active, f.Memory)
 	}
 	for _, p := range n.Parts {

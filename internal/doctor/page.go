@@ -38,8 +38,8 @@ func (r *Report) Page() string {
 	fmt.Fprintf(&b, "</div>\n<p>%s; a step of one token takes %s. Perplexity on the built-in text: %.1f.</p>\n",
 		html.EscapeString(printable(r.Device)), secondsText(r.Costs.Step), r.Perplexity)
 	if len(r.Trials) > 0 {
-		acceptance, ways, speeds := r.acceptance(), r.ways(), r.speedLines()
-		fmt.Fprintf(&b, "<h2>Guesses</h2>\n<p>At %d positions of text that the model wrote itself.</p>\n%s%s", r.Positions, acceptance.SVG(), ways.SVG())
+		acceptance, trials, speeds := r.acceptance(), r.trials(), r.speedLines()
+		fmt.Fprintf(&b, "<h2>Acceptance</h2>\n<p>At %d positions of text that the model generated, teacher-forced.</p>\n%s%s", r.Positions, acceptance.SVG(), trials.SVG())
 		fmt.Fprintf(&b, "<h2>Speed</h2>\n%s", speeds.SVG())
 	}
 	costs := r.costLines()
@@ -48,9 +48,9 @@ func (r *Report) Page() string {
 	return b.String()
 }
 
-// acceptance draws guesses by position, for the ways that were tried to the full depth.
+// acceptance draws acceptance by position, for the trials of the full depth.
 func (r *Report) acceptance() plot.Lines {
-	c := plot.Lines{Title: "Share of positions whose first guesses are all right", X: "guesses"}
+	c := plot.Lines{Title: "Share of positions whose first draft tokens are all accepted", X: "draft tokens"}
 	for _, t := range r.Trials {
 		if len(t.Rates) < 2 {
 			continue
@@ -64,9 +64,9 @@ func (r *Report) acceptance() plot.Lines {
 	return c
 }
 
-// costLines draws what passes and guesses take.
+// costLines draws what passes and drafts take.
 func (r *Report) costLines() plot.Lines {
-	c := plot.Lines{Title: "Time of passes and of guesses, in steps of one token", X: "rows of a pass, or guesses", Rule: 1}
+	c := plot.Lines{Title: "Time of passes and of drafts, in steps of one token", X: "rows of a pass, or draft tokens", Rule: 1}
 	add := func(name string, costs []float64) {
 		s := plot.Series{Name: name}
 		for i, x := range costs {
@@ -76,18 +76,18 @@ func (r *Report) costLines() plot.Lines {
 	}
 	add("passes (β)", r.Costs.Beta)
 	for _, d := range r.Costs.Delta {
-		add(fmt.Sprintf("guesses among %d (δ)", d.Among), d.Cost)
+		add(fmt.Sprintf("drafts, vocabulary of %d (δ)", d.DraftVocab), d.Cost)
 	}
 	return c
 }
 
 // speedLines draws what every depth is expected to give.
 func (r *Report) speedLines() plot.Lines {
-	c := plot.Lines{Title: "Expected speed, as a multiple of plain decoding", X: "guesses", Rule: 1}
+	c := plot.Lines{Title: "Expected speed, as a multiple of plain decoding", X: "draft tokens", Rule: 1}
 	for _, d := range r.Costs.Delta {
-		s := plot.Series{Name: fmt.Sprintf("among %d tokens", d.Among), Points: []plot.Point{{X: 0, Y: 1}}}
+		s := plot.Series{Name: fmt.Sprintf("draft vocabulary of %d", d.DraftVocab), Points: []plot.Point{{X: 0, Y: 1}}}
 		for _, x := range r.Speeds {
-			if x.Among == d.Among && x.Depth > 0 {
+			if x.DraftVocab == d.DraftVocab && x.Depth > 0 {
 				s.Points = append(s.Points, plot.Point{X: float64(x.Depth), Y: x.Speedup})
 			}
 		}

@@ -1,6 +1,6 @@
 package doctor
 
-// prose is what perplexity is measured on: a text that no model has read, of several kinds.
+// prose is what perplexity is measured on: a text of several kinds that no model was trained on.
 const prose = `The old lighthouse stood at the end of a long pier, and nobody had climbed its stairs for years. Every
 evening Anna walked past it on her way home from the harbour. One day in autumn she saw a light behind the highest
 window. At first she thought it was the sun, but the sun had already gone down behind the hills. She stopped, counted

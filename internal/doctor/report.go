@@ -10,12 +10,12 @@ import (
 // Text is the report for a terminal, with bars.
 func (r *Report) Text(s plot.Style) string {
 	t := &table{}
-	t.row("model", "%s: %s, %s parameters, %s", r.Name, r.Family, countText(r.Network.Parameters), bytesText(r.Bytes))
+	t.row("model", "%s: %s, %s parameters, %s", r.Name, r.Family, countText(r.Model.Parameters), bytesText(r.Bytes))
 	t.row("machine", "%s; a step takes %s", r.Device, secondsText(r.Costs.Step))
 	t.row("perplexity", "%.1f on the built-in text", r.Perplexity)
 	charts := []plot.Bars{}
 	if len(r.Trials) > 0 {
-		charts = append(charts, r.positions(), r.ways())
+		charts = append(charts, r.positions(), r.trials())
 	}
 	if charts = append(charts, r.passes()); len(r.Trials) > 0 {
 		charts = append(charts, r.depths())
@@ -41,22 +41,22 @@ func (r *Report) Text(s plot.Style) string {
 	return t.String()
 }
 
-// positions is the chart of guesses by position.
+// positions is the chart of acceptance by position.
 func (r *Report) positions() plot.Bars {
-	c := plot.Bars{Title: fmt.Sprintf("Guesses that are right, of %d on the model's own text", r.Positions), Max: 1}
+	c := plot.Bars{Title: fmt.Sprintf("Acceptance at %d positions of the model's own text", r.Positions), Max: 1}
 	for d, rate := range r.used().Rates {
-		label := "guess 1"
+		label := "draft token 1"
 		if d > 0 {
-			label = fmt.Sprintf("guesses 1 to %d", d+1)
+			label = fmt.Sprintf("draft tokens 1 to %d", d+1)
 		}
 		c.Bars = append(c.Bars, plot.Bar{Label: label, Value: rate, Strong: true})
 	}
 	return c
 }
 
-// ways is the chart of the other ways to run the head.
-func (r *Report) ways() plot.Bars {
-	c := plot.Bars{Title: "First guesses that are right if the head is run with", Max: 1}
+// trials is the chart of the ways to run the head.
+func (r *Report) trials() plot.Bars {
+	c := plot.Bars{Title: "Acceptance of the first draft token if the head is run with", Max: 1}
 	for _, t := range r.Trials {
 		text := fmt.Sprintf("%.2f", t.Rates[0])
 		if t.Used {
@@ -75,7 +75,7 @@ func (r *Report) passes() plot.Bars {
 	}
 	for _, d := range r.Costs.Delta {
 		for i, cost := range d.Cost {
-			c.Bars = append(c.Bars, plot.Bar{Label: fmt.Sprintf("%s among %d tokens", counted(i+1, "guess", "guesses"), d.Among), Value: cost})
+			c.Bars = append(c.Bars, plot.Bar{Label: draftLabel(i+1, d.DraftVocab), Value: cost})
 		}
 	}
 	return c
@@ -91,13 +91,18 @@ func (r *Report) depths() plot.Bars {
 				best = s
 			}
 		}
-		label := "no guesses"
+		label := "no draft"
 		if depth > 0 {
-			label = fmt.Sprintf("%s among %d tokens", counted(depth, "guess", "guesses"), best.Among)
+			label = draftLabel(depth, best.DraftVocab)
 		}
 		c.Bars = append(c.Bars, plot.Bar{Label: label, Value: best.Speedup, Strong: depth == r.Best.Depth})
 	}
 	return c
+}
+
+// draftLabel names a draft of depth tokens from a draft vocabulary.
+func draftLabel(depth, vocab int) string {
+	return fmt.Sprintf("%s, vocabulary of %d", counted(depth, "draft token", "draft tokens"), vocab)
 }
 
 // advice is what to do on this machine where nothing is wrong with the model.
@@ -106,22 +111,22 @@ func (r *Report) advice() []string {
 	if len(r.Trials) > 0 && r.Healthy {
 		list = append(list, "--mtp=off, or --draft ngram")
 		if r.Best.Depth > 0 {
-			list[0] = fmt.Sprintf("nothing needs to be set: guessing adapts itself; --mtp-depth %d --draft-vocab %s is what it should come to", r.Best.Depth, r.among())
+			list[0] = fmt.Sprintf("nothing needs to be set: the depth adapts itself; --mtp-depth %d --draft-vocab %s is what to expect", r.Best.Depth, r.draftVocab())
 		}
 	}
-	const calm = 1.5
-	if r.Costs.Spread > calm {
+	const quiet = 1.5
+	if r.Costs.Spread > quiet {
 		list = append(list, fmt.Sprintf("the machine was busy with something else, equal passes differed by a factor of %.1f: measure again for costs and speeds to rely on", r.Costs.Spread))
 	}
 	return list
 }
 
-// among is how --draft-vocab names the best number of tokens to guess among.
-func (r *Report) among() string {
-	if r.Best.Among >= r.Network.Vocab {
+// draftVocab is how --draft-vocab names the best draft vocabulary.
+func (r *Report) draftVocab() string {
+	if r.Best.DraftVocab >= r.Model.Vocab {
 		return "all"
 	}
-	return fmt.Sprint(r.Best.Among)
+	return fmt.Sprint(r.Best.DraftVocab)
 }
 
 // secondsText is a time for people.

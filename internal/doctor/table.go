@@ -14,17 +14,17 @@ func (f *Facts) Table() string {
 	t := &table{}
 	t.row("model", "%s", f.Name)
 	family := f.Family
-	if f.Network != nil {
-		family += ", model_type " + f.Network.ModelType
+	if f.Model != nil {
+		family += ", model_type " + f.Model.ModelType
 	}
 	if family != "" {
 		t.row("family", "%s", family)
 	}
 	t.row("files", "%s of weights, %s", counted(f.Files, "file", "files"), bytesText(f.Bytes))
-	if f.Network != nil {
-		t.network(f.Network)
-		t.parts(f.Network)
-		t.head(f.Network)
+	if f.Model != nil {
+		t.sizes(f.Model)
+		t.parts(f.Model)
+		t.head(f.Model)
 	}
 	t.text(f)
 	if m := f.Memory; m != nil {
@@ -63,7 +63,7 @@ func (t *table) row(name, format string, args ...any) {
 
 func (t *table) line(text string) { t.WriteString(strings.TrimRight(text, " ") + "\n") }
 
-func (t *table) network(n *qwen35.Survey) {
+func (t *table) sizes(n *qwen35.Survey) {
 	t.row("layers", "%d: %d Gated DeltaNet, %d attention", n.AttentionLayers+n.DeltaLayers, n.DeltaLayers, n.AttentionLayers)
 	tied := "an output matrix of its own"
 	if n.Tied {
@@ -96,8 +96,8 @@ func (t *table) parts(n *qwen35.Survey) {
 		t.row("unknown", "%s: %s", counted(len(n.Unknown), "tensor", "tensors"), some(n.Unknown))
 	}
 	t.line("")
-	if n.TrunkGain != 0 {
-		t.row("norms", "of the layers %s, mean gain %.2f", n.TrunkNorms, n.TrunkGain)
+	if n.LayerGain != 0 {
+		t.row("norms", "of the layers %s, mean gain %.2f", n.LayerNorms, n.LayerGain)
 	}
 }
 

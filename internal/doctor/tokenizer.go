@@ -7,13 +7,12 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
 // Tokenizer is what is known of tokenizer.json.
 type Tokenizer struct {
-	Size int    `json:"size"` // one more than the highest id; the network may have more rows
+	Size int    `json:"size"` // one more than the highest id; the model may have more rows
 	Stop []Stop `json:"stop"` // ids that end a text
 }
 
@@ -63,19 +62,19 @@ func (f *Facts) text(c *checkpoint.Checkpoint, o InspectOptions) {
 
 // stops puts words to the stop ids.
 func (f *Facts) stops() {
-	if f.Network == nil {
+	if f.Model == nil {
 		return
 	}
-	for _, id := range f.Network.Stop {
+	for _, id := range f.Model.Stop {
 		token, _ := f.tok.Token(id)
 		f.Tokenizer.Stop = append(f.Tokenizer.Stop, Stop{id, token})
 	}
-	if len(f.Network.Stop) == 0 {
+	if len(f.Model.Stop) == 0 {
 		f.problem(false, `add "eos_token_id" to generation_config.json`, "no token ends a text: neither config.json nor generation_config.json has an eos_token_id")
 	}
-	if f.tok.Size() > f.Network.Vocab {
+	if f.tok.Size() > f.Model.Vocab {
 		f.problem(false, "the tokenizer is that of another model: copy tokenizer.json from where this one was published",
-			"the tokenizer has %d tokens, the network only %d", f.tok.Size(), f.Network.Vocab)
+			"the tokenizer has %d tokens, the model only %d", f.tok.Size(), f.Model.Vocab)
 	}
 }
 
@@ -94,8 +93,7 @@ func newTemplate(source, tools string) (*Template, error) {
 	found := &Template{Thinking: plain.StartsThinking()}
 	prompts := map[bool]string{}
 	for _, think := range []bool{false, true} {
-		in.Kwargs = &jinja.Map{}
-		in.Kwargs.Set("enable_thinking", jinja.Bool(think))
+		in.Variables = map[string]any{"enable_thinking": think}
 		prompt, err := t.Render(in)
 		if err != nil {
 			return nil, err
@@ -103,7 +101,7 @@ func newTemplate(source, tools string) (*Template, error) {
 		prompts[think] = prompt.Text
 	}
 	found.Switch = prompts[false] != prompts[true]
-	in.Kwargs = nil
+	in.Variables = nil
 	in.Tools, err = chat.DecodeTools([]byte(`[{"type":"function","function":{"name":"look_up","parameters":{"type":"object","properties":{}}}}]`))
 	if err != nil {
 		return nil, err

@@ -6,13 +6,13 @@ import (
 )
 
 // What a sound model shows. The weakest sound head we know, that of a model with 21 million
-// parameters, is right at the first position in two thirds of its own text; one whose norms
-// were shifted twice may still be in a quarter.
+// parameters, has two thirds of its first draft tokens accepted on the model's own text; one
+// whose norms were shifted twice may still have a quarter.
 const (
-	goodRate   = 0.6  // of first guesses that are right: nothing needs to be looked for
+	goodRate   = 0.6  // acceptance of the first draft token from which nothing needs to be looked for
 	soundRate  = 0.45 // below it something is wrong
-	randomRate = 0.08 // no better than naming frequent tokens
-	coarseBits = 4    // of a matrix of the head, at which its guesses may suffer
+	randomRate = 0.08 // no better than drafting frequent tokens
+	coarseBits = 4    // of a matrix of the head, at which acceptance may suffer
 )
 
 // judge turns measurements into words.
@@ -27,7 +27,7 @@ func (r *Report) judge() {
 	}
 	r.Healthy = len(r.Findings) == 0
 	if r.Verdict == "" && r.Healthy {
-		r.pays()
+		r.sound()
 	}
 }
 
@@ -40,22 +40,22 @@ func (r *Report) find(remedy, format string, args ...any) {
 	r.Findings = append(r.Findings, Problem{What: what, Remedy: remedy})
 }
 
-// text judges the backbone: one that has learned anything finds a text far less surprising
-// than a draw among all tokens.
+// text judges the model without its head: a trained one finds a text far less surprising than a
+// draw from all tokens.
 func (r *Report) text() {
-	if limit := float64(r.Network.Vocab) / 8; r.Perplexity > limit || math.IsNaN(r.Perplexity) {
+	if limit := float64(r.Model.Vocab) / 8; r.Perplexity > limit || math.IsNaN(r.Perplexity) {
 		r.find("fetch the original and convert it again: foretoken convert --model ORIGINAL --out DIR",
-			"The model does not know its language: its perplexity on plain text is %.0f, of %d tokens. The weights are random, damaged, or read with the wrong norms.", r.Perplexity, r.Network.Vocab)
+			"The model does not know its language: its perplexity on plain text is %.0f, of %d tokens. The weights are random, damaged, or read with the wrong norms.", r.Perplexity, r.Model.Vocab)
 	}
 }
 
 // headless judges a model without a head.
 func (r *Report) headless() {
-	if r.Network.Head.Promised > 0 {
+	if r.Model.Head.Promised > 0 {
 		r.find(injectRemedy(r.Name), "The model works, but its multi-token-prediction head is gone: config.json promises one, and a converter has dropped its tensors.")
 		return
 	}
-	r.Verdict = "The model works. It has no multi-token-prediction head, so it gives one token at a time; --draft ngram guesses from repetitions in the text."
+	r.Verdict = "The model works. It has no multi-token-prediction head, so it decodes one token at a time; --draft ngram drafts from repetitions in the text."
 }
 
 // head judges the head by the best way to run it.
@@ -66,23 +66,23 @@ func (r *Report) head() {
 	broken := now*n+math.Sqrt(n) < soundRate*n
 	swap := replaceRemedy(r.Name)
 	bits := 0
-	for _, p := range r.Network.Parts {
+	for _, p := range r.Model.Parts {
 		if p.Name == "mtp head" {
 			bits = p.Bits
 		}
 	}
 	switch {
 	case best != nil && best.Kind == "hidden":
-		r.find(best.cause, "The head is fed the wrong hidden state: %.0f %% of its first guesses are right, and %.0f %% with the %s.", 100*now, 100*best.Rates[0], best.Name)
+		r.find(best.cause, "The head is fed the wrong hidden state: %.0f %% of its first draft tokens are accepted, and %.0f %% with the %s.", 100*now, 100*best.Rates[0], best.Name)
 	case best != nil:
-		r.find(swap, "The head was damaged by a conversion: %s. %.0f %% of its first guesses are right, and %.0f %% once that is undone.", best.cause, 100*now, 100*best.Rates[0])
+		r.find(swap, "The head was damaged by a conversion: %s. %.0f %% of its first draft tokens are accepted, and %.0f %% once that is undone.", best.cause, 100*now, 100*best.Rates[0])
 	case now < randomRate:
-		r.find(swap, "The head guesses at random (%.1f %% of its first guesses are right): it was never trained, or belongs to another model.", 100*now)
+		r.find(swap, "The head drafts at random (%.1f %% of its first draft tokens are accepted): it was never trained, or belongs to another model.", 100*now)
 	case now < goodRate && bits <= coarseBits:
 		r.find("quantize the head less: foretoken convert --model ORIGINAL --out DIR --mtp-bits 8",
-			"The head is quantized too coarsely: with %d bits only %.0f %% of its first guesses are right, where a sound head gets more than %.0f %%.", bits, 100*now, 100*goodRate)
+			"The head is quantized too coarsely: with %d bits only %.0f %% of its first draft tokens are accepted, of a sound head more than %.0f %%.", bits, 100*now, 100*goodRate)
 	case broken:
-		r.find(swap, "The head is damaged in a way we do not know: %.0f %% of its first guesses are right, where a sound head gets more than %.0f %%.", 100*now, 100*goodRate)
+		r.find(swap, "The head is damaged in a way we do not know: %.0f %% of its first draft tokens are accepted, of a sound head more than %.0f %%.", 100*now, 100*goodRate)
 	}
 }
 
@@ -107,17 +107,17 @@ func (r *Report) best() *Trial {
 	return best
 }
 
-// pays is the verdict on a head that works.
-func (r *Report) pays() {
+// sound is the verdict on a head that works.
+func (r *Report) sound() {
 	now := r.used().Rates[0]
-	sound := fmt.Sprintf("The model and its head are sound: %.0f %% of the head's first guesses are right.", 100*now)
+	line := fmt.Sprintf("The model and its head are sound: %.0f %% of the head's first draft tokens are accepted.", 100*now)
 	if now < goodRate {
-		sound = fmt.Sprintf("The head works, but is right less often than most: with %.0f %% of its first guesses.", 100*now)
+		line = fmt.Sprintf("The head works, but its acceptance is lower than usual: %.0f %% of its first draft tokens.", 100*now)
 	}
 	if r.Best.Depth == 0 {
-		r.Verdict = sound + " Guessing does not pay on this machine."
+		r.Verdict = line + " Speculative decoding is not faster than plain decoding on this machine."
 		return
 	}
-	r.Verdict = fmt.Sprintf("%s Guessing %s at a time is expected to give %.2f times the speed of plain decoding on this machine.",
-		sound, counted(r.Best.Depth, "token", "tokens"), r.Best.Speedup)
+	r.Verdict = fmt.Sprintf("%s With %s at a time %.2f times the speed of plain decoding is expected on this machine.",
+		line, counted(r.Best.Depth, "draft token", "draft tokens"), r.Best.Speedup)
 }

@@ -65,7 +65,7 @@ func bf16ToF32(dst []float32, src []byte) {
 }
 
 // FromF32 encodes src into dst as little-endian numbers of type t, which must be
-// F32, F16, BF16 or F8E4M3, rounding as the scalar forms do. dst must have room
+// F32, F16, BF16 or F8E4M3, rounding as the scalar forms do. dst must have space
 // for exactly len(src) numbers; else it panics.
 func FromF32(dst []byte, t Type, src []float32) {
 	if len(dst) != len(src)*t.Size() {

@@ -3,5 +3,5 @@
 //
 // It does not know files, tensor names, models or devices. Everything here is
 // plain Go with one fixed order of operations, so the bits of a decoded or
-// quantized number are the same on every machine; kernels are held against it.
+// quantized number are the same on every machine; kernels are compared with it.
 package dtype

@@ -21,7 +21,7 @@ func squaredError(q, m *Matrix) float64 {
 	return sum
 }
 
-// TestFitIsBetter compares the two rules on numbers like a network's weights.
+// TestFitIsBetter compares the two rules on numbers like a model's weights.
 func TestFitIsBetter(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	x := make([]float32, 64*256)

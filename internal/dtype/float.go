@@ -84,9 +84,6 @@ func FromE8M0(b uint8) float32 {
 	return math.Float32frombits(uint32(b) << 23)
 }
 
-// FromE2M1 widens a 4-bit float, which stands in the low nibble of b.
-func FromE2M1(b uint8) float32 { return e2m1[b&15] }
-
 // e2m1 is the whole 4-bit float format; the negative zero is kept.
 var e2m1 = [16]float32{
 	0, 0.5, 1, 1.5, 2, 3, 4, 6,

@@ -61,7 +61,7 @@ func TestFromFloatEqualsDefinition(t *testing.T) {
 		{brain, func(v uint32) float32 { return FromBF16(uint16(v)) }},
 		{quarter, func(v uint32) float32 { return FromE4M3(uint8(v)) }},
 		{e5m2, func(v uint32) float32 { return FromE5M2(uint8(v)) }},
-		{tiny, func(v uint32) float32 { return FromE2M1(uint8(v)) }},
+		{tiny, func(v uint32) float32 { return e2m1[v] }},
 	} {
 		t.Run("format="+c.name, func(t *testing.T) {
 			for v := range uint32(1) << c.width() {

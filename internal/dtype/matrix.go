@@ -16,7 +16,7 @@ const (
 	// MXFP8 has E4M3 bytes, one E8M0 scale byte per group of 32.
 	MXFP8
 	// FP8 has E4M3 bytes, one F32 scale per row and group; how the block-scaled
-	// releases are held once their block scales are spread over the rows.
+	// releases are stored once their block scales are spread over the rows.
 	// The last group of a row may be short.
 	FP8
 )

@@ -108,7 +108,7 @@ func ToE2M1(f float32) uint8 {
 	b := math.Float32bits(f)
 	sign := b >> 28 & 8
 	b &= 0x7fffffff
-	// Both ways are computed: a branch would be guessed wrong as often as right.
+	// Both ways are computed: a branch would be mispredicted half of the time.
 	code := min((b+0x1fffff+b>>22&1-0x3f000000)>>22, 7)
 	subnormal := math.Float32bits(math.Float32frombits(b)+0x1p22) - 0x4a800000 // 2^22 has the unit 1/2
 	if b < 0x3f800000 {

@@ -73,7 +73,7 @@ func slowMicroscale(f Format, w []float32) (scale byte, codes []uint8) {
 	for _, v := range w {
 		largest = max(largest, math.Abs(float64(v)))
 	}
-	element, count, top := FromE2M1, 16, 6.0
+	element, count, top := func(b uint8) float32 { return e2m1[b] }, 16, 6.0
 	if f == MXFP8 {
 		element, count, top = FromE4M3, 256, 448.0
 	}
@@ -118,7 +118,7 @@ func slowMicroscale(f Format, w []float32) (scale byte, codes []uint8) {
 	return scale, codes
 }
 
-// TestMicroscaleEqualsSearch holds the encoder against a search through all codes, and the
+// TestMicroscaleEqualsSearch compares the encoder with a search through all codes, and the
 // decoder against the definition.
 func TestMicroscaleEqualsSearch(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))

@@ -12,7 +12,7 @@ import (
 
 // TestAcceptanceOfGreedyText runs the real loop at depth 3 over the reference's prompts, and
 // compares it with a walk over the reference's own drafts. Ours are not the same beyond the
-// first: the head's memory holds true pairs here, and its own stream there.
+// first: the head's KV cache has true pairs here, and its own stream there.
 func TestAcceptanceOfGreedyText(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{Compute: backend.Float32, DraftVocab: -1})
 	e, err := New(m, pool, Options{Drafter: m.Drafter()})
@@ -20,11 +20,11 @@ func TestAcceptanceOfGreedyText(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	var total spec.Receipt
+	var total spec.Stats
 	f := golden.Load(t, "tiny")
 	for i, c := range f.Cases {
 		ids, res, err := collect(e, Request{
-			Prompt: c.Prompt, MaxTokens: len(c.Tokens) - len(c.Prompt), IgnoreEnd: true, LogProbs: -1, Depth: 3,
+			Prompt: c.Prompt, MaxTokens: len(c.Tokens) - len(c.Prompt), IgnoreEnd: true, Depth: 3,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -34,12 +34,12 @@ func TestAcceptanceOfGreedyText(t *testing.T) {
 				t.Fatalf("case %d: token %d is %d, the reference's is %d", i, j, id, want)
 			}
 		}
-		add(&total, &res.Receipt)
+		add(&total, &res.Speculation)
 	}
 	rates, rounds := walk(f)
 	for j, want := range rates {
-		got := float64(total.At[j]) / float64(total.Tried[0])
-		t.Logf("draft token %d is accepted in %.4f of %d rounds, the reference's in %.4f of %d", j+1, got, total.Tried[0], want, rounds)
+		got := float64(total.AcceptedAt[j]) / float64(total.DraftedAt[0])
+		t.Logf("draft token %d is accepted in %.4f of %d rounds, the reference's in %.4f of %d", j+1, got, total.DraftedAt[0], want, rounds)
 		if math.Abs(got-want) > 2*golden.Tol.Acceptance {
 			t.Errorf("draft token %d is accepted in %.4f of the rounds, the reference's in %.4f", j+1, got, want)
 		}
@@ -69,12 +69,12 @@ func walk(f *golden.Fixture) (rates [3]float64, rounds int) {
 	return rates, rounds
 }
 
-func add(to, r *spec.Receipt) {
+func add(to, r *spec.Stats) {
 	to.Rounds += r.Rounds
 	to.Drafted += r.Drafted
 	to.Accepted += r.Accepted
-	for j := range r.At {
-		to.At[j] += r.At[j]
-		to.Tried[j] += r.Tried[j]
+	for j := range r.AcceptedAt {
+		to.AcceptedAt[j] += r.AcceptedAt[j]
+		to.DraftedAt[j] += r.DraftedAt[j]
 	}
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
 )
 
 // BenchmarkBatch generates texts with the trained model, several at a time, in turns without
-// guesses, with them, and one text after the other without. Times of one run are compared,
+// drafts, with them, and one text after the other without. Times of one run are compared,
 // and the median of their ratios reported.
 func BenchmarkBatch(b *testing.B) {
 	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
@@ -28,12 +29,12 @@ func BenchmarkBatch(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer e.Close()
-	run := func(width, depth, first int, temperature float64, together bool) float64 {
+	run := func(width int, depth spec.Depth, first int, temperature float64, together bool) float64 {
 		start, tokens := time.Now(), 0
 		var all sync.WaitGroup
 		for i := range width {
 			r := Request{
-				Prompt: prompts[(first+i)%len(prompts)].Prompt, MaxTokens: 128, IgnoreEnd: true, LogProbs: -1, Depth: depth,
+				Prompt: prompts[(first+i)%len(prompts)].Prompt, MaxTokens: 128, IgnoreEnd: true, Depth: depth,
 				Sampling: sample.Options{Temperature: temperature, Seed: uint64(i)},
 			}
 			one := func() {
@@ -53,17 +54,17 @@ func BenchmarkBatch(b *testing.B) {
 	for _, temperature := range []float64{0, 1} {
 		for _, width := range []int{1, 2, 4, 8} {
 			b.Run(fmt.Sprintf("temperature=%v/batch=%d", temperature, width), func(b *testing.B) {
-				var plain, guessed, ratio, alone []float64
-				run(width, -1, 0, temperature, true) // warm up
+				var plain, drafted, ratio, alone []float64
+				run(width, spec.DepthAuto, 0, temperature, true) // warm up
 				for i := 0; b.Loop(); i++ {
-					p := run(width, 0, i, temperature, true)
-					g := run(width, -1, i, temperature, true)
-					a := run(width, 0, i, temperature, false)
-					plain, guessed = append(plain, p), append(guessed, g)
+					p := run(width, spec.DepthOff, i, temperature, true)
+					g := run(width, spec.DepthAuto, i, temperature, true)
+					a := run(width, spec.DepthOff, i, temperature, false)
+					plain, drafted = append(plain, p), append(drafted, g)
 					ratio, alone = append(ratio, g/p), append(alone, g/a)
 				}
 				b.ReportMetric(middle(plain), "plain-tok/s")
-				b.ReportMetric(middle(guessed), "mtp-tok/s")
+				b.ReportMetric(middle(drafted), "mtp-tok/s")
 				b.ReportMetric(middle(ratio), "mtp/plain")
 				b.ReportMetric(middle(alone), "mtp/one-by-one")
 			})
@@ -91,18 +92,18 @@ func BenchmarkLatency(b *testing.B) {
 	for i := range long {
 		long[i] = prompts[i/100%len(prompts)].Prompt[i%8]
 	}
-	for _, depth := range []int{0, -1} {
-		b.Run(fmt.Sprintf("depth=%d", depth), func(b *testing.B) {
-			var p50, calm99, p99 []float64
+	for _, depth := range []spec.Depth{spec.DepthOff, spec.DepthAuto} {
+		b.Run(fmt.Sprintf("depth=%v", depth), func(b *testing.B) {
+			var p50, plain99, p99 []float64
 			for b.Loop() {
-				calm, reading := rounds(b, m, pool, prompts[0].Prompt, long, depth)
-				p50 = append(p50, calm[len(calm)/2])
-				calm99 = append(calm99, calm[len(calm)*99/100])
-				p99 = append(p99, reading[len(reading)*99/100])
+				plain, prefill := rounds(b, m, pool, prompts[0].Prompt, long, depth)
+				p50 = append(p50, plain[len(plain)/2])
+				plain99 = append(plain99, plain[len(plain)*99/100])
+				p99 = append(p99, prefill[len(prefill)*99/100])
 			}
-			b.ReportMetric(middle(p50)*1e3, "calm-p50-ms")
-			b.ReportMetric(middle(calm99)*1e3, "calm-p99-ms")
-			b.ReportMetric(middle(p99)*1e3, "reading-p99-ms")
+			b.ReportMetric(middle(p50)*1e3, "plain-p50-ms")
+			b.ReportMetric(middle(plain99)*1e3, "plain-p99-ms")
+			b.ReportMetric(middle(p99)*1e3, "prefill-p99-ms")
 			b.ReportMetric(middle(p99)/middle(p50), "ratio")
 		})
 	}
@@ -110,7 +111,7 @@ func BenchmarkLatency(b *testing.B) {
 
 // rounds are the sorted times from one round to the next, before a long prompt comes and
 // while it is read.
-func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int32, depth int) (calm, reading []float64) {
+func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int32, depth spec.Depth) (plain, prefill []float64) {
 	b.Helper()
 	var last time.Time // of the engine's goroutine, as are the lists until it has ended
 	enough := make(chan struct{})
@@ -119,9 +120,9 @@ func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int3
 		gap := now.Sub(last).Seconds()
 		switch last = now; {
 		case r.Sequences == 5 && r.Prompt > 0:
-			reading = append(reading, gap)
-		case r.Sequences == 4 && r.Prompt == 0 && len(reading) == 0:
-			if calm = append(calm, gap); len(calm) == 200 {
+			prefill = append(prefill, gap)
+		case r.Sequences == 4 && r.Prompt == 0 && len(prefill) == 0:
+			if plain = append(plain, gap); len(plain) == 200 {
 				close(enough)
 			}
 		}
@@ -132,20 +133,20 @@ func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int3
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	for i := range 4 {
-		r := Request{Prompt: prompt, IgnoreEnd: true, LogProbs: -1, Depth: depth, Sampling: sample.Options{Temperature: 0.8, Seed: uint64(i)}}
+		r := Request{Prompt: prompt, IgnoreEnd: true, Depth: depth, Sampling: sample.Options{Temperature: 0.8, Seed: uint64(i)}}
 		if _, err := e.Generate(ctx, r); err != nil {
 			b.Fatal(err)
 		}
 	}
 	<-enough
-	s, err := e.Generate(ctx, Request{Prompt: long, MaxTokens: 1, LogProbs: -1, Depth: depth})
+	s, err := e.Generate(ctx, Request{Prompt: long, MaxTokens: 1, Depth: depth})
 	if err != nil {
 		b.Fatal(err)
 	}
 	s.Result()
 	cancel()
 	e.Close()
-	slices.Sort(calm)
-	slices.Sort(reading)
-	return calm, reading
+	slices.Sort(plain)
+	slices.Sort(prefill)
+	return plain, prefill
 }

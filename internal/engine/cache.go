@@ -9,32 +9,32 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// cacheEvery is how far apart the boundaries are that every prompt has.
+// cacheEvery is the distance of the boundaries that every prompt has.
 const cacheEvery = 1024
 
-// newCache opens the cache of beginnings, if there is to be one.
+// newCache opens the prefix cache, if there is to be one.
 func newCache(p *state.Pool, o *Options, target state.Layout) *prefix.Cache {
 	if !o.Cache {
 		return nil
 	}
 	c := prefix.Options{Target: target, Disk: o.Disk}
 	if o.Drafter != nil {
-		c.Memory = o.Drafter.Layout()
+		c.Draft = o.Drafter.Layout()
 	}
 	return prefix.New(p, c)
 }
 
-// fetch has the beginning of a sequence's tokens read from the disk, if it is there. It
-// reports whether the sequence has to wait for it.
+// fetch has the prefix of a sequence's tokens read from disk, if it is there. It reports
+// whether the sequence has to wait for it.
 func (e *Engine) fetch(s *sequence) bool {
-	if e.cache == nil || s.asked {
+	if e.cache == nil || s.looked {
 		return false
 	}
-	s.asked = true
+	s.looked = true
 	s.fetching.Store(true)
-	if e.cache.Fetch(s.req.Salt, s.tokens, e.o.Drafter != nil && s.req.Depth != 0, func() {
+	if e.cache.Fetch(s.req.Salt, s.tokens, e.o.Drafter != nil && s.req.Depth != spec.DepthOff, func() {
 		s.fetching.Store(false)
-		e.nudge()
+		e.signal()
 	}) {
 		return true
 	}
@@ -42,44 +42,44 @@ func (e *Engine) fetch(s *sequence) bool {
 	return false
 }
 
-// restore gives a new sequence what is known of the beginning of its tokens.
+// restore gives a new sequence the longest prefix of its tokens that the cache has.
 func (e *Engine) restore(s *sequence) error {
-	hit := e.cache.Find(s.req.Salt, s.tokens, s.memory != nil)
+	hit := e.cache.Find(s.req.Salt, s.tokens, s.draftState != nil)
 	if hit == nil {
 		return nil
 	}
 	defer hit.Release()
-	if err := hit.Restore(s.target, s.memory); err != nil {
+	if err := hit.Restore(s.target, s.draftState); err != nil {
 		return err
 	}
 	if s.preempted == 0 {
 		s.cached = hit.Len()
 	}
-	if s.memory == nil || hit.Hidden().Rows == 0 {
+	if s.draftState == nil || hit.Hidden().Rows == 0 {
 		return nil
 	}
-	return e.learnPair(s, hit)
+	return e.joinPair(s, hit)
 }
 
-// learnPair has the drafter learn the pair that the boundary parted: its first half is in the
+// joinPair feeds the drafter the pair that the boundary parted: its first half is in the
 // cache, its second half is known only now. A panic is the sequence's fault.
-func (e *Engine) learnPair(s *sequence, hit *prefix.Hit) (err error) {
+func (e *Engine) joinPair(s *sequence, hit *prefix.Hit) (err error) {
 	defer caught(&err)
 	_, err = e.o.Drafter.Draft([]spec.Run{{
-		State: s.memory, Notes: &s.notes, Text: s.tokens[:hit.Len()+1], Hidden: hit.Hidden(), Sampler: s.sampler,
+		State: s.draftState, HostState: &s.hostState, Text: s.tokens[:hit.Len()+1], Hidden: hit.Hidden(), Sampler: s.sampler,
 	}})
 	return err
 }
 
-// boundaries are the lengths at which a prompt is worth keeping, ascending: those that the
-// request names, one every so many tokens, and the last whole page.
+// boundaries are the lengths at which a prompt is worth storing, ascending: those that the
+// request names, every cacheEvery tokens, and the last whole page.
 func boundaries(s *sequence) []int {
 	list := slices.Clone(s.req.Boundaries)
 	n := len(s.req.Prompt)
 	for at := cacheEvery; at < n; at += cacheEvery {
 		list = append(list, at)
 	}
-	if s.ahead != nil {
+	if s.background != nil {
 		list = append(list, n)
 	} else {
 		list = append(list, (n-1)/backend.PageTokens*backend.PageTokens)
@@ -89,7 +89,7 @@ func boundaries(s *sequence) []int {
 	return slices.DeleteFunc(list, func(at int) bool { return at <= 0 || at > n })
 }
 
-// toBoundary is how many tokens may be fed before the next boundary, n at most.
+// toBoundary cuts n tokens to be fed at the next boundary.
 func (s *sequence) toBoundary(n int) int {
 	at, found := slices.BinarySearch(s.boundaries, s.target.Len())
 	if found {
@@ -101,27 +101,24 @@ func (s *sequence) toBoundary(n int) int {
 	return n
 }
 
-// keep stores the sequences of a round that are at a boundary or at their end. Of a text
-// that ends all but the last token has been fed, which is what an answer is followed by in
-// the next turn's prompt.
-func (e *Engine) keep() {
+// store puts the sequences of a round that are at a boundary or at their end into the cache.
+// Of a text that ends all but the last token has been fed, which is what the next turn's
+// prompt begins with.
+func (e *Engine) store() {
 	if e.cache == nil {
 		return
 	}
-	for _, s := range e.fed {
-		if s.fault != nil {
-			continue
-		}
-		if s.keeps() {
-			// Without memory for it the beginning is simply not kept.
-			_ = e.cache.Store(s.req.Salt, s.tokens[:s.target.Len()], s.target, s.memory, e.hidden.RowRange(s.row, s.row+1))
+	for _, s := range e.batch {
+		if s.fault == nil && s.atBoundary() {
+			// Without memory for it the prefix is simply not stored.
+			_ = e.cache.Store(s.req.Salt, s.tokens[:s.target.Len()], s.target, s.draftState, s.hidden)
 		}
 	}
 }
 
-// keeps reports whether what has been fed is worth keeping: it is at a boundary or at the
+// atBoundary reports whether what has been fed is worth storing: it is at a boundary or at the
 // end of the text.
-func (s *sequence) keeps() bool {
+func (s *sequence) atBoundary() bool {
 	_, at := slices.BinarySearch(s.boundaries, s.target.Len())
 	return at || s.finish != ""
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 )
 
-// BenchmarkDrafters compares what guesses, on stories that repeat nothing and on the same
-// told twice over, with the trained model and as many guesses as pay. One turn is one
+// BenchmarkDrafters compares drafters, on stories that repeat nothing and on the same
+// told twice over, with the trained model and draft depth auto. One turn is one
 // request each, so that all see the machine in the same mood.
 func BenchmarkDrafters(b *testing.B) {
 	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
@@ -41,7 +41,7 @@ func BenchmarkDrafters(b *testing.B) {
 					prompt = slices.Concat(c.Tokens, c.Tokens[:len(c.Tokens)/2])
 				}
 				for j, e := range engines {
-					r := Request{Prompt: prompt, MaxTokens: 120, IgnoreEnd: true, LogProbs: -1, Depth: -1}
+					r := Request{Prompt: prompt, MaxTokens: 120, IgnoreEnd: true}
 					_, res, err := collect(e, r)
 					if err != nil {
 						b.Fatal(err)

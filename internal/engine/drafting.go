@@ -4,172 +4,91 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// drafting is the part of a round that prepares the next one's guesses.
+// drafting is the part of a round that prepares the next one's drafts.
 type drafting struct {
-	spec.Controller
-	seqs    []*sequence
-	runs    []spec.Run
-	records []*spec.Record
-	late    []spec.Run // those whose backlog is learned in this round
-	depths  []int      // of what a network guesses
+	controller spec.Controller
+	seqs       []*sequence
+	runs       []spec.Run
+	records    []*spec.Record
+	depths     []int // of what a head drafts
 }
 
-// begin starts a new list of sequences.
-func (d *drafting) begin() {
+// draft has the drafter catch up with the batch, whose hidden rows of the pass are given,
+// and makes the drafts of the next round.
+func (e *Engine) draft(hidden backend.Tensor) error {
+	d := &e.drafting
 	d.seqs, d.runs, d.records = d.seqs[:0], d.runs[:0], d.records[:0]
-}
-
-// verified takes in what a pass cost, with the walk along its guesses. Each sequence bears
-// the share of its rows. Passes with a part of a prompt say nothing about guesses.
-func (d *drafting) verified(fed []*sequence, spans []model.Span, took time.Duration) {
-	rows, guesses, reading := 0, 0, false
-	for i := range spans {
-		rows += len(spans[i].Tokens)
-		guesses += spans[i].Guesses
-		reading = reading || reads(&spans[i])
-	}
-	for i, s := range fed {
-		if !reads(&spans[i]) {
-			s.record.Spent(took*time.Duration(len(spans[i].Tokens))/time.Duration(rows), len(fed))
+	first := 0
+	for _, s := range e.batch {
+		if n := s.outcome.Kept(); s.draftState != nil && s.fault == nil {
+			s.hidden = hidden.RowRange(first+n-1, first+n)
+			if s.finish == "" || e.cache != nil {
+				d.add(s, hidden.RowRange(first, first+n))
+			}
 		}
+		first += s.outcome.Rows
 	}
-	if !reading {
-		d.Verified(rows, guesses, took)
+	switch {
+	case len(d.runs) == 0:
+		return nil
+	case e.background.active:
+		_, err := e.o.Drafter.Draft(d.runs) // no depth is chosen and no cost noted
+		return err
 	}
+	return d.run(e.o.Drafter)
 }
 
-// reads reports whether a span is not just the last token and guesses after it.
-func reads(s *model.Span) bool { return s.Want == 0 || len(s.Tokens) > s.Guesses+1 }
-
-// add puts a sequence on the list, with the n hidden rows of this round's result, from first
-// on, that belong to tokens it has kept. One that has ended is only learned, if it is for the
-// cache to keep.
-func (d *drafting) add(s *sequence, hidden backend.Tensor, first, n int, cached bool) {
-	if s.memory == nil || s.fault != nil || s.finish != "" && !cached {
-		return
-	}
+// add puts a sequence on the list, with the hidden rows of the tokens that it has kept. One
+// that has ended is there only for the cache to store.
+func (d *drafting) add(s *sequence, hidden backend.Tensor) {
 	if s.target.Len() == len(s.tokens) { // the last row's pair is for another request
-		n--
+		hidden = hidden.RowRange(0, hidden.Rows-1)
 	}
-	text := s.tokens[:min(s.target.Len()+1, len(s.tokens))]
-	// A guess that the limit would cut off is not made, and before the first token there are
-	// none, wherever the prompt was cut: its chunks are only learned.
-	limit := s.limit - len(s.tokens) - 1
-	if len(text) < len(s.tokens) || len(s.tokens) == len(s.req.Prompt) || s.finish != "" {
-		limit = 0
+	known := s.tokens[:min(s.target.Len()+1, len(s.tokens))]
+	// A draft that the limit would cut off is not made, and before the first token there are
+	// none, wherever the prompt was cut.
+	depth := s.limit - len(s.tokens) - 1
+	if len(known) < len(s.tokens) || len(s.tokens) == len(s.req.Prompt) || s.finish != "" {
+		depth = 0
 	}
 	d.seqs = append(d.seqs, s)
 	d.records = append(d.records, &s.record)
 	d.runs = append(d.runs, spec.Run{
-		State: s.memory, Notes: &s.notes, Text: text, Hidden: hidden.RowRange(first, first+n), Depth: limit,
+		State: s.draftState, HostState: &s.hostState, Text: known, Hidden: hidden, Depth: depth,
 		Sampler: s.sampler, Dists: s.req.Rule == spec.Ratio,
 	})
 }
 
-// run chooses depths, lets the drafter learn and guess, and hands out the drafts.
+// run chooses depths and hands the drafts out.
 func (d *drafting) run(drafter spec.Drafter) error {
-	if len(d.runs) == 0 {
-		return nil
-	}
 	spec.Plan(drafter, d.runs)
-	d.Choose(d.runs, d.records)
-	if err := d.catchUp(drafter); err != nil {
-		return err
-	}
+	d.controller.Choose(d.runs, d.records)
 	start := time.Now()
-	d.postpone()
 	drafts, err := drafter.Draft(d.runs)
 	if err != nil {
 		return err
 	}
-	d.drafted(time.Since(start))
+	d.observe(time.Since(start))
 	for i, s := range d.seqs {
 		if s.target.Len()+1 < len(s.tokens) {
-			continue // it is reading, and what it may have guessed before stands
+			continue // it is prefilled, and what may have been drafted before stands
 		}
 		// The sequence may be left out of rounds while the drafter goes on with others.
 		s.draft.Tokens = append(s.draft.Tokens[:0], drafts[i].Tokens...)
 		s.draft.Dists = append(s.draft.Dists[:0], drafts[i].Dists...)
-		if n := drafts[i].Among; n > 0 {
-			s.record.Among = n
+		if n := drafts[i].Vocab; n > 0 {
+			s.record.DraftVocab = n
 		}
 	}
 	return nil
 }
 
-// learn lets the drafter learn and does nothing else: no depth is chosen and no cost noted.
-func (d *drafting) learn(drafter spec.Drafter) error {
-	if len(d.runs) == 0 {
-		return nil
-	}
-	_, err := drafter.Draft(d.runs)
-	return err
-}
-
-// catchUp learns the backlogs of sequences that need it: to guess, for the cache to keep, or
-// because there is no more room.
-func (d *drafting) catchUp(drafter spec.Drafter) error {
-	d.late = d.late[:0]
-	rows := 0
-	for i, s := range d.seqs {
-		r := d.runs[i]
-		n := s.backlog.Len()
-		if n == 0 || mayWait(s, &r) && r.Hidden.Rows <= s.backlog.Room() {
-			continue
-		}
-		r.Text, r.Hidden, r.Depth = r.Text[:len(r.Text)-r.Hidden.Rows], s.backlog.Tensor(), 0
-		d.late = append(d.late, r)
-		s.backlog.Clear()
-		rows += n
-	}
-	if rows == 0 {
-		return nil
-	}
-	start := time.Now()
-	_, err := drafter.Draft(d.late)
-	took := time.Since(start)
-	d.spread(took)
-	// That made up for rounds in which a row was added to each run.
-	d.depths = d.depths[:0]
-	for range d.runs {
-		d.depths = append(d.depths, 0)
-	}
-	d.Drafted(d.depths, took*time.Duration(len(d.runs))/time.Duration(rows))
-	return err
-}
-
-// spread has all runs of the round bear what drafting took.
-func (d *drafting) spread(took time.Duration) {
-	for _, r := range d.records {
-		r.Draft += took / time.Duration(len(d.records))
-	}
-}
-
-// postpone puts the new rows of sequences for which a network guesses nothing on their
-// backlogs.
-func (d *drafting) postpone() {
-	for i, s := range d.seqs {
-		r := &d.runs[i]
-		if !mayWait(s, r) || r.Hidden.Rows > s.backlog.Room() {
-			continue
-		}
-		if s.backlog.Add(r.Hidden) == nil { // without memory for them they are learned now
-			r.Hidden = r.Hidden.RowRange(0, 0)
-		}
-	}
-}
-
-// mayWait reports whether nobody needs to know a run's rows yet.
-func mayWait(s *sequence, r *spec.Run) bool {
-	return (r.Depth == 0 || r.Source != spec.Computed) && !s.keeps()
-}
-
-// drafted takes in what guessing cost, unless prompts were learned with it, or nothing was.
-func (d *drafting) drafted(took time.Duration) {
+// observe tells the controller what drafting took, unless rows of prompts were fed with it,
+// or none at all. All runs of the round bear a share of it.
+func (d *drafting) observe(took time.Duration) {
 	d.depths = d.depths[:0]
 	rows := 0
 	for i := range d.runs {
@@ -184,8 +103,11 @@ func (d *drafting) drafted(took time.Duration) {
 		}
 		d.depths = append(d.depths, depth)
 	}
-	if rows > 0 {
-		d.Drafted(d.depths, took)
-		d.spread(took)
+	if rows == 0 {
+		return
+	}
+	d.controller.ObserveDraft(d.depths, took)
+	for _, r := range d.records {
+		r.Draft += took / time.Duration(len(d.records))
 	}
 }

@@ -1,6 +1,6 @@
-// Package engine turns prompts into tokens, many at a time: one goroutine owns the network
-// and the memory, and feeds every running sequence once per round. It deals in token ids;
-// text, files and devices are elsewhere.
+// Package engine turns prompts into tokens by continuous batching and speculative decoding: one
+// goroutine owns the model and its memory, and feeds every running sequence once per round.
+// It deals in token ids; text, files and devices are elsewhere.
 package engine
 
 import (
@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -21,7 +20,7 @@ import (
 var (
 	// ErrClosed is returned for requests to an engine that no longer runs.
 	ErrClosed = errors.New("engine: closed")
-	// ErrBusy is returned for a request when as many wait as may.
+	// ErrBusy is returned for a request when Options.MaxQueue requests wait.
 	ErrBusy = errors.New("engine: too many requests are waiting")
 	// ErrTooLarge is wrapped by the error for a request that the engine could never serve.
 	ErrTooLarge = errors.New("engine: request is too large")
@@ -29,17 +28,17 @@ var (
 
 // Options configure an Engine. The zero value is the default.
 type Options struct {
-	RoundTokens int           // most tokens fed in one round over all sequences; 0: 512
-	MaxBatch    int           // most sequences that run at a time; 0: 16
-	MaxQueue    int           // most requests that wait; 0: any number
-	MaxRound    time.Duration // most time a round should take while text is generated; 0: twice that of one without prompts
-	Context     int           // most tokens of a sequence; 0: what the model was made for
+	RoundTokens int           // maximum number of tokens fed in one round over all sequences; 0: 512
+	MaxBatch    int           // maximum number of running sequences; 0: 16
+	MaxQueue    int           // maximum number of waiting requests; 0: unlimited
+	MaxRound    time.Duration // maximum time that a round should take while text is generated; 0: half as long again as without prompts
+	Context     int           // maximum number of tokens of a sequence; 0: what the model was made for
 
-	Cache bool         // keep what was read for texts with the same beginning
-	Disk  *prefix.Disk // and on disk, for the next process; nil: not. The caller closes it after the engine
+	Cache bool         // have a prefix cache
+	Disk  *prefix.Disk // and keep it on disk, for the next process; nil: not. The caller closes it after the engine
 
-	Drafter spec.Drafter // guesses tokens; nil: none
-	// Controller is what is known of costs and guesses, as from SelfTest; nil: nothing yet.
+	Drafter spec.Drafter // nil: no speculative decoding
+	// Controller is what is known of costs and acceptance, as from a self-test; nil: nothing yet.
 	// It belongs to the engine from New on.
 	Controller *spec.Controller
 
@@ -51,32 +50,32 @@ type Options struct {
 type Engine struct {
 	model model.Model
 	pool  *state.Pool
-	cache *prefix.Cache // nil: none; the loop's, which holds the mutex to change it
+	cache *prefix.Cache // nil: none; the loop's, which locks the mutex to change it
 	o     Options
 
 	wake chan struct{} // a request has come, one was canceled, or the engine is to end
 	done chan struct{} // closed when the loop has ended
 
-	running []*sequence // in the order of their claims
-	order   []*sequence // the same, as a round found them
-	fed     []*sequence // of the running round
-	spans   []model.Span
-	hidden  backend.Tensor // rows of the last pass
-	draft   drafting
-	pace    pace
+	running  []*sequence  // in order of priority
+	order    []*sequence  // the same, as a round found them
+	batch    []*sequence  // that the running round feeds
+	spans    []model.Span // of the batch
+	tally    tally        // of the batch
+	drafting drafting
+	pace     pace
 
 	candidate *sequence // that is being admitted
 	unseen    bool      // an observer's fault was logged
 
-	mu       sync.Mutex // protects what follows
-	waiting  []*sequence
-	lane     lane
-	talks    map[string]int // requests that have not ended, by conversation
-	broken   error          // why nothing is served any more
-	arrivals uint64
-	draining bool // no requests are taken
-	closed   bool // and those that run are ended
-	stats    Stats
+	mu            sync.Mutex  // protects what follows
+	waiting       []*sequence // in order of priority
+	background    background
+	conversations map[string]int // requests that have not ended, by conversation
+	broken        error          // why nothing is served any more
+	arrivals      uint64
+	draining      bool // no requests are taken
+	closed        bool // and those that run are ended
+	stats         Stats
 }
 
 // New starts an engine. It owns the pool and is the model's only user until Close.
@@ -96,10 +95,10 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	e := &Engine{model: m, pool: p, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), talks: map[string]int{}}
+	e := &Engine{model: m, pool: p, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), conversations: map[string]int{}}
 	e.openCache()
 	if o.Controller != nil {
-		e.draft.Controller = *o.Controller
+		e.drafting.controller = *o.Controller
 	}
 	go e.loop()
 	return e, nil
@@ -128,23 +127,23 @@ func (e *Engine) Generate(ctx context.Context, r Request) (*Stream, error) {
 	s.arrival = e.arrivals
 	e.arrivals++
 	// A sequence that waits, or that is left out of rounds, is dropped at once as well.
-	s.unwatch = context.AfterFunc(ctx, e.nudge)
+	s.unwatch = context.AfterFunc(ctx, e.signal)
 	e.enqueue(s)
 	if r.Conversation != "" {
-		e.talks[r.Conversation]++
-		e.dropAhead(r.Conversation)
+		e.conversations[r.Conversation]++
+		e.dropBackground(r.Conversation)
 	}
-	e.nudge()
+	e.signal()
 	return &s.stream, nil
 }
 
 // Drain takes no more requests and returns when all have ended, or ctx has, whose error it
-// then returns. What was to be read in advance is dropped. Close must follow.
+// then returns. Background prefills are dropped. Close must follow.
 func (e *Engine) Drain(ctx context.Context) error {
 	e.mu.Lock()
 	e.draining = true
 	e.mu.Unlock()
-	e.nudge()
+	e.signal()
 	select {
 	case <-e.done:
 		return nil
@@ -159,11 +158,12 @@ func (e *Engine) Close() {
 	e.mu.Lock()
 	e.draining, e.closed = true, true
 	e.mu.Unlock()
-	e.nudge()
+	e.signal()
 	<-e.done
 }
 
-func (e *Engine) nudge() {
+// signal wakes the loop.
+func (e *Engine) signal() {
 	select {
 	case e.wake <- struct{}{}:
 	default: // it will look anyway
@@ -182,8 +182,8 @@ func (e *Engine) loop() {
 	}
 }
 
-// step admits, then computes a round, or something in advance, or sleeps when there is
-// nothing to do. It reports false when the engine is to end.
+// step admits requests, then computes a round, or a chunk of a background prefill, or sleeps
+// when there is nothing to do. It reports false when the engine is to end.
 func (e *Engine) step() (more bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -197,7 +197,7 @@ func (e *Engine) step() (more bool) {
 	switch {
 	case len(e.running) > 0:
 		e.round()
-	case e.readAhead():
+	case e.prefillBackground():
 	default:
 		<-e.wake
 	}

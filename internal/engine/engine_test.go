@@ -25,11 +25,11 @@ const (
 	unclear = 60 // gives logits that are no numbers
 )
 
-// scripted is a network whose next token is a function of the whole text before it: a
+// scripted is a model whose next token is a function of the whole text before it: a
 // hash, so that a token lost, doubled or taken from a neighbor changes everything after.
 type scripted struct {
 	texts map[*state.State][]int32
-	// widest is the most tokens fed in one round, and most the most sequences.
+	// widest is the maximum number of tokens fed in one round, and most of sequences.
 	widest, most int
 }
 
@@ -67,7 +67,7 @@ func (m *scripted) Forward(batch []model.Span) (model.Output, error) {
 			}
 		}
 		m.texts[s.State] = text
-		s.State.Fed(len(s.Tokens), s.Guesses)
+		s.State.Fed(len(s.Tokens), s.Drafts)
 		out.Logits = append(out.Logits, rows)
 	}
 	m.widest, m.most = max(m.widest, n), max(m.most, len(batch))
@@ -148,7 +148,7 @@ func prompt(n, seed int) []int32 {
 
 func TestGenerateFollowsTheModel(t *testing.T) {
 	e := start(t, newScripted(), Options{})
-	ids, r, err := collect(e, Request{Prompt: prompt(5, 1), MaxTokens: 20, LogProbs: -1})
+	ids, r, err := collect(e, Request{Prompt: prompt(5, 1), MaxTokens: 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,29 +167,29 @@ func TestGenerateStops(t *testing.T) {
 	if want[len(want)-1] != end {
 		t.Fatal("the script does not end")
 	}
-	ids, r, err := collect(e, Request{Prompt: long, LogProbs: -1})
+	ids, r, err := collect(e, Request{Prompt: long})
 	if err != nil || r.Finish != FinishStop || !slices.Equal(ids, want) {
 		t.Errorf("end token: %v %+v %v, want %v", ids, r, err, want)
 	}
-	ids, r, err = collect(e, Request{Prompt: long, IgnoreEnd: true, LogProbs: -1})
+	ids, r, err = collect(e, Request{Prompt: long, IgnoreEnd: true})
 	if err != nil || r.Finish != FinishLength || len(ids) != 150 {
 		t.Errorf("full context: %d tokens %+v %v", len(ids), r, err)
 	}
-	ids, r, err = collect(e, Request{Prompt: long, Stop: want[:1], LogProbs: -1})
+	ids, r, err = collect(e, Request{Prompt: long, Stop: want[:1]})
 	if err != nil || r.Finish != FinishStop || len(ids) != 1 {
 		t.Errorf("own stop token: %v %+v %v", ids, r, err)
 	}
 }
 
-// TestGenerateIsIndependentOfCompany runs many requests at once, under limits that cut
+// TestGenerateIsIndependentOfTheBatch runs many requests at once, under limits that cut
 // prompts and queue sequences, and compares each with running alone.
-func TestGenerateIsIndependentOfCompany(t *testing.T) {
+func TestGenerateIsIndependentOfTheBatch(t *testing.T) {
 	alone := start(t, newScripted(), Options{})
 	requests := make([]Request, 24)
 	wantIDs, wantHash := make([][]int32, len(requests)), make([]uint64, len(requests))
 	for i := range requests {
 		requests[i] = Request{
-			Prompt: prompt(1+i*3, i), MaxTokens: 5 + i, Hash: true, LogProbs: -1,
+			Prompt: prompt(1+i*3, i), MaxTokens: 5 + i, Hash: true,
 			Sampling: sample.Options{Temperature: float64(i%3) * 0.6, TopK: i % 7, Seed: uint64(i), RepetitionPenalty: 1.1},
 		}
 		ids, r, err := collect(alone, requests[i])
@@ -230,10 +230,10 @@ func TestGenerateContainsFaults(t *testing.T) {
 		broken:  "scripted error",
 		unclear: "not a number",
 	} {
-		if _, _, err := collect(e, Request{Prompt: []int32{1, id}, MaxTokens: 3, LogProbs: -1}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := collect(e, Request{Prompt: []int32{1, id}, MaxTokens: 3}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("id %d: error %v, want %q", id, err, want)
 		}
-		ids, _, err := collect(e, Request{Prompt: prompt(4, 4), MaxTokens: 6, LogProbs: -1})
+		ids, _, err := collect(e, Request{Prompt: prompt(4, 4), MaxTokens: 6})
 		if err != nil || !slices.Equal(ids, expected(prompt(4, 4), 6)) {
 			t.Errorf("after id %d: %v %v", id, ids, err)
 		}
@@ -265,7 +265,7 @@ func TestGenerateCancels(t *testing.T) {
 	gate := newGated()
 	e := start(t, gate, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
-	s, err := e.Generate(ctx, Request{Prompt: prompt(3, 1), IgnoreEnd: true, LogProbs: -1})
+	s, err := e.Generate(ctx, Request{Prompt: prompt(3, 1), IgnoreEnd: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +318,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 	var streams []*Stream
 	for i := range 5 {
-		s, err := e.Generate(context.Background(), Request{Prompt: prompt(3, i), IgnoreEnd: true, LogProbs: -1})
+		s, err := e.Generate(context.Background(), Request{Prompt: prompt(3, i), IgnoreEnd: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -355,7 +355,7 @@ func TestCloseEndsEverything(t *testing.T) {
 
 func TestLogProbsAreTheTargets(t *testing.T) {
 	e := start(t, newScripted(), Options{})
-	s, err := e.Generate(context.Background(), Request{Prompt: prompt(3, 1), MaxTokens: 2, LogProbs: 3, Sampling: sample.Options{Temperature: 2, Seed: 5}})
+	s, err := e.Generate(context.Background(), Request{Prompt: prompt(3, 1), MaxTokens: 2, LogProbs: true, TopLogProbs: 3, Sampling: sample.Options{Temperature: 2, Seed: 5}})
 	if err != nil {
 		t.Fatal(err)
 	}

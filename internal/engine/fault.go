@@ -8,11 +8,11 @@ import (
 )
 
 // ErrBroken is wrapped by the error for requests to an engine whose memory a fault has left
-// in a state that cannot be trusted. It serves nothing more; the model is to be opened anew.
+// in a state that cannot be trusted. It serves nothing more; the model must be opened again.
 var ErrBroken = errors.New("engine: stopped by a fault, open the model again")
 
 // Fault is the error of a sequence that was ended by a panic: a bug, ours or that of a model,
-// a drafter, a constraint or an observer.
+// a drafter, a grammar or an observer.
 type Fault struct {
 	What  any    // was panicked with
 	Stack []byte // for the log; the text of the error is for whoever asked
@@ -47,20 +47,20 @@ func (e *Engine) blame(err error) {
 	}
 }
 
-// suspect deals with a round that went wrong. The memories of all that were in it are
+// isolate deals with a round that went wrong. The states of all that were in it are
 // undefined. One that was alone, or whose sampler has panicked, is to blame and ends. If
-// nobody is known to be, all begin anew, each alone until it has caught up, so that those
+// nobody is known to be, all are restarted, each alone until it has caught up, so that those
 // that are sound go on and the one that is not is found.
-func (e *Engine) suspect(err error) {
-	fed, found := slices.Clone(e.fed), false
+func (e *Engine) isolate(err error) {
+	batch, found := slices.Clone(e.batch), false
 	var stack []byte
 	if f := (*Fault)(nil); errors.As(err, &f) {
 		stack = f.Stack
 	}
-	for _, s := range fed {
-		if s.fault == nil && (len(fed) == 1 || s.sampler.Broken()) {
+	for _, s := range batch {
+		if s.fault == nil && (len(batch) == 1 || s.sampler.Broken()) {
 			found = true
-			if s.finish == "" || s.ahead != nil {
+			if s.finish == "" {
 				s.fault = err
 			}
 		}
@@ -68,11 +68,11 @@ func (e *Engine) suspect(err error) {
 	if found {
 		e.o.Log.Error("a sequence ends with a fault", "error", err, "stack", string(stack))
 	} else {
-		e.o.Log.Warn("a round of several sequences has failed; they go on one by one", "sequences", len(fed), "error", err, "stack", string(stack))
+		e.o.Log.Warn("a round of several sequences has failed; they go on one by one", "sequences", len(batch), "error", err, "stack", string(stack))
 	}
-	for _, s := range fed {
+	for _, s := range batch {
 		if s.fault == nil && s.finish == "" {
-			s.alone = !found
+			s.isolated = !found
 			e.preempt(s)
 		}
 	}
@@ -80,8 +80,8 @@ func (e *Engine) suspect(err error) {
 
 // collapse deals with a panic outside of a round's computation, in what all sequences share:
 // the queue, the cache, the account of memory. All that run end with an error, and the cache
-// is emptied. Then no memory may be in use; if some is, the account is wrong, and rather than
-// hand out pages that somebody may hold the engine refuses everything from now on.
+// is emptied. Then no memory may be in use; if some is, the account is wrong, and the engine
+// refuses everything from now on rather than hand out pages that are still in use.
 func (e *Engine) collapse(f *Fault) {
 	list := slices.Clone(e.running)
 	if s := e.candidate; s != nil {
@@ -91,7 +91,7 @@ func (e *Engine) collapse(f *Fault) {
 		})
 		list = append(list, s)
 	}
-	e.o.Log.Error("a fault outside of the network ends all sequences that run", "sequences", len(list), "error", f, "stack", string(f.Stack))
+	e.o.Log.Error("a fault outside of the model ends all sequences that run", "sequences", len(list), "error", f, "stack", string(f.Stack))
 	for _, s := range list {
 		if s.finish == "" && s.fault == nil {
 			s.fault = f
@@ -99,12 +99,12 @@ func (e *Engine) collapse(f *Fault) {
 		e.end(s)
 	}
 	clear(e.running)
-	e.running, e.fed, e.spans = e.running[:0], e.fed[:0], e.spans[:0]
-	if s := e.lane.current; s != nil {
+	e.running, e.batch, e.spans = e.running[:0], e.batch[:0], e.spans[:0]
+	if s := e.background.current; s != nil {
 		s.fault = f
-		e.endAhead(s)
+		e.endBackground(s)
 	}
-	e.lane.reading = false
+	e.background.active = false
 	if e.cache != nil {
 		if err := try(e.cache.Close); err != nil {
 			e.blame(err)
@@ -112,7 +112,7 @@ func (e *Engine) collapse(f *Fault) {
 		e.openCache()
 	}
 	if m := e.pool.Stats(); m.Used != 0 || m.States != 0 {
-		e.o.Log.Error("memory is in use that nobody has; no more requests are served", "bytes", m.Used, "states", m.States)
+		e.o.Log.Error("memory is in use that no sequence has; no more requests are served", "bytes", m.Used, "states", m.States)
 		e.locked(func() { e.broken = fmt.Errorf("%w: %w", ErrBroken, f) })
 	}
 }

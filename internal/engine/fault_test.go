@@ -95,12 +95,12 @@ func (j *journal) stacks() int {
 	return strings.Count(j.text.String(), "stack=\"goroutine")
 }
 
-// company is requests that share an engine with one that fails.
-func company(t *testing.T, e *Engine, n, depth int) (wait func(want func(int) []int32)) {
+// neighbors is requests that share an engine with one that fails.
+func neighbors(t *testing.T, e *Engine, n int, depth spec.Depth) (wait func(want func(int) []int32)) {
 	t.Helper()
 	var streams []*Stream
 	for i := range n {
-		s, err := e.Generate(t.Context(), Request{Prompt: prompt(40+i, i), MaxTokens: 12, LogProbs: -1, IgnoreEnd: true, Depth: depth})
+		s, err := e.Generate(t.Context(), Request{Prompt: prompt(40+i, i), MaxTokens: 12, IgnoreEnd: true, Depth: depth})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,18 +112,18 @@ func company(t *testing.T, e *Engine, n, depth int) (wait func(want func(int) []
 			var ids []int32
 			for token, err := range s.Tokens() {
 				if err != nil {
-					t.Errorf("companion %d: %v", i, err)
+					t.Errorf("neighbor %d: %v", i, err)
 				}
 				ids = append(ids, token.ID)
 			}
 			if !slices.Equal(ids, want(i)) {
-				t.Errorf("companion %d says %v, want %v", i, ids, want(i))
+				t.Errorf("neighbor %d says %v, want %v", i, ids, want(i))
 			}
 		}
 	}
 }
 
-// faultBench is an engine on a real network, and what its companions say.
+// faultBench is an engine on a real model, and what its neighbors say.
 func faultBench(t *testing.T, change func(*Options), log *journal) (*Engine, *state.Pool, func(int) []int32) {
 	t.Helper()
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
@@ -133,7 +133,7 @@ func faultBench(t *testing.T, change func(*Options), log *journal) (*Engine, *st
 	}
 	var answers [][]int32
 	for i := range 3 {
-		ids, _, err := collect(plain, Request{Prompt: prompt(40+i, i), MaxTokens: 12, LogProbs: -1, IgnoreEnd: true})
+		ids, _, err := collect(plain, Request{Prompt: prompt(40+i, i), MaxTokens: 12, IgnoreEnd: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,10 +157,10 @@ func isFault(err error) bool {
 }
 
 // TestConstraintThatPanicsEndsItsRequest has a constraint fail when it is asked or told, in
-// checking and in guessing, early and late, in company: the others go on as if nothing was.
+// verifying and in drafting, early and late, in a batch: the others go on as if nothing was.
 func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 	for _, asked := range []bool{true, false} {
-		for _, depth := range []int{0, 3} {
+		for _, depth := range []spec.Depth{spec.DepthOff, 3} {
 			calls := []int64{1, 2, 3, 4, 7}
 			if brief(t) {
 				calls = []int64{1, 4}
@@ -174,13 +174,13 @@ func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 				} else {
 					c.accept.at = at
 				}
-				wait := company(t, e, 3, depth)
+				wait := neighbors(t, e, 3, depth)
 				_, _, err := collect(e, Request{
-					Prompt: prompt(30, 9), MaxTokens: 30, LogProbs: -1, IgnoreEnd: true, Depth: depth,
+					Prompt: prompt(30, 9), MaxTokens: 30, IgnoreEnd: true, Depth: depth,
 					Sampling: sample.Options{Constraint: func() sample.Constraint { return c }},
 				})
 				if !isFault(err) || log.stacks() != 1 {
-					t.Errorf("asked %v, depth %d, call %d: %v, %d stacks in the log", asked, depth, at, err, log.stacks())
+					t.Errorf("asked %v, depth %v, call %d: %v, %d stacks in the log", asked, depth, at, err, log.stacks())
 				}
 				wait(want)
 				e.Close()
@@ -193,7 +193,7 @@ func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 }
 
 // TestDrafterThatPanicsCostsNobodyElse has a drafter fail once: in a round, when something is
-// taken from the cache, and when a prompt is read in advance.
+// taken from the cache, and when a prompt is prefilled in the background.
 func TestDrafterThatPanicsCostsNobodyElse(t *testing.T) {
 	log := newJournal("")
 	var d *fusedDrafter
@@ -202,7 +202,7 @@ func TestDrafterThatPanicsCostsNobodyElse(t *testing.T) {
 		o.Drafter, o.Cache = d, true
 	}, log)
 	blow := func() { d.at = d.calls.Load() + 1 }
-	request := Request{Prompt: prompt(150, 8), MaxTokens: 4, LogProbs: -1, Depth: 2, IgnoreEnd: true}
+	request := Request{Prompt: prompt(150, 8), MaxTokens: 4, Depth: 2, IgnoreEnd: true}
 	cold, _, err := collect(e, request)
 	if err != nil {
 		t.Fatal(err)
@@ -216,18 +216,18 @@ func TestDrafterThatPanicsCostsNobodyElse(t *testing.T) {
 	}
 	blow() // in advance
 	<-prefill(t, e, Prefill{Conversation: "a", Prompt: prompt(80, 7), Depth: 2})
-	if s := e.Stats(); s.Ahead.Dropped != 1 || s.Ahead.Read != 0 || s.Faults != 1 {
-		t.Errorf("%+v, %d faults", s.Ahead, s.Faults)
+	if s := e.Stats(); s.Background.Dropped != 1 || s.Background.Completed != 0 || s.Faults != 1 {
+		t.Errorf("%+v, %d faults", s.Background, s.Faults)
 	}
-	readAhead(t, e, Prefill{Conversation: "a", Prompt: prompt(80, 7), Depth: 2})
+	prefillNow(t, e, Prefill{Conversation: "a", Prompt: prompt(80, 7), Depth: 2})
 	blow() // in a round
-	if _, _, err := collect(e, Request{Prompt: prompt(20, 6), MaxTokens: 4, LogProbs: -1, Depth: 2, IgnoreEnd: true}); !isFault(err) {
+	if _, _, err := collect(e, Request{Prompt: prompt(20, 6), MaxTokens: 4, Depth: 2, IgnoreEnd: true}); !isFault(err) {
 		t.Errorf("in a round: %v", err)
 	}
 	if log.stacks() != 3 {
 		t.Errorf("%d stacks in the log, want 3", log.stacks())
 	}
-	company(t, e, 3, 2)(want)
+	neighbors(t, e, 3, 2)(want)
 }
 
 // TestObserverThatPanicsIsLoggedOnce has every call of an observer fail.
@@ -240,7 +240,7 @@ func TestObserverThatPanicsIsLoggedOnce(t *testing.T) {
 			panic("blown observer")
 		}
 	}, log)
-	company(t, e, 3, 2)(want)
+	neighbors(t, e, 3, 2)(want)
 	e.Close()
 	if calls < 2 || log.stacks() != 1 {
 		t.Errorf("%d calls, %d stacks in the log", calls, log.stacks())
@@ -251,9 +251,9 @@ func TestObserverThatPanicsIsLoggedOnce(t *testing.T) {
 func TestContextThatPanicsEndsItsRequest(t *testing.T) {
 	log := newJournal("")
 	e, _, want := faultBench(t, func(*Options) {}, log)
-	wait := company(t, e, 3, 2)
+	wait := neighbors(t, e, 3, 2)
 	for _, at := range []int64{1, 3} {
-		s, err := e.Generate(fusedContext{context.Background(), &fuse{at: at}}, Request{Prompt: prompt(30, 9), MaxTokens: 30, LogProbs: -1, IgnoreEnd: true})
+		s, err := e.Generate(fusedContext{context.Background(), &fuse{at: at}}, Request{Prompt: prompt(30, 9), MaxTokens: 30, IgnoreEnd: true, Depth: spec.DepthOff})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,7 +278,7 @@ func TestFaultOfNobodyEndsWhatRuns(t *testing.T) {
 	var list []*Stream
 	e.locked(func() { // so that two begin together
 		for i := range 2 {
-			s, err := newSequence(Request{Prompt: prompt(20, i), MaxTokens: 8, LogProbs: -1, Depth: 2, IgnoreEnd: true}, e.model.Info(), e.o.Context)
+			s, err := newSequence(Request{Prompt: prompt(20, i), MaxTokens: 8, Depth: 2, IgnoreEnd: true}, e.model.Info(), e.o.Context)
 			if err != nil {
 				t.Error(err)
 				return
@@ -287,7 +287,7 @@ func TestFaultOfNobodyEndsWhatRuns(t *testing.T) {
 			e.enqueue(s)
 			list = append(list, &s.stream)
 		}
-		e.nudge()
+		e.signal()
 	})
 	for i, s := range list {
 		var last error
@@ -297,7 +297,7 @@ func TestFaultOfNobodyEndsWhatRuns(t *testing.T) {
 			t.Errorf("request %d: %v", i, last)
 		}
 	}
-	company(t, e, 3, 2)(want)
+	neighbors(t, e, 3, 2)(want)
 	if s := e.Stats(); s.Faults != 2 || log.stacks() != 1 {
 		t.Errorf("%d faults, %d stacks in the log", s.Faults, log.stacks())
 	}
@@ -337,7 +337,7 @@ func TestBrokenMemoryRefusesRequests(t *testing.T) {
 		var failed atomic.Int64
 		for i := range 3 {
 			all.Go(func() {
-				_, _, err := collect(e, Request{Prompt: prompt(70, i), MaxTokens: 8, LogProbs: -1, IgnoreEnd: true})
+				_, _, err := collect(e, Request{Prompt: prompt(70, i), MaxTokens: 8, IgnoreEnd: true, Depth: spec.DepthOff})
 				if isFault(err) || errors.Is(err, ErrBroken) {
 					failed.Add(1)
 				} else if err != nil {
@@ -349,7 +349,7 @@ func TestBrokenMemoryRefusesRequests(t *testing.T) {
 		if failed.Load() == 0 {
 			t.Errorf("call %d: no request has failed", at)
 		}
-		if _, _, err := collect(e, Request{Prompt: prompt(5, 1), MaxTokens: 2, LogProbs: -1}); !errors.Is(err, ErrBroken) {
+		if _, _, err := collect(e, Request{Prompt: prompt(5, 1), MaxTokens: 2}); !errors.Is(err, ErrBroken) {
 			t.Errorf("call %d: later: %v", at, err)
 		}
 		if err := e.Drain(t.Context()); err != nil {

@@ -19,7 +19,7 @@ import (
 type forced struct {
 	spec.Drafter
 	answer []int32   // prompt and answer
-	rates  []float64 // how often guess j holds if those before it do
+	rates  []float64 // acceptance rate of draft j if those before it were accepted
 	due    []float64 // what is left of the rates
 	out    []spec.Draft
 }
@@ -51,15 +51,15 @@ func newForced(m *qwen35.Model, answer []int32) *forced {
 	return &forced{Drafter: m.Drafter(), answer: answer, rates: rates, due: make([]float64, len(rates))}
 }
 
-// openGenerated generates a model of the 2B shape with 4-bit weights.
-func openGenerated(b *testing.B) (*qwen35.Model, *state.Pool) {
+// openGenerated generates a model of a shape with 4-bit weights.
+func openGenerated(b *testing.B, shape string) (*qwen35.Model, *state.Pool) {
 	b.Helper()
 	dev, err := cpu.Open(cpu.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = dev.Close() })
-	m, err := qwen35.Generate("2b", 4, dev, model.Options{MaxGuesses: spec.MaxDepth})
+	m, err := qwen35.Generate(shape, 4, dev, model.Options{MaxDrafts: spec.MaxDepth})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -67,12 +67,12 @@ func openGenerated(b *testing.B) (*qwen35.Model, *state.Pool) {
 }
 
 // BenchmarkForced decodes with a generated model of the 2B shape and 4-bit weights. Its
-// head's guesses mean nothing, so they are replaced by guesses that hold as often as the
-// trained tiny model's; costs are real. Beta and delta are a pass and a guess in steps of
+// head's drafts mean nothing, so they are replaced by drafts that are accepted as often as the
+// trained tiny model's; costs are real. Beta and delta are a pass and a draft in steps of
 // depth 0, model is the speed-up they predict, speedup the one measured.
 func BenchmarkForced(b *testing.B) {
 	const tokens = 240
-	m, pool := openGenerated(b)
+	m, pool := openGenerated(b, "2b")
 	prompt := []int32{1, 2, 3, 4, 5, 6, 7, 8}
 	plainRate := 0.0
 	var answer []int32
@@ -84,9 +84,9 @@ func BenchmarkForced(b *testing.B) {
 			}
 			defer e.Close()
 			var made, seconds float64
-			var receipt spec.Receipt
+			var stats spec.Stats
 			for b.Loop() {
-				ids, res, err := collect(e, Request{Prompt: prompt, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1, Depth: depth})
+				ids, res, err := collect(e, Request{Prompt: prompt, MaxTokens: tokens, IgnoreEnd: true, Depth: spec.FixedDepth(depth)})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -94,19 +94,19 @@ func BenchmarkForced(b *testing.B) {
 					answer = append(slices.Clone(prompt), ids...)
 				}
 				made, seconds = made+float64(res.Tokens-1), seconds+res.Decode.Seconds()
-				receipt = res.Receipt
+				stats = res.Speculation
 			}
 			rate := made / seconds
 			if depth == 0 {
 				plainRate = rate
 			} else {
-				s := receipt.Summary()
+				s := &stats
 				perRound := 1 + float64(s.Accepted)/float64(s.Rounds)
 				b.ReportMetric(perRound, "tok/round")
-				beta, delta := s.VerifyMS/float64(s.Rounds)*plainRate/1e3, s.DraftMS/float64(s.Drafted)*plainRate/1e3
+				beta, delta := s.Verify.Seconds()/float64(s.Rounds)*plainRate, s.Draft.Seconds()/float64(s.Drafted)*plainRate
 				b.ReportMetric(beta, "beta")
 				b.ReportMetric(delta, "delta")
-				b.ReportMetric(perRound/(beta+s.MeanDepth*delta), "model")
+				b.ReportMetric(perRound/(beta+s.MeanDepth()*delta), "model")
 				b.ReportMetric(rate/plainRate, "speedup")
 			}
 			b.ReportMetric(rate, "tok/s")
@@ -115,20 +115,20 @@ func BenchmarkForced(b *testing.B) {
 }
 
 // BenchmarkForcedBatch is BenchmarkForced for several sequences at a time, which say the same,
-// in turns without guesses and with as many as the controller finds to pay. Times of one turn
+// in turns without drafts and with as many as the controller finds to pay. Times of one turn
 // are compared, and the medians reported.
 func BenchmarkForcedBatch(b *testing.B) {
 	const tokens = 96
-	m, pool := openGenerated(b)
+	m, pool := openGenerated(b, "2b")
 	defer slot()()
-	request := Request{Prompt: []int32{1, 2, 3, 4, 5, 6, 7, 8}, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1}
+	request := Request{Prompt: []int32{1, 2, 3, 4, 5, 6, 7, 8}, MaxTokens: tokens, IgnoreEnd: true}
 	d := newForced(m, nil)
 	e, err := New(m, pool, Options{Drafter: d})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer e.Close()
-	run := func(width, depth int) (rate, meanDepth float64) {
+	run := func(width int, depth spec.Depth) (rate, meanDepth float64) {
 		r := request
 		r.Depth = depth
 		var all sync.WaitGroup
@@ -140,7 +140,7 @@ func BenchmarkForcedBatch(b *testing.B) {
 				if err != nil {
 					b.Error(err)
 				}
-				if depths[i] = res.Receipt.Summary().MeanDepth; d.answer == nil {
+				if depths[i] = res.Speculation.MeanDepth(); d.answer == nil {
 					d.answer = append(slices.Clone(r.Prompt), ids...)
 				}
 			})
@@ -148,19 +148,58 @@ func BenchmarkForcedBatch(b *testing.B) {
 		all.Wait()
 		return float64(width*tokens) / time.Since(start).Seconds(), middle(depths)
 	}
-	run(1, 0)
+	run(1, spec.DepthOff)
 	for _, width := range []int{1, 2, 4, 8} {
 		b.Run(fmt.Sprintf("batch=%d", width), func(b *testing.B) {
-			var plain, guessed, ratio, depth []float64
-			run(width, -1) // the controller learns
+			var plain, drafted, ratio, depth []float64
+			run(width, spec.DepthAuto) // the controller learns
 			for b.Loop() {
-				p, _ := run(width, 0)
-				g, d := run(width, -1)
-				plain, guessed, ratio, depth = append(plain, p), append(guessed, g), append(ratio, g/p), append(depth, d)
+				p, _ := run(width, spec.DepthOff)
+				g, d := run(width, spec.DepthAuto)
+				plain, drafted, ratio, depth = append(plain, p), append(drafted, g), append(ratio, g/p), append(depth, d)
 			}
 			b.ReportMetric(middle(plain), "plain-tok/s")
-			b.ReportMetric(middle(guessed), "mtp-tok/s")
+			b.ReportMetric(middle(drafted), "mtp-tok/s")
 			b.ReportMetric(middle(ratio), "mtp/plain")
+			b.ReportMetric(middle(depth), "depth")
+		})
+	}
+}
+
+// BenchmarkRejected decodes with a head whose drafts are never accepted, where the controller
+// finds that depth 0 is best, in turns with decoding without a drafter: what is lost is what it
+// takes to fill the head's KV cache, and trials. Times of one turn are compared.
+func BenchmarkRejected(b *testing.B) {
+	const tokens = 128
+	for _, shape := range []string{"2b", "4b"} {
+		b.Run("shape="+shape, func(b *testing.B) {
+			m, pool := openGenerated(b, shape)
+			defer slot()()
+			vocab := int32(m.Info().Vocab)
+			e, err := New(m, pool, Options{Drafter: stubborn{m.Drafter(), vocab}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer e.Close()
+			run := func(depth spec.Depth) (rate, meanDepth float64) {
+				_, r, err := collect(e, Request{
+					Prompt: []int32{1, 2, 3, 4}, MaxTokens: tokens, IgnoreEnd: true, Depth: depth, Sampling: never(vocab),
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				return float64(r.Tokens-1) / r.Decode.Seconds(), r.Speculation.MeanDepth()
+			}
+			run(spec.DepthAuto) // the controller finds out
+			var plain, auto, ratio, depth []float64
+			for b.Loop() {
+				p, _ := run(spec.DepthOff)
+				a, d := run(spec.DepthAuto)
+				plain, auto, ratio, depth = append(plain, p), append(auto, a), append(ratio, a/p), append(depth, d)
+			}
+			b.ReportMetric(middle(plain), "plain-tok/s")
+			b.ReportMetric(middle(auto), "auto-tok/s")
+			b.ReportMetric(middle(ratio), "auto/plain")
 			b.ReportMetric(middle(depth), "depth")
 		})
 	}

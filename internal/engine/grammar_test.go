@@ -26,20 +26,45 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// held is a request under a grammar, and what the text must be.
-type held struct {
+// constrained is a request under a grammar, and what the text must be.
+type constrained struct {
 	name    string
 	grammar *grammar.Grammar
-	after   int32 // token from which on the grammar holds; -1: from the beginning
+	after   int32 // token from which on the grammar holds; -1: from the start
 	check   func(text string) error
 }
 
 // constrain makes the request's constraint.
-func (h *held) constrain() sample.Constraint {
+func (h *constrained) constrain() sample.Constraint {
 	if h.after >= 0 {
-		return h.grammar.After(h.after)
+		return &later{Constraint: h.grammar.Matcher(), from: h.after}
 	}
 	return h.grammar.Matcher()
+}
+
+// later is a constraint that begins after the first token from.
+type later struct {
+	sample.Constraint
+	from  int32
+	begun bool
+}
+
+func (l *later) Allowed(ahead []int32) []uint64 {
+	if !l.begun {
+		i := slices.Index(ahead, l.from)
+		if i < 0 {
+			return nil
+		}
+		ahead = ahead[i+1:]
+	}
+	return l.Constraint.Allowed(ahead)
+}
+
+func (l *later) Accept(id int32) {
+	if l.begun {
+		l.Constraint.Accept(id)
+	}
+	l.begun = l.begun || id == l.from
 }
 
 // openTiny opens the embedded model's checkpoint with its tokenizer.
@@ -56,7 +81,7 @@ func openTiny(t *testing.T) (*qwen35.Model, *state.Pool, *tokenizer.Tokenizer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	m, err := qwen35.Open(c, b, model.Options{Compute: backend.Int8, MaxGuesses: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
+	m, err := qwen35.Open(c, b, model.Options{Compute: backend.Int8, MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +113,7 @@ func newVocab(t *testing.T, tok *tokenizer.Tokenizer, stop []int32) *grammar.Voc
 	return v
 }
 
-func heldRequests(t *testing.T, v *grammar.Vocab, period int32) []held {
+func constrainedRequests(t *testing.T, v *grammar.Vocab, period int32) []constrained {
 	t.Helper()
 	compile := func(s grammar.Source) *grammar.Grammar {
 		g, err := grammar.Compile(s, v)
@@ -118,7 +143,7 @@ func heldRequests(t *testing.T, v *grammar.Vocab, period int32) []held {
 		return nil
 	}
 	answer := compile(grammar.Sequence(grammar.Regexp(`\n{0,2}`), grammar.Choice("yes", "no")))
-	return []held{
+	return []constrained{
 		{"schema", cat, -1, checkCat},
 		{"choice", compile(grammar.Choice("a cat", "a dog", "a bird")), -1, func(text string) error {
 			if !slices.Contains([]string{"a cat", "a dog", "a bird"}, text) {
@@ -141,39 +166,39 @@ func heldRequests(t *testing.T, v *grammar.Vocab, period int32) []held {
 	}
 }
 
-// trial is the requests under grammars with each of some tastes, on one model.
+// trial is the requests under grammars with each of some samplings, on one model.
 type trial struct {
 	*testing.T
-	model    *qwen35.Model
-	pool     *state.Pool
-	tok      *tokenizer.Tokenizer
-	requests []held
-	tastes   []sample.Options
+	model     *qwen35.Model
+	pool      *state.Pool
+	tok       *tokenizer.Tokenizer
+	requests  []constrained
+	samplings []sample.Options
 
-	mu      sync.Mutex // protects what follows
-	guessed int        // guesses that held
-	ended   int        // texts that ended by themselves
+	mu       sync.Mutex // protects what follows
+	accepted int        // drafts that were accepted
+	ended    int        // texts that ended by themselves
 }
 
-// outcome is what the law is about.
+// outcome is what must not change.
 type outcome struct {
 	ids  []int32
 	hash uint64
 }
 
 // generate runs one request and checks its text.
-func (t *trial) generate(e *engine.Engine, h *held, taste sample.Options, depth int) (o outcome) {
-	taste.Constraint = h.constrain
+func (t *trial) generate(e *engine.Engine, h *constrained, sampling sample.Options, depth spec.Depth) (o outcome) {
+	sampling.Constraint = h.constrain
 	s, err := e.Generate(context.Background(), engine.Request{
-		Prompt: t.tok.Encode("Once upon a time there was"), MaxTokens: 60, Sampling: taste, Hash: true, LogProbs: -1, Depth: depth,
+		Prompt: t.tok.Encode("Once upon a time there was"), MaxTokens: 60, Sampling: sampling, Hash: true, Depth: depth,
 	})
 	if err != nil {
-		t.Errorf("%s, depth %d: %v", h.name, depth, err)
+		t.Errorf("%s, depth %v: %v", h.name, depth, err)
 		return o
 	}
 	for token, err := range s.Tokens() {
 		if err != nil {
-			t.Errorf("%s, depth %d: %v", h.name, depth, err)
+			t.Errorf("%s, depth %v: %v", h.name, depth, err)
 			return o
 		}
 		o.ids = append(o.ids, token.ID)
@@ -182,31 +207,31 @@ func (t *trial) generate(e *engine.Engine, h *held, taste sample.Options, depth 
 	o.hash = r.LogitsHash
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.guessed += r.Receipt.Accepted
+	t.accepted += r.Speculation.Accepted
 	if r.Finish == engine.FinishStop {
 		t.ended++
 		if err := h.check(t.tok.Decode(o.ids[:len(o.ids)-1], false)); err != nil {
-			t.Errorf("%s, depth %d: %v", h.name, depth, err)
+			t.Errorf("%s, depth %v: %v", h.name, depth, err)
 		}
 	}
 	return o
 }
 
-// all runs every request with every taste: one after the other without guesses, at once
+// all runs every request with every sampling: one after the other without drafts, at once
 // with them.
-func (t *trial) all(depth int) []outcome {
+func (t *trial) all(depth spec.Depth) []outcome {
 	e, err := engine.New(t.model, t.pool, engine.Options{Drafter: t.model.Drafter()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	got := make([]outcome, len(t.requests)*len(t.tastes))
+	got := make([]outcome, len(t.requests)*len(t.samplings))
 	var wg sync.WaitGroup
 	for i := range got {
 		wg.Go(func() {
-			got[i] = t.generate(e, &t.requests[i/len(t.tastes)], t.tastes[i%len(t.tastes)], depth)
+			got[i] = t.generate(e, &t.requests[i/len(t.samplings)], t.samplings[i%len(t.samplings)], depth)
 		})
-		if depth == 0 {
+		if depth == spec.DepthOff {
 			wg.Wait()
 		}
 	}
@@ -214,8 +239,8 @@ func (t *trial) all(depth int) []outcome {
 	return got
 }
 
-// TestGrammarChangesNothingElse holds the law under grammars: tokens and bits of the logits
-// are the same with guesses of any depth, alone and in company, and the texts are what the
+// TestGrammarChangesNothingElse checks exactness under grammars: tokens and bits of the logits
+// are the same with drafts of any depth, alone and in a batch, and the texts are what the
 // grammars say.
 func TestGrammarChangesNothingElse(t *testing.T) {
 	m, pool, tok := openTiny(t)
@@ -225,30 +250,30 @@ func TestGrammarChangesNothingElse(t *testing.T) {
 	}
 	r := &trial{
 		T: t, model: m, pool: pool, tok: tok,
-		requests: heldRequests(t, newVocab(t, tok, m.Info().Stop), period),
-		tastes: []sample.Options{
+		requests: constrainedRequests(t, newVocab(t, tok, m.Info().Stop), period),
+		samplings: []sample.Options{
 			{},
 			{Temperature: 0.8, TopK: 20, TopP: 0.95, Seed: 7, RepetitionPenalty: 1.1},
 			{Temperature: 1.2, Seed: 8},
 		},
 	}
 	if testing.Short() {
-		r.tastes = r.tastes[:2]
+		r.samplings = r.samplings[:2]
 	}
-	want := r.all(0)
+	want := r.all(spec.DepthOff)
 	for i := range want {
-		t.Logf("%s, taste %d: %q", r.requests[i/len(r.tastes)].name, i%len(r.tastes), tok.Decode(want[i].ids, false))
+		t.Logf("%s, sampling %d: %q", r.requests[i/len(r.samplings)].name, i%len(r.samplings), tok.Decode(want[i].ids, false))
 	}
-	for _, depth := range []int{1, 2, 3, -1} {
+	for _, depth := range []spec.Depth{1, 2, 3, spec.DepthAuto} {
 		for i, got := range r.all(depth) {
 			if !slices.Equal(got.ids, want[i].ids) || got.hash != want[i].hash {
-				t.Errorf("%s, taste %d, depth %d: %q %x\nwithout guesses: %q %x", r.requests[i/len(r.tastes)].name, i%len(r.tastes), depth,
+				t.Errorf("%s, sampling %d, depth %v: %q %x\nwithout drafts: %q %x", r.requests[i/len(r.samplings)].name, i%len(r.samplings), depth,
 					tok.Decode(got.ids, false), got.hash, tok.Decode(want[i].ids, false), want[i].hash)
 			}
 		}
 	}
-	t.Logf("%d guesses held, %d texts ended", r.guessed, r.ended)
-	if r.guessed < 50 || r.ended < len(want)*4 {
-		t.Errorf("%d guesses held and %d of %d texts ended", r.guessed, r.ended, 5*len(want))
+	t.Logf("%d drafts accepted, %d texts ended", r.accepted, r.ended)
+	if r.accepted < 50 || r.ended < len(want)*4 {
+		t.Errorf("%d drafts accepted and %d of %d texts ended", r.accepted, r.ended, 5*len(want))
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// openModel loads a small network of the family with room for guesses, and ample memory.
+// openModel loads a small model of the family with space for drafts, and ample memory.
 func openModel(t testing.TB, dir string, o model.Options) (*qwen35.Model, *state.Pool) {
 	t.Helper()
 	m, b := openOn(t, dir, o)
@@ -41,7 +41,7 @@ func openOn(t testing.TB, dir string, o model.Options) (*qwen35.Model, *cpu.Back
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	o.MaxGuesses, o.Log = spec.MaxDepth, slog.New(slog.DiscardHandler)
+	o.MaxDrafts, o.Log = spec.MaxDepth, slog.New(slog.DiscardHandler)
 	m, err := qwen35.Open(c, b, o)
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func openOn(t testing.TB, dir string, o model.Options) (*qwen35.Model, *cpu.Back
 	return m, b
 }
 
-// oracle knows the answer to every prompt, and guesses from it as its script says.
+// oracle knows the answer to every prompt, and drafts from it as its script says.
 type oracle struct {
 	answers [][]int32 // prompt and answer
 	wrong   func(position, index int) bool
@@ -83,7 +83,7 @@ func (o *oracle) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	return out, nil
 }
 
-// samplings are the tastes the law is held to.
+// samplings are the sampling options that are tested.
 func samplings() []sample.Options {
 	var list []sample.Options
 	for i, temp := range []float64{0, 0.2, 0.6, 1, 1.5} {
@@ -100,10 +100,10 @@ func samplings() []sample.Options {
 	return list
 }
 
-// TestGuessingChangesNothing is the law: with guesses of any drafter, right or wrong, at
-// any depth, alone or in company, every request gives the tokens and the bits of logits
-// that it gives without guesses.
-func TestGuessingChangesNothing(t *testing.T) {
+// TestSpeculationChangesNothing is the invariant of exactness: with drafts of any drafter, right or wrong, at
+// any depth, alone or in a batch, every request gives the tokens and the bits of logits
+// that it gives without drafts.
+func TestSpeculationChangesNothing(t *testing.T) {
 	for _, name := range []string{"dense", "moe"} {
 		for _, compute := range []backend.Compute{backend.Float32, backend.Int8} {
 			if brief(t) && (name == "moe") != (compute == backend.Int8) {
@@ -116,14 +116,14 @@ func TestGuessingChangesNothing(t *testing.T) {
 				}
 				m, pool := openModel(t, golden.Dir(t, name), o)
 				f := golden.Load(t, name)
-				guessing(t, m, pool, f.Cases[1].Prompt[:20])
+				speculation(t, m, pool, f.Cases[1].Prompt[:20])
 			})
 		}
 	}
 }
 
-// brief asks for a part of the law: in short mode, and with the generic kernels, which are
-// many times slower and held to be equal to the others elsewhere.
+// brief asks for a part of the cases: in short mode, and with the generic kernels, which are
+// many times slower and tested to be equal to the others elsewhere.
 func brief(t *testing.T) bool {
 	t.Helper()
 	b, err := cpu.Open(cpu.Options{})
@@ -134,7 +134,7 @@ func brief(t *testing.T) bool {
 	return testing.Short() || strings.Contains(b.Name(), "generic")
 }
 
-func guessing(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
+func speculation(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
 	plain, err := New(m, pool, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -144,14 +144,14 @@ func guessing(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
 	var want [][]int32
 	var hash []uint64
 	truth := &oracle{vocab: int32(m.Info().Vocab)}
-	tastes := samplings()
+	options := samplings()
 	if brief(t) {
-		tastes = tastes[7:9]
+		options = options[7:9]
 	}
-	for i, s := range tastes {
+	for i, s := range options {
 		// Texts that repeat themselves, so that there is something to look up.
 		repeated := slices.Concat(prompt[i%5:5+i%7], prompt[i%5:5+i%7])
-		r := Request{Prompt: repeated, MaxTokens: 8 + rng.IntN(8), Sampling: s, Hash: true, LogProbs: -1, IgnoreEnd: i%2 == 0}
+		r := Request{Prompt: repeated, MaxTokens: 8 + rng.IntN(8), Sampling: s, Hash: true, IgnoreEnd: i%2 == 0}
 		ids, res, err := collect(plain, r)
 		if err != nil {
 			t.Fatal(err)
@@ -167,15 +167,15 @@ func guessing(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
 	for _, c := range []struct {
 		name    string
 		drafter spec.Drafter
-		depths  []int
+		depths  []spec.Depth
 	}{
-		{"head", m.Drafter(), []int{1, 2, 3, 4, 5, 6, 7, 8, -1}},
-		{"lookup", lookup, []int{3, 8, -1}},
-		{"auto", spec.Auto(m.Drafter(), lookup), []int{2, 5, -1}},
-		{"always right", truth.with(func(int, int) bool { return false }), []int{4, 8, -1}},
-		{"always wrong", truth.with(func(int, int) bool { return true }), []int{3}},
-		{"wrong at the third", truth.with(func(_, j int) bool { return j == 2 }), []int{5}},
-		{"at random", truth.with(func(p, j int) bool { return (p*7+j*3)%5 < 2 }), []int{6}},
+		{"head", m.Drafter(), []spec.Depth{1, 2, 3, 4, 5, 6, 7, 8, spec.DepthAuto}},
+		{"lookup", lookup, []spec.Depth{3, 8, spec.DepthAuto}},
+		{"auto", spec.Auto(m.Drafter(), lookup), []spec.Depth{2, 5, spec.DepthAuto}},
+		{"always right", truth.with(func(int, int) bool { return false }), []spec.Depth{4, 8, spec.DepthAuto}},
+		{"always wrong", truth.with(func(int, int) bool { return true }), []spec.Depth{3}},
+		{"wrong at the third", truth.with(func(_, j int) bool { return j == 2 }), []spec.Depth{5}},
+		{"at random", truth.with(func(p, j int) bool { return (p*7+j*3)%5 < 2 }), []spec.Depth{6}},
 	} {
 		if brief(t) {
 			c.depths = c.depths[len(c.depths)-1:]
@@ -191,10 +191,10 @@ func guessing(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
 				wg.Go(func() {
 					ids, res, err := collect(e, r)
 					if err != nil || !slices.Equal(ids, want[i]) || res.LogitsHash != hash[i] {
-						t.Errorf("%s, depth %d, request %d: %v %x %v, want %v %x", c.name, depth, i, ids, res.LogitsHash, err, want[i], hash[i])
+						t.Errorf("%s, depth %v, request %d: %v %x %v, want %v %x", c.name, depth, i, ids, res.LogitsHash, err, want[i], hash[i])
 					}
-					if c.name == "always right" && depth > 0 && res.Receipt.Accepted != res.Receipt.Drafted {
-						t.Errorf("%d of %d right guesses accepted", res.Receipt.Accepted, res.Receipt.Drafted)
+					if c.name == "always right" && depth > 0 && res.Speculation.Accepted != res.Speculation.Drafted {
+						t.Errorf("%d of %d right drafts accepted", res.Speculation.Accepted, res.Speculation.Drafted)
 					}
 				})
 			}

@@ -18,13 +18,13 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// promised is the budget for one sequence of so many tokens, as it is promised to be enough.
+// promised is the budget for one sequence of that many tokens, as it is promised to be enough.
 func promised(m *qwen35.Model, d spec.Drafter, tokens int) int64 {
 	var draft state.Layout
 	if d != nil {
 		draft = d.Layout()
 	}
-	n := spec.Need(m.Layout(), draft, m.Info().Width)
+	n := spec.Need(m.Layout(), draft)
 	return n.Bytes(tokens)
 }
 
@@ -58,8 +58,8 @@ func TestPromisedMemoryIsEnough(t *testing.T) {
 		for range 3 {
 			var all sync.WaitGroup
 			for range together {
-				r := Request{Prompt: text[:1+rng.IntN(context-1)], Depth: rng.IntN(spec.MaxDepth+2) - 1, LogProbs: -1, IgnoreEnd: true}
-				all.Go(func() { fills(t, e, r, context, fmt.Sprintf("run %d, depth %d", i, r.Depth)) })
+				r := Request{Prompt: text[:1+rng.IntN(context-1)], Depth: spec.Depth(rng.IntN(spec.MaxDepth+2) - 1), IgnoreEnd: true}
+				all.Go(func() { fills(t, e, r, context, fmt.Sprintf("run %d, depth %v", i, r.Depth)) })
 			}
 			all.Wait()
 		}
@@ -81,9 +81,9 @@ func TestLongContextFitsItsMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	// The first rounds of an answer whose depth is found are without guesses.
+	// The first rounds of an answer whose depth is found are without drafts.
 	for _, n := range []int{3900, 3970, 3990} {
-		fills(t, e, Request{Prompt: prompt(n, 1), Depth: -1, LogProbs: -1, IgnoreEnd: true}, context, fmt.Sprint(n))
+		fills(t, e, Request{Prompt: prompt(n, 1), IgnoreEnd: true}, context, fmt.Sprint(n))
 	}
 }
 
@@ -108,13 +108,13 @@ func fills(t *testing.T, e *Engine, r Request, limit int, name string) {
 	}
 }
 
-// TestEntryWithoutRoomIsAMiss has engines with little memory find on the disk what one with
+// TestEntryWithoutMemoryIsAMiss has engines with little memory find on the disk what one with
 // plenty has written: where there is no room for the entry beside the sequence that takes it
 // over, the prompt is read again.
-func TestEntryWithoutRoomIsAMiss(t *testing.T) {
+func TestEntryWithoutMemoryIsAMiss(t *testing.T) {
 	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
 	dir := t.TempDir()
-	request := Request{Prompt: prompt(129, 1), MaxTokens: 1, LogProbs: -1, Depth: 3, IgnoreEnd: true}
+	request := Request{Prompt: prompt(129, 1), MaxTokens: 1, Depth: 3, IgnoreEnd: true}
 	run := func(budget int64) (cached int) {
 		t.Helper()
 		disk, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 30, Fingerprint: "dense"})

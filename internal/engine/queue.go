@@ -12,15 +12,15 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// claims orders sequences by who is served first: the higher priority, then the earlier
+// byPriority orders sequences by who is served first: the higher priority, then the earlier
 // arrival.
-func claims(a, b *sequence) int {
+func byPriority(a, b *sequence) int {
 	return cmp.Or(cmp.Compare(b.req.Priority, a.req.Priority), cmp.Compare(a.arrival, b.arrival))
 }
 
-// enqueue puts a sequence among those that wait. The mutex is held.
+// enqueue has a sequence wait. The mutex is held.
 func (e *Engine) enqueue(s *sequence) {
-	at, _ := slices.BinarySearchFunc(e.waiting, s, claims)
+	at, _ := slices.BinarySearchFunc(e.waiting, s, byPriority)
 	e.waiting = slices.Insert(e.waiting, at, s)
 }
 
@@ -30,7 +30,7 @@ func (e *Engine) admit() bool {
 	for _, s := range e.leaving() {
 		e.end(s)
 	}
-	e.tidyAhead()
+	e.tidyBackground()
 	for e.admitNext() {
 	}
 	e.mu.Lock()
@@ -68,8 +68,8 @@ func (s *sequence) canceled() (err error) {
 	return s.ctx.Err()
 }
 
-// admitNext takes the first of those that wait in, if there is room for it, and reports
-// whether to look for another. One of higher priority may take the room of a running one.
+// admitNext starts the first of those that wait, if there is capacity for it, and reports
+// whether to look for another. One of higher priority may preempt a running one.
 func (e *Engine) admitNext() bool {
 	s := e.first()
 	if s == nil {
@@ -81,7 +81,7 @@ func (e *Engine) admitNext() bool {
 	return again
 }
 
-// place is admitNext for the one whose turn it is.
+// place is admitNext for s, the first of those that wait.
 func (e *Engine) place(s *sequence) bool {
 	if e.fetch(s) {
 		return true
@@ -102,7 +102,7 @@ func (e *Engine) place(s *sequence) bool {
 	})
 	switch err := e.open(s); {
 	case errors.Is(err, state.ErrFull) && len(e.running) > 0: // it will fit when others have ended
-		e.close(s)
+		s.release()
 		e.locked(func() { e.enqueue(s) })
 		return false
 	case err != nil:
@@ -111,12 +111,13 @@ func (e *Engine) place(s *sequence) bool {
 		e.end(s)
 		return true
 	}
-	at, _ := slices.BinarySearchFunc(e.running, s, claims)
+	at, _ := slices.BinarySearchFunc(e.running, s, byPriority)
 	e.running = slices.Insert(e.running, at, s)
 	return true
 }
 
-// first is the first of those that wait for nothing but their turn, nil if there is none.
+// first is the first of those that wait and whose prefix is not being fetched, nil if there
+// is none.
 func (e *Engine) first() *sequence {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -128,39 +129,39 @@ func (e *Engine) first() *sequence {
 	return nil
 }
 
-// bytes is the memory of a sequence of so many tokens.
-func (e *Engine) bytes(tokens int) int64 {
-	n := e.need()
-	return n.Bytes(tokens)
+// bytes is the memory of a sequence of n tokens.
+func (e *Engine) bytes(n int) int64 {
+	need := e.need()
+	return need.Bytes(n)
 }
 
-// need is what a sequence takes at most. Nothing depends on how many tokens are guessed for
-// it: the limit of an answer that is as long as there is memory for must not.
+// need is the maximum memory of a sequence. It does not depend on the draft depth, for the limit
+// of an answer that is as long as there is memory for must not.
 func (e *Engine) need() state.Need {
 	var draft state.Layout
 	if e.o.Drafter != nil {
 		draft = e.o.Drafter.Layout()
 	}
-	return spec.Need(e.model.Layout(), draft, e.model.Info().Width)
+	return spec.Need(e.model.Layout(), draft)
 }
 
-// fit refuses a request that could not be served if it were alone. One that names no number
-// of tokens gets as many as there is memory for.
+// fit refuses a request that could not be served even alone. One without MaxTokens gets as
+// many as there is memory for.
 func (e *Engine) fit(s *sequence) error {
 	need, budget := e.need(), e.pool.Budget()
-	least := min(s.limit, len(s.tokens)+1)
+	wanted := min(s.limit, len(s.tokens)+1)
 	if s.req.MaxTokens > 0 {
-		least = s.limit
+		wanted = s.limit
 	}
-	most := need.Tokens(budget, s.limit)
-	if most < least {
-		return fmt.Errorf("%w: %d tokens of prompt and answer need %d bytes of memory, and there are %d for all sequences", ErrTooLarge, least, need.Bytes(least), budget)
+	limit := need.Tokens(budget, s.limit)
+	if limit < wanted {
+		return fmt.Errorf("%w: %d tokens of prompt and answer need %d bytes of memory, and there are %d for all sequences", ErrTooLarge, wanted, need.Bytes(wanted), budget)
 	}
-	s.limit = most
+	s.limit = limit
 	return nil
 }
 
-// free reports whether so many bytes are free, once the cache has given up what it must.
+// free reports whether bytes are free, once the cache has given up what it must.
 func (e *Engine) free(bytes int64) bool {
 	missing := func() int64 { return bytes - (e.pool.Budget() - e.pool.Used()) }
 	if n := missing(); n > 0 && e.cache != nil {
@@ -169,7 +170,7 @@ func (e *Engine) free(bytes int64) bool {
 	return missing() <= 0
 }
 
-// open gives a sequence its memory, and what the cache knows of the beginning of its tokens.
+// open gives a sequence its memory, and the longest prefix of its tokens that the cache has.
 func (e *Engine) open(s *sequence) error {
 	if s.started.IsZero() {
 		s.started = time.Now()
@@ -180,53 +181,45 @@ func (e *Engine) open(s *sequence) error {
 	s.boundaries = boundaries(s)
 	err := e.restore(s)
 	if errors.Is(err, state.ErrFull) {
-		// What was found is held while it is taken over, and there is no room for both.
-		e.close(s)
+		// The entry stays in the cache while it is copied, and there is no memory for both.
+		s.release()
 		s.cached = 0
 		return e.allot(s)
 	}
 	return err
 }
 
-// allot gives a sequence empty memory.
+// allot gives a sequence empty states.
 func (e *Engine) allot(s *sequence) error {
 	var err error
 	if s.target, err = e.pool.Open(e.model.Layout()); err != nil {
 		return err
 	}
-	room := 0
-	if d := e.o.Drafter; d != nil && s.req.Depth != 0 {
+	if d := e.o.Drafter; d != nil && s.req.Depth != spec.DepthOff {
 		s.record.Drafter, s.record.Rule = d.Name(), s.req.Rule
-		if s.memory, err = e.pool.Open(d.Layout()); err != nil {
+		if s.draftState, err = e.pool.Open(d.Layout()); err != nil {
 			return err
 		}
-		if d.Layout() != (state.Layout{}) && s.ahead == nil { // it is something that learns
-			room = spec.Backlog
-		}
 	}
-	s.backlog = e.pool.Rows(room)
 	return nil
 }
 
-// close gives a sequence's memory back.
-func (e *Engine) close(s *sequence) {
-	for _, m := range []*state.State{s.target, s.memory} {
+// release gives a sequence's memory back to the pool.
+func (s *sequence) release() {
+	for _, m := range []*state.State{s.target, s.draftState} {
 		if m != nil {
 			m.Close()
 		}
 	}
-	if s.backlog != nil {
-		s.backlog.Close()
-	}
-	s.target, s.memory, s.backlog, s.notes, s.span = nil, nil, nil, nil, model.Span{}
+	s.target, s.draftState, s.hostState, s.span = nil, nil, nil, model.Span{}
 }
 
-// preempt takes a running sequence's memory away and has it wait. When it is its turn again
-// it reads its prompt and its answer so far anew: the same tokens give the same state, and
-// the guesses that it has are still its guesses.
+// preempt takes a running sequence's memory away and has it wait. Once it is admitted again its
+// prompt and its answer so far are prefilled: the same tokens give the same state, and its
+// drafts are still its drafts.
 func (e *Engine) preempt(s *sequence) {
 	e.running = slices.DeleteFunc(e.running, func(r *sequence) bool { return r == s })
-	e.close(s)
+	s.release()
 	s.stream.wake()
 	s.preempted++
 	e.locked(func() {
@@ -235,11 +228,11 @@ func (e *Engine) preempt(s *sequence) {
 	})
 }
 
-// reserve makes room for n more tokens of s, if need be at the cost of those with a lesser
-// claim. It reports false if s has to wait itself, or cannot go on at all.
+// reserve makes space for n more tokens of s, if need be by preempting those of lower
+// priority. It reports false if s has to wait itself, or cannot go on at all.
 func (e *Engine) reserve(s *sequence, n int) bool {
 	for {
-		err := e.hold(s, n)
+		err := s.grow(n)
 		switch {
 		case err == nil:
 			return true
@@ -255,32 +248,32 @@ func (e *Engine) reserve(s *sequence, n int) bool {
 	}
 }
 
-// hold makes room for n more tokens of s.
-func (e *Engine) hold(s *sequence, n int) error {
-	if err := s.target.Reserve(n); err != nil || s.memory == nil {
+// grow makes space for n more tokens in the sequence's states.
+func (s *sequence) grow(n int) error {
+	if err := s.target.Reserve(n); err != nil || s.draftState == nil {
 		return err
 	}
-	return s.memory.Reserve(n + s.backlog.Len() + spec.MaxDepth) // its guesses feed on guesses
+	return s.draftState.Reserve(n + spec.MaxDepth) // drafts are fed to the drafter too
 }
 
-// end gives a sequence's memory back and closes its stream with its fault, if it has one.
-// Whatever goes wrong meanwhile, its reader is told; and once is enough.
+// end releases a sequence's memory and closes its stream with its fault, if it has one.
+// Whatever goes wrong meanwhile, its reader is told, and only once.
 func (e *Engine) end(s *sequence) {
 	if s.ended {
 		return
 	}
 	s.ended = true
 	err := errors.Join(
-		try(func() { e.close(s) }), // memory that is not given back is not used again
+		try(s.release), // memory that is not given back is not used again
 		try(func() { s.unwatch() }),
-		try(func() { e.draft.Settle(&s.record.Receipt) }),
+		try(func() { e.drafting.controller.Settle(&s.record.Stats) }),
 	)
 	e.blame(err)
 	e.locked(func() {
 		e.stats.count(s)
 		if key := s.req.Conversation; key != "" {
-			if e.talks[key]--; e.talks[key] == 0 {
-				delete(e.talks, key)
+			if e.conversations[key]--; e.conversations[key] == 0 {
+				delete(e.conversations, key)
 			}
 		}
 	})

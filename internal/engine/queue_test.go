@@ -14,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -56,14 +57,14 @@ func (m *gated) passUntil(done <-chan struct{}) {
 }
 
 // TestFaultsEndOnlyTheirSequence runs sound requests together with one that makes the
-// network fail, whenever it does: they begin anew and say the same.
+// model fail, whenever it does: they are restarted and say the same.
 func TestFaultsEndOnlyTheirSequence(t *testing.T) {
 	for id, want := range map[int32]string{faulty: "scripted fault", broken: "scripted error", unclear: "not a number"} {
 		gate := newGated()
 		e := start(t, gate, Options{Log: quiet})
 		var all sync.WaitGroup
 		begin := func(prompt []int32, check func([]int32, error)) {
-			s, err := e.Generate(t.Context(), Request{Prompt: prompt, MaxTokens: 12, LogProbs: -1})
+			s, err := e.Generate(t.Context(), Request{Prompt: prompt, MaxTokens: 12})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +110,7 @@ func TestQueueServesByPriority(t *testing.T) {
 	e := start(t, gate, Options{MaxBatch: 1, MaxQueue: 3, Log: quiet})
 	request := func(first int32, priority int) *Stream {
 		t.Helper()
-		s, err := e.Generate(t.Context(), Request{Prompt: []int32{first}, MaxTokens: 2, LogProbs: -1, Priority: priority})
+		s, err := e.Generate(t.Context(), Request{Prompt: []int32{first}, MaxTokens: 2, Priority: priority})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +119,7 @@ func TestQueueServesByPriority(t *testing.T) {
 	streams := []*Stream{request(1, 0)}
 	order := []int32{<-gate.begun}
 	streams = append(streams, request(2, 0), request(3, 0), request(4, 1))
-	if _, err := e.Generate(t.Context(), Request{Prompt: []int32{5}, LogProbs: -1}); !errors.Is(err, ErrBusy) {
+	if _, err := e.Generate(t.Context(), Request{Prompt: []int32{5}}); !errors.Is(err, ErrBusy) {
 		t.Errorf("a fourth that waits: %v", err)
 	}
 	// The first has drawn a token when the fourth takes its place, and reads it again after.
@@ -144,7 +145,7 @@ func TestTokensDoNotWaitWithTheirSequence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := newGated()
 		e := start(t, gate, Options{MaxBatch: 1, Log: quiet})
-		first, err := e.Generate(t.Context(), Request{Prompt: []int32{1}, MaxTokens: 20, LogProbs: -1})
+		first, err := e.Generate(t.Context(), Request{Prompt: []int32{1}, MaxTokens: 20})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +166,7 @@ func TestTokensDoNotWaitWithTheirSequence(t *testing.T) {
 		if synctest.Wait(); len(read) != 1 {
 			t.Errorf("%d tokens were announced, want the first only", len(read))
 		}
-		second, err := e.Generate(t.Context(), Request{Prompt: []int32{2}, MaxTokens: 2, LogProbs: -1, Priority: 1})
+		second, err := e.Generate(t.Context(), Request{Prompt: []int32{2}, MaxTokens: 2, Priority: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,13 +194,13 @@ func TestTokensDoNotWaitWithTheirSequence(t *testing.T) {
 func TestQueueDropsCanceled(t *testing.T) {
 	gate := newGated()
 	e := start(t, gate, Options{MaxBatch: 1})
-	first, err := e.Generate(t.Context(), Request{Prompt: []int32{1}, MaxTokens: 2, LogProbs: -1})
+	first, err := e.Generate(t.Context(), Request{Prompt: []int32{1}, MaxTokens: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-gate.begun
 	ctx, cancel := context.WithCancel(t.Context())
-	second, err := e.Generate(ctx, Request{Prompt: []int32{2}, MaxTokens: 2, LogProbs: -1})
+	second, err := e.Generate(ctx, Request{Prompt: []int32{2}, MaxTokens: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,12 +215,12 @@ func TestQueueDropsCanceled(t *testing.T) {
 	}
 }
 
-// TestDrainLetsRequestsEnd holds that what runs and waits is finished, and nothing new begun.
+// TestDrainLetsRequestsEnd checks that what runs and waits is finished, and nothing new begun.
 func TestDrainLetsRequestsEnd(t *testing.T) {
 	e := start(t, newScripted(), Options{MaxBatch: 1})
 	var streams []*Stream
 	for i := range 4 {
-		s, err := e.Generate(t.Context(), Request{Prompt: prompt(3, i), MaxTokens: 30, IgnoreEnd: true, LogProbs: -1})
+		s, err := e.Generate(t.Context(), Request{Prompt: prompt(3, i), MaxTokens: 30, IgnoreEnd: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +239,7 @@ func TestDrainLetsRequestsEnd(t *testing.T) {
 	}
 	gate := newGated()
 	slow := start(t, gate, Options{})
-	s, err := slow.Generate(t.Context(), Request{Prompt: []int32{1}, MaxTokens: 3, LogProbs: -1})
+	s, err := slow.Generate(t.Context(), Request{Prompt: []int32{1}, MaxTokens: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,11 +268,11 @@ func TestTooLargeRequestsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	_, err = e.Generate(t.Context(), Request{Prompt: prompt(100, 1), MaxTokens: 100, LogProbs: -1})
+	_, err = e.Generate(t.Context(), Request{Prompt: prompt(100, 1), MaxTokens: 100})
 	if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "200 tokens") {
 		t.Errorf("200 tokens in memory for 128: %v", err)
 	}
-	ids, r, err := collect(e, Request{Prompt: prompt(100, 1), LogProbs: -1, IgnoreEnd: true})
+	ids, r, err := collect(e, Request{Prompt: prompt(100, 1), IgnoreEnd: true, Depth: spec.DepthOff})
 	if err != nil || r.Finish != FinishLength || len(ids) < 1 || len(ids) > 28 {
 		t.Errorf("as many as there is memory for: %d tokens, %+v, %v", len(ids), r, err)
 	}
@@ -281,30 +282,30 @@ func TestTooLargeRequestsAreRefused(t *testing.T) {
 // prompt's token 0.1 ms.
 func TestPaceLeavesTimeForTokens(t *testing.T) {
 	var p pace
-	if n := p.room(0); n != leastChunk {
+	if n := p.chunk(0); n != minChunk {
 		t.Errorf("%d tokens when nothing is known", n)
 	}
 	for range 200 {
 		p.round(10*time.Millisecond, 0, true)
-		n := p.room(0)
+		n := p.chunk(0)
 		p.round(10*time.Millisecond+time.Duration(n)*100*time.Microsecond, n, true)
 	}
-	if n := p.room(0); n < 40 || n > 60 {
+	if n := p.chunk(0); n < 40 || n > 60 {
 		t.Errorf("%d tokens of 0.1 ms beside rounds of 10 ms", n)
 	}
-	if n := p.room(50 * time.Millisecond); n < 350 || n > 450 {
+	if n := p.chunk(50 * time.Millisecond); n < 350 || n > 450 {
 		t.Errorf("%d tokens of 0.1 ms in rounds of 50 ms", n)
 	}
-	if n := p.room(time.Millisecond); n != leastChunk {
+	if n := p.chunk(time.Millisecond); n != minChunk {
 		t.Errorf("%d tokens where there is no time", n)
 	}
 }
 
-// TestPrefillReadsForOthers has a prompt read without an answer, and another begin with it.
-func TestPrefillReadsForOthers(t *testing.T) {
+// TestPrefillIsForOthers has a prompt read without an answer, and another begin with it.
+func TestPrefillIsForOthers(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
 	other := append(prompt(90, 3), 5)
-	turn := Request{Prompt: slices.Concat(other, []int32{6, 7}), MaxTokens: 8, LogProbs: -1, Depth: 3, Hash: true, IgnoreEnd: true}
+	turn := Request{Prompt: slices.Concat(other, []int32{6, 7}), MaxTokens: 8, Depth: 3, Hash: true, IgnoreEnd: true}
 	plain, err := New(m, pool, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -320,23 +321,23 @@ func TestPrefillReadsForOthers(t *testing.T) {
 	}
 	defer e.Close()
 	text := prompt(150, 2)
-	cold, r, err := collect(e, Request{Prompt: text, MaxTokens: 8, LogProbs: -1, Depth: 3, Hash: true, Sampling: sample.Options{Seed: 1, Temperature: 1}})
+	cold, r, err := collect(e, Request{Prompt: text, MaxTokens: 8, Depth: 3, Hash: true, Sampling: sample.Options{Seed: 1, Temperature: 1}})
 	if err != nil || r.Cached != 0 {
 		t.Fatal(r, err)
 	}
-	readAhead(t, e, Prefill{Conversation: "a", Prompt: other, Depth: 3})
+	prefillNow(t, e, Prefill{Conversation: "a", Prompt: other, Depth: 3})
 	hit, w, err := collect(e, turn)
 	if err != nil || w.Cached != len(other) || !slices.Equal(hit, miss) || w.LogitsHash != missed.LogitsHash {
 		t.Errorf("%v with %d tokens known of %d that were read before and hash %x, %v; want %v with hash %x",
 			hit, w.Cached, len(other), w.LogitsHash, err, miss, missed.LogitsHash)
 	}
-	again, a, err := collect(e, Request{Prompt: text, MaxTokens: 8, LogProbs: -1, Depth: 3, Hash: true, Sampling: sample.Options{Seed: 1, Temperature: 1}})
+	again, a, err := collect(e, Request{Prompt: text, MaxTokens: 8, Depth: 3, Hash: true, Sampling: sample.Options{Seed: 1, Temperature: 1}})
 	if err != nil || a.Cached != 128 || !slices.Equal(again, cold) || a.LogitsHash != r.LogitsHash {
 		t.Errorf("from the cache: %v %+v %v, want %v %+v", again, a, err, cold, r)
 	}
 	// The next turn begins with the answer, all but its last token.
 	next := slices.Concat(text, cold, []int32{9, 9})
-	_, n, err := collect(e, Request{Prompt: next, MaxTokens: 2, LogProbs: -1, Depth: 3})
+	_, n, err := collect(e, Request{Prompt: next, MaxTokens: 2, Depth: 3})
 	if err != nil || n.Cached != len(text)+len(cold)-1 {
 		t.Errorf("%d tokens known of %d, %v", n.Cached, len(text)+len(cold), err)
 	}
@@ -346,7 +347,7 @@ func TestPrefillReadsForOthers(t *testing.T) {
 func TestDiskOutlivesTheEngine(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
 	dir := t.TempDir()
-	request := Request{Prompt: prompt(150, 2), MaxTokens: 8, LogProbs: -1, Depth: 2, Hash: true}
+	request := Request{Prompt: prompt(150, 2), MaxTokens: 8, Depth: 2, Hash: true}
 	run := func() ([]int32, Result) {
 		t.Helper()
 		disk, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 30, Fingerprint: "dense"})

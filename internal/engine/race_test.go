@@ -8,7 +8,7 @@ import "testing"
 func TestRace(t *testing.T) {
 	t.Run("GenerateFollowsTheModel", TestGenerateFollowsTheModel)
 	t.Run("GenerateStops", TestGenerateStops)
-	t.Run("GenerateIsIndependentOfCompany", TestGenerateIsIndependentOfCompany)
+	t.Run("GenerateIsIndependentOfTheBatch", TestGenerateIsIndependentOfTheBatch)
 	t.Run("GenerateContainsFaults", TestGenerateContainsFaults)
 	t.Run("GenerateCancels", TestGenerateCancels)
 	t.Run("CloseEndsEverything", TestCloseEndsEverything)

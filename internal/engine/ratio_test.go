@@ -12,14 +12,14 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// TestRatioIsReproducible holds texts under the ratio rule to their seed: they are not those
-// of decoding without guesses, but no company, budget, cache or want of memory changes them.
+// TestRatioIsReproducible checks that the seed decides texts under the ratio rule: they are not those
+// of decoding without drafts, but no batch, budget, cache or want of memory changes them.
 func TestRatioIsReproducible(t *testing.T) {
 	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8, DraftVocab: 64})
 	var requests []Request
 	for i := range 8 {
 		requests = append(requests, Request{
-			Prompt: prompt(20+40*i, i), MaxTokens: 20, IgnoreEnd: true, LogProbs: -1, Depth: []int{-1, 3, 6}[i%3], Rule: spec.Ratio,
+			Prompt: prompt(20+40*i, i), MaxTokens: 20, IgnoreEnd: true, Depth: []spec.Depth{spec.DepthAuto, 3, 6}[i%3], Rule: spec.Ratio,
 			Sampling: sample.Options{Temperature: 1, Seed: uint64(i)},
 		})
 	}

@@ -9,21 +9,151 @@ import (
 )
 
 // errNoNumber is what comes of damaged weights.
-var errNoNumber = errors.New("engine: the network's output is not a number; the weights or the memory are damaged")
+var errNoNumber = errors.New("engine: the model's output is not a number; the weights or the memory are damaged")
 
-// round feeds every sequence once: a prompt's chunk, a token, a token with guesses differ
-// only in the span.
+// round is a round of speculative decoding for all running sequences.
 func (e *Engine) round() {
 	start := time.Now()
 	e.gather()
-	if len(e.spans) > 0 {
-		if err := e.forward(); err != nil {
-			e.suspect(err)
+	if len(e.batch) > 0 {
+		if err := e.decode(); err != nil {
+			e.isolate(err)
 		} else {
-			e.keep()
+			e.store()
 			e.observe(time.Since(start))
 		}
 	}
+	e.retire()
+}
+
+// decode is algorithm 1 of Leviathan, Kalman and Matias (2023) for a batch. Every sequence
+// is behind its tokens: a chunk of a prompt, one token, one token with drafts differ only in
+// the span. A panic of the model or the drafter becomes an error.
+func (e *Engine) decode() (err error) {
+	defer caught(&err)
+	start := time.Now()
+	out, err := e.model.Forward(e.spans)
+	if err != nil {
+		return err
+	}
+	for i, s := range e.batch {
+		if e.spans[i].Want > 0 {
+			e.blame(s.guard(func() {
+				accepted, next := s.req.Rule.Verify(s.sampler, s.draft, out.Logits[i])
+				s.commit(accepted, next, out.Logits[i])
+			}))
+		}
+	}
+	e.report(time.Since(start))
+	return e.draft(out.Hidden)
+}
+
+// commit appends the accepted drafts and the next token to the text, as far as it goes, and
+// rolls the state back to what comes before the last of them: that one is fed next, or, if
+// it ends the text, never.
+func (s *sequence) commit(accepted int, next int32, logits [][]float32) {
+	if next < 0 {
+		s.fault = errNoNumber
+		return
+	}
+	kept := 0
+	for s.append(s.token(kept, accepted, next), logits[kept]) && kept < accepted {
+		kept++
+	}
+	s.outcome.Accepted, s.outcome.Tokens = min(accepted, kept+1), kept+1
+	s.announce()
+	s.target.Commit(kept)
+}
+
+// token is token i of a round: one of the accepted drafts, or the one that follows them.
+func (s *sequence) token(i, accepted int, next int32) Token {
+	if i < accepted {
+		return Token{ID: s.draft.Tokens[i], Draft: i + 1}
+	}
+	t := Token{ID: next}
+	if s.req.Trace {
+		t.Rejected = slices.Clone(s.draft.Tokens[accepted:])
+	}
+	return t
+}
+
+// guard calls f, whose panic, as of a grammar, ends this sequence and no other. It returns
+// the sequence's fault.
+func (s *sequence) guard(f func()) error {
+	if err := try(f); err != nil {
+		s.fault = err
+	}
+	s.isolated = false // it has caught up
+	return s.fault
+}
+
+// gather chooses what every sequence is fed. Those that generate come first, so that no
+// prompt takes their place; what the round's time leaves is for prompts, in order of
+// priority.
+func (e *Engine) gather() {
+	budget, generating := e.o.RoundTokens, 0
+	feed := func(s *sequence) {
+		span := s.next(budget, e.o.RoundTokens)
+		if n := len(span.Tokens); n > 0 && e.reserve(s, n) {
+			s.feed(span)
+			budget -= n
+		}
+	}
+	for _, s := range e.running {
+		s.span = model.Span{}
+	}
+	order := e.eligible()
+	for _, s := range order {
+		if s.target != nil && !s.prefilling() {
+			feed(s)
+			generating++
+		}
+	}
+	if generating > 0 {
+		budget = min(budget, e.pace.chunk(e.o.MaxRound))
+	}
+	for _, s := range order {
+		if s.target != nil && s.prefilling() {
+			feed(s)
+		}
+	}
+	e.batch, e.spans = e.batch[:0], e.spans[:0]
+	for _, s := range e.running {
+		if len(s.span.Tokens) > 0 {
+			e.batch, e.spans = append(e.batch, s), append(e.spans, s.span)
+		} else {
+			s.stream.wake()
+		}
+	}
+}
+
+// eligible are the sequences that may be fed: all that run, or the first that is isolated.
+// It is a copy, since reserving memory may preempt some.
+func (e *Engine) eligible() []*sequence {
+	e.order = append(e.order[:0], e.running...)
+	if i := slices.IndexFunc(e.order, func(s *sequence) bool { return s.isolated }); i >= 0 {
+		return e.order[i : i+1]
+	}
+	return e.order
+}
+
+// report gives the outcome of each sequence, once, to the controller, to the sequence's
+// account and to the engine's tally. A sequence bears the share of its rows of the time that
+// the pass took.
+func (e *Engine) report(took time.Duration) {
+	e.tally = newTally(e.batch)
+	for _, s := range e.batch {
+		s.outcome.Batch = len(e.batch)
+		s.outcome.Verify = took * time.Duration(s.outcome.Rows) / time.Duration(e.tally.Rows)
+		e.drafting.controller.Report(&s.record, s.outcome)
+	}
+	if e.tally.Prompt == 0 { // a pass with a part of a prompt says nothing about drafts
+		e.drafting.controller.ObservePass(e.tally.Rows, e.tally.Drafted, took)
+	}
+}
+
+// retire ends the sequences that are over.
+func (e *Engine) retire() {
 	e.running = slices.DeleteFunc(e.running, func(s *sequence) bool {
 		over := s.fault != nil || s.finish != ""
 		if over {
@@ -31,112 +161,4 @@ func (e *Engine) round() {
 		}
 		return over
 	})
-}
-
-// gather chooses what every sequence is fed. Those that generate come first, so that no
-// prompt takes their place; what the round's time leaves is for prompts, in the order of
-// their claims.
-func (e *Engine) gather() {
-	e.fed, e.spans = e.fed[:0], e.spans[:0]
-	budget, generating := e.o.RoundTokens, 0
-	feed := func(s *sequence, budget int) int {
-		s.span, s.held = s.next(budget, e.o.RoundTokens), 0
-		if n := len(s.span.Tokens); n == 0 || !e.reserve(s, n) {
-			s.span = model.Span{}
-		}
-		return len(s.span.Tokens)
-	}
-	for _, s := range e.running {
-		s.span = model.Span{}
-	}
-	e.order = append(e.order[:0], e.running...) // which reserving memory may shorten
-	order := e.order
-	if i := slices.IndexFunc(order, func(s *sequence) bool { return s.alone }); i >= 0 {
-		order = order[i : i+1]
-	}
-	for _, s := range order {
-		if s.target != nil && !s.reading() {
-			budget -= feed(s, budget)
-			generating++
-		}
-	}
-	if generating > 0 {
-		budget = min(budget, e.pace.room(e.o.MaxRound))
-	}
-	for _, s := range order {
-		if s.target != nil && s.reading() {
-			budget -= feed(s, budget)
-		}
-	}
-	for _, s := range e.running {
-		if len(s.span.Tokens) > 0 {
-			e.fed, e.spans = append(e.fed, s), append(e.spans, s.span)
-		} else {
-			s.stream.wake()
-		}
-	}
-}
-
-// forward feeds the spans and verifies what came out. A panic below becomes an error.
-func (e *Engine) forward() (err error) {
-	defer caught(&err)
-	start := time.Now()
-	out, err := e.model.Forward(e.spans)
-	if err != nil {
-		return err
-	}
-	e.hidden = out.Hidden
-	e.draft.begin()
-	first := 0
-	for i, s := range e.fed {
-		n := len(e.spans[i].Tokens) - e.spans[i].Guesses
-		if e.spans[i].Want > 0 {
-			n += s.advance(out.Logits[i])
-			e.blame(s.fault)
-			e.draft.Held(&s.record, e.spans[i].Guesses, s.held)
-			s.record.Count(e.spans[i].Guesses, s.held)
-			s.alone = false
-		} else if s.ahead != nil && s.target.Len() == len(s.tokens) {
-			s.finish = finishRead
-		}
-		s.row = first + n - 1
-		e.draft.add(s, out.Hidden, first, n, e.cache != nil)
-		first += len(e.spans[i].Tokens)
-	}
-	e.draft.verified(e.fed, e.spans, time.Since(start))
-	if e.lane.reading {
-		return e.draft.learn(e.o.Drafter)
-	}
-	return e.draft.run(e.o.Drafter)
-}
-
-// advance takes the guesses that hold and the token after them into the text. It returns
-// how many of them the state keeps: those before the last token, which is fed next or, if it
-// ends the text, never. A panic, as of a constraint, ends this sequence and no other.
-func (s *sequence) advance(logits [][]float32) (kept int) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.fault, kept = newFault(p), 0
-		}
-	}()
-	held, next := s.req.Rule.Verify(s.sampler, s.draft, logits)
-	if next < 0 {
-		s.fault = errNoNumber
-		return 0
-	}
-	for ; kept <= held; kept++ {
-		t := Token{ID: next}
-		if kept < held {
-			t.ID, t.Guess = s.draft.Tokens[kept], kept+1
-			s.held++
-		} else if s.req.Trace {
-			t.Refused = slices.Clone(s.draft.Tokens[held:])
-		}
-		if !s.append(t, logits[kept]) || kept == held {
-			break
-		}
-	}
-	s.announce()
-	s.target.Keep(kept)
-	return kept
 }

@@ -16,7 +16,7 @@ func TestSaltsShareNothing(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
 	dir := t.TempDir()
 	request := Request{
-		Prompt: prompt(150, 2), MaxTokens: 8, LogProbs: -1, Depth: 2, Hash: true, IgnoreEnd: true,
+		Prompt: prompt(150, 2), MaxTokens: 8, Depth: 2, Hash: true, IgnoreEnd: true,
 		Sampling: sample.Options{Seed: 4, Temperature: 1},
 	}
 	var want []int32
@@ -56,7 +56,7 @@ func TestSaltsShareNothing(t *testing.T) {
 	}
 }
 
-// TestPrefillKeepsToItsSalt has a prompt read in advance: only its own salt finds it.
+// TestPrefillKeepsToItsSalt has a prompt prefilled in the background: only its own salt finds it.
 func TestPrefillKeepsToItsSalt(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
 	e, err := New(m, pool, Options{Drafter: m.Drafter(), Cache: true})
@@ -71,7 +71,7 @@ func TestPrefillKeepsToItsSalt(t *testing.T) {
 	}
 	<-done
 	for salt, want := range map[prefix.Salt]int{{}: 0, {2}: 0, {1}: 100} {
-		_, r, err := collect(e, Request{Prompt: append(slices.Clone(text), 6, 7), MaxTokens: 1, LogProbs: -1, Depth: 2, Salt: salt})
+		_, r, err := collect(e, Request{Prompt: append(slices.Clone(text), 6, 7), MaxTokens: 1, Depth: 2, Salt: salt})
 		if err != nil || r.Cached != want {
 			t.Errorf("salt %x: %d tokens known, %v, want %d", salt, r.Cached, err, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -22,21 +23,24 @@ type Request struct {
 	Sampling  sample.Options // Seed included
 	Stop      []int32        // ids that end the text, in place of the model's
 	IgnoreEnd bool           // no id ends the text
-	LogProbs  int            // how many alternatives to report per token; -1: no log-probabilities
+	LogProbs  bool           // report the log-probability of each token
 	Hash      bool           // compute Result.LogitsHash
-	Depth     int            // tokens to guess per round; 0: none, -1: as many as pay
-	Rule      spec.Rule      // which guesses are accepted
-	Trace     bool           // report refused guesses, in Token.Refused
+	Depth     spec.Depth     // draft tokens per round
+	Rule      spec.Rule      // which drafts are accepted
+	Trace     bool           // report rejected drafts, in Token.Rejected
+	// TopLogProbs is how many of the most likely tokens to report in place of each; LogProbs
+	// must be set.
+	TopLogProbs int
 	// Boundaries are lengths of the prompt that other prompts may have in common with it: the
-	// ends of its parts. What was read up to there is kept for them.
+	// ends of its parts. The prefix cache stores the state at each of them.
 	Boundaries []int
-	// Salt keeps what is read of this request from requests with another one: neither finds
-	// what the other has read, in memory or on disk. The bits are the same either way.
+	// Salt separates prefix caches: requests with different salts do not find each other's
+	// prefixes, in memory or on disk. The bits are the same either way.
 	Salt prefix.Salt
-	// Conversation is what the request is a turn of, "" if that is not known: what was to be
-	// read in advance for it, as Prefill does, is dropped.
+	// Conversation is what the request is a turn of, "" if that is not known. A background
+	// prefill of the same conversation is dropped.
 	Conversation string
-	Priority     int // the higher is served first, and may take the memory of a lower one
+	Priority     int // the higher is served first, and may preempt a lower one
 }
 
 // Finish says why a text ended.
@@ -48,54 +52,67 @@ const (
 	FinishLength Finish = "length" // the limit of tokens, or of the context
 )
 
-// finishRead ends a prompt that was only to be read.
-const finishRead Finish = "read"
+// finishPrefill ends a background prefill.
+const finishPrefill Finish = "prefill"
 
-// sequence is a running request.
+// sequence is a running request: its text, its memory and its account.
 type sequence struct {
+	req     Request
 	ctx     context.Context
 	unwatch func() bool // ends the watch of ctx
-	req     Request
-	arrival uint64  // order of coming
+	arrival uint64      // order of arrival
+	stream  Stream
+	text
+	memory
+	account
+
+	background *job // it is a background prefill and no request; nil: it is a request
+	isolated   bool // a round has failed: it is fed alone until it has caught up
+	finish     Finish
+	fault      error
+	ended      bool
+}
+
+// text is the tokens of a sequence and how they are continued.
+type text struct {
 	tokens  []int32 // prompt and answer
+	limit   int     // maximum number of tokens
+	stop    []int32 // ids that end the text
 	sampler *sample.Sampler
-	target  *state.State
-	memory  *state.State // of the drafter; nil: nothing is guessed for this sequence
-	backlog *state.Rows  // hidden rows that it has not learned
-	notes   any          // of the drafter
-	draft   spec.Draft   // guesses for the next round
-	span    model.Span   // of the running round
-	feed    []int32      // its tokens, guesses included
-	held    int          // of its guesses
-	row     int          // of the round's result that belongs to the last token kept
-	alone   bool         // a round has failed: it is fed alone until it has caught up
-	ahead   *ahead       // it is read in advance, and no request; nil: it is one
-	record  spec.Record
-	limit   int // of tokens
+	draft   spec.Draft // of the next round
+	span    model.Span // of the running round
+	fed     []int32    // its tokens, drafts included
+}
 
-	boundaries []int       // lengths of the prompt to keep in the cache
-	asked      bool        // whether its beginning is on the disk
-	fetching   atomic.Bool // it is on its way from there
-	stop       []int32
-	stream     Stream
+// memory is what a sequence has in the pool, and what the prefix cache is to know of it.
+type memory struct {
+	target     *state.State
+	draftState *state.State   // of the drafter; nil: nothing is drafted for this sequence
+	hostState  any            // of the drafter
+	hidden     backend.Tensor // hidden row of the last token kept, valid until the next pass
+	boundaries []int          // lengths of the prompt to store in the cache
+	looked     bool           // for its prefix on disk
+	fetching   atomic.Bool    // the prefix is being read from there
+}
 
-	finish         Finish
-	fault          error
-	ended          bool
-	hash           uint64
-	cached         int // tokens of the prompt that were not computed
-	preempted      int // times
+// account is what is known of a sequence's rounds and time.
+type account struct {
+	record         spec.Record
+	outcome        spec.Outcome // of the running round
+	hash           uint64       // of the logits
+	cached         int          // tokens of the prompt that were not computed
+	preempted      int          // times
 	rounds         int
-	company        int // sequences of all its rounds together
+	batchSum       int // sequences in those rounds, added up
 	queued         time.Time
 	started, first time.Time // memory opened, first token drawn
-	last           time.Time
+	last           time.Time // last token drawn
 	announced      time.Time // when the reader was last woken
 }
 
 // ratioDepth is the depth where the ratio rule is to find one by itself. Its text depends on
-// what was guessed, so that a depth chosen by measured times would give another text for the
-// same seed from one run to the next.
+// the drafts, so that a depth chosen by measured times would give another text for the same
+// seed from one run to the next.
 const ratioDepth = 2
 
 // newSequence checks a request against the model.
@@ -108,8 +125,8 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 		return nil, fmt.Errorf("engine: the prompt has %d tokens, which leaves no room in a context of %d", n, limit)
 	case r.MaxTokens < 0:
 		return nil, fmt.Errorf("engine: %d tokens to generate", r.MaxTokens)
-	case r.Depth < -1 || r.Depth > spec.MaxDepth:
-		return nil, fmt.Errorf("engine: %d tokens to guess, want -1 (as many as pay) to %d", r.Depth, spec.MaxDepth)
+	case !r.Depth.Valid():
+		return nil, fmt.Errorf("engine: depth %v, want off, auto or up to %d tokens", r.Depth, spec.MaxDepth)
 	}
 	for _, id := range r.Prompt {
 		if id < 0 || int(id) >= info.Vocab {
@@ -124,8 +141,9 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 		return nil, err
 	}
 	s := &sequence{
-		ctx: context.Background(), req: r, sampler: sampler, queued: time.Now(),
-		tokens: slices.Clone(r.Prompt), limit: limit, hash: hashSeed,
+		ctx: context.Background(), req: r,
+		text:    text{tokens: slices.Clone(r.Prompt), limit: limit, sampler: sampler},
+		account: account{queued: time.Now(), hash: hashSeed},
 	}
 	if r.MaxTokens > 0 {
 		s.limit = min(limit, n+r.MaxTokens)
@@ -138,52 +156,51 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 		s.stop = info.Stop
 	}
 	s.record.Fixed = r.Depth
-	if r.Depth < 0 && r.Rule == spec.Ratio {
+	if r.Depth == spec.DepthAuto && r.Rule == spec.Ratio {
 		s.record.Fixed = ratioDepth
 	}
 	s.stream.init()
 	return s, nil
 }
 
-// reading reports whether more than the last token is still to be fed.
-func (s *sequence) reading() bool { return len(s.tokens)-s.target.Len() > 1 }
+// prefilling reports whether more than the last token is still to be fed.
+func (s *sequence) prefilling() bool { return len(s.tokens)-s.target.Len() > 1 }
 
-// next is the sequence's gap, cut to the budget; where it is not cut, guesses follow it and
-// the logits after each are wanted.
+// next is the span of what is to be fed, cut to the budget; where it is not cut, drafts
+// follow, and the logits after each are wanted. round is the budget of a round without
+// other sequences.
 //
-// The ratio rule's text depends on its guesses, so that no company may cut them: where they
+// The text of the ratio rule depends on its drafts, so that no batch may cut them: where they
 // do not fit, though they would in a round of their own, the sequence is left out.
 func (s *sequence) next(budget, round int) model.Span {
 	gap := s.tokens[s.target.Len():]
-	if n := s.toBoundary(min(len(gap), budget)); n < len(gap) || s.ahead != nil {
+	if n := s.toBoundary(min(len(gap), budget)); n < len(gap) || s.background != nil {
 		return model.Span{State: s.target, Tokens: gap[:n]}
 	}
-	guesses := s.draft.Tokens[:min(len(s.draft.Tokens), budget-len(gap))]
-	if s.req.Rule == spec.Ratio && len(guesses) < min(len(s.draft.Tokens), round-1) && budget < round {
+	drafts := s.draft.Tokens[:min(len(s.draft.Tokens), budget-len(gap))]
+	if s.req.Rule == spec.Ratio && len(drafts) < min(len(s.draft.Tokens), round-1) && budget < round {
 		return model.Span{}
 	}
-	s.draft.Tokens = guesses
-	s.feed = append(append(s.feed[:0], gap...), guesses...)
+	s.draft.Tokens = drafts
+	s.fed = append(append(s.fed[:0], gap...), drafts...)
 	return model.Span{
-		State: s.target, Tokens: s.feed,
-		Guesses: len(guesses), Want: len(guesses) + 1,
+		State: s.target, Tokens: s.fed,
+		Drafts: len(drafts), Want: len(drafts) + 1,
 	}
 }
 
-// append makes t part of the text and sends it. It reports whether the text goes on.
+// feed makes span the sequence's part of the round.
+func (s *sequence) feed(span model.Span) {
+	rows := len(span.Tokens)
+	s.span, s.outcome = span, spec.Outcome{
+		Rows: rows, Drafted: span.Drafts, Prefill: span.Want == 0 || rows > span.Drafts+1,
+	}
+}
+
+// append makes t, drawn from logits, part of the text and sends it. It reports whether the
+// text goes on.
 func (s *sequence) append(t Token, logits []float32) bool {
-	now := time.Now()
-	if s.first.IsZero() {
-		s.first = now
-	}
-	s.last = now
-	if s.req.Hash {
-		s.hash = hashRow(s.hash, logits)
-		t.Hash = s.hash
-	}
-	if s.req.LogProbs >= 0 {
-		t.LogProb, t.Top = sample.LogProbs(logits[:s.req.Sampling.Vocab], t.ID, s.req.LogProbs)
-	}
+	s.describe(&t, logits)
 	s.sampler.Accept(t.ID)
 	s.tokens = append(s.tokens, t.ID)
 	s.stream.add(t)
@@ -196,13 +213,28 @@ func (s *sequence) append(t Token, logits []float32) bool {
 	return s.finish == ""
 }
 
-// announceEvery is how often the reader of a text is woken at most. Where rounds are shorter,
-// as those of small models are, the tokens of a few go together: nobody reads that fast, and
-// every reader takes its time from the rounds to come.
+// describe adds to a token what the request asks for, and notes its time.
+func (s *sequence) describe(t *Token, logits []float32) {
+	s.last = time.Now()
+	if s.first.IsZero() {
+		s.first = s.last
+	}
+	if s.req.Hash {
+		s.hash = hashRow(s.hash, logits)
+		t.Hash = s.hash
+	}
+	if s.req.LogProbs {
+		t.LogProb, t.Top = sample.LogProbs(logits[:s.req.Sampling.Vocab], t.ID, s.req.TopLogProbs)
+	}
+}
+
+// announceEvery is the minimum time between two wakes of a reader. Where rounds are shorter,
+// as those of small models are, the tokens of several go together: nobody reads that fast,
+// and every reader that wakes takes time from the rounds to come.
 const announceEvery = 10 * time.Millisecond
 
-// announce wakes the reader if it was not woken a moment ago. Its end will wake it, and
-// whatever keeps it out of rounds.
+// announce wakes the reader, unless it was woken less than announceEvery ago: the end of the
+// text will wake it, and so will whatever keeps the sequence out of rounds.
 func (s *sequence) announce() {
 	if s.last.Sub(s.announced) >= announceEvery {
 		s.announced = s.last
@@ -214,11 +246,11 @@ func (s *sequence) announce() {
 func (s *sequence) result() Result {
 	r := Result{
 		Finish: s.finish, Prompt: len(s.req.Prompt), Tokens: len(s.tokens) - len(s.req.Prompt),
-		Seed: s.req.Sampling.Seed, LogitsHash: s.hash, Receipt: s.record.Receipt,
+		Seed: s.req.Sampling.Seed, LogitsHash: s.hash, Speculation: s.record.Stats,
 		Cached: s.cached, Preempted: s.preempted,
 	}
 	if s.rounds > 0 {
-		r.Batch = float64(s.company) / float64(s.rounds)
+		r.Batch = float64(s.batchSum) / float64(s.rounds)
 	}
 	if !s.started.IsZero() {
 		r.Queue = s.started.Sub(s.queued)

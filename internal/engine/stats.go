@@ -14,39 +14,39 @@ import (
 type Round struct {
 	Took      time.Duration
 	Sequences int // fed
-	Rows      int // of all of them: tokens and guesses
+	Rows      int // of all of them: tokens and drafts
 	Prompt    int // among Rows, those of prompts
 	Tokens    int // generated
-	Guessed   int
-	Held      int // of the guesses
+	Drafted   int
+	Accepted  int // of the drafts
 }
 
 // Stats is what an engine has done so far, and what it is doing.
 type Stats struct {
 	Running, Waiting int // requests
 
-	Rounds       int64
-	Finished     map[Finish]int64 // requests that ended by themselves, by reason
-	Canceled     int64            // requests whose context ended
-	Faults       int64            // requests that ended with another error
-	PromptTokens int64            // of ended requests
-	CachedTokens int64            // among them, those that were not computed anew
-	Tokens       int64            // generated
-	Preemptions  int64
-	Tried, Held  [spec.MaxDepth]int64 // guesses by position, made after right ones only, and how many were right
+	Rounds            int64
+	Finished          map[Finish]int64 // requests that ended by themselves, by reason
+	Canceled          int64            // requests whose context ended
+	Faults            int64            // requests that ended with another error
+	PromptTokens      int64            // of ended requests
+	CachedTokens      int64            // among them, those found in the prefix cache
+	Tokens            int64            // generated
+	Preemptions       int64
+	Drafted, Accepted [spec.MaxDepth]int64 // drafts by position, those after a rejected one left out, and how many were accepted
 
-	Ahead  AheadStats
-	Memory state.Stats
-	Cache  prefix.Stats // of Memory.Used; zero without a cache
+	Background BackgroundStats
+	Memory     state.Stats
+	Cache      prefix.Stats // of Memory.Used; zero without a cache
 }
 
-// AheadStats is what was done about prompts to be read in advance. None of them is a request,
-// and none of their rounds counts among Rounds.
-type AheadStats struct {
-	Waiting int   // conversations, the one included that is being read
-	Tokens  int64 // computed
-	Read    int64 // prompts, to their end
-	Dropped int64 // prompts, for something better to do or for want of memory
+// BackgroundStats is what became of background prefills. They are no requests, and their
+// rounds do not count among Rounds.
+type BackgroundStats struct {
+	Waiting   int   // conversations, the one that is being prefilled included
+	Tokens    int64 // computed
+	Completed int64 // prompts, to their end
+	Dropped   int64 // prompts, superseded or for want of memory
 }
 
 // Stats is the engine's account at this moment. Any goroutine may ask.
@@ -58,8 +58,8 @@ func (e *Engine) Stats() Stats {
 	for reason, n := range e.stats.Finished {
 		s.Finished[reason] = n
 	}
-	if s.Ahead.Waiting = len(e.lane.waiting); e.lane.current != nil {
-		s.Ahead.Waiting++
+	if s.Background.Waiting = len(e.background.waiting); e.background.current != nil {
+		s.Background.Waiting++
 	}
 	cache := e.cache
 	e.mu.Unlock()
@@ -87,44 +87,58 @@ func (t *Stats) count(s *sequence) {
 	}
 }
 
-// observe takes in a round that went well.
-func (e *Engine) observe(took time.Duration) {
-	r := Round{Took: took, Sequences: len(e.fed)}
-	generating := false
-	for i, s := range e.fed {
-		span := &e.spans[i]
-		r.Rows += len(span.Tokens)
-		r.Guessed += span.Guesses
-		if reads(span) {
-			r.Prompt += len(span.Tokens)
+// tally is the outcomes of a round's sequences, added up.
+type tally struct {
+	Round
+	generating            bool // beside prompts or not
+	draftedAt, acceptedAt [spec.MaxDepth]int64
+}
+
+// newTally adds the outcomes of a batch up.
+func newTally(batch []*sequence) tally {
+	t := tally{Round: Round{Sequences: len(batch)}}
+	for _, s := range batch {
+		o := &s.outcome
+		t.Rows += o.Rows
+		t.Drafted += o.Drafted
+		t.Accepted += o.Accepted
+		t.Tokens += o.Tokens
+		if o.Prefill {
+			t.Prompt += o.Rows
 		} else {
-			generating = true
+			t.generating = true
 		}
-		if span.Want > 0 {
-			r.Held += s.held
-			r.Tokens += s.held + 1
+		for j := range min(o.Drafted, o.Accepted+1) {
+			t.draftedAt[j]++
 		}
-		s.rounds++
-		s.company += len(e.fed)
+		for j := range o.Accepted {
+			t.acceptedAt[j]++
+		}
 	}
-	e.pace.round(took, r.Prompt, generating)
+	return t
+}
+
+// observe takes in a round that went well and took that long, drafting included.
+func (e *Engine) observe(took time.Duration) {
+	e.tally.Took = took
+	for _, s := range e.batch {
+		s.rounds++
+		s.batchSum += len(e.batch)
+	}
+	e.pace.round(took, e.tally.Prompt, e.tally.generating)
 	e.locked(func() {
 		e.stats.Rounds++
-		e.stats.Tokens += int64(r.Tokens)
-		for i, s := range e.fed {
-			for j := range min(e.spans[i].Guesses, s.held+1) {
-				e.stats.Tried[j]++
-			}
-			for j := range s.held {
-				e.stats.Held[j]++
-			}
+		e.stats.Tokens += int64(e.tally.Tokens)
+		for j := range spec.MaxDepth {
+			e.stats.Drafted[j] += e.tally.draftedAt[j]
+			e.stats.Accepted[j] += e.tally.acceptedAt[j]
 		}
 	})
 	if e.o.Observe == nil {
 		return
 	}
 	var f *Fault
-	if err := e.tell(r); errors.As(err, &f) && !e.unseen {
+	if err := e.tell(e.tally.Round); errors.As(err, &f) && !e.unseen {
 		e.unseen = true // once will do
 		e.o.Log.Error("the observer of rounds fails", "error", f, "stack", string(f.Stack))
 	}

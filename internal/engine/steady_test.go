@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// stubborn guesses with a real head and then says something else: no guess ever holds.
+// stubborn drafts with a real head and then says something else: no draft is ever accepted.
 type stubborn struct {
 	spec.Drafter
 	vocab int32
@@ -55,13 +55,13 @@ func leaked(heap []int64) int64 {
 	return least
 }
 
-// TestRefusedGuessesLeaveNothingBehind has every guess of 20,000 tokens refused, in texts of
+// TestRejectedDraftsLeaveNothingBehind has every draft of 20,000 tokens rejected, in texts of
 // a thousand, four at a time. Not a word of eight bytes for each token is left of them.
-func TestRefusedGuessesLeaveNothingBehind(t *testing.T) {
+func TestRejectedDraftsLeaveNothingBehind(t *testing.T) {
 	if testing.Short() {
 		t.Skip("generates 20,000 tokens")
 	}
-	const turns, together, tokens = 5, 4, 1000
+	const repeats, together, tokens = 5, 4, 1000
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
 	vocab := int32(m.Info().Vocab)
 	e, err := New(m, pool, Options{Drafter: stubborn{m.Drafter(), vocab}})
@@ -70,22 +70,22 @@ func TestRefusedGuessesLeaveNothingBehind(t *testing.T) {
 	}
 	defer e.Close()
 	var heap []int64
-	for range turns {
+	for range repeats {
 		var wg sync.WaitGroup
 		for range together {
 			wg.Go(func() {
 				_, r, err := collect(e, Request{
-					Prompt: []int32{1, 2, 3}, MaxTokens: tokens, IgnoreEnd: true, LogProbs: -1, Depth: 3, Sampling: never(vocab),
+					Prompt: []int32{1, 2, 3}, MaxTokens: tokens, IgnoreEnd: true, Depth: 3, Sampling: never(vocab),
 				})
-				if err != nil || r.Tokens != tokens || r.Receipt.Accepted != 0 || r.Receipt.Drafted < 2*tokens {
-					t.Errorf("%d tokens, %d of %d guesses accepted: %v", r.Tokens, r.Receipt.Accepted, r.Receipt.Drafted, err)
+				if err != nil || r.Tokens != tokens || r.Speculation.Accepted != 0 || r.Speculation.Drafted < 2*tokens {
+					t.Errorf("%d tokens, %d of %d drafts accepted: %v", r.Tokens, r.Speculation.Accepted, r.Speculation.Drafted, err)
 				}
 			})
 		}
 		wg.Wait()
 		heap = append(heap, settled())
 	}
-	t.Logf("the heap after each turn: %d", heap)
+	t.Logf("the heap after each repeat: %d", heap)
 	if n := leaked(heap); n >= 8*together*tokens {
 		t.Errorf("the heap grows by %d bytes with every %d tokens: %d", n, together*tokens, heap)
 	}
@@ -94,14 +94,14 @@ func TestRefusedGuessesLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// TestRoundsAllocateNothing runs rounds by hand: a token, a token with refused guesses.
+// TestRoundsAllocateNothing runs rounds by hand: a token, a token with rejected drafts.
 func TestRoundsAllocateNothing(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
 	vocab := int32(m.Info().Vocab)
-	for _, depth := range []int{0, 3} {
+	for _, depth := range []spec.Depth{spec.DepthOff, 3} {
 		e := &Engine{model: m, pool: pool, o: Options{RoundTokens: 512, Drafter: stubborn{m.Drafter(), vocab}}}
 		s, err := newSequence(Request{
-			Prompt: []int32{1, 2, 3}, IgnoreEnd: true, LogProbs: -1, Depth: depth, Sampling: never(vocab),
+			Prompt: []int32{1, 2, 3}, IgnoreEnd: true, Depth: depth, Sampling: never(vocab),
 		}, m.Info(), 4000)
 		if err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestRoundsAllocateNothing(t *testing.T) {
 		if err := e.open(s); err != nil {
 			t.Fatal(err)
 		}
-		for _, st := range []*state.State{s.target, s.memory} {
+		for _, st := range []*state.State{s.target, s.draftState} {
 			if st != nil {
 				if err := st.Reserve(2000); err != nil {
 					t.Fatal(err)
@@ -122,7 +122,7 @@ func TestRoundsAllocateNothing(t *testing.T) {
 		}
 		s.stream.tokens = make([]Token, 0, 4000) // what a reader takes is not the round's
 		if n := testing.AllocsPerRun(200, e.round); n != 0 {
-			t.Errorf("depth %d: %v allocations a round", depth, n)
+			t.Errorf("depth %v: %v allocations a round", depth, n)
 		}
 		e.end(s)
 	}

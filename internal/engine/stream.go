@@ -11,12 +11,12 @@ import (
 
 // Token is one generated token.
 type Token struct {
-	ID      int32
-	LogProb float32          // the target's, of this token; 0 unless asked for
-	Top     []sample.LogProb // the most likely alternatives, if asked for
-	Hash    uint64           // Result.LogitsHash as it stood after this token; 0 unless asked for
-	Guess   int              // it was the round's guess of that number, from 1; 0: it was not guessed
-	Refused []int32          // guesses of the round that were not right, with its last token, if asked for
+	ID       int32
+	LogProb  float32          // the model's, of this token; 0 unless asked for
+	Top      []sample.LogProb // the most likely alternatives, if asked for
+	Hash     uint64           // Result.LogitsHash as it stood after this token; 0 unless asked for
+	Draft    int              // its position among the round's drafts, from 1; 0: it was not drafted
+	Rejected []int32          // rejected drafts of the round, with its last token, if asked for
 }
 
 // Result is what is known about a request when it has ended.
@@ -31,11 +31,11 @@ type Result struct {
 	Prefill time.Duration // until the first token
 	Decode  time.Duration // from the first token to the last
 
-	Cached    int     // tokens of the prompt that were known from before
-	Preempted int     // times that it had to give its memory to others
+	Cached    int     // tokens of the prompt that were found in the prefix cache
+	Preempted int     // times
 	Batch     float64 // sequences in its rounds, on average, itself included
 
-	Receipt spec.Receipt // what guessing did
+	Speculation spec.Stats
 }
 
 // Stream is a running request as its reader sees it. Tokens wait in the stream until they

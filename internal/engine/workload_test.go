@@ -29,8 +29,8 @@ type piece struct {
 	hashes []uint64 // after each token
 }
 
-// repertoire is requests of all kinds, answered one after the other without guesses, cache
-// or want of memory. Many have a beginning in common.
+// repertoire is requests of all kinds, answered one after the other without drafts, cache
+// or want of memory. Many have a prefix in common.
 func repertoire(t *testing.T, m *qwen35.Model, pool *state.Pool, n int) []piece {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -42,23 +42,23 @@ func repertoire(t *testing.T, m *qwen35.Model, pool *state.Pool, n int) []piece 
 		}
 		return ids
 	}
-	beginnings := [][]int32{nil, text(70), text(130), text(200)}
+	prefixes := [][]int32{nil, text(70), text(130), text(200)}
 	e, err := New(m, pool, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	tastes, forms := samplings(), constraints(t, int(vocab), m.Info().Stop)
+	options, grammars := samplings(), constraints(t, int(vocab), m.Info().Stop)
 	var list []piece
 	for i := range n {
 		r := Request{
-			Prompt:    slices.Concat(beginnings[rng.IntN(len(beginnings))], text(1+rng.IntN(40))),
-			MaxTokens: 1 + rng.IntN(24), Sampling: tastes[rng.IntN(len(tastes))], Hash: true, LogProbs: -1,
+			Prompt:    slices.Concat(prefixes[rng.IntN(len(prefixes))], text(1+rng.IntN(40))),
+			MaxTokens: 1 + rng.IntN(24), Sampling: options[rng.IntN(len(options))], Hash: true,
 			IgnoreEnd: i%3 > 0,
 		}
 		r.Boundaries = []int{70, len(r.Prompt) - 1}
 		if i%4 == 0 {
-			r.Sampling.Constraint, r.IgnoreEnd = forms[i/4%len(forms)], false
+			r.Sampling.Constraint, r.IgnoreEnd = grammars[i/4%len(grammars)], false
 		}
 		p := piece{Request: r}
 		s, err := e.Generate(t.Context(), r)
@@ -76,7 +76,7 @@ func repertoire(t *testing.T, m *qwen35.Model, pool *state.Pool, n int) []piece 
 	return list
 }
 
-// constraints are forms that answers are held to, for a vocabulary in which the ids after the
+// constraints are grammars for answers, for a vocabulary in which the ids after the
 // first stand for bytes and those beyond them for two letters.
 func constraints(t *testing.T, vocab int, end []int32) (list []func() sample.Constraint) {
 	t.Helper()
@@ -122,7 +122,7 @@ type workload struct {
 	pieces   []piece
 	after    []int      // tokens of all pieces together before a piece comes
 	cancel   []int      // tokens after which it is canceled; -1: never
-	ahead    []*Prefill // what is read in advance before it comes, if there is time; nil: nothing
+	prefills []*Prefill // what is prefilled in the background before it comes, if there is time; nil: nothing
 	await    []bool     // and there is
 	drafting string
 }
@@ -147,7 +147,7 @@ func newWorkload(rng *rand.Rand, m *qwen35.Model, from []piece, need int64) *wor
 	w.budget = need * int64(100+rng.IntN(3)*rng.IntN(400)) / 100
 	for range 1 + rng.IntN(16) {
 		p := from[rng.IntN(len(from))]
-		p.Depth = rng.IntN(spec.MaxDepth+2) - 1
+		p.Depth = spec.Depth(rng.IntN(spec.MaxDepth+2) - 1)
 		p.Priority = rng.IntN(3)
 		p.Salt = prefix.Salt{byte(rng.IntN(2))}
 		p.Conversation = []string{"", "0", "1"}[rng.IntN(3)]
@@ -158,24 +158,24 @@ func newWorkload(rng *rand.Rand, m *qwen35.Model, from []piece, need int64) *wor
 			cancel = rng.IntN(10)
 		}
 		w.cancel = append(w.cancel, cancel)
-		var ahead *Prefill
+		var prefill *Prefill
 		if rng.IntN(3) == 0 {
 			text := from[rng.IntN(len(from))].Prompt
 			if rng.IntN(2) == 0 {
 				text = p.Prompt
 			}
-			ahead = &Prefill{
+			prefill = &Prefill{
 				Conversation: fmt.Sprint(rng.IntN(3)), Prompt: text[:1+rng.IntN(len(text))],
-				Boundaries: []int{70}, Depth: rng.IntN(2),
+				Boundaries: []int{70}, Depth: spec.FixedDepth(rng.IntN(2)),
 			}
 		}
-		w.ahead, w.await = append(w.ahead, ahead), append(w.await, rng.IntN(2) == 0)
+		w.prefills, w.await = append(w.prefills, prefill), append(w.await, rng.IntN(2) == 0)
 	}
 	w.after[0] = 0
 	return w
 }
 
-// run plays a workload. A piece comes when the others have said so many tokens, or when
+// run plays a workload. A piece comes when the others have said a number of tokens, or when
 // none of them is left to say any.
 func (w *workload) run(t *testing.T, e *Engine) {
 	var mu sync.Mutex // protects what follows
@@ -194,7 +194,7 @@ func (w *workload) run(t *testing.T, e *Engine) {
 		}
 		active++
 		mu.Unlock()
-		if p := w.ahead[i]; p != nil {
+		if p := w.prefills[i]; p != nil {
 			done, err := e.Prefill(*p)
 			if err != nil {
 				t.Errorf("%v: in advance %d: %v", w, i, err)
@@ -238,9 +238,9 @@ func (w *workload) run(t *testing.T, e *Engine) {
 	all.Wait()
 }
 
-// TestWorkloadsChangeNothing is the law for an engine as a whole: in any company, with any
+// TestWorkloadsChangeNothing is the invariant of exactness for a whole engine: in any batch, with any
 // limits, with a cache or without, with memory taken away and given back, every request
-// gives the tokens and the bits of logits that it gives alone and without guesses.
+// gives the tokens and the bits of logits that it gives alone and without drafts.
 func TestWorkloadsChangeNothing(t *testing.T) {
 	workloads := 40
 	switch {
@@ -256,7 +256,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 			before := runtime.NumGoroutine()
 			probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
 			need := probe.bytes(200 + 40 + 24 + spec.MaxDepth)
-			preempted, hits, ahead := int64(0), int64(0), int64(0)
+			preempted, hits, prefill := int64(0), int64(0), int64(0)
 			for i := range workloads {
 				w := newWorkload(rand.New(rand.NewPCG(uint64(i), 7)), m, pieces, need)
 				tight := state.NewPool(b, w.budget)
@@ -267,7 +267,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 				w.run(t, e)
 				preempted += e.Stats().Preemptions
 				hits += e.Stats().CachedTokens
-				ahead += e.Stats().Ahead.Tokens
+				prefill += e.Stats().Background.Tokens
 				e.Close()
 				if s := tight.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
 					t.Errorf("%v: left behind %+v", w, s)
@@ -277,7 +277,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 				}
 			}
 			awaitGoroutines(t, before)
-			t.Logf("%d workloads, %d preemptions, %d tokens from the cache, %d read in advance", workloads, preempted, hits, ahead)
+			t.Logf("%d workloads, %d preemptions, %d tokens from the cache, %d prefilled in the background", workloads, preempted, hits, prefill)
 		})
 	}
 }
@@ -292,7 +292,7 @@ func TestCrowdChangesNothing(t *testing.T) {
 	requests := make([]Request, len(pieces))
 	for i := range pieces {
 		requests[i] = pieces[i].Request
-		requests[i].Depth = i%(spec.MaxDepth+2) - 1
+		requests[i].Depth = spec.Depth(i%(spec.MaxDepth+2) - 1)
 	}
 	probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
 	pool := state.NewPool(b, probe.bytes(200+40+24+spec.MaxDepth)*9/4)
@@ -315,7 +315,7 @@ func TestCrowdChangesNothing(t *testing.T) {
 		}
 	}
 	together(t, e, gate, requests, check)
-	again := len(requests) / 2 // of a length that leaves room for the cache
+	again := len(requests) / 2 // of a length that leaves memory for the cache
 	for range 2 {
 		together(t, e, gate, requests[again:again+1], func(_ int, s *Stream) { check(again, s) })
 	}

@@ -3,7 +3,7 @@
 //
 // It knows three checkpoints that travel with the repository (tiny, dense and
 // moe) with the tokens, logits and states that Hugging Face transformers found
-// for them, and the hand-checkable networks of the specification: deterministic
+// for them, and the hand-checkable models of the specification: deterministic
 // weights and the numbers that follow from them. It knows nothing of our models:
 // what runs a checkpoint is the test's business. Only tests import this package.
 package golden
@@ -24,7 +24,7 @@ import (
 // Names are the fixtures, the smallest first.
 //
 //   - dense: random weights, bf16, in the layout of the releases with vision tensors
-//   - moe: random weights, bf16, fused experts in the backbone, one by one in the head
+//   - moe: random weights, bf16, fused experts in the model, one by one in the head
 //   - tiny: the trained model of internal/models/tiny, MLX layout, 8 bits
 var Names = []string{"dense", "moe", "tiny"}
 
@@ -44,10 +44,10 @@ type Fixture struct {
 // Row t of Argmax, Margin and the drafts belongs to Tokens[t].
 //
 // The drafts are the head's, teacher-forced: Draft1[t] was fed the hidden state
-// of row t and Tokens[t+1], and guesses Tokens[t+2]. Draft2 and Draft3 chain the
+// of row t and Tokens[t+1], and predicts Tokens[t+2]. Draft2 and Draft3 chain the
 // head over the same text, each step attending only to its own stream; a cache
 // of true pairs gives slightly different ids there, so compare acceptance, which
-// Fixture.Acceptance holds as the share of continuation positions whose first 1,
+// Fixture.Acceptance gives as the share of continuation positions whose first 1,
 // 2, 3 chained drafts all equal the greedy text.
 type Case struct {
 	Prompt []int32   `json:"prompt"`
@@ -175,7 +175,7 @@ func readArrays(tb testing.TB, path string) map[string]Array {
 	return arrays
 }
 
-// Sampling is how often the head of tiny agrees with its backbone where tokens are drawn, over
+// Sampling is how often the head of tiny agrees with the model where tokens are drawn, over
 // the prompts of Prompts.
 type Sampling struct {
 	Producer    string  `json:"producer"`    // how these figures came about

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// SpecConfig is one of the small networks of the specification: two head
+// SpecConfig is one of the small models of the specification: two head
 // layouts, A and B, each dense and with experts. The weights are a function of
 // their names (see Tensors), so anyone can compute the same numbers by hand.
 type SpecConfig struct {
@@ -20,7 +20,7 @@ type SpecConfig struct {
 	ExpertsActive int
 }
 
-// What all the networks of the specification share.
+// What all the models of the specification share.
 const (
 	SpecHidden       = 8
 	SpecLayers       = 4 // three of Gated DeltaNet, then one of full attention
@@ -43,7 +43,7 @@ type SpecTensor struct {
 	Values []float32
 }
 
-// JSON is the network's config.json, nested as in the releases.
+// JSON is the model's config.json, nested as in the releases.
 func (c SpecConfig) JSON() []byte {
 	text := map[string]any{
 		"model_type":              "qwen3_5_text",
@@ -95,7 +95,7 @@ func (c SpecConfig) JSON() []byte {
 	return b
 }
 
-// Tensors are the network's weights under the names of the releases: experts
+// Tensors are the model's weights under the names of the releases: experts
 // fused, in the head too; norms without the 1 they are offset by; convolution
 // weights [channels, 1, kernel]. The caller owns them, and may rename or reshape
 // them into any other layout before giving them to Write.
@@ -128,7 +128,7 @@ func (c SpecConfig) Tensors() []SpecTensor {
 	return w.tensors
 }
 
-// Checkpoint writes the network to a new folder and returns its path.
+// Checkpoint writes the model to a new folder and returns its path.
 func (c SpecConfig) Checkpoint(tb testing.TB) string {
 	tb.Helper()
 	dir := tb.TempDir()

@@ -51,7 +51,7 @@ func TestSpecTensorsAreTheSpecifications(t *testing.T) {
 	}
 }
 
-// The specification counts the tensors of a head; those of the backbone follow
+// The specification counts the tensors of a head; those of the model follow
 // from its table: 14 in a Gated DeltaNet layer, 11 in an attention layer, 4 more
 // in each with experts, and 3 besides the layers.
 func TestSpecTensorsAreComplete(t *testing.T) {

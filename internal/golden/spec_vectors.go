@@ -3,7 +3,7 @@ package golden
 // SpecPrompt is the prompt of every case, at positions 0 to 4.
 var SpecPrompt = []int32{1, 2, 3, 4, 5}
 
-// SpecCase is a network of the specification and what it must compute. The
+// SpecCase is a model of the specification and what it must compute. The
 // numbers are those of a float64 implementation, rounded to six decimals;
 // float32 arithmetic stays within Tol.Spec of them.
 type SpecCase struct {
@@ -33,7 +33,7 @@ type SpecVectors struct {
 	MTPCold    []float32
 
 	// Greedy speculative decoding by draft depth, with true pairs in the head's
-	// cache. It produces Greedy; both caches then hold SpecFinalPairs positions.
+	// cache. It produces Greedy; both caches then have SpecFinalPairs positions.
 	Traces map[int][]SpecCycle
 }
 
@@ -48,7 +48,7 @@ type SpecCycle struct {
 	Accepted int
 }
 
-// SpecCases returns the four networks of the specification.
+// SpecCases returns the four models of the specification.
 func SpecCases() []SpecCase {
 	a := SpecConfig{Name: "A-dense", Heads: 2, KVHeads: 1, KeyHeads: 1, ValueHeads: 2}
 	b := SpecConfig{Name: "B-dense", Heads: 4, KVHeads: 2, KeyHeads: 2, ValueHeads: 4}

@@ -37,6 +37,6 @@ type Tolerances struct {
 	// Float32 arithmetic against the numbers of the specification.
 	Spec float64
 
-	// Share of positions at which the head's guesses hold, from the reference's.
+	// Acceptance rate of the head's drafts, from the reference's.
 	Acceptance float64
 }

@@ -207,7 +207,7 @@ func (c Cache) Lookup(text string) (repo Repo, revision string, err error) {
 	return "", "", fmt.Errorf("hub: %s could be any of %s: give the whole name", name, join(alike))
 }
 
-// Snapshot is the snapshot of a revision: a branch, a tag, a commit or the beginning of
+// Snapshot is the snapshot of a revision: a branch, a tag, a commit or a prefix of
 // one. Without a revision it is main, or the newest if main was never fetched. It is
 // ErrNotCached if there is none.
 func (m *Model) Snapshot(revision string) (*Snapshot, error) {

@@ -21,7 +21,7 @@ var (
 
 // Choose picks the files to fetch: those that match a pattern of include, or if there is
 // none those that a model is made of; without those that match a pattern of exclude. A
-// pattern with a slash is held against the whole path, one without against each part of it.
+// pattern with a slash is matched against the whole path, one without against each part of it.
 func (l *Listing) Choose(include, exclude []string) ([]File, error) {
 	for _, p := range slices.Concat(include, exclude) {
 		if _, err := path.Match(p, ""); err != nil {

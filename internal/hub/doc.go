@@ -12,7 +12,7 @@
 //
 //	models--ORG--NAME/refs/main                 the commit that a branch or tag stood for
 //	models--ORG--NAME/blobs/HASH                contents, by SHA-256 or by git's SHA-1
-//	models--ORG--NAME/blobs/HASH.incomplete     the beginning of a blob on its way
+//	models--ORG--NAME/blobs/HASH.incomplete     a blob of which only a prefix has arrived
 //	models--ORG--NAME/snapshots/COMMIT/PATH     links into blobs
 //	.locks/models--ORG--NAME/HASH.lock          held while a blob is on its way
 package hub

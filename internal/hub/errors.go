@@ -145,7 +145,7 @@ func (c Cache) diskError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("hub: the disk of %s is full; what has arrived is kept, and fetching goes on there once there is room: %w", string(c), err)
+		return fmt.Errorf("hub: the disk of %s is full; what has arrived is kept, and fetching goes on there once there is space: %w", string(c), err)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("hub: the cache %s may not be written to: change its permissions, or set HF_HUB_CACHE to another folder: %w", string(c), err)
 	}

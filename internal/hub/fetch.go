@@ -56,7 +56,7 @@ func (c *Client) Fetch(ctx context.Context, l *Listing, files []File, report fun
 			return "", c.cache.diskError(err)
 		}
 	}
-	if err := f.room(files); err != nil {
+	if err := f.checkSpace(files); err != nil {
 		return "", err
 	}
 	// Small ones first: what is wrong with the network or the disk shows there.
@@ -163,7 +163,7 @@ func (f *fetch) file(ctx context.Context, file File) error {
 	return nil
 }
 
-// blob fetches the contents of a file into the cache. The partial file is a beginning of
+// blob fetches the contents of a file into the cache. The partial file is a prefix of
 // the blob at any time, so that older programs can go on with it too, and every byte is
 // written at its own offset: two programs at it, where locks do not work, write the same.
 func (f *fetch) blob(ctx context.Context, file File, blob string) error {
@@ -226,8 +226,8 @@ func (f *fetch) contents(ctx context.Context, file File, out *os.File) (resumed 
 	return have > 0, file.verify(sum)
 }
 
-// room checks that the disk can hold what is missing.
-func (f *fetch) room(files []File) error {
+// checkSpace checks that the disk has space for what is missing.
+func (f *fetch) checkSpace(files []File) error {
 	need := int64(0)
 	for _, file := range files {
 		blob := filepath.Join(f.root, blobsFolder, file.Hash)
@@ -241,7 +241,7 @@ func (f *fetch) room(files []File) error {
 		}
 	}
 	if free, ok := freeBytes(f.root); ok && need > free {
-		return fmt.Errorf("hub: %s needs %.2f GB more, and the disk of %s has %.2f GB left: make room, or set HF_HUB_CACHE to a folder on another disk",
+		return fmt.Errorf("hub: %s needs %.2f GB more, and the disk of %s has %.2f GB left: free some space, or set HF_HUB_CACHE to a folder on another disk",
 			f.l.Repo, float64(need)/1e9, string(f.c.cache), float64(free)/1e9)
 	}
 	return nil

@@ -103,7 +103,7 @@ func TestFetchSurvivesCutConnections(t *testing.T) {
 }
 
 // A part that never arrives whole ends the try; what came before it stays for the next.
-func TestFetchInterruptedLeavesABeginning(t *testing.T) {
+func TestFetchInterruptedLeavesAPrefix(t *testing.T) {
 	h := newFakeHub(t, someFiles())
 	model := h.files["model.safetensors"]
 	for name, interrupt := range map[string]func(cancel context.CancelFunc, w http.ResponseWriter){
@@ -137,7 +137,7 @@ func TestFetchInterruptedLeavesABeginning(t *testing.T) {
 		cancel()
 		partial, err := os.ReadFile(filepath.Join(root(c), "blobs", hashOf(model)+".incomplete"))
 		if err != nil || len(partial) > 4000 || !bytes.HasPrefix(model, partial) {
-			t.Fatalf("%s: the partial file has %d bytes, a beginning: %v, %v", name, len(partial), bytes.HasPrefix(model, partial), err)
+			t.Fatalf("%s: the partial file has %d bytes, a prefix: %v, %v", name, len(partial), bytes.HasPrefix(model, partial), err)
 		}
 		if name == "failed" && len(partial) != 4000 {
 			t.Errorf("%s: %d bytes are kept, want 4000", name, len(partial))
@@ -167,11 +167,11 @@ func TestFetchGoesOnFromWhatAKilledProgramLeft(t *testing.T) {
 		gets int
 	}{
 		"nothing written":     {".incomplete", nil, 8},
-		"a beginning":         {".incomplete", model[:2500], 5},
+		"a prefix":            {".incomplete", model[:2500], 5},
 		"not renamed":         {".incomplete", model, 0},
 		"not linked":          {"", model, 0},
 		"blob cut by a crash": {"", model[:100], 8},
-		"another beginning":   {".incomplete", bytes.Repeat([]byte{'x'}, 2500), 5 + 8},
+		"another prefix":      {".incomplete", bytes.Repeat([]byte{'x'}, 2500), 5 + 8},
 		"too long":            {".incomplete", append(bytes.Clone(model), 0), 8},
 		"another client's":    {".1a2b3c4d.incomplete", model[:10], 8},
 	} {
@@ -432,8 +432,8 @@ func TestFetchWaitsForAnotherProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if held, err := tryLock(other); !held || err != nil {
-		t.Fatal(held, err)
+	if locked, err := tryLock(other); !locked || err != nil {
+		t.Fatal(locked, err)
 	}
 	c.sleep = func(ctx context.Context, d time.Duration) error {
 		if d != lockPoll {

@@ -96,17 +96,17 @@ func (c *Client) lock(ctx context.Context, path string, waiting func()) (unlock 
 		if err != nil {
 			return nil, err
 		}
-		held, err := tryLock(file)
+		locked, err := tryLock(file)
 		if err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
-		if held && isAt(file, path) {
+		if locked && isAt(file, path) {
 			return func() { _ = file.Close() }, nil // closing unlocks
 		}
 		if err := file.Close(); err != nil {
 			return nil, err
 		}
-		if held {
+		if locked {
 			continue // somebody removed the file in the meantime: lock the one that is there now
 		}
 		if !told {

@@ -8,7 +8,7 @@ import "testing"
 func TestRace(t *testing.T) {
 	t.Run("FetchLaysOutTheCacheAsTheHubsOwnClient", TestFetchLaysOutTheCacheAsTheHubsOwnClient)
 	t.Run("FetchSurvivesCutConnections", TestFetchSurvivesCutConnections)
-	t.Run("FetchInterruptedLeavesABeginning", TestFetchInterruptedLeavesABeginning)
+	t.Run("FetchInterruptedLeavesAPrefix", TestFetchInterruptedLeavesAPrefix)
 	t.Run("FetchRefusesLies", TestFetchRefusesLies)
 	t.Run("FetchAsksAgainWhenAnAddressExpires", TestFetchAsksAgainWhenAnAddressExpires)
 	t.Run("FetchGivesUpAStalledConnection", TestFetchGivesUpAStalledConnection)

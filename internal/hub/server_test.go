@@ -210,11 +210,11 @@ func (h *fakeHub) serveStore(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, "no such file", http.StatusForbidden)
 }
 
-// cut sends the beginning of an answer and breaks the connection.
-func cut(w http.ResponseWriter, status, length int, beginning []byte) {
+// cut sends the first part of an answer and breaks the connection.
+func cut(w http.ResponseWriter, status, length int, part []byte) {
 	w.Header().Set("Content-Length", strconv.Itoa(length))
 	w.WriteHeader(status)
-	_, _ = w.Write(beginning)
+	_, _ = w.Write(part)
 	_ = http.NewResponseController(w).Flush()
 	panic(http.ErrAbortHandler)
 }

@@ -47,7 +47,7 @@ type part struct {
 
 // run fetches the file from the given offset on, and writes it to out and sum. Parts
 // arrive side by side and are written in order, so that out never has a hole: also after
-// an error it holds a beginning of the file.
+// an error it has a prefix of the file.
 func (t *transfer) run(ctx context.Context, out *os.File, sum hash.Hash, from int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

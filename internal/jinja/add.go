@@ -8,8 +8,8 @@ import (
 // sum evaluates a + b + c… from the left. Strings are put together once, at the end: most
 // templates add up a message with what comes before and after it.
 func (r *run) sum(e *binaryExpr) (Value, error) {
-	var room [8]*binaryExpr
-	chain := append(room[:0], e) // the last addition first
+	var short [8]*binaryExpr
+	chain := append(short[:0], e) // the last addition first
 	for left, ok := e.left.(*binaryExpr); ok && left.op == "+"; left, ok = left.left.(*binaryExpr) {
 		if err := r.enter(); err != nil {
 			return Value{}, err

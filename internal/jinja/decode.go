@@ -1,13 +1,12 @@
 package jinja
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
+
+	"github.com/foretoken/foretoken/internal/jsontext"
 )
 
 // maxJSONDepth bounds how deep lists and objects of JSON may nest.
@@ -16,51 +15,61 @@ const maxJSONDepth = 200
 // DecodeJSON reads one JSON value. Objects keep the order of their keys (of
 // equal keys the last value counts, in the place of the first), and integers
 // stay apart from floats, as in Python.
-func DecodeJSON(data []byte) (Value, error) {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	v, err := decodeValue(d, 0)
-	if err != nil {
-		return Value{}, fmt.Errorf("jinja: JSON at byte %d: %w", d.InputOffset(), err)
+func DecodeJSON(data []byte) (v Value, err error) {
+	err = jsontext.Read(data, jsontext.Limits{Depth: maxJSONDepth, Replace: true}, func(r *jsontext.Reader) error {
+		v, err = decodeValue(r)
+		return err
+	})
+	if errors.Is(err, jsontext.ErrDepth) {
+		err = fmt.Errorf("%w: %w", err, &LimitError{What: "levels of nesting in JSON", Max: maxJSONDepth})
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Value{}, fmt.Errorf("jinja: JSON at byte %d: more than one value", d.InputOffset())
+	if err != nil {
+		return Value{}, fmt.Errorf("jinja: JSON %w", err)
 	}
 	return v, nil
 }
 
-func decodeValue(d *json.Decoder, depth int) (Value, error) {
-	t, err := d.Token()
-	if errors.Is(err, io.EOF) {
-		return Value{}, io.ErrUnexpectedEOF
+func decodeValue(r *jsontext.Reader) (Value, error) {
+	kind := r.Kind()
+	switch kind {
+	case jsontext.Array:
+		var items []Value
+		err := r.Array(func(int) error {
+			v, err := decodeValue(r)
+			items = append(items, v)
+			return err
+		})
+		return List(items), err
+	case jsontext.Object:
+		m := &Map{}
+		err := r.Object(func(key []byte) error {
+			name := string(key)
+			v, err := decodeValue(r)
+			m.Set(name, v)
+			return err
+		})
+		return Dict(m), err
 	}
+	text, err := r.Scalar()
 	if err != nil {
 		return Value{}, err
 	}
-	switch t := t.(type) {
-	case bool:
-		return Bool(t), nil
-	case string:
-		return String(t), nil
-	case json.Number:
-		return decodeNumber(t.String())
-	case json.Delim:
-		if depth >= maxJSONDepth {
-			return Value{}, &LimitError{What: "levels of nesting in JSON", Max: maxJSONDepth}
-		}
-		if t == '[' {
-			return decodeList(d, depth)
-		}
-		return decodeObject(d, depth)
+	switch kind {
+	case jsontext.String:
+		return String(string(text)), nil
+	case jsontext.Number:
+		return decodeNumber(r, string(text))
+	case jsontext.Bool:
+		return Bool(string(text) == "true"), nil
 	}
 	return None(), nil
 }
 
-func decodeNumber(s string) (Value, error) {
+func decodeNumber(r *jsontext.Reader, s string) (Value, error) {
 	if strings.ContainsAny(s, ".eE") {
 		f, err := strconv.ParseFloat(s, 64)
 		if err != nil {
-			return Value{}, fmt.Errorf("number %.40s is out of range", s)
+			return Value{}, r.Errorf("number %.40s is out of range", s)
 		}
 		return Float(f), nil
 	}
@@ -69,45 +78,4 @@ func decodeNumber(s string) (Value, error) {
 		return Value{kind: KindInt, str: s}, nil
 	}
 	return Int(n), nil
-}
-
-func decodeList(d *json.Decoder, depth int) (Value, error) {
-	var items []Value
-	for d.More() {
-		v, err := decodeValue(d, depth+1)
-		if err != nil {
-			return Value{}, err
-		}
-		items = append(items, v)
-	}
-	_, err := d.Token()
-	return List(items), noEOF(err)
-}
-
-func decodeObject(d *json.Decoder, depth int) (Value, error) {
-	m := &Map{}
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return Value{}, noEOF(err)
-		}
-		key, ok := t.(string)
-		if !ok {
-			return Value{}, fmt.Errorf("key of an object is not a string: %v", t)
-		}
-		v, err := decodeValue(d, depth+1)
-		if err != nil {
-			return Value{}, err
-		}
-		m.Set(key, v)
-	}
-	_, err := d.Token()
-	return Dict(m), noEOF(err)
-}
-
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }

@@ -391,7 +391,7 @@ func (p *parser) parseFiltersAndTests(e expr) (expr, error) {
 	}
 }
 
-// parseFilters parses any number of filters, each with its bar.
+// parseFilters parses filters, if there are any, each with its bar.
 func (p *parser) parseFilters(e expr) (expr, error) {
 	for p.skipOp("|") {
 		var err error

@@ -49,6 +49,15 @@ func (m *Map) Len() int {
 	return len(m.entries)
 }
 
+// Any returns the keys that are strings with their values, as Go's own kind of map.
+func (m *Map) Any() map[string]any {
+	out := map[string]any{}
+	for key, v := range m.All() {
+		out[key] = v
+	}
+	return out
+}
+
 // All runs over the keys that are strings, in order. A map decoded from JSON has
 // no others.
 func (m *Map) All() iter.Seq2[string, Value] {

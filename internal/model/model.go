@@ -1,4 +1,4 @@
-// Package model is what an engine knows of a network: tokens in, logits and hidden rows
+// Package model is what an engine knows of a model: tokens in, logits and hidden rows
 // out, for a batch of sequences at a time. Families register themselves here by the
 // model_type of their checkpoints.
 package model
@@ -16,10 +16,10 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Model is a network with its weights. One goroutine uses it at a time.
+// Model is a language model with its weights. One goroutine uses it at a time.
 type Model interface {
 	Info() Info
-	// Layout is the memory a sequence needs.
+	// Layout is the state that a sequence needs.
 	Layout() state.Layout
 	// Forward feeds every span to its sequence. Spans are of different sequences. After an
 	// error the spans' states are undefined and must be closed.
@@ -28,28 +28,28 @@ type Model interface {
 	Close() error
 }
 
-// Info describes a network to people and to the engine.
+// Info describes a model to people and to the engine.
 type Info struct {
 	Family     string  // model_type of the checkpoint
 	Vocab      int     // length of a row of logits, padding included
 	Width      int     // of a hidden row
-	Layers     int     // of the backbone
-	Context    int     // most positions the network was made for
+	Layers     int     // without the head's
+	Context    int     // maximum positions that the model was made for
 	Stop       []int32 // ids that end a text
-	Parameters int64   // of the backbone, embedding included
+	Parameters int64   // without the head's, embedding included
 	Bytes      int64   // of weights in memory, head included
 	Compute    backend.Compute
 	Head       bool // has a multi-token-prediction head with weights
 }
 
-// Span is a piece of one sequence: a prompt's chunk, a token, a token with guesses.
+// Span is a piece of one sequence: a prompt's chunk, a token, a token with draft tokens.
 type Span struct {
-	State   *state.State // the span continues at State.Len()
-	Tokens  []int32      // at least one, each within the vocabulary
-	Guesses int          // how many trailing tokens State.Keep may accept, all others are sure
-	Want    int          // how many trailing positions need logits
+	State  *state.State // the span continues at State.Len()
+	Tokens []int32      // at least one, each within the vocabulary
+	Drafts int          // how many trailing tokens are draft tokens, of which State.Commit accepts some
+	Want   int          // how many trailing positions need logits
 
-	// Hidden is for heads only: the row of the network below that goes with each token.
+	// Hidden is for heads only: the hidden row of the model that goes with each token.
 	Hidden backend.Tensor
 }
 
@@ -63,10 +63,10 @@ type Output struct {
 type Options struct {
 	Compute    backend.Compute
 	Quantize   int     // bits to quantize matrices to on load; 0: as the file is
-	MaxGuesses int     // most guesses of one span
-	KVBits     int     // of remembered keys and values: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
-	DraftVocab int     // frequent tokens that a head guesses among; 0: what pays, -1: all
-	Control    []int32 // ids that it guesses among in any case: those that open and close parts of a text
+	MaxDrafts  int     // maximum draft tokens of one span
+	KVBits     int     // of the KV cache: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
+	DraftVocab int     // frequent tokens in the draft vocabulary of a head; 0: auto (fastest), -1: all
+	Control    []int32 // ids that are always in it: those that open and close parts of a text
 	// Progress, if not nil, is called from time to time with the bytes read so far.
 	Progress func(done, total int64)
 	Log      *slog.Logger // nil: silent

@@ -54,11 +54,11 @@ func (c *Bars) Lines(s Style) []string {
 		labels = max(labels, utf8.RuneCountInString(clean(c.Bars[i].Label)))
 		texts = max(texts, utf8.RuneCountInString(c.Bars[i].text()))
 	}
-	room := max(s.Width-labels-texts-6, 8)
+	columns := max(s.Width-labels-texts-6, 8)
 	top := c.top()
 	for i := range c.Bars {
 		b := &c.Bars[i]
-		bar := drawn(b.share(top), room, s.ASCII)
+		bar := drawn(b.share(top), columns, s.ASCII)
 		if s.Color && b.Strong {
 			bar = "\x1b[32m" + bar + "\x1b[0m"
 		}
@@ -67,7 +67,7 @@ func (c *Bars) Lines(s Style) []string {
 	return lines
 }
 
-// drawn is a bar that fills a share of so many columns, with the rest blank.
+// drawn is a bar that fills a share of the columns, with the rest blank.
 func drawn(share float64, columns int, ascii bool) string {
 	n := int(math.Round(share * float64(columns) * 8))
 	if ascii {
@@ -93,7 +93,7 @@ func (c *Bars) SVG() string {
 	left, right := letters(labels)+14, width-letters(texts)-14
 	var b strings.Builder
 	begin(&b, c.Title, top+row*len(c.Bars)+8)
-	most := c.top()
+	full := c.top()
 	for i := range c.Bars {
 		x := &c.Bars[i]
 		class := "bar"
@@ -101,7 +101,7 @@ func (c *Bars) SVG() string {
 			class = "bar strong"
 		}
 		y := top + i*row
-		long := math.Max(x.share(most)*float64(right-left), 1)
+		long := math.Max(x.share(full)*float64(right-left), 1)
 		label(&b, float64(left-8), float64(y+16), "end", x.Label)
 		fmt.Fprintf(&b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d" rx="3"/>`+"\n", class, left, y+2, long, row-8)
 		label(&b, float64(left)+long+8, float64(y+16), "start", x.text())
@@ -143,7 +143,7 @@ func (b *Bar) text() string {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// pad is text with blanks after it, up to so many columns.
+// pad is text with blanks after it, up to the number of columns.
 func pad(text string, columns int) string {
 	return text + strings.Repeat(" ", max(columns-utf8.RuneCountInString(text), 0))
 }

@@ -13,9 +13,9 @@ import (
 )
 
 func TestBarsDrawTheirShare(t *testing.T) {
-	c := Bars{Title: "Held", Max: 1, Bars: []Bar{{Label: "first", Value: 1}, {Label: "2", Value: 0.5, Text: "half"}, {Label: "none"}, {Label: "odd", Value: 0.265625}}}
+	c := Bars{Title: "Accepted", Max: 1, Bars: []Bar{{Label: "first", Value: 1}, {Label: "2", Value: 0.5, Text: "half"}, {Label: "none"}, {Label: "odd", Value: 0.265625}}}
 	want := []string{
-		"Held",
+		"Accepted",
 		"  first  ████████  1.00",
 		"  2      ████      half",
 		"  none             0.00",
@@ -24,7 +24,7 @@ func TestBarsDrawTheirShare(t *testing.T) {
 	if got := c.Lines(Style{Width: 23}); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	want = []string{"Held", "  first  ########  1.00", "  2      ####....  half", "  none   ........  0.00", "  odd    ##......  0.27"}
+	want = []string{"Accepted", "  first  ########  1.00", "  2      ####....  half", "  none   ........  0.00", "  odd    ##......  0.27"}
 	if got := c.Lines(Style{Width: 23, ASCII: true}); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

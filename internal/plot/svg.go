@@ -38,7 +38,7 @@ func label(b *strings.Builder, x, y float64, anchor, text string) {
 	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", x, y, anchor, escaped(text))
 }
 
-// letters is about the width of so many letters.
+// letters is about the width of n letters.
 func letters(n int) int { return n * 15 / 2 }
 
 // chartHeight is that of a chart of lines, to which its legend adds a row for each of them.
@@ -139,7 +139,7 @@ func (c *Lines) frame() frame {
 	return f
 }
 
-// tick is a round step that cuts a span into at most so many parts.
+// tick is a round step that cuts span into at most parts pieces.
 func tick(span float64, parts int) float64 {
 	least := span / float64(parts)
 	unit := math.Pow(10, math.Floor(math.Log10(least)))

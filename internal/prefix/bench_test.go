@@ -15,7 +15,7 @@ import (
 var (
 	benchTarget = state.Layout{
 		KVLayers: 6, KVHeads: 2, HeadDim: 256, KVType: dtype.F16,
-		DeltaLayers: 18, KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128, Kernel: 4, MaxGuesses: 8,
+		DeltaLayers: 18, KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128, Kernel: 4, MaxDrafts: 8,
 	}
 	benchMemory = state.Layout{KVLayers: 1, KVHeads: 2, HeadDim: 256, KVType: dtype.F16}
 )
@@ -29,7 +29,7 @@ func BenchmarkHit(b *testing.B) {
 			b.Fatal(err)
 		}
 		pool := state.NewPool(be, 2<<30)
-		c := New(pool, Options{Target: benchTarget, Memory: benchMemory})
+		c := New(pool, Options{Target: benchTarget, Draft: benchMemory})
 		target, memory, tokens := benchStates(b, pool, n)
 		row, err := be.Alloc(dtype.F32, 1, 2048)
 		if err != nil {

@@ -18,20 +18,19 @@ import (
 
 // DiskOptions configure a Disk.
 type DiskOptions struct {
-	// Bytes is the most that the folder's files may take; the least recently used are
-	// removed.
+	// Bytes is the maximum size of the folder's files; the least recently used are removed.
 	Bytes int64
-	// Fingerprint tells networks apart: equal ones compute the same bits from the same
-	// tokens. Files of others are never read.
+	// Fingerprint identifies a model: equal ones compute the same bits from the same tokens.
+	// Files of others are never read.
 	Fingerprint string
-	// QueueBytes is the most memory for files that wait to be written; what does not fit is
+	// QueueBytes is the maximum memory of files that wait to be written; what does not fit is
 	// not written. 0: 256 MiB.
 	QueueBytes int64
 	Log        *slog.Logger // of files that are ignored; nil: silent
 }
 
 // Disk is a folder in which entries outlive the process. Files are written and read in the
-// background. It is safe for concurrent use. Several networks may use one folder one after
+// background. It is safe for concurrent use. Several models may use one folder one after
 // another, or at the same time if each is content with part of Bytes.
 type Disk struct {
 	dir   string
@@ -48,13 +47,13 @@ type Disk struct {
 	stats   DiskStats
 }
 
-// DiskStats is what a Disk holds and has done.
+// DiskStats is what a Disk has and has done.
 type DiskStats struct {
 	Files   int
 	Bytes   int64
 	Written int64 // files
 	Read    int64
-	Removed int64 // to make room
+	Removed int64 // to make space
 	Dropped int64 // not written, for the queue was full
 	Ignored int64 // damaged or foreign
 }
@@ -86,7 +85,7 @@ const (
 	staleTemp         = time.Hour // a file that is being written is not that old
 )
 
-// OpenDisk makes the folder if it is not there, and lists what it holds. The disk must be
+// OpenDisk makes the folder if it is not there, and lists its files. The disk must be
 // closed after the caches that use it.
 func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 	if o.Bytes <= 0 {
@@ -171,7 +170,7 @@ func (d *Disk) scan() error {
 		}
 	}
 	if foreign != "" {
-		d.o.Log.Warn("prefix cache: the folder holds files that are not ours; they are ignored", "folder", d.dir, "files", d.stats.Ignored, "one", foreign)
+		d.o.Log.Warn("prefix cache: the folder has files that are not ours; they are ignored", "folder", d.dir, "files", d.stats.Ignored, "one", foreign)
 	}
 	return nil
 }
@@ -255,9 +254,9 @@ func (d *Disk) entries(node key) []name {
 	return slices.DeleteFunc(slices.Clone(d.ends[node]), func(n name) bool { return !d.files[n].written })
 }
 
-// room reports whether so many bytes more, besides those of a job, may be queued. If not,
-// they are counted as dropped.
-func (d *Disk) room(j *job, bytes int64) bool {
+// fits reports whether a number of bytes may be queued besides those of a job. If not, a file
+// is counted as dropped.
+func (d *Disk) fits(j *job, bytes int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.pending+j.bytes()+bytes <= d.o.QueueBytes && bytes+sha256.Size <= d.o.Bytes {
@@ -346,8 +345,8 @@ func (d *Disk) writeFile(n name, data []byte) error {
 
 // read returns the sections of a file. One that cannot be used is taken off the list, with
 // a line in the log.
-func (d *Disk) read(n name, sections int, most int64) [][]byte {
-	list, err := d.readFile(n, sections, most)
+func (d *Disk) read(n name, sections int, limit int64) [][]byte {
+	list, err := d.readFile(n, sections, limit)
 	if err == nil {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -359,7 +358,7 @@ func (d *Disk) read(n name, sections int, most int64) [][]byte {
 }
 
 // ignore takes a file that cannot be used off the list and removes it. One that is gone was
-// removed to make room.
+// removed to make space.
 func (d *Disk) ignore(n name, err error) {
 	gone := errors.Is(err, fs.ErrNotExist)
 	d.mu.Lock()
@@ -376,13 +375,13 @@ func (d *Disk) ignore(n name, err error) {
 	}
 }
 
-func (d *Disk) readFile(n name, sections int, most int64) ([][]byte, error) {
+func (d *Disk) readFile(n name, sections int, limit int64) ([][]byte, error) {
 	info, err := os.Stat(d.path(n))
 	if err != nil {
 		return nil, err
 	}
-	if info.Size() > most {
-		return nil, fmt.Errorf("%d bytes, where at most %d were written", info.Size(), most)
+	if info.Size() > limit {
+		return nil, fmt.Errorf("%d bytes, where at most %d were written", info.Size(), limit)
 	}
 	data, err := os.ReadFile(d.path(n))
 	if err != nil {
@@ -405,7 +404,7 @@ func (d *Disk) touch(names []name) {
 	}
 }
 
-// shrink removes the least recently used files until so many bytes more are within bounds.
+// shrink removes the least recently used files until more bytes are within bounds.
 func (d *Disk) shrink(more int64) {
 	d.mu.Lock()
 	var removed []name

@@ -110,13 +110,13 @@ func TestDiskOutlivesTheProcess(t *testing.T) {
 	}
 }
 
-func TestDiskTellsNetworksApart(t *testing.T) {
+func TestDiskTellsModelsApart(t *testing.T) {
 	dir := t.TempDir()
 	fill(t, dir, DiskOptions{Fingerprint: "a"}, 1, 100)
 	for name, open := range map[string]func(n *toy) *Cache{
 		"another fingerprint": func(n *toy) *Cache { return n.cache(openDisk(t, dir, DiskOptions{Fingerprint: "b"})) },
 		"another layout": func(n *toy) *Cache {
-			o := Options{Target: toyTarget, Memory: toyMemory, Disk: openDisk(t, dir, DiskOptions{Fingerprint: "a"})}
+			o := Options{Target: toyTarget, Draft: toyMemory, Disk: openDisk(t, dir, DiskOptions{Fingerprint: "a"})}
 			o.Target.HeadDim++
 			return New(n.pool, o)
 		},
@@ -127,14 +127,14 @@ func TestDiskTellsNetworksApart(t *testing.T) {
 		}
 		c.Close()
 	}
-	// Room for guesses is not part of what is remembered.
+	// Room for drafts is not part of what is remembered.
 	n := newToy(t, 1<<20)
-	o := Options{Target: toyTarget, Memory: toyMemory, Disk: openDisk(t, dir, DiskOptions{Fingerprint: "a"})}
-	o.Target.MaxGuesses += 3
+	o := Options{Target: toyTarget, Draft: toyMemory, Disk: openDisk(t, dir, DiskOptions{Fingerprint: "a"})}
+	o.Target.MaxDrafts += 3
 	c := New(n.pool, o)
 	defer c.Close()
 	if got := fetched(c, story(0, 101)); got != 100 {
-		t.Errorf("more room for guesses: found %d tokens, want 100", got)
+		t.Errorf("more room for drafts: found %d tokens, want 100", got)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
 				c = newToy(t, 1<<20).cache(openDisk(t, dir, DiskOptions{Fingerprint: "a"}))
 				defer c.Close()
 				if got := fetched(c, story(0, 101)); got != 100 {
-					t.Errorf("written anew: found %d tokens", got)
+					t.Errorf("written again: found %d tokens", got)
 				}
 			})
 		}
@@ -310,9 +310,9 @@ func TestDiskStaysWithinItsBound(t *testing.T) {
 	}
 }
 
-// TestDiskDropsWhatItsQueueHasNoRoomFor stores a long text with a short queue: its first
+// TestDiskDropsWhatItsQueueCannotTake stores a long text with a short queue: its first
 // pages are written, and with the next boundary some more.
-func TestDiskDropsWhatItsQueueHasNoRoomFor(t *testing.T) {
+func TestDiskDropsWhatItsQueueCannotTake(t *testing.T) {
 	dir := t.TempDir()
 	page := toyTarget.PageBytes() + toyMemory.PageBytes()
 	o := DiskOptions{QueueBytes: 3*page + 1000}
@@ -349,7 +349,7 @@ func TestDiskFetchSurvivesPressure(t *testing.T) {
 			}
 		}
 		if used, x := n.pool.Used(), c.Stats(); used != x.Bytes {
-			t.Errorf("room for %d pages: %d bytes are in use, the cache holds %d", pages, used, x.Bytes)
+			t.Errorf("room for %d pages: %d bytes are in use, the cache has %d", pages, used, x.Bytes)
 		}
 		c.Close()
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A file holds a node's pages, or an entry. It is
+// A file has a node's pages, or an entry. It is
 //
 //	magic, version, number of sections, key, length of each section, sections, checksum
 //
@@ -22,7 +22,7 @@ const (
 	fileHeader = len(magic) + 4 + 4 + len(key{})
 )
 
-// key names a beginning of texts of one network. It is a cryptographic hash: whoever can
+// key names a prefix of texts of one model. It is a cryptographic hash: whoever can
 // choose texts must not be able to make two that have the same.
 type key [16]byte
 
@@ -61,7 +61,7 @@ func (n name) String() string {
 	return fmt.Sprintf("%x-%02d-%x%s", n.node[:], n.rest, n.end[:], endSuffix)
 }
 
-// key is what the file holds.
+// key is that of what the file has.
 func (n name) key() key {
 	if n.rest < 0 {
 		return n.node
@@ -98,9 +98,9 @@ func (k *key) parse(s string) bool {
 	return err == nil && copy(k[:], b) == len(k) && len(b) == len(k)
 }
 
-// startFile begins a file with room for so many bytes in its sections.
-func startFile(k key, sections int, room int64) []byte {
-	b := make([]byte, 0, int64(fileHeader+8*sections+sha256.Size)+room)
+// startFile begins a file with sections of size bytes together.
+func startFile(k key, sections int, size int64) []byte {
+	b := make([]byte, 0, int64(fileHeader+8*sections+sha256.Size)+size)
 	b = append(b, magic...)
 	b = binary.LittleEndian.AppendUint32(b, version)
 	b = binary.LittleEndian.AppendUint32(b, uint32(sections))
@@ -119,7 +119,7 @@ func sealFile(b []byte) []byte {
 	return append(b, s[:]...)
 }
 
-// openFile checks a file that should be of that key and have so many sections, and returns
+// openFile checks a file that should be of that key and have a number of sections, and returns
 // them.
 func openFile(b []byte, k key, sections int) ([][]byte, error) {
 	start := fileHeader + 8*sections

@@ -51,7 +51,7 @@ func open(t *testing.T, name string, o model.Options) *rig {
 }
 
 func (r *rig) cache(d *prefix.Disk) *prefix.Cache {
-	return prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Memory: r.m.Head().Layout(), Disk: d})
+	return prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Draft: r.m.Head().Layout(), Disk: d})
 }
 
 // reader reads a text: the model its tokens, the head the pairs of a hidden row and the
@@ -83,29 +83,29 @@ func (x *reader) close() {
 	x.memory.Close()
 }
 
-// read reads on to a length, the last guesses of it as guesses, with wrong ones behind.
-func (x *reader) read(to, guesses int) {
+// read reads on to a length, the last drafts of it as drafts, with wrong ones behind.
+func (x *reader) read(to, drafts int) {
 	x.t.Helper()
 	from := x.target.Len()
 	tokens, wrong := slices.Clone(x.text[from:to]), 0
-	if guesses = min(guesses, len(tokens)-1); guesses > 0 {
+	if drafts = min(drafts, len(tokens)-1); drafts > 0 {
 		tokens, wrong = append(tokens, 1, 2), 2
 	}
-	out, err := x.m.Forward([]model.Span{{State: x.target, Tokens: tokens, Guesses: guesses + wrong, Want: len(tokens)}})
+	out, err := x.m.Forward([]model.Span{{State: x.target, Tokens: tokens, Drafts: drafts + wrong, Want: len(tokens)}})
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	x.target.Keep(guesses)
+	x.target.Commit(drafts)
 	n := to - from
 	for i := range n {
 		x.logits[from+i] = slices.Clone(out.Logits[0][i])
 	}
 	x.hidden = out.Hidden.RowRange(n-1, n)
-	x.learn(out.Hidden.RowRange(0, n))
+	x.catchUp(out.Hidden.RowRange(0, n))
 }
 
-// learn teaches the head the pairs of hidden rows.
-func (x *reader) learn(hidden backend.Tensor) {
+// catchUp feeds the head the pairs of hidden rows.
+func (x *reader) catchUp(hidden backend.Tensor) {
 	x.t.Helper()
 	from, n := x.memory.Len(), hidden.Rows
 	out, err := x.m.Head().Forward([]model.Span{{State: x.memory, Tokens: x.text[from+1:][:n], Want: n, Hidden: hidden}})
@@ -128,14 +128,14 @@ func (x *reader) restore(c *prefix.Cache) int {
 	if err := h.Restore(x.target, x.memory); err != nil {
 		x.t.Fatal(err)
 	}
-	x.learn(h.Hidden())
+	x.catchUp(h.Hidden())
 	return h.Len()
 }
 
-// same holds rows against those of a reader that knows more of them.
+// same compares rows with those of a reader that knows more of them.
 func (x *reader) same(what string, want *reader) {
 	x.t.Helper()
-	for name, rows := range map[string][2]map[int][]float32{"logits": {x.logits, want.logits}, "guesses": {x.head, want.head}} {
+	for name, rows := range map[string][2]map[int][]float32{"logits": {x.logits, want.logits}, "drafts": {x.head, want.head}} {
 		for pos, got := range rows[0] {
 			for i, v := range rows[1][pos] {
 				if math.Float32bits(got[i]) != math.Float32bits(v) {
@@ -159,15 +159,15 @@ var subjects = []struct {
 	name string
 	o    model.Options
 }{
-	{"tiny", model.Options{MaxGuesses: 8}},
-	{"moe", model.Options{MaxGuesses: 8, Quantize: 4}},
-	{"dense", model.Options{MaxGuesses: 8, Compute: backend.Float32}},
-	{"dense", model.Options{MaxGuesses: 8, KVBits: 8}},
+	{"tiny", model.Options{MaxDrafts: 8}},
+	{"moe", model.Options{MaxDrafts: 8, Quantize: 4}},
+	{"dense", model.Options{MaxDrafts: 8, Compute: backend.Float32}},
+	{"dense", model.Options{MaxDrafts: 8, KVBits: 8}},
 }
 
-// TestHitEqualsReadingAgain stores boundaries of a text, and compares what follows each of
-// them, the head's guesses included, with reading the text from its beginning.
-func TestHitEqualsReadingAgain(t *testing.T) {
+// TestHitEqualsPrefill stores boundaries of a text, and compares what follows each of
+// them, the head's drafts included, with reading the text from the start.
+func TestHitEqualsPrefill(t *testing.T) {
 	for _, sub := range subjects {
 		if testing.Short() && sub.name == "tiny" {
 			continue
@@ -190,7 +190,7 @@ func TestHitEqualsReadingAgain(t *testing.T) {
 			c := r.cache(nil)
 			x := r.reader(text)
 			for _, b := range boundaries {
-				x.read(b, rng.IntN(5)) // with guesses that are yet to be replayed
+				x.read(b, rng.IntN(5)) // with drafts that are yet to be replayed
 				if err := c.Store(prefix.Salt{}, text[:b], x.target, x.memory, x.hidden); err != nil {
 					t.Fatal(err)
 				}
@@ -217,7 +217,7 @@ func TestHitEqualsReadingAgain(t *testing.T) {
 	}
 }
 
-// TestHitsGoTheirOwnWays lets two texts with one beginning be read in turns, and compares
+// TestHitsGoTheirOwnWays lets two texts with one prefix be read in turns, and compares
 // each with itself alone.
 func TestHitsGoTheirOwnWays(t *testing.T) {
 	for _, sub := range subjects[1:] {
@@ -258,8 +258,8 @@ func TestHitsGoTheirOwnWays(t *testing.T) {
 	}
 }
 
-// TestDiskHitEqualsReadingAgain is the law for another process that has only the folder.
-func TestDiskHitEqualsReadingAgain(t *testing.T) {
+// TestDiskHitEqualsPrefill is the same for another process that has only the folder.
+func TestDiskHitEqualsPrefill(t *testing.T) {
 	sub := subjects[1]
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(9, 9))
@@ -289,7 +289,7 @@ func TestDiskHitEqualsReadingAgain(t *testing.T) {
 	defer c.Close()
 	ready := make(chan struct{})
 	if !c.Fetch(prefix.Salt{}, text, true, func() { close(ready) }) {
-		t.Fatal("the folder holds nothing")
+		t.Fatal("the folder is empty")
 	}
 	<-ready
 	y := r.reader(text)

@@ -12,7 +12,7 @@ import (
 )
 
 func (n *toy) cache(d *Disk) *Cache {
-	return New(n.pool, Options{Target: toyTarget, Memory: toyMemory, Disk: d})
+	return New(n.pool, Options{Target: toyTarget, Draft: toyMemory, Disk: d})
 }
 
 // story is n tokens that differ from those of other seeds.
@@ -91,22 +91,22 @@ func TestStoreSharesPages(t *testing.T) {
 	n.remember(c, tokens, 130, 200)
 	once := c.Stats()
 	if used := n.pool.Used(); used != once.Bytes {
-		t.Errorf("the cache says it holds %d bytes, the pool %d", once.Bytes, used)
+		t.Errorf("the cache says it has %d bytes, the pool %d", once.Bytes, used)
 	}
 	n.remember(c, tokens, 130, 200)
 	if again := c.Stats(); again != once {
 		t.Errorf("the same text again: %+v, before %+v", again, once)
 	}
-	// Three pages and a part of a fourth of each network, the second boundary's with the
+	// Three pages and a part of a fourth of each model, the second boundary's with the
 	// page that it shares with the first counted once.
 	if got, want := n.pool.Stats().Pages, 2*(3+1+1); got != want {
 		t.Errorf("%d pages, want %d", got, want)
 	}
-	// A whole page is held by the boundary at its end and by the node after it, and is
+	// A whole page belongs to the boundary at its end and to the node after it, and is
 	// counted once.
 	n.remember(c, story(2, 300), 128, 129)
 	if used, bytes := n.pool.Used(), c.Stats().Bytes; used != bytes {
-		t.Errorf("the cache says it holds %d bytes, the pool %d", bytes, used)
+		t.Errorf("the cache says it has %d bytes, the pool %d", bytes, used)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestPoolTakesFromTheCache(t *testing.T) {
 	}
 }
 
-// TestCacheEqualsDeepCopies lets sequences that share beginnings come and go, in a pool that
+// TestCacheEqualsDeepCopies lets sequences that share prefixes come and go, in a pool that
 // is often full, and checks all that they remember.
 func TestCacheEqualsDeepCopies(t *testing.T) {
 	for seed := range uint64(4) {
@@ -263,7 +263,7 @@ func TestCacheEqualsDeepCopies(t *testing.T) {
 				t.Errorf("%d hits, %d evictions: nothing was tried", hits, x.Evictions)
 			}
 			if used := n.pool.Used(); used != x.Bytes {
-				t.Errorf("the cache says it holds %d bytes, the pool %d", x.Bytes, used)
+				t.Errorf("the cache says it has %d bytes, the pool %d", x.Bytes, used)
 			}
 			c.Close()
 			if s := n.pool.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 || c.Stats().Bytes != 0 {
@@ -273,7 +273,7 @@ func TestCacheEqualsDeepCopies(t *testing.T) {
 	}
 }
 
-// begin restores what is known of a text of many beginnings that are alike, and reports
+// begin restores what is known of a text of many prefixes that are alike, and reports
 // whether there was anything.
 func (x *text) begin(c *Cache, rng *rand.Rand) int {
 	x.t.Helper()
@@ -285,10 +285,10 @@ func (x *text) begin(c *Cache, rng *rand.Rand) int {
 	x.restore(h, tokens)
 	h.Release()
 	if err := x.memory.Reserve(1); err != nil {
-		x.t.Fatal(err) // the budget has room for four texts of such beginnings
+		x.t.Fatal(err) // the budget has room for four texts of such prefixes
 	}
-	x.learn(tokens[len(x.tokens)])
-	x.check("after learning", x.next)
+	x.catchUp(tokens[len(x.tokens)])
+	x.check("after catching up", x.next)
 	return 1
 }
 
@@ -306,7 +306,7 @@ func (x *text) more(rng *rand.Rand) []int32 {
 		}
 	}
 	if at > 0 {
-		tokens[0] = x.next // which the drafter has learned
+		tokens[0] = x.next // which the drafter has
 	}
 	return tokens
 }

@@ -9,7 +9,7 @@ func TestRace(t *testing.T) {
 	t.Run("DiskOutlivesTheProcess", TestDiskOutlivesTheProcess)
 	t.Run("DiskIgnoresWhatItCannotUse", TestDiskIgnoresWhatItCannotUse)
 	t.Run("DiskStaysWithinItsBound", TestDiskStaysWithinItsBound)
-	t.Run("DiskDropsWhatItsQueueHasNoRoomFor", TestDiskDropsWhatItsQueueHasNoRoomFor)
+	t.Run("DiskDropsWhatItsQueueCannotTake", TestDiskDropsWhatItsQueueCannotTake)
 	t.Run("DiskFetchSurvivesPressure", TestDiskFetchSurvivesPressure)
 	t.Run("DiskSurvivesPanics", TestDiskSurvivesPanics)
 	t.Run("PoolTakesFromTheCache", TestPoolTakesFromTheCache)

@@ -27,7 +27,7 @@ type image struct {
 	files  [][][]byte // sections of the pages, then of the entry; nil: one could not be read
 }
 
-// Fetch looks for a longer beginning of the salt's tokens on the disk than Find would find now. If
+// Fetch looks for a longer prefix of the salt's tokens on the disk than Find would find now. If
 // there is one, it is read in the background, and done is called from another goroutine,
 // once, when a call of Find is due. It reports whether there is anything to wait for.
 func (c *Cache) Fetch(salt Salt, tokens []int32, drafts bool, done func()) bool {
@@ -38,7 +38,7 @@ func (c *Cache) Fetch(salt Salt, tokens []int32, drafts bool, done func()) bool 
 	if x == nil {
 		return false
 	}
-	most := c.largest()
+	limit := c.largest()
 	return c.o.Disk.later(func() {
 		defer done() // whatever happens: somebody waits
 		c.o.Disk.touch(x.used)
@@ -47,7 +47,7 @@ func (c *Cache) Fetch(salt Salt, tokens []int32, drafts bool, done func()) bool 
 			if i == len(x.names)-1 {
 				sections = endSections
 			}
-			file := c.o.Disk.read(n, sections, most)
+			file := c.o.Disk.read(n, sections, limit)
 			if file == nil {
 				x.files = nil
 				break
@@ -100,25 +100,25 @@ func (c *Cache) plan(salt Salt, tokens []int32, drafts bool) *image {
 	return best
 }
 
-// root is the key of all texts of this network and of a salt. What has the drafter's memory is
-// kept apart from what has not.
+// root is the key of all texts of this model and of a salt. Entries with the drafter's state
+// are kept apart from those without.
 func (c *Cache) root(salt Salt, drafts bool) key {
-	target, memory := c.o.Target, c.o.Memory
-	target.MaxGuesses, memory.MaxGuesses = 0, 0 // a matter of room
-	return rootKey(fmt.Sprintf("%q %+v %+v %t %x", c.o.Disk.o.Fingerprint, target, memory, drafts, salt))
+	target, draft := c.o.Target, c.o.Draft
+	target.MaxDrafts, draft.MaxDrafts = 0, 0 // of the workspace only
+	return rootKey(fmt.Sprintf("%q %+v %+v %t %x", c.o.Disk.o.Fingerprint, target, draft, drafts, salt))
 }
 
-// largest is the most bytes that a file of this network has.
+// largest is the maximum size of a file of this model.
 func (c *Cache) largest() int64 {
 	const others = 1 << 20 // header, hidden row
-	return 2*(c.o.Target.PageBytes()+c.o.Memory.PageBytes()) + c.o.Target.RecurrentBytes() + c.o.Memory.RecurrentBytes() + others
+	return 2*(c.o.Target.PageBytes()+c.o.Draft.PageBytes()) + c.o.Target.RecurrentBytes() + c.o.Draft.RecurrentBytes() + others
 }
 
 // known is how many pages on the way of tokens are in the tree, from the first one on.
 func (c *Cache) known(salt Salt, tokens []int32, drafts bool) int {
 	n, all := -1, true // the root has no page
 	c.walk(salt, tokens, func(x *node, _ []int32) {
-		has := x.parent == nil || (x.pages[0] != nil || c.o.Target.KVLayers == 0) && (x.pages[1] != nil || !drafts || c.o.Memory.KVLayers == 0)
+		has := x.parent == nil || (x.pages[0] != nil || c.o.Target.KVLayers == 0) && (x.pages[1] != nil || !drafts || c.o.Draft.KVLayers == 0)
 		if all = all && has; all {
 			n++
 		}
@@ -177,7 +177,7 @@ func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
 }
 
 func (c *Cache) unpackPages(p *parts, x *image, file [][]byte) error {
-	for kind, l := range []state.Layout{c.o.Target, c.o.Memory} {
+	for kind, l := range []state.Layout{c.o.Target, c.o.Draft} {
 		if l.KVLayers == 0 || kind == 1 && !x.drafts {
 			continue
 		}
@@ -207,7 +207,7 @@ func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
 	}
 	p.target = snapshot(c.o.Target, file[0], n)
 	if x.drafts {
-		p.memory = snapshot(c.o.Memory, file[1], n-1)
+		p.draft = snapshot(c.o.Draft, file[1], n-1)
 		if err == nil {
 			p.hidden, err = c.pool.ReadRow(file[2])
 		}
@@ -216,7 +216,7 @@ func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
 }
 
 // spill queues what the disk does not have of an entry and the nodes before it, the first
-// pages first. If not all of it finds room in the queue, the rest waits for the next entry
+// pages first. If not all of it fits into the queue, the rest waits for the next entry
 // on the same way.
 func (c *Cache) spill(salt Salt, tokens []int32, e *entry) {
 	d := c.o.Disk
@@ -224,7 +224,7 @@ func (c *Cache) spill(salt Salt, tokens []int32, e *entry) {
 		return
 	}
 	var j job
-	drafts := e.memory != nil
+	drafts := e.draft != nil
 	var path []*node
 	for n := e.at; n.parent != nil; n = n.parent {
 		path = append(path, n)
@@ -243,27 +243,28 @@ func (c *Cache) spill(salt Salt, tokens []int32, e *entry) {
 			return
 		}
 	}
-	room := blockBytes(e.target.Blocks())
+	size := blockBytes(e.target.Blocks())
 	if drafts {
-		room += blockBytes(e.memory.Blocks()) + e.hidden.Bytes()
+		size += blockBytes(e.draft.Blocks()) + e.hidden.Bytes()
 	}
-	c.pack(&j, name{node: k, rest: len(e.rest), end: k.next(e.rest)}, endSections, room+64, e.appendTo)
+	c.pack(&j, name{node: k, rest: len(e.rest), end: k.next(e.rest)}, endSections, size+64, e.appendTo)
 	d.queue(j)
 }
 
-// pack adds a file to a job unless the disk has it. It reports whether there was room.
-func (c *Cache) pack(j *job, n name, sections int, room int64, write func([]byte) ([]byte, error)) bool {
+// pack adds a file with sections of size bytes to a job unless the disk has it. It reports
+// whether the queue has space.
+func (c *Cache) pack(j *job, n name, sections int, size int64, write func([]byte) ([]byte, error)) bool {
 	d := c.o.Disk
 	if d.has(n, false) {
 		j.used = append(j.used, n)
 		return true
 	}
-	if !d.room(j, int64(fileHeader+8*sections)+room) {
+	if !d.fits(j, int64(fileHeader+8*sections)+size) {
 		return false
 	}
-	data, err := write(startFile(n.key(), sections, room+sha256.Size))
+	data, err := write(startFile(n.key(), sections, size+sha256.Size))
 	if err != nil {
-		d.o.Log.Warn("prefix cache: memory not read", "error", err)
+		d.o.Log.Warn("prefix cache: state not read", "error", err)
 		return false
 	}
 	j.names, j.data = append(j.names, n), append(j.data, data)
@@ -295,7 +296,7 @@ func appendBlocks(b []byte, blocks []*state.Block) (_ []byte, err error) {
 
 // appendTo writes the sections of an entry.
 func (e *entry) appendTo(b []byte) (_ []byte, err error) {
-	for i, s := range []*state.Snapshot{e.target, e.memory} {
+	for i, s := range []*state.Snapshot{e.target, e.draft} {
 		from := len(b)
 		if s != nil {
 			if b, err = s.AppendTo(b); err != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// A network and a drafter whose memories are easy to predict.
+// A model and a drafter whose memories are easy to predict.
 var (
 	toyTarget = state.Layout{
 		KVLayers: 1, KVHeads: 1, HeadDim: 1, KVType: dtype.F32,
-		DeltaLayers: 1, KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 2, MaxGuesses: 2,
+		DeltaLayers: 1, KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 2, MaxDrafts: 2,
 	}
 	toyMemory = state.Layout{KVLayers: 1, KVHeads: 1, HeadDim: 2, KVType: dtype.F32}
 )
 
-// toy is a device with such networks on it.
+// toy is a device with such models on it.
 type toy struct {
 	t    *testing.T
 	b    backend.Backend
@@ -97,7 +97,7 @@ func (n *toy) read(x backend.Tensor, row int) float32 {
 	return v[0]
 }
 
-// feed appends tokens; the drafter learns all pairs, the last of them with the token next.
+// feed appends tokens; the drafter gets all pairs, the last of them with the token next.
 // It reports false, and nothing is fed, where there is no memory.
 func (x *text) feed(next int32, tokens ...int32) bool {
 	x.t.Helper()
@@ -113,12 +113,12 @@ func (x *text) feed(next int32, tokens ...int32) bool {
 	x.write(seq.Delta[0].State, 0, hash(x.tokens))
 	x.write(seq.Delta[0].Tail, 0, float32(tokens[len(tokens)-1]))
 	x.target.Fed(len(tokens), 0)
-	x.learn(next)
+	x.catchUp(next)
 	return true
 }
 
-// learn teaches the drafter all pairs that it has not seen; the last token's has next.
-func (x *text) learn(next int32) {
+// catchUp feeds the drafter all pairs that it lacks; the last token's has next.
+func (x *text) catchUp(next int32) {
 	x.t.Helper()
 	n := len(x.tokens) - x.memory.Len()
 	seq := x.memory.Seq(0, n, 0)
@@ -136,8 +136,8 @@ func (x *text) after(at int, next int32) int32 {
 	return next
 }
 
-// check holds the memories against the tokens. next is the token the last pair has, -1 if
-// it is not learned.
+// check compares the states with the tokens. next is the token the last pair has, -1 if
+// there is none.
 func (x *text) check(what string, next int32) {
 	x.t.Helper()
 	pairs := len(x.tokens)

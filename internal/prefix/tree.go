@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// A page of the drafter holds pairs of a position and the token after it, so its last pair
+// A page of the drafter has pairs of a position and the token after it, so its last pair
 // needs the first token of the next page. The tree is therefore cut one token behind the
 // ends of pages: a node stands for 1+depth*PageTokens tokens, which decide every number of
 // its pages, the drafter's included. Boundaries lie between two nodes, at any token.
@@ -26,8 +26,8 @@ type root struct {
 	first int32 // token
 }
 
-// node is a beginning of texts that ends behind a page. It is there as long as an entry
-// lies behind it.
+// node is a prefix of texts that ends behind a page. It is there as long as an entry lies
+// behind it.
 type node struct {
 	parent   *node // nil: a root
 	root     root  // of a root
@@ -37,13 +37,13 @@ type node struct {
 	entries  []*entry
 }
 
-// entry is a boundary: what is remembered behind the pages of its node and those before.
+// entry is a boundary: the state behind the pages of its node and those before.
 type entry struct {
 	at     *node
 	rest   []int32         // tokens after the node's
 	target *state.Snapshot // without the nodes' pages
-	memory *state.Snapshot // likewise; nil: not known
-	hidden *state.Block    // nil if memory is
+	draft  *state.Snapshot // of the drafter, likewise; nil: not known
+	hidden *state.Block    // nil if draft is
 	hits   int             // not released
 	used   uint64          // last, by the cache's clock
 	place  *list.Element
@@ -52,9 +52,9 @@ type entry struct {
 // parts is what an entry and the nodes before it are made of. A page may be nil if its node
 // is there already.
 type parts struct {
-	pages          [2][]*state.Block // of the nodes: the target's, the drafter's
-	target, memory *state.Snapshot
-	hidden         *state.Block
+	pages         [2][]*state.Block // of the nodes: the target's, the drafter's
+	target, draft *state.Snapshot
+	hidden        *state.Block
 }
 
 // release gives all parts back.
@@ -64,7 +64,7 @@ func (x *parts) release() {
 			p.Release()
 		}
 	}
-	for _, s := range []*state.Snapshot{x.target, x.memory} {
+	for _, s := range []*state.Snapshot{x.target, x.draft} {
 		if s != nil {
 			s.Close()
 		}
@@ -101,14 +101,14 @@ func (c *Cache) walk(salt Salt, tokens []int32, visit func(n *node, rest []int32
 	}
 }
 
-// longest is the entry with the longest beginning of tokens that is not all of them.
+// longest is the entry with the longest prefix of tokens that is not all of them.
 func (c *Cache) longest(salt Salt, tokens []int32, drafts bool) (best *entry) {
 	if len(tokens) == 0 {
 		return nil
 	}
 	c.walk(salt, tokens[:len(tokens)-1], func(n *node, rest []int32) {
 		for _, e := range n.entries {
-			if len(e.rest) <= len(rest) && slices.Equal(e.rest, rest[:len(e.rest)]) && (!drafts || e.memory != nil) &&
+			if len(e.rest) <= len(rest) && slices.Equal(e.rest, rest[:len(e.rest)]) && (!drafts || e.draft != nil) &&
 				(best == nil || e.target.Len() > best.target.Len()) {
 				best = e
 			}
@@ -150,7 +150,7 @@ func (c *Cache) insert(salt Salt, tokens []int32, x parts) *entry {
 		n = child
 		for kind, list := range x.pages {
 			if i < len(list) && n.pages[kind] == nil && list[i] != nil {
-				n.pages[kind] = list[i].Hold()
+				n.pages[kind] = list[i].Retain()
 				c.book(1, list[i])
 			}
 		}
@@ -164,10 +164,10 @@ func (c *Cache) insert(salt Salt, tokens []int32, x parts) *entry {
 		c.count(func(s *Stats) { s.Entries++ })
 		x.target = nil
 	}
-	if e.memory == nil && x.memory != nil {
-		e.memory, e.hidden = x.memory, x.hidden
-		c.book(1, append(e.memory.Blocks(), e.hidden)...)
-		x.memory, x.hidden = nil, nil
+	if e.draft == nil && x.draft != nil {
+		e.draft, e.hidden = x.draft, x.hidden
+		c.book(1, append(e.draft.Blocks(), e.hidden)...)
+		x.draft, x.hidden = nil, nil
 	}
 	c.touch(e)
 	x.release()
@@ -180,9 +180,9 @@ func (c *Cache) remove(e *entry) {
 	e.at.entries = slices.DeleteFunc(e.at.entries, func(x *entry) bool { return x == e })
 	c.book(-1, e.target.Blocks()...)
 	e.target.Close()
-	if e.memory != nil {
-		c.book(-1, append(e.memory.Blocks(), e.hidden)...)
-		e.memory.Close()
+	if e.draft != nil {
+		c.book(-1, append(e.draft.Blocks(), e.hidden)...)
+		e.draft.Close()
 		e.hidden.Release()
 	}
 	c.count(func(s *Stats) { s.Entries-- })
@@ -201,15 +201,15 @@ func (c *Cache) remove(e *entry) {
 	}
 }
 
-// book counts n holds of blocks. One that an entry and a node hold is counted once.
+// book counts n references to blocks. A block of an entry and of a node is counted once.
 func (c *Cache) book(n int, blocks ...*state.Block) {
 	bytes := int64(0)
 	for _, b := range blocks {
-		had := c.held[b]
-		if c.held[b] = had + n; had == 0 {
+		had := c.blocks[b]
+		if c.blocks[b] = had + n; had == 0 {
 			bytes += b.Bytes()
 		} else if had+n == 0 {
-			delete(c.held, b)
+			delete(c.blocks, b)
 			bytes -= b.Bytes()
 		}
 	}

@@ -10,31 +10,30 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// statusGone is what a request is logged with whose client did not wait for the answer. It
-// is sent to nobody.
+// statusGone is the logged status of a request whose client disconnected. It is never sent.
 const statusGone = 499
 
-// account is what is written down about one request.
+// account collects what is logged and counted of one request.
 type account struct {
 	s       *Server
 	r       *http.Request
 	start   time.Time
 	id      string
 	pattern string // of the endpoint
-	key     string // a name for it; "": none was needed
-	tenant  string // another, which is not for the log
-	leave   func() // the place that the request takes
+	key     string // its name for the log; "": none was needed
+	tenant  string // its secret name, which is not logged
+	leave   func() // frees the request's place of perKey
 
-	err     *turn.Error
-	turns   int
-	usage   turn.Usage // of all turns
-	model   string     // of the first turn, as what follows
-	seed    uint64
-	finish  foretoken.Finish
-	receipt *turn.Receipt
+	err    *generate.Error
+	runs   int
+	usage  generate.Usage // of all runs
+	model  string         // of the first run, as what follows
+	seed   uint64
+	finish foretoken.Finish
+	stats  *generate.Stats
 }
 
 // endpoint is the pattern without its method, one of a few.
@@ -45,53 +44,53 @@ func (a *account) endpoint() string {
 	return a.pattern
 }
 
-// report is the turn.Reporter of the request. Some requests have several turns.
-func (a *account) report(t *turn.Turn, err error) {
+// report is the generate.Reporter of the request. A completion of several prompts has several runs.
+func (a *account) report(run *generate.Run, err error) {
 	if err != nil {
-		a.err = turn.Wrap(err)
+		a.err = generate.Wrap(err)
 	}
-	if t == nil {
+	if run == nil {
 		return
 	}
-	a.turns++
-	if a.turns == 1 {
-		a.model, a.seed = t.Name, t.Seed
+	a.runs++
+	if a.runs == 1 {
+		a.model, a.seed = run.Name, run.Seed
 	}
-	if len(t.Answers) == 0 || err != nil && len(t.Answers) > 1 {
+	if len(run.Answers) == 0 || err != nil && len(run.Answers) > 1 {
 		return // some of them may still run
 	}
-	a.s.metrics.turn(a, t)
-	u := t.Usage()
+	a.s.metrics.run(a, run)
+	u := run.Usage()
 	a.usage.Prompt += u.Prompt
 	a.usage.Cached += u.Cached
 	a.usage.Completion += u.Completion
 	a.usage.Reasoning += u.Reasoning
-	if a.receipt == nil {
-		r := turn.NewReceipt(t.Answers[0])
-		a.finish, a.receipt = t.Answers[0].Finish, &r
+	if a.stats == nil {
+		r := generate.NewStats(run.Answers[0])
+		a.finish, a.stats = run.Answers[0].Finish, &r
 	}
 }
 
-// facts are what the log says of the turns.
+// facts are the attributes that the log has of the runs.
 func (a *account) facts() []any {
-	if a.turns == 0 {
+	if a.runs == 0 {
 		return nil
 	}
 	list := []any{"model", a.model, "seed", a.seed}
-	if a.turns > 1 {
-		list = append(list, "turns", a.turns)
+	if a.runs > 1 {
+		list = append(list, "prompts", a.runs)
 	}
-	if a.receipt == nil {
+	if a.stats == nil {
 		return list
 	}
-	u, g := &a.usage, &a.receipt.Timings
+	u, g := &a.usage, &a.stats.Timings
 	list = append(list, "prompt_tokens", u.Prompt, "cached_tokens", u.Cached, "tokens", u.Completion, "reasoning_tokens", u.Reasoning,
 		"finish", string(a.finish), "queue_ms", g.QueueMS, "prefill_ms", g.PrefillMS, "decode_ms", g.DecodeMS, "tok_s", g.DecodeTokS, "batch", g.Batch)
 	if g.Preempted > 0 {
 		list = append(list, "preempted", g.Preempted)
 	}
-	if m := a.receipt.MTP; m != nil {
-		list = append(list, "rounds", m.Rounds, "drafted", m.Drafted, "accepted", m.Accepted, "accepted_by_position", m.AcceptedByPosition, "depth", m.MeanDepth)
+	if m := a.stats.MTP; m != nil {
+		list = append(list, "rounds", m.Rounds, "drafted", m.Drafted, "accepted", m.Accepted, "accepted_by_position", m.AcceptedByPosition(), "depth", m.MeanDepth())
 	}
 	return list
 }
@@ -104,7 +103,7 @@ func (a *account) close(w *recorder) {
 		status = statusGone
 	}
 	if status == 0 {
-		status = http.StatusOK // as the library sends it
+		status = http.StatusOK // as net/http sends it
 	}
 	a.s.metrics.request(a, status, took)
 	if fields := w.Header().Get(body.Ignored); fields != "" {
@@ -113,8 +112,8 @@ func (a *account) close(w *recorder) {
 	level := slog.LevelInfo
 	switch {
 	case a.s.quiet(a.pattern) && (status < http.StatusBadRequest || status == http.StatusServiceUnavailable):
-		level = slog.LevelDebug // probes and scrapes come every few seconds, and not yet is no fault
-	case status >= http.StatusInternalServerError, a.err != nil && a.err.Kind == turn.Internal: // an answer may have begun well
+		level = slog.LevelDebug // probes and scrapes come every few seconds; not ready yet is no error
+	case status >= http.StatusInternalServerError, a.err != nil && a.err.Kind == generate.Internal: // a stream may have begun with 200
 		level = slog.LevelError
 	}
 	if !a.s.log.Enabled(a.r.Context(), level) {
@@ -130,7 +129,7 @@ func (a *account) close(w *recorder) {
 	attrs = append(attrs, a.facts()...)
 	if a.err != nil {
 		attrs = append(attrs, "kind", string(a.err.Kind), "error", a.err.Error())
-		if a.err.Err != nil && a.err.Kind == turn.Internal {
+		if a.err.Err != nil && a.err.Kind == generate.Internal {
 			attrs = append(attrs, "cause", a.err.Err.Error())
 		}
 	}

@@ -129,7 +129,7 @@ var badChats = []bad{
 	{"POST", chatPath, talk(`"xtc_threshold": 0.9`), 400, `xtc_threshold: 0.9, want a number from 0 to 0.5`},
 	{"POST", chatPath, talk(`"response_format": {"type": "yaml"}`), 400, `response_format.type: \"yaml\", want one of [\"text\" \"json_object\" \"json_schema\"]`},
 	{"POST", chatPath, talk(`"response_format": {"type": "json_schema"}`), 400, `response_format.json_schema: this field is missing`},
-	{"POST", chatPath, talk(`"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}`), 400, `response_format: the form of the answer: grammar: schema: #/type: \"nonsense\" is not a type of JSON`},
+	{"POST", chatPath, talk(`"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}`), 400, `response_format: structured output: grammar: schema: #/type: \"nonsense\" is not a type of JSON`},
 	{"POST", chatPath, talk(`"reasoning_effort": "very"`), 400, `reasoning_effort: \"very\", want one of [\"none\" \"minimal\" \"low\" \"medium\" \"high\" \"xhigh\" \"max\"]`},
 	{"POST", chatPath, talk(`"mtp_depth": 99`), 400, `mtp_depth: 99, want 0 to 8`},
 	{"POST", chatPath, talk(`"modalities": ["audio"]`), 400, `modalities[0]: \"audio\", want one of [\"text\"]`},

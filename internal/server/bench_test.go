@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/engine"
 )
 
 const benchStreams, benchTokens = 8, 256
@@ -22,7 +21,7 @@ const benchStreams, benchTokens = 8, 256
 // the streams are in this process too and take their part of the processors.
 func BenchmarkStreaming(b *testing.B) {
 	r := start(b, func(o *Options) {
-		o.Models[0].Options = foretoken.Options{Memory: 512 << 20} // all processors, no cache
+		o.Models[0].Options = foretoken.Options{KVMemory: 512 << 20, PrefixCache: foretoken.PrefixCache{Off: true}} // all processors
 	})
 	all := func(one func(b *testing.B, i int)) time.Duration {
 		var wg sync.WaitGroup
@@ -52,21 +51,17 @@ func middle(list []float64) float64 { return slices.Sorted(slices.Values(list))[
 
 func benchPrompt(i int) string { return fmt.Sprintf("Once upon a time there were %d cats. They", i+2) }
 
-// direct has an answer come from the engine, as tokens.
+// direct has an answer come from the library.
 func (r *running) direct(b *testing.B, i int) {
-	model := r.library.Volumes()[0].Model
+	model := r.library.Status()[0].Model
 	s := model.Sampling()
-	s.Seed, s.Vocab = uint64(i), model.Vocab()
-	q := engine.Request{Prompt: model.Tokenizer().Encode(benchPrompt(i)), MaxTokens: benchTokens, Sampling: s, LogProbs: -1, IgnoreEnd: true, Depth: -1}
-	stream, err := model.Engine().Generate(b.Context(), q)
+	s.Seed = uint64(i)
+	answer, err := model.Generate(b.Context(), foretoken.Request{Prompt: model.TextPrompt(benchPrompt(i)), MaxTokens: benchTokens, Sampling: &s, IgnoreEnd: true})
+	if err == nil {
+		err = answer.Wait()
+	}
 	if err != nil {
 		b.Error(err)
-		return
-	}
-	for _, err := range stream.Tokens() {
-		if err != nil {
-			b.Error(err)
-		}
 	}
 }
 

@@ -6,62 +6,61 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// engines collects what the engines of the loaded models count. It is a
-// prometheus.Collector.
+// engines collects the statistics of the loaded models' engines. It is a prometheus.Collector.
 type engines struct{ s *Server }
 
-// series is one number of an engine's account.
+// series is one value of an engine's statistics.
 type series struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
-	of   func(*engine.Stats) float64
+	of   func(*foretoken.Stats) float64
 }
 
-func newSeries(name, help string, kind prometheus.ValueType, of func(*engine.Stats) float64) series {
+func newSeries(name, help string, kind prometheus.ValueType, of func(*foretoken.Stats) float64) series {
 	return series{prometheus.NewDesc(name, help, []string{byModel}, nil), kind, of}
 }
 
-// engineSeries are the numbers that are one per model.
+// engineSeries have one value per model.
 var engineSeries = []series{
-	newSeries("foretoken_requests_running", "Requests that are being computed.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Running) }),
-	newSeries("foretoken_requests_waiting", "Requests that wait to be started.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Waiting) }),
-	newSeries("foretoken_kv_cache_usage_ratio", "Share of the memory for sequences that running ones hold and the prefix cache could not give up.", prometheus.GaugeValue, usage),
-	newSeries("foretoken_kv_used_bytes", "Memory of sequences and of the prefix cache that is in use: keys, values and recurrent state.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Memory.Used) }),
-	newSeries("foretoken_kv_budget_bytes", "Most of that memory.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Memory.Budget) }),
-	newSeries("foretoken_kv_pages", "Pages of keys and values in use.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Memory.Pages) }),
-	newSeries("foretoken_prefix_cache_bytes", "Memory that the prefix cache holds, among that in use.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Cache.Bytes) }),
-	newSeries("foretoken_prefix_cache_entries", "Beginnings of texts that the prefix cache holds.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Cache.Entries) }),
-	newSeries("foretoken_prefix_cache_queries_total", "Prompts that were looked up in the prefix cache.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Cache.Hits + x.Cache.Misses) }),
-	newSeries("foretoken_prefix_cache_hits_total", "Prompts whose beginning was found there.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Cache.Hits) }),
-	newSeries("foretoken_prefix_cache_evictions_total", "Entries that were given up for want of memory.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Cache.Evictions) }),
-	newSeries("foretoken_prompt_tokens_total", "Tokens of prompts of requests that ended.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.PromptTokens) }),
-	newSeries("foretoken_prompt_tokens_cached_total", "Those among them that were not computed anew.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.CachedTokens) }),
-	newSeries("foretoken_generation_tokens_total", "Tokens generated.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Tokens) }),
-	newSeries("foretoken_preemptions_total", "Times that a request had to give its memory to others.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Preemptions) }),
-	newSeries("foretoken_rounds_total", "Rounds computed for requests.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Rounds) }),
-	newSeries("foretoken_background_prefills_waiting", "Conversations whose next prompt waits to be read in the background.", prometheus.GaugeValue, func(x *engine.Stats) float64 { return float64(x.Ahead.Waiting) }),
-	newSeries("foretoken_background_prefill_tokens_total", "Tokens read in the background.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Ahead.Tokens) }),
-	newSeries("foretoken_background_prefills_read_total", "Prompts that were read in the background to their end.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Ahead.Read) }),
-	newSeries("foretoken_background_prefills_dropped_total", "Prompts that were not: their turn came first, or there was no room.", prometheus.CounterValue, func(x *engine.Stats) float64 { return float64(x.Ahead.Dropped) }),
+	newSeries("foretoken_requests_running", "Requests in the batch.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Running) }),
+	newSeries("foretoken_requests_waiting", "Requests in the queue.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Waiting) }),
+	newSeries("foretoken_kv_cache_usage_ratio", "Share of the memory budget in use by running requests, without the prefix cache, which can be evicted.", prometheus.GaugeValue, usage),
+	newSeries("foretoken_kv_used_bytes", "Memory in use by running requests and the prefix cache: KV cache and recurrent state.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVUsed) }),
+	newSeries("foretoken_kv_budget_bytes", "Maximum of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVBudget) }),
+	newSeries("foretoken_kv_pages", "KV cache pages in use.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVPages) }),
+	newSeries("foretoken_prefix_cache_bytes", "Memory of the prefix cache, part of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Bytes) }),
+	newSeries("foretoken_prefix_cache_entries", "Prefixes in the prefix cache.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Entries) }),
+	newSeries("foretoken_prefix_cache_queries_total", "Prompts looked up in the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Hits + x.PrefixCache.Misses) }),
+	newSeries("foretoken_prefix_cache_hits_total", "Prompts with a prefix in the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Hits) }),
+	newSeries("foretoken_prefix_cache_evictions_total", "Entries evicted from the prefix cache to free memory.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Evictions) }),
+	newSeries("foretoken_prompt_tokens_total", "Prompt tokens of finished requests.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PromptTokens) }),
+	newSeries("foretoken_prompt_tokens_cached_total", "Prompt tokens of finished requests that came from the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.CachedTokens) }),
+	newSeries("foretoken_generation_tokens_total", "Generated tokens.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Tokens) }),
+	newSeries("foretoken_preemptions_total", "Requests preempted to free memory for others; each is computed again later.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Preemptions) }),
+	newSeries("foretoken_rounds_total", "Rounds, each one forward pass over the batch.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Rounds) }),
+	newSeries("foretoken_background_prefills_waiting", "Conversations whose next prompt is queued for background prefill.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Waiting) }),
+	newSeries("foretoken_background_prefill_tokens_total", "Tokens prefilled in the background.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Tokens) }),
+	newSeries("foretoken_background_prefills_completed_total", "Background prefills completed.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Completed) }),
+	newSeries("foretoken_background_prefills_dropped_total", "Background prefills dropped: the next request came first, or memory was needed.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Dropped) }),
 }
 
-// The numbers that are several per model.
+// The series with several values per model.
 var (
-	guessesDesc  = prometheus.NewDesc("foretoken_guesses_total", "Guesses by position, from 1, that came after right ones only.", []string{byModel, "position"}, nil)
-	acceptedDesc = prometheus.NewDesc("foretoken_guesses_accepted_total", "Those among them that were right.", []string{byModel, "position"}, nil)
-	finishedDesc = prometheus.NewDesc("foretoken_requests_finished_total", "Requests to engines that ended, by reason.", []string{byModel, "reason"}, nil)
+	draftedDesc  = prometheus.NewDesc("foretoken_draft_tokens_total", "Draft tokens verified, by position in the draft, from 1. Those after a rejected token are not counted.", []string{byModel, "position"}, nil)
+	acceptedDesc = prometheus.NewDesc("foretoken_accepted_tokens_total", "Draft tokens accepted, by position in the draft, from 1.", []string{byModel, "position"}, nil)
+	finishedDesc = prometheus.NewDesc("foretoken_requests_finished_total", "Finished requests, by reason.", []string{byModel, "reason"}, nil)
 )
 
-// usage is the share of the memory that sequences alone hold.
-func usage(x *engine.Stats) float64 {
-	if x.Memory.Budget == 0 {
+// usage is the share of the memory budget in use without the prefix cache.
+func usage(x *foretoken.Stats) float64 {
+	if x.KVBudget == 0 {
 		return 0
 	}
-	return float64(max(x.Memory.Used-x.Cache.Bytes, 0)) / float64(x.Memory.Budget)
+	return float64(max(x.KVUsed-x.PrefixCache.Bytes, 0)) / float64(x.KVBudget)
 }
 
 // Describe implements prometheus.Collector.
@@ -69,33 +68,33 @@ func (e *engines) Describe(to chan<- *prometheus.Desc) {
 	for _, x := range engineSeries {
 		to <- x.desc
 	}
-	to <- guessesDesc
+	to <- draftedDesc
 	to <- acceptedDesc
 	to <- finishedDesc
 }
 
-// Collect implements prometheus.Collector. The registry has a net of its own for panics; what it
-// catches would be sent to whoever asked, with the stack.
+// Collect implements prometheus.Collector. The registry would send a panic to the client with its
+// stack, so it is recovered here.
 func (e *engines) Collect(to chan<- prometheus.Metric) {
 	if err := rescue.Do(func() error { e.collect(to); return nil }); err != nil {
 		e.s.log.Error("metrics", "error", err)
-		to <- prometheus.NewInvalidMetric(guessesDesc, errors.New("the engines could not be asked; the log says why"))
+		to <- prometheus.NewInvalidMetric(draftedDesc, errors.New("the engines' statistics could not be read; the log says why"))
 	}
 }
 
 func (e *engines) collect(to chan<- prometheus.Metric) {
-	for _, v := range e.s.library.Volumes() {
+	for _, v := range e.s.library.Status() {
 		if v.Model == nil {
 			continue
 		}
-		x := v.Model.Engine().Stats()
+		x := v.Model.Stats()
 		for _, n := range engineSeries {
 			to <- prometheus.MustNewConstMetric(n.desc, n.kind, n.of(&x), v.Name)
 		}
-		for j := range x.Tried {
+		for j := range x.DraftedAt {
 			at := strconv.Itoa(j + 1)
-			to <- prometheus.MustNewConstMetric(guessesDesc, prometheus.CounterValue, float64(x.Tried[j]), v.Name, at)
-			to <- prometheus.MustNewConstMetric(acceptedDesc, prometheus.CounterValue, float64(x.Held[j]), v.Name, at)
+			to <- prometheus.MustNewConstMetric(draftedDesc, prometheus.CounterValue, float64(x.DraftedAt[j]), v.Name, at)
+			to <- prometheus.MustNewConstMetric(acceptedDesc, prometheus.CounterValue, float64(x.AcceptedAt[j]), v.Name, at)
 		}
 		for reason, n := range x.Finished {
 			to <- prometheus.MustNewConstMetric(finishedDesc, prometheus.CounterValue, float64(n), v.Name, string(reason))

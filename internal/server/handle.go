@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// serve is what every request goes through on its way to the handler of its endpoint.
+// serve handles every request: it admits it, runs the handler of its endpoint, and records it.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	_, pattern := s.mux.Handler(r)
 	a := &account{s: s, r: r, start: time.Now(), id: requestID(r), pattern: pattern, leave: func() {}}
@@ -37,14 +37,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if rec.status != 0 {
-		return // a browser's question has been answered
+		return // a preflight request has been answered
 	}
 	defer a.leave()
-	ctx := turn.WithReporter(r.Context(), a.report)
+	ctx := generate.WithReporter(r.Context(), a.report)
 	if s.o.StrictFields {
 		ctx = body.WithStrict(ctx)
 	}
-	s.mux.ServeHTTP(rec, r.WithContext(turn.WithTenant(ctx, a.tenant)))
+	s.mux.ServeHTTP(rec, r.WithContext(generate.WithTenant(ctx, a.tenant)))
 }
 
 // rescue answers for a handler that panicked. The stack is for the log only.
@@ -57,18 +57,18 @@ func (s *Server) rescue(w *recorder, a *account) {
 		panic(p)
 	}
 	s.log.Error("panic", "request_id", a.id, "panic", p, "stack", string(debug.Stack()))
-	err := &turn.Error{
-		Status: http.StatusInternalServerError, Kind: turn.Internal,
-		Message: fmt.Sprintf("the server made a mistake; its log has more about request %s", a.id), Err: fmt.Errorf("panic: %v", p),
+	err := &generate.Error{
+		Status: http.StatusInternalServerError, Kind: generate.Internal,
+		Message: fmt.Sprintf("internal error: the server's log has more about request %s", a.id), Err: fmt.Errorf("panic: %v", p),
 	}
 	a.report(nil, err)
 	if w.status != 0 {
-		panic(http.ErrAbortHandler) // all that is left is not to end the answer as if it were whole
+		panic(http.ErrAbortHandler) // break the connection: a truncated response must not look complete
 	}
 	writeError(w, a.r, err)
 }
 
-// admit lets a request in that may be asked: from there, by them, now, and of that size.
+// admit checks a request's origin, host, key, number and size, and reads its body.
 func (s *Server) admit(w *recorder, r *http.Request, a *account) error {
 	if s.origins.allow(w, r) {
 		return nil
@@ -98,9 +98,9 @@ func (s *Server) admit(w *recorder, r *http.Request, a *account) error {
 		place, _, _ = net.SplitHostPort(r.RemoteAddr)
 	}
 	if !s.perKey.enter(place) {
-		return &turn.Error{
-			Status: http.StatusTooManyRequests, Kind: turn.Busy, RetryAfter: time.Second,
-			Message: fmt.Sprintf("%d requests of yours are running, and no more may at a time: try again when one has ended", s.o.PerKey),
+		return &generate.Error{
+			Status: http.StatusTooManyRequests, Kind: generate.Busy, RetryAfter: time.Second,
+			Message: fmt.Sprintf("%d requests of yours are running, the maximum: try again when one has ended", s.o.PerKey),
 		}
 	}
 	a.leave = func() { s.perKey.leave(place) }
@@ -117,7 +117,7 @@ func unauthorized(w *recorder, r *http.Request) error {
 	if presented(r) != "" {
 		message = "the API key is not one of this server's"
 	}
-	return &turn.Error{Status: http.StatusUnauthorized, Kind: turn.Unauthorized, Message: message}
+	return &generate.Error{Status: http.StatusUnauthorized, Kind: generate.Unauthorized, Message: message}
 }
 
 // readBody reads all of a request before its handler runs: within a time that does not
@@ -138,18 +138,18 @@ func (s *Server) readBody(w *recorder, r *http.Request) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return &turn.Error{Status: http.StatusRequestEntityTooLarge, Kind: turn.TooLarge, Message: fmt.Sprintf("the request is larger than %d bytes, the most this server takes", limit), Err: err}
+		return &generate.Error{Status: http.StatusRequestEntityTooLarge, Kind: generate.TooLarge, Message: fmt.Sprintf("the request is larger than %d bytes, the maximum of this server", limit), Err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		w.Header().Set("Connection", "close")
-		return &turn.Error{Status: http.StatusRequestTimeout, Kind: turn.BadRequest, Message: "the request's body did not come in time", Err: err}
+		return &generate.Error{Status: http.StatusRequestTimeout, Kind: generate.BadRequest, Message: "the request's body did not come in time", Err: err}
 	case err != nil:
-		return &turn.Error{Status: http.StatusBadRequest, Kind: turn.BadRequest, Message: "the request's body could not be read", Err: err}
+		return &generate.Error{Status: http.StatusBadRequest, Kind: generate.BadRequest, Message: "the request's body could not be read", Err: err}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(data))
 	return deadline(time.Time{})
 }
 
-// The ids of requests that clients make are of these characters, and not longer.
+// The characters and the maximum length of request ids that clients choose.
 const (
 	idCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/+="
 	maxID        = 128
@@ -167,14 +167,14 @@ func requestID(r *http.Request) string {
 	return "req_" + hex.EncodeToString(b[:])
 }
 
-// recorder is a response that remembers what was sent. A client that takes nothing for
-// writeStall is given up.
+// recorder is a response that records its status and size. A client that reads nothing for
+// writeStall is disconnected.
 type recorder struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	status  int
 	bytes   int64
-	patient time.Time // until when the last deadline is not worth renewing
+	renewed time.Time // when the write deadline is to be renewed next
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -202,7 +202,7 @@ func (w *recorder) Flush() {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	_ = w.control.Flush() // a client that has gone is told of by its context
+	_ = w.control.Flush() // the request's context ends when the client disconnects
 }
 
 // Unwrap is for http.ResponseController.
@@ -210,9 +210,9 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *recorder) renew() {
 	now := time.Now()
-	if now.Before(w.patient) {
+	if now.Before(w.renewed) {
 		return
 	}
-	w.patient = now.Add(time.Second)
-	_ = w.control.SetWriteDeadline(now.Add(writeStall)) // without deadlines it is as patient as the system
+	w.renewed = now.Add(time.Second)
+	_ = w.control.SetWriteDeadline(now.Add(writeStall)) // a writer without deadlines waits as long as the system does
 }

@@ -27,9 +27,8 @@ func NewKeys(list ...string) (*Keys, error) {
 	return k, nil
 }
 
-// find returns a name for the key of a request that may be logged, and one that tells it from
-// all others and may not; or that there is none. How long it takes says nothing about the keys:
-// hashes are compared, and all of them.
+// find looks up the key of a request. name may be logged; tenant is unique to the key and must
+// not be. The time it takes says nothing about the keys: hashes are compared, and all of them.
 func (k *Keys) find(r *http.Request) (name, tenant string, ok bool) {
 	sum := sha256.Sum256([]byte(presented(r)))
 	for _, s := range k.sums {

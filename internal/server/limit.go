@@ -7,22 +7,22 @@ import (
 
 // perKey counts the requests that run for each key.
 type perKey struct {
-	most int // 0: any number
+	max int // requests per key; 0: unlimited
 
 	mu      sync.Mutex // protects what follows
 	running map[string]int
 }
 
-func newPerKey(most int) *perKey { return &perKey{most: most, running: map[string]int{}} }
+func newPerKey(max int) *perKey { return &perKey{max: max, running: map[string]int{}} }
 
 // enter takes a place for a key, if there is one. leave gives it back.
 func (p *perKey) enter(key string) bool {
-	if p.most == 0 {
+	if p.max == 0 {
 		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.running[key] >= p.most {
+	if p.running[key] >= p.max {
 		return false
 	}
 	p.running[key]++
@@ -30,7 +30,7 @@ func (p *perKey) enter(key string) bool {
 }
 
 func (p *perKey) leave(key string) {
-	if p.most == 0 {
+	if p.max == 0 {
 		return
 	}
 	p.mu.Lock()
@@ -40,8 +40,8 @@ func (p *perKey) leave(key string) {
 	}
 }
 
-// limitedListener accepts a connection when there is a place for it. Those before that wait
-// in the system's queue.
+// limitedListener accepts a connection when there is a place for it. Until then it waits in the
+// system's queue.
 type limitedListener struct {
 	net.Listener
 	places chan struct{}
@@ -49,8 +49,8 @@ type limitedListener struct {
 	once   sync.Once
 }
 
-func newLimitedListener(l net.Listener, most int) *limitedListener {
-	return &limitedListener{Listener: l, places: make(chan struct{}, most), closed: make(chan struct{})}
+func newLimitedListener(l net.Listener, max int) *limitedListener {
+	return &limitedListener{Listener: l, places: make(chan struct{}, max), closed: make(chan struct{})}
 }
 
 // Accept implements net.Listener.

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -87,13 +86,9 @@ func TestStalledClientsHoldUpNobody(t *testing.T) {
 var sockets = flag.Uint64("sockets", 300, "how many connections are left idle")
 
 func TestIdleConnections(t *testing.T) {
-	var limit syscall.Rlimit // which Go's runtime has raised to what is allowed
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
 	// Both ends are in this process, and some files are open already.
-	n := int(min(*sockets, (limit.Cur-200)/2))
-	r := start(t, func(o *Options) { o.Models[0].Options.Memory = 64 << 20 })
+	n := int(min(*sockets, (maxOpenFiles(t)-200)/2))
+	r := start(t, func(o *Options) { o.Models[0].Options.KVMemory = 64 << 20 })
 	before := runtime.NumGoroutine()
 	idle := make([]net.Conn, n)
 	errs := make(chan error, 8)
@@ -183,7 +178,7 @@ func TestConnectionsOverTheLimitWait(t *testing.T) {
 // again, and nothing is left of any of them.
 func TestFlood(t *testing.T) {
 	const requests, queue = 500, 64
-	r := start(t, func(o *Options) { o.Models[0].Options.Queue = queue })
+	r := start(t, func(o *Options) { o.Models[0].Options.MaxQueue = queue })
 	if a := r.do("POST", chatPath, hello); a.status != 200 {
 		t.Fatalf("before: %+v", a)
 	}
@@ -247,7 +242,7 @@ func (r *running) stream(ctx context.Context, tokens int) (*http.Response, *bufi
 
 func TestDisconnectFreesTheSequenceWithinARound(t *testing.T) {
 	r := start(t, slow)
-	engine := r.library.Volumes()[0].Model.Engine()
+	model := r.library.Status()[0].Model
 	gone := make(chan int64, 1)
 	inner := r.http.Handler
 	r.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -256,7 +251,7 @@ func TestDisconnectFreesTheSequenceWithinARound(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(q.Context()))
 		context.AfterFunc(q.Context(), func() {
 			cancel()
-			gone <- engine.Stats().Rounds
+			gone <- model.Stats().Rounds
 		})
 		inner.ServeHTTP(w, q.WithContext(ctx))
 	})
@@ -269,7 +264,7 @@ func TestDisconnectFreesTheSequenceWithinARound(t *testing.T) {
 	_ = a.Body.Close()
 	at := <-gone
 	until(t, "the sequence is gone", r.idle)
-	x := engine.Stats()
+	x := model.Stats()
 	if x.Rounds > at+1 || x.Canceled != 1 {
 		t.Errorf("%d rounds after the client had gone, %d canceled", x.Rounds-at, x.Canceled)
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/foretoken/foretoken/internal/engine"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// Buckets of histograms, in seconds and in pieces.
+// Buckets of histograms: seconds, sequences, tokens.
 var (
 	requestBuckets = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 	firstBuckets   = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
@@ -21,11 +21,10 @@ var (
 	depthBuckets   = []float64{0, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 7, 8}
 )
 
-// metrics is what is counted of a server. What engines count themselves is read from them
-// when somebody asks.
+// metrics are the metrics of a server. Those of its engines are read from them at each scrape.
 type metrics struct {
 	registry *prometheus.Registry
-	active   atomic.Int64 // requests that are being answered
+	active   atomic.Int64 // requests in progress
 
 	requests *prometheus.CounterVec   // by endpoint and status
 	duration *prometheus.HistogramVec // by endpoint
@@ -38,7 +37,7 @@ type metrics struct {
 	width    *prometheus.HistogramVec
 }
 
-// byModel is the label that gateways know models by.
+// byModel is the label of a model's name, the one that gateways expect.
 const byModel = "model_name"
 
 func newMetrics(s *Server) *metrics {
@@ -50,18 +49,18 @@ func newMetrics(s *Server) *metrics {
 	}
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
-		requests: counter("foretoken_http_requests_total", "Requests by endpoint and status; 499: the client had gone.", "endpoint", "status"),
-		duration: histogram("foretoken_http_request_duration_seconds", "Time from a request's head to the end of its answer.", requestBuckets, "endpoint"),
-		errors:   counter("foretoken_errors_total", "Requests that ended with an error, by its kind.", "kind"),
-		first:    histogram("foretoken_time_to_first_token_seconds", "Time from a request's head to its first token.", firstBuckets, byModel),
-		gap:      histogram("foretoken_inter_token_seconds", "Mean time between the tokens of an answer, one observation per answer.", tokenBuckets, byModel),
-		queued:   histogram("foretoken_queue_seconds", "Time that a request waited before it was started.", firstBuckets, byModel),
-		depth:    histogram("foretoken_guess_depth", "Mean number of tokens guessed per round of an answer, one observation per answer.", depthBuckets, byModel),
-		took:     histogram("foretoken_round_seconds", "Time of a round, in which every running sequence is fed once.", tokenBuckets, byModel),
-		width:    histogram("foretoken_round_sequences", "Sequences fed in a round.", widthBuckets, byModel),
+		requests: counter("foretoken_http_requests_total", "HTTP requests, by endpoint and status; 499: the client disconnected.", "endpoint", "status"),
+		duration: histogram("foretoken_http_request_duration_seconds", "Time from a request's header to the end of its response.", requestBuckets, "endpoint"),
+		errors:   counter("foretoken_errors_total", "Requests that failed, by kind of error.", "kind"),
+		first:    histogram("foretoken_time_to_first_token_seconds", "Time from a request's header to its first token.", firstBuckets, byModel),
+		gap:      histogram("foretoken_inter_token_latency_seconds", "Mean time between the tokens of an answer, one observation per answer.", tokenBuckets, byModel),
+		queued:   histogram("foretoken_queue_time_seconds", "Time that a request spent in the queue.", firstBuckets, byModel),
+		depth:    histogram("foretoken_draft_depth", "Mean number of draft tokens per round of an answer, one observation per answer.", depthBuckets, byModel),
+		took:     histogram("foretoken_round_seconds", "Time of a round, one forward pass over the batch.", tokenBuckets, byModel),
+		width:    histogram("foretoken_round_sequences", "Sequences in the batch of a round.", widthBuckets, byModel),
 	}
-	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_http_requests_active", Help: "Requests that are being answered."}, func() float64 { return float64(m.active.Load()) })
-	ready := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_ready", Help: "1 when requests would be served at once."}, func() float64 {
+	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_http_requests_active", Help: "HTTP requests in progress."}, func() float64 { return float64(m.active.Load()) })
+	ready := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_ready", Help: "1 when the server is ready: models are loaded and it is not shutting down."}, func() float64 {
 		if s.loaded.Load() && !s.draining.Load() {
 			return 1
 		}
@@ -72,7 +71,7 @@ func newMetrics(s *Server) *metrics {
 	return m
 }
 
-// request counts one that has ended.
+// request records a request that has ended.
 func (m *metrics) request(a *account, status int, took time.Duration) {
 	m.requests.WithLabelValues(a.endpoint(), strconv.Itoa(status)).Inc()
 	if !a.s.quiet(a.pattern) {
@@ -83,11 +82,11 @@ func (m *metrics) request(a *account, status int, took time.Duration) {
 	}
 }
 
-// turn counts the answers of a turn.
-func (m *metrics) turn(a *account, t *turn.Turn) {
-	name := a.s.host.Resolve(t.Name)
-	before := t.Created.Sub(a.start)
-	for _, x := range t.Answers {
+// run records the answers of a run.
+func (m *metrics) run(a *account, run *generate.Run) {
+	name := a.s.service.Resolve(run.Name)
+	before := run.Created.Sub(a.start)
+	for _, x := range run.Answers {
 		r := &x.Result
 		m.queued.WithLabelValues(name).Observe(r.Queue.Seconds())
 		if r.Tokens > 0 {
@@ -96,20 +95,20 @@ func (m *metrics) turn(a *account, t *turn.Turn) {
 		if r.Tokens > 1 {
 			m.gap.WithLabelValues(name).Observe(r.Decode.Seconds() / float64(r.Tokens-1))
 		}
-		if r.Receipt.Drafter != "" {
-			m.depth.WithLabelValues(name).Observe(r.Receipt.Summary().MeanDepth)
+		if r.Speculation.Drafter != "" {
+			m.depth.WithLabelValues(name).Observe(r.Speculation.MeanDepth())
 		}
 	}
 }
 
-// rounds is where the rounds of one model are counted.
+// rounds records the rounds of one model.
 type rounds struct{ took, width prometheus.Observer }
 
 func (m *metrics) rounds(name string) *rounds {
 	return &rounds{m.took.WithLabelValues(name), m.width.WithLabelValues(name)}
 }
 
-func (r *rounds) observe(x engine.Round) {
+func (r *rounds) observe(x foretoken.Round) {
 	r.took.Observe(x.Took.Seconds())
 	r.width.Observe(float64(x.Sequences))
 }

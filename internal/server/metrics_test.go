@@ -12,19 +12,19 @@ import (
 
 // metricNames are a promise to dashboards and gateways.
 var metricNames = []string{
+	"foretoken_accepted_tokens_total counter",
 	"foretoken_background_prefill_tokens_total counter",
+	"foretoken_background_prefills_completed_total counter",
 	"foretoken_background_prefills_dropped_total counter",
-	"foretoken_background_prefills_read_total counter",
 	"foretoken_background_prefills_waiting gauge",
+	"foretoken_draft_depth histogram",
+	"foretoken_draft_tokens_total counter",
 	"foretoken_errors_total counter",
 	"foretoken_generation_tokens_total counter",
-	"foretoken_guess_depth histogram",
-	"foretoken_guesses_accepted_total counter",
-	"foretoken_guesses_total counter",
 	"foretoken_http_request_duration_seconds histogram",
 	"foretoken_http_requests_active gauge",
 	"foretoken_http_requests_total counter",
-	"foretoken_inter_token_seconds histogram",
+	"foretoken_inter_token_latency_seconds histogram",
 	"foretoken_kv_budget_bytes gauge",
 	"foretoken_kv_cache_usage_ratio gauge",
 	"foretoken_kv_pages gauge",
@@ -37,7 +37,7 @@ var metricNames = []string{
 	"foretoken_prefix_cache_queries_total counter",
 	"foretoken_prompt_tokens_cached_total counter",
 	"foretoken_prompt_tokens_total counter",
-	"foretoken_queue_seconds histogram",
+	"foretoken_queue_time_seconds histogram",
 	"foretoken_ready gauge",
 	"foretoken_requests_finished_total counter",
 	"foretoken_requests_running gauge",
@@ -119,9 +119,9 @@ func TestMetricsAgreeWithAnswers(t *testing.T) {
 		"foretoken_kv_cache_usage_ratio" + of:                                    0,
 		"foretoken_kv_budget_bytes" + of:                                         256 << 20,
 		"foretoken_time_to_first_token_seconds_count" + of:                       answers,
-		"foretoken_inter_token_seconds_count" + of:                               answers,
-		"foretoken_queue_seconds_count" + of:                                     answers,
-		"foretoken_guess_depth_count" + of:                                       answers,
+		"foretoken_inter_token_latency_seconds_count" + of:                       answers,
+		"foretoken_queue_time_seconds_count" + of:                                answers,
+		"foretoken_draft_depth_count" + of:                                       answers,
 		"foretoken_round_seconds_count" + of:                                     v["foretoken_rounds_total"+of],
 		`foretoken_requests_finished_total{model_name="tiny",reason="length"}`:   answers,
 		`foretoken_requests_finished_total{model_name="tiny",reason="canceled"}`: 0,
@@ -131,9 +131,9 @@ func TestMetricsAgreeWithAnswers(t *testing.T) {
 			t.Errorf("%s is %v, want %v", series, got, want)
 		}
 	}
-	held := v["foretoken_guesses_accepted_total"+`{model_name="tiny",position="1"}`]
-	if tried := v["foretoken_guesses_total"+`{model_name="tiny",position="1"}`]; held == 0 || held > tried {
-		t.Errorf("%v of %v guesses held", held, tried)
+	accepted := v["foretoken_accepted_tokens_total"+`{model_name="tiny",position="1"}`]
+	if drafted := v["foretoken_draft_tokens_total"+`{model_name="tiny",position="1"}`]; accepted == 0 || accepted > drafted {
+		t.Errorf("%v of %v draft tokens accepted", accepted, drafted)
 	}
 	if v["foretoken_prefix_cache_bytes"+of] == 0 || v["foretoken_kv_used_bytes"+of] < v["foretoken_prefix_cache_bytes"+of] {
 		t.Errorf("the cache has %v of %v bytes", v["foretoken_prefix_cache_bytes"+of], v["foretoken_kv_used_bytes"+of])
@@ -181,7 +181,7 @@ func TestRateIsOfTheLastSeconds(t *testing.T) {
 	}
 }
 
-// Every request is one line of the log, with the facts of its receipt.
+// Every request is one line of the log, with its stats.
 func TestLogLine(t *testing.T) {
 	r := start(t, nil)
 	if a := r.do("POST", chatPath, hello, "X-Request-Id", "seen"); a.status != http.StatusOK {

@@ -6,18 +6,17 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/engine"
 )
 
-// offer is a model with what the server sees of it.
-type offer struct {
+// entry is a model of the server, with the progress of loading and its speed.
+type entry struct {
 	Model
 	done, total atomic.Int64 // bytes of weights, while they are read
 	rate        rate
 }
 
-// offered is the offer of that name, nil if there is none.
-func (s *Server) offered(name string) *offer {
+// entry is the model of that name, nil if there is none.
+func (s *Server) entry(name string) *entry {
 	for _, m := range s.models {
 		if m.Name == name {
 			return m
@@ -26,23 +25,23 @@ func (s *Server) offered(name string) *offer {
 	return nil
 }
 
-// size is about the memory that a model's weights will take.
+// size estimates the memory that a model's weights will take.
 func (s *Server) size(name string) int64 {
-	m := s.offered(name)
+	m := s.entry(name)
 	return foretoken.Size(m.Path, m.Options)
 }
 
 // load opens a model of the library.
 func (s *Server) load(name string) (*foretoken.Model, error) {
-	m := s.offered(name) // the library asks for names that it was given
+	m := s.entry(name) // never nil: the library knows only these names
 	o := m.Options
 	o.Log = s.log.With("model", name)
 	o.Progress = func(done, total int64) {
-		m.total.Store(total) // first: whoever sees bytes read also sees of how many
+		m.total.Store(total) // first: a reader of done also sees the total
 		m.done.Store(done)
 	}
 	rounds := s.metrics.rounds(name)
-	o.Observe = func(r engine.Round) {
+	o.OnRound = func(r foretoken.Round) {
 		rounds.observe(r)
 		m.rate.add(time.Now(), r.Tokens)
 	}
@@ -50,11 +49,11 @@ func (s *Server) load(name string) (*foretoken.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Log.Info("loaded", "kv_budget_bytes", opened.Engine().Stats().Memory.Budget, "context", opened.Context())
+	o.Log.Info("loaded", "kv_budget_bytes", opened.Stats().KVBudget, "context", opened.Context())
 	return opened, nil
 }
 
-// A rate is of the last two seconds.
+// A rate is over the last two seconds.
 const (
 	rateSlots = 20
 	rateSlot  = 100 * time.Millisecond

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// document describes the endpoints in the form of OpenAPI.
+// document is the OpenAPI description of the endpoints.
 //
 //go:embed openapi.json
 var document []byte

@@ -9,17 +9,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// Patterns that are looked at rather than asked.
+// Patterns of endpoints for operators.
 const (
 	patternMetrics = "GET /metrics"
 	patternStatus  = "GET /v1/status"
 	patternRest    = "/"
 )
 
-// routes says what is where.
+// routes registers all endpoints.
 func (s *Server) routes() {
 	s.open("GET /healthz", s.healthz)
 	s.open("GET /readyz", s.readyz)
@@ -36,23 +36,24 @@ func (s *Server) open(pattern string, h http.HandlerFunc) {
 	s.mux.HandleFunc(pattern, h)
 }
 
-// quiet tells the endpoints that are asked all the time, or by people who look.
+// quiet reports whether an endpoint is one of probes, scrapes or the page, which are not logged at
+// level info.
 func (s *Server) quiet(pattern string) bool {
 	return s.public[pattern] || pattern == patternMetrics || pattern == patternStatus
 }
 
-// rest is for paths that are nobody else's.
+// rest answers requests to unknown paths and methods.
 func (s *Server) rest(w http.ResponseWriter, r *http.Request) {
-	e := &turn.Error{Status: http.StatusNotFound, Kind: turn.NotFound, Message: fmt.Sprintf("there is no %s %s here; /openapi.json lists what there is", r.Method, r.URL.Path)}
+	e := &generate.Error{Status: http.StatusNotFound, Kind: generate.NotFound, Message: fmt.Sprintf("there is no %s %s here; /openapi.json lists what there is", r.Method, r.URL.Path)}
 	if others := s.methods(r); len(others) > 0 {
 		w.Header().Set("Allow", strings.Join(others, ", "))
-		e.Status, e.Kind, e.Message = http.StatusMethodNotAllowed, turn.BadRequest, fmt.Sprintf("%s is not for %s, but for %s", r.URL.Path, r.Method, strings.Join(others, ", "))
+		e.Status, e.Kind, e.Message = http.StatusMethodNotAllowed, generate.BadRequest, fmt.Sprintf("%s is not for %s, but for %s", r.URL.Path, r.Method, strings.Join(others, ", "))
 	}
-	turn.Report(r.Context(), nil, e)
+	generate.Report(r.Context(), nil, e)
 	writeError(w, r, e)
 }
 
-// methods are those with which the path of a request would be somebody's.
+// methods are those that the path of a request takes.
 func (s *Server) methods(r *http.Request) []string {
 	var list []string
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
@@ -65,19 +66,19 @@ func (s *Server) methods(r *http.Request) []string {
 	return list
 }
 
-// healthz says that the process lives.
+// healthz reports that the process is alive.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// readiness is the answer of /readyz.
+// readiness is the response of /readyz.
 type readiness struct {
 	Ready  bool       `json:"ready"`
 	State  string     `json:"state"` // loading, ready or draining
 	Models []progress `json:"models"`
 }
 
-// progress is of the loading of a model.
+// progress is the progress of loading a model.
 type progress struct {
 	ID    string `json:"id"`
 	State string `json:"state"` // idle, loading or loaded
@@ -85,7 +86,7 @@ type progress struct {
 	Total int64  `json:"total_bytes,omitempty"`
 }
 
-// readyz says whether requests would be served at once.
+// readyz reports whether the server is ready.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	a := readiness{State: "ready", Ready: s.loaded.Load() && !s.draining.Load()}
 	switch {
@@ -122,7 +123,7 @@ func (s *Server) states() map[string]string {
 	for _, m := range s.models {
 		states[m.Name] = stateIdle
 	}
-	for _, v := range s.library.Volumes() {
+	for _, v := range s.library.Status() {
 		states[v.Name] = stateLoading
 		if v.Model != nil {
 			states[v.Name] = stateLoaded
@@ -131,19 +132,19 @@ func (s *Server) states() map[string]string {
 	return states
 }
 
-// overview is the answer of /v1/status.
+// overview is the response of /v1/status.
 type overview struct {
 	Models []modelStatus `json:"models"`
 	Uptime float64       `json:"uptime_s"`
 }
 
-// modelStatus is what a model is doing. Bytes of the cache are among those that are used.
+// modelStatus is the load of a model. KVUsed includes CacheBytes.
 type modelStatus struct {
 	ID              string  `json:"id"`
 	State           string  `json:"state"`
 	Running         int     `json:"running"`
 	Waiting         int     `json:"waiting"`
-	Background      int     `json:"background_prefills"` // that wait; no requests
+	Background      int     `json:"background_prefills"` // in the queue; not counted as Waiting
 	KVUsed          int64   `json:"kv_used_bytes"`
 	KVBudget        int64   `json:"kv_budget_bytes"`
 	CacheEntries    int     `json:"cache_entries"`
@@ -151,7 +152,7 @@ type modelStatus struct {
 	TokensPerSecond float64 `json:"tokens_per_second"`
 }
 
-// status says what the models are doing, for people who look.
+// status reports the load of the models.
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	now := time.Now()
 	a := overview{Uptime: now.Sub(s.started).Seconds()}
@@ -161,14 +162,14 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		at[m.Name] = i
 		a.Models = append(a.Models, modelStatus{ID: m.Name, State: states[m.Name], TokensPerSecond: m.rate.perSecond(now)})
 	}
-	for _, v := range s.library.Volumes() {
+	for _, v := range s.library.Status() {
 		if v.Model == nil {
 			continue
 		}
-		x, m := v.Model.Engine().Stats(), &a.Models[at[v.Name]]
-		m.Running, m.Waiting, m.Background = x.Running, x.Waiting, x.Ahead.Waiting
-		m.KVUsed, m.KVBudget = x.Memory.Used, x.Memory.Budget
-		m.CacheEntries, m.CacheBytes = x.Cache.Entries, x.Cache.Bytes
+		x, m := v.Model.Stats(), &a.Models[at[v.Name]]
+		m.Running, m.Waiting, m.Background = x.Running, x.Waiting, x.Background.Waiting
+		m.KVUsed, m.KVBudget = x.KVUsed, x.KVBudget
+		m.CacheEntries, m.CacheBytes = x.PrefixCache.Entries, x.PrefixCache.Bytes
 	}
 	writeJSON(w, http.StatusOK, a)
 }

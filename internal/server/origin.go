@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// origins are the web pages elsewhere that may ask.
+// origins are the other origins whose web pages may send requests.
 type origins struct {
 	list       []string
 	all        bool
@@ -34,8 +34,8 @@ func newOrigins(list []string) (*origins, error) {
 	return o, nil
 }
 
-// allow tells a browser what pages of the request's origin may do, and reports whether that
-// is all there is to answer.
+// allow sets the CORS headers for the request's origin, and reports whether it was a preflight
+// request, which is answered by them.
 func (o *origins) allow(w http.ResponseWriter, r *http.Request) (answered bool) {
 	origin := r.Header.Get("Origin")
 	if !o.all && len(o.list) == 0 || origin == "" {
@@ -61,20 +61,20 @@ func (o *origins) allow(w http.ResponseWriter, r *http.Request) (answered bool) 
 	return true
 }
 
-// check refuses a browser that asks for a page from elsewhere. Without it any page could
-// have this machine compute: not reading the answer does not keep a page from asking.
+// check refuses requests of web pages from other origins. A browser keeps such a page from reading
+// the answer, but not from having it computed.
 func (o *origins) check(r *http.Request) error {
 	if o.all || o.protection.Check(r) == nil {
 		return nil
 	}
-	return &turn.Error{
-		Status: http.StatusForbidden, Kind: turn.Unauthorized,
+	return &generate.Error{
+		Status: http.StatusForbidden, Kind: generate.Unauthorized,
 		Message: fmt.Sprintf("pages of %q may not use this server: start it with --cors ORIGIN to allow them", r.Header.Get("Origin")),
 	}
 }
 
-// checkHost refuses a request that does not name this machine. A page elsewhere can have its
-// own name resolve to this machine and is then no longer elsewhere to a browser.
+// checkHost refuses a request whose host is not this machine: protection against DNS rebinding,
+// where a page's own name resolves to this machine, so that the browser takes it for the same origin.
 func checkHost(host string) error {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -85,8 +85,8 @@ func checkHost(host string) error {
 	if err == nil && ip.IsLoopback() || name == "localhost" || strings.HasSuffix(name, ".localhost") {
 		return nil
 	}
-	return &turn.Error{
-		Status: http.StatusForbidden, Kind: turn.Unauthorized,
+	return &generate.Error{
+		Status: http.StatusForbidden, Kind: generate.Unauthorized,
 		Message: fmt.Sprintf("host %q: this server answers to names of this machine only: start it with --api-key, or with --insecure, to use other names", host),
 	}
 }

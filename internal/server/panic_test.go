@@ -20,7 +20,7 @@ import (
 func TestPanicsOfAnswersAreErrors(t *testing.T) {
 	r := start(t, nil)
 	var broken atomic.Bool
-	r.host.Read = func(a *foretoken.Answer) iter.Seq2[foretoken.Piece, error] {
+	r.service.Read = func(a *foretoken.Answer) iter.Seq2[foretoken.Piece, error] {
 		return func(yield func(foretoken.Piece, error) bool) {
 			n := 0
 			for p, err := range a.Pieces() {
@@ -113,7 +113,7 @@ func TestPanicsOfMetricsAreErrors(t *testing.T) {
 	r := start(t, nil)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(&engines{&Server{log: r.Server.log}}) // without a library
-	if _, err := registry.Gather(); err == nil || !strings.Contains(err.Error(), "could not be asked") {
+	if _, err := registry.Gather(); err == nil || !strings.Contains(err.Error(), "could not be read") {
 		t.Errorf("gathered with %v", err)
 	}
 	if log := r.log.String(); !strings.Contains(log, "nil pointer") || !strings.Contains(log, "engines.go:") {

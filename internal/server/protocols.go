@@ -9,9 +9,9 @@ import (
 
 // protocols adds the endpoints that clients ask, and the page.
 func (s *Server) protocols() {
-	openai.Register(s.mux, s.host)
-	anthropic.Register(s.mux, s.host)
-	ollama.Register(s.mux, s.host)
+	openai.Register(s.mux, s.service)
+	anthropic.Register(s.mux, s.service)
+	ollama.Register(s.mux, s.service)
 	page := web.Handler()
 	s.open("GET /{$}", page.ServeHTTP)
 	s.open("GET /assets/", page.ServeHTTP)

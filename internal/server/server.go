@@ -18,10 +18,10 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/rescue"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// What holds where Options say nothing.
+// The defaults of Options.
 const (
 	DefaultMaxBody       = 32 << 20
 	DefaultHeaderTimeout = 10 * time.Second
@@ -31,42 +31,42 @@ const (
 
 const (
 	maxHeader = 64 << 10
-	// writeStall is how long a client may take nothing of what is written to it.
+	// writeStall is how long a client may stop reading before its connection is closed.
 	writeStall = time.Minute
 )
 
-// Model is one that a server offers.
+// Model is a model of a server.
 type Model struct {
 	Name    string            // by which it is listed, different from those of the others
 	Path    string            // as foretoken.Open takes it
-	Options foretoken.Options // of which Observe, Progress and Log are the server's
-	Pinned  bool              // it stays once it is loaded
-	Preload bool              // it is loaded at once, and the server is not ready before; the first always is
+	Options foretoken.Options // of which OnRound, Progress and Log are the server's
+	Pinned  bool              // it is never unloaded
+	Preload bool              // it is loaded before the server is ready; the first model always is
 }
 
-// Options say what a server offers, and to whom.
+// Options are the models of a server, its limits, and who may use it.
 type Options struct {
 	Models       []Model           // the first is for requests that name none
 	Aliases      map[string]string // further names of models
 	ModelsMemory int64             // as foretoken.LibraryOptions has it
 	KeepAlive    time.Duration     // likewise
 
-	Keys *Keys // that clients must have; nil: none. What is kept of a request is for those with the same key
-	// SharePrefixes lets requests find in the prefix cache what was read for other keys.
+	Keys *Keys // that clients must have; nil: none. Each key has its own prefix cache and stored responses
+	// SharePrefixes lets requests with different keys share the prefix cache.
 	SharePrefixes bool
-	Local         bool        // refuse requests that do not name this machine itself: a web page could bend a name of its own to it
-	Origins       []string    // of web pages elsewhere that may ask, such as https://example.com; *: all
+	Local         bool        // refuse requests whose Host is not this machine: protects against DNS rebinding
+	Origins       []string    // of web pages elsewhere that may send requests, such as https://example.com; *: all
 	TLS           *tls.Config // nil: plain HTTP
 
 	MaxBody        int64         // bytes of a request; 0: DefaultMaxBody
-	HeaderTimeout  time.Duration // for the head of a request; 0: DefaultHeaderTimeout
+	HeaderTimeout  time.Duration // for the header of a request; 0: DefaultHeaderTimeout
 	BodyTimeout    time.Duration // for its body; 0: DefaultBodyTimeout
 	IdleTimeout    time.Duration // between requests of a connection; 0: DefaultIdleTimeout
-	MaxConnections int           // further ones wait; 0: any number
-	StrictFields   bool          // a field that is not known, or asks for what cannot be had, is an error; else it is ignored and named in a header
-	PerKey         int           // most requests at a time with one key, or without keys from one address; 0: any number
+	MaxConnections int           // further ones wait; 0: unlimited
+	StrictFields   bool          // a field that is unknown or not supported is an error; else it is ignored and named in a header
+	PerKey         int           // maximum of concurrent requests of one key, or without keys of one address; 0: unlimited
 
-	Ready func()       // called once, when the server is ready; nil: nothing is
+	Ready func()       // called once, when the server is ready; may be nil
 	Log   *slog.Logger // nil: the default
 }
 
@@ -75,9 +75,9 @@ type Server struct {
 	o       Options
 	log     *slog.Logger
 	started time.Time
-	models  []*offer
+	models  []*entry
 	library *foretoken.Library
-	host    *turn.Host
+	service *generate.Service
 	mux     *http.ServeMux
 	public  map[string]bool // patterns that need no key
 	origins *origins
@@ -91,7 +91,7 @@ type Server struct {
 	drained          chan struct{} // closed when Shutdown has ended
 }
 
-// New returns a server of which nothing runs yet.
+// New returns a server that does not run yet.
 func New(o Options) (*Server, error) {
 	s := &Server{
 		o: o, log: o.Log, started: time.Now(), mux: http.NewServeMux(), public: map[string]bool{}, perKey: newPerKey(o.PerKey),
@@ -104,7 +104,7 @@ func New(o Options) (*Server, error) {
 	if s.origins, err = newOrigins(o.Origins); err != nil {
 		return nil, err
 	}
-	if err := s.offer(); err != nil {
+	if err := s.addModels(); err != nil {
 		return nil, err
 	}
 	s.metrics = newMetrics(s)
@@ -120,11 +120,11 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Handler is the whole server as a handler, for a listener that is not Serve's. The models
-// are loaded when they are asked for.
+// Handler is the server as a handler, for callers that do not use Serve. Models are loaded at
+// their first request.
 func (s *Server) Handler() http.Handler { return s.http.Handler }
 
-// Serve loads what is to be loaded and answers requests, at first only that it is not ready.
+// Serve loads models and answers requests, until it is ready with an error that says so.
 // It returns nil when Shutdown has ended, and otherwise an error: of the listener, which it
 // closes in any case, or of loading.
 func (s *Server) Serve(l net.Listener) error {
@@ -132,7 +132,7 @@ func (s *Server) Serve(l net.Listener) error {
 	go func() {
 		if err := rescue.Do(s.preload); err != nil {
 			failed <- err
-			_ = s.http.Close() // Serve returns; there is nobody else to tell
+			_ = s.http.Close() // Serve returns, with the error of loading
 		}
 	}()
 	if s.o.MaxConnections > 0 {
@@ -159,8 +159,8 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown takes no more requests, lets those that run end, and closes the models. When ctx
-// ends, whatever still runs is cut off, and the error says so. It is called once.
+// Shutdown takes no more requests, waits for those in progress, and closes the models. When ctx
+// ends, requests still in progress are cut off, and the error says so. It is called once.
 func (s *Server) Shutdown(ctx context.Context) error {
 	defer close(s.drained)
 	s.draining.Store(true)
@@ -176,7 +176,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// preload loads the models that are to be there from the beginning, one after the other.
+// preload loads the models with Preload, one after the other.
 func (s *Server) preload() error {
 	for _, m := range s.models {
 		if !m.Preload {
@@ -204,8 +204,8 @@ func (s *Server) names() []string {
 	return list
 }
 
-// offer checks the models and opens the library.
-func (s *Server) offer() error {
+// addModels checks the models and makes the library.
+func (s *Server) addModels() error {
 	if len(s.o.Models) == 0 {
 		return errors.New("server: no model")
 	}
@@ -215,7 +215,7 @@ func (s *Server) offer() error {
 			return fmt.Errorf("server: model %q: every model needs a name of its own", m.Name)
 		}
 		m.Preload = m.Preload || i == 0
-		s.models = append(s.models, &offer{Model: m})
+		s.models = append(s.models, &entry{Model: m})
 		if m.Pinned {
 			library.Pinned = append(library.Pinned, m.Name)
 		}
@@ -229,6 +229,6 @@ func (s *Server) offer() error {
 		}
 	}
 	s.library = foretoken.NewLibrary(library)
-	s.host = &turn.Host{Library: s.library, Default: s.models[0].Name, Aliases: s.o.Aliases, SharePrefixes: s.o.SharePrefixes}
+	s.service = &generate.Service{Library: s.library, Default: s.models[0].Name, Aliases: s.o.Aliases, SharePrefixes: s.o.SharePrefixes}
 	return nil
 }

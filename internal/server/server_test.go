@@ -47,7 +47,7 @@ func (l *logBuffer) String() string {
 
 // tiny is the embedded model as tests serve it.
 func tiny() Model {
-	return Model{Name: "tiny", Path: foretoken.Tiny, Options: foretoken.Options{Memory: 256 << 20, Threads: 1, Cache: true}}
+	return Model{Name: "tiny", Path: foretoken.Tiny, Options: foretoken.Options{KVMemory: 256 << 20, Threads: 1}}
 }
 
 // start serves the embedded model, with whatever else change says.
@@ -155,15 +155,11 @@ func until(t testing.TB, what string, holds func() bool) {
 }
 
 // stats is what the only model is doing.
-func (r *running) stats() (s struct{ Running, Waiting, States int }) {
-	x := r.library.Volumes()[0].Model.Engine().Stats()
-	s.Running, s.Waiting, s.States = x.Running, x.Waiting, x.Memory.States
-	return s
-}
+func (r *running) stats() foretoken.Stats { return r.library.Status()[0].Model.Stats() }
 
 func (r *running) idle() bool {
 	s := r.stats()
-	return s.Running == 0 && s.Waiting == 0 && s.States == 0
+	return s.Running == 0 && s.Waiting == 0 && s.KVUsed <= s.PrefixCache.Bytes
 }
 
 func TestHealth(t *testing.T) {
@@ -196,7 +192,7 @@ func TestReadyShowsProgress(t *testing.T) {
 	}
 	// The hooks of loading ask for us, in the middle of it.
 	var during []progress
-	m := s.offered("tiny")
+	m := s.entry("tiny")
 	seen := make(chan struct{})
 	s.o.Ready = func() { close(seen) }
 	go func() {

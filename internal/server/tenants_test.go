@@ -26,7 +26,7 @@ func (r *running) cachedTokens(path, key, more string) int {
 	case "/api/generate":
 		request = fmt.Sprintf(`{"prompt": %q, "options": {"num_predict": 2, "seed": 1}, "stream": false%s}`, text, more)
 	}
-	head := []string{"X-Foretoken-Receipt", "1"}
+	head := []string{"X-Foretoken-Stats", "1"}
 	if key != "" {
 		head = append(head, "Authorization", "Bearer "+key)
 	}
@@ -53,12 +53,12 @@ func keysOf(t *testing.T, list ...string) *Keys {
 	return k
 }
 
-// TestTenantsDoNotShareBeginnings asks the same with two keys, and with salts of their own.
-func TestTenantsDoNotShareBeginnings(t *testing.T) {
+// TestTenantsDoNotSharePrefixes asks the same with two keys, and with salts of their own.
+func TestTenantsDoNotSharePrefixes(t *testing.T) {
 	dir := t.TempDir()
 	open := func(change func(*Options)) *running {
 		return start(t, func(o *Options) {
-			o.Models[0].Options.CacheDir = dir
+			o.Models[0].Options.PrefixCache.Dir = dir
 			o.Keys = keysOf(t, "anna", "bert")
 			if change != nil {
 				change(o)

@@ -2,7 +2,7 @@ package spec
 
 import "github.com/foretoken/foretoken/internal/state"
 
-// auto takes guesses from a lookup where it has a good one, else from the head.
+// auto drafts by lookup where that has a good match, else by the head.
 type auto struct {
 	head   Drafter
 	lookup Planner
@@ -10,12 +10,12 @@ type auto struct {
 	out    []Draft
 }
 
-// notes are a sequence's notes of both.
-type notes struct{ head, lookup any }
+// hostStates are the host states of both for one sequence.
+type hostStates struct{ head, lookup any }
 
-// Auto joins a head and a lookup. Which of them guesses is chosen run by run, as their
-// Source says; the head learns every round in any case. The lookup needs no memory on the
-// device: only the head gets one.
+// Auto joins a head and a lookup. Which of them drafts is chosen run by run, as their Source
+// says; the head catches up in every round in any case. The lookup needs no memory on the
+// device: State is the head's.
 func Auto(head Drafter, lookup Planner) Planner { return &auto{head: head, lookup: lookup} }
 
 // Name is what a user calls it.
@@ -26,20 +26,20 @@ func (a *auto) Layout() state.Layout { return a.head.Layout() }
 
 // Plan offers the head, and the lookup where it has a match.
 func (a *auto) Plan(batch []Run) {
-	a.view(batch, func(r *Run, n *notes) { r.Notes = &n.lookup })
+	a.view(batch, func(r *Run, n *hostStates) { r.HostState = &n.lookup })
 	a.lookup.Plan(a.runs)
 	for i := range batch {
-		batch[i].Offers = a.runs[i].Offers.With(Computed)
+		batch[i].Sources = a.runs[i].Sources.With(Computed)
 	}
 }
 
-// Draft lets the head learn all runs and guess for those that are its own, and the lookup
-// guess for the rest.
+// Draft has the head catch up with all runs and draft for those that are its own, and the
+// lookup draft for the rest.
 func (a *auto) Draft(batch []Run) ([]Draft, error) {
 	a.out = a.out[:0]
 	copies := false
-	a.view(batch, func(r *Run, n *notes) {
-		r.Notes = &n.head
+	a.view(batch, func(r *Run, n *hostStates) {
+		r.HostState = &n.head
 		if r.Source != Computed {
 			copies = copies || r.Depth > 0
 			r.Depth = 0
@@ -53,8 +53,8 @@ func (a *auto) Draft(batch []Run) ([]Draft, error) {
 	if !copies {
 		return a.out, nil
 	}
-	a.view(batch, func(r *Run, n *notes) {
-		r.Notes = &n.lookup
+	a.view(batch, func(r *Run, n *hostStates) {
+		r.HostState = &n.lookup
 		if r.Source == Computed {
 			r.Depth = 0
 		}
@@ -71,13 +71,13 @@ func (a *auto) Draft(batch []Run) ([]Draft, error) {
 }
 
 // view copies the batch to a.runs, each run changed for one of the two.
-func (a *auto) view(batch []Run, change func(r *Run, n *notes)) {
+func (a *auto) view(batch []Run, change func(r *Run, n *hostStates)) {
 	a.runs = append(a.runs[:0], batch...)
 	for i := range a.runs {
-		n, ok := (*batch[i].Notes).(*notes)
+		n, ok := (*batch[i].HostState).(*hostStates)
 		if !ok {
-			n = new(notes)
-			*batch[i].Notes = n
+			n = new(hostStates)
+			*batch[i].HostState = n
 		}
 		change(&a.runs[i], n)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// counter is a drafter that says its number, and remembers what it has learned in its notes.
+// counter is a drafter that says its number, and remembers the text it has seen in its host state.
 type counter struct {
 	id    int32
 	match int // 0: it has none
@@ -23,10 +23,10 @@ func (c *counter) Layout() state.Layout { return state.Layout{KVLayers: int(c.id
 
 func (c *counter) Plan(batch []Run) {
 	for i := range batch {
-		c.learn(&batch[i])
-		batch[i].Offers = 0
+		c.catchUp(&batch[i])
+		batch[i].Sources = 0
 		if c.match > 0 {
-			batch[i].Offers = Copy(c.match).only()
+			batch[i].Sources = Copy(c.match).only()
 		}
 	}
 }
@@ -37,7 +37,7 @@ func (c *counter) Draft(batch []Run) ([]Draft, error) {
 	}
 	c.out = c.out[:0]
 	for i := range batch {
-		c.learn(&batch[i])
+		c.catchUp(&batch[i])
 		c.out = append(c.out, Draft{Tokens: slices.Repeat([]int32{c.id}, batch[i].Depth)})
 		if batch[i].Depth > 0 {
 			c.seen++
@@ -46,13 +46,13 @@ func (c *counter) Draft(batch []Run) ([]Draft, error) {
 	return c.out, nil
 }
 
-// learn checks that nobody else writes its notes.
-func (c *counter) learn(r *Run) {
-	length, ok := (*r.Notes).([2]int)
+// catchUp checks that nobody else writes its host state.
+func (c *counter) catchUp(r *Run) {
+	length, ok := (*r.HostState).([2]int)
 	if ok && length[0] != int(c.id) {
-		panic(fmt.Sprintf("notes of %d given to %d", length[0], c.id))
+		panic(fmt.Sprintf("host state of %d given to %d", length[0], c.id))
 	}
-	*r.Notes = [2]int{int(c.id), len(r.Text)}
+	*r.HostState = [2]int{int(c.id), len(r.Text)}
 }
 
 func TestAutoTakesTheSourceChosen(t *testing.T) {
@@ -61,11 +61,11 @@ func TestAutoTakesTheSourceChosen(t *testing.T) {
 	if a.Name() != "auto" || a.Layout() != head.Layout() {
 		t.Errorf("name %q, layout %+v", a.Name(), a.Layout())
 	}
-	batch := []Run{{Notes: new(any), Depth: 3}, {Notes: new(any), Depth: 2}, {Notes: new(any), Text: []int32{1}}}
+	batch := []Run{{HostState: new(any), Depth: 3}, {HostState: new(any), Depth: 2}, {HostState: new(any), Text: []int32{1}}}
 	a.Plan(batch)
 	for i, r := range batch {
-		if want := Computed.only().With(CopyOf4); r.Offers != want {
-			t.Errorf("run %d offers %b, want %b", i, r.Offers, want)
+		if want := Computed.only().With(CopyOf4); r.Sources != want {
+			t.Errorf("run %d offers %b, want %b", i, r.Sources, want)
 		}
 	}
 	batch[0].Source, batch[1].Source = CopyOf4, Computed
@@ -78,37 +78,37 @@ func TestAutoTakesTheSourceChosen(t *testing.T) {
 			t.Errorf("run %d: %v, want %v", i, out[i].Tokens, want)
 		}
 	}
-	// The head has learned every run, guessed for or not.
+	// The head has caught up with every run, drafted for or not.
 	for i := range batch {
-		if n := (*batch[i].Notes).(*notes); n.head != [2]int{1, len(batch[i].Text)} {
-			t.Errorf("run %d: the head's notes are %v", i, n.head)
+		if n := (*batch[i].HostState).(*hostStates); n.head != [2]int{1, len(batch[i].Text)} {
+			t.Errorf("run %d: the host state of the head is %v", i, n.head)
 		}
 	}
 	if head.seen != 1 || lookup.seen != 1 {
-		t.Errorf("the head guessed for %d runs, the lookup for %d", head.seen, lookup.seen)
+		t.Errorf("the head drafted for %d runs, the lookup for %d", head.seen, lookup.seen)
 	}
 	lookup.match = 0
-	if a.Plan(batch); batch[0].Offers != Computed.only() {
-		t.Errorf("offers %b without a match", batch[0].Offers)
+	if a.Plan(batch); batch[0].Sources != Computed.only() {
+		t.Errorf("offers %b without a match", batch[0].Sources)
 	}
 }
 
 func TestAutoReportsErrors(t *testing.T) {
 	for _, c := range []struct{ head, lookup bool }{{head: true}, {lookup: true}} {
 		a := Auto(&counter{id: 1, fail: c.head}, &counter{id: 2, fail: c.lookup})
-		if _, err := a.Draft([]Run{{Notes: new(any), Depth: 1, Source: CopyOf2}}); err == nil {
+		if _, err := a.Draft([]Run{{HostState: new(any), Depth: 1, Source: CopyOf2}}); err == nil {
 			t.Errorf("%+v: no error", c)
 		}
 	}
 }
 
-func TestPlanOffersComputedGuesses(t *testing.T) {
+func TestPlanOffersComputedDrafts(t *testing.T) {
 	plain := struct{ Drafter }{&counter{id: 1}} // hides Plan
 	batch := make([]Run, 2)
 	Plan(plain, batch)
 	for i, r := range batch {
-		if r.Offers != Computed.only() {
-			t.Errorf("run %d offers %b", i, r.Offers)
+		if r.Sources != Computed.only() {
+			t.Errorf("run %d offers %b", i, r.Sources)
 		}
 	}
 }

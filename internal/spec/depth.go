@@ -2,347 +2,261 @@ package spec
 
 import (
 	"cmp"
-	"math"
 	"slices"
 )
 
-// Controller chooses how many tokens to guess, and from which source, by what rounds have
-// cost on this machine and by how many guesses have held. Depth 0, plain decoding, is
-// always among the choices, so that guessing is never slower than not guessing for long.
-// The choice never changes a text under the exact rule, only its speed.
+// Controller chooses the source and the number of drafts, by what rounds have cost on this
+// machine and by how many drafts were accepted. Depth 0, plain decoding, is always among the
+// choices, so that speculation is never slower than plain decoding for long. Under the exact
+// rule the choice never changes a text, only its speed.
 //
 // With depth k a round gives 1 + p1 + p1p2 + … + p1…pk tokens, where pj is the probability
-// that guess j holds if those before it do, and takes the time of a pass over k+1 rows and
-// of drafting k guesses. The controller takes the depths with the most tokens per second.
+// that draft j is accepted if those before it are, and takes the time of a pass over k+1 rows
+// and of drafting k tokens. The controller takes the depths with the most tokens per second.
 //
 // A Controller belongs to one goroutine at a time.
 type Controller struct {
 	costs
-	held   [numSources][MaxDepth]average // how often guess j of a source holds if those before it do
-	idle   [numSources]int               // choices since a source was taken, of those in which it could be
-	hope   bool                          // one more guess would have paid last, if it were sure to hold
-	since  int                           // rounds since another depth was tried
-	trials int
+	accepted [numSources][MaxDepth]frequency
+	rounds   int // since the last trial
+	trials   int
+	next     int // run of the next trial
 
 	// Scratch of Choose, by run where not said otherwise.
-	gains  [][MaxDepth]float64 // tokens that guess j is expected to give
-	limits []int
-	former []int                 // depths taken last, within the limits
-	order  []increment           // all guesses that could be made, the best first
-	passes []float64             // cost of a pass, by how many guesses there are in it
-	pass   [MaxDepth + 1]float64 // cost of a pass in which every run has the same depth
-	guess  [MaxDepth + 1]float64 // and of drafting for it
+	gains  [][MaxDepth]float64 // tokens that draft j is expected to give
+	limits []int               // of depth
+	order  []increment         // all drafts that could be made, the best first
 }
 
 // Record is what a controller knows of one sequence.
 type Record struct {
-	Receipt
-	Fixed int // the depth to take whatever it costs; -1: the best
+	Stats
+	Fixed Depth // DepthAuto: the controller chooses; otherwise this one, whatever it costs
 
-	held   [numSources][MaxDepth]average
-	source Source          // chosen last
-	depth  [numSources]int // chosen last, by source
-	trial  bool            // the last choice was one of guessing where that is not thought to pay
-	lucky  bool            // and went well
-	turn   bool            // the last choice of a source was made to try it
-	calm   int             // rounds that are still to go without guesses, to see what they take
+	accepted [numSources][MaxDepth]frequency
+	source   Source // chosen last
+	tried    int    // depth of its last trial
+	again    bool   // that trial was the last choice and is to be repeated: a plain pass after drafts does not count
 }
 
 const (
-	holdRate = 0.01 // of everybody's experience
-	ownRate  = 0.04 // of a sequence's own
+	acceptRate = 0.01 // of everybody's acceptance
+	ownRate    = 0.04 // of a sequence's own
 
-	// Every so many rounds something is done that is not thought best, since what is never
-	// measured is never known to be better. It bounds what that costs.
+	// Every tryEvery rounds a sequence takes another depth or source, for what is never measured
+	// is never known to be better. At first, when little is known, every tryFirst rounds.
 	tryEvery = 64
-	tryFirst = 8 // at first, when little is known, more often
-
-	// calmRounds more follow a round without guesses that is a try: it is disturbed itself.
-	calmRounds = 1
-
-	// keepRate is the share of the best rate that is not worth a change.
-	keepRate = 0.97
+	tryFirst = 8
 )
 
-// priors are the chances of a first guess before anything is known: for copies as counted
-// in program text and prose, for a network as its makers report.
+// priors are the chances of a first draft before anything is known: for copies as counted in
+// program text and prose, for a head as its makers report.
 var priors = [numSources]float64{Computed: 0.7, CopyOf2: 0.35, CopyOf3: 0.45, CopyOf4: 0.6, CopyOf8: 0.75}
 
 // NewController returns a controller that knows nothing yet.
 func NewController() *Controller { return &Controller{} }
 
-// Held reports that of a sequence's guesses, made as Choose last said, so many held.
-func (c *Controller) Held(r *Record, guesses, held int) {
-	s := r.source
-	for j := range min(guesses, held+1) {
-		x := 0.0
-		if j < held {
-			x = 1
-		}
-		c.held[s][j].add(x, holdRate)
-		r.held[s][j].add(x, ownRate)
+// frequency counts how often something happens and forgets.
+type frequency struct{ hits, n float64 }
+
+func (f *frequency) add(hit bool, forget float64) {
+	f.hits, f.n = f.hits*(1-forget), f.n*(1-forget)+1
+	if hit {
+		f.hits++
 	}
-	// Where no guess is made nothing is learned, so a lucky trial is repeated at once, as long
-	// as guesses could pay at all.
-	r.lucky = r.trial && guesses > 0 && held == guesses && c.hope
 }
 
-// increment is one more guess for one run.
+// given is the frequency, if prior was expected of it and counts like weight observations.
+func (f *frequency) given(prior, weight float64) float64 {
+	return (prior*weight + f.hits) / (weight + f.n)
+}
+
+// Report takes in what a round did for a sequence, whose drafts were made as Choose last said.
+func (c *Controller) Report(r *Record, o Outcome) {
+	r.add(&o, r.source)
+	if o.Tokens == 0 {
+		return
+	}
+	for j := range min(o.Drafted, o.Accepted+1) {
+		c.accepted[r.source][j].add(j < o.Accepted, acceptRate)
+		r.accepted[r.source][j].add(j < o.Accepted, ownRate)
+	}
+}
+
+// increment is one more draft for one run.
 type increment struct {
-	run, depth int // depth is that of the guesses before it
+	run, depth int // depth is that of the drafts before it
 	gain       float64
 }
 
-// Choose says for each run where its guesses shall come from and how many there shall be:
-// at most its Depth, and none if it offers no source. records[i] is that of batch[i].
+// Choose says for each run where its drafts shall come from and how many there shall be: at
+// most its Depth, and none if it has no source. records[i] is that of batch[i].
 func (c *Controller) Choose(batch []Run, records []*Record) {
-	c.gains, c.limits, c.former, c.order = c.gains[:0], c.limits[:0], c.former[:0], c.order[:0]
-	for depth := range c.pass {
-		c.pass[depth] = c.verifyCost(len(batch) * (1 + depth))
-		c.guess[depth] = c.draftCost(depth, len(batch))
-	}
+	c.gains, c.limits, c.order = c.gains[:0], c.limits[:0], c.order[:0]
 	for i := range batch {
 		run, r := &batch[i], records[i]
 		limit := max(min(run.Depth, MaxDepth), 0)
-		if run.Offers == 0 {
+		if run.Sources == 0 {
 			limit = 0
 		}
-		c.gains = append(c.gains, [MaxDepth]float64{})
-		run.Source = c.choose(r, run.Offers, limit, &c.gains[i])
-		r.source = run.Source
-		if r.Fixed >= 0 {
-			limit = min(r.Fixed, limit)
+		run.Depth = 0
+		if n, ok := r.Fixed.Fixed(); ok {
+			limit = min(n, limit)
 			run.Depth = limit
-			c.former = append(c.former, limit)
-		} else {
-			for j := range limit {
-				c.order = append(c.order, increment{i, j, c.gains[i][j]})
-			}
-			run.Depth = 0
-			c.former = append(c.former, min(r.depth[run.Source], limit))
 		}
-		c.limits = append(c.limits, limit)
+		c.limits, c.gains = append(c.limits, limit), append(c.gains, [MaxDepth]float64{})
+		run.Source = c.source(r, run.Sources, limit, len(batch), &c.gains[i])
+		for j := run.Depth; j < limit; j++ {
+			c.order = append(c.order, increment{i, j, c.gains[i][j]})
+		}
 	}
-	if len(batch) == 1 && c.verify[1].n < 3 {
+	if len(batch) == 1 && c.pass.cells[1].n < 3 {
 		c.order = c.order[:0] // what plain decoding takes must be known before anything is compared with it
 	}
-	rate := c.best(batch)
-	if len(c.order) > 0 {
-		c.keep(batch, rate)
+	c.best(batch)
+	c.explore(batch, records)
+	for i, r := range records {
+		r.source = batch[i].Source
 	}
-	c.try(batch, records)
 }
 
-// choose returns the source that promises most, as if all runs of the batch were alike, and
-// sets the gains of its guesses. One that was passed over for long gets a turn.
-func (c *Controller) choose(r *Record, offers Sources, limit int, gains *[MaxDepth]float64) Source {
+// source is the one that promises most, as if all n runs of the batch were alike. It sets the
+// gains of its drafts.
+func (c *Controller) source(r *Record, sources Sources, limit, n int, gains *[MaxDepth]float64) Source {
 	best, most := Computed, -1.0
-	late := Source(numSources)
 	for s := range Source(numSources) {
-		if !offers.Has(s) {
+		if !sources.Has(s) {
 			continue
 		}
 		var g [MaxDepth]float64
 		c.chances(r, s, &g)
-		if rate := c.promise(r, s, limit, &g); rate > most {
+		tokens, rate := 1.0, 0.0
+		for depth := range limit + 1 {
+			if depth > 0 {
+				tokens += g[depth-1]
+			}
+			if r.Fixed != DepthAuto && depth < limit {
+				continue
+			}
+			drafted := depth
+			if s != Computed {
+				drafted = 0
+			}
+			rate = max(rate, ratio(tokens, c.roundCost(n*(1+depth), drafted, n)))
+		}
+		if rate > most {
 			best, most, *gains = s, rate, g
 		}
-		if limit > 0 {
-			c.idle[s]++
-		}
-		if c.idle[s] > tryEvery {
-			late = s
-		}
 	}
-	if r.turn = late != numSources && late != best; r.turn {
-		best = late
-		c.chances(r, best, gains)
-	}
-	c.idle[best] = 0
 	return best
 }
 
-// promise is the best rate of a source over the depths it may have.
-func (c *Controller) promise(r *Record, s Source, limit int, gains *[MaxDepth]float64) float64 {
-	from := 0
-	if r.Fixed >= 0 {
-		limit = min(r.Fixed, limit)
-		from = limit
-	}
-	tokens, most := 1.0, 0.0
-	for depth := range limit + 1 {
-		if depth > 0 {
-			tokens += gains[depth-1]
-		}
-		if depth < from {
-			continue
-		}
-		drafted := depth
-		if s != Computed {
-			drafted = 0
-		}
-		most = max(most, ratio(tokens, c.pass[depth]+c.guess[drafted]))
-	}
-	return most
-}
-
-// chances sets the gains of a source's guesses: the probability of guess j and all before
-// it. That of guess j after them is the sequence's own experience, weighed against
-// everybody's, weighed against that of the guess before.
+// chances sets the gains of a source's drafts: the probability that draft j and all before it
+// are accepted. That of draft j after them is the sequence's own acceptance, weighed against
+// everybody's, weighed against that of the draft before.
 func (c *Controller) chances(r *Record, s Source, gains *[MaxDepth]float64) {
 	const everybody, own = 8, 16
 	p, all := priors[s], 1.0
 	for j := range gains {
-		p = blend(p, everybody, &c.held[s][j], holdRate)
-		p = blend(p, own, &r.held[s][j], ownRate)
+		p = r.accepted[s][j].given(c.accepted[s][j].given(p, everybody), own)
 		all *= p
 		gains[j] = all
 	}
 }
 
-// best sets the depths with the most tokens per second, given those that are fixed, and
-// returns that rate. For a given depth of drafting a round's time depends on its number of
-// rows only, so the guesses that gain most are the ones to make; gains fall with depth, so
-// none comes before the one it builds on.
-func (c *Controller) best(batch []Run) float64 {
+// best makes the drafts that gain most, as many as give the most tokens per second, beside
+// those of fixed depths. Gains fall with depth, so none comes before the one it builds on.
+func (c *Controller) best(batch []Run) {
 	slices.SortStableFunc(c.order, func(a, b increment) int { return cmp.Compare(b.gain, a.gain) })
-	tokens, rows, drafted, runs := c.totals(batch)
-	c.passes = c.passes[:0]
-	for n := range len(c.order) + 1 {
-		c.passes = append(c.passes, c.verifyCost(rows+n))
-	}
-	deepest := drafted
-	for _, inc := range c.order {
-		if batch[inc.run].Source == Computed {
-			deepest = max(deepest, inc.depth+1)
-		}
-	}
-	most, depth, take := 0.0, drafted, 0
-	for d := drafted; d <= deepest; d++ {
-		cost := c.draftCost(d, runs)
-		t, n := tokens, 0
-		if r := ratio(t, c.passes[0]+cost); r > most {
-			most, depth, take = r, d, 0
-		}
-		for _, inc := range c.order {
-			if inc.depth >= d && batch[inc.run].Source == Computed {
-				continue
-			}
-			t, n = t+inc.gain, n+1
-			if r := ratio(t, c.passes[n]+cost); r > most {
-				most, depth, take = r, d, n
-			}
-		}
-	}
-	for _, inc := range c.order {
-		if take == 0 {
-			break
-		}
-		if inc.depth >= depth && batch[inc.run].Source == Computed {
-			continue
-		}
-		batch[inc.run].Depth++
-		take--
-	}
-	return most
-}
-
-// keep goes back to the former depths where the new ones, with that rate, are hardly better.
-func (c *Controller) keep(batch []Run, rate float64) {
-	swap := func() {
-		for i := range batch {
-			batch[i].Depth, c.former[i] = c.former[i], batch[i].Depth
-		}
-	}
-	swap()
-	tokens, rows, drafted, runs := c.totals(batch)
-	if ratio(tokens, c.verifyCost(rows)+c.draftCost(drafted, runs)) < keepRate*rate {
-		swap()
-	}
-}
-
-// totals are the tokens that a round is expected to give, its rows, its depth of drafting,
-// and the runs that drafting costs something for: where nothing is computed all of them are
-// still learned.
-func (c *Controller) totals(batch []Run) (tokens float64, rows, drafted, runs int) {
+	tokens, rows, depth, runs := 0.0, 0, 0, 0
 	for i := range batch {
-		depth := batch[i].Depth
-		tokens += 1 + sum(c.gains[i][:depth])
-		rows += 1 + depth
+		tokens, rows = tokens+1, rows+1+batch[i].Depth
+		for _, gain := range c.gains[i][:batch[i].Depth] {
+			tokens += gain
+		}
 		if batch[i].Source == Computed {
-			drafted = max(drafted, depth)
+			depth = max(depth, batch[i].Depth)
 			runs++
 		}
 	}
-	if runs == 0 {
-		runs = len(batch)
-	}
-	return tokens, rows, drafted, runs
-}
-
-// try remembers the depths and now and then changes one of them.
-func (c *Controller) try(batch []Run, records []*Record) {
-	tokens, rows, drafted, runs := c.totals(batch)
-	c.hope = ratio(tokens+1, c.verifyCost(rows+1)+c.draftCost(max(drafted, 1), 1)) > ratio(tokens, c.verifyCost(rows)+c.draftCost(drafted, runs))
-	first := c.trials // each gets its turn
-	c.since++
-	every := tryEvery
-	if !c.hope {
-		every *= 4 // it is only costs that may have changed
-	}
-	due := c.since >= min(tryFirst+c.trials*tryFirst/2, every)
-	for k := range batch {
-		i := (k + first) % len(batch)
-		run, r := &batch[i], records[i]
-		r.depth[r.source] = run.Depth
-		r.trial = false
-		switch {
-		case r.Fixed >= 0 || c.limits[i] == 0:
-		case r.calm > 0:
-			run.Depth, r.calm = 0, r.calm-1
-		case r.turn:
-			run.Depth = max(run.Depth, 1)
-		case run.Depth == 0 && (r.lucky || due):
-			run.Depth, r.trial = 1, true
-			c.since, due = 0, false
-			c.trials++
-		case due:
-			if run.Depth = c.other(run.Depth, c.limits[i], rows-run.Depth); run.Depth == 0 {
-				r.calm = calmRounds
-			}
-			c.since, due = 0, false
-			c.trials++
+	most, take := ratio(tokens, c.roundCost(rows, depth, runs)), 0
+	for n, inc := range c.order {
+		if tokens += inc.gain; batch[inc.run].Source == Computed {
+			depth = max(depth, inc.depth+1)
+		}
+		if x := ratio(tokens, c.roundCost(rows+n+1, depth, runs)); x > most {
+			most, take = x, n+1
 		}
 	}
+	for _, inc := range c.order[:take] {
+		batch[inc.run].Depth++
+	}
 }
 
-// other is the depth to try in place of one that is not 0: of one more, one less and none
-// that of which least is known. rows are those of the pass without the guesses.
-func (c *Controller) other(depth, limit, rows int) int {
-	best, least := 0, math.MaxInt
-	for _, d := range [...]int{depth + 1, depth - 1, 0} {
-		if n := c.verify[min(rows+d, maxRows)].n; d <= limit && n < least {
-			best, least = d, n
+// explore has one run in turn try something else now and then: another source, or one draft
+// more, one less or none, whichever was measured least.
+func (c *Controller) explore(batch []Run, records []*Record) {
+	for i, r := range records {
+		if r.again && r.Fixed == DepthAuto {
+			batch[i].Depth = min(r.tried, c.limits[i])
+		}
+		r.again = false
+	}
+	if c.rounds++; c.rounds < min(tryFirst+c.trials*tryFirst/2, tryEvery) {
+		return
+	}
+	i := c.next % len(batch)
+	c.next++
+	run, r := &batch[i], records[i]
+	if r.Fixed != DepthAuto || c.limits[i] == 0 {
+		return // the next round tries the next run
+	}
+	c.rounds = 0
+	c.trials++
+	if other := run.Sources &^ run.Source.only(); other != 0 && c.trials/len(batch)%2 == 0 {
+		for run.Source = Source(c.trials % numSources); !other.Has(run.Source); {
+			run.Source = (run.Source + 1) % numSources
+		}
+		run.Depth = 1
+		return
+	}
+	rows := len(batch)
+	for j := range batch {
+		if j != i {
+			rows += batch[j].Depth
 		}
 	}
-	return best
+	tried, least := 0, -1
+	for _, d := range [...]int{run.Depth + 1, run.Depth - 1, 0} {
+		if d < 0 || d > c.limits[i] || d == run.Depth {
+			continue
+		}
+		if n := c.pass.cells[min(rows+d, maxRows)].n; least < 0 || n < least {
+			tried, least = d, n
+		}
+	}
+	run.Depth, r.tried, r.again = tried, tried, true
 }
 
-// Rate is the expected tokens per second of a lone sequence with so many computed guesses;
+// Rate is the expected tokens per second of a lone sequence with a number of computed drafts;
 // with none, those of decoding without a drafter. It is 0 before any pass was reported.
 func (c *Controller) Rate(r *Record, depth int) float64 {
+	if depth == 0 {
+		return ratio(1, c.passCost(1)*c.level)
+	}
 	var gains [MaxDepth]float64
 	c.chances(r, Computed, &gains)
-	if depth == 0 {
-		return ratio(1, c.verifyCost(1)*c.level)
+	tokens := 1.0
+	for _, gain := range gains[:depth] {
+		tokens += gain
 	}
-	return ratio(1+sum(gains[:depth]), c.roundCost(depth, 1)*c.level)
+	return ratio(tokens, c.roundCost(1+depth, depth, 1)*c.level)
 }
 
-// roundCost is a round in which each of n sequences has so many computed
-// guesses, in levels.
-func (c *Controller) roundCost(depth, n int) float64 {
-	return c.verifyCost(n*(1+depth)) + c.draftCost(depth, n)
+// roundCost is that of a round with a number of rows in which a number of runs is drafted for
+// to a depth, in levels.
+func (c *Controller) roundCost(rows, depth, runs int) float64 {
+	return c.passCost(rows) + c.draftCost(depth, runs)
 }
 
 // ratio is tokens per time, 0 where nothing is known of the time.
@@ -351,12 +265,4 @@ func ratio(tokens, time float64) float64 {
 		return 0
 	}
 	return tokens / time
-}
-
-func sum(list []float64) float64 {
-	total := 0.0
-	for _, x := range list {
-		total += x
-	}
-	return total
 }

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// world is a machine and texts with known laws.
+// world is a machine and texts with known costs and acceptance.
 type world struct {
-	verify func(rows int) float64                // milliseconds of a pass
-	draft  func(deepest, runs int) float64       // milliseconds of drafting; depth 0: learning
-	holds  func(seq int, s Source) []float64     // chance of guess j if those before it held; the last for all after it
-	offers func(seq int, rng *rand.Rand) Sources // nil: Computed only
-	noise  float64                               // relative
+	verify  func(rows int) float64                // milliseconds of a pass
+	draft   func(deepest, runs int) float64       // milliseconds of drafting; depth 0: catching up
+	accepts func(seq int, s Source) []float64     // chance that draft j is accepted if those before it are; the last for all after it
+	sources func(seq int, rng *rand.Rand) Sources // nil: Computed only
+	noise   float64                               // relative
 }
 
 // linear is a pass that costs slope more for every row after the first.
@@ -23,9 +23,9 @@ func linear(slope float64) func(int) float64 {
 	return func(rows int) float64 { return 10 * (1 + slope*float64(rows-1)) }
 }
 
-// head is drafting that costs delta of a plain pass per guess, and part of it for learning.
-func head(delta, learn float64) func(int, int) float64 {
-	return func(deepest, _ int) float64 { return 10 * max(delta*float64(deepest), learn) }
+// head is drafting that costs delta of a plain pass per draft, and catch for catching up.
+func head(delta, catch float64) func(int, int) float64 {
+	return func(deepest, _ int) float64 { return 10 * max(delta*float64(deepest), catch) }
 }
 
 func alike(p ...float64) func(int, Source) []float64 {
@@ -44,7 +44,7 @@ type tally struct {
 
 func (t *tally) rate() float64 { return t.tokens / t.ms }
 
-// live runs a controller in the world for so many rounds.
+// live runs a controller in the world for a number of rounds.
 func (w *world) live(c *Controller, rng *rand.Rand, records []*Record, rounds int) tally {
 	batch, depths := make([]Run, len(records)), make([]int, len(records))
 	t := tally{mean: make([]float64, len(records))}
@@ -54,9 +54,9 @@ func (w *world) live(c *Controller, rng *rand.Rand, records []*Record, rounds in
 	for range rounds {
 		rows, deepest, runs := len(batch), 0, 0
 		for i := range batch {
-			batch[i] = Run{Depth: MaxDepth, Offers: Computed.only()}
-			if w.offers != nil {
-				batch[i].Offers = w.offers(i, rng)
+			batch[i] = Run{Depth: MaxDepth, Sources: Computed.only()}
+			if w.sources != nil {
+				batch[i].Sources = w.sources(i, rng)
 			}
 		}
 		c.Choose(batch, records)
@@ -77,29 +77,28 @@ func (w *world) live(c *Controller, rng *rand.Rand, records []*Record, rounds in
 			t.copies++
 		}
 		t.ms += w.verify(rows) + w.draft(deepest, runs)
-		c.Drafted(depths, jitter(w.draft(deepest, runs)))
-		c.Verified(rows, rows-len(batch), jitter(w.verify(rows)))
+		c.ObserveDraft(depths, jitter(w.draft(deepest, runs)))
+		c.ObservePass(rows, rows-len(batch), jitter(w.verify(rows)))
 		for i, r := range batch {
-			held := 0
-			for held < r.Depth && rng.Float64() < chance(w.holds(i, r.Source), held) {
-				held++
+			accepted := 0
+			for accepted < r.Depth && rng.Float64() < chance(w.accepts(i, r.Source), accepted) {
+				accepted++
 			}
-			c.Held(records[i], r.Depth, held)
-			records[i].Count(r.Depth, held)
-			t.tokens += float64(1 + held)
+			c.Report(records[i], Outcome{Drafted: r.Depth, Accepted: accepted, Tokens: 1 + accepted})
+			t.tokens += float64(1 + accepted)
 		}
 	}
 	return t
 }
 
-// expected is the rate at fixed depths, from the laws.
+// expected is the rate at fixed depths, worked out.
 func (w *world) expected(depths ...int) float64 {
 	tokens, rows, runs := 0.0, 0, 0
 	for i, d := range depths {
 		all := 1.0
 		tokens, rows = tokens+1, rows+1+d
 		for j := range d {
-			all *= chance(w.holds(i, Computed), j)
+			all *= chance(w.accepts(i, Computed), j)
 			tokens += all
 		}
 		if d > 0 {
@@ -112,14 +111,14 @@ func (w *world) expected(depths ...int) float64 {
 func TestControllerFindsBestDepth(t *testing.T) {
 	jump := func(rows int) float64 { return linear(0.05)(rows) + 8*math.Floor(float64(rows)/4) }
 	for name, w := range map[string]*world{
-		"cheap rows, good head":       {verify: linear(0.03), draft: head(0.05, 0.02), holds: alike(0.9)},
-		"cheap rows, fair head":       {verify: linear(0.05), draft: head(0.15, 0.05), holds: alike(0.73, 0.76, 0.8)},
-		"dear head":                   {verify: linear(0.1), draft: head(0.35, 0.1), holds: alike(0.7, 0.7, 0.6)},
-		"a bad head":                  {verify: linear(0.1), draft: head(0.2, 0.05), holds: alike(0.1)},
-		"rows cost like passes":       {verify: linear(1), draft: head(0.1, 0.03), holds: alike(0.8)},
-		"a jump at four rows":         {verify: jump, draft: head(0.1, 0.03), holds: alike(0.85)},
-		"certain, and nothing to pay": {verify: linear(0.01), draft: head(0.01, 0), holds: alike(1)},
-		"never right":                 {verify: linear(0.05), draft: head(0.1, 0.1), holds: alike(0)},
+		"cheap rows, good head":       {verify: linear(0.03), draft: head(0.05, 0.02), accepts: alike(0.9)},
+		"cheap rows, fair head":       {verify: linear(0.05), draft: head(0.15, 0.05), accepts: alike(0.73, 0.76, 0.8)},
+		"dear head":                   {verify: linear(0.1), draft: head(0.35, 0.1), accepts: alike(0.7, 0.7, 0.6)},
+		"a bad head":                  {verify: linear(0.1), draft: head(0.2, 0.05), accepts: alike(0.1)},
+		"rows cost like passes":       {verify: linear(1), draft: head(0.1, 0.03), accepts: alike(0.8)},
+		"a jump at four rows":         {verify: jump, draft: head(0.1, 0.03), accepts: alike(0.85)},
+		"certain, and nothing to pay": {verify: linear(0.01), draft: head(0.01, 0), accepts: alike(1)},
+		"never right":                 {verify: linear(0.05), draft: head(0.1, 0.1), accepts: alike(0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			best := 0
@@ -130,7 +129,7 @@ func TestControllerFindsBestDepth(t *testing.T) {
 			}
 			w.noise = 0.1
 			rng := rand.New(rand.NewPCG(5, 6))
-			c, r := NewController(), &Record{Fixed: -1}
+			c, r := NewController(), &Record{}
 			w.live(c, rng, []*Record{r}, 600)
 			late := w.live(c, rng, []*Record{r}, 4000)
 			t.Logf("best depth %d gives %.2f times plain; got %.2f, depths %v", best, w.expected(best)/w.expected(0), late.rate()/w.expected(0), late.depths)
@@ -144,12 +143,12 @@ func TestControllerFindsBestDepth(t *testing.T) {
 	}
 }
 
-// TestControllerFollowsChange lets a text become hopeless and good again.
+// TestControllerFollowsChange lets acceptance fall to almost nothing and rise again.
 func TestControllerFollowsChange(t *testing.T) {
 	p := []float64{0.85}
-	w := &world{verify: linear(0.08), draft: head(0.15, 0.05), holds: func(int, Source) []float64 { return p }, noise: 0.1}
+	w := &world{verify: linear(0.08), draft: head(0.15, 0.05), accepts: func(int, Source) []float64 { return p }, noise: 0.1}
 	rng := rand.New(rand.NewPCG(7, 8))
-	c, r := NewController(), &Record{Fixed: -1}
+	c, r := NewController(), &Record{}
 	w.live(c, rng, []*Record{r}, 1000)
 	for _, next := range []float64{0.02, 0.9, 0.02, 0.7} {
 		p = []float64{next}
@@ -162,7 +161,7 @@ func TestControllerFollowsChange(t *testing.T) {
 			}
 		}
 		if late.rate() < 0.92*w.expected(best) {
-			t.Errorf("guesses hold in %v: %.3f of the best rate, at depth %d; depths taken %v", next, late.rate()/w.expected(best), best, late.depths)
+			t.Errorf("drafts accepted in %v: %.3f of the best rate, at depth %d; depths taken %v", next, late.rate()/w.expected(best), best, late.depths)
 		}
 	}
 }
@@ -171,8 +170,8 @@ func TestControllerFollowsChange(t *testing.T) {
 // and then, for a while.
 func TestControllerSeesThroughLoad(t *testing.T) {
 	for name, w := range map[string]*world{
-		"guesses pay":        {verify: linear(0.05), draft: head(0.15, 0.05), holds: alike(0.75)},
-		"guesses do not pay": {verify: linear(0.4), draft: head(0.2, 0.05), holds: alike(0.5)},
+		"drafts pay":        {verify: linear(0.05), draft: head(0.15, 0.05), accepts: alike(0.75)},
+		"drafts do not pay": {verify: linear(0.4), draft: head(0.2, 0.05), accepts: alike(0.5)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			best := 0
@@ -182,8 +181,8 @@ func TestControllerSeesThroughLoad(t *testing.T) {
 				}
 			}
 			rng := rand.New(rand.NewPCG(15, 16))
-			c, r := NewController(), &Record{Fixed: -1}
-			calm := *w
+			c, r := NewController(), &Record{}
+			quiet := *w
 			var got tally
 			for i := range 80 {
 				w.noise = 0.15
@@ -191,30 +190,30 @@ func TestControllerSeesThroughLoad(t *testing.T) {
 				if i%2 == 1 {
 					factor = 5
 				}
-				w.verify = func(rows int) float64 { return factor * calm.verify(rows) }
-				w.draft = func(deepest, runs int) float64 { return factor * calm.draft(deepest, runs) }
+				w.verify = func(rows int) float64 { return factor * quiet.verify(rows) }
+				w.draft = func(deepest, runs int) float64 { return factor * quiet.draft(deepest, runs) }
 				part := w.live(c, rng, []*Record{r}, 20+rng.IntN(120))
 				got.tokens, got.ms = got.tokens+part.tokens, got.ms+part.ms/factor
 				for d := range part.depths {
 					got.depths[d] += part.depths[d]
 				}
 			}
-			t.Logf("%.3f of the rate at depth %d, depths %v", got.rate()/calm.expected(best), best, got.depths)
-			if got.rate() < 0.93*calm.expected(best) {
-				t.Errorf("%.3f of the rate at depth %d, depths %v", got.rate()/calm.expected(best), best, got.depths)
+			t.Logf("%.3f of the rate at depth %d, depths %v", got.rate()/quiet.expected(best), best, got.depths)
+			if got.rate() < 0.93*quiet.expected(best) {
+				t.Errorf("%.3f of the rate at depth %d, depths %v", got.rate()/quiet.expected(best), best, got.depths)
 			}
 		})
 	}
 }
 
-// TestControllerTellsSequencesApart has a good and a hopeless sequence in one batch.
+// TestControllerTellsSequencesApart has a sequence of high and one of low acceptance in one batch.
 func TestControllerTellsSequencesApart(t *testing.T) {
 	w := &world{
 		verify: linear(0.08), draft: head(0.12, 0.05), noise: 0.1,
-		holds: func(seq int, _ Source) []float64 { return [][]float64{{0.9}, {0.05}}[seq] },
+		accepts: func(seq int, _ Source) []float64 { return [][]float64{{0.9}, {0.05}}[seq] },
 	}
 	rng := rand.New(rand.NewPCG(9, 10))
-	c, records := NewController(), []*Record{{Fixed: -1}, {Fixed: -1}}
+	c, records := NewController(), []*Record{{}, {}}
 	w.live(c, rng, records, 600)
 	late := w.live(c, rng, records, 2000)
 	best := 0.0
@@ -234,7 +233,7 @@ func TestControllerTellsSequencesApart(t *testing.T) {
 func TestControllerUsesCopiesThatPay(t *testing.T) {
 	base := world{verify: linear(0.06), draft: head(0.15, 0.05), noise: 0.1}
 	for _, c := range []struct {
-		copies float64 // chance of a copied guess
+		copies float64 // chance of a copied draft
 		least  float64 // the rate, as a multiple of the head's alone
 		most   int     // rounds that copy
 	}{
@@ -242,7 +241,7 @@ func TestControllerUsesCopiesThatPay(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.copies), func(t *testing.T) {
 			w := base
-			w.holds = func(_ int, s Source) []float64 {
+			w.accepts = func(_ int, s Source) []float64 {
 				if s == Computed {
 					return []float64{0.72}
 				}
@@ -250,14 +249,14 @@ func TestControllerUsesCopiesThatPay(t *testing.T) {
 			}
 			rng := rand.New(rand.NewPCG(11, 12))
 			const rounds = 20000 // so that chance alone does not decide
-			alone := w.live(NewController(), rng, []*Record{{Fixed: -1}}, rounds)
-			w.offers = func(_ int, rng *rand.Rand) Sources {
+			alone := w.live(NewController(), rng, []*Record{{}}, rounds)
+			w.sources = func(_ int, rng *rand.Rand) Sources {
 				if rng.IntN(2) == 0 {
 					return Computed.only()
 				}
 				return Computed.only().With(Source(1 + rng.IntN(numSources-1)))
 			}
-			both := w.live(NewController(), rng, []*Record{{Fixed: -1}}, rounds)
+			both := w.live(NewController(), rng, []*Record{{}}, rounds)
 			gain := both.rate() / alone.rate()
 			t.Logf("%.3f times the head alone, %d of %d rounds copied", gain, both.copies, rounds)
 			if gain < c.least || both.copies > c.most {
@@ -275,38 +274,38 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 		c := NewController()
 		records := make([]*Record, 1+rng.IntN(20))
 		for i := range records {
-			records[i] = &Record{Fixed: rng.IntN(MaxDepth+2) - 1}
+			records[i] = &Record{Fixed: Depth(rng.IntN(MaxDepth+2) - 1)}
 		}
 		for range 100 {
 			batch, limits := make([]Run, len(records)), make([]int, len(records))
 			depths := make([]int, rng.IntN(4))
 			for i := range batch {
 				limits[i] = rng.IntN(14) - 2
-				batch[i] = Run{Depth: limits[i], Offers: Sources(rng.IntN(1 << numSources))}
+				batch[i] = Run{Depth: limits[i], Sources: Sources(rng.IntN(1 << numSources))}
 			}
 			c.Choose(batch, records)
 			for i, r := range batch {
-				if r.Depth < 0 || r.Depth > max(min(limits[i], MaxDepth), 0) || r.Depth > 0 && !r.Offers.Has(r.Source) {
-					t.Fatalf("depth %d of source %d within %d, offers %b", r.Depth, r.Source, limits[i], r.Offers)
+				if r.Depth < 0 || r.Depth > max(min(limits[i], MaxDepth), 0) || r.Depth > 0 && !r.Sources.Has(r.Source) {
+					t.Fatalf("depth %d of source %d within %d, offers %b", r.Depth, r.Source, limits[i], r.Sources)
 				}
-				if f := records[i].Fixed; f >= 0 && r.Offers != 0 && r.Depth != max(min(f, limits[i]), 0) {
+				if f, ok := records[i].Fixed.Fixed(); ok && r.Sources != 0 && r.Depth != max(min(f, limits[i]), 0) {
 					t.Fatalf("depth %d, fixed %d within %d", r.Depth, f, limits[i])
 				}
-				held := rng.IntN(r.Depth + 1)
-				c.Held(records[i], r.Depth, held)
-				records[i].Count(r.Depth, held)
-				records[i].Spent(durations[rng.IntN(len(durations))], len(batch))
+				accepted := rng.IntN(r.Depth + 1)
+				c.Report(records[i], Outcome{
+					Drafted: r.Depth, Accepted: accepted, Tokens: 1 + accepted, Batch: len(batch), Verify: durations[rng.IntN(len(durations))],
+				})
 			}
 			for i := range depths {
 				depths[i] = rng.IntN(MaxDepth + 3)
 			}
-			c.Verified(rng.IntN(300), rng.IntN(9), durations[rng.IntN(len(durations))])
-			c.Drafted(depths, durations[rng.IntN(len(durations))])
+			c.ObservePass(rng.IntN(300), rng.IntN(9), durations[rng.IntN(len(durations))])
+			c.ObserveDraft(depths, durations[rng.IntN(len(durations))])
 		}
 		for _, r := range records {
-			c.Settle(&r.Receipt)
-			s := r.Summary()
-			numbers := []float64{float64(s.Beta), s.TokensPerRound, s.MeanDepth}
+			c.Settle(&r.Stats)
+			s := &r.Stats
+			numbers := []float64{s.Beta, s.Delta, s.Speedup(), s.MeanDepth()}
 			for d := range MaxDepth + 1 {
 				numbers = append(numbers, c.Rate(r, d))
 			}
@@ -319,20 +318,20 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 	}
 }
 
-// TestControllerStartsPlain checks that nothing is guessed before it is known what decoding
-// without guesses takes.
+// TestControllerStartsPlain checks that nothing is drafted before it is known what decoding
+// without drafts takes.
 func TestControllerStartsPlain(t *testing.T) {
-	c, r := NewController(), &Record{Fixed: -1}
-	batch := []Run{{Depth: MaxDepth, Offers: Computed.only()}}
+	c, r := NewController(), &Record{}
+	batch := []Run{{Depth: MaxDepth, Sources: Computed.only()}}
 	if c.Choose(batch, []*Record{r}); batch[0].Depth != 0 {
 		t.Errorf("depth %d before anything is known", batch[0].Depth)
 	}
 	for range 3 {
-		c.Verified(1, 0, time.Millisecond)
+		c.ObservePass(1, 0, time.Millisecond)
 	}
 	batch[0].Depth = MaxDepth
 	if c.Choose(batch, []*Record{r}); batch[0].Depth == 0 {
-		t.Error("no guess is ever tried")
+		t.Error("no draft is ever tried")
 	}
 }
 
@@ -341,14 +340,14 @@ func TestControllerStartsPlain(t *testing.T) {
 func TestControllerForgivesTheFirstTime(t *testing.T) {
 	asked := map[[2]int]int{} // twice in each round
 	usual := head(0.1, 0.02)
-	w := world{verify: linear(0.02), holds: alike(0.8), draft: func(deepest, runs int) float64 {
+	w := world{verify: linear(0.02), accepts: alike(0.8), draft: func(deepest, runs int) float64 {
 		at := [2]int{deepest, runs}
 		if asked[at]++; asked[at] <= 2 && deepest > 0 {
 			return 20 * usual(deepest, runs)
 		}
 		return usual(deepest, runs)
 	}}
-	records := []*Record{{Fixed: -1}, {Fixed: -1}, {Fixed: -1}, {Fixed: -1}}
+	records := []*Record{{}, {}, {}, {}}
 	c, rng := NewController(), rand.New(rand.NewPCG(1, 2))
 	w.live(c, rng, records, 500)
 	got := w.live(c, rng, records, 500)
@@ -361,60 +360,112 @@ func TestControllerForgivesTheFirstTime(t *testing.T) {
 // TestControllerDoubtsWhatItMeasuredLongAgo has sequences with fixed depths run at different
 // moments of a machine before one comes that is to find its depth.
 func TestControllerDoubtsWhatItMeasuredLongAgo(t *testing.T) {
-	calm := world{verify: linear(0.12), draft: head(0.15, 0.02), holds: alike(0.75), noise: 0.1}
+	quiet := world{verify: linear(0.12), draft: head(0.15, 0.02), accepts: alike(0.75), noise: 0.1}
 	best := 0
 	for d := range MaxDepth + 1 {
-		if calm.expected(d) > calm.expected(best) {
+		if quiet.expected(d) > quiet.expected(best) {
 			best = d
 		}
 	}
 	c, rng := NewController(), rand.New(rand.NewPCG(3, 4))
 	for depth := range 4 {
 		for _, factor := range []float64{1 + 0.5*float64(depth), 1} {
-			w := calm
-			w.verify = func(rows int) float64 { return factor * calm.verify(rows) }
-			w.draft = func(deepest, runs int) float64 { return factor * calm.draft(deepest, runs) }
-			w.live(c, rng, []*Record{{Fixed: depth}}, 100)
+			w := quiet
+			w.verify = func(rows int) float64 { return factor * quiet.verify(rows) }
+			w.draft = func(deepest, runs int) float64 { return factor * quiet.draft(deepest, runs) }
+			w.live(c, rng, []*Record{{Fixed: FixedDepth(depth)}}, 100)
 		}
 	}
-	got := calm.live(c, rng, []*Record{{Fixed: -1}}, 400)
-	if got.rate() < 0.8*calm.expected(best) { // 0.7 if all measurements count alike
-		t.Errorf("%.3f of the rate at depth %d, depths %v", got.rate()/calm.expected(best), best, got.depths)
+	got := quiet.live(c, rng, []*Record{{}}, 400)
+	if got.rate() < 0.8*quiet.expected(best) { // 0.7 if all measurements count alike
+		t.Errorf("%.3f of the rate at depth %d, depths %v", got.rate()/quiet.expected(best), best, got.depths)
 	}
 }
 
-// TestDisturbedPassesAreNotPlain reports a pass without guesses after one with them.
+// TestDisturbedPassesAreNotPlain reports a pass without drafts after one with them.
 func TestDisturbedPassesAreNotPlain(t *testing.T) {
 	c := NewController()
 	for range 5 {
-		c.Verified(1, 0, 10*time.Millisecond)
+		c.ObservePass(1, 0, 10*time.Millisecond)
 	}
-	before := c.verifyCost(1)
-	c.Verified(2, 1, 11*time.Millisecond)
-	if c.Verified(1, 0, 15*time.Millisecond); c.verifyCost(1) != before {
-		t.Errorf("a plain pass costs %.3f, %.3f before one that was disturbed", c.verifyCost(1), before)
+	before := c.passCost(1)
+	c.ObservePass(2, 1, 11*time.Millisecond)
+	if c.ObservePass(1, 0, 15*time.Millisecond); c.passCost(1) != before {
+		t.Errorf("a plain pass costs %.3f, %.3f before one that was disturbed", c.passCost(1), before)
 	}
-	if c.Verified(1, 0, 15*time.Millisecond); c.verifyCost(1) == before {
+	if c.ObservePass(1, 0, 15*time.Millisecond); c.passCost(1) == before {
 		t.Error("the one after it does not count either")
+	}
+}
+
+// TestControllerExploresBesideFixedDepths has a sequence of a fixed depth in the batch: the
+// other one still tries other depths.
+func TestControllerExploresBesideFixedDepths(t *testing.T) {
+	w := &world{verify: linear(0.4), draft: head(0.2, 0.05), accepts: alike(0.1), noise: 0.1}
+	c, records := NewController(), []*Record{{}, {Fixed: 2}}
+	rng := rand.New(rand.NewPCG(17, 18))
+	w.live(c, rng, records, 1000)
+	if late := w.live(c, rng, records, 1000); late.depths[1] < 10 || late.depths[0] < 900 || math.Abs(late.mean[1]-2) > 1e-9 {
+		t.Errorf("depths %v, mean %.2f", late.depths, late.mean)
+	}
+}
+
+// TestColdPassesAreForgiven has the first plain passes take three times as long as later ones
+// with more rows: no pass is taken to cost more than one with more rows.
+func TestColdPassesAreForgiven(t *testing.T) {
+	c := NewController()
+	for range 4 {
+		c.ObservePass(1, 0, 30*time.Millisecond)
+	}
+	for range 100 {
+		c.ObservePass(3, 2, 12*time.Millisecond)
+	}
+	if one, three := c.passCost(1), c.passCost(3); one > three {
+		t.Errorf("a pass over one row costs %.3f, over three %.3f", one, three)
+	}
+}
+
+// TestCostsFollowTheLine measures a few sizes of a machine whose passes cost a + b·rows: all
+// others lie on the line.
+func TestCostsFollowTheLine(t *testing.T) {
+	w := &world{verify: linear(0.1), draft: head(0.2, 0)}
+	c := NewController()
+	for range 50 {
+		for _, rows := range []int{1, 4, 8} {
+			c.ObservePass(rows, 1, time.Duration(w.verify(rows)*1e6))
+		}
+		for _, depth := range []int{1, 4} {
+			c.ObserveDraft([]int{depth}, time.Duration(w.draft(depth, 1)*1e6))
+		}
+	}
+	for rows := 1; rows <= 40; rows++ {
+		if got, want := c.passCost(rows)*c.level*1e3, w.verify(rows); math.Abs(got/want-1) > 0.03 {
+			t.Errorf("a pass over %d rows costs %.2f ms, want %.2f", rows, got, want)
+		}
+	}
+	for depth := 1; depth <= MaxDepth; depth++ {
+		if got, want := c.draftCost(depth, 3)*c.level*1e3, w.draft(depth, 3); math.Abs(got/want-1) > 0.15 {
+			t.Errorf("drafting %d tokens costs %.2f ms, want %.2f", depth, got, want)
+		}
 	}
 }
 
 func TestChooseDoesNotAllocate(t *testing.T) {
 	for _, n := range []int{1, 16} {
-		w := &world{verify: linear(0.02), draft: head(0.1, 0.05), holds: alike(0.8)}
+		w := &world{verify: linear(0.02), draft: head(0.1, 0.05), accepts: alike(0.8)}
 		c := NewController()
 		records, batch := make([]*Record, n), make([]Run, n)
 		for i := range records {
-			records[i] = &Record{Fixed: -1}
+			records[i] = &Record{}
 		}
 		w.live(c, rand.New(rand.NewPCG(1, 2)), records, 10)
 		if got := testing.AllocsPerRun(200, func() {
 			for i := range batch {
-				batch[i] = Run{Depth: MaxDepth, Offers: Computed.only().With(CopyOf4)}
+				batch[i] = Run{Depth: MaxDepth, Sources: Computed.only().With(CopyOf4)}
 			}
 			c.Choose(batch, records)
 			for i, r := range records {
-				c.Held(r, batch[i].Depth, 0)
+				c.Report(r, Outcome{Drafted: batch[i].Depth, Tokens: 1})
 			}
 		}); got != 0 {
 			t.Errorf("%d runs: %v allocations", n, got)
@@ -426,16 +477,16 @@ func TestChooseDoesNotAllocate(t *testing.T) {
 func BenchmarkChoose(b *testing.B) {
 	for _, n := range []int{1, 16} {
 		b.Run(fmt.Sprintf("runs=%d", n), func(b *testing.B) {
-			w := &world{verify: linear(0.02), draft: head(0.1, 0.05), holds: alike(0.8)}
+			w := &world{verify: linear(0.02), draft: head(0.1, 0.05), accepts: alike(0.8)}
 			c := NewController()
 			records, batch := make([]*Record, n), make([]Run, n)
 			for i := range records {
-				records[i] = &Record{Fixed: -1}
+				records[i] = &Record{}
 			}
 			w.live(c, rand.New(rand.NewPCG(1, 2)), records, 100)
 			for b.Loop() {
 				for i := range batch {
-					batch[i] = Run{Depth: MaxDepth, Offers: Computed.only().With(CopyOf4)}
+					batch[i] = Run{Depth: MaxDepth, Sources: Computed.only().With(CopyOf4)}
 				}
 				c.Choose(batch, records)
 			}

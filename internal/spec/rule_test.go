@@ -35,8 +35,8 @@ func newChain(seed uint64, distance float64) *chain {
 	return c
 }
 
-// guess drafts depth tokens after last.
-func (c *chain) guess(s *sample.Sampler, d *Draft, last int32, depth int) {
+// propose drafts depth tokens after last.
+func (c *chain) propose(s *sample.Sampler, d *Draft, last int32, depth int) {
 	d.Tokens, d.Dists = d.Tokens[:0], d.Dists[:0]
 	for range depth {
 		row := c.draft[last]
@@ -54,19 +54,19 @@ func (c *chain) guess(s *sample.Sampler, d *Draft, last int32, depth int) {
 	}
 }
 
-// speak continues a text by n tokens, appended to text, in rounds of guesses. It returns how
-// many guesses held.
+// speak continues a text by n tokens, appended to text, in rounds of drafts. It returns how
+// many drafts were accepted.
 func (c *chain) speak(r Rule, s *sample.Sampler, d *Draft, rows [][]float32, text []int32, n int) ([]int32, int) {
 	accepted := 0
 	for end := len(text) + n; len(text) < end; {
-		c.guess(s, d, text[len(text)-1], end-len(text))
+		c.propose(s, d, text[len(text)-1], end-len(text))
 		rows = append(rows[:0], c.target[text[len(text)-1]])
 		for _, id := range d.Tokens {
 			rows = append(rows, c.target[id])
 		}
-		held, next := r.Verify(s, *d, rows)
-		accepted += held
-		for _, id := range append(d.Tokens[:held:held], next) {
+		kept, next := r.Verify(s, *d, rows)
+		accepted += kept
+		for _, id := range append(d.Tokens[:kept:kept], next) {
 			if len(text) < end {
 				s.Accept(id)
 				text = append(text, id)
@@ -132,8 +132,8 @@ func distance(counts, law []float64) float64 {
 	return (x - cells) / math.Sqrt(2*max(cells, 1))
 }
 
-// tastes are every filter alone, and together.
-func tastes() map[string]sample.Options {
+// samplings are every filter alone, and together.
+func samplings() map[string]sample.Options {
 	return map[string]sample.Options{
 		"temperature 1":   {Temperature: 1},
 		"temperature 0.4": {Temperature: 0.4},
@@ -165,9 +165,9 @@ func (c *chain) draws(t *testing.T, o sample.Options, prompt []int32, pairs int)
 				t.Fatal(err)
 			}
 		}
-		var held int
-		text, held = c.speak(Ratio, s, &d, rows, text[:len(prompt)], 2)
-		accepted += held
+		var kept int
+		text, kept = c.speak(Ratio, s, &d, rows, text[:len(prompt)], 2)
+		accepted += kept
 		counts[text[len(prompt)]*small+text[len(prompt)+1]]++
 	}
 	return counts, accepted
@@ -185,7 +185,7 @@ func TestRatioKeepsLaw(t *testing.T) {
 		pairs = 100_000
 	}
 	prompt := []int32{1, 4, 1}
-	for name, o := range tastes() {
+	for name, o := range samplings() {
 		near, far, equal, point := newChain(1, 0.4), newChain(2, 3), newChain(3, 0), newChain(4, 1)
 		point.point = true
 		for kind, c := range map[string]*chain{"near": near, "far": far, "equal": equal, "point": point} {
@@ -194,15 +194,15 @@ func TestRatioKeepsLaw(t *testing.T) {
 				law := c.law(t, o, prompt)
 				counts, accepted := c.draws(t, o, prompt, pairs)
 				x := distance(counts[:], law[:])
-				t.Logf("chi-square %.2f standard deviations from its mean, %.3f guesses held per pair", x, float64(accepted)/float64(pairs))
+				t.Logf("chi-square %.2f standard deviations from its mean, %.3f drafts accepted per pair", x, float64(accepted)/float64(pairs))
 				if x > 5 {
 					t.Errorf("chi-square is %.1f standard deviations above its mean", x)
 				}
 				if kind == "equal" && accepted != 2*pairs {
-					t.Errorf("%d of %d guesses held, though drafter and target are equal", accepted, 2*pairs)
+					t.Errorf("%d of %d drafts accepted, though drafter and target are equal", accepted, 2*pairs)
 				}
 				if accepted == 0 || kind != "equal" && accepted >= 2*pairs {
-					t.Errorf("%d of %d guesses held: nothing was put to the test", accepted, 2*pairs)
+					t.Errorf("%d of %d drafts accepted: nothing was put to the test", accepted, 2*pairs)
 				}
 			})
 		}
@@ -224,7 +224,7 @@ func TestRatioLawCanFail(t *testing.T) {
 
 // TestRatioIsReproducible speaks twice.
 func TestRatioIsReproducible(t *testing.T) {
-	for name, o := range tastes() {
+	for name, o := range samplings() {
 		c := newChain(5, 1)
 		var texts [2][]int32
 		for i := range texts {
@@ -241,7 +241,7 @@ func TestRatioIsReproducible(t *testing.T) {
 	}
 }
 
-// TestExactEqualsPlain holds the exact rule to the text that is spoken without guesses, for
+// TestExactEqualsPlain compares the exact rule with the text that is spoken without drafts, for
 // each filter, with drafters of every kind.
 func TestExactEqualsPlain(t *testing.T) {
 	liar := newChain(4, 1)
@@ -249,7 +249,7 @@ func TestExactEqualsPlain(t *testing.T) {
 	certain := newChain(4, 1)
 	certain.point = true
 	drafters := []*chain{newChain(1, 0.4), newChain(2, 3), newChain(3, 0), certain, liar}
-	for name, o := range tastes() {
+	for name, o := range samplings() {
 		accepted := 0
 		for i := range 1000 {
 			c := drafters[i%len(drafters)]
@@ -268,14 +268,14 @@ func TestExactEqualsPlain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, held := c.speak(Exact, s, new(Draft), nil, []int32{1, 2}, 6)
+			got, kept := c.speak(Exact, s, new(Draft), nil, []int32{1, 2}, 6)
 			if !slices.Equal(got, want) {
 				t.Fatalf("%s, seed %d: %v, want %v", name, i, got, want)
 			}
-			accepted += held
+			accepted += kept
 		}
 		if accepted < 1000 {
-			t.Errorf("%s: only %d guesses held", name, accepted)
+			t.Errorf("%s: only %d drafts accepted", name, accepted)
 		}
 	}
 }

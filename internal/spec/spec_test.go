@@ -36,7 +36,7 @@ func TestVerifyEqualsPlainDecoding(t *testing.T) {
 			plain.Accept(id)
 			want = append(want, id)
 		}
-		right := rng.IntN(depth + 1) // guesses that hold
+		right := rng.IntN(depth + 1) // drafts that are accepted
 		draft := slices.Clone(want[:depth])
 		for i := right; i < depth; i++ {
 			draft[i] = (want[i] + 1 + int32(rng.IntN(vocab-1))) % vocab
@@ -45,9 +45,9 @@ func TestVerifyEqualsPlainDecoding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held, next := Exact.Verify(s, Draft{Tokens: draft}, logits)
-		if held != right || next != want[right] {
-			t.Fatalf("draft %v of %v: %d held, then %d; want %d, then %d", draft, want, held, next, right, want[right])
+		accepted, next := Exact.Verify(s, Draft{Tokens: draft}, logits)
+		if accepted != right || next != want[right] {
+			t.Fatalf("draft %v of %v: %d accepted, then %d; want %d, then %d", draft, want, accepted, next, right, want[right])
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestVerifyWithoutNumbersReportsIt(t *testing.T) {
 	}
 	nan := float32(0)
 	nan /= nan
-	if held, next := Exact.Verify(s, Draft{}, [][]float32{{nan, nan}}); held != 0 || next != -1 {
-		t.Fatalf("%d held, then %d", held, next)
+	if accepted, next := Exact.Verify(s, Draft{}, [][]float32{{nan, nan}}); accepted != 0 || next != -1 {
+		t.Fatalf("%d accepted, then %d", accepted, next)
 	}
 }

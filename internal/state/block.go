@@ -6,43 +6,43 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// Block is a piece of a pool's memory that several may hold: a page of keys and values, or
-// a copy of other numbers. It counts against the budget once. While more than one holds it,
-// its numbers do not change.
+// Block is a piece of a pool's memory with a reference count: a page of keys and values, or a
+// copy of other numbers. It counts against the budget once. While it has more than one
+// reference, its numbers do not change.
 type Block struct {
-	pool    *Pool
-	shape   shape
-	t       backend.Tensor
-	holders int
+	pool  *Pool
+	shape shape
+	t     backend.Tensor
+	refs  int
 }
 
-// Tensor is the block's memory. It is valid while the block is held and is not to be
+// Tensor is the block's memory. It is valid until the block is released and is not to be
 // written.
 func (b *Block) Tensor() backend.Tensor { return b.t }
 
 // Bytes is what the block takes of the budget.
 func (b *Block) Bytes() int64 { return b.shape.bytes() }
 
-// Hold adds a holder, who has to release the block, and returns the block.
-func (b *Block) Hold() *Block {
-	b.holders++
+// Retain adds a reference, which has to be released, and returns the block.
+func (b *Block) Retain() *Block {
+	b.refs++
 	return b
 }
 
-// Release ends one hold. The last one gives the memory back. A nil block has no memory.
+// Release gives one reference back, the last one the memory too. A nil block has no memory.
 func (b *Block) Release() {
 	if b == nil {
 		return
 	}
-	if b.holders--; b.holders < 0 {
-		panic("state: block released more often than held")
+	if b.refs--; b.refs < 0 {
+		panic("state: block released more often than retained")
 	}
-	if b.holders == 0 {
+	if b.refs == 0 {
 		b.pool.put(b)
 	}
 }
 
-// AppendTo appends the block's bytes, as the device holds them, to dst.
+// AppendTo appends the block's bytes, as the device has them, to dst.
 func (b *Block) AppendTo(dst []byte) ([]byte, error) {
 	n := len(dst)
 	dst = append(dst, make([]byte, b.Bytes())...)

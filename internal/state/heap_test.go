@@ -16,7 +16,7 @@ func TestPoolIsNotOnTheHeap(t *testing.T) {
 	const budget = 192 << 20
 	layout := Layout{
 		KVLayers: 2, KVHeads: 2, HeadDim: 128, KVType: dtype.F16,
-		DeltaLayers: 4, KeyHeads: 4, ValueHeads: 8, KeyDim: 64, ValueDim: 64, Kernel: 4, MaxGuesses: 8,
+		DeltaLayers: 4, KeyHeads: 4, ValueHeads: 8, KeyDim: 64, ValueDim: 64, Kernel: 4, MaxDrafts: 8,
 	}
 	p := openPool(t, budget)
 	live := func() int64 {

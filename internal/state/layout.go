@@ -5,7 +5,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Layout is the memory a network needs per sequence. The zero Layout needs none.
+// Layout is the memory that a model needs per sequence. The zero Layout needs none.
 type Layout struct {
 	KVLayers, KVHeads, HeadDim int        // attention
 	KVType                     dtype.Type // of keys and values: F32, F16 or I8
@@ -14,7 +14,7 @@ type Layout struct {
 	KeyHeads, ValueHeads, KeyDim, ValueDim int
 	Kernel                                 int // taps of the convolution
 
-	MaxGuesses int // most guesses of one call
+	MaxDrafts int // maximum number of drafts in one call
 }
 
 // page is a page's shape: PageTokens positions of every layer.
@@ -26,9 +26,9 @@ func (l *Layout) page() shape {
 func (l *Layout) PageBytes() int64 { return l.page().bytes() }
 
 // RecurrentBytes is the memory a sequence needs whatever its length.
-func (l *Layout) RecurrentBytes() int64 { return l.room().shape().bytes() }
+func (l *Layout) RecurrentBytes() int64 { return l.full().shape().bytes() }
 
-// pages is how many pages so many tokens need.
+// pages is how many pages a number of tokens needs.
 func (l *Layout) pages(tokens int) int {
 	if l.KVLayers == 0 || tokens <= 0 {
 		return 0
@@ -36,30 +36,30 @@ func (l *Layout) pages(tokens int) int {
 	return (tokens + backend.PageTokens - 1) / backend.PageTokens
 }
 
-// recurrent is the room of recurrent layers: one piece of memory, in which the tensors of
+// recurrent is the state of recurrent layers: one piece of memory, in which the tensors of
 // backend.Recurrent lie one after another, layer by layer.
 type recurrent struct {
 	layers int
 	parts  [5][2]int // rows and columns of each tensor
 }
 
-// room is the room of a state.
-func (l *Layout) room() recurrent { return l.recurrent(l.MaxGuesses, l.MaxGuesses) }
+// full is what a State has.
+func (l *Layout) full() recurrent { return l.recurrent(l.MaxDrafts, l.MaxDrafts) }
 
-// copied is the room of a copy that has kept guesses to replay: the input rows that are
-// still needed, and what the guesses will do.
+// copied is what a Snapshot has with kept drafts to replay: the input rows that are still
+// needed, and what the drafts will do.
 func (l *Layout) copied(kept int) recurrent { return l.recurrent(0, kept) }
 
-// recurrent is a room with so many input rows more than the convolution needs, and so many
-// guesses.
-func (l *Layout) recurrent(inputs, guesses int) recurrent {
+// recurrent has a number of input rows beyond those that the convolution needs, and space for
+// a number of drafts.
+func (l *Layout) recurrent(inputs, drafts int) recurrent {
 	keys, values := l.KeyHeads*l.KeyDim, l.ValueHeads*l.ValueDim
 	return recurrent{l.DeltaLayers, [5][2]int{
 		{l.ValueHeads * l.KeyDim, l.ValueDim},
 		{l.Kernel - 1 + inputs, 2*keys + values},
-		{guesses, keys},
-		{guesses, values},
-		{guesses, l.ValueHeads},
+		{drafts, keys},
+		{drafts, values},
+		{drafts, l.ValueHeads},
 	}}
 }
 

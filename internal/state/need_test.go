@@ -17,14 +17,14 @@ func TestNeedTokensInvertsBytes(t *testing.T) {
 			l.KVLayers, l.KVHeads, l.HeadDim = 1+rng.IntN(3), 1+rng.IntN(3), 8
 		}
 		if rng.IntN(2) > 0 {
-			l.DeltaLayers, l.KeyHeads, l.ValueHeads, l.KeyDim, l.ValueDim, l.Kernel, l.MaxGuesses = 1, 1, 2, 4, 4, 4, 8
+			l.DeltaLayers, l.KeyHeads, l.ValueHeads, l.KeyDim, l.ValueDim, l.Kernel, l.MaxDrafts = 1, 1, 2, 4, 4, 4, 8
 		}
 		return l
 	}
 	for range 300 {
 		n := Need{Target: layout(), Ahead: rng.IntN(20)}
 		if rng.IntN(3) > 0 {
-			n.Draft, n.Rows, n.Width = layout(), rng.IntN(33), 16
+			n.Draft = layout()
 		}
 		const most = 400
 		for range 60 {

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrFull is returned when the pool's budget does not allow more memory. Closing a state
-// or a snapshot makes room.
+// or a snapshot frees some.
 var ErrFull = errors.New("state: memory budget is used up")
 
 // Pool is the memory of all sequences on one backend, within a budget. Memory given back
@@ -28,8 +28,8 @@ type Pool struct {
 // Stats is what a pool has handed out, in bytes and in pieces. Everything but Budget and
 // Spare is zero once all states, snapshots and blocks are given back.
 type Stats struct {
-	Budget int64 // most bytes handed out at a time
-	Used   int64 // handed out; what several hold counts once
+	Budget int64 // maximum number of bytes handed out at a time
+	Used   int64 // handed out; a block with several references counts once
 	Spare  int64 // given back and kept for the next
 	Pages  int   // of keys and values, among Used
 	States int   // open
@@ -44,7 +44,7 @@ type shape struct {
 
 func (s shape) bytes() int64 { return int64(s.rows) * int64(s.cols) * int64(s.t.Size()) }
 
-// NewPool returns a pool that hands out at most budget bytes.
+// NewPool returns a pool with a budget in bytes.
 func NewPool(b backend.Backend, budget int64) *Pool {
 	return &Pool{b: b, spare: map[shape][]*Block{}, stats: Stats{Budget: budget}}
 }
@@ -59,7 +59,7 @@ func (p *Pool) Stats() Stats {
 // Used is the number of bytes that are handed out. Any goroutine may ask.
 func (p *Pool) Used() int64 { return p.Stats().Used }
 
-// Budget is the most bytes the pool hands out.
+// Budget is the maximum number of bytes that the pool hands out.
 func (p *Pool) Budget() int64 { return p.Stats().Budget }
 
 // OnFull has reclaim called, with the number of bytes that are missing, before a request is
@@ -67,16 +67,16 @@ func (p *Pool) Budget() int64 { return p.Stats().Budget }
 // is called.
 func (p *Pool) OnFull(reclaim func(bytes int64)) { p.reclaim = reclaim }
 
-// Open returns an empty memory of that layout.
+// Open returns an empty state of that layout.
 func (p *Pool) Open(l Layout) (*State, error) {
 	s := &State{pool: p, layout: l}
 	if l.DeltaLayers > 0 {
-		room := l.room()
+		full := l.full()
 		var err error
-		if s.recurrent, err = p.block(room.shape()); err != nil {
+		if s.recurrent, err = p.block(full.shape()); err != nil {
 			return nil, err
 		}
-		s.delta = room.carve(s.recurrent.t)
+		s.delta = full.carve(s.recurrent.t)
 		p.b.Fill(s.recurrent.t, 0)
 	}
 	p.count(func(x *Stats) { x.States++ })
@@ -92,7 +92,7 @@ func (p *Pool) CopyOf(t backend.Tensor) (*Block, error) {
 	return b, err
 }
 
-// block hands out memory with undefined contents, held once.
+// block hands out memory with undefined contents and one reference.
 func (p *Pool) block(s shape) (*Block, error) {
 	if err := p.fit(s.bytes()); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (p *Pool) block(s shape) (*Block, error) {
 		}
 		b = &Block{pool: p, shape: s, t: t}
 	}
-	b.holders = 1
+	b.refs = 1
 	p.book(s, 1)
 	return b, nil
 }
@@ -131,7 +131,7 @@ func (p *Pool) fit(n int64) error {
 	return nil
 }
 
-// put takes back a block that nobody holds.
+// put takes back a block without references.
 func (p *Pool) put(b *Block) {
 	p.spare[b.shape] = append(p.spare[b.shape], b)
 	p.book(b.shape, -1)

@@ -7,5 +7,5 @@ import "testing"
 // TestRace has the tests in which several goroutines meet: make race runs it.
 func TestRace(t *testing.T) {
 	t.Run("SharedMemoryEqualsDeepCopies", TestSharedMemoryEqualsDeepCopies)
-	t.Run("OnFullMakesRoom", TestOnFullMakesRoom)
+	t.Run("OnFullMakesSpace", TestOnFullMakesSpace)
 }

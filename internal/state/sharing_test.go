@@ -16,12 +16,12 @@ import (
 var toyLayout = Layout{
 	KVLayers: 1, KVHeads: 1, HeadDim: 1, KVType: dtype.F32,
 	DeltaLayers: 2, KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 4,
-	MaxGuesses: 3,
+	MaxDrafts: 3,
 }
 
-// toy is a network on the device whose memory is easy to predict. A slot of a page holds a
+// toy is a model on the device whose memory is easy to predict. A slot of a page holds a
 // hash of all tokens up to its own; State is the hash of all sure tokens, in which kept
-// guesses are replayed; the tail is the last tokens.
+// drafts are replayed; the tail is the last tokens.
 type toy struct{ b backend.Backend }
 
 func mix(h float32, id int32) float32 { return float32((int(h)*31 + int(id) + 7) % 65521) }
@@ -47,9 +47,9 @@ func (n toy) set(t *testing.T, x backend.Tensor, row int, v float32) {
 }
 
 // feed does to a state what Forward does.
-func (n toy) feed(t *testing.T, s *State, tokens []int32, guesses int) {
+func (n toy) feed(t *testing.T, s *State, tokens []int32, drafts int) {
 	t.Helper()
-	seq := s.Seq(0, len(tokens), guesses)
+	seq := s.Seq(0, len(tokens), drafts)
 	h := float32(0)
 	if seq.Pos > 0 {
 		h = n.get(t, seq.Pages[(seq.Pos-1)/backend.PageTokens], (seq.Pos-1)%backend.PageTokens)
@@ -60,31 +60,31 @@ func (n toy) feed(t *testing.T, s *State, tokens []int32, guesses int) {
 	}
 	for _, d := range seq.Delta {
 		h := n.get(t, d.State, 0)
-		for i := range seq.Kept {
+		for i := range seq.Accepted {
 			h = mix(h, int32(n.get(t, d.Keys, i)))
 		}
 		var inputs []float32
 		for i := range s.layout.Kernel - 1 {
-			inputs = append(inputs, n.get(t, d.Tail, seq.Kept+i))
+			inputs = append(inputs, n.get(t, d.Tail, seq.Accepted+i))
 		}
 		for i, id := range tokens {
 			inputs = append(inputs, float32(id))
-			if g := i - (len(tokens) - guesses); g < 0 {
+			if g := i - (len(tokens) - drafts); g < 0 {
 				h = mix(h, id)
 			} else {
 				n.set(t, d.Keys, g, float32(id))
 			}
 		}
 		n.set(t, d.State, 0, h)
-		last := inputs[len(inputs)-guesses-(s.layout.Kernel-1):]
+		last := inputs[len(inputs)-drafts-(s.layout.Kernel-1):]
 		for i, v := range last {
 			n.set(t, d.Tail, i, v)
 		}
 	}
-	s.Fed(len(tokens), guesses)
+	s.Fed(len(tokens), drafts)
 }
 
-// check holds a state against the tokens it should remember.
+// check compares a state with the tokens it was fed.
 func (n toy) check(t *testing.T, what string, s *State, tokens []int32) {
 	t.Helper()
 	if s.Len() != len(tokens) {
@@ -150,7 +150,7 @@ func (r *random) feed(x *shadow) {
 	for i := range tokens {
 		tokens[i] = int32(r.rng.IntN(1000))
 	}
-	guesses := r.rng.IntN(min(count, toyLayout.MaxGuesses) + 1)
+	drafts := r.rng.IntN(min(count, toyLayout.MaxDrafts) + 1)
 	err := x.s.Reserve(count)
 	r.n.check(r.t, "after Reserve", x.s, x.tokens)
 	if errors.Is(err, ErrFull) {
@@ -159,12 +159,12 @@ func (r *random) feed(x *shadow) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.n.feed(r.t, x.s, tokens, guesses)
-	kept := r.rng.IntN(guesses + 1)
+	r.n.feed(r.t, x.s, tokens, drafts)
+	kept := r.rng.IntN(drafts + 1)
 	if kept > 0 || r.rng.IntN(2) == 0 {
-		x.s.Keep(kept)
+		x.s.Commit(kept)
 	}
-	x.tokens = append(slices.Clone(x.tokens), tokens[:count-guesses+kept]...)
+	x.tokens = append(slices.Clone(x.tokens), tokens[:count-drafts+kept]...)
 }
 
 func (r *random) save(x *shadow) {
@@ -216,25 +216,25 @@ func (r *random) close(i int) {
 	r.snaps = slices.Delete(r.snaps, i, i+1)
 }
 
-// account holds the pool's counters against what states and snapshots hold.
+// account compares the pool's counters with what states and snapshots have.
 func (r *random) account() {
 	r.t.Helper()
-	held := map[*Block]int{}
+	refs := map[*Block]int{}
 	for _, x := range r.states {
 		for _, p := range x.s.pages {
-			held[p]++
+			refs[p]++
 		}
-		held[x.s.recurrent]++
+		refs[x.s.recurrent]++
 	}
 	for _, y := range r.snaps {
 		for _, b := range append(y.x.Blocks(), y.before...) {
-			held[b]++
+			refs[b]++
 		}
 	}
 	used, pages := int64(0), 0
-	for b, n := range held {
-		if b.holders != n {
-			r.t.Fatalf("a block has %d holders, want %d", b.holders, n)
+	for b, n := range refs {
+		if b.refs != n {
+			r.t.Fatalf("a block has %d references, want %d", b.refs, n)
 		}
 		used += b.Bytes()
 		if b.shape.page {
@@ -341,10 +341,10 @@ func TestSnapshotIsAsSmallAsItCanBe(t *testing.T) {
 	if err := s.Reserve(9); err != nil {
 		t.Fatal(err)
 	}
-	for kept := range layout.MaxGuesses + 1 {
+	for kept := range layout.MaxDrafts + 1 {
 		s.Seq(0, 4, 3)
 		s.Fed(4, 3)
-		s.Keep(kept)
+		s.Commit(kept)
 		before := p.Used()
 		snap, err := s.Save()
 		if err != nil {
@@ -364,9 +364,9 @@ func TestSnapshotIsAsSmallAsItCanBe(t *testing.T) {
 	}
 }
 
-// TestOnFullMakesRoom has a snapshot closed when memory is short. The page that the state
+// TestOnFullMakesSpace has a snapshot closed when memory is short. The page that the state
 // shared with it is then the state's own and need not be copied.
-func TestOnFullMakesRoom(t *testing.T) {
+func TestOnFullMakesSpace(t *testing.T) {
 	p := openPool(t, toyLayout.RecurrentBytes()+toyLayout.copied(0).shape().bytes()+toyLayout.PageBytes())
 	s := mustOpen(t, p, toyLayout)
 	defer s.Close()
@@ -390,7 +390,7 @@ func TestOnFullMakesRoom(t *testing.T) {
 		t.Errorf("asked for %d bytes, want %d", missing, toyLayout.PageBytes())
 	}
 	toy{p.b}.feed(t, s, []int32{6}, 0)
-	toy{p.b}.check(t, "after making room", s, []int32{5, 6})
+	toy{p.b}.check(t, "after making space", s, []int32{5, 6})
 	p.OnFull(nil)
 	if err := s.Reserve(3 * backend.PageTokens); !errors.Is(err, ErrFull) {
 		t.Errorf("error %v, want ErrFull", err)
@@ -404,7 +404,7 @@ func TestReadSnapshotRefusesMalformedBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	toy{p.b}.feed(t, s, []int32{1, 2, 3}, 2)
-	s.Keep(1)
+	s.Commit(1)
 	snap, err := s.Save()
 	if err != nil {
 		t.Fatal(err)

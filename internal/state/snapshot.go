@@ -9,9 +9,9 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Snapshot is what a state remembered at one moment. It shares the state's pages and has a
-// copy of the recurrent memory, as small as it can be. It counts against the pool's budget
-// until it is closed.
+// Snapshot is a state at one moment. It shares the state's pages and has a copy of the
+// recurrent memory, as small as it can be. It counts against the pool's budget until it is
+// closed.
 type Snapshot struct {
 	layout    Layout
 	len, kept int
@@ -20,25 +20,25 @@ type Snapshot struct {
 	recurrent *Block
 }
 
-// Save takes a snapshot. Guesses not kept are not part of it.
+// Save takes a snapshot. Drafts that were not committed are not part of it.
 func (s *State) Save() (*Snapshot, error) {
 	x := &Snapshot{layout: s.layout, len: s.len, kept: s.kept}
 	if s.delta != nil {
-		room := s.layout.copied(s.kept)
+		part := s.layout.copied(s.kept)
 		var err error
-		if x.recurrent, err = s.pool.block(room.shape()); err != nil {
+		if x.recurrent, err = s.pool.block(part.shape()); err != nil {
 			return nil, err
 		}
-		copyRecurrent(s.pool.b, room.carve(x.recurrent.t), s.needed())
+		copyRecurrent(s.pool.b, part.carve(x.recurrent.t), s.needed())
 	}
 	for _, p := range s.pages[:s.layout.pages(s.len)] {
-		x.pages = append(x.pages, p.Hold())
+		x.pages = append(x.pages, p.Retain())
 	}
 	return x, nil
 }
 
-// Load makes s remember what a snapshot does, in place of what it did. The pages that were
-// detached from the snapshot come before it. Nothing is copied but the recurrent memory:
+// Load makes s what it was when the snapshot was taken. The pages that were detached from the
+// snapshot come before it. Nothing is copied but the recurrent memory:
 // pages are shared until s writes to one. After an error s is as it was.
 func (s *State) Load(from *Snapshot, before ...*Block) error {
 	if s.layout != from.layout {
@@ -51,7 +51,7 @@ func (s *State) Load(from *Snapshot, before ...*Block) error {
 	s.pages, s.tensors = nil, s.tensors[:0]
 	for _, list := range [][]*Block{before, from.pages} {
 		for _, p := range list {
-			s.pages, s.tensors = append(s.pages, p.Hold()), append(s.tensors, p.t)
+			s.pages, s.tensors = append(s.pages, p.Retain()), append(s.tensors, p.t)
 		}
 	}
 	for _, p := range old {
@@ -88,13 +88,13 @@ func copyRecurrent(b backend.Backend, dst, src []backend.Recurrent) {
 	}
 }
 
-// Len is the number of tokens the snapshot remembers.
+// Len is the number of tokens that had been fed.
 func (x *Snapshot) Len() int { return x.len }
 
 // Detached is the number of pages that come before the snapshot's own.
 func (x *Snapshot) Detached() int { return x.detached }
 
-// Cut forgets all but the first n tokens. Only snapshots of networks without recurrent
+// Cut forgets all but the first n tokens. Only snapshots of models without recurrent
 // layers, with all of their pages, can forget any.
 func (x *Snapshot) Cut(n int) {
 	if n < 0 || n > x.len || n < x.len && x.layout.DeltaLayers > 0 || x.detached > 0 {
@@ -108,8 +108,8 @@ func (x *Snapshot) Cut(n int) {
 	x.pages, x.len = x.pages[:keep], n
 }
 
-// Detach takes the first n pages out of the snapshot. The caller holds them instead, and
-// brings them along to Load. Networks without attention have none: the result is empty.
+// Detach takes the first n pages out of the snapshot. Their references are the caller's, who
+// brings them along to Load. Models without attention have none: the result is empty.
 func (x *Snapshot) Detach(n int) []*Block {
 	if x.layout.KVLayers == 0 {
 		return nil
@@ -122,8 +122,8 @@ func (x *Snapshot) Detach(n int) []*Block {
 	return pages
 }
 
-// Blocks are the pieces of memory that the snapshot holds: its pages without those that
-// were detached, then the recurrent memory. They are valid until it is closed.
+// Blocks are the pieces of memory of the snapshot: its pages without those that were
+// detached, then the recurrent memory. They are valid until it is closed.
 func (x *Snapshot) Blocks() []*Block {
 	list := slices.Clip(x.pages)
 	if x.recurrent != nil {
@@ -166,8 +166,8 @@ func (p *Pool) ReadRow(data []byte) (*Block, error) {
 	return b, err
 }
 
-// ReadSnapshot makes a snapshot of that layout from what Snapshot.AppendTo wrote. The form
-// is checked, the numbers are not.
+// ReadSnapshot makes a snapshot of that layout from what Snapshot.AppendTo wrote. Lengths are
+// checked, numbers are not.
 func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
 	const header = 3 * 4
 	if len(data) < header {
@@ -176,7 +176,7 @@ func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
 	number := func(i int) int { return int(binary.LittleEndian.Uint32(data[4*i:])) }
 	x := &Snapshot{layout: l, len: number(0), kept: number(1), detached: number(2)}
 	all := l.pages(x.len)
-	if x.kept > min(l.MaxGuesses, x.len) || x.detached > all {
+	if x.kept > min(l.MaxDrafts, x.len) || x.detached > all {
 		return nil, fmt.Errorf("state: a snapshot of %d tokens, %d of them to replay, with %d pages detached", x.len, x.kept, x.detached)
 	}
 	data = data[header:]

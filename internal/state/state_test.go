@@ -9,11 +9,11 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// layout is a small network with both kinds of memory.
+// layout is a small model with both kinds of memory.
 var layout = Layout{
 	KVLayers: 2, KVHeads: 1, HeadDim: 8, KVType: dtype.F16,
 	DeltaLayers: 3, KeyHeads: 1, ValueHeads: 2, KeyDim: 4, ValueDim: 4, Kernel: 4,
-	MaxGuesses: 3,
+	MaxDrafts: 3,
 }
 
 func openPool(t *testing.T, budget int64) *Pool {
@@ -62,44 +62,8 @@ func TestPoolAccountsForEveryByte(t *testing.T) {
 	}
 }
 
-// TestRowsAreCollected fills a collection of rows twice.
-func TestRowsAreCollected(t *testing.T) {
-	p := openPool(t, 1<<10)
-	one, err := p.b.Alloc(dtype.F32, 2, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := p.Rows(4)
-	for turn := range 2 {
-		rows.Clear()
-		for i := range 2 {
-			p.b.Fill(one, float32(10*turn+i))
-			if err := rows.Add(one); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got, err := p.b.Host(rows.Tensor())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if rows.Len() != 4 || rows.Room() != 0 || got[7] != float32(10*turn) || got[8] != float32(10*turn+1) {
-			t.Errorf("%d rows, room for %d: %v", rows.Len(), rows.Room(), got)
-		}
-	}
-	if p.Used() != 4*4*4 {
-		t.Errorf("%d bytes in use", p.Used())
-	}
-	rows.Close()
-	if p.Used() != 0 {
-		t.Errorf("%d bytes in use after everything was closed", p.Used())
-	}
-	if large := p.Rows(1 << 10); !errors.Is(large.Add(one), ErrFull) || large.Len() != 0 {
-		t.Error("rows beyond the budget")
-	}
-}
-
 // TestPoolStaysWithinItsBudget fills a pool, and checks that what did not fit changed
-// nothing and that closing makes room, also for memory of another shape.
+// nothing and that closing frees memory, also for memory of another shape.
 func TestPoolStaysWithinItsBudget(t *testing.T) {
 	p := openPool(t, layout.RecurrentBytes()+2*layout.PageBytes())
 	s := mustOpen(t, p, layout)
@@ -153,29 +117,29 @@ func TestOpenForgetsWhoWasThereBefore(t *testing.T) {
 	}
 }
 
-func TestKeepCountsGuesses(t *testing.T) {
+func TestCommitCountsDrafts(t *testing.T) {
 	s := mustOpen(t, openPool(t, 1<<20), layout)
 	defer s.Close()
 	if err := s.Reserve(20); err != nil {
 		t.Fatal(err)
 	}
-	step := func(n, guesses int) {
-		s.Seq(0, n, guesses)
-		s.Fed(n, guesses)
+	step := func(n, drafts int) {
+		s.Seq(0, n, drafts)
+		s.Fed(n, drafts)
 	}
 	step(5, 0)
 	step(4, 3)
 	if s.Len() != 6 {
-		t.Errorf("%d tokens remembered before Keep, want 6", s.Len())
+		t.Errorf("%d tokens before Commit, want 6", s.Len())
 	}
-	s.Keep(2)
-	if s.Len() != 8 || s.Seq(0, 1, 0).Kept != 2 || s.Seq(0, 1, 0).Pos != 8 {
-		t.Errorf("%d tokens, %+v after Keep(2)", s.Len(), s.Seq(0, 1, 0))
+	s.Commit(2)
+	if s.Len() != 8 || s.Seq(0, 1, 0).Accepted != 2 || s.Seq(0, 1, 0).Pos != 8 {
+		t.Errorf("%d tokens, %+v after Commit(2)", s.Len(), s.Seq(0, 1, 0))
 	}
-	step(2, 1) // its guess is never kept
+	step(2, 1) // its draft is never committed
 	step(1, 0)
-	if s.Len() != 10 || s.Seq(0, 1, 0).Kept != 0 {
-		t.Errorf("%d tokens after a dropped guess, want 10", s.Len())
+	if s.Len() != 10 || s.Seq(0, 1, 0).Accepted != 0 {
+		t.Errorf("%d tokens after a dropped draft, want 10", s.Len())
 	}
 }
 
@@ -184,12 +148,12 @@ func TestMistakesPanic(t *testing.T) {
 	s := mustOpen(t, openPool(t, 1<<20), layout)
 	defer s.Close()
 	for name, f := range map[string]func(){
-		"keep without guesses": func() { s.Keep(1) },
-		"negative keep":        func() { s.Keep(-1) },
-		"no room":              func() { s.Seq(0, 1, 0) },
-		"too many guesses":     func() { s.Seq(0, 9, 8) },
-		"more guesses":         func() { s.Seq(0, 1, 2) },
-		"recurrent truncate":   func() { s.Truncate(0) },
+		"commit without drafts": func() { s.Commit(1) },
+		"negative commit":       func() { s.Commit(-1) },
+		"no space":              func() { s.Seq(0, 1, 0) },
+		"too many drafts":       func() { s.Seq(0, 9, 8) },
+		"more drafts":           func() { s.Seq(0, 1, 2) },
+		"recurrent truncate":    func() { s.Truncate(0) },
 	} {
 		func() {
 			defer func() {
@@ -212,7 +176,7 @@ func TestLoadRefusesAnotherLayout(t *testing.T) {
 	}
 	defer snap.Close()
 	other := layout
-	other.MaxGuesses++
+	other.MaxDrafts++
 	o := mustOpen(t, p, other)
 	defer o.Close()
 	if err := o.Load(snap); err == nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+
+	"github.com/foretoken/foretoken/internal/jsontext"
 )
 
 // bpe merges the bytes of a word into tokens: always the adjacent pair of
@@ -234,7 +236,7 @@ func (t *pairTable) slot(left, right int32) *pairSlot {
 func (t *pairTable) rank(left, right int32) uint32 { return t.slot(left, right).rank }
 
 // readBPE reads the array of merges, each "left right" or ["left", "right"].
-func readBPE(r reader, v *vocabulary) (bpe, error) {
+func readBPE(r *jsontext.Reader, v *vocabulary) (bpe, error) {
 	b := bpe{}
 	for i := range b.bytes {
 		id, ok := v.lookup(string([]byte{byte(i)}))
@@ -248,8 +250,8 @@ func readBPE(r reader, v *vocabulary) (bpe, error) {
 		pairs:    make([]pairSlot, 0, len(v.tokens)), // each token has one merge, as a rule
 		products: make([]int32, 0, len(v.tokens)),
 	}
-	if err := r.array(func(i int) error {
-		if err := m.read(&r); err != nil {
+	if err := r.Array(func(i int) error {
+		if err := m.read(r); err != nil {
 			return fmt.Errorf("merge %d: %w", i, err)
 		}
 		return nil
@@ -277,7 +279,7 @@ type merges struct {
 	spelled, bytes []byte // of the merge being read: both tokens, side by side
 }
 
-func (m *merges) read(r *reader) error {
+func (m *merges) read(r *jsontext.Reader) error {
 	left, right, err := m.spelling(r)
 	if err != nil {
 		return err
@@ -320,9 +322,9 @@ func (m *merges) addOdd(left, right string) error {
 
 // spelling reads the two tokens as the file spells them. The results are valid
 // until it reads the next.
-func (m *merges) spelling(r *reader) (left, right []byte, err error) {
-	if r.peek() != '[' {
-		text, err := r.str()
+func (m *merges) spelling(r *jsontext.Reader) (left, right []byte, err error) {
+	if r.Kind() != jsontext.Array {
+		text, err := r.Text()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -334,8 +336,8 @@ func (m *merges) spelling(r *reader) (left, right []byte, err error) {
 	}
 	n, middle := 0, 0
 	m.spelled = m.spelled[:0]
-	err = r.array(func(i int) error {
-		text, err := r.str()
+	err = r.Array(func(i int) error {
+		text, err := r.Text()
 		n, middle = i+1, len(m.spelled)
 		m.spelled = append(m.spelled, text...)
 		return err

@@ -17,7 +17,7 @@ const (
 )
 
 // wordCache remembers the ids of words. A word has two places, one for the
-// latest word to claim them and one for the word before it; so the cache is
+// latest word that maps to them and one for the word before it; so the cache is
 // bounded without bookkeeping. Readers and writers need no lock: a place
 // changes as a whole, and what it points to never changes.
 type wordCache struct {
@@ -28,7 +28,7 @@ type wordCache struct {
 type cachedWord struct {
 	word string
 	ids  []int32
-	near [4]int32 // room for the ids of most words beside the word itself
+	near [4]int32 // the ids of most words, beside the word itself
 }
 
 func newWordCache() wordCache {

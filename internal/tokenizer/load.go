@@ -1,13 +1,15 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"unicode/utf8"
+
+	"github.com/foretoken/foretoken/internal/jsontext"
 )
 
-// maxFile bounds tokenizer.json, in bytes. Real ones are tens of megabytes.
-const maxFile = 1 << 29
+// limits of tokenizer.json. Real ones are tens of megabytes.
+var limits = jsontext.Limits{Bytes: 1 << 29, Depth: 64}
 
 // New reads the contents of a tokenizer.json, which it does not keep. It
 // returns an error that names the part of the file if anything there is broken
@@ -20,45 +22,39 @@ func New(tokenizerJSON []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// document is where the parts of a tokenizer.json lie.
+// document is what a tokenizer.json says. The vocabulary and its merges, megabytes of short
+// strings, are read in place: through reflection into maps they would take longer than
+// everything else at load, and a token listed twice would go unseen. The small parts, nil where
+// there are none, go through encoding/json.
 type document struct {
-	added, normalizer, preTokenizer, decoder reader
+	added, normalizer, preTokenizer, decoder *jsontext.Reader
 
-	vocab, merges  reader // of the model, as is what follows
-	modelType      string
-	ignoreMerges   bool
-	dropout        float64
-	prefix, suffix string
+	// Of the model:
+	vocab        *vocabulary
+	bpe          bpe
+	merges       *jsontext.Reader // that came before the vocabulary and are read at the end
+	ignoreMerges bool
 }
 
 func load(data []byte) (*Tokenizer, error) {
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("file of %d bytes; at most %d are read", len(data), maxFile)
-	}
-	if !utf8.Valid(data) {
-		return nil, errors.New("file is not UTF-8")
-	}
 	var d document
-	if err := d.read(data); err != nil {
+	if err := jsontext.Read(data, limits, d.read); err != nil {
 		return nil, err
 	}
-	if err := d.checkModel(); err != nil {
-		return nil, fmt.Errorf("model: %w", err)
+	switch {
+	case d.vocab == nil:
+		return nil, errors.New("model: no vocab")
+	case d.bpe.products == nil:
+		return nil, errors.New("model: no merges")
 	}
-	t := &Tokenizer{cache: newWordCache()}
-	var err error
-	if t.vocab, err = readVocabulary(d.vocab); err != nil {
-		return nil, fmt.Errorf("model.vocab: %w", err)
-	}
-	if t.bpe, err = readBPE(d.merges, t.vocab); err != nil {
-		return nil, fmt.Errorf("model.merges: %w", err)
-	}
+	t := &Tokenizer{cache: newWordCache(), vocab: d.vocab, bpe: d.bpe}
 	t.bpe.ignoreMerges = d.ignoreMerges
+	var err error
 	if t.nfc, err = readNormalizer(d.normalizer); err != nil {
 		return nil, fmt.Errorf("normalizer: %w", err)
 	}
 	var steps *preTokenizerJSON
-	if err = d.preTokenizer.decode(&steps); err == nil {
+	if err = decode(d.preTokenizer, &steps); err == nil {
 		t.pretoken, err = newPretokenizer(steps)
 	}
 	if err != nil {
@@ -68,7 +64,7 @@ func load(data []byte) (*Tokenizer, error) {
 		return nil, fmt.Errorf("decoder: %w", err)
 	}
 	var added []addedToken
-	if err = d.added.decode(&added); err == nil {
+	if err = decode(d.added, &added); err == nil {
 		err = t.addTokens(added)
 	}
 	if err != nil {
@@ -80,92 +76,104 @@ func load(data []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// read finds the parts of the file.
-func (d *document) read(data []byte) error {
-	null := reader{data: []byte("null")}
-	*d = document{added: null, normalizer: null, preTokenizer: null, decoder: null}
-	r := &reader{data: data}
-	err := r.object(func(key []byte) error {
-		var err error
+// read reads the model and finds the other parts of the file.
+func (d *document) read(r *jsontext.Reader) error {
+	return r.Object(func(key []byte) (err error) {
 		switch string(key) {
 		case "added_tokens":
-			d.added, err = r.value()
+			d.added, err = r.Value()
 		case "normalizer":
-			d.normalizer, err = r.value()
+			d.normalizer, err = r.Value()
 		case "pre_tokenizer":
-			d.preTokenizer, err = r.value()
+			d.preTokenizer, err = r.Value()
 		case "decoder":
-			d.decoder, err = r.value()
+			d.decoder, err = r.Value()
 		case "model":
 			err = d.readModel(r)
 		default:
-			err = r.ignore()
+			err = r.Skip()
 		}
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	return r.end()
 }
 
-func (d *document) readModel(r *reader) error {
-	return r.object(func(key []byte) error {
+func (d *document) readModel(r *jsontext.Reader) error {
+	err := r.Object(func(key []byte) error {
 		name := string(key)
-		var err error
-		switch name {
-		case "vocab":
-			d.vocab, err = r.value()
-		case "merges":
-			d.merges, err = r.value()
-		case "type":
-			err = r.next(&d.modelType)
-		case "ignore_merges":
-			err = r.next(&d.ignoreMerges)
-		case "dropout":
-			err = r.next(&d.dropout)
-		case "continuing_subword_prefix":
-			err = r.next(&d.prefix)
-		case "end_of_word_suffix":
-			err = r.next(&d.suffix)
-		default:
-			// unk_token, fuse_unk and byte_fallback are for text without a
-			// token, of which there is none when every byte has one.
-			err = r.ignore()
-		}
-		if err != nil {
+		if err := d.readField(r, name); err != nil {
 			return fmt.Errorf("model.%s: %w", name, err)
 		}
 		return nil
 	})
+	if err == nil && d.vocab != nil && d.merges != nil {
+		if d.bpe, err = readBPE(d.merges, d.vocab); err != nil {
+			err = fmt.Errorf("model.merges: %w", err)
+		}
+	}
+	return err
 }
 
-func (d *document) checkModel() error {
+// readField reads a field of the model.
+func (d *document) readField(r *jsontext.Reader, name string) (err error) {
 	switch {
-	case d.modelType != "BPE" && d.modelType != "": // old files do not say
-		return fmt.Errorf("type %q; only BPE is known", d.modelType)
-	case d.vocab.data == nil:
-		return errors.New("no vocab")
-	case d.merges.data == nil:
-		return errors.New("no merges")
-	case d.dropout != 0:
-		return errors.New("dropout is for training; expected null")
-	case d.prefix != "":
-		return fmt.Errorf("continuing_subword_prefix %q; byte-level vocabularies have none", d.prefix)
-	case d.suffix != "":
-		return fmt.Errorf("end_of_word_suffix %q; byte-level vocabularies have none", d.suffix)
+	case name == "vocab" && d.vocab != nil:
+		return r.Errorf("appears twice")
+	case name == "vocab":
+		d.vocab, err = readVocabulary(r)
+		return err
+	case name == "merges" && d.vocab != nil:
+		d.bpe, err = readBPE(r, d.vocab)
+		return err
+	}
+	value, err := r.Value()
+	if err != nil {
+		return err
+	}
+	var text string
+	var dropout float64
+	switch name {
+	case "merges":
+		d.merges = value
+	case "ignore_merges":
+		err = decode(value, &d.ignoreMerges)
+	case "type":
+		if err = decode(value, &text); err == nil && text != "BPE" && text != "" { // old files do not say
+			err = fmt.Errorf("%q; only BPE is known", text)
+		}
+	case "dropout":
+		if err = decode(value, &dropout); err == nil && dropout != 0 {
+			err = errors.New("dropout is for training; expected null")
+		}
+	case "continuing_subword_prefix", "end_of_word_suffix":
+		if err = decode(value, &text); err == nil && text != "" {
+			err = fmt.Errorf("%q; byte-level vocabularies have none", text)
+		}
+	default:
+		// unk_token, fuse_unk and byte_fallback are for text without a
+		// token, of which there is none when every byte has one.
+	}
+	return err
+}
+
+// decode reads a part of the file into v with encoding/json. A part that is not there leaves v.
+func decode(part *jsontext.Reader, v any) error {
+	if part == nil {
+		return nil
+	}
+	if err := json.Unmarshal(part.Rest(), v); err != nil {
+		return part.Errorf("%w", err)
 	}
 	return nil
 }
 
 // readNormalizer returns whether text is to be brought into form C.
-func readNormalizer(r reader) (bool, error) {
+func readNormalizer(part *jsontext.Reader) (bool, error) {
 	type normalizer struct {
 		Type        string       `json:"type"`
 		Normalizers []normalizer `json:"normalizers"` // Sequence
 	}
 	var root *normalizer
-	if err := r.decode(&root); err != nil || root == nil {
+	if err := decode(part, &root); err != nil || root == nil {
 		return false, err
 	}
 	var nfc func(n *normalizer) (bool, error)
@@ -190,13 +198,13 @@ func readNormalizer(r reader) (bool, error) {
 }
 
 // checkDecoder checks that tokens are to be decoded as bytes.
-func checkDecoder(r reader) error {
+func checkDecoder(part *jsontext.Reader) error {
 	type decoder struct {
 		Type     string    `json:"type"`
 		Decoders []decoder `json:"decoders"` // Sequence
 	}
 	var d decoder
-	if err := r.decode(&d); err != nil {
+	if err := decode(part, &d); err != nil {
 		return err
 	}
 	if d.Type == "Sequence" && len(d.Decoders) == 1 {

@@ -31,14 +31,14 @@ func TestNewRejects(t *testing.T) {
 		file []byte
 		want string // part of the error
 	}{
-		{"empty", nil, "expected an object"},
+		{"empty", nil, "unexpected EOF where '{' was expected"},
 		{"not UTF-8", []byte("{\"a\xff\":1}"), "not UTF-8"},
-		{"array", []byte("[]"), "expected an object"},
-		{"trailing", append(edit(nil), " x"...), "end of the document"},
-		{"truncated", edit(nil)[:1500], "without end"},
+		{"array", []byte("[]"), "'[' where '{' was expected"},
+		{"trailing", append(edit(nil), " x"...), "'x' after the end"},
+		{"truncated", edit(nil)[:1500], "unexpected EOF"},
 		{"no model", []byte("{}"), "model: no vocab"},
-		{"broken other part", []byte(`{"post_processor": [1,]}`), "invalid character"},
-		{"unigram", model("type", "Unigram"), `model: type "Unigram"`},
+		{"broken other part", []byte(`{"post_processor": [1,]}`), "']' where a value was expected"},
+		{"unigram", model("type", "Unigram"), `model.type: "Unigram"`},
 		{"type is a number", model("type", 5), "model.type"},
 		{"no vocab", edit(func(_, m object) { delete(m, "vocab") }), "model: no vocab"},
 		{"no merges", edit(func(_, m object) { delete(m, "merges") }), "model: no merges"},
@@ -50,7 +50,7 @@ func TestNewRejects(t *testing.T) {
 		{"empty token", token("", 262), "empty token"},
 		{"id is a string", token("x", "7"), "whole number"},
 		{"id is negative", token("xx", -7), "whole number"},
-		{"id is a fraction", token("xx", 7.5), "comma"},
+		{"id is a fraction", token("xx", 7.5), "fraction"},
 		{"id is absurd", token("xx", 1<<31-1), "nearly dense"},
 		{"id beyond 64 bits", token("xx", json.Number("99999999999999999999999")), "nearly dense"},
 		{"id is sparse", token("xx", 67000), "nearly dense"},
@@ -233,34 +233,6 @@ func FuzzNew(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		if tok, err := New(data); err == nil {
 			exercise(tok)
-		}
-	})
-}
-
-// FuzzReaderString checks the string reader against encoding/json.
-func FuzzReaderString(f *testing.F) {
-	for _, s := range []string{
-		`"plain"`, `"\u0041\n\"\\\/"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ude00\ud83d"`, `"\ud83dA"`, `"\x"`, `"`, `"\`, `"\u12`, "\"\t\"", `"é中"`,
-	} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		text = validUTF8(text)
-		if !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), `"`) {
-			return
-		}
-		r := reader{data: []byte(text)}
-		got, err := r.str()
-		if err == nil {
-			err = r.end()
-		}
-		var want string
-		wantErr := json.Unmarshal([]byte(text), &want)
-		if wantErr == nil && err != nil && strings.Contains(text, `\u`) && strings.Contains(want, "\ufffd") {
-			return // encoding/json replaces lone surrogates, which we refuse
-		}
-		if (err == nil) != (wantErr == nil) || err == nil && string(got) != want {
-			t.Errorf("%s: %q, %v; encoding/json says %q, %v", text, got, err, want, wantErr)
 		}
 	})
 }

@@ -17,7 +17,7 @@ var nfcParts = strings.Split("a e A o q é Å \u212b \u1e69 \u1f82 \u0344 \u0958
 	"\u1100 \u1161 \u11a8 가 각 \uac00 中 \uf900 \U0001d15e \U0001d165 \u0f71 \u0f72 \u0f73 \u0f81 "+
 	"\u0300 \u0301 \u0302 \u0307 \u0308 \u030a \u0323 \u0327 \u0331 \u0345 \u05b0 \u093c \u3099 \u0338 < =", " ")
 
-// TestComposeMarksEqualsNorm holds our normalization against norm's where that
+// TestComposeMarksEqualsNorm compares our normalization with norm's where that
 // one has no limit.
 func TestComposeMarksEqualsNorm(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))

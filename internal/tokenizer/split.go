@@ -122,7 +122,7 @@ type preTokenizerJSON struct {
 	UseRegex       *bool `json:"use_regex"`        // true when absent
 }
 
-// newPretokenizer reads the pre_tokenizer: any number of Splits and then one
+// newPretokenizer reads the pre_tokenizer: Splits and then one
 // ByteLevel.
 func newPretokenizer(root *preTokenizerJSON) (pretokenizer, error) {
 	if root == nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // Tokenizer is one tokenizer.json, ready for use. It does not change after New
-// and may be used by any number of goroutines at once.
+// and may be used by several goroutines at once.
 type Tokenizer struct {
 	vocab    *vocabulary
 	bpe      bpe
@@ -131,7 +131,7 @@ func (e *encoder) encode(text string, trusted [][2]int) bool {
 // itself: a token keeps the characters around it from composing.
 func (e *encoder) unnormalized(start, end int) bool {
 	text := e.text[start:end]
-	if !e.room(len(text) / maxShrink) {
+	if !e.fits(len(text) / maxShrink) {
 		return false // before the work of normalizing it
 	}
 	if len(e.t.normal.tokens) == 0 {
@@ -150,12 +150,12 @@ func (e *encoder) unnormalized(start, end int) bool {
 	return e.t.normal.cut(text, trusted, gap, e.id)
 }
 
-// room reports whether the tokens of n bytes may fit.
-func (e *encoder) room(n int) bool { return n/e.t.longest <= e.limit-len(e.ids) }
+// fits reports whether the tokens of n bytes may stay within the limit.
+func (e *encoder) fits(n int) bool { return n/e.t.longest <= e.limit-len(e.ids) }
 
 // normalized takes text without added tokens.
 func (e *encoder) normalized(text string) bool {
-	if !e.room(len(text)) {
+	if !e.fits(len(text)) {
 		return false // before its longest word, which may be all of it
 	}
 	return e.t.pretoken.run(text, e.word)

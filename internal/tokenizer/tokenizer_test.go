@@ -122,7 +122,7 @@ func TestEncodeEqualsReference(t *testing.T) {
 }
 
 // TestEncodeEqualsDefinition encodes the texts of all reference cases with the small vocabulary
-// and either pattern, and holds them against the slow way: normalize, split by the expression,
+// and either pattern, and compares them with the slow way: normalize, split by the expression,
 // merge one pair at a time. So the Qwen2 pattern is tested without a tokenizer that has it.
 func TestEncodeEqualsDefinition(t *testing.T) {
 	texts := referenceCases(t, "tiny_cases.json")
@@ -221,7 +221,7 @@ func TestAppendEncodeKeepsPrefix(t *testing.T) {
 	}
 }
 
-// TestEncodeConcurrently shares one word cache among goroutines; it is the race
+// TestEncodeConcurrently shares one word cache between goroutines; it is the race
 // detector's.
 func TestEncodeConcurrently(t *testing.T) {
 	tok := tiny(t)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/bits"
+
+	"github.com/foretoken/foretoken/internal/jsontext"
 )
 
 // vocabulary holds the bytes of every token by id, and the ids of the model's
@@ -23,7 +25,7 @@ type vocabulary struct {
 	odd map[string]int32
 }
 
-// maxGap is how far ids may exceed their number: room for the gaps real files
+// maxGap is how far ids may exceed their number: enough for the gaps real files
 // have, while a lie in the file costs little memory.
 const maxGap = 1 << 16
 
@@ -35,24 +37,25 @@ type listed struct {
 }
 
 // readVocabulary reads the object from tokens to ids.
-func readVocabulary(r reader) (*vocabulary, error) {
-	size := len(r.data) - r.pos
+func readVocabulary(r *jsontext.Reader) (*vocabulary, error) {
+	size := len(r.Rest()) // as a rule a third of it, then come the merges
 	var (
 		entries []listed
-		text    = make([]byte, 0, size/2)
+		text    = make([]byte, 0, size/4)
 		limit   = size/len(`"":0,`) + maxGap // no file of this size can have more ids
 		n       = 0
 	)
-	err := r.object(func(key []byte) error {
+	err := r.Object(func(key []byte) error {
 		e := listed{start: len(text)}
 		var plain bool
 		text, plain = appendBytes(text, key)
 		e.end, e.odd = len(text), !plain
-		var err error
-		if e.id, err = r.id(limit); err != nil {
-			return fmt.Errorf("token %q: %w", text[e.start:], err)
+		id, err := r.Whole(limit)
+		if err != nil {
+			return fmt.Errorf("token %q: %w; ids must be nearly dense", text[e.start:], err)
 		}
-		n = max(n, int(e.id)+1)
+		e.id = int32(id)
+		n = max(n, id+1)
 		entries = append(entries, e)
 		return nil
 	})

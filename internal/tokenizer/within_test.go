@@ -83,7 +83,7 @@ func TestEncodeWithinFollowsOrigin(t *testing.T) {
 		{"around one", []any{x}, "<⟦<x>⟧x>", []int32{'<', 300, 'x', '>'}},
 		{"longer with a stranger's", []any{x, added(301, "<x>y")}, "⟦<x>⟧y", []int32{300, 'y'}},
 		{"earlier with a stranger's", []any{x, added(301, "a<")}, "a⟦<x>⟧", []int32{'a', 300}},
-		{"a longer beginning", []any{x, added(301, "<x><x>!")}, "⟦<x><x>⟧!", []int32{300, 300, '!'}},
+		{"a longer token with this prefix", []any{x, added(301, "<x><x>!")}, "⟦<x><x>⟧!", []int32{300, 300, '!'}},
 		{"words run across", nil, "⟦he⟧llo⟦ ⟧w", []int32{259, 260}},
 		{"composed across", []any{x}, "⟦e⟧\u0301", []int32{0xc3, 0xa9}},
 		{"lstrip takes a stranger's space", []any{added(300, "<x>", "lstrip")}, "a ⟦<x>⟧", []int32{'a', 300}},
@@ -188,8 +188,8 @@ func TestEncodeWithinStopsAtTheLimit(t *testing.T) {
 			if ok || ids != nil {
 				t.Errorf("%s: %d ids of a text of 8 MB, limit %d", name, len(ids), limit)
 			}
-			if most := limit * tok.longest; count.bytes > most {
-				t.Errorf("%s: %d bytes went into words, want at most %d", name, count.bytes, most)
+			if bound := limit * tok.longest; count.bytes > bound {
+				t.Errorf("%s: %d bytes went into words, want at bound %d", name, count.bytes, bound)
 			}
 		}
 	}

@@ -26,6 +26,16 @@ func TestCheckFindsWhatOnePlatformRefuses(t *testing.T) {
 	if err := check("darwin/arm64"); err == nil || !strings.Contains(err.Error(), "a.go:6:") {
 		t.Errorf("darwin: %v", err)
 	}
+	test := "package example_test\n\nimport (\n\t\"syscall\"\n\t\"testing\"\n)\n\nfunc TestLimit(*testing.T) { var _ syscall.Rlimit }\n"
+	if err := os.WriteFile(filepath.Join(dir, "a_test.go"), []byte(test), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := check("linux/arm64"); err != nil {
+		t.Errorf("linux with a test: %v", err)
+	}
+	if err := check("windows/amd64"); err == nil || !strings.Contains(err.Error(), "a_test.go:8:") {
+		t.Errorf("windows: %v", err)
+	}
 	if err := check("linux"); err == nil {
 		t.Error("half a platform passed")
 	}

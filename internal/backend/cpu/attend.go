@@ -1,12 +1,13 @@
 package cpu
 
 import (
-	"encoding/binary"
 	"math"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // attendOp is an attention layer. It runs over the pool up to four times: rotations, unless
@@ -15,8 +16,8 @@ import (
 // it together, a part being one of its queries.
 type attendOp struct {
 	b            *Backend
-	vector       *vectorKernels
-	quantize     func(dst []byte, x []float32, group int, p place)
+	vector       *kernel.Vector
+	set          *kernel.Set
 	a            *backend.Attention
 	layer        int
 	scale        float32
@@ -24,12 +25,12 @@ type attendOp struct {
 	batch        []backend.Seq
 	owner        []int32 // sequence of each row
 	rotations    rotations
-	queries      []float32    // [kv heads, rows, heads of each, dim]: normed and rotated
-	sums         []softmaxSum // [kv heads, rows, heads of each]
+	queries      []float32           // [kv heads, rows, heads of each, dim]: normed and rotated
+	sums         []kernel.SoftmaxSum // [kv heads, rows, heads of each]
 	groups       []attendGroup
 	spans        []attendSpan
-	cut          []int32      // groups that more than one span has pages of
-	rooms        []attendRoom // one per thread
+	cut          []int32         // groups that more than one span has pages of
+	buffers      []attendBuffers // one per thread
 	phase        attendPhase
 }
 
@@ -54,23 +55,23 @@ type attendGroup struct {
 // a page of keys.
 const groupQueries = 16
 
-// attendRoom is what one thread computes in.
-type attendRoom struct {
-	key    []float32    // [dim]
-	codes  []byte       // [dim], and the scale
-	scores []float32    // [queries, PageTokens]
-	page   []float32    // [queries, dim]
-	now    []softmaxSum // [queries]
+// attendBuffers are what one thread computes in.
+type attendBuffers struct {
+	key    []float32           // [dim]
+	codes  []byte              // [dim], and the scale
+	scores []float32           // [queries, PageTokens]
+	page   []float32           // [queries, dim]
+	now    []kernel.SoftmaxSum // [queries]
 }
 
 // attendSpan is a range of pages, counted through all groups. If it begins in the middle of
 // a group, what it has of that group is its rest, and waits for the pages before it.
 type attendSpan struct {
 	from, to int
-	group    int          // of page from
-	rest     int          // pages of the rest
-	sums     []softmaxSum // [rest, queries]
-	data     []float32    // [rest, queries, dim]
+	group    int                 // of page from
+	rest     int                 // pages of the rest
+	sums     []kernel.SoftmaxSum // [rest, queries]
+	data     []float32           // [rest, queries, dim]
 }
 
 // Attend is gated attention.
@@ -78,12 +79,12 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, layer int, q,
 	op := &b.attend
 	op.b, op.a, op.layer, op.batch = b, a, layer, batch
 	op.dst, op.q, op.k, op.v = dst, q, k, v
-	op.vector, op.quantize = b.isa.vector.forWidth(a.HeadDim), b.isa.product.quantize
+	op.vector, op.set = b.isa.Vector.ForWidth(a.HeadDim), b.isa
 	op.scale = 1 / float32(math.Sqrt(float64(a.HeadDim)))
 	op.owner = owners(op.owner, batch, k.Rows)
-	op.queries = grow(op.queries, q.Rows*a.Heads*a.HeadDim)
-	op.sums = grow(op.sums, q.Rows*a.Heads)
-	op.rooms = grow(op.rooms, b.pool.size())
+	op.queries = kernel.Grow(op.queries, q.Rows*a.Heads*a.HeadDim)
+	op.sums = kernel.Grow(op.sums, q.Rows*a.Heads)
+	op.buffers = kernel.Grow(op.buffers, b.pool.size())
 	if op.rotations.stale(op) {
 		op.run(rotating, k.Rows, 8)
 	}
@@ -94,7 +95,7 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, layer int, q,
 	op.cutSpans(op.group())
 	op.run(attending, len(op.spans), 1)
 	if len(op.cut) > 0 {
-		op.run(joining, len(op.cut)*op.most(), 1)
+		op.run(joining, len(op.cut)*op.maxQueries(), 1)
 	}
 }
 
@@ -105,7 +106,7 @@ func (op *attendOp) run(phase attendPhase, parts, grain int) {
 
 // owners lists the sequence of each row.
 func owners(dst []int32, batch []backend.Seq, rows int) []int32 {
-	dst = grow(dst, rows)
+	dst = kernel.Grow(dst, rows)
 	n := 0
 	for i, s := range batch {
 		for r := range s.N {
@@ -119,32 +120,32 @@ func owners(dst []int32, batch []backend.Seq, rows int) []int32 {
 	return dst
 }
 
-// group lays out the groups and returns the number of their pages, and the most pages that
-// one of them has.
-func (op *attendOp) group() (pages, most int) {
+// group lays out the groups and returns the number of their pages, and that of the group with
+// the most.
+func (op *attendOp) group() (pages, longest int) {
 	op.groups = op.groups[:0]
 	height := max(1, groupQueries/op.share())
 	for i, s := range op.batch {
 		for r := 0; r < s.N; r += height {
 			n := min(height, s.N-r)
 			own := (s.Pos + r + n + backend.PageTokens - 1) / backend.PageTokens
-			most = max(most, own)
+			longest = max(longest, own)
 			for kv := range op.a.KVHeads {
 				op.groups = append(op.groups, attendGroup{seq: i, row: s.First + r, rows: n, kv: kv, first: pages, pages: own})
 				pages += own
 			}
 		}
 	}
-	return pages, most
+	return pages, longest
 }
 
 // cutSpans cuts the pages into spans. Where there are many groups and none is much of the
 // work, each is a span. Otherwise every thread has a span of equal length: few spans, since
 // what is cut has to be put together again. The result depends on neither.
-func (op *attendOp) cutSpans(pages, most int) {
+func (op *attendOp) cutSpans(pages, longest int) {
 	threads := op.b.pool.size()
 	n := len(op.groups)
-	even := most*chunksPerThread*threads <= pages
+	even := longest*chunksPerThread*threads <= pages
 	if !even {
 		const least = 4 // pages of one query that are worth a thread
 		n = max(1, min(threads, pages, pages*op.share()/least))
@@ -172,8 +173,8 @@ func (op *attendOp) cutSpans(pages, most int) {
 // share is the number of query heads that have the same keys and values.
 func (op *attendOp) share() int { return op.a.Heads / op.a.KVHeads }
 
-// most is the highest number of queries a group may have.
-func (op *attendOp) most() int { return max(groupQueries, op.share()) }
+// maxQueries is how many queries a group may have.
+func (op *attendOp) maxQueries() int { return max(groupQueries, op.share()) }
 
 func (op *attendOp) part(worker, from, to int) {
 	for i := from; i < to; i++ {
@@ -183,9 +184,9 @@ func (op *attendOp) part(worker, from, to int) {
 		case appending:
 			op.append(worker, i)
 		case attending:
-			op.attend(&op.rooms[worker], &op.spans[i])
+			op.attend(&op.buffers[worker], &op.spans[i])
 		default:
-			op.join(int(op.cut[i/op.most()]), i%op.most())
+			op.join(int(op.cut[i/op.maxQueries()]), i%op.maxQueries())
 		}
 	}
 }
@@ -200,19 +201,19 @@ func (op *attendOp) append(worker, r int) {
 		q := row(op.q, r)
 		for h := range a.Heads {
 			dst := op.queries[((h/share*op.q.Rows+r)*share+h%share)*d:][:d]
-			vector.norm(dst, q[2*h*d:][:d], row(a.QNorm, 0), a.Eps)
-			vector.rotate(dst, cos, sin)
+			vector.Norm(dst, q[2*h*d:][:d], row(a.QNorm, 0), a.Eps)
+			vector.Rotate(dst, cos, sin)
 		}
 	}
-	room := &op.rooms[worker]
-	room.key = grow(room.key, d)
+	buf := &op.buffers[worker]
+	buf.key = kernel.Grow(buf.key, d)
 	k, v := row(op.k, r), row(op.v, r)
 	page := seq.Pages[pos/backend.PageTokens]
 	for h := range a.KVHeads {
-		vector.norm(room.key, k[h*d:][:d], row(a.KNorm, 0), a.Eps)
-		vector.rotate(room.key, cos, sin)
-		op.store(room, page, op.slot(0, h), pos%backend.PageTokens, room.key)
-		op.store(room, page, op.slot(1, h), pos%backend.PageTokens, v[h*d:][:d])
+		vector.Norm(buf.key, k[h*d:][:d], row(a.KNorm, 0), a.Eps)
+		vector.Rotate(buf.key, cos, sin)
+		op.store(buf, page, op.slot(0, h), pos%backend.PageTokens, buf.key)
+		op.store(buf, page, op.slot(1, h), pos%backend.PageTokens, v[h*d:][:d])
 	}
 }
 
@@ -222,53 +223,39 @@ func (op *attendOp) slot(kind, h int) int {
 }
 
 // store writes x to position i of a slot.
-func (op *attendOp) store(room *attendRoom, page backend.Tensor, slot, i int, x []float32) {
+func (op *attendOp) store(buf *attendBuffers, page backend.Tensor, slot, i int, x []float32) {
 	d := len(x)
 	switch page.Type {
 	case dtype.F32:
 		copy(pageRows(page, slot)[i*d:][:d], x)
 	case dtype.F16:
-		op.vector.narrow(pageHalves(page, slot)[i*d:][:d], x)
+		op.vector.Narrow(pageHalves(page, slot)[i*d:][:d], x)
 	default:
 		codes, scales := pageCodes(page, slot)
-		scales[i] = op.encode(room, codes[i*d:][:d], x)
+		scales[i] = op.set.QuantizeRow(codes[i*d:][:d], x, &buf.codes)
 	}
 }
 
-// encode quantizes a row, and returns its scale. Kernels want whole vectors; they write
-// more than the scale behind the codes.
-func (op *attendOp) encode(room *attendRoom, codes []int8, x []float32) float32 {
-	d := len(x)
-	if d%lanes != 0 {
-		scale, _, _ := quantizeGroup(codes, x)
-		return scale
-	}
-	room.codes = grow(room.codes, d+rowTail)
-	op.quantize(room.codes, x, d, place{vector: 4, tail: d, across: 4, next: d + rowTail})
-	copy(bytesOf(codes), room.codes)
-	return math.Float32frombits(binary.LittleEndian.Uint32(room.codes[d:]))
-}
-
-// rotations are the cosines and sines of some positions. Layers of a network ask for the
-// same ones, one after another, so the last ones are kept.
+// rotations are the cosines and sines of some positions. Layers of a model ask for the
+// same ones, one after another, so the last ones stay.
 type rotations struct {
 	freqs []float32
 	pos   []int32
 	table []float32 // [rows, 2, len(freqs)]
 }
 
-// stale reports whether the table is not the one that op needs, and if so makes room.
+// stale reports whether the table is not the one that op needs, and if so resizes it.
 func (t *rotations) stale(op *attendOp) bool {
 	same := slices.Equal(t.freqs, op.a.Freqs) && len(t.pos) == len(op.owner)
 	t.freqs = append(t.freqs[:0], op.a.Freqs...)
-	t.pos = grow(t.pos, len(op.owner))
+	t.pos = kernel.Grow(t.pos, len(op.owner))
 	for r, o := range op.owner {
 		s := &op.batch[o]
 		pos := int32(s.Pos + r - s.First)
 		same = same && t.pos[r] == pos
 		t.pos[r] = pos
 	}
-	t.table = grow(t.table, len(t.pos)*2*len(t.freqs))
+	t.table = kernel.Grow(t.table, len(t.pos)*2*len(t.freqs))
 	return !same
 }
 
@@ -276,7 +263,7 @@ func (t *rotations) stale(op *attendOp) bool {
 func (t *rotations) fill(r int) {
 	cos, sin := t.row(r)
 	for i, f := range t.freqs {
-		sin[i], cos[i] = sincos(float32(t.pos[r]) * f)
+		sin[i], cos[i] = exactmath.Sincos32(float32(t.pos[r]) * f)
 	}
 }
 

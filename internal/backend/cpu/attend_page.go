@@ -4,25 +4,26 @@ import (
 	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // attend computes a span.
-func (op *attendOp) attend(room *attendRoom, span *attendSpan) {
-	room.scores = grow(room.scores, op.most()*backend.PageTokens)
+func (op *attendOp) attend(buf *attendBuffers, span *attendSpan) {
+	buf.scores = kernel.Grow(buf.scores, op.maxQueries()*backend.PageTokens)
 	for i := span.group; i < len(op.groups) && op.groups[i].first < span.to; i++ {
 		g := &op.groups[i]
 		first, last := max(span.from-g.first, 0), min(span.to-g.first, g.pages)
 		if first > 0 {
-			op.keep(room, span, g, first, last)
+			op.keep(buf, span, g, first, last)
 			continue
 		}
 		n, d := g.rows*op.share(), op.a.HeadDim
-		room.page, room.now = grow(room.page, n*d), grow(room.now, n)
+		buf.page, buf.now = kernel.Grow(buf.page, n*d), kernel.Grow(buf.now, n)
 		for p := range last {
-			op.page(room, g, p, room.page, room.now)
+			op.page(buf, g, p, buf.page, buf.now)
 			for j := range n {
-				op.merge(g, p, j, room.page[j*d:][:d], &room.now[j])
+				op.merge(g, p, j, buf.page[j*d:][:d], &buf.now[j])
 			}
 		}
 		g.merged = last
@@ -33,13 +34,13 @@ func (op *attendOp) attend(room *attendRoom, span *attendSpan) {
 }
 
 // keep computes pages [first, last) of a group without merging them.
-func (op *attendOp) keep(room *attendRoom, span *attendSpan, g *attendGroup, first, last int) {
+func (op *attendOp) keep(buf *attendBuffers, span *attendSpan, g *attendGroup, first, last int) {
 	n, d := g.rows*op.share(), op.a.HeadDim
 	span.rest = last - first
-	span.sums = grow(span.sums, span.rest*n)
-	span.data = grow(span.data, span.rest*n*d)
+	span.sums = kernel.Grow(span.sums, span.rest*n)
+	span.data = kernel.Grow(span.data, span.rest*n*d)
 	for i := range span.rest {
-		op.page(room, g, first+i, span.data[i*n*d:][:n*d], span.sums[i*n:][:n])
+		op.page(buf, g, first+i, span.data[i*n*d:][:n*d], span.sums[i*n:][:n])
 	}
 }
 
@@ -52,7 +53,7 @@ func (op *attendOp) count(g *attendGroup, p, i int) int {
 
 // page computes one page's own softmax sums, [queries, dim], for the queries of a group.
 // Rows that see equally many positions are taken together.
-func (op *attendOp) page(room *attendRoom, g *attendGroup, p int, sums []float32, now []softmaxSum) {
+func (op *attendOp) page(buf *attendBuffers, g *attendGroup, p int, sums []float32, now []kernel.SoftmaxSum) {
 	d, share := op.a.HeadDim, op.share()
 	queries := op.queries[(g.kv*op.q.Rows+g.row)*share*d:]
 	for i := 0; i < g.rows; {
@@ -62,46 +63,46 @@ func (op *attendOp) page(room *attendRoom, g *attendGroup, p int, sums []float32
 		}
 		if count > 0 {
 			from, to := i*share, (i+n)*share
-			op.block(room, g, p, count, queries[from*d:to*d], sums[from*d:to*d], now[from:to])
+			op.block(buf, g, p, count, queries[from*d:to*d], sums[from*d:to*d], now[from:to])
 		}
 		i += n
 	}
 }
 
 // block is page for queries that all see the page's first count positions.
-func (op *attendOp) block(room *attendRoom, g *attendGroup, p, count int, queries, sums []float32, now []softmaxSum) {
-	d, k := op.a.HeadDim, &op.vector.page
+func (op *attendOp) block(buf *attendBuffers, g *attendGroup, p, count int, queries, sums []float32, now []kernel.SoftmaxSum) {
+	d, k := op.a.HeadDim, &op.vector.Page
 	pages := op.batch[g.seq].Pages
 	page, after := pages[p], pages[min(p+1, g.pages-1)] // what is read next is its keys
-	scores := room.scores[:len(now)*backend.PageTokens]
+	scores := buf.scores[:len(now)*backend.PageTokens]
 	key, value := op.slot(0, g.kv), op.slot(1, g.kv)
 	switch page.Type {
 	case dtype.F32:
 		values := pageRows(page, value)
-		k.scores32(scores, queries, pageRows(page, key), values, d, count, op.scale)
+		k.Scores32(scores, queries, pageRows(page, key), values, d, count, op.scale)
 		op.softmax(scores, count, now)
-		k.weigh32(sums, scores, values, pageRows(after, key), d, count)
+		k.Weigh32(sums, scores, values, pageRows(after, key), d, count)
 	case dtype.F16:
 		values := pageHalves(page, value)
-		k.scores16(scores, queries, pageHalves(page, key), values, d, count, op.scale)
+		k.Scores16(scores, queries, pageHalves(page, key), values, d, count, op.scale)
 		op.softmax(scores, count, now)
-		k.weigh16(sums, scores, values, pageHalves(after, key), d, count)
+		k.Weigh16(sums, scores, values, pageHalves(after, key), d, count)
 	default:
 		keys, keyScales := pageCodes(page, key)
 		values, valueScales := pageCodes(page, value)
 		next, _ := pageCodes(after, key)
-		k.scores8(scores, queries, keys, values, d, count, op.scale)
-		k.scale(scores, keyScales)
+		k.Scores8(scores, queries, keys, values, d, count, op.scale)
+		k.Scale(scores, keyScales)
 		op.softmax(scores, count, now)
-		k.scale(scores, valueScales)
-		k.weigh8(sums, scores, values, next, d, count)
+		k.Scale(scores, valueScales)
+		k.Weigh8(sums, scores, values, next, d, count)
 	}
 }
 
 // softmax turns the scores of each query into weights.
-func (op *attendOp) softmax(scores []float32, count int, now []softmaxSum) {
+func (op *attendOp) softmax(scores []float32, count int, now []kernel.SoftmaxSum) {
 	for j := range now {
-		now[j].top, now[j].weight = op.vector.softmax(scores[j*backend.PageTokens:][:count])
+		now[j].Top, now[j].Weight = op.vector.Softmax(scores[j*backend.PageTokens:][:count])
 	}
 }
 
@@ -134,7 +135,7 @@ func pagePlace(page backend.Tensor, r int) (at, n int) {
 
 // merge adds page p's sum of query j of a group to its output, unless the query's row comes
 // before the page.
-func (op *attendOp) merge(g *attendGroup, p, j int, sum []float32, now *softmaxSum) {
+func (op *attendOp) merge(g *attendGroup, p, j int, sum []float32, now *kernel.SoftmaxSum) {
 	if op.count(g, p, j/op.share()) == 0 {
 		return
 	}
@@ -144,17 +145,17 @@ func (op *attendOp) merge(g *attendGroup, p, j int, sum []float32, now *softmaxS
 		*all = *now
 		return
 	}
-	op.vector.page.merge(out, sum, all, now)
+	op.vector.Page.Merge(out, sum, all, now)
 }
 
 // finish divides the output of query j of a group by its weight, and applies its gate.
 func (op *attendOp) finish(g *attendGroup, j int) {
 	out, gate, all := op.output(g, j)
-	op.vector.gateSigmoid(out, gate, all.weight)
+	op.vector.GateSigmoid(out, gate, all.Weight)
 }
 
 // output is where query j of a group has its output, its gate and its sum.
-func (op *attendOp) output(g *attendGroup, j int) (out, gate []float32, all *softmaxSum) {
+func (op *attendOp) output(g *attendGroup, j int) (out, gate []float32, all *kernel.SoftmaxSum) {
 	d, share := op.a.HeadDim, op.share()
 	r, h := g.row+j/share, g.kv*share+j%share
 	out = row(op.dst, r)[h*d:][:d]

@@ -1,9 +1,9 @@
-// Package cpu computes on the processor: memory, packed weights, a pool of threads and
-// the operations of package backend in portable Go.
+// Package cpu computes on the processor: memory, a pool of threads, and the operations of
+// package backend, each cut into parts for the threads. The inner loops are those of package
+// kernel.
 //
-// Every operation gives each output element one fixed order of additions, written down in
-// the *_generic.go files, that depends neither on the other rows of the call nor on the
-// number of threads. Nothing here knows what a layer or a sequence is for.
+// Every operation gives each output element one fixed order of additions that depends neither
+// on the other rows of the call nor on the number of threads.
 package cpu
 
 import (
@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -24,11 +25,11 @@ type Options struct {
 
 // Backend is the processor. See backend.Backend for the contract of its methods.
 type Backend struct {
-	isa     *isa
-	pool    *crew
+	isa     *kernel.Set
+	pool    *poolUser
 	workers []scratch // one per thread
 	allocs  map[*memory]struct{}
-	weights map[*weight]struct{}
+	weights map[*kernel.Weight]struct{}
 
 	// Operands of the running operation. They live here and not on the stack so that
 	// handing them to the pool allocates nothing.
@@ -42,22 +43,19 @@ type Backend struct {
 
 var _ backend.Backend = (*Backend)(nil)
 
+// tile is how many output rows of a weight are computed together.
+const tile = kernel.Tile
+
 // scratch is what one thread computes in.
 type scratch struct {
-	ints    []int16   // the codes of one block
-	codes   []int8    // of a row's group
-	floats  []float32 // accumulators and decoded blocks
-	out     []float32 // tiles of a product, before they go to their rows
-	float   floatArgs // operands of kernels; here, handing them over allocates nothing
-	decode  decodeArgs
-	integer integerArgs
-	scatter scatterArgs
-	tiles   []byte // codes and products of AMX kernels
+	kernel kernel.Scratch
+	out    []float32 // tiles of a product, before they go to their rows
+	sum    []float32 // of the experts' answers for a row
 }
 
-// Open returns the processor as a backend. All backends of a process share their threads and
-// take turns, an operation at a time; one that wants fewer uses the first of them. The threads
-// spin between operations and so hold a slot of Go's scheduler each: a process with something
+// Open returns the processor as a backend. All backends of a process share their threads,
+// an operation at a time; one that wants fewer uses the first of them. The threads
+// spin between operations and so occupy a slot of Go's scheduler each: a process with something
 // else to do sets GOMAXPROCS to one more than Threads.
 func Open(o Options) (*Backend, error) {
 	n := o.Threads
@@ -73,21 +71,21 @@ func Open(o Options) (*Backend, error) {
 	}
 	return &Backend{
 		isa:     set,
-		pool:    enlist(n),
+		pool:    usePool(n),
 		workers: make([]scratch, n),
 		allocs:  map[*memory]struct{}{},
-		weights: map[*weight]struct{}{},
+		weights: map[*kernel.Weight]struct{}{},
 	}, nil
 }
 
 // Name says which instruction set computes, and on how many threads.
 func (b *Backend) Name() string {
-	return fmt.Sprintf("cpu %s, %d threads", b.isa.name, b.pool.size())
+	return fmt.Sprintf("cpu %s, %d threads", b.isa.Name, b.pool.size())
 }
 
 // Close frees all memory. Tensors and weights are invalid after it.
 func (b *Backend) Close() error {
-	b.pool.dismiss()
+	b.pool.release()
 	for w := range b.weights {
 		b.Unload(w)
 	}
@@ -95,17 +93,6 @@ func (b *Backend) Close() error {
 		b.release(m)
 	}
 	return nil
-}
-
-// Unload frees a weight.
-func (b *Backend) Unload(bw backend.Weight) {
-	w := bw.(*weight)
-	if _, ok := b.weights[w]; !ok {
-		return
-	}
-	delete(b.weights, w)
-	unmapMemory(w.data)
-	w.data = nil
 }
 
 // memory is a piece of host memory; one of the slices is set, and none once it was freed: a
@@ -146,7 +133,7 @@ func bytesOf[T float32 | uint16 | int8](x []T) []byte {
 // Alloc returns zeroed memory.
 func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 	if rows < 0 || cols < 0 || (cols > 0 && rows > (1<<40)/cols) {
-		return backend.Tensor{}, fmt.Errorf("cpu: cannot hold a tensor of %d×%d", rows, cols)
+		return backend.Tensor{}, fmt.Errorf("cpu: cannot allocate a tensor of %d×%d", rows, cols)
 	}
 	if t != dtype.F32 && t != dtype.F16 && t != dtype.I8 {
 		return backend.Tensor{}, fmt.Errorf("cpu: tensors of type %v are not supported", t)
@@ -181,7 +168,7 @@ func (b *Backend) Free(t backend.Tensor) {
 	}
 }
 
-// release gives memory back that is not yet.
+// release gives memory back, once.
 func (b *Backend) release(m *memory) {
 	if _, ok := b.allocs[m]; !ok {
 		return
@@ -265,16 +252,17 @@ func rawRow(t backend.Tensor, r int) []byte {
 	return t.Mem.(*memory).raw(t.Offset+r*t.Stride, t.Cols)
 }
 
+// rowsOf is a float32 tensor for kernels.
+func rowsOf(t backend.Tensor) kernel.Rows {
+	n := 0
+	if t.Rows > 0 {
+		n = (t.Rows-1)*t.Stride + t.Cols
+	}
+	return kernel.Rows{Data: t.Mem.(*memory).f32[t.Offset:][:n], N: t.Rows, Cols: t.Cols, Stride: t.Stride}
+}
+
 // row is row r of a float32 tensor.
 func row(t backend.Tensor, r int) []float32 {
 	i := t.Offset + r*t.Stride
 	return t.Mem.(*memory).f32[i : i+t.Cols : i+t.Cols]
-}
-
-// grow returns s with length n, reusing its memory where it can. Contents are undefined.
-func grow[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
 }

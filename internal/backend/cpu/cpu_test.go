@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"math/big"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -25,6 +25,26 @@ func openTest(tb testing.TB, o Options) *Backend {
 		}
 	})
 	return b
+}
+
+// runnable lists the instruction sets that this machine can run, the best first.
+func runnable() []string {
+	var list []string
+	names, runs := ISAs()
+	for i, name := range names {
+		if runs[i] {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// generic is the name of the set that defines the others.
+var generic = kernel.Generic.Name
+
+// sameFloat reports whether a and b have the same bits; a NaN is as good as another.
+func sameFloat(a, b float32) bool {
+	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
 }
 
 // randomTensor is filled with numbers around zero.
@@ -129,41 +149,6 @@ func randomCodes(rng *rand.Rand, rows, cols int, format dtype.Format, group, bit
 	return m
 }
 
-// TestFMARoundsOnce holds fma32 against exact arithmetic, above all where rounding twice
-// would differ.
-func TestFMARoundsOnce(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	check := func(a, b, c float32) {
-		t.Helper()
-		x := new(big.Float).SetPrec(400).Mul(big.NewFloat(float64(a)), big.NewFloat(float64(b)))
-		x.Add(x, big.NewFloat(float64(c)))
-		want, _ := x.Float32()
-		if got := fma32(a, b, c); got != want {
-			t.Fatalf("fma32(%g, %g, %g) = %g, want %g", a, b, c, got, want)
-		}
-		y := []float32{c}
-		if axpy(y, []float32{b}, a); y[0] != want {
-			t.Fatalf("axpy gives %g for fma(%g, %g, %g), want %g", y[0], a, b, c, want)
-		}
-	}
-	for range 200_000 {
-		a, b := math.Float32frombits(rng.Uint32()&^(3<<29)|1<<29), float32(rng.NormFloat64())
-		check(a, b, float32(rng.NormFloat64()))
-		// A product just beside the middle between two sums.
-		c := float32(1 + rng.IntN(1<<22))
-		tiny := float32(math.Ldexp(1+rng.Float64(), -60))
-		check(1, tiny, c)
-		check(0.5+1.0/(1<<23), float32(math.Ldexp(float64(rng.IntN(1<<23)), -20)), c)
-		// Results without full precision.
-		check(float32(math.Ldexp(rng.Float64(), -80)), float32(math.Ldexp(rng.NormFloat64(), -64)), float32(math.Ldexp(rng.NormFloat64(), -130)))
-	}
-	// 1 + 2^-24 is halfway; what follows decides, however little it is.
-	const half = 1.0 / (1 << 24)
-	check(1+1.0/(1<<12), half, 1)
-	check(float32(math.Ldexp(1, -75)), float32(math.Ldexp(1, -75)), 1)
-	check(-float32(math.Ldexp(1, -75)), float32(math.Ldexp(1, -75)), 1+half*2)
-}
-
 // TestPackKeepsValues reads every row of a packed matrix back.
 func TestPackKeepsValues(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -200,7 +185,7 @@ func TestPackKeepsValues(t *testing.T) {
 	}
 }
 
-// TestMatMulEqualsFloat64 holds products against plain float64 sums: float weights closely,
+// TestMatMulEqualsFloat64 compares products with plain float64 sums: float weights closely,
 // integer products as closely as 8-bit inputs allow, and to the integer definition exactly.
 func TestMatMulEqualsFloat64(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -216,7 +201,7 @@ func TestMatMulEqualsFloat64(t *testing.T) {
 				y := randomTensor(t, b, rng, shape[0], shape[1])
 				b.MatMul(x, backend.Product{Dst: y, W: w})
 				tol := 1e-5
-				if w.(*weight).integer() {
+				if w.(*kernel.Weight).Integer() {
 					tol = 0.01
 				}
 				checkProduct(t, fmt.Sprintf("%s %v %v", name, c, shape), x, y, &m, tol)
@@ -315,6 +300,26 @@ func TestMatMulOnlyComputesWhatIsAsked(t *testing.T) {
 	}
 }
 
+// TestMatMulAllocatesNothing covers quantizing, kernels and scattering, once warm.
+func TestMatMulAllocatesNothing(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, isa := range runnable() {
+		b := openTest(t, Options{Threads: 2, ISA: isa})
+		for _, m := range []int{1, 5, 16, 40, 60} {
+			const rows, cols = 70, 128
+			w, err := b.Load(backend.Int8, integerMatrix(t, rows, cols, 4))
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, y := randomTensor(t, b, r, m, cols), randomTensor(t, b, r, m, rows)
+			products := []backend.Product{{Dst: y, W: w, Add: true}}
+			if n := testing.AllocsPerRun(20, func() { b.MatMul(x, products...) }); n != 0 {
+				t.Errorf("isa=%s/m=%d: %g allocations a product", isa, m, n)
+			}
+		}
+	}
+}
+
 // TestMatMulShowsFaults checks that a number that is not finite is not rounded away.
 func TestMatMulShowsFaults(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -339,22 +344,6 @@ func TestMatMulShowsFaults(t *testing.T) {
 			if v := row(y, 1)[i]; v == v {
 				t.Fatalf("%g in row 1 gives %g", bad, v)
 			}
-		}
-	}
-}
-
-// TestSincosIsClose compares with the standard library over the positions of a long text.
-func TestSincosIsClose(t *testing.T) {
-	rng := rand.New(rand.NewPCG(6, 6))
-	for range 100_000 {
-		x := float32(rng.Float64() * 262144)
-		if rng.IntN(2) == 0 {
-			x = float32(rng.Float64())
-		}
-		s, c := sincos(x)
-		ws, wc := math.Sincos(float64(x))
-		if math.Abs(float64(s)-ws) > 6.1e-8 || math.Abs(float64(c)-wc) > 6.1e-8 {
-			t.Fatalf("sincos(%v) = %v, %v, want %v, %v", x, s, c, ws, wc)
 		}
 	}
 }

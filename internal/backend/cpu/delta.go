@@ -2,25 +2,27 @@ package cpu
 
 import (
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // deltaOp is a Gated DeltaNet layer. Its parts are the key heads of each sequence: a key
 // head's channels, and its value heads' with their states, concern no other part, so one
 // run over the pool does all from the convolution to the gated norm.
 type deltaOp struct {
-	b      *Backend
-	vector *vectorKernels // for rows of any length
-	strip  *vectorKernels // for strips of a state
-	d      *backend.DeltaNet
-	layer  int
-	dst    backend.Tensor
-	in     backend.DeltaInput
-	batch  []backend.Seq
-	rooms  []deltaRoom // one per thread
+	b       *Backend
+	vector  *kernel.Vector // for rows of any length
+	strip   *kernel.Vector // for strips of a state
+	d       *backend.DeltaNet
+	layer   int
+	dst     backend.Tensor
+	in      backend.DeltaInput
+	batch   []backend.Seq
+	buffers []deltaBuffers // one per thread
 }
 
-// deltaRoom is what one thread computes in. Rows are those of a chunk.
-type deltaRoom struct {
+// deltaBuffers are what one thread computes in. Rows are those of a chunk.
+type deltaBuffers struct {
 	mixed []float32 // [rows, query, key, values]: convolved; query and key normalized
 	kq    []float32 // [rows]: key·query
 	gate  []float32 // [rows]: input of a gate
@@ -28,7 +30,7 @@ type deltaRoom struct {
 	beta  []float32 // likewise
 	delta []float32 // [stripWidth]
 	state []float32 // [key dim, stripWidth]
-	taps  []tap
+	taps  []kernel.Tap
 }
 
 const (
@@ -43,35 +45,35 @@ const (
 func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, layer int, in backend.DeltaInput, batch []backend.Seq) {
 	op := &b.delta
 	op.b, op.d, op.layer, op.dst, op.in, op.batch = b, d, layer, dst, in, batch
-	op.vector, op.strip = &b.isa.vector, b.isa.vector.forWidth(d.ValueDim)
-	op.rooms = grow(op.rooms, b.pool.size())
+	op.vector, op.strip = &b.isa.Vector, b.isa.Vector.ForWidth(d.ValueDim)
+	op.buffers = kernel.Grow(op.buffers, b.pool.size())
 	b.pool.run(op, len(batch)*d.KeyHeads, 1)
 }
 
 func (op *deltaOp) part(worker, from, to int) {
 	for i := from; i < to; i++ {
-		op.head(&op.rooms[worker], &op.batch[i/op.d.KeyHeads], i%op.d.KeyHeads)
+		op.head(&op.buffers[worker], &op.batch[i/op.d.KeyHeads], i%op.d.KeyHeads)
 	}
 }
 
 // head runs a sequence's tokens through key head m and its value heads.
-func (op *deltaOp) head(room *deltaRoom, seq *backend.Seq, m int) {
-	sure := seq.N - seq.Guesses
+func (op *deltaOp) head(buf *deltaBuffers, seq *backend.Seq, m int) {
+	certain := seq.N - seq.Drafts
 	for from := 0; from < seq.N; {
 		to := from + deltaRows
-		if to >= sure {
-			to = seq.N // guesses are not parted, for their state is nowhere but in the room
+		if to >= certain {
+			to = seq.N // drafts stay together: their state is only in buf
 		}
-		op.mix(room, seq, m, from, to)
+		op.mix(buf, seq, m, from, to)
 		for i := range op.share() {
 			h := m*op.share() + i
 			for c := 0; c < op.d.ValueDim; c += stripWidth {
-				op.recur(room, seq, h, from, to, c, min(stripWidth, op.d.ValueDim-c))
+				op.recur(buf, seq, h, from, to, c, min(stripWidth, op.d.ValueDim-c))
 			}
 			op.gate(seq, h, from, to)
 		}
 		if to == seq.N {
-			op.remember(room, seq, m, from)
+			op.remember(buf, seq, m, from)
 		}
 		from = to
 	}
@@ -96,40 +98,40 @@ func (op *deltaOp) width() int { return 2*op.d.KeyDim + op.share()*op.d.ValueDim
 
 // mix convolves tokens [from, to), normalizes their queries and keys, and computes the
 // gates of key head m.
-func (op *deltaOp) mix(room *deltaRoom, seq *backend.Seq, m, from, to int) {
+func (op *deltaOp) mix(buf *deltaBuffers, seq *backend.Seq, m, from, to int) {
 	d, n, width := op.d, to-from, op.width()
-	room.mixed = grow(room.mixed, n*width)
-	room.kq, room.gate = grow(room.kq, n), grow(room.gate, n)
-	room.decay, room.beta = grow(room.decay, n*op.share()), grow(room.beta, n*op.share())
-	room.taps = grow(room.taps, d.Kernel)
-	scale := rsqrt(float32(d.KeyDim))
+	buf.mixed = kernel.Grow(buf.mixed, n*width)
+	buf.kq, buf.gate = kernel.Grow(buf.kq, n), kernel.Grow(buf.gate, n)
+	buf.decay, buf.beta = kernel.Grow(buf.decay, n*op.share()), kernel.Grow(buf.beta, n*op.share())
+	buf.taps = kernel.Grow(buf.taps, d.Kernel)
+	scale := exactmath.RSqrt32(float32(d.KeyDim))
 	for t := range n {
-		y := room.mixed[t*width:][:width]
+		y := buf.mixed[t*width:][:width]
 		at := 0
 		for _, c := range op.channels(m) {
-			for j := range room.taps {
+			for j := range buf.taps {
 				x := op.input(seq, from+t-(d.Kernel-1)+j)
-				room.taps[j] = tap{w: &row(d.Conv, j)[c[0]], x: &x[c[0]]}
+				buf.taps[j] = kernel.Tap{W: &row(d.Conv, j)[c[0]], X: &x[c[0]]}
 			}
-			op.vector.convolve(y[at:at+c[1]], room.taps)
+			op.vector.Convolve(y[at:at+c[1]], buf.taps)
 			at += c[1]
 		}
 		q, k := y[:d.KeyDim], y[d.KeyDim:2*d.KeyDim]
-		op.vector.normalize(q, scale)
-		op.vector.normalize(k, 1)
-		room.kq[t] = op.vector.dot(k, q)
+		op.vector.Normalize(q, scale)
+		op.vector.Normalize(k, 1)
+		buf.kq[t] = op.vector.Dot(k, q)
 	}
 	rate, bias := row(d.DecayRate, 0), row(d.DecayBias, 0)
 	for i := range op.share() {
 		h := m*op.share() + i
 		for t := range n {
-			room.gate[t] = row(op.in.A, seq.First+from+t)[h]
+			buf.gate[t] = row(op.in.A, seq.First+from+t)[h]
 		}
-		op.vector.decays(room.decay[i*n:][:n], room.gate, rate[h], bias[h])
+		op.vector.Decays(buf.decay[i*n:][:n], buf.gate, rate[h], bias[h])
 		for t := range n {
-			room.gate[t] = row(op.in.B, seq.First+from+t)[h]
+			buf.gate[t] = row(op.in.B, seq.First+from+t)[h]
 		}
-		op.vector.sigmoids(room.beta[i*n:][:n], room.gate)
+		op.vector.Sigmoids(buf.beta[i*n:][:n], buf.gate)
 	}
 }
 
@@ -139,7 +141,7 @@ func (op *deltaOp) input(seq *backend.Seq, i int) []float32 {
 	if i >= 0 {
 		return row(op.in.QKV, seq.First+i)
 	}
-	return row(seq.Delta[op.layer].Tail, seq.Kept+op.d.Kernel-1+i)
+	return row(seq.Delta[op.layer].Tail, seq.Accepted+op.d.Kernel-1+i)
 }
 
 // stateStrip is some columns of a head's state, wherever they are at the moment.
@@ -149,42 +151,42 @@ type stateStrip struct {
 }
 
 // recur runs the recurrence of w columns of value head h, from column c on, over tokens
-// [from, to). The strip is read from memory once, stays in the room while tokens change
-// it, and the last change that is for sure goes back to memory.
-func (op *deltaOp) recur(room *deltaRoom, seq *backend.Seq, h, from, to, c, w int) {
-	d, mem, kernels := op.d, &seq.Delta[op.layer], &op.strip.delta
+// [from, to). The strip is read from memory once, stays in buf while tokens change
+// it, and the last change that cannot be rejected goes back to memory.
+func (op *deltaOp) recur(buf *deltaBuffers, seq *backend.Seq, h, from, to, c, w int) {
+	d, mem, kernels := op.d, &seq.Delta[op.layer], &op.strip.Delta
 	i, m := h%op.share(), h/op.share()
 	home := op.home(mem, h, c, w)
-	room.state, room.delta = grow(room.state, d.KeyDim*w), grow(room.delta, w)
-	away := stateStrip{room.state, w, 0}
+	buf.state, buf.delta = kernel.Grow(buf.state, d.KeyDim*w), kernel.Grow(buf.delta, w)
+	away := stateStrip{buf.state, w, 0}
 	now := home
-	left := max(0, min(to, seq.N-seq.Guesses)-from) // changes that are for sure
+	left := max(0, min(to, seq.N-seq.Drafts)-from) // changes that cannot be rejected
 	if from == 0 {
-		left += seq.Kept
+		left += seq.Accepted
 	}
 	change := func(k, delta []float32, decay float32) {
 		next := away
 		if left--; left == 0 {
 			next = home
 		}
-		kernels.update(next.data, next.stride, now.data, now.stride, now.ahead, k, delta, decay)
+		kernels.Update(next.data, next.stride, now.data, now.stride, now.ahead, k, delta, decay)
 		now = next
 	}
 	if from == 0 {
-		for j := range seq.Kept {
+		for j := range seq.Accepted {
 			change(row(mem.Keys, j)[m*d.KeyDim:][:d.KeyDim], row(mem.Deltas, j)[h*d.ValueDim+c:][:w], row(mem.Decays, j)[h])
 		}
 	}
 	for t := from; t < to; t++ {
-		y := room.mixed[(t-from)*op.width():][:op.width()]
+		y := buf.mixed[(t-from)*op.width():][:op.width()]
 		q, k := y[:d.KeyDim], y[d.KeyDim:2*d.KeyDim]
 		v := y[2*d.KeyDim+i*d.ValueDim+c:][:w]
-		decay, beta := room.decay[i*(to-from)+t-from], room.beta[i*(to-from)+t-from]
-		delta := room.delta
-		if g := t - (seq.N - seq.Guesses); g >= 0 {
+		decay, beta := buf.decay[i*(to-from)+t-from], buf.beta[i*(to-from)+t-from]
+		delta := buf.delta
+		if g := t - (seq.N - seq.Drafts); g >= 0 {
 			delta = row(mem.Deltas, g)[h*d.ValueDim+c:][:w]
 		}
-		kernels.read(row(op.dst, seq.First+t)[h*d.ValueDim+c:][:w], delta, now.data, now.stride, now.ahead, q, k, v, decay, beta, room.kq[t-from])
+		kernels.Read(row(op.dst, seq.First+t)[h*d.ValueDim+c:][:w], delta, now.data, now.stride, now.ahead, q, k, v, decay, beta, buf.kq[t-from])
 		if left > 0 || t+1 < seq.N {
 			change(k, delta, decay)
 		}
@@ -208,32 +210,32 @@ func (op *deltaOp) gate(seq *backend.Seq, h, from, to int) {
 	d := op.d
 	for r := seq.First + from; r < seq.First+to; r++ {
 		out, z := row(op.dst, r)[h*d.ValueDim:][:d.ValueDim], row(op.in.Z, r)[h*d.ValueDim:][:d.ValueDim]
-		op.vector.norm(out, out, row(d.Norm, 0), d.Eps)
+		op.vector.Norm(out, out, row(d.Norm, 0), d.Eps)
 		if d.SigmoidGate {
-			op.vector.gateSigmoid(out, z, 1)
+			op.vector.GateSigmoid(out, z, 1)
 		} else {
-			op.vector.gateSilu(out, z)
+			op.vector.GateSiLU(out, z)
 		}
 	}
 }
 
-// remember keeps what the next call needs of key head m: the last input rows, and the
-// guesses' keys and decays. It runs after the head's recurrences, which still read the
-// former ones. The room holds the tokens from token from on.
-func (op *deltaOp) remember(room *deltaRoom, seq *backend.Seq, m, from int) {
+// remember stores what the next call needs of key head m: the last input rows, and the
+// drafts' keys and decays. It runs after the head's recurrences, which still read the
+// former ones. buf has the tokens from token from on.
+func (op *deltaOp) remember(buf *deltaBuffers, seq *backend.Seq, m, from int) {
 	d, mem := op.d, &seq.Delta[op.layer]
-	sure, n := seq.N-seq.Guesses, seq.N-from
-	for g := range seq.Guesses {
-		t := sure + g - from
-		copy(row(mem.Keys, g)[m*d.KeyDim:][:d.KeyDim], room.mixed[t*op.width()+d.KeyDim:])
+	certain, n := seq.N-seq.Drafts, seq.N-from
+	for g := range seq.Drafts {
+		t := certain + g - from
+		copy(row(mem.Keys, g)[m*d.KeyDim:][:d.KeyDim], buf.mixed[t*op.width()+d.KeyDim:])
 		for i := range op.share() {
-			row(mem.Decays, g)[m*op.share()+i] = room.decay[i*n+t]
+			row(mem.Decays, g)[m*op.share()+i] = buf.decay[i*n+t]
 		}
 	}
-	// Tail row i becomes the input of token sure-(Kernel-1)+i. Rows move towards the front
+	// Tail row i becomes the input of token certain-(Kernel-1)+i. Rows move towards the front
 	// only, so ascending order never overwrites a row that is still needed.
-	for i := range d.Kernel - 1 + seq.Guesses {
-		x, tail := op.input(seq, sure-(d.Kernel-1)+i), row(mem.Tail, i)
+	for i := range d.Kernel - 1 + seq.Drafts {
+		x, tail := op.input(seq, certain-(d.Kernel-1)+i), row(mem.Tail, i)
 		for _, c := range op.channels(m) {
 			copy(tail[c[0]:c[0]+c[1]], x[c[0]:])
 		}

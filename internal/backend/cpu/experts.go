@@ -4,7 +4,9 @@ import (
 	"fmt"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // expertsOp is a mixture-of-experts block. Every row has a slot for each expert it chose
@@ -41,7 +43,7 @@ const (
 
 // expertJob is one expert and the slots that want its answer.
 type expertJob struct {
-	gate, up, down   *weight
+	gate, up, down   *kernel.Weight
 	matrix           int // of the stacks
 	first, rows      int // slots
 	tiles, downTiles int // parts before its own
@@ -57,24 +59,24 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	if n == 0 {
 		return
 	}
-	op.logits = b.room(op.logits, n, e.Router.Rows())
-	op.shared = b.room(op.shared, n, 1)
+	op.logits = b.workspace(op.logits, n, e.Router.Rows())
+	op.shared = b.workspace(op.shared, n, 1)
 	b.MatMul(x, backend.Product{Dst: op.logits, W: e.Router}, backend.Product{Dst: op.shared, W: e.SharedRouter})
-	op.chosen = grow(op.chosen, n*e.TopK)
-	op.weights = grow(op.weights, n*e.TopK)
+	op.chosen = kernel.Grow(op.chosen, n*e.TopK)
+	op.weights = kernel.Grow(op.weights, n*e.TopK)
 	op.run(choosing, n, 8)
 	slots := op.sort()
-	op.in = b.room(op.in, slots, x.Cols)
-	op.answer = b.room(op.answer, slots, x.Cols)
+	op.in = b.workspace(op.in, slots, x.Cols)
+	op.answer = b.workspace(op.answer, slots, x.Cols)
 	wide := max(e.Gate.Rows(), e.SharedGate.Rows())
-	op.gate, op.up = b.room(op.gate, slots, wide), b.room(op.up, slots, wide)
+	op.gate, op.up = b.workspace(op.gate, slots, wide), b.workspace(op.up, slots, wide)
 	tiles, downTiles := 0, 0
 	for i := range op.jobs {
 		j := &op.jobs[i]
 		j.tiles, j.downTiles = tiles, downTiles
-		tiles, downTiles = tiles+j.gate.tiles, downTiles+j.down.tiles
-		j.in.lay(b, op.in.RowRange(j.first, j.first+j.rows), j.matrix, j.gate, j.up)
-		j.middle.lay(b, op.gate.RowRange(j.first, j.first+j.rows).ColRange(0, j.gate.rows), j.matrix, j.down)
+		tiles, downTiles = tiles+j.gate.Tiles(), downTiles+j.down.Tiles()
+		j.in.prepare(b, op.in.RowRange(j.first, j.first+j.rows), j.matrix, j.gate, j.up)
+		j.middle.prepare(b, op.gate.RowRange(j.first, j.first+j.rows).ColRange(0, j.gate.Rows()), j.matrix, j.down)
 	}
 	op.run(gathering, slots, max(1, quantizeAlone/x.Cols))
 	op.run(widening, tiles, 1)
@@ -92,9 +94,9 @@ func (op *expertsOp) run(phase expertsPhase, parts, grain int) {
 func (op *expertsOp) sort() int {
 	e, n := op.e, op.x.Rows
 	slots := n*e.TopK + n
-	op.slots = grow(op.slots, n*e.TopK)
-	op.rows, op.owner = grow(op.rows, slots), grow(op.owner, slots)
-	op.count = grow(op.count, e.Router.Rows())
+	op.slots = kernel.Grow(op.slots, n*e.TopK)
+	op.rows, op.owner = kernel.Grow(op.rows, slots), kernel.Grow(op.owner, slots)
+	op.count = kernel.Grow(op.count, e.Router.Rows())
 	clear(op.count)
 	for _, c := range op.chosen {
 		op.count[c]++
@@ -129,7 +131,7 @@ func (op *expertsOp) job(n, first, rows int, gate, up, down backend.Weight) {
 		op.jobs = append(op.jobs, expertJob{})
 	}
 	j := &op.jobs[i]
-	j.gate, j.up, j.down = gate.(*weight), up.(*weight), down.(*weight)
+	j.gate, j.up, j.down = gate.(*kernel.Weight), up.(*kernel.Weight), down.(*kernel.Weight)
 	j.matrix, j.first, j.rows = n, first, rows
 	for s := first; s < first+rows; s++ {
 		op.owner[s] = int32(i)
@@ -145,17 +147,17 @@ func (op *expertsOp) part(worker, from, to int) {
 		switch op.phase {
 		case choosing:
 			k := op.e.TopK
-			chooseExperts(op.chosen[i*k:][:k], op.weights[i*k:][:k], row(op.logits, i), op.e.Normalize, op.b.isa.vector.softmax)
+			chooseExperts(op.chosen[i*k:][:k], op.weights[i*k:][:k], row(op.logits, i), op.e.Normalize, op.b.isa.Vector.Softmax)
 		case gathering:
 			j := &op.jobs[op.owner[i]]
 			x := row(op.x, int(op.rows[i]))
 			j.in.put(i-j.first, x)
-			if !j.gate.integer() || !j.up.integer() {
+			if !j.gate.Integer() || !j.up.Integer() {
 				copy(row(op.in, i), x)
 			}
 		case requantizing:
 			j := &op.jobs[op.owner[i]]
-			j.middle.put(i-j.first, row(op.gate, i)[:j.gate.rows])
+			j.middle.put(i-j.first, row(op.gate, i)[:j.gate.Rows()])
 		default:
 			op.combine(worker, i)
 		}
@@ -167,13 +169,13 @@ func (op *expertsOp) products(worker, from, to int) {
 	for i := range op.jobs {
 		j := &op.jobs[i]
 		if op.phase == narrowing {
-			a, b := max(from-j.downTiles, 0), min(to-j.downTiles, j.down.tiles)
+			a, b := max(from-j.downTiles, 0), min(to-j.downTiles, j.down.Tiles())
 			if a < b {
 				j.middle.tiles(worker, backend.Product{Dst: op.answer.RowRange(j.first, j.first+j.rows), W: j.down}, j.down, a, b)
 			}
 			continue
 		}
-		if a, b := max(from-j.tiles, 0), min(to-j.tiles, j.gate.tiles); a < b {
+		if a, b := max(from-j.tiles, 0), min(to-j.tiles, j.gate.Tiles()); a < b {
 			op.widen(worker, j, a, b)
 		}
 	}
@@ -181,60 +183,53 @@ func (op *expertsOp) products(worker, from, to int) {
 
 // widen computes tiles [from, to) of silu(gate x)*up x.
 func (op *expertsOp) widen(worker int, j *expertJob, from, to int) {
-	gate := op.gate.RowRange(j.first, j.first+j.rows).ColRange(0, j.gate.rows)
-	up := op.up.RowRange(j.first, j.first+j.rows).ColRange(0, j.up.rows)
+	gate := op.gate.RowRange(j.first, j.first+j.rows).ColRange(0, j.gate.Rows())
+	up := op.up.RowRange(j.first, j.first+j.rows).ColRange(0, j.up.Rows())
 	j.in.tiles(worker, backend.Product{Dst: gate, W: j.gate}, j.gate, from, to)
 	j.in.tiles(worker, backend.Product{Dst: up, W: j.up}, j.up, from, to)
-	a, b := from*tile, min(to*tile, j.gate.rows)
+	a, b := from*tile, min(to*tile, j.gate.Rows())
 	for r := range j.rows {
 		g := row(gate, r)[a:b]
-		op.b.isa.vector.swiglu(g, g, row(up, r)[a:b])
+		op.b.isa.Vector.SwiGLU(g, g, row(up, r)[a:b])
 	}
 }
 
 // combine adds the answers for row r to dst.
 func (op *expertsOp) combine(worker, r int) {
-	vector, k, s := &op.b.isa.vector, op.e.TopK, &op.b.workers[worker]
+	vector, k, s := &op.b.isa.Vector, op.e.TopK, &op.b.workers[worker]
 	dst := row(op.dst, r)
-	s.floats = grow(s.floats, len(dst))
-	clear(s.floats)
+	s.sum = kernel.Grow(s.sum, len(dst))
+	clear(s.sum)
 	for j := range k {
-		vector.addScaled(s.floats, row(op.answer, int(op.slots[r*k+j])), op.weights[r*k+j])
+		vector.AddScaled(s.sum, row(op.answer, int(op.slots[r*k+j])), op.weights[r*k+j])
 	}
-	vector.addScaled(s.floats, row(op.answer, op.x.Rows*k+r), sigmoid(row(op.shared, r)[0]))
-	vector.add(dst, s.floats)
+	vector.AddScaled(s.sum, row(op.answer, op.x.Rows*k+r), exactmath.Sigmoid32(row(op.shared, r)[0]))
+	vector.Add(dst, s.sum)
 }
 
-// lay makes op ready for products of x with matrix n of the weights: the rows of x are yet
+// prepare makes op ready for products of x with matrix n of the weights: the rows of x are yet
 // to come, and to be quantized by put.
-func (op *matmulOp) lay(b *Backend, x backend.Tensor, n int, weights ...*weight) {
+func (op *matmulOp) prepare(b *Backend, x backend.Tensor, n int, weights ...*kernel.Weight) {
 	op.b, op.x, op.matrix, op.acts = b, x, n, op.acts[:0]
 	for _, w := range weights {
-		if x.Cols != w.cols || n >= w.count {
-			panic(fmt.Sprintf("cpu: expert %d: product of %d×%d and %d×%d", n, x.Rows, x.Cols, w.rows, w.cols))
+		if x.Cols != w.Cols() || n >= w.Count() {
+			panic(fmt.Sprintf("cpu: expert %d: product of %d×%d and %d×%d", n, x.Rows, x.Cols, w.Rows(), w.Cols()))
 		}
-		i := len(op.acts)
-		if !w.integer() || i > 0 && op.acts[i-1].group == w.group {
-			continue
+		if i := len(op.acts); w.Integer() && (i == 0 || op.acts[i-1].Group() != w.Group()) {
+			op.lay(w.Group())
 		}
-		if i < cap(op.acts) {
-			op.acts = op.acts[:i+1] // reuse its memory
-		} else {
-			op.acts = append(op.acts, activations{})
-		}
-		op.acts[i].lay(x.Rows, w.group, x.Cols/w.group, b.isa.product.strips(x.Rows, w.group))
 	}
 }
 
 // put quantizes row r of the input.
 func (op *matmulOp) put(r int, x []float32) {
 	for i := range op.acts {
-		op.acts[i].put(r, x, op.b.isa.product.quantize)
+		op.b.isa.Put(&op.acts[i], r, x)
 	}
 }
 
-// room returns a tensor of that shape, reusing t's memory where it is large enough.
-func (b *Backend) room(t backend.Tensor, rows, cols int) backend.Tensor {
+// workspace returns a tensor of that shape, reusing t's memory where it is large enough.
+func (b *Backend) workspace(t backend.Tensor, rows, cols int) backend.Tensor {
 	if m, ok := t.Mem.(*memory); ok && len(m.f32) >= rows*cols {
 		return backend.Tensor{Type: dtype.F32, Rows: rows, Cols: cols, Stride: cols, Mem: m}
 	}

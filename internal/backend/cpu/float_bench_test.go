@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // BenchmarkMatMulFloat multiplies with float weights that come from memory, on all threads:
-// several equal matrices take turns, so that no cache holds them.
+// several equal matrices are used in turn, so that no cache has them.
 func BenchmarkMatMulFloat(b *testing.B) {
-	const n, k, room = 4096, 4096, 400 << 20
+	const n, k, size = 4096, 4096, 400 << 20
 	for _, m := range []dtype.Matrix{
 		{Type: dtype.BF16},
 		{Type: dtype.F16},
@@ -31,13 +32,13 @@ func BenchmarkMatMulFloat(b *testing.B) {
 		}
 		b.Run("type="+name, func(b *testing.B) {
 			cpu := openTest(b, Options{})
-			var list []*weight
-			for total := int64(0); total < room; total += list[0].Bytes() {
+			var list []*kernel.Weight
+			for total := int64(0); total < size; total += list[0].Bytes() {
 				w, err := cpu.Load(backend.Float32, m)
 				if err != nil {
 					b.Fatal(err)
 				}
-				list = append(list, w.(*weight))
+				list = append(list, w.(*kernel.Weight))
 			}
 			for _, rows := range []int{1, 2, 4, 8, 16, 128} {
 				b.Run(fmt.Sprintf("m=%d/n=%d/k=%d", rows, n, k), func(b *testing.B) {
@@ -48,12 +49,12 @@ func BenchmarkMatMulFloat(b *testing.B) {
 	}
 }
 
-func multiplyInTurn(b *testing.B, cpu *Backend, list []*weight, rows int) {
-	x, err := cpu.Alloc(dtype.F32, rows, list[0].cols)
+func multiplyInTurn(b *testing.B, cpu *Backend, list []*kernel.Weight, rows int) {
+	x, err := cpu.Alloc(dtype.F32, rows, list[0].Cols())
 	if err != nil {
 		b.Fatal(err)
 	}
-	y, err := cpu.Alloc(dtype.F32, rows, list[0].rows)
+	y, err := cpu.Alloc(dtype.F32, rows, list[0].Rows())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -5,65 +5,38 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
 
-// isa is a set of kernels for one instruction set. All sets return the same bits; generic
-// is the definition of what they are. Which one computes is chosen once, by Open.
-type isa struct {
-	name    string
-	missing string // why this machine cannot run it; empty if it can
-	product productKernels
-	vector  vectorKernels
-}
-
-// productKernels are the inner loops of matrix products. out is [to-from, rows, tile].
-type productKernels struct {
-	// strips is the layout that integer wants so many rows in, quantized by that group.
-	strips func(rows, group int) strips
-	// quantize writes one row, whole groups, to its place in a strip.
-	quantize func(dst []byte, x []float32, group int, p place)
-	// integer multiplies tiles [from, to) of matrix n with quantized rows, padding included.
-	integer func(out []float32, w *weight, n, from, to int, a *activations, s *scratch)
-	// float multiplies tiles [from, to) of matrix n with float32 rows.
-	float func(out []float32, w *weight, n, from, to int, x backend.Tensor, s *scratch)
-	// scatter moves whole tiles of results to their rows; nil: one by one, in Go.
-	scatter func(a *scatterArgs)
-}
-
-// generic is portable Go.
-var generic = isa{
-	name: "generic",
-	product: productKernels{
-		strips:   func(int, int) strips { return strips{height: 1} },
-		quantize: quantizeRow,
-		integer:  integerTiles,
-		float:    floatTiles,
-	},
-	vector: vectorGeneric,
-}
+// The kernels know nothing of package backend: these are its numbers, or this does not compile.
+var (
+	_ [backend.RowBlock]struct{}   = [kernel.Tile]struct{}{}
+	_ [backend.PageTokens]struct{} = [kernel.PageTokens]struct{}{}
+)
 
 // ISAs lists the instruction sets this build has kernels for, the best first, and whether
 // this machine can run each.
 func ISAs() (names []string, runs []bool) {
-	for _, i := range isas() {
-		names, runs = append(names, i.name), append(runs, i.missing == "")
+	for _, set := range kernel.Sets() {
+		names, runs = append(names, set.Name), append(runs, set.Missing == "")
 	}
 	return names, runs
 }
 
-// findISA is the set of that name, or the best that runs here if name is empty.
-func findISA(name string) (*isa, error) {
+// findISA is the kernels of the instruction set of that name, or the best that runs here if
+// name is empty.
+func findISA(name string) (*kernel.Set, error) {
 	var known []string
-	for _, i := range isas() {
-		known = append(known, i.name)
+	for _, set := range kernel.Sets() {
+		known = append(known, set.Name)
 		switch {
-		case name == "" && i.missing == "":
-			return &i, nil
-		case name != "" && name == i.name:
-			if i.missing != "" {
-				return nil, fmt.Errorf("cpu: instruction set %s: %s", name, i.missing)
+		case name == "" && set.Missing == "":
+			return &set, nil
+		case name != "" && name == set.Name:
+			if set.Missing != "" {
+				return nil, fmt.Errorf("cpu: instruction set %s: %s", name, set.Missing)
 			}
-			return &i, nil
+			return &set, nil
 		}
 	}
 	return nil, fmt.Errorf("cpu: no instruction set %q, want one of %s", name, strings.Join(known, ", "))

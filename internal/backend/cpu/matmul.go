@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
 
 // matmulOp computes products of one input. Its parts are the tiles of all products'
@@ -13,7 +14,7 @@ type matmulOp struct {
 	x        backend.Tensor
 	products []backend.Product
 	matrix   int // of the stack
-	acts     []activations
+	acts     []kernel.Activations
 }
 
 // MatMul multiplies x with each product's weight.
@@ -29,12 +30,12 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 	op.acts = op.acts[:0]
 	tiles := 0
 	for _, p := range products {
-		w := p.W.(*weight)
-		if x.Cols != w.cols || p.Dst.Cols != w.rows || p.Dst.Rows != x.Rows || n >= w.count {
-			panic(fmt.Sprintf("cpu: product of %d×%d and %d×%d into %d×%d", x.Rows, x.Cols, w.rows, w.cols, p.Dst.Rows, p.Dst.Cols))
+		w := p.W.(*kernel.Weight)
+		if x.Cols != w.Cols() || p.Dst.Cols != w.Rows() || p.Dst.Rows != x.Rows || n >= w.Count() {
+			panic(fmt.Sprintf("cpu: product of %d×%d and %d×%d into %d×%d", x.Rows, x.Cols, w.Rows(), w.Cols(), p.Dst.Rows, p.Dst.Cols))
 		}
-		if w.integer() {
-			op.quantize(w.group)
+		if w.Integer() {
+			op.quantize(w.Group())
 		}
 		tiles += tilesOf(&p, w)
 	}
@@ -44,17 +45,17 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 }
 
 // tilesOf is how many tiles of w a product computes.
-func tilesOf(p *backend.Product, w *weight) int {
+func tilesOf(p *backend.Product, w *kernel.Weight) int {
 	if p.Only != nil {
 		return len(p.Only)
 	}
-	return w.tiles
+	return w.Tiles()
 }
 
 func (op *matmulOp) part(worker, from, to int) {
 	for i := range op.products {
 		p := &op.products[i]
-		w := p.W.(*weight)
+		w := p.W.(*kernel.Weight)
 		n := tilesOf(p, w)
 		if from < n && to > 0 {
 			op.some(worker, p, w, max(from, 0), min(to, n))
@@ -64,7 +65,7 @@ func (op *matmulOp) part(worker, from, to int) {
 }
 
 // some computes tiles [from, to) of those that a product asks for, neighbors together.
-func (op *matmulOp) some(worker int, p *backend.Product, w *weight, from, to int) {
+func (op *matmulOp) some(worker int, p *backend.Product, w *kernel.Weight, from, to int) {
 	if p.Only == nil {
 		op.tiles(worker, *p, w, from, to)
 		return
@@ -87,26 +88,75 @@ const (
 )
 
 // tiles computes output tiles [from, to) of one product for all rows of the input.
-func (op *matmulOp) tiles(worker int, p backend.Product, w *weight, from, to int) {
-	kernels, m := &op.b.isa.product, op.x.Rows
-	s := &op.b.workers[worker]
-	var a *activations
-	if w.integer() {
-		a = op.activations(w.group)
-		m = a.outRows()
+func (op *matmulOp) tiles(worker int, p backend.Product, w *kernel.Weight, from, to int) {
+	set, s, m := op.b.isa, &op.b.workers[worker], op.x.Rows
+	var a *kernel.Activations
+	if w.Integer() {
+		a = op.activations(w.Group())
+		m = a.OutRows()
 	}
-	if m == 0 || w.groups == 0 {
+	if m == 0 || w.Groups() == 0 {
 		return
 	}
-	step := max(2, min(blocksAtOnce/w.groups, resultsAtOnce/(m*tile))&^1)
+	step := max(2, min(blocksAtOnce/w.Groups(), resultsAtOnce/(m*tile))&^1)
 	for ; from < to; from += step {
 		end := min(from+step, to)
-		s.out = grow(s.out, (end-from)*m*tile)
+		s.out = kernel.Grow(s.out, (end-from)*m*tile)
 		if a != nil {
-			kernels.integer(s.out, w, op.matrix, from, end, a, s)
+			set.Integer(s.out, w, op.matrix, from, end, a, &s.kernel)
 		} else {
-			kernels.float(s.out, w, op.matrix, from, end, op.x, s)
+			set.Float(s.out, w, op.matrix, from, end, rowsOf(op.x), &s.kernel)
 		}
-		op.b.scatter(p, from, s.out, m, s)
+		set.Scatter(rowsOf(p.Dst), p.Add, from, s.out, m, &s.kernel)
+	}
+}
+
+// activations finds the input quantized for groups of that size.
+func (op *matmulOp) activations(group int) *kernel.Activations {
+	for i := range op.acts {
+		if op.acts[i].Group() == group {
+			return &op.acts[i]
+		}
+	}
+	panic("cpu: input not quantized")
+}
+
+// quantize prepares the input for weights with groups of that size, once per size.
+func (op *matmulOp) quantize(group int) {
+	for i := range op.acts {
+		if op.acts[i].Group() == group {
+			return
+		}
+	}
+	op.b.quantizer = quantizeOp{set: op.b.isa, a: op.lay(group), x: op.x}
+	op.b.pool.run(&op.b.quantizer, op.x.Rows, max(1, quantizeAlone/op.x.Cols))
+}
+
+// lay adds activations for groups of that size, whose rows are yet to be quantized.
+func (op *matmulOp) lay(group int) *kernel.Activations {
+	n := len(op.acts)
+	if n < cap(op.acts) {
+		op.acts = op.acts[:n+1] // reuse its memory
+	} else {
+		op.acts = append(op.acts, kernel.Activations{})
+	}
+	op.b.isa.Lay(&op.acts[n], op.x.Rows, group, op.x.Cols/group)
+	return &op.acts[n]
+}
+
+// quantizeAlone is how many numbers one thread quantizes in the time it takes to call the
+// others.
+const quantizeAlone = 16 << 10
+
+// quantizeOp quantizes rows.
+type quantizeOp struct {
+	set *kernel.Set
+	a   *kernel.Activations
+	x   backend.Tensor
+}
+
+func (op *quantizeOp) part(_, from, to int) {
+	for r := from; r < to; r++ {
+		op.set.Put(op.a, r, row(op.x, r))
 	}
 }

@@ -6,45 +6,12 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // Shapes of the 2B and 4B members of the family.
-
-// BenchmarkVector times kernels on rows in the first cache.
-func BenchmarkVector(b *testing.B) {
-	const n = 2048
-	rng := rand.New(rand.NewPCG(1, 2))
-	x, y, z := make([]float32, n), make([]float32, n), make([]float32, n)
-	for i := range x {
-		x[i], y[i] = float32(rng.NormFloat64()), float32(rng.NormFloat64())
-	}
-	w := make([]float32, n)
-	taps := []tap{{&x[0], &y[0]}, {&y[0], &x[0]}, {&x[0], &y[0]}, {&y[0], &x[0]}}
-	for _, set := range runnable() {
-		v := &set.vector
-		for _, k := range []struct {
-			op  string
-			run func()
-		}{
-			{"dot", func() { v.dot(x, y) }},
-			{"addScaled", func() { v.addScaled(z, x, 0.5) }},
-			{"norm", func() { v.norm(z, x, y, 1e-6) }},
-			{"swiglu", func() { v.swiglu(z, x, y) }},
-			{"sigmoids", func() { v.sigmoids(z, x) }},
-			{"decays", func() { v.decays(z, x, -1, 0.5) }},
-			{"convolve", func() { v.convolve(z, taps) }},
-			{"softmax", func() { copy(w, x); v.softmax(w) }},
-		} {
-			b.Run(fmt.Sprintf("op=%s/isa=%s", k.op, set.name), func(b *testing.B) {
-				for b.Loop() {
-					k.run()
-				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/number")
-			})
-		}
-	}
-}
 
 // attention is a layer of the 2B shape with one sequence at position pos.
 func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func() {
@@ -63,7 +30,7 @@ func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func()
 	for i := range sample {
 		sample[i] = float32(rng.NormFloat64())
 	}
-	op := attendOp{vector: &be.isa.vector, quantize: be.isa.product.quantize}
+	op := attendOp{vector: &be.isa.Vector, set: be.isa}
 	seq := backend.Seq{N: rows, Pos: pos}
 	for i := 0; i*backend.PageTokens < pos+rows; i++ {
 		p, err := be.Alloc(kind, 2*kvHeads*backend.PageTokens, backend.PageCols(kind, dim))
@@ -71,7 +38,7 @@ func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func()
 			b.Fatal(err)
 		}
 		for j := range p.Rows {
-			op.store(&attendRoom{}, p, j-j%backend.PageTokens, j%backend.PageTokens, sample[(7*i+13*j)%(len(sample)-dim):][:dim])
+			op.store(&attendBuffers{}, p, j-j%backend.PageTokens, j%backend.PageTokens, sample[(7*i+13*j)%(len(sample)-dim):][:dim])
 		}
 		seq.Pages = append(seq.Pages, p)
 	}
@@ -81,14 +48,14 @@ func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func()
 
 // BenchmarkAttend counts the bytes of keys and values that a call must read.
 func BenchmarkAttend(b *testing.B) {
-	for _, set := range runnable() {
+	for _, isa := range runnable() {
 		for _, c := range [][2]int{{1, 100}, {1, 16000}, {4, 16000}, {512, 0}} {
-			if set.name == "generic" && c[0]*c[1] > 1000 {
+			if isa == generic && c[0]*c[1] > 1000 {
 				continue
 			}
 			for _, kind := range []dtype.Type{dtype.F16, dtype.I8} {
-				b.Run(fmt.Sprintf("m=%d/pos=%d/type=%v/isa=%s", c[0], c[1], kind, set.name), func(b *testing.B) {
-					run := attention(b, openTest(b, Options{ISA: set.name}), kind, c[0], c[1])
+				b.Run(fmt.Sprintf("m=%d/pos=%d/type=%v/isa=%s", c[0], c[1], kind, isa), func(b *testing.B) {
+					run := attention(b, openTest(b, Options{ISA: isa}), kind, c[0], c[1])
 					b.SetBytes(int64(c[0]+c[1]) * 2 * 2 * int64(backend.PageCols(kind, 256)*kind.Size()))
 					for b.Loop() {
 						run()
@@ -100,7 +67,7 @@ func BenchmarkAttend(b *testing.B) {
 }
 
 // deltaNet is a layer of the 4B shape with as many states as copies, used in turn.
-func deltaNet(b testing.TB, be *Backend, rows, guesses, copies int) func() {
+func deltaNet(b testing.TB, be *Backend, rows, drafts, copies int) func() {
 	b.Helper()
 	rng := rand.New(rand.NewPCG(3, 3))
 	d := &backend.DeltaNet{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Kernel: 4, Eps: 1e-6}
@@ -108,21 +75,21 @@ func deltaNet(b testing.TB, be *Backend, rows, guesses, copies int) func() {
 	d.Conv, d.Norm = randomTensor(b, be, rng, 4, n), randomTensor(b, be, rng, 1, 128)
 	d.DecayBias, d.DecayRate = randomTensor(b, be, rng, 1, 32), randomTensor(b, be, rng, 1, 32)
 	for i, x := range row(d.DecayRate, 0) {
-		row(d.DecayRate, 0)[i] = -abs(x)
+		row(d.DecayRate, 0)[i] = -exactmath.Abs32(x)
 	}
 	in := backend.DeltaInput{
 		QKV: randomTensor(b, be, rng, rows, n), Z: randomTensor(b, be, rng, rows, 4096),
 		B: randomTensor(b, be, rng, rows, 32), A: randomTensor(b, be, rng, rows, 32),
 	}
 	dst := randomTensor(b, be, rng, rows, 4096)
-	seq := backend.Seq{N: rows, Guesses: guesses, Kept: guesses}
+	seq := backend.Seq{N: rows, Drafts: drafts, Accepted: drafts}
 	for range copies {
 		seq.Delta = append(seq.Delta, backend.Recurrent{
-			State: randomTensor(b, be, rng, 32*128, 128), Tail: randomTensor(b, be, rng, 3+guesses, n),
-			Keys: randomTensor(b, be, rng, guesses, 16*128), Deltas: randomTensor(b, be, rng, guesses, 4096), Decays: randomTensor(b, be, rng, guesses, 32),
+			State: randomTensor(b, be, rng, 32*128, 128), Tail: randomTensor(b, be, rng, 3+drafts, n),
+			Keys: randomTensor(b, be, rng, drafts, 16*128), Deltas: randomTensor(b, be, rng, drafts, 4096), Decays: randomTensor(b, be, rng, drafts, 32),
 		})
 		decays := seq.Delta[len(seq.Delta)-1].Decays.Mem.(*memory).f32
-		sigmoids(decays, decays)
+		kernel.Generic.Vector.Sigmoids(decays, decays)
 	}
 	batch := []backend.Seq{seq}
 	layer := 0
@@ -134,13 +101,13 @@ func deltaNet(b testing.TB, be *Backend, rows, guesses, copies int) func() {
 
 // BenchmarkDeltaNet counts the bytes of state that a call reads and writes.
 func BenchmarkDeltaNet(b *testing.B) {
-	for _, set := range runnable() {
+	for _, isa := range runnable() {
 		for _, c := range [][3]int{{1, 0, 1}, {1, 0, 24}, {4, 3, 24}, {512, 0, 1}} {
-			if set.name == "generic" && c[0] > 1 {
+			if isa == generic && c[0] > 1 {
 				continue
 			}
-			b.Run(fmt.Sprintf("m=%d/guesses=%d/layers=%d/isa=%s", c[0], c[1], c[2], set.name), func(b *testing.B) {
-				run := deltaNet(b, openTest(b, Options{ISA: set.name}), c[0], c[1], c[2])
+			b.Run(fmt.Sprintf("m=%d/drafts=%d/layers=%d/isa=%s", c[0], c[1], c[2], isa), func(b *testing.B) {
+				run := deltaNet(b, openTest(b, Options{ISA: isa}), c[0], c[1], c[2])
 				b.SetBytes(2 * 32 * 128 * 128 * 4)
 				for b.Loop() {
 					run()
@@ -178,14 +145,14 @@ func mixture(b testing.TB, be *Backend) *backend.Experts {
 // BenchmarkExperts counts the bytes of the experts that were chosen.
 func BenchmarkExperts(b *testing.B) {
 	rng := rand.New(rand.NewPCG(5, 5))
-	for _, set := range runnable() {
-		be := openTest(b, Options{ISA: set.name})
+	for _, isa := range runnable() {
+		be := openTest(b, Options{ISA: isa})
 		e := mixture(b, be)
 		for _, m := range []int{1, 4} {
-			if set.name == "generic" && m > 1 {
+			if isa == generic && m > 1 {
 				continue
 			}
-			b.Run(fmt.Sprintf("m=%d/isa=%s", m, set.name), func(b *testing.B) {
+			b.Run(fmt.Sprintf("m=%d/isa=%s", m, isa), func(b *testing.B) {
 				x, dst := randomTensor(b, be, rng, m, e.Router.Cols()), randomTensor(b, be, rng, m, e.Router.Cols())
 				be.Experts(dst, x, e)
 				b.SetBytes(int64(len(be.experts.jobs)) * 3 * e.SharedGate.Bytes())

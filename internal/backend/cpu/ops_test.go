@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // everyBackend opens a backend of each instruction set, and the best one on several
@@ -18,8 +20,8 @@ func everyBackend(t *testing.T) []*Backend {
 	sets := runnable()
 	slices.Reverse(sets)
 	list := make([]*Backend, 0, len(sets)+2)
-	for _, set := range sets {
-		list = append(list, openTest(t, Options{Threads: 1, ISA: set.name}))
+	for _, isa := range sets {
+		list = append(list, openTest(t, Options{Threads: 1, ISA: isa}))
 	}
 	return append(list, openTest(t, Options{Threads: 2}), openTest(t, Options{Threads: 5}))
 }
@@ -56,7 +58,7 @@ func sameLists(t *testing.T, what string, got, want [][]float32) {
 	}
 }
 
-// sameEverywhere holds what run computes against the first backend's.
+// sameEverywhere compares what run computes with the first backend's.
 func sameEverywhere(t *testing.T, what string, list []*Backend, run func(b *Backend) [][]float32) {
 	t.Helper()
 	var want [][]float32
@@ -113,9 +115,9 @@ func (c *attendCase) page(t *testing.T, b *Backend, rng *rand.Rand) backend.Tens
 	if err != nil {
 		t.Fatal(err)
 	}
-	op := attendOp{vector: &vectorGeneric, quantize: quantizeRow}
+	op := attendOp{vector: &kernel.Generic.Vector, set: &kernel.Generic}
 	for r := range rows {
-		op.store(&attendRoom{}, p, r-r%backend.PageTokens, r%backend.PageTokens, row(x, r))
+		op.store(&attendBuffers{}, p, r-r%backend.PageTokens, r%backend.PageTokens, row(x, r))
 	}
 	return p
 }
@@ -147,7 +149,7 @@ func TestAttendOf8BitsIsClose(t *testing.T) {
 	c.kind = dtype.I8
 	worst := float32(0)
 	for i, x := range c.run(t, b, 100)[0] {
-		worst = max(worst, abs(x-want[i]))
+		worst = max(worst, exactmath.Abs32(x-want[i]))
 	}
 	t.Logf("worst error %v", worst)
 	if worst > 0.05 || worst == 0 {
@@ -155,7 +157,8 @@ func TestAttendOf8BitsIsClose(t *testing.T) {
 	}
 	codes := make([]int8, 4)
 	for _, x := range []float32{float32(math.NaN()), float32(math.Inf(-1))} {
-		if scale, _, _ := quantizeGroup(codes, []float32{1, x, 2, 3}); scale == scale {
+		var buf []byte
+		if scale := kernel.Generic.QuantizeRow(codes, []float32{1, x, 2, 3}, &buf); scale == scale {
 			t.Errorf("a row with %v has scale %v", x, scale)
 		}
 	}
@@ -185,8 +188,8 @@ func TestAttendBatchEqualsAlone(t *testing.T) {
 	sameLists(t, "alone", [][]float32{bits(t, alone)}, [][]float32{bits(t, together)})
 }
 
-// deltaCase is a DeltaNet layer and what is fed to one sequence: rows, guesses, and how
-// many of the guesses are then accepted.
+// deltaCase is a DeltaNet layer and what is fed to one sequence: rows, drafts, and how
+// many of the drafts are then accepted.
 type deltaCase struct {
 	keyHeads, share, keyDim, valueDim, kernel int
 	sigmoid                                   bool
@@ -203,16 +206,16 @@ func (c *deltaCase) run(t *testing.T, b *Backend) [][]float32 {
 	d.Conv, d.Norm = randomTensor(t, b, rng, c.kernel, n), randomTensor(t, b, rng, 1, c.valueDim)
 	d.DecayBias, d.DecayRate = randomTensor(t, b, rng, 1, values), randomTensor(t, b, rng, 1, values)
 	for i, x := range row(d.DecayRate, 0) {
-		row(d.DecayRate, 0)[i] = -abs(x)
+		row(d.DecayRate, 0)[i] = -exactmath.Abs32(x)
 	}
-	const most = 8
+	const drafts = 8
 	mem := backend.Recurrent{
-		State: randomTensor(t, b, rng, values*c.keyDim, c.valueDim), Tail: randomTensor(t, b, rng, c.kernel-1+most, n),
-		Keys: randomTensor(t, b, rng, most, c.keyHeads*c.keyDim), Deltas: randomTensor(t, b, rng, most, values*c.valueDim),
-		Decays: randomTensor(t, b, rng, most, values),
+		State: randomTensor(t, b, rng, values*c.keyDim, c.valueDim), Tail: randomTensor(t, b, rng, c.kernel-1+drafts, n),
+		Keys: randomTensor(t, b, rng, drafts, c.keyHeads*c.keyDim), Deltas: randomTensor(t, b, rng, drafts, values*c.valueDim),
+		Decays: randomTensor(t, b, rng, drafts, values),
 	}
 	var all [][]float32
-	kept := 0
+	accepted := 0
 	for _, call := range c.calls {
 		rows := call[0]
 		in := backend.DeltaInput{
@@ -220,8 +223,8 @@ func (c *deltaCase) run(t *testing.T, b *Backend) [][]float32 {
 			B: randomTensor(t, b, rng, rows, values), A: randomTensor(t, b, rng, rows, values),
 		}
 		dst := randomTensor(t, b, rng, rows, values*c.valueDim)
-		b.DeltaNet(dst, d, 0, in, []backend.Seq{{N: rows, Guesses: call[1], Kept: kept, Delta: []backend.Recurrent{mem}}})
-		kept = call[2]
+		b.DeltaNet(dst, d, 0, in, []backend.Seq{{N: rows, Drafts: call[1], Accepted: accepted, Delta: []backend.Recurrent{mem}}})
+		accepted = call[2]
 		all = append(all, bits(t, dst))
 	}
 	for _, x := range []backend.Tensor{mem.State, mem.Tail, mem.Keys, mem.Deltas, mem.Decays} {
@@ -307,7 +310,7 @@ func (c *expertsCase) run(t *testing.T, b *Backend, stacks [8][]dtype.Matrix) []
 	b.Experts(dst, x, e)
 	got := [][]float32{bits(t, dst)}
 	if b.pool.size() > 1 {
-		return got // so many joins take long on a machine that has other things to do
+		return got // joins take long on a machine that has other things to do
 	}
 	for r := range c.rows {
 		expertsByHand(t, b, byHand[r*expertWidth:][:expertWidth], x.RowRange(r, r+1), e)
@@ -329,6 +332,7 @@ func TestExpertsSameEverywhere(t *testing.T) {
 // expertsByHand computes one row by whole products.
 func expertsByHand(t *testing.T, b *Backend, dst []float32, x backend.Tensor, e *backend.Experts) {
 	t.Helper()
+	generic := &kernel.Generic.Vector
 	times := func(x backend.Tensor, w backend.Weight, n int) backend.Tensor {
 		y, err := b.Alloc(dtype.F32, 1, w.Rows())
 		if err != nil {
@@ -339,30 +343,30 @@ func expertsByHand(t *testing.T, b *Backend, dst []float32, x backend.Tensor, e 
 	}
 	expert := func(n int, gate, up, down backend.Weight) []float32 {
 		g := times(x, gate, n)
-		swiglu(row(g, 0), row(g, 0), row(times(x, up, n), 0))
+		generic.SwiGLU(row(g, 0), row(g, 0), row(times(x, up, n), 0))
 		return row(times(g, down, n), 0)
 	}
 	chosen, weights := make([]int32, e.TopK), make([]float32, e.TopK)
-	chooseExperts(chosen, weights, row(times(x, e.Router, 0), 0), e.Normalize, softmax)
+	chooseExperts(chosen, weights, row(times(x, e.Router, 0), 0), e.Normalize, generic.Softmax)
 	sum := make([]float32, len(dst))
 	for i, c := range chosen {
-		addScaled(sum, expert(int(c), e.Gate, e.Up, e.Down), weights[i])
+		generic.AddScaled(sum, expert(int(c), e.Gate, e.Up, e.Down), weights[i])
 	}
-	addScaled(sum, expert(0, e.SharedGate, e.SharedUp, e.SharedDown), sigmoid(row(times(x, e.SharedRouter, 0), 0)[0]))
-	add(dst, sum)
+	generic.AddScaled(sum, expert(0, e.SharedGate, e.SharedUp, e.SharedDown), exactmath.Sigmoid32(row(times(x, e.SharedRouter, 0), 0)[0]))
+	generic.Add(dst, sum)
 }
 
 func TestChooseExpertsRanks(t *testing.T) {
 	logits := []float32{1, 3, 2, 3, -5, 0}
 	chosen, weights := make([]int32, 4), make([]float32, 4)
-	chooseExperts(chosen, weights, logits, true, softmax)
+	chooseExperts(chosen, weights, logits, true, kernel.Generic.Vector.Softmax)
 	if want := []int32{1, 3, 2, 0}; !slices.Equal(chosen, want) {
 		t.Errorf("chosen %v, want %v", chosen, want)
 	}
 	if weights[0] != weights[1] || weights[1] <= weights[2] || weights[2] <= weights[3] {
 		t.Errorf("weights %v", weights)
 	}
-	if sum := weights[0] + weights[1] + weights[2] + weights[3]; abs(sum-1) > 1e-6 {
+	if sum := weights[0] + weights[1] + weights[2] + weights[3]; exactmath.Abs32(sum-1) > 1e-6 {
 		t.Errorf("weights %v sum to %v", weights, sum)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
 
 // task is an operation cut into n independent parts. part computes parts [from, to) on
@@ -15,7 +17,7 @@ type task interface {
 
 // pool runs tasks on a fixed set of threads, for all backends of the process. The caller of
 // run is the first of them. A task is cut into a few chunks per thread, and whoever is free
-// takes the next: a thread that the system has put aside costs at most the chunk it was at, and
+// takes the next: a thread that the system has preempted costs at most the chunk it was at, and
 // if no other thread comes the caller does everything. Every other thread takes chunks from the
 // end, so that of two threads each meets the same half of the weights again and finds them in
 // its own cache. The others spin for a moment after a task, since the next one usually follows
@@ -29,16 +31,16 @@ type pool struct {
 	done  atomic.Int32 // chunks of all tasks so far; it may overflow
 	_     [60]byte
 
-	// turn is held by whoever runs a task; tasks of several models come one after another. A
+	// mu is held by whoever runs a task; tasks of several models come one after another. A
 	// mutex lets one caller go on for a millisecond at most while another waits.
-	turn sync.Mutex
-	due  int32    // what done is when the task is
-	_    [52]byte // helpers read what follows
+	mu  sync.Mutex
+	due int32    // what done is when the task is
+	_   [52]byte // helpers read what follows
 
 	task    task
 	parts   int
 	chunks  int
-	invited atomic.Int32 // threads of the task, the caller among them; set before claim
+	active  atomic.Int32 // threads of the task, the caller included; set before claim
 	helpers []*helper
 	fault   atomic.Pointer[error] // first panic of a part, raised again by run
 	stopped atomic.Bool
@@ -64,54 +66,54 @@ const (
 	chunkMask = 1<<chunkBits - 1
 )
 
-// crew is some threads of a pool, the first ones, for one backend.
-type crew struct {
+// poolUser is the use of a pool by one backend: its first threads threads.
+type poolUser struct {
 	*pool
 	threads int
 }
 
-func (c *crew) size() int { return c.threads }
+func (u *poolUser) size() int { return u.threads }
 
 // process is the pool that all backends of the process share: models that compute at the
 // same time take turns instead of having more threads than there are processors.
 var process struct {
 	mu    sync.Mutex // protects what follows
 	pool  *pool      // nil while no backend is open
-	crews int        // that use it
+	users int        // poolUsers of it
 }
 
-// enlist returns a crew of the process's pool, which gets more threads if it has fewer. The
-// caller dismisses it.
-func enlist(threads int) *crew {
+// usePool returns threads threads of the process's pool, which starts more if it has fewer. The
+// caller releases them.
+func usePool(threads int) *poolUser {
 	process.mu.Lock()
 	defer process.mu.Unlock()
 	if process.pool == nil {
 		process.pool = &pool{}
 	}
-	process.crews++
+	process.users++
 	process.pool.grow(threads)
-	return &crew{process.pool, threads}
+	return &poolUser{process.pool, threads}
 }
 
-// dismiss ends the use of a crew. run must not be called after it. The last one ends the
+// release ends the use of the pool. run must not be called after it. The last user ends the
 // threads.
-func (c *crew) dismiss() {
+func (u *poolUser) release() {
 	process.mu.Lock()
 	defer process.mu.Unlock()
-	if c.pool == nil {
+	if u.pool == nil {
 		return
 	}
-	c.pool = nil
-	if process.crews--; process.crews == 0 {
+	u.pool = nil
+	if process.users--; process.users == 0 {
 		process.pool.stop()
 		process.pool = nil
 	}
 }
 
-// grow makes sure of so many threads, the caller of run among them.
+// grow makes sure of threads threads, the caller of run included.
 func (p *pool) grow(threads int) {
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for i := len(p.helpers) + 1; i < threads; i++ {
 		h := &helper{wake: make(chan struct{}, 1)}
 		p.helpers = append(p.helpers, h)
@@ -122,10 +124,10 @@ func (p *pool) grow(threads int) {
 
 // stop ends the threads. run must not be called after it.
 func (p *pool) stop() {
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.stopped.Store(true)
-	p.invited.Store(int32(len(p.helpers) + 1))
+	p.active.Store(int32(len(p.helpers) + 1))
 	p.start(0, len(p.helpers)+1)
 	p.ended.Wait()
 	p.helpers = nil
@@ -133,26 +135,27 @@ func (p *pool) stop() {
 
 // run computes parts [0, n) of t, at least grain of them at a time, and returns when all
 // are done. A panic of any part is raised here.
-func (c *crew) run(t task, n, grain int) {
-	chunks := min(n/grain, chunksPerThread*c.threads, chunkMask)
-	if c.threads == 1 || chunks < 2 {
+func (u *poolUser) run(t task, n, grain int) {
+	chunks := min(n/grain, chunksPerThread*u.threads, chunkMask)
+	if u.threads == 1 || chunks < 2 {
 		if n > 0 {
 			t.part(0, 0, n)
 		}
 		return
 	}
-	if err := c.share(t, n, chunks, c.threads); err != nil {
+	if err := u.share(t, n, chunks, u.threads); err != nil {
 		panic(err)
 	}
 }
 
-// share computes a task on so many threads once it is its turn. The error is a part's panic.
+// share computes a task on threads threads, after the tasks of others. The error is a part's
+// panic.
 func (p *pool) share(t task, n, chunks, threads int) error {
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.task, p.parts, p.chunks = t, n, chunks
-	if p.invited.Load() != int32(threads) { // helpers look at it: nearly always it stays as it is
-		p.invited.Store(int32(threads))
+	if p.active.Load() != int32(threads) { // helpers look at it: nearly always it stays as it is
+		p.active.Store(int32(threads))
 	}
 	claim := p.start(chunks, threads)
 	for p.take(0, claim>>(2*chunkBits)) {
@@ -160,7 +163,7 @@ func (p *pool) share(t task, n, chunks, threads int) error {
 	p.due += int32(chunks)
 	for i := 0; p.done.Load() != p.due; i++ {
 		if i < spins {
-			pause()
+			kernel.Pause()
 		} else {
 			runtime.Gosched()
 		}
@@ -171,7 +174,7 @@ func (p *pool) share(t task, n, chunks, threads int) error {
 	return nil
 }
 
-// start publishes a task of so many chunks and wakes its helpers. It returns the new claim.
+// start publishes a task of chunks chunks and wakes its helpers. It returns the new claim.
 func (p *pool) start(chunks, threads int) uint64 {
 	number := p.claim.Load()>>(2*chunkBits) + 1
 	claim := number<<(2*chunkBits) | uint64(chunks)<<chunkBits
@@ -233,7 +236,7 @@ func (p *pool) await(h *helper, worker int, seen uint64) uint64 {
 		if n, ok := p.news(worker, seen); ok {
 			return n
 		}
-		pause()
+		kernel.Pause()
 	}
 	for {
 		h.asleep.Store(true)
@@ -252,7 +255,7 @@ func (p *pool) await(h *helper, worker int, seen uint64) uint64 {
 // number it is has no chunk left.
 func (p *pool) news(worker int, seen uint64) (uint64, bool) {
 	n := p.claim.Load() >> (2 * chunkBits)
-	return n, n != seen && worker < int(p.invited.Load())
+	return n, n != seen && worker < int(p.active.Load())
 }
 
 func stack() []byte {

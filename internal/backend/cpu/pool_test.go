@@ -18,7 +18,7 @@ func (c *counts) part(_, from, to int) {
 
 func TestPoolRunsEveryPartOnce(t *testing.T) {
 	for _, threads := range []int{1, 2, 3, 8} {
-		p := enlist(threads)
+		p := usePool(threads)
 		for n := range 50 {
 			for _, grain := range []int{1, 7} {
 				c := &counts{seen: make([]atomic.Int32, n)}
@@ -30,7 +30,7 @@ func TestPoolRunsEveryPartOnce(t *testing.T) {
 				}
 			}
 		}
-		p.dismiss()
+		p.release()
 	}
 }
 
@@ -38,7 +38,7 @@ func TestPoolRunsEveryPartOnce(t *testing.T) {
 // bubble waits until they do: one that spins on keeps it from going on.
 func TestPoolSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := crew{&pool{}, 3} // not the process's: its threads are not of this bubble
+		p := poolUser{&pool{}, 3} // not the process's: its threads are not of this bubble
 		p.grow(3)
 		defer p.stop()
 		for range 3 {
@@ -70,7 +70,7 @@ func (p panics) part(_, from, to int) {
 // still works afterwards.
 func TestPoolRaisesPanics(t *testing.T) {
 	for _, threads := range []int{1, 2, 5} {
-		p := enlist(threads)
+		p := usePool(threads)
 		for at := range 10 {
 			func() {
 				defer func() {
@@ -82,15 +82,15 @@ func TestPoolRaisesPanics(t *testing.T) {
 			}()
 			p.run(panics{-1}, 10, 1)
 		}
-		p.dismiss()
+		p.release()
 	}
 }
 
 func BenchmarkPool(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
-			p := enlist(threads)
-			defer p.dismiss()
+			p := usePool(threads)
+			defer p.release()
 			t := panics{-1}
 			var task task = t
 			for b.Loop() {

@@ -9,9 +9,9 @@ func TestRace(t *testing.T) {
 	t.Run("PoolRunsEveryPartOnce", TestPoolRunsEveryPartOnce)
 	t.Run("PoolSleeps", TestPoolSleeps)
 	t.Run("PoolRaisesPanics", TestPoolRaisesPanics)
-	t.Run("PoolFaultFreesTheTurn", TestPoolFaultFreesTheTurn)
-	t.Run("CrewKeepsToItsThreads", TestCrewKeepsToItsThreads)
-	t.Run("CrewWakesItsThreads", TestCrewWakesItsThreads)
+	t.Run("PoolFaultFreesThePool", TestPoolFaultFreesThePool)
+	t.Run("PoolUserKeepsToItsThreads", TestPoolUserKeepsToItsThreads)
+	t.Run("PoolUserWakesItsThreads", TestPoolUserWakesItsThreads)
 	t.Run("BackendsComputeAtOnce", TestBackendsComputeAtOnce)
 	t.Run("MatMulAdds", TestMatMulAdds)
 	t.Run("MatMulOnlyComputesWhatIsAsked", TestMatMulOnlyComputesWhatIsAsked)
@@ -19,5 +19,4 @@ func TestRace(t *testing.T) {
 	t.Run("DeltaNetSameEverywhere", TestDeltaNetSameEverywhere)
 	t.Run("ExpertsSameEverywhere", TestExpertsSameEverywhere)
 	t.Run("RowwiseSameEverywhere", TestRowwiseSameEverywhere)
-	t.Run("StreamReadReadsAll", TestStreamReadReadsAll)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
 
 // rowwiseOp applies one function to each row of a call, or to each piece of its rows.
@@ -11,7 +12,7 @@ type rowwiseOp struct {
 	b         *Backend
 	f         func(op *rowwiseOp, r int)
 	dst, x, y backend.Tensor
-	table     *weight
+	table     *kernel.Weight
 	ids       []int32
 	eps       float32
 }
@@ -24,9 +25,9 @@ func (op *rowwiseOp) part(_, from, to int) {
 
 // Embed sets row i of dst to row ids[i] of the table.
 func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
-	w := table.(*weight)
-	if dst.Rows != len(ids) || dst.Cols != w.cols {
-		panic(fmt.Sprintf("cpu: embed %d ids of width %d into %d×%d", len(ids), w.cols, dst.Rows, dst.Cols))
+	w := table.(*kernel.Weight)
+	if dst.Rows != len(ids) || dst.Cols != w.Cols() {
+		panic(fmt.Sprintf("cpu: embed %d ids of width %d into %d×%d", len(ids), w.Cols(), dst.Rows, dst.Cols))
 	}
 	b.rowwise = rowwiseOp{b: b, f: embedRow, dst: dst, table: w, ids: ids}
 	b.pool.run(&b.rowwise, dst.Rows, 4)
@@ -34,10 +35,10 @@ func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 
 func embedRow(op *rowwiseOp, r int) {
 	w, id := op.table, int(op.ids[r])
-	if id < 0 || id >= w.rows {
-		panic(fmt.Sprintf("cpu: embed id %d of %d", id, w.rows))
+	if id < 0 || id >= w.Rows() {
+		panic(fmt.Sprintf("cpu: embed id %d of %d", id, w.Rows()))
 	}
-	w.rowFloats(row(op.dst, r), 0, id)
+	w.RowFloats(row(op.dst, r), 0, id)
 }
 
 // Gather sets row i of dst to row rows[i] of x.
@@ -60,10 +61,10 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 }
 
 func normRow(op *rowwiseOp, r int) {
-	op.b.isa.vector.norm(row(op.dst, r), row(op.x, r), row(op.y, 0), op.eps)
+	op.b.isa.Vector.Norm(row(op.dst, r), row(op.x, r), row(op.y, 0), op.eps)
 }
 
-// piece is how many columns of a row are taken at once where columns do not depend on one
+// piece is how many columns of a row are computed at once where columns do not depend on one
 // another, so that a single row is work for all threads.
 const piece = 1024
 
@@ -76,12 +77,12 @@ func (b *Backend) SwiGLU(dst, gate, up backend.Tensor) {
 	b.pool.run(&b.rowwise, dst.Rows*pieces(dst.Cols), 2)
 }
 
-// pieces is how many pieces a row of so many columns has.
+// pieces is how many pieces a row of cols columns has.
 func pieces(cols int) int { return (cols + piece - 1) / piece }
 
 func swigluPiece(op *rowwiseOp, i int) {
 	n := pieces(op.dst.Cols)
 	r, from := i/n, i%n*piece
 	to := min(from+piece, op.dst.Cols)
-	op.b.isa.vector.swiglu(row(op.dst, r)[from:to], row(op.x, r)[from:to], row(op.y, r)[from:to])
+	op.b.isa.Vector.SwiGLU(row(op.dst, r)[from:to], row(op.x, r)[from:to], row(op.y, r)[from:to])
 }

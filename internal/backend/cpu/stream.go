@@ -1,6 +1,10 @@
 package cpu
 
-import "time"
+import (
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
+)
 
 // Stream is memory to read from beginning to end, on all threads and doing nothing else:
 // what every kernel that reads weights is measured against.
@@ -9,8 +13,8 @@ type Stream struct {
 	op readOp
 }
 
-// NewStream reserves so many bytes, far more than any cache holds if they are to tell the
-// speed of memory. The caller closes it.
+// NewStream reserves bytes bytes, which are to be far more than any cache has: only then does
+// Read tell the speed of memory. The caller closes it.
 func (b *Backend) NewStream(bytes int) (*Stream, error) {
 	data, err := mapMemory(bytes &^ (pieceBytes - 1))
 	if err != nil {
@@ -40,4 +44,4 @@ const pieceBytes = 4 << 10
 // readOp reads memory in pieces.
 type readOp struct{ b []byte }
 
-func (op *readOp) part(_, from, to int) { streamRead(op.b[from*pieceBytes : to*pieceBytes]) }
+func (op *readOp) part(_, from, to int) { kernel.Read(op.b[from*pieceBytes : to*pieceBytes]) }

@@ -14,8 +14,8 @@ const { chromium } = require("playwright-core");
 // What the drawings of each page are called, in their order; a chart for each rule and batch
 // comes first in decode.html.
 const drawings = {
-  "decode.html": ["Tokens per second by depth", "Speed-up by temperature", "Speed-up by batch size", "Share of guesses that held", "What a round takes", "Speed-up as the cost model has it", "Tokens over time"],
-  "serve.html": ["Tokens per second, all answers together", "Milliseconds to the first text", "Milliseconds per token"],
+  "decode.html": ["Tokens per second by depth", "Speedup by temperature", "Speedup by batch size", "Acceptance by class and position", "Cost of a round", "Speedup by the cost model", "Tokens over time"],
+  "serve.html": ["Tokens per second, all answers together", "Time to first token (TTFT)", "Time per output token (TPOT)"],
 };
 
 let browser;
@@ -41,7 +41,7 @@ for (const file of files) {
 
       const titles = await page.$$eval("svg.plot", (all) => all.map((svg) => svg.getAttribute("aria-label")));
       for (const title of drawings[file]) assert.ok(titles.some((t) => t.startsWith(title)), `no drawing ${title} among ${titles}`);
-      // Every drawing is seen: it has room, and something is drawn in it.
+      // Every drawing is seen: it has a size, and something is drawn in it.
       for (const svg of await page.$$("svg.plot")) {
         const box = await svg.boundingBox();
         assert.ok(box.width > 200 && box.height > 40, JSON.stringify(box));

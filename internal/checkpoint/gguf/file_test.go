@@ -150,7 +150,7 @@ func TestSplitFilesOpenByAnyPart(t *testing.T) {
 
 var little = binary.LittleEndian
 
-// header is the start of a file of the given version with so many tensors and keys.
+// header is the start of a file of the given version that announces numbers of tensors and keys.
 func header(version uint32, tensors, keys uint64) []byte {
 	b := little.AppendUint32([]byte("GGUF"), version)
 	return little.AppendUint64(little.AppendUint64(b, tensors), keys)

@@ -28,7 +28,7 @@ func (t Type) String() string {
 	return fmt.Sprintf("type %d", uint32(t))
 }
 
-// superBlock is the most columns that a block has.
+// superBlock is the maximum number of columns of a block.
 const superBlock = 256
 
 // kind says what the blocks of a type hold and what they become.

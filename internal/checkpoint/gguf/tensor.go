@@ -147,7 +147,7 @@ func (k *kind) repack(dst, src []byte) error {
 func (k *kind) rescale(dst, src []byte, p Part) error {
 	var scales, biases [128]float32 // of some blocks
 	n, typ := k.columns/k.matrix.Group, k.matrix.ScaleType
-	most := limit(typ)
+	bound := limit(typ)
 	for len(src) > 0 {
 		at := 0
 		for ; at < len(scales) && len(src) > 0; at, src = at+n, src[k.bytes:] {
@@ -158,7 +158,7 @@ func (k *kind) rescale(dst, src []byte, p Part) error {
 			use = biases[:at]
 		}
 		for _, x := range use {
-			if !(x < most && x > -most) {
+			if !(x < bound && x > -bound) {
 				return fmt.Errorf("a block has scale or bias %g, which no sound file has", x)
 			}
 		}

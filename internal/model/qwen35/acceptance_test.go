@@ -16,7 +16,7 @@ import (
 )
 
 // TestHeadAgreesAsTheReferences measures the head as the reference measured it: at every
-// position of the greedy texts, whether the first one, two and three chained guesses are
+// position of the greedy texts, whether the first one, two and three chained draft tokens are
 // the text. Every step of the chain is fed the true token and attends to its own stream.
 func TestHeadAgreesAsTheReferences(t *testing.T) {
 	if testing.Short() {
@@ -51,9 +51,9 @@ func TestHeadAgreesAsTheReferences(t *testing.T) {
 	}
 	for depth, n := range hits {
 		got, want := float64(n)/float64(positions), f.Acceptance[depth]
-		t.Logf("the first %d guesses hold at %.4f of %d positions, the reference's at %.4f", depth+1, got, positions, want)
+		t.Logf("the first %d drafts are accepted at %.4f of %d positions, the reference's at %.4f", depth+1, got, positions, want)
 		if math.Abs(got-want) > golden.Tol.Acceptance {
-			t.Errorf("the first %d guesses hold at %.4f of the positions, want %.4f", depth+1, got, want)
+			t.Errorf("the first %d drafts are accepted at %.4f of the positions, want %.4f", depth+1, got, want)
 		}
 	}
 }
@@ -64,7 +64,7 @@ var record = flag.Bool("record", false, "write the figures of drawn texts anew")
 // producer is what the file of those figures says of its origin.
 const producer = "go test ./model/qwen35 -run TestHeadAgreesWhenSampling -record: our float32 path, which TestModelEqualsReference holds to the reference"
 
-// TestHeadAgreesWhenSampling measures the first guess at every position of sampled texts:
+// TestHeadAgreesWhenSampling measures the first draft token at every position of sampled texts:
 // how often a draw from the head with the target's noise is the target's draw, and how
 // often the ratio rule accepts, which is the overlap of the two distributions and the most
 // any rule can reach. The int8 path draws other texts than the float32 path before long, so
@@ -117,7 +117,7 @@ type agreement struct {
 	overlap                      float64
 }
 
-// measure samples a text and compares the head's guesses with it.
+// measure samples a text and compares the head's draft tokens with it.
 func (a *agreement) measure(t *testing.T, r *rig, prompt []int32, length int, o sample.Options) {
 	t.Helper()
 	s, err := sample.New(o, prompt)
@@ -142,7 +142,7 @@ func (a *agreement) measure(t *testing.T, r *rig, prompt []int32, length int, o 
 	width := r.Info().Width
 	head, _ := r.headLogits(t, hidden[:(len(text)-1)*width], text[1:])
 	for j := range length {
-		if j > 0 { // the first token has no guess
+		if j > 0 { // the first token has no draft token
 			p, q := again.Dist(rows[j], nil), again.Dist(head[len(prompt)+j-2], nil)
 			a.positions++
 			if again.Draw(p) == again.Draw(q) {

@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// TestForwardAllocatesNothing checks rounds of a plain token, and of a token with guesses
+// TestForwardAllocatesNothing checks rounds of a plain token, and of a token with draft tokens
 // some of which hold, once everything has grown to its size. Pages for a longer text are
 // the pool's business and are reserved before.
 func TestForwardAllocatesNothing(t *testing.T) {
@@ -16,9 +16,9 @@ func TestForwardAllocatesNothing(t *testing.T) {
 		if testing.Short() && name == "tiny" {
 			continue // portable kernels take their time
 		}
-		for _, guesses := range []int{0, 3} {
-			t.Run(fmt.Sprintf("%s/guesses=%d", name, guesses), func(t *testing.T) {
-				o := model.Options{MaxGuesses: 3}
+		for _, drafts := range []int{0, 3} {
+			t.Run(fmt.Sprintf("%s/drafts=%d", name, drafts), func(t *testing.T) {
+				o := model.Options{MaxDrafts: 3}
 				if name != "tiny" {
 					o.Quantize = 4
 				}
@@ -27,12 +27,12 @@ func TestForwardAllocatesNothing(t *testing.T) {
 				if err := s.Reserve(1000); err != nil {
 					t.Fatal(err)
 				}
-				batch := []model.Span{{State: s, Tokens: make([]int32, 1+guesses), Guesses: guesses, Want: 1 + guesses}}
+				batch := []model.Span{{State: s, Tokens: make([]int32, 1+drafts), Drafts: drafts, Want: 1 + drafts}}
 				round := func() {
 					if _, err := r.Forward(batch); err != nil {
 						t.Fatal(err)
 					}
-					s.Keep(guesses / 2)
+					s.Commit(drafts / 2)
 				}
 				for range 20 {
 					round()
@@ -45,7 +45,7 @@ func TestForwardAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestHeadAllocatesNothing is the same for a guess of the head.
+// TestHeadAllocatesNothing is the same for a draft token of the head.
 func TestHeadAllocatesNothing(t *testing.T) {
 	r := open(t, golden.Dir(t, "dense"), 0, model.Options{Quantize: 4})
 	s, err := r.pool.Open(r.Head().Layout())
@@ -55,16 +55,16 @@ func TestHeadAllocatesNothing(t *testing.T) {
 	defer s.Close()
 	hidden := r.upload(t, make([]float32, r.Info().Width))
 	batch := []model.Span{{State: s, Tokens: []int32{1}, Want: 1, Hidden: hidden}}
-	guess := func() {
+	draft := func() {
 		if _, err := r.Head().Forward(batch); err != nil {
 			t.Fatal(err)
 		}
 		s.Truncate(0)
 	}
 	for range 20 {
-		guess()
+		draft()
 	}
-	if n := testing.AllocsPerRun(100, guess); n != 0 {
-		t.Errorf("%v allocations a guess", n)
+	if n := testing.AllocsPerRun(100, draft); n != 0 {
+		t.Errorf("%v allocations a draft token", n)
 	}
 }

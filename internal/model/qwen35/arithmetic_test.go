@@ -13,8 +13,8 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// networkCases are the ways to compute that have bits of their own.
-var networkCases = []struct {
+// modelCases are the ways to compute that have bits of their own.
+var modelCases = []struct {
 	name string
 	o    model.Options
 }{
@@ -28,17 +28,17 @@ var networkCases = []struct {
 	{"moe", model.Options{Compute: backend.Float32}},
 }
 
-// TestNetworkBitsAreRecorded computes logits of whole networks and of their heads, in pieces
-// that cross a page, and what both remember after them as it goes to disk. Its digest is part
+// TestNetworkBitsAreRecorded computes logits of whole models and of their heads, in pieces
+// that cross a page, and the state of both after them as it goes to disk. Its digest is part
 // of the arithmetic's name: where bits change and the name does not, this fails, for caches on
 // disk would serve what former versions computed.
 func TestNetworkBitsAreRecorded(t *testing.T) {
 	all := sha256.New()
-	for _, c := range networkCases {
+	for _, c := range modelCases {
 		r := open(t, golden.Dir(t, c.name), 0, c.o)
 		text := make([]int32, 90)
 		if c.name == "tiny" {
-			text = text[:20] // a trained network; the generic kernels take their time
+			text = text[:20] // a trained model; the generic kernels take their time
 		}
 		for i := range text {
 			text[i] = int32(i*i*7+i*31+5) % int32(r.Info().Vocab)
@@ -87,7 +87,7 @@ func TestNetworkBitsAreRecorded(t *testing.T) {
 		_, _ = fmt.Fprintf(all, "%s %v %d %d %x\n", c.name, c.o.Compute, c.o.Quantize, c.o.KVBits, h.Sum(nil))
 	}
 	if got := binary.BigEndian.Uint64(all.Sum(nil)); got != backend.NetworkBits {
-		t.Errorf("networks compute other bits than those of arithmetic %s. If that is not meant, find what changed them. If it is, answers and caches of former versions are not reproduced, so what the arithmetic is called must change: write ArithmeticVersion = %d and NetworkBits = %#016x in internal/backend/arithmetic.go",
+		t.Errorf("models compute other bits than those of arithmetic %s. If that is not meant, find what changed them. If it is, answers and caches of former versions are not reproduced, so what the arithmetic is called must change: write ArithmeticVersion = %d and NetworkBits = %#016x in internal/backend/arithmetic.go",
 			backend.Arithmetic(), backend.ArithmeticVersion+1, got)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // broken is a checkpoint that must be refused, and words that its error must say.
 type broken struct {
 	name  string
-	moe   bool // only a network with experts can be broken so
+	moe   bool // only a model with experts can be broken so
 	edits []edit
 	words []string
 }
@@ -32,7 +32,7 @@ func TestOpenRefusesMissingTensors(t *testing.T) {
 			}
 			err := refusal(t, specFolder(t, c.Config, without(x.Name)))
 			checkWords(t, "without "+x.Name, err, words)
-			if inTrunk(x.Name) && strings.Contains(err, "head") && !strings.Contains(x.Name, "head") {
+			if inModel(x.Name) && strings.Contains(err, "head") && !strings.Contains(x.Name, "head") {
 				t.Errorf("without %s the error blames the head: %s", x.Name, err)
 			}
 		}
@@ -49,7 +49,7 @@ func TestOpenRefusesBrokenTensors(t *testing.T) {
 		{"a part of switched experts", true, []edit{switchExperts, without("layers.0.mlp.switch_mlp.up_proj.weight")}, []string{"layers.0.mlp.switch_mlp.up_proj", "missing"}},
 		{"one of the fused projections", false, []edit{qwen3Next, without("layers.1.linear_attn.in_proj_ba.weight")}, []string{"layers.1.linear_attn.in_proj_ba.weight", "missing"}},
 		{"untied without an output matrix", false, []edit{without("lm_head.weight")}, []string{"lm_head.weight", "tie_word_embeddings"}},
-		{"no tensor of the network", false, []edit{rename("", "audio.")}, []string{"embed_tokens.weight", "missing", "more"}},
+		{"no tensor of the model", false, []edit{rename("", "audio.")}, []string{"embed_tokens.weight", "missing", "more"}},
 		{"an unknown tensor", false, []edit{with(some("model.language_model.layers.0.mlp.bonus.weight"))}, []string{"1 tensor", "layers.0.mlp.bonus.weight"}},
 		{"many unknown tensors", false, []edit{manyUnknown(12)}, []string{"12 tensors", "layers.0.bonus.00", "and 4 more"}},
 		{"an unknown tensor of the head", false, []edit{with(some("mtp.embed_tokens.weight"))}, []string{"mtp.embed_tokens.weight"}},
@@ -171,7 +171,7 @@ func checkWords(t *testing.T, what, err string, words []string) {
 	}
 }
 
-// TestOpenWithoutPromisedHead loads a network whose head a converter has dropped.
+// TestOpenWithoutPromisedHead loads a model whose head a converter has dropped.
 func TestOpenWithoutPromisedHead(t *testing.T) {
 	for _, c := range golden.SpecCases() {
 		f := specFolder(t, c.Config)
@@ -203,7 +203,7 @@ func manyUnknown(n int) edit {
 	}
 }
 
-// setting sets a field of the network's config; nil removes it.
+// setting sets a field of the model's config; nil removes it.
 func setting(name string, value any) edit {
 	return configure(func(text, _ map[string]any) {
 		if value == nil {

@@ -18,13 +18,13 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// The tests of ingestion write checkpoints: one network under other names, shapes, types
+// The tests of ingestion write checkpoints: one model under other names, shapes, types
 // and in other files. A layout is a list of edits to a folder that begins as the releases
 // are: one file, prefix model.language_model., raw norms, fused experts.
 
 const (
 	mainFile = "model.safetensors"
-	released = "model.language_model." // prefix of the backbone in the releases
+	released = "model.language_model." // prefix of the model in the releases
 )
 
 // folder is a checkpoint to be written.
@@ -50,7 +50,7 @@ type tensor struct {
 // edit changes a folder.
 type edit func(t *testing.T, f *folder)
 
-// specFolder is a network of the specification as it would be released, after edits.
+// specFolder is a model of the specification as it would be released, after edits.
 func specFolder(t *testing.T, c golden.SpecConfig, edits ...edit) *folder {
 	t.Helper()
 	f := newFolder(t, c.JSON())
@@ -93,7 +93,7 @@ func (f *folder) edit(t *testing.T, edits ...edit) *folder {
 
 func (f *folder) main() *weightFile { return f.files[mainFile] }
 
-// text is the part of the config that describes the network.
+// text is the part of the config that describes the model.
 func (f *folder) text() map[string]any {
 	if t, ok := f.config["text_config"].(map[string]any); ok {
 		return t
@@ -273,7 +273,7 @@ func rename(from, to string) edit {
 	}
 }
 
-// configure changes the config: top is all of it, text the part of the network.
+// configure changes the config: top is all of it, text the part of the model.
 func configure(change func(text, top map[string]any)) edit {
 	return func(_ *testing.T, f *folder) { change(f.text(), f.config) }
 }
@@ -310,7 +310,7 @@ func everything(string) bool { return true }
 func inHead(name string) bool {
 	return strings.HasPrefix(name, "mtp.") || strings.Contains(name, ".mtp.")
 }
-func inTrunk(name string) bool { return !inHead(name) }
+func inModel(name string) bool { return !inHead(name) }
 
 // convShape stores convolutions as MLX does, [channels, kernel, 1], or with two dimensions.
 func convShape(dims int) edit {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // config is the text part of config.json, resolved: every field has its final value.
@@ -150,7 +151,7 @@ func stopIDs(vocab int, lists ...checkpoint.TokenIDs) []int32 {
 	return slices.Compact(ids)
 }
 
-// resolve fills in defaults and checks what the network is built from. top is the outer
+// resolve fills in defaults and checks what the model is built from. top is the outer
 // object, which holds some fields in some files.
 func resolve(t, top *textConfig) (*config, error) {
 	cfg := &config{modelType: top.ModelType, theta: 1e7, normTopK: true}
@@ -199,7 +200,7 @@ func resolve(t, top *textConfig) (*config, error) {
 	return cfg, cfg.layerKinds(t.LayerTypes, layers, interval)
 }
 
-// mixture reports whether the network has experts: by their number, and without one by the
+// mixture reports whether the model has experts: by their number, and without one by the
 // type of the model.
 func (t *textConfig) mixture(topType string) bool {
 	if t.Experts != nil {
@@ -342,7 +343,7 @@ func (c *config) count(attention bool) int {
 func (c *config) freqs() []float32 {
 	f := make([]float32, c.rotary/2)
 	for i := range f {
-		f[i] = float32(exp(-log(c.theta) * float64(2*i) / float64(c.rotary)))
+		f[i] = float32(exactmath.Exp(-exactmath.LogOfExp(c.theta) * float64(2*i) / float64(c.rotary)))
 	}
 	return f
 }

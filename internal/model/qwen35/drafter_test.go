@@ -14,25 +14,25 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// TestHeadRemembersTruePairsOnly runs rounds with guesses of any depth, some of which hold,
-// and compares the head's memory after each with one that is built from the text at once,
+// TestHeadStoresTruePairsOnly runs rounds with draft tokens of any depth, some of which are accepted,
+// and compares the head's cache after each with one that is built from the text at once,
 // bit for bit.
-func TestHeadRemembersTruePairsOnly(t *testing.T) {
+func TestHeadStoresTruePairsOnly(t *testing.T) {
 	for _, name := range []string{"dense", "moe"} {
 		t.Run(name, func(t *testing.T) {
 			f := golden.Load(t, name)
-			r := open(t, golden.Dir(t, name), 0, model.Options{Compute: backend.Float32, MaxGuesses: 8})
+			r := open(t, golden.Dir(t, name), 0, model.Options{Compute: backend.Float32, MaxDrafts: 8})
 			d := r.Drafter()
 			rng := rand.New(rand.NewPCG(5, 6))
 			text := f.Cases[len(f.Cases)-1].Tokens[:100] // crosses a page
 			_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: text})
 			width := r.Info().Width
-			memory, err := r.pool.Open(d.Layout())
+			cache, err := r.pool.Open(d.Layout())
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer memory.Close()
-			var notes any
+			defer cache.Close()
+			var host any
 			for at := 0; at < len(text)-10; {
 				n := 1 + rng.IntN(7) // pairs that this round has confirmed
 				s, err := sample.New(sample.Options{Temperature: 0.7, Seed: uint64(at)}, nil)
@@ -40,24 +40,24 @@ func TestHeadRemembersTruePairsOnly(t *testing.T) {
 					t.Fatal(err)
 				}
 				_, err = d.Draft([]spec.Run{{
-					State: memory, Notes: &notes, Text: text[:at+n+1], Depth: rng.IntN(9), Sampler: s,
+					State: cache, HostState: &host, Text: text[:at+n+1], Depth: rng.IntN(9), Sampler: s,
 					Hidden: r.upload(t, hidden[at*width:(at+n)*width]),
 				}})
 				if err != nil {
 					t.Fatal(err)
 				}
 				at += n
-				if memory.Len() != at {
-					t.Fatalf("%d pairs remembered after %d", memory.Len(), at)
+				if cache.Len() != at {
+					t.Fatalf("%d pairs stored after %d", cache.Len(), at)
 				}
-				r.compareHeads(t, fmt.Sprintf("after %d pairs", at), memory, hidden[:at*width], text[1:at+1])
+				r.compareHeads(t, fmt.Sprintf("after %d pairs", at), cache, hidden[:at*width], text[1:at+1])
 			}
 		})
 	}
 }
 
-// nothingAfter allows everything at first and, so many tokens ahead, an id only that is not on
-// the shortlist.
+// nothingAfter allows everything at first and, from a depth on, an id only that is not in
+// the draft vocabulary.
 type nothingAfter struct {
 	ahead int
 	id    int32
@@ -74,11 +74,11 @@ func (c nothingAfter) Allowed(ahead []int32) []uint64 {
 	return mask
 }
 
-// TestHeadForgetsWhatItCouldNotDraw ends chains of draft tokens early: nothing on the
-// shortlist is allowed. The memory must be that of the true pairs all the same.
+// TestHeadForgetsWhatItCouldNotDraw ends chains of draft tokens early: nothing in the
+// draft vocabulary is allowed. The KV cache must be that of the true pairs all the same.
 func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
 	f := golden.Load(t, "dense")
-	r := open(t, golden.Dir(t, "dense"), 0, model.Options{Compute: backend.Float32, MaxGuesses: 8, DraftVocab: 32})
+	r := open(t, golden.Dir(t, "dense"), 0, model.Options{Compute: backend.Float32, MaxDrafts: 8, DraftVocab: 32})
 	d := r.Drafter()
 	text := f.Cases[len(f.Cases)-1].Tokens[:100]
 	_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: text})
@@ -87,12 +87,12 @@ func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
 	for slices.ContainsFunc(text, func(id int32) bool { return id/backend.RowBlock == off/backend.RowBlock }) {
 		off -= backend.RowBlock
 	}
-	memory, err := r.pool.Open(d.Layout())
+	cache, err := r.pool.Open(d.Layout())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer memory.Close()
-	var notes any
+	defer cache.Close()
+	var host any
 	for at := 0; at < len(text)-10; {
 		n := 1 + at%5
 		last := at % 4 // draft tokens that can be drawn
@@ -101,7 +101,7 @@ func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
 			t.Fatal(err)
 		}
 		drafts, err := d.Draft([]spec.Run{{
-			State: memory, Notes: &notes, Text: text[:at+n+1], Depth: 6, Sampler: s,
+			State: cache, HostState: &host, Text: text[:at+n+1], Depth: 6, Sampler: s,
 			Hidden: r.upload(t, hidden[at*width:(at+n)*width]),
 		}})
 		if err != nil {
@@ -110,14 +110,14 @@ func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
 		if len(drafts[0].Tokens) != last {
 			t.Fatalf("%d draft tokens, want %d", len(drafts[0].Tokens), last)
 		}
-		if at += n; memory.Len() != at {
-			t.Fatalf("%d pairs remembered after %d, when %d draft tokens could be drawn", memory.Len(), at, last)
+		if at += n; cache.Len() != at {
+			t.Fatalf("%d pairs stored after %d, when %d draft tokens could be drawn", cache.Len(), at, last)
 		}
-		r.compareHeads(t, fmt.Sprintf("after %d pairs", at), memory, hidden[:at*width], text[1:at+1])
+		r.compareHeads(t, fmt.Sprintf("after %d pairs", at), cache, hidden[:at*width], text[1:at+1])
 	}
 }
 
-// compareHeads compares a memory of the head with one built from pairs at once.
+// compareHeads compares a KV cache of the head with one built from pairs at once.
 func (r *rig) compareHeads(t *testing.T, what string, got *state.State, hidden []float32, next []int32) {
 	t.Helper()
 	fresh, err := r.pool.Open(r.Head().Layout())

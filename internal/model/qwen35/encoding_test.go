@@ -54,9 +54,9 @@ type coding struct {
 // encodedPrompt is short: there are many encodings.
 var encodedPrompt = []int32{3, 14}
 
-// encodedNetworks are the fixtures to encode. The one with experts has every kind of
-// matrix that the other has, save those of its dense networks.
-func encodedNetworks(t *testing.T) map[string]*folder {
+// encodedModels are the fixtures to encode. The one with experts has every kind of
+// matrix that the other has, save those of its dense models.
+func encodedModels(t *testing.T) map[string]*folder {
 	t.Helper()
 	list := map[string]*folder{"moe": smallFixture(t, "moe")}
 	if !testing.Short() {
@@ -65,15 +65,15 @@ func encodedNetworks(t *testing.T) map[string]*folder {
 	return list
 }
 
-// TestOpenEncodedEqualsDecoded stores networks in every encoding and, decoded, as float32.
+// TestOpenEncodedEqualsDecoded stores models in every encoding and, decoded, as float32.
 // On the float path both must give the same bits.
 func TestOpenEncodedEqualsDecoded(t *testing.T) {
 	block := configure(func(_, top map[string]any) {
 		top["quantization_config"] = map[string]any{"quant_method": "fp8", "weight_block_size": []int{48, 64}}
 	})
-	for name, fixture := range encodedNetworks(t) {
+	for name, fixture := range encodedModels(t) {
 		for _, e := range encodings() {
-			t.Run(fmt.Sprintf("network=%s/encoding=%s", name, e.name), func(t *testing.T) {
+			t.Run(fmt.Sprintf("model=%s/encoding=%s", name, e.name), func(t *testing.T) {
 				layout := []edit{mlx, switchExperts}
 				if strings.HasPrefix(e.name, "fp8") {
 					layout = []edit{block, in(released, separateExperts)}
@@ -84,7 +84,7 @@ func TestOpenEncodedEqualsDecoded(t *testing.T) {
 	}
 }
 
-// TestOpenMixedEncodings stores parts of a network in different ways, as converters do.
+// TestOpenMixedEncodings stores parts of a model in different ways, as converters do.
 func TestOpenMixedEncodings(t *testing.T) {
 	four, eight, block := affine(4, 64, dtype.BF16), affine(8, 64, dtype.BF16), encoding{encode: fp8(128, 128, dtype.F32), cols: 1}
 	isRouter := func(name string) bool {
@@ -101,7 +101,7 @@ func TestOpenMixedEncodings(t *testing.T) {
 	})
 	inText := configure(func(text, _ map[string]any) { text["quantization"] = quantization })
 	const gamma = `{"rmsnorm_weight_format": "mlx_gamma"}`
-	networks := encodedNetworks(t)
+	models := encodedModels(t)
 	for _, c := range []struct {
 		name    string
 		layout  []edit
@@ -109,8 +109,8 @@ func TestOpenMixedEncodings(t *testing.T) {
 	}{
 		{"routers in 8 bits, fc plain", []edit{switchExperts, mlx, atTop}, []coding{{eight, isRouter}, {four, rest}}},
 		{"quantization in the text config", []edit{switchExperts, mlx, inText}, []coding{{eight, isRouter}, {four, rest}}},
-		{"plain raw head beside", []edit{switchExperts, mlx, unshifted(inHead), sidecar("mtp.safetensors")}, []coding{{four, inTrunk}}},
-		{"quantized head beside a plain trunk", []edit{mlx, sidecar("mtp/weights.safetensors"), manifest(gamma)}, []coding{{four, inHead}}},
+		{"plain raw head beside", []edit{switchExperts, mlx, unshifted(inHead), sidecar("mtp.safetensors")}, []coding{{four, inModel}}},
+		{"quantized head beside a plain model", []edit{mlx, sidecar("mtp/weights.safetensors"), manifest(gamma)}, []coding{{four, inHead}}},
 		{"separate experts in the head", []edit{in(released, switchExperts), in("mtp.", separateExperts), mlx}, []coding{{four, everything}}},
 		{"fused experts", []edit{mlx}, []coding{{four, everything}}},
 		{"fused projections", []edit{qwen3Next}, []coding{{four, everything}}},
@@ -118,8 +118,8 @@ func TestOpenMixedEncodings(t *testing.T) {
 		{"fp8 and plain in mtp.safetensors", []edit{separateExperts, sidecar("mtp.safetensors")}, []coding{{block, rest}}},
 		{"fused experts in fp8", nil, []coding{{block, rest}}},
 	} {
-		for network, fixture := range networks {
-			t.Run(fmt.Sprintf("network=%s/mix=%s", network, c.name), func(t *testing.T) {
+		for name, fixture := range models {
+			t.Run(fmt.Sprintf("model=%s/mix=%s", name, c.name), func(t *testing.T) {
 				compareEncoded(t, fixture.clone().edit(t, c.layout...), c.codings...)
 			})
 		}

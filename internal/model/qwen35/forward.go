@@ -9,34 +9,34 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// network is what the backbone and its head have in common: tokens come in through one
+// transformer is what the model and its head have in common: tokens come in through one
 // matrix and leave through another, after a norm.
-type network struct {
+type transformer struct {
 	b       backend.Backend
 	cfg     *config
 	embed   backend.Weight // [vocab, hidden]
 	unembed backend.Weight // [vocab, hidden]
 	norm    backend.Tensor // [1, hidden]
-	room    room
+	work    workspace
 	call    call
 
 	products []backend.Product // of the running product
 }
 
-// room is the memory a network computes in, sized for the largest call so far.
-type room struct {
-	rows, wants int // it has room for
+// workspace is the activations of a call, sized for the largest so far.
+type workspace struct {
+	rows, wants int // that fit
 
 	x, hidden, h     backend.Tensor // residual stream, its final norm, input of a layer's part
 	q, k, v, mixed   backend.Tensor // attention
 	qkv, z, beta, dt backend.Tensor // delta rule
-	gate, up         backend.Tensor // dense network
+	gate, up         backend.Tensor // dense feed-forward
 	last, logits     backend.Tensor // wanted rows
 }
 
-// call is one Forward: views of the room, and whose rows are whose.
+// call is one Forward: views of the workspace, and whose rows are whose.
 type call struct {
-	room
+	workspace
 	ids    []int32
 	seqs   []backend.Seq
 	want   []int32 // rows whose logits are wanted
@@ -44,13 +44,13 @@ type call struct {
 	wanted [][]float32
 }
 
-// begin checks the spans, reserves their memory and lays out their rows.
-func (n *network) begin(batch []model.Span) (*call, error) {
+// begin checks the spans, reserves their state and lays out their rows.
+func (n *transformer) begin(batch []model.Span) (*call, error) {
 	c := &n.call
 	c.ids, c.want = c.ids[:0], c.want[:0]
 	for i, s := range batch {
-		if len(s.Tokens) == 0 || s.Guesses < 0 || s.Guesses > len(s.Tokens) || s.Want < 0 || s.Want > len(s.Tokens) {
-			return nil, fmt.Errorf("qwen35: span %d has %d tokens, %d guesses, wants %d", i, len(s.Tokens), s.Guesses, s.Want)
+		if len(s.Tokens) == 0 || s.Drafts < 0 || s.Drafts > len(s.Tokens) || s.Want < 0 || s.Want > len(s.Tokens) {
+			return nil, fmt.Errorf("qwen35: span %d has %d tokens, %d draft tokens, wants %d", i, len(s.Tokens), s.Drafts, s.Want)
 		}
 		for _, id := range s.Tokens {
 			if id < 0 || int(id) >= n.cfg.vocab {
@@ -71,15 +71,15 @@ func (n *network) begin(batch []model.Span) (*call, error) {
 	c.seqs = c.seqs[:0]
 	first := 0
 	for _, s := range batch {
-		c.seqs = append(c.seqs, s.State.Seq(first, len(s.Tokens), s.Guesses))
+		c.seqs = append(c.seqs, s.State.Seq(first, len(s.Tokens), s.Drafts))
 		first += len(s.Tokens)
 	}
-	c.room = n.room.view(len(c.ids), len(c.want))
+	c.workspace = n.work.view(len(c.ids), len(c.want))
 	return c, nil
 }
 
 // layer runs one layer; index counts the layers of its kind.
-func (n *network) layer(c *call, l *layer, index int) {
+func (n *transformer) layer(c *call, l *layer, index int) {
 	b, eps := n.b, n.cfg.eps
 	b.RMSNorm(c.h, c.x, l.inputNorm, eps)
 	if a := l.attn; a != nil {
@@ -106,16 +106,16 @@ func (n *network) layer(c *call, l *layer, index int) {
 	n.matmul(c.gate, backend.Product{Dst: c.x, W: l.mlp.down, Add: true})
 }
 
-// matmul hands the products over in memory of the network's own: a list made for the call
+// matmul hands the products over in a list that is kept: one made for the call
 // would be garbage afterwards, several times a layer.
-func (n *network) matmul(x backend.Tensor, products ...backend.Product) {
+func (n *transformer) matmul(x backend.Tensor, products ...backend.Product) {
 	n.products = append(n.products[:0], products...)
 	n.b.MatMul(x, n.products...)
 }
 
 // finish computes the final norm and the wanted logits, and moves the sequences on. With a
 // list of blocks of the vocabulary the other logits are minus infinity.
-func (n *network) finish(c *call, batch []model.Span, only []int32) (model.Output, error) {
+func (n *transformer) finish(c *call, batch []model.Span, only []int32) (model.Output, error) {
 	n.b.RMSNorm(c.hidden, c.x, n.norm, n.cfg.eps)
 	n.b.Gather(c.last, c.hidden, c.want)
 	if only != nil {
@@ -134,7 +134,7 @@ func (n *network) finish(c *call, batch []model.Span, only []int32) (model.Outpu
 	for _, s := range batch {
 		c.views = append(c.views, c.wanted[at:at+s.Want])
 		at += s.Want
-		s.State.Fed(len(s.Tokens), s.Guesses)
+		s.State.Fed(len(s.Tokens), s.Drafts)
 	}
 	out := model.Output{Logits: c.views, Hidden: c.hidden}
 	if n.cfg.preNorm {
@@ -144,7 +144,7 @@ func (n *network) finish(c *call, batch []model.Span, only []int32) (model.Outpu
 }
 
 // parts are the tensors with one row per token; x is the first.
-func (r *room) parts() [13]*backend.Tensor {
+func (r *workspace) parts() [13]*backend.Tensor {
 	return [...]*backend.Tensor{
 		&r.x, &r.hidden, &r.h, &r.q, &r.k, &r.v, &r.mixed,
 		&r.qkv, &r.z, &r.beta, &r.dt, &r.gate, &r.up,
@@ -160,8 +160,8 @@ func (c *config) widths() [13]int {
 	}
 }
 
-// view is the room cut to a call of so many rows.
-func (r room) view(rows, wants int) room {
+// view is the workspace cut to a call of rows rows, of which wants are wanted.
+func (r workspace) view(rows, wants int) workspace {
 	for _, t := range r.parts() {
 		*t = t.RowRange(0, rows)
 	}
@@ -169,9 +169,10 @@ func (r room) view(rows, wants int) room {
 	return r
 }
 
-// grow makes room for a call of so many rows. The old room's contents are lost.
-func (n *network) grow(rows, wants int) error {
-	r := &n.room
+// grow makes the workspace fit a call of rows rows, of which wants are wanted. Its contents
+// are lost.
+func (n *transformer) grow(rows, wants int) error {
+	r := &n.work
 	if rows <= r.rows && wants <= r.wants {
 		return nil
 	}
@@ -197,12 +198,12 @@ func (n *network) grow(rows, wants int) error {
 	return nil
 }
 
-// free gives the room's memory back.
-func (r *room) free(b backend.Backend) {
+// free gives the workspace back.
+func (r *workspace) free(b backend.Backend) {
 	for _, t := range r.parts() {
 		b.Free(*t)
 	}
 	b.Free(r.last)
 	b.Free(r.logits)
-	*r = room{}
+	*r = workspace{}
 }

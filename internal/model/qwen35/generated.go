@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -41,9 +42,9 @@ func Shapes() []string {
 	return names
 }
 
-// Generate makes a model of a released size with weights of so many bits that mean
-// nothing: its speed is that of the real one, which needs no download to be measured. Bits
-// are those of dtype.Affine in groups of 64, or 16 for bf16.
+// Generate makes a model of a released size with weights that mean nothing: its speed is
+// that of the real one, which needs no download to be measured. The weights have the given
+// bits of dtype.Affine in groups of 64, or 16 for bf16.
 func Generate(name string, bits int, b backend.Backend, o model.Options) (*Model, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -52,8 +53,8 @@ func Generate(name string, bits int, b backend.Backend, o model.Options) (*Model
 		if s.name != name {
 			continue
 		}
-		l := &loader{b: b, o: o, cfg: s.config(), made: &generator{bits: bits}}
-		m, err := l.model()
+		l := &loader{from: &generator{bits: bits}, b: b, o: o}
+		m, err := l.model(s.config(), true)
 		if err != nil {
 			l.free()
 		}
@@ -77,11 +78,25 @@ func (s *shape) config() *config {
 	return c
 }
 
-// generator makes weights up. All matrices are views of the same few bytes.
+// generator is a source that makes weights up. All matrices are views of the same few bytes.
 type generator struct {
 	bits          int
 	codes         []byte
 	scale, biases []byte
+}
+
+var _ source = (*generator)(nil)
+
+func (g *generator) find(*Weight) bool          { return true }
+func (g *generator) err() error                 { return nil }
+func (g *generator) release(*dtype.Matrix) bool { return true }
+
+func (g *generator) matrices(w *Weight) ([]dtype.Matrix, error) {
+	m, err := g.matrix(w.Rows, w.Cols)
+	if err != nil {
+		return nil, fmt.Errorf("qwen35: %s: %w", w.module(), err)
+	}
+	return slices.Repeat([]dtype.Matrix{m}, w.Count()), nil
 }
 
 // matrix is noise of a size that keeps activations near one.
@@ -124,15 +139,15 @@ func fill(b []byte, n int, x float32) []byte {
 	return b
 }
 
-// vector is ones for norms, small noise for the rest.
-func (g *generator) vector(name string, n int) []float32 {
-	v := make([]float32, n)
+// values are ones for norms, small noise for the rest.
+func (g *generator) values(w *Weight) ([]float32, error) {
+	v := make([]float32, w.Rows*w.Cols)
 	for i := range v {
-		if v[i] = 1; !strings.HasSuffix(name, "norm.weight") && !strings.Contains(name, "norm_") {
+		if v[i] = 1; !strings.Contains(w.Name, "norm") {
 			v[i] = float32(noise(i))
 		}
 	}
-	return v
+	return v, nil
 }
 
 // noise is a number in [-1, 1) that looks random.
@@ -144,35 +159,20 @@ func noise(i int) float64 {
 	return float64(int64(x)) / (1 << 63)
 }
 
-// PassBytes is the weights that a pass over one row reads: all of the backbone but the
+// PassBytes is the weights that a pass over one row reads: all of the model but the
 // embedding, of which it reads one row unless it is the output matrix too, and of the
 // experts only those that are chosen.
 func (m *Model) PassBytes() int64 {
-	n := m.unembed.Bytes()
-	for i := range m.layers {
-		n += m.layers[i].passBytes()
+	total := int64(0)
+	for w := range m.weights() {
+		if !w.IsMatrix() || w.matrix == &m.embed && !m.cfg.tied {
+			continue
+		}
+		n := (*w.matrix).Bytes()
+		if w.Experts > 0 {
+			n = n * int64(m.cfg.topK) / int64(w.Experts)
+		}
+		total += n
 	}
-	return n
-}
-
-func (l *layer) passBytes() int64 {
-	n := int64(0)
-	if a := l.attn; a != nil {
-		n += sum(a.q, a.k, a.v, a.o)
-	} else {
-		n += sum(l.delta.qkv, l.delta.z, l.delta.b, l.delta.a, l.delta.out)
-	}
-	if e := l.moe; e != nil {
-		chosen := sum(e.Gate, e.Up, e.Down) * int64(e.TopK) / int64(e.Gate.Count())
-		return n + chosen + sum(e.Router, e.SharedRouter, e.SharedGate, e.SharedUp, e.SharedDown)
-	}
-	return n + sum(l.mlp.gate, l.mlp.up, l.mlp.down)
-}
-
-func sum(weights ...backend.Weight) int64 {
-	n := int64(0)
-	for _, w := range weights {
-		n += w.Bytes()
-	}
-	return n
+	return total
 }

@@ -41,7 +41,7 @@ func TestGenerateCountsAsPublished(t *testing.T) {
 	}
 }
 
-// BenchmarkRound measures a pass of a generated model over so many rows of one sequence.
+// BenchmarkRound measures a pass of a generated model over a few rows of one sequence.
 func BenchmarkRound(b *testing.B) {
 	for _, name := range []string{"0.8b", "2b"} {
 		b.Run("shape="+name, func(b *testing.B) {
@@ -50,7 +50,7 @@ func BenchmarkRound(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer dev.Close() //nolint:errcheck // nothing is written
-			m, err := Generate(name, 4, dev, model.Options{MaxGuesses: 8})
+			m, err := Generate(name, 4, dev, model.Options{MaxDrafts: 8})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -62,14 +62,14 @@ func BenchmarkRound(b *testing.B) {
 				b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
 					b.SetBytes(m.Info().Bytes)
 					for b.Loop() {
-						out, err := m.Forward([]model.Span{{State: s, Tokens: make([]int32, rows), Guesses: rows - 1, Want: rows}})
+						out, err := m.Forward([]model.Span{{State: s, Tokens: make([]int32, rows), Drafts: rows - 1, Want: rows}})
 						if err != nil {
 							b.Fatal(err)
 						}
 						if x := out.Logits[0][0][0]; math.IsNaN(float64(x)) {
 							b.Fatal("not a number")
 						}
-						s.Keep(0)
+						s.Commit(0)
 					}
 				})
 			}

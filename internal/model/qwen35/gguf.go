@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // ggufFile is a GGUF file of the family. Its converter changed more than names: it added
@@ -22,7 +23,7 @@ import (
 type ggufFile struct {
 	*gguf.File
 	arch                 string
-	layers, nextn        int // of the backbone, of the head
+	layers, nextn        int // of the model, of the head
 	keyHeads, valueHeads int
 	keyDim, valueDim     int
 	tiled                bool // value heads are in the converter's order
@@ -131,8 +132,8 @@ func (g *ggufFile) measure() (err error) {
 type ggufPiece struct {
 	name  string
 	shape []int
-	rows  []int // of each set of so many rows these, in this order; nil: all
-	set   int
+	rows  []int // of each set of rows these, in this order; nil: all
+	set   int   // rows of a set
 	heads []int // the order of heads within a row; nil: as they are
 	log   bool  // the logarithm of the negated numbers
 
@@ -207,7 +208,7 @@ func (p *ggufPiece) orderRows(g *ggufFile, at, dim int) error {
 	return nil
 }
 
-// orderColumns puts the value heads, which together have so many columns, in order.
+// orderColumns puts the value heads, which together have the given columns, in order.
 func (p *ggufPiece) orderColumns(g *ggufFile, columns int) error {
 	m := &p.encoding
 	if m.Cols != columns {
@@ -289,7 +290,7 @@ func (p ggufPiece) read(t *gguf.Tensor, part gguf.Part) ([]byte, error) {
 	return b, nil
 }
 
-// pick takes blocks of bytes in the given order from each set of so many.
+// pick takes blocks of bytes in the given order from each set of set blocks.
 func pick(b []byte, block, set int, order []int) []byte {
 	out := make([]byte, 0, len(b)/set*len(order))
 	for ; len(b) > 0; b = b[set*block:] {
@@ -309,7 +310,7 @@ func decayLogs(b []byte, typ dtype.Type) ([]byte, error) {
 		if !(x < 0 && x >= -math.MaxFloat32) {
 			return nil, fmt.Errorf("decay rate %g, want a negative number", x)
 		}
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(log(-float64(x)))))
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(exactmath.LogOfExp(-float64(x)))))
 	}
 	return out, nil
 }

@@ -51,7 +51,7 @@ func oneType(typ string) func(string, int) string {
 	}
 }
 
-// sourceTensors are the effective numbers of a checkpoint, quantized in groups of so many, by
+// sourceTensors are the effective numbers of a checkpoint, quantized in groups of group, by
 // canonical name; stacks of experts are called experts.
 func sourceTensors(t *testing.T, c *checkpoint.Checkpoint, group int) map[string]plainTensor {
 	t.Helper()

@@ -34,7 +34,7 @@ func mixed() func(string, int) string {
 	}
 }
 
-// The networks of the specification with two value heads for each of two key heads.
+// The models of the specification with two value heads for each of two key heads.
 var (
 	specDense = golden.SpecConfig{Name: "B-dense", Heads: 4, KVHeads: 2, KeyHeads: 2, ValueHeads: 4}
 	specMoE   = golden.SpecConfig{Name: "B-moe", Heads: 4, KVHeads: 2, KeyHeads: 2, ValueHeads: 4, Experts: 4, ExpertsActive: 2}
@@ -134,7 +134,7 @@ func TestGGUFGivesBackEveryNumber(t *testing.T) {
 	}
 }
 
-// sameConfig checks that what the network is built from is what the original's config says.
+// sameConfig checks that what the model is built from is what the original's config says.
 func sameConfig(t *testing.T, got, want *checkpoint.Checkpoint) {
 	t.Helper()
 	a, err := readConfig(got)
@@ -151,7 +151,7 @@ func sameConfig(t *testing.T, got, want *checkpoint.Checkpoint) {
 }
 
 // TestGGUFVariants: what converters of different times and makers do differently, on the
-// networks of the specification, whose logits tell every mistake.
+// models of the specification, whose logits tell every mistake.
 func TestGGUFVariants(t *testing.T) {
 	prompt := []int32{1, 2, 3, 4, 5}
 	set := func(key string, v any) func(*llama) { return func(l *llama) { l.out.Set(key, v) } }
@@ -196,7 +196,7 @@ func TestGGUFVariants(t *testing.T) {
 
 // TestGGUFWritesTheReferencesText: the trained model from a GGUF file goes on as the
 // reference does: in halves exactly, with 8 bits where the reference was sure. Its head
-// guesses as often right as the original's.
+// draft tokens as often right as the original's.
 func TestGGUFWritesTheReferencesText(t *testing.T) {
 	if testing.Short() {
 		t.Skip("quantizes 21 million numbers twice, slowly")
@@ -223,9 +223,9 @@ func TestGGUFWritesTheReferencesText(t *testing.T) {
 				same++
 			}
 		}
-		t.Logf("%s: %d of %d guesses of the head are the reference's", typ, same, n)
+		t.Logf("%s: %d of %d draft tokens of the head are the reference's", typ, same, n)
 		if same < n*97/100 {
-			t.Errorf("%s: only %d of %d guesses of the head are the reference's", typ, same, n)
+			t.Errorf("%s: only %d of %d draft tokens of the head are the reference's", typ, same, n)
 		}
 	}
 }

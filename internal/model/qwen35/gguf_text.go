@@ -73,6 +73,13 @@ type ggufReader struct {
 	err  error
 }
 
+// keep keeps the first error.
+func (r *ggufReader) keep(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
 // whole is a number that must be there. Of a list, a number for each layer, it is the
 // largest: layers without attention have no heads.
 func (r *ggufReader) whole(key, name string) int {
@@ -81,9 +88,7 @@ func (r *ggufReader) whole(key, name string) int {
 		err = fmt.Errorf("%s.%s is an empty list", r.g.arch, key)
 	}
 	if err != nil {
-		if r.err == nil {
-			r.err = err
-		}
+		r.keep(err)
 		return 0
 	}
 	n := slices.Max(list)
@@ -97,9 +102,7 @@ func (r *ggufReader) optional(key string) int {
 		return -1
 	}
 	n, err := r.g.Whole(r.g.arch + "." + key)
-	if err != nil && r.err == nil {
-		r.err = err
-	}
+	r.keep(err)
 	return n
 }
 
@@ -109,20 +112,16 @@ func (r *ggufReader) number(key, name string) {
 	if err == nil && (math.IsNaN(x) || math.IsInf(x, 0)) {
 		err = fmt.Errorf("%s.%s is %g", r.g.arch, key, x)
 	}
-	if err != nil && r.err == nil {
-		r.err = err
-	}
+	r.keep(err)
 	r.text[name] = float32(x)
 }
 
-// rope is the rotation of heads of so many dimensions.
+// rope is the rotation of heads of dim dimensions.
 func (r *ggufReader) rope(dim int) map[string]any {
 	g, kind := r.g, "default"
 	if key := g.arch + ".rope.scaling.type"; g.Has(key) {
 		text, err := g.Text(key)
-		if err != nil && r.err == nil {
-			r.err = err
-		}
+		r.keep(err)
 		if text != "none" {
 			kind = text // which the config's reader refuses by name
 		}

@@ -100,7 +100,7 @@ func (g *comparison) layers(t *testing.T, r *rig, f *golden.Fixture) {
 	r.trace = nil
 }
 
-// layerState compares what layer 0 remembers. The reference keeps one input row more.
+// layerState compares what layer 0 stores. The reference keeps one input row more.
 func (g *comparison) layerState(t *testing.T, r *rig, seq backend.Seq, f *golden.Fixture) {
 	mem := seq.Delta[0]
 	g.state.Add("recurrent state", r.host(t, mem.State), f.Array(t, "0.state0.recurrent").Data)

@@ -3,143 +3,12 @@ package qwen35
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
-	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/dtype"
 )
-
-// Kind is what a weight is to the network, which decides how it may be stored.
-type Kind uint8
-
-const (
-	// Matrix multiplies activations or is looked up; it may be quantized.
-	Matrix Kind = iota
-	// Router is a matrix that chooses: small errors in it have large effects.
-	Router
-	// Gain is that of a norm as it is effective, whatever the file holds.
-	Gain
-	// Vector is numbers that are used as they are stored.
-	Vector
-	// Decay is the logarithms of decay rates.
-	Decay
-	// Conv is a convolution of Rows channels with a kernel of Cols.
-	Conv
-)
-
-// Weight is one weight of a network under its canonical name, which is the same whatever
-// layout the checkpoint has: that of the raw release without the prefix of the language
-// model, except that experts are stacks called switch_mlp as in converted checkpoints.
-type Weight struct {
-	Name       string // of the tensor, such as layers.0.mlp.down_proj.weight
-	Kind       Kind
-	Experts    int // matrices in the stack; 0: it is no stack
-	Rows, Cols int // of one matrix; other weights but Conv have one row
-
-	stretches []stretch
-	norms     *normRule
-}
-
-// stretch is where matrices of a weight are stored: a module, or some rows of it.
-type stretch struct {
-	from       *checkpoint.Weights
-	path       string
-	stacked    int // matrices in the module; 0: it is no stack
-	rows, cols int // of a stored matrix
-	pick       []int
-	r0, r1     int // rows [r0, r1) of each if pick is nil
-}
-
-// IsMatrix reports whether the weight is a matrix or a stack of them: the others have
-// Values.
-func (w *Weight) IsMatrix() bool { return w.Kind == Matrix || w.Kind == Router }
-
-// Head reports whether the weight is one of the multi-token-prediction head.
-func (w *Weight) Head() bool { return strings.HasPrefix(w.Name, "mtp.") }
-
-// Count is the number of matrices.
-func (w *Weight) Count() int { return max(w.Experts, 1) }
-
-// Parameters is the number of numbers.
-func (w *Weight) Parameters() int64 { return int64(w.Count()) * int64(w.Rows) * int64(w.Cols) }
-
-// Stored is how the matrices are stored, by the headers alone: matrices without Data.
-func (w *Weight) Stored() ([]dtype.Matrix, error) {
-	return w.matrices((*checkpoint.Weights).LookMatrix, (*checkpoint.Weights).LookStack)
-}
-
-// Matrices are the matrices as they are stored: views of the checkpoint where its layout
-// allows.
-func (w *Weight) Matrices() ([]dtype.Matrix, error) {
-	return w.matrices((*checkpoint.Weights).Matrix, (*checkpoint.Weights).MatrixStack)
-}
-
-func (w *Weight) matrices(
-	one func(_ *checkpoint.Weights, path string, rows, cols int) (dtype.Matrix, error),
-	many func(_ *checkpoint.Weights, path string, n, rows, cols int) ([]dtype.Matrix, error),
-) ([]dtype.Matrix, error) {
-	list := make([]dtype.Matrix, 0, w.Count())
-	for _, p := range w.stretches {
-		var ms []dtype.Matrix
-		var err error
-		if p.stacked > 0 {
-			ms, err = many(p.from, p.path, p.stacked, p.rows, p.cols)
-		} else {
-			ms = make([]dtype.Matrix, 1)
-			ms[0], err = one(p.from, p.path, p.rows, p.cols)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("qwen35: %w", err)
-		}
-		for _, m := range ms {
-			if p.pick != nil {
-				m = m.Gather(p.pick)
-			} else {
-				m = m.RowRange(p.r0, p.r1)
-			}
-			list = append(list, m)
-		}
-	}
-	return list, nil
-}
-
-// Release tells the system that m, some rows of Matrices, is not needed for now.
-func (w *Weight) Release(m dtype.Matrix) {
-	for i, p := range w.stretches {
-		if i == 0 || p.from != w.stretches[0].from {
-			p.from.ReleaseMatrix(m)
-		}
-	}
-}
-
-// Type is the type in which the numbers of a weight that is no matrix are stored.
-func (w *Weight) Type() dtype.Type {
-	t, _ := w.stretches[0].from.Look(w.stretches[0].path)
-	return t.Type
-}
-
-// Values are the numbers of a weight that is no matrix. Those of a Gain are effective:
-// with the one that raw files leave out.
-func (w *Weight) Values() ([]float32, error) {
-	p := w.stretches[0]
-	v, err := p.from.Vector(p.path, w.Rows*w.Cols)
-	if err != nil {
-		return nil, fmt.Errorf("qwen35: %w", err)
-	}
-	if w.Kind == Gain && w.norms.of(w.Name, v) == stored0p {
-		for i := range v {
-			v[i]++
-		}
-	}
-	return v, nil
-}
-
-// Scaled reports whether the file has a factor for a whole matrix.
-func (w *Weight) Scaled() bool {
-	return slices.ContainsFunc(w.stretches, func(p stretch) bool { return p.from.Has(p.path + ".global_scale") })
-}
 
 // Extra is a tensor that a text model has no use for, such as one of an image tower.
 type Extra struct {
@@ -152,20 +21,20 @@ type Extra struct {
 // Inventory is all weights of a checkpoint, checked against its config: each is there, has
 // the right shape, and no tensor is left over.
 type Inventory struct {
-	Weights []Weight // the backbone's in the order of its layers, then the head's
+	Weights []Weight // in the order of the layers, then the head's
 	Extras  []Extra
 	cfg     *config
 	source  *checkpoint.Checkpoint
 }
 
-// Portion is a part of a network.
+// Portion is a part of a model.
 type Portion uint8
 
 const (
-	// Whole is the backbone, and the head if there is one.
+	// Whole is the model with its head, if there is one.
 	Whole Portion = iota
-	// Trunk is the backbone alone.
-	Trunk
+	// WithoutHead is the model alone.
+	WithoutHead
 	// HeadOnly is the head alone; nothing else need be there.
 	HeadOnly
 )
@@ -181,66 +50,53 @@ func TakeInventory(c *checkpoint.Checkpoint, part Portion, log *slog.Logger) (*I
 	if err != nil {
 		return nil, err
 	}
-	found, err := findNames(c, cfg, log)
+	f, err := openFiles(c, cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	if strings.HasSuffix(cfg.modelType, "_mtp") {
-		found = found.asHead()
-	}
-	rule, err := findNormRule(c, found, cfg, log)
-	if err != nil {
-		return nil, fmt.Errorf("qwen35: %w", err)
-	}
-	l := &lister{cfg: cfg, names: found, norms: &rule}
-	if part != HeadOnly {
-		l.trunk()
-	}
-	switch hasHead := found.hasHead(); {
-	case part == HeadOnly && !hasHead:
-		return nil, fmt.Errorf("qwen35: %s: %w: a converter has probably dropped its mtp tensors", c.Name(), ErrNoHead)
-	case part != Trunk && hasHead:
-		l.head()
-	}
-	if err := l.verdict(); err != nil {
-		return nil, err
-	}
-	v := &Inventory{Weights: l.weights, cfg: cfg, source: c}
-	if err := v.check(found, part); err != nil {
-		return nil, err
-	}
-	return v, nil
-}
-
-// asHead is the names of a folder that holds nothing but a head.
-func (n names) asHead() names {
-	head := names{}
-	for name, p := range n {
-		if !strings.HasPrefix(name, "mtp.") {
-			name = "mtp." + name
+	v := &Inventory{cfg: cfg, source: c}
+	add := func(table iter.Seq[*Weight]) {
+		for w := range table {
+			f.find(w)
+			v.Weights = append(v.Weights, *w)
 		}
-		p.side = true
-		head[name] = p
 	}
-	return head
+	if part != HeadOnly {
+		add(newModel(cfg).weights())
+		if !cfg.tied { // loaded early, written last
+			output := v.Weights[1]
+			v.Weights = append(slices.Delete(v.Weights, 1, 2), output)
+		}
+	}
+	if part != WithoutHead {
+		switch head, err := f.head(); {
+		case err != nil:
+			return nil, err
+		case head:
+			add(newHead(cfg).weights())
+		case part == HeadOnly:
+			return nil, fmt.Errorf("qwen35: %s: %w: a converter has probably dropped its mtp tensors", c.Name(), ErrNoHead)
+		}
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return v, v.check(f, part)
 }
 
 // check looks at each header, which marks the tensors as used, and refuses what is left.
-func (v *Inventory) check(found names, part Portion) error {
+func (v *Inventory) check(f *files, part Portion) error {
 	for i := range v.Weights {
-		w := &v.Weights[i]
-		var err error
-		if w.IsMatrix() {
-			_, err = w.Stored()
-		} else if err = w.stretches[0].from.LookVector(w.stretches[0].path, w.Rows*w.Cols); err != nil {
-			err = fmt.Errorf("qwen35: %w", err)
-		}
-		if err != nil {
+		if err := v.Weights[i].check(); err != nil {
 			return err
 		}
 	}
-	of := func(from *checkpoint.Weights) []string {
-		var left []string
+	all := f.weights
+	if part == WithoutHead {
+		all = all[:1]
+	}
+	var left []string
+	for _, from := range all {
 		for _, n := range from.Tensors() {
 			if name, needed := canonical(n); !needed {
 				v.Extras = append(v.Extras, Extra{from, n, name})
@@ -248,22 +104,12 @@ func (v *Inventory) check(found names, part Portion) error {
 		}
 		for _, n := range from.Unused() {
 			name, _ := canonical(n)
-			if isHead := strings.HasPrefix(name, "mtp."); part == Whole || isHead == (part == HeadOnly) {
+			if part == Whole || isHead(name) == (part == HeadOnly) {
 				left = append(left, n)
 			}
 		}
-		return left
 	}
-	left := of(v.source.Weights)
-	for _, s := range v.source.Sidecars {
-		if found.from(s.Weights) && part != Trunk {
-			left = append(left, of(s.Weights)...)
-		}
-	}
-	if len(left) > 0 {
-		return fmt.Errorf("qwen35: %d tensors are not part of a %s model: %s", len(left), v.cfg.modelType, list(left))
-	}
-	return nil
+	return leftover(left, v.cfg)
 }
 
 // Stored is how many tensors of the files the weights are made of, scales and biases
@@ -276,9 +122,9 @@ func (v *Inventory) Stored() (tensors, head int, bytes int64) {
 	seen := map[name]bool{}
 	for i := range v.Weights {
 		w := &v.Weights[i]
-		for _, p := range w.stretches {
+		for _, p := range w.places {
 			for _, suffix := range []string{"", ".weight", ".scales", ".biases", ".global_scale", ".weight_scale_inv", "_scale_inv"} {
-				t, ok := p.from.Look(p.path + suffix)
+				t, ok := p.from.Look(p.name + suffix)
 				at := name{p.from, t.Name}
 				if !ok || seen[at] {
 					continue
@@ -306,18 +152,20 @@ func (v *Inventory) AddHead(from *Inventory) error {
 	if v.HasHead() {
 		return errors.New("qwen35: the checkpoint has a multi-token-prediction head already")
 	}
-	want := &lister{cfg: v.cfg, any: true}
-	want.head()
+	var want []Weight
+	for w := range newHead(v.cfg).weights() {
+		want = append(want, *w)
+	}
 	i := slices.IndexFunc(from.Weights, func(w Weight) bool { return w.Head() })
 	if i < 0 {
 		return fmt.Errorf("qwen35: %s: %w", from.source.Name(), ErrNoHead)
 	}
 	head := from.Weights[i:]
-	if len(head) != len(want.weights) {
+	if len(head) != len(want) {
 		return fmt.Errorf("qwen35: the head is for a model %s experts, this one is %s", from.cfg.withExperts(), v.cfg.withExperts())
 	}
 	for j := range head {
-		h, w := &head[j], &want.weights[j]
+		h, w := &head[j], &want[j]
 		if h.Name != w.Name || h.Experts != w.Experts || h.Rows != w.Rows || h.Cols != w.Cols {
 			return fmt.Errorf("qwen35: the head is of another model: its %s is %s, this model needs %s %s",
 				h.Name, h.shape(), w.Name, w.shape())

@@ -64,7 +64,7 @@ func numbersOf(t *testing.T, v *Inventory) map[string][]float32 {
 	return list
 }
 
-// TestInventoryOfLayoutsIsOne lists the networks of the specification in every layout:
+// TestInventoryOfLayoutsIsOne lists the models of the specification in every layout:
 // names and effective numbers are the same.
 func TestInventoryOfLayoutsIsOne(t *testing.T) {
 	for _, c := range golden.SpecCases() {
@@ -78,7 +78,7 @@ func TestInventoryOfLayoutsIsOne(t *testing.T) {
 			list = append(list, expertLayouts()...)
 		}
 		for _, l := range list {
-			t.Run(fmt.Sprintf("network=%s/layout=%s", c.Config.Name, l.name), func(t *testing.T) {
+			t.Run(fmt.Sprintf("model=%s/layout=%s", c.Config.Name, l.name), func(t *testing.T) {
 				v, err := inventory(t, specFolder(t, c.Config, l.edits...).write(t), Whole)
 				if err != nil {
 					t.Fatal(err)
@@ -118,15 +118,15 @@ func TestInventoryRefuses(t *testing.T) {
 		}
 	}
 	// What is wrong elsewhere is not the business of who takes a part.
-	if _, err := inventory(t, specFolder(t, c, with(some("mtp.odd"))).write(t), Trunk); err != nil {
-		t.Errorf("the trunk: %v", err)
+	if _, err := inventory(t, specFolder(t, c, with(some("mtp.odd"))).write(t), WithoutHead); err != nil {
+		t.Errorf("the model: %v", err)
 	}
 	if _, err := inventory(t, specFolder(t, c, with(some("odd")), without("layers.2.mlp.up_proj.weight")).write(t), HeadOnly); err != nil {
 		t.Errorf("the head: %v", err)
 	}
 }
 
-// TestInventoryAddsHeads of the right shape to backbones that have none.
+// TestInventoryAddsHeads of the right shape to models that have none.
 func TestInventoryAddsHeads(t *testing.T) {
 	cases := golden.SpecCases()
 	take := func(i int, part Portion) *Inventory {
@@ -136,9 +136,9 @@ func TestInventoryAddsHeads(t *testing.T) {
 		}
 		return v
 	}
-	v := take(0, Trunk)
-	if err := v.AddHead(take(0, Trunk)); !errors.Is(err, ErrNoHead) {
-		t.Errorf("of a backbone: %v", err)
+	v := take(0, WithoutHead)
+	if err := v.AddHead(take(0, WithoutHead)); !errors.Is(err, ErrNoHead) {
+		t.Errorf("of a model: %v", err)
 	}
 	for i := 1; i < len(cases); i++ {
 		if err := v.AddHead(take(i, HeadOnly)); err == nil || v.HasHead() {

@@ -15,7 +15,7 @@ import (
 )
 
 // The laws of exactness: the bits of a sequence's logits do not depend on how its tokens
-// were cut into calls, on its neighbors, on guesses taken back, on saving and loading, or
+// were cut into calls, on its neighbors, on drafts rolled back, on saving and loading, or
 // on the number of threads.
 
 // subject is a model to hold to the laws, and a text for it.
@@ -36,7 +36,7 @@ func subjects(t *testing.T) []subject {
 				continue // one dense, one with experts, one of each path
 			}
 			f := golden.Load(t, name)
-			o := model.Options{Compute: c, MaxGuesses: 8}
+			o := model.Options{Compute: c, MaxDrafts: 8}
 			if name != "tiny" && c == backend.Int8 {
 				o.Quantize = 4 // the files are bf16, which has no integer products
 			}
@@ -184,9 +184,9 @@ func textLengths(texts [][]int32) []int {
 	return n
 }
 
-// TestStateKeepEqualsReplay feeds guesses, keeps some, and compares what follows with a
-// sequence that never guessed. Wrong guesses are followed by others, several times over.
-func TestStateKeepEqualsReplay(t *testing.T) {
+// TestStateCommitEqualsReplay feeds draft tokens, accepts some, and compares what follows with a
+// sequence that never drafted. Wrong drafts are followed by others, several times over.
+func TestStateCommitEqualsReplay(t *testing.T) {
 	for _, sub := range subjects(t) {
 		t.Run(sub.name, func(t *testing.T) {
 			r := open(t, sub.dir, 0, sub.o)
@@ -196,16 +196,16 @@ func TestStateKeepEqualsReplay(t *testing.T) {
 			got := decode(t, r, s, sub.tokens[:5], 5)
 			for s.Len() < len(sub.tokens) {
 				left := sub.tokens[s.Len():]
-				right := min(rng.IntN(5), len(left)-1) // guesses that hold
-				tokens := slices.Clone(left[:1+right])
+				accepted := min(rng.IntN(5), len(left)-1)
+				tokens := slices.Clone(left[:1+accepted])
 				for range rng.IntN(4) {
 					tokens = append(tokens, int32(rng.IntN(r.Info().Vocab)))
 				}
-				rows, _ := r.feed(t, model.Span{State: s, Tokens: tokens, Guesses: len(tokens) - 1, Want: len(tokens)})
-				s.Keep(right)
-				got = append(got, rows[:1+right]...)
+				rows, _ := r.feed(t, model.Span{State: s, Tokens: tokens, Drafts: len(tokens) - 1, Want: len(tokens)})
+				s.Commit(accepted)
+				got = append(got, rows[:1+accepted]...)
 			}
-			same(t, "with guesses", got, want)
+			same(t, "with draft tokens", got, want)
 		})
 	}
 }
@@ -218,9 +218,9 @@ func TestStateLoadEqualsNeverHavingStopped(t *testing.T) {
 			want := decode(t, r, r.sequence(t), sub.tokens, n)
 			s := r.sequence(t)
 			decode(t, r, s, sub.tokens[:n/2], n)
-			// Save with accepted guesses that are not yet part of the delta matrices.
-			r.feed(t, model.Span{State: s, Tokens: sub.tokens[n/2 : n/2+4], Guesses: 3})
-			s.Keep(2)
+			// Save with accepted draft tokens that are not yet part of the delta matrices.
+			r.feed(t, model.Span{State: s, Tokens: sub.tokens[n/2 : n/2+4], Drafts: 3})
+			s.Commit(2)
 			snap, err := s.Save()
 			if err != nil {
 				t.Fatal(err)

@@ -14,13 +14,13 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// layout is a way to store a network.
+// layout is a way to store a model.
 type layout struct {
 	name  string
 	edits []edit
 }
 
-// layouts are the ways any network may be stored. Norms are float32 throughout: 1+w is
+// layouts are the ways any model may be stored. Norms are float32 throughout: 1+w is
 // then rounded once whether the file or the loader adds it, so all layouts must give the
 // same bits.
 func layouts() []layout {
@@ -60,10 +60,10 @@ func sidecarLayouts() []layout {
 	const inFolder = "mtp/weights.safetensors"
 	return []layout{
 		{"raw mtp.safetensors", []edit{sidecar("mtp.safetensors")}},
-		{"converted mtp.safetensors by a raw trunk", []edit{shifted(inHead), sidecar("mtp.safetensors")}},
-		{"marked mtp.safetensors by a raw trunk", []edit{shifted(inHead), sidecar("mtp.safetensors"), metadata("mtp.safetensors", "mlx")}},
-		{"raw mtp.safetensors by a converted trunk", []edit{mlx, unshifted(inHead), sidecar("mtp.safetensors")}},
-		{"converted mtp.safetensors by a converted trunk", []edit{mlx, sidecar("mtp.safetensors")}},
+		{"converted mtp.safetensors by a raw model", []edit{shifted(inHead), sidecar("mtp.safetensors")}},
+		{"marked mtp.safetensors by a raw model", []edit{shifted(inHead), sidecar("mtp.safetensors"), metadata("mtp.safetensors", "mlx")}},
+		{"raw mtp.safetensors by a converted model", []edit{mlx, unshifted(inHead), sidecar("mtp.safetensors")}},
+		{"converted mtp.safetensors by a converted model", []edit{mlx, sidecar("mtp.safetensors")}},
 		{"mtp.safetensors with vision", []edit{sidecar("mtp.safetensors"), func(_ *testing.T, f *folder) {
 			f.files["mtp.safetensors"].add(some("model.visual.blocks.0.norm1.weight"))
 		}}},
@@ -71,7 +71,7 @@ func sidecarLayouts() []layout {
 		{"model-mtp.safetensors, long names", []edit{rename("mtp.", "language_model.mtp."), sidecar("model-mtp.safetensors")}},
 		{"model-mtp.safetensors beside an index", []edit{sidecar("model-mtp.safetensors"), sharded(2, "")}},
 		{"mtp folder with manifest", []edit{shifted(inHead), sidecar(inFolder), manifest(gamma)}},
-		{"mtp folder with manifest by a converted trunk", []edit{mlx, sidecar(inFolder), manifest(gamma)}},
+		{"mtp folder with manifest by a converted model", []edit{mlx, sidecar(inFolder), manifest(gamma)}},
 		{"mtp folder without manifest", []edit{sidecar(inFolder)}},
 		{"mtp folder with a manifest that says nothing", []edit{sidecar(inFolder), manifest("{}")}},
 		{"split drafter", []edit{shifted(inHead), sidecar(inFolder), rename("mtp.", ""), metadata(inFolder, "mlx")}},
@@ -122,23 +122,23 @@ func configLayouts() []layout {
 	}
 }
 
-// expertLayouts are the ways experts may be stored, in backbone and head independently.
+// expertLayouts are the ways experts may be stored, in model and head independently.
 func expertLayouts() []layout {
 	ways := []layout{{"fused", nil}, {"separate", []edit{separateExperts}}, {"switch", []edit{switchExperts}}}
 	list := make([]layout, 0, 2*len(ways)*len(ways))
-	for _, trunk := range ways {
+	for _, base := range ways {
 		for _, head := range ways {
-			name := fmt.Sprintf("experts %s, of the head %s", trunk.name, head.name)
-			raw := []edit{in(released, trunk.edits...), in("mtp.", head.edits...)}
+			name := fmt.Sprintf("experts %s, of the head %s", base.name, head.name)
+			raw := []edit{in(released, base.edits...), in("mtp.", head.edits...)}
 			list = append(list, layout{name, raw}, layout{name + ", converted", append(slices.Clone(raw), mlx)})
 		}
 	}
 	return list
 }
 
-// TestOpenLayoutsAreOneNetwork stores the networks of the specification in every layout.
-// The loaded networks must agree in every bit of their logits.
-func TestOpenLayoutsAreOneNetwork(t *testing.T) {
+// TestOpenLayoutsAreOneModel stores the models of the specification in every layout.
+// The loaded models must agree in every bit of their logits.
+func TestOpenLayoutsAreOneModel(t *testing.T) {
 	for _, c := range golden.SpecCases() {
 		want := answers(t, c.Config.Checkpoint(t), golden.SpecPrompt)
 		list := layouts()
@@ -146,7 +146,7 @@ func TestOpenLayoutsAreOneNetwork(t *testing.T) {
 			list = append(list, expertLayouts()...)
 		}
 		for _, l := range list {
-			t.Run(fmt.Sprintf("network=%s/layout=%s", c.Config.Name, l.name), func(t *testing.T) {
+			t.Run(fmt.Sprintf("model=%s/layout=%s", c.Config.Name, l.name), func(t *testing.T) {
 				dir := specFolder(t, c.Config, l.edits...).write(t)
 				same(t, "logits", answers(t, dir, golden.SpecPrompt), want)
 			})
@@ -181,7 +181,7 @@ func equal(a, b [][]float32) bool {
 	})
 }
 
-// TestOpenTied holds a tied network, with and without an output matrix that must be
+// TestOpenTied holds a tied model, with and without an output matrix that must be
 // ignored, against an untied one whose output matrix is the embedding.
 func TestOpenTied(t *testing.T) {
 	tie := configure(func(_, top map[string]any) { top["tie_word_embeddings"] = true })
@@ -201,16 +201,16 @@ func TestOpenTied(t *testing.T) {
 			{"top config counts", []edit{tie, configure(func(text, _ map[string]any) { text["tie_word_embeddings"] = false })}},
 			{"converted", []edit{tie, mlx}},
 		} {
-			t.Run(fmt.Sprintf("network=%s/layout=%s", c.Config.Name, l.name), func(t *testing.T) {
+			t.Run(fmt.Sprintf("model=%s/layout=%s", c.Config.Name, l.name), func(t *testing.T) {
 				same(t, "logits", answers(t, specFolder(t, c.Config, l.edits...).write(t), golden.SpecPrompt), want)
 			})
 		}
 	}
 }
 
-// TestOpenTypesAreOneNetwork stores numbers that all three types hold exactly in mixtures
+// TestOpenTypesAreOneModel stores numbers that all three types hold exactly in mixtures
 // of them.
-func TestOpenTypesAreOneNetwork(t *testing.T) {
+func TestOpenTypesAreOneModel(t *testing.T) {
 	types := []dtype.Type{dtype.F32, dtype.BF16, dtype.F16}
 	for _, c := range golden.SpecCases() {
 		want := answers(t, specFolder(t, c.Config, rounded).write(t), golden.SpecPrompt)
@@ -228,7 +228,7 @@ func TestOpenTypesAreOneNetwork(t *testing.T) {
 			mixes[fmt.Sprintf("mix %d", shift)] = func(i int, _ string) dtype.Type { return types[(i+shift)%len(types)] }
 		}
 		for name, mix := range mixes {
-			t.Run(fmt.Sprintf("network=%s/types=%s", c.Config.Name, name), func(t *testing.T) {
+			t.Run(fmt.Sprintf("model=%s/types=%s", c.Config.Name, name), func(t *testing.T) {
 				dir := specFolder(t, c.Config, rounded, retyped(mix)).write(t)
 				same(t, "logits", answers(t, dir, golden.SpecPrompt), want)
 			})
@@ -314,7 +314,7 @@ func otherHead(file string) edit {
 	}
 }
 
-// qwen3Next stores the network as that older family does: the projections of the linear
+// qwen3Next stores the model as that older family does: the projections of the linear
 // layers together, grouped by key head, and every expert on its own.
 func qwen3Next(t *testing.T, f *folder) {
 	f.edit(t, flat, separateExperts, rename(released, "model."))

@@ -127,7 +127,7 @@ func peakMemory(t *testing.T) int64 {
 	return 0
 }
 
-// largeCheckpoint writes a checkpoint of so many times 500 MB with plain weights of 16 bits,
+// largeCheckpoint writes a checkpoint of times × 500 MB with plain weights of 16 bits,
 // or quantized ones of fewer. Embedding and output are by far the largest matrices, as in the
 // small releases: a fifth of the bytes each.
 func largeCheckpoint(t testing.TB, bits, times int) string {

@@ -1,4 +1,4 @@
-// Package qwen35 is the Qwen3.5 family: dense and mixture-of-experts backbones of Gated
+// Package qwen35 is the Qwen3.5 family: dense and mixture-of-experts models of Gated
 // DeltaNet and gated attention layers, and their multi-token-prediction head. It knows
 // every layout such checkpoints come in; the arithmetic is the backend's.
 package qwen35
@@ -21,9 +21,9 @@ func init() {
 	}
 }
 
-// Model is a backbone with its weights on a backend.
+// Model is a model with its weights on a backend.
 type Model struct {
-	network
+	transformer
 	info   model.Info
 	layout state.Layout
 	layers []layer
@@ -43,65 +43,54 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (*Model,
 	if err != nil {
 		return nil, err
 	}
-	l := &loader{c: c, b: b, o: o, cfg: cfg, total: c.Bytes()}
-	if l.names, err = findNames(c, cfg, o.Log); err != nil {
+	f, err := openFiles(c, cfg, o.Log)
+	if err != nil {
 		return nil, err
 	}
-	if l.norms, err = findNormRule(c, l.names, cfg, o.Log); err != nil {
-		return nil, fmt.Errorf("qwen35: %w", err)
+	head, err := f.head()
+	if err != nil {
+		return nil, err
 	}
-	m, err := l.model()
+	if !head && cfg.mtpLayers > 0 {
+		o.Log.Warn("config.json promises a multi-token-prediction head, but the weights have none: a converter has probably dropped its mtp tensors; decoding works without it")
+	}
+	l := &loader{from: f, b: b, o: o, total: c.Bytes()}
+	m, err := l.model(cfg, head)
+	if err == nil {
+		err = leftover(f.unused(), cfg)
+	}
 	if err != nil {
 		l.free()
 		return nil, err
 	}
-	checkGains(l.gains, o.Log)
+	checkGains(f.gains, o.Log)
 	return m, nil
 }
 
-// model loads all parts and checks that nothing is left.
-func (l *loader) model() (*Model, error) {
-	cfg := l.cfg
-	m := &Model{network: network{b: l.b, cfg: cfg}, loaded: l}
-	// The largest matrices come first: while one is copied, its pages of the file are
-	// there too, and at the end that would be the peak.
-	m.embed = l.matrix("embed_tokens", cfg.vocab, cfg.hidden)
-	m.unembed = m.embed
-	if !cfg.tied {
-		m.unembed = l.matrix("lm_head", cfg.vocab, cfg.hidden)
+// newModel is a model without weights.
+func newModel(c *config) *Model {
+	m := &Model{transformer: transformer{cfg: c}, layers: make([]layer, len(c.layers))}
+	for i, attention := range c.layers {
+		m.layers[i] = newLayer(c, attention)
 	}
-	for i, attention := range cfg.layers {
-		m.layers = append(m.layers, l.layer(fmt.Sprintf("layers.%d.", i), attention))
-	}
-	m.norm = l.norm("norm", cfg.hidden)
-	parameters := l.parameters
-	if l.made != nil || l.names.hasHead() {
-		m.head = l.head(m)
-	} else if cfg.mtpLayers > 0 {
-		l.o.Log.Warn("config.json promises a multi-token-prediction head, but the weights have none: a converter has probably dropped its mtp tensors; decoding works without it")
-	}
-	if err := l.verdict(); err != nil {
-		return nil, err
-	}
-	if left := l.unused(); len(left) > 0 {
-		return nil, fmt.Errorf("qwen35: %d tensors are not part of a %s model: %s", len(left), cfg.modelType, list(left))
-	}
-	m.layout = cfg.layout(l.o, cfg.count(true), cfg.count(false))
-	m.info = model.Info{
-		Family: cfg.modelType, Vocab: cfg.vocab, Width: cfg.hidden, Layers: len(cfg.layers),
-		Context: cfg.context, Stop: cfg.stop, Parameters: parameters, Bytes: l.bytes(),
-		Compute: l.o.Compute, Head: m.head != nil,
-	}
-	return m, nil
+	return m
 }
 
-// layout is the memory of a network with so many layers of each kind.
+// leftover is the error of tensors that nothing asked for, nil if there are none.
+func leftover(tensors []string, cfg *config) error {
+	if len(tensors) == 0 {
+		return nil
+	}
+	return fmt.Errorf("qwen35: %d tensors are not part of a %s model: %s", len(tensors), cfg.modelType, list(tensors))
+}
+
+// layout is the state of a sequence with the given number of layers of each kind.
 func (c *config) layout(o model.Options, attention, delta int) state.Layout {
 	return state.Layout{
 		KVLayers: attention, KVHeads: c.kvHeads, HeadDim: c.headDim, KVType: o.KVType(),
 		DeltaLayers: delta, KeyHeads: c.keyHeads, ValueHeads: c.valueHeads,
 		KeyDim: c.keyDim, ValueDim: c.valueDim, Kernel: c.kernel,
-		MaxGuesses: o.MaxGuesses,
+		MaxDrafts: o.MaxDrafts,
 	}
 }
 
@@ -117,18 +106,18 @@ func list(names []string) string {
 // Info describes the model.
 func (m *Model) Info() model.Info { return m.info }
 
-// Layout is the memory of a sequence.
+// Layout is the state of a sequence.
 func (m *Model) Layout() state.Layout { return m.layout }
 
 // Head is the multi-token-prediction head, nil if the checkpoint has none.
 func (m *Model) Head() *Head { return m.head }
 
-// Close frees the weights of the backbone and its head.
+// Close frees the weights of the model and its head.
 func (m *Model) Close() error {
 	m.loaded.free()
-	m.room.free(m.b)
+	m.work.free(m.b)
 	if m.head != nil {
-		m.head.room.free(m.b)
+		m.head.work.free(m.b)
 		m.b.Free(m.head.pair)
 	}
 	return nil

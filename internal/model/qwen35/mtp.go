@@ -10,10 +10,10 @@ import (
 )
 
 // Head is the multi-token-prediction head: one attention layer over pairs of a hidden
-// state at t and the token at t+1, whose answer is a guess for the token at t+2. It shares
-// the backbone's embedding and output matrices.
+// state at t and the token at t+1, whose answer is a draft of the token at t+2. It shares
+// the model's embedding and output matrices.
 type Head struct {
-	network
+	transformer
 	layout     state.Layout
 	normHidden backend.Tensor // [1, hidden]
 	normEmbed  backend.Tensor // [1, hidden]
@@ -24,31 +24,18 @@ type Head struct {
 	swapped    bool           // a variant: fc takes the hidden state first
 }
 
-// head loads the head of m.
-func (l *loader) head(m *Model) *Head {
-	c := l.cfg
-	if depth := l.names.headDepth(); depth > 1 {
-		l.fail(fmt.Errorf("qwen35: the head has %d layers, want 1", depth))
-	}
-	h := &Head{
-		network:    network{b: l.b, cfg: c, embed: m.embed, unembed: m.unembed},
-		layout:     c.layout(l.o, 1, 0),
-		normEmbed:  l.norm("mtp.pre_fc_norm_embedding", c.hidden),
-		normHidden: l.norm("mtp.pre_fc_norm_hidden", c.hidden),
-		fc:         l.matrix("mtp.fc", c.hidden, 2*c.hidden),
-		block:      l.layer("mtp.layers.0.", true),
-	}
-	h.norm = l.norm("mtp.norm", c.hidden)
-	return h
+// newHead is a head without weights.
+func newHead(c *config) *Head {
+	return &Head{transformer: transformer{cfg: c}, block: newLayer(c, true)}
 }
 
-// Layout is the memory of a sequence: one layer of keys and values. Slot t belongs to the
+// Layout is the state of a sequence: one layer of keys and values. Slot t belongs to the
 // hidden state at t and the token at t+1.
 func (h *Head) Layout() state.Layout { return h.layout }
 
 // Forward feeds pairs: row i of a span's Hidden goes with its token i, which is the next
-// token's id. Output rows are the head's own: Hidden can be fed again to guess further.
-// Where no span wants anything the pairs are only learned, and there is no output.
+// token's id. Output rows are the head's own: Hidden can be fed again to draft further.
+// Where no span wants anything the head only catches up, and there is no output.
 func (h *Head) Forward(batch []model.Span) (model.Output, error) {
 	for i, s := range batch {
 		if s.Hidden.Rows != len(s.Tokens) {
@@ -69,7 +56,7 @@ func (h *Head) Forward(batch []model.Span) (model.Output, error) {
 		embedded, hidden = hidden, embedded
 	}
 	// A span's Hidden may be rows of the former call's result, so they are read before
-	// anything of this call is written to the rooms they lie in.
+	// anything of this call is written to the workspace they lie in.
 	at := 0
 	for _, s := range batch {
 		h.b.RMSNorm(hidden.RowRange(at, at+s.Hidden.Rows), s.Hidden, h.normHidden, eps)
@@ -79,7 +66,7 @@ func (h *Head) Forward(batch []model.Span) (model.Output, error) {
 	h.b.RMSNorm(embedded, c.x, h.normEmbed, eps)
 	h.matmul(pair, backend.Product{Dst: c.x, W: h.fc})
 	if len(c.want) == 0 {
-		h.learn(c, batch)
+		h.catchUp(c, batch)
 		return model.Output{}, nil
 	}
 	h.layer(c, &h.block, 0)
@@ -88,26 +75,26 @@ func (h *Head) Forward(batch []model.Span) (model.Output, error) {
 	return out, err
 }
 
-// learn remembers a call's pairs. Nothing is made of them, so their keys and values are all
+// catchUp fills the KV cache. Nothing is drawn, so keys and values of the pairs are all
 // that is computed, with a fraction of the head's weights.
-func (h *Head) learn(c *call, batch []model.Span) {
+func (h *Head) catchUp(c *call, batch []model.Span) {
 	a := h.block.attn
 	h.b.RMSNorm(c.h, c.x, h.block.inputNorm, h.cfg.eps)
 	h.matmul(c.h, backend.Product{Dst: c.k, W: a.k}, backend.Product{Dst: c.v, W: a.v})
 	none := c.q.RowRange(0, 0)
 	h.b.Attend(none, &a.Attention, 0, none, c.k, c.v, c.seqs)
 	for _, s := range batch {
-		s.State.Fed(len(s.Tokens), s.Guesses)
+		s.State.Fed(len(s.Tokens), s.Drafts)
 	}
 }
 
-// growPair makes room for as many pairs as the network has rows for.
+// growPair makes pair fit as many rows as the workspace.
 func (h *Head) growPair() error {
-	if h.pair.Rows >= h.room.rows {
+	if h.pair.Rows >= h.work.rows {
 		return nil
 	}
 	h.b.Free(h.pair)
 	var err error
-	h.pair, err = h.b.Alloc(dtype.F32, h.room.rows, 2*h.cfg.hidden)
+	h.pair, err = h.b.Alloc(dtype.F32, h.work.rows, 2*h.cfg.hidden)
 	return err
 }

@@ -58,7 +58,7 @@ func findNames(c *checkpoint.Checkpoint, cfg *config, log *slog.Logger) (names, 
 			if !needed {
 				continue
 			}
-			if !strings.HasPrefix(name, "mtp.") {
+			if !isHead(name) {
 				name = "mtp." + name
 			}
 			if other, ok := found[name]; ok {
@@ -67,7 +67,23 @@ func findNames(c *checkpoint.Checkpoint, cfg *config, log *slog.Logger) (names, 
 			found[name] = place{from: s.Weights, name: n, side: true}
 		}
 	}
+	if strings.HasSuffix(cfg.modelType, "_mtp") {
+		return found.asHead(), nil
+	}
 	return found, nil
+}
+
+// asHead is the names of a folder that has nothing but a head.
+func (n names) asHead() names {
+	head := names{}
+	for name, p := range n {
+		if !isHead(name) {
+			name = "mtp." + name
+		}
+		p.side = true
+		head[name] = p
+	}
+	return head
 }
 
 // canonical is the canonical form of a tensor's name, and whether a text model needs it.
@@ -88,9 +104,12 @@ func canonical(name string) (string, bool) {
 	return name, !strings.HasSuffix(name, "rotary_emb.inv_freq")
 }
 
+// isHead reports whether a canonical name is of the multi-token-prediction head.
+func isHead(name string) bool { return strings.HasPrefix(name, "mtp.") }
+
 func (n names) hasHead() bool {
 	for name := range n {
-		if strings.HasPrefix(name, "mtp.") {
+		if isHead(name) {
 			return true
 		}
 	}
@@ -112,32 +131,20 @@ func (n names) headDepth() int {
 // has reports whether a matrix of any of the modules is stored, in any encoding.
 func (n names) has(modules ...string) bool {
 	return slices.ContainsFunc(modules, func(m string) bool {
-		_, _, ok := n.module(m)
+		_, ok := n.module(m)
 		return ok
 	})
 }
 
-// module is where a module's matrix is, and its path there.
-func (n names) module(module string) (*checkpoint.Weights, string, bool) {
-	if p, ok := n[module+".weight"]; ok {
-		return p.from, strings.TrimSuffix(p.name, ".weight"), true
+// module is the place of a module's matrix. Its name is the module's path there.
+func (n names) module(module string) (place, bool) {
+	p, ok := n[module+".weight"]
+	if ok {
+		p.name = strings.TrimSuffix(p.name, ".weight")
+		return p, true
 	}
-	p, ok := n[module]
-	return p.from, p.name, ok
-}
-
-// unused lists the tensors, under their names in the files, that nothing asked for.
-func (l *loader) unused() []string {
-	if l.made != nil {
-		return nil
-	}
-	list := l.c.Unused()
-	for _, s := range l.c.Sidecars {
-		if l.names.from(s.Weights) {
-			list = append(list, s.Unused()...)
-		}
-	}
-	return list
+	p, ok = n[module]
+	return p, ok
 }
 
 // from reports whether any tensor comes from w.

@@ -10,14 +10,14 @@ import (
 
 // Raw releases store the weight w of a norm whose gain is 1+w. Converted checkpoints store
 // the gain itself. Artifacts mix the two, down to single tensors of one head, and getting it
-// wrong costs the text (trunk) or every accepted guess (head). So the convention is decided
-// tensor by tensor: by what a file says of itself, by the layout of the trunk, by the
-// company a tensor keeps, and only then by its numbers.
+// wrong costs the text (model) or every accepted draft token (head). So the convention is
+// decided tensor by tensor: by what a file says of itself, by the layout of the model, by
+// the other norms of the head, and only then by its numbers.
 type convention uint8
 
 const (
-	stored1p convention = iota // the file holds the gain
-	stored0p                   // the file holds the gain less one
+	stored1p convention = iota // the file has the gain
+	stored0p                   // the file has the gain less one
 )
 
 func (c convention) String() string {
@@ -27,14 +27,23 @@ func (c convention) String() string {
 	return "converted"
 }
 
+// restore makes stored numbers the effective gain.
+func (c convention) restore(v []float32) {
+	if c == stored0p {
+		for i := range v {
+			v[i]++
+		}
+	}
+}
+
 // normRule decides the convention of norm tensors.
 type normRule struct {
-	trunk convention
+	model convention
 	head  convention // of the majority
 	votes bool       // head tensors may differ from the majority by their own numbers
 }
 
-// findNormRule looks at the layout of the trunk and at the head's norms.
+// findNormRule looks at the layout of the model and at the head's norms.
 func findNormRule(c *checkpoint.Checkpoint, found names, cfg *config, log *slog.Logger) (normRule, error) {
 	r := normRule{}
 	for i, attention := range cfg.layers {
@@ -50,7 +59,7 @@ func findNormRule(c *checkpoint.Checkpoint, found names, cfg *config, log *slog.
 			return r, err
 		}
 		if n := len(conv.Shape); n > 0 && conv.Shape[n-1] != 1 && p.from.Metadata(conv.File)["format"] != "mlx" {
-			r.trunk = stored0p
+			r.model = stored0p
 		}
 		break
 	}
@@ -68,7 +77,7 @@ func findNormRule(c *checkpoint.Checkpoint, found names, cfg *config, log *slog.
 	switch {
 	case p.from.Metadata(head.File)["format"] == "mlx" || manifestConverted(c, p):
 		r.head = stored1p
-	case !p.side && r.trunk == stored0p:
+	case !p.side && r.model == stored0p:
 		r.head = stored0p
 	default:
 		r.votes = true
@@ -76,7 +85,7 @@ func findNormRule(c *checkpoint.Checkpoint, found names, cfg *config, log *slog.
 			return r, err
 		}
 	}
-	log.Info("norm convention", "trunk", r.trunk, "head", r.head, "by_numbers", r.votes)
+	log.Info("norm convention", "model", r.model, "head", r.head, "by_numbers", r.votes)
 	return r, nil
 }
 
@@ -93,14 +102,25 @@ func manifestConverted(c *checkpoint.Checkpoint, p place) bool {
 	return false
 }
 
-// voters are the head's norms whose numbers tell the conventions apart: near 0 or near 1.
-var voters = []string{"input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"}
+// headNorms are the head's norms in the order of a report.
+var headNorms = []string{
+	"mtp.pre_fc_norm_embedding.weight",
+	"mtp.pre_fc_norm_hidden.weight",
+	"mtp.layers.0.input_layernorm.weight",
+	"mtp.layers.0.post_attention_layernorm.weight",
+	"mtp.layers.0.self_attn.q_norm.weight",
+	"mtp.layers.0.self_attn.k_norm.weight",
+	"mtp.norm.weight",
+}
+
+// voters are those whose numbers tell the conventions apart: near 0 or near 1.
+var voters = headNorms[2:6]
 
 // headMajority is the convention of most of the head's layer norms, a tie being converted.
 func headMajority(found names) (convention, error) {
 	raw, converted := 0, 0
 	for _, v := range voters {
-		p, ok := found["mtp.layers.0."+v+".weight"]
+		p, ok := found[v]
 		if !ok {
 			continue
 		}
@@ -126,8 +146,8 @@ func headMajority(found names) (convention, error) {
 
 // of decides the convention of one norm, given its canonical name and its numbers.
 func (r *normRule) of(name string, x []float32) convention {
-	if !strings.HasPrefix(name, "mtp.") {
-		return r.trunk
+	if !isHead(name) {
+		return r.model
 	}
 	if !r.votes {
 		return r.head
@@ -155,8 +175,8 @@ func (r *normRule) of(name string, x []float32) convention {
 	return r.head
 }
 
-// checkGains warns if the effective gains of the trunk's layer norms look shifted twice or
-// not at all. It is a guess, so it does not refuse.
+// checkGains warns if the effective gains of the model's layer norms look shifted twice or
+// not at all. It cannot be sure, so it does not refuse.
 func checkGains(means []float64, log *slog.Logger) {
 	if len(means) == 0 {
 		return

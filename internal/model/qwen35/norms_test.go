@@ -50,27 +50,27 @@ var all = []string{inNorm, postNorm, qNorm, kNorm, hidNorm, embNorm, outNorm}
 // TestNormConventionOfHead decides synthetic heads by the layered rule of spec 4.3.
 func TestNormConventionOfHead(t *testing.T) {
 	const side, inFolder = "mtp.safetensors", "mtp/weights.safetensors"
-	type trunk struct{ converted, marked bool }
-	raw, unmarked, marked := trunk{}, trunk{converted: true}, trunk{true, true}
+	type base struct{ converted, marked bool }
+	raw, unmarked, marked := base{}, base{converted: true}, base{true, true}
 	for _, c := range []struct {
 		name  string
-		trunk trunk
+		base  base
 		file  string // of the head
 		head  means
 		edits []edit
 		raw   []string // the norms that must be found raw
 	}{
-		{"raw inside a raw trunk", raw, mainFile, rawMeans(nil), nil, all},
-		{"raw inside a raw trunk, whatever the numbers", raw, mainFile, convertedMeans(nil), nil, all},
-		{"converted inside a marked trunk, whatever the numbers", marked, mainFile, rawMeans(nil), nil, nil},
-		{"converted inside an unmarked trunk", unmarked, mainFile, convertedMeans(nil), nil, nil},
-		{"raw inside an unmarked converted trunk", unmarked, mainFile, rawMeans(nil), nil, all},
-		{"raw beside a converted trunk", marked, side, rawMeans(nil), nil, all},
-		{"raw beside an unmarked converted trunk", unmarked, side, rawMeans(nil), nil, all},
-		{"raw beside a raw trunk", raw, side, rawMeans(nil), nil, all},
-		{"converted beside a raw trunk", raw, side, convertedMeans(nil), nil, nil},
-		{"converted beside a converted trunk", marked, side, convertedMeans(nil), nil, nil},
-		{"marked beside a raw trunk, whatever the numbers", raw, side, rawMeans(nil), []edit{metadata(side, "mlx")}, nil},
+		{"raw inside a raw model", raw, mainFile, rawMeans(nil), nil, all},
+		{"raw inside a raw model, whatever the numbers", raw, mainFile, convertedMeans(nil), nil, all},
+		{"converted inside a marked model, whatever the numbers", marked, mainFile, rawMeans(nil), nil, nil},
+		{"converted inside an unmarked model", unmarked, mainFile, convertedMeans(nil), nil, nil},
+		{"raw inside an unmarked converted model", unmarked, mainFile, rawMeans(nil), nil, all},
+		{"raw beside a converted model", marked, side, rawMeans(nil), nil, all},
+		{"raw beside an unmarked converted model", unmarked, side, rawMeans(nil), nil, all},
+		{"raw beside a raw model", raw, side, rawMeans(nil), nil, all},
+		{"converted beside a raw model", raw, side, convertedMeans(nil), nil, nil},
+		{"converted beside a converted model", marked, side, convertedMeans(nil), nil, nil},
+		{"marked beside a raw model, whatever the numbers", raw, side, rawMeans(nil), []edit{metadata(side, "mlx")}, nil},
 		{"manifest, whatever the numbers", raw, inFolder, rawMeans(nil), []edit{manifest(`{"rmsnorm_weight_format": "mlx_gamma"}`)}, nil},
 		{"manifest of another format", raw, inFolder, rawMeans(nil), []edit{manifest(`{"rmsnorm_weight_format": "raw"}`)}, all},
 		{"manifest that is not JSON", raw, inFolder, rawMeans(nil), []edit{manifest(`mlx_gamma`)}, all},
@@ -92,7 +92,7 @@ func TestNormConventionOfHead(t *testing.T) {
 		{"a large final norm follows the majority", marked, side, rawMeans(means{outNorm: 3}), nil, all},
 	} {
 		t.Run("head="+c.name, func(t *testing.T) {
-			f := normFolder(t, c.trunk.converted, c.trunk.marked, c.file, c.head).edit(t, c.edits...)
+			f := normFolder(t, c.base.converted, c.base.marked, c.file, c.head).edit(t, c.edits...)
 			got := conventions(t, f)
 			for _, name := range all {
 				want := stored1p
@@ -107,9 +107,9 @@ func TestNormConventionOfHead(t *testing.T) {
 	}
 }
 
-// TestNormConventionOfTrunk decides by what the file says of itself, then by the shape of
+// TestNormConventionOfModel decides by what the file says of itself, then by the shape of
 // the convolutions.
-func TestNormConventionOfTrunk(t *testing.T) {
+func TestNormConventionOfModel(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		edits []edit
@@ -122,7 +122,7 @@ func TestNormConventionOfTrunk(t *testing.T) {
 		{"converted shape, marked", []edit{convShape(3), metadata(mainFile, "mlx")}, stored1p},
 		{"raw shape, marked", []edit{metadata(mainFile, "mlx")}, stored1p},
 	} {
-		t.Run("trunk="+c.name, func(t *testing.T) {
+		t.Run("model="+c.name, func(t *testing.T) {
 			f := normFolder(t, false, false, mainFile, rawMeans(nil)).edit(t, c.edits...)
 			if got := conventions(t, f)["layers.0.input_layernorm.weight"]; got != c.want {
 				t.Errorf("taken for %v, want %v", got, c.want)
@@ -131,7 +131,7 @@ func TestNormConventionOfTrunk(t *testing.T) {
 	}
 }
 
-// normFolder has a convolution to know the trunk by, one norm of it, and a head's norms
+// normFolder has a convolution to know the model by, one norm of it, and a head's norms
 // with the given means.
 func normFolder(t *testing.T, converted, marked bool, file string, head means) *folder {
 	t.Helper()
@@ -195,9 +195,9 @@ func conventions(t *testing.T, f *folder) map[string]convention {
 	return got
 }
 
-// TestNormMixedHeadsAreOneNetwork shifts the layer norms of a head in all combinations.
-// Each tensor's own numbers tell, so all must load to the same network.
-func TestNormMixedHeadsAreOneNetwork(t *testing.T) {
+// TestNormMixedHeadsAreOneModel shifts the layer norms of a head in all combinations.
+// Each tensor's own numbers tell, so all must load to the same model.
+func TestNormMixedHeadsAreOneModel(t *testing.T) {
 	layerNorms := []string{inNorm, postNorm, qNorm, kNorm}
 	// The outer norms are made plain to tell: the final one is raw and negative, the other
 	// two hold gains.
@@ -224,7 +224,7 @@ func negative(x []float32) []float32 {
 	return x
 }
 
-// TestNormGuardWarns checks that a trunk shifted twice, or not at all, is spoken of.
+// TestNormGuardWarns checks that a model shifted twice, or not at all, is spoken of.
 func TestNormGuardWarns(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -234,12 +234,12 @@ func TestNormGuardWarns(t *testing.T) {
 		{"raw", nil, ""},
 		{"converted", []edit{mlx}, ""},
 		{"shifted in a file that looks raw", []edit{shifted(everything)}, "near 2"},
-		{"shifted twice in a marked file", []edit{shifted(inTrunk), mlx}, "near 2"},
+		{"shifted twice in a marked file", []edit{shifted(inModel), mlx}, "near 2"},
 		{"raw in a marked file", []edit{metadata(mainFile, "mlx")}, "near 0"},
 		{"raw in a converted layout", []edit{convShape(3)}, "near 0"},
 	} {
 		for _, s := range golden.SpecCases() {
-			t.Run(fmt.Sprintf("network=%s/trunk=%s", s.Config.Name, c.name), func(t *testing.T) {
+			t.Run(fmt.Sprintf("model=%s/model=%s", s.Config.Name, c.name), func(t *testing.T) {
 				var log strings.Builder
 				o := model.Options{Compute: backend.Float32, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 				open(t, specFolder(t, s.Config, c.edits...).write(t), 1, o)

@@ -15,8 +15,8 @@ import (
 func TestModelEqualsSpecification(t *testing.T) {
 	for _, c := range golden.SpecCases() {
 		t.Run(c.Config.Name, func(t *testing.T) {
-			r := open(t, c.Config.Checkpoint(t), 1, model.Options{Compute: backend.Float32, MaxGuesses: 3})
-			t.Run("backbone", func(t *testing.T) { specBackbone(t, r, c.Want) })
+			r := open(t, c.Config.Checkpoint(t), 1, model.Options{Compute: backend.Float32, MaxDrafts: 3})
+			t.Run("model", func(t *testing.T) { specModel(t, r, c.Want) })
 			t.Run("head", func(t *testing.T) { specHead(t, r, c.Want) })
 			for depth, cycles := range c.Want.Traces {
 				t.Run(fmt.Sprintf("depth=%d", depth), func(t *testing.T) { specTrace(t, r, depth, cycles, c.Want.Greedy) })
@@ -25,7 +25,7 @@ func TestModelEqualsSpecification(t *testing.T) {
 	}
 }
 
-func specBackbone(t *testing.T, r *rig, want golden.SpecVectors) {
+func specModel(t *testing.T, r *rig, want golden.SpecVectors) {
 	var worst golden.Worst
 	n := len(golden.SpecPrompt)
 	if want.Layers != nil {
@@ -94,7 +94,7 @@ func specHead(t *testing.T, r *rig, want golden.SpecVectors) {
 	}
 }
 
-// specTrace decodes with the head's guesses as the specification does: the head's cache is
+// specTrace decodes with the head's draft tokens as the specification does: the head's cache is
 // cut back to true pairs after every round.
 func specTrace(t *testing.T, r *rig, depth int, cycles []golden.SpecCycle, greedy []int32) {
 	target := r.sequence(t)
@@ -112,29 +112,29 @@ func specTrace(t *testing.T, r *rig, depth int, cycles []golden.SpecCycle, greed
 			t.Fatalf("round %d: %v after %d, want %v after %d", i, draft, text[len(text)-1], want.Drafts, want.Token)
 		}
 		tokens := append(slices.Clone(text[len(text)-1:]), draft...)
-		rows, h := r.feed(t, model.Span{State: target, Tokens: tokens, Guesses: depth, Want: depth + 1})
-		held := 0
-		for held < depth && argmax(rows[held]) == draft[held] {
-			held++
+		rows, h := r.feed(t, model.Span{State: target, Tokens: tokens, Drafts: depth, Want: depth + 1})
+		accepted := 0
+		for accepted < depth && argmax(rows[accepted]) == draft[accepted] {
+			accepted++
 		}
-		if held != want.Accepted {
-			t.Fatalf("round %d: %d of %v accepted, want %d", i, held, draft, want.Accepted)
+		if accepted != want.Accepted {
+			t.Fatalf("round %d: %d of %v accepted, want %d", i, accepted, draft, want.Accepted)
 		}
-		target.Keep(held)
-		pending = append(slices.Clone(draft[:held]), argmax(rows[held]))
+		target.Commit(accepted)
+		pending = append(slices.Clone(draft[:accepted]), argmax(rows[accepted]))
 		text = append(text, pending...)
-		hidden = h[:(held+1)*r.Info().Width]
+		hidden = h[:(accepted+1)*r.Info().Width]
 	}
 	chain(t, r, head, hidden, pending, 1) // the last round's pairs
 	if head.Len() != golden.SpecFinalPairs || target.Len() != golden.SpecFinalPairs {
-		t.Errorf("%d pairs and %d tokens remembered, want %d", head.Len(), target.Len(), golden.SpecFinalPairs)
+		t.Errorf("%d pairs and %d tokens stored, want %d", head.Len(), target.Len(), golden.SpecFinalPairs)
 	}
 	if n := min(len(text), len(greedy)); !slices.Equal(text[:n], greedy[:n]) {
 		t.Errorf("text %v, want %v", text, greedy)
 	}
 }
 
-// chain feeds true pairs and then guesses depth tokens, leaving only the true pairs.
+// chain feeds true pairs and then drafts depth tokens, leaving only the true pairs.
 func chain(t *testing.T, r *rig, head *state.State, hidden []float32, next []int32, depth int) []int32 {
 	t.Helper()
 	logits, out := r.feedHead(t, head, hidden, next)

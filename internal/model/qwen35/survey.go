@@ -2,6 +2,7 @@ package qwen35
 
 import (
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -13,13 +14,13 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Survey is what a checkpoint's headers say of the network in it. Names of tensors are
+// Survey is what a checkpoint's headers say of the model in it. Names of tensors are
 // canonical: those of the raw release without the prefix of the language model.
 type Survey struct {
 	ModelType       string  `json:"model_type"`
 	Hidden          int     `json:"hidden_size"`
 	Vocab           int     `json:"vocab_size"` // padding included
-	Context         int     `json:"context"`    // most positions it was made for
+	Context         int     `json:"context"`    // maximum positions it was made for
 	AttentionLayers int     `json:"attention_layers"`
 	DeltaLayers     int     `json:"delta_layers"`
 	Experts         int     `json:"experts"`         // 0: dense
@@ -27,15 +28,15 @@ type Survey struct {
 	Tied            bool    `json:"tied_output"`     // the embedding is the output matrix too
 	Stop            []int32 `json:"stop_ids"`
 
-	Parameters int64  `json:"parameters"`        // of the backbone that are there
+	Parameters int64  `json:"parameters"`        // of the model that are there, without the head's
 	Active     int64  `json:"active_parameters"` // of these, what a pass over one token reads
 	Loaded     int64  `json:"loaded_bytes"`      // about what all weights, head included, take in memory
 	Parts      []Part `json:"parts"`
 
-	TrunkNorms string       `json:"trunk_norms"` // convention: raw or converted
-	TrunkGain  float64      `json:"trunk_gain"`  // mean effective gain of the layers' input norms, near 1
+	LayerNorms string       `json:"layer_norms"` // convention: raw or converted
+	LayerGain  float64      `json:"layer_gain"`  // mean effective gain of the layers' input norms, near 1
 	Head       HeadSurvey   `json:"mtp_head"`
-	Layout     state.Layout `json:"-"` // the backbone's memory of a sequence
+	Layout     state.Layout `json:"-"` // state of a sequence
 	HeadLayout state.Layout `json:"-"`
 
 	Missing []string `json:"missing"` // tensors that the config promises; a bounded list
@@ -82,7 +83,7 @@ func Look(c *checkpoint.Checkpoint) (*Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := model.Options{MaxGuesses: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)}
+	o := model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)}
 	s := &Survey{
 		ModelType: cfg.modelType, Hidden: cfg.hidden, Vocab: cfg.vocab, Context: cfg.context,
 		AttentionLayers: cfg.count(true), DeltaLayers: cfg.count(false),
@@ -91,38 +92,57 @@ func Look(c *checkpoint.Checkpoint) (*Survey, error) {
 		Missing: []string{}, Unknown: []string{},
 		Head: HeadSurvey{Promised: cfg.mtpLayers, PreNorm: cfg.preNorm, Missing: []string{}, Files: []string{}, Ignored: []string{}, Norms: []Norm{}},
 	}
-	l := &loader{c: c, o: o, cfg: cfg, look: s}
-	if l.names, err = findNames(c, cfg, o.Log); err != nil {
+	f, err := openFiles(c, cfg, o.Log)
+	if err != nil {
 		s.fail(err)
+	}
+	if f == nil {
 		return s, nil
 	}
-	if l.norms, err = findNormRule(c, l.names, cfg, o.Log); err != nil {
-		s.fail(fmt.Errorf("qwen35: %w", err))
+	s.walk(f, newModel(cfg).weights())
+	if head, err := f.head(); head {
+		if err != nil {
+			s.fail(err)
+		}
+		s.walk(f, newHead(cfg).weights())
 	}
-	_, _ = l.model() // what it would say is in the lists
-	s.Missing = append([]string{}, l.missing...)
+	s.Missing = append(s.Missing, f.missing...)
 	if len(s.Errors) == 0 { // after an error there are tensors that were not asked for
-		s.Unknown = append([]string{}, l.unused()...)
+		s.Unknown = append(s.Unknown, f.unused()...)
 	}
-	s.sum(l)
+	s.sum(c, f, cfg)
 	return s, nil
 }
 
-// mostErrors bounds the list of a survey.
-const mostErrors = 100
+// walk looks at the headers of a table's weights.
+func (s *Survey) walk(f *files, table iter.Seq[*Weight]) {
+	for w := range table {
+		if f.find(w); len(w.places) == 0 {
+			continue
+		}
+		if w.IsMatrix() {
+			s.matrices(w)
+		} else {
+			s.vector(f, w)
+		}
+	}
+}
+
+// maxErrors bounds the list of a survey.
+const maxErrors = 100
 
 func (s *Survey) fail(err error) {
-	if len(s.Errors) < mostErrors {
+	if len(s.Errors) < maxErrors {
 		s.Errors = append(s.Errors, err)
 	}
 }
 
-// parts are the kinds of weights in the order of a report, by what the names have in them.
+// parts are the kinds of weights by what the names have in them: the first that fits counts.
 var parts = []struct {
 	name  string
 	marks []string
 }{
-	{"mtp head", []string{"mtp."}}, // before the others: it has layers too
+	{"mtp head", []string{"mtp."}}, // it has layers too
 	{"embedding", []string{"embed_tokens"}},
 	{"output", []string{"lm_head"}},
 	{"norms", []string{"layernorm"}},
@@ -155,16 +175,18 @@ func (s *Survey) named(kind string) *Part {
 	return &s.Parts[len(s.Parts)-1]
 }
 
-// matrices takes in a stack of matrices that must be alike, of which some may not be there.
-func (s *Survey) matrices(module string, stack []dtype.Matrix) {
-	p := s.part(module + ".")
+// matrices takes in a stack of matrices, which must be alike.
+func (s *Survey) matrices(w *Weight) {
+	stack, err := w.Stored()
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	p := s.part(w.module() + ".")
 	for i := range stack {
-		m := &stack[i]
-		if m.Rows == 0 {
-			continue
-		}
-		if first := &stack[0]; first.Rows > 0 && (m.Format != first.Format || m.Type != first.Type || m.Bits != first.Bits || m.Group != first.Group || m.ScaleType != first.ScaleType) {
-			s.fail(fmt.Errorf("qwen35: %s: matrix %d is %s, the first is %s: they must be alike", module, i, writing(m), writing(first)))
+		m, first := &stack[i], &stack[0]
+		if m.Format != first.Format || m.Type != first.Type || m.Bits != first.Bits || m.Group != first.Group || m.ScaleType != first.ScaleType {
+			s.fail(fmt.Errorf("qwen35: %s: matrix %d is %s, the first is %s: they must be alike", w.module(), i, writing(m), writing(first)))
 			return
 		}
 		p.Parameters += int64(m.Rows) * int64(m.Cols)
@@ -196,51 +218,43 @@ func writing(m *dtype.Matrix) string {
 	}
 }
 
-// vector takes in n numbers that are not in a matrix.
-func (s *Survey) vector(name string, p place, n int) {
-	if err := p.from.LookVector(p.name, n); err != nil {
-		s.fail(fmt.Errorf("qwen35: %w", err))
+// vector takes in a weight that is no matrix. The numbers of a norm are read where they say
+// something.
+func (s *Survey) vector(f *files, w *Weight) {
+	if err := w.check(); err != nil {
+		s.fail(err)
 		return
 	}
-	s.part(name).Parameters += int64(n)
-	s.Loaded += 4 * int64(n)
-}
-
-// norm reads the numbers of a norm where they say something.
-func (s *Survey) norm(l *loader, name string, n int) {
-	head := strings.HasPrefix(name, "mtp.")
-	p, ok := l.names[name]
-	if !ok || !head && !strings.HasSuffix(name, "input_layernorm.weight") {
+	s.part(w.Name).Parameters += w.Parameters()
+	s.Loaded += 4 * w.Parameters()
+	if w.Kind != Gain || !w.Head() && !w.layerInput() {
 		return
 	}
-	v, err := p.from.Vector(p.name, n)
-	if err != nil {
-		return // vector has said so
+	v, c, err := w.stored()
+	switch {
+	case err != nil:
+		s.fail(err)
+	case w.Head():
+		s.Head.Norms = append(s.Head.Norms, Norm{Tensor: w.Name, Mean: mean(v), Convention: c.String()})
+	case c == stored0p:
+		f.gains = append(f.gains, mean(v)+1)
+	default:
+		f.gains = append(f.gains, mean(v))
 	}
-	c := l.norms.of(name, v)
-	if head {
-		s.Head.Norms = append(s.Head.Norms, Norm{Tensor: name, Mean: mean(v), Convention: c.String()})
-		return
-	}
-	gain := mean(v)
-	if c == stored0p {
-		gain++
-	}
-	l.gains = append(l.gains, gain)
 }
 
 // sum is what remains to be done when all tensors were asked for.
-func (s *Survey) sum(l *loader) {
-	s.TrunkNorms = l.norms.trunk.String()
-	for _, g := range l.gains {
-		s.TrunkGain += g / float64(len(l.gains))
+func (s *Survey) sum(c *checkpoint.Checkpoint, f *files, cfg *config) {
+	s.LayerNorms = f.norms.model.String()
+	for _, g := range f.gains {
+		s.LayerGain += g / float64(len(f.gains))
 	}
-	for name, p := range l.names {
+	for name, p := range f.names {
 		part := s.part(name)
 		part.Tensors++
 		t, _ := p.from.Look(p.name)
 		part.Bytes += size(t)
-		if strings.HasPrefix(name, "mtp.") {
+		if isHead(name) {
 			s.Head.Present, s.Head.Sidecar = true, p.side
 			if !slices.Contains(s.Head.Files, t.File) {
 				s.Head.Files = append(s.Head.Files, t.File)
@@ -248,19 +262,20 @@ func (s *Survey) sum(l *loader) {
 		}
 	}
 	slices.Sort(s.Head.Files)
-	for _, side := range l.c.Sidecars {
-		if !side.Apart && !l.names.from(side.Weights) {
+	for _, side := range c.Sidecars {
+		if !side.Apart && !slices.Contains(f.weights, side.Weights) {
 			s.Head.Ignored = append(s.Head.Ignored, side.File)
 		}
 	}
 	for _, name := range s.Missing {
-		if strings.HasPrefix(name, "mtp.") {
+		if isHead(name) {
 			s.Head.Missing = append(s.Head.Missing, name)
 		}
 	}
-	s.vision(l.c)
-	s.count(l.cfg)
+	s.vision(c)
+	s.count(cfg)
 	order := []string{"embedding", "attention", "delta", "mlp", "experts", "norms", "output", "mtp head", "vision", "other"}
+	slices.SortFunc(s.Head.Norms, func(a, b Norm) int { return slices.Index(headNorms, a.Tensor) - slices.Index(headNorms, b.Tensor) })
 	slices.SortFunc(s.Parts, func(a, b Part) int { return slices.Index(order, a.Name) - slices.Index(order, b.Name) })
 }
 
@@ -282,7 +297,7 @@ func (s *Survey) vision(c *checkpoint.Checkpoint) {
 	}
 }
 
-// count adds up the parameters of the backbone.
+// count adds up the parameters of the model without its head.
 func (s *Survey) count(cfg *config) {
 	for _, p := range s.Parts {
 		if p.Name == "mtp head" || p.Name == "vision" {

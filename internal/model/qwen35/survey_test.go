@@ -41,7 +41,7 @@ func checkSurvey(tb testing.TB, dir string, m *Model, opened error) {
 // matrices are padded to tiles, so the smaller the model the more there is besides.
 func TestLookKnowsMemory(t *testing.T) {
 	for name, tolerance := range map[string]float64{"tiny": 0.01, "dense": 0.05, "moe": 0.05} {
-		r := open(t, golden.Dir(t, name), 1, model.Options{MaxGuesses: 8})
+		r := open(t, golden.Dir(t, name), 1, model.Options{MaxDrafts: 8})
 		c, err := checkpoint.Open(golden.Dir(t, name))
 		if err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ func TestLookKnowsMemory(t *testing.T) {
 			t.Errorf("%s: a look says %d bytes, a model %d", name, s.Loaded, r.Info().Bytes)
 		}
 		if s.Layout != r.Layout() || s.HeadLayout != r.Head().Layout() {
-			t.Errorf("%s: memory of a sequence %+v, want %+v", name, s.Layout, r.Layout())
+			t.Errorf("%s: state of a sequence %+v, want %+v", name, s.Layout, r.Layout())
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)

@@ -2,6 +2,7 @@ package qwen35
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -16,12 +17,12 @@ import (
 // all spans, width]. They are valid until the next Forward.
 func (m *Model) HiddenRows() (before, after backend.Tensor) { return m.call.x, m.call.hidden }
 
-// Shortlist is the blocks of backend.RowBlock tokens that a drafter with so many frequent
-// tokens on its list guesses among after a text, ascending; nil for all.
-func (m *Model) Shortlist(frequent int, text []int32) []int32 {
-	var notes any
-	list := m.shortlist(frequent)
-	return list.of([]spec.Run{{Text: text, Depth: 1, Notes: &notes}})
+// DraftVocab is the draft vocabulary after a text, with the given number of frequent tokens:
+// blocks of backend.RowBlock tokens, ascending; nil for all.
+func (m *Model) DraftVocab(frequent int, text []int32) []int32 {
+	var host any
+	vocab := m.draftVocab(frequent)
+	return vocab.of([]spec.Run{{Text: text, Depth: 1, HostState: &host}})
 }
 
 // Variant is in what a head is to differ from the one that was loaded.
@@ -39,8 +40,8 @@ func (h *Head) Variant(v Variant) (*Head, error) {
 	block, attn := h.block, *h.block.attn
 	block.attn = &attn
 	x := &Head{
-		network: network{b: h.b, cfg: h.cfg, embed: h.embed, unembed: h.unembed, norm: h.norm},
-		layout:  h.layout, normHidden: h.normHidden, normEmbed: h.normEmbed, fc: h.fc, block: block, swapped: v.HiddenFirst,
+		transformer: transformer{b: h.b, cfg: h.cfg, embed: h.embed, unembed: h.unembed, norm: h.norm},
+		layout:      h.layout, normHidden: h.normHidden, normEmbed: h.normEmbed, fc: h.fc, block: block, swapped: v.HiddenFirst,
 	}
 	for name, gain := range x.norms() {
 		old, err := h.b.Host(*gain)
@@ -63,22 +64,20 @@ func (h *Head) Variant(v Variant) (*Head, error) {
 
 // norms are the gains of the head by their names.
 func (h *Head) norms() map[string]*backend.Tensor {
-	return map[string]*backend.Tensor{
-		"pre_fc_norm_embedding":             &h.normEmbed,
-		"pre_fc_norm_hidden":                &h.normHidden,
-		"layers.0.input_layernorm":          &h.block.inputNorm,
-		"layers.0.post_attention_layernorm": &h.block.postNorm,
-		"layers.0.self_attn.q_norm":         &h.block.attn.QNorm,
-		"layers.0.self_attn.k_norm":         &h.block.attn.KNorm,
-		"norm":                              &h.norm,
+	gains := map[string]*backend.Tensor{}
+	for w := range h.weights() {
+		if w.Kind == Gain {
+			gains[strings.TrimSuffix(strings.TrimPrefix(w.Name, "mtp."), ".weight")] = w.tensor
+		}
 	}
+	return gains
 }
 
-// Close frees the norms and the room of a variant. The head of a Model is closed with it.
+// Close frees the norms and the workspace of a variant. The head of a Model is closed with it.
 func (h *Head) Close() {
 	for _, gain := range h.norms() {
 		h.b.Free(*gain)
 	}
-	h.room.free(h.b)
+	h.work.free(h.b)
 	h.b.Free(h.pair)
 }

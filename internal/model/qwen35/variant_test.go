@@ -74,12 +74,12 @@ func TestVariantDiffersInWhatItSays(t *testing.T) {
 	}
 }
 
-func TestShortlistIsTheDrafters(t *testing.T) {
+func TestDraftVocabIsTheDrafters(t *testing.T) {
 	r := open(t, golden.Dir(t, "dense"), 1, model.Options{})
-	if got := r.Shortlist(512, []int32{1}); got != nil {
+	if got := r.DraftVocab(512, []int32{1}); got != nil {
 		t.Errorf("a list of all tokens is %v", got)
 	}
-	if got, want := r.Shortlist(32, []int32{5, 100, 40, 101}), []int32{0, 1, 2, 6}; !slices.Equal(got, want) {
+	if got, want := r.DraftVocab(32, []int32{5, 100, 40, 101}), []int32{0, 1, 2, 6}; !slices.Equal(got, want) {
 		t.Errorf("blocks %v, want %v", got, want)
 	}
 }

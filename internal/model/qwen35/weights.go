@@ -1,360 +1,306 @@
 package qwen35
 
 import (
-	"errors"
 	"fmt"
-	"runtime"
-	"runtime/debug"
+	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
-	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// loader brings weights from a checkpoint to a backend. It keeps the first error, so that
-// loading reads like a list of what there is. A missing tensor turns the rest of the list
-// into a search for others, so that the error names them all.
-type loader struct {
-	c     *checkpoint.Checkpoint
-	b     backend.Backend
-	o     model.Options
-	cfg   *config
-	names names
-	norms normRule
-	made  *generator // where weights come from instead of a checkpoint
-	look  *Survey    // if set, nothing is loaded: headers are looked at, and this is what they say
+// Kind is what a weight is to the model, which decides how it may be stored.
+type Kind uint8
 
-	err     error
-	missing []string // canonical names
+const (
+	// Matrix multiplies activations or is looked up; it may be quantized.
+	Matrix Kind = iota
+	// Router is a matrix that chooses: small errors in it have large effects.
+	Router
+	// Gain is that of a norm as it is effective, whatever the file has.
+	Gain
+	// Vector is numbers that are used as they are stored.
+	Vector
+	// Decay is the logarithms of decay rates.
+	Decay
+	// Conv is a convolution of Rows channels with a kernel of Cols.
+	Conv
+)
 
-	weights    []backend.Weight
-	tensors    []backend.Tensor
-	gains      []float64 // mean effective gain of the trunk's input norms
-	parameters int64
-	done       int64 // bytes read
-	total      int64
-	garbage    int64 // bytes of copies dropped since memory was last given back
+// Weight is one weight of a model under its canonical name, which is the same whatever
+// layout the checkpoint has: that of the raw release without the prefix of the language
+// model, except that experts are stacks called switch_mlp as in converted checkpoints.
+type Weight struct {
+	Name       string // of the tensor, such as layers.0.mlp.down_proj.weight
+	Kind       Kind
+	Experts    int // matrices in the stack; 0: it is no stack
+	Rows, Cols int // of one matrix; other weights but Conv have one row
+
+	// Where it is loaded to: one of the two.
+	matrix *backend.Weight
+	tensor *backend.Tensor
+
+	other   []storage // than under its name, in the order of preference
+	storage storage   // the one that the checkpoint has
+	places  []place   // of its tensor or module, or of its experts one by one
+	norms   *normRule
 }
 
-func layerName(i int, name string) string { return fmt.Sprintf("layers.%d.%s", i, name) }
+// IsMatrix reports whether the weight is a matrix or a stack of them: the others have
+// Values.
+func (w *Weight) IsMatrix() bool { return w.Kind == Matrix || w.Kind == Router }
 
-// fail keeps err if it is the first; a survey goes on and keeps all.
-func (l *loader) fail(err error) {
-	if l.look != nil {
-		l.look.fail(err)
-	} else if l.err == nil {
-		l.err = err
+// Head reports whether the weight is one of the multi-token-prediction head.
+func (w *Weight) Head() bool { return isHead(w.Name) }
+
+// Count is the number of matrices.
+func (w *Weight) Count() int { return max(w.Experts, 1) }
+
+// Parameters is the number of numbers.
+func (w *Weight) Parameters() int64 { return int64(w.Count()) * int64(w.Rows) * int64(w.Cols) }
+
+// module is the canonical path of the module that the weight is stored in, that of a stack
+// if its matrices have one each.
+func (w *Weight) module() string {
+	if w.storage.module == "" {
+		return strings.TrimSuffix(w.Name, ".weight")
+	}
+	return strings.Replace(w.storage.module, ".%d", "", 1)
+}
+
+// Stored is how the matrices are stored, by the headers alone: matrices without Data.
+func (w *Weight) Stored() ([]dtype.Matrix, error) {
+	return w.matrices((*checkpoint.Weights).LookMatrix, (*checkpoint.Weights).LookStack)
+}
+
+// Matrices are the matrices as they are stored: views of the checkpoint where its layout
+// allows.
+func (w *Weight) Matrices() ([]dtype.Matrix, error) {
+	return w.matrices((*checkpoint.Weights).Matrix, (*checkpoint.Weights).MatrixStack)
+}
+
+func (w *Weight) matrices(
+	one func(_ *checkpoint.Weights, path string, rows, cols int) (dtype.Matrix, error),
+	many func(_ *checkpoint.Weights, path string, n, rows, cols int) ([]dtype.Matrix, error),
+) ([]dtype.Matrix, error) {
+	s := &w.storage
+	rows := w.Rows
+	if s.groups > 0 {
+		rows = s.groups * s.size
+	}
+	list := make([]dtype.Matrix, 0, w.Count())
+	for _, p := range w.places {
+		var ms []dtype.Matrix
+		var err error
+		if w.Experts > 0 && !s.apart() {
+			ms, err = many(p.from, p.name, w.Experts, rows, w.Cols)
+		} else {
+			ms = make([]dtype.Matrix, 1)
+			ms[0], err = one(p.from, p.name, rows, w.Cols)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("qwen35: %w", err)
+		}
+		for i := range ms {
+			list = append(list, s.take(p.from, &ms[i]))
+		}
+	}
+	return list, nil
+}
+
+// Release tells the system that m, some rows of Matrices, is not needed for now.
+func (w *Weight) Release(m dtype.Matrix) {
+	for i, p := range w.places {
+		if i == 0 || p.from != w.places[0].from {
+			p.from.ReleaseMatrix(m)
+		}
 	}
 }
 
-// stopped reports whether nothing more is to be loaded. A survey never stops.
-func (l *loader) stopped() bool { return l.look == nil && (l.err != nil || len(l.missing) > 0) }
+// Type is the type in which the numbers of a weight that is no matrix are stored.
+func (w *Weight) Type() dtype.Type {
+	t, _ := w.places[0].from.Look(w.places[0].name)
+	return t.Type
+}
 
-// mostMissing bounds the search for missing tensors: a config may promise millions.
-const mostMissing = 1000
+// Values are the numbers of a weight that is no matrix. Those of a Gain are effective:
+// with the one that raw files leave out.
+func (w *Weight) Values() ([]float32, error) {
+	v, c, err := w.stored()
+	c.restore(v)
+	return v, err
+}
+
+// layerInput reports whether the weight is the input norm of a layer of the model.
+func (w *Weight) layerInput() bool {
+	return !w.Head() && strings.HasSuffix(w.Name, ".input_layernorm.weight")
+}
+
+// stored are the numbers of a weight that is no matrix as they are stored, and the
+// convention of a norm's.
+func (w *Weight) stored() ([]float32, convention, error) {
+	p := w.places[0]
+	v, err := p.from.Vector(p.name, w.Rows*w.Cols)
+	if err != nil {
+		return nil, stored1p, fmt.Errorf("qwen35: %w", err)
+	}
+	if w.Kind != Gain {
+		return v, stored1p, nil
+	}
+	return v, w.norms.of(w.Name, v), nil
+}
+
+// check looks at the headers of the weight, which marks its tensors as used.
+func (w *Weight) check() error {
+	if w.IsMatrix() {
+		_, err := w.Stored()
+		return err
+	}
+	p := w.places[0]
+	if err := p.from.LookVector(p.name, w.Rows*w.Cols); err != nil {
+		return fmt.Errorf("qwen35: %w", err)
+	}
+	return nil
+}
+
+// Scaled reports whether the file has a factor for a whole matrix.
+func (w *Weight) Scaled() bool {
+	return slices.ContainsFunc(w.places, func(p place) bool { return p.from.Has(p.name + ".global_scale") })
+}
+
+// files is a checkpoint as the source of weights.
+type files struct {
+	weights []*checkpoint.Weights // the main ones, and those beside them that have the head
+	names   names
+	norms   normRule
+	log     *slog.Logger
+	missing []string  // canonical names
+	gains   []float64 // mean effective gain of the layers' input norms
+}
+
+var _ source = (*files)(nil)
+
+// openFiles looks through the names of a checkpoint and decides the convention of its norms.
+func openFiles(c *checkpoint.Checkpoint, cfg *config, log *slog.Logger) (*files, error) {
+	found, err := findNames(c, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	f := &files{weights: []*checkpoint.Weights{c.Weights}, names: found, log: log}
+	for _, s := range c.Sidecars {
+		if found.from(s.Weights) {
+			f.weights = append(f.weights, s.Weights)
+		}
+	}
+	if f.norms, err = findNormRule(c, found, cfg, log); err != nil {
+		return f, fmt.Errorf("qwen35: %w", err)
+	}
+	return f, nil
+}
+
+// find sets the storage and the places of a weight, and reports whether all of it is there.
+func (f *files) find(w *Weight) bool {
+	w.norms = &f.norms
+	if !w.IsMatrix() {
+		p, ok := f.names[w.Name]
+		if !ok {
+			f.miss(w.Name)
+			return false
+		}
+		w.places = []place{p}
+		return true
+	}
+	for _, s := range w.other {
+		if s.marks == nil || f.names.has(s.marks...) {
+			w.storage = s
+			break
+		}
+	}
+	if !w.storage.apart() {
+		return f.module(w, w.module())
+	}
+	all := true
+	for i := 0; i < w.Experts && len(f.missing) < maxMissing; i++ {
+		all = f.module(w, fmt.Sprintf(w.storage.module, i)) && all
+	}
+	return all
+}
+
+// module adds the place of a module to those of a weight.
+func (f *files) module(w *Weight, module string) bool {
+	p, ok := f.names.module(module)
+	if !ok {
+		if w.Experts == 0 || w.storage.apart() {
+			module += ".weight" // which releases leave out of stacks
+		}
+		f.miss(module)
+		return false
+	}
+	w.places = append(w.places, p)
+	return true
+}
+
+// maxMissing bounds the search for missing tensors: a config may promise millions.
+const maxMissing = 1000
 
 // miss notes that a tensor is not there.
-func (l *loader) miss(name string) {
-	if len(l.missing) < mostMissing {
-		l.missing = append(l.missing, name)
+func (f *files) miss(name string) {
+	if len(f.missing) < maxMissing {
+		f.missing = append(f.missing, name)
 	}
 }
 
-// verdict is the error of loading, nil if there was none.
-func (l *loader) verdict() error {
-	if l.err != nil || len(l.missing) == 0 {
-		return l.err
+// err is the error of what is missing.
+func (f *files) err() error {
+	if len(f.missing) == 0 {
+		return nil
 	}
 	hint := ""
 	switch {
-	case slices.Contains(l.missing, "lm_head.weight"):
+	case slices.Contains(f.missing, outputMatrix+".weight"):
 		hint = " (config.json does not say that the embedding takes its place: tie_word_embeddings)"
-	case strings.HasPrefix(l.missing[0], "mtp."): // the head is loaded last
+	case isHead(f.missing[0]): // the head is loaded last
 		hint = " (the multi-token-prediction head is incomplete)"
 	}
-	return fmt.Errorf("qwen35: %w: %s%s", checkpoint.ErrMissing, list(l.missing), hint)
+	return fmt.Errorf("qwen35: %w: %s%s", checkpoint.ErrMissing, list(f.missing), hint)
 }
 
-// matrix loads the matrix of a module.
-func (l *loader) matrix(module string, rows, cols int) backend.Weight {
-	m, ok := l.find(module, rows, cols)
-	if !ok {
-		return nil
-	}
-	return l.load(module, m)
-}
+func (f *files) matrices(w *Weight) ([]dtype.Matrix, error) { return w.Matrices() }
 
-// find is the matrix of a module in the file.
-func (l *loader) find(module string, rows, cols int) (dtype.Matrix, bool) {
-	if l.made != nil {
-		m, err := l.made.matrix(rows, cols)
-		if err != nil {
-			l.fail(fmt.Errorf("qwen35: %s: %w", module, err))
-		}
-		return m, err == nil
-	}
-	from, path, ok := l.names.module(module)
-	if !ok {
-		l.miss(module + ".weight")
-	}
-	if l.stopped() || !ok {
-		return dtype.Matrix{}, false
-	}
-	get := from.Matrix
-	if l.look != nil {
-		get = from.LookMatrix
-	}
-	m, err := get(path, rows, cols)
+func (f *files) values(w *Weight) ([]float32, error) {
+	v, c, err := w.stored()
 	if err != nil {
-		l.fail(fmt.Errorf("qwen35: %w", err))
-		return dtype.Matrix{}, false
+		return nil, err
 	}
-	return m, true
+	if w.Kind == Gain && w.Head() && f.norms.votes {
+		f.log.Info("norm convention by its numbers", "tensor", w.Name, "mean", mean(v), "convention", c)
+	}
+	c.restore(v)
+	if w.layerInput() {
+		f.gains = append(f.gains, mean(v))
+	}
+	return v, nil
 }
 
-// load quantizes matrices if that was asked for, and brings them to the backend as one
-// weight. The file's pages are released afterwards.
-func (l *loader) load(module string, stack ...dtype.Matrix) backend.Weight {
-	if l.stopped() {
-		return nil
-	}
-	if l.look != nil {
-		l.look.matrices(module, stack)
-		return nil
-	}
-	use := stack
-	bits := l.bits(module)
-	if bits > 0 {
-		use = make([]dtype.Matrix, len(stack))
-		for i := range stack {
-			var err error
-			if use[i], err = l.requantize(&stack[i], bits); err != nil {
-				l.fail(fmt.Errorf("qwen35: %s: %w", module, err))
-				return nil
-			}
-		}
-	}
-	w, err := l.b.Load(l.o.Compute, use...)
-	if err != nil {
-		l.fail(fmt.Errorf("qwen35: %s: %w", module, err))
-		return nil
-	}
-	l.weights = append(l.weights, w)
-	l.parameters += int64(w.Count()) * int64(w.Rows()) * int64(w.Cols())
-	for i := range stack {
-		l.release(&stack[i])
-	}
-	if bits > 0 {
-		for i := range use {
-			l.garbage += use[i].Bytes()
-		}
-	}
-	l.discard(use, stack)
-	return w
+func (f *files) release(m *dtype.Matrix) bool {
+	return slices.ContainsFunc(f.weights, func(w *checkpoint.Weights) bool { return w.ReleaseMatrix(*m) })
 }
 
-// discard drops matrices that were decoded or quantized on load. The collector alone would
-// let a few of the largest pile up, so the memory goes back to the system here, though not
-// for every small one.
-func (l *loader) discard(copies ...[]dtype.Matrix) {
-	const enough = 16 << 20
-	for _, c := range copies {
-		clear(c) // the backend may still hold the list
+// head reports whether there is a head. The error is that of one that is not supported.
+func (f *files) head() (bool, error) {
+	if depth := f.names.headDepth(); depth > 1 {
+		return true, fmt.Errorf("qwen35: the head has %d layers, want 1", depth)
 	}
-	if l.garbage >= enough {
-		debug.FreeOSMemory()
-		l.garbage = 0
-	}
+	return f.names.hasHead(), nil
 }
 
-// release gives the pages of a matrix back, so that weights are not held twice.
-func (l *loader) release(m *dtype.Matrix) {
-	if !l.releasePages(m) {
-		l.garbage += m.Bytes()
+// unused lists the tensors, under their names in the files, that nothing asked for.
+func (f *files) unused() []string {
+	var list []string
+	for _, w := range f.weights {
+		list = append(list, w.Unused()...)
 	}
-	l.done += m.Bytes()
-	if l.o.Progress != nil {
-		l.o.Progress(min(l.done, l.total), l.total)
-	}
-}
-
-// releasePages reports whether the matrix is a view: if not, it is memory of its own.
-func (l *loader) releasePages(m *dtype.Matrix) bool {
-	if l.made != nil {
-		return true
-	}
-	view := l.c.ReleaseMatrix(*m)
-	for _, s := range l.c.Sidecars {
-		view = s.ReleaseMatrix(*m) || view
-	}
-	return view
-}
-
-// bits is what a module is quantized to on load, 0 for not at all. Small matrices with a
-// large say keep 8 bits: the router decides between experts, the head between guesses, and
-// the decay is an exponential of its projection. At 4 bits, which small models notice, the
-// matrices that others build on get one more, and embedding and output two.
-func (l *loader) bits(module string) int {
-	bits := l.o.Quantize
-	last := module[strings.LastIndexByte(module, '.')+1:]
-	switch {
-	case bits == 0:
-		return 0
-	case strings.HasPrefix(module, "mtp."):
-		return 8
-	}
-	switch last {
-	case "gate", "shared_expert_gate", "in_proj_a", "in_proj_b", "in_proj_ba":
-		return 8
-	case "embed_tokens", "lm_head":
-		if bits == 4 {
-			return 6
-		}
-	case "in_proj_qkv", "in_proj_qkvz", "out_proj", "v_proj", "o_proj", "down_proj":
-		if bits == 4 {
-			return 5
-		}
-	}
-	return bits
-}
-
-// requantize returns m with so many bits, or m itself if it has no more already or if its
-// rows cannot be cut into groups. Pages of the file are released as they are read: those
-// of one large matrix may be more than the whole model takes in fewer bits.
-func (l *loader) requantize(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
-	group := 64
-	for group > 32 && m.Cols%group != 0 {
-		group /= 2
-	}
-	if m.Cols%group != 0 || m.Format != dtype.Plain && m.ElementBits() <= bits {
-		return *m, nil
-	}
-	scale := dtype.BF16
-	if m.Type == dtype.F16 || m.ScaleType == dtype.F16 {
-		scale = dtype.F16
-	}
-	q, err := dtype.NewAffine(m.Rows, m.Cols, bits, group, scale)
-	if err != nil {
-		return q, err
-	}
-	quantize := dtype.QuantizeRows
-	if bits <= 5 {
-		quantize = dtype.FitRows
-	}
-	step := max(1, 1<<20/m.RowBytes())
-	threads := runtime.GOMAXPROCS(0)
-	errs := make([]error, threads)
-	var wg sync.WaitGroup
-	for i := range threads {
-		wg.Go(func() {
-			errs[i] = rescue.Do(func() error {
-				from, to := i*m.Rows/threads, (i+1)*m.Rows/threads
-				for ; from < to; from += step {
-					rows := m.RowRange(from, min(from+step, to))
-					if err := quantize(&q, m, from, from+rows.Rows); err != nil {
-						return err
-					}
-					l.releasePages(&rows)
-				}
-				return nil
-			})
-		})
-	}
-	wg.Wait()
-	return q, errors.Join(errs...)
-}
-
-// vector loads n numbers of a tensor.
-func (l *loader) vector(name string, n int) []float32 {
-	if l.made != nil {
-		l.parameters += int64(n)
-		return l.made.vector(name, n)
-	}
-	p, ok := l.names[name]
-	if !ok {
-		l.miss(name)
-	}
-	if l.stopped() || !ok {
-		return nil
-	}
-	if l.look != nil {
-		l.look.vector(name, p, n)
-		return nil
-	}
-	v, err := p.from.Vector(p.name, n)
-	if err != nil {
-		l.fail(fmt.Errorf("qwen35: %w", err))
-	}
-	l.parameters += int64(n)
-	return v
-}
-
-// norm loads the effective gain of a norm of the offset form.
-func (l *loader) norm(module string, n int) backend.Tensor {
-	name := module + ".weight"
-	v := l.vector(name, n)
-	if l.look != nil {
-		l.look.norm(l, name, n)
-		return backend.Tensor{}
-	}
-	if l.stopped() {
-		return backend.Tensor{}
-	}
-	c := l.norms.of(name, v)
-	if l.norms.votes && strings.HasPrefix(name, "mtp.") {
-		l.o.Log.Info("norm convention by its numbers", "tensor", name, "mean", mean(v), "convention", c)
-	}
-	if c == stored0p {
-		for i := range v {
-			v[i]++
-		}
-	}
-	if strings.HasPrefix(module, "layers.") && strings.HasSuffix(module, "input_layernorm") {
-		l.gains = append(l.gains, mean(v))
-	}
-	return l.tensor(v, 1, n)
-}
-
-// tensor brings numbers to the backend as [rows, cols].
-func (l *loader) tensor(v []float32, rows, cols int) backend.Tensor {
-	if l.stopped() || l.look != nil {
-		return backend.Tensor{}
-	}
-	t, err := l.b.Alloc(dtype.F32, rows, cols)
-	if err == nil {
-		l.tensors = append(l.tensors, t)
-		err = l.b.Write(t, v)
-	}
-	if err != nil {
-		l.fail(fmt.Errorf("qwen35: %w", err))
-	}
-	return t
-}
-
-// bytes is the memory of everything loaded so far.
-func (l *loader) bytes() int64 {
-	n := int64(0)
-	for _, w := range l.weights {
-		n += w.Bytes()
-	}
-	for _, t := range l.tensors {
-		n += t.Mem.Bytes()
-	}
-	return n
-}
-
-// free gives everything loaded so far back.
-func (l *loader) free() {
-	for _, w := range l.weights {
-		l.b.Unload(w)
-	}
-	for _, t := range l.tensors {
-		l.b.Free(t)
-	}
-	l.weights, l.tensors = nil, nil
+	return list
 }

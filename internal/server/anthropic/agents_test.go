@@ -46,7 +46,7 @@ func TestClaudeCodesRequestsAreAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	var names []string
-	for _, tool := range q.ask.Tools {
+	for _, tool := range q.Tools {
 		names = append(names, tool.Name())
 	}
 	if got := strings.Join(names, " "); got != "Read ToolSearch Waiting Late" {

@@ -1,6 +1,6 @@
-// Package anthropic speaks Anthropic's Messages API: requests into turns, answers into
-// messages or streams of events. It knows that protocol and nothing of models; keys and
-// limits are the server's.
+// Package anthropic serves Anthropic's Messages API: it reads requests, and writes answers as
+// messages or streams of events. It knows that protocol and nothing of models; keys and limits are
+// the server's.
 package anthropic
 
 import (
@@ -8,27 +8,27 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// pingInterval is how often a stream shows that it is alive, for proxies that close silent
-// connections while a long prompt is read.
+// pingInterval is the interval of pings in a stream, for proxies that close silent connections
+// during the prefill of a long prompt.
 const pingInterval = 10 * time.Second
 
 // Register adds the routes of the protocol.
-func Register(mux *http.ServeMux, h *turn.Host) {
-	mux.HandleFunc("POST /v1/messages", func(w http.ResponseWriter, r *http.Request) { create(w, r, h) })
-	mux.HandleFunc("POST /v1/messages/count_tokens", func(w http.ResponseWriter, r *http.Request) { count(w, r, h) })
+func Register(mux *http.ServeMux, s *generate.Service) {
+	mux.HandleFunc("POST /v1/messages", func(w http.ResponseWriter, r *http.Request) { create(w, r, s) })
+	mux.HandleFunc("POST /v1/messages/count_tokens", func(w http.ResponseWriter, r *http.Request) { count(w, r, s) })
 }
 
 // count answers how many tokens a request's prompt has.
-func count(w http.ResponseWriter, r *http.Request, h *turn.Host) {
+func count(w http.ResponseWriter, r *http.Request, s *generate.Service) {
 	q, err := decode(body.Read(w, r), true)
 	n := 0
 	if err == nil {
-		n, err = h.Count(r.Context(), &q.ask)
+		n, err = s.Count(r.Context(), &q.Request)
 	}
-	turn.Report(r.Context(), nil, err)
+	generate.Report(r.Context(), nil, err)
 	if err != nil {
 		WriteError(w, err)
 		return
@@ -39,54 +39,54 @@ func count(w http.ResponseWriter, r *http.Request, h *turn.Host) {
 }
 
 // create answers a conversation.
-func create(w http.ResponseWriter, r *http.Request, h *turn.Host) {
+func create(w http.ResponseWriter, r *http.Request, s *generate.Service) {
 	q, err := decode(body.Read(w, r), false)
-	var t *turn.Turn
+	var run *generate.Run
 	if err == nil {
-		if t, err = h.Start(r.Context(), &q.ask); err != nil {
+		if run, err = s.Start(r.Context(), &q.Request); err != nil {
 			err = q.explain(err)
 		}
 	}
 	if err != nil {
-		turn.Report(r.Context(), nil, err)
+		generate.Report(r.Context(), nil, err)
 		WriteError(w, err)
 		return
 	}
-	defer t.Close()
-	q.receipt = q.receipt || body.WantsReceipt(r)
+	defer run.Close()
+	q.stats = q.stats || body.WantsStats(r)
 	if q.stream {
-		err = stream(w, t, q)
+		err = stream(w, run, q)
 	} else {
-		err = whole(w, t, q)
+		err = whole(w, run, q)
 	}
-	turn.Report(r.Context(), t, err)
+	generate.Report(r.Context(), run, err)
 }
 
 // whole writes an answer when all of it is there.
-func whole(w http.ResponseWriter, t *turn.Turn, q *request) error {
-	m, b := newMessage(t), &builder{turn: t, silent: q.silent}
-	for e, err := range t.Events() {
+func whole(w http.ResponseWriter, run *generate.Run, q *request) error {
+	m, b := newMessage(run), &builder{run: run, silent: q.silent}
+	for e, err := range run.Events() {
 		if err != nil {
 			WriteError(w, err)
 			return err
 		}
 		b.piece(e)
 	}
-	m.finish(t, b, q.receipt)
+	m.finish(run, b, q.stats)
 	body.JSON(w, http.StatusOK, m)
 	return nil
 }
 
 // stream writes an answer as it comes.
-func stream(w http.ResponseWriter, t *turn.Turn, q *request) error {
+func stream(w http.ResponseWriter, run *generate.Run, q *request) error {
 	s := body.Events(w)
-	m := newMessage(t)
+	m := newMessage(run)
 	s.Send("message_start", start{"message_start", m})
 	s.Send("ping", ping)
 	s.Flush()
 	defer s.KeepAlive(pingInterval, func() { s.Send("ping", ping) })()
-	b := &builder{turn: t, silent: q.silent, send: func(e event) { s.Send(e.Type, e) }}
-	for e, err := range t.Events() {
+	b := &builder{run: run, silent: q.silent, send: func(e event) { s.Send(e.Type, e) }}
+	for e, err := range run.Events() {
 		if err != nil {
 			s.Send("error", wire(err, ""))
 			s.Flush()
@@ -96,7 +96,7 @@ func stream(w http.ResponseWriter, t *turn.Turn, q *request) error {
 			s.Flush()
 		}
 	}
-	m.finish(t, b, q.receipt)
+	m.finish(run, b, q.stats)
 	s.Send("message_delta", last{"message_delta", ending{m.StopReason, m.StopSequence}, m.Usage, m.Foretoken})
 	s.Send("message_stop", signal{"message_stop"})
 	s.Flush()
@@ -118,10 +118,10 @@ type start struct {
 
 // last is the event that completes a message.
 type last struct {
-	Type      string      `json:"type"`
-	Delta     ending      `json:"delta"`
-	Usage     usage       `json:"usage"`
-	Foretoken *turn.Extra `json:"foretoken,omitempty"`
+	Type      string          `json:"type"`
+	Delta     ending          `json:"delta"`
+	Usage     usage           `json:"usage"`
+	Foretoken *generate.Extra `json:"foretoken,omitempty"`
 }
 
 type ending struct {
@@ -129,7 +129,7 @@ type ending struct {
 	StopSequence *string `json:"stop_sequence"`
 }
 
-// problem is an error as clients read it.
+// problem is the JSON of an error.
 type problem struct {
 	Type      string `json:"type"`
 	Error     detail `json:"error"`
@@ -154,9 +154,9 @@ var kinds = map[int]string{
 	http.StatusServiceUnavailable:    "overloaded_error",
 }
 
-// wire is an error in the protocol's form.
+// wire is an error as the protocol has it.
 func wire(err error, id string) problem {
-	e := turn.Wrap(err)
+	e := generate.Wrap(err)
 	kind, ok := kinds[e.Status]
 	if !ok {
 		kind = "api_error"
@@ -164,7 +164,7 @@ func wire(err error, id string) problem {
 	return problem{"error", detail{kind, e.Error()}, id}
 }
 
-// WriteError writes an error the way clients of the protocol read it.
+// WriteError writes an error as the protocol has it.
 func WriteError(w http.ResponseWriter, err error) {
-	body.Fail(w, turn.Wrap(err), wire(err, w.Header().Get("X-Request-Id")))
+	body.Fail(w, generate.Wrap(err), wire(err, w.Header().Get("X-Request-Id")))
 }

@@ -9,18 +9,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
-	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
 var (
-	host *turn.Host
-	site *httptest.Server
+	service *generate.Service
+	site    *httptest.Server
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(turntest.Serve(Register, func(h *turn.Host, s *httptest.Server) int {
-		host, site = h, s
+	os.Exit(generatetest.Serve(Register, func(h *generate.Service, s *httptest.Server) int {
+		service, site = h, s
 		return m.Run()
 	}))
 }
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 // post sends a request and returns the status and the body.
 func post(t *testing.T, path, request string) (int, string) {
 	t.Helper()
-	return turntest.Send(t, http.MethodPost, site.URL+path, request)
+	return generatetest.Send(t, http.MethodPost, site.URL+path, request)
 }
 
 // ask sends a request that must succeed and returns its message.
@@ -46,7 +46,7 @@ func ask(t *testing.T, request string) *message {
 type heard struct {
 	message
 	names  []string // of the events
-	tokens []turn.Traced
+	tokens []generate.Traced
 }
 
 // listen sends a request for a stream and puts the message together, as clients do.
@@ -192,7 +192,7 @@ func TestAnswerEndsWithTheContext(t *testing.T) {
 	request := func(cats int) string {
 		return `{"max_tokens": 32000, "temperature": 0, "messages": [{"role": "user", "content": "Tell me a story.` + strings.Repeat(" cat", cats) + `"}]}`
 	}
-	room := turntest.Context - counted(t, request(0)) - 2
+	room := generatetest.Context - counted(t, request(0)) - 2
 	m := ask(t, request(room))
 	if *m.StopReason != "model_context_window_exceeded" || m.Usage.Output != 2 {
 		t.Errorf("%s", show(t, m))
@@ -288,16 +288,16 @@ func TestSchemaHoldsTheAnswer(t *testing.T) {
 	}
 }
 
-func TestReceiptAndTraceAreThereWhenAskedFor(t *testing.T) {
+func TestStatsAndTraceAreThereWhenAskedFor(t *testing.T) {
 	if m := ask(t, requests["text"]); m.Foretoken != nil {
 		t.Errorf("nobody asked: %+v", m.Foretoken)
 	}
-	request := strings.Replace(requests["text"], "{", `{"foretoken": {"receipt": true, "trace": true}, `, 1)
+	request := strings.Replace(requests["text"], "{", `{"foretoken": {"stats": true, "trace": true}, `, 1)
 	m, h := ask(t, request), listen(t, request)
-	if m.Foretoken == nil || m.Foretoken.Receipt == nil || len(m.Foretoken.Tokens) != m.Usage.Output || m.Foretoken.Timings.GeneratedTokens != m.Usage.Output {
+	if m.Foretoken == nil || m.Foretoken.Stats == nil || len(m.Foretoken.Tokens) != m.Usage.Output || m.Foretoken.Timings.GeneratedTokens != m.Usage.Output {
 		t.Errorf("message: %+v", m.Foretoken)
 	}
-	if len(h.tokens) != m.Usage.Output || h.Foretoken == nil || h.Foretoken.Receipt == nil {
+	if len(h.tokens) != m.Usage.Output || h.Foretoken == nil || h.Foretoken.Stats == nil {
 		t.Errorf("stream: %d tokens, %+v", len(h.tokens), h.Foretoken)
 	}
 	text := ""
@@ -311,14 +311,14 @@ func TestReceiptAndTraceAreThereWhenAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("X-Foretoken-Receipt", "1")
+	r.Header.Set("X-Foretoken-Stats", "1")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	var by message
-	if err := json.NewDecoder(resp.Body).Decode(&by); err != nil || by.Foretoken == nil || by.Foretoken.Receipt == nil || by.Foretoken.MTP == nil {
+	if err := json.NewDecoder(resp.Body).Decode(&by); err != nil || by.Foretoken == nil || by.Foretoken.Stats == nil || by.Foretoken.MTP == nil {
 		t.Errorf("by header: %v, %+v", err, by.Foretoken)
 	}
 }

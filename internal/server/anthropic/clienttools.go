@@ -47,7 +47,7 @@ func clientToolOf(kind string) *clientTool {
 	return nil
 }
 
-// describe is the tool in the form that templates know.
+// describe is the tool as templates know it.
 func (t *clientTool) describe(name string) string {
 	quoted, _ := json.Marshal(name) // text
 	description, _ := json.Marshal(t.description)

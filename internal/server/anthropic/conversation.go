@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/body"
 )
 
@@ -16,7 +15,7 @@ type conversation struct {
 	list    []chat.Message
 	prefill string
 	calls   map[string]string // from the ids of tool_use blocks to the tools' names
-	offer   func(*body.Value) // adds a tool
+	addTool func(*body.Value) // adds a tool
 }
 
 // system reads the instructions: a text or blocks of text, and of tools that come and go.
@@ -27,14 +26,14 @@ func (c *conversation) system(v *body.Value) {
 }
 
 // change reads a block that adds a tool to those that there are, or takes one away, and
-// reports whether it is one. Templates list tools once, so all of them are there from the
-// beginning, and to the end.
+// reports whether it is one. Templates list tools once, so all of them are there for the
+// whole conversation.
 func (c *conversation) change(kind, v *body.Value) bool {
 	switch kind.Text() {
 	case "tool_addition":
 		tool := v.Field("tool").Required()
 		if tool.Field("type").OneOf("tool_reference", "tool_definition") == "tool_definition" {
-			c.offer(tool.Field("definition").Required())
+			c.addTool(tool.Field("definition").Required())
 		}
 		tool.Ignore("name", "tool_name")
 	case "tool_removal":
@@ -46,8 +45,8 @@ func (c *conversation) change(kind, v *body.Value) bool {
 	return true
 }
 
-// messages reads the turns. The beginning of an answer, if the last of them is one, is not
-// for the list.
+// messages reads the turns. A last one of the assistant is the prefill of the answer and not part
+// of the list.
 func (c *conversation) messages(v *body.Value) {
 	list := v.List()
 	if len(list) == 0 {
@@ -151,11 +150,10 @@ func (c *conversation) call(v *body.Value) {
 	v.Ignore("caller")
 	call := chat.ToolCall{ID: v.Field("id").Required().Text(), Name: v.Field("name").Required().Text()}
 	if input := v.Field("input").Required(); input.IsObject() {
-		arguments, err := jinja.DecodeJSON(input.Raw())
-		if err != nil {
+		var err error
+		if call.Arguments, err = chat.ParseArguments(input.Raw()); err != nil {
 			input.Fault("%v", err)
 		}
-		call.Arguments = arguments.Map()
 	} else {
 		input.Fault("want the arguments as an object")
 	}
@@ -192,7 +190,7 @@ func texts(v *body.Value, other func(kind, v *body.Value) bool) string {
 			continue
 		case t.Text() == "image":
 			t.Unsupported("images are not supported: the models' vision part is not read")
-		case t.Text() == "tool_reference": // to a tool that was found: all of them are offered at once
+		case t.Text() == "tool_reference": // to a tool that was found: all of them are in the prompt
 			b.Ignore("tool_name")
 			continue
 		default:

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
 func TestWhatIsIgnoredIsNamed(t *testing.T) {
@@ -18,7 +18,7 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 	talk := func(role, block string) string {
 		return `{"max_tokens": 1, "messages": [{"role": "` + role + `", "content": [` + block + `]}, {"role": "user", "content": "Hi"}]}`
 	}
-	list := []turntest.Tolerated{
+	list := []generatetest.Tolerated{
 		{path, `{"max_tokens": 1, "messages": [{"role": "user", "content": "Hi", "mood": 1}, {"role": "user", "content": [{"type": "text", "text": "Hi", "mood": 1}], "mood": 2}]}`, "messages[].mood, messages[].content[].mood", "messages[0].mood: this field is not known here"},
 		{path, request(`"container": "c"`), "container", "container: this field is not known here"},
 		{path, request(`"mcp_servers": [], "betas": ["x"]`), "betas, mcp_servers", "betas: this field is not known here"},
@@ -33,10 +33,10 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 		{path, talk("assistant", `{"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "a"}`), "messages[].content[].type=redacted_thinking", "messages[0].content[0].type: thinking that another provider has encrypted"},
 		{path, talk("assistant", `{"type": "server_tool_use", "id": "x", "name": "web_search", "input": {}}, {"type": "web_search_tool_result", "tool_use_id": "x", "content": []}, {"type": "text", "text": "a"}`), "messages[].content[].type=server_tool_use, messages[].content[].type=web_search_tool_result", "of a tool that is not run here"},
 	}
-	turntest.Tolerate(t, site.URL, Register, host, list)
+	generatetest.Tolerate(t, site.URL, Register, service, list)
 	for _, c := range list {
 		text := strings.Replace(c[1], "{", `{"stream": true, `, 1)
-		if status, ignored, answer := turntest.Post(t, site.URL+path, text); status != http.StatusOK || ignored != c[2] {
+		if status, ignored, answer := generatetest.Post(t, site.URL+path, text); status != http.StatusOK || ignored != c[2] {
 			t.Errorf("%s: %d, ignored %q: %s", text, status, ignored, answer)
 		}
 	}
@@ -47,7 +47,7 @@ func TestClientToolsAreOffered(t *testing.T) {
 	for kind, name := range map[string]string{"bash_20250124": "bash", "text_editor_20250728": "str_replace_based_edit_tool", "memory_20250818": "memory"} {
 		q, err := decode(body.Parse([]byte(`{"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}], "tool_choice": {"type": "tool", "name": "`+name+`"},
 			"tools": [{"type": "`+kind+`", "name": "`+name+`", "max_characters": 100}]}`)), false)
-		if err != nil || len(q.ask.Tools) != 1 || q.ask.Tools[0].Name() != name || q.ask.Named != name {
+		if err != nil || len(q.Tools) != 1 || q.Tools[0].Name() != name || q.Named != name {
 			t.Fatalf("%s: %v %+v", kind, err, q)
 		}
 		if status, text := post(t, "/v1/messages", `{"model": "thinker", "max_tokens": 30, "messages": [{"role": "user", "content": "Hi"}], "tool_choice": {"type": "any"},

@@ -8,20 +8,20 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // message is an answer.
 type message struct {
-	ID           string      `json:"id"`
-	Type         string      `json:"type"`
-	Role         string      `json:"role"`
-	Model        string      `json:"model"`
-	Content      []*block    `json:"content"`
-	StopReason   *string     `json:"stop_reason"` // null until the end
-	StopSequence *string     `json:"stop_sequence"`
-	Usage        usage       `json:"usage"`
-	Foretoken    *turn.Extra `json:"foretoken,omitempty"`
+	ID           string          `json:"id"`
+	Type         string          `json:"type"`
+	Role         string          `json:"role"`
+	Model        string          `json:"model"`
+	Content      []*block        `json:"content"`
+	StopReason   *string         `json:"stop_reason"` // null until the end
+	StopSequence *string         `json:"stop_sequence"`
+	Usage        usage           `json:"usage"`
+	Foretoken    *generate.Extra `json:"foretoken,omitempty"`
 }
 
 // block is a part of an answer. Which fields it has depends on its type.
@@ -35,7 +35,7 @@ type block struct {
 	Input     json.RawMessage `json:"input,omitempty"`
 }
 
-// usage is the tokens of an answer. Input does not count what was read from the cache.
+// usage is the tokens of an answer. Input does not count tokens from the prefix cache.
 type usage struct {
 	Input         int            `json:"input_tokens"`
 	CacheCreation int            `json:"cache_creation_input_tokens"`
@@ -52,22 +52,22 @@ type outputDetails struct {
 // builder makes blocks of the pieces of an answer. A reader of the stream is told of each
 // change; without one it only collects. So a stream says what the message says.
 type builder struct {
-	turn   *turn.Turn
+	run    *generate.Run
 	silent bool        // thinking is not to be shown
-	send   func(event) // nil: nobody is to be told
+	send   func(event) // nil: no stream
 	blocks []*block
-	open   bool          // the last block may go on
-	text   []byte        // of the last block
-	tokens []turn.Traced // not sent yet
+	open   bool              // the last block may go on
+	text   []byte            // of the last block
+	tokens []generate.Traced // not sent yet
 }
 
 // event is what happens to blocks, in the words of the protocol.
 type event struct {
-	Type      string      `json:"type"`
-	Index     int         `json:"index"`
-	Block     *block      `json:"content_block,omitempty"`
-	Delta     *delta      `json:"delta,omitempty"`
-	Foretoken *turn.Extra `json:"foretoken,omitempty"`
+	Type      string          `json:"type"`
+	Index     int             `json:"index"`
+	Block     *block          `json:"content_block,omitempty"`
+	Delta     *delta          `json:"delta,omitempty"`
+	Foretoken *generate.Extra `json:"foretoken,omitempty"`
 }
 
 // delta is what is new in a block.
@@ -80,9 +80,9 @@ type delta struct {
 }
 
 // piece takes the next piece of the answer.
-func (b *builder) piece(e turn.Event) {
-	if b.turn.Ask.Trace {
-		b.tokens = b.turn.Trace(b.tokens, e)
+func (b *builder) piece(e generate.Event) {
+	if b.run.Request.Trace {
+		b.tokens = b.run.Trace(b.tokens, e)
 	}
 	for _, part := range e.Events {
 		switch part.Kind {
@@ -115,7 +115,7 @@ func (b *builder) think(text string) {
 // call adds a call of a tool, which comes as a whole.
 func (b *builder) call(c *chat.ToolCall) {
 	b.end()
-	arguments := c.ArgumentsJSON()
+	arguments := c.Arguments.JSON()
 	b.begin(&block{Type: "tool_use", ID: body.NewID("toolu_"), Name: c.Name, Input: json.RawMessage("{}")})
 	b.text = append(b.text, arguments...)
 	b.changed(delta{Type: "input_json_delta", Partial: &arguments})
@@ -170,38 +170,38 @@ func (b *builder) tell(e event) {
 	}
 }
 
-// trace is the tokens since the last event; nil: none, or nobody asked.
-func (b *builder) trace() *turn.Extra {
+// trace is the tokens since the last event; nil: none, or no trace is asked for.
+func (b *builder) trace() *generate.Extra {
 	if len(b.tokens) == 0 {
 		return nil
 	}
-	e := &turn.Extra{Tokens: b.tokens}
+	e := &generate.Extra{Tokens: b.tokens}
 	b.tokens = nil
 	return e
 }
 
 // newMessage is the message as it begins.
-func newMessage(t *turn.Turn) *message {
+func newMessage(run *generate.Run) *message {
 	return &message{
-		ID: body.NewID("msg_"), Type: "message", Role: "assistant", Model: t.Name, Content: []*block{},
-		Usage: usage{Input: len(t.Prompt.IDs), ServiceTier: "standard"},
+		ID: body.NewID("msg_"), Type: "message", Role: "assistant", Model: run.Name, Content: []*block{},
+		Usage: usage{Input: len(run.Prompt.IDs), ServiceTier: "standard"},
 	}
 }
 
 // finish completes a message at the end of its answer.
-func (m *message) finish(t *turn.Turn, b *builder, receipt bool) {
+func (m *message) finish(run *generate.Run, b *builder, stats bool) {
 	b.end()
 	if m.Content = b.blocks; m.Content == nil {
 		m.Content = []*block{}
 	}
-	a, u := t.Answers[0], t.Usage()
+	a, u := run.Answers[0], run.Usage()
 	reason := "end_turn"
 	switch {
 	case a.Finish == foretoken.FinishToolCalls:
 		reason = "tool_use"
 	case a.Stop != "":
 		reason, m.StopSequence = "stop_sequence", &a.Stop
-	case a.Finish == foretoken.FinishLength && len(a.Tokens) < t.Ask.MaxTokens:
+	case a.Finish == foretoken.FinishLength && len(a.Tokens) < run.Request.MaxTokens:
 		reason = "model_context_window_exceeded"
 	case a.Finish == foretoken.FinishLength:
 		reason = "max_tokens"
@@ -212,11 +212,11 @@ func (m *message) finish(t *turn.Turn, b *builder, receipt bool) {
 		Details: &outputDetails{Thinking: u.Reasoning}, ServiceTier: "standard",
 	}
 	m.Foretoken = b.trace()
-	if receipt {
+	if stats {
 		if m.Foretoken == nil {
-			m.Foretoken = &turn.Extra{}
+			m.Foretoken = &generate.Extra{}
 		}
-		r := turn.NewReceipt(a)
-		m.Foretoken.Receipt = &r
+		r := generate.NewStats(a)
+		m.Foretoken.Stats = &r
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
-	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
 func TestBadRequestsAreNamed(t *testing.T) {
@@ -20,7 +20,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 	assistant := func(block string) string {
 		return `{"max_tokens": 9, "messages": [{"role": "assistant", "content": [` + block + `]}, {"role": "user", "content": "Hi"}]}`
 	}
-	strict := turntest.Strict(t, Register, host)
+	strict := generatetest.Strict(t, Register, service)
 	for _, c := range []struct{ request, want string }{
 		{``, "the body is empty"},
 		{`{`, "the body is not JSON"},
@@ -89,7 +89,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		if status != http.StatusBadRequest || p.Type != "error" || p.Error.Type != "invalid_request_error" || !strings.HasPrefix(p.Error.Message, c.want) {
 			t.Errorf("%s\n got %d %+v\nwant %q", c.request, status, p, c.want)
 		}
-		if status, _, text := turntest.Post(t, strict+"/v1/messages", c.request); status != http.StatusBadRequest {
+		if status, _, text := generatetest.Post(t, strict+"/v1/messages", c.request); status != http.StatusBadRequest {
 			t.Errorf("%s, strictly: %d %s", c.request, status, text)
 		}
 	}
@@ -105,7 +105,7 @@ func TestErrorsHaveTheProtocolsTypes(t *testing.T) {
 		t.Errorf("long prompt: %d %s", status, text)
 	}
 	for status, want := range map[int]string{429: "rate_limit_error", 503: "overloaded_error", 413: "request_too_large", 401: "authentication_error", 500: "api_error", 502: "api_error"} {
-		if got := wire(&turn.Error{Status: status}, "").Error.Type; got != want {
+		if got := wire(&generate.Error{Status: status}, "").Error.Type; got != want {
 			t.Errorf("status %d is %q, want %q", status, got, want)
 		}
 	}
@@ -115,7 +115,7 @@ func TestBodyOverTheLimitIsRefused(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodPost, "/v1/messages", strings.NewReader(requests["text"]))
 	r.Body = http.MaxBytesReader(w, r.Body, 10)
-	create(w, r, host)
+	create(w, r, service)
 	if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "request_too_large") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
@@ -142,12 +142,12 @@ func FuzzDecode(f *testing.F) {
 			q, err := decode(body.Parse(data), count)
 			switch {
 			case err != nil:
-				if e := turn.Wrap(err); e.Status != http.StatusBadRequest || e.Message == "" {
+				if e := generate.Wrap(err); e.Status != http.StatusBadRequest || e.Message == "" {
 					t.Errorf("%q: %+v", data, e)
 				}
-			case len(q.ask.Messages) == 0 && q.ask.Prefill == "":
+			case len(q.Messages) == 0 && q.Prefill == "":
 				t.Errorf("%q has no messages and was taken", data)
-			case !count && q.ask.MaxTokens < 1:
+			case !count && q.MaxTokens < 1:
 				t.Errorf("%q has no limit and was taken", data)
 			}
 		}

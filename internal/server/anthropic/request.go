@@ -6,41 +6,41 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// request is what a client asked for.
+// request is a generate.Request and how to send its answer.
 type request struct {
-	ask     turn.Ask
-	stream  bool
-	receipt bool
-	silent  bool     // thinking is not to be shown
-	left    []string // names of tools that were left out
+	generate.Request
+	stream bool
+	stats  bool
+	silent bool     // thinking is not to be shown
+	left   []string // names of tools that were left out
 }
 
 // decode reads a request for a message, or with count one for its number of tokens, which
 // has the same fields but those that only matter to an answer.
 func decode(v *body.Value, count bool) (*request, error) {
-	r := &request{ask: turn.Ask{LogProbs: -1, Parallel: true}}
-	a := &r.ask
-	a.Model = v.Field("model").Text()
+	r := &request{Request: generate.Request{Parallel: true}}
+	r.Model = v.Field("model").Text()
 	limit := v.Field("max_tokens")
 	if !count {
 		limit.Required()
 	}
 	if n := limit.Int(1, math.MaxInt32); n != nil {
-		a.MaxTokens = int(*n)
+		r.MaxTokens = int(*n)
 	}
 	r.stream = v.Field("stream").True()
-	a.Temperature, a.TopP = v.Field("temperature").Number(), v.Field("top_p").Number()
+	r.Temperature, r.TopP = v.Field("temperature").Number(), v.Field("top_p").Number()
 	if n := v.Field("top_k").Int(0, math.MaxInt32); n != nil {
 		k := int(*n)
-		a.TopK = &k
+		r.TopK = &k
 	}
 	if stops := v.Field("stop_sequences"); !stops.Absent() {
-		if a.Stop = stops.Texts(); len(a.Stop) > turn.MaxStops {
-			stops.Fault("%d texts, at most %d", len(a.Stop), turn.MaxStops)
+		if r.Stop = stops.Texts(); len(r.Stop) > generate.MaxStops {
+			stops.Fault("%d texts, at most %d", len(r.Stop), generate.MaxStops)
 		}
 	}
 	v.Ignore("metadata", "service_tier", "cache_control", "inference_geo", "speed", "diagnostics")
@@ -56,77 +56,76 @@ func decode(v *body.Value, count bool) (*request, error) {
 	r.output(v)
 	r.extensions(v)
 	r.tools(v)
-	c := conversation{list: []chat.Message{}, offer: r.tool}
+	c := conversation{list: []chat.Message{}, addTool: r.tool}
 	c.system(v.Field("system"))
 	c.messages(v.Field("messages").Required())
-	a.Messages, a.Prefill = c.list, c.prefill
-	if thinks := a.Thinking == nil || *a.Thinking; thinks && a.Prefill != "" {
+	r.Messages, r.Prefill = c.list, c.prefill
+	if thinks := r.Thinking == nil || *r.Thinking; thinks && r.Prefill != "" {
 		v.Field("messages").Unsupported("the last message is the assistant's, to be continued, and thinking comes before all of an answer: end with a user message, or set thinking to disabled")
 	}
 	return r, v.Err()
 }
 
-// explain gives an error of the answer's beginning the client's name for what is wrong.
+// explain gives an error of Start the client's name of the field.
 func (r *request) explain(err error) error {
-	form := "output_config.format"
-	if r.ask.Form == nil {
-		form = "tools"
+	format := "output_config.format"
+	if r.Grammar.IsZero() {
+		format = "tools"
 	}
-	return turn.Rename(err, map[string]string{"response_format": form})
+	return generate.Rename(err, map[string]string{"response_format": format})
 }
 
-// thinking reads how to think. Clients that do not ask for it do not expect it.
+// thinking reads the options of thinking, which is off by default.
 func (r *request) thinking(v *body.Value) {
 	off, on := false, true
-	r.ask.Thinking = &off
+	r.Thinking = &off
 	if v.Absent() {
 		return
 	}
 	budget := v.Field("budget_tokens")
 	switch v.Field("type").Required().OneOf("enabled", "disabled", "adaptive") {
 	case "enabled":
-		r.ask.Thinking = &on
+		r.Thinking = &on
 		budget.Required()
 	case "adaptive":
-		r.ask.Thinking = nil
+		r.Thinking = nil
 	}
 	if n := budget.Int(1, math.MaxInt32); n != nil {
-		if r.ask.MaxThinking = int(*n); r.ask.MaxTokens > 0 && r.ask.MaxThinking >= r.ask.MaxTokens {
-			budget.Fault("%d, want less than max_tokens, which is %d", *n, r.ask.MaxTokens)
+		if r.MaxThinking = int(*n); r.MaxTokens > 0 && r.MaxThinking >= r.MaxTokens {
+			budget.Fault("%d, want less than max_tokens, which is %d", *n, r.MaxTokens)
 		}
 	}
 	r.silent = v.Field("display").OneOf("summarized", "omitted") == "omitted"
 }
 
-// output reads the form of the answer, of which there are an older and a newer spelling.
+// output reads the format of the answer, which has an older and a newer field.
 func (r *request) output(v *body.Value) {
 	config := v.Field("output_config")
-	r.ask.Effort = config.Field("effort").OneOf("low", "medium", "high", "xhigh", "max")
+	r.Effort = config.Field("effort").OneOf("low", "medium", "high", "xhigh", "max")
 	for _, f := range []*body.Value{config.Field("format"), v.Field("output_format")} {
 		if f.Absent() {
 			continue
 		}
 		f.Field("type").Required().OneOf("json_schema")
 		if schema := f.Field("schema").Required(); schema.IsObject() {
-			r.ask.Form = turn.JSONSchema(schema.Raw())
+			r.Grammar = grammar.Schema(schema.Raw())
 		} else {
 			schema.Fault("want a JSON schema, as an object")
 		}
 	}
 }
 
-// extensions reads what is ours.
+// extensions reads our own fields.
 func (r *request) extensions(v *body.Value) {
 	own := v.Field("foretoken")
-	r.receipt, r.ask.Trace = own.Field("receipt").True(), own.Field("trace").True()
-	r.ask.CacheSalt = body.CacheSalt(v)
+	r.stats, r.Trace = own.Field("stats").True(), own.Field("trace").True()
+	r.CacheSalt = body.CacheSalt(v)
 	if n := v.Field("seed").Int(0, 1<<53); n != nil {
 		seed := uint64(*n)
-		r.ask.Seed = &seed
+		r.Seed = &seed
 	}
 	if n := v.Field("mtp_depth").Int(0, math.MaxInt32); n != nil {
-		depth := int(*n)
-		r.ask.Depth = &depth
+		r.SetDepth(int(*n))
 	}
 }
 
@@ -140,7 +139,7 @@ func (r *request) tools(v *body.Value) {
 		return
 	}
 	name := choice.Field("name")
-	if len(r.ask.Tools) == 0 && len(v.Field("tools").List()) > 0 {
+	if len(r.Tools) == 0 && len(v.Field("tools").List()) > 0 {
 		if kind := choice.Field("type").Text(); kind != "auto" && kind != "none" {
 			choice.Drop("none of the tools can be called")
 		}
@@ -149,25 +148,25 @@ func (r *request) tools(v *body.Value) {
 	}
 	switch choice.Field("type").Required().OneOf("auto", "any", "tool", "none") {
 	case "any":
-		r.ask.Calls = turn.CallRequired
+		r.Calls = generate.CallRequired
 	case "tool":
-		r.ask.Calls, r.ask.Named = turn.CallNamed, name.Required().Text()
-		if slices.Contains(r.left, r.ask.Named) {
-			r.ask.Calls, r.ask.Named = turn.CallAuto, ""
+		r.Calls, r.Named = generate.CallNamed, name.Required().Text()
+		if slices.Contains(r.left, r.Named) {
+			r.Calls, r.Named = generate.CallAuto, ""
 			name.Drop("this tool is not run here")
-		} else if !slices.ContainsFunc(r.ask.Tools, func(t chat.Tool) bool { return t.Name() == r.ask.Named }) {
-			name.Fault("there is no tool %.60q in tools", r.ask.Named)
+		} else if !slices.ContainsFunc(r.Tools, func(t chat.Tool) bool { return t.Name() == r.Named }) {
+			name.Fault("there is no tool %.60q in tools", r.Named)
 		}
 	case "none":
-		r.ask.Calls = turn.CallNone
+		r.Calls = generate.CallNone
 	}
-	if r.ask.Calls == turn.CallRequired && len(r.ask.Tools) == 0 {
+	if r.Calls == generate.CallRequired && len(r.Tools) == 0 {
 		choice.Fault("a call of a tool is required, and there are no tools")
 	}
-	r.ask.Parallel = !choice.Field("disable_parallel_tool_use").True()
+	r.Parallel = !choice.Field("disable_parallel_tool_use").True()
 }
 
-// tool reads a tool and writes it in the form that templates know. Tools that only the
+// tool reads a tool and writes it as templates know it. Tools that only the
 // provider can run are left out.
 func (r *request) tool(v *body.Value) {
 	var known *clientTool
@@ -181,7 +180,7 @@ func (r *request) tool(v *body.Value) {
 	}
 	v.Ignore("cache_control", "eager_input_streaming")
 	if d := v.Field("defer_loading"); d.True() {
-		d.Drop("tools cannot be searched for: they are offered at once")
+		d.Drop("tools cannot be searched for: all of them are in the prompt")
 	}
 	for _, caller := range v.Field("allowed_callers").List() {
 		if caller.Text() != "direct" {
@@ -194,14 +193,14 @@ func (r *request) tool(v *body.Value) {
 	}
 	if known != nil {
 		v.IgnoreRest() // sizes and counts, for who runs the tool
-		r.offer(v, known.describe(name.Text()))
+		r.addTool(v, known.describe(name.Text()))
 		return
 	}
 	schema := v.Field("input_schema").Required()
 	if !schema.IsObject() {
 		schema.Fault("want a JSON schema, as an object")
 	}
-	r.ask.Strict = v.Field("strict").True() || r.ask.Strict
+	r.Strict = v.Field("strict").True() || r.Strict
 
 	var b strings.Builder
 	b.WriteString(`{"type": "function", "function": {"name": `)
@@ -217,18 +216,18 @@ func (r *request) tool(v *body.Value) {
 		b.Write(examples.Raw())
 	}
 	b.WriteString(`}}`)
-	r.offer(v, b.String())
+	r.addTool(v, b.String())
 }
 
-// offer adds a tool in the form that templates know.
-func (r *request) offer(v *body.Value, text string) {
+// addTool adds a tool as templates know it.
+func (r *request) addTool(v *body.Value, text string) {
 	var t chat.Tool
 	if err := t.UnmarshalJSON([]byte(text)); err != nil {
 		v.Fault("%v", err)
 		return
 	}
-	if slices.ContainsFunc(r.ask.Tools, func(u chat.Tool) bool { return u.Name() == t.Name() }) && strings.HasPrefix(v.Path(), "messages") {
+	if slices.ContainsFunc(r.Tools, func(u chat.Tool) bool { return u.Name() == t.Name() }) && strings.HasPrefix(v.Path(), "messages") {
 		return // it is added again
 	}
-	r.ask.Tools = append(r.ask.Tools, t)
+	r.Tools = append(r.Tools, t)
 }

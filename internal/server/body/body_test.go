@@ -11,7 +11,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 func TestValueReadsWhatIsThere(t *testing.T) {
@@ -73,16 +73,16 @@ func TestValueNamesTheFirstFault(t *testing.T) {
 func TestReadTellsAnEarlyEndFromALargeBody(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Body = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
-	if e := turn.Wrap(Read(httptest.NewRecorder(), r).Err()); e.Status != http.StatusBadRequest || !strings.Contains(e.Message, "ended early") {
+	if e := generate.Wrap(Read(httptest.NewRecorder(), r).Err()); e.Status != http.StatusBadRequest || !strings.Contains(e.Message, "ended early") {
 		t.Errorf("early end: %+v", e)
 	}
 	r.Body = http.MaxBytesReader(httptest.NewRecorder(), io.NopCloser(strings.NewReader(`{"a": 1}`)), 3)
-	if e := turn.Wrap(Read(httptest.NewRecorder(), r).Err()); e.Status != http.StatusRequestEntityTooLarge || e.Kind != turn.TooLarge {
+	if e := generate.Wrap(Read(httptest.NewRecorder(), r).Err()); e.Status != http.StatusRequestEntityTooLarge || e.Kind != generate.TooLarge {
 		t.Errorf("large body: %+v", e)
 	}
 }
 
-func TestStreamsHaveTheirForms(t *testing.T) {
+func TestStreamsHaveTheirSyntax(t *testing.T) {
 	w := httptest.NewRecorder()
 	s := Events(w)
 	s.Send("hello", map[string]string{"a": "<b>"})
@@ -105,7 +105,7 @@ func TestStreamsHaveTheirForms(t *testing.T) {
 
 func TestFailSaysWhenToTryAgain(t *testing.T) {
 	w := httptest.NewRecorder()
-	Fail(w, &turn.Error{Status: http.StatusTooManyRequests, RetryAfter: 1100 * time.Millisecond}, struct{}{})
+	Fail(w, &generate.Error{Status: http.StatusTooManyRequests, RetryAfter: 1100 * time.Millisecond}, struct{}{})
 	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "2" || w.Body.String() != "{}\n" {
 		t.Errorf("%d %v %q", w.Code, w.Header(), w.Body)
 	}

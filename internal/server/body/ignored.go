@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // Ignored is the header that names what was ignored of a request.
 const Ignored = "Foretoken-Ignored"
 
-// What the header holds at most. The names are strangers' texts.
+// Limits of the header: clients choose the names in it.
 const (
 	maxIgnored     = 32 // names
 	maxIgnoredName = 64 // bytes of one
@@ -21,15 +21,14 @@ const (
 
 type strictKey struct{}
 
-// WithStrict returns a context for requests in which fields that are not known, or ask for
-// what cannot be had, are errors.
+// WithStrict returns a context for requests whose unknown and unsupported fields are errors.
 func WithStrict(ctx context.Context) context.Context {
 	return context.WithValue(ctx, strictKey{}, true)
 }
 
 func isStrict(ctx context.Context) bool { return ctx.Value(strictKey{}) != nil }
 
-// ignore names the fields that nobody asked for, or makes an error of the first.
+// ignore names the fields that no protocol has read, or makes an error of the first.
 func (d *document) ignore() {
 	seen := map[string]bool{}
 	var names []string
@@ -49,7 +48,7 @@ func (d *document) ignore() {
 			switch {
 			case o.known[name]:
 			case d.strict:
-				d.err = turn.NotSupported(o.join(name), "this field is not known here: leave it out")
+				d.err = generate.NotSupported(o.join(name), "this field is not known here: leave it out")
 				return
 			default:
 				note(o.join(name))

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // read reads a request, strictly or not, and returns the header and the error.
@@ -53,7 +53,7 @@ func TestUnknownFieldsAreIgnoredAndNamed(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		if e := turn.Wrap(err); e.Status != http.StatusBadRequest || e.Kind != turn.Unsupported {
+		if e := generate.Wrap(err); e.Status != http.StatusBadRequest || e.Kind != generate.Unsupported {
 			t.Errorf("%s, strictly: %+v", c.request, e)
 		}
 	}

@@ -1,6 +1,6 @@
 // Package body is the part of HTTP that all protocols share: it reads the JSON of a request
 // field by field, with errors that name a field by its path, and writes answers as JSON, as
-// events or as lines. Fields that nobody asks for are ignored and named in a header, or refused
+// events or as lines. Fields that no protocol reads are ignored and named in a header, or refused
 // where the server is strict. It knows no field of any protocol.
 package body
 
@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // Value is a value of a request, or the place where it could have been. Its methods never
@@ -47,12 +47,12 @@ func Read(w http.ResponseWriter, r *http.Request) *Value {
 	}
 	v := &Value{doc: &document{}}
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		v.doc.err = &turn.Error{
-			Status: http.StatusRequestEntityTooLarge, Kind: turn.TooLarge,
-			Message: fmt.Sprintf("the body is larger than %d bytes, which is the most the server takes", large.Limit), Err: err,
+		v.doc.err = &generate.Error{
+			Status: http.StatusRequestEntityTooLarge, Kind: generate.TooLarge,
+			Message: fmt.Sprintf("the body is larger than %d bytes, the maximum of the server", large.Limit), Err: err,
 		}
 	} else {
-		v.doc.err = &turn.Error{Status: http.StatusBadRequest, Kind: turn.BadRequest, Message: "the body ended early: " + err.Error(), Err: err}
+		v.doc.err = &generate.Error{Status: http.StatusBadRequest, Kind: generate.BadRequest, Message: "the body ended early: " + err.Error(), Err: err}
 	}
 	return v
 }
@@ -85,7 +85,7 @@ func parse(data []byte, doc *document) *Value {
 
 // Err is the first thing that was wrong with the request: a value that made no sense, or, if
 // the server is strict, a field that nobody asked for. Otherwise such fields are ignored, and
-// named. It is called when all was read that is to be. It is an *turn.Error or nil.
+// named. It is called when all was read that is to be. It is an *generate.Error or nil.
 func (v *Value) Err() error {
 	if v.doc.err == nil {
 		v.doc.ignore()
@@ -94,11 +94,11 @@ func (v *Value) Err() error {
 }
 
 // Fault says what is wrong with the value.
-func (v *Value) Fault(format string, args ...any) { v.Fail(turn.Invalid(v.path, format, args...)) }
+func (v *Value) Fault(format string, args ...any) { v.Fail(generate.Invalid(v.path, format, args...)) }
 
 // Unsupported says that the value asks for what cannot be had.
 func (v *Value) Unsupported(format string, args ...any) {
-	v.Fail(turn.NotSupported(v.path, format, args...))
+	v.Fail(generate.NotSupported(v.path, format, args...))
 }
 
 // Drop leaves out a value that asks for what cannot be had, where the answer is good without
@@ -162,7 +162,7 @@ func (v *Value) Ignore(names ...string) {
 	}
 }
 
-// IgnoreRest accepts all fields of an object, which somebody else gets as it is.
+// IgnoreRest accepts all fields of an object, which is passed on as it is.
 func (v *Value) IgnoreRest() {
 	if v.IsObject() {
 		v.open()

@@ -9,17 +9,17 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// WantsReceipt reports whether a request asks for a receipt by its header.
-func WantsReceipt(r *http.Request) bool { return r.Header.Get("X-Foretoken-Receipt") == "1" }
+// WantsStats reports whether a request asks for stats by its header.
+func WantsStats(r *http.Request) bool { return r.Header.Get("X-Foretoken-Stats") == "1" }
 
-// NewID is an identifier that nobody else has.
+// NewID is a unique identifier with a prefix.
 func NewID(prefix string) string { return prefix + rand.Text() }
 
-// Fail writes an error, which v is in the words of a protocol.
-func Fail(w http.ResponseWriter, e *turn.Error, v any) {
+// Fail writes an error; v is its JSON in a protocol.
+func Fail(w http.ResponseWriter, e *generate.Error, v any) {
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/server/turn"
-	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
 func TestWhatIsIgnoredIsNamed(t *testing.T) {
 	const hi = `"messages": [{"role": "user", "content": "Hi"}]`
-	turntest.Tolerate(t, site.URL, Register, host, []turntest.Tolerated{
+	generatetest.Tolerate(t, site.URL, Register, service, []generatetest.Tolerated{
 		{"/api/chat", `{"logprobs": true, ` + hi + `}`, "logprobs", "logprobs: log-probabilities are in /v1/chat/completions"},
 		{"/api/chat", `{"options": {"temprature": 1, "num_predict": 1}, ` + hi + `}`, "options.temprature", "options.temprature: this field is not known here"},
 		{"/api/chat", `{"options": {"mirostat": 2, "num_predict": 1}, ` + hi + `}`, "options.mirostat", "options.mirostat: this way to choose tokens is not known"},
@@ -26,7 +26,7 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 }
 
 // A call that the limit of tokens cuts off is no call and no text. The protocol cannot demand
-// a call, so the turn is started without it.
+// a call, so the run is started without it.
 func TestCallsThatAreCutOffLeaveNothing(t *testing.T) {
 	tools, err := chat.DecodeTools([]byte(`[{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}}}]`))
 	if err != nil {
@@ -35,11 +35,12 @@ func TestCallsThatAreCutOffLeaveNothing(t *testing.T) {
 	off := false
 	for n := 1; n < 20; n += 3 {
 		for _, streams := range []bool{false, true} {
-			q := &request{chat: true, stream: streams, ask: turn.Ask{
+			q := &request{chat: true, stream: streams, Request: generate.Request{
 				Model: "thinker", Messages: []chat.Message{{Role: "user", Content: chat.Text("Go.")}}, Tools: tools,
-				Calls: turn.CallRequired, MaxTokens: n, LogProbs: -1, Thinking: &off,
+				Calls: generate.CallRequired, Thinking: &off,
 			}}
-			started, err := host.Start(t.Context(), &q.ask)
+			q.MaxTokens = n
+			started, err := service.Start(t.Context(), &q.Request)
 			if err != nil {
 				t.Fatal(err)
 			}

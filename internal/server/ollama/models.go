@@ -13,7 +13,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // apiVersion is the version of Ollama whose API this is: clients look at it before they use
@@ -26,7 +26,7 @@ func version(w http.ResponseWriter, r *http.Request) {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		ours = info.Main.Version
 	}
-	turn.Report(r.Context(), nil, nil)
+	generate.Report(r.Context(), nil, nil)
 	body.JSON(w, http.StatusOK, struct {
 		Version   string `json:"version"`
 		Foretoken string `json:"foretoken"`
@@ -92,7 +92,7 @@ type list struct {
 // loaded is the models in memory, by their names.
 func (h *handler) loaded() map[string]*foretoken.Model {
 	models := map[string]*foretoken.Model{}
-	for _, v := range h.host.Library.Volumes() {
+	for _, v := range h.service.Library.Status() {
 		if v.Model != nil {
 			models[v.Name] = v.Model
 		}
@@ -103,12 +103,12 @@ func (h *handler) loaded() map[string]*foretoken.Model {
 // tags lists the models there are, under all their names.
 func (h *handler) tags(w http.ResponseWriter, r *http.Request) {
 	all, loaded := list{[]entry{}}, h.loaded()
-	for _, name := range slices.Concat(h.host.Library.Names(), slices.Sorted(maps.Keys(h.host.Aliases))) {
-		e := newEntry(name, loaded[h.host.Resolve(name)])
+	for _, name := range slices.Concat(h.service.Library.Names(), slices.Sorted(maps.Keys(h.service.Aliases))) {
+		e := newEntry(name, loaded[h.service.Resolve(name)])
 		e.Modified = h.start
 		all.Models = append(all.Models, e)
 	}
-	turn.Report(r.Context(), nil, nil)
+	generate.Report(r.Context(), nil, nil)
 	body.JSON(w, http.StatusOK, all)
 }
 
@@ -122,7 +122,7 @@ func (h *handler) running(w http.ResponseWriter, r *http.Request) {
 		e.Expires = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 		running.Models = append(running.Models, e)
 	}
-	turn.Report(r.Context(), nil, nil)
+	generate.Report(r.Context(), nil, nil)
 	body.JSON(w, http.StatusOK, running)
 }
 
@@ -138,9 +138,9 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request) {
 	var m *foretoken.Model
 	done := func() {}
 	if err == nil {
-		m, done, err = h.host.Library.Use(r.Context(), h.host.Resolve(name))
+		m, done, err = h.service.Library.Use(r.Context(), h.service.Resolve(name))
 	}
-	turn.Report(r.Context(), nil, err)
+	generate.Report(r.Context(), nil, err)
 	if err != nil {
 		WriteError(w, err)
 		return

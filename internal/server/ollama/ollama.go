@@ -1,6 +1,6 @@
-// Package ollama speaks the part of Ollama's API that chats, completes and lists: requests
-// into turns, answers into lines of JSON. It knows that protocol and nothing of models; keys
-// and limits are the server's. What manages models there is refused here.
+// Package ollama serves the part of Ollama's API that chats, completes and lists models: it reads
+// requests, and writes answers as lines of JSON. It knows that protocol and nothing of models; keys
+// and limits are the server's. Endpoints that manage models are refused.
 package ollama
 
 import (
@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // handler is what the routes share.
 type handler struct {
-	host  *turn.Host
-	start time.Time // of the server, in place of the times at which files were changed
+	service *generate.Service
+	start   time.Time // of the server, in place of the times at which files were changed
 }
 
 // refused are the routes of Ollama that have no counterpart, and what to do instead.
@@ -29,8 +29,8 @@ var refused = map[string]string{
 }
 
 // Register adds the routes of the protocol.
-func Register(mux *http.ServeMux, host *turn.Host) {
-	h := &handler{host: host, start: time.Now()}
+func Register(mux *http.ServeMux, service *generate.Service) {
+	h := &handler{service: service, start: time.Now()}
 	mux.HandleFunc("POST /api/chat", h.chat)
 	mux.HandleFunc("POST /api/generate", h.generate)
 	mux.HandleFunc("POST /api/show", h.show)
@@ -39,8 +39,8 @@ func Register(mux *http.ServeMux, host *turn.Host) {
 	mux.HandleFunc("GET /api/version", version)
 	for route, remedy := range refused {
 		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
-			err := &turn.Error{Status: http.StatusNotImplemented, Kind: turn.Unsupported, Message: "this is not supported: " + remedy}
-			turn.Report(r.Context(), nil, err)
+			err := &generate.Error{Status: http.StatusNotImplemented, Kind: generate.Unsupported, Message: "this is not supported: " + remedy}
+			generate.Report(r.Context(), nil, err)
 			WriteError(w, err)
 		})
 	}
@@ -66,52 +66,52 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, q *request, err
 	}
 	loaded := time.Since(began)
 	if err == nil && q.empty {
-		turn.Report(r.Context(), nil, nil)
-		body.JSON(w, http.StatusOK, q.response(q.ask.Model, part{}, &final{Reason: "load", Total: loaded, Load: loaded}))
+		generate.Report(r.Context(), nil, nil)
+		body.JSON(w, http.StatusOK, q.response(q.Model, part{}, &final{Reason: "load", Total: loaded, Load: loaded}))
 		return
 	}
-	var t *turn.Turn
+	var run *generate.Run
 	if err == nil {
-		if t, err = h.host.Start(r.Context(), &q.ask); err != nil {
+		if run, err = h.service.Start(r.Context(), &q.Request); err != nil {
 			err = q.explain(err)
 		}
 	}
 	if err != nil {
-		turn.Report(r.Context(), nil, err)
+		generate.Report(r.Context(), nil, err)
 		WriteError(w, err)
 		return
 	}
-	defer t.Close()
-	q.receipt = q.receipt || body.WantsReceipt(r)
+	defer run.Close()
+	q.stats = q.stats || body.WantsStats(r)
 	if q.stream {
-		err = q.lines(w, t, began, loaded)
+		err = q.lines(w, run, began, loaded)
 	} else {
-		err = q.whole(w, t, began, loaded)
+		err = q.whole(w, run, began, loaded)
 	}
-	turn.Report(r.Context(), t, err)
+	generate.Report(r.Context(), run, err)
 }
 
-// load has the model ready, which is all that a request without a prompt asks for, and
-// checks what depends on it.
+// load loads the model, which is all that a request without a prompt asks for, and checks what
+// depends on it.
 func (h *handler) load(r *http.Request, q *request) error {
-	m, done, err := h.host.Library.Use(r.Context(), h.host.Resolve(q.ask.Model))
+	m, done, err := h.service.Library.Use(r.Context(), h.service.Resolve(q.Model))
 	if err != nil {
-		return turn.Wrap(err)
+		return generate.Wrap(err)
 	}
 	defer done()
 	if q.context > m.Context() {
-		return turn.Invalid("options.num_ctx", "%d, and the server runs the model with a context of %d tokens: see foretoken serve --context", q.context, m.Context())
+		return generate.Invalid("options.num_ctx", "%d, and the server runs the model with a context of %d tokens: see foretoken serve --context", q.context, m.Context())
 	}
 	return nil
 }
 
-// problem is an error as clients read it.
+// problem is the JSON of an error.
 type problem struct {
 	Error string `json:"error"`
 }
 
-// WriteError writes an error the way clients of the protocol read it.
+// WriteError writes an error as the protocol has it.
 func WriteError(w http.ResponseWriter, err error) {
-	e := turn.Wrap(err)
+	e := generate.Wrap(err)
 	body.Fail(w, e, problem{e.Error()})
 }

@@ -12,18 +12,18 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
-	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
 var (
-	host *turn.Host
-	site *httptest.Server
+	service *generate.Service
+	site    *httptest.Server
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(turntest.Serve(Register, func(h *turn.Host, s *httptest.Server) int {
-		host, site = h, s
+	os.Exit(generatetest.Serve(Register, func(h *generate.Service, s *httptest.Server) int {
+		service, site = h, s
 		return m.Run()
 	}))
 }
@@ -31,14 +31,14 @@ func TestMain(m *testing.M) {
 // send makes a request and returns the status and the body.
 func send(t *testing.T, method, path, request string) (int, string) {
 	t.Helper()
-	return turntest.Send(t, method, site.URL+path, request)
+	return generatetest.Send(t, method, site.URL+path, request)
 }
 
 // line is a response as a client reads it.
 type line struct {
 	response
 	final
-	Foretoken *turn.Extra `json:"foretoken"`
+	Foretoken *generate.Extra `json:"foretoken"`
 }
 
 // ask sends a request that must succeed and returns the lines of the answer.
@@ -160,13 +160,13 @@ func TestAnswersAreWhatWasAskedFor(t *testing.T) {
 }
 
 func TestLastLineHasTheFigures(t *testing.T) {
-	list := ask(t, requests["chat"][0], strings.Replace(requests["chat"][1], "{", `{"foretoken": {"receipt": true, "trace": true}, `, 1))
+	list := ask(t, requests["chat"][0], strings.Replace(requests["chat"][1], "{", `{"foretoken": {"stats": true, "trace": true}, `, 1))
 	last := list[len(list)-1]
 	if last.PromptCount < 10 || last.Count != 30 || last.Total <= 0 || last.Time <= 0 || last.PromptTime <= 0 || last.Total < last.Time {
 		t.Errorf("%+v", last)
 	}
-	if last.Foretoken == nil || last.Foretoken.Receipt == nil || last.Foretoken.MTP == nil {
-		t.Errorf("no receipt: %+v", last.Foretoken)
+	if last.Foretoken == nil || last.Foretoken.Stats == nil || last.Foretoken.MTP == nil {
+		t.Errorf("no stats: %+v", last.Foretoken)
 	}
 	tokens := 0
 	for _, l := range list {
@@ -188,16 +188,16 @@ func TestToolCallsRoundTrip(t *testing.T) {
 	if a := sum(list); a.Count == 0 {
 		t.Errorf("%+v", a)
 	}
-	// A call that is held to be made: the form is what tools are called in.
+	// A call that must be made, constrained by a grammar.
 	call := `{"model": "thinker", "think": false, ` + weather + `, "options": {"num_predict": 60, "seed": 1}, "messages": [{"role": "user", "content": "Weather in Rome?"}]}`
-	q, err := (&handler{host: host}).decodeChat(body.Parse([]byte(call)))
+	q, err := (&handler{service: service}).decodeChat(body.Parse([]byte(call)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.ask.Calls = turn.CallRequired
+	q.Calls = generate.CallRequired
 	for _, q.stream = range []bool{false, true} {
 		w := httptest.NewRecorder()
-		(&handler{host: host}).answer(w, httptest.NewRequest(http.MethodPost, "/api/chat", nil), q, nil)
+		(&handler{service: service}).answer(w, httptest.NewRequest(http.MethodPost, "/api/chat", nil), q, nil)
 		var calls []json.RawMessage
 		for part := range strings.Lines(w.Body.String()) {
 			var l struct {
@@ -252,7 +252,7 @@ func TestModelsAreListed(t *testing.T) {
 
 func TestBadRequestsAreNamed(t *testing.T) {
 	const hi = `"messages": [{"role": "user", "content": "Hi"}]`
-	strict := turntest.Strict(t, Register, host)
+	strict := generatetest.Strict(t, Register, service)
 	for _, c := range []struct {
 		path, request string
 		status        int
@@ -299,7 +299,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &p); err != nil || status != c.status || !strings.HasPrefix(p.Error, c.want) {
 			t.Errorf("%s %s\n got %d %s %v\nwant %d %q", c.path, c.request, status, text, err, c.status, c.want)
 		}
-		if status, _, text := turntest.Post(t, strict+c.path, c.request); status != c.status {
+		if status, _, text := generatetest.Post(t, strict+c.path, c.request); status != c.status {
 			t.Errorf("%s %s, strictly: %d %s", c.path, c.request, status, text)
 		}
 	}
@@ -309,8 +309,8 @@ func TestBadRequestsAreNamed(t *testing.T) {
 const endless = `{"model": "slow", "prompt": "Count.", "format": {"type": "array", "items": {"type": "integer"}, "minItems": 300}}`
 
 func TestDisconnectFreesTheSequence(t *testing.T) {
-	h, site, _ := turntest.ServeSlow(t, Register)
-	m, done, err := h.Library.Use(t.Context(), turntest.Slow)
+	h, site, _ := generatetest.ServeSlow(t, Register)
+	m, done, err := h.Library.Use(t.Context(), generatetest.Slow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,11 +329,11 @@ func TestDisconnectFreesTheSequence(t *testing.T) {
 	}
 	cancel()
 	_ = resp.Body.Close()
-	turntest.AwaitCanceled(t, m, 0)
+	generatetest.AwaitCanceled(t, m, 0)
 }
 
 func TestErrorsInStreamsAreLines(t *testing.T) {
-	_, site, end := turntest.ServeSlow(t, Register)
+	_, site, end := generatetest.ServeSlow(t, Register)
 	resp, err := http.Post(site.URL+"/api/generate", "application/json", strings.NewReader(endless))
 	if err != nil {
 		t.Fatal(err)
@@ -353,15 +353,15 @@ func FuzzDecode(f *testing.F) {
 	for _, r := range requests {
 		f.Add([]byte(r[1]))
 	}
-	h := &handler{host: host}
+	h := &handler{service: service}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, decode := range []func(*body.Value) (*request, error){h.decodeChat, h.decodeGenerate} {
 			q, err := decode(body.Parse(data))
 			if err != nil {
-				if e := turn.Wrap(err); e.Status != http.StatusBadRequest || e.Message == "" {
+				if e := generate.Wrap(err); e.Status != http.StatusBadRequest || e.Message == "" {
 					t.Errorf("%q: %+v", data, e)
 				}
-			} else if !q.empty && len(q.ask.Messages) == 0 && q.ask.Text == "" && q.ask.Prefill == "" {
+			} else if !q.empty && len(q.Messages) == 0 && q.Text == "" && q.Prefill == "" {
 				t.Errorf("%q asks for nothing and was taken", data)
 			}
 		}

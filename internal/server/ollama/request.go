@@ -6,19 +6,19 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// request is what a client asked for.
+// request is a generate.Request and how to send its answer.
 type request struct {
-	ask     turn.Ask
+	generate.Request
 	chat    bool // it has messages, and so has the answer
 	empty   bool // nothing is to be answered: the model is to be loaded
 	stream  bool
-	receipt bool
-	context int // tokens that the client wants room for; 0: any number
+	stats   bool
+	context int // tokens of context that the client needs; 0: any
 }
 
 // decodeChat reads a conversation.
@@ -26,32 +26,31 @@ func (h *handler) decodeChat(v *body.Value) (*request, error) {
 	q := h.decode(v)
 	q.chat = true
 	for _, m := range v.Field("messages").List() {
-		q.ask.Messages = append(q.ask.Messages, message(m))
+		q.Messages = append(q.Messages, message(m))
 	}
 	q.prefill(v)
 	if tools := v.Field("tools"); len(tools.List()) > 0 {
 		var err error
-		if q.ask.Tools, err = chat.DecodeTools(tools.Raw()); err != nil {
+		if q.Tools, err = chat.DecodeTools(tools.Raw()); err != nil {
 			tools.Fault("%v", err)
 		}
 	}
-	return q.checked(v, len(q.ask.Messages) == 0 && q.ask.Prefill == "")
+	return q.checked(v, len(q.Messages) == 0 && q.Prefill == "")
 }
 
-// prefill takes a last message of the assistant for the beginning of its answer.
+// prefill makes a last message of the assistant the prefill of its answer.
 func (q *request) prefill(v *body.Value) {
-	a := &q.ask
-	n := len(a.Messages) - 1
-	if n < 0 || a.Messages[n].Role != "assistant" || len(a.Messages[n].ToolCalls) > 0 {
+	n := len(q.Messages) - 1
+	if n < 0 || q.Messages[n].Role != "assistant" || len(q.Messages[n].ToolCalls) > 0 {
 		return
 	}
-	if a.Thinking != nil && *a.Thinking {
+	if q.Thinking != nil && *q.Thinking {
 		v.Field("think").Unsupported("the last message is the assistant's, to be continued, and thinking comes before all of an answer")
 	}
 	off := false
-	a.Thinking = &off
-	a.Prefill, _ = a.Messages[n].Content.Text()
-	a.Messages = a.Messages[:n]
+	q.Thinking = &off
+	q.Prefill, _ = q.Messages[n].Content.Text()
+	q.Messages = q.Messages[:n]
 }
 
 // decodeGenerate reads a prompt.
@@ -71,14 +70,14 @@ func (h *handler) decodeGenerate(v *body.Value) (*request, error) {
 	}
 	noImages(v)
 	if raw := v.Field("raw"); raw.True() {
-		if q.ask.Text = prompt; system != "" {
+		if q.Text = prompt; system != "" {
 			v.Field("system").Fault("with raw, the prompt is all that the model gets")
 		}
 	} else if prompt != "" {
 		if system != "" {
-			q.ask.Messages = append(q.ask.Messages, chat.Message{Role: "system", Content: chat.Text(system)})
+			q.Messages = append(q.Messages, chat.Message{Role: "system", Content: chat.Text(system)})
 		}
-		q.ask.Messages = append(q.ask.Messages, chat.Message{Role: "user", Content: chat.Text(prompt)})
+		q.Messages = append(q.Messages, chat.Message{Role: "user", Content: chat.Text(prompt)})
 	}
 	return q.checked(v, prompt == "")
 }
@@ -100,19 +99,19 @@ var names = map[string]string{
 	"mtp_depth": "options.mtp_depth", "presence_penalty": "options.presence_penalty", "frequency_penalty": "options.frequency_penalty",
 }
 
-// explain gives an error of the answer's beginning the client's name for what is wrong.
+// explain gives an error of Start the client's name of the field.
 func (q *request) explain(err error) error {
-	e := turn.Rename(err, names)
+	e := generate.Rename(err, names)
 	switch {
 	case e.Param == "messages" && !q.chat:
 		e.Param = "prompt"
-	case e.Param == "format" && q.ask.Form == nil:
+	case e.Param == "format" && q.Grammar.IsZero():
 		e.Param = "tools"
 	}
 	return e
 }
 
-// unloads tells a time to stay that is none: 0, or "0" with a unit.
+// unloads reports whether a keep_alive is zero: 0, or "0" with a unit.
 func unloads(keep *body.Value) bool {
 	text := string(keep.Raw())
 	return text != "" && strings.Trim(text, `"0.smh`) == ""
@@ -120,8 +119,8 @@ func unloads(keep *body.Value) bool {
 
 // decode reads what both kinds of requests have.
 func (h *handler) decode(v *body.Value) *request {
-	q := &request{ask: turn.Ask{LogProbs: -1, Parallel: true}, stream: true}
-	q.ask.Model = h.modelOf(v)
+	q := &request{Request: generate.Request{Parallel: true}, stream: true}
+	q.Model = h.modelOf(v)
 	if s := v.Field("stream").Bool(); s != nil {
 		q.stream = *s
 	}
@@ -132,20 +131,20 @@ func (h *handler) decode(v *body.Value) *request {
 	v.Ignore("top_logprobs")
 	switch f := v.Field("format"); {
 	case f.IsObject():
-		q.ask.Form = turn.JSONSchema(f.Raw())
+		q.Grammar = grammar.Schema(f.Raw())
 	case f.IsText() && f.Text() == "":
 	case f.OneOf("json") == "json":
-		q.ask.Form = turn.JSONObject()
+		q.Grammar = grammar.Object()
 	}
 	if think := v.Field("think"); think.IsText() {
 		on := true
-		q.ask.Thinking, q.ask.Effort = &on, think.OneOf("low", "medium", "high")
+		q.Thinking, q.Effort = &on, think.OneOf("low", "medium", "high")
 	} else {
-		q.ask.Thinking = think.Bool()
+		q.Thinking = think.Bool()
 	}
 	own := v.Field("foretoken")
-	q.receipt, q.ask.Trace = own.Field("receipt").True(), own.Field("trace").True()
-	q.ask.CacheSalt = body.CacheSalt(v)
+	q.stats, q.Trace = own.Field("stats").True(), own.Field("trace").True()
+	q.CacheSalt = body.CacheSalt(v)
 	q.options(v.Field("options"))
 	return q
 }
@@ -157,46 +156,44 @@ func (h *handler) modelOf(v *body.Value) string {
 	if old := v.Field("name").Text(); name == "" {
 		name = old
 	}
-	if plain, ok := strings.CutSuffix(name, ":latest"); ok && !slices.Contains(h.host.Library.Names(), h.host.Resolve(name)) {
+	if plain, ok := strings.CutSuffix(name, ":latest"); ok && !slices.Contains(h.service.Library.Names(), h.service.Resolve(name)) {
 		return plain
 	}
 	return name
 }
 
-// options reads how to choose tokens.
+// options reads the sampling options.
 func (q *request) options(v *body.Value) {
-	a := &q.ask
 	if n := v.Field("num_predict").Int(math.MinInt32, math.MaxInt32); n != nil && *n > 0 { // below 0: to the end
-		a.MaxTokens = int(*n)
+		q.MaxTokens = int(*n)
 	}
-	a.Temperature, a.TopP, a.MinP = v.Field("temperature").Number(), v.Field("top_p").Number(), v.Field("min_p").Number()
-	a.RepetitionPenalty = v.Field("repeat_penalty").Number()
-	a.PresencePenalty, a.FrequencyPenalty = v.Field("presence_penalty").Number(), v.Field("frequency_penalty").Number()
-	a.TopK = whole(v.Field("top_k"), 0)
+	q.Temperature, q.TopP, q.MinP = v.Field("temperature").Number(), v.Field("top_p").Number(), v.Field("min_p").Number()
+	q.RepetitionPenalty = v.Field("repeat_penalty").Number()
+	q.PresencePenalty, q.FrequencyPenalty = v.Field("presence_penalty").Number(), v.Field("frequency_penalty").Number()
+	q.TopK = whole(v.Field("top_k"), 0)
 	if n := v.Field("seed").Int(math.MinInt64, math.MaxInt64); n != nil && *n >= 0 { // below 0: any
 		seed := uint64(*n)
-		a.Seed = &seed
+		q.Seed = &seed
 	}
 	switch last := whole(v.Field("repeat_last_n"), -1); { // 0: off, -1: all
 	case last == nil:
 	case *last == 0:
 		one := 1.0
-		a.RepetitionPenalty = &one
+		q.RepetitionPenalty = &one
 	default:
-		a.RepetitionWindow = last
+		q.RepetitionWindow = last
 	}
 	stop := v.Field("stop")
 	if stop.IsText() {
-		a.Stop = []string{stop.Text()}
-	} else if a.Stop = stop.Texts(); len(a.Stop) > turn.MaxStops {
-		stop.Fault("%d texts, at most %d", len(a.Stop), turn.MaxStops)
+		q.Stop = []string{stop.Text()}
+	} else if q.Stop = stop.Texts(); len(q.Stop) > generate.MaxStops {
+		stop.Fault("%d texts, at most %d", len(q.Stop), generate.MaxStops)
 	}
 	if n := whole(v.Field("num_ctx"), 0); n != nil {
 		q.context = *n
 	}
 	if n := v.Field("mtp_depth").Int(0, math.MaxInt32); n != nil {
-		depth := int(*n)
-		a.Depth = &depth
+		q.SetDepth(int(*n))
 	}
 	for name, off := range map[string]float64{"mirostat": 0, "typical_p": 1, "tfs_z": 1} {
 		if f := v.Field(name); !f.Absent() && *orElse(f.Number(), off) != off {
@@ -247,11 +244,10 @@ func message(v *body.Value) chat.Message {
 		f.Ignore("index", "description")
 		call := chat.ToolCall{ID: c.Field("id").Text(), Name: f.Field("name").Required().Text()}
 		if arguments := f.Field("arguments"); arguments.IsObject() {
-			given, err := jinja.DecodeJSON(arguments.Raw())
-			if err != nil {
+			var err error
+			if call.Arguments, err = chat.ParseArguments(arguments.Raw()); err != nil {
 				arguments.Fault("%v", err)
 			}
-			call.Arguments = given.Map()
 		} else if !arguments.Absent() {
 			arguments.Fault("want the arguments as an object")
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // part is what an answer says: some of it, or all.
@@ -16,7 +16,7 @@ type part struct {
 	Content  string
 	Thinking string
 	Calls    []call
-	Tokens   []turn.Traced
+	Tokens   []generate.Traced
 }
 
 // response is a line of a stream, or the only one.
@@ -30,7 +30,7 @@ type response struct {
 
 	Done bool `json:"done"`
 	*final
-	Foretoken *turn.Extra `json:"foretoken,omitempty"`
+	Foretoken *generate.Extra `json:"foretoken,omitempty"`
 }
 
 // said is a message of an assistant.
@@ -63,7 +63,7 @@ type final struct {
 	Count       int           `json:"eval_count"`
 	Time        time.Duration `json:"eval_duration"`
 
-	receipt *turn.Receipt
+	stats *generate.Stats
 }
 
 // response is a line that says p; f is nil unless it is the last.
@@ -74,10 +74,10 @@ func (q *request) response(model string, p part, f *final) response {
 	} else {
 		r.Response, r.Thinking = &p.Content, p.Thinking
 	}
-	if p.Tokens != nil || f != nil && f.receipt != nil {
-		r.Foretoken = &turn.Extra{Tokens: p.Tokens}
+	if p.Tokens != nil || f != nil && f.stats != nil {
+		r.Foretoken = &generate.Extra{Tokens: p.Tokens}
 		if f != nil {
-			r.Foretoken.Receipt = f.receipt
+			r.Foretoken.Stats = f.stats
 		}
 	}
 	return r
@@ -85,16 +85,16 @@ func (q *request) response(model string, p part, f *final) response {
 
 // gatherer collects pieces of an answer into parts.
 type gatherer struct {
-	turn              *turn.Turn
+	run               *generate.Run
 	part              part
 	content, thinking []byte
 	calls             int
 }
 
 // add takes the next piece.
-func (g *gatherer) add(e turn.Event) {
-	if g.turn.Ask.Trace {
-		g.part.Tokens = g.turn.Trace(g.part.Tokens, e)
+func (g *gatherer) add(e generate.Event) {
+	if g.run.Request.Trace {
+		g.part.Tokens = g.run.Trace(g.part.Tokens, e)
 	}
 	for _, p := range e.Events {
 		switch p.Kind {
@@ -104,7 +104,7 @@ func (g *gatherer) add(e turn.Event) {
 			g.thinking = append(g.thinking, p.Text...)
 		case chat.EventToolCall:
 			g.part.Calls = append(g.part.Calls, call{
-				body.NewID("call_"), function{g.calls, p.Call.Name, json.RawMessage(p.Call.ArgumentsJSON())},
+				body.NewID("call_"), function{g.calls, p.Call.Name, json.RawMessage(p.Call.Arguments.JSON())},
 			})
 			g.calls++
 		}
@@ -125,46 +125,46 @@ func (g *gatherer) says() bool {
 }
 
 // whole writes an answer when all of it is there.
-func (q *request) whole(w http.ResponseWriter, t *turn.Turn, began time.Time, loaded time.Duration) error {
-	g := gatherer{turn: t}
-	for e, err := range t.Events() {
+func (q *request) whole(w http.ResponseWriter, run *generate.Run, began time.Time, loaded time.Duration) error {
+	g := gatherer{run: run}
+	for e, err := range run.Events() {
 		if err != nil {
 			WriteError(w, err)
 			return err
 		}
 		g.add(e)
 	}
-	body.JSON(w, http.StatusOK, q.response(t.Name, g.take(), q.final(t, began, loaded)))
+	body.JSON(w, http.StatusOK, q.response(run.Name, g.take(), q.final(run, began, loaded)))
 	return nil
 }
 
 // lines writes an answer as it comes. What comes at the same time is one line.
-func (q *request) lines(w http.ResponseWriter, t *turn.Turn, began time.Time, loaded time.Duration) error {
+func (q *request) lines(w http.ResponseWriter, run *generate.Run, began time.Time, loaded time.Duration) error {
 	s := body.Lines(w)
 	s.Flush()
-	g := gatherer{turn: t}
-	for e, err := range t.Events() {
+	g := gatherer{run: run}
+	for e, err := range run.Events() {
 		if err != nil {
-			s.Send("", problem{turn.Wrap(err).Error()})
+			s.Send("", problem{generate.Wrap(err).Error()})
 			s.Flush()
 			return err
 		}
 		if g.add(e); g.says() && !e.More {
-			s.Send("", q.response(t.Name, g.take(), nil))
+			s.Send("", q.response(run.Name, g.take(), nil))
 			s.Flush()
 		}
 	}
 	if g.says() {
-		s.Send("", q.response(t.Name, g.take(), nil))
+		s.Send("", q.response(run.Name, g.take(), nil))
 	}
-	s.Send("", q.response(t.Name, g.take(), q.final(t, began, loaded)))
+	s.Send("", q.response(run.Name, g.take(), q.final(run, began, loaded)))
 	s.Flush()
 	return nil
 }
 
 // final describes an answer that has ended.
-func (q *request) final(t *turn.Turn, began time.Time, loaded time.Duration) *final {
-	a := t.Answers[0]
+func (q *request) final(run *generate.Run, began time.Time, loaded time.Duration) *final {
+	a := run.Answers[0]
 	f := &final{
 		Reason: "stop", Total: time.Since(began), Load: loaded,
 		PromptCount: a.Result.Prompt, PromptTime: a.Result.Prefill, Count: len(a.Tokens), Time: a.Result.Decode,
@@ -172,9 +172,9 @@ func (q *request) final(t *turn.Turn, began time.Time, loaded time.Duration) *fi
 	if a.Finish == foretoken.FinishLength {
 		f.Reason = "length"
 	}
-	if q.receipt {
-		r := turn.NewReceipt(a)
-		f.receipt = &r
+	if q.stats {
+		r := generate.NewStats(a)
+		f.stats = &r
 	}
 	return f
 }

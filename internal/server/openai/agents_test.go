@@ -6,12 +6,12 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
 // The requests that coding agents send in the second turn of a conversation, rebuilt by hand in
 // words of our own: their fields, kinds of messages, parts and tools.
-var agentRequests = map[string]turntest.Tolerated{
+var agentRequests = map[string]generatetest.Tolerated{
 	"Codex 0.166": {responsesPath, `{
 		"model": "tiny", "stream": true, "store": false, "tool_choice": "auto", "parallel_tool_calls": true,
 		"reasoning": {"summary": "auto"}, "include": ["reasoning.encrypted_content"], "prompt_cache_key": "a-session", "max_output_tokens": 3,

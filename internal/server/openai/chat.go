@@ -7,21 +7,21 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// keepAlive is how often a stream shows that it is alive.
+// keepAlive is the interval of comments in a stream, for proxies that close silent connections.
 const keepAlive = 15 * time.Second
 
 // chat answers a conversation.
-func (s *service) chat(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) chat(w http.ResponseWriter, r *http.Request) error {
 	q, err := readChat(r, body.Read(w, r))
 	if err != nil {
-		turn.Report(r.Context(), nil, err)
+		generate.Report(r.Context(), nil, err)
 		return err
 	}
-	err = s.with(r.Context(), []*turn.Ask{&q.ask}, func(turns []*turn.Turn) (fault, err error) {
-		c := newChat(turns[0], q)
+	err = h.with(r.Context(), []*generate.Request{&q.Request}, func(runs []*generate.Run) (fault, err error) {
+		c := newChat(runs[0], q)
 		if q.stream {
 			return c.stream(w), nil
 		}
@@ -33,13 +33,13 @@ func (s *service) chat(w http.ResponseWriter, r *http.Request) error {
 // readChat reads a request.
 func readChat(r *http.Request, v *body.Value) (*request, error) {
 	q := newRequest(r, v)
-	q.ask.Messages = messages(v.Field("messages"))
+	q.Messages = messages(v.Field("messages"))
 	q.tools(v, false)
 	q.choices(v)
 	q.limit(v, "max_completion_tokens", "max_tokens")
 	q.thinking(v, v.Field("reasoning_effort"))
 	if f := v.Field("response_format"); !f.Absent() {
-		q.ask.Form = format(f, func() *body.Value {
+		q.Grammar = format(f, func() *body.Value {
 			described := f.Field("json_schema").Required()
 			described.Ignore("name", "description", "strict")
 			return described.Field("schema")
@@ -50,8 +50,8 @@ func readChat(r *http.Request, v *body.Value) (*request, error) {
 	n := top.Int(0, maxTopLogProbs)
 	switch {
 	case v.Field("logprobs").True():
-		if q.ask.LogProbs = 0; n != nil {
-			q.ask.LogProbs = int(*n)
+		if q.LogProbs = true; n != nil {
+			q.TopLogProbs = int(*n)
 		}
 	case n != nil && *n > 0:
 		top.Fault("alternatives come with log-probabilities: set logprobs to true")
@@ -63,20 +63,20 @@ func readChat(r *http.Request, v *body.Value) (*request, error) {
 	if f := v.Field("functions"); !f.Absent() {
 		f.Unsupported("functions have been replaced: use tools")
 	}
-	v.Ignore("prediction") // what we guess with never changes the answer
+	v.Ignore("prediction") // drafts never change the answer
 	return &q, v.Err()
 }
 
-// verbosity reads how much is to be said, of which models here know nothing.
+// verbosity reads how much is to be said, which the models cannot be told.
 func verbosity(v *body.Value) {
 	if v.OneOf("low", "medium", "high") != "medium" && !v.Absent() {
-		v.Drop("models here are not told how much to say: leave it out, or say medium")
+		v.Drop("the models cannot be told how much to say: leave it out, or say medium")
 	}
 }
 
 // explain gives an error the client's name for what it is about.
 func (q *request) explain(err error) error {
-	if q.ask.Form == nil && paramOf(err) == "response_format" {
+	if q.Grammar.IsZero() && paramOf(err) == "response_format" {
 		return rename(err, map[string]string{"response_format": "tools"})
 	}
 	return err
@@ -102,7 +102,7 @@ type choice struct {
 	Delta    *delta            `json:"delta,omitempty"`
 	Text     *string           `json:"text,omitempty"`
 	LogProbs any               `json:"logprobs"`
-	Finish   *foretoken.Finish `json:"finish_reason"` // its words are ours
+	Finish   *foretoken.Finish `json:"finish_reason"` // the protocol's words
 }
 
 // messageObject is what the assistant says.
@@ -146,24 +146,22 @@ func (q *request) newToolCall(c *chat.ToolCall) toolCall {
 	if q.origins[c.Name].custom {
 		call.Type, call.Custom = "custom", &customCall{c.Name, inputOf(c)}
 	} else {
-		call.Function = &functionCall{c.Name, c.ArgumentsJSON()}
+		call.Function = &functionCall{c.Name, c.Arguments.JSON()}
 	}
 	return call
 }
 
 // inputOf is the text that a custom tool is called with.
 func inputOf(c *chat.ToolCall) string {
-	v, _ := c.Arguments.Get(turn.InputName)
-	if text, ok := v.Text(); ok {
+	if text, ok := c.Arguments.Text(generate.InputName); ok {
 		return text
 	}
-	return c.ArgumentsJSON() // it was called otherwise than it should be: for the client to judge
+	return c.Arguments.JSON() // the model called it in another way: the client gets all of it
 }
 
-// chatWriter writes the answers of a turn. Chunks and the whole response are made of the same
-// pieces.
+// chatWriter writes the answers of a run. Chunks and whole responses are made of the same pieces.
 type chatWriter struct {
-	t       *turn.Turn
+	run     *generate.Run
 	q       *request
 	head    completion
 	answers []chatAnswer
@@ -175,20 +173,20 @@ type chatAnswer struct {
 	calls              []toolCall
 	called             int // calls so far
 	logprobs           []tokenLogProb
-	tokens             []turn.Traced
+	tokens             []generate.Traced
 }
 
-func newChat(t *turn.Turn, q *request) *chatWriter {
-	return &chatWriter{t: t, q: q, answers: make([]chatAnswer, len(t.Answers)), head: completion{
-		ID: body.NewID("chatcmpl-"), Object: "chat.completion", Created: t.Created.Unix(),
-		Model: t.Name, Fingerprint: fingerprint(t.Model),
+func newChat(run *generate.Run, q *request) *chatWriter {
+	return &chatWriter{run: run, q: q, answers: make([]chatAnswer, len(run.Answers)), head: completion{
+		ID: body.NewID("chatcmpl-"), Object: "chat.completion", Created: run.Created.Unix(),
+		Model: run.Name, Fingerprint: fingerprint(run.Model),
 	}}
 }
 
 // take makes an event part of its answer, and reports whether there is something to show.
-func (c *chatWriter) take(e turn.Event) bool {
+func (c *chatWriter) take(e generate.Event) bool {
 	a := &c.answers[e.Choice]
-	a.tokens, a.logprobs = c.q.token(c.t, e, a.tokens, a.logprobs)
+	a.tokens, a.logprobs = c.q.token(c.run, e, a.tokens, a.logprobs)
 	for _, event := range e.Events {
 		switch event.Kind {
 		case chat.EventContent:
@@ -207,7 +205,7 @@ func (a *chatAnswer) some() bool { return len(a.content)+len(a.reasoning)+len(a.
 
 // whole writes all answers when they have ended.
 func (c *chatWriter) whole(w http.ResponseWriter) error {
-	for e, err := range c.t.Events() {
+	for e, err := range c.run.Events() {
 		if err != nil {
 			return err
 		}
@@ -221,10 +219,10 @@ func (c *chatWriter) whole(w http.ResponseWriter) error {
 			m.Content = &content
 		}
 		c.head.Choices = append(c.head.Choices, choice{
-			Index: i, Message: m, LogProbs: c.q.logProbs(a.logprobs), Finish: &c.t.Answers[i].Finish,
+			Index: i, Message: m, LogProbs: c.q.logProbs(a.logprobs), Finish: &c.run.Answers[i].Finish,
 		})
 	}
-	c.head.Usage, c.head.Foretoken = newUsage(c.t), c.q.details(c.t, c.answers[0].tokens)
+	c.head.Usage, c.head.Foretoken = newUsage(c.run), c.q.details(c.run, c.answers[0].tokens)
 	body.JSON(w, http.StatusOK, c.head)
 	return nil
 }
@@ -239,7 +237,7 @@ func (c *chatWriter) stream(w http.ResponseWriter) error {
 	}
 	out.Flush()
 	left := len(c.answers)
-	for e, err := range c.t.Events() {
+	for e, err := range c.run.Events() {
 		switch {
 		case err != nil:
 			return fail(out, err)
@@ -280,11 +278,11 @@ func (c *chatWriter) end(out *body.Stream, i int, last bool) {
 		c.show(out, i)
 	}
 	if last && !c.q.usage {
-		c.head.Foretoken = c.q.details(c.t, nil)
+		c.head.Foretoken = c.q.details(c.run, nil)
 	}
-	c.send(out, choice{Index: i, Delta: &delta{}, Finish: &c.t.Answers[i].Finish})
+	c.send(out, choice{Index: i, Delta: &delta{}, Finish: &c.run.Answers[i].Finish})
 	if last && c.q.usage {
-		c.head.Choices, c.head.Usage, c.head.Foretoken = []choice{}, newUsage(c.t), c.q.details(c.t, nil)
+		c.head.Choices, c.head.Usage, c.head.Foretoken = []choice{}, newUsage(c.run), c.q.details(c.run, nil)
 		out.Send("", c.head)
 	}
 }
@@ -297,7 +295,7 @@ func (c *chatWriter) send(out *body.Stream, one choice) {
 }
 
 // chunk is a chunk with a piece of an answer and the tokens it came with.
-func (c completion) chunk(one choice, tokens []turn.Traced) completion {
+func (c completion) chunk(one choice, tokens []generate.Traced) completion {
 	if c.Choices = []choice{one}; len(tokens) > 0 {
 		d := details{}
 		if c.Foretoken != nil {
@@ -311,7 +309,7 @@ func (c completion) chunk(one choice, tokens []turn.Traced) completion {
 
 // fail ends a stream with an error, and returns it.
 func fail(out *body.Stream, err error) error {
-	out.Send("", errorBody{newErrorObject(turn.Wrap(err))})
+	out.Send("", errorBody{newErrorObject(generate.Wrap(err))})
 	out.Flush()
 	return err
 }

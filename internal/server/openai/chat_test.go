@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 const chatPath = "/v1/chat/completions"
@@ -45,7 +45,7 @@ type chatLogProbs struct {
 func assemble(t *testing.T, events []sent) *chatObject {
 	t.Helper()
 	whole := &chatObject{}
-	var tokens []turn.Traced
+	var tokens []generate.Traced
 	for n, e := range events {
 		if e.data == "[DONE]" {
 			if n != len(events)-1 {
@@ -150,7 +150,7 @@ func TestChatStreamEqualsWhole(t *testing.T) {
 				a.Accepted, a.Rejected = stream.Usage.CompletionDetails.Accepted, stream.Usage.CompletionDetails.Rejected
 				for _, f := range []*details{whole.Foretoken, stream.Foretoken} {
 					for i := range f.Tokens {
-						f.Tokens[i].Guess, f.Tokens[i].Refused = 0, nil
+						f.Tokens[i].Draft, f.Tokens[i].Rejected = 0, nil
 					}
 				}
 			}
@@ -174,7 +174,7 @@ func TestChatShape(t *testing.T) {
 	if u.Completion != 5 || u.Prompt < 5 || u.Total != u.Prompt+u.Completion {
 		t.Errorf("usage %+v", u)
 	}
-	if *c.Foretoken.Seed != 7 || c.Foretoken.Receipt != nil || c.Foretoken.Tokens != nil {
+	if *c.Foretoken.Seed != 7 || c.Foretoken.Stats != nil || c.Foretoken.Tokens != nil {
 		t.Errorf("details %+v", c.Foretoken)
 	}
 	again := ask[chatObject](t, chatPath, `{`+story+`, "max_tokens": 5}`)
@@ -205,39 +205,39 @@ func TestChatGoldenChunks(t *testing.T) {
 	}
 }
 
-func TestChatReceipts(t *testing.T) {
-	request := `{` + story + `, "max_tokens": 12, "foretoken": {"receipt": true, "trace": true}}`
+func TestChatStats(t *testing.T) {
+	request := `{` + story + `, "max_tokens": 12, "foretoken": {"stats": true, "trace": true}}`
 	c := ask[chatObject](t, chatPath, request)
 	f := c.Foretoken
-	if f.Receipt == nil || f.MTP == nil || f.Timings.GeneratedTokens != 12 || f.Timings.PromptTokens != c.Usage.Prompt || len(f.Tokens) != 12 {
+	if f.Stats == nil || f.MTP == nil || f.Timings.GeneratedTokens != 12 || f.Timings.PromptTokens != c.Usage.Prompt || len(f.Tokens) != 12 {
 		t.Fatalf("details %+v", f)
 	}
 	var text strings.Builder
-	held := 0
+	accepted := 0
 	for _, token := range f.Tokens {
 		text.WriteString(token.Text)
-		if token.Guess > 0 {
-			held++
+		if token.Draft > 0 {
+			accepted++
 		}
 	}
 	if text.String() != *c.Choices[0].Message.Content {
 		t.Errorf("tokens say %q, the answer %q", text.String(), *c.Choices[0].Message.Content)
 	}
-	if n := c.Usage.CompletionDetails.Accepted; held != n {
-		t.Errorf("%d tokens were guessed, %d by the usage", held, n)
+	if n := c.Usage.CompletionDetails.Accepted; accepted != n {
+		t.Errorf("%d tokens were drafted, %d by the usage", accepted, n)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL+chatPath, strings.NewReader(`{`+story+`, "max_tokens": 2}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("X-Foretoken-Receipt", "1")
+	r.Header.Set("X-Foretoken-Stats", "1")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	var byHeader chatObject
-	if err := json.NewDecoder(resp.Body).Decode(&byHeader); err != nil || byHeader.Foretoken.Receipt == nil || byHeader.Foretoken.Tokens != nil {
+	if err := json.NewDecoder(resp.Body).Decode(&byHeader); err != nil || byHeader.Foretoken.Stats == nil || byHeader.Foretoken.Tokens != nil {
 		t.Errorf("by its header: %v, %+v", err, byHeader.Foretoken)
 	}
 }
@@ -300,7 +300,7 @@ func TestChatAllowedTools(t *testing.T) {
 	}
 }
 
-func TestChatForms(t *testing.T) {
+func TestChatFormats(t *testing.T) {
 	for request, holds := range map[string]func(text string) bool{
 		`"response_format": {"type": "json_object"}`: func(text string) bool {
 			var v map[string]any

@@ -5,10 +5,9 @@ import (
 	"net/http"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
-	"github.com/foretoken/foretoken/internal/tokenizer"
+	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/sample"
 )
 
 const (
@@ -19,19 +18,19 @@ const (
 // textRequest is a request to continue texts, each of them on its own.
 type textRequest struct {
 	request
-	asks []*turn.Ask
-	echo bool // answers begin with their prompts
+	requests []*generate.Request
+	echo     bool // answers begin with their prompts
 }
 
 // complete continues texts.
-func (s *service) complete(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) complete(w http.ResponseWriter, r *http.Request) error {
 	q, err := readText(r, body.Read(w, r))
 	if err != nil {
-		turn.Report(r.Context(), nil, err)
+		generate.Report(r.Context(), nil, err)
 		return err
 	}
-	err = s.with(r.Context(), q.asks, func(turns []*turn.Turn) (fault, err error) {
-		c := newText(turns, q)
+	err = h.with(r.Context(), q.requests, func(runs []*generate.Run) (fault, err error) {
+		c := newText(runs, q)
 		if q.stream {
 			return c.stream(w), nil
 		}
@@ -44,16 +43,16 @@ func (s *service) complete(w http.ResponseWriter, r *http.Request) error {
 func readText(r *http.Request, v *body.Value) (*textRequest, error) {
 	q := &textRequest{request: newRequest(r, v)}
 	q.choices(v)
-	if q.limit(v, "max_tokens"); q.ask.MaxTokens == 0 {
-		q.ask.MaxTokens = defaultMaxTokens
+	if q.limit(v, "max_tokens"); q.MaxTokens == 0 {
+		q.MaxTokens = defaultMaxTokens
 	}
 	if n := v.Field("logprobs").Int(0, maxTopLogProbs); n != nil {
-		q.ask.LogProbs = int(*n)
+		q.LogProbs, q.TopLogProbs = true, int(*n)
 	}
-	if best := v.Field("best_of").Int(1, math.MaxInt32); best != nil && int(*best) != q.ask.Choices {
-		v.Field("best_of").Unsupported("%d answers to choose %d from: ask for all of them with n", *best, q.ask.Choices)
+	if best := v.Field("best_of").Int(1, math.MaxInt32); best != nil && int(*best) != q.Choices {
+		v.Field("best_of").Unsupported("%d answers to choose %d from: ask for all of them with n", *best, q.Choices)
 	}
-	if q.echo = v.Field("echo").True(); q.echo && q.ask.LogProbs >= 0 {
+	if q.echo = v.Field("echo").True(); q.echo && q.LogProbs {
 		v.Field("echo").Unsupported("log-probabilities of a prompt are not computed: leave out echo or logprobs")
 	}
 	if suffix := v.Field("suffix"); suffix.Text() != "" {
@@ -76,18 +75,18 @@ func (q *textRequest) prompts(v *body.Value) {
 		v.Fault("%d prompts, want at most %d", len(list), maxPrompts)
 		return
 	}
-	if q.ask.Seed == nil { // one for all, so that the one that is reported gives all of them again
-		seed := foretoken.DrawSeed()
-		q.ask.Seed = &seed
+	if q.Seed == nil { // one for all, so that the reported seed reproduces all of them
+		seed := sample.NewSeed()
+		q.Seed = &seed
 	}
 	for _, p := range list {
-		ask := q.ask
+		r := q.Request
 		if p.IsText() {
-			ask.Text = p.Text()
-		} else if ask.IDs = ids(p); ask.IDs == nil {
+			r.Text = p.Text()
+		} else if r.IDs = ids(p); r.IDs == nil {
 			p.Fault("want a text, or the ids of one")
 		}
-		q.asks = append(q.asks, &ask)
+		q.requests = append(q.requests, &r)
 	}
 }
 
@@ -102,11 +101,11 @@ func ids(v *body.Value) []int32 {
 	return list
 }
 
-// textWriter writes the answers of turns, which are numbered through.
+// textWriter writes the answers of all runs, which are numbered through.
 type textWriter struct {
-	turns []*turn.Turn
-	q     *textRequest
-	head  completion
+	runs []*generate.Run
+	q    *textRequest
+	head completion
 }
 
 // textAnswer is what is known of an answer: of a stream, what was not sent yet.
@@ -114,7 +113,7 @@ type textAnswer struct {
 	text     []byte
 	logprobs *textLogProbs // nil: not asked for
 	offset   int           // of its end, in characters
-	tokens   []turn.Traced
+	tokens   []generate.Traced
 }
 
 // textLogProbs are the log-probabilities of an answer, token by token.
@@ -122,25 +121,25 @@ type textLogProbs struct {
 	Tokens   []string             `json:"tokens"`
 	LogProbs []float64            `json:"token_logprobs"`
 	Top      []map[string]float64 `json:"top_logprobs"`
-	Offsets  []int                `json:"text_offset"` // of the tokens' beginnings, in characters
+	Offsets  []int                `json:"text_offset"` // where the tokens begin, in characters
 }
 
-func newText(turns []*turn.Turn, q *textRequest) *textWriter {
-	t := turns[0]
-	return &textWriter{turns: turns, q: q, head: completion{
-		ID: body.NewID("cmpl-"), Object: "text_completion", Created: t.Created.Unix(), Model: t.Name, Fingerprint: fingerprint(t.Model),
+func newText(runs []*generate.Run, q *textRequest) *textWriter {
+	run := runs[0]
+	return &textWriter{runs: runs, q: q, head: completion{
+		ID: body.NewID("cmpl-"), Object: "text_completion", Created: run.Created.Unix(), Model: run.Name, Fingerprint: fingerprint(run.Model),
 	}}
 }
 
-// begin returns the answers of a turn before their first token.
-func (c *textWriter) begin(t *turn.Turn) []textAnswer {
-	list := make([]textAnswer, len(t.Answers))
+// begin returns the answers of a run before their first token.
+func (c *textWriter) begin(run *generate.Run) []textAnswer {
+	list := make([]textAnswer, len(run.Answers))
 	for i := range list {
 		a := &list[i]
 		if c.q.echo {
-			a.text = []byte(t.Ask.Text)
-			if t.Ask.IDs != nil {
-				a.text = []byte(t.Model.Tokenizer().Decode(t.Ask.IDs, false))
+			a.text = []byte(run.Request.Text)
+			if run.Request.IDs != nil {
+				a.text = []byte(run.Model.Decode(run.Request.IDs))
 			}
 		}
 		a.clear(c.q)
@@ -149,24 +148,24 @@ func (c *textWriter) begin(t *turn.Turn) []textAnswer {
 }
 
 func (a *textAnswer) clear(q *textRequest) {
-	if a.tokens = nil; q.ask.LogProbs >= 0 {
+	if a.tokens = nil; q.LogProbs {
 		a.logprobs = &textLogProbs{Tokens: []string{}, LogProbs: []float64{}, Top: []map[string]float64{}, Offsets: []int{}}
 	}
 }
 
 // take makes a piece part of its answer.
-func (c *textWriter) take(t *turn.Turn, a *textAnswer, e turn.Event) {
+func (c *textWriter) take(run *generate.Run, a *textAnswer, e generate.Event) {
 	a.text = append(a.text, e.Text...)
-	a.tokens, _ = c.q.token(t, e, a.tokens, nil)
-	if tok := t.Model.Tokenizer(); a.logprobs != nil && spoken(tok, e) {
-		a.offset += a.logprobs.add(tok, e.Token, a.offset)
+	a.tokens, _ = c.q.token(run, e, a.tokens, nil)
+	if a.logprobs != nil && spoken(run.Model, e) {
+		a.offset += a.logprobs.add(run.Model, e.Token, a.offset)
 	}
 }
 
 // add appends a token that begins at offset, and returns how many characters it has: a
 // character belongs to the token with its first byte.
-func (l *textLogProbs) add(tok *tokenizer.Tokenizer, t engine.Token, offset int) int {
-	p := newTokenLogProb(tok, t)
+func (l *textLogProbs) add(m *foretoken.Model, t foretoken.Token, offset int) int {
+	p := newTokenLogProb(m, t)
 	l.Tokens = append(l.Tokens, p.Token)
 	l.LogProbs = append(l.LogProbs, p.LogProb)
 	l.Offsets = append(l.Offsets, offset)
@@ -198,48 +197,48 @@ func (a *textAnswer) choice(index int, finish *foretoken.Finish) choice {
 
 // whole writes all answers when they have ended.
 func (c *textWriter) whole(w http.ResponseWriter) error {
-	var tokens []turn.Traced
-	for n, t := range c.turns {
-		answers := c.begin(t)
-		for e, err := range t.Events() {
+	var tokens []generate.Traced
+	for n, run := range c.runs {
+		answers := c.begin(run)
+		for e, err := range run.Events() {
 			if err != nil {
 				return err
 			}
 			if !e.Ended {
-				c.take(t, &answers[e.Choice], e)
+				c.take(run, &answers[e.Choice], e)
 			}
 		}
 		for i := range answers {
-			c.head.Choices = append(c.head.Choices, answers[i].choice(len(c.head.Choices), &t.Answers[i].Finish))
+			c.head.Choices = append(c.head.Choices, answers[i].choice(len(c.head.Choices), &run.Answers[i].Finish))
 		}
 		if n == 0 {
 			tokens = answers[0].tokens
 		}
 	}
-	c.head.Usage, c.head.Foretoken = newUsage(c.turns...), c.q.details(c.turns[0], tokens)
+	c.head.Usage, c.head.Foretoken = newUsage(c.runs...), c.q.details(c.runs[0], tokens)
 	body.JSON(w, http.StatusOK, c.head)
 	return nil
 }
 
 // stream writes the answers as they come, those of one prompt after those of another: all of
-// them are being computed, and wait to be read.
+// them are generated at the same time, and buffered.
 func (c *textWriter) stream(w http.ResponseWriter) error {
 	out := body.Events(w)
 	defer out.KeepAlive(keepAlive, func() { out.Comment("still here") })()
 	out.Flush()
-	first, left := 0, len(c.turns)*len(c.turns[0].Answers)
-	for _, t := range c.turns {
-		answers := c.begin(t)
-		for e, err := range t.Events() {
+	first, left := 0, len(c.runs)*len(c.runs[0].Answers)
+	for _, run := range c.runs {
+		answers := c.begin(run)
+		for e, err := range run.Events() {
 			if err != nil {
 				return fail(out, err)
 			}
 			a := &answers[e.Choice]
 			var finish *foretoken.Finish
 			if !e.Ended {
-				c.take(t, a, e)
-			} else if finish, left = &t.Answers[e.Choice].Finish, left-1; left == 0 && !c.q.usage {
-				c.head.Foretoken = c.q.details(c.turns[0], nil)
+				c.take(run, a, e)
+			} else if finish, left = &run.Answers[e.Choice].Finish, left-1; left == 0 && !c.q.usage {
+				c.head.Foretoken = c.q.details(c.runs[0], nil)
 			}
 			if e.Ended || len(a.text) > 0 && !e.More {
 				out.Send("", c.head.chunk(a.choice(first+e.Choice, finish), a.tokens))
@@ -253,7 +252,7 @@ func (c *textWriter) stream(w http.ResponseWriter) error {
 		first += len(answers)
 	}
 	if c.q.usage {
-		c.head.Choices, c.head.Usage, c.head.Foretoken = []choice{}, newUsage(c.turns...), c.q.details(c.turns[0], nil)
+		c.head.Choices, c.head.Usage, c.head.Foretoken = []choice{}, newUsage(c.runs...), c.q.details(c.runs[0], nil)
 		out.Send("", c.head)
 	}
 	out.Mark("[DONE]")

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 const textPath = "/v1/completions"
@@ -27,7 +27,7 @@ type textObject struct {
 func assembleText(t *testing.T, events []sent) *textObject {
 	t.Helper()
 	whole := &textObject{}
-	var tokens []turn.Traced
+	var tokens []generate.Traced
 	for n, e := range events {
 		if e.data == "[DONE]" && n == len(events)-1 {
 			break
@@ -88,7 +88,7 @@ func TestTextStreamEqualsWhole(t *testing.T) {
 			whole := ask[textObject](t, textPath, request)
 			stream := assembleText(t, listen(t, textPath, strings.Replace(request, "{", `{"stream_options": {"include_usage": true}, `, 1)))
 			whole.Usage.PromptDetails, stream.Usage.PromptDetails = promptDetails{}, promptDetails{}
-			// The engine may have guessed on before it was told of a stop text.
+			// The engine may have generated more before it was told of a stop text.
 			whole.Usage.CompletionDetails, stream.Usage.CompletionDetails = completionDetails{}, completionDetails{}
 			if a, b := stable(t, whole), stable(t, stream); a != b {
 				t.Errorf("whole and stream differ:\n%s\n%s", a, b)

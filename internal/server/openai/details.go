@@ -3,9 +3,8 @@ package openai
 import (
 	"strings"
 
-	"github.com/foretoken/foretoken/internal/engine"
-	"github.com/foretoken/foretoken/internal/server/turn"
-	"github.com/foretoken/foretoken/internal/tokenizer"
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -24,15 +23,15 @@ type promptDetails struct {
 
 type completionDetails struct {
 	Reasoning int `json:"reasoning_tokens"`
-	Accepted  int `json:"accepted_prediction_tokens"` // guesses that held
+	Accepted  int `json:"accepted_prediction_tokens"` // draft tokens
 	Rejected  int `json:"rejected_prediction_tokens"`
 }
 
-// newUsage adds up the tokens of turns that have ended.
-func newUsage(turns ...*turn.Turn) *usage {
+// newUsage adds up the tokens of runs that have ended.
+func newUsage(runs ...*generate.Run) *usage {
 	u := &usage{}
-	for _, t := range turns {
-		n := t.Usage()
+	for _, run := range runs {
+		n := run.Usage()
 		u.Prompt += n.Prompt
 		u.Completion += n.Completion
 		u.PromptDetails.Cached += n.Cached
@@ -44,18 +43,18 @@ func newUsage(turns ...*turn.Turn) *usage {
 	return u
 }
 
-// details are what a response, or the last chunk of a stream, says beyond the protocol, and
-// the tokens of a chunk where they are asked for.
+// details are what a response, or the last chunk of a stream, says beyond the protocol. Chunks
+// have the traced tokens, if these are asked for.
 type details struct {
-	Seed *uint64 `json:"seed,omitempty"` // of the first answer; with it the answers can be had again
-	turn.Extra
+	Seed *uint64 `json:"seed,omitempty"` // of the first answer, which reproduces all of them
+	generate.Extra
 }
 
-func (q *request) details(t *turn.Turn, tokens []turn.Traced) *details {
-	d := &details{Seed: &t.Seed, Extra: turn.Extra{Tokens: tokens}}
-	if q.receipt {
-		r := turn.NewReceipt(t.Answers[0])
-		d.Receipt = &r
+func (q *request) details(run *generate.Run, tokens []generate.Traced) *details {
+	d := &details{Seed: &run.Seed, Extra: generate.Extra{Tokens: tokens}}
+	if q.stats {
+		r := generate.NewStats(run.Answers[0])
+		d.Stats = &r
 	}
 	return d
 }
@@ -74,31 +73,32 @@ type logProb struct {
 
 // token appends what is to be told of an event's token, as far as it is asked for. Thinking
 // and the tokens that end a text are no part of what log-probabilities are given for.
-func (q *request) token(t *turn.Turn, e turn.Event, tokens []turn.Traced, probs []tokenLogProb) ([]turn.Traced, []tokenLogProb) {
-	if q.ask.Trace {
-		tokens = t.Trace(tokens, e)
+func (q *request) token(run *generate.Run, e generate.Event, tokens []generate.Traced, probs []tokenLogProb) ([]generate.Traced, []tokenLogProb) {
+	if q.Trace {
+		tokens = run.Trace(tokens, e)
 	}
-	if tok := t.Model.Tokenizer(); q.ask.LogProbs >= 0 && spoken(tok, e) {
-		probs = append(probs, newTokenLogProb(tok, e.Token))
+	if q.LogProbs && spoken(run.Model, e) {
+		probs = append(probs, newTokenLogProb(run.Model, e.Token))
 	}
 	return tokens, probs
 }
 
 // spoken reports whether an event has a token that is text of the answer.
-func spoken(tok *tokenizer.Tokenizer, e turn.Event) bool {
-	return !e.Ended && e.Token.ID >= 0 && !e.Thought && !tok.Special(e.Token.ID)
+func spoken(m *foretoken.Model, e generate.Event) bool {
+	_, control := m.Token(e.Token.ID)
+	return !e.Ended && e.Token.ID >= 0 && !e.Thought && !control
 }
 
-func newTokenLogProb(tok *tokenizer.Tokenizer, t engine.Token) tokenLogProb {
-	l := tokenLogProb{newLogProb(tok, sample.LogProb{ID: t.ID, LogProb: t.LogProb}), make([]logProb, len(t.Top))}
+func newTokenLogProb(m *foretoken.Model, t foretoken.Token) tokenLogProb {
+	l := tokenLogProb{newLogProb(m, sample.LogProb{ID: t.ID, LogProb: t.LogProb}), make([]logProb, len(t.Top))}
 	for i, alternative := range t.Top {
-		l.Top[i] = newLogProb(tok, alternative)
+		l.Top[i] = newLogProb(m, alternative)
 	}
 	return l
 }
 
-func newLogProb(tok *tokenizer.Tokenizer, p sample.LogProb) logProb {
-	text, _ := tok.Token(p.ID)
+func newLogProb(m *foretoken.Model, p sample.LogProb) logProb {
+	text, _ := m.Token(p.ID)
 	l := logProb{Token: strings.ToValidUTF8(text, "\ufffd"), LogProb: finite(p.LogProb), Bytes: make([]int, len(text))}
 	for i := range len(text) {
 		l.Bytes[i] = int(text[i])
@@ -111,7 +111,7 @@ func finite(x float32) float64 { return max(float64(x), -9999) }
 
 // logProbs are the log-probabilities of an answer or a chunk, nil where none are asked for.
 func (q *request) logProbs(list []tokenLogProb) any {
-	if q.ask.LogProbs < 0 {
+	if !q.LogProbs {
 		return nil
 	}
 	if list == nil {

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
 // A server that ends in the middle of answers says so in their streams.
 func TestStreamsTellOfFaults(t *testing.T) {
-	h, server, _ := turntest.ServeSlow(t, Register)
+	h, server, _ := generatetest.ServeSlow(t, Register)
 	const endless = `"model": "slow", "stream": true, "logit_bias": {"8183": -100, "8185": -100}`
 	ask := map[string]string{
 		chatPath:      `{"messages": [{"role": "user", "content": "Hello."}], ` + endless + `}`,

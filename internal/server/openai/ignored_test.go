@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
 // toleratedRequests are requests of which something is ignored.
-var toleratedRequests = []turntest.Tolerated{
+var toleratedRequests = []generatetest.Tolerated{
 	{chatPath, `{` + story + `, "max_tokens": 1, "color": "red"}`, "color", `not known`},
 	{chatPath, `{` + story + `, "max_tokens": 1, "foretoken": {"receit": true}}`, "foretoken.receit", `not known`},
 	{chatPath, `{` + story + `, "max_tokens": 1, "verbosity": "low"}`, "verbosity=low", `say medium`},
@@ -30,9 +30,9 @@ var toleratedRequests = []turntest.Tolerated{
 }
 
 func TestWhatIsIgnoredIsNamed(t *testing.T) {
-	turntest.Tolerate(t, site.URL, Register, host, toleratedRequests)
+	generatetest.Tolerate(t, site.URL, Register, service, toleratedRequests)
 	for _, c := range toleratedRequests {
-		if status, ignored, text := turntest.Post(t, site.URL+c[0], streamed(c[1])); status != http.StatusOK || ignored != c[2] {
+		if status, ignored, text := generatetest.Post(t, site.URL+c[0], streamed(c[1])); status != http.StatusOK || ignored != c[2] {
 			t.Errorf("%s %s, streamed: status %d, ignored %q, want %q: %.200s", c[0], c[1], status, ignored, c[2], text)
 		}
 	}
@@ -40,9 +40,9 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 
 // What is wrong is wrong however strict the server is.
 func TestStrictServersRefuseTheSame(t *testing.T) {
-	strict := turntest.Strict(t, Register, host)
+	strict := generatetest.Strict(t, Register, service)
 	for _, c := range refusals {
-		if status, _, answer := turntest.Post(t, strict+c.path, c.request); status != c.status || !strings.Contains(answer, `"error"`) {
+		if status, _, answer := generatetest.Post(t, strict+c.path, c.request); status != c.status || !strings.Contains(answer, `"error"`) {
 			t.Errorf("%s %.200s: status %d, want %d: %s", c.path, c.request, status, c.status, answer)
 		}
 	}
@@ -50,7 +50,7 @@ func TestStrictServersRefuseTheSame(t *testing.T) {
 
 func TestNothingIgnoredNoHeader(t *testing.T) {
 	for path, text := range map[string]string{chatPath: `{` + story + `, "max_tokens": 1}`, responsesPath: `{"input": "a", "max_output_tokens": 1, "client_metadata": {"x": "y"}}`} {
-		if status, ignored, answer := turntest.Post(t, site.URL+path, text); status != http.StatusOK || ignored != "" {
+		if status, ignored, answer := generatetest.Post(t, site.URL+path, text); status != http.StatusOK || ignored != "" {
 			t.Errorf("%s: %d, ignored %q: %s", path, status, ignored, answer)
 		}
 	}

@@ -2,16 +2,16 @@ package openai
 
 import (
 	"bytes"
+	"encoding/json"
 
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // input reads the input of a response: a text of the user's, or items, which become messages
 // after those that there are. What an assistant thought, said and called is one message. Tools
-// that come with the items are offered with the others.
+// that come with the items are added to the others.
 func (q *responseRequest) input(v *body.Value, list []chat.Message) []chat.Message {
 	if v.IsText() {
 		return append(list, chat.Message{Role: "user", Content: chat.Text(v.Text())})
@@ -29,7 +29,7 @@ func (q *responseRequest) input(v *body.Value, list []chat.Message) []chat.Messa
 		if item.Field("type").Text() == "additional_tools" {
 			item.Ignore("id", "role")
 			for _, tool := range item.Field("tools").Required().List() {
-				if !q.offer(tool, "", true) {
+				if !q.tool(tool, "", true) {
 					return list
 				}
 			}
@@ -79,8 +79,9 @@ func appendItem(list []chat.Message, first int, v *body.Value) []chat.Message {
 		m := assistant()
 		m.ToolCalls = append(m.ToolCalls, call)
 	case "custom_tool_call":
-		call := chat.ToolCall{ID: v.Field("call_id").Required().Text(), Name: calledName(v), Arguments: &jinja.Map{}}
-		call.Arguments.Set(turn.InputName, jinja.String(v.Field("input").Required().Text()))
+		call := chat.ToolCall{ID: v.Field("call_id").Required().Text(), Name: calledName(v)}
+		input, _ := json.Marshal(map[string]string{generate.InputName: v.Field("input").Required().Text()})
+		call.Arguments, _ = chat.ParseArguments(input) // an object of texts
 		m := assistant()
 		m.ToolCalls = append(m.ToolCalls, call)
 	case "function_call_output", "custom_tool_call_output":
@@ -113,17 +114,17 @@ func said(v *body.Value) string {
 }
 
 // arguments reads the arguments of a call: an object, or the text of one.
-func arguments(v *body.Value) *jinja.Map {
+func arguments(v *body.Value) (none chat.Arguments) {
 	raw := v.Raw()
 	if v.IsText() {
 		raw = []byte(v.Text())
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {
-		return nil
+		return none
 	}
-	object, err := jinja.DecodeJSON(raw)
-	if err != nil || object.Kind() != jinja.KindMap {
+	object, err := chat.ParseArguments(raw)
+	if err != nil {
 		v.Fault("want a JSON object, or a string that holds one")
 	}
-	return object.Map()
+	return object
 }

@@ -9,18 +9,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/server/turn"
-	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
 var (
-	host *turn.Host
-	site *httptest.Server
+	service *generate.Service
+	site    *httptest.Server
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(turntest.Serve(Register, func(h *turn.Host, s *httptest.Server) int {
-		host, site = h, s
+	os.Exit(generatetest.Serve(Register, func(h *generate.Service, s *httptest.Server) int {
+		service, site = h, s
 		return m.Run()
 	}))
 }
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 // send makes a request and returns the status and the body.
 func send(t *testing.T, method, path, request string) (int, string) {
 	t.Helper()
-	return turntest.Send(t, method, site.URL+path, request)
+	return generatetest.Send(t, method, site.URL+path, request)
 }
 
 // ask makes a request that must succeed and decodes its response.

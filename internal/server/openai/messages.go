@@ -8,7 +8,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // messages reads a conversation as chat completions have it.
@@ -68,7 +68,7 @@ func customCalls(v *body.Value) []byte {
 		}
 		custom := c.Field("custom").Required()
 		call := toolCall{ID: c.Field("id").Text(), Type: "function"}
-		arguments, _ := json.Marshal(map[string]string{turn.InputName: custom.Field("input").Text()}) // text
+		arguments, _ := json.Marshal(map[string]string{generate.InputName: custom.Field("input").Text()}) // text
 		call.Function = &functionCall{Name: custom.Field("name").Required().Text(), Arguments: string(arguments)}
 		list = append(list, call)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // modelObject is a model as the protocol has it, and what we know beyond that.
@@ -23,47 +23,47 @@ type modelDetails struct {
 	Loaded     bool   `json:"loaded"`
 	AliasOf    string `json:"alias_of,omitempty"`
 	Family     string `json:"family,omitempty"`
-	Context    int    `json:"context,omitempty"` // most tokens of a prompt and its answer
+	Context    int    `json:"context,omitempty"` // maximum tokens of a prompt and its answer
 	Vocab      int    `json:"vocab,omitempty"`
 	Parameters int64  `json:"parameters,omitempty"`
 	Bytes      int64  `json:"bytes,omitempty"` // of weights in memory
 	Compute    string `json:"compute,omitempty"`
 	Device     string `json:"device,omitempty"`
 	MTP        bool   `json:"mtp"`               // it has a multi-token-prediction head
-	Drafter    string `json:"drafter,omitempty"` // what guesses tokens; absent: nothing does
+	Drafter    string `json:"drafter,omitempty"` // absent: none
 }
 
 // models lists the models there are, aliases included.
-func (s *service) models(w http.ResponseWriter, _ *http.Request) error {
+func (h *handler) models(w http.ResponseWriter, _ *http.Request) error {
 	list := struct {
 		Object string        `json:"object"`
 		Data   []modelObject `json:"data"`
 	}{Object: "list", Data: []modelObject{}}
-	for _, name := range s.names() {
-		list.Data = append(list.Data, s.describe(name))
+	for _, name := range h.names() {
+		list.Data = append(list.Data, h.describe(name))
 	}
 	body.JSON(w, http.StatusOK, list)
 	return nil
 }
 
 // model describes one.
-func (s *service) model(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) model(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("id")
-	if names := s.names(); !slices.Contains(names, name) {
-		return &turn.Error{
-			Status: http.StatusNotFound, Kind: turn.NotFound, Param: "model",
-			Message: turn.Invalid("", "there is no model %.200q; there are %q", name, names).Message,
+	if names := h.names(); !slices.Contains(names, name) {
+		return &generate.Error{
+			Status: http.StatusNotFound, Kind: generate.NotFound, Param: "model",
+			Message: generate.Invalid("", "there is no model %.200q; there are %q", name, names).Message,
 		}
 	}
-	body.JSON(w, http.StatusOK, s.describe(name))
+	body.JSON(w, http.StatusOK, h.describe(name))
 	return nil
 }
 
 // names are those a client may use: the library's in its order, then the aliases.
-func (s *service) names() []string {
-	names := slices.Clone(s.host.Library.Names())
+func (h *handler) names() []string {
+	names := slices.Clone(h.service.Library.Names())
 	var aliases []string
-	for alias := range s.host.Aliases {
+	for alias := range h.service.Aliases {
 		if !slices.Contains(names, alias) {
 			aliases = append(aliases, alias)
 		}
@@ -73,18 +73,18 @@ func (s *service) names() []string {
 }
 
 // describe says what is known of a model without loading it.
-func (s *service) describe(name string) modelObject {
-	o := modelObject{ID: name, Object: "model", Created: s.started.Unix(), OwnedBy: "foretoken"}
-	resolved := s.host.Resolve(name)
+func (h *handler) describe(name string) modelObject {
+	o := modelObject{ID: name, Object: "model", Created: h.started.Unix(), OwnedBy: "foretoken"}
+	resolved := h.service.Resolve(name)
 	if resolved != name {
 		o.Foretoken.AliasOf = resolved
 	}
-	volumes := s.host.Library.Volumes()
-	at := slices.IndexFunc(volumes, func(v foretoken.Volume) bool { return v.Name == resolved })
-	if at < 0 || volumes[at].Model == nil {
+	loaded := h.service.Library.Status()
+	at := slices.IndexFunc(loaded, func(v foretoken.ModelStatus) bool { return v.Name == resolved })
+	if at < 0 || loaded[at].Model == nil {
 		return o
 	}
-	m := volumes[at].Model
+	m := loaded[at].Model
 	i := m.Info()
 	d := &o.Foretoken
 	d.Loaded, d.Family, d.Context, d.Vocab = true, i.Family, m.Context(), m.Vocab()

@@ -1,6 +1,5 @@
-// Package openai speaks OpenAI's HTTP interface: chat completions, completions, responses and
-// models. It knows their JSON and their streams of events; what an answer is and how it comes
-// about is for package turn.
+// Package openai serves OpenAI's HTTP API: chat completions, completions, responses and models.
+// It knows their JSON and their streams of events; package generate runs the requests.
 package openai
 
 import (
@@ -13,20 +12,20 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// service answers the requests of one mux.
-type service struct {
-	host    *turn.Host
+// handler answers the requests of one mux.
+type handler struct {
+	service *generate.Service
 	started time.Time
 	stored  *store
 }
 
-// Register adds the routes of the protocol to mux. Responses that clients ask to store are
-// kept in memory, as many as fit.
-func Register(mux *http.ServeMux, h *turn.Host) {
-	s := &service{host: h, started: time.Now(), stored: newStore()}
+// Register adds the routes of the protocol to mux. Stored responses are kept in memory, within
+// the limits of a store.
+func Register(mux *http.ServeMux, s *generate.Service) {
+	h := &handler{service: s, started: time.Now(), stored: newStore()}
 	handle := func(pattern string, f func(http.ResponseWriter, *http.Request) error) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := f(w, r); err != nil {
@@ -34,36 +33,36 @@ func Register(mux *http.ServeMux, h *turn.Host) {
 			}
 		})
 	}
-	handle("POST /v1/chat/completions", s.chat)
-	handle("POST /v1/completions", s.complete)
-	handle("POST /v1/responses", s.respond)
-	handle("GET /v1/responses/{id}", s.response)
-	handle("DELETE /v1/responses/{id}", s.deleteResponse)
-	handle("GET /v1/models", s.models)
-	handle("GET /v1/models/{id...}", s.model)
-	handle("POST /v1/embeddings", s.embeddings)
+	handle("POST /v1/chat/completions", h.chat)
+	handle("POST /v1/completions", h.complete)
+	handle("POST /v1/responses", h.respond)
+	handle("GET /v1/responses/{id}", h.response)
+	handle("DELETE /v1/responses/{id}", h.deleteResponse)
+	handle("GET /v1/models", h.models)
+	handle("GET /v1/models/{id...}", h.model)
+	handle("POST /v1/embeddings", h.embeddings)
 }
 
-// with runs turns, one for each ask, and reports how they ended. Once f has begun a stream it
-// tells the client of errors itself and returns nil, with fault set to what went wrong.
-func (s *service) with(ctx context.Context, asks []*turn.Ask, f func(turns []*turn.Turn) (fault, err error)) error {
-	var turns []*turn.Turn
+// with runs requests and reports how they ended. f writes the response. Once it has begun a
+// stream it tells the client of an error itself and returns it as fault, not as err.
+func (h *handler) with(ctx context.Context, requests []*generate.Request, f func(runs []*generate.Run) (fault, err error)) error {
+	var runs []*generate.Run
 	defer func() {
-		for _, t := range turns {
-			t.Close()
+		for _, run := range runs {
+			run.Close()
 		}
 	}()
-	for _, a := range asks {
-		t, err := s.host.Start(ctx, a)
+	for _, q := range requests {
+		run, err := h.service.Start(ctx, q)
 		if err != nil {
-			turn.Report(ctx, nil, err)
+			generate.Report(ctx, nil, err)
 			return err
 		}
-		turns = append(turns, t)
+		runs = append(runs, run)
 	}
-	fault, err := f(turns)
-	for _, t := range turns {
-		turn.Report(ctx, t, errors.Join(fault, err))
+	fault, err := f(runs)
+	for _, run := range runs {
+		generate.Report(ctx, run, errors.Join(fault, err))
 	}
 	return err
 }
@@ -80,36 +79,36 @@ type errorObject struct {
 	Code    *string `json:"code"`
 }
 
-// WriteError writes an error the way clients of the protocol read it.
+// WriteError writes an error as the protocol has it.
 func WriteError(w http.ResponseWriter, err error) {
-	e := turn.Wrap(err)
+	e := generate.Wrap(err)
 	body.Fail(w, e, errorBody{newErrorObject(e)})
 }
 
-func newErrorObject(e *turn.Error) errorObject {
+func newErrorObject(e *generate.Error) errorObject {
 	o := errorObject{Message: e.Error(), Type: "invalid_request_error"}
 	if e.Param != "" {
 		o.Param = &e.Param
 	}
 	code := ""
 	switch e.Kind {
-	case turn.Unauthorized:
+	case generate.Unauthorized:
 		code = "invalid_api_key"
-	case turn.NotFound:
+	case generate.NotFound:
 		if code = "not_found"; e.Param == "model" {
 			code = "model_not_found"
 		}
-	case turn.TooLarge:
+	case generate.TooLarge:
 		if code = "context_length_exceeded"; e.Status == http.StatusRequestEntityTooLarge {
 			code = "request_too_large"
 		}
-	case turn.Unsupported:
+	case generate.Unsupported:
 		code = "unsupported_parameter"
-	case turn.Busy:
+	case generate.Busy:
 		o.Type, code = "rate_limit_error", "rate_limit_exceeded"
-	case turn.Unavailable:
+	case generate.Unavailable:
 		o.Type, code = "server_error", "unavailable"
-	case turn.Internal:
+	case generate.Internal:
 		o.Type, code = "server_error", "internal_error"
 	}
 	if code != "" {
@@ -120,7 +119,7 @@ func newErrorObject(e *turn.Error) errorObject {
 
 // rename gives an error the name that this request has for a field.
 func rename(err error, names map[string]string) error {
-	var e *turn.Error
+	var e *generate.Error
 	if name, ok := names[paramOf(err)]; ok && errors.As(err, &e) {
 		renamed := *e
 		renamed.Param = name
@@ -130,20 +129,20 @@ func rename(err error, names map[string]string) error {
 }
 
 func paramOf(err error) string {
-	if e := (*turn.Error)(nil); errors.As(err, &e) {
+	if e := (*generate.Error)(nil); errors.As(err, &e) {
 		return e.Param
 	}
 	return ""
 }
 
-// embeddings says why there are none.
-func (s *service) embeddings(_ http.ResponseWriter, r *http.Request) error {
-	err := turn.NotSupported("", "there are no embeddings here: the models continue texts and were not trained to compare them; use a model made for embeddings")
-	turn.Report(r.Context(), nil, err)
+// embeddings answers that there are none.
+func (h *handler) embeddings(_ http.ResponseWriter, r *http.Request) error {
+	err := generate.NotSupported("", "there are no embeddings here: the models continue texts and were not trained to compare them; use a model made for embeddings")
+	generate.Report(r.Context(), nil, err)
 	return err
 }
 
-// fingerprint names what decides about an answer beside the request: the weights and the
+// fingerprint identifies what an answer depends on beside the request: the weights and the
 // arithmetic. With a seed, equal fingerprints mean equal answers.
 func fingerprint(m *foretoken.Model) string {
 	i := m.Info()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // refusal is a bad request with what it must be told.
@@ -73,7 +73,7 @@ var refusals = []refusal{
 	{chatPath, `{` + story + `, "response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}`, 400, "response_format.json_schema.schema", "missing"},
 	{chatPath, `{` + story + `, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "thing"}}}}`, 400, "response_format", "thing"},
 	{chatPath, `{` + story + `, "response_format": {"type": "json_object"}, "guided_regex": "a"}`, 400, "guided_regex", "another form"},
-	{chatPath, `{` + story + `, "guided_regex": "("}`, 400, "response_format", "the form of the answer"},
+	{chatPath, `{` + story + `, "guided_regex": "("}`, 400, "response_format", "structured output"},
 	{chatPath, `{` + story + `, "guided_choice": []}`, 400, "guided_choice", "at least one"},
 	{chatPath, `{` + story + `, "tools": {}}`, 400, "tools", "an array"},
 	{chatPath, `{` + story + `, "tools": [{"type": "function"}]}`, 400, "tools[0].function", "missing"},
@@ -140,16 +140,16 @@ func TestBadRequestsAreToldWhy(t *testing.T) {
 
 func TestWriteErrorSaysWhatClientsActOn(t *testing.T) {
 	for _, c := range []struct {
-		err          turn.Error
+		err          generate.Error
 		kind, header string
 	}{
-		{turn.Error{Status: 401, Kind: turn.Unauthorized, Message: "m"}, `"type":"invalid_request_error","param":null,"code":"invalid_api_key"`, ""},
-		{turn.Error{Status: 404, Kind: turn.NotFound, Param: "model", Message: "m"}, `"type":"invalid_request_error","param":"model","code":"model_not_found"`, ""},
-		{turn.Error{Status: 400, Kind: turn.TooLarge, Message: "m"}, `"type":"invalid_request_error","param":null,"code":"context_length_exceeded"`, ""},
-		{turn.Error{Status: 413, Kind: turn.TooLarge, Message: "m"}, `"type":"invalid_request_error","param":null,"code":"request_too_large"`, ""},
-		{turn.Error{Status: 429, Kind: turn.Busy, Message: "m", RetryAfter: 1500e6}, `"type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"`, "2"},
-		{turn.Error{Status: 503, Kind: turn.Unavailable, Message: "m"}, `"type":"server_error","param":null,"code":"unavailable"`, ""},
-		{turn.Error{Status: 500, Kind: turn.Internal, Message: "m"}, `"type":"server_error","param":null,"code":"internal_error"`, ""},
+		{generate.Error{Status: 401, Kind: generate.Unauthorized, Message: "m"}, `"type":"invalid_request_error","param":null,"code":"invalid_api_key"`, ""},
+		{generate.Error{Status: 404, Kind: generate.NotFound, Param: "model", Message: "m"}, `"type":"invalid_request_error","param":"model","code":"model_not_found"`, ""},
+		{generate.Error{Status: 400, Kind: generate.TooLarge, Message: "m"}, `"type":"invalid_request_error","param":null,"code":"context_length_exceeded"`, ""},
+		{generate.Error{Status: 413, Kind: generate.TooLarge, Message: "m"}, `"type":"invalid_request_error","param":null,"code":"request_too_large"`, ""},
+		{generate.Error{Status: 429, Kind: generate.Busy, Message: "m", RetryAfter: 1500e6}, `"type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"`, "2"},
+		{generate.Error{Status: 503, Kind: generate.Unavailable, Message: "m"}, `"type":"server_error","param":null,"code":"unavailable"`, ""},
+		{generate.Error{Status: 500, Kind: generate.Internal, Message: "m"}, `"type":"server_error","param":null,"code":"internal_error"`, ""},
 	} {
 		w := httptest.NewRecorder()
 		WriteError(w, &c.err)
@@ -161,7 +161,7 @@ func TestWriteErrorSaysWhatClientsActOn(t *testing.T) {
 
 func TestBodyOverTheLimitIs413(t *testing.T) {
 	mux := http.NewServeMux()
-	Register(mux, host)
+	Register(mux, service)
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(`{`+story+`}`))
 	r.Body = http.MaxBytesReader(w, r.Body, 20)
@@ -234,7 +234,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	f.Add(`{"messages": [{"role": "user", "content": "a"}], ` + weather + `, "tool_choice": {"type": "function", "function": {"name": "clock"}}, "logit_bias": {"1": 2}}`)
 	f.Add(`{"input": [{"type": "reasoning", "content": []}, {"role": "assistant", "content": "x"}], ` + flatWeather + `}`)
-	s := &service{host: host, stored: newStore()}
+	s := &handler{service: service, stored: newStore()}
 	s.stored.put(&stored{id: "resp_1", messages: []chat.Message{{Role: "user"}}})
 	f.Fuzz(func(t *testing.T, request string) {
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
@@ -242,21 +242,21 @@ func FuzzRequests(f *testing.F) {
 			if err == nil {
 				return
 			}
-			if e := turn.Wrap(err); e.Kind == turn.Internal || e.Status < 400 || e.Status > 499 || e.Message == "" {
+			if e := generate.Wrap(err); e.Kind == generate.Internal || e.Status < 400 || e.Status > 499 || e.Message == "" {
 				t.Errorf("%q: %+v", request, e)
 			}
-			newErrorObject(turn.Wrap(err))
+			newErrorObject(generate.Wrap(err))
 		}
 		talk, err := readChat(r, body.Parse([]byte(request)))
-		if check(err); err == nil && len(talk.ask.Messages) == 0 {
+		if check(err); err == nil && len(talk.Messages) == 0 {
 			t.Errorf("%q has no messages", request)
 		}
 		text, err := readText(r, body.Parse([]byte(request)))
-		if check(err); err == nil && len(text.asks) == 0 {
+		if check(err); err == nil && len(text.requests) == 0 {
 			t.Errorf("%q has no prompt", request)
 		}
 		response, err := s.readResponse(r, body.Parse([]byte(request)))
-		if check(err); err == nil && len(response.ask.Messages) == 0 {
+		if check(err); err == nil && len(response.Messages) == 0 {
 			t.Errorf("%q has no messages", request)
 		}
 	})

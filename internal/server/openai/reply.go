@@ -6,7 +6,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // responseObject is a response: what it is the answer to, and the answer.
@@ -70,8 +70,8 @@ func (q *responseRequest) repeat(v *body.Value) {
 	}
 	o := &q.echo
 	o.Previous, o.Instructions, o.User = text("previous_response_id"), text("instructions"), text("user")
-	o.Temperature, o.TopP, o.Parallel, o.Store, o.Truncation = q.ask.Temperature, q.ask.TopP, q.ask.Parallel, q.keep, "disabled"
-	if n := q.ask.MaxTokens; n > 0 {
+	o.Temperature, o.TopP, o.Parallel, o.Store, o.Truncation = q.Temperature, q.TopP, q.Parallel, q.keep, "disabled"
+	if n := q.MaxTokens; n > 0 {
 		o.MaxOutputTokens = &n
 	}
 	o.Reasoning = or("reasoning", `{"effort": null, "summary": null}`)
@@ -122,25 +122,25 @@ type event struct {
 	*errorObject                 // of the type error
 }
 
-// reply makes a response of the events of a turn. A stream tells of each change; without
-// one they are only collected. So a stream says what the response says.
+// reply makes a response of the events of a run. With out it also streams each change, so that
+// a stream says what the response says.
 type reply struct {
-	t        *turn.Turn
+	run      *generate.Run
 	q        *responseRequest
-	out      *body.Stream // nil: nobody is to be told
+	out      *body.Stream // nil: no stream
 	sequence int
 	object   responseObject
 	open     *item // the last one, while it may go on: thinking or a message
 	text     []byte
-	calls    []string      // ids given to calls
-	tokens   []turn.Traced // not sent yet
+	calls    []string          // ids given to calls
+	tokens   []generate.Traced // not sent yet
 	logprobs []tokenLogProb
 }
 
-func newReply(t *turn.Turn, q *responseRequest) *reply {
-	b := &reply{t: t, q: q, object: q.echo}
+func newReply(run *generate.Run, q *responseRequest) *reply {
+	b := &reply{run: run, q: q, object: q.echo}
 	o := &b.object
-	o.ID, o.Object, o.CreatedAt, o.Status, o.Model, o.Output = body.NewID("resp_"), "response", t.Created.Unix(), "in_progress", t.Name, []*item{}
+	o.ID, o.Object, o.CreatedAt, o.Status, o.Model, o.Output = body.NewID("resp_"), "response", run.Created.Unix(), "in_progress", run.Name, []*item{}
 	return b
 }
 
@@ -152,18 +152,18 @@ func (b *reply) send(e event) {
 	e.Sequence = b.sequence
 	b.sequence++
 	if len(b.tokens) > 0 {
-		e.Foretoken = &details{Extra: turn.Extra{Tokens: b.tokens}}
+		e.Foretoken = &details{Extra: generate.Extra{Tokens: b.tokens}}
 		b.tokens = nil
 	}
 	b.out.Send(e.Type, e)
 }
 
-// take makes an event of the turn part of the response.
-func (b *reply) take(e turn.Event) {
+// take makes an event of the run part of the response.
+func (b *reply) take(e generate.Event) {
 	if e.Ended {
 		return
 	}
-	b.tokens, b.logprobs = b.q.token(b.t, e, b.tokens, b.logprobs)
+	b.tokens, b.logprobs = b.q.token(b.run, e, b.tokens, b.logprobs)
 	for _, event := range e.Events {
 		switch event.Kind {
 		case chat.EventContent:
@@ -262,7 +262,7 @@ func (b *reply) done(i *item, status string) {
 // call adds a call of a tool, which comes as a whole.
 func (b *reply) call(c *chat.ToolCall) {
 	b.logprobs = nil
-	text := c.ArgumentsJSON()
+	text := c.Arguments.JSON()
 	i := &item{ID: body.NewID("fc_"), Type: "function_call", CallID: body.NewID("call_"), Name: c.Name, Arguments: new(string)}
 	from, known := b.q.origins[c.Name]
 	if known {
@@ -302,21 +302,21 @@ func (b *reply) custom(i *item, input string) {
 func (b *reply) finish() {
 	o := &b.object
 	o.Status = "completed"
-	if b.t.Answers[0].Finish == foretoken.FinishLength {
+	if b.run.Answers[0].Finish == foretoken.FinishLength {
 		o.Status, o.Incomplete = "incomplete", &incomplete{"max_output_tokens"}
 	}
 	b.close(o.Status)
-	n := b.t.Usage()
+	n := b.run.Usage()
 	u := &responseUsage{Input: n.Prompt, InputDetails: promptDetails{n.Cached}, Output: n.Completion, Total: n.Prompt + n.Completion}
 	u.OutputDetails.Reasoning, u.OutputDetails.Accepted, u.OutputDetails.Rejected = n.Reasoning, n.Accepted, n.Rejected
-	if o.Usage, o.Foretoken = u, b.q.details(b.t, nil); b.out == nil {
+	if o.Usage, o.Foretoken = u, b.q.details(b.run, nil); b.out == nil {
 		o.Foretoken.Tokens = b.tokens
 	}
 }
 
 // fail ends a stream with an error.
 func (b *reply) fail(err error) {
-	e := newErrorObject(turn.Wrap(err))
+	e := newErrorObject(generate.Wrap(err))
 	b.send(event{Type: "error", errorObject: &e})
 	b.object.Status, b.object.Error = "failed", &e
 	b.send(event{Type: "response.failed", Response: &b.object})

@@ -6,27 +6,27 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// maxTopLogProbs is the most alternatives that may be asked for per token.
+// maxTopLogProbs is the maximum number of alternatives per token.
 const maxTopLogProbs = 20
 
-// request is what a client asks for: a turn, and how to send its answer.
+// request is a generate.Request and how to send its answer.
 type request struct {
-	ask     turn.Ask
+	generate.Request
 	stream  bool
-	usage   bool // at the end of a stream, too
-	receipt bool
+	usage   bool // at the end of a stream
+	stats   bool
 	origins map[string]origin // of tools, by the name that the model knows them by
 }
 
 // newRequest reads what requests of all endpoints have in common.
 func newRequest(r *http.Request, v *body.Value) request {
-	q := request{ask: turn.Ask{Model: v.Field("model").Text(), LogProbs: -1, Parallel: true}}
+	q := request{Request: generate.Request{Model: v.Field("model").Text(), Parallel: true}}
 	q.sampling(v)
 	q.stream = v.Field("stream").True()
 	o := v.Field("stream_options")
@@ -36,42 +36,40 @@ func newRequest(r *http.Request, v *body.Value) request {
 	q.usage = o.Field("include_usage").True()
 	o.Ignore("include_obfuscation")
 	own := v.Field("foretoken")
-	q.receipt = own.Field("receipt").True() || body.WantsReceipt(r)
-	q.ask.Trace = own.Field("trace").True()
-	q.ask.CacheSalt = body.CacheSalt(v)
+	q.stats = own.Field("stats").True() || body.WantsStats(r)
+	q.Trace = own.Field("trace").True()
+	q.CacheSalt = body.CacheSalt(v)
 	v.Ignore("user", "metadata", "store", "service_tier", "safety_identifier",
 		"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options")
 	return q
 }
 
-// sampling reads how tokens are to be chosen. Ranges are for package turn to check.
+// sampling reads the sampling options. Package generate checks their ranges.
 func (q *request) sampling(v *body.Value) {
-	a := &q.ask
-	a.Temperature, a.TopP, a.MinP = v.Field("temperature").Number(), v.Field("top_p").Number(), v.Field("min_p").Number()
-	a.XTCProbability, a.XTCThreshold = v.Field("xtc_probability").Number(), v.Field("xtc_threshold").Number()
-	a.RepetitionPenalty = v.Field("repetition_penalty").Number()
-	a.PresencePenalty, a.FrequencyPenalty = v.Field("presence_penalty").Number(), v.Field("frequency_penalty").Number()
+	q.Temperature, q.TopP, q.MinP = v.Field("temperature").Number(), v.Field("top_p").Number(), v.Field("min_p").Number()
+	q.XTCProbability, q.XTCThreshold = v.Field("xtc_probability").Number(), v.Field("xtc_threshold").Number()
+	q.RepetitionPenalty = v.Field("repetition_penalty").Number()
+	q.PresencePenalty, q.FrequencyPenalty = v.Field("presence_penalty").Number(), v.Field("frequency_penalty").Number()
 	if k := v.Field("top_k").Int(-1, math.MaxInt32); k != nil {
-		a.TopK = new(int)
-		*a.TopK = int(max(*k, 0)) // other servers write -1 for all
+		q.TopK = new(int)
+		*q.TopK = int(max(*k, 0)) // other servers write -1 for all
 	}
 	if seed := v.Field("seed").Int(-1, math.MaxInt64); seed != nil && *seed >= 0 { // clients write -1 for any
-		a.Seed = new(uint64)
-		*a.Seed = uint64(*seed)
+		q.Seed = new(uint64)
+		*q.Seed = uint64(*seed)
 	}
-	a.LogitBias = logitBias(v.Field("logit_bias"))
+	q.LogitBias = logitBias(v.Field("logit_bias"))
 	if stop := v.Field("stop"); stop.IsText() {
-		a.Stop = []string{stop.Text()}
+		q.Stop = []string{stop.Text()}
 	} else {
-		a.Stop = stop.Texts()
+		q.Stop = stop.Texts()
 	}
-	if n := len(a.Stop); n > turn.MaxStops {
-		v.Field("stop").Fault("%d texts, want at most %d", n, turn.MaxStops)
+	if n := len(q.Stop); n > generate.MaxStops {
+		v.Field("stop").Fault("%d texts, want at most %d", n, generate.MaxStops)
 	}
-	a.IgnoreEnd = v.Field("ignore_eos").True()
+	q.IgnoreEnd = v.Field("ignore_eos").True()
 	if n := v.Field("mtp_depth").Int(math.MinInt32, math.MaxInt32); n != nil {
-		a.Depth = new(int)
-		*a.Depth = int(*n)
+		q.SetDepth(int(*n))
 	}
 }
 
@@ -100,43 +98,42 @@ func logitBias(v *body.Value) map[int32]float32 {
 	return bias
 }
 
-// limit reads the most tokens of the answer, which may go by several names.
+// limit reads the maximum tokens of the answer, which may have several names.
 func (q *request) limit(v *body.Value, names ...string) {
 	for _, name := range names {
 		f := v.Field(name)
 		n := f.Int(1, math.MaxInt32)
 		switch {
 		case n == nil:
-		case q.ask.MaxTokens != 0 && q.ask.MaxTokens != int(*n):
-			f.Fault("%d, but there is another limit of %d under another name: leave one of them out", *n, q.ask.MaxTokens)
+		case q.MaxTokens != 0 && q.MaxTokens != int(*n):
+			f.Fault("%d, but there is another limit of %d under another name: leave one of them out", *n, q.MaxTokens)
 		default:
-			q.ask.MaxTokens = int(*n)
+			q.MaxTokens = int(*n)
 		}
 	}
 }
 
-// choices reads how many answers are wanted.
+// choices reads the number of answers.
 func (q *request) choices(v *body.Value) {
-	q.ask.Choices = 1
-	if n := v.Field("n").Int(1, turn.MaxChoices); n != nil {
-		q.ask.Choices = int(*n)
+	q.Choices = 1
+	if n := v.Field("n").Int(1, generate.MaxChoices); n != nil {
+		q.Choices = int(*n)
 	}
 }
 
-// thinking reads what is said about thinking; effort is the field that has its effort.
+// thinking reads the options of thinking; effort is the field of its effort.
 func (q *request) thinking(v, effort *body.Value) {
-	a := &q.ask
-	a.Effort = effort.OneOf("none", "minimal", "low", "medium", "high", "xhigh", "max")
-	if a.Effort != "" {
-		think := a.Effort != "none"
-		a.Thinking = &think
+	q.Effort = effort.OneOf("none", "minimal", "low", "medium", "high", "xhigh", "max")
+	if q.Effort != "" {
+		think := q.Effort != "none"
+		q.Thinking = &think
 	}
 	if think := v.Field("enable_thinking").Bool(); think != nil {
-		a.Thinking = think
+		q.Thinking = think
 	}
 	for _, name := range []string{"max_thinking_tokens", "thinking_budget"} {
 		if n := v.Field(name).Int(1, math.MaxInt32); n != nil {
-			a.MaxThinking = int(*n)
+			q.MaxThinking = int(*n)
 		}
 	}
 	kwargs := v.Field("chat_template_kwargs")
@@ -149,52 +146,52 @@ func (q *request) thinking(v, effort *body.Value) {
 		return
 	}
 	kwargs.IgnoreRest()
-	a.Variables = variables.Map()
+	q.Variables = variables.Map().Any()
 }
 
-// format reads the form of an answer; schema is where a JSON schema is, which differs
+// format reads a response format; schema returns the field of a JSON schema, which differs
 // between endpoints.
-func format(v *body.Value, schema func() *body.Value) *foretoken.Format {
+func format(v *body.Value, schema func() *body.Value) grammar.Source {
 	switch v.Field("type").Required().OneOf("text", "json_object", "json_schema") {
 	case "json_object":
 		if s := v.Field("schema"); !s.Absent() { // some clients have it here
-			return schemaForm(s)
+			return schemaGrammar(s)
 		}
-		return turn.JSONObject()
+		return grammar.Object()
 	case "json_schema":
-		return schemaForm(schema().Required())
+		return schemaGrammar(schema().Required())
 	}
-	return nil
+	return grammar.Source{}
 }
 
-// schemaForm is the form that a JSON schema describes.
-func schemaForm(v *body.Value) *foretoken.Format {
+// schemaGrammar is the grammar of a JSON schema.
+func schemaGrammar(v *body.Value) grammar.Source {
 	if !v.IsObject() {
 		v.Fault("want a JSON schema, which is an object")
-		return nil
+		return grammar.Source{}
 	}
 	v.IgnoreRest()
-	return turn.JSONSchema(v.Raw())
+	return grammar.Schema(v.Raw())
 }
 
-// guided reads forms under the names that other servers have for them.
+// guided reads grammars under the names that vLLM has for them.
 func (q *request) guided(v *body.Value) {
 	for _, name := range []string{"guided_json", "guided_regex", "guided_choice"} {
 		f := v.Field(name)
 		if f.Absent() {
 			continue
 		}
-		if q.ask.Form != nil {
-			f.Fault("another form of the answer is asked for, and there can be one")
+		if !q.Grammar.IsZero() {
+			f.Fault("the answer has another format already, and there can be one")
 		}
 		switch name {
 		case "guided_json":
-			q.ask.Form = schemaForm(f)
+			q.Grammar = schemaGrammar(f)
 		case "guided_regex":
-			q.ask.Form = turn.Expression(f.Text())
+			q.Grammar = grammar.Regexp(f.Text())
 		case "guided_choice":
 			if texts := f.Texts(); len(texts) > 0 {
-				q.ask.Form = turn.Choice(texts)
+				q.Grammar = grammar.Choice(texts...)
 			} else {
 				f.Fault("want at least one text")
 			}

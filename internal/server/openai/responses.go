@@ -7,7 +7,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // responseRequest is a request for a response.
@@ -23,25 +23,25 @@ type responseRequest struct {
 // renamed are the fields that responses have other names for.
 var renamed = map[string]string{"messages": "input", "response_format": "text.format", "max_tokens": "max_output_tokens"}
 
-// respond answers the input of a request, and what was said before it.
-func (s *service) respond(w http.ResponseWriter, r *http.Request) error {
-	q, err := s.readResponse(r, body.Read(w, r))
+// respond answers the input of a request and of the stored response it continues.
+func (h *handler) respond(w http.ResponseWriter, r *http.Request) error {
+	q, err := h.readResponse(r, body.Read(w, r))
 	if err != nil {
-		turn.Report(r.Context(), nil, err)
+		generate.Report(r.Context(), nil, err)
 		return err
 	}
-	err = s.with(r.Context(), []*turn.Ask{&q.ask}, func(turns []*turn.Turn) (fault, err error) {
-		b := newReply(turns[0], q)
+	err = h.with(r.Context(), []*generate.Request{&q.Request}, func(runs []*generate.Run) (fault, err error) {
+		b := newReply(runs[0], q)
 		if q.stream {
-			return s.streamResponse(w, b), nil
+			return h.streamResponse(w, b), nil
 		}
-		for e, err := range b.t.Events() {
+		for e, err := range b.run.Events() {
 			if err != nil {
 				return nil, err
 			}
 			b.take(e)
 		}
-		s.finish(b)
+		h.finish(b)
 		body.JSON(w, http.StatusOK, b.object)
 		return nil, nil
 	})
@@ -49,14 +49,14 @@ func (s *service) respond(w http.ResponseWriter, r *http.Request) error {
 }
 
 // streamResponse writes the events of a response as they come.
-func (s *service) streamResponse(w http.ResponseWriter, b *reply) error {
+func (h *handler) streamResponse(w http.ResponseWriter, b *reply) error {
 	out := body.Events(w)
 	defer out.KeepAlive(keepAlive, func() { out.Comment("still here") })()
 	b.out = out
 	b.send(event{Type: "response.created", Response: &b.object})
 	b.send(event{Type: "response.in_progress", Response: &b.object})
 	out.Flush()
-	for e, err := range b.t.Events() {
+	for e, err := range b.run.Events() {
 		if err != nil {
 			b.fail(rename(err, renamed))
 			return err
@@ -65,19 +65,19 @@ func (s *service) streamResponse(w http.ResponseWriter, b *reply) error {
 			out.Flush()
 		}
 	}
-	s.finish(b)
+	h.finish(b)
 	b.send(event{Type: "response." + b.object.Status, Response: &b.object})
 	out.Flush()
 	return nil
 }
 
 // finish completes a response and stores it, if that is wanted.
-func (s *service) finish(b *reply) {
+func (h *handler) finish(b *reply) {
 	b.finish()
 	if !b.q.keep {
 		return
 	}
-	said := b.t.Answers[0].Message()
+	said := b.run.Answers[0].Message()
 	said.ToolCalls = slices.Clone(said.ToolCalls)
 	for i := range said.ToolCalls {
 		said.ToolCalls[i].ID = b.calls[i]
@@ -86,17 +86,17 @@ func (s *service) finish(b *reply) {
 	if err != nil {
 		return // our own types have JSON
 	}
-	s.stored.put(&stored{id: b.object.ID, owner: b.q.owner, body: text, messages: append(slices.Clip(b.q.talk), said)})
+	h.stored.put(&stored{id: b.object.ID, owner: b.q.owner, body: text, messages: append(slices.Clip(b.q.talk), said)})
 }
 
 // readResponse reads a request.
-func (s *service) readResponse(r *http.Request, v *body.Value) (*responseRequest, error) {
-	q := &responseRequest{request: newRequest(r, v), keep: true, owner: turn.Tenant(r.Context())}
+func (h *handler) readResponse(r *http.Request, v *body.Value) (*responseRequest, error) {
+	q := &responseRequest{request: newRequest(r, v), keep: true, owner: generate.Tenant(r.Context())}
 	if keep := v.Field("store").Bool(); keep != nil {
 		q.keep = *keep
 	}
 	if previous := v.Field("previous_response_id"); !previous.Absent() {
-		before := s.stored.get(turn.Tenant(r.Context()), previous.Text())
+		before := h.stored.get(generate.Tenant(r.Context()), previous.Text())
 		if before == nil {
 			previous.Fail(notStored(previous.Path(), previous.Text()))
 			return q, v.Err()
@@ -107,9 +107,9 @@ func (s *service) readResponse(r *http.Request, v *body.Value) (*responseRequest
 	if len(q.talk) == 0 {
 		v.Field("input").Fault("there is nothing in it to answer")
 	}
-	q.ask.Messages = q.talk
+	q.Messages = q.talk
 	if text := v.Field("instructions").Text(); text != "" {
-		q.ask.Messages = append([]chat.Message{{Role: "system", Content: chat.Text(text)}}, q.talk...)
+		q.Messages = append([]chat.Message{{Role: "system", Content: chat.Text(text)}}, q.talk...)
 	}
 	q.tools(v, true)
 	q.limit(v, "max_output_tokens")
@@ -124,7 +124,7 @@ func (s *service) readResponse(r *http.Request, v *body.Value) (*responseRequest
 	verbosity(text.Field("verbosity"))
 	if f := text.Field("format"); !f.Absent() {
 		f.Ignore("name", "description", "strict")
-		q.ask.Form = format(f, func() *body.Value { return f.Field("schema") })
+		q.Grammar = format(f, func() *body.Value { return f.Field("schema") })
 	}
 	q.guided(v)
 	q.include(v)
@@ -148,15 +148,15 @@ func (q *responseRequest) include(v *body.Value) {
 	n := top.Int(0, maxTopLogProbs)
 	switch {
 	case q.logprobs:
-		if q.ask.LogProbs = 0; n != nil {
-			q.ask.LogProbs = int(*n)
+		if q.LogProbs = true; n != nil {
+			q.TopLogProbs = int(*n)
 		}
 	case n != nil && *n > 0:
 		top.Fault("alternatives come with log-probabilities: add message.output_text.logprobs to include")
 	}
 }
 
-// refuse says no to what other servers do and this one does not.
+// refuse reports fields of features that this server does not have.
 func refuse(v *body.Value) {
 	if f := v.Field("background"); f.True() {
 		f.Unsupported("responses are not made in the background: stream them")
@@ -168,20 +168,20 @@ func refuse(v *body.Value) {
 		"conversation": "use previous_response_id", "prompt": "send its text as input",
 	} {
 		if f := v.Field(name); !f.Absent() {
-			f.Unsupported("this is not kept here: %s", remedy)
+			f.Unsupported("this is not stored: %s", remedy)
 		}
 	}
 	v.Ignore("max_tool_calls", "client_metadata") // the first counts calls of tools that servers run
 }
 
 // response returns a stored response.
-func (s *service) response(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) response(w http.ResponseWriter, r *http.Request) error {
 	for name := range r.URL.Query() {
 		if name != "include" {
-			return turn.NotSupported(name, "a stored response is sent as a whole")
+			return generate.NotSupported(name, "a stored response is sent as a whole")
 		}
 	}
-	found := s.stored.get(turn.Tenant(r.Context()), r.PathValue("id"))
+	found := h.stored.get(generate.Tenant(r.Context()), r.PathValue("id"))
 	if found == nil {
 		return notStored("id", r.PathValue("id"))
 	}
@@ -189,10 +189,10 @@ func (s *service) response(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// deleteResponse forgets a stored response.
-func (s *service) deleteResponse(w http.ResponseWriter, r *http.Request) error {
+// deleteResponse deletes a stored response.
+func (h *handler) deleteResponse(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	if !s.stored.remove(turn.Tenant(r.Context()), id) {
+	if !h.stored.remove(generate.Tenant(r.Context()), id) {
 		return notStored("id", id)
 	}
 	body.JSON(w, http.StatusOK, struct {
@@ -204,8 +204,8 @@ func (s *service) deleteResponse(w http.ResponseWriter, r *http.Request) error {
 }
 
 // notStored is the error for a response that is not there.
-func notStored(param, id string) *turn.Error {
-	e := turn.Invalid(param, "there is no stored response %.80q: it was not to be stored, it was deleted, or others have taken its place", id)
-	e.Status, e.Kind = http.StatusNotFound, turn.NotFound
+func notStored(param, id string) *generate.Error {
+	e := generate.Invalid(param, "there is no stored response %.80q: it was not to be stored, it was deleted, or others have taken its place", id)
+	e.Status, e.Kind = http.StatusNotFound, generate.NotFound
 	return e
 }

@@ -196,7 +196,7 @@ func TestInputItemsBecomeMessages(t *testing.T) {
 			line += " thought " + *m.ReasoningContent
 		}
 		for _, c := range m.ToolCalls {
-			line += " " + c.ID + c.Name + c.ArgumentsJSON()
+			line += " " + c.ID + c.Name + c.Arguments.JSON()
 		}
 		got = append(got, line)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/foretoken/foretoken/chat"
 )
 
-// What the store holds at most. A conversation counts with all of its text in each of its
-// responses, so what is really in memory is less.
+// The limits of a store. A conversation counts with all of its text in each of its responses, so
+// the memory in use is less.
 const (
 	maxStored      = 4096
 	maxStoredBytes = 64 << 20
@@ -23,7 +23,7 @@ type stored struct {
 	size     int            // bytes
 }
 
-// store keeps responses in memory, the last used ones. It may be used from several
+// store keeps the most recently used responses in memory. It may be used from several
 // goroutines.
 type store struct {
 	mu     sync.Mutex               // protects what follows
@@ -34,8 +34,8 @@ type store struct {
 
 func newStore() *store { return &store{byID: map[string]*list.Element{}, recent: list.New()} }
 
-// put adds a response, and lets others go until all fit. One that is too large by itself is
-// not kept.
+// put adds a response and drops the least recently used until all fit. One that is too large by
+// itself is not stored.
 func (s *store) put(r *stored) {
 	r.size = len(r.body)
 	for _, m := range r.messages {
@@ -71,7 +71,7 @@ func (s *store) find(owner, id string) *list.Element {
 	return e
 }
 
-// remove forgets a response, and reports whether there was one of that owner.
+// remove deletes a response, and reports whether there was one of that owner.
 func (s *store) remove(owner, id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *store) drop(e *list.Element) {
 	s.bytes -= r.size
 }
 
-// sizeOf is about how many bytes a message takes.
+// sizeOf estimates the bytes of a message.
 func sizeOf(m chat.Message) int {
 	const fields = 256
 	text, _ := m.Content.Text()
@@ -97,7 +97,7 @@ func sizeOf(m chat.Message) int {
 		n += len(*m.ReasoningContent)
 	}
 	for _, c := range m.ToolCalls {
-		n += fields + 4*len(c.ArgumentsJSON()) // a tree of values takes more than its text
+		n += fields + 4*len(c.Arguments.JSON()) // a tree of values takes more than its text
 	}
 	return n
 }

@@ -5,38 +5,36 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/turn"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // defaultNamespace is the one that tools are in which are in none.
 const defaultNamespace = "functions"
 
-// origin is what a client calls a tool, which the model knows by another name or in another
-// form.
+// origin is a tool as the client named it, which the model may know by another name.
 type origin struct {
 	namespace, name string
 	custom          bool // it takes a text, and not arguments
 }
 
-// tools reads the tools of a request and which of them may be called. flat is the form of
+// tools reads the tools of a request and which of them may be called. flat is the syntax of
 // responses, which have no level "function".
 func (q *request) tools(v *body.Value, flat bool) {
-	a := &q.ask
 	list := v.Field("tools").List()
 	for _, item := range list {
-		if !q.offer(item, "", flat) {
+		if !q.tool(item, "", flat) {
 			return // v has the reason
 		}
 	}
 	if parallel := v.Field("parallel_tool_calls").Bool(); parallel != nil {
-		a.Parallel = *parallel
-		a.Held = !*parallel // one call at most is kept by a grammar of calls
+		q.Parallel = *parallel
+		q.Constrained = !*parallel // a grammar limits the answer to one call
 	}
 	choice := v.Field("tool_choice")
-	if !choice.Absent() && len(a.Tools) == 0 {
+	if !choice.Absent() && len(q.Tools) == 0 {
 		if text := string(choice.Raw()); text == `"none"` || text == `"auto"` {
 			return // clients send it whether or not they have tools
 		}
@@ -51,8 +49,8 @@ func (q *request) tools(v *body.Value, flat bool) {
 	q.toolChoice(choice, flat)
 }
 
-// offer adds a tool, or those of a namespace. Tools that only a provider can run are left out.
-func (q *request) offer(v *body.Value, namespace string, flat bool) (ok bool) {
+// tool adds a tool, or those of a namespace. Tools that only a provider can run are left out.
+func (q *request) tool(v *body.Value, namespace string, flat bool) (ok bool) {
 	if !v.IsObject() {
 		v.Fault("want an object that describes a function")
 		return false
@@ -68,7 +66,7 @@ func (q *request) offer(v *body.Value, namespace string, flat bool) (ok bool) {
 		v.Ignore("description") // of which templates know nothing
 		name := v.Field("name").Required().Text()
 		for _, item := range v.Field("tools").Required().List() {
-			if !q.offer(item, name, true) {
+			if !q.tool(item, name, true) {
 				return false
 			}
 		}
@@ -90,7 +88,7 @@ func (q *request) add(v *body.Value, t chat.Tool, from origin) bool {
 		q.origins = map[string]origin{}
 	}
 	q.origins[t.Name()] = from
-	q.ask.Tools = append(q.ask.Tools, t)
+	q.Tools = append(q.Tools, t)
 	return true
 }
 
@@ -136,7 +134,7 @@ func (q *request) function(v *body.Value, namespace string, flat bool) bool {
 	raw := v.Raw()
 	if flat {
 		raw, _ = json.Marshal(own) // strings and JSON that was read
-		// Tools that wait to be searched for are offered at once.
+		// Tools whose loading is deferred are in the prompt at once.
 		v.Ignore("defer_loading", "async", "allowed_callers", "output_schema")
 	} else {
 		v.IgnoreRest() // templates are shown all of it
@@ -147,11 +145,11 @@ func (q *request) function(v *body.Value, namespace string, flat bool) bool {
 		v.Fault("%v", cause(err))
 		return false
 	}
-	q.ask.Strict = q.ask.Strict || t.Strict()
+	q.Strict = q.Strict || t.Strict()
 	return q.add(v, t, from)
 }
 
-// custom reads a tool that takes a text, perhaps of a form. To the model it is a function with
+// custom reads a tool that takes a text, perhaps of a grammar. To the model it is a function with
 // one argument.
 func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 	tool := v
@@ -167,21 +165,21 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 		return false
 	}
 	f.Name, f.Description = qualified(namespace, from.name), tool.Field("description").Text()
-	form, about := inputForm(tool.Field("format"))
+	g, about := inputGrammar(tool.Field("format"))
 	description, _ := json.Marshal("The input, as it is." + about)
-	f.Parameters = json.RawMessage(`{"type": "object", "properties": {"` + turn.InputName + `": {"type": "string", "description": ` + string(description) +
-		`}}, "required": ["` + turn.InputName + `"], "additionalProperties": false}`)
+	f.Parameters = json.RawMessage(`{"type": "object", "properties": {"` + generate.InputName + `": {"type": "string", "description": ` + string(description) +
+		`}}, "required": ["` + generate.InputName + `"], "additionalProperties": false}`)
 	raw, _ := json.Marshal(own)
 	var t chat.Tool
 	if err := json.Unmarshal(raw, &t); err != nil {
 		v.Fault("%v", cause(err))
 		return false
 	}
-	if form != nil {
-		if q.ask.Inputs == nil {
-			q.ask.Inputs = map[string]*foretoken.Format{}
+	if !g.IsZero() {
+		if q.Inputs == nil {
+			q.Inputs = map[string]grammar.Source{}
 		}
-		q.ask.Inputs[f.Name] = form
+		q.Inputs[f.Name] = g
 	}
 	return q.add(v, t, from)
 }
@@ -189,11 +187,11 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 // maxShown is the largest grammar that a model is shown, in bytes.
 const maxShown = 8 << 10
 
-// inputForm reads the form of a custom tool's text, nil for any text, and what the model is
-// told of it. A grammar that cannot be held to is left out.
-func inputForm(v *body.Value) (form *foretoken.Format, about string) {
+// inputGrammar reads the grammar of a custom tool's text, zero for any text, and what the model is
+// told of it. A grammar that cannot be compiled is left out.
+func inputGrammar(v *body.Value) (source grammar.Source, about string) {
 	if v.Absent() || v.Field("type").OneOf("text", "grammar") != "grammar" {
-		return nil, ""
+		return source, ""
 	}
 	g := v
 	if inner := v.Field("grammar"); !inner.Absent() { // as chat completions have it
@@ -201,39 +199,38 @@ func inputForm(v *body.Value) (form *foretoken.Format, about string) {
 	}
 	syntax, definition := g.Field("syntax").Required().OneOf("lark", "regex"), g.Field("definition").Required()
 	var err error
-	if form = turn.Expression(definition.Text()); syntax == "lark" {
-		form, err = turn.Lark(definition.Text())
+	if source = grammar.Regexp(definition.Text()); syntax == "lark" {
+		source, err = grammar.Lark(definition.Text())
 	} else {
-		err = turn.CheckExpression(definition.Text())
+		err = generate.CheckExpression(definition.Text())
 	}
 	if len(definition.Text()) <= maxShown {
 		about = " It is a text of this grammar (" + syntax + "):\n" + definition.Text()
 	}
 	if err != nil {
-		g.Field("syntax").Drop("the input cannot be held to its definition: %v", err)
-		return nil, about
+		g.Field("syntax").Drop("the input cannot be constrained to its definition: %v", err)
+		return grammar.Source{}, about
 	}
-	return form, about
+	return source, about
 }
 
 // toolChoice reads which tools may, or must, be called.
 func (q *request) toolChoice(v *body.Value, flat bool) {
-	a := &q.ask
-	calls := map[string]turn.Calls{"": turn.CallAuto, "auto": turn.CallAuto, "none": turn.CallNone, "required": turn.CallRequired}
+	calls := map[string]generate.Calls{"": generate.CallAuto, "auto": generate.CallAuto, "none": generate.CallNone, "required": generate.CallRequired}
 	if v.Absent() || v.IsText() {
-		a.Calls = calls[v.OneOf("auto", "none", "required")]
+		q.Calls = calls[v.OneOf("auto", "none", "required")]
 		return
 	}
 	switch kind := v.Field("type").Required(); kind.Text() {
 	case "":
 	case "function", "custom":
-		a.Calls, a.Named = turn.CallNamed, chosen(v, flat)
+		q.Calls, q.Named = generate.CallNamed, chosen(v, flat)
 	case "allowed_tools":
 		list := v
 		if !flat {
 			list = v.Field("allowed_tools").Required()
 		}
-		a.Calls = calls[list.Field("mode").Required().OneOf("auto", "required")]
+		q.Calls = calls[list.Field("mode").Required().OneOf("auto", "required")]
 		q.allow(list.Field("tools").Required(), flat)
 	default:
 		v.IgnoreRest()
@@ -243,7 +240,6 @@ func (q *request) toolChoice(v *body.Value, flat bool) {
 
 // allow leaves only the tools of a list.
 func (q *request) allow(v *body.Value, flat bool) {
-	a := &q.ask
 	var allowed []chat.Tool
 	list := v.List()
 	for _, item := range list {
@@ -253,18 +249,18 @@ func (q *request) allow(v *body.Value, flat bool) {
 			continue
 		}
 		name := chosen(item, flat)
-		at := slices.IndexFunc(a.Tools, func(t chat.Tool) bool { return t.Name() == name })
+		at := slices.IndexFunc(q.Tools, func(t chat.Tool) bool { return t.Name() == name })
 		if at < 0 {
 			item.Fault("there is no tool %.80q", name)
 			return
 		}
-		allowed = append(allowed, a.Tools[at])
+		allowed = append(allowed, q.Tools[at])
 	}
-	if a.Tools = allowed; len(list) == 0 {
+	if q.Tools = allowed; len(list) == 0 {
 		v.Fault("the list is empty")
 	}
 	if len(allowed) == 0 {
-		a.Calls = turn.CallNone
+		q.Calls = generate.CallNone
 	}
 }
 

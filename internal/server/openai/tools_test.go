@@ -105,7 +105,7 @@ func TestChatCustomTools(t *testing.T) {
 	ask[chatObject](t, chatPath, `{"model": "thinker", "max_tokens": 2, "messages": [{"role": "user", "content": "Hi."}, `+string(text)+`, {"role": "tool", "tool_call_id": "`+calls[0].ID+`", "content": "ok"}], `+tools+`}`)
 }
 
-// A schema that cannot be held to does not stop tools that are not strict, only because
+// A schema that cannot be compiled does not stop tools that are not strict, only because
 // another tool has a grammar.
 func TestToolsBesideGrammarsNeedNoSchema(t *testing.T) {
 	odd := `"tools": [{"type": "function", "name": "odd", "parameters": {"type": "object", "properties": {"a": {"not": {"type": "string"}}}}},

@@ -1,7 +1,7 @@
-// Package ngram guesses by looking up: where the last tokens of a text stood in it before,
-// what followed them there is the guess. It needs no network and costs next to nothing, so
-// it is good for texts that repeat themselves (code, quotations, tables) and harmless for
-// others. It knows tokens, not what they mean.
+// Package ngram drafts by lookup: where the last tokens of a text stood in it before, what
+// followed them there is the draft. It needs no model and costs next to nothing, so it is good
+// for texts that repeat themselves (code, quotations, tables) and harmless for others. It
+// knows tokens, not what they mean.
 package ngram
 
 import (
@@ -14,7 +14,7 @@ import (
 
 // Options configure a Drafter. The zero value is the default.
 type Options struct {
-	Min int // tokens that must be the same at least; 0: 2
+	Min int // minimum number of tokens that must be the same; 0: 2
 	Max int // tokens compared to find a place; a longer match is not preferred; 0: 4
 }
 
@@ -26,7 +26,7 @@ const (
 	maxSlots = 1 << 19 // 2 MiB a sequence; in texts that would need more, old places are lost
 )
 
-// Drafter looks guesses up. It belongs to one goroutine at a time.
+// Drafter looks drafts up. It belongs to one goroutine at a time.
 type Drafter struct {
 	o   Options
 	out []spec.Draft
@@ -54,20 +54,20 @@ func (d *Drafter) Name() string { return "ngram" }
 // Layout is empty: nothing is kept on the device.
 func (d *Drafter) Layout() state.Layout { return state.Layout{} }
 
-// Plan learns what is new in each run and offers a copy where there is a match. Its cost
+// Plan indexes what is new in each run and sets a source where there is a match. Its cost
 // grows with the number of new tokens, not with the text.
 func (d *Drafter) Plan(batch []spec.Run) {
 	for i := range batch {
 		r := &batch[i]
-		r.Offers = 0
-		if x := d.read(r); x.next > 0 && r.Depth > 0 {
-			r.Offers = r.Offers.With(spec.Copy(x.match))
+		r.Sources = 0
+		if x := d.index(r); x.next > 0 && r.Depth > 0 {
+			r.Sources = r.Sources.With(spec.Copy(x.match))
 		}
 	}
 }
 
 // Draft copies what followed the latest match, up to each run's depth. Runs without a match
-// get no guess.
+// get no draft.
 func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	for len(d.out) < len(batch) {
 		d.out = append(d.out, spec.Draft{})
@@ -76,7 +76,7 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	for i := range batch {
 		r := &batch[i]
 		tokens := out[i].Tokens[:0]
-		if x := d.read(r); x.next > 0 {
+		if x := d.index(r); x.next > 0 {
 			// A copy that reaches the end of the text goes on with itself: a text that has
 			// just begun to repeat is taken to repeat on.
 			for j := x.next; len(tokens) < r.Depth; j++ {
@@ -92,21 +92,21 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	return out, nil
 }
 
-// read brings a run's index up to its text.
-func (d *Drafter) read(r *spec.Run) *index {
-	x, ok := (*r.Notes).(*index)
+// index brings a run's index up to its text.
+func (d *Drafter) index(r *spec.Run) *index {
+	x, ok := (*r.HostState).(*index)
 	if !ok {
 		x = new(index)
-		*r.Notes = x
+		*r.HostState = x
 	}
 	if x.end != len(r.Text) || !ok {
-		x.learn(r.Text, &d.o)
+		x.extend(r.Text, &d.o)
 		x.find(r.Text, &d.o)
 	}
 	return x
 }
 
-// index knows where in a text each n-gram ended last. It holds places only and compares
+// index knows where in a text each n-gram ended last. It stores places only and compares
 // the text itself, so that a place lost or overwritten by another n-gram of the same hash
 // costs a match but never makes a false one.
 type index struct {
@@ -116,8 +116,8 @@ type index struct {
 	match int     // tokens that are the same before next and before end
 }
 
-// learn takes in every n-gram of the text that has a token after it and is not yet known.
-func (x *index) learn(text []int32, o *Options) {
+// extend adds every n-gram of the text that has a token after it and is not yet known.
+func (x *index) extend(text []int32, o *Options) {
 	from := x.end
 	if len(text) < from {
 		clear(x.slots)
@@ -139,15 +139,15 @@ func (x *index) learn(text []int32, o *Options) {
 	x.end = len(text)
 }
 
-// find looks for the text's last tokens, the most of them first.
+// find looks for the text's last tokens, the longest match first.
 func (x *index) find(text []int32, o *Options) {
 	x.next, x.match = 0, 0
 	var hashes [maxMax + 1]uint64
-	most := min(o.Max, len(text))
-	for n := 1; n <= most; n++ {
+	longest := min(o.Max, len(text))
+	for n := 1; n <= longest; n++ {
 		hashes[n] = mix(hashes[n-1], text[len(text)-n])
 	}
-	for n := most; n >= o.Min; n-- {
+	for n := longest; n >= o.Min; n-- {
 		at := int(x.slots[x.slot(hashes[n])])
 		if at < n || at >= len(text) || !slices.Equal(text[at-n:at], text[len(text)-n:]) {
 			continue
@@ -163,7 +163,7 @@ func (x *index) find(text []int32, o *Options) {
 // slot is the place of a hash; the number of slots is a power of two.
 func (x *index) slot(h uint64) uint64 { return h >> 32 & uint64(len(x.slots)-1) }
 
-// slotsFor keeps an index with so many n-grams at most a third full.
+// slotsFor is the number of slots that keeps an index of n-grams at most a third full.
 func slotsFor(ngrams int) int {
 	n := minSlots
 	for n < maxSlots && n < 3*ngrams {

@@ -16,11 +16,11 @@ func open(t testing.TB, o Options) (*Drafter, []spec.Run) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d, []spec.Run{{Notes: new(any)}}
+	return d, []spec.Run{{HostState: new(any)}}
 }
 
-// guess is what d says after a text.
-func guess(t testing.TB, d *Drafter, run []spec.Run, text []int32, depth int) ([]int32, spec.Sources) {
+// draft is what d says after a text.
+func draft(t testing.TB, d *Drafter, run []spec.Run, text []int32, depth int) ([]int32, spec.Sources) {
 	t.Helper()
 	run[0].Text, run[0].Depth = text, depth
 	d.Plan(run)
@@ -28,7 +28,7 @@ func guess(t testing.TB, d *Drafter, run []spec.Run, text []int32, depth int) ([
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out[0].Tokens, run[0].Offers
+	return out[0].Tokens, run[0].Sources
 }
 
 // scan is the drafter as one would write it down: it looks through the whole text.
@@ -74,23 +74,23 @@ func TestDraftCopiesLatestLongestMatch(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, run := open(t, Options{})
-			got, offers := guess(t, d, run, c.text, c.depth)
+			got, sources := draft(t, d, run, c.text, c.depth)
 			if !slices.Equal(got, c.want) {
-				t.Errorf("guess %v, want %v", got, c.want)
+				t.Errorf("draft %v, want %v", got, c.want)
 			}
 			if c.want == nil {
-				if offers != 0 {
-					t.Errorf("offers %b without a match", offers)
+				if sources != 0 {
+					t.Errorf("offers %b without a match", sources)
 				}
-			} else if offers != spec.Sources(0).With(c.from) {
-				t.Errorf("offers %b, want source %d", offers, c.from)
+			} else if sources != spec.Sources(0).With(c.from) {
+				t.Errorf("offers %b, want source %d", sources, c.from)
 			}
 		})
 	}
 }
 
 // TestDraftEqualsScan grows random texts of few ids by random steps. The index is roomy
-// enough that hardly a place is lost; a guess that differs must still follow a match.
+// enough that hardly a place is lost; a draft that differs must still follow a match.
 func TestDraftEqualsScan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	same, all := 0, 0
@@ -102,19 +102,19 @@ func TestDraftEqualsScan(t *testing.T) {
 			for range 1 + rng.IntN(6) {
 				text = append(text, int32(rng.IntN(2+round)))
 			}
-			got, _ := guess(t, d, run, text, 5)
+			got, _ := draft(t, d, run, text, 5)
 			want, _ := scan(text, o, 5)
 			all++
 			if slices.Equal(got, want) {
 				same++
 			}
 			if len(got) > 0 && !follows(text, got, o.Min) {
-				t.Fatalf("guess %v follows no match of %d tokens in %v", got, o.Min, text)
+				t.Fatalf("draft %v follows no match of %d tokens in %v", got, o.Min, text)
 			}
 		}
 	}
-	if t.Logf("%d of %d guesses as by scanning", same, all); float64(same) < 0.97*float64(all) {
-		t.Errorf("only %d of %d guesses are those of a scan", same, all)
+	if t.Logf("%d of %d drafts as by scanning", same, all); float64(same) < 0.97*float64(all) {
+		t.Errorf("only %d of %d drafts are those of a scan", same, all)
 	}
 }
 
@@ -129,9 +129,9 @@ func follows(text, tokens []int32, n int) bool {
 	return false
 }
 
-// TestNotesCanBeMadeAgain drops notes at random, and hands in texts that are no
+// TestHostStateCanBeMadeAgain drops host state at random, and hands in texts that are no
 // continuation of the former: both cost nothing but time.
-func TestNotesCanBeMadeAgain(t *testing.T) {
+func TestHostStateCanBeMadeAgain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	text := make([]int32, 3000)
 	for i := range text {
@@ -140,20 +140,20 @@ func TestNotesCanBeMadeAgain(t *testing.T) {
 	d, kept := open(t, Options{})
 	_, dropped := open(t, Options{})
 	for n := 10; n < len(text); n += 1 + rng.IntN(40) {
-		want, _ := guess(t, d, kept, text[:n], 3)
+		want, _ := draft(t, d, kept, text[:n], 3)
 		want = slices.Clone(want)
 		if rng.IntN(4) == 0 {
-			*dropped[0].Notes = nil
+			*dropped[0].HostState = nil
 		}
-		if got, _ := guess(t, d, dropped, text[:n], 3); !slices.Equal(got, want) {
+		if got, _ := draft(t, d, dropped, text[:n], 3); !slices.Equal(got, want) {
 			t.Fatalf("after %d tokens: %v, want %v", n, got, want)
 		}
 	}
 	for range 200 {
 		from, to := rng.IntN(len(text)), rng.IntN(len(text))
 		part := text[min(from, to):max(from, to)]
-		if got, _ := guess(t, d, kept, part, 3); len(got) > 0 && !follows(part, got, 2) {
-			t.Fatalf("guess %v follows no match", got)
+		if got, _ := draft(t, d, kept, part, 3); len(got) > 0 && !follows(part, got, 2) {
+			t.Fatalf("draft %v follows no match", got)
 		}
 	}
 }
@@ -166,13 +166,13 @@ func TestIndexIsBounded(t *testing.T) {
 		text[i] = int32(i)
 	}
 	text = append(text, text[len(text)-1000:len(text)-990]...)
-	got, _ := guess(t, d, run, text, 2)
-	x := (*run[0].Notes).(*index)
+	got, _ := draft(t, d, run, text, 2)
+	x := (*run[0].HostState).(*index)
 	if len(x.slots) != maxSlots {
 		t.Errorf("%d slots, want %d", len(x.slots), maxSlots)
 	}
 	if next := text[maxSlots/2-990]; len(got) != 2 || got[0] != next {
-		t.Errorf("guess %v, want %d and the one after it", got, next)
+		t.Errorf("draft %v, want %d and the one after it", got, next)
 	}
 }
 
@@ -183,10 +183,10 @@ func TestDraftRoundsDoNotAllocate(t *testing.T) {
 		text[i] = int32(i * i % 61)
 	}
 	n := 2000 // between two growths of the index
-	guess(t, d, run, text[:n], 8)
+	draft(t, d, run, text[:n], 8)
 	if got := testing.AllocsPerRun(400, func() {
 		n += 3
-		guess(t, d, run, text[:n], 8)
+		draft(t, d, run, text[:n], 8)
 	}); got != 0 {
 		t.Errorf("%v allocations per round", got)
 	}
@@ -203,7 +203,7 @@ func TestNewRefusesBadOptions(t *testing.T) {
 	}
 }
 
-// FuzzDraft feeds a text in two pieces: no guess may come from nowhere, whatever the ids.
+// FuzzDraft feeds a text in two pieces: no draft may come from nowhere, whatever the ids.
 func FuzzDraft(f *testing.F) {
 	f.Add([]byte("abcabcab"), 3, 8)
 	f.Add([]byte{}, 0, 0)
@@ -214,13 +214,13 @@ func FuzzDraft(f *testing.F) {
 		}
 		depth = min(max(depth, 0), spec.MaxDepth)
 		d, run := open(t, Options{})
-		guess(t, d, run, text[:min(max(cut, 0), len(text))], depth)
-		got, offers := guess(t, d, run, text, depth)
-		if len(got) != 0 && len(got) != depth || (len(got) > 0) != (offers != 0) {
-			t.Fatalf("%d guesses of %d, offers %b", len(got), depth, offers)
+		draft(t, d, run, text[:min(max(cut, 0), len(text))], depth)
+		got, sources := draft(t, d, run, text, depth)
+		if len(got) != 0 && len(got) != depth || (len(got) > 0) != (sources != 0) {
+			t.Fatalf("%d drafts of %d, offers %b", len(got), depth, sources)
 		}
 		if len(got) > 0 && !follows(text, got, 2) {
-			t.Fatalf("guess %v follows no match in %v", got, text)
+			t.Fatalf("draft %v follows no match in %v", got, text)
 		}
 	})
 }
@@ -235,16 +235,16 @@ func BenchmarkRound(b *testing.B) {
 				text[i] = rng.Int32N(ids)
 			}
 			d, run := open(b, Options{})
-			guess(b, d, run, text, 4)
+			draft(b, d, run, text, 4)
 			n := 16500
 			for b.Loop() {
 				if n += 2; n > len(text) {
 					n = 16500
 					b.StopTimer()
-					guess(b, d, run, text[:n], 4)
+					draft(b, d, run, text[:n], 4)
 					b.StartTimer()
 				}
-				guess(b, d, run, text[:n], 4)
+				draft(b, d, run, text[:n], 4)
 			}
 		})
 	}

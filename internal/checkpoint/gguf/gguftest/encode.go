@@ -209,11 +209,11 @@ func bounds(v []float32) (lo, hi float64) {
 }
 
 func largest(v []float64) float64 {
-	most := 0.0
+	top := 0.0
 	for _, x := range v {
-		most = max(most, math.Abs(x))
+		top = max(top, math.Abs(x))
 	}
-	return most
+	return top
 }
 
 // code is the nearest whole number of steps.
@@ -243,8 +243,8 @@ func decode(q []int, step, bias float64) []float64 {
 // half is the half that is nearest to x: its bits, and its value.
 func half(x float64) (uint16, float64) { return short(x, 10, 15) }
 
-// short rounds half to even to a format of 16 bits with a mantissa of so many and an exponent
-// with that bias. It knows no infinity.
+// short rounds half to even to a format of 16 bits with a mantissa of mantissa bits and
+// an exponent with the given bias. It knows no infinity.
 func short(x float64, mantissa, bias int) (uint16, float64) {
 	e := max(math.Ilogb(x), 1-bias)
 	step := math.Ldexp(1, e-mantissa)

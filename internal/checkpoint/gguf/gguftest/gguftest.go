@@ -37,7 +37,7 @@ func (f *File) Set(key string, v any) {
 	f.keys = append(f.keys, append(b, raw...))
 }
 
-// Add adds a tensor of so many numbers, the last dimension the fastest, and returns the
+// Add adds a tensor of the values, the last dimension the fastest, and returns the
 // numbers that will be in the file.
 func (f *File) Add(name, typ string, shape []int, values []float32) []float32 {
 	data, stored := Encode(typ, values)

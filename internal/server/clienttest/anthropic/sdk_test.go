@@ -15,18 +15,18 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/option"
 
 	"github.com/foretoken/foretoken/internal/server/anthropic"
-	"github.com/foretoken/foretoken/internal/server/turn"
-	"github.com/foretoken/foretoken/internal/server/turn/turntest"
+	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
 var (
-	host *turn.Host
-	site *httptest.Server
+	service *generate.Service
+	site    *httptest.Server
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(turntest.Serve(anthropic.Register, func(h *turn.Host, s *httptest.Server) int {
-		host, site = h, s
+	os.Exit(generatetest.Serve(anthropic.Register, func(h *generate.Service, s *httptest.Server) int {
+		service, site = h, s
 		return m.Run()
 	}))
 }
@@ -145,19 +145,19 @@ func TestSDKReadsErrors(t *testing.T) {
 	}
 }
 
-// endless is a form that an answer cannot be done with soon.
+// endless is a grammar whose answers take long.
 var endless = map[string]any{"type": "json_schema", "schema": map[string]any{"type": "array", "items": map[string]any{"type": "integer"}, "minItems": 300}}
 
 func TestSDKAbortFreesTheSequence(t *testing.T) {
-	h, site, _ := turntest.ServeSlow(t, anthropic.Register)
-	m, done, err := h.Library.Use(t.Context(), turntest.Slow)
+	h, site, _ := generatetest.ServeSlow(t, anthropic.Register)
+	m, done, err := h.Library.Use(t.Context(), generatetest.Slow)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer done()
 	ctx, cancel := context.WithCancel(t.Context())
 	c := client()
-	stream := c.Messages.NewStreaming(ctx, say(turntest.Slow, "Count.", 1000), option.WithBaseURL(site.URL), option.WithJSONSet("output_config.format", endless))
+	stream := c.Messages.NewStreaming(ctx, say(generatetest.Slow, "Count.", 1000), option.WithBaseURL(site.URL), option.WithJSONSet("output_config.format", endless))
 	for range 5 {
 		if !stream.Next() {
 			t.Fatal(stream.Err())
@@ -165,13 +165,13 @@ func TestSDKAbortFreesTheSequence(t *testing.T) {
 	}
 	cancel()
 	_ = stream.Close()
-	turntest.AwaitCanceled(t, m, 0)
+	generatetest.AwaitCanceled(t, m, 0)
 }
 
 func TestSDKReadsErrorsInStreams(t *testing.T) {
-	_, site, end := turntest.ServeSlow(t, anthropic.Register)
+	_, site, end := generatetest.ServeSlow(t, anthropic.Register)
 	c := client()
-	stream := c.Messages.NewStreaming(t.Context(), say(turntest.Slow, "Count.", 1000), option.WithBaseURL(site.URL), option.WithJSONSet("output_config.format", endless))
+	stream := c.Messages.NewStreaming(t.Context(), say(generatetest.Slow, "Count.", 1000), option.WithBaseURL(site.URL), option.WithJSONSet("output_config.format", endless))
 	for range 5 {
 		if !stream.Next() {
 			t.Fatal(stream.Err())

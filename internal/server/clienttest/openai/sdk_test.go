@@ -16,19 +16,19 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/openai/openai-go/v3/shared"
 
+	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 	"github.com/foretoken/foretoken/internal/server/openai"
-	"github.com/foretoken/foretoken/internal/server/turn"
-	"github.com/foretoken/foretoken/internal/server/turn/turntest"
 )
 
 var (
-	host *turn.Host
-	site *httptest.Server
+	service *generate.Service
+	site    *httptest.Server
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(turntest.Serve(openai.Register, func(h *turn.Host, s *httptest.Server) int {
-		host, site = h, s
+	os.Exit(generatetest.Serve(openai.Register, func(h *generate.Service, s *httptest.Server) int {
+		service, site = h, s
 		return m.Run()
 	}))
 }
@@ -41,7 +41,7 @@ func newClient() client.Client {
 // hello is a request that the tests vary.
 func hello() client.ChatCompletionNewParams {
 	return client.ChatCompletionNewParams{
-		Model: turntest.Tiny, Seed: client.Int(11), MaxCompletionTokens: client.Int(24),
+		Model: generatetest.Tiny, Seed: client.Int(11), MaxCompletionTokens: client.Int(24),
 		Messages: []client.ChatCompletionMessageParamUnion{
 			client.DeveloperMessage("You tell stories."),
 			client.UserMessage("Tell me a story about a dog."),
@@ -78,7 +78,7 @@ func TestSDKChat(t *testing.T) {
 func TestSDKToolsRoundTrip(t *testing.T) {
 	c := newClient()
 	q := hello()
-	q.Model = turntest.Thinker
+	q.Model = generatetest.Thinker
 	q.MaxCompletionTokens = client.Int(200)
 	q.Tools = []client.ChatCompletionToolUnionParam{client.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{
 		Name: "weather", Description: client.String("The weather somewhere"), Strict: client.Bool(true),
@@ -155,30 +155,30 @@ func TestSDKErrors(t *testing.T) {
 	if stream.Next() || !errors.As(stream.Err(), &e) || e.StatusCode != http.StatusBadRequest || e.Param != "temperature" {
 		t.Errorf("got %v", stream.Err())
 	}
-	_, err = c.Embeddings.New(t.Context(), client.EmbeddingNewParams{Model: turntest.Tiny, Input: client.EmbeddingNewParamsInputUnion{OfString: client.String("x")}})
+	_, err = c.Embeddings.New(t.Context(), client.EmbeddingNewParams{Model: generatetest.Tiny, Input: client.EmbeddingNewParamsInputUnion{OfString: client.String("x")}})
 	if !errors.As(err, &e) || e.StatusCode != http.StatusBadRequest || !strings.Contains(e.Message, "no embeddings") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// A client that leaves frees its sequence: the turn is over although its answer would have
+// A client that leaves frees its sequence: the run is over although its answer would have
 // filled the context, and the engine has nothing left to do.
 func TestSDKAbortFreesTheSequence(t *testing.T) {
-	host, site, _ := turntest.ServeSlow(t, openai.Register)
+	service, site, _ := generatetest.ServeSlow(t, openai.Register)
 	mux := site.Config.Handler
-	reports := make(chan *turn.Error, 1)
+	reports := make(chan *generate.Error, 1)
 	watched := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mux.ServeHTTP(w, r.WithContext(turn.WithReporter(r.Context(), func(_ *turn.Turn, err error) { reports <- turn.Wrap(err) })))
+		mux.ServeHTTP(w, r.WithContext(generate.WithReporter(r.Context(), func(_ *generate.Run, err error) { reports <- generate.Wrap(err) })))
 	}))
 	defer watched.Close()
-	model, done, err := host.Library.Use(t.Context(), turntest.Slow)
+	model, done, err := service.Library.Use(t.Context(), generatetest.Slow)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer done()
 	ctx, cancel := context.WithCancel(t.Context())
 	c, q := newClient(), hello()
-	q.Model, q.MaxCompletionTokens = turntest.Slow, client.Int(900)
+	q.Model, q.MaxCompletionTokens = generatetest.Slow, client.Int(900)
 	q.LogitBias = map[string]int64{"8183": -100, "8185": -100} // it never ends by itself
 	stream := c.Chat.Completions.NewStreaming(ctx, q, option.WithBaseURL(watched.URL+"/v1/"))
 	for range 3 {
@@ -192,10 +192,10 @@ func TestSDKAbortFreesTheSequence(t *testing.T) {
 	if !errors.Is(stream.Err(), context.Canceled) {
 		t.Errorf("got %v", stream.Err())
 	}
-	if e := <-reports; e.Kind != turn.Canceled {
+	if e := <-reports; e.Kind != generate.Canceled {
 		t.Errorf("reported %v", e)
 	}
-	if s := model.Engine().Stats(); s.Canceled != 1 || s.Tokens > 800 {
+	if s := model.Stats(); s.Canceled != 1 || s.Tokens > 800 {
 		t.Errorf("%d canceled, %d tokens", s.Canceled, s.Tokens)
 	}
 }
@@ -203,11 +203,11 @@ func TestSDKAbortFreesTheSequence(t *testing.T) {
 func TestSDKModels(t *testing.T) {
 	c := newClient()
 	page, err := c.Models.List(t.Context())
-	if err != nil || len(page.Data) != 3 || page.Data[0].ID != turntest.Tiny {
+	if err != nil || len(page.Data) != 3 || page.Data[0].ID != generatetest.Tiny {
 		t.Errorf("%v: %+v", err, page)
 	}
-	one, err := c.Models.Get(t.Context(), turntest.Alias)
-	if err != nil || one.ID != turntest.Alias || !strings.Contains(one.RawJSON(), `"alias_of":"tiny"`) {
+	one, err := c.Models.Get(t.Context(), generatetest.Alias)
+	if err != nil || one.ID != generatetest.Alias || !strings.Contains(one.RawJSON(), `"alias_of":"tiny"`) {
 		t.Errorf("%v: %+v", err, one)
 	}
 }
@@ -215,7 +215,7 @@ func TestSDKModels(t *testing.T) {
 func TestSDKCompletions(t *testing.T) {
 	c := newClient()
 	whole, err := c.Completions.New(t.Context(), client.CompletionNewParams{
-		Model: turntest.Tiny, Seed: client.Int(2), MaxTokens: client.Int(10), Logprobs: client.Int(1),
+		Model: generatetest.Tiny, Seed: client.Int(2), MaxTokens: client.Int(10), Logprobs: client.Int(1),
 		Prompt: client.CompletionNewParamsPromptUnion{OfArrayOfStrings: []string{"Once upon a time", "The dog"}},
 	})
 	if err != nil || len(whole.Choices) != 2 || whole.Choices[1].Text == "" || len(whole.Choices[0].Logprobs.Tokens) != 10 {
@@ -226,7 +226,7 @@ func TestSDKCompletions(t *testing.T) {
 func TestSDKResponses(t *testing.T) {
 	c := newClient()
 	q := responses.ResponseNewParams{
-		Model: turntest.Tiny, MaxOutputTokens: client.Int(20), Instructions: client.String("You tell stories."),
+		Model: generatetest.Tiny, MaxOutputTokens: client.Int(20), Instructions: client.String("You tell stories."),
 		Input: responses.ResponseNewParamsInputUnion{OfString: client.String("Tell me a story about a dog.")},
 	}
 	q.SetExtraFields(map[string]any{"seed": 4})
@@ -271,7 +271,7 @@ func TestSDKResponses(t *testing.T) {
 func TestSDKNamespacesAndCustomTools(t *testing.T) {
 	c := newClient()
 	q := responses.ResponseNewParams{
-		Model: turntest.Thinker, Input: responses.ResponseNewParamsInputUnion{OfString: client.String("Go on.")},
+		Model: generatetest.Thinker, Input: responses.ResponseNewParamsInputUnion{OfString: client.String("Go on.")},
 		MaxOutputTokens: client.Int(200), Reasoning: shared.ReasoningParam{Effort: "none"},
 		Tools: []responses.ToolUnionParam{
 			{OfWebSearch: &responses.WebSearchToolParam{Type: "web_search"}},

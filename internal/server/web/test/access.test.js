@@ -91,7 +91,7 @@ for (const scheme of ["light", "dark"]) {
       page = await open(browser, fake.url, { colorScheme: scheme, viewport: { width, height: 740 } });
       await settle();
       await sound("welcome");
-      await page.evaluate(() => document.querySelector("#colors [value=refused]").click());
+      await page.evaluate(() => document.querySelector("#colors [value=rejected]").click());
       fake.plans.push((body, stream) => {
         stream.write("Hm.", "reasoning_content");
         stream.write(rich);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import { readFile } from "node:fs/promises";
 import { answerText, close, ended, figure, launch, open, says, send } from "./browser.js";
-import { Fake, receiptOf } from "./fake.js";
+import { Fake, statsOf } from "./fake.js";
 
 let browser, fake, page;
 before(async () => ([browser, fake] = await Promise.all([launch(), Fake.start()])));
@@ -30,7 +30,7 @@ test("a message is sent and its answer shown", async () => {
   assert.deepEqual(body.messages, [{ role: "user", content: "Tell me a story." }]);
   assert.equal(body.model, "tiny");
   assert.equal(body.stream, true);
-  assert.deepEqual(body.foretoken, { receipt: true, trace: true });
+  assert.deepEqual(body.foretoken, { stats: true, trace: true });
   assert.deepEqual(body.stream_options, { include_usage: true });
   assert.ok(Number.isInteger(body.seed));
   assert.equal(await page.inputValue("#prompt"), "");
@@ -133,28 +133,28 @@ test("a reload in the middle of an answer keeps what came", async () => {
   assert.match(await page.locator(".problem").innerText(), /broke off/);
 });
 
-test("the panel's numbers are those of the receipt", async () => {
-  let receipt;
+test("the panel shows the stats", async () => {
+  let stats;
   fake.plans.push((body, stream) => {
     stream.write(fake.text.repeat(3));
-    receipt = receiptOf(stream.tokens);
+    stats = statsOf(stream.tokens);
     stream.end();
   });
   await send(page, "Go.");
   await ended(page);
-  const { mtp, timings } = receipt;
+  const { mtp, timings } = stats;
   assert.equal(await figure(page, "rate"), timings.decode_tok_s.toFixed(1));
   assert.equal(await figure(page, "rate-with"), timings.decode_tok_s.toFixed(1));
   assert.equal(await figure(page, "rate-plain"), (timings.decode_tok_s / mtp.speedup_estimate).toFixed(1));
   assert.equal(await figure(page, "per-round"), mtp.tokens_per_round.toFixed(2));
   assert.equal(await figure(page, "rounds"), String(mtp.rounds));
-  assert.equal(await figure(page, "held"), `${mtp.accepted} of ${mtp.drafted}`);
+  assert.equal(await figure(page, "accepted"), `${mtp.accepted} of ${mtp.drafted}`);
   assert.equal(await figure(page, "tokens"), String(timings.generated_tokens));
   assert.equal(await figure(page, "prompt"), "14 tokens, 6 cached");
-  assert.deepEqual(await page.locator(".positions tbody tr").evaluateAll((rows) => rows.map((row) => Number(row.dataset.held))), mtp.accepted_by_position);
+  assert.deepEqual(await page.locator(".positions tbody tr").evaluateAll((rows) => rows.map((row) => Number(row.dataset.accepted))), mtp.accepted_by_position);
   assert.equal(await page.locator(".rounds .round").count(), mtp.rounds);
-  assert.equal(await page.locator(".rounds .cell.refused").count(), mtp.drafted - mtp.accepted);
-  assert.equal(await page.locator(".answer .token.g1").count(), mtp.accepted_by_position[0]);
+  assert.equal(await page.locator(".rounds .cell.rejected").count(), mtp.drafted - mtp.accepted);
+  assert.equal(await page.locator(".answer .token.d1").count(), mtp.accepted_by_position[0]);
   assert.equal(await figure(page, "running"), "1 request");
   assert.equal(await figure(page, "waiting"), "2 requests");
   assert.equal(await figure(page, "kv"), "3.0 MiB of 12.0 MiB");
@@ -170,26 +170,26 @@ test("while an answer comes, the panel counts along", async () => {
   await send(page, "Go.");
   await page.waitForFunction(() => document.querySelector('[data-figure="tokens"]')?.textContent === "8");
   assert.equal(await page.locator(".positions tbody tr").count(), 3);
-  assert.ok((await page.locator(".rounds .cell.g1").count()) > 0);
+  assert.ok((await page.locator(".rounds .cell.d1").count()) > 0);
   go();
   await ended(page);
 });
 
-test("refused guesses are shown on demand, and are no part of the text", async () => {
+test("rejected draft tokens are shown on demand, and are no part of the text", async () => {
   await send(page, "Go.");
   await ended(page);
   assert.equal(await page.locator(".ghost >> visible=true").count(), 0);
-  await page.check("#colors [value=refused]");
+  await page.check("#colors [value=rejected]");
   assert.ok((await page.locator(".ghost >> visible=true").count()) > 0);
-  await page.locator(".token[data-refused]").first().hover();
-  assert.match(await page.locator("#tip").innerText(), /Drawn by the model, instead of the guess/);
+  await page.locator(".token[data-rejected]").first().hover();
+  assert.match(await page.locator("#tip").innerText(), /Sampled by the model, instead of the draft/);
   await page.check("#colors [value=off]");
   assert.equal(await answerText(page), fake.text);
-  const color = await page.locator(".token.g1").first().evaluate((token) => getComputedStyle(token).backgroundColor);
+  const color = await page.locator(".token.d1").first().evaluate((token) => getComputedStyle(token).backgroundColor);
   assert.equal(color, "rgba(0, 0, 0, 0)");
 });
 
-test("the same answer without guesses is compared", async () => {
+test("the same answer without drafting is compared", async () => {
   await send(page, "Go.");
   await ended(page);
   await page.getByRole("button", { name: /Prove it/ }).click();
@@ -205,9 +205,9 @@ test("the same answer without guesses is compared", async () => {
 
 test("thinking is folded, and sent back with the next message", async () => {
   fake.plans.push((body, stream) => {
-    stream.delta({}, [{ id: 1, text: "<think>", guess: 0 }]);
+    stream.delta({}, [{ id: 1, text: "<think>", draft: 0 }]);
     stream.write("Let me see.", "reasoning_content");
-    stream.delta({}, [{ id: 1, text: "</think>", guess: 1 }]);
+    stream.delta({}, [{ id: 1, text: "</think>", draft: 1 }]);
     stream.write("It is so.");
     stream.end();
   });
@@ -357,7 +357,7 @@ test("a browser that forbids storage still chats", async () => {
   assert.deepEqual(await page.locator("#conversations .open").allInnerTexts(), ["Go."]);
 });
 
-test("the colors of older conversations make room for new ones", async () => {
+test("the colors of older conversations make space for new ones", async () => {
   const long = (fake.text = Array(20).fill(fake.text).join(" "));
   await send(page, "The first");
   await ended(page);

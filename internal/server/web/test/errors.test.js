@@ -156,11 +156,11 @@ test("an answer that ends at its longest length says so", async () => {
 test("a server without a status is no error", async () => {
   fake.status = null;
   page = await open(browser, fake.url);
-  await page.getByText("does not tell its state").waitFor();
+  await page.getByText("does not report its state").waitFor();
   assert.ok(await page.isHidden("#state"));
 });
 
-test("a browser whose room is used up goes on, and says so", async () => {
+test("a browser whose storage is full goes on, and says so", async () => {
   page = await open(browser, fake.url);
   await page.evaluate(() => {
     Storage.prototype.setItem = () => {

@@ -7,38 +7,38 @@ import { readFile } from "node:fs/promises";
 const page = new URL("../page/", import.meta.url);
 const mime = { html: "text/html; charset=utf-8", js: "text/javascript", css: "text/css", svg: "image/svg+xml" };
 
-// The policy of web.go, so that the page is held to it here too; web_test.go compares them.
+// The policy of web.go, so that the page runs under it here too; web_test.go compares them.
 export const policy =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
-// tokensOf cuts a text into tokens and deals them out to rounds: as many guesses hold in each
-// round as the plan says, in turn, and the rest of depth are refused.
+// tokensOf cuts a text into tokens and deals them out to rounds. plan is the number of accepted
+// draft tokens of each round, repeated; the rest of depth are rejected.
 export function tokensOf(text, plan = [2, 0, 3, 1], depth = 3) {
   const texts = text.match(/\s*[^\s]{1,7}|\s+/g) ?? [];
-  const tokens = [{ id: 1, text: texts[0], guess: 0 }];
-  let guess = 1;
+  const tokens = [{ id: 1, text: texts[0], draft: 0 }];
+  let draft = 1;
   let round = 0;
   for (const text of texts.slice(1)) {
-    const held = plan[round % plan.length];
-    if (guess <= held) {
-      tokens.push({ id: 1, text, guess: guess++ });
+    const accepted = plan[round % plan.length];
+    if (draft <= accepted) {
+      tokens.push({ id: 1, text, draft: draft++ });
     } else {
-      const refused = [" wrong", " still", " more"].slice(0, depth - held);
-      tokens.push(refused.length > 0 ? { id: 1, text, guess: 0, refused } : { id: 1, text, guess: 0 });
-      guess = 1;
+      const rejected = [" wrong", " still", " more"].slice(0, depth - accepted);
+      tokens.push(rejected.length > 0 ? { id: 1, text, draft: 0, rejected } : { id: 1, text, draft: 0 });
+      draft = 1;
       round++;
     }
   }
   return tokens;
 }
 
-// receiptOf counts what the tokens say, as the server would.
-export function receiptOf(tokens) {
-  const drawn = tokens.filter(({ guess }) => guess === 0).length;
-  const rounds = drawn + (tokens.at(-1)?.guess > 0 ? 1 : 0); // the last one may be cut short
-  const accepted = tokens.length - drawn;
-  const drafted = accepted + tokens.reduce((sum, { refused = [] }) => sum + refused.length, 0);
-  const byPosition = [1, 2, 3].map((i) => tokens.filter(({ guess }) => guess === i).length);
+// statsOf counts what the tokens say, as the server would.
+export function statsOf(tokens) {
+  const sampled = tokens.filter(({ draft }) => draft === 0).length;
+  const rounds = sampled + (tokens.at(-1)?.draft > 0 ? 1 : 0); // the last one may be cut short
+  const accepted = tokens.length - sampled;
+  const drafted = accepted + tokens.reduce((sum, { rejected = [] }) => sum + rejected.length, 0);
+  const byPosition = [1, 2, 3].map((i) => tokens.filter(({ draft }) => draft === i).length);
   return {
     mtp: {
       rounds, drafted, accepted, accepted_by_position: byPosition, tokens_per_round: rounds > 0 ? tokens.length / rounds : 0, mean_depth: rounds > 0 ? drafted / rounds : 0,
@@ -144,7 +144,7 @@ export class Stream {
     let round = [];
     for (const token of tokensOf(text, plan)) {
       round.push(token);
-      if (token.guess > 0) continue;
+      if (token.draft > 0) continue;
       this.delta({ [field]: round.map((t) => t.text).join("") }, round);
       round = [];
     }
@@ -152,14 +152,14 @@ export class Stream {
   }
 
   end(reason = "stop") {
-    const receipt = receiptOf(this.tokens);
-    const { accepted, drafted } = receipt.mtp;
+    const stats = statsOf(this.tokens);
+    const { accepted, drafted } = stats.mtp;
     this.chunk({ choices: [{ index: 0, delta: {}, finish_reason: reason }] });
     const usage = {
       prompt_tokens: 14, completion_tokens: this.tokens.length, total_tokens: 14 + this.tokens.length,
       completion_tokens_details: { accepted_prediction_tokens: accepted, rejected_prediction_tokens: drafted - accepted },
     };
-    this.chunk({ choices: [], usage }, receipt);
+    this.chunk({ choices: [], usage }, stats);
     this.res.end("data: [DONE]\n\n");
   }
 

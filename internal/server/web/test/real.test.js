@@ -62,33 +62,33 @@ async function set(values) {
 // alter adds fields to what a page asks with.
 const alter = (page, fields) => page.route("**/v1/chat/completions", (route) => route.continue({ postData: { ...route.request().postDataJSON(), ...fields } }));
 
-test("an answer streams, and the panel's numbers are those of the receipt", async () => {
+test("an answer streams, and the panel shows its stats", async () => {
   await set({ seed: "3", max_completion_tokens: "120", mtp_depth: "3" });
   await send(page, "Tell me a story about a cat.");
   await ended(page);
   const message = await kept();
   assert.equal(message.problem, undefined);
-  const { mtp, timings } = message.receipt;
-  assert.ok(mtp.drafted > 0 && mtp.accepted > 0, "nothing was guessed");
+  const { mtp, timings } = message.stats;
+  assert.ok(mtp.drafted > 0 && mtp.accepted > 0, "nothing was drafted");
   assert.equal(await figure(page, "rate"), timings.decode_tok_s >= 100 ? Math.round(timings.decode_tok_s).toLocaleString("en") : timings.decode_tok_s.toFixed(1));
   assert.equal(await figure(page, "per-round"), mtp.tokens_per_round.toFixed(2));
   assert.equal(await figure(page, "rounds"), String(mtp.rounds));
-  assert.equal(await figure(page, "held"), `${mtp.accepted} of ${mtp.drafted}`);
+  assert.equal(await figure(page, "accepted"), `${mtp.accepted} of ${mtp.drafted}`);
   assert.equal(await figure(page, "tokens"), String(timings.generated_tokens));
-  assert.equal(await figure(page, "drafter"), `mtp, among ${mtp.draft_vocab.toLocaleString("en")}`);
-  assert.deepEqual(await page.locator(".positions tbody tr").evaluateAll((rows) => rows.map((row) => Number(row.dataset.held))), mtp.accepted_by_position);
+  assert.equal(await figure(page, "drafter"), `mtp, vocabulary ${mtp.draft_vocab.toLocaleString("en")}`);
+  assert.deepEqual(await page.locator(".positions tbody tr").evaluateAll((rows) => rows.map((row) => Number(row.dataset.accepted))), mtp.accepted_by_position);
   const details = message.usage.completion_tokens_details;
   assert.deepEqual([details.accepted_prediction_tokens, details.rejected_prediction_tokens], [mtp.accepted, mtp.drafted - mtp.accepted]);
-  // The trace tells the same story: every token is colored, and its rounds are the receipt's.
+  // The trace tells the same story: every token is colored, and its rounds are those of the stats.
   assert.equal(message.tiles.content.reduce((sum, [length]) => sum + length, 0), message.content.length);
-  assert.ok(message.tiles.content.every(([, guess]) => guess !== undefined), "a token's origin is not known");
+  assert.ok(message.tiles.content.every(([, draft]) => draft !== undefined), "a token's origin is not known");
   assert.equal(message.strip.length / 2, mtp.rounds);
-  const held = [...message.strip].filter((_, i) => i % 2 === 0).reduce((sum, digit) => sum + Number(digit), 0);
-  assert.ok(held <= mtp.accepted && mtp.accepted - held <= 3, `${held} tokens came from guesses, ${mtp.accepted} guesses held`); // the last round may be cut
-  assert.ok((await page.locator(".answer .token.g1").count()) > 0);
+  const accepted = [...message.strip].filter((_, i) => i % 2 === 0).reduce((sum, digit) => sum + Number(digit), 0);
+  assert.ok(accepted <= mtp.accepted && mtp.accepted - accepted <= 3, `${accepted} tokens came from drafts, ${mtp.accepted} draft tokens were accepted`); // the last round may be cut
+  assert.ok((await page.locator(".answer .token.d1").count()) > 0);
 });
 
-test("the same seed without guesses gives the same text", async () => {
+test("the same seed without drafting gives the same text", async () => {
   await set({ seed: "5", max_completion_tokens: "80", temperature: "1", mtp_depth: "4" });
   await send(page, "Tell me a story about a dog.");
   await ended(page);
@@ -106,9 +106,9 @@ test("a conversation goes on after a reload", async () => {
   assert.equal(await answerText(page), text);
   await send(page, "And then?");
   await ended(page);
-  const { receipt, problem } = await kept();
+  const { stats, problem } = await kept();
   assert.equal(problem, undefined);
-  assert.ok(receipt.timings.cached_tokens > 0, "the beginning was not remembered");
+  assert.ok(stats.timings.cached_tokens > 0, "the prefix was not cached");
 });
 
 // The portable kernels take minutes for these tokens, and no end token ends them: whenever the
@@ -142,7 +142,7 @@ test("a server with a key, which then goes away", async () => {
   await send(other, "Hello.");
   await other.locator(".problem input").fill("a-key-for-this-test");
   await other.keyboard.press("Enter");
-  await other.waitForSelector(".answer .receipt");
+  await other.waitForSelector(".answer .stats");
   await end(locked);
   await send(other, "Still there?");
   await other.getByText("The server is gone").waitFor();

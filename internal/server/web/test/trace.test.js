@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { events } from "../page/assets/api.js";
 import { Overlay, Pace, Rounds, Tracer } from "../page/assets/trace.js";
-import { receiptOf, tokensOf } from "./fake.js";
+import { statsOf, tokensOf } from "./fake.js";
 
-const token = (text, guess = 0, refused = undefined) => ({ text, guess, refused });
+const token = (text, draft = 0, rejected = undefined) => ({ text, draft, rejected });
 
 // lay gives tokens and pieces of text, each piece after the tokens before it.
 function lay(...steps) {
@@ -22,7 +22,7 @@ test("tiles follow the tokens", () => {
   assert.deepEqual(lay(token("abc"), "a", "b", token("d", 1), "cd"), [[1, 0], [1, 0], [1, 0], [1, 1]]);
 });
 
-test("refused guesses are told once, where their token begins", () => {
+test("rejected draft tokens are reported once, where their token begins", () => {
   assert.deepEqual(lay(token("abc", 0, ["x", "y"]), "a", "bc"), [[1, 0, ["x", "y"]], [2, 0]]);
 });
 
@@ -68,18 +68,18 @@ test("an overlay cuts any range at the tiles", () => {
   assert.deepEqual(new Overlay([]).cover(0, 3).length, 1);
 });
 
-test("rounds are counted as the receipt counts them", () => {
+test("rounds are counted as in the stats", () => {
   for (const plan of [[0], [3], [2, 0, 3, 1]]) {
     const tokens = tokensOf("one two three four five six seven eight nine ten eleven twelve.", plan);
     const rounds = new Rounds();
     tokens.forEach((t) => rounds.add(t));
     rounds.end();
-    const { mtp } = receiptOf(tokens);
+    const { mtp } = statsOf(tokens);
     assert.equal(rounds.rounds, mtp.rounds);
     assert.equal(rounds.accepted, mtp.accepted);
     assert.equal(rounds.drafted, mtp.drafted);
     assert.equal(rounds.perRound, mtp.tokens_per_round);
-    assert.deepEqual([0, 1, 2].map((i) => rounds.held[i] ?? 0), mtp.accepted_by_position);
+    assert.deepEqual([0, 1, 2].map((i) => rounds.acceptedAt[i] ?? 0), mtp.accepted_by_position);
     assert.equal(rounds.take().length, mtp.rounds);
     assert.equal(rounds.take().length, 0);
   }
@@ -89,7 +89,7 @@ test("a round that was cut short still counts", () => {
   const rounds = new Rounds();
   [token("a", 1), token("b", 2), token("c", 1)].forEach((t) => rounds.add(t));
   rounds.end();
-  assert.deepEqual(rounds.take().map(({ held, drawn }) => [held, drawn]), [[2, false], [1, false]]);
+  assert.deepEqual(rounds.take().map(({ accepted, sampled }) => [accepted, sampled]), [[2, false], [1, false]]);
 });
 
 test("pace is over the last seconds", () => {

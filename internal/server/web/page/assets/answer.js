@@ -53,7 +53,7 @@ export class Answer {
       }
     }
     this.rounds.end();
-    message.tried = this.rounds.tried;
+    message.drafted = this.rounds.draftedAt;
   }
 
   #take(chunk) {
@@ -65,7 +65,7 @@ export class Answer {
       this.rounds.add(token);
     }
     if (tokens.length > 0) this.pace.add(this.now(), this.rounds.tokens);
-    if (timings) message.receipt = { mtp, timings };
+    if (timings) message.stats = { mtp, timings };
     if (chunk.usage) message.usage = chunk.usage;
     const choice = chunk.choices?.[0];
     if (!choice) return;

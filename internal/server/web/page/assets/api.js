@@ -103,7 +103,7 @@ export async function* chat(body, options) {
     ...options,
     method: "POST",
     headers: { "Content-Type": "application/json", Accept: "text/event-stream" },
-    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true }, foretoken: { receipt: true, trace: true } }),
+    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true }, foretoken: { stats: true, trace: true } }),
   });
   let done = false;
   for await (const data of events(response.body)) {

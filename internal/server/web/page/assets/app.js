@@ -333,23 +333,23 @@ class App {
     byId("unsaved").hidden = this.conversations.save(conversation);
   }
 
-  // compare makes the shown answer twice more, without guesses and with them, and says whether
+  // compare makes the shown answer twice more, without drafting and with it, and says whether
   // all are the same. Neither is drawn while it comes, so their speeds can be compared.
   async compare() {
     const { shown: message, conversation } = this;
     if (!message || this.running) return;
     const before = toRequest(conversation.messages.slice(0, conversation.messages.indexOf(message)), message.system);
     const made = [];
-    for (const [sent, note] of [[{ ...message.sent, mtp_depth: 0 }, "Running again without guesses…"], [message.sent, "And once more with them…"]]) {
+    for (const [sent, note] of [[{ ...message.sent, mtp_depth: 0 }, "Running again without drafting…"], [message.sent, "And once more with it…"]]) {
       this.panel.showCompared(note);
       const answer = new Answer(blank(sent));
       await answer.run(before, { key: this.settings.key, changed: () => {}, waiting: () => {} });
       if (answer.message.problem) return this.panel.showCompared({ problem: answer.message.problem.message });
       made.push(answer.message);
     }
-    const [plain, guessed] = made.map(({ receipt }) => receipt?.timings?.decode_tok_s ?? 0);
+    const [plain, speculative] = made.map(({ stats }) => stats?.timings?.decode_tok_s ?? 0);
     const differ = Math.min(...made.map((other) => firstDifference(whole(message), whole(other))));
-    message.compared = { same: differ === Infinity, differ, plain, guessed };
+    message.compared = { same: differ === Infinity, differ, plain, speculative };
     this.#save(conversation);
     if (this.shown === message) this.panel.show(message);
     return undefined;

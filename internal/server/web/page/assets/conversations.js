@@ -5,8 +5,9 @@
 //   {role: "user", content}
 //   {role: "tool", content, tool_call_id, name}
 //   {role: "assistant", content, reasoning, tools: [{id, name, arguments}], model, seed, sent,
-//    system, tiles: {content, reasoning}, tried, strip, thought, finish, receipt, usage, problem, compared}
-// where tiles are those of trace.js, thought is ms of thinking, sent is what was asked with.
+//    system, tiles: {content, reasoning}, drafted, strip, thought, finish, stats, usage, problem, compared}
+// where tiles are those of trace.js, drafted counts draft tokens by position, thought is ms of
+// thinking, sent is what was asked with.
 
 import { local, session } from "./storage.js";
 
@@ -45,7 +46,7 @@ export class Conversations {
     return found && Array.isArray(found.messages) ? found : null;
   }
 
-  // save writes a conversation. Where the browser's room is used up, colors of older
+  // save writes a conversation. When the browser's storage is full, colors of older
   // conversations go first; false: even that was not enough.
   save(conversation) {
     this.reload();
@@ -88,7 +89,7 @@ export class Conversations {
     const conversation = this.open(id);
     if (!conversation) return;
     for (const message of conversation.messages) delete message.tiles;
-    this.storage.removeItem(bodyKey(id)); // the smaller one then has room for sure
+    this.storage.removeItem(bodyKey(id)); // the smaller one then fits for sure
     this.storage.setItem(bodyKey(id), JSON.stringify(conversation));
   }
 }

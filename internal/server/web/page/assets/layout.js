@@ -80,7 +80,7 @@ export function themeButton(button) {
   });
 }
 
-// colorChoice keeps how much of the guesses is shown in texts: off, on, or refused ones too.
+// colorChoice keeps what is shown in texts: nothing (off), draft tokens (on), or rejected ones too.
 export function colorChoice(form) {
   const apply = (value) => (document.body.dataset.colors = value);
   const kept = local.getItem("foretoken.colors") ?? "on";
@@ -102,9 +102,9 @@ export function tokenTip(area, tip) {
     const token = event.target.closest?.(".token");
     tip.hidden = !token || document.body.dataset.colors === "off";
     if (tip.hidden) return;
-    const guess = Number(/\bg(\d)/.exec(token.className)[1]);
-    const parts = [guess > 0 ? `${ordinals[guess]} guess of its round, held` : "Drawn by the model"];
-    if (token.dataset.refused) parts.push(`instead of the guess “${token.dataset.refused}”`);
+    const draft = Number(/\bd(\d)/.exec(token.className)[1]);
+    const parts = [draft > 0 ? `${ordinals[draft]} draft token of its round, accepted` : "Sampled by the model"];
+    if (token.dataset.rejected) parts.push(`instead of the draft “${token.dataset.rejected}”`);
     tip.textContent = parts.join(", ");
     const { left, bottom } = token.getBoundingClientRect();
     tip.style.left = `${Math.max(8, Math.min(left, innerWidth - tip.offsetWidth - 8))}px`;

@@ -129,7 +129,7 @@ export class AnswerView {
     const { problem, finish } = this.message;
     if (problem) this.notice.replaceChildren(this.#problemOf(problem, last));
     else if (finish === "stopped") this.#note("Stopped.");
-    else if (finish === "length") this.#note("Ended at the longest length allowed. Raise “Longest answer” in the settings, or ask to go on.");
+    else if (finish === "length") this.#note("Ended at the longest length allowed. Raise “Max. answer” in the settings, or ask to go on.");
     else if (finish === "content_filter") this.#note("Withheld by the server.");
     else this.notice.replaceChildren();
   }
@@ -172,10 +172,10 @@ export class AnswerView {
         last && !message.problem && iconButton("again", "Answer again", () => this.actions.again()),
       ),
     );
-    const line = receiptLine(message);
+    const line = statsLine(message);
     if (line === "") return;
     const inspect = () => this.actions.inspect();
-    this.foot.append(h("button", { type: "button", class: "receipt", title: "Show how this answer came about", onclick: inspect }, line));
+    this.foot.append(h("button", { type: "button", class: "stats", title: "Show the stats of this answer", onclick: inspect }, line));
   }
 }
 
@@ -197,9 +197,9 @@ const remedies = {
   cut: "What came is kept.",
 };
 
-// receiptLine says in a few words how an answer came about.
-function receiptLine({ receipt }) {
-  const { timings, mtp } = receipt ?? {};
+// statsLine is the summary of an answer: tokens, speed, tokens per round.
+function statsLine({ stats }) {
+  const { timings, mtp } = stats ?? {};
   if (!timings) return "";
   const parts = [count(timings.generated_tokens, "token")];
   if (timings.decode_tok_s) parts.push(`${rate(timings.decode_tok_s)} per second`);

@@ -1,34 +1,34 @@
-// The panel that makes guessing ahead visible: speed with and without it, the rounds as they
-// come, how often guesses hold by position, and what the server is doing.
+// The panel that shows speculative decoding: speed with and without it, the rounds as they come,
+// acceptance by position, and the state of the server.
 
 import { h } from "./dom.js";
 import { bytes, count, duration, percent, rate, whole } from "./figures.js";
 
 const maxColumns = 240;
 
-// stripOf writes rounds for keeping: two digits a round, guesses that held and that did not.
-export const stripOf = (rounds) => rounds.map(({ held, refused }) => `${Math.min(9, held)}${Math.min(9, refused.length)}`).join("");
+// stripOf writes rounds for storage: two digits a round, accepted and rejected draft tokens.
+export const stripOf = (rounds) => rounds.map(({ accepted, rejected }) => `${Math.min(9, accepted)}${Math.min(9, rejected.length)}`).join("");
 
 const figure = (name, text = "–") => h("dd", { "data-figure": name }, text);
 
 export class Panel {
-  // compare() is asked to make the shown answer again without guesses.
+  // compare() is asked to make the shown answer again without drafting.
   constructor(element, { compare }) {
-    this.costs = new Map(); // by model: time of a round in plain ones, from the last receipt
+    this.costs = new Map(); // by model: time of a round, as a multiple of one without drafts, from the last stats
     this.speed = h("output", { "data-figure": "rate", "aria-live": "off" }, "–");
     this.gain = h("p", { class: "gain" });
-    this.withBar = barRow("With guesses", "with");
+    this.withBar = barRow("With drafting", "with");
     this.plainBar = barRow("Without", "plain");
     this.strip = h("div", { class: "rounds", "aria-hidden": "true" });
     this.positions = h("tbody");
-    this.empty = h("p", { class: "note" }, "Ask something, and watch which words the model saw coming.");
+    this.empty = h("p", { class: "note" }, "Ask something, and see which tokens were drafted and accepted.");
     this.facts = h("dl", { class: "facts" });
-    this.compareButton = h("button", { type: "button", onclick: compare }, "Prove it: answer again without guesses");
+    this.compareButton = h("button", { type: "button", onclick: compare }, "Prove it: answer again without drafting");
     this.compared = h("p", { class: "note", role: "status" });
     this.server = h("dl", { class: "facts" });
     const bars = h("div", { class: "bars" }, this.withBar.row, this.plainBar.row);
     this.speedSection = section("Speed", h("p", { class: "speed" }, this.speed, h("span", {}, " tokens per second")), this.gain, bars);
-    this.acceptance = section("Guesses that held", positionTable(this.positions));
+    this.acceptance = section("Acceptance", positionTable(this.positions));
     this.answerSection = section("This answer", this.facts, this.compareButton, this.compared);
     element.append(
       this.speedSection,
@@ -64,7 +64,7 @@ export class Panel {
   // live shows the state of an answer that is growing.
   live(model, rounds, now) {
     this.addRounds(rounds.take());
-    this.#showPositions(rounds.held, rounds.tried);
+    this.#showPositions(rounds.acceptedAt, rounds.draftedAt);
     const cost = this.costs.get(model);
     const plain = cost && rounds.perRound > 0 ? (now * cost) / rounds.perRound : 0;
     this.#showSpeed(now, plain);
@@ -72,28 +72,28 @@ export class Panel {
       ["Tokens", "tokens", whole(rounds.tokens)],
       ["Rounds", "rounds", whole(rounds.rounds)],
       ["Tokens per round", "per-round", rounds.perRound.toFixed(2)],
-      ["Guesses held", "held", `${whole(rounds.accepted)} of ${whole(rounds.drafted)}`],
+      ["Accepted", "accepted", `${whole(rounds.accepted)} of ${whole(rounds.drafted)}`],
     ]);
   }
 
-  // show shows an answer that has ended, from its receipt.
+  // show shows an answer that has ended, from its stats.
   show(message) {
     this.clear();
-    const { mtp, timings } = message.receipt ?? {};
-    const rounds = (message.strip?.match(/\d\d/g) ?? []).map((digits) => ({ held: Number(digits[0]), refused: Array(Number(digits[1])).fill("") }));
+    const { mtp, timings } = message.stats ?? {};
+    const rounds = (message.strip?.match(/\d\d/g) ?? []).map((digits) => ({ accepted: Number(digits[0]), rejected: Array(Number(digits[1])).fill("") }));
     this.empty.hidden = rounds.length > 0;
     this.strip.hidden = rounds.length === 0;
     this.addRounds(rounds.slice(-maxColumns));
     if (!timings) return;
     if (mtp?.speedup_estimate > 0) this.costs.set(message.model, mtp.tokens_per_round / mtp.speedup_estimate);
-    this.#showPositions(mtp?.accepted_by_position ?? [], message.tried ?? []);
-    this.#showFacts([...guessFacts(mtp), ...timeFacts(timings), ["Seed", "seed", String(message.seed ?? "–")]]);
+    this.#showPositions(mtp?.accepted_by_position ?? [], message.drafted ?? []);
+    this.#showFacts([...draftFacts(mtp), ...timeFacts(timings), ["Seed", "seed", String(message.seed ?? "–")]]);
     this.#showSpeed(timings.decode_tok_s, mtp?.speedup_estimate > 0 ? timings.decode_tok_s / mtp.speedup_estimate : 0);
     this.compareButton.hidden = !(mtp?.drafted > 0) || message.finish === "stopped" || message.problem !== undefined;
     this.showCompared(message.compared);
   }
 
-  // showCompared tells what the same answer was like without guesses and with them. undefined:
+  // showCompared tells what the same answer was like without drafting and with it. undefined:
   // it was not made again; a text is shown while it is being made.
   showCompared(result) {
     this.compareButton.disabled = typeof result === "string";
@@ -101,7 +101,7 @@ export class Panel {
     else if (typeof result === "string") this.compared.textContent = result;
     else if (result.problem) this.compared.textContent = result.problem;
     else if (result.same) {
-      const speeds = `${rate(result.guessed)} tokens per second with guesses, ${rate(result.plain)} without`;
+      const speeds = `${rate(result.speculative)} tokens per second with drafting, ${rate(result.plain)} without`;
       this.compared.textContent = `The same text, token for token: ${speeds}, measured one after the other.`;
     } else this.compared.textContent = `The texts differ from character ${result.differ + 1} on. With “exact” acceptance they must not: please report this.`;
   }
@@ -116,14 +116,14 @@ export class Panel {
   showServer(status, model) {
     const entry = status?.models?.find(({ id }) => id === model) ?? status?.models?.[0];
     if (!entry) {
-      this.server.replaceChildren(h("dt", {}, status === null ? "This server does not tell its state." : "Not known yet."));
+      this.server.replaceChildren(h("dt", {}, status === null ? "This server does not report its state." : "Not known yet."));
       return;
     }
     const rows = [
-      ["Answering", "running", count(entry.running ?? 0, "request")],
+      ["Running", "running", count(entry.running ?? 0, "request")],
       ["Waiting", "waiting", count(entry.waiting ?? 0, "request")],
     ];
-    if (entry.kv_budget_bytes > 0) rows.push(["Context memory", "kv", `${bytes(entry.kv_used_bytes ?? 0)} of ${bytes(entry.kv_budget_bytes)}`]);
+    if (entry.kv_budget_bytes > 0) rows.push(["KV cache", "kv", `${bytes(entry.kv_used_bytes ?? 0)} of ${bytes(entry.kv_budget_bytes)}`]);
     if (entry.cache_entries > 0) rows.push(["Prefix cache", "cache", `${whole(entry.cache_entries)}, ${bytes(entry.cache_bytes ?? 0)}`]);
     if (entry.tokens_per_second > 0) rows.push(["All answers", "server-rate", `${rate(entry.tokens_per_second)} tokens per second`]);
     fill(this.server, rows);
@@ -141,21 +141,21 @@ export class Panel {
     const most = Math.max(now, plain, 1e-9);
     this.withBar.set(now, most);
     this.plainBar.set(plain, most);
-    this.gain.textContent = now > 0 && plain > 0 ? `${(now / plain).toFixed(2)} times as fast as without guesses, by estimate` : "";
+    this.gain.textContent = now > 0 && plain > 0 ? `${(now / plain).toFixed(2)} × the speed without drafting (estimate)` : "";
   }
 
-  #showPositions(held, tried) {
-    const n = Math.max(held.length, tried.length);
+  #showPositions(accepted, drafted) {
+    const n = Math.max(accepted.length, drafted.length);
     this.acceptance.hidden = n === 0;
     while (this.positions.rows.length > n) this.positions.lastElementChild.remove();
     for (let i = 0; i < n; i++) {
       const row = this.positions.rows[i] ?? this.positions.appendChild(positionRow(i + 1));
-      const made = Math.max(tried[i] ?? 0, held[i] ?? 0);
-      const share = made > 0 ? (held[i] ?? 0) / made : 0;
+      const made = Math.max(drafted[i] ?? 0, accepted[i] ?? 0);
+      const share = made > 0 ? (accepted[i] ?? 0) / made : 0;
       row.querySelector(".fill").style.width = `${share * 100}%`;
       row.querySelector(".share").textContent = percent(share);
-      row.lastElementChild.textContent = `${whole(held[i] ?? 0)} of ${whole(made)}`;
-      row.dataset.held = held[i] ?? 0;
+      row.lastElementChild.textContent = `${whole(accepted[i] ?? 0)} of ${whole(made)}`;
+      row.dataset.accepted = accepted[i] ?? 0;
     }
   }
 
@@ -171,11 +171,11 @@ function section(title, ...content) {
 
 // positionTable has its columns named for those who do not see bars.
 function positionTable(body) {
-  const names = ["Guess", "Share", "Count"].map((name) => h("th", { scope: "col" }, name));
+  const names = ["Position", "Acceptance", "Count"].map((name) => h("th", { scope: "col" }, name));
   return h(
     "table",
     { class: "positions" },
-    h("caption", { class: "unseen" }, "How often guesses held, by position in the round"),
+    h("caption", { class: "unseen" }, "Acceptance by position in the draft"),
     h("thead", { class: "unseen" }, h("tr", {}, names)),
     body,
   );
@@ -185,17 +185,17 @@ function fill(list, rows) {
   list.replaceChildren(...rows.flatMap(([label, name, value]) => [h("dt", {}, label), figure(name, value)]));
 }
 
-function guessFacts(mtp) {
-  if (!mtp) return [["Guesses", "held", "none: the model has no head, or guessing is off"]];
+function draftFacts(mtp) {
+  if (!mtp) return [["Draft tokens", "accepted", "none: the model has no MTP head, or drafting is off"]];
   const rows = [
     ["Tokens per round", "per-round", mtp.tokens_per_round.toFixed(2)],
     ["Rounds", "rounds", whole(mtp.rounds)],
-    ["Guesses held", "held", `${whole(mtp.accepted)} of ${whole(mtp.drafted)}`],
-    ["Guesses per round", "depth", mtp.mean_depth.toFixed(2)],
-    ["Guessed by", "drafter", mtp.draft_vocab > 0 ? `${mtp.drafter}, among ${whole(mtp.draft_vocab)}` : mtp.drafter],
-    ["Acceptance", "rule", mtp.rule],
+    ["Accepted", "accepted", `${whole(mtp.accepted)} of ${whole(mtp.drafted)}`],
+    ["Draft tokens per round", "depth", mtp.mean_depth.toFixed(2)],
+    ["Drafter", "drafter", mtp.draft_vocab > 0 ? `${mtp.drafter}, vocabulary ${whole(mtp.draft_vocab)}` : mtp.drafter],
+    ["Acceptance rule", "rule", mtp.rule],
   ];
-  if (mtp.verify_ms > 0) rows.push(["Guessing, checking", "work", `${duration(mtp.draft_ms)}, ${duration(mtp.verify_ms)}`]);
+  if (mtp.verify_ms > 0) rows.push(["Draft, verify", "work", `${duration(mtp.draft_ms)}, ${duration(mtp.verify_ms)}`]);
   return rows;
 }
 
@@ -203,28 +203,28 @@ function timeFacts(timings) {
   const rows = [
     ["Tokens", "tokens", whole(timings.generated_tokens)],
     ["Prompt", "prompt", `${count(timings.prompt_tokens, "token")}${timings.cached_tokens > 0 ? `, ${whole(timings.cached_tokens)} cached` : ""}`],
-    ["Reading it", "prefill", duration(timings.prefill_ms)],
-    ["Writing", "decode", duration(timings.decode_ms)],
+    ["Prefill", "prefill", duration(timings.prefill_ms)],
+    ["Decode", "decode", duration(timings.decode_ms)],
   ];
   if (timings.queue_ms >= 1) rows.splice(2, 0, ["Queue", "queue", duration(timings.queue_ms)]);
-  if (timings.batch > 1.005) rows.push(["Answers at once", "batch", timings.batch.toFixed(2)]);
+  if (timings.batch > 1.005) rows.push(["Batch size", "batch", timings.batch.toFixed(2)]);
   return rows;
 }
 
-// columnOf draws a round from below: guesses that held, the token that the model drew, and
-// the guesses that it refused.
-function columnOf({ held, refused }) {
+// columnOf draws a round from below: accepted draft tokens, the token that the model sampled, and
+// rejected draft tokens.
+function columnOf({ accepted, rejected }) {
   const cells = [];
-  for (let i = 1; i <= held; i++) cells.push(h("i", { class: `cell g${Math.min(8, i)}` }));
-  cells.push(h("i", { class: "cell g0" }));
-  for (let i = 0; i < refused.length; i++) cells.push(h("i", { class: "cell refused" }));
+  for (let i = 1; i <= accepted; i++) cells.push(h("i", { class: `cell d${Math.min(8, i)}` }));
+  cells.push(h("i", { class: "cell d0" }));
+  for (let i = 0; i < rejected.length; i++) cells.push(h("i", { class: "cell rejected" }));
   return h("div", { class: "round" }, cells);
 }
 
 function positionRow(n) {
   return h(
     "tr",
-    { class: `g${Math.min(8, n)}` },
+    { class: `d${Math.min(8, n)}` },
     h("th", { scope: "row" }, `${n}`),
     h("td", { class: "bar-cell" }, h("div", { class: "track" }, h("div", { class: "fill" })), h("span", { class: "share" })),
     h("td", { class: "amount" }),
@@ -245,6 +245,6 @@ function barRow(label, name) {
 
 function legend() {
   const key = (cls, text) => h("li", {}, h("i", { class: `cell ${cls}`, "aria-hidden": "true" }), text);
-  const known = [["g0", "drawn by the model"], ["g1", "first guess"], ["g2", "second"], ["g3", "third"], ["g4", "fourth and on"], ["refused", "refused"]];
+  const known = [["d0", "sampled by the model"], ["d1", "first draft token"], ["d2", "second"], ["d3", "third"], ["d4", "fourth and on"], ["rejected", "rejected"]];
   return h("ul", { class: "legend" }, known.map(([cls, text]) => key(cls, text)));
 }

@@ -3,10 +3,10 @@
 import { copyButton, h } from "./dom.js";
 import { parse } from "./markdown.js";
 
-const maxGuess = 8;
+const maxDraft = 8;
 
 // painter returns a function that makes the nodes of a piece of a source: one span for each
-// token of known origin, with the guesses that were refused before it. Style sheets decide what
+// token of known origin, with the draft tokens that were rejected before it. Style sheets decide what
 // of that is seen.
 export function painter(overlay) {
   return (text, at) =>
@@ -16,12 +16,12 @@ export function painter(overlay) {
       // Indentation and blank lines belong to tokens too, but colored they would be bricks.
       const lead = /^(?:[\t\n]| {2})\s*/.exec(part)?.[0].length ?? 0;
       if (lead === part.length) return [document.createTextNode(part)];
-      const token = h("span", { class: `token g${Math.min(tile[1], maxGuess)}` }, part.slice(lead));
+      const token = h("span", { class: `token d${Math.min(tile[1], maxDraft)}` }, part.slice(lead));
       const before = lead > 0 ? [document.createTextNode(part.slice(0, lead))] : [];
-      const refused = first && tile[2];
-      if (!refused) return [...before, token];
-      const instead = refused.join("").replace(/\n+/g, "↵");
-      token.dataset.refused = instead.trim();
+      const rejected = first && tile[2];
+      if (!rejected) return [...before, token];
+      const instead = rejected.join("").replace(/\n+/g, "↵");
+      token.dataset.rejected = instead.trim();
       return [...before, h("s", { class: "ghost", "aria-hidden": "true" }, instead), token];
     });
 }

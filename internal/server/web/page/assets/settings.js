@@ -3,16 +3,16 @@
 import { h } from "./dom.js";
 import { loadKey, loadSettings, saveKey, saveSettings } from "./conversations.js";
 
-const depths = [["", "As deep as pays"], ["0", "Off: one token a round"], ...[1, 2, 3, 4, 5, 6, 7, 8].map((n) => [String(n), `${n} a round`])];
+const depths = [["", "Auto (fastest)"], ["0", "Off"], ...[1, 2, 3, 4, 5, 6, 7, 8].map((n) => [String(n), `${n} per round`])];
 
 // Fields by name; the name is that of the request. type: number, choice, text, code or secret.
 const groups = [
   [
     "Conversation",
     { name: "system", label: "System prompt", type: "text", hint: "Told to the model before the conversation." },
-    { name: "enable_thinking", label: "Thinking", type: "choice", choices: [["", "As the model likes"], ["true", "On"], ["false", "Off"]] },
-    { name: "max_thinking_tokens", label: "Longest thinking", type: "number", min: 0, max: 1e6, step: 1, hint: "Tokens." },
-    { name: "max_completion_tokens", label: "Longest answer", type: "number", min: 1, max: 1e6, step: 1, hint: "Tokens." },
+    { name: "enable_thinking", label: "Thinking", type: "choice", choices: [["", "Model default"], ["true", "On"], ["false", "Off"]] },
+    { name: "max_thinking_tokens", label: "Max. thinking", type: "number", min: 0, max: 1e6, step: 1, hint: "Tokens." },
+    { name: "max_completion_tokens", label: "Max. answer", type: "number", min: 1, max: 1e6, step: 1, hint: "Tokens." },
   ],
   [
     "Sampling",
@@ -22,7 +22,7 @@ const groups = [
     { name: "min_p", label: "Min p", type: "number", min: 0, max: 1, step: "any" },
     { name: "seed", label: "Seed", type: "number", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, hint: "The same seed gives the same answer." },
   ],
-  ["Guessing ahead", { name: "mtp_depth", label: "Guesses", type: "choice", choices: depths, hint: "Never changes the text, only the speed." }],
+  ["Speculative decoding", { name: "mtp_depth", label: "Draft tokens", type: "choice", choices: depths, hint: "Never changes the text, only the speed." }],
   [
     "Connection",
     { name: "key", label: "API key", type: "secret", hint: "Kept until this tab is closed." },
@@ -50,7 +50,7 @@ export class Settings {
   }
 
   // body is what the settings put into a request. A seed is always among it, so that every
-  // answer can be had again.
+  // answer can be reproduced.
   body() {
     const body = {};
     for (const { name, type } of groups.flatMap(([, ...fields]) => fields)) {

@@ -1,12 +1,12 @@
-// How tokens came to be: which were guessed ahead and held, which the model drew, which guesses
-// it refused. It knows the server's trace, and nothing of the page.
+// Where tokens came from: which were drafted and accepted, which the model sampled, which draft
+// tokens it rejected. It knows the server's trace, and nothing of the page.
 //
-// A trace token is {text, guess, refused}: guess 0 was drawn by the model and ends its round,
-// guess i is the round's i-th guess, which held; refused are the texts of the round's guesses
-// that did not hold, on its last token.
+// A trace token is {text, draft, rejected}. draft 0 was sampled by the model and ends its round;
+// draft i is the i-th draft token of its round, accepted. rejected are the texts of the round's
+// rejected draft tokens, on its last token.
 
-// Tiles cover a text without gaps: [length] of unknown origin, [length, guess] or
-// [length, guess, refused]. They are kept with a message, so they are small.
+// Tiles cover a text without gaps: [length] of unknown origin, [length, draft] or
+// [length, draft, rejected]. They are kept with a message, so they are small.
 
 // Tracer lays tiles over the texts of an answer. The server's parser takes markup out of the
 // tokens (thinking tags, tool calls) and may hold text back, so each piece of text is looked up
@@ -17,7 +17,7 @@ export class Tracer {
 
   // token takes in a token; it must be given before the text that it is part of.
   token(token) {
-    this.#waiting.push({ text: token.text ?? "", guess: token.guess ?? 0, refused: token.refused ?? [] });
+    this.#waiting.push({ text: token.text ?? "", draft: token.draft ?? 0, rejected: token.rejected ?? [] });
     if (this.#waiting.length > 512) this.#drop(); // text that never comes must not pile up
   }
 
@@ -39,8 +39,8 @@ export class Tracer {
       let to = from;
       while (to < ends.length && ends[to] < end) to++;
       if (to > from) {
-        tiles.push(token.refused.length > 0 ? [to - from, token.guess, token.refused] : [to - from, token.guess]);
-        token.refused = [];
+        tiles.push(token.rejected.length > 0 ? [to - from, token.draft, token.rejected] : [to - from, token.draft]);
+        token.rejected = [];
       }
       from = to;
       if (last < end) this.#used += last - done;
@@ -117,25 +117,25 @@ export class Overlay {
   }
 }
 
-// Rounds counts what guessing did, while it does it.
+// Rounds counts rounds and draft tokens while an answer is generated.
 export class Rounds {
   constructor() {
     this.rounds = 0;
     this.tokens = 0;
-    this.held = []; // guesses that held, by position
-    this.tried = []; // guesses made, by position
-    this.fresh = []; // rounds that nobody has taken yet: {held, refused, drawn, texts}
-    this.open = { held: 0, texts: [] };
+    this.acceptedAt = []; // accepted draft tokens, by position
+    this.draftedAt = []; // draft tokens, by position
+    this.fresh = []; // rounds that nobody has taken yet: {accepted, rejected, sampled, texts}
+    this.open = { accepted: 0, texts: [] };
   }
 
   add(token) {
-    const guess = token.guess ?? 0;
-    const refused = token.refused ?? [];
-    if (guess > 0 && guess <= this.open.held) this.end();
+    const draft = token.draft ?? 0;
+    const rejected = token.rejected ?? [];
+    if (draft > 0 && draft <= this.open.accepted) this.end();
     this.tokens++;
     this.open.texts.push(token.text ?? "");
-    if (guess > 0) this.open.held = guess;
-    if (guess === 0 || refused.length > 0) this.#close(guess === 0, refused);
+    if (draft > 0) this.open.accepted = draft;
+    if (draft === 0 || rejected.length > 0) this.#close(draft === 0, rejected);
   }
 
   // end closes a round that was cut short by the end of the answer.
@@ -148,23 +148,23 @@ export class Rounds {
     return this.fresh.splice(0);
   }
 
-  #close(drawn, refused) {
-    const { held, texts } = this.open;
+  #close(sampled, rejected) {
+    const { accepted, texts } = this.open;
     this.rounds++;
-    for (let i = 0; i < held + refused.length; i++) {
-      this.tried[i] = (this.tried[i] ?? 0) + 1;
-      this.held[i] = (this.held[i] ?? 0) + (i < held ? 1 : 0);
+    for (let i = 0; i < accepted + rejected.length; i++) {
+      this.draftedAt[i] = (this.draftedAt[i] ?? 0) + 1;
+      this.acceptedAt[i] = (this.acceptedAt[i] ?? 0) + (i < accepted ? 1 : 0);
     }
-    this.fresh.push({ held, refused, drawn, texts });
-    this.open = { held: 0, texts: [] };
+    this.fresh.push({ accepted, rejected, sampled, texts });
+    this.open = { accepted: 0, texts: [] };
   }
 
   get accepted() {
-    return this.held.reduce((sum, n) => sum + n, 0);
+    return this.acceptedAt.reduce((sum, n) => sum + n, 0);
   }
 
   get drafted() {
-    return this.tried.reduce((sum, n) => sum + n, 0);
+    return this.draftedAt.reduce((sum, n) => sum + n, 0);
   }
 
   // perRound is the mean number of tokens of a round.

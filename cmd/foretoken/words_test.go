@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// banned are words that this project once had instead of the field's, with what to say.
+var banned = []struct{ pattern, say string }{
+	{`guess(es|ed|ing)?`, "draft token, to draft, speculative decoding"},
+	{`held`, "accepted, constrained, kept"},
+	{`(take|takes|taken|taking) back`, "roll back"},
+	{`to a form|keeps? (a|the) text in a form|forms an answer`, "grammar, constrained decoding, structured output"},
+	{`beginnings|(same|cached) beginning|beginnings? of (a |the )?texts?`, "prefix"},
+	{`put aside|anew|nudge[ds]?`, "preempted, restarted, again"},
+	{`in (any )?company`, "in a batch"},
+	{`memory of (a |the )?(sequences?|texts?|head|drafter)|(head|drafter)'s memory`, "KV cache, draft state"},
+	{`read(s|ing)? (a |the |its )?prompts?|prompts? (is|are|was) read|heads? learns?|learning (the text|tokens)`, "prefill; the drafter catches up"},
+	{`backbone|trunk`, "model"},
+	{`in turns|(timed|same|each|every) turns?`, "alternating; repetition"},
+	{`shelf|rooms?|lucky|calm`, "loaded models, packages, free space"},
+	{`tastes?|shortlists?`, "sampling options, draft vocabulary"},
+	{`as (many|deep) as pays?|any number|so many|most (bytes|connections|milliseconds|requests that)`, "auto (fastest), unlimited, maximum; name the parameter"},
+	{`the laws?|receipts?`, "invariant; speculation stats"},
+}
+
+// allowed are phrases in which such a word means nothing private.
+var allowed = []string{"any number of threads", "any number of rows"}
+
+// privateWords finds the banned words of a text, each with what to say.
+func privateWords(text string) (found []string) {
+	text = strings.Join(strings.Fields(text), " ")
+	for _, phrase := range allowed {
+		text = regexp.MustCompile(`(?i)`+phrase).ReplaceAllString(text, "")
+	}
+	for _, b := range banned {
+		for _, at := range regexp.MustCompile(`(?i)\b(`+b.pattern+`)\b`).FindAllStringIndex(text, -1) {
+			found = append(found, fmt.Sprintf("…%s…: say %s", text[max(0, at[0]-30):min(len(text), at[1]+30)], b.say))
+		}
+	}
+	return found
+}
+
+func TestPagesUseTheWordsOfTheField(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	code := regexp.MustCompile("(?s)```.*?```|`[^`]*`|\\]\\([^)]*\\)") // and addresses of links
+	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range privateWords(code.ReplaceAllString(string(text), " ")) {
+			t.Errorf("%s: %s", filepath.Base(page), found)
+		}
+	}
+}
+
+func TestHelpUsesTheWordsOfTheField(t *testing.T) {
+	var check func(*cobra.Command)
+	check = func(c *cobra.Command) {
+		var help strings.Builder
+		c.SetOut(&help)
+		if err := c.Help(); err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range privateWords(help.String()) {
+			t.Errorf("%s --help: %s", c.CommandPath(), found)
+		}
+		for _, sub := range c.Commands() {
+			check(sub)
+		}
+	}
+	check(newRootCommand())
+	for _, found := range privateWords(chatHelp) {
+		t.Errorf("/help: %s", found)
+	}
+}
+
+func TestPrivateWordsAreFound(t *testing.T) {
+	for text, want := range map[string]int{
+		"A guess, HELD to\na form": 3, "taken\nback": 1, "as many as pay": 1, "any number of requests": 1,
+		"any number of threads": 0, "upheld, guesswork, household": 0, "a draft token": 0,
+	} {
+		if got := privateWords(text); len(got) != want {
+			t.Errorf("%q: %q, want %d", text, got, want)
+		}
+	}
+}

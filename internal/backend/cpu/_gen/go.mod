@@ -1,4 +1,0 @@
-// The generators of the assembly, a module of their own so that go vet and the linters see them.
-module github.com/foretoken/foretoken/internal/backend/cpu/_gen
-
-go 1.26.0

@@ -1,6 +1,0 @@
-//go:build !noasm && !linux
-
-package cpu
-
-// allowAMX says that only Linux is known to save tiles.
-func allowAMX() string { return "AMX is used on Linux only" }

@@ -1,0 +1,326 @@
+package main
+
+import "fmt"
+
+const avx2Doc = `// func integerAVX2<format>Rows<m>(a *integerArgs), for m rows: see integerTiles, the twin.
+//
+// Half a tile, 8 rows, fills a vector: every group is walked twice. Products of bytes are
+// summed in 16 bits, two vectors together, which codes of up to 6 bits cannot overflow:
+// 4*63*127 < 2^15. Of 8-bit codes the top bit is multiplied by itself.
+//
+// Kernels of one and two rows read the first half of the tiles and the second side by side,
+// as two streams; of an odd number the last is computed at the end, as both of a pair.
+//
+//	AX  arguments      R8   block            SI  first plane     DX  activations of the group
+//	R9  output         R12  groups left      DI  second plane    BX  activations of the step
+//	R10 tiles left,    CX   steps left       R13 scales          R11 stream to stream
+//	    or pairs
+//
+// Vectors: Y0 on: float32 sums of the first half, the second, and those of the other tile. Y8 to Y11: int32
+// sums. Y12, Y13: codes, later scales and biases. Y14, Y15: products.
+// No alignment is required, and nothing is read past the last block or the last group.`
+
+// avx2Rows is the maximum number of rows of a kernel.
+const avx2Rows = 4
+
+// avx2Kernel writes one kernel.
+type avx2Kernel struct {
+	*source
+	codes
+	m       int
+	streams int      // tiles that are read side by side
+	aside   []func() // what is written after the kernel's end
+}
+
+func avx2(s *source) {
+	constant := func(name string, words ...uint64) {
+		for i := range 4 {
+			s.line("DATA integer%s<>+%d(SB)/8, $0x%016x", name, 8*i, words[i%len(words)])
+		}
+		s.line("GLOBL integer%s<>(SB), RODATA|NOPTR, $32\n", name)
+	}
+	s.line("")
+	constant("Low4", 0x0f0f0f0f0f0f0f0f)
+	constant("Low2", 0x0303030303030303)
+	constant("Low7", 0x7f7f7f7f7f7f7f7f)
+	constant("Bit0", 0x0101010101010101)
+	constant("Bit2", 0x0404040404040404)
+	constant("Bit4", 0x1010101010101010)
+	constant("Bits45", 0x3030303030303030)
+	constant("Ones", 0x0001000100010001)
+	constant("Tops", 0x0080008000800080)
+	constant("Each", 0x8040201008040201) // one bit of every byte, in turn
+	constant("Spread", 0x0000000000000000, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303)
+	constant("Values", 0x181412100f0e0d0c, 0x00040608090a0b0c) // of E2M1 codes in halves, raised by 12
+	for _, f := range formats {
+		for m := 1; m <= avx2Rows; m++ {
+			k := &avx2Kernel{source: s, codes: f, m: m, streams: 2}
+			if m > 2 { // more than the registers have space for
+				k.streams = 1
+			}
+			k.write()
+		}
+	}
+}
+
+func (k *avx2Kernel) write() {
+	k.line("TEXT ·integerAVX2%sRows%d(SB), NOSPLIT, $0-8", k.name, k.m)
+	k.op("MOVQ a+0(FP), AX")
+	k.arg("weights", "R8")
+	k.arg("out", "R9")
+	k.arg("tiles", "R10")
+	if k.streams == 2 {
+		k.op("SHRQ $1, R10")
+		k.op("JZ last")
+		k.arg("tileBytes", "R11")
+		k.op("IMULQ R10, R11")
+	}
+	k.line("tile:")
+	k.arg("acts", "DX")
+	k.arg("groups", "R12")
+	for i := range 2 * k.streams * k.m {
+		k.op("VPXOR Y%d, Y%d, Y%d", i, i, i)
+	}
+	k.line("group:")
+	for h := range 2 * k.streams {
+		k.dots(h)
+		k.scale(h)
+	}
+	k.op("LEAQ %d(BX), DX", 12*k.m)
+	k.op("ADDQ integerArgs_block(AX), R8")
+	k.op("DECQ R12")
+	k.op("JNZ group")
+	k.store()
+	k.op("VZEROUPPER")
+	k.op("RET")
+	for _, rest := range k.aside {
+		rest()
+	}
+	k.line("")
+}
+
+// store writes the finished tiles and goes on with the next.
+func (k *avx2Kernel) store() {
+	put := func(tile int, register string) {
+		for m := range k.m {
+			for h := range 2 {
+				k.op("VMOVUPS %s, %d(%s)", k.float(2*tile+h, m), 64*m+32*h, register)
+			}
+		}
+	}
+	put(0, "R9")
+	if k.streams == 1 {
+		k.op("ADDQ integerArgs_outTile(AX), R9")
+		k.op("DECQ R10")
+		k.op("JNZ tile")
+		return
+	}
+	k.op("TESTQ R11, R11")
+	k.op("JZ end")
+	k.arg("tiles", "CX")
+	k.op("SHRQ $1, CX")
+	k.arg("outTile", "DX")
+	k.op("IMULQ DX, CX")
+	k.op("ADDQ R9, CX")
+	k.op("ADDQ DX, R9")
+	put(1, "CX")
+	k.op("DECQ R10")
+	k.op("JNZ tile")
+	k.op("ADDQ R11, R8")
+	k.op("LEAQ (CX)(DX*1), R9")
+	k.line("last:")
+	k.op("XORL R11, R11")
+	k.op("MOVQ $1, R10")
+	k.arg("tiles", "CX")
+	k.op("TESTQ $1, CX")
+	k.op("JNZ tile")
+	k.line("end:")
+}
+
+// block points a register at offset(R8) of the tile that half h belongs to.
+func (k *avx2Kernel) block(h, offset int, register string) {
+	if h >= 2 {
+		k.op("LEAQ %d(R8)(R11*1), %s", offset, register)
+		return
+	}
+	k.op("LEAQ %d(R8), %s", offset, register)
+}
+
+func (k *avx2Kernel) float(h, m int) string { return fmt.Sprintf("Y%d", h*k.m+m) }
+func (k *avx2Kernel) int(m int) string      { return fmt.Sprintf("Y%d", 8+m) }
+
+// dots computes the integer sums of a group for half h: two of the first tile, two of the
+// second.
+func (k *avx2Kernel) dots(h int) {
+	k.block(h, 32*(h%2), "SI")
+	k.op("MOVQ DX, BX")
+	if k.high() > 0 {
+		k.block(h, []int{0, 4, 32}[k.high()]*(h%2), "DI")
+		k.op("ADDQ integerArgs_plane(AX), DI")
+	}
+	for m := range k.m {
+		k.op("VPXOR %[1]s, %[1]s, %[1]s", k.int(m))
+	}
+	k.arg("steps", "CX")
+	k.line("step%d:", h)
+	if h%2 == 0 && k.high() > 0 {
+		k.prefetch(0, "DI")
+	}
+	for v := 0; v < 4; v += 2 {
+		if k.bits == 8 {
+			k.bytes(h, v)
+			k.bytes(h, v+1)
+			continue
+		}
+		k.lowBits(h, v)
+		k.highBits(v, "Y12")
+		k.highBits(v+1, "Y13")
+		k.products(v)
+	}
+	k.op("ADDQ $%d, SI", step16(k.low()))
+	if k.high() > 0 {
+		k.op("ADDQ $%d, DI", step16(k.high()))
+	}
+	k.op("ADDQ $%d, BX", 16*k.m)
+	k.op("DECQ CX")
+	k.op("JNZ step%d", h)
+}
+
+// bytes multiplies vector v of 8-bit codes.
+func (k *avx2Kernel) bytes(h, v int) {
+	k.op("VMOVDQU %d(SI), Y12", 64*v)
+	if h%2 == 0 {
+		k.prefetch(64*v, "SI")
+	}
+	k.op("VPSRLW $7, Y12, Y13")
+	k.op("VPAND integerBit0<>(SB), Y13, Y13")
+	k.op("VPAND integerLow7<>(SB), Y12, Y12")
+	for m := range k.m {
+		k.op("VPBROADCASTD %d(BX), Y14", 4*(v*k.m+m))
+		k.op("VPMADDUBSW Y14, Y12, Y15")
+		k.op("VPMADDUBSW Y14, Y13, Y14")
+		k.op("VPMADDWD integerOnes<>(SB), Y15, Y15")
+		k.op("VPMADDWD integerTops<>(SB), Y14, Y14")
+		k.op("VPADDD Y15, %[1]s, %[1]s", k.int(m))
+		k.op("VPADDD Y14, %[1]s, %[1]s", k.int(m))
+	}
+}
+
+// lowBits brings the low plane of vectors v and v+1 into Y12 and Y13.
+func (k *avx2Kernel) lowBits(h, v int) {
+	if k.low() == 2 {
+		if h%2 == 0 && v == 0 {
+			k.prefetch(0, "SI")
+		}
+		k.op("VMOVDQU (SI), Y14")
+		k.op("VPSRLW $%d, Y14, Y12", 2*v)
+		k.op("VPSRLW $%d, Y14, Y13", 2*v+2)
+		k.op("VPAND integerLow2<>(SB), Y12, Y12")
+		k.op("VPAND integerLow2<>(SB), Y13, Y13")
+		return
+	}
+	k.op("VMOVDQU %d(SI), Y12", 32*v)
+	if h%2 == 0 {
+		k.prefetch(32*v, "SI")
+	}
+	k.op("VPSRLW $4, Y12, Y13")
+	k.op("VPAND integerLow4<>(SB), Y12, Y12")
+	k.op("VPAND integerLow4<>(SB), Y13, Y13")
+	if k.fp4 {
+		k.op("VMOVDQU integerValues<>(SB), Y14")
+		k.op("VPSHUFB Y12, Y14, Y12")
+		k.op("VPSHUFB Y13, Y14, Y13")
+	}
+}
+
+// highBits adds the bits of the second plane to vector v.
+func (k *avx2Kernel) highBits(v int, w string) {
+	switch k.high() {
+	case 1:
+		k.op("VPBROADCASTD %d(DI), Y14", 8*v)
+		k.op("VPSHUFB integerSpread<>(SB), Y14, Y14")
+		k.op("VPAND integerEach<>(SB), Y14, Y14")
+		k.op("VPCMPEQB integerEach<>(SB), Y14, Y14")
+		k.op("VPAND integerBit%d<>(SB), Y14, Y14", k.low())
+	case 2:
+		k.op("VMOVDQU (DI), Y14")
+		switch v {
+		case 0:
+			k.op("VPSLLW $4, Y14, Y14")
+		case 1:
+			k.op("VPSLLW $2, Y14, Y14")
+		case 3:
+			k.op("VPSRLW $2, Y14, Y14")
+		}
+		k.op("VPAND integerBits45<>(SB), Y14, Y14")
+	default:
+		return
+	}
+	k.op("VPOR Y14, %s, %s", w, w)
+}
+
+// products multiplies vectors v and v+1.
+func (k *avx2Kernel) products(v int) {
+	for m := range k.m {
+		k.op("VPBROADCASTD %d(BX), Y14", 4*(v*k.m+m))
+		k.op("VPBROADCASTD %d(BX), Y15", 4*((v+1)*k.m+m))
+		k.op("VPMADDUBSW Y14, Y12, Y14")
+		k.op("VPMADDUBSW Y15, Y13, Y15")
+		k.op("VPADDW Y15, Y14, Y14")
+		k.op("VPMADDWD integerOnes<>(SB), Y14, Y14")
+		k.op("VPADDD Y14, %[1]s, %[1]s", k.int(m))
+	}
+}
+
+func (k *avx2Kernel) prefetch(offset int, register string) {
+	k.op("PREFETCHT0 %d(%s)", offset+ahead, register)
+}
+
+// scale adds the scaled integer sums of half h to the float sums. BX is at the scales of
+// the activations.
+func (k *avx2Kernel) scale(h int) {
+	k.block(h, 0, "R13")
+	k.op("ADDQ integerArgs_codes(AX), R13")
+	if h%2 == 0 {
+		k.prefetch(0, "R13")
+	}
+	k.op("CMPQ integerArgs_scale(AX), $const_scaleF16")
+	k.op("JEQ half%d", h)
+	k.op("JGT single%d", h)
+	k.scales(16*(h%2), 32, func(at int, y string) {
+		k.op("VPMOVZXWD %d(R13), %s", at, y)
+		k.op("VPSLLD $16, %s, %s", y, y)
+	})
+	k.line("scaled%d:", h)
+	for m := range k.m {
+		i, f := k.int(m), k.float(h, m)
+		if k.fp4 {
+			k.op("VPBROADCASTD %d(BX), Y14", 8*k.m+4*m)
+			k.op("VPADDD Y14, %s, %s", i, i)
+		}
+		k.op("VCVTDQ2PS %s, %s", i, i)
+		k.op("VBROADCASTSS %d(BX), Y14", 4*m)
+		k.op("VMULPS Y14, %s, %s", i, i)
+		k.op("VFMADD231PS Y12, %s, %s", i, f)
+		if !k.fp4 {
+			k.op("VBROADCASTSS %d(BX), Y14", 4*(k.m+m))
+			k.op("VFMADD231PS Y14, Y13, %s", f)
+		}
+	}
+	k.aside = append(k.aside, func() {
+		k.line("half%d:", h)
+		k.scales(16*(h%2), 32, func(at int, y string) { k.op("VCVTPH2PS %d(R13), %s", at, y) })
+		k.op("JMP scaled%d", h)
+		k.line("single%d:", h)
+		k.scales(32*(h%2), 64, func(at int, y string) { k.op("VMOVUPS %d(R13), %s", at, y) })
+		k.op("JMP scaled%d", h)
+	})
+}
+
+// scales loads the scales at an offset, and the biases size bytes further.
+func (k *avx2Kernel) scales(at, size int, load func(at int, y string)) {
+	load(at, "Y12")
+	if !k.fp4 {
+		load(at+size, "Y13")
+	}
+}

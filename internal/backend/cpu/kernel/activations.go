@@ -1,0 +1,183 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+)
+
+// Activations are the input's rows as 8-bit integers: x ≈ scale*q, per group of columns.
+//
+// Rows go in strips, the last of which may have fewer. A strip has, group after group,
+// the codes of its rows, and then for each of its rows the scale, the scaled sum (see
+// quantizeGroup) and the offset, four bytes each. Codes lie as the kernels want them:
+//
+//	by fours  [group/4, rows, 4], so that one vector of a weight meets neighbors
+//	by row    [rows, group], the groups padded to whole cache lines, and the last strip
+//	          filled with rows of zeros: the shape of AMX tiles
+type Activations struct {
+	rows, group, groups int
+	strips
+	data []byte // aligned to cache lines
+}
+
+// strips says how rows are laid out.
+type strips struct {
+	height int // rows of a strip
+	byRow  bool
+}
+
+const (
+	// codeOffset is what E2M1 integers are raised by in kernels that want unsigned codes.
+	codeOffset = 12
+	// rowTail is the size of what follows a row's codes in a group.
+	rowTail = 12
+	// cacheLine is the alignment of activations.
+	cacheLine = 64
+)
+
+// Lay shapes a for rows rows of groups groups of group numbers each, in the layout of k.
+func (k *Set) Lay(a *Activations, rows, group, groups int) {
+	a.lay(rows, group, groups, k.strips(rows, group))
+}
+
+// lay shapes a, in zeroed memory if some of it is padding.
+func (a *Activations) lay(rows, group, groups int, s strips) {
+	a.rows, a.group, a.groups, a.strips = rows, group, groups, s
+	n := a.OutRows() * groups * (group + rowTail)
+	if s.byRow {
+		n = (rows + s.height - 1) / s.height * groups * a.stride(s.height)
+	}
+	a.data = aligned(a.data, n)
+	if rows < a.OutRows() {
+		clear(a.strip(rows / s.height * s.height))
+	}
+}
+
+// aligned returns b with length n, reusing its memory where it can, at the start of a
+// cache line. Contents are undefined.
+func aligned(b []byte, n int) []byte {
+	if cap(b) >= n {
+		return b[:n]
+	}
+	b = make([]byte, n+cacheLine)
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (cacheLine - 1)
+	return b[skip:][:n]
+}
+
+// OutRows is the number of rows that a product computes, padding included.
+func (a *Activations) OutRows() int {
+	if a.byRow {
+		return (a.rows + a.height - 1) / a.height * a.height
+	}
+	return a.rows
+}
+
+// inStrip is the number of rows in the strip that begins at row first.
+func (a *Activations) inStrip(first int) int {
+	if a.byRow {
+		return a.height
+	}
+	return min(a.height, a.rows-first)
+}
+
+// stride is the distance of groups in a strip of rows rows.
+func (a *Activations) stride(rows int) int {
+	n := rows * (a.group + rowTail)
+	if a.byRow {
+		n = (n + cacheLine - 1) &^ (cacheLine - 1)
+	}
+	return n
+}
+
+// strip is the strip that begins at row first.
+func (a *Activations) strip(first int) []byte {
+	at := first * a.groups * (a.group + rowTail)
+	if a.byRow {
+		at = first / a.height * a.groups * a.stride(a.height)
+	}
+	n := a.groups * a.stride(a.inStrip(first))
+	return a.data[at : at+n : at+n]
+}
+
+// place says where the numbers of one row are in its strip, in bytes.
+type place struct {
+	first  int // code of the row
+	vector int // from four codes to the next four
+	tail   int // from the group's first code to its scale
+	across int // from scale to sum, and from sum to offset
+	next   int // from one group to the next
+}
+
+// place finds row r in its strip.
+func (a *Activations) place(r int) place {
+	i := r % a.height
+	n := a.inStrip(r - i)
+	p := place{first: 4 * i, vector: 4 * n, tail: n * a.group, across: 4 * n, next: a.stride(n)}
+	if a.byRow {
+		p.first, p.vector = i*a.group, 4
+		p.tail += 4*i - p.first
+	}
+	return p
+}
+
+// Group is the number of columns that have one scale.
+func (a *Activations) Group() int { return a.group }
+
+// Put quantizes x as row r of a, which k has laid out.
+func (k *Set) Put(a *Activations, r int, x []float32) { a.put(r, x, k.quantize) }
+
+// put quantizes row r.
+func (a *Activations) put(r int, x []float32, quantize func(dst []byte, x []float32, group int, p place)) {
+	quantize(a.strip(r-r%a.height), x[:a.groups*a.group], a.group, a.place(r))
+}
+
+// quantizeRow is Set.quantize: it writes one row of a strip.
+func quantizeRow(dst []byte, x []float32, group int, p place) {
+	at := p.first
+	var short [256]int8 // as long as groups and heads usually are
+	q := short[:]
+	if group > len(short) {
+		q = make([]int8, group)
+	}
+	q = q[:group]
+	for ; len(x) > 0; x = x[group:] {
+		scale, sum, total := quantizeGroup(q, x[:group])
+		for v := 0; v < group; v += 4 {
+			out, c := dst[at+v/4*p.vector:][:4], q[v:][:4]
+			out[0], out[1], out[2], out[3] = byte(c[0]), byte(c[1]), byte(c[2]), byte(c[3])
+		}
+		tail := dst[at+p.tail:]
+		binary.LittleEndian.PutUint32(tail, math.Float32bits(scale))
+		binary.LittleEndian.PutUint32(tail[p.across:], math.Float32bits(sum))
+		binary.LittleEndian.PutUint32(tail[2*p.across:], uint32(-codeOffset*total))
+		at += p.next
+	}
+}
+
+// codes writes the integers of group g of a row, and returns its scale and its sum. It is
+// how portable code reads any layout.
+func (a *Activations) codes(q []int8, r, g int) (scale, sum float32) {
+	p := a.place(r)
+	b := a.strip(r - r%a.height)[p.first+g*p.next:]
+	for k := range q {
+		q[k] = int8(b[k/4*p.vector+k%4])
+	}
+	tail := b[p.tail:]
+	return math.Float32frombits(binary.LittleEndian.Uint32(tail)), math.Float32frombits(binary.LittleEndian.Uint32(tail[p.across:]))
+}
+
+// QuantizeRow quantizes x as one group and returns its scale. buf is workspace. Kernels want
+// whole vectors, and write more than the scale behind the codes.
+func (k *Set) QuantizeRow(codes []int8, x []float32, buf *[]byte) float32 {
+	d := len(x)
+	if d%lanes != 0 {
+		scale, _, _ := quantizeGroup(codes, x)
+		return scale
+	}
+	*buf = Grow(*buf, d+rowTail)
+	b := *buf
+	k.quantize(b, x, d, place{vector: 4, tail: d, across: 4, next: d + rowTail})
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(codes))), len(codes)), b)
+	return math.Float32frombits(binary.LittleEndian.Uint32(b[d:]))
+}

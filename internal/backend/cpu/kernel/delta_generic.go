@@ -1,0 +1,84 @@
+package kernel
+
+import (
+	"unsafe"
+
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
+// convolve sets dst to silu of the sum of the taps, the first of them first.
+func convolve(dst []float32, taps []Tap) {
+	for i, t := range taps {
+		w, x := unsafe.Slice(t.W, len(dst)), unsafe.Slice(t.X, len(dst))
+		for c := range dst {
+			if i == 0 {
+				dst[c] = w[c] * x[c]
+			} else {
+				dst[c] = exactmath.FMA32(w[c], x[c], dst[c])
+			}
+		}
+	}
+	for c, v := range dst {
+		dst[c] = exactmath.SiLU32(v)
+	}
+}
+
+// normalize scales x to length one, times scale.
+func normalize(x []float32, scale float32) {
+	s := exactmath.RSqrt32(exactmath.Dot32(x, x)+1e-6) * scale
+	for i := range x {
+		x[i] *= s
+	}
+}
+
+// decays sets dst to exp(rate*softplus(x+bias)).
+func decays(dst, x []float32, rate, bias float32) {
+	for i, v := range x {
+		dst[i] = exactmath.Exp32(rate * exactmath.Softplus32(v+bias))
+	}
+}
+
+// sigmoids sets dst to sigmoid(x).
+func sigmoids(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = exactmath.Sigmoid32(v)
+	}
+}
+
+// deltaRead computes the output of some columns of a head for one token, and the update the
+// token makes, from the state before it, [key, value]:
+//
+//	u = Sᵀk, w = Sᵀq           each a sum over key mod 4, then (0+1)+(2+3)
+//	delta = beta*(v - decay*u)
+//	out = decay*w + (k·q)*delta
+//
+// which is the delta rule with the decay and the update applied to the sums instead of the
+// state, so that the state is read once.
+func deltaRead(out, delta, state []float32, stride, _ int, q, k, v []float32, decay, beta, kq float32) {
+	for c := 0; c < len(delta); c += lanes {
+		n := min(lanes, len(delta)-c)
+		var us, ws [4][lanes]float32
+		for i, x := range k {
+			s := state[i*stride+c:][:n]
+			exactmath.AXPY32(us[i%4][:n], s, x)
+			exactmath.AXPY32(ws[i%4][:n], s, q[i])
+		}
+		for j := range n {
+			u := (us[0][j] + us[1][j]) + (us[2][j] + us[3][j])
+			w := (ws[0][j] + ws[1][j]) + (ws[2][j] + ws[3][j])
+			delta[c+j] = exactmath.FMA32(-decay, u, v[c+j]) * beta
+			out[c+j] = exactmath.FMA32(kq, delta[c+j], float32(decay*w))
+		}
+	}
+}
+
+// deltaUpdate is dst = decay*src + k⊗delta. dst may be src.
+func deltaUpdate(dst []float32, dstStride int, src []float32, srcStride, _ int, k, delta []float32, decay float32) {
+	for i, x := range k {
+		d, s := dst[i*dstStride:][:len(delta)], src[i*srcStride:][:len(delta)]
+		for j := range d {
+			d[j] = float32(decay * s[j])
+		}
+		exactmath.AXPY32(d, delta, x)
+	}
+}

@@ -1,0 +1,253 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
+// bitsOf collects the bits of results.
+type bitsOf struct {
+	rng  *rand.Rand
+	data []byte
+}
+
+func (b *bitsOf) add(x ...float32) {
+	for _, v := range x {
+		if v != v {
+			v = float32(math.NaN()) // payloads are the processor's business
+		}
+		b.data = binary.LittleEndian.AppendUint32(b.data, math.Float32bits(v))
+	}
+}
+
+func (b *bitsOf) sum() uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(b.data) // never fails
+	return h.Sum64()
+}
+
+// numbers are made of integers: the standard library's random floats go through logarithms
+// that differ between processors.
+func (b *bitsOf) numbers(n int, scale float32) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(int32(b.rng.Uint32())>>8) * (scale / (1 << 23))
+	}
+	return x
+}
+
+func (b *bitsOf) tensor(rows, cols int) Rows {
+	return Rows{Data: b.numbers(rows*cols, 2), N: rows, Cols: cols, Stride: cols}
+}
+
+// matrix has random codes, or numbers if it is plain, and mild scales.
+func (b *bitsOf) matrix(m dtype.Matrix) dtype.Matrix {
+	fill := func(t dtype.Type, n int, scale float32) []byte {
+		out := make([]byte, n*t.Size())
+		if t.Size() == 1 {
+			for i := range out {
+				out[i] = byte(118 + b.rng.IntN(8))
+			}
+			return out
+		}
+		dtype.FromF32(out, t, b.numbers(n, scale))
+		return out
+	}
+	m.Global = 0.75
+	if m.Format == dtype.Plain {
+		m.Data = fill(m.Type, m.Rows*m.Cols, 1)
+		return m
+	}
+	m.Data = make([]byte, m.Rows*m.RowBytes())
+	for i := range m.Data {
+		m.Data[i] = byte(b.rng.Uint32()) & 0x77 // no NaN among E4M3
+	}
+	m.Scales = fill(m.ScaleType, m.Rows*m.Groups(), 0.1)
+	if m.Format == dtype.Affine {
+		m.Biases = fill(m.ScaleType, m.Rows*m.Groups(), 0.5)
+	}
+	return m
+}
+
+// TestBitsAreTheSameEverywhere compares every instruction set of every architecture, portable
+// Go above all, with bits recorded once: a compiler that fuses operations where the source
+// does not say so, or another rounding, would show here. Whoever changes a definition
+// on purpose records its bits again; answers of former versions are not reproduced then.
+func TestBitsAreTheSameEverywhere(t *testing.T) {
+	for _, set := range runnable() {
+		for _, k := range recorded {
+			b := &bitsOf{rng: rand.New(rand.NewPCG(41, 1))}
+			k.run(t, b, &set)
+			if got := b.sum(); got != k.want {
+				t.Errorf("isa=%s %s: bits have hash %#016x, want %#016x", set.Name, k.name, got, k.want)
+			}
+		}
+	}
+}
+
+// recorded are the operations' bits. Stored results of other bits must not be used, so their
+// digest is part of backend.Arithmetic.
+var recorded = []struct {
+	name string
+	run  func(tb testing.TB, b *bitsOf, set *Set)
+	want uint64
+}{
+	{"elementary", elementaryBits, 0xfe20847ef6ce2635},
+	{"rows", rowBits, 0xc44e86e674a65199},
+	{"attention", pageBits, 0x3b6ccc4aee9d7305},
+	{"attention of 8 bits", codedPageBits, 0xb95620b2f617c93d},
+	{"delta", deltaBits, 0xbf4daf4ab3dde437},
+	{"products", productBits, 0x08a17fe43b2202ea},
+}
+
+// TestArithmeticNamesItsOperations fails when bits were recorded again and the arithmetic still
+// has its former name: caches on disk would serve what former versions computed.
+func TestArithmeticNamesItsOperations(t *testing.T) {
+	h := fnv.New64a()
+	for _, k := range recorded {
+		_, _ = fmt.Fprintf(h, "%s %016x\n", k.name, k.want) // never fails
+	}
+	if got := h.Sum64(); got != backend.OperationBits {
+		t.Errorf("the recorded bits are not those of arithmetic %s, so what it is called must change: write ArithmeticVersion = %d and OperationBits = %#016x in internal/backend/arithmetic.go",
+			backend.Arithmetic(), backend.ArithmeticVersion+1, got)
+	}
+}
+
+func elementaryBits(_ testing.TB, b *bitsOf, _ *Set) {
+	for _, x := range b.numbers(20_000, 100) {
+		sin, cos := exactmath.Sincos32(100 * x)
+		b.add(exactmath.Exp32(x), exactmath.Sigmoid32(x), exactmath.SiLU32(x), exactmath.Softplus32(x), sin, cos, exactmath.RSqrt32(exactmath.Abs32(x)))
+	}
+}
+
+func rowBits(_ testing.TB, b *bitsOf, set *Set) {
+	v := &set.Vector
+	for n := 1; n < 300; n += 7 {
+		x, y, z := b.numbers(n, 6), b.numbers(n, 3), b.numbers(n, 1)
+		b.add(v.Dot(x, y))
+		for _, f := range []func(){
+			func() { v.Add(z, x) },
+			func() { v.AddScaled(z, x, 0.3) },
+			func() { v.Norm(z, x, y, 1e-6) },
+			func() { v.SwiGLU(z, x, y) },
+			func() { v.GateSiLU(z, x) },
+			func() { v.GateSigmoid(z, y, 1.7) },
+			func() { v.Decays(z, x, -0.7, 0.2) },
+			func() { v.Sigmoids(z, y) },
+			func() { v.Normalize(z, 0.4) },
+			func() { v.Convolve(z, []Tap{{&x[0], &y[0]}, {&y[0], &y[0]}, {&x[0], &x[0]}}) },
+		} {
+			f()
+			b.add(z...)
+		}
+		pairs := b.numbers(2*n, 2)
+		v.Rotate(pairs, x, y)
+		b.add(pairs...)
+		top, sum := v.Softmax(x)
+		b.add(top, sum)
+		b.add(x...)
+	}
+}
+
+func pageBits(_ testing.TB, b *bitsOf, set *Set) {
+	const queries = 3
+	for _, d := range []int{16, 64, 256} {
+		count := 1 + b.rng.IntN(PageTokens)
+		q, keys := b.numbers(queries*d, 1), b.numbers(count*d, 1)
+		halves := make([]uint16, count*d)
+		set.Vector.Narrow(halves, keys)
+		p := make([]float32, queries*PageTokens)
+		out := make([]float32, queries*d)
+		set.Vector.Page.Scores32(p, q, keys, nil, d, count, 0.1)
+		b.add(p...)
+		set.Vector.Page.Scores16(p, q, halves, nil, d, count, 0.1)
+		b.add(p...)
+		set.Vector.Page.Weigh32(out, p, keys, nil, d, count)
+		b.add(out...)
+		set.Vector.Page.Weigh16(out, p, halves, nil, d, count)
+		b.add(out...)
+		all, now := SoftmaxSum{0.3, 2}, SoftmaxSum{0.7, 3}
+		set.Vector.Page.Merge(out, q, &all, &now)
+		b.add(out...)
+		b.add(all.Top, all.Weight)
+	}
+}
+
+func codedPageBits(_ testing.TB, b *bitsOf, set *Set) {
+	const queries = 3
+	for _, d := range []int{16, 64, 256} {
+		count := 1 + b.rng.IntN(PageTokens)
+		q, keys := b.numbers(queries*d, 1), b.numbers(count*d, 1)
+		codes, scales := make([]int8, count*d), make([]float32, PageTokens)
+		for i := range count {
+			scales[i], _, _ = quantizeGroup(codes[i*d:][:d], keys[i*d:][:d])
+		}
+		p, out := make([]float32, queries*PageTokens), make([]float32, queries*d)
+		set.Vector.Page.Scores8(p, q, codes, nil, d, count, 0.1)
+		set.Vector.Page.Scale(p, scales)
+		b.add(p...)
+		set.Vector.Page.Weigh8(out, p, codes, nil, d, count)
+		b.add(out...)
+	}
+}
+
+func deltaBits(_ testing.TB, b *bitsOf, set *Set) {
+	for range 20 {
+		keys, cols := 1+b.rng.IntN(130), lanes*(1+b.rng.IntN(3))
+		state, k, q, v := b.numbers(keys*cols, 1), b.numbers(keys, 0.5), b.numbers(keys, 0.5), b.numbers(cols, 1)
+		out, delta := make([]float32, cols), make([]float32, cols)
+		set.Vector.Delta.Read(out, delta, state, cols, 0, q, k, v, 0.9, 0.6, 0.3)
+		b.add(out...)
+		b.add(delta...)
+		set.Vector.Delta.Update(state, cols, state, cols, 0, k, delta, 0.9)
+		b.add(state...)
+	}
+}
+
+func productBits(tb testing.TB, b *bitsOf, set *Set) {
+	var list []dtype.Matrix
+	for _, t := range []dtype.Type{dtype.BF16, dtype.F16, dtype.F32} {
+		list = append(list, dtype.Matrix{Type: t, Cols: 131})
+		for _, bits := range []int{2, 3, 4, 5, 6, 8} {
+			list = append(list, dtype.Matrix{Format: dtype.Affine, Bits: bits, Group: 64, ScaleType: t, Cols: 256})
+		}
+	}
+	list = append(list,
+		dtype.Matrix{Format: dtype.MXFP4, Group: 32, ScaleType: dtype.F8E8M0, Cols: 128},
+		dtype.Matrix{Format: dtype.NVFP4, Group: 16, ScaleType: dtype.F8E4M3, Cols: 128},
+		dtype.Matrix{Format: dtype.MXFP8, Group: 32, ScaleType: dtype.F8E8M0, Cols: 128},
+		dtype.Matrix{Format: dtype.FP8, Group: 48, ScaleType: dtype.F32, Cols: 131},
+	)
+	var s Scratch
+	for i, m := range list {
+		m.Rows = 37
+		m = b.matrix(m)
+		x := b.tensor(1+i%9, m.Cols)
+		for _, c := range []bool{floats, integers} {
+			w := packed(tb, c, heap, m)
+			rows := x.N
+			var a *Activations
+			if w.integer {
+				a = quantized(set, x, w.group)
+				rows = a.OutRows()
+			}
+			out := make([]float32, w.tiles*rows*Tile)
+			if a != nil {
+				set.Integer(out, w, 0, 0, w.tiles, a, &s)
+			} else {
+				set.Float(out, w, 0, 0, w.tiles, x, &s)
+			}
+			for t := range w.tiles { // rows of padding are not compared
+				b.add(out[t*rows*Tile:][:x.N*Tile]...)
+			}
+		}
+	}
+}

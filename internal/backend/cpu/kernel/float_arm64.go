@@ -1,0 +1,53 @@
+//go:build !noasm
+
+package kernel
+
+// floatNEON is Set.Float; the twin is floatTiles.
+func floatNEON(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch) {
+	neonFloats.run(out, w, n, from, to, x, s)
+}
+
+var neonFloats = floatKernels{
+	product: [3][2]func(*floatArgs){{floatBF16NEON}, {floatF16NEON}, {floatF32NEON}},
+	rows:    3,
+	decode: [decoders]func(*decodeArgs){
+		decodeFP4: decodeFP4NEON, decodeE4M3: decodeE4M3NEON,
+		2: decodeAffine2NEON, 3: decodeAffine3NEON, 4: decodeAffine4NEON,
+		5: decodeAffine5NEON, 6: decodeAffine6NEON, 8: decodeAffine8NEON,
+	},
+}
+
+// The twin of the products is floatTile, that of the decoders Weight.floats.
+
+//go:noescape
+func floatBF16NEON(a *floatArgs)
+
+//go:noescape
+func floatF16NEON(a *floatArgs)
+
+//go:noescape
+func floatF32NEON(a *floatArgs)
+
+//go:noescape
+func decodeAffine2NEON(a *decodeArgs)
+
+//go:noescape
+func decodeAffine3NEON(a *decodeArgs)
+
+//go:noescape
+func decodeAffine4NEON(a *decodeArgs)
+
+//go:noescape
+func decodeAffine5NEON(a *decodeArgs)
+
+//go:noescape
+func decodeAffine6NEON(a *decodeArgs)
+
+//go:noescape
+func decodeAffine8NEON(a *decodeArgs)
+
+//go:noescape
+func decodeFP4NEON(a *decodeArgs)
+
+//go:noescape
+func decodeE4M3NEON(a *decodeArgs)

@@ -1,0 +1,112 @@
+package kernel
+
+import (
+	"unsafe"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// Formats of integer weights, as indices.
+const (
+	integer2 = iota
+	integer3
+	integer4
+	integer5
+	integer6
+	integer8
+	integerFP4
+	integerFormats
+)
+
+// Types of scales, as the kernels tell them apart.
+const (
+	scaleBF16 = iota
+	scaleF16
+	scaleF32
+)
+
+// integerArgs are the operands of an integer kernel: some tiles, one strip of rows.
+type integerArgs struct {
+	weights   unsafe.Pointer // first block of the first tile
+	acts      unsafe.Pointer // the strip, codes by fours
+	out       unsafe.Pointer // the strip's rows of the first tile
+	tiles     int            // at least one
+	groups    int
+	steps     int // of 16 columns, in a group
+	block     int // bytes of a block
+	tileBytes int // bytes from tile to tile
+	plane     int // where the second plane begins in a block
+	codes     int // where the scales begin in a block
+	scale     int // type of scales
+	outTile   int // bytes from tile to tile of out
+
+	// For AMX, which takes strips by row.
+	config   [64]byte       // shapes of the tiles
+	rows     int            // of a strip
+	turns    int            // groups of all tiles
+	strips   int            // at least one
+	more     int            // 1: out has the sums of the groups before
+	actRow   int            // bytes from row to row of codes
+	actGroup int            // bytes from group to group
+	actSkip  int            // bytes from the end of a strip's groups to the next strip's
+	actTail  int            // where the scales begin in a group
+	slots    unsafe.Pointer // unpacked groups
+	slot     int            // bytes of one
+	products unsafe.Pointer // ring of products
+	ahead    uintptr        // address of blocks to ask for in advance; advances
+	aheadEnd uintptr        // where to stop asking
+}
+
+// integerFormat is the format of w as an index.
+func (w *Weight) integerFormat() int {
+	switch {
+	case w.fp4():
+		return integerFP4
+	case w.bits == 8:
+		return integer8
+	default:
+		return integer2 + w.bits - 2
+	}
+}
+
+// set fills in what is the same for all rows and tiles of a weight.
+func (args *integerArgs) set(w *Weight) {
+	args.groups, args.steps = w.groups, w.group/16
+	args.block, args.tileBytes, args.codes = w.block, w.groups*w.block, w.codes
+	args.plane = w.group * Tile / 8 * planes(w.bits)[0]
+	switch w.scale {
+	case dtype.F16:
+		args.scale = scaleF16
+	case dtype.F32:
+		args.scale = scaleF32
+	default:
+		args.scale = scaleBF16
+	}
+}
+
+// integerStrips multiplies strip after strip, by kernels indexed by the number of rows less
+// one, the last of them for more rows, too.
+func integerStrips(kernels []func(*integerArgs), out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	if w.groups == 0 || from == to {
+		return
+	}
+	args, rows := &s.integer, a.OutRows()
+	args.set(w)
+	args.outTile = rows * Tile * 4
+	step := to - from
+	if rows > a.height {
+		step = 8 // stay in the cache while all strips pass
+	}
+	for t := from; t < to; t += step {
+		args.tiles = min(step, to-t)
+		args.turns = args.tiles * w.groups
+		blocks := w.Data[(n*w.tiles+t)*args.tileBytes:][:args.tiles*args.tileBytes]
+		args.weights = unsafe.Pointer(unsafe.SliceData(blocks))
+		for r := 0; r < rows; r += a.height {
+			args.acts = unsafe.Pointer(unsafe.SliceData(a.strip(r)))
+			args.out = unsafe.Pointer(&out[((t-from)*rows+r)*Tile])
+			kernels[min(a.inStrip(r), len(kernels))-1](args)
+		}
+	}
+	args.weights, args.acts, args.out = nil, nil, nil
+}

@@ -1,0 +1,59 @@
+//go:build !noasm
+
+package kernel
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// integerTilesNEON is integerTiles with the multiplications every arm64 processor has.
+func integerTilesNEON(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	integerStrips(integerNEON[w.integerFormat()][:], out, w, n, from, to, a, s)
+}
+
+// integerTilesDot is integerTiles with SDOT.
+func integerTilesDot(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	integerStrips(integerDot[w.integerFormat()][:], out, w, n, from, to, a, s)
+}
+
+// integerTilesI8MM is integerTiles with SDOT, USDOT, SMMLA and USMMLA.
+func integerTilesI8MM(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	integerStrips(integerI8MM[w.integerFormat()][:], out, w, n, from, to, a, s)
+}
+
+// stripsNEON is Set.strips.
+func stripsNEON(int, int) strips { return strips{height: len(integerNEON[0])} }
+
+// quantizeNEON is Set.quantize; the twin is quantizeRow.
+func quantizeNEON(dst []byte, x []float32, group int, p place) {
+	at := p.first
+	for ; len(x) > 0; x = x[group:] {
+		const inf = 0x7f800000
+		top := magnitudeNEON(&x[0], group)
+		amax := math.Float32frombits(top)
+		inverse := 127 / amax
+		if top == 0 || top >= inf || inverse > math.MaxFloat32 {
+			quantizeRow(dst[at:], x[:group], group, place{vector: p.vector, tail: p.tail, across: p.across})
+			at += p.next
+			continue
+		}
+		scale := amax / 127
+		total := roundNEON(&dst[at : at+(group/4-1)*p.vector+4][0], &x[:group][0], group, p.vector, inverse)
+		tail := dst[at+p.tail:]
+		binary.LittleEndian.PutUint32(tail, math.Float32bits(scale))
+		binary.LittleEndian.PutUint32(tail[p.across:], math.Float32bits(float32(total)*scale))
+		binary.LittleEndian.PutUint32(tail[2*p.across:], uint32(-codeOffset*total))
+		at += p.next
+	}
+}
+
+// magnitudeNEON is the first loop of quantizeGroup.
+//
+//go:noescape
+func magnitudeNEON(x *float32, n int) (top uint32)
+
+// roundNEON is the last loop of quantizeGroup; it writes codes four by four.
+//
+//go:noescape
+func roundNEON(dst *byte, x *float32, n, vector int, inverse float32) (total int32)

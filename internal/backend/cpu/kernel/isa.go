@@ -1,0 +1,77 @@
+// Package kernel has the inner loops of the CPU backend, for each instruction set: products
+// with packed weights, attention over a page, the delta rule over a strip, and the functions
+// of a row. Kernels take slices and lengths and run on the calling thread; they know neither
+// threads nor tensors. Packed weights and quantized activations are laid out here too, because
+// the assembly depends on every byte of them.
+//
+// What a kernel computes is written down in portable Go, in the *_generic.go files and in
+// package exactmath: one fixed order of additions for each output, which depends neither on the
+// other rows of the call nor on the instruction set. Assembly returns the same bits.
+package kernel
+
+// Tile is how many output rows of a weight lie together: one per lane of a vector.
+const Tile = 16
+
+// PageTokens is how many positions a page of keys and values has.
+const PageTokens = 64
+
+// Set is the kernels of one instruction set. All sets return the same bits; Generic is the
+// definition of what they are.
+type Set struct {
+	Name    string
+	Missing string // why this machine cannot run it; empty if it can
+	Vector  Vector
+
+	// Integer multiplies tiles [from, to) of matrix n of w with quantized rows, padding
+	// included. out is [to-from, a.OutRows(), Tile].
+	Integer func(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch)
+	// Float multiplies tiles [from, to) of matrix n of w with float32 rows. out is
+	// [to-from, x.N, Tile].
+	Float func(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch)
+
+	// strips is the layout that Integer wants for rows rows, quantized in groups of group.
+	strips func(rows, group int) strips
+	// quantize writes one row, whole groups, to its place in a strip.
+	quantize func(dst []byte, x []float32, group int, p place)
+	// scatter moves whole tiles of results to their rows; nil: one by one, in Go.
+	scatter func(a *scatterArgs)
+}
+
+// Generic is portable Go.
+var Generic = Set{
+	Name:     "generic",
+	Vector:   vectorGeneric,
+	Integer:  integerTiles,
+	Float:    floatTiles,
+	strips:   func(int, int) strips { return strips{height: 1} },
+	quantize: quantizeRow,
+}
+
+// Rows are N rows of Cols numbers, which begin Stride numbers apart.
+type Rows struct {
+	Data            []float32
+	N, Cols, Stride int
+}
+
+// at is row r.
+func (x Rows) at(r int) []float32 { return x.Data[r*x.Stride:][:x.Cols:x.Cols] }
+
+// Scratch is what the products of one thread compute in. The zero value is ready for use.
+type Scratch struct {
+	ints    []int16   // the codes of one block
+	codes   []int8    // of a row's group
+	floats  []float32 // accumulators and decoded blocks
+	tiles   []byte    // codes and products of AMX kernels
+	float   floatArgs // operands of kernels; here, handing them over allocates nothing
+	decode  decodeArgs
+	integer integerArgs
+	scatter scatterArgs
+}
+
+// Grow returns s with length n, reusing its memory where it can. Contents are undefined.
+func Grow[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}

@@ -1,0 +1,133 @@
+package kernel
+
+import (
+	"math"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
+// quantizeGroup rounds x to integers in [-127, 127], nearest with ties to even, and returns
+// the scale, the scaled sum of the integers, and their sum itself. A group with a number
+// that is not finite has scale and scaled sum NaN, so that the fault shows in the product.
+func quantizeGroup(q []int8, x []float32) (scale, sum float32, total int32) {
+	var top uint32 // magnitudes order like their bits, NaN above infinity
+	for _, v := range x {
+		top = max(top, math.Float32bits(v)&^(1<<31))
+	}
+	const inf = 0x7f800000
+	if top == 0 || top >= inf {
+		clear(q)
+		if top == 0 {
+			return 0, 0, 0
+		}
+		nan := float32(math.NaN())
+		return nan, nan, 0
+	}
+	amax := math.Float32frombits(top)
+	scale = amax / 127
+	inverse := 127 / amax
+	if inverse > math.MaxFloat32 { // amax is subnormal
+		clear(q)
+		return 0, 0, 0
+	}
+	for i, v := range x {
+		const round = 3 << 22 // adding it leaves the nearest integer
+		n := int32(float32(v*inverse)+round) - round
+		n = min(max(n, -127), 127)
+		q[i] = int8(n)
+		total += n
+	}
+	return scale, float32(total) * scale, total
+}
+
+// integerTiles is Set.Integer.
+//
+// For one row and output, over the groups in ascending order:
+//
+//	i   = sum of code*q over the group       exact
+//	t   = float32(i) * activation scale
+//	acc = fma(t, weight scale, acc)
+//	acc = fma(weight bias, activation sum, acc)    affine only
+func integerTiles(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	m := a.OutRows()
+	s.ints = Grow(s.ints, Tile*w.group)
+	s.codes = Grow(s.codes, w.group)
+	for t := from; t < to; t++ {
+		integerTile(out[(t-from)*m*Tile:][:m*Tile], w, n, t, a, s)
+	}
+}
+
+func integerTile(acc []float32, w *Weight, n, t int, a *Activations, s *Scratch) {
+	clear(acc)
+	var scale, bias [Tile]float32
+	for g := range w.groups {
+		block := w.at(n, t, g)
+		w.integers(s.ints, block)
+		w.scales(&scale, &bias, block)
+		for r := range a.rows {
+			sa, ss := a.codes(s.codes, r, g)
+			out := (*[Tile]float32)(acc[r*Tile:])
+			for j := range Tile {
+				x := float32(float32(dotCodes(s.ints[j*w.group:][:w.group], s.codes)) * sa)
+				out[j] = exactmath.FMA32(x, scale[j], out[j])
+			}
+			if w.format == dtype.Affine {
+				for j := range Tile {
+					out[j] = exactmath.FMA32(bias[j], ss, out[j])
+				}
+			}
+		}
+	}
+}
+
+// dotCodes is exact: codes are at most 255 and groups at most 128 long.
+func dotCodes(w []int16, q []int8) int32 {
+	q = q[:len(w)]
+	var a, b, c, d int32
+	for i := 0; i+4 <= len(w); i += 4 {
+		a += int32(w[i]) * int32(q[i])
+		b += int32(w[i+1]) * int32(q[i+1])
+		c += int32(w[i+2]) * int32(q[i+2])
+		d += int32(w[i+3]) * int32(q[i+3])
+	}
+	return a + b + c + d
+}
+
+// floatTiles is Set.Float.
+//
+// For one row and output: a chain of fused multiply-adds over the even columns, one over
+// the odd columns, both ascending, and their sum.
+func floatTiles(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch) {
+	m := x.N
+	s.floats = Grow(s.floats, m*Tile+w.group*Tile)
+	s.ints = Grow(s.ints, Tile*w.group)
+	for t := from; t < to; t++ {
+		floatTile(out[(t-from)*m*Tile:][:m*Tile], w, n, t, x, s)
+	}
+}
+
+func floatTile(even []float32, w *Weight, n, t int, x Rows, s *Scratch) {
+	m := x.N
+	odd, block := s.floats[:m*Tile], s.floats[m*Tile:]
+	clear(even)
+	clear(odd)
+	for g := range w.groups {
+		width := w.width(g)
+		w.floats(block, s.ints, w.at(n, t, g), width)
+		for r := range m {
+			v := x.at(r)[g*w.group:][:width]
+			a, b := (*[Tile]float32)(even[r*Tile:]), (*[Tile]float32)(odd[r*Tile:])
+			for k, y := range v {
+				acc := a
+				if k&1 == 1 {
+					acc = b
+				}
+				exactmath.AXPY32(acc[:], block[k*Tile:], y)
+			}
+		}
+	}
+	for i := range even {
+		even[i] += odd[i]
+	}
+}

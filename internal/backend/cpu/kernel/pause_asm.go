@@ -1,0 +1,8 @@
+//go:build (amd64 || arm64) && !noasm
+
+package kernel
+
+// Pause waits for a moment in a loop that looks for work. Its twin is in pause_noasm.go.
+//
+//go:noescape
+func Pause()

@@ -1,0 +1,48 @@
+package kernel
+
+import (
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
+// rmsNorm sets dst to x/sqrt(mean(x²)+eps)*gain. dst may be x.
+func rmsNorm(dst, x, gain []float32, eps float32) {
+	scale := exactmath.RSqrt32(exactmath.Dot32(x, x)/float32(len(x)) + eps)
+	for i, v := range x {
+		dst[i] = float32(v*scale) * gain[i]
+	}
+}
+
+// swiglu sets dst to silu(gate)*up. dst may be either.
+func swiglu(dst, gate, up []float32) {
+	for i, g := range gate {
+		dst[i] = exactmath.SiLU32(g) * up[i]
+	}
+}
+
+// gateSilu multiplies dst with silu(x).
+func gateSilu(dst, x []float32) {
+	for i, v := range x {
+		dst[i] *= exactmath.SiLU32(v)
+	}
+}
+
+// gateSigmoid divides dst and multiplies it with sigmoid(x).
+func gateSigmoid(dst, x []float32, divisor float32) {
+	for i, v := range x {
+		dst[i] = float32(dst[i]/divisor) * exactmath.Sigmoid32(v)
+	}
+}
+
+// add adds x to dst.
+func add(dst, x []float32) {
+	for i, v := range x {
+		dst[i] += v
+	}
+}
+
+// addScaled adds w*x to dst, each product rounded before it is added.
+func addScaled(dst, x []float32, w float32) {
+	for i, v := range x {
+		dst[i] += float32(w * v)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !long
+
+package kernel
+
+const long = false

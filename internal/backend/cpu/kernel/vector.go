@@ -1,0 +1,77 @@
+package kernel
+
+import "github.com/foretoken/foretoken/internal/exactmath"
+
+// lanes is the number of partial sums of a dot product.
+const lanes = exactmath.Lanes
+
+// Vector has the inner loops of everything but matrix products. Each is defined by
+// a function of a *_generic.go file; all slices of a call are as long as its first unless
+// said otherwise.
+type Vector struct {
+	Dot       func(x, y []float32) float32
+	Add       func(dst, x []float32)
+	AddScaled func(dst, x []float32, w float32)
+
+	Norm        func(dst, x, gain []float32, eps float32)
+	Normalize   func(x []float32, scale float32)
+	SwiGLU      func(dst, gate, up []float32)
+	GateSiLU    func(dst, x []float32)
+	GateSigmoid func(dst, x []float32, divisor float32)
+	Sigmoids    func(dst, x []float32)
+	Decays      func(dst, x []float32, rate, bias float32)
+	Convolve    func(dst []float32, taps []Tap)
+	Rotate      func(x, cos, sin []float32)
+	Softmax     func(x []float32) (top, sum float32)
+
+	Narrow func(dst []uint16, x []float32)
+	Page   Page
+	Delta  Delta
+}
+
+// Page is attention over one page: dst is [queries, PageTokens] or [queries, d], q
+// is [queries, d], p is [queries, PageTokens], keys and values are [count, d]. next is what
+// will be read after this; it is only fetched ahead. Assembly wants d to be a multiple of
+// lanes, as it does for Vector.Narrow.
+type Page struct {
+	Scores32 func(dst, q, keys, next []float32, d, count int, scale float32)
+	Scores16 func(dst, q []float32, keys, next []uint16, d, count int, scale float32)
+	Scores8  func(dst, q []float32, keys, next []int8, d, count int, scale float32)
+	Weigh32  func(dst, p, values, next []float32, d, count int)
+	Weigh16  func(dst, p []float32, values, next []uint16, d, count int)
+	Weigh8   func(dst, p []float32, values, next []int8, d, count int)
+	Scale    func(dst, scales []float32) // [queries, PageTokens] times [PageTokens]
+	Merge    func(out, page []float32, all, now *SoftmaxSum)
+}
+
+// Delta is the delta rule over a strip of columns of one head's state, whose rows
+// are stride numbers apart. ahead is the distance to what will be read after this; it is
+// only fetched. Assembly wants the number of columns to be a multiple of lanes.
+type Delta struct {
+	Read   func(out, delta, state []float32, stride, ahead int, q, k, v []float32, decay, beta, kq float32)
+	Update func(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
+}
+
+// Tap is one term of a convolution: weights and input, one per channel.
+type Tap struct{ W, X *float32 }
+
+// vectorGeneric defines what the kernels compute.
+var vectorGeneric = Vector{
+	Dot: exactmath.Dot32, Add: add, AddScaled: addScaled,
+	Norm: rmsNorm, Normalize: normalize, SwiGLU: swiglu, GateSiLU: gateSilu, GateSigmoid: gateSigmoid,
+	Sigmoids: sigmoids, Decays: decays, Convolve: convolve, Rotate: rotate, Softmax: softmax,
+	Narrow: narrow,
+	Page: Page{
+		Scores32: scores32, Scores16: scores16, Scores8: scores8,
+		Weigh32: weigh32, Weigh16: weigh16, Weigh8: weigh8, Scale: scalePage, Merge: merge,
+	},
+	Delta: Delta{Read: deltaRead, Update: deltaUpdate},
+}
+
+// ForWidth is v, or the definition where rows are not a multiple of lanes long.
+func (v *Vector) ForWidth(n int) *Vector {
+	if n%lanes != 0 {
+		return &vectorGeneric
+	}
+	return v
+}

@@ -1,0 +1,271 @@
+//go:build !noasm
+
+package kernel
+
+//go:generate go run -C _gen ./vector
+
+// vectorAVX512 wants AVX-512 F, BW, DQ and VL, and BMI2.
+var vectorAVX512 = Vector{
+	Dot: dotAVX512, Add: addAVX512, AddScaled: addScaledAVX512,
+	Norm: normAVX512, Normalize: normalizeAVX512, SwiGLU: swigluAVX512, GateSiLU: gateSiluAVX512, GateSigmoid: gateSigmoidAVX512,
+	Sigmoids: sigmoidsAVX512, Decays: decaysAVX512, Convolve: convolveAVX512, Rotate: rotateAVX512, Softmax: softmaxAVX512,
+	Narrow: narrowAVX512,
+	Page: Page{
+		Scores32: scores32AVX512, Scores16: scores16AVX512, Scores8: scores8AVX512,
+		Weigh32: weigh32AVX512, Weigh16: weigh16AVX512, Weigh8: weigh8AVX512, Scale: scalePageAVX512, Merge: mergeAVX512,
+	},
+	Delta: Delta{Read: deltaReadAVX512, Update: deltaUpdateAVX512},
+}
+
+// vectorAVX2 wants AVX2, FMA, F16C and BMI2.
+var vectorAVX2 = Vector{
+	Dot: dotAVX2, Add: addAVX2, AddScaled: addScaledAVX2,
+	Norm: normAVX2, Normalize: normalizeAVX2, SwiGLU: swigluAVX2, GateSiLU: gateSiluAVX2, GateSigmoid: gateSigmoidAVX2,
+	Sigmoids: sigmoidsAVX2, Decays: decaysAVX2, Convolve: convolveAVX2, Rotate: rotateAVX2, Softmax: softmaxAVX2,
+	Narrow: narrowAVX2,
+	Page: Page{
+		Scores32: scores32AVX2, Scores16: scores16AVX2, Scores8: scores8AVX2,
+		Weigh32: weigh32AVX2, Weigh16: weigh16AVX2, Weigh8: weigh8AVX2, Scale: scalePageAVX2, Merge: mergeAVX2,
+	},
+	Delta: Delta{Read: deltaReadAVX2, Update: deltaUpdateAVX2},
+}
+
+// dotAVX512 is exactmath.Dot32.
+//
+//go:noescape
+func dotAVX512(x, y []float32) (sum float32)
+
+// addAVX512 is add.
+//
+//go:noescape
+func addAVX512(dst, x []float32)
+
+// addScaledAVX512 is addScaled.
+//
+//go:noescape
+func addScaledAVX512(dst, x []float32, w float32)
+
+// normAVX512 is rmsNorm.
+//
+//go:noescape
+func normAVX512(dst, x, gain []float32, eps float32)
+
+// normalizeAVX512 is normalize.
+//
+//go:noescape
+func normalizeAVX512(x []float32, scale float32)
+
+// swigluAVX512 is swiglu.
+//
+//go:noescape
+func swigluAVX512(dst, gate, up []float32)
+
+// gateSiluAVX512 is gateSilu.
+//
+//go:noescape
+func gateSiluAVX512(dst, x []float32)
+
+// gateSigmoidAVX512 is gateSigmoid.
+//
+//go:noescape
+func gateSigmoidAVX512(dst, x []float32, divisor float32)
+
+// sigmoidsAVX512 is sigmoids.
+//
+//go:noescape
+func sigmoidsAVX512(dst, x []float32)
+
+// decaysAVX512 is decays.
+//
+//go:noescape
+func decaysAVX512(dst, x []float32, rate, bias float32)
+
+// convolveAVX512 is convolve.
+//
+//go:noescape
+func convolveAVX512(dst []float32, taps []Tap)
+
+// rotateAVX512 is rotate.
+//
+//go:noescape
+func rotateAVX512(x, cos, sin []float32)
+
+// softmaxAVX512 is softmax.
+//
+//go:noescape
+func softmaxAVX512(x []float32) (top, sum float32)
+
+// narrowAVX512 is narrow.
+//
+//go:noescape
+func narrowAVX512(dst []uint16, x []float32)
+
+// scores32AVX512 is scores32.
+//
+//go:noescape
+func scores32AVX512(dst, q, keys, next []float32, d, count int, scale float32)
+
+// scores16AVX512 is scores16.
+//
+//go:noescape
+func scores16AVX512(dst, q []float32, keys, next []uint16, d, count int, scale float32)
+
+// scores8AVX512 is scores8.
+//
+//go:noescape
+func scores8AVX512(dst, q []float32, keys, next []int8, d, count int, scale float32)
+
+// weigh32AVX512 is weigh32.
+//
+//go:noescape
+func weigh32AVX512(dst, p, values, next []float32, d, count int)
+
+// weigh16AVX512 is weigh16.
+//
+//go:noescape
+func weigh16AVX512(dst, p []float32, values, next []uint16, d, count int)
+
+// weigh8AVX512 is weigh8.
+//
+//go:noescape
+func weigh8AVX512(dst, p []float32, values, next []int8, d, count int)
+
+// scalePageAVX512 is scalePage.
+//
+//go:noescape
+func scalePageAVX512(dst, scales []float32)
+
+// mergeAVX512 is merge.
+//
+//go:noescape
+func mergeAVX512(out, page []float32, all, now *SoftmaxSum)
+
+// deltaReadAVX512 is deltaRead.
+//
+//go:noescape
+func deltaReadAVX512(out, delta, state []float32, stride, ahead int, q, k, v []float32, decay, beta, kq float32)
+
+// deltaUpdateAVX512 is deltaUpdate.
+//
+//go:noescape
+func deltaUpdateAVX512(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
+
+// dotAVX2 is exactmath.Dot32.
+//
+//go:noescape
+func dotAVX2(x, y []float32) (sum float32)
+
+// addAVX2 is add.
+//
+//go:noescape
+func addAVX2(dst, x []float32)
+
+// addScaledAVX2 is addScaled.
+//
+//go:noescape
+func addScaledAVX2(dst, x []float32, w float32)
+
+// normAVX2 is rmsNorm.
+//
+//go:noescape
+func normAVX2(dst, x, gain []float32, eps float32)
+
+// normalizeAVX2 is normalize.
+//
+//go:noescape
+func normalizeAVX2(x []float32, scale float32)
+
+// swigluAVX2 is swiglu.
+//
+//go:noescape
+func swigluAVX2(dst, gate, up []float32)
+
+// gateSiluAVX2 is gateSilu.
+//
+//go:noescape
+func gateSiluAVX2(dst, x []float32)
+
+// gateSigmoidAVX2 is gateSigmoid.
+//
+//go:noescape
+func gateSigmoidAVX2(dst, x []float32, divisor float32)
+
+// sigmoidsAVX2 is sigmoids.
+//
+//go:noescape
+func sigmoidsAVX2(dst, x []float32)
+
+// decaysAVX2 is decays.
+//
+//go:noescape
+func decaysAVX2(dst, x []float32, rate, bias float32)
+
+// convolveAVX2 is convolve.
+//
+//go:noescape
+func convolveAVX2(dst []float32, taps []Tap)
+
+// rotateAVX2 is rotate.
+//
+//go:noescape
+func rotateAVX2(x, cos, sin []float32)
+
+// softmaxAVX2 is softmax.
+//
+//go:noescape
+func softmaxAVX2(x []float32) (top, sum float32)
+
+// narrowAVX2 is narrow.
+//
+//go:noescape
+func narrowAVX2(dst []uint16, x []float32)
+
+// scores32AVX2 is scores32.
+//
+//go:noescape
+func scores32AVX2(dst, q, keys, next []float32, d, count int, scale float32)
+
+// scores16AVX2 is scores16.
+//
+//go:noescape
+func scores16AVX2(dst, q []float32, keys, next []uint16, d, count int, scale float32)
+
+// scores8AVX2 is scores8.
+//
+//go:noescape
+func scores8AVX2(dst, q []float32, keys, next []int8, d, count int, scale float32)
+
+// weigh32AVX2 is weigh32.
+//
+//go:noescape
+func weigh32AVX2(dst, p, values, next []float32, d, count int)
+
+// weigh16AVX2 is weigh16.
+//
+//go:noescape
+func weigh16AVX2(dst, p []float32, values, next []uint16, d, count int)
+
+// weigh8AVX2 is weigh8.
+//
+//go:noescape
+func weigh8AVX2(dst, p []float32, values, next []int8, d, count int)
+
+// scalePageAVX2 is scalePage.
+//
+//go:noescape
+func scalePageAVX2(dst, scales []float32)
+
+// mergeAVX2 is merge.
+//
+//go:noescape
+func mergeAVX2(out, page []float32, all, now *SoftmaxSum)
+
+// deltaReadAVX2 is deltaRead.
+//
+//go:noescape
+func deltaReadAVX2(out, delta, state []float32, stride, ahead int, q, k, v []float32, decay, beta, kq float32)
+
+// deltaUpdateAVX2 is deltaUpdate.
+//
+//go:noescape
+func deltaUpdateAVX2(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)

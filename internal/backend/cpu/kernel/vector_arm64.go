@@ -1,0 +1,243 @@
+//go:build !noasm
+
+package kernel
+
+import (
+	"unsafe"
+
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
+// vectorNEON is what every arm64 processor can do.
+var vectorNEON = Vector{
+	Dot: dotNEON, Add: addNEON, AddScaled: addScaledNEON,
+	Norm: normNEON, Normalize: normalizeNEON, SwiGLU: swigluNEON, GateSiLU: gateSiluNEON, GateSigmoid: gateSigmoidNEON,
+	Sigmoids: sigmoidsNEON, Decays: decaysNEON, Convolve: convolveNEON, Rotate: rotateNEON, Softmax: softmaxNEON,
+	Narrow: narrowNEON,
+	Page: Page{
+		Scores32: scores32NEON, Scores16: scores16NEON, Scores8: scores8NEON,
+		Weigh32: weigh32NEON, Weigh16: weigh16NEON, Weigh8: weigh8NEON, Scale: scalePageNEON, Merge: mergeNEON,
+	},
+	Delta: Delta{Read: deltaReadNEON, Update: deltaUpdateNEON},
+}
+
+// normNEON is rmsNorm.
+func normNEON(dst, x, gain []float32, eps float32) {
+	scaleGainNEON(dst, x, gain, exactmath.RSqrt32(dotNEON(x, x)/float32(len(x))+eps))
+}
+
+// normalizeNEON is normalize.
+func normalizeNEON(x []float32, scale float32) {
+	scaleRowNEON(x, float32(exactmath.RSqrt32(dotNEON(x, x)+1e-6)*scale))
+}
+
+// convolveNEON is convolve.
+func convolveNEON(dst []float32, taps []Tap) {
+	for i, t := range taps {
+		w, x := unsafe.Slice(t.W, len(dst)), unsafe.Slice(t.X, len(dst))
+		if i == 0 {
+			mulRowNEON(dst, w, x)
+		} else {
+			fmaRowNEON(dst, w, x)
+		}
+	}
+	siluRowNEON(dst)
+}
+
+// softmaxNEON is softmax.
+func softmaxNEON(x []float32) (top, sum float32) {
+	top = topNEON(x)
+	return top, expSumNEON(x, top)
+}
+
+// mergeNEON is merge.
+func mergeNEON(out, page []float32, all, now *SoftmaxSum) {
+	top := all.Top
+	if now.Top > top {
+		top = now.Top
+	}
+	old, more := exactmath.Exp32(all.Top-top), exactmath.Exp32(now.Top-top)
+	mergeRowNEON(out, page, more, old)
+	all.Weight = exactmath.FMA32(now.Weight, more, float32(all.Weight*old))
+	all.Top = top
+}
+
+// scores32NEON is scores32.
+func scores32NEON(dst, q, keys, _ []float32, d, count int, scale float32) {
+	for i := 0; i*d < len(q); i++ {
+		scoreRow32NEON(&dst[i*PageTokens:][:count][0], &q[i*d:][:d][0], &keys[:count*d][0], d, count, scale)
+	}
+}
+
+// scores16NEON is scores16.
+func scores16NEON(dst, q []float32, keys, _ []uint16, d, count int, scale float32) {
+	for i := 0; i*d < len(q); i++ {
+		scoreRow16NEON(&dst[i*PageTokens:][:count][0], &q[i*d:][:d][0], &keys[:count*d][0], d, count, scale)
+	}
+}
+
+// scores8NEON is scores8.
+func scores8NEON(dst, q []float32, keys, _ []int8, d, count int, scale float32) {
+	for i := 0; i*d < len(q); i++ {
+		scoreRow8NEON(&dst[i*PageTokens:][:count][0], &q[i*d:][:d][0], &keys[:count*d][0], d, count, scale)
+	}
+}
+
+// weigh32NEON is weigh32.
+func weigh32NEON(dst, p, values, _ []float32, d, count int) {
+	for i := 0; i*d < len(dst); i++ {
+		weighRow32NEON(&dst[i*d:][:d][0], &p[i*PageTokens:][:count][0], &values[:count*d][0], d, count)
+	}
+}
+
+// weigh16NEON is weigh16.
+func weigh16NEON(dst, p []float32, values, _ []uint16, d, count int) {
+	for i := 0; i*d < len(dst); i++ {
+		weighRow16NEON(&dst[i*d:][:d][0], &p[i*PageTokens:][:count][0], &values[:count*d][0], d, count)
+	}
+}
+
+// weigh8NEON is weigh8.
+func weigh8NEON(dst, p []float32, values, _ []int8, d, count int) {
+	for i := 0; i*d < len(dst); i++ {
+		weighRow8NEON(&dst[i*d:][:d][0], &p[i*PageTokens:][:count][0], &values[:count*d][0], d, count)
+	}
+}
+
+// scalePageNEON is scalePage.
+func scalePageNEON(dst, scales []float32) {
+	for ; len(dst) > 0; dst = dst[PageTokens:] {
+		row := dst[:PageTokens]
+		mulRowNEON(row, row, scales)
+	}
+}
+
+// dotNEON is exactmath.Dot32.
+//
+//go:noescape
+func dotNEON(x, y []float32) (sum float32)
+
+// addNEON is add.
+//
+//go:noescape
+func addNEON(dst, x []float32)
+
+// addScaledNEON is addScaled.
+//
+//go:noescape
+func addScaledNEON(dst, x []float32, w float32)
+
+// scaleRowNEON is the last step of normalize.
+//
+//go:noescape
+func scaleRowNEON(dst []float32, scale float32)
+
+// scaleGainNEON is the last step of rmsNorm.
+//
+//go:noescape
+func scaleGainNEON(dst, x, y []float32, scale float32)
+
+// mulRowNEON sets dst to x*y, for scalePage and for the first tap of convolve.
+//
+//go:noescape
+func mulRowNEON(dst, x, y []float32)
+
+// fmaRowNEON is a later tap of convolve.
+//
+//go:noescape
+func fmaRowNEON(dst, x, y []float32)
+
+// siluRowNEON is the last step of convolve.
+//
+//go:noescape
+func siluRowNEON(dst []float32)
+
+// swigluNEON is swiglu.
+//
+//go:noescape
+func swigluNEON(dst, x, y []float32)
+
+// gateSiluNEON is gateSilu.
+//
+//go:noescape
+func gateSiluNEON(dst, x []float32)
+
+// gateSigmoidNEON is gateSigmoid.
+//
+//go:noescape
+func gateSigmoidNEON(dst, x []float32, divisor float32)
+
+// sigmoidsNEON is sigmoids.
+//
+//go:noescape
+func sigmoidsNEON(dst, x []float32)
+
+// decaysNEON is decays.
+//
+//go:noescape
+func decaysNEON(dst, x []float32, rate, bias float32)
+
+// mergeRowNEON is the sums of merge.
+//
+//go:noescape
+func mergeRowNEON(dst, x []float32, more, old float32)
+
+// topNEON is the highest number of softmax.
+//
+//go:noescape
+func topNEON(x []float32) (top float32)
+
+// expSumNEON is softmax with the highest number known.
+//
+//go:noescape
+func expSumNEON(x []float32, top float32) (sum float32)
+
+// rotateNEON is rotate.
+//
+//go:noescape
+func rotateNEON(x, cos, sin []float32)
+
+// narrowNEON is narrow.
+//
+//go:noescape
+func narrowNEON(dst []uint16, x []float32)
+
+// scoreRow32NEON is scores32 for one query.
+//
+//go:noescape
+func scoreRow32NEON(dst, q *float32, keys *float32, d, count int, scale float32)
+
+// scoreRow16NEON is scores16 for one query.
+//
+//go:noescape
+func scoreRow16NEON(dst, q *float32, keys *uint16, d, count int, scale float32)
+
+// scoreRow8NEON is scores8 for one query.
+//
+//go:noescape
+func scoreRow8NEON(dst, q *float32, keys *int8, d, count int, scale float32)
+
+// weighRow32NEON is weigh32 for one query.
+//
+//go:noescape
+func weighRow32NEON(dst, p *float32, values *float32, d, count int)
+
+// weighRow16NEON is weigh16 for one query.
+//
+//go:noescape
+func weighRow16NEON(dst, p *float32, values *uint16, d, count int)
+
+// weighRow8NEON is weigh8 for one query.
+//
+//go:noescape
+func weighRow8NEON(dst, p *float32, values *int8, d, count int)
+
+// deltaReadNEON is deltaRead.
+//
+//go:noescape
+func deltaReadNEON(out, delta, state []float32, stride, ahead int, q, k, v []float32, decay, beta, kq float32)
+
+// deltaUpdateNEON is deltaUpdate.
+//
+//go:noescape
+func deltaUpdateNEON(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)

@@ -1,0 +1,231 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// plainGroup is how many columns of an unquantized matrix make a block.
+const plainGroup = 64
+
+// Weight is a stack of matrices in blocks: for every tile of 16 rows, for every group of
+// columns, one block, all of them one after another, so that a product reads one stream.
+//
+// A block has the codes of 16 rows × group columns, then 16 scales, then 16 biases where
+// the format has them. Missing rows of the last tile are zero.
+//
+//	integers  Split into planes of 4, 2 and 1 bits (8 bits are one plane of bytes), lowest
+//	          bits first. Columns go four by four: vector v covers columns 4v..4v+3, its
+//	          byte 4r+i is row r, column 4v+i. A plane of p bits puts 8/p vectors into one,
+//	          the first in the lowest bits: vector v is field v%(8/p) of number v/(8/p).
+//	          The plane of single bits has eight bytes a vector, bit 4r+i of them in
+//	          little-endian order.
+//	E2M1      As 4-bit integers; the scale is half the format's, for codes count halves.
+//	E4M3      Byte 16k+r is row r, column k.
+//	plain     Number 16k+r is row r, column k; bf16: number 32j+2r+i is row r, column 2j+i.
+type Weight struct {
+	rows, cols, count int
+	integer           bool // products are integer products
+	format            dtype.Format
+	elem              dtype.Type // of a plain matrix
+	bits              int        // of a code
+	group, groups     int        // columns of a block, blocks of a tile
+	scale             dtype.Type // of scales and biases
+	codes, block      int        // bytes of a block's codes, and of a block
+	tiles             int        // of one matrix
+
+	Data []byte // [count, tiles, groups, block]: Size bytes of the caller
+}
+
+// Rows is the number of rows of each matrix.
+func (w *Weight) Rows() int { return w.rows }
+
+// Cols is the number of columns of each matrix.
+func (w *Weight) Cols() int { return w.cols }
+
+// Count is the number of matrices.
+func (w *Weight) Count() int { return w.count }
+
+// Bytes is the size of Data.
+func (w *Weight) Bytes() int64 { return int64(len(w.Data)) }
+
+// Size is how many bytes Data needs.
+func (w *Weight) Size() int { return w.count * w.tiles * w.groups * w.block }
+
+// Tiles is the number of tiles of each matrix.
+func (w *Weight) Tiles() int { return w.tiles }
+
+// Group is the number of columns of a block.
+func (w *Weight) Group() int { return w.group }
+
+// Groups is the number of blocks of a tile.
+func (w *Weight) Groups() int { return w.groups }
+
+// Integer reports whether products with w are integer products.
+func (w *Weight) Integer() bool { return w.integer }
+
+func (w *Weight) fp4() bool { return w.format == dtype.MXFP4 || w.format == dtype.NVFP4 }
+
+// at is block g of tile t of matrix n.
+func (w *Weight) at(n, t, g int) []byte {
+	i := ((n*w.tiles+t)*w.groups + g) * w.block
+	return w.Data[i : i+w.block : i+w.block]
+}
+
+// width is the number of columns of block g that exist.
+func (w *Weight) width(g int) int { return min(w.group, w.cols-g*w.group) }
+
+// NewWeight lays out a weight for the matrices of stack, which must be of one shape and format.
+// The caller sets Data to Size zeroed bytes and packs every tile. With integer, products of
+// affine and E2M1 formats quantize their input and multiply integers; all others use floats.
+func NewWeight(integer bool, stack []dtype.Matrix) (*Weight, error) {
+	if len(stack) == 0 {
+		return nil, fmt.Errorf("cpu: no matrix to load")
+	}
+	m := stack[0]
+	w := &Weight{
+		rows: m.Rows, cols: m.Cols, count: len(stack),
+		format: m.Format, elem: m.Type, bits: m.Bits, group: m.Group, scale: m.ScaleType,
+	}
+	for i := range stack {
+		x := &stack[i]
+		if x.Rows != m.Rows || x.Cols != m.Cols || x.Format != m.Format || x.Type != m.Type ||
+			x.Bits != m.Bits || x.Group != m.Group || x.ScaleType != m.ScaleType {
+			return nil, fmt.Errorf("cpu: matrix %d of a stack differs from the first in shape or format", i)
+		}
+		if err := x.Validate(); err != nil {
+			return nil, fmt.Errorf("cpu: matrix %d: %w", i, err)
+		}
+	}
+	extras := 1 // scales and biases of a row's group
+	switch m.Format {
+	case dtype.Plain:
+		w.group, extras = plainGroup, 0
+		w.codes = plainGroup * Tile * m.Type.Size()
+	case dtype.Affine:
+		extras = 2
+		w.codes = w.group * Tile * w.bits / 8
+	case dtype.MXFP4, dtype.NVFP4:
+		w.bits, w.scale = 4, dtype.BF16
+		for _, x := range stack {
+			if x.Format == dtype.NVFP4 && x.Global != 1 {
+				w.scale = dtype.F32
+			}
+		}
+		w.codes = w.group * Tile / 2
+	case dtype.MXFP8, dtype.FP8:
+		w.bits, w.scale = 8, dtype.F32
+		w.codes = w.group * Tile
+	default:
+		return nil, fmt.Errorf("cpu: weights of format %v are not supported", m.Format)
+	}
+	w.integer = integer && (m.Format == dtype.Affine || w.fp4())
+	w.block = w.codes + extras*Tile*w.scale.Size()
+	w.groups = (w.cols + w.group - 1) / w.group
+	w.tiles = (w.rows + Tile - 1) / Tile
+	return w, nil
+}
+
+// Pack writes tiles [from, to) of the stack that w was laid out for, counted through all of its
+// matrices. Calls for different tiles may run at the same time.
+func (w *Weight) Pack(stack []dtype.Matrix, from, to int) {
+	var scales [256]float32
+	last := -1
+	for i := from; i < to; i++ {
+		n, t := i/w.tiles, i%w.tiles
+		m := &stack[n]
+		if n != last {
+			scaleTable(&scales, m)
+			last = n
+		}
+		rows := min(Tile, w.rows-t*Tile)
+		bytes := m.RowBytes()
+		for g := 0; g < w.groups; {
+			end := min(g+packPanel, w.groups)
+			for r := range rows {
+				w.packRow(n, t, r, g, end, m.Data[(t*Tile+r)*bytes:], m.ElementBits())
+			}
+			for ; g < end; g++ {
+				w.packScales(w.at(n, t, g), m, t, rows, g, &scales)
+			}
+		}
+	}
+}
+
+// packPanel is how many blocks are packed together: they stay in the first cache while all
+// their rows are written.
+const packPanel = 8
+
+// packRow writes groups [from, to) of a row as row r of their blocks. src is the row, of
+// bits bits a code, and what follows it.
+func (w *Weight) packRow(n, t, r, from, to int, src []byte, bits int) {
+	step := w.group * bits / 8
+	for g := from; g < to; g++ {
+		block, s := w.at(n, t, g), src[g*step:]
+		switch {
+		case w.format == dtype.Plain && w.elem == dtype.F16:
+			packHalves(block, r, s[:2*w.width(g)])
+		case w.format == dtype.Plain:
+			packWords(block, r, s[:w.width(g)*bits/8])
+		case w.format == dtype.MXFP8 || w.format == dtype.FP8:
+			packBytes(block, r, s[:w.width(g)])
+		case bits == 8:
+			packWords(block, r, s[:step])
+		case bits == 4:
+			packNibbles(block, r, s[:step])
+		case bits == 2:
+			packPairs(block, r, s[:step])
+		case bits == 3:
+			packThrees(block, r, s, w.group)
+		case bits == 5:
+			packFives(block, r, s, w.group)
+		default:
+			packSixes(block, r, s, w.group)
+		}
+	}
+}
+
+// packScales writes the scales, and biases, of block g of tile t. table has what a byte
+// stands for where scales are bytes.
+func (w *Weight) packScales(block []byte, m *dtype.Matrix, t, rows, g int, table *[256]float32) {
+	size := w.scale.Size()
+	scales := block[w.codes:]
+	for r := range rows {
+		i := (t*Tile+r)*w.groups + g
+		switch w.format {
+		case dtype.Plain:
+			return
+		case dtype.Affine:
+			biases := scales[Tile*size:]
+			if size == 2 {
+				binary.LittleEndian.PutUint16(scales[2*r:], binary.LittleEndian.Uint16(m.Scales[2*i:]))
+				binary.LittleEndian.PutUint16(biases[2*r:], binary.LittleEndian.Uint16(m.Biases[2*i:]))
+			} else {
+				binary.LittleEndian.PutUint32(scales[4*r:], binary.LittleEndian.Uint32(m.Scales[4*i:]))
+				binary.LittleEndian.PutUint32(biases[4*r:], binary.LittleEndian.Uint32(m.Biases[4*i:]))
+			}
+		case dtype.FP8:
+			copy(scales[4*r:][:4], m.Scales[4*i:])
+		default:
+			putFloat(scales[r*size:], w.scale, table[m.Scales[i]])
+		}
+	}
+}
+
+// scaleTable writes what scales that are bytes stand for in this layout.
+func scaleTable(table *[256]float32, m *dtype.Matrix) {
+	for i := range table {
+		switch x := uint8(i); m.Format {
+		case dtype.MXFP4:
+			table[i] = 0.5 * dtype.FromE8M0(x)
+		case dtype.NVFP4:
+			table[i] = 0.5 * dtype.FromE4M3(x) * m.Global
+		case dtype.MXFP8:
+			table[i] = dtype.FromE8M0(x)
+		default:
+			return
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package cpu
+
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// Load packs the matrices of stack into one weight, on all threads.
+func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight, error) {
+	w, err := kernel.NewWeight(c == backend.Int8, stack)
+	if err != nil {
+		return nil, err
+	}
+	if w.Data, err = mapMemory(w.Size()); err != nil {
+		return nil, err
+	}
+	b.weights[w] = struct{}{}
+	b.pool.run(&packOp{w: w, stack: stack}, w.Count()*w.Tiles(), 1)
+	return w, nil
+}
+
+// Unload frees a weight.
+func (b *Backend) Unload(bw backend.Weight) {
+	w := bw.(*kernel.Weight)
+	if _, ok := b.weights[w]; !ok {
+		return
+	}
+	delete(b.weights, w)
+	unmapMemory(w.Data)
+	w.Data = nil
+}
+
+// packOp packs tiles.
+type packOp struct {
+	w     *kernel.Weight
+	stack []dtype.Matrix
+}
+
+func (op *packOp) part(_, from, to int) { op.w.Pack(op.stack, from, to) }

@@ -1,6 +1,0 @@
-//go:build long
-
-package cpu
-
-// long asks for the longer versions of tests: make nightly.
-const long = true

@@ -1,8 +1,0 @@
-//go:build (amd64 || arm64) && !noasm
-
-package cpu
-
-// pause waits for a moment in a loop that looks for work. Its twin is in pause_noasm.go.
-//
-//go:noescape
-func pause()

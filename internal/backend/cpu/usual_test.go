@@ -1,5 +1,0 @@
-//go:build !long
-
-package cpu
-
-const long = false

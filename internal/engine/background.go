@@ -1,0 +1,215 @@
+package engine
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/spec"
+)
+
+// maxBackground is the maximum number of conversations that wait for a background prefill. Of
+// more the oldest is dropped: its next turn has been due for longest.
+const maxBackground = 32
+
+// Prefill is a prompt to prefill in the background, for a request that will begin with it.
+type Prefill struct {
+	// Conversation is what it belongs to. There is at most one Prefill of a conversation: the
+	// next replaces it, and a Request of the conversation drops it.
+	Conversation string
+	Prompt       []int32
+	Boundaries   []int       // as Request has them
+	Salt         prefix.Salt // likewise
+	Depth        spec.Depth  // likewise; spec.DepthOff: not for the drafter
+}
+
+// background is the prompts that are prefilled in advance. They are no requests: none of them
+// counts against the queue or the batch, and none is fed in a round with requests. The one
+// that was started keeps its memory until a request needs it.
+type background struct {
+	waiting []*sequence // oldest first; the engine's mutex protects it
+	current *sequence   // that was started; likewise, and only the loop changes it
+	active  bool        // it is being fed
+}
+
+// job is what the sequence of a background prefill has beside others.
+type job struct {
+	age     uint64 // when it came, by the cache's clock
+	dropped bool   // the engine's mutex protects it
+	done    chan struct{}
+	once    sync.Once
+}
+
+// end tells those who wait.
+func (j *job) end() { j.once.Do(func() { close(j.done) }) }
+
+// Prefill has a prompt prefilled when the engine has nothing else to do, and its state stored
+// in the prefix cache. done is closed when that has happened or the prompt was dropped.
+func (e *Engine) Prefill(p Prefill) (done <-chan struct{}, err error) {
+	j := &job{done: make(chan struct{})}
+	if !e.o.Cache { // there is nowhere to store it
+		j.end()
+		return j.done, nil
+	}
+	s, err := newSequence(Request{
+		Conversation: p.Conversation, Prompt: p.Prompt, Boundaries: p.Boundaries, Salt: p.Salt, Depth: p.Depth,
+	}, e.model.Info(), e.o.Context)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.fit(s); err != nil {
+		return nil, err
+	}
+	s.background, s.looked = j, true
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.draining || e.broken != nil {
+		return nil, ErrClosed
+	}
+	if e.conversations[p.Conversation] > 0 { // its next turn is here already
+		e.stats.Background.Dropped++
+		j.end()
+		return j.done, nil
+	}
+	j.age = e.cache.Clock()
+	e.dropBackground(p.Conversation)
+	if e.background.waiting = append(e.background.waiting, s); len(e.background.waiting) > maxBackground {
+		e.background.waiting[0].background.end()
+		e.background.waiting = slices.Delete(e.background.waiting, 0, 1)
+		e.stats.Background.Dropped++
+	}
+	e.signal()
+	return j.done, nil
+}
+
+// dropBackground drops the background prefill of a conversation. What the cache has of it
+// stays. The mutex is held.
+func (e *Engine) dropBackground(conversation string) {
+	e.background.waiting = slices.DeleteFunc(e.background.waiting, func(s *sequence) bool {
+		if s.req.Conversation != conversation {
+			return false
+		}
+		s.background.end()
+		e.stats.Background.Dropped++
+		return true
+	})
+	if s := e.background.current; s != nil && s.req.Conversation == conversation {
+		s.background.dropped = true
+	}
+}
+
+// tidyBackground ends the current background prefill if it was dropped, and all of them when
+// the engine is to end.
+func (e *Engine) tidyBackground() {
+	current, over := e.background.current, false
+	e.locked(func() {
+		if over = e.draining || e.broken != nil; over {
+			for _, s := range e.background.waiting {
+				s.background.end()
+			}
+			e.stats.Background.Dropped += int64(len(e.background.waiting))
+			e.background.waiting = nil
+		}
+		over = over || current != nil && current.background.dropped
+	})
+	if current != nil && over {
+		e.endBackground(current)
+	}
+}
+
+// prefillBackground feeds the current background prefill one chunk. It reports false if there
+// is none or a request waits. No request runs.
+//
+// The chunk is as long as that of a prompt beside a text that is being generated: a request
+// that comes meanwhile waits as long as it would there. What it costs says nothing about
+// rounds of requests, so neither the controller nor the pace hears of it.
+func (e *Engine) prefillBackground() bool {
+	s := e.nextBackground()
+	if s == nil {
+		return false
+	}
+	e.background.active = true
+	defer func() { e.background.active = false }()
+	if s.target == nil {
+		if err := e.open(s); err != nil {
+			s.fault = err
+			e.blame(err)
+			e.endBackground(s)
+			return true
+		}
+	}
+	s.feed(s.next(min(e.o.RoundTokens, e.pace.chunk(e.o.MaxRound)), e.o.RoundTokens))
+	if s.fault = s.grow(s.outcome.Rows); s.fault == nil {
+		e.batch, e.spans = append(e.batch[:0], s), append(e.spans[:0], s.span)
+		if err := e.decode(); err != nil {
+			e.isolate(err)
+		} else {
+			e.store()
+			e.locked(func() { e.stats.Background.Tokens += int64(s.outcome.Rows) })
+			if s.target.Len() == len(s.tokens) {
+				s.finish = finishPrefill
+			}
+		}
+	}
+	if s.fault != nil || s.finish != "" {
+		e.endBackground(s)
+	}
+	return true
+}
+
+// nextBackground is the sequence to prefill in the background, nil if there is none or a
+// request waits.
+func (e *Engine) nextBackground() *sequence {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.waiting) > 0 {
+		return nil
+	}
+	if e.background.current == nil && len(e.background.waiting) > 0 {
+		e.background.current = e.background.waiting[0]
+		e.background.waiting = slices.Delete(e.background.waiting, 0, 1)
+	}
+	return e.background.current
+}
+
+// endBackground ends the current background prefill.
+func (e *Engine) endBackground(s *sequence) {
+	if err := try(s.release); err != nil {
+		e.blame(err)
+	}
+	e.locked(func() {
+		e.background.current = nil
+		if s.finish != "" && s.fault == nil {
+			e.stats.Background.Completed++
+		} else {
+			e.stats.Background.Dropped++
+		}
+	})
+	s.background.end()
+}
+
+// reclaim frees bytes that can be spared: the memory of the current background prefill, then
+// entries of the cache. For that prefill itself, only entries are freed that were last used
+// before it came: those used since are worth more.
+func (e *Engine) reclaim(bytes int64) {
+	if e.background.active {
+		e.cache.ShrinkOlder(bytes, e.background.current.background.age)
+		return
+	}
+	before := e.pool.Used()
+	if s := e.background.current; s != nil {
+		s.release() // it restarts behind what the cache has
+	}
+	if missing := bytes - (before - e.pool.Used()); missing > 0 {
+		e.cache.Shrink(missing)
+	}
+}
+
+// openCache opens the prefix cache, if there is to be one.
+func (e *Engine) openCache() {
+	c := newCache(e.pool, &e.o, e.model.Layout())
+	e.locked(func() { e.cache = c })
+	if c != nil {
+		e.pool.OnFull(e.reclaim)
+	}
+}

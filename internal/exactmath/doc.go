@@ -1,0 +1,7 @@
+// Package exactmath has the elementary functions whose results decide which token comes next.
+// They give the same bits on every processor. The standard library's do not: they have assembly
+// that differs between machines, and some compilers fuse x*y+z, which the explicit conversions
+// here forbid.
+//
+// Functions of float32 have names that end in 32, as in FMA32.
+package exactmath

@@ -1,0 +1,121 @@
+// Package measure is what the self-test of a head, foretoken doctor and foretoken bench have in
+// common: what passes and drafts cost, which draft tokens are accepted, which draft vocabulary
+// and depth are fastest, and the statistics of repeated measurements. It knows models, drafters
+// and states. It does not know the engine, a family, a file or a text, and prints nothing.
+package measure
+
+import (
+	"errors"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// ErrNotANumber is what comes of damaged weights.
+var ErrNotANumber = errors.New("measure: the model's output is not a number: its weights are damaged; fetch or convert the model again")
+
+// Sequence is one greedily decoded sequence of a model and its drafter, whose steps are timed
+// one by one.
+type Sequence struct {
+	model     model.Model
+	drafter   spec.Drafter // nil: none
+	sampler   *sample.Sampler
+	target    *state.State
+	draft     *state.State // nil without a drafter
+	hostState any
+	out       model.Output // of the last pass
+}
+
+// Open takes the states of a sequence from the pool. Tokens are chosen among the first vocab
+// ids. d may be nil. The caller closes it; until then nobody else may use m and d.
+func Open(m model.Model, d spec.Drafter, pool *state.Pool, vocab int) (s *Sequence, err error) {
+	s = &Sequence{model: m, drafter: d}
+	if s.sampler, err = sample.New(sample.Options{Vocab: vocab}, nil); err != nil {
+		return nil, err
+	}
+	if s.target, err = pool.Open(m.Layout()); err != nil {
+		return nil, err
+	}
+	if d != nil {
+		if s.draft, err = pool.Open(d.Layout()); err != nil {
+			s.target.Close()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Close gives the states back.
+func (s *Sequence) Close() {
+	s.target.Close()
+	if s.draft != nil {
+		s.draft.Close()
+	}
+}
+
+// Len is how many tokens the model has seen.
+func (s *Sequence) Len() int { return s.target.Len() }
+
+// Prefill feeds tokens, the last want of which get logits, and returns how long it took.
+func (s *Sequence) Prefill(tokens []int32, want int) (time.Duration, error) {
+	return s.forward(tokens, 0, want)
+}
+
+// Pass feeds a token with draft tokens after it, verifies them, and rolls all of them back. It
+// returns how many were accepted and how long the pass took with the verification.
+func (s *Sequence) Pass(token int32, drafts ...int32) (accepted int, took time.Duration, err error) {
+	start := time.Now()
+	if _, err := s.forward(append([]int32{token}, drafts...), len(drafts), len(drafts)+1); err != nil {
+		return 0, 0, err
+	}
+	accepted, next := spec.Exact.Verify(s.sampler, spec.Draft{Tokens: drafts}, s.out.Logits[0])
+	took = time.Since(start)
+	if next < 0 {
+		return 0, 0, ErrNotANumber
+	}
+	s.target.Commit(0)
+	return accepted, took, nil
+}
+
+func (s *Sequence) forward(tokens []int32, drafts, want int) (took time.Duration, err error) {
+	start := time.Now()
+	s.out, err = s.model.Forward([]model.Span{{State: s.target, Tokens: tokens, Drafts: drafts, Want: want}})
+	return time.Since(start), err
+}
+
+// Draft has the drafter catch up with one row of the last pass and draft depth tokens after
+// text, whose last token is the one that follows the row. The tokens are valid until the next
+// call.
+func (s *Sequence) Draft(text []int32, row, depth int) (tokens []int32, took time.Duration, err error) {
+	start := time.Now()
+	drafts, err := s.drafter.Draft([]spec.Run{{
+		State: s.draft, HostState: &s.hostState, Text: text, Hidden: s.out.Hidden.RowRange(row, row+1), Depth: depth, Sampler: s.sampler,
+	}})
+	if err != nil {
+		return nil, 0, err
+	}
+	return drafts[0].Tokens, time.Since(start), nil
+}
+
+// TimeDraft is how long Draft takes, with the draft vocabulary limited to vocab frequent tokens
+// if vocab is not 0 and the drafter allows it. The draft state is rolled back, so that the next
+// call does the same work.
+func (s *Sequence) TimeDraft(text []int32, row, depth, vocab int) (time.Duration, error) {
+	if d, ok := s.drafter.(spec.VocabLimiter); ok && vocab > 0 {
+		d.LimitVocab(vocab)
+	}
+	n := s.draft.Len()
+	_, took, err := s.Draft(text, row, depth)
+	if err == nil {
+		s.draft.Truncate(n)
+	}
+	return took, err
+}
+
+// greedy is the most likely token after a row of the last pass, -1 if there is none.
+func (s *Sequence) greedy(row int) int32 {
+	return s.sampler.Draw(s.sampler.Dist(s.out.Logits[0][row], nil))
+}

@@ -1,0 +1,217 @@
+package qwen35
+
+import (
+	"math"
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/spec"
+)
+
+// The output matrix is most of what a draft token costs a small model with a large
+// vocabulary, and most of its rows are tokens that the text will not use. So draft tokens are
+// drawn from a draft vocabulary: the frequent tokens, which byte-level BPE gives the lowest
+// ids because it merged them first, and those that this text has used. What the target draws
+// from is always the whole vocabulary; a token that is not in the draft vocabulary costs a
+// draft token, never the text.
+
+// draftVocabSize is the number of frequent tokens in the draft vocabulary, given what the
+// user wants: 0 for auto, -1 for all. Auto, until a self-test has found better, is a quarter,
+// where the trained tiny model loses a hundredth of its tokens per round and a draft token
+// costs a third less, and not more than a language needs.
+func draftVocabSize(vocab, want int) int {
+	const smallest, largest = 1 << 12, 1 << 15
+	switch {
+	case want < 0 || want >= vocab || want == 0 && vocab < smallest:
+		return vocab
+	case want > 0:
+		return want
+	}
+	return min(vocab/4, largest)
+}
+
+// draftVocabSizes are the sizes worth trying: the whole vocabulary, halved until so little of
+// it is left that most of a draft token's cost is elsewhere.
+func draftVocabSizes(vocab int) []int {
+	const least = 1 << 10
+	sizes := []int{vocab}
+	for n := vocab / 2; n >= least; n /= 2 {
+		sizes = append(sizes, n)
+	}
+	slices.Reverse(sizes)
+	return sizes
+}
+
+// draftVocab is the blocks of output rows that drafts of a batch are drawn from.
+type draftVocab struct {
+	frequent int // tokens that are always in it
+	vocab    int
+	control  []int32 // blocks of tokens that open and close parts of a text: always in it, too
+	all      bool    // of the vocabulary is in it
+	first    int     // blocks of the frequent tokens
+	blocks   []int32 // of all texts of the batch, ascending
+}
+
+// draftVocab returns one with the given number of frequent tokens.
+func (m *Model) draftVocab(frequent int) draftVocab {
+	s := draftVocab{frequent: frequent, vocab: m.cfg.vocab}
+	for _, id := range m.loaded.o.Control {
+		if id >= 0 && int(id) < m.cfg.vocab {
+			s.control = append(s.control, id/backend.RowBlock)
+		}
+	}
+	slices.Sort(s.control)
+	s.control = slices.Compact(s.control)
+	// A file may have thousands of control tokens. Those added last are the chat's.
+	s.control = s.control[max(len(s.control)-maxControl, 0):]
+	return s
+}
+
+// seen are the blocks of a text's tokens beyond the frequent ones, ascending, with the place
+// in the text where each was used last.
+type seen struct {
+	upTo   int // tokens of the text taken in
+	blocks []int32
+	last   []int32
+}
+
+// Bounds of the blocks that one text adds, and how many of them are of control tokens.
+const (
+	maxSeen    = 512
+	maxControl = 32
+)
+
+// always is the place of a block that is never given up.
+const always = math.MaxInt32
+
+// of is the blocks for a batch, nil for all. The list is valid until the next call. It is
+// all where a draft's distribution is asked for: under the ratio rule the distribution shapes
+// the text, which must not depend on what the others of the batch have said.
+func (s *draftVocab) of(batch []spec.Run) []int32 {
+	s.all = s.frequent >= s.vocab || slices.ContainsFunc(batch, func(r spec.Run) bool { return r.Dists })
+	if s.all {
+		return nil
+	}
+	s.first = (s.frequent + backend.RowBlock - 1) / backend.RowBlock
+	s.blocks = s.blocks[:0]
+	for i := range s.first {
+		s.blocks = append(s.blocks, int32(i))
+	}
+	for _, r := range batch {
+		if r.Depth == 0 {
+			continue
+		}
+		x, ok := (*r.HostState).(*seen)
+		if !ok {
+			x = &seen{}
+			*r.HostState = x
+		}
+		x.update(r.Text, int32(s.first), s.control)
+		s.blocks = append(s.blocks, x.blocks...)
+	}
+	if rest := s.blocks[s.first:]; len(batch) > 1 {
+		slices.Sort(rest)
+		s.blocks = s.blocks[:s.first+len(slices.Compact(rest))]
+	}
+	return s.blocks
+}
+
+// off is the logits of a block that is not in it.
+var off = func() (x [backend.RowBlock]float32) {
+	for i := range x {
+		x[i] = float32(math.Inf(-1))
+	}
+	return x
+}()
+
+// confine removes the tokens from a row of logits that are there for other sequences of the
+// batch, and returns how many are left: whoever sees the draft tokens of a text would
+// otherwise see which words others use.
+func (s *draftVocab) confine(row []float32, r *spec.Run) int {
+	if s.all {
+		return s.vocab
+	}
+	own := (*r.HostState).(*seen).blocks
+	n := s.first + len(own)
+	if n < len(s.blocks) {
+		for _, b := range s.blocks[s.first:] {
+			if len(own) > 0 && own[0] == b {
+				own = own[1:]
+				continue
+			}
+			copy(row[int(b)*backend.RowBlock:], off[:])
+		}
+	}
+	return min(n*backend.RowBlock, s.vocab)
+}
+
+// update takes in the new tokens of a text. Where they are too many, those used last stay:
+// names of now, and whatever closes what is open.
+func (x *seen) update(text []int32, first int32, control []int32) {
+	if len(text) < x.upTo {
+		*x = seen{}
+	}
+	skip := enough(text[x.upTo:], first)
+	if x.upTo == 0 || skip > 0 {
+		x.blocks, x.last = x.blocks[:0], x.last[:0]
+		for _, b := range control {
+			if b >= first {
+				x.blocks, x.last = append(x.blocks, b), append(x.last, always)
+			}
+		}
+	}
+	for i := x.upTo + skip; i < len(text); i++ {
+		b := text[i] / backend.RowBlock
+		if b < first {
+			continue
+		}
+		at, found := slices.BinarySearch(x.blocks, b)
+		if !found {
+			at = x.insert(at, b)
+		}
+		if x.last[at] != always {
+			x.last[at] = int32(i)
+		}
+	}
+	x.upTo = len(text)
+}
+
+// enough is the first of some tokens, the last of which use as many blocks as are kept; 0 if
+// they do not. It spares a long prompt all that would be given up again.
+func enough(tokens []int32, first int32) int {
+	if len(tokens) <= 2*maxSeen {
+		return 0
+	}
+	used := make([]uint64, slices.Max(tokens)/backend.RowBlock/64+1)
+	n := 0
+	for i, id := range slices.Backward(tokens) {
+		b := id / backend.RowBlock
+		if b < first || used[b/64]>>(b%64)&1 != 0 {
+			continue
+		}
+		used[b/64] |= 1 << (b % 64)
+		if n++; n == maxSeen {
+			return i
+		}
+	}
+	return 0
+}
+
+// insert adds a block, which belongs at a place, at the cost of the one that was used the
+// longest ago if there are too many. It returns the block's place.
+func (x *seen) insert(at int, b int32) int {
+	if len(x.blocks) == maxSeen {
+		oldest := 0
+		for i, last := range x.last {
+			if last < x.last[oldest] {
+				oldest = i
+			}
+		}
+		x.blocks, x.last = slices.Delete(x.blocks, oldest, oldest+1), slices.Delete(x.last, oldest, oldest+1)
+		if oldest < at {
+			at--
+		}
+	}
+	x.blocks, x.last = slices.Insert(x.blocks, at, b), slices.Insert(x.last, at, 0)
+	return at
+}

@@ -1,0 +1,160 @@
+package qwen35
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/spec"
+)
+
+func TestDraftVocabSize(t *testing.T) {
+	for _, c := range []struct{ vocab, want, length int }{
+		{8192, 0, 2048},
+		{8192, -1, 8192},
+		{8192, 100, 100},
+		{8192, 9000, 8192},
+		{512, 0, 512},
+		{248320, 0, 32768},
+	} {
+		if got := draftVocabSize(c.vocab, c.want); got != c.length {
+			t.Errorf("vocabulary of %d, %d wanted: %d, want %d", c.vocab, c.want, got, c.length)
+		}
+	}
+}
+
+func TestDraftVocabSizes(t *testing.T) {
+	for vocab, want := range map[int][]int{8192: {1024, 2048, 4096, 8192}, 1500: {1500}} {
+		if got := draftVocabSizes(vocab); !slices.Equal(got, want) {
+			t.Errorf("vocabulary of %d: sizes %v, want %v", vocab, got, want)
+		}
+	}
+}
+
+// TestDraftVocabHasWhatTheTextUsed checks that the list is the frequent blocks, then the
+// rare ones of all texts of a batch, each once and in order.
+func TestDraftVocabHasWhatTheTextUsed(t *testing.T) {
+	s := draftVocab{frequent: 40, vocab: 1000}
+	run := func(text ...int32) spec.Run { return spec.Run{HostState: new(any), Text: text, Depth: 1} }
+	a, b := run(3, 999, 500), run(501, 47, 48)
+	if got, want := s.of([]spec.Run{a}), []int32{0, 1, 2, 31, 62}; !slices.Equal(got, want) {
+		t.Errorf("blocks %v, want %v", got, want)
+	}
+	if got, want := s.of([]spec.Run{a, b}), []int32{0, 1, 2, 3, 31, 62}; !slices.Equal(got, want) {
+		t.Errorf("blocks %v, want %v", got, want)
+	}
+	a.Text = append(a.Text, 700)
+	if got, want := s.of([]spec.Run{a}), []int32{0, 1, 2, 31, 43, 62}; !slices.Equal(got, want) {
+		t.Errorf("blocks %v, want %v", got, want)
+	}
+	a.Text = []int32{5} // another text
+	if got, want := s.of([]spec.Run{a}), []int32{0, 1, 2}; !slices.Equal(got, want) {
+		t.Errorf("blocks %v, want %v", got, want)
+	}
+	if all := (&draftVocab{frequent: 1000, vocab: 1000}).of([]spec.Run{a}); all != nil {
+		t.Errorf("blocks %v of a whole vocabulary, want nil", all)
+	}
+}
+
+func TestDraftVocabIsBounded(t *testing.T) {
+	var x seen
+	text := make([]int32, 20000)
+	for i := range text {
+		text[i] = int32(i * 16)
+	}
+	if x.update(text, 1, nil); len(x.blocks) != maxSeen || !slices.IsSorted(x.blocks) {
+		t.Errorf("%d blocks", len(x.blocks))
+	}
+}
+
+// TestDraftVocabKeepsWhatWasUsedLast compares with the last distinct blocks of random texts,
+// whatever pieces they come in; blocks of control tokens are there beside them.
+func TestDraftVocabKeepsWhatWasUsedLast(t *testing.T) {
+	const first = 10
+	control := []int32{3, 900, 1500}
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		text := make([]int32, 3000)
+		for i := range text {
+			text[i] = rng.Int32N(2000 * backend.RowBlock)
+		}
+		var x seen
+		for at := 0; at < len(text); {
+			at = min(at+1+rng.IntN(400), len(text))
+			x.update(text[:at], first, control)
+			want := slices.DeleteFunc(slices.Clone(control), func(b int32) bool { return b < first })
+			for i := at - 1; i >= 0 && len(want) < maxSeen; i-- {
+				if b := text[i] / backend.RowBlock; b >= first && !slices.Contains(want, b) {
+					want = append(want, b)
+				}
+			}
+			slices.Sort(want)
+			if !slices.Equal(x.blocks, want) {
+				t.Fatalf("seed %d: after %d tokens %d blocks, not the %d that were used last", seed, at, len(x.blocks), len(want))
+			}
+		}
+	}
+}
+
+// TestDraftVocabIsNobodyElses has two texts in a batch: each is offered what the frequent
+// tokens and its own are, not what the other has said.
+func TestDraftVocabIsNobodyElses(t *testing.T) {
+	s := draftVocab{frequent: 32, vocab: 1000, control: []int32{61}}
+	batch := []spec.Run{{HostState: new(any), Text: []int32{3, 500}, Depth: 1}, {HostState: new(any), Text: []int32{700, 999}, Depth: 1}}
+	if got, want := s.of(batch), []int32{0, 1, 31, 43, 61, 62}; !slices.Equal(got, want) {
+		t.Fatalf("blocks %v, want %v", got, want)
+	}
+	for i, own := range [][]int32{{0, 1, 31, 61}, {0, 1, 43, 61, 62}} {
+		row := make([]float32, 1000)
+		if n, want := s.confine(row, &batch[i]), len(own)*backend.RowBlock; n != want {
+			t.Errorf("run %d: draft vocabulary of %d, want %d", i, n, want)
+		}
+		for id, x := range row {
+			b := int32(id / backend.RowBlock)
+			if others := slices.Contains(s.blocks, b) && !slices.Contains(own, b); math.IsInf(float64(x), -1) != others {
+				t.Fatalf("run %d: token %d is %v", i, id, x)
+			}
+		}
+	}
+}
+
+// BenchmarkDraftVocab takes in a prompt of rare words only, and then one token at a time.
+func BenchmarkDraftVocab(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	text := make([]int32, 100_000)
+	for i := range text {
+		text[i] = 32768 + rng.Int32N(248320-32768)
+	}
+	b.Run("prompt", func(b *testing.B) {
+		for b.Loop() {
+			var x seen
+			x.update(text, 2048, nil)
+		}
+	})
+	b.Run("token", func(b *testing.B) {
+		var x seen
+		x.update(text[:2000], 2048, nil)
+		b.ReportAllocs()
+		n := 2000
+		for b.Loop() {
+			if n++; n > len(text) {
+				x.upTo, n = 2000, 2001
+			}
+			x.update(text[:n], 2048, nil)
+		}
+	})
+	b.Run("confine", func(b *testing.B) { // sixteen texts with a hundred rare blocks each
+		list := draftVocab{frequent: 32768, vocab: 248320}
+		var batch []spec.Run
+		for i := range 16 {
+			batch = append(batch, spec.Run{HostState: new(any), Text: text[i*100:][:100], Depth: 1})
+		}
+		list.of(batch)
+		row := make([]float32, list.vocab)
+		for b.Loop() {
+			list.confine(row, &batch[0])
+		}
+	})
+}

@@ -1,0 +1,108 @@
+// Package models finds models: the files that a name or a path stands for, what they weigh,
+// and how they want to be sampled.
+package models
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/models/tiny"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// Tiny is the name of the model inside the program.
+const Tiny = "tiny"
+
+// ErrNotBuiltIn is returned for Tiny by a program that was built without it.
+var ErrNotBuiltIn = errors.New("foretoken: this program was built without a model: name a checkpoint folder")
+
+// Open opens the files of a model: the folder of a checkpoint, a GGUF file, or Tiny. The caller
+// closes them.
+func Open(path string) (*checkpoint.Checkpoint, error) {
+	switch {
+	case path == Tiny:
+		files := tiny.Files()
+		if files == nil {
+			return nil, ErrNotBuiltIn
+		}
+		return checkpoint.OpenFiles(Tiny, files)
+	case strings.HasSuffix(path, ".gguf"):
+		return qwen35.OpenGGUF(path)
+	default:
+		return checkpoint.Open(path)
+	}
+}
+
+// Name is a model's name for people: the last part of its path, without the ending of a file.
+func Name(path string) string {
+	if full, err := filepath.Abs(path); err == nil {
+		path = full
+	}
+	return strings.TrimSuffix(filepath.Base(path), ".gguf")
+}
+
+// Size is about the bytes that the weights of a model take in memory, quantized to bits if that
+// is not 0, from the headers of its files. It is 0 if they cannot be read: Open says why.
+func Size(path string, bits int) int64 {
+	c, err := Open(path)
+	if err != nil {
+		return 0
+	}
+	defer c.Close() //nolint:errcheck // it was only read
+	s, err := qwen35.Look(c)
+	if err != nil {
+		return 0
+	}
+	if bits == 0 {
+		return s.Loaded
+	}
+	parameters := int64(0)
+	for _, p := range s.Parts {
+		parameters += p.Parameters
+	}
+	// Every group of 64 has a scale and an offset of two bytes, and those are widened.
+	return min(s.Loaded, parameters*int64(bits+1)/8)
+}
+
+// What is recommended where a checkpoint recommends nothing.
+const (
+	DefaultTemperature  = 0.8
+	DefaultTopP         = 0.95
+	DefaultXTCThreshold = 0.1
+)
+
+// Recommended is how a checkpoint recommends to sample, with a new seed.
+func Recommended(g checkpoint.Generation) sample.Options {
+	o := sample.Options{
+		Temperature: DefaultTemperature, TopP: DefaultTopP, RepetitionPenalty: 1, XTCThreshold: DefaultXTCThreshold, Seed: sample.NewSeed(),
+	}
+	if g.DoSample != nil && *g.DoSample && g.Temperature == nil {
+		o.Temperature = 1 // the format's own default
+	}
+	if g.DoSample != nil || g.Temperature != nil || g.TopK != nil || g.TopP != nil {
+		o.TopP = 1 // the file does recommend something, and this is not part of it
+	}
+	set(&o.Temperature, g.Temperature)
+	if g.DoSample != nil && !*g.DoSample {
+		o.Temperature = 0
+	}
+	set(&o.TopP, g.TopP)
+	set(&o.MinP, g.MinP)
+	set(&o.RepetitionPenalty, g.RepetitionPenalty)
+	set(&o.PresencePenalty, g.PresencePenalty)
+	set(&o.FrequencyPenalty, g.FrequencyPenalty)
+	if g.TopK != nil && *g.TopK > 0 { // some files write -1 for all
+		o.TopK = int(*g.TopK)
+	}
+	return o
+}
+
+// set makes x the file's value, if it has one.
+func set(x, file *float64) {
+	if file != nil {
+		*x = *file
+	}
+}

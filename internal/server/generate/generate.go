@@ -1,0 +1,373 @@
+// Package generate runs the requests of all protocols: it checks them, starts their answers and
+// yields these as they are generated. It knows models; it knows neither HTTP nor the JSON of any
+// protocol.
+package generate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/rescue"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// MaxChoices is the maximum number of answers to one request, MaxStops that of stop texts.
+const (
+	MaxChoices = 16
+	MaxStops   = 16
+)
+
+// Request is what a client asks for, in the terms that all protocols share. A field that is not
+// set has the checkpoint's default, or else the server's.
+type Request struct {
+	Model string // "": the server's first
+
+	// The prompt: messages to answer, or else ids, or else a text to continue.
+	Messages []chat.Message
+	Tools    []chat.Tool
+	Prefill  string // how the answer to messages begins
+	Text     string
+	IDs      []int32
+
+	// The model's own options. Start completes a copy of them: it sets Prompt, Sampling and Sent, adds
+	// the tenant to CacheSalt and the calls of tools to Grammar.
+	foretoken.Request
+	Sampling
+	Choices int // answers; 0: 1
+
+	Calls    Calls  // which tools may, or must, be called
+	Named    string // the tool, for CallNamed
+	Parallel bool   // several calls in one answer
+	Strict   bool   // constrain the arguments of calls to their schemas
+	// Constrained constrains calls to their syntax, and arguments to those schemas that can be
+	// compiled.
+	Constrained bool
+	// Inputs are the grammars of tools that take one text, by the tool's name. The text is the
+	// argument InputName, and calls of these tools are constrained to the grammar.
+	Inputs map[string]grammar.Source
+
+	Thinking  *bool          // whether to think before the answer
+	Effort    string         // of reasoning, for templates that know it
+	Variables map[string]any // further ones of the template
+}
+
+// SetDepth drafts n tokens per round; 0: none.
+func (r *Request) SetDepth(n int) { r.Depth = spec.FixedDepth(n) }
+
+// Sampling are the sampling options that a client sets. nil: the checkpoint's.
+type Sampling struct {
+	Temperature, TopP, MinP           *float64
+	TopK                              *int
+	XTCProbability, XTCThreshold      *float64
+	RepetitionPenalty                 *float64
+	RepetitionWindow                  *int // tokens it looks back; 0: all
+	PresencePenalty, FrequencyPenalty *float64
+	LogitBias                         map[int32]float32
+	Seed                              *uint64
+}
+
+// InputName is the argument of a tool that takes a text.
+const InputName = "input"
+
+// Calls says which tools an answer may, or must, call.
+type Calls uint8
+
+// The values of tool_choice.
+const (
+	CallAuto     Calls = iota // any or none
+	CallNone                  // none: the template does not see the tools
+	CallRequired              // at least one
+	CallNamed                 // that of Request.Named, once
+)
+
+// Service runs requests on the models of a library.
+type Service struct {
+	Library *foretoken.Library
+	Default string            // the model where a request names none
+	Aliases map[string]string // other names of models
+	// Read yields the pieces of an answer. Tests replace it to inject errors; nil: Answer.Pieces.
+	Read func(*foretoken.Answer) iter.Seq2[foretoken.Piece, error]
+	// SharePrefixes lets tenants share the prefix cache. Otherwise a request finds only what was
+	// cached for its own tenant.
+	SharePrefixes bool
+}
+
+// Resolve is the library's name of the model that a client names.
+func (s *Service) Resolve(name string) string {
+	if name == "" {
+		return s.Default
+	}
+	if model, ok := s.Aliases[name]; ok {
+		return model
+	}
+	return name
+}
+
+// Run is a running request. Events must be read to its end, or the context canceled; Close
+// must be called in any case.
+type Run struct {
+	Model   *foretoken.Model
+	Name    string // of the model, as the client called it
+	Request *Request
+	Prompt  *foretoken.Prompt
+	Seed    uint64 // of the first answer; answer i has Seed+i
+	Created time.Time
+	Answers []*foretoken.Answer // one for each choice
+
+	read   func(*foretoken.Answer) iter.Seq2[foretoken.Piece, error]
+	done   func()
+	cancel context.CancelFunc
+}
+
+// Event is a piece of one of the answers.
+type Event struct {
+	Choice int
+	foretoken.Piece
+	Ended bool // the answer is complete and has its Finish and Result
+}
+
+// Start checks a request and starts its answers. An error is an *Error.
+func (s *Service) Start(ctx context.Context, r *Request) (*Run, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	m, done, err := s.Library.Use(ctx, s.Resolve(r.Model))
+	if err != nil {
+		return nil, Wrap(err)
+	}
+	run := &Run{Model: m, Name: cmp.Or(r.Model, s.Default), Request: r, Created: time.Now(), read: s.Read, done: done}
+	if run.read == nil {
+		run.read = (*foretoken.Answer).Pieces
+	}
+	if err := run.start(ctx, s.salt(ctx, r)); err != nil {
+		run.Close()
+		return nil, Wrap(err)
+	}
+	return run, nil
+}
+
+// Count is the number of tokens of the prompt of a request's messages. The context does not limit
+// it, only the size of the body does. An error is an *Error.
+func (s *Service) Count(ctx context.Context, r *Request) (int, error) {
+	m, done, err := s.Library.Use(ctx, s.Resolve(r.Model))
+	if err != nil {
+		return 0, Wrap(err)
+	}
+	defer done()
+	n, err := m.CountTokens(r.conversation())
+	if err != nil {
+		return 0, Wrap(err)
+	}
+	return n, nil
+}
+
+// check checks what does not depend on the model.
+func (r *Request) check() error {
+	switch {
+	case r.Choices < 0 || r.Choices > MaxChoices:
+		return Invalid("n", "%d answers, want 1 to %d", r.Choices, MaxChoices)
+	case r.MaxTokens < 0:
+		return Invalid("max_tokens", "%d tokens, want a positive number", r.MaxTokens)
+	case r.MaxThinking < 0:
+		return Invalid("max_thinking_tokens", "%d tokens, want a positive number", r.MaxThinking)
+	case !r.Depth.Valid():
+		n, _ := r.Depth.Fixed()
+		return Invalid("mtp_depth", "%d, want 0 to %d", n, spec.MaxDepth)
+	case r.Calls >= CallRequired && len(r.Tools) == 0:
+		return Invalid("tool_choice", "a call of a tool is required, and there are no tools")
+	}
+	return nil
+}
+
+// start renders the prompt and starts all answers. salt is that of the prefix cache.
+func (r *Run) start(ctx context.Context, salt string) (err error) {
+	q := r.Request.Request // what the model takes, completed here
+	if r.Prompt, err = r.Request.prompt(r.Model); err != nil {
+		return err
+	}
+	if err := checkLength(r.Prompt, r.Model.Context()); err != nil {
+		return err
+	}
+	options, err := r.Request.options(r.Model)
+	if err != nil {
+		return err
+	}
+	if q.Grammar, err = r.Request.grammar(r.Model, r.Prompt.Thinking); err != nil {
+		return err
+	}
+	q.Prompt, q.Sampling, q.CacheSalt, r.Seed = r.Prompt, &options, salt, options.Seed
+	q.Sent = ctx.Done() // a request's context ends when its answer has been written
+	ctx, r.cancel = context.WithCancel(ctx)
+	for i := range max(r.Request.Choices, 1) {
+		options.Seed = r.Seed + uint64(i)
+		answer, err := r.Model.Generate(ctx, q)
+		if err != nil {
+			return err
+		}
+		r.Answers = append(r.Answers, answer)
+	}
+	return nil
+}
+
+// checkLength refuses a prompt that leaves no token of the context for an answer.
+func checkLength(p *foretoken.Prompt, context int) error {
+	n := fmt.Sprint(len(p.IDs))
+	switch {
+	case p.Over > 0:
+		n = fmt.Sprintf("more than %d", p.Over)
+	case len(p.IDs) < context:
+		return nil
+	}
+	return &Error{Status: 400, Kind: TooLarge, Param: "messages", Message: fmt.Sprintf("the prompt has %s tokens, and the context of %d takes them and the answer: shorten the prompt", n, context)}
+}
+
+// conversation is the conversation that the messages and options make.
+func (r *Request) conversation() foretoken.Conversation {
+	vars := map[string]any{}
+	maps.Copy(vars, r.Variables)
+	if r.Thinking != nil {
+		vars["enable_thinking"] = *r.Thinking
+	}
+	if r.Effort != "" {
+		vars["reasoning_effort"] = r.Effort
+	}
+	c := foretoken.Conversation{Messages: Arrange(r.Messages), Variables: vars, Prefill: r.Prefill}
+	if r.Calls != CallNone {
+		c.Tools = r.Tools
+	}
+	return c
+}
+
+// prompt is the prompt of the model.
+func (r *Request) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
+	switch {
+	case r.Messages != nil:
+		return m.ChatPrompt(r.conversation())
+	case r.IDs != nil:
+		for _, id := range r.IDs {
+			if id < 0 || int(id) >= m.Info().Vocab {
+				return nil, Invalid("prompt", "%d is not a token of the model; its ids are 0 to %d", id, m.Info().Vocab-1)
+			}
+		}
+		return &foretoken.Prompt{IDs: r.IDs}, nil
+	}
+	p := m.TextPrompt(r.Text)
+	if len(p.IDs) == 0 && p.Over == 0 {
+		return nil, Invalid("prompt", "the prompt is empty")
+	}
+	return p, nil
+}
+
+// options are the sampling options: the client's, else those that the checkpoint recommends.
+func (r *Request) options(m *foretoken.Model) (sample.Options, error) {
+	o := m.Sampling()
+	for _, f := range []struct {
+		param     string
+		to, from  *float64
+		low, high float64
+	}{
+		{"temperature", &o.Temperature, r.Temperature, 0, 100},
+		{"top_p", &o.TopP, r.TopP, 0, 1},
+		{"min_p", &o.MinP, r.MinP, 0, 1},
+		{"xtc_probability", &o.XTCProbability, r.XTCProbability, 0, 1},
+		{"xtc_threshold", &o.XTCThreshold, r.XTCThreshold, 0, 0.5},
+		{"repetition_penalty", &o.RepetitionPenalty, r.RepetitionPenalty, 0.01, 100},
+		{"presence_penalty", &o.PresencePenalty, r.PresencePenalty, -100, 100},
+		{"frequency_penalty", &o.FrequencyPenalty, r.FrequencyPenalty, -100, 100},
+	} {
+		if f.from == nil {
+			continue
+		}
+		if x := *f.from; math.IsNaN(x) || x < f.low || x > f.high {
+			return o, Invalid(f.param, "%v, want a number from %v to %v", x, f.low, f.high)
+		}
+		*f.to = *f.from
+	}
+	if o.XTCProbability > 0 && o.XTCThreshold == 0 {
+		return o, Invalid("xtc_threshold", "0, want a number above 0, at most 0.5")
+	}
+	if r.TopK != nil {
+		if *r.TopK < 0 {
+			return o, Invalid("top_k", "%d, want a positive number, or 0 for all tokens", *r.TopK)
+		}
+		o.TopK = *r.TopK
+	}
+	if r.RepetitionWindow != nil {
+		o.RepetitionWindow = max(*r.RepetitionWindow, 0)
+	}
+	for id := range r.LogitBias {
+		if id < 0 || int(id) >= m.Vocab() {
+			return o, Invalid("logit_bias", "%d is not a token of the model; its ids are 0 to %d", id, m.Vocab()-1)
+		}
+	}
+	o.LogitBias = r.LogitBias
+	if r.Seed != nil {
+		o.Seed = *r.Seed
+	}
+	return o, nil
+}
+
+// Events yields the pieces of all answers as they are generated, and last an *Error if one of them
+// failed. It may be ranged over once.
+func (r *Run) Events() iter.Seq2[Event, error] {
+	type result struct {
+		Event
+		err error
+	}
+	return func(yield func(Event, error) bool) {
+		results, stop := make(chan result), make(chan struct{})
+		defer close(stop)
+		defer r.cancel()
+		send := func(x result) bool {
+			select {
+			case results <- x:
+				return true
+			case <-stop:
+				return false
+			}
+		}
+		for i, a := range r.Answers {
+			go func() {
+				err := rescue.Do(func() error {
+					for p, err := range r.read(a) {
+						if err != nil || !send(result{Event: Event{Choice: i, Piece: p}}) {
+							return err
+						}
+					}
+					return nil
+				})
+				send(result{Event{Choice: i, Ended: err == nil}, err})
+			}()
+		}
+		for left := len(r.Answers); left > 0; {
+			x := <-results
+			if x.err != nil {
+				yield(Event{}, Wrap(x.err))
+				return
+			}
+			if x.Ended {
+				left--
+			}
+			if !yield(x.Event, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Close ends the run: answers that are still being generated are canceled.
+func (r *Run) Close() {
+	if r.cancel != nil {
+		r.cancel()
+	}
+	r.done()
+}

@@ -1,0 +1,172 @@
+// Package generatetest gives tests of protocols real models to talk to: the embedded one, and the
+// same with chat templates that know tools and thinking, which its own does not.
+package generatetest
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/models/tiny"
+	"github.com/foretoken/foretoken/internal/server/generate"
+)
+
+// The names of the models. Alias is another name of Tiny. Thinker is taught tool calls in
+// JSON, Caller in XML. Slow is Tiny by portable code, which takes minutes to fill the context: an
+// answer that is to be cut off cannot have come to its end before.
+const (
+	Tiny    = foretoken.Tiny
+	Thinker = "thinker"
+	Caller  = "caller"
+	Slow    = "slow"
+	Alias   = "small"
+)
+
+// Context is the maximum tokens of a prompt and its answer, of all models.
+const Context = 1024
+
+//go:embed thinker.jinja
+var thinker string
+
+//go:embed caller.jinja
+var caller string
+
+// Open returns a service with Tiny, Thinker and those that are named, which are loaded when
+// they are first used. end must be called.
+func Open(more ...string) (h *generate.Service, end func() error, err error) {
+	dir, err := os.MkdirTemp("", "generatetest")
+	if err != nil {
+		return nil, nil, err
+	}
+	library := foretoken.NewLibrary(foretoken.LibraryOptions{
+		Names: func() []string { return append([]string{Tiny, Thinker}, more...) },
+		Load: func(name string) (*foretoken.Model, error) {
+			o := foretoken.Options{Threads: 1, Context: Context, KVMemory: 256 << 20, MaxQueue: 64}
+			switch name {
+			case Tiny:
+			case Slow:
+				name, o.ISA = Tiny, "generic"
+			default:
+				var err error
+				if name, err = write(dir, name); err != nil {
+					return nil, fmt.Errorf("generatetest: %w", err)
+				}
+			}
+			return foretoken.Open(name, o)
+		},
+	})
+	end = func() error {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel() // what still runs is no longer wanted
+		err := library.Drain(ended)
+		if errors.Is(err, context.Canceled) {
+			err = nil
+		}
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	return &generate.Service{Library: library, Default: Tiny, Aliases: map[string]string{Alias: Tiny}}, end, nil
+}
+
+// Serve runs the tests of a protocol with Tiny, Thinker and a site that serves it to clients of
+// this machine, and returns their exit code.
+func Serve(register func(*http.ServeMux, *generate.Service), run func(*generate.Service, *httptest.Server) int) int {
+	h, end, err := Open()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	mux := http.NewServeMux()
+	register(mux, h)
+	site := httptest.NewServer(mux)
+	code := run(h, site)
+	site.Close()
+	if err := end(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
+}
+
+// Send makes a request and returns the status and the body.
+func Send(t testing.TB, method, url, request string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(request))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+// ServeSlow is a site of its own with Slow beside the other models, until the test ends. end
+// closes the models before that.
+func ServeSlow(t testing.TB, register func(*http.ServeMux, *generate.Service)) (h *generate.Service, site *httptest.Server, end func()) {
+	t.Helper()
+	h, closeAll, err := Open(Slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	register(mux, h)
+	site = httptest.NewServer(mux)
+	end = sync.OnceFunc(func() {
+		if err := closeAll(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		end() // what still runs is cut off, and lets the site close
+		site.Close()
+	})
+	return h, site, end
+}
+
+// AwaitCanceled waits until more answers of a model were canceled than before.
+func AwaitCanceled(t testing.TB, m *foretoken.Model, before int64) {
+	t.Helper()
+	for {
+		switch s := m.Stats(); {
+		case s.Canceled > before:
+			return
+		case s.Running+s.Waiting == 0:
+			t.Fatal("the answer came to its end")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// write writes the files of the embedded model with another template, and returns their
+// folder.
+func write(dir, name string) (string, error) {
+	files := tiny.Files()
+	files["chat_template.jinja"] = map[string]string{Thinker: thinker, Caller: caller}[name]
+	dir = filepath.Join(dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}

@@ -1,0 +1,64 @@
+package generatetest
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/generate"
+)
+
+// Tolerated is a request of which something is ignored: path, body, the names in the header,
+// and what a server says that is strict, and so refuses it.
+type Tolerated [4]string
+
+// Tolerate makes requests, which must succeed and name what was ignored, and again with a
+// server that is strict, which must refuse them.
+func Tolerate(t *testing.T, site string, register func(*http.ServeMux, *generate.Service), h *generate.Service, list []Tolerated) {
+	t.Helper()
+	strict := Strict(t, register, h)
+	for _, c := range list {
+		path, request, names, says := c[0], c[1], c[2], c[3]
+		if status, ignored, text := Post(t, site+path, request); status != http.StatusOK || ignored != names {
+			t.Errorf("%s %s: status %d, ignored %q, want %q: %.200s", path, request, status, ignored, names, text)
+		}
+		status, ignored, text := Post(t, strict+path, request)
+		if status != http.StatusBadRequest || ignored != "" || !strings.Contains(strings.ReplaceAll(text, `\"`, `"`), says) {
+			t.Errorf("%s %s, strictly: status %d, ignored %q, want 400 that says %q: %.200s", path, request, status, ignored, says, text)
+		}
+	}
+}
+
+// Strict is the address of a server of a protocol that refuses what others ignore.
+func Strict(t *testing.T, register func(*http.ServeMux, *generate.Service), h *generate.Service) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	register(mux, h)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mux.ServeHTTP(w, r.WithContext(body.WithStrict(r.Context())))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// Post makes a request and returns the status, what was ignored, and the body.
+func Post(t testing.TB, url, request string) (status int, ignored, text string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(request))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header.Get(body.Ignored), string(data)
+}

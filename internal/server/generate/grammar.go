@@ -1,0 +1,54 @@
+package generate
+
+import (
+	"regexp/syntax"
+	"slices"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
+)
+
+// CheckExpression returns the syntax error of an expression, or nil.
+func CheckExpression(expr string) error {
+	_, err := syntax.Parse(expr, syntax.Perl)
+	return err
+}
+
+// grammar is the grammar of the answer, zero for none: the one that was asked for, and that of the
+// calls that must be made or whose arguments are constrained. thinking says that the answer begins
+// inside a think block.
+func (r *Request) grammar(m *foretoken.Model, thinking bool) (grammar.Source, error) {
+	if len(r.Tools) == 0 || r.Calls == CallNone {
+		return r.Grammar, nil
+	}
+	tools := r.Tools
+	if r.Calls == CallNamed {
+		at := slices.IndexFunc(tools, func(t chat.Tool) bool { return t.Name() == r.Named })
+		if at < 0 {
+			return grammar.Source{}, Invalid("tool_choice", "there is no tool %q", r.Named)
+		}
+		tools = tools[at : at+1]
+	}
+	if r.Calls == CallAuto && !r.Strict && !r.Constrained && len(r.Inputs) == 0 {
+		if !r.Grammar.IsZero() {
+			return grammar.Source{}, NotSupported("response_format", "a format of the answer beside tools: it would rule out calls; use tool_choice none, or strict tools")
+		}
+		return grammar.Source{}, nil
+	}
+	calls, err := r.calls(tools, m.ToolFormat())
+	if err != nil {
+		return grammar.Source{}, err
+	}
+	switch {
+	case r.Calls != CallAuto && thinking:
+		// Templates put an empty line after a think block.
+		return grammar.Sequence(grammar.Literal("\n\n"), calls), nil
+	case r.Calls != CallAuto:
+		return calls, nil
+	case !r.Grammar.IsZero():
+		return grammar.Either(r.Grammar, calls), nil
+	}
+	text := grammar.TextWithout(callBegin)
+	return grammar.Sequence(text, grammar.Repeat(calls, 0, 1)), nil
+}

@@ -1,0 +1,41 @@
+package generate
+
+import (
+	"testing"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/grammar"
+)
+
+// TestCallsHaveUniqueKeys checks grammars that are easily taken for one another: a key is
+// what a compiled grammar is found by.
+func TestCallsHaveUniqueKeys(t *testing.T) {
+	tool := func(name, schema string) chat.Tool {
+		list, err := chat.DecodeTools([]byte(`[{"type": "function", "function": {"name": "` + name + `", "parameters": ` + schema + `}}]`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list[0]
+	}
+	calls := func(parallel bool, tools ...chat.Tool) grammar.Key {
+		source, err := (&Request{Tools: tools, Parallel: parallel}).calls(tools, chat.ToolJSON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return source.Key()
+	}
+	seen := map[grammar.Key]string{}
+	for _, f := range []struct {
+		what string
+		key  grammar.Key
+	}{
+		{"one tool", calls(false, tool("a", `{"type":"object"}`))},
+		{"the same tool, several times", calls(true, tool("a", `{"type":"object"}`))},
+		{"two tools", calls(false, tool("a", `{"type":"object"}`), tool("b", `{"type":"object"}`))},
+	} {
+		if other, ok := seen[f.key]; ok {
+			t.Errorf("%s and %s have the same key", f.what, other)
+		}
+		seen[f.key] = f.what
+	}
+}

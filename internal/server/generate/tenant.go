@@ -1,0 +1,33 @@
+package generate
+
+import (
+	"context"
+	"fmt"
+)
+
+type tenantKey struct{}
+
+// WithTenant returns a context for requests of a tenant: all clients with one API key. Cached
+// prefixes and stored responses are the tenant's own. name is a secret of the process.
+func WithTenant(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, tenantKey{}, name)
+}
+
+// Tenant is the tenant of a request; "": there are no tenants.
+func Tenant(ctx context.Context) string {
+	name, _ := ctx.Value(tenantKey{}).(string)
+	return name
+}
+
+// salt is the salt of a request's prefixes in the cache, made of its tenant and its own CacheSalt:
+// requests of two tenants with the same CacheSalt have different ones.
+func (s *Service) salt(ctx context.Context, r *Request) string {
+	tenant := Tenant(ctx)
+	if s.SharePrefixes {
+		tenant = ""
+	}
+	if tenant == "" && r.CacheSalt == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d %s %s", len(tenant), tenant, r.CacheSalt)
+}

@@ -1,0 +1,68 @@
+package spec
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// MaxDepth is the maximum number of tokens drafted per round.
+const MaxDepth = 8
+
+// Depth is how many tokens to draft per round: a number from 1 to MaxDepth, or DepthAuto, or
+// DepthOff.
+type Depth int
+
+const (
+	// DepthAuto is the zero value: the depth that gives most tokens per second, by what rounds
+	// have cost and how many drafts were accepted. It may be none.
+	DepthAuto Depth = 0
+	// DepthOff drafts nothing: plain decoding.
+	DepthOff Depth = -1
+)
+
+// FixedDepth is the depth of exactly n tokens; 0 is DepthOff.
+func FixedDepth(n int) Depth {
+	if n > 0 {
+		return Depth(n)
+	}
+	return Depth(n - 1)
+}
+
+// Fixed returns the number of tokens of a fixed depth, 0 of DepthOff. ok is false for
+// DepthAuto.
+func (d Depth) Fixed() (n int, ok bool) {
+	if d < 0 {
+		return int(d) + 1, true
+	}
+	return int(d), d != DepthAuto
+}
+
+// Valid reports whether d is DepthOff, DepthAuto or a number up to MaxDepth.
+func (d Depth) Valid() bool { return DepthOff <= d && d <= MaxDepth }
+
+// ParseDepth reads what String writes, and 0 for DepthOff.
+func ParseDepth(text string) (Depth, error) {
+	switch text {
+	case "auto":
+		return DepthAuto, nil
+	case "off":
+		return DepthOff, nil
+	}
+	n, err := strconv.Atoi(text)
+	if d := FixedDepth(n); err == nil && d.Valid() {
+		return d, nil
+	}
+	return DepthAuto, fmt.Errorf("want a whole number from 0 to %d, or auto", MaxDepth)
+}
+
+// String is auto, off, or the number.
+func (d Depth) String() string {
+	switch d {
+	case DepthAuto:
+		return "auto"
+	case DepthOff:
+		return "off"
+	default:
+		return strconv.Itoa(int(d))
+	}
+}

@@ -1,0 +1,196 @@
+package foretoken
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// Token is one generated token.
+type Token struct {
+	ID       int32
+	LogProb  float32          // of this token, as the model gave it; 0 unless Request.LogProbs
+	Top      []sample.LogProb // the most likely tokens in its place, as many as Request.TopLogProbs
+	Hash     uint64           // of the logits up to this token; 0 unless Request.Hash
+	Draft    int              // its number among the accepted drafts of its round, from 1; 0: it was not drafted
+	Rejected []int32          // the drafts of its round that were rejected, with the last token of the round, if Request.Trace
+}
+
+// Result is what is known about an answer when it has ended.
+type Result struct {
+	Prompt int // tokens of the prompt
+	Cached int // of those, found in the prefix cache
+	Tokens int // generated
+
+	Queue   time.Duration // until it was started
+	Prefill time.Duration // from there to the first token
+	Decode  time.Duration // from the first token to the last
+
+	Preempted int     // times that it was preempted
+	Batch     float64 // sequences in its rounds, on average, itself included
+
+	Speculation SpeculationStats
+}
+
+// SpeculationStats is what speculative decoding did for an answer. It gave Rounds + Accepted
+// tokens in Rounds rounds. As JSON it has the rates, too, and null for what was not measured.
+type SpeculationStats struct {
+	Drafter        string // what drafted; "": nothing
+	Rule           Rule
+	Rounds         int           // passes of the model that gave tokens
+	Drafted        int           // draft tokens
+	Accepted       int           // of those
+	DraftedAt      [MaxDepth]int // Drafted, by position in the draft
+	AcceptedAt     [MaxDepth]int // Accepted, by position in the draft
+	Copied         int           // draft tokens that were copied from the text
+	CopiedAccepted int           // of those
+	DraftVocab     int           // size of the draft vocabulary; 0: nothing was drawn from one
+	Draft          time.Duration // spent on drafting: in a batch, its share
+	Verify         time.Duration // spent in passes of the model, likewise
+
+	// Estimates; 0: not measured.
+	PassCost  float64 // of a pass with the mean number of drafts, in plain passes
+	DraftCost float64 // of a draft token, in plain passes
+	Speedup   float64 // tokens per second, as a multiple of plain decoding
+}
+
+// TokensPerRound is how many tokens a pass of the model gave on average.
+func (s *SpeculationStats) TokensPerRound() float64 {
+	return float64(s.Rounds+s.Accepted) / float64(max(s.Rounds, 1))
+}
+
+// Acceptance is the share of drafts that were accepted.
+func (s *SpeculationStats) Acceptance() float64 {
+	return float64(s.Accepted) / float64(max(s.Drafted, 1))
+}
+
+// MeanDepth is how many tokens were drafted per round on average.
+func (s *SpeculationStats) MeanDepth() float64 {
+	return float64(s.Drafted) / float64(max(s.Rounds, 1))
+}
+
+// AcceptedByPosition is AcceptedAt as far as there were drafts.
+func (s *SpeculationStats) AcceptedByPosition() []int {
+	deepest := 0
+	for deepest < MaxDepth && s.DraftedAt[deepest] > 0 {
+		deepest++
+	}
+	return s.AcceptedAt[:deepest]
+}
+
+// MarshalJSON writes the stats in the form of the server's answers.
+func (s SpeculationStats) MarshalJSON() ([]byte, error) {
+	measured := func(x float64) any {
+		if x == 0 {
+			return nil
+		}
+		return json.RawMessage(strconv.AppendFloat(nil, x, 'g', 6, 64))
+	}
+	return json.Marshal(struct {
+		Rounds             int     `json:"rounds"`
+		Drafted            int     `json:"drafted"`
+		Accepted           int     `json:"accepted"`
+		AcceptedByPosition []int   `json:"accepted_by_position"`
+		TokensPerRound     float64 `json:"tokens_per_round"`
+		MeanDepth          float64 `json:"mean_depth"`
+		Rule               string  `json:"rule"`
+		Drafter            string  `json:"drafter"`
+		DraftVocab         int     `json:"draft_vocab,omitempty"`
+		DraftMS            float64 `json:"draft_ms"`
+		VerifyMS           float64 `json:"verify_ms"`
+		Beta               any     `json:"beta"`
+		Delta              any     `json:"delta"`
+		SpeedupEstimate    any     `json:"speedup_estimate"`
+		Copied             int     `json:"copied,omitempty"`
+		CopiedAccepted     int     `json:"copied_accepted,omitempty"`
+	}{
+		s.Rounds, s.Drafted, s.Accepted, s.AcceptedByPosition(), s.TokensPerRound(), s.MeanDepth(), string(s.Rule), s.Drafter, s.DraftVocab,
+		float64(s.Draft.Microseconds()) / 1e3, float64(s.Verify.Microseconds()) / 1e3,
+		measured(s.PassCost), measured(s.DraftCost), measured(s.Speedup), s.Copied, s.CopiedAccepted,
+	})
+}
+
+// newResult is an engine's result.
+func newResult(r *engine.Result) Result {
+	s := &r.Speculation
+	return Result{
+		Prompt: r.Prompt, Cached: r.Cached, Tokens: r.Tokens, Queue: r.Queue, Prefill: r.Prefill, Decode: r.Decode,
+		Preempted: r.Preempted, Batch: r.Batch,
+		Speculation: SpeculationStats{
+			Drafter: s.Drafter, Rule: Rule(s.Rule.String()), Rounds: s.Rounds, Drafted: s.Drafted, Accepted: s.Accepted,
+			DraftedAt: s.DraftedAt, AcceptedAt: s.AcceptedAt, Copied: s.Copied, CopiedAccepted: s.CopiedAccepted, DraftVocab: s.DraftVocab,
+			Draft: s.Draft, Verify: s.Verify, PassCost: s.Beta, DraftCost: s.Delta, Speedup: s.Speedup(),
+		},
+	}
+}
+
+// Round is what happened in one round: a pass of the model over all running sequences.
+type Round struct {
+	Took      time.Duration
+	Sequences int // that took part
+	Rows      int // tokens and drafts of all of them
+	Prompt    int // of Rows, those of prompts
+	Tokens    int // generated
+	Drafted   int
+	Accepted  int // drafts
+}
+
+// Stats is what a model has done since it was opened, and what it is doing.
+type Stats struct {
+	Running, Waiting int // requests
+
+	Rounds       int64            // computed
+	Finished     map[Finish]int64 // requests that ended by themselves, by the reason that the engine knows
+	Canceled     int64            // requests whose context ended
+	Faults       int64            // requests that ended with another error
+	PromptTokens int64            // of requests that ended
+	CachedTokens int64            // of those, found in the prefix cache
+	Tokens       int64            // generated
+	Preemptions  int64
+	DraftedAt    [MaxDepth]int64 // drafts up to the first rejected one of each round, by position in the draft
+	AcceptedAt   [MaxDepth]int64 // of those
+
+	KVUsed, KVBudget int64 // bytes of sequences and prefix cache, and their maximum
+	KVPages          int   // of keys and values
+	PrefixCache      PrefixCacheStats
+	Background       BackgroundStats
+}
+
+// PrefixCacheStats is what a prefix cache has, and what it was good for.
+type PrefixCacheStats struct {
+	Entries   int   // prefixes that can be found
+	Bytes     int64 // of Stats.KVUsed
+	Hits      int64 // prompts with a prefix in the cache
+	Misses    int64
+	Evictions int64 // entries evicted to free memory
+}
+
+// BackgroundStats is what became of the prompts of next turns, which are prefilled while nothing
+// else is to be done.
+type BackgroundStats struct {
+	Waiting   int   // conversations, the one that is being prefilled included
+	Tokens    int64 // computed
+	Completed int64 // prompts, to their end
+	Dropped   int64 // prompts, superseded or for want of memory
+}
+
+// Stats returns the figures of this moment.
+func (m *Model) Stats() Stats {
+	s := m.engine.Stats()
+	x := Stats{
+		Running: s.Running, Waiting: s.Waiting, Rounds: s.Rounds, Finished: map[Finish]int64{}, Canceled: s.Canceled, Faults: s.Faults,
+		PromptTokens: s.PromptTokens, CachedTokens: s.CachedTokens, Tokens: s.Tokens, Preemptions: s.Preemptions,
+		DraftedAt: s.Drafted, AcceptedAt: s.Accepted, KVUsed: s.Memory.Used, KVBudget: s.Memory.Budget, KVPages: s.Memory.Pages,
+		PrefixCache: PrefixCacheStats{
+			Entries: s.Cache.Entries, Bytes: s.Cache.Bytes, Hits: s.Cache.Hits, Misses: s.Cache.Misses, Evictions: s.Cache.Evictions,
+		},
+		Background: BackgroundStats(s.Background),
+	}
+	for reason, n := range s.Finished {
+		x.Finished[Finish(reason)] = n
+	}
+	return x
+}

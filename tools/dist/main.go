@@ -1,0 +1,136 @@
+// Command dist builds the program for platforms and packs each build, with license and README,
+// into an archive: a zip file for Windows, tar.gz for others. SHA256SUMS lists their hashes.
+//
+//	dist linux/amd64 darwin/arm64 windows/amd64
+//
+// The same commit and the same Go release give the same bytes: entries are sorted, and their
+// time is that of the commit. It runs in the root of the repository and replaces the folder dist.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() {
+	version := flag.String("version", "", "version to stamp (default: the tag of the commit, or a pseudo-version of it)")
+	flag.Parse()
+	if err := run(*version, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "dist:", err)
+		os.Exit(1)
+	}
+}
+
+func run(version string, platforms []string) error {
+	s, err := readSource()
+	if err != nil {
+		return err
+	}
+	s.version = cmp.Or(version, s.version)
+	if err := errors.Join(os.RemoveAll("dist"), os.Mkdir("dist", 0o755)); err != nil {
+		return err
+	}
+	var sums strings.Builder
+	for _, platform := range slices.Sorted(slices.Values(platforms)) {
+		name, data, err := s.archive(platform)
+		if err != nil {
+			return fmt.Errorf("%s: %w", platform, err)
+		}
+		if err := os.WriteFile(filepath.Join("dist", name), data, 0o644); err != nil {
+			return err
+		}
+		line := fmt.Sprintf("%x  %s\n", sha256.Sum256(data), name)
+		sums.WriteString(line)
+		fmt.Print(line)
+	}
+	return os.WriteFile(filepath.Join("dist", "SHA256SUMS"), []byte(sums.String()), 0o644)
+}
+
+// source is what is built.
+type source struct {
+	version string // with +dirty where the tree has changes
+	commit  string
+	time    time.Time // of the commit
+}
+
+// readSource asks git for the state of the current folder.
+func readSource() (*source, error) {
+	git := func(args ...string) (string, error) {
+		out, err := exec.Command("git", args...).Output()
+		if err != nil {
+			return "", fmt.Errorf("git %s: %w", args[0], err)
+		}
+		return strings.TrimSpace(string(out)), nil
+	}
+	log, err := git("log", "-1", "--format=%H %ct")
+	if err != nil {
+		return nil, err
+	}
+	s := &source{}
+	s.commit, log, _ = strings.Cut(log, " ")
+	seconds, err := strconv.ParseInt(log, 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	s.time = time.Unix(seconds, 0).UTC()
+	if s.version, err = git("describe", "--tags", "--exact-match", "--match", "v*"); err != nil { // no tag: as Go names such commits
+		s.version = fmt.Sprintf("v0.0.0-%s-%.12s", s.time.Format("20060102150405"), s.commit)
+	}
+	changes, err := git("status", "--porcelain")
+	if changes != "" {
+		s.version += "+dirty"
+	}
+	return s, err
+}
+
+// archive builds for a platform and packs the result.
+func (s *source) archive(platform string) (name string, data []byte, err error) {
+	system, arch, ok := strings.Cut(platform, "/")
+	if !ok {
+		return "", nil, errors.New("want a platform such as linux/arm64")
+	}
+	program, pack, extension := "foretoken", tarball, ".tar.gz"
+	if system == "windows" {
+		program, pack, extension = "foretoken.exe", zipped, ".zip"
+	}
+	dir, err := os.MkdirTemp("", "dist")
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	built := filepath.Join(dir, program)
+	stamps := fmt.Sprintf("-s -w -X main.stampedVersion=%s -X main.stampedCommit=%s", s.version, s.commit)
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", stamps, "-o", built, "./cmd/foretoken")
+	build.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		return "", nil, err
+	}
+	folder := fmt.Sprintf("foretoken-%s-%s-%s", s.version, system, arch)
+	var entries []entry
+	for _, file := range []string{"LICENSE", "README.md", built} { // by name, in the archive too
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return "", nil, err
+		}
+		e := entry{name: folder + "/" + filepath.Base(file), data: text, mode: 0o644, time: s.time}
+		if file == built {
+			e.mode = 0o755
+		}
+		entries = append(entries, e)
+	}
+	var out bytes.Buffer
+	err = pack(&out, entries)
+	return folder + extension, out.Bytes(), err
+}
