@@ -60,6 +60,9 @@ func listen(t *testing.T, path, request string) []sent {
 	}
 	var list []sent
 	for block := range strings.SplitSeq(strings.TrimSuffix(text, "\n\n"), "\n\n") {
+		if strings.HasPrefix(block, ": ") {
+			continue // a comment, on a slow machine
+		}
 		var e sent
 		for line := range strings.SplitSeq(block, "\n") {
 			key, value, ok := strings.Cut(line, ": ")
