@@ -256,7 +256,7 @@ func (m *Model) memory(want int64) int64 {
 	if m.draft.drafter != nil {
 		draft = m.draft.drafter.Layout()
 	}
-	one := spec.Need(m.model.Layout(), draft)
+	one := spec.Need(m.model.Layout(), draft, m.info.Width)
 	if want < 0 {
 		want = freeMemory() / 2
 	}

@@ -141,7 +141,7 @@ func newMemory(n *qwen35.Survey, o InspectOptions) *Memory {
 	if m.Context == 0 {
 		m.Context = min(defaultContext, n.Context)
 	}
-	need := spec.Need(n.Layout, n.HeadLayout)
+	need := spec.Need(n.Layout, n.HeadLayout, n.Hidden)
 	m.Recurrent = int64(m.Batch) * n.Layout.RecurrentBytes()
 	m.KV = int64(m.Batch)*n.Layout.Bytes(m.Context) - m.Recurrent
 	if n.Head.Present {

@@ -172,7 +172,7 @@ func TestInspectReadsHeadersOnly(t *testing.T) {
 		t.Fatalf("%+v", f)
 	}
 	// The counts are published.
-	if n.Parameters != 122_111_526_912 || n.Active < 9e9 || n.Active > 11e9 || f.Memory.KV != 24_576*262_144 || f.Memory.Head != 2_048*(262_144+64) {
+	if n.Parameters != 122_111_526_912 || n.Active < 9e9 || n.Active > 11e9 || f.Memory.KV != 24_576*262_144 || f.Memory.Head != 2_048*(262_144+64)+32*4*int64(n.Hidden) {
 		t.Errorf("%d parameters, %d active, memory %+v", n.Parameters, n.Active, f.Memory)
 	}
 	for _, p := range n.Parts {

@@ -13,7 +13,8 @@ type drafting struct {
 	seqs       []*sequence
 	runs       []spec.Run
 	records    []*spec.Record
-	depths     []int // of what a head drafts
+	late       []spec.Run // those whose backlog the drafter catches up with in this round
+	depths     []int      // of what a head drafts
 }
 
 // draft has the drafter catch up with the batch, whose hidden rows of the pass are given,
@@ -66,7 +67,11 @@ func (d *drafting) add(s *sequence, hidden backend.Tensor) {
 func (d *drafting) run(drafter spec.Drafter) error {
 	spec.Plan(drafter, d.runs)
 	d.controller.Choose(d.runs, d.records)
+	if err := d.catchUp(drafter); err != nil {
+		return err
+	}
 	start := time.Now()
+	d.postpone()
 	drafts, err := drafter.Draft(d.runs)
 	if err != nil {
 		return err
@@ -86,8 +91,65 @@ func (d *drafting) run(drafter spec.Drafter) error {
 	return nil
 }
 
+// catchUp feeds the drafter the backlogs of sequences that need it: to draft, for the cache
+// to store, or because the backlog is full.
+func (d *drafting) catchUp(drafter spec.Drafter) error {
+	d.late = d.late[:0]
+	rows := 0
+	for i, s := range d.seqs {
+		r := d.runs[i]
+		n := s.backlog.Len()
+		if n == 0 || mayWait(s, &r) && r.Hidden.Rows <= s.backlog.Free() {
+			continue
+		}
+		r.Text, r.Hidden, r.Depth = r.Text[:len(r.Text)-r.Hidden.Rows], s.backlog.Tensor(), 0
+		d.late = append(d.late, r)
+		s.backlog.Clear()
+		rows += n
+	}
+	if rows == 0 {
+		return nil
+	}
+	start := time.Now()
+	_, err := drafter.Draft(d.late)
+	took := time.Since(start)
+	d.spread(took)
+	// That made up for rounds in which a row was added to each run.
+	d.depths = d.depths[:0]
+	for range d.runs {
+		d.depths = append(d.depths, 0)
+	}
+	d.controller.ObserveDraft(d.depths, took*time.Duration(len(d.runs))/time.Duration(rows))
+	return err
+}
+
+// spread has all runs of the round bear what drafting took.
+func (d *drafting) spread(took time.Duration) {
+	for _, r := range d.records {
+		r.Draft += took / time.Duration(len(d.records))
+	}
+}
+
+// postpone puts the new rows of sequences for which a head drafts nothing on their backlogs.
+func (d *drafting) postpone() {
+	for i, s := range d.seqs {
+		r := &d.runs[i]
+		if !mayWait(s, r) || r.Hidden.Rows > s.backlog.Free() {
+			continue
+		}
+		if s.backlog.Add(r.Hidden) == nil { // without memory for them they are fed now
+			r.Hidden = r.Hidden.RowRange(0, 0)
+		}
+	}
+}
+
+// mayWait reports whether the drafter does not need a run's rows yet.
+func mayWait(s *sequence, r *spec.Run) bool {
+	return (r.Depth == 0 || r.Source != spec.Computed) && !s.atBoundary()
+}
+
 // observe tells the controller what drafting took, unless rows of prompts were fed with it,
-// or none at all. All runs of the round bear a share of it.
+// or none at all.
 func (d *drafting) observe(took time.Duration) {
 	d.depths = d.depths[:0]
 	rows := 0
@@ -103,11 +165,8 @@ func (d *drafting) observe(took time.Duration) {
 		}
 		d.depths = append(d.depths, depth)
 	}
-	if rows == 0 {
-		return
-	}
-	d.controller.ObserveDraft(d.depths, took)
-	for _, r := range d.records {
-		r.Draft += took / time.Duration(len(d.records))
+	if rows > 0 {
+		d.controller.ObserveDraft(d.depths, took)
+		d.spread(took)
 	}
 }

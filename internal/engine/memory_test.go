@@ -24,7 +24,7 @@ func promised(m *qwen35.Model, d spec.Drafter, tokens int) int64 {
 	if d != nil {
 		draft = d.Layout()
 	}
-	n := spec.Need(m.Layout(), draft)
+	n := spec.Need(m.Layout(), draft, m.Info().Width)
 	return n.Bytes(tokens)
 }
 

@@ -142,7 +142,7 @@ func (e *Engine) need() state.Need {
 	if e.o.Drafter != nil {
 		draft = e.o.Drafter.Layout()
 	}
-	return spec.Need(e.model.Layout(), draft)
+	return spec.Need(e.model.Layout(), draft, e.model.Info().Width)
 }
 
 // fit refuses a request that could not be served even alone. One without MaxTokens gets as
@@ -195,12 +195,17 @@ func (e *Engine) allot(s *sequence) error {
 	if s.target, err = e.pool.Open(e.model.Layout()); err != nil {
 		return err
 	}
+	backlog := 0
 	if d := e.o.Drafter; d != nil && s.req.Depth != spec.DepthOff {
 		s.record.Drafter, s.record.Rule = d.Name(), s.req.Rule
 		if s.draftState, err = e.pool.Open(d.Layout()); err != nil {
 			return err
 		}
+		if d.Layout() != (state.Layout{}) && s.background == nil { // it has a KV cache to fill
+			backlog = spec.Backlog
+		}
 	}
+	s.backlog = e.pool.Rows(backlog)
 	return nil
 }
 
@@ -211,7 +216,10 @@ func (s *sequence) release() {
 			m.Close()
 		}
 	}
-	s.target, s.draftState, s.hostState, s.span = nil, nil, nil, model.Span{}
+	if s.backlog != nil {
+		s.backlog.Close()
+	}
+	s.target, s.draftState, s.backlog, s.hostState, s.span = nil, nil, nil, nil, model.Span{}
 }
 
 // preempt takes a running sequence's memory away and has it wait. Once it is admitted again its
@@ -253,7 +261,7 @@ func (s *sequence) grow(n int) error {
 	if err := s.target.Reserve(n); err != nil || s.draftState == nil {
 		return err
 	}
-	return s.draftState.Reserve(n + spec.MaxDepth) // drafts are fed to the drafter too
+	return s.draftState.Reserve(n + s.backlog.Len() + spec.MaxDepth) // drafts are fed to the drafter too
 }
 
 // end releases a sequence's memory and closes its stream with its fault, if it has one.

@@ -89,6 +89,7 @@ type memory struct {
 	target     *state.State
 	draftState *state.State   // of the drafter; nil: nothing is drafted for this sequence
 	hostState  any            // of the drafter
+	backlog    *state.Rows    // hidden rows that the drafter has not caught up with
 	hidden     backend.Tensor // hidden row of the last token kept, valid until the next pass
 	boundaries []int          // lengths of the prompt to store in the cache
 	looked     bool           // for its prefix on disk

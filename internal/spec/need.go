@@ -2,13 +2,18 @@ package spec
 
 import "github.com/foretoken/foretoken/internal/state"
 
-// Need is what a sequence takes of a pool: the state of the model, and that of its drafter, if
-// it has one. A draft that the limit of tokens would cut off is not made, so that only the
-// drafter's state goes beyond it.
-func Need(target, draft state.Layout) state.Need {
+// Backlog is the maximum number of hidden rows of a sequence that wait for its drafter. While
+// nothing is drafted nobody needs them, and to feed all of them at once takes little longer
+// than to feed one.
+const Backlog = 32
+
+// Need is what a sequence takes of a pool: the state of the model, whose hidden rows have that
+// width, and that of its drafter, if it has one. A draft that the limit of tokens would cut
+// off is not made, so that only the drafter's state goes beyond it.
+func Need(target, draft state.Layout, width int) state.Need {
 	n := state.Need{Target: target, Draft: draft}
 	if draft != (state.Layout{}) {
-		n.Ahead = MaxDepth
+		n.Ahead, n.Rows, n.Width = MaxDepth, Backlog, width
 	}
 	return n
 }

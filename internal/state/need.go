@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // Need is the maximum memory of one sequence: everything that is ever asked of the pool on its
@@ -13,6 +14,8 @@ type Need struct {
 	Target Layout // of the model
 	Draft  Layout // of its drafter; zero: there is none, or it needs no state on the device
 	Ahead  int    // tokens beyond the text that the drafter's state has while it drafts
+	Rows   int    // hidden rows that may wait for the drafter
+	Width  int    // numbers of such a row
 }
 
 // Bytes is the memory of a state with space for a number of tokens.
@@ -31,7 +34,7 @@ func (n *Need) Bytes(tokens int) int64 {
 
 // DraftBytes is the drafter's part of Bytes.
 func (n *Need) DraftBytes(tokens int) int64 {
-	return n.Draft.Bytes(tokens + n.Ahead)
+	return n.Draft.Bytes(tokens+n.Ahead) + rowsShape(dtype.F32, n.Rows, n.Width).bytes()
 }
 
 // Tokens is the length of the longest sequence, up to limit, that needs no more than bytes; 0

@@ -24,7 +24,7 @@ func TestNeedTokensInvertsBytes(t *testing.T) {
 	for range 300 {
 		n := Need{Target: layout(), Ahead: rng.IntN(20)}
 		if rng.IntN(3) > 0 {
-			n.Draft = layout()
+			n.Draft, n.Rows, n.Width = layout(), rng.IntN(33), 16
 		}
 		const most = 400
 		for range 60 {

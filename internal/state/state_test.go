@@ -62,6 +62,42 @@ func TestPoolAccountsForEveryByte(t *testing.T) {
 	}
 }
 
+// TestRowsAreCollected fills a collection of rows twice.
+func TestRowsAreCollected(t *testing.T) {
+	p := openPool(t, 1<<10)
+	one, err := p.b.Alloc(dtype.F32, 2, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := p.Rows(4)
+	for turn := range 2 {
+		rows.Clear()
+		for i := range 2 {
+			p.b.Fill(one, float32(10*turn+i))
+			if err := rows.Add(one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := p.b.Host(rows.Tensor())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows.Len() != 4 || rows.Free() != 0 || got[7] != float32(10*turn) || got[8] != float32(10*turn+1) {
+			t.Errorf("%d rows, %d free: %v", rows.Len(), rows.Free(), got)
+		}
+	}
+	if p.Used() != 4*4*4 {
+		t.Errorf("%d bytes in use", p.Used())
+	}
+	rows.Close()
+	if p.Used() != 0 {
+		t.Errorf("%d bytes in use after everything was closed", p.Used())
+	}
+	if large := p.Rows(1 << 10); !errors.Is(large.Add(one), ErrFull) || large.Len() != 0 {
+		t.Error("rows beyond the budget")
+	}
+}
+
 // TestPoolStaysWithinItsBudget fills a pool, and checks that what did not fit changed
 // nothing and that closing frees memory, also for memory of another shape.
 func TestPoolStaysWithinItsBudget(t *testing.T) {

@@ -1,0 +1,52 @@
+package state
+
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// Rows collects rows of float32 numbers on the device, up to a capacity. The memory is taken
+// with the first of them.
+type Rows struct {
+	pool  *Pool
+	block *Block
+	cap   int
+	n     int
+}
+
+// Rows returns an empty collection with a capacity of n rows.
+func (p *Pool) Rows(n int) *Rows { return &Rows{pool: p, cap: n} }
+
+// rowsShape is the memory of a collection.
+func rowsShape(t dtype.Type, n, width int) shape { return shape{t: t, rows: n, cols: width} }
+
+// Len is how many rows there are.
+func (r *Rows) Len() int { return r.n }
+
+// Free is how many more there may be.
+func (r *Rows) Free() int { return r.cap - r.n }
+
+// Add appends t's rows, of which there are at most Free.
+func (r *Rows) Add(t backend.Tensor) error {
+	if r.block == nil {
+		var err error
+		if r.block, err = r.pool.block(rowsShape(t.Type, r.cap, t.Cols)); err != nil {
+			return err
+		}
+	}
+	r.pool.b.Copy(r.block.t.RowRange(r.n, r.n+t.Rows), t)
+	r.n += t.Rows
+	return nil
+}
+
+// Tensor is all rows, valid until the next Add.
+func (r *Rows) Tensor() backend.Tensor { return r.block.t.RowRange(0, r.n) }
+
+// Clear makes the collection empty.
+func (r *Rows) Clear() { r.n = 0 }
+
+// Close gives the memory back.
+func (r *Rows) Close() {
+	r.block.Release()
+	r.block, r.n = nil, 0
+}
