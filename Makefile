@@ -9,16 +9,13 @@ MODULES := . internal/server/clienttest tools internal/backend/cpu/kernel/_gen
 # What make dist builds, and what is checked for all of them.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-# Platforms that no machine of ours runs: packages and tests are vetted, for one processor each.
-VETTED := windows/amd64
+# What crosscheck checks: each platform, and what is written for a build tag.
+VARIANTS := $(PLATFORMS) linux/arm64:emulated linux/amd64:noasm,noembed
 
 # Tests compute on one processor each, and as many packages run beside each other: threads of the
 # models in tests spend most of their time waiting for each other. Tests that are about threads
 # say how many.
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
-
-# Packages with files for one processor or one build tag.
-TAGGED := ./internal/backend/cpu/... ./internal/model/qwen35 ./internal/models/tiny
 
 # Packages with a list of tests for the race detector.
 RACE_PACKAGES := $(patsubst %/race_test.go,./%,$(filter-out race_test.go,$(shell git ls-files --cached --others --exclude-standard '*race_test.go' 2>/dev/null))) .
@@ -49,14 +46,14 @@ on = @for platform in $(2); do echo "$$platform: $(1)"; GOOS=$${platform%/*} GOA
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help check nightly build generated test test-tools test-noasm test-arm64 test-sdks test-deploy test-clients test-agents test-web screenshots race soak long \
-	vet lint lint-sdks fmt fmt-check crosscheck cross dist bench bench-gate bench-pages benchstat fuzz clean \
+	lint lint-sdks fmt fmt-check crosscheck cross dist bench bench-gate bench-pages benchstat fuzz clean \
 	bin/lint bin/gofumpt bin/benchstat bin/crosscheck bin/dist
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The stages of check, each with what it needs besides Go: tools/need.sh.
-CHECK := fmt-check:tools lint:tools test-tools:tools vet generated crosscheck:tools test test-noasm test-arm64:qemu race:cc \
+CHECK := fmt-check:tools lint:tools test-tools:tools generated crosscheck:tools test test-noasm test-arm64:qemu race:cc \
 	test-deploy test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium
 
 check: ## everything that must pass before a commit; STRICT=1: no stage may be left out; KEEP=1: go on after failures
@@ -133,12 +130,6 @@ screenshots: build ## take the picture of the page for the README
 	@sh tools/need.sh node npm-pages chromium
 	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" CHROMIUM="$$(sh tools/need.sh --path chromium)" node internal/server/web/test/screenshot.js docs/img/page.png
 
-# The linter vets for this machine.
-vet: ## vet what is written for another processor or a build tag
-	$(call stage,vet: arm64; tags noasm and noembed)
-	GOOS=linux GOARCH=arm64 go vet -tags emulated ./internal/backend/cpu/...
-	go vet -tags noasm,noembed $(TAGGED)
-
 lint: $(LINT) ## vet and lint every module but the one that needs the Go clients
 	$(call stage,lint: what tools/lint checks)
 	$(call each,go vet -vettool="$(CURDIR)/$(LINT)" ./...,$(filter-out internal/server/clienttest,$(MODULES)))
@@ -158,10 +149,9 @@ fmt-check: $(GOFUMPT) ## list what fmt would change and fail if it would
 	$(call stage,fmt-check: gofumpt)
 	@found=$$($(GOFUMPT) -l $(MODULES)); [ -z "$$found" ] || { printf 'make fmt would change:\n%s\n' "$$found"; exit 1; }
 
-crosscheck: bin/crosscheck ## check the types of everything, tests included, for every platform, and vet for Windows
-	$(call stage,crosscheck: $(PLATFORMS))
-	@bin/crosscheck $(PLATFORMS)
-	$(call on,go vet ./...,$(VETTED))
+crosscheck: bin/crosscheck ## check the types of everything, tests included, and vet it, for every platform and build tag
+	$(call stage,crosscheck: types and vet)
+	@bin/crosscheck $(VARIANTS)
 
 cross: ## build everything, examples included, for every platform
 	$(call stage,cross: $(PLATFORMS))

@@ -1,10 +1,11 @@
-// Command crosscheck type-checks the packages of a module and their tests for platforms, and
-// whatever they import as far as its declarations go, without compiling any of it:
+// Command crosscheck checks the types of a module's packages and of their tests for platforms,
+// and vets them, without compiling anything:
 //
-//	crosscheck linux/arm64 darwin/arm64
+//	crosscheck linux/arm64 darwin/arm64 linux/amd64:noasm
 //
-// What the compiler would refuse is found in seconds for each platform instead of a minute.
-// Whether a program also links there, and what go vet says of it, make cross tells.
+// Build tags follow a colon. Of imported packages only declarations are read, so what the
+// compiler would refuse and what go vet would report is found in seconds for each platform
+// instead of a minute. Whether a program also links there, make cross tells.
 package main
 
 import (
@@ -19,8 +20,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/tools/go/analysis/checker"
+	"golang.org/x/tools/go/analysis/suite/vet"
+	"golang.org/x/tools/go/packages"
 )
 
 func main() {
@@ -41,21 +47,23 @@ func main() {
 	}
 }
 
-// pkg is what go list says of a package.
-type pkg struct {
-	ImportPath, Dir string
-	GoFiles         []string
-	ImportMap       map[string]string
-	DepOnly         bool
-	Error           *struct{ Err string }
+// listed is what go list says of a package.
+type listed struct {
+	ImportPath, Name, Dir           string
+	GoFiles, SFiles, IgnoredGoFiles []string
+	ImportMap                       map[string]string
+	DepOnly                         bool
+	Error                           *struct{ Err string }
 }
 
 func check(platform string) error {
-	system, arch, ok := strings.Cut(platform, "/")
+	target, tags, _ := strings.Cut(platform, ":")
+	system, arch, ok := strings.Cut(target, "/")
 	if !ok {
 		return fmt.Errorf("%q: want a platform such as linux/arm64", platform)
 	}
-	list := exec.Command("go", "list", "-e", "-deps", "-test", "-json=ImportPath,Dir,GoFiles,ImportMap,DepOnly,Error", "./...")
+	list := exec.Command("go", "list", "-e", "-deps", "-test", "-tags="+tags,
+		"-json=ImportPath,Name,Dir,GoFiles,SFiles,IgnoredGoFiles,ImportMap,DepOnly,Error", "./...")
 	list.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0")
 	list.Stderr = os.Stderr
 	out, err := list.StdoutPipe()
@@ -65,10 +73,12 @@ func check(platform string) error {
 	if err := list.Start(); err != nil {
 		return err
 	}
-	checked := map[string]*types.Package{"unsafe": types.Unsafe}
+	l := loader{fset: token.NewFileSet(), sizes: types.SizesFor("gc", arch), loaded: map[string]*packages.Package{
+		"unsafe": {PkgPath: "unsafe", Types: types.Unsafe},
+	}}
 	var found []error
 	for d := json.NewDecoder(out); ; { // imported before importing
-		var p pkg
+		var p listed
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
@@ -78,48 +88,111 @@ func check(platform string) error {
 			continue // the generated main function of a test
 		}
 		if p.Error != nil {
-			found = append(found, fmt.Errorf("%s: %s: %s", platform, p.ImportPath, p.Error.Err))
-		} else if err := p.check(checked, arch); err != nil {
-			found = append(found, fmt.Errorf("%s: %w", platform, err))
+			found = append(found, errors.New(p.Error.Err))
+		} else if err := l.load(&p); err != nil {
+			found = append(found, err)
 		}
 	}
-	return errors.Join(append(found, list.Wait())...)
+	found = append(found, list.Wait())
+	if errors.Join(found...) == nil {
+		found = l.vet()
+	}
+	for i, err := range found {
+		if err != nil {
+			found[i] = fmt.Errorf("%s: %w", platform, err)
+		}
+	}
+	return errors.Join(found...)
 }
 
-// check adds p to checked.
-func (p *pkg) check(checked map[string]*types.Package, arch string) error {
-	if checked[p.ImportPath] != nil {
+// A loader holds the packages of one platform.
+type loader struct {
+	fset   *token.FileSet
+	sizes  types.Sizes
+	loaded map[string]*packages.Package
+	ours   []*packages.Package // those to vet
+}
+
+// load parses a package whose imports are loaded, and checks its types.
+func (l *loader) load(p *listed) error {
+	if l.loaded[p.ImportPath] != nil {
 		return nil
 	}
-	files := token.NewFileSet()
-	var syntax []*ast.File
-	for _, name := range p.GoFiles {
-		f, err := parser.ParseFile(files, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+	done := &packages.Package{
+		ID: p.ImportPath, PkgPath: p.ImportPath, Name: p.Name, Fset: l.fset, TypesSizes: l.sizes,
+		OtherFiles: under(p.Dir, p.SFiles), IgnoredFiles: under(p.Dir, p.IgnoredGoFiles), Imports: map[string]*packages.Package{},
+		Module: &packages.Module{Main: !p.DepOnly},
+	}
+	mode := parser.SkipObjectResolution
+	if !p.DepOnly {
+		mode |= parser.ParseComments
+		done.TypesInfo = &types.Info{
+			Types: map[ast.Expr]types.TypeAndValue{}, Instances: map[*ast.Ident]types.Instance{},
+			Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}, Implicits: map[ast.Node]types.Object{},
+			Selections: map[*ast.SelectorExpr]*types.Selection{}, Scopes: map[ast.Node]*types.Scope{},
+			FileVersions: map[*ast.File]string{},
+		}
+	}
+	for _, name := range under(p.Dir, p.GoFiles) {
+		f, err := parser.ParseFile(l.fset, name, nil, mode)
 		if err != nil {
 			return err
 		}
-		syntax = append(syntax, f)
+		done.Syntax = append(done.Syntax, f)
 	}
 	var found []error
 	c := types.Config{
-		IgnoreFuncBodies: p.DepOnly, FakeImportC: true, Sizes: types.SizesFor("gc", arch),
+		IgnoreFuncBodies: p.DepOnly, FakeImportC: true, Sizes: l.sizes,
 		Importer: importer(func(path string) (*types.Package, error) {
 			if mapped := p.ImportMap[path]; mapped != "" {
 				path = mapped
 			}
-			if found := checked[path]; found != nil {
-				return found, nil
+			imported := l.loaded[path]
+			if imported == nil {
+				return nil, fmt.Errorf("%s was not listed", path)
 			}
-			return nil, fmt.Errorf("%s was not listed", path)
+			if slices.Contains(l.ours, imported) {
+				done.Imports[path] = imported
+			}
+			return imported.Types, nil
 		}),
 		Error: func(err error) { found = append(found, err) },
 	}
-	done, err := c.Check(p.ImportPath, files, syntax, nil)
-	checked[p.ImportPath] = done
-	if err != nil && !p.DepOnly {
+	var err error
+	done.Types, err = c.Check(p.ImportPath, l.fset, done.Syntax, done.TypesInfo)
+	l.loaded[p.ImportPath] = done
+	if p.DepOnly {
+		return nil // another module's affair
+	}
+	l.ours = append(l.ours, done)
+	if err != nil {
 		return errors.Join(found...)
 	}
 	return nil
+}
+
+// vet returns what go vet would say.
+func (l *loader) vet() []error {
+	graph, err := checker.Analyze(vet.Suite, l.ours, nil)
+	if err != nil {
+		return []error{err}
+	}
+	var found []error
+	for _, action := range graph.Roots {
+		found = append(found, action.Err)
+		for _, d := range action.Diagnostics {
+			found = append(found, fmt.Errorf("%s: %s: %s", l.fset.Position(d.Pos), action.Analyzer, d.Message))
+		}
+	}
+	return found
+}
+
+func under(dir string, names []string) []string {
+	paths := make([]string, len(names))
+	for i, name := range names {
+		paths[i] = filepath.Join(dir, name)
+	}
+	return paths
 }
 
 type importer func(string) (*types.Package, error)

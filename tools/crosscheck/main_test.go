@@ -36,6 +36,26 @@ func TestCheckFindsWhatOnePlatformRefuses(t *testing.T) {
 	if err := check("windows/amd64"); err == nil || !strings.Contains(err.Error(), "a_test.go:8:") {
 		t.Errorf("windows: %v", err)
 	}
+	for name, text := range map[string]string{
+		"a_test.go":    "package example\n",
+		"a_windows.go": "package example\n\nimport \"log\"\n\nfunc note() { log.Printf(\"%d\", \"one\") }\n",
+		"a_tagged.go":  "//go:build tagged\n\npackage example\n\nfunc (t *T) Wrong() { t = t }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a.go"), []byte("package example\n\n// T is empty.\ntype T struct{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for platform, want := range map[string]string{
+		"linux/amd64": "", "windows/amd64": "a_windows.go:5:27: printf: ", "linux/amd64:tagged": "a_tagged.go:5:23: assign: ",
+	} {
+		err := check(platform)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s vetted: %v", platform, err)
+		}
+	}
 	if err := check("linux"); err == nil {
 		t.Error("half a platform passed")
 	}
