@@ -87,6 +87,11 @@ func TestAutoTakesTheSourceChosen(t *testing.T) {
 	if head.seen != 1 || lookup.seen != 1 {
 		t.Errorf("the head drafted for %d runs, the lookup for %d", head.seen, lookup.seen)
 	}
+	// Where no copy is wanted the lookup is not asked.
+	lookup.fail = true
+	if _, err := a.Draft([]Run{{HostState: new(any), Source: CopyOf4}, {HostState: new(any), Depth: 1}}); err != nil {
+		t.Errorf("the lookup was asked for nothing: %v", err)
+	}
 	lookup.match = 0
 	if a.Plan(batch); batch[0].Sources != Computed.only() {
 		t.Errorf("offers %b without a match", batch[0].Sources)

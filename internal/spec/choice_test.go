@@ -289,10 +289,18 @@ func TestCostsByHand(t *testing.T) {
 	d.ObserveDraft([]int{1}, time.Second)
 	near("a draft before any pass", d.draft[0].sums[0], 0)
 	d.ObservePass(1, 0, 10*time.Millisecond)
-	d.ObserveDraft(nil, time.Second)
+	if d.ObserveDraft(nil, time.Second); d.draft[0].sums[0] != 0 {
+		t.Error("a draft of no run counts")
+	}
 	d.ObserveDraft([]int{0, 2, 0}, 3*time.Millisecond) // one run is drafted for
 	near("draft", d.draftCost(2, 1), 0.3)
-	near("draft of a run never seen", d.draftCost(2, 8), 0.3)
+	near("draft of more runs, never seen", d.draftCost(2, 8), 0.3)
+	e := NewController()
+	e.ObservePass(1, 0, 10*time.Millisecond)
+	e.ObserveDraft([]int{1, 1, 1, 1}, 4*time.Millisecond)
+	near("draft of fewer runs, never seen", e.draftCost(1, 1), 0.4)
+	e.ObserveDraft([]int{1}, 2*time.Millisecond)
+	near("draft of two runs, of which one is nearest", e.draftCost(1, 2), 0.2)
 	d.ObserveDraft([]int{0, 0, 0}, time.Millisecond) // three catch up
 	near("catching up", d.draft[size(3)].cells[0].value, 0.1)
 	d.ObserveDraft([]int{2}, 20*time.Millisecond) // forgiven: twice what is known at most
@@ -304,6 +312,15 @@ func TestCostsByHand(t *testing.T) {
 	d.ObservePass(maxRows+7, 1, time.Second)
 	if d.pass.cells[maxRows].n != 1 {
 		t.Error("rows beyond the maximum are not counted as the maximum")
+	}
+}
+
+// TestDisturbedPassCountsIfThereIsNoOther reports the first plain pass after one with drafts.
+func TestDisturbedPassCountsIfThereIsNoOther(t *testing.T) {
+	c := NewController()
+	c.ObservePass(2, 1, 10*time.Millisecond)
+	if c.ObservePass(1, 0, 10*time.Millisecond); c.pass.cells[1].n != 1 {
+		t.Error("the only plain pass does not count")
 	}
 }
 
