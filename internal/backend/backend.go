@@ -84,10 +84,10 @@ type Ops interface {
 	// Attend is gated attention from the projections to the input of the output
 	// projection: norms, rotation, appending keys and values, attention, gate. Without
 	// queries, that is with a q and a dst of no rows, it only appends.
-	Attend(dst Tensor, a *Attention, layer int, q, k, v Tensor, batch []Seq)
+	Attend(dst Tensor, a *Attention, at Place, q, k, v Tensor, batch []Seq)
 	// DeltaNet is a Gated DeltaNet layer from the projections to the input of the output
 	// projection: convolution, decay, delta rule, gated norm.
-	DeltaNet(dst Tensor, d *DeltaNet, layer int, in DeltaInput, batch []Seq)
+	DeltaNet(dst Tensor, d *DeltaNet, at Place, in DeltaInput, batch []Seq)
 }
 
 // Product is one result of a MatMul: Dst = x·Wᵀ, or Dst += x·Wᵀ.

@@ -2,9 +2,20 @@ package backend
 
 import "github.com/foretoken/foretoken/internal/dtype"
 
-// PageTokens is how many positions a page of keys and values has. Attention is summed
-// page by page, so it is also where attention is cut: at positions fixed for all batches.
+// PageTokens is how many positions a page has. Attention is summed page by page, so it is
+// also where attention is cut: at positions fixed for all batches.
 const PageTokens = 64
+
+// PageBytes is what PageTokens positions of heads rows of width numbers take of a page. They
+// are [heads, PageTokens, width]; in I8 the PageTokens rows of a head are codes, and their
+// PageTokens scales follow them, in float32: a number is its code times its row's scale.
+func PageBytes(t dtype.Type, heads, width int) int {
+	n := width * t.Size()
+	if t == dtype.I8 {
+		n += dtype.F32.Size()
+	}
+	return heads * PageTokens * n
+}
 
 // Seq says which rows of a call belong to one sequence, and where its state is.
 type Seq struct {
@@ -13,28 +24,27 @@ type Seq struct {
 	Drafts   int // how many of the last rows are draft tokens, which may be rejected
 	Accepted int // draft tokens of the former call that were accepted and are not yet in Delta's State
 
-	Pages []Tensor    // keys and values, PageTokens positions each; see Attention
+	Pages []Tensor    // PageTokens positions each, of all layers that have any: bytes, of type I8
 	Delta []Recurrent // one per DeltaNet layer
+}
+
+// Place is where one layer's state lies in every Seq of a model: a part of each page, or a
+// Recurrent. A device adds Page to the addresses of its page table.
+type Place struct {
+	Type  dtype.Type // of the numbers in pages: F32, F16 or I8
+	Page  int        // first byte of a page that is the layer's
+	Delta int        // index of the layer's Recurrent
 }
 
 // Attention is a layer of gated attention with partial rotation.
 //
-// A page is [layers, 2, KVHeads, PageTokens, HeadDim]: keys, then values of each layer. In a
-// page of I8 the PageTokens rows of a head are codes, and their PageTokens scales follow
-// them, in float32: a number is its code times its row's scale.
+// Its part of a page is its keys and then its values, both [KVHeads, PageTokens, HeadDim] as
+// PageBytes says.
 type Attention struct {
 	Heads, KVHeads, HeadDim int
 	QNorm, KNorm            Tensor    // [1, HeadDim], effective gains
 	Freqs                   []float32 // rotation per position of dimension pairs (i, i+len)
 	Eps                     float32
-}
-
-// PageCols is the columns of a page whose heads have headDim numbers, scales included.
-func PageCols(t dtype.Type, headDim int) int {
-	if t == dtype.I8 {
-		return headDim + dtype.F32.Size()
-	}
-	return headDim
 }
 
 // DeltaNet is a Gated DeltaNet layer.

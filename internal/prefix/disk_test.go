@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/state"
 )
 
 // openDisk opens a folder for a test, which closes it at its end.
@@ -117,7 +120,7 @@ func TestDiskTellsModelsApart(t *testing.T) {
 		"another fingerprint": func(n *toy) *Cache { return n.cache(openDisk(t, dir, DiskOptions{Fingerprint: "b"})) },
 		"another layout": func(n *toy) *Cache {
 			o := Options{Target: toyTarget, Draft: toyMemory, Disk: openDisk(t, dir, DiskOptions{Fingerprint: "a"})}
-			o.Target.HeadDim++
+			o.Target.Layers = append([]state.Layer{state.KV{Type: dtype.F32, Heads: 1, Key: 1, Value: 2}}, toyTarget.Layers[1:]...)
 			return New(n.pool, o)
 		},
 	} {

@@ -1,6 +1,7 @@
 package prefix
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -12,10 +13,13 @@ import (
 // A model and a drafter whose memories are easy to predict.
 var (
 	toyTarget = state.Layout{
-		KVLayers: 1, KVHeads: 1, HeadDim: 1, KVType: dtype.F32,
-		DeltaLayers: 1, KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 2, MaxDrafts: 2,
+		Layers: []state.Layer{
+			state.KV{Type: dtype.F32, Heads: 1, Key: 1, Value: 1},
+			state.Delta{KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 2},
+		},
+		MaxDrafts: 2,
 	}
-	toyMemory = state.Layout{KVLayers: 1, KVHeads: 1, HeadDim: 2, KVType: dtype.F32}
+	toyMemory = state.Layout{Layers: []state.Layer{state.KV{Type: dtype.F32, Heads: 1, Key: 2, Value: 2}}}
 )
 
 // toy is a device with such models on it.
@@ -97,6 +101,39 @@ func (n *toy) read(x backend.Tensor, row int) float32 {
 	return v[0]
 }
 
+// slot is an even share of a page for position at.
+func slot(pages []backend.Tensor, at int) backend.Tensor {
+	page := pages[at/backend.PageTokens]
+	n := page.Cols / backend.PageTokens
+	return page.ColRange(at%backend.PageTokens*n, at%backend.PageTokens*n+n)
+}
+
+// put fills a slot with bytes of a number.
+func (n *toy) put(slot backend.Tensor, v float32) {
+	n.t.Helper()
+	if err := n.b.WriteBytes(slot, slotBytes(slot, v)); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// has reports whether a slot was filled with a number.
+func (n *toy) has(slot backend.Tensor, v float32) bool {
+	n.t.Helper()
+	got := make([]byte, slot.Cols)
+	if err := n.b.ReadBytes(got, slot); err != nil {
+		n.t.Fatal(err)
+	}
+	return bytes.Equal(got, slotBytes(slot, v))
+}
+
+func slotBytes(slot backend.Tensor, v float32) []byte {
+	b := make([]byte, slot.Cols)
+	for i := range b {
+		b[i] = byte(int(v)>>(8*(i%2)) + i)
+	}
+	return b
+}
+
 // feed appends tokens; the drafter gets all pairs, the last of them with the token next.
 // It reports false, and nothing is fed, where there is no memory.
 func (x *text) feed(next int32, tokens ...int32) bool {
@@ -108,7 +145,7 @@ func (x *text) feed(next int32, tokens ...int32) bool {
 	for _, id := range tokens {
 		at := len(x.tokens)
 		x.tokens = append(x.tokens, id)
-		x.write(seq.Pages[at/backend.PageTokens], at%backend.PageTokens, hash(x.tokens))
+		x.put(slot(seq.Pages, at), hash(x.tokens))
 	}
 	x.write(seq.Delta[0].State, 0, hash(x.tokens))
 	x.write(seq.Delta[0].Tail, 0, float32(tokens[len(tokens)-1]))
@@ -123,7 +160,7 @@ func (x *text) catchUp(next int32) {
 	n := len(x.tokens) - x.memory.Len()
 	seq := x.memory.Seq(0, n, 0)
 	for at := seq.Pos; at < len(x.tokens); at++ {
-		x.write(seq.Pages[at/backend.PageTokens], at%backend.PageTokens, hash(append(x.tokens[:at+1:at+1], x.after(at, next))))
+		x.put(slot(seq.Pages, at), hash(append(x.tokens[:at+1:at+1], x.after(at, next))))
 	}
 	x.memory.Fed(n, 0)
 	x.next = next
@@ -156,15 +193,15 @@ func (x *text) check(what string, next int32) {
 	}
 	seq, pair := x.target.Seq(0, 0, 0), x.memory.Seq(0, 0, 0)
 	for at := range x.tokens {
-		if got, want := x.read(seq.Pages[at/backend.PageTokens], at%backend.PageTokens), hash(x.tokens[:at+1]); got != want {
-			x.t.Fatalf("%s: slot %d of %d is %v, want %v", what, at, len(x.tokens), got, want)
+		if want := hash(x.tokens[:at+1]); !x.has(slot(seq.Pages, at), want) {
+			x.t.Fatalf("%s: slot %d of %d is not %v", what, at, len(x.tokens), want)
 		}
 		if at >= pairs {
 			break
 		}
 		want := hash(append(x.tokens[:at+1:at+1], x.after(at, next)))
-		if got := x.read(pair.Pages[at/backend.PageTokens], at%backend.PageTokens); got != want {
-			x.t.Fatalf("%s: pair %d of %d is %v, want %v", what, at, pairs, got, want)
+		if !x.has(slot(pair.Pages, at), want) {
+			x.t.Fatalf("%s: pair %d of %d is not %v", what, at, pairs, want)
 		}
 	}
 	last := float32(x.tokens[len(x.tokens)-1])

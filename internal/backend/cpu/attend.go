@@ -19,7 +19,7 @@ type attendOp struct {
 	vector       *kernel.Vector
 	set          *kernel.Set
 	a            *backend.Attention
-	layer        int
+	at           backend.Place
 	scale        float32
 	dst, q, k, v backend.Tensor
 	batch        []backend.Seq
@@ -75,9 +75,9 @@ type attendSpan struct {
 }
 
 // Attend is gated attention.
-func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, layer int, q, k, v backend.Tensor, batch []backend.Seq) {
+func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
 	op := &b.attend
-	op.b, op.a, op.layer, op.batch = b, a, layer, batch
+	op.b, op.a, op.at, op.batch = b, a, at, batch
 	op.dst, op.q, op.k, op.v = dst, q, k, v
 	op.vector, op.set = b.isa.Vector.ForWidth(a.HeadDim), b.isa
 	op.scale = 1 / float32(math.Sqrt(float64(a.HeadDim)))
@@ -212,26 +212,28 @@ func (op *attendOp) append(worker, r int) {
 	for h := range a.KVHeads {
 		vector.Norm(buf.key, k[h*d:][:d], row(a.KNorm, 0), a.Eps)
 		vector.Rotate(buf.key, cos, sin)
-		op.store(buf, page, op.slot(0, h), pos%backend.PageTokens, buf.key)
-		op.store(buf, page, op.slot(1, h), pos%backend.PageTokens, v[h*d:][:d])
+		op.store(buf, op.rows(page, 0, h), pos%backend.PageTokens, buf.key)
+		op.store(buf, op.rows(page, 1, h), pos%backend.PageTokens, v[h*d:][:d])
 	}
 }
 
-// slot is the row of a page where head h's keys (kind 0) or values (kind 1) begin.
-func (op *attendOp) slot(kind, h int) int {
-	return ((op.layer*2+kind)*op.a.KVHeads + h) * backend.PageTokens
+// rows are the keys (kind 0) or values (kind 1) of head h in a page.
+func (op *attendOp) rows(page backend.Tensor, kind, h int) pageRows {
+	n := backend.PageBytes(op.at.Type, 1, op.a.HeadDim)
+	at := page.Offset + op.at.Page + (kind*op.a.KVHeads+h)*n
+	return page.Mem.(*memory).i8[at : at+n]
 }
 
-// store writes x to position i of a slot.
-func (op *attendOp) store(buf *attendBuffers, page backend.Tensor, slot, i int, x []float32) {
+// store writes x to position i of the rows of a head.
+func (op *attendOp) store(buf *attendBuffers, rows pageRows, i int, x []float32) {
 	d := len(x)
-	switch page.Type {
+	switch op.at.Type {
 	case dtype.F32:
-		copy(pageRows(page, slot)[i*d:][:d], x)
+		copy(rows.floats()[i*d:][:d], x)
 	case dtype.F16:
-		op.vector.Narrow(pageHalves(page, slot)[i*d:][:d], x)
+		op.vector.Narrow(rows.halves()[i*d:][:d], x)
 	default:
-		codes, scales := pageCodes(page, slot)
+		codes, scales := rows.codes()
 		scales[i] = op.set.QuantizeRow(codes[i*d:][:d], x, &buf.codes)
 	}
 }

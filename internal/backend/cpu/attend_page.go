@@ -75,22 +75,22 @@ func (op *attendOp) block(buf *attendBuffers, g *attendGroup, p, count int, quer
 	pages := op.batch[g.seq].Pages
 	page, after := pages[p], pages[min(p+1, g.pages-1)] // what is read next is its keys
 	scores := buf.scores[:len(now)*backend.PageTokens]
-	key, value := op.slot(0, g.kv), op.slot(1, g.kv)
-	switch page.Type {
+	key, value, next := op.rows(page, 0, g.kv), op.rows(page, 1, g.kv), op.rows(after, 0, g.kv)
+	switch op.at.Type {
 	case dtype.F32:
-		values := pageRows(page, value)
-		k.Scores32(scores, queries, pageRows(page, key), values, d, count, op.scale)
+		values := value.floats()
+		k.Scores32(scores, queries, key.floats(), values, d, count, op.scale)
 		op.softmax(scores, count, now)
-		k.Weigh32(sums, scores, values, pageRows(after, key), d, count)
+		k.Weigh32(sums, scores, values, next.floats(), d, count)
 	case dtype.F16:
-		values := pageHalves(page, value)
-		k.Scores16(scores, queries, pageHalves(page, key), values, d, count, op.scale)
+		values := value.halves()
+		k.Scores16(scores, queries, key.halves(), values, d, count, op.scale)
 		op.softmax(scores, count, now)
-		k.Weigh16(sums, scores, values, pageHalves(after, key), d, count)
+		k.Weigh16(sums, scores, values, next.halves(), d, count)
 	default:
-		keys, keyScales := pageCodes(page, key)
-		values, valueScales := pageCodes(page, value)
-		next, _ := pageCodes(after, key)
+		keys, keyScales := key.codes()
+		values, valueScales := value.codes()
+		next, _ := next.codes()
 		k.Scores8(scores, queries, keys, values, d, count, op.scale)
 		k.Scale(scores, keyScales)
 		op.softmax(scores, count, now)
@@ -106,31 +106,24 @@ func (op *attendOp) softmax(scores []float32, count int, now []kernel.SoftmaxSum
 	}
 }
 
-// pageRows are the rows of a page from row r on, PageTokens of them.
-func pageRows(page backend.Tensor, r int) []float32 {
-	at, n := pagePlace(page, r)
-	return page.Mem.(*memory).f32[at : at+n]
+// pageRows are PageTokens rows of a page, as backend.PageBytes lays them out. They begin at a
+// multiple of PageTokens bytes, so any type of number is aligned.
+type pageRows []int8
+
+// floats are rows of float32.
+func (r pageRows) floats() []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(r))), len(r)/4)
 }
 
-// pageHalves is pageRows for a page of half precision.
-func pageHalves(page backend.Tensor, r int) []uint16 {
-	at, n := pagePlace(page, r)
-	return page.Mem.(*memory).f16[at : at+n]
+// halves are rows of half precision.
+func (r pageRows) halves() []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(r))), len(r)/2)
 }
 
-// pageCodes is pageRows for a page of 8 bits: codes, and a scale for each row.
-func pageCodes(page backend.Tensor, r int) (codes []int8, scales []float32) {
-	at, n := pagePlace(page, r)
-	x := page.Mem.(*memory).i8[at : at+n]
-	n -= backend.PageTokens * dtype.F32.Size()
-	return x[:n], unsafe.Slice((*float32)(unsafe.Pointer(&x[n])), backend.PageTokens)
-}
-
-func pagePlace(page backend.Tensor, r int) (at, n int) {
-	if page.Stride != page.Cols {
-		panic("cpu: page with gaps between its rows")
-	}
-	return page.Offset + r*page.Stride, backend.PageTokens * page.Cols
+// codes are rows of 8 bits: codes, and a scale for each row.
+func (r pageRows) codes() (codes []int8, scales []float32) {
+	n := len(r) - backend.PageTokens*dtype.F32.Size()
+	return r[:n:n], r[n:].floats()
 }
 
 // merge adds page p's sum of query j of a group to its output, unless the query's row comes

@@ -5,6 +5,7 @@ import "github.com/foretoken/foretoken/internal/backend"
 // layer is one decoder layer: a mixer of positions, then a feed-forward per position. Field
 // names are the checkpoint's.
 type layer struct {
+	at                  backend.Place
 	inputNorm, postNorm backend.Tensor // [1, hidden]
 	attn                *attention     // one of the two
 	delta               *deltaNet
