@@ -1,6 +1,10 @@
 package backend
 
-import "github.com/foretoken/foretoken/internal/dtype"
+import (
+	"math"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+)
 
 // PageTokens is how many positions a page has. Attention is summed page by page, so it is
 // also where attention is cut: at positions fixed for all batches.
@@ -11,7 +15,7 @@ const PageTokens = 64
 // PageTokens scales follow them, in float32: a number is its code times its row's scale.
 func PageBytes(t dtype.Type, heads, width int) int {
 	n := width * t.Size()
-	if t == dtype.I8 {
+	if t == dtype.I8 && width > 0 {
 		n += dtype.F32.Size()
 	}
 	return heads * PageTokens * n
@@ -23,6 +27,10 @@ type Seq struct {
 	Pos      int // position of the first of them
 	Drafts   int // how many of the last rows are draft tokens, which may be rejected
 	Accepted int // draft tokens of the former call that were accepted and are not yet in Delta's State
+
+	// Positions is what each of the rows is rotated by; nil: its position, for all three. See
+	// Attention.Sections.
+	Positions [][3]int32
 
 	Pages []Tensor    // PageTokens positions each, of all layers that have any: bytes, of type I8
 	Delta []Recurrent // one per DeltaNet layer
@@ -36,15 +44,63 @@ type Place struct {
 	Delta int        // index of the layer's Recurrent
 }
 
-// Attention is a layer of gated attention with partial rotation.
+// Attention is a layer of softmax attention. The zero value of an option is its absence.
 //
-// Its part of a page is its keys and then its values, both [KVHeads, PageTokens, HeadDim] as
-// PageBytes says.
+// Its part of a page is its keys, [KVHeads, PageTokens, HeadDim], and then its values,
+// [KVHeads, PageTokens, ValueDim]; with Latent it is the first Latent numbers of its keys and
+// then the others. Each has the form that PageBytes says.
 type Attention struct {
-	Heads, KVHeads, HeadDim int
-	QNorm, KNorm            Tensor    // [1, HeadDim], effective gains
-	Freqs                   []float32 // rotation per position of dimension pairs (i, i+len)
-	Eps                     float32
+	Heads, KVHeads int
+	HeadDim        int // numbers of a query and of a key
+	ValueDim       int // numbers of a value; 0: HeadDim
+	// Latent is of layers with one key for all heads, whose first Latent numbers are the value
+	// as well: KVHeads is 1, ValueDim and v are none.
+	Latent int
+	// Gate has every head's query followed by its gate, ValueDim numbers: the head's answer is
+	// multiplied with their sigmoid.
+	Gate bool
+
+	QNorm, KNorm Tensor // [1, HeadDim], with Latent [1, Latent]: effective gains
+	Eps          float32
+
+	// Freqs is the rotation per position of the pairs (i, i+len(Freqs)) of queries and keys;
+	// with Latent i counts from number Latent on. Dimensions that are in no pair stay.
+	Freqs []float32
+	// Interleaved rotates the pairs (2i, 2i+1) instead.
+	Interleaved bool
+	// Sections says which of its row's three positions pair i is rotated by; nil: the first.
+	Sections []uint8
+
+	Scale  float32 // of scores; 0: 1/sqrt(HeadDim)
+	Window int     // how many positions a row sees, its own included; 0: all up to its own
+}
+
+// Values is the numbers of a value, wherever it lies.
+func (a *Attention) Values() int {
+	switch {
+	case a.Latent > 0:
+		return a.Latent
+	case a.ValueDim > 0:
+		return a.ValueDim
+	}
+	return a.HeadDim
+}
+
+// Queries is the numbers of a row of queries, gates included.
+func (a *Attention) Queries() int {
+	n := a.HeadDim
+	if a.Gate {
+		n += a.Values()
+	}
+	return a.Heads * n
+}
+
+// ScoreScale is what the product of a query and a key is multiplied with.
+func (a *Attention) ScoreScale() float32 {
+	if a.Scale != 0 {
+		return a.Scale
+	}
+	return 1 / float32(math.Sqrt(float64(a.HeadDim)))
 }
 
 // DeltaNet is a Gated DeltaNet layer.

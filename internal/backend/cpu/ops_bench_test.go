@@ -22,7 +22,7 @@ func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func()
 	for i := range freqs {
 		freqs[i] = 1 / float32(i+1)
 	}
-	a := &backend.Attention{Heads: heads, KVHeads: kvHeads, HeadDim: dim, Eps: 1e-6, Freqs: freqs}
+	a := &backend.Attention{Heads: heads, KVHeads: kvHeads, HeadDim: dim, Gate: true, Eps: 1e-6, Freqs: freqs}
 	a.QNorm, a.KNorm = randomTensor(b, be, rng, 1, dim), randomTensor(b, be, rng, 1, dim)
 	q, k := randomTensor(b, be, rng, rows, 2*heads*dim), randomTensor(b, be, rng, rows, kvHeads*dim)
 	v, dst := randomTensor(b, be, rng, rows, kvHeads*dim), randomTensor(b, be, rng, rows, heads*dim)

@@ -82,7 +82,7 @@ type attendCase struct {
 func (c *attendCase) run(t *testing.T, b *Backend, step int) [][]float32 {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 3))
-	a := &backend.Attention{Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.dim, Eps: 1e-6, Freqs: []float32{1, 0.3, 0.01}}
+	a := &backend.Attention{Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.dim, Gate: true, Eps: 1e-6, Freqs: []float32{1, 0.3, 0.01}}
 	a.QNorm, a.KNorm = randomTensor(t, b, rng, 1, c.dim), randomTensor(t, b, rng, 1, c.dim)
 	var all [][]float32
 	for _, s := range c.seqs {
@@ -178,7 +178,7 @@ func TestAttendOf8BitsIsClose(t *testing.T) {
 func TestAttendBatchEqualsAlone(t *testing.T) {
 	b := openTest(t, Options{Threads: 3})
 	rng := rand.New(rand.NewPCG(4, 4))
-	a := &backend.Attention{Heads: 4, KVHeads: 2, HeadDim: 32, Eps: 1e-6, Freqs: []float32{1, 0.5}}
+	a := &backend.Attention{Heads: 4, KVHeads: 2, HeadDim: 32, Gate: true, Eps: 1e-6, Freqs: []float32{1, 0.5}}
 	a.QNorm, a.KNorm = randomTensor(t, b, rng, 1, 32), randomTensor(t, b, rng, 1, 32)
 	const rows = 11
 	q, k, v := randomTensor(t, b, rng, rows, 256), randomTensor(t, b, rng, rows, 64), randomTensor(t, b, rng, rows, 64)
