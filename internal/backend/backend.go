@@ -91,11 +91,12 @@ type Ops interface {
 	DeltaNet(dst Tensor, d *DeltaNet, at Place, in DeltaInput, batch []Seq)
 }
 
-// Product is one result of a MatMul: Dst = x·Wᵀ, or Dst += x·Wᵀ.
+// Product is one result of a MatMul: Dst = x·Wᵀ, or Dst += x·Wᵀ; Bias is added last.
 type Product struct {
-	Dst Tensor // [rows, out]
-	W   Weight // [out, in]
-	Add bool
+	Dst  Tensor // [rows, out]
+	W    Weight // [out, in]
+	Bias Tensor // [1, out]; the zero Tensor: none
+	Add  bool
 	// Only lists the blocks of RowBlock rows of W to compute, ascending; the other columns
 	// of Dst stay as they are. Nil: all.
 	Only []int32
