@@ -140,15 +140,28 @@ type Recurrent struct {
 	Decays Tensor // [drafts, ValueHeads]
 }
 
-// Experts is a mixture-of-experts block. Contributions are added in the order of the
-// router's ranking (ties: lower index first), then the shared expert's.
+// Experts is a mixture-of-experts block. The zero value of an option is its absence.
+//
+// Every expert has a score, made of the router's logits. The TopK experts with the highest
+// scores, once Bias is added to them, are chosen, and weighted by their scores without it.
+// Contributions are added in the order of that ranking (ties: lower index first), then the
+// shared expert's.
 type Experts struct {
 	Router         Weight // [experts, width]
 	Gate, Up, Down Weight // stacks, one matrix per expert
 	TopK           int
-	Normalize      bool   // selected weights sum to 1
-	SharedRouter   Weight // [1, width]
-	SharedGate     Weight
-	SharedUp       Weight
-	SharedDown     Weight
+	Sigmoid        bool   // scores are sigmoids of the logits; else their softmax
+	Bias           Tensor // [1, experts], for choosing only
+	// Groups cuts the experts into as many groups of neighbors. Only those of the TopGroups
+	// groups whose two highest scores, Bias added, have the highest sum can be chosen. 0 or 1:
+	// all.
+	Groups, TopGroups int
+	Normalize         bool    // weights are divided by their sum
+	Scale             float32 // of weights, after that; 0: 1
+
+	// The shared expert has every row, with the sigmoid of SharedRouter's product as its weight.
+	SharedRouter Weight // [1, width]; nil: its weight is 1
+	SharedGate   Weight // nil: there is no shared expert
+	SharedUp     Weight
+	SharedDown   Weight
 }
