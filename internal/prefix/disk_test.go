@@ -64,8 +64,15 @@ func folder(t *testing.T, dir string) []string {
 // TestDiskOutlivesTheProcess writes boundaries of a text, and reads them with nothing but
 // the folder, some of them behind what is in memory already.
 func TestDiskOutlivesTheProcess(t *testing.T) {
+	for i := range mixtures {
+		t.Run(fmt.Sprintf("mixture=%d", i), func(t *testing.T) { testDiskOutlives(t, i) })
+	}
+}
+
+func testDiskOutlives(t *testing.T, mixture int) {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "made", "when needed")
-	n := newToy(t, 1<<20)
+	n := newMixture(t, mixture, 100, 100)
 	d := openDisk(t, dir, DiskOptions{Fingerprint: "a"})
 	c := n.cache(d)
 	tokens := story(1, 400)
@@ -79,7 +86,7 @@ func TestDiskOutlivesTheProcess(t *testing.T) {
 	if got, want := len(folder(t, dir)), len(lengths)+1+4; got != want {
 		t.Errorf("%d files, want %d", got, want)
 	}
-	n = newToy(t, 1<<20)
+	n = newMixture(t, mixture, 100, 100)
 	d = openDisk(t, dir, DiskOptions{Fingerprint: "a"})
 	c = n.cache(d)
 	for _, l := range lengths {
