@@ -133,7 +133,15 @@ func (l Layout) page() shape {
 func (l Layout) PageBytes() int64 { return l.page().bytes() }
 
 // RecurrentBytes is the memory a sequence needs whatever its length.
-func (l Layout) RecurrentBytes() int64 { return l.full().shape().bytes() }
+func (l Layout) RecurrentBytes() int64 {
+	n := 0
+	for _, x := range l.Layers {
+		if recurs(x) {
+			n += numbers(x.Recurrent(l.MaxDrafts, l.MaxDrafts))
+		}
+	}
+	return int64(n) * int64(dtype.F32.Size())
+}
 
 // pages is how many pages a number of tokens needs.
 func (l Layout) pages(tokens int) int { return l.page().pages(tokens) }
@@ -165,13 +173,20 @@ const line = 16
 // lines is the numbers of a tensor with what is left free behind it.
 func lines(rows, cols int) int { return (rows*cols + line - 1) / line * line }
 
+// numbers is those of a layer's tensors.
+func numbers(parts [5][2]int) int {
+	n := 0
+	for _, p := range parts {
+		n += lines(p[0], p[1])
+	}
+	return n
+}
+
 // shape is one row with the tensors of all layers.
 func (r recurrent) shape() shape {
 	n := 0
 	for _, parts := range r {
-		for _, p := range parts {
-			n += lines(p[0], p[1])
-		}
+		n += numbers(parts)
 	}
 	return shape{t: dtype.F32, rows: 1, cols: n}
 }

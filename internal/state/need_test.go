@@ -9,7 +9,7 @@ import (
 // budgets around every page border.
 func TestNeedTokensInvertsBytes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
+	for range 100 {
 		n := Need{Target: randomLayout(rng), Ahead: rng.IntN(20)}
 		if rng.IntN(3) > 0 {
 			n.Draft, n.Rows, n.Width = randomLayout(rng), rng.IntN(33), 16
