@@ -1,6 +1,7 @@
-// Package state is the state of a model for a sequence: the KV cache in pages, the tails of
-// convolutions, the matrices of the delta rule. Rollback of rejected drafts is part of it for
-// every kind of layer. It knows nothing of what the numbers mean.
+// Package state is the state of a model for a sequence: what each of its layers remembers, in
+// pages that are added as the sequence grows, and in a recurrent memory of fixed size. Rollback
+// of rejected drafts is part of it for every kind of layer. It knows nothing of what the numbers
+// mean.
 package state
 
 import (
