@@ -65,9 +65,9 @@ type Backend interface {
 	Close() error
 }
 
-// Ops are the operations a model is made of, fused where the Qwen3.5 family allows.
-// Rows of all sequences lie one after another; a Seq says which rows are whose. A row's
-// result never depends on the other rows of the call.
+// Ops are the operations models are made of, each as large a piece as families have in common:
+// where they differ, it has options. Rows of all sequences lie one after another; a Seq says
+// which rows are whose. A row's result never depends on the other rows of the call.
 type Ops interface {
 	// Embed sets row i of dst to row ids[i] of table.
 	Embed(dst Tensor, table Weight, ids []int32)
@@ -79,22 +79,24 @@ type Ops interface {
 	RMSNorm(dst, x, gain Tensor, eps float32)
 	// SwiGLU sets dst to silu(gate)*up.
 	SwiGLU(dst, gate, up Tensor)
-	// Experts adds the routed and the shared experts' answer for x to dst.
+	// Experts adds the answer of the chosen experts and the shared one for x to dst.
 	Experts(dst, x Tensor, e *Experts)
-	// Attend is gated attention from the projections to the input of the output
-	// projection: norms, rotation, appending keys and values, attention, gate. Without
-	// queries, that is with a q and a dst of no rows, it only appends.
-	Attend(dst Tensor, a *Attention, layer int, q, k, v Tensor, batch []Seq)
+	// Attend is attention from the projections to the input of the output projection: norms,
+	// rotation, appending keys and values, attention, gate. q is [rows, a.Queries()], k is
+	// [rows, KVHeads*HeadDim], v is [rows, KVHeads*ValueDim], dst is [rows, Heads*a.Values()].
+	// Without queries, that is with a q and a dst of no rows, it only appends.
+	Attend(dst Tensor, a *Attention, at Place, q, k, v Tensor, batch []Seq)
 	// DeltaNet is a Gated DeltaNet layer from the projections to the input of the output
 	// projection: convolution, decay, delta rule, gated norm.
-	DeltaNet(dst Tensor, d *DeltaNet, layer int, in DeltaInput, batch []Seq)
+	DeltaNet(dst Tensor, d *DeltaNet, at Place, in DeltaInput, batch []Seq)
 }
 
-// Product is one result of a MatMul: Dst = x·Wᵀ, or Dst += x·Wᵀ.
+// Product is one result of a MatMul: Dst = x·Wᵀ, or Dst += x·Wᵀ; Bias is added last.
 type Product struct {
-	Dst Tensor // [rows, out]
-	W   Weight // [out, in]
-	Add bool
+	Dst  Tensor // [rows, out]
+	W    Weight // [out, in]
+	Bias Tensor // [1, out]; the zero Tensor: none
+	Add  bool
 	// Only lists the blocks of RowBlock rows of W to compute, ascending; the other columns
 	// of Dst stay as they are. Nil: all.
 	Only []int32

@@ -1,10 +1,25 @@
 package backend
 
-import "github.com/foretoken/foretoken/internal/dtype"
+import (
+	"math"
 
-// PageTokens is how many positions a page of keys and values has. Attention is summed
-// page by page, so it is also where attention is cut: at positions fixed for all batches.
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// PageTokens is how many positions a page has. Attention is summed page by page, so it is
+// also where attention is cut: at positions fixed for all batches.
 const PageTokens = 64
+
+// PageBytes is what PageTokens positions of heads rows of width numbers take of a page. They
+// are [heads, PageTokens, width]; in I8 the PageTokens rows of a head are codes, and their
+// PageTokens scales follow them, in float32: a number is its code times its row's scale.
+func PageBytes(t dtype.Type, heads, width int) int {
+	n := width * t.Size()
+	if t == dtype.I8 && width > 0 {
+		n += dtype.F32.Size()
+	}
+	return heads * PageTokens * n
+}
 
 // Seq says which rows of a call belong to one sequence, and where its state is.
 type Seq struct {
@@ -13,28 +28,79 @@ type Seq struct {
 	Drafts   int // how many of the last rows are draft tokens, which may be rejected
 	Accepted int // draft tokens of the former call that were accepted and are not yet in Delta's State
 
-	Pages []Tensor    // keys and values, PageTokens positions each; see Attention
+	// Positions is what each of the rows is rotated by; nil: its position, for all three. See
+	// Attention.Sections.
+	Positions [][3]int32
+
+	Pages []Tensor    // PageTokens positions each, of all layers that have any: bytes, of type I8
 	Delta []Recurrent // one per DeltaNet layer
 }
 
-// Attention is a layer of gated attention with partial rotation.
-//
-// A page is [layers, 2, KVHeads, PageTokens, HeadDim]: keys, then values of each layer. In a
-// page of I8 the PageTokens rows of a head are codes, and their PageTokens scales follow
-// them, in float32: a number is its code times its row's scale.
-type Attention struct {
-	Heads, KVHeads, HeadDim int
-	QNorm, KNorm            Tensor    // [1, HeadDim], effective gains
-	Freqs                   []float32 // rotation per position of dimension pairs (i, i+len)
-	Eps                     float32
+// Place is where one layer's state lies in every Seq of a model: a part of each page, or a
+// Recurrent. A device adds Page to the addresses of its page table.
+type Place struct {
+	Type  dtype.Type // of the numbers in pages: F32, F16 or I8
+	Page  int        // first byte of a page that is the layer's
+	Delta int        // index of the layer's Recurrent
 }
 
-// PageCols is the columns of a page whose heads have headDim numbers, scales included.
-func PageCols(t dtype.Type, headDim int) int {
-	if t == dtype.I8 {
-		return headDim + dtype.F32.Size()
+// Attention is a layer of softmax attention. The zero value of an option is its absence.
+//
+// Its part of a page is its keys, [KVHeads, PageTokens, HeadDim], and then its values,
+// [KVHeads, PageTokens, ValueDim]; with Latent it is the first Latent numbers of its keys and
+// then the others. Each has the form that PageBytes says.
+type Attention struct {
+	Heads, KVHeads int
+	HeadDim        int // numbers of a query and of a key
+	ValueDim       int // numbers of a value; 0: HeadDim
+	// Latent is of layers with one key for all heads, whose first Latent numbers are the value
+	// as well: KVHeads is 1, ValueDim and v are none.
+	Latent int
+	// Gate has every head's query followed by its gate, ValueDim numbers: the head's answer is
+	// multiplied with their sigmoid.
+	Gate bool
+
+	QNorm, KNorm Tensor // [1, HeadDim], with Latent [1, Latent]: effective gains
+	Eps          float32
+
+	// Freqs is the rotation per position of the pairs (i, i+len(Freqs)) of queries and keys;
+	// with Latent i counts from number Latent on. Dimensions that are in no pair stay.
+	Freqs []float32
+	// Interleaved rotates the pairs (2i, 2i+1) instead.
+	Interleaved bool
+	// Sections says which of its row's three positions pair i is rotated by; nil: the first.
+	Sections []uint8
+
+	Scale  float32 // of scores; 0: 1/sqrt(HeadDim)
+	Window int     // how many positions a row sees, its own included; 0: all up to its own
+}
+
+// Values is the numbers of a value, wherever it lies.
+func (a *Attention) Values() int {
+	switch {
+	case a.Latent > 0:
+		return a.Latent
+	case a.ValueDim > 0:
+		return a.ValueDim
 	}
-	return headDim
+	return a.HeadDim
+}
+
+// Queries is the numbers of a row of queries, gates included.
+func (a *Attention) Queries() int {
+	n := a.HeadDim
+	if a.Gate {
+		n += a.Values()
+	}
+	return a.Heads * n
+}
+
+// ScoreScale is what the product of a query and a key is multiplied with.
+func (a *Attention) ScoreScale() float32 {
+	if a.Scale != 0 {
+		return a.Scale
+	}
+	return 1 / float32(math.Sqrt(float64(a.HeadDim)))
 }
 
 // DeltaNet is a Gated DeltaNet layer.
@@ -74,15 +140,28 @@ type Recurrent struct {
 	Decays Tensor // [drafts, ValueHeads]
 }
 
-// Experts is a mixture-of-experts block. Contributions are added in the order of the
-// router's ranking (ties: lower index first), then the shared expert's.
+// Experts is a mixture-of-experts block. The zero value of an option is its absence.
+//
+// Every expert has a score, made of the router's logits. The TopK experts with the highest
+// scores, once Bias is added to them, are chosen, and weighted by their scores without it.
+// Contributions are added in the order of that ranking (ties: lower index first), then the
+// shared expert's.
 type Experts struct {
 	Router         Weight // [experts, width]
 	Gate, Up, Down Weight // stacks, one matrix per expert
 	TopK           int
-	Normalize      bool   // selected weights sum to 1
-	SharedRouter   Weight // [1, width]
-	SharedGate     Weight
-	SharedUp       Weight
-	SharedDown     Weight
+	Sigmoid        bool   // scores are sigmoids of the logits; else their softmax
+	Bias           Tensor // [1, experts], for choosing only
+	// Groups cuts the experts into as many groups of neighbors. Only those of the TopGroups
+	// groups whose two highest scores, Bias added, have the highest sum can be chosen. 0 or 1:
+	// all.
+	Groups, TopGroups int
+	Normalize         bool    // weights are divided by their sum
+	Scale             float32 // of weights, after that; 0: 1
+
+	// The shared expert has every row, with the sigmoid of SharedRouter's product as its weight.
+	SharedRouter Weight // [1, width]; nil: its weight is 1
+	SharedGate   Weight // nil: there is no shared expert
+	SharedUp     Weight
+	SharedDown   Weight
 }

@@ -75,14 +75,14 @@ func (t *timed) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	t.Backend.Experts(dst, x, e)
 }
 
-func (t *timed) Attend(dst backend.Tensor, a *backend.Attention, layer int, q, k, v backend.Tensor, batch []backend.Seq) {
+func (t *timed) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
 	defer t.since("attention", time.Now())
-	t.Backend.Attend(dst, a, layer, q, k, v, batch)
+	t.Backend.Attend(dst, a, at, q, k, v, batch)
 }
 
-func (t *timed) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, layer int, in backend.DeltaInput, batch []backend.Seq) {
+func (t *timed) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
 	defer t.since("deltanet", time.Now())
-	t.Backend.DeltaNet(dst, d, layer, in, batch)
+	t.Backend.DeltaNet(dst, d, at, in, batch)
 }
 
 // Share is the part of a pass that one operation takes.

@@ -201,7 +201,7 @@ func (e *Engine) allot(s *sequence) error {
 		if s.draftState, err = e.pool.Open(d.Layout()); err != nil {
 			return err
 		}
-		if d.Layout() != (state.Layout{}) && s.background == nil { // it has a KV cache to fill
+		if !d.Layout().Empty() && s.background == nil { // it has a KV cache to fill
 			backlog = spec.Backlog
 		}
 	}

@@ -13,11 +13,10 @@ import (
 
 // The memories of the 2B member of the family.
 var (
-	benchTarget = state.Layout{
-		KVLayers: 6, KVHeads: 2, HeadDim: 256, KVType: dtype.F16,
-		DeltaLayers: 18, KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128, Kernel: 4, MaxDrafts: 8,
-	}
-	benchMemory = state.Layout{KVLayers: 1, KVHeads: 2, HeadDim: 256, KVType: dtype.F16}
+	benchKV     = state.KV{Type: dtype.F16, Heads: 2, Key: 256, Value: 256}
+	benchDelta  = state.Delta{KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128, Kernel: 4}
+	benchTarget = state.Layout{Layers: slices.Repeat([]state.Layer{benchDelta, benchDelta, benchDelta, benchKV}, 6), MaxDrafts: 8}
+	benchMemory = state.Layout{Layers: []state.Layer{benchKV}}
 )
 
 // BenchmarkHit times what a hit costs in place of reading a prompt, and what an entry costs

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/state"
 )
 
 // openDisk opens a folder for a test, which closes it at its end.
@@ -61,8 +64,15 @@ func folder(t *testing.T, dir string) []string {
 // TestDiskOutlivesTheProcess writes boundaries of a text, and reads them with nothing but
 // the folder, some of them behind what is in memory already.
 func TestDiskOutlivesTheProcess(t *testing.T) {
+	for i := range mixtures {
+		t.Run(fmt.Sprintf("mixture=%d", i), func(t *testing.T) { testDiskOutlives(t, i) })
+	}
+}
+
+func testDiskOutlives(t *testing.T, mixture int) {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "made", "when needed")
-	n := newToy(t, 1<<20)
+	n := newMixture(t, mixture, 100, 100)
 	d := openDisk(t, dir, DiskOptions{Fingerprint: "a"})
 	c := n.cache(d)
 	tokens := story(1, 400)
@@ -76,7 +86,7 @@ func TestDiskOutlivesTheProcess(t *testing.T) {
 	if got, want := len(folder(t, dir)), len(lengths)+1+4; got != want {
 		t.Errorf("%d files, want %d", got, want)
 	}
-	n = newToy(t, 1<<20)
+	n = newMixture(t, mixture, 100, 100)
 	d = openDisk(t, dir, DiskOptions{Fingerprint: "a"})
 	c = n.cache(d)
 	for _, l := range lengths {
@@ -117,7 +127,7 @@ func TestDiskTellsModelsApart(t *testing.T) {
 		"another fingerprint": func(n *toy) *Cache { return n.cache(openDisk(t, dir, DiskOptions{Fingerprint: "b"})) },
 		"another layout": func(n *toy) *Cache {
 			o := Options{Target: toyTarget, Draft: toyMemory, Disk: openDisk(t, dir, DiskOptions{Fingerprint: "a"})}
-			o.Target.HeadDim++
+			o.Target.Layers = append([]state.Layer{state.KV{Type: dtype.F32, Heads: 1, Key: 1, Value: 2}}, toyTarget.Layers[1:]...)
 			return New(n.pool, o)
 		},
 	} {

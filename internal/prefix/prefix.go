@@ -83,7 +83,8 @@ func (c *Cache) Find(salt Salt, tokens []int32, drafts bool) *Hit {
 
 // Store adds the states target and draft after tokens, which are all that target was fed, for
 // texts of the salt. draft may be nil; it is left out, too, if it lacks any pair of a hidden
-// row and the token after it that lies within tokens, which are one less. hidden is the
+// row and the token after it that lies within tokens, which are one less, or has more of them
+// and cannot be truncated. hidden is the
 // target's hidden row of the last token, which the next pair begins with.
 //
 // Pages are shared with the states, which go on. An error means that there was no memory
@@ -93,7 +94,8 @@ func (c *Cache) Store(salt Salt, tokens []int32, target, draft *state.State, hid
 	if n == 0 || target.Len() != n {
 		return fmt.Errorf("prefix: %d tokens for a state of %d", n, target.Len())
 	}
-	if draft == nil || !c.drafts(true) || draft.Len() < n-1 || hidden.Rows != 1 {
+	if draft == nil || !c.drafts(true) || hidden.Rows != 1 ||
+		draft.Len() < n-1 || draft.Len() > n-1 && !draft.Layout().CanTruncate() {
 		draft = nil
 	}
 	if e := c.exact(salt, tokens); e != nil && (draft == nil || e.draft != nil) {
@@ -111,7 +113,7 @@ func (c *Cache) Store(salt Salt, tokens []int32, target, draft *state.State, hid
 }
 
 // drafts reports whether a drafter's state is wanted and there is such a thing.
-func (c *Cache) drafts(wanted bool) bool { return wanted && c.o.Draft != state.Layout{} }
+func (c *Cache) drafts(wanted bool) bool { return wanted && !c.o.Draft.Empty() }
 
 // parts saves what an entry is made of.
 func (c *Cache) parts(target, draft *state.State, hidden backend.Tensor) (x parts, err error) {
@@ -208,7 +210,7 @@ func (h *Hit) Restore(target, draft *state.State) error {
 	if err := target.Load(h.e.target, h.e.at.path(0)...); err != nil {
 		return fmt.Errorf("prefix: target: %w", err)
 	}
-	if draft == nil || draft.Layout() == (state.Layout{}) {
+	if draft == nil || draft.Layout().Empty() {
 		return nil
 	}
 	if h.e.draft == nil {

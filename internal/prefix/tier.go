@@ -118,7 +118,7 @@ func (c *Cache) largest() int64 {
 func (c *Cache) known(salt Salt, tokens []int32, drafts bool) int {
 	n, all := -1, true // the root has no page
 	c.walk(salt, tokens, func(x *node, _ []int32) {
-		has := x.parent == nil || (x.pages[0] != nil || c.o.Target.KVLayers == 0) && (x.pages[1] != nil || !drafts || c.o.Draft.KVLayers == 0)
+		has := x.parent == nil || (x.pages[0] != nil || !c.o.Target.Paged()) && (x.pages[1] != nil || !drafts || !c.o.Draft.Paged())
 		if all = all && has; all {
 			n++
 		}
@@ -178,7 +178,7 @@ func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
 
 func (c *Cache) unpackPages(p *parts, x *image, file [][]byte) error {
 	for kind, l := range []state.Layout{c.o.Target, c.o.Draft} {
-		if l.KVLayers == 0 || kind == 1 && !x.drafts {
+		if !l.Paged() || kind == 1 && !x.drafts {
 			continue
 		}
 		b, rest, err := c.pool.ReadPage(l, file[kind])
@@ -200,7 +200,7 @@ func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
 			return nil
 		}
 		var s *state.Snapshot
-		if s, err = c.pool.ReadSnapshot(l, data); err == nil && (s.Len() != n || l.KVLayers > 0 && s.Detached() != depth(len(x.tokens))) {
+		if s, err = c.pool.ReadSnapshot(l, data); err == nil && (s.Len() != n || l.Paged() && s.Detached() != depth(len(x.tokens))) {
 			err = fmt.Errorf("a snapshot of %d tokens after %d pages, want %d", s.Len(), s.Detached(), n)
 		}
 		return s

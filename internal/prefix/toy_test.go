@@ -1,6 +1,7 @@
 package prefix
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -12,18 +13,42 @@ import (
 // A model and a drafter whose memories are easy to predict.
 var (
 	toyTarget = state.Layout{
-		KVLayers: 1, KVHeads: 1, HeadDim: 1, KVType: dtype.F32,
-		DeltaLayers: 1, KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 2, MaxDrafts: 2,
+		Layers: []state.Layer{
+			state.KV{Type: dtype.F32, Heads: 1, Key: 1, Value: 1},
+			state.Delta{KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 2},
+		},
+		MaxDrafts: 2,
 	}
-	toyMemory = state.Layout{KVLayers: 1, KVHeads: 1, HeadDim: 2, KVType: dtype.F32}
+	toyMemory = state.Layout{Layers: []state.Layer{state.KV{Type: dtype.F32, Heads: 1, Key: 2, Value: 2}}}
+
+	// mixtures are layouts of models and of their drafters.
+	mixtures = [][2]state.Layout{
+		{toyTarget, toyMemory},
+		{
+			{
+				Layers: []state.Layer{
+					state.Latent{Type: dtype.I8, Width: 3, Rotary: 2},
+					state.Delta{KeyHeads: 1, ValueHeads: 2, KeyDim: 2, ValueDim: 3, Kernel: 2},
+					nil,
+					state.KV{Type: dtype.F16, Heads: 2, Key: 3, Value: 5, Window: 9},
+					state.Delta{KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 2},
+				},
+				MaxDrafts: 1,
+			},
+			{Layers: []state.Layer{state.Latent{Type: dtype.F16, Width: 2, Rotary: 2}}},
+		},
+		{{Layers: []state.Layer{state.Delta{KeyHeads: 1, ValueHeads: 1, KeyDim: 8, ValueDim: 8, Kernel: 2}}}, toyMemory},
+		{{Layers: []state.Layer{state.KV{Type: dtype.I8, Heads: 1, Key: 2, Value: 1}, state.Latent{Type: dtype.F32, Width: 2}}}, toyMemory},
+	}
 )
 
 // toy is a device with such models on it.
 type toy struct {
-	t    *testing.T
-	b    backend.Backend
-	pool *state.Pool
-	row  backend.Tensor // a hidden row
+	t              *testing.T
+	b              backend.Backend
+	pool           *state.Pool
+	target, memory state.Layout
+	row            backend.Tensor // a hidden row
 }
 
 func newToy(t *testing.T, budget int64) *toy {
@@ -37,7 +62,16 @@ func newToy(t *testing.T, budget int64) *toy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &toy{t, b, state.NewPool(b, budget), row}
+	return &toy{t, b, state.NewPool(b, budget), toyTarget, toyMemory, row}
+}
+
+// newMixture is a toy of that mixture, with memory for so many pages and recurrent memories.
+func newMixture(t *testing.T, mixture, pages, recurrent int) *toy {
+	t.Helper()
+	m := mixtures[mixture]
+	n := newToy(t, int64(pages)*(m[0].PageBytes()+m[1].PageBytes())+int64(recurrent)*m[0].RecurrentBytes())
+	n.target, n.memory = m[0], m[1]
+	return n
 }
 
 // text is a sequence on the toy: what was fed, and what remembers it.
@@ -53,10 +87,10 @@ func (n *toy) open() *text {
 	n.t.Helper()
 	x := &text{toy: n}
 	var err error
-	if x.target, err = n.pool.Open(toyTarget); err != nil {
+	if x.target, err = n.pool.Open(n.target); err != nil {
 		return nil
 	}
-	if x.memory, err = n.pool.Open(toyMemory); err != nil {
+	if x.memory, err = n.pool.Open(n.memory); err != nil {
 		n.t.Fatal(err)
 	}
 	return x
@@ -97,6 +131,39 @@ func (n *toy) read(x backend.Tensor, row int) float32 {
 	return v[0]
 }
 
+// slot is an even share of a page for position at.
+func slot(pages []backend.Tensor, at int) backend.Tensor {
+	page := pages[at/backend.PageTokens]
+	n := page.Cols / backend.PageTokens
+	return page.ColRange(at%backend.PageTokens*n, at%backend.PageTokens*n+n)
+}
+
+// put fills a slot with bytes of a number.
+func (n *toy) put(slot backend.Tensor, v float32) {
+	n.t.Helper()
+	if err := n.b.WriteBytes(slot, slotBytes(slot, v)); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// has reports whether a slot was filled with a number.
+func (n *toy) has(slot backend.Tensor, v float32) bool {
+	n.t.Helper()
+	got := make([]byte, slot.Cols)
+	if err := n.b.ReadBytes(got, slot); err != nil {
+		n.t.Fatal(err)
+	}
+	return bytes.Equal(got, slotBytes(slot, v))
+}
+
+func slotBytes(slot backend.Tensor, v float32) []byte {
+	b := make([]byte, slot.Cols)
+	for i := range b {
+		b[i] = byte(int(v)>>(8*(i%2)) + i)
+	}
+	return b
+}
+
 // feed appends tokens; the drafter gets all pairs, the last of them with the token next.
 // It reports false, and nothing is fed, where there is no memory.
 func (x *text) feed(next int32, tokens ...int32) bool {
@@ -108,10 +175,16 @@ func (x *text) feed(next int32, tokens ...int32) bool {
 	for _, id := range tokens {
 		at := len(x.tokens)
 		x.tokens = append(x.tokens, id)
-		x.write(seq.Pages[at/backend.PageTokens], at%backend.PageTokens, hash(x.tokens))
+		if x.toy.target.Paged() {
+			x.put(slot(seq.Pages, at), hash(x.tokens))
+		}
 	}
-	x.write(seq.Delta[0].State, 0, hash(x.tokens))
-	x.write(seq.Delta[0].Tail, 0, float32(tokens[len(tokens)-1]))
+	for _, d := range seq.Delta {
+		for i := range d.State.Rows {
+			x.write(d.State, i, hash(x.tokens))
+		}
+		x.write(d.Tail, 0, float32(tokens[len(tokens)-1]))
+	}
 	x.target.Fed(len(tokens), 0)
 	x.catchUp(next)
 	return true
@@ -123,7 +196,7 @@ func (x *text) catchUp(next int32) {
 	n := len(x.tokens) - x.memory.Len()
 	seq := x.memory.Seq(0, n, 0)
 	for at := seq.Pos; at < len(x.tokens); at++ {
-		x.write(seq.Pages[at/backend.PageTokens], at%backend.PageTokens, hash(append(x.tokens[:at+1:at+1], x.after(at, next))))
+		x.put(slot(seq.Pages, at), hash(append(x.tokens[:at+1:at+1], x.after(at, next))))
 	}
 	x.memory.Fed(n, 0)
 	x.next = next
@@ -156,20 +229,24 @@ func (x *text) check(what string, next int32) {
 	}
 	seq, pair := x.target.Seq(0, 0, 0), x.memory.Seq(0, 0, 0)
 	for at := range x.tokens {
-		if got, want := x.read(seq.Pages[at/backend.PageTokens], at%backend.PageTokens), hash(x.tokens[:at+1]); got != want {
-			x.t.Fatalf("%s: slot %d of %d is %v, want %v", what, at, len(x.tokens), got, want)
+		if want := hash(x.tokens[:at+1]); x.toy.target.Paged() && !x.has(slot(seq.Pages, at), want) {
+			x.t.Fatalf("%s: slot %d of %d is not %v", what, at, len(x.tokens), want)
 		}
 		if at >= pairs {
 			break
 		}
 		want := hash(append(x.tokens[:at+1:at+1], x.after(at, next)))
-		if got := x.read(pair.Pages[at/backend.PageTokens], at%backend.PageTokens); got != want {
-			x.t.Fatalf("%s: pair %d of %d is %v, want %v", what, at, pairs, got, want)
+		if !x.has(slot(pair.Pages, at), want) {
+			x.t.Fatalf("%s: pair %d of %d is not %v", what, at, pairs, want)
 		}
 	}
 	last := float32(x.tokens[len(x.tokens)-1])
-	if s, tail := x.read(seq.Delta[0].State, 0), x.read(seq.Delta[0].Tail, 0); s != hash(x.tokens) || tail != last {
-		x.t.Fatalf("%s: recurrent memory %v and %v, want %v and %v", what, s, tail, hash(x.tokens), last)
+	for _, d := range seq.Delta {
+		for i := range d.State.Rows {
+			if s, tail := x.read(d.State, i), x.read(d.Tail, 0); s != hash(x.tokens) || tail != last {
+				x.t.Fatalf("%s: recurrent memory %v and %v, want %v and %v", what, s, tail, hash(x.tokens), last)
+			}
+		}
 	}
 }
 

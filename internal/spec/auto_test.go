@@ -18,8 +18,10 @@ type counter struct {
 	out   []Draft
 }
 
-func (c *counter) Name() string         { return fmt.Sprint(c.id) }
-func (c *counter) Layout() state.Layout { return state.Layout{KVLayers: int(c.id)} }
+func (c *counter) Name() string { return fmt.Sprint(c.id) }
+func (c *counter) Layout() state.Layout {
+	return state.Layout{Layers: []state.Layer{state.KV{Heads: int(c.id)}}}
+}
 
 func (c *counter) Plan(batch []Run) {
 	for i := range batch {
@@ -58,7 +60,7 @@ func (c *counter) catchUp(r *Run) {
 func TestAutoTakesTheSourceChosen(t *testing.T) {
 	head, lookup := &counter{id: 1}, &counter{id: 2, match: 5}
 	a := Auto(head, lookup)
-	if a.Name() != "auto" || a.Layout() != head.Layout() {
+	if a.Name() != "auto" || !a.Layout().Equal(head.Layout()) {
 		t.Errorf("name %q, layout %+v", a.Name(), a.Layout())
 	}
 	batch := []Run{{HostState: new(any), Depth: 3}, {HostState: new(any), Depth: 2}, {HostState: new(any), Text: []int32{1}}}

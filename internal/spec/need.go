@@ -12,7 +12,7 @@ const Backlog = 32
 // off is not made, so that only the drafter's state goes beyond it.
 func Need(target, draft state.Layout, width int) state.Need {
 	n := state.Need{Target: target, Draft: draft}
-	if draft != (state.Layout{}) {
+	if !draft.Empty() {
 		n.Ahead, n.Rows, n.Width = MaxDepth, Backlog, width
 	}
 	return n

@@ -6,8 +6,8 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// Block is a piece of a pool's memory with a reference count: a page of keys and values, or a
-// copy of other numbers. It counts against the budget once. While it has more than one
+// Block is a piece of a pool's memory with a reference count: a page, or a copy of other
+// numbers. It counts against the budget once. While it has more than one
 // reference, its numbers do not change.
 type Block struct {
 	pool  *Pool

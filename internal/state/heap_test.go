@@ -14,10 +14,8 @@ import (
 // checks that the garbage collector sees nothing of it, however often memory goes back and forth.
 func TestPoolIsNotOnTheHeap(t *testing.T) {
 	const budget = 192 << 20
-	layout := Layout{
-		KVLayers: 2, KVHeads: 2, HeadDim: 128, KVType: dtype.F16,
-		DeltaLayers: 4, KeyHeads: 4, ValueHeads: 8, KeyDim: 64, ValueDim: 64, Kernel: 4, MaxDrafts: 8,
-	}
+	kv, delta := KV{Type: dtype.F16, Heads: 2, Key: 128, Value: 128}, Delta{KeyHeads: 4, ValueHeads: 8, KeyDim: 64, ValueDim: 64, Kernel: 4}
+	layout := Layout{Layers: []Layer{delta, delta, kv, delta, delta, kv}, MaxDrafts: 8}
 	p := openPool(t, budget)
 	live := func() int64 {
 		var x runtime.MemStats

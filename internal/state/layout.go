@@ -1,89 +1,205 @@
 package state
 
 import (
+	"slices"
+
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Layout is the memory that a model needs per sequence. The zero Layout needs none.
+// Layout is what a model remembers of a sequence. The zero Layout is of one that remembers
+// nothing.
 type Layout struct {
-	KVLayers, KVHeads, HeadDim int        // attention
-	KVType                     dtype.Type // of keys and values: F32, F16 or I8
-
-	DeltaLayers                            int // recurrent layers
-	KeyHeads, ValueHeads, KeyDim, ValueDim int
-	Kernel                                 int // taps of the convolution
-
-	MaxDrafts int // maximum number of drafts in one call
+	Layers    []Layer // in the order of the model's
+	MaxDrafts int     // maximum number of drafts in one call
 }
 
-// page is a page's shape: PageTokens positions of every layer.
-func (l *Layout) page() shape {
-	return shape{page: true, t: l.KVType, rows: l.KVLayers * 2 * l.KVHeads * backend.PageTokens, cols: backend.PageCols(l.KVType, l.HeadDim)}
+// Layer is what one layer remembers of a sequence: a KV, a Latent, a Delta, or nil for nothing.
+// Kinds are comparable, and all that a State knows of them is how much memory they want.
+type Layer interface {
+	// Paged is what the layer has of a page: bytes, in which its numbers have that type.
+	Paged() (t dtype.Type, bytes int)
+	// Recurrent is rows and columns of the tensors of its backend.Recurrent, in their order,
+	// with a number of input rows beyond those that the convolution needs, and space for a
+	// number of drafts.
+	Recurrent(inputs, drafts int) [5][2]int
+}
+
+// KV is the keys and values of every token.
+type KV struct {
+	Type       dtype.Type // F32, F16 or I8
+	Heads      int
+	Key, Value int // numbers per head
+	// Window is how many tokens a token sees, itself included; 0: all. The memory behind it
+	// stays: a page is all layers', and models with windows have layers without.
+	Window int
+}
+
+// Latent is one row of every token from which the keys and values of all heads are read.
+type Latent struct {
+	Type   dtype.Type // F32, F16 or I8
+	Width  int        // numbers that are keys and values
+	Rotary int        // numbers after them that are rotated, and keys only
+	Window int        // as of KV
+}
+
+// Delta is the matrices of a Gated DeltaNet layer, and the tail of its convolution.
+type Delta struct {
+	KeyHeads, ValueHeads int
+	KeyDim, ValueDim     int
+	Kernel               int // taps of the convolution
+}
+
+// Paged is keys, then values.
+func (k KV) Paged() (t dtype.Type, bytes int) {
+	return k.Type, backend.PageBytes(k.Type, k.Heads, k.Key) + backend.PageBytes(k.Type, k.Heads, k.Value)
+}
+
+// Recurrent is nothing.
+func (KV) Recurrent(int, int) (none [5][2]int) { return none }
+
+// Paged is the two parts of the rows, one after the other: in I8 each has scales of its own.
+func (k Latent) Paged() (t dtype.Type, bytes int) {
+	return k.Type, backend.PageBytes(k.Type, 1, k.Width) + backend.PageBytes(k.Type, 1, k.Rotary)
+}
+
+// Recurrent is nothing.
+func (Latent) Recurrent(int, int) (none [5][2]int) { return none }
+
+// Paged is nothing.
+func (Delta) Paged() (dtype.Type, int) { return dtype.Invalid, 0 }
+
+// Recurrent is what backend.Recurrent says.
+func (d Delta) Recurrent(inputs, drafts int) [5][2]int {
+	keys, values := d.KeyHeads*d.KeyDim, d.ValueHeads*d.ValueDim
+	return [5][2]int{
+		{d.ValueHeads * d.KeyDim, d.ValueDim},
+		{d.Kernel - 1 + inputs, 2*keys + values},
+		{drafts, keys},
+		{drafts, values},
+		{drafts, d.ValueHeads},
+	}
+}
+
+// Equal reports whether states of both layouts can take each other's place.
+func (l Layout) Equal(o Layout) bool {
+	return l.MaxDrafts == o.MaxDrafts && slices.Equal(l.Layers, o.Layers)
+}
+
+// Empty reports whether a state has no memory at all.
+func (l Layout) Empty() bool { return !l.Paged() && l.CanTruncate() }
+
+// Paged reports whether a state has pages, that is, memory that grows with its length.
+func (l Layout) Paged() bool { return l.PageBytes() > 0 }
+
+// CanTruncate reports whether a state can forget tokens that are not drafts of the last call:
+// recurrent memory has them all in one.
+func (l Layout) CanTruncate() bool { return !slices.ContainsFunc(l.Layers, recurs) }
+
+// recurs reports whether a layer has a backend.Recurrent.
+func recurs(x Layer) bool { return x != nil && x.Recurrent(0, 0) != [5][2]int{} }
+
+// Places says where each layer's memory lies in the sequences that State.Seq describes.
+func (l Layout) Places() []backend.Place {
+	list := make([]backend.Place, len(l.Layers))
+	page, delta := 0, 0
+	for i, x := range l.Layers {
+		if x == nil {
+			continue
+		}
+		t, bytes := x.Paged()
+		list[i] = backend.Place{Type: t, Page: page, Delta: delta}
+		page += bytes
+		if recurs(x) {
+			delta++
+		}
+	}
+	return list
+}
+
+// page is a page's shape: PageTokens positions of every layer, one after another.
+func (l Layout) page() shape {
+	n := 0
+	for _, x := range l.Layers {
+		if x != nil {
+			_, bytes := x.Paged()
+			n += bytes
+		}
+	}
+	return shape{page: true, t: dtype.I8, rows: 1, cols: n}
 }
 
 // PageBytes is the memory of backend.PageTokens positions.
-func (l *Layout) PageBytes() int64 { return l.page().bytes() }
+func (l Layout) PageBytes() int64 { return l.page().bytes() }
 
 // RecurrentBytes is the memory a sequence needs whatever its length.
-func (l *Layout) RecurrentBytes() int64 { return l.full().shape().bytes() }
+func (l Layout) RecurrentBytes() int64 {
+	n := 0
+	for _, x := range l.Layers {
+		if recurs(x) {
+			n += numbers(x.Recurrent(l.MaxDrafts, l.MaxDrafts))
+		}
+	}
+	return int64(n) * int64(dtype.F32.Size())
+}
 
 // pages is how many pages a number of tokens needs.
-func (l *Layout) pages(tokens int) int {
-	if l.KVLayers == 0 || tokens <= 0 {
-		return 0
-	}
-	return (tokens + backend.PageTokens - 1) / backend.PageTokens
-}
+func (l Layout) pages(tokens int) int { return l.page().pages(tokens) }
 
 // recurrent is the state of recurrent layers: one piece of memory, in which the tensors of
-// backend.Recurrent lie one after another, layer by layer.
-type recurrent struct {
-	layers int
-	parts  [5][2]int // rows and columns of each tensor
-}
+// backend.Recurrent lie one after another, layer by layer. It has rows and columns of each.
+type recurrent [][5][2]int
 
 // full is what a State has.
-func (l *Layout) full() recurrent { return l.recurrent(l.MaxDrafts, l.MaxDrafts) }
+func (l Layout) full() recurrent { return l.recurrent(l.MaxDrafts, l.MaxDrafts) }
 
 // copied is what a Snapshot has with kept drafts to replay: the input rows that are still
 // needed, and what the drafts will do.
-func (l *Layout) copied(kept int) recurrent { return l.recurrent(0, kept) }
+func (l Layout) copied(kept int) recurrent { return l.recurrent(0, kept) }
 
-// recurrent has a number of input rows beyond those that the convolution needs, and space for
-// a number of drafts.
-func (l *Layout) recurrent(inputs, drafts int) recurrent {
-	keys, values := l.KeyHeads*l.KeyDim, l.ValueHeads*l.ValueDim
-	return recurrent{l.DeltaLayers, [5][2]int{
-		{l.ValueHeads * l.KeyDim, l.ValueDim},
-		{l.Kernel - 1 + inputs, 2*keys + values},
-		{drafts, keys},
-		{drafts, values},
-		{drafts, l.ValueHeads},
-	}}
+func (l Layout) recurrent(inputs, drafts int) recurrent {
+	var list recurrent
+	for _, x := range l.Layers {
+		if recurs(x) {
+			list = append(list, x.Recurrent(inputs, drafts))
+		}
+	}
+	return list
 }
 
 // line is the numbers of a cache line, at which every tensor begins.
 const line = 16
 
+// lines is the numbers of a tensor with what is left free behind it.
+func lines(rows, cols int) int { return (rows*cols + line - 1) / line * line }
+
+// numbers is those of a layer's tensors.
+func numbers(parts [5][2]int) int {
+	n := 0
+	for _, p := range parts {
+		n += lines(p[0], p[1])
+	}
+	return n
+}
+
 // shape is one row with the tensors of all layers.
 func (r recurrent) shape() shape {
 	n := 0
-	for _, p := range r.parts {
-		n += (p[0]*p[1] + line - 1) / line * line
+	for _, parts := range r {
+		n += numbers(parts)
 	}
-	return shape{t: dtype.F32, rows: 1, cols: n * r.layers}
+	return shape{t: dtype.F32, rows: 1, cols: n}
 }
 
 // carve finds the tensors in their memory.
 func (r recurrent) carve(t backend.Tensor) []backend.Recurrent {
-	list := make([]backend.Recurrent, r.layers)
+	list := make([]backend.Recurrent, len(r))
 	at := t.Offset
 	for i := range list {
 		for j, part := range tensors(&list[i]) {
-			rows, cols := r.parts[j][0], r.parts[j][1]
+			rows, cols := r[i][j][0], r[i][j][1]
 			*part = backend.Tensor{Type: t.Type, Rows: rows, Cols: cols, Stride: cols, Offset: at, Mem: t.Mem}
-			at += (rows*cols + line - 1) / line * line
+			at += lines(rows, cols)
 		}
 	}
 	return list

@@ -19,14 +19,14 @@ type Need struct {
 }
 
 // Bytes is the memory of a state with space for a number of tokens.
-func (l *Layout) Bytes(tokens int) int64 {
+func (l Layout) Bytes(tokens int) int64 {
 	return l.RecurrentBytes() + int64(l.pages(tokens))*l.PageBytes()
 }
 
 // Bytes is the memory of a sequence of a number of tokens.
 func (n *Need) Bytes(tokens int) int64 {
 	b := n.Target.Bytes(tokens)
-	if n.Draft != (Layout{}) {
+	if !n.Draft.Empty() {
 		b += n.DraftBytes(tokens)
 	}
 	return b
@@ -41,7 +41,7 @@ func (n *Need) DraftBytes(tokens int) int64 {
 // if there is none.
 func (n *Need) Tokens(bytes int64, limit int) int {
 	target, draft := n.Target.PageBytes(), int64(0)
-	if n.Draft != (Layout{}) {
+	if !n.Draft.Empty() {
 		draft = n.Draft.PageBytes()
 	}
 	free := bytes - n.Bytes(-n.Ahead) // without any page

@@ -3,28 +3,16 @@ package state
 import (
 	"math/rand/v2"
 	"testing"
-
-	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // TestNeedTokensInvertsBytes compares the closed form with a search, for random layouts and
 // budgets around every page border.
 func TestNeedTokensInvertsBytes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	layout := func() Layout {
-		l := Layout{KVType: dtype.F32}
-		if rng.IntN(5) > 0 {
-			l.KVLayers, l.KVHeads, l.HeadDim = 1+rng.IntN(3), 1+rng.IntN(3), 8
-		}
-		if rng.IntN(2) > 0 {
-			l.DeltaLayers, l.KeyHeads, l.ValueHeads, l.KeyDim, l.ValueDim, l.Kernel, l.MaxDrafts = 1, 1, 2, 4, 4, 4, 8
-		}
-		return l
-	}
-	for range 300 {
-		n := Need{Target: layout(), Ahead: rng.IntN(20)}
+	for range 100 {
+		n := Need{Target: randomLayout(rng), Ahead: rng.IntN(20)}
 		if rng.IntN(3) > 0 {
-			n.Draft, n.Rows, n.Width = layout(), rng.IntN(33), 16
+			n.Draft, n.Rows, n.Width = randomLayout(rng), rng.IntN(33), 16
 		}
 		const most = 400
 		for range 60 {

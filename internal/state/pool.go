@@ -31,7 +31,7 @@ type Stats struct {
 	Budget int64 // maximum number of bytes handed out at a time
 	Used   int64 // handed out; a block with several references counts once
 	Spare  int64 // given back and kept for the next
-	Pages  int   // of keys and values, among Used
+	Pages  int   // among Used
 	States int   // open
 }
 
@@ -43,6 +43,14 @@ type shape struct {
 }
 
 func (s shape) bytes() int64 { return int64(s.rows) * int64(s.cols) * int64(s.t.Size()) }
+
+// pages is how many pages of that shape a number of tokens needs.
+func (s shape) pages(tokens int) int {
+	if tokens <= 0 || s.bytes() == 0 {
+		return 0
+	}
+	return (tokens + backend.PageTokens - 1) / backend.PageTokens
+}
 
 // NewPool returns a pool with a budget in bytes.
 func NewPool(b backend.Backend, budget int64) *Pool {
@@ -69,9 +77,8 @@ func (p *Pool) OnFull(reclaim func(bytes int64)) { p.reclaim = reclaim }
 
 // Open returns an empty state of that layout.
 func (p *Pool) Open(l Layout) (*State, error) {
-	s := &State{pool: p, layout: l}
-	if l.DeltaLayers > 0 {
-		full := l.full()
+	s := &State{pool: p, layout: l, page: l.page()}
+	if full := l.full(); len(full) > 0 {
 		var err error
 		if s.recurrent, err = p.block(full.shape()); err != nil {
 			return nil, err

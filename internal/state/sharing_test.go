@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,16 +13,20 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// toyLayout has numbers that tests can write: every kind of memory in float32.
+// toyLayout has one layer of each kind in float32.
 var toyLayout = Layout{
-	KVLayers: 1, KVHeads: 1, HeadDim: 1, KVType: dtype.F32,
-	DeltaLayers: 2, KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 4,
+	Layers: []Layer{
+		KV{Type: dtype.F32, Heads: 1, Key: 1, Value: 1},
+		Delta{KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 4},
+		Delta{KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 4},
+	},
 	MaxDrafts: 3,
 }
 
-// toy is a model on the device whose memory is easy to predict. A slot of a page holds a
-// hash of all tokens up to its own; State is the hash of all sure tokens, in which kept
-// drafts are replayed; the tail is the last tokens.
+// toy is a model on the device whose memory is easy to predict, for any layout. What a layer
+// has of a page is cut evenly into slots, filled with bytes of a hash of all tokens up to the
+// slot's own and of the layer; State is the hash of all sure tokens, in which kept drafts are
+// replayed; the tail is the last tokens.
 type toy struct{ b backend.Backend }
 
 func mix(h float32, id int32) float32 { return float32((int(h)*31 + int(id) + 7) % 65521) }
@@ -31,6 +36,11 @@ func (n toy) get(t *testing.T, x backend.Tensor, row int) float32 {
 	v, err := n.b.Host(x.RowRange(row, row+1))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, y := range v {
+		if y != v[0] {
+			t.Fatalf("numbers of one row are %v", v)
+		}
 	}
 	return v[0]
 }
@@ -46,42 +56,76 @@ func (n toy) set(t *testing.T, x backend.Tensor, row int, v float32) {
 	}
 }
 
-// feed does to a state what Forward does.
-func (n toy) feed(t *testing.T, s *State, tokens []int32, drafts int) {
+// slots calls visit with what every layer has of position pos in its page: where it is, and
+// the bytes that belong there.
+func slots(l Layout, h float32, pos int, visit func(at int, want []byte)) {
+	for i, p := range l.Places() {
+		if l.Layers[i] == nil {
+			continue
+		}
+		_, bytes := l.Layers[i].Paged()
+		want := make([]byte, bytes/backend.PageTokens)
+		for j := range want {
+			want[j] = byte(int(h)>>(8*(j%2)) + i + j)
+		}
+		if len(want) > 0 {
+			visit(p.Page+pos%backend.PageTokens*len(want), want)
+		}
+	}
+}
+
+// feed does to a state, which was fed before, what Forward does.
+func (n toy) feed(t *testing.T, s *State, before, tokens []int32, drafts int) {
 	t.Helper()
 	seq := s.Seq(0, len(tokens), drafts)
 	h := float32(0)
-	if seq.Pos > 0 {
-		h = n.get(t, seq.Pages[(seq.Pos-1)/backend.PageTokens], (seq.Pos-1)%backend.PageTokens)
+	for _, id := range before {
+		h = mix(h, id)
 	}
 	for i, id := range tokens {
 		h = mix(h, id)
-		n.set(t, seq.Pages[(seq.Pos+i)/backend.PageTokens], (seq.Pos+i)%backend.PageTokens, h)
-	}
-	for _, d := range seq.Delta {
-		h := n.get(t, d.State, 0)
-		for i := range seq.Accepted {
-			h = mix(h, int32(n.get(t, d.Keys, i)))
-		}
-		var inputs []float32
-		for i := range s.layout.Kernel - 1 {
-			inputs = append(inputs, n.get(t, d.Tail, seq.Accepted+i))
-		}
-		for i, id := range tokens {
-			inputs = append(inputs, float32(id))
-			if g := i - (len(tokens) - drafts); g < 0 {
-				h = mix(h, id)
-			} else {
-				n.set(t, d.Keys, g, float32(id))
+		slots(s.layout, h, seq.Pos+i, func(at int, want []byte) {
+			page := seq.Pages[(seq.Pos+i)/backend.PageTokens]
+			if err := n.b.WriteBytes(page.ColRange(at, at+len(want)), want); err != nil {
+				t.Fatal(err)
 			}
-		}
-		n.set(t, d.State, 0, h)
-		last := inputs[len(inputs)-drafts-(s.layout.Kernel-1):]
-		for i, v := range last {
-			n.set(t, d.Tail, i, v)
+		})
+	}
+	for i, p := range s.layout.Places() {
+		if recurs(s.layout.Layers[i]) {
+			n.recur(t, s.layout.Layers[i].(Delta), &seq.Delta[p.Delta], &seq, tokens)
 		}
 	}
 	s.Fed(len(tokens), drafts)
+}
+
+// recur is what feed does to a recurrent layer.
+func (n toy) recur(t *testing.T, l Delta, d *backend.Recurrent, seq *backend.Seq, tokens []int32) {
+	t.Helper()
+	h := n.get(t, d.State, 0)
+	for i := range seq.Accepted {
+		h = mix(h, int32(n.get(t, d.Keys, i)))
+	}
+	var inputs []float32
+	for i := range l.Kernel - 1 {
+		inputs = append(inputs, n.get(t, d.Tail, seq.Accepted+i))
+	}
+	for i, id := range tokens {
+		inputs = append(inputs, float32(id))
+		if g := i - (len(tokens) - seq.Drafts); g < 0 {
+			h = mix(h, id)
+		} else {
+			for _, x := range []backend.Tensor{d.Keys, d.Deltas, d.Decays} {
+				n.set(t, x, g, float32(id))
+			}
+		}
+	}
+	for i := range d.State.Rows {
+		n.set(t, d.State, i, h)
+	}
+	for i, v := range inputs[len(inputs)-seq.Drafts-(l.Kernel-1):] {
+		n.set(t, d.Tail, i, v)
+	}
 }
 
 // check compares a state with the tokens it was fed.
@@ -90,28 +134,45 @@ func (n toy) check(t *testing.T, what string, s *State, tokens []int32) {
 	if s.Len() != len(tokens) {
 		t.Fatalf("%s: %d tokens, want %d", what, s.Len(), len(tokens))
 	}
-	h := float32(0)
+	h, page := float32(0), make([]byte, s.layout.PageBytes())
 	for i, id := range tokens {
 		h = mix(h, id)
-		if got := n.get(t, s.tensors[i/backend.PageTokens], i%backend.PageTokens); got != h {
-			t.Fatalf("%s: slot %d of %d is %v, want %v", what, i, len(tokens), got, h)
+		if i%backend.PageTokens == 0 && len(page) > 0 {
+			if err := n.b.ReadBytes(page, s.tensors[i/backend.PageTokens]); err != nil {
+				t.Fatal(err)
+			}
 		}
+		slots(s.layout, h, i, func(at int, want []byte) {
+			if got := page[at:][:len(want)]; !bytes.Equal(got, want) {
+				t.Fatalf("%s: slot %d of %d is %v, want %v", what, i, len(tokens), got, want)
+			}
+		})
 	}
-	for layer, d := range s.delta {
-		got := n.get(t, d.State, 0)
-		for i := range s.kept {
-			got = mix(got, int32(n.get(t, d.Keys, i)))
+	for i, p := range s.layout.Places() {
+		if !recurs(s.layout.Layers[i]) {
+			continue
 		}
-		if got != h {
-			t.Fatalf("%s: layer %d has %v after replay, want %v", what, layer, got, h)
+		d, kernel := s.delta[p.Delta], s.layout.Layers[i].(Delta).Kernel
+		for r := range d.State.Rows {
+			got := n.get(t, d.State, r)
+			for k := range s.kept {
+				id := n.get(t, d.Keys, k)
+				if a, b := n.get(t, d.Deltas, k), n.get(t, d.Decays, k); a != id || b != id {
+					t.Fatalf("%s: layer %d: draft %d is %v, %v and %v", what, i, k, id, a, b)
+				}
+				got = mix(got, int32(id))
+			}
+			if got != h {
+				t.Fatalf("%s: layer %d has %v after replay, want %v", what, i, got, h)
+			}
 		}
-		for i := range s.layout.Kernel - 1 {
+		for k := range kernel - 1 {
 			want := float32(0)
-			if at := len(tokens) - (s.layout.Kernel - 1) + i; at >= 0 {
+			if at := len(tokens) - (kernel - 1) + k; at >= 0 {
 				want = float32(tokens[at])
 			}
-			if got := n.get(t, d.Tail, s.kept+i); got != want {
-				t.Fatalf("%s: layer %d: input %d is %v, want %v", what, layer, i, got, want)
+			if got := n.get(t, d.Tail, s.kept+k); got != want {
+				t.Fatalf("%s: layer %d: input %d is %v, want %v", what, i, k, got, want)
 			}
 		}
 	}
@@ -133,6 +194,7 @@ type shadowSnapshot struct {
 type random struct {
 	t      *testing.T
 	rng    *rand.Rand
+	layout Layout
 	n      toy
 	pool   *Pool
 	states []*shadow
@@ -150,7 +212,7 @@ func (r *random) feed(x *shadow) {
 	for i := range tokens {
 		tokens[i] = int32(r.rng.IntN(1000))
 	}
-	drafts := r.rng.IntN(min(count, toyLayout.MaxDrafts) + 1)
+	drafts := r.rng.IntN(min(count, r.layout.MaxDrafts) + 1)
 	err := x.s.Reserve(count)
 	r.n.check(r.t, "after Reserve", x.s, x.tokens)
 	if errors.Is(err, ErrFull) {
@@ -159,7 +221,7 @@ func (r *random) feed(x *shadow) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.n.feed(r.t, x.s, tokens, drafts)
+	r.n.feed(r.t, x.s, x.tokens, tokens, drafts)
 	kept := r.rng.IntN(drafts + 1)
 	if kept > 0 || r.rng.IntN(2) == 0 {
 		x.s.Commit(kept)
@@ -189,7 +251,7 @@ func (r *random) rewrite(y *shadowSnapshot) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	x, err := r.pool.ReadSnapshot(toyLayout, data)
+	x, err := r.pool.ReadSnapshot(r.layout, data)
 	if errors.Is(err, ErrFull) {
 		return
 	}
@@ -224,7 +286,9 @@ func (r *random) account() {
 		for _, p := range x.s.pages {
 			refs[p]++
 		}
-		refs[x.s.recurrent]++
+		if x.s.recurrent != nil {
+			refs[x.s.recurrent]++
+		}
 	}
 	for _, y := range r.snaps {
 		for _, b := range append(y.x.Blocks(), y.before...) {
@@ -247,15 +311,19 @@ func (r *random) account() {
 	}
 }
 
-// TestSharedMemoryEqualsDeepCopies runs random operations, in a pool that is often full, and
-// compares every state with a copy of what it should remember.
+// TestSharedMemoryEqualsDeepCopies runs random operations on states of random layouts, in a
+// pool that is often full, and compares every state with a copy of what it should remember.
 func TestSharedMemoryEqualsDeepCopies(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range uint64(12) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			r := &random{t: t, rng: rand.New(rand.NewPCG(seed, 1)), pool: openPool(t, 6*toyLayout.RecurrentBytes()+14*toyLayout.PageBytes())}
+			r := &random{t: t, rng: rand.New(rand.NewPCG(seed, 1)), layout: toyLayout}
+			if seed > 0 {
+				r.layout = randomLayout(r.rng)
+			}
+			r.pool = openPool(t, 6*r.layout.RecurrentBytes()+14*r.layout.PageBytes())
 			r.n = toy{r.pool.b}
 			for range 3 {
-				r.states = append(r.states, &shadow{s: mustOpen(t, r.pool, toyLayout)})
+				r.states = append(r.states, &shadow{s: mustOpen(t, r.pool, r.layout)})
 			}
 			for range 400 {
 				switch op := r.rng.IntN(10); {
@@ -270,11 +338,16 @@ func TestSharedMemoryEqualsDeepCopies(t *testing.T) {
 				default:
 					x := r.pick()
 					x.s.Close()
-					if s, err := r.pool.Open(toyLayout); err == nil {
+					if s, err := r.pool.Open(r.layout); err == nil {
 						x.s, x.tokens = s, nil
 					} else {
 						t.Fatal(err) // its own memory has just come back
 					}
+				}
+				if op := r.rng.IntN(20); op == 0 && r.layout.CanTruncate() {
+					x := r.pick()
+					x.tokens = x.tokens[:r.rng.IntN(len(x.tokens)+1)]
+					x.s.Truncate(len(x.tokens))
 				}
 				for i, x := range r.states {
 					r.n.check(t, fmt.Sprintf("state %d", i), x.s, x.tokens)
@@ -304,7 +377,7 @@ func TestSharedPageIsCopiedOnlyWhenWritten(t *testing.T) {
 	if err := a.Reserve(len(text)); err != nil {
 		t.Fatal(err)
 	}
-	n.feed(t, a, text, 0)
+	n.feed(t, a, nil, text, 0)
 	snap, err := a.Save()
 	if err != nil {
 		t.Fatal(err)
@@ -325,7 +398,7 @@ func TestSharedPageIsCopiedOnlyWhenWritten(t *testing.T) {
 		if err := s.Reserve(1); err != nil {
 			t.Fatal(err)
 		}
-		n.feed(t, s, []int32{int32(i + 1)}, 0)
+		n.feed(t, s, text, []int32{int32(i + 1)}, 0)
 	}
 	pages(4) // the first page, and the second three times
 	snap.Close()
@@ -350,12 +423,12 @@ func TestSnapshotIsAsSmallAsItCanBe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		keys, values, heads := layout.KeyHeads*layout.KeyDim, layout.ValueHeads*layout.ValueDim, layout.ValueHeads
+		keys, values, heads := delta.KeyHeads*delta.KeyDim, delta.ValueHeads*delta.ValueDim, delta.ValueHeads
 		numbers := 0
-		for _, n := range []int{layout.ValueHeads * layout.KeyDim * layout.ValueDim, (layout.Kernel - 1) * (2*keys + values), kept * keys, kept * values, kept * heads} {
+		for _, n := range []int{delta.ValueHeads * delta.KeyDim * delta.ValueDim, (delta.Kernel - 1) * (2*keys + values), kept * keys, kept * values, kept * heads} {
 			numbers += (n + line - 1) / line * line
 		}
-		if got, want := p.Used()-before, int64(4*numbers*layout.DeltaLayers); got != want {
+		if got, want := p.Used()-before, int64(4*numbers*3); got != want {
 			t.Errorf("kept=%d: a snapshot takes %d bytes, want %d", kept, got, want)
 		}
 		snap.Close()
@@ -373,7 +446,7 @@ func TestOnFullMakesSpace(t *testing.T) {
 	if err := s.Reserve(1); err != nil {
 		t.Fatal(err)
 	}
-	toy{p.b}.feed(t, s, []int32{5}, 0)
+	toy{p.b}.feed(t, s, nil, []int32{5}, 0)
 	snap, err := s.Save()
 	if err != nil {
 		t.Fatal(err)
@@ -389,7 +462,7 @@ func TestOnFullMakesSpace(t *testing.T) {
 	if missing != toyLayout.PageBytes() {
 		t.Errorf("asked for %d bytes, want %d", missing, toyLayout.PageBytes())
 	}
-	toy{p.b}.feed(t, s, []int32{6}, 0)
+	toy{p.b}.feed(t, s, []int32{5}, []int32{6}, 0)
 	toy{p.b}.check(t, "after making space", s, []int32{5, 6})
 	p.OnFull(nil)
 	if err := s.Reserve(3 * backend.PageTokens); !errors.Is(err, ErrFull) {
@@ -403,7 +476,7 @@ func TestReadSnapshotRefusesMalformedBytes(t *testing.T) {
 	if err := s.Reserve(3); err != nil {
 		t.Fatal(err)
 	}
-	toy{p.b}.feed(t, s, []int32{1, 2, 3}, 2)
+	toy{p.b}.feed(t, s, nil, []int32{1, 2, 3}, 2)
 	s.Commit(1)
 	snap, err := s.Save()
 	if err != nil {

@@ -31,7 +31,7 @@ func (s *State) Save() (*Snapshot, error) {
 		}
 		copyRecurrent(s.pool.b, part.carve(x.recurrent.t), s.needed())
 	}
-	for _, p := range s.pages[:s.layout.pages(s.len)] {
+	for _, p := range s.pages[:s.page.pages(s.len)] {
 		x.pages = append(x.pages, p.Retain())
 	}
 	return x, nil
@@ -41,7 +41,7 @@ func (s *State) Save() (*Snapshot, error) {
 // snapshot come before it. Nothing is copied but the recurrent memory:
 // pages are shared until s writes to one. After an error s is as it was.
 func (s *State) Load(from *Snapshot, before ...*Block) error {
-	if s.layout != from.layout {
+	if !s.layout.Equal(from.layout) {
 		return fmt.Errorf("state: snapshot of another layout: %+v, want %+v", from.layout, s.layout)
 	}
 	if len(before) != from.detached {
@@ -70,7 +70,7 @@ func (s *State) needed() []backend.Recurrent {
 	for i, d := range s.delta {
 		list[i] = backend.Recurrent{
 			State:  d.State,
-			Tail:   d.Tail.RowRange(s.kept, s.kept+s.layout.Kernel-1),
+			Tail:   d.Tail.RowRange(s.kept, s.kept+d.Tail.Rows-s.layout.MaxDrafts),
 			Keys:   d.Keys.RowRange(0, s.kept),
 			Deltas: d.Deltas.RowRange(0, s.kept),
 			Decays: d.Decays.RowRange(0, s.kept),
@@ -94,12 +94,12 @@ func (x *Snapshot) Len() int { return x.len }
 // Detached is the number of pages that come before the snapshot's own.
 func (x *Snapshot) Detached() int { return x.detached }
 
-// Cut forgets all but the first n tokens. Only snapshots of models without recurrent
-// layers, with all of their pages, can forget any.
+// Cut forgets all but the first n tokens. A snapshot can forget some if its layout allows that
+// and no page was detached.
 func (x *Snapshot) Cut(n int) {
-	if n < 0 || n > x.len || n < x.len && x.layout.DeltaLayers > 0 || x.detached > 0 {
-		panic(fmt.Sprintf("state: Cut(%d) of %d tokens with %d recurrent layers and %d pages detached",
-			n, x.len, x.layout.DeltaLayers, x.detached))
+	if n < 0 || n > x.len || n < x.len && !x.layout.CanTruncate() || x.detached > 0 {
+		panic(fmt.Sprintf("state: Cut(%d) of %d tokens, to truncate: %t, with %d pages detached",
+			n, x.len, x.layout.CanTruncate(), x.detached))
 	}
 	keep := x.layout.pages(n)
 	for _, p := range x.pages[keep:] {
@@ -109,9 +109,9 @@ func (x *Snapshot) Cut(n int) {
 }
 
 // Detach takes the first n pages out of the snapshot. Their references are the caller's, who
-// brings them along to Load. Models without attention have none: the result is empty.
+// brings them along to Load. Without pages the result is empty.
 func (x *Snapshot) Detach(n int) []*Block {
-	if x.layout.KVLayers == 0 {
+	if !x.layout.Paged() {
 		return nil
 	}
 	if n < 0 || n > len(x.pages) || x.detached > 0 {
@@ -192,8 +192,8 @@ func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
 		}
 		x.pages = append(x.pages, b)
 	}
-	if l.DeltaLayers > 0 {
-		if x.recurrent, data, err = p.read(l.copied(x.kept).shape(), data); err != nil {
+	if part := l.copied(x.kept); len(part) > 0 {
+		if x.recurrent, data, err = p.read(part.shape(), data); err != nil {
 			x.Close()
 			return nil, err
 		}

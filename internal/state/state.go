@@ -1,6 +1,7 @@
-// Package state is the state of a model for a sequence: the KV cache in pages, the tails of
-// convolutions, the matrices of the delta rule. Rollback of rejected drafts is part of it for
-// every kind of layer. It knows nothing of what the numbers mean.
+// Package state is the state of a model for a sequence: what each of its layers remembers, in
+// pages that are added as the sequence grows, and in a recurrent memory of fixed size. Rollback
+// of rejected drafts is part of it for every kind of layer. It knows nothing of what the numbers
+// mean.
 package state
 
 import (
@@ -14,9 +15,10 @@ import (
 type State struct {
 	pool   *Pool
 	layout Layout
-	len    int // tokens fed and committed
-	open   int // drafts of the last call that Commit may still accept
-	kept   int // accepted drafts of the last call
+	page   shape // of each page
+	len    int   // tokens fed and committed
+	open   int   // drafts of the last call that Commit may still accept
+	kept   int   // accepted drafts of the last call
 
 	pages     []*Block
 	tensors   []backend.Tensor // of pages
@@ -34,7 +36,7 @@ func (s *State) Len() int { return s.len }
 // added, and a page with other references is copied before it is written to. After ErrFull
 // the state is as it was, and the caller may wait for memory or close a state.
 func (s *State) Reserve(n int) error {
-	need := s.layout.pages(s.len + n)
+	need := s.page.pages(s.len + n)
 	for i := s.len / backend.PageTokens; i < min(need, len(s.pages)); i++ {
 		if err := s.own(i); err != nil {
 			return err
@@ -42,7 +44,7 @@ func (s *State) Reserve(n int) error {
 	}
 	had := len(s.pages)
 	for len(s.pages) < need {
-		p, err := s.pool.block(s.layout.page())
+		p, err := s.pool.block(s.page)
 		if err != nil {
 			for _, p := range s.pages[had:] {
 				p.Release()
@@ -81,10 +83,11 @@ func (s *State) Seq(first, n, drafts int) backend.Seq {
 	if drafts < 0 || drafts > n || drafts > s.layout.MaxDrafts {
 		panic(fmt.Sprintf("state: %d drafts in %d tokens, at most %d", drafts, n, s.layout.MaxDrafts))
 	}
-	if space := len(s.pages) * backend.PageTokens; s.layout.KVLayers > 0 && s.len+n > space {
-		panic(fmt.Sprintf("state: %d tokens after %d in space for %d", n, s.len, space))
+	need := s.page.pages(s.len + n)
+	if need > len(s.pages) {
+		panic(fmt.Sprintf("state: %d tokens after %d in space for %d", n, s.len, len(s.pages)*backend.PageTokens))
 	}
-	for i := s.len / backend.PageTokens; i < s.layout.pages(s.len+n); i++ {
+	for i := s.len / backend.PageTokens; i < need; i++ {
 		if s.pages[i].refs > 1 {
 			panic(fmt.Sprintf("state: %d tokens after %d would be written to a shared page", n, s.len))
 		}
@@ -112,11 +115,10 @@ func (s *State) Commit(n int) {
 	s.kept, s.open = n, 0
 }
 
-// Truncate forgets all but the first n tokens. Only models without recurrent layers can forget
-// tokens that are not drafts of the last call.
+// Truncate forgets all but the first n tokens, which the layout must allow.
 func (s *State) Truncate(n int) {
-	if n < 0 || n > s.len || s.layout.DeltaLayers > 0 {
-		panic(fmt.Sprintf("state: Truncate(%d) of %d tokens with %d recurrent layers", n, s.len, s.layout.DeltaLayers))
+	if n < 0 || n > s.len || len(s.delta) > 0 {
+		panic(fmt.Sprintf("state: Truncate(%d) of %d tokens with %d recurrent layers", n, s.len, len(s.delta)))
 	}
 	s.len, s.open, s.kept = n, 0, 0
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// layout is a small model with both kinds of memory.
-var layout = Layout{
-	KVLayers: 2, KVHeads: 1, HeadDim: 8, KVType: dtype.F16,
-	DeltaLayers: 3, KeyHeads: 1, ValueHeads: 2, KeyDim: 4, ValueDim: 4, Kernel: 4,
-	MaxDrafts: 3,
-}
+// layout is a small model with memory in pages and recurrent memory.
+var (
+	kv     = KV{Type: dtype.F16, Heads: 1, Key: 8, Value: 8}
+	delta  = Delta{KeyHeads: 1, ValueHeads: 2, KeyDim: 4, ValueDim: 4, Kernel: 4}
+	layout = Layout{Layers: []Layer{delta, kv, delta, kv, delta}, MaxDrafts: 3}
+)
 
 func openPool(t *testing.T, budget int64) *Pool {
 	t.Helper()
@@ -120,9 +120,9 @@ func TestPoolStaysWithinItsBudget(t *testing.T) {
 		t.Errorf("%d bytes in use after refusals, %d before", p.Used(), used)
 	}
 	s.Close()
-	other := layout
-	other.HeadDim *= 2
-	o := mustOpen(t, p, other)
+	wide := kv
+	wide.Key, wide.Value = 2*kv.Key, 2*kv.Value
+	o := mustOpen(t, p, Layout{Layers: []Layer{delta, wide, delta, wide, delta}, MaxDrafts: 3})
 	if err := o.Reserve(backend.PageTokens); err != nil {
 		t.Errorf("memory of a closed state is not there for another layout: %v", err)
 	}

@@ -1,7 +1,7 @@
 package cpu
 
 import (
-	"math"
+	"fmt"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -19,13 +19,18 @@ type attendOp struct {
 	vector       *kernel.Vector
 	set          *kernel.Set
 	a            *backend.Attention
-	layer        int
+	at           backend.Place
+	key, tail    int    // numbers of a key in its rows of a page, and in a latent row's second ones
+	value        int    // numbers of a value
+	head         int    // numbers from one head's query to the next
+	parts        [2]int // bytes of a head's keys in a page, and of what follows them
 	scale        float32
 	dst, q, k, v backend.Tensor
 	batch        []backend.Seq
 	owner        []int32 // sequence of each row
 	rotations    rotations
-	queries      []float32           // [kv heads, rows, heads of each, dim]: normed and rotated
+	queries      []float32           // [kv heads, rows, heads of each, key]: normed and rotated
+	tails        []float32           // [kv heads, rows, heads of each, tail]: likewise
 	sums         []kernel.SoftmaxSum // [kv heads, rows, heads of each]
 	groups       []attendGroup
 	spans        []attendSpan
@@ -47,7 +52,8 @@ const (
 // all of the rows' queries read together.
 type attendGroup struct {
 	seq, row, rows, kv int
-	first, pages       int // its pages, counted through all groups
+	skip               int // pages of the sequence that no row sees
+	first, pages       int // its pages after those, counted through all groups
 	merged             int // pages whose sum is in the output
 }
 
@@ -57,10 +63,12 @@ const groupQueries = 16
 
 // attendBuffers are what one thread computes in.
 type attendBuffers struct {
-	key    []float32           // [dim]
-	codes  []byte              // [dim], and the scale
-	scores []float32           // [queries, PageTokens]
-	page   []float32           // [queries, dim]
+	key    []float32           // [key]
+	tail   []float32           // [tail]
+	codes  []byte              // of a row, and the scale
+	scores []float32           // [queries+1, PageTokens]: the last so that rows may begin later
+	more   []float32           // likewise, of tails
+	page   []float32           // [queries, value]
 	now    []kernel.SoftmaxSum // [queries]
 }
 
@@ -71,18 +79,18 @@ type attendSpan struct {
 	group    int                 // of page from
 	rest     int                 // pages of the rest
 	sums     []kernel.SoftmaxSum // [rest, queries]
-	data     []float32           // [rest, queries, dim]
+	data     []float32           // [rest, queries, value]
 }
 
-// Attend is gated attention.
-func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, layer int, q, k, v backend.Tensor, batch []backend.Seq) {
+// Attend is attention.
+func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
 	op := &b.attend
-	op.b, op.a, op.layer, op.batch = b, a, layer, batch
+	op.b, op.a, op.at, op.batch = b, a, at, batch
 	op.dst, op.q, op.k, op.v = dst, q, k, v
-	op.vector, op.set = b.isa.Vector.ForWidth(a.HeadDim), b.isa
-	op.scale = 1 / float32(math.Sqrt(float64(a.HeadDim)))
+	op.shape()
 	op.owner = owners(op.owner, batch, k.Rows)
-	op.queries = kernel.Grow(op.queries, q.Rows*a.Heads*a.HeadDim)
+	op.queries = kernel.Grow(op.queries, q.Rows*a.Heads*op.key)
+	op.tails = kernel.Grow(op.tails, q.Rows*a.Heads*op.tail)
 	op.sums = kernel.Grow(op.sums, q.Rows*a.Heads)
 	op.buffers = kernel.Grow(op.buffers, b.pool.size())
 	if op.rotations.stale(op) {
@@ -96,6 +104,29 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, layer int, q,
 	op.run(attending, len(op.spans), 1)
 	if len(op.cut) > 0 {
 		op.run(joining, len(op.cut)*op.maxQueries(), 1)
+	}
+}
+
+// shape finds the widths of everything, and checks them.
+func (op *attendOp) shape() {
+	a, b := op.a, op.b
+	op.key, op.tail, op.value = a.HeadDim, 0, a.Values()
+	second, values, turned := op.value, a.KVHeads*op.value, op.key // second: of a page's rows behind the keys
+	if a.Latent > 0 {
+		op.key, op.tail = a.Latent, a.HeadDim-a.Latent
+		second, values, turned = op.tail, 0, op.tail
+	}
+	op.head = a.Queries() / a.Heads
+	op.parts = [2]int{backend.PageBytes(op.at.Type, 1, op.key), backend.PageBytes(op.at.Type, 1, second)}
+	op.scale = a.ScoreScale()
+	op.set = b.isa
+	op.vector = b.isa.Vector.ForWidth(op.key | op.tail | op.value) // a multiple of lanes only if all of them are
+	wrong := op.k.Cols != a.KVHeads*a.HeadDim || op.v.Cols != values || 2*len(a.Freqs) > turned ||
+		op.q.Rows > 0 && (op.q.Cols != a.Queries() || op.dst.Cols != a.Heads*op.value) ||
+		a.Latent > 0 && (a.KVHeads != 1 || a.ValueDim != 0 || op.tail < 0) ||
+		a.Sections != nil && len(a.Sections) != len(a.Freqs)
+	if wrong {
+		panic(fmt.Sprintf("cpu: attention %+v of %d, %d and %d into %d columns", *a, op.q.Cols, op.k.Cols, op.v.Cols, op.dst.Cols))
 	}
 }
 
@@ -128,10 +159,11 @@ func (op *attendOp) group() (pages, longest int) {
 	for i, s := range op.batch {
 		for r := 0; r < s.N; r += height {
 			n := min(height, s.N-r)
-			own := (s.Pos + r + n + backend.PageTokens - 1) / backend.PageTokens
+			skip := op.firstPage(s.Pos + r)
+			own := (s.Pos+r+n+backend.PageTokens-1)/backend.PageTokens - skip
 			longest = max(longest, own)
 			for kv := range op.a.KVHeads {
-				op.groups = append(op.groups, attendGroup{seq: i, row: s.First + r, rows: n, kv: kv, first: pages, pages: own})
+				op.groups = append(op.groups, attendGroup{seq: i, row: s.First + r, rows: n, kv: kv, skip: skip, first: pages, pages: own})
 				pages += own
 			}
 		}
@@ -193,45 +225,70 @@ func (op *attendOp) part(worker, from, to int) {
 
 // append prepares row r's queries, and writes its keys and values into the sequence's page.
 func (op *attendOp) append(worker, r int) {
-	a, seq, vector := op.a, &op.batch[op.owner[r]], op.vector
+	a, seq := op.a, &op.batch[op.owner[r]]
 	pos := seq.Pos + r - seq.First
 	cos, sin := op.rotations.row(r)
 	d, share := a.HeadDim, op.share()
 	if op.q.Rows > 0 {
 		q := row(op.q, r)
 		for h := range a.Heads {
-			dst := op.queries[((h/share*op.q.Rows+r)*share+h%share)*d:][:d]
-			vector.Norm(dst, q[2*h*d:][:d], row(a.QNorm, 0), a.Eps)
-			vector.Rotate(dst, cos, sin)
+			i := (h/share*op.q.Rows+r)*share + h%share
+			op.prepare(op.queries[i*op.key:][:op.key], op.tails[i*op.tail:][:op.tail], q[h*op.head:][:d], &a.QNorm, cos, sin)
 		}
 	}
 	buf := &op.buffers[worker]
-	buf.key = kernel.Grow(buf.key, d)
-	k, v := row(op.k, r), row(op.v, r)
+	buf.key, buf.tail = kernel.Grow(buf.key, op.key), kernel.Grow(buf.tail, op.tail)
+	k, slot := row(op.k, r), pos%backend.PageTokens
 	page := seq.Pages[pos/backend.PageTokens]
 	for h := range a.KVHeads {
-		vector.Norm(buf.key, k[h*d:][:d], row(a.KNorm, 0), a.Eps)
-		vector.Rotate(buf.key, cos, sin)
-		op.store(buf, page, op.slot(0, h), pos%backend.PageTokens, buf.key)
-		op.store(buf, page, op.slot(1, h), pos%backend.PageTokens, v[h*d:][:d])
+		op.prepare(buf.key, buf.tail, k[h*d:][:d], &a.KNorm, cos, sin)
+		op.store(buf, op.rows(page, 0, h), slot, buf.key)
+		if a.Latent == 0 {
+			op.store(buf, op.rows(page, 1, h), slot, row(op.v, r)[h*op.value:][:op.value])
+		} else if op.tail > 0 {
+			op.store(buf, op.rows(page, 1, h), slot, buf.tail)
+		}
 	}
 }
 
-// slot is the row of a page where head h's keys (kind 0) or values (kind 1) begin.
-func (op *attendOp) slot(kind, h int) int {
-	return ((op.layer*2+kind)*op.a.KVHeads + h) * backend.PageTokens
+// prepare norms and rotates a query or a key x. dst is the part of it that meets the keys of
+// a page; tail the rest, which of latent rows is what is rotated.
+func (op *attendOp) prepare(dst, tail, x []float32, gain *backend.Tensor, cos, sin []float32) {
+	n := len(dst)
+	if gain.Mem != nil {
+		op.vector.Norm(dst, x[:n], row(*gain, 0), op.a.Eps)
+	} else {
+		copy(dst, x)
+	}
+	if op.a.Latent > 0 {
+		copy(tail, x[n:])
+		dst = tail
+	}
+	if op.a.Interleaved {
+		kernel.RotateNeighbors(dst, cos, sin)
+	} else {
+		op.vector.Rotate(dst, cos, sin)
+	}
 }
 
-// store writes x to position i of a slot.
-func (op *attendOp) store(buf *attendBuffers, page backend.Tensor, slot, i int, x []float32) {
+// rows are what a page has of head h: its keys (part 0), or its values or the tails of latent
+// rows (part 1).
+func (op *attendOp) rows(page backend.Tensor, part, h int) pageRows {
+	n := op.parts[part]
+	at := page.Offset + op.at.Page + part*op.a.KVHeads*op.parts[0] + h*n
+	return page.Mem.(*memory).i8[at : at+n]
+}
+
+// store writes x to position i of the rows of a head.
+func (op *attendOp) store(buf *attendBuffers, rows pageRows, i int, x []float32) {
 	d := len(x)
-	switch page.Type {
+	switch op.at.Type {
 	case dtype.F32:
-		copy(pageRows(page, slot)[i*d:][:d], x)
+		copy(rows.floats()[i*d:][:d], x)
 	case dtype.F16:
-		op.vector.Narrow(pageHalves(page, slot)[i*d:][:d], x)
+		op.vector.Narrow(rows.halves()[i*d:][:d], x)
 	default:
-		codes, scales := pageCodes(page, slot)
+		codes, scales := rows.codes()
 		scales[i] = op.set.QuantizeRow(codes[i*d:][:d], x, &buf.codes)
 	}
 }
@@ -239,19 +296,25 @@ func (op *attendOp) store(buf *attendBuffers, page backend.Tensor, slot, i int, 
 // rotations are the cosines and sines of some positions. Layers of a model ask for the
 // same ones, one after another, so the last ones stay.
 type rotations struct {
-	freqs []float32
-	pos   []int32
-	table []float32 // [rows, 2, len(freqs)]
+	freqs    []float32
+	sections []uint8
+	pos      [][3]int32
+	table    []float32 // [rows, 2, len(freqs)]
 }
 
 // stale reports whether the table is not the one that op needs, and if so resizes it.
 func (t *rotations) stale(op *attendOp) bool {
-	same := slices.Equal(t.freqs, op.a.Freqs) && len(t.pos) == len(op.owner)
+	same := slices.Equal(t.freqs, op.a.Freqs) && slices.Equal(t.sections, op.a.Sections) && len(t.pos) == len(op.owner)
 	t.freqs = append(t.freqs[:0], op.a.Freqs...)
+	t.sections = append(t.sections[:0], op.a.Sections...)
 	t.pos = kernel.Grow(t.pos, len(op.owner))
 	for r, o := range op.owner {
 		s := &op.batch[o]
-		pos := int32(s.Pos + r - s.First)
+		at := int32(s.Pos + r - s.First)
+		pos := [3]int32{at, at, at}
+		if s.Positions != nil {
+			pos = s.Positions[r-s.First]
+		}
 		same = same && t.pos[r] == pos
 		t.pos[r] = pos
 	}
@@ -263,7 +326,11 @@ func (t *rotations) stale(op *attendOp) bool {
 func (t *rotations) fill(r int) {
 	cos, sin := t.row(r)
 	for i, f := range t.freqs {
-		sin[i], cos[i] = exactmath.Sincos32(float32(t.pos[r]) * f)
+		pos := t.pos[r][0]
+		if len(t.sections) > 0 {
+			pos = t.pos[r][t.sections[i]]
+		}
+		sin[i], cos[i] = exactmath.Sincos32(float32(pos) * f)
 	}
 }
 

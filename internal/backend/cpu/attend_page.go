@@ -10,7 +10,10 @@ import (
 
 // attend computes a span.
 func (op *attendOp) attend(buf *attendBuffers, span *attendSpan) {
-	buf.scores = kernel.Grow(buf.scores, op.maxQueries()*backend.PageTokens)
+	buf.scores = kernel.Grow(buf.scores, (op.maxQueries()+1)*backend.PageTokens)
+	if op.tail > 0 {
+		buf.more = kernel.Grow(buf.more, (op.maxQueries()+1)*backend.PageTokens)
+	}
 	for i := span.group; i < len(op.groups) && op.groups[i].first < span.to; i++ {
 		g := &op.groups[i]
 		first, last := max(span.from-g.first, 0), min(span.to-g.first, g.pages)
@@ -18,12 +21,12 @@ func (op *attendOp) attend(buf *attendBuffers, span *attendSpan) {
 			op.keep(buf, span, g, first, last)
 			continue
 		}
-		n, d := g.rows*op.share(), op.a.HeadDim
+		n, d := g.rows*op.share(), op.value
 		buf.page, buf.now = kernel.Grow(buf.page, n*d), kernel.Grow(buf.now, n)
 		for p := range last {
-			op.page(buf, g, p, buf.page, buf.now)
+			op.page(buf, g, g.skip+p, buf.page, buf.now)
 			for j := range n {
-				op.merge(g, p, j, buf.page[j*d:][:d], &buf.now[j])
+				op.merge(g, g.skip+p, j, buf.page[j*d:][:d], &buf.now[j])
 			}
 		}
 		g.merged = last
@@ -35,112 +38,161 @@ func (op *attendOp) attend(buf *attendBuffers, span *attendSpan) {
 
 // keep computes pages [first, last) of a group without merging them.
 func (op *attendOp) keep(buf *attendBuffers, span *attendSpan, g *attendGroup, first, last int) {
-	n, d := g.rows*op.share(), op.a.HeadDim
+	n, d := g.rows*op.share(), op.value
 	span.rest = last - first
 	span.sums = kernel.Grow(span.sums, span.rest*n)
 	span.data = kernel.Grow(span.data, span.rest*n*d)
 	for i := range span.rest {
-		op.page(buf, g, first+i, span.data[i*n*d:][:n*d], span.sums[i*n:][:n])
+		op.page(buf, g, g.skip+first+i, span.data[i*n*d:][:n*d], span.sums[i*n:][:n])
 	}
 }
 
-// count is how many positions of page p row i of a group may see.
-func (op *attendOp) count(g *attendGroup, p, i int) int {
+// sees is the positions [from, to) of page p that row i of a group sees.
+func (op *attendOp) sees(g *attendGroup, p, i int) (from, to int) {
 	s := &op.batch[g.seq]
-	n := s.Pos + g.row - s.First + i + 1
-	return max(0, min(backend.PageTokens, n-p*backend.PageTokens))
+	end := s.Pos + g.row - s.First + i + 1 - p*backend.PageTokens
+	to = max(0, min(backend.PageTokens, end))
+	if w := op.a.Window; w > 0 {
+		from = min(to, max(0, end-w))
+	}
+	return from, to
 }
 
-// page computes one page's own softmax sums, [queries, dim], for the queries of a group.
-// Rows that see equally many positions are taken together.
+// firstPage is the first page that the row at a position sees.
+func (op *attendOp) firstPage(pos int) int {
+	if w := op.a.Window; w > 0 {
+		return max(0, pos+1-w) / backend.PageTokens
+	}
+	return 0
+}
+
+// page computes one page's own softmax sums, [queries, value], for the queries of a group.
+// Rows that see the same positions are taken together.
 func (op *attendOp) page(buf *attendBuffers, g *attendGroup, p int, sums []float32, now []kernel.SoftmaxSum) {
-	d, share := op.a.HeadDim, op.share()
-	queries := op.queries[(g.kv*op.q.Rows+g.row)*share*d:]
+	share, d := op.share(), op.value
+	first := (g.kv*op.q.Rows + g.row) * share
 	for i := 0; i < g.rows; {
-		count, n := op.count(g, p, i), 1
-		for i+n < g.rows && op.count(g, p, i+n) == count {
-			n++
+		x := pageBlock{g: g, p: p}
+		x.from, x.to = op.sees(g, p, i)
+		n := 1
+		for ; i+n < g.rows; n++ {
+			if from, to := op.sees(g, p, i+n); from != x.from || to != x.to {
+				break
+			}
 		}
-		if count > 0 {
-			from, to := i*share, (i+n)*share
-			op.block(buf, g, p, count, queries[from*d:to*d], sums[from*d:to*d], now[from:to])
+		if x.from < x.to {
+			a, b := i*share, (i+n)*share
+			x.queries = op.queries[(first+a)*op.key : (first+b)*op.key]
+			x.sums, x.now = sums[a*d:b*d], now[a:b]
+			x.tails = op.tails[(first+a)*op.tail : (first+b)*op.tail]
+			op.block(buf, &x)
 		}
 		i += n
 	}
 }
 
-// block is page for queries that all see the page's first count positions.
-func (op *attendOp) block(buf *attendBuffers, g *attendGroup, p, count int, queries, sums []float32, now []kernel.SoftmaxSum) {
-	d, k := op.a.HeadDim, &op.vector.Page
-	pages := op.batch[g.seq].Pages
-	page, after := pages[p], pages[min(p+1, g.pages-1)] // what is read next is its keys
-	scores := buf.scores[:len(now)*backend.PageTokens]
-	key, value := op.slot(0, g.kv), op.slot(1, g.kv)
-	switch page.Type {
+// pageBlock is queries of a group that all see positions [from, to) of page p, and where
+// their sums go.
+type pageBlock struct {
+	g        *attendGroup
+	p        int
+	from, to int
+	queries  []float32 // [queries, key]
+	tails    []float32 // [queries, tail]
+	sums     []float32 // [queries, value]
+	now      []kernel.SoftmaxSum
+}
+
+// block is page for the queries of a block. The score of a latent row is the sum of those of
+// its two parts, and its first part is the value.
+func (op *attendOp) block(buf *attendBuffers, x *pageBlock) {
+	page, after := op.pages(x)
+	key, second := op.rows(page, 0, x.g.kv), op.rows(page, 1, x.g.kv)
+	value, n := second, len(x.now)*backend.PageTokens
+	if op.a.Latent > 0 {
+		value = key
+	}
+	op.score(buf.scores, x, x.queries, key, second, op.key)
+	if op.tail > 0 {
+		op.score(buf.more, x, x.tails, second, key, op.tail)
+		op.vector.Add(buf.scores[:n], buf.more[:n])
+	}
+	for j := range x.now {
+		x.now[j].Top, x.now[j].Weight = op.vector.Softmax(buf.scores[j*backend.PageTokens:][x.from:x.to])
+	}
+	op.weigh(buf.scores, x, value, op.rows(after, 0, x.g.kv))
+}
+
+// score computes the scores of a block's queries, d numbers each, and rows of a page. dst has
+// PageTokens places per query, of which [from, to) are computed: kernels get what is behind
+// place from. next is what is read after the rows.
+func (op *attendOp) score(dst []float32, x *pageBlock, queries []float32, rows, next pageRows, d int) {
+	k, n, count := &op.vector.Page, len(x.now)*backend.PageTokens, x.to-x.from
+	scores := dst[x.from:][:n]
+	switch op.at.Type {
 	case dtype.F32:
-		values := pageRows(page, value)
-		k.Scores32(scores, queries, pageRows(page, key), values, d, count, op.scale)
-		op.softmax(scores, count, now)
-		k.Weigh32(sums, scores, values, pageRows(after, key), d, count)
+		k.Scores32(scores, queries, rows.floats()[x.from*d:], next.floats(), d, count, op.scale)
 	case dtype.F16:
-		values := pageHalves(page, value)
-		k.Scores16(scores, queries, pageHalves(page, key), values, d, count, op.scale)
-		op.softmax(scores, count, now)
-		k.Weigh16(sums, scores, values, pageHalves(after, key), d, count)
+		k.Scores16(scores, queries, rows.halves()[x.from*d:], next.halves(), d, count, op.scale)
 	default:
-		keys, keyScales := pageCodes(page, key)
-		values, valueScales := pageCodes(page, value)
-		next, _ := pageCodes(after, key)
-		k.Scores8(scores, queries, keys, values, d, count, op.scale)
-		k.Scale(scores, keyScales)
-		op.softmax(scores, count, now)
-		k.Scale(scores, valueScales)
-		k.Weigh8(sums, scores, values, next, d, count)
+		codes, scales := rows.codes()
+		k.Scores8(scores, queries, codes[x.from*d:], next, d, count, op.scale)
+		k.Scale(dst[:n], scales)
 	}
 }
 
-// softmax turns the scores of each query into weights.
-func (op *attendOp) softmax(scores []float32, count int, now []kernel.SoftmaxSum) {
-	for j := range now {
-		now[j].Top, now[j].Weight = op.vector.Softmax(scores[j*backend.PageTokens:][:count])
+// weigh sums the values of a page by weights, which lie like scores and are lost.
+func (op *attendOp) weigh(weights []float32, x *pageBlock, rows, next pageRows) {
+	k, d, n, count := &op.vector.Page, op.value, len(x.now)*backend.PageTokens, x.to-x.from
+	from := weights[x.from:][:n]
+	switch op.at.Type {
+	case dtype.F32:
+		k.Weigh32(x.sums, from, rows.floats()[x.from*d:], next.floats(), d, count)
+	case dtype.F16:
+		k.Weigh16(x.sums, from, rows.halves()[x.from*d:], next.halves(), d, count)
+	default:
+		codes, scales := rows.codes()
+		k.Scale(weights[:n], scales)
+		k.Weigh8(x.sums, from, codes[x.from*d:], next, d, count)
 	}
 }
 
-// pageRows are the rows of a page from row r on, PageTokens of them.
-func pageRows(page backend.Tensor, r int) []float32 {
-	at, n := pagePlace(page, r)
-	return page.Mem.(*memory).f32[at : at+n]
+// pages are a block's page and the one that is read after it.
+func (op *attendOp) pages(x *pageBlock) (page, after backend.Tensor) {
+	list := op.batch[x.g.seq].Pages
+	return list[x.p], list[min(x.p+1, x.g.skip+x.g.pages-1)]
 }
 
-// pageHalves is pageRows for a page of half precision.
-func pageHalves(page backend.Tensor, r int) []uint16 {
-	at, n := pagePlace(page, r)
-	return page.Mem.(*memory).f16[at : at+n]
+// pageRows are PageTokens rows of a page, as backend.PageBytes lays them out. They begin at a
+// multiple of PageTokens bytes, so any type of number is aligned.
+type pageRows []int8
+
+// floats are rows of float32.
+func (r pageRows) floats() []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(r))), len(r)/4)
 }
 
-// pageCodes is pageRows for a page of 8 bits: codes, and a scale for each row.
-func pageCodes(page backend.Tensor, r int) (codes []int8, scales []float32) {
-	at, n := pagePlace(page, r)
-	x := page.Mem.(*memory).i8[at : at+n]
-	n -= backend.PageTokens * dtype.F32.Size()
-	return x[:n], unsafe.Slice((*float32)(unsafe.Pointer(&x[n])), backend.PageTokens)
+// halves are rows of half precision.
+func (r pageRows) halves() []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(r))), len(r)/2)
 }
 
-func pagePlace(page backend.Tensor, r int) (at, n int) {
-	if page.Stride != page.Cols {
-		panic("cpu: page with gaps between its rows")
-	}
-	return page.Offset + r*page.Stride, backend.PageTokens * page.Cols
+// codes are rows of 8 bits: codes, and a scale for each row.
+func (r pageRows) codes() (codes []int8, scales []float32) {
+	n := len(r) - backend.PageTokens*dtype.F32.Size()
+	return r[:n:n], r[n:].floats()
 }
 
-// merge adds page p's sum of query j of a group to its output, unless the query's row comes
-// before the page.
+// merge adds page p's sum of query j of a group to its output, unless the query's row does
+// not see the page.
 func (op *attendOp) merge(g *attendGroup, p, j int, sum []float32, now *kernel.SoftmaxSum) {
-	if op.count(g, p, j/op.share()) == 0 {
+	i := j / op.share()
+	if from, to := op.sees(g, p, i); from == to {
 		return
 	}
-	out, _, all := op.output(g, j)
-	if p == 0 {
+	out, all := op.output(g, j)
+	s := &op.batch[g.seq]
+	if p == op.firstPage(s.Pos+g.row-s.First+i) {
 		copy(out, sum)
 		*all = *now
 		return
@@ -148,29 +200,41 @@ func (op *attendOp) merge(g *attendGroup, p, j int, sum []float32, now *kernel.S
 	op.vector.Page.Merge(out, sum, all, now)
 }
 
-// finish divides the output of query j of a group by its weight, and applies its gate.
+// finish divides the output of query j of a group by its weight, and applies its gate if it
+// has one.
 func (op *attendOp) finish(g *attendGroup, j int) {
-	out, gate, all := op.output(g, j)
-	op.vector.GateSigmoid(out, gate, all.Weight)
+	out, all := op.output(g, j)
+	if !op.a.Gate {
+		for i := range out {
+			out[i] /= all.Weight
+		}
+		return
+	}
+	r, h := op.place(g, j)
+	op.vector.GateSigmoid(out, row(op.q, r)[h*op.head+op.a.HeadDim:][:op.value], all.Weight)
 }
 
-// output is where query j of a group has its output, its gate and its sum.
-func (op *attendOp) output(g *attendGroup, j int) (out, gate []float32, all *kernel.SoftmaxSum) {
-	d, share := op.a.HeadDim, op.share()
-	r, h := g.row+j/share, g.kv*share+j%share
-	out = row(op.dst, r)[h*d:][:d]
-	gate = row(op.q, r)[(2*h+1)*d:][:d]
-	return out, gate, &op.sums[(g.kv*op.q.Rows+r)*share+j%share]
+// output is where query j of a group has its output and its sum.
+func (op *attendOp) output(g *attendGroup, j int) (out []float32, all *kernel.SoftmaxSum) {
+	share := op.share()
+	r, h := op.place(g, j)
+	return row(op.dst, r)[h*op.value:][:op.value], &op.sums[(g.kv*op.q.Rows+r)*share+j%share]
+}
+
+// place is the row and the head of query j of a group.
+func (op *attendOp) place(g *attendGroup, j int) (r, h int) {
+	share := op.share()
+	return g.row + j/share, g.kv*share + j%share
 }
 
 // join merges the rests of query j of a group, which follow one another in the spans.
 func (op *attendOp) join(group, j int) {
-	g, d := &op.groups[group], op.a.HeadDim
+	g, d := &op.groups[group], op.value
 	n := g.rows * op.share()
 	if j >= n {
 		return
 	}
-	p := g.merged
+	p := g.skip + g.merged
 	for i := range op.spans {
 		s := &op.spans[i]
 		if s.group != group || s.rest == 0 {

@@ -51,6 +51,9 @@ type scratch struct {
 	kernel kernel.Scratch
 	out    []float32 // tiles of a product, before they go to their rows
 	sum    []float32 // of the experts' answers for a row
+	keys   []float32 // what a row's experts are ranked by
+	groups []float32 // likewise, groups of experts
+	best   []int32   // of these
 }
 
 // Open returns the processor as a backend. All backends of a process share their threads,

@@ -14,7 +14,7 @@ type deltaOp struct {
 	vector  *kernel.Vector // for rows of any length
 	strip   *kernel.Vector // for strips of a state
 	d       *backend.DeltaNet
-	layer   int
+	at      backend.Place
 	dst     backend.Tensor
 	in      backend.DeltaInput
 	batch   []backend.Seq
@@ -42,9 +42,9 @@ const (
 )
 
 // DeltaNet runs a Gated DeltaNet layer.
-func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, layer int, in backend.DeltaInput, batch []backend.Seq) {
+func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
 	op := &b.delta
-	op.b, op.d, op.layer, op.dst, op.in, op.batch = b, d, layer, dst, in, batch
+	op.b, op.d, op.at, op.dst, op.in, op.batch = b, d, at, dst, in, batch
 	op.vector, op.strip = &b.isa.Vector, b.isa.Vector.ForWidth(d.ValueDim)
 	op.buffers = kernel.Grow(op.buffers, b.pool.size())
 	b.pool.run(op, len(batch)*d.KeyHeads, 1)
@@ -141,7 +141,7 @@ func (op *deltaOp) input(seq *backend.Seq, i int) []float32 {
 	if i >= 0 {
 		return row(op.in.QKV, seq.First+i)
 	}
-	return row(seq.Delta[op.layer].Tail, seq.Accepted+op.d.Kernel-1+i)
+	return row(seq.Delta[op.at.Delta].Tail, seq.Accepted+op.d.Kernel-1+i)
 }
 
 // stateStrip is some columns of a head's state, wherever they are at the moment.
@@ -154,7 +154,7 @@ type stateStrip struct {
 // [from, to). The strip is read from memory once, stays in buf while tokens change
 // it, and the last change that cannot be rejected goes back to memory.
 func (op *deltaOp) recur(buf *deltaBuffers, seq *backend.Seq, h, from, to, c, w int) {
-	d, mem, kernels := op.d, &seq.Delta[op.layer], &op.strip.Delta
+	d, mem, kernels := op.d, &seq.Delta[op.at.Delta], &op.strip.Delta
 	i, m := h%op.share(), h/op.share()
 	home := op.home(mem, h, c, w)
 	buf.state, buf.delta = kernel.Grow(buf.state, d.KeyDim*w), kernel.Grow(buf.delta, w)
@@ -223,7 +223,7 @@ func (op *deltaOp) gate(seq *backend.Seq, h, from, to int) {
 // drafts' keys and decays. It runs after the head's recurrences, which still read the
 // former ones. buf has the tokens from token from on.
 func (op *deltaOp) remember(buf *deltaBuffers, seq *backend.Seq, m, from int) {
-	d, mem := op.d, &seq.Delta[op.layer]
+	d, mem := op.d, &seq.Delta[op.at.Delta]
 	certain, n := seq.N-seq.Drafts, seq.N-from
 	for g := range seq.Drafts {
 		t := certain + g - from

@@ -11,4 +11,5 @@ func TestKernels(t *testing.T) {
 	t.Run("MatMulEqualsFloat64", TestMatMulEqualsFloat64)
 	t.Run("AttendOf8BitsIsClose", TestAttendOf8BitsIsClose)
 	t.Run("AttendBatchEqualsAlone", TestAttendBatchEqualsAlone)
+	t.Run("AttendOptionsEqualFloat64", TestAttendOptionsEqualFloat64)
 }

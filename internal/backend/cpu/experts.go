@@ -10,7 +10,7 @@ import (
 )
 
 // expertsOp is a mixture-of-experts block. Every row has a slot for each expert it chose
-// and one for the shared expert, sorted by expert, so that an expert's rows lie together
+// and one for the shared expert, if there is one, sorted by expert, so that an expert's rows lie together
 // and its weights are read once for all of them. The phases go over all experts at once.
 type expertsOp struct {
 	b              *Backend
@@ -59,16 +59,26 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	if n == 0 {
 		return
 	}
+	op.check()
 	op.logits = b.workspace(op.logits, n, e.Router.Rows())
-	op.shared = b.workspace(op.shared, n, 1)
-	b.MatMul(x, backend.Product{Dst: op.logits, W: e.Router}, backend.Product{Dst: op.shared, W: e.SharedRouter})
+	products := [2]backend.Product{{Dst: op.logits, W: e.Router}}
+	if e.SharedRouter == nil {
+		b.MatMul(x, products[:1]...)
+	} else {
+		op.shared = b.workspace(op.shared, n, 1)
+		products[1] = backend.Product{Dst: op.shared, W: e.SharedRouter}
+		b.MatMul(x, products[:]...)
+	}
 	op.chosen = kernel.Grow(op.chosen, n*e.TopK)
 	op.weights = kernel.Grow(op.weights, n*e.TopK)
 	op.run(choosing, n, 8)
 	slots := op.sort()
 	op.in = b.workspace(op.in, slots, x.Cols)
 	op.answer = b.workspace(op.answer, slots, x.Cols)
-	wide := max(e.Gate.Rows(), e.SharedGate.Rows())
+	wide := e.Gate.Rows()
+	if e.SharedGate != nil {
+		wide = max(wide, e.SharedGate.Rows())
+	}
 	op.gate, op.up = b.workspace(op.gate, slots, wide), b.workspace(op.up, slots, wide)
 	tiles, downTiles := 0, 0
 	for i := range op.jobs {
@@ -85,6 +95,20 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	op.run(combining, n, 2)
 }
 
+// check refuses a choice that cannot be made.
+func (op *expertsOp) check() {
+	e := op.e
+	n, free := e.Router.Rows(), e.Router.Rows()
+	wrong := e.Bias.Mem != nil && (e.Bias.Rows != 1 || e.Bias.Cols != n) || e.SharedRouter != nil && e.SharedGate == nil
+	if e.Groups > 1 {
+		free = n / e.Groups * e.TopGroups
+		wrong = wrong || n%e.Groups != 0 || e.TopGroups > e.Groups
+	}
+	if wrong || e.TopK > free {
+		panic(fmt.Sprintf("cpu: choice of %d from %d experts, %d of %d groups, %d biases", e.TopK, n, e.TopGroups, e.Groups, e.Bias.Cols))
+	}
+}
+
 func (op *expertsOp) run(phase expertsPhase, parts, grain int) {
 	op.phase = phase
 	op.b.pool.run(op, parts, grain)
@@ -93,7 +117,10 @@ func (op *expertsOp) run(phase expertsPhase, parts, grain int) {
 // sort gives every choice a slot, lists the jobs, and returns the number of slots.
 func (op *expertsOp) sort() int {
 	e, n := op.e, op.x.Rows
-	slots := n*e.TopK + n
+	slots := n * e.TopK
+	if e.SharedGate != nil {
+		slots += n
+	}
 	op.slots = kernel.Grow(op.slots, n*e.TopK)
 	op.rows, op.owner = kernel.Grow(op.rows, slots), kernel.Grow(op.owner, slots)
 	op.count = kernel.Grow(op.count, e.Router.Rows())
@@ -110,14 +137,16 @@ func (op *expertsOp) sort() int {
 		op.count[i] = int32(at) // from here on: the expert's next slot
 		at += int(c)
 	}
-	op.job(0, at, n, e.SharedGate, e.SharedUp, e.SharedDown)
 	for i, c := range op.chosen {
 		slot := op.count[c]
 		op.slots[i], op.rows[slot] = slot, int32(i/e.TopK)
 		op.count[c]++
 	}
-	for r := range n {
-		op.rows[at+r] = int32(r)
+	if e.SharedGate != nil {
+		op.job(0, at, n, e.SharedGate, e.SharedUp, e.SharedDown)
+		for r := range n {
+			op.rows[at+r] = int32(r)
+		}
 	}
 	return slots
 }
@@ -147,7 +176,7 @@ func (op *expertsOp) part(worker, from, to int) {
 		switch op.phase {
 		case choosing:
 			k := op.e.TopK
-			chooseExperts(op.chosen[i*k:][:k], op.weights[i*k:][:k], row(op.logits, i), op.e.Normalize, op.b.isa.Vector.Softmax)
+			op.choose(&op.b.workers[worker], op.chosen[i*k:][:k], op.weights[i*k:][:k], row(op.logits, i))
 		case gathering:
 			j := &op.jobs[op.owner[i]]
 			x := row(op.x, int(op.rows[i]))
@@ -203,7 +232,13 @@ func (op *expertsOp) combine(worker, r int) {
 	for j := range k {
 		vector.AddScaled(s.sum, row(op.answer, int(op.slots[r*k+j])), op.weights[r*k+j])
 	}
-	vector.AddScaled(s.sum, row(op.answer, op.x.Rows*k+r), exactmath.Sigmoid32(row(op.shared, r)[0]))
+	if op.e.SharedGate != nil {
+		weight := float32(1)
+		if op.e.SharedRouter != nil {
+			weight = exactmath.Sigmoid32(row(op.shared, r)[0])
+		}
+		vector.AddScaled(s.sum, row(op.answer, op.x.Rows*k+r), weight)
+	}
 	vector.Add(dst, s.sum)
 }
 

@@ -34,6 +34,9 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 		if x.Cols != w.Cols() || p.Dst.Cols != w.Rows() || p.Dst.Rows != x.Rows || n >= w.Count() {
 			panic(fmt.Sprintf("cpu: product of %d×%d and %d×%d into %d×%d", x.Rows, x.Cols, w.Rows(), w.Cols(), p.Dst.Rows, p.Dst.Cols))
 		}
+		if p.Bias.Mem != nil && (p.Bias.Rows != 1 || p.Bias.Cols != w.Rows()) {
+			panic(fmt.Sprintf("cpu: bias of %d×%d for %d columns", p.Bias.Rows, p.Bias.Cols, w.Rows()))
+		}
 		if w.Integer() {
 			op.quantize(w.Group())
 		}
@@ -108,6 +111,12 @@ func (op *matmulOp) tiles(worker int, p backend.Product, w *kernel.Weight, from,
 			set.Float(s.out, w, op.matrix, from, end, rowsOf(op.x), &s.kernel)
 		}
 		set.Scatter(rowsOf(p.Dst), p.Add, from, s.out, m, &s.kernel)
+		if p.Bias.Mem != nil {
+			a, b := from*tile, min(end*tile, w.Rows())
+			for r := range p.Dst.Rows {
+				set.Vector.Add(row(p.Dst, r)[a:b], row(p.Bias, 0)[a:b])
+			}
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func()
 	for i := range freqs {
 		freqs[i] = 1 / float32(i+1)
 	}
-	a := &backend.Attention{Heads: heads, KVHeads: kvHeads, HeadDim: dim, Eps: 1e-6, Freqs: freqs}
+	a := &backend.Attention{Heads: heads, KVHeads: kvHeads, HeadDim: dim, Gate: true, Eps: 1e-6, Freqs: freqs}
 	a.QNorm, a.KNorm = randomTensor(b, be, rng, 1, dim), randomTensor(b, be, rng, 1, dim)
 	q, k := randomTensor(b, be, rng, rows, 2*heads*dim), randomTensor(b, be, rng, rows, kvHeads*dim)
 	v, dst := randomTensor(b, be, rng, rows, kvHeads*dim), randomTensor(b, be, rng, rows, heads*dim)
@@ -30,20 +30,23 @@ func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func()
 	for i := range sample {
 		sample[i] = float32(rng.NormFloat64())
 	}
-	op := attendOp{vector: &be.isa.Vector, set: be.isa}
+	at := backend.Place{Type: kind}
+	op := attendOp{vector: &be.isa.Vector, set: be.isa, at: at}
 	seq := backend.Seq{N: rows, Pos: pos}
 	for i := 0; i*backend.PageTokens < pos+rows; i++ {
-		p, err := be.Alloc(kind, 2*kvHeads*backend.PageTokens, backend.PageCols(kind, dim))
+		p, err := be.Alloc(dtype.I8, 1, 2*backend.PageBytes(kind, kvHeads, dim))
 		if err != nil {
 			b.Fatal(err)
 		}
-		for j := range p.Rows {
-			op.store(&attendBuffers{}, p, j-j%backend.PageTokens, j%backend.PageTokens, sample[(7*i+13*j)%(len(sample)-dim):][:dim])
+		n := backend.PageBytes(kind, 1, dim)
+		for j := range 2 * kvHeads * backend.PageTokens {
+			rows := p.Mem.(*memory).i8[j/backend.PageTokens*n:][:n]
+			op.store(&attendBuffers{}, rows, j%backend.PageTokens, sample[(7*i+13*j)%(len(sample)-dim):][:dim])
 		}
 		seq.Pages = append(seq.Pages, p)
 	}
 	batch := []backend.Seq{seq}
-	return func() { be.Attend(dst, a, 0, q, k, v, batch) }
+	return func() { be.Attend(dst, a, at, q, k, v, batch) }
 }
 
 // BenchmarkAttend counts the bytes of keys and values that a call must read.
@@ -56,7 +59,7 @@ func BenchmarkAttend(b *testing.B) {
 			for _, kind := range []dtype.Type{dtype.F16, dtype.I8} {
 				b.Run(fmt.Sprintf("m=%d/pos=%d/type=%v/isa=%s", c[0], c[1], kind, isa), func(b *testing.B) {
 					run := attention(b, openTest(b, Options{ISA: isa}), kind, c[0], c[1])
-					b.SetBytes(int64(c[0]+c[1]) * 2 * 2 * int64(backend.PageCols(kind, 256)*kind.Size()))
+					b.SetBytes(int64(c[0]+c[1]) * 2 * 2 * int64(backend.PageBytes(kind, 1, 256)/backend.PageTokens))
 					for b.Loop() {
 						run()
 					}
@@ -94,7 +97,7 @@ func deltaNet(b testing.TB, be *Backend, rows, drafts, copies int) func() {
 	batch := []backend.Seq{seq}
 	layer := 0
 	return func() {
-		be.DeltaNet(dst, d, layer, in, batch)
+		be.DeltaNet(dst, d, backend.Place{Delta: layer}, in, batch)
 		layer = (layer + 1) % copies
 	}
 }

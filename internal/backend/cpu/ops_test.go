@@ -82,7 +82,7 @@ type attendCase struct {
 func (c *attendCase) run(t *testing.T, b *Backend, step int) [][]float32 {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 3))
-	a := &backend.Attention{Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.dim, Eps: 1e-6, Freqs: []float32{1, 0.3, 0.01}}
+	a := &backend.Attention{Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.dim, Gate: true, Eps: 1e-6, Freqs: []float32{1, 0.3, 0.01}}
 	a.QNorm, a.KNorm = randomTensor(t, b, rng, 1, c.dim), randomTensor(t, b, rng, 1, c.dim)
 	var all [][]float32
 	for _, s := range c.seqs {
@@ -95,7 +95,7 @@ func (c *attendCase) run(t *testing.T, b *Backend, step int) [][]float32 {
 		}
 		for i := 0; i < rows; i += step {
 			n := min(step, rows-i)
-			b.Attend(dst.RowRange(i, i+n), a, 1, q.RowRange(i, i+n), k.RowRange(i, i+n), v.RowRange(i, i+n),
+			b.Attend(dst.RowRange(i, i+n), a, c.place(), q.RowRange(i, i+n), k.RowRange(i, i+n), v.RowRange(i, i+n),
 				[]backend.Seq{{N: n, Pos: s[0] + i, Pages: pages}})
 		}
 		all = append(all, bits(t, dst))
@@ -106,20 +106,30 @@ func (c *attendCase) run(t *testing.T, b *Backend, step int) [][]float32 {
 	return all
 }
 
+// place is the second layer of two.
+func (c *attendCase) place() backend.Place {
+	return backend.Place{Type: c.kind, Page: 2 * backend.PageBytes(c.kind, c.kvHeads, c.dim)}
+}
+
 // page is a page of two layers with random contents.
 func (c *attendCase) page(t *testing.T, b *Backend, rng *rand.Rand) backend.Tensor {
 	t.Helper()
-	rows := 2 * 2 * c.kvHeads * backend.PageTokens
-	x := randomTensor(t, b, rng, rows, c.dim)
-	p, err := b.Alloc(c.kind, rows, backend.PageCols(c.kind, c.dim))
+	p, err := b.Alloc(dtype.I8, 1, 4*backend.PageBytes(c.kind, c.kvHeads, c.dim))
 	if err != nil {
 		t.Fatal(err)
 	}
-	op := attendOp{vector: &kernel.Generic.Vector, set: &kernel.Generic}
-	for r := range rows {
-		op.store(&attendBuffers{}, p, r-r%backend.PageTokens, r%backend.PageTokens, row(x, r))
-	}
+	fillPage(p, c.kind, c.dim, randomTensor(t, b, rng, 4*c.kvHeads*backend.PageTokens, c.dim))
 	return p
+}
+
+// fillPage writes the rows of x, which are of one width, to a page.
+func fillPage(page backend.Tensor, kind dtype.Type, width int, x backend.Tensor) {
+	op := attendOp{vector: &kernel.Generic.Vector, set: &kernel.Generic, at: backend.Place{Type: kind}}
+	n := backend.PageBytes(kind, 1, width)
+	for r := range x.Rows {
+		rows := page.Mem.(*memory).i8[page.Offset+r/backend.PageTokens*n:][:n]
+		op.store(&attendBuffers{}, rows, r%backend.PageTokens, row(x, r))
+	}
 }
 
 func TestAttendSameEverywhere(t *testing.T) {
@@ -168,7 +178,7 @@ func TestAttendOf8BitsIsClose(t *testing.T) {
 func TestAttendBatchEqualsAlone(t *testing.T) {
 	b := openTest(t, Options{Threads: 3})
 	rng := rand.New(rand.NewPCG(4, 4))
-	a := &backend.Attention{Heads: 4, KVHeads: 2, HeadDim: 32, Eps: 1e-6, Freqs: []float32{1, 0.5}}
+	a := &backend.Attention{Heads: 4, KVHeads: 2, HeadDim: 32, Gate: true, Eps: 1e-6, Freqs: []float32{1, 0.5}}
 	a.QNorm, a.KNorm = randomTensor(t, b, rng, 1, 32), randomTensor(t, b, rng, 1, 32)
 	const rows = 11
 	q, k, v := randomTensor(t, b, rng, rows, 256), randomTensor(t, b, rng, rows, 64), randomTensor(t, b, rng, rows, 64)
@@ -176,14 +186,20 @@ func TestAttendBatchEqualsAlone(t *testing.T) {
 	batch := []backend.Seq{{First: 0, N: 5, Pos: 700}, {First: 5, N: 1, Pos: 3}, {First: 6, N: 5, Pos: 126}}
 	for i := range batch {
 		for range batch[i].Pos/backend.PageTokens + 2 {
-			batch[i].Pages = append(batch[i].Pages, randomTensor(t, b, rng, 4*backend.PageTokens, 32))
+			page, err := b.Alloc(dtype.I8, 1, 2*backend.PageBytes(dtype.F32, 2, 32))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fillPage(page, dtype.F32, 32, randomTensor(t, b, rng, 4*backend.PageTokens, 32))
+			batch[i].Pages = append(batch[i].Pages, page)
 		}
 	}
-	b.Attend(together, a, 0, q, k, v, batch)
+	at := backend.Place{Type: dtype.F32}
+	b.Attend(together, a, at, q, k, v, batch)
 	for _, s := range batch {
 		from, to := s.First, s.First+s.N
 		s.First = 0
-		b.Attend(alone.RowRange(from, to), a, 0, q.RowRange(from, to), k.RowRange(from, to), v.RowRange(from, to), []backend.Seq{s})
+		b.Attend(alone.RowRange(from, to), a, at, q.RowRange(from, to), k.RowRange(from, to), v.RowRange(from, to), []backend.Seq{s})
 	}
 	sameLists(t, "alone", [][]float32{bits(t, alone)}, [][]float32{bits(t, together)})
 }
@@ -223,7 +239,7 @@ func (c *deltaCase) run(t *testing.T, b *Backend) [][]float32 {
 			B: randomTensor(t, b, rng, rows, values), A: randomTensor(t, b, rng, rows, values),
 		}
 		dst := randomTensor(t, b, rng, rows, values*c.valueDim)
-		b.DeltaNet(dst, d, 0, in, []backend.Seq{{N: rows, Drafts: call[1], Accepted: accepted, Delta: []backend.Recurrent{mem}}})
+		b.DeltaNet(dst, d, backend.Place{}, in, []backend.Seq{{N: rows, Drafts: call[1], Accepted: accepted, Delta: []backend.Recurrent{mem}}})
 		accepted = call[2]
 		all = append(all, bits(t, dst))
 	}

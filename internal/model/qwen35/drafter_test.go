@@ -127,12 +127,18 @@ func (r *rig) compareHeads(t *testing.T, what string, got *state.State, hidden [
 	defer fresh.Close()
 	r.feedHead(t, fresh, hidden, next)
 	a, b := got.Seq(0, 0, 0).Pages, fresh.Seq(0, 0, 0).Pages
+	width := r.cfg.headDim * r.Head().block.at.Type.Size() // of a head's key or value
+	x, y := make([]byte, width), make([]byte, width)
 	for pos := range next {
 		page, slot := pos/backend.PageTokens, pos%backend.PageTokens
-		for row := slot; row < a[page].Rows; row += backend.PageTokens {
-			x, y := r.host(t, a[page].RowRange(row, row+1)), r.host(t, b[page].RowRange(row, row+1))
+		for at := slot * width; at < a[page].Cols; at += backend.PageTokens * width {
+			for data, pages := range map[*[]byte][]backend.Tensor{&x: a, &y: b} {
+				if err := r.b.ReadBytes(*data, pages[page].ColRange(at, at+width)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if !slices.Equal(x, y) {
-				t.Fatalf("%s: position %d, row %d: %v, want %v", what, pos, row, x, y)
+				t.Fatalf("%s: position %d, byte %d of its page: %v, want %v", what, pos, at, x, y)
 			}
 		}
 	}

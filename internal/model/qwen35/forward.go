@@ -78,14 +78,14 @@ func (n *transformer) begin(batch []model.Span) (*call, error) {
 	return c, nil
 }
 
-// layer runs one layer; index counts the layers of its kind.
-func (n *transformer) layer(c *call, l *layer, index int) {
+// layer runs one layer.
+func (n *transformer) layer(c *call, l *layer) {
 	b, eps := n.b, n.cfg.eps
 	b.RMSNorm(c.h, c.x, l.inputNorm, eps)
 	if a := l.attn; a != nil {
 		n.matmul(c.h, backend.Product{Dst: c.q, W: a.q}, backend.Product{Dst: c.k, W: a.k}, backend.Product{Dst: c.v, W: a.v})
 		mixed := c.mixed.ColRange(0, a.Heads*a.HeadDim)
-		b.Attend(mixed, &a.Attention, index, c.q, c.k, c.v, c.seqs)
+		b.Attend(mixed, &a.Attention, l.at, c.q, c.k, c.v, c.seqs)
 		n.matmul(mixed, backend.Product{Dst: c.x, W: a.o, Add: true})
 	} else {
 		d := l.delta
@@ -93,7 +93,7 @@ func (n *transformer) layer(c *call, l *layer, index int) {
 		n.matmul(c.h, backend.Product{Dst: in.QKV, W: d.qkv}, backend.Product{Dst: in.Z, W: d.z},
 			backend.Product{Dst: in.B, W: d.b}, backend.Product{Dst: in.A, W: d.a})
 		mixed := c.mixed.ColRange(0, d.ValueHeads*d.ValueDim)
-		b.DeltaNet(mixed, &d.DeltaNet, index, in, c.seqs)
+		b.DeltaNet(mixed, &d.DeltaNet, l.at, in, c.seqs)
 		n.matmul(mixed, backend.Product{Dst: c.x, W: d.out, Add: true})
 	}
 	b.RMSNorm(c.h, c.x, l.postNorm, eps)

@@ -5,6 +5,7 @@ import "github.com/foretoken/foretoken/internal/backend"
 // layer is one decoder layer: a mixer of positions, then a feed-forward per position. Field
 // names are the checkpoint's.
 type layer struct {
+	at                  backend.Place
 	inputNorm, postNorm backend.Tensor // [1, hidden]
 	attn                *attention     // one of the two
 	delta               *deltaNet
@@ -39,7 +40,7 @@ func newLayer(c *config, isAttention bool) layer {
 	var y layer
 	if isAttention {
 		y.attn = &attention{Attention: backend.Attention{
-			Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.headDim, Eps: c.eps, Freqs: c.freqs(),
+			Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.headDim, Gate: true, Eps: c.eps, Freqs: c.freqs(),
 		}}
 	} else {
 		y.delta = &deltaNet{DeltaNet: backend.DeltaNet{

@@ -60,7 +60,8 @@ func (l *loader) model(cfg *config, head bool) (*Model, error) {
 	if head {
 		m.head = newHead(cfg)
 		m.head.b, m.head.embed, m.head.unembed = l.b, m.embed, m.unembed
-		m.head.layout = cfg.layout(l.o, 1, 0)
+		m.head.layout = cfg.layout(l.o, true)
+		m.head.block.at = m.head.layout.Places()[0]
 		if err := l.load(m.head.weights()); err != nil {
 			return nil, err
 		}
@@ -68,7 +69,10 @@ func (l *loader) model(cfg *config, head bool) (*Model, error) {
 	if err := l.from.err(); err != nil {
 		return nil, err
 	}
-	m.layout = cfg.layout(l.o, cfg.count(true), cfg.count(false))
+	m.layout = cfg.layout(l.o, cfg.layers...)
+	for i, at := range m.layout.Places() {
+		m.layers[i].at = at
+	}
 	m.info = model.Info{
 		Family: cfg.modelType, Vocab: cfg.vocab, Width: cfg.hidden, Layers: len(cfg.layers),
 		Context: cfg.context, Stop: cfg.stop, Parameters: parameters, Bytes: l.bytes(),

@@ -84,14 +84,20 @@ func leftover(tensors []string, cfg *config) error {
 	return fmt.Errorf("qwen35: %d tensors are not part of a %s model: %s", len(tensors), cfg.modelType, list(tensors))
 }
 
-// layout is the state of a sequence with the given number of layers of each kind.
-func (c *config) layout(o model.Options, attention, delta int) state.Layout {
-	return state.Layout{
-		KVLayers: attention, KVHeads: c.kvHeads, HeadDim: c.headDim, KVType: o.KVType(),
-		DeltaLayers: delta, KeyHeads: c.keyHeads, ValueHeads: c.valueHeads,
-		KeyDim: c.keyDim, ValueDim: c.valueDim, Kernel: c.kernel,
-		MaxDrafts: o.MaxDrafts,
+// layout is the state of a sequence with layers that are attention or, where that is false,
+// Gated DeltaNet.
+func (c *config) layout(o model.Options, attention ...bool) state.Layout {
+	l := state.Layout{MaxDrafts: o.MaxDrafts}
+	for _, is := range attention {
+		if is {
+			l.Layers = append(l.Layers, state.KV{Type: o.KVType(), Heads: c.kvHeads, Key: c.headDim, Value: c.headDim})
+		} else {
+			l.Layers = append(l.Layers, state.Delta{
+				KeyHeads: c.keyHeads, ValueHeads: c.valueHeads, KeyDim: c.keyDim, ValueDim: c.valueDim, Kernel: c.kernel,
+			})
+		}
 	}
+	return l
 }
 
 // list names a few of many.
@@ -130,18 +136,11 @@ func (m *Model) Forward(batch []model.Span) (model.Output, error) {
 		return model.Output{}, err
 	}
 	m.b.Embed(c.x, m.embed, c.ids)
-	attention, delta := 0, 0
 	for i := range m.layers {
 		if m.trace != nil {
 			m.trace(i, c.x)
 		}
-		if l := &m.layers[i]; l.attn != nil {
-			m.layer(c, l, attention)
-			attention++
-		} else {
-			m.layer(c, l, delta)
-			delta++
-		}
+		m.layer(c, &m.layers[i])
 	}
 	return m.finish(c, batch, nil)
 }

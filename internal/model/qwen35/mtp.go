@@ -69,7 +69,7 @@ func (h *Head) Forward(batch []model.Span) (model.Output, error) {
 		h.catchUp(c, batch)
 		return model.Output{}, nil
 	}
-	h.layer(c, &h.block, 0)
+	h.layer(c, &h.block)
 	out, err := h.finish(c, batch, h.only)
 	out.Hidden = c.hidden // the chain goes on with the head's normed output
 	return out, err
@@ -82,7 +82,7 @@ func (h *Head) catchUp(c *call, batch []model.Span) {
 	h.b.RMSNorm(c.h, c.x, h.block.inputNorm, h.cfg.eps)
 	h.matmul(c.h, backend.Product{Dst: c.k, W: a.k}, backend.Product{Dst: c.v, W: a.v})
 	none := c.q.RowRange(0, 0)
-	h.b.Attend(none, &a.Attention, 0, none, c.k, c.v, c.seqs)
+	h.b.Attend(none, &a.Attention, h.block.at, none, c.k, c.v, c.seqs)
 	for _, s := range batch {
 		s.State.Fed(len(s.Tokens), s.Drafts)
 	}

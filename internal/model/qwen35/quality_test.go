@@ -62,7 +62,7 @@ func TestKVOf8BitsStaysClose(t *testing.T) {
 	coded, plain := byBytes.Layout(), half.Layout()
 	ratio := float64(coded.PageBytes()) / float64(plain.PageBytes())
 	t.Logf("a page has %.3f of the bytes", ratio)
-	if want := float64(coded.HeadDim+4) / float64(2*coded.HeadDim); ratio != want {
+	if want := float64(byBytes.cfg.headDim+4) / float64(2*byBytes.cfg.headDim); ratio != want {
 		t.Errorf("a page has %.3f of the bytes, want %.3f", ratio, want)
 	}
 }

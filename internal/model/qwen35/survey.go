@@ -88,7 +88,7 @@ func Look(c *checkpoint.Checkpoint) (*Survey, error) {
 		ModelType: cfg.modelType, Hidden: cfg.hidden, Vocab: cfg.vocab, Context: cfg.context,
 		AttentionLayers: cfg.count(true), DeltaLayers: cfg.count(false),
 		Experts: cfg.experts, ActiveExperts: cfg.topK, Tied: cfg.tied, Stop: append([]int32{}, cfg.stop...),
-		Layout: cfg.layout(o, cfg.count(true), cfg.count(false)), HeadLayout: cfg.layout(o, 1, 0),
+		Layout: cfg.layout(o, cfg.layers...), HeadLayout: cfg.layout(o, true),
 		Missing: []string{}, Unknown: []string{},
 		Head: HeadSurvey{Promised: cfg.mtpLayers, PreNorm: cfg.preNorm, Missing: []string{}, Files: []string{}, Ignored: []string{}, Norms: []Norm{}},
 	}

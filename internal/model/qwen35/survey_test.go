@@ -53,7 +53,7 @@ func TestLookKnowsMemory(t *testing.T) {
 		if ratio := float64(s.Loaded) / float64(r.Info().Bytes); math.Abs(ratio-1) > tolerance {
 			t.Errorf("%s: a look says %d bytes, a model %d", name, s.Loaded, r.Info().Bytes)
 		}
-		if s.Layout != r.Layout() || s.HeadLayout != r.Head().Layout() {
+		if !s.Layout.Equal(r.Layout()) || !s.HeadLayout.Equal(r.Head().Layout()) {
 			t.Errorf("%s: state of a sequence %+v, want %+v", name, s.Layout, r.Layout())
 		}
 		if err := c.Close(); err != nil {

@@ -17,6 +17,15 @@ func rotate(x, cos, sin []float32) {
 	}
 }
 
+// RotateNeighbors turns the pairs (2i, 2i+1) of x, as rotate does its pairs.
+func RotateNeighbors(x, cos, sin []float32) {
+	for i, c := range cos {
+		a, b, s := x[2*i], x[2*i+1], sin[i]
+		x[2*i] = exactmath.FMA32(a, c, -float32(b*s))
+		x[2*i+1] = exactmath.FMA32(b, c, float32(a*s))
+	}
+}
+
 // SoftmaxSum belongs to a sum of values weighted by exp(score-top).
 type SoftmaxSum struct {
 	Top    float32 // highest score

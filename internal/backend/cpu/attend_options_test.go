@@ -1,0 +1,404 @@
+package cpu
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// attendOptions is an attention layer with some options, and the bits it gives: portable code
+// defines them, and nothing may change them unnoticed.
+type attendOptions struct {
+	name         string
+	a            backend.Attention
+	qNorm, kNorm bool
+	positions    bool   // rows have three positions of their own
+	bits         uint64 // with pages of every kind
+}
+
+var optionKinds = [3]dtype.Type{dtype.F32, dtype.F16, dtype.I8}
+
+func attendVariants() []attendOptions {
+	plain := backend.Attention{Heads: 4, KVHeads: 2, HeadDim: 16, Eps: 1e-6, Freqs: []float32{1, 0.3, 0.01}}
+	with := func(change func(a *backend.Attention)) backend.Attention {
+		a := plain
+		change(&a)
+		return a
+	}
+	latent := backend.Attention{Heads: 3, KVHeads: 1, HeadDim: 48, Latent: 32, Eps: 1e-6, Scale: 0.2, Freqs: []float32{1, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01, 0.003}}
+	latentWith := func(change func(a *backend.Attention)) backend.Attention {
+		a := latent
+		change(&a)
+		return a
+	}
+	return []attendOptions{
+		{name: "nothing", a: with(func(a *backend.Attention) { a.Freqs = nil }), bits: 0x2a65f655abba332c},
+		{name: "rotation", a: plain, bits: 0x0c4a112f76983e7e},
+		{name: "norms", a: plain, qNorm: true, kNorm: true, bits: 0xd7f6782b6e9a9605},
+		{name: "key norm", a: plain, kNorm: true, bits: 0x300959b17a9b9131},
+		{name: "gate", a: with(func(a *backend.Attention) { a.Gate = true }), bits: 0x364afbf88cab4a07},
+		{name: "all of Qwen", a: with(func(a *backend.Attention) { a.Gate = true }), qNorm: true, kNorm: true, bits: 0xb82a9f1f591fce56},
+		{name: "scale", a: with(func(a *backend.Attention) { a.Scale = 0.05 }), bits: 0x8ab1e535f0a3c4f3},
+		{name: "wide values", a: with(func(a *backend.Attention) { a.ValueDim = 32 }), bits: 0xce50989fba798359},
+		{name: "narrow values", a: with(func(a *backend.Attention) { a.HeadDim, a.ValueDim, a.Gate = 32, 16, true }), qNorm: true, bits: 0x9cbbc53239c5982a},
+		{name: "odd widths", a: backend.Attention{Heads: 6, KVHeads: 3, HeadDim: 10, ValueDim: 7, Eps: 1e-6, Freqs: []float32{1, 0.1}, Gate: true}, kNorm: true, bits: 0xc7a9ff16cf191eb5},
+		{name: "interleaved", a: with(func(a *backend.Attention) { a.Interleaved = true }), bits: 0x2720051fc3f5bb84},
+		{name: "whole rotation", a: with(func(a *backend.Attention) { a.HeadDim = 6 }), bits: 0x75d98450b452f3ea},
+		{name: "sections", a: with(func(a *backend.Attention) { a.Sections = []uint8{0, 2, 1} }), positions: true, bits: 0xe11032c45686f770},
+		{name: "positions", a: plain, positions: true, bits: 0x8f5c4c1e8b04ef81},
+		{name: "window 1", a: with(func(a *backend.Attention) { a.Window = 1 }), bits: 0x912f8eafffe116bf},
+		{name: "window 20", a: with(func(a *backend.Attention) { a.Window = 20 }), bits: 0x711a429ab3fd7566},
+		{name: "window 64", a: with(func(a *backend.Attention) { a.Window, a.Gate = 64, true }), qNorm: true, kNorm: true, bits: 0x66714889c6c06c50},
+		{name: "window 100", a: with(func(a *backend.Attention) { a.Window = 100 }), bits: 0x9d65bda977824be0},
+		{name: "latent", a: latent, bits: 0xd34e449fa8bb56a9},
+		{name: "latent norm", a: latent, kNorm: true, bits: 0xb549a9f08efc7dac},
+		{name: "latent window", a: latentWith(func(a *backend.Attention) { a.Window, a.Interleaved = 70, true }), qNorm: true, kNorm: true, bits: 0xf34b9ba869b1d106},
+		{name: "latent gate", a: latentWith(func(a *backend.Attention) { a.Gate = true }), bits: 0x9cca771049f77072},
+		{name: "odd latent", a: latentWith(func(a *backend.Attention) { a.HeadDim, a.Latent, a.Freqs = 13, 7, a.Freqs[:2] }), kNorm: true, bits: 0xb981dbc3d5a6c6ef},
+		{name: "latent without rotation", a: latentWith(func(a *backend.Attention) { a.HeadDim, a.Freqs = 32, nil }), bits: 0x98836f772f8c1052},
+	}
+}
+
+// optionInput is what a layer is fed: a sequence from its beginning.
+type optionInput struct {
+	q, k, v, dst backend.Tensor
+	seq          backend.Seq
+}
+
+const optionRows = 150 // more than two pages
+
+// open makes the layer and its input on a backend.
+func (c *attendOptions) open(t *testing.T, b *Backend, kind dtype.Type) (*backend.Attention, *optionInput) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(11, 11))
+	a := c.a
+	gain := a.HeadDim
+	if a.Latent > 0 {
+		gain = a.Latent
+	}
+	if norm := randomTensor(t, b, rng, 1, gain); c.qNorm {
+		a.QNorm = norm
+	}
+	if norm := randomTensor(t, b, rng, 1, gain); c.kNorm {
+		a.KNorm = norm
+	}
+	x := &optionInput{
+		q: randomTensor(t, b, rng, optionRows, a.Queries()), k: randomTensor(t, b, rng, optionRows, a.KVHeads*a.HeadDim),
+		dst: randomTensor(t, b, rng, optionRows, a.Heads*a.Values()),
+	}
+	second := a.HeadDim - a.Latent
+	if a.Latent == 0 {
+		second = a.Values()
+		x.v = randomTensor(t, b, rng, optionRows, a.KVHeads*second)
+	}
+	first := a.HeadDim
+	if a.Latent > 0 {
+		first = a.Latent
+	}
+	for range (optionRows + backend.PageTokens - 1) / backend.PageTokens {
+		p, err := b.Alloc(dtype.I8, 1, optionPlace(kind).Page+backend.PageBytes(kind, a.KVHeads, first)+backend.PageBytes(kind, a.KVHeads, second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		noise := make([]byte, p.Cols)
+		for i := range noise {
+			noise[i] = 0xff // what was not written is not a number
+		}
+		if err := b.WriteBytes(p, noise); err != nil {
+			t.Fatal(err)
+		}
+		x.seq.Pages = append(x.seq.Pages, p)
+	}
+	if c.positions {
+		x.seq.Positions = make([][3]int32, optionRows)
+		for i := range x.seq.Positions {
+			for j := range x.seq.Positions[i] {
+				x.seq.Positions[i][j] = int32(rng.IntN(100))
+			}
+		}
+	}
+	return &a, x
+}
+
+// optionPlace leaves room for another layer.
+func optionPlace(kind dtype.Type) backend.Place { return backend.Place{Type: kind, Page: 128} }
+
+// rows is the part of the input from row i on.
+func (x *optionInput) rows(i, n, first int) (q, k, v, dst backend.Tensor, seq backend.Seq) {
+	seq = x.seq
+	seq.First, seq.N, seq.Pos = first, n, i
+	if seq.Positions != nil {
+		seq.Positions = seq.Positions[i : i+n]
+	}
+	if v = x.v; v.Mem != nil {
+		v = v.RowRange(i, i+n)
+	}
+	return x.q.RowRange(i, i+n), x.k.RowRange(i, i+n), v, x.dst.RowRange(i, i+n), seq
+}
+
+// run feeds the input, step rows at a time, and returns output and pages.
+func (c *attendOptions) run(t *testing.T, b *Backend, kind dtype.Type, step int) [][]float32 {
+	t.Helper()
+	a, x := c.open(t, b, kind)
+	for i := 0; i < optionRows; i += step {
+		q, k, v, dst, seq := x.rows(i, min(step, optionRows-i), 0)
+		b.Attend(dst, a, optionPlace(kind), q, k, v, []backend.Seq{seq})
+	}
+	all := [][]float32{bits(t, x.dst)}
+	for _, p := range x.seq.Pages {
+		all = append(all, bits(t, p))
+	}
+	return all
+}
+
+// TestAttendOptionsEqualFloat64 compares every option with attention as it is written in
+// papers, in float64.
+func TestAttendOptionsEqualFloat64(t *testing.T) {
+	b := openTest(t, Options{Threads: 1})
+	for _, c := range attendVariants() {
+		want := attentionByDefinition(c.open(t, b, dtype.F32))
+		for i, tolerance := range [3]float64{5e-6, 1e-2, 0.1} {
+			got := c.run(t, b, optionKinds[i], optionRows)[0]
+			worst := 0.0
+			for j, y := range want {
+				worst = max(worst, math.Abs(y-float64(got[j])))
+				if got[j] != got[j] {
+					t.Fatalf("%s, %v: number %d is not one", c.name, optionKinds[i], j)
+				}
+			}
+			t.Logf("%s, %v: worst error %.2g", c.name, optionKinds[i], worst)
+			if worst > tolerance {
+				t.Errorf("%s, %v: worst error %g, tolerance %g", c.name, optionKinds[i], worst, tolerance)
+			}
+		}
+	}
+}
+
+// attentionByDefinition computes all heads of all rows, each from the inputs themselves.
+func attentionByDefinition(a *backend.Attention, x *optionInput) []float64 {
+	wide := func(x []float32) []float64 {
+		y := make([]float64, len(x))
+		for i, v := range x {
+			y[i] = float64(v)
+		}
+		return y
+	}
+	prepare := func(x []float64, gain backend.Tensor, positions [3]int32) []float64 {
+		if gain.Mem != nil {
+			sum := 0.0
+			for _, v := range x[:gain.Cols] {
+				sum += v * v
+			}
+			for i, g := range row(gain, 0) {
+				x[i] *= float64(g) / math.Sqrt(sum/float64(gain.Cols)+float64(a.Eps))
+			}
+		}
+		turned := x[a.Latent:]
+		for i, f := range a.Freqs {
+			section := 0
+			if a.Sections != nil {
+				section = int(a.Sections[i])
+			}
+			p, q := i, i+len(a.Freqs)
+			if a.Interleaved {
+				p, q = 2*i, 2*i+1
+			}
+			sin, cos := math.Sincos(float64(positions[section]) * float64(f))
+			turned[p], turned[q] = turned[p]*cos-turned[q]*sin, turned[q]*cos+turned[p]*sin
+		}
+		return x
+	}
+	positions := func(r int) [3]int32 {
+		if x.seq.Positions != nil {
+			return x.seq.Positions[r]
+		}
+		return [3]int32{int32(r), int32(r), int32(r)}
+	}
+	scale := float64(a.Scale)
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(a.HeadDim))
+	}
+	d, dv := a.HeadDim, a.Values()
+	stride := d
+	if a.Gate {
+		stride += dv
+	}
+	keys, values := make([][][]float64, optionRows), make([][][]float64, optionRows)
+	for r := range optionRows {
+		for kv := range a.KVHeads {
+			keys[r] = append(keys[r], prepare(wide(row(x.k, r)[kv*d:][:d]), a.KNorm, positions(r)))
+			if a.Latent > 0 {
+				values[r] = append(values[r], keys[r][kv][:dv])
+			} else {
+				values[r] = append(values[r], wide(row(x.v, r)[kv*dv:][:dv]))
+			}
+		}
+	}
+	var out []float64
+	for r := range optionRows {
+		for h := range a.Heads {
+			kv := h / (a.Heads / a.KVHeads)
+			q := prepare(wide(row(x.q, r)[h*stride:][:d]), a.QNorm, positions(r))
+			first := 0
+			if a.Window > 0 {
+				first = max(0, r+1-a.Window)
+			}
+			sum, total := make([]float64, dv), 0.0
+			for j := first; j <= r; j++ {
+				score := 0.0
+				for i, y := range keys[j][kv] {
+					score += q[i] * y
+				}
+				w := math.Exp(score * scale)
+				total += w
+				for i, v := range values[j][kv] {
+					sum[i] += w * v
+				}
+			}
+			for i := range sum {
+				sum[i] /= total
+				if a.Gate {
+					sum[i] /= 1 + math.Exp(-float64(row(x.q, r)[h*stride+d+i]))
+				}
+			}
+			out = append(out, sum...)
+		}
+	}
+	return out
+}
+
+// TestAttendOptionsAreExact checks for every option that instruction sets and threads change
+// no bit, and neither do chunks and other sequences of the call; and that the bits are those
+// that are recorded.
+func TestAttendOptionsAreExact(t *testing.T) {
+	list := everyBackend(t)
+	best := list[len(list)-2]
+	for _, c := range attendVariants() {
+		var all [][]float32
+		for _, kind := range optionKinds {
+			what := fmt.Sprintf("%s, %v", c.name, kind)
+			whole := c.run(t, list[0], kind, optionRows)
+			all = append(all, whole...)
+			for _, b := range list[1:] {
+				sameLists(t, what+", "+b.Name(), c.run(t, b, kind, optionRows), whole)
+			}
+			sameLists(t, what+", row by row", c.run(t, best, kind, 1), whole)
+			sameLists(t, what+", by 37 rows", c.run(t, best, kind, 37), whole)
+			c.together(t, best, kind, whole)
+		}
+		if got := digest(all); got != c.bits {
+			t.Errorf("%s: bits %#016x, recorded are %#016x", c.name, got, c.bits)
+		}
+	}
+}
+
+// together feeds two sequences at different places in the same calls: both must get what one
+// gets alone.
+func (c *attendOptions) together(t *testing.T, b *Backend, kind dtype.Type, want [][]float32) {
+	t.Helper()
+	a, x := c.open(t, b, kind)
+	_, y := c.open(t, b, kind)
+	feed := func(i, n, j, m int) {
+		xq, xk, xv, _, xs := x.rows(i, n, 0)
+		yq, yk, yv, _, ys := y.rows(j, m, n)
+		join := func(p, q backend.Tensor, cols int) backend.Tensor {
+			z, err := b.Alloc(dtype.F32, n+m, cols)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Mem != nil {
+				b.Copy(z.RowRange(0, n), p)
+				b.Copy(z.RowRange(n, n+m), q)
+			}
+			return z
+		}
+		v := backend.Tensor{}
+		if xv.Mem != nil {
+			v = join(xv, yv, xv.Cols)
+		}
+		dst := join(backend.Tensor{}, backend.Tensor{}, x.dst.Cols)
+		b.Attend(dst, a, optionPlace(kind), join(xq, yq, xq.Cols), join(xk, yk, xk.Cols), v, []backend.Seq{xs, ys})
+		b.Copy(x.dst.RowRange(i, i+n), dst.RowRange(0, n))
+		b.Copy(y.dst.RowRange(j, j+m), dst.RowRange(n, n+m))
+	}
+	q, k, v, dst, seq := x.rows(0, 90, 0)
+	b.Attend(dst, a, optionPlace(kind), q, k, v, []backend.Seq{seq})
+	feed(90, 3, 0, 70)
+	feed(93, 57, 70, 1)
+	q, k, v, dst, seq = y.rows(71, optionRows-71, 0)
+	b.Attend(dst, a, optionPlace(kind), q, k, v, []backend.Seq{seq})
+	for _, z := range []*optionInput{x, y} {
+		got := [][]float32{bits(t, z.dst)}
+		for _, p := range z.seq.Pages {
+			got = append(got, bits(t, p))
+		}
+		sameLists(t, fmt.Sprintf("%s, %v, two sequences", c.name, kind), got, want)
+	}
+}
+
+// digest is a hash of bits.
+func digest(lists [][]float32) uint64 {
+	h := fnv.New64a()
+	for _, list := range lists {
+		b := make([]byte, 4*len(list))
+		dtype.FromF32(b, dtype.F32, list)
+		_, _ = h.Write(b) // a hash takes everything
+	}
+	return h.Sum64()
+}
+
+// TestSectionsOfOnePosition checks that sections change nothing where rows have one position.
+func TestSectionsOfOnePosition(t *testing.T) {
+	b := openTest(t, Options{Threads: 1})
+	c := attendVariants()[1]
+	want := c.run(t, b, dtype.F32, optionRows)
+	c.a.Sections = []uint8{2, 0, 1}
+	sameLists(t, "sections", c.run(t, b, dtype.F32, optionRows), want)
+}
+
+// TestAttendOnlyAppends feeds rows without queries: pages must be those of a call with some.
+func TestAttendOnlyAppends(t *testing.T) {
+	b := openTest(t, Options{Threads: 2})
+	for _, c := range attendVariants() {
+		want := c.run(t, b, dtype.F16, optionRows)[1:]
+		a, x := c.open(t, b, dtype.F16)
+		q, k, v, dst, seq := x.rows(0, optionRows, 0)
+		b.Attend(dst.RowRange(0, 0), a, optionPlace(dtype.F16), q.RowRange(0, 0), k, v, []backend.Seq{seq})
+		var got [][]float32
+		for _, p := range x.seq.Pages {
+			got = append(got, bits(t, p))
+		}
+		sameLists(t, c.name, got, want)
+	}
+}
+
+// TestAttendRefusesWrongShapes lists what only a mistake of ours can ask for.
+func TestAttendRefusesWrongShapes(t *testing.T) {
+	b := openTest(t, Options{Threads: 1})
+	for name, change := range map[string]func(a *backend.Attention){
+		"a gate that is not there":   func(a *backend.Attention) { a.Gate = true },
+		"other values":               func(a *backend.Attention) { a.ValueDim = 8 },
+		"latent rows of two heads":   func(a *backend.Attention) { a.Latent = 8 },
+		"more rotation than numbers": func(a *backend.Attention) { a.Freqs = make([]float32, 17) },
+		"too few sections":           func(a *backend.Attention) { a.Sections = []uint8{1} },
+		"other keys":                 func(a *backend.Attention) { a.KVHeads = 1 },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			c := attendVariants()[1]
+			a, x := c.open(t, b, dtype.F32)
+			change(a)
+			q, k, v, dst, seq := x.rows(0, 3, 0)
+			b.Attend(dst, a, optionPlace(dtype.F32), q, k, v, []backend.Seq{seq})
+		}()
+	}
+}

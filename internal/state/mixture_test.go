@@ -1,0 +1,198 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// mixture is a model on the device, made of the operations of package backend: layers of every
+// kind, none of which sees another's answer. What a layer is fed is a function of the token,
+// and its answers, which depend on all tokens before, are the model's output.
+type mixture struct {
+	t       *testing.T
+	b       backend.Backend
+	layout  Layout
+	places  []backend.Place
+	attends []backend.Attention // of layers in pages
+	deltas  []backend.DeltaNet  // of the others
+	tables  [][]backend.Tensor  // of each layer: inputs by token
+}
+
+const mixtureVocab = 10
+
+func newMixture(t *testing.T, p *Pool, rng *rand.Rand) *mixture {
+	t.Helper()
+	m := &mixture{t: t, b: p.b, layout: Layout{MaxDrafts: 3}}
+	types := []dtype.Type{dtype.F32, dtype.F16, dtype.I8}
+	for range 1 + rng.IntN(4) {
+		var a backend.Attention
+		var d backend.DeltaNet
+		var widths []int
+		kind, window := types[rng.IntN(len(types))], rng.IntN(2)*(1+rng.IntN(100))
+		switch rng.IntN(3) {
+		case 0:
+			a = backend.Attention{Heads: 4, KVHeads: 2, HeadDim: 8, ValueDim: 5, Gate: rng.IntN(2) > 0, Window: window, Freqs: []float32{1, 0.1}}
+			widths = []int{a.Queries(), 16, 10}
+			m.layout.Layers = append(m.layout.Layers, KV{Type: kind, Heads: 2, Key: 8, Value: 5, Window: window})
+		case 1:
+			a = backend.Attention{Heads: 3, KVHeads: 1, HeadDim: 20, Latent: 16, Window: window, Freqs: []float32{1, 0.1}}
+			widths = []int{a.Queries(), 20}
+			m.layout.Layers = append(m.layout.Layers, Latent{Type: kind, Width: 16, Rotary: 4, Window: window})
+		default:
+			d = backend.DeltaNet{KeyHeads: 1, ValueHeads: 2, KeyDim: 4, ValueDim: 3, Kernel: 1 + rng.IntN(4), Eps: 1e-6}
+			d.Conv, d.Norm = m.random(rng, d.Kernel, d.Channels()), m.random(rng, 1, 3)
+			d.DecayRate, d.DecayBias = m.random(rng, 1, 2), m.random(rng, 1, 2)
+			widths = []int{d.Channels(), 6, 2, 2}
+			m.layout.Layers = append(m.layout.Layers, Delta{KeyHeads: 1, ValueHeads: 2, KeyDim: 4, ValueDim: 3, Kernel: d.Kernel})
+		}
+		var tables []backend.Tensor
+		for _, w := range widths {
+			tables = append(tables, m.random(rng, mixtureVocab, w))
+		}
+		m.attends, m.deltas, m.tables = append(m.attends, a), append(m.deltas, d), append(m.tables, tables)
+	}
+	m.places = m.layout.Places()
+	return m
+}
+
+// random is a tensor of numbers between -1 and 0: as decay rates must be.
+func (m *mixture) random(rng *rand.Rand, rows, cols int) backend.Tensor {
+	m.t.Helper()
+	x := make([]float32, rows*cols)
+	for i := range x {
+		x[i] = -rng.Float32()
+	}
+	y := m.alloc(rows, cols)
+	if err := m.b.Write(y, x); err != nil {
+		m.t.Fatal(err)
+	}
+	return y
+}
+
+func (m *mixture) alloc(rows, cols int) backend.Tensor {
+	m.t.Helper()
+	y, err := m.b.Alloc(dtype.F32, rows, cols)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return y
+}
+
+// forward feeds tokens to a state and returns, for each of them, the answers of all layers. It
+// reports false where there is no memory.
+func (m *mixture) forward(s *State, tokens []int32, drafts int) (out [][]float32, ok bool) {
+	m.t.Helper()
+	if err := s.Reserve(len(tokens)); errors.Is(err, ErrFull) {
+		return nil, false
+	} else if err != nil {
+		m.t.Fatal(err)
+	}
+	n := len(tokens)
+	batch := []backend.Seq{s.Seq(0, n, drafts)}
+	out = make([][]float32, n)
+	for i, tables := range m.tables {
+		in := make([]backend.Tensor, 4)
+		for j, table := range tables {
+			in[j] = m.alloc(n, table.Cols)
+			m.b.Gather(in[j], table, tokens)
+		}
+		var dst backend.Tensor
+		if a := &m.attends[i]; a.Heads > 0 {
+			dst = m.alloc(n, a.Heads*a.Values())
+			m.b.Attend(dst, a, m.places[i], in[0], in[1], in[2], batch)
+		} else {
+			dst = m.alloc(n, 6)
+			m.b.DeltaNet(dst, &m.deltas[i], m.places[i], backend.DeltaInput{QKV: in[0], Z: in[1], B: in[2], A: in[3]}, batch)
+		}
+		all, err := m.b.Host(dst)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		for r := range n {
+			out[r] = append(out[r], all[r*dst.Cols:][:dst.Cols]...)
+		}
+		for _, x := range append(in, dst) {
+			m.b.Free(x)
+		}
+	}
+	s.Fed(n, drafts)
+	return out, true
+}
+
+// TestMixturesComputeTheSame reads one text again and again on models with layers of all
+// kinds: in pieces of any length, with drafts that are accepted or rejected, from snapshots
+// taken on the way, whole or without their first pages, from their bytes, and after states
+// were closed. Every token must get the answers that it gets when the text is read token by
+// token.
+func TestMixturesComputeTheSame(t *testing.T) {
+	for seed := range uint64(10) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 8))
+			p := openPool(t, 1<<22)
+			m := newMixture(t, p, rng)
+			text := make([]int32, 150)
+			for i := range text {
+				text[i] = int32(rng.IntN(mixtureVocab))
+			}
+			s := mustOpen(t, p, m.layout)
+			var want [][]float32
+			for i := range text {
+				out, _ := m.forward(s, text[i:i+1], 0)
+				want = append(want, out...)
+			}
+			s.Close()
+			s = mustOpen(t, p, m.layout)
+			r := &random{t: t, rng: rng, layout: m.layout, pool: p}
+			for range 60 {
+				switch op := rng.IntN(12); {
+				case op == 0 && s.Len() > 0:
+					r.save(&shadow{s: s, tokens: text[:s.Len()]})
+				case op == 1 && len(r.snaps) > 0:
+					r.load(&shadow{s: s})
+				case op == 2:
+					s.Close()
+					s = mustOpen(t, p, m.layout)
+				case op == 3 && m.layout.CanTruncate():
+					s.Truncate(rng.IntN(s.Len() + 1))
+				default:
+					at := s.Len()
+					n := min(1+rng.IntN(40), len(text)-at)
+					if n == 0 {
+						continue
+					}
+					drafts, right := rng.IntN(min(n, m.layout.MaxDrafts)+1), 0
+					tokens := slices.Clone(text[at : at+n])
+					for right < drafts && rng.IntN(3) > 0 {
+						right++
+					}
+					for i := n - drafts + right; i < n; i++ {
+						tokens[i] = (tokens[i] + 1) % mixtureVocab
+					}
+					out, ok := m.forward(s, tokens, drafts)
+					if !ok {
+						t.Fatal("no memory")
+					}
+					s.Commit(right)
+					for i := range n - drafts + right {
+						if !slices.Equal(out[i], want[at+i]) {
+							t.Fatalf("%+v: token %d of a call for %d from %d on, %d of them drafts: %v, want %v", m.layout, i, n, at, drafts, out[i], want[at+i])
+						}
+					}
+				}
+			}
+			s.Close()
+			for len(r.snaps) > 0 {
+				r.close(0)
+			}
+			if x := p.Stats(); x.Used != 0 || x.Pages != 0 || x.States != 0 {
+				t.Errorf("after everything was closed: %+v", x)
+			}
+		})
+	}
+}
