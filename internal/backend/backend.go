@@ -1,15 +1,9 @@
 // Package backend is the boundary between a model and a device: memory, weights and
-// the operations a model is made of. It knows nothing of layers, sequences or files.
+// the operations a model is made of. It knows nothing of layers, sequences or files. Devices
+// register themselves here by the name that users type.
 package backend
 
-import (
-	"errors"
-
-	"github.com/foretoken/foretoken/internal/dtype"
-)
-
-// ErrUnavailable is returned by an opener whose device is not on this machine.
-var ErrUnavailable = errors.New("backend: device unavailable")
+import "github.com/foretoken/foretoken/internal/dtype"
 
 // Compute is how matrix products with quantized weights are computed. Each is exact
 // by itself: the same bits for any batch and speculation. Between the two there are tolerances.
@@ -36,6 +30,8 @@ func (c Compute) String() string {
 type Backend interface {
 	// Name is the device and the instruction set in use, for people.
 	Name() string
+	// FreeMemory is about how many bytes Alloc and Load may still take.
+	FreeMemory() int64
 	// Alloc returns zeroed memory of type F32, F16 or I8.
 	Alloc(t dtype.Type, rows, cols int) (Tensor, error)
 	// Free gives memory of Alloc back; the whole tensor, not a view of it.
@@ -54,8 +50,9 @@ type Backend interface {
 	Host(src Tensor) ([]float32, error)
 	// Copy copies src to dst, which has the same type and shape.
 	Copy(dst, src Tensor)
-	// ReadBytes copies src to the host as this device stores it, row after row; dst is as long
-	// as src's numbers. It waits for queued work.
+	// ReadBytes copies src's numbers to the host, row after row, little-endian; dst is as long as
+	// they are. The bytes are the same on every device, so that one can go on with what another
+	// has computed. It waits for queued work.
 	ReadBytes(dst []byte, src Tensor) error
 	// WriteBytes is the reverse of ReadBytes.
 	WriteBytes(dst Tensor, src []byte) error

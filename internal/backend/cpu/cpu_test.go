@@ -12,6 +12,9 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
+// Options are those of Open.
+type Options = backend.Options
+
 // openTest opens a backend for a test, which closes it at its end.
 func openTest(tb testing.TB, o Options) *Backend {
 	tb.Helper()
@@ -29,14 +32,8 @@ func openTest(tb testing.TB, o Options) *Backend {
 
 // runnable lists the instruction sets that this machine can run, the best first.
 func runnable() []string {
-	var list []string
-	names, runs := ISAs()
-	for i, name := range names {
-		if runs[i] {
-			list = append(list, name)
-		}
-	}
-	return list
+	info := probe()
+	return info.Runnable()
 }
 
 // generic is the name of the set that defines the others.
