@@ -25,7 +25,7 @@ func (c Compute) String() string {
 }
 
 // Backend is one device. Memory calls may fail. Ops queue work and never fail: a device
-// error is stored and returned by the next Read or Host. Wrong shapes panic, since only our
+// error is stored and returned by the next ReadBytes or Host. Wrong shapes panic, since only our
 // own mistakes make them. A Backend is used by one goroutine at a time.
 type Backend interface {
 	// Name is the device and the instruction set in use, for people.
@@ -46,7 +46,7 @@ type Backend interface {
 	// Fill sets all numbers of dst.
 	Fill(dst Tensor, x float32)
 	// Host is a view of src's numbers, row after row; src has no gaps between its rows. It
-	// waits for queued work and is valid until the next operation.
+	// waits for queued work and is valid until the next call of the device.
 	Host(src Tensor) ([]float32, error)
 	// Copy copies src to dst, which has the same type and shape.
 	Copy(dst, src Tensor)
@@ -64,7 +64,8 @@ type Backend interface {
 
 // Ops are the operations a model is made of, fused where the Qwen3.5 family allows.
 // Rows of all sequences lie one after another; a Seq says which rows are whose. A row's
-// result never depends on the other rows of the call.
+// result depends neither on the other rows of the call nor on their number. Package backendtest
+// holds every device to that.
 type Ops interface {
 	// Embed sets row i of dst to row ids[i] of table.
 	Embed(dst Tensor, table Weight, ids []int32)
