@@ -109,14 +109,14 @@ func template(c *checkpoint.Checkpoint) (source, tools string, err error) {
 	return string(text), "", err
 }
 
-// load loads a checkpoint.
+// load loads a checkpoint on a device that nobody else can look into.
 func load(t testing.TB, c *checkpoint.Checkpoint) (*Facts, *qwen35.Model, backend.Backend) {
 	t.Helper()
 	facts := Inspect(c, InspectOptions{Template: template})
 	if !facts.Loadable {
 		t.Fatalf("cannot be loaded: %+v", facts.Problems)
 	}
-	b := backendtest.Open(t, backend.Options{Threads: 1})
+	b := backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))
 	m, err := qwen35.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -77,10 +77,10 @@ func editTiny(t *testing.T, edit func(name string, data []byte)) (c *checkpoint.
 	return c, tok.Encode(prose)
 }
 
-// open loads a checkpoint.
+// open loads a checkpoint on a device that nobody else can look into.
 func open(t *testing.T, c *checkpoint.Checkpoint) (*qwen35.Model, backend.Backend) {
 	t.Helper()
-	b := backendtest.Open(t, backend.Options{Threads: 1})
+	b := backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))
 	m, err := qwen35.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
