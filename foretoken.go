@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/model"
@@ -46,6 +45,9 @@ var (
 	ErrBusy = engine.ErrBusy
 	// ErrClosed is returned for a request to a model that was closed.
 	ErrClosed = engine.ErrClosed
+	// ErrNoDevice is wrapped by the error for an Options.Device that this build or this machine
+	// does not have.
+	ErrNoDevice = backend.ErrUnavailable
 	// ErrTooLarge is wrapped by the error for a request that needs more than Options.KVMemory.
 	ErrTooLarge = engine.ErrTooLarge
 )
@@ -59,19 +61,22 @@ func (e *ContextError) Error() string {
 
 // Options say how a model is loaded and run. The zero value is the default.
 type Options struct {
+	// Device is what to compute on: "cpu", or another that this build has; "" or "auto": the
+	// best that this machine has.
+	Device string
 	// Threads is how many processors to use; 0: as many as Go used when the program started.
 	// All models of a process share them. They spin while there is work, so each occupies a
 	// slot of Go's scheduler: with GOMAXPROCS at one more than Threads, which is for the
 	// program to set, the rest of the program, readers of answers among it, runs beside them.
 	// With as many slots as threads the answers are as fast, but the rest runs some 20 ms late.
 	Threads  int
-	ISA      string  // instruction set, such as avx2; "": the best there is
+	ISA      string  // instruction set of the device, such as avx2; "": the best there is
 	Compute  Compute // arithmetic for quantized weights
 	Quantize int     // bits to quantize weights to on loading; 0: as they are
 	KVBits   int     // of keys and values: 8, 16 or 32; 0: 16, or 32 with Float32
 	Context  int     // maximum tokens of a sequence; 0: what the model allows, at most DefaultContext
 
-	KVMemory    int64         // bytes for the KV cache of all sequences and the prefix cache; 0: enough for one sequence, -1: half of what the machine has free
+	KVMemory    int64         // bytes for the KV cache of all sequences and the prefix cache; 0: enough for one sequence, -1: half of what the device has free
 	MaxBatch    int           // maximum sequences at a time; 0: 16
 	MaxQueue    int           // maximum requests that wait; 0: unlimited
 	MaxRound    time.Duration // time that a round should not exceed while text is generated; 0: twice that of one without prompts
@@ -134,7 +139,7 @@ type Model struct {
 
 	engine  *engine.Engine
 	model   model.Model
-	backend *cpu.Backend
+	backend backend.Backend
 	disk    *prefix.Disk
 	secret  [sha256.Size]byte // that salts are mixed with
 	cached  bool
@@ -178,7 +183,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	if o.Threads == 0 {
 		o.Threads = processors
 	}
-	if m.backend, err = cpu.Open(cpu.Options{Threads: o.Threads, ISA: o.ISA}); err != nil {
+	if m.backend, err = backend.Open(o.Device, backend.Options{Threads: o.Threads, ISA: o.ISA}); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -258,7 +263,7 @@ func (m *Model) memory(want int64) int64 {
 	}
 	one := spec.Need(m.model.Layout(), draft, m.info.Width)
 	if want < 0 {
-		want = freeMemory() / 2
+		want = m.backend.FreeMemory() / 2
 	}
 	return max(want, one.Bytes(m.context))
 }

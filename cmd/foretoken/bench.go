@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/bench"
 	"github.com/foretoken/foretoken/internal/model/qwen35"
 )
@@ -28,16 +28,14 @@ func newBenchCommand() *cobra.Command {
 
 // benchFlags are common to all measurements.
 type benchFlags struct {
-	threads setting[int]
-	isa     setting[string]
+	deviceFlags
 	repeats setting[int]
 	rows    []int
 	json    bool
 }
 
 func newBenchFlags(rows ...int) *benchFlags {
-	names, _ := cpu.ISAs()
-	return &benchFlags{threads: whole(1, 1024), isa: choice(names...), repeats: whole(1, 1000), rows: rows}
+	return &benchFlags{deviceFlags: newDeviceFlags(), repeats: whole(1, 1000), rows: rows}
 }
 
 func (f *benchFlags) group(title string) flagGroup {
@@ -46,14 +44,13 @@ func (f *benchFlags) group(title string) flagGroup {
 	fs.SortFlags = false
 	fs.IntSliceVar(&f.rows, "rows", f.rows, "rows of a pass")
 	fs.Var(&f.repeats, "repeats", "repetitions; the median counts (default 7)")
-	fs.Var(&f.threads, "threads", "compute threads (default: one per processor)")
-	fs.Var(&f.isa, "isa", "instruction set to compute with (default: the fastest this machine has)")
+	f.addDevice(g)
 	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
 	return g
 }
 
-// open checks the rows and opens the processor.
-func (f *benchFlags) open() (*cpu.Backend, error) {
+// open checks the rows and opens the device.
+func (f *benchFlags) open() (backend.Backend, error) {
 	for _, r := range f.rows {
 		if r < 1 || r > 4096 {
 			return nil, usagef("--rows %d: want numbers from 1 to 4096", r)
@@ -62,7 +59,7 @@ func (f *benchFlags) open() (*cpu.Backend, error) {
 	if len(f.rows) == 0 {
 		return nil, usagef("--rows: want at least one number")
 	}
-	return openProcessor(&f.threads, &f.isa)
+	return f.openDevice()
 }
 
 func newBenchModelCommand() *cobra.Command {
@@ -102,6 +99,7 @@ also reads memory plainly, which is what a pass is measured against.`,
 	fs.Var(&context, "context", "tokens in the KV cache before the measured passes (default 0)")
 	fs.IntSliceVar(&prompts, "prompts", prompts, "lengths of prompts to prefill, in tokens")
 	addGroups(cmd, g, f.group("How"))
+	completeDevice(cmd)
 	return cmd
 }
 
@@ -125,7 +123,7 @@ arithmetic does. bench model says which part of a pass each operation takes.`,
 			}
 			sets := []string{f.isa.value}
 			if every {
-				sets = runnable()
+				sets = f.runnable()
 			}
 			for _, set := range sets {
 				f.isa.value = set
@@ -140,6 +138,7 @@ arithmetic does. bench model says which part of a pass each operation takes.`,
 	g.flags.Flags().BoolVar(&every, "all", false, "measure with every instruction set this machine has, one after another")
 	g.flags.Flags().StringSliceVar(&types, "types", types, "types of weights: "+strings.Join(bench.KernelTypes(), ", "))
 	addGroups(cmd, g, f.group("How"))
+	completeDevice(cmd)
 	return cmd
 }
 
@@ -155,18 +154,6 @@ func (f *benchFlags) kernels(cmd *cobra.Command, types []string) error {
 		return err
 	}
 	return f.print(cmd.OutOrStdout(), r, func(w io.Writer) { printKernels(w, r) })
-}
-
-// runnable lists the instruction sets that this machine has.
-func runnable() []string {
-	var sets []string
-	names, runs := cpu.ISAs()
-	for i, name := range names {
-		if runs[i] {
-			sets = append(sets, name)
-		}
-	}
-	return sets
 }
 
 // say reports progress on standard error.

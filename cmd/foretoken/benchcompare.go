@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/bench"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/model"
@@ -60,9 +60,11 @@ as well. No shell is involved: arguments are separated by blanks.`,
 	fs.IntSliceVar(&f.prompts, "prompts", f.prompts, "`LIST` of prompt lengths in tokens")
 	fs.IntSliceVar(&f.generates, "generates", f.generates, "`LIST` of numbers of tokens to generate")
 	fs.Var(&f.repeats, "repeats", fmt.Sprintf("repetitions (default %d)", compareRepeats))
-	fs.Var(&f.model.threads, "threads", "compute threads of each side (default: one per processor)")
-	fs.Var(&f.model.isa, "isa", "our instruction set (default: the fastest this machine has)")
-	addGroups(cmd, g, f.out.group())
+	ours := newFlagGroup("What we compute on (the peer gets --threads, too)")
+	ours.flags.Flags().SortFlags = false
+	f.model.addDevice(ours)
+	addGroups(cmd, g, ours, f.out.group())
+	completeDevice(cmd)
 	mustFlag(cmd.MarkFlagFilename("model", "gguf"))
 	f.out.complete(cmd)
 	return cmd
@@ -79,7 +81,7 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 	c := newConsole(cmd)
 	ctx, stop := interruptible(cmd.Context())
 	defer stop()
-	b, err := openProcessor(&f.model.threads, &f.model.isa)
+	b, err := f.model.openDevice()
 	if err != nil {
 		return err
 	}
@@ -113,7 +115,7 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 
 // open loads the weights only: no text is needed here, so that a file without a tokenizer
 // will do, as it does for the peer.
-func (f *compareBench) open(b *cpu.Backend, bar *progress) (_ model.Model, err error) {
+func (f *compareBench) open(b backend.Backend, bar *progress) (_ model.Model, err error) {
 	k, err := openCheckpoint(f.model.model)
 	if err != nil {
 		return nil, err

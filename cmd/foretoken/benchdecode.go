@@ -13,7 +13,6 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/bench"
 	"github.com/foretoken/foretoken/internal/spec"
 )
@@ -102,10 +101,10 @@ func (f *decodeBench) drafts() flagGroup {
 }
 
 func (f *decodeBench) complete(cmd *cobra.Command) {
-	isas, _ := cpu.ISAs()
+	completeDevice(cmd)
 	for name, words := range map[string][]cobra.Completion{
 		"classes": bench.Classes(), "rules": {"exact", "ratio"}, "depths": {"auto"}, "draft": {"mtp", "ngram", "auto"},
-		"draft-vocab": {"auto", "all"}, "compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}, "isa": isas,
+		"draft-vocab": {"auto", "all"}, "compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"},
 	} {
 		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/doctor"
 	"github.com/foretoken/foretoken/internal/model"
@@ -24,18 +23,16 @@ import (
 
 // consultation is a run of the command doctor.
 type consultation struct {
-	compute, quantize, isa setting[string]
-	threads                setting[int]
-	limit                  time.Duration
-	html                   string
-	json                   bool
+	compute, quantize setting[string]
+	deviceFlags
+	limit time.Duration
+	html  string
+	json  bool
 }
 
 func newDoctorCommand() *cobra.Command {
-	isas, _ := cpu.ISAs()
 	f := &consultation{
-		compute: choice("int8", "float32"), quantize: choice("4", "5", "6", "8"), isa: choice(isas...),
-		threads: whole(1, 1024), limit: time.Minute,
+		compute: choice("int8", "float32"), quantize: choice("4", "5", "6", "8"), deviceFlags: newDeviceFlags(), limit: time.Minute,
 	}
 	cmd := &cobra.Command{
 		Use:   "doctor MODEL",
@@ -63,13 +60,13 @@ after Ctrl-C.`,
 	fs.DurationVar(&f.limit, "limit", f.limit, "about how long to measure; a slow model needs at least the time of a few hundred tokens")
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
 	fs.Var(&f.quantize, "quantize", "bits to quantize the weights to on loading (default: as they are in the files)")
-	fs.Var(&f.threads, "threads", "compute threads (default: one per processor)")
-	fs.Var(&f.isa, "isa", "instruction set to compute with (default: the fastest this machine has)")
+	f.addDevice(how)
 	output := newFlagGroup("Output")
 	output.flags.Flags().StringVar(&f.html, "html", "", "write a page with plots to `FILE`")
 	output.flags.Flags().BoolVar(&f.json, "json", false, "print the report as one JSON object")
 	addGroups(cmd, how, output)
-	for name, words := range map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}, "isa": isas} {
+	completeDevice(cmd)
+	for name, words := range map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}} {
 		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	mustFlag(cmd.MarkFlagFilename("html", "html"))
@@ -122,7 +119,7 @@ func (f *consultation) examine(ctx context.Context, c *console, k *checkpoint.Ch
 	if f.quantize.given {
 		o.Quantize, _ = strconv.Atoi(f.quantize.value) // one of a few that are numbers
 	}
-	b, err := openProcessor(&f.threads, &f.isa)
+	b, err := f.openDevice()
 	if err != nil {
 		return nil, errors.Join(err, k.Close())
 	}

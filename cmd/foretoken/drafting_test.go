@@ -257,7 +257,7 @@ func TestProcessorsAreOneMoreThanThreads(t *testing.T) {
 				}
 				want = max(processors, f.threads.value+1)
 			}
-			b, err := openProcessor(&f.threads, &f.isa)
+			b, err := f.openDevice()
 			if err != nil {
 				t.Fatal(err)
 			}

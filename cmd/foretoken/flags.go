@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -20,23 +19,20 @@ type modelFlags struct {
 	model    string
 	compute  setting[string]
 	quantize setting[string]
-	threads  setting[int]
-	isa      setting[string]
-	context  setting[int]
-	verbose  bool
-	draft    *draftFlags
+	deviceFlags
+	context setting[int]
+	verbose bool
+	draft   *draftFlags
 }
 
 func newModelFlags() *modelFlags {
-	isas, _ := cpu.ISAs() // one that does not run here is explained when it is opened
 	return &modelFlags{
-		model:    embeddedName,
-		compute:  choice("int8", "float32"),
-		quantize: choice("4", "5", "6", "8"),
-		threads:  whole(1, 1024),
-		isa:      choice(isas...),
-		context:  whole(2, math.MaxInt32),
-		draft:    newDraftFlags(),
+		model:       embeddedName,
+		compute:     choice("int8", "float32"),
+		quantize:    choice("4", "5", "6", "8"),
+		deviceFlags: newDeviceFlags(),
+		context:     whole(2, math.MaxInt32),
+		draft:       newDraftFlags(),
 	}
 }
 
@@ -55,15 +51,14 @@ func (f *modelFlags) addComputing(g flagGroup) {
 	fs := g.flags.Flags()
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
 	fs.Var(&f.quantize, "quantize", "bits to quantize the weights to on loading (default: as they are in the files)")
-	fs.Var(&f.threads, "threads", "compute threads (default: one per processor)")
-	fs.Var(&f.isa, "isa", "instruction set to compute with; all give the same bits (default: the fastest this machine has)")
+	f.addDevice(g)
 	fs.Var(&f.context, "context", fmt.Sprintf("maximum tokens of prompt and answer together (default: what the model allows, at most %d)", foretoken.DefaultContext))
 }
 
 // completeModel adds what a shell can complete.
 func completeModel(cmd *cobra.Command) {
-	isas, _ := cpu.ISAs()
-	words := map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}, "isa": isas}
+	completeDevice(cmd)
+	words := map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}}
 	for name, list := range words {
 		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/models"
 )
@@ -59,7 +58,7 @@ func loadSession(f *modelFlags, log *notes, bar *progress) (*session, error) {
 // options are those of a model that is opened for one request at a time.
 func (f *modelFlags) options() foretoken.Options {
 	o := foretoken.Options{
-		Threads: f.threads.or(processors), ISA: f.isa.value, Context: f.context.or(0), Speculation: f.draft.options(),
+		Device: f.device.value, Threads: f.threads.or(processors), ISA: f.isa.value, Context: f.context.or(0), Speculation: f.draft.options(),
 		PrefixCache: foretoken.PrefixCache{Off: true},
 	}
 	if f.compute.value == "float32" {
@@ -79,6 +78,8 @@ func explain(err error) error {
 		return usagef("--%v", long)
 	case errors.Is(err, foretoken.ErrNoHead):
 		return fmt.Errorf("%w, or use --mtp=off (or --draft ngram, which needs no head)", err)
+	case errors.Is(err, foretoken.ErrNoDevice):
+		return fmt.Errorf("%w; 'foretoken devices' lists what this machine has", err)
 	case errors.Is(err, foretoken.ErrNotBuiltIn):
 		return usagef("this program was built without a model: name a checkpoint folder with --model DIR")
 	case errors.Is(err, foretoken.ErrNoTemplate):
@@ -93,13 +94,6 @@ var processors = runtime.GOMAXPROCS(0)
 // addSlot makes sure of one slot of Go's scheduler more than threads compute. They spin while
 // there is work and so occupy one each; the other is for everything else in the process.
 func addSlot(threads int) { runtime.GOMAXPROCS(max(processors, threads+1)) }
-
-// openProcessor opens the backend, with a slot of Go's scheduler for the terminal and timers.
-func openProcessor(threads *setting[int], isa *setting[string]) (*cpu.Backend, error) {
-	n := threads.or(processors)
-	addSlot(n)
-	return cpu.Open(cpu.Options{Threads: n, ISA: isa.value})
-}
 
 // openCheckpoint opens the files of a model that a name on the command line stands for.
 func openCheckpoint(name string) (*checkpoint.Checkpoint, error) {

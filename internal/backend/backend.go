@@ -1,15 +1,9 @@
 // Package backend is the boundary between a model and a device: memory, weights and
-// the operations a model is made of. It knows nothing of layers, sequences or files.
+// the operations a model is made of. It knows nothing of layers, sequences or files. Devices
+// register themselves here by the name that users type.
 package backend
 
-import (
-	"errors"
-
-	"github.com/foretoken/foretoken/internal/dtype"
-)
-
-// ErrUnavailable is returned by an opener whose device is not on this machine.
-var ErrUnavailable = errors.New("backend: device unavailable")
+import "github.com/foretoken/foretoken/internal/dtype"
 
 // Compute is how matrix products with quantized weights are computed. Each is exact
 // by itself: the same bits for any batch and speculation. Between the two there are tolerances.
@@ -31,11 +25,13 @@ func (c Compute) String() string {
 }
 
 // Backend is one device. Memory calls may fail. Ops queue work and never fail: a device
-// error is stored and returned by the next Read or Host. Wrong shapes panic, since only our
+// error is stored and returned by the next ReadBytes or Host. Wrong shapes panic, since only our
 // own mistakes make them. A Backend is used by one goroutine at a time.
 type Backend interface {
 	// Name is the device and the instruction set in use, for people.
 	Name() string
+	// FreeMemory is about how many bytes Alloc and Load may still take.
+	FreeMemory() int64
 	// Alloc returns zeroed memory of type F32, F16 or I8.
 	Alloc(t dtype.Type, rows, cols int) (Tensor, error)
 	// Free gives memory of Alloc back; the whole tensor, not a view of it.
@@ -50,12 +46,13 @@ type Backend interface {
 	// Fill sets all numbers of dst.
 	Fill(dst Tensor, x float32)
 	// Host is a view of src's numbers, row after row; src has no gaps between its rows. It
-	// waits for queued work and is valid until the next operation.
+	// waits for queued work and is valid until the next call of the device.
 	Host(src Tensor) ([]float32, error)
 	// Copy copies src to dst, which has the same type and shape.
 	Copy(dst, src Tensor)
-	// ReadBytes copies src to the host as this device stores it, row after row; dst is as long
-	// as src's numbers. It waits for queued work.
+	// ReadBytes copies src's numbers to the host, row after row, little-endian; dst is as long as
+	// they are. The bytes are the same on every device, so that one can go on with what another
+	// has computed. It waits for queued work.
 	ReadBytes(dst []byte, src Tensor) error
 	// WriteBytes is the reverse of ReadBytes.
 	WriteBytes(dst Tensor, src []byte) error
@@ -67,7 +64,8 @@ type Backend interface {
 
 // Ops are the operations models are made of, each as large a piece as families have in common:
 // where they differ, it has options. Rows of all sequences lie one after another; a Seq says
-// which rows are whose. A row's result never depends on the other rows of the call.
+// which rows are whose. A row's result depends neither on the other rows of the call nor on
+// their number. Package backendtest holds every device to that.
 type Ops interface {
 	// Embed sets row i of dst to row ids[i] of table.
 	Embed(dst Tensor, table Weight, ids []int32)

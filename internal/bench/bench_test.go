@@ -5,16 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 )
 
-func open(t *testing.T) *cpu.Backend {
+func open(t *testing.T) backend.Backend {
 	t.Helper()
-	b, err := cpu.Open(cpu.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Options{})
 	return b
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/measure"
 )
@@ -41,13 +40,13 @@ func KernelTypes() []string {
 
 // Kernels measures products of a 4096×4096 matrix. Several equal ones are used in rotation, so
 // that no cache has them, and every measurement alternates with a plain read of memory.
-func Kernels(dev *cpu.Backend, o KernelOptions) (*KernelReport, error) {
+func Kernels(dev backend.Backend, o KernelOptions) (*KernelReport, error) {
 	say := o.Progress
 	if say == nil {
 		say = func(string) {}
 	}
 	memory := cmp.Or(o.Memory, plenty)
-	stream, err := dev.NewStream(memory)
+	stream, err := newStream(dev, memory)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +86,7 @@ type kernelRun struct {
 	times   [][]float64 // seconds of one product, by rows
 }
 
-func newKernelRun(dev *cpu.Backend, name string, rows []int, memory int) (*kernelRun, error) {
+func newKernelRun(dev backend.Backend, name string, rows []int, memory int) (*kernelRun, error) {
 	m, err := kernelMatrix(name)
 	if err != nil {
 		return nil, err
@@ -142,7 +141,7 @@ func kernelMatrix(name string) (dtype.Matrix, error) {
 const fewRows = 16
 
 // repeat measures one pass over the weights for each number of rows.
-func (k *kernelRun) repeat(dev *cpu.Backend) {
+func (k *kernelRun) repeat(dev backend.Backend) {
 	for i, rows := range k.rows {
 		x, y := k.x.RowRange(0, rows), k.y.RowRange(0, rows)
 		weights := k.weights[:max(len(k.weights)*fewRows/max(rows, fewRows), 1)]
@@ -155,7 +154,7 @@ func (k *kernelRun) repeat(dev *cpu.Backend) {
 }
 
 // report takes medians and frees the weights.
-func (k *kernelRun) report(dev *cpu.Backend) Kernel {
+func (k *kernelRun) report(dev backend.Backend) Kernel {
 	out := Kernel{Type: k.name}
 	one := 0.0
 	for i, rows := range k.rows {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/qwen35"
@@ -69,8 +68,17 @@ type Prefill struct {
 // plenty is far more bytes than a cache has.
 const plenty = 512 << 20
 
+// newStream is memory of dev to read plainly: bytes bytes, 0: plenty.
+func newStream(dev backend.Backend, bytes int) (backend.Stream, error) {
+	s, ok := dev.(backend.Streamer)
+	if !ok {
+		return nil, fmt.Errorf("bench: the memory of %s cannot be measured", dev.Name())
+	}
+	return s.NewStream(cmp.Or(bytes, plenty))
+}
+
 // Model generates a model and measures it.
-func Model(dev *cpu.Backend, o ModelOptions) (*ModelReport, error) {
+func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 	say := o.Progress
 	if say == nil {
 		say = func(string) {}
@@ -82,7 +90,7 @@ func Model(dev *cpu.Backend, o ModelOptions) (*ModelReport, error) {
 		return nil, err
 	}
 	defer m.Close() //nolint:errcheck // frees memory only
-	stream, err := dev.NewStream(cmp.Or(o.Memory, plenty))
+	stream, err := newStream(dev, o.Memory)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
@@ -455,17 +455,14 @@ func rounded(typ dtype.Type, v []float32) []float32 {
 // rig is a model that is loaded.
 type rig struct {
 	*qwen35.Model
-	b    *cpu.Backend
+	b    backend.Backend
 	pool *state.Pool
 }
 
 // load opens the model of a folder.
 func load(t testing.TB, dir string, o model.Options) *rig {
 	t.Helper()
-	b, err := cpu.Open(cpu.Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := backendtest.Open(t, backend.Options{Threads: 1})
 	o.Log = discard
 	m, err := qwen35.Open(open(t, dir), b, o)
 	if err != nil {

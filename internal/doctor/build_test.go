@@ -13,7 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -108,18 +109,14 @@ func template(c *checkpoint.Checkpoint) (source, tools string, err error) {
 	return string(text), "", err
 }
 
-// load loads a checkpoint.
-func load(t testing.TB, c *checkpoint.Checkpoint) (*Facts, *qwen35.Model, *cpu.Backend) {
+// load loads a checkpoint on a device that nobody else can look into.
+func load(t testing.TB, c *checkpoint.Checkpoint) (*Facts, *qwen35.Model, backend.Backend) {
 	t.Helper()
 	facts := Inspect(c, InspectOptions{Template: template})
 	if !facts.Loadable {
 		t.Fatalf("cannot be loaded: %+v", facts.Problems)
 	}
-	b, err := cpu.Open(cpu.Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))
 	m, err := qwen35.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -150,11 +151,7 @@ func ailments(t *testing.T) []ailment {
 // TestInspectNamesWhatIsWrong damages the model in turn. What is said of whether it can be
 // loaded must be what loading says.
 func TestInspectNamesWhatIsWrong(t *testing.T) {
-	b, err := cpu.Open(cpu.Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Options{Threads: 1})
 	for _, a := range ailments(t) {
 		files := editTiny(t, a.edit, a.texts)
 		open := func() (*checkpoint.Checkpoint, error) { return checkpoint.OpenFiles("edited", files) }
@@ -194,7 +191,7 @@ func TestInspectNamesWhatIsWrong(t *testing.T) {
 }
 
 // loads reports whether a checkpoint can be loaded, by doing it.
-func loads(open func() (*checkpoint.Checkpoint, error), b *cpu.Backend) bool {
+func loads(open func() (*checkpoint.Checkpoint, error), b backend.Backend) bool {
 	c, err := open()
 	if err != nil {
 		return false

@@ -66,6 +66,7 @@ func (r *runner) keepHidden(texts []*measure.Text, rows []int) error {
 	if err != nil {
 		return err
 	}
+	x = slices.Clone(x) // which the next call may overwrite
 	y, err := r.b.Host(after)
 	if err != nil {
 		return err

@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -54,11 +55,7 @@ func newForced(m *qwen35.Model, answer []int32) *forced {
 // openGenerated generates a model of a shape with 4-bit weights.
 func openGenerated(b *testing.B, shape string) (*qwen35.Model, *state.Pool) {
 	b.Helper()
-	dev, err := cpu.Open(cpu.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = dev.Close() })
+	dev := backendtest.Open(b, backend.Options{})
 	m, err := qwen35.Generate(shape, 4, dev, model.Options{MaxDrafts: spec.MaxDepth})
 	if err != nil {
 		b.Fatal(err)

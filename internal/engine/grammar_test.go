@@ -14,7 +14,7 @@ import (
 
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/golden"
@@ -76,11 +76,7 @@ func openTiny(t *testing.T) (*qwen35.Model, *state.Pool, *tokenizer.Tokenizer) {
 		t.Fatal(err)
 	}
 	defer c.Close() //nolint:errcheck // read only
-	b, err := cpu.Open(cpu.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Options{})
 	m, err := qwen35.Open(c, b, model.Options{Compute: backend.Int8, MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -29,18 +29,14 @@ func openModel(t testing.TB, dir string, o model.Options) (*qwen35.Model, *state
 }
 
 // openOn is openModel without memory for sequences.
-func openOn(t testing.TB, dir string, o model.Options) (*qwen35.Model, *cpu.Backend) {
+func openOn(t testing.TB, dir string, o model.Options) (*qwen35.Model, backend.Backend) {
 	t.Helper()
 	c, err := checkpoint.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close() //nolint:errcheck // read only
-	b, err := cpu.Open(cpu.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Options{})
 	o.MaxDrafts, o.Log = spec.MaxDepth, slog.New(slog.DiscardHandler)
 	m, err := qwen35.Open(c, b, o)
 	if err != nil {
@@ -126,11 +122,7 @@ func TestSpeculationChangesNothing(t *testing.T) {
 // many times slower and tested to be equal to the others elsewhere.
 func brief(t *testing.T) bool {
 	t.Helper()
-	b, err := cpu.Open(cpu.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close() //nolint:errcheck // nothing was done with it
+	b := backendtest.Open(t, backend.Options{})
 	return testing.Short() || strings.Contains(b.Name(), "generic")
 }
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -77,14 +77,10 @@ func editTiny(t *testing.T, edit func(name string, data []byte)) (c *checkpoint.
 	return c, tok.Encode(prose)
 }
 
-// open loads a checkpoint.
-func open(t *testing.T, c *checkpoint.Checkpoint) (*qwen35.Model, *cpu.Backend) {
+// open loads a checkpoint on a device that nobody else can look into.
+func open(t *testing.T, c *checkpoint.Checkpoint) (*qwen35.Model, backend.Backend) {
 	t.Helper()
-	b, err := cpu.Open(cpu.Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))
 	m, err := qwen35.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

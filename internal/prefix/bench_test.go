@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -23,10 +23,7 @@ var (
 // that may become one. Bytes are those of the recurrent memory, which is copied.
 func BenchmarkHit(b *testing.B) {
 	for _, n := range []int{1000, 8000} {
-		be, err := cpu.Open(cpu.Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		be := backendtest.Open(b, backend.Options{})
 		pool := state.NewPool(be, 2<<30)
 		c := New(pool, Options{Target: benchTarget, Draft: benchMemory})
 		target, memory, tokens := benchStates(b, pool, n)

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -31,10 +31,7 @@ func open(t *testing.T, name string, o model.Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := cpu.Open(cpu.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := backendtest.Open(t, backend.Options{})
 	o.Log = slog.New(slog.DiscardHandler)
 	m, err := qwen35.Open(files, b, o)
 	if err != nil {

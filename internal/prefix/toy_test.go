@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -53,11 +53,7 @@ type toy struct {
 
 func newToy(t *testing.T, budget int64) *toy {
 	t.Helper()
-	b, err := cpu.Open(cpu.Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Options{Threads: 1})
 	row, err := b.Alloc(dtype.F32, 1, 4)
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -119,12 +119,7 @@ func TestLayoutsAreEqualByKinds(t *testing.T) {
 
 // FuzzReadSnapshotOfKinds reads bytes as a snapshot of a random layout.
 func FuzzReadSnapshotOfKinds(f *testing.F) {
-	b, err := cpu.Open(cpu.Options{Threads: 1})
-	if err != nil {
-		f.Fatal(err)
-	}
-	defer b.Close() //nolint:errcheck // no memory is left in it
-	p := NewPool(b, 1<<22)
+	p := NewPool(backendtest.Open(f, backend.Options{Threads: 1}), 1<<22)
 	for seed := range uint64(8) {
 		l := randomLayout(rand.New(rand.NewPCG(seed, 0)))
 		s, err := p.Open(l)

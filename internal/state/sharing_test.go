@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -517,11 +517,7 @@ func TestReadSnapshotRefusesMalformedBytes(t *testing.T) {
 }
 
 func FuzzReadSnapshot(f *testing.F) {
-	b, err := cpu.Open(cpu.Options{Threads: 1})
-	if err != nil {
-		f.Fatal(err)
-	}
-	defer b.Close() //nolint:errcheck // no memory is left in it
+	b := backendtest.Open(f, backend.Options{Threads: 1})
 	p := NewPool(b, 1<<20)
 	s, err := p.Open(toyLayout)
 	if err != nil {

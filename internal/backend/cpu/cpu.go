@@ -17,10 +17,17 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Options configure a Backend. The zero value is the default.
-type Options struct {
-	Threads int    // 0: one per processor this process may use
-	ISA     string // instruction set to use, one of ISAs; empty: the best
+func init() {
+	backend.Register(backend.Device{
+		Name: "cpu", ISAs: isas, Probe: probe,
+		Open: func(o backend.Options) (backend.Backend, error) {
+			b, err := Open(o)
+			if err != nil {
+				return nil, err // and no Backend that is a nil pointer
+			}
+			return b, nil
+		},
+	})
 }
 
 // Backend is the processor. See backend.Backend for the contract of its methods.
@@ -60,7 +67,7 @@ type scratch struct {
 // an operation at a time; one that wants fewer uses the first of them. The threads
 // spin between operations and so occupy a slot of Go's scheduler each: a process with something
 // else to do sets GOMAXPROCS to one more than Threads.
-func Open(o Options) (*Backend, error) {
+func Open(o backend.Options) (*Backend, error) {
 	n := o.Threads
 	if n < 0 {
 		return nil, fmt.Errorf("cpu: %d threads; want 0 (all processors) or more", n)
@@ -84,6 +91,12 @@ func Open(o Options) (*Backend, error) {
 // Name says which instruction set computes, and on how many threads.
 func (b *Backend) Name() string {
 	return fmt.Sprintf("cpu %s, %d threads", b.isa.Name, b.pool.size())
+}
+
+// FreeMemory is what the machine has left for this process.
+func (b *Backend) FreeMemory() int64 {
+	_, free := hostMemory()
+	return free
 }
 
 // Close frees all memory. Tensors and weights are invalid after it.

@@ -1,15 +1,18 @@
 //go:build emulated
 
-package cpu
+package cpu_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+)
 
 // TestKernels has the tests of operations that differ most between processors. make test-arm64
 // runs it and the list of the same name in package kernel: emulation is slow.
 func TestKernels(t *testing.T) {
-	t.Run("PackKeepsValues", TestPackKeepsValues)
-	t.Run("MatMulEqualsFloat64", TestMatMulEqualsFloat64)
-	t.Run("AttendOf8BitsIsClose", TestAttendOf8BitsIsClose)
-	t.Run("AttendBatchEqualsAlone", TestAttendBatchEqualsAlone)
-	t.Run("AttendOptionsEqualFloat64", TestAttendOptionsEqualFloat64)
+	t.Run("MatMulEqualsFloat64", cpu.TestMatMulEqualsFloat64)
+	t.Run("AttendOf8BitsIsClose", cpu.TestAttendOf8BitsIsClose)
+	t.Run("AttendOptionsEqualFloat64", cpu.TestAttendOptionsEqualFloat64)
+	t.Run("InstructionSetsPass", TestInstructionSetsPass)
 }

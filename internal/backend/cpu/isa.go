@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -14,21 +15,29 @@ var (
 	_ [backend.PageTokens]struct{} = [kernel.PageTokens]struct{}{}
 )
 
-// ISAs lists the instruction sets this build has kernels for, the best first, and whether
-// this machine can run each.
-func ISAs() (names []string, runs []bool) {
+// isas lists the instruction sets this build has kernels for, the best first.
+func isas() []string {
+	var names []string
 	for _, set := range kernel.Sets() {
-		names, runs = append(names, set.Name), append(runs, set.Missing == "")
+		names = append(names, set.Name)
 	}
-	return names, runs
+	return names
+}
+
+// probe describes the processor.
+func probe() backend.Info {
+	i := backend.Info{Threads: runtime.GOMAXPROCS(0), Compute: []backend.Compute{backend.Int8, backend.Float32}}
+	i.Memory, i.Free = hostMemory()
+	for _, set := range kernel.Sets() {
+		i.ISAs = append(i.ISAs, backend.ISA{Name: set.Name, Missing: set.Missing})
+	}
+	return i
 }
 
 // findISA is the kernels of the instruction set of that name, or the best that runs here if
 // name is empty.
 func findISA(name string) (*kernel.Set, error) {
-	var known []string
 	for _, set := range kernel.Sets() {
-		known = append(known, set.Name)
 		switch {
 		case name == "" && set.Missing == "":
 			return &set, nil
@@ -39,5 +48,5 @@ func findISA(name string) (*kernel.Set, error) {
 			return &set, nil
 		}
 	}
-	return nil, fmt.Errorf("cpu: no instruction set %q, want one of %s", name, strings.Join(known, ", "))
+	return nil, fmt.Errorf("cpu: no instruction set %q, want one of %s", name, strings.Join(isas(), ", "))
 }

@@ -1,22 +1,21 @@
 //go:build race
 
-package cpu
+package cpu_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend/cpu"
+)
 
 // TestRace has the tests in which several goroutines meet: make race runs it.
 func TestRace(t *testing.T) {
-	t.Run("PoolRunsEveryPartOnce", TestPoolRunsEveryPartOnce)
-	t.Run("PoolSleeps", TestPoolSleeps)
-	t.Run("PoolRaisesPanics", TestPoolRaisesPanics)
-	t.Run("PoolFaultFreesThePool", TestPoolFaultFreesThePool)
-	t.Run("PoolUserKeepsToItsThreads", TestPoolUserKeepsToItsThreads)
-	t.Run("PoolUserWakesItsThreads", TestPoolUserWakesItsThreads)
-	t.Run("BackendsComputeAtOnce", TestBackendsComputeAtOnce)
-	t.Run("MatMulAdds", TestMatMulAdds)
-	t.Run("MatMulOnlyComputesWhatIsAsked", TestMatMulOnlyComputesWhatIsAsked)
-	t.Run("AttendSameEverywhere", TestAttendSameEverywhere)
-	t.Run("DeltaNetSameEverywhere", TestDeltaNetSameEverywhere)
-	t.Run("ExpertsSameEverywhere", TestExpertsSameEverywhere)
-	t.Run("RowwiseSameEverywhere", TestRowwiseSameEverywhere)
+	t.Run("PoolRunsEveryPartOnce", cpu.TestPoolRunsEveryPartOnce)
+	t.Run("PoolSleeps", cpu.TestPoolSleeps)
+	t.Run("PoolRaisesPanics", cpu.TestPoolRaisesPanics)
+	t.Run("PoolFaultFreesThePool", cpu.TestPoolFaultFreesThePool)
+	t.Run("PoolUserKeepsToItsThreads", cpu.TestPoolUserKeepsToItsThreads)
+	t.Run("PoolUserWakesItsThreads", cpu.TestPoolUserWakesItsThreads)
+	t.Run("BackendsComputeAtOnce", cpu.TestBackendsComputeAtOnce)
+	t.Run("ThreadsPass", TestThreadsPass)
 }

@@ -5,7 +5,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -45,11 +46,7 @@ func TestGenerateCountsAsPublished(t *testing.T) {
 func BenchmarkRound(b *testing.B) {
 	for _, name := range []string{"0.8b", "2b"} {
 		b.Run("shape="+name, func(b *testing.B) {
-			dev, err := cpu.Open(cpu.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer dev.Close() //nolint:errcheck // nothing is written
+			dev := backendtest.Open(b, backend.Options{})
 			m, err := Generate(name, 4, dev, model.Options{MaxDrafts: 8})
 			if err != nil {
 				b.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
@@ -19,7 +19,7 @@ import (
 // rig is a model with a pool for its sequences.
 type rig struct {
 	*Model
-	b    *cpu.Backend
+	b    backend.Backend
 	pool *state.Pool
 }
 
@@ -48,11 +48,7 @@ func tryOpen(tb testing.TB, dir string, threads int, o model.Options) (*rig, err
 			tb.Error(err)
 		}
 	}()
-	b, err := cpu.Open(cpu.Options{Threads: threads})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(tb, backend.Options{Threads: threads})
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

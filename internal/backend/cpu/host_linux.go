@@ -1,4 +1,4 @@
-package foretoken
+package cpu
 
 import (
 	"bytes"
@@ -11,11 +11,15 @@ import (
 	"strings"
 )
 
-// freeMemory is the bytes that this process may still take: what the machine has available,
-// within the limits of the control groups that the process is in.
-func freeMemory() int64 { return freeMemoryOf(os.DirFS("/")) }
+// hostMemory is the bytes of memory that the machine has, and those that this process may still
+// take.
+func hostMemory() (total, free int64) {
+	root := os.DirFS("/")
+	return field(root, "proc/meminfo", "MemTotal:") << 10, freeMemoryOf(root)
+}
 
-// freeMemoryOf is freeMemory of a machine with those files.
+// freeMemoryOf is the bytes that a process may still take of a machine with those files: what
+// is available, within the limits of the control groups that the process is in.
 func freeMemoryOf(root fs.FS) int64 {
 	free := field(root, "proc/meminfo", "MemAvailable:") << 10 // where it is not, nothing is known
 	groups, _ := fs.ReadFile(root, "proc/self/cgroup")

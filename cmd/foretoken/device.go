@@ -1,0 +1,53 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/internal/backend"
+)
+
+// deviceFlags say what to compute on.
+type deviceFlags struct {
+	device  setting[string]
+	threads setting[int]
+	isa     setting[string]
+}
+
+func newDeviceFlags() deviceFlags {
+	device := choice(backend.Names()...)
+	device.check = backend.Known // whether this machine has it shows when it is opened
+	return deviceFlags{device: device, threads: whole(1, 1024), isa: choice(backend.ISAs()...)}
+}
+
+// addDevice adds the flags to a group.
+func (f *deviceFlags) addDevice(g flagGroup) {
+	fs := g.flags.Flags()
+	fs.Var(&f.device, "device", "device to compute on; 'foretoken devices' says what this machine has (default auto: the best)")
+	fs.Var(&f.threads, "threads", "compute threads (default: one per processor)")
+	fs.Var(&f.isa, "isa", "instruction set to compute with; all give the same bits (default: the fastest this machine has)")
+}
+
+// completeDevice adds what a shell can complete.
+func completeDevice(cmd *cobra.Command) {
+	for name, words := range map[string][]cobra.Completion{"device": backend.Names(), "isa": backend.ISAs()} {
+		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+	}
+}
+
+// runnable lists the instruction sets of the device that this machine can run.
+func (f *deviceFlags) runnable() []string {
+	for _, d := range backend.List() {
+		if d.Name == f.device.value || d.Default && f.device.or(backend.Auto) == backend.Auto {
+			return d.Runnable()
+		}
+	}
+	return nil
+}
+
+// openDevice opens the device, with a slot of Go's scheduler for the terminal and timers.
+func (f *deviceFlags) openDevice() (backend.Backend, error) {
+	n := f.threads.or(processors)
+	addSlot(n)
+	b, err := backend.Open(f.device.value, backend.Options{Threads: n, ISA: f.isa.value})
+	return b, explain(err)
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/internal/backend"
+)
+
+// deviceReport is what devices prints of a device. Fields are only ever added.
+type deviceReport struct {
+	Name        string      `json:"name"`
+	Available   bool        `json:"available"`
+	Default     bool        `json:"default"`           // what --device auto takes
+	Missing     string      `json:"missing,omitempty"` // why it is not available
+	MemoryBytes int64       `json:"memory_bytes"`      // 0: not known
+	FreeBytes   int64       `json:"free_bytes"`
+	Threads     int         `json:"threads"` // what --threads is by default
+	Compute     []string    `json:"compute"` // what --compute takes
+	ISAs        []isaReport `json:"isas"`    // the best first
+}
+
+// isaReport is an instruction set of a device.
+type isaReport struct {
+	Name      string `json:"name"`
+	Available bool   `json:"available"`
+	Default   bool   `json:"default"`           // what is used without --isa
+	Missing   string `json:"missing,omitempty"` // why it is not available
+}
+
+func newDevicesCommand() *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "devices [flags]",
+		Short: "List the devices to compute on, and what each can do",
+		Long: `Devices lists what --device of other commands takes: each device of this build with its memory,
+threads, arithmetic and instruction sets, which of them are used by default, and why the others
+cannot be used on this machine.`,
+		Example: "  foretoken devices\n  foretoken devices --json",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list := describeDevices(backend.List())
+			c := newConsole(cmd)
+			if asJSON {
+				return writeJSON(c, list)
+			}
+			return c.write(printable(deviceTable(list)))
+		},
+	}
+	g := newFlagGroup("Output")
+	g.flags.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	addGroups(cmd, g)
+	return cmd
+}
+
+func describeDevices(list []backend.Info) []deviceReport {
+	reports := make([]deviceReport, 0, len(list))
+	for _, d := range list {
+		r := deviceReport{
+			Name: d.Name, Available: d.Missing == "", Default: d.Default, Missing: d.Missing,
+			MemoryBytes: d.Memory, FreeBytes: d.Free, Threads: d.Threads, Compute: []string{}, ISAs: []isaReport{},
+		}
+		for _, c := range d.Compute {
+			r.Compute = append(r.Compute, c.String())
+		}
+		chosen := false
+		for _, set := range d.ISAs {
+			x := isaReport{Name: set.Name, Available: set.Missing == "", Missing: set.Missing}
+			x.Default = x.Available && !chosen
+			chosen = chosen || x.Default
+			r.ISAs = append(r.ISAs, x)
+		}
+		reports = append(reports, r)
+	}
+	return reports
+}
+
+// deviceTable is the devices for people, a paragraph each.
+func deviceTable(list []deviceReport) string {
+	var b strings.Builder
+	for i, d := range list {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		switch {
+		case !d.Available:
+			fmt.Fprintf(&b, "%s: not available: %s\n", d.Name, d.Missing)
+			continue
+		case d.Default:
+			fmt.Fprintf(&b, "%s (default)\n", d.Name)
+		default:
+			fmt.Fprintf(&b, "%s\n", d.Name)
+		}
+		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		line := func(name, text string) { _, _ = fmt.Fprintf(w, "  %s\t%s\n", name, text) }
+		memory := "not known"
+		if d.MemoryBytes > 0 {
+			memory = fmt.Sprintf("%s, %s free", byteText(d.MemoryBytes), byteText(d.FreeBytes))
+		}
+		line("memory", memory)
+		line("threads", fmt.Sprint(d.Threads))
+		line("compute", strings.Join(d.Compute, ", "))
+		title := "instruction sets"
+		for _, set := range d.ISAs {
+			switch {
+			case set.Default:
+				line(title, set.Name+" (default)")
+			case set.Available:
+				line(title, set.Name)
+			default:
+				line(title, set.Name+": not available: "+set.Missing)
+			}
+			title = ""
+		}
+		_ = w.Flush() // a builder takes everything
+	}
+	return b.String()
+}

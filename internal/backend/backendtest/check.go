@@ -1,0 +1,275 @@
+package backendtest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+)
+
+// Finding is something that a device does otherwise than its contract or the portable code.
+type Finding struct {
+	Op   string // the method of backend.Backend that is wrong
+	Case string // what it was asked for
+	What string // what is wrong with the answer
+}
+
+func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", f.Op, f.Case, f.What) }
+
+// Breakable is a device that a test can make fail. One whose errors come from outside has it,
+// and is then tested to report them.
+type Breakable interface {
+	// Break has the next operation end in err, as if the device had reported it.
+	Break(err error)
+}
+
+// check is the checks of one method, or of a few that are only seen together.
+type check struct {
+	name string
+	run  func(c *checker)
+	// basis is set for what everything after it relies on: if something is wrong with it, the
+	// rest is not checked.
+	basis bool
+}
+
+var checks = []check{
+	{"Host", (*checker).host, true},
+	{"Fill and Write", (*checker).stores, true},
+	{"Alloc", (*checker).alloc, true},
+	{"Free", (*checker).free, true},
+	{"Copy", (*checker).copies, true},
+	{"ReadBytes and WriteBytes", (*checker).bytes, true},
+	{"Load", (*checker).load, true},
+	{"Embed", (*checker).embed, false},
+	{"MatMul", (*checker).matmul, false},
+	{"Gather", (*checker).gather, false},
+	{"RMSNorm", (*checker).rmsnorm, false},
+	{"SwiGLU", (*checker).swiglu, false},
+	{"Experts", (*checker).experts, false},
+	{"Attend", (*checker).attend, false},
+	{"DeltaNet", (*checker).deltaNet, false},
+	{"Unload", (*checker).unload, false},
+	{"errors", (*checker).errors, false},
+}
+
+// Suite is the checks, and what the oracle has answered: the portable code on one thread, which
+// defines what every operation computes.
+type Suite struct {
+	oracle  backend.Backend
+	answers map[string][][]float32 // by case
+	brief   bool                   // fewer formats and shapes
+}
+
+// New returns the checks for the devices of a test; fewer of them in short mode.
+func New(tb testing.TB) *Suite {
+	tb.Helper()
+	oracle := Open(tb, backend.Options{Threads: 1, ISA: "generic"})
+	return &Suite{oracle: oracle, answers: map[string][][]float32{}, brief: testing.Short()}
+}
+
+// Check has b do everything that a device can be asked for, over odd sizes, tails and views, and
+// returns what is wrong: bits that differ from the oracle's; a row that depends on the other rows
+// of the call; a result that depends on how a text was cut, or on drafts that were rejected;
+// errors that are not reported.
+func (s *Suite) Check(b backend.Backend) []Finding {
+	c := &checker{Suite: s, b: b}
+	for _, k := range checks {
+		if !c.do(k) {
+			break
+		}
+	}
+	return c.findings
+}
+
+// Run is Check as a test, a subtest for each operation, and closes the device twice.
+func (s *Suite) Run(t *testing.T, b backend.Backend) {
+	t.Helper()
+	c := &checker{Suite: s, b: b}
+	for _, k := range checks {
+		goOn := true
+		t.Run(k.name, func(t *testing.T) {
+			c.findings = nil
+			goOn = c.do(k)
+			for _, f := range c.findings {
+				t.Error(f)
+			}
+		})
+		if !goOn {
+			return
+		}
+	}
+	for range 2 {
+		if err := b.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+}
+
+// checker is a run of the checks.
+type checker struct {
+	*Suite
+	b        backend.Backend
+	op       string // the method that is checked
+	broken   bool   // op was found to be wrong: one finding says enough
+	findings []Finding
+}
+
+// some are all elements of a list, or in a brief run every step-th.
+func some[T any](c *checker, list []T, step int) []T {
+	if !c.brief {
+		return list
+	}
+	var few []T
+	for i := 0; i < len(list); i += step {
+		few = append(few, list[i])
+	}
+	return few
+}
+
+// do runs checks. It reports whether those after them make sense.
+func (c *checker) do(k check) bool {
+	before := len(c.findings)
+	k.run(c)
+	return !k.basis || len(c.findings) == before
+}
+
+// on begins the checks of a method.
+func (c *checker) on(op string) { c.op, c.broken = op, false }
+
+func (c *checker) find(what, format string, args ...any) {
+	if !c.broken {
+		c.findings = append(c.findings, Finding{c.op, what, fmt.Sprintf(format, args...)})
+	}
+	c.broken = true
+}
+
+// try calls f, whose panic is its error.
+func try(f func()) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("panic: %v", fault)
+		}
+	}()
+	f()
+	return nil
+}
+
+// must is for memory calls that do not fail unless the device is broken.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// like compares what run computes on the device, with tensors that fill their memory and with
+// views that do not, with what it computes on the oracle. run makes all its tensors by the rig.
+func (c *checker) like(what string, run func(r *rig) [][]float32) {
+	if c.broken {
+		return
+	}
+	want, err := c.answer(what, run)
+	if err != nil {
+		c.find(what, "the oracle: %v", err)
+		return
+	}
+	for _, views := range []bool{false, true} {
+		kind := what
+		if views {
+			kind += ", views"
+		}
+		err := try(func() {
+			got := onRig(c.b, views, run)
+			for i := range want {
+				if err := differ(got[i], want[i]); err != nil {
+					panic(fmt.Errorf("result %d: %w", i, err))
+				}
+			}
+		})
+		if err != nil {
+			c.find(kind, "%v", err)
+		}
+	}
+}
+
+// answer is the oracle's, which it is asked for once.
+func (c *checker) answer(what string, run func(r *rig) [][]float32) ([][]float32, error) {
+	key := c.op + ": " + what
+	if known, ok := c.answers[key]; ok {
+		return known, nil
+	}
+	err := try(func() { c.answers[key] = onRig(c.oracle, false, run) })
+	return c.answers[key], err
+}
+
+// holds compares two ways to compute the same on the device.
+func (c *checker) holds(what string, run func(r *rig) (got, want []float32)) {
+	if c.broken {
+		return
+	}
+	err := try(func() {
+		onRig(c.b, false, func(r *rig) [][]float32 {
+			got, want := run(r)
+			must(differ(got, want))
+			return nil
+		})
+	})
+	if err != nil {
+		c.find(what, "%v", err)
+	}
+}
+
+// refuses checks that f, which returns an error or panics, does so: never silence.
+func (c *checker) refuses(what string, f func() error) {
+	var err error
+	if fault := try(func() { err = f() }); fault == nil && err == nil {
+		c.find(what, "was accepted")
+	}
+}
+
+// differ is where two lists of numbers have different bits. A NaN is as good as another.
+func differ(got, want []float32) error {
+	if len(got) != len(want) {
+		return fmt.Errorf("%d numbers, want %d", len(got), len(want))
+	}
+	for i, w := range want {
+		if g := got[i]; math.Float32bits(g) != math.Float32bits(w) && (g == g || w == w) {
+			return fmt.Errorf("number %d of %d is %v, want %v", i, len(want), g, w)
+		}
+	}
+	return nil
+}
+
+// errReported is an error of a device.
+var errReported = errors.New("reported by the device")
+
+// errors checks that what a device reports comes out of the next call that waits for it, and
+// that wrong shapes do not pass.
+func (c *checker) errors() {
+	c.shapes()
+	d, ok := c.b.(Breakable)
+	if !ok {
+		return
+	}
+	for name, wait := range map[string]func(x backend.Tensor) error{
+		"Host":      func(x backend.Tensor) error { _, err := c.b.Host(x); return err },
+		"ReadBytes": func(x backend.Tensor) error { return c.b.ReadBytes(make([]byte, x.Rows*x.Cols*4), x) },
+	} {
+		c.on(name)
+		err := try(func() {
+			onRig(c.b, false, func(r *rig) [][]float32 {
+				x, y := r.random(3, 5), r.random(3, 5)
+				d.Break(errReported)
+				c.b.SwiGLU(x, x, y)
+				if err := wait(x); !errors.Is(err, errReported) {
+					c.find("after an operation that failed", "returns %v", err)
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			c.find("after an operation that failed", "%v", err)
+		}
+	}
+}

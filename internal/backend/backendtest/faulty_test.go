@@ -1,0 +1,116 @@
+package backendtest
+
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// faulty is a device of which some methods are replaced.
+type faulty struct {
+	*Opaque
+
+	free       func() int64
+	alloc      func(t dtype.Type, rows, cols int) (backend.Tensor, error)
+	release    func(t backend.Tensor)
+	load       func(c backend.Compute, stack []dtype.Matrix) (backend.Weight, error)
+	unload     func(w backend.Weight)
+	write      func(dst backend.Tensor, src []float32) error
+	fill       func(dst backend.Tensor, x float32)
+	host       func(src backend.Tensor) ([]float32, error)
+	copy       func(dst, src backend.Tensor)
+	readBytes  func(dst []byte, src backend.Tensor) error
+	writeBytes func(dst backend.Tensor, src []byte) error
+	embed      func(dst backend.Tensor, table backend.Weight, ids []int32)
+	gather     func(dst, x backend.Tensor, rows []int32)
+	matmul     func(x backend.Tensor, products []backend.Product)
+	rmsnorm    func(dst, x, gain backend.Tensor, eps float32)
+	swiglu     func(dst, gate, up backend.Tensor)
+	experts    func(dst, x backend.Tensor, e *backend.Experts)
+	attend     func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq)
+	deltaNet   func(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq)
+}
+
+// or is f, or what the device does.
+func or[F any](f F, missing bool, otherwise F) F {
+	if missing {
+		return otherwise
+	}
+	return f
+}
+
+func (f *faulty) FreeMemory() int64 { return or(f.free, f.free == nil, f.Opaque.FreeMemory)() }
+
+func (f *faulty) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
+	return or(f.alloc, f.alloc == nil, f.Opaque.Alloc)(t, rows, cols)
+}
+
+func (f *faulty) Free(t backend.Tensor) { or(f.release, f.release == nil, f.Opaque.Free)(t) }
+
+func (f *faulty) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight, error) {
+	if f.load != nil {
+		return f.load(c, stack)
+	}
+	return f.Opaque.Load(c, stack...)
+}
+
+func (f *faulty) Unload(w backend.Weight) { or(f.unload, f.unload == nil, f.Opaque.Unload)(w) }
+
+func (f *faulty) Write(dst backend.Tensor, src []float32) error {
+	return or(f.write, f.write == nil, f.Opaque.Write)(dst, src)
+}
+
+func (f *faulty) Fill(dst backend.Tensor, x float32) {
+	or(f.fill, f.fill == nil, f.Opaque.Fill)(dst, x)
+}
+
+func (f *faulty) Host(src backend.Tensor) ([]float32, error) {
+	return or(f.host, f.host == nil, f.Opaque.Host)(src)
+}
+
+func (f *faulty) Copy(dst, src backend.Tensor) {
+	or(f.copy, f.copy == nil, f.Opaque.Copy)(dst, src)
+}
+
+func (f *faulty) ReadBytes(dst []byte, src backend.Tensor) error {
+	return or(f.readBytes, f.readBytes == nil, f.Opaque.ReadBytes)(dst, src)
+}
+
+func (f *faulty) WriteBytes(dst backend.Tensor, src []byte) error {
+	return or(f.writeBytes, f.writeBytes == nil, f.Opaque.WriteBytes)(dst, src)
+}
+
+func (f *faulty) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+	or(f.embed, f.embed == nil, f.Opaque.Embed)(dst, table, ids)
+}
+
+func (f *faulty) Gather(dst, x backend.Tensor, rows []int32) {
+	or(f.gather, f.gather == nil, f.Opaque.Gather)(dst, x, rows)
+}
+
+func (f *faulty) MatMul(x backend.Tensor, products ...backend.Product) {
+	if f.matmul != nil {
+		f.matmul(x, products)
+		return
+	}
+	f.Opaque.MatMul(x, products...)
+}
+
+func (f *faulty) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
+	or(f.rmsnorm, f.rmsnorm == nil, f.Opaque.RMSNorm)(dst, x, gain, eps)
+}
+
+func (f *faulty) SwiGLU(dst, gate, up backend.Tensor) {
+	or(f.swiglu, f.swiglu == nil, f.Opaque.SwiGLU)(dst, gate, up)
+}
+
+func (f *faulty) Experts(dst, x backend.Tensor, e *backend.Experts) {
+	or(f.experts, f.experts == nil, f.Opaque.Experts)(dst, x, e)
+}
+
+func (f *faulty) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+	or(f.attend, f.attend == nil, f.Opaque.Attend)(dst, a, at, q, k, v, batch)
+}
+
+func (f *faulty) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
+	or(f.deltaNet, f.deltaNet == nil, f.Opaque.DeltaNet)(dst, d, at, in, batch)
+}

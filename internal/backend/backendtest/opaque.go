@@ -1,0 +1,281 @@
+package backendtest
+
+import (
+	"math"
+	"reflect"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// Opaque is a device whose memory nobody else can use: the operations of another device behind
+// memory and weights of its own types. What Host returned is gone at the next call, and writing
+// to it changes nothing. What was freed, or belongs to another device, is a panic wherever it is
+// used.
+type Opaque struct {
+	b    backend.Backend
+	lent [][]float32 // what Host has returned
+	next error       // what the next operation ends in
+	err  error       // what an operation has ended in
+}
+
+var (
+	_ backend.Backend = (*Opaque)(nil)
+	_ Breakable       = (*Opaque)(nil)
+)
+
+// NewOpaque hides the memory of b.
+func NewOpaque(b backend.Backend) *Opaque { return &Opaque{b: b} }
+
+// RegisterOpaque makes the device known as "opaque". Auto never takes it.
+func RegisterOpaque() {
+	backend.Register(backend.Device{
+		Name: "opaque", Rank: math.MinInt,
+		ISAs:  func() []string { return nil },
+		Probe: func() backend.Info { return backend.Info{Missing: "it is for tests"} },
+		Open: func(o backend.Options) (backend.Backend, error) {
+			if !testing.Testing() {
+				return nil, backend.ErrUnavailable
+			}
+			b, err := backend.Open("cpu", o)
+			if err != nil {
+				return nil, err
+			}
+			return NewOpaque(b), nil
+		},
+	})
+}
+
+// secret is memory.
+type secret struct {
+	owner *Opaque
+	t     backend.Tensor // all of it
+	freed bool
+}
+
+func (m *secret) Bytes() int64 { return m.t.Mem.Bytes() }
+
+// sealed is a weight.
+type sealed struct {
+	owner *Opaque
+	backend.Weight
+}
+
+// begin ends the life of what Host has returned. It reports whether an operation is to be
+// computed, and not to fail.
+func (o *Opaque) begin() bool {
+	for _, x := range o.lent {
+		for i := range x {
+			x[i] = float32(math.NaN())
+		}
+	}
+	o.lent = o.lent[:0]
+	if o.next != nil {
+		o.err, o.next = o.next, nil
+		return false
+	}
+	return true
+}
+
+// reported is the error of the operations before, once.
+func (o *Opaque) reported() error {
+	err := o.err
+	o.err = nil
+	return err
+}
+
+// tensor is the other device's tensor for t.
+func (o *Opaque) tensor(t backend.Tensor) backend.Tensor {
+	if t.Mem == nil {
+		return t
+	}
+	m, ok := t.Mem.(*secret)
+	if !ok || m.owner != o || m.freed {
+		panic("backendtest: tensor of another device, or that was freed")
+	}
+	t.Mem = m.t.Mem
+	t.Offset += m.t.Offset
+	return t
+}
+
+// weight is the other device's weight for w.
+func (o *Opaque) weight(w backend.Weight) backend.Weight {
+	s, ok := w.(*sealed)
+	if !ok || s.owner != o {
+		panic("backendtest: weight of another device")
+	}
+	return s.Weight
+}
+
+// revealed is a copy of x, a parameter of an operation, with the tensors and weights of the other
+// device wherever it has some.
+func revealed[T any](o *Opaque, x T) T {
+	o.reveal(reflect.ValueOf(&x).Elem())
+	return x
+}
+
+func (o *Opaque) reveal(v reflect.Value) {
+	switch x := v.Addr().Interface().(type) {
+	case *backend.Tensor:
+		*x = o.tensor(*x)
+		return
+	case *backend.Weight:
+		if *x != nil {
+			*x = o.weight(*x)
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			o.reveal(v.Field(i))
+		}
+	case reflect.Slice:
+		if kind := v.Type().Elem().Kind(); kind != reflect.Struct && kind != reflect.Interface {
+			return
+		}
+		own := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		reflect.Copy(own, v)
+		v.Set(own)
+		for i := range v.Len() {
+			o.reveal(v.Index(i))
+		}
+	}
+}
+
+// Break implements Breakable.
+func (o *Opaque) Break(err error) { o.next = err }
+
+// Name implements backend.Backend, as all that follows.
+func (o *Opaque) Name() string { return "opaque " + o.b.Name() }
+
+func (o *Opaque) FreeMemory() int64 { return o.b.FreeMemory() }
+
+func (o *Opaque) Close() error { return o.b.Close() }
+
+func (o *Opaque) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
+	x, err := o.b.Alloc(t, rows, cols)
+	if err != nil {
+		return x, err
+	}
+	m := &secret{owner: o, t: x}
+	x.Mem, x.Offset = m, 0
+	return x, nil
+}
+
+func (o *Opaque) Free(t backend.Tensor) {
+	o.begin()
+	if m, ok := t.Mem.(*secret); ok && !m.freed {
+		m.freed = true
+		o.b.Free(m.t)
+	}
+}
+
+func (o *Opaque) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight, error) {
+	w, err := o.b.Load(c, stack...)
+	if err != nil {
+		return nil, err
+	}
+	return &sealed{o, w}, nil
+}
+
+func (o *Opaque) Unload(w backend.Weight) {
+	o.begin()
+	o.b.Unload(o.weight(w))
+}
+
+func (o *Opaque) Write(dst backend.Tensor, src []float32) error {
+	o.begin()
+	return o.b.Write(o.tensor(dst), src)
+}
+
+func (o *Opaque) Fill(dst backend.Tensor, x float32) {
+	if o.begin() {
+		o.b.Fill(o.tensor(dst), x)
+	}
+}
+
+func (o *Opaque) Host(src backend.Tensor) ([]float32, error) {
+	o.begin()
+	if err := o.reported(); err != nil {
+		return nil, err
+	}
+	x, err := o.b.Host(o.tensor(src))
+	if err != nil {
+		return nil, err
+	}
+	own := append([]float32(nil), x...)
+	o.lent = append(o.lent, own)
+	return own, nil
+}
+
+func (o *Opaque) Copy(dst, src backend.Tensor) {
+	if o.begin() {
+		o.b.Copy(o.tensor(dst), o.tensor(src))
+	}
+}
+
+func (o *Opaque) ReadBytes(dst []byte, src backend.Tensor) error {
+	o.begin()
+	if err := o.reported(); err != nil {
+		return err
+	}
+	return o.b.ReadBytes(dst, o.tensor(src))
+}
+
+func (o *Opaque) WriteBytes(dst backend.Tensor, src []byte) error {
+	o.begin()
+	return o.b.WriteBytes(o.tensor(dst), src)
+}
+
+func (o *Opaque) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+	if o.begin() {
+		o.b.Embed(o.tensor(dst), o.weight(table), ids)
+	}
+}
+
+func (o *Opaque) Gather(dst, x backend.Tensor, rows []int32) {
+	if o.begin() {
+		o.b.Gather(o.tensor(dst), o.tensor(x), rows)
+	}
+}
+
+func (o *Opaque) MatMul(x backend.Tensor, products ...backend.Product) {
+	if o.begin() {
+		o.b.MatMul(o.tensor(x), revealed(o, products)...)
+	}
+}
+
+func (o *Opaque) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
+	if o.begin() {
+		o.b.RMSNorm(o.tensor(dst), o.tensor(x), o.tensor(gain), eps)
+	}
+}
+
+func (o *Opaque) SwiGLU(dst, gate, up backend.Tensor) {
+	if o.begin() {
+		o.b.SwiGLU(o.tensor(dst), o.tensor(gate), o.tensor(up))
+	}
+}
+
+func (o *Opaque) Experts(dst, x backend.Tensor, e *backend.Experts) {
+	if o.begin() {
+		own := revealed(o, *e)
+		o.b.Experts(o.tensor(dst), o.tensor(x), &own)
+	}
+}
+
+func (o *Opaque) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+	if o.begin() {
+		own := revealed(o, *a)
+		o.b.Attend(o.tensor(dst), &own, at, o.tensor(q), o.tensor(k), o.tensor(v), revealed(o, batch))
+	}
+}
+
+func (o *Opaque) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
+	if o.begin() {
+		own := revealed(o, *d)
+		o.b.DeltaNet(o.tensor(dst), &own, at, revealed(o, in), revealed(o, batch))
+	}
+}

@@ -1,0 +1,92 @@
+package backendtest
+
+import (
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/backend"
+)
+
+// Shapes of operations on rows: one long row, which is cut into pieces, and odd ones.
+var rowShapes = [][2]int{{1, 5000}, {3, 1000}, {17, 130}, {40, 33}, {2, 1}}
+
+func (c *checker) gather() {
+	c.on("Gather")
+	for _, s := range rowShapes {
+		c.like(fmt.Sprintf("%d×%d", s[0], s[1]), func(r *rig) [][]float32 {
+			x := r.random(s[0], s[1])
+			rows := []int32{int32(s[0] - 1), 0, int32(s[0] / 2), int32(s[0] - 1), 0}
+			dst := r.random(len(rows), s[1])
+			r.b.Gather(dst, x, rows)
+			return [][]float32{r.read(dst), r.read(x)}
+		})
+	}
+	c.like("no rows", func(r *rig) [][]float32 {
+		x, y := r.random(2, 5), r.random(2, 5)
+		r.b.Gather(y.RowRange(1, 1), x, nil)
+		return [][]float32{r.read(y)}
+	})
+}
+
+func (c *checker) rmsnorm() {
+	c.on("RMSNorm")
+	for _, s := range rowShapes {
+		what := fmt.Sprintf("%d×%d", s[0], s[1])
+		for _, eps := range []float32{1e-6, 0.5} {
+			c.like(fmt.Sprintf("%s, eps %v", what, eps), func(r *rig) [][]float32 {
+				x, gain, dst := r.random(s[0], s[1]), r.random(1, s[1]), r.random(s[0], s[1])
+				r.b.RMSNorm(dst, x, gain, eps)
+				r.b.RMSNorm(x, x, gain, eps)
+				return [][]float32{r.read(dst), r.read(x)}
+			})
+		}
+		c.holds(what+" and each row alone", func(r *rig) (got, want []float32) {
+			x, gain, y, z := r.random(s[0], s[1]), r.random(1, s[1]), r.random(s[0], s[1]), r.random(s[0], s[1])
+			r.b.RMSNorm(y, x, gain, 1e-6)
+			eachRow(s[0], func(i, j int) { r.b.RMSNorm(z.RowRange(i, j), x.RowRange(i, j), gain, 1e-6) })
+			return r.read(y), r.read(z)
+		})
+	}
+}
+
+func (c *checker) swiglu() {
+	c.on("SwiGLU")
+	for _, s := range rowShapes {
+		what := fmt.Sprintf("%d×%d", s[0], s[1])
+		c.like(what, func(r *rig) [][]float32 {
+			gate, up, dst := r.random(s[0], s[1]), r.random(s[0], s[1]), r.random(s[0], s[1])
+			r.b.SwiGLU(dst, gate, up)
+			r.b.SwiGLU(gate, gate, up)
+			return [][]float32{r.read(dst), r.read(gate), r.read(up)}
+		})
+		c.holds(what+" and each row alone", func(r *rig) (got, want []float32) {
+			x, y, z, one := r.random(s[0], s[1]), r.random(s[0], s[1]), r.random(s[0], s[1]), r.random(s[0], s[1])
+			r.b.SwiGLU(z, x, y)
+			eachRow(s[0], func(i, j int) { r.b.SwiGLU(one.RowRange(i, j), x.RowRange(i, j), y.RowRange(i, j)) })
+			return r.read(z), r.read(one)
+		})
+	}
+}
+
+// shapes checks that wrong shapes, which only our own mistakes make, do not pass.
+func (c *checker) shapes() {
+	r := &rig{b: c.b, rng: newRand()}
+	defer r.close()
+	x, y, narrow := r.random(3, 64), r.random(3, 64), r.random(3, 63)
+	w := r.load(backend.Int8, r.matrix(16, 64))
+	for op, f := range map[string]func(){
+		"Embed":   func() { r.b.Embed(y, w, []int32{1, 2}) },
+		"Gather":  func() { r.b.Gather(narrow, x, []int32{0, 1, 2}) },
+		"MatMul":  func() { r.b.MatMul(x, backend.Product{Dst: y, W: w}) },
+		"RMSNorm": func() { r.b.RMSNorm(y, x, narrow.RowRange(0, 1), 1e-6) },
+		"SwiGLU":  func() { r.b.SwiGLU(x, x, narrow) },
+	} {
+		c.on(op)
+		if try(f) == nil {
+			c.find("wrong shapes", "were accepted")
+		}
+	}
+	c.on("Embed")
+	if try(func() { r.b.Embed(y, w, []int32{1, 16, 2}) }) == nil {
+		c.find("an id beyond the table", "was accepted")
+	}
+}

@@ -1,0 +1,517 @@
+package backendtest
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// planted is a fault, and the method that has it.
+type planted struct {
+	op, what string
+	plant    func(f *faulty, b *Opaque)
+}
+
+// flat is a tensor as it looks to somebody who does not know of gaps between rows.
+func flat(t backend.Tensor) backend.Tensor {
+	t.Stride = t.Cols
+	return t
+}
+
+// lastRow and lastCol are views of t.
+func lastRow(t backend.Tensor) backend.Tensor { return t.RowRange(t.Rows-1, t.Rows) }
+func lastCol(t backend.Tensor) backend.Tensor { return t.ColRange(t.Cols-1, t.Cols) }
+
+// spoil makes a view wrong.
+func spoil(b *Opaque, t backend.Tensor) { b.Fill(t, 1e6) }
+
+var memoryFaults = []planted{
+	{"Alloc", "memory is not zero", func(f *faulty, b *Opaque) {
+		f.alloc = func(t dtype.Type, rows, cols int) (backend.Tensor, error) {
+			x, err := b.Alloc(t, rows, cols)
+			if err == nil && t == dtype.F32 {
+				b.Fill(x, 3)
+			}
+			return x, err
+		}
+	}},
+	{"Alloc", "memory has no end", func(f *faulty, b *Opaque) {
+		f.alloc = func(t dtype.Type, rows, cols int) (backend.Tensor, error) {
+			if rows > 1<<20 {
+				return b.Alloc(t, 1, 1)
+			}
+			return b.Alloc(t, rows, cols)
+		}
+	}},
+	{"Alloc", "tensors share memory", func(f *faulty, b *Opaque) {
+		var last backend.Tensor
+		f.alloc = func(t dtype.Type, rows, cols int) (backend.Tensor, error) {
+			if t == last.Type && rows == last.Rows && cols == last.Cols && rows*cols == 15 && !last.Mem.(*secret).freed {
+				return last, nil
+			}
+			x, err := b.Alloc(t, rows, cols)
+			last = x
+			return x, err
+		}
+	}},
+	{"FreeMemory", "nothing is ever free", func(f *faulty, _ *Opaque) { f.free = func() int64 { return 0 } }},
+	{"Free", "others are cleared", func(f *faulty, b *Opaque) {
+		var live []backend.Tensor
+		f.alloc = func(t dtype.Type, rows, cols int) (backend.Tensor, error) {
+			x, err := b.Alloc(t, rows, cols)
+			if err == nil && t == dtype.F32 {
+				live = append(live, x)
+			}
+			return x, err
+		}
+		f.release = func(t backend.Tensor) {
+			live = slices.DeleteFunc(live, func(x backend.Tensor) bool { return x.Mem == t.Mem })
+			b.Free(t)
+			for _, x := range live {
+				b.Fill(x, 0)
+			}
+		}
+	}},
+	{"Free", "twice is a panic", func(f *faulty, b *Opaque) {
+		f.release = func(t backend.Tensor) {
+			if m, ok := t.Mem.(*secret); ok && m.freed {
+				panic("freed twice")
+			}
+			b.Free(t)
+		}
+	}},
+	{"Host", "the last row is missing", func(f *faulty, b *Opaque) {
+		f.host = func(t backend.Tensor) ([]float32, error) {
+			x, err := b.Host(t)
+			if t.Rows > 1 && len(x) > 0 {
+				clear(x[(t.Rows-1)*t.Cols:])
+			}
+			return x, err
+		}
+	}},
+	{"Host", "gaps are not seen", func(f *faulty, b *Opaque) {
+		f.host = func(t backend.Tensor) ([]float32, error) { return b.Host(flat(t)) }
+	}},
+	{"Host", "an error is swallowed", func(f *faulty, b *Opaque) {
+		f.host = func(t backend.Tensor) ([]float32, error) {
+			x, err := b.Host(t)
+			if errors.Is(err, errReported) {
+				return make([]float32, t.Rows*t.Cols), nil
+			}
+			return x, err
+		}
+	}},
+	{"Fill", "the last column is left out", func(f *faulty, b *Opaque) {
+		f.fill = func(t backend.Tensor, x float32) { b.Fill(t.ColRange(0, max(t.Cols-1, 0)), x) }
+	}},
+	{"Fill", "stride is ignored", func(f *faulty, b *Opaque) {
+		f.fill = func(t backend.Tensor, x float32) { b.Fill(flat(t), x) }
+	}},
+	{"Write", "stride is ignored", func(f *faulty, b *Opaque) {
+		f.write = func(t backend.Tensor, x []float32) error { return b.Write(flat(t), x) }
+	}},
+	{"Write", "too few numbers pass", func(f *faulty, b *Opaque) {
+		f.write = func(t backend.Tensor, x []float32) error {
+			_ = b.Write(t, x)
+			return nil
+		}
+	}},
+	{"Copy", "stride of the source is ignored", func(f *faulty, b *Opaque) {
+		f.copy = func(dst, src backend.Tensor) { b.Copy(dst, flat(src)) }
+	}},
+	{"Copy", "the last row is missing", func(f *faulty, b *Opaque) {
+		f.copy = func(dst, src backend.Tensor) {
+			if dst.Rows == src.Rows && dst.Rows > 16 {
+				dst, src = dst.RowRange(1, dst.Rows), src.RowRange(1, src.Rows)
+			}
+			b.Copy(dst, src)
+		}
+	}},
+	{"ReadBytes", "stride is ignored", func(f *faulty, b *Opaque) {
+		f.readBytes = func(dst []byte, src backend.Tensor) error { return b.ReadBytes(dst, flat(src)) }
+	}},
+	{"ReadBytes", "an error is swallowed", func(f *faulty, b *Opaque) {
+		f.readBytes = func(dst []byte, src backend.Tensor) error {
+			if err := b.ReadBytes(dst, src); !errors.Is(err, errReported) {
+				return err
+			}
+			return nil
+		}
+	}},
+	{"WriteBytes", "the last row is missing", func(f *faulty, b *Opaque) {
+		f.writeBytes = func(dst backend.Tensor, src []byte) error {
+			if dst.Rows < 2 || len(src)%dst.Rows != 0 {
+				return b.WriteBytes(dst, src)
+			}
+			return b.WriteBytes(dst.RowRange(0, dst.Rows-1), src[:len(src)/dst.Rows*(dst.Rows-1)])
+		}
+	}},
+	{"WriteBytes", "halves are swapped", func(f *faulty, b *Opaque) {
+		f.writeBytes = func(dst backend.Tensor, src []byte) error {
+			if dst.Type == dtype.F16 {
+				src = slices.Clone(src)
+				slices.Reverse(src)
+			}
+			return b.WriteBytes(dst, src)
+		}
+	}},
+	{"Load", "the last row is lost", func(f *faulty, b *Opaque) {
+		f.load = func(c backend.Compute, stack []dtype.Matrix) (backend.Weight, error) {
+			stack = slices.Clone(stack)
+			for i, m := range stack {
+				if m.Validate() == nil && m.Rows > 16 {
+					stack[i].Data = slices.Clone(m.Data)
+					clear(stack[i].Data[(m.Rows-1)*m.RowBytes():])
+				}
+			}
+			return b.Load(c, stack...)
+		}
+	}},
+	{"Load", "shapes are not compared", func(f *faulty, b *Opaque) {
+		f.load = func(c backend.Compute, stack []dtype.Matrix) (backend.Weight, error) {
+			if len(stack) == 2 && stack[0].Rows != stack[1].Rows {
+				stack = stack[:1]
+			}
+			return b.Load(c, stack...)
+		}
+	}},
+	{"Unload", "others go, too", func(f *faulty, b *Opaque) {
+		var live []backend.Weight
+		f.load = func(c backend.Compute, stack []dtype.Matrix) (backend.Weight, error) {
+			w, err := b.Load(c, stack...)
+			if err == nil {
+				live = append(live, w)
+			}
+			return w, err
+		}
+		f.unload = func(backend.Weight) {
+			for _, w := range live {
+				b.Unload(w)
+			}
+		}
+	}},
+	{"Unload", "twice is a panic", func(f *faulty, b *Opaque) {
+		gone := map[backend.Weight]int{}
+		f.unload = func(w backend.Weight) {
+			if gone[w]++; gone[w] == 2 {
+				panic("unloaded twice")
+			}
+			b.Unload(w)
+		}
+	}},
+}
+
+var rowFaults = []planted{
+	{"Embed", "the last row of the table is another", func(f *faulty, b *Opaque) {
+		f.embed = func(dst backend.Tensor, table backend.Weight, ids []int32) {
+			ids = slices.Clone(ids)
+			for i, id := range ids {
+				if int(id) == table.Rows()-1 {
+					ids[i] = max(id-1, 0)
+				}
+			}
+			b.Embed(dst, table, ids)
+		}
+	}},
+	{"Embed", "stride is ignored", func(f *faulty, b *Opaque) {
+		f.embed = func(dst backend.Tensor, table backend.Weight, ids []int32) { b.Embed(flat(dst), table, ids) }
+	}},
+	{"Embed", "ids are not checked", func(f *faulty, b *Opaque) {
+		f.embed = func(dst backend.Tensor, table backend.Weight, ids []int32) {
+			ids = slices.Clone(ids)
+			for i, id := range ids {
+				ids[i] = min(id, int32(table.Rows()-1))
+			}
+			b.Embed(dst, table, ids)
+		}
+	}},
+	{"Gather", "a row is taken once only", func(f *faulty, b *Opaque) {
+		f.gather = func(dst, x backend.Tensor, rows []int32) {
+			b.Gather(dst, x, rows)
+			if n := len(rows); n > 1 && slices.Contains(rows[:n-1], rows[n-1]) {
+				spoil(b, lastRow(dst))
+			}
+		}
+	}},
+	{"Gather", "stride of the source is ignored", func(f *faulty, b *Opaque) {
+		f.gather = func(dst, x backend.Tensor, rows []int32) { b.Gather(dst, flat(x), rows) }
+	}},
+	{"RMSNorm", "eps is fixed", func(f *faulty, b *Opaque) {
+		f.rmsnorm = func(dst, x, gain backend.Tensor, _ float32) { b.RMSNorm(dst, x, gain, 1e-6) }
+	}},
+	{"RMSNorm", "the last column of odd rows", func(f *faulty, b *Opaque) {
+		f.rmsnorm = func(dst, x, gain backend.Tensor, eps float32) {
+			b.RMSNorm(dst, x, gain, eps)
+			if x.Cols%16 == 1 {
+				spoil(b, lastCol(dst))
+			}
+		}
+	}},
+	{"RMSNorm", "beyond the last column", func(f *faulty, b *Opaque) {
+		f.rmsnorm = func(dst, x, gain backend.Tensor, eps float32) {
+			b.RMSNorm(dst, x, gain, eps)
+			if dst.Stride > dst.Cols {
+				dst.Offset, dst.Cols = dst.Offset+dst.Cols, 1
+				spoil(b, dst)
+			}
+		}
+	}},
+	{"RMSNorm", "gains are not counted", func(f *faulty, b *Opaque) {
+		f.rmsnorm = func(dst, x, gain backend.Tensor, eps float32) {
+			if gain.Cols == x.Cols {
+				b.RMSNorm(dst, x, gain, eps)
+			}
+		}
+	}},
+	{"SwiGLU", "not in place", func(f *faulty, b *Opaque) {
+		f.swiglu = func(dst, gate, up backend.Tensor) {
+			if dst == gate {
+				spoil(b, lastRow(dst))
+			}
+			b.SwiGLU(dst, gate, up)
+		}
+	}},
+	{"SwiGLU", "the end of a long row", func(f *faulty, b *Opaque) {
+		f.swiglu = func(dst, gate, up backend.Tensor) {
+			b.SwiGLU(dst, gate, up)
+			if dst.Cols > 4096 {
+				spoil(b, lastCol(dst))
+			}
+		}
+	}},
+}
+
+var layerFaults = []planted{
+	{"MatMul", "the last column", func(f *faulty, b *Opaque) {
+		f.matmul = func(x backend.Tensor, products []backend.Product) {
+			b.MatMul(x, products...)
+			for _, p := range products {
+				if p.Dst.Cols%16 != 0 {
+					spoil(b, lastCol(p.Dst))
+				}
+			}
+		}
+	}},
+	{"MatMul", "the last row of an odd number", func(f *faulty, b *Opaque) {
+		f.matmul = func(x backend.Tensor, products []backend.Product) {
+			b.MatMul(x, products...)
+			if x.Rows > 8 && x.Rows%8 != 0 {
+				spoil(b, lastRow(products[0].Dst))
+			}
+		}
+	}},
+	{"MatMul", "a row depends on its neighbor", func(f *faulty, b *Opaque) {
+		f.matmul = func(x backend.Tensor, products []backend.Product) {
+			b.MatMul(x, products...)
+			for _, p := range products {
+				if x.Rows == 40 && p.Dst.Cols == 90 {
+					b.Copy(p.Dst.RowRange(1, 2), p.Dst.RowRange(0, 1))
+				}
+			}
+		}
+	}},
+	{"MatMul", "nothing is added", func(f *faulty, b *Opaque) {
+		f.matmul = func(x backend.Tensor, products []backend.Product) {
+			products = slices.Clone(products)
+			for i := range products {
+				products[i].Add = false
+			}
+			b.MatMul(x, products...)
+		}
+	}},
+	{"MatMul", "all blocks are computed", func(f *faulty, b *Opaque) {
+		f.matmul = func(x backend.Tensor, products []backend.Product) {
+			products = slices.Clone(products)
+			for i := range products {
+				products[i].Only = nil
+			}
+			b.MatMul(x, products...)
+		}
+	}},
+	{"MatMul", "infinities are rounded away", func(f *faulty, b *Opaque) {
+		f.matmul = func(x backend.Tensor, products []backend.Product) {
+			b.MatMul(x, products...)
+			if x.Rows == 2 && x.Cols == 128 {
+				b.Fill(lastRow(products[0].Dst), 1)
+			}
+		}
+	}},
+	{"Experts", "nothing is added", func(f *faulty, b *Opaque) {
+		f.experts = func(dst, x backend.Tensor, e *backend.Experts) {
+			b.Fill(dst, 0)
+			b.Experts(dst, x, e)
+		}
+	}},
+	{"Experts", "a row depends on how many there are", func(f *faulty, b *Opaque) {
+		f.experts = func(dst, x backend.Tensor, e *backend.Experts) {
+			own := *e
+			own.Normalize = e.Normalize != (x.Rows == 13)
+			b.Experts(dst, x, &own)
+		}
+	}},
+	{"Experts", "one expert too few", func(f *faulty, b *Opaque) {
+		f.experts = func(dst, x backend.Tensor, e *backend.Experts) {
+			own := *e
+			own.TopK--
+			b.Experts(dst, x, &own)
+		}
+	}},
+	{"Attend", "keys without queries are lost", func(f *faulty, b *Opaque) {
+		f.attend = func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+			if q.Rows > 0 {
+				b.Attend(dst, a, at, q, k, v, batch)
+			}
+		}
+	}},
+	{"Attend", "all layers are the first", func(f *faulty, b *Opaque) {
+		f.attend = func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+			b.Attend(dst, a, backend.Place{Type: at.Type}, q, k, v, batch)
+			if q.Rows == 1 { // or the order of layers would hide it
+				b.Attend(dst, a, at, q, k, v, batch)
+			}
+		}
+	}},
+	{"Attend", "a sequence of a batch is late by one", func(f *faulty, b *Opaque) {
+		f.attend = func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+			if len(batch) > 1 {
+				batch = slices.Clone(batch)
+				batch[1].Pos++
+			}
+			b.Attend(dst, a, at, q, k, v, batch)
+		}
+	}},
+	{"Attend", "a piece depends on its length", func(f *faulty, b *Opaque) {
+		f.attend = func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+			own := *a
+			if q.Rows == 7 {
+				own.Eps *= 100
+			}
+			b.Attend(dst, &own, at, q, k, v, batch)
+		}
+	}},
+	{"Attend", "rejected drafts stay", func(f *faulty, b *Opaque) {
+		last := 0
+		f.attend = func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+			b.Attend(dst, a, at, q, k, v, batch)
+			if last == 6 && q.Rows == 8 {
+				spoil(b, dst)
+			}
+			last = q.Rows
+		}
+	}},
+	{"DeltaNet", "an accepted draft is replayed twice", func(f *faulty, b *Opaque) {
+		f.deltaNet = changed(b, func(s *backend.Seq) {
+			if s.Accepted == 1 {
+				s.Accepted++
+			}
+		})
+	}},
+	{"DeltaNet", "accepted drafts are forgotten", func(f *faulty, b *Opaque) {
+		f.deltaNet = changed(b, func(s *backend.Seq) { s.Accepted = 0 })
+	}},
+	{"DeltaNet", "drafts go into the state", func(f *faulty, b *Opaque) {
+		f.deltaNet = changed(b, func(s *backend.Seq) { s.Drafts = 0 })
+	}},
+	{"DeltaNet", "the second chunk of a long call", func(f *faulty, b *Opaque) {
+		f.deltaNet = func(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
+			b.DeltaNet(dst, d, at, in, batch)
+			if dst.Rows > 64 {
+				spoil(b, lastRow(dst).ColRange(0, 1))
+			}
+		}
+	}},
+	{"DeltaNet", "a batch shares a state", func(f *faulty, b *Opaque) {
+		f.deltaNet = func(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
+			batch = slices.Clone(batch)
+			for i := range batch {
+				batch[i].Delta = batch[0].Delta
+			}
+			b.DeltaNet(dst, d, at, in, batch)
+		}
+	}},
+}
+
+// changed is DeltaNet with every sequence described otherwise.
+func changed(b *Opaque, change func(s *backend.Seq)) func(backend.Tensor, *backend.DeltaNet, backend.Place, backend.DeltaInput, []backend.Seq) {
+	return func(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
+		batch = slices.Clone(batch)
+		for i := range batch {
+			change(&batch[i])
+		}
+		b.DeltaNet(dst, d, at, in, batch)
+	}
+}
+
+// briefSuite has fewer cases, and the best instruction set as its oracle: tests of package cpu
+// hold that it gives the bits of the portable code.
+func briefSuite(t *testing.T) *Suite {
+	t.Helper()
+	return &Suite{oracle: Open(t, backend.Options{Threads: 1}), answers: map[string][][]float32{}, brief: true}
+}
+
+// TestFaultsAreFound plants one fault after another: the checks name the method that has it, and
+// no other.
+func TestFaultsAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what is found does not depend on the instruction set, and the portable code takes long")
+	}
+	s, b := briefSuite(t), Open(t, backend.Options{Threads: 1})
+	methods := map[string]bool{}
+	for _, p := range slices.Concat(memoryFaults, rowFaults, layerFaults) {
+		f := &faulty{Opaque: NewOpaque(b)}
+		p.plant(f, f.Opaque)
+		found := map[string]Finding{}
+		for _, x := range s.Check(f) {
+			found[x.Op] = x
+		}
+		if _, ok := found[p.op]; !ok || len(found) != 1 {
+			t.Errorf("%s: %s: found %v", p.op, p.what, slices.Collect(maps.Values(found)))
+		}
+		methods[p.op] = true
+	}
+	all := reflect.TypeFor[backend.Backend]()
+	for i := range all.NumMethod() {
+		if name := all.Method(i).Name; !methods[name] && name != "Name" && name != "Close" {
+			t.Errorf("no fault of %s is planted", name)
+		}
+	}
+}
+
+func TestOpaquePasses(t *testing.T) {
+	briefSuite(t).Run(t, NewOpaque(Open(t, backend.Options{Threads: 1})))
+}
+
+// TestOpaqueLetsNobodyLookInside uses memory and weights as only a mistake would.
+func TestOpaqueLetsNobodyLookInside(t *testing.T) {
+	host := Open(t, backend.Options{Threads: 1})
+	a, b := NewOpaque(host), NewOpaque(host)
+	x, err := a.Alloc(dtype.F32, 2, 3)
+	must(err)
+	r := &rig{b: a, rng: newRand()}
+	w := r.load(backend.Float32, r.matrix(3, 3))
+	for what, f := range map[string]func(){
+		"the other device reads":      func() { _, _ = host.Host(x) },
+		"an equal device reads":       func() { _, _ = b.Host(x) },
+		"the other device multiplies": func() { host.MatMul(x, backend.Product{Dst: x, W: w}) },
+		"an equal device multiplies":  func() { b.MatMul(x, backend.Product{Dst: x, W: w}) },
+	} {
+		if try(f) == nil {
+			t.Errorf("%s: no panic", what)
+		}
+	}
+	view, err := a.Host(x)
+	must(err)
+	view[0] = 5
+	if again, err := a.Host(x); err != nil || again[0] != 0 || view[0] == view[0] {
+		t.Errorf("written to what Host returned: %v, %v; then it is %v", again, err, view)
+	}
+	a.Free(x)
+	if try(func() { _, _ = a.Host(x) }) == nil {
+		t.Error("freed memory was read")
+	}
+}

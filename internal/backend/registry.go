@@ -1,0 +1,178 @@
+package backend
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ErrUnavailable is wrapped by the error for a device that this build or this machine does not
+// have.
+var ErrUnavailable = errors.New("not available")
+
+// Auto is the name that stands for the best device there is. So does no name.
+const Auto = "auto"
+
+// Options say how a device is opened. The zero value is the default.
+type Options struct {
+	Threads int    // of the host, to compute with or to feed the device; 0: one per processor this process may use
+	ISA     string // instruction set, one of Device.ISAs; "": the best the device can run
+}
+
+// Device is a kind of device that this build has code for. Its package registers it, and
+// nothing but a blank import names that package.
+type Device struct {
+	Name string // what users type: short, in lower case
+	Rank int    // auto takes the device of the highest rank that can be opened; the host's processor has 0
+	// ISAs lists the instruction sets there are kernels for, the best first. It does not look
+	// at the machine's devices.
+	ISAs func() []string
+	// Probe looks at the machine. It may take as long as opening a driver does.
+	Probe func() Info
+	// Open opens the device. Where there is none, the error wraps ErrUnavailable and says why.
+	Open func(Options) (Backend, error)
+}
+
+// Info is what a machine has of a kind of device.
+type Info struct {
+	Name    string    // set by List
+	Default bool      // auto takes it; set by List
+	Missing string    // why it cannot be used; "": it can
+	Memory  int64     // bytes; 0: not known
+	Free    int64     // bytes of Memory that this process may still take
+	Threads int       // of the host, unless Options say otherwise
+	ISAs    []ISA     // the best first; the first that is not missing is used by default
+	Compute []Compute // how it can multiply with quantized weights
+}
+
+// Runnable lists the instruction sets that the machine can run, the best first.
+func (i *Info) Runnable() []string {
+	var names []string
+	for _, set := range i.ISAs {
+		if set.Missing == "" {
+			names = append(names, set.Name)
+		}
+	}
+	return names
+}
+
+// ISA is an instruction set of a kind of device.
+type ISA struct {
+	Name    string
+	Missing string // why it cannot be used; "": it can
+}
+
+// registry is the devices of a build, by rank, the highest first.
+type registry []Device
+
+var devices registry
+
+// Register makes a kind of device known. It is called from the init of its package.
+func Register(d Device) { devices.register(d) }
+
+// Names lists what Open takes: Auto, and the devices of this build, by rank.
+func Names() []string { return devices.names() }
+
+// ISAs lists the instruction sets of all devices of this build.
+func ISAs() []string { return devices.isas() }
+
+// List describes the devices of this build, by rank, those that this machine lacks included.
+func List() []Info { return devices.list() }
+
+// Known is nil if Open takes the name. Otherwise it is the error that Open returns.
+func Known(name string) error { return devices.known(name) }
+
+// Open opens a device by its name. Auto, or no name, is the device of the highest rank that this
+// machine has and that has the instruction set of the options, if they name one.
+func Open(name string, o Options) (Backend, error) { return devices.open(name, o) }
+
+func (r *registry) register(d Device) {
+	if d.Name == "" || d.Name == Auto || r.find(d.Name) != nil {
+		panic(fmt.Sprintf("backend: device %q registered twice, or without a name of its own", d.Name))
+	}
+	*r = append(*r, d)
+	slices.SortStableFunc(*r, func(a, b Device) int { return cmp.Compare(b.Rank, a.Rank) })
+}
+
+func (r registry) find(name string) *Device {
+	if i := slices.IndexFunc(r, func(d Device) bool { return d.Name == name }); i >= 0 {
+		return &r[i]
+	}
+	return nil
+}
+
+func (r registry) names() []string {
+	names := []string{Auto}
+	for _, d := range r {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+func (r registry) isas() []string {
+	var all []string
+	for _, d := range r {
+		for _, name := range d.ISAs() {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+func (r registry) list() []Info {
+	list := make([]Info, len(r))
+	chosen := false
+	for i, d := range r {
+		list[i] = d.Probe()
+		list[i].Name, list[i].Default = d.Name, !chosen && list[i].Missing == ""
+		chosen = chosen || list[i].Default
+	}
+	return list
+}
+
+func (r registry) known(name string) error {
+	if name == "" || name == Auto || r.find(name) != nil {
+		return nil
+	}
+	return fmt.Errorf("device %s: %w in this build; use %s", name, ErrUnavailable, strings.Join(r.names(), " or "))
+}
+
+func (r registry) open(name string, o Options) (Backend, error) {
+	if name != "" && name != Auto {
+		if err := r.known(name); err != nil {
+			return nil, err
+		}
+		return r.find(name).Open(o)
+	}
+	var missing []error
+	for _, d := range r.having(o.ISA) {
+		b, err := d.Open(o)
+		if !errors.Is(err, ErrUnavailable) {
+			return b, err
+		}
+		missing = append(missing, err)
+	}
+	if missing == nil {
+		return nil, fmt.Errorf("device: %w in this build", ErrUnavailable)
+	}
+	return nil, errors.Join(missing...)
+}
+
+// having are the devices with an instruction set. Where none has it all are returned: opening
+// them says what there is.
+func (r registry) having(isa string) registry {
+	var some registry
+	for _, d := range r {
+		if isa == "" || slices.Contains(d.ISAs(), isa) {
+			some = append(some, d)
+		}
+	}
+	if some == nil {
+		return r
+	}
+	return some
+}
