@@ -189,7 +189,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	}()
 	m.device = m.backend.Name()
 	w := model.Options{
-		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, DraftVocab: o.Speculation.Vocab, Control: m.tok.Added(), Progress: o.Progress, Log: m.log,
+		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, Progress: o.Progress, Log: m.log,
 	}
 	if o.Speculation.Depth != DepthOff {
 		w.MaxDrafts = spec.MaxDepth

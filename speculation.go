@@ -9,6 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -100,8 +101,8 @@ func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
 		return d, fmt.Errorf("foretoken: depth %v, want off, auto or up to %d tokens", d.depth, MaxDepth)
 	}
 	var head spec.Drafter
-	if n, ok := m.model.(interface{ Drafter() spec.Drafter }); ok {
-		head = n.Drafter()
+	if h := m.model.Head(); h != nil {
+		head = mtp.New(h, mtp.Options{Vocab: m.info.Vocab, DraftVocab: o.Vocab, Control: m.tok.Added()})
 	}
 	if head == nil && o.Head == HeadRequired {
 		return d, fmt.Errorf("model %s: %w", m.name, noHead(config))

@@ -16,6 +16,8 @@ import (
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -77,7 +79,7 @@ func Model(dev *cpu.Backend, o ModelOptions) (*ModelReport, error) {
 	}
 	say(fmt.Sprintf("generating a %s model of %d bits", o.Shape, o.Bits))
 	b := newTimed(dev)
-	m, err := qwen35.Generate(o.Shape, o.Bits, b, model.Options{MaxDrafts: max(slices.Max(o.Rows)-1, 1), DraftVocab: -1})
+	m, err := qwen35.Generate(o.Shape, o.Bits, b, model.Options{MaxDrafts: max(slices.Max(o.Rows)-1, 1)})
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +143,7 @@ func (r *modelRun) add(t *timing, run func() (time.Duration, error)) error {
 
 // open fills the context and warms up.
 func (r *modelRun) open() (err error) {
-	if r.seq, err = measure.Open(r.m, r.m.Drafter(), r.pool, r.m.Info().Vocab); err != nil {
+	if r.seq, err = measure.Open(r.m, r.drafter(), r.pool, r.m.Info().Vocab); err != nil {
 		return err
 	}
 	r.passes, r.prompts = make([]timing, len(r.o.Rows)), make([]timing, len(r.o.Prompts))
@@ -155,6 +157,11 @@ func (r *modelRun) open() (err error) {
 	}
 	_, err = r.seq.Prefill(r.tokens(1), 1)
 	return err
+}
+
+// drafter drafts from the whole vocabulary.
+func (r *modelRun) drafter() spec.Drafter {
+	return mtp.New(r.m.Head(), mtp.Options{Vocab: r.m.Info().Vocab, DraftVocab: -1})
 }
 
 // tokens are n ids. Which they are does not matter for the time.

@@ -482,22 +482,19 @@ func load(t testing.TB, dir string, o model.Options) *rig {
 	return &rig{m, b, state.NewPool(b, 1<<40)}
 }
 
-// forward is what Model and Head have in common.
-type forward interface {
-	Layout() state.Layout
-	Forward(batch []model.Span) (model.Output, error)
-}
+// forward is what models and heads have in common.
+type forward func(batch []model.Span) (model.Output, error)
 
 // run feeds one span to an empty memory and returns copies of all its logits.
-func (r *rig) run(t testing.TB, f forward, s model.Span) (logits [][]float32, hidden []float32) {
+func (r *rig) run(t testing.TB, memory state.Layout, f forward, s model.Span) (logits [][]float32, hidden []float32) {
 	t.Helper()
 	var err error
-	if s.State, err = r.pool.Open(f.Layout()); err != nil {
+	if s.State, err = r.pool.Open(memory); err != nil {
 		t.Fatal(err)
 	}
 	defer s.State.Close()
 	s.Want = len(s.Tokens)
-	out, err := f.Forward([]model.Span{s})
+	out, err := f([]model.Span{s})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -514,7 +511,7 @@ func (r *rig) run(t testing.TB, f forward, s model.Span) (logits [][]float32, hi
 // logits are those of every row of the text, and those of the head over its pairs.
 func (r *rig) logits(t testing.TB, text []int32) (target, head [][]float32) {
 	t.Helper()
-	target, hidden := r.run(t, r.Model, model.Span{Tokens: text})
+	target, hidden := r.run(t, r.Layout(), r.Forward, model.Span{Tokens: text})
 	if r.Head() == nil {
 		return target, nil
 	}
@@ -527,7 +524,8 @@ func (r *rig) logits(t testing.TB, text []int32) (target, head [][]float32) {
 	if err := r.b.Write(rows, hidden[:n*width]); err != nil {
 		t.Fatal(err)
 	}
-	head, _ = r.run(t, r.Head(), model.Span{Tokens: text[1:], Hidden: rows})
+	all := func(batch []model.Span) (model.Output, error) { return r.Head().Forward(batch, nil) }
+	head, _ = r.run(t, r.Head().Layout(), all, model.Span{Tokens: text[1:], Hidden: rows})
 	return target, head
 }
 

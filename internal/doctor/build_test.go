@@ -17,7 +17,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
@@ -109,7 +109,7 @@ func template(c *checkpoint.Checkpoint) (source, tools string, err error) {
 }
 
 // load loads a checkpoint.
-func load(t testing.TB, c *checkpoint.Checkpoint) (*Facts, *qwen35.Model, *cpu.Backend) {
+func load(t testing.TB, c *checkpoint.Checkpoint) (*Facts, model.Model, *cpu.Backend) {
 	t.Helper()
 	facts := Inspect(c, InspectOptions{Template: template})
 	if !facts.Loadable {
@@ -120,7 +120,7 @@ func load(t testing.TB, c *checkpoint.Checkpoint) (*Facts, *qwen35.Model, *cpu.B
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	m, err := qwen35.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
+	m, err := model.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

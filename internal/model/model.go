@@ -24,7 +24,9 @@ type Model interface {
 	// Forward feeds every span to its sequence. Spans are of different sequences. After an
 	// error the spans' states are undefined and must be closed.
 	Forward(batch []Span) (Output, error)
-	// Close frees the weights.
+	// Head is the multi-token-prediction head, nil if there is none.
+	Head() Head
+	// Close frees the weights, the head's too.
 	Close() error
 }
 
@@ -61,12 +63,10 @@ type Output struct {
 
 // Options say how to open a model. The zero value is the default.
 type Options struct {
-	Compute    backend.Compute
-	Quantize   int     // bits to quantize matrices to on load; 0: as the file is
-	MaxDrafts  int     // maximum draft tokens of one span
-	KVBits     int     // of the KV cache: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
-	DraftVocab int     // frequent tokens in the draft vocabulary of a head; 0: auto (fastest), -1: all
-	Control    []int32 // ids that are always in it: those that open and close parts of a text
+	Compute   backend.Compute
+	Quantize  int // bits to quantize matrices to on load; 0: as the file is
+	MaxDrafts int // maximum draft tokens of one span
+	KVBits    int // of the KV cache: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
 	// Progress, if not nil, is called from time to time with the bytes read so far.
 	Progress func(done, total int64)
 	Log      *slog.Logger // nil: silent

@@ -34,7 +34,7 @@ type Model struct {
 	trace func(layer int, x backend.Tensor)
 }
 
-var _ model.Model = (*Model)(nil)
+var _ model.Examinable = (*Model)(nil)
 
 // Open loads a checkpoint. It refuses one with tensors missing or left over, naming them.
 // The checkpoint may be closed afterwards.
@@ -110,7 +110,12 @@ func (m *Model) Info() model.Info { return m.info }
 func (m *Model) Layout() state.Layout { return m.layout }
 
 // Head is the multi-token-prediction head, nil if the checkpoint has none.
-func (m *Model) Head() *Head { return m.head }
+func (m *Model) Head() model.Head {
+	if m.head == nil {
+		return nil
+	}
+	return m.head
+}
 
 // Close frees the weights of the model and its head.
 func (m *Model) Close() error {
