@@ -134,6 +134,7 @@ type Model struct {
 
 	engine  *engine.Engine
 	model   model.Model
+	family  *model.Family
 	backend *cpu.Backend
 	disk    *prefix.Disk
 	secret  [sha256.Size]byte // that salts are mixed with
@@ -172,6 +173,9 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 		m.log = slog.New(warnings{slog.Default().Handler()})
 	}
 	m.grammars = newGrammars(m.grammarVocab)
+	if m.family, err = model.Of(c.Config()); err != nil {
+		return nil, err
+	}
 	if err := m.readText(c); err != nil {
 		return nil, err
 	}
@@ -342,15 +346,13 @@ func (m *Model) readText(c *checkpoint.Checkpoint) error {
 	return nil
 }
 
-// stops are the ids that end a text: the model's, and in a chat those that end a turn
+// stops are the ids that end a text: those that the checkpoint says, and those of its family
 // whatever the checkpoint says.
-func (m *Model) stops(chat bool) []int32 {
+func (m *Model) stops() []int32 {
 	ids := slices.Clone(m.info.Stop)
-	if chat {
-		for _, token := range []string{"<|im_end|>", "<|endoftext|>"} {
-			if id, ok := m.tok.ID(token); ok {
-				ids = append(ids, id)
-			}
+	for _, token := range m.family.Dialogue.Ends {
+		if id, ok := m.tok.ID(token); ok {
+			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)

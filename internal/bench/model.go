@@ -15,7 +15,6 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/state"
@@ -79,7 +78,7 @@ func Model(dev *cpu.Backend, o ModelOptions) (*ModelReport, error) {
 	}
 	say(fmt.Sprintf("generating a %s model of %d bits", o.Shape, o.Bits))
 	b := newTimed(dev)
-	m, err := qwen35.Generate(o.Shape, o.Bits, b, model.Options{MaxDrafts: max(slices.Max(o.Rows)-1, 1)})
+	m, err := model.Generate(o.Shape, o.Bits, b, model.Options{MaxDrafts: max(slices.Max(o.Rows)-1, 1)})
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +104,7 @@ func Model(dev *cpu.Backend, o ModelOptions) (*ModelReport, error) {
 	info := m.Info()
 	r := &ModelReport{
 		Device: dev.Name(), Shape: o.Shape, Bits: o.Bits, Parameters: info.Parameters,
-		Bytes: m.PassBytes(), Context: o.Context, ReadGBs: float64(stream.Bytes()) / measure.Median(reads) / 1e9,
+		Bytes: info.PassBytes, Context: o.Context, ReadGBs: float64(stream.Bytes()) / measure.Median(reads) / 1e9,
 	}
 	run.report(r)
 	return r, nil
@@ -113,7 +112,7 @@ func Model(dev *cpu.Backend, o ModelOptions) (*ModelReport, error) {
 
 // modelRun is a measurement under way.
 type modelRun struct {
-	m    *qwen35.Model
+	m    model.Model
 	b    *timed
 	pool *state.Pool
 	o    ModelOptions

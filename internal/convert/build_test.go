@@ -18,7 +18,8 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -391,7 +392,7 @@ func converted(t testing.TB, dir string, o Options) (string, Summary) {
 // effective is the numbers of every weight as a model would use them.
 func effective(t testing.TB, dir string) map[string][]float32 {
 	t.Helper()
-	v, err := qwen35.TakeInventory(open(t, dir), qwen35.Whole, discard)
+	v, err := model.Inventory(open(t, dir), weights.Whole, discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -452,9 +453,20 @@ func rounded(typ dtype.Type, v []float32) []float32 {
 	return x.values()
 }
 
+// isHead reports whether a tensor is one of a head, by its name in a file.
+func isHead(name string) bool { return strings.Contains("."+name, ".mtp.") }
+
+// mlxName is the naming of converted checkpoints.
+func mlxName(name string) string {
+	if isHead(name) || strings.HasPrefix(name, "lm_head.") {
+		return "language_model." + name
+	}
+	return "language_model.model." + name
+}
+
 // rig is a model that is loaded.
 type rig struct {
-	*qwen35.Model
+	model.Model
 	b    *cpu.Backend
 	pool *state.Pool
 }
@@ -467,7 +479,7 @@ func load(t testing.TB, dir string, o model.Options) *rig {
 		t.Fatal(err)
 	}
 	o.Log = discard
-	m, err := qwen35.Open(open(t, dir), b, o)
+	m, err := model.Open(open(t, dir), b, o)
 	if err != nil {
 		t.Fatal(err)
 	}

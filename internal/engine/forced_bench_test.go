@@ -9,7 +9,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -59,7 +58,7 @@ func openGenerated(b *testing.B, shape string) (*headed, *state.Pool) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = dev.Close() })
-	m, err := qwen35.Generate(shape, 4, dev, model.Options{MaxDrafts: spec.MaxDepth})
+	m, err := model.Generate(shape, 4, dev, model.Options{MaxDrafts: spec.MaxDepth})
 	if err != nil {
 		b.Fatal(err)
 	}

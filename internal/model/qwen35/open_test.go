@@ -37,7 +37,7 @@ func tryOpen(tb testing.TB, dir string, threads int, o model.Options) (*rig, err
 	tb.Helper()
 	openAt := checkpoint.Open
 	if strings.HasSuffix(dir, ".gguf") {
-		openAt = OpenGGUF
+		openAt = model.OpenGGUF
 	}
 	c, err := openAt(dir)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // Converters have damaged heads in a few ways that can be undone once they are known. Here
@@ -102,8 +103,8 @@ func (h *Head) variant(v variant) (*Head, error) {
 func (h *Head) norms() map[string]*backend.Tensor {
 	gains := map[string]*backend.Tensor{}
 	for w := range h.weights() {
-		if w.Kind == Gain {
-			gains[strings.TrimSuffix(strings.TrimPrefix(w.Name, "mtp."), ".weight")] = w.tensor
+		if w.Kind == weights.Gain {
+			gains[strings.TrimSuffix(strings.TrimPrefix(w.Name, "mtp."), ".weight")] = w.Tensor()
 		}
 	}
 	return gains
