@@ -18,8 +18,10 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu"
 	"github.com/foretoken/foretoken/internal/checkpoint"
@@ -128,6 +130,7 @@ type Model struct {
 	tok       *tokenizer.Tokenizer
 	templates checkpoint.Templates
 	generates checkpoint.Generation
+	format    func() chat.ToolFormat // found out when it is first wanted
 	draft     drafting
 	grammars  *grammars
 	log       *slog.Logger
@@ -343,6 +346,7 @@ func (m *Model) readText(c *checkpoint.Checkpoint) error {
 	if m.templates, err = c.Templates(); err != nil {
 		return fmt.Errorf("model %s: %w", m.name, err)
 	}
+	m.format = sync.OnceValue(func() chat.ToolFormat { return chat.Teaches(m.Template(true)) })
 	return nil
 }
 

@@ -51,7 +51,7 @@ func (m *Model) Template(tools bool) string {
 }
 
 // ToolFormat is the format of tool calls that the template teaches.
-func (m *Model) ToolFormat() chat.ToolFormat { return chat.Teaches(m.Template(true)) }
+func (m *Model) ToolFormat() chat.ToolFormat { return m.format() }
 
 // ChatPrompt is the prompt for an answer to a conversation.
 func (m *Model) ChatPrompt(c Conversation) (*Prompt, error) {
