@@ -123,7 +123,7 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 		s = *r.Sampling
 	}
 	s.Vocab = m.vocab
-	stop := m.stops(r.Prompt.Chat || !r.Grammar.IsZero()) // a grammar may end with any of them
+	stop := m.stops()
 	for _, id := range append(m.tok.Encode("\n"), stop...) {
 		if int(id) < m.vocab {
 			s.XTCExempt = append(s.XTCExempt, id)

@@ -52,7 +52,7 @@ var maySkip = map[string]string{
 // exactly, the others have assembly variants and lose or gain a fused multiply-add
 // from one architecture to the next.
 var (
-	exactPackages = []string{"internal/backend/cpu", "internal/backend/cpu/kernel", "internal/exactmath", "internal/model", "internal/model/qwen35", "sample", "internal/spec", "internal/state"}
+	exactPackages = []string{"internal/backend/cpu", "internal/backend/cpu/kernel", "internal/exactmath", "internal/model", "internal/model/qwen35", "internal/model/weights", "sample", "internal/spec", "internal/spec/mtp", "internal/state"}
 	inexactMath   = []string{
 		"Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cbrt", "Cos", "Cosh", "Erf", "Erfc", "Exp",
 		"Exp2", "Expm1", "Gamma", "Hypot", "Lgamma", "Log", "Log10", "Log1p", "Log2", "Pow", "Sin", "Sincos", "Sinh", "Tan", "Tanh",
@@ -223,6 +223,47 @@ func TestPackagesImportWhatTheTableAllows(t *testing.T) {
 			if !slices.Contains(may, ours) && !slices.Contains(may, "all") {
 				t.Errorf("%s imports %s: the table of docs/ARCHITECTURE.md does not allow it", s.path, ours)
 			}
+		}
+	}
+}
+
+// A family registers itself. Whatever is done with its checkpoints is done through model.Family,
+// so no code but its own names it: the root package imports it, and everybody has it by that.
+func TestOnlyABlankImportNamesAFamily(t *testing.T) {
+	var families []string // names of packages below internal/model that import it
+	for _, s := range tree(t) {
+		if rest, ok := strings.CutPrefix(s.dir, "internal/model/"); ok && !s.test && slices.Contains(s.imports(), module+"/internal/model") && !slices.Contains(families, rest) {
+			families = append(families, rest)
+		}
+	}
+	if len(families) == 0 {
+		t.Error("there is no family")
+	}
+	for _, family := range families {
+		dir := "internal/model/" + family
+		word := regexp.MustCompile(`\b` + regexp.QuoteMeta(family) + `\b`)
+		imported := false
+		for _, s := range tree(t) {
+			if s.test || s.dir == dir {
+				continue
+			}
+			text, err := os.ReadFile(s.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			named := len(word.FindAll(text, -1))
+			for _, spec := range s.syntax.Imports {
+				if spec.Path.Value == strconv.Quote(module+"/"+dir) && s.path == "imports.go" && spec.Name != nil && spec.Name.Name == "_" {
+					imported = true
+					named--
+				}
+			}
+			if named > 0 {
+				t.Errorf("%s names %s: ask model.Family", s.path, family)
+			}
+		}
+		if !imported {
+			t.Errorf("imports.go does not import %s: nobody can use it", dir)
 		}
 	}
 }

@@ -116,16 +116,15 @@ func (m *Model) prepare(x *said) {
 // "" for texts that are no conversation. Two with the same prefix share a name; then the one
 // that spoke last is prefilled. Other salts have other names.
 func (m *Model) conversation(p *Prompt, salt prefix.Salt) string {
-	turn, ok := m.tok.ID("<|im_start|>")
-	if !ok || p.talk == nil {
+	if _, ok := m.tok.ID(m.family.Dialogue.Turn); !ok || p.talk == nil {
 		return ""
 	}
-	role := m.tok.Encode("assistant")
+	answer := m.tok.Encode(m.family.Dialogue.Answer)
 	h := fnv.New128a()
 	h.Write(salt[:])
 	var b [4]byte
 	for i, id := range p.IDs {
-		if rest := p.IDs[i+1:]; id == turn && len(rest) >= len(role) && slices.Equal(rest[:len(role)], role) {
+		if rest := p.IDs[i:]; len(rest) >= len(answer) && slices.Equal(rest[:len(answer)], answer) {
 			break
 		}
 		binary.LittleEndian.PutUint32(b[:], uint32(id))

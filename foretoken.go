@@ -18,8 +18,10 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/engine"
@@ -133,12 +135,14 @@ type Model struct {
 	tok       *tokenizer.Tokenizer
 	templates checkpoint.Templates
 	generates checkpoint.Generation
+	format    func() chat.ToolFormat // found out when it is first wanted
 	draft     drafting
 	grammars  *grammars
 	log       *slog.Logger
 
 	engine  *engine.Engine
 	model   model.Model
+	family  *model.Family
 	backend backend.Backend
 	disk    *prefix.Disk
 	secret  [sha256.Size]byte // that salts are mixed with
@@ -177,6 +181,9 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 		m.log = slog.New(warnings{slog.Default().Handler()})
 	}
 	m.grammars = newGrammars(m.grammarVocab)
+	if m.family, err = model.Of(c.Config()); err != nil {
+		return nil, err
+	}
 	if err := m.readText(c); err != nil {
 		return nil, err
 	}
@@ -194,7 +201,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	}()
 	m.device = m.backend.Name()
 	w := model.Options{
-		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, DraftVocab: o.Speculation.Vocab, Control: m.tok.Added(), Progress: o.Progress, Log: m.log,
+		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, Progress: o.Progress, Log: m.log,
 	}
 	if o.Speculation.Depth != DepthOff {
 		w.MaxDrafts = spec.MaxDepth
@@ -344,18 +351,17 @@ func (m *Model) readText(c *checkpoint.Checkpoint) error {
 	if m.templates, err = c.Templates(); err != nil {
 		return fmt.Errorf("model %s: %w", m.name, err)
 	}
+	m.format = sync.OnceValue(func() chat.ToolFormat { return chat.Teaches(m.Template(true)) })
 	return nil
 }
 
-// stops are the ids that end a text: the model's, and in a chat those that end a turn
+// stops are the ids that end a text: those that the checkpoint says, and those of its family
 // whatever the checkpoint says.
-func (m *Model) stops(chat bool) []int32 {
+func (m *Model) stops() []int32 {
 	ids := slices.Clone(m.info.Stop)
-	if chat {
-		for _, token := range []string{"<|im_end|>", "<|endoftext|>"} {
-			if id, ok := m.tok.ID(token); ok {
-				ids = append(ids, id)
-			}
+	for _, token := range m.family.Dialogue.Ends {
+		if id, ok := m.tok.ID(token); ok {
+			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)

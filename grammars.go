@@ -76,7 +76,7 @@ func (m *Model) grammarVocab() (*grammar.Vocab, error) {
 			tokens[id], _ = m.tok.Token(int32(id)) // empty for an id that is only padding
 		}
 	}
-	return grammar.NewVocab(tokens, m.stops(true))
+	return grammar.NewVocab(tokens, m.stops())
 }
 
 // get returns the grammar of a key, compiled if need be: once for all who want it, without

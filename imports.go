@@ -1,6 +1,7 @@
 package foretoken
 
-// The devices that this build has. Each registers itself; one line per device.
+// The devices and the model families that this build has. Each registers itself; one line each.
 import (
 	_ "github.com/foretoken/foretoken/internal/backend/cpu"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 )

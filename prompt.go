@@ -51,7 +51,7 @@ func (m *Model) Template(tools bool) string {
 }
 
 // ToolFormat is the format of tool calls that the template teaches.
-func (m *Model) ToolFormat() chat.ToolFormat { return chat.Teaches(m.Template(true)) }
+func (m *Model) ToolFormat() chat.ToolFormat { return m.format() }
 
 // ChatPrompt is the prompt for an answer to a conversation.
 func (m *Model) ChatPrompt(c Conversation) (*Prompt, error) {
@@ -125,7 +125,7 @@ const (
 
 // boundaries are the ends of turns in a prompt, those worth caching.
 func (m *Model) boundaries(p *Prompt) []int {
-	turn, ok := m.tok.ID("<|im_start|>")
+	turn, ok := m.tok.ID(m.family.Dialogue.Turn)
 	if !ok || !p.Chat {
 		return nil
 	}
@@ -149,7 +149,7 @@ const lastQuestion = 64
 // message, so this need not be prompt and answer of this turn. It is nil where it cannot be
 // known, or is too long.
 func (m *Model) next(c *Conversation, answer chat.Message) []int32 {
-	turn, ok := m.tok.ID("<|im_start|>")
+	turn, ok := m.tok.ID(m.family.Dialogue.Turn)
 	if !ok {
 		return nil
 	}

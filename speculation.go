@@ -1,14 +1,13 @@
 package foretoken
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -100,11 +99,11 @@ func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
 		return d, fmt.Errorf("foretoken: depth %v, want off, auto or up to %d tokens", d.depth, MaxDepth)
 	}
 	var head spec.Drafter
-	if n, ok := m.model.(interface{ Drafter() spec.Drafter }); ok {
-		head = n.Drafter()
+	if h := m.model.Head(); h != nil {
+		head = mtp.New(h, mtp.Options{Vocab: m.info.Vocab, DraftVocab: o.Vocab, Control: m.tok.Added()})
 	}
 	if head == nil && o.Head == HeadRequired {
-		return d, fmt.Errorf("model %s: %w", m.name, noHead(config))
+		return d, fmt.Errorf("model %s: %w", m.name, m.noHead(config))
 	}
 	if d.depth == DepthOff {
 		return d, nil
@@ -126,23 +125,11 @@ func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
 }
 
 // noHead is the error for a checkpoint without a head.
-func noHead(config []byte) error {
-	type promise struct {
-		MTP  checkpoint.Whole `json:"mtp_num_hidden_layers"`
-		Next checkpoint.Whole `json:"num_nextn_predict_layers"`
+func (m *Model) noHead(config []byte) error {
+	if m.family.NoHead == nil {
+		return headError("the checkpoint has no multi-token-prediction head: choose one with a head")
 	}
-	var cfg struct {
-		promise
-		Text promise `json:"text_config"`
-	}
-	_ = json.Unmarshal(config, &cfg) // the model has been opened with it
-	n := max(cfg.MTP, cfg.Next, cfg.Text.MTP, cfg.Text.Next)
-	if n == 0 {
-		return headError("the checkpoint has no multi-token-prediction head, neither by config.json nor by its tensors: choose one with a head")
-	}
-	return headError(fmt.Sprintf("the weights have no mtp.* tensors (mtp.fc, mtp.norm, mtp.pre_fc_norm_embedding, mtp.pre_fc_norm_hidden, mtp.layers.0.*), "+
-		"although config.json promises a head (mtp_num_hidden_layers %d): a converter dropped them; "+
-		"get the original shards, or a head file mtp.safetensors beside the weights", n))
+	return headError(m.family.NoHead(config))
 }
 
 // Drafter names what drafts, "" if nothing does.

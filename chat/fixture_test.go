@@ -3,6 +3,7 @@ package chat
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +64,51 @@ func TestTeaches(t *testing.T) {
 			t.Errorf("%s teaches %d, want %d", name, got, want)
 		}
 	})
+}
+
+// TestTeachesAsTheSourceSays compares what probing finds with what stands in the source of every
+// template of the repository: none of them mentions a format that it does not use.
+func TestTeachesAsTheSourceSays(t *testing.T) {
+	found := map[ToolFormat]int{}
+	err := filepath.WalkDir("..", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || filepath.Ext(name) != ".jinja" {
+			return err
+		}
+		source, want := string(readFile(t, name)), ToolJSON
+		if strings.Contains(source, functionOpen) {
+			want = ToolXML
+		}
+		got := Teaches(source)
+		if got != want {
+			t.Errorf("%s teaches %d, want %d", name, got, want)
+		}
+		found[got]++
+		return nil
+	})
+	if err != nil || found[ToolXML] < 2 || found[ToolJSON] < 4 {
+		t.Errorf("%v, templates by format: %v", err, found)
+	}
+}
+
+// TestTeachesByWhatComesOut has sources that speak of one format and write the other, or refuse
+// some conversations.
+func TestTeachesByWhatComesOut(t *testing.T) {
+	const call = `{% for m in messages %}{% for c in m.tool_calls or [] %}`
+	const end = `{% endfor %}{% endfor %}`
+	for source, want := range map[string]ToolFormat{
+		`{# not <function= #}` + call + `{{ c.function | tojson }}` + end:                                                                 ToolJSON,
+		call + `{{ '<func' ~ 'tion=' ~ c.function.name ~ '>' }}` + end:                                                                    ToolXML,
+		`{% if tools %}Never write <function=x>.{% endif %}` + call + `{{ c.function | tojson }}` + end:                                   ToolJSON,
+		`{% if tools %}Write <function=name>.{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}`:                               ToolXML,
+		`{% if messages[-1].role == 'tool' %}{{ raise_exception('no') }}{% endif %}` + call + `<function={{ c.function.name }}>` + end:    ToolXML,
+		`{% if tools or messages | length > 2 %}{{ raise_exception('no') }}{% endif %}` + call + `<function={{ c.function.name }}>` + end: ToolXML,
+		`{{ raise_exception('<function=') }}`: ToolJSON,
+		`{% if %}<function=`:                  ToolJSON,
+	} {
+		if got := Teaches(source); got != want {
+			t.Errorf("%s teaches %d, want %d", source, got, want)
+		}
+	}
 }
 
 // rendering is what Jinja itself made of a conversation, set up as Hugging Face transformers

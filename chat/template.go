@@ -105,15 +105,6 @@ func variable(v any) (jinja.Value, error) {
 	return jinja.DecodeJSON(text)
 }
 
-// Teaches is the format of tool calls that the source of a template shows to the model:
-// [ToolXML] or [ToolJSON].
-func Teaches(source string) ToolFormat {
-	if strings.Contains(source, functionOpen) {
-		return ToolXML
-	}
-	return ToolJSON
-}
-
 const (
 	thinkOpen  = "<think>"
 	thinkClose = "</think>"

@@ -12,7 +12,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/bench"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model"
 )
 
 func newBenchCommand() *cobra.Command {
@@ -64,7 +64,7 @@ func (f *benchFlags) open() (backend.Backend, error) {
 
 func newBenchModelCommand() *cobra.Command {
 	f := newBenchFlags(1, 2, 4, 8)
-	shape, bits, context := choice(qwen35.Shapes()...), choice("2", "3", "4", "5", "6", "8", "16"), whole(0, 1<<18)
+	shape, bits, context := choice(model.Shapes()...), choice("2", "3", "4", "5", "6", "8", "16"), whole(0, 1<<18)
 	prompts := []int{64, 512}
 	cmd := &cobra.Command{
 		Use:   "model",

@@ -16,7 +16,6 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/doctor"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/plot"
 	"github.com/foretoken/foretoken/internal/spec"
 )
@@ -124,7 +123,7 @@ func (f *consultation) examine(ctx context.Context, c *console, k *checkpoint.Ch
 		return nil, errors.Join(err, k.Close())
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	m, err := qwen35.Open(k, b, o)
+	m, err := model.Open(k, b, o)
 	bar.end()
 	if err = errors.Join(err, k.Close()); err != nil {
 		return nil, err

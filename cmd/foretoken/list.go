@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken/internal/hub"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model"
 )
 
 // cachedModel is what list prints of a revision in the cache. Fields are only ever added.
@@ -123,7 +123,7 @@ func (d *cachedModel) look(s *hub.Snapshot) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	survey, err := qwen35.Look(c)
+	survey, err := model.Survey(c)
 	if err != nil {
 		return err
 	}

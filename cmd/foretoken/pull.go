@@ -150,7 +150,7 @@ func runnableModel(ctx context.Context, client *hub.Client, l *hub.Listing, file
 	}
 	if kind, ok := family(data); !ok {
 		return fmt.Errorf("%s is a model of type %q, which foretoken cannot run; it runs %s. With --force it is fetched all the same",
-			l.Repo, printable(kind), alternatives(model.Families()))
+			l.Repo, printable(kind), alternatives(model.Types()))
 	}
 	return nil
 }
@@ -162,7 +162,8 @@ func family(config []byte) (kind string, known bool) {
 		Type string `json:"model_type"`
 	}
 	_ = json.Unmarshal(config, &c) // what is no config has no type
-	return c.Type, slices.Contains(model.Families(), strings.TrimSuffix(c.Type, "_mtp"))
+	_, err := model.OfHead(config)
+	return c.Type, err == nil
 }
 
 // advise adds what helps against an error of the network.

@@ -14,7 +14,8 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -85,7 +86,7 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 	}
 	say(fmt.Sprintf("generating a %s model of %d bits", o.Shape, o.Bits))
 	b := newTimed(dev)
-	m, err := qwen35.Generate(o.Shape, o.Bits, b, model.Options{MaxDrafts: max(slices.Max(o.Rows)-1, 1), DraftVocab: -1})
+	m, err := model.Generate(o.Shape, o.Bits, b, model.Options{MaxDrafts: max(slices.Max(o.Rows)-1, 1)})
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 	info := m.Info()
 	r := &ModelReport{
 		Device: dev.Name(), Shape: o.Shape, Bits: o.Bits, Parameters: info.Parameters,
-		Bytes: m.PassBytes(), Context: o.Context, ReadGBs: float64(stream.Bytes()) / measure.Median(reads) / 1e9,
+		Bytes: info.PassBytes, Context: o.Context, ReadGBs: float64(stream.Bytes()) / measure.Median(reads) / 1e9,
 	}
 	run.report(r)
 	return r, nil
@@ -119,7 +120,7 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 
 // modelRun is a measurement under way.
 type modelRun struct {
-	m    *qwen35.Model
+	m    model.Model
 	b    *timed
 	pool *state.Pool
 	o    ModelOptions
@@ -149,7 +150,7 @@ func (r *modelRun) add(t *timing, run func() (time.Duration, error)) error {
 
 // open fills the context and warms up.
 func (r *modelRun) open() (err error) {
-	if r.seq, err = measure.Open(r.m, r.m.Drafter(), r.pool, r.m.Info().Vocab); err != nil {
+	if r.seq, err = measure.Open(r.m, r.drafter(), r.pool, r.m.Info().Vocab); err != nil {
 		return err
 	}
 	r.passes, r.prompts = make([]timing, len(r.o.Rows)), make([]timing, len(r.o.Prompts))
@@ -163,6 +164,11 @@ func (r *modelRun) open() (err error) {
 	}
 	_, err = r.seq.Prefill(r.tokens(1), 1)
 	return err
+}
+
+// drafter drafts from the whole vocabulary.
+func (r *modelRun) drafter() spec.Drafter {
+	return mtp.New(r.m.Head(), mtp.Options{Vocab: r.m.Info().Vocab, DraftVocab: -1})
 }
 
 // tokens are n ids. Which they are does not matter for the time.

@@ -18,7 +18,8 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -391,7 +392,7 @@ func converted(t testing.TB, dir string, o Options) (string, Summary) {
 // effective is the numbers of every weight as a model would use them.
 func effective(t testing.TB, dir string) map[string][]float32 {
 	t.Helper()
-	v, err := qwen35.TakeInventory(open(t, dir), qwen35.Whole, discard)
+	v, err := model.Inventory(open(t, dir), weights.Whole, discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -452,9 +453,20 @@ func rounded(typ dtype.Type, v []float32) []float32 {
 	return x.values()
 }
 
+// isHead reports whether a tensor is one of a head, by its name in a file.
+func isHead(name string) bool { return strings.Contains("."+name, ".mtp.") }
+
+// mlxName is the naming of converted checkpoints.
+func mlxName(name string) string {
+	if isHead(name) || strings.HasPrefix(name, "lm_head.") {
+		return "language_model." + name
+	}
+	return "language_model.model." + name
+}
+
 // rig is a model that is loaded.
 type rig struct {
-	*qwen35.Model
+	model.Model
 	b    backend.Backend
 	pool *state.Pool
 }
@@ -464,7 +476,7 @@ func load(t testing.TB, dir string, o model.Options) *rig {
 	t.Helper()
 	b := backendtest.Open(t, backend.Options{Threads: 1})
 	o.Log = discard
-	m, err := qwen35.Open(open(t, dir), b, o)
+	m, err := model.Open(open(t, dir), b, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -479,22 +491,19 @@ func load(t testing.TB, dir string, o model.Options) *rig {
 	return &rig{m, b, state.NewPool(b, 1<<40)}
 }
 
-// forward is what Model and Head have in common.
-type forward interface {
-	Layout() state.Layout
-	Forward(batch []model.Span) (model.Output, error)
-}
+// forward is what models and heads have in common.
+type forward func(batch []model.Span) (model.Output, error)
 
 // run feeds one span to an empty memory and returns copies of all its logits.
-func (r *rig) run(t testing.TB, f forward, s model.Span) (logits [][]float32, hidden []float32) {
+func (r *rig) run(t testing.TB, memory state.Layout, f forward, s model.Span) (logits [][]float32, hidden []float32) {
 	t.Helper()
 	var err error
-	if s.State, err = r.pool.Open(f.Layout()); err != nil {
+	if s.State, err = r.pool.Open(memory); err != nil {
 		t.Fatal(err)
 	}
 	defer s.State.Close()
 	s.Want = len(s.Tokens)
-	out, err := f.Forward([]model.Span{s})
+	out, err := f([]model.Span{s})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -511,7 +520,7 @@ func (r *rig) run(t testing.TB, f forward, s model.Span) (logits [][]float32, hi
 // logits are those of every row of the text, and those of the head over its pairs.
 func (r *rig) logits(t testing.TB, text []int32) (target, head [][]float32) {
 	t.Helper()
-	target, hidden := r.run(t, r.Model, model.Span{Tokens: text})
+	target, hidden := r.run(t, r.Layout(), r.Forward, model.Span{Tokens: text})
 	if r.Head() == nil {
 		return target, nil
 	}
@@ -524,7 +533,8 @@ func (r *rig) logits(t testing.TB, text []int32) (target, head [][]float32) {
 	if err := r.b.Write(rows, hidden[:n*width]); err != nil {
 		t.Fatal(err)
 	}
-	head, _ = r.run(t, r.Head(), model.Span{Tokens: text[1:], Hidden: rows})
+	all := func(batch []model.Span) (model.Output, error) { return r.Head().Forward(batch, nil) }
+	head, _ = r.run(t, r.Head().Layout(), all, model.Span{Tokens: text[1:], Hidden: rows})
 	return target, head
 }
 

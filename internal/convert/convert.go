@@ -8,7 +8,8 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // DefaultShardSize is the maximum size of one file of weights in bytes.
@@ -86,13 +87,13 @@ func (o *Options) check() error {
 // Convert writes the model src as a folder dir in the layout of MLX. Until all of it is
 // written nothing is called dir; when it fails or ctx is canceled nothing is left.
 func Convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Options) (Summary, error) {
-	return convert(ctx, src, dir, o, func(log *slog.Logger) (*qwen35.Inventory, error) {
-		return qwen35.TakeInventory(src, qwen35.Whole, log)
+	return convert(ctx, src, dir, o, func(log *slog.Logger) (*weights.Inventory, error) {
+		return model.Inventory(src, weights.Whole, log)
 	})
 }
 
 // taking is a way to come by the weights that are to be written.
-type taking func(log *slog.Logger) (*qwen35.Inventory, error)
+type taking func(log *slog.Logger) (*weights.Inventory, error)
 
 // convert is Convert for the weights that take returns. src is where everything else is.
 func convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Options, take taking) (s Summary, err error) {
@@ -108,8 +109,8 @@ func convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Opti
 	if err != nil {
 		return s, err
 	}
-	r := newRecipe(&o)
-	p, err := r.plan(v, mlxName)
+	r := newRecipe(&o, v)
+	p, err := r.plan(v, v.Converted.Name)
 	if err != nil {
 		return s, err
 	}
@@ -119,7 +120,7 @@ func convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Opti
 	if !o.KeepVision {
 		s.Vision = len(v.Extras)
 	}
-	config, err := v.Config(o.KeepVision)
+	config, err := v.Converted.Config(v.HasHead(), o.KeepVision)
 	if err != nil {
 		return s, err
 	}
@@ -139,7 +140,7 @@ func convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Opti
 }
 
 // summary counts what is read and what is written.
-func (p *plan) summary(v *qwen35.Inventory) Summary {
+func (p *plan) summary(v *weights.Inventory) Summary {
 	s := Summary{Files: len(p.files)}
 	s.TensorsIn, s.HeadIn, s.BytesIn = v.Stored()
 	for i := range v.Weights {

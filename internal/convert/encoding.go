@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/dtype"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // Encoding is how a matrix is to be stored.
@@ -119,9 +119,9 @@ func ParseOverride(text string, group int) (Override, error) {
 	return o, err
 }
 
-// matches reports whether the override is for a weight.
-func (o *Override) matches(w *qwen35.Weight) bool {
-	for _, name := range []string{w.Name, mlxName(w.Name)} {
+// matches reports whether the override is for a weight, which is stored under a name.
+func (o *Override) matches(w *weights.Weight, stored string) bool {
+	for _, name := range []string{w.Name, stored} {
 		if ok, _ := path.Match(o.Pattern, strings.TrimSuffix(name, ".weight")); ok {
 			return true
 		}
@@ -132,18 +132,21 @@ func (o *Override) matches(w *qwen35.Weight) bool {
 // recipe decides how each weight is stored.
 type recipe struct {
 	*Options
-	used  []bool   // by override
-	whole []string // matrices left as they are because their rows cannot be cut into groups
+	stored naming   // names of converted checkpoints
+	used   []bool   // by override
+	whole  []string // matrices left as they are because their rows cannot be cut into groups
 }
 
-func newRecipe(o *Options) *recipe { return &recipe{Options: o, used: make([]bool, len(o.Overrides))} }
+func newRecipe(o *Options, v *weights.Inventory) *recipe {
+	return &recipe{Options: o, stored: v.Converted.Name, used: make([]bool, len(o.Overrides))}
+}
 
 // choose is the encoding asked for, nil if the weight is to stay as it is. strict says that
 // it was asked for by name.
-func (r *recipe) choose(w *qwen35.Weight) (e *Encoding, strict bool) {
+func (r *recipe) choose(w *weights.Weight) (e *Encoding, strict bool) {
 	for i := len(r.Overrides) - 1; i >= 0; i-- {
 		o := &r.Overrides[i]
-		if o.matches(w) && (w.IsMatrix() || o.Encoding.Format == dtype.Plain) {
+		if o.matches(w, r.stored(w.Name)) && (w.IsMatrix() || o.Encoding.Format == dtype.Plain) {
 			r.used[i] = true
 			return floor(w, &o.Encoding), true
 		}
@@ -155,7 +158,7 @@ func (r *recipe) choose(w *qwen35.Weight) (e *Encoding, strict bool) {
 	switch {
 	case r.Dequantize && (!w.Head() || general == nil):
 		return &Encoding{Format: dtype.Plain}, false
-	case general != nil && general.Format != dtype.Plain && w.Kind == qwen35.Router:
+	case general != nil && general.Format != dtype.Plain && w.Kind == weights.Router:
 		return &careful, false
 	}
 	return floor(w, general), false
@@ -163,7 +166,7 @@ func (r *recipe) choose(w *qwen35.Weight) (e *Encoding, strict bool) {
 
 // floor is e, but not for the matrix that joins the head to the model if e is coarse:
 // it is small, and every draft token goes through it.
-func floor(w *qwen35.Weight, e *Encoding) *Encoding {
+func floor(w *weights.Weight, e *Encoding) *Encoding {
 	if w.Name != "mtp.fc.weight" || e == nil || e.Format == dtype.Plain || e.Format == dtype.MXFP8 || e.Format == dtype.Affine && e.Bits >= carefulBits {
 		return e
 	}
@@ -175,7 +178,7 @@ func floor(w *qwen35.Weight, e *Encoding) *Encoding {
 }
 
 // matrix is the form of a matrix that is stored as the given ones are.
-func (r *recipe) matrix(w *qwen35.Weight, stored []dtype.Matrix) (dtype.Matrix, error) {
+func (r *recipe) matrix(w *weights.Weight, stored []dtype.Matrix) (dtype.Matrix, error) {
 	s := stored[0]
 	t := r.Type
 	if t == dtype.Invalid {

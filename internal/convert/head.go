@@ -14,7 +14,8 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // sidecar is the file that a head beside the main weights is in.
@@ -32,19 +33,37 @@ func OpenHead(path string, shape []byte) (*checkpoint.Checkpoint, error) {
 	if !info.IsDir() {
 		return openHeadFile(path, shape)
 	}
-	// A convolution tells how the norms of the model are stored. It is not needed, so the
-	// file with the first one may be missing too.
-	c, err := checkpoint.OpenPart(path, func(name string) bool {
-		return isHead(name) || strings.HasSuffix(name, "layers.0.linear_attn.conv1d.weight")
-	})
+	config, err := os.ReadFile(filepath.Join(path, "config.json"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return checkpoint.Open(path) // whose error says what a model folder has
+	case err != nil:
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	head, err := headNames(config)
+	if err != nil {
+		return nil, err
+	}
+	// What tells how the head is stored is not needed, so the file that has it may be missing
+	// too.
+	c, err := checkpoint.OpenPart(path, func(name string) bool { return head.Has(name) || head.Tells != nil && head.Tells(name) })
 	if errors.Is(err, fs.ErrNotExist) {
-		return checkpoint.OpenPart(path, isHead)
+		return checkpoint.OpenPart(path, head.Has)
 	}
 	return c, err
 }
 
-// isHead reports whether a tensor or module is one of a head, by its name in a file.
-func isHead(name string) bool { return strings.Contains("."+name, ".mtp.") }
+// headNames tells the names of a head by the config of its checkpoint.
+func headNames(config []byte) (model.HeadNames, error) {
+	f, err := model.OfHead(config)
+	if err != nil {
+		return model.HeadNames{}, err
+	}
+	if f.Head == nil {
+		return model.HeadNames{Has: func(string) bool { return false }}, nil
+	}
+	return f.Head(config), nil
+}
 
 // openHeadFile opens a file of weights as the head of a model of which nothing else is there.
 func openHeadFile(path string, shape []byte) (*checkpoint.Checkpoint, error) {
@@ -76,7 +95,7 @@ func ExtractHead(ctx context.Context, src *checkpoint.Checkpoint, out string, o 
 	if err := o.check(); err != nil {
 		return s, err
 	}
-	v, err := qwen35.TakeInventory(src, qwen35.HeadOnly, o.Log)
+	v, err := model.Inventory(src, weights.HeadOnly, o.Log)
 	if err != nil {
 		return s, err
 	}
@@ -88,7 +107,7 @@ func ExtractHead(ctx context.Context, src *checkpoint.Checkpoint, out string, o 
 		return s, err
 	}
 	defer func() { err = f.finish(err) }()
-	p, err := newRecipe(&o).plan(v, func(name string) string { return strings.TrimPrefix(name, "mtp.") })
+	p, err := newRecipe(&o, v).plan(v, func(name string) string { return strings.TrimPrefix(name, "mtp.") })
 	if err != nil {
 		return s, err
 	}
@@ -96,15 +115,9 @@ func ExtractHead(ctx context.Context, src *checkpoint.Checkpoint, out string, o 
 	if err := p.write(ctx, f.temp, &o); err != nil {
 		return s, err
 	}
-	whole, err := v.Config(false)
+	config, err := v.Converted.HeadConfig()
 	if err != nil {
 		return s, err
-	}
-	config := map[string]any{
-		"model_type":          "qwen3_5_mtp",
-		"text_config":         whole["text_config"],
-		"tie_word_embeddings": whole["tie_word_embeddings"],
-		"block_size":          3, // tokens of a round: the last known, one per layer of the head, one more
 	}
 	setQuantization(config, p.quantization(nil))
 	if err := writeJSON(f.temp, "config.json", config); err != nil {
@@ -114,11 +127,11 @@ func ExtractHead(ctx context.Context, src *checkpoint.Checkpoint, out string, o 
 }
 
 // writeSidecar writes a head as one file, which appears whole or not at all.
-func writeSidecar(ctx context.Context, v *qwen35.Inventory, out string, o *Options) (s Summary, err error) {
+func writeSidecar(ctx context.Context, v *weights.Inventory, out string, o *Options) (s Summary, err error) {
 	if _, err := os.Stat(out); err == nil && !o.Force {
 		return s, fmt.Errorf("convert: %s: %w", out, fs.ErrExist)
 	}
-	p, err := newRecipe(o).plan(v, func(name string) string { return name })
+	p, err := newRecipe(o, v).plan(v, func(name string) string { return name })
 	if err != nil {
 		return s, err
 	}
@@ -136,8 +149,8 @@ func writeSidecar(ctx context.Context, v *qwen35.Inventory, out string, o *Optio
 
 // RemoveHead writes the model src without its head.
 func RemoveHead(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Options) (Summary, error) {
-	return convert(ctx, src, dir, o, func(log *slog.Logger) (*qwen35.Inventory, error) {
-		return qwen35.TakeInventory(src, qwen35.WithoutHead, log)
+	return convert(ctx, src, dir, o, func(log *slog.Logger) (*weights.Inventory, error) {
+		return model.Inventory(src, weights.WithoutHead, log)
 	})
 }
 
@@ -147,7 +160,7 @@ func RemoveHead(ctx context.Context, src *checkpoint.Checkpoint, dir string, o O
 // is there is in the way unless it may be replaced, and one inside the weights is replaced
 // only in a new folder.
 func InjectHead(ctx context.Context, src, head *checkpoint.Checkpoint, dir string, o Options) (Summary, error) {
-	take := func(log *slog.Logger) (*qwen35.Inventory, error) {
+	take := func(log *slog.Logger) (*weights.Inventory, error) {
 		return joined(src, head, o.Force, log)
 	}
 	if dir != "" {
@@ -156,15 +169,19 @@ func InjectHead(ctx context.Context, src, head *checkpoint.Checkpoint, dir strin
 	if err := o.check(); err != nil {
 		return Summary{}, err
 	}
+	names, err := headNames(src.Config())
+	if err != nil {
+		return Summary{}, err
+	}
 	for _, name := range src.Tensors() {
-		if t, _ := src.Look(name); isHead(name) && t.File != sidecar {
+		if t, _ := src.Look(name); names.Has(name) && t.File != sidecar {
 			return Summary{}, fmt.Errorf("convert: %s has a head among its weights, %s: write a new folder to replace it", src.Name(), name)
 		}
 	}
 	if _, err := take(o.Log); err != nil {
 		return Summary{}, err
 	}
-	v, err := qwen35.TakeInventory(head, qwen35.HeadOnly, o.Log)
+	v, err := model.Inventory(head, weights.HeadOnly, o.Log)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -172,21 +189,21 @@ func InjectHead(ctx context.Context, src, head *checkpoint.Checkpoint, dir strin
 	if err != nil {
 		return s, err
 	}
-	return s, announce(src.Name())
+	return s, announce(src.Name(), v.Converted, names)
 }
 
 // joined is the model of one checkpoint with the head of another.
-func joined(src, head *checkpoint.Checkpoint, replace bool, log *slog.Logger) (*qwen35.Inventory, error) {
-	v, err := qwen35.TakeInventory(src, qwen35.WithoutHead, log)
+func joined(src, head *checkpoint.Checkpoint, replace bool, log *slog.Logger) (*weights.Inventory, error) {
+	v, err := model.Inventory(src, weights.WithoutHead, log)
 	if err != nil {
 		return nil, err
 	}
-	h, err := qwen35.TakeInventory(head, qwen35.HeadOnly, log)
+	h, err := model.Inventory(head, weights.HeadOnly, log)
 	if err != nil {
 		return nil, err
 	}
 	if !replace {
-		if _, err := qwen35.TakeInventory(src, qwen35.HeadOnly, log); !errors.Is(err, qwen35.ErrNoHead) {
+		if _, err := model.Inventory(src, weights.HeadOnly, log); !errors.Is(err, weights.ErrNoHead) {
 			return nil, fmt.Errorf("convert: %s has a head already: %w", src.Name(), fs.ErrExist)
 		}
 	}
@@ -195,7 +212,7 @@ func joined(src, head *checkpoint.Checkpoint, replace bool, log *slog.Logger) (*
 
 // announce makes the index of a folder, if it has one, and its config speak of a head that
 // was put beside the weights, so that readers find it that do not look for it by its name.
-func announce(dir string) error {
+func announce(dir string, how weights.Converted, head model.HeadNames) error {
 	w, err := checkpoint.OpenWeights(filepath.Join(dir, sidecar))
 	if err != nil {
 		return err
@@ -218,24 +235,19 @@ func announce(dir string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return editJSON(dir, "config.json", promise)
+	return editJSON(dir, "config.json", func(config map[string]any) bool { return promise(config, how, head) })
 }
 
 // promise makes a config speak of a head, and no more of the quantization of one that is
 // not there any more. It reports whether there was something to change.
-func promise(config map[string]any) bool {
-	text, ok := config["text_config"].(map[string]any)
-	if !ok {
-		text = config
-	}
-	const layers = "mtp_num_hidden_layers"
-	changed := text[layers] != json.Number("1")
-	text[layers] = json.Number("1")
+func promise(config map[string]any, how weights.Converted, head model.HeadNames) bool {
+	changed := how.PromiseHead(config)
+	text, _ := config["text_config"].(map[string]any)
 	for _, m := range []map[string]any{config, text} {
 		for _, key := range []string{"quantization", "quantization_config"} {
 			block, _ := m[key].(map[string]any)
 			n := len(block)
-			maps.DeleteFunc(block, func(path string, _ any) bool { return isHead(path) })
+			maps.DeleteFunc(block, func(path string, _ any) bool { return head.Has(path) })
 			changed = changed || len(block) != n
 		}
 	}

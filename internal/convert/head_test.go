@@ -14,7 +14,8 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // openHead opens a head for the length of a test.
@@ -238,7 +239,7 @@ func TestRemoveHead(t *testing.T) {
 			t.Errorf("%s: something is left of the head: %s", p.name, &s)
 		}
 		compare(t, effective(t, out), want[p.arch], nil)
-		if _, err := qwen35.TakeInventory(c, qwen35.HeadOnly, discard); !errors.Is(err, qwen35.ErrNoHead) {
+		if _, err := model.Inventory(c, weights.HeadOnly, discard); !errors.Is(err, weights.ErrNoHead) {
 			t.Errorf("%s: %v", p.name, err)
 		}
 	}

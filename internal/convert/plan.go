@@ -8,12 +8,12 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // item is one weight to be written: a few tensors of one file.
 type item struct {
-	weight *qwen35.Weight            // nil for what is only copied
+	weight *weights.Weight           // nil for what is only copied
 	form   dtype.Matrix              // of each matrix
 	data   func() ([]byte, error)    // the bytes of the first tensor of an item that is no matrix
 	decls  []checkpoint.Decl         // numbers or codes, scales, biases
@@ -49,18 +49,8 @@ type plan struct {
 // naming gives the tensor of a canonical name the one it is stored under.
 type naming func(canonical string) string
 
-// mlxName is the naming of converted checkpoints.
-func mlxName(name string) string {
-	switch {
-	case strings.HasPrefix(name, "mtp."), strings.HasPrefix(name, "lm_head."):
-		return "language_model." + name
-	default:
-		return "language_model.model." + name
-	}
-}
-
 // plan decides on all weights of an inventory.
-func (r *recipe) plan(v *qwen35.Inventory, name naming) (*plan, error) {
+func (r *recipe) plan(v *weights.Inventory, name naming) (*plan, error) {
 	p := &plan{}
 	for i := range v.Weights {
 		it, err := r.item(&v.Weights[i], name)
@@ -82,7 +72,7 @@ func (r *recipe) plan(v *qwen35.Inventory, name naming) (*plan, error) {
 	return p, nil
 }
 
-func (r *recipe) item(w *qwen35.Weight, name naming) (*item, error) {
+func (r *recipe) item(w *weights.Weight, name naming) (*item, error) {
 	it := &item{weight: w}
 	if !w.IsMatrix() {
 		return it, r.numbers(it, name(w.Name))
@@ -123,7 +113,7 @@ func (r *recipe) item(w *qwen35.Weight, name naming) (*item, error) {
 }
 
 // globals are the numbers from which a reader gets the factors of a stack's matrices.
-func globals(w *qwen35.Weight) ([]float32, error) {
+func globals(w *weights.Weight) ([]float32, error) {
 	ms, err := w.Matrices()
 	if err != nil {
 		return nil, err
@@ -149,9 +139,9 @@ func globals(w *qwen35.Weight) ([]float32, error) {
 func (r *recipe) numbers(it *item, name string) error {
 	w := it.weight
 	t := w.Type()
-	if r.Type != dtype.Invalid && w.Kind != qwen35.Decay {
+	if r.Type != dtype.Invalid && w.Kind != weights.Decay {
 		t = r.Type
-	} else if w.Kind == qwen35.Gain {
+	} else if w.Kind == weights.Gain {
 		v, err := w.Values()
 		if err != nil {
 			return err
@@ -164,7 +154,7 @@ func (r *recipe) numbers(it *item, name string) error {
 		t = e.Type
 	}
 	shape := []int{w.Cols}
-	if w.Kind == qwen35.Conv {
+	if w.Kind == weights.Conv {
 		shape = []int{w.Rows, w.Cols, 1}
 	}
 	it.decls = []checkpoint.Decl{{Name: name, Type: t, Shape: shape}}
@@ -188,7 +178,7 @@ func exact(t dtype.Type, v []float32) bool {
 }
 
 // vision are the items of an image tower: copies, in the layout of MLX.
-func vision(extras []qwen35.Extra) ([]*item, error) {
+func vision(extras []weights.Extra) ([]*item, error) {
 	var items []*item
 	for _, x := range extras {
 		if strings.HasSuffix(x.Canonical, "rotary_emb.inv_freq") {

@@ -18,7 +18,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
@@ -110,14 +110,14 @@ func template(c *checkpoint.Checkpoint) (source, tools string, err error) {
 }
 
 // load loads a checkpoint on a device that nobody else can look into.
-func load(t testing.TB, c *checkpoint.Checkpoint) (*Facts, *qwen35.Model, backend.Backend) {
+func load(t testing.TB, c *checkpoint.Checkpoint) (*Facts, model.Model, backend.Backend) {
 	t.Helper()
 	facts := Inspect(c, InspectOptions{Template: template})
 	if !facts.Loadable {
 		t.Fatalf("cannot be loaded: %+v", facts.Problems)
 	}
 	b := backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))
-	m, err := qwen35.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
+	m, err := model.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

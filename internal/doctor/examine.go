@@ -9,7 +9,9 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/measure"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
 )
 
 // maxDepth is the maximum depth that is examined.
@@ -62,7 +64,7 @@ type Speed struct {
 
 // Examine measures a loaded model. facts are those of its checkpoint, which are loadable.
 // The model and the backend are used by nobody else meanwhile. ctx ends it early.
-func Examine(ctx context.Context, facts *Facts, m *qwen35.Model, b backend.Backend, o ExamineOptions) (*Report, error) {
+func Examine(ctx context.Context, facts *Facts, m model.Model, b backend.Backend, o ExamineOptions) (*Report, error) {
 	if !facts.Loadable || facts.tok == nil {
 		return nil, errors.New("doctor: a model that cannot be loaded cannot be measured")
 	}
@@ -94,6 +96,8 @@ type examination struct {
 	o     ExamineOptions
 	start time.Time
 	texts []*measure.Text
+
+	drafter *mtp.Drafter // nil without a head
 }
 
 // by is when that share of the time limit is over.
@@ -116,13 +120,18 @@ func (e *examination) run() (err error) {
 		return err
 	}
 	sizes := []int{e.m.Info().Vocab}
-	if e.m.Head() != nil {
+	if h := e.m.Head(); h != nil {
+		e.drafter = mtp.New(h, mtp.Options{Vocab: e.m.Info().Vocab})
 		if sizes, err = e.head(maxTokens); err != nil {
 			return err
 		}
 	}
 	e.o.Progress("measuring costs")
-	seq, err := measure.Open(e.m, e.m.Drafter(), e.pool, e.vocab)
+	var d spec.Drafter
+	if e.drafter != nil {
+		d = e.drafter
+	}
+	seq, err := measure.Open(e.m, d, e.pool, e.vocab)
 	if err != nil {
 		return err
 	}
@@ -157,7 +166,7 @@ func (e *examination) head(maxTokens int) (sizes []int, err error) {
 	if err := e.hiddenTrials(list); err != nil {
 		return nil, err
 	}
-	if err := e.normTrials(); err != nil {
+	if err := e.repairTrials(); err != nil {
 		return nil, err
 	}
 	for i := range e.Trials {
@@ -188,13 +197,8 @@ func (r *Report) used() *Trial {
 // hiddenTrials tries hidden states after and before the final norm, and those that the config
 // asks for with limited draft vocabularies, too.
 func (e *examination) hiddenTrials(list []int) error {
-	plain, err := e.m.Head().Variant(qwen35.Variant{})
-	if err != nil {
-		return err
-	}
-	defer plain.Close()
 	pre := e.Model.Head.PreNorm
-	for _, before := range []bool{false, true} {
+	for _, before := range e.hiddenKinds() {
 		t := Trial{Name: "hidden state after the final norm", Kind: "hidden", Used: before == pre, cause: `take "mtp_hidden_state_mode" out of config.json`}
 		if before {
 			t.Name, t.cause = "hidden state before the final norm", `set "mtp_hidden_state_mode": "pre_norm" in config.json`
@@ -203,7 +207,7 @@ func (e *examination) hiddenTrials(list []int) error {
 		if before != pre {
 			sizes = nil
 		}
-		results, err := e.agree(plain, maxDepth, before, sizes)
+		results, err := e.agree(e.m.Head(), maxDepth, before, sizes)
 		if err != nil {
 			return err
 		}
@@ -216,72 +220,52 @@ func (e *examination) hiddenTrials(list []int) error {
 	return nil
 }
 
-// shifts are the norms that converters treat alike: all of them first.
-var shifts = []struct {
-	which, were string
-	norms       []string
-}{
-	{"all norms of the head", "were", []string{
-		"pre_fc_norm_embedding", "pre_fc_norm_hidden", "layers.0.input_layernorm", "layers.0.post_attention_layernorm",
-		"layers.0.self_attn.q_norm", "layers.0.self_attn.k_norm", "norm",
-	}},
-	{"the norms before fc", "were", []string{"pre_fc_norm_embedding", "pre_fc_norm_hidden"}},
-	{"the norms of the head's layer", "were", []string{
-		"layers.0.input_layernorm", "layers.0.post_attention_layernorm", "layers.0.self_attn.q_norm", "layers.0.self_attn.k_norm",
-	}},
-	{"the head's last norm", "was", []string{"norm"}},
+// hiddenKinds are the hidden states that the model can show, before the final norm or after it:
+// at least those that its head is fed.
+func (e *examination) hiddenKinds() []bool {
+	if _, ok := e.m.(model.Examinable); ok {
+		return []bool{false, true}
+	}
+	return []bool{e.Model.Head.PreNorm}
 }
 
-// normTrials undoes what converters have done to heads, one mistake at a time. A head whose
-// acceptance is good is only tried with all its norms shifted.
-func (e *examination) normTrials() error {
-	rates, _ := e.used().agreement.Rates()
-	sound := rates[0] >= goodRate
-	for i, s := range shifts {
-		if i > 0 && sound {
-			break
-		}
-		for _, by := range []float32{-1, 1} {
-			t := Trial{Name: s.which + " less one", Kind: "norms", cause: fmt.Sprintf("%s %s shifted by one twice", s.which, s.were)}
-			if by > 0 {
-				t.Name, t.cause = s.which+" plus one", fmt.Sprintf("%s %s not shifted by one", s.which, s.were)
-			}
-			v := qwen35.Variant{Shift: map[string]float32{}}
-			for _, n := range s.norms {
-				v.Shift[n] = by
-			}
-			if err := e.try(t, v); err != nil {
-				return err
-			}
-		}
-	}
-	if sound {
+// repairTrials undoes what converters have done to heads, one mistake at a time. A head whose
+// acceptance is good is only tried for what is common.
+func (e *examination) repairTrials() error {
+	h, ok := e.m.Head().(model.Repairable)
+	if !ok {
 		return nil
 	}
-	return e.try(Trial{
-		Name: "fc with the hidden state first", Kind: "fc", cause: "fc is permuted, it takes the hidden state first and the embedding second",
-	}, qwen35.Variant{HiddenFirst: true})
+	rates, _ := e.used().agreement.Rates()
+	for _, r := range h.Repairs() {
+		if !r.Common && rates[0] >= goodRate {
+			continue
+		}
+		if err := e.try(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // try adds a trial of the head with something changed, one token deep.
-func (e *examination) try(t Trial, v qwen35.Variant) error {
-	h, err := e.m.Head().Variant(v)
+func (e *examination) try(r model.Repair) error {
+	h, done, err := r.Open()
 	if err != nil {
 		return err
 	}
-	defer h.Close()
+	defer done()
 	results, err := e.agree(h, 1, e.Model.Head.PreNorm, nil)
 	if err != nil {
 		return err
 	}
-	t.agreement = results[0]
-	e.Trials = append(e.Trials, t)
+	e.Trials = append(e.Trials, Trial{Name: r.Name, Kind: r.Kind, cause: r.Cause, agreement: results[0]})
 	return nil
 }
 
 // agree measures the acceptance of a head on the texts, see measure.TeacherForcing.Run.
-func (e *examination) agree(h *qwen35.Head, depth int, before bool, sizes []int) ([]*measure.Agreement, error) {
-	f := measure.TeacherForcing{Backend: e.b, Pool: e.pool, Texts: e.texts, Width: e.width, Vocab: e.vocab, Blocks: e.m.DraftVocab}
+func (e *examination) agree(h model.Head, depth int, before bool, sizes []int) ([]*measure.Agreement, error) {
+	f := measure.TeacherForcing{Backend: e.b, Pool: e.pool, Texts: e.texts, Width: e.width, Vocab: e.vocab, Blocks: e.drafter.Blocks}
 	return f.Run(e.ctx, h, depth, before, sizes)
 }
 

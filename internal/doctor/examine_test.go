@@ -17,6 +17,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/measure"
+	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/plot"
 )
 
@@ -49,6 +50,25 @@ func TestExamineFindsTinySound(t *testing.T) {
 	}
 	checkCosts(t, r)
 	checkOutputs(t, r)
+}
+
+// bare is a model that can be run and a head that can be called, of a family that knows no more.
+type bare struct{ model.Model }
+
+func (m bare) Head() model.Head { return struct{ model.Head }{m.Model.Head()} }
+
+func TestExamineNeedsNoMoreThanAHead(t *testing.T) {
+	facts, m, b := load(t, openEdited(t, editTiny(t, asIs, nil)))
+	r, err := Examine(t.Context(), facts, bare{m}, b, ExamineOptions{Prompts: prompts[:4], Tokens: 24, Limit: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Trials) != 2 || r.Trials[0].Kind != "hidden" || !r.Trials[0].Used || r.Trials[1].Kind != "vocabulary" {
+		t.Errorf("trials %+v", r.Trials)
+	}
+	if rate := r.used().Rates[0]; !r.Healthy || rate < 0.6 {
+		t.Errorf("healthy %v, the first draft token is accepted at %.3f of the positions", r.Healthy, rate)
+	}
 }
 
 // checkCosts checks what must be true of any measured numbers.

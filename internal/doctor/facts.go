@@ -8,32 +8,33 @@
 package doctor
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
 // Facts are what a checkpoint's files say.
 type Facts struct {
-	Name      string         `json:"name"`     // the folder or file, as the user named it
-	Family    string         `json:"family"`   // for people; empty if it is none of ours
-	Loadable  bool           `json:"loadable"` // the model runs as it is
-	Files     int            `json:"files"`    // of weights
-	Bytes     int64          `json:"bytes"`    // of these
-	Model     *qwen35.Survey `json:"model"`    // nil if the config is none of ours
-	Memory    *Memory        `json:"memory"`   // nil as Model
-	Tokenizer *Tokenizer     `json:"tokenizer"`
-	Template  *Template      `json:"template"`
-	Problems  []Problem      `json:"problems"`
+	Name      string          `json:"name"`     // the folder or file, as the user named it
+	Family    string          `json:"family"`   // for people; empty if it is none of ours
+	Loadable  bool            `json:"loadable"` // the model runs as it is
+	Files     int             `json:"files"`    // of weights
+	Bytes     int64           `json:"bytes"`    // of these
+	Model     *weights.Survey `json:"model"`    // nil if the config is none of ours
+	Memory    *Memory         `json:"memory"`   // nil as Model
+	Tokenizer *Tokenizer      `json:"tokenizer"`
+	Template  *Template       `json:"template"`
+	Problems  []Problem       `json:"problems"`
 
-	tok *tokenizer.Tokenizer
+	tok    *tokenizer.Tokenizer
+	family *model.Family // nil as Model, or if its config is not sound
 }
 
 // Memory is about what running the model takes, in bytes.
@@ -96,8 +97,12 @@ func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
 // problem adds to the list, unless what is said there already says it.
 func (f *Facts) problem(fatal bool, remedy, format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
-	for _, prefix := range []string{"qwen35: ", "checkpoint: "} {
-		what = strings.TrimPrefix(what, prefix)
+	packages := []string{"model", "weights", "checkpoint"}
+	if f.family != nil {
+		packages = append([]string{f.family.Package}, packages...)
+	}
+	for _, name := range packages {
+		what = strings.TrimPrefix(what, name+": ")
 	}
 	for _, p := range f.Problems {
 		if strings.Contains(what, p.What) {
@@ -109,34 +114,27 @@ func (f *Facts) problem(fatal bool, remedy, format string, args ...any) {
 
 // model surveys the weights, if the config is of a family we know.
 func (f *Facts) model(c *checkpoint.Checkpoint) {
-	var cfg struct {
-		Type string `json:"model_type"`
-	}
-	if err := json.Unmarshal(c.Config(), &cfg); err != nil {
-		f.problem(true, "fetch config.json again from where the model was published", "config.json: %v", err)
+	family, err := model.Of(c.Config())
+	var unknown *model.UnknownError
+	switch {
+	case errors.As(err, &unknown):
+		f.problem(true, "foretoken runs "+strings.Join(model.Types(), ", ")+": choose such a model",
+			"config.json: model_type %q is not supported", unknown.Type)
+		return
+	case err != nil:
+		f.problem(true, "fetch config.json again from where the model was published", "%v", err)
 		return
 	}
-	if !slices.Contains(model.Families(), cfg.Type) {
-		f.problem(true, "foretoken runs "+strings.Join(model.Families(), ", ")+": choose such a model",
-			"config.json: model_type %q is not supported", cfg.Type)
-		return
-	}
-	survey, err := qwen35.Look(c)
+	f.family = family
+	survey, err := family.Survey(c)
 	if err != nil {
 		f.problem(true, "compare config.json with the one the model was published with", "%v", err)
 		return
 	}
-	f.Model = survey
-	f.Family = "Qwen3.5, dense"
-	switch {
-	case cfg.Type == "qwen3_next":
-		f.Family = "Qwen3-Next, mixture of experts"
-	case survey.Experts > 0:
-		f.Family = "Qwen3.5, mixture of experts"
-	}
+	f.Model, f.Family = survey, survey.Family
 }
 
-func newMemory(n *qwen35.Survey, o InspectOptions) *Memory {
+func newMemory(n *weights.Survey, o InspectOptions) *Memory {
 	m := &Memory{Context: o.Context, Batch: max(o.Batch, 1), Weights: n.Loaded}
 	if m.Context == 0 {
 		m.Context = min(defaultContext, n.Context)

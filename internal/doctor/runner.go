@@ -9,21 +9,20 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
 // runner runs the model under examination.
 type runner struct {
 	ctx   context.Context
-	m     *qwen35.Model
+	m     model.Model
 	b     backend.Backend
 	pool  *state.Pool
 	vocab int // ids that mean something
 	width int
 }
 
-func newRunner(ctx context.Context, m *qwen35.Model, b backend.Backend, vocab int) *runner {
+func newRunner(ctx context.Context, m model.Model, b backend.Backend, vocab int) *runner {
 	return &runner{ctx: ctx, m: m, b: b, pool: state.NewPool(b, math.MaxInt64/2), vocab: min(vocab, m.Info().Vocab), width: m.Info().Width}
 }
 
@@ -44,7 +43,7 @@ func (r *runner) prefill(ids []int32, see func(row int, logits []float32)) (*mea
 		for i, logits := range out.Logits[0] {
 			see(at+i, logits)
 		}
-		if err := r.keepHidden([]*measure.Text{t}, []int{len(part)}); err != nil {
+		if err := r.keepHidden(out, []*measure.Text{t}, []int{len(part)}); err != nil {
 			return nil, err
 		}
 	}
@@ -59,9 +58,13 @@ func (r *runner) forward(batch []model.Span) (model.Output, error) {
 	return r.m.Forward(batch)
 }
 
-// keepHidden adds the hidden rows of the last pass to the texts it was over.
-func (r *runner) keepHidden(texts []*measure.Text, rows []int) error {
-	before, after := r.m.HiddenRows()
+// keepHidden adds the hidden rows of the last pass to the texts it was over. A model that does
+// not show them before and after its final norm has those only that its head takes.
+func (r *runner) keepHidden(out model.Output, texts []*measure.Text, rows []int) error {
+	before, after := out.Hidden, out.Hidden
+	if m, ok := r.m.(model.Examinable); ok {
+		before, after = m.HiddenRows()
+	}
 	x, err := r.b.Host(before)
 	if err != nil {
 		return err
@@ -135,7 +138,7 @@ func (r *runner) continueAll(prompts [][]int32, tokens, minimum int, deadline ti
 			texts[i].IDs = append(texts[i].IDs, id)
 			spans[i].Tokens = texts[i].IDs[len(texts[i].IDs)-1:]
 		}
-		if err := r.keepHidden(texts, rows); err != nil {
+		if err := r.keepHidden(out, texts, rows); err != nil {
 			return nil, err
 		}
 	}

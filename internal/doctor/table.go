@@ -6,7 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // Table is the facts for people: lines of plain text that no terminal takes for more.
@@ -63,8 +63,12 @@ func (t *table) row(name, format string, args ...any) {
 
 func (t *table) line(text string) { t.WriteString(strings.TrimRight(text, " ") + "\n") }
 
-func (t *table) sizes(n *qwen35.Survey) {
-	t.row("layers", "%d: %d Gated DeltaNet, %d attention", n.AttentionLayers+n.DeltaLayers, n.DeltaLayers, n.AttentionLayers)
+func (t *table) sizes(n *weights.Survey) {
+	kinds := fmt.Sprintf("%d attention", n.AttentionLayers)
+	if n.DeltaLayers > 0 {
+		kinds = fmt.Sprintf("%d Gated DeltaNet, %s", n.DeltaLayers, kinds)
+	}
+	t.row("layers", "%d: %s", n.AttentionLayers+n.DeltaLayers, kinds)
 	tied := "an output matrix of its own"
 	if n.Tied {
 		tied = "the embedding is the output matrix too"
@@ -78,7 +82,7 @@ func (t *table) sizes(n *qwen35.Survey) {
 }
 
 // parts is the table of bits by part.
-func (t *table) parts(n *qwen35.Survey) {
+func (t *table) parts(n *weights.Survey) {
 	t.line("")
 	t.line(fmt.Sprintf("%s %10s %10s %8s %12s  %s", pad("part", nameWidth), "tensors", "parameters", "size", "bits/weight", "encoding"))
 	for _, p := range n.Parts {
@@ -101,7 +105,7 @@ func (t *table) parts(n *qwen35.Survey) {
 	}
 }
 
-func (t *table) head(n *qwen35.Survey) {
+func (t *table) head(n *weights.Survey) {
 	h := &n.Head
 	if !h.Present {
 		promise := "config.json promises none"

@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
@@ -60,12 +61,19 @@ func (f *Facts) text(c *checkpoint.Checkpoint, o InspectOptions) {
 	}
 }
 
-// stops puts words to the stop ids.
+// stops puts words to the ids that end a text: those of the files, and those of the family.
 func (f *Facts) stops() {
 	if f.Model == nil {
 		return
 	}
-	for _, id := range f.Model.Stop {
+	ids := slices.Clone(f.Model.Stop)
+	for _, token := range f.family.Dialogue.Ends {
+		if id, ok := f.tok.ID(token); ok {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
 		token, _ := f.tok.Token(id)
 		f.Tokenizer.Stop = append(f.Tokenizer.Stop, Stop{id, token})
 	}

@@ -14,7 +14,8 @@ import (
 // compares it with a walk over the reference's own drafts. Ours are not the same beyond the
 // first: the head's KV cache has true pairs here, and its own stream there.
 func TestAcceptanceOfGreedyText(t *testing.T) {
-	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{Compute: backend.Float32, DraftVocab: -1})
+	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{Compute: backend.Float32})
+	m.draftVocab = -1
 	e, err := New(m, pool, Options{Drafter: m.Drafter()})
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
@@ -111,7 +110,7 @@ func BenchmarkLatency(b *testing.B) {
 
 // rounds are the sorted times from one round to the next, before a long prompt comes and
 // while it is read.
-func rounds(b *testing.B, m *qwen35.Model, pool *state.Pool, prompt, long []int32, depth spec.Depth) (plain, prefill []float64) {
+func rounds(b *testing.B, m *headed, pool *state.Pool, prompt, long []int32, depth spec.Depth) (plain, prefill []float64) {
 	b.Helper()
 	var last time.Time // of the engine's goroutine, as are the lists until it has ended
 	enough := make(chan struct{})

@@ -39,6 +39,7 @@ func (m *scripted) Info() model.Info {
 	return model.Info{Vocab: vocab, Context: 200, Stop: []int32{end}}
 }
 func (m *scripted) Layout() state.Layout { return state.Layout{} }
+func (m *scripted) Head() model.Head     { return nil }
 func (m *scripted) Close() error         { return nil }
 
 func (m *scripted) Forward(batch []model.Span) (model.Output, error) {

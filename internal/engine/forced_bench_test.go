@@ -10,7 +10,6 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -47,20 +46,20 @@ func (f *forced) Draft(batch []spec.Run) ([]spec.Draft, error) {
 }
 
 // newForced is right as often as the trained tiny model's head.
-func newForced(m *qwen35.Model, answer []int32) *forced {
+func newForced(m *headed, answer []int32) *forced {
 	rates := []float64{0.708, 0.520 / 0.708, 0.387 / 0.520}
 	return &forced{Drafter: m.Drafter(), answer: answer, rates: rates, due: make([]float64, len(rates))}
 }
 
 // openGenerated generates a model of a shape with 4-bit weights.
-func openGenerated(b *testing.B, shape string) (*qwen35.Model, *state.Pool) {
+func openGenerated(b *testing.B, shape string) (*headed, *state.Pool) {
 	b.Helper()
 	dev := backendtest.Open(b, backend.Options{})
-	m, err := qwen35.Generate(shape, 4, dev, model.Options{MaxDrafts: spec.MaxDepth})
+	m, err := model.Generate(shape, 4, dev, model.Options{MaxDrafts: spec.MaxDepth})
 	if err != nil {
 		b.Fatal(err)
 	}
-	return m, state.NewPool(dev, 1<<34)
+	return &headed{Model: m}, state.NewPool(dev, 1<<34)
 }
 
 // BenchmarkForced decodes with a generated model of the 2B shape and 4-bit weights. Its

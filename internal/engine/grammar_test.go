@@ -19,8 +19,9 @@ import (
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 	"github.com/foretoken/foretoken/sample"
@@ -68,7 +69,7 @@ func (l *later) Accept(id int32) {
 }
 
 // openTiny opens the embedded model's checkpoint with its tokenizer.
-func openTiny(t *testing.T) (*qwen35.Model, *state.Pool, *tokenizer.Tokenizer) {
+func openTiny(t *testing.T) (model.Model, *state.Pool, *tokenizer.Tokenizer) {
 	t.Helper()
 	dir := golden.Dir(t, "tiny")
 	c, err := checkpoint.Open(dir)
@@ -77,7 +78,7 @@ func openTiny(t *testing.T) (*qwen35.Model, *state.Pool, *tokenizer.Tokenizer) {
 	}
 	defer c.Close() //nolint:errcheck // read only
 	b := backendtest.Open(t, backend.Options{})
-	m, err := qwen35.Open(c, b, model.Options{Compute: backend.Int8, MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
+	m, err := model.Open(c, b, model.Options{Compute: backend.Int8, MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func constrainedRequests(t *testing.T, v *grammar.Vocab, period int32) []constra
 // trial is the requests under grammars with each of some samplings, on one model.
 type trial struct {
 	*testing.T
-	model     *qwen35.Model
+	model     model.Model
 	pool      *state.Pool
 	tok       *tokenizer.Tokenizer
 	requests  []constrained
@@ -216,7 +217,7 @@ func (t *trial) generate(e *engine.Engine, h *constrained, sampling sample.Optio
 // all runs every request with every sampling: one after the other without drafts, at once
 // with them.
 func (t *trial) all(depth spec.Depth) []outcome {
-	e, err := engine.New(t.model, t.pool, engine.Options{Drafter: t.model.Drafter()})
+	e, err := engine.New(t.model, t.pool, engine.Options{Drafter: mtp.New(t.model.Head(), mtp.Options{Vocab: t.model.Info().Vocab})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,22 +14,34 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
 )
 
+// headed is a model with a head that drafts.
+type headed struct {
+	model.Model
+	draftVocab int // frequent tokens that the head drafts from; 0: auto, -1: all
+}
+
+// Drafter returns a new drafter.
+func (m *headed) Drafter() spec.Drafter {
+	return mtp.New(m.Head(), mtp.Options{Vocab: m.Info().Vocab, DraftVocab: m.draftVocab})
+}
+
 // openModel loads a small model of the family with space for drafts, and ample memory.
-func openModel(t testing.TB, dir string, o model.Options) (*qwen35.Model, *state.Pool) {
+func openModel(t testing.TB, dir string, o model.Options) (*headed, *state.Pool) {
 	t.Helper()
 	m, b := openOn(t, dir, o)
 	return m, state.NewPool(b, 1<<30)
 }
 
 // openOn is openModel without memory for sequences.
-func openOn(t testing.TB, dir string, o model.Options) (*qwen35.Model, backend.Backend) {
+func openOn(t testing.TB, dir string, o model.Options) (*headed, backend.Backend) {
 	t.Helper()
 	c, err := checkpoint.Open(dir)
 	if err != nil {
@@ -38,11 +50,11 @@ func openOn(t testing.TB, dir string, o model.Options) (*qwen35.Model, backend.B
 	defer c.Close() //nolint:errcheck // read only
 	b := backendtest.Open(t, backend.Options{})
 	o.MaxDrafts, o.Log = spec.MaxDepth, slog.New(slog.DiscardHandler)
-	m, err := qwen35.Open(c, b, o)
+	m, err := model.Open(c, b, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, b
+	return &headed{Model: m}, b
 }
 
 // oracle knows the answer to every prompt, and drafts from it as its script says.
@@ -126,7 +138,7 @@ func brief(t *testing.T) bool {
 	return testing.Short() || strings.Contains(b.Name(), "generic")
 }
 
-func speculation(t *testing.T, m *qwen35.Model, pool *state.Pool, prompt []int32) {
+func speculation(t *testing.T, m *headed, pool *state.Pool, prompt []int32) {
 	plain, err := New(m, pool, Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,6 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
@@ -19,7 +18,7 @@ import (
 )
 
 // promised is the budget for one sequence of that many tokens, as it is promised to be enough.
-func promised(m *qwen35.Model, d spec.Drafter, tokens int) int64 {
+func promised(m *headed, d spec.Drafter, tokens int) int64 {
 	var draft state.Layout
 	if d != nil {
 		draft = d.Layout()

@@ -15,7 +15,8 @@ import (
 // TestRatioIsReproducible checks that the seed decides texts under the ratio rule: they are not those
 // of decoding without drafts, but no batch, budget, cache or want of memory changes them.
 func TestRatioIsReproducible(t *testing.T) {
-	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8, DraftVocab: 64})
+	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
+	m.draftVocab = 64
 	var requests []Request
 	for i := range 8 {
 		requests = append(requests, Request{

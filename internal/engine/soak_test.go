@@ -10,7 +10,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -46,7 +45,7 @@ func TestSoak(t *testing.T) {
 }
 
 // soakOne loads one engine for a time, with one workload of each client at least.
-func soakOne(t *testing.T, m *qwen35.Model, pool *state.Pool, pieces []piece, seed uint64, long time.Duration) Stats {
+func soakOne(t *testing.T, m *headed, pool *state.Pool, pieces []piece, seed uint64, long time.Duration) Stats {
 	t.Helper()
 	e, err := New(m, pool, Options{Drafter: m.Drafter(), Cache: true, MaxBatch: 6, RoundTokens: 96, Log: quiet})
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
@@ -31,7 +30,7 @@ type piece struct {
 
 // repertoire is requests of all kinds, answered one after the other without drafts, cache
 // or want of memory. Many have a prefix in common.
-func repertoire(t *testing.T, m *qwen35.Model, pool *state.Pool, n int) []piece {
+func repertoire(t *testing.T, m *headed, pool *state.Pool, n int) []piece {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 4))
 	vocab := int32(m.Info().Vocab)
@@ -133,7 +132,7 @@ func (w *workload) String() string {
 }
 
 // newWorkload draws one. need is the memory of the largest piece.
-func newWorkload(rng *rand.Rand, m *qwen35.Model, from []piece, need int64) *workload {
+func newWorkload(rng *rand.Rand, m *headed, from []piece, need int64) *workload {
 	lookup, _ := ngram.New(ngram.Options{})
 	drafters := map[string]spec.Drafter{
 		"head": m.Drafter(), "lookup": lookup, "both": spec.Auto(m.Drafter(), lookup), "none": nil,

@@ -27,12 +27,6 @@ type Text struct {
 // as draft tokens of all depths can be checked.
 func (t *Text) Rows() (from, to int) { return t.Prompt - 1, len(t.IDs) - 1 - AgreementDepth }
 
-// Head is a multi-token-prediction head that is run directly, without a drafter.
-type Head interface {
-	Layout() state.Layout
-	Forward(batch []model.Span) (model.Output, error)
-}
-
 // TeacherForcing measures acceptance along given texts: at every row a draft starts from the
 // model's hidden state, and each later token of it is computed from the text's true token, not
 // from the draft token before. So a whole text takes one pass per depth.
@@ -57,7 +51,7 @@ type Agreement struct {
 // Run drafts depth tokens at every row of the texts, from hidden rows before or after the final
 // norm. The first result is of the whole vocabulary; then there is one for each draft vocabulary
 // of sizes.
-func (f *TeacherForcing) Run(ctx context.Context, h Head, depth int, before bool, sizes []int) ([]*Agreement, error) {
+func (f *TeacherForcing) Run(ctx context.Context, h model.Head, depth int, before bool, sizes []int) ([]*Agreement, error) {
 	results := make([]*Agreement, 1+len(sizes))
 	for i := range results {
 		results[i] = &Agreement{texts: f.Texts, depth: depth, accepted: make([][]int, len(f.Texts))}
@@ -97,7 +91,7 @@ func (f *TeacherForcing) Run(ctx context.Context, h Head, depth int, before bool
 
 // stream runs the head from an empty state over pairs of hidden rows and the tokens after them,
 // calls see with every row of logits, and returns the head's own hidden rows.
-func (f *TeacherForcing) stream(ctx context.Context, h Head, hidden []float32, next []int32, see func(row int, logits []float32)) ([]float32, error) {
+func (f *TeacherForcing) stream(ctx context.Context, h model.Head, hidden []float32, next []int32, see func(row int, logits []float32)) ([]float32, error) {
 	s, err := f.Pool.Open(h.Layout())
 	if err != nil {
 		return nil, err
@@ -119,7 +113,7 @@ func (f *TeacherForcing) stream(ctx context.Context, h Head, hidden []float32, n
 		if err != nil {
 			return nil, err
 		}
-		out, err := h.Forward([]model.Span{{State: s, Tokens: next[at:end], Want: end - at, Hidden: input}})
+		out, err := h.Forward([]model.Span{{State: s, Tokens: next[at:end], Want: end - at, Hidden: input}}, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -16,8 +16,9 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 )
@@ -77,11 +78,16 @@ func editTiny(t *testing.T, edit func(name string, data []byte)) (c *checkpoint.
 	return c, tok.Encode(prose)
 }
 
+// drafterOf drafts with the model's head.
+func drafterOf(m model.Model) *mtp.Drafter {
+	return mtp.New(m.Head(), mtp.Options{Vocab: m.Info().Vocab})
+}
+
 // open loads a checkpoint on a device that nobody else can look into.
-func open(t *testing.T, c *checkpoint.Checkpoint) (*qwen35.Model, backend.Backend) {
+func open(t *testing.T, c *checkpoint.Checkpoint) (model.Model, backend.Backend) {
 	t.Helper()
 	b := backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))
-	m, err := qwen35.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
+	m, err := model.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,10 +98,10 @@ func open(t *testing.T, c *checkpoint.Checkpoint) (*qwen35.Model, backend.Backen
 func test(t *testing.T, c *checkpoint.Checkpoint, text []int32, limit time.Duration) *SelfTestResult {
 	t.Helper()
 	m, b := open(t, c)
-	target, head := m.Layout(), m.Drafter().Layout()
+	target, head := m.Layout(), drafterOf(m).Layout()
 	const pages = (TestTokens + backend.PageTokens - 1) / backend.PageTokens
 	pool := state.NewPool(b, target.RecurrentBytes()+pages*(target.PageBytes()+head.PageBytes())) // as the contract says
-	v, err := SelfTest(m, pool, m.Drafter(), text, m.Info().Vocab, limit)
+	v, err := SelfTest(m, pool, drafterOf(m), text, m.Info().Vocab, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +155,7 @@ func TestSelfTestLimitsVocab(t *testing.T) {
 	m, b := open(t, c)
 	pool := state.NewPool(b, 1<<30)
 	for _, sizes := range [][]int{nil, {1024, 4096, 8192}} {
-		d := &limiter{m.Drafter(), sizes, 77}
+		d := &limiter{drafterOf(m), sizes, 77}
 		v, err := SelfTest(m, pool, d, text, m.Info().Vocab, time.Hour)
 		if err != nil {
 			t.Fatal(err)
@@ -248,7 +254,7 @@ func TestSelfTestKeepsItsLimit(t *testing.T) {
 func TestSelfTestNeedsText(t *testing.T) {
 	c, _ := editTiny(t, func(string, []byte) {})
 	m, b := open(t, c)
-	if _, err := SelfTest(m, state.NewPool(b, 1<<30), m.Drafter(), make([]int32, 40), m.Info().Vocab, 0); err == nil || !strings.Contains(err.Error(), "43 tokens, and has 40") {
+	if _, err := SelfTest(m, state.NewPool(b, 1<<30), drafterOf(m), make([]int32, 40), m.Info().Vocab, 0); err == nil || !strings.Contains(err.Error(), "43 tokens, and has 40") {
 		t.Errorf("40 tokens: %v", err)
 	}
 }

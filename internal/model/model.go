@@ -1,17 +1,13 @@
 // Package model is what an engine knows of a model: tokens in, logits and hidden rows
-// out, for a batch of sequences at a time. Families register themselves here by the
-// model_type of their checkpoints.
+// out, for a batch of sequences at a time. It is also what the rest of the program knows of
+// families, which register themselves here: whatever is done with a checkpoint is done through
+// Family, and an import for its effects is all that names one.
 package model
 
 import (
-	"encoding/json"
-	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -24,7 +20,9 @@ type Model interface {
 	// Forward feeds every span to its sequence. Spans are of different sequences. After an
 	// error the spans' states are undefined and must be closed.
 	Forward(batch []Span) (Output, error)
-	// Close frees the weights.
+	// Head is the multi-token-prediction head, nil if there is none.
+	Head() Head
+	// Close frees the weights, the head's too.
 	Close() error
 }
 
@@ -38,6 +36,7 @@ type Info struct {
 	Stop       []int32 // ids that end a text
 	Parameters int64   // without the head's, embedding included
 	Bytes      int64   // of weights in memory, head included
+	PassBytes  int64   // of weights that a pass over one token reads
 	Compute    backend.Compute
 	Head       bool // has a multi-token-prediction head with weights
 }
@@ -61,12 +60,10 @@ type Output struct {
 
 // Options say how to open a model. The zero value is the default.
 type Options struct {
-	Compute    backend.Compute
-	Quantize   int     // bits to quantize matrices to on load; 0: as the file is
-	MaxDrafts  int     // maximum draft tokens of one span
-	KVBits     int     // of the KV cache: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
-	DraftVocab int     // frequent tokens in the draft vocabulary of a head; 0: auto (fastest), -1: all
-	Control    []int32 // ids that are always in it: those that open and close parts of a text
+	Compute   backend.Compute
+	Quantize  int // bits to quantize matrices to on load; 0: as the file is
+	MaxDrafts int // maximum draft tokens of one span
+	KVBits    int // of the KV cache: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
 	// Progress, if not nil, is called from time to time with the bytes read so far.
 	Progress func(done, total int64)
 	Log      *slog.Logger // nil: silent
@@ -82,48 +79,4 @@ func (o *Options) KVType() dtype.Type {
 	default:
 		return dtype.F32
 	}
-}
-
-// Opener loads a family's checkpoint onto a backend.
-type Opener func(*checkpoint.Checkpoint, backend.Backend, Options) (Model, error)
-
-var openers = map[string]Opener{}
-
-// Register makes a family known. It is called from the init of its package.
-func Register(modelType string, open Opener) {
-	if _, ok := openers[modelType]; ok {
-		panic("model: " + modelType + " registered twice")
-	}
-	openers[modelType] = open
-}
-
-// Open loads the checkpoint with the family its config names.
-func Open(c *checkpoint.Checkpoint, b backend.Backend, o Options) (Model, error) {
-	var cfg struct {
-		Type string `json:"model_type"`
-	}
-	if err := json.Unmarshal(c.Config(), &cfg); err != nil {
-		return nil, fmt.Errorf("model: config.json: %w", err)
-	}
-	open, ok := openers[cfg.Type]
-	if !ok {
-		return nil, fmt.Errorf("model: config.json: model_type %q is not supported; known are %s", cfg.Type, strings.Join(Families(), ", "))
-	}
-	if !slices.Contains([]int{0, 8, 16, 32}, o.KVBits) {
-		return nil, fmt.Errorf("model: keys and values of %d bits, want 8, 16 or 32", o.KVBits)
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	return open(c, b, o)
-}
-
-// Families lists the registered model types in alphabetical order.
-func Families() []string {
-	names := make([]string, 0, len(openers))
-	for n := range openers {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
 }

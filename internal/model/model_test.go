@@ -34,3 +34,43 @@ func TestOpenRefusesOtherKVBits(t *testing.T) {
 		t.Errorf("error %v, want the bits that there are", err)
 	}
 }
+
+func TestGenerateNamesTheShapesItKnows(t *testing.T) {
+	_, err := model.Generate("13b", 4, nil, model.Options{})
+	if err == nil || !strings.Contains(err.Error(), `"13b"`) || !strings.Contains(err.Error(), "27b") {
+		t.Errorf("error %v, want the shape and the known ones", err)
+	}
+}
+
+// Two families must not answer to one name, whichever of their names it is.
+func TestRegisterRefusesNamesThatAreTaken(t *testing.T) {
+	for _, f := range []model.Family{{Types: []string{"other", "qwen3_next"}}, {GGUF: []string{"qwen35moe"}}, {Shapes: []string{"27b"}}} {
+		func() {
+			defer func() {
+				if r, _ := recover().(string); !strings.Contains(r, "is registered by") {
+					t.Errorf("%v was registered: %v", f, r)
+				}
+			}()
+			model.Register(&f)
+		}()
+	}
+}
+
+// A config without a type is of the family whose architecture it names, and a head in a folder of
+// its own of the family of its model.
+func TestFamiliesAreFoundByTheirNames(t *testing.T) {
+	for config, want := range map[string][2]bool{ // by Of, by OfHead
+		`{"model_type": "qwen3_5"}`:                                                     {true, true},
+		`{"model_type": "qwen3_5_mtp"}`:                                                 {false, true},
+		`{"architectures": ["Other", "Qwen3_5ForConditionalGeneration"]}`:               {true, true},
+		`{"model_type": "other", "architectures": ["Qwen3_5ForConditionalGeneration"]}`: {false, false},
+		`{}`:            {false, false},
+		`not an object`: {false, false},
+	} {
+		_, err := model.Of([]byte(config))
+		_, head := model.OfHead([]byte(config))
+		if got := [2]bool{err == nil, head == nil}; got != want {
+			t.Errorf("%s: %v, %v, %v", config, got, err, head)
+		}
+	}
+}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -30,7 +30,7 @@ func Open(path string) (*checkpoint.Checkpoint, error) {
 		}
 		return checkpoint.OpenFiles(Tiny, files)
 	case strings.HasSuffix(path, ".gguf"):
-		return qwen35.OpenGGUF(path)
+		return model.OpenGGUF(path)
 	default:
 		return checkpoint.Open(path)
 	}
@@ -52,7 +52,7 @@ func Size(path string, bits int) int64 {
 		return 0
 	}
 	defer c.Close() //nolint:errcheck // it was only read
-	s, err := qwen35.Look(c)
+	s, err := model.Survey(c)
 	if err != nil {
 		return 0
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/qwen35"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -21,7 +21,7 @@ import (
 // rig is a model with its head, and memory for sequences.
 type rig struct {
 	t    *testing.T
-	m    *qwen35.Model
+	m    model.Model
 	pool *state.Pool
 }
 
@@ -33,7 +33,7 @@ func open(t *testing.T, name string, o model.Options) *rig {
 	}
 	b := backendtest.Open(t, backend.Options{})
 	o.Log = slog.New(slog.DiscardHandler)
-	m, err := qwen35.Open(files, b, o)
+	m, err := model.Open(files, b, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func (x *reader) read(to, drafts int) {
 func (x *reader) catchUp(hidden backend.Tensor) {
 	x.t.Helper()
 	from, n := x.memory.Len(), hidden.Rows
-	out, err := x.m.Head().Forward([]model.Span{{State: x.memory, Tokens: x.text[from+1:][:n], Want: n, Hidden: hidden}})
+	out, err := x.m.Head().Forward([]model.Span{{State: x.memory, Tokens: x.text[from+1:][:n], Want: n, Hidden: hidden}}, nil)
 	if err != nil {
 		x.t.Fatal(err)
 	}

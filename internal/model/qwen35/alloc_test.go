@@ -56,7 +56,7 @@ func TestHeadAllocatesNothing(t *testing.T) {
 	hidden := r.upload(t, make([]float32, r.Info().Width))
 	batch := []model.Span{{State: s, Tokens: []int32{1}, Want: 1, Hidden: hidden}}
 	draft := func() {
-		if _, err := r.Head().Forward(batch); err != nil {
+		if _, err := r.Head().Forward(batch, nil); err != nil {
 			t.Fatal(err)
 		}
 		s.Truncate(0)

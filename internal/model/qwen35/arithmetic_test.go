@@ -63,7 +63,7 @@ func TestNetworkBitsAreRecorded(t *testing.T) {
 			logits, hidden := r.feed(t, model.Span{State: target, Tokens: text[at : at+n], Want: 2})
 			add(logits...)
 			add(hidden)
-			out, err := r.Head().Forward([]model.Span{{State: memory, Tokens: text[at+1 : at+n+1], Want: 2, Hidden: r.upload(t, hidden)}})
+			out, err := r.Head().Forward([]model.Span{{State: memory, Tokens: text[at+1 : at+n+1], Want: 2, Hidden: r.upload(t, hidden)}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -104,13 +104,8 @@ type ropeConfig struct {
 	PartialRotary *float64 `json:"partial_rotary_factor"`
 }
 
-// endOfText and endOfTurn stop every text of the released vocabulary, whatever the config
-// says: the text config names only the first, which does not end a turn of a chat.
-const (
-	releasedVocab = 248320
-	endOfText     = 248044
-	endOfTurn     = 248046
-)
+// releasedVocab is the length of the releases' vocabulary, padding included.
+const releasedVocab = 248320
 
 // readConfig decodes and checks config.json and the stop ids of generation_config.json.
 func readConfig(c *checkpoint.Checkpoint) (*config, error) {
@@ -143,9 +138,6 @@ func stopIDs(vocab int, lists ...checkpoint.TokenIDs) []int32 {
 				ids = append(ids, id)
 			}
 		}
-	}
-	if vocab == releasedVocab {
-		ids = append(ids, endOfText, endOfTurn)
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)

@@ -2,10 +2,8 @@ package qwen35
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -32,24 +30,8 @@ type ggufFile struct {
 // ggufTypes are the architectures that are read, with the model types they are.
 var ggufTypes = map[string]string{"qwen35": "qwen3_5", "qwen35moe": "qwen3_5_moe", "qwen3next": "qwen3_next"}
 
-// OpenGGUF presents a GGUF file, or all parts of a split one by the path of any, as a
-// checkpoint folder in the layout of converted checkpoints: matrices as they are in the
-// file, packed as their encoding has it here, and config, tokenizer and template from the
-// metadata. Opening reads the headers only; a tensor is decoded when it is asked for. The
-// caller closes it.
-func OpenGGUF(path string) (*checkpoint.Checkpoint, error) {
-	f, err := gguf.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("qwen35: %w", err)
-	}
-	a, err := assembleGGUF(f)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("qwen35: %s: %w", filepath.Base(path), err), f.Close())
-	}
-	a.Name = path
-	return checkpoint.Assemble(a)
-}
-
+// assembleGGUF presents a GGUF file as a checkpoint folder in the layout of converted
+// checkpoints.
 func assembleGGUF(f *gguf.File) (a checkpoint.Assembly, err error) {
 	g := &ggufFile{File: f}
 	if err := g.measure(); err != nil {
@@ -84,9 +66,6 @@ func assembleGGUF(f *gguf.File) (a checkpoint.Assembly, err error) {
 func (g *ggufFile) measure() (err error) {
 	if g.arch, err = g.Text("general.architecture"); err != nil {
 		return err
-	}
-	if _, ok := ggufTypes[g.arch]; !ok {
-		return fmt.Errorf("architecture %q is not supported, want qwen35, qwen35moe or qwen3next", g.arch)
 	}
 	var inner int
 	for _, x := range []struct {
@@ -179,6 +158,13 @@ func (g *ggufFile) pieces(t *gguf.Tensor) ([]ggufPiece, error) {
 		return p.split(2*r, "in_proj_b", appendRange(nil, 0, r), "in_proj_a", appendRange(nil, r, r))
 	}
 	return []ggufPiece{p}, err
+}
+
+func appendRange(list []int, from, n int) []int {
+	for i := range n {
+		list = append(list, from+i)
+	}
+	return list
 }
 
 // heads is the order in which value heads are to be taken from the file: those of the first

@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf/gguftest"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // llama makes a GGUF file of a checkpoint as llama.cpp's converter does: it is told the
@@ -69,7 +70,7 @@ func sourceTensors(t *testing.T, c *checkpoint.Checkpoint, group int) map[string
 		if x.Type == dtype.U32 {
 			p = matrixTensor(t, c, strings.TrimSuffix(n, ".weight"), x.Shape, group)
 		} else {
-			p.v = make([]float32, elements(x.Shape))
+			p.v = make([]float32, weights.Elements(x.Shape))
 			dtype.ToF32(p.v, x.Type, x.Data)
 		}
 		list[strings.Replace(name, "switch_mlp.", "experts.", 1)] = p
@@ -94,7 +95,7 @@ func matrixTensor(t *testing.T, c *checkpoint.Checkpoint, module string, shape [
 		ms, err = c.MatrixStack(module, shape[0], shape[1], shape[2])
 	} else {
 		ms = make([]dtype.Matrix, 1)
-		ms[0], err = c.Matrix(module, elements(shape[:last]), shape[last])
+		ms[0], err = c.Matrix(module, weights.Elements(shape[:last]), shape[last])
 	}
 	if err != nil {
 		t.Fatal(err)

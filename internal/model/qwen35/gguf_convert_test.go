@@ -12,14 +12,16 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/convert"
 	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // TestGGUFConverts writes a GGUF file as a folder: every number, the head's among them, is
 // the one that the file stands for.
 func TestGGUFConverts(t *testing.T) {
 	for name, arch := range map[string]string{"dense": "qwen35", "moe": "qwen35moe"} {
-		file, err := qwen35.OpenGGUF(qwen35.MixedGGUF(t, golden.Dir(t, name), golden.Dir(t, "tiny"), arch))
+		file, err := model.OpenGGUF(qwen35.MixedGGUF(t, golden.Dir(t, name), golden.Dir(t, "tiny"), arch))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +58,7 @@ func TestGGUFConverts(t *testing.T) {
 // numbers are the effective values of all weights.
 func numbers(t *testing.T, c *checkpoint.Checkpoint) map[string][]float32 {
 	t.Helper()
-	v, err := qwen35.TakeInventory(c, qwen35.Whole, slog.New(slog.DiscardHandler))
+	v, err := model.Inventory(c, weights.Whole, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

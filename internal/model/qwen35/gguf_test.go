@@ -42,7 +42,7 @@ var (
 
 func openedGGUF(t *testing.T, path string) *checkpoint.Checkpoint {
 	t.Helper()
-	c, err := OpenGGUF(path)
+	c, err := model.OpenGGUF(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func TestGGUFRefuses(t *testing.T) {
 		edit func(*llama)
 		want string
 	}{
-		{"another architecture", replace("general.architecture", "llama"), `architecture "llama" is not supported, want qwen35, qwen35moe or qwen3next`},
+		{"another architecture", replace("general.architecture", "llama"), `architecture "llama" is not supported; known are qwen35, qwen35moe, qwen3next`},
 		{"no architecture", replace("general.architecture", nil), `no key "general.architecture"`},
 		{"no blocks", replace("qwen35.block_count", nil), `no key "qwen35.block_count"`},
 		{"many blocks", replace("qwen35.block_count", uint32(1<<31)), "qwen35.block_count is 2147483648, want a number from 1 to 4096"},
@@ -323,7 +323,7 @@ func TestGGUFRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path, _ := convertGGUF(t, dir, "qwen35", oneType("F32"), 1, c.edit)
-			k, err := OpenGGUF(path)
+			k, err := model.OpenGGUF(path)
 			if err == nil {
 				_ = k.Close()
 			}
@@ -344,7 +344,7 @@ func TestGGUFRefusesQuantizedDecays(t *testing.T) {
 	if err := os.WriteFile(path, l.out.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenGGUF(path); err == nil || !strings.Contains(err.Error(), `tensor "blk.0.ssm_a": Q8_0, want F32, F16 or BF16`) {
+	if _, err := model.OpenGGUF(path); err == nil || !strings.Contains(err.Error(), `tensor "blk.0.ssm_a": Q8_0, want F32, F16 or BF16`) {
 		t.Error(err)
 	}
 }
@@ -393,7 +393,7 @@ func FuzzGGUF(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, err := OpenGGUF(path)
+		c, err := model.OpenGGUF(path)
 		if err != nil {
 			return
 		}

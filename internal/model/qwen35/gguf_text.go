@@ -175,7 +175,7 @@ func (g *ggufFile) generation() ([]byte, error) {
 			return nil, err
 		}
 		for i, t := range tokens { // which end a text or a turn whatever the metadata say
-			if t == "<|endoftext|>" || t == "<|im_end|>" {
+			if t == endOfText || t == endOfTurn {
 				stop = append(stop, i)
 			}
 		}

@@ -11,10 +11,11 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // inventory lists a folder's weights.
-func inventory(t *testing.T, dir string, part Portion) (*Inventory, error) {
+func inventory(t *testing.T, dir string, part weights.Portion) (*weights.Inventory, error) {
 	t.Helper()
 	c, err := checkpoint.Open(dir)
 	if err != nil {
@@ -29,7 +30,7 @@ func inventory(t *testing.T, dir string, part Portion) (*Inventory, error) {
 }
 
 // numbersOf are the numbers of every weight, by name.
-func numbersOf(t *testing.T, v *Inventory) map[string][]float32 {
+func numbersOf(t *testing.T, v *weights.Inventory) map[string][]float32 {
 	t.Helper()
 	list := map[string][]float32{}
 	for i := range v.Weights {
@@ -68,7 +69,7 @@ func numbersOf(t *testing.T, v *Inventory) map[string][]float32 {
 // names and effective numbers are the same.
 func TestInventoryOfLayoutsIsOne(t *testing.T) {
 	for _, c := range golden.SpecCases() {
-		v, err := inventory(t, c.Config.Checkpoint(t), Whole)
+		v, err := inventory(t, c.Config.Checkpoint(t), weights.Whole)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +80,7 @@ func TestInventoryOfLayoutsIsOne(t *testing.T) {
 		}
 		for _, l := range list {
 			t.Run(fmt.Sprintf("model=%s/layout=%s", c.Config.Name, l.name), func(t *testing.T) {
-				v, err := inventory(t, specFolder(t, c.Config, l.edits...).write(t), Whole)
+				v, err := inventory(t, specFolder(t, c.Config, l.edits...).write(t), weights.Whole)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -103,14 +104,14 @@ func TestInventoryRefuses(t *testing.T) {
 	for _, x := range []struct {
 		name  string
 		edits []edit
-		part  Portion
+		part  weights.Portion
 		want  string
 	}{
-		{"missing", []edit{without("layers.2.mlp.up_proj.weight")}, Whole, "layers.2.mlp.up_proj.weight"},
-		{"missing of the head", []edit{without("mtp.norm.weight")}, Whole, "head is incomplete"},
-		{"left over", []edit{with(some("model.language_model.layers.0.odd"))}, Whole, "layers.0.odd"},
-		{"left over of the head", []edit{with(some("mtp.odd"))}, HeadOnly, "mtp.odd"},
-		{"no head", []edit{without("mtp.fc.weight"), func(_ *testing.T, f *folder) { f.main().take(inHead) }}, HeadOnly, ErrNoHead.Error()},
+		{"missing", []edit{without("layers.2.mlp.up_proj.weight")}, weights.Whole, "layers.2.mlp.up_proj.weight"},
+		{"missing of the head", []edit{without("mtp.norm.weight")}, weights.Whole, "head is incomplete"},
+		{"left over", []edit{with(some("model.language_model.layers.0.odd"))}, weights.Whole, "layers.0.odd"},
+		{"left over of the head", []edit{with(some("mtp.odd"))}, weights.HeadOnly, "mtp.odd"},
+		{"no head", []edit{without("mtp.fc.weight"), func(_ *testing.T, f *folder) { f.main().take(inHead) }}, weights.HeadOnly, weights.ErrNoHead.Error()},
 	} {
 		_, err := inventory(t, specFolder(t, c, x.edits...).write(t), x.part)
 		if err == nil || !strings.Contains(err.Error(), x.want) {
@@ -118,10 +119,10 @@ func TestInventoryRefuses(t *testing.T) {
 		}
 	}
 	// What is wrong elsewhere is not the business of who takes a part.
-	if _, err := inventory(t, specFolder(t, c, with(some("mtp.odd"))).write(t), WithoutHead); err != nil {
+	if _, err := inventory(t, specFolder(t, c, with(some("mtp.odd"))).write(t), weights.WithoutHead); err != nil {
 		t.Errorf("the model: %v", err)
 	}
-	if _, err := inventory(t, specFolder(t, c, with(some("odd")), without("layers.2.mlp.up_proj.weight")).write(t), HeadOnly); err != nil {
+	if _, err := inventory(t, specFolder(t, c, with(some("odd")), without("layers.2.mlp.up_proj.weight")).write(t), weights.HeadOnly); err != nil {
 		t.Errorf("the head: %v", err)
 	}
 }
@@ -129,26 +130,26 @@ func TestInventoryRefuses(t *testing.T) {
 // TestInventoryAddsHeads of the right shape to models that have none.
 func TestInventoryAddsHeads(t *testing.T) {
 	cases := golden.SpecCases()
-	take := func(i int, part Portion) *Inventory {
+	take := func(i int, part weights.Portion) *weights.Inventory {
 		v, err := inventory(t, cases[i].Config.Checkpoint(t), part)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return v
 	}
-	v := take(0, WithoutHead)
-	if err := v.AddHead(take(0, WithoutHead)); !errors.Is(err, ErrNoHead) {
+	v := take(0, weights.WithoutHead)
+	if err := v.AddHead(take(0, weights.WithoutHead)); !errors.Is(err, weights.ErrNoHead) {
 		t.Errorf("of a model: %v", err)
 	}
 	for i := 1; i < len(cases); i++ {
-		if err := v.AddHead(take(i, HeadOnly)); err == nil || v.HasHead() {
+		if err := v.AddHead(take(i, weights.HeadOnly)); err == nil || v.HasHead() {
 			t.Errorf("%s took the head of %s", cases[0].Config.Name, cases[i].Config.Name)
 		}
 	}
-	if err := v.AddHead(take(0, HeadOnly)); err != nil || !v.HasHead() || len(v.Weights) != len(take(0, Whole).Weights) {
+	if err := v.AddHead(take(0, weights.HeadOnly)); err != nil || !v.HasHead() || len(v.Weights) != len(take(0, weights.Whole).Weights) {
 		t.Errorf("its own: %v", err)
 	}
-	if err := v.AddHead(take(0, HeadOnly)); err == nil {
+	if err := v.AddHead(take(0, weights.HeadOnly)); err == nil {
 		t.Error("a second one was taken")
 	}
 }

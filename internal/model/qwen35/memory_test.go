@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // What the process that TestOpenPeakMemory starts is to load, and how.
@@ -230,7 +231,7 @@ func (s *shapes) write(path string) (err error) {
 		if err := w.Begin(d.Name); err != nil {
 			return err
 		}
-		for n := elements(d.Shape) * d.Type.Size(); n > 0; n -= len(piece) {
+		for n := weights.Elements(d.Shape) * d.Type.Size(); n > 0; n -= len(piece) {
 			if _, err := w.Write(piece[:min(n, len(piece))]); err != nil {
 				return err
 			}

@@ -4,22 +4,12 @@
 package qwen35
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/state"
 )
-
-func init() {
-	for _, t := range []string{"qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"} {
-		model.Register(t, func(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (model.Model, error) {
-			return Open(c, b, o)
-		})
-	}
-}
 
 // Model is a model with its weights on a backend.
 type Model struct {
@@ -28,13 +18,13 @@ type Model struct {
 	layout state.Layout
 	layers []layer
 	head   *Head
-	loaded *loader // what to free
+	loaded *weights.Loader // what to free
 
 	// trace, if set by a test, sees the residual stream that enters each layer.
 	trace func(layer int, x backend.Tensor)
 }
 
-var _ model.Model = (*Model)(nil)
+var _ model.Examinable = (*Model)(nil)
 
 // Open loads a checkpoint. It refuses one with tensors missing or left over, naming them.
 // The checkpoint may be closed afterwards.
@@ -47,23 +37,24 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (*Model,
 	if err != nil {
 		return nil, err
 	}
-	head, err := f.head()
+	head, err := f.HasHead()
 	if err != nil {
 		return nil, err
 	}
 	if !head && cfg.mtpLayers > 0 {
 		o.Log.Warn("config.json promises a multi-token-prediction head, but the weights have none: a converter has probably dropped its mtp tensors; decoding works without it")
 	}
-	l := &loader{from: f, b: b, o: o, total: c.Bytes()}
-	m, err := l.model(cfg, head)
+	l := newLoader(b, o)
+	l.From(f)
+	m, err := load(l, cfg, head, o)
 	if err == nil {
-		err = leftover(f.unused(), cfg)
+		err = f.Leftover()
 	}
 	if err != nil {
-		l.free()
+		l.Free()
 		return nil, err
 	}
-	checkGains(f.gains, o.Log)
+	checkGains(f.Gains(), o.Log)
 	return m, nil
 }
 
@@ -74,14 +65,6 @@ func newModel(c *config) *Model {
 		m.layers[i] = newLayer(c, attention)
 	}
 	return m
-}
-
-// leftover is the error of tensors that nothing asked for, nil if there are none.
-func leftover(tensors []string, cfg *config) error {
-	if len(tensors) == 0 {
-		return nil
-	}
-	return fmt.Errorf("qwen35: %d tensors are not part of a %s model: %s", len(tensors), cfg.modelType, list(tensors))
 }
 
 // layout is the state of a sequence with layers that are attention or, where that is false,
@@ -100,15 +83,6 @@ func (c *config) layout(o model.Options, attention ...bool) state.Layout {
 	return l
 }
 
-// list names a few of many.
-func list(names []string) string {
-	const few = 8
-	if len(names) > few {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
-	}
-	return strings.Join(names, ", ")
-}
-
 // Info describes the model.
 func (m *Model) Info() model.Info { return m.info }
 
@@ -116,11 +90,16 @@ func (m *Model) Info() model.Info { return m.info }
 func (m *Model) Layout() state.Layout { return m.layout }
 
 // Head is the multi-token-prediction head, nil if the checkpoint has none.
-func (m *Model) Head() *Head { return m.head }
+func (m *Model) Head() model.Head {
+	if m.head == nil {
+		return nil
+	}
+	return m.head
+}
 
 // Close frees the weights of the model and its head.
 func (m *Model) Close() error {
-	m.loaded.free()
+	m.loaded.Free()
 	m.work.free(m.b)
 	if m.head != nil {
 		m.head.work.free(m.b)

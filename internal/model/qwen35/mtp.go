@@ -20,7 +20,6 @@ type Head struct {
 	fc         backend.Weight // [hidden, 2*hidden]: embedding first
 	block      layer
 	pair       backend.Tensor // [rows, 2*hidden]: the norms' results side by side
-	only       []int32        // blocks of the vocabulary to compute logits of; nil: all
 	swapped    bool           // a variant: fc takes the hidden state first
 }
 
@@ -29,14 +28,13 @@ func newHead(c *config) *Head {
 	return &Head{transformer: transformer{cfg: c}, block: newLayer(c, true)}
 }
 
-// Layout is the state of a sequence: one layer of keys and values. Slot t belongs to the
-// hidden state at t and the token at t+1.
+var _ model.Repairable = (*Head)(nil)
+
+// Layout is the state of a sequence: one layer of keys and values.
 func (h *Head) Layout() state.Layout { return h.layout }
 
-// Forward feeds pairs: row i of a span's Hidden goes with its token i, which is the next
-// token's id. Output rows are the head's own: Hidden can be fed again to draft further.
-// Where no span wants anything the head only catches up, and there is no output.
-func (h *Head) Forward(batch []model.Span) (model.Output, error) {
+// Forward implements model.Head.
+func (h *Head) Forward(batch []model.Span, only []int32) (model.Output, error) {
 	for i, s := range batch {
 		if s.Hidden.Rows != len(s.Tokens) {
 			return model.Output{}, fmt.Errorf("qwen35: span %d has %d tokens and %d hidden rows", i, len(s.Tokens), s.Hidden.Rows)
@@ -70,7 +68,7 @@ func (h *Head) Forward(batch []model.Span) (model.Output, error) {
 		return model.Output{}, nil
 	}
 	h.layer(c, &h.block)
-	out, err := h.finish(c, batch, h.only)
+	out, err := h.finish(c, batch, only)
 	out.Hidden = c.hidden // the chain goes on with the head's normed output
 	return out, err
 }

@@ -5,15 +5,33 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
-// Config is config.json as converted checkpoints have it, for the weights that are in the
-// inventory: nested whatever the source was, of a model type of the Qwen3.5 family, with
-// every size written out, the rotation in its newer place, and a head promised if and only
-// if there is one. What the source says besides is kept; what it says about quantization
-// is not, nor is vision_config unless it is to be kept. The caller owns the map.
-func (v *Inventory) Config(vision bool) (map[string]any, error) {
-	top, err := decodeObject(v.source.Config())
+// converted is how converted checkpoints of a config are written.
+type converted struct {
+	cfg    *config
+	source []byte // config.json
+}
+
+var _ weights.Converted = (*converted)(nil)
+
+// Name implements weights.Converted.
+func (v *converted) Name(canonical string) string {
+	if weights.IsHead(canonical) || strings.HasPrefix(canonical, weights.OutputMatrix+".") {
+		return "language_model." + canonical
+	}
+	return "language_model.model." + canonical
+}
+
+// Config implements weights.Converted. The config is nested whatever the source was, of a model
+// type of the Qwen3.5 family, with every size written out, the rotation in its newer place, and
+// a head promised if and only if there is one. What the source says besides is kept; what it
+// says about quantization is not, nor is vision_config unless it is to be kept.
+func (v *converted) Config(head, vision bool) (map[string]any, error) {
+	top, err := decodeObject(v.source)
 	if err != nil {
 		return nil, fmt.Errorf("qwen35: config.json: %w", err)
 	}
@@ -40,10 +58,36 @@ func (v *Inventory) Config(vision bool) (map[string]any, error) {
 		delete(top, "vision_config")
 	}
 	v.name(top, text)
-	v.complete(text)
+	v.complete(text, head)
 	v.rotation(text)
 	top["text_config"] = text
 	return top, nil
+}
+
+// HeadConfig implements weights.Converted: a folder as mlx-vlm loads drafters.
+func (v *converted) HeadConfig() (map[string]any, error) {
+	whole, err := v.Config(true, false)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{
+		"model_type":          "qwen3_5" + weights.HeadType,
+		"text_config":         whole["text_config"],
+		"tie_word_embeddings": whole["tie_word_embeddings"],
+		"block_size":          3, // tokens of a round: the last known, one per layer of the head, one more
+	}, nil
+}
+
+// PromiseHead implements weights.Converted.
+func (v *converted) PromiseHead(config map[string]any) bool {
+	text, ok := config["text_config"].(map[string]any)
+	if !ok {
+		text = config
+	}
+	const layers = "mtp_num_hidden_layers"
+	changed := text[layers] != json.Number("1")
+	text[layers] = json.Number("1")
+	return changed
 }
 
 // decodeObject decodes a JSON object with its numbers as they are written.
@@ -59,7 +103,7 @@ func decodeObject(data []byte) (map[string]any, error) {
 
 // name sets the type of the model. Qwen3-Next, with its projections taken apart, is one of
 // the family.
-func (v *Inventory) name(top, text map[string]any) {
+func (v *converted) name(top, text map[string]any) {
 	kind, class := "qwen3_5", "Qwen3_5ForCausalLM"
 	if v.cfg.experts > 0 {
 		kind, class = "qwen3_5_moe", "Qwen3_5MoeForCausalLM"
@@ -72,7 +116,7 @@ func (v *Inventory) name(top, text map[string]any) {
 }
 
 // complete writes out what the source left to defaults, which are not the same everywhere.
-func (v *Inventory) complete(text map[string]any) {
+func (v *converted) complete(text map[string]any, head bool) {
 	c := v.cfg
 	sizes := map[string]any{
 		"vocab_size": c.vocab, "hidden_size": c.hidden, "num_hidden_layers": len(c.layers),
@@ -106,7 +150,7 @@ func (v *Inventory) complete(text map[string]any) {
 		}
 	}
 	text["mtp_num_hidden_layers"] = 0
-	if v.HasHead() {
+	if head {
 		text["mtp_num_hidden_layers"] = 1
 	}
 }
@@ -122,7 +166,7 @@ func (c *config) regular(n int) bool {
 }
 
 // rotation puts what was said of it in older places where it is now.
-func (v *Inventory) rotation(text map[string]any) {
+func (v *converted) rotation(text map[string]any) {
 	rope, ok := text["rope_parameters"].(map[string]any)
 	if !ok {
 		rope = map[string]any{}

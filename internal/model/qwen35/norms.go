@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // Raw releases store the weight w of a norm whose gain is 1+w. Converted checkpoints store
@@ -13,72 +14,47 @@ import (
 // wrong costs the text (model) or every accepted draft token (head). So the convention is
 // decided tensor by tensor: by what a file says of itself, by the layout of the model, by
 // the other norms of the head, and only then by its numbers.
-type convention uint8
-
-const (
-	stored1p convention = iota // the file has the gain
-	stored0p                   // the file has the gain less one
-)
-
-func (c convention) String() string {
-	if c == stored0p {
-		return "raw"
-	}
-	return "converted"
-}
-
-// restore makes stored numbers the effective gain.
-func (c convention) restore(v []float32) {
-	if c == stored0p {
-		for i := range v {
-			v[i]++
-		}
-	}
-}
 
 // normRule decides the convention of norm tensors.
 type normRule struct {
-	model convention
-	head  convention // of the majority
-	votes bool       // head tensors may differ from the majority by their own numbers
+	model weights.Convention
+	head  weights.Convention // of the majority
+	votes bool               // head tensors may differ from the majority by their own numbers
 }
 
 // findNormRule looks at the layout of the model and at the head's norms.
-func findNormRule(c *checkpoint.Checkpoint, found names, cfg *config, log *slog.Logger) (normRule, error) {
+func findNormRule(c *checkpoint.Checkpoint, found *weights.Files, cfg *config, log *slog.Logger) (normRule, error) {
 	r := normRule{}
 	for i, attention := range cfg.layers {
 		if attention {
 			continue
 		}
-		p, ok := found[layerName(i, "linear_attn.conv1d.weight")]
+		p, ok := found.Place(layerName(i, "linear_attn.conv1d.weight"))
 		if !ok {
 			break // reported when the weight is loaded
 		}
-		conv, err := p.from.Tensor(p.name)
+		conv, err := p.From.Tensor(p.Name)
 		if err != nil {
 			return r, err
 		}
-		if n := len(conv.Shape); n > 0 && conv.Shape[n-1] != 1 && p.from.Metadata(conv.File)["format"] != "mlx" {
-			r.model = stored0p
+		if n := len(conv.Shape); n > 0 && conv.Shape[n-1] != 1 && p.From.Metadata(conv.File)["format"] != "mlx" {
+			r.model = weights.LessOne
 		}
 		break
 	}
-	if !found.hasHead() {
-		return r, nil
-	}
-	p, ok := found["mtp.norm.weight"]
+	p, ok := found.Place("mtp.norm.weight")
 	if !ok {
 		return r, nil
 	}
-	head, err := p.from.Tensor(p.name)
+	head, err := p.From.Tensor(p.Name)
 	if err != nil {
 		return r, err
 	}
 	switch {
-	case p.from.Metadata(head.File)["format"] == "mlx" || manifestConverted(c, p):
-		r.head = stored1p
-	case !p.side && r.model == stored0p:
-		r.head = stored0p
+	case p.From.Metadata(head.File)["format"] == "mlx" || manifestConverted(c, p):
+		r.head = weights.Effective
+	case !p.Beside && r.model == weights.LessOne:
+		r.head = weights.LessOne
 	default:
 		r.votes = true
 		if r.head, err = headMajority(found); err != nil {
@@ -90,12 +66,12 @@ func findNormRule(c *checkpoint.Checkpoint, found names, cfg *config, log *slog.
 }
 
 // manifestConverted reports whether the head's manifest says that it is converted.
-func manifestConverted(c *checkpoint.Checkpoint, p place) bool {
+func manifestConverted(c *checkpoint.Checkpoint, p weights.Place) bool {
 	for _, s := range c.Sidecars {
 		var m struct {
 			Format string `json:"rmsnorm_weight_format"`
 		}
-		if s.Weights == p.from && json.Unmarshal(s.Manifest, &m) == nil && m.Format == "mlx_gamma" {
+		if s.Weights == p.From && json.Unmarshal(s.Manifest, &m) == nil && m.Format == "mlx_gamma" {
 			return true
 		}
 	}
@@ -117,60 +93,57 @@ var headNorms = []string{
 var voters = headNorms[2:6]
 
 // headMajority is the convention of most of the head's layer norms, a tie being converted.
-func headMajority(found names) (convention, error) {
+func headMajority(found *weights.Files) (weights.Convention, error) {
 	raw, converted := 0, 0
 	for _, v := range voters {
-		p, ok := found[v]
+		p, ok := found.Place(v)
 		if !ok {
 			continue
 		}
-		t, err := p.from.Tensor(p.name)
+		t, err := p.From.Tensor(p.Name)
 		if err != nil {
-			return stored1p, err
+			return weights.Effective, err
 		}
-		x, err := p.from.Vector(p.name, elements(t.Shape))
+		x, err := p.From.Vector(p.Name, weights.Elements(t.Shape))
 		if err != nil {
-			return stored1p, err
+			return weights.Effective, err
 		}
-		if mean(x) < 0.5 {
+		if weights.Mean(x) < 0.5 {
 			raw++
 		} else {
 			converted++
 		}
 	}
 	if raw > converted {
-		return stored0p, nil
+		return weights.LessOne, nil
 	}
-	return stored1p, nil
+	return weights.Effective, nil
 }
 
-// of decides the convention of one norm, given its canonical name and its numbers.
-func (r *normRule) of(name string, x []float32) convention {
-	if !isHead(name) {
-		return r.model
-	}
+// of decides the convention of one norm of the head, given its canonical name and its numbers.
+func (r *normRule) of(name string, x []float32) weights.Convention {
 	if !r.votes {
 		return r.head
 	}
-	m := mean(x)
+	m := weights.Mean(x)
 	switch {
 	case strings.Contains(name, "pre_fc_norm"):
 		// Their gains are well below one: converted means of 0.27 have been seen.
 		if m < 0 {
-			return stored0p
+			return weights.LessOne
 		}
 		if m >= 0.5 {
-			return stored1p
+			return weights.Effective
 		}
 	case name == "mtp.norm.weight":
 		// Final norms have large gains, so only a negative mean says anything.
 		if m < 0 {
-			return stored0p
+			return weights.LessOne
 		}
 	case m < 0.25:
-		return stored0p
+		return weights.LessOne
 	case m > 0.75:
-		return stored1p
+		return weights.Effective
 	}
 	return r.head
 }
@@ -191,20 +164,4 @@ func checkGains(means []float64, log *slog.Logger) {
 	case m > -0.1 && m < 0.1:
 		log.Warn("the mean gain of the layer norms is near 0: the checkpoint's norms probably miss a shift by one", "mean", m)
 	}
-}
-
-func mean(x []float32) float64 {
-	s := 0.0
-	for _, v := range x {
-		s += float64(v)
-	}
-	return s / float64(max(len(x), 1))
-}
-
-func elements(shape []int) int {
-	n := 1
-	for _, d := range shape {
-		n *= d
-	}
-	return n
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // Short names for the head's norms.
@@ -95,9 +96,9 @@ func TestNormConventionOfHead(t *testing.T) {
 			f := normFolder(t, c.base.converted, c.base.marked, c.file, c.head).edit(t, c.edits...)
 			got := conventions(t, f)
 			for _, name := range all {
-				want := stored1p
+				want := weights.Effective
 				if slices.Contains(c.raw, name) {
-					want = stored0p
+					want = weights.LessOne
 				}
 				if got["mtp."+name+".weight"] != want {
 					t.Errorf("%s of mean %g is taken for %v, want %v", name, c.head[name], got["mtp."+name+".weight"], want)
@@ -113,14 +114,14 @@ func TestNormConventionOfModel(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		edits []edit
-		want  convention
+		want  weights.Convention
 	}{
-		{"raw shape", nil, stored0p},
-		{"raw shape, marked by another tool", []edit{metadata(mainFile, "pt")}, stored0p},
-		{"two dimensions", []edit{convShape(2)}, stored0p},
-		{"converted shape", []edit{convShape(3)}, stored1p},
-		{"converted shape, marked", []edit{convShape(3), metadata(mainFile, "mlx")}, stored1p},
-		{"raw shape, marked", []edit{metadata(mainFile, "mlx")}, stored1p},
+		{"raw shape", nil, weights.LessOne},
+		{"raw shape, marked by another tool", []edit{metadata(mainFile, "pt")}, weights.LessOne},
+		{"two dimensions", []edit{convShape(2)}, weights.LessOne},
+		{"converted shape", []edit{convShape(3)}, weights.Effective},
+		{"converted shape, marked", []edit{convShape(3), metadata(mainFile, "mlx")}, weights.Effective},
+		{"raw shape, marked", []edit{metadata(mainFile, "mlx")}, weights.Effective},
 	} {
 		t.Run("model="+c.name, func(t *testing.T) {
 			f := normFolder(t, false, false, mainFile, rawMeans(nil)).edit(t, c.edits...)
@@ -156,7 +157,7 @@ func normFolder(t *testing.T, converted, marked bool, file string, head means) *
 }
 
 // conventions are the decisions for all norms of a folder, by canonical name.
-func conventions(t *testing.T, f *folder) map[string]convention {
+func conventions(t *testing.T, f *folder) map[string]weights.Convention {
 	t.Helper()
 	c, err := checkpoint.Open(f.write(t))
 	if err != nil {
@@ -169,7 +170,7 @@ func conventions(t *testing.T, f *folder) map[string]convention {
 	}()
 	log := slog.New(slog.DiscardHandler)
 	cfg := &config{layers: []bool{false}}
-	found, err := findNames(c, cfg, log)
+	found, err := weights.Open(c, weights.Reading{Canonical: canonical}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,20 +178,23 @@ func conventions(t *testing.T, f *folder) map[string]convention {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[string]convention{}
-	for name, p := range found {
-		if !isOffsetNorm(name) {
+	got := map[string]weights.Convention{}
+	for _, name := range slices.Concat(headNorms, []string{"layers.0.input_layernorm.weight", "layers.0.post_attention_layernorm.weight", "norm.weight"}) {
+		p, ok := found.Place(name)
+		if !ok {
 			continue
 		}
-		x, err := p.from.Tensor(p.name)
+		x, err := p.From.Tensor(p.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := p.from.Vector(p.name, elements(x.Shape))
+		v, err := p.From.Vector(p.Name, weights.Elements(x.Shape))
 		if err != nil {
 			t.Fatal(err)
 		}
-		got[name] = rule.of(name, v)
+		if got[name] = rule.model; weights.IsHead(name) {
+			got[name] = rule.of(name, v)
+		}
 	}
 	return got
 }

@@ -37,7 +37,7 @@ func tryOpen(tb testing.TB, dir string, threads int, o model.Options) (*rig, err
 	tb.Helper()
 	openAt := checkpoint.Open
 	if strings.HasSuffix(dir, ".gguf") {
-		openAt = OpenGGUF
+		openAt = model.OpenGGUF
 	}
 	c, err := openAt(dir)
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *rig) headLogits(tb testing.TB, hidden []float32, next []int32) (logits 
 
 func (r *rig) feedHead(tb testing.TB, s *state.State, hidden []float32, next []int32) (logits [][]float32, out []float32) {
 	tb.Helper()
-	o, err := r.Head().Forward([]model.Span{{State: s, Tokens: next, Want: len(next), Hidden: r.upload(tb, hidden)}})
+	o, err := r.Head().Forward([]model.Span{{State: s, Tokens: next, Want: len(next), Hidden: r.upload(tb, hidden)}}, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
 )
 
 // TestGGUFSumCoversEveryByte flips single bits anywhere in the parts of a split file: one that
@@ -15,7 +16,7 @@ import (
 func TestGGUFSumCoversEveryByte(t *testing.T) {
 	path, _ := convertGGUF(t, golden.Dir(t, "dense"), "qwen35", oneType("Q8_0"), 3)
 	sum := func() (string, error) {
-		c, err := OpenGGUF(path)
+		c, err := model.OpenGGUF(path)
 		if err != nil {
 			return "", err
 		}

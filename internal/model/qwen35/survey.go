@@ -1,317 +1,54 @@
 package qwen35
 
 import (
-	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
-	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/spec"
-	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Survey is what a checkpoint's headers say of the model in it. Names of tensors are
-// canonical: those of the raw release without the prefix of the language model.
-type Survey struct {
-	ModelType       string  `json:"model_type"`
-	Hidden          int     `json:"hidden_size"`
-	Vocab           int     `json:"vocab_size"` // padding included
-	Context         int     `json:"context"`    // maximum positions it was made for
-	AttentionLayers int     `json:"attention_layers"`
-	DeltaLayers     int     `json:"delta_layers"`
-	Experts         int     `json:"experts"`         // 0: dense
-	ActiveExperts   int     `json:"experts_per_tok"` // of a layer, besides the shared one
-	Tied            bool    `json:"tied_output"`     // the embedding is the output matrix too
-	Stop            []int32 `json:"stop_ids"`
-
-	Parameters int64  `json:"parameters"`        // of the model that are there, without the head's
-	Active     int64  `json:"active_parameters"` // of these, what a pass over one token reads
-	Loaded     int64  `json:"loaded_bytes"`      // about what all weights, head included, take in memory
-	Parts      []Part `json:"parts"`
-
-	LayerNorms string       `json:"layer_norms"` // convention: raw or converted
-	LayerGain  float64      `json:"layer_gain"`  // mean effective gain of the layers' input norms, near 1
-	Head       HeadSurvey   `json:"mtp_head"`
-	Layout     state.Layout `json:"-"` // state of a sequence
-	HeadLayout state.Layout `json:"-"`
-
-	Missing []string `json:"missing"` // tensors that the config promises; a bounded list
-	Unknown []string `json:"unknown"` // tensors, under their names in the files, that are no part of it; where there are Errors nobody knows
-	Errors  []error  `json:"-"`       // what else is wrong with single tensors; a bounded list
-}
-
-// Part is a kind of weights.
-type Part struct {
-	Name       string   `json:"name"` // embedding, output, attention, delta, mlp, experts, norms, mtp head, vision
-	Tensors    int      `json:"tensors"`
-	Parameters int64    `json:"parameters"`
-	Bytes      int64    `json:"bytes"`     // in the files, scales included
-	Encodings  []string `json:"encodings"` // of its matrices
-	Bits       int      `json:"bits"`      // of an element of its most coarsely encoded matrix; 0: it has none
-}
-
-// HeadSurvey is about the multi-token-prediction head.
-type HeadSurvey struct {
-	Promised int      `json:"promised"` // layers by config.json
-	Present  bool     `json:"present"`  // by tensors
-	Missing  []string `json:"missing"`
-	Sidecar  bool     `json:"sidecar"` // in a file beside the main weights
-	Files    []string `json:"files"`
-	Ignored  []string `json:"ignored"` // sidecars whose head is not used, since there is another
-	PreNorm  bool     `json:"pre_norm"`
-	Norms    []Norm   `json:"norms"`
-}
-
-// Norm is the weight of one norm.
-type Norm struct {
-	Tensor     string  `json:"tensor"`
-	Mean       float64 `json:"mean"`       // as stored
-	Convention string  `json:"convention"` // raw: the gain is one more than what is stored; converted: it is stored
-}
-
-// Look surveys a checkpoint. No byte of a tensor is read but the norms of the head and the
-// input norms of the layers, whose numbers tell their conventions; so it takes no time
-// however large the model is. It asks for tensors exactly as Open does, so that what Open
-// would refuse is in Missing, Unknown or Errors. An error says that the config is not one
-// of the family.
-func Look(c *checkpoint.Checkpoint) (*Survey, error) {
+// Look surveys a checkpoint by its headers. An error says that the config is not one of the
+// family.
+func Look(c *checkpoint.Checkpoint) (*weights.Survey, error) {
 	cfg, err := readConfig(c)
 	if err != nil {
 		return nil, err
 	}
 	o := model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)}
-	s := &Survey{
-		ModelType: cfg.modelType, Hidden: cfg.hidden, Vocab: cfg.vocab, Context: cfg.context,
+	s := &weights.Survey{
+		Family: cfg.family(), ModelType: cfg.modelType, Hidden: cfg.hidden, Vocab: cfg.vocab, Context: cfg.context,
 		AttentionLayers: cfg.count(true), DeltaLayers: cfg.count(false),
 		Experts: cfg.experts, ActiveExperts: cfg.topK, Tied: cfg.tied, Stop: append([]int32{}, cfg.stop...),
 		Layout: cfg.layout(o, cfg.layers...), HeadLayout: cfg.layout(o, true),
 		Missing: []string{}, Unknown: []string{},
-		Head: HeadSurvey{Promised: cfg.mtpLayers, PreNorm: cfg.preNorm, Missing: []string{}, Files: []string{}, Ignored: []string{}, Norms: []Norm{}},
+		Head: weights.HeadSurvey{
+			Promised: cfg.mtpLayers, PreNorm: cfg.preNorm, Missing: []string{}, Files: []string{}, Ignored: []string{}, Norms: []weights.Norm{},
+		},
 	}
 	f, err := openFiles(c, cfg, o.Log)
 	if err != nil {
-		s.fail(err)
+		s.Fail(err)
 	}
 	if f == nil {
 		return s, nil
 	}
-	s.walk(f, newModel(cfg).weights())
-	if head, err := f.head(); head {
-		if err != nil {
-			s.fail(err)
-		}
-		s.walk(f, newHead(cfg).weights())
-	}
-	s.Missing = append(s.Missing, f.missing...)
-	if len(s.Errors) == 0 { // after an error there are tensors that were not asked for
-		s.Unknown = append(s.Unknown, f.unused()...)
-	}
-	s.sum(c, f, cfg)
+	f.Survey(s, newModel(cfg).weights(), newHead(cfg).weights())
+	slices.SortFunc(s.Head.Norms, func(a, b weights.Norm) int {
+		return slices.Index(headNorms, a.Tensor) - slices.Index(headNorms, b.Tensor)
+	})
 	return s, nil
 }
 
-// walk looks at the headers of a table's weights.
-func (s *Survey) walk(f *files, table iter.Seq[*Weight]) {
-	for w := range table {
-		if f.find(w); len(w.places) == 0 {
-			continue
-		}
-		if w.IsMatrix() {
-			s.matrices(w)
-		} else {
-			s.vector(f, w)
-		}
-	}
-}
-
-// maxErrors bounds the list of a survey.
-const maxErrors = 100
-
-func (s *Survey) fail(err error) {
-	if len(s.Errors) < maxErrors {
-		s.Errors = append(s.Errors, err)
-	}
-}
-
-// parts are the kinds of weights by what the names have in them: the first that fits counts.
-var parts = []struct {
-	name  string
-	marks []string
-}{
-	{"mtp head", []string{"mtp."}}, // it has layers too
-	{"embedding", []string{"embed_tokens"}},
-	{"output", []string{"lm_head"}},
-	{"norms", []string{"layernorm"}},
-	{"attention", []string{".self_attn."}},
-	{"delta", []string{".linear_attn."}},
-	{"experts", []string{".mlp.experts.", ".mlp.switch_mlp."}},
-	{"mlp", []string{".mlp."}},
-	{"norms", []string{"norm."}},
-}
-
-// part is the part that a tensor or module with that canonical name belongs to.
-func (s *Survey) part(name string) *Part {
-	kind := "other"
-	for _, p := range parts {
-		if slices.ContainsFunc(p.marks, func(m string) bool { return strings.Contains(name, m) }) {
-			kind = p.name
-			break
-		}
-	}
-	return s.named(kind)
-}
-
-func (s *Survey) named(kind string) *Part {
-	for i := range s.Parts {
-		if s.Parts[i].Name == kind {
-			return &s.Parts[i]
-		}
-	}
-	s.Parts = append(s.Parts, Part{Name: kind, Encodings: []string{}})
-	return &s.Parts[len(s.Parts)-1]
-}
-
-// matrices takes in a stack of matrices, which must be alike.
-func (s *Survey) matrices(w *Weight) {
-	stack, err := w.Stored()
-	if err != nil {
-		s.fail(err)
-		return
-	}
-	p := s.part(w.module() + ".")
-	for i := range stack {
-		m, first := &stack[i], &stack[0]
-		if m.Format != first.Format || m.Type != first.Type || m.Bits != first.Bits || m.Group != first.Group || m.ScaleType != first.ScaleType {
-			s.fail(fmt.Errorf("qwen35: %s: matrix %d is %s, the first is %s: they must be alike", w.module(), i, writing(m), writing(first)))
-			return
-		}
-		p.Parameters += int64(m.Rows) * int64(m.Cols)
-		extras := 1
-		if m.Format == dtype.Affine {
-			extras = 2
-		}
-		s.Loaded += int64(m.Rows) * int64(m.RowBytes()+extras*m.ScaleRowBytes())
-		if bits := m.ElementBits(); p.Bits == 0 || bits < p.Bits {
-			p.Bits = bits
-		}
-		if e := writing(m); !slices.Contains(p.Encodings, e) {
-			p.Encodings = append(p.Encodings, e)
-		}
-	}
-}
-
-// writing names how a matrix is written.
-func writing(m *dtype.Matrix) string {
-	switch m.Format {
-	case dtype.Plain:
-		return strings.ToLower(m.Type.String())
-	case dtype.Affine:
-		return fmt.Sprintf("affine %d bits in groups of %d", m.Bits, m.Group)
-	case dtype.FP8:
-		return fmt.Sprintf("fp8 in blocks of %d", m.Group)
-	default:
-		return m.Format.String()
-	}
-}
-
-// vector takes in a weight that is no matrix. The numbers of a norm are read where they say
-// something.
-func (s *Survey) vector(f *files, w *Weight) {
-	if err := w.check(); err != nil {
-		s.fail(err)
-		return
-	}
-	s.part(w.Name).Parameters += w.Parameters()
-	s.Loaded += 4 * w.Parameters()
-	if w.Kind != Gain || !w.Head() && !w.layerInput() {
-		return
-	}
-	v, c, err := w.stored()
+// family is the kind of model, for people.
+func (c *config) family() string {
 	switch {
-	case err != nil:
-		s.fail(err)
-	case w.Head():
-		s.Head.Norms = append(s.Head.Norms, Norm{Tensor: w.Name, Mean: mean(v), Convention: c.String()})
-	case c == stored0p:
-		f.gains = append(f.gains, mean(v)+1)
-	default:
-		f.gains = append(f.gains, mean(v))
+	case c.modelType == "qwen3_next":
+		return "Qwen3-Next, mixture of experts"
+	case c.experts > 0:
+		return "Qwen3.5, mixture of experts"
 	}
+	return "Qwen3.5, dense"
 }
-
-// sum is what remains to be done when all tensors were asked for.
-func (s *Survey) sum(c *checkpoint.Checkpoint, f *files, cfg *config) {
-	s.LayerNorms = f.norms.model.String()
-	for _, g := range f.gains {
-		s.LayerGain += g / float64(len(f.gains))
-	}
-	for name, p := range f.names {
-		part := s.part(name)
-		part.Tensors++
-		t, _ := p.from.Look(p.name)
-		part.Bytes += size(t)
-		if isHead(name) {
-			s.Head.Present, s.Head.Sidecar = true, p.side
-			if !slices.Contains(s.Head.Files, t.File) {
-				s.Head.Files = append(s.Head.Files, t.File)
-			}
-		}
-	}
-	slices.Sort(s.Head.Files)
-	for _, side := range c.Sidecars {
-		if !side.Apart && !slices.Contains(f.weights, side.Weights) {
-			s.Head.Ignored = append(s.Head.Ignored, side.File)
-		}
-	}
-	for _, name := range s.Missing {
-		if isHead(name) {
-			s.Head.Missing = append(s.Head.Missing, name)
-		}
-	}
-	s.vision(c)
-	s.count(cfg)
-	order := []string{"embedding", "attention", "delta", "mlp", "experts", "norms", "output", "mtp head", "vision", "other"}
-	slices.SortFunc(s.Head.Norms, func(a, b Norm) int { return slices.Index(headNorms, a.Tensor) - slices.Index(headNorms, b.Tensor) })
-	slices.SortFunc(s.Parts, func(a, b Part) int { return slices.Index(order, a.Name) - slices.Index(order, b.Name) })
-}
-
-// vision counts the tensors that a text model has no use for.
-func (s *Survey) vision(c *checkpoint.Checkpoint) {
-	for _, name := range c.Tensors() {
-		short, needed := canonical(name)
-		if needed || strings.HasSuffix(short, "rotary_emb.inv_freq") {
-			continue
-		}
-		p := s.named("vision")
-		t, _ := c.Look(name)
-		p.Tensors++
-		p.Bytes += size(t)
-		p.Parameters += int64(elements(t.Shape))
-		if e := strings.ToLower(t.Type.String()); !slices.Contains(p.Encodings, e) {
-			p.Encodings = append(p.Encodings, e)
-		}
-	}
-}
-
-// count adds up the parameters of the model without its head.
-func (s *Survey) count(cfg *config) {
-	for _, p := range s.Parts {
-		if p.Name == "mtp head" || p.Name == "vision" {
-			continue
-		}
-		s.Parameters += p.Parameters
-		switch {
-		case p.Name == "experts":
-			s.Active += p.Parameters / int64(max(cfg.experts, 1)) * int64(cfg.topK)
-		case p.Name != "embedding" || cfg.tied: // of an embedding alone one row is read
-			s.Active += p.Parameters
-		}
-	}
-}
-
-// size is the bytes of a tensor.
-func size(t checkpoint.Tensor) int64 { return int64(elements(t.Shape)) * int64(t.Type.Size()) }

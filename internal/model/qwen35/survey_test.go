@@ -25,7 +25,7 @@ func checkSurvey(tb testing.TB, dir string, m *Model, opened error) {
 	if faulty != (opened != nil) {
 		tb.Errorf("Open says %v, a look %v, %+v", opened, err, s)
 	}
-	if opened != nil || m.loaded.o.Quantize != 0 {
+	if opened != nil || m.loaded.Bits != nil {
 		return
 	}
 	i := m.Info()

@@ -1,47 +1,84 @@
 package qwen35
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
-	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // Converters have damaged heads in a few ways that can be undone once they are known. Here
 // is what it takes to find out which it was: the head with the damage undone, beside the
 // head as it was loaded, without loading anything again.
 
-// HiddenRows are the rows of the last Forward before and after the final norm, [tokens of
-// all spans, width]. They are valid until the next Forward.
+// HiddenRows implements model.Examinable.
 func (m *Model) HiddenRows() (before, after backend.Tensor) { return m.call.x, m.call.hidden }
 
-// DraftVocab is the draft vocabulary after a text, with the given number of frequent tokens:
-// blocks of backend.RowBlock tokens, ascending; nil for all.
-func (m *Model) DraftVocab(frequent int, text []int32) []int32 {
-	var host any
-	vocab := m.draftVocab(frequent)
-	return vocab.of([]spec.Run{{Text: text, Depth: 1, HostState: &host}})
+// shifts are the norms that converters treat alike: all of them first.
+var shifts = []struct {
+	which, were string
+	norms       []string
+}{
+	{"all norms of the head", "were", []string{
+		"pre_fc_norm_embedding", "pre_fc_norm_hidden", "layers.0.input_layernorm", "layers.0.post_attention_layernorm",
+		"layers.0.self_attn.q_norm", "layers.0.self_attn.k_norm", "norm",
+	}},
+	{"the norms before fc", "were", []string{"pre_fc_norm_embedding", "pre_fc_norm_hidden"}},
+	{"the norms of the head's layer", "were", []string{
+		"layers.0.input_layernorm", "layers.0.post_attention_layernorm", "layers.0.self_attn.q_norm", "layers.0.self_attn.k_norm",
+	}},
+	{"the head's last norm", "was", []string{"norm"}},
 }
 
-// Variant is in what a head is to differ from the one that was loaded.
-type Variant struct {
-	// Shift is added to the effective gain of norms, by the tensor's name without "mtp." and
+// Repairs implements model.Repairable: norms shifted by one twice or not at all, and fc with
+// its halves exchanged.
+func (h *Head) Repairs() []model.Repair {
+	var list []model.Repair
+	add := func(r model.Repair, v variant) {
+		r.Open = func() (model.Head, func(), error) {
+			x, err := h.variant(v)
+			if err != nil {
+				return nil, nil, err
+			}
+			return x, x.close, nil
+		}
+		list = append(list, r)
+	}
+	for i, s := range shifts {
+		less, more := variant{shift: map[string]float32{}}, variant{shift: map[string]float32{}}
+		for _, n := range s.norms {
+			less.shift[n], more.shift[n] = -1, 1
+		}
+		add(model.Repair{Name: s.which + " less one", Kind: "norms", Cause: fmt.Sprintf("%s %s shifted by one twice", s.which, s.were), Common: i == 0}, less)
+		add(model.Repair{Name: s.which + " plus one", Kind: "norms", Cause: fmt.Sprintf("%s %s not shifted by one", s.which, s.were), Common: i == 0}, more)
+	}
+	add(model.Repair{
+		Name: "fc with the hidden state first", Kind: "fc", Cause: "fc is permuted, it takes the hidden state first and the embedding second",
+	}, variant{hiddenFirst: true})
+	return list
+}
+
+// variant is in what a head is to differ from the one that was loaded.
+type variant struct {
+	// shift is added to the effective gain of norms, by the tensor's name without "mtp." and
 	// ".weight".
-	Shift map[string]float32
-	// HiddenFirst gives fc the hidden state first and the embedding second.
-	HiddenFirst bool
+	shift map[string]float32
+	// hiddenFirst gives fc the hidden state first and the embedding second.
+	hiddenFirst bool
 }
 
-// Variant returns a head with the matrices of h, which must outlive it, and norms of its
+// variant returns a head with the matrices of h, which must outlive it, and norms of its
 // own. The caller closes it.
-func (h *Head) Variant(v Variant) (*Head, error) {
+func (h *Head) variant(v variant) (*Head, error) {
 	block, attn := h.block, *h.block.attn
 	block.attn = &attn
 	x := &Head{
 		transformer: transformer{b: h.b, cfg: h.cfg, embed: h.embed, unembed: h.unembed, norm: h.norm},
-		layout:      h.layout, normHidden: h.normHidden, normEmbed: h.normEmbed, fc: h.fc, block: block, swapped: v.HiddenFirst,
+		layout:      h.layout, normHidden: h.normHidden, normEmbed: h.normEmbed, fc: h.fc, block: block, swapped: v.hiddenFirst,
 	}
 	for name, gain := range x.norms() {
 		old, err := h.b.Host(*gain)
@@ -51,7 +88,7 @@ func (h *Head) Variant(v Variant) (*Head, error) {
 		if err == nil {
 			moved := slices.Clone(old)
 			for i := range moved {
-				moved[i] += v.Shift[name]
+				moved[i] += v.shift[name]
 			}
 			err = h.b.Write(*gain, moved)
 		}
@@ -66,15 +103,15 @@ func (h *Head) Variant(v Variant) (*Head, error) {
 func (h *Head) norms() map[string]*backend.Tensor {
 	gains := map[string]*backend.Tensor{}
 	for w := range h.weights() {
-		if w.Kind == Gain {
-			gains[strings.TrimSuffix(strings.TrimPrefix(w.Name, "mtp."), ".weight")] = w.tensor
+		if w.Kind == weights.Gain {
+			gains[strings.TrimSuffix(strings.TrimPrefix(w.Name, "mtp."), ".weight")] = w.Tensor()
 		}
 	}
 	return gains
 }
 
-// Close frees the norms and the workspace of a variant. The head of a Model is closed with it.
-func (h *Head) Close() {
+// close frees the norms and the workspace of a variant. The head of a Model is closed with it.
+func (h *Head) close() {
 	for _, gain := range h.norms() {
 		h.b.Free(*gain)
 	}

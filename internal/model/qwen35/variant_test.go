@@ -32,16 +32,16 @@ func TestVariantDiffersInWhatItSays(t *testing.T) {
 		all[name] = 1
 	}
 	for name, c := range map[string]struct {
-		v    Variant
+		v    variant
 		same bool
 	}{
-		"nothing":      {Variant{}, true},
-		"no shift":     {Variant{Shift: map[string]float32{"norm": 0}}, true},
-		"all norms":    {Variant{Shift: all}, false},
-		"one norm":     {Variant{Shift: map[string]float32{"layers.0.self_attn.k_norm": 1}}, false},
-		"hidden first": {Variant{HiddenFirst: true}, false},
+		"nothing":      {variant{}, true},
+		"no shift":     {variant{shift: map[string]float32{"norm": 0}}, true},
+		"all norms":    {variant{shift: all}, false},
+		"one norm":     {variant{shift: map[string]float32{"layers.0.self_attn.k_norm": 1}}, false},
+		"hidden first": {variant{hiddenFirst: true}, false},
 	} {
-		h, err := r.head.Variant(c.v)
+		h, err := r.head.variant(c.v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,19 +49,19 @@ func TestVariantDiffersInWhatItSays(t *testing.T) {
 		if same := slices.EqualFunc(got, want, slices.Equal); same != c.same {
 			t.Errorf("%s: the same logits %v", name, same)
 		}
-		h.Close()
+		h.close()
 		if again := run(r.head); !slices.EqualFunc(again, want, slices.Equal) {
 			t.Errorf("%s: the head itself has changed", name)
 		}
 	}
-	shifted, err := r.head.Variant(Variant{Shift: all})
+	shifted, err := r.head.variant(variant{shift: all})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name := range all {
 		all[name] = -1
 	}
-	undone, err := shifted.Variant(Variant{Shift: all})
+	undone, err := shifted.variant(variant{shift: all})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,15 +71,5 @@ func TestVariantDiffersInWhatItSays(t *testing.T) {
 				t.Fatalf("row %d, logit %d: %v after a shift was undone, %v before", i, j, x, want[i][j])
 			}
 		}
-	}
-}
-
-func TestDraftVocabIsTheDrafters(t *testing.T) {
-	r := open(t, golden.Dir(t, "dense"), 1, model.Options{})
-	if got := r.DraftVocab(512, []int32{1}); got != nil {
-		t.Errorf("a list of all tokens is %v", got)
-	}
-	if got, want := r.DraftVocab(32, []int32{5, 100, 40, 101}), []int32{0, 1, 2, 6}; !slices.Equal(got, want) {
-		t.Errorf("blocks %v, want %v", got, want)
 	}
 }

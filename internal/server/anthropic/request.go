@@ -45,6 +45,7 @@ func decode(v *body.Value, count bool) (*request, error) {
 	}
 	v.Ignore("metadata", "service_tier", "cache_control", "inference_geo", "speed", "diagnostics")
 
+	r.Variables = v.Field("chat_template_kwargs").Variables()
 	for _, edit := range v.Field("context_management").Field("edits").List() {
 		if kind := edit.Field("type").Required(); kind.Text() == "clear_thinking_20251015" && string(edit.Field("keep").Raw()) == `"all"` {
 			continue

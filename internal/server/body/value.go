@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
@@ -255,6 +256,20 @@ func (v *Value) Bool() *bool {
 func (v *Value) True() bool {
 	b := v.Bool()
 	return b != nil && *b
+}
+
+// Variables are the fields of an object as variables of a chat template, nil if there is none.
+func (v *Value) Variables() map[string]any {
+	if v.Absent() {
+		return nil
+	}
+	fields, err := jinja.DecodeJSON(v.raw)
+	if err != nil || !v.IsObject() {
+		v.Fault("want an object with variables of the chat template")
+		return nil
+	}
+	v.IgnoreRest()
+	return fields.Map().Any()
 }
 
 // Number is a number, or nil.

@@ -138,10 +138,11 @@ func (h *handler) decode(v *body.Value) *request {
 	}
 	if think := v.Field("think"); think.IsText() {
 		on := true
-		q.Thinking, q.Effort = &on, think.OneOf("low", "medium", "high")
+		q.Thinking, q.Effort = &on, think.OneOf("low", "medium", "high", "xhigh", "max")
 	} else {
 		q.Thinking = think.Bool()
 	}
+	q.Variables = v.Field("chat_template_kwargs").Variables()
 	own := v.Field("foretoken")
 	q.stats, q.Trace = own.Field("stats").True(), own.Field("trace").True()
 	q.CacheSalt = body.CacheSalt(v)

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/foretoken/foretoken/grammar"
-	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
@@ -136,17 +135,7 @@ func (q *request) thinking(v, effort *body.Value) {
 			q.MaxThinking = int(*n)
 		}
 	}
-	kwargs := v.Field("chat_template_kwargs")
-	if kwargs.Absent() {
-		return
-	}
-	variables, err := jinja.DecodeJSON(kwargs.Raw())
-	if err != nil || !kwargs.IsObject() {
-		kwargs.Fault("want an object with variables of the chat template")
-		return
-	}
-	kwargs.IgnoreRest()
-	q.Variables = variables.Map().Any()
+	q.Variables = v.Field("chat_template_kwargs").Variables()
 }
 
 // format reads a response format; schema returns the field of a JSON schema, which differs

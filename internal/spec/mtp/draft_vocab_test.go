@@ -1,4 +1,4 @@
-package qwen35
+package mtp
 
 import (
 	"math"
@@ -55,6 +55,16 @@ func TestDraftVocabHasWhatTheTextUsed(t *testing.T) {
 	}
 	if all := (&draftVocab{frequent: 1000, vocab: 1000}).of([]spec.Run{a}); all != nil {
 		t.Errorf("blocks %v of a whole vocabulary, want nil", all)
+	}
+}
+
+func TestBlocksAreTheDraftVocabulary(t *testing.T) {
+	d := New(nil, Options{Vocab: 512})
+	if got := d.Blocks(512, []int32{1}); got != nil {
+		t.Errorf("a list of all tokens is %v", got)
+	}
+	if got, want := d.Blocks(32, []int32{5, 100, 40, 101}), []int32{0, 1, 2, 6}; !slices.Equal(got, want) {
+		t.Errorf("blocks %v, want %v", got, want)
 	}
 }
 

@@ -1,4 +1,4 @@
-package qwen35
+package weights
 
 import (
 	"strings"
@@ -11,7 +11,7 @@ import (
 // matrix has fewer bytes than it says.
 func TestRequantizeSurvivesPanics(t *testing.T) {
 	m := dtype.Matrix{Rows: 64, Cols: 64, Type: dtype.F32, Data: make([]byte, 8)}
-	if _, err := (&loader{}).requantize(&m, 4); err == nil || !strings.Contains(err.Error(), "panic: ") {
+	if _, err := (&Loader{}).requantize(&m, 4); err == nil || !strings.Contains(err.Error(), "panic: ") {
 		t.Errorf("%v, want the panic", err)
 	}
 }

@@ -1,16 +1,27 @@
-package qwen35
+// Package mtp drafts with a multi-token-prediction head, that of any family: a head is
+// something that can be called (model.Head). It knows hidden rows, tokens and the draft
+// vocabulary that they are drawn from. It knows no family, file or text.
+package mtp
 
 import (
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
 )
 
-// drafter drafts with the head. Its KV cache of a sequence has exactly the pairs of a hidden
+// Options configure a Drafter. The zero value, but for Vocab, is the default.
+type Options struct {
+	Vocab      int     // length of a row of the head's logits
+	DraftVocab int     // frequent tokens in the draft vocabulary; 0: auto (fastest), -1: all
+	Control    []int32 // ids that are always in it: those that open and close parts of a text
+}
+
+// Drafter drafts with a head. Its KV cache of a sequence has exactly the pairs of a hidden
 // state and the token after it that the target has confirmed: what it writes while it drafts
 // further than one token comes from its own output and is cut off again.
-type drafter struct {
-	head  *Head
+type Drafter struct {
+	head  model.Head
 	vocab draftVocab
 	out   []spec.Draft
 	sizes []int        // of the draft vocabulary to choose from
@@ -20,35 +31,32 @@ type drafter struct {
 	pairs []int // true ones in each run's KV cache
 }
 
-var _ spec.VocabLimiter = (*drafter)(nil)
+var _ spec.VocabLimiter = (*Drafter)(nil)
 
-// Drafter is the model's own drafter, nil if it has no head.
-func (m *Model) Drafter() spec.Drafter {
-	if m.head == nil {
-		return nil
-	}
-	d := &drafter{head: m.head, vocab: m.draftVocab(draftVocabSize(m.cfg.vocab, m.loaded.o.DraftVocab))}
-	if m.loaded.o.DraftVocab == 0 {
-		d.sizes = draftVocabSizes(m.cfg.vocab)
+// New returns a drafter that calls h, whose model nobody else uses meanwhile.
+func New(h model.Head, o Options) *Drafter {
+	d := &Drafter{head: h, vocab: newDraftVocab(o, draftVocabSize(o.Vocab, o.DraftVocab))}
+	if o.DraftVocab == 0 {
+		d.sizes = draftVocabSizes(o.Vocab)
 	}
 	return d
 }
 
 // VocabSizes are the sizes that the draft vocabulary may have.
-func (d *drafter) VocabSizes() []int { return d.sizes }
+func (d *Drafter) VocabSizes() []int { return d.sizes }
 
 // LimitVocab sets the size of the draft vocabulary.
-func (d *drafter) LimitVocab(size int) { d.vocab.frequent = size }
+func (d *Drafter) LimitVocab(size int) { d.vocab.frequent = size }
 
 // Name is what a user calls the head.
-func (d *drafter) Name() string { return "mtp" }
+func (d *Drafter) Name() string { return "mtp" }
 
 // Layout is the head's state of a sequence.
-func (d *drafter) Layout() state.Layout { return d.head.Layout() }
+func (d *Drafter) Layout() state.Layout { return d.head.Layout() }
 
 // Draft lets the runs that want no draft token catch up in one call, which is cheap. Then it
 // feeds the new pairs of the others, and drafts one token of each of them at a time.
-func (d *drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
+func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	for len(d.out) < len(batch) {
 		d.out = append(d.out, spec.Draft{})
 	}
@@ -70,15 +78,14 @@ func (d *drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 		d.who = append(d.who, i)
 	}
 	if len(d.catch) > 0 {
-		if _, err := d.head.Forward(d.catch); err != nil {
+		if _, err := d.head.Forward(d.catch, nil); err != nil {
 			return nil, err
 		}
 	}
 	if len(d.spans) == 0 {
 		return out, nil
 	}
-	d.head.only = d.vocab.of(batch)
-	err := d.chain(batch, out)
+	err := d.chain(batch, out, d.vocab.of(batch))
 	// Every pass but the first has fed a draft token, also where nothing could be drawn from
 	// its result.
 	for i, r := range batch {
@@ -89,10 +96,11 @@ func (d *drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	return out, err
 }
 
-// chain runs the head until no run wants another token.
-func (d *drafter) chain(batch []spec.Run, out []spec.Draft) error {
+// chain runs the head until no run wants another token. only is the blocks of the
+// vocabulary that logits are computed of.
+func (d *Drafter) chain(batch []spec.Run, out []spec.Draft, only []int32) error {
 	for depth := 0; len(d.spans) > 0; depth++ {
-		res, err := d.head.Forward(d.spans)
+		res, err := d.head.Forward(d.spans, only)
 		if err != nil {
 			return err
 		}
@@ -103,7 +111,7 @@ func (d *drafter) chain(batch []spec.Run, out []spec.Draft) error {
 
 // draw draws a token for every run that wants one from the last call's result, and sets
 // up the next call for those that want another.
-func (d *drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output, depth int) {
+func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output, depth int) {
 	spans, row := d.spans, 0
 	d.spans = d.spans[:0]
 	for j, span := range spans {
@@ -113,9 +121,7 @@ func (d *drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output, dep
 		if depth >= r.Depth {
 			continue
 		}
-		own := d.vocab.confine(res.Logits[j][0], r)
-		dist := r.Sampler.Dist(res.Logits[j][0], draft.Tokens)
-		id := r.Sampler.Draw(dist)
+		id, dist, own := d.token(res.Logits[j][0], r, draft)
 		if id < 0 {
 			continue // no number, or nothing that is allowed is in the draft vocabulary
 		}
@@ -132,4 +138,12 @@ func (d *drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output, dep
 			})
 		}
 	}
+}
+
+// token draws a token from a row of the head's logits, -1 if there is none, with what it was
+// drawn from and how many tokens that had. It is the only place where logits are read.
+func (d *Drafter) token(logits []float32, r *spec.Run, draft *spec.Draft) (id int32, from sample.Dist, own int) {
+	own = d.vocab.confine(logits, r)
+	from = r.Sampler.Dist(logits, draft.Tokens)
+	return r.Sampler.Draw(from), from, own
 }

@@ -1,4 +1,4 @@
-package qwen35
+package mtp_test
 
 import (
 	"fmt"
@@ -7,12 +7,85 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
 )
+
+// rig is a model with a head, and memory for sequences.
+type rig struct {
+	model.Model
+	b    backend.Backend
+	pool *state.Pool
+}
+
+// open loads a model of the golden files, on the float path.
+func open(t *testing.T, name string) *rig {
+	t.Helper()
+	c, err := checkpoint.Open(golden.Dir(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	b := backendtest.Open(t, backend.Options{})
+	m, err := model.Open(c, b, model.Options{Compute: backend.Float32, MaxDrafts: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	return &rig{Model: m, b: b, pool: state.NewPool(b, 1<<30)}
+}
+
+// memory opens an empty state.
+func (r *rig) memory(t *testing.T, l state.Layout) *state.State {
+	t.Helper()
+	s, err := r.pool.Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (r *rig) host(t *testing.T, x backend.Tensor) []float32 {
+	t.Helper()
+	v, err := r.b.Host(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Clone(v)
+}
+
+// upload brings rows of the model's width to the backend.
+func (r *rig) upload(t *testing.T, v []float32) backend.Tensor {
+	t.Helper()
+	n := r.Info().Width
+	x, err := r.b.Alloc(dtype.F32, len(v)/n, n)
+	if err == nil {
+		err = r.b.Write(x, v)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// hidden are the rows of a text.
+func (r *rig) hidden(t *testing.T, text []int32) []float32 {
+	t.Helper()
+	out, err := r.Forward([]model.Span{{State: r.memory(t, r.Layout()), Tokens: text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.host(t, out.Hidden)
+}
 
 // TestHeadStoresTruePairsOnly runs rounds with draft tokens of any depth, some of which are accepted,
 // and compares the head's cache after each with one that is built from the text at once,
@@ -21,17 +94,13 @@ func TestHeadStoresTruePairsOnly(t *testing.T) {
 	for _, name := range []string{"dense", "moe"} {
 		t.Run(name, func(t *testing.T) {
 			f := golden.Load(t, name)
-			r := open(t, golden.Dir(t, name), 0, model.Options{Compute: backend.Float32, MaxDrafts: 8})
-			d := r.Drafter()
+			r := open(t, name)
+			d := mtp.New(r.Head(), mtp.Options{Vocab: r.Info().Vocab})
 			rng := rand.New(rand.NewPCG(5, 6))
 			text := f.Cases[len(f.Cases)-1].Tokens[:100] // crosses a page
-			_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: text})
+			hidden := r.hidden(t, text)
 			width := r.Info().Width
-			cache, err := r.pool.Open(d.Layout())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer cache.Close()
+			cache := r.memory(t, d.Layout())
 			var host any
 			for at := 0; at < len(text)-10; {
 				n := 1 + rng.IntN(7) // pairs that this round has confirmed
@@ -78,20 +147,16 @@ func (c nothingAfter) Allowed(ahead []int32) []uint64 {
 // draft vocabulary is allowed. The KV cache must be that of the true pairs all the same.
 func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
 	f := golden.Load(t, "dense")
-	r := open(t, golden.Dir(t, "dense"), 0, model.Options{Compute: backend.Float32, MaxDrafts: 8, DraftVocab: 32})
-	d := r.Drafter()
+	r := open(t, "dense")
+	d := mtp.New(r.Head(), mtp.Options{Vocab: r.Info().Vocab, DraftVocab: 32})
 	text := f.Cases[len(f.Cases)-1].Tokens[:100]
-	_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: text})
+	hidden := r.hidden(t, text)
 	width := r.Info().Width
 	off := int32(r.Info().Vocab) - 1 // whose block the text does not use
 	for slices.ContainsFunc(text, func(id int32) bool { return id/backend.RowBlock == off/backend.RowBlock }) {
 		off -= backend.RowBlock
 	}
-	cache, err := r.pool.Open(d.Layout())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cache.Close()
+	cache := r.memory(t, d.Layout())
 	var host any
 	for at := 0; at < len(text)-10; {
 		n := 1 + at%5
@@ -125,9 +190,12 @@ func (r *rig) compareHeads(t *testing.T, what string, got *state.State, hidden [
 		t.Fatal(err)
 	}
 	defer fresh.Close()
-	r.feedHead(t, fresh, hidden, next)
+	if _, err := r.Head().Forward([]model.Span{{State: fresh, Tokens: next, Want: len(next), Hidden: r.upload(t, hidden)}}, nil); err != nil {
+		t.Fatal(err)
+	}
 	a, b := got.Seq(0, 0, 0).Pages, fresh.Seq(0, 0, 0).Pages
-	width := r.cfg.headDim * r.Head().block.at.Type.Size() // of a head's key or value
+	kind := r.Head().Layout().Layers[0].(state.KV)
+	width := kind.Key * kind.Type.Size() // of a head's key or value
 	x, y := make([]byte, width), make([]byte, width)
 	for pos := range next {
 		page, slot := pos/backend.PageTokens, pos%backend.PageTokens

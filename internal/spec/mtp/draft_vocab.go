@@ -1,4 +1,4 @@
-package qwen35
+package mtp
 
 import (
 	"math"
@@ -52,11 +52,11 @@ type draftVocab struct {
 	blocks   []int32 // of all texts of the batch, ascending
 }
 
-// draftVocab returns one with the given number of frequent tokens.
-func (m *Model) draftVocab(frequent int) draftVocab {
-	s := draftVocab{frequent: frequent, vocab: m.cfg.vocab}
-	for _, id := range m.loaded.o.Control {
-		if id >= 0 && int(id) < m.cfg.vocab {
+// newDraftVocab returns one with the given number of frequent tokens.
+func newDraftVocab(o Options, frequent int) draftVocab {
+	s := draftVocab{frequent: frequent, vocab: o.Vocab}
+	for _, id := range o.Control {
+		if id >= 0 && int(id) < o.Vocab {
 			s.control = append(s.control, id/backend.RowBlock)
 		}
 	}
@@ -65,6 +65,15 @@ func (m *Model) draftVocab(frequent int) draftVocab {
 	// A file may have thousands of control tokens. Those added last are the chat's.
 	s.control = s.control[max(len(s.control)-maxControl, 0):]
 	return s
+}
+
+// Blocks is the draft vocabulary after a text, with the given number of frequent tokens:
+// blocks of backend.RowBlock tokens, ascending; nil for all. What the drafter drafts from does
+// not change.
+func (d *Drafter) Blocks(frequent int, text []int32) []int32 {
+	var host any
+	vocab := draftVocab{frequent: frequent, vocab: d.vocab.vocab, control: d.vocab.control}
+	return vocab.of([]spec.Run{{Text: text, Depth: 1, HostState: &host}})
 }
 
 // seen are the blocks of a text's tokens beyond the frequent ones, ascending, with the place

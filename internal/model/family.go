@@ -1,0 +1,226 @@
+package model
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
+	"github.com/foretoken/foretoken/internal/model/weights"
+)
+
+// Family is a kind of models: how to tell its checkpoints, and what can be done with them. Its
+// package registers it; the rest of the program knows it only by what is here.
+type Family struct {
+	Package       string   // with whose name its errors begin
+	Types         []string // model_type of its checkpoints
+	Architectures []string // what their config.json may name under architectures
+	Dialogue      Dialogue
+
+	// Open loads a checkpoint onto a backend. It refuses one with tensors missing or left over,
+	// naming them. The checkpoint may be closed afterwards.
+	Open func(*checkpoint.Checkpoint, backend.Backend, Options) (Model, error)
+	// Survey looks at the headers of a checkpoint, or of a folder with nothing but a head. It
+	// finds all that Open would refuse. An error says that the config is not one of the family.
+	Survey func(*checkpoint.Checkpoint) (*weights.Survey, error)
+	// Inventory lists the weights of a checkpoint, or of a folder with nothing but a head, which
+	// stays open as long as they are used.
+	Inventory func(*checkpoint.Checkpoint, weights.Portion, *slog.Logger) (*weights.Inventory, error)
+
+	// Head tells tensors and modules by their names in the files of a config; nil: there are no
+	// heads.
+	Head func(config []byte) HeadNames
+	// NoHead says in a sentence what a checkpoint without a head lacks, given its config.json;
+	// nil: a sentence of ours.
+	NoHead func(config []byte) string
+
+	GGUF []string // general.architecture of its GGUF files
+	// Assemble presents such a file as a checkpoint folder. Opening reads the headers only.
+	Assemble func(*gguf.File) (checkpoint.Assembly, error)
+
+	Shapes []string // released sizes that Generate makes, the smallest first
+	// Generate makes a model of a released size with weights that mean nothing: its speed is
+	// that of the real one. The weights have the given bits of dtype.Affine in groups of 64, or
+	// 16 for bf16.
+	Generate func(shape string, bits int, b backend.Backend, o Options) (Model, error)
+}
+
+// Dialogue is how a family's conversations are written: spellings of control tokens. Those that
+// a checkpoint's tokenizer does not have do not count.
+type Dialogue struct {
+	// Ends are the tokens that end a text or a turn, whatever the checkpoint says: configs may
+	// name one of them only.
+	Ends []string
+	// Turn opens a turn, whoever's it is.
+	Turn string
+	// Answer opens the assistant's: a text, with the token.
+	Answer string
+}
+
+// HeadNames tells what a file has of a multi-token-prediction head.
+type HeadNames struct {
+	// Has reports whether a tensor or module is the head's.
+	Has func(name string) bool
+	// Tells reports whether a tensor tells how the head is stored. Without it that is found out
+	// otherwise. Nil: there is none.
+	Tells func(name string) bool
+}
+
+var families []*Family
+
+// Register makes a family known. It is called from the init of its package.
+func Register(f *Family) {
+	for _, other := range families {
+		for _, mine := range [][2][]string{{f.Types, other.Types}, {f.GGUF, other.GGUF}, {f.Shapes, other.Shapes}} {
+			for _, name := range mine[0] {
+				if slices.Contains(mine[1], name) {
+					panic(fmt.Sprintf("model: %s of %s is registered by %s", name, f.Package, other.Package))
+				}
+			}
+		}
+	}
+	families = append(families, f)
+}
+
+// Of returns the family of a checkpoint by its config.json: by its model_type or, if it has none,
+// by the architectures it names. The error lists the families that there are.
+func Of(config []byte) (*Family, error) { return find(config, false) }
+
+// OfHead is Of, also for a folder with nothing but a head. Its model_type is that of the model
+// with weights.HeadType after it.
+func OfHead(config []byte) (*Family, error) { return find(config, true) }
+
+func find(config []byte, head bool) (*Family, error) {
+	var c struct {
+		Type          string   `json:"model_type"`
+		Architectures []string `json:"architectures"`
+	}
+	if err := json.Unmarshal(config, &c); err != nil {
+		return nil, fmt.Errorf("model: config.json: %w", err)
+	}
+	name := c.Type
+	if head {
+		name = strings.TrimSuffix(name, weights.HeadType)
+	}
+	for _, f := range families {
+		known := slices.Contains(f.Types, name)
+		for _, a := range c.Architectures {
+			known = known || name == "" && slices.Contains(f.Architectures, a)
+		}
+		if known {
+			return f, nil
+		}
+	}
+	return nil, &UnknownError{Type: c.Type}
+}
+
+// UnknownError is the error for a checkpoint of no family that is registered.
+type UnknownError struct{ Type string } // model_type
+
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("model: config.json: model_type %q is not supported; known are %s", e.Type, strings.Join(Types(), ", "))
+}
+
+// Open loads a checkpoint with the family that its config names.
+func Open(c *checkpoint.Checkpoint, b backend.Backend, o Options) (Model, error) {
+	f, err := Of(c.Config())
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains([]int{0, 8, 16, 32}, o.KVBits) {
+		return nil, fmt.Errorf("model: keys and values of %d bits, want 8, 16 or 32", o.KVBits)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return f.Open(c, b, o)
+}
+
+// Survey looks at the headers of a checkpoint, see Family.
+func Survey(c *checkpoint.Checkpoint) (*weights.Survey, error) {
+	f, err := OfHead(c.Config())
+	if err != nil {
+		return nil, err
+	}
+	return f.Survey(c)
+}
+
+// Inventory lists the weights of a checkpoint, see Family.
+func Inventory(c *checkpoint.Checkpoint, part weights.Portion, log *slog.Logger) (*weights.Inventory, error) {
+	f, err := OfHead(c.Config())
+	if err != nil {
+		return nil, err
+	}
+	return f.Inventory(c, part, log)
+}
+
+// OpenGGUF presents a GGUF file, or all parts of a split one by the path of any, as a
+// checkpoint folder: matrices as they are in the file, packed as their encoding has it here, and
+// config, tokenizer and template from the metadata. Opening reads the headers only; a tensor is
+// decoded when it is asked for. The caller closes it.
+func OpenGGUF(path string) (*checkpoint.Checkpoint, error) {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	a, err := assemble(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("model: %s: %w", filepath.Base(path), err), f.Close())
+	}
+	a.Name = path
+	return checkpoint.Assemble(a)
+}
+
+func assemble(file *gguf.File) (checkpoint.Assembly, error) {
+	arch, err := file.Text("general.architecture")
+	if err != nil {
+		return checkpoint.Assembly{}, err
+	}
+	var known []string
+	for _, f := range families {
+		if slices.Contains(f.GGUF, arch) {
+			return f.Assemble(file)
+		}
+		known = append(known, f.GGUF...)
+	}
+	slices.Sort(known)
+	return checkpoint.Assembly{}, fmt.Errorf("architecture %q is not supported; known are %s", arch, strings.Join(known, ", "))
+}
+
+// Generate makes a model of one of Shapes, see Family.
+func Generate(shape string, bits int, b backend.Backend, o Options) (Model, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	for _, f := range families {
+		if slices.Contains(f.Shapes, shape) {
+			return f.Generate(shape, bits, b, o)
+		}
+	}
+	return nil, fmt.Errorf("model: no shape %q, want one of %s", shape, strings.Join(Shapes(), ", "))
+}
+
+// Shapes lists the released sizes of all families.
+func Shapes() []string {
+	var list []string
+	for _, f := range families {
+		list = append(list, f.Shapes...)
+	}
+	return list
+}
+
+// Types lists the model types of all families in alphabetical order.
+func Types() []string {
+	var list []string
+	for _, f := range families {
+		list = append(list, f.Types...)
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,48 @@
+package model
+
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// Head is a multi-token-prediction head that can be called: it drafts the token at t+2 from
+// the model's hidden row at t and the token at t+1. One goroutine uses it and its model at a
+// time.
+type Head interface {
+	// Layout is the state of a sequence. Slot t belongs to the hidden row at t and the token
+	// at t+1.
+	Layout() state.Layout
+	// Forward feeds pairs: row i of a span's Hidden goes with its token i, which is the next
+	// token's id. Output rows are the head's own: Hidden can be fed again to draft further.
+	// Where no span wants anything the head only catches up, and there is no output. only is
+	// the blocks of backend.RowBlock ids to compute logits of, ascending, nil for all: the
+	// other logits are minus infinity.
+	Forward(batch []Span, only []int32) (Output, error)
+}
+
+// Examinable is a model that shows what its head could be fed.
+type Examinable interface {
+	Model
+	// HiddenRows are the rows of the last Forward before and after the final norm, [tokens of
+	// all spans, width]. They are valid until the next Forward.
+	HiddenRows() (before, after backend.Tensor)
+}
+
+// Repairable is a head that knows in what ways converters have damaged its like.
+type Repairable interface {
+	Head
+	// Repairs are ways to undo such damage, the most common first.
+	Repairs() []Repair
+}
+
+// Repair undoes one kind of damage. If drafts are accepted more often with it, that was done
+// to the head.
+type Repair struct {
+	Name   string // what is changed
+	Kind   string // norms or fc: where
+	Cause  string // what was done to the head if this undoes it
+	Common bool   // worth trying also if nothing seems wrong
+	// Open returns the head with the damage undone. It shares the matrices of the head, which
+	// must outlive it. The caller calls done when it is no longer used.
+	Open func() (h Head, done func(), err error)
+}

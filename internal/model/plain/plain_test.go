@@ -1,0 +1,238 @@
+package plain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/convert"
+	"github.com/foretoken/foretoken/internal/doctor"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/models/tiny"
+	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
+	"github.com/foretoken/foretoken/internal/server/openai"
+	"github.com/foretoken/foretoken/sample"
+)
+
+const plainConfig = `{"model_type": "plain", "vocab_size": 8192, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+	"head_dim": 32, "intermediate_size": 96, "max_position_embeddings": 512, "eos_token_id": 8185}`
+
+// write makes a folder of a model with random weights and the embedded model's texts.
+func write(t *testing.T, config string) string {
+	t.Helper()
+	dir := t.TempDir()
+	n := &network{}
+	if err := json.Unmarshal([]byte(config), n); err != nil {
+		t.Fatal(err)
+	}
+	n.layers = make([]layer, n.Layers)
+	rng := rand.New(rand.NewPCG(1, 2))
+	var tensors []golden.SpecTensor
+	for w := range n.table() {
+		x := golden.SpecTensor{Name: converted(nil).Name(w.Name), Shape: []int{w.Rows, w.Cols}, Values: make([]float32, w.Parameters())}
+		for i := range x.Values {
+			x.Values[i] = float32(rng.NormFloat64()) / 8
+			if !w.IsMatrix() {
+				x.Values[i]++
+			}
+		}
+		if !w.IsMatrix() {
+			x.Shape = x.Shape[1:]
+		}
+		tensors = append(tensors, x)
+	}
+	golden.Write(t, dir, []byte(config), tensors)
+	files := tiny.Files()
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(files[name]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// answer is what a model says to a text, and the hash of all its logits.
+type answer struct {
+	ids    []int32
+	hash   uint64
+	copied int // draft tokens from n-grams
+}
+
+// say runs a model.
+func say(t *testing.T, dir string, o foretoken.Options) answer {
+	t.Helper()
+	o.Threads, o.Context = 1, 256
+	m, err := foretoken.Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	a, err := m.Generate(t.Context(), foretoken.Request{
+		Prompt: m.TextPrompt("one two three one two three one two"), MaxTokens: 64, Sampling: &sample.Options{}, Hash: true, IgnoreEnd: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	said := answer{hash: a.LogitsHash(), copied: a.Result.Speculation.Copied}
+	for _, token := range a.Tokens {
+		said.ids = append(said.ids, token.ID)
+	}
+	return said
+}
+
+// TestFamilyIsDraftedForByNGrams decodes with and without drafts, to the same tokens and bits.
+func TestFamilyIsDraftedForByNGrams(t *testing.T) {
+	dir := write(t, plainConfig)
+	plain := say(t, dir, foretoken.Options{Speculation: foretoken.Speculation{Depth: foretoken.DepthOff}})
+	drafted := say(t, dir, foretoken.Options{Speculation: foretoken.Speculation{Depth: 4, Lookup: true}})
+	if len(plain.ids) != 64 || plain.copied != 0 {
+		t.Fatalf("%+v", plain)
+	}
+	if drafted.copied == 0 {
+		t.Error("nothing was drafted")
+	}
+	if !slices.Equal(plain.ids, drafted.ids) || plain.hash != drafted.hash {
+		t.Errorf("with drafts %v, without %v", drafted, plain)
+	}
+	_, err := foretoken.Open(dir, foretoken.Options{Speculation: foretoken.Speculation{Head: foretoken.HeadRequired}})
+	if !errors.Is(err, foretoken.ErrNoHead) {
+		t.Errorf("a head is required: %v", err)
+	}
+}
+
+// TestFamilyIsServed asks for an answer over HTTP.
+func TestFamilyIsServed(t *testing.T) {
+	dir := write(t, plainConfig)
+	library := foretoken.NewLibrary(foretoken.LibraryOptions{
+		Names: func() []string { return []string{"plain"} },
+		Load: func(string) (*foretoken.Model, error) {
+			return foretoken.Open(dir, foretoken.Options{Threads: 1, Context: 256})
+		},
+	})
+	defer func() {
+		if err := library.Drain(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	mux := http.NewServeMux()
+	openai.Register(mux, &generate.Service{Library: library, Default: "plain"})
+	site := httptest.NewServer(mux)
+	defer site.Close()
+	status, text := generatetest.Send(t, http.MethodPost, site.URL+"/v1/chat/completions",
+		`{"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 8, "ignore_eos": true}`)
+	if status != http.StatusOK || !strings.Contains(text, `"completion_tokens":8`) {
+		t.Errorf("status %d: %s", status, text)
+	}
+}
+
+// TestFamilyIsSurveyed inspects a folder, and one that lacks a tensor.
+func TestFamilyIsSurveyed(t *testing.T) {
+	dir := write(t, plainConfig)
+	facts := inspect(t, dir)
+	if !facts.Loadable || facts.Family != "Plain, dense" || facts.Model.Parameters != 1_126_848 {
+		t.Errorf("%s", facts.Table())
+	}
+	table := facts.Table()
+	for _, line := range []string{"layers      2: 2 attention", "mtp head    none, config.json promises none", "Nothing is wrong with the files."} {
+		if !strings.Contains(table, line) {
+			t.Errorf("no line %q in\n%s", line, table)
+		}
+	}
+	more := inspect(t, write(t, strings.Replace(plainConfig, `layers": 2`, `layers": 1`, 1)))
+	config := strings.Replace(plainConfig, `layers": 2`, `layers": 3`, 1)
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if less := inspect(t, dir); !more.Loadable || less.Loadable || !strings.Contains(less.Table(), "layers.2.input_layernorm.weight") {
+		t.Errorf("a layer too few:\n%s", less.Table())
+	}
+}
+
+func inspect(t *testing.T, dir string) *doctor.Facts {
+	t.Helper()
+	c, err := checkpoint.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	return doctor.Inspect(c, doctor.InspectOptions{Template: func(c *checkpoint.Checkpoint) (string, string, error) {
+		x, err := c.Templates()
+		return x.Plain, x.Tools, err
+	}})
+}
+
+// TestFamilyIsConverted writes a model anew, which says the same, and quantized, which runs.
+func TestFamilyIsConverted(t *testing.T) {
+	dir := write(t, plainConfig)
+	c, err := checkpoint.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	same, small := filepath.Join(t.TempDir(), "same"), filepath.Join(t.TempDir(), "small")
+	if _, err := convert.Convert(t.Context(), c, same, convert.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	want, got := say(t, dir, foretoken.Options{}), say(t, same, foretoken.Options{})
+	if !slices.Equal(got.ids, want.ids) || got.hash != want.hash {
+		t.Errorf("converted %v, before %v", got, want)
+	}
+	eight, err := convert.ParseEncoding("8:32", convert.DefaultGroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := convert.Convert(t.Context(), c, small, convert.Options{Quantize: &eight})
+	if err != nil || s.BytesOut >= s.BytesIn/3 {
+		t.Errorf("%v, %+v", err, s)
+	}
+	if x := say(t, small, foretoken.Options{}); len(x.ids) != 64 {
+		t.Errorf("%v", x)
+	}
+	if _, err := convert.ExtractHead(t.Context(), c, filepath.Join(t.TempDir(), "head"), convert.Options{}); err == nil {
+		t.Error("a head was found")
+	}
+}
+
+// TestFamilyIsFoundByItsArchitecture opens a config without a type, and none of a type that nobody
+// knows.
+func TestFamilyIsFoundByItsArchitecture(t *testing.T) {
+	config := strings.Replace(plainConfig, `"model_type": "plain"`, `"architectures": ["PlainForCausalLM"]`, 1)
+	c, err := checkpoint.Open(write(t, config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	b := backendtest.Open(t, backend.Options{Threads: 1})
+	m, err := model.Open(c, b, model.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	var unknown *model.UnknownError
+	if _, err := model.Of([]byte(`{"model_type": "gpt2", "architectures": ["PlainForCausalLM"]}`)); !errors.As(err, &unknown) || !strings.Contains(err.Error(), "plain, qwen3_5") {
+		t.Errorf("%v, want the types that are known", err)
+	}
+}

@@ -1,0 +1,87 @@
+package qwen35
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
+)
+
+func init() {
+	model.Register(&model.Family{
+		Package: "qwen35",
+		Types:   []string{"qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"},
+		Architectures: []string{
+			"Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM", "Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM", "Qwen3NextForCausalLM",
+		},
+		Dialogue: model.Dialogue{
+			Ends: []string{endOfText, endOfTurn}, Turn: "<|im_start|>", Answer: "<|im_start|>assistant",
+		},
+		Open: func(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (model.Model, error) {
+			m, err := Open(c, b, o)
+			if err != nil {
+				return nil, err
+			}
+			return m, nil
+		},
+		Survey:    Look,
+		Inventory: TakeInventory,
+		Head:      headNames,
+		NoHead:    noHead,
+		GGUF:      slices.Sorted(maps.Keys(ggufTypes)),
+		Assemble:  assembleGGUF,
+		Shapes:    Shapes(),
+		Generate: func(shape string, bits int, b backend.Backend, o model.Options) (model.Model, error) {
+			m, err := Generate(shape, bits, b, o)
+			if err != nil {
+				return nil, err
+			}
+			return m, nil
+		},
+	})
+}
+
+// The tokens that end a text and a turn of a chat. Configs name the first only, and files that
+// other programs have made name either.
+const (
+	endOfText = "<|endoftext|>"
+	endOfTurn = "<|im_end|>"
+)
+
+// headNames tells what is the head's, whatever layout the checkpoint has. The shape of a
+// convolution tells how the norms of the model are stored, and so those of its head.
+func headNames([]byte) model.HeadNames {
+	return model.HeadNames{
+		Has: func(name string) bool {
+			name, _ = canonical(name)
+			return weights.IsHead(name)
+		},
+		Tells: func(name string) bool { return strings.HasSuffix(name, layerName(0, "linear_attn.conv1d.weight")) },
+	}
+}
+
+// noHead says what is missing where a config promises a head, or that it does not.
+func noHead(config []byte) string {
+	type promise struct {
+		MTP  checkpoint.Whole `json:"mtp_num_hidden_layers"`
+		Next checkpoint.Whole `json:"num_nextn_predict_layers"`
+	}
+	var cfg struct {
+		promise
+		Text promise `json:"text_config"`
+	}
+	_ = json.Unmarshal(config, &cfg) // the model has been opened with it
+	n := max(cfg.MTP, cfg.Next, cfg.Text.MTP, cfg.Text.Next)
+	if n == 0 {
+		return "the checkpoint has no multi-token-prediction head, neither by config.json nor by its tensors: choose one with a head"
+	}
+	return fmt.Sprintf("the weights have no mtp.* tensors (mtp.fc, mtp.norm, mtp.pre_fc_norm_embedding, mtp.pre_fc_norm_hidden, mtp.layers.0.*), "+
+		"although config.json promises a head (mtp_num_hidden_layers %d): a converter dropped them; "+
+		"get the original shards, or a head file mtp.safetensors beside the weights", n)
+}

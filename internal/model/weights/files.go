@@ -1,0 +1,184 @@
+package weights
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// Reading is how a family's files are read.
+type Reading struct {
+	ModelType string // of config.json
+	Tied      bool   // the embedding is the output matrix too: one that is stored all the same is not used
+	// Canonical is the canonical form of a tensor's name in a file, and whether a text model
+	// needs it.
+	Canonical func(name string) (canonical string, needed bool)
+}
+
+// Files is a checkpoint as the source of weights.
+type Files struct {
+	Reading
+	Norms Norms // how gains are stored
+
+	source  *checkpoint.Checkpoint
+	weights []*checkpoint.Weights // the main ones, and those beside them that have the head
+	names   names
+	log     *slog.Logger
+	missing []string  // canonical names
+	gains   []float64 // mean effective gain of the layers' input norms
+}
+
+var _ source = (*Files)(nil)
+
+// Open looks through the names of a checkpoint, which stays open as long as its weights are
+// used. Gains are taken as they are stored until somebody sets Norms.
+func Open(c *checkpoint.Checkpoint, r Reading, log *slog.Logger) (*Files, error) {
+	found, err := findNames(c, &r, log)
+	if err != nil {
+		return nil, err
+	}
+	f := &Files{Reading: r, source: c, weights: []*checkpoint.Weights{c.Weights}, names: found, log: log}
+	for _, s := range c.Sidecars {
+		if found.from(s.Weights) {
+			f.weights = append(f.weights, s.Weights)
+		}
+	}
+	return f, nil
+}
+
+// Place is where the tensor of a canonical name is stored.
+func (f *Files) Place(name string) (Place, bool) {
+	p, ok := f.names[name]
+	return p, ok
+}
+
+// Gains are the mean effective gains of the layers' input norms that were read so far.
+func (f *Files) Gains() []float64 { return f.gains }
+
+// find sets the storage and the places of a weight, and reports whether all of it is there.
+func (f *Files) find(w *Weight) bool {
+	w.norms = &f.Norms
+	if !w.IsMatrix() {
+		p, ok := f.names[w.Name]
+		if !ok {
+			f.miss(w.Name)
+			return false
+		}
+		w.places = []Place{p}
+		return true
+	}
+	for _, s := range w.other {
+		if s.Marks == nil || f.names.has(s.Marks...) {
+			w.storage = s
+			break
+		}
+	}
+	if !w.storage.apart() {
+		return f.module(w, w.module())
+	}
+	all := true
+	for i := 0; i < w.Experts && len(f.missing) < maxMissing; i++ {
+		all = f.module(w, fmt.Sprintf(w.storage.Module, i)) && all
+	}
+	return all
+}
+
+// module adds the place of a module to those of a weight.
+func (f *Files) module(w *Weight, module string) bool {
+	p, ok := f.names.module(module)
+	if !ok {
+		if w.Experts == 0 || w.storage.apart() {
+			module += ".weight" // which releases leave out of stacks
+		}
+		f.miss(module)
+		return false
+	}
+	w.places = append(w.places, p)
+	return true
+}
+
+// maxMissing bounds the search for missing tensors: a config may promise millions.
+const maxMissing = 1000
+
+// miss notes that a tensor is not there.
+func (f *Files) miss(name string) {
+	if len(f.missing) < maxMissing {
+		f.missing = append(f.missing, name)
+	}
+}
+
+// err is the error of what is missing.
+func (f *Files) err() error {
+	if len(f.missing) == 0 {
+		return nil
+	}
+	hint := ""
+	switch {
+	case slices.Contains(f.missing, OutputMatrix+".weight"):
+		hint = " (config.json does not say that the embedding takes its place: tie_word_embeddings)"
+	case IsHead(f.missing[0]): // the head is loaded last
+		hint = " (the multi-token-prediction head is incomplete)"
+	}
+	return fmt.Errorf("weights: %w: %s%s", checkpoint.ErrMissing, list(f.missing), hint)
+}
+
+func (f *Files) matrices(w *Weight) ([]dtype.Matrix, error) { return w.Matrices() }
+
+func (f *Files) values(w *Weight) ([]float32, error) {
+	v, c, err := w.stored()
+	if err != nil {
+		return nil, err
+	}
+	if w.Kind == Gain && w.Head() && f.Norms.ByNumbers {
+		f.log.Info("norm convention by its numbers", "tensor", w.Name, "mean", Mean(v), "convention", c)
+	}
+	c.restore(v)
+	if w.layerInput() {
+		f.gains = append(f.gains, Mean(v))
+	}
+	return v, nil
+}
+
+func (f *Files) release(m *dtype.Matrix) bool {
+	return slices.ContainsFunc(f.weights, func(w *checkpoint.Weights) bool { return w.ReleaseMatrix(*m) })
+}
+
+// HasHead reports whether there is a head. The error is that of one that is not supported.
+func (f *Files) HasHead() (bool, error) {
+	if depth := f.names.headDepth(); depth > 1 {
+		return true, fmt.Errorf("weights: the head has %d layers, want 1", depth)
+	}
+	return f.names.hasHead(), nil
+}
+
+// Leftover is the error of tensors that nothing asked for, nil if there are none.
+func (f *Files) Leftover() error { return f.leftover(f.unused()) }
+
+func (f *Files) leftover(tensors []string) error {
+	if len(tensors) == 0 {
+		return nil
+	}
+	return fmt.Errorf("weights: %d tensors are not part of a %s model: %s", len(tensors), f.ModelType, list(tensors))
+}
+
+// list names a few of many.
+func list(names []string) string {
+	const few = 8
+	if len(names) > few {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+	}
+	return strings.Join(names, ", ")
+}
+
+// unused lists the tensors, under their names in the files, that nothing asked for.
+func (f *Files) unused() []string {
+	var list []string
+	for _, w := range f.weights {
+		list = append(list, w.Unused()...)
+	}
+	return list
+}

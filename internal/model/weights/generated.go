@@ -1,0 +1,91 @@
+package weights
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// generator is a source that makes weights up. All matrices are views of the same few bytes.
+type generator struct {
+	bits          int
+	codes         []byte
+	scale, biases []byte
+}
+
+var _ source = (*generator)(nil)
+
+func (g *generator) find(*Weight) bool          { return true }
+func (g *generator) err() error                 { return nil }
+func (g *generator) release(*dtype.Matrix) bool { return true }
+
+func (g *generator) matrices(w *Weight) ([]dtype.Matrix, error) {
+	m, err := g.matrix(w.Rows, w.Cols)
+	if err != nil {
+		return nil, fmt.Errorf("weights: %s: %w", w.module(), err)
+	}
+	return slices.Repeat([]dtype.Matrix{m}, w.Count()), nil
+}
+
+// matrix is noise of a size that keeps activations near one.
+func (g *generator) matrix(rows, cols int) (dtype.Matrix, error) {
+	const group = 64
+	m := dtype.Matrix{Rows: rows, Cols: cols, Type: dtype.BF16}
+	deviation := 1 / math.Sqrt(float64(cols))
+	if g.bits == 16 {
+		n := 2 * rows * cols
+		for i := len(g.codes) / 2; len(g.codes) < n; i++ {
+			x := dtype.ToBF16(float32(deviation * noise(i)))
+			g.codes = append(g.codes, byte(x), byte(x>>8))
+		}
+		m.Data = g.codes[:n]
+		return m, m.Validate()
+	}
+	m.Format, m.Type, m.Bits, m.Group, m.ScaleType = dtype.Affine, dtype.Invalid, g.bits, group, dtype.BF16
+	n, scales := rows*m.RowBytes(), rows*m.ScaleRowBytes()
+	for i := len(g.codes); len(g.codes) < n; i++ {
+		g.codes = append(g.codes, byte(noise(i)*512))
+	}
+	// Codes are uniform: their deviation is their range over the root of twelve.
+	top := float64(int(1)<<g.bits - 1)
+	scale := deviation * math.Sqrt(12) / top
+	g.scale = fill(g.scale, scales, float32(scale))
+	g.biases = fill(g.biases, scales, float32(-scale*top/2))
+	m.Data, m.Scales, m.Biases = g.codes[:n], g.scale[:scales], g.biases[:scales]
+	return m, m.Validate()
+}
+
+// fill makes b at least n bytes of the same bf16 number.
+func fill(b []byte, n int, x float32) []byte {
+	if len(b) < n {
+		b = make([]byte, n)
+	}
+	h := dtype.ToBF16(x)
+	for i := 0; i < n; i += 2 {
+		b[i], b[i+1] = byte(h), byte(h>>8)
+	}
+	return b
+}
+
+// values are ones for norms, small noise for the rest.
+func (g *generator) values(w *Weight) ([]float32, error) {
+	v := make([]float32, w.Rows*w.Cols)
+	for i := range v {
+		if v[i] = 1; !strings.Contains(w.Name, "norm") {
+			v[i] = float32(noise(i))
+		}
+	}
+	return v, nil
+}
+
+// noise is a number in [-1, 1) that looks random.
+func noise(i int) float64 {
+	x := uint64(i)*0x9e3779b97f4a7c15 + 0x632be59bd9b4e019
+	x ^= x >> 29
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 32
+	return float64(int64(x)) / (1 << 63)
+}

@@ -1,0 +1,255 @@
+package weights
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"runtime"
+	"runtime/debug"
+	"sync"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
+	"github.com/foretoken/foretoken/internal/rescue"
+)
+
+// source is where weights come from: a checkpoint or a generator.
+type source interface {
+	// find looks for a weight. One that is not there is noted, for err.
+	find(w *Weight) bool
+	// err is the error of all weights that were not found, nil if there are none.
+	err() error
+	matrices(w *Weight) ([]dtype.Matrix, error)
+	// values are effective numbers.
+	values(w *Weight) ([]float32, error)
+	// release gives the pages of a matrix back. It reports whether the matrix is a view: if
+	// not, it is memory of its own.
+	release(m *dtype.Matrix) bool
+}
+
+// Loader brings weights from a source to a backend.
+type Loader struct {
+	Backend backend.Backend
+	Compute backend.Compute
+	// Bits is what a module, by its canonical name, is quantized to; 0: it stays as it is. Nil:
+	// all do.
+	Bits func(module string) int
+	// Progress is called from time to time with the bytes read so far; nil: nobody is told.
+	Progress func(done, total int64)
+
+	from       source
+	weights    []backend.Weight
+	tensors    []backend.Tensor
+	missing    bool // a weight was not found
+	parameters int64
+	done       int64 // bytes read
+	total      int64
+	garbage    int64 // bytes of copies dropped since memory was last given back
+}
+
+// From makes the loader read a checkpoint.
+func (l *Loader) From(f *Files) {
+	l.from, l.total = f, f.source.Bytes()
+}
+
+// Generated makes the loader generate weights that mean nothing: of the given bits of
+// dtype.Affine in groups of 64, or 16 for bf16.
+func (l *Loader) Generated(bits int) { l.from = &generator{bits: bits} }
+
+// Parameters is the number of numbers loaded so far.
+func (l *Loader) Parameters() int64 { return l.parameters }
+
+// Err is the error of all weights that were not found, nil if there are none.
+func (l *Loader) Err() error { return l.from.err() }
+
+// Load loads a table. A missing weight turns the rest of it into a search for others, so
+// that the error names them all.
+func (l *Loader) Load(table iter.Seq[*Weight]) error {
+	for w := range table {
+		l.missing = !l.from.find(w) || l.missing
+		if l.missing {
+			continue
+		}
+		l.parameters += w.Parameters()
+		var err error
+		if w.IsMatrix() {
+			*w.matrix, err = l.matrices(w)
+		} else {
+			*w.tensor, err = l.vector(w)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// matrices quantizes the matrices of a weight if that was asked for, and brings them to the
+// backend. The file's pages are released afterwards.
+func (l *Loader) matrices(w *Weight) (backend.Weight, error) {
+	stack, err := l.from.matrices(w)
+	if err != nil {
+		return nil, err
+	}
+	use := stack
+	bits := 0
+	if l.Bits != nil {
+		bits = l.Bits(w.module())
+	}
+	if bits > 0 {
+		use = make([]dtype.Matrix, len(stack))
+		for i := range stack {
+			if use[i], err = l.requantize(&stack[i], bits); err != nil {
+				return nil, fmt.Errorf("weights: %s: %w", w.module(), err)
+			}
+		}
+	}
+	loaded, err := l.Backend.Load(l.Compute, use...)
+	if err != nil {
+		return nil, fmt.Errorf("weights: %s: %w", w.module(), err)
+	}
+	l.weights = append(l.weights, loaded)
+	for i := range stack {
+		l.release(&stack[i])
+	}
+	if bits > 0 {
+		for i := range use {
+			l.garbage += use[i].Bytes()
+		}
+	}
+	l.discard(use, stack)
+	return loaded, nil
+}
+
+// discard drops matrices that were decoded or quantized on load. The collector alone would
+// let a few of the largest pile up, so the memory goes back to the system here, though not
+// for every small one.
+func (l *Loader) discard(copies ...[]dtype.Matrix) {
+	const enough = 16 << 20
+	for _, c := range copies {
+		clear(c) // the backend may still have the list
+	}
+	if l.garbage >= enough {
+		debug.FreeOSMemory()
+		l.garbage = 0
+	}
+}
+
+// release gives the pages of a matrix back, so that weights are not kept twice.
+func (l *Loader) release(m *dtype.Matrix) {
+	if !l.from.release(m) {
+		l.garbage += m.Bytes()
+	}
+	l.done += m.Bytes()
+	if l.Progress != nil {
+		l.Progress(min(l.done, l.total), l.total)
+	}
+}
+
+// requantize returns m with the given bits, or m itself if it has no more already or if its
+// rows cannot be cut into groups. Pages of the file are released as they are read: those
+// of one large matrix may be more than the whole model takes in fewer bits.
+func (l *Loader) requantize(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
+	group := 64
+	for group > 32 && m.Cols%group != 0 {
+		group /= 2
+	}
+	if m.Cols%group != 0 || m.Format != dtype.Plain && m.ElementBits() <= bits {
+		return *m, nil
+	}
+	scale := dtype.BF16
+	if m.Type == dtype.F16 || m.ScaleType == dtype.F16 {
+		scale = dtype.F16
+	}
+	q, err := dtype.NewAffine(m.Rows, m.Cols, bits, group, scale)
+	if err != nil {
+		return q, err
+	}
+	quantize := dtype.QuantizeRows
+	if bits <= 5 {
+		quantize = dtype.FitRows
+	}
+	step := max(1, 1<<20/m.RowBytes())
+	threads := runtime.GOMAXPROCS(0)
+	errs := make([]error, threads)
+	var wg sync.WaitGroup
+	for i := range threads {
+		wg.Go(func() {
+			errs[i] = rescue.Do(func() error {
+				from, to := i*m.Rows/threads, (i+1)*m.Rows/threads
+				for ; from < to; from += step {
+					rows := m.RowRange(from, min(from+step, to))
+					if err := quantize(&q, m, from, from+rows.Rows); err != nil {
+						return err
+					}
+					l.from.release(&rows)
+				}
+				return nil
+			})
+		})
+	}
+	wg.Wait()
+	return q, errors.Join(errs...)
+}
+
+// vector brings the numbers of a weight that is no matrix to the backend, in the form in
+// which they are used.
+func (l *Loader) vector(w *Weight) (t backend.Tensor, err error) {
+	v, err := l.from.values(w)
+	if err != nil {
+		return t, err
+	}
+	rows, cols := w.Rows, w.Cols
+	switch w.Kind {
+	case Decay:
+		for i, x := range v {
+			v[i] = -float32(exactmath.Exp(float64(x)))
+		}
+	case Conv:
+		v = transpose(v, rows, cols)
+		rows, cols = cols, rows
+	}
+	if t, err = l.Backend.Alloc(dtype.F32, rows, cols); err == nil {
+		l.tensors = append(l.tensors, t)
+		err = l.Backend.Write(t, v)
+	}
+	if err != nil {
+		return t, fmt.Errorf("weights: %w", err)
+	}
+	return t, nil
+}
+
+// transpose turns [rows, cols] into [cols, rows].
+func transpose(v []float32, rows, cols int) []float32 {
+	t := make([]float32, len(v))
+	for r := range rows {
+		for c := range cols {
+			t[c*rows+r] = v[r*cols+c]
+		}
+	}
+	return t
+}
+
+// Bytes is the memory of everything loaded so far.
+func (l *Loader) Bytes() int64 {
+	n := int64(0)
+	for _, w := range l.weights {
+		n += w.Bytes()
+	}
+	for _, t := range l.tensors {
+		n += t.Mem.Bytes()
+	}
+	return n
+}
+
+// Free gives everything loaded so far back.
+func (l *Loader) Free() {
+	for _, w := range l.weights {
+		l.Backend.Unload(w)
+	}
+	for _, t := range l.tensors {
+		l.Backend.Free(t)
+	}
+	l.weights, l.tensors = nil, nil
+}

@@ -1,0 +1,147 @@
+package weights
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+)
+
+// headPrefix is what canonical names of the multi-token-prediction head begin with.
+const headPrefix = "mtp."
+
+// OutputMatrix is the canonical name of the module that logits come from.
+const OutputMatrix = "lm_head"
+
+// Place is where a tensor is stored.
+type Place struct {
+	From   *checkpoint.Weights
+	Name   string // in its file
+	Beside bool   // in a file beside the main weights
+}
+
+// names finds tensors by their canonical name, whatever layout the checkpoint has.
+type names map[string]Place
+
+// findNames maps all tensors of the checkpoint and marks those that are known but not
+// needed. A head beside the main weights is used if there is none inside them.
+func findNames(c *checkpoint.Checkpoint, r *Reading, log *slog.Logger) (names, error) {
+	found := names{}
+	skipped := map[string]bool{}
+	for _, n := range c.Tensors() {
+		name, needed := r.Canonical(n)
+		if !needed || r.Tied && strings.HasPrefix(name, OutputMatrix+".") {
+			skipped[n] = true
+			continue
+		}
+		if other, ok := found[name]; ok {
+			return nil, fmt.Errorf("weights: tensors %q and %q are both %s", other.Name, n, name)
+		}
+		found[name] = Place{From: c.Weights, Name: n}
+	}
+	if n := c.Skip(func(name string) bool { return skipped[name] }); n > 0 {
+		log.Info("tensors of other parts skipped", "count", n)
+	}
+	inline := found.hasHead()
+	for _, s := range c.Sidecars {
+		if found.hasHead() {
+			if !s.Apart { // a folder beside may well be made from the head in this one
+				log.Warn("head ignored: the checkpoint has another", "file", s.File, "inline", inline)
+			}
+			continue
+		}
+		s.Skip(func(name string) bool {
+			_, needed := r.Canonical(name)
+			return !needed
+		})
+		for _, n := range s.Tensors() {
+			name, needed := r.Canonical(n)
+			if !needed {
+				continue
+			}
+			if !IsHead(name) {
+				name = headPrefix + name
+			}
+			if other, ok := found[name]; ok {
+				return nil, fmt.Errorf("weights: tensors %q and %q of %s are both %s", other.Name, n, s.File, name)
+			}
+			found[name] = Place{From: s.Weights, Name: n, Beside: true}
+		}
+	}
+	if strings.HasSuffix(r.ModelType, HeadType) {
+		return found.asHead(), nil
+	}
+	return found, nil
+}
+
+// asHead is the names of a folder that has nothing but a head.
+func (n names) asHead() names {
+	head := names{}
+	for name, p := range n {
+		if !IsHead(name) {
+			name = headPrefix + name
+		}
+		p.Beside = true
+		head[name] = p
+	}
+	return head
+}
+
+// HeadType is what the model_type of a folder with nothing but a head ends with: before it
+// stands that of the model.
+const HeadType = "_mtp"
+
+// IsHead reports whether a canonical name is of the multi-token-prediction head.
+func IsHead(name string) bool { return strings.HasPrefix(name, headPrefix) }
+
+func (n names) hasHead() bool {
+	for name := range n {
+		if IsHead(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// headDepth is the number of layers the head has, by its tensors.
+func (n names) headDepth() int {
+	depth := 0
+	for name := range n {
+		var i int
+		if _, err := fmt.Sscanf(name, "mtp.layers.%d.", &i); err == nil {
+			depth = max(depth, i+1)
+		}
+	}
+	return depth
+}
+
+// has reports whether a matrix of any of the modules is stored, in any encoding.
+func (n names) has(modules ...string) bool {
+	return slices.ContainsFunc(modules, func(m string) bool {
+		_, ok := n.module(m)
+		return ok
+	})
+}
+
+// module is the place of a module's matrix. Its name is the module's path there.
+func (n names) module(module string) (Place, bool) {
+	p, ok := n[module+".weight"]
+	if ok {
+		p.Name = strings.TrimSuffix(p.Name, ".weight")
+		return p, true
+	}
+	p, ok = n[module]
+	return p, ok
+}
+
+// from reports whether any tensor comes from w.
+func (n names) from(w *checkpoint.Weights) bool {
+	for _, p := range n {
+		if p.From == w {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,216 @@
+// Package weights brings the weights of checkpoints to whoever needs them. A family has one
+// table of its weights: what each is called, what kind it is, its shape, the ways in which it is
+// stored, and where it goes. Loading, a survey of headers, an inventory for converters and a
+// generated model all walk that table, and this package is the walking. It knows names, shapes,
+// encodings and files; no family, and no arithmetic of a model.
+package weights
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// Kind is what a weight is to the model, which decides how it may be stored.
+type Kind uint8
+
+const (
+	// Matrix multiplies activations or is looked up; it may be quantized.
+	Matrix Kind = iota
+	// Router is a matrix that chooses: small errors in it have large effects.
+	Router
+	// Gain is that of a norm as it is effective, whatever the file has.
+	Gain
+	// Vector is numbers that are used as they are stored.
+	Vector
+	// Decay is the logarithms of decay rates.
+	Decay
+	// Conv is a convolution of Rows channels with a kernel of Cols.
+	Conv
+)
+
+// Weight is one weight of a model, a row of its family's table, under its canonical name. That
+// is the same whatever layout the checkpoint has: embed_tokens.weight,
+// layers.0.mlp.gate_proj.weight, norm.weight and lm_head.weight; names of the
+// multi-token-prediction head begin with mtp. Stacks of experts are called switch_mlp, as in
+// converted checkpoints.
+type Weight struct {
+	Name       string // of the tensor, such as layers.0.mlp.down_proj.weight
+	Kind       Kind
+	Experts    int // matrices in the stack; 0: it is no stack
+	Rows, Cols int // of one matrix; other weights but Conv have one row
+
+	// Where it is loaded to: one of the two.
+	matrix *backend.Weight
+	tensor *backend.Tensor
+
+	other   []Storage // than under its name, in the order of preference
+	storage Storage   // the one that the checkpoint has
+	places  []Place   // of its tensor or module, or of its experts one by one
+	norms   *Norms
+}
+
+// NewMatrix is the row of a matrix. It is stored under its name unless one of other is what the
+// checkpoint has.
+func NewMatrix(to *backend.Weight, module string, rows, cols int, other ...Storage) Weight {
+	return Weight{Name: module + ".weight", Kind: Matrix, Rows: rows, Cols: cols, other: other, matrix: to}
+}
+
+// NewRouter is the row of a matrix that chooses.
+func NewRouter(to *backend.Weight, module string, rows, cols int) Weight {
+	w := NewMatrix(to, module, rows, cols)
+	w.Kind = Router
+	return w
+}
+
+// NewGain is the row of a norm.
+func NewGain(to *backend.Tensor, module string, n int) Weight {
+	return NewVector(to, Gain, module+".weight", 1, n)
+}
+
+// NewVector is the row of a weight that is no matrix.
+func NewVector(to *backend.Tensor, kind Kind, name string, rows, cols int) Weight {
+	return Weight{Name: name, Kind: kind, Rows: rows, Cols: cols, tensor: to}
+}
+
+// Each yields the rows of a list and reports whether to go on.
+func Each(list []Weight, yield func(*Weight) bool) bool {
+	for i := range list {
+		if !yield(&list[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// IsMatrix reports whether the weight is a matrix or a stack of them: the others have
+// Values.
+func (w *Weight) IsMatrix() bool { return w.Kind == Matrix || w.Kind == Router }
+
+// Head reports whether the weight is one of the multi-token-prediction head.
+func (w *Weight) Head() bool { return IsHead(w.Name) }
+
+// Tensor is where a weight that is no matrix was loaded to.
+func (w *Weight) Tensor() *backend.Tensor { return w.tensor }
+
+// LoadedBytes is the memory of a matrix, or a stack of them, that was loaded.
+func (w *Weight) LoadedBytes() int64 { return (*w.matrix).Bytes() }
+
+// Count is the number of matrices.
+func (w *Weight) Count() int { return max(w.Experts, 1) }
+
+// Parameters is the number of numbers.
+func (w *Weight) Parameters() int64 { return int64(w.Count()) * int64(w.Rows) * int64(w.Cols) }
+
+// module is the canonical path of the module that the weight is stored in, that of a stack
+// if its matrices have one each.
+func (w *Weight) module() string {
+	if w.storage.Module == "" {
+		return strings.TrimSuffix(w.Name, ".weight")
+	}
+	return strings.Replace(w.storage.Module, ".%d", "", 1)
+}
+
+// Stored is how the matrices are stored, by the headers alone: matrices without Data.
+func (w *Weight) Stored() ([]dtype.Matrix, error) {
+	return w.matrices((*checkpoint.Weights).LookMatrix, (*checkpoint.Weights).LookStack)
+}
+
+// Matrices are the matrices as they are stored: views of the checkpoint where its layout
+// allows.
+func (w *Weight) Matrices() ([]dtype.Matrix, error) {
+	return w.matrices((*checkpoint.Weights).Matrix, (*checkpoint.Weights).MatrixStack)
+}
+
+func (w *Weight) matrices(
+	one func(_ *checkpoint.Weights, path string, rows, cols int) (dtype.Matrix, error),
+	many func(_ *checkpoint.Weights, path string, n, rows, cols int) ([]dtype.Matrix, error),
+) ([]dtype.Matrix, error) {
+	s := &w.storage
+	rows := w.Rows
+	if s.Groups > 0 {
+		rows = s.Groups * s.Size
+	}
+	list := make([]dtype.Matrix, 0, w.Count())
+	for _, p := range w.places {
+		var ms []dtype.Matrix
+		var err error
+		if w.Experts > 0 && !s.apart() {
+			ms, err = many(p.From, p.Name, w.Experts, rows, w.Cols)
+		} else {
+			ms = make([]dtype.Matrix, 1)
+			ms[0], err = one(p.From, p.Name, rows, w.Cols)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("weights: %w", err)
+		}
+		for i := range ms {
+			list = append(list, s.take(p.From, &ms[i]))
+		}
+	}
+	return list, nil
+}
+
+// Release tells the system that m, some rows of Matrices, is not needed for now.
+func (w *Weight) Release(m dtype.Matrix) {
+	for i, p := range w.places {
+		if i == 0 || p.From != w.places[0].From {
+			p.From.ReleaseMatrix(m)
+		}
+	}
+}
+
+// Type is the type in which the numbers of a weight that is no matrix are stored.
+func (w *Weight) Type() dtype.Type {
+	t, _ := w.places[0].From.Look(w.places[0].Name)
+	return t.Type
+}
+
+// Values are the numbers of a weight that is no matrix. Those of a Gain are effective:
+// with the one that raw files leave out.
+func (w *Weight) Values() ([]float32, error) {
+	v, c, err := w.stored()
+	c.restore(v)
+	return v, err
+}
+
+// layerInput reports whether the weight is the input norm of a layer of the model.
+func (w *Weight) layerInput() bool {
+	return !w.Head() && strings.HasSuffix(w.Name, ".input_layernorm.weight")
+}
+
+// stored are the numbers of a weight that is no matrix as they are stored, and the
+// convention of a norm's.
+func (w *Weight) stored() ([]float32, Convention, error) {
+	p := w.places[0]
+	v, err := p.From.Vector(p.Name, w.Rows*w.Cols)
+	if err != nil {
+		return nil, Effective, fmt.Errorf("weights: %w", err)
+	}
+	if w.Kind != Gain {
+		return v, Effective, nil
+	}
+	return v, w.norms.of(w.Name, v), nil
+}
+
+// check looks at the headers of the weight, which marks its tensors as used.
+func (w *Weight) check() error {
+	if w.IsMatrix() {
+		_, err := w.Stored()
+		return err
+	}
+	p := w.places[0]
+	if err := p.From.LookVector(p.Name, w.Rows*w.Cols); err != nil {
+		return fmt.Errorf("weights: %w", err)
+	}
+	return nil
+}
+
+// Scaled reports whether the file has a factor for a whole matrix.
+func (w *Weight) Scaled() bool {
+	return slices.ContainsFunc(w.places, func(p Place) bool { return p.From.Has(p.Name + ".global_scale") })
+}
