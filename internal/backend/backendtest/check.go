@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -145,10 +146,16 @@ func (c *checker) find(what, format string, args ...any) {
 	c.broken = true
 }
 
-// try calls f, whose panic is its error.
+// try calls f, whose panic is its error: one of must, or one of the device.
 func try(f func()) (err error) {
 	defer func() {
-		if fault := recover(); fault != nil {
+		switch fault := recover().(type) {
+		case nil:
+		case runtime.Error:
+			err = fmt.Errorf("panic: %w", fault)
+		case error:
+			err = fault
+		default:
 			err = fmt.Errorf("panic: %v", fault)
 		}
 	}()
