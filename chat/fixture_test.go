@@ -102,6 +102,8 @@ func TestTeachesByWhatComesOut(t *testing.T) {
 		`{% if tools %}Write <function=name>.{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}`:                               ToolXML,
 		`{% if messages[-1].role == 'tool' %}{{ raise_exception('no') }}{% endif %}` + call + `<function={{ c.function.name }}>` + end:    ToolXML,
 		`{% if tools or messages | length > 2 %}{{ raise_exception('no') }}{% endif %}` + call + `<function={{ c.function.name }}>` + end: ToolXML,
+
+		// What cannot be rendered teaches nothing.
 		`{{ raise_exception('<function=') }}`: ToolJSON,
 		`{% if %}<function=`:                  ToolJSON,
 	} {
