@@ -18,7 +18,7 @@ VARIANTS := $(PLATFORMS) linux/arm64:emulated linux/amd64:noasm,noembed
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 
 # Packages with a list of tests for the race detector.
-RACE_PACKAGES := $(patsubst %/race_test.go,./%,$(filter-out race_test.go,$(shell git ls-files --cached --others --exclude-standard '*race_test.go' 2>/dev/null))) .
+RACE_PACKAGES := . $(patsubst %/race_test.go,./%,$(filter-out race_test.go,$(shell git ls-files --cached --others --exclude-standard '*race_test.go' 2>/dev/null)))
 
 LINT    := bin/lint
 GOFUMPT := bin/gofumpt

@@ -31,5 +31,4 @@ func TestRace(t *testing.T) {
 	t.Run("BrokenMemoryRefusesRequests", TestBrokenMemoryRefusesRequests)
 	t.Run("DiskOutlivesTheEngine", TestDiskOutlivesTheEngine)
 	t.Run("WorkloadsChangeNothing", TestWorkloadsChangeNothing)
-	t.Run("Soak", TestSoak)
 }

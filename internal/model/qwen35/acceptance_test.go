@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -103,8 +104,9 @@ func sampled(t *testing.T, compute backend.Compute) golden.Sampling {
 	r := open(t, dir, 0, model.Options{Compute: compute})
 	s := golden.Sampling{Producer: producer, Temperature: 0.8, TopK: 20, TopP: 0.95, Length: 64} // docs/benchmarks.md has other temperatures
 	var a agreement
-	for i, p := range encodedPrompts(t, dir) {
-		a.measure(t, r, p, s.Length, sample.Options{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, Seed: uint64(i)})
+	o := sample.Options{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP}
+	for _, text := range sampleTexts(t, r, encodedPrompts(t, dir), s.Length, o) {
+		a.measure(t, r, text)
 	}
 	n := float64(a.positions)
 	s.Positions, s.Favorite, s.Coupled, s.Ratio = a.positions, float64(a.favorite)/n, float64(a.coupled)/n, a.overlap/n
@@ -117,48 +119,94 @@ type agreement struct {
 	overlap                      float64
 }
 
-// measure samples a text and compares the head's draft tokens with it.
-func (a *agreement) measure(t *testing.T, r *rig, prompt []int32, length int, o sample.Options) {
+// sampledText is a text that the model has drawn, with what it drew from.
+type sampledText struct {
+	o      sample.Options
+	tokens []int32
+	prompt int         // how many of them were given
+	logits [][]float32 // that each of the others was drawn from
+	hidden []float32   // rows of all but the last token
+}
+
+// sampleTexts draws texts of a length after the prompts, all in one batch; the seed of each is
+// its place.
+func sampleTexts(t *testing.T, r *rig, prompts [][]int32, length int, o sample.Options) []sampledText {
 	t.Helper()
-	s, err := sample.New(o, prompt)
-	if err != nil {
-		t.Fatal(err)
+	texts := make([]sampledText, len(prompts))
+	samplers := make([]*sample.Sampler, len(prompts))
+	spans := make([]model.Span, len(prompts))
+	for i, p := range prompts {
+		o.Seed = uint64(i)
+		texts[i] = sampledText{o: o, tokens: slices.Clone(p), prompt: len(p)}
+		var err error
+		if samplers[i], err = sample.New(o, p); err != nil {
+			t.Fatal(err)
+		}
+		spans[i] = model.Span{State: r.sequence(t), Tokens: p, Want: 1}
 	}
-	again, err := sample.New(o, prompt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	state := r.sequence(t)
-	defer state.Close()
-	logits, hidden := r.feed(t, model.Span{State: state, Tokens: prompt, Want: 1})
-	text, rows := prompt, [][]float32{logits[0]}
 	for range length {
-		id := s.Draw(s.Dist(rows[len(rows)-1], nil))
-		s.Accept(id)
-		text = append(text[:len(text):len(text)], id)
-		more, h := r.feed(t, model.Span{State: state, Tokens: []int32{id}, Want: 1})
-		rows, hidden = append(rows, more[0]), append(hidden, h...)
+		out, err := r.Forward(spans)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := [][]float32{}
+		for i := range texts {
+			rows = append(rows, slices.Clone(out.Logits[i][0]))
+		}
+		hidden := r.host(t, out.Hidden)
+		for i := range texts {
+			text, n := &texts[i], len(spans[i].Tokens)*r.Info().Width
+			text.logits, text.hidden, hidden = append(text.logits, rows[i]), append(text.hidden, hidden[:n]...), hidden[n:]
+			id := samplers[i].Draw(samplers[i].Dist(rows[i], nil))
+			samplers[i].Accept(id)
+			text.tokens = append(text.tokens, id)
+			spans[i].Tokens = text.tokens[len(text.tokens)-1:]
+		}
 	}
-	width := r.Info().Width
-	head, _ := r.headLogits(t, hidden[:(len(text)-1)*width], text[1:])
-	for j := range length {
+	return texts
+}
+
+// measure compares the head's draft tokens with a text.
+func (a *agreement) measure(t *testing.T, r *rig, text sampledText) {
+	t.Helper()
+	s, err := sample.New(text.o, text.tokens[:text.prompt])
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _ := r.headLogits(t, text.hidden, text.tokens[1:])
+	for j, id := range text.tokens[text.prompt:] {
 		if j > 0 { // the first token has no draft token
-			p, q := again.Dist(rows[j], nil), again.Dist(head[len(prompt)+j-2], nil)
+			draft := head[text.prompt+j-2]
+			p, q := s.Dist(text.logits[j], nil), s.Dist(draft, nil)
 			a.positions++
-			if again.Draw(p) == again.Draw(q) {
+			if s.Draw(p) == s.Draw(q) {
 				a.coupled++
 			}
-			if argmax(head[len(prompt)+j-2]) == text[len(prompt)+j] {
+			if argmax(draft) == id {
 				a.favorite++
 			}
-			for id := range int32(r.Info().Vocab) {
-				if x := q.Prob(id); x > 0 {
-					a.overlap += float64(min(x, p.Prob(id)))
-				}
+			for _, id := range highest(draft, text.o.TopK) {
+				a.overlap += float64(min(q.Prob(id), p.Prob(id)))
 			}
 		}
-		again.Accept(text[len(prompt)+j])
+		s.Accept(id)
 	}
+}
+
+// highest are the ids of the n highest logits.
+func highest(logits []float32, n int) []int32 {
+	var ids []int32
+	for i, x := range logits {
+		at := len(ids)
+		for at > 0 && logits[ids[at-1]] < x {
+			at--
+		}
+		if at < n {
+			ids = slices.Insert(ids, at, int32(i))
+			ids = ids[:min(len(ids), n)]
+		}
+	}
+	return ids
 }
 
 // encodedPrompts are the benchmark prompts as ids, in the model's own chat format.

@@ -102,7 +102,7 @@ func TestForwardThreadInvariance(t *testing.T) {
 		t.Run(sub.name, func(t *testing.T) {
 			tokens := sub.tokens[:16]
 			var want [][]float32
-			for _, on := range []struct{ threads, procs int }{{1, 1}, {3, 2}, {2, 2}, {2, 1}, {3, 1}} {
+			for _, on := range []struct{ threads, procs int }{{1, 1}, {3, 2}, {2, 1}} {
 				old := runtime.GOMAXPROCS(on.procs)
 				r := open(t, sub.dir, on.threads, sub.o)
 				got := decode(t, r, r.sequence(t), tokens, 16)
