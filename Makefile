@@ -68,12 +68,11 @@ build: ## build bin/foretoken
 
 test: ## run all tests of the library and the program; needs Go alone
 	$(call stage,test: all packages)
-	GOMAXPROCS=1 go test -p $(JOBS) ./...
+	GOMAXPROCS=1 go test -vet off -p $(JOBS) ./...
 
-test-noasm: ## run the short tests of the kernels, and a list of those of the model, without assembly
-	$(call stage,test-noasm: generic kernels only)
-	go test -vet off -short -tags noasm ./internal/backend/...
-	go test -vet off -short -tags noasm -run '^TestPortable$$' ./internal/model/qwen35
+test-noasm: ## run the listed tests of the kernels and the model without assembly
+	$(call stage,test-noasm: portable code only)
+	go test -vet off -short -tags noasm -run '^TestPortable$$' ./internal/backend/cpu/kernel ./internal/backend/cpu ./internal/model/qwen35
 
 # What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
 test-arm64: ## run the listed tests of the kernels for arm64, emulated on other machines

@@ -8,8 +8,6 @@ import "testing"
 func TestRace(t *testing.T) {
 	t.Run("AnswerIsWhatItsPiecesSay", TestAnswerIsWhatItsPiecesSay)
 	t.Run("AnswerCanBeCanceled", TestAnswerCanBeCanceled)
-	t.Run("ThinkingIsClosed", TestThinkingIsClosed)
-	t.Run("ConversationHitsTheCache", TestConversationHitsTheCache)
 	t.Run("BackgroundPrefillLeavesTheQueueAlone", TestBackgroundPrefillLeavesTheQueueAlone)
 	t.Run("NextTurnIsPreparedAfterTheLastEvent", TestNextTurnIsPreparedAfterTheLastEvent)
 	t.Run("CloseDropsPreparation", TestCloseDropsPreparation)

@@ -56,6 +56,13 @@ type Backend interface {
 	ReadBytes(dst []byte, src Tensor) error
 	// WriteBytes is the reverse of ReadBytes.
 	WriteBytes(dst Tensor, src []byte) error
+	// Pass runs queue, which queues the operations of one call of a network: Ops, Copy and
+	// Fill. A device that has recorded a pass of the same network and shape may replay it
+	// instead, with the lists of p in place of those that were recorded. So the lists of
+	// operations are those of p: Embed's ids, the batch of Attend and DeltaNet, Gather's rows,
+	// MatMul's Only. Everything else is the same in all passes of a shape, until memory or a
+	// weight that they use is given back.
+	Pass(p Pass, queue func())
 	// Ops are the operations of this device.
 	Ops
 	// Close frees all that is left.

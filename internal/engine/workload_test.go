@@ -244,7 +244,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 	workloads := 40
 	switch {
 	case brief(t):
-		workloads = 15
+		workloads = 5
 	case long:
 		workloads = 400
 	}

@@ -28,6 +28,16 @@ type Examinable interface {
 	HiddenRows() (before, after backend.Tensor)
 }
 
+// Tappable is a model that hands out what lies between its layers, for drafters that read more
+// than the last hidden rows.
+type Tappable interface {
+	Model
+	// Tap has every Forward from now on copy what enters the given layers into Output.Taps.
+	// Layer 0 is entered by the embedding; the number of layers stands for what leaves the last,
+	// before the final norm. Without layers nothing is copied, as at first.
+	Tap(layers ...int) error
+}
+
 // Repairable is a head that knows in what ways converters have damaged its like.
 type Repairable interface {
 	Head

@@ -56,6 +56,8 @@ type Span struct {
 type Output struct {
 	Logits [][][]float32  // [span][wanted][vocab]
 	Hidden backend.Tensor // [tokens of all spans, width], on the device
+	// Taps are what entered the layers that Tappable.Tap names, in its order, each as Hidden.
+	Taps []backend.Tensor
 }
 
 // Options say how to open a model. The zero value is the default.

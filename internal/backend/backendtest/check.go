@@ -50,9 +50,12 @@ var checks = []check{
 	{"SwiGLU", (*checker).swiglu, false},
 	{"Experts", (*checker).experts, false},
 	{"Attend", (*checker).attend, false},
+	{"Experts with options", (*checker).expertsOptions, false},
+	{"Attend with options", (*checker).attendOptions, false},
 	{"DeltaNet", (*checker).deltaNet, false},
 	{"Unload", (*checker).unload, false},
 	{"errors", (*checker).errors, false},
+	{"Pass", (*checker).pass, false},
 }
 
 // Suite is the checks, and what the oracle has answered: the portable code on one thread, which
@@ -68,6 +71,13 @@ func New(tb testing.TB) *Suite {
 	tb.Helper()
 	oracle := Open(tb, backend.Options{Threads: 1, ISA: "generic"})
 	return &Suite{oracle: oracle, answers: map[string][][]float32{}, brief: testing.Short()}
+}
+
+// Brief has fewer cases, and the CPU's best instruction set as its oracle: it is for devices that
+// compute with another, which gives the bits of the portable code if New's checks hold.
+func Brief(tb testing.TB) *Suite {
+	tb.Helper()
+	return &Suite{oracle: Open(tb, backend.Options{Threads: 1}), answers: map[string][][]float32{}, brief: true}
 }
 
 // Check has b do everything that a device can be asked for, over odd sizes, tails and views, and

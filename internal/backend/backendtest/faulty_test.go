@@ -27,6 +27,7 @@ type faulty struct {
 	swiglu     func(dst, gate, up backend.Tensor)
 	experts    func(dst, x backend.Tensor, e *backend.Experts)
 	attend     func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq)
+	pass       func(p backend.Pass, queue func())
 	deltaNet   func(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq)
 }
 
@@ -113,4 +114,8 @@ func (f *faulty) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pla
 
 func (f *faulty) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
 	or(f.deltaNet, f.deltaNet == nil, f.Opaque.DeltaNet)(dst, d, at, in, batch)
+}
+
+func (f *faulty) Pass(p backend.Pass, queue func()) {
+	or(f.pass, f.pass == nil, f.Opaque.Pass)(p, queue)
 }

@@ -3,6 +3,7 @@ package backendtest
 import (
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -12,12 +13,16 @@ import (
 // Opaque is a device whose memory nobody else can use: the operations of another device behind
 // memory and weights of its own types. What Host returned is gone at the next call, and writing
 // to it changes nothing. What was freed, or belongs to another device, is a panic wherever it is
-// used.
+// used. Passes are recorded and replayed.
 type Opaque struct {
 	b    backend.Backend
 	lent [][]float32 // what Host has returned
 	next error       // what the next operation ends in
 	err  error       // what an operation has ended in
+
+	recordings map[shape]*recording
+	recording  *recording   // of the pass that is recorded; nil: none is
+	lists      backend.Pass // its lists
 }
 
 var (
@@ -26,7 +31,7 @@ var (
 )
 
 // NewOpaque hides the memory of b.
-func NewOpaque(b backend.Backend) *Opaque { return &Opaque{b: b} }
+func NewOpaque(b backend.Backend) *Opaque { return &Opaque{b: b, recordings: map[shape]*recording{}} }
 
 // RegisterOpaque makes the device known as "opaque". Auto never takes it.
 func RegisterOpaque() {
@@ -94,6 +99,7 @@ func (o *Opaque) tensor(t backend.Tensor) backend.Tensor {
 	if !ok || m.owner != o || m.freed {
 		panic("backendtest: tensor of another device, or that was freed")
 	}
+	o.noted(m)
 	t.Mem = m.t.Mem
 	t.Offset += m.t.Offset
 	return t
@@ -105,6 +111,7 @@ func (o *Opaque) weight(w backend.Weight) backend.Weight {
 	if !ok || s.owner != o {
 		panic("backendtest: weight of another device")
 	}
+	o.noted(s)
 	return s.Weight
 }
 
@@ -168,6 +175,7 @@ func (o *Opaque) Free(t backend.Tensor) {
 	o.begin()
 	if m, ok := t.Mem.(*secret); ok && !m.freed {
 		m.freed = true
+		o.forget(m)
 		o.b.Free(m.t)
 	}
 }
@@ -183,6 +191,7 @@ func (o *Opaque) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight,
 func (o *Opaque) Unload(w backend.Weight) {
 	o.begin()
 	o.b.Unload(o.weight(w))
+	o.forget(w)
 }
 
 func (o *Opaque) Write(dst backend.Tensor, src []float32) error {
@@ -191,9 +200,7 @@ func (o *Opaque) Write(dst backend.Tensor, src []float32) error {
 }
 
 func (o *Opaque) Fill(dst backend.Tensor, x float32) {
-	if o.begin() {
-		o.b.Fill(o.tensor(dst), x)
-	}
+	o.op(func(*backend.Pass) { o.b.Fill(o.tensor(dst), x) })
 }
 
 func (o *Opaque) Host(src backend.Tensor) ([]float32, error) {
@@ -211,9 +218,7 @@ func (o *Opaque) Host(src backend.Tensor) ([]float32, error) {
 }
 
 func (o *Opaque) Copy(dst, src backend.Tensor) {
-	if o.begin() {
-		o.b.Copy(o.tensor(dst), o.tensor(src))
-	}
+	o.op(func(*backend.Pass) { o.b.Copy(o.tensor(dst), o.tensor(src)) })
 }
 
 func (o *Opaque) ReadBytes(dst []byte, src backend.Tensor) error {
@@ -230,52 +235,59 @@ func (o *Opaque) WriteBytes(dst backend.Tensor, src []byte) error {
 }
 
 func (o *Opaque) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
-	if o.begin() {
-		o.b.Embed(o.tensor(dst), o.weight(table), ids)
-	}
+	from := listed(o, ids, func(p *backend.Pass) []int32 { return p.IDs })
+	o.op(func(p *backend.Pass) { o.b.Embed(o.tensor(dst), o.weight(table), from(p)) })
 }
 
 func (o *Opaque) Gather(dst, x backend.Tensor, rows []int32) {
-	if o.begin() {
-		o.b.Gather(o.tensor(dst), o.tensor(x), rows)
-	}
+	from := listed(o, rows, func(p *backend.Pass) []int32 { return p.Want })
+	o.op(func(p *backend.Pass) { o.b.Gather(o.tensor(dst), o.tensor(x), from(p)) })
 }
 
 func (o *Opaque) MatMul(x backend.Tensor, products ...backend.Product) {
-	if o.begin() {
-		o.b.MatMul(o.tensor(x), revealed(o, products)...)
+	products = slices.Clone(products)
+	only := map[int]func(p *backend.Pass) []int32{}
+	for i := range products {
+		if products[i].Only != nil {
+			only[i] = listed(o, products[i].Only, func(p *backend.Pass) []int32 { return p.Only })
+		}
 	}
+	o.op(func(p *backend.Pass) {
+		own := revealed(o, products)
+		for i, from := range only {
+			own[i].Only = from(p)
+		}
+		o.b.MatMul(o.tensor(x), own...)
+	})
 }
 
 func (o *Opaque) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
-	if o.begin() {
-		o.b.RMSNorm(o.tensor(dst), o.tensor(x), o.tensor(gain), eps)
-	}
+	o.op(func(*backend.Pass) { o.b.RMSNorm(o.tensor(dst), o.tensor(x), o.tensor(gain), eps) })
 }
 
 func (o *Opaque) SwiGLU(dst, gate, up backend.Tensor) {
-	if o.begin() {
-		o.b.SwiGLU(o.tensor(dst), o.tensor(gate), o.tensor(up))
-	}
+	o.op(func(*backend.Pass) { o.b.SwiGLU(o.tensor(dst), o.tensor(gate), o.tensor(up)) })
 }
 
 func (o *Opaque) Experts(dst, x backend.Tensor, e *backend.Experts) {
-	if o.begin() {
+	o.op(func(*backend.Pass) {
 		own := revealed(o, *e)
 		o.b.Experts(o.tensor(dst), o.tensor(x), &own)
-	}
+	})
 }
 
 func (o *Opaque) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
-	if o.begin() {
+	from := listed(o, batch, func(p *backend.Pass) []backend.Seq { return p.Batch })
+	o.op(func(p *backend.Pass) {
 		own := revealed(o, *a)
-		o.b.Attend(o.tensor(dst), &own, at, o.tensor(q), o.tensor(k), o.tensor(v), revealed(o, batch))
-	}
+		o.b.Attend(o.tensor(dst), &own, at, o.tensor(q), o.tensor(k), o.tensor(v), o.batch(from(p)))
+	})
 }
 
 func (o *Opaque) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
-	if o.begin() {
+	from := listed(o, batch, func(p *backend.Pass) []backend.Seq { return p.Batch })
+	o.op(func(p *backend.Pass) {
 		own := revealed(o, *d)
-		o.b.DeltaNet(o.tensor(dst), &own, at, revealed(o, in), revealed(o, batch))
-	}
+		o.b.DeltaNet(o.tensor(dst), &own, at, revealed(o, in), o.batch(from(p)))
+	})
 }

@@ -3,6 +3,7 @@ package backendtest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -186,3 +187,11 @@ func (r *rig) quantized(rows, cols, bits, group int) dtype.Matrix {
 
 // newRand is the numbers of every case.
 func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
+// drop gives the memory of a tensor back.
+func (r *rig) drop(t backend.Tensor) {
+	p := r.find(t)
+	r.intact(p)
+	r.b.Free(p.whole)
+	r.tensors = slices.DeleteFunc(r.tensors, func(x placed) bool { return x == p })
+}

@@ -286,6 +286,52 @@ var rowFaults = []planted{
 	}},
 }
 
+// forgetful are faults of devices that do not know an option.
+func forgetful() (list []planted) {
+	for name, forget := range map[string]func(a *backend.Attention){
+		"scale":         func(a *backend.Attention) { a.Scale = 0 },
+		"window":        func(a *backend.Attention) { a.Window = 0 },
+		"interleaved":   func(a *backend.Attention) { a.Interleaved = false },
+		"sections":      func(a *backend.Attention) { a.Sections = nil },
+		"rotation":      func(a *backend.Attention) { a.Freqs = nil },
+		"norm of keys":  func(a *backend.Attention) { a.KNorm = backend.Tensor{} },
+		"norm of query": func(a *backend.Attention) { a.QNorm = backend.Tensor{} },
+	} {
+		list = append(list, planted{"Attend", name + " is ignored", func(f *faulty, b *Opaque) {
+			f.attend = func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+				own := *a
+				forget(&own)
+				b.Attend(dst, &own, at, q, k, v, batch)
+			}
+		}})
+	}
+	for name, forget := range map[string]func(e *backend.Experts){
+		"sigmoid":           func(e *backend.Experts) { e.Sigmoid = false },
+		"bias":              func(e *backend.Experts) { e.Bias = backend.Tensor{} },
+		"groups":            func(e *backend.Experts) { e.Groups = 0 },
+		"scale":             func(e *backend.Experts) { e.Scale = 0 },
+		"the shared expert": func(e *backend.Experts) { e.SharedRouter, e.SharedGate = nil, nil },
+		"the shared gate":   func(e *backend.Experts) { e.SharedRouter = nil },
+	} {
+		list = append(list, planted{"Experts", name + " is ignored", func(f *faulty, b *Opaque) {
+			f.experts = func(dst, x backend.Tensor, e *backend.Experts) {
+				own := *e
+				forget(&own)
+				b.Experts(dst, x, &own)
+			}
+		}})
+	}
+	return append(list, planted{"Attend", "positions are ignored", func(f *faulty, b *Opaque) {
+		f.attend = func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+			batch = slices.Clone(batch)
+			for i := range batch {
+				batch[i].Positions = nil
+			}
+			b.Attend(dst, a, at, q, k, v, batch)
+		}
+	}})
+}
+
 var layerFaults = []planted{
 	{"MatMul", "the last column", func(f *faulty, b *Opaque) {
 		f.matmul = func(x backend.Tensor, products []backend.Product) {
@@ -339,6 +385,31 @@ var layerFaults = []planted{
 			if x.Rows == 2 && x.Cols == 128 {
 				b.Fill(lastRow(products[0].Dst), 1)
 			}
+		}
+	}},
+	{"Pass", "nothing is done", func(f *faulty, _ *Opaque) { f.pass = func(backend.Pass, func()) {} }},
+	{"Pass", "the lists are those of the first", func(f *faulty, b *Opaque) {
+		first := map[any]backend.Pass{}
+		f.pass = func(p backend.Pass, queue func()) {
+			if _, ok := first[p.Of]; !ok {
+				first[p.Of] = p
+			}
+			b.Pass(first[p.Of], queue)
+		}
+	}},
+	{"Pass", "networks are not told apart", func(f *faulty, b *Opaque) {
+		f.pass = func(p backend.Pass, queue func()) {
+			p.Of = nil
+			b.Pass(p, queue)
+		}
+	}},
+	{"Pass", "memory given back is used again", func(f *faulty, b *Opaque) {
+		f.pass = func(p backend.Pass, queue func()) {
+			for key, r := range b.recordings {
+				r.uses = nil
+				b.recordings[key] = r
+			}
+			b.Pass(p, queue)
 		}
 	}},
 	{"Experts", "nothing is added", func(f *faulty, b *Opaque) {
@@ -447,22 +518,15 @@ func changed(b *Opaque, change func(s *backend.Seq)) func(backend.Tensor, *backe
 	}
 }
 
-// briefSuite has fewer cases, and the best instruction set as its oracle: tests of package cpu
-// hold that it gives the bits of the portable code.
-func briefSuite(t *testing.T) *Suite {
-	t.Helper()
-	return &Suite{oracle: Open(t, backend.Options{Threads: 1}), answers: map[string][][]float32{}, brief: true}
-}
-
 // TestFaultsAreFound plants one fault after another: the checks name the method that has it, and
 // no other.
 func TestFaultsAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what is found does not depend on the instruction set, and the portable code takes long")
 	}
-	s, b := briefSuite(t), Open(t, backend.Options{Threads: 1})
+	s, b := Brief(t), Open(t, backend.Options{Threads: 1})
 	methods := map[string]bool{}
-	for _, p := range slices.Concat(memoryFaults, rowFaults, layerFaults) {
+	for _, p := range slices.Concat(memoryFaults, rowFaults, layerFaults, forgetful()) {
 		f := &faulty{Opaque: NewOpaque(b)}
 		p.plant(f, f.Opaque)
 		found := map[string]Finding{}
@@ -483,7 +547,7 @@ func TestFaultsAreFound(t *testing.T) {
 }
 
 func TestOpaquePasses(t *testing.T) {
-	briefSuite(t).Run(t, NewOpaque(Open(t, backend.Options{Threads: 1})))
+	Brief(t).Run(t, NewOpaque(Open(t, backend.Options{Threads: 1})))
 }
 
 // TestOpaqueLetsNobodyLookInside uses memory and weights as only a mistake would.

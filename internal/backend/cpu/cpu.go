@@ -228,6 +228,9 @@ func (b *Backend) Host(t backend.Tensor) ([]float32, error) {
 	return t.Mem.(*memory).f32[t.Offset : t.Offset+t.Rows*t.Cols], nil
 }
 
+// Pass calls queue: there is nothing to gain from recording.
+func (b *Backend) Pass(_ backend.Pass, queue func()) { queue() }
+
 // Copy copies src to dst.
 func (b *Backend) Copy(dst, src backend.Tensor) {
 	if dst.Type != src.Type || dst.Rows != src.Rows || dst.Cols != src.Cols {

@@ -13,6 +13,5 @@ import (
 func TestKernels(t *testing.T) {
 	t.Run("MatMulEqualsFloat64", cpu.TestMatMulEqualsFloat64)
 	t.Run("AttendOf8BitsIsClose", cpu.TestAttendOf8BitsIsClose)
-	t.Run("AttendOptionsEqualFloat64", cpu.TestAttendOptionsEqualFloat64)
 	t.Run("InstructionSetsPass", TestInstructionSetsPass)
 }

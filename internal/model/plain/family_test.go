@@ -214,21 +214,24 @@ func (n *network) Forward(batch []model.Span) (out model.Output, err error) {
 		first += len(s.Tokens)
 	}
 	b, places := n.b, n.layout.Places()
-	b.Embed(x, n.embed, ids)
-	for i := range n.layers {
-		y := &n.layers[i]
-		b.RMSNorm(h, x, y.before, 1e-6)
-		b.MatMul(h, backend.Product{Dst: query, W: y.query}, backend.Product{Dst: key, W: y.key}, backend.Product{Dst: value, W: y.value})
-		b.Attend(mixed, &y.attention, places[i], query, key, value, seqs)
-		b.MatMul(mixed, backend.Product{Dst: x, W: y.out, Add: true})
-		b.RMSNorm(h, x, y.between, 1e-6)
-		b.MatMul(h, backend.Product{Dst: gate, W: y.gate}, backend.Product{Dst: up, W: y.up})
-		b.SwiGLU(gate, gate, up)
-		b.MatMul(gate, backend.Product{Dst: x, W: y.down, Add: true})
-	}
-	b.RMSNorm(h, x, n.norm, 1e-6)
-	b.Gather(last, h, want)
-	b.MatMul(last, backend.Product{Dst: logits, W: n.unembed})
+	pass := backend.Pass{Of: n, IDs: ids, Batch: seqs, Want: want}
+	b.Pass(pass, func() {
+		b.Embed(x, n.embed, ids)
+		for i := range n.layers {
+			y := &n.layers[i]
+			b.RMSNorm(h, x, y.before, 1e-6)
+			b.MatMul(h, backend.Product{Dst: query, W: y.query}, backend.Product{Dst: key, W: y.key}, backend.Product{Dst: value, W: y.value})
+			b.Attend(mixed, &y.attention, places[i], query, key, value, seqs)
+			b.MatMul(mixed, backend.Product{Dst: x, W: y.out, Add: true})
+			b.RMSNorm(h, x, y.between, 1e-6)
+			b.MatMul(h, backend.Product{Dst: gate, W: y.gate}, backend.Product{Dst: up, W: y.up})
+			b.SwiGLU(gate, gate, up)
+			b.MatMul(gate, backend.Product{Dst: x, W: y.down, Add: true})
+		}
+		b.RMSNorm(h, x, n.norm, 1e-6)
+		b.Gather(last, h, want)
+		b.MatMul(last, backend.Product{Dst: logits, W: n.unembed})
+	})
 	all, err := b.Host(logits)
 	if err != nil {
 		return out, err

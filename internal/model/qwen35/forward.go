@@ -19,6 +19,7 @@ type transformer struct {
 	norm    backend.Tensor // [1, hidden]
 	work    workspace
 	call    call
+	queue   func() // the operations of a call
 
 	products []backend.Product // of the running product
 }
@@ -40,14 +41,15 @@ type call struct {
 	ids    []int32
 	seqs   []backend.Seq
 	want   []int32 // rows whose logits are wanted
+	only   []int32 // blocks of the vocabulary whose logits are computed, nil: all
 	views  [][][]float32
 	wanted [][]float32
 }
 
 // begin checks the spans, reserves their state and lays out their rows.
-func (n *transformer) begin(batch []model.Span) (*call, error) {
+func (n *transformer) begin(batch []model.Span, only []int32) (*call, error) {
 	c := &n.call
-	c.ids, c.want = c.ids[:0], c.want[:0]
+	c.ids, c.want, c.only = c.ids[:0], c.want[:0], only
 	for i, s := range batch {
 		if len(s.Tokens) == 0 || s.Drafts < 0 || s.Drafts > len(s.Tokens) || s.Want < 0 || s.Want > len(s.Tokens) {
 			return nil, fmt.Errorf("qwen35: span %d has %d tokens, %d draft tokens, wants %d", i, len(s.Tokens), s.Drafts, s.Want)
@@ -113,15 +115,24 @@ func (n *transformer) matmul(x backend.Tensor, products ...backend.Product) {
 	n.b.MatMul(x, n.products...)
 }
 
-// finish computes the final norm and the wanted logits, and moves the sequences on. With a
-// list of blocks of the vocabulary the other logits are minus infinity.
-func (n *transformer) finish(c *call, batch []model.Span, only []int32) (model.Output, error) {
+// project computes the final norm and the wanted logits. With a list of blocks of the
+// vocabulary the other logits are minus infinity.
+func (n *transformer) project(c *call) {
 	n.b.RMSNorm(c.hidden, c.x, n.norm, n.cfg.eps)
 	n.b.Gather(c.last, c.hidden, c.want)
-	if only != nil {
+	if c.only != nil {
 		n.b.Fill(c.logits, float32(math.Inf(-1)))
 	}
-	n.matmul(c.last, backend.Product{Dst: c.logits, W: n.unembed, Only: only})
+	n.matmul(c.last, backend.Product{Dst: c.logits, W: n.unembed, Only: c.only})
+}
+
+// pass has the device run the operations of a call.
+func (n *transformer) pass(c *call) {
+	n.b.Pass(backend.Pass{Of: n, IDs: c.ids, Batch: c.seqs, Want: c.want, Only: c.only}, n.queue)
+}
+
+// finish reads the logits and moves the sequences on.
+func (n *transformer) finish(c *call, batch []model.Span) (model.Output, error) {
 	all, err := n.b.Host(c.logits)
 	if err != nil {
 		return model.Output{}, err

@@ -91,13 +91,10 @@ func (g *comparison) compare(t *testing.T, r *rig, f *golden.Fixture, i int) {
 // layers compares the residual stream of the last prompt row of case 0 layer by layer.
 func (g *comparison) layers(t *testing.T, r *rig, f *golden.Fixture) {
 	prompt := f.Cases[0].Prompt
-	r.trace = func(layer int, x backend.Tensor) {
-		last := r.host(t, x.RowRange(len(prompt)-1, len(prompt)))
+	for layer, x := range r.tapped(t, model.Span{State: r.sequence(t), Tokens: prompt}, r.Info().Layers) {
 		what := fmt.Sprintf("input of layer %d", layer)
-		g.hidden.Add(what, last, f.Array(t, fmt.Sprintf("0.hidden_states.%d", layer)).Data)
+		g.hidden.Add(what, x[len(x)-r.Info().Width:], f.Array(t, fmt.Sprintf("0.hidden_states.%d", layer)).Data)
 	}
-	r.feed(t, model.Span{State: r.sequence(t), Tokens: prompt})
-	r.trace = nil
 }
 
 // layerState compares what layer 0 stores. The reference keeps one input row more.

@@ -19,12 +19,13 @@ type Model struct {
 	layers []layer
 	head   *Head
 	loaded *weights.Loader // what to free
-
-	// trace, if set by a test, sees the residual stream that enters each layer.
-	trace func(layer int, x backend.Tensor)
+	taps   taps
 }
 
-var _ model.Examinable = (*Model)(nil)
+var (
+	_ model.Examinable = (*Model)(nil)
+	_ model.Tappable   = (*Model)(nil)
+)
 
 // Open loads a checkpoint. It refuses one with tensors missing or left over, naming them.
 // The checkpoint may be closed afterwards.
@@ -64,6 +65,7 @@ func newModel(c *config) *Model {
 	for i, attention := range c.layers {
 		m.layers[i] = newLayer(c, attention)
 	}
+	m.queue = m.operations
 	return m
 }
 
@@ -101,6 +103,7 @@ func (m *Model) Head() model.Head {
 func (m *Model) Close() error {
 	m.loaded.Free()
 	m.work.free(m.b)
+	m.taps.free(m.b)
 	if m.head != nil {
 		m.head.work.free(m.b)
 		m.b.Free(m.head.pair)
@@ -110,16 +113,27 @@ func (m *Model) Close() error {
 
 // Forward feeds the spans to their sequences.
 func (m *Model) Forward(batch []model.Span) (model.Output, error) {
-	c, err := m.begin(batch)
+	c, err := m.begin(batch, nil)
 	if err != nil {
 		return model.Output{}, err
 	}
+	if err := m.taps.grow(m.b, m.work.rows, m.cfg.hidden); err != nil {
+		return model.Output{}, err
+	}
+	m.pass(c)
+	out, err := m.finish(c, batch)
+	out.Taps = m.taps.view(len(c.ids))
+	return out, err
+}
+
+// operations are those of a call.
+func (m *Model) operations() {
+	c := &m.call
 	m.b.Embed(c.x, m.embed, c.ids)
 	for i := range m.layers {
-		if m.trace != nil {
-			m.trace(i, c.x)
-		}
+		m.taps.copy(m.b, i, c.x)
 		m.layer(c, &m.layers[i])
 	}
-	return m.finish(c, batch, nil)
+	m.taps.copy(m.b, len(m.layers), c.x)
+	m.project(c)
 }

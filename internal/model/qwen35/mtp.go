@@ -25,7 +25,9 @@ type Head struct {
 
 // newHead is a head without weights.
 func newHead(c *config) *Head {
-	return &Head{transformer: transformer{cfg: c}, block: newLayer(c, true)}
+	h := &Head{transformer: transformer{cfg: c}, block: newLayer(c, true)}
+	h.queue = h.operations
+	return h
 }
 
 var _ model.Repairable = (*Head)(nil)
@@ -40,50 +42,68 @@ func (h *Head) Forward(batch []model.Span, only []int32) (model.Output, error) {
 			return model.Output{}, fmt.Errorf("qwen35: span %d has %d tokens and %d hidden rows", i, len(s.Tokens), s.Hidden.Rows)
 		}
 	}
-	c, err := h.begin(batch)
+	c, err := h.begin(batch, only)
 	if err != nil {
 		return model.Output{}, err
 	}
 	if err := h.growPair(); err != nil {
 		return model.Output{}, err
 	}
-	n, eps := h.cfg.hidden, h.cfg.eps
-	pair := h.pair.RowRange(0, len(c.ids))
-	embedded, hidden := pair.ColRange(0, n), pair.ColRange(n, 2*n)
-	if h.swapped {
-		embedded, hidden = hidden, embedded
-	}
 	// A span's Hidden may be rows of the former call's result, so they are read before
-	// anything of this call is written to the workspace they lie in.
+	// anything of this call is written to the workspace they lie in. They lie elsewhere in
+	// every call, so they are no part of the pass.
 	at := 0
+	_, _, hidden := h.halves()
 	for _, s := range batch {
-		h.b.RMSNorm(hidden.RowRange(at, at+s.Hidden.Rows), s.Hidden, h.normHidden, eps)
+		h.b.RMSNorm(hidden.RowRange(at, at+s.Hidden.Rows), s.Hidden, h.normHidden, h.cfg.eps)
 		at += s.Hidden.Rows
 	}
-	h.b.Embed(c.x, h.embed, c.ids)
-	h.b.RMSNorm(embedded, c.x, h.normEmbed, eps)
-	h.matmul(pair, backend.Product{Dst: c.x, W: h.fc})
+	h.pass(c)
 	if len(c.want) == 0 {
-		h.catchUp(c, batch)
+		for _, s := range batch {
+			s.State.Fed(len(s.Tokens), s.Drafts)
+		}
 		return model.Output{}, nil
 	}
-	h.layer(c, &h.block)
-	out, err := h.finish(c, batch, only)
+	out, err := h.finish(c, batch)
 	out.Hidden = c.hidden // the chain goes on with the head's normed output
 	return out, err
 }
 
+// halves are the pairs of the running call, and where their parts are.
+func (h *Head) halves() (pair, embedded, hidden backend.Tensor) {
+	n := h.cfg.hidden
+	pair = h.pair.RowRange(0, len(h.call.ids))
+	embedded, hidden = pair.ColRange(0, n), pair.ColRange(n, 2*n)
+	if h.swapped {
+		embedded, hidden = hidden, embedded
+	}
+	return pair, embedded, hidden
+}
+
+// operations are those of a call.
+func (h *Head) operations() {
+	c := &h.call
+	pair, embedded, _ := h.halves()
+	h.b.Embed(c.x, h.embed, c.ids)
+	h.b.RMSNorm(embedded, c.x, h.normEmbed, h.cfg.eps)
+	h.matmul(pair, backend.Product{Dst: c.x, W: h.fc})
+	if len(c.want) == 0 {
+		h.catchUp(c)
+		return
+	}
+	h.layer(c, &h.block)
+	h.project(c)
+}
+
 // catchUp fills the KV cache. Nothing is drawn, so keys and values of the pairs are all
 // that is computed, with a fraction of the head's weights.
-func (h *Head) catchUp(c *call, batch []model.Span) {
+func (h *Head) catchUp(c *call) {
 	a := h.block.attn
 	h.b.RMSNorm(c.h, c.x, h.block.inputNorm, h.cfg.eps)
 	h.matmul(c.h, backend.Product{Dst: c.k, W: a.k}, backend.Product{Dst: c.v, W: a.v})
 	none := c.q.RowRange(0, 0)
 	h.b.Attend(none, &a.Attention, h.block.at, none, c.k, c.v, c.seqs)
-	for _, s := range batch {
-		s.State.Fed(len(s.Tokens), s.Drafts)
-	}
 }
 
 // growPair makes pair fit as many rows as the workspace.

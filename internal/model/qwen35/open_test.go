@@ -85,6 +85,30 @@ func (r *rig) feed(tb testing.TB, s model.Span) (logits [][]float32, hidden []fl
 	return logits, r.host(tb, out.Hidden)
 }
 
+// tapped runs one span and returns copies of what entered the first n layers.
+func (r *rig) tapped(tb testing.TB, s model.Span, n int) [][]float32 {
+	tb.Helper()
+	var layers []int
+	for i := range n {
+		layers = append(layers, i)
+	}
+	if err := r.Tap(layers...); err != nil {
+		tb.Fatal(err)
+	}
+	out, err := r.Forward([]model.Span{s})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var rows [][]float32
+	for _, x := range out.Taps {
+		rows = append(rows, r.host(tb, x))
+	}
+	if err := r.Tap(); err != nil {
+		tb.Fatal(err)
+	}
+	return rows
+}
+
 func (r *rig) host(tb testing.TB, t backend.Tensor) []float32 {
 	tb.Helper()
 	x, err := r.b.Host(t)

@@ -27,18 +27,16 @@ func TestModelEqualsSpecification(t *testing.T) {
 
 func specModel(t *testing.T, r *rig, want golden.SpecVectors) {
 	var worst golden.Worst
-	n := len(golden.SpecPrompt)
+	n, width := len(golden.SpecPrompt), r.Info().Width
 	if want.Layers != nil {
-		r.trace = func(layer int, x backend.Tensor) {
+		for layer, x := range r.tapped(t, model.Span{State: r.sequence(t), Tokens: golden.SpecPrompt}, r.Info().Layers) {
 			if layer > 0 {
-				worst.Add(fmt.Sprintf("layer %d", layer-1), r.host(t, x.RowRange(n-1, n)), want.Layers[layer-1])
+				worst.Add(fmt.Sprintf("layer %d", layer-1), x[len(x)-width:], want.Layers[layer-1])
 			}
 		}
 	}
 	s := r.sequence(t)
 	logits, hidden := r.feed(t, model.Span{State: s, Tokens: golden.SpecPrompt, Want: 1})
-	r.trace = nil
-	width := r.Info().Width
 	worst.Add("hidden", hidden[(n-1)*width:], want.Hidden)
 	worst.Add("logits", logits[0], want.Logits)
 	if want.Recurrent != nil {

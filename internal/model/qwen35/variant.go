@@ -80,6 +80,7 @@ func (h *Head) variant(v variant) (*Head, error) {
 		transformer: transformer{b: h.b, cfg: h.cfg, embed: h.embed, unembed: h.unembed, norm: h.norm},
 		layout:      h.layout, normHidden: h.normHidden, normEmbed: h.normEmbed, fc: h.fc, block: block, swapped: v.hiddenFirst,
 	}
+	x.queue = x.operations
 	for name, gain := range x.norms() {
 		old, err := h.b.Host(*gain)
 		if err == nil {

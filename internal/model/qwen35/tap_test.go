@@ -1,0 +1,55 @@
+package qwen35
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+)
+
+// TestTapsChangeNothing compares a model with taps with itself without: its logits, its hidden
+// rows, and what the last tap has with what the final norm is computed of.
+func TestTapsChangeNothing(t *testing.T) {
+	r := open(t, golden.Dir(t, "dense"), 0, model.Options{Quantize: 8})
+	tokens := golden.Load(t, "dense").Cases[0].Tokens
+	layers, width := r.Info().Layers, r.Info().Width
+	want, wantHidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: tokens, Want: len(tokens)})
+	if err := r.Tap(layers, 1); err != nil {
+		t.Fatal(err)
+	}
+	s := r.sequence(t)
+	var logits [][]float32
+	var hidden, last, second []float32
+	for from := 0; from < len(tokens); {
+		to := min(from+1+from%5, len(tokens))
+		out, err := r.Forward([]model.Span{{State: s, Tokens: tokens[from:to], Want: to - from}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range out.Logits[0] {
+			logits = append(logits, slices.Clone(row))
+		}
+		before, _ := r.HiddenRows()
+		hidden, last, second = append(hidden, r.host(t, out.Hidden)...), append(last, r.host(t, out.Taps[0])...), append(second, r.host(t, out.Taps[1])...)
+		if !slices.Equal(r.host(t, before), last[from*width:]) {
+			t.Errorf("rows [%d,%d): the last tap is not what is normed", from, to)
+		}
+		from = to
+	}
+	same(t, "logits with taps", logits, want)
+	if !slices.Equal(hidden, wantHidden) {
+		t.Error("hidden rows with taps differ")
+	}
+	if whole := r.tapped(t, model.Span{State: r.sequence(t), Tokens: tokens}, 2); !slices.Equal(second, whole[1]) {
+		t.Error("what enters layer 1 depends on how the text was cut")
+	}
+	if out, err := r.Forward([]model.Span{{State: r.sequence(t), Tokens: tokens}}); err != nil || out.Taps != nil {
+		t.Errorf("%v, %d taps after they were taken off", err, len(out.Taps))
+	}
+	for _, bad := range [][]int{{-1}, {layers + 1}, {1, 0, 1}} {
+		if err := r.Tap(bad...); err == nil {
+			t.Errorf("taps at %v were accepted", bad)
+		}
+	}
+}
