@@ -123,6 +123,7 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 		s = *r.Sampling
 	}
 	s.Vocab = m.vocab
+	s.XTCExempt = slices.Clip(s.XTCExempt) // the caller's, which are not to be written to
 	stop := m.stops()
 	for _, id := range append(m.tok.Encode("\n"), stop...) {
 		if int(id) < m.vocab {

@@ -388,3 +388,19 @@ func TestPromptsAndEndsAreTheModels(t *testing.T) {
 		}
 	}
 }
+
+// TestRequestsAreNotWrittenTo gives a list with space behind it, where more would fit.
+func TestRequestsAreNotWrittenTo(t *testing.T) {
+	m := openTiny(t, Options{Threads: 1})
+	exempt := []int32{5, 0, 0, 0}
+	a, err := m.Generate(t.Context(), Request{
+		Prompt: &Prompt{IDs: []int32{400, 401}}, MaxTokens: 1,
+		Sampling: &sample.Options{Temperature: 1, XTCProbability: 0.5, XTCThreshold: 0.1, XTCExempt: exempt[:1]},
+	})
+	if err == nil {
+		err = a.Wait()
+	}
+	if err != nil || !slices.Equal(exempt, []int32{5, 0, 0, 0}) {
+		t.Errorf("%v, behind the list there is %v", err, exempt[1:])
+	}
+}

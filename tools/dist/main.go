@@ -1,5 +1,5 @@
-// Command dist builds the program for platforms and packs each build, with license and README,
-// into an archive: a zip file for Windows, tar.gz for others. SHA256SUMS lists their hashes.
+// Command dist builds the program for platforms and packs each build, with README, license and the
+// licenses of all that is built in, into an archive: a zip file for Windows, tar.gz for others. SHA256SUMS lists their hashes.
 //
 //	dist linux/amd64 darwin/arm64 windows/amd64
 //
@@ -117,9 +117,13 @@ func (s *source) archive(platform string) (name string, data []byte, err error) 
 	if err := build.Run(); err != nil {
 		return "", nil, err
 	}
+	others := filepath.Join(dir, "THIRD_PARTY_LICENSES")
+	if err := writeLicenses(others, build.Env); err != nil {
+		return "", nil, err
+	}
 	folder := fmt.Sprintf("foretoken-%s-%s-%s", s.version, system, arch)
 	var entries []entry
-	for _, file := range []string{"LICENSE", "README.md", built} { // by name, in the archive too
+	for _, file := range []string{"LICENSE", "README.md", others, built} { // by name, in the archive too
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return "", nil, err

@@ -107,7 +107,7 @@ func TestDistStampsAndRepeats(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []string{folder + "/LICENSE", folder + "/README.md", folder + "/foretoken"}; fmt.Sprint(names) != fmt.Sprint(want) {
+	if want := []string{folder + "/LICENSE", folder + "/README.md", folder + "/THIRD_PARTY_LICENSES", folder + "/foretoken"}; fmt.Sprint(names) != fmt.Sprint(want) {
 		t.Errorf("the archive has %q, want %q", names, want)
 	}
 	if out, err := exec.Command("./program").CombinedOutput(); err != nil || string(out) != version+" "+commit {
