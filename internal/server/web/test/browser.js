@@ -9,27 +9,62 @@ const { chromium } = require("playwright-core");
 
 export const launch = () => chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--host-resolver-rules=MAP foretoken.test 127.0.0.1"] });
 
-// open opens a page in a browser context of its own. Whatever goes wrong in the page without
-// anybody noticing ends up in page.faults.
-export async function open(browser, url, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
-  const page = await context.newPage();
-  page.setDefaultTimeout(60_000); // only a fault waits that long, however busy the machine is
+// The page of the test before, by browser. A new browser context costs more than most tests.
+const idle = new WeakMap();
+
+// open opens a page that knows of nothing: the one of the test before, wiped, or with options, or
+// while that is in use, one in a browser context of its own. Whatever goes wrong in the page
+// without anybody noticing ends up in page.faults. A test that changes a page for good sets
+// page.spent.
+export async function open(browser, url, options) {
+  let page = options ? undefined : idle.get(browser);
+  if (page) idle.delete(browser);
+  else page = await create(browser, options);
   page.faults = [];
-  page.on("pageerror", (err) => page.faults.push(err.stack));
-  page.on("console", (message) => {
-    // A browser reports each failed request by itself; tests of errors make them on purpose.
-    if (message.type() === "error" && !/Failed to load resource|net::ERR/.test(message.text())) page.faults.push(message.text());
-  });
   await page.goto(url);
   await page.waitForFunction(() => document.querySelector("#theme").getAttribute("aria-label"));
   return page;
 }
 
+async function create(browser, options) {
+  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
+  const page = await context.newPage();
+  page.spent = Boolean(options);
+  page.setDefaultTimeout(60_000); // only a fault waits that long, however busy the machine is
+  page.on("pageerror", (err) => page.faults.push(err.stack));
+  page.on("console", (message) => {
+    // A browser reports each failed request by itself; tests of errors make them on purpose.
+    if (message.type() === "error" && !/Failed to load resource|net::ERR/.test(message.text())) page.faults.push(message.text());
+  });
+  return page;
+}
+
 // close ends a page that must have had no faults.
 export async function close(page) {
-  await page.context().close();
-  assert.deepEqual(page.faults, []);
+  const { faults } = page;
+  page.faults = [];
+  const browser = page.context().browser();
+  if (page.spent || idle.has(browser)) await page.context().close();
+  else {
+    await wipe(page);
+    idle.set(browser, page);
+  }
+  assert.deepEqual(faults, []);
+}
+
+// wipe has a page forget its server, and what it stored. An empty page of the same origin does it:
+// the one that is left may store something when it goes.
+async function wipe(page) {
+  await page.unrouteAll({ behavior: "ignoreErrors" });
+  const empty = new URL("/empty-page", page.url()).href;
+  await page.route(empty, (route) => route.fulfill({ contentType: "text/html", body: "" }));
+  await page.goto(empty);
+  await page.evaluate(() => {
+    localStorage.clear();
+    sessionStorage.clear();
+  });
+  await page.unrouteAll();
+  await page.goto("about:blank");
 }
 
 export async function send(page, text) {

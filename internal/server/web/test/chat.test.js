@@ -341,6 +341,7 @@ test("over plain HTTP from another machine, conversations and copying work too",
 });
 
 test("a browser that forbids storage still chats", async () => {
+  page.spent = true;
   await page.addInitScript(() => {
     for (const name of ["localStorage", "sessionStorage"]) {
       Object.defineProperty(window, name, {
