@@ -17,6 +17,7 @@ type faulty struct {
 	write      func(dst backend.Tensor, src []float32) error
 	fill       func(dst backend.Tensor, x float32)
 	host       func(src backend.Tensor) ([]float32, error)
+	top        func(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error)
 	copy       func(dst, src backend.Tensor)
 	readBytes  func(dst []byte, src backend.Tensor) error
 	writeBytes func(dst backend.Tensor, src []byte) error
@@ -65,6 +66,10 @@ func (f *faulty) Fill(dst backend.Tensor, x float32) {
 
 func (f *faulty) Host(src backend.Tensor) ([]float32, error) {
 	return or(f.host, f.host == nil, f.Opaque.Host)(src)
+}
+
+func (f *faulty) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
+	return or(f.top, f.top == nil, f.Opaque.Top)(src, asks)
 }
 
 func (f *faulty) Copy(dst, src backend.Tensor) {

@@ -3,6 +3,7 @@ package backendtest
 import (
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -10,12 +11,12 @@ import (
 )
 
 // Opaque is a device whose memory nobody else can use: the operations of another device behind
-// memory and weights of its own types. What Host returned is gone at the next call, and writing
-// to it changes nothing. What was freed, or belongs to another device, is a panic wherever it is
+// memory and weights of its own types. What Host and Top returned is gone at the next call, and
+// writing to it changes nothing. What was freed, or belongs to another device, is a panic wherever it is
 // used.
 type Opaque struct {
 	b    backend.Backend
-	lent [][]float32 // what Host has returned
+	lent [][]float32 // what Host and Top have returned
 	next error       // what the next operation ends in
 	err  error       // what an operation has ended in
 }
@@ -62,7 +63,7 @@ type sealed struct {
 	backend.Weight
 }
 
-// begin ends the life of what Host has returned. It reports whether an operation is to be
+// begin ends the life of what Host and Top have returned. It reports whether an operation is to be
 // computed, and not to fail.
 func (o *Opaque) begin() bool {
 	for _, x := range o.lent {
@@ -207,6 +208,24 @@ func (o *Opaque) Host(src backend.Tensor) ([]float32, error) {
 	}
 	own := append([]float32(nil), x...)
 	o.lent = append(o.lent, own)
+	return own, nil
+}
+
+func (o *Opaque) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
+	o.begin()
+	if err := o.reported(); err != nil {
+		return nil, err
+	}
+	best, err := o.b.Top(o.tensor(src), asks)
+	if err != nil {
+		return nil, err
+	}
+	own := slices.Clone(best)
+	for i := range own {
+		b := &own[i]
+		b.IDs, b.Logits, b.Also = slices.Clone(b.IDs), slices.Clone(b.Logits), slices.Clone(b.Also)
+		o.lent = append(o.lent, b.Logits, b.Also)
+	}
 	return own, nil
 }
 

@@ -46,6 +46,7 @@ type Backend struct {
 	delta     deltaOp
 	experts   expertsOp
 	rowwise   rowwiseOp
+	top       topOp
 }
 
 var _ backend.Backend = (*Backend)(nil)
@@ -61,6 +62,7 @@ type scratch struct {
 	keys   []float32 // what a row's experts are ranked by
 	groups []float32 // likewise, groups of experts
 	best   []int32   // of these
+	top    topScratch
 }
 
 // Open returns the processor as a backend. All backends of a process share their threads,
