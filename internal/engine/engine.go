@@ -60,6 +60,8 @@ type Engine struct {
 	order    []*sequence  // the same, as a round found them
 	batch    []*sequence  // that the running round feeds
 	spans    []model.Span // of the batch
+	choosing []*sequence  // of the batch, those that the pass gives tokens
+	logits   spec.Logits  // of the pass, a group for each of them
 	tally    tally        // of the batch
 	drafting drafting
 	pace     pace

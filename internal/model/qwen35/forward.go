@@ -37,11 +37,9 @@ type workspace struct {
 // call is one Forward: views of the workspace, and whose rows are whose.
 type call struct {
 	workspace
-	ids    []int32
-	seqs   []backend.Seq
-	want   []int32 // rows whose logits are wanted
-	views  [][][]float32
-	wanted [][]float32
+	ids  []int32
+	seqs []backend.Seq
+	want []int32 // rows whose logits are wanted
 }
 
 // begin checks the spans, reserves their state and lays out their rows.
@@ -115,32 +113,21 @@ func (n *transformer) matmul(x backend.Tensor, products ...backend.Product) {
 
 // finish computes the final norm and the wanted logits, and moves the sequences on. With a
 // list of blocks of the vocabulary the other logits are minus infinity.
-func (n *transformer) finish(c *call, batch []model.Span, only []int32) (model.Output, error) {
+func (n *transformer) finish(c *call, batch []model.Span, only []int32) model.Output {
 	n.b.RMSNorm(c.hidden, c.x, n.norm, n.cfg.eps)
 	n.b.Gather(c.last, c.hidden, c.want)
 	if only != nil {
 		n.b.Fill(c.logits, float32(math.Inf(-1)))
 	}
 	n.matmul(c.last, backend.Product{Dst: c.logits, W: n.unembed, Only: only})
-	all, err := n.b.Host(c.logits)
-	if err != nil {
-		return model.Output{}, err
-	}
-	c.wanted, c.views = c.wanted[:0], c.views[:0]
-	for i := range c.want {
-		c.wanted = append(c.wanted, all[i*n.cfg.vocab:(i+1)*n.cfg.vocab])
-	}
-	at := 0
 	for _, s := range batch {
-		c.views = append(c.views, c.wanted[at:at+s.Want])
-		at += s.Want
 		s.State.Fed(len(s.Tokens), s.Drafts)
 	}
-	out := model.Output{Logits: c.views, Hidden: c.hidden}
+	out := model.Output{Device: n.b, Logits: c.logits, Hidden: c.hidden}
 	if n.cfg.preNorm {
 		out.Hidden = c.x
 	}
-	return out, nil
+	return out
 }
 
 // parts are the tensors with one row per token; x is the first.

@@ -121,5 +121,5 @@ func (m *Model) Forward(batch []model.Span) (model.Output, error) {
 		}
 		m.layer(c, &m.layers[i])
 	}
-	return m.finish(c, batch, nil)
+	return m.finish(c, batch, nil), nil
 }

@@ -68,9 +68,9 @@ func (h *Head) Forward(batch []model.Span, only []int32) (model.Output, error) {
 		return model.Output{}, nil
 	}
 	h.layer(c, &h.block)
-	out, err := h.finish(c, batch, only)
+	out := h.finish(c, batch, only)
 	out.Hidden = c.hidden // the chain goes on with the head's normed output
-	return out, err
+	return out, nil
 }
 
 // catchUp fills the KV cache. Nothing is drawn, so keys and values of the pairs are all

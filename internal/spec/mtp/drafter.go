@@ -21,14 +21,23 @@ type Options struct {
 // state and the token after it that the target has confirmed: what it writes while it drafts
 // further than one token comes from its own output and is cut off again.
 type Drafter struct {
-	head  model.Head
-	vocab draftVocab
-	out   []spec.Draft
-	sizes []int        // of the draft vocabulary to choose from
-	catch []model.Span // of runs that only catch up and want no draft token
-	spans []model.Span
-	who   []int // run of each span
-	pairs []int // true ones in each run's KV cache
+	head   model.Head
+	vocab  draftVocab
+	out    []spec.Draft
+	sizes  []int        // of the draft vocabulary to choose from
+	catch  []model.Span // of runs that only catch up and want no draft token
+	spans  []model.Span
+	who    []int // run of each span
+	drawn  []draw
+	logits spec.Logits
+	pairs  []int // true ones in each run's KV cache
+}
+
+// draw is what comes of a span.
+type draw struct {
+	id   int32 // -1: none
+	dist sample.Dist
+	own  int // tokens that it was drawn from
 }
 
 var _ spec.VocabLimiter = (*Drafter)(nil)
@@ -104,32 +113,56 @@ func (d *Drafter) chain(batch []spec.Run, out []spec.Draft, only []int32) error 
 		if err != nil {
 			return err
 		}
-		d.draw(batch, out, res, depth)
+		if err := d.draw(batch, out, res); err != nil {
+			return err
+		}
+		d.extend(batch, out, res, depth)
 	}
 	return nil
 }
 
-// draw draws a token for every run that wants one from the last call's result, and sets
-// up the next call for those that want another.
-func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output, depth int) {
+// draw draws a token for every span from the last call's result. It is the only place where
+// logits are read.
+func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output) error {
+	d.drawn = d.drawn[:0]
+	d.logits.Begin(res.Device, res.Logits)
+	for j := range d.spans {
+		i := d.who[j]
+		d.drawn = append(d.drawn, draw{id: -1})
+		d.logits.Extra = d.vocab.foreign(&batch[i])
+		d.logits.Ask(batch[i].Sampler, out[i].Tokens, 1)
+	}
+	return d.logits.Resolve(func(j int, rows []sample.Row) (ok bool) {
+		i, x := d.who[j], &d.drawn[j]
+		r := &batch[i]
+		x.own = d.vocab.confine(&rows[0], r)
+		if x.dist, ok = r.Sampler.DistOf(rows[0], out[i].Tokens); ok {
+			x.id = r.Sampler.Draw(x.dist)
+		}
+		if x.id >= 0 && r.Dists {
+			x.dist = x.dist.Detach()
+		}
+		return ok
+	})
+}
+
+// extend adds what was drawn to the drafts, and sets up the next call for those that want
+// another token.
+func (d *Drafter) extend(batch []spec.Run, out []spec.Draft, res model.Output, depth int) {
 	spans, row := d.spans, 0
 	d.spans = d.spans[:0]
 	for j, span := range spans {
-		i := d.who[j]
+		i, x := d.who[j], d.drawn[j]
 		r, draft := &batch[i], &out[i]
 		row += len(span.Tokens)
-		if depth >= r.Depth {
-			continue
-		}
-		id, dist, own := d.token(res.Logits[j][0], r, draft)
-		if id < 0 {
+		if x.id < 0 {
 			continue // no number, or nothing that is allowed is in the draft vocabulary
 		}
 		if r.Dists {
-			draft.Dists = append(draft.Dists, dist.Detach())
+			draft.Dists = append(draft.Dists, x.dist)
 		}
-		draft.Tokens = append(draft.Tokens, id)
-		draft.Vocab = own
+		draft.Tokens = append(draft.Tokens, x.id)
+		draft.Vocab = x.own
 		if depth+1 < r.Depth {
 			n := len(d.spans)
 			d.who[n] = i
@@ -138,12 +171,4 @@ func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output, dep
 			})
 		}
 	}
-}
-
-// token draws a token from a row of the head's logits, -1 if there is none, with what it was
-// drawn from and how many tokens that had. It is the only place where logits are read.
-func (d *Drafter) token(logits []float32, r *spec.Run, draft *spec.Draft) (id int32, from sample.Dist, own int) {
-	own = d.vocab.confine(logits, r)
-	from = r.Sampler.Dist(logits, draft.Tokens)
-	return r.Sampler.Draw(from), from, own
 }
