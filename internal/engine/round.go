@@ -61,13 +61,10 @@ func (e *Engine) verify(out model.Output) error {
 			e.logits.Ask(s.sampler, s.draft.Tokens, n)
 		}
 	}
-	err := e.logits.Resolve(func(i int, rows []sample.Row) (ok bool) {
-		s := e.choosing[i]
-		ok = true // a fault ends it, whatever is known of its rows
-		s.guard(func() { s.accepted, s.following, ok = s.req.Rule.Verify(s.sampler, s.draft, rows) })
-		return ok
-	})
-	if err != nil {
+	if e.choose == nil {
+		e.choose = e.chooseTokens // once: it would be garbage after every round
+	}
+	if err := e.logits.Resolve(e.choose); err != nil {
 		return err
 	}
 	for i, s := range e.choosing {
@@ -77,6 +74,14 @@ func (e *Engine) verify(out model.Output) error {
 		e.blame(s.fault)
 	}
 	return nil
+}
+
+// chooseTokens verifies the draft of a sequence, maybe beside others, and reports whether enough
+// of its rows is known.
+func (e *Engine) chooseTokens(i int, rows []sample.Row) bool {
+	s, ok := e.choosing[i], true // a fault ends it, whatever is known
+	s.guard(func() { s.accepted, s.following, ok = s.req.Rule.Verify(s.sampler, s.draft, rows) })
+	return ok
 }
 
 // commit appends the accepted drafts and the next token to the text, as far as it goes, and

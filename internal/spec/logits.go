@@ -22,6 +22,11 @@ type Logits struct {
 	needs  []sample.Need
 	rows   []sample.Row
 	failed []int // groups
+	done   []outcome
+
+	// Of the running Resolve. A function made for the call would be garbage afterwards.
+	choose func(i int, rows []sample.Row) bool
+	share  func(i int)
 
 	asks   []backend.Ask
 	ids    []int32 // backs Also of needs
@@ -74,9 +79,11 @@ func (l *Logits) group(i int) (from, to int) {
 }
 
 // Resolve waits for the pass, reads what was asked for and calls f with each group and its
-// rows. Where f reports false, more must be known: the rows of these groups are read whole, and
-// f is called again.
+// rows, maybe several at a time. Where f reports false, more must be known: the rows of these
+// groups are read whole, and f is called again. f changes nothing but what belongs to its group.
 func (l *Logits) Resolve(f func(i int, rows []sample.Row) bool) error {
+	l.choose = f
+	defer func() { l.choose = nil }()
 	l.rows = slices.Grow(l.rows, len(l.needs))[:len(l.needs)]
 	clear(l.rows)
 	if err := l.list(); err != nil {
@@ -85,13 +92,7 @@ func (l *Logits) Resolve(f func(i int, rows []sample.Row) bool) error {
 	if err := l.fetch(); err != nil {
 		return err
 	}
-	l.failed = l.failed[:0]
-	for i := range l.groups {
-		if !f(i, l.Rows(i)) {
-			l.failed = append(l.failed, i)
-		}
-	}
-	if len(l.failed) == 0 {
+	if l.each(); len(l.failed) == 0 {
 		return nil
 	}
 	for _, i := range l.failed {
@@ -107,6 +108,63 @@ func (l *Logits) Resolve(f func(i int, rows []sample.Row) bool) error {
 		f(i, l.Rows(i))
 	}
 	return nil
+}
+
+// outcome is what came of a call.
+type outcome uint8
+
+const (
+	undone outcome = iota
+	short
+	enough
+)
+
+// spreadFrom is how many logits calls must look at to be worth several threads: to begin with
+// them takes as long as a thread needs for some thousands.
+const spreadFrom = 1 << 15
+
+// each calls choose with each group and notes where it reports false. Groups are independent; where
+// they have much to look at, threads share them. A call that panics there is made again here,
+// so that the panic is the caller's and its stack is whole.
+func (l *Logits) each() {
+	l.failed = l.failed[:0]
+	l.done = slices.Grow(l.done[:0], len(l.groups))[:len(l.groups)]
+	clear(l.done)
+	if len(l.groups) > 1 && l.known() >= spreadFrom {
+		if l.share == nil {
+			l.share = l.try
+		}
+		backend.Spread(l.device, len(l.groups), l.share)
+	}
+	for i, done := range l.done {
+		if done == undone {
+			done = l.call(i)
+		}
+		if done == short {
+			l.failed = append(l.failed, i)
+		}
+	}
+}
+
+// try is call, which leaves the group undone if it panics.
+func (l *Logits) try(i int) {
+	defer func() { _ = recover() }()
+	l.done[i] = l.call(i)
+}
+
+func (l *Logits) call(i int) outcome {
+	if l.choose(i, l.Rows(i)) {
+		return enough
+	}
+	return short
+}
+
+// known is how many logits have been read.
+func (l *Logits) known() (n int) {
+	for i := range l.rows {
+		n += len(l.rows[i].All) + len(l.rows[i].IDs)
+	}
+	return n
 }
 
 // list reads the highest logits of the rows of which not all are needed. It copies them, since

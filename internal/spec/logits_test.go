@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -33,15 +34,15 @@ func (c *counting) Host(src backend.Tensor) ([]float32, error) {
 	return c.Opaque.Host(src)
 }
 
-// upload brings rows to the device.
-func (c *counting) upload(tb testing.TB, rows [][]float32) backend.Tensor {
+// upload brings rows to a device.
+func upload(tb testing.TB, b backend.Backend, rows [][]float32) backend.Tensor {
 	tb.Helper()
-	x, err := c.Alloc(dtype.F32, len(rows), len(rows[0]))
+	x, err := b.Alloc(dtype.F32, len(rows), len(rows[0]))
 	if err != nil {
 		tb.Fatal(err)
 	}
 	for i, row := range rows {
-		if err := c.Write(x.RowRange(i, i+1), row); err != nil {
+		if err := b.Write(x.RowRange(i, i+1), row); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -122,7 +123,7 @@ func TestLogitsStayWhereTheyAre(t *testing.T) {
 		if len(batch) == 0 {
 			continue
 		}
-		l.Begin(device, device.upload(t, rows))
+		l.Begin(device, upload(t, device, rows))
 		device.tops, device.hosts, device.numbers = 0, 0, 0
 		for i, s := range samplers {
 			l.Ask(s, drafts[i].Tokens, len(drafts[i].Tokens)+1)
@@ -147,6 +148,50 @@ func TestLogitsStayWhereTheyAre(t *testing.T) {
 		}
 		if device.tops > 1 || device.hosts > 2 || stay && (device.hosts > 0 || device.numbers > vocab/4*len(rows)) {
 			t.Fatalf("%d and %d calls of the device for %d numbers of %d rows, all of which may stay: %v", device.tops, device.hosts, device.numbers, len(rows), stay)
+		}
+	}
+}
+
+// TestGroupsAreSpread has so much to look at that threads share it. Every group is called, and
+// the panic of one is the caller's.
+func TestGroupsAreSpread(t *testing.T) {
+	b := backendtest.Open(t, backend.Options{Threads: 3})
+	for _, device := range []backend.Backend{b, backendtest.NewOpaque(b)} {
+		rows := slices.Repeat([][]float32{make([]float32, spreadFrom/4)}, 8)
+		for i := range rows {
+			rows[i] = slices.Clone(rows[i])
+			rows[i][0] = float32(i)
+		}
+		x := upload(t, device, rows)
+		for _, bad := range []int{-1, 5} {
+			var l Logits
+			l.Begin(device, x)
+			for range rows {
+				l.AskWhole(1)
+			}
+			seen := make([]float32, len(rows))
+			var fault any
+			func() {
+				defer func() { fault = recover() }()
+				err := l.Resolve(func(i int, rows []sample.Row) bool {
+					if i == bad {
+						panic("a bad grammar")
+					}
+					seen[i] = rows[0].All[0]
+					return true
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}()
+			if (fault != nil) != (bad >= 0) {
+				t.Errorf("panic of %d: %v", bad, fault)
+			}
+			for i, x := range seen {
+				if i != bad && x != float32(i) {
+					t.Errorf("group %d has seen %v", i, x)
+				}
+			}
 		}
 	}
 }
@@ -178,11 +223,62 @@ func TestLogitsReportErrors(t *testing.T) {
 	}
 }
 
-func newSampler(t *testing.T, o sample.Options) *sample.Sampler {
+func newSampler(t testing.TB, o sample.Options) *sample.Sampler {
 	t.Helper()
 	s, err := sample.New(o, []int32{1, 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// BenchmarkResolve verifies one token of each of a batch, on one thread and on two.
+func BenchmarkResolve(b *testing.B) {
+	const vocab = 248_320
+	rng := rand.New(rand.NewPCG(1, 2))
+	row := make([]float32, vocab)
+	for i := range row {
+		row[i] = float32(2.5 * rng.NormFloat64())
+	}
+	for name, o := range map[string]sample.Options{
+		"topk":        {Temperature: 0.8, TopK: 20, TopP: 0.95},
+		"topp":        {Temperature: 0.8, TopP: 0.95},
+		"temperature": {Temperature: 0.8},
+	} {
+		for _, batch := range []int{1, 2, 4, 16} {
+			for _, threads := range []int{1, 2} {
+				b.Run(fmt.Sprintf("chain=%s/batch=%d/threads=%d", name, batch, threads), func(b *testing.B) {
+					device := backendtest.Open(b, backend.Options{Threads: threads})
+					x, err := device.Alloc(dtype.F32, batch, vocab)
+					if err != nil {
+						b.Fatal(err)
+					}
+					var samplers []*sample.Sampler
+					for i := range batch {
+						if err := device.Write(x.RowRange(i, i+1), row); err != nil {
+							b.Fatal(err)
+						}
+						samplers = append(samplers, newSampler(b, o))
+					}
+					var l Logits
+					for b.Loop() {
+						l.Begin(device, x)
+						for _, s := range samplers {
+							l.Ask(s, nil, 1)
+						}
+						err := l.Resolve(func(i int, rows []sample.Row) bool {
+							_, next, ok := Exact.Verify(samplers[i], Draft{}, rows)
+							if ok {
+								samplers[i].Accept(next)
+							}
+							return ok
+						})
+						if err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+		}
+	}
 }

@@ -47,9 +47,13 @@ type Backend struct {
 	experts   expertsOp
 	rowwise   rowwiseOp
 	top       topOp
+	spread    spreadOp
 }
 
-var _ backend.Backend = (*Backend)(nil)
+var (
+	_ backend.Backend  = (*Backend)(nil)
+	_ backend.Spreader = (*Backend)(nil)
+)
 
 // tile is how many output rows of a weight are computed together.
 const tile = kernel.Tile

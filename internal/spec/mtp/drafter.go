@@ -21,16 +21,20 @@ type Options struct {
 // state and the token after it that the target has confirmed: what it writes while it drafts
 // further than one token comes from its own output and is cut off again.
 type Drafter struct {
-	head   model.Head
-	vocab  draftVocab
-	out    []spec.Draft
-	sizes  []int        // of the draft vocabulary to choose from
-	catch  []model.Span // of runs that only catch up and want no draft token
-	spans  []model.Span
-	who    []int // run of each span
-	drawn  []draw
+	head  model.Head
+	vocab draftVocab
+	out   []spec.Draft
+	sizes []int        // of the draft vocabulary to choose from
+	catch []model.Span // of runs that only catch up and want no draft token
+	spans []model.Span
+	who   []int // run of each span
+	pairs []int // true ones in each run's KV cache
+
+	// Of the running call.
+	batch  []spec.Run
 	logits spec.Logits
-	pairs  []int // true ones in each run's KV cache
+	drawn  []draw // of each span
+	choose func(j int, rows []sample.Row) bool
 }
 
 // draw is what comes of a span.
@@ -45,6 +49,7 @@ var _ spec.VocabLimiter = (*Drafter)(nil)
 // New returns a drafter that calls h, whose model nobody else uses meanwhile.
 func New(h model.Head, o Options) *Drafter {
 	d := &Drafter{head: h, vocab: newDraftVocab(o, draftVocabSize(o.Vocab, o.DraftVocab))}
+	d.choose = d.chooseToken
 	if o.DraftVocab == 0 {
 		d.sizes = draftVocabSizes(o.Vocab)
 	}
@@ -132,18 +137,24 @@ func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output) err
 		d.logits.Extra = d.vocab.foreign(&batch[i])
 		d.logits.Ask(batch[i].Sampler, out[i].Tokens, 1)
 	}
-	return d.logits.Resolve(func(j int, rows []sample.Row) (ok bool) {
-		i, x := d.who[j], &d.drawn[j]
-		r := &batch[i]
-		x.own = d.vocab.confine(&rows[0], r)
-		if x.dist, ok = r.Sampler.DistOf(rows[0], out[i].Tokens); ok {
-			x.id = r.Sampler.Draw(x.dist)
-		}
-		if x.id >= 0 && r.Dists {
-			x.dist = x.dist.Detach()
-		}
-		return ok
-	})
+	d.batch = batch
+	defer func() { d.batch = nil }()
+	return d.logits.Resolve(d.choose)
+}
+
+// chooseToken draws the token of a span, maybe beside others, and reports whether enough of its
+// row is known.
+func (d *Drafter) chooseToken(j int, rows []sample.Row) (ok bool) {
+	i, x := d.who[j], &d.drawn[j]
+	r := &d.batch[i]
+	x.own = d.vocab.confine(&rows[0], r)
+	if x.dist, ok = r.Sampler.DistOf(rows[0], d.out[i].Tokens); ok {
+		x.id = r.Sampler.Draw(x.dist)
+	}
+	if x.id >= 0 && r.Dists {
+		x.dist = x.dist.Detach()
+	}
+	return ok
 }
 
 // extend adds what was drawn to the drafts, and sets up the next call for those that want
