@@ -49,6 +49,7 @@ var checks = []check{
 	{"RMSNorm", (*checker).rmsnorm, false},
 	{"SwiGLU", (*checker).swiglu, false},
 	{"Top", (*checker).top, false},
+	{"Draw and EmbedDrawn", (*checker).draw, false},
 	{"Experts", (*checker).experts, false},
 	{"Attend", (*checker).attend, false},
 	{"DeltaNet", (*checker).deltaNet, false},

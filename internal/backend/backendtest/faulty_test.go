@@ -22,6 +22,8 @@ type faulty struct {
 	readBytes  func(dst []byte, src backend.Tensor) error
 	writeBytes func(dst backend.Tensor, src []byte) error
 	embed      func(dst backend.Tensor, table backend.Weight, ids []int32)
+	draw       func(ids, logits backend.Tensor, draws []backend.Draw)
+	embedDrawn func(dst backend.Tensor, table backend.Weight, ids backend.Tensor)
 	gather     func(dst, x backend.Tensor, rows []int32)
 	matmul     func(x backend.Tensor, products []backend.Product)
 	rmsnorm    func(dst, x, gain backend.Tensor, eps float32)
@@ -86,6 +88,14 @@ func (f *faulty) WriteBytes(dst backend.Tensor, src []byte) error {
 
 func (f *faulty) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 	or(f.embed, f.embed == nil, f.Opaque.Embed)(dst, table, ids)
+}
+
+func (f *faulty) Draw(ids, logits backend.Tensor, draws []backend.Draw) {
+	or(f.draw, f.draw == nil, f.Opaque.Draw)(ids, logits, draws)
+}
+
+func (f *faulty) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
+	or(f.embedDrawn, f.embedDrawn == nil, f.Opaque.EmbedDrawn)(dst, table, ids)
 }
 
 func (f *faulty) Gather(dst, x backend.Tensor, rows []int32) {

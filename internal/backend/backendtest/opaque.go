@@ -24,6 +24,7 @@ type Opaque struct {
 var (
 	_ backend.Backend = (*Opaque)(nil)
 	_ Breakable       = (*Opaque)(nil)
+	_ backend.Drawer  = (*Opaque)(nil)
 )
 
 // NewOpaque hides the memory of b.
@@ -251,6 +252,19 @@ func (o *Opaque) WriteBytes(dst backend.Tensor, src []byte) error {
 func (o *Opaque) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 	if o.begin() {
 		o.b.Embed(o.tensor(dst), o.weight(table), ids)
+	}
+}
+
+// Draw implements backend.Drawer, as EmbedDrawn does.
+func (o *Opaque) Draw(ids, logits backend.Tensor, draws []backend.Draw) {
+	if o.begin() {
+		o.b.(backend.Drawer).Draw(o.tensor(ids), o.tensor(logits), draws)
+	}
+}
+
+func (o *Opaque) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
+	if o.begin() {
+		o.b.(backend.Drawer).EmbedDrawn(o.tensor(dst), o.weight(table), o.tensor(ids))
 	}
 }
 

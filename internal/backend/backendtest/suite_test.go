@@ -344,6 +344,32 @@ var topFaults = []planted{
 	}},
 }
 
+var drawFaults = []planted{
+	{"Draw", "one noise for all rows", func(f *faulty, b *Opaque) {
+		f.draw = func(ids, logits backend.Tensor, draws []backend.Draw) {
+			draws = slices.Clone(draws)
+			for i := range draws {
+				draws[i].Noise = draws[0].Noise
+			}
+			b.Draw(ids, logits, draws)
+		}
+	}},
+	{"Draw", "all columns count", func(f *faulty, b *Opaque) {
+		f.draw = func(ids, logits backend.Tensor, draws []backend.Draw) {
+			draws = slices.Clone(draws)
+			for i := range draws {
+				draws[i].Cols = 0
+			}
+			b.Draw(ids, logits, draws)
+		}
+	}},
+	{"EmbedDrawn", "stride is ignored", func(f *faulty, b *Opaque) {
+		f.embedDrawn = func(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
+			b.EmbedDrawn(flat(dst), table, ids)
+		}
+	}},
+}
+
 // answers is Top with every answer changed.
 func answers(b *Opaque, change func(a backend.Ask, best *backend.Best)) func(backend.Tensor, []backend.Ask) ([]backend.Best, error) {
 	return func(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
@@ -531,7 +557,7 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 	s, b := briefSuite(t), Open(t, backend.Options{Threads: 1})
 	methods := map[string]bool{}
-	for _, p := range slices.Concat(memoryFaults, rowFaults, topFaults, layerFaults) {
+	for _, p := range slices.Concat(memoryFaults, rowFaults, topFaults, drawFaults, layerFaults) {
 		f := &faulty{Opaque: NewOpaque(b)}
 		p.plant(f, f.Opaque)
 		found := map[string]Finding{}
@@ -543,10 +569,11 @@ func TestFaultsAreFound(t *testing.T) {
 		}
 		methods[p.op] = true
 	}
-	all := reflect.TypeFor[backend.Backend]()
-	for i := range all.NumMethod() {
-		if name := all.Method(i).Name; !methods[name] && name != "Name" && name != "Close" {
-			t.Errorf("no fault of %s is planted", name)
+	for _, all := range []reflect.Type{reflect.TypeFor[backend.Backend](), reflect.TypeFor[backend.Drawer]()} {
+		for i := range all.NumMethod() {
+			if name := all.Method(i).Name; !methods[name] && name != "Name" && name != "Close" {
+				t.Errorf("no fault of %s is planted", name)
+			}
 		}
 	}
 }

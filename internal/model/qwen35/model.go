@@ -104,6 +104,7 @@ func (m *Model) Close() error {
 	if m.head != nil {
 		m.head.work.free(m.b)
 		m.b.Free(m.head.pair)
+		m.b.Free(m.head.chain.drawn)
 	}
 	return nil
 }

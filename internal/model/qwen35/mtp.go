@@ -21,6 +21,7 @@ type Head struct {
 	block      layer
 	pair       backend.Tensor // [rows, 2*hidden]: the norms' results side by side
 	swapped    bool           // a variant: fc takes the hidden state first
+	chain      chaining
 }
 
 // newHead is a head without weights.
@@ -35,6 +36,12 @@ func (h *Head) Layout() state.Layout { return h.layout }
 
 // Forward implements model.Head.
 func (h *Head) Forward(batch []model.Span, only []int32) (model.Output, error) {
+	return h.forward(batch, only, backend.Tensor{})
+}
+
+// forward is Forward. If there are ids that the device has drawn, they are fed in place of the
+// spans' tokens, one for each span.
+func (h *Head) forward(batch []model.Span, only []int32, drawn backend.Tensor) (model.Output, error) {
 	for i, s := range batch {
 		if s.Hidden.Rows != len(s.Tokens) {
 			return model.Output{}, fmt.Errorf("qwen35: span %d has %d tokens and %d hidden rows", i, len(s.Tokens), s.Hidden.Rows)
@@ -60,7 +67,11 @@ func (h *Head) Forward(batch []model.Span, only []int32) (model.Output, error) {
 		h.b.RMSNorm(hidden.RowRange(at, at+s.Hidden.Rows), s.Hidden, h.normHidden, eps)
 		at += s.Hidden.Rows
 	}
-	h.b.Embed(c.x, h.embed, c.ids)
+	if drawn.Rows > 0 {
+		h.b.(backend.Drawer).EmbedDrawn(c.x, h.embed, drawn)
+	} else {
+		h.b.Embed(c.x, h.embed, c.ids)
+	}
 	h.b.RMSNorm(embedded, c.x, h.normEmbed, eps)
 	h.matmul(pair, backend.Product{Dst: c.x, W: h.fc})
 	if len(c.want) == 0 {

@@ -151,16 +151,22 @@ func (s *draftVocab) confine(row *sample.Row, r *spec.Run) int {
 	if s.all {
 		return s.vocab
 	}
-	own := (*r.HostState).(*seen).blocks
-	n := s.first + len(own)
-	if n < len(s.blocks) {
+	if own := (*r.HostState).(*seen).blocks; s.first+len(own) < len(s.blocks) {
 		if row.All != nil {
 			s.blank(row.All, own)
 		} else {
 			s.drop(row, own)
 		}
 	}
-	return min(n*backend.RowBlock, s.vocab)
+	return s.size(r)
+}
+
+// size is how many tokens a run draws from.
+func (s *draftVocab) size(r *spec.Run) int {
+	if s.all {
+		return s.vocab
+	}
+	return min((s.first+len((*r.HostState).(*seen).blocks))*backend.RowBlock, s.vocab)
 }
 
 // blank confines a whole row to own blocks.

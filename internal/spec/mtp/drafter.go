@@ -4,6 +4,7 @@
 package mtp
 
 import (
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
@@ -35,6 +36,7 @@ type Drafter struct {
 	logits spec.Logits
 	drawn  []draw // of each span
 	choose func(j int, rows []sample.Row) bool
+	draws  [][]backend.Draw // of each call and span
 }
 
 // draw is what comes of a span.
@@ -99,7 +101,11 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	if len(d.spans) == 0 {
 		return out, nil
 	}
-	err := d.chain(batch, out, d.vocab.of(batch))
+	only := d.vocab.of(batch)
+	done, err := d.chained(batch, out, only)
+	if !done {
+		err = d.chain(batch, out, only)
+	}
 	// Every pass but the first has fed a draft token, also where nothing could be drawn from
 	// its result.
 	for i, r := range batch {
