@@ -3,6 +3,8 @@ package sample
 import (
 	"math"
 	"slices"
+
+	"github.com/foretoken/foretoken/internal/topk"
 )
 
 // scratch is what the filters work in; nothing in it outlives a call.
@@ -21,7 +23,7 @@ func (s *Sampler) filter(d *dist, row []float32, listed bool) {
 	d.low = d.scale.lowest(floorLevel)
 	whole := !listed // otherwise w.keys has what is left
 	if listed {
-		w.keys = retain(w.keys, uint64(order(d.low))<<32)
+		w.keys = topk.Retain(w.keys, uint64(topk.Order(d.low))<<32)
 		w.best(o.TopK)
 	} else if o.TopK > 0 && o.TopK < len(row) {
 		w.topK(row, d.maxima, o.TopK, d.low)
@@ -38,15 +40,15 @@ func (s *Sampler) filter(d *dist, row []float32, listed bool) {
 	if o.MinP > 0 {
 		low := d.scale.lowest(s.minLevel + 1)
 		if whole {
-			w.keys = within(gather(w.keys[:0], row, d.maxima, low), d.mask)
+			w.keys = within(topk.Gather(w.keys[:0], row, d.maxima, low), d.mask)
 		} else {
-			w.keys = retain(w.keys, uint64(order(low))<<32)
+			w.keys = topk.Retain(w.keys, uint64(topk.Order(low))<<32)
 		}
 		whole = false
 	}
 	if o.XTCProbability > 0 && unit(noise(stream(o.Seed, useXTC, d.pos), 0)) < o.XTCProbability {
 		if whole {
-			w.keys = within(gather(w.keys[:0], row, d.maxima, d.low), d.mask)
+			w.keys = within(topk.Gather(w.keys[:0], row, d.maxima, d.low), d.mask)
 		}
 		w.xtc(d.scale, o.XTCThreshold, s.exempt)
 		whole = false
@@ -63,9 +65,9 @@ func (w *scratch) topK(row, maxima []float32, k int, low float32) {
 	// The k-th highest maximum bounds the k-th highest logit from below, since k
 	// blocks have a logit that high.
 	if k < len(maxima) {
-		low = max(low, w.kthMaximum(maxima, k, low))
+		low, w.spare = topk.Kth(maxima, k, low, w.spare)
 	}
-	w.keys = gather(w.keys[:0], row, maxima, low)
+	w.keys = topk.Gather(w.keys[:0], row, maxima, low)
 	w.best(k)
 }
 
@@ -73,43 +75,19 @@ func (w *scratch) topK(row, maxima []float32, k int, low float32) {
 func (w *scratch) best(k int) {
 	if k > 0 && len(w.keys) > k {
 		w.spare = append(w.spare[:0], w.keys...)
-		w.keys = retain(w.keys, reach(w.spare, uint64(k), one))
+		w.keys = topk.Retain(w.keys, topk.Cut(w.spare, k))
 	}
-}
-
-// kthMaximum is the k-th highest of the maxima, or low if that is higher. It
-// collects what beats the k-th of those seen before and sorts out only when it
-// has four times too many, so the cost of sorting out is spread thin.
-func (w *scratch) kthMaximum(maxima []float32, k int, low float32) float32 {
-	limit := max(4*k, 256)
-	best := w.spare[:0]
-	for i, m := range maxima {
-		if !(m > low) {
-			continue
-		}
-		best = append(best, key(m, int32(i)))
-		if len(best) == limit {
-			cut := reach(best, uint64(k), one)
-			best = retain(best, cut)
-			low = keyLogit(cut)
-		}
-	}
-	w.spare = best
-	if len(best) < k {
-		return low
-	}
-	return keyLogit(reach(best, uint64(k), one))
 }
 
 // topP leaves the fewest most likely of w.keys whose weights reach the share p.
 func (w *scratch) topP(sc scale, p float64) {
-	weigh := func(k uint64) uint64 { return weight(sc.level(keyLogit(k))) }
+	weigh := func(k uint64) uint64 { return weight(sc.level(topk.Logit(k))) }
 	var total uint64
 	for _, k := range w.keys {
 		total += weigh(k)
 	}
 	w.spare = append(w.spare[:0], w.keys...)
-	w.keys = retain(w.keys, reach(w.spare, share(p, total), weigh))
+	w.keys = topk.Retain(w.keys, topk.Reach(w.spare, share(p, total), weigh))
 }
 
 // topPOfRow is topP of a whole row. The sums of masses tell in which sixteenth of
@@ -121,16 +99,16 @@ func (w *scratch) topPOfRow(d *dist, row []float32, p float64) {
 	for ; part < coarseCount-1 && w.sums[part] < goal; part++ {
 		goal -= w.sums[part]
 	}
-	w.keys = within(gather(w.keys[:0], row, d.maxima, max(d.low, sc.lowest((part+1)<<coarseShift))), d.mask)
+	w.keys = within(topk.Gather(w.keys[:0], row, d.maxima, max(d.low, sc.lowest((part+1)<<coarseShift))), d.mask)
 	w.spare = w.spare[:0]
 	for _, k := range w.keys {
-		if sc.level(keyLogit(k))>>coarseShift == part {
+		if sc.level(topk.Logit(k))>>coarseShift == part {
 			w.spare = append(w.spare, k)
 		}
 	}
 	if len(w.spare) > 0 {
-		weigh := func(k uint64) uint64 { return weight(sc.level(keyLogit(k))) }
-		w.keys = retain(w.keys, reach(w.spare, goal, weigh))
+		weigh := func(k uint64) uint64 { return weight(sc.level(topk.Logit(k))) }
+		w.keys = topk.Retain(w.keys, topk.Reach(w.spare, goal, weigh))
 	}
 }
 
@@ -139,11 +117,11 @@ func (w *scratch) topPOfRow(d *dist, row []float32, p float64) {
 func (w *scratch) xtc(sc scale, threshold float64, exempt []int32) {
 	var total uint64
 	for _, k := range w.keys {
-		total += weight(sc.level(keyLogit(k)))
+		total += weight(sc.level(topk.Logit(k)))
 	}
 	least := uint64(math.MaxUint64)
 	for _, k := range w.keys {
-		if k < least && float64(weight(sc.level(keyLogit(k)))) >= threshold*float64(total) {
+		if k < least && float64(weight(sc.level(topk.Logit(k)))) >= threshold*float64(total) {
 			least = k
 		}
 	}
@@ -151,7 +129,7 @@ func (w *scratch) xtc(sc scale, threshold float64, exempt []int32) {
 	for _, k := range w.keys {
 		if k <= least {
 			kept = append(kept, k)
-		} else if _, found := slices.BinarySearch(exempt, keyID(k)); found {
+		} else if _, found := slices.BinarySearch(exempt, topk.ID(k)); found {
 			kept = append(kept, k)
 		}
 	}
@@ -162,5 +140,3 @@ func (w *scratch) xtc(sc scale, threshold float64, exempt []int32) {
 func share(p float64, total uint64) uint64 {
 	return uint64(p * float64(total))
 }
-
-func one(uint64) uint64 { return 1 }

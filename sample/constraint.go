@@ -3,6 +3,8 @@ package sample
 import (
 	"math"
 	"math/bits"
+
+	"github.com/foretoken/foretoken/internal/topk"
 )
 
 // A Constraint says which ids may come next, such as those that keep a text in a
@@ -39,7 +41,7 @@ func (s *Sampler) hold(d *dist, row []float32, mask []uint64) (held []float32, b
 			if s.options.Temperature == 0 { // it matters to nobody else
 				id = first(row, d.maxima, top)
 			}
-			best = key(top, int32(id))
+			best = topk.Key(top, int32(id))
 		}
 		return row, best, false
 	}
@@ -48,8 +50,8 @@ func (s *Sampler) hold(d *dist, row []float32, mask []uint64) (held []float32, b
 	best = greatest(w.keys)
 	if byRank {
 		if k == 0 && best > 0 { // min-p alone
-			low := newScale(keyLogit(best), s.options.Temperature).lowest(s.minLevel + 1)
-			w.keys = within(gather(w.keys[:0], row, d.maxima, low), mask)
+			low := newScale(topk.Logit(best), s.options.Temperature).lowest(s.minLevel + 1)
+			w.keys = within(topk.Gather(w.keys[:0], row, d.maxima, low), mask)
 		}
 		return row, best, true
 	}
@@ -57,7 +59,7 @@ func (s *Sampler) hold(d *dist, row []float32, mask []uint64) (held []float32, b
 	for len(d.words) < len(d.maxima) {
 		d.words = append(d.words, 0)
 	}
-	d.mask, d.best = d.words, int(keyID(best))
+	d.mask, d.best = d.words, int(topk.ID(best))
 	return row, best, false
 }
 
@@ -77,11 +79,11 @@ func (s *Sampler) rank() (k int, ok bool) {
 // measure works out the maxima of a row. It returns the row, with the largest number for
 // +Inf, and the highest of all.
 func (s *Sampler) measure(d *dist, row []float32) (measured []float32, top float32) {
-	d.maxima = maxima(d.maxima[:0], row)
-	if top = plainMax(d.maxima); top > math.MaxFloat32 {
+	d.maxima = topk.Maxima(d.maxima[:0], row)
+	if top = topk.Max(d.maxima); top > math.MaxFloat32 {
 		s.row = finite(s.row[:0], row)
 		row, top = s.row, math.MaxFloat32
-		d.maxima = maxima(d.maxima[:0], row)
+		d.maxima = topk.Maxima(d.maxima[:0], row)
 	}
 	return row, top
 }
@@ -106,7 +108,7 @@ func (w *scratch) few(row []float32, mask []uint64) bool {
 				return true
 			}
 			if z := min(row[id], math.MaxFloat32); z >= -math.MaxFloat32 {
-				w.keys = append(w.keys, key(z, int32(id)))
+				w.keys = append(w.keys, topk.Key(z, int32(id)))
 			}
 		}
 	}
@@ -123,7 +125,7 @@ func (w *scratch) highest(row, maxima []float32, k int, mask []uint64) {
 			return
 		}
 	}
-	w.keys = within(gather(w.keys[:0], row, maxima, -math.MaxFloat32), mask)
+	w.keys = within(topk.Gather(w.keys[:0], row, maxima, -math.MaxFloat32), mask)
 }
 
 // within keeps the keys in the mask, nil for all, in their order.
@@ -133,7 +135,7 @@ func within(keys []uint64, mask []uint64) []uint64 {
 	}
 	kept := keys[:0]
 	for _, k := range keys {
-		if id := uint32(keyID(k)); int(id>>6) < len(mask) && mask[id>>6]>>(id&63)&1 != 0 {
+		if id := uint32(topk.ID(k)); int(id>>6) < len(mask) && mask[id>>6]>>(id&63)&1 != 0 {
 			kept = append(kept, k)
 		}
 	}
@@ -150,7 +152,7 @@ func greatest(keys []uint64) (top uint64) {
 
 // blot copies a block into held, with a logit that weighs nothing for what is not in the
 // word of the mask.
-func (s scale) blot(held *[blockSize]float32, block []float32, word uint64) []float32 {
+func (s scale) blot(held *[topk.Block]float32, block []float32, word uint64) []float32 {
 	copied := held[:copy(held[:], block)]
 	// A number just beneath those that weigh something, unless the scale is extreme: it takes
 	// the same branches in the sum as most others, where -Inf would take another one each time.

@@ -1,6 +1,10 @@
 package sample
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/topk"
+)
 
 // maxLive is how many Dists of one Sampler may be in use at once: draft and target
 // of a round of speculation at the greatest depth, their differences, and some more.
@@ -89,12 +93,12 @@ func (d Dist) open() *dist {
 func (d *dist) list(keys []uint64) {
 	d.z, d.id = slices.Grow(d.logits[:0], len(keys)), slices.Grow(d.ids[:0], len(keys))
 	for _, k := range keys {
-		d.z = append(d.z, keyLogit(k))
-		d.id = append(d.id, keyID(k))
+		d.z = append(d.z, topk.Logit(k))
+		d.id = append(d.id, topk.ID(k))
 	}
 	d.logits, d.ids = d.z, d.id
 	d.mask = nil
-	d.maxima = maxima(d.maxima[:0], d.z)
+	d.maxima = topk.Maxima(d.maxima[:0], d.z)
 }
 
 // len counts entries; those of a whole row may have no probability.
@@ -120,7 +124,7 @@ func (d *dist) probAt(i int) float64 {
 		return d.p[i]
 	case len(d.z) == 1:
 		return 1
-	case d.mask != nil && d.mask[i/blockSize]>>(i%blockSize)&1 == 0:
+	case d.mask != nil && d.mask[i/topk.Block]>>(i%topk.Block)&1 == 0:
 		return 0
 	}
 	if d.total == 0 {
@@ -149,7 +153,7 @@ func (d *dist) prob(id int32) float64 {
 func (s *Sampler) Point(id int32, ahead int) Dist {
 	d := s.take()
 	d.pos = s.position + ahead
-	s.scratch.keys = append(s.scratch.keys[:0], key(0, id))
+	s.scratch.keys = append(s.scratch.keys[:0], topk.Key(0, id))
 	d.list(s.scratch.keys)
 	return d.dist(useToken)
 }

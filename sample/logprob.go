@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/exactmath"
+	"github.com/foretoken/foretoken/internal/topk"
 )
 
 // A LogProb is an id with the logarithm of its probability.
@@ -22,8 +23,8 @@ type LogProb struct {
 // is about 1e-7 absolute. The caller owns best.
 func LogProbs(logits []float32, id int32, top int) (chosen float32, best []LogProb) {
 	logits = logits[:min(len(logits), MaxVocab)]
-	blocks := maxima(make([]float32, 0, len(logits)/blockSize+1), logits)
-	highest := plainMax(blocks)
+	blocks := topk.Maxima(make([]float32, 0, len(logits)/topk.Block+1), logits)
+	highest := topk.Max(blocks)
 	switch {
 	case math.IsInf(float64(highest), -1):
 		return highest, nil
@@ -46,7 +47,7 @@ func LogProbs(logits []float32, id int32, top int) (chosen float32, best []LogPr
 	slices.SortFunc(w.keys, func(a, b uint64) int { return cmp.Compare(b, a) })
 	best = make([]LogProb, len(w.keys))
 	for i, k := range w.keys {
-		best[i] = LogProb{keyID(k), float32(sc.score(keyLogit(k)) - logTotal)}
+		best[i] = LogProb{topk.ID(k), float32(sc.score(topk.Logit(k)) - logTotal)}
 	}
 	return chosen, best
 }

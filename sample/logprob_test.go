@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/topk"
 )
 
 func TestLogProbsEqualFloat64(t *testing.T) {
@@ -12,7 +14,7 @@ func TestLogProbsEqualFloat64(t *testing.T) {
 		r := rand.New(rand.NewPCG(41, uint64(i)))
 		row := oddRow(r, 1+r.IntN(500))
 		var sum float64
-		top := float64(plainMax(row))
+		top := float64(topk.Max(row))
 		ranked := make([]int32, 0, len(row))
 		for id, z := range row {
 			if z > float32(math.Inf(-1)) {

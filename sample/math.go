@@ -3,6 +3,8 @@ package sample
 import (
 	"math"
 	"math/bits"
+
+	"github.com/foretoken/foretoken/internal/topk"
 )
 
 const log2e = 1 / math.Ln2
@@ -123,16 +125,16 @@ func (s scale) level(z float32) uint64 {
 // lowest is the smallest logit whose level is below n, for n of at least 1. Levels
 // never rise with the logit, so bisecting the floats in their order finds it.
 func (s scale) lowest(n uint64) float32 {
-	lo, hi := order(-math.MaxFloat32), order(float32(s.top))
+	lo, hi := topk.Order(-math.MaxFloat32), topk.Order(float32(s.top))
 	for lo < hi {
 		mid := lo + (hi-lo)/2
-		if (s.top-float64(unorder(mid)))*s.steps < float64(n) {
+		if (s.top-float64(topk.Unorder(mid)))*s.steps < float64(n) {
 			hi = mid
 		} else {
 			lo = mid + 1
 		}
 	}
-	return unorder(lo)
+	return topk.Unorder(lo)
 }
 
 // masses adds up the weights of the logits of a row or list, of those with coarse
@@ -142,12 +144,12 @@ func (s scale) lowest(n uint64) float32 {
 func (s scale) masses(sums *[coarseCount]uint64, logits, maxima []float32, low float32, mask []uint64) (total uint64) {
 	p := exponentials
 	clear(sums[:])
-	var held [blockSize]float32
+	var held [topk.Block]float32
 	for b, m := range maxima {
 		if m < low {
 			continue
 		}
-		block := logits[b*blockSize : min((b+1)*blockSize, len(logits))]
+		block := logits[b*topk.Block : min((b+1)*topk.Block, len(logits))]
 		if mask != nil && ^mask[b] != 0 {
 			block = s.blot(&held, block, mask[b])
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/exactmath"
+	"github.com/foretoken/foretoken/internal/topk"
 )
 
 // TestMathBitsAreFrozen pins the bits of every function a draw depends on, so that
@@ -106,8 +107,8 @@ func TestMassesEqualWeights(t *testing.T) {
 		n           int
 	}{{0.05, 1000}, {0.8, 64}, {0.8, 1001}, {5, 63}, {1e-300, 200}, {1e300, 200}} {
 		row := oddRow(rand.New(rand.NewPCG(9, uint64(c.n))), c.n)
-		blocks := maxima(nil, row)
-		sc := newScale(plainMax(blocks), c.temperature)
+		blocks := topk.Maxima(nil, row)
+		sc := newScale(topk.Max(blocks), c.temperature)
 		var sums, want [coarseCount]uint64
 		var wantTotal uint64
 		for _, z := range row {

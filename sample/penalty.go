@@ -1,5 +1,7 @@
 package sample
 
+import "slices"
+
 // A text counts what the penalties look at: which ids stand in the repetition
 // window, and how often each was generated. Tokens are rolled back in the order
 // opposite to that in which they came.
@@ -58,6 +60,27 @@ func (t *text) pop(id int32) {
 	}
 }
 
+// extend adds tokens that may be generated; retract takes the same ones back.
+func (t *text) extend(ahead []int32) {
+	for _, id := range ahead {
+		t.push(id)
+	}
+}
+
+func (t *text) retract(ahead []int32) {
+	for _, id := range slices.Backward(ahead) {
+		t.pop(id)
+	}
+}
+
+// find is what is known of an id, maybe nothing.
+func (t *text) find(id int32) entry {
+	if i, ok := t.at[id]; ok {
+		return t.entries[i]
+	}
+	return entry{id: id}
+}
+
 // entry is valid until the next call.
 func (t *text) entry(id int32) *entry {
 	i, ok := t.at[id]
@@ -91,17 +114,13 @@ func (s *Sampler) adjust(row []float32, ahead []int32) []float32 {
 	if s.text == nil {
 		return s.row
 	}
-	for _, id := range ahead {
-		s.text.push(id)
-	}
+	s.text.extend(ahead)
 	for _, e := range s.text.entries {
 		if uint32(e.id) < uint32(len(row)) && e.near+e.said > 0 {
 			s.row[e.id] = s.penalize(s.row[e.id], e)
 		}
 	}
-	for i := len(ahead) - 1; i >= 0; i-- {
-		s.text.pop(ahead[i])
-	}
+	s.text.retract(ahead)
 	return s.row
 }
 

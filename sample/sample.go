@@ -24,6 +24,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/exactmath"
+	"github.com/foretoken/foretoken/internal/topk"
 )
 
 // A Sampler chooses the tokens of one request. It must not be used by two
@@ -101,26 +102,36 @@ func (s *Sampler) Dist(logits []float32, ahead []int32) Dist {
 	s.inside = true
 	d := s.take()
 	d.pos = s.position + len(ahead)
-	n := min(len(logits), MaxVocab)
+	row, best, listed := s.hold(d, s.adjust(logits[:s.vocab(len(logits))], ahead), s.allowed(ahead))
+	s.choose(d, row, best, listed)
+	s.inside = false
+	return d.dist(useToken)
+}
+
+// vocab is how many of n logits count.
+func (s *Sampler) vocab(n int) int {
+	n = min(n, MaxVocab)
 	if s.options.Vocab > 0 {
 		n = min(n, s.options.Vocab)
 	}
-	row, best, listed := s.hold(d, s.adjust(logits[:n], ahead), s.allowed(ahead))
-	top := keyLogit(best)
+	return n
+}
+
+// choose fills d with what is left of a row, or of s.scratch.keys if the ids are listed there.
+// best is the greatest key of them, 0 if there is none.
+func (s *Sampler) choose(d *dist, row []float32, best uint64, listed bool) {
 	switch {
 	case best == 0: // nothing to choose from
 	case s.options.Temperature == 0:
 		s.scratch.keys = append(s.scratch.keys[:0], best)
 		d.list(s.scratch.keys)
 	default:
-		d.scale = newScale(top, s.options.Temperature)
+		d.scale = newScale(topk.Logit(best), s.options.Temperature)
 		s.filter(d, row, listed)
 		if d.id == nil && len(s.row) > 0 && &d.z[0] == &s.row[0] {
 			s.row, d.row = d.row, s.row // the row is ours: let d have it
 		}
 	}
-	s.inside = false
-	return d.dist(useToken)
 }
 
 // Draw is the token that the noise of d's position chooses from d, a Dist of s; -1
@@ -160,11 +171,11 @@ func (s *Sampler) Coin(d Dist, p float32) bool {
 func (d *dist) gumbelMax(noises uint64) int32 {
 	start := d.best
 	if d.mask == nil {
-		start = first(d.z, d.maxima, plainMax(d.maxima)) // not scale.top, which XTC may have removed
+		start = first(d.z, d.maxima, topk.Max(d.maxima)) // not scale.top, which XTC may have removed
 	}
 	best := d.tokenAt(start)
 	bestSum := d.scale.score(d.z[start]) + gumbel(noise(noises, best))
-	var buffer [blockSize]int32
+	var buffer [topk.Block]int32
 	for b, m := range d.maxima {
 		if m < d.low {
 			continue
@@ -174,14 +185,14 @@ func (d *dist) gumbelMax(noises uint64) int32 {
 			continue
 		}
 		hits := buffer[:0]
-		if lo, hi := b*blockSize, min((b+1)*blockSize, len(d.z)); d.id == nil {
+		if lo, hi := b*topk.Block, min((b+1)*topk.Block, len(d.z)); d.id == nil {
 			hits = premixed(hits, noises, limit, lo, hi)
 		} else {
 			hits = premixedOf(hits, d.id, noises, limit, lo, hi)
 		}
 		for _, i := range hits {
 			z := d.z[i]
-			if !(z >= d.low) || d.mask != nil && d.mask[b]>>(i%blockSize)&1 == 0 {
+			if !(z >= d.low) || d.mask != nil && d.mask[b]>>(i%topk.Block)&1 == 0 {
 				continue
 			}
 			id := d.tokenAt(int(i))

@@ -25,7 +25,7 @@ func (c Compute) String() string {
 }
 
 // Backend is one device. Memory calls may fail. Ops queue work and never fail: a device
-// error is stored and returned by the next ReadBytes or Host. Wrong shapes panic, since only our
+// error is stored and returned by the next ReadBytes, Host or Top. Wrong shapes panic, since only our
 // own mistakes make them. A Backend is used by one goroutine at a time.
 type Backend interface {
 	// Name is the device and the instruction set in use, for people.
@@ -48,6 +48,10 @@ type Backend interface {
 	// Host is a view of src's numbers, row after row; src has no gaps between its rows. It
 	// waits for queued work and is valid until the next call of the device.
 	Host(src Tensor) ([]float32, error)
+	// Top tells the highest numbers of each row of src, a tensor of type F32, one ask per row: a
+	// row of logits is a megabyte, and most requests look at a few of them. It waits for queued
+	// work; the answers are valid until the next call of the device.
+	Top(src Tensor, asks []Ask) ([]Best, error)
 	// Copy copies src to dst, which has the same type and shape.
 	Copy(dst, src Tensor)
 	// ReadBytes copies src's numbers to the host, row after row, little-endian; dst is as long as

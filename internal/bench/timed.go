@@ -85,6 +85,11 @@ func (t *timed) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Pla
 	t.Backend.DeltaNet(dst, d, at, in, batch)
 }
 
+func (t *timed) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
+	defer t.since("top", time.Now())
+	return t.Backend.Top(src, asks)
+}
+
 // Share is the part of a pass that one operation takes.
 type Share struct {
 	Op   string  `json:"op"`

@@ -507,7 +507,11 @@ func (r *rig) run(t testing.TB, memory state.Layout, f forward, s model.Span) (l
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range out.Logits[0] {
+	rows, err := out.Rows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range rows {
 		logits = append(logits, slices.Clone(x))
 	}
 	x, err := r.b.Host(out.Hidden)

@@ -40,8 +40,12 @@ func (r *runner) prefill(ids []int32, see func(row int, logits []float32)) (*mea
 		if err != nil {
 			return nil, err
 		}
-		for i, logits := range out.Logits[0] {
-			see(at+i, logits)
+		logits, err := out.Rows()
+		if err != nil {
+			return nil, err
+		}
+		for i, row := range logits {
+			see(at+i, row)
 		}
 		if err := r.keepHidden(out, []*measure.Text{t}, []int{len(part)}); err != nil {
 			return nil, err
@@ -129,9 +133,13 @@ func (r *runner) continueAll(prompts [][]int32, tokens, minimum int, deadline ti
 		if err != nil {
 			return nil, err
 		}
+		logits, err := out.Rows() // one of each span
+		if err != nil {
+			return nil, err
+		}
 		for i := range spans {
 			rows[i] = len(spans[i].Tokens)
-			id := measure.Argmax(out.Logits[i][0][:r.vocab])
+			id := measure.Argmax(logits[i][:r.vocab])
 			if id < 0 {
 				return nil, measure.ErrNotANumber
 			}

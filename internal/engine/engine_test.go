@@ -11,6 +11,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
@@ -23,17 +26,26 @@ const (
 	faulty  = 62 // makes Forward panic
 	broken  = 61 // makes Forward return an error
 	unclear = 60 // gives logits that are no numbers
+	lost    = 59 // makes the device fail, after Forward has returned
 )
 
 // scripted is a model whose next token is a function of the whole text before it: a
 // hash, so that a token lost, doubled or taken from a neighbor changes everything after.
 type scripted struct {
-	texts map[*state.State][]int32
+	b      *backendtest.Opaque
+	logits backend.Tensor // of the last pass
+	texts  map[*state.State][]int32
 	// widest is the maximum number of tokens fed in one round, and most of sequences.
 	widest, most int
 }
 
-func newScripted() *scripted { return &scripted{texts: map[*state.State][]int32{}} }
+func newScripted() *scripted {
+	b, err := backend.Open("cpu", backend.Options{Threads: 1})
+	if err != nil {
+		panic(err)
+	}
+	return &scripted{b: backendtest.NewOpaque(b), texts: map[*state.State][]int32{}}
+}
 
 func (m *scripted) Info() model.Info {
 	return model.Info{Vocab: vocab, Context: 200, Stop: []int32{end}}
@@ -44,7 +56,8 @@ func (m *scripted) Close() error         { return nil }
 
 func (m *scripted) Forward(batch []model.Span) (model.Output, error) {
 	var out model.Output
-	n := 0
+	var rows []float32
+	n, gone := 0, false
 	for _, s := range batch {
 		if s.State.Len() == 0 {
 			delete(m.texts, s.State) // memory used again
@@ -54,25 +67,33 @@ func (m *scripted) Forward(batch []model.Span) (model.Output, error) {
 			return out, fmt.Errorf("%d tokens fed, %d remembered", len(text), s.State.Len())
 		}
 		n += len(s.Tokens)
-		var rows [][]float32
 		for i, id := range s.Tokens {
 			switch id {
 			case faulty:
 				panic("scripted fault")
 			case broken:
 				return out, errors.New("scripted error")
+			case lost:
+				gone = true
 			}
 			text = append(text, id)
 			if i >= len(s.Tokens)-s.Want {
-				rows = append(rows, logitsAfter(text))
+				rows = append(rows, logitsAfter(text)...)
 			}
 		}
 		m.texts[s.State] = text
 		s.State.Fed(len(s.Tokens), s.Drafts)
-		out.Logits = append(out.Logits, rows)
 	}
 	m.widest, m.most = max(m.widest, n), max(m.most, len(batch))
-	return out, nil
+	m.b.Free(m.logits)
+	var err error
+	if m.logits, err = m.b.Alloc(dtype.F32, len(rows)/vocab, vocab); err != nil {
+		return out, err
+	}
+	if gone {
+		m.b.Break(errors.New("scripted device error"))
+	}
+	return model.Output{Device: m.b, Logits: m.logits}, m.b.Write(m.logits, rows)
 }
 
 // logitsAfter favors the token that a hash of the text names.
@@ -86,7 +107,7 @@ func logitsAfter(text []int32) []float32 {
 	for i := range row {
 		h = h*6364136223846793005 + 1442695040888963407
 		row[i] = float32(h>>40) / (1 << 22)
-		if i >= unclear {
+		if i >= lost {
 			row[i] = -10 // only prompts contain these
 		}
 		if text[len(text)-1] == unclear {
@@ -229,6 +250,7 @@ func TestGenerateContainsFaults(t *testing.T) {
 	for id, want := range map[int32]string{
 		faulty:  "scripted fault",
 		broken:  "scripted error",
+		lost:    "scripted device error",
 		unclear: "not a number",
 	} {
 		if _, _, err := collect(e, Request{Prompt: []int32{1, id}, MaxTokens: 3}); err == nil || !strings.Contains(err.Error(), want) {

@@ -43,18 +43,24 @@ func openModel(t testing.TB, dir string, o model.Options) (*headed, *state.Pool)
 // openOn is openModel without memory for sequences.
 func openOn(t testing.TB, dir string, o model.Options) (*headed, backend.Backend) {
 	t.Helper()
+	b := backendtest.Open(t, backend.Options{})
+	return load(t, dir, o, b), b
+}
+
+// load opens a model on a device.
+func load(t testing.TB, dir string, o model.Options, b backend.Backend) *headed {
+	t.Helper()
 	c, err := checkpoint.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close() //nolint:errcheck // read only
-	b := backendtest.Open(t, backend.Options{})
 	o.MaxDrafts, o.Log = spec.MaxDepth, slog.New(slog.DiscardHandler)
 	m, err := model.Open(c, b, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &headed{Model: m}, b
+	return &headed{Model: m}
 }
 
 // oracle knows the answer to every prompt, and drafts from it as its script says.

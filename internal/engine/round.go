@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // errNoNumber is what comes of damaged weights.
@@ -36,28 +37,63 @@ func (e *Engine) decode() (err error) {
 	if err != nil {
 		return err
 	}
-	for i, s := range e.batch {
-		if e.spans[i].Want > 0 {
-			e.blame(s.guard(func() {
-				accepted, next := s.req.Rule.Verify(s.sampler, s.draft, out.Logits[i])
-				s.commit(accepted, next, out.Logits[i])
-			}))
-		}
+	if err := e.verify(out); err != nil {
+		return err
 	}
 	e.report(time.Since(start))
 	return e.draft(out.Hidden)
 }
 
+// verify has every sequence of the batch that wants tokens choose them, and commits them in
+// order.
+func (e *Engine) verify(out model.Output) error {
+	e.choosing = e.choosing[:0]
+	e.logits.Begin(out.Device, out.Logits)
+	for i, s := range e.batch {
+		n := e.spans[i].Want
+		if n == 0 {
+			continue
+		}
+		e.choosing = append(e.choosing, s)
+		if s.req.Hash || s.req.LogProbs {
+			e.logits.AskWhole(n)
+		} else {
+			e.logits.Ask(s.sampler, s.draft.Tokens, n)
+		}
+	}
+	if e.choose == nil {
+		e.choose = e.chooseTokens // once: it would be garbage after every round
+	}
+	if err := e.logits.Resolve(e.choose); err != nil {
+		return err
+	}
+	for i, s := range e.choosing {
+		if s.fault == nil {
+			s.guard(func() { s.commit(s.accepted, s.following, e.logits.Rows(i)) })
+		}
+		e.blame(s.fault)
+	}
+	return nil
+}
+
+// chooseTokens verifies the draft of a sequence, maybe beside others, and reports whether enough
+// of its rows is known.
+func (e *Engine) chooseTokens(i int, rows []sample.Row) bool {
+	s, ok := e.choosing[i], true // a fault ends it, whatever is known
+	s.guard(func() { s.accepted, s.following, ok = s.req.Rule.Verify(s.sampler, s.draft, rows) })
+	return ok
+}
+
 // commit appends the accepted drafts and the next token to the text, as far as it goes, and
 // rolls the state back to what comes before the last of them: that one is fed next, or, if
 // it ends the text, never.
-func (s *sequence) commit(accepted int, next int32, logits [][]float32) {
+func (s *sequence) commit(accepted int, next int32, logits []sample.Row) {
 	if next < 0 {
 		s.fault = errNoNumber
 		return
 	}
 	kept := 0
-	for s.append(s.token(kept, accepted, next), logits[kept]) && kept < accepted {
+	for s.append(s.token(kept, accepted, next), logits[kept].All) && kept < accepted {
 		kept++
 	}
 	s.outcome.Accepted, s.outcome.Tokens = min(accepted, kept+1), kept+1
@@ -77,14 +113,12 @@ func (s *sequence) token(i, accepted int, next int32) Token {
 	return t
 }
 
-// guard calls f, whose panic, as of a grammar, ends this sequence and no other. It returns
-// the sequence's fault.
-func (s *sequence) guard(f func()) error {
+// guard calls f, whose panic, as of a grammar, ends this sequence and no other.
+func (s *sequence) guard(f func()) {
 	if err := try(f); err != nil {
 		s.fault = err
 	}
 	s.isolated = false // it has caught up
-	return s.fault
 }
 
 // gather chooses what every sequence is fed. Those that generate come first, so that no

@@ -82,6 +82,9 @@ type text struct {
 	draft   spec.Draft // of the next round
 	span    model.Span // of the running round
 	fed     []int32    // its tokens, drafts included
+
+	accepted  int   // drafts that the pass has accepted
+	following int32 // the token that it gives after them
 }
 
 // memory is what a sequence has in the pool, and what the prefix cache is to know of it.
@@ -198,8 +201,8 @@ func (s *sequence) feed(span model.Span) {
 	}
 }
 
-// append makes t, drawn from logits, part of the text and sends it. It reports whether the
-// text goes on.
+// append makes t, drawn from logits, part of the text and sends it. logits are known where
+// describe reads them. It reports whether the text goes on.
 func (s *sequence) append(t Token, logits []float32) bool {
 	s.describe(&t, logits)
 	s.sampler.Accept(t.ID)

@@ -117,8 +117,12 @@ func (f *TeacherForcing) stream(ctx context.Context, h model.Head, hidden []floa
 		if err != nil {
 			return nil, err
 		}
-		for i, logits := range out.Logits[0] {
-			see(at+i, logits)
+		logits, err := out.Rows()
+		if err != nil {
+			return nil, err
+		}
+		for i, row := range logits {
+			see(at+i, row)
 		}
 		own, err := f.Backend.Host(out.Hidden)
 		if err != nil {

@@ -110,10 +110,8 @@ func (t *selfTest) lead() (err error) {
 		if t.chunk, err = t.Prefill(t.text[at:at+testChunk], testChunk); err != nil {
 			return err
 		}
-		for i := range greedy {
-			if greedy[i] = t.greedy(i); greedy[i] < 0 {
-				return ErrNotANumber
-			}
+		if err := t.greedy(greedy[:]); err != nil {
+			return err
 		}
 		for i := range testChunk {
 			// The draft of the row before was for the token after this one. None at all, where

@@ -6,6 +6,7 @@ package measure
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/model"
@@ -27,6 +28,7 @@ type Sequence struct {
 	draft     *state.State // nil without a drafter
 	hostState any
 	out       model.Output // of the last pass
+	logits    spec.Logits  // its rows
 }
 
 // Open takes the states of a sequence from the pool. Tokens are chosen among the first vocab
@@ -71,9 +73,18 @@ func (s *Sequence) Pass(token int32, drafts ...int32) (accepted int, took time.D
 	if _, err := s.forward(append([]int32{token}, drafts...), len(drafts), len(drafts)+1); err != nil {
 		return 0, 0, err
 	}
-	accepted, next := spec.Exact.Verify(s.sampler, spec.Draft{Tokens: drafts}, s.out.Logits[0])
+	next := int32(-1)
+	s.logits.Begin(s.out.Device, s.out.Logits)
+	s.logits.Ask(s.sampler, drafts, len(drafts)+1)
+	err = s.logits.Resolve(func(_ int, rows []sample.Row) (ok bool) {
+		accepted, next, ok = spec.Exact.Verify(s.sampler, spec.Draft{Tokens: drafts}, rows)
+		return ok
+	})
 	took = time.Since(start)
-	if next < 0 {
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case next < 0:
 		return 0, 0, ErrNotANumber
 	}
 	s.target.Commit(0)
@@ -83,6 +94,9 @@ func (s *Sequence) Pass(token int32, drafts ...int32) (accepted int, took time.D
 func (s *Sequence) forward(tokens []int32, drafts, want int) (took time.Duration, err error) {
 	start := time.Now()
 	s.out, err = s.model.Forward([]model.Span{{State: s.target, Tokens: tokens, Drafts: drafts, Want: want}})
+	if err == nil {
+		err = s.out.Wait()
+	}
 	return time.Since(start), err
 }
 
@@ -115,7 +129,21 @@ func (s *Sequence) TimeDraft(text []int32, row, depth, vocab int) (time.Duration
 	return took, err
 }
 
-// greedy is the most likely token after a row of the last pass, -1 if there is none.
-func (s *Sequence) greedy(row int) int32 {
-	return s.sampler.Draw(s.sampler.Dist(s.out.Logits[0][row], nil))
+// greedy sets ids to the most likely token after each row of the last pass.
+func (s *Sequence) greedy(ids []int32) error {
+	s.logits.Begin(s.out.Device, s.out.Logits)
+	for range ids {
+		s.logits.Ask(s.sampler, nil, 1)
+	}
+	err := s.logits.Resolve(func(i int, rows []sample.Row) bool {
+		d, ok := s.sampler.DistOf(rows[0], nil)
+		if ok {
+			ids[i] = s.sampler.Draw(d)
+		}
+		return ok
+	})
+	if err == nil && slices.Min(ids) < 0 {
+		return ErrNotANumber
+	}
+	return err
 }

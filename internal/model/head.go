@@ -20,6 +20,18 @@ type Head interface {
 	Forward(batch []Span, only []int32) (Output, error)
 }
 
+// Chainer is a head that can draft several tokens without a word of the host in between, where
+// its device can.
+type Chainer interface {
+	Head
+	// Chain is one call of Forward for each of draws, of the same sequences. The first feeds the
+	// batch, each of whose spans wants one row; the others feed what the call before has drawn,
+	// with its hidden row. draws[i][j] is how call i draws for span j. ids[i][j] is what it has
+	// drawn, -1 if there was nothing to draw from; what follows that in a span means nothing. ok
+	// is false if the device cannot draw: then nothing was done.
+	Chain(batch []Span, only []int32, draws [][]backend.Draw) (ids [][]int32, ok bool, err error)
+}
+
 // Examinable is a model that shows what its head could be fed.
 type Examinable interface {
 	Model

@@ -54,10 +54,31 @@ type Span struct {
 
 // Output is valid until the next Forward of the same model.
 type Output struct {
-	Logits [][][]float32  // [span][wanted][vocab]
-	Hidden backend.Tensor // [tokens of all spans, width], on the device
+	Device backend.Backend // on which the rows lie
+	Logits backend.Tensor  // [wanted positions of all spans, vocab]
+	Hidden backend.Tensor  // [tokens of all spans, width]
 	// Taps are what entered the layers that Tappable.Tap names, in its order, each as Hidden.
 	Taps []backend.Tensor
+}
+
+// Wait returns when the pass is over, with the device's error.
+func (o *Output) Wait() error {
+	_, err := o.Device.Host(o.Logits.RowRange(0, 0))
+	return err
+}
+
+// Rows brings all rows of logits to the host, in order. It is for whoever looks at all of them:
+// to choose tokens, spec.Logits reads less. The rows are valid until the device's next call.
+func (o *Output) Rows() ([][]float32, error) {
+	all, err := o.Device.Host(o.Logits)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([][]float32, o.Logits.Rows)
+	for i := range rows {
+		rows[i] = all[i*o.Logits.Cols : (i+1)*o.Logits.Cols]
+	}
+	return rows, nil
 }
 
 // Options say how to open a model. The zero value is the default.

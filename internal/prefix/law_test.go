@@ -94,9 +94,7 @@ func (x *reader) read(to, drafts int) {
 	}
 	x.target.Commit(drafts)
 	n := to - from
-	for i := range n {
-		x.logits[from+i] = slices.Clone(out.Logits[0][i])
-	}
+	x.keep(x.logits, from, out, n)
 	x.hidden = out.Hidden.RowRange(n-1, n)
 	x.catchUp(out.Hidden.RowRange(0, n))
 }
@@ -109,8 +107,18 @@ func (x *reader) catchUp(hidden backend.Tensor) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	for i := range n {
-		x.head[from+i] = slices.Clone(out.Logits[0][i])
+	x.keep(x.head, from, out, n)
+}
+
+// keep copies the first n rows of logits of a pass.
+func (x *reader) keep(to map[int][]float32, from int, out model.Output, n int) {
+	x.t.Helper()
+	rows, err := out.Rows()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	for i, row := range rows[:n] {
+		to[from+i] = slices.Clone(row)
 	}
 }
 

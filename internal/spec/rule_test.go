@@ -56,15 +56,15 @@ func (c *chain) propose(s *sample.Sampler, d *Draft, last int32, depth int) {
 
 // speak continues a text by n tokens, appended to text, in rounds of drafts. It returns how
 // many drafts were accepted.
-func (c *chain) speak(r Rule, s *sample.Sampler, d *Draft, rows [][]float32, text []int32, n int) ([]int32, int) {
+func (c *chain) speak(r Rule, s *sample.Sampler, d *Draft, rows []sample.Row, text []int32, n int) ([]int32, int) {
 	accepted := 0
 	for end := len(text) + n; len(text) < end; {
 		c.propose(s, d, text[len(text)-1], end-len(text))
-		rows = append(rows[:0], c.target[text[len(text)-1]])
+		rows = append(rows[:0], sample.Row{All: c.target[text[len(text)-1]]})
 		for _, id := range d.Tokens {
-			rows = append(rows, c.target[id])
+			rows = append(rows, sample.Row{All: c.target[id]})
 		}
-		kept, next := r.Verify(s, *d, rows)
+		kept, next, _ := r.Verify(s, *d, rows)
 		accepted += kept
 		for _, id := range append(d.Tokens[:kept:kept], next) {
 			if len(text) < end {
@@ -153,7 +153,7 @@ func samplings() map[string]sample.Options {
 func (c *chain) draws(t *testing.T, o sample.Options, prompt []int32, pairs int) (counts [small * small]float64, accepted int) {
 	t.Helper()
 	var d Draft
-	rows := make([][]float32, 0, 4)
+	rows := make([]sample.Row, 0, 4)
 	text := slices.Clone(prompt)
 	remembers := o.RepetitionPenalty != 0 || o.PresencePenalty != 0 || o.FrequencyPenalty != 0
 	var s *sample.Sampler

@@ -152,13 +152,16 @@ func (r Rule) String() string {
 
 // Verify walks along a draft with the target's logits, of which there is one row more than
 // there are drafts, and returns how many drafts are accepted and the token after them. next is
-// -1 if the logits leave nothing to draw from.
-func (r Rule) Verify(s *sample.Sampler, d Draft, logits [][]float32) (accepted int, next int32) {
+// -1 if the logits leave nothing to draw from. ok is false if more of the rows must be known.
+func (r Rule) Verify(s *sample.Sampler, d Draft, logits []sample.Row) (accepted int, next int32, ok bool) {
 	for i, draft := range d.Tokens {
-		p := s.Dist(logits[i], d.Tokens[:i])
+		p, ok := s.DistOf(logits[i], d.Tokens[:i])
+		if !ok {
+			return 0, -1, false
+		}
 		if r == Exact {
 			if next = s.Draw(p); next != draft {
-				return i, next
+				return i, next, true
 			}
 			continue
 		}
@@ -167,9 +170,13 @@ func (r Rule) Verify(s *sample.Sampler, d Draft, logits [][]float32) (accepted i
 			q = d.Dists[i]
 		}
 		if !s.Coin(p, p.Prob(draft)/q.Prob(draft)) {
-			return i, s.Draw(p.Minus(q))
+			return i, s.Draw(p.Minus(q)), true
 		}
 	}
 	n := len(d.Tokens)
-	return n, s.Draw(s.Dist(logits[n], d.Tokens))
+	p, ok := s.DistOf(logits[n], d.Tokens)
+	if !ok {
+		return 0, -1, false
+	}
+	return n, s.Draw(p), true
 }

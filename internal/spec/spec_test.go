@@ -45,7 +45,7 @@ func TestVerifyEqualsPlainDecoding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		accepted, next := Exact.Verify(s, Draft{Tokens: draft}, logits)
+		accepted, next, _ := Exact.Verify(s, Draft{Tokens: draft}, whole(logits...))
 		if accepted != right || next != want[right] {
 			t.Fatalf("draft %v of %v: %d accepted, then %d; want %d, then %d", draft, want, accepted, next, right, want[right])
 		}
@@ -59,7 +59,16 @@ func TestVerifyWithoutNumbersReportsIt(t *testing.T) {
 	}
 	nan := float32(0)
 	nan /= nan
-	if accepted, next := Exact.Verify(s, Draft{}, [][]float32{{nan, nan}}); accepted != 0 || next != -1 {
+	if accepted, next, _ := Exact.Verify(s, Draft{}, whole([]float32{nan, nan})); accepted != 0 || next != -1 {
 		t.Fatalf("%d accepted, then %d", accepted, next)
 	}
+}
+
+// whole are rows of which every logit is known.
+func whole(logits ...[]float32) []sample.Row {
+	rows := make([]sample.Row, len(logits))
+	for i := range rows {
+		rows[i].All = logits[i]
+	}
+	return rows
 }

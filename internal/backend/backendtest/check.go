@@ -48,6 +48,8 @@ var checks = []check{
 	{"Gather", (*checker).gather, false},
 	{"RMSNorm", (*checker).rmsnorm, false},
 	{"SwiGLU", (*checker).swiglu, false},
+	{"Top", (*checker).top, false},
+	{"Draw and EmbedDrawn", (*checker).draw, false},
 	{"Experts", (*checker).experts, false},
 	{"Attend", (*checker).attend, false},
 	{"Experts with options", (*checker).expertsOptions, false},
@@ -271,6 +273,7 @@ func (c *checker) errors() {
 	}
 	for name, wait := range map[string]func(x backend.Tensor) error{
 		"Host":      func(x backend.Tensor) error { _, err := c.b.Host(x); return err },
+		"Top":       func(x backend.Tensor) error { _, err := c.b.Top(x, make([]backend.Ask, x.Rows)); return err },
 		"ReadBytes": func(x backend.Tensor) error { return c.b.ReadBytes(make([]byte, x.Rows*x.Cols*4), x) },
 	} {
 		c.on(name)

@@ -17,10 +17,13 @@ type faulty struct {
 	write      func(dst backend.Tensor, src []float32) error
 	fill       func(dst backend.Tensor, x float32)
 	host       func(src backend.Tensor) ([]float32, error)
+	top        func(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error)
 	copy       func(dst, src backend.Tensor)
 	readBytes  func(dst []byte, src backend.Tensor) error
 	writeBytes func(dst backend.Tensor, src []byte) error
 	embed      func(dst backend.Tensor, table backend.Weight, ids []int32)
+	draw       func(ids, logits backend.Tensor, draws []backend.Draw)
+	embedDrawn func(dst backend.Tensor, table backend.Weight, ids backend.Tensor)
 	gather     func(dst, x backend.Tensor, rows []int32)
 	matmul     func(x backend.Tensor, products []backend.Product)
 	rmsnorm    func(dst, x, gain backend.Tensor, eps float32)
@@ -68,6 +71,10 @@ func (f *faulty) Host(src backend.Tensor) ([]float32, error) {
 	return or(f.host, f.host == nil, f.Opaque.Host)(src)
 }
 
+func (f *faulty) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
+	return or(f.top, f.top == nil, f.Opaque.Top)(src, asks)
+}
+
 func (f *faulty) Copy(dst, src backend.Tensor) {
 	or(f.copy, f.copy == nil, f.Opaque.Copy)(dst, src)
 }
@@ -82,6 +89,14 @@ func (f *faulty) WriteBytes(dst backend.Tensor, src []byte) error {
 
 func (f *faulty) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 	or(f.embed, f.embed == nil, f.Opaque.Embed)(dst, table, ids)
+}
+
+func (f *faulty) Draw(ids, logits backend.Tensor, draws []backend.Draw) {
+	or(f.draw, f.draw == nil, f.Opaque.Draw)(ids, logits, draws)
+}
+
+func (f *faulty) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
+	or(f.embedDrawn, f.embedDrawn == nil, f.Opaque.EmbedDrawn)(dst, table, ids)
 }
 
 func (f *faulty) Gather(dst, x backend.Tensor, rows []int32) {

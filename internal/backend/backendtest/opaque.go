@@ -11,12 +11,12 @@ import (
 )
 
 // Opaque is a device whose memory nobody else can use: the operations of another device behind
-// memory and weights of its own types. What Host returned is gone at the next call, and writing
-// to it changes nothing. What was freed, or belongs to another device, is a panic wherever it is
-// used. Passes are recorded and replayed.
+// memory and weights of its own types. What Host and Top returned is gone at the next call, and
+// writing to it changes nothing. What was freed, or belongs to another device, is a panic
+// wherever it is used. Passes are recorded and replayed.
 type Opaque struct {
 	b    backend.Backend
-	lent [][]float32 // what Host has returned
+	lent [][]float32 // what Host and Top have returned
 	next error       // what the next operation ends in
 	err  error       // what an operation has ended in
 
@@ -28,6 +28,7 @@ type Opaque struct {
 var (
 	_ backend.Backend = (*Opaque)(nil)
 	_ Breakable       = (*Opaque)(nil)
+	_ backend.Drawer  = (*Opaque)(nil)
 )
 
 // NewOpaque hides the memory of b.
@@ -67,7 +68,7 @@ type sealed struct {
 	backend.Weight
 }
 
-// begin ends the life of what Host has returned. It reports whether an operation is to be
+// begin ends the life of what Host and Top have returned. It reports whether an operation is to be
 // computed, and not to fail.
 func (o *Opaque) begin() bool {
 	for _, x := range o.lent {
@@ -217,6 +218,24 @@ func (o *Opaque) Host(src backend.Tensor) ([]float32, error) {
 	return own, nil
 }
 
+func (o *Opaque) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
+	o.begin()
+	if err := o.reported(); err != nil {
+		return nil, err
+	}
+	best, err := o.b.Top(o.tensor(src), asks)
+	if err != nil {
+		return nil, err
+	}
+	own := slices.Clone(best)
+	for i := range own {
+		b := &own[i]
+		b.IDs, b.Logits, b.Also = slices.Clone(b.IDs), slices.Clone(b.Logits), slices.Clone(b.Also)
+		o.lent = append(o.lent, b.Logits, b.Also)
+	}
+	return own, nil
+}
+
 func (o *Opaque) Copy(dst, src backend.Tensor) {
 	o.op(func(*backend.Pass) { o.b.Copy(o.tensor(dst), o.tensor(src)) })
 }
@@ -237,6 +256,15 @@ func (o *Opaque) WriteBytes(dst backend.Tensor, src []byte) error {
 func (o *Opaque) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 	from := listed(o, ids, func(p *backend.Pass) []int32 { return p.IDs })
 	o.op(func(p *backend.Pass) { o.b.Embed(o.tensor(dst), o.weight(table), from(p)) })
+}
+
+// Draw implements backend.Drawer, as EmbedDrawn does.
+func (o *Opaque) Draw(ids, logits backend.Tensor, draws []backend.Draw) {
+	o.op(func(*backend.Pass) { o.b.(backend.Drawer).Draw(o.tensor(ids), o.tensor(logits), draws) })
+}
+
+func (o *Opaque) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
+	o.op(func(*backend.Pass) { o.b.(backend.Drawer).EmbedDrawn(o.tensor(dst), o.weight(table), o.tensor(ids)) })
 }
 
 func (o *Opaque) Gather(dst, x backend.Tensor, rows []int32) {

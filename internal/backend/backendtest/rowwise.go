@@ -79,6 +79,7 @@ func (c *checker) shapes() {
 		"MatMul":  func() { r.b.MatMul(x, backend.Product{Dst: y, W: w}) },
 		"RMSNorm": func() { r.b.RMSNorm(y, x, narrow.RowRange(0, 1), 1e-6) },
 		"SwiGLU":  func() { r.b.SwiGLU(x, x, narrow) },
+		"Top":     func() { _, _ = r.b.Top(x, make([]backend.Ask, 2)) },
 	} {
 		c.on(op)
 		if try(f) == nil {

@@ -3,6 +3,7 @@ package backendtest
 import (
 	"errors"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"testing"
@@ -332,6 +333,100 @@ func forgetful() (list []planted) {
 	}})
 }
 
+var topFaults = []planted{
+	{"Top", "one of several equals is listed", func(f *faulty, b *Opaque) {
+		f.top = answers(b, func(_ backend.Ask, best *backend.Best) {
+			if n := len(best.IDs); n > 1 && best.Logits[n-1] == best.Logits[n-2] {
+				best.IDs, best.Logits = best.IDs[:n-1], best.Logits[:n-1]
+			}
+		})
+	}},
+	{"Top", "minus infinity is listed", func(f *faulty, b *Opaque) {
+		f.top = answers(b, func(a backend.Ask, best *backend.Best) {
+			if a.K > 0 && len(best.IDs) == 0 {
+				best.IDs, best.Logits = []int32{0}, []float32{float32(math.Inf(-1))}
+			}
+		})
+	}},
+	{"Top", "the bound is too high", func(f *faulty, b *Opaque) {
+		f.top = answers(b, func(_ backend.Ask, best *backend.Best) { best.Low += 0.5 })
+	}},
+	{"Top", "the likeliest comes first", func(f *faulty, b *Opaque) {
+		f.top = answers(b, func(_ backend.Ask, best *backend.Best) {
+			if n := len(best.IDs); n > 1 && best.Logits[0] < best.Logits[n-1] {
+				slices.Reverse(best.IDs)
+				slices.Reverse(best.Logits)
+			}
+		})
+	}},
+	{"Top", "all columns count", func(f *faulty, b *Opaque) {
+		f.top = func(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
+			asks = slices.Clone(asks)
+			for i := range asks {
+				asks[i].Cols = 0
+			}
+			return b.Top(src, asks)
+		}
+	}},
+	{"Top", "all rows are asked alike", func(f *faulty, b *Opaque) {
+		f.top = func(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
+			if len(asks) != src.Rows || len(asks) == 0 {
+				return b.Top(src, asks)
+			}
+			return b.Top(src, slices.Repeat(asks[:1], len(asks)))
+		}
+	}},
+	{"Top", "stride is ignored", func(f *faulty, b *Opaque) {
+		f.top = func(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) { return b.Top(flat(src), asks) }
+	}},
+	{"Top", "an error is swallowed", func(f *faulty, b *Opaque) {
+		f.top = func(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
+			best, err := b.Top(src, asks)
+			if errors.Is(err, errReported) {
+				return make([]backend.Best, len(asks)), nil
+			}
+			return best, err
+		}
+	}},
+}
+
+var drawFaults = []planted{
+	{"Draw", "one noise for all rows", func(f *faulty, b *Opaque) {
+		f.draw = func(ids, logits backend.Tensor, draws []backend.Draw) {
+			draws = slices.Clone(draws)
+			for i := range draws {
+				draws[i].Noise = draws[0].Noise
+			}
+			b.Draw(ids, logits, draws)
+		}
+	}},
+	{"Draw", "all columns count", func(f *faulty, b *Opaque) {
+		f.draw = func(ids, logits backend.Tensor, draws []backend.Draw) {
+			draws = slices.Clone(draws)
+			for i := range draws {
+				draws[i].Cols = 0
+			}
+			b.Draw(ids, logits, draws)
+		}
+	}},
+	{"EmbedDrawn", "stride is ignored", func(f *faulty, b *Opaque) {
+		f.embedDrawn = func(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
+			b.EmbedDrawn(flat(dst), table, ids)
+		}
+	}},
+}
+
+// answers is Top with every answer changed.
+func answers(b *Opaque, change func(a backend.Ask, best *backend.Best)) func(backend.Tensor, []backend.Ask) ([]backend.Best, error) {
+	return func(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
+		best, err := b.Top(src, asks)
+		for i := range best {
+			change(asks[i], &best[i])
+		}
+		return best, err
+	}
+}
+
 var layerFaults = []planted{
 	{"MatMul", "the last column", func(f *faulty, b *Opaque) {
 		f.matmul = func(x backend.Tensor, products []backend.Product) {
@@ -526,7 +621,7 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 	s, b := Brief(t), Open(t, backend.Options{Threads: 1})
 	methods := map[string]bool{}
-	for _, p := range slices.Concat(memoryFaults, rowFaults, layerFaults, forgetful()) {
+	for _, p := range slices.Concat(memoryFaults, rowFaults, topFaults, drawFaults, layerFaults, forgetful()) {
 		f := &faulty{Opaque: NewOpaque(b)}
 		p.plant(f, f.Opaque)
 		found := map[string]Finding{}
@@ -538,10 +633,11 @@ func TestFaultsAreFound(t *testing.T) {
 		}
 		methods[p.op] = true
 	}
-	all := reflect.TypeFor[backend.Backend]()
-	for i := range all.NumMethod() {
-		if name := all.Method(i).Name; !methods[name] && name != "Name" && name != "Close" {
-			t.Errorf("no fault of %s is planted", name)
+	for _, all := range []reflect.Type{reflect.TypeFor[backend.Backend](), reflect.TypeFor[backend.Drawer]()} {
+		for i := range all.NumMethod() {
+			if name := all.Method(i).Name; !methods[name] && name != "Name" && name != "Close" {
+				t.Errorf("no fault of %s is planted", name)
+			}
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/sample"
 )
 
 func init() {
@@ -46,9 +47,16 @@ type Backend struct {
 	delta     deltaOp
 	experts   expertsOp
 	rowwise   rowwiseOp
+	top       topOp
+	spread    spreadOp
+	draw      drawOp
 }
 
-var _ backend.Backend = (*Backend)(nil)
+var (
+	_ backend.Backend  = (*Backend)(nil)
+	_ backend.Spreader = (*Backend)(nil)
+	_ backend.Drawer   = (*Backend)(nil)
+)
 
 // tile is how many output rows of a weight are computed together.
 const tile = kernel.Tile
@@ -61,6 +69,9 @@ type scratch struct {
 	keys   []float32 // what a row's experts are ranked by
 	groups []float32 // likewise, groups of experts
 	best   []int32   // of these
+	top    topScratch
+
+	sampler sample.Drawer
 }
 
 // Open returns the processor as a backend. All backends of a process share their threads,

@@ -148,6 +148,22 @@ func (u *poolUser) run(t task, n, grain int) {
 	}
 }
 
+// spreadOp is work that is no operation of the device.
+type spreadOp struct{ f func(i int) }
+
+func (op *spreadOp) part(_, from, to int) {
+	for i := from; i < to; i++ {
+		op.f(i)
+	}
+}
+
+// Spread implements backend.Spreader.
+func (b *Backend) Spread(n int, f func(i int)) {
+	b.spread.f = f
+	b.pool.run(&b.spread, n, 1)
+	b.spread.f = nil
+}
+
 // share computes a task on threads threads, after the tasks of others. The error is a part's
 // panic.
 func (p *pool) share(t task, n, chunks, threads int) error {

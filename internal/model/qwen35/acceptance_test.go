@@ -149,10 +149,7 @@ func sampleTexts(t *testing.T, r *rig, prompts [][]int32, length int, o sample.O
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := [][]float32{}
-		for i := range texts {
-			rows = append(rows, slices.Clone(out.Logits[i][0]))
-		}
+		rows := rowsOf(t, out)
 		hidden := r.host(t, out.Hidden)
 		for i := range texts {
 			text, n := &texts[i], len(spans[i].Tokens)*r.Info().Width

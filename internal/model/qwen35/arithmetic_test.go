@@ -67,7 +67,7 @@ func TestNetworkBitsAreRecorded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			add(out.Logits[0]...)
+			add(rowsOf(t, out)...)
 			at += n
 		}
 		for _, s := range []*state.State{target, memory} {

@@ -38,18 +38,19 @@ type workspace struct {
 // call is one Forward: views of the workspace, and whose rows are whose.
 type call struct {
 	workspace
-	ids    []int32
-	seqs   []backend.Seq
-	want   []int32 // rows whose logits are wanted
-	only   []int32 // blocks of the vocabulary whose logits are computed, nil: all
-	views  [][][]float32
-	wanted [][]float32
+	ids  []int32
+	seqs []backend.Seq
+	want []int32 // rows whose logits are wanted
+	only []int32 // blocks of the vocabulary whose logits are computed, nil: all
+	// embedded says that x has the rows already: what is not in a list of ids was embedded
+	// before the pass.
+	embedded bool
 }
 
 // begin checks the spans, reserves their state and lays out their rows.
 func (n *transformer) begin(batch []model.Span, only []int32) (*call, error) {
 	c := &n.call
-	c.ids, c.want, c.only = c.ids[:0], c.want[:0], only
+	c.ids, c.want, c.only, c.embedded = c.ids[:0], c.want[:0], only, false
 	for i, s := range batch {
 		if len(s.Tokens) == 0 || s.Drafts < 0 || s.Drafts > len(s.Tokens) || s.Want < 0 || s.Want > len(s.Tokens) {
 			return nil, fmt.Errorf("qwen35: span %d has %d tokens, %d draft tokens, wants %d", i, len(s.Tokens), s.Drafts, s.Want)
@@ -126,32 +127,32 @@ func (n *transformer) project(c *call) {
 	n.matmul(c.last, backend.Product{Dst: c.logits, W: n.unembed, Only: c.only})
 }
 
-// pass has the device run the operations of a call.
-func (n *transformer) pass(c *call) {
-	n.b.Pass(backend.Pass{Of: n, IDs: c.ids, Batch: c.seqs, Want: c.want, Only: c.only}, n.queue)
+// embedding is the first operation of a call, unless that was done.
+func (n *transformer) embedding(c *call) {
+	if !c.embedded {
+		n.b.Embed(c.x, n.embed, c.ids)
+	}
 }
 
-// finish reads the logits and moves the sequences on.
-func (n *transformer) finish(c *call, batch []model.Span) (model.Output, error) {
-	all, err := n.b.Host(c.logits)
-	if err != nil {
-		return model.Output{}, err
+// pass has the device run the operations of a call.
+func (n *transformer) pass(c *call) {
+	p := backend.Pass{Of: n, IDs: c.ids, Batch: c.seqs, Want: c.want, Only: c.only}
+	if c.embedded {
+		p.IDs = nil
 	}
-	c.wanted, c.views = c.wanted[:0], c.views[:0]
-	for i := range c.want {
-		c.wanted = append(c.wanted, all[i*n.cfg.vocab:(i+1)*n.cfg.vocab])
-	}
-	at := 0
+	n.b.Pass(p, n.queue)
+}
+
+// finish moves the sequences on.
+func (n *transformer) finish(c *call, batch []model.Span) model.Output {
 	for _, s := range batch {
-		c.views = append(c.views, c.wanted[at:at+s.Want])
-		at += s.Want
 		s.State.Fed(len(s.Tokens), s.Drafts)
 	}
-	out := model.Output{Logits: c.views, Hidden: c.hidden}
+	out := model.Output{Device: n.b, Logits: c.logits, Hidden: c.hidden}
 	if n.cfg.preNorm {
 		out.Hidden = c.x
 	}
-	return out, nil
+	return out
 }
 
 // parts are the tensors with one row per token; x is the first.

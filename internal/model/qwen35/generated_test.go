@@ -63,8 +63,8 @@ func BenchmarkRound(b *testing.B) {
 						if err != nil {
 							b.Fatal(err)
 						}
-						if x := out.Logits[0][0][0]; math.IsNaN(float64(x)) {
-							b.Fatal("not a number")
+						if rows, err := out.Rows(); err != nil || math.IsNaN(float64(rows[0][0])) {
+							b.Fatal(rows, err)
 						}
 						s.Commit(0)
 					}

@@ -107,6 +107,7 @@ func (m *Model) Close() error {
 	if m.head != nil {
 		m.head.work.free(m.b)
 		m.b.Free(m.head.pair)
+		m.b.Free(m.head.chain.drawn)
 	}
 	return nil
 }
@@ -121,15 +122,15 @@ func (m *Model) Forward(batch []model.Span) (model.Output, error) {
 		return model.Output{}, err
 	}
 	m.pass(c)
-	out, err := m.finish(c, batch)
+	out := m.finish(c, batch)
 	out.Taps = m.taps.view(len(c.ids))
-	return out, err
+	return out, nil
 }
 
 // operations are those of a call.
 func (m *Model) operations() {
 	c := &m.call
-	m.b.Embed(c.x, m.embed, c.ids)
+	m.embedding(c)
 	for i := range m.layers {
 		m.taps.copy(m.b, i, c.x)
 		m.layer(c, &m.layers[i])

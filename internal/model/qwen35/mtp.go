@@ -21,6 +21,7 @@ type Head struct {
 	block      layer
 	pair       backend.Tensor // [rows, 2*hidden]: the norms' results side by side
 	swapped    bool           // a variant: fc takes the hidden state first
+	chain      chaining
 }
 
 // newHead is a head without weights.
@@ -37,6 +38,12 @@ func (h *Head) Layout() state.Layout { return h.layout }
 
 // Forward implements model.Head.
 func (h *Head) Forward(batch []model.Span, only []int32) (model.Output, error) {
+	return h.forward(batch, only, backend.Tensor{})
+}
+
+// forward is Forward. If there are ids that the device has drawn, they are fed in place of the
+// spans' tokens, one for each span.
+func (h *Head) forward(batch []model.Span, only []int32, drawn backend.Tensor) (model.Output, error) {
 	for i, s := range batch {
 		if s.Hidden.Rows != len(s.Tokens) {
 			return model.Output{}, fmt.Errorf("qwen35: span %d has %d tokens and %d hidden rows", i, len(s.Tokens), s.Hidden.Rows)
@@ -58,6 +65,10 @@ func (h *Head) Forward(batch []model.Span, only []int32) (model.Output, error) {
 		h.b.RMSNorm(hidden.RowRange(at, at+s.Hidden.Rows), s.Hidden, h.normHidden, h.cfg.eps)
 		at += s.Hidden.Rows
 	}
+	if drawn.Rows > 0 {
+		h.b.(backend.Drawer).EmbedDrawn(c.x, h.embed, drawn)
+		c.embedded = true
+	}
 	h.pass(c)
 	if len(c.want) == 0 {
 		for _, s := range batch {
@@ -65,9 +76,9 @@ func (h *Head) Forward(batch []model.Span, only []int32) (model.Output, error) {
 		}
 		return model.Output{}, nil
 	}
-	out, err := h.finish(c, batch)
+	out := h.finish(c, batch)
 	out.Hidden = c.hidden // the chain goes on with the head's normed output
-	return out, err
+	return out, nil
 }
 
 // halves are the pairs of the running call, and where their parts are.
@@ -85,7 +96,7 @@ func (h *Head) halves() (pair, embedded, hidden backend.Tensor) {
 func (h *Head) operations() {
 	c := &h.call
 	pair, embedded, _ := h.halves()
-	h.b.Embed(c.x, h.embed, c.ids)
+	h.embedding(c)
 	h.b.RMSNorm(embedded, c.x, h.normEmbed, h.cfg.eps)
 	h.matmul(pair, backend.Product{Dst: c.x, W: h.fc})
 	if len(c.want) == 0 {

@@ -79,10 +79,20 @@ func (r *rig) feed(tb testing.TB, s model.Span) (logits [][]float32, hidden []fl
 	if err != nil {
 		tb.Fatal(err)
 	}
-	for _, row := range out.Logits[0] {
-		logits = append(logits, slices.Clone(row))
+	return rowsOf(tb, out), r.host(tb, out.Hidden)
+}
+
+// rowsOf are copies of the logits of all spans.
+func rowsOf(tb testing.TB, out model.Output) [][]float32 {
+	tb.Helper()
+	rows, err := out.Rows()
+	if err != nil {
+		tb.Fatal(err)
 	}
-	return logits, r.host(tb, out.Hidden)
+	for i, row := range rows {
+		rows[i] = slices.Clone(row)
+	}
+	return rows
 }
 
 // tapped runs one span and returns copies of what entered the first n layers.
@@ -149,10 +159,7 @@ func (r *rig) feedHead(tb testing.TB, s *state.State, hidden []float32, next []i
 	if err != nil {
 		tb.Fatal(err)
 	}
-	for _, row := range o.Logits[0] {
-		logits = append(logits, slices.Clone(row))
-	}
-	return logits, r.host(tb, o.Hidden)
+	return rowsOf(tb, o), r.host(tb, o.Hidden)
 }
 
 func argmax(x []float32) int32 { return int32(slices.Index(x, slices.Max(x))) }

@@ -27,7 +27,11 @@ func TestTapsChangeNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, row := range out.Logits[0] {
+		rows, err := out.Rows()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range rows {
 			logits = append(logits, slices.Clone(row))
 		}
 		before, _ := r.HiddenRows()

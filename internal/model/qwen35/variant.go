@@ -118,4 +118,5 @@ func (h *Head) close() {
 	}
 	h.work.free(h.b)
 	h.b.Free(h.pair)
+	h.b.Free(h.chain.drawn)
 }

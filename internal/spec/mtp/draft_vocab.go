@@ -6,6 +6,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // The output matrix is most of what a draft token costs a small model with a large
@@ -133,25 +134,75 @@ var off = func() (x [backend.RowBlock]float32) {
 	return x
 }()
 
+// foreign is how many of the highest logits of a row confine is expected to drop at most: tokens
+// that only other texts use are seldom likely in this one. Where they are more, the whole row
+// is read.
+func (s *draftVocab) foreign(r *spec.Run) int {
+	if s.all {
+		return 0
+	}
+	return min(len(s.blocks)-s.first-len((*r.HostState).(*seen).blocks), 16)
+}
+
 // confine removes the tokens from a row of logits that are there for other sequences of the
 // batch, and returns how many are left: whoever sees the draft tokens of a text would
 // otherwise see which words others use.
-func (s *draftVocab) confine(row []float32, r *spec.Run) int {
+func (s *draftVocab) confine(row *sample.Row, r *spec.Run) int {
 	if s.all {
 		return s.vocab
 	}
-	own := (*r.HostState).(*seen).blocks
-	n := s.first + len(own)
-	if n < len(s.blocks) {
-		for _, b := range s.blocks[s.first:] {
-			if len(own) > 0 && own[0] == b {
-				own = own[1:]
-				continue
-			}
-			copy(row[int(b)*backend.RowBlock:], off[:])
+	if own := (*r.HostState).(*seen).blocks; s.first+len(own) < len(s.blocks) {
+		if row.All != nil {
+			s.blank(row.All, own)
+		} else {
+			s.drop(row, own)
 		}
 	}
-	return min(n*backend.RowBlock, s.vocab)
+	return s.size(r)
+}
+
+// size is how many tokens a run draws from.
+func (s *draftVocab) size(r *spec.Run) int {
+	if s.all {
+		return s.vocab
+	}
+	return min((s.first+len((*r.HostState).(*seen).blocks))*backend.RowBlock, s.vocab)
+}
+
+// blank confines a whole row to own blocks.
+func (s *draftVocab) blank(row []float32, own []int32) {
+	for _, b := range s.blocks[s.first:] {
+		if len(own) > 0 && own[0] == b {
+			own = own[1:]
+			continue
+		}
+		copy(row[int(b)*backend.RowBlock:], off[:])
+	}
+}
+
+// drop confines the known part of a row to own blocks.
+func (s *draftVocab) drop(row *sample.Row, own []int32) {
+	in := func(id int32) bool {
+		b := id / backend.RowBlock
+		if int(b) < s.first {
+			return true
+		}
+		_, found := slices.BinarySearch(own, b)
+		return found
+	}
+	kept := 0
+	for i, id := range row.IDs {
+		if in(id) {
+			row.IDs[kept], row.Logits[kept] = id, row.Logits[i]
+			kept++
+		}
+	}
+	row.IDs, row.Logits = row.IDs[:kept], row.Logits[:kept]
+	for i, id := range row.Also {
+		if !in(id) {
+			row.AlsoLogits[i] = off[0]
+		}
+	}
 }
 
 // update takes in the new tokens of a text. Where they are too many, those used last stay:

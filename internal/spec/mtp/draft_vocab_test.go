@@ -8,6 +8,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/sample"
 )
 
 func TestDraftVocabSize(t *testing.T) {
@@ -117,14 +118,30 @@ func TestDraftVocabIsNobodyElses(t *testing.T) {
 		t.Fatalf("blocks %v, want %v", got, want)
 	}
 	for i, own := range [][]int32{{0, 1, 31, 61}, {0, 1, 43, 61, 62}} {
-		row := make([]float32, 1000)
-		if n, want := s.confine(row, &batch[i]), len(own)*backend.RowBlock; n != want {
-			t.Errorf("run %d: draft vocabulary of %d, want %d", i, n, want)
+		row := sample.Row{All: make([]float32, 1000)}
+		known := sample.Row{Also: []int32{3, 690, 991}, AlsoLogits: []float32{1, 2, 3}}
+		for id := range int32(1000) {
+			if slices.Contains(s.blocks, id/backend.RowBlock) && id%3 == 0 { // others are minus infinity
+				known.IDs, known.Logits = append(known.IDs, id), append(known.Logits, float32(id))
+			}
 		}
-		for id, x := range row {
-			b := int32(id / backend.RowBlock)
-			if others := slices.Contains(s.blocks, b) && !slices.Contains(own, b); math.IsInf(float64(x), -1) != others {
+		want := len(own) * backend.RowBlock
+		if n, m := s.confine(&row, &batch[i]), s.confine(&known, &batch[i]); n != want || m != want {
+			t.Errorf("run %d: draft vocabulary of %d and %d, want %d", i, n, m, want)
+		}
+		mine := func(id int) bool { return slices.Contains(own, int32(id/backend.RowBlock)) }
+		for id, x := range row.All {
+			if others := slices.Contains(s.blocks, int32(id/backend.RowBlock)) && !mine(id); math.IsInf(float64(x), -1) != others {
 				t.Fatalf("run %d: token %d is %v", i, id, x)
+			}
+			at, found := slices.BinarySearch(known.IDs, int32(id))
+			if found != (mine(id) && id%3 == 0) || found && known.Logits[at] != float32(id) {
+				t.Fatalf("run %d: token %d is known is %v, at %d of %v", i, id, found, at, known.Logits)
+			}
+		}
+		for j, id := range known.Also {
+			if x := known.AlsoLogits[j]; math.IsInf(float64(x), -1) == mine(int(id)) {
+				t.Errorf("run %d: token %d is %v", i, id, x)
 			}
 		}
 	}
@@ -162,9 +179,9 @@ func BenchmarkDraftVocab(b *testing.B) {
 			batch = append(batch, spec.Run{HostState: new(any), Text: text[i*100:][:100], Depth: 1})
 		}
 		list.of(batch)
-		row := make([]float32, list.vocab)
+		row := sample.Row{All: make([]float32, list.vocab)}
 		for b.Loop() {
-			list.confine(row, &batch[0])
+			list.confine(&row, &batch[0])
 		}
 	})
 }

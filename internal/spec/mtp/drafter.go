@@ -4,6 +4,7 @@
 package mtp
 
 import (
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
@@ -29,6 +30,20 @@ type Drafter struct {
 	spans []model.Span
 	who   []int // run of each span
 	pairs []int // true ones in each run's KV cache
+
+	// Of the running call.
+	batch  []spec.Run
+	logits spec.Logits
+	drawn  []draw // of each span
+	choose func(j int, rows []sample.Row) bool
+	draws  [][]backend.Draw // of each call and span
+}
+
+// draw is what comes of a span.
+type draw struct {
+	id   int32 // -1: none
+	dist sample.Dist
+	own  int // tokens that it was drawn from
 }
 
 var _ spec.VocabLimiter = (*Drafter)(nil)
@@ -36,6 +51,7 @@ var _ spec.VocabLimiter = (*Drafter)(nil)
 // New returns a drafter that calls h, whose model nobody else uses meanwhile.
 func New(h model.Head, o Options) *Drafter {
 	d := &Drafter{head: h, vocab: newDraftVocab(o, draftVocabSize(o.Vocab, o.DraftVocab))}
+	d.choose = d.chooseToken
 	if o.DraftVocab == 0 {
 		d.sizes = draftVocabSizes(o.Vocab)
 	}
@@ -85,7 +101,11 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	if len(d.spans) == 0 {
 		return out, nil
 	}
-	err := d.chain(batch, out, d.vocab.of(batch))
+	only := d.vocab.of(batch)
+	done, err := d.chained(batch, out, only)
+	if !done {
+		err = d.chain(batch, out, only)
+	}
 	// Every pass but the first has fed a draft token, also where nothing could be drawn from
 	// its result.
 	for i, r := range batch {
@@ -104,32 +124,62 @@ func (d *Drafter) chain(batch []spec.Run, out []spec.Draft, only []int32) error 
 		if err != nil {
 			return err
 		}
-		d.draw(batch, out, res, depth)
+		if err := d.draw(batch, out, res); err != nil {
+			return err
+		}
+		d.extend(batch, out, res, depth)
 	}
 	return nil
 }
 
-// draw draws a token for every run that wants one from the last call's result, and sets
-// up the next call for those that want another.
-func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output, depth int) {
+// draw draws a token for every span from the last call's result. It is the only place where
+// logits are read.
+func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output) error {
+	d.drawn = d.drawn[:0]
+	d.logits.Begin(res.Device, res.Logits)
+	for j := range d.spans {
+		i := d.who[j]
+		d.drawn = append(d.drawn, draw{id: -1})
+		d.logits.Extra = d.vocab.foreign(&batch[i])
+		d.logits.Ask(batch[i].Sampler, out[i].Tokens, 1)
+	}
+	d.batch = batch
+	defer func() { d.batch = nil }()
+	return d.logits.Resolve(d.choose)
+}
+
+// chooseToken draws the token of a span, maybe beside others, and reports whether enough of its
+// row is known.
+func (d *Drafter) chooseToken(j int, rows []sample.Row) (ok bool) {
+	i, x := d.who[j], &d.drawn[j]
+	r := &d.batch[i]
+	x.own = d.vocab.confine(&rows[0], r)
+	if x.dist, ok = r.Sampler.DistOf(rows[0], d.out[i].Tokens); ok {
+		x.id = r.Sampler.Draw(x.dist)
+	}
+	if x.id >= 0 && r.Dists {
+		x.dist = x.dist.Detach()
+	}
+	return ok
+}
+
+// extend adds what was drawn to the drafts, and sets up the next call for those that want
+// another token.
+func (d *Drafter) extend(batch []spec.Run, out []spec.Draft, res model.Output, depth int) {
 	spans, row := d.spans, 0
 	d.spans = d.spans[:0]
 	for j, span := range spans {
-		i := d.who[j]
+		i, x := d.who[j], d.drawn[j]
 		r, draft := &batch[i], &out[i]
 		row += len(span.Tokens)
-		if depth >= r.Depth {
-			continue
-		}
-		id, dist, own := d.token(res.Logits[j][0], r, draft)
-		if id < 0 {
+		if x.id < 0 {
 			continue // no number, or nothing that is allowed is in the draft vocabulary
 		}
 		if r.Dists {
-			draft.Dists = append(draft.Dists, dist.Detach())
+			draft.Dists = append(draft.Dists, x.dist)
 		}
-		draft.Tokens = append(draft.Tokens, id)
-		draft.Vocab = own
+		draft.Tokens = append(draft.Tokens, x.id)
+		draft.Vocab = x.own
 		if depth+1 < r.Depth {
 			n := len(d.spans)
 			d.who[n] = i
@@ -138,12 +188,4 @@ func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output, dep
 			})
 		}
 	}
-}
-
-// token draws a token from a row of the head's logits, -1 if there is none, with what it was
-// drawn from and how many tokens that had. It is the only place where logits are read.
-func (d *Drafter) token(logits []float32, r *spec.Run, draft *spec.Draft) (id int32, from sample.Dist, own int) {
-	own = d.vocab.confine(logits, r)
-	from = r.Sampler.Dist(logits, draft.Tokens)
-	return r.Sampler.Draw(from), from, own
 }

@@ -211,3 +211,81 @@ func (r *rig) compareHeads(t *testing.T, what string, got *state.State, hidden [
 		}
 	}
 }
+
+// counted is a head that counts what it is called for.
+type counted struct {
+	model.Chainer
+	forwards, chains int
+}
+
+func (c *counted) Forward(batch []model.Span, only []int32) (model.Output, error) {
+	c.forwards++
+	return c.Chainer.Forward(batch, only)
+}
+
+func (c *counted) Chain(batch []model.Span, only []int32, draws [][]backend.Draw) ([][]int32, bool, error) {
+	c.chains++
+	return c.Chainer.Chain(batch, only, draws)
+}
+
+// TestChainedDraftsAreTheSame drafts for two sequences in one call of the device and token by
+// token: the same draft tokens, and the same KV cache afterwards. What a device cannot draw is
+// drafted token by token.
+func TestChainedDraftsAreTheSame(t *testing.T) {
+	f := golden.Load(t, "dense")
+	r := open(t, "dense")
+	text := f.Cases[len(f.Cases)-1].Tokens[:100]
+	hidden, width := r.hidden(t, text), r.Info().Width
+	for name, c := range map[string]struct {
+		options sample.Options
+		depths  [2]int
+		chained bool
+	}{
+		"greedy":         {sample.Options{}, [2]int{4, 4}, true},
+		"temperature":    {sample.Options{Temperature: 0.9}, [2]int{3, 3}, true},
+		"top-k":          {sample.Options{Temperature: 0.9, TopK: 5}, [2]int{3, 3}, false},
+		"one token":      {sample.Options{}, [2]int{1, 1}, false},
+		"unequal depths": {sample.Options{}, [2]int{4, 2}, false},
+		"one catches up": {sample.Options{Temperature: 2}, [2]int{4, 0}, true},
+	} {
+		head := &counted{Chainer: r.Head().(model.Chainer)}
+		one := struct{ model.Head }{head.Chainer} // can be called, and no more
+		var drafts [2][][]int32
+		for way, h := range []model.Head{head, one} {
+			d := mtp.New(h, mtp.Options{Vocab: r.Info().Vocab, DraftVocab: -1})
+			caches := [2]*state.State{r.memory(t, d.Layout()), r.memory(t, d.Layout())}
+			for at := 0; at < 80; at += 5 {
+				var batch []spec.Run
+				for i, cache := range caches {
+					o := c.options
+					o.Seed = uint64(at + i)
+					s, err := sample.New(o, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					batch = append(batch, spec.Run{
+						State: cache, HostState: new(any), Text: text[:at+6], Depth: c.depths[i], Sampler: s,
+						Hidden: r.upload(t, hidden[at*width:(at+5)*width]),
+					})
+				}
+				out, err := d.Draft(batch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range out {
+					if len(out[i].Tokens) != c.depths[i] {
+						t.Fatalf("%s: %d draft tokens, want %d", name, len(out[i].Tokens), c.depths[i])
+					}
+					drafts[way] = append(drafts[way], slices.Clone(out[i].Tokens))
+				}
+			}
+			r.compareHeads(t, name, caches[0], hidden[:80*width], text[1:81])
+		}
+		if !slices.EqualFunc(drafts[0], drafts[1], slices.Equal) {
+			t.Errorf("%s: %v, token by token %v", name, drafts[0], drafts[1])
+		}
+		if (head.chains > 0) != c.chained {
+			t.Errorf("%s: %d calls for whole drafts, and %d others", name, head.chains, head.forwards)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/topk"
+)
+
+// topOp finds the highest numbers of rows: a part is a row.
+type topOp struct {
+	b    *Backend
+	src  backend.Tensor
+	asks []backend.Ask
+	best []backend.Best
+}
+
+// topScratch is what one thread finds them in.
+type topScratch struct {
+	maxima []float32 // of the row's blocks
+	keys   []uint64  // of what is listed
+	spare  []uint64
+}
+
+// Top tells the highest numbers of each row, which the threads share.
+func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
+	if src.Type != dtype.F32 || len(asks) != src.Rows {
+		panic(fmt.Sprintf("cpu: %d asks of %d rows of %v", len(asks), src.Rows, src.Type))
+	}
+	op := &b.top
+	for len(op.best) < len(asks) {
+		op.best = append(op.best, backend.Best{})
+	}
+	op.b, op.src, op.asks = b, src, asks
+	b.pool.run(op, len(asks), 1)
+	return op.best[:len(asks)], nil
+}
+
+func (op *topOp) part(worker, from, to int) {
+	w := &op.b.workers[worker].top
+	for r := from; r < to; r++ {
+		a := &op.asks[r]
+		z := row(op.src, r)
+		if a.Cols > 0 {
+			z = z[:a.Cols:a.Cols]
+		}
+		w.list(&op.best[r], z, a)
+	}
+}
+
+// list answers an ask of a row.
+func (w *topScratch) list(best *backend.Best, row []float32, a *backend.Ask) {
+	best.IDs, best.Logits, best.Also = best.IDs[:0], best.Logits[:0], best.Also[:0]
+	for _, id := range a.Also {
+		best.Also = append(best.Also, row[id])
+	}
+	best.Low = float32(math.Inf(1))
+	if a.K == 0 {
+		return
+	}
+	w.maxima = topk.Maxima(w.maxima[:0], row)
+	var low float32
+	low, w.spare = topk.Kth(w.maxima, a.K, -math.MaxFloat32, w.spare)
+	best.Low = min(low, math.MaxFloat32)
+	w.keys = topk.Gather(w.keys[:0], row, w.maxima, best.Low)
+	for _, k := range w.keys {
+		id := topk.ID(k)
+		best.IDs = append(best.IDs, id)
+		best.Logits = append(best.Logits, row[id])
+	}
+}

@@ -1,0 +1,10 @@
+//go:build race
+
+package backend_test
+
+import "testing"
+
+// TestRace has the tests in which several goroutines meet: make race runs it.
+func TestRace(t *testing.T) {
+	t.Run("SpreadCallsEachOnce", TestSpreadCallsEachOnce)
+}

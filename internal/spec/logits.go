@@ -1,0 +1,234 @@
+package spec
+
+import (
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// Logits are the rows of logits of a pass, where they lie. Whoever chooses tokens asks for what
+// its sampler needs of its rows; all rows of a pass are then read together: the highest logits
+// in one call of the device, whole rows in another, and again where the highest were not enough.
+// A Logits is used for one pass after another, and keeps its memory.
+type Logits struct {
+	// Extra is how many more of the highest logits the next groups ask for than their samplers
+	// need, for whoever drops some.
+	Extra int
+
+	device backend.Backend
+	at     backend.Tensor
+	groups []int // first row of each
+	needs  []sample.Need
+	rows   []sample.Row
+	failed []int // groups
+	done   []outcome
+
+	// Of the running Resolve. A function made for the call would be garbage afterwards.
+	choose func(i int, rows []sample.Row) bool
+	share  func(i int)
+
+	asks   []backend.Ask
+	ids    []int32 // backs Also of needs
+	listed []int32 // backs IDs of rows
+	logits []float32
+}
+
+// Begin starts with the rows of a pass: those of a device's tensor, in groups.
+func (l *Logits) Begin(device backend.Backend, rows backend.Tensor) {
+	l.device, l.at = device, rows
+	l.groups, l.needs, l.rows = l.groups[:0], l.needs[:0], l.rows[:0]
+	l.ids, l.listed, l.logits = l.ids[:0], l.listed[:0], l.logits[:0]
+}
+
+// Ask makes the next n rows a group, of which s chooses tokens: the last of them follows the
+// tokens ahead, the one before follows one token less, and so on.
+func (l *Logits) Ask(s *sample.Sampler, ahead []int32, n int) {
+	l.groups = append(l.groups, len(l.needs))
+	for i := len(ahead) - n + 1; i <= len(ahead); i++ {
+		before := len(l.ids)
+		need := s.Need(l.at.Cols, ahead[:i], l.ids)
+		l.ids = append(l.ids, need.Also...)
+		need.Also = l.ids[before:len(l.ids):len(l.ids)]
+		if need.Best > 0 {
+			need.Best += l.Extra
+		}
+		l.needs = append(l.needs, need)
+	}
+}
+
+// AskWhole makes the next n rows a group, of which every logit is needed.
+func (l *Logits) AskWhole(n int) {
+	l.groups = append(l.groups, len(l.needs))
+	for range n {
+		l.needs = append(l.needs, sample.Need{Whole: true})
+	}
+}
+
+// Rows are the rows of group i, as far as they are known; valid until the device's next call.
+func (l *Logits) Rows(i int) []sample.Row {
+	from, to := l.group(i)
+	return l.rows[from:to]
+}
+
+func (l *Logits) group(i int) (from, to int) {
+	if i+1 < len(l.groups) {
+		return l.groups[i], l.groups[i+1]
+	}
+	return l.groups[i], len(l.needs)
+}
+
+// Resolve waits for the pass, reads what was asked for and calls f with each group and its
+// rows, maybe several at a time. Where f reports false, more must be known: the rows of these
+// groups are read whole, and f is called again. f changes nothing but what belongs to its group.
+func (l *Logits) Resolve(f func(i int, rows []sample.Row) bool) error {
+	l.choose = f
+	defer func() { l.choose = nil }()
+	l.rows = slices.Grow(l.rows, len(l.needs))[:len(l.needs)]
+	clear(l.rows)
+	if err := l.list(); err != nil {
+		return err
+	}
+	if err := l.fetch(); err != nil {
+		return err
+	}
+	if l.each(); len(l.failed) == 0 {
+		return nil
+	}
+	for _, i := range l.failed {
+		from, to := l.group(i)
+		for r := from; r < to; r++ {
+			l.needs[r].Whole = true
+		}
+	}
+	if err := l.fetch(); err != nil {
+		return err
+	}
+	for _, i := range l.failed {
+		f(i, l.Rows(i))
+	}
+	return nil
+}
+
+// outcome is what came of a call.
+type outcome uint8
+
+const (
+	undone outcome = iota
+	short
+	enough
+)
+
+// spreadFrom is how many logits calls must look at to be worth several threads: to begin with
+// them takes as long as a thread needs for some thousands.
+const spreadFrom = 1 << 15
+
+// each calls choose with each group and notes where it reports false. Groups are independent; where
+// they have much to look at, threads share them. A call that panics there is made again here,
+// so that the panic is the caller's and its stack is whole.
+func (l *Logits) each() {
+	l.failed = l.failed[:0]
+	l.done = slices.Grow(l.done[:0], len(l.groups))[:len(l.groups)]
+	clear(l.done)
+	if len(l.groups) > 1 && l.known() >= spreadFrom {
+		if l.share == nil {
+			l.share = l.try
+		}
+		backend.Spread(l.device, len(l.groups), l.share)
+	}
+	for i, done := range l.done {
+		if done == undone {
+			done = l.call(i)
+		}
+		if done == short {
+			l.failed = append(l.failed, i)
+		}
+	}
+}
+
+// try is call, which leaves the group undone if it panics.
+func (l *Logits) try(i int) {
+	defer func() { _ = recover() }()
+	l.done[i] = l.call(i)
+}
+
+func (l *Logits) call(i int) outcome {
+	if l.choose(i, l.Rows(i)) {
+		return enough
+	}
+	return short
+}
+
+// known is how many logits have been read.
+func (l *Logits) known() (n int) {
+	for i := range l.rows {
+		n += len(l.rows[i].All) + len(l.rows[i].IDs)
+	}
+	return n
+}
+
+// list reads the highest logits of the rows of which not all are needed. It copies them, since
+// the next call of the device ends their life.
+func (l *Logits) list() error {
+	l.asks = l.asks[:0]
+	some := false
+	for i := range l.needs {
+		n := &l.needs[i]
+		var ask backend.Ask
+		if !n.Whole {
+			ask, some = backend.Ask{Cols: n.Vocab, K: n.Best, Also: n.Also}, true
+		}
+		l.asks = append(l.asks, ask)
+	}
+	if !some {
+		return nil
+	}
+	answers, err := l.device.Top(l.at, l.asks)
+	if err != nil {
+		return err
+	}
+	for i := range answers {
+		if l.needs[i].Whole {
+			continue
+		}
+		a := &answers[i]
+		id, z := len(l.listed), len(l.logits)
+		l.listed = append(l.listed, a.IDs...)
+		l.logits = append(append(l.logits, a.Logits...), a.Also...)
+		also := z + len(a.Logits)
+		l.rows[i] = sample.Row{
+			IDs: l.listed[id:], Logits: l.logits[z:also], Low: a.Low,
+			Also: l.needs[i].Also, AlsoLogits: l.logits[also:],
+		}
+	}
+	return nil
+}
+
+// fetch reads the rows that are needed whole, and what lies between them.
+func (l *Logits) fetch() error {
+	first := slices.IndexFunc(l.needs, isWhole)
+	if first < 0 {
+		if len(l.needs) == 0 { // nothing else has waited for the pass
+			_, err := l.device.Host(l.at)
+			return err
+		}
+		return nil
+	}
+	last := len(l.needs) - 1
+	for !l.needs[last].Whole {
+		last--
+	}
+	all, err := l.device.Host(l.at.RowRange(first, last+1))
+	if err != nil {
+		return err
+	}
+	for i := first; i <= last; i++ {
+		if l.needs[i].Whole {
+			at := (i - first) * l.at.Cols
+			l.rows[i] = sample.Row{All: all[at : at+l.at.Cols : at+l.at.Cols]}
+		}
+	}
+	return nil
+}
+
+func isWhole(n sample.Need) bool { return n.Whole }

@@ -1,0 +1,185 @@
+package sample
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/topk"
+)
+
+// part is what a device tells of a row that is asked for its best logits, and those of some ids:
+// all down to the best-th highest maximum of blocks.
+func part(row []float32, n Need, best int) Row {
+	row = row[:n.Vocab]
+	r := Row{Low: -math.MaxFloat32, Also: n.Also}
+	for _, id := range n.Also {
+		r.AlsoLogits = append(r.AlsoLogits, row[id])
+	}
+	maxima := topk.Maxima(nil, row)
+	slices.Sort(maxima)
+	if at := len(maxima) - best; at >= 0 {
+		r.Low = min(max(maxima[at], r.Low), math.MaxFloat32)
+	}
+	for id, z := range row {
+		if z >= r.Low {
+			r.IDs, r.Logits = append(r.IDs, int32(id)), append(r.Logits, z)
+		}
+	}
+	return r
+}
+
+// sameDist fails unless two Dists hold the same ids with the same bits.
+func sameDist(t *testing.T, got, want Dist) {
+	t.Helper()
+	a, b := got.open(), want.open()
+	if a.pos != b.pos || a.len() != b.len() {
+		t.Fatalf("%d ids at %d, want %d at %d", a.len(), a.pos, b.len(), b.pos)
+	}
+	for i := range a.len() {
+		if a.tokenAt(i) != b.tokenAt(i) || a.probAt(i) != b.probAt(i) || math.Float32bits(a.z[i]) != math.Float32bits(b.z[i]) {
+			t.Fatalf("entry %d is %d with %v and %v, want %d with %v and %v", i, a.tokenAt(i), a.probAt(i), a.z[i], b.tokenAt(i), b.probAt(i), b.z[i])
+		}
+	}
+}
+
+// TestPartOfARowIsEnough compares what comes of a part of a row with what comes of all of it, for
+// random chains, masks and rows with ties, NaN and infinities, and for parts that are smaller
+// than was asked for: the same bits, or the answer that more is needed.
+func TestPartOfARowIsEnough(t *testing.T) {
+	cases := 3000
+	if testing.Short() {
+		cases = 600
+	}
+	asked, enough, smaller := 0, 0, 0
+	for i := range cases {
+		r := rand.New(rand.NewPCG(41, uint64(i)))
+		vocab := 100 + r.IntN(4000)
+		o := randomOptions(r, vocab)
+		if r.IntN(2) == 0 {
+			o.TopK = 1 + r.IntN(12)
+		}
+		if r.IntN(3) == 0 {
+			o.Vocab, o.LogitBias, o.XTCExempt = vocab-r.IntN(50), nil, nil
+		}
+		if r.IntN(3) == 0 {
+			mask := randomMask(r, vocab, []int{1, 2, 50}[r.IntN(3)])
+			o.Constraint = func() Constraint { return fixed(mask) }
+		}
+		prompt, ahead := make([]int32, r.IntN(20)), make([]int32, r.IntN(4))
+		for _, list := range [][]int32{prompt, ahead} {
+			for j := range list {
+				list[j] = int32(r.IntN(vocab + 2))
+			}
+		}
+		whole, parted := newSampler(t, o, prompt...), newSampler(t, o, prompt...)
+		for range 2 {
+			row := oddRow(r, vocab)
+			for range r.IntN(3) * r.IntN(2) {
+				row[r.IntN(vocab)] = []float32{float32(math.Inf(1)), math.MaxFloat32}[r.IntN(2)]
+			}
+			need := parted.Need(vocab, ahead, []int32{7})
+			if need.Whole {
+				continue
+			}
+			want := whole.Dist(row, ahead)
+			asked++
+			for _, best := range []int{need.Best, 1 + r.IntN(need.Best)} {
+				got, ok := parted.DistOf(part(row, need, best), ahead)
+				if !ok {
+					continue
+				}
+				sameDist(t, got, want)
+				if x, y := parted.Draw(got), whole.Draw(want); x != y {
+					t.Fatalf("case %d: drew %d, want %d", i, x, y)
+				}
+				if best == need.Best {
+					enough++
+				} else {
+					smaller++
+				}
+			}
+			id := int32(r.IntN(vocab))
+			whole.Accept(id)
+			parted.Accept(id)
+		}
+	}
+	if asked < cases/4 || enough < asked*2/3 || smaller < asked/10 {
+		t.Errorf("of %d cases %d asked for a part; that was enough for %d, and less than that for %d", cases, asked, enough, smaller)
+	}
+}
+
+// TestNeedByOptions names the chains that look at a part of a row, and those that do not. What
+// is asked for depends on nothing else.
+func TestNeedByOptions(t *testing.T) {
+	long := make([]int32, 5000)
+	for i := range long {
+		long[i] = int32(i)
+	}
+	open := func() Constraint { return fixed(nil) }
+	for name, c := range map[string]struct {
+		options Options
+		prompt  []int32
+		best    int // 0: the whole row
+		also    int
+	}{
+		"greedy":             {best: 1},
+		"top-k":              {options: Options{Temperature: 1, TopK: 20}, best: 20},
+		"all filters":        {options: Options{Temperature: 1, TopK: 20, TopP: 0.9, MinP: 0.1, XTCProbability: 1, XTCThreshold: 0.1}, best: 20},
+		"min-p":              {options: Options{Temperature: 1, MinP: 0.1}, best: nearBest},
+		"bias":               {options: Options{LogitBias: map[int32]float32{9: 1, 2: 1}}, best: 3, also: 2},
+		"penalties":          {options: Options{Temperature: 1, TopK: 5, RepetitionPenalty: 1.1}, prompt: []int32{4, 3, 4}, best: 8, also: 3},
+		"grammar":            {options: Options{Temperature: 1, TopK: 20, Constraint: open}, best: 70},
+		"temperature":        {options: Options{Temperature: 1}},
+		"top-p":              {options: Options{Temperature: 1, TopP: 0.9}},
+		"top-p and min-p":    {options: Options{Temperature: 1, TopP: 0.9, MinP: 0.1}},
+		"xtc":                {options: Options{Temperature: 1, XTCProbability: 1, XTCThreshold: 0.1}},
+		"a large k":          {options: Options{Temperature: 1, TopK: 200_000}},
+		"many ids penalized": {options: Options{RepetitionPenalty: 1.1}, prompt: long},
+	} {
+		s := newSampler(t, c.options, c.prompt...)
+		need := s.Need(benchVocab, []int32{77}, nil)
+		if need.Whole != (c.best == 0) || need.Best != c.best || len(need.Also) != c.also {
+			t.Errorf("%s: %+v, want the best %d and %d others", name, need, c.best, c.also)
+			continue
+		}
+		row := benchRows[0].row
+		got, ok := s.DistOf(Row{All: row}, []int32{77})
+		if !need.Whole {
+			got, ok = s.DistOf(part(row, need, need.Best), []int32{77})
+		}
+		if !ok {
+			t.Errorf("%s: not enough", name)
+			continue
+		}
+		sameDist(t, got, s.Dist(row, []int32{77}))
+	}
+}
+
+func TestPartAllocatesNothing(t *testing.T) {
+	row := noiseRow(20_000, 40)
+	for _, o := range []Options{
+		{},
+		{Temperature: 0.8, TopK: 20, TopP: 0.9},
+		{Temperature: 0.8, TopK: 20, RepetitionPenalty: 1.1, LogitBias: map[int32]float32{3: 1}},
+	} {
+		s := newSampler(t, o, 1, 2, 3)
+		var buf []int32
+		need := s.Need(len(row), nil, buf)
+		buf = slices.Grow(buf, 100)
+		p := part(row, need, need.Best)
+		round := func() {
+			s.Need(len(row), []int32{5, 6}, buf)
+			d, ok := s.DistOf(p, nil)
+			if !ok || s.Draw(d) < 0 {
+				t.Fatal("nothing was drawn")
+			}
+			s.release()
+		}
+		round()
+		if n := testing.AllocsPerRun(20, round); n > 0 {
+			t.Errorf("%+v: %v allocations", o, n)
+		}
+	}
+}
