@@ -76,7 +76,7 @@ func benchStates(b *testing.B, pool *state.Pool, n int) (target, memory *state.S
 		if err != nil {
 			b.Fatal(err)
 		}
-		s.Seq(0, n, 0)
+		s.Seq(0, n, 0, nil)
 		s.Fed(n, 0)
 		list[i] = s
 	}

@@ -232,7 +232,7 @@ func TestStoreLeavesOutWhatCannotBeCut(t *testing.T) {
 		if err := s.Reserve(count); err != nil {
 			t.Fatal(err)
 		}
-		s.Seq(0, count, 0)
+		s.Seq(0, count, 0, nil)
 		s.Fed(count, 0)
 	}
 	store := func() {

@@ -188,7 +188,7 @@ func (n *network) Forward(batch []model.Span) (out model.Output, err error) {
 	n.free()
 	var ids, want []int32
 	for _, s := range batch {
-		err = errors.Join(err, s.State.Reserve(len(s.Tokens)))
+		err = errors.Join(err, s.Check(n.Vocab, n.Width), s.State.Reserve(len(s.Tokens)))
 		ids = append(ids, s.Tokens...)
 		for i := len(ids) - s.Want; i < len(ids); i++ {
 			want = append(want, int32(i))
@@ -210,11 +210,11 @@ func (n *network) Forward(batch []model.Span) (out model.Output, err error) {
 	var seqs []backend.Seq
 	first := 0
 	for _, s := range batch {
-		seqs = append(seqs, s.State.Seq(first, len(s.Tokens), s.Drafts))
+		seqs = append(seqs, s.State.Seq(first, len(s.Tokens), s.Drafts, s.Positions))
 		first += len(s.Tokens)
 	}
 	b, places := n.b, n.layout.Places()
-	b.Embed(x, n.embed, ids)
+	model.Embed(b, x, n.embed, ids, batch)
 	for i := range n.layers {
 		y := &n.layers[i]
 		b.RMSNorm(h, x, y.before, 1e-6)

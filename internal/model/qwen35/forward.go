@@ -49,13 +49,8 @@ func (n *transformer) begin(batch []model.Span) (*call, error) {
 	c := &n.call
 	c.ids, c.want = c.ids[:0], c.want[:0]
 	for i, s := range batch {
-		if len(s.Tokens) == 0 || s.Drafts < 0 || s.Drafts > len(s.Tokens) || s.Want < 0 || s.Want > len(s.Tokens) {
-			return nil, fmt.Errorf("qwen35: span %d has %d tokens, %d draft tokens, wants %d", i, len(s.Tokens), s.Drafts, s.Want)
-		}
-		for _, id := range s.Tokens {
-			if id < 0 || int(id) >= n.cfg.vocab {
-				return nil, fmt.Errorf("qwen35: token id %d is outside of the vocabulary of %d", id, n.cfg.vocab)
-			}
+		if err := s.Check(n.cfg.vocab, n.cfg.hidden); err != nil {
+			return nil, fmt.Errorf("qwen35: span %d: %w", i, err)
 		}
 		if err := s.State.Reserve(len(s.Tokens)); err != nil {
 			return nil, err
@@ -71,7 +66,7 @@ func (n *transformer) begin(batch []model.Span) (*call, error) {
 	c.seqs = c.seqs[:0]
 	first := 0
 	for _, s := range batch {
-		c.seqs = append(c.seqs, s.State.Seq(first, len(s.Tokens), s.Drafts))
+		c.seqs = append(c.seqs, s.State.Seq(first, len(s.Tokens), s.Drafts, s.Positions))
 		first += len(s.Tokens)
 	}
 	c.workspace = n.work.view(len(c.ids), len(c.want))

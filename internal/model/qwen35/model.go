@@ -114,7 +114,7 @@ func (m *Model) Forward(batch []model.Span) (model.Output, error) {
 	if err != nil {
 		return model.Output{}, err
 	}
-	m.b.Embed(c.x, m.embed, c.ids)
+	model.Embed(m.b, c.x, m.embed, c.ids, batch)
 	for i := range m.layers {
 		if m.trace != nil {
 			m.trace(i, c.x)

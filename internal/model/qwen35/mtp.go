@@ -60,7 +60,7 @@ func (h *Head) Forward(batch []model.Span, only []int32) (model.Output, error) {
 		h.b.RMSNorm(hidden.RowRange(at, at+s.Hidden.Rows), s.Hidden, h.normHidden, eps)
 		at += s.Hidden.Rows
 	}
-	h.b.Embed(c.x, h.embed, c.ids)
+	model.Embed(h.b, c.x, h.embed, c.ids, batch)
 	h.b.RMSNorm(embedded, c.x, h.normEmbed, eps)
 	h.matmul(pair, backend.Product{Dst: c.x, W: h.fc})
 	if len(c.want) == 0 {
