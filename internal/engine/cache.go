@@ -32,7 +32,7 @@ func (e *Engine) fetch(s *sequence) bool {
 	}
 	s.looked = true
 	s.fetching.Store(true)
-	if e.cache.Fetch(s.req.Salt, s.tokens, e.o.Drafter != nil && s.req.Depth != spec.DepthOff, func() {
+	if e.cache.Fetch(s.req.Salt, prefix.Text{Tokens: s.tokens}, e.o.Drafter != nil && s.req.Depth != spec.DepthOff, func() {
 		s.fetching.Store(false)
 		e.signal()
 	}) {
@@ -44,7 +44,7 @@ func (e *Engine) fetch(s *sequence) bool {
 
 // restore gives a new sequence the longest prefix of its tokens that the cache has.
 func (e *Engine) restore(s *sequence) error {
-	hit := e.cache.Find(s.req.Salt, s.tokens, s.draftState != nil)
+	hit := e.cache.Find(s.req.Salt, prefix.Text{Tokens: s.tokens}, s.draftState != nil)
 	if hit == nil {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (e *Engine) store() {
 	for _, s := range e.batch {
 		if s.fault == nil && s.atBoundary() {
 			// Without memory for it the prefix is simply not stored.
-			_ = e.cache.Store(s.req.Salt, s.tokens[:s.target.Len()], s.target, s.draftState, s.hidden)
+			_ = e.cache.Store(s.req.Salt, prefix.Text{Tokens: s.tokens[:s.target.Len()]}, s.target, s.draftState, s.hidden)
 		}
 	}
 }

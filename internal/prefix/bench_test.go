@@ -32,7 +32,7 @@ func BenchmarkHit(b *testing.B) {
 			b.Fatal(err)
 		}
 		store := func() {
-			if err := c.Store(Salt{}, tokens, target, memory, row); err != nil {
+			if err := c.Store(Salt{}, Text{Tokens: tokens}, target, memory, row); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -48,7 +48,7 @@ func BenchmarkHit(b *testing.B) {
 		b.Run(fmt.Sprintf("op=restore/n=%d", n), func(b *testing.B) {
 			b.SetBytes(benchTarget.RecurrentBytes())
 			for b.Loop() {
-				h := c.Find(Salt{}, prompt, true)
+				h := c.Find(Salt{}, Text{Tokens: prompt}, true)
 				if err := h.Restore(target, memory); err != nil {
 					b.Fatal(err)
 				}

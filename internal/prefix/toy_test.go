@@ -250,7 +250,7 @@ func (x *text) check(what string, next int32) {
 func (x *text) store(c *Cache) error {
 	x.t.Helper()
 	x.write(x.row, 0, hash(x.tokens)+0.5)
-	return c.Store(Salt{}, x.tokens, x.target, x.memory, x.row)
+	return c.Store(Salt{}, Text{Tokens: x.tokens}, x.target, x.memory, x.row)
 }
 
 // restore takes what a hit knows of tokens, and checks it.

@@ -27,7 +27,7 @@ func pictured(rng *rand.Rand, n int, pictures bool) (positions [][3]int32, pictu
 	return positions[:n], picture[:n]
 }
 
-// cutAndLoad makes s what it was after n tokens, by way of a snapshot.
+// cutAndLoad makes s what it was after n tokens, by way of a snapshot's bytes.
 func cutAndLoad(t *testing.T, s *State, n int) {
 	t.Helper()
 	x, err := s.Save()
@@ -36,7 +36,16 @@ func cutAndLoad(t *testing.T, s *State, n int) {
 	}
 	defer x.Close()
 	x.Cut(n)
-	if err := s.Load(x); err != nil {
+	data, err := x.AppendTo(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := s.pool.ReadSnapshot(s.layout, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer y.Close()
+	if err := s.Load(y); err != nil {
 		t.Fatal(err)
 	}
 }
