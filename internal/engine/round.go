@@ -20,6 +20,7 @@ func (e *Engine) round() {
 			e.isolate(err)
 		} else {
 			e.store()
+			e.spend()
 			e.observe(time.Since(start))
 		}
 	}
@@ -94,7 +95,7 @@ func (e *Engine) gather() {
 	budget, generating := e.o.RoundTokens, 0
 	feed := func(s *sequence) {
 		span := s.next(budget, e.o.RoundTokens)
-		if n := len(span.Tokens); n > 0 && e.reserve(s, n) {
+		if n := len(span.Tokens); n > 0 && e.reserve(s, n) && e.complete(s, &span) {
 			s.feed(span)
 			budget -= n
 		}

@@ -46,11 +46,11 @@ func (s *Span) Check(vocab, width int) error {
 	at := 0
 	for _, in := range s.Inputs {
 		end := in.At + in.Rows.Rows
-		switch {
-		case in.At < at || end <= in.At || end > n:
+		if in.At < at || end <= in.At || end > n {
 			return fmt.Errorf("%d rows at %d, want some within [%d, %d)", in.Rows.Rows, in.At, at, n)
-		case in.Rows.Cols != width || in.Rows.Type != dtype.F32:
-			return fmt.Errorf("rows of %d numbers of type %v, want %d of type %v", in.Rows.Cols, in.Rows.Type, width, dtype.F32)
+		}
+		if err := CheckRows(in.Rows, in.Rows.Rows, width); err != nil {
+			return err
 		}
 		for _, id := range s.Tokens[in.At:end] {
 			if id != NoToken {
@@ -63,6 +63,14 @@ func (s *Span) Check(vocab, width int) error {
 		at = end
 	}
 	return checkIDs(s.Tokens[at:], vocab)
+}
+
+// CheckRows reports whether rows are other than n that a model of that width takes.
+func CheckRows(rows backend.Tensor, n, width int) error {
+	if rows.Rows != n || rows.Cols != width || rows.Type != dtype.F32 {
+		return fmt.Errorf("%d rows of %d numbers of type %v, want %d of %d of type %v", rows.Rows, rows.Cols, rows.Type, n, width, dtype.F32)
+	}
+	return nil
 }
 
 func checkIDs(ids []int32, vocab int) error {

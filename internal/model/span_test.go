@@ -40,7 +40,7 @@ func TestSpanCheck(t *testing.T) {
 		{func(s *model.Span) { s.Inputs[1] = rows(4, 0) }, "0 rows at 4"},
 		{func(s *model.Span) { s.Inputs[0] = rows(-1, 2) }, "2 rows at -1"},
 		{func(s *model.Span) { s.Inputs[0].Rows.Cols = 9 }, "rows of 9 numbers"},
-		{func(s *model.Span) { s.Inputs[0].Rows.Type = dtype.F16 }, "want 8 of type"},
+		{func(s *model.Span) { s.Inputs[0].Rows.Type = dtype.F16 }, "of 8 of type"},
 		{func(s *model.Span) { s.Positions = s.Positions[:5] }, "5 positions of 6 tokens"},
 		{func(s *model.Span) { s.Positions[3][1] = -2 }, "position [0 -2 0]"},
 	} {

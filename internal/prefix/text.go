@@ -46,12 +46,13 @@ func (t *Text) digest(from, to int) (d digest) {
 func (x *Input) describe(data []byte, from, to int) []byte {
 	first, end := max(from-x.At, 0), min(to-x.At, x.N)
 	data = append(data, x.Hash[:]...)
-	for _, n := range []int{x.At + first - from, first, end, len(x.Positions)} {
+	for _, n := range []int{x.At + first - from, first, end} {
 		data = binary.LittleEndian.AppendUint64(data, uint64(n))
 	}
 	if x.Positions == nil {
-		return data
+		return append(data, 0)
 	}
+	data = append(data, 1)
 	for _, p := range x.Positions[first:end] {
 		for _, n := range p {
 			data = binary.LittleEndian.AppendUint32(data, uint32(n))
