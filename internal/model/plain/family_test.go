@@ -188,7 +188,12 @@ func (n *network) Forward(batch []model.Span) (out model.Output, err error) {
 	n.free()
 	var ids, want []int32
 	for _, s := range batch {
-		err = errors.Join(err, s.Check(n.Vocab, n.Width), s.State.Reserve(len(s.Tokens)))
+		if err = s.Check(n.Vocab, n.Width); err == nil {
+			err = s.State.Reserve(len(s.Tokens))
+		}
+		if err != nil {
+			return out, err
+		}
 		ids = append(ids, s.Tokens...)
 		for i := len(ids) - s.Want; i < len(ids); i++ {
 			want = append(want, int32(i))
