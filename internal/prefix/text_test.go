@@ -128,7 +128,7 @@ func TestDigestOfText(t *testing.T) {
 			if d == (digest{}) != (to <= 10 || from >= 35) {
 				t.Errorf("[%d, %d): digest %x", from, to, d)
 			}
-			if other, ok := seen[d]; ok && d != (digest{}) && !(min(to, 35) == min(other[1], 35) && from == other[0]) {
+			if other, ok := seen[d]; ok && d != (digest{}) && (min(to, 35) != min(other[1], 35) || from != other[0]) {
 				t.Errorf("[%d, %d) has the digest of %d", from, to, other)
 			}
 			seen[d] = [2]int{from, to}

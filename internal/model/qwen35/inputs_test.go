@@ -148,16 +148,16 @@ func TestPositionsOfPictures(t *testing.T) {
 // TestTurns is the pattern of the released models.
 func TestTurns(t *testing.T) {
 	c := config{rotary: 64, sections: [3]int{11, 11, 10}}
-	got := ""
+	var got []byte
 	for _, axis := range c.turns() {
-		got += string("thw"[axis])
+		got = append(got, "thw"[axis])
 	}
-	if want := "thwthwthwthwthwthwthwthwthwthwth"; got != want {
+	if want := "thwthwthwthwthwthwthwthwthwthwth"; string(got) != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	c = config{rotary: 16, sections: [3]int{6, 1, 1}}
-	if got := fmt.Sprint(c.turns()); got != "[0 1 2 0 0 0 0 0]" {
-		t.Errorf("short sections: %s", got)
+	if got := c.turns(); !slices.Equal(got, []uint8{0, 1, 2, 0, 0, 0, 0, 0}) {
+		t.Errorf("short sections: %d", got)
 	}
 }
 
