@@ -20,11 +20,16 @@ type entry struct {
 
 func newText(window int, prompt []int32) *text {
 	t := &text{window: window, at: make(map[int32]int32)}
-	if window > 0 && len(prompt) > window {
-		prompt = prompt[len(prompt)-window:]
+	from, n := len(prompt), 0
+	for ; from > 0 && (window <= 0 || n < window); from-- {
+		if prompt[from-1] >= 0 {
+			n++
+		}
 	}
-	for _, id := range prompt {
-		t.near(id)
+	for _, id := range prompt[from:] {
+		if id >= 0 {
+			t.near(id)
+		}
 	}
 	return t
 }

@@ -46,8 +46,9 @@ type Sampler struct {
 	scratch scratch
 }
 
-// New returns a Sampler at position 0, after the prompt. It keeps neither the
-// prompt nor the slices and maps of o. The error names an option out of range.
+// New returns a Sampler at position 0, after the prompt. Negative ids of the
+// prompt are no tokens: no penalty knows of them. It keeps neither the prompt nor
+// the slices and maps of o. The error names an option out of range.
 func New(o Options, prompt []int32) (*Sampler, error) {
 	if err := o.validate(); err != nil {
 		return nil, err

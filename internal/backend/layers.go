@@ -24,16 +24,23 @@ func PageBytes(t dtype.Type, heads, width int) int {
 // Seq says which rows of a call belong to one sequence, and where its state is.
 type Seq struct {
 	First, N int // rows [First, First+N) of the call
-	Pos      int // position of the first of them
+	Pos      int // slot of the first of them: how many tokens came before it
 	Drafts   int // how many of the last rows are draft tokens, which may be rejected
 	Accepted int // draft tokens of the former call that were accepted and are not yet in Delta's State
 
-	// Positions is what each of the rows is rotated by; nil: its position, for all three. See
+	// Positions is what each of the rows is rotated by; nil: its slot, on all three axes. See
 	// Attention.Sections.
 	Positions [][3]int32
 
 	Pages []Tensor    // PageTokens positions each, of all layers that have any: bytes, of type I8
 	Delta []Recurrent // one per DeltaNet layer
+}
+
+// Input is rows that a model is fed in place of embedded tokens, those of a piece of a sequence
+// from At on.
+type Input struct {
+	At   int
+	Rows Tensor // [n, width], float32
 }
 
 // Place is where one layer's state lies in every Seq of a model: a part of each page, or a

@@ -18,7 +18,8 @@ type Prefill struct {
 	// next replaces it, and a Request of the conversation drops it.
 	Conversation string
 	Prompt       []int32
-	Boundaries   []int       // as Request has them
+	Inputs       []Input     // as Request has them
+	Boundaries   []int       // likewise
 	Salt         prefix.Salt // likewise
 	Depth        spec.Depth  // likewise; spec.DepthOff: not for the drafter
 }
@@ -52,7 +53,7 @@ func (e *Engine) Prefill(p Prefill) (done <-chan struct{}, err error) {
 		return j.done, nil
 	}
 	s, err := newSequence(Request{
-		Conversation: p.Conversation, Prompt: p.Prompt, Boundaries: p.Boundaries, Salt: p.Salt, Depth: p.Depth,
+		Conversation: p.Conversation, Prompt: p.Prompt, Inputs: p.Inputs, Boundaries: p.Boundaries, Salt: p.Salt, Depth: p.Depth,
 	}, e.model.Info(), e.o.Context)
 	if err != nil {
 		return nil, err
@@ -138,13 +139,15 @@ func (e *Engine) prefillBackground() bool {
 			return true
 		}
 	}
-	s.feed(s.next(min(e.o.RoundTokens, e.pace.chunk(e.o.MaxRound)), e.o.RoundTokens))
-	if s.fault = s.grow(s.outcome.Rows); s.fault == nil {
+	span := s.next(min(e.o.RoundTokens, e.pace.chunk(e.o.MaxRound)), e.o.RoundTokens)
+	if s.fault = s.grow(len(span.Tokens)); s.fault == nil && e.complete(s, &span) {
+		s.feed(span)
 		e.batch, e.spans = append(e.batch[:0], s), append(e.spans[:0], s.span)
 		if err := e.decode(); err != nil {
 			e.isolate(err)
 		} else {
 			e.store()
+			s.spend()
 			e.locked(func() { e.stats.Background.Tokens += int64(s.outcome.Rows) })
 			if s.target.Len() == len(s.tokens) {
 				s.finish = finishPrefill

@@ -32,7 +32,7 @@ func (e *Engine) fetch(s *sequence) bool {
 	}
 	s.looked = true
 	s.fetching.Store(true)
-	if e.cache.Fetch(s.req.Salt, s.tokens, e.o.Drafter != nil && s.req.Depth != spec.DepthOff, func() {
+	if e.cache.Fetch(s.req.Salt, s.fedText(len(s.tokens)), e.o.Drafter != nil && s.req.Depth != spec.DepthOff, func() {
 		s.fetching.Store(false)
 		e.signal()
 	}) {
@@ -44,7 +44,7 @@ func (e *Engine) fetch(s *sequence) bool {
 
 // restore gives a new sequence the longest prefix of its tokens that the cache has.
 func (e *Engine) restore(s *sequence) error {
-	hit := e.cache.Find(s.req.Salt, s.tokens, s.draftState != nil)
+	hit := e.cache.Find(s.req.Salt, s.fedText(len(s.tokens)), s.draftState != nil)
 	if hit == nil {
 		return nil
 	}
@@ -65,9 +65,14 @@ func (e *Engine) restore(s *sequence) error {
 // cache, its second half is known only now. A panic is the sequence's fault.
 func (e *Engine) joinPair(s *sequence, hit *prefix.Hit) (err error) {
 	defer caught(&err)
-	_, err = e.o.Drafter.Draft([]spec.Run{{
+	if err := s.inputs.need(hit.Len(), hit.Len()+1); err != nil {
+		return err
+	}
+	runs := []spec.Run{{
 		State: s.draftState, HostState: &s.hostState, Text: s.tokens[:hit.Len()+1], Hidden: hit.Hidden(), Sampler: s.sampler,
-	}})
+	}}
+	s.pair(&runs[0])
+	_, err = e.o.Drafter.Draft(runs)
 	return err
 }
 
@@ -111,7 +116,7 @@ func (e *Engine) store() {
 	for _, s := range e.batch {
 		if s.fault == nil && s.atBoundary() {
 			// Without memory for it the prefix is simply not stored.
-			_ = e.cache.Store(s.req.Salt, s.tokens[:s.target.Len()], s.target, s.draftState, s.hidden)
+			_ = e.cache.Store(s.req.Salt, s.fedText(s.target.Len()), s.target, s.draftState, s.hidden)
 		}
 	}
 }

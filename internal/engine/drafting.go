@@ -57,10 +57,12 @@ func (d *drafting) add(s *sequence, hidden backend.Tensor) {
 	}
 	d.seqs = append(d.seqs, s)
 	d.records = append(d.records, &s.record)
-	d.runs = append(d.runs, spec.Run{
+	run := spec.Run{
 		State: s.draftState, HostState: &s.hostState, Text: known, Hidden: hidden, Depth: depth,
 		Sampler: s.sampler, Dists: s.req.Rule == spec.Ratio,
-	})
+	}
+	s.pair(&run)
+	d.runs = append(d.runs, run)
 }
 
 // run chooses depths and hands the drafts out.
@@ -103,6 +105,7 @@ func (d *drafting) catchUp(drafter spec.Drafter) error {
 			continue
 		}
 		r.Text, r.Hidden, r.Depth = r.Text[:len(r.Text)-r.Hidden.Rows], s.backlog.Tensor(), 0
+		s.pair(&r)
 		d.late = append(d.late, r)
 		s.backlog.Clear()
 		rows += n
@@ -138,7 +141,7 @@ func (d *drafting) postpone() {
 			continue
 		}
 		if s.backlog.Add(r.Hidden) == nil { // without memory for them they are fed now
-			r.Hidden = r.Hidden.RowRange(0, 0)
+			r.Hidden, r.Inputs, r.Positions = r.Hidden.RowRange(0, 0), nil, nil
 		}
 	}
 }

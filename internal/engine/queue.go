@@ -219,6 +219,9 @@ func (s *sequence) release() {
 	if s.backlog != nil {
 		s.backlog.Close()
 	}
+	for i := range s.inputs.parts {
+		s.closePart(&s.inputs.parts[i])
+	}
 	s.target, s.draftState, s.backlog, s.hostState, s.span = nil, nil, nil, nil, model.Span{}
 }
 

@@ -21,6 +21,7 @@ func (e *Engine) round() {
 			e.isolate(err)
 		} else {
 			e.store()
+			e.spend()
 			e.observe(time.Since(start))
 		}
 	}
@@ -128,7 +129,7 @@ func (e *Engine) gather() {
 	budget, generating := e.o.RoundTokens, 0
 	feed := func(s *sequence) {
 		span := s.next(budget, e.o.RoundTokens)
-		if n := len(span.Tokens); n > 0 && e.reserve(s, n) {
+		if n := len(span.Tokens); n > 0 && e.reserve(s, n) && e.complete(s, &span) {
 			s.feed(span)
 			budget -= n
 		}

@@ -18,7 +18,7 @@ import (
 
 // Request is what to generate.
 type Request struct {
-	Prompt    []int32
+	Prompt    []int32        // with model.NoToken where Inputs has rows
 	MaxTokens int            // 0: until the context is full
 	Sampling  sample.Options // Seed included
 	Stop      []int32        // ids that end the text, in place of the model's
@@ -28,6 +28,8 @@ type Request struct {
 	Depth     spec.Depth     // draft tokens per round
 	Rule      spec.Rule      // which drafts are accepted
 	Trace     bool           // report rejected drafts, in Token.Rejected
+	// Inputs are the parts of the prompt that are no text: ascending, apart from each other.
+	Inputs []Input
 	// TopLogProbs is how many of the most likely tokens to report in place of each; LogProbs
 	// must be set.
 	TopLogProbs int
@@ -82,6 +84,7 @@ type text struct {
 	draft   spec.Draft // of the next round
 	span    model.Span // of the running round
 	fed     []int32    // its tokens, drafts included
+	inputs  inputs     // of the prompt
 
 	accepted  int   // drafts that the pass has accepted
 	following int32 // the token that it gives after them
@@ -132,10 +135,9 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 	case !r.Depth.Valid():
 		return nil, fmt.Errorf("engine: depth %v, want off, auto or up to %d tokens", r.Depth, spec.MaxDepth)
 	}
-	for _, id := range r.Prompt {
-		if id < 0 || int(id) >= info.Vocab {
-			return nil, fmt.Errorf("engine: prompt id %d is outside of the vocabulary of %d", id, info.Vocab)
-		}
+	inputs, err := newInputs(r.Prompt, r.Inputs, info)
+	if err != nil {
+		return nil, err
 	}
 	if v := r.Sampling.Vocab; v == 0 || v > info.Vocab {
 		r.Sampling.Vocab = info.Vocab
@@ -146,7 +148,7 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 	}
 	s := &sequence{
 		ctx: context.Background(), req: r,
-		text:    text{tokens: slices.Clone(r.Prompt), limit: limit, sampler: sampler},
+		text:    text{tokens: slices.Clone(r.Prompt), limit: limit, sampler: sampler, inputs: inputs},
 		account: account{queued: time.Now(), hash: hashSeed},
 	}
 	if r.MaxTokens > 0 {

@@ -41,17 +41,6 @@ type Info struct {
 	Head       bool // has a multi-token-prediction head with weights
 }
 
-// Span is a piece of one sequence: a prompt's chunk, a token, a token with draft tokens.
-type Span struct {
-	State  *state.State // the span continues at State.Len()
-	Tokens []int32      // at least one, each within the vocabulary
-	Drafts int          // how many trailing tokens are draft tokens, of which State.Commit accepts some
-	Want   int          // how many trailing positions need logits
-
-	// Hidden is for heads only: the hidden row of the model that goes with each token.
-	Hidden backend.Tensor
-}
-
 // Output is valid until the next Forward of the same model.
 type Output struct {
 	Device backend.Backend // on which the rows lie

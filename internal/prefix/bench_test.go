@@ -32,7 +32,7 @@ func BenchmarkHit(b *testing.B) {
 			b.Fatal(err)
 		}
 		store := func() {
-			if err := c.Store(Salt{}, tokens, target, memory, row); err != nil {
+			if err := c.Store(Salt{}, Text{Tokens: tokens}, target, memory, row); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -48,7 +48,7 @@ func BenchmarkHit(b *testing.B) {
 		b.Run(fmt.Sprintf("op=restore/n=%d", n), func(b *testing.B) {
 			b.SetBytes(benchTarget.RecurrentBytes())
 			for b.Loop() {
-				h := c.Find(Salt{}, prompt, true)
+				h := c.Find(Salt{}, Text{Tokens: prompt}, true)
 				if err := h.Restore(target, memory); err != nil {
 					b.Fatal(err)
 				}
@@ -76,7 +76,7 @@ func benchStates(b *testing.B, pool *state.Pool, n int) (target, memory *state.S
 		if err != nil {
 			b.Fatal(err)
 		}
-		s.Seq(0, n, 0)
+		s.Seq(0, n, 0, nil)
 		s.Fed(n, 0)
 		list[i] = s
 	}

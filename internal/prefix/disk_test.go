@@ -32,7 +32,7 @@ func openDisk(t *testing.T, dir string, o DiskOptions) *Disk {
 // fetched is found after the disk has been asked.
 func fetched(c *Cache, tokens []int32) int {
 	ready := make(chan struct{})
-	if c.Fetch(Salt{}, tokens, true, func() { close(ready) }) {
+	if c.Fetch(Salt{}, Text{Tokens: tokens}, true, func() { close(ready) }) {
 		<-ready
 	}
 	return found(c, tokens)
@@ -93,7 +93,7 @@ func testDiskOutlives(t *testing.T, mixture int) {
 		if got := fetched(c, tokens[:l+1]); got != l {
 			t.Fatalf("found %d tokens, want %d", got, l)
 		}
-		h := c.Find(Salt{}, tokens[:l+1], true)
+		h := c.Find(Salt{}, Text{Tokens: tokens[:l+1]}, true)
 		x := n.open()
 		x.restore(h, tokens)
 		h.Release()
@@ -106,10 +106,10 @@ func testDiskOutlives(t *testing.T, mixture int) {
 	if read := d.Stats().Read - before; read != 1 {
 		t.Errorf("%d files read for the branch, want 1: its pages are in memory", read)
 	}
-	if c.Fetch(Salt{}, branch, true, func() {}) {
+	if c.Fetch(Salt{}, Text{Tokens: branch}, true, func() {}) {
 		t.Error("the disk promises more than what is in memory")
 	}
-	h := c.Find(Salt{}, branch, true)
+	h := c.Find(Salt{}, Text{Tokens: branch}, true)
 	x := n.open()
 	x.restore(h, branch)
 	h.Release()
@@ -196,7 +196,7 @@ func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
 				if got := fetched(c, story(0, 101)); got != 0 {
 					t.Errorf("found %d tokens", got)
 				}
-				if c.Fetch(Salt{}, story(0, 101), true, func() {}) {
+				if c.Fetch(Salt{}, Text{Tokens: story(0, 101)}, true, func() {}) {
 					t.Error("the disk promises it again")
 				}
 				if lines := strings.Count(log.String(), "\n"); lines != 1 || d.Stats().Ignored != 1 || !strings.Contains(log.String(), filepath.Base(victim)) {
@@ -401,7 +401,7 @@ func FuzzParseName(f *testing.F) {
 }
 
 func TestNamesAreReadBack(t *testing.T) {
-	for rest := -1; rest < len(chunk{}); rest++ {
+	for rest := -1; rest < len(chunk{}.ids); rest++ {
 		n := name{node: key{1, 0xfe}, rest: rest}
 		if rest >= 0 {
 			n.end = key{3, 4}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/foretoken/foretoken/internal/backend"
 )
 
 // A file has a node's pages, or an entry. It is
@@ -18,7 +20,7 @@ import (
 // Sections are what package state writes. A section that is not there is empty.
 const (
 	magic      = "ftprefix"
-	version    = 1
+	version    = 2
 	fileHeader = len(magic) + 4 + 4 + len(key{})
 )
 
@@ -26,16 +28,20 @@ const (
 // choose texts must not be able to make two that have the same.
 type key [16]byte
 
-// rootKey is the key of no tokens at all, given all that numbers depend on besides tokens.
-func rootKey(identity string) key { return key(sum([]byte(magic), []byte(identity))) }
+// rootKey is the key of no tokens at all, given all that numbers depend on besides tokens. Files
+// of another version are never found.
+func rootKey(identity string) key {
+	return key(sum([]byte(magic), []byte{version}, []byte(identity)))
+}
 
-// next is the key of k's tokens and some more.
-func (k key) next(tokens []int32) key {
-	data := make([]byte, 0, 4*len(tokens))
-	for _, id := range tokens {
+// next is the key of k's prefix of a text and the stretch [from, to) behind it.
+func (k key) next(t *Text, from, to int) key {
+	data := make([]byte, 0, 4*(to-from))
+	for _, id := range t.Tokens[from:to] {
 		data = binary.LittleEndian.AppendUint32(data, uint32(id))
 	}
-	return key(sum(k[:], data))
+	rows := t.digest(from, to)
+	return key(sum(k[:], data, rows[:]))
 }
 
 func sum(parts ...[]byte) []byte {
@@ -85,7 +91,7 @@ func parseName(s string) (n name, ok bool) {
 			return n, false
 		}
 		var err error
-		if n.rest, err = strconv.Atoi(parts[1]); err != nil || n.rest < 0 || n.rest >= len(chunk{}) || !n.end.parse(parts[2]) {
+		if n.rest, err = strconv.Atoi(parts[1]); err != nil || n.rest < 0 || n.rest >= backend.PageTokens || !n.end.parse(parts[2]) {
 			return n, false
 		}
 		node = parts[0]

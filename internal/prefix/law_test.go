@@ -125,7 +125,7 @@ func (x *reader) keep(to map[int][]float32, from int, out model.Output, n int) {
 // restore starts behind what a cache knows.
 func (x *reader) restore(c *prefix.Cache) int {
 	x.t.Helper()
-	h := c.Find(prefix.Salt{}, x.text, true)
+	h := c.Find(prefix.Salt{}, prefix.Text{Tokens: x.text}, true)
 	if h == nil {
 		return 0
 	}
@@ -196,7 +196,7 @@ func TestHitEqualsPrefill(t *testing.T) {
 			x := r.reader(text)
 			for _, b := range boundaries {
 				x.read(b, rng.IntN(5)) // with drafts that are yet to be replayed
-				if err := c.Store(prefix.Salt{}, text[:b], x.target, x.memory, x.hidden); err != nil {
+				if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:b]}, x.target, x.memory, x.hidden); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -235,7 +235,7 @@ func TestHitsGoTheirOwnWays(t *testing.T) {
 			defer c.Close()
 			x := r.reader(append(slices.Clone(start), 1))
 			x.read(len(start), 3)
-			if err := c.Store(prefix.Salt{}, start, x.target, x.memory, x.hidden); err != nil {
+			if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: start}, x.target, x.memory, x.hidden); err != nil {
 				t.Fatal(err)
 			}
 			x.close()
@@ -278,7 +278,7 @@ func TestDiskHitEqualsPrefill(t *testing.T) {
 	}
 	c := r.cache(d)
 	x.read(140, 4)
-	if err := c.Store(prefix.Salt{}, text[:140], x.target, x.memory, x.hidden); err != nil {
+	if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:140]}, x.target, x.memory, x.hidden); err != nil {
 		t.Fatal(err)
 	}
 	x.read(159, 0)
@@ -293,7 +293,7 @@ func TestDiskHitEqualsPrefill(t *testing.T) {
 	c = r.cache(d)
 	defer c.Close()
 	ready := make(chan struct{})
-	if !c.Fetch(prefix.Salt{}, text, true, func() { close(ready) }) {
+	if !c.Fetch(prefix.Salt{}, prefix.Text{Tokens: text}, true, func() { close(ready) }) {
 		t.Fatal("the folder is empty")
 	}
 	<-ready

@@ -1,7 +1,8 @@
 // Package prefix is the prefix cache: the states of models after prefixes of texts, so that a
 // text with the same prefix starts behind it. The pages of the KV cache are in a tree of
 // tokens, the recurrent state, which cannot be cut elsewhere, at chosen boundaries. It knows
-// tokens and states; what is worth a boundary is for others to say.
+// tokens, hashes of what stands in their place, and states; what is worth a boundary is for
+// others to say.
 package prefix
 
 import (
@@ -62,12 +63,12 @@ func New(p *state.Pool, o Options) *Cache {
 	return c
 }
 
-// Find returns the salt's entry with the longest prefix of tokens, nil if there is none. At
+// Find returns the salt's entry with the longest prefix of a text, nil if there is none. At
 // least one token is left to be fed, for without that there are no logits. drafts says that
 // the drafter's state is wanted too. The hit must be released.
-func (c *Cache) Find(salt Salt, tokens []int32, drafts bool) *Hit {
+func (c *Cache) Find(salt Salt, text Text, drafts bool) *Hit {
 	c.settle()
-	e := c.longest(salt, tokens, c.drafts(drafts))
+	e := c.longest(salt, text, c.drafts(drafts))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e == nil {
@@ -81,16 +82,16 @@ func (c *Cache) Find(salt Salt, tokens []int32, drafts bool) *Hit {
 	return &Hit{e}
 }
 
-// Store adds the states target and draft after tokens, which are all that target was fed, for
+// Store adds the states target and draft after a text, which is all that target was fed, for
 // texts of the salt. draft may be nil; it is left out, too, if it lacks any pair of a hidden
-// row and the token after it that lies within tokens, which are one less, or has more of them
-// and cannot be truncated. hidden is the
+// row and the token after it that lies within the text, which are one less than its tokens, or
+// has more of them and cannot be truncated. hidden is the
 // target's hidden row of the last token, which the next pair begins with.
 //
 // Pages are shared with the states, which go on. An error means that there was no memory
 // and nothing is stored.
-func (c *Cache) Store(salt Salt, tokens []int32, target, draft *state.State, hidden backend.Tensor) error {
-	n := len(tokens)
+func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden backend.Tensor) error {
+	n := len(text.Tokens)
 	if n == 0 || target.Len() != n {
 		return fmt.Errorf("prefix: %d tokens for a state of %d", n, target.Len())
 	}
@@ -98,7 +99,7 @@ func (c *Cache) Store(salt Salt, tokens []int32, target, draft *state.State, hid
 		draft.Len() < n-1 || draft.Len() > n-1 && !draft.Layout().CanTruncate() {
 		draft = nil
 	}
-	if e := c.exact(salt, tokens); e != nil && (draft == nil || e.draft != nil) {
+	if e := c.exact(salt, text); e != nil && (draft == nil || e.draft != nil) {
 		c.touch(e)
 		return nil
 	}
@@ -107,8 +108,8 @@ func (c *Cache) Store(salt Salt, tokens []int32, target, draft *state.State, hid
 	if err != nil {
 		return fmt.Errorf("prefix: %d tokens: %w", n, err)
 	}
-	e := c.insert(salt, tokens, x)
-	c.spill(salt, tokens, e)
+	e := c.insert(salt, text, x)
+	c.spill(salt, text, e)
 	return nil
 }
 

@@ -42,7 +42,7 @@ func (n *toy) remember(c *Cache, tokens []int32, lengths ...int) {
 
 // found is the length of what is found of tokens, 0 for nothing.
 func found(c *Cache, tokens []int32) int {
-	h := c.Find(Salt{}, tokens, true)
+	h := c.Find(Salt{}, Text{Tokens: tokens}, true)
 	if h == nil {
 		return 0
 	}
@@ -118,13 +118,13 @@ func TestStoreWithoutDrafterIsCompletedLater(t *testing.T) {
 	x := n.open()
 	defer x.close()
 	x.feed(tokens[200], tokens[:200]...)
-	if err := c.Store(Salt{}, x.tokens, x.target, nil, backend.Tensor{}); err != nil {
+	if err := c.Store(Salt{}, Text{Tokens: x.tokens}, x.target, nil, backend.Tensor{}); err != nil {
 		t.Fatal(err)
 	}
-	if h := c.Find(Salt{}, tokens, true); h != nil {
+	if h := c.Find(Salt{}, Text{Tokens: tokens}, true); h != nil {
 		t.Errorf("found %d tokens with a drafter's memory that was not stored", h.Len())
 	}
-	h := c.Find(Salt{}, tokens, false)
+	h := c.Find(Salt{}, Text{Tokens: tokens}, false)
 	if h == nil || h.Len() != 200 {
 		t.Fatal("not found")
 	}
@@ -149,7 +149,7 @@ func TestStoreWithoutDrafterIsCompletedLater(t *testing.T) {
 	if got := found(c, tokens); got != 200 {
 		t.Errorf("found %d tokens, want 200", got)
 	}
-	if err := c.Store(Salt{}, tokens[:100], x.target, nil, backend.Tensor{}); err == nil {
+	if err := c.Store(Salt{}, Text{Tokens: tokens[:100]}, x.target, nil, backend.Tensor{}); err == nil {
 		t.Error("a state of other tokens was stored")
 	}
 }
@@ -163,13 +163,13 @@ func TestShrinkGivesUpTheLeastRecentlyUsed(t *testing.T) {
 	if got := found(c, story(0, 100)); got != 90 { // used again
 		t.Fatalf("found %d", got)
 	}
-	h := c.Find(Salt{}, story(1, 100), true) // in use
+	h := c.Find(Salt{}, Text{Tokens: story(1, 100)}, true) // in use
 	one := c.Stats().Bytes / 4
 	if freed := c.Shrink(one); freed != one {
 		t.Errorf("%d bytes came back, want %d", freed, one)
 	}
 	for i, want := range []int{90, 90, 0, 90} {
-		if got := c.longest(Salt{}, story(uint64(i), 100), true); (got != nil) != (want > 0) {
+		if got := c.longest(Salt{}, Text{Tokens: story(uint64(i), 100)}, true); (got != nil) != (want > 0) {
 			t.Errorf("text %d: there %t, want %d tokens", i, got != nil, want)
 		}
 	}
@@ -232,29 +232,29 @@ func TestStoreLeavesOutWhatCannotBeCut(t *testing.T) {
 		if err := s.Reserve(count); err != nil {
 			t.Fatal(err)
 		}
-		s.Seq(0, count, 0)
+		s.Seq(0, count, 0, nil)
 		s.Fed(count, 0)
 	}
 	store := func() {
 		t.Helper()
-		if err := c.Store(Salt{}, tokens[:x.target.Len()], x.target, x.memory, n.row); err != nil {
+		if err := c.Store(Salt{}, Text{Tokens: tokens[:x.target.Len()]}, x.target, x.memory, n.row); err != nil {
 			t.Fatal(err)
 		}
 	}
 	feed(x.target, 70)
 	feed(x.memory, 70)
 	store()
-	if h := c.Find(Salt{}, tokens, true); h != nil {
+	if h := c.Find(Salt{}, Text{Tokens: tokens}, true); h != nil {
 		t.Errorf("found %d tokens with a drafter that is ahead", h.Len())
 	}
-	if h := c.Find(Salt{}, tokens, false); h == nil || h.Len() != 70 {
+	if h := c.Find(Salt{}, Text{Tokens: tokens}, false); h == nil || h.Len() != 70 {
 		t.Error("the target's state is not found")
 	} else {
 		h.Release()
 	}
 	feed(x.target, 1)
 	store()
-	h := c.Find(Salt{}, tokens, true)
+	h := c.Find(Salt{}, Text{Tokens: tokens}, true)
 	if h == nil || h.Len() != 71 {
 		t.Fatal("not found")
 	}
@@ -327,7 +327,7 @@ func TestCacheEqualsDeepCopies(t *testing.T) {
 func (x *text) begin(c *Cache, rng *rand.Rand) int {
 	x.t.Helper()
 	tokens := append(story(uint64(rng.IntN(3)), 20+rng.IntN(150)), 501)
-	h := c.Find(Salt{}, tokens, true)
+	h := c.Find(Salt{}, Text{Tokens: tokens}, true)
 	if h == nil {
 		return 0
 	}

@@ -14,10 +14,10 @@ func TestSaltsKeepTextsApart(t *testing.T) {
 	tokens := story(1, 201)
 	length := func(c *Cache, salt Salt) int {
 		ready := make(chan struct{})
-		if c.Fetch(salt, tokens, true, func() { close(ready) }) {
+		if c.Fetch(salt, Text{Tokens: tokens}, true, func() { close(ready) }) {
 			<-ready
 		}
-		h := c.Find(salt, tokens, true)
+		h := c.Find(salt, Text{Tokens: tokens}, true)
 		if h == nil {
 			return 0
 		}
@@ -33,7 +33,7 @@ func TestSaltsKeepTextsApart(t *testing.T) {
 		defer x.close()
 		x.feed(tokens[at], tokens[:at]...)
 		x.write(x.row, 0, hash(x.tokens)+0.5)
-		if err := c.Store(salt, x.tokens, x.target, x.memory, x.row); err != nil {
+		if err := c.Store(salt, Text{Tokens: x.tokens}, x.target, x.memory, x.row); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,7 +61,7 @@ func TestSaltsKeepTextsApart(t *testing.T) {
 	// Memory is everybody's: the one that was used the longest ago goes, whoever's it is.
 	length(c, Salt{1})
 	c.Shrink(1)
-	if c.longest(Salt{3}, tokens, true) != nil || c.longest(Salt{1}, tokens, true) == nil {
+	if c.longest(Salt{3}, Text{Tokens: tokens}, true) != nil || c.longest(Salt{1}, Text{Tokens: tokens}, true) == nil {
 		t.Error("another entry than the one used the longest ago was given up")
 	}
 	c.Close()

@@ -19,7 +19,7 @@ const (
 // image is an entry on its way from the disk.
 type image struct {
 	salt   Salt
-	tokens []int32
+	text   Text
 	drafts bool
 	skip   int        // pages that the tree had when it was asked for
 	used   []name     // all files that the entry needs
@@ -27,14 +27,14 @@ type image struct {
 	files  [][][]byte // sections of the pages, then of the entry; nil: one could not be read
 }
 
-// Fetch looks for a longer prefix of the salt's tokens on the disk than Find would find now. If
+// Fetch looks for a longer prefix of the salt's text on the disk than Find would find now. If
 // there is one, it is read in the background, and done is called from another goroutine,
 // once, when a call of Find is due. It reports whether there is anything to wait for.
-func (c *Cache) Fetch(salt Salt, tokens []int32, drafts bool, done func()) bool {
+func (c *Cache) Fetch(salt Salt, text Text, drafts bool, done func()) bool {
 	if c.o.Disk == nil {
 		return false
 	}
-	x := c.plan(salt, tokens, c.drafts(drafts))
+	x := c.plan(salt, text, c.drafts(drafts))
 	if x == nil {
 		return false
 	}
@@ -63,38 +63,39 @@ func (c *Cache) Fetch(salt Salt, tokens []int32, drafts bool, done func()) bool 
 }
 
 // plan finds the longest entry on the disk that is worth reading, nil if there is none.
-func (c *Cache) plan(salt Salt, tokens []int32, drafts bool) *image {
+func (c *Cache) plan(salt Salt, text Text, drafts bool) *image {
 	have := 0
-	if e := c.longest(salt, tokens, drafts); e != nil {
+	if e := c.longest(salt, text, drafts); e != nil {
 		have = e.target.Len()
 	}
 	var pages []name
 	var best *image
 	d, at := c.o.Disk, 1
-	if len(tokens) < 2 {
+	fed := len(text.Tokens) - 1
+	if fed < 1 {
 		return nil
 	}
-	k := c.root(salt, drafts).next(tokens[:1])
-	fed := tokens[:len(tokens)-1]
+	k := c.root(salt, drafts).next(&text, 0, 1)
 	for {
 		for _, n := range d.entries(k) {
-			if end := at + n.rest; end <= len(fed) && end > have && k.next(fed[at:end]) == n.end {
+			if end := at + n.rest; end <= fed && end > have && k.next(&text, at, end) == n.end {
 				have = end
-				best = &image{salt: salt, tokens: slices.Clone(tokens[:end]), drafts: drafts, used: append(slices.Clone(pages), n)}
+				best = &image{salt: salt, text: Text{slices.Clone(text.Tokens[:end]), text.Inputs}, drafts: drafts, used: append(slices.Clone(pages), n)}
 			}
 		}
-		if at+backend.PageTokens > len(fed) {
+		end := at + backend.PageTokens
+		if end > fed {
 			break
 		}
-		k = k.next(fed[at:][:backend.PageTokens])
+		k = k.next(&text, at, end)
 		page := name{node: k, rest: -1}
-		if at += backend.PageTokens; !d.has(page, true) {
+		if at = end; !d.has(page, true) {
 			break
 		}
 		pages = append(pages, page)
 	}
 	if best != nil {
-		best.skip = min(c.known(salt, best.tokens, drafts), len(best.used)-1)
+		best.skip = min(c.known(salt, best.text, drafts), len(best.used)-1)
 		best.names = best.used[best.skip:]
 	}
 	return best
@@ -110,14 +111,14 @@ func (c *Cache) root(salt Salt, drafts bool) key {
 
 // largest is the maximum size of a file of this model.
 func (c *Cache) largest() int64 {
-	const others = 1 << 20 // header, hidden row
+	const others = 8 << 20 // header, steps of positions, hidden row
 	return 2*(c.o.Target.PageBytes()+c.o.Draft.PageBytes()) + c.o.Target.RecurrentBytes() + c.o.Draft.RecurrentBytes() + others
 }
 
-// known is how many pages on the way of tokens are in the tree, from the first one on.
-func (c *Cache) known(salt Salt, tokens []int32, drafts bool) int {
+// known is how many pages on the way of a text are in the tree, from the first one on.
+func (c *Cache) known(salt Salt, text Text, drafts bool) int {
 	n, all := -1, true // the root has no page
-	c.walk(salt, tokens, func(x *node, _ []int32) {
+	c.walk(salt, text, func(x *node, _ int) {
 		has := x.parent == nil || (x.pages[0] != nil || !c.o.Target.Paged()) && (x.pages[1] != nil || !drafts || !c.o.Draft.Paged())
 		if all = all && has; all {
 			n++
@@ -148,11 +149,11 @@ func (c *Cache) admit(x *image) {
 		return
 	}
 	// Unpacking may have made the cache give up what the image builds on.
-	if c.known(x.salt, x.tokens, x.drafts) < x.skip {
+	if c.known(x.salt, x.text, x.drafts) < x.skip {
 		p.release()
 		return
 	}
-	c.insert(x.salt, x.tokens, p)
+	c.insert(x.salt, x.text, p)
 }
 
 // unpack brings an image to the device. If a file is to blame for an error, bad is its
@@ -194,13 +195,13 @@ func (c *Cache) unpackPages(p *parts, x *image, file [][]byte) error {
 }
 
 func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
-	n := len(x.tokens)
+	n := len(x.text.Tokens)
 	snapshot := func(l state.Layout, data []byte, n int) *state.Snapshot {
 		if err != nil {
 			return nil
 		}
 		var s *state.Snapshot
-		if s, err = c.pool.ReadSnapshot(l, data); err == nil && (s.Len() != n || l.Paged() && s.Detached() != depth(len(x.tokens))) {
+		if s, err = c.pool.ReadSnapshot(l, data); err == nil && (s.Len() != n || l.Paged() && s.Detached() != depth(len(x.text.Tokens))) {
 			err = fmt.Errorf("a snapshot of %d tokens after %d pages, want %d", s.Len(), s.Detached(), n)
 		}
 		return s
@@ -218,7 +219,7 @@ func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
 // spill queues what the disk does not have of an entry and the nodes before it, the first
 // pages first. If not all of it fits into the queue, the rest waits for the next entry
 // on the same way.
-func (c *Cache) spill(salt Salt, tokens []int32, e *entry) {
+func (c *Cache) spill(salt Salt, text Text, e *entry) {
 	d := c.o.Disk
 	if d == nil {
 		return
@@ -229,9 +230,10 @@ func (c *Cache) spill(salt Salt, tokens []int32, e *entry) {
 	for n := e.at; n.parent != nil; n = n.parent {
 		path = append(path, n)
 	}
-	k := c.root(salt, drafts).next(tokens[:1])
+	k, at := c.root(salt, drafts).next(&text, 0, 1), 1
 	for i := len(path) - 1; i >= 0; i-- {
-		k = k.next(path[i].chunk[:])
+		k = k.next(&text, at, at+backend.PageTokens)
+		at += backend.PageTokens
 		pages := path[i].pages
 		if !drafts {
 			pages[1] = nil
@@ -243,11 +245,11 @@ func (c *Cache) spill(salt Salt, tokens []int32, e *entry) {
 			return
 		}
 	}
-	size := blockBytes(e.target.Blocks())
+	size := e.target.Bytes()
 	if drafts {
-		size += blockBytes(e.draft.Blocks()) + e.hidden.Bytes()
+		size += e.draft.Bytes() + e.hidden.Bytes()
 	}
-	c.pack(&j, name{node: k, rest: len(e.rest), end: k.next(e.rest)}, endSections, size+64, e.appendTo)
+	c.pack(&j, name{node: k, rest: len(e.rest), end: k.next(&text, at, len(text.Tokens))}, endSections, size, e.appendTo)
 	d.queue(j)
 }
 

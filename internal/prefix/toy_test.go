@@ -167,7 +167,7 @@ func (x *text) feed(next int32, tokens ...int32) bool {
 	if x.target.Reserve(len(tokens)) != nil || x.memory.Reserve(len(tokens)+1) != nil {
 		return false
 	}
-	seq := x.target.Seq(0, len(tokens), 0)
+	seq := x.target.Seq(0, len(tokens), 0, nil)
 	for _, id := range tokens {
 		at := len(x.tokens)
 		x.tokens = append(x.tokens, id)
@@ -190,7 +190,7 @@ func (x *text) feed(next int32, tokens ...int32) bool {
 func (x *text) catchUp(next int32) {
 	x.t.Helper()
 	n := len(x.tokens) - x.memory.Len()
-	seq := x.memory.Seq(0, n, 0)
+	seq := x.memory.Seq(0, n, 0, nil)
 	for at := seq.Pos; at < len(x.tokens); at++ {
 		x.put(slot(seq.Pages, at), hash(append(x.tokens[:at+1:at+1], x.after(at, next))))
 	}
@@ -223,7 +223,7 @@ func (x *text) check(what string, next int32) {
 	if x.target.Reserve(0) != nil || x.memory.Reserve(0) != nil {
 		x.t.Fatalf("%s: no room for nothing", what)
 	}
-	seq, pair := x.target.Seq(0, 0, 0), x.memory.Seq(0, 0, 0)
+	seq, pair := x.target.Seq(0, 0, 0, nil), x.memory.Seq(0, 0, 0, nil)
 	for at := range x.tokens {
 		if want := hash(x.tokens[:at+1]); x.toy.target.Paged() && !x.has(slot(seq.Pages, at), want) {
 			x.t.Fatalf("%s: slot %d of %d is not %v", what, at, len(x.tokens), want)
@@ -250,7 +250,7 @@ func (x *text) check(what string, next int32) {
 func (x *text) store(c *Cache) error {
 	x.t.Helper()
 	x.write(x.row, 0, hash(x.tokens)+0.5)
-	return c.Store(Salt{}, x.tokens, x.target, x.memory, x.row)
+	return c.Store(Salt{}, Text{Tokens: x.tokens}, x.target, x.memory, x.row)
 }
 
 // restore takes what a hit knows of tokens, and checks it.

@@ -17,13 +17,11 @@ import (
 // the pages before the one that its last token is in.
 func depth(n int) int { return (n - 1) / backend.PageTokens }
 
-// chunk is the tokens that a node adds to its parent's.
-type chunk [backend.PageTokens]int32
-
 // root is where a text's way through the tree begins.
 type root struct {
 	salt  Salt
-	first int32 // token
+	first int32  // token
+	row   digest // if it is none
 }
 
 // node is a prefix of texts that ends behind a page. It is there as long as an entry lies
@@ -41,6 +39,7 @@ type node struct {
 type entry struct {
 	at     *node
 	rest   []int32         // tokens after the node's
+	rows   digest          // of those among them that are none
 	target *state.Snapshot // without the nodes' pages
 	draft  *state.Snapshot // of the drafter, likewise; nil: not known
 	hidden *state.Block    // nil if draft is
@@ -85,31 +84,37 @@ func (n *node) path(kind int) []*state.Block {
 	return pages
 }
 
-// walk calls visit with the nodes on the way of tokens, and the tokens after each, until
+// walk calls visit with the nodes on the way of a text, and the number of tokens up to each, until
 // there is no further node.
-func (c *Cache) walk(salt Salt, tokens []int32, visit func(n *node, rest []int32)) {
-	if len(tokens) == 0 {
+func (c *Cache) walk(salt Salt, text Text, visit func(n *node, at int)) {
+	if len(text.Tokens) == 0 {
 		return
 	}
-	n, tokens := c.roots[root{salt, tokens[0]}], tokens[1:]
-	for n != nil {
-		visit(n, tokens)
-		if len(tokens) < backend.PageTokens {
+	n := c.roots[text.root(salt)]
+	for at := 1; n != nil; at += backend.PageTokens {
+		visit(n, at)
+		if len(text.Tokens)-at < backend.PageTokens {
 			return
 		}
-		n, tokens = n.children[chunk(tokens[:backend.PageTokens])], tokens[backend.PageTokens:]
+		n = n.children[text.chunk(at)]
 	}
 }
 
-// longest is the entry with the longest prefix of tokens that is not all of them.
-func (c *Cache) longest(salt Salt, tokens []int32, drafts bool) (best *entry) {
-	if len(tokens) == 0 {
+// follows reports whether the entry's tokens after its node are those of a text from at on.
+func (e *entry) follows(text *Text, at int) bool {
+	rest := text.Tokens[at:]
+	return len(e.rest) <= len(rest) && slices.Equal(e.rest, rest[:len(e.rest)]) && e.rows == text.digest(at, at+len(e.rest))
+}
+
+// longest is the entry with the longest prefix of a text that is not all of it.
+func (c *Cache) longest(salt Salt, text Text, drafts bool) (best *entry) {
+	if len(text.Tokens) == 0 {
 		return nil
 	}
-	c.walk(salt, tokens[:len(tokens)-1], func(n *node, rest []int32) {
+	text = text.until(len(text.Tokens) - 1)
+	c.walk(salt, text, func(n *node, at int) {
 		for _, e := range n.entries {
-			if len(e.rest) <= len(rest) && slices.Equal(e.rest, rest[:len(e.rest)]) && (!drafts || e.draft != nil) &&
-				(best == nil || e.target.Len() > best.target.Len()) {
+			if (best == nil || e.target.Len() > best.target.Len()) && (!drafts || e.draft != nil) && e.follows(&text, at) {
 				best = e
 			}
 		}
@@ -117,11 +122,11 @@ func (c *Cache) longest(salt Salt, tokens []int32, drafts bool) (best *entry) {
 	return best
 }
 
-// exact is the entry of just these tokens, nil if there is none.
-func (c *Cache) exact(salt Salt, tokens []int32) (found *entry) {
-	c.walk(salt, tokens, func(n *node, rest []int32) {
+// exact is the entry of just this text, nil if there is none.
+func (c *Cache) exact(salt Salt, text Text) (found *entry) {
+	c.walk(salt, text, func(n *node, at int) {
 		for _, e := range n.entries {
-			if slices.Equal(e.rest, rest) {
+			if len(e.rest) == len(text.Tokens)-at && e.follows(&text, at) {
 				found = e
 			}
 		}
@@ -130,15 +135,15 @@ func (c *Cache) exact(salt Salt, tokens []int32) (found *entry) {
 }
 
 // insert makes an entry of parts, or completes the one that is there. It owns the parts.
-func (c *Cache) insert(salt Salt, tokens []int32, x parts) *entry {
-	at := root{salt, tokens[0]}
+func (c *Cache) insert(salt Salt, text Text, x parts) *entry {
+	at, length := text.root(salt), len(text.Tokens)
 	n := c.roots[at]
 	if n == nil {
 		n = &node{root: at}
 		c.roots[at] = n
 	}
-	for i := range depth(len(tokens)) {
-		key := chunk(tokens[1+i*backend.PageTokens:][:backend.PageTokens])
+	for i := range depth(length) {
+		key := text.chunk(1 + i*backend.PageTokens)
 		child := n.children[key]
 		if child == nil {
 			child = &node{parent: n, chunk: key}
@@ -155,9 +160,10 @@ func (c *Cache) insert(salt Salt, tokens []int32, x parts) *entry {
 			}
 		}
 	}
-	e := c.exact(salt, tokens)
+	e := c.exact(salt, text)
 	if e == nil {
-		e = &entry{at: n, rest: slices.Clone(tokens[1+depth(len(tokens))*backend.PageTokens:]), target: x.target}
+		from := 1 + depth(length)*backend.PageTokens
+		e = &entry{at: n, rest: slices.Clone(text.Tokens[from:]), rows: text.digest(from, length), target: x.target}
 		e.place = c.recent.PushFront(e)
 		n.entries = append(n.entries, e)
 		c.book(1, x.target.Blocks()...)

@@ -50,6 +50,8 @@ type Run struct {
 	HostState *any
 	Text      []int32         // all committed tokens; the last Hidden.Rows of them follow Hidden's rows
 	Hidden    backend.Tensor  // the target's hidden rows that are new
+	Inputs    []backend.Input // rows among the tokens that follow Hidden's: what stands there in place of ids
+	Positions [][3]int32      // of Hidden's rows; nil: text that goes on at State.Next
 	Depth     int             // maximum number of tokens to draft; 0: only catch up
 	Sources   Sources         // where drafts could come from
 	Source    Source          // where they shall come from: one of Sources

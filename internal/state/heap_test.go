@@ -32,7 +32,7 @@ func TestPoolIsNotOnTheHeap(t *testing.T) {
 			if err == nil {
 				states = append(states, s)
 				if err = s.Reserve(1000); err == nil {
-					s.Seq(0, 1000, 0)
+					s.Seq(0, 1000, 0, nil)
 					s.Fed(1000, 0)
 					var x *Snapshot
 					if x, err = s.Save(); err == nil {

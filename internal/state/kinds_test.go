@@ -130,7 +130,8 @@ func FuzzReadSnapshotOfKinds(f *testing.F) {
 			f.Fatal(err)
 		}
 		drafts := l.MaxDrafts
-		s.Seq(0, 70, drafts)
+		positions, _ := pictured(rand.New(rand.NewPCG(seed, 1)), 70, seed%2 > 0)
+		s.Seq(0, 70, drafts, positions)
 		s.Fed(70, drafts)
 		s.Commit(drafts)
 		snap, err := s.Save()

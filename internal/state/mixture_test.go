@@ -37,11 +37,11 @@ func newMixture(t *testing.T, p *Pool, rng *rand.Rand) *mixture {
 		kind, window := types[rng.IntN(len(types))], rng.IntN(2)*(1+rng.IntN(100))
 		switch rng.IntN(3) {
 		case 0:
-			a = backend.Attention{Heads: 4, KVHeads: 2, HeadDim: 8, ValueDim: 5, Gate: rng.IntN(2) > 0, Window: window, Freqs: []float32{1, 0.1}}
+			a = backend.Attention{Heads: 4, KVHeads: 2, HeadDim: 8, ValueDim: 5, Gate: rng.IntN(2) > 0, Window: window, Freqs: []float32{1, 0.1}, Sections: []uint8{1, 2}}
 			widths = []int{a.Queries(), 16, 10}
 			m.layout.Layers = append(m.layout.Layers, KV{Type: kind, Heads: 2, Key: 8, Value: 5, Window: window})
 		case 1:
-			a = backend.Attention{Heads: 3, KVHeads: 1, HeadDim: 20, Latent: 16, Window: window, Freqs: []float32{1, 0.1}}
+			a = backend.Attention{Heads: 3, KVHeads: 1, HeadDim: 20, Latent: 16, Window: window, Freqs: []float32{1, 0.1}, Sections: []uint8{1, 2}}
 			widths = []int{a.Queries(), 20}
 			m.layout.Layers = append(m.layout.Layers, Latent{Type: kind, Width: 16, Rotary: 4, Window: window})
 		default:
@@ -84,9 +84,9 @@ func (m *mixture) alloc(rows, cols int) backend.Tensor {
 	return y
 }
 
-// forward feeds tokens to a state and returns, for each of them, the answers of all layers. It
+// forward feeds tokens at positions to a state and returns, for each of them, the answers of all layers. It
 // reports false where there is no memory.
-func (m *mixture) forward(s *State, tokens []int32, drafts int) (out [][]float32, ok bool) {
+func (m *mixture) forward(s *State, tokens []int32, drafts int, positions [][3]int32) (out [][]float32, ok bool) {
 	m.t.Helper()
 	if err := s.Reserve(len(tokens)); errors.Is(err, ErrFull) {
 		return nil, false
@@ -94,7 +94,7 @@ func (m *mixture) forward(s *State, tokens []int32, drafts int) (out [][]float32
 		m.t.Fatal(err)
 	}
 	n := len(tokens)
-	batch := []backend.Seq{s.Seq(0, n, drafts)}
+	batch := []backend.Seq{s.Seq(0, n, drafts, positions)}
 	out = make([][]float32, n)
 	for i, tables := range m.tables {
 		in := make([]backend.Tensor, 4)
@@ -129,7 +129,8 @@ func (m *mixture) forward(s *State, tokens []int32, drafts int) (out [][]float32
 // kinds: in pieces of any length, with drafts that are accepted or rejected, from snapshots
 // taken on the way, whole or without their first pages, from their bytes, and after states
 // were closed. Every token must get the answers that it gets when the text is read token by
-// token.
+// token. Half of the texts have pictures, whose positions must be given; where only text is fed,
+// they need not be.
 func TestMixturesComputeTheSame(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -140,10 +141,11 @@ func TestMixturesComputeTheSame(t *testing.T) {
 			for i := range text {
 				text[i] = int32(rng.IntN(mixtureVocab))
 			}
+			positions, picture := pictured(rng, len(text), seed%2 > 0)
 			s := mustOpen(t, p, m.layout)
 			var want [][]float32
 			for i := range text {
-				out, _ := m.forward(s, text[i:i+1], 0)
+				out, _ := m.forward(s, text[i:i+1], 0, positions[i:i+1])
 				want = append(want, out...)
 			}
 			s.Close()
@@ -160,6 +162,8 @@ func TestMixturesComputeTheSame(t *testing.T) {
 					s = mustOpen(t, p, m.layout)
 				case op == 3 && m.layout.CanTruncate():
 					s.Truncate(rng.IntN(s.Len() + 1))
+				case op == 4 && m.layout.CanTruncate():
+					cutAndLoad(t, s, rng.IntN(s.Len()+1))
 				default:
 					at := s.Len()
 					n := min(1+rng.IntN(40), len(text)-at)
@@ -174,7 +178,11 @@ func TestMixturesComputeTheSame(t *testing.T) {
 					for i := n - drafts + right; i < n; i++ {
 						tokens[i] = (tokens[i] + 1) % mixtureVocab
 					}
-					out, ok := m.forward(s, tokens, drafts)
+					given := positions[at : at+n]
+					if !slices.Contains(picture[at:at+n], true) && rng.IntN(2) > 0 {
+						given = nil
+					}
+					out, ok := m.forward(s, tokens, drafts, given)
 					if !ok {
 						t.Fatal("no memory")
 					}
@@ -184,6 +192,9 @@ func TestMixturesComputeTheSame(t *testing.T) {
 							t.Fatalf("%+v: token %d of a call for %d from %d on, %d of them drafts: %v, want %v", m.layout, i, n, at, drafts, out[i], want[at+i])
 						}
 					}
+				}
+				if n := s.Len(); n > 0 && s.Next() != After(positions[n-1]) {
+					t.Fatalf("%d tokens go on at %d, the last was at %d", n, s.Next(), positions[n-1])
 				}
 			}
 			s.Close()

@@ -77,7 +77,7 @@ func slots(l Layout, h float32, pos int, visit func(at int, want []byte)) {
 // feed does to a state, which was fed before, what Forward does.
 func (n toy) feed(t *testing.T, s *State, before, tokens []int32, drafts int) {
 	t.Helper()
-	seq := s.Seq(0, len(tokens), drafts)
+	seq := s.Seq(0, len(tokens), drafts, nil)
 	h := float32(0)
 	for _, id := range before {
 		h = mix(h, id)
@@ -415,7 +415,7 @@ func TestSnapshotIsAsSmallAsItCanBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	for kept := range layout.MaxDrafts + 1 {
-		s.Seq(0, 4, 3)
+		s.Seq(0, 4, 3, nil)
 		s.Fed(4, 3)
 		s.Commit(kept)
 		before := p.Used()

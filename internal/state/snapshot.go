@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -18,11 +19,12 @@ type Snapshot struct {
 	pages     []*Block // without those that were detached
 	detached  int
 	recurrent *Block
+	steps     []step
 }
 
 // Save takes a snapshot. Drafts that were not committed are not part of it.
 func (s *State) Save() (*Snapshot, error) {
-	x := &Snapshot{layout: s.layout, len: s.len, kept: s.kept}
+	x := &Snapshot{layout: s.layout, len: s.len, kept: s.kept, steps: slices.Clone(upTo(s.steps, s.len))}
 	if s.delta != nil {
 		part := s.layout.copied(s.kept)
 		var err error
@@ -58,6 +60,7 @@ func (s *State) Load(from *Snapshot, before ...*Block) error {
 		p.Release()
 	}
 	s.len, s.kept, s.open = from.len, from.kept, 0
+	s.steps = append(s.steps[:0], from.steps...)
 	if s.delta != nil {
 		copyRecurrent(s.pool.b, s.needed(), s.layout.copied(from.kept).carve(from.recurrent.t))
 	}
@@ -105,7 +108,7 @@ func (x *Snapshot) Cut(n int) {
 	for _, p := range x.pages[keep:] {
 		p.Release()
 	}
-	x.pages, x.len = x.pages[:keep], n
+	x.pages, x.len, x.steps = x.pages[:keep], n, upTo(x.steps, n)
 }
 
 // Detach takes the first n pages out of the snapshot. Their references are the caller's, who
@@ -140,6 +143,21 @@ func (x *Snapshot) Close() {
 	*x = Snapshot{}
 }
 
+// Sizes of a written snapshot, in bytes.
+const (
+	headerBytes = 3 * 4 // tokens, those to replay, pages detached
+	stepBytes   = 2 * 4 // tokens, delta
+)
+
+// Bytes is the length of what AppendTo appends.
+func (x *Snapshot) Bytes() int64 {
+	n := int64(headerBytes + stepBytes*len(x.steps))
+	for _, b := range x.Blocks() {
+		n += b.Bytes()
+	}
+	return n
+}
+
 // AppendTo appends the snapshot in a form that ReadSnapshot understands to dst.
 func (x *Snapshot) AppendTo(dst []byte) ([]byte, error) {
 	for _, n := range []int{x.len, x.kept, x.detached} {
@@ -150,6 +168,10 @@ func (x *Snapshot) AppendTo(dst []byte) ([]byte, error) {
 		if dst, err = b.AppendTo(dst); err != nil {
 			return nil, err
 		}
+	}
+	for _, y := range x.steps {
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(y.len))
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(int32(y.delta)))
 	}
 	return dst, nil
 }
@@ -169,8 +191,7 @@ func (p *Pool) ReadRow(data []byte) (*Block, error) {
 // ReadSnapshot makes a snapshot of that layout from what Snapshot.AppendTo wrote. Lengths are
 // checked, numbers are not.
 func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
-	const header = 3 * 4
-	if len(data) < header {
+	if len(data) < headerBytes {
 		return nil, fmt.Errorf("state: a snapshot of %d bytes", len(data))
 	}
 	number := func(i int) int { return int(binary.LittleEndian.Uint32(data[4*i:])) }
@@ -179,7 +200,7 @@ func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
 	if x.kept > min(l.MaxDrafts, x.len) || x.detached > all {
 		return nil, fmt.Errorf("state: a snapshot of %d tokens, %d of them to replay, with %d pages detached", x.len, x.kept, x.detached)
 	}
-	data = data[header:]
+	data = data[headerBytes:]
 	var err error
 	if missing := int64(all-x.detached) * l.PageBytes(); missing > int64(len(data)) {
 		return nil, fmt.Errorf("state: %d bytes where a snapshot has %d in pages", len(data), missing)
@@ -198,9 +219,25 @@ func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
 			return nil, err
 		}
 	}
-	if len(data) > 0 {
+	if x.steps, err = readSteps(data, x.len); err != nil {
 		x.Close()
-		return nil, fmt.Errorf("state: %d bytes after a snapshot", len(data))
+		return nil, err
 	}
 	return x, nil
+}
+
+// readSteps reads the steps of a state of n tokens, which are the last of a snapshot.
+func readSteps(data []byte, n int) (steps []step, err error) {
+	if len(data)%stepBytes != 0 {
+		return nil, fmt.Errorf("state: %d bytes after a snapshot", len(data))
+	}
+	last := step{}
+	for ; len(data) > 0; data = data[stepBytes:] {
+		y := step{int(binary.LittleEndian.Uint32(data)), int(int32(binary.LittleEndian.Uint32(data[4:])))}
+		if y.len <= last.len || y.len > n || y.delta == last.delta || y.len+y.delta <= 0 || n+y.delta > math.MaxInt32 {
+			return nil, fmt.Errorf("state: a snapshot of %d tokens goes on at %d after %d of them", n, y.len+y.delta, y.len)
+		}
+		steps, last = append(steps, y), y
+	}
+	return steps, nil
 }

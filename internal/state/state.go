@@ -24,6 +24,10 @@ type State struct {
 	tensors   []backend.Tensor // of pages
 	recurrent *Block
 	delta     []backend.Recurrent // in recurrent
+
+	steps     []step     // where positions part from slots, ascending; none in a text
+	given     [][3]int32 // positions of the call that Seq described; nil: text
+	positions [][3]int32 // memory for those that it is not given
 }
 
 // Layout is what the state was opened with.
@@ -77,11 +81,14 @@ func (s *State) own(i int) error {
 }
 
 // Seq describes a call that feeds n tokens as rows [first, first+n), of which the last drafts
-// may be rolled back. Space for them must have been reserved. The call must be followed by
-// Fed.
-func (s *State) Seq(first, n, drafts int) backend.Seq {
+// may be rolled back. Space for them must have been reserved. positions are the tokens', nil for
+// text that goes on at Next; they must not change before Fed, which must follow.
+func (s *State) Seq(first, n, drafts int, positions [][3]int32) backend.Seq {
 	if drafts < 0 || drafts > n || drafts > s.layout.MaxDrafts {
 		panic(fmt.Sprintf("state: %d drafts in %d tokens, at most %d", drafts, n, s.layout.MaxDrafts))
+	}
+	if positions != nil && len(positions) != n {
+		panic(fmt.Sprintf("state: %d positions of %d tokens", len(positions), n))
 	}
 	need := s.page.pages(s.len + n)
 	if need > len(s.pages) {
@@ -93,7 +100,7 @@ func (s *State) Seq(first, n, drafts int) backend.Seq {
 		}
 	}
 	return backend.Seq{
-		First: first, N: n, Pos: s.len, Drafts: drafts, Accepted: s.kept,
+		First: first, N: n, Pos: s.len, Positions: s.place(n, positions), Drafts: drafts, Accepted: s.kept,
 		Pages: s.tensors, Delta: s.delta,
 	}
 }
@@ -101,6 +108,7 @@ func (s *State) Seq(first, n, drafts int) backend.Seq {
 // Fed records that the call described by Seq was made. Its drafts do not count until Commit
 // accepts them; a further call without Commit drops them.
 func (s *State) Fed(n, drafts int) {
+	s.advance()
 	s.len += n - drafts
 	s.open, s.kept = drafts, 0
 }

@@ -156,7 +156,7 @@ func TestCommitCountsDrafts(t *testing.T) {
 		t.Fatal(err)
 	}
 	step := func(n, drafts int) {
-		s.Seq(0, n, drafts)
+		s.Seq(0, n, drafts, nil)
 		s.Fed(n, drafts)
 	}
 	step(5, 0)
@@ -165,12 +165,12 @@ func TestCommitCountsDrafts(t *testing.T) {
 		t.Errorf("%d tokens before Commit, want 6", s.Len())
 	}
 	s.Commit(2)
-	if s.Len() != 8 || s.Seq(0, 1, 0).Accepted != 2 || s.Seq(0, 1, 0).Pos != 8 {
-		t.Errorf("%d tokens, %+v after Commit(2)", s.Len(), s.Seq(0, 1, 0))
+	if s.Len() != 8 || s.Seq(0, 1, 0, nil).Accepted != 2 || s.Seq(0, 1, 0, nil).Pos != 8 {
+		t.Errorf("%d tokens, %+v after Commit(2)", s.Len(), s.Seq(0, 1, 0, nil))
 	}
 	step(2, 1) // its draft is never committed
 	step(1, 0)
-	if s.Len() != 10 || s.Seq(0, 1, 0).Accepted != 0 {
+	if s.Len() != 10 || s.Seq(0, 1, 0, nil).Accepted != 0 {
 		t.Errorf("%d tokens after a dropped draft, want 10", s.Len())
 	}
 }
@@ -182,9 +182,9 @@ func TestMistakesPanic(t *testing.T) {
 	for name, f := range map[string]func(){
 		"commit without drafts": func() { s.Commit(1) },
 		"negative commit":       func() { s.Commit(-1) },
-		"no space":              func() { s.Seq(0, 1, 0) },
-		"too many drafts":       func() { s.Seq(0, 9, 8) },
-		"more drafts":           func() { s.Seq(0, 1, 2) },
+		"no space":              func() { s.Seq(0, 1, 0, nil) },
+		"too many drafts":       func() { s.Seq(0, 9, 8, nil) },
+		"more drafts":           func() { s.Seq(0, 1, 2, nil) },
 		"recurrent truncate":    func() { s.Truncate(0) },
 	} {
 		func() {

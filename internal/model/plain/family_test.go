@@ -188,7 +188,12 @@ func (n *network) Forward(batch []model.Span) (out model.Output, err error) {
 	n.free()
 	var ids, want []int32
 	for _, s := range batch {
-		err = errors.Join(err, s.State.Reserve(len(s.Tokens)))
+		if err = s.Check(n.Vocab, n.Width); err == nil {
+			err = s.State.Reserve(len(s.Tokens))
+		}
+		if err != nil {
+			return out, err
+		}
 		ids = append(ids, s.Tokens...)
 		for i := len(ids) - s.Want; i < len(ids); i++ {
 			want = append(want, int32(i))
@@ -210,13 +215,12 @@ func (n *network) Forward(batch []model.Span) (out model.Output, err error) {
 	var seqs []backend.Seq
 	first := 0
 	for _, s := range batch {
-		seqs = append(seqs, s.State.Seq(first, len(s.Tokens), s.Drafts))
+		seqs = append(seqs, s.State.Seq(first, len(s.Tokens), s.Drafts, s.Positions))
 		first += len(s.Tokens)
 	}
 	b, places := n.b, n.layout.Places()
-	pass := backend.Pass{Of: n, IDs: ids, Batch: seqs, Want: want}
-	b.Pass(pass, func() {
-		b.Embed(x, n.embed, ids)
+	model.Embed(b, x, n.embed, ids, batch)
+	b.Pass(backend.Pass{Of: n, Batch: seqs, Want: want}, func() {
 		for i := range n.layers {
 			y := &n.layers[i]
 			b.RMSNorm(h, x, y.before, 1e-6)

@@ -19,6 +19,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/convert"
 	"github.com/foretoken/foretoken/internal/doctor"
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
@@ -26,6 +27,7 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 	"github.com/foretoken/foretoken/internal/server/openai"
+	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -239,5 +241,75 @@ func TestFamilyIsFoundByItsArchitecture(t *testing.T) {
 	var unknown *model.UnknownError
 	if _, err := model.Of([]byte(`{"model_type": "gpt2", "architectures": ["PlainForCausalLM"]}`)); !errors.As(err, &unknown) || !strings.Contains(err.Error(), "plain, qwen3_5") {
 		t.Errorf("%v, want the types that are known", err)
+	}
+}
+
+// TestFamilyTakesRows feeds rows of the embedding table in place of ids, to the same logits, and
+// says where they are; a picture's positions count.
+func TestFamilyTakesRows(t *testing.T) {
+	c, err := checkpoint.Open(write(t, plainConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	b := backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))
+	m, err := model.Open(c, b, model.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := []int32{5, 900, 17, 17, 4000, 2, 33, 8}
+	rows, err := b.Alloc(dtype.F32, len(ids), m.Info().Width)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Embed(rows, m.(*network).embed, ids)
+	pool := state.NewPool(b, 1<<24)
+	hidden := func(spans ...model.Span) []float32 {
+		s, err := pool.Open(m.Layout())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		var last []float32
+		for _, span := range spans {
+			span.State = s
+			out, err := m.Forward([]model.Span{span})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if last, err = b.Host(out.Hidden); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return slices.Clone(last[len(last)-m.Info().Width:])
+	}
+	want := hidden(model.Span{Tokens: ids})
+	mixed := []int32{5, -1, -1, 17, -1, 2, 33, 8}
+	inputs := []backend.Input{{At: 1, Rows: rows.RowRange(1, 3)}, {At: 4, Rows: rows.RowRange(4, 5)}}
+	if got := hidden(model.Span{Tokens: mixed, Inputs: inputs}); !slices.Equal(got, want) {
+		t.Error("rows give other numbers than their ids")
+	}
+	positions := make([][3]int32, len(ids))
+	for i := range positions {
+		positions[i][0] = int32(i)
+	}
+	if got := hidden(model.Span{Tokens: mixed, Inputs: inputs, Positions: positions}); !slices.Equal(got, want) {
+		t.Error("positions that are the slots give other numbers")
+	}
+	for i := range positions {
+		positions[i][0] = int32(max(i-2, 0))
+	}
+	picture := hidden(model.Span{Tokens: ids, Positions: positions})
+	if slices.Equal(picture, want) {
+		t.Error("positions do not count")
+	}
+	if got := hidden(model.Span{Tokens: ids[:5], Positions: positions[:5]}, model.Span{Tokens: ids[5:]}); !slices.Equal(got, picture) {
+		t.Error("text after a picture goes on elsewhere")
+	}
+	if _, err := m.Forward([]model.Span{{Tokens: mixed}}); err == nil {
+		t.Error("rows that are not there are fed")
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
 	}
 }

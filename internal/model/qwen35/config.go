@@ -22,7 +22,8 @@ type config struct {
 	eps                         float32
 	context                     int
 	theta                       float64
-	rotary                      int // rotated dimensions of a head
+	rotary                      int    // rotated dimensions of a head
+	sections                    [3]int // rotated pairs that turn by time, height and width
 	sigmoidGate                 bool
 
 	experts, topK, expertWidth, sharedWidth int // experts 0: dense
@@ -102,6 +103,8 @@ type ropeConfig struct {
 	OldType       string   `json:"type"`
 	Theta         *float64 `json:"rope_theta"`
 	PartialRotary *float64 `json:"partial_rotary_factor"`
+	Sections      []int    `json:"mrope_section"`
+	Interleaved   *bool    `json:"mrope_interleaved"`
 }
 
 // releasedVocab is the length of the releases' vocabulary, padding included.
@@ -293,6 +296,22 @@ func (c *config) rope(t *textConfig) error {
 	if c.rotary == 0 || c.rotary%2 != 0 {
 		return fmt.Errorf("head_dim %d times partial_rotary_factor %v is %d, want an even number of dimensions", c.headDim, factor, c.rotary)
 	}
+	return c.axes(r)
+}
+
+// axes reads how many rotated pairs turn by each of a position's three numbers.
+func (c *config) axes(r *ropeConfig) error {
+	pairs := c.rotary / 2
+	c.sections = [3]int{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3}
+	switch {
+	case r == nil:
+	case r.Interleaved != nil && !*r.Interleaved:
+		return fmt.Errorf("mrope_interleaved false is not supported")
+	case r.Sections != nil && (len(r.Sections) != 3 || slices.Min(r.Sections) < 0):
+		return fmt.Errorf("mrope_section is %v, want the pairs of three axes", r.Sections)
+	default:
+		copy(c.sections[:], r.Sections)
+	}
 	return nil
 }
 
@@ -338,6 +357,18 @@ func (c *config) freqs() []float32 {
 		f[i] = float32(exactmath.Exp(-exactmath.LogOfExp(c.theta) * float64(2*i) / float64(c.rotary)))
 	}
 	return f
+}
+
+// turns says which axis each rotated pair turns by: time, height and width in turns, as long as
+// the section of height or width has pairs.
+func (c *config) turns() []uint8 {
+	axes := make([]uint8, c.rotary/2)
+	for i := range axes {
+		if axis := i % 3; i < 3*c.sections[axis] {
+			axes[i] = uint8(axis)
+		}
+	}
+	return axes
 }
 
 // reader checks sizes and keeps the first complaint.

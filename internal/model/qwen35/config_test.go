@@ -57,7 +57,7 @@ func TestConfigDefaults(t *testing.T) {
 		layers: slices.Repeat([]bool{false, false, false, true}, 8),
 		vocab:  248320, hidden: 4096, intermediate: 12288, heads: 16, kvHeads: 4, headDim: 256,
 		keyHeads: 16, valueHeads: 32, keyDim: 128, valueDim: 128, kernel: 4, eps: 1e-6, context: 32768,
-		theta: 1e7, rotary: 64, normTopK: true,
+		theta: 1e7, rotary: 64, sections: [3]int{11, 11, 10}, normTopK: true,
 	}
 	moe := dense
 	moe.layers = slices.Repeat([]bool{false, false, false, true}, 10)

@@ -38,13 +38,11 @@ type workspace struct {
 // call is one Forward: views of the workspace, and whose rows are whose.
 type call struct {
 	workspace
-	ids  []int32
-	seqs []backend.Seq
-	want []int32 // rows whose logits are wanted
-	only []int32 // blocks of the vocabulary whose logits are computed, nil: all
-	// embedded says that x has the rows already: what is not in a list of ids was embedded
-	// before the pass.
-	embedded bool
+	ids      []int32
+	seqs     []backend.Seq
+	want     []int32 // rows whose logits are wanted
+	only     []int32 // blocks of the vocabulary whose logits are computed, nil: all
+	embedded bool    // x has its rows already
 }
 
 // begin checks the spans, reserves their state and lays out their rows.
@@ -52,13 +50,8 @@ func (n *transformer) begin(batch []model.Span, only []int32) (*call, error) {
 	c := &n.call
 	c.ids, c.want, c.only, c.embedded = c.ids[:0], c.want[:0], only, false
 	for i, s := range batch {
-		if len(s.Tokens) == 0 || s.Drafts < 0 || s.Drafts > len(s.Tokens) || s.Want < 0 || s.Want > len(s.Tokens) {
-			return nil, fmt.Errorf("qwen35: span %d has %d tokens, %d draft tokens, wants %d", i, len(s.Tokens), s.Drafts, s.Want)
-		}
-		for _, id := range s.Tokens {
-			if id < 0 || int(id) >= n.cfg.vocab {
-				return nil, fmt.Errorf("qwen35: token id %d is outside of the vocabulary of %d", id, n.cfg.vocab)
-			}
+		if err := s.Check(n.cfg.vocab, n.cfg.hidden); err != nil {
+			return nil, fmt.Errorf("qwen35: span %d: %w", i, err)
 		}
 		if err := s.State.Reserve(len(s.Tokens)); err != nil {
 			return nil, err
@@ -74,7 +67,7 @@ func (n *transformer) begin(batch []model.Span, only []int32) (*call, error) {
 	c.seqs = c.seqs[:0]
 	first := 0
 	for _, s := range batch {
-		c.seqs = append(c.seqs, s.State.Seq(first, len(s.Tokens), s.Drafts))
+		c.seqs = append(c.seqs, s.State.Seq(first, len(s.Tokens), s.Drafts, s.Positions))
 		first += len(s.Tokens)
 	}
 	c.workspace = n.work.view(len(c.ids), len(c.want))
@@ -134,8 +127,13 @@ func (n *transformer) embedding(c *call) {
 	}
 }
 
-// pass has the device run the operations of a call.
-func (n *transformer) pass(c *call) {
+// pass has the device run the operations of a call. Rows that are in no list of ids are embedded
+// before it.
+func (n *transformer) pass(c *call, batch []model.Span) {
+	if model.HasInputs(batch) {
+		model.Embed(n.b, c.x, n.embed, c.ids, batch)
+		c.embedded = true
+	}
 	p := backend.Pass{Of: n, IDs: c.ids, Batch: c.seqs, Want: c.want, Only: c.only}
 	if c.embedded {
 		p.IDs = nil

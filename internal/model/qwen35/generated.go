@@ -62,7 +62,7 @@ func (s *shape) config() *config {
 	c := &config{
 		modelType: "qwen3_5", tied: s.tied, vocab: releasedVocab, hidden: s.hidden, intermediate: s.intermediate,
 		heads: s.heads, kvHeads: s.kvHeads, headDim: 256, keyHeads: s.keyHeads, valueHeads: s.valueHeads,
-		keyDim: 128, valueDim: 128, kernel: 4, eps: 1e-6, context: 262144, theta: 1e7, rotary: 64,
+		keyDim: 128, valueDim: 128, kernel: 4, eps: 1e-6, context: 262144, theta: 1e7, rotary: 64, sections: [3]int{11, 11, 10},
 		experts: s.experts, topK: s.topK, expertWidth: s.expertWidth, sharedWidth: s.sharedWidth, normTopK: true,
 		mtpLayers: 1,
 	}

@@ -51,7 +51,7 @@ func (g *comparison) compare(t *testing.T, r *rig, f *golden.Fixture, i int) {
 	prompt, hidden := r.feed(t, model.Span{State: s, Tokens: c.Prompt, Want: n})
 	if i == 0 {
 		g.layers(t, r, f)
-		g.layerState(t, r, s.Seq(0, 0, 0), f)
+		g.layerState(t, r, s.Seq(0, 0, 0, nil), f)
 	}
 	rest, more := r.feed(t, model.Span{State: s, Tokens: c.Tokens[n:], Want: len(c.Tokens) - n})
 	logits := slices.Concat(prompt, rest)

@@ -40,7 +40,7 @@ func newLayer(c *config, isAttention bool) layer {
 	var y layer
 	if isAttention {
 		y.attn = &attention{Attention: backend.Attention{
-			Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.headDim, Gate: true, Eps: c.eps, Freqs: c.freqs(),
+			Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.headDim, Gate: true, Eps: c.eps, Freqs: c.freqs(), Sections: c.turns(),
 		}}
 	} else {
 		y.delta = &deltaNet{DeltaNet: backend.DeltaNet{

@@ -121,7 +121,7 @@ func (m *Model) Forward(batch []model.Span) (model.Output, error) {
 	if err := m.taps.grow(m.b, m.work.rows, m.cfg.hidden); err != nil {
 		return model.Output{}, err
 	}
-	m.pass(c)
+	m.pass(c, batch)
 	out := m.finish(c, batch)
 	out.Taps = m.taps.view(len(c.ids))
 	return out, nil

@@ -69,7 +69,7 @@ func (h *Head) forward(batch []model.Span, only []int32, drawn backend.Tensor) (
 		h.b.(backend.Drawer).EmbedDrawn(c.x, h.embed, drawn)
 		c.embedded = true
 	}
-	h.pass(c)
+	h.pass(c, batch)
 	if len(c.want) == 0 {
 		for _, s := range batch {
 			s.State.Fed(len(s.Tokens), s.Drafts)

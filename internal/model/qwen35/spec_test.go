@@ -40,7 +40,7 @@ func specModel(t *testing.T, r *rig, want golden.SpecVectors) {
 	worst.Add("hidden", hidden[(n-1)*width:], want.Hidden)
 	worst.Add("logits", logits[0], want.Logits)
 	if want.Recurrent != nil {
-		mem := s.Seq(0, 0, 0).Delta[0]
+		mem := s.Seq(0, 0, 0, nil).Delta[0]
 		worst.Add("recurrent state", r.host(t, mem.State), want.Recurrent)
 		worst.Add("convolution state", r.host(t, mem.Tail.RowRange(0, 3)), want.Conv)
 	}

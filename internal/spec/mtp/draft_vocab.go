@@ -78,7 +78,7 @@ func (d *Drafter) Blocks(frequent int, text []int32) []int32 {
 }
 
 // seen are the blocks of a text's tokens beyond the frequent ones, ascending, with the place
-// in the text where each was used last.
+// in the text where each was used last. A negative id is no token.
 type seen struct {
 	upTo   int // tokens of the text taken in
 	blocks []int32
@@ -222,7 +222,7 @@ func (x *seen) update(text []int32, first int32, control []int32) {
 	}
 	for i := x.upTo + skip; i < len(text); i++ {
 		b := text[i] / backend.RowBlock
-		if b < first {
+		if text[i] < 0 || b < first { // no token, or a frequent one
 			continue
 		}
 		at, found := slices.BinarySearch(x.blocks, b)
@@ -246,7 +246,7 @@ func enough(tokens []int32, first int32) int {
 	n := 0
 	for i, id := range slices.Backward(tokens) {
 		b := id / backend.RowBlock
-		if b < first || used[b/64]>>(b%64)&1 != 0 {
+		if id < 0 || b < first || used[b/64]>>(b%64)&1 != 0 {
 			continue
 		}
 		used[b/64] |= 1 << (b % 64)

@@ -59,6 +59,20 @@ func TestDraftVocabHasWhatTheTextUsed(t *testing.T) {
 	}
 }
 
+// TestDraftVocabKnowsTokensOnly has long and short texts of what is no token.
+func TestDraftVocabKnowsTokensOnly(t *testing.T) {
+	for _, n := range []int{1, 3 * maxSeen} {
+		s := draftVocab{vocab: 100_000} // no token is frequent
+		text := append(slices.Repeat([]int32{-1}, n), 500)
+		if got := s.of([]spec.Run{{HostState: new(any), Text: text, Depth: 1}}); !slices.Equal(got, []int32{31}) {
+			t.Errorf("blocks %v after %d that are no tokens, want those of the token", got, n)
+		}
+		if skip := enough(slices.Repeat([]int32{-1}, n), 0); skip != 0 {
+			t.Errorf("%d of %d are skipped", skip, n)
+		}
+	}
+}
+
 func TestBlocksAreTheDraftVocabulary(t *testing.T) {
 	d := New(nil, Options{Vocab: 512})
 	if got := d.Blocks(512, []int32{1}); got != nil {

@@ -85,7 +85,7 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 		if n == 0 {
 			continue
 		}
-		span := model.Span{State: r.State, Tokens: r.Text[len(r.Text)-n:], Want: min(r.Depth, 1), Hidden: r.Hidden}
+		span := model.Span{State: r.State, Tokens: r.Text[len(r.Text)-n:], Want: min(r.Depth, 1), Hidden: r.Hidden, Inputs: r.Inputs, Positions: r.Positions}
 		if r.Depth == 0 {
 			d.catch = append(d.catch, span)
 			continue

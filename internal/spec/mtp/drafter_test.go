@@ -193,7 +193,7 @@ func (r *rig) compareHeads(t *testing.T, what string, got *state.State, hidden [
 	if _, err := r.Head().Forward([]model.Span{{State: fresh, Tokens: next, Want: len(next), Hidden: r.upload(t, hidden)}}, nil); err != nil {
 		t.Fatal(err)
 	}
-	a, b := got.Seq(0, 0, 0).Pages, fresh.Seq(0, 0, 0).Pages
+	a, b := got.Seq(0, 0, 0, nil).Pages, fresh.Seq(0, 0, 0, nil).Pages
 	kind := r.Head().Layout().Layers[0].(state.KV)
 	width := kind.Key * kind.Type.Size() // of a head's key or value
 	x, y := make([]byte, width), make([]byte, width)

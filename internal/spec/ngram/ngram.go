@@ -1,7 +1,8 @@
 // Package ngram drafts by lookup: where the last tokens of a text stood in it before, what
 // followed them there is the draft. It needs no model and costs next to nothing, so it is good
 // for texts that repeat themselves (code, quotations, tables) and harmless for others. It
-// knows tokens, not what they mean.
+// knows tokens, not what they mean; a negative id stands for something else, of which it knows
+// nothing: no match reaches across it, and it is never copied.
 package ngram
 
 import (
@@ -80,11 +81,16 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 			// A copy that reaches the end of the text goes on with itself: a text that has
 			// just begun to repeat is taken to repeat on.
 			for j := x.next; len(tokens) < r.Depth; j++ {
+				id := int32(0)
 				if j < len(r.Text) {
-					tokens = append(tokens, r.Text[j])
+					id = r.Text[j]
 				} else {
-					tokens = append(tokens, tokens[j-len(r.Text)])
+					id = tokens[j-len(r.Text)]
 				}
+				if id < 0 {
+					break
+				}
+				tokens = append(tokens, id)
 			}
 		}
 		out[i].Tokens = tokens
@@ -128,6 +134,9 @@ func (x *index) extend(text []int32, o *Options) {
 		from = 0
 	}
 	for end := max(from, 1); end < len(text); end++ {
+		if text[end] < 0 {
+			continue // there would be nothing to copy
+		}
 		h := uint64(0)
 		for n := 1; n <= min(o.Max, end); n++ {
 			h = mix(h, text[end-n])
@@ -143,16 +152,17 @@ func (x *index) extend(text []int32, o *Options) {
 func (x *index) find(text []int32, o *Options) {
 	x.next, x.match = 0, 0
 	var hashes [maxMax + 1]uint64
-	longest := min(o.Max, len(text))
-	for n := 1; n <= longest; n++ {
+	longest := 0
+	for n := 1; n <= min(o.Max, len(text)) && text[len(text)-n] >= 0; n++ {
 		hashes[n] = mix(hashes[n-1], text[len(text)-n])
+		longest = n
 	}
 	for n := longest; n >= o.Min; n-- {
 		at := int(x.slots[x.slot(hashes[n])])
 		if at < n || at >= len(text) || !slices.Equal(text[at-n:at], text[len(text)-n:]) {
 			continue
 		}
-		for n < min(at, maxMatch) && text[at-n-1] == text[len(text)-n-1] {
+		for n < min(at, maxMatch) && text[at-n-1] >= 0 && text[at-n-1] == text[len(text)-n-1] {
 			n++
 		}
 		x.next, x.match = at, n

@@ -118,6 +118,57 @@ func TestDraftEqualsScan(t *testing.T) {
 	}
 }
 
+// TestDraftsKnowTokensOnly has something else than tokens in texts: it is not part of a match, and
+// not copied.
+func TestDraftsKnowTokensOnly(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		text, draft []int32
+	}{
+		{"nothing but that", []int32{-1, -1, -1, -1, -1, -1}, nil},
+		{"in the middle of a match", []int32{1, -1, 2, 3, 1, -1, 2}, nil},
+		{"at the start of a match", []int32{-1, 2, 3, 4, -1, 2}, nil},
+		{"at the end of a match", []int32{1, 2, -1, 4, 5, 1, 2, -1}, nil},
+		{"right after a match", []int32{1, 2, -1, 4, 1, 2}, nil},
+		{"right after the latest", []int32{1, 2, 3, 1, 2, -1, 4, 1, 2}, []int32{3, 1, 2}},
+		{"soon after a match", []int32{1, 2, 3, -1, 4, 1, 2}, []int32{3}},
+		{"before a match", []int32{-1, 1, 2, 3, 4, -1, 1, 2}, []int32{3, 4}},
+	} {
+		d, run := open(t, Options{})
+		want := spec.Sources(0)
+		if c.draft != nil {
+			want = want.With(spec.CopyOf2)
+		}
+		if got, sources := draft(t, d, run, c.text, 3); !slices.Equal(got, c.draft) || sources != want {
+			t.Errorf("%s: draft %v of %b, want %v of %b", c.name, got, sources, c.draft, want)
+		}
+	}
+	rng := rand.New(rand.NewPCG(8, 14))
+	drafts := 0
+	for range 30 {
+		d, run := open(t, Options{})
+		var text []int32
+		for len(text) < 300 {
+			for range 1 + rng.IntN(6) {
+				text = append(text, rng.Int32N(6)-1)
+			}
+			got, sources := draft(t, d, run, text, 4)
+			if (len(got) > 0) != (sources != 0) || slices.Contains(got, -1) {
+				t.Fatalf("draft %v of %b", got, sources)
+			}
+			if len(got) > 0 {
+				drafts++
+				if slices.Contains(text[len(text)-2:], -1) || !follows(text, got, 2) {
+					t.Fatalf("draft %v follows no match in %v", got, text)
+				}
+			}
+		}
+	}
+	if drafts == 0 {
+		t.Error("nothing was drafted")
+	}
+}
+
 // follows reports whether some place with the same n tokens before it goes on like that.
 func follows(text, tokens []int32, n int) bool {
 	long := slices.Concat(text, tokens)

@@ -1,0 +1,251 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// Input is a part of a prompt that is no text, as a picture is: rows in the place of embedded
+// tokens. The prefix cache knows them by their hash, so that they are made only if the model or
+// its drafter has to be fed some of them.
+type Input struct {
+	// Where the part is in the prompt, what it is made of, and at which positions, which must not
+	// change before the request has ended. Text after it goes on behind its last row: see
+	// state.After.
+	prefix.Input
+	// Rows makes the rows, [N, width] in float32 on the model's device. They must stay as they
+	// are until done is called, if that is not nil. Both are called on the engine's goroutine.
+	// A sequence that was preempted may need the rows again after it was done with them.
+	// An error or a panic ends the request and no other.
+	Rows func() (rows backend.Tensor, done func(), err error)
+}
+
+// inputs are the parts of a sequence's prompt that are no text.
+type inputs struct {
+	parts []part
+	known []prefix.Input // of all parts
+	width int            // of a row
+}
+
+// part is one of them.
+type part struct {
+	*Input
+	first int            // position that those of its rows are counted from
+	rows  backend.Tensor // while it is open
+	done  func()
+	open  bool
+}
+
+func (p *part) end() int { return p.At + p.N }
+
+// at is the position of a slot in the part.
+func (p *part) at(slot int) [3]int32 {
+	if p.Positions == nil {
+		return flat(p.first + slot - p.At)
+	}
+	x := p.Positions[slot-p.At]
+	for axis := range x {
+		x[axis] += int32(p.first)
+	}
+	return x
+}
+
+// after is the position of text behind the part.
+func (p *part) after() int { return state.After(p.at(p.end() - 1)) }
+
+// flat is a position of text.
+func flat(n int) [3]int32 { return [3]int32{int32(n), int32(n), int32(n)} }
+
+// newInputs checks a prompt, in which inputs have their place, against the model.
+func newInputs(prompt []int32, list []Input, info model.Info) (x inputs, err error) {
+	at, next := 0, 0
+	x.width, list = info.Width, slices.Clone(list)
+	for i := range list {
+		p := part{Input: &list[i], first: next + list[i].At - at}
+		switch {
+		case p.At < at || p.N <= 0 || p.N > len(prompt)-p.At:
+			return x, fmt.Errorf("engine: input %d has %d rows at %d, want some within [%d, %d) of the prompt", i, p.N, p.At, at, len(prompt))
+		case p.Positions != nil && len(p.Positions) != p.N:
+			return x, fmt.Errorf("engine: input %d has %d rows and %d positions", i, p.N, len(p.Positions))
+		case p.Rows == nil:
+			return x, fmt.Errorf("engine: input %d has nothing to make its rows", i)
+		}
+		for _, at := range p.Positions {
+			// Then no position is larger than its slot, and within the context.
+			if min(at[0], at[1], at[2]) < 0 || int(max(at[0], at[1], at[2])) >= p.N {
+				return x, fmt.Errorf("engine: input %d has a row at %d, want numbers less than its %d rows", i, at, p.N)
+			}
+		}
+		for _, id := range prompt[p.At:p.end()] {
+			if id != model.NoToken {
+				return x, fmt.Errorf("engine: prompt id %d in the place of input %d, want %d", id, i, model.NoToken)
+			}
+		}
+		if err := checkIDs(prompt[at:p.At], info.Vocab); err != nil {
+			return x, err
+		}
+		at, next = p.end(), p.after()
+		x.parts, x.known = append(x.parts, p), append(x.known, p.Input.Input)
+	}
+	return x, checkIDs(prompt[at:], info.Vocab)
+}
+
+func checkIDs(ids []int32, vocab int) error {
+	for _, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return fmt.Errorf("engine: prompt id %d is outside of the vocabulary of %d", id, vocab)
+		}
+	}
+	return nil
+}
+
+// need opens the parts with rows in [from, to).
+func (x *inputs) need(from, to int) error {
+	for i := range x.parts {
+		p := &x.parts[i]
+		if p.open || p.At >= to || p.end() <= from {
+			continue
+		}
+		err := p.make()
+		if err == nil {
+			err = model.CheckRows(p.rows, p.N, x.width)
+		}
+		if err != nil {
+			return fmt.Errorf("engine: input %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// make opens the part.
+func (p *part) make() (err error) {
+	defer caught(&err)
+	if p.rows, p.done, err = p.Rows(); err != nil {
+		return err
+	}
+	p.open = true
+	return nil
+}
+
+// close is done with the part if it is open.
+func (p *part) close() (err error) {
+	if p.open && p.done != nil {
+		err = try(p.done)
+	}
+	p.rows, p.done, p.open = backend.Tensor{}, nil, false
+	return err
+}
+
+// rows are those in [from, to), whose parts are open; At counts from from.
+func (x *inputs) rows(from, to int) (list []backend.Input) {
+	for i := range x.parts {
+		p := &x.parts[i]
+		if first, end := max(from, p.At), min(to, p.end()); first < end {
+			list = append(list, backend.Input{At: first - from, Rows: p.rows.RowRange(first-p.At, end-p.At)})
+		}
+	}
+	return list
+}
+
+// positions are those of [from, to), nil if that is text: a state that was fed what comes before
+// knows where it goes on.
+func (x *inputs) positions(from, to int) [][3]int32 {
+	if !slices.ContainsFunc(x.parts, func(p part) bool { return p.Positions != nil && p.At < to && p.end() > from }) {
+		return nil
+	}
+	list := make([][3]int32, 0, to-from)
+	at, next := 0, 0 // text goes on there
+	for slot, parts := from, x.parts; slot < to; slot++ {
+		for len(parts) > 0 && parts[0].end() <= slot {
+			at, next, parts = parts[0].end(), parts[0].after(), parts[1:]
+		}
+		if len(parts) > 0 && parts[0].At <= slot {
+			list = append(list, parts[0].at(slot))
+		} else {
+			list = append(list, flat(next+slot-at))
+		}
+	}
+	return list
+}
+
+// fedText is the sequence's first n tokens as the prefix cache knows them.
+func (s *sequence) fedText(n int) prefix.Text {
+	return prefix.Text{Tokens: s.tokens[:n], Inputs: s.inputs.known}
+}
+
+// drafted reports whether the drafter has to be fed the sequence's tokens.
+func (s *sequence) drafted() bool { return s.draftState != nil && !s.draftState.Layout().Empty() }
+
+// attach completes a span with what is no text. The drafter will be fed one token more, and what
+// it needs is opened here as well, where an error is the sequence's own.
+func (s *sequence) attach(span *model.Span) error {
+	if len(s.inputs.parts) == 0 {
+		return nil
+	}
+	from := s.target.Len()
+	to := from + len(span.Tokens)
+	needed := to
+	if s.drafted() {
+		needed++
+	}
+	if err := s.inputs.need(from, needed); err != nil {
+		return err
+	}
+	span.Inputs, span.Positions = s.inputs.rows(from, to), s.inputs.positions(from, to)
+	return nil
+}
+
+// complete is attach for a sequence whose fault an error is. It reports whether there is none.
+func (e *Engine) complete(s *sequence, span *model.Span) bool {
+	if err := s.attach(span); err != nil {
+		s.fault = err
+		e.blame(err)
+		return false
+	}
+	return true
+}
+
+// pair completes a run with what is no text: its tokens follow the rows of Hidden, whose
+// positions count. The parts that it needs are open.
+func (s *sequence) pair(r *spec.Run) {
+	if len(s.inputs.parts) == 0 || !s.drafted() {
+		return
+	}
+	to := len(r.Text)
+	from := to - r.Hidden.Rows
+	r.Inputs, r.Positions = s.inputs.rows(from, to), s.inputs.positions(from-1, to-1)
+}
+
+// spend is done with the parts that the model and the drafter have been fed. The drafter's last
+// pair is of the last row.
+func (s *sequence) spend() {
+	for i := range s.inputs.parts {
+		if p := &s.inputs.parts[i]; s.target.Len() >= p.end() && (!s.drafted() || s.draftState.Len() >= p.end()-1) {
+			s.closePart(p)
+		}
+	}
+}
+
+// spend has the sequences of a round that went well be done with what they have been fed.
+func (e *Engine) spend() {
+	for _, s := range e.batch {
+		before := s.fault
+		if s.spend(); before == nil {
+			e.blame(s.fault)
+		}
+	}
+}
+
+// closePart is done with a part. A panic is the sequence's fault.
+func (s *sequence) closePart(p *part) {
+	if err := p.close(); err != nil {
+		s.fault = errors.Join(s.fault, err)
+	}
+}

@@ -1,0 +1,80 @@
+package prefix
+
+import (
+	"encoding/binary"
+
+	"github.com/foretoken/foretoken/internal/backend"
+)
+
+// Text is what a model was fed, or is to be fed: the ids of tokens, and -1 where a row of Inputs
+// stands in place of a token.
+type Text struct {
+	Tokens []int32
+	Inputs []Input // ascending, apart from each other; those behind Tokens do not count
+}
+
+// Input is rows in a text, as of a picture. All ids in their place are the same, so that what they
+// are made of is part of a prefix in place of the ids: a prefix may end between two rows.
+type Input struct {
+	At, N     int
+	Hash      [32]byte   // of what the rows are made of: from the same the same rows are made
+	Positions [][3]int32 // of the rows, counted from where text would go on; nil: as those of text
+}
+
+// digest stands for the rows in a stretch of a text. It is zero where there are none.
+type digest [16]byte
+
+// digest is that of the stretch [from, to).
+func (t *Text) digest(from, to int) (d digest) {
+	if len(t.Inputs) == 0 {
+		return d
+	}
+	var data []byte
+	for i := range t.Inputs {
+		if x := &t.Inputs[i]; x.At < to && x.At+x.N > from {
+			data = x.describe(data, from, to)
+		}
+	}
+	if data != nil {
+		copy(d[:], sum(data))
+	}
+	return d
+}
+
+// describe appends which rows of x there are in [from, to), and where they and their positions
+// are.
+func (x *Input) describe(data []byte, from, to int) []byte {
+	first, end := max(from-x.At, 0), min(to-x.At, x.N)
+	data = append(data, x.Hash[:]...)
+	for _, n := range []int{x.At + first - from, first, end} {
+		data = binary.LittleEndian.AppendUint64(data, uint64(n))
+	}
+	if x.Positions == nil {
+		return append(data, 0)
+	}
+	data = append(data, 1)
+	for _, p := range x.Positions[first:end] {
+		for _, n := range p {
+			data = binary.LittleEndian.AppendUint32(data, uint32(n))
+		}
+	}
+	return data
+}
+
+// chunk is what a node adds to its parent's prefix.
+type chunk struct {
+	ids  [backend.PageTokens]int32
+	rows digest
+}
+
+// chunk is that of the tokens from at on.
+func (t *Text) chunk(at int) chunk {
+	end := at + backend.PageTokens
+	return chunk{[backend.PageTokens]int32(t.Tokens[at:end]), t.digest(at, end)}
+}
+
+// root is that of a salt's text.
+func (t *Text) root(salt Salt) root { return root{salt, t.Tokens[0], t.digest(0, 1)} }
+
+// until is the first n tokens of the text.
+func (t *Text) until(n int) Text { return Text{t.Tokens[:n], t.Inputs} }

@@ -1,0 +1,63 @@
+package state
+
+import "slices"
+
+// A token's slot is its place in the memory of its sequence. Its position is what it is rotated
+// by: three numbers, which in a text are the slot, all of them. Rows of a picture have positions
+// of their own, of which there are fewer than slots, so that the text behind it goes on at
+// another distance from the slots.
+
+// step says that a state of len tokens, and longer ones up to the next step, goes on at the
+// position len+delta.
+type step struct{ len, delta int }
+
+// After is the position, on all axes, of text after a token at p: one behind the largest.
+func After(p [3]int32) int { return int(max(p[0], p[1], p[2])) + 1 }
+
+// Next is the position, on all axes, of the next token if it is text.
+func (s *State) Next() int { return s.len + shift(s.steps, s.len) }
+
+// shift is the delta of a state of n tokens.
+func shift(steps []step, n int) int {
+	if steps = upTo(steps, n); len(steps) > 0 {
+		return steps[len(steps)-1].delta
+	}
+	return 0
+}
+
+// upTo are the steps of a state of n tokens. Most often that is all of them.
+func upTo(steps []step, n int) []step {
+	for len(steps) > 0 && steps[len(steps)-1].len > n {
+		steps = steps[:len(steps)-1]
+	}
+	return steps
+}
+
+// place is the positions of a call that feeds n tokens, given those that its caller knows; nil:
+// they are the slots.
+func (s *State) place(n int, given [][3]int32) [][3]int32 {
+	s.given = given
+	next := s.Next()
+	if given != nil || next == s.len {
+		return given
+	}
+	s.positions = slices.Grow(s.positions[:0], n)
+	for i := range n {
+		p := int32(next + i)
+		s.positions = append(s.positions, [3]int32{p, p, p})
+	}
+	return s.positions
+}
+
+// advance takes in the positions of the call that place was asked for. Steps of drafts that were
+// not accepted are forgotten.
+func (s *State) advance() {
+	s.steps = upTo(s.steps, s.len)
+	for i, p := range s.given {
+		n := s.len + i + 1
+		if d := After(p) - n; d != shift(s.steps, n) {
+			s.steps = append(s.steps, step{n, d})
+		}
+	}
+	s.given = nil
+}
