@@ -8,7 +8,8 @@ import (
 )
 
 // A Constraint says which ids may come next, such as those that keep a text in a
-// grammar. It follows the text of one Sampler and belongs to it.
+// grammar. It follows the text of one Sampler and belongs to it; those of other Samplers
+// may be called at the same time.
 type Constraint interface {
 	// Allowed is the set of ids that may follow once the tokens ahead have followed the
 	// text: bit id%64 of word id/64, and no id beyond the words. nil allows everything. The

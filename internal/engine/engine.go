@@ -15,7 +15,6 @@ import (
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
-	"github.com/foretoken/foretoken/sample"
 )
 
 var (
@@ -57,14 +56,14 @@ type Engine struct {
 	wake chan struct{} // a request has come, one was canceled, or the engine is to end
 	done chan struct{} // closed when the loop has ended
 
-	running  []*sequence                         // in order of priority
-	order    []*sequence                         // the same, as a round found them
-	batch    []*sequence                         // that the running round feeds
-	spans    []model.Span                        // of the batch
-	choosing []*sequence                         // of the batch, those that the pass gives tokens
-	logits   spec.Logits                         // of the pass, a group for each of them
-	choose   func(i int, rows []sample.Row) bool // chooses the tokens of one of them
-	tally    tally                               // of the batch
+	running  []*sequence  // in order of priority
+	order    []*sequence  // the same, as a round found them
+	batch    []*sequence  // that the running round feeds
+	spans    []model.Span // of the batch
+	choosing []*sequence  // of the batch, those that the pass gives tokens
+	logits   spec.Logits  // of the pass, a group for each of them
+	choose   chooser      // of their tokens
+	tally    tally        // of the batch
 	drafting drafting
 	pace     pace
 

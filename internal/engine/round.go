@@ -45,6 +45,9 @@ func (e *Engine) decode() (err error) {
 	return e.draft(out.Hidden)
 }
 
+// chooser chooses tokens by the rows of a group. It reports false if it must know more of them.
+type chooser func(i int, rows []sample.Row) bool
+
 // verify has every sequence of the batch that wants tokens choose them, and commits them in
 // order.
 func (e *Engine) verify(out model.Output) error {

@@ -132,15 +132,16 @@ func (s *Sequence) TimeDraft(text []int32, row, depth, vocab int) (time.Duration
 // greedy sets ids to the most likely token after each row of the last pass.
 func (s *Sequence) greedy(ids []int32) error {
 	s.logits.Begin(s.out.Device, s.out.Logits)
-	for range ids {
-		s.logits.Ask(s.sampler, nil, 1)
-	}
-	err := s.logits.Resolve(func(i int, rows []sample.Row) bool {
-		d, ok := s.sampler.DistOf(rows[0], nil)
-		if ok {
+	s.logits.Ask(s.sampler, make([]int32, len(ids)-1), len(ids)) // what is ahead does not matter to it
+	err := s.logits.Resolve(func(_ int, rows []sample.Row) bool {
+		for i, row := range rows {
+			d, ok := s.sampler.DistOf(row, nil)
+			if !ok {
+				return false
+			}
 			ids[i] = s.sampler.Draw(d)
 		}
-		return ok
+		return true
 	})
 	if err == nil && slices.Min(ids) < 0 {
 		return ErrNotANumber

@@ -80,7 +80,8 @@ func (l *Logits) group(i int) (from, to int) {
 
 // Resolve waits for the pass, reads what was asked for and calls f with each group and its
 // rows, maybe several at a time. Where f reports false, more must be known: the rows of these
-// groups are read whole, and f is called again. f changes nothing but what belongs to its group.
+// groups are read whole, and f is called again. f changes nothing but what belongs to its group,
+// its sampler included.
 func (l *Logits) Resolve(f func(i int, rows []sample.Row) bool) error {
 	l.choose = f
 	defer func() { l.choose = nil }()
@@ -123,9 +124,9 @@ const (
 // them takes as long as a thread needs for some thousands.
 const spreadFrom = 1 << 15
 
-// each calls choose with each group and notes where it reports false. Groups are independent; where
-// they have much to look at, threads share them. A call that panics there is made again here,
-// so that the panic is the caller's and its stack is whole.
+// each calls choose with each group and notes where it reports false. Where groups have much to
+// look at, threads share them. A call that panics there is made again here, so that the panic
+// is the caller's and its stack is whole.
 func (l *Logits) each() {
 	l.failed = l.failed[:0]
 	l.done = slices.Grow(l.done[:0], len(l.groups))[:len(l.groups)]
