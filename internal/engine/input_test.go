@@ -98,7 +98,7 @@ func (e *embedding) disguised(r Request, at, n int, cols int32) Request {
 // gallery is requests of texts with inputs in them, and what must come of each. Those of the first
 // kind are texts of ids in disguise; those of the second have pictures, whose positions are no
 // text's. Many begin alike.
-func gallery(t *testing.T, m *headed, b *embedding) (list []piece) {
+func gallery(t *testing.T, m *headed, b *embedding, n int) (list []piece) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(14, 6))
 	plain, err := New(m, state.NewPool(b, 1<<30), Options{})
@@ -107,7 +107,7 @@ func gallery(t *testing.T, m *headed, b *embedding) (list []piece) {
 	}
 	defer plain.Close()
 	text := prompt(240, 3)
-	for i := range 12 {
+	for i := range n {
 		r := Request{
 			Prompt: slices.Concat(text[:50+60*(i%3)], prompt(30, 10+i)), MaxTokens: 6 + rng.IntN(8), Hash: true, IgnoreEnd: true,
 			Sampling: sample.Options{Temperature: []float64{0, 0.7}[i%2], Seed: uint64(i)}, Boundaries: []int{21, 40},
@@ -170,9 +170,17 @@ func TestInputsChangeNothing(t *testing.T) {
 		name   string
 		opaque bool
 	}{{"dense", false}, {"moe", true}} {
+		few := brief(t)
+		if few && !on.opaque {
+			continue
+		}
 		t.Run(on.name, func(t *testing.T) {
 			m, b := openEmbedding(t, on.name, on.opaque)
-			pieces := gallery(t, m, b)
+			count := 12
+			if few {
+				count = 5
+			}
+			pieces := gallery(t, m, b, count)
 			lookup, err := ngram.New(ngram.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -347,7 +355,11 @@ func TestDraftsOfInputs(t *testing.T) {
 	if want == ids {
 		t.Error("positions do not count")
 	}
-	for _, round := range []int{5, 7, 40, 512} {
+	rounds, boundaries := []int{5, 7, 40, 512}, []int{9, 10, 11, 25, 38, 39, 40, 41, 69, 70, 71, 89}
+	if brief(t) {
+		rounds, boundaries = []int{7}, []int{10, 38, 71}
+	}
+	for _, round := range rounds {
 		e := start(round, false)
 		if got := traced(t, e, flat); got != ids {
 			t.Errorf("rounds of %d, rows of ids:\n%s, want\n%s", round, got, ids)
@@ -356,7 +368,7 @@ func TestDraftsOfInputs(t *testing.T) {
 			t.Errorf("rounds of %d, pictures:\n%s, want\n%s", round, got, want)
 		}
 	}
-	for _, at := range []int{9, 10, 11, 25, 38, 39, 40, 41, 69, 70, 71, 89} {
+	for _, at := range boundaries {
 		flat.Boundaries, picture.Boundaries = []int{at}, []int{at}
 		e := start([]int{5, 32}[at%2], true)
 		for range 2 { // the second time from the cache
@@ -383,7 +395,7 @@ func TestHeadIsFedPictures(t *testing.T) {
 	traced(t, e, Request{Prompt: prompt(5, 0)}) // where the table comes from
 	const at, rows, cols = 6, 4, 7
 	wrong := 0
-	for seed := range 6 {
+	for seed := range 4 {
 		r := b.disguised(Request{Prompt: prompt(50, seed)}, at, rows*cols, cols)
 		r.MaxTokens, r.IgnoreEnd, r.Depth, r.Trace = 8, true, 3, true
 		s, err := e.Generate(t.Context(), r)
