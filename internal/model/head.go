@@ -13,10 +13,10 @@ type Head interface {
 	// at t+1.
 	Layout() state.Layout
 	// Forward feeds pairs: row i of a span's Hidden goes with its token i, which is the next
-	// token, an id or a row. A pair's position is that of its Hidden's token. Output rows are the head's own: Hidden can be fed again to draft further.
-	// Where no span wants anything the head only catches up, and there is no output. only is
-	// the blocks of backend.RowBlock ids to compute logits of, ascending, nil for all: the
-	// other logits are minus infinity.
+	// token, an id or a row. A pair's position is that of its Hidden's token. Output rows are
+	// the head's own: Hidden can be fed again to draft further. Where no span wants anything
+	// the head only catches up, and there is no output. only is the blocks of backend.RowBlock
+	// ids to compute logits of, ascending, nil for all: the other logits are minus infinity.
 	Forward(batch []Span, only []int32) (Output, error)
 }
 
