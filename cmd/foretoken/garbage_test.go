@@ -3,6 +3,7 @@ package main
 import (
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"testing"
 )
 
@@ -29,6 +30,28 @@ func TestMemoryLimitFollows(t *testing.T) {
 	limitAfter(c)
 	if got := debug.SetMemoryLimit(-1); got < 8*smallLimit || got != c.limit {
 		t.Errorf("a limit of %d with %d bytes in use", got, len(used))
+	}
+	runtime.KeepAlive(used)
+}
+
+// TestCollectionsAreNoticed keeps small objects in use that were made right after those that
+// collections are to find.
+func TestCollectionsAreNoticed(t *testing.T) {
+	const n = 100
+	var found atomic.Int32
+	var used []*int64
+	for range n {
+		runtime.SetFinalizer(new(collected), func(*collected) { found.Add(1) })
+		used = append(used, new(int64))
+	}
+	runtime.GC()
+	// What a later collection finds is finalized after all of those.
+	last := make(chan bool)
+	runtime.SetFinalizer(&[]*int64{nil}, func(*[]*int64) { close(last) })
+	runtime.GC()
+	<-last
+	if got := found.Load(); got != n {
+		t.Errorf("%d of %d were found", got, n)
 	}
 	runtime.KeepAlive(used)
 }

@@ -41,6 +41,7 @@ func load(l *weights.Loader, cfg *config, head bool, o model.Options) (*Model, e
 	if err := l.Err(); err != nil {
 		return nil, err
 	}
+	l.Done()
 	m.layout = cfg.layout(o, cfg.layers...)
 	for i, at := range m.layout.Places() {
 		m.layers[i].at = at

@@ -60,6 +60,10 @@ func (l *Loader) Generated(bits int) { l.from = &generator{bits: bits} }
 // Parameters is the number of numbers loaded so far.
 func (l *Loader) Parameters() int64 { return l.parameters }
 
+// Done forgets what the weights were read from: it may be large, and the loader lives as long as
+// they do.
+func (l *Loader) Done() { l.from = nil }
+
 // Err is the error of all weights that were not found, nil if there are none.
 func (l *Loader) Err() error { return l.from.err() }
 
