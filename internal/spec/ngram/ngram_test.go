@@ -252,6 +252,9 @@ func TestNewRefusesBadOptions(t *testing.T) {
 	if d, err := New(Options{Min: 6}); err != nil || d.o.Max != 6 {
 		t.Errorf("Min 6 alone: %v", err)
 	}
+	if _, err := New(Options{Max: maxMax}); err != nil {
+		t.Errorf("Max %d: %v", maxMax, err)
+	}
 }
 
 // FuzzDraft feeds a text in two pieces: no draft may come from nowhere, whatever the ids.
