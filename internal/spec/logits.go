@@ -2,8 +2,10 @@ package spec
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -27,6 +29,7 @@ type Logits struct {
 	// Of the running Resolve. A function made for the call would be garbage afterwards.
 	choose func(i int, rows []sample.Row) bool
 	share  func(i int)
+	fault  atomic.Pointer[error] // first panic beside others
 
 	asks   []backend.Ask
 	ids    []int32 // backs Also of needs
@@ -125,8 +128,8 @@ const (
 const spreadFrom = 1 << 15
 
 // each calls choose with each group and notes where it reports false. Where groups have much to
-// look at, threads share them. A call that panics there is made again here, so that the panic
-// is the caller's and its stack is whole.
+// look at, threads share them. The first panic there is the caller's, after all calls: what has
+// panicked is not called again, since it may be in any state.
 func (l *Logits) each() {
 	l.failed = l.failed[:0]
 	l.done = slices.Grow(l.done[:0], len(l.groups))[:len(l.groups)]
@@ -136,6 +139,9 @@ func (l *Logits) each() {
 			l.share = l.try
 		}
 		backend.Spread(l.device, len(l.groups), l.share)
+		if fault := l.fault.Swap(nil); fault != nil {
+			panic(*fault)
+		}
 	}
 	for i, done := range l.done {
 		if done == undone {
@@ -147,9 +153,14 @@ func (l *Logits) each() {
 	}
 }
 
-// try is call, which leaves the group undone if it panics.
+// try is call. It keeps a panic, with its stack.
 func (l *Logits) try(i int) {
-	defer func() { _ = recover() }()
+	defer func() {
+		if p := recover(); p != nil {
+			err := rescue.Error(p)
+			l.fault.CompareAndSwap(nil, &err)
+		}
+	}()
 	l.done[i] = l.call(i)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -171,9 +172,11 @@ func TestGroupsAreSpread(t *testing.T) {
 			}
 			seen := make([]float32, len(rows))
 			var fault any
+			var calls atomic.Int32
 			func() {
 				defer func() { fault = recover() }()
 				err := l.Resolve(func(i int, rows []sample.Row) bool {
+					calls.Add(1)
 					if i == bad {
 						panic("a bad grammar")
 					}
@@ -186,6 +189,9 @@ func TestGroupsAreSpread(t *testing.T) {
 			}()
 			if (fault != nil) != (bad >= 0) {
 				t.Errorf("panic of %d: %v", bad, fault)
+			}
+			if n := int(calls.Load()); n != len(rows) {
+				t.Errorf("panic of %d: %d calls for %d groups", bad, n, len(rows))
 			}
 			for i, x := range seen {
 				if i != bad && x != float32(i) {
