@@ -1,6 +1,7 @@
 package cpu_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -28,9 +29,12 @@ func TestInstructionSetsPass(t *testing.T) {
 
 // TestThreadsPass holds several threads to what one computes.
 func TestThreadsPass(t *testing.T) {
-	suite := backendtest.Brief(t)
-	for name, threads := range map[string]int{"threads=2": 2, "threads=5": 5} {
-		t.Run(name, func(t *testing.T) {
+	suite, several := backendtest.Brief(t), []int{5, 2}
+	if testing.Short() {
+		several = several[:1]
+	}
+	for _, threads := range several {
+		t.Run(fmt.Sprintf("threads=%d", threads), func(t *testing.T) {
 			suite.Run(t, backendtest.Open(t, backend.Options{Threads: threads}))
 		})
 	}
