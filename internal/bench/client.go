@@ -78,6 +78,7 @@ func (c *Client) ask(ctx context.Context, q Question, r *Reply) error {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")
+	req.Header["X-Idempotency-Key"] = nil // not sent; asked again where the server had just closed an idle connection
 	if c.Key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Key)
 	}

@@ -9,7 +9,9 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -127,6 +129,35 @@ func TestServeTellsFaults(t *testing.T) {
 	cancel()
 	if _, err := Serve(ended, c, ServeOptions{Classes: Classes(), Rates: []float64{0.001}, Requests: 3, Repeats: 1}); err == nil {
 		t.Error("a canceled run gives a report")
+	}
+}
+
+// TestClosedConnectionsAreNoFaults has a server that closes every connection when its second
+// request comes, as one does that has just given up waiting for it.
+func TestClosedConnectionsAreNoFaults(t *testing.T) {
+	var mu sync.Mutex
+	served, closed := map[string]bool{}, 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if served[r.RemoteAddr] {
+			closed++
+			panic(http.ErrAbortHandler)
+		}
+		served[r.RemoteAddr] = true
+		const answer = "data: {\"choices\":[{\"delta\":{\"content\":\"word\"}}]}\n\ndata: [DONE]\n\n"
+		w.Header().Set("Content-Length", strconv.Itoa(len(answer))) // so that the client sees its end at once
+		_, _ = io.WriteString(w, answer)
+	}))
+	defer s.Close()
+	c := &Client{URL: s.URL + "/v1", Model: "m", HTTP: s.Client()}
+	for i := range 5 {
+		if r := c.Ask(t.Context(), Question{Prompt: "?", MaxTokens: 1}); r.Fault != "" || r.Tokens != 1 {
+			t.Errorf("request %d: %+v", i, r)
+		}
+	}
+	if closed == 0 {
+		t.Error("no connection was used twice")
 	}
 }
 
