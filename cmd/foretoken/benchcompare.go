@@ -25,6 +25,7 @@ type compareBench struct {
 	model              *modelFlags
 	peer               string
 	prompts, generates []int
+	depths             []int
 	repeats            setting[int]
 	out                *benchOutput
 }
@@ -34,19 +35,19 @@ const compareRepeats = 5
 
 func newBenchCompareCommand() *cobra.Command {
 	f := &compareBench{
-		model: newModelFlags(), prompts: []int{512}, generates: []int{128}, repeats: whole(1, 1000), out: &benchOutput{},
+		model: newModelFlags(), prompts: []int{512}, generates: []int{128}, depths: []int{0}, repeats: whole(1, 1000), out: &benchOutput{},
 	}
 	cmd := &cobra.Command{
 		Use:   "compare --peer-cmd COMMAND --model FILE.gguf",
 		Short: "Compare with llama.cpp's own benchmark on the same file",
 		Long: `Compare alternates between a peer's benchmark program, llama-bench of llama.cpp, and our engine:
 the same GGUF file, the same number of threads, the same lengths. Prefill is measured on prompts of
---prompts tokens, decoding on --generates tokens of one sequence from an empty context, without
-speculative decoding on either side. It prints the ratio of the rates of each repetition, as a
-median with its interval.
+--prompts tokens, decoding on --generates tokens of one sequence, both after each of --depths
+tokens of context, without speculative decoding on either side. It prints the ratio of the rates
+of each repetition, as a median with its interval, and the highest resident memory of both.
 
-The program gets -m, -t, -p, -n, -r 1 and -o jsonl after its own arguments; a table is understood
-as well. No shell is involved: arguments are separated by blanks.`,
+The program gets -m, -t, -p, -n, -d (if there is a depth), -r 1 and -o jsonl after its own
+arguments; a table is understood as well. No shell is involved: arguments are separated by blanks.`,
 		Example: `  foretoken bench compare --peer-cmd llama-bench --model Qwen3.5-2B-Q4_0.gguf
   foretoken bench compare --peer-cmd "./llama-bench -fa 1" --model m.gguf --threads 8 --prompts 512,2048 --generates 64 --html report.html`,
 		Args: noArguments,
@@ -59,6 +60,7 @@ as well. No shell is involved: arguments are separated by blanks.`,
 	fs.StringVar(&f.model.model, "model", "", "GGUF `FILE` that both can read")
 	fs.IntSliceVar(&f.prompts, "prompts", f.prompts, "`LIST` of prompt lengths in tokens")
 	fs.IntSliceVar(&f.generates, "generates", f.generates, "`LIST` of numbers of tokens to generate")
+	fs.IntSliceVar(&f.depths, "depths", f.depths, "`LIST` of tokens of context before them")
 	fs.Var(&f.repeats, "repeats", fmt.Sprintf("repetitions (default %d)", compareRepeats))
 	ours := newFlagGroup("What we compute on (the peer gets --threads, too)")
 	ours.flags.Flags().SortFlags = false
@@ -100,7 +102,7 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 	}
 	defer e.Close()
 	r, err := bench.Compare(ctx, peer, recorder.On(e), bench.CompareOptions{
-		File: f.model.model, Threads: f.model.threads.or(processors), Prompts: f.prompts, Generates: f.generates,
+		File: f.model.model, Threads: f.model.threads.or(processors), Prompts: f.prompts, Generates: f.generates, Depths: f.depths,
 		Repeats: f.repeats.or(compareRepeats), Vocab: m.Info().Vocab, Progress: c.step,
 	})
 	if errors.Is(err, context.Canceled) {
@@ -138,6 +140,11 @@ func (f *compareBench) validate() (bench.Peer, error) {
 	for _, n := range slices.Concat(f.prompts, f.generates) {
 		if n < 1 || n > 1<<20 {
 			return nil, usagef("--prompts and --generates: want numbers from 1 to %d, not %d", 1<<20, n)
+		}
+	}
+	for _, n := range f.depths {
+		if n < 0 || n > 1<<20 {
+			return nil, usagef("--depths: want numbers from 0 to %d, not %d", 1<<20, n)
 		}
 	}
 	return peer, nil

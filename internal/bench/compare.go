@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/measure"
@@ -13,15 +14,16 @@ import (
 )
 
 // CompareOptions say what to compare. Lengths are those of llama-bench: prefill of Prompts
-// tokens and generation of Generates tokens, each from an empty context, one sequence, without
-// speculative decoding.
+// tokens and generation of Generates tokens, each after Depths tokens of context, one sequence,
+// without speculative decoding.
 type CompareOptions struct {
 	File      string // the model, for the peer
 	Threads   int
 	Prompts   []int
 	Generates []int
-	Repeats   int // repetitions; each is one run of the peer and one of ours
-	Vocab     int // ids of the model
+	Depths    []int // nil: from an empty context
+	Repeats   int   // repetitions; each is one run of the peer and one of ours
+	Vocab     int   // ids of the model
 	Progress  func(what string)
 }
 
@@ -35,11 +37,15 @@ type CompareReport struct {
 	Threads int    `json:"threads"`
 	Repeats int    `json:"repeats"`
 	Tests   []Test `json:"tests"`
+
+	// Highest resident memory of the two processes so far, 0 where the system does not tell.
+	OurMemory  int64 `json:"our_memory_bytes,omitempty"`
+	PeerMemory int64 `json:"peer_memory_bytes,omitempty"`
 }
 
 // Test is one length. Rates are tokens per second, by repetition.
 type Test struct {
-	Name      string    `json:"name"` // as llama-bench calls it: pp512, tg128
+	Name      string    `json:"name"` // as llama-bench calls it: pp512, tg128, pp512 @ d4096
 	OurRates  []float64 `json:"our_rates"`
 	PeerRates []float64 `json:"peer_rates"`
 
@@ -48,19 +54,29 @@ type Test struct {
 	Ratio measure.Spread `json:"ratio"` // ours over the peer's of the same repetition
 	Noisy bool           `json:"noisy"`
 
-	prompt, generate int
+	prompt, generate, depth int
 }
 
 // Compare runs the peer and our engine alternately on the same file.
 func Compare(ctx context.Context, peer Peer, run Runner, o CompareOptions) (*CompareReport, error) {
 	r := &CompareReport{Peer: filepath.Base(peer[0]), Threads: o.Threads, Repeats: o.Repeats}
-	for _, n := range o.Prompts {
-		r.Tests = append(r.Tests, Test{Name: fmt.Sprintf("pp%d", n), prompt: n})
+	if o.Depths == nil {
+		o.Depths = []int{0}
 	}
-	for _, n := range o.Generates {
-		r.Tests = append(r.Tests, Test{Name: fmt.Sprintf("tg%d", n), generate: n})
+	for _, depth := range o.Depths {
+		for _, n := range o.Prompts {
+			r.Tests = append(r.Tests, Test{Name: fmt.Sprintf("pp%d", n), prompt: n, depth: depth})
+		}
+		for _, n := range o.Generates {
+			r.Tests = append(r.Tests, Test{Name: fmt.Sprintf("tg%d", n), generate: n, depth: depth})
+		}
 	}
-	if _, err := r.Tests[len(r.Tests)-1].rate(ctx, run, o.Vocab); err != nil { // warms up; so does the peer, each time
+	for i := range r.Tests {
+		if t := &r.Tests[i]; t.depth > 0 {
+			t.Name += fmt.Sprintf(" @ d%d", t.depth)
+		}
+	}
+	if _, err := r.Tests[len(o.Prompts)+len(o.Generates)-1].rate(ctx, run, o.Vocab); err != nil { // warms up; so does the peer, each time
 		return nil, err
 	}
 	for n := range o.Repeats {
@@ -80,20 +96,22 @@ func Compare(ctx context.Context, peer Peer, run Runner, o CompareOptions) (*Com
 			}
 		}
 	}
+	r.OurMemory = ownMemory()
 	r.settle()
 	return r, nil
 }
 
 // theirs runs the peer once.
 func (r *CompareReport) theirs(ctx context.Context, peer Peer, o *CompareOptions) error {
-	results, err := peer.Run(ctx, o)
+	results, memory, err := peer.Run(ctx, o)
 	if err != nil {
 		return err
 	}
+	r.PeerMemory = max(r.PeerMemory, memory)
 	for i := range r.Tests {
 		t := &r.Tests[i]
 		at := slices.IndexFunc(results, func(p PeerResult) bool {
-			return p.Prompt == t.prompt && p.Generate == t.generate && p.Depth == 0
+			return p.Prompt == t.prompt && p.Generate == t.generate && p.Depth == t.depth
 		})
 		if at < 0 {
 			return fmt.Errorf("bench: peer %s: it did not measure %s", r.Peer, t.Name)
@@ -119,20 +137,27 @@ func (r *CompareReport) ours(ctx context.Context, run Runner, vocab int) error {
 	return nil
 }
 
-// rate measures our engine: the rounds of the prefill, or those that generate from one token
-// on.
+// rate measures our engine: the rounds that feed the last tokens of the prompt, or those that
+// generate one token each.
 func (t *Test) rate(ctx context.Context, run Runner, vocab int) (float64, error) {
-	q := engine.Request{MaxTokens: max(t.generate, 1), IgnoreEnd: true, Depth: spec.DepthOff}
-	for i := range max(t.prompt, 1) {
+	q := engine.Request{MaxTokens: t.generate + 1, IgnoreEnd: true, Depth: spec.DepthOff} // the first comes with the prompt
+	for i := range t.depth + max(t.prompt, 1) {
 		q.Prompt = append(q.Prompt, int32((i*7919+1)%vocab)) // which tokens does not matter for the time
 	}
 	x, err := run(ctx, []engine.Request{q})
 	if err != nil {
 		return 0, err
 	}
-	seconds := 0.0
-	for _, round := range x.Rounds {
-		seconds += round.Took.Seconds()
+	seconds, left := 0.0, t.prompt
+	for _, round := range slices.Backward(x.Rounds) {
+		switch {
+		case t.generate > 0 && round.Prompt == 0:
+			seconds += round.Took.Seconds()
+		case t.generate == 0 && round.Prompt > 0:
+			n := min(left, round.Prompt)
+			seconds += round.Took.Seconds() * float64(n) / float64(round.Prompt)
+			left -= n
+		}
 	}
 	return measure.Ratio(float64(t.prompt+t.generate), seconds), nil
 }
@@ -152,6 +177,9 @@ func (r *CompareReport) settle() {
 
 func (r *CompareReport) head() string {
 	line := fmt.Sprintf("%s on %s beside %s (build %s): %d threads each, %d repetitions, medians; in brackets the 95 %% interval.", r.Model, r.Device, r.Peer, r.Build, r.Threads, r.Repeats)
+	if r.OurMemory > 0 && r.PeerMemory > 0 {
+		line += fmt.Sprintf(" Highest resident memory: %.2f GB, the peer's %.2f GB.", float64(r.OurMemory)/1e9, float64(r.PeerMemory)/1e9)
+	}
 	if r.Load != "" {
 		line += " " + r.Load
 	}
@@ -193,7 +221,7 @@ func (r *CompareReport) Page() string {
 func (r *CompareReport) Plots() []Plot {
 	list := make([]Plot, len(r.Tests))
 	for i, c := range r.charts() {
-		list[i] = Plot{"compare-" + r.Tests[i].Name, c.SVG()}
+		list[i] = Plot{"compare-" + strings.ReplaceAll(r.Tests[i].Name, " @ ", "-"), c.SVG()}
 	}
 	return list
 }

@@ -159,26 +159,31 @@ type Peer []string
 // peerOutput is the maximum that a peer may print, in bytes.
 const peerOutput = 4 << 20
 
-// Run has the peer measure a model file once.
-func (p Peer) Run(ctx context.Context, o *CompareOptions) ([]PeerResult, error) {
+// Run has the peer measure a model file once. memory is what it had resident at most, in bytes, 0
+// where the system does not tell.
+func (p Peer) Run(ctx context.Context, o *CompareOptions) (results []PeerResult, memory int64, err error) {
 	args := slices.Concat(p[1:], []string{
 		"-m", o.File, "-t", strconv.Itoa(o.Threads), "-p", list(o.Prompts), "-n", list(o.Generates), "-r", "1", "-o", "jsonl",
 	})
+	if slices.Max(o.Depths) > 0 {
+		args = append(args, "-d", list(o.Depths))
+	}
 	cmd := exec.CommandContext(ctx, p[0], args...)
 	cmd.WaitDelay = 2 * time.Second // for pipes that its children keep open
 	var out, faults limited
 	cmd.Stdout, cmd.Stderr = &out, &faults
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil, 0, ctx.Err()
 		}
 		said := strings.TrimSpace(plain(faults.String()))
-		return nil, fmt.Errorf("bench: peer %s: %w: %s", p[0], err, said[max(len(said)-maxFault, 0):])
+		return nil, 0, fmt.Errorf("bench: peer %s: %w: %s", p[0], err, said[max(len(said)-maxFault, 0):])
 	}
 	if out.full {
-		return nil, fmt.Errorf("bench: peer %s: it prints more than %d bytes", p[0], peerOutput)
+		return nil, 0, fmt.Errorf("bench: peer %s: it prints more than %d bytes", p[0], peerOutput)
 	}
-	return ParsePeer(out.Bytes())
+	results, err = ParsePeer(out.Bytes())
+	return results, residentMemory(cmd.ProcessState.SysUsage()), err
 }
 
 // list is numbers with commas between them.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -28,12 +29,14 @@ func TestMain(m *testing.M) {
 		fmt.Print(string(data))
 	case "json":
 		args := strings.Join(os.Args[1:], " ")
-		if !strings.HasSuffix(args, "-fa 1 -m model.gguf -t 2 -p 512 -n 128 -r 1 -o jsonl") {
+		if !strings.HasSuffix(args, "-fa 1 -m model.gguf -t 2 -p 512 -n 128 -r 1 -o jsonl -d 0,1000") {
 			fmt.Fprintln(os.Stderr, "arguments", args)
 			os.Exit(1)
 		}
 		fmt.Println(`{"build_commit":"abc","n_threads":2,"n_prompt":512,"n_gen":0,"avg_ts":50}`)
 		fmt.Println(`{"build_commit":"abc","n_threads":2,"n_prompt":0,"n_gen":128,"avg_ts":10}`)
+		fmt.Println(`{"build_commit":"abc","n_threads":2,"n_prompt":512,"n_gen":0,"n_depth":1000,"avg_ts":40}`)
+		fmt.Println(`{"build_commit":"abc","n_threads":2,"n_prompt":0,"n_gen":128,"n_depth":1000,"avg_ts":5}`)
 	case "broken":
 		fmt.Fprintln(os.Stderr, "error: no such\x1b[2J model")
 		os.Exit(3)
@@ -98,36 +101,50 @@ func FuzzParsePeer(f *testing.F) {
 	})
 }
 
-// metronome is an engine whose every round takes so long.
+// metronome is an engine whose rounds take the same time, and of a prompt at most 400 tokens.
 func metronome(round time.Duration) Runner {
 	return func(_ context.Context, batch []engine.Request) (*Run, error) {
-		rounds := 1
-		if q := batch[0]; len(q.Prompt) == 1 {
-			rounds = q.MaxTokens
+		var rounds []engine.Round
+		for left := len(batch[0].Prompt); left > 0; left -= 400 {
+			rounds = append(rounds, engine.Round{Took: round, Sequences: 1, Prompt: min(left, 400)})
 		}
-		return &Run{Answers: make([]Answer, 1), Rounds: slices.Repeat([]engine.Round{{Took: round, Sequences: 1}}, rounds)}, nil
+		rounds[len(rounds)-1].Tokens = 1
+		for range batch[0].MaxTokens - 1 {
+			rounds = append(rounds, engine.Round{Took: round, Sequences: 1, Tokens: 1})
+		}
+		return &Run{Answers: make([]Answer, 1), Rounds: rounds}, nil
 	}
 }
 
-func compared(t *testing.T, play string) (*CompareReport, error) {
+func compared(t *testing.T, play string, depths ...int) (*CompareReport, error) {
 	t.Helper()
 	t.Setenv(playPeer, play)
 	return Compare(t.Context(), Peer{os.Args[0], "-fa", "1"}, metronome(50*time.Millisecond), CompareOptions{
-		File: "model.gguf", Threads: 2, Prompts: []int{512}, Generates: []int{128}, Repeats: 2, Vocab: 100,
+		File: "model.gguf", Threads: 2, Prompts: []int{512}, Generates: []int{128}, Depths: depths, Repeats: 2, Vocab: 100,
 	})
 }
 
 func TestCompareTakesTurns(t *testing.T) {
-	r, err := compared(t, "json")
+	r, err := compared(t, "json", 0, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 512 tokens in one round of 50 ms, and a token in each: 10,240 and 20 per second.
-	if pp := r.Tests[0]; pp.Name != "pp512" || !near(pp.Ours.Median, 10240) || !near(pp.Peer.Median, 50) || !near(pp.Ratio.Median, 204.8) || pp.Noisy || len(pp.PeerRates) != 2 {
+	// 512 tokens in two rounds of 50 ms, and a token in each: 5,120 and 20 per second.
+	if pp := r.Tests[0]; pp.Name != "pp512" || !near(pp.Ours.Median, 5120) || !near(pp.Peer.Median, 50) || !near(pp.Ratio.Median, 102.4) || pp.Noisy || len(pp.PeerRates) != 2 {
 		t.Errorf("%+v", pp)
 	}
 	if tg := r.Tests[1]; tg.Name != "tg128" || !near(tg.Ratio.Median, 2) || r.Build != "abc" {
 		t.Errorf("%+v", tg)
+	}
+	// The last 512 of 1,512 tokens are a round of 312 and half of one of 400.
+	if pp := r.Tests[2]; pp.Name != "pp512 @ d1000" || !near(pp.Ours.Median, 512/0.075) || !near(pp.Peer.Median, 40) {
+		t.Errorf("%+v", pp)
+	}
+	if tg := r.Tests[3]; tg.Name != "tg128 @ d1000" || !near(tg.Ratio.Median, 4) {
+		t.Errorf("%+v", tg)
+	}
+	if runtime.GOOS == "linux" && (r.OurMemory < 1<<20 || r.PeerMemory < 1<<20 || r.OurMemory > 1<<36 || r.PeerMemory > 1<<36) {
+		t.Errorf("resident memory %d and %d bytes", r.OurMemory, r.PeerMemory)
 	}
 	if text := r.Text(plot.Style{ASCII: true}); !strings.Contains(text, "2.00 (2.00 to 2.00)") || !strings.Contains(text, "build abc") {
 		t.Errorf("text\n%s", text)
