@@ -13,7 +13,8 @@ type Vector struct {
 	Add       func(dst, x []float32)
 	AddScaled func(dst, x []float32, w float32)
 
-	Norm        func(dst, x, gain []float32, eps float32)
+	Norm        func(dst, x, gain []float32, eps float32) // of a head
+	WideNorm    func(dst, x, gain []float32, eps float32) // of a whole row
 	Normalize   func(x []float32, scale float32)
 	SwiGLU      func(dst, gate, up []float32)
 	GateSiLU    func(dst, x []float32)
@@ -58,7 +59,7 @@ type Tap struct{ W, X *float32 }
 // vectorGeneric defines what the kernels compute.
 var vectorGeneric = Vector{
 	Dot: exactmath.Dot32, Add: add, AddScaled: addScaled,
-	Norm: rmsNorm, Normalize: normalize, SwiGLU: swiglu, GateSiLU: gateSilu, GateSigmoid: gateSigmoid,
+	Norm: rmsNorm, WideNorm: wideNorm, Normalize: normalize, SwiGLU: swiglu, GateSiLU: gateSilu, GateSigmoid: gateSigmoid,
 	Sigmoids: sigmoids, Decays: decays, Convolve: convolve, Rotate: rotate, Softmax: softmax,
 	Narrow: narrow,
 	Page: Page{

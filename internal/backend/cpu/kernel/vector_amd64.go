@@ -7,7 +7,7 @@ package kernel
 // vectorAVX512 wants AVX-512 F, BW, DQ and VL, and BMI2.
 var vectorAVX512 = Vector{
 	Dot: dotAVX512, Add: addAVX512, AddScaled: addScaledAVX512,
-	Norm: normAVX512, Normalize: normalizeAVX512, SwiGLU: swigluAVX512, GateSiLU: gateSiluAVX512, GateSigmoid: gateSigmoidAVX512,
+	Norm: normAVX512, WideNorm: wideNormAVX512, Normalize: normalizeAVX512, SwiGLU: swigluAVX512, GateSiLU: gateSiluAVX512, GateSigmoid: gateSigmoidAVX512,
 	Sigmoids: sigmoidsAVX512, Decays: decaysAVX512, Convolve: convolveAVX512, Rotate: rotateAVX512, Softmax: softmaxAVX512,
 	Narrow: narrowAVX512,
 	Page: Page{
@@ -20,7 +20,7 @@ var vectorAVX512 = Vector{
 // vectorAVX2 wants AVX2, FMA, F16C and BMI2.
 var vectorAVX2 = Vector{
 	Dot: dotAVX2, Add: addAVX2, AddScaled: addScaledAVX2,
-	Norm: normAVX2, Normalize: normalizeAVX2, SwiGLU: swigluAVX2, GateSiLU: gateSiluAVX2, GateSigmoid: gateSigmoidAVX2,
+	Norm: normAVX2, WideNorm: wideNormAVX2, Normalize: normalizeAVX2, SwiGLU: swigluAVX2, GateSiLU: gateSiluAVX2, GateSigmoid: gateSigmoidAVX2,
 	Sigmoids: sigmoidsAVX2, Decays: decaysAVX2, Convolve: convolveAVX2, Rotate: rotateAVX2, Softmax: softmaxAVX2,
 	Narrow: narrowAVX2,
 	Page: Page{
@@ -49,6 +49,11 @@ func addScaledAVX512(dst, x []float32, w float32)
 //
 //go:noescape
 func normAVX512(dst, x, gain []float32, eps float32)
+
+// wideNormAVX512 is wideNorm.
+//
+//go:noescape
+func wideNormAVX512(dst, x, gain []float32, eps float32)
 
 // normalizeAVX512 is normalize.
 //
@@ -169,6 +174,11 @@ func addScaledAVX2(dst, x []float32, w float32)
 //
 //go:noescape
 func normAVX2(dst, x, gain []float32, eps float32)
+
+// wideNormAVX2 is wideNorm.
+//
+//go:noescape
+func wideNormAVX2(dst, x, gain []float32, eps float32)
 
 // normalizeAVX2 is normalize.
 //

@@ -11,7 +11,7 @@ import (
 // vectorNEON is what every arm64 processor can do.
 var vectorNEON = Vector{
 	Dot: dotNEON, Add: addNEON, AddScaled: addScaledNEON,
-	Norm: normNEON, Normalize: normalizeNEON, SwiGLU: swigluNEON, GateSiLU: gateSiluNEON, GateSigmoid: gateSigmoidNEON,
+	Norm: normNEON, WideNorm: wideNormNEON, Normalize: normalizeNEON, SwiGLU: swigluNEON, GateSiLU: gateSiluNEON, GateSigmoid: gateSigmoidNEON,
 	Sigmoids: sigmoidsNEON, Decays: decaysNEON, Convolve: convolveNEON, Rotate: rotateNEON, Softmax: softmaxNEON,
 	Narrow: narrowNEON,
 	Page: Page{
@@ -24,6 +24,11 @@ var vectorNEON = Vector{
 // normNEON is rmsNorm.
 func normNEON(dst, x, gain []float32, eps float32) {
 	scaleGainNEON(dst, x, gain, exactmath.RSqrt32(dotNEON(x, x)/float32(len(x))+eps))
+}
+
+// wideNormNEON is wideNorm.
+func wideNormNEON(dst, x, gain []float32, eps float32) {
+	scaleGainNEON(dst, x, gain, exactmath.RSqrt32(sumSquaresNEON(x)/float32(len(x))+eps))
 }
 
 // normalizeNEON is normalize.
@@ -117,6 +122,11 @@ func scalePageNEON(dst, scales []float32) {
 //go:noescape
 func dotNEON(x, y []float32) (sum float32)
 
+// sumSquaresNEON is exactmath.SumSquares32.
+//
+//go:noescape
+func sumSquaresNEON(x []float32) (sum float32)
+
 // addNEON is add.
 //
 //go:noescape
@@ -132,7 +142,7 @@ func addScaledNEON(dst, x []float32, w float32)
 //go:noescape
 func scaleRowNEON(dst []float32, scale float32)
 
-// scaleGainNEON is the last step of rmsNorm.
+// scaleGainNEON is the last step of rmsNorm and wideNorm.
 //
 //go:noescape
 func scaleGainNEON(dst, x, y []float32, scale float32)

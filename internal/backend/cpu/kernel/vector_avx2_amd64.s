@@ -28,6 +28,72 @@ DATA one<>+16(SB)/8, $0x3f8000003f800000
 DATA one<>+24(SB)/8, $0x3f8000003f800000
 GLOBL one<>(SB), RODATA|NOPTR, $32
 
+DATA wideTails<>+0(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+8(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+16(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+24(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+32(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+40(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+48(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+56(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+64(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+72(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+80(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+88(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+96(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+104(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+112(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+120(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+128(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+136(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+144(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+152(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+160(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+168(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+176(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+184(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+192(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+200(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+208(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+216(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+224(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+232(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+240(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+248(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+256(SB)/8, $0x0000000000000000
+DATA wideTails<>+264(SB)/8, $0x0000000000000000
+DATA wideTails<>+272(SB)/8, $0x0000000000000000
+DATA wideTails<>+280(SB)/8, $0x0000000000000000
+DATA wideTails<>+288(SB)/8, $0x0000000000000000
+DATA wideTails<>+296(SB)/8, $0x0000000000000000
+DATA wideTails<>+304(SB)/8, $0x0000000000000000
+DATA wideTails<>+312(SB)/8, $0x0000000000000000
+DATA wideTails<>+320(SB)/8, $0x0000000000000000
+DATA wideTails<>+328(SB)/8, $0x0000000000000000
+DATA wideTails<>+336(SB)/8, $0x0000000000000000
+DATA wideTails<>+344(SB)/8, $0x0000000000000000
+DATA wideTails<>+352(SB)/8, $0x0000000000000000
+DATA wideTails<>+360(SB)/8, $0x0000000000000000
+DATA wideTails<>+368(SB)/8, $0x0000000000000000
+DATA wideTails<>+376(SB)/8, $0x0000000000000000
+DATA wideTails<>+384(SB)/8, $0x0000000000000000
+DATA wideTails<>+392(SB)/8, $0x0000000000000000
+DATA wideTails<>+400(SB)/8, $0x0000000000000000
+DATA wideTails<>+408(SB)/8, $0x0000000000000000
+DATA wideTails<>+416(SB)/8, $0x0000000000000000
+DATA wideTails<>+424(SB)/8, $0x0000000000000000
+DATA wideTails<>+432(SB)/8, $0x0000000000000000
+DATA wideTails<>+440(SB)/8, $0x0000000000000000
+DATA wideTails<>+448(SB)/8, $0x0000000000000000
+DATA wideTails<>+456(SB)/8, $0x0000000000000000
+DATA wideTails<>+464(SB)/8, $0x0000000000000000
+DATA wideTails<>+472(SB)/8, $0x0000000000000000
+DATA wideTails<>+480(SB)/8, $0x0000000000000000
+DATA wideTails<>+488(SB)/8, $0x0000000000000000
+DATA wideTails<>+496(SB)/8, $0x0000000000000000
+DATA wideTails<>+504(SB)/8, $0x0000000000000000
+GLOBL wideTails<>(SB), RODATA|NOPTR, $512
+
 DATA tiny<>+0(SB)/8, $0x358637bd358637bd
 DATA tiny<>+8(SB)/8, $0x358637bd358637bd
 DATA tiny<>+16(SB)/8, $0x358637bd358637bd
@@ -323,6 +389,134 @@ done9:
 	VZEROUPPER
 	RET
 
+// func wideNormAVX2(dst []float32, x []float32, gain []float32, eps float32)
+// SI x, R8 gain, DI dst, CX numbers, AX index; register 5 scale. Twin: wideNorm.
+TEXT ·wideNormAVX2(SB), NOSPLIT, $0-76
+	MOVQ dst_base+0(FP), DI
+	MOVQ x_base+24(FP), SI
+	MOVQ gain_base+48(FP), R8
+	MOVQ x_len+32(FP), CX
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	MOVQ SI, AX
+	MOVQ CX, DX
+loop10:
+	SUBQ $64, DX
+	JLT rest11
+	VMOVUPS (AX), Y8
+	VFMADD231PS Y8, Y8, Y0
+	VMOVUPS 32(AX), Y8
+	VFMADD231PS Y8, Y8, Y1
+	VMOVUPS 64(AX), Y8
+	VFMADD231PS Y8, Y8, Y2
+	VMOVUPS 96(AX), Y8
+	VFMADD231PS Y8, Y8, Y3
+	VMOVUPS 128(AX), Y8
+	VFMADD231PS Y8, Y8, Y4
+	VMOVUPS 160(AX), Y8
+	VFMADD231PS Y8, Y8, Y5
+	VMOVUPS 192(AX), Y8
+	VFMADD231PS Y8, Y8, Y6
+	VMOVUPS 224(AX), Y8
+	VFMADD231PS Y8, Y8, Y7
+	ADDQ $256, AX
+	JMP loop10
+rest11:
+	ADDQ $64, DX
+	LEAQ wideTails<>+256(SB), BX
+	SHLQ $2, DX
+	SUBQ DX, BX
+	VMOVUPS (BX), Y9
+	VMASKMOVPS (AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y0
+	VMOVUPS 32(BX), Y9
+	VMASKMOVPS 32(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y1
+	VMOVUPS 64(BX), Y9
+	VMASKMOVPS 64(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y2
+	VMOVUPS 96(BX), Y9
+	VMASKMOVPS 96(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y3
+	VMOVUPS 128(BX), Y9
+	VMASKMOVPS 128(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y4
+	VMOVUPS 160(BX), Y9
+	VMASKMOVPS 160(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y5
+	VMOVUPS 192(BX), Y9
+	VMASKMOVPS 192(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y6
+	VMOVUPS 224(BX), Y9
+	VMASKMOVPS 224(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y7
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VADDPS Y6, Y2, Y2
+	VADDPS Y7, Y3, Y3
+	VADDPS Y2, Y0, Y0
+	VADDPS Y3, Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VXORPS X1, X1, X1
+	VCVTSI2SSQ CX, X1, X1
+	VDIVSS X1, X0, X0
+	VADDSS eps+72(FP), X0, X0
+	VSQRTSS X0, X0, X0
+	VMOVSS one<>(SB), X1
+	VDIVSS X0, X1, X0
+	VBROADCASTSS X0, Y5
+	XORQ AX, AX
+loop12:
+	LEAQ 16(AX), DX
+	CMPQ DX, CX
+	JGT tail13
+	VMOVUPS (SI)(AX*4), Y2
+	VMOVUPS (R8)(AX*4), Y3
+	VMULPS Y5, Y2, Y2
+	VMULPS Y3, Y2, Y2
+	VMOVUPS Y2, (DI)(AX*4)
+	VMOVUPS 32(SI)(AX*4), Y2
+	VMOVUPS 32(R8)(AX*4), Y3
+	VMULPS Y5, Y2, Y2
+	VMULPS Y3, Y2, Y2
+	VMOVUPS Y2, 32(DI)(AX*4)
+	MOVQ DX, AX
+	JMP loop12
+tail13:
+	MOVQ CX, DX
+	SUBQ AX, DX
+	JE done14
+	LEAQ tails<>+64(SB), BX
+	SHLQ $2, DX
+	SUBQ DX, BX
+	VMOVUPS (BX), Y14
+	VMOVUPS 32(BX), Y15
+	VMASKMOVPS (SI)(AX*4), Y14, Y2
+	VMASKMOVPS (R8)(AX*4), Y14, Y3
+	VMULPS Y5, Y2, Y2
+	VMULPS Y3, Y2, Y2
+	VMASKMOVPS Y2, Y14, (DI)(AX*4)
+	VMASKMOVPS 32(SI)(AX*4), Y15, Y2
+	VMASKMOVPS 32(R8)(AX*4), Y15, Y3
+	VMULPS Y5, Y2, Y2
+	VMULPS Y3, Y2, Y2
+	VMASKMOVPS Y2, Y15, 32(DI)(AX*4)
+done14:
+	VZEROUPPER
+	RET
+
 // func normalizeAVX2(x []float32, scale float32)
 // SI x, CX numbers, AX index; register 5 scale. Twin: normalize.
 TEXT ·normalizeAVX2(SB), NOSPLIT, $0-28
@@ -331,20 +525,20 @@ TEXT ·normalizeAVX2(SB), NOSPLIT, $0-28
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	XORQ AX, AX
-loop10:
+loop15:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail11
+	JGT tail16
 	VMOVUPS (SI)(AX*4), Y2
 	VFMADD231PS Y2, Y2, Y0
 	VMOVUPS 32(SI)(AX*4), Y2
 	VFMADD231PS Y2, Y2, Y1
 	MOVQ DX, AX
-	JMP loop10
-tail11:
+	JMP loop15
+tail16:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done12
+	JE done17
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -358,7 +552,7 @@ tail11:
 	VMOVAPS Y1, Y4
 	VFMADD231PS Y2, Y2, Y4
 	VBLENDVPS Y15, Y4, Y1, Y1
-done12:
+done17:
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
 	VADDPS X1, X0, X0
@@ -373,10 +567,10 @@ done12:
 	VMULSS scale+24(FP), X0, X0
 	VBROADCASTSS X0, Y5
 	XORQ AX, AX
-loop13:
+loop18:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail14
+	JGT tail19
 	VMOVUPS (SI)(AX*4), Y2
 	VMULPS Y5, Y2, Y2
 	VMOVUPS Y2, (SI)(AX*4)
@@ -384,11 +578,11 @@ loop13:
 	VMULPS Y5, Y2, Y2
 	VMOVUPS Y2, 32(SI)(AX*4)
 	MOVQ DX, AX
-	JMP loop13
-tail14:
+	JMP loop18
+tail19:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done15
+	JE done20
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -400,7 +594,7 @@ tail14:
 	VMASKMOVPS 32(SI)(AX*4), Y15, Y2
 	VMULPS Y5, Y2, Y2
 	VMASKMOVPS Y2, Y15, 32(SI)(AX*4)
-done15:
+done20:
 	VZEROUPPER
 	RET
 
@@ -412,10 +606,10 @@ TEXT ·swigluAVX2(SB), NOSPLIT, $0-72
 	MOVQ up_base+48(FP), R8
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop16:
+loop21:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail17
+	JGT tail22
 	VMOVUPS (SI)(AX*4), Y0
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
@@ -509,11 +703,11 @@ loop16:
 	VMULPS Y0, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop16
-tail17:
+	JMP loop21
+tail22:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done18
+	JE done23
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -611,7 +805,7 @@ tail17:
 	VMASKMOVPS 32(R8)(AX*4), Y15, Y0
 	VMULPS Y0, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done18:
+done23:
 	VZEROUPPER
 	RET
 
@@ -622,10 +816,10 @@ TEXT ·gateSiluAVX2(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop19:
+loop24:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail20
+	JGT tail25
 	VMOVUPS (SI)(AX*4), Y0
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
@@ -719,11 +913,11 @@ loop19:
 	VMULPS Y0, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop19
-tail20:
+	JMP loop24
+tail25:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done21
+	JE done26
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -821,7 +1015,7 @@ tail20:
 	VMASKMOVPS 32(DI)(AX*4), Y15, Y0
 	VMULPS Y0, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done21:
+done26:
 	VZEROUPPER
 	RET
 
@@ -833,10 +1027,10 @@ TEXT ·gateSigmoidAVX2(SB), NOSPLIT, $0-52
 	MOVQ dst_len+8(FP), CX
 	VBROADCASTSS divisor+48(FP), Y9
 	XORQ AX, AX
-loop22:
+loop27:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail23
+	JGT tail28
 	VMOVUPS (SI)(AX*4), Y0
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
@@ -926,11 +1120,11 @@ loop22:
 	VMULPS Y1, Y0, Y0
 	VMOVUPS Y0, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop22
-tail23:
+	JMP loop27
+tail28:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done24
+	JE done29
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -1024,7 +1218,7 @@ tail23:
 	VDIVPS Y9, Y0, Y0
 	VMULPS Y1, Y0, Y0
 	VMASKMOVPS Y0, Y15, 32(DI)(AX*4)
-done24:
+done29:
 	VZEROUPPER
 	RET
 
@@ -1035,10 +1229,10 @@ TEXT ·sigmoidsAVX2(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop25:
+loop30:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail26
+	JGT tail31
 	VMOVUPS (SI)(AX*4), Y0
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
@@ -1122,11 +1316,11 @@ loop25:
 	VBLENDVPS Y4, Y3, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop25
-tail26:
+	JMP loop30
+tail31:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done27
+	JE done32
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -1214,7 +1408,7 @@ tail26:
 	VCMPPS $0x11, Y4, Y0, Y4
 	VBLENDVPS Y4, Y3, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done27:
+done32:
 	VZEROUPPER
 	RET
 
@@ -1228,10 +1422,10 @@ TEXT ·decaysAVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS bias+52(FP), Y10
 	VMOVUPS expLimit<>(SB), Y11
 	XORQ AX, AX
-loop28:
+loop33:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail29
+	JGT tail34
 	VMOVUPS (SI)(AX*4), Y0
 	VADDPS Y10, Y0, Y0
 	VORPS sign<>(SB), Y0, Y2
@@ -1397,11 +1591,11 @@ loop28:
 	VANDPS Y5, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop28
-tail29:
+	JMP loop33
+tail34:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done30
+	JE done35
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -1571,7 +1765,7 @@ tail29:
 	VMULPS Y4, Y1, Y1
 	VANDPS Y5, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done30:
+done35:
 	VZEROUPPER
 	RET
 
@@ -1582,10 +1776,10 @@ TEXT ·addAVX2(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop31:
+loop36:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail32
+	JGT tail37
 	VMOVUPS (SI)(AX*4), Y0
 	VMOVUPS (DI)(AX*4), Y1
 	VADDPS Y0, Y1, Y1
@@ -1595,11 +1789,11 @@ loop31:
 	VADDPS Y0, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop31
-tail32:
+	JMP loop36
+tail37:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done33
+	JE done38
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -1613,7 +1807,7 @@ tail32:
 	VMASKMOVPS 32(DI)(AX*4), Y15, Y1
 	VADDPS Y0, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done33:
+done38:
 	VZEROUPPER
 	RET
 
@@ -1625,10 +1819,10 @@ TEXT ·addScaledAVX2(SB), NOSPLIT, $0-52
 	MOVQ dst_len+8(FP), CX
 	VBROADCASTSS w+48(FP), Y5
 	XORQ AX, AX
-loop34:
+loop39:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail35
+	JGT tail40
 	VMOVUPS (SI)(AX*4), Y0
 	VMOVUPS (DI)(AX*4), Y1
 	VMULPS Y5, Y0, Y0
@@ -1640,11 +1834,11 @@ loop34:
 	VADDPS Y0, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop34
-tail35:
+	JMP loop39
+tail40:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done36
+	JE done41
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -1660,7 +1854,7 @@ tail35:
 	VMULPS Y5, Y0, Y0
 	VADDPS Y0, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done36:
+done41:
 	VZEROUPPER
 	RET
 
@@ -1673,10 +1867,10 @@ TEXT ·convolveAVX2(SB), NOSPLIT, $0-48
 	MOVQ taps_base+24(FP), SI
 	MOVQ taps_len+32(FP), R8
 	XORQ AX, AX
-loop37:
+loop42:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail38
+	JGT tail43
 	MOVQ SI, R9
 	MOVQ R8, R10
 	MOVQ (R9), R11
@@ -1684,17 +1878,17 @@ loop37:
 	VMOVUPS (R11)(AX*4), Y0
 	VMOVUPS (R12)(AX*4), Y1
 	VMULPS Y1, Y0, Y0
-tap40:
+tap45:
 	DECQ R10
-	JLE silu41
+	JLE silu46
 	ADDQ $16, R9
 	MOVQ (R9), R11
 	MOVQ 8(R9), R12
 	VMOVUPS (R11)(AX*4), Y1
 	VMOVUPS (R12)(AX*4), Y2
 	VFMADD231PS Y1, Y2, Y0
-	JMP tap40
-silu41:
+	JMP tap45
+silu46:
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
 	VMOVUPS round<>(SB), Y4
@@ -1745,17 +1939,17 @@ silu41:
 	VMOVUPS 32(R11)(AX*4), Y0
 	VMOVUPS 32(R12)(AX*4), Y1
 	VMULPS Y1, Y0, Y0
-tap42:
+tap47:
 	DECQ R10
-	JLE silu43
+	JLE silu48
 	ADDQ $16, R9
 	MOVQ (R9), R11
 	MOVQ 8(R9), R12
 	VMOVUPS 32(R11)(AX*4), Y1
 	VMOVUPS 32(R12)(AX*4), Y2
 	VFMADD231PS Y1, Y2, Y0
-	JMP tap42
-silu43:
+	JMP tap47
+silu48:
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
 	VMOVUPS round<>(SB), Y4
@@ -1800,11 +1994,11 @@ silu43:
 	VBLENDVPS Y5, Y4, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop37
-tail38:
+	JMP loop42
+tail43:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done39
+	JE done44
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -1817,17 +2011,17 @@ tail38:
 	VMASKMOVPS (R11)(AX*4), Y14, Y0
 	VMASKMOVPS (R12)(AX*4), Y14, Y1
 	VMULPS Y1, Y0, Y0
-tap44:
+tap49:
 	DECQ R10
-	JLE silu45
+	JLE silu50
 	ADDQ $16, R9
 	MOVQ (R9), R11
 	MOVQ 8(R9), R12
 	VMASKMOVPS (R11)(AX*4), Y14, Y1
 	VMASKMOVPS (R12)(AX*4), Y14, Y2
 	VFMADD231PS Y1, Y2, Y0
-	JMP tap44
-silu45:
+	JMP tap49
+silu50:
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
 	VMOVUPS round<>(SB), Y4
@@ -1878,17 +2072,17 @@ silu45:
 	VMASKMOVPS 32(R11)(AX*4), Y15, Y0
 	VMASKMOVPS 32(R12)(AX*4), Y15, Y1
 	VMULPS Y1, Y0, Y0
-tap46:
+tap51:
 	DECQ R10
-	JLE silu47
+	JLE silu52
 	ADDQ $16, R9
 	MOVQ (R9), R11
 	MOVQ 8(R9), R12
 	VMASKMOVPS 32(R11)(AX*4), Y15, Y1
 	VMASKMOVPS 32(R12)(AX*4), Y15, Y2
 	VFMADD231PS Y1, Y2, Y0
-	JMP tap46
-silu47:
+	JMP tap51
+silu52:
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
 	VMOVUPS round<>(SB), Y4
@@ -1932,7 +2126,7 @@ silu47:
 	VCMPPS $0x11, Y5, Y0, Y5
 	VBLENDVPS Y5, Y4, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done39:
+done44:
 	VZEROUPPER
 	RET
 
@@ -1945,10 +2139,10 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-72
 	MOVQ cos_len+32(FP), CX
 	LEAQ (SI)(CX*4), DI
 	XORQ AX, AX
-loop48:
+loop53:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail49
+	JGT tail54
 	VMOVUPS (SI)(AX*4), Y0
 	VMOVUPS (DI)(AX*4), Y1
 	VMOVUPS (R8)(AX*4), Y2
@@ -1970,11 +2164,11 @@ loop48:
 	VMOVUPS Y4, 32(SI)(AX*4)
 	VMOVUPS Y3, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop48
-tail49:
+	JMP loop53
+tail54:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done50
+	JE done55
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -2000,7 +2194,7 @@ tail49:
 	VFMADD231PS Y2, Y1, Y3
 	VMASKMOVPS Y4, Y15, 32(SI)(AX*4)
 	VMASKMOVPS Y3, Y15, 32(DI)(AX*4)
-done50:
+done55:
 	VZEROUPPER
 	RET
 
@@ -2012,20 +2206,20 @@ TEXT ·softmaxAVX2(SB), NOSPLIT, $0-32
 	VMOVUPS lowest<>(SB), Y0
 	VMOVUPS lowest<>(SB), Y1
 	XORQ AX, AX
-loop51:
+loop56:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail52
+	JGT tail57
 	VMOVUPS (SI)(AX*4), Y2
 	VMAXPS Y0, Y2, Y0
 	VMOVUPS 32(SI)(AX*4), Y2
 	VMAXPS Y1, Y2, Y1
 	MOVQ DX, AX
-	JMP loop51
-tail52:
+	JMP loop56
+tail57:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done53
+	JE done58
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -2039,7 +2233,7 @@ tail52:
 	VMOVAPS Y1, Y3
 	VMAXPS Y3, Y2, Y3
 	VBLENDVPS Y15, Y3, Y1, Y1
-done53:
+done58:
 	VMAXPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
 	VMAXPS X1, X0, X0
@@ -2052,10 +2246,10 @@ done53:
 	VXORPS X11, X11, X11
 	VXORPS X12, X12, X12
 	XORQ AX, AX
-loop54:
+loop59:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail55
+	JGT tail60
 	VMOVUPS (SI)(AX*4), Y0
 	VSUBPS Y10, Y0, Y0
 	VCMPPS $0x15, expMin<>(SB), Y0, Y5
@@ -2125,11 +2319,11 @@ loop54:
 	VMOVUPS Y1, 32(SI)(AX*4)
 	VADDPS Y1, Y12, Y12
 	MOVQ DX, AX
-	JMP loop54
-tail55:
+	JMP loop59
+tail60:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done56
+	JE done61
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -2207,7 +2401,7 @@ tail55:
 	VMOVAPS Y12, Y2
 	VADDPS Y1, Y2, Y2
 	VBLENDVPS Y15, Y2, Y12, Y12
-done56:
+done61:
 	VADDPS Y12, Y11, Y11
 	VEXTRACTF128 $1, Y11, X12
 	VADDPS X12, X11, X11
@@ -2300,10 +2494,10 @@ TEXT ·mergeAVX2(SB), NOSPLIT, $0-64
 	VFMADD231SS X9, X1, X0
 	VMOVSS X0, 4(R8)
 	XORQ AX, AX
-loop57:
+loop62:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail58
+	JGT tail63
 	VMOVUPS (DI)(AX*4), Y0
 	VMOVUPS (SI)(AX*4), Y1
 	VMULPS Y8, Y0, Y0
@@ -2315,11 +2509,11 @@ loop57:
 	VFMADD231PS Y9, Y1, Y0
 	VMOVUPS Y0, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop57
-tail58:
+	JMP loop62
+tail63:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done59
+	JE done64
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -2335,7 +2529,7 @@ tail58:
 	VMULPS Y8, Y0, Y0
 	VFMADD231PS Y9, Y1, Y0
 	VMASKMOVPS Y0, Y15, 32(DI)(AX*4)
-done59:
+done64:
 	VZEROUPPER
 	RET
 
@@ -2345,17 +2539,17 @@ TEXT ·narrowAVX2(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), DI
 	MOVQ x_base+24(FP), SI
 	MOVQ x_len+32(FP), CX
-loop60:
+loop65:
 	SUBQ $16, CX
-	JLT done61
+	JLT done66
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 	VCVTPS2PH $0, Y0, (DI)
 	VCVTPS2PH $0, Y1, 16(DI)
 	ADDQ $64, SI
 	ADDQ $32, DI
-	JMP loop60
-done61:
+	JMP loop65
+done66:
 	VZEROUPPER
 	RET
 
@@ -2373,9 +2567,9 @@ TEXT ·scalePageAVX2(SB), NOSPLIT, $0-48
 	VMOVUPS 160(SI), Y5
 	VMOVUPS 192(SI), Y6
 	VMOVUPS 224(SI), Y7
-loop62:
+loop67:
 	SUBQ $64, CX
-	JLT done63
+	JLT done68
 	VMULPS (DI), Y0, Y8
 	VMOVUPS Y8, (DI)
 	VMULPS 32(DI), Y1, Y8
@@ -2393,8 +2587,8 @@ loop62:
 	VMULPS 224(DI), Y7, Y8
 	VMOVUPS Y8, 224(DI)
 	ADDQ $256, DI
-	JMP loop62
-done63:
+	JMP loop67
+done68:
 	VZEROUPPER
 	RET
 
@@ -2412,32 +2606,32 @@ TEXT ·scores32AVX2(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared64
+	JLT shared69
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared64
+	JLT shared69
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared64
+	JLT shared69
 	INCQ BX
-shared64:
+shared69:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
 	LEAQ (R13)(R13*2), DX
-queries65:
+queries70:
 	CMPQ queries-8(SP), $2
-	JLT fewer66
+	JLT fewer71
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows67:
+rows72:
 	CMPQ DI, $2
-	JLT rest69
+	JLT rest74
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2449,7 +2643,7 @@ rows67:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers68:
+numbers73:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -2472,7 +2666,7 @@ numbers68:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers68
+	JGT numbers73
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -2512,15 +2706,15 @@ numbers68:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows67
-rest69:
+	JMP rows72
+rest74:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows70:
+rows75:
 	CMPQ DI, $1
-	JLT rest72
+	JLT rest77
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2528,7 +2722,7 @@ rows70:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers71:
+numbers76:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Y4
@@ -2544,7 +2738,7 @@ numbers71:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers71
+	JGT numbers76
 	VADDPS Y3, Y2, Y2
 	VEXTRACTF128 $1, Y2, X3
 	VADDPS X3, X2, X2
@@ -2566,8 +2760,8 @@ numbers71:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows70
-rest72:
+	JMP rows75
+rest77:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2578,23 +2772,23 @@ rest72:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more73
+	JLT more78
 	MOVQ keys_base+48(FP), R11
-more73:
-	JMP queries65
-fewer66:
-queries74:
+more78:
+	JMP queries70
+fewer71:
+queries79:
 	CMPQ queries-8(SP), $1
-	JLT fewer75
+	JLT fewer80
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows76:
+rows81:
 	CMPQ DI, $4
-	JLT rest78
+	JLT rest83
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2606,7 +2800,7 @@ rows76:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers77:
+numbers82:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2633,7 +2827,7 @@ numbers77:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers77
+	JGT numbers82
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -2673,21 +2867,21 @@ numbers77:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows76
-rest78:
+	JMP rows81
+rest83:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows79:
+rows84:
 	CMPQ DI, $1
-	JLT rest81
+	JLT rest86
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers80:
+numbers85:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Y2
@@ -2699,7 +2893,7 @@ numbers80:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers80
+	JGT numbers85
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
 	VADDPS X1, X0, X0
@@ -2712,8 +2906,8 @@ numbers80:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows79
-rest81:
+	JMP rows84
+rest86:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2724,11 +2918,11 @@ rest81:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more82
+	JLT more87
 	MOVQ keys_base+48(FP), R11
-more82:
-	JMP queries74
-fewer75:
+more87:
+	JMP queries79
+fewer80:
 	VZEROUPPER
 	RET
 
@@ -2746,31 +2940,31 @@ TEXT ·weigh32AVX2(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared83
+	JLT shared88
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared83
+	JLT shared88
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared83
+	JLT shared88
 	INCQ BX
-shared83:
+shared88:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries84:
+queries89:
 	CMPQ queries-8(SP), $2
-	JLT fewer85
+	JLT fewer90
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips86:
+strips91:
 	CMPQ DI, $32
-	JLT rest88
+	JLT rest93
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2782,7 +2976,7 @@ strips86:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows87:
+rows92:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -2803,7 +2997,7 @@ rows87:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows87
+	JGT rows92
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -2815,15 +3009,15 @@ rows87:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	SUBQ $32, DI
-	JMP strips86
-rest88:
+	JMP strips91
+rest93:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips89:
+strips94:
 	CMPQ DI, $16
-	JLT rest91
+	JLT rest96
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2831,7 +3025,7 @@ strips89:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows90:
+rows95:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y4
@@ -2845,7 +3039,7 @@ rows90:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows90
+	JGT rows95
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, (R8)(R12*1)
@@ -2853,8 +3047,8 @@ rows90:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips89
-rest91:
+	JMP strips94
+rest96:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -2862,23 +3056,23 @@ rest91:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more92
+	JLT more97
 	MOVQ values_base+48(FP), R11
-more92:
-	JMP queries84
-fewer85:
-queries93:
+more97:
+	JMP queries89
+fewer90:
+queries98:
 	CMPQ queries-8(SP), $1
-	JLT fewer94
+	JLT fewer99
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips95:
+strips100:
 	CMPQ DI, $64
-	JLT rest97
+	JLT rest102
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2890,7 +3084,7 @@ strips95:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows96:
+rows101:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2916,7 +3110,7 @@ rows96:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows96
+	JGT rows101
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -2928,21 +3122,21 @@ rows96:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips95
-rest97:
+	JMP strips100
+rest102:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips98:
+strips103:
 	CMPQ DI, $16
-	JLT rest100
+	JLT rest105
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows99:
+rows104:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y2
@@ -2953,25 +3147,25 @@ rows99:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows99
+	JGT rows104
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips98
-rest100:
+	JMP strips103
+rest105:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more101
+	JLT more106
 	MOVQ values_base+48(FP), R11
-more101:
-	JMP queries93
-fewer94:
+more106:
+	JMP queries98
+fewer99:
 	VZEROUPPER
 	RET
 
@@ -2989,32 +3183,32 @@ TEXT ·scores16AVX2(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared102
+	JLT shared107
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared102
+	JLT shared107
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared102
+	JLT shared107
 	INCQ BX
-shared102:
+shared107:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
 	LEAQ (R13)(R13*2), DX
-queries103:
+queries108:
 	CMPQ queries-8(SP), $2
-	JLT fewer104
+	JLT fewer109
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows105:
+rows110:
 	CMPQ DI, $2
-	JLT rest107
+	JLT rest112
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3026,7 +3220,7 @@ rows105:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers106:
+numbers111:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Y8
@@ -3048,7 +3242,7 @@ numbers106:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers106
+	JGT numbers111
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -3088,15 +3282,15 @@ numbers106:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows105
-rest107:
+	JMP rows110
+rest112:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows108:
+rows113:
 	CMPQ DI, $1
-	JLT rest110
+	JLT rest115
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3104,7 +3298,7 @@ rows108:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers109:
+numbers114:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Y4
@@ -3120,7 +3314,7 @@ numbers109:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers109
+	JGT numbers114
 	VADDPS Y3, Y2, Y2
 	VEXTRACTF128 $1, Y2, X3
 	VADDPS X3, X2, X2
@@ -3142,8 +3336,8 @@ numbers109:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows108
-rest110:
+	JMP rows113
+rest115:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3154,23 +3348,23 @@ rest110:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more111
+	JLT more116
 	MOVQ keys_base+48(FP), R11
-more111:
-	JMP queries103
-fewer104:
-queries112:
+more116:
+	JMP queries108
+fewer109:
+queries117:
 	CMPQ queries-8(SP), $1
-	JLT fewer113
+	JLT fewer118
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows114:
+rows119:
 	CMPQ DI, $4
-	JLT rest116
+	JLT rest121
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3182,7 +3376,7 @@ rows114:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers115:
+numbers120:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3207,7 +3401,7 @@ numbers115:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers115
+	JGT numbers120
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -3247,21 +3441,21 @@ numbers115:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows114
-rest116:
+	JMP rows119
+rest121:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows117:
+rows122:
 	CMPQ DI, $1
-	JLT rest119
+	JLT rest124
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers118:
+numbers123:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Y2
@@ -3273,7 +3467,7 @@ numbers118:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers118
+	JGT numbers123
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
 	VADDPS X1, X0, X0
@@ -3286,8 +3480,8 @@ numbers118:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows117
-rest119:
+	JMP rows122
+rest124:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3298,11 +3492,11 @@ rest119:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more120
+	JLT more125
 	MOVQ keys_base+48(FP), R11
-more120:
-	JMP queries112
-fewer113:
+more125:
+	JMP queries117
+fewer118:
 	VZEROUPPER
 	RET
 
@@ -3320,31 +3514,31 @@ TEXT ·weigh16AVX2(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared121
+	JLT shared126
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared121
+	JLT shared126
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared121
+	JLT shared126
 	INCQ BX
-shared121:
+shared126:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries122:
+queries127:
 	CMPQ queries-8(SP), $2
-	JLT fewer123
+	JLT fewer128
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips124:
+strips129:
 	CMPQ DI, $32
-	JLT rest126
+	JLT rest131
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3356,7 +3550,7 @@ strips124:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows125:
+rows130:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y8
@@ -3376,7 +3570,7 @@ rows125:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows125
+	JGT rows130
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -3388,15 +3582,15 @@ rows125:
 	ADDQ $128, R8
 	ADDQ $64, R10
 	SUBQ $32, DI
-	JMP strips124
-rest126:
+	JMP strips129
+rest131:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips127:
+strips132:
 	CMPQ DI, $16
-	JLT rest129
+	JLT rest134
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3404,7 +3598,7 @@ strips127:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows128:
+rows133:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y4
@@ -3418,7 +3612,7 @@ rows128:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows128
+	JGT rows133
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, (R8)(R12*1)
@@ -3426,8 +3620,8 @@ rows128:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips127
-rest129:
+	JMP strips132
+rest134:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -3435,23 +3629,23 @@ rest129:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more130
+	JLT more135
 	MOVQ values_base+48(FP), R11
-more130:
-	JMP queries122
-fewer123:
-queries131:
+more135:
+	JMP queries127
+fewer128:
+queries136:
 	CMPQ queries-8(SP), $1
-	JLT fewer132
+	JLT fewer137
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips133:
+strips138:
 	CMPQ DI, $64
-	JLT rest135
+	JLT rest140
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3463,7 +3657,7 @@ strips133:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows134:
+rows139:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3487,7 +3681,7 @@ rows134:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows134
+	JGT rows139
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -3499,21 +3693,21 @@ rows134:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips133
-rest135:
+	JMP strips138
+rest140:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips136:
+strips141:
 	CMPQ DI, $16
-	JLT rest138
+	JLT rest143
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows137:
+rows142:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y2
@@ -3524,25 +3718,25 @@ rows137:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows137
+	JGT rows142
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips136
-rest138:
+	JMP strips141
+rest143:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more139
+	JLT more144
 	MOVQ values_base+48(FP), R11
-more139:
-	JMP queries131
-fewer132:
+more144:
+	JMP queries136
+fewer137:
 	VZEROUPPER
 	RET
 
@@ -3560,32 +3754,32 @@ TEXT ·scores8AVX2(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared140
+	JLT shared145
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared140
+	JLT shared145
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared140
+	JLT shared145
 	INCQ BX
-shared140:
+shared145:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*1), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
 	LEAQ (R13)(R13*2), DX
-queries141:
+queries146:
 	CMPQ queries-8(SP), $2
-	JLT fewer142
+	JLT fewer147
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows143:
+rows148:
 	CMPQ DI, $2
-	JLT rest145
+	JLT rest150
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3597,7 +3791,7 @@ rows143:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers144:
+numbers149:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Y8
@@ -3623,7 +3817,7 @@ numbers144:
 	ADDQ $16, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers144
+	JGT numbers149
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -3663,15 +3857,15 @@ numbers144:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows143
-rest145:
+	JMP rows148
+rest150:
 	MOVQ $16, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows146:
+rows151:
 	CMPQ DI, $1
-	JLT rest148
+	JLT rest153
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3679,7 +3873,7 @@ rows146:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers147:
+numbers152:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Y4
@@ -3697,7 +3891,7 @@ numbers147:
 	ADDQ $16, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers147
+	JGT numbers152
 	VADDPS Y3, Y2, Y2
 	VEXTRACTF128 $1, Y2, X3
 	VADDPS X3, X2, X2
@@ -3719,8 +3913,8 @@ numbers147:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows146
-rest148:
+	JMP rows151
+rest153:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3731,23 +3925,23 @@ rest148:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more149
+	JLT more154
 	MOVQ keys_base+48(FP), R11
-more149:
-	JMP queries141
-fewer142:
-queries150:
+more154:
+	JMP queries146
+fewer147:
+queries155:
 	CMPQ queries-8(SP), $1
-	JLT fewer151
+	JLT fewer156
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows152:
+rows157:
 	CMPQ DI, $4
-	JLT rest154
+	JLT rest159
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3759,7 +3953,7 @@ rows152:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers153:
+numbers158:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Y8
@@ -3791,7 +3985,7 @@ numbers153:
 	ADDQ $16, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers153
+	JGT numbers158
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -3831,21 +4025,21 @@ numbers153:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows152
-rest154:
+	JMP rows157
+rest159:
 	MOVQ $16, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows155:
+rows160:
 	CMPQ DI, $1
-	JLT rest157
+	JLT rest162
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers156:
+numbers161:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Y2
@@ -3859,7 +4053,7 @@ numbers156:
 	ADDQ $16, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers156
+	JGT numbers161
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
 	VADDPS X1, X0, X0
@@ -3872,8 +4066,8 @@ numbers156:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows155
-rest157:
+	JMP rows160
+rest162:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3884,11 +4078,11 @@ rest157:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more158
+	JLT more163
 	MOVQ keys_base+48(FP), R11
-more158:
-	JMP queries150
-fewer151:
+more163:
+	JMP queries155
+fewer156:
 	VZEROUPPER
 	RET
 
@@ -3906,31 +4100,31 @@ TEXT ·weigh8AVX2(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared159
+	JLT shared164
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared159
+	JLT shared164
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared159
+	JLT shared164
 	INCQ BX
-shared159:
+shared164:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*1), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries160:
+queries165:
 	CMPQ queries-8(SP), $2
-	JLT fewer161
+	JLT fewer166
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips162:
+strips167:
 	CMPQ DI, $32
-	JLT rest164
+	JLT rest169
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3942,7 +4136,7 @@ strips162:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows163:
+rows168:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y8
@@ -3966,7 +4160,7 @@ rows163:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows163
+	JGT rows168
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -3978,15 +4172,15 @@ rows163:
 	ADDQ $128, R8
 	ADDQ $32, R10
 	SUBQ $32, DI
-	JMP strips162
-rest164:
+	JMP strips167
+rest169:
 	MOVQ $16, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips165:
+strips170:
 	CMPQ DI, $16
-	JLT rest167
+	JLT rest172
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3994,7 +4188,7 @@ strips165:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows166:
+rows171:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y4
@@ -4010,7 +4204,7 @@ rows166:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows166
+	JGT rows171
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, (R8)(R12*1)
@@ -4018,8 +4212,8 @@ rows166:
 	ADDQ $64, R8
 	ADDQ $16, R10
 	SUBQ $16, DI
-	JMP strips165
-rest167:
+	JMP strips170
+rest172:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -4027,23 +4221,23 @@ rest167:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more168
+	JLT more173
 	MOVQ values_base+48(FP), R11
-more168:
-	JMP queries160
-fewer161:
-queries169:
+more173:
+	JMP queries165
+fewer166:
+queries174:
 	CMPQ queries-8(SP), $1
-	JLT fewer170
+	JLT fewer175
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips171:
+strips176:
 	CMPQ DI, $64
-	JLT rest173
+	JLT rest178
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4055,7 +4249,7 @@ strips171:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows172:
+rows177:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y8
@@ -4086,7 +4280,7 @@ rows172:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows172
+	JGT rows177
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -4098,21 +4292,21 @@ rows172:
 	ADDQ $256, R8
 	ADDQ $64, R10
 	SUBQ $64, DI
-	JMP strips171
-rest173:
+	JMP strips176
+rest178:
 	MOVQ $16, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips174:
+strips179:
 	CMPQ DI, $16
-	JLT rest176
+	JLT rest181
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows175:
+rows180:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y2
@@ -4125,25 +4319,25 @@ rows175:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows175
+	JGT rows180
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	ADDQ $64, R8
 	ADDQ $16, R10
 	SUBQ $16, DI
-	JMP strips174
-rest176:
+	JMP strips179
+rest181:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more177
+	JLT more182
 	MOVQ values_base+48(FP), R11
-more177:
-	JMP queries169
-fewer170:
+more182:
+	JMP queries174
+fewer175:
 	VZEROUPPER
 	RET
 
@@ -4163,9 +4357,9 @@ TEXT ·deltaReadAVX2(SB), NOSPLIT, $0-172
 	MOVQ v_base+136(FP), DI
 	SHLQ $2, R11
 	SHLQ $2, SI
-columns178:
+columns183:
 	CMPQ DX, $8
-	JLT rest182
+	JLT rest187
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4178,10 +4372,10 @@ columns178:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near179
-rows183:
+	JE near184
+rows188:
 	SUBQ $4, CX
-	JLT some180
+	JLT some185
 	PREFETCHT1 (BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
@@ -4214,11 +4408,11 @@ rows183:
 	VFMADD231PS Y10, Y8, Y7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows183
-near179:
-rows184:
+	JMP rows188
+near184:
+rows189:
 	SUBQ $4, CX
-	JLT some180
+	JLT some185
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -4247,10 +4441,10 @@ rows184:
 	VFMADD231PS Y10, Y8, Y7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows184
-some180:
+	JMP rows189
+some185:
 	ADDQ $4, CX
-	JE fold181
+	JE fold186
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -4259,7 +4453,7 @@ some180:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold181
+	JE fold186
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -4268,7 +4462,7 @@ some180:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold181
+	JE fold186
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -4277,7 +4471,7 @@ some180:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold181:
+fold186:
 	VBROADCASTSS decay+160(FP), Y9
 	VBROADCASTSS beta+164(FP), Y10
 	VBROADCASTSS kq+168(FP), Y11
@@ -4298,8 +4492,8 @@ fold181:
 	ADDQ $32, DI
 	ADDQ $32, R10
 	SUBQ $8, DX
-	JMP columns178
-rest182:
+	JMP columns183
+rest187:
 	VZEROUPPER
 	RET
 
@@ -4321,9 +4515,9 @@ TEXT ·deltaUpdateAVX2(SB), NOSPLIT, $0-124
 	SHLQ $2, R11
 	SHLQ $2, R13
 	VBROADCASTSS decay+120(FP), Y10
-columns185:
+columns190:
 	CMPQ DX, $32
-	JLT rest188
+	JLT rest193
 	VMOVUPS (DI), Y4
 	VMOVUPS 32(DI), Y5
 	VMOVUPS 64(DI), Y6
@@ -4332,8 +4526,8 @@ columns185:
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near186
-rows189:
+	JE near191
+rows194:
 	PREFETCHT1 (SI)(R13*1)
 	PREFETCHT1 64(SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Y9
@@ -4353,10 +4547,10 @@ rows189:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows189
-	JMP next187
-near186:
-rows190:
+	JLT rows194
+	JMP next192
+near191:
+rows195:
 	VBROADCASTSS (R12)(AX*4), Y9
 	VMULPS (SI), Y10, Y0
 	VFMADD231PS Y9, Y4, Y0
@@ -4374,25 +4568,25 @@ rows190:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows190
-next187:
+	JLT rows195
+next192:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	ADDQ $128, DI
 	SUBQ $32, DX
-	JMP columns185
-rest188:
-columns191:
+	JMP columns190
+rest193:
+columns196:
 	CMPQ DX, $16
-	JLT rest194
+	JLT rest199
 	VMOVUPS (DI), Y4
 	VMOVUPS 32(DI), Y5
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near192
-rows195:
+	JE near197
+rows200:
 	PREFETCHT1 (SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Y9
 	VMULPS (SI), Y10, Y0
@@ -4405,10 +4599,10 @@ rows195:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows195
-	JMP next193
-near192:
-rows196:
+	JLT rows200
+	JMP next198
+near197:
+rows201:
 	VBROADCASTSS (R12)(AX*4), Y9
 	VMULPS (SI), Y10, Y0
 	VFMADD231PS Y9, Y4, Y0
@@ -4420,13 +4614,13 @@ rows196:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows196
-next193:
+	JLT rows201
+next198:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	ADDQ $64, DI
 	SUBQ $16, DX
-	JMP columns191
-rest194:
+	JMP columns196
+rest199:
 	VZEROUPPER
 	RET

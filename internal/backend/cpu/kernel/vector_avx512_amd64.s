@@ -379,6 +379,99 @@ done9:
 	VZEROUPPER
 	RET
 
+// func wideNormAVX512(dst []float32, x []float32, gain []float32, eps float32)
+// SI x, R8 gain, DI dst, CX numbers, AX index; register 5 scale. Twin: wideNorm.
+TEXT ·wideNormAVX512(SB), NOSPLIT, $0-76
+	MOVQ dst_base+0(FP), DI
+	MOVQ x_base+24(FP), SI
+	MOVQ gain_base+48(FP), R8
+	MOVQ x_len+32(FP), CX
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVQ SI, AX
+	MOVQ CX, DX
+loop10:
+	SUBQ $64, DX
+	JLT rest11
+	VMOVUPS (AX), Z4
+	VFMADD231PS Z4, Z4, Z0
+	VMOVUPS 64(AX), Z4
+	VFMADD231PS Z4, Z4, Z1
+	VMOVUPS 128(AX), Z4
+	VFMADD231PS Z4, Z4, Z2
+	VMOVUPS 192(AX), Z4
+	VFMADD231PS Z4, Z4, Z3
+	ADDQ $256, AX
+	JMP loop10
+rest11:
+	ADDQ $64, DX
+	MOVQ $-1, BX
+	BZHIQ DX, BX, BX
+	KMOVW BX, K1
+	SHRQ $16, BX
+	VMOVUPS.Z (AX), K1, Z4
+	VFMADD231PS Z4, Z4, Z0
+	KMOVW BX, K1
+	SHRQ $16, BX
+	VMOVUPS.Z 64(AX), K1, Z4
+	VFMADD231PS Z4, Z4, Z1
+	KMOVW BX, K1
+	SHRQ $16, BX
+	VMOVUPS.Z 128(AX), K1, Z4
+	VFMADD231PS Z4, Z4, Z2
+	KMOVW BX, K1
+	SHRQ $16, BX
+	VMOVUPS.Z 192(AX), K1, Z4
+	VFMADD231PS Z4, Z4, Z3
+	VADDPS Z2, Z0, Z0
+	VADDPS Z3, Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VXORPS X1, X1, X1
+	VCVTSI2SSQ CX, X1, X1
+	VDIVSS X1, X0, X0
+	VADDSS eps+72(FP), X0, X0
+	VSQRTSS X0, X0, X0
+	VMOVSS one<>(SB), X1
+	VDIVSS X0, X1, X0
+	VBROADCASTSS X0, Z5
+	XORQ AX, AX
+loop12:
+	LEAQ 16(AX), DX
+	CMPQ DX, CX
+	JGT tail13
+	VMOVUPS (SI)(AX*4), Z2
+	VMOVUPS (R8)(AX*4), Z3
+	VMULPS Z5, Z2, Z2
+	VMULPS Z3, Z2, Z2
+	VMOVUPS Z2, (DI)(AX*4)
+	MOVQ DX, AX
+	JMP loop12
+tail13:
+	MOVQ CX, DX
+	SUBQ AX, DX
+	JE done14
+	MOVL $0xffff, BX
+	BZHIL DX, BX, BX
+	KMOVW BX, K1
+	VMOVUPS.Z (SI)(AX*4), K1, Z2
+	VMOVUPS.Z (R8)(AX*4), K1, Z3
+	VMULPS Z5, Z2, Z2
+	VMULPS Z3, Z2, Z2
+	VMOVUPS Z2, K1, (DI)(AX*4)
+done14:
+	VZEROUPPER
+	RET
+
 // func normalizeAVX512(x []float32, scale float32)
 // SI x, CX numbers, AX index; register 5 scale. Twin: normalize.
 TEXT ·normalizeAVX512(SB), NOSPLIT, $0-28
@@ -386,18 +479,18 @@ TEXT ·normalizeAVX512(SB), NOSPLIT, $0-28
 	MOVQ x_len+8(FP), CX
 	VXORPS X0, X0, X0
 	XORQ AX, AX
-loop10:
+loop15:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail11
+	JGT tail16
 	VMOVUPS (SI)(AX*4), Z2
 	VFMADD231PS Z2, Z2, Z0
 	MOVQ DX, AX
-	JMP loop10
-tail11:
+	JMP loop15
+tail16:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done12
+	JE done17
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -405,7 +498,7 @@ tail11:
 	VMOVAPS Z0, Z4
 	VFMADD231PS Z2, Z2, Z4
 	VMOVAPS Z4, K1, Z0
-done12:
+done17:
 	VEXTRACTF64X4 $1, Z0, Y1
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -421,26 +514,26 @@ done12:
 	VMULSS scale+24(FP), X0, X0
 	VBROADCASTSS X0, Z5
 	XORQ AX, AX
-loop13:
+loop18:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail14
+	JGT tail19
 	VMOVUPS (SI)(AX*4), Z2
 	VMULPS Z5, Z2, Z2
 	VMOVUPS Z2, (SI)(AX*4)
 	MOVQ DX, AX
-	JMP loop13
-tail14:
+	JMP loop18
+tail19:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done15
+	JE done20
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
 	VMOVUPS.Z (SI)(AX*4), K1, Z2
 	VMULPS Z5, Z2, Z2
 	VMOVUPS Z2, K1, (SI)(AX*4)
-done15:
+done20:
 	VZEROUPPER
 	RET
 
@@ -452,10 +545,10 @@ TEXT ·swigluAVX512(SB), NOSPLIT, $0-72
 	MOVQ up_base+48(FP), R8
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop16:
+loop21:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail17
+	JGT tail22
 	VMOVUPS (SI)(AX*4), Z0
 	VORPS sign<>(SB), Z0, Z3
 	VCMPPS $0x15, expMin<>(SB), Z3, K2
@@ -494,11 +587,11 @@ loop16:
 	VMULPS Z0, Z1, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop16
-tail17:
+	JMP loop21
+tail22:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done18
+	JE done23
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -539,7 +632,7 @@ tail17:
 	VMOVUPS.Z (R8)(AX*4), K1, Z0
 	VMULPS Z0, Z1, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done18:
+done23:
 	VZEROUPPER
 	RET
 
@@ -550,10 +643,10 @@ TEXT ·gateSiluAVX512(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop19:
+loop24:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail20
+	JGT tail25
 	VMOVUPS (SI)(AX*4), Z0
 	VORPS sign<>(SB), Z0, Z3
 	VCMPPS $0x15, expMin<>(SB), Z3, K2
@@ -592,11 +685,11 @@ loop19:
 	VMULPS Z0, Z1, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop19
-tail20:
+	JMP loop24
+tail25:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done21
+	JE done26
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -637,7 +730,7 @@ tail20:
 	VMOVUPS.Z (DI)(AX*4), K1, Z0
 	VMULPS Z0, Z1, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done21:
+done26:
 	VZEROUPPER
 	RET
 
@@ -649,10 +742,10 @@ TEXT ·gateSigmoidAVX512(SB), NOSPLIT, $0-52
 	MOVQ dst_len+8(FP), CX
 	VBROADCASTSS divisor+48(FP), Z9
 	XORQ AX, AX
-loop22:
+loop27:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail23
+	JGT tail28
 	VMOVUPS (SI)(AX*4), Z0
 	VORPS sign<>(SB), Z0, Z3
 	VCMPPS $0x15, expMin<>(SB), Z3, K2
@@ -689,11 +782,11 @@ loop22:
 	VMULPS Z1, Z0, Z0
 	VMOVUPS Z0, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop22
-tail23:
+	JMP loop27
+tail28:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done24
+	JE done29
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -732,7 +825,7 @@ tail23:
 	VDIVPS Z9, Z0, Z0
 	VMULPS Z1, Z0, Z0
 	VMOVUPS Z0, K1, (DI)(AX*4)
-done24:
+done29:
 	VZEROUPPER
 	RET
 
@@ -743,10 +836,10 @@ TEXT ·sigmoidsAVX512(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop25:
+loop30:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail26
+	JGT tail31
 	VMOVUPS (SI)(AX*4), Z0
 	VORPS sign<>(SB), Z0, Z3
 	VCMPPS $0x15, expMin<>(SB), Z3, K2
@@ -780,11 +873,11 @@ loop25:
 	VMOVAPS Z3, K2, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop25
-tail26:
+	JMP loop30
+tail31:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done27
+	JE done32
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -820,7 +913,7 @@ tail26:
 	VCMPPS $0x11, Z4, Z0, K2
 	VMOVAPS Z3, K2, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done27:
+done32:
 	VZEROUPPER
 	RET
 
@@ -834,10 +927,10 @@ TEXT ·decaysAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS bias+52(FP), Z10
 	VMOVUPS expLimit<>(SB), Z11
 	XORQ AX, AX
-loop28:
+loop33:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail29
+	JGT tail34
 	VMOVUPS (SI)(AX*4), Z0
 	VADDPS Z10, Z0, Z0
 	VORPS sign<>(SB), Z0, Z2
@@ -903,11 +996,11 @@ loop28:
 	VSCALEFPS.Z Z2, Z1, K2, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop28
-tail29:
+	JMP loop33
+tail34:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done30
+	JE done35
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -975,7 +1068,7 @@ tail29:
 	VADDPS Z3, Z1, Z1
 	VSCALEFPS.Z Z2, Z1, K2, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done30:
+done35:
 	VZEROUPPER
 	RET
 
@@ -986,20 +1079,20 @@ TEXT ·addAVX512(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop31:
+loop36:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail32
+	JGT tail37
 	VMOVUPS (SI)(AX*4), Z0
 	VMOVUPS (DI)(AX*4), Z1
 	VADDPS Z0, Z1, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop31
-tail32:
+	JMP loop36
+tail37:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done33
+	JE done38
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1007,7 +1100,7 @@ tail32:
 	VMOVUPS.Z (DI)(AX*4), K1, Z1
 	VADDPS Z0, Z1, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done33:
+done38:
 	VZEROUPPER
 	RET
 
@@ -1019,21 +1112,21 @@ TEXT ·addScaledAVX512(SB), NOSPLIT, $0-52
 	MOVQ dst_len+8(FP), CX
 	VBROADCASTSS w+48(FP), Z5
 	XORQ AX, AX
-loop34:
+loop39:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail35
+	JGT tail40
 	VMOVUPS (SI)(AX*4), Z0
 	VMOVUPS (DI)(AX*4), Z1
 	VMULPS Z5, Z0, Z0
 	VADDPS Z0, Z1, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop34
-tail35:
+	JMP loop39
+tail40:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done36
+	JE done41
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1042,7 +1135,7 @@ tail35:
 	VMULPS Z5, Z0, Z0
 	VADDPS Z0, Z1, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done36:
+done41:
 	VZEROUPPER
 	RET
 
@@ -1055,10 +1148,10 @@ TEXT ·convolveAVX512(SB), NOSPLIT, $0-48
 	MOVQ taps_base+24(FP), SI
 	MOVQ taps_len+32(FP), R8
 	XORQ AX, AX
-loop37:
+loop42:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail38
+	JGT tail43
 	MOVQ SI, R9
 	MOVQ R8, R10
 	MOVQ (R9), R11
@@ -1066,17 +1159,17 @@ loop37:
 	VMOVUPS (R11)(AX*4), Z0
 	VMOVUPS (R12)(AX*4), Z1
 	VMULPS Z1, Z0, Z0
-tap40:
+tap45:
 	DECQ R10
-	JLE silu41
+	JLE silu46
 	ADDQ $16, R9
 	MOVQ (R9), R11
 	MOVQ 8(R9), R12
 	VMOVUPS (R11)(AX*4), Z1
 	VMOVUPS (R12)(AX*4), Z2
 	VFMADD231PS Z1, Z2, Z0
-	JMP tap40
-silu41:
+	JMP tap45
+silu46:
 	VORPS sign<>(SB), Z0, Z3
 	VCMPPS $0x15, expMin<>(SB), Z3, K2
 	VMOVUPS round<>(SB), Z4
@@ -1112,11 +1205,11 @@ silu41:
 	VMOVAPS Z4, K2, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop37
-tail38:
+	JMP loop42
+tail43:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done39
+	JE done44
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1127,17 +1220,17 @@ tail38:
 	VMOVUPS.Z (R11)(AX*4), K1, Z0
 	VMOVUPS.Z (R12)(AX*4), K1, Z1
 	VMULPS Z1, Z0, Z0
-tap42:
+tap47:
 	DECQ R10
-	JLE silu43
+	JLE silu48
 	ADDQ $16, R9
 	MOVQ (R9), R11
 	MOVQ 8(R9), R12
 	VMOVUPS.Z (R11)(AX*4), K1, Z1
 	VMOVUPS.Z (R12)(AX*4), K1, Z2
 	VFMADD231PS Z1, Z2, Z0
-	JMP tap42
-silu43:
+	JMP tap47
+silu48:
 	VORPS sign<>(SB), Z0, Z3
 	VCMPPS $0x15, expMin<>(SB), Z3, K2
 	VMOVUPS round<>(SB), Z4
@@ -1172,7 +1265,7 @@ silu43:
 	VCMPPS $0x11, Z5, Z0, K2
 	VMOVAPS Z4, K2, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done39:
+done44:
 	VZEROUPPER
 	RET
 
@@ -1185,10 +1278,10 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-72
 	MOVQ cos_len+32(FP), CX
 	LEAQ (SI)(CX*4), DI
 	XORQ AX, AX
-loop44:
+loop49:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail45
+	JGT tail50
 	VMOVUPS (SI)(AX*4), Z0
 	VMOVUPS (DI)(AX*4), Z1
 	VMOVUPS (R8)(AX*4), Z2
@@ -1200,11 +1293,11 @@ loop44:
 	VMOVUPS Z4, (SI)(AX*4)
 	VMOVUPS Z3, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop44
-tail45:
+	JMP loop49
+tail50:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done46
+	JE done51
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1218,7 +1311,7 @@ tail45:
 	VFMADD231PS Z2, Z1, Z3
 	VMOVUPS Z4, K1, (SI)(AX*4)
 	VMOVUPS Z3, K1, (DI)(AX*4)
-done46:
+done51:
 	VZEROUPPER
 	RET
 
@@ -1229,18 +1322,18 @@ TEXT ·softmaxAVX512(SB), NOSPLIT, $0-32
 	MOVQ x_len+8(FP), CX
 	VMOVUPS lowest<>(SB), Z0
 	XORQ AX, AX
-loop47:
+loop52:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail48
+	JGT tail53
 	VMOVUPS (SI)(AX*4), Z2
 	VMAXPS Z0, Z2, Z0
 	MOVQ DX, AX
-	JMP loop47
-tail48:
+	JMP loop52
+tail53:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done49
+	JE done54
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1248,7 +1341,7 @@ tail48:
 	VMOVAPS Z0, Z3
 	VMAXPS Z3, Z2, Z3
 	VMOVAPS Z3, K1, Z0
-done49:
+done54:
 	VEXTRACTF64X4 $1, Z0, Y1
 	VMAXPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -1261,10 +1354,10 @@ done49:
 	VBROADCASTSS X0, Z10
 	VXORPS X11, X11, X11
 	XORQ AX, AX
-loop50:
+loop55:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail51
+	JGT tail56
 	VMOVUPS (SI)(AX*4), Z0
 	VSUBPS Z10, Z0, Z0
 	VCMPPS $0x15, expMin<>(SB), Z0, K2
@@ -1291,11 +1384,11 @@ loop50:
 	VMOVUPS Z1, (SI)(AX*4)
 	VADDPS Z1, Z11, Z11
 	MOVQ DX, AX
-	JMP loop50
-tail51:
+	JMP loop55
+tail56:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done52
+	JE done57
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1326,7 +1419,7 @@ tail51:
 	VMOVAPS Z11, Z2
 	VADDPS Z1, Z2, Z2
 	VMOVAPS Z2, K1, Z11
-done52:
+done57:
 	VEXTRACTF64X4 $1, Z11, Y12
 	VADDPS Y12, Y11, Y11
 	VEXTRACTF128 $1, Y11, X12
@@ -1402,21 +1495,21 @@ TEXT ·mergeAVX512(SB), NOSPLIT, $0-64
 	VFMADD231SS X9, X1, X0
 	VMOVSS X0, 4(R8)
 	XORQ AX, AX
-loop53:
+loop58:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail54
+	JGT tail59
 	VMOVUPS (DI)(AX*4), Z0
 	VMOVUPS (SI)(AX*4), Z1
 	VMULPS Z8, Z0, Z0
 	VFMADD231PS Z9, Z1, Z0
 	VMOVUPS Z0, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop53
-tail54:
+	JMP loop58
+tail59:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done55
+	JE done60
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1425,7 +1518,7 @@ tail54:
 	VMULPS Z8, Z0, Z0
 	VFMADD231PS Z9, Z1, Z0
 	VMOVUPS Z0, K1, (DI)(AX*4)
-done55:
+done60:
 	VZEROUPPER
 	RET
 
@@ -1435,15 +1528,15 @@ TEXT ·narrowAVX512(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), DI
 	MOVQ x_base+24(FP), SI
 	MOVQ x_len+32(FP), CX
-loop56:
+loop61:
 	SUBQ $16, CX
-	JLT done57
+	JLT done62
 	VMOVUPS (SI), Z0
 	VCVTPS2PH $0, Z0, (DI)
 	ADDQ $64, SI
 	ADDQ $32, DI
-	JMP loop56
-done57:
+	JMP loop61
+done62:
 	VZEROUPPER
 	RET
 
@@ -1457,9 +1550,9 @@ TEXT ·scalePageAVX512(SB), NOSPLIT, $0-48
 	VMOVUPS 64(SI), Z1
 	VMOVUPS 128(SI), Z2
 	VMOVUPS 192(SI), Z3
-loop58:
+loop63:
 	SUBQ $64, CX
-	JLT done59
+	JLT done64
 	VMULPS (DI), Z0, Z4
 	VMOVUPS Z4, (DI)
 	VMULPS 64(DI), Z1, Z4
@@ -1469,8 +1562,8 @@ loop58:
 	VMULPS 192(DI), Z3, Z4
 	VMOVUPS Z4, 192(DI)
 	ADDQ $256, DI
-	JMP loop58
-done59:
+	JMP loop63
+done64:
 	VZEROUPPER
 	RET
 
@@ -1488,9 +1581,9 @@ TEXT ·scores32AVX512(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared60
+	JLT shared65
 	INCQ BX
-shared60:
+shared65:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
@@ -1498,18 +1591,18 @@ shared60:
 	LEAQ (R13)(R13*2), DX
 	VMOVDQU32 every4<>(SB), Z30
 	VBROADCASTSS scale+112(FP), Z31
-queries61:
+queries66:
 	CMPQ queries-8(SP), $8
-	JLT fewer62
+	JLT fewer67
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows63:
+rows68:
 	CMPQ DI, $2
-	JLT rest65
+	JLT rest70
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1530,7 +1623,7 @@ rows63:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers64:
+numbers69:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -1564,7 +1657,7 @@ numbers64:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers64
+	JGT numbers69
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -1636,15 +1729,15 @@ numbers64:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows63
-rest65:
+	JMP rows68
+rest70:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows66:
+rows71:
 	CMPQ DI, $1
-	JLT rest68
+	JLT rest73
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1657,7 +1750,7 @@ rows66:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers67:
+numbers72:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z8
@@ -1681,7 +1774,7 @@ numbers67:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers67
+	JGT numbers72
 	VEXTRACTF64X4 $1, Z7, Y8
 	VADDPS Y8, Y7, Y7
 	VEXTRACTF128 $1, Y7, X8
@@ -1765,8 +1858,8 @@ numbers67:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows66
-rest68:
+	JMP rows71
+rest73:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -1779,23 +1872,23 @@ rest68:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more69
+	JLT more74
 	MOVQ keys_base+48(FP), R11
-more69:
-	JMP queries61
-fewer62:
-queries70:
+more74:
+	JMP queries66
+fewer67:
+queries75:
 	CMPQ queries-8(SP), $4
-	JLT fewer71
+	JLT fewer76
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows72:
+rows77:
 	CMPQ DI, $4
-	JLT rest74
+	JLT rest79
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1815,7 +1908,7 @@ rows72:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers73:
+numbers78:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -1848,7 +1941,7 @@ numbers73:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers73
+	JGT numbers78
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -1916,15 +2009,15 @@ numbers73:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows72
-rest74:
+	JMP rows77
+rest79:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows75:
+rows80:
 	CMPQ DI, $1
-	JLT rest77
+	JLT rest82
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1932,7 +2025,7 @@ rows75:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers76:
+numbers81:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z4
@@ -1947,7 +2040,7 @@ numbers76:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers76
+	JGT numbers81
 	VEXTRACTF64X4 $1, Z3, Y4
 	VADDPS Y4, Y3, Y3
 	VEXTRACTF128 $1, Y3, X4
@@ -1991,8 +2084,8 @@ numbers76:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows75
-rest77:
+	JMP rows80
+rest82:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2003,23 +2096,23 @@ rest77:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more78
+	JLT more83
 	MOVQ keys_base+48(FP), R11
-more78:
-	JMP queries70
-fewer71:
-queries79:
+more83:
+	JMP queries75
+fewer76:
+queries84:
 	CMPQ queries-8(SP), $2
-	JLT fewer80
+	JLT fewer85
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows81:
+rows86:
 	CMPQ DI, $4
-	JLT rest83
+	JLT rest88
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2031,7 +2124,7 @@ rows81:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers82:
+numbers87:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2054,7 +2147,7 @@ numbers82:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers82
+	JGT numbers87
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2090,21 +2183,21 @@ numbers82:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows81
-rest83:
+	JMP rows86
+rest88:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows84:
+rows89:
 	CMPQ DI, $1
-	JLT rest86
+	JLT rest91
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers85:
+numbers90:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z2
@@ -2115,7 +2208,7 @@ numbers85:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers85
+	JGT numbers90
 	VEXTRACTF64X4 $1, Z1, Y2
 	VADDPS Y2, Y1, Y1
 	VEXTRACTF128 $1, Y1, X2
@@ -2139,8 +2232,8 @@ numbers85:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows84
-rest86:
+	JMP rows89
+rest91:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2151,23 +2244,23 @@ rest86:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more87
+	JLT more92
 	MOVQ keys_base+48(FP), R11
-more87:
-	JMP queries79
-fewer80:
-queries88:
+more92:
+	JMP queries84
+fewer85:
+queries93:
 	CMPQ queries-8(SP), $1
-	JLT fewer89
+	JLT fewer94
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows90:
+rows95:
 	CMPQ DI, $4
-	JLT rest92
+	JLT rest97
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2175,7 +2268,7 @@ rows90:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers91:
+numbers96:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2193,7 +2286,7 @@ numbers91:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers91
+	JGT numbers96
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2213,20 +2306,20 @@ numbers91:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows90
-rest92:
+	JMP rows95
+rest97:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows93:
+rows98:
 	CMPQ DI, $1
-	JLT rest95
+	JLT rest100
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers94:
+numbers99:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z1
@@ -2235,7 +2328,7 @@ numbers94:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers94
+	JGT numbers99
 	VEXTRACTF64X4 $1, Z0, Y1
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -2249,8 +2342,8 @@ numbers94:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows93
-rest95:
+	JMP rows98
+rest100:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2261,11 +2354,11 @@ rest95:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more96
+	JLT more101
 	MOVQ keys_base+48(FP), R11
-more96:
-	JMP queries88
-fewer89:
+more101:
+	JMP queries93
+fewer94:
 	VZEROUPPER
 	RET
 
@@ -2283,25 +2376,25 @@ TEXT ·weigh32AVX512(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared97
+	JLT shared102
 	INCQ BX
-shared97:
+shared102:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries98:
+queries103:
 	CMPQ queries-8(SP), $8
-	JLT fewer99
+	JLT fewer104
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips100:
+strips105:
 	CMPQ DI, $32
-	JLT rest102
+	JLT rest107
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2321,7 +2414,7 @@ strips100:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows101:
+rows106:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -2346,7 +2439,7 @@ rows101:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows101
+	JGT rows106
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
@@ -2367,15 +2460,15 @@ rows101:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	SUBQ $32, DI
-	JMP strips100
-rest102:
+	JMP strips105
+rest107:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips103:
+strips108:
 	CMPQ DI, $16
-	JLT rest105
+	JLT rest110
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2387,7 +2480,7 @@ strips103:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows104:
+rows109:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z8
@@ -2402,7 +2495,7 @@ rows104:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows104
+	JGT rows109
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
@@ -2415,8 +2508,8 @@ rows104:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips103
-rest105:
+	JMP strips108
+rest110:
 	LEAQ (R8)(R12*4), R8
 	ADDQ SI, R8
 	ADDQ $2048, R9
@@ -2425,23 +2518,23 @@ rest105:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more106
+	JLT more111
 	MOVQ values_base+48(FP), R11
-more106:
-	JMP queries98
-fewer99:
-queries107:
+more111:
+	JMP queries103
+fewer104:
+queries112:
 	CMPQ queries-8(SP), $4
-	JLT fewer108
+	JLT fewer113
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips109:
+strips114:
 	CMPQ DI, $64
-	JLT rest111
+	JLT rest116
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2461,7 +2554,7 @@ strips109:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows110:
+rows115:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2490,7 +2583,7 @@ rows110:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows110
+	JGT rows115
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2510,15 +2603,15 @@ rows110:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips109
-rest111:
+	JMP strips114
+rest116:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips112:
+strips117:
 	CMPQ DI, $16
-	JLT rest114
+	JLT rest119
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2526,7 +2619,7 @@ strips112:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows113:
+rows118:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z4
@@ -2537,7 +2630,7 @@ rows113:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows113
+	JGT rows118
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	VMOVUPS Z2, (R8)(R12*2)
@@ -2545,8 +2638,8 @@ rows113:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips112
-rest114:
+	JMP strips117
+rest119:
 	ADDQ SI, R8
 	ADDQ $1024, R9
 	SUBQ $4, queries-8(SP)
@@ -2554,23 +2647,23 @@ rest114:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more115
+	JLT more120
 	MOVQ values_base+48(FP), R11
-more115:
-	JMP queries107
-fewer108:
-queries116:
+more120:
+	JMP queries112
+fewer113:
+queries121:
 	CMPQ queries-8(SP), $2
-	JLT fewer117
+	JLT fewer122
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips118:
+strips123:
 	CMPQ DI, $64
-	JLT rest120
+	JLT rest125
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2582,7 +2675,7 @@ strips118:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows119:
+rows124:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2603,7 +2696,7 @@ rows119:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows119
+	JGT rows124
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2615,21 +2708,21 @@ rows119:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips118
-rest120:
+	JMP strips123
+rest125:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips121:
+strips126:
 	CMPQ DI, $16
-	JLT rest123
+	JLT rest128
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows122:
+rows127:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z2
@@ -2638,14 +2731,14 @@ rows122:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows122
+	JGT rows127
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips121
-rest123:
+	JMP strips126
+rest128:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -2653,23 +2746,23 @@ rest123:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more124
+	JLT more129
 	MOVQ values_base+48(FP), R11
-more124:
-	JMP queries116
-fewer117:
-queries125:
+more129:
+	JMP queries121
+fewer122:
+queries130:
 	CMPQ queries-8(SP), $1
-	JLT fewer126
+	JLT fewer131
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips127:
+strips132:
 	CMPQ DI, $64
-	JLT rest129
+	JLT rest134
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2677,7 +2770,7 @@ strips127:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows128:
+rows133:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2694,7 +2787,7 @@ rows128:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows128
+	JGT rows133
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2702,20 +2795,20 @@ rows128:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips127
-rest129:
+	JMP strips132
+rest134:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips130:
+strips135:
 	CMPQ DI, $16
-	JLT rest132
+	JLT rest137
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows131:
+rows136:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z1
@@ -2723,24 +2816,24 @@ rows131:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows131
+	JGT rows136
 	VMOVUPS Z0, (R8)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips130
-rest132:
+	JMP strips135
+rest137:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more133
+	JLT more138
 	MOVQ values_base+48(FP), R11
-more133:
-	JMP queries125
-fewer126:
+more138:
+	JMP queries130
+fewer131:
 	VZEROUPPER
 	RET
 
@@ -2758,9 +2851,9 @@ TEXT ·scores16AVX512(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared134
+	JLT shared139
 	INCQ BX
-shared134:
+shared139:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
@@ -2768,18 +2861,18 @@ shared134:
 	LEAQ (R13)(R13*2), DX
 	VMOVDQU32 every4<>(SB), Z30
 	VBROADCASTSS scale+112(FP), Z31
-queries135:
+queries140:
 	CMPQ queries-8(SP), $8
-	JLT fewer136
+	JLT fewer141
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows137:
+rows142:
 	CMPQ DI, $2
-	JLT rest139
+	JLT rest144
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2800,7 +2893,7 @@ rows137:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers138:
+numbers143:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z16
@@ -2833,7 +2926,7 @@ numbers138:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers138
+	JGT numbers143
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2905,15 +2998,15 @@ numbers138:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows137
-rest139:
+	JMP rows142
+rest144:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows140:
+rows145:
 	CMPQ DI, $1
-	JLT rest142
+	JLT rest147
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2926,7 +3019,7 @@ rows140:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers141:
+numbers146:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z8
@@ -2950,7 +3043,7 @@ numbers141:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers141
+	JGT numbers146
 	VEXTRACTF64X4 $1, Z7, Y8
 	VADDPS Y8, Y7, Y7
 	VEXTRACTF128 $1, Y7, X8
@@ -3034,8 +3127,8 @@ numbers141:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows140
-rest142:
+	JMP rows145
+rest147:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3048,23 +3141,23 @@ rest142:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more143
+	JLT more148
 	MOVQ keys_base+48(FP), R11
-more143:
-	JMP queries135
-fewer136:
-queries144:
+more148:
+	JMP queries140
+fewer141:
+queries149:
 	CMPQ queries-8(SP), $4
-	JLT fewer145
+	JLT fewer150
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows146:
+rows151:
 	CMPQ DI, $4
-	JLT rest148
+	JLT rest153
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3084,7 +3177,7 @@ rows146:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers147:
+numbers152:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3115,7 +3208,7 @@ numbers147:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers147
+	JGT numbers152
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3183,15 +3276,15 @@ numbers147:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows146
-rest148:
+	JMP rows151
+rest153:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows149:
+rows154:
 	CMPQ DI, $1
-	JLT rest151
+	JLT rest156
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3199,7 +3292,7 @@ rows149:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers150:
+numbers155:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z4
@@ -3214,7 +3307,7 @@ numbers150:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers150
+	JGT numbers155
 	VEXTRACTF64X4 $1, Z3, Y4
 	VADDPS Y4, Y3, Y3
 	VEXTRACTF128 $1, Y3, X4
@@ -3258,8 +3351,8 @@ numbers150:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows149
-rest151:
+	JMP rows154
+rest156:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3270,23 +3363,23 @@ rest151:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more152
+	JLT more157
 	MOVQ keys_base+48(FP), R11
-more152:
-	JMP queries144
-fewer145:
-queries153:
+more157:
+	JMP queries149
+fewer150:
+queries158:
 	CMPQ queries-8(SP), $2
-	JLT fewer154
+	JLT fewer159
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows155:
+rows160:
 	CMPQ DI, $4
-	JLT rest157
+	JLT rest162
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3298,7 +3391,7 @@ rows155:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers156:
+numbers161:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3319,7 +3412,7 @@ numbers156:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers156
+	JGT numbers161
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3355,21 +3448,21 @@ numbers156:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows155
-rest157:
+	JMP rows160
+rest162:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows158:
+rows163:
 	CMPQ DI, $1
-	JLT rest160
+	JLT rest165
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers159:
+numbers164:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z2
@@ -3380,7 +3473,7 @@ numbers159:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers159
+	JGT numbers164
 	VEXTRACTF64X4 $1, Z1, Y2
 	VADDPS Y2, Y1, Y1
 	VEXTRACTF128 $1, Y1, X2
@@ -3404,8 +3497,8 @@ numbers159:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows158
-rest160:
+	JMP rows163
+rest165:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3416,23 +3509,23 @@ rest160:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more161
+	JLT more166
 	MOVQ keys_base+48(FP), R11
-more161:
-	JMP queries153
-fewer154:
-queries162:
+more166:
+	JMP queries158
+fewer159:
+queries167:
 	CMPQ queries-8(SP), $1
-	JLT fewer163
+	JLT fewer168
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows164:
+rows169:
 	CMPQ DI, $4
-	JLT rest166
+	JLT rest171
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3440,7 +3533,7 @@ rows164:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers165:
+numbers170:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3456,7 +3549,7 @@ numbers165:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers165
+	JGT numbers170
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3476,20 +3569,20 @@ numbers165:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows164
-rest166:
+	JMP rows169
+rest171:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows167:
+rows172:
 	CMPQ DI, $1
-	JLT rest169
+	JLT rest174
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers168:
+numbers173:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z1
@@ -3498,7 +3591,7 @@ numbers168:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers168
+	JGT numbers173
 	VEXTRACTF64X4 $1, Z0, Y1
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -3512,8 +3605,8 @@ numbers168:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows167
-rest169:
+	JMP rows172
+rest174:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3524,11 +3617,11 @@ rest169:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more170
+	JLT more175
 	MOVQ keys_base+48(FP), R11
-more170:
-	JMP queries162
-fewer163:
+more175:
+	JMP queries167
+fewer168:
 	VZEROUPPER
 	RET
 
@@ -3546,25 +3639,25 @@ TEXT ·weigh16AVX512(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared171
+	JLT shared176
 	INCQ BX
-shared171:
+shared176:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries172:
+queries177:
 	CMPQ queries-8(SP), $8
-	JLT fewer173
+	JLT fewer178
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips174:
+strips179:
 	CMPQ DI, $32
-	JLT rest176
+	JLT rest181
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3584,7 +3677,7 @@ strips174:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows175:
+rows180:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z16
@@ -3608,7 +3701,7 @@ rows175:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows175
+	JGT rows180
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
@@ -3629,15 +3722,15 @@ rows175:
 	ADDQ $128, R8
 	ADDQ $64, R10
 	SUBQ $32, DI
-	JMP strips174
-rest176:
+	JMP strips179
+rest181:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips177:
+strips182:
 	CMPQ DI, $16
-	JLT rest179
+	JLT rest184
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3649,7 +3742,7 @@ strips177:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows178:
+rows183:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z8
@@ -3664,7 +3757,7 @@ rows178:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows178
+	JGT rows183
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
@@ -3677,8 +3770,8 @@ rows178:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips177
-rest179:
+	JMP strips182
+rest184:
 	LEAQ (R8)(R12*4), R8
 	ADDQ SI, R8
 	ADDQ $2048, R9
@@ -3687,23 +3780,23 @@ rest179:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more180
+	JLT more185
 	MOVQ values_base+48(FP), R11
-more180:
-	JMP queries172
-fewer173:
-queries181:
+more185:
+	JMP queries177
+fewer178:
+queries186:
 	CMPQ queries-8(SP), $4
-	JLT fewer182
+	JLT fewer187
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips183:
+strips188:
 	CMPQ DI, $64
-	JLT rest185
+	JLT rest190
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3723,7 +3816,7 @@ strips183:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows184:
+rows189:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3750,7 +3843,7 @@ rows184:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows184
+	JGT rows189
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -3770,15 +3863,15 @@ rows184:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips183
-rest185:
+	JMP strips188
+rest190:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips186:
+strips191:
 	CMPQ DI, $16
-	JLT rest188
+	JLT rest193
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3786,7 +3879,7 @@ strips186:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows187:
+rows192:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z4
@@ -3797,7 +3890,7 @@ rows187:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows187
+	JGT rows192
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	VMOVUPS Z2, (R8)(R12*2)
@@ -3805,8 +3898,8 @@ rows187:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips186
-rest188:
+	JMP strips191
+rest193:
 	ADDQ SI, R8
 	ADDQ $1024, R9
 	SUBQ $4, queries-8(SP)
@@ -3814,23 +3907,23 @@ rest188:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more189
+	JLT more194
 	MOVQ values_base+48(FP), R11
-more189:
-	JMP queries181
-fewer182:
-queries190:
+more194:
+	JMP queries186
+fewer187:
+queries195:
 	CMPQ queries-8(SP), $2
-	JLT fewer191
+	JLT fewer196
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips192:
+strips197:
 	CMPQ DI, $64
-	JLT rest194
+	JLT rest199
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3842,7 +3935,7 @@ strips192:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows193:
+rows198:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3861,7 +3954,7 @@ rows193:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows193
+	JGT rows198
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -3873,21 +3966,21 @@ rows193:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips192
-rest194:
+	JMP strips197
+rest199:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips195:
+strips200:
 	CMPQ DI, $16
-	JLT rest197
+	JLT rest202
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows196:
+rows201:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z2
@@ -3896,14 +3989,14 @@ rows196:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows196
+	JGT rows201
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips195
-rest197:
+	JMP strips200
+rest202:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -3911,23 +4004,23 @@ rest197:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more198
+	JLT more203
 	MOVQ values_base+48(FP), R11
-more198:
-	JMP queries190
-fewer191:
-queries199:
+more203:
+	JMP queries195
+fewer196:
+queries204:
 	CMPQ queries-8(SP), $1
-	JLT fewer200
+	JLT fewer205
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips201:
+strips206:
 	CMPQ DI, $64
-	JLT rest203
+	JLT rest208
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3935,7 +4028,7 @@ strips201:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows202:
+rows207:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3950,7 +4043,7 @@ rows202:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows202
+	JGT rows207
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -3958,20 +4051,20 @@ rows202:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips201
-rest203:
+	JMP strips206
+rest208:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips204:
+strips209:
 	CMPQ DI, $16
-	JLT rest206
+	JLT rest211
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows205:
+rows210:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z1
@@ -3979,24 +4072,24 @@ rows205:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows205
+	JGT rows210
 	VMOVUPS Z0, (R8)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips204
-rest206:
+	JMP strips209
+rest211:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more207
+	JLT more212
 	MOVQ values_base+48(FP), R11
-more207:
-	JMP queries199
-fewer200:
+more212:
+	JMP queries204
+fewer205:
 	VZEROUPPER
 	RET
 
@@ -4014,9 +4107,9 @@ TEXT ·scores8AVX512(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared208
+	JLT shared213
 	INCQ BX
-shared208:
+shared213:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*1), R13
 	SHLQ $2, R12
@@ -4024,18 +4117,18 @@ shared208:
 	LEAQ (R13)(R13*2), DX
 	VMOVDQU32 every4<>(SB), Z30
 	VBROADCASTSS scale+112(FP), Z31
-queries209:
+queries214:
 	CMPQ queries-8(SP), $8
-	JLT fewer210
+	JLT fewer215
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows211:
+rows216:
 	CMPQ DI, $2
-	JLT rest213
+	JLT rest218
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4056,7 +4149,7 @@ rows211:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers212:
+numbers217:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z16
@@ -4091,7 +4184,7 @@ numbers212:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers212
+	JGT numbers217
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -4163,15 +4256,15 @@ numbers212:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows211
-rest213:
+	JMP rows216
+rest218:
 	MOVQ $16, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows214:
+rows219:
 	CMPQ DI, $1
-	JLT rest216
+	JLT rest221
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4184,7 +4277,7 @@ rows214:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers215:
+numbers220:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z8
@@ -4209,7 +4302,7 @@ numbers215:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers215
+	JGT numbers220
 	VEXTRACTF64X4 $1, Z7, Y8
 	VADDPS Y8, Y7, Y7
 	VEXTRACTF128 $1, Y7, X8
@@ -4293,8 +4386,8 @@ numbers215:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows214
-rest216:
+	JMP rows219
+rest221:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -4307,23 +4400,23 @@ rest216:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more217
+	JLT more222
 	MOVQ keys_base+48(FP), R11
-more217:
-	JMP queries209
-fewer210:
-queries218:
+more222:
+	JMP queries214
+fewer215:
+queries223:
 	CMPQ queries-8(SP), $4
-	JLT fewer219
+	JLT fewer224
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows220:
+rows225:
 	CMPQ DI, $4
-	JLT rest222
+	JLT rest227
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4343,7 +4436,7 @@ rows220:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers221:
+numbers226:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z16
@@ -4377,7 +4470,7 @@ numbers221:
 	ADDQ $16, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers221
+	JGT numbers226
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -4445,15 +4538,15 @@ numbers221:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows220
-rest222:
+	JMP rows225
+rest227:
 	MOVQ $16, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows223:
+rows228:
 	CMPQ DI, $1
-	JLT rest225
+	JLT rest230
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4461,7 +4554,7 @@ rows223:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers224:
+numbers229:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z4
@@ -4477,7 +4570,7 @@ numbers224:
 	ADDQ $16, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers224
+	JGT numbers229
 	VEXTRACTF64X4 $1, Z3, Y4
 	VADDPS Y4, Y3, Y3
 	VEXTRACTF128 $1, Y3, X4
@@ -4521,8 +4614,8 @@ numbers224:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows223
-rest225:
+	JMP rows228
+rest230:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -4533,23 +4626,23 @@ rest225:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more226
+	JLT more231
 	MOVQ keys_base+48(FP), R11
-more226:
-	JMP queries218
-fewer219:
-queries227:
+more231:
+	JMP queries223
+fewer224:
+queries232:
 	CMPQ queries-8(SP), $2
-	JLT fewer228
+	JLT fewer233
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows229:
+rows234:
 	CMPQ DI, $4
-	JLT rest231
+	JLT rest236
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4561,7 +4654,7 @@ rows229:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers230:
+numbers235:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z8
@@ -4585,7 +4678,7 @@ numbers230:
 	ADDQ $16, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers230
+	JGT numbers235
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -4621,21 +4714,21 @@ numbers230:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows229
-rest231:
+	JMP rows234
+rest236:
 	MOVQ $16, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows232:
+rows237:
 	CMPQ DI, $1
-	JLT rest234
+	JLT rest239
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers233:
+numbers238:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z2
@@ -4647,7 +4740,7 @@ numbers233:
 	ADDQ $16, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers233
+	JGT numbers238
 	VEXTRACTF64X4 $1, Z1, Y2
 	VADDPS Y2, Y1, Y1
 	VEXTRACTF128 $1, Y1, X2
@@ -4671,8 +4764,8 @@ numbers233:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows232
-rest234:
+	JMP rows237
+rest239:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -4683,23 +4776,23 @@ rest234:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more235
+	JLT more240
 	MOVQ keys_base+48(FP), R11
-more235:
-	JMP queries227
-fewer228:
-queries236:
+more240:
+	JMP queries232
+fewer233:
+queries241:
 	CMPQ queries-8(SP), $1
-	JLT fewer237
+	JLT fewer242
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows238:
+rows243:
 	CMPQ DI, $4
-	JLT rest240
+	JLT rest245
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4707,7 +4800,7 @@ rows238:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers239:
+numbers244:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z4
@@ -4726,7 +4819,7 @@ numbers239:
 	ADDQ $16, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers239
+	JGT numbers244
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -4746,20 +4839,20 @@ numbers239:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows238
-rest240:
+	JMP rows243
+rest245:
 	MOVQ $16, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows241:
+rows246:
 	CMPQ DI, $1
-	JLT rest243
+	JLT rest248
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers242:
+numbers247:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z1
@@ -4769,7 +4862,7 @@ numbers242:
 	ADDQ $16, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers242
+	JGT numbers247
 	VEXTRACTF64X4 $1, Z0, Y1
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -4783,8 +4876,8 @@ numbers242:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows241
-rest243:
+	JMP rows246
+rest248:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -4795,11 +4888,11 @@ rest243:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more244
+	JLT more249
 	MOVQ keys_base+48(FP), R11
-more244:
-	JMP queries236
-fewer237:
+more249:
+	JMP queries241
+fewer242:
 	VZEROUPPER
 	RET
 
@@ -4817,25 +4910,25 @@ TEXT ·weigh8AVX512(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared245
+	JLT shared250
 	INCQ BX
-shared245:
+shared250:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*1), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries246:
+queries251:
 	CMPQ queries-8(SP), $8
-	JLT fewer247
+	JLT fewer252
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips248:
+strips253:
 	CMPQ DI, $32
-	JLT rest250
+	JLT rest255
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4855,7 +4948,7 @@ strips248:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows249:
+rows254:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z16
@@ -4881,7 +4974,7 @@ rows249:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows249
+	JGT rows254
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
@@ -4902,15 +4995,15 @@ rows249:
 	ADDQ $128, R8
 	ADDQ $32, R10
 	SUBQ $32, DI
-	JMP strips248
-rest250:
+	JMP strips253
+rest255:
 	MOVQ $16, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips251:
+strips256:
 	CMPQ DI, $16
-	JLT rest253
+	JLT rest258
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4922,7 +5015,7 @@ strips251:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows252:
+rows257:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z8
@@ -4938,7 +5031,7 @@ rows252:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows252
+	JGT rows257
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
@@ -4951,8 +5044,8 @@ rows252:
 	ADDQ $64, R8
 	ADDQ $16, R10
 	SUBQ $16, DI
-	JMP strips251
-rest253:
+	JMP strips256
+rest258:
 	LEAQ (R8)(R12*4), R8
 	ADDQ SI, R8
 	ADDQ $2048, R9
@@ -4961,23 +5054,23 @@ rest253:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more254
+	JLT more259
 	MOVQ values_base+48(FP), R11
-more254:
-	JMP queries246
-fewer247:
-queries255:
+more259:
+	JMP queries251
+fewer252:
+queries260:
 	CMPQ queries-8(SP), $4
-	JLT fewer256
+	JLT fewer261
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips257:
+strips262:
 	CMPQ DI, $64
-	JLT rest259
+	JLT rest264
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4997,7 +5090,7 @@ strips257:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows258:
+rows263:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z16
@@ -5027,7 +5120,7 @@ rows258:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows258
+	JGT rows263
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -5047,15 +5140,15 @@ rows258:
 	ADDQ $256, R8
 	ADDQ $64, R10
 	SUBQ $64, DI
-	JMP strips257
-rest259:
+	JMP strips262
+rest264:
 	MOVQ $16, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips260:
+strips265:
 	CMPQ DI, $16
-	JLT rest262
+	JLT rest267
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -5063,7 +5156,7 @@ strips260:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows261:
+rows266:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z4
@@ -5075,7 +5168,7 @@ rows261:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows261
+	JGT rows266
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	VMOVUPS Z2, (R8)(R12*2)
@@ -5083,8 +5176,8 @@ rows261:
 	ADDQ $64, R8
 	ADDQ $16, R10
 	SUBQ $16, DI
-	JMP strips260
-rest262:
+	JMP strips265
+rest267:
 	ADDQ SI, R8
 	ADDQ $1024, R9
 	SUBQ $4, queries-8(SP)
@@ -5092,23 +5185,23 @@ rest262:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more263
+	JLT more268
 	MOVQ values_base+48(FP), R11
-more263:
-	JMP queries255
-fewer256:
-queries264:
+more268:
+	JMP queries260
+fewer261:
+queries269:
 	CMPQ queries-8(SP), $2
-	JLT fewer265
+	JLT fewer270
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips266:
+strips271:
 	CMPQ DI, $64
-	JLT rest268
+	JLT rest273
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -5120,7 +5213,7 @@ strips266:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows267:
+rows272:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z8
@@ -5142,7 +5235,7 @@ rows267:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows267
+	JGT rows272
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -5154,21 +5247,21 @@ rows267:
 	ADDQ $256, R8
 	ADDQ $64, R10
 	SUBQ $64, DI
-	JMP strips266
-rest268:
+	JMP strips271
+rest273:
 	MOVQ $16, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips269:
+strips274:
 	CMPQ DI, $16
-	JLT rest271
+	JLT rest276
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows270:
+rows275:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z2
@@ -5178,14 +5271,14 @@ rows270:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows270
+	JGT rows275
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	ADDQ $64, R8
 	ADDQ $16, R10
 	SUBQ $16, DI
-	JMP strips269
-rest271:
+	JMP strips274
+rest276:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -5193,23 +5286,23 @@ rest271:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more272
+	JLT more277
 	MOVQ values_base+48(FP), R11
-more272:
-	JMP queries264
-fewer265:
-queries273:
+more277:
+	JMP queries269
+fewer270:
+queries278:
 	CMPQ queries-8(SP), $1
-	JLT fewer274
+	JLT fewer279
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips275:
+strips280:
 	CMPQ DI, $64
-	JLT rest277
+	JLT rest282
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -5217,7 +5310,7 @@ strips275:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows276:
+rows281:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z4
@@ -5235,7 +5328,7 @@ rows276:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows276
+	JGT rows281
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -5243,20 +5336,20 @@ rows276:
 	ADDQ $256, R8
 	ADDQ $64, R10
 	SUBQ $64, DI
-	JMP strips275
-rest277:
+	JMP strips280
+rest282:
 	MOVQ $16, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips278:
+strips283:
 	CMPQ DI, $16
-	JLT rest280
+	JLT rest285
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows279:
+rows284:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VPMOVSXBD (BX), Z1
@@ -5265,24 +5358,24 @@ rows279:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows279
+	JGT rows284
 	VMOVUPS Z0, (R8)
 	ADDQ $64, R8
 	ADDQ $16, R10
 	SUBQ $16, DI
-	JMP strips278
-rest280:
+	JMP strips283
+rest285:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more281
+	JLT more286
 	MOVQ values_base+48(FP), R11
-more281:
-	JMP queries273
-fewer274:
+more286:
+	JMP queries278
+fewer279:
 	VZEROUPPER
 	RET
 
@@ -5302,9 +5395,9 @@ TEXT ·deltaReadAVX512(SB), NOSPLIT, $0-172
 	MOVQ v_base+136(FP), DI
 	SHLQ $2, R11
 	SHLQ $2, SI
-columns282:
+columns287:
 	CMPQ DX, $32
-	JLT rest286
+	JLT rest291
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -5325,10 +5418,10 @@ columns282:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near283
-rows287:
+	JE near288
+rows292:
 	SUBQ $4, CX
-	JLT some284
+	JLT some289
 	PREFETCHT1 (BX)(SI*1)
 	PREFETCHT1 64(BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Z17
@@ -5377,11 +5470,11 @@ rows287:
 	VFMADD231PS Z18, Z16, Z15
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows287
-near283:
-rows288:
+	JMP rows292
+near288:
+rows293:
 	SUBQ $4, CX
-	JLT some284
+	JLT some289
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -5422,10 +5515,10 @@ rows288:
 	VFMADD231PS Z18, Z16, Z15
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows288
-some284:
+	JMP rows293
+some289:
 	ADDQ $4, CX
-	JE fold285
+	JE fold290
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -5437,7 +5530,7 @@ some284:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold285
+	JE fold290
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -5449,7 +5542,7 @@ some284:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold285
+	JE fold290
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -5461,7 +5554,7 @@ some284:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold285:
+fold290:
 	VBROADCASTSS decay+160(FP), Z17
 	VBROADCASTSS beta+164(FP), Z18
 	VBROADCASTSS kq+168(FP), Z19
@@ -5494,11 +5587,11 @@ fold285:
 	ADDQ $128, DI
 	ADDQ $128, R10
 	SUBQ $32, DX
-	JMP columns282
-rest286:
-columns289:
+	JMP columns287
+rest291:
+columns294:
 	CMPQ DX, $16
-	JLT rest293
+	JLT rest298
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -5511,10 +5604,10 @@ columns289:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near290
-rows294:
+	JE near295
+rows299:
 	SUBQ $4, CX
-	JLT some291
+	JLT some296
 	PREFETCHT1 (BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
@@ -5547,11 +5640,11 @@ rows294:
 	VFMADD231PS Z10, Z8, Z7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows294
-near290:
-rows295:
+	JMP rows299
+near295:
+rows300:
 	SUBQ $4, CX
-	JLT some291
+	JLT some296
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -5580,10 +5673,10 @@ rows295:
 	VFMADD231PS Z10, Z8, Z7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows295
-some291:
+	JMP rows300
+some296:
 	ADDQ $4, CX
-	JE fold292
+	JE fold297
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -5592,7 +5685,7 @@ some291:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold292
+	JE fold297
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -5601,7 +5694,7 @@ some291:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold292
+	JE fold297
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -5610,7 +5703,7 @@ some291:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold292:
+fold297:
 	VBROADCASTSS decay+160(FP), Z9
 	VBROADCASTSS beta+164(FP), Z10
 	VBROADCASTSS kq+168(FP), Z11
@@ -5631,8 +5724,8 @@ fold292:
 	ADDQ $64, DI
 	ADDQ $64, R10
 	SUBQ $16, DX
-	JMP columns289
-rest293:
+	JMP columns294
+rest298:
 	VZEROUPPER
 	RET
 
@@ -5654,17 +5747,17 @@ TEXT ·deltaUpdateAVX512(SB), NOSPLIT, $0-124
 	SHLQ $2, R11
 	SHLQ $2, R13
 	VBROADCASTSS decay+120(FP), Z10
-columns296:
+columns301:
 	CMPQ DX, $32
-	JLT rest299
+	JLT rest304
 	VMOVUPS (DI), Z4
 	VMOVUPS 64(DI), Z5
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near297
-rows300:
+	JE near302
+rows305:
 	PREFETCHT1 (SI)(R13*1)
 	PREFETCHT1 64(SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Z9
@@ -5678,10 +5771,10 @@ rows300:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows300
-	JMP next298
-near297:
-rows301:
+	JLT rows305
+	JMP next303
+near302:
+rows306:
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
 	VFMADD231PS Z9, Z4, Z0
@@ -5693,24 +5786,24 @@ rows301:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows301
-next298:
+	JLT rows306
+next303:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	ADDQ $128, DI
 	SUBQ $32, DX
-	JMP columns296
-rest299:
-columns302:
+	JMP columns301
+rest304:
+columns307:
 	CMPQ DX, $16
-	JLT rest305
+	JLT rest310
 	VMOVUPS (DI), Z4
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near303
-rows306:
+	JE near308
+rows311:
 	PREFETCHT1 (SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
@@ -5720,10 +5813,10 @@ rows306:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows306
-	JMP next304
-near303:
-rows307:
+	JLT rows311
+	JMP next309
+near308:
+rows312:
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
 	VFMADD231PS Z9, Z4, Z0
@@ -5732,13 +5825,13 @@ rows307:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows307
-next304:
+	JLT rows312
+next309:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	ADDQ $64, DI
 	SUBQ $16, DX
-	JMP columns302
-rest305:
+	JMP columns307
+rest310:
 	VZEROUPPER
 	RET

@@ -155,7 +155,7 @@ end:
 
 // func scaleGainNEON(dst, x, y []float32, scale float32)
 //
-// The twin is the last step of rmsNorm. Nothing need be aligned.
+// The twin is the last step of rmsNorm and wideNorm. Nothing need be aligned.
 //
 //	R0 output    R1-R2 inputs    R3 numbers left    R14 constants
 TEXT ·scaleGainNEON(SB), NOSPLIT, $0-76
@@ -1419,6 +1419,127 @@ sum:
 	WORD $0x4e3fd400 // fadd.4s v0, v0, v31
 	WORD $0x7e30d800 // faddp.2s v0, v0
 	FMOVS F0, sum+48(FP)
+	RET
+
+// func sumSquaresNEON(x []float32) (sum float32)
+//
+// The twin is exactmath.SumSquares32. What is left of the last 64 numbers goes to its lanes in
+// memory.
+//
+//	R0 input    R2 numbers left    R3 lane    V0-V15 lanes    V16-V19 numbers
+TEXT ·sumSquaresNEON(SB), NOSPLIT, $256-28
+	MOVD x_base+0(FP), R0
+	MOVD x_len+8(FP), R2
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	SUBS $64, R2
+	BLT rest
+loop:
+	FLDPQ 0(R0), (F16, F17)
+	FLDPQ 32(R0), (F18, F19)
+	VFMLA V16.S4, V16.S4, V0.S4
+	VFMLA V17.S4, V17.S4, V1.S4
+	VFMLA V18.S4, V18.S4, V2.S4
+	VFMLA V19.S4, V19.S4, V3.S4
+	FLDPQ 64(R0), (F16, F17)
+	FLDPQ 96(R0), (F18, F19)
+	VFMLA V16.S4, V16.S4, V4.S4
+	VFMLA V17.S4, V17.S4, V5.S4
+	VFMLA V18.S4, V18.S4, V6.S4
+	VFMLA V19.S4, V19.S4, V7.S4
+	FLDPQ 128(R0), (F16, F17)
+	FLDPQ 160(R0), (F18, F19)
+	VFMLA V16.S4, V16.S4, V8.S4
+	VFMLA V17.S4, V17.S4, V9.S4
+	VFMLA V18.S4, V18.S4, V10.S4
+	VFMLA V19.S4, V19.S4, V11.S4
+	FLDPQ 192(R0), (F16, F17)
+	FLDPQ 224(R0), (F18, F19)
+	VFMLA V16.S4, V16.S4, V12.S4
+	VFMLA V17.S4, V17.S4, V13.S4
+	VFMLA V18.S4, V18.S4, V14.S4
+	VFMLA V19.S4, V19.S4, V15.S4
+	ADD $256, R0
+	SUBS $64, R2
+	BGE loop
+rest:
+	ADDS $64, R2
+	BEQ sum
+	MOVD $wide-256(SP), R3
+	FMOVQ F0, 0(R3)
+	FMOVQ F1, 16(R3)
+	FMOVQ F2, 32(R3)
+	FMOVQ F3, 48(R3)
+	FMOVQ F4, 64(R3)
+	FMOVQ F5, 80(R3)
+	FMOVQ F6, 96(R3)
+	FMOVQ F7, 112(R3)
+	FMOVQ F8, 128(R3)
+	FMOVQ F9, 144(R3)
+	FMOVQ F10, 160(R3)
+	FMOVQ F11, 176(R3)
+	FMOVQ F12, 192(R3)
+	FMOVQ F13, 208(R3)
+	FMOVQ F14, 224(R3)
+	FMOVQ F15, 240(R3)
+single:
+	FMOVS.P 4(R0), F16
+	FMOVS (R3), F17
+	FMADDS F16, F17, F16, F17
+	FMOVS.P F17, 4(R3)
+	SUBS $1, R2
+	BNE single
+	MOVD $wide-256(SP), R3
+	FMOVQ 0(R3), F0
+	FMOVQ 16(R3), F1
+	FMOVQ 32(R3), F2
+	FMOVQ 48(R3), F3
+	FMOVQ 64(R3), F4
+	FMOVQ 80(R3), F5
+	FMOVQ 96(R3), F6
+	FMOVQ 112(R3), F7
+	FMOVQ 128(R3), F8
+	FMOVQ 144(R3), F9
+	FMOVQ 160(R3), F10
+	FMOVQ 176(R3), F11
+	FMOVQ 192(R3), F12
+	FMOVQ 208(R3), F13
+	FMOVQ 224(R3), F14
+	FMOVQ 240(R3), F15
+sum:
+	WORD $0x4e28d400 // fadd.4s v0, v0, v8
+	WORD $0x4e29d421 // fadd.4s v1, v1, v9
+	WORD $0x4e2ad442 // fadd.4s v2, v2, v10
+	WORD $0x4e2bd463 // fadd.4s v3, v3, v11
+	WORD $0x4e2cd484 // fadd.4s v4, v4, v12
+	WORD $0x4e2dd4a5 // fadd.4s v5, v5, v13
+	WORD $0x4e2ed4c6 // fadd.4s v6, v6, v14
+	WORD $0x4e2fd4e7 // fadd.4s v7, v7, v15
+	WORD $0x4e24d400 // fadd.4s v0, v0, v4
+	WORD $0x4e25d421 // fadd.4s v1, v1, v5
+	WORD $0x4e26d442 // fadd.4s v2, v2, v6
+	WORD $0x4e27d463 // fadd.4s v3, v3, v7
+	WORD $0x4e22d400 // fadd.4s v0, v0, v2
+	WORD $0x4e23d421 // fadd.4s v1, v1, v3
+	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	VDUP V0.D[1], V31.D2
+	WORD $0x4e3fd400 // fadd.4s v0, v0, v31
+	WORD $0x7e30d800 // faddp.2s v0, v0
+	FMOVS F0, sum+24(FP)
 	RET
 
 // func topNEON(x []float32) (top float32)

@@ -98,6 +98,8 @@ func (x *vectorTrial) rows(n int, special bool) {
 		{"add", func(v *Vector, a, b, _ []float32) { v.Add(a, b) }},
 		{"addScaled", func(v *Vector, a, b, _ []float32) { v.AddScaled(a, b, w) }},
 		{"norm", func(v *Vector, a, b, c []float32) { v.Norm(c, a, b, 1e-6) }},
+		{"wide norm", func(v *Vector, a, b, c []float32) { v.WideNorm(c, a, b, 1e-6) }},
+		{"wide norm in place", func(v *Vector, a, b, _ []float32) { v.WideNorm(a, a, b, 1e-6) }},
 		{"norm in place", func(v *Vector, a, b, _ []float32) { v.Norm(a, a, b, 1e-6) }},
 		{"normalize", func(v *Vector, a, _, _ []float32) { v.Normalize(a, w) }},
 		{"swiglu", func(v *Vector, a, b, c []float32) { v.SwiGLU(c, a, b) }},

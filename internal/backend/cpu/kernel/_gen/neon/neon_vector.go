@@ -9,6 +9,7 @@ func vectorFile(s *source) {
 	s.line("GLOBL table<>(SB), RODATA|NOPTR, $%d\n", 16*len(table))
 	rowKernels(s)
 	dotKernel(s)
+	squaresKernel(s)
 	topKernel(s)
 	expSumKernel(s)
 	rotateKernel(s)
@@ -41,7 +42,7 @@ func rowKernels(s *source) {
 			s.fadd(0, 0, 1)
 		}},
 		{"scaleRow", "the last step of normalize", 1, true, []string{"scale"}, false, func(s *source) { s.fmul(0, 0, 24) }},
-		{"scaleGain", "the last step of rmsNorm", 3, false, []string{"scale"}, false, func(s *source) {
+		{"scaleGain", "the last step of rmsNorm and wideNorm", 3, false, []string{"scale"}, false, func(s *source) {
 			s.fmul(0, 0, 24)
 			s.fmul(0, 0, 1)
 		}},

@@ -100,12 +100,17 @@ func (m *machine) lanes(name string, b []uint32) string {
 }
 
 // tails is a table from whose middle masks of AVX2 are read: 16 lanes on, 16 lanes off.
-func (m *machine) tails() string {
-	b := make([]uint32, 32)
-	for i := range 16 {
+func (m *machine) tails() string { return m.onOff("tails", 16) }
+
+// wideTails is tails for 64 lanes.
+func (m *machine) wideTails() string { return m.onOff("wideTails", 64) }
+
+func (m *machine) onOff(name string, n int) string {
+	b := make([]uint32, 2*n)
+	for i := range n {
 		b[i] = 0xffffffff
 	}
-	return strings.TrimSuffix(m.lanes("tails", b), "(SB)")
+	return strings.TrimSuffix(m.lanes(name, b), "(SB)")
 }
 
 // op writes one instruction.
