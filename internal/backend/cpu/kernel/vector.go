@@ -27,6 +27,7 @@ type Vector struct {
 
 	Narrow func(dst []uint16, x []float32)
 	Page   Page
+	Coded  Coded
 	Delta  Delta
 }
 
@@ -37,11 +38,8 @@ type Vector struct {
 type Page struct {
 	Scores32 func(dst, q, keys, next []float32, d, count int, scale float32)
 	Scores16 func(dst, q []float32, keys, next []uint16, d, count int, scale float32)
-	Scores8  func(dst, q []float32, keys, next []int8, d, count int, scale float32)
 	Weigh32  func(dst, p, values, next []float32, d, count int)
 	Weigh16  func(dst, p []float32, values, next []uint16, d, count int)
-	Weigh8   func(dst, p []float32, values, next []int8, d, count int)
-	Scale    func(dst, scales []float32) // [queries, PageTokens] times [PageTokens]
 	Merge    func(out, page []float32, all, now *SoftmaxSum)
 }
 
@@ -63,9 +61,9 @@ var vectorGeneric = Vector{
 	Sigmoids: sigmoids, Decays: decays, Convolve: convolve, Rotate: rotate, Softmax: softmax,
 	Narrow: narrow,
 	Page: Page{
-		Scores32: scores32, Scores16: scores16, Scores8: scores8,
-		Weigh32: weigh32, Weigh16: weigh16, Weigh8: weigh8, Scale: scalePage, Merge: merge,
+		Scores32: scores32, Scores16: scores16, Weigh32: weigh32, Weigh16: weigh16, Merge: merge,
 	},
+	Coded: codedGeneric,
 	Delta: Delta{Read: deltaRead, Update: deltaUpdate},
 }
 

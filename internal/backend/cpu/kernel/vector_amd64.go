@@ -11,9 +11,9 @@ var vectorAVX512 = Vector{
 	Sigmoids: sigmoidsAVX512, Decays: decaysAVX512, Convolve: convolveAVX512, Rotate: rotateAVX512, Softmax: softmaxAVX512,
 	Narrow: narrowAVX512,
 	Page: Page{
-		Scores32: scores32AVX512, Scores16: scores16AVX512, Scores8: scores8AVX512,
-		Weigh32: weigh32AVX512, Weigh16: weigh16AVX512, Weigh8: weigh8AVX512, Scale: scalePageAVX512, Merge: mergeAVX512,
+		Scores32: scores32AVX512, Scores16: scores16AVX512, Weigh32: weigh32AVX512, Weigh16: weigh16AVX512, Merge: mergeAVX512,
 	},
+	Coded: Coded{Scores: codedScoresAVX512, Softmax: codedSoftmaxAVX512, Weigh: codedWeighAVX512, Merge: codedMergeAVX512},
 	Delta: Delta{Read: deltaReadAVX512, Update: deltaUpdateAVX512},
 }
 
@@ -24,9 +24,9 @@ var vectorAVX2 = Vector{
 	Sigmoids: sigmoidsAVX2, Decays: decaysAVX2, Convolve: convolveAVX2, Rotate: rotateAVX2, Softmax: softmaxAVX2,
 	Narrow: narrowAVX2,
 	Page: Page{
-		Scores32: scores32AVX2, Scores16: scores16AVX2, Scores8: scores8AVX2,
-		Weigh32: weigh32AVX2, Weigh16: weigh16AVX2, Weigh8: weigh8AVX2, Scale: scalePageAVX2, Merge: mergeAVX2,
+		Scores32: scores32AVX2, Scores16: scores16AVX2, Weigh32: weigh32AVX2, Weigh16: weigh16AVX2, Merge: mergeAVX2,
 	},
+	Coded: Coded{Scores: codedScoresAVX2, Softmax: codedSoftmaxAVX2, Weigh: codedWeighAVX2, Merge: codedMergeAVX2},
 	Delta: Delta{Read: deltaReadAVX2, Update: deltaUpdateAVX2},
 }
 
@@ -115,11 +115,6 @@ func scores32AVX512(dst, q, keys, next []float32, d, count int, scale float32)
 //go:noescape
 func scores16AVX512(dst, q []float32, keys, next []uint16, d, count int, scale float32)
 
-// scores8AVX512 is scores8.
-//
-//go:noescape
-func scores8AVX512(dst, q []float32, keys, next []int8, d, count int, scale float32)
-
 // weigh32AVX512 is weigh32.
 //
 //go:noescape
@@ -129,16 +124,6 @@ func weigh32AVX512(dst, p, values, next []float32, d, count int)
 //
 //go:noescape
 func weigh16AVX512(dst, p []float32, values, next []uint16, d, count int)
-
-// weigh8AVX512 is weigh8.
-//
-//go:noescape
-func weigh8AVX512(dst, p []float32, values, next []int8, d, count int)
-
-// scalePageAVX512 is scalePage.
-//
-//go:noescape
-func scalePageAVX512(dst, scales []float32)
 
 // mergeAVX512 is merge.
 //
@@ -240,11 +225,6 @@ func scores32AVX2(dst, q, keys, next []float32, d, count int, scale float32)
 //go:noescape
 func scores16AVX2(dst, q []float32, keys, next []uint16, d, count int, scale float32)
 
-// scores8AVX2 is scores8.
-//
-//go:noescape
-func scores8AVX2(dst, q []float32, keys, next []int8, d, count int, scale float32)
-
 // weigh32AVX2 is weigh32.
 //
 //go:noescape
@@ -254,16 +234,6 @@ func weigh32AVX2(dst, p, values, next []float32, d, count int)
 //
 //go:noescape
 func weigh16AVX2(dst, p []float32, values, next []uint16, d, count int)
-
-// weigh8AVX2 is weigh8.
-//
-//go:noescape
-func weigh8AVX2(dst, p []float32, values, next []int8, d, count int)
-
-// scalePageAVX2 is scalePage.
-//
-//go:noescape
-func scalePageAVX2(dst, scales []float32)
 
 // mergeAVX2 is merge.
 //

@@ -2553,45 +2553,6 @@ done66:
 	VZEROUPPER
 	RET
 
-// func scalePageAVX2(dst []float32, scales []float32)
-// SI scales, in registers 0 to 7; DI dst, CX numbers, a multiple of 64. Twin: scalePage.
-TEXT ·scalePageAVX2(SB), NOSPLIT, $0-48
-	MOVQ dst_base+0(FP), DI
-	MOVQ scales_base+24(FP), SI
-	MOVQ dst_len+8(FP), CX
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
-	VMOVUPS 64(SI), Y2
-	VMOVUPS 96(SI), Y3
-	VMOVUPS 128(SI), Y4
-	VMOVUPS 160(SI), Y5
-	VMOVUPS 192(SI), Y6
-	VMOVUPS 224(SI), Y7
-loop67:
-	SUBQ $64, CX
-	JLT done68
-	VMULPS (DI), Y0, Y8
-	VMOVUPS Y8, (DI)
-	VMULPS 32(DI), Y1, Y8
-	VMOVUPS Y8, 32(DI)
-	VMULPS 64(DI), Y2, Y8
-	VMOVUPS Y8, 64(DI)
-	VMULPS 96(DI), Y3, Y8
-	VMOVUPS Y8, 96(DI)
-	VMULPS 128(DI), Y4, Y8
-	VMOVUPS Y8, 128(DI)
-	VMULPS 160(DI), Y5, Y8
-	VMOVUPS Y8, 160(DI)
-	VMULPS 192(DI), Y6, Y8
-	VMOVUPS Y8, 192(DI)
-	VMULPS 224(DI), Y7, Y8
-	VMOVUPS Y8, 224(DI)
-	ADDQ $256, DI
-	JMP loop67
-done68:
-	VZEROUPPER
-	RET
-
 // func scores32AVX2(dst []float32, q []float32, keys []float32, next []float32, d int, count int, scale float32)
 // R8 dst of the current queries, R9 the queries, R12 and SI bytes of a query, once and three
 // times, R10 current keys, R13 and DX bytes of a key, likewise, DI keys left, R11 what is fetched ahead,
@@ -2606,32 +2567,32 @@ TEXT ·scores32AVX2(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared69
+	JLT shared67
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared69
+	JLT shared67
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared69
+	JLT shared67
 	INCQ BX
-shared69:
+shared67:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
 	LEAQ (R13)(R13*2), DX
-queries70:
+queries68:
 	CMPQ queries-8(SP), $2
-	JLT fewer71
+	JLT fewer69
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows72:
+rows70:
 	CMPQ DI, $2
-	JLT rest74
+	JLT rest72
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2643,7 +2604,7 @@ rows72:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers73:
+numbers71:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -2666,7 +2627,7 @@ numbers73:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers73
+	JGT numbers71
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -2706,15 +2667,15 @@ numbers73:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows72
-rest74:
+	JMP rows70
+rest72:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows75:
+rows73:
 	CMPQ DI, $1
-	JLT rest77
+	JLT rest75
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2722,7 +2683,7 @@ rows75:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers76:
+numbers74:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Y4
@@ -2738,7 +2699,7 @@ numbers76:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers76
+	JGT numbers74
 	VADDPS Y3, Y2, Y2
 	VEXTRACTF128 $1, Y2, X3
 	VADDPS X3, X2, X2
@@ -2760,8 +2721,8 @@ numbers76:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows75
-rest77:
+	JMP rows73
+rest75:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2772,23 +2733,23 @@ rest77:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more78
+	JLT more76
 	MOVQ keys_base+48(FP), R11
-more78:
-	JMP queries70
-fewer71:
-queries79:
+more76:
+	JMP queries68
+fewer69:
+queries77:
 	CMPQ queries-8(SP), $1
-	JLT fewer80
+	JLT fewer78
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows81:
+rows79:
 	CMPQ DI, $4
-	JLT rest83
+	JLT rest81
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2800,7 +2761,7 @@ rows81:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers82:
+numbers80:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2827,7 +2788,7 @@ numbers82:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers82
+	JGT numbers80
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -2867,21 +2828,21 @@ numbers82:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows81
-rest83:
+	JMP rows79
+rest81:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows84:
+rows82:
 	CMPQ DI, $1
-	JLT rest86
+	JLT rest84
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers85:
+numbers83:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Y2
@@ -2893,7 +2854,7 @@ numbers85:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers85
+	JGT numbers83
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
 	VADDPS X1, X0, X0
@@ -2906,8 +2867,8 @@ numbers85:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows84
-rest86:
+	JMP rows82
+rest84:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2918,11 +2879,11 @@ rest86:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more87
+	JLT more85
 	MOVQ keys_base+48(FP), R11
-more87:
-	JMP queries79
-fewer80:
+more85:
+	JMP queries77
+fewer78:
 	VZEROUPPER
 	RET
 
@@ -2940,31 +2901,31 @@ TEXT ·weigh32AVX2(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared88
+	JLT shared86
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared88
+	JLT shared86
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared88
+	JLT shared86
 	INCQ BX
-shared88:
+shared86:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries89:
+queries87:
 	CMPQ queries-8(SP), $2
-	JLT fewer90
+	JLT fewer88
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips91:
+strips89:
 	CMPQ DI, $32
-	JLT rest93
+	JLT rest91
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2976,7 +2937,7 @@ strips91:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows92:
+rows90:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -2997,7 +2958,7 @@ rows92:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows92
+	JGT rows90
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -3009,15 +2970,15 @@ rows92:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	SUBQ $32, DI
-	JMP strips91
-rest93:
+	JMP strips89
+rest91:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips94:
+strips92:
 	CMPQ DI, $16
-	JLT rest96
+	JLT rest94
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3025,7 +2986,7 @@ strips94:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows95:
+rows93:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y4
@@ -3039,7 +3000,7 @@ rows95:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows95
+	JGT rows93
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, (R8)(R12*1)
@@ -3047,8 +3008,8 @@ rows95:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips94
-rest96:
+	JMP strips92
+rest94:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -3056,23 +3017,23 @@ rest96:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more97
+	JLT more95
 	MOVQ values_base+48(FP), R11
-more97:
-	JMP queries89
-fewer90:
-queries98:
+more95:
+	JMP queries87
+fewer88:
+queries96:
 	CMPQ queries-8(SP), $1
-	JLT fewer99
+	JLT fewer97
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips100:
+strips98:
 	CMPQ DI, $64
-	JLT rest102
+	JLT rest100
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3084,7 +3045,7 @@ strips100:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows101:
+rows99:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -3110,7 +3071,7 @@ rows101:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows101
+	JGT rows99
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -3122,21 +3083,21 @@ rows101:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips100
-rest102:
+	JMP strips98
+rest100:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips103:
+strips101:
 	CMPQ DI, $16
-	JLT rest105
+	JLT rest103
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows104:
+rows102:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y2
@@ -3147,25 +3108,25 @@ rows104:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows104
+	JGT rows102
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips103
-rest105:
+	JMP strips101
+rest103:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more106
+	JLT more104
 	MOVQ values_base+48(FP), R11
-more106:
-	JMP queries98
-fewer99:
+more104:
+	JMP queries96
+fewer97:
 	VZEROUPPER
 	RET
 
@@ -3183,32 +3144,32 @@ TEXT ·scores16AVX2(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared107
+	JLT shared105
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared107
+	JLT shared105
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared107
+	JLT shared105
 	INCQ BX
-shared107:
+shared105:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
 	LEAQ (R13)(R13*2), DX
-queries108:
+queries106:
 	CMPQ queries-8(SP), $2
-	JLT fewer109
+	JLT fewer107
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows110:
+rows108:
 	CMPQ DI, $2
-	JLT rest112
+	JLT rest110
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3220,7 +3181,7 @@ rows110:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers111:
+numbers109:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Y8
@@ -3242,7 +3203,7 @@ numbers111:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers111
+	JGT numbers109
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -3282,15 +3243,15 @@ numbers111:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows110
-rest112:
+	JMP rows108
+rest110:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows113:
+rows111:
 	CMPQ DI, $1
-	JLT rest115
+	JLT rest113
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3298,7 +3259,7 @@ rows113:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers114:
+numbers112:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Y4
@@ -3314,7 +3275,7 @@ numbers114:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers114
+	JGT numbers112
 	VADDPS Y3, Y2, Y2
 	VEXTRACTF128 $1, Y2, X3
 	VADDPS X3, X2, X2
@@ -3336,8 +3297,8 @@ numbers114:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows113
-rest115:
+	JMP rows111
+rest113:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3348,23 +3309,23 @@ rest115:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more116
+	JLT more114
 	MOVQ keys_base+48(FP), R11
-more116:
-	JMP queries108
-fewer109:
-queries117:
+more114:
+	JMP queries106
+fewer107:
+queries115:
 	CMPQ queries-8(SP), $1
-	JLT fewer118
+	JLT fewer116
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows119:
+rows117:
 	CMPQ DI, $4
-	JLT rest121
+	JLT rest119
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3376,7 +3337,7 @@ rows119:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers120:
+numbers118:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3401,7 +3362,7 @@ numbers120:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers120
+	JGT numbers118
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -3441,21 +3402,21 @@ numbers120:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows119
-rest121:
+	JMP rows117
+rest119:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows122:
+rows120:
 	CMPQ DI, $1
-	JLT rest124
+	JLT rest122
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers123:
+numbers121:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Y2
@@ -3467,7 +3428,7 @@ numbers123:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers123
+	JGT numbers121
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
 	VADDPS X1, X0, X0
@@ -3480,8 +3441,8 @@ numbers123:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows122
-rest124:
+	JMP rows120
+rest122:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3492,11 +3453,11 @@ rest124:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more125
+	JLT more123
 	MOVQ keys_base+48(FP), R11
-more125:
-	JMP queries117
-fewer118:
+more123:
+	JMP queries115
+fewer116:
 	VZEROUPPER
 	RET
 
@@ -3514,31 +3475,31 @@ TEXT ·weigh16AVX2(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared126
+	JLT shared124
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared126
+	JLT shared124
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared126
+	JLT shared124
 	INCQ BX
-shared126:
+shared124:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries127:
+queries125:
 	CMPQ queries-8(SP), $2
-	JLT fewer128
+	JLT fewer126
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips129:
+strips127:
 	CMPQ DI, $32
-	JLT rest131
+	JLT rest129
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3550,7 +3511,7 @@ strips129:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows130:
+rows128:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y8
@@ -3570,7 +3531,7 @@ rows130:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows130
+	JGT rows128
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -3582,15 +3543,15 @@ rows130:
 	ADDQ $128, R8
 	ADDQ $64, R10
 	SUBQ $32, DI
-	JMP strips129
-rest131:
+	JMP strips127
+rest129:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips132:
+strips130:
 	CMPQ DI, $16
-	JLT rest134
+	JLT rest132
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3598,7 +3559,7 @@ strips132:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows133:
+rows131:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y4
@@ -3612,7 +3573,7 @@ rows133:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows133
+	JGT rows131
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, (R8)(R12*1)
@@ -3620,8 +3581,8 @@ rows133:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips132
-rest134:
+	JMP strips130
+rest132:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -3629,23 +3590,23 @@ rest134:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more135
+	JLT more133
 	MOVQ values_base+48(FP), R11
-more135:
-	JMP queries127
-fewer128:
-queries136:
+more133:
+	JMP queries125
+fewer126:
+queries134:
 	CMPQ queries-8(SP), $1
-	JLT fewer137
+	JLT fewer135
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips138:
+strips136:
 	CMPQ DI, $64
-	JLT rest140
+	JLT rest138
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3657,7 +3618,7 @@ strips138:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows139:
+rows137:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3681,7 +3642,7 @@ rows139:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows139
+	JGT rows137
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -3693,21 +3654,21 @@ rows139:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips138
-rest140:
+	JMP strips136
+rest138:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips141:
+strips139:
 	CMPQ DI, $16
-	JLT rest143
+	JLT rest141
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows142:
+rows140:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y2
@@ -3718,626 +3679,25 @@ rows142:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows142
+	JGT rows140
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips141
-rest143:
+	JMP strips139
+rest141:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more144
+	JLT more142
 	MOVQ values_base+48(FP), R11
-more144:
-	JMP queries136
-fewer137:
-	VZEROUPPER
-	RET
-
-// func scores8AVX2(dst []float32, q []float32, keys []int8, next []int8, d int, count int, scale float32)
-// R8 dst of the current queries, R9 the queries, R12 and SI bytes of a query, once and three
-// times, R10 current keys, R13 and DX bytes of a key, likewise, DI keys left, R11 what is fetched ahead,
-// BX and AX key and query numbers, CX numbers left; for eight queries DX numbers of the fifth. Twin: scores8.
-TEXT ·scores8AVX2(SB), NOSPLIT, $24-116
-	MOVQ dst_base+0(FP), R8
-	MOVQ q_base+24(FP), R9
-	MOVQ next_base+72(FP), R11
-	MOVQ d+96(FP), R12
-	MOVQ dst_len+8(FP), CX
-	SHRQ $6, CX
-	MOVQ CX, queries-8(SP)
-	XORQ BX, BX
-	CMPQ CX, $4
-	JLT shared145
-	INCQ BX
-	CMPQ CX, $8
-	JLT shared145
-	INCQ BX
-	CMPQ CX, $16
-	JLT shared145
-	INCQ BX
-shared145:
-	MOVQ BX, shift-16(SP)
-	LEAQ (R12*1), R13
-	SHLQ $2, R12
-	LEAQ (R12)(R12*2), SI
-	LEAQ (R13)(R13*2), DX
-queries146:
-	CMPQ queries-8(SP), $2
-	JLT fewer147
-	MOVQ keys_base+48(FP), R10
-	MOVQ count+104(FP), DI
-	MOVQ $32, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows148:
-	CMPQ DI, $2
-	JLT rest150
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers149:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Y8
-	VCVTDQ2PS Y8, Y8
-	VPMOVSXBD (BX)(R13*1), Y9
-	VCVTDQ2PS Y9, Y9
-	VMOVUPS (AX), Y10
-	VFMADD231PS Y10, Y8, Y0
-	VFMADD231PS Y10, Y9, Y2
-	VMOVUPS (AX)(R12*1), Y10
-	VFMADD231PS Y10, Y8, Y4
-	VFMADD231PS Y10, Y9, Y6
-	VPMOVSXBD 8(BX), Y8
-	VCVTDQ2PS Y8, Y8
-	VPMOVSXBD 8(BX)(R13*1), Y9
-	VCVTDQ2PS Y9, Y9
-	VMOVUPS 32(AX), Y10
-	VFMADD231PS Y10, Y8, Y1
-	VFMADD231PS Y10, Y9, Y3
-	VMOVUPS 32(AX)(R12*1), Y10
-	VFMADD231PS Y10, Y8, Y5
-	VFMADD231PS Y10, Y9, Y7
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers149
-	VADDPS Y7, Y6, Y6
-	VEXTRACTF128 $1, Y6, X7
-	VADDPS X7, X6, X6
-	VMOVHLPS X6, X6, X7
-	VADDPS X7, X6, X6
-	VMOVSHDUP X6, X7
-	VADDPS X7, X6, X6
-	VMULSS scale+112(FP), X6, X6
-	VMOVSS X6, 260(R8)
-	VADDPS Y5, Y4, Y4
-	VEXTRACTF128 $1, Y4, X5
-	VADDPS X5, X4, X4
-	VMOVHLPS X4, X4, X5
-	VADDPS X5, X4, X4
-	VMOVSHDUP X4, X5
-	VADDPS X5, X4, X4
-	VMULSS scale+112(FP), X4, X4
-	VMOVSS X4, 256(R8)
-	VADDPS Y3, Y2, Y2
-	VEXTRACTF128 $1, Y2, X3
-	VADDPS X3, X2, X2
-	VMOVHLPS X2, X2, X3
-	VADDPS X3, X2, X2
-	VMOVSHDUP X2, X3
-	VADDPS X3, X2, X2
-	VMULSS scale+112(FP), X2, X2
-	VMOVSS X2, 4(R8)
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*2), R10
-	ADDQ $8, R8
-	SUBQ $2, DI
-	JMP rows148
-rest150:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows151:
-	CMPQ DI, $1
-	JLT rest153
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers152:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Y4
-	VCVTDQ2PS Y4, Y4
-	VMOVUPS (AX), Y5
-	VFMADD231PS Y5, Y4, Y0
-	VMOVUPS (AX)(R12*1), Y5
-	VFMADD231PS Y5, Y4, Y2
-	VPMOVSXBD 8(BX), Y4
-	VCVTDQ2PS Y4, Y4
-	VMOVUPS 32(AX), Y5
-	VFMADD231PS Y5, Y4, Y1
-	VMOVUPS 32(AX)(R12*1), Y5
-	VFMADD231PS Y5, Y4, Y3
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers152
-	VADDPS Y3, Y2, Y2
-	VEXTRACTF128 $1, Y2, X3
-	VADDPS X3, X2, X2
-	VMOVHLPS X2, X2, X3
-	VADDPS X3, X2, X2
-	VMOVSHDUP X2, X3
-	VADDPS X3, X2, X2
-	VMULSS scale+112(FP), X2, X2
-	VMOVSS X2, 256(R8)
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*1), R10
-	ADDQ $4, R8
-	SUBQ $1, DI
-	JMP rows151
-rest153:
-	MOVQ count+104(FP), BX
-	SHLQ $2, BX
-	SUBQ BX, R8
-	ADDQ $512, R8
-	LEAQ (R9)(R12*2), R9
-	SUBQ $2, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more154
-	MOVQ keys_base+48(FP), R11
-more154:
-	JMP queries146
-fewer147:
-queries155:
-	CMPQ queries-8(SP), $1
-	JLT fewer156
-	MOVQ keys_base+48(FP), R10
-	MOVQ count+104(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows157:
-	CMPQ DI, $4
-	JLT rest159
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers158:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Y8
-	VCVTDQ2PS Y8, Y8
-	VPMOVSXBD (BX)(R13*1), Y9
-	VCVTDQ2PS Y9, Y9
-	VPMOVSXBD (BX)(R13*2), Y10
-	VCVTDQ2PS Y10, Y10
-	VPMOVSXBD (BX)(DX*1), Y11
-	VCVTDQ2PS Y11, Y11
-	VMOVUPS (AX), Y12
-	VFMADD231PS Y12, Y8, Y0
-	VFMADD231PS Y12, Y9, Y2
-	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS Y12, Y11, Y6
-	VPMOVSXBD 8(BX), Y8
-	VCVTDQ2PS Y8, Y8
-	VPMOVSXBD 8(BX)(R13*1), Y9
-	VCVTDQ2PS Y9, Y9
-	VPMOVSXBD 8(BX)(R13*2), Y10
-	VCVTDQ2PS Y10, Y10
-	VPMOVSXBD 8(BX)(DX*1), Y11
-	VCVTDQ2PS Y11, Y11
-	VMOVUPS 32(AX), Y12
-	VFMADD231PS Y12, Y8, Y1
-	VFMADD231PS Y12, Y9, Y3
-	VFMADD231PS Y12, Y10, Y5
-	VFMADD231PS Y12, Y11, Y7
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers158
-	VADDPS Y7, Y6, Y6
-	VEXTRACTF128 $1, Y6, X7
-	VADDPS X7, X6, X6
-	VMOVHLPS X6, X6, X7
-	VADDPS X7, X6, X6
-	VMOVSHDUP X6, X7
-	VADDPS X7, X6, X6
-	VMULSS scale+112(FP), X6, X6
-	VMOVSS X6, 12(R8)
-	VADDPS Y5, Y4, Y4
-	VEXTRACTF128 $1, Y4, X5
-	VADDPS X5, X4, X4
-	VMOVHLPS X4, X4, X5
-	VADDPS X5, X4, X4
-	VMOVSHDUP X4, X5
-	VADDPS X5, X4, X4
-	VMULSS scale+112(FP), X4, X4
-	VMOVSS X4, 8(R8)
-	VADDPS Y3, Y2, Y2
-	VEXTRACTF128 $1, Y2, X3
-	VADDPS X3, X2, X2
-	VMOVHLPS X2, X2, X3
-	VADDPS X3, X2, X2
-	VMOVSHDUP X2, X3
-	VADDPS X3, X2, X2
-	VMULSS scale+112(FP), X2, X2
-	VMOVSS X2, 4(R8)
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*4), R10
-	ADDQ $16, R8
-	SUBQ $4, DI
-	JMP rows157
-rest159:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows160:
-	CMPQ DI, $1
-	JLT rest162
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers161:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Y2
-	VCVTDQ2PS Y2, Y2
-	VMOVUPS (AX), Y3
-	VFMADD231PS Y3, Y2, Y0
-	VPMOVSXBD 8(BX), Y2
-	VCVTDQ2PS Y2, Y2
-	VMOVUPS 32(AX), Y3
-	VFMADD231PS Y3, Y2, Y1
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers161
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*1), R10
-	ADDQ $4, R8
-	SUBQ $1, DI
-	JMP rows160
-rest162:
-	MOVQ count+104(FP), BX
-	SHLQ $2, BX
-	SUBQ BX, R8
-	ADDQ $256, R8
-	LEAQ (R9)(R12*1), R9
-	SUBQ $1, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more163
-	MOVQ keys_base+48(FP), R11
-more163:
-	JMP queries155
-fewer156:
-	VZEROUPPER
-	RET
-
-// func weigh8AVX2(dst []float32, p []float32, values []int8, next []int8, d int, count int)
-// R8 dst of the current queries and strip, R12 and SI bytes of a query, once and three times,
-// R9 weights of the current queries, R10 values of the strip, R13 bytes of a value, DI numbers left,
-// R11 what is fetched ahead, BX and AX current value and weights, CX positions left. Twin: weigh8.
-TEXT ·weigh8AVX2(SB), NOSPLIT, $24-112
-	MOVQ dst_base+0(FP), R8
-	MOVQ p_base+24(FP), R9
-	MOVQ next_base+72(FP), R11
-	MOVQ d+96(FP), R12
-	MOVQ p_len+32(FP), CX
-	SHRQ $6, CX
-	MOVQ CX, queries-8(SP)
-	XORQ BX, BX
-	CMPQ CX, $4
-	JLT shared164
-	INCQ BX
-	CMPQ CX, $8
-	JLT shared164
-	INCQ BX
-	CMPQ CX, $16
-	JLT shared164
-	INCQ BX
-shared164:
-	MOVQ BX, shift-16(SP)
-	LEAQ (R12*1), R13
-	SHLQ $2, R12
-	LEAQ (R12)(R12*2), SI
-queries165:
-	CMPQ queries-8(SP), $2
-	JLT fewer166
-	MOVQ values_base+48(FP), R10
-	MOVQ d+96(FP), DI
-	MOVQ $32, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips167:
-	CMPQ DI, $32
-	JLT rest169
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows168:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VBROADCASTSS 0(AX), Y8
-	VBROADCASTSS 256(AX), Y9
-	VPMOVSXBD (BX), Y10
-	VCVTDQ2PS Y10, Y10
-	VFMADD231PS Y10, Y8, Y0
-	VFMADD231PS Y10, Y9, Y4
-	VPMOVSXBD 8(BX), Y10
-	VCVTDQ2PS Y10, Y10
-	VFMADD231PS Y10, Y8, Y1
-	VFMADD231PS Y10, Y9, Y5
-	VPMOVSXBD 16(BX), Y10
-	VCVTDQ2PS Y10, Y10
-	VFMADD231PS Y10, Y8, Y2
-	VFMADD231PS Y10, Y9, Y6
-	VPMOVSXBD 24(BX), Y10
-	VCVTDQ2PS Y10, Y10
-	VFMADD231PS Y10, Y8, Y3
-	VFMADD231PS Y10, Y9, Y7
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows168
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
-	VMOVUPS Y2, 64(R8)
-	VMOVUPS Y3, 96(R8)
-	VMOVUPS Y4, (R8)(R12*1)
-	VMOVUPS Y5, 32(R8)(R12*1)
-	VMOVUPS Y6, 64(R8)(R12*1)
-	VMOVUPS Y7, 96(R8)(R12*1)
-	ADDQ $128, R8
-	ADDQ $32, R10
-	SUBQ $32, DI
-	JMP strips167
-rest169:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips170:
-	CMPQ DI, $16
-	JLT rest172
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows171:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VBROADCASTSS 0(AX), Y4
-	VBROADCASTSS 256(AX), Y5
-	VPMOVSXBD (BX), Y6
-	VCVTDQ2PS Y6, Y6
-	VFMADD231PS Y6, Y4, Y0
-	VFMADD231PS Y6, Y5, Y2
-	VPMOVSXBD 8(BX), Y6
-	VCVTDQ2PS Y6, Y6
-	VFMADD231PS Y6, Y4, Y1
-	VFMADD231PS Y6, Y5, Y3
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows171
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
-	VMOVUPS Y2, (R8)(R12*1)
-	VMOVUPS Y3, 32(R8)(R12*1)
-	ADDQ $64, R8
-	ADDQ $16, R10
-	SUBQ $16, DI
-	JMP strips170
-rest172:
-	LEAQ (R8)(R12*1), R8
-	ADDQ $512, R9
-	SUBQ $2, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more173
-	MOVQ values_base+48(FP), R11
-more173:
-	JMP queries165
-fewer166:
-queries174:
-	CMPQ queries-8(SP), $1
-	JLT fewer175
-	MOVQ values_base+48(FP), R10
-	MOVQ d+96(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips176:
-	CMPQ DI, $64
-	JLT rest178
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows177:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VBROADCASTSS 0(AX), Y8
-	VPMOVSXBD (BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y0
-	VPMOVSXBD 8(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y1
-	VPMOVSXBD 16(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y2
-	VPMOVSXBD 24(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y3
-	VPMOVSXBD 32(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y4
-	VPMOVSXBD 40(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y5
-	VPMOVSXBD 48(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y6
-	VPMOVSXBD 56(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y7
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows177
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
-	VMOVUPS Y2, 64(R8)
-	VMOVUPS Y3, 96(R8)
-	VMOVUPS Y4, 128(R8)
-	VMOVUPS Y5, 160(R8)
-	VMOVUPS Y6, 192(R8)
-	VMOVUPS Y7, 224(R8)
-	ADDQ $256, R8
-	ADDQ $64, R10
-	SUBQ $64, DI
-	JMP strips176
-rest178:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips179:
-	CMPQ DI, $16
-	JLT rest181
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows180:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VBROADCASTSS 0(AX), Y2
-	VPMOVSXBD (BX), Y3
-	VCVTDQ2PS Y3, Y3
-	VFMADD231PS Y3, Y2, Y0
-	VPMOVSXBD 8(BX), Y3
-	VCVTDQ2PS Y3, Y3
-	VFMADD231PS Y3, Y2, Y1
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows180
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
-	ADDQ $64, R8
-	ADDQ $16, R10
-	SUBQ $16, DI
-	JMP strips179
-rest181:
-	ADDQ $256, R9
-	SUBQ $1, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more182
-	MOVQ values_base+48(FP), R11
-more182:
-	JMP queries174
-fewer175:
+more142:
+	JMP queries134
+fewer135:
 	VZEROUPPER
 	RET
 
@@ -4357,9 +3717,9 @@ TEXT ·deltaReadAVX2(SB), NOSPLIT, $0-172
 	MOVQ v_base+136(FP), DI
 	SHLQ $2, R11
 	SHLQ $2, SI
-columns183:
+columns143:
 	CMPQ DX, $8
-	JLT rest187
+	JLT rest147
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4372,10 +3732,10 @@ columns183:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near184
-rows188:
+	JE near144
+rows148:
 	SUBQ $4, CX
-	JLT some185
+	JLT some145
 	PREFETCHT1 (BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
@@ -4408,11 +3768,11 @@ rows188:
 	VFMADD231PS Y10, Y8, Y7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows188
-near184:
-rows189:
+	JMP rows148
+near144:
+rows149:
 	SUBQ $4, CX
-	JLT some185
+	JLT some145
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -4441,10 +3801,10 @@ rows189:
 	VFMADD231PS Y10, Y8, Y7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows189
-some185:
+	JMP rows149
+some145:
 	ADDQ $4, CX
-	JE fold186
+	JE fold146
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -4453,7 +3813,7 @@ some185:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold186
+	JE fold146
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -4462,7 +3822,7 @@ some185:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold186
+	JE fold146
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -4471,7 +3831,7 @@ some185:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold186:
+fold146:
 	VBROADCASTSS decay+160(FP), Y9
 	VBROADCASTSS beta+164(FP), Y10
 	VBROADCASTSS kq+168(FP), Y11
@@ -4492,8 +3852,8 @@ fold186:
 	ADDQ $32, DI
 	ADDQ $32, R10
 	SUBQ $8, DX
-	JMP columns183
-rest187:
+	JMP columns143
+rest147:
 	VZEROUPPER
 	RET
 
@@ -4515,9 +3875,9 @@ TEXT ·deltaUpdateAVX2(SB), NOSPLIT, $0-124
 	SHLQ $2, R11
 	SHLQ $2, R13
 	VBROADCASTSS decay+120(FP), Y10
-columns190:
+columns150:
 	CMPQ DX, $32
-	JLT rest193
+	JLT rest153
 	VMOVUPS (DI), Y4
 	VMOVUPS 32(DI), Y5
 	VMOVUPS 64(DI), Y6
@@ -4526,8 +3886,8 @@ columns190:
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near191
-rows194:
+	JE near151
+rows154:
 	PREFETCHT1 (SI)(R13*1)
 	PREFETCHT1 64(SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Y9
@@ -4547,10 +3907,10 @@ rows194:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows194
-	JMP next192
-near191:
-rows195:
+	JLT rows154
+	JMP next152
+near151:
+rows155:
 	VBROADCASTSS (R12)(AX*4), Y9
 	VMULPS (SI), Y10, Y0
 	VFMADD231PS Y9, Y4, Y0
@@ -4568,25 +3928,25 @@ rows195:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows195
-next192:
+	JLT rows155
+next152:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	ADDQ $128, DI
 	SUBQ $32, DX
-	JMP columns190
-rest193:
-columns196:
+	JMP columns150
+rest153:
+columns156:
 	CMPQ DX, $16
-	JLT rest199
+	JLT rest159
 	VMOVUPS (DI), Y4
 	VMOVUPS 32(DI), Y5
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near197
-rows200:
+	JE near157
+rows160:
 	PREFETCHT1 (SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Y9
 	VMULPS (SI), Y10, Y0
@@ -4599,10 +3959,10 @@ rows200:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows200
-	JMP next198
-near197:
-rows201:
+	JLT rows160
+	JMP next158
+near157:
+rows161:
 	VBROADCASTSS (R12)(AX*4), Y9
 	VMULPS (SI), Y10, Y0
 	VFMADD231PS Y9, Y4, Y0
@@ -4614,13 +3974,13 @@ rows201:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows201
-next198:
+	JLT rows161
+next158:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	ADDQ $64, DI
 	SUBQ $16, DX
-	JMP columns196
-rest199:
+	JMP columns156
+rest159:
 	VZEROUPPER
 	RET

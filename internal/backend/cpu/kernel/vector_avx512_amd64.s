@@ -1540,33 +1540,6 @@ done62:
 	VZEROUPPER
 	RET
 
-// func scalePageAVX512(dst []float32, scales []float32)
-// SI scales, in registers 0 to 3; DI dst, CX numbers, a multiple of 64. Twin: scalePage.
-TEXT ·scalePageAVX512(SB), NOSPLIT, $0-48
-	MOVQ dst_base+0(FP), DI
-	MOVQ scales_base+24(FP), SI
-	MOVQ dst_len+8(FP), CX
-	VMOVUPS (SI), Z0
-	VMOVUPS 64(SI), Z1
-	VMOVUPS 128(SI), Z2
-	VMOVUPS 192(SI), Z3
-loop63:
-	SUBQ $64, CX
-	JLT done64
-	VMULPS (DI), Z0, Z4
-	VMOVUPS Z4, (DI)
-	VMULPS 64(DI), Z1, Z4
-	VMOVUPS Z4, 64(DI)
-	VMULPS 128(DI), Z2, Z4
-	VMOVUPS Z4, 128(DI)
-	VMULPS 192(DI), Z3, Z4
-	VMOVUPS Z4, 192(DI)
-	ADDQ $256, DI
-	JMP loop63
-done64:
-	VZEROUPPER
-	RET
-
 // func scores32AVX512(dst []float32, q []float32, keys []float32, next []float32, d int, count int, scale float32)
 // R8 dst of the current queries, R9 the queries, R12 and SI bytes of a query, once and three
 // times, R10 current keys, R13 and DX bytes of a key, likewise, DI keys left, R11 what is fetched ahead,
@@ -1581,9 +1554,9 @@ TEXT ·scores32AVX512(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared65
+	JLT shared63
 	INCQ BX
-shared65:
+shared63:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
@@ -1591,18 +1564,18 @@ shared65:
 	LEAQ (R13)(R13*2), DX
 	VMOVDQU32 every4<>(SB), Z30
 	VBROADCASTSS scale+112(FP), Z31
-queries66:
+queries64:
 	CMPQ queries-8(SP), $8
-	JLT fewer67
+	JLT fewer65
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows68:
+rows66:
 	CMPQ DI, $2
-	JLT rest70
+	JLT rest68
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1623,7 +1596,7 @@ rows68:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers69:
+numbers67:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -1657,7 +1630,7 @@ numbers69:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers69
+	JGT numbers67
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -1729,15 +1702,15 @@ numbers69:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows68
-rest70:
+	JMP rows66
+rest68:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows71:
+rows69:
 	CMPQ DI, $1
-	JLT rest73
+	JLT rest71
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1750,7 +1723,7 @@ rows71:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers72:
+numbers70:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z8
@@ -1774,7 +1747,7 @@ numbers72:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers72
+	JGT numbers70
 	VEXTRACTF64X4 $1, Z7, Y8
 	VADDPS Y8, Y7, Y7
 	VEXTRACTF128 $1, Y7, X8
@@ -1858,8 +1831,8 @@ numbers72:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows71
-rest73:
+	JMP rows69
+rest71:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -1872,23 +1845,23 @@ rest73:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more74
+	JLT more72
 	MOVQ keys_base+48(FP), R11
-more74:
-	JMP queries66
-fewer67:
-queries75:
+more72:
+	JMP queries64
+fewer65:
+queries73:
 	CMPQ queries-8(SP), $4
-	JLT fewer76
+	JLT fewer74
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows77:
+rows75:
 	CMPQ DI, $4
-	JLT rest79
+	JLT rest77
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1908,7 +1881,7 @@ rows77:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers78:
+numbers76:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -1941,7 +1914,7 @@ numbers78:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers78
+	JGT numbers76
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2009,15 +1982,15 @@ numbers78:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows77
-rest79:
+	JMP rows75
+rest77:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows80:
+rows78:
 	CMPQ DI, $1
-	JLT rest82
+	JLT rest80
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2025,7 +1998,7 @@ rows80:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers81:
+numbers79:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z4
@@ -2040,7 +2013,7 @@ numbers81:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers81
+	JGT numbers79
 	VEXTRACTF64X4 $1, Z3, Y4
 	VADDPS Y4, Y3, Y3
 	VEXTRACTF128 $1, Y3, X4
@@ -2084,8 +2057,8 @@ numbers81:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows80
-rest82:
+	JMP rows78
+rest80:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2096,23 +2069,23 @@ rest82:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more83
+	JLT more81
 	MOVQ keys_base+48(FP), R11
-more83:
-	JMP queries75
-fewer76:
-queries84:
+more81:
+	JMP queries73
+fewer74:
+queries82:
 	CMPQ queries-8(SP), $2
-	JLT fewer85
+	JLT fewer83
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows86:
+rows84:
 	CMPQ DI, $4
-	JLT rest88
+	JLT rest86
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2124,7 +2097,7 @@ rows86:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers87:
+numbers85:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2147,7 +2120,7 @@ numbers87:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers87
+	JGT numbers85
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2183,21 +2156,21 @@ numbers87:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows86
-rest88:
+	JMP rows84
+rest86:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows89:
+rows87:
 	CMPQ DI, $1
-	JLT rest91
+	JLT rest89
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers90:
+numbers88:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z2
@@ -2208,7 +2181,7 @@ numbers90:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers90
+	JGT numbers88
 	VEXTRACTF64X4 $1, Z1, Y2
 	VADDPS Y2, Y1, Y1
 	VEXTRACTF128 $1, Y1, X2
@@ -2232,8 +2205,8 @@ numbers90:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows89
-rest91:
+	JMP rows87
+rest89:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2244,23 +2217,23 @@ rest91:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more92
+	JLT more90
 	MOVQ keys_base+48(FP), R11
-more92:
-	JMP queries84
-fewer85:
-queries93:
+more90:
+	JMP queries82
+fewer83:
+queries91:
 	CMPQ queries-8(SP), $1
-	JLT fewer94
+	JLT fewer92
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows95:
+rows93:
 	CMPQ DI, $4
-	JLT rest97
+	JLT rest95
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2268,7 +2241,7 @@ rows95:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers96:
+numbers94:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2286,7 +2259,7 @@ numbers96:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers96
+	JGT numbers94
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2306,20 +2279,20 @@ numbers96:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows95
-rest97:
+	JMP rows93
+rest95:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows98:
+rows96:
 	CMPQ DI, $1
-	JLT rest100
+	JLT rest98
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers99:
+numbers97:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z1
@@ -2328,7 +2301,7 @@ numbers99:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers99
+	JGT numbers97
 	VEXTRACTF64X4 $1, Z0, Y1
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -2342,8 +2315,8 @@ numbers99:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows98
-rest100:
+	JMP rows96
+rest98:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2354,11 +2327,11 @@ rest100:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more101
+	JLT more99
 	MOVQ keys_base+48(FP), R11
-more101:
-	JMP queries93
-fewer94:
+more99:
+	JMP queries91
+fewer92:
 	VZEROUPPER
 	RET
 
@@ -2376,25 +2349,25 @@ TEXT ·weigh32AVX512(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared102
+	JLT shared100
 	INCQ BX
-shared102:
+shared100:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries103:
+queries101:
 	CMPQ queries-8(SP), $8
-	JLT fewer104
+	JLT fewer102
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips105:
+strips103:
 	CMPQ DI, $32
-	JLT rest107
+	JLT rest105
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2414,7 +2387,7 @@ strips105:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows106:
+rows104:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -2439,7 +2412,7 @@ rows106:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows106
+	JGT rows104
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
@@ -2460,15 +2433,15 @@ rows106:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	SUBQ $32, DI
-	JMP strips105
-rest107:
+	JMP strips103
+rest105:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips108:
+strips106:
 	CMPQ DI, $16
-	JLT rest110
+	JLT rest108
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2480,7 +2453,7 @@ strips108:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows109:
+rows107:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z8
@@ -2495,7 +2468,7 @@ rows109:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows109
+	JGT rows107
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
@@ -2508,8 +2481,8 @@ rows109:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips108
-rest110:
+	JMP strips106
+rest108:
 	LEAQ (R8)(R12*4), R8
 	ADDQ SI, R8
 	ADDQ $2048, R9
@@ -2518,23 +2491,23 @@ rest110:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more111
+	JLT more109
 	MOVQ values_base+48(FP), R11
-more111:
-	JMP queries103
-fewer104:
-queries112:
+more109:
+	JMP queries101
+fewer102:
+queries110:
 	CMPQ queries-8(SP), $4
-	JLT fewer113
+	JLT fewer111
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips114:
+strips112:
 	CMPQ DI, $64
-	JLT rest116
+	JLT rest114
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2554,7 +2527,7 @@ strips114:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows115:
+rows113:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2583,7 +2556,7 @@ rows115:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows115
+	JGT rows113
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2603,15 +2576,15 @@ rows115:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips114
-rest116:
+	JMP strips112
+rest114:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips117:
+strips115:
 	CMPQ DI, $16
-	JLT rest119
+	JLT rest117
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2619,7 +2592,7 @@ strips117:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows118:
+rows116:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z4
@@ -2630,7 +2603,7 @@ rows118:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows118
+	JGT rows116
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	VMOVUPS Z2, (R8)(R12*2)
@@ -2638,8 +2611,8 @@ rows118:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips117
-rest119:
+	JMP strips115
+rest117:
 	ADDQ SI, R8
 	ADDQ $1024, R9
 	SUBQ $4, queries-8(SP)
@@ -2647,23 +2620,23 @@ rest119:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more120
+	JLT more118
 	MOVQ values_base+48(FP), R11
-more120:
-	JMP queries112
-fewer113:
-queries121:
+more118:
+	JMP queries110
+fewer111:
+queries119:
 	CMPQ queries-8(SP), $2
-	JLT fewer122
+	JLT fewer120
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips123:
+strips121:
 	CMPQ DI, $64
-	JLT rest125
+	JLT rest123
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2675,7 +2648,7 @@ strips123:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows124:
+rows122:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2696,7 +2669,7 @@ rows124:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows124
+	JGT rows122
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2708,21 +2681,21 @@ rows124:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips123
-rest125:
+	JMP strips121
+rest123:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips126:
+strips124:
 	CMPQ DI, $16
-	JLT rest128
+	JLT rest126
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows127:
+rows125:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z2
@@ -2731,14 +2704,14 @@ rows127:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows127
+	JGT rows125
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips126
-rest128:
+	JMP strips124
+rest126:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -2746,23 +2719,23 @@ rest128:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more129
+	JLT more127
 	MOVQ values_base+48(FP), R11
-more129:
-	JMP queries121
-fewer122:
-queries130:
+more127:
+	JMP queries119
+fewer120:
+queries128:
 	CMPQ queries-8(SP), $1
-	JLT fewer131
+	JLT fewer129
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips132:
+strips130:
 	CMPQ DI, $64
-	JLT rest134
+	JLT rest132
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2770,7 +2743,7 @@ strips132:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows133:
+rows131:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2787,7 +2760,7 @@ rows133:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows133
+	JGT rows131
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2795,20 +2768,20 @@ rows133:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips132
-rest134:
+	JMP strips130
+rest132:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips135:
+strips133:
 	CMPQ DI, $16
-	JLT rest137
+	JLT rest135
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows136:
+rows134:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z1
@@ -2816,24 +2789,24 @@ rows136:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows136
+	JGT rows134
 	VMOVUPS Z0, (R8)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips135
-rest137:
+	JMP strips133
+rest135:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more138
+	JLT more136
 	MOVQ values_base+48(FP), R11
-more138:
-	JMP queries130
-fewer131:
+more136:
+	JMP queries128
+fewer129:
 	VZEROUPPER
 	RET
 
@@ -2851,9 +2824,9 @@ TEXT ·scores16AVX512(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared139
+	JLT shared137
 	INCQ BX
-shared139:
+shared137:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
@@ -2861,18 +2834,18 @@ shared139:
 	LEAQ (R13)(R13*2), DX
 	VMOVDQU32 every4<>(SB), Z30
 	VBROADCASTSS scale+112(FP), Z31
-queries140:
+queries138:
 	CMPQ queries-8(SP), $8
-	JLT fewer141
+	JLT fewer139
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows142:
+rows140:
 	CMPQ DI, $2
-	JLT rest144
+	JLT rest142
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2893,7 +2866,7 @@ rows142:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers143:
+numbers141:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z16
@@ -2926,7 +2899,7 @@ numbers143:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers143
+	JGT numbers141
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2998,15 +2971,15 @@ numbers143:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows142
-rest144:
+	JMP rows140
+rest142:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows145:
+rows143:
 	CMPQ DI, $1
-	JLT rest147
+	JLT rest145
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3019,7 +2992,7 @@ rows145:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers146:
+numbers144:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z8
@@ -3043,7 +3016,7 @@ numbers146:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers146
+	JGT numbers144
 	VEXTRACTF64X4 $1, Z7, Y8
 	VADDPS Y8, Y7, Y7
 	VEXTRACTF128 $1, Y7, X8
@@ -3127,8 +3100,8 @@ numbers146:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows145
-rest147:
+	JMP rows143
+rest145:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3141,23 +3114,23 @@ rest147:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more148
+	JLT more146
 	MOVQ keys_base+48(FP), R11
-more148:
-	JMP queries140
-fewer141:
-queries149:
+more146:
+	JMP queries138
+fewer139:
+queries147:
 	CMPQ queries-8(SP), $4
-	JLT fewer150
+	JLT fewer148
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows151:
+rows149:
 	CMPQ DI, $4
-	JLT rest153
+	JLT rest151
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3177,7 +3150,7 @@ rows151:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers152:
+numbers150:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3208,7 +3181,7 @@ numbers152:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers152
+	JGT numbers150
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3276,15 +3249,15 @@ numbers152:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows151
-rest153:
+	JMP rows149
+rest151:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows154:
+rows152:
 	CMPQ DI, $1
-	JLT rest156
+	JLT rest154
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3292,7 +3265,7 @@ rows154:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers155:
+numbers153:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z4
@@ -3307,7 +3280,7 @@ numbers155:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers155
+	JGT numbers153
 	VEXTRACTF64X4 $1, Z3, Y4
 	VADDPS Y4, Y3, Y3
 	VEXTRACTF128 $1, Y3, X4
@@ -3351,8 +3324,8 @@ numbers155:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows154
-rest156:
+	JMP rows152
+rest154:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3363,23 +3336,23 @@ rest156:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more157
+	JLT more155
 	MOVQ keys_base+48(FP), R11
-more157:
-	JMP queries149
-fewer150:
-queries158:
+more155:
+	JMP queries147
+fewer148:
+queries156:
 	CMPQ queries-8(SP), $2
-	JLT fewer159
+	JLT fewer157
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows160:
+rows158:
 	CMPQ DI, $4
-	JLT rest162
+	JLT rest160
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3391,7 +3364,7 @@ rows160:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers161:
+numbers159:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3412,7 +3385,7 @@ numbers161:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers161
+	JGT numbers159
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3448,21 +3421,21 @@ numbers161:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows160
-rest162:
+	JMP rows158
+rest160:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows163:
+rows161:
 	CMPQ DI, $1
-	JLT rest165
+	JLT rest163
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers164:
+numbers162:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z2
@@ -3473,7 +3446,7 @@ numbers164:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers164
+	JGT numbers162
 	VEXTRACTF64X4 $1, Z1, Y2
 	VADDPS Y2, Y1, Y1
 	VEXTRACTF128 $1, Y1, X2
@@ -3497,8 +3470,8 @@ numbers164:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows163
-rest165:
+	JMP rows161
+rest163:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3509,23 +3482,23 @@ rest165:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more166
+	JLT more164
 	MOVQ keys_base+48(FP), R11
-more166:
-	JMP queries158
-fewer159:
-queries167:
+more164:
+	JMP queries156
+fewer157:
+queries165:
 	CMPQ queries-8(SP), $1
-	JLT fewer168
+	JLT fewer166
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows169:
+rows167:
 	CMPQ DI, $4
-	JLT rest171
+	JLT rest169
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3533,7 +3506,7 @@ rows169:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers170:
+numbers168:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3549,7 +3522,7 @@ numbers170:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers170
+	JGT numbers168
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3569,20 +3542,20 @@ numbers170:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows169
-rest171:
+	JMP rows167
+rest169:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows172:
+rows170:
 	CMPQ DI, $1
-	JLT rest174
+	JLT rest172
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers173:
+numbers171:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z1
@@ -3591,7 +3564,7 @@ numbers173:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers173
+	JGT numbers171
 	VEXTRACTF64X4 $1, Z0, Y1
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -3605,8 +3578,8 @@ numbers173:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows172
-rest174:
+	JMP rows170
+rest172:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3617,11 +3590,11 @@ rest174:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more175
+	JLT more173
 	MOVQ keys_base+48(FP), R11
-more175:
-	JMP queries167
-fewer168:
+more173:
+	JMP queries165
+fewer166:
 	VZEROUPPER
 	RET
 
@@ -3639,25 +3612,25 @@ TEXT ·weigh16AVX512(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared176
+	JLT shared174
 	INCQ BX
-shared176:
+shared174:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries177:
+queries175:
 	CMPQ queries-8(SP), $8
-	JLT fewer178
+	JLT fewer176
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips179:
+strips177:
 	CMPQ DI, $32
-	JLT rest181
+	JLT rest179
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3677,7 +3650,7 @@ strips179:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows180:
+rows178:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z16
@@ -3701,7 +3674,7 @@ rows180:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows180
+	JGT rows178
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
@@ -3722,15 +3695,15 @@ rows180:
 	ADDQ $128, R8
 	ADDQ $64, R10
 	SUBQ $32, DI
-	JMP strips179
-rest181:
+	JMP strips177
+rest179:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips182:
+strips180:
 	CMPQ DI, $16
-	JLT rest184
+	JLT rest182
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3742,7 +3715,7 @@ strips182:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows183:
+rows181:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z8
@@ -3757,7 +3730,7 @@ rows183:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows183
+	JGT rows181
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
@@ -3770,8 +3743,8 @@ rows183:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips182
-rest184:
+	JMP strips180
+rest182:
 	LEAQ (R8)(R12*4), R8
 	ADDQ SI, R8
 	ADDQ $2048, R9
@@ -3780,23 +3753,23 @@ rest184:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more185
+	JLT more183
 	MOVQ values_base+48(FP), R11
-more185:
-	JMP queries177
-fewer178:
-queries186:
+more183:
+	JMP queries175
+fewer176:
+queries184:
 	CMPQ queries-8(SP), $4
-	JLT fewer187
+	JLT fewer185
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips188:
+strips186:
 	CMPQ DI, $64
-	JLT rest190
+	JLT rest188
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3816,7 +3789,7 @@ strips188:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows189:
+rows187:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3843,7 +3816,7 @@ rows189:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows189
+	JGT rows187
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -3863,15 +3836,15 @@ rows189:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips188
-rest190:
+	JMP strips186
+rest188:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips191:
+strips189:
 	CMPQ DI, $16
-	JLT rest193
+	JLT rest191
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3879,7 +3852,7 @@ strips191:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows192:
+rows190:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z4
@@ -3890,7 +3863,7 @@ rows192:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows192
+	JGT rows190
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	VMOVUPS Z2, (R8)(R12*2)
@@ -3898,8 +3871,8 @@ rows192:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips191
-rest193:
+	JMP strips189
+rest191:
 	ADDQ SI, R8
 	ADDQ $1024, R9
 	SUBQ $4, queries-8(SP)
@@ -3907,23 +3880,23 @@ rest193:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more194
+	JLT more192
 	MOVQ values_base+48(FP), R11
-more194:
-	JMP queries186
-fewer187:
-queries195:
+more192:
+	JMP queries184
+fewer185:
+queries193:
 	CMPQ queries-8(SP), $2
-	JLT fewer196
+	JLT fewer194
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips197:
+strips195:
 	CMPQ DI, $64
-	JLT rest199
+	JLT rest197
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3935,7 +3908,7 @@ strips197:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows198:
+rows196:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3954,7 +3927,7 @@ rows198:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows198
+	JGT rows196
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -3966,21 +3939,21 @@ rows198:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips197
-rest199:
+	JMP strips195
+rest197:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips200:
+strips198:
 	CMPQ DI, $16
-	JLT rest202
+	JLT rest200
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows201:
+rows199:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z2
@@ -3989,14 +3962,14 @@ rows201:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows201
+	JGT rows199
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips200
-rest202:
+	JMP strips198
+rest200:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -4004,23 +3977,23 @@ rest202:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more203
+	JLT more201
 	MOVQ values_base+48(FP), R11
-more203:
-	JMP queries195
-fewer196:
-queries204:
+more201:
+	JMP queries193
+fewer194:
+queries202:
 	CMPQ queries-8(SP), $1
-	JLT fewer205
+	JLT fewer203
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips206:
+strips204:
 	CMPQ DI, $64
-	JLT rest208
+	JLT rest206
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4028,7 +4001,7 @@ strips206:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows207:
+rows205:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -4043,7 +4016,7 @@ rows207:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows207
+	JGT rows205
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -4051,20 +4024,20 @@ rows207:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips206
-rest208:
+	JMP strips204
+rest206:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips209:
+strips207:
 	CMPQ DI, $16
-	JLT rest211
+	JLT rest209
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows210:
+rows208:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z1
@@ -4072,1310 +4045,24 @@ rows210:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows210
+	JGT rows208
 	VMOVUPS Z0, (R8)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips209
-rest211:
+	JMP strips207
+rest209:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more212
+	JLT more210
 	MOVQ values_base+48(FP), R11
-more212:
-	JMP queries204
-fewer205:
-	VZEROUPPER
-	RET
-
-// func scores8AVX512(dst []float32, q []float32, keys []int8, next []int8, d int, count int, scale float32)
-// R8 dst of the current queries, R9 the queries, R12 and SI bytes of a query, once and three
-// times, R10 current keys, R13 and DX bytes of a key, likewise, DI keys left, R11 what is fetched ahead,
-// BX and AX key and query numbers, CX numbers left; for eight queries DX numbers of the fifth. Twin: scores8.
-TEXT ·scores8AVX512(SB), NOSPLIT, $24-116
-	MOVQ dst_base+0(FP), R8
-	MOVQ q_base+24(FP), R9
-	MOVQ next_base+72(FP), R11
-	MOVQ d+96(FP), R12
-	MOVQ dst_len+8(FP), CX
-	SHRQ $6, CX
-	MOVQ CX, queries-8(SP)
-	XORQ BX, BX
-	CMPQ CX, $16
-	JLT shared213
-	INCQ BX
-shared213:
-	MOVQ BX, shift-16(SP)
-	LEAQ (R12*1), R13
-	SHLQ $2, R12
-	LEAQ (R12)(R12*2), SI
-	LEAQ (R13)(R13*2), DX
-	VMOVDQU32 every4<>(SB), Z30
-	VBROADCASTSS scale+112(FP), Z31
-queries214:
-	CMPQ queries-8(SP), $8
-	JLT fewer215
-	MOVQ keys_base+48(FP), R10
-	MOVQ count+104(FP), DI
-	MOVQ $32, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows216:
-	CMPQ DI, $2
-	JLT rest218
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	MOVQ R10, BX
-	MOVQ R9, AX
-	LEAQ (AX)(R12*4), DX
-	MOVQ d+96(FP), CX
-numbers217:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z16
-	VCVTDQ2PS Z16, Z16
-	VPMOVSXBD (BX)(R13*1), Z17
-	VCVTDQ2PS Z17, Z17
-	VMOVUPS (AX), Z18
-	VFMADD231PS Z18, Z16, Z0
-	VFMADD231PS Z18, Z17, Z1
-	VMOVUPS (AX)(R12*1), Z18
-	VFMADD231PS Z18, Z16, Z2
-	VFMADD231PS Z18, Z17, Z3
-	VMOVUPS (AX)(R12*2), Z18
-	VFMADD231PS Z18, Z16, Z4
-	VFMADD231PS Z18, Z17, Z5
-	VMOVUPS (AX)(SI*1), Z18
-	VFMADD231PS Z18, Z16, Z6
-	VFMADD231PS Z18, Z17, Z7
-	VMOVUPS (DX), Z18
-	VFMADD231PS Z18, Z16, Z8
-	VFMADD231PS Z18, Z17, Z9
-	VMOVUPS (DX)(R12*1), Z18
-	VFMADD231PS Z18, Z16, Z10
-	VFMADD231PS Z18, Z17, Z11
-	VMOVUPS (DX)(R12*2), Z18
-	VFMADD231PS Z18, Z16, Z12
-	VFMADD231PS Z18, Z17, Z13
-	VMOVUPS (DX)(SI*1), Z18
-	VFMADD231PS Z18, Z16, Z14
-	VFMADD231PS Z18, Z17, Z15
-	ADDQ $16, BX
-	ADDQ $64, DX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers217
-	VSHUFF64X2 $0x44, Z1, Z0, Z24
-	VSHUFF64X2 $0xee, Z1, Z0, Z25
-	VSHUFF64X2 $0x44, Z3, Z2, Z26
-	VSHUFF64X2 $0xee, Z3, Z2, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVLPS X25, (R8)
-	VMOVHPS X25, 256(R8)
-	VSHUFF64X2 $0x44, Z5, Z4, Z24
-	VSHUFF64X2 $0xee, Z5, Z4, Z25
-	VSHUFF64X2 $0x44, Z7, Z6, Z26
-	VSHUFF64X2 $0xee, Z7, Z6, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVLPS X25, 512(R8)
-	VMOVHPS X25, 768(R8)
-	VSHUFF64X2 $0x44, Z9, Z8, Z24
-	VSHUFF64X2 $0xee, Z9, Z8, Z25
-	VSHUFF64X2 $0x44, Z11, Z10, Z26
-	VSHUFF64X2 $0xee, Z11, Z10, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVLPS X25, 1024(R8)
-	VMOVHPS X25, 1280(R8)
-	VSHUFF64X2 $0x44, Z13, Z12, Z24
-	VSHUFF64X2 $0xee, Z13, Z12, Z25
-	VSHUFF64X2 $0x44, Z15, Z14, Z26
-	VSHUFF64X2 $0xee, Z15, Z14, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVLPS X25, 1536(R8)
-	VMOVHPS X25, 1792(R8)
-	LEAQ (R10)(R13*2), R10
-	ADDQ $8, R8
-	SUBQ $2, DI
-	JMP rows216
-rest218:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows219:
-	CMPQ DI, $1
-	JLT rest221
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	LEAQ (AX)(R12*4), DX
-	MOVQ d+96(FP), CX
-numbers220:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z8
-	VCVTDQ2PS Z8, Z8
-	VMOVUPS (AX), Z9
-	VFMADD231PS Z9, Z8, Z0
-	VMOVUPS (AX)(R12*1), Z9
-	VFMADD231PS Z9, Z8, Z1
-	VMOVUPS (AX)(R12*2), Z9
-	VFMADD231PS Z9, Z8, Z2
-	VMOVUPS (AX)(SI*1), Z9
-	VFMADD231PS Z9, Z8, Z3
-	VMOVUPS (DX), Z9
-	VFMADD231PS Z9, Z8, Z4
-	VMOVUPS (DX)(R12*1), Z9
-	VFMADD231PS Z9, Z8, Z5
-	VMOVUPS (DX)(R12*2), Z9
-	VFMADD231PS Z9, Z8, Z6
-	VMOVUPS (DX)(SI*1), Z9
-	VFMADD231PS Z9, Z8, Z7
-	ADDQ $16, BX
-	ADDQ $64, DX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers220
-	VEXTRACTF64X4 $1, Z7, Y8
-	VADDPS Y8, Y7, Y7
-	VEXTRACTF128 $1, Y7, X8
-	VADDPS X8, X7, X7
-	VMOVHLPS X7, X7, X8
-	VADDPS X8, X7, X7
-	VMOVSHDUP X7, X8
-	VADDPS X8, X7, X7
-	VMULSS scale+112(FP), X7, X7
-	VMOVSS X7, 1792(R8)
-	VEXTRACTF64X4 $1, Z6, Y7
-	VADDPS Y7, Y6, Y6
-	VEXTRACTF128 $1, Y6, X7
-	VADDPS X7, X6, X6
-	VMOVHLPS X6, X6, X7
-	VADDPS X7, X6, X6
-	VMOVSHDUP X6, X7
-	VADDPS X7, X6, X6
-	VMULSS scale+112(FP), X6, X6
-	VMOVSS X6, 1536(R8)
-	VEXTRACTF64X4 $1, Z5, Y6
-	VADDPS Y6, Y5, Y5
-	VEXTRACTF128 $1, Y5, X6
-	VADDPS X6, X5, X5
-	VMOVHLPS X5, X5, X6
-	VADDPS X6, X5, X5
-	VMOVSHDUP X5, X6
-	VADDPS X6, X5, X5
-	VMULSS scale+112(FP), X5, X5
-	VMOVSS X5, 1280(R8)
-	VEXTRACTF64X4 $1, Z4, Y5
-	VADDPS Y5, Y4, Y4
-	VEXTRACTF128 $1, Y4, X5
-	VADDPS X5, X4, X4
-	VMOVHLPS X4, X4, X5
-	VADDPS X5, X4, X4
-	VMOVSHDUP X4, X5
-	VADDPS X5, X4, X4
-	VMULSS scale+112(FP), X4, X4
-	VMOVSS X4, 1024(R8)
-	VEXTRACTF64X4 $1, Z3, Y4
-	VADDPS Y4, Y3, Y3
-	VEXTRACTF128 $1, Y3, X4
-	VADDPS X4, X3, X3
-	VMOVHLPS X3, X3, X4
-	VADDPS X4, X3, X3
-	VMOVSHDUP X3, X4
-	VADDPS X4, X3, X3
-	VMULSS scale+112(FP), X3, X3
-	VMOVSS X3, 768(R8)
-	VEXTRACTF64X4 $1, Z2, Y3
-	VADDPS Y3, Y2, Y2
-	VEXTRACTF128 $1, Y2, X3
-	VADDPS X3, X2, X2
-	VMOVHLPS X2, X2, X3
-	VADDPS X3, X2, X2
-	VMOVSHDUP X2, X3
-	VADDPS X3, X2, X2
-	VMULSS scale+112(FP), X2, X2
-	VMOVSS X2, 512(R8)
-	VEXTRACTF64X4 $1, Z1, Y2
-	VADDPS Y2, Y1, Y1
-	VEXTRACTF128 $1, Y1, X2
-	VADDPS X2, X1, X1
-	VMOVHLPS X1, X1, X2
-	VADDPS X2, X1, X1
-	VMOVSHDUP X1, X2
-	VADDPS X2, X1, X1
-	VMULSS scale+112(FP), X1, X1
-	VMOVSS X1, 256(R8)
-	VEXTRACTF64X4 $1, Z0, Y1
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*1), R10
-	ADDQ $4, R8
-	SUBQ $1, DI
-	JMP rows219
-rest221:
-	MOVQ count+104(FP), BX
-	SHLQ $2, BX
-	SUBQ BX, R8
-	ADDQ $2048, R8
-	LEAQ (R9)(R12*4), R9
-	LEAQ (R9)(R12*4), R9
-	LEAQ (R13)(R13*2), DX
-	SUBQ $8, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more222
-	MOVQ keys_base+48(FP), R11
-more222:
-	JMP queries214
-fewer215:
-queries223:
-	CMPQ queries-8(SP), $4
-	JLT fewer224
-	MOVQ keys_base+48(FP), R10
-	MOVQ count+104(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows225:
-	CMPQ DI, $4
-	JLT rest227
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers226:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z16
-	VCVTDQ2PS Z16, Z16
-	VPMOVSXBD (BX)(R13*1), Z17
-	VCVTDQ2PS Z17, Z17
-	VPMOVSXBD (BX)(R13*2), Z18
-	VCVTDQ2PS Z18, Z18
-	VPMOVSXBD (BX)(DX*1), Z19
-	VCVTDQ2PS Z19, Z19
-	VMOVUPS (AX), Z20
-	VFMADD231PS Z20, Z16, Z0
-	VFMADD231PS Z20, Z17, Z1
-	VFMADD231PS Z20, Z18, Z2
-	VFMADD231PS Z20, Z19, Z3
-	VMOVUPS (AX)(R12*1), Z20
-	VFMADD231PS Z20, Z16, Z4
-	VFMADD231PS Z20, Z17, Z5
-	VFMADD231PS Z20, Z18, Z6
-	VFMADD231PS Z20, Z19, Z7
-	VMOVUPS (AX)(R12*2), Z20
-	VFMADD231PS Z20, Z16, Z8
-	VFMADD231PS Z20, Z17, Z9
-	VFMADD231PS Z20, Z18, Z10
-	VFMADD231PS Z20, Z19, Z11
-	VMOVUPS (AX)(SI*1), Z20
-	VFMADD231PS Z20, Z16, Z12
-	VFMADD231PS Z20, Z17, Z13
-	VFMADD231PS Z20, Z18, Z14
-	VFMADD231PS Z20, Z19, Z15
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers226
-	VSHUFF64X2 $0x44, Z1, Z0, Z24
-	VSHUFF64X2 $0xee, Z1, Z0, Z25
-	VSHUFF64X2 $0x44, Z3, Z2, Z26
-	VSHUFF64X2 $0xee, Z3, Z2, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, (R8)
-	VSHUFF64X2 $0x44, Z5, Z4, Z24
-	VSHUFF64X2 $0xee, Z5, Z4, Z25
-	VSHUFF64X2 $0x44, Z7, Z6, Z26
-	VSHUFF64X2 $0xee, Z7, Z6, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, 256(R8)
-	VSHUFF64X2 $0x44, Z9, Z8, Z24
-	VSHUFF64X2 $0xee, Z9, Z8, Z25
-	VSHUFF64X2 $0x44, Z11, Z10, Z26
-	VSHUFF64X2 $0xee, Z11, Z10, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, 512(R8)
-	VSHUFF64X2 $0x44, Z13, Z12, Z24
-	VSHUFF64X2 $0xee, Z13, Z12, Z25
-	VSHUFF64X2 $0x44, Z15, Z14, Z26
-	VSHUFF64X2 $0xee, Z15, Z14, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, 768(R8)
-	LEAQ (R10)(R13*4), R10
-	ADDQ $16, R8
-	SUBQ $4, DI
-	JMP rows225
-rest227:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows228:
-	CMPQ DI, $1
-	JLT rest230
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers229:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z4
-	VCVTDQ2PS Z4, Z4
-	VMOVUPS (AX), Z5
-	VFMADD231PS Z5, Z4, Z0
-	VMOVUPS (AX)(R12*1), Z5
-	VFMADD231PS Z5, Z4, Z1
-	VMOVUPS (AX)(R12*2), Z5
-	VFMADD231PS Z5, Z4, Z2
-	VMOVUPS (AX)(SI*1), Z5
-	VFMADD231PS Z5, Z4, Z3
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers229
-	VEXTRACTF64X4 $1, Z3, Y4
-	VADDPS Y4, Y3, Y3
-	VEXTRACTF128 $1, Y3, X4
-	VADDPS X4, X3, X3
-	VMOVHLPS X3, X3, X4
-	VADDPS X4, X3, X3
-	VMOVSHDUP X3, X4
-	VADDPS X4, X3, X3
-	VMULSS scale+112(FP), X3, X3
-	VMOVSS X3, 768(R8)
-	VEXTRACTF64X4 $1, Z2, Y3
-	VADDPS Y3, Y2, Y2
-	VEXTRACTF128 $1, Y2, X3
-	VADDPS X3, X2, X2
-	VMOVHLPS X2, X2, X3
-	VADDPS X3, X2, X2
-	VMOVSHDUP X2, X3
-	VADDPS X3, X2, X2
-	VMULSS scale+112(FP), X2, X2
-	VMOVSS X2, 512(R8)
-	VEXTRACTF64X4 $1, Z1, Y2
-	VADDPS Y2, Y1, Y1
-	VEXTRACTF128 $1, Y1, X2
-	VADDPS X2, X1, X1
-	VMOVHLPS X1, X1, X2
-	VADDPS X2, X1, X1
-	VMOVSHDUP X1, X2
-	VADDPS X2, X1, X1
-	VMULSS scale+112(FP), X1, X1
-	VMOVSS X1, 256(R8)
-	VEXTRACTF64X4 $1, Z0, Y1
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*1), R10
-	ADDQ $4, R8
-	SUBQ $1, DI
-	JMP rows228
-rest230:
-	MOVQ count+104(FP), BX
-	SHLQ $2, BX
-	SUBQ BX, R8
-	ADDQ $1024, R8
-	LEAQ (R9)(R12*4), R9
-	SUBQ $4, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more231
-	MOVQ keys_base+48(FP), R11
-more231:
-	JMP queries223
-fewer224:
-queries232:
-	CMPQ queries-8(SP), $2
-	JLT fewer233
-	MOVQ keys_base+48(FP), R10
-	MOVQ count+104(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows234:
-	CMPQ DI, $4
-	JLT rest236
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers235:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z8
-	VCVTDQ2PS Z8, Z8
-	VPMOVSXBD (BX)(R13*1), Z9
-	VCVTDQ2PS Z9, Z9
-	VPMOVSXBD (BX)(R13*2), Z10
-	VCVTDQ2PS Z10, Z10
-	VPMOVSXBD (BX)(DX*1), Z11
-	VCVTDQ2PS Z11, Z11
-	VMOVUPS (AX), Z12
-	VFMADD231PS Z12, Z8, Z0
-	VFMADD231PS Z12, Z9, Z1
-	VFMADD231PS Z12, Z10, Z2
-	VFMADD231PS Z12, Z11, Z3
-	VMOVUPS (AX)(R12*1), Z12
-	VFMADD231PS Z12, Z8, Z4
-	VFMADD231PS Z12, Z9, Z5
-	VFMADD231PS Z12, Z10, Z6
-	VFMADD231PS Z12, Z11, Z7
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers235
-	VSHUFF64X2 $0x44, Z1, Z0, Z24
-	VSHUFF64X2 $0xee, Z1, Z0, Z25
-	VSHUFF64X2 $0x44, Z3, Z2, Z26
-	VSHUFF64X2 $0xee, Z3, Z2, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, (R8)
-	VSHUFF64X2 $0x44, Z5, Z4, Z24
-	VSHUFF64X2 $0xee, Z5, Z4, Z25
-	VSHUFF64X2 $0x44, Z7, Z6, Z26
-	VSHUFF64X2 $0xee, Z7, Z6, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, 256(R8)
-	LEAQ (R10)(R13*4), R10
-	ADDQ $16, R8
-	SUBQ $4, DI
-	JMP rows234
-rest236:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows237:
-	CMPQ DI, $1
-	JLT rest239
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers238:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z2
-	VCVTDQ2PS Z2, Z2
-	VMOVUPS (AX), Z3
-	VFMADD231PS Z3, Z2, Z0
-	VMOVUPS (AX)(R12*1), Z3
-	VFMADD231PS Z3, Z2, Z1
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers238
-	VEXTRACTF64X4 $1, Z1, Y2
-	VADDPS Y2, Y1, Y1
-	VEXTRACTF128 $1, Y1, X2
-	VADDPS X2, X1, X1
-	VMOVHLPS X1, X1, X2
-	VADDPS X2, X1, X1
-	VMOVSHDUP X1, X2
-	VADDPS X2, X1, X1
-	VMULSS scale+112(FP), X1, X1
-	VMOVSS X1, 256(R8)
-	VEXTRACTF64X4 $1, Z0, Y1
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*1), R10
-	ADDQ $4, R8
-	SUBQ $1, DI
-	JMP rows237
-rest239:
-	MOVQ count+104(FP), BX
-	SHLQ $2, BX
-	SUBQ BX, R8
-	ADDQ $512, R8
-	LEAQ (R9)(R12*2), R9
-	SUBQ $2, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more240
-	MOVQ keys_base+48(FP), R11
-more240:
-	JMP queries232
-fewer233:
-queries241:
-	CMPQ queries-8(SP), $1
-	JLT fewer242
-	MOVQ keys_base+48(FP), R10
-	MOVQ count+104(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows243:
-	CMPQ DI, $4
-	JLT rest245
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers244:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z4
-	VCVTDQ2PS Z4, Z4
-	VPMOVSXBD (BX)(R13*1), Z5
-	VCVTDQ2PS Z5, Z5
-	VPMOVSXBD (BX)(R13*2), Z6
-	VCVTDQ2PS Z6, Z6
-	VPMOVSXBD (BX)(DX*1), Z7
-	VCVTDQ2PS Z7, Z7
-	VMOVUPS (AX), Z8
-	VFMADD231PS Z8, Z4, Z0
-	VFMADD231PS Z8, Z5, Z1
-	VFMADD231PS Z8, Z6, Z2
-	VFMADD231PS Z8, Z7, Z3
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers244
-	VSHUFF64X2 $0x44, Z1, Z0, Z24
-	VSHUFF64X2 $0xee, Z1, Z0, Z25
-	VSHUFF64X2 $0x44, Z3, Z2, Z26
-	VSHUFF64X2 $0xee, Z3, Z2, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, (R8)
-	LEAQ (R10)(R13*4), R10
-	ADDQ $16, R8
-	SUBQ $4, DI
-	JMP rows243
-rest245:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows246:
-	CMPQ DI, $1
-	JLT rest248
-	VXORPS X0, X0, X0
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers247:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z1
-	VCVTDQ2PS Z1, Z1
-	VMOVUPS (AX), Z2
-	VFMADD231PS Z2, Z1, Z0
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers247
-	VEXTRACTF64X4 $1, Z0, Y1
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*1), R10
-	ADDQ $4, R8
-	SUBQ $1, DI
-	JMP rows246
-rest248:
-	MOVQ count+104(FP), BX
-	SHLQ $2, BX
-	SUBQ BX, R8
-	ADDQ $256, R8
-	LEAQ (R9)(R12*1), R9
-	SUBQ $1, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more249
-	MOVQ keys_base+48(FP), R11
-more249:
-	JMP queries241
-fewer242:
-	VZEROUPPER
-	RET
-
-// func weigh8AVX512(dst []float32, p []float32, values []int8, next []int8, d int, count int)
-// R8 dst of the current queries and strip, R12 and SI bytes of a query, once and three times,
-// R9 weights of the current queries, R10 values of the strip, R13 bytes of a value, DI numbers left,
-// R11 what is fetched ahead, BX and AX current value and weights, CX positions left. Twin: weigh8.
-TEXT ·weigh8AVX512(SB), NOSPLIT, $24-112
-	MOVQ dst_base+0(FP), R8
-	MOVQ p_base+24(FP), R9
-	MOVQ next_base+72(FP), R11
-	MOVQ d+96(FP), R12
-	MOVQ p_len+32(FP), CX
-	SHRQ $6, CX
-	MOVQ CX, queries-8(SP)
-	XORQ BX, BX
-	CMPQ CX, $16
-	JLT shared250
-	INCQ BX
-shared250:
-	MOVQ BX, shift-16(SP)
-	LEAQ (R12*1), R13
-	SHLQ $2, R12
-	LEAQ (R12)(R12*2), SI
-queries251:
-	CMPQ queries-8(SP), $8
-	JLT fewer252
-	MOVQ values_base+48(FP), R10
-	MOVQ d+96(FP), DI
-	MOVQ $32, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips253:
-	CMPQ DI, $32
-	JLT rest255
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows254:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z16
-	VCVTDQ2PS Z16, Z16
-	VPMOVSXBD 16(BX), Z17
-	VCVTDQ2PS Z17, Z17
-	VFMADD231PS.BCST 0(AX), Z16, Z0
-	VFMADD231PS.BCST 0(AX), Z17, Z1
-	VFMADD231PS.BCST 256(AX), Z16, Z2
-	VFMADD231PS.BCST 256(AX), Z17, Z3
-	VFMADD231PS.BCST 512(AX), Z16, Z4
-	VFMADD231PS.BCST 512(AX), Z17, Z5
-	VFMADD231PS.BCST 768(AX), Z16, Z6
-	VFMADD231PS.BCST 768(AX), Z17, Z7
-	VFMADD231PS.BCST 1024(AX), Z16, Z8
-	VFMADD231PS.BCST 1024(AX), Z17, Z9
-	VFMADD231PS.BCST 1280(AX), Z16, Z10
-	VFMADD231PS.BCST 1280(AX), Z17, Z11
-	VFMADD231PS.BCST 1536(AX), Z16, Z12
-	VFMADD231PS.BCST 1536(AX), Z17, Z13
-	VFMADD231PS.BCST 1792(AX), Z16, Z14
-	VFMADD231PS.BCST 1792(AX), Z17, Z15
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows254
-	LEAQ (R8)(R12*4), BX
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, 64(R8)
-	VMOVUPS Z2, (R8)(R12*1)
-	VMOVUPS Z3, 64(R8)(R12*1)
-	VMOVUPS Z4, (R8)(R12*2)
-	VMOVUPS Z5, 64(R8)(R12*2)
-	VMOVUPS Z6, (R8)(SI*1)
-	VMOVUPS Z7, 64(R8)(SI*1)
-	VMOVUPS Z8, (BX)
-	VMOVUPS Z9, 64(BX)
-	VMOVUPS Z10, (BX)(R12*1)
-	VMOVUPS Z11, 64(BX)(R12*1)
-	VMOVUPS Z12, (BX)(R12*2)
-	VMOVUPS Z13, 64(BX)(R12*2)
-	VMOVUPS Z14, (BX)(SI*1)
-	VMOVUPS Z15, 64(BX)(SI*1)
-	ADDQ $128, R8
-	ADDQ $32, R10
-	SUBQ $32, DI
-	JMP strips253
-rest255:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips256:
-	CMPQ DI, $16
-	JLT rest258
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows257:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z8
-	VCVTDQ2PS Z8, Z8
-	VFMADD231PS.BCST 0(AX), Z8, Z0
-	VFMADD231PS.BCST 256(AX), Z8, Z1
-	VFMADD231PS.BCST 512(AX), Z8, Z2
-	VFMADD231PS.BCST 768(AX), Z8, Z3
-	VFMADD231PS.BCST 1024(AX), Z8, Z4
-	VFMADD231PS.BCST 1280(AX), Z8, Z5
-	VFMADD231PS.BCST 1536(AX), Z8, Z6
-	VFMADD231PS.BCST 1792(AX), Z8, Z7
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows257
-	LEAQ (R8)(R12*4), BX
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, (R8)(R12*1)
-	VMOVUPS Z2, (R8)(R12*2)
-	VMOVUPS Z3, (R8)(SI*1)
-	VMOVUPS Z4, (BX)
-	VMOVUPS Z5, (BX)(R12*1)
-	VMOVUPS Z6, (BX)(R12*2)
-	VMOVUPS Z7, (BX)(SI*1)
-	ADDQ $64, R8
-	ADDQ $16, R10
-	SUBQ $16, DI
-	JMP strips256
-rest258:
-	LEAQ (R8)(R12*4), R8
-	ADDQ SI, R8
-	ADDQ $2048, R9
-	SUBQ $8, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more259
-	MOVQ values_base+48(FP), R11
-more259:
-	JMP queries251
-fewer252:
-queries260:
-	CMPQ queries-8(SP), $4
-	JLT fewer261
-	MOVQ values_base+48(FP), R10
-	MOVQ d+96(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips262:
-	CMPQ DI, $64
-	JLT rest264
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows263:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z16
-	VCVTDQ2PS Z16, Z16
-	VPMOVSXBD 16(BX), Z17
-	VCVTDQ2PS Z17, Z17
-	VPMOVSXBD 32(BX), Z18
-	VCVTDQ2PS Z18, Z18
-	VPMOVSXBD 48(BX), Z19
-	VCVTDQ2PS Z19, Z19
-	VFMADD231PS.BCST 0(AX), Z16, Z0
-	VFMADD231PS.BCST 0(AX), Z17, Z1
-	VFMADD231PS.BCST 0(AX), Z18, Z2
-	VFMADD231PS.BCST 0(AX), Z19, Z3
-	VFMADD231PS.BCST 256(AX), Z16, Z4
-	VFMADD231PS.BCST 256(AX), Z17, Z5
-	VFMADD231PS.BCST 256(AX), Z18, Z6
-	VFMADD231PS.BCST 256(AX), Z19, Z7
-	VFMADD231PS.BCST 512(AX), Z16, Z8
-	VFMADD231PS.BCST 512(AX), Z17, Z9
-	VFMADD231PS.BCST 512(AX), Z18, Z10
-	VFMADD231PS.BCST 512(AX), Z19, Z11
-	VFMADD231PS.BCST 768(AX), Z16, Z12
-	VFMADD231PS.BCST 768(AX), Z17, Z13
-	VFMADD231PS.BCST 768(AX), Z18, Z14
-	VFMADD231PS.BCST 768(AX), Z19, Z15
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows263
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, 64(R8)
-	VMOVUPS Z2, 128(R8)
-	VMOVUPS Z3, 192(R8)
-	VMOVUPS Z4, (R8)(R12*1)
-	VMOVUPS Z5, 64(R8)(R12*1)
-	VMOVUPS Z6, 128(R8)(R12*1)
-	VMOVUPS Z7, 192(R8)(R12*1)
-	VMOVUPS Z8, (R8)(R12*2)
-	VMOVUPS Z9, 64(R8)(R12*2)
-	VMOVUPS Z10, 128(R8)(R12*2)
-	VMOVUPS Z11, 192(R8)(R12*2)
-	VMOVUPS Z12, (R8)(SI*1)
-	VMOVUPS Z13, 64(R8)(SI*1)
-	VMOVUPS Z14, 128(R8)(SI*1)
-	VMOVUPS Z15, 192(R8)(SI*1)
-	ADDQ $256, R8
-	ADDQ $64, R10
-	SUBQ $64, DI
-	JMP strips262
-rest264:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips265:
-	CMPQ DI, $16
-	JLT rest267
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows266:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z4
-	VCVTDQ2PS Z4, Z4
-	VFMADD231PS.BCST 0(AX), Z4, Z0
-	VFMADD231PS.BCST 256(AX), Z4, Z1
-	VFMADD231PS.BCST 512(AX), Z4, Z2
-	VFMADD231PS.BCST 768(AX), Z4, Z3
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows266
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, (R8)(R12*1)
-	VMOVUPS Z2, (R8)(R12*2)
-	VMOVUPS Z3, (R8)(SI*1)
-	ADDQ $64, R8
-	ADDQ $16, R10
-	SUBQ $16, DI
-	JMP strips265
-rest267:
-	ADDQ SI, R8
-	ADDQ $1024, R9
-	SUBQ $4, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more268
-	MOVQ values_base+48(FP), R11
-more268:
-	JMP queries260
-fewer261:
-queries269:
-	CMPQ queries-8(SP), $2
-	JLT fewer270
-	MOVQ values_base+48(FP), R10
-	MOVQ d+96(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips271:
-	CMPQ DI, $64
-	JLT rest273
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows272:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z8
-	VCVTDQ2PS Z8, Z8
-	VPMOVSXBD 16(BX), Z9
-	VCVTDQ2PS Z9, Z9
-	VPMOVSXBD 32(BX), Z10
-	VCVTDQ2PS Z10, Z10
-	VPMOVSXBD 48(BX), Z11
-	VCVTDQ2PS Z11, Z11
-	VFMADD231PS.BCST 0(AX), Z8, Z0
-	VFMADD231PS.BCST 0(AX), Z9, Z1
-	VFMADD231PS.BCST 0(AX), Z10, Z2
-	VFMADD231PS.BCST 0(AX), Z11, Z3
-	VFMADD231PS.BCST 256(AX), Z8, Z4
-	VFMADD231PS.BCST 256(AX), Z9, Z5
-	VFMADD231PS.BCST 256(AX), Z10, Z6
-	VFMADD231PS.BCST 256(AX), Z11, Z7
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows272
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, 64(R8)
-	VMOVUPS Z2, 128(R8)
-	VMOVUPS Z3, 192(R8)
-	VMOVUPS Z4, (R8)(R12*1)
-	VMOVUPS Z5, 64(R8)(R12*1)
-	VMOVUPS Z6, 128(R8)(R12*1)
-	VMOVUPS Z7, 192(R8)(R12*1)
-	ADDQ $256, R8
-	ADDQ $64, R10
-	SUBQ $64, DI
-	JMP strips271
-rest273:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips274:
-	CMPQ DI, $16
-	JLT rest276
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows275:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z2
-	VCVTDQ2PS Z2, Z2
-	VFMADD231PS.BCST 0(AX), Z2, Z0
-	VFMADD231PS.BCST 256(AX), Z2, Z1
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows275
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, (R8)(R12*1)
-	ADDQ $64, R8
-	ADDQ $16, R10
-	SUBQ $16, DI
-	JMP strips274
-rest276:
-	LEAQ (R8)(R12*1), R8
-	ADDQ $512, R9
-	SUBQ $2, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more277
-	MOVQ values_base+48(FP), R11
-more277:
-	JMP queries269
-fewer270:
-queries278:
-	CMPQ queries-8(SP), $1
-	JLT fewer279
-	MOVQ values_base+48(FP), R10
-	MOVQ d+96(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips280:
-	CMPQ DI, $64
-	JLT rest282
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows281:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z4
-	VCVTDQ2PS Z4, Z4
-	VPMOVSXBD 16(BX), Z5
-	VCVTDQ2PS Z5, Z5
-	VPMOVSXBD 32(BX), Z6
-	VCVTDQ2PS Z6, Z6
-	VPMOVSXBD 48(BX), Z7
-	VCVTDQ2PS Z7, Z7
-	VFMADD231PS.BCST 0(AX), Z4, Z0
-	VFMADD231PS.BCST 0(AX), Z5, Z1
-	VFMADD231PS.BCST 0(AX), Z6, Z2
-	VFMADD231PS.BCST 0(AX), Z7, Z3
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows281
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, 64(R8)
-	VMOVUPS Z2, 128(R8)
-	VMOVUPS Z3, 192(R8)
-	ADDQ $256, R8
-	ADDQ $64, R10
-	SUBQ $64, DI
-	JMP strips280
-rest282:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips283:
-	CMPQ DI, $16
-	JLT rest285
-	VXORPS X0, X0, X0
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows284:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z1
-	VCVTDQ2PS Z1, Z1
-	VFMADD231PS.BCST 0(AX), Z1, Z0
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows284
-	VMOVUPS Z0, (R8)
-	ADDQ $64, R8
-	ADDQ $16, R10
-	SUBQ $16, DI
-	JMP strips283
-rest285:
-	ADDQ $256, R9
-	SUBQ $1, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more286
-	MOVQ values_base+48(FP), R11
-more286:
-	JMP queries278
-fewer279:
+more210:
+	JMP queries202
+fewer203:
 	VZEROUPPER
 	RET
 
@@ -5395,9 +4082,9 @@ TEXT ·deltaReadAVX512(SB), NOSPLIT, $0-172
 	MOVQ v_base+136(FP), DI
 	SHLQ $2, R11
 	SHLQ $2, SI
-columns287:
+columns211:
 	CMPQ DX, $32
-	JLT rest291
+	JLT rest215
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -5418,10 +4105,10 @@ columns287:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near288
-rows292:
+	JE near212
+rows216:
 	SUBQ $4, CX
-	JLT some289
+	JLT some213
 	PREFETCHT1 (BX)(SI*1)
 	PREFETCHT1 64(BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Z17
@@ -5470,11 +4157,11 @@ rows292:
 	VFMADD231PS Z18, Z16, Z15
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows292
-near288:
-rows293:
+	JMP rows216
+near212:
+rows217:
 	SUBQ $4, CX
-	JLT some289
+	JLT some213
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -5515,10 +4202,10 @@ rows293:
 	VFMADD231PS Z18, Z16, Z15
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows293
-some289:
+	JMP rows217
+some213:
 	ADDQ $4, CX
-	JE fold290
+	JE fold214
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -5530,7 +4217,7 @@ some289:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold290
+	JE fold214
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -5542,7 +4229,7 @@ some289:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold290
+	JE fold214
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -5554,7 +4241,7 @@ some289:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold290:
+fold214:
 	VBROADCASTSS decay+160(FP), Z17
 	VBROADCASTSS beta+164(FP), Z18
 	VBROADCASTSS kq+168(FP), Z19
@@ -5587,11 +4274,11 @@ fold290:
 	ADDQ $128, DI
 	ADDQ $128, R10
 	SUBQ $32, DX
-	JMP columns287
-rest291:
-columns294:
+	JMP columns211
+rest215:
+columns218:
 	CMPQ DX, $16
-	JLT rest298
+	JLT rest222
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -5604,10 +4291,10 @@ columns294:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near295
-rows299:
+	JE near219
+rows223:
 	SUBQ $4, CX
-	JLT some296
+	JLT some220
 	PREFETCHT1 (BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
@@ -5640,11 +4327,11 @@ rows299:
 	VFMADD231PS Z10, Z8, Z7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows299
-near295:
-rows300:
+	JMP rows223
+near219:
+rows224:
 	SUBQ $4, CX
-	JLT some296
+	JLT some220
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -5673,10 +4360,10 @@ rows300:
 	VFMADD231PS Z10, Z8, Z7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows300
-some296:
+	JMP rows224
+some220:
 	ADDQ $4, CX
-	JE fold297
+	JE fold221
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -5685,7 +4372,7 @@ some296:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold297
+	JE fold221
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -5694,7 +4381,7 @@ some296:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold297
+	JE fold221
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -5703,7 +4390,7 @@ some296:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold297:
+fold221:
 	VBROADCASTSS decay+160(FP), Z9
 	VBROADCASTSS beta+164(FP), Z10
 	VBROADCASTSS kq+168(FP), Z11
@@ -5724,8 +4411,8 @@ fold297:
 	ADDQ $64, DI
 	ADDQ $64, R10
 	SUBQ $16, DX
-	JMP columns294
-rest298:
+	JMP columns218
+rest222:
 	VZEROUPPER
 	RET
 
@@ -5747,17 +4434,17 @@ TEXT ·deltaUpdateAVX512(SB), NOSPLIT, $0-124
 	SHLQ $2, R11
 	SHLQ $2, R13
 	VBROADCASTSS decay+120(FP), Z10
-columns301:
+columns225:
 	CMPQ DX, $32
-	JLT rest304
+	JLT rest228
 	VMOVUPS (DI), Z4
 	VMOVUPS 64(DI), Z5
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near302
-rows305:
+	JE near226
+rows229:
 	PREFETCHT1 (SI)(R13*1)
 	PREFETCHT1 64(SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Z9
@@ -5771,10 +4458,10 @@ rows305:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows305
-	JMP next303
-near302:
-rows306:
+	JLT rows229
+	JMP next227
+near226:
+rows230:
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
 	VFMADD231PS Z9, Z4, Z0
@@ -5786,24 +4473,24 @@ rows306:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows306
-next303:
+	JLT rows230
+next227:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	ADDQ $128, DI
 	SUBQ $32, DX
-	JMP columns301
-rest304:
-columns307:
+	JMP columns225
+rest228:
+columns231:
 	CMPQ DX, $16
-	JLT rest310
+	JLT rest234
 	VMOVUPS (DI), Z4
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near308
-rows311:
+	JE near232
+rows235:
 	PREFETCHT1 (SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
@@ -5813,10 +4500,10 @@ rows311:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows311
-	JMP next309
-near308:
-rows312:
+	JLT rows235
+	JMP next233
+near232:
+rows236:
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
 	VFMADD231PS Z9, Z4, Z0
@@ -5825,13 +4512,13 @@ rows312:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows312
-next309:
+	JLT rows236
+next233:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	ADDQ $64, DI
 	SUBQ $16, DX
-	JMP columns307
-rest310:
+	JMP columns231
+rest234:
 	VZEROUPPER
 	RET

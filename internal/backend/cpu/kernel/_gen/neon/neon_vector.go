@@ -14,7 +14,7 @@ func vectorFile(s *source) {
 	expSumKernel(s)
 	rotateKernel(s)
 	narrowKernel(s)
-	for _, bytes := range []int{4, 2, 1} {
+	for _, bytes := range []int{4, 2} {
 		scoresKernel(s, bytes)
 		weighKernel(s, bytes)
 	}
@@ -46,7 +46,7 @@ func rowKernels(s *source) {
 			s.fmul(0, 0, 24)
 			s.fmul(0, 0, 1)
 		}},
-		{"mulRow", "a row of scalePage, and the first tap of convolve", 3, false, nil, false, func(s *source) { s.fmul(0, 0, 1) }},
+		{"mulRow", "the first tap of convolve", 3, false, nil, false, func(s *source) { s.fmul(0, 0, 1) }},
 		{"fmaRow", "a later tap of convolve", 3, true, nil, false, func(s *source) { s.fmla(0, 1, 2) }},
 		{"siluRow", "the last step of convolve", 1, true, nil, true, func(s *source) { s.silu(0, 0) }},
 		{"swiglu", "swiglu", 3, false, nil, true, func(s *source) {
