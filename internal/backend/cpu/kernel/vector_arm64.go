@@ -17,7 +17,7 @@ var vectorNEON = Vector{
 	Page: Page{
 		Scores32: scores32NEON, Scores16: scores16NEON, Weigh32: weigh32NEON, Weigh16: weigh16NEON, Merge: mergeNEON,
 	},
-	Coded: codedGeneric,
+	Coded: Coded{Scores: codedScoresNEON, Softmax: codedSoftmaxNEON, Weigh: codedWeighNEON, Merge: codedMergeNEON},
 	Delta: Delta{Read: deltaReadNEON, Update: deltaUpdateNEON},
 }
 

@@ -55,7 +55,11 @@ DATA table<>+368(SB)/8, $0x3ecccccd3ecccccd
 DATA table<>+376(SB)/8, $0x3ecccccd3ecccccd
 DATA table<>+384(SB)/8, $0x3f2aaaab3f2aaaab
 DATA table<>+392(SB)/8, $0x3f2aaaab3f2aaaab
-GLOBL table<>(SB), RODATA|NOPTR, $400
+DATA table<>+400(SB)/8, $0x477fff00477fff00
+DATA table<>+408(SB)/8, $0x477fff00477fff00
+DATA table<>+416(SB)/8, $0x0d8000000d800000
+DATA table<>+424(SB)/8, $0x0d8000000d800000
+GLOBL table<>(SB), RODATA|NOPTR, $432
 
 // func addNEON(dst, x []float32)
 //

@@ -1,12 +1,7 @@
 package main
 
 func vectorFile(s *source) {
-	for i, c := range table {
-		for j := range 2 {
-			s.line("DATA table<>+%d(SB)/8, $0x%08x%08x", 16*i+8*j, c.bits, c.bits)
-		}
-	}
-	s.line("GLOBL table<>(SB), RODATA|NOPTR, $%d\n", 16*len(table))
+	s.table()
 	rowKernels(s)
 	dotKernel(s)
 	squaresKernel(s)
