@@ -10,16 +10,38 @@ import (
 // also where attention is cut: at positions fixed for all batches.
 const PageTokens = 64
 
-// PageBytes is what PageTokens positions of heads rows of width numbers take of a page. They
-// are [heads, PageTokens, width]; in I8 the PageTokens rows of a head are codes, and their
-// PageTokens scales follow them, in float32: a number is its code times its row's scale.
-func PageBytes(t dtype.Type, heads, width int) int {
-	n := width * t.Size()
-	if t == dtype.I8 && width > 0 {
-		n += dtype.F32.Size()
+// KeyBytes is what PageTokens positions of heads rows of width numbers take of a page as keys.
+// They are [heads, PageTokens, width]. In I8 rows are padded to whole groups of CodedGroup codes,
+// each of which is stored with 128 added, and a head's rows are followed by their scales in
+// float32, [groups, PageTokens]: a number is its code times its group's scale.
+func KeyBytes(t dtype.Type, heads, width int) int {
+	if t != dtype.I8 {
+		return heads * PageTokens * width * t.Size()
 	}
-	return heads * PageTokens * n
+	groups := (width + CodedGroup - 1) / CodedGroup
+	return heads * PageTokens * groups * (CodedGroup + dtype.F32.Size())
 }
+
+// ValueBytes is KeyBytes of values. In I8 they lie by column, [heads, width, PageTokens], the
+// width padded to a multiple of 16, and one scale for each position follows them.
+func ValueBytes(t dtype.Type, heads, width int) int {
+	if t != dtype.I8 || width == 0 {
+		return heads * PageTokens * width * t.Size()
+	}
+	return heads * PageTokens * ((width+15)/16*16 + dtype.F32.Size())
+}
+
+// LatentBytes is KeyBytes of rows that are keys, or keys and values in one. In I8 they are laid
+// out as keys are, and have one scale for each position.
+func LatentBytes(t dtype.Type, width int) int {
+	if t != dtype.I8 || width == 0 {
+		return KeyBytes(t, 1, width)
+	}
+	return PageTokens * ((width+CodedGroup-1)/CodedGroup*CodedGroup + dtype.F32.Size())
+}
+
+// CodedGroup is how many numbers of a key have one scale in I8.
+const CodedGroup = 64
 
 // Seq says which rows of a call belong to one sequence, and where its state is.
 type Seq struct {
@@ -55,7 +77,7 @@ type Place struct {
 //
 // Its part of a page is its keys, [KVHeads, PageTokens, HeadDim], and then its values,
 // [KVHeads, PageTokens, ValueDim]; with Latent it is the first Latent numbers of its keys and
-// then the others. Each has the form that PageBytes says.
+// then the others. Each has the form that KeyBytes, ValueBytes and LatentBytes say.
 type Attention struct {
 	Heads, KVHeads int
 	HeadDim        int // numbers of a query and of a key
@@ -91,6 +113,14 @@ func (a *Attention) Values() int {
 		return a.ValueDim
 	}
 	return a.HeadDim
+}
+
+// PageBytes is the layer's part of a page whose numbers have type t.
+func (a *Attention) PageBytes(t dtype.Type) int {
+	if a.Latent > 0 {
+		return LatentBytes(t, a.Latent) + LatentBytes(t, a.HeadDim-a.Latent)
+	}
+	return KeyBytes(t, a.KVHeads, a.HeadDim) + ValueBytes(t, a.KVHeads, a.Values())
 }
 
 // Queries is the numbers of a row of queries, gates included.

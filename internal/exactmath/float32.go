@@ -88,6 +88,26 @@ func Dot32(x, y []float32) float32 {
 	return SumLanes32(&acc)
 }
 
+// WideLanes is the number of partial sums of a norm over a whole row, a multiple of Lanes. A row
+// has thousands of numbers, and a device that computes a lane per thread waits for the chain of
+// each: with 64 of them a row of 5120 is 80 steps.
+const WideLanes = 64
+
+// SumSquares32 is the sum of squares of x: element i goes to lane i mod WideLanes, and the
+// lanes are added in the tree of SumLanes32, halves onto halves.
+func SumSquares32(x []float32) float32 {
+	var acc [WideLanes]float32
+	for i, v := range x {
+		acc[i%WideLanes] = FMA32(v, v, acc[i%WideLanes])
+	}
+	for w := WideLanes / 2; w >= Lanes; w /= 2 {
+		for i := range w {
+			acc[i] += acc[i+w]
+		}
+	}
+	return SumLanes32((*[Lanes]float32)(acc[:]))
+}
+
 // RSqrt32 is 1/sqrt(x), both steps rounded to float32.
 func RSqrt32(x float32) float32 { return 1 / float32(math.Sqrt(float64(x))) }
 

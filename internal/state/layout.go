@@ -52,7 +52,7 @@ type Delta struct {
 
 // Paged is keys, then values.
 func (k KV) Paged() (t dtype.Type, bytes int) {
-	return k.Type, backend.PageBytes(k.Type, k.Heads, k.Key) + backend.PageBytes(k.Type, k.Heads, k.Value)
+	return k.Type, backend.KeyBytes(k.Type, k.Heads, k.Key) + backend.ValueBytes(k.Type, k.Heads, k.Value)
 }
 
 // Recurrent is nothing.
@@ -60,7 +60,7 @@ func (KV) Recurrent(int, int) (none [5][2]int) { return none }
 
 // Paged is the two parts of the rows, one after the other: in I8 each has scales of its own.
 func (k Latent) Paged() (t dtype.Type, bytes int) {
-	return k.Type, backend.PageBytes(k.Type, 1, k.Width) + backend.PageBytes(k.Type, 1, k.Rotary)
+	return k.Type, backend.LatentBytes(k.Type, k.Width) + backend.LatentBytes(k.Type, k.Rotary)
 }
 
 // Recurrent is nothing.

@@ -39,7 +39,8 @@ func (c *attendCase) layer(r *rig) *backend.Attention {
 
 // place is where a layer lies in a page.
 func (c *attendCase) place(layer int) backend.Place {
-	return backend.Place{Type: c.kind, Page: layer * 2 * backend.PageBytes(c.kind, c.kvHeads, c.dim)}
+	a := backend.Attention{KVHeads: c.kvHeads, HeadDim: c.dim}
+	return backend.Place{Type: c.kind, Page: layer * a.PageBytes(c.kind)}
 }
 
 // pages is empty memory for a number of positions.

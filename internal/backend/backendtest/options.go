@@ -47,9 +47,8 @@ func attendOptions() []attendOption {
 // feed has the layer read a text of n rows in two calls, the second of which begins at from.
 func (o *attendOption) feed(r *rig, kind dtype.Type, n, from int) [][]float32 {
 	a, gain := o.a, o.a.HeadDim
-	first, second := a.HeadDim, a.Values()
 	if a.Latent > 0 {
-		gain, first, second = a.Latent, a.Latent, a.HeadDim-a.Latent
+		gain = a.Latent
 	}
 	if o.qNorm {
 		a.QNorm = r.random(1, gain)
@@ -60,7 +59,7 @@ func (o *attendOption) feed(r *rig, kind dtype.Type, n, from int) [][]float32 {
 	const before = 128 // bytes of a page for another layer
 	var pages []backend.Tensor
 	for range (n + backend.PageTokens - 1) / backend.PageTokens {
-		pages = append(pages, r.bare(dtype.I8, 1, before+backend.PageBytes(kind, a.KVHeads, first)+backend.PageBytes(kind, a.KVHeads, second)))
+		pages = append(pages, r.bare(dtype.I8, 1, before+a.PageBytes(kind)))
 	}
 	q, k, dst := r.random(n, a.Queries()), r.random(n, a.KVHeads*a.HeadDim), r.random(n, a.Heads*a.Values())
 	var v backend.Tensor

@@ -24,6 +24,7 @@ type attendOp struct {
 	value        int    // numbers of a value
 	head         int    // numbers from one head's query to the next
 	parts        [2]int // bytes of a head's keys in a page, and of what follows them
+	coded        bool   // pages are of 8 bits
 	scale        float32
 	dst, q, k, v backend.Tensor
 	batch        []backend.Seq
@@ -65,11 +66,11 @@ const groupQueries = 16
 type attendBuffers struct {
 	key    []float32           // [key]
 	tail   []float32           // [tail]
-	codes  []byte              // of a row, and the scale
 	scores []float32           // [queries+1, PageTokens]: the last so that rows may begin later
 	more   []float32           // likewise, of tails
 	page   []float32           // [queries, value]
 	now    []kernel.SoftmaxSum // [queries]
+	coded  codedBuffers
 }
 
 // attendSpan is a range of pages, counted through all groups. If it begins in the middle of
@@ -80,6 +81,11 @@ type attendSpan struct {
 	rest     int                 // pages of the rest
 	sums     []kernel.SoftmaxSum // [rest, queries]
 	data     []float32           // [rest, queries, value]
+	// Likewise of pages of 8 bits, and the sums of the first pages of a group that goes on in
+	// the next span.
+	lanes []kernel.LaneSums // [rest, blocks]
+	codes []int32           // [rest, blocks, columns, lanes]
+	head  codedSums
 }
 
 // Attend is attention.
@@ -103,7 +109,7 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	op.cutSpans(op.group())
 	op.run(attending, len(op.spans), 1)
 	if len(op.cut) > 0 {
-		op.run(joining, len(op.cut)*op.maxQueries(), 1)
+		op.run(joining, len(op.cut)*op.joins(), 1)
 	}
 }
 
@@ -117,7 +123,11 @@ func (op *attendOp) shape() {
 		second, values, turned = op.tail, 0, op.tail
 	}
 	op.head = a.Queries() / a.Heads
-	op.parts = [2]int{backend.PageBytes(op.at.Type, 1, op.key), backend.PageBytes(op.at.Type, 1, second)}
+	op.coded = op.at.Type == dtype.I8
+	op.parts = [2]int{backend.KeyBytes(op.at.Type, 1, op.key), backend.ValueBytes(op.at.Type, 1, second)}
+	if a.Latent > 0 {
+		op.parts = [2]int{backend.LatentBytes(op.at.Type, op.key), backend.LatentBytes(op.at.Type, second)}
+	}
 	op.scale = a.ScoreScale()
 	op.set = b.isa
 	op.vector = b.isa.Vector.ForWidth(op.key | op.tail | op.value) // a multiple of lanes only if all of them are
@@ -156,6 +166,9 @@ func owners(dst []int32, batch []backend.Seq, rows int) []int32 {
 func (op *attendOp) group() (pages, longest int) {
 	op.groups = op.groups[:0]
 	height := max(1, groupQueries/op.share())
+	if op.coded {
+		height = max(1, codedQueries/op.share())
+	}
 	for i, s := range op.batch {
 		for r := 0; r < s.N; r += height {
 			n := min(height, s.N-r)
@@ -208,6 +221,14 @@ func (op *attendOp) share() int { return op.a.Heads / op.a.KVHeads }
 // maxQueries is how many queries a group may have.
 func (op *attendOp) maxQueries() int { return max(groupQueries, op.share()) }
 
+// joins is in how many parts a group that spans cut is put together.
+func (op *attendOp) joins() int {
+	if op.coded {
+		return codedSlices
+	}
+	return op.maxQueries()
+}
+
 func (op *attendOp) part(worker, from, to int) {
 	for i := from; i < to; i++ {
 		switch op.phase {
@@ -218,7 +239,7 @@ func (op *attendOp) part(worker, from, to int) {
 		case attending:
 			op.attend(&op.buffers[worker], &op.spans[i])
 		default:
-			op.join(int(op.cut[i/op.maxQueries()]), i%op.maxQueries())
+			op.join(&op.buffers[worker], int(op.cut[i/op.joins()]), i%op.joins())
 		}
 	}
 }
@@ -242,11 +263,11 @@ func (op *attendOp) append(worker, r int) {
 	page := seq.Pages[pos/backend.PageTokens]
 	for h := range a.KVHeads {
 		op.prepare(buf.key, buf.tail, k[h*d:][:d], &a.KNorm, cos, sin)
-		op.store(buf, op.rows(page, 0, h), slot, buf.key)
+		op.store(buf, op.rows(page, 0, h), slot, buf.key, op.key)
 		if a.Latent == 0 {
-			op.store(buf, op.rows(page, 1, h), slot, row(op.v, r)[h*op.value:][:op.value])
+			op.store(buf, op.rows(page, 1, h), slot, row(op.v, r)[h*op.value:][:op.value], 0)
 		} else if op.tail > 0 {
-			op.store(buf, op.rows(page, 1, h), slot, buf.tail)
+			op.store(buf, op.rows(page, 1, h), slot, buf.tail, op.tail)
 		}
 	}
 }
@@ -279,8 +300,9 @@ func (op *attendOp) rows(page backend.Tensor, part, h int) pageRows {
 	return page.Mem.(*memory).i8[at : at+n]
 }
 
-// store writes x to position i of the rows of a head.
-func (op *attendOp) store(buf *attendBuffers, rows pageRows, i int, x []float32) {
+// store writes x to position i of the rows of a head: a key of key numbers, or if that is none a
+// value.
+func (op *attendOp) store(buf *attendBuffers, rows pageRows, i int, x []float32, key int) {
 	d := len(x)
 	switch op.at.Type {
 	case dtype.F32:
@@ -288,8 +310,13 @@ func (op *attendOp) store(buf *attendBuffers, rows pageRows, i int, x []float32)
 	case dtype.F16:
 		op.vector.Narrow(rows.halves()[i*d:][:d], x)
 	default:
-		codes, scales := rows.codes()
-		scales[i] = op.set.QuantizeRow(codes[i*d:][:d], x, &buf.codes)
+		if key == 0 {
+			n := op.columns() * backend.PageTokens
+			op.set.PutValue(rows[:n], rows[n:].floats(), i, x, &buf.coded.codes)
+			return
+		}
+		keys, scales, _, _ := op.codedKeys(rows, key)
+		op.set.PutKey(keys, scales, i, x, &buf.coded.padded, &buf.coded.codes)
 	}
 }
 

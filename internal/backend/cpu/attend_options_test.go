@@ -37,30 +37,30 @@ func attendVariants() []attendOptions {
 		return a
 	}
 	return []attendOptions{
-		{name: "nothing", a: with(func(a *backend.Attention) { a.Freqs = nil }), bits: 0x2a65f655abba332c},
-		{name: "rotation", a: plain, bits: 0x0c4a112f76983e7e},
-		{name: "norms", a: plain, qNorm: true, kNorm: true, bits: 0xd7f6782b6e9a9605},
-		{name: "key norm", a: plain, kNorm: true, bits: 0x300959b17a9b9131},
-		{name: "gate", a: with(func(a *backend.Attention) { a.Gate = true }), bits: 0x364afbf88cab4a07},
-		{name: "all of Qwen", a: with(func(a *backend.Attention) { a.Gate = true }), qNorm: true, kNorm: true, bits: 0xb82a9f1f591fce56},
-		{name: "scale", a: with(func(a *backend.Attention) { a.Scale = 0.05 }), bits: 0x8ab1e535f0a3c4f3},
-		{name: "wide values", a: with(func(a *backend.Attention) { a.ValueDim = 32 }), bits: 0xce50989fba798359},
-		{name: "narrow values", a: with(func(a *backend.Attention) { a.HeadDim, a.ValueDim, a.Gate = 32, 16, true }), qNorm: true, bits: 0x9cbbc53239c5982a},
-		{name: "odd widths", a: backend.Attention{Heads: 6, KVHeads: 3, HeadDim: 10, ValueDim: 7, Eps: 1e-6, Freqs: []float32{1, 0.1}, Gate: true}, kNorm: true, bits: 0xc7a9ff16cf191eb5},
-		{name: "interleaved", a: with(func(a *backend.Attention) { a.Interleaved = true }), bits: 0x2720051fc3f5bb84},
-		{name: "whole rotation", a: with(func(a *backend.Attention) { a.HeadDim = 6 }), bits: 0x75d98450b452f3ea},
-		{name: "sections", a: with(func(a *backend.Attention) { a.Sections = []uint8{0, 2, 1} }), positions: true, bits: 0xe11032c45686f770},
-		{name: "positions", a: plain, positions: true, bits: 0x8f5c4c1e8b04ef81},
-		{name: "window 1", a: with(func(a *backend.Attention) { a.Window = 1 }), bits: 0x912f8eafffe116bf},
-		{name: "window 20", a: with(func(a *backend.Attention) { a.Window = 20 }), bits: 0x711a429ab3fd7566},
-		{name: "window 64", a: with(func(a *backend.Attention) { a.Window, a.Gate = 64, true }), qNorm: true, kNorm: true, bits: 0x66714889c6c06c50},
-		{name: "window 100", a: with(func(a *backend.Attention) { a.Window = 100 }), bits: 0x9d65bda977824be0},
-		{name: "latent", a: latent, bits: 0xd34e449fa8bb56a9},
-		{name: "latent norm", a: latent, kNorm: true, bits: 0xb549a9f08efc7dac},
-		{name: "latent window", a: latentWith(func(a *backend.Attention) { a.Window, a.Interleaved = 70, true }), qNorm: true, kNorm: true, bits: 0xf34b9ba869b1d106},
-		{name: "latent gate", a: latentWith(func(a *backend.Attention) { a.Gate = true }), bits: 0x9cca771049f77072},
-		{name: "odd latent", a: latentWith(func(a *backend.Attention) { a.HeadDim, a.Latent, a.Freqs = 13, 7, a.Freqs[:2] }), kNorm: true, bits: 0xb981dbc3d5a6c6ef},
-		{name: "latent without rotation", a: latentWith(func(a *backend.Attention) { a.HeadDim, a.Freqs = 32, nil }), bits: 0x98836f772f8c1052},
+		{name: "nothing", a: with(func(a *backend.Attention) { a.Freqs = nil }), bits: 0xe5b3a01e034e115f},
+		{name: "rotation", a: plain, bits: 0x669609187efa6832},
+		{name: "norms", a: plain, qNorm: true, kNorm: true, bits: 0x92e12dca987edbcc},
+		{name: "key norm", a: plain, kNorm: true, bits: 0xbee9f6028c62dc44},
+		{name: "gate", a: with(func(a *backend.Attention) { a.Gate = true }), bits: 0x87c386b3690f29d3},
+		{name: "all of Qwen", a: with(func(a *backend.Attention) { a.Gate = true }), qNorm: true, kNorm: true, bits: 0x093b3c95a4b6dd17},
+		{name: "scale", a: with(func(a *backend.Attention) { a.Scale = 0.05 }), bits: 0x64a29424420d85f1},
+		{name: "wide values", a: with(func(a *backend.Attention) { a.ValueDim = 32 }), bits: 0x34067683e23f0a23},
+		{name: "narrow values", a: with(func(a *backend.Attention) { a.HeadDim, a.ValueDim, a.Gate = 32, 16, true }), qNorm: true, bits: 0xfac577696f685ac7},
+		{name: "odd widths", a: backend.Attention{Heads: 6, KVHeads: 3, HeadDim: 10, ValueDim: 7, Eps: 1e-6, Freqs: []float32{1, 0.1}, Gate: true}, kNorm: true, bits: 0x636a3ba4365f28e1},
+		{name: "interleaved", a: with(func(a *backend.Attention) { a.Interleaved = true }), bits: 0xfa32a5e4eda82b2c},
+		{name: "whole rotation", a: with(func(a *backend.Attention) { a.HeadDim = 6 }), bits: 0x5568adfa146cc8c6},
+		{name: "sections", a: with(func(a *backend.Attention) { a.Sections = []uint8{0, 2, 1} }), positions: true, bits: 0x0b233e249471c314},
+		{name: "positions", a: plain, positions: true, bits: 0x4152ef5042d7e21a},
+		{name: "window 1", a: with(func(a *backend.Attention) { a.Window = 1 }), bits: 0xb80ed98a2ed16049},
+		{name: "window 20", a: with(func(a *backend.Attention) { a.Window = 20 }), bits: 0x9bb948d174948b64},
+		{name: "window 64", a: with(func(a *backend.Attention) { a.Window, a.Gate = 64, true }), qNorm: true, kNorm: true, bits: 0xc0901afc5331b43d},
+		{name: "window 100", a: with(func(a *backend.Attention) { a.Window = 100 }), bits: 0x766241a402b4ccb2},
+		{name: "latent", a: latent, bits: 0xe2303c111fa589f1},
+		{name: "latent norm", a: latent, kNorm: true, bits: 0xe49c138664245dea},
+		{name: "latent window", a: latentWith(func(a *backend.Attention) { a.Window, a.Interleaved = 70, true }), qNorm: true, kNorm: true, bits: 0x4356a50bbd096224},
+		{name: "latent gate", a: latentWith(func(a *backend.Attention) { a.Gate = true }), bits: 0xfd0b5ec7df1d8fba},
+		{name: "odd latent", a: latentWith(func(a *backend.Attention) { a.HeadDim, a.Latent, a.Freqs = 13, 7, a.Freqs[:2] }), kNorm: true, bits: 0x32e116582496ea1f},
+		{name: "latent without rotation", a: latentWith(func(a *backend.Attention) { a.HeadDim, a.Freqs = 32, nil }), bits: 0x4a454e7f720f1edb},
 	}
 }
 
@@ -91,17 +91,11 @@ func (c *attendOptions) open(t *testing.T, b *Backend, kind dtype.Type) (*backen
 		q: randomTensor(t, b, rng, optionRows, a.Queries()), k: randomTensor(t, b, rng, optionRows, a.KVHeads*a.HeadDim),
 		dst: randomTensor(t, b, rng, optionRows, a.Heads*a.Values()),
 	}
-	second := a.HeadDim - a.Latent
 	if a.Latent == 0 {
-		second = a.Values()
-		x.v = randomTensor(t, b, rng, optionRows, a.KVHeads*second)
-	}
-	first := a.HeadDim
-	if a.Latent > 0 {
-		first = a.Latent
+		x.v = randomTensor(t, b, rng, optionRows, a.KVHeads*a.Values())
 	}
 	for range (optionRows + backend.PageTokens - 1) / backend.PageTokens {
-		p, err := b.Alloc(dtype.I8, 1, optionPlace(kind).Page+backend.PageBytes(kind, a.KVHeads, first)+backend.PageBytes(kind, a.KVHeads, second))
+		p, err := b.Alloc(dtype.I8, 1, optionPlace(kind).Page+a.PageBytes(kind))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +156,7 @@ func TestAttendOptionsEqualFloat64(t *testing.T) {
 	b := openTest(t, Options{Threads: 1})
 	for _, c := range attendVariants() {
 		want := attentionByDefinition(c.open(t, b, dtype.F32))
-		for i, tolerance := range [3]float64{5e-6, 1e-2, 0.1} {
+		for i, tolerance := range [3]float64{5e-6, 1e-2, 0.15} {
 			got := c.run(t, b, optionKinds[i], optionRows)[0]
 			worst := 0.0
 			for j, y := range want {

@@ -10,6 +10,10 @@ import (
 
 // attend computes a span.
 func (op *attendOp) attend(buf *attendBuffers, span *attendSpan) {
+	if op.coded {
+		op.attendCoded(&buf.coded, span)
+		return
+	}
 	buf.scores = kernel.Grow(buf.scores, (op.maxQueries()+1)*backend.PageTokens)
 	if op.tail > 0 {
 		buf.more = kernel.Grow(buf.more, (op.maxQueries()+1)*backend.PageTokens)
@@ -129,15 +133,10 @@ func (op *attendOp) block(buf *attendBuffers, x *pageBlock) {
 func (op *attendOp) score(dst []float32, x *pageBlock, queries []float32, rows, next pageRows, d int) {
 	k, n, count := &op.vector.Page, len(x.now)*backend.PageTokens, x.to-x.from
 	scores := dst[x.from:][:n]
-	switch op.at.Type {
-	case dtype.F32:
+	if op.at.Type == dtype.F32 {
 		k.Scores32(scores, queries, rows.floats()[x.from*d:], next.floats(), d, count, op.scale)
-	case dtype.F16:
+	} else {
 		k.Scores16(scores, queries, rows.halves()[x.from*d:], next.halves(), d, count, op.scale)
-	default:
-		codes, scales := rows.codes()
-		k.Scores8(scores, queries, codes[x.from*d:], next, d, count, op.scale)
-		k.Scale(dst[:n], scales)
 	}
 }
 
@@ -145,15 +144,10 @@ func (op *attendOp) score(dst []float32, x *pageBlock, queries []float32, rows, 
 func (op *attendOp) weigh(weights []float32, x *pageBlock, rows, next pageRows) {
 	k, d, n, count := &op.vector.Page, op.value, len(x.now)*backend.PageTokens, x.to-x.from
 	from := weights[x.from:][:n]
-	switch op.at.Type {
-	case dtype.F32:
+	if op.at.Type == dtype.F32 {
 		k.Weigh32(x.sums, from, rows.floats()[x.from*d:], next.floats(), d, count)
-	case dtype.F16:
+	} else {
 		k.Weigh16(x.sums, from, rows.halves()[x.from*d:], next.halves(), d, count)
-	default:
-		codes, scales := rows.codes()
-		k.Scale(weights[:n], scales)
-		k.Weigh8(x.sums, from, codes[x.from*d:], next, d, count)
 	}
 }
 
@@ -163,7 +157,7 @@ func (op *attendOp) pages(x *pageBlock) (page, after backend.Tensor) {
 	return list[x.p], list[min(x.p+1, x.g.skip+x.g.pages-1)]
 }
 
-// pageRows are PageTokens rows of a page, as backend.PageBytes lays them out. They begin at a
+// pageRows are PageTokens rows of a page, as backend.KeyBytes and its like lay them out. They begin at a
 // multiple of PageTokens bytes, so any type of number is aligned.
 type pageRows []int8
 
@@ -175,12 +169,6 @@ func (r pageRows) floats() []float32 {
 // halves are rows of half precision.
 func (r pageRows) halves() []uint16 {
 	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(r))), len(r)/2)
-}
-
-// codes are rows of 8 bits: codes, and a scale for each row.
-func (r pageRows) codes() (codes []int8, scales []float32) {
-	n := len(r) - backend.PageTokens*dtype.F32.Size()
-	return r[:n:n], r[n:].floats()
 }
 
 // merge adds page p's sum of query j of a group to its output, unless the query's row does
@@ -204,14 +192,20 @@ func (op *attendOp) merge(g *attendGroup, p, j int, sum []float32, now *kernel.S
 // has one.
 func (op *attendOp) finish(g *attendGroup, j int) {
 	out, all := op.output(g, j)
+	r, h := op.place(g, j)
+	op.divide(out, r, h, 0, all.Weight)
+}
+
+// divide divides the output of head h of row r, from column from on, by its weight, and applies
+// its gate if it has one.
+func (op *attendOp) divide(out []float32, r, h, from int, weight float32) {
 	if !op.a.Gate {
 		for i := range out {
-			out[i] /= all.Weight
+			out[i] /= weight
 		}
 		return
 	}
-	r, h := op.place(g, j)
-	op.vector.GateSigmoid(out, row(op.q, r)[h*op.head+op.a.HeadDim:][:op.value], all.Weight)
+	op.vector.GateSigmoid(out, row(op.q, r)[h*op.head+op.a.HeadDim+from:][:len(out)], weight)
 }
 
 // output is where query j of a group has its output and its sum.
@@ -228,7 +222,11 @@ func (op *attendOp) place(g *attendGroup, j int) (r, h int) {
 }
 
 // join merges the rests of query j of a group, which follow one another in the spans.
-func (op *attendOp) join(group, j int) {
+func (op *attendOp) join(buf *attendBuffers, group, j int) {
+	if op.coded {
+		op.joinCoded(&buf.coded, group, j)
+		return
+	}
 	g, d := &op.groups[group], op.value
 	n := g.rows * op.share()
 	if j >= n {

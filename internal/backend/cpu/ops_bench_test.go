@@ -31,17 +31,19 @@ func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func()
 		sample[i] = float32(rng.NormFloat64())
 	}
 	at := backend.Place{Type: kind}
-	op := attendOp{vector: &be.isa.Vector, set: be.isa, at: at}
+	op := attendOp{b: be, a: a, at: at, q: q, k: k, v: v, dst: dst}
+	op.shape()
 	seq := backend.Seq{N: rows, Pos: pos}
 	for i := 0; i*backend.PageTokens < pos+rows; i++ {
-		p, err := be.Alloc(dtype.I8, 1, 2*backend.PageBytes(kind, kvHeads, dim))
+		p, err := be.Alloc(dtype.I8, 1, a.PageBytes(kind))
 		if err != nil {
 			b.Fatal(err)
 		}
-		n := backend.PageBytes(kind, 1, dim)
-		for j := range 2 * kvHeads * backend.PageTokens {
-			rows := p.Mem.(*memory).i8[j/backend.PageTokens*n:][:n]
-			op.store(&attendBuffers{}, rows, j%backend.PageTokens, sample[(7*i+13*j)%(len(sample)-dim):][:dim])
+		buf := &attendBuffers{}
+		for j := range kvHeads * backend.PageTokens {
+			h, slot := j/backend.PageTokens, j%backend.PageTokens
+			op.store(buf, op.rows(p, 0, h), slot, sample[(7*i+13*j)%(len(sample)-dim):][:dim], dim)
+			op.store(buf, op.rows(p, 1, h), slot, sample[(7*i+17*j)%(len(sample)-dim):][:dim], 0)
 		}
 		seq.Pages = append(seq.Pages, p)
 	}
@@ -52,14 +54,14 @@ func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func()
 // BenchmarkAttend counts the bytes of keys and values that a call must read.
 func BenchmarkAttend(b *testing.B) {
 	for _, isa := range runnable() {
-		for _, c := range [][2]int{{1, 100}, {1, 16000}, {4, 16000}, {512, 0}} {
+		for _, c := range [][2]int{{1, 100}, {1, 16000}, {4, 16000}, {512, 0}, {512, 16000}} {
 			if isa == generic && c[0]*c[1] > 1000 {
 				continue
 			}
 			for _, kind := range []dtype.Type{dtype.F16, dtype.I8} {
 				b.Run(fmt.Sprintf("m=%d/pos=%d/type=%v/isa=%s", c[0], c[1], kind, isa), func(b *testing.B) {
 					run := attention(b, openTest(b, Options{ISA: isa}), kind, c[0], c[1])
-					b.SetBytes(int64(c[0]+c[1]) * 2 * 2 * int64(backend.PageBytes(kind, 1, 256)/backend.PageTokens))
+					b.SetBytes(int64(c[0]+c[1]) * int64((&backend.Attention{KVHeads: 2, HeadDim: 256}).PageBytes(kind)/backend.PageTokens))
 					for b.Loop() {
 						run()
 					}

@@ -61,7 +61,7 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 }
 
 func normRow(op *rowwiseOp, r int) {
-	op.b.isa.Vector.Norm(row(op.dst, r), row(op.x, r), row(op.y, 0), op.eps)
+	op.b.isa.Vector.WideNorm(row(op.dst, r), row(op.x, r), row(op.y, 0), op.eps)
 }
 
 // piece is how many columns of a row are computed at once where columns do not depend on one

@@ -62,7 +62,8 @@ func TestKVOf8BitsStaysClose(t *testing.T) {
 	coded, plain := byBytes.Layout(), half.Layout()
 	ratio := float64(coded.PageBytes()) / float64(plain.PageBytes())
 	t.Logf("a page has %.3f of the bytes", ratio)
-	if want := float64(byBytes.cfg.headDim+4) / float64(2*byBytes.cfg.headDim); ratio != want {
+	d := byBytes.cfg.headDim
+	if want := float64(d+4*d/64+d+4) / float64(2*2*d); ratio != want {
 		t.Errorf("a page has %.3f of the bytes, want %.3f", ratio, want)
 	}
 }

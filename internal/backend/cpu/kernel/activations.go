@@ -166,18 +166,3 @@ func (a *Activations) codes(q []int8, r, g int) (scale, sum float32) {
 	tail := b[p.tail:]
 	return math.Float32frombits(binary.LittleEndian.Uint32(tail)), math.Float32frombits(binary.LittleEndian.Uint32(tail[p.across:]))
 }
-
-// QuantizeRow quantizes x as one group and returns its scale. buf is workspace. Kernels want
-// whole vectors, and write more than the scale behind the codes.
-func (k *Set) QuantizeRow(codes []int8, x []float32, buf *[]byte) float32 {
-	d := len(x)
-	if d%lanes != 0 {
-		scale, _, _ := quantizeGroup(codes, x)
-		return scale
-	}
-	*buf = Grow(*buf, d+rowTail)
-	b := *buf
-	k.quantize(b, x, d, place{vector: 4, tail: d, across: 4, next: d + rowTail})
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(codes))), len(codes)), b)
-	return math.Float32frombits(binary.LittleEndian.Uint32(b[d:]))
-}

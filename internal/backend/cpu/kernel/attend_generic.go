@@ -37,8 +37,7 @@ type SoftmaxSum struct {
 // on the positions of page borders and on nothing else, and pages can be computed anywhere.
 //
 // Scores are lane-order dot products, times scale; weights are summed in lane order, and
-// values in order of position. A page of 8 bits has a scale for each row: a score is then
-// multiplied with its key's, and a weight, once it has been summed, with its value's.
+// values in order of position. Pages of 8 bits are another matter: see Coded.
 
 // scores32 computes the scores of the first count keys for each query.
 func scores32(dst, q, keys, _ []float32, d, count int, scale float32) {
@@ -57,20 +56,6 @@ func scores16(dst, q []float32, keys, _ []uint16, d, count int, scale float32) {
 			for k, x := range keys[j*d:][:d] {
 				a := &acc[k%lanes]
 				*a = exactmath.FMA32(q[i*d+k], dtype.FromF16(x), *a)
-			}
-			dst[i*PageTokens+j] = exactmath.SumLanes32(&acc) * scale
-		}
-	}
-}
-
-// scores8 is scores32 for codes: the keys' own scales are still to be applied.
-func scores8(dst, q []float32, keys, _ []int8, d, count int, scale float32) {
-	for i := 0; i*d < len(q); i++ {
-		for j := range count {
-			var acc [lanes]float32
-			for k, x := range keys[j*d:][:d] {
-				a := &acc[k%lanes]
-				*a = exactmath.FMA32(q[i*d+k], float32(x), *a)
 			}
 			dst[i*PageTokens+j] = exactmath.SumLanes32(&acc) * scale
 		}
@@ -119,39 +104,25 @@ func weigh16(dst, p []float32, values, _ []uint16, d, count int) {
 	}
 }
 
-// weigh8 is weigh32 for codes, with weights that the values' scales are part of.
-func weigh8(dst, p []float32, values, _ []int8, d, count int) {
-	for i := 0; i*d < len(dst); i++ {
-		sum := dst[i*d:][:d]
-		clear(sum)
-		for j := range count {
-			w := p[i*PageTokens+j]
-			for k, x := range values[j*d:][:d] {
-				sum[k] = exactmath.FMA32(w, float32(x), sum[k])
-			}
-		}
-	}
-}
-
-// scalePage multiplies all scores or weights of each query with those of a page's rows.
-func scalePage(dst, scales []float32) {
-	for i := range dst {
-		dst[i] *= scales[i%PageTokens]
-	}
-}
-
 // merge adds the sum of one page, now, to the sum of the pages before it.
 func merge(out, page []float32, all, now *SoftmaxSum) {
+	old, more := mergeSums(all, now)
+	for j := range out {
+		out[j] = exactmath.FMA32(page[j], more, float32(out[j]*old))
+	}
+}
+
+// mergeSums is merge of the sums of weights. It returns the factors of the sums of values: what
+// was there, and what is added.
+func mergeSums(all, now *SoftmaxSum) (old, more float32) {
 	top := all.Top
 	if now.Top > top {
 		top = now.Top
 	}
-	old, more := exactmath.Exp32(all.Top-top), exactmath.Exp32(now.Top-top)
-	for j := range out {
-		out[j] = exactmath.FMA32(page[j], more, float32(out[j]*old))
-	}
+	old, more = exactmath.Exp32(all.Top-top), exactmath.Exp32(now.Top-top)
 	all.Weight = exactmath.FMA32(now.Weight, more, float32(all.Weight*old))
 	all.Top = top
+	return old, more
 }
 
 // narrow rounds x to half precision.

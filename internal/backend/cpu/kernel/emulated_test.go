@@ -8,6 +8,7 @@ import "testing"
 // runs it: emulation is slow, and these are what differs between processors.
 func TestKernels(t *testing.T) {
 	t.Run("BitsAreTheSameEverywhere", TestBitsAreTheSameEverywhere)
+	t.Run("CodedPagesEqualGeneric", TestCodedPagesEqualGeneric)
 	t.Run("FloatProductEqualsGeneric", TestFloatProductEqualsGeneric)
 	t.Run("FloatProductKeepsToItsBuffers", TestFloatProductKeepsToItsBuffers)
 	t.Run("IntegerProductEqualsGeneric", TestIntegerProductEqualsGeneric)

@@ -19,5 +19,8 @@
 // TDPBSUD adds to c the products of signed bytes of a and unsigned bytes of b.
 #define TDPBSUD(c, a, b) BYTE $0xc4; BYTE $0xe2; BYTE $(((15^(b))<<3)|2); BYTE $0x5e; BYTE $(0xc0|((c)<<3)|(a))
 
+// TDPBUSD adds to c the products of unsigned bytes of a and signed bytes of b.
+#define TDPBUSD(c, a, b) BYTE $0xc4; BYTE $0xe2; BYTE $(((15^(b))<<3)|1); BYTE $0x5e; BYTE $(0xc0|((c)<<3)|(a))
+
 // TDPBSSD adds to c the products of signed bytes of a and signed bytes of b.
 #define TDPBSSD(c, a, b) BYTE $0xc4; BYTE $0xe2; BYTE $(((15^(b))<<3)|3); BYTE $0x5e; BYTE $(0xc0|((c)<<3)|(a))

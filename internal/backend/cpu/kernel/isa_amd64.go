@@ -21,6 +21,7 @@ func amx() Set {
 	}
 	i.strips = stripsAMX
 	i.Integer = integerTilesAMX
+	i.Vector.Coded.Scores, i.Vector.Coded.Weigh = codedScoresAMX, codedWeighAMX
 	return i
 }
 

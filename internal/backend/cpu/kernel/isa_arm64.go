@@ -26,6 +26,7 @@ func dotprod() Set {
 	set := neon()
 	set.Name = "dotprod"
 	set.Integer = integerTilesDot
+	set.Vector.Coded.Scores, set.Vector.Coded.Weigh = codedScoresDot, codedWeighDot
 	if !cpu.ARM64.HasASIMDDP {
 		set.Missing = "this processor lacks the dot product extension"
 	}

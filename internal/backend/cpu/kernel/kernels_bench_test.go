@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkKernel times the kernels that BenchmarkVector leaves out, each by itself and in the
-// first caches: those of one page of keys and values, with four queries of the 2B shape, of a
+// first caches: those of one page of keys and values, with four queries of the 2B shape (sixteen if it is of codes), of a
 // head of the delta rule, and the small ones between them. Bytes are those of the page, the
 // state or the row that is read.
 func BenchmarkKernel(b *testing.B) {
@@ -27,11 +27,9 @@ func BenchmarkKernel(b *testing.B) {
 	cos, sin := slices.Repeat([]float32{0.6}, 32), slices.Repeat([]float32{0.8}, 32)
 	q, p, out := floats(queries*d), floats(queries*page), make([]float32, queries*page)
 	sum := make([]float32, queries*d)
-	kv32, kv16, kv8 := floats(page*d), make([]uint16, page*d), make([]int8, page*d)
+	kv32, kv16 := floats(page*d), make([]uint16, page*d)
 	narrow(kv16, kv32)
-	for i := range kv8 {
-		kv8[i] = int8(rng.IntN(255) - 127)
-	}
+	coded := newCodedTrial(&Generic, d, d, Lanes, rng, floats)
 	all, now := SoftmaxSum{Top: 1, Weight: 2}, SoftmaxSum{Top: 1, Weight: 1}
 	state, key, value := floats(128*128), floats(128), floats(128)
 	half := make([]uint16, len(x))
@@ -50,11 +48,12 @@ func BenchmarkKernel(b *testing.B) {
 			{"narrow", 4 * len(x), func() { v.Narrow(half, x) }},
 			{"scores32", 4 * page * d, func() { v.Page.Scores32(out, q, kv32, kv32, d, page, 0.1) }},
 			{"scores16", 2 * page * d, func() { v.Page.Scores16(out, q, kv16, kv16, d, page, 0.1) }},
-			{"scores8", page * d, func() { v.Page.Scores8(out, q, kv8, kv8, d, page, 0.1) }},
 			{"weigh32", 4 * page * d, func() { v.Page.Weigh32(sum, p, kv32, kv32, d, page) }},
 			{"weigh16", 2 * page * d, func() { v.Page.Weigh16(sum, p, kv16, kv16, d, page) }},
-			{"weigh8", page * d, func() { v.Page.Weigh8(sum, p, kv8, kv8, d, page) }},
-			{"scalePage", 4 * len(out), func() { copy(out, p); v.Page.Scale(out, x[:page]) }},
+			{"codedScores", page * d, func() { v.Coded.Scores(&coded.page) }},
+			{"codedSoftmax", 4 * page * Lanes, func() { v.Coded.Softmax(&coded.page) }},
+			{"codedWeigh", page * d, func() { v.Coded.Weigh(&coded.page) }},
+			{"codedMerge", 4 * d * Lanes, func() { v.Coded.Merge(&coded.merge) }},
 			{"merge", 4 * d, func() { all.Weight = 2; v.Page.Merge(sum[:d], q[:d], &all, &now) }},
 			{"deltaRead", 4 * len(state), func() { v.Delta.Read(z[:128], z[128:256], state, 128, 0, key, key, x[:128], 0.9, 0.5, 1) }},
 			{"deltaUpdate", 4 * len(state), func() { v.Delta.Update(state, 128, state, 128, 0, key, x[:128], 0.5) }},

@@ -4,9 +4,17 @@ import (
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
-// rmsNorm sets dst to x/sqrt(mean(x²)+eps)*gain. dst may be x.
+// rmsNorm sets dst to x/sqrt(mean(x²)+eps)*gain, for rows of a head. dst may be x.
 func rmsNorm(dst, x, gain []float32, eps float32) {
 	scale := exactmath.RSqrt32(exactmath.Dot32(x, x)/float32(len(x)) + eps)
+	for i, v := range x {
+		dst[i] = float32(v*scale) * gain[i]
+	}
+}
+
+// wideNorm is rmsNorm over a whole row, whose squares are summed in wide lanes.
+func wideNorm(dst, x, gain []float32, eps float32) {
+	scale := exactmath.RSqrt32(exactmath.SumSquares32(x)/float32(len(x)) + eps)
 	for i, v := range x {
 		dst[i] = float32(v*scale) * gain[i]
 	}

@@ -13,7 +13,8 @@ type Vector struct {
 	Add       func(dst, x []float32)
 	AddScaled func(dst, x []float32, w float32)
 
-	Norm        func(dst, x, gain []float32, eps float32)
+	Norm        func(dst, x, gain []float32, eps float32) // of a head
+	WideNorm    func(dst, x, gain []float32, eps float32) // of a whole row
 	Normalize   func(x []float32, scale float32)
 	SwiGLU      func(dst, gate, up []float32)
 	GateSiLU    func(dst, x []float32)
@@ -26,6 +27,7 @@ type Vector struct {
 
 	Narrow func(dst []uint16, x []float32)
 	Page   Page
+	Coded  Coded
 	Delta  Delta
 }
 
@@ -36,11 +38,8 @@ type Vector struct {
 type Page struct {
 	Scores32 func(dst, q, keys, next []float32, d, count int, scale float32)
 	Scores16 func(dst, q []float32, keys, next []uint16, d, count int, scale float32)
-	Scores8  func(dst, q []float32, keys, next []int8, d, count int, scale float32)
 	Weigh32  func(dst, p, values, next []float32, d, count int)
 	Weigh16  func(dst, p []float32, values, next []uint16, d, count int)
-	Weigh8   func(dst, p []float32, values, next []int8, d, count int)
-	Scale    func(dst, scales []float32) // [queries, PageTokens] times [PageTokens]
 	Merge    func(out, page []float32, all, now *SoftmaxSum)
 }
 
@@ -58,13 +57,13 @@ type Tap struct{ W, X *float32 }
 // vectorGeneric defines what the kernels compute.
 var vectorGeneric = Vector{
 	Dot: exactmath.Dot32, Add: add, AddScaled: addScaled,
-	Norm: rmsNorm, Normalize: normalize, SwiGLU: swiglu, GateSiLU: gateSilu, GateSigmoid: gateSigmoid,
+	Norm: rmsNorm, WideNorm: wideNorm, Normalize: normalize, SwiGLU: swiglu, GateSiLU: gateSilu, GateSigmoid: gateSigmoid,
 	Sigmoids: sigmoids, Decays: decays, Convolve: convolve, Rotate: rotate, Softmax: softmax,
 	Narrow: narrow,
 	Page: Page{
-		Scores32: scores32, Scores16: scores16, Scores8: scores8,
-		Weigh32: weigh32, Weigh16: weigh16, Weigh8: weigh8, Scale: scalePage, Merge: merge,
+		Scores32: scores32, Scores16: scores16, Weigh32: weigh32, Weigh16: weigh16, Merge: merge,
 	},
+	Coded: codedGeneric,
 	Delta: Delta{Read: deltaRead, Update: deltaUpdate},
 }
 

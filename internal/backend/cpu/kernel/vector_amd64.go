@@ -7,26 +7,26 @@ package kernel
 // vectorAVX512 wants AVX-512 F, BW, DQ and VL, and BMI2.
 var vectorAVX512 = Vector{
 	Dot: dotAVX512, Add: addAVX512, AddScaled: addScaledAVX512,
-	Norm: normAVX512, Normalize: normalizeAVX512, SwiGLU: swigluAVX512, GateSiLU: gateSiluAVX512, GateSigmoid: gateSigmoidAVX512,
+	Norm: normAVX512, WideNorm: wideNormAVX512, Normalize: normalizeAVX512, SwiGLU: swigluAVX512, GateSiLU: gateSiluAVX512, GateSigmoid: gateSigmoidAVX512,
 	Sigmoids: sigmoidsAVX512, Decays: decaysAVX512, Convolve: convolveAVX512, Rotate: rotateAVX512, Softmax: softmaxAVX512,
 	Narrow: narrowAVX512,
 	Page: Page{
-		Scores32: scores32AVX512, Scores16: scores16AVX512, Scores8: scores8AVX512,
-		Weigh32: weigh32AVX512, Weigh16: weigh16AVX512, Weigh8: weigh8AVX512, Scale: scalePageAVX512, Merge: mergeAVX512,
+		Scores32: scores32AVX512, Scores16: scores16AVX512, Weigh32: weigh32AVX512, Weigh16: weigh16AVX512, Merge: mergeAVX512,
 	},
+	Coded: Coded{Scores: codedScoresAVX512, Softmax: codedSoftmaxAVX512, Weigh: codedWeighAVX512, Merge: codedMergeAVX512},
 	Delta: Delta{Read: deltaReadAVX512, Update: deltaUpdateAVX512},
 }
 
 // vectorAVX2 wants AVX2, FMA, F16C and BMI2.
 var vectorAVX2 = Vector{
 	Dot: dotAVX2, Add: addAVX2, AddScaled: addScaledAVX2,
-	Norm: normAVX2, Normalize: normalizeAVX2, SwiGLU: swigluAVX2, GateSiLU: gateSiluAVX2, GateSigmoid: gateSigmoidAVX2,
+	Norm: normAVX2, WideNorm: wideNormAVX2, Normalize: normalizeAVX2, SwiGLU: swigluAVX2, GateSiLU: gateSiluAVX2, GateSigmoid: gateSigmoidAVX2,
 	Sigmoids: sigmoidsAVX2, Decays: decaysAVX2, Convolve: convolveAVX2, Rotate: rotateAVX2, Softmax: softmaxAVX2,
 	Narrow: narrowAVX2,
 	Page: Page{
-		Scores32: scores32AVX2, Scores16: scores16AVX2, Scores8: scores8AVX2,
-		Weigh32: weigh32AVX2, Weigh16: weigh16AVX2, Weigh8: weigh8AVX2, Scale: scalePageAVX2, Merge: mergeAVX2,
+		Scores32: scores32AVX2, Scores16: scores16AVX2, Weigh32: weigh32AVX2, Weigh16: weigh16AVX2, Merge: mergeAVX2,
 	},
+	Coded: Coded{Scores: codedScoresAVX2, Softmax: codedSoftmaxAVX2, Weigh: codedWeighAVX2, Merge: codedMergeAVX2},
 	Delta: Delta{Read: deltaReadAVX2, Update: deltaUpdateAVX2},
 }
 
@@ -49,6 +49,11 @@ func addScaledAVX512(dst, x []float32, w float32)
 //
 //go:noescape
 func normAVX512(dst, x, gain []float32, eps float32)
+
+// wideNormAVX512 is wideNorm.
+//
+//go:noescape
+func wideNormAVX512(dst, x, gain []float32, eps float32)
 
 // normalizeAVX512 is normalize.
 //
@@ -110,11 +115,6 @@ func scores32AVX512(dst, q, keys, next []float32, d, count int, scale float32)
 //go:noescape
 func scores16AVX512(dst, q []float32, keys, next []uint16, d, count int, scale float32)
 
-// scores8AVX512 is scores8.
-//
-//go:noescape
-func scores8AVX512(dst, q []float32, keys, next []int8, d, count int, scale float32)
-
 // weigh32AVX512 is weigh32.
 //
 //go:noescape
@@ -124,16 +124,6 @@ func weigh32AVX512(dst, p, values, next []float32, d, count int)
 //
 //go:noescape
 func weigh16AVX512(dst, p []float32, values, next []uint16, d, count int)
-
-// weigh8AVX512 is weigh8.
-//
-//go:noescape
-func weigh8AVX512(dst, p []float32, values, next []int8, d, count int)
-
-// scalePageAVX512 is scalePage.
-//
-//go:noescape
-func scalePageAVX512(dst, scales []float32)
 
 // mergeAVX512 is merge.
 //
@@ -169,6 +159,11 @@ func addScaledAVX2(dst, x []float32, w float32)
 //
 //go:noescape
 func normAVX2(dst, x, gain []float32, eps float32)
+
+// wideNormAVX2 is wideNorm.
+//
+//go:noescape
+func wideNormAVX2(dst, x, gain []float32, eps float32)
 
 // normalizeAVX2 is normalize.
 //
@@ -230,11 +225,6 @@ func scores32AVX2(dst, q, keys, next []float32, d, count int, scale float32)
 //go:noescape
 func scores16AVX2(dst, q []float32, keys, next []uint16, d, count int, scale float32)
 
-// scores8AVX2 is scores8.
-//
-//go:noescape
-func scores8AVX2(dst, q []float32, keys, next []int8, d, count int, scale float32)
-
 // weigh32AVX2 is weigh32.
 //
 //go:noescape
@@ -244,16 +234,6 @@ func weigh32AVX2(dst, p, values, next []float32, d, count int)
 //
 //go:noescape
 func weigh16AVX2(dst, p []float32, values, next []uint16, d, count int)
-
-// weigh8AVX2 is weigh8.
-//
-//go:noescape
-func weigh8AVX2(dst, p []float32, values, next []int8, d, count int)
-
-// scalePageAVX2 is scalePage.
-//
-//go:noescape
-func scalePageAVX2(dst, scales []float32)
 
 // mergeAVX2 is merge.
 //

@@ -11,19 +11,24 @@ import (
 // vectorNEON is what every arm64 processor can do.
 var vectorNEON = Vector{
 	Dot: dotNEON, Add: addNEON, AddScaled: addScaledNEON,
-	Norm: normNEON, Normalize: normalizeNEON, SwiGLU: swigluNEON, GateSiLU: gateSiluNEON, GateSigmoid: gateSigmoidNEON,
+	Norm: normNEON, WideNorm: wideNormNEON, Normalize: normalizeNEON, SwiGLU: swigluNEON, GateSiLU: gateSiluNEON, GateSigmoid: gateSigmoidNEON,
 	Sigmoids: sigmoidsNEON, Decays: decaysNEON, Convolve: convolveNEON, Rotate: rotateNEON, Softmax: softmaxNEON,
 	Narrow: narrowNEON,
 	Page: Page{
-		Scores32: scores32NEON, Scores16: scores16NEON, Scores8: scores8NEON,
-		Weigh32: weigh32NEON, Weigh16: weigh16NEON, Weigh8: weigh8NEON, Scale: scalePageNEON, Merge: mergeNEON,
+		Scores32: scores32NEON, Scores16: scores16NEON, Weigh32: weigh32NEON, Weigh16: weigh16NEON, Merge: mergeNEON,
 	},
+	Coded: Coded{Scores: codedScoresNEON, Softmax: codedSoftmaxNEON, Weigh: codedWeighNEON, Merge: codedMergeNEON},
 	Delta: Delta{Read: deltaReadNEON, Update: deltaUpdateNEON},
 }
 
 // normNEON is rmsNorm.
 func normNEON(dst, x, gain []float32, eps float32) {
 	scaleGainNEON(dst, x, gain, exactmath.RSqrt32(dotNEON(x, x)/float32(len(x))+eps))
+}
+
+// wideNormNEON is wideNorm.
+func wideNormNEON(dst, x, gain []float32, eps float32) {
+	scaleGainNEON(dst, x, gain, exactmath.RSqrt32(sumSquaresNEON(x)/float32(len(x))+eps))
 }
 
 // normalizeNEON is normalize.
@@ -52,14 +57,8 @@ func softmaxNEON(x []float32) (top, sum float32) {
 
 // mergeNEON is merge.
 func mergeNEON(out, page []float32, all, now *SoftmaxSum) {
-	top := all.Top
-	if now.Top > top {
-		top = now.Top
-	}
-	old, more := exactmath.Exp32(all.Top-top), exactmath.Exp32(now.Top-top)
+	old, more := mergeSums(all, now)
 	mergeRowNEON(out, page, more, old)
-	all.Weight = exactmath.FMA32(now.Weight, more, float32(all.Weight*old))
-	all.Top = top
 }
 
 // scores32NEON is scores32.
@@ -73,13 +72,6 @@ func scores32NEON(dst, q, keys, _ []float32, d, count int, scale float32) {
 func scores16NEON(dst, q []float32, keys, _ []uint16, d, count int, scale float32) {
 	for i := 0; i*d < len(q); i++ {
 		scoreRow16NEON(&dst[i*PageTokens:][:count][0], &q[i*d:][:d][0], &keys[:count*d][0], d, count, scale)
-	}
-}
-
-// scores8NEON is scores8.
-func scores8NEON(dst, q []float32, keys, _ []int8, d, count int, scale float32) {
-	for i := 0; i*d < len(q); i++ {
-		scoreRow8NEON(&dst[i*PageTokens:][:count][0], &q[i*d:][:d][0], &keys[:count*d][0], d, count, scale)
 	}
 }
 
@@ -97,25 +89,15 @@ func weigh16NEON(dst, p []float32, values, _ []uint16, d, count int) {
 	}
 }
 
-// weigh8NEON is weigh8.
-func weigh8NEON(dst, p []float32, values, _ []int8, d, count int) {
-	for i := 0; i*d < len(dst); i++ {
-		weighRow8NEON(&dst[i*d:][:d][0], &p[i*PageTokens:][:count][0], &values[:count*d][0], d, count)
-	}
-}
-
-// scalePageNEON is scalePage.
-func scalePageNEON(dst, scales []float32) {
-	for ; len(dst) > 0; dst = dst[PageTokens:] {
-		row := dst[:PageTokens]
-		mulRowNEON(row, row, scales)
-	}
-}
-
 // dotNEON is exactmath.Dot32.
 //
 //go:noescape
 func dotNEON(x, y []float32) (sum float32)
+
+// sumSquaresNEON is exactmath.SumSquares32.
+//
+//go:noescape
+func sumSquaresNEON(x []float32) (sum float32)
 
 // addNEON is add.
 //
@@ -132,12 +114,12 @@ func addScaledNEON(dst, x []float32, w float32)
 //go:noescape
 func scaleRowNEON(dst []float32, scale float32)
 
-// scaleGainNEON is the last step of rmsNorm.
+// scaleGainNEON is the last step of rmsNorm and wideNorm.
 //
 //go:noescape
 func scaleGainNEON(dst, x, y []float32, scale float32)
 
-// mulRowNEON sets dst to x*y, for scalePage and for the first tap of convolve.
+// mulRowNEON sets dst to x*y, for the first tap of convolve.
 //
 //go:noescape
 func mulRowNEON(dst, x, y []float32)
@@ -212,11 +194,6 @@ func scoreRow32NEON(dst, q *float32, keys *float32, d, count int, scale float32)
 //go:noescape
 func scoreRow16NEON(dst, q *float32, keys *uint16, d, count int, scale float32)
 
-// scoreRow8NEON is scores8 for one query.
-//
-//go:noescape
-func scoreRow8NEON(dst, q *float32, keys *int8, d, count int, scale float32)
-
 // weighRow32NEON is weigh32 for one query.
 //
 //go:noescape
@@ -226,11 +203,6 @@ func weighRow32NEON(dst, p *float32, values *float32, d, count int)
 //
 //go:noescape
 func weighRow16NEON(dst, p *float32, values *uint16, d, count int)
-
-// weighRow8NEON is weigh8 for one query.
-//
-//go:noescape
-func weighRow8NEON(dst, p *float32, values *int8, d, count int)
 
 // deltaReadNEON is deltaRead.
 //

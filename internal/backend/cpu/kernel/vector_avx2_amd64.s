@@ -28,6 +28,72 @@ DATA one<>+16(SB)/8, $0x3f8000003f800000
 DATA one<>+24(SB)/8, $0x3f8000003f800000
 GLOBL one<>(SB), RODATA|NOPTR, $32
 
+DATA wideTails<>+0(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+8(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+16(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+24(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+32(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+40(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+48(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+56(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+64(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+72(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+80(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+88(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+96(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+104(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+112(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+120(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+128(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+136(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+144(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+152(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+160(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+168(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+176(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+184(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+192(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+200(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+208(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+216(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+224(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+232(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+240(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+248(SB)/8, $0xffffffffffffffff
+DATA wideTails<>+256(SB)/8, $0x0000000000000000
+DATA wideTails<>+264(SB)/8, $0x0000000000000000
+DATA wideTails<>+272(SB)/8, $0x0000000000000000
+DATA wideTails<>+280(SB)/8, $0x0000000000000000
+DATA wideTails<>+288(SB)/8, $0x0000000000000000
+DATA wideTails<>+296(SB)/8, $0x0000000000000000
+DATA wideTails<>+304(SB)/8, $0x0000000000000000
+DATA wideTails<>+312(SB)/8, $0x0000000000000000
+DATA wideTails<>+320(SB)/8, $0x0000000000000000
+DATA wideTails<>+328(SB)/8, $0x0000000000000000
+DATA wideTails<>+336(SB)/8, $0x0000000000000000
+DATA wideTails<>+344(SB)/8, $0x0000000000000000
+DATA wideTails<>+352(SB)/8, $0x0000000000000000
+DATA wideTails<>+360(SB)/8, $0x0000000000000000
+DATA wideTails<>+368(SB)/8, $0x0000000000000000
+DATA wideTails<>+376(SB)/8, $0x0000000000000000
+DATA wideTails<>+384(SB)/8, $0x0000000000000000
+DATA wideTails<>+392(SB)/8, $0x0000000000000000
+DATA wideTails<>+400(SB)/8, $0x0000000000000000
+DATA wideTails<>+408(SB)/8, $0x0000000000000000
+DATA wideTails<>+416(SB)/8, $0x0000000000000000
+DATA wideTails<>+424(SB)/8, $0x0000000000000000
+DATA wideTails<>+432(SB)/8, $0x0000000000000000
+DATA wideTails<>+440(SB)/8, $0x0000000000000000
+DATA wideTails<>+448(SB)/8, $0x0000000000000000
+DATA wideTails<>+456(SB)/8, $0x0000000000000000
+DATA wideTails<>+464(SB)/8, $0x0000000000000000
+DATA wideTails<>+472(SB)/8, $0x0000000000000000
+DATA wideTails<>+480(SB)/8, $0x0000000000000000
+DATA wideTails<>+488(SB)/8, $0x0000000000000000
+DATA wideTails<>+496(SB)/8, $0x0000000000000000
+DATA wideTails<>+504(SB)/8, $0x0000000000000000
+GLOBL wideTails<>(SB), RODATA|NOPTR, $512
+
 DATA tiny<>+0(SB)/8, $0x358637bd358637bd
 DATA tiny<>+8(SB)/8, $0x358637bd358637bd
 DATA tiny<>+16(SB)/8, $0x358637bd358637bd
@@ -323,6 +389,134 @@ done9:
 	VZEROUPPER
 	RET
 
+// func wideNormAVX2(dst []float32, x []float32, gain []float32, eps float32)
+// SI x, R8 gain, DI dst, CX numbers, AX index; register 5 scale. Twin: wideNorm.
+TEXT ·wideNormAVX2(SB), NOSPLIT, $0-76
+	MOVQ dst_base+0(FP), DI
+	MOVQ x_base+24(FP), SI
+	MOVQ gain_base+48(FP), R8
+	MOVQ x_len+32(FP), CX
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	MOVQ SI, AX
+	MOVQ CX, DX
+loop10:
+	SUBQ $64, DX
+	JLT rest11
+	VMOVUPS (AX), Y8
+	VFMADD231PS Y8, Y8, Y0
+	VMOVUPS 32(AX), Y8
+	VFMADD231PS Y8, Y8, Y1
+	VMOVUPS 64(AX), Y8
+	VFMADD231PS Y8, Y8, Y2
+	VMOVUPS 96(AX), Y8
+	VFMADD231PS Y8, Y8, Y3
+	VMOVUPS 128(AX), Y8
+	VFMADD231PS Y8, Y8, Y4
+	VMOVUPS 160(AX), Y8
+	VFMADD231PS Y8, Y8, Y5
+	VMOVUPS 192(AX), Y8
+	VFMADD231PS Y8, Y8, Y6
+	VMOVUPS 224(AX), Y8
+	VFMADD231PS Y8, Y8, Y7
+	ADDQ $256, AX
+	JMP loop10
+rest11:
+	ADDQ $64, DX
+	LEAQ wideTails<>+256(SB), BX
+	SHLQ $2, DX
+	SUBQ DX, BX
+	VMOVUPS (BX), Y9
+	VMASKMOVPS (AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y0
+	VMOVUPS 32(BX), Y9
+	VMASKMOVPS 32(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y1
+	VMOVUPS 64(BX), Y9
+	VMASKMOVPS 64(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y2
+	VMOVUPS 96(BX), Y9
+	VMASKMOVPS 96(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y3
+	VMOVUPS 128(BX), Y9
+	VMASKMOVPS 128(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y4
+	VMOVUPS 160(BX), Y9
+	VMASKMOVPS 160(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y5
+	VMOVUPS 192(BX), Y9
+	VMASKMOVPS 192(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y6
+	VMOVUPS 224(BX), Y9
+	VMASKMOVPS 224(AX), Y9, Y8
+	VFMADD231PS Y8, Y8, Y7
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VADDPS Y6, Y2, Y2
+	VADDPS Y7, Y3, Y3
+	VADDPS Y2, Y0, Y0
+	VADDPS Y3, Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VXORPS X1, X1, X1
+	VCVTSI2SSQ CX, X1, X1
+	VDIVSS X1, X0, X0
+	VADDSS eps+72(FP), X0, X0
+	VSQRTSS X0, X0, X0
+	VMOVSS one<>(SB), X1
+	VDIVSS X0, X1, X0
+	VBROADCASTSS X0, Y5
+	XORQ AX, AX
+loop12:
+	LEAQ 16(AX), DX
+	CMPQ DX, CX
+	JGT tail13
+	VMOVUPS (SI)(AX*4), Y2
+	VMOVUPS (R8)(AX*4), Y3
+	VMULPS Y5, Y2, Y2
+	VMULPS Y3, Y2, Y2
+	VMOVUPS Y2, (DI)(AX*4)
+	VMOVUPS 32(SI)(AX*4), Y2
+	VMOVUPS 32(R8)(AX*4), Y3
+	VMULPS Y5, Y2, Y2
+	VMULPS Y3, Y2, Y2
+	VMOVUPS Y2, 32(DI)(AX*4)
+	MOVQ DX, AX
+	JMP loop12
+tail13:
+	MOVQ CX, DX
+	SUBQ AX, DX
+	JE done14
+	LEAQ tails<>+64(SB), BX
+	SHLQ $2, DX
+	SUBQ DX, BX
+	VMOVUPS (BX), Y14
+	VMOVUPS 32(BX), Y15
+	VMASKMOVPS (SI)(AX*4), Y14, Y2
+	VMASKMOVPS (R8)(AX*4), Y14, Y3
+	VMULPS Y5, Y2, Y2
+	VMULPS Y3, Y2, Y2
+	VMASKMOVPS Y2, Y14, (DI)(AX*4)
+	VMASKMOVPS 32(SI)(AX*4), Y15, Y2
+	VMASKMOVPS 32(R8)(AX*4), Y15, Y3
+	VMULPS Y5, Y2, Y2
+	VMULPS Y3, Y2, Y2
+	VMASKMOVPS Y2, Y15, 32(DI)(AX*4)
+done14:
+	VZEROUPPER
+	RET
+
 // func normalizeAVX2(x []float32, scale float32)
 // SI x, CX numbers, AX index; register 5 scale. Twin: normalize.
 TEXT ·normalizeAVX2(SB), NOSPLIT, $0-28
@@ -331,20 +525,20 @@ TEXT ·normalizeAVX2(SB), NOSPLIT, $0-28
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	XORQ AX, AX
-loop10:
+loop15:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail11
+	JGT tail16
 	VMOVUPS (SI)(AX*4), Y2
 	VFMADD231PS Y2, Y2, Y0
 	VMOVUPS 32(SI)(AX*4), Y2
 	VFMADD231PS Y2, Y2, Y1
 	MOVQ DX, AX
-	JMP loop10
-tail11:
+	JMP loop15
+tail16:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done12
+	JE done17
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -358,7 +552,7 @@ tail11:
 	VMOVAPS Y1, Y4
 	VFMADD231PS Y2, Y2, Y4
 	VBLENDVPS Y15, Y4, Y1, Y1
-done12:
+done17:
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
 	VADDPS X1, X0, X0
@@ -373,10 +567,10 @@ done12:
 	VMULSS scale+24(FP), X0, X0
 	VBROADCASTSS X0, Y5
 	XORQ AX, AX
-loop13:
+loop18:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail14
+	JGT tail19
 	VMOVUPS (SI)(AX*4), Y2
 	VMULPS Y5, Y2, Y2
 	VMOVUPS Y2, (SI)(AX*4)
@@ -384,11 +578,11 @@ loop13:
 	VMULPS Y5, Y2, Y2
 	VMOVUPS Y2, 32(SI)(AX*4)
 	MOVQ DX, AX
-	JMP loop13
-tail14:
+	JMP loop18
+tail19:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done15
+	JE done20
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -400,7 +594,7 @@ tail14:
 	VMASKMOVPS 32(SI)(AX*4), Y15, Y2
 	VMULPS Y5, Y2, Y2
 	VMASKMOVPS Y2, Y15, 32(SI)(AX*4)
-done15:
+done20:
 	VZEROUPPER
 	RET
 
@@ -412,10 +606,10 @@ TEXT ·swigluAVX2(SB), NOSPLIT, $0-72
 	MOVQ up_base+48(FP), R8
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop16:
+loop21:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail17
+	JGT tail22
 	VMOVUPS (SI)(AX*4), Y0
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
@@ -509,11 +703,11 @@ loop16:
 	VMULPS Y0, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop16
-tail17:
+	JMP loop21
+tail22:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done18
+	JE done23
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -611,7 +805,7 @@ tail17:
 	VMASKMOVPS 32(R8)(AX*4), Y15, Y0
 	VMULPS Y0, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done18:
+done23:
 	VZEROUPPER
 	RET
 
@@ -622,10 +816,10 @@ TEXT ·gateSiluAVX2(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop19:
+loop24:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail20
+	JGT tail25
 	VMOVUPS (SI)(AX*4), Y0
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
@@ -719,11 +913,11 @@ loop19:
 	VMULPS Y0, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop19
-tail20:
+	JMP loop24
+tail25:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done21
+	JE done26
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -821,7 +1015,7 @@ tail20:
 	VMASKMOVPS 32(DI)(AX*4), Y15, Y0
 	VMULPS Y0, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done21:
+done26:
 	VZEROUPPER
 	RET
 
@@ -833,10 +1027,10 @@ TEXT ·gateSigmoidAVX2(SB), NOSPLIT, $0-52
 	MOVQ dst_len+8(FP), CX
 	VBROADCASTSS divisor+48(FP), Y9
 	XORQ AX, AX
-loop22:
+loop27:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail23
+	JGT tail28
 	VMOVUPS (SI)(AX*4), Y0
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
@@ -926,11 +1120,11 @@ loop22:
 	VMULPS Y1, Y0, Y0
 	VMOVUPS Y0, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop22
-tail23:
+	JMP loop27
+tail28:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done24
+	JE done29
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -1024,7 +1218,7 @@ tail23:
 	VDIVPS Y9, Y0, Y0
 	VMULPS Y1, Y0, Y0
 	VMASKMOVPS Y0, Y15, 32(DI)(AX*4)
-done24:
+done29:
 	VZEROUPPER
 	RET
 
@@ -1035,10 +1229,10 @@ TEXT ·sigmoidsAVX2(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop25:
+loop30:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail26
+	JGT tail31
 	VMOVUPS (SI)(AX*4), Y0
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
@@ -1122,11 +1316,11 @@ loop25:
 	VBLENDVPS Y4, Y3, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop25
-tail26:
+	JMP loop30
+tail31:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done27
+	JE done32
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -1214,7 +1408,7 @@ tail26:
 	VCMPPS $0x11, Y4, Y0, Y4
 	VBLENDVPS Y4, Y3, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done27:
+done32:
 	VZEROUPPER
 	RET
 
@@ -1228,10 +1422,10 @@ TEXT ·decaysAVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS bias+52(FP), Y10
 	VMOVUPS expLimit<>(SB), Y11
 	XORQ AX, AX
-loop28:
+loop33:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail29
+	JGT tail34
 	VMOVUPS (SI)(AX*4), Y0
 	VADDPS Y10, Y0, Y0
 	VORPS sign<>(SB), Y0, Y2
@@ -1397,11 +1591,11 @@ loop28:
 	VANDPS Y5, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop28
-tail29:
+	JMP loop33
+tail34:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done30
+	JE done35
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -1571,7 +1765,7 @@ tail29:
 	VMULPS Y4, Y1, Y1
 	VANDPS Y5, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done30:
+done35:
 	VZEROUPPER
 	RET
 
@@ -1582,10 +1776,10 @@ TEXT ·addAVX2(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop31:
+loop36:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail32
+	JGT tail37
 	VMOVUPS (SI)(AX*4), Y0
 	VMOVUPS (DI)(AX*4), Y1
 	VADDPS Y0, Y1, Y1
@@ -1595,11 +1789,11 @@ loop31:
 	VADDPS Y0, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop31
-tail32:
+	JMP loop36
+tail37:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done33
+	JE done38
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -1613,7 +1807,7 @@ tail32:
 	VMASKMOVPS 32(DI)(AX*4), Y15, Y1
 	VADDPS Y0, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done33:
+done38:
 	VZEROUPPER
 	RET
 
@@ -1625,10 +1819,10 @@ TEXT ·addScaledAVX2(SB), NOSPLIT, $0-52
 	MOVQ dst_len+8(FP), CX
 	VBROADCASTSS w+48(FP), Y5
 	XORQ AX, AX
-loop34:
+loop39:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail35
+	JGT tail40
 	VMOVUPS (SI)(AX*4), Y0
 	VMOVUPS (DI)(AX*4), Y1
 	VMULPS Y5, Y0, Y0
@@ -1640,11 +1834,11 @@ loop34:
 	VADDPS Y0, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop34
-tail35:
+	JMP loop39
+tail40:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done36
+	JE done41
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -1660,7 +1854,7 @@ tail35:
 	VMULPS Y5, Y0, Y0
 	VADDPS Y0, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done36:
+done41:
 	VZEROUPPER
 	RET
 
@@ -1673,10 +1867,10 @@ TEXT ·convolveAVX2(SB), NOSPLIT, $0-48
 	MOVQ taps_base+24(FP), SI
 	MOVQ taps_len+32(FP), R8
 	XORQ AX, AX
-loop37:
+loop42:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail38
+	JGT tail43
 	MOVQ SI, R9
 	MOVQ R8, R10
 	MOVQ (R9), R11
@@ -1684,17 +1878,17 @@ loop37:
 	VMOVUPS (R11)(AX*4), Y0
 	VMOVUPS (R12)(AX*4), Y1
 	VMULPS Y1, Y0, Y0
-tap40:
+tap45:
 	DECQ R10
-	JLE silu41
+	JLE silu46
 	ADDQ $16, R9
 	MOVQ (R9), R11
 	MOVQ 8(R9), R12
 	VMOVUPS (R11)(AX*4), Y1
 	VMOVUPS (R12)(AX*4), Y2
 	VFMADD231PS Y1, Y2, Y0
-	JMP tap40
-silu41:
+	JMP tap45
+silu46:
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
 	VMOVUPS round<>(SB), Y4
@@ -1745,17 +1939,17 @@ silu41:
 	VMOVUPS 32(R11)(AX*4), Y0
 	VMOVUPS 32(R12)(AX*4), Y1
 	VMULPS Y1, Y0, Y0
-tap42:
+tap47:
 	DECQ R10
-	JLE silu43
+	JLE silu48
 	ADDQ $16, R9
 	MOVQ (R9), R11
 	MOVQ 8(R9), R12
 	VMOVUPS 32(R11)(AX*4), Y1
 	VMOVUPS 32(R12)(AX*4), Y2
 	VFMADD231PS Y1, Y2, Y0
-	JMP tap42
-silu43:
+	JMP tap47
+silu48:
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
 	VMOVUPS round<>(SB), Y4
@@ -1800,11 +1994,11 @@ silu43:
 	VBLENDVPS Y5, Y4, Y1, Y1
 	VMOVUPS Y1, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop37
-tail38:
+	JMP loop42
+tail43:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done39
+	JE done44
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -1817,17 +2011,17 @@ tail38:
 	VMASKMOVPS (R11)(AX*4), Y14, Y0
 	VMASKMOVPS (R12)(AX*4), Y14, Y1
 	VMULPS Y1, Y0, Y0
-tap44:
+tap49:
 	DECQ R10
-	JLE silu45
+	JLE silu50
 	ADDQ $16, R9
 	MOVQ (R9), R11
 	MOVQ 8(R9), R12
 	VMASKMOVPS (R11)(AX*4), Y14, Y1
 	VMASKMOVPS (R12)(AX*4), Y14, Y2
 	VFMADD231PS Y1, Y2, Y0
-	JMP tap44
-silu45:
+	JMP tap49
+silu50:
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
 	VMOVUPS round<>(SB), Y4
@@ -1878,17 +2072,17 @@ silu45:
 	VMASKMOVPS 32(R11)(AX*4), Y15, Y0
 	VMASKMOVPS 32(R12)(AX*4), Y15, Y1
 	VMULPS Y1, Y0, Y0
-tap46:
+tap51:
 	DECQ R10
-	JLE silu47
+	JLE silu52
 	ADDQ $16, R9
 	MOVQ (R9), R11
 	MOVQ 8(R9), R12
 	VMASKMOVPS 32(R11)(AX*4), Y15, Y1
 	VMASKMOVPS 32(R12)(AX*4), Y15, Y2
 	VFMADD231PS Y1, Y2, Y0
-	JMP tap46
-silu47:
+	JMP tap51
+silu52:
 	VORPS sign<>(SB), Y0, Y3
 	VCMPPS $0x15, expMin<>(SB), Y3, Y7
 	VMOVUPS round<>(SB), Y4
@@ -1932,7 +2126,7 @@ silu47:
 	VCMPPS $0x11, Y5, Y0, Y5
 	VBLENDVPS Y5, Y4, Y1, Y1
 	VMASKMOVPS Y1, Y15, 32(DI)(AX*4)
-done39:
+done44:
 	VZEROUPPER
 	RET
 
@@ -1945,10 +2139,10 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-72
 	MOVQ cos_len+32(FP), CX
 	LEAQ (SI)(CX*4), DI
 	XORQ AX, AX
-loop48:
+loop53:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail49
+	JGT tail54
 	VMOVUPS (SI)(AX*4), Y0
 	VMOVUPS (DI)(AX*4), Y1
 	VMOVUPS (R8)(AX*4), Y2
@@ -1970,11 +2164,11 @@ loop48:
 	VMOVUPS Y4, 32(SI)(AX*4)
 	VMOVUPS Y3, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop48
-tail49:
+	JMP loop53
+tail54:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done50
+	JE done55
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -2000,7 +2194,7 @@ tail49:
 	VFMADD231PS Y2, Y1, Y3
 	VMASKMOVPS Y4, Y15, 32(SI)(AX*4)
 	VMASKMOVPS Y3, Y15, 32(DI)(AX*4)
-done50:
+done55:
 	VZEROUPPER
 	RET
 
@@ -2012,20 +2206,20 @@ TEXT ·softmaxAVX2(SB), NOSPLIT, $0-32
 	VMOVUPS lowest<>(SB), Y0
 	VMOVUPS lowest<>(SB), Y1
 	XORQ AX, AX
-loop51:
+loop56:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail52
+	JGT tail57
 	VMOVUPS (SI)(AX*4), Y2
 	VMAXPS Y0, Y2, Y0
 	VMOVUPS 32(SI)(AX*4), Y2
 	VMAXPS Y1, Y2, Y1
 	MOVQ DX, AX
-	JMP loop51
-tail52:
+	JMP loop56
+tail57:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done53
+	JE done58
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -2039,7 +2233,7 @@ tail52:
 	VMOVAPS Y1, Y3
 	VMAXPS Y3, Y2, Y3
 	VBLENDVPS Y15, Y3, Y1, Y1
-done53:
+done58:
 	VMAXPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
 	VMAXPS X1, X0, X0
@@ -2052,10 +2246,10 @@ done53:
 	VXORPS X11, X11, X11
 	VXORPS X12, X12, X12
 	XORQ AX, AX
-loop54:
+loop59:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail55
+	JGT tail60
 	VMOVUPS (SI)(AX*4), Y0
 	VSUBPS Y10, Y0, Y0
 	VCMPPS $0x15, expMin<>(SB), Y0, Y5
@@ -2125,11 +2319,11 @@ loop54:
 	VMOVUPS Y1, 32(SI)(AX*4)
 	VADDPS Y1, Y12, Y12
 	MOVQ DX, AX
-	JMP loop54
-tail55:
+	JMP loop59
+tail60:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done56
+	JE done61
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -2207,7 +2401,7 @@ tail55:
 	VMOVAPS Y12, Y2
 	VADDPS Y1, Y2, Y2
 	VBLENDVPS Y15, Y2, Y12, Y12
-done56:
+done61:
 	VADDPS Y12, Y11, Y11
 	VEXTRACTF128 $1, Y11, X12
 	VADDPS X12, X11, X11
@@ -2300,10 +2494,10 @@ TEXT ·mergeAVX2(SB), NOSPLIT, $0-64
 	VFMADD231SS X9, X1, X0
 	VMOVSS X0, 4(R8)
 	XORQ AX, AX
-loop57:
+loop62:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail58
+	JGT tail63
 	VMOVUPS (DI)(AX*4), Y0
 	VMOVUPS (SI)(AX*4), Y1
 	VMULPS Y8, Y0, Y0
@@ -2315,11 +2509,11 @@ loop57:
 	VFMADD231PS Y9, Y1, Y0
 	VMOVUPS Y0, 32(DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop57
-tail58:
+	JMP loop62
+tail63:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done59
+	JE done64
 	LEAQ tails<>+64(SB), BX
 	SHLQ $2, DX
 	SUBQ DX, BX
@@ -2335,7 +2529,7 @@ tail58:
 	VMULPS Y8, Y0, Y0
 	VFMADD231PS Y9, Y1, Y0
 	VMASKMOVPS Y0, Y15, 32(DI)(AX*4)
-done59:
+done64:
 	VZEROUPPER
 	RET
 
@@ -2345,56 +2539,17 @@ TEXT ·narrowAVX2(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), DI
 	MOVQ x_base+24(FP), SI
 	MOVQ x_len+32(FP), CX
-loop60:
+loop65:
 	SUBQ $16, CX
-	JLT done61
+	JLT done66
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 	VCVTPS2PH $0, Y0, (DI)
 	VCVTPS2PH $0, Y1, 16(DI)
 	ADDQ $64, SI
 	ADDQ $32, DI
-	JMP loop60
-done61:
-	VZEROUPPER
-	RET
-
-// func scalePageAVX2(dst []float32, scales []float32)
-// SI scales, in registers 0 to 7; DI dst, CX numbers, a multiple of 64. Twin: scalePage.
-TEXT ·scalePageAVX2(SB), NOSPLIT, $0-48
-	MOVQ dst_base+0(FP), DI
-	MOVQ scales_base+24(FP), SI
-	MOVQ dst_len+8(FP), CX
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
-	VMOVUPS 64(SI), Y2
-	VMOVUPS 96(SI), Y3
-	VMOVUPS 128(SI), Y4
-	VMOVUPS 160(SI), Y5
-	VMOVUPS 192(SI), Y6
-	VMOVUPS 224(SI), Y7
-loop62:
-	SUBQ $64, CX
-	JLT done63
-	VMULPS (DI), Y0, Y8
-	VMOVUPS Y8, (DI)
-	VMULPS 32(DI), Y1, Y8
-	VMOVUPS Y8, 32(DI)
-	VMULPS 64(DI), Y2, Y8
-	VMOVUPS Y8, 64(DI)
-	VMULPS 96(DI), Y3, Y8
-	VMOVUPS Y8, 96(DI)
-	VMULPS 128(DI), Y4, Y8
-	VMOVUPS Y8, 128(DI)
-	VMULPS 160(DI), Y5, Y8
-	VMOVUPS Y8, 160(DI)
-	VMULPS 192(DI), Y6, Y8
-	VMOVUPS Y8, 192(DI)
-	VMULPS 224(DI), Y7, Y8
-	VMOVUPS Y8, 224(DI)
-	ADDQ $256, DI
-	JMP loop62
-done63:
+	JMP loop65
+done66:
 	VZEROUPPER
 	RET
 
@@ -2412,32 +2567,32 @@ TEXT ·scores32AVX2(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared64
+	JLT shared67
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared64
+	JLT shared67
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared64
+	JLT shared67
 	INCQ BX
-shared64:
+shared67:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
 	LEAQ (R13)(R13*2), DX
-queries65:
+queries68:
 	CMPQ queries-8(SP), $2
-	JLT fewer66
+	JLT fewer69
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows67:
+rows70:
 	CMPQ DI, $2
-	JLT rest69
+	JLT rest72
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2449,7 +2604,7 @@ rows67:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers68:
+numbers71:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -2472,7 +2627,7 @@ numbers68:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers68
+	JGT numbers71
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -2512,15 +2667,15 @@ numbers68:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows67
-rest69:
+	JMP rows70
+rest72:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows70:
+rows73:
 	CMPQ DI, $1
-	JLT rest72
+	JLT rest75
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2528,7 +2683,7 @@ rows70:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers71:
+numbers74:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Y4
@@ -2544,7 +2699,7 @@ numbers71:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers71
+	JGT numbers74
 	VADDPS Y3, Y2, Y2
 	VEXTRACTF128 $1, Y2, X3
 	VADDPS X3, X2, X2
@@ -2566,8 +2721,8 @@ numbers71:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows70
-rest72:
+	JMP rows73
+rest75:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2578,23 +2733,23 @@ rest72:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more73
+	JLT more76
 	MOVQ keys_base+48(FP), R11
-more73:
-	JMP queries65
-fewer66:
-queries74:
+more76:
+	JMP queries68
+fewer69:
+queries77:
 	CMPQ queries-8(SP), $1
-	JLT fewer75
+	JLT fewer78
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows76:
+rows79:
 	CMPQ DI, $4
-	JLT rest78
+	JLT rest81
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2606,7 +2761,7 @@ rows76:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers77:
+numbers80:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2633,7 +2788,7 @@ numbers77:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers77
+	JGT numbers80
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -2673,21 +2828,21 @@ numbers77:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows76
-rest78:
+	JMP rows79
+rest81:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows79:
+rows82:
 	CMPQ DI, $1
-	JLT rest81
+	JLT rest84
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers80:
+numbers83:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Y2
@@ -2699,7 +2854,7 @@ numbers80:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers80
+	JGT numbers83
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
 	VADDPS X1, X0, X0
@@ -2712,8 +2867,8 @@ numbers80:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows79
-rest81:
+	JMP rows82
+rest84:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2724,11 +2879,11 @@ rest81:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more82
+	JLT more85
 	MOVQ keys_base+48(FP), R11
-more82:
-	JMP queries74
-fewer75:
+more85:
+	JMP queries77
+fewer78:
 	VZEROUPPER
 	RET
 
@@ -2746,31 +2901,31 @@ TEXT ·weigh32AVX2(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared83
+	JLT shared86
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared83
+	JLT shared86
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared83
+	JLT shared86
 	INCQ BX
-shared83:
+shared86:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries84:
+queries87:
 	CMPQ queries-8(SP), $2
-	JLT fewer85
+	JLT fewer88
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips86:
+strips89:
 	CMPQ DI, $32
-	JLT rest88
+	JLT rest91
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2782,7 +2937,7 @@ strips86:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows87:
+rows90:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -2803,7 +2958,7 @@ rows87:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows87
+	JGT rows90
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -2815,15 +2970,15 @@ rows87:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	SUBQ $32, DI
-	JMP strips86
-rest88:
+	JMP strips89
+rest91:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips89:
+strips92:
 	CMPQ DI, $16
-	JLT rest91
+	JLT rest94
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2831,7 +2986,7 @@ strips89:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows90:
+rows93:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y4
@@ -2845,7 +3000,7 @@ rows90:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows90
+	JGT rows93
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, (R8)(R12*1)
@@ -2853,8 +3008,8 @@ rows90:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips89
-rest91:
+	JMP strips92
+rest94:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -2862,23 +3017,23 @@ rest91:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more92
+	JLT more95
 	MOVQ values_base+48(FP), R11
-more92:
-	JMP queries84
-fewer85:
-queries93:
+more95:
+	JMP queries87
+fewer88:
+queries96:
 	CMPQ queries-8(SP), $1
-	JLT fewer94
+	JLT fewer97
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips95:
+strips98:
 	CMPQ DI, $64
-	JLT rest97
+	JLT rest100
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2890,7 +3045,7 @@ strips95:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows96:
+rows99:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2916,7 +3071,7 @@ rows96:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows96
+	JGT rows99
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -2928,21 +3083,21 @@ rows96:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips95
-rest97:
+	JMP strips98
+rest100:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips98:
+strips101:
 	CMPQ DI, $16
-	JLT rest100
+	JLT rest103
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows99:
+rows102:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y2
@@ -2953,25 +3108,25 @@ rows99:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows99
+	JGT rows102
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips98
-rest100:
+	JMP strips101
+rest103:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more101
+	JLT more104
 	MOVQ values_base+48(FP), R11
-more101:
-	JMP queries93
-fewer94:
+more104:
+	JMP queries96
+fewer97:
 	VZEROUPPER
 	RET
 
@@ -2989,32 +3144,32 @@ TEXT ·scores16AVX2(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared102
+	JLT shared105
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared102
+	JLT shared105
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared102
+	JLT shared105
 	INCQ BX
-shared102:
+shared105:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
 	LEAQ (R13)(R13*2), DX
-queries103:
+queries106:
 	CMPQ queries-8(SP), $2
-	JLT fewer104
+	JLT fewer107
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows105:
+rows108:
 	CMPQ DI, $2
-	JLT rest107
+	JLT rest110
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3026,7 +3181,7 @@ rows105:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers106:
+numbers109:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Y8
@@ -3048,7 +3203,7 @@ numbers106:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers106
+	JGT numbers109
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -3088,15 +3243,15 @@ numbers106:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows105
-rest107:
+	JMP rows108
+rest110:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows108:
+rows111:
 	CMPQ DI, $1
-	JLT rest110
+	JLT rest113
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3104,7 +3259,7 @@ rows108:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers109:
+numbers112:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Y4
@@ -3120,7 +3275,7 @@ numbers109:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers109
+	JGT numbers112
 	VADDPS Y3, Y2, Y2
 	VEXTRACTF128 $1, Y2, X3
 	VADDPS X3, X2, X2
@@ -3142,8 +3297,8 @@ numbers109:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows108
-rest110:
+	JMP rows111
+rest113:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3154,23 +3309,23 @@ rest110:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more111
+	JLT more114
 	MOVQ keys_base+48(FP), R11
-more111:
-	JMP queries103
-fewer104:
-queries112:
+more114:
+	JMP queries106
+fewer107:
+queries115:
 	CMPQ queries-8(SP), $1
-	JLT fewer113
+	JLT fewer116
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows114:
+rows117:
 	CMPQ DI, $4
-	JLT rest116
+	JLT rest119
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3182,7 +3337,7 @@ rows114:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers115:
+numbers118:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3207,7 +3362,7 @@ numbers115:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers115
+	JGT numbers118
 	VADDPS Y7, Y6, Y6
 	VEXTRACTF128 $1, Y6, X7
 	VADDPS X7, X6, X6
@@ -3247,21 +3402,21 @@ numbers115:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows114
-rest116:
+	JMP rows117
+rest119:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows117:
+rows120:
 	CMPQ DI, $1
-	JLT rest119
+	JLT rest122
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers118:
+numbers121:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Y2
@@ -3273,7 +3428,7 @@ numbers118:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers118
+	JGT numbers121
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
 	VADDPS X1, X0, X0
@@ -3286,8 +3441,8 @@ numbers118:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows117
-rest119:
+	JMP rows120
+rest122:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3298,11 +3453,11 @@ rest119:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more120
+	JLT more123
 	MOVQ keys_base+48(FP), R11
-more120:
-	JMP queries112
-fewer113:
+more123:
+	JMP queries115
+fewer116:
 	VZEROUPPER
 	RET
 
@@ -3320,31 +3475,31 @@ TEXT ·weigh16AVX2(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $4
-	JLT shared121
+	JLT shared124
 	INCQ BX
 	CMPQ CX, $8
-	JLT shared121
+	JLT shared124
 	INCQ BX
 	CMPQ CX, $16
-	JLT shared121
+	JLT shared124
 	INCQ BX
-shared121:
+shared124:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries122:
+queries125:
 	CMPQ queries-8(SP), $2
-	JLT fewer123
+	JLT fewer126
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips124:
+strips127:
 	CMPQ DI, $32
-	JLT rest126
+	JLT rest129
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3356,7 +3511,7 @@ strips124:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows125:
+rows128:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y8
@@ -3376,7 +3531,7 @@ rows125:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows125
+	JGT rows128
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -3388,15 +3543,15 @@ rows125:
 	ADDQ $128, R8
 	ADDQ $64, R10
 	SUBQ $32, DI
-	JMP strips124
-rest126:
+	JMP strips127
+rest129:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips127:
+strips130:
 	CMPQ DI, $16
-	JLT rest129
+	JLT rest132
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3404,7 +3559,7 @@ strips127:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows128:
+rows131:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y4
@@ -3418,7 +3573,7 @@ rows128:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows128
+	JGT rows131
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, (R8)(R12*1)
@@ -3426,8 +3581,8 @@ rows128:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips127
-rest129:
+	JMP strips130
+rest132:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -3435,23 +3590,23 @@ rest129:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more130
+	JLT more133
 	MOVQ values_base+48(FP), R11
-more130:
-	JMP queries122
-fewer123:
-queries131:
+more133:
+	JMP queries125
+fewer126:
+queries134:
 	CMPQ queries-8(SP), $1
-	JLT fewer132
+	JLT fewer135
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips133:
+strips136:
 	CMPQ DI, $64
-	JLT rest135
+	JLT rest138
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3463,7 +3618,7 @@ strips133:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows134:
+rows137:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3487,7 +3642,7 @@ rows134:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows134
+	JGT rows137
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -3499,21 +3654,21 @@ rows134:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips133
-rest135:
+	JMP strips136
+rest138:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips136:
+strips139:
 	CMPQ DI, $16
-	JLT rest138
+	JLT rest141
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows137:
+rows140:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VBROADCASTSS 0(AX), Y2
@@ -3524,626 +3679,25 @@ rows137:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows137
+	JGT rows140
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips136
-rest138:
+	JMP strips139
+rest141:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more139
+	JLT more142
 	MOVQ values_base+48(FP), R11
-more139:
-	JMP queries131
-fewer132:
-	VZEROUPPER
-	RET
-
-// func scores8AVX2(dst []float32, q []float32, keys []int8, next []int8, d int, count int, scale float32)
-// R8 dst of the current queries, R9 the queries, R12 and SI bytes of a query, once and three
-// times, R10 current keys, R13 and DX bytes of a key, likewise, DI keys left, R11 what is fetched ahead,
-// BX and AX key and query numbers, CX numbers left; for eight queries DX numbers of the fifth. Twin: scores8.
-TEXT ·scores8AVX2(SB), NOSPLIT, $24-116
-	MOVQ dst_base+0(FP), R8
-	MOVQ q_base+24(FP), R9
-	MOVQ next_base+72(FP), R11
-	MOVQ d+96(FP), R12
-	MOVQ dst_len+8(FP), CX
-	SHRQ $6, CX
-	MOVQ CX, queries-8(SP)
-	XORQ BX, BX
-	CMPQ CX, $4
-	JLT shared140
-	INCQ BX
-	CMPQ CX, $8
-	JLT shared140
-	INCQ BX
-	CMPQ CX, $16
-	JLT shared140
-	INCQ BX
-shared140:
-	MOVQ BX, shift-16(SP)
-	LEAQ (R12*1), R13
-	SHLQ $2, R12
-	LEAQ (R12)(R12*2), SI
-	LEAQ (R13)(R13*2), DX
-queries141:
-	CMPQ queries-8(SP), $2
-	JLT fewer142
-	MOVQ keys_base+48(FP), R10
-	MOVQ count+104(FP), DI
-	MOVQ $32, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows143:
-	CMPQ DI, $2
-	JLT rest145
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers144:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Y8
-	VCVTDQ2PS Y8, Y8
-	VPMOVSXBD (BX)(R13*1), Y9
-	VCVTDQ2PS Y9, Y9
-	VMOVUPS (AX), Y10
-	VFMADD231PS Y10, Y8, Y0
-	VFMADD231PS Y10, Y9, Y2
-	VMOVUPS (AX)(R12*1), Y10
-	VFMADD231PS Y10, Y8, Y4
-	VFMADD231PS Y10, Y9, Y6
-	VPMOVSXBD 8(BX), Y8
-	VCVTDQ2PS Y8, Y8
-	VPMOVSXBD 8(BX)(R13*1), Y9
-	VCVTDQ2PS Y9, Y9
-	VMOVUPS 32(AX), Y10
-	VFMADD231PS Y10, Y8, Y1
-	VFMADD231PS Y10, Y9, Y3
-	VMOVUPS 32(AX)(R12*1), Y10
-	VFMADD231PS Y10, Y8, Y5
-	VFMADD231PS Y10, Y9, Y7
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers144
-	VADDPS Y7, Y6, Y6
-	VEXTRACTF128 $1, Y6, X7
-	VADDPS X7, X6, X6
-	VMOVHLPS X6, X6, X7
-	VADDPS X7, X6, X6
-	VMOVSHDUP X6, X7
-	VADDPS X7, X6, X6
-	VMULSS scale+112(FP), X6, X6
-	VMOVSS X6, 260(R8)
-	VADDPS Y5, Y4, Y4
-	VEXTRACTF128 $1, Y4, X5
-	VADDPS X5, X4, X4
-	VMOVHLPS X4, X4, X5
-	VADDPS X5, X4, X4
-	VMOVSHDUP X4, X5
-	VADDPS X5, X4, X4
-	VMULSS scale+112(FP), X4, X4
-	VMOVSS X4, 256(R8)
-	VADDPS Y3, Y2, Y2
-	VEXTRACTF128 $1, Y2, X3
-	VADDPS X3, X2, X2
-	VMOVHLPS X2, X2, X3
-	VADDPS X3, X2, X2
-	VMOVSHDUP X2, X3
-	VADDPS X3, X2, X2
-	VMULSS scale+112(FP), X2, X2
-	VMOVSS X2, 4(R8)
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*2), R10
-	ADDQ $8, R8
-	SUBQ $2, DI
-	JMP rows143
-rest145:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows146:
-	CMPQ DI, $1
-	JLT rest148
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers147:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Y4
-	VCVTDQ2PS Y4, Y4
-	VMOVUPS (AX), Y5
-	VFMADD231PS Y5, Y4, Y0
-	VMOVUPS (AX)(R12*1), Y5
-	VFMADD231PS Y5, Y4, Y2
-	VPMOVSXBD 8(BX), Y4
-	VCVTDQ2PS Y4, Y4
-	VMOVUPS 32(AX), Y5
-	VFMADD231PS Y5, Y4, Y1
-	VMOVUPS 32(AX)(R12*1), Y5
-	VFMADD231PS Y5, Y4, Y3
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers147
-	VADDPS Y3, Y2, Y2
-	VEXTRACTF128 $1, Y2, X3
-	VADDPS X3, X2, X2
-	VMOVHLPS X2, X2, X3
-	VADDPS X3, X2, X2
-	VMOVSHDUP X2, X3
-	VADDPS X3, X2, X2
-	VMULSS scale+112(FP), X2, X2
-	VMOVSS X2, 256(R8)
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*1), R10
-	ADDQ $4, R8
-	SUBQ $1, DI
-	JMP rows146
-rest148:
-	MOVQ count+104(FP), BX
-	SHLQ $2, BX
-	SUBQ BX, R8
-	ADDQ $512, R8
-	LEAQ (R9)(R12*2), R9
-	SUBQ $2, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more149
-	MOVQ keys_base+48(FP), R11
-more149:
-	JMP queries141
-fewer142:
-queries150:
-	CMPQ queries-8(SP), $1
-	JLT fewer151
-	MOVQ keys_base+48(FP), R10
-	MOVQ count+104(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows152:
-	CMPQ DI, $4
-	JLT rest154
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers153:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Y8
-	VCVTDQ2PS Y8, Y8
-	VPMOVSXBD (BX)(R13*1), Y9
-	VCVTDQ2PS Y9, Y9
-	VPMOVSXBD (BX)(R13*2), Y10
-	VCVTDQ2PS Y10, Y10
-	VPMOVSXBD (BX)(DX*1), Y11
-	VCVTDQ2PS Y11, Y11
-	VMOVUPS (AX), Y12
-	VFMADD231PS Y12, Y8, Y0
-	VFMADD231PS Y12, Y9, Y2
-	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS Y12, Y11, Y6
-	VPMOVSXBD 8(BX), Y8
-	VCVTDQ2PS Y8, Y8
-	VPMOVSXBD 8(BX)(R13*1), Y9
-	VCVTDQ2PS Y9, Y9
-	VPMOVSXBD 8(BX)(R13*2), Y10
-	VCVTDQ2PS Y10, Y10
-	VPMOVSXBD 8(BX)(DX*1), Y11
-	VCVTDQ2PS Y11, Y11
-	VMOVUPS 32(AX), Y12
-	VFMADD231PS Y12, Y8, Y1
-	VFMADD231PS Y12, Y9, Y3
-	VFMADD231PS Y12, Y10, Y5
-	VFMADD231PS Y12, Y11, Y7
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers153
-	VADDPS Y7, Y6, Y6
-	VEXTRACTF128 $1, Y6, X7
-	VADDPS X7, X6, X6
-	VMOVHLPS X6, X6, X7
-	VADDPS X7, X6, X6
-	VMOVSHDUP X6, X7
-	VADDPS X7, X6, X6
-	VMULSS scale+112(FP), X6, X6
-	VMOVSS X6, 12(R8)
-	VADDPS Y5, Y4, Y4
-	VEXTRACTF128 $1, Y4, X5
-	VADDPS X5, X4, X4
-	VMOVHLPS X4, X4, X5
-	VADDPS X5, X4, X4
-	VMOVSHDUP X4, X5
-	VADDPS X5, X4, X4
-	VMULSS scale+112(FP), X4, X4
-	VMOVSS X4, 8(R8)
-	VADDPS Y3, Y2, Y2
-	VEXTRACTF128 $1, Y2, X3
-	VADDPS X3, X2, X2
-	VMOVHLPS X2, X2, X3
-	VADDPS X3, X2, X2
-	VMOVSHDUP X2, X3
-	VADDPS X3, X2, X2
-	VMULSS scale+112(FP), X2, X2
-	VMOVSS X2, 4(R8)
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*4), R10
-	ADDQ $16, R8
-	SUBQ $4, DI
-	JMP rows152
-rest154:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows155:
-	CMPQ DI, $1
-	JLT rest157
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers156:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Y2
-	VCVTDQ2PS Y2, Y2
-	VMOVUPS (AX), Y3
-	VFMADD231PS Y3, Y2, Y0
-	VPMOVSXBD 8(BX), Y2
-	VCVTDQ2PS Y2, Y2
-	VMOVUPS 32(AX), Y3
-	VFMADD231PS Y3, Y2, Y1
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers156
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*1), R10
-	ADDQ $4, R8
-	SUBQ $1, DI
-	JMP rows155
-rest157:
-	MOVQ count+104(FP), BX
-	SHLQ $2, BX
-	SUBQ BX, R8
-	ADDQ $256, R8
-	LEAQ (R9)(R12*1), R9
-	SUBQ $1, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more158
-	MOVQ keys_base+48(FP), R11
-more158:
-	JMP queries150
-fewer151:
-	VZEROUPPER
-	RET
-
-// func weigh8AVX2(dst []float32, p []float32, values []int8, next []int8, d int, count int)
-// R8 dst of the current queries and strip, R12 and SI bytes of a query, once and three times,
-// R9 weights of the current queries, R10 values of the strip, R13 bytes of a value, DI numbers left,
-// R11 what is fetched ahead, BX and AX current value and weights, CX positions left. Twin: weigh8.
-TEXT ·weigh8AVX2(SB), NOSPLIT, $24-112
-	MOVQ dst_base+0(FP), R8
-	MOVQ p_base+24(FP), R9
-	MOVQ next_base+72(FP), R11
-	MOVQ d+96(FP), R12
-	MOVQ p_len+32(FP), CX
-	SHRQ $6, CX
-	MOVQ CX, queries-8(SP)
-	XORQ BX, BX
-	CMPQ CX, $4
-	JLT shared159
-	INCQ BX
-	CMPQ CX, $8
-	JLT shared159
-	INCQ BX
-	CMPQ CX, $16
-	JLT shared159
-	INCQ BX
-shared159:
-	MOVQ BX, shift-16(SP)
-	LEAQ (R12*1), R13
-	SHLQ $2, R12
-	LEAQ (R12)(R12*2), SI
-queries160:
-	CMPQ queries-8(SP), $2
-	JLT fewer161
-	MOVQ values_base+48(FP), R10
-	MOVQ d+96(FP), DI
-	MOVQ $32, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips162:
-	CMPQ DI, $32
-	JLT rest164
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows163:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VBROADCASTSS 0(AX), Y8
-	VBROADCASTSS 256(AX), Y9
-	VPMOVSXBD (BX), Y10
-	VCVTDQ2PS Y10, Y10
-	VFMADD231PS Y10, Y8, Y0
-	VFMADD231PS Y10, Y9, Y4
-	VPMOVSXBD 8(BX), Y10
-	VCVTDQ2PS Y10, Y10
-	VFMADD231PS Y10, Y8, Y1
-	VFMADD231PS Y10, Y9, Y5
-	VPMOVSXBD 16(BX), Y10
-	VCVTDQ2PS Y10, Y10
-	VFMADD231PS Y10, Y8, Y2
-	VFMADD231PS Y10, Y9, Y6
-	VPMOVSXBD 24(BX), Y10
-	VCVTDQ2PS Y10, Y10
-	VFMADD231PS Y10, Y8, Y3
-	VFMADD231PS Y10, Y9, Y7
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows163
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
-	VMOVUPS Y2, 64(R8)
-	VMOVUPS Y3, 96(R8)
-	VMOVUPS Y4, (R8)(R12*1)
-	VMOVUPS Y5, 32(R8)(R12*1)
-	VMOVUPS Y6, 64(R8)(R12*1)
-	VMOVUPS Y7, 96(R8)(R12*1)
-	ADDQ $128, R8
-	ADDQ $32, R10
-	SUBQ $32, DI
-	JMP strips162
-rest164:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips165:
-	CMPQ DI, $16
-	JLT rest167
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows166:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VBROADCASTSS 0(AX), Y4
-	VBROADCASTSS 256(AX), Y5
-	VPMOVSXBD (BX), Y6
-	VCVTDQ2PS Y6, Y6
-	VFMADD231PS Y6, Y4, Y0
-	VFMADD231PS Y6, Y5, Y2
-	VPMOVSXBD 8(BX), Y6
-	VCVTDQ2PS Y6, Y6
-	VFMADD231PS Y6, Y4, Y1
-	VFMADD231PS Y6, Y5, Y3
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows166
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
-	VMOVUPS Y2, (R8)(R12*1)
-	VMOVUPS Y3, 32(R8)(R12*1)
-	ADDQ $64, R8
-	ADDQ $16, R10
-	SUBQ $16, DI
-	JMP strips165
-rest167:
-	LEAQ (R8)(R12*1), R8
-	ADDQ $512, R9
-	SUBQ $2, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more168
-	MOVQ values_base+48(FP), R11
-more168:
-	JMP queries160
-fewer161:
-queries169:
-	CMPQ queries-8(SP), $1
-	JLT fewer170
-	MOVQ values_base+48(FP), R10
-	MOVQ d+96(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips171:
-	CMPQ DI, $64
-	JLT rest173
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows172:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VBROADCASTSS 0(AX), Y8
-	VPMOVSXBD (BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y0
-	VPMOVSXBD 8(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y1
-	VPMOVSXBD 16(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y2
-	VPMOVSXBD 24(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y3
-	VPMOVSXBD 32(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y4
-	VPMOVSXBD 40(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y5
-	VPMOVSXBD 48(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y6
-	VPMOVSXBD 56(BX), Y9
-	VCVTDQ2PS Y9, Y9
-	VFMADD231PS Y9, Y8, Y7
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows172
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
-	VMOVUPS Y2, 64(R8)
-	VMOVUPS Y3, 96(R8)
-	VMOVUPS Y4, 128(R8)
-	VMOVUPS Y5, 160(R8)
-	VMOVUPS Y6, 192(R8)
-	VMOVUPS Y7, 224(R8)
-	ADDQ $256, R8
-	ADDQ $64, R10
-	SUBQ $64, DI
-	JMP strips171
-rest173:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips174:
-	CMPQ DI, $16
-	JLT rest176
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows175:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VBROADCASTSS 0(AX), Y2
-	VPMOVSXBD (BX), Y3
-	VCVTDQ2PS Y3, Y3
-	VFMADD231PS Y3, Y2, Y0
-	VPMOVSXBD 8(BX), Y3
-	VCVTDQ2PS Y3, Y3
-	VFMADD231PS Y3, Y2, Y1
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows175
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
-	ADDQ $64, R8
-	ADDQ $16, R10
-	SUBQ $16, DI
-	JMP strips174
-rest176:
-	ADDQ $256, R9
-	SUBQ $1, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more177
-	MOVQ values_base+48(FP), R11
-more177:
-	JMP queries169
-fewer170:
+more142:
+	JMP queries134
+fewer135:
 	VZEROUPPER
 	RET
 
@@ -4163,9 +3717,9 @@ TEXT ·deltaReadAVX2(SB), NOSPLIT, $0-172
 	MOVQ v_base+136(FP), DI
 	SHLQ $2, R11
 	SHLQ $2, SI
-columns178:
+columns143:
 	CMPQ DX, $8
-	JLT rest182
+	JLT rest147
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4178,10 +3732,10 @@ columns178:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near179
-rows183:
+	JE near144
+rows148:
 	SUBQ $4, CX
-	JLT some180
+	JLT some145
 	PREFETCHT1 (BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
@@ -4214,11 +3768,11 @@ rows183:
 	VFMADD231PS Y10, Y8, Y7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows183
-near179:
-rows184:
+	JMP rows148
+near144:
+rows149:
 	SUBQ $4, CX
-	JLT some180
+	JLT some145
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -4247,10 +3801,10 @@ rows184:
 	VFMADD231PS Y10, Y8, Y7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows184
-some180:
+	JMP rows149
+some145:
 	ADDQ $4, CX
-	JE fold181
+	JE fold146
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -4259,7 +3813,7 @@ some180:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold181
+	JE fold146
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -4268,7 +3822,7 @@ some180:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold181
+	JE fold146
 	VBROADCASTSS (R12)(AX*4), Y9
 	VBROADCASTSS (R13)(AX*4), Y10
 	VMOVUPS (BX), Y8
@@ -4277,7 +3831,7 @@ some180:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold181:
+fold146:
 	VBROADCASTSS decay+160(FP), Y9
 	VBROADCASTSS beta+164(FP), Y10
 	VBROADCASTSS kq+168(FP), Y11
@@ -4298,8 +3852,8 @@ fold181:
 	ADDQ $32, DI
 	ADDQ $32, R10
 	SUBQ $8, DX
-	JMP columns178
-rest182:
+	JMP columns143
+rest147:
 	VZEROUPPER
 	RET
 
@@ -4321,9 +3875,9 @@ TEXT ·deltaUpdateAVX2(SB), NOSPLIT, $0-124
 	SHLQ $2, R11
 	SHLQ $2, R13
 	VBROADCASTSS decay+120(FP), Y10
-columns185:
+columns150:
 	CMPQ DX, $32
-	JLT rest188
+	JLT rest153
 	VMOVUPS (DI), Y4
 	VMOVUPS 32(DI), Y5
 	VMOVUPS 64(DI), Y6
@@ -4332,8 +3886,8 @@ columns185:
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near186
-rows189:
+	JE near151
+rows154:
 	PREFETCHT1 (SI)(R13*1)
 	PREFETCHT1 64(SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Y9
@@ -4353,10 +3907,10 @@ rows189:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows189
-	JMP next187
-near186:
-rows190:
+	JLT rows154
+	JMP next152
+near151:
+rows155:
 	VBROADCASTSS (R12)(AX*4), Y9
 	VMULPS (SI), Y10, Y0
 	VFMADD231PS Y9, Y4, Y0
@@ -4374,25 +3928,25 @@ rows190:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows190
-next187:
+	JLT rows155
+next152:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	ADDQ $128, DI
 	SUBQ $32, DX
-	JMP columns185
-rest188:
-columns191:
+	JMP columns150
+rest153:
+columns156:
 	CMPQ DX, $16
-	JLT rest194
+	JLT rest159
 	VMOVUPS (DI), Y4
 	VMOVUPS 32(DI), Y5
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near192
-rows195:
+	JE near157
+rows160:
 	PREFETCHT1 (SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Y9
 	VMULPS (SI), Y10, Y0
@@ -4405,10 +3959,10 @@ rows195:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows195
-	JMP next193
-near192:
-rows196:
+	JLT rows160
+	JMP next158
+near157:
+rows161:
 	VBROADCASTSS (R12)(AX*4), Y9
 	VMULPS (SI), Y10, Y0
 	VFMADD231PS Y9, Y4, Y0
@@ -4420,13 +3974,13 @@ rows196:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows196
-next193:
+	JLT rows161
+next158:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	ADDQ $64, DI
 	SUBQ $16, DX
-	JMP columns191
-rest194:
+	JMP columns156
+rest159:
 	VZEROUPPER
 	RET

@@ -379,6 +379,99 @@ done9:
 	VZEROUPPER
 	RET
 
+// func wideNormAVX512(dst []float32, x []float32, gain []float32, eps float32)
+// SI x, R8 gain, DI dst, CX numbers, AX index; register 5 scale. Twin: wideNorm.
+TEXT ·wideNormAVX512(SB), NOSPLIT, $0-76
+	MOVQ dst_base+0(FP), DI
+	MOVQ x_base+24(FP), SI
+	MOVQ gain_base+48(FP), R8
+	MOVQ x_len+32(FP), CX
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVQ SI, AX
+	MOVQ CX, DX
+loop10:
+	SUBQ $64, DX
+	JLT rest11
+	VMOVUPS (AX), Z4
+	VFMADD231PS Z4, Z4, Z0
+	VMOVUPS 64(AX), Z4
+	VFMADD231PS Z4, Z4, Z1
+	VMOVUPS 128(AX), Z4
+	VFMADD231PS Z4, Z4, Z2
+	VMOVUPS 192(AX), Z4
+	VFMADD231PS Z4, Z4, Z3
+	ADDQ $256, AX
+	JMP loop10
+rest11:
+	ADDQ $64, DX
+	MOVQ $-1, BX
+	BZHIQ DX, BX, BX
+	KMOVW BX, K1
+	SHRQ $16, BX
+	VMOVUPS.Z (AX), K1, Z4
+	VFMADD231PS Z4, Z4, Z0
+	KMOVW BX, K1
+	SHRQ $16, BX
+	VMOVUPS.Z 64(AX), K1, Z4
+	VFMADD231PS Z4, Z4, Z1
+	KMOVW BX, K1
+	SHRQ $16, BX
+	VMOVUPS.Z 128(AX), K1, Z4
+	VFMADD231PS Z4, Z4, Z2
+	KMOVW BX, K1
+	SHRQ $16, BX
+	VMOVUPS.Z 192(AX), K1, Z4
+	VFMADD231PS Z4, Z4, Z3
+	VADDPS Z2, Z0, Z0
+	VADDPS Z3, Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VXORPS X1, X1, X1
+	VCVTSI2SSQ CX, X1, X1
+	VDIVSS X1, X0, X0
+	VADDSS eps+72(FP), X0, X0
+	VSQRTSS X0, X0, X0
+	VMOVSS one<>(SB), X1
+	VDIVSS X0, X1, X0
+	VBROADCASTSS X0, Z5
+	XORQ AX, AX
+loop12:
+	LEAQ 16(AX), DX
+	CMPQ DX, CX
+	JGT tail13
+	VMOVUPS (SI)(AX*4), Z2
+	VMOVUPS (R8)(AX*4), Z3
+	VMULPS Z5, Z2, Z2
+	VMULPS Z3, Z2, Z2
+	VMOVUPS Z2, (DI)(AX*4)
+	MOVQ DX, AX
+	JMP loop12
+tail13:
+	MOVQ CX, DX
+	SUBQ AX, DX
+	JE done14
+	MOVL $0xffff, BX
+	BZHIL DX, BX, BX
+	KMOVW BX, K1
+	VMOVUPS.Z (SI)(AX*4), K1, Z2
+	VMOVUPS.Z (R8)(AX*4), K1, Z3
+	VMULPS Z5, Z2, Z2
+	VMULPS Z3, Z2, Z2
+	VMOVUPS Z2, K1, (DI)(AX*4)
+done14:
+	VZEROUPPER
+	RET
+
 // func normalizeAVX512(x []float32, scale float32)
 // SI x, CX numbers, AX index; register 5 scale. Twin: normalize.
 TEXT ·normalizeAVX512(SB), NOSPLIT, $0-28
@@ -386,18 +479,18 @@ TEXT ·normalizeAVX512(SB), NOSPLIT, $0-28
 	MOVQ x_len+8(FP), CX
 	VXORPS X0, X0, X0
 	XORQ AX, AX
-loop10:
+loop15:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail11
+	JGT tail16
 	VMOVUPS (SI)(AX*4), Z2
 	VFMADD231PS Z2, Z2, Z0
 	MOVQ DX, AX
-	JMP loop10
-tail11:
+	JMP loop15
+tail16:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done12
+	JE done17
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -405,7 +498,7 @@ tail11:
 	VMOVAPS Z0, Z4
 	VFMADD231PS Z2, Z2, Z4
 	VMOVAPS Z4, K1, Z0
-done12:
+done17:
 	VEXTRACTF64X4 $1, Z0, Y1
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -421,26 +514,26 @@ done12:
 	VMULSS scale+24(FP), X0, X0
 	VBROADCASTSS X0, Z5
 	XORQ AX, AX
-loop13:
+loop18:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail14
+	JGT tail19
 	VMOVUPS (SI)(AX*4), Z2
 	VMULPS Z5, Z2, Z2
 	VMOVUPS Z2, (SI)(AX*4)
 	MOVQ DX, AX
-	JMP loop13
-tail14:
+	JMP loop18
+tail19:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done15
+	JE done20
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
 	VMOVUPS.Z (SI)(AX*4), K1, Z2
 	VMULPS Z5, Z2, Z2
 	VMOVUPS Z2, K1, (SI)(AX*4)
-done15:
+done20:
 	VZEROUPPER
 	RET
 
@@ -452,10 +545,10 @@ TEXT ·swigluAVX512(SB), NOSPLIT, $0-72
 	MOVQ up_base+48(FP), R8
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop16:
+loop21:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail17
+	JGT tail22
 	VMOVUPS (SI)(AX*4), Z0
 	VORPS sign<>(SB), Z0, Z3
 	VCMPPS $0x15, expMin<>(SB), Z3, K2
@@ -494,11 +587,11 @@ loop16:
 	VMULPS Z0, Z1, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop16
-tail17:
+	JMP loop21
+tail22:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done18
+	JE done23
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -539,7 +632,7 @@ tail17:
 	VMOVUPS.Z (R8)(AX*4), K1, Z0
 	VMULPS Z0, Z1, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done18:
+done23:
 	VZEROUPPER
 	RET
 
@@ -550,10 +643,10 @@ TEXT ·gateSiluAVX512(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop19:
+loop24:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail20
+	JGT tail25
 	VMOVUPS (SI)(AX*4), Z0
 	VORPS sign<>(SB), Z0, Z3
 	VCMPPS $0x15, expMin<>(SB), Z3, K2
@@ -592,11 +685,11 @@ loop19:
 	VMULPS Z0, Z1, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop19
-tail20:
+	JMP loop24
+tail25:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done21
+	JE done26
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -637,7 +730,7 @@ tail20:
 	VMOVUPS.Z (DI)(AX*4), K1, Z0
 	VMULPS Z0, Z1, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done21:
+done26:
 	VZEROUPPER
 	RET
 
@@ -649,10 +742,10 @@ TEXT ·gateSigmoidAVX512(SB), NOSPLIT, $0-52
 	MOVQ dst_len+8(FP), CX
 	VBROADCASTSS divisor+48(FP), Z9
 	XORQ AX, AX
-loop22:
+loop27:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail23
+	JGT tail28
 	VMOVUPS (SI)(AX*4), Z0
 	VORPS sign<>(SB), Z0, Z3
 	VCMPPS $0x15, expMin<>(SB), Z3, K2
@@ -689,11 +782,11 @@ loop22:
 	VMULPS Z1, Z0, Z0
 	VMOVUPS Z0, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop22
-tail23:
+	JMP loop27
+tail28:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done24
+	JE done29
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -732,7 +825,7 @@ tail23:
 	VDIVPS Z9, Z0, Z0
 	VMULPS Z1, Z0, Z0
 	VMOVUPS Z0, K1, (DI)(AX*4)
-done24:
+done29:
 	VZEROUPPER
 	RET
 
@@ -743,10 +836,10 @@ TEXT ·sigmoidsAVX512(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop25:
+loop30:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail26
+	JGT tail31
 	VMOVUPS (SI)(AX*4), Z0
 	VORPS sign<>(SB), Z0, Z3
 	VCMPPS $0x15, expMin<>(SB), Z3, K2
@@ -780,11 +873,11 @@ loop25:
 	VMOVAPS Z3, K2, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop25
-tail26:
+	JMP loop30
+tail31:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done27
+	JE done32
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -820,7 +913,7 @@ tail26:
 	VCMPPS $0x11, Z4, Z0, K2
 	VMOVAPS Z3, K2, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done27:
+done32:
 	VZEROUPPER
 	RET
 
@@ -834,10 +927,10 @@ TEXT ·decaysAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS bias+52(FP), Z10
 	VMOVUPS expLimit<>(SB), Z11
 	XORQ AX, AX
-loop28:
+loop33:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail29
+	JGT tail34
 	VMOVUPS (SI)(AX*4), Z0
 	VADDPS Z10, Z0, Z0
 	VORPS sign<>(SB), Z0, Z2
@@ -903,11 +996,11 @@ loop28:
 	VSCALEFPS.Z Z2, Z1, K2, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop28
-tail29:
+	JMP loop33
+tail34:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done30
+	JE done35
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -975,7 +1068,7 @@ tail29:
 	VADDPS Z3, Z1, Z1
 	VSCALEFPS.Z Z2, Z1, K2, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done30:
+done35:
 	VZEROUPPER
 	RET
 
@@ -986,20 +1079,20 @@ TEXT ·addAVX512(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop31:
+loop36:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail32
+	JGT tail37
 	VMOVUPS (SI)(AX*4), Z0
 	VMOVUPS (DI)(AX*4), Z1
 	VADDPS Z0, Z1, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop31
-tail32:
+	JMP loop36
+tail37:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done33
+	JE done38
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1007,7 +1100,7 @@ tail32:
 	VMOVUPS.Z (DI)(AX*4), K1, Z1
 	VADDPS Z0, Z1, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done33:
+done38:
 	VZEROUPPER
 	RET
 
@@ -1019,21 +1112,21 @@ TEXT ·addScaledAVX512(SB), NOSPLIT, $0-52
 	MOVQ dst_len+8(FP), CX
 	VBROADCASTSS w+48(FP), Z5
 	XORQ AX, AX
-loop34:
+loop39:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail35
+	JGT tail40
 	VMOVUPS (SI)(AX*4), Z0
 	VMOVUPS (DI)(AX*4), Z1
 	VMULPS Z5, Z0, Z0
 	VADDPS Z0, Z1, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop34
-tail35:
+	JMP loop39
+tail40:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done36
+	JE done41
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1042,7 +1135,7 @@ tail35:
 	VMULPS Z5, Z0, Z0
 	VADDPS Z0, Z1, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done36:
+done41:
 	VZEROUPPER
 	RET
 
@@ -1055,10 +1148,10 @@ TEXT ·convolveAVX512(SB), NOSPLIT, $0-48
 	MOVQ taps_base+24(FP), SI
 	MOVQ taps_len+32(FP), R8
 	XORQ AX, AX
-loop37:
+loop42:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail38
+	JGT tail43
 	MOVQ SI, R9
 	MOVQ R8, R10
 	MOVQ (R9), R11
@@ -1066,17 +1159,17 @@ loop37:
 	VMOVUPS (R11)(AX*4), Z0
 	VMOVUPS (R12)(AX*4), Z1
 	VMULPS Z1, Z0, Z0
-tap40:
+tap45:
 	DECQ R10
-	JLE silu41
+	JLE silu46
 	ADDQ $16, R9
 	MOVQ (R9), R11
 	MOVQ 8(R9), R12
 	VMOVUPS (R11)(AX*4), Z1
 	VMOVUPS (R12)(AX*4), Z2
 	VFMADD231PS Z1, Z2, Z0
-	JMP tap40
-silu41:
+	JMP tap45
+silu46:
 	VORPS sign<>(SB), Z0, Z3
 	VCMPPS $0x15, expMin<>(SB), Z3, K2
 	VMOVUPS round<>(SB), Z4
@@ -1112,11 +1205,11 @@ silu41:
 	VMOVAPS Z4, K2, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop37
-tail38:
+	JMP loop42
+tail43:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done39
+	JE done44
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1127,17 +1220,17 @@ tail38:
 	VMOVUPS.Z (R11)(AX*4), K1, Z0
 	VMOVUPS.Z (R12)(AX*4), K1, Z1
 	VMULPS Z1, Z0, Z0
-tap42:
+tap47:
 	DECQ R10
-	JLE silu43
+	JLE silu48
 	ADDQ $16, R9
 	MOVQ (R9), R11
 	MOVQ 8(R9), R12
 	VMOVUPS.Z (R11)(AX*4), K1, Z1
 	VMOVUPS.Z (R12)(AX*4), K1, Z2
 	VFMADD231PS Z1, Z2, Z0
-	JMP tap42
-silu43:
+	JMP tap47
+silu48:
 	VORPS sign<>(SB), Z0, Z3
 	VCMPPS $0x15, expMin<>(SB), Z3, K2
 	VMOVUPS round<>(SB), Z4
@@ -1172,7 +1265,7 @@ silu43:
 	VCMPPS $0x11, Z5, Z0, K2
 	VMOVAPS Z4, K2, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done39:
+done44:
 	VZEROUPPER
 	RET
 
@@ -1185,10 +1278,10 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-72
 	MOVQ cos_len+32(FP), CX
 	LEAQ (SI)(CX*4), DI
 	XORQ AX, AX
-loop44:
+loop49:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail45
+	JGT tail50
 	VMOVUPS (SI)(AX*4), Z0
 	VMOVUPS (DI)(AX*4), Z1
 	VMOVUPS (R8)(AX*4), Z2
@@ -1200,11 +1293,11 @@ loop44:
 	VMOVUPS Z4, (SI)(AX*4)
 	VMOVUPS Z3, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop44
-tail45:
+	JMP loop49
+tail50:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done46
+	JE done51
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1218,7 +1311,7 @@ tail45:
 	VFMADD231PS Z2, Z1, Z3
 	VMOVUPS Z4, K1, (SI)(AX*4)
 	VMOVUPS Z3, K1, (DI)(AX*4)
-done46:
+done51:
 	VZEROUPPER
 	RET
 
@@ -1229,18 +1322,18 @@ TEXT ·softmaxAVX512(SB), NOSPLIT, $0-32
 	MOVQ x_len+8(FP), CX
 	VMOVUPS lowest<>(SB), Z0
 	XORQ AX, AX
-loop47:
+loop52:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail48
+	JGT tail53
 	VMOVUPS (SI)(AX*4), Z2
 	VMAXPS Z0, Z2, Z0
 	MOVQ DX, AX
-	JMP loop47
-tail48:
+	JMP loop52
+tail53:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done49
+	JE done54
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1248,7 +1341,7 @@ tail48:
 	VMOVAPS Z0, Z3
 	VMAXPS Z3, Z2, Z3
 	VMOVAPS Z3, K1, Z0
-done49:
+done54:
 	VEXTRACTF64X4 $1, Z0, Y1
 	VMAXPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -1261,10 +1354,10 @@ done49:
 	VBROADCASTSS X0, Z10
 	VXORPS X11, X11, X11
 	XORQ AX, AX
-loop50:
+loop55:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail51
+	JGT tail56
 	VMOVUPS (SI)(AX*4), Z0
 	VSUBPS Z10, Z0, Z0
 	VCMPPS $0x15, expMin<>(SB), Z0, K2
@@ -1291,11 +1384,11 @@ loop50:
 	VMOVUPS Z1, (SI)(AX*4)
 	VADDPS Z1, Z11, Z11
 	MOVQ DX, AX
-	JMP loop50
-tail51:
+	JMP loop55
+tail56:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done52
+	JE done57
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1326,7 +1419,7 @@ tail51:
 	VMOVAPS Z11, Z2
 	VADDPS Z1, Z2, Z2
 	VMOVAPS Z2, K1, Z11
-done52:
+done57:
 	VEXTRACTF64X4 $1, Z11, Y12
 	VADDPS Y12, Y11, Y11
 	VEXTRACTF128 $1, Y11, X12
@@ -1402,21 +1495,21 @@ TEXT ·mergeAVX512(SB), NOSPLIT, $0-64
 	VFMADD231SS X9, X1, X0
 	VMOVSS X0, 4(R8)
 	XORQ AX, AX
-loop53:
+loop58:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail54
+	JGT tail59
 	VMOVUPS (DI)(AX*4), Z0
 	VMOVUPS (SI)(AX*4), Z1
 	VMULPS Z8, Z0, Z0
 	VFMADD231PS Z9, Z1, Z0
 	VMOVUPS Z0, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop53
-tail54:
+	JMP loop58
+tail59:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done55
+	JE done60
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1425,7 +1518,7 @@ tail54:
 	VMULPS Z8, Z0, Z0
 	VFMADD231PS Z9, Z1, Z0
 	VMOVUPS Z0, K1, (DI)(AX*4)
-done55:
+done60:
 	VZEROUPPER
 	RET
 
@@ -1435,42 +1528,15 @@ TEXT ·narrowAVX512(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), DI
 	MOVQ x_base+24(FP), SI
 	MOVQ x_len+32(FP), CX
-loop56:
+loop61:
 	SUBQ $16, CX
-	JLT done57
+	JLT done62
 	VMOVUPS (SI), Z0
 	VCVTPS2PH $0, Z0, (DI)
 	ADDQ $64, SI
 	ADDQ $32, DI
-	JMP loop56
-done57:
-	VZEROUPPER
-	RET
-
-// func scalePageAVX512(dst []float32, scales []float32)
-// SI scales, in registers 0 to 3; DI dst, CX numbers, a multiple of 64. Twin: scalePage.
-TEXT ·scalePageAVX512(SB), NOSPLIT, $0-48
-	MOVQ dst_base+0(FP), DI
-	MOVQ scales_base+24(FP), SI
-	MOVQ dst_len+8(FP), CX
-	VMOVUPS (SI), Z0
-	VMOVUPS 64(SI), Z1
-	VMOVUPS 128(SI), Z2
-	VMOVUPS 192(SI), Z3
-loop58:
-	SUBQ $64, CX
-	JLT done59
-	VMULPS (DI), Z0, Z4
-	VMOVUPS Z4, (DI)
-	VMULPS 64(DI), Z1, Z4
-	VMOVUPS Z4, 64(DI)
-	VMULPS 128(DI), Z2, Z4
-	VMOVUPS Z4, 128(DI)
-	VMULPS 192(DI), Z3, Z4
-	VMOVUPS Z4, 192(DI)
-	ADDQ $256, DI
-	JMP loop58
-done59:
+	JMP loop61
+done62:
 	VZEROUPPER
 	RET
 
@@ -1488,9 +1554,9 @@ TEXT ·scores32AVX512(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared60
+	JLT shared63
 	INCQ BX
-shared60:
+shared63:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
@@ -1498,18 +1564,18 @@ shared60:
 	LEAQ (R13)(R13*2), DX
 	VMOVDQU32 every4<>(SB), Z30
 	VBROADCASTSS scale+112(FP), Z31
-queries61:
+queries64:
 	CMPQ queries-8(SP), $8
-	JLT fewer62
+	JLT fewer65
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows63:
+rows66:
 	CMPQ DI, $2
-	JLT rest65
+	JLT rest68
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1530,7 +1596,7 @@ rows63:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers64:
+numbers67:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -1564,7 +1630,7 @@ numbers64:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers64
+	JGT numbers67
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -1636,15 +1702,15 @@ numbers64:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows63
-rest65:
+	JMP rows66
+rest68:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows66:
+rows69:
 	CMPQ DI, $1
-	JLT rest68
+	JLT rest71
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1657,7 +1723,7 @@ rows66:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers67:
+numbers70:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z8
@@ -1681,7 +1747,7 @@ numbers67:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers67
+	JGT numbers70
 	VEXTRACTF64X4 $1, Z7, Y8
 	VADDPS Y8, Y7, Y7
 	VEXTRACTF128 $1, Y7, X8
@@ -1765,8 +1831,8 @@ numbers67:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows66
-rest68:
+	JMP rows69
+rest71:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -1779,23 +1845,23 @@ rest68:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more69
+	JLT more72
 	MOVQ keys_base+48(FP), R11
-more69:
-	JMP queries61
-fewer62:
-queries70:
+more72:
+	JMP queries64
+fewer65:
+queries73:
 	CMPQ queries-8(SP), $4
-	JLT fewer71
+	JLT fewer74
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows72:
+rows75:
 	CMPQ DI, $4
-	JLT rest74
+	JLT rest77
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1815,7 +1881,7 @@ rows72:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers73:
+numbers76:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -1848,7 +1914,7 @@ numbers73:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers73
+	JGT numbers76
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -1916,15 +1982,15 @@ numbers73:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows72
-rest74:
+	JMP rows75
+rest77:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows75:
+rows78:
 	CMPQ DI, $1
-	JLT rest77
+	JLT rest80
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1932,7 +1998,7 @@ rows75:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers76:
+numbers79:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z4
@@ -1947,7 +2013,7 @@ numbers76:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers76
+	JGT numbers79
 	VEXTRACTF64X4 $1, Z3, Y4
 	VADDPS Y4, Y3, Y3
 	VEXTRACTF128 $1, Y3, X4
@@ -1991,8 +2057,8 @@ numbers76:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows75
-rest77:
+	JMP rows78
+rest80:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2003,23 +2069,23 @@ rest77:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more78
+	JLT more81
 	MOVQ keys_base+48(FP), R11
-more78:
-	JMP queries70
-fewer71:
-queries79:
+more81:
+	JMP queries73
+fewer74:
+queries82:
 	CMPQ queries-8(SP), $2
-	JLT fewer80
+	JLT fewer83
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows81:
+rows84:
 	CMPQ DI, $4
-	JLT rest83
+	JLT rest86
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2031,7 +2097,7 @@ rows81:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers82:
+numbers85:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2054,7 +2120,7 @@ numbers82:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers82
+	JGT numbers85
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2090,21 +2156,21 @@ numbers82:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows81
-rest83:
+	JMP rows84
+rest86:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows84:
+rows87:
 	CMPQ DI, $1
-	JLT rest86
+	JLT rest89
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers85:
+numbers88:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z2
@@ -2115,7 +2181,7 @@ numbers85:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers85
+	JGT numbers88
 	VEXTRACTF64X4 $1, Z1, Y2
 	VADDPS Y2, Y1, Y1
 	VEXTRACTF128 $1, Y1, X2
@@ -2139,8 +2205,8 @@ numbers85:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows84
-rest86:
+	JMP rows87
+rest89:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2151,23 +2217,23 @@ rest86:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more87
+	JLT more90
 	MOVQ keys_base+48(FP), R11
-more87:
-	JMP queries79
-fewer80:
-queries88:
+more90:
+	JMP queries82
+fewer83:
+queries91:
 	CMPQ queries-8(SP), $1
-	JLT fewer89
+	JLT fewer92
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows90:
+rows93:
 	CMPQ DI, $4
-	JLT rest92
+	JLT rest95
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2175,7 +2241,7 @@ rows90:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers91:
+numbers94:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2193,7 +2259,7 @@ numbers91:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers91
+	JGT numbers94
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2213,20 +2279,20 @@ numbers91:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows90
-rest92:
+	JMP rows93
+rest95:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows93:
+rows96:
 	CMPQ DI, $1
-	JLT rest95
+	JLT rest98
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers94:
+numbers97:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z1
@@ -2235,7 +2301,7 @@ numbers94:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers94
+	JGT numbers97
 	VEXTRACTF64X4 $1, Z0, Y1
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -2249,8 +2315,8 @@ numbers94:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows93
-rest95:
+	JMP rows96
+rest98:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2261,11 +2327,11 @@ rest95:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more96
+	JLT more99
 	MOVQ keys_base+48(FP), R11
-more96:
-	JMP queries88
-fewer89:
+more99:
+	JMP queries91
+fewer92:
 	VZEROUPPER
 	RET
 
@@ -2283,25 +2349,25 @@ TEXT ·weigh32AVX512(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared97
+	JLT shared100
 	INCQ BX
-shared97:
+shared100:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries98:
+queries101:
 	CMPQ queries-8(SP), $8
-	JLT fewer99
+	JLT fewer102
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips100:
+strips103:
 	CMPQ DI, $32
-	JLT rest102
+	JLT rest105
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2321,7 +2387,7 @@ strips100:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows101:
+rows104:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -2346,7 +2412,7 @@ rows101:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows101
+	JGT rows104
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
@@ -2367,15 +2433,15 @@ rows101:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	SUBQ $32, DI
-	JMP strips100
-rest102:
+	JMP strips103
+rest105:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips103:
+strips106:
 	CMPQ DI, $16
-	JLT rest105
+	JLT rest108
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2387,7 +2453,7 @@ strips103:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows104:
+rows107:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z8
@@ -2402,7 +2468,7 @@ rows104:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows104
+	JGT rows107
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
@@ -2415,8 +2481,8 @@ rows104:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips103
-rest105:
+	JMP strips106
+rest108:
 	LEAQ (R8)(R12*4), R8
 	ADDQ SI, R8
 	ADDQ $2048, R9
@@ -2425,23 +2491,23 @@ rest105:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more106
+	JLT more109
 	MOVQ values_base+48(FP), R11
-more106:
-	JMP queries98
-fewer99:
-queries107:
+more109:
+	JMP queries101
+fewer102:
+queries110:
 	CMPQ queries-8(SP), $4
-	JLT fewer108
+	JLT fewer111
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips109:
+strips112:
 	CMPQ DI, $64
-	JLT rest111
+	JLT rest114
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2461,7 +2527,7 @@ strips109:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows110:
+rows113:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2490,7 +2556,7 @@ rows110:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows110
+	JGT rows113
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2510,15 +2576,15 @@ rows110:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips109
-rest111:
+	JMP strips112
+rest114:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips112:
+strips115:
 	CMPQ DI, $16
-	JLT rest114
+	JLT rest117
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2526,7 +2592,7 @@ strips112:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows113:
+rows116:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z4
@@ -2537,7 +2603,7 @@ rows113:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows113
+	JGT rows116
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	VMOVUPS Z2, (R8)(R12*2)
@@ -2545,8 +2611,8 @@ rows113:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips112
-rest114:
+	JMP strips115
+rest117:
 	ADDQ SI, R8
 	ADDQ $1024, R9
 	SUBQ $4, queries-8(SP)
@@ -2554,23 +2620,23 @@ rest114:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more115
+	JLT more118
 	MOVQ values_base+48(FP), R11
-more115:
-	JMP queries107
-fewer108:
-queries116:
+more118:
+	JMP queries110
+fewer111:
+queries119:
 	CMPQ queries-8(SP), $2
-	JLT fewer117
+	JLT fewer120
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips118:
+strips121:
 	CMPQ DI, $64
-	JLT rest120
+	JLT rest123
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2582,7 +2648,7 @@ strips118:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows119:
+rows122:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2603,7 +2669,7 @@ rows119:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows119
+	JGT rows122
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2615,21 +2681,21 @@ rows119:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips118
-rest120:
+	JMP strips121
+rest123:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips121:
+strips124:
 	CMPQ DI, $16
-	JLT rest123
+	JLT rest126
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows122:
+rows125:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z2
@@ -2638,14 +2704,14 @@ rows122:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows122
+	JGT rows125
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips121
-rest123:
+	JMP strips124
+rest126:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -2653,23 +2719,23 @@ rest123:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more124
+	JLT more127
 	MOVQ values_base+48(FP), R11
-more124:
-	JMP queries116
-fewer117:
-queries125:
+more127:
+	JMP queries119
+fewer120:
+queries128:
 	CMPQ queries-8(SP), $1
-	JLT fewer126
+	JLT fewer129
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips127:
+strips130:
 	CMPQ DI, $64
-	JLT rest129
+	JLT rest132
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2677,7 +2743,7 @@ strips127:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows128:
+rows131:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2694,7 +2760,7 @@ rows128:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows128
+	JGT rows131
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2702,20 +2768,20 @@ rows128:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips127
-rest129:
+	JMP strips130
+rest132:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips130:
+strips133:
 	CMPQ DI, $16
-	JLT rest132
+	JLT rest135
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows131:
+rows134:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z1
@@ -2723,24 +2789,24 @@ rows131:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows131
+	JGT rows134
 	VMOVUPS Z0, (R8)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips130
-rest132:
+	JMP strips133
+rest135:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more133
+	JLT more136
 	MOVQ values_base+48(FP), R11
-more133:
-	JMP queries125
-fewer126:
+more136:
+	JMP queries128
+fewer129:
 	VZEROUPPER
 	RET
 
@@ -2758,9 +2824,9 @@ TEXT ·scores16AVX512(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared134
+	JLT shared137
 	INCQ BX
-shared134:
+shared137:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
@@ -2768,18 +2834,18 @@ shared134:
 	LEAQ (R13)(R13*2), DX
 	VMOVDQU32 every4<>(SB), Z30
 	VBROADCASTSS scale+112(FP), Z31
-queries135:
+queries138:
 	CMPQ queries-8(SP), $8
-	JLT fewer136
+	JLT fewer139
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows137:
+rows140:
 	CMPQ DI, $2
-	JLT rest139
+	JLT rest142
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2800,7 +2866,7 @@ rows137:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers138:
+numbers141:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z16
@@ -2833,7 +2899,7 @@ numbers138:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers138
+	JGT numbers141
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2905,15 +2971,15 @@ numbers138:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows137
-rest139:
+	JMP rows140
+rest142:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows140:
+rows143:
 	CMPQ DI, $1
-	JLT rest142
+	JLT rest145
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2926,7 +2992,7 @@ rows140:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers141:
+numbers144:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z8
@@ -2950,7 +3016,7 @@ numbers141:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers141
+	JGT numbers144
 	VEXTRACTF64X4 $1, Z7, Y8
 	VADDPS Y8, Y7, Y7
 	VEXTRACTF128 $1, Y7, X8
@@ -3034,8 +3100,8 @@ numbers141:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows140
-rest142:
+	JMP rows143
+rest145:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3048,23 +3114,23 @@ rest142:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more143
+	JLT more146
 	MOVQ keys_base+48(FP), R11
-more143:
-	JMP queries135
-fewer136:
-queries144:
+more146:
+	JMP queries138
+fewer139:
+queries147:
 	CMPQ queries-8(SP), $4
-	JLT fewer145
+	JLT fewer148
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows146:
+rows149:
 	CMPQ DI, $4
-	JLT rest148
+	JLT rest151
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3084,7 +3150,7 @@ rows146:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers147:
+numbers150:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3115,7 +3181,7 @@ numbers147:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers147
+	JGT numbers150
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3183,15 +3249,15 @@ numbers147:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows146
-rest148:
+	JMP rows149
+rest151:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows149:
+rows152:
 	CMPQ DI, $1
-	JLT rest151
+	JLT rest154
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3199,7 +3265,7 @@ rows149:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers150:
+numbers153:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z4
@@ -3214,7 +3280,7 @@ numbers150:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers150
+	JGT numbers153
 	VEXTRACTF64X4 $1, Z3, Y4
 	VADDPS Y4, Y3, Y3
 	VEXTRACTF128 $1, Y3, X4
@@ -3258,8 +3324,8 @@ numbers150:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows149
-rest151:
+	JMP rows152
+rest154:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3270,23 +3336,23 @@ rest151:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more152
+	JLT more155
 	MOVQ keys_base+48(FP), R11
-more152:
-	JMP queries144
-fewer145:
-queries153:
+more155:
+	JMP queries147
+fewer148:
+queries156:
 	CMPQ queries-8(SP), $2
-	JLT fewer154
+	JLT fewer157
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows155:
+rows158:
 	CMPQ DI, $4
-	JLT rest157
+	JLT rest160
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3298,7 +3364,7 @@ rows155:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers156:
+numbers159:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3319,7 +3385,7 @@ numbers156:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers156
+	JGT numbers159
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3355,21 +3421,21 @@ numbers156:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows155
-rest157:
+	JMP rows158
+rest160:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows158:
+rows161:
 	CMPQ DI, $1
-	JLT rest160
+	JLT rest163
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers159:
+numbers162:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z2
@@ -3380,7 +3446,7 @@ numbers159:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers159
+	JGT numbers162
 	VEXTRACTF64X4 $1, Z1, Y2
 	VADDPS Y2, Y1, Y1
 	VEXTRACTF128 $1, Y1, X2
@@ -3404,8 +3470,8 @@ numbers159:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows158
-rest160:
+	JMP rows161
+rest163:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3416,23 +3482,23 @@ rest160:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more161
+	JLT more164
 	MOVQ keys_base+48(FP), R11
-more161:
-	JMP queries153
-fewer154:
-queries162:
+more164:
+	JMP queries156
+fewer157:
+queries165:
 	CMPQ queries-8(SP), $1
-	JLT fewer163
+	JLT fewer166
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows164:
+rows167:
 	CMPQ DI, $4
-	JLT rest166
+	JLT rest169
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3440,7 +3506,7 @@ rows164:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers165:
+numbers168:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3456,7 +3522,7 @@ numbers165:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers165
+	JGT numbers168
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3476,20 +3542,20 @@ numbers165:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows164
-rest166:
+	JMP rows167
+rest169:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows167:
+rows170:
 	CMPQ DI, $1
-	JLT rest169
+	JLT rest172
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers168:
+numbers171:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z1
@@ -3498,7 +3564,7 @@ numbers168:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers168
+	JGT numbers171
 	VEXTRACTF64X4 $1, Z0, Y1
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -3512,8 +3578,8 @@ numbers168:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows167
-rest169:
+	JMP rows170
+rest172:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3524,11 +3590,11 @@ rest169:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more170
+	JLT more173
 	MOVQ keys_base+48(FP), R11
-more170:
-	JMP queries162
-fewer163:
+more173:
+	JMP queries165
+fewer166:
 	VZEROUPPER
 	RET
 
@@ -3546,25 +3612,25 @@ TEXT ·weigh16AVX512(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared171
+	JLT shared174
 	INCQ BX
-shared171:
+shared174:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries172:
+queries175:
 	CMPQ queries-8(SP), $8
-	JLT fewer173
+	JLT fewer176
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips174:
+strips177:
 	CMPQ DI, $32
-	JLT rest176
+	JLT rest179
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3584,7 +3650,7 @@ strips174:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows175:
+rows178:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z16
@@ -3608,7 +3674,7 @@ rows175:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows175
+	JGT rows178
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
@@ -3629,15 +3695,15 @@ rows175:
 	ADDQ $128, R8
 	ADDQ $64, R10
 	SUBQ $32, DI
-	JMP strips174
-rest176:
+	JMP strips177
+rest179:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips177:
+strips180:
 	CMPQ DI, $16
-	JLT rest179
+	JLT rest182
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3649,7 +3715,7 @@ strips177:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows178:
+rows181:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z8
@@ -3664,7 +3730,7 @@ rows178:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows178
+	JGT rows181
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
@@ -3677,8 +3743,8 @@ rows178:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips177
-rest179:
+	JMP strips180
+rest182:
 	LEAQ (R8)(R12*4), R8
 	ADDQ SI, R8
 	ADDQ $2048, R9
@@ -3687,23 +3753,23 @@ rest179:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more180
+	JLT more183
 	MOVQ values_base+48(FP), R11
-more180:
-	JMP queries172
-fewer173:
-queries181:
+more183:
+	JMP queries175
+fewer176:
+queries184:
 	CMPQ queries-8(SP), $4
-	JLT fewer182
+	JLT fewer185
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips183:
+strips186:
 	CMPQ DI, $64
-	JLT rest185
+	JLT rest188
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3723,7 +3789,7 @@ strips183:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows184:
+rows187:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3750,7 +3816,7 @@ rows184:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows184
+	JGT rows187
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -3770,15 +3836,15 @@ rows184:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips183
-rest185:
+	JMP strips186
+rest188:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips186:
+strips189:
 	CMPQ DI, $16
-	JLT rest188
+	JLT rest191
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3786,7 +3852,7 @@ strips186:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows187:
+rows190:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z4
@@ -3797,7 +3863,7 @@ rows187:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows187
+	JGT rows190
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	VMOVUPS Z2, (R8)(R12*2)
@@ -3805,8 +3871,8 @@ rows187:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips186
-rest188:
+	JMP strips189
+rest191:
 	ADDQ SI, R8
 	ADDQ $1024, R9
 	SUBQ $4, queries-8(SP)
@@ -3814,23 +3880,23 @@ rest188:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more189
+	JLT more192
 	MOVQ values_base+48(FP), R11
-more189:
-	JMP queries181
-fewer182:
-queries190:
+more192:
+	JMP queries184
+fewer185:
+queries193:
 	CMPQ queries-8(SP), $2
-	JLT fewer191
+	JLT fewer194
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips192:
+strips195:
 	CMPQ DI, $64
-	JLT rest194
+	JLT rest197
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3842,7 +3908,7 @@ strips192:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows193:
+rows196:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3861,7 +3927,7 @@ rows193:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows193
+	JGT rows196
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -3873,21 +3939,21 @@ rows193:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips192
-rest194:
+	JMP strips195
+rest197:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips195:
+strips198:
 	CMPQ DI, $16
-	JLT rest197
+	JLT rest200
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows196:
+rows199:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z2
@@ -3896,14 +3962,14 @@ rows196:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows196
+	JGT rows199
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips195
-rest197:
+	JMP strips198
+rest200:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -3911,23 +3977,23 @@ rest197:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more198
+	JLT more201
 	MOVQ values_base+48(FP), R11
-more198:
-	JMP queries190
-fewer191:
-queries199:
+more201:
+	JMP queries193
+fewer194:
+queries202:
 	CMPQ queries-8(SP), $1
-	JLT fewer200
+	JLT fewer203
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips201:
+strips204:
 	CMPQ DI, $64
-	JLT rest203
+	JLT rest206
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3935,7 +4001,7 @@ strips201:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows202:
+rows205:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3950,7 +4016,7 @@ rows202:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows202
+	JGT rows205
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -3958,20 +4024,20 @@ rows202:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips201
-rest203:
+	JMP strips204
+rest206:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips204:
+strips207:
 	CMPQ DI, $16
-	JLT rest206
+	JLT rest209
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows205:
+rows208:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z1
@@ -3979,1310 +4045,24 @@ rows205:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows205
+	JGT rows208
 	VMOVUPS Z0, (R8)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips204
-rest206:
+	JMP strips207
+rest209:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more207
+	JLT more210
 	MOVQ values_base+48(FP), R11
-more207:
-	JMP queries199
-fewer200:
-	VZEROUPPER
-	RET
-
-// func scores8AVX512(dst []float32, q []float32, keys []int8, next []int8, d int, count int, scale float32)
-// R8 dst of the current queries, R9 the queries, R12 and SI bytes of a query, once and three
-// times, R10 current keys, R13 and DX bytes of a key, likewise, DI keys left, R11 what is fetched ahead,
-// BX and AX key and query numbers, CX numbers left; for eight queries DX numbers of the fifth. Twin: scores8.
-TEXT ·scores8AVX512(SB), NOSPLIT, $24-116
-	MOVQ dst_base+0(FP), R8
-	MOVQ q_base+24(FP), R9
-	MOVQ next_base+72(FP), R11
-	MOVQ d+96(FP), R12
-	MOVQ dst_len+8(FP), CX
-	SHRQ $6, CX
-	MOVQ CX, queries-8(SP)
-	XORQ BX, BX
-	CMPQ CX, $16
-	JLT shared208
-	INCQ BX
-shared208:
-	MOVQ BX, shift-16(SP)
-	LEAQ (R12*1), R13
-	SHLQ $2, R12
-	LEAQ (R12)(R12*2), SI
-	LEAQ (R13)(R13*2), DX
-	VMOVDQU32 every4<>(SB), Z30
-	VBROADCASTSS scale+112(FP), Z31
-queries209:
-	CMPQ queries-8(SP), $8
-	JLT fewer210
-	MOVQ keys_base+48(FP), R10
-	MOVQ count+104(FP), DI
-	MOVQ $32, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows211:
-	CMPQ DI, $2
-	JLT rest213
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	MOVQ R10, BX
-	MOVQ R9, AX
-	LEAQ (AX)(R12*4), DX
-	MOVQ d+96(FP), CX
-numbers212:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z16
-	VCVTDQ2PS Z16, Z16
-	VPMOVSXBD (BX)(R13*1), Z17
-	VCVTDQ2PS Z17, Z17
-	VMOVUPS (AX), Z18
-	VFMADD231PS Z18, Z16, Z0
-	VFMADD231PS Z18, Z17, Z1
-	VMOVUPS (AX)(R12*1), Z18
-	VFMADD231PS Z18, Z16, Z2
-	VFMADD231PS Z18, Z17, Z3
-	VMOVUPS (AX)(R12*2), Z18
-	VFMADD231PS Z18, Z16, Z4
-	VFMADD231PS Z18, Z17, Z5
-	VMOVUPS (AX)(SI*1), Z18
-	VFMADD231PS Z18, Z16, Z6
-	VFMADD231PS Z18, Z17, Z7
-	VMOVUPS (DX), Z18
-	VFMADD231PS Z18, Z16, Z8
-	VFMADD231PS Z18, Z17, Z9
-	VMOVUPS (DX)(R12*1), Z18
-	VFMADD231PS Z18, Z16, Z10
-	VFMADD231PS Z18, Z17, Z11
-	VMOVUPS (DX)(R12*2), Z18
-	VFMADD231PS Z18, Z16, Z12
-	VFMADD231PS Z18, Z17, Z13
-	VMOVUPS (DX)(SI*1), Z18
-	VFMADD231PS Z18, Z16, Z14
-	VFMADD231PS Z18, Z17, Z15
-	ADDQ $16, BX
-	ADDQ $64, DX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers212
-	VSHUFF64X2 $0x44, Z1, Z0, Z24
-	VSHUFF64X2 $0xee, Z1, Z0, Z25
-	VSHUFF64X2 $0x44, Z3, Z2, Z26
-	VSHUFF64X2 $0xee, Z3, Z2, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVLPS X25, (R8)
-	VMOVHPS X25, 256(R8)
-	VSHUFF64X2 $0x44, Z5, Z4, Z24
-	VSHUFF64X2 $0xee, Z5, Z4, Z25
-	VSHUFF64X2 $0x44, Z7, Z6, Z26
-	VSHUFF64X2 $0xee, Z7, Z6, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVLPS X25, 512(R8)
-	VMOVHPS X25, 768(R8)
-	VSHUFF64X2 $0x44, Z9, Z8, Z24
-	VSHUFF64X2 $0xee, Z9, Z8, Z25
-	VSHUFF64X2 $0x44, Z11, Z10, Z26
-	VSHUFF64X2 $0xee, Z11, Z10, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVLPS X25, 1024(R8)
-	VMOVHPS X25, 1280(R8)
-	VSHUFF64X2 $0x44, Z13, Z12, Z24
-	VSHUFF64X2 $0xee, Z13, Z12, Z25
-	VSHUFF64X2 $0x44, Z15, Z14, Z26
-	VSHUFF64X2 $0xee, Z15, Z14, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVLPS X25, 1536(R8)
-	VMOVHPS X25, 1792(R8)
-	LEAQ (R10)(R13*2), R10
-	ADDQ $8, R8
-	SUBQ $2, DI
-	JMP rows211
-rest213:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows214:
-	CMPQ DI, $1
-	JLT rest216
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	LEAQ (AX)(R12*4), DX
-	MOVQ d+96(FP), CX
-numbers215:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z8
-	VCVTDQ2PS Z8, Z8
-	VMOVUPS (AX), Z9
-	VFMADD231PS Z9, Z8, Z0
-	VMOVUPS (AX)(R12*1), Z9
-	VFMADD231PS Z9, Z8, Z1
-	VMOVUPS (AX)(R12*2), Z9
-	VFMADD231PS Z9, Z8, Z2
-	VMOVUPS (AX)(SI*1), Z9
-	VFMADD231PS Z9, Z8, Z3
-	VMOVUPS (DX), Z9
-	VFMADD231PS Z9, Z8, Z4
-	VMOVUPS (DX)(R12*1), Z9
-	VFMADD231PS Z9, Z8, Z5
-	VMOVUPS (DX)(R12*2), Z9
-	VFMADD231PS Z9, Z8, Z6
-	VMOVUPS (DX)(SI*1), Z9
-	VFMADD231PS Z9, Z8, Z7
-	ADDQ $16, BX
-	ADDQ $64, DX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers215
-	VEXTRACTF64X4 $1, Z7, Y8
-	VADDPS Y8, Y7, Y7
-	VEXTRACTF128 $1, Y7, X8
-	VADDPS X8, X7, X7
-	VMOVHLPS X7, X7, X8
-	VADDPS X8, X7, X7
-	VMOVSHDUP X7, X8
-	VADDPS X8, X7, X7
-	VMULSS scale+112(FP), X7, X7
-	VMOVSS X7, 1792(R8)
-	VEXTRACTF64X4 $1, Z6, Y7
-	VADDPS Y7, Y6, Y6
-	VEXTRACTF128 $1, Y6, X7
-	VADDPS X7, X6, X6
-	VMOVHLPS X6, X6, X7
-	VADDPS X7, X6, X6
-	VMOVSHDUP X6, X7
-	VADDPS X7, X6, X6
-	VMULSS scale+112(FP), X6, X6
-	VMOVSS X6, 1536(R8)
-	VEXTRACTF64X4 $1, Z5, Y6
-	VADDPS Y6, Y5, Y5
-	VEXTRACTF128 $1, Y5, X6
-	VADDPS X6, X5, X5
-	VMOVHLPS X5, X5, X6
-	VADDPS X6, X5, X5
-	VMOVSHDUP X5, X6
-	VADDPS X6, X5, X5
-	VMULSS scale+112(FP), X5, X5
-	VMOVSS X5, 1280(R8)
-	VEXTRACTF64X4 $1, Z4, Y5
-	VADDPS Y5, Y4, Y4
-	VEXTRACTF128 $1, Y4, X5
-	VADDPS X5, X4, X4
-	VMOVHLPS X4, X4, X5
-	VADDPS X5, X4, X4
-	VMOVSHDUP X4, X5
-	VADDPS X5, X4, X4
-	VMULSS scale+112(FP), X4, X4
-	VMOVSS X4, 1024(R8)
-	VEXTRACTF64X4 $1, Z3, Y4
-	VADDPS Y4, Y3, Y3
-	VEXTRACTF128 $1, Y3, X4
-	VADDPS X4, X3, X3
-	VMOVHLPS X3, X3, X4
-	VADDPS X4, X3, X3
-	VMOVSHDUP X3, X4
-	VADDPS X4, X3, X3
-	VMULSS scale+112(FP), X3, X3
-	VMOVSS X3, 768(R8)
-	VEXTRACTF64X4 $1, Z2, Y3
-	VADDPS Y3, Y2, Y2
-	VEXTRACTF128 $1, Y2, X3
-	VADDPS X3, X2, X2
-	VMOVHLPS X2, X2, X3
-	VADDPS X3, X2, X2
-	VMOVSHDUP X2, X3
-	VADDPS X3, X2, X2
-	VMULSS scale+112(FP), X2, X2
-	VMOVSS X2, 512(R8)
-	VEXTRACTF64X4 $1, Z1, Y2
-	VADDPS Y2, Y1, Y1
-	VEXTRACTF128 $1, Y1, X2
-	VADDPS X2, X1, X1
-	VMOVHLPS X1, X1, X2
-	VADDPS X2, X1, X1
-	VMOVSHDUP X1, X2
-	VADDPS X2, X1, X1
-	VMULSS scale+112(FP), X1, X1
-	VMOVSS X1, 256(R8)
-	VEXTRACTF64X4 $1, Z0, Y1
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*1), R10
-	ADDQ $4, R8
-	SUBQ $1, DI
-	JMP rows214
-rest216:
-	MOVQ count+104(FP), BX
-	SHLQ $2, BX
-	SUBQ BX, R8
-	ADDQ $2048, R8
-	LEAQ (R9)(R12*4), R9
-	LEAQ (R9)(R12*4), R9
-	LEAQ (R13)(R13*2), DX
-	SUBQ $8, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more217
-	MOVQ keys_base+48(FP), R11
-more217:
-	JMP queries209
-fewer210:
-queries218:
-	CMPQ queries-8(SP), $4
-	JLT fewer219
-	MOVQ keys_base+48(FP), R10
-	MOVQ count+104(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows220:
-	CMPQ DI, $4
-	JLT rest222
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers221:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z16
-	VCVTDQ2PS Z16, Z16
-	VPMOVSXBD (BX)(R13*1), Z17
-	VCVTDQ2PS Z17, Z17
-	VPMOVSXBD (BX)(R13*2), Z18
-	VCVTDQ2PS Z18, Z18
-	VPMOVSXBD (BX)(DX*1), Z19
-	VCVTDQ2PS Z19, Z19
-	VMOVUPS (AX), Z20
-	VFMADD231PS Z20, Z16, Z0
-	VFMADD231PS Z20, Z17, Z1
-	VFMADD231PS Z20, Z18, Z2
-	VFMADD231PS Z20, Z19, Z3
-	VMOVUPS (AX)(R12*1), Z20
-	VFMADD231PS Z20, Z16, Z4
-	VFMADD231PS Z20, Z17, Z5
-	VFMADD231PS Z20, Z18, Z6
-	VFMADD231PS Z20, Z19, Z7
-	VMOVUPS (AX)(R12*2), Z20
-	VFMADD231PS Z20, Z16, Z8
-	VFMADD231PS Z20, Z17, Z9
-	VFMADD231PS Z20, Z18, Z10
-	VFMADD231PS Z20, Z19, Z11
-	VMOVUPS (AX)(SI*1), Z20
-	VFMADD231PS Z20, Z16, Z12
-	VFMADD231PS Z20, Z17, Z13
-	VFMADD231PS Z20, Z18, Z14
-	VFMADD231PS Z20, Z19, Z15
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers221
-	VSHUFF64X2 $0x44, Z1, Z0, Z24
-	VSHUFF64X2 $0xee, Z1, Z0, Z25
-	VSHUFF64X2 $0x44, Z3, Z2, Z26
-	VSHUFF64X2 $0xee, Z3, Z2, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, (R8)
-	VSHUFF64X2 $0x44, Z5, Z4, Z24
-	VSHUFF64X2 $0xee, Z5, Z4, Z25
-	VSHUFF64X2 $0x44, Z7, Z6, Z26
-	VSHUFF64X2 $0xee, Z7, Z6, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, 256(R8)
-	VSHUFF64X2 $0x44, Z9, Z8, Z24
-	VSHUFF64X2 $0xee, Z9, Z8, Z25
-	VSHUFF64X2 $0x44, Z11, Z10, Z26
-	VSHUFF64X2 $0xee, Z11, Z10, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, 512(R8)
-	VSHUFF64X2 $0x44, Z13, Z12, Z24
-	VSHUFF64X2 $0xee, Z13, Z12, Z25
-	VSHUFF64X2 $0x44, Z15, Z14, Z26
-	VSHUFF64X2 $0xee, Z15, Z14, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, 768(R8)
-	LEAQ (R10)(R13*4), R10
-	ADDQ $16, R8
-	SUBQ $4, DI
-	JMP rows220
-rest222:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows223:
-	CMPQ DI, $1
-	JLT rest225
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers224:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z4
-	VCVTDQ2PS Z4, Z4
-	VMOVUPS (AX), Z5
-	VFMADD231PS Z5, Z4, Z0
-	VMOVUPS (AX)(R12*1), Z5
-	VFMADD231PS Z5, Z4, Z1
-	VMOVUPS (AX)(R12*2), Z5
-	VFMADD231PS Z5, Z4, Z2
-	VMOVUPS (AX)(SI*1), Z5
-	VFMADD231PS Z5, Z4, Z3
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers224
-	VEXTRACTF64X4 $1, Z3, Y4
-	VADDPS Y4, Y3, Y3
-	VEXTRACTF128 $1, Y3, X4
-	VADDPS X4, X3, X3
-	VMOVHLPS X3, X3, X4
-	VADDPS X4, X3, X3
-	VMOVSHDUP X3, X4
-	VADDPS X4, X3, X3
-	VMULSS scale+112(FP), X3, X3
-	VMOVSS X3, 768(R8)
-	VEXTRACTF64X4 $1, Z2, Y3
-	VADDPS Y3, Y2, Y2
-	VEXTRACTF128 $1, Y2, X3
-	VADDPS X3, X2, X2
-	VMOVHLPS X2, X2, X3
-	VADDPS X3, X2, X2
-	VMOVSHDUP X2, X3
-	VADDPS X3, X2, X2
-	VMULSS scale+112(FP), X2, X2
-	VMOVSS X2, 512(R8)
-	VEXTRACTF64X4 $1, Z1, Y2
-	VADDPS Y2, Y1, Y1
-	VEXTRACTF128 $1, Y1, X2
-	VADDPS X2, X1, X1
-	VMOVHLPS X1, X1, X2
-	VADDPS X2, X1, X1
-	VMOVSHDUP X1, X2
-	VADDPS X2, X1, X1
-	VMULSS scale+112(FP), X1, X1
-	VMOVSS X1, 256(R8)
-	VEXTRACTF64X4 $1, Z0, Y1
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*1), R10
-	ADDQ $4, R8
-	SUBQ $1, DI
-	JMP rows223
-rest225:
-	MOVQ count+104(FP), BX
-	SHLQ $2, BX
-	SUBQ BX, R8
-	ADDQ $1024, R8
-	LEAQ (R9)(R12*4), R9
-	SUBQ $4, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more226
-	MOVQ keys_base+48(FP), R11
-more226:
-	JMP queries218
-fewer219:
-queries227:
-	CMPQ queries-8(SP), $2
-	JLT fewer228
-	MOVQ keys_base+48(FP), R10
-	MOVQ count+104(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows229:
-	CMPQ DI, $4
-	JLT rest231
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers230:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z8
-	VCVTDQ2PS Z8, Z8
-	VPMOVSXBD (BX)(R13*1), Z9
-	VCVTDQ2PS Z9, Z9
-	VPMOVSXBD (BX)(R13*2), Z10
-	VCVTDQ2PS Z10, Z10
-	VPMOVSXBD (BX)(DX*1), Z11
-	VCVTDQ2PS Z11, Z11
-	VMOVUPS (AX), Z12
-	VFMADD231PS Z12, Z8, Z0
-	VFMADD231PS Z12, Z9, Z1
-	VFMADD231PS Z12, Z10, Z2
-	VFMADD231PS Z12, Z11, Z3
-	VMOVUPS (AX)(R12*1), Z12
-	VFMADD231PS Z12, Z8, Z4
-	VFMADD231PS Z12, Z9, Z5
-	VFMADD231PS Z12, Z10, Z6
-	VFMADD231PS Z12, Z11, Z7
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers230
-	VSHUFF64X2 $0x44, Z1, Z0, Z24
-	VSHUFF64X2 $0xee, Z1, Z0, Z25
-	VSHUFF64X2 $0x44, Z3, Z2, Z26
-	VSHUFF64X2 $0xee, Z3, Z2, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, (R8)
-	VSHUFF64X2 $0x44, Z5, Z4, Z24
-	VSHUFF64X2 $0xee, Z5, Z4, Z25
-	VSHUFF64X2 $0x44, Z7, Z6, Z26
-	VSHUFF64X2 $0xee, Z7, Z6, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, 256(R8)
-	LEAQ (R10)(R13*4), R10
-	ADDQ $16, R8
-	SUBQ $4, DI
-	JMP rows229
-rest231:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows232:
-	CMPQ DI, $1
-	JLT rest234
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers233:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z2
-	VCVTDQ2PS Z2, Z2
-	VMOVUPS (AX), Z3
-	VFMADD231PS Z3, Z2, Z0
-	VMOVUPS (AX)(R12*1), Z3
-	VFMADD231PS Z3, Z2, Z1
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers233
-	VEXTRACTF64X4 $1, Z1, Y2
-	VADDPS Y2, Y1, Y1
-	VEXTRACTF128 $1, Y1, X2
-	VADDPS X2, X1, X1
-	VMOVHLPS X1, X1, X2
-	VADDPS X2, X1, X1
-	VMOVSHDUP X1, X2
-	VADDPS X2, X1, X1
-	VMULSS scale+112(FP), X1, X1
-	VMOVSS X1, 256(R8)
-	VEXTRACTF64X4 $1, Z0, Y1
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*1), R10
-	ADDQ $4, R8
-	SUBQ $1, DI
-	JMP rows232
-rest234:
-	MOVQ count+104(FP), BX
-	SHLQ $2, BX
-	SUBQ BX, R8
-	ADDQ $512, R8
-	LEAQ (R9)(R12*2), R9
-	SUBQ $2, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more235
-	MOVQ keys_base+48(FP), R11
-more235:
-	JMP queries227
-fewer228:
-queries236:
-	CMPQ queries-8(SP), $1
-	JLT fewer237
-	MOVQ keys_base+48(FP), R10
-	MOVQ count+104(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows238:
-	CMPQ DI, $4
-	JLT rest240
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers239:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z4
-	VCVTDQ2PS Z4, Z4
-	VPMOVSXBD (BX)(R13*1), Z5
-	VCVTDQ2PS Z5, Z5
-	VPMOVSXBD (BX)(R13*2), Z6
-	VCVTDQ2PS Z6, Z6
-	VPMOVSXBD (BX)(DX*1), Z7
-	VCVTDQ2PS Z7, Z7
-	VMOVUPS (AX), Z8
-	VFMADD231PS Z8, Z4, Z0
-	VFMADD231PS Z8, Z5, Z1
-	VFMADD231PS Z8, Z6, Z2
-	VFMADD231PS Z8, Z7, Z3
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers239
-	VSHUFF64X2 $0x44, Z1, Z0, Z24
-	VSHUFF64X2 $0xee, Z1, Z0, Z25
-	VSHUFF64X2 $0x44, Z3, Z2, Z26
-	VSHUFF64X2 $0xee, Z3, Z2, Z27
-	VADDPS Z25, Z24, Z24
-	VADDPS Z27, Z26, Z26
-	VSHUFF64X2 $0x88, Z26, Z24, Z25
-	VSHUFF64X2 $0xdd, Z26, Z24, Z27
-	VADDPS Z27, Z25, Z25
-	VPERMILPS $0x4e, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VPERMILPS $0xb1, Z25, Z24
-	VADDPS Z24, Z25, Z25
-	VMULPS Z31, Z25, Z25
-	VPERMPS Z25, Z30, Z25
-	VMOVUPS X25, (R8)
-	LEAQ (R10)(R13*4), R10
-	ADDQ $16, R8
-	SUBQ $4, DI
-	JMP rows238
-rest240:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-rows241:
-	CMPQ DI, $1
-	JLT rest243
-	VXORPS X0, X0, X0
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ d+96(FP), CX
-numbers242:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z1
-	VCVTDQ2PS Z1, Z1
-	VMOVUPS (AX), Z2
-	VFMADD231PS Z2, Z1, Z0
-	ADDQ $16, BX
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGT numbers242
-	VEXTRACTF64X4 $1, Z0, Y1
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VMULSS scale+112(FP), X0, X0
-	VMOVSS X0, (R8)
-	LEAQ (R10)(R13*1), R10
-	ADDQ $4, R8
-	SUBQ $1, DI
-	JMP rows241
-rest243:
-	MOVQ count+104(FP), BX
-	SHLQ $2, BX
-	SUBQ BX, R8
-	ADDQ $256, R8
-	LEAQ (R9)(R12*1), R9
-	SUBQ $1, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more244
-	MOVQ keys_base+48(FP), R11
-more244:
-	JMP queries236
-fewer237:
-	VZEROUPPER
-	RET
-
-// func weigh8AVX512(dst []float32, p []float32, values []int8, next []int8, d int, count int)
-// R8 dst of the current queries and strip, R12 and SI bytes of a query, once and three times,
-// R9 weights of the current queries, R10 values of the strip, R13 bytes of a value, DI numbers left,
-// R11 what is fetched ahead, BX and AX current value and weights, CX positions left. Twin: weigh8.
-TEXT ·weigh8AVX512(SB), NOSPLIT, $24-112
-	MOVQ dst_base+0(FP), R8
-	MOVQ p_base+24(FP), R9
-	MOVQ next_base+72(FP), R11
-	MOVQ d+96(FP), R12
-	MOVQ p_len+32(FP), CX
-	SHRQ $6, CX
-	MOVQ CX, queries-8(SP)
-	XORQ BX, BX
-	CMPQ CX, $16
-	JLT shared245
-	INCQ BX
-shared245:
-	MOVQ BX, shift-16(SP)
-	LEAQ (R12*1), R13
-	SHLQ $2, R12
-	LEAQ (R12)(R12*2), SI
-queries246:
-	CMPQ queries-8(SP), $8
-	JLT fewer247
-	MOVQ values_base+48(FP), R10
-	MOVQ d+96(FP), DI
-	MOVQ $32, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips248:
-	CMPQ DI, $32
-	JLT rest250
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows249:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z16
-	VCVTDQ2PS Z16, Z16
-	VPMOVSXBD 16(BX), Z17
-	VCVTDQ2PS Z17, Z17
-	VFMADD231PS.BCST 0(AX), Z16, Z0
-	VFMADD231PS.BCST 0(AX), Z17, Z1
-	VFMADD231PS.BCST 256(AX), Z16, Z2
-	VFMADD231PS.BCST 256(AX), Z17, Z3
-	VFMADD231PS.BCST 512(AX), Z16, Z4
-	VFMADD231PS.BCST 512(AX), Z17, Z5
-	VFMADD231PS.BCST 768(AX), Z16, Z6
-	VFMADD231PS.BCST 768(AX), Z17, Z7
-	VFMADD231PS.BCST 1024(AX), Z16, Z8
-	VFMADD231PS.BCST 1024(AX), Z17, Z9
-	VFMADD231PS.BCST 1280(AX), Z16, Z10
-	VFMADD231PS.BCST 1280(AX), Z17, Z11
-	VFMADD231PS.BCST 1536(AX), Z16, Z12
-	VFMADD231PS.BCST 1536(AX), Z17, Z13
-	VFMADD231PS.BCST 1792(AX), Z16, Z14
-	VFMADD231PS.BCST 1792(AX), Z17, Z15
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows249
-	LEAQ (R8)(R12*4), BX
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, 64(R8)
-	VMOVUPS Z2, (R8)(R12*1)
-	VMOVUPS Z3, 64(R8)(R12*1)
-	VMOVUPS Z4, (R8)(R12*2)
-	VMOVUPS Z5, 64(R8)(R12*2)
-	VMOVUPS Z6, (R8)(SI*1)
-	VMOVUPS Z7, 64(R8)(SI*1)
-	VMOVUPS Z8, (BX)
-	VMOVUPS Z9, 64(BX)
-	VMOVUPS Z10, (BX)(R12*1)
-	VMOVUPS Z11, 64(BX)(R12*1)
-	VMOVUPS Z12, (BX)(R12*2)
-	VMOVUPS Z13, 64(BX)(R12*2)
-	VMOVUPS Z14, (BX)(SI*1)
-	VMOVUPS Z15, 64(BX)(SI*1)
-	ADDQ $128, R8
-	ADDQ $32, R10
-	SUBQ $32, DI
-	JMP strips248
-rest250:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips251:
-	CMPQ DI, $16
-	JLT rest253
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows252:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z8
-	VCVTDQ2PS Z8, Z8
-	VFMADD231PS.BCST 0(AX), Z8, Z0
-	VFMADD231PS.BCST 256(AX), Z8, Z1
-	VFMADD231PS.BCST 512(AX), Z8, Z2
-	VFMADD231PS.BCST 768(AX), Z8, Z3
-	VFMADD231PS.BCST 1024(AX), Z8, Z4
-	VFMADD231PS.BCST 1280(AX), Z8, Z5
-	VFMADD231PS.BCST 1536(AX), Z8, Z6
-	VFMADD231PS.BCST 1792(AX), Z8, Z7
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows252
-	LEAQ (R8)(R12*4), BX
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, (R8)(R12*1)
-	VMOVUPS Z2, (R8)(R12*2)
-	VMOVUPS Z3, (R8)(SI*1)
-	VMOVUPS Z4, (BX)
-	VMOVUPS Z5, (BX)(R12*1)
-	VMOVUPS Z6, (BX)(R12*2)
-	VMOVUPS Z7, (BX)(SI*1)
-	ADDQ $64, R8
-	ADDQ $16, R10
-	SUBQ $16, DI
-	JMP strips251
-rest253:
-	LEAQ (R8)(R12*4), R8
-	ADDQ SI, R8
-	ADDQ $2048, R9
-	SUBQ $8, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more254
-	MOVQ values_base+48(FP), R11
-more254:
-	JMP queries246
-fewer247:
-queries255:
-	CMPQ queries-8(SP), $4
-	JLT fewer256
-	MOVQ values_base+48(FP), R10
-	MOVQ d+96(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips257:
-	CMPQ DI, $64
-	JLT rest259
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows258:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z16
-	VCVTDQ2PS Z16, Z16
-	VPMOVSXBD 16(BX), Z17
-	VCVTDQ2PS Z17, Z17
-	VPMOVSXBD 32(BX), Z18
-	VCVTDQ2PS Z18, Z18
-	VPMOVSXBD 48(BX), Z19
-	VCVTDQ2PS Z19, Z19
-	VFMADD231PS.BCST 0(AX), Z16, Z0
-	VFMADD231PS.BCST 0(AX), Z17, Z1
-	VFMADD231PS.BCST 0(AX), Z18, Z2
-	VFMADD231PS.BCST 0(AX), Z19, Z3
-	VFMADD231PS.BCST 256(AX), Z16, Z4
-	VFMADD231PS.BCST 256(AX), Z17, Z5
-	VFMADD231PS.BCST 256(AX), Z18, Z6
-	VFMADD231PS.BCST 256(AX), Z19, Z7
-	VFMADD231PS.BCST 512(AX), Z16, Z8
-	VFMADD231PS.BCST 512(AX), Z17, Z9
-	VFMADD231PS.BCST 512(AX), Z18, Z10
-	VFMADD231PS.BCST 512(AX), Z19, Z11
-	VFMADD231PS.BCST 768(AX), Z16, Z12
-	VFMADD231PS.BCST 768(AX), Z17, Z13
-	VFMADD231PS.BCST 768(AX), Z18, Z14
-	VFMADD231PS.BCST 768(AX), Z19, Z15
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows258
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, 64(R8)
-	VMOVUPS Z2, 128(R8)
-	VMOVUPS Z3, 192(R8)
-	VMOVUPS Z4, (R8)(R12*1)
-	VMOVUPS Z5, 64(R8)(R12*1)
-	VMOVUPS Z6, 128(R8)(R12*1)
-	VMOVUPS Z7, 192(R8)(R12*1)
-	VMOVUPS Z8, (R8)(R12*2)
-	VMOVUPS Z9, 64(R8)(R12*2)
-	VMOVUPS Z10, 128(R8)(R12*2)
-	VMOVUPS Z11, 192(R8)(R12*2)
-	VMOVUPS Z12, (R8)(SI*1)
-	VMOVUPS Z13, 64(R8)(SI*1)
-	VMOVUPS Z14, 128(R8)(SI*1)
-	VMOVUPS Z15, 192(R8)(SI*1)
-	ADDQ $256, R8
-	ADDQ $64, R10
-	SUBQ $64, DI
-	JMP strips257
-rest259:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips260:
-	CMPQ DI, $16
-	JLT rest262
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows261:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z4
-	VCVTDQ2PS Z4, Z4
-	VFMADD231PS.BCST 0(AX), Z4, Z0
-	VFMADD231PS.BCST 256(AX), Z4, Z1
-	VFMADD231PS.BCST 512(AX), Z4, Z2
-	VFMADD231PS.BCST 768(AX), Z4, Z3
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows261
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, (R8)(R12*1)
-	VMOVUPS Z2, (R8)(R12*2)
-	VMOVUPS Z3, (R8)(SI*1)
-	ADDQ $64, R8
-	ADDQ $16, R10
-	SUBQ $16, DI
-	JMP strips260
-rest262:
-	ADDQ SI, R8
-	ADDQ $1024, R9
-	SUBQ $4, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more263
-	MOVQ values_base+48(FP), R11
-more263:
-	JMP queries255
-fewer256:
-queries264:
-	CMPQ queries-8(SP), $2
-	JLT fewer265
-	MOVQ values_base+48(FP), R10
-	MOVQ d+96(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips266:
-	CMPQ DI, $64
-	JLT rest268
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows267:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z8
-	VCVTDQ2PS Z8, Z8
-	VPMOVSXBD 16(BX), Z9
-	VCVTDQ2PS Z9, Z9
-	VPMOVSXBD 32(BX), Z10
-	VCVTDQ2PS Z10, Z10
-	VPMOVSXBD 48(BX), Z11
-	VCVTDQ2PS Z11, Z11
-	VFMADD231PS.BCST 0(AX), Z8, Z0
-	VFMADD231PS.BCST 0(AX), Z9, Z1
-	VFMADD231PS.BCST 0(AX), Z10, Z2
-	VFMADD231PS.BCST 0(AX), Z11, Z3
-	VFMADD231PS.BCST 256(AX), Z8, Z4
-	VFMADD231PS.BCST 256(AX), Z9, Z5
-	VFMADD231PS.BCST 256(AX), Z10, Z6
-	VFMADD231PS.BCST 256(AX), Z11, Z7
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows267
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, 64(R8)
-	VMOVUPS Z2, 128(R8)
-	VMOVUPS Z3, 192(R8)
-	VMOVUPS Z4, (R8)(R12*1)
-	VMOVUPS Z5, 64(R8)(R12*1)
-	VMOVUPS Z6, 128(R8)(R12*1)
-	VMOVUPS Z7, 192(R8)(R12*1)
-	ADDQ $256, R8
-	ADDQ $64, R10
-	SUBQ $64, DI
-	JMP strips266
-rest268:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips269:
-	CMPQ DI, $16
-	JLT rest271
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows270:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z2
-	VCVTDQ2PS Z2, Z2
-	VFMADD231PS.BCST 0(AX), Z2, Z0
-	VFMADD231PS.BCST 256(AX), Z2, Z1
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows270
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, (R8)(R12*1)
-	ADDQ $64, R8
-	ADDQ $16, R10
-	SUBQ $16, DI
-	JMP strips269
-rest271:
-	LEAQ (R8)(R12*1), R8
-	ADDQ $512, R9
-	SUBQ $2, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more272
-	MOVQ values_base+48(FP), R11
-more272:
-	JMP queries264
-fewer265:
-queries273:
-	CMPQ queries-8(SP), $1
-	JLT fewer274
-	MOVQ values_base+48(FP), R10
-	MOVQ d+96(FP), DI
-	MOVQ $64, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips275:
-	CMPQ DI, $64
-	JLT rest277
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows276:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z4
-	VCVTDQ2PS Z4, Z4
-	VPMOVSXBD 16(BX), Z5
-	VCVTDQ2PS Z5, Z5
-	VPMOVSXBD 32(BX), Z6
-	VCVTDQ2PS Z6, Z6
-	VPMOVSXBD 48(BX), Z7
-	VCVTDQ2PS Z7, Z7
-	VFMADD231PS.BCST 0(AX), Z4, Z0
-	VFMADD231PS.BCST 0(AX), Z5, Z1
-	VFMADD231PS.BCST 0(AX), Z6, Z2
-	VFMADD231PS.BCST 0(AX), Z7, Z3
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows276
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, 64(R8)
-	VMOVUPS Z2, 128(R8)
-	VMOVUPS Z3, 192(R8)
-	ADDQ $256, R8
-	ADDQ $64, R10
-	SUBQ $64, DI
-	JMP strips275
-rest277:
-	MOVQ $16, BX
-	MOVQ shift-16(SP), CX
-	SHRQ CX, BX
-	MOVQ BX, step-24(SP)
-strips278:
-	CMPQ DI, $16
-	JLT rest280
-	VXORPS X0, X0, X0
-	MOVQ R10, BX
-	MOVQ R9, AX
-	MOVQ count+104(FP), CX
-rows279:
-	PREFETCHT1 (R11)
-	ADDQ step-24(SP), R11
-	VPMOVSXBD (BX), Z1
-	VCVTDQ2PS Z1, Z1
-	VFMADD231PS.BCST 0(AX), Z1, Z0
-	ADDQ R13, BX
-	ADDQ $4, AX
-	DECQ CX
-	JGT rows279
-	VMOVUPS Z0, (R8)
-	ADDQ $64, R8
-	ADDQ $16, R10
-	SUBQ $16, DI
-	JMP strips278
-rest280:
-	ADDQ $256, R9
-	SUBQ $1, queries-8(SP)
-	MOVQ count+104(FP), BX
-	IMULQ R13, BX
-	ADDQ next_base+72(FP), BX
-	CMPQ R11, BX
-	JLT more281
-	MOVQ values_base+48(FP), R11
-more281:
-	JMP queries273
-fewer274:
+more210:
+	JMP queries202
+fewer203:
 	VZEROUPPER
 	RET
 
@@ -5302,9 +4082,9 @@ TEXT ·deltaReadAVX512(SB), NOSPLIT, $0-172
 	MOVQ v_base+136(FP), DI
 	SHLQ $2, R11
 	SHLQ $2, SI
-columns282:
+columns211:
 	CMPQ DX, $32
-	JLT rest286
+	JLT rest215
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -5325,10 +4105,10 @@ columns282:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near283
-rows287:
+	JE near212
+rows216:
 	SUBQ $4, CX
-	JLT some284
+	JLT some213
 	PREFETCHT1 (BX)(SI*1)
 	PREFETCHT1 64(BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Z17
@@ -5377,11 +4157,11 @@ rows287:
 	VFMADD231PS Z18, Z16, Z15
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows287
-near283:
-rows288:
+	JMP rows216
+near212:
+rows217:
 	SUBQ $4, CX
-	JLT some284
+	JLT some213
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -5422,10 +4202,10 @@ rows288:
 	VFMADD231PS Z18, Z16, Z15
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows288
-some284:
+	JMP rows217
+some213:
 	ADDQ $4, CX
-	JE fold285
+	JE fold214
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -5437,7 +4217,7 @@ some284:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold285
+	JE fold214
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -5449,7 +4229,7 @@ some284:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold285
+	JE fold214
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -5461,7 +4241,7 @@ some284:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold285:
+fold214:
 	VBROADCASTSS decay+160(FP), Z17
 	VBROADCASTSS beta+164(FP), Z18
 	VBROADCASTSS kq+168(FP), Z19
@@ -5494,11 +4274,11 @@ fold285:
 	ADDQ $128, DI
 	ADDQ $128, R10
 	SUBQ $32, DX
-	JMP columns282
-rest286:
-columns289:
+	JMP columns211
+rest215:
+columns218:
 	CMPQ DX, $16
-	JLT rest293
+	JLT rest222
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -5511,10 +4291,10 @@ columns289:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near290
-rows294:
+	JE near219
+rows223:
 	SUBQ $4, CX
-	JLT some291
+	JLT some220
 	PREFETCHT1 (BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
@@ -5547,11 +4327,11 @@ rows294:
 	VFMADD231PS Z10, Z8, Z7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows294
-near290:
-rows295:
+	JMP rows223
+near219:
+rows224:
 	SUBQ $4, CX
-	JLT some291
+	JLT some220
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -5580,10 +4360,10 @@ rows295:
 	VFMADD231PS Z10, Z8, Z7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows295
-some291:
+	JMP rows224
+some220:
 	ADDQ $4, CX
-	JE fold292
+	JE fold221
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -5592,7 +4372,7 @@ some291:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold292
+	JE fold221
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -5601,7 +4381,7 @@ some291:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold292
+	JE fold221
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -5610,7 +4390,7 @@ some291:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold292:
+fold221:
 	VBROADCASTSS decay+160(FP), Z9
 	VBROADCASTSS beta+164(FP), Z10
 	VBROADCASTSS kq+168(FP), Z11
@@ -5631,8 +4411,8 @@ fold292:
 	ADDQ $64, DI
 	ADDQ $64, R10
 	SUBQ $16, DX
-	JMP columns289
-rest293:
+	JMP columns218
+rest222:
 	VZEROUPPER
 	RET
 
@@ -5654,17 +4434,17 @@ TEXT ·deltaUpdateAVX512(SB), NOSPLIT, $0-124
 	SHLQ $2, R11
 	SHLQ $2, R13
 	VBROADCASTSS decay+120(FP), Z10
-columns296:
+columns225:
 	CMPQ DX, $32
-	JLT rest299
+	JLT rest228
 	VMOVUPS (DI), Z4
 	VMOVUPS 64(DI), Z5
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near297
-rows300:
+	JE near226
+rows229:
 	PREFETCHT1 (SI)(R13*1)
 	PREFETCHT1 64(SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Z9
@@ -5678,10 +4458,10 @@ rows300:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows300
-	JMP next298
-near297:
-rows301:
+	JLT rows229
+	JMP next227
+near226:
+rows230:
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
 	VFMADD231PS Z9, Z4, Z0
@@ -5693,24 +4473,24 @@ rows301:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows301
-next298:
+	JLT rows230
+next227:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	ADDQ $128, DI
 	SUBQ $32, DX
-	JMP columns296
-rest299:
-columns302:
+	JMP columns225
+rest228:
+columns231:
 	CMPQ DX, $16
-	JLT rest305
+	JLT rest234
 	VMOVUPS (DI), Z4
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near303
-rows306:
+	JE near232
+rows235:
 	PREFETCHT1 (SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
@@ -5720,10 +4500,10 @@ rows306:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows306
-	JMP next304
-near303:
-rows307:
+	JLT rows235
+	JMP next233
+near232:
+rows236:
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
 	VFMADD231PS Z9, Z4, Z0
@@ -5732,13 +4512,13 @@ rows307:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows307
-next304:
+	JLT rows236
+next233:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	ADDQ $64, DI
 	SUBQ $16, DX
-	JMP columns302
-rest305:
+	JMP columns231
+rest234:
 	VZEROUPPER
 	RET

@@ -55,7 +55,11 @@ DATA table<>+368(SB)/8, $0x3ecccccd3ecccccd
 DATA table<>+376(SB)/8, $0x3ecccccd3ecccccd
 DATA table<>+384(SB)/8, $0x3f2aaaab3f2aaaab
 DATA table<>+392(SB)/8, $0x3f2aaaab3f2aaaab
-GLOBL table<>(SB), RODATA|NOPTR, $400
+DATA table<>+400(SB)/8, $0x477fff00477fff00
+DATA table<>+408(SB)/8, $0x477fff00477fff00
+DATA table<>+416(SB)/8, $0x0d8000000d800000
+DATA table<>+424(SB)/8, $0x0d8000000d800000
+GLOBL table<>(SB), RODATA|NOPTR, $432
 
 // func addNEON(dst, x []float32)
 //
@@ -155,7 +159,7 @@ end:
 
 // func scaleGainNEON(dst, x, y []float32, scale float32)
 //
-// The twin is the last step of rmsNorm. Nothing need be aligned.
+// The twin is the last step of rmsNorm and wideNorm. Nothing need be aligned.
 //
 //	R0 output    R1-R2 inputs    R3 numbers left    R14 constants
 TEXT ·scaleGainNEON(SB), NOSPLIT, $0-76
@@ -191,7 +195,7 @@ end:
 
 // func mulRowNEON(dst, x, y []float32)
 //
-// The twin is a row of scalePage, and the first tap of convolve. Nothing need be aligned.
+// The twin is the first tap of convolve. Nothing need be aligned.
 //
 //	R0 output    R1-R2 inputs    R3 numbers left    R14 constants
 TEXT ·mulRowNEON(SB), NOSPLIT, $0-72
@@ -1421,6 +1425,127 @@ sum:
 	FMOVS F0, sum+48(FP)
 	RET
 
+// func sumSquaresNEON(x []float32) (sum float32)
+//
+// The twin is exactmath.SumSquares32. What is left of the last 64 numbers goes to its lanes in
+// memory.
+//
+//	R0 input    R2 numbers left    R3 lane    V0-V15 lanes    V16-V19 numbers
+TEXT ·sumSquaresNEON(SB), NOSPLIT, $256-28
+	MOVD x_base+0(FP), R0
+	MOVD x_len+8(FP), R2
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	SUBS $64, R2
+	BLT rest
+loop:
+	FLDPQ 0(R0), (F16, F17)
+	FLDPQ 32(R0), (F18, F19)
+	VFMLA V16.S4, V16.S4, V0.S4
+	VFMLA V17.S4, V17.S4, V1.S4
+	VFMLA V18.S4, V18.S4, V2.S4
+	VFMLA V19.S4, V19.S4, V3.S4
+	FLDPQ 64(R0), (F16, F17)
+	FLDPQ 96(R0), (F18, F19)
+	VFMLA V16.S4, V16.S4, V4.S4
+	VFMLA V17.S4, V17.S4, V5.S4
+	VFMLA V18.S4, V18.S4, V6.S4
+	VFMLA V19.S4, V19.S4, V7.S4
+	FLDPQ 128(R0), (F16, F17)
+	FLDPQ 160(R0), (F18, F19)
+	VFMLA V16.S4, V16.S4, V8.S4
+	VFMLA V17.S4, V17.S4, V9.S4
+	VFMLA V18.S4, V18.S4, V10.S4
+	VFMLA V19.S4, V19.S4, V11.S4
+	FLDPQ 192(R0), (F16, F17)
+	FLDPQ 224(R0), (F18, F19)
+	VFMLA V16.S4, V16.S4, V12.S4
+	VFMLA V17.S4, V17.S4, V13.S4
+	VFMLA V18.S4, V18.S4, V14.S4
+	VFMLA V19.S4, V19.S4, V15.S4
+	ADD $256, R0
+	SUBS $64, R2
+	BGE loop
+rest:
+	ADDS $64, R2
+	BEQ sum
+	MOVD $wide-256(SP), R3
+	FMOVQ F0, 0(R3)
+	FMOVQ F1, 16(R3)
+	FMOVQ F2, 32(R3)
+	FMOVQ F3, 48(R3)
+	FMOVQ F4, 64(R3)
+	FMOVQ F5, 80(R3)
+	FMOVQ F6, 96(R3)
+	FMOVQ F7, 112(R3)
+	FMOVQ F8, 128(R3)
+	FMOVQ F9, 144(R3)
+	FMOVQ F10, 160(R3)
+	FMOVQ F11, 176(R3)
+	FMOVQ F12, 192(R3)
+	FMOVQ F13, 208(R3)
+	FMOVQ F14, 224(R3)
+	FMOVQ F15, 240(R3)
+single:
+	FMOVS.P 4(R0), F16
+	FMOVS (R3), F17
+	FMADDS F16, F17, F16, F17
+	FMOVS.P F17, 4(R3)
+	SUBS $1, R2
+	BNE single
+	MOVD $wide-256(SP), R3
+	FMOVQ 0(R3), F0
+	FMOVQ 16(R3), F1
+	FMOVQ 32(R3), F2
+	FMOVQ 48(R3), F3
+	FMOVQ 64(R3), F4
+	FMOVQ 80(R3), F5
+	FMOVQ 96(R3), F6
+	FMOVQ 112(R3), F7
+	FMOVQ 128(R3), F8
+	FMOVQ 144(R3), F9
+	FMOVQ 160(R3), F10
+	FMOVQ 176(R3), F11
+	FMOVQ 192(R3), F12
+	FMOVQ 208(R3), F13
+	FMOVQ 224(R3), F14
+	FMOVQ 240(R3), F15
+sum:
+	WORD $0x4e28d400 // fadd.4s v0, v0, v8
+	WORD $0x4e29d421 // fadd.4s v1, v1, v9
+	WORD $0x4e2ad442 // fadd.4s v2, v2, v10
+	WORD $0x4e2bd463 // fadd.4s v3, v3, v11
+	WORD $0x4e2cd484 // fadd.4s v4, v4, v12
+	WORD $0x4e2dd4a5 // fadd.4s v5, v5, v13
+	WORD $0x4e2ed4c6 // fadd.4s v6, v6, v14
+	WORD $0x4e2fd4e7 // fadd.4s v7, v7, v15
+	WORD $0x4e24d400 // fadd.4s v0, v0, v4
+	WORD $0x4e25d421 // fadd.4s v1, v1, v5
+	WORD $0x4e26d442 // fadd.4s v2, v2, v6
+	WORD $0x4e27d463 // fadd.4s v3, v3, v7
+	WORD $0x4e22d400 // fadd.4s v0, v0, v2
+	WORD $0x4e23d421 // fadd.4s v1, v1, v3
+	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	VDUP V0.D[1], V31.D2
+	WORD $0x4e3fd400 // fadd.4s v0, v0, v31
+	WORD $0x7e30d800 // faddp.2s v0, v0
+	FMOVS F0, sum+24(FP)
+	RET
+
 // func topNEON(x []float32) (top float32)
 //
 // The twin is the first loop of softmax: the highest number, -infinity if there is none.
@@ -2427,374 +2552,6 @@ rows1:
 	FMOVQ F3, 48(R0)
 	ADD $64, R0
 	ADD $32, R2
-	SUBS $16, R3
-	BGE columns1
-done1:
-	ADD $16, R3
-	RET
-
-// func scoreRow8NEON(dst, q *float32, keys *int8, d, count int, scale float32)
-//
-// The twin is scores8, for one query; d is a multiple of 16 and count at least one. Four
-// keys go together.
-//
-//	R0 output    R1 query    R2 keys    R3 d    R4 keys left    R5 bytes of a key
-//	R6 place in the query    R7 numbers left    R8-R11 places in the keys
-//	V0-V15 lanes    V16-V19 query    V20-V23 key    V24 scale
-TEXT ·scoreRow8NEON(SB), NOSPLIT, $0-44
-	MOVD dst+0(FP), R0
-	MOVD q+8(FP), R1
-	MOVD keys+16(FP), R2
-	MOVD d+24(FP), R3
-	MOVD count+32(FP), R4
-	FMOVS scale+40(FP), F24
-	LSL $0, R3, R5
-	SUBS $4, R4
-	BLT done4
-keys4:
-	MOVD R1, R6
-	MOVD R3, R7
-	MOVD R2, R8
-	ADD R5, R8, R9
-	ADD R5, R9, R10
-	ADD R5, R10, R11
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V12.B16, V12.B16, V12.B16
-	VEOR V13.B16, V13.B16, V13.B16
-	VEOR V14.B16, V14.B16, V14.B16
-	VEOR V15.B16, V15.B16, V15.B16
-columns4:
-	FLDPQ 0(R6), (F16, F17)
-	FLDPQ 32(R6), (F18, F19)
-	ADD $64, R6
-	FMOVQ 0(R8), F20
-	WORD $0x4f08a696 // sshll2.8h #0 v22, v20
-	WORD $0x0f08a694 // sshll.8h #0 v20, v20
-	WORD $0x4f10a695 // sshll2.4s #0 v21, v20
-	WORD $0x0f10a694 // sshll.4s #0 v20, v20
-	WORD $0x4f10a6d7 // sshll2.4s #0 v23, v22
-	WORD $0x0f10a6d6 // sshll.4s #0 v22, v22
-	WORD $0x4e21da94 // scvtf.4s v20, v20
-	WORD $0x4e21dab5 // scvtf.4s v21, v21
-	WORD $0x4e21dad6 // scvtf.4s v22, v22
-	WORD $0x4e21daf7 // scvtf.4s v23, v23
-	ADD $16, R8
-	VFMLA V20.S4, V16.S4, V0.S4
-	VFMLA V21.S4, V17.S4, V1.S4
-	VFMLA V22.S4, V18.S4, V2.S4
-	VFMLA V23.S4, V19.S4, V3.S4
-	FMOVQ 0(R9), F20
-	WORD $0x4f08a696 // sshll2.8h #0 v22, v20
-	WORD $0x0f08a694 // sshll.8h #0 v20, v20
-	WORD $0x4f10a695 // sshll2.4s #0 v21, v20
-	WORD $0x0f10a694 // sshll.4s #0 v20, v20
-	WORD $0x4f10a6d7 // sshll2.4s #0 v23, v22
-	WORD $0x0f10a6d6 // sshll.4s #0 v22, v22
-	WORD $0x4e21da94 // scvtf.4s v20, v20
-	WORD $0x4e21dab5 // scvtf.4s v21, v21
-	WORD $0x4e21dad6 // scvtf.4s v22, v22
-	WORD $0x4e21daf7 // scvtf.4s v23, v23
-	ADD $16, R9
-	VFMLA V20.S4, V16.S4, V4.S4
-	VFMLA V21.S4, V17.S4, V5.S4
-	VFMLA V22.S4, V18.S4, V6.S4
-	VFMLA V23.S4, V19.S4, V7.S4
-	FMOVQ 0(R10), F20
-	WORD $0x4f08a696 // sshll2.8h #0 v22, v20
-	WORD $0x0f08a694 // sshll.8h #0 v20, v20
-	WORD $0x4f10a695 // sshll2.4s #0 v21, v20
-	WORD $0x0f10a694 // sshll.4s #0 v20, v20
-	WORD $0x4f10a6d7 // sshll2.4s #0 v23, v22
-	WORD $0x0f10a6d6 // sshll.4s #0 v22, v22
-	WORD $0x4e21da94 // scvtf.4s v20, v20
-	WORD $0x4e21dab5 // scvtf.4s v21, v21
-	WORD $0x4e21dad6 // scvtf.4s v22, v22
-	WORD $0x4e21daf7 // scvtf.4s v23, v23
-	ADD $16, R10
-	VFMLA V20.S4, V16.S4, V8.S4
-	VFMLA V21.S4, V17.S4, V9.S4
-	VFMLA V22.S4, V18.S4, V10.S4
-	VFMLA V23.S4, V19.S4, V11.S4
-	FMOVQ 0(R11), F20
-	WORD $0x4f08a696 // sshll2.8h #0 v22, v20
-	WORD $0x0f08a694 // sshll.8h #0 v20, v20
-	WORD $0x4f10a695 // sshll2.4s #0 v21, v20
-	WORD $0x0f10a694 // sshll.4s #0 v20, v20
-	WORD $0x4f10a6d7 // sshll2.4s #0 v23, v22
-	WORD $0x0f10a6d6 // sshll.4s #0 v22, v22
-	WORD $0x4e21da94 // scvtf.4s v20, v20
-	WORD $0x4e21dab5 // scvtf.4s v21, v21
-	WORD $0x4e21dad6 // scvtf.4s v22, v22
-	WORD $0x4e21daf7 // scvtf.4s v23, v23
-	ADD $16, R11
-	VFMLA V20.S4, V16.S4, V12.S4
-	VFMLA V21.S4, V17.S4, V13.S4
-	VFMLA V22.S4, V18.S4, V14.S4
-	VFMLA V23.S4, V19.S4, V15.S4
-	SUBS $16, R7
-	BNE columns4
-	WORD $0x4e22d400 // fadd.4s v0, v0, v2
-	WORD $0x4e23d421 // fadd.4s v1, v1, v3
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
-	VDUP V0.D[1], V31.D2
-	WORD $0x4e3fd400 // fadd.4s v0, v0, v31
-	WORD $0x7e30d800 // faddp.2s v0, v0
-	FMULS F24, F0, F0
-	FMOVS.P F0, 4(R0)
-	WORD $0x4e26d484 // fadd.4s v4, v4, v6
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
-	WORD $0x4e25d484 // fadd.4s v4, v4, v5
-	VDUP V4.D[1], V31.D2
-	WORD $0x4e3fd484 // fadd.4s v4, v4, v31
-	WORD $0x7e30d884 // faddp.2s v4, v4
-	FMULS F24, F4, F4
-	FMOVS.P F4, 4(R0)
-	WORD $0x4e2ad508 // fadd.4s v8, v8, v10
-	WORD $0x4e2bd529 // fadd.4s v9, v9, v11
-	WORD $0x4e29d508 // fadd.4s v8, v8, v9
-	VDUP V8.D[1], V31.D2
-	WORD $0x4e3fd508 // fadd.4s v8, v8, v31
-	WORD $0x7e30d908 // faddp.2s v8, v8
-	FMULS F24, F8, F8
-	FMOVS.P F8, 4(R0)
-	WORD $0x4e2ed58c // fadd.4s v12, v12, v14
-	WORD $0x4e2fd5ad // fadd.4s v13, v13, v15
-	WORD $0x4e2dd58c // fadd.4s v12, v12, v13
-	VDUP V12.D[1], V31.D2
-	WORD $0x4e3fd58c // fadd.4s v12, v12, v31
-	WORD $0x7e30d98c // faddp.2s v12, v12
-	FMULS F24, F12, F12
-	FMOVS.P F12, 4(R0)
-	MOVD R11, R2
-	SUBS $4, R4
-	BGE keys4
-done4:
-	ADD $4, R4
-	SUBS $1, R4
-	BLT done1
-keys1:
-	MOVD R1, R6
-	MOVD R3, R7
-	MOVD R2, R8
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-columns1:
-	FLDPQ 0(R6), (F16, F17)
-	FLDPQ 32(R6), (F18, F19)
-	ADD $64, R6
-	FMOVQ 0(R8), F20
-	WORD $0x4f08a696 // sshll2.8h #0 v22, v20
-	WORD $0x0f08a694 // sshll.8h #0 v20, v20
-	WORD $0x4f10a695 // sshll2.4s #0 v21, v20
-	WORD $0x0f10a694 // sshll.4s #0 v20, v20
-	WORD $0x4f10a6d7 // sshll2.4s #0 v23, v22
-	WORD $0x0f10a6d6 // sshll.4s #0 v22, v22
-	WORD $0x4e21da94 // scvtf.4s v20, v20
-	WORD $0x4e21dab5 // scvtf.4s v21, v21
-	WORD $0x4e21dad6 // scvtf.4s v22, v22
-	WORD $0x4e21daf7 // scvtf.4s v23, v23
-	ADD $16, R8
-	VFMLA V20.S4, V16.S4, V0.S4
-	VFMLA V21.S4, V17.S4, V1.S4
-	VFMLA V22.S4, V18.S4, V2.S4
-	VFMLA V23.S4, V19.S4, V3.S4
-	SUBS $16, R7
-	BNE columns1
-	WORD $0x4e22d400 // fadd.4s v0, v0, v2
-	WORD $0x4e23d421 // fadd.4s v1, v1, v3
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
-	VDUP V0.D[1], V31.D2
-	WORD $0x4e3fd400 // fadd.4s v0, v0, v31
-	WORD $0x7e30d800 // faddp.2s v0, v0
-	FMULS F24, F0, F0
-	FMOVS.P F0, 4(R0)
-	MOVD R8, R2
-	SUBS $1, R4
-	BGE keys1
-done1:
-	ADD $1, R4
-	RET
-
-// func weighRow8NEON(dst, p *float32, values *int8, d, count int)
-//
-// The twin is weigh8, for one query; d is a multiple of 16 and count at least one. Up to
-// 64 columns go together.
-//
-//	R0 output    R1 weights    R2 values of the first column    R3 columns left
-//	R4 count    R5 bytes of a row    R6 place in the weights    R7 rows left
-//	R8, R9 places in the values    V0-V15 sums    V20-V23 values    V24 weight
-TEXT ·weighRow8NEON(SB), NOSPLIT, $0-40
-	MOVD dst+0(FP), R0
-	MOVD p+8(FP), R1
-	MOVD values+16(FP), R2
-	MOVD d+24(FP), R3
-	MOVD count+32(FP), R4
-	LSL $0, R3, R5
-	SUBS $64, R3
-	BLT done4
-columns4:
-	MOVD R1, R6
-	MOVD R4, R7
-	MOVD R2, R8
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V12.B16, V12.B16, V12.B16
-	VEOR V13.B16, V13.B16, V13.B16
-	VEOR V14.B16, V14.B16, V14.B16
-	VEOR V15.B16, V15.B16, V15.B16
-rows4:
-	FMOVS.P 4(R6), F24
-	MOVD R8, R9
-	FMOVQ 0(R9), F20
-	WORD $0x4f08a696 // sshll2.8h #0 v22, v20
-	WORD $0x0f08a694 // sshll.8h #0 v20, v20
-	WORD $0x4f10a695 // sshll2.4s #0 v21, v20
-	WORD $0x0f10a694 // sshll.4s #0 v20, v20
-	WORD $0x4f10a6d7 // sshll2.4s #0 v23, v22
-	WORD $0x0f10a6d6 // sshll.4s #0 v22, v22
-	WORD $0x4e21da94 // scvtf.4s v20, v20
-	WORD $0x4e21dab5 // scvtf.4s v21, v21
-	WORD $0x4e21dad6 // scvtf.4s v22, v22
-	WORD $0x4e21daf7 // scvtf.4s v23, v23
-	ADD $16, R9
-	WORD $0x4f981280 // fmla.4s v0, v20, v24[0]
-	WORD $0x4f9812a1 // fmla.4s v1, v21, v24[0]
-	WORD $0x4f9812c2 // fmla.4s v2, v22, v24[0]
-	WORD $0x4f9812e3 // fmla.4s v3, v23, v24[0]
-	FMOVQ 0(R9), F20
-	WORD $0x4f08a696 // sshll2.8h #0 v22, v20
-	WORD $0x0f08a694 // sshll.8h #0 v20, v20
-	WORD $0x4f10a695 // sshll2.4s #0 v21, v20
-	WORD $0x0f10a694 // sshll.4s #0 v20, v20
-	WORD $0x4f10a6d7 // sshll2.4s #0 v23, v22
-	WORD $0x0f10a6d6 // sshll.4s #0 v22, v22
-	WORD $0x4e21da94 // scvtf.4s v20, v20
-	WORD $0x4e21dab5 // scvtf.4s v21, v21
-	WORD $0x4e21dad6 // scvtf.4s v22, v22
-	WORD $0x4e21daf7 // scvtf.4s v23, v23
-	ADD $16, R9
-	WORD $0x4f981284 // fmla.4s v4, v20, v24[0]
-	WORD $0x4f9812a5 // fmla.4s v5, v21, v24[0]
-	WORD $0x4f9812c6 // fmla.4s v6, v22, v24[0]
-	WORD $0x4f9812e7 // fmla.4s v7, v23, v24[0]
-	FMOVQ 0(R9), F20
-	WORD $0x4f08a696 // sshll2.8h #0 v22, v20
-	WORD $0x0f08a694 // sshll.8h #0 v20, v20
-	WORD $0x4f10a695 // sshll2.4s #0 v21, v20
-	WORD $0x0f10a694 // sshll.4s #0 v20, v20
-	WORD $0x4f10a6d7 // sshll2.4s #0 v23, v22
-	WORD $0x0f10a6d6 // sshll.4s #0 v22, v22
-	WORD $0x4e21da94 // scvtf.4s v20, v20
-	WORD $0x4e21dab5 // scvtf.4s v21, v21
-	WORD $0x4e21dad6 // scvtf.4s v22, v22
-	WORD $0x4e21daf7 // scvtf.4s v23, v23
-	ADD $16, R9
-	WORD $0x4f981288 // fmla.4s v8, v20, v24[0]
-	WORD $0x4f9812a9 // fmla.4s v9, v21, v24[0]
-	WORD $0x4f9812ca // fmla.4s v10, v22, v24[0]
-	WORD $0x4f9812eb // fmla.4s v11, v23, v24[0]
-	FMOVQ 0(R9), F20
-	WORD $0x4f08a696 // sshll2.8h #0 v22, v20
-	WORD $0x0f08a694 // sshll.8h #0 v20, v20
-	WORD $0x4f10a695 // sshll2.4s #0 v21, v20
-	WORD $0x0f10a694 // sshll.4s #0 v20, v20
-	WORD $0x4f10a6d7 // sshll2.4s #0 v23, v22
-	WORD $0x0f10a6d6 // sshll.4s #0 v22, v22
-	WORD $0x4e21da94 // scvtf.4s v20, v20
-	WORD $0x4e21dab5 // scvtf.4s v21, v21
-	WORD $0x4e21dad6 // scvtf.4s v22, v22
-	WORD $0x4e21daf7 // scvtf.4s v23, v23
-	ADD $16, R9
-	WORD $0x4f98128c // fmla.4s v12, v20, v24[0]
-	WORD $0x4f9812ad // fmla.4s v13, v21, v24[0]
-	WORD $0x4f9812ce // fmla.4s v14, v22, v24[0]
-	WORD $0x4f9812ef // fmla.4s v15, v23, v24[0]
-	ADD R5, R8
-	SUBS $1, R7
-	BNE rows4
-	FMOVQ F0, 0(R0)
-	FMOVQ F1, 16(R0)
-	FMOVQ F2, 32(R0)
-	FMOVQ F3, 48(R0)
-	FMOVQ F4, 64(R0)
-	FMOVQ F5, 80(R0)
-	FMOVQ F6, 96(R0)
-	FMOVQ F7, 112(R0)
-	FMOVQ F8, 128(R0)
-	FMOVQ F9, 144(R0)
-	FMOVQ F10, 160(R0)
-	FMOVQ F11, 176(R0)
-	FMOVQ F12, 192(R0)
-	FMOVQ F13, 208(R0)
-	FMOVQ F14, 224(R0)
-	FMOVQ F15, 240(R0)
-	ADD $256, R0
-	ADD $64, R2
-	SUBS $64, R3
-	BGE columns4
-done4:
-	ADD $64, R3
-	SUBS $16, R3
-	BLT done1
-columns1:
-	MOVD R1, R6
-	MOVD R4, R7
-	MOVD R2, R8
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-rows1:
-	FMOVS.P 4(R6), F24
-	MOVD R8, R9
-	FMOVQ 0(R9), F20
-	WORD $0x4f08a696 // sshll2.8h #0 v22, v20
-	WORD $0x0f08a694 // sshll.8h #0 v20, v20
-	WORD $0x4f10a695 // sshll2.4s #0 v21, v20
-	WORD $0x0f10a694 // sshll.4s #0 v20, v20
-	WORD $0x4f10a6d7 // sshll2.4s #0 v23, v22
-	WORD $0x0f10a6d6 // sshll.4s #0 v22, v22
-	WORD $0x4e21da94 // scvtf.4s v20, v20
-	WORD $0x4e21dab5 // scvtf.4s v21, v21
-	WORD $0x4e21dad6 // scvtf.4s v22, v22
-	WORD $0x4e21daf7 // scvtf.4s v23, v23
-	ADD $16, R9
-	WORD $0x4f981280 // fmla.4s v0, v20, v24[0]
-	WORD $0x4f9812a1 // fmla.4s v1, v21, v24[0]
-	WORD $0x4f9812c2 // fmla.4s v2, v22, v24[0]
-	WORD $0x4f9812e3 // fmla.4s v3, v23, v24[0]
-	ADD R5, R8
-	SUBS $1, R7
-	BNE rows1
-	FMOVQ F0, 0(R0)
-	FMOVQ F1, 16(R0)
-	FMOVQ F2, 32(R0)
-	FMOVQ F3, 48(R0)
-	ADD $64, R0
-	ADD $16, R2
 	SUBS $16, R3
 	BGE columns1
 done1:

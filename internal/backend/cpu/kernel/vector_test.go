@@ -98,6 +98,8 @@ func (x *vectorTrial) rows(n int, special bool) {
 		{"add", func(v *Vector, a, b, _ []float32) { v.Add(a, b) }},
 		{"addScaled", func(v *Vector, a, b, _ []float32) { v.AddScaled(a, b, w) }},
 		{"norm", func(v *Vector, a, b, c []float32) { v.Norm(c, a, b, 1e-6) }},
+		{"wide norm", func(v *Vector, a, b, c []float32) { v.WideNorm(c, a, b, 1e-6) }},
+		{"wide norm in place", func(v *Vector, a, b, _ []float32) { v.WideNorm(a, a, b, 1e-6) }},
 		{"norm in place", func(v *Vector, a, b, _ []float32) { v.Norm(a, a, b, 1e-6) }},
 		{"normalize", func(v *Vector, a, _, _ []float32) { v.Normalize(a, w) }},
 		{"swiglu", func(v *Vector, a, b, c []float32) { v.SwiGLU(c, a, b) }},
@@ -219,7 +221,6 @@ func TestVectorPagesEqualGeneric(t *testing.T) {
 			queries := 1 + x.rng.IntN(19)
 			x.pageOf32(d, count, queries, i%4 == 0)
 			x.pageOf16(d, count, queries, i%4 == 0)
-			x.pageOf8(d, count, queries, i%4 == 0)
 		}
 	}
 }
@@ -266,34 +267,6 @@ func (x *vectorTrial) pageOf16(d, count, queries int, special bool) {
 	x.v.Page.Weigh16(out, scores, page[1], page[0], d, count)
 	weigh16(sum, want, plain[1], nil, d, count)
 	x.same("weigh16 "+what, out, sum)
-}
-
-func (x *vectorTrial) pageOf8(d, count, queries int, special bool) {
-	x.t.Helper()
-	q, pq := x.fill(0, queries*d, special)
-	var page, plain [2][]int8
-	for i := range page {
-		buf := x.guard[1+i]
-		page[i] = unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(buf))), 4*len(buf))[4*trialSize-count*d:]
-		for j := range page[i] {
-			page[i][j] = int8(x.rng.Uint32())
-		}
-		plain[i] = append([]int8(nil), page[i]...)
-	}
-	scores, want := x.guard[3][trialSize-queries*PageTokens:], make([]float32, queries*PageTokens)
-	copy(want, scores)
-	x.v.Page.Scores8(scores, q, page[0], page[1], d, count, 0.125)
-	scores8(want, pq, plain[0], nil, d, count, 0.125)
-	what := fmt.Sprintf("d=%d count=%d queries=%d", d, count, queries)
-	x.same("scores8 "+what, scores, want)
-	scales, pscales := x.fill(5, PageTokens, special)
-	x.v.Page.Scale(scores, scales)
-	scalePage(want, pscales)
-	x.same("scale "+what, scores, want)
-	out, sum := x.guard[4][trialSize-queries*d:], make([]float32, queries*d)
-	x.v.Page.Weigh8(out, scores, page[1], page[0], d, count)
-	weigh8(sum, want, plain[1], nil, d, count)
-	x.same("weigh8 "+what, out, sum)
 }
 
 func TestVectorNarrowEqualsGeneric(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 func main() {
 	for name, write := range map[string]func(*source){
+		"coded_neon_arm64.s":   codedFile,
 		"float_neon_arm64.s":   floatFile,
 		"integer_neon_arm64.s": integerFile,
 		"vector_neon_arm64.s":  vectorFile,
@@ -105,6 +106,7 @@ var constants = []constant{
 	{"One8", 0x0101010101010101, 0x0101010101010101},
 	{"Half", 0xbf80bf80bf80bf80, 0xbf80bf80bf80bf80},
 	{"Sign16", 0x8000800080008000, 0x8000800080008000},
+	{"LaneBits", 0x0000000200000001, 0x0000000800000004},
 	{"256", 0x4380000043800000, 0x4380000043800000},
 }
 

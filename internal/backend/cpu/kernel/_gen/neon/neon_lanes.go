@@ -62,6 +62,61 @@ TEXT ·dotNEON(SB), NOSPLIT, $64-52`)
 	s.op("RET\n")
 }
 
+func squaresKernel(s *source) {
+	s.line(`// func sumSquaresNEON(x []float32) (sum float32)
+//
+// The twin is exactmath.SumSquares32. What is left of the last 64 numbers goes to its lanes in
+// memory.
+//
+//	R0 input    R2 numbers left    R3 lane    V0-V15 lanes    V16-V19 numbers
+TEXT ·sumSquaresNEON(SB), NOSPLIT, $256-28`)
+	s.op("MOVD x_base+0(FP), R0")
+	s.op("MOVD x_len+8(FP), R2")
+	for i := range 16 {
+		s.zero(i)
+	}
+	s.op("SUBS $64, R2")
+	s.op("BLT rest")
+	s.line("loop:")
+	for i := 0; i < 16; i += 4 {
+		s.load2(16, 16*i, "R0")
+		s.load2(18, 16*i+32, "R0")
+		for j := range 4 {
+			s.fmla(i+j, 16+j, 16+j)
+		}
+	}
+	s.op("ADD $256, R0")
+	s.op("SUBS $64, R2")
+	s.op("BGE loop")
+	s.line("rest:")
+	s.op("ADDS $64, R2")
+	s.op("BEQ sum")
+	s.op("MOVD $wide-256(SP), R3")
+	for i := range 16 {
+		s.store(i, 16*i, "R3")
+	}
+	s.line("single:")
+	s.op("FMOVS.P 4(R0), F16")
+	s.op("FMOVS (R3), F17")
+	s.op("FMADDS F16, F17, F16, F17")
+	s.op("FMOVS.P F17, 4(R3)")
+	s.op("SUBS $1, R2")
+	s.op("BNE single")
+	s.op("MOVD $wide-256(SP), R3")
+	for i := range 16 {
+		s.load(i, 16*i, "R3")
+	}
+	s.line("sum:")
+	for w := 8; w >= 4; w /= 2 {
+		for i := range w {
+			s.fadd(i, i, i+w)
+		}
+	}
+	s.sumLanes()
+	s.op("FMOVS F0, sum+24(FP)")
+	s.op("RET\n")
+}
+
 // lanesOut stores V0 to V3, lanesIn loads them from the frame.
 func (s *source) lanesOut(r string) {
 	for i := range 4 {

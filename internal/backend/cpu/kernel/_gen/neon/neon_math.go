@@ -33,6 +33,8 @@ var table = []struct {
 	{"2/7", math.Float32bits(2.0 / 7)},
 	{"2/5", math.Float32bits(2.0 / 5)},
 	{"2/3", math.Float32bits(2.0 / 3)},
+	{"65535", math.Float32bits(65535)},
+	{"2^-100", math.Float32bits(0x1p-100)},
 }
 
 // from loads a constant of the table.

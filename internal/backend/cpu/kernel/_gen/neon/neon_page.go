@@ -14,24 +14,13 @@ func (s *source) load16(d int, r string, bytes int) {
 			s.fcvtl2(d+i+1, d+i)
 			s.fcvtl(d+i, d+i)
 		}
-	default:
-		s.load(d, 0, r)
-		s.two(0x4f08a400, "sshll2.8h #0", d+2, d)
-		s.two(0x0f08a400, "sshll.8h #0", d, d)
-		for i := 0; i < 4; i += 2 {
-			s.two(0x4f10a400, "sshll2.4s #0", d+i+1, d+i)
-			s.two(0x0f10a400, "sshll.4s #0", d+i, d+i)
-		}
-		for i := range 4 {
-			s.scvtf(d+i, d+i)
-		}
 	}
 }
 
 // pageKind is the Go type of a pointer to a page's numbers, and the bits of a shift that
 // multiplies with their bytes.
 func pageKind(bytes int) (kind string, shift int) {
-	kind = map[int]string{4: "*float32", 2: "*uint16", 1: "*int8"}[bytes]
+	kind = map[int]string{4: "*float32", 2: "*uint16"}[bytes]
 	return kind, bytes / 2
 }
 

@@ -1,19 +1,15 @@
 package main
 
 func vectorFile(s *source) {
-	for i, c := range table {
-		for j := range 2 {
-			s.line("DATA table<>+%d(SB)/8, $0x%08x%08x", 16*i+8*j, c.bits, c.bits)
-		}
-	}
-	s.line("GLOBL table<>(SB), RODATA|NOPTR, $%d\n", 16*len(table))
+	s.table()
 	rowKernels(s)
 	dotKernel(s)
+	squaresKernel(s)
 	topKernel(s)
 	expSumKernel(s)
 	rotateKernel(s)
 	narrowKernel(s)
-	for _, bytes := range []int{4, 2, 1} {
+	for _, bytes := range []int{4, 2} {
 		scoresKernel(s, bytes)
 		weighKernel(s, bytes)
 	}
@@ -41,11 +37,11 @@ func rowKernels(s *source) {
 			s.fadd(0, 0, 1)
 		}},
 		{"scaleRow", "the last step of normalize", 1, true, []string{"scale"}, false, func(s *source) { s.fmul(0, 0, 24) }},
-		{"scaleGain", "the last step of rmsNorm", 3, false, []string{"scale"}, false, func(s *source) {
+		{"scaleGain", "the last step of rmsNorm and wideNorm", 3, false, []string{"scale"}, false, func(s *source) {
 			s.fmul(0, 0, 24)
 			s.fmul(0, 0, 1)
 		}},
-		{"mulRow", "a row of scalePage, and the first tap of convolve", 3, false, nil, false, func(s *source) { s.fmul(0, 0, 1) }},
+		{"mulRow", "the first tap of convolve", 3, false, nil, false, func(s *source) { s.fmul(0, 0, 1) }},
 		{"fmaRow", "a later tap of convolve", 3, true, nil, false, func(s *source) { s.fmla(0, 1, 2) }},
 		{"siluRow", "the last step of convolve", 1, true, nil, true, func(s *source) { s.silu(0, 0) }},
 		{"swiglu", "swiglu", 3, false, nil, true, func(s *source) {

@@ -1,6 +1,9 @@
 package main
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 // floats are n parameters of type []float32.
 func floats(names ...string) []param {
@@ -149,6 +152,51 @@ func (m *machine) products(x, y string) {
 	m.fold("VADDPS", 0)
 }
 
+// squares writes the sum of squares of CX numbers at SI in wide lanes, folded into the first
+// lane of register 0. It uses registers 0 to 8. Lanes that a tail leaves out add the square of
+// zero, which changes no sum of squares.
+func (m *machine) squares() {
+	n := 4 * m.halves // accumulators, behind which one register loads
+	bytes := 4 * m.wide()
+	loop, rest := m.label("loop"), m.label("rest")
+	m.zero(0, n)
+	m.ops("MOVQ SI, AX", "MOVQ CX, DX")
+	m.at(loop)
+	m.op("SUBQ $64, DX")
+	m.op("JLT %s", rest)
+	for i := range n {
+		m.op("VMOVUPS %s, %s", times(i*bytes, "AX", "", "", 0), m.r(n))
+		m.op("VFMADD231PS %s, %s, %s", m.r(n), m.r(n), m.r(i))
+	}
+	m.op("ADDQ $256, AX")
+	m.op("JMP %s", loop)
+	m.at(rest)
+	m.op("ADDQ $64, DX")
+	if m.halves == 1 {
+		m.ops("MOVQ $-1, BX", "BZHIQ DX, BX, BX")
+	} else {
+		m.op("LEAQ %s+256(SB), BX", m.wideTails())
+		m.ops("SHLQ $2, DX", "SUBQ DX, BX")
+	}
+	for i := range n {
+		at := times(i*bytes, "AX", "", "", 0)
+		if m.halves == 1 {
+			m.ops("KMOVW BX, K1", "SHRQ $16, BX")
+			m.op("VMOVUPS.Z %s, K1, %s", at, m.r(n))
+		} else {
+			m.op("VMOVUPS %s, %s", times(i*bytes, "BX", "", "", 0), m.r(n+1))
+			m.op("VMASKMOVPS %s, %s, %s", at, m.r(n+1), m.r(n))
+		}
+		m.op("VFMADD231PS %s, %s, %s", m.r(n), m.r(n), m.r(i))
+	}
+	for w := n / 2; w >= m.halves; w /= 2 {
+		for i := range w {
+			m.op("VADDPS %s, %s, %s", m.r(i+w), m.r(i), m.r(i))
+		}
+	}
+	m.fold("VADDPS", 0)
+}
+
 func (m *machine) dot() {
 	m.function("dot", "SI x, DI y, CX numbers, AX index; register 0 (and 1) sums. Twin: exactmath.Dot32.", 0, "(sum float32)", floats("x", "y")...)
 	m.take("SI", "*x", "DI", "*y", "CX", "len(x)")
@@ -165,10 +213,16 @@ func (m *machine) rsqrt() {
 }
 
 func (m *machine) norms() {
-	m.function("norm", "SI x, R8 gain, DI dst, CX numbers, AX index; register 5 scale. Twin: rmsNorm.", 0, "",
+	m.norm("norm", "rmsNorm", func() { m.products("SI", "SI") })
+	m.norm("wideNorm", "wideNorm", m.squares)
+	m.normalize()
+}
+
+func (m *machine) norm(name, twin string, sum func()) {
+	m.function(name, fmt.Sprintf("SI x, R8 gain, DI dst, CX numbers, AX index; register 5 scale. Twin: %s.", twin), 0, "",
 		with(floats("dst", "x", "gain"), param{"eps", "float32"})...)
 	m.take("DI", "*dst", "SI", "*x", "R8", "*gain", "CX", "len(x)")
-	m.products("SI", "SI")
+	sum()
 	m.ops("VXORPS X1, X1, X1", "VCVTSI2SSQ CX, X1, X1", "VDIVSS X1, X0, X0")
 	m.op("VADDSS %s, X0, X0", m.arg("eps", ""))
 	m.rsqrt()
@@ -181,7 +235,9 @@ func (m *machine) norms() {
 		m.store(2, "DI", half, masked)
 	})
 	m.end()
+}
 
+func (m *machine) normalize() {
 	m.function("normalize", "SI x, CX numbers, AX index; register 5 scale. Twin: normalize.", 0, "",
 		with(floats("x"), param{"scale", "float32"})...)
 	m.take("SI", "*x", "CX", "len(x)")

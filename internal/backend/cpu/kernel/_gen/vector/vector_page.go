@@ -6,8 +6,7 @@ import "fmt"
 // multiple of 16 numbers long and have no gaps between them. They need no masks.
 func (m *machine) page() {
 	m.narrow()
-	m.scalePage()
-	for _, bytes := range []int{4, 2, 1} {
+	for _, bytes := range []int{4, 2} {
 		m.scores(bytes)
 		m.weigh(bytes)
 	}
@@ -32,32 +31,9 @@ func (m *machine) narrow() {
 	m.end()
 }
 
-func (m *machine) scalePage() {
-	n := 64 / m.wide() // registers of a row
-	m.function("scalePage", fmt.Sprintf("SI scales, in registers 0 to %d; DI dst, CX numbers, a multiple of 64. Twin: scalePage.", n-1), 0, "",
-		floats("dst", "scales")...)
-	loop, done := m.label("loop"), m.label("done")
-	m.take("DI", "*dst", "SI", "*scales", "CX", "len(dst)")
-	for i := range n {
-		m.op("VMOVUPS %s, %s", times(4*i*m.wide(), "SI", "", "", 0), m.r(i))
-	}
-	m.at(loop)
-	m.ops("SUBQ $64, CX")
-	m.op("JLT %s", done)
-	for i := range n {
-		at := times(4*i*m.wide(), "DI", "", "", 0)
-		m.op("VMULPS %s, %s, %s", at, m.r(i), m.r(n))
-		m.op("VMOVUPS %s, %s", m.r(n), at)
-	}
-	m.ops("ADDQ $256, DI")
-	m.op("JMP %s", loop)
-	m.at(done)
-	m.end()
-}
-
 // element is the Go type of a page's numbers.
 func element(bytes int) string {
-	return map[int]string{4: "[]float32", 2: "[]uint16", 1: "[]int8"}[bytes]
+	return map[int]string{4: "[]float32", 2: "[]uint16"}[bytes]
 }
 
 // widen loads numbers of that many bytes as float32.
@@ -65,11 +41,8 @@ func (m *machine) widen(bytes int, from string, i int) {
 	switch bytes {
 	case 4:
 		m.op("VMOVUPS %s, %s", from, m.r(i))
-	case 2:
-		m.op("VCVTPH2PS %s, %s", from, m.r(i))
 	default:
-		m.op("VPMOVSXBD %s, %s", from, m.r(i))
-		m.op("VCVTDQ2PS %s, %s", m.r(i), m.r(i))
+		m.op("VCVTPH2PS %s, %s", from, m.r(i))
 	}
 }
 

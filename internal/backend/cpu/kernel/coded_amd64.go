@@ -1,0 +1,53 @@
+//go:build !noasm
+
+package kernel
+
+// codedScoresAMX is codedScores8.
+//
+//go:noescape
+func codedScoresAMX(a *CodedPage)
+
+// codedWeighAMX is codedWeigh.
+//
+//go:noescape
+func codedWeighAMX(a *CodedPage)
+
+// codedScoresAVX512 is codedScores8.
+//
+//go:noescape
+func codedScoresAVX512(a *CodedPage)
+
+// codedSoftmaxAVX512 is codedSoftmax.
+//
+//go:noescape
+func codedSoftmaxAVX512(a *CodedPage)
+
+// codedWeighAVX512 is codedWeigh.
+//
+//go:noescape
+func codedWeighAVX512(a *CodedPage)
+
+// codedMergeAVX512 is codedMerge.
+//
+//go:noescape
+func codedMergeAVX512(a *CodedMerge)
+
+// codedScoresAVX2 is codedScores8.
+//
+//go:noescape
+func codedScoresAVX2(a *CodedPage)
+
+// codedSoftmaxAVX2 is codedSoftmax.
+//
+//go:noescape
+func codedSoftmaxAVX2(a *CodedPage)
+
+// codedWeighAVX2 is codedWeigh.
+//
+//go:noescape
+func codedWeighAVX2(a *CodedPage)
+
+// codedMergeAVX2 is codedMerge.
+//
+//go:noescape
+func codedMergeAVX2(a *CodedMerge)
