@@ -8,6 +8,8 @@ import "testing"
 // runs it: emulation is slow, and these are what differs between processors.
 func TestKernels(t *testing.T) {
 	t.Run("BitsAreTheSameEverywhere", TestBitsAreTheSameEverywhere)
+	t.Run("BlocksEqualWidened", TestBlocksEqualWidened)
+	t.Run("BlockProductsInFloats", TestBlockProductsInFloats)
 	t.Run("FloatProductEqualsGeneric", TestFloatProductEqualsGeneric)
 	t.Run("FloatProductKeepsToItsBuffers", TestFloatProductKeepsToItsBuffers)
 	t.Run("IntegerProductEqualsGeneric", TestIntegerProductEqualsGeneric)
