@@ -179,27 +179,42 @@ func fourPairs(x uint32) uint32 {
 	return (x | x>>12) & 0xff
 }
 
+// packQ6K: of each half of a block, bytes with low bits have those of columns 64 apart, and
+// bytes with high bits of four columns 32 apart.
 func packQ6K(dst []byte, r, per int, block []byte) {
-	const codes = 16 * Tile * 6 / 8
-	for g := 0; g < per; g += 2 { // 32 columns, of four such strips in a half of a block
-		half, strip := g/8, g/2%4
-		low, high := block[64*half+strip%2*32:], block[128+32*half:]
-		for j := range 2 {
-			x := binary.LittleEndian.Uint64(low[16*j:]) >> (strip / 2 * 4) & eachNibble
-			y := binary.LittleEndian.Uint64(low[16*j+8:]) >> (strip / 2 * 4) & eachNibble
-			out := dst[(g+j)*codes+4*r:]
-			putNibbles(out, x, y)
-			const eachPair = 0x0303030303030303
-			x = binary.LittleEndian.Uint64(high[16*j:]) >> (2 * strip) & eachPair
-			y = binary.LittleEndian.Uint64(high[16*j+8:]) >> (2 * strip) & eachPair
-			putPairs(out[16*Tile*4/8:], x|y<<4)
+	in := (*[210]byte)(block)
+	for half := range per / 8 {
+		out := dst[half*8*codes6+4*r:]
+		for j := range 2 { // 16 columns of each 32
+			low, high := in[64*half+16*j:][:48], in[128+32*half+16*j:][:16]
+			a, b := binary.LittleEndian.Uint64(low), binary.LittleEndian.Uint64(low[8:])
+			c, d := binary.LittleEndian.Uint64(low[32:]), binary.LittleEndian.Uint64(low[40:])
+			x, y := binary.LittleEndian.Uint64(high), binary.LittleEndian.Uint64(high[8:])
+			putSixes(out[j*codes6:], a, b, x, y)
+			putSixes(out[(2+j)*codes6:], c, d, x>>2, y>>2)
+			putSixes(out[(4+j)*codes6:], a>>4, b>>4, x>>4, y>>4)
+			putSixes(out[(6+j)*codes6:], c>>4, d>>4, x>>6, y>>6)
 		}
 	}
-	tail := dst[per*codes:]
+	tail := dst[per*codes6:]
 	putHalf(tail, r, block[208:], 0)
-	for g, f := range block[192:][:per] {
-		tail[2*Tile+Tile*g+r] = f
+	factors := tail[2*Tile+r:]
+	for g, f := range in[192:][:per] {
+		factors[Tile*g] = f
 	}
+}
+
+// codes6 is the size of the codes of a group of 16 columns.
+const codes6 = 16 * Tile * 6 / 8
+
+// putSixes writes a group of 16 codes: the low bits of bytes of a and b, and of x and y.
+func putSixes(dst []byte, a, b, x, y uint64) {
+	const eachPair = 0x0303030303030303
+	out := (*[132]byte)(dst)
+	z := x&eachPair | y&eachPair<<4
+	binary.LittleEndian.PutUint32(out[0:], twoFours(a&eachNibble))
+	binary.LittleEndian.PutUint32(out[64:], twoFours(b&eachNibble))
+	binary.LittleEndian.PutUint32(out[128:], uint32(z)|uint32(z>>32)<<2)
 }
 
 func packIQ4XS(dst []byte, r, per int, block []byte) {
