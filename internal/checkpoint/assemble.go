@@ -7,6 +7,8 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // Mapping is a file of any format, mapped for reading where the system can.
@@ -67,6 +69,9 @@ type Source struct {
 	// Read returns the tensor's bytes: a view of File, or memory of their own, which the
 	// checkpoint does not keep. It may be called from several goroutines at once.
 	Read func() ([]byte, error)
+	// Blocks is the encoding, without Data, of a matrix in a block format, or a stack of them:
+	// Type is U8 then, and the last dimension the bytes of a row. Nil: as Type says.
+	Blocks *dtype.Matrix
 }
 
 // Assemble opens a checkpoint whose tensors are read one by one, as they are asked for. It
@@ -99,7 +104,7 @@ func (w *Weights) addSource(s *Source) error {
 		return fmt.Errorf("checkpoint: %s has two tensors %q", w.name, s.Name)
 	}
 	w.tensors[s.Name] = &entry{
-		name: s.Name, typ: s.Type, shape: slices.Clone(s.Shape), end: size, file: s.File.file, read: s.Read,
+		name: s.Name, typ: s.Type, shape: slices.Clone(s.Shape), end: size, file: s.File.file, read: s.Read, blocks: s.Blocks,
 	}
 	return nil
 }

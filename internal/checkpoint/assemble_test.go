@@ -36,7 +36,7 @@ func TestAssembleReadsWhenAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	source := func(name string, typ dtype.Type, shape []int, b []byte) Source {
-		return Source{Decl{name, typ, shape}, m, func() ([]byte, error) { reads++; return b, nil }}
+		return Source{Decl: Decl{name, typ, shape}, File: m, Read: func() ([]byte, error) { reads++; return b, nil }}
 	}
 	c, err := Assemble(Assembly{
 		Name: "test", Config: []byte(`{"a":1}`), Metadata: map[string]string{"format": "x"}, Files: []*Mapping{m},
@@ -73,6 +73,39 @@ func TestAssembleReadsWhenAsked(t *testing.T) {
 	}
 	if _, err := c.ReadFile("tokenizer.json"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// TestAssembleKeepsBlocks: matrices in a block format are views of the file, as they are.
+func TestAssembleKeepsBlocks(t *testing.T) {
+	m := mapped(t, strings.Repeat("\x00\x3c0123456789abcdef", 2*3*2)) // Q4_0: two matrices, three rows, two blocks
+	blocks := dtype.NewBlocks(dtype.Q4_0, 6, 64)
+	reads := 0
+	c, err := Assemble(Assembly{Name: "test", Config: []byte("{}"), Files: []*Mapping{m}, Tensors: []Source{{
+		Decl: Decl{"x.weight", dtype.U8, []int{2, 3, 36}}, File: m, Blocks: &blocks,
+		Read: func() ([]byte, error) { reads++; return m.Bytes(), nil },
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, c)
+	if x, ok := c.Look("x.weight"); !ok || x.Blocks == nil || x.Blocks.Format != dtype.Q4_0 {
+		t.Errorf("a look: %+v", x)
+	}
+	if ms, err := c.LookStack("x", 2, 3, 64); err != nil || reads != 0 || ms[1].Format != dtype.Q4_0 || ms[1].Rows != 3 {
+		t.Errorf("a look: %+v, %v, %d reads", ms, err, reads)
+	}
+	ms, err := c.MatrixStack("x", 2, 3, 64)
+	if err != nil || &ms[1].Data[0] != &m.Bytes()[3*36] || !c.ReleaseMatrix(ms[1]) {
+		t.Errorf("%+v, %v: not a view", ms, err)
+	}
+	for _, e := range []struct {
+		rows, cols int
+		want       string
+	}{{3, 32, "Q4_0 with 64 columns, want 32"}, {4, 64, "U8 of shape [2, 3, 36], want [2, 4, 36]"}} {
+		if _, err := c.MatrixStack("x", 2, e.rows, e.cols); err == nil || !strings.Contains(err.Error(), e.want) {
+			t.Errorf("%v, want %q", err, e.want)
+		}
 	}
 }
 

@@ -31,6 +31,7 @@ type entry struct {
 	begin, end int // of its bytes, from the start of the file
 	file       *file
 	read       func() ([]byte, error) // of an assembled checkpoint: see Source
+	blocks     *dtype.Matrix          // its encoding, if it is in a block format
 	used       atomic.Bool            // asked for or skipped; set from any goroutine
 }
 

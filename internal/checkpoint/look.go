@@ -17,7 +17,7 @@ func (w *Weights) Look(name string) (t Tensor, ok bool) {
 	if !ok {
 		return Tensor{}, false
 	}
-	return Tensor{Name: e.name, File: e.file.name, Type: e.typ, Shape: slices.Clone(e.shape)}, true
+	return Tensor{Name: e.name, File: e.file.name, Type: e.typ, Shape: slices.Clone(e.shape), Blocks: e.blocks}, true
 }
 
 // LookMatrix is Matrix without Data, Scales and Biases.

@@ -65,12 +65,14 @@ func (w *Weights) matrices(module string, s shape) ([]dtype.Matrix, error) {
 		return nil, err
 	}
 	var ms []dtype.Matrix
-	switch e.typ {
-	case dtype.F32, dtype.F16, dtype.BF16:
+	switch {
+	case e.blocks != nil:
+		ms, err = e.matrices(s)
+	case e.typ == dtype.F32 || e.typ == dtype.F16 || e.typ == dtype.BF16:
 		ms, err = w.plain(e, module, s)
-	case dtype.U32:
+	case e.typ == dtype.U32:
 		ms, err = w.packed(e, module, s)
-	case dtype.F8E4M3:
+	case e.typ == dtype.F8E4M3:
 		ms, err = w.fp8(e, module, s)
 	default:
 		err = e.errorf("type %v, want F32, F16, BF16, F8_E4M3, or U32 with scales", e.typ)
@@ -98,6 +100,19 @@ func (w *Weights) plain(e *entry, module string, s shape) ([]dtype.Matrix, error
 		return nil, err
 	}
 	m := dtype.Matrix{Rows: s.rows, Cols: s.cols, Type: e.typ}
+	return split(m, s, e, nil, nil)
+}
+
+// matrices are those of a tensor in a block format.
+func (e *entry) matrices(s shape) ([]dtype.Matrix, error) {
+	m := *e.blocks
+	if m.Cols != s.cols {
+		return nil, e.errorf("%v with %d columns, want %d", m.Format, m.Cols, s.cols)
+	}
+	if err := e.want(s.with(s.rows, m.RowBytes())); err != nil {
+		return nil, err
+	}
+	m.Rows = s.rows
 	return split(m, s, e, nil, nil)
 }
 

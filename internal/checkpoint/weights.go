@@ -30,6 +30,9 @@ type Tensor struct {
 	Type  dtype.Type
 	Shape []int
 	Data  []byte // little-endian, row-major
+	// Blocks is the encoding of a matrix in a block format, of which Data has the bytes: see
+	// Source. Nil: Type says all.
+	Blocks *dtype.Matrix
 }
 
 // OpenWeights opens a single safetensors file. The caller closes it.
@@ -124,7 +127,7 @@ func (w *Weights) Tensor(name string) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	return Tensor{Name: e.name, File: e.file.name, Type: e.typ, Shape: slices.Clone(e.shape), Data: data}, nil
+	return Tensor{Name: e.name, File: e.file.name, Type: e.typ, Shape: slices.Clone(e.shape), Data: data, Blocks: e.blocks}, nil
 }
 
 // Vector decodes a tensor of n numbers, of any shape, to float32 in new memory and

@@ -202,12 +202,15 @@ func (r *recipe) matrix(w *weights.Weight, stored []dtype.Matrix) (dtype.Matrix,
 			return s, fmt.Errorf("convert: %s: its experts are stored in different ways: name one with an override", w.Name)
 		}
 	}
+	if a, ok := s.AffineForm(); ok {
+		s = a
+	}
 	switch {
 	case s.Format == dtype.Plain:
 		s.Type = t
 	case s.Format == dtype.Affine && slices.Contains(groups, s.Group):
 		s.ScaleType = t
-	case s.Format == dtype.Affine || s.Format == dtype.FP8: // nothing that MLX knows: numbers instead
+	case s.Format == dtype.Affine || s.Format == dtype.FP8 || s.Format.Blocks(): // nothing that MLX knows: numbers instead
 		s = Encoding{Format: dtype.Plain}.form(t)
 	}
 	s.Rows, s.Cols = w.Rows, w.Cols
@@ -222,13 +225,19 @@ func numbers(m *dtype.Matrix) dtype.Type {
 	case dtype.Affine:
 		return m.ScaleType
 	default:
+		if a, ok := m.AffineForm(); ok {
+			return a.ScaleType
+		}
+		if m.Format.Blocks() {
+			return dtype.F32 // levels times scales are no shorter
+		}
 		return dtype.BF16
 	}
 }
 
 // sameForm reports whether the bytes of two matrices mean the same.
 func sameForm(a, b *dtype.Matrix) bool {
-	return a.Format == b.Format && a.Type == b.Type && a.Bits == b.Bits && a.Group == b.Group && a.ScaleType == b.ScaleType
+	return a.Format == b.Format && a.Type == b.Type && a.Bits == b.Bits && a.Group == b.Group && a.ScaleType == b.ScaleType && a.Part == b.Part
 }
 
 // unused is the pattern of an override that is for nothing, or "".

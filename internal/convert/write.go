@@ -241,6 +241,10 @@ func encode(form, m *dtype.Matrix) ([][]byte, error) {
 	case dtype.Plain:
 		return plainRows(form.Type, m)
 	case dtype.Affine:
+		if a, ok := m.AffineForm(); ok && a.Bits == form.Bits && a.Group == form.Group {
+			wide := m.Widen()
+			return rescaled(form.ScaleType, &wide)
+		}
 		if m.Format == dtype.Affine && m.Bits == form.Bits && m.Group == form.Group {
 			return rescaled(form.ScaleType, m)
 		}

@@ -21,6 +21,9 @@ func (m *Matrix) Row(dst []float32, r int) {
 		m.nibbleRow(dst, data, r)
 	case MXFP8, FP8:
 		m.byteRow(dst, data, r)
+	default:
+		b := m.Format.block()
+		b.row(dst, data, b.part(m))
 	}
 }
 

@@ -5,9 +5,12 @@ import (
 	"math/bits"
 )
 
-// String is the format's name as quantization configs spell it; "plain" and
+// String is the format's name as quantization configs spell it, or GGUF's; "plain" and
 // "fp8" for the two that have no mode name.
 func (f Format) String() string {
+	if b := f.block(); b != nil {
+		return b.name
+	}
 	names := [...]string{"plain", "affine", "mxfp4", "nvfp4", "mxfp8", "fp8"}
 	if int(f) >= len(names) {
 		return fmt.Sprintf("Format(%d)", uint8(f))
@@ -15,8 +18,11 @@ func (f Format) String() string {
 	return names[f]
 }
 
-// ElementBits is the width of one element of Data.
+// ElementBits is the width of one element of Data, scales in blocks left out.
 func (m *Matrix) ElementBits() int {
+	if b := m.Format.block(); b != nil {
+		return b.bits
+	}
 	switch m.Format {
 	case Plain:
 		return 8 * m.Type.Size()
@@ -30,7 +36,12 @@ func (m *Matrix) ElementBits() int {
 }
 
 // RowBytes is the number of bytes of Data that one row occupies.
-func (m *Matrix) RowBytes() int { return PackedBytes(m.Cols, m.ElementBits()) }
+func (m *Matrix) RowBytes() int {
+	if b := m.Format.block(); b != nil {
+		return m.Cols / b.part(m) * b.bytes
+	}
+	return PackedBytes(m.Cols, m.ElementBits())
+}
 
 // Groups is the number of scales of one row; 0 when Plain.
 func (m *Matrix) Groups() int {
@@ -41,9 +52,9 @@ func (m *Matrix) Groups() int {
 }
 
 // ScaleRowBytes is the number of bytes of Scales (and of Biases, where there are
-// any) that one row occupies; 0 when Plain.
+// any) that one row occupies; 0 when Plain or in a block format.
 func (m *Matrix) ScaleRowBytes() int {
-	if m.Format == Plain {
+	if m.Format == Plain || m.Format.Blocks() {
 		return 0
 	}
 	return m.Groups() * m.ScaleType.Size()
@@ -95,6 +106,9 @@ func (m *Matrix) Validate() error {
 // ValidateFormat is Validate for a matrix without Data, of which only the header of a file
 // is known: it checks the parameters of the format and no lengths.
 func (m *Matrix) ValidateFormat() error {
+	if b := m.Format.block(); b != nil {
+		return b.validate(m)
+	}
 	group, scale := 0, Invalid // what the format demands; 0 and Invalid leave it open
 	switch m.Format {
 	case Plain:
@@ -179,7 +193,7 @@ func (m *Matrix) Gather(rows []int) Matrix {
 	}
 	g.Data = make([]byte, 0, len(rows)*m.RowBytes())
 	g.Scales, g.Biases = nil, nil
-	if m.Format != Plain {
+	if m.ScaleRowBytes() > 0 {
 		g.Scales = make([]byte, 0, len(rows)*m.ScaleRowBytes())
 	}
 	if m.Format == Affine {

@@ -19,6 +19,18 @@ const (
 	// releases are stored once their block scales are spread over the rows.
 	// The last group of a row may be short.
 	FP8
+	// The block formats of GGUF files, which have everything in Data: see blockFormat. Group
+	// and ScaleType are what NewBlocks says.
+	Q4_0
+	Q4_1
+	Q5_0
+	Q5_1
+	Q8_0
+	Q4K
+	Q5K
+	Q6K
+	IQ4NL
+	IQ4XS
 )
 
 // Matrix is an encoded weight matrix on the host, row after row. It is a view:
@@ -30,8 +42,9 @@ type Matrix struct {
 	Bits       int  // of one element, Affine only: 2, 3, 4, 5, 6 or 8
 	Group      int  // columns that share a scale; 0 when Plain
 	Data       []byte
-	Scales     []byte  // [Rows, ceil(Cols/Group)]
+	Scales     []byte  // [Rows, ceil(Cols/Group)]; none in a block format
 	ScaleType  Type    // of Scales and Biases
 	Biases     []byte  // [Rows, Cols/Group], Affine only
+	Part       int     // block formats only: how many columns of a block count, the first; 0: all
 	Global     float32 // NVFP4 only: factor of the whole matrix, 1 if the file has none
 }

@@ -250,8 +250,8 @@ func (op *matmulOp) prepare(b *Backend, x backend.Tensor, n int, weights ...*ker
 		if x.Cols != w.Cols() || n >= w.Count() {
 			panic(fmt.Sprintf("cpu: expert %d: product of %d×%d and %d×%d", n, x.Rows, x.Cols, w.Rows(), w.Cols()))
 		}
-		if i := len(op.acts); w.Integer() && (i == 0 || op.acts[i-1].Group() != w.Group()) {
-			op.lay(w.Group())
+		if i := len(op.acts); w.Integer() && (i == 0 || !op.acts[i-1].Fits(w)) {
+			op.lay(w)
 		}
 	}
 }

@@ -2,7 +2,9 @@ package cpu
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
@@ -131,5 +133,70 @@ func BenchmarkRead(b *testing.B) {
 	b.SetBytes(size)
 	for b.Loop() {
 		cpu.pool.run(op, size>>12, 1)
+	}
+}
+
+// BenchmarkBlocks multiplies with GGUF's blocks that come from memory, on all threads, and in
+// turn with the same numbers as affine groups whose scales and biases are written out. The
+// ratio is that of the medians.
+func BenchmarkBlocks(b *testing.B) {
+	const n, k, size = 2048, 4096, 160 << 20
+	for _, f := range []dtype.Format{
+		dtype.Q4_0, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q8_0, dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4NL, dtype.IQ4XS,
+	} {
+		m := dtype.NewBlocks(f, n, k)
+		m.Data = make([]byte, n*m.RowBytes())
+		for i := range m.Data {
+			m.Data[i] = byte(i*7) & 0x3f
+		}
+		wide := m
+		if form, ok := m.AffineForm(); ok {
+			wide = m.Widen()
+			for _, list := range []*[]byte{&wide.Scales, &wide.Biases} {
+				x := make([]float32, len(*list)/4)
+				dtype.ToF32(x, dtype.F32, *list)
+				*list = make([]byte, len(x)*form.ScaleType.Size())
+				dtype.FromF32(*list, form.ScaleType, x)
+			}
+			wide.ScaleType = form.ScaleType
+		}
+		cpu := openTest(b, Options{})
+		var lists [2][]*kernel.Weight
+		for i, x := range []dtype.Matrix{m, wide} {
+			for total := int64(0); total < size; total += lists[i][0].Bytes() {
+				w, err := cpu.Load(backend.Int8, x)
+				if err != nil {
+					b.Fatal(err)
+				}
+				lists[i] = append(lists[i], w.(*kernel.Weight))
+			}
+		}
+		for _, rows := range []int{1, 2, 4, 8} {
+			b.Run(fmt.Sprintf("type=%v/m=%d", f, rows), func(b *testing.B) {
+				x, err := cpu.Alloc(dtype.F32, rows, k)
+				if err != nil {
+					b.Fatal(err)
+				}
+				y, err := cpu.Alloc(dtype.F32, rows, n)
+				if err != nil {
+					b.Fatal(err)
+				}
+				var times [2][]time.Duration
+				for turn := 0; b.Loop(); turn++ {
+					for i, list := range lists {
+						start := time.Now()
+						cpu.MatMul(x, backend.Product{W: list[turn%len(list)], Dst: y})
+						times[i] = append(times[i], time.Since(start))
+					}
+				}
+				slices.Sort(times[0])
+				slices.Sort(times[1])
+				own, other := times[0][len(times[0])/2], times[1][len(times[1])/2]
+				b.ReportMetric(float64(lists[0][0].Bytes())/float64(own.Nanoseconds()), "GB/s")
+				b.ReportMetric(float64(own)/float64(other), "ratio")
+				b.ReportMetric(8*float64(lists[0][0].Bytes())/(n*k), "bits")
+				b.ReportMetric(8*float64(lists[1][0].Bytes())/(n*k), "wide-bits")
+			})
+		}
 	}
 }

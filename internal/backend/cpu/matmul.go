@@ -38,7 +38,7 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 			panic(fmt.Sprintf("cpu: bias of %d×%d for %d columns", p.Bias.Rows, p.Bias.Cols, w.Rows()))
 		}
 		if w.Integer() {
-			op.quantize(w.Group())
+			op.quantize(w)
 		}
 		tiles += tilesOf(&p, w)
 	}
@@ -95,7 +95,7 @@ func (op *matmulOp) tiles(worker int, p backend.Product, w *kernel.Weight, from,
 	set, s, m := op.b.isa, &op.b.workers[worker], op.x.Rows
 	var a *kernel.Activations
 	if w.Integer() {
-		a = op.activations(w.Group())
+		a = op.activations(w)
 		m = a.OutRows()
 	}
 	if m == 0 || w.Groups() == 0 {
@@ -120,36 +120,36 @@ func (op *matmulOp) tiles(worker int, p backend.Product, w *kernel.Weight, from,
 	}
 }
 
-// activations finds the input quantized for groups of that size.
-func (op *matmulOp) activations(group int) *kernel.Activations {
+// activations finds the input quantized for a weight.
+func (op *matmulOp) activations(w *kernel.Weight) *kernel.Activations {
 	for i := range op.acts {
-		if op.acts[i].Group() == group {
+		if op.acts[i].Fits(w) {
 			return &op.acts[i]
 		}
 	}
 	panic("cpu: input not quantized")
 }
 
-// quantize prepares the input for weights with groups of that size, once per size.
-func (op *matmulOp) quantize(group int) {
+// quantize prepares the input for a weight, and all that it fits.
+func (op *matmulOp) quantize(w *kernel.Weight) {
 	for i := range op.acts {
-		if op.acts[i].Group() == group {
+		if op.acts[i].Fits(w) {
 			return
 		}
 	}
-	op.b.quantizer = quantizeOp{set: op.b.isa, a: op.lay(group), x: op.x}
+	op.b.quantizer = quantizeOp{set: op.b.isa, a: op.lay(w), x: op.x}
 	op.b.pool.run(&op.b.quantizer, op.x.Rows, max(1, quantizeAlone/op.x.Cols))
 }
 
-// lay adds activations for groups of that size, whose rows are yet to be quantized.
-func (op *matmulOp) lay(group int) *kernel.Activations {
+// lay adds activations for a weight, whose rows are yet to be quantized.
+func (op *matmulOp) lay(w *kernel.Weight) *kernel.Activations {
 	n := len(op.acts)
 	if n < cap(op.acts) {
 		op.acts = op.acts[:n+1] // reuse its memory
 	} else {
 		op.acts = append(op.acts, kernel.Activations{})
 	}
-	op.b.isa.Lay(&op.acts[n], op.x.Rows, group, op.x.Cols/group)
+	op.b.isa.Lay(&op.acts[n], op.x.Rows, w)
 	return &op.acts[n]
 }
 

@@ -1,9 +1,8 @@
 // Package gguf reads GGUF files, versions 2 and 3, whole or split: their metadata, the
 // directory of their tensors, and the tensors themselves as matrices of package dtype.
 //
-// Every block of a quantized tensor is a few groups of integers with a scale and, written
-// out or implied, a bias. So it is repacked, not quantized again: the matrices hold the
-// very numbers that the blocks stand for.
+// Matrices are views of the file, in the block formats of package dtype: nothing is copied
+// and nothing quantized again.
 //
 // It does not know any model: neither the keys of the metadata nor the names of tensors,
 // save for what says how a file is laid out. Everything in a file is untrusted: a malformed

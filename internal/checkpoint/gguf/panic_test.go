@@ -8,7 +8,7 @@ import (
 // TestDecodeSurvivesPanics has the decoding of a row panic on a goroutine of its own.
 func TestDecodeSurvivesPanics(t *testing.T) {
 	x := opened(t, write(t, "a.gguf", sample().Bytes())).Tensors[0]
-	_, err := x.decode(4, func(_, _ []byte) error { panic("of the test") })
+	err := x.rowwise(func(int, int) error { panic("of the test") })
 	if err == nil || !strings.Contains(err.Error(), "panic: of the test\n") || !strings.Contains(err.Error(), x.Name) {
 		t.Errorf("%v, want the panic and the tensor", err)
 	}

@@ -56,7 +56,7 @@ func assembleGGUF(f *gguf.File) (a checkpoint.Assembly, err error) {
 			return a, fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
 		for _, p := range pieces {
-			a.Tensors = append(a.Tensors, p.sources(t)...)
+			a.Tensors = append(a.Tensors, p.source(t))
 		}
 	}
 	return a, nil
@@ -116,7 +116,10 @@ type ggufPiece struct {
 	heads []int // the order of heads within a row; nil: as they are
 	log   bool  // the logarithm of the negated numbers
 
-	encoding dtype.Matrix // of the tensor in the file
+	// What becomes of blocks that have columns of several heads.
+	halved, plain bool
+
+	encoding dtype.Matrix // of the tensor in the file, or of what its blocks become
 }
 
 // pieces are what becomes of a tensor.
@@ -203,10 +206,18 @@ func (p *ggufPiece) orderColumns(g *ggufFile, columns int) error {
 	if !g.tiled {
 		return nil
 	}
-	if dim := columns / g.valueHeads; m.Format != dtype.Plain && dim%m.Group != 0 {
-		return fmt.Errorf("heads of %d columns are not whole groups of %d", dim, m.Group)
-	}
 	p.heads = g.heads()
+	if !m.Format.Blocks() {
+		return nil
+	}
+	size, _ := m.Format.BlockSize()
+	switch dim := columns / g.valueHeads; {
+	case dim%size == 0:
+	case 2*dim == size:
+		p.halved, m.Part = true, dim
+	default: // no model in circulation has heads that are smaller parts of blocks
+		p.plain = true
+	}
 	return nil
 }
 
@@ -226,44 +237,37 @@ func (p *ggufPiece) split(set int, nameA string, a []int, nameB string, b []int)
 	return []ggufPiece{half(nameA, a), half(nameB, b)}, nil
 }
 
-// sources are the tensors that a piece of t is stored as: one, or with scales and biases.
-func (p ggufPiece) sources(t *gguf.Tensor) []checkpoint.Source {
-	source := func(name string, typ dtype.Type, columns int, part gguf.Part) checkpoint.Source {
-		shape := slices.Clone(p.shape)
-		if columns > 0 {
-			shape[len(shape)-1] = columns
-		}
-		return checkpoint.Source{
-			Decl: checkpoint.Decl{Name: name, Type: typ, Shape: shape},
-			File: t.File,
-			Read: func() ([]byte, error) { return p.read(t, part) },
-		}
-	}
+// source is the tensor that a piece of t is stored as.
+func (p ggufPiece) source(t *gguf.Tensor) checkpoint.Source {
 	m := p.encoding
+	s := checkpoint.Source{
+		Decl: checkpoint.Decl{Name: p.name, Type: m.Type, Shape: slices.Clone(p.shape)},
+		File: t.File,
+		Read: func() ([]byte, error) { return p.read(t) },
+	}
 	switch {
-	case p.log:
-		return []checkpoint.Source{source(p.name, dtype.F32, 0, gguf.Data)}
-	case m.Format == dtype.Plain:
-		return []checkpoint.Source{source(p.name, m.Type, 0, gguf.Data)}
+	case p.log || p.plain:
+		s.Type = dtype.F32
+	case m.Format.Blocks():
+		s.Type, s.Blocks = dtype.U8, &m
+		s.Shape[len(s.Shape)-1] = m.RowBytes()
 	}
-	module := strings.TrimSuffix(p.name, ".weight")
-	return []checkpoint.Source{
-		source(p.name, dtype.U32, m.Cols*m.Bits/32, gguf.Data),
-		source(module+".scales", m.ScaleType, m.Groups(), gguf.Scales),
-		source(module+".biases", m.ScaleType, m.Groups(), gguf.Biases),
-	}
+	return s
 }
 
-// read is one part of the piece's bytes.
-func (p ggufPiece) read(t *gguf.Tensor, part gguf.Part) ([]byte, error) {
-	b, err := t.Read(part)
+// read is the piece's bytes.
+func (p ggufPiece) read(t *gguf.Tensor) ([]byte, error) {
+	m, err := t.Matrix()
 	if err != nil {
 		return nil, err
 	}
-	row := p.encoding.RowBytes()
-	if part != gguf.Data {
-		row = p.encoding.ScaleRowBytes()
+	switch {
+	case p.plain:
+		m = oneByOne(&m)
+	case p.halved:
+		m, _ = m.Halved()
 	}
+	b, row := m.Data, m.RowBytes()
 	if p.rows != nil {
 		b = pick(b, row, p.set, p.rows)
 	}
@@ -274,6 +278,18 @@ func (p ggufPiece) read(t *gguf.Tensor, part gguf.Part) ([]byte, error) {
 		return decayLogs(b, p.encoding.Type)
 	}
 	return b, nil
+}
+
+// oneByOne is a matrix with its numbers written out.
+func oneByOne(m *dtype.Matrix) dtype.Matrix {
+	out := dtype.Matrix{Rows: m.Rows, Cols: m.Cols, Type: dtype.F32}
+	row, n := make([]float32, m.Cols), out.RowBytes()
+	out.Data = make([]byte, m.Rows*n)
+	for r := range m.Rows {
+		m.Row(row, r)
+		dtype.FromF32(out.Data[r*n:][:n], dtype.F32, row)
+	}
+	return out
 }
 
 // pick takes blocks of bytes in the given order from each set of set blocks.

@@ -67,9 +67,18 @@ func sourceTensors(t *testing.T, c *checkpoint.Checkpoint, group int) map[string
 			t.Fatal(err)
 		}
 		p := plainTensor{shape: x.Shape}
-		if x.Type == dtype.U32 {
-			p = matrixTensor(t, c, strings.TrimSuffix(n, ".weight"), x.Shape, group)
-		} else {
+		switch x.Type {
+		case dtype.U8:
+			x.Shape[len(x.Shape)-1] = x.Blocks.Cols
+			p = matrixTensor(t, c, strings.TrimSuffix(n, ".weight"), x.Shape)
+		case dtype.U32:
+			scales, err := c.Tensor(strings.TrimSuffix(n, "weight") + "scales")
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.Shape[len(x.Shape)-1] = scales.Shape[len(x.Shape)-1] * group
+			p = matrixTensor(t, c, strings.TrimSuffix(n, ".weight"), x.Shape)
+		default:
 			p.v = make([]float32, weights.Elements(x.Shape))
 			dtype.ToF32(p.v, x.Type, x.Data)
 		}
@@ -79,17 +88,10 @@ func sourceTensors(t *testing.T, c *checkpoint.Checkpoint, group int) map[string
 }
 
 // matrixTensor is the numbers of a quantized module of one matrix or several.
-func matrixTensor(t *testing.T, c *checkpoint.Checkpoint, module string, shape []int, group int) plainTensor {
+func matrixTensor(t *testing.T, c *checkpoint.Checkpoint, module string, shape []int) plainTensor {
 	t.Helper()
-	scales, err := c.Tensor(module + ".scales")
-	if err != nil {
-		t.Fatal(err)
-	}
 	last := len(shape) - 1
-	if shape[last] == 3*scales.Shape[last] {
-		group = 16 // Q6_K, the only one with 96 bits a group
-	}
-	shape[last] = scales.Shape[last] * group
+	var err error
 	var ms []dtype.Matrix
 	if last == 2 {
 		ms, err = c.MatrixStack(module, shape[0], shape[1], shape[2])

@@ -24,7 +24,7 @@ import (
 // mixed gives matrices all types in turn, as far as the width of their rows allows.
 func mixed() func(string, int) string {
 	turn := 0
-	types := []string{"Q4_K", "Q5_K", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BF16"}
+	types := []string{"Q4_K", "Q5_K", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BF16", "IQ4_NL", "IQ4_XS"}
 	return func(_ string, cols int) string {
 		for {
 			if turn++; cols%gguftest.Columns(types[turn%len(types)]) == 0 {

@@ -163,7 +163,7 @@ func (s *Survey) matrices(w *Weight) {
 	p := s.part(w.module() + ".")
 	for i := range stack {
 		m, first := &stack[i], &stack[0]
-		if m.Format != first.Format || m.Type != first.Type || m.Bits != first.Bits || m.Group != first.Group || m.ScaleType != first.ScaleType {
+		if m.Format != first.Format || m.Type != first.Type || m.Bits != first.Bits || m.Group != first.Group || m.ScaleType != first.ScaleType || m.Part != first.Part {
 			s.Fail(fmt.Errorf("weights: %s: matrix %d is %s, the first is %s: they must be alike", w.module(), i, writing(m), writing(first)))
 			return
 		}

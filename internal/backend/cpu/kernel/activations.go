@@ -18,7 +18,8 @@ import (
 type Activations struct {
 	rows, group, groups int
 	strips
-	data []byte // aligned to cache lines
+	fours bool   // for weights that want it so
+	data  []byte // aligned to cache lines
 }
 
 // strips says how rows are laid out.
@@ -36,10 +37,26 @@ const (
 	cacheLine = 64
 )
 
-// Lay shapes a for rows rows of groups groups of group numbers each, in the layout of k.
-func (k *Set) Lay(a *Activations, rows, group, groups int) {
-	a.lay(rows, group, groups, k.strips(rows, group))
+// Lay shapes a for rows rows to be multiplied with w, in the layout of k.
+func (k *Set) Lay(a *Activations, rows int, w *Weight) {
+	a.lay(rows, w.group, w.groups, k.layout(rows, w))
+	a.fours = w.fours()
 }
+
+// layout is how rows rows are laid out to be multiplied with w.
+func (k *Set) layout(rows int, w *Weight) strips {
+	s := k.strips(rows, w.group)
+	if s.byRow && w.fours() {
+		return strips{height: k.height}
+	}
+	return s
+}
+
+// fours reports whether w is multiplied with rows by fours only.
+func (w *Weight) fours() bool { return w.per > 1 || w.format.Leveled() }
+
+// Fits reports whether a, laid out for another weight, is laid out for w too.
+func (a *Activations) Fits(w *Weight) bool { return a.group == w.group && a.fours == w.fours() }
 
 // lay shapes a, in zeroed memory if some of it is padding.
 func (a *Activations) lay(rows, group, groups int, s strips) {
@@ -120,9 +137,6 @@ func (a *Activations) place(r int) place {
 	}
 	return p
 }
-
-// Group is the number of columns that have one scale.
-func (a *Activations) Group() int { return a.group }
 
 // Put quantizes x as row r of a, which k has laid out.
 func (k *Set) Put(a *Activations, r int, x []float32) { a.put(r, x, k.quantize) }

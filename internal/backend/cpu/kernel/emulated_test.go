@@ -9,6 +9,8 @@ import "testing"
 func TestKernels(t *testing.T) {
 	t.Run("BitsAreTheSameEverywhere", TestBitsAreTheSameEverywhere)
 	t.Run("CodedPagesEqualGeneric", TestCodedPagesEqualGeneric)
+	t.Run("BlocksEqualWidened", TestBlocksEqualWidened)
+	t.Run("BlockProductsInFloats", TestBlockProductsInFloats)
 	t.Run("FloatProductEqualsGeneric", TestFloatProductEqualsGeneric)
 	t.Run("FloatProductKeepsToItsBuffers", TestFloatProductKeepsToItsBuffers)
 	t.Run("IntegerProductEqualsGeneric", TestIntegerProductEqualsGeneric)

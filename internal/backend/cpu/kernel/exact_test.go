@@ -233,7 +233,7 @@ func productBits(tb testing.TB, b *bitsOf, set *Set) {
 			rows := x.N
 			var a *Activations
 			if w.integer {
-				a = quantized(set, x, w.group)
+				a = quantized(set, x, w)
 				rows = a.OutRows()
 			}
 			out := make([]float32, w.tiles*rows*Tile)

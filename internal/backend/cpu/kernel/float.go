@@ -33,7 +33,8 @@ const (
 const (
 	decodeFP4 = iota
 	decodeE4M3
-	decoders = 9
+	decodeLevels = 7 // no code has seven bits
+	decoders     = 9
 )
 
 // floatArgs are the operands of one product: one or two tiles, some columns, some rows.
@@ -56,11 +57,12 @@ type floatArgs struct {
 type decodeArgs struct {
 	dst     unsafe.Pointer // [blocks, columns, tile]
 	block   unsafe.Pointer // first block
-	codes   int            // bytes of its codes: where the scales begin
+	scales  unsafe.Pointer // of the first block, its biases behind them
 	columns int            // of a block
 	scale   int            // element type of its scales
 	blocks  int            // at least one
 	stride  int            // bytes from block to block
+	step    int            // bytes from scales to scales
 }
 
 const (
@@ -138,7 +140,11 @@ func (b *floatBlocking) panelBlocks() int {
 	if b.w.group%2 == 1 {
 		return 1
 	}
-	return min(max(1, panelBytes/64*b.lineColumns()/b.w.group), b.w.groups)
+	n := min(max(1, panelBytes/64*b.lineColumns()/b.w.group), b.w.groups)
+	for b.w.per > 1 && b.w.per%n != 0 {
+		n-- // a panel is part of a superblock, where blocks follow one another
+	}
+	return n
 }
 
 // tiles multiplies tiles [from, to), panel by panel. Each stream runs over tiles that
@@ -191,10 +197,19 @@ func (b *floatBlocking) setTile(j, i, g int) {
 	blocks := min(b.panel, w.groups-g)
 	size := b.panel * w.group * Tile
 	dst := b.s.floats[j*size:][:size]
-	d := &b.s.decode
+	d, block := &b.s.decode, w.at(b.n, b.from+i, g)
 	*d = decodeArgs{
-		dst: unsafe.Pointer(&dst[0]), block: unsafe.Pointer(&w.at(b.n, b.from+i, g)[0]),
-		codes: w.codes, columns: w.group, scale: elemOf(w.scale), blocks: blocks, stride: w.block,
+		dst: unsafe.Pointer(&dst[0]), block: unsafe.Pointer(&block[0]),
+		columns: w.group, scale: elemOf(w.scale), blocks: blocks, stride: w.block, step: w.block,
+	}
+	if w.format.Blocks() {
+		f := &b.s.factors
+		for j := range blocks {
+			w.scales((*[Tile]float32)(f[2*j*Tile:]), (*[Tile]float32)(f[(2*j+1)*Tile:]), b.n, b.from+i, g+j)
+		}
+		d.scales, d.scale, d.step = unsafe.Pointer(f), elemF32, 2*Tile*4
+	} else {
+		d.scales = unsafe.Pointer(&block[w.codes])
 	}
 	b.k.decode[b.decoder](d)
 	b.s.float.w[j] = d.dst
@@ -237,15 +252,17 @@ func (b *floatBlocking) multiply(tiles, i, half, g int) {
 
 // decoder is the kind of w's blocks, or -1 if they are plain.
 func (w *Weight) decoder() int {
-	switch w.format {
-	case dtype.Plain:
+	switch {
+	case w.format == dtype.Plain:
 		return -1
-	case dtype.Affine:
+	case w.biased():
 		return w.bits
-	case dtype.MXFP8, dtype.FP8:
-		return decodeE4M3
-	default:
+	case w.fp4():
 		return decodeFP4
+	case w.format.Leveled():
+		return decodeLevels
+	default:
+		return decodeE4M3
 	}
 }
 

@@ -23,7 +23,7 @@ var avx512Floats = floatKernels{
 	decode: [decoders]func(*decodeArgs){
 		decodeFP4: decodeFP4AVX512, decodeE4M3: decodeE4M3AVX512,
 		2: decodeAffine2AVX512, 3: decodeAffine3AVX512, 4: decodeAffine4AVX512,
-		5: decodeAffine5AVX512, 6: decodeAffine6AVX512, 8: decodeAffine8AVX512,
+		5: decodeAffine5AVX512, 6: decodeAffine6AVX512, 8: decodeAffine8AVX512, decodeLevels: decodeLevelsAVX512,
 	},
 }
 
@@ -33,7 +33,7 @@ var avx2Floats = floatKernels{
 	decode: [decoders]func(*decodeArgs){
 		decodeFP4: decodeFP4AVX2, decodeE4M3: decodeE4M3AVX2,
 		2: decodeAffine2AVX2, 3: decodeAffine3AVX2, 4: decodeAffine4AVX2,
-		5: decodeAffine5AVX2, 6: decodeAffine6AVX2, 8: decodeAffine8AVX2,
+		5: decodeAffine5AVX2, 6: decodeAffine6AVX2, 8: decodeAffine8AVX2, decodeLevels: decodeLevelsAVX2,
 	},
 }
 
@@ -91,6 +91,9 @@ func decodeFP4AVX512(a *decodeArgs)
 func decodeE4M3AVX512(a *decodeArgs)
 
 //go:noescape
+func decodeLevelsAVX512(a *decodeArgs)
+
+//go:noescape
 func decodeAffine2AVX2(a *decodeArgs)
 
 //go:noescape
@@ -113,3 +116,6 @@ func decodeFP4AVX2(a *decodeArgs)
 
 //go:noescape
 func decodeE4M3AVX2(a *decodeArgs)
+
+//go:noescape
+func decodeLevelsAVX2(a *decodeArgs)

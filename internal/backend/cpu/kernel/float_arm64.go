@@ -13,7 +13,7 @@ var neonFloats = floatKernels{
 	decode: [decoders]func(*decodeArgs){
 		decodeFP4: decodeFP4NEON, decodeE4M3: decodeE4M3NEON,
 		2: decodeAffine2NEON, 3: decodeAffine3NEON, 4: decodeAffine4NEON,
-		5: decodeAffine5NEON, 6: decodeAffine6NEON, 8: decodeAffine8NEON,
+		5: decodeAffine5NEON, 6: decodeAffine6NEON, 8: decodeAffine8NEON, decodeLevels: decodeLevelsNEON,
 	},
 }
 
@@ -51,3 +51,6 @@ func decodeFP4NEON(a *decodeArgs)
 
 //go:noescape
 func decodeE4M3NEON(a *decodeArgs)
+
+//go:noescape
+func decodeLevelsNEON(a *decodeArgs)

@@ -36,6 +36,10 @@ DATA decodeHalves<>+0(SB)/8, $0x0c08060403020100
 DATA decodeHalves<>+8(SB)/8, $0xf4f8fafcfdfeff00
 GLOBL decodeHalves<>(SB), RODATA|NOPTR, $16
 
+DATA decodeLevels<>+0(SB)/8, $0xf6eaddcfbfad9881
+DATA decodeLevels<>+8(SB)/8, $0x7159453526190d01
+GLOBL decodeLevels<>(SB), RODATA|NOPTR, $16
+
 DATA decodeHalf<>+0(SB)/8, $0xbf80bf80bf80bf80
 GLOBL decodeHalf<>(SB), RODATA|NOPTR, $8
 
@@ -52,7 +56,7 @@ GLOBL decode256<>(SB), RODATA|NOPTR, $8
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Z0-Z5 temporaries  Z6-Z11 constants  Z12 scales  Z14 biases
@@ -62,14 +66,15 @@ TEXT ·decodeAffine2AVX512(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeTwo<>(SB), Z6
 	VPBROADCASTQ decodeByte<>(SB), Z11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -193,6 +198,7 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -202,7 +208,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Z0-Z5 temporaries  Z6-Z11 constants  Z12 scales  Z14 biases
@@ -212,15 +218,16 @@ TEXT ·decodeAffine3AVX512(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeTwo<>(SB), Z6
 	VPBROADCASTQ decodeBit2<>(SB), Z8
 	VPBROADCASTQ decodeByte<>(SB), Z11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -358,6 +365,7 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -367,7 +375,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Z0-Z5 temporaries  Z6-Z11 constants  Z12 scales  Z14 biases
@@ -377,14 +385,15 @@ TEXT ·decodeAffine4AVX512(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeNibble<>(SB), Z6
 	VPBROADCASTQ decodeByte<>(SB), Z11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -507,6 +516,7 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -516,7 +526,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Z0-Z5 temporaries  Z6-Z11 constants  Z12 scales  Z14 biases
@@ -526,15 +536,16 @@ TEXT ·decodeAffine5AVX512(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeNibble<>(SB), Z6
 	VPBROADCASTQ decodeBit4<>(SB), Z8
 	VPBROADCASTQ decodeByte<>(SB), Z11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -671,6 +682,7 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -680,7 +692,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Z0-Z5 temporaries  Z6-Z11 constants  Z12 scales  Z14 biases
@@ -690,15 +702,16 @@ TEXT ·decodeAffine6AVX512(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeNibble<>(SB), Z6
 	VPBROADCASTQ decodeUpper<>(SB), Z7
 	VPBROADCASTQ decodeByte<>(SB), Z11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -838,6 +851,7 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -847,7 +861,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Z0-Z5 temporaries  Z6-Z11 constants  Z12 scales  Z14 biases
@@ -857,13 +871,14 @@ TEXT ·decodeAffine8AVX512(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeByte<>(SB), Z11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -980,6 +995,7 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -989,7 +1005,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Z0-Z5 temporaries  Z6-Z11 constants  Z12 scales  Z14 biases
@@ -999,14 +1015,15 @@ TEXT ·decodeFP4AVX512(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeNibble<>(SB), Z6
 	VBROADCASTI32X4 decodeHalves<>(SB), Z11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -1117,6 +1134,146 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
+	DECQ R11
+	JNE block
+	VZEROUPPER
+	RET
+
+// func decodeLevelsAVX512(a *decodeArgs)
+//
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
+//
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
+//	SI first plane    R12 second plane    AX scales    R9 their type
+//	R8 columns, later steps left
+//	Z0-Z5 temporaries  Z6-Z11 constants  Z12 scales  Z14 biases
+TEXT ·decodeLevelsAVX512(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ decodeArgs_dst(AX), DI
+	MOVQ decodeArgs_block(AX), R10
+	MOVQ decodeArgs_blocks(AX), R11
+	MOVQ decodeArgs_stride(AX), DX
+	MOVQ decodeArgs_scales(AX), BX
+	MOVQ decodeArgs_columns(AX), R13
+	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
+	VPBROADCASTQ decodeNibble<>(SB), Z6
+	VBROADCASTI32X4 decodeLevels<>(SB), Z11
+block:
+	MOVQ R10, SI
+	MOVQ BX, AX
+	MOVQ R13, R8
+	CMPQ R9, $1
+	JEQ half
+	JGT full
+	VPMOVZXWD 0(AX), Z12
+	VPSLLD $16, Z12, Z12
+	JMP scaled
+half:
+	VCVTPH2PS 0(AX), Z12
+	JMP scaled
+full:
+	VMOVUPS 0(AX), Z12
+scaled:
+	SHRQ $4, R8
+step:
+	VMOVDQU32 0(SI), Z0
+	VPANDD Z6, Z0, Z0
+	VPSHUFB Z0, Z11, Z0
+	VPSLLD $24, Z0, Z2
+	VPSRAD $24, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z12, Z2, Z2
+	VMOVUPS Z2, 0(DI)
+	VPSLLD $16, Z0, Z3
+	VPSRAD $24, Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z12, Z3, Z3
+	VMOVUPS Z3, 64(DI)
+	VPSLLD $8, Z0, Z4
+	VPSRAD $24, Z4, Z4
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z12, Z4, Z4
+	VMOVUPS Z4, 128(DI)
+	VPSRAD $24, Z0, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z12, Z5, Z5
+	VMOVUPS Z5, 192(DI)
+	VMOVDQU32 0(SI), Z0
+	VPSRLD $4, Z0, Z0
+	VPANDD Z6, Z0, Z0
+	VPSHUFB Z0, Z11, Z0
+	VPSLLD $24, Z0, Z2
+	VPSRAD $24, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z12, Z2, Z2
+	VMOVUPS Z2, 256(DI)
+	VPSLLD $16, Z0, Z3
+	VPSRAD $24, Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z12, Z3, Z3
+	VMOVUPS Z3, 320(DI)
+	VPSLLD $8, Z0, Z4
+	VPSRAD $24, Z4, Z4
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z12, Z4, Z4
+	VMOVUPS Z4, 384(DI)
+	VPSRAD $24, Z0, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z12, Z5, Z5
+	VMOVUPS Z5, 448(DI)
+	VMOVDQU32 64(SI), Z0
+	VPANDD Z6, Z0, Z0
+	VPSHUFB Z0, Z11, Z0
+	VPSLLD $24, Z0, Z2
+	VPSRAD $24, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z12, Z2, Z2
+	VMOVUPS Z2, 512(DI)
+	VPSLLD $16, Z0, Z3
+	VPSRAD $24, Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z12, Z3, Z3
+	VMOVUPS Z3, 576(DI)
+	VPSLLD $8, Z0, Z4
+	VPSRAD $24, Z4, Z4
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z12, Z4, Z4
+	VMOVUPS Z4, 640(DI)
+	VPSRAD $24, Z0, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z12, Z5, Z5
+	VMOVUPS Z5, 704(DI)
+	VMOVDQU32 64(SI), Z0
+	VPSRLD $4, Z0, Z0
+	VPANDD Z6, Z0, Z0
+	VPSHUFB Z0, Z11, Z0
+	VPSLLD $24, Z0, Z2
+	VPSRAD $24, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z12, Z2, Z2
+	VMOVUPS Z2, 768(DI)
+	VPSLLD $16, Z0, Z3
+	VPSRAD $24, Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z12, Z3, Z3
+	VMOVUPS Z3, 832(DI)
+	VPSLLD $8, Z0, Z4
+	VPSRAD $24, Z4, Z4
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z12, Z4, Z4
+	VMOVUPS Z4, 896(DI)
+	VPSRAD $24, Z0, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z12, Z5, Z5
+	VMOVUPS Z5, 960(DI)
+	ADDQ $128, SI
+	ADDQ $1024, DI
+	DECQ R8
+	JNE step
+	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -1126,7 +1283,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Z0-Z5 temporaries  Z6-Z11 constants  Z12 scales  Z14 biases
@@ -1136,9 +1293,10 @@ TEXT ·decodeE4M3AVX512(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeHalf<>(SB), Z6
 	VPBROADCASTQ decodeSign<>(SB), Z7
 	VPBROADCASTQ decode256<>(SB), Z8
@@ -1146,7 +1304,7 @@ TEXT ·decodeE4M3AVX512(SB), NOSPLIT, $0-8
 	VPTERNLOGD $255, Z10, Z10, Z10
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -1210,6 +1368,7 @@ column:
 	JNE column
 done:
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -1219,7 +1378,7 @@ done:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Y0-Y5 temporaries  Y6-Y11 constants  Y12, Y13 scales  Y14, Y15 biases
@@ -1229,14 +1388,15 @@ TEXT ·decodeAffine2AVX2(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeTwo<>(SB), Y6
 	VPBROADCASTQ decodeByte<>(SB), Y11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -1467,6 +1627,7 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -1476,7 +1637,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Y0-Y5 temporaries  Y6-Y11 constants  Y12, Y13 scales  Y14, Y15 biases
@@ -1486,9 +1647,10 @@ TEXT ·decodeAffine3AVX2(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeTwo<>(SB), Y6
 	VPBROADCASTQ decodeBit2<>(SB), Y8
 	VMOVDQU decodeSpread<>(SB), Y9
@@ -1496,7 +1658,7 @@ TEXT ·decodeAffine3AVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTQ decodeByte<>(SB), Y11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -1777,6 +1939,7 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -1786,7 +1949,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Y0-Y5 temporaries  Y6-Y11 constants  Y12, Y13 scales  Y14, Y15 biases
@@ -1796,14 +1959,15 @@ TEXT ·decodeAffine4AVX2(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeNibble<>(SB), Y6
 	VPBROADCASTQ decodeByte<>(SB), Y11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -2032,6 +2196,7 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -2041,7 +2206,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Y0-Y5 temporaries  Y6-Y11 constants  Y12, Y13 scales  Y14, Y15 biases
@@ -2051,9 +2216,10 @@ TEXT ·decodeAffine5AVX2(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeNibble<>(SB), Y6
 	VPBROADCASTQ decodeBit4<>(SB), Y8
 	VMOVDQU decodeSpread<>(SB), Y9
@@ -2061,7 +2227,7 @@ TEXT ·decodeAffine5AVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTQ decodeByte<>(SB), Y11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -2340,6 +2506,7 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -2349,7 +2516,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Y0-Y5 temporaries  Y6-Y11 constants  Y12, Y13 scales  Y14, Y15 biases
@@ -2359,15 +2526,16 @@ TEXT ·decodeAffine6AVX2(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeNibble<>(SB), Y6
 	VPBROADCASTQ decodeUpper<>(SB), Y7
 	VPBROADCASTQ decodeByte<>(SB), Y11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -2628,6 +2796,7 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -2637,7 +2806,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Y0-Y5 temporaries  Y6-Y11 constants  Y12, Y13 scales  Y14, Y15 biases
@@ -2647,13 +2816,14 @@ TEXT ·decodeAffine8AVX2(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeByte<>(SB), Y11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -2870,6 +3040,7 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -2879,7 +3050,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Y0-Y5 temporaries  Y6-Y11 constants  Y12, Y13 scales  Y14, Y15 biases
@@ -2889,14 +3060,15 @@ TEXT ·decodeFP4AVX2(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeNibble<>(SB), Y6
 	VBROADCASTI128 decodeHalves<>(SB), Y11
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -3101,6 +3273,240 @@ step:
 	DECQ R8
 	JNE step
 	ADDQ DX, R10
+	ADDQ R15, BX
+	DECQ R11
+	JNE block
+	VZEROUPPER
+	RET
+
+// func decodeLevelsAVX2(a *decodeArgs)
+//
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
+//
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
+//	SI first plane    R12 second plane    AX scales    R9 their type
+//	R8 columns, later steps left
+//	Y0-Y5 temporaries  Y6-Y11 constants  Y12, Y13 scales  Y14, Y15 biases
+TEXT ·decodeLevelsAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ decodeArgs_dst(AX), DI
+	MOVQ decodeArgs_block(AX), R10
+	MOVQ decodeArgs_blocks(AX), R11
+	MOVQ decodeArgs_stride(AX), DX
+	MOVQ decodeArgs_scales(AX), BX
+	MOVQ decodeArgs_columns(AX), R13
+	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
+	VPBROADCASTQ decodeNibble<>(SB), Y6
+	VBROADCASTI128 decodeLevels<>(SB), Y11
+block:
+	MOVQ R10, SI
+	MOVQ BX, AX
+	MOVQ R13, R8
+	CMPQ R9, $1
+	JEQ half
+	JGT full
+	VPMOVZXWD 0(AX), Y12
+	VPSLLD $16, Y12, Y12
+	VPMOVZXWD 16(AX), Y13
+	VPSLLD $16, Y13, Y13
+	JMP scaled
+half:
+	VCVTPH2PS 0(AX), Y12
+	VCVTPH2PS 16(AX), Y13
+	JMP scaled
+full:
+	VMOVUPS 0(AX), Y12
+	VMOVUPS 32(AX), Y13
+scaled:
+	SHRQ $4, R8
+step:
+	VMOVDQU 0(SI), Y0
+	VPAND Y6, Y0, Y0
+	VPSHUFB Y0, Y11, Y0
+	VPSLLD $24, Y0, Y2
+	VPSRAD $24, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VMOVUPS Y2, 0(DI)
+	VPSLLD $16, Y0, Y3
+	VPSRAD $24, Y3, Y3
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VMOVUPS Y3, 64(DI)
+	VPSLLD $8, Y0, Y4
+	VPSRAD $24, Y4, Y4
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VMOVUPS Y4, 128(DI)
+	VPSRAD $24, Y0, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VMOVUPS Y5, 192(DI)
+	VMOVDQU 32(SI), Y0
+	VPAND Y6, Y0, Y0
+	VPSHUFB Y0, Y11, Y0
+	VPSLLD $24, Y0, Y2
+	VPSRAD $24, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y13, Y2, Y2
+	VMOVUPS Y2, 32(DI)
+	VPSLLD $16, Y0, Y3
+	VPSRAD $24, Y3, Y3
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y13, Y3, Y3
+	VMOVUPS Y3, 96(DI)
+	VPSLLD $8, Y0, Y4
+	VPSRAD $24, Y4, Y4
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y13, Y4, Y4
+	VMOVUPS Y4, 160(DI)
+	VPSRAD $24, Y0, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y13, Y5, Y5
+	VMOVUPS Y5, 224(DI)
+	VMOVDQU 0(SI), Y0
+	VPSRLD $4, Y0, Y0
+	VPAND Y6, Y0, Y0
+	VPSHUFB Y0, Y11, Y0
+	VPSLLD $24, Y0, Y2
+	VPSRAD $24, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VMOVUPS Y2, 256(DI)
+	VPSLLD $16, Y0, Y3
+	VPSRAD $24, Y3, Y3
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VMOVUPS Y3, 320(DI)
+	VPSLLD $8, Y0, Y4
+	VPSRAD $24, Y4, Y4
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VMOVUPS Y4, 384(DI)
+	VPSRAD $24, Y0, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VMOVUPS Y5, 448(DI)
+	VMOVDQU 32(SI), Y0
+	VPSRLD $4, Y0, Y0
+	VPAND Y6, Y0, Y0
+	VPSHUFB Y0, Y11, Y0
+	VPSLLD $24, Y0, Y2
+	VPSRAD $24, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y13, Y2, Y2
+	VMOVUPS Y2, 288(DI)
+	VPSLLD $16, Y0, Y3
+	VPSRAD $24, Y3, Y3
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y13, Y3, Y3
+	VMOVUPS Y3, 352(DI)
+	VPSLLD $8, Y0, Y4
+	VPSRAD $24, Y4, Y4
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y13, Y4, Y4
+	VMOVUPS Y4, 416(DI)
+	VPSRAD $24, Y0, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y13, Y5, Y5
+	VMOVUPS Y5, 480(DI)
+	VMOVDQU 64(SI), Y0
+	VPAND Y6, Y0, Y0
+	VPSHUFB Y0, Y11, Y0
+	VPSLLD $24, Y0, Y2
+	VPSRAD $24, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VMOVUPS Y2, 512(DI)
+	VPSLLD $16, Y0, Y3
+	VPSRAD $24, Y3, Y3
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VMOVUPS Y3, 576(DI)
+	VPSLLD $8, Y0, Y4
+	VPSRAD $24, Y4, Y4
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VMOVUPS Y4, 640(DI)
+	VPSRAD $24, Y0, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VMOVUPS Y5, 704(DI)
+	VMOVDQU 96(SI), Y0
+	VPAND Y6, Y0, Y0
+	VPSHUFB Y0, Y11, Y0
+	VPSLLD $24, Y0, Y2
+	VPSRAD $24, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y13, Y2, Y2
+	VMOVUPS Y2, 544(DI)
+	VPSLLD $16, Y0, Y3
+	VPSRAD $24, Y3, Y3
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y13, Y3, Y3
+	VMOVUPS Y3, 608(DI)
+	VPSLLD $8, Y0, Y4
+	VPSRAD $24, Y4, Y4
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y13, Y4, Y4
+	VMOVUPS Y4, 672(DI)
+	VPSRAD $24, Y0, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y13, Y5, Y5
+	VMOVUPS Y5, 736(DI)
+	VMOVDQU 64(SI), Y0
+	VPSRLD $4, Y0, Y0
+	VPAND Y6, Y0, Y0
+	VPSHUFB Y0, Y11, Y0
+	VPSLLD $24, Y0, Y2
+	VPSRAD $24, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VMOVUPS Y2, 768(DI)
+	VPSLLD $16, Y0, Y3
+	VPSRAD $24, Y3, Y3
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VMOVUPS Y3, 832(DI)
+	VPSLLD $8, Y0, Y4
+	VPSRAD $24, Y4, Y4
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VMOVUPS Y4, 896(DI)
+	VPSRAD $24, Y0, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VMOVUPS Y5, 960(DI)
+	VMOVDQU 96(SI), Y0
+	VPSRLD $4, Y0, Y0
+	VPAND Y6, Y0, Y0
+	VPSHUFB Y0, Y11, Y0
+	VPSLLD $24, Y0, Y2
+	VPSRAD $24, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y13, Y2, Y2
+	VMOVUPS Y2, 800(DI)
+	VPSLLD $16, Y0, Y3
+	VPSRAD $24, Y3, Y3
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y13, Y3, Y3
+	VMOVUPS Y3, 864(DI)
+	VPSLLD $8, Y0, Y4
+	VPSRAD $24, Y4, Y4
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y13, Y4, Y4
+	VMOVUPS Y4, 928(DI)
+	VPSRAD $24, Y0, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y13, Y5, Y5
+	VMOVUPS Y5, 992(DI)
+	ADDQ $128, SI
+	ADDQ $1024, DI
+	DECQ R8
+	JNE step
+	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER
@@ -3110,7 +3516,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left
 //	Y0-Y5 temporaries  Y6-Y11 constants  Y12, Y13 scales  Y14, Y15 biases
@@ -3120,15 +3526,16 @@ TEXT ·decodeE4M3AVX2(SB), NOSPLIT, $0-8
 	MOVQ decodeArgs_block(AX), R10
 	MOVQ decodeArgs_blocks(AX), R11
 	MOVQ decodeArgs_stride(AX), DX
-	MOVQ decodeArgs_codes(AX), BX
+	MOVQ decodeArgs_scales(AX), BX
 	MOVQ decodeArgs_columns(AX), R13
 	MOVQ decodeArgs_scale(AX), R9
+	MOVQ decodeArgs_step(AX), R15
 	VPBROADCASTQ decodeHalf<>(SB), Y6
 	VPBROADCASTQ decodeSign<>(SB), Y7
 	VPBROADCASTQ decode256<>(SB), Y8
 block:
 	MOVQ R10, SI
-	LEAQ (R10)(BX*1), AX
+	MOVQ BX, AX
 	MOVQ R13, R8
 	CMPQ R9, $1
 	JEQ half
@@ -3168,6 +3575,7 @@ column:
 	JNE column
 done:
 	ADDQ DX, R10
+	ADDQ R15, BX
 	DECQ R11
 	JNE block
 	VZEROUPPER

@@ -1129,6 +1129,10 @@ DATA decodeHalves<>+0(SB)/8, $0x0c08060403020100
 DATA decodeHalves<>+8(SB)/8, $0xf4f8fafcfdfeff00
 GLOBL decodeHalves<>(SB), RODATA|NOPTR, $16
 
+DATA decodeLevels<>+0(SB)/8, $0xf6eaddcfbfad9881
+DATA decodeLevels<>+8(SB)/8, $0x7159453526190d01
+GLOBL decodeLevels<>(SB), RODATA|NOPTR, $16
+
 DATA decodeHalf<>+0(SB)/8, $0xbf80bf80bf80bf80
 DATA decodeHalf<>+8(SB)/8, $0xbf80bf80bf80bf80
 GLOBL decodeHalf<>(SB), RODATA|NOPTR, $16
@@ -1145,7 +1149,7 @@ GLOBL decode256<>(SB), RODATA|NOPTR, $16
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
+//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 scales    R10 columns    R13 their step
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeAffine2NEON(SB), NOSPLIT, $0-8
@@ -1154,9 +1158,10 @@ TEXT ·decodeAffine2NEON(SB), NOSPLIT, $0-8
 	MOVD decodeArgs_block(R1), R8
 	MOVD decodeArgs_blocks(R1), R11
 	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_codes(R1), R9
+	MOVD decodeArgs_scales(R1), R9
 	MOVD decodeArgs_columns(R1), R10
 	MOVD decodeArgs_scale(R1), R4
+	MOVD decodeArgs_step(R1), R13
 	MOVD $decodeTwo<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $decodeByte<>(SB), R15
@@ -1164,7 +1169,7 @@ TEXT ·decodeAffine2NEON(SB), NOSPLIT, $0-8
 block:
 	MOVD R8, R1
 	MOVD R10, R3
-	ADD R8, R9, R15
+	MOVD R9, R15
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -1600,6 +1605,7 @@ step:
 	SUBS $1, R3
 	BNE step
 	ADD R12, R8
+	ADD R13, R9
 	SUBS $1, R11
 	BNE block
 	RET
@@ -1608,7 +1614,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
+//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 scales    R10 columns    R13 their step
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeAffine3NEON(SB), NOSPLIT, $0-8
@@ -1617,9 +1623,10 @@ TEXT ·decodeAffine3NEON(SB), NOSPLIT, $0-8
 	MOVD decodeArgs_block(R1), R8
 	MOVD decodeArgs_blocks(R1), R11
 	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_codes(R1), R9
+	MOVD decodeArgs_scales(R1), R9
 	MOVD decodeArgs_columns(R1), R10
 	MOVD decodeArgs_scale(R1), R4
+	MOVD decodeArgs_step(R1), R13
 	MOVD $decodeTwo<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $decodeBits<>(SB), R15
@@ -1637,7 +1644,7 @@ TEXT ·decodeAffine3NEON(SB), NOSPLIT, $0-8
 block:
 	MOVD R8, R1
 	MOVD R10, R3
-	ADD R8, R9, R15
+	MOVD R9, R15
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -2155,6 +2162,7 @@ step:
 	SUBS $1, R3
 	BNE step
 	ADD R12, R8
+	ADD R13, R9
 	SUBS $1, R11
 	BNE block
 	RET
@@ -2163,7 +2171,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
+//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 scales    R10 columns    R13 their step
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeAffine4NEON(SB), NOSPLIT, $0-8
@@ -2172,9 +2180,10 @@ TEXT ·decodeAffine4NEON(SB), NOSPLIT, $0-8
 	MOVD decodeArgs_block(R1), R8
 	MOVD decodeArgs_blocks(R1), R11
 	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_codes(R1), R9
+	MOVD decodeArgs_scales(R1), R9
 	MOVD decodeArgs_columns(R1), R10
 	MOVD decodeArgs_scale(R1), R4
+	MOVD decodeArgs_step(R1), R13
 	MOVD $decodeNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $decodeByte<>(SB), R15
@@ -2182,7 +2191,7 @@ TEXT ·decodeAffine4NEON(SB), NOSPLIT, $0-8
 block:
 	MOVD R8, R1
 	MOVD R10, R3
-	ADD R8, R9, R15
+	MOVD R9, R15
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -2610,6 +2619,7 @@ step:
 	SUBS $1, R3
 	BNE step
 	ADD R12, R8
+	ADD R13, R9
 	SUBS $1, R11
 	BNE block
 	RET
@@ -2618,7 +2628,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
+//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 scales    R10 columns    R13 their step
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeAffine5NEON(SB), NOSPLIT, $0-8
@@ -2627,9 +2637,10 @@ TEXT ·decodeAffine5NEON(SB), NOSPLIT, $0-8
 	MOVD decodeArgs_block(R1), R8
 	MOVD decodeArgs_blocks(R1), R11
 	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_codes(R1), R9
+	MOVD decodeArgs_scales(R1), R9
 	MOVD decodeArgs_columns(R1), R10
 	MOVD decodeArgs_scale(R1), R4
+	MOVD decodeArgs_step(R1), R13
 	MOVD $decodeNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $decodeBits<>(SB), R15
@@ -2647,7 +2658,7 @@ TEXT ·decodeAffine5NEON(SB), NOSPLIT, $0-8
 block:
 	MOVD R8, R1
 	MOVD R10, R3
-	ADD R8, R9, R15
+	MOVD R9, R15
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -3157,6 +3168,7 @@ step:
 	SUBS $1, R3
 	BNE step
 	ADD R12, R8
+	ADD R13, R9
 	SUBS $1, R11
 	BNE block
 	RET
@@ -3165,7 +3177,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
+//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 scales    R10 columns    R13 their step
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeAffine6NEON(SB), NOSPLIT, $0-8
@@ -3174,9 +3186,10 @@ TEXT ·decodeAffine6NEON(SB), NOSPLIT, $0-8
 	MOVD decodeArgs_block(R1), R8
 	MOVD decodeArgs_blocks(R1), R11
 	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_codes(R1), R9
+	MOVD decodeArgs_scales(R1), R9
 	MOVD decodeArgs_columns(R1), R10
 	MOVD decodeArgs_scale(R1), R4
+	MOVD decodeArgs_step(R1), R13
 	MOVD $decodeNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $decodeTwo<>(SB), R15
@@ -3186,7 +3199,7 @@ TEXT ·decodeAffine6NEON(SB), NOSPLIT, $0-8
 block:
 	MOVD R8, R1
 	MOVD R10, R3
-	ADD R8, R9, R15
+	MOVD R9, R15
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -3672,6 +3685,7 @@ step:
 	SUBS $1, R3
 	BNE step
 	ADD R12, R8
+	ADD R13, R9
 	SUBS $1, R11
 	BNE block
 	RET
@@ -3680,7 +3694,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
+//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 scales    R10 columns    R13 their step
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeAffine8NEON(SB), NOSPLIT, $0-8
@@ -3689,15 +3703,16 @@ TEXT ·decodeAffine8NEON(SB), NOSPLIT, $0-8
 	MOVD decodeArgs_block(R1), R8
 	MOVD decodeArgs_blocks(R1), R11
 	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_codes(R1), R9
+	MOVD decodeArgs_scales(R1), R9
 	MOVD decodeArgs_columns(R1), R10
 	MOVD decodeArgs_scale(R1), R4
+	MOVD decodeArgs_step(R1), R13
 	MOVD $decodeByte<>(SB), R15
 	FMOVQ 0(R15), F31
 block:
 	MOVD R8, R1
 	MOVD R10, R3
-	ADD R8, R9, R15
+	MOVD R9, R15
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -4109,6 +4124,7 @@ step:
 	SUBS $1, R3
 	BNE step
 	ADD R12, R8
+	ADD R13, R9
 	SUBS $1, R11
 	BNE block
 	RET
@@ -4117,7 +4133,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
+//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 scales    R10 columns    R13 their step
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeFP4NEON(SB), NOSPLIT, $0-8
@@ -4126,9 +4142,10 @@ TEXT ·decodeFP4NEON(SB), NOSPLIT, $0-8
 	MOVD decodeArgs_block(R1), R8
 	MOVD decodeArgs_blocks(R1), R11
 	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_codes(R1), R9
+	MOVD decodeArgs_scales(R1), R9
 	MOVD decodeArgs_columns(R1), R10
 	MOVD decodeArgs_scale(R1), R4
+	MOVD decodeArgs_step(R1), R13
 	MOVD $decodeNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $decodeHalves<>(SB), R15
@@ -4136,7 +4153,7 @@ TEXT ·decodeFP4NEON(SB), NOSPLIT, $0-8
 block:
 	MOVD R8, R1
 	MOVD R10, R3
-	ADD R8, R9, R15
+	MOVD R9, R15
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -4518,6 +4535,418 @@ step:
 	SUBS $1, R3
 	BNE step
 	ADD R12, R8
+	ADD R13, R9
+	SUBS $1, R11
+	BNE block
+	RET
+
+// func decodeLevelsNEON(a *decodeArgs)
+//
+// The twin is Weight.floats, for whole blocks. Nothing need be aligned.
+//
+//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 scales    R10 columns    R13 their step
+//	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
+//	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
+TEXT ·decodeLevelsNEON(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R1
+	MOVD decodeArgs_dst(R1), R0
+	MOVD decodeArgs_block(R1), R8
+	MOVD decodeArgs_blocks(R1), R11
+	MOVD decodeArgs_stride(R1), R12
+	MOVD decodeArgs_scales(R1), R9
+	MOVD decodeArgs_columns(R1), R10
+	MOVD decodeArgs_scale(R1), R4
+	MOVD decodeArgs_step(R1), R13
+	MOVD $decodeNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $decodeLevels<>(SB), R15
+	FMOVQ 0(R15), F31
+block:
+	MOVD R8, R1
+	MOVD R10, R3
+	MOVD R9, R15
+	CMP $1, R4
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+scaled:
+	LSR $4, R3
+step:
+	FMOVQ 0(R1), F0
+	VAND V24.B16, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
+	FMOVQ F2, 0(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	FMOVQ F3, 64(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	FMOVQ F4, 128(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
+	FMOVQ F5, 192(R0)
+	FMOVQ 16(R1), F0
+	VAND V24.B16, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
+	FMOVQ F2, 16(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
+	FMOVQ F3, 80(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
+	FMOVQ F4, 144(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	FMOVQ F5, 208(R0)
+	FMOVQ 32(R1), F0
+	VAND V24.B16, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	FMOVQ F2, 32(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
+	FMOVQ F3, 96(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
+	FMOVQ F4, 160(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
+	FMOVQ F5, 224(R0)
+	FMOVQ 48(R1), F0
+	VAND V24.B16, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
+	FMOVQ F2, 48(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	FMOVQ F3, 112(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
+	FMOVQ F4, 176(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
+	FMOVQ F5, 240(R0)
+	FMOVQ 0(R1), F0
+	VUSHR $4, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
+	FMOVQ F2, 256(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	FMOVQ F3, 320(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	FMOVQ F4, 384(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
+	FMOVQ F5, 448(R0)
+	FMOVQ 16(R1), F0
+	VUSHR $4, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
+	FMOVQ F2, 272(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
+	FMOVQ F3, 336(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
+	FMOVQ F4, 400(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	FMOVQ F5, 464(R0)
+	FMOVQ 32(R1), F0
+	VUSHR $4, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	FMOVQ F2, 288(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
+	FMOVQ F3, 352(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
+	FMOVQ F4, 416(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
+	FMOVQ F5, 480(R0)
+	FMOVQ 48(R1), F0
+	VUSHR $4, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
+	FMOVQ F2, 304(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	FMOVQ F3, 368(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
+	FMOVQ F4, 432(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
+	FMOVQ F5, 496(R0)
+	FMOVQ 64(R1), F0
+	VAND V24.B16, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
+	FMOVQ F2, 512(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	FMOVQ F3, 576(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	FMOVQ F4, 640(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
+	FMOVQ F5, 704(R0)
+	FMOVQ 80(R1), F0
+	VAND V24.B16, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
+	FMOVQ F2, 528(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
+	FMOVQ F3, 592(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
+	FMOVQ F4, 656(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	FMOVQ F5, 720(R0)
+	FMOVQ 96(R1), F0
+	VAND V24.B16, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	FMOVQ F2, 544(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
+	FMOVQ F3, 608(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
+	FMOVQ F4, 672(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
+	FMOVQ F5, 736(R0)
+	FMOVQ 112(R1), F0
+	VAND V24.B16, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
+	FMOVQ F2, 560(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	FMOVQ F3, 624(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
+	FMOVQ F4, 688(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
+	FMOVQ F5, 752(R0)
+	FMOVQ 64(R1), F0
+	VUSHR $4, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
+	FMOVQ F2, 768(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	FMOVQ F3, 832(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	FMOVQ F4, 896(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
+	FMOVQ F5, 960(R0)
+	FMOVQ 80(R1), F0
+	VUSHR $4, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
+	FMOVQ F2, 784(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
+	FMOVQ F3, 848(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
+	FMOVQ F4, 912(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	FMOVQ F5, 976(R0)
+	FMOVQ 96(R1), F0
+	VUSHR $4, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	FMOVQ F2, 800(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
+	FMOVQ F3, 864(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
+	FMOVQ F4, 928(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
+	FMOVQ F5, 992(R0)
+	FMOVQ 112(R1), F0
+	VUSHR $4, V0.B16, V0.B16
+	VTBL V0.B16, [V31.B16], V0.B16
+	VSHL $24, V0.S4, V2.S4
+	WORD $0x4f280442 // sshr.4s #24 v2, v2
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
+	FMOVQ F2, 816(R0)
+	VSHL $16, V0.S4, V3.S4
+	WORD $0x4f280463 // sshr.4s #24 v3, v3
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	FMOVQ F3, 880(R0)
+	VSHL $8, V0.S4, V4.S4
+	WORD $0x4f280484 // sshr.4s #24 v4, v4
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
+	FMOVQ F4, 944(R0)
+	WORD $0x4f280405 // sshr.4s #24 v5, v0
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
+	FMOVQ F5, 1008(R0)
+	ADD $128, R1
+	ADD $1024, R0
+	SUBS $1, R3
+	BNE step
+	ADD R12, R8
+	ADD R13, R9
 	SUBS $1, R11
 	BNE block
 	RET
@@ -4526,7 +4955,7 @@ step:
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
+//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 scales    R10 columns    R13 their step
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeE4M3NEON(SB), NOSPLIT, $0-8
@@ -4535,9 +4964,10 @@ TEXT ·decodeE4M3NEON(SB), NOSPLIT, $0-8
 	MOVD decodeArgs_block(R1), R8
 	MOVD decodeArgs_blocks(R1), R11
 	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_codes(R1), R9
+	MOVD decodeArgs_scales(R1), R9
 	MOVD decodeArgs_columns(R1), R10
 	MOVD decodeArgs_scale(R1), R4
+	MOVD decodeArgs_step(R1), R13
 	MOVD $decodeHalf<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $decodeSign16<>(SB), R15
@@ -4547,7 +4977,7 @@ TEXT ·decodeE4M3NEON(SB), NOSPLIT, $0-8
 block:
 	MOVD R8, R1
 	MOVD R10, R3
-	ADD R8, R9, R15
+	MOVD R9, R15
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -4602,6 +5032,7 @@ column:
 	SUBS $1, R3
 	BNE column
 	ADD R12, R8
+	ADD R13, R9
 	SUBS $1, R11
 	BNE block
 	RET

@@ -12,12 +12,12 @@ func (w *Weight) RowFloats(dst []float32, n, r int) {
 		case dtype.Plain:
 			w.plainRow(out, block, lane)
 		case dtype.MXFP8, dtype.FP8:
-			s := w.scaleAt(block, lane)
+			s, _ := w.scaleAt(block, lane)
 			for k := range out {
 				out[k] = dtype.FromE4M3(block[Tile*k+lane]) * s
 			}
 		default:
-			w.codeRow(out, block, lane)
+			w.codeRow(out, n, r, g)
 		}
 	}
 }
@@ -34,12 +34,16 @@ func (w *Weight) plainRow(dst []float32, block []byte, lane int) {
 	}
 }
 
-// codeRow decodes one lane of a block of integers. A block of these has all its columns.
-func (w *Weight) codeRow(dst []float32, block []byte, lane int) {
-	s := w.scaleAt(block, lane)
-	var b float32
-	if w.format == dtype.Affine {
-		b = w.scaleAt(block, Tile+lane)
+// codeRow decodes group g of row r of matrix n, of integers. A block of these has all its
+// columns.
+func (w *Weight) codeRow(dst []float32, n, r, g int) {
+	t, lane := r/Tile, r%Tile
+	block := w.at(n, t, g)
+	var s, b float32
+	if w.per > 1 {
+		s, b = w.factors(w.super(n, t, g/w.per)[w.per*w.block:], lane, g%w.per)
+	} else {
+		s, b = w.scaleAt(block, lane)
 	}
 	vectors := w.group / 4
 	for v := range vectors {
@@ -47,10 +51,13 @@ func (w *Weight) codeRow(dst []float32, block []byte, lane int) {
 		out := dst[4*v:][:4]
 		for i := range out {
 			q := codes >> (8 * i) & 0xff
-			if w.fp4() {
+			switch {
+			case w.fp4():
 				out[i] = s * float32(e2m1Halves[q])
-			} else {
+			case w.biased():
 				out[i] = float32(s*float32(q)) + b
+			default:
+				out[i] = s * float32(dtype.Levels[q])
 			}
 		}
 	}
@@ -78,9 +85,4 @@ func laneCodes(block []byte, vectors, v, lane, bits int) uint32 {
 		shift += p
 	}
 	return codes
-}
-
-// scaleAt is number i of a block's scales and biases.
-func (w *Weight) scaleAt(block []byte, i int) float32 {
-	return getFloat(block[w.codes+i*w.scale.Size():], w.scale)
 }

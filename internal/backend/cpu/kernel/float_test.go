@@ -234,7 +234,7 @@ func TestRowFloatsEqualsBlocks(t *testing.T) {
 		for r := range w.rows {
 			w.RowFloats(got, 1, r)
 			for g := range w.groups {
-				w.floats(block, ints, w.at(1, r/Tile, g), w.width(g))
+				w.floats(block, ints, 1, r/Tile, g)
 				for k := range w.width(g) {
 					if x, y := got[g*w.group+k], block[k*Tile+r%Tile]; !sameFloat(x, y) {
 						t.Fatalf("%s: row %d column %d is %g, want %g", describe(w), r, g*w.group+k, x, y)

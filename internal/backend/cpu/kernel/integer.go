@@ -15,6 +15,7 @@ const (
 	integer6
 	integer8
 	integerFP4
+	integerLevels // of IQ4_NL and IQ4_XS
 	integerFormats
 )
 
@@ -23,6 +24,8 @@ const (
 	scaleBF16 = iota
 	scaleF16
 	scaleF32
+	scaleZero    // F16, biases being a multiple of them
+	scaleFactors // in the tail of a superblock
 )
 
 // integerArgs are the operands of an integer kernel: some tiles, one strip of rows.
@@ -39,6 +42,11 @@ type integerArgs struct {
 	codes     int // where the scales begin in a block
 	scale     int // type of scales
 	outTile   int // bytes from tile to tile of out
+
+	zero    float32        // with scaleZero, and for 6 bits scaleFactors: biases in scales
+	per     int            // with scaleFactors: groups of a superblock
+	tail    int            // bytes from its last group to the next one
+	decoded unsafe.Pointer // its scales and biases as kernels decode them, see Scratch
 
 	// For AMX, which takes strips by row.
 	config   [64]byte       // shapes of the tiles
@@ -62,6 +70,8 @@ func (w *Weight) integerFormat() int {
 	switch {
 	case w.fp4():
 		return integerFP4
+	case w.format.Leveled():
+		return integerLevels
 	case w.bits == 8:
 		return integer8
 	default:
@@ -72,12 +82,17 @@ func (w *Weight) integerFormat() int {
 // set fills in what is the same for all rows and tiles of a weight.
 func (args *integerArgs) set(w *Weight) {
 	args.groups, args.steps = w.groups, w.group/16
-	args.block, args.tileBytes, args.codes = w.block, w.groups*w.block, w.codes
+	args.block, args.tileBytes, args.codes = w.block, w.tileBytes(), w.codes
+	args.zero, args.per, args.tail = w.zero, w.per, w.tail
 	args.plane = w.group * Tile / 8 * planes(w.bits)[0]
-	switch w.scale {
-	case dtype.F16:
+	switch {
+	case w.per > 1:
+		args.scale = scaleFactors
+	case w.zero != 0:
+		args.scale = scaleZero
+	case w.scale == dtype.F16:
 		args.scale = scaleF16
-	case dtype.F32:
+	case w.scale == dtype.F32:
 		args.scale = scaleF32
 	default:
 		args.scale = scaleBF16
@@ -93,6 +108,7 @@ func integerStrips(kernels []func(*integerArgs), out []float32, w *Weight, n, fr
 	args, rows := &s.integer, a.OutRows()
 	args.set(w)
 	args.outTile = rows * Tile * 4
+	args.decoded = unsafe.Pointer(&s.factors)
 	step := to - from
 	if rows > a.height {
 		step = 8 // stay in the cache while all strips pass
@@ -108,5 +124,5 @@ func integerStrips(kernels []func(*integerArgs), out []float32, w *Weight, n, fr
 			kernels[min(a.inStrip(r), len(kernels))-1](args)
 		}
 	}
-	args.weights, args.acts, args.out = nil, nil, nil
+	args.weights, args.acts, args.out, args.decoded = nil, nil, nil, nil
 }

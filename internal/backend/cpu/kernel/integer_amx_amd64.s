@@ -91,7 +91,7 @@ step:
 	ADDQ R8, R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -109,9 +109,15 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT ·integerUnpack3(SB), NOSPLIT, $0-8
@@ -158,7 +164,7 @@ step:
 	ADDQ R8, R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -176,9 +182,15 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT ·integerUnpack4(SB), NOSPLIT, $0-8
@@ -212,7 +224,7 @@ step:
 	ADDQ R8, R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -230,9 +242,15 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT ·integerUnpack5(SB), NOSPLIT, $0-8
@@ -279,7 +297,7 @@ step:
 	ADDQ R8, R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -297,9 +315,15 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT ·integerUnpack6(SB), NOSPLIT, $0-8
@@ -346,7 +370,7 @@ step:
 	ADDQ R8, R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -364,9 +388,15 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT ·integerUnpack8(SB), NOSPLIT, $0-8
@@ -394,7 +424,7 @@ step:
 	ADDQ R8, R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -412,9 +442,15 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT ·integerUnpackFP4(SB), NOSPLIT, $0-8
@@ -453,7 +489,7 @@ step:
 	ADDQ R8, R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 scaled0:
@@ -467,7 +503,7 @@ scaled0:
 half0:
 	VCVTPH2PS 0(R13), Z24
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Z24
 	JMP scaled0
 
@@ -1000,7 +1036,7 @@ unpacked:
 	PREFETCHT0 9216(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -1157,9 +1193,15 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT ·integerStrip3(SB), NOSPLIT, $0-8
@@ -1300,7 +1342,7 @@ unpacked:
 	PREFETCHT0 9216(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -1457,9 +1499,15 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT ·integerStrip4(SB), NOSPLIT, $0-8
@@ -1587,7 +1635,7 @@ unpacked:
 	PREFETCHT0 9216(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -1744,9 +1792,15 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT ·integerStrip5(SB), NOSPLIT, $0-8
@@ -1888,7 +1942,7 @@ unpacked:
 	PREFETCHT0 9216(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -2045,9 +2099,15 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT ·integerStrip6(SB), NOSPLIT, $0-8
@@ -2189,7 +2249,7 @@ unpacked:
 	PREFETCHT0 9216(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -2346,9 +2406,15 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT ·integerStrip8(SB), NOSPLIT, $0-8
@@ -2451,7 +2517,7 @@ kept:
 	PREFETCHT0 9216(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -2608,9 +2674,15 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT ·integerStripFP4(SB), NOSPLIT, $0-8
@@ -2731,7 +2803,7 @@ unpacked:
 	PREFETCHT0 9216(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 scaled0:
@@ -2869,6 +2941,6 @@ finished:
 half0:
 	VCVTPH2PS 0(R13), Z24
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Z24
 	JMP scaled0

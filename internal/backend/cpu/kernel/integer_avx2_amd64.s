@@ -17,7 +17,8 @@
 //	AX  arguments      R8   block            SI  first plane     DX  activations of the group
 //	R9  output         R12  groups left      DI  second plane    BX  activations of the step
 //	R10 tiles left,    CX   steps left       R13 scales          R11 stream to stream
-//	    or pairs
+//	    or pairs       R14  decoded factors of the group
+//	                   R15  groups left in the superblock; negative: none
 //
 // Vectors: Y0 on: float32 sums of the first half, the second, and those of the other tile. Y8 to Y11: int32
 // sums. Y12, Y13: codes, later scales and biases. Y14, Y15: products.
@@ -95,6 +96,611 @@ DATA integerValues<>+16(SB)/8, $0x181412100f0e0d0c
 DATA integerValues<>+24(SB)/8, $0x00040608090a0b0c
 GLOBL integerValues<>(SB), RODATA|NOPTR, $32
 
+DATA integerLevels<>+0(SB)/8, $0xf6eaddcfbfad9881
+DATA integerLevels<>+8(SB)/8, $0x7159453526190d01
+DATA integerLevels<>+16(SB)/8, $0xf6eaddcfbfad9881
+DATA integerLevels<>+24(SB)/8, $0x7159453526190d01
+GLOBL integerLevels<>(SB), RODATA|NOPTR, $32
+
+DATA integerNibble<>+0(SB)/8, $0x0000000f0000000f
+DATA integerNibble<>+8(SB)/8, $0x0000000f0000000f
+DATA integerNibble<>+16(SB)/8, $0x0000000f0000000f
+DATA integerNibble<>+24(SB)/8, $0x0000000f0000000f
+GLOBL integerNibble<>(SB), RODATA|NOPTR, $32
+
+DATA integerPair<>+0(SB)/8, $0x0000003000000030
+DATA integerPair<>+8(SB)/8, $0x0000003000000030
+DATA integerPair<>+16(SB)/8, $0x0000003000000030
+DATA integerPair<>+24(SB)/8, $0x0000003000000030
+GLOBL integerPair<>(SB), RODATA|NOPTR, $32
+
+DATA integerSigns<>+0(SB)/8, $0x8000000080000000
+DATA integerSigns<>+8(SB)/8, $0x8000000080000000
+DATA integerSigns<>+16(SB)/8, $0x8000000080000000
+DATA integerSigns<>+24(SB)/8, $0x8000000080000000
+GLOBL integerSigns<>(SB), RODATA|NOPTR, $32
+
+DATA integerMiddle<>+0(SB)/8, $0x0000002000000020
+DATA integerMiddle<>+8(SB)/8, $0x0000002000000020
+DATA integerMiddle<>+16(SB)/8, $0x0000002000000020
+DATA integerMiddle<>+24(SB)/8, $0x0000002000000020
+GLOBL integerMiddle<>(SB), RODATA|NOPTR, $32
+
+
+// integerFactorsKAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
+TEXT integerFactorsKAVX2<>(SB), NOSPLIT, $0-0
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+tile:
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4672(R13)
+	PREFETCHT0 4736(R13)
+	PREFETCHT0 4800(R13)
+	VCVTPH2PS 0(R13), Y12
+	VMOVDQU 64(R13), Y13
+	VPSRLD $0, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSLLD $4, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 0(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $4, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSLLD $2, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 128(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $8, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $0, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 256(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $12, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $2, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 384(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $16, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $4, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 512(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $20, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $6, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 640(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $24, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $8, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 768(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $28, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $10, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 896(R14)
+	VCVTPH2PS 32(R13), Y12
+	VXORPS integerSigns<>(SB), Y12, Y12
+	VMOVDQU 128(R13), Y13
+	VPSRLD $0, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $12, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 64(R14)
+	VMOVDQU 128(R13), Y13
+	VPSRLD $4, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $14, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 192(R14)
+	VMOVDQU 128(R13), Y13
+	VPSRLD $8, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $16, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 320(R14)
+	VMOVDQU 128(R13), Y13
+	VPSRLD $12, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $18, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 448(R14)
+	VMOVDQU 128(R13), Y13
+	VPSRLD $16, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $20, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 576(R14)
+	VMOVDQU 128(R13), Y13
+	VPSRLD $20, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $22, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 704(R14)
+	VMOVDQU 128(R13), Y13
+	VPSRLD $24, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $24, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 832(R14)
+	VMOVDQU 128(R13), Y13
+	VPSRLD $28, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 192(R13), Y14
+	VPSRLD $26, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 960(R14)
+	VCVTPH2PS 16(R13), Y12
+	VMOVDQU 96(R13), Y13
+	VPSRLD $0, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSLLD $4, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 32(R14)
+	VMOVDQU 96(R13), Y13
+	VPSRLD $4, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSLLD $2, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 160(R14)
+	VMOVDQU 96(R13), Y13
+	VPSRLD $8, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $0, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 288(R14)
+	VMOVDQU 96(R13), Y13
+	VPSRLD $12, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $2, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 416(R14)
+	VMOVDQU 96(R13), Y13
+	VPSRLD $16, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $4, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 544(R14)
+	VMOVDQU 96(R13), Y13
+	VPSRLD $20, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $6, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 672(R14)
+	VMOVDQU 96(R13), Y13
+	VPSRLD $24, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $8, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 800(R14)
+	VMOVDQU 96(R13), Y13
+	VPSRLD $28, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $10, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 928(R14)
+	VCVTPH2PS 48(R13), Y12
+	VXORPS integerSigns<>(SB), Y12, Y12
+	VMOVDQU 160(R13), Y13
+	VPSRLD $0, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $12, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 96(R14)
+	VMOVDQU 160(R13), Y13
+	VPSRLD $4, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $14, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 224(R14)
+	VMOVDQU 160(R13), Y13
+	VPSRLD $8, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $16, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 352(R14)
+	VMOVDQU 160(R13), Y13
+	VPSRLD $12, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $18, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 480(R14)
+	VMOVDQU 160(R13), Y13
+	VPSRLD $16, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $20, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 608(R14)
+	VMOVDQU 160(R13), Y13
+	VPSRLD $20, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $22, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 736(R14)
+	VMOVDQU 160(R13), Y13
+	VPSRLD $24, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $24, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 864(R14)
+	VMOVDQU 160(R13), Y13
+	VPSRLD $28, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VMOVDQU 224(R13), Y14
+	VPSRLD $26, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 992(R14)
+	ADDQ R11, R13
+	ADDQ $1024, R14
+	DECQ CX
+	JNZ tile
+	RET
+
+// integerFactors6KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
+TEXT integerFactors6KAVX2<>(SB), NOSPLIT, $0-0
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+tile:
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4672(R13)
+	PREFETCHT0 4736(R13)
+	PREFETCHT0 4800(R13)
+	PREFETCHT0 4864(R13)
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 16(R13), Y13
+	LEAQ 32(R13), SI
+	MOVQ R14, DI
+	MOVQ integerArgs_per(AX), R15
+group:
+	VPMOVSXBD 0(SI), Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y12, Y14, Y14
+	VMOVUPS Y14, 0(DI)
+	VPMOVSXBD 8(SI), Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y13, Y14, Y14
+	VMOVUPS Y14, 32(DI)
+	ADDQ $16, SI
+	ADDQ $64, DI
+	DECQ R15
+	JNZ group
+	ADDQ R11, R13
+	ADDQ $1024, R14
+	DECQ CX
+	JNZ tile
+	RET
+
+// integerFactorsXSAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
+TEXT integerFactorsXSAVX2<>(SB), NOSPLIT, $0-0
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+tile:
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4672(R13)
+	VCVTPH2PS 0(R13), Y12
+	VMOVDQU 32(R13), Y13
+	VPSRLD $0, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 96(R13), Y14
+	VPSLLD $4, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 0(R14)
+	VMOVDQU 32(R13), Y13
+	VPSRLD $4, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 96(R13), Y14
+	VPSLLD $2, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 64(R14)
+	VMOVDQU 32(R13), Y13
+	VPSRLD $8, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 96(R13), Y14
+	VPSRLD $0, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 128(R14)
+	VMOVDQU 32(R13), Y13
+	VPSRLD $12, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 96(R13), Y14
+	VPSRLD $2, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 192(R14)
+	VMOVDQU 32(R13), Y13
+	VPSRLD $16, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 96(R13), Y14
+	VPSRLD $4, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 256(R14)
+	VMOVDQU 32(R13), Y13
+	VPSRLD $20, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 96(R13), Y14
+	VPSRLD $6, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 320(R14)
+	VMOVDQU 32(R13), Y13
+	VPSRLD $24, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 96(R13), Y14
+	VPSRLD $8, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 384(R14)
+	VMOVDQU 32(R13), Y13
+	VPSRLD $28, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 96(R13), Y14
+	VPSRLD $10, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 448(R14)
+	VCVTPH2PS 16(R13), Y12
+	VMOVDQU 64(R13), Y13
+	VPSRLD $0, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 112(R13), Y14
+	VPSLLD $4, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 32(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $4, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 112(R13), Y14
+	VPSLLD $2, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 96(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $8, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 112(R13), Y14
+	VPSRLD $0, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 160(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $12, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 112(R13), Y14
+	VPSRLD $2, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 224(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $16, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 112(R13), Y14
+	VPSRLD $4, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 288(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $20, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 112(R13), Y14
+	VPSRLD $6, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 352(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $24, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 112(R13), Y14
+	VPSRLD $8, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 416(R14)
+	VMOVDQU 64(R13), Y13
+	VPSRLD $28, Y13, Y13
+	VPAND integerNibble<>(SB), Y13, Y13
+	VPMOVZXWD 112(R13), Y14
+	VPSRLD $10, Y14, Y14
+	VPAND integerPair<>(SB), Y14, Y14
+	VPOR Y14, Y13, Y13
+	VPSUBD integerMiddle<>(SB), Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 480(R14)
+	ADDQ R11, R13
+	ADDQ $1024, R14
+	DECQ CX
+	JNZ tile
+	RET
 TEXT ·integerAVX22Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
@@ -151,7 +757,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -200,7 +806,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -251,7 +857,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -300,7 +906,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -345,33 +951,61 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
-single2:
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled2
+zero2:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
-single3:
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled3
+zero3:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX22Rows2(SB), NOSPLIT, $0-8
@@ -449,7 +1083,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -519,7 +1153,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -591,7 +1225,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -661,7 +1295,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -716,33 +1350,61 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
-single2:
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled2
+zero2:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
-single3:
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled3
+zero3:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX22Rows3(SB), NOSPLIT, $0-8
@@ -829,7 +1491,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -920,7 +1582,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -963,17 +1625,31 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX22Rows4(SB), NOSPLIT, $0-8
@@ -1077,7 +1753,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -1189,7 +1865,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -1240,17 +1916,31 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX23Rows1(SB), NOSPLIT, $0-8
@@ -1337,7 +2027,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -1413,7 +2103,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -1492,7 +2182,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -1568,7 +2258,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -1613,33 +2303,61 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
-single2:
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled2
+zero2:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
-single3:
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled3
+zero3:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX23Rows2(SB), NOSPLIT, $0-8
@@ -1745,7 +2463,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -1842,7 +2560,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -1942,7 +2660,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -2039,7 +2757,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -2094,33 +2812,61 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
-single2:
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled2
+zero2:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
-single3:
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled3
+zero3:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX23Rows3(SB), NOSPLIT, $0-8
@@ -2235,7 +2981,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -2353,7 +3099,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -2396,17 +3142,31 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX23Rows4(SB), NOSPLIT, $0-8
@@ -2538,7 +3298,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -2677,7 +3437,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -2728,17 +3488,31 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX24Rows1(SB), NOSPLIT, $0-8
@@ -2757,6 +3531,7 @@ tile:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	XORL R15, R15
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -2796,7 +3571,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -2843,7 +3618,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -2893,7 +3668,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -2940,7 +3715,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -2954,6 +3729,10 @@ scaled3:
 	VFMADD231PS Y14, Y13, Y3
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -2985,33 +3764,89 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	VMOVUPS 64(R14), Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	VMOVUPS 96(R14), Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
-single2:
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
+	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled2
+zero2:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled2
+factors2:
+	VMOVUPS 1024(R14), Y12
+	VMOVUPS 1088(R14), Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
-single3:
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
+	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled3
+zero3:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled3
+factors3:
+	VMOVUPS 1056(R14), Y12
+	VMOVUPS 1120(R14), Y13
+	ADDQ $128, R14
 	JMP scaled3
 
 TEXT ·integerAVX24Rows2(SB), NOSPLIT, $0-8
@@ -3034,6 +3869,7 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	XORL R15, R15
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -3088,7 +3924,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -3156,7 +3992,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -3227,7 +4063,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -3295,7 +4131,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -3315,6 +4151,10 @@ scaled3:
 	VFMADD231PS Y14, Y13, Y7
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -3350,33 +4190,89 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	VMOVUPS 64(R14), Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	VMOVUPS 96(R14), Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
-single2:
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
+	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled2
+zero2:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled2
+factors2:
+	VMOVUPS 1024(R14), Y12
+	VMOVUPS 1088(R14), Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
-single3:
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
+	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled3
+zero3:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled3
+factors3:
+	VMOVUPS 1056(R14), Y12
+	VMOVUPS 1120(R14), Y13
+	ADDQ $128, R14
 	JMP scaled3
 
 TEXT ·integerAVX24Rows3(SB), NOSPLIT, $0-8
@@ -3393,6 +4289,7 @@ tile:
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
+	XORL R15, R15
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -3462,7 +4359,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -3551,7 +4448,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -3577,6 +4474,10 @@ scaled1:
 	VFMADD231PS Y14, Y13, Y5
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -3594,17 +4495,49 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $1, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	VMOVUPS 64(R14), Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	VMOVUPS 96(R14), Y13
+	ADDQ $128, R14
 	JMP scaled1
 
 TEXT ·integerAVX24Rows4(SB), NOSPLIT, $0-8
@@ -3623,6 +4556,7 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	XORL R15, R15
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -3707,7 +4641,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -3817,7 +4751,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -3849,6 +4783,10 @@ scaled1:
 	VFMADD231PS Y14, Y13, Y7
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -3868,17 +4806,49 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $1, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	VMOVUPS 64(R14), Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	VMOVUPS 96(R14), Y13
+	ADDQ $128, R14
 	JMP scaled1
 
 TEXT ·integerAVX25Rows1(SB), NOSPLIT, $0-8
@@ -3897,6 +4867,7 @@ tile:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	XORL R15, R15
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -3964,7 +4935,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -4038,7 +5009,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -4116,7 +5087,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -4190,7 +5161,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -4204,6 +5175,10 @@ scaled3:
 	VFMADD231PS Y14, Y13, Y3
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -4235,33 +5210,89 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	VMOVUPS 64(R14), Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	VMOVUPS 96(R14), Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
-single2:
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
+	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled2
+zero2:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled2
+factors2:
+	VMOVUPS 1024(R14), Y12
+	VMOVUPS 1088(R14), Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
-single3:
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
+	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled3
+zero3:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled3
+factors3:
+	VMOVUPS 1056(R14), Y12
+	VMOVUPS 1120(R14), Y13
+	ADDQ $128, R14
 	JMP scaled3
 
 TEXT ·integerAVX25Rows2(SB), NOSPLIT, $0-8
@@ -4284,6 +5315,7 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	XORL R15, R15
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -4366,7 +5398,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -4461,7 +5493,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -4560,7 +5592,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -4655,7 +5687,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -4675,6 +5707,10 @@ scaled3:
 	VFMADD231PS Y14, Y13, Y7
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -4710,33 +5746,89 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	VMOVUPS 64(R14), Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	VMOVUPS 96(R14), Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
-single2:
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
+	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled2
+zero2:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled2
+factors2:
+	VMOVUPS 1024(R14), Y12
+	VMOVUPS 1088(R14), Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
-single3:
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
+	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled3
+zero3:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled3
+factors3:
+	VMOVUPS 1056(R14), Y12
+	VMOVUPS 1120(R14), Y13
+	ADDQ $128, R14
 	JMP scaled3
 
 TEXT ·integerAVX25Rows3(SB), NOSPLIT, $0-8
@@ -4753,6 +5845,7 @@ tile:
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
+	XORL R15, R15
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -4850,7 +5943,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -4966,7 +6059,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -4992,6 +6085,10 @@ scaled1:
 	VFMADD231PS Y14, Y13, Y5
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -5009,17 +6106,49 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $1, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	VMOVUPS 64(R14), Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	VMOVUPS 96(R14), Y13
+	ADDQ $128, R14
 	JMP scaled1
 
 TEXT ·integerAVX25Rows4(SB), NOSPLIT, $0-8
@@ -5038,6 +6167,7 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	XORL R15, R15
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -5150,7 +6280,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -5287,7 +6417,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -5319,6 +6449,10 @@ scaled1:
 	VFMADD231PS Y14, Y13, Y7
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -5338,17 +6472,49 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $1, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	VMOVUPS 64(R14), Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	VMOVUPS 96(R14), Y13
+	ADDQ $128, R14
 	JMP scaled1
 
 TEXT ·integerAVX26Rows1(SB), NOSPLIT, $0-8
@@ -5367,6 +6533,7 @@ tile:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	XORL R15, R15
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -5425,7 +6592,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -5490,7 +6657,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -5559,7 +6726,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -5624,7 +6791,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -5638,6 +6805,10 @@ scaled3:
 	VFMADD231PS Y14, Y13, Y3
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -5669,33 +6840,93 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactors6KAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
-single2:
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
+	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled2
+zero2:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled2
+factors2:
+	VMOVUPS 1024(R14), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
-single3:
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
+	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled3
+zero3:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled3
+factors3:
+	VMOVUPS 1056(R14), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	ADDQ $64, R14
 	JMP scaled3
 
 TEXT ·integerAVX26Rows2(SB), NOSPLIT, $0-8
@@ -5718,6 +6949,7 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	XORL R15, R15
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -5791,7 +7023,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -5877,7 +7109,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -5967,7 +7199,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -6053,7 +7285,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -6073,6 +7305,10 @@ scaled3:
 	VFMADD231PS Y14, Y13, Y7
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -6108,33 +7344,93 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactors6KAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
-single2:
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
+	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled2
+zero2:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled2
+factors2:
+	VMOVUPS 1024(R14), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
-single3:
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
+	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled3
+zero3:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled3
+factors3:
+	VMOVUPS 1056(R14), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	ADDQ $64, R14
 	JMP scaled3
 
 TEXT ·integerAVX26Rows3(SB), NOSPLIT, $0-8
@@ -6151,6 +7447,7 @@ tile:
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
+	XORL R15, R15
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -6239,7 +7536,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -6346,7 +7643,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -6372,6 +7669,10 @@ scaled1:
 	VFMADD231PS Y14, Y13, Y5
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -6389,17 +7690,51 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $1, CX
+	CALL integerFactors6KAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	ADDQ $64, R14
 	JMP scaled1
 
 TEXT ·integerAVX26Rows4(SB), NOSPLIT, $0-8
@@ -6418,6 +7753,7 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	XORL R15, R15
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -6521,7 +7857,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -6649,7 +7985,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -6681,6 +8017,10 @@ scaled1:
 	VFMADD231PS Y14, Y13, Y7
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -6700,17 +8040,51 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $1, CX
+	CALL integerFactors6KAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
+	ADDQ $64, R14
 	JMP scaled1
 
 TEXT ·integerAVX28Rows1(SB), NOSPLIT, $0-8
@@ -6792,7 +8166,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -6861,7 +8235,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -6935,7 +8309,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -7004,7 +8378,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -7049,33 +8423,61 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
-single2:
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled2
+zero2:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
-single3:
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled3
+zero3:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX28Rows2(SB), NOSPLIT, $0-8
@@ -7190,7 +8592,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -7294,7 +8696,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -7403,7 +8805,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -7507,7 +8909,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -7562,33 +8964,61 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
-single2:
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled2
+zero2:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
-single3:
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled3
+zero3:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX28Rows3(SB), NOSPLIT, $0-8
@@ -7726,7 +9156,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -7865,7 +9295,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -7908,17 +9338,31 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX28Rows4(SB), NOSPLIT, $0-8
@@ -8087,7 +9531,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 32(R13), Y13
@@ -8261,7 +9705,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 	VPMOVZXWD 48(R13), Y13
@@ -8312,17 +9756,31 @@ half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zero1:
+	VCVTPH2PS 16(R13), Y12
+	VBROADCASTSS integerArgs_zero(AX), Y13
+	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX2FP4Rows1(SB), NOSPLIT, $0-8
@@ -8386,7 +9844,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 scaled0:
@@ -8437,7 +9895,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 scaled1:
@@ -8491,7 +9949,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 scaled2:
@@ -8542,7 +10000,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 scaled3:
@@ -8584,25 +10042,25 @@ end:
 half0:
 	VCVTPH2PS 0(R13), Y12
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Y12
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled1
-single1:
+other1:
 	VMOVUPS 32(R13), Y12
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	JMP scaled2
-single2:
+other2:
 	VMOVUPS 0(R13), Y12
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled3
-single3:
+other3:
 	VMOVUPS 32(R13), Y12
 	JMP scaled3
 
@@ -8686,7 +10144,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 scaled0:
@@ -8758,7 +10216,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 scaled1:
@@ -8833,7 +10291,7 @@ step2:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half2
-	JGT single2
+	JGT other2
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 scaled2:
@@ -8905,7 +10363,7 @@ step3:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half3
-	JGT single3
+	JGT other3
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 scaled3:
@@ -8957,25 +10415,25 @@ end:
 half0:
 	VCVTPH2PS 0(R13), Y12
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Y12
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled1
-single1:
+other1:
 	VMOVUPS 32(R13), Y12
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	JMP scaled2
-single2:
+other2:
 	VMOVUPS 0(R13), Y12
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled3
-single3:
+other3:
 	VMOVUPS 32(R13), Y12
 	JMP scaled3
 
@@ -9068,7 +10526,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 scaled0:
@@ -9161,7 +10619,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 scaled1:
@@ -9201,13 +10659,13 @@ scaled1:
 half0:
 	VCVTPH2PS 0(R13), Y12
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Y12
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled1
-single1:
+other1:
 	VMOVUPS 32(R13), Y12
 	JMP scaled1
 
@@ -9317,7 +10775,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Y12
 	VPSLLD $16, Y12, Y12
 scaled0:
@@ -9431,7 +10889,7 @@ step1:
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 16(R13), Y12
 	VPSLLD $16, Y12, Y12
 scaled1:
@@ -9479,13 +10937,1489 @@ scaled1:
 half0:
 	VCVTPH2PS 0(R13), Y12
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Y12
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled1
-single1:
+other1:
 	VMOVUPS 32(R13), Y12
+	JMP scaled1
+
+TEXT ·integerAVX2LevelsRows1(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVQ integerArgs_out(AX), R9
+	MOVQ integerArgs_tiles(AX), R10
+	SHRQ $1, R10
+	JZ last
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+tile:
+	MOVQ integerArgs_acts(AX), DX
+	MOVQ integerArgs_groups(AX), R12
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	XORL R15, R15
+group:
+	LEAQ 0(R8), SI
+	MOVQ DX, BX
+	VPXOR Y8, Y8, Y8
+	MOVQ integerArgs_steps(AX), CX
+step0:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $128, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ step0
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	PREFETCHT0 4608(R13)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half0
+	JGT other0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+scaled0:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	LEAQ 32(R8), SI
+	MOVQ DX, BX
+	VPXOR Y8, Y8, Y8
+	MOVQ integerArgs_steps(AX), CX
+step1:
+	VMOVDQU 0(SI), Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $128, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ step1
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half1
+	JGT other1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+scaled1:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	LEAQ 0(R8)(R11*1), SI
+	MOVQ DX, BX
+	VPXOR Y8, Y8, Y8
+	MOVQ integerArgs_steps(AX), CX
+step2:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $128, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ step2
+	LEAQ 0(R8)(R11*1), R13
+	ADDQ integerArgs_codes(AX), R13
+	PREFETCHT0 4608(R13)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half2
+	JGT other2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+scaled2:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	LEAQ 32(R8)(R11*1), SI
+	MOVQ DX, BX
+	VPXOR Y8, Y8, Y8
+	MOVQ integerArgs_steps(AX), CX
+step3:
+	VMOVDQU 0(SI), Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $128, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ step3
+	LEAQ 0(R8)(R11*1), R13
+	ADDQ integerArgs_codes(AX), R13
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half3
+	JGT other3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+scaled3:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	LEAQ 12(BX), DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
+	DECQ R12
+	JNZ group
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y1, 32(R9)
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	ADDQ DX, R9
+	VMOVUPS Y2, 0(CX)
+	VMOVUPS Y3, 32(CX)
+	DECQ R10
+	JNZ tile
+	ADDQ R11, R8
+	LEAQ (CX)(DX*1), R9
+last:
+	XORL R11, R11
+	MOVQ $1, R10
+	MOVQ integerArgs_tiles(AX), CX
+	TESTQ $1, CX
+	JNZ tile
+end:
+	VZEROUPPER
+	RET
+half0:
+	VCVTPH2PS 0(R13), Y12
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors0
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsXSAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	JMP scaled0
+half1:
+	VCVTPH2PS 16(R13), Y12
+	JMP scaled1
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors1
+	VMOVUPS 32(R13), Y12
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	JMP scaled1
+half2:
+	VCVTPH2PS 0(R13), Y12
+	JMP scaled2
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors2
+	VMOVUPS 0(R13), Y12
+	JMP scaled2
+factors2:
+	VMOVUPS 1024(R14), Y12
+	JMP scaled2
+half3:
+	VCVTPH2PS 16(R13), Y12
+	JMP scaled3
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors3
+	VMOVUPS 32(R13), Y12
+	JMP scaled3
+factors3:
+	VMOVUPS 1056(R14), Y12
+	ADDQ $64, R14
+	JMP scaled3
+
+TEXT ·integerAVX2LevelsRows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVQ integerArgs_out(AX), R9
+	MOVQ integerArgs_tiles(AX), R10
+	SHRQ $1, R10
+	JZ last
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+tile:
+	MOVQ integerArgs_acts(AX), DX
+	MOVQ integerArgs_groups(AX), R12
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	XORL R15, R15
+group:
+	LEAQ 0(R8), SI
+	MOVQ DX, BX
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	MOVQ integerArgs_steps(AX), CX
+step0:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $128, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ step0
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	PREFETCHT0 4608(R13)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half0
+	JGT other0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+scaled0:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	LEAQ 32(R8), SI
+	MOVQ DX, BX
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	MOVQ integerArgs_steps(AX), CX
+step1:
+	VMOVDQU 0(SI), Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $128, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ step1
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half1
+	JGT other1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+scaled1:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	LEAQ 0(R8)(R11*1), SI
+	MOVQ DX, BX
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	MOVQ integerArgs_steps(AX), CX
+step2:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $128, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ step2
+	LEAQ 0(R8)(R11*1), R13
+	ADDQ integerArgs_codes(AX), R13
+	PREFETCHT0 4608(R13)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half2
+	JGT other2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+scaled2:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	LEAQ 32(R8)(R11*1), SI
+	MOVQ DX, BX
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	MOVQ integerArgs_steps(AX), CX
+step3:
+	VMOVDQU 0(SI), Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $128, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ step3
+	LEAQ 0(R8)(R11*1), R13
+	ADDQ integerArgs_codes(AX), R13
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half3
+	JGT other3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+scaled3:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	LEAQ 24(BX), DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
+	DECQ R12
+	JNZ group
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y2, 32(R9)
+	VMOVUPS Y1, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	ADDQ DX, R9
+	VMOVUPS Y4, 0(CX)
+	VMOVUPS Y6, 32(CX)
+	VMOVUPS Y5, 64(CX)
+	VMOVUPS Y7, 96(CX)
+	DECQ R10
+	JNZ tile
+	ADDQ R11, R8
+	LEAQ (CX)(DX*1), R9
+last:
+	XORL R11, R11
+	MOVQ $1, R10
+	MOVQ integerArgs_tiles(AX), CX
+	TESTQ $1, CX
+	JNZ tile
+end:
+	VZEROUPPER
+	RET
+half0:
+	VCVTPH2PS 0(R13), Y12
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors0
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsXSAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	JMP scaled0
+half1:
+	VCVTPH2PS 16(R13), Y12
+	JMP scaled1
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors1
+	VMOVUPS 32(R13), Y12
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	JMP scaled1
+half2:
+	VCVTPH2PS 0(R13), Y12
+	JMP scaled2
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors2
+	VMOVUPS 0(R13), Y12
+	JMP scaled2
+factors2:
+	VMOVUPS 1024(R14), Y12
+	JMP scaled2
+half3:
+	VCVTPH2PS 16(R13), Y12
+	JMP scaled3
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors3
+	VMOVUPS 32(R13), Y12
+	JMP scaled3
+factors3:
+	VMOVUPS 1056(R14), Y12
+	ADDQ $64, R14
+	JMP scaled3
+
+TEXT ·integerAVX2LevelsRows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVQ integerArgs_out(AX), R9
+	MOVQ integerArgs_tiles(AX), R10
+tile:
+	MOVQ integerArgs_acts(AX), DX
+	MOVQ integerArgs_groups(AX), R12
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	XORL R15, R15
+group:
+	LEAQ 0(R8), SI
+	MOVQ DX, BX
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	MOVQ integerArgs_steps(AX), CX
+step0:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 32(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 36(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 40(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 44(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	ADDQ $128, SI
+	ADDQ $48, BX
+	DECQ CX
+	JNZ step0
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	PREFETCHT0 4608(R13)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half0
+	JGT other0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+scaled0:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	LEAQ 32(R8), SI
+	MOVQ DX, BX
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	MOVQ integerArgs_steps(AX), CX
+step1:
+	VMOVDQU 0(SI), Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VMOVDQU 64(SI), Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 32(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 36(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 40(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 44(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	ADDQ $128, SI
+	ADDQ $48, BX
+	DECQ CX
+	JNZ step1
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half1
+	JGT other1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+scaled1:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	LEAQ 36(BX), DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
+	DECQ R12
+	JNZ group
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y3, 32(R9)
+	VMOVUPS Y1, 64(R9)
+	VMOVUPS Y4, 96(R9)
+	VMOVUPS Y2, 128(R9)
+	VMOVUPS Y5, 160(R9)
+	ADDQ integerArgs_outTile(AX), R9
+	DECQ R10
+	JNZ tile
+	VZEROUPPER
+	RET
+half0:
+	VCVTPH2PS 0(R13), Y12
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors0
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $1, CX
+	CALL integerFactorsXSAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	JMP scaled0
+half1:
+	VCVTPH2PS 16(R13), Y12
+	JMP scaled1
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors1
+	VMOVUPS 32(R13), Y12
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	ADDQ $64, R14
+	JMP scaled1
+
+TEXT ·integerAVX2LevelsRows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVQ integerArgs_out(AX), R9
+	MOVQ integerArgs_tiles(AX), R10
+tile:
+	MOVQ integerArgs_acts(AX), DX
+	MOVQ integerArgs_groups(AX), R12
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	XORL R15, R15
+group:
+	LEAQ 0(R8), SI
+	MOVQ DX, BX
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
+	MOVQ integerArgs_steps(AX), CX
+step0:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 32(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 36(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 40(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 44(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 48(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 52(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 56(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 60(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	ADDQ $128, SI
+	ADDQ $64, BX
+	DECQ CX
+	JNZ step0
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	PREFETCHT0 4608(R13)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half0
+	JGT other0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+scaled0:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	LEAQ 32(R8), SI
+	MOVQ DX, BX
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
+	MOVQ integerArgs_steps(AX), CX
+step1:
+	VMOVDQU 0(SI), Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VMOVDQU 64(SI), Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 32(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 36(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 40(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 44(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y12
+	VPAND integerLow4<>(SB), Y12, Y12
+	VMOVDQU integerLevels<>(SB), Y14
+	VPSHUFB Y12, Y14, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 48(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 52(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 56(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 60(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	ADDQ $128, SI
+	ADDQ $64, BX
+	DECQ CX
+	JNZ step1
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half1
+	JGT other1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+scaled1:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	LEAQ 48(BX), DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ begin
+	ADDQ integerArgs_tail(AX), R8
+begin:
+	DECQ R12
+	JNZ group
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y4, 32(R9)
+	VMOVUPS Y1, 64(R9)
+	VMOVUPS Y5, 96(R9)
+	VMOVUPS Y2, 128(R9)
+	VMOVUPS Y6, 160(R9)
+	VMOVUPS Y3, 192(R9)
+	VMOVUPS Y7, 224(R9)
+	ADDQ integerArgs_outTile(AX), R9
+	DECQ R10
+	JNZ tile
+	VZEROUPPER
+	RET
+half0:
+	VCVTPH2PS 0(R13), Y12
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors0
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $1, CX
+	CALL integerFactorsXSAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Y12
+	JMP scaled0
+half1:
+	VCVTPH2PS 16(R13), Y12
+	JMP scaled1
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors1
+	VMOVUPS 32(R13), Y12
+	JMP scaled1
+factors1:
+	VMOVUPS 32(R14), Y12
+	ADDQ $64, R14
 	JMP scaled1
 

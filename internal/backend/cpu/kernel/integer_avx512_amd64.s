@@ -14,6 +14,7 @@
 //	AX  arguments      R8   block            SI  first plane     DX  activations of the group
 //	R9  output         R11  stream to stream    DI  second plane    BX  activations of the step
 //	R10 pairs left     R12  groups left      CX  steps left      R13 scales
+//	R14 decoded factors of the group         R15 groups left in the superblock; negative: none
 //
 // Vectors: from Z0 on the float32 sums, then the int32 sums, of tile after tile, row after
 // row. Z31, Z30: constants of the format. Z24 to Z29: codes, later scales and biases.
@@ -23,6 +24,272 @@
 DATA integerE2M1<>+0(SB)/8, $0x181412100f0e0d0c
 DATA integerE2M1<>+8(SB)/8, $0x00040608090a0b0c
 GLOBL integerE2M1<>(SB), RODATA|NOPTR, $16
+
+// dtype.Levels raised by 132, which is 11 times 12.
+DATA integerLevels<>+0(SB)/8, $0x7a6e615343311c05
+DATA integerLevels<>+8(SB)/8, $0xf5ddc9b9aa9d9185
+GLOBL integerLevels<>(SB), RODATA|NOPTR, $16
+DATA integerTimes512<>+0(SB)/4, $0x0000000b
+GLOBL integerTimes512<>(SB), RODATA|NOPTR, $4
+DATA integerNibble512<>+0(SB)/4, $0x0000000f
+GLOBL integerNibble512<>(SB), RODATA|NOPTR, $4
+DATA integerPair512<>+0(SB)/4, $0x00000030
+GLOBL integerPair512<>(SB), RODATA|NOPTR, $4
+DATA integerSigns512<>+0(SB)/4, $0x80000000
+GLOBL integerSigns512<>(SB), RODATA|NOPTR, $4
+DATA integerMiddle512<>+0(SB)/4, $0x00000020
+GLOBL integerMiddle512<>(SB), RODATA|NOPTR, $4
+
+// integerFactorsK512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+TEXT integerFactorsK512<>(SB), NOSPLIT, $0-0
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+tile:
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4672(R13)
+	PREFETCHT0 4736(R13)
+	PREFETCHT0 4800(R13)
+	VCVTPH2PS (R13), Z24
+	VMOVDQU32 64(R13), Z25
+	VMOVDQU32 192(R13), Z26
+	VPSRLD $0, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 0(R14)
+	VPSRLD $4, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $2, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 128(R14)
+	VPSRLD $8, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $0, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 256(R14)
+	VPSRLD $12, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $2, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 384(R14)
+	VPSRLD $16, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $4, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 512(R14)
+	VPSRLD $20, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $6, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 640(R14)
+	VPSRLD $24, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $8, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 768(R14)
+	VPSRLD $28, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $10, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 896(R14)
+	VCVTPH2PS 32(R13), Z24
+	VPXORD.BCST integerSigns512<>(SB), Z24, Z24
+	VMOVDQU32 128(R13), Z25
+	VPSRLD $0, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $12, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 64(R14)
+	VPSRLD $4, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $14, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 192(R14)
+	VPSRLD $8, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $16, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 320(R14)
+	VPSRLD $12, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $18, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 448(R14)
+	VPSRLD $16, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $20, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 576(R14)
+	VPSRLD $20, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $22, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 704(R14)
+	VPSRLD $24, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $24, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 832(R14)
+	VPSRLD $28, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $26, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 960(R14)
+	ADDQ R11, R13
+	ADDQ $1024, R14
+	DECQ CX
+	JNZ tile
+	RET
+
+// integerFactors6K512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+TEXT integerFactors6K512<>(SB), NOSPLIT, $0-0
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+tile:
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4672(R13)
+	PREFETCHT0 4736(R13)
+	PREFETCHT0 4800(R13)
+	PREFETCHT0 4864(R13)
+	VCVTPH2PS (R13), Z24
+	LEAQ 32(R13), SI
+	MOVQ R14, DI
+	MOVQ integerArgs_per(AX), R15
+group:
+	VPMOVSXBD (SI), Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, (DI)
+	ADDQ $16, SI
+	ADDQ $64, DI
+	DECQ R15
+	JNZ group
+	ADDQ R11, R13
+	ADDQ $1024, R14
+	DECQ CX
+	JNZ tile
+	RET
+
+// integerFactorsXS512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+TEXT integerFactorsXS512<>(SB), NOSPLIT, $0-0
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+tile:
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4672(R13)
+	VCVTPH2PS (R13), Z24
+	VMOVDQU32 32(R13), Z25
+	VPMOVZXWD 96(R13), Z26
+	VPSRLD $0, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 0(R14)
+	VPSRLD $4, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $2, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 64(R14)
+	VPSRLD $8, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $0, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 128(R14)
+	VPSRLD $12, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $2, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 192(R14)
+	VPSRLD $16, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $4, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 256(R14)
+	VPSRLD $20, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $6, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 320(R14)
+	VPSRLD $24, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $8, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 384(R14)
+	VPSRLD $28, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $10, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 448(R14)
+	ADDQ R11, R13
+	ADDQ $1024, R14
+	DECQ CX
+	JNZ tile
+	RET
 
 TEXT ·integerAVX5122Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -83,7 +350,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -134,11 +401,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows2(SB), NOSPLIT, $0-8
@@ -212,7 +487,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -273,11 +548,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows3(SB), NOSPLIT, $0-8
@@ -363,7 +646,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -434,11 +717,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows4(SB), NOSPLIT, $0-8
@@ -536,7 +827,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -617,11 +908,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows5(SB), NOSPLIT, $0-8
@@ -731,7 +1030,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -822,11 +1121,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows6(SB), NOSPLIT, $0-8
@@ -948,7 +1255,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -1049,11 +1356,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows7(SB), NOSPLIT, $0-8
@@ -1142,7 +1457,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -1233,7 +1548,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 	VPMOVZXWD 32(R13)(R11*1), Z27
@@ -1310,17 +1625,29 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled1
+zero1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX5122Rows8(SB), NOSPLIT, $0-8
@@ -1416,7 +1743,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -1516,7 +1843,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 	VPMOVZXWD 32(R13)(R11*1), Z27
@@ -1599,17 +1926,29 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled1
+zero1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX5123Rows1(SB), NOSPLIT, $0-8
@@ -1694,7 +2033,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -1745,11 +2084,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows2(SB), NOSPLIT, $0-8
@@ -1846,7 +2193,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -1907,11 +2254,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows3(SB), NOSPLIT, $0-8
@@ -2020,7 +2375,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -2091,11 +2446,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows4(SB), NOSPLIT, $0-8
@@ -2216,7 +2579,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -2297,11 +2660,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows5(SB), NOSPLIT, $0-8
@@ -2434,7 +2805,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -2525,11 +2896,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows6(SB), NOSPLIT, $0-8
@@ -2674,7 +3053,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -2775,11 +3154,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows7(SB), NOSPLIT, $0-8
@@ -2882,7 +3269,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -2985,7 +3372,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 	VPMOVZXWD 32(R13)(R11*1), Z27
@@ -3062,17 +3449,29 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled1
+zero1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX5123Rows8(SB), NOSPLIT, $0-8
@@ -3182,7 +3581,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -3294,7 +3693,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 	VPMOVZXWD 32(R13)(R11*1), Z27
@@ -3377,17 +3776,29 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled1
+zero1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX5124Rows1(SB), NOSPLIT, $0-8
@@ -3406,6 +3817,7 @@ tile:
 	MOVQ integerArgs_groups(AX), R12
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -3451,7 +3863,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -3471,6 +3883,9 @@ scaled0:
 	VFMADD231PS.BCST 4(BX), Z27, Z1
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -3502,12 +3917,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5124Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -3527,6 +3968,7 @@ tile:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -3582,7 +4024,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -3610,6 +4052,9 @@ scaled0:
 	VFMADD231PS.BCST 12(BX), Z27, Z3
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -3643,12 +4088,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5124Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -3670,6 +4141,7 @@ tile:
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -3735,7 +4207,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -3771,6 +4243,9 @@ scaled0:
 	VFMADD231PS.BCST 20(BX), Z27, Z5
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -3806,12 +4281,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5124Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -3835,6 +4336,7 @@ tile:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -3910,7 +4412,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -3954,6 +4456,9 @@ scaled0:
 	VFMADD231PS.BCST 28(BX), Z27, Z7
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -3991,12 +4496,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5124Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4022,6 +4553,7 @@ tile:
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4107,7 +4639,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -4159,6 +4691,9 @@ scaled0:
 	VFMADD231PS.BCST 36(BX), Z27, Z9
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4198,12 +4733,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5124Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4231,6 +4792,7 @@ tile:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4326,7 +4888,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -4386,6 +4948,9 @@ scaled0:
 	VFMADD231PS.BCST 44(BX), Z27, Z11
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4427,12 +4992,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5124Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4462,6 +5053,7 @@ tile:
 	VPXORD Z11, Z11, Z11
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4521,7 +5113,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -4613,7 +5205,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 	VPMOVZXWD 32(R13)(R11*1), Z27
@@ -4649,6 +5241,9 @@ scaled1:
 	VFMADD231PS.BCST 52(BX), Z27, Z13
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4690,18 +5285,51 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
+zero1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled1
+factors1:
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled1
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5124Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4733,6 +5361,7 @@ tile:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4797,7 +5426,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -4898,7 +5527,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 	VPMOVZXWD 32(R13)(R11*1), Z27
@@ -4938,6 +5567,9 @@ scaled1:
 	VFMADD231PS.BCST 60(BX), Z27, Z15
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4981,18 +5613,51 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
+zero1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled1
+factors1:
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled1
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5125Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5012,6 +5677,7 @@ tile:
 	MOVQ integerArgs_groups(AX), R12
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -5078,7 +5744,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -5098,6 +5764,9 @@ scaled0:
 	VFMADD231PS.BCST 4(BX), Z27, Z1
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -5129,12 +5798,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5125Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5156,6 +5851,7 @@ tile:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -5232,7 +5928,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -5260,6 +5956,9 @@ scaled0:
 	VFMADD231PS.BCST 12(BX), Z27, Z3
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -5293,12 +5992,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5125Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5322,6 +6047,7 @@ tile:
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -5408,7 +6134,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -5444,6 +6170,9 @@ scaled0:
 	VFMADD231PS.BCST 20(BX), Z27, Z5
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -5479,12 +6208,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5125Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5510,6 +6265,7 @@ tile:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -5606,7 +6362,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -5650,6 +6406,9 @@ scaled0:
 	VFMADD231PS.BCST 28(BX), Z27, Z7
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -5687,12 +6446,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5125Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5720,6 +6505,7 @@ tile:
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -5826,7 +6612,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -5878,6 +6664,9 @@ scaled0:
 	VFMADD231PS.BCST 36(BX), Z27, Z9
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -5917,12 +6706,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5125Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5952,6 +6767,7 @@ tile:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -6068,7 +6884,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -6128,6 +6944,9 @@ scaled0:
 	VFMADD231PS.BCST 44(BX), Z27, Z11
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -6169,12 +6988,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5125Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6206,6 +7051,7 @@ tile:
 	VPXORD Z11, Z11, Z11
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -6277,7 +7123,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -6381,7 +7227,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 	VPMOVZXWD 32(R13)(R11*1), Z27
@@ -6417,6 +7263,9 @@ scaled1:
 	VFMADD231PS.BCST 52(BX), Z27, Z13
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -6458,18 +7307,51 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
+zero1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled1
+factors1:
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled1
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5125Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6503,6 +7385,7 @@ tile:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -6579,7 +7462,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -6692,7 +7575,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 	VPMOVZXWD 32(R13)(R11*1), Z27
@@ -6732,6 +7615,9 @@ scaled1:
 	VFMADD231PS.BCST 60(BX), Z27, Z15
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -6775,18 +7661,51 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsK512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
+zero1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled1
+factors1:
+	VMOVUPS 1024(R14), Z26
+	VMOVUPS 1088(R14), Z27
+	ADDQ $128, R14
+	JMP scaled1
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5126Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6806,6 +7725,7 @@ tile:
 	MOVQ integerArgs_groups(AX), R12
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -6872,7 +7792,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -6892,6 +7812,9 @@ scaled0:
 	VFMADD231PS.BCST 4(BX), Z27, Z1
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -6923,12 +7846,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactors6K512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VMOVUPS 1024(R14), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	ADDQ $64, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5126Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6950,6 +7899,7 @@ tile:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -7026,7 +7976,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -7054,6 +8004,9 @@ scaled0:
 	VFMADD231PS.BCST 12(BX), Z27, Z3
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -7087,12 +8040,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactors6K512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VMOVUPS 1024(R14), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	ADDQ $64, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5126Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -7116,6 +8095,7 @@ tile:
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -7202,7 +8182,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -7238,6 +8218,9 @@ scaled0:
 	VFMADD231PS.BCST 20(BX), Z27, Z5
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -7273,12 +8256,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactors6K512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VMOVUPS 1024(R14), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	ADDQ $64, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5126Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -7304,6 +8313,7 @@ tile:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -7400,7 +8410,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -7444,6 +8454,9 @@ scaled0:
 	VFMADD231PS.BCST 28(BX), Z27, Z7
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -7481,12 +8494,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactors6K512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VMOVUPS 1024(R14), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	ADDQ $64, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5126Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -7514,6 +8553,7 @@ tile:
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -7620,7 +8660,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -7672,6 +8712,9 @@ scaled0:
 	VFMADD231PS.BCST 36(BX), Z27, Z9
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -7711,12 +8754,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactors6K512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VMOVUPS 1024(R14), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	ADDQ $64, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5126Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -7746,6 +8815,7 @@ tile:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -7862,7 +8932,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -7922,6 +8992,9 @@ scaled0:
 	VFMADD231PS.BCST 44(BX), Z27, Z11
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -7963,12 +9036,38 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactors6K512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VMOVUPS 1024(R14), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	ADDQ $64, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5126Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -8000,6 +9099,7 @@ tile:
 	VPXORD Z11, Z11, Z11
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -8071,7 +9171,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -8175,7 +9275,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 	VPMOVZXWD 32(R13)(R11*1), Z27
@@ -8211,6 +9311,9 @@ scaled1:
 	VFMADD231PS.BCST 52(BX), Z27, Z13
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -8252,18 +9355,51 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactors6K512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
+zero1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled1
+factors1:
+	VMOVUPS 1024(R14), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	ADDQ $64, R14
+	JMP scaled1
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5126Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -8297,6 +9433,7 @@ tile:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
+	XORL R15, R15
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -8373,7 +9510,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -8486,7 +9623,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 	VPMOVZXWD 32(R13)(R11*1), Z27
@@ -8526,6 +9663,9 @@ scaled1:
 	VFMADD231PS.BCST 60(BX), Z27, Z15
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -8569,18 +9709,51 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactors6K512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
+	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
+zero1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	JMP scaled1
+factors1:
+	VMOVUPS 1024(R14), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
+	ADDQ $64, R14
+	JMP scaled1
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
 
 TEXT ·integerAVX5128Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -8637,7 +9810,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -8688,11 +9861,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5128Rows2(SB), NOSPLIT, $0-8
@@ -8762,7 +9943,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -8823,11 +10004,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5128Rows3(SB), NOSPLIT, $0-8
@@ -8909,7 +10098,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -8980,11 +10169,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5128Rows4(SB), NOSPLIT, $0-8
@@ -9078,7 +10275,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -9159,11 +10356,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5128Rows5(SB), NOSPLIT, $0-8
@@ -9269,7 +10474,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -9360,11 +10565,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5128Rows6(SB), NOSPLIT, $0-8
@@ -9482,7 +10695,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -9583,11 +10796,19 @@ half0:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5128Rows7(SB), NOSPLIT, $0-8
@@ -9673,7 +10894,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -9763,7 +10984,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 	VPMOVZXWD 32(R13)(R11*1), Z27
@@ -9840,17 +11061,29 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled1
+zero1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX5128Rows8(SB), NOSPLIT, $0-8
@@ -9943,7 +11176,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 32(R13), Z25
@@ -10042,7 +11275,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 	VPMOVZXWD 32(R13)(R11*1), Z27
@@ -10125,17 +11358,29 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
-single0:
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
+	JMP scaled0
+zero0:
+	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
-single1:
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
+	JMP scaled1
+zero1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX512FP4Rows1(SB), NOSPLIT, $0-8
@@ -10208,7 +11453,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 0(R13)(R11*1), Z26
@@ -10253,7 +11498,7 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
@@ -10340,7 +11585,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 0(R13)(R11*1), Z26
@@ -10395,7 +11640,7 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
@@ -10494,7 +11739,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 0(R13)(R11*1), Z26
@@ -10559,7 +11804,7 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
@@ -10670,7 +11915,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 0(R13)(R11*1), Z26
@@ -10745,7 +11990,7 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
@@ -10868,7 +12113,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 0(R13)(R11*1), Z26
@@ -10953,7 +12198,7 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
@@ -11088,7 +12333,7 @@ step0:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 	VPMOVZXWD 0(R13)(R11*1), Z26
@@ -11183,7 +12428,7 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
@@ -11280,7 +12525,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 scaled0:
@@ -11374,7 +12619,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 scaled1:
@@ -11448,13 +12693,13 @@ end:
 half0:
 	VCVTPH2PS 0(R13), Z24
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Z24
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled1
-single1:
+other1:
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled1
 
@@ -11557,7 +12802,7 @@ step0:
 	PREFETCHT0 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
-	JGT single0
+	JGT other0
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 scaled0:
@@ -11660,7 +12905,7 @@ step1:
 	PREFETCHT0 4608(R13)(R11*1)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half1
-	JGT single1
+	JGT other1
 	VPMOVZXWD 0(R13)(R11*1), Z26
 	VPSLLD $16, Z26, Z26
 scaled1:
@@ -11740,12 +12985,1944 @@ end:
 half0:
 	VCVTPH2PS 0(R13), Z24
 	JMP scaled0
-single0:
+other0:
 	VMOVUPS 0(R13), Z24
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled1
-single1:
+other1:
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled1
+
+TEXT ·integerAVX512LevelsRows1(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVQ integerArgs_out(AX), R9
+	MOVQ integerArgs_tiles(AX), R10
+	MOVL $0x0f0f0f0f, CX
+	VPBROADCASTD CX, Z31
+	VBROADCASTI32X4 integerLevels<>(SB), Z30
+	SHRQ $1, R10
+	JZ last
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+tile:
+	MOVQ integerArgs_acts(AX), DX
+	MOVQ integerArgs_groups(AX), R12
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	XORL R15, R15
+group:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ integerArgs_steps(AX), CX
+step0:
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z2
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 4(BX), Z25, Z2
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 8(BX), Z24, Z2
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 12(BX), Z25, Z2
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z3
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 4(BX), Z25, Z3
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 8(BX), Z24, Z3
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 12(BX), Z25, Z3
+	ADDQ $128, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ step0
+	MOVQ integerArgs_codes(AX), R13
+	ADDQ R8, R13
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4608(R13)(R11*1)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half0
+	JGT other0
+	VPMOVZXWD 0(R13), Z24
+	VPSLLD $16, Z24, Z24
+	VPMOVZXWD 0(R13)(R11*1), Z26
+	VPSLLD $16, Z26, Z26
+scaled0:
+	VPBROADCASTD 8(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS.BCST 0(BX), Z2, Z2
+	VFMADD231PS Z24, Z2, Z0
+	VPBROADCASTD 8(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS.BCST 0(BX), Z3, Z3
+	VFMADD231PS Z26, Z3, Z1
+	LEAQ 12(BX), DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
+	DECQ R12
+	JNZ group
+	VMOVUPS Z0, 0(R9)
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	ADDQ DX, R9
+	VMOVUPS Z1, 0(CX)
+	DECQ R10
+	JNZ tile
+	ADDQ R11, R8
+	LEAQ (CX)(DX*1), R9
+last:
+	XORL R11, R11
+	MOVQ $1, R10
+	MOVQ integerArgs_tiles(AX), CX
+	TESTQ $1, CX
+	JNZ tile
+end:
+	VZEROUPPER
+	RET
+half0:
+	VCVTPH2PS 0(R13), Z24
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors0
+	VMOVUPS 0(R13), Z24
+	VMOVUPS 0(R13)(R11*1), Z26
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsXS512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 1024(R14), Z26
+	ADDQ $64, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
+
+TEXT ·integerAVX512LevelsRows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVQ integerArgs_out(AX), R9
+	MOVQ integerArgs_tiles(AX), R10
+	MOVL $0x0f0f0f0f, CX
+	VPBROADCASTD CX, Z31
+	VBROADCASTI32X4 integerLevels<>(SB), Z30
+	SHRQ $1, R10
+	JZ last
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+tile:
+	MOVQ integerArgs_acts(AX), DX
+	MOVQ integerArgs_groups(AX), R12
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	XORL R15, R15
+group:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ integerArgs_steps(AX), CX
+step0:
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z4
+	VPDPBUSD.BCST 4(BX), Z24, Z5
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 8(BX), Z25, Z4
+	VPDPBUSD.BCST 12(BX), Z25, Z5
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 16(BX), Z24, Z4
+	VPDPBUSD.BCST 20(BX), Z24, Z5
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 24(BX), Z25, Z4
+	VPDPBUSD.BCST 28(BX), Z25, Z5
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z6
+	VPDPBUSD.BCST 4(BX), Z24, Z7
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 8(BX), Z25, Z6
+	VPDPBUSD.BCST 12(BX), Z25, Z7
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 16(BX), Z24, Z6
+	VPDPBUSD.BCST 20(BX), Z24, Z7
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 24(BX), Z25, Z6
+	VPDPBUSD.BCST 28(BX), Z25, Z7
+	ADDQ $128, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ step0
+	MOVQ integerArgs_codes(AX), R13
+	ADDQ R8, R13
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4608(R13)(R11*1)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half0
+	JGT other0
+	VPMOVZXWD 0(R13), Z24
+	VPSLLD $16, Z24, Z24
+	VPMOVZXWD 0(R13)(R11*1), Z26
+	VPSLLD $16, Z26, Z26
+scaled0:
+	VPBROADCASTD 16(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z4, Z4
+	VCVTDQ2PS Z4, Z4
+	VMULPS.BCST 0(BX), Z4, Z4
+	VFMADD231PS Z24, Z4, Z0
+	VPBROADCASTD 16(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z26, Z6, Z2
+	VPBROADCASTD 20(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z5, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS.BCST 4(BX), Z5, Z5
+	VFMADD231PS Z24, Z5, Z1
+	VPBROADCASTD 20(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z26, Z7, Z3
+	LEAQ 24(BX), DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
+	DECQ R12
+	JNZ group
+	VMOVUPS Z0, 0(R9)
+	VMOVUPS Z1, 64(R9)
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	ADDQ DX, R9
+	VMOVUPS Z2, 0(CX)
+	VMOVUPS Z3, 64(CX)
+	DECQ R10
+	JNZ tile
+	ADDQ R11, R8
+	LEAQ (CX)(DX*1), R9
+last:
+	XORL R11, R11
+	MOVQ $1, R10
+	MOVQ integerArgs_tiles(AX), CX
+	TESTQ $1, CX
+	JNZ tile
+end:
+	VZEROUPPER
+	RET
+half0:
+	VCVTPH2PS 0(R13), Z24
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors0
+	VMOVUPS 0(R13), Z24
+	VMOVUPS 0(R13)(R11*1), Z26
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsXS512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 1024(R14), Z26
+	ADDQ $64, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
+
+TEXT ·integerAVX512LevelsRows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVQ integerArgs_out(AX), R9
+	MOVQ integerArgs_tiles(AX), R10
+	MOVL $0x0f0f0f0f, CX
+	VPBROADCASTD CX, Z31
+	VBROADCASTI32X4 integerLevels<>(SB), Z30
+	SHRQ $1, R10
+	JZ last
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+tile:
+	MOVQ integerArgs_acts(AX), DX
+	MOVQ integerArgs_groups(AX), R12
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	XORL R15, R15
+group:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ integerArgs_steps(AX), CX
+step0:
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z6
+	VPDPBUSD.BCST 4(BX), Z24, Z7
+	VPDPBUSD.BCST 8(BX), Z24, Z8
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 12(BX), Z25, Z6
+	VPDPBUSD.BCST 16(BX), Z25, Z7
+	VPDPBUSD.BCST 20(BX), Z25, Z8
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 24(BX), Z24, Z6
+	VPDPBUSD.BCST 28(BX), Z24, Z7
+	VPDPBUSD.BCST 32(BX), Z24, Z8
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 36(BX), Z25, Z6
+	VPDPBUSD.BCST 40(BX), Z25, Z7
+	VPDPBUSD.BCST 44(BX), Z25, Z8
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z9
+	VPDPBUSD.BCST 4(BX), Z24, Z10
+	VPDPBUSD.BCST 8(BX), Z24, Z11
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 12(BX), Z25, Z9
+	VPDPBUSD.BCST 16(BX), Z25, Z10
+	VPDPBUSD.BCST 20(BX), Z25, Z11
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 24(BX), Z24, Z9
+	VPDPBUSD.BCST 28(BX), Z24, Z10
+	VPDPBUSD.BCST 32(BX), Z24, Z11
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 36(BX), Z25, Z9
+	VPDPBUSD.BCST 40(BX), Z25, Z10
+	VPDPBUSD.BCST 44(BX), Z25, Z11
+	ADDQ $128, SI
+	ADDQ $48, BX
+	DECQ CX
+	JNZ step0
+	MOVQ integerArgs_codes(AX), R13
+	ADDQ R8, R13
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4608(R13)(R11*1)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half0
+	JGT other0
+	VPMOVZXWD 0(R13), Z24
+	VPSLLD $16, Z24, Z24
+	VPMOVZXWD 0(R13)(R11*1), Z26
+	VPSLLD $16, Z26, Z26
+scaled0:
+	VPBROADCASTD 24(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z24, Z6, Z0
+	VPBROADCASTD 24(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 0(BX), Z9, Z9
+	VFMADD231PS Z26, Z9, Z3
+	VPBROADCASTD 28(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z24, Z7, Z1
+	VPBROADCASTD 28(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 4(BX), Z10, Z10
+	VFMADD231PS Z26, Z10, Z4
+	VPBROADCASTD 32(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 8(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z2
+	VPBROADCASTD 32(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 8(BX), Z11, Z11
+	VFMADD231PS Z26, Z11, Z5
+	LEAQ 36(BX), DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
+	DECQ R12
+	JNZ group
+	VMOVUPS Z0, 0(R9)
+	VMOVUPS Z1, 64(R9)
+	VMOVUPS Z2, 128(R9)
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	ADDQ DX, R9
+	VMOVUPS Z3, 0(CX)
+	VMOVUPS Z4, 64(CX)
+	VMOVUPS Z5, 128(CX)
+	DECQ R10
+	JNZ tile
+	ADDQ R11, R8
+	LEAQ (CX)(DX*1), R9
+last:
+	XORL R11, R11
+	MOVQ $1, R10
+	MOVQ integerArgs_tiles(AX), CX
+	TESTQ $1, CX
+	JNZ tile
+end:
+	VZEROUPPER
+	RET
+half0:
+	VCVTPH2PS 0(R13), Z24
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors0
+	VMOVUPS 0(R13), Z24
+	VMOVUPS 0(R13)(R11*1), Z26
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsXS512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 1024(R14), Z26
+	ADDQ $64, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
+
+TEXT ·integerAVX512LevelsRows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVQ integerArgs_out(AX), R9
+	MOVQ integerArgs_tiles(AX), R10
+	MOVL $0x0f0f0f0f, CX
+	VPBROADCASTD CX, Z31
+	VBROADCASTI32X4 integerLevels<>(SB), Z30
+	SHRQ $1, R10
+	JZ last
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+tile:
+	MOVQ integerArgs_acts(AX), DX
+	MOVQ integerArgs_groups(AX), R12
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	XORL R15, R15
+group:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ integerArgs_steps(AX), CX
+step0:
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z8
+	VPDPBUSD.BCST 4(BX), Z24, Z9
+	VPDPBUSD.BCST 8(BX), Z24, Z10
+	VPDPBUSD.BCST 12(BX), Z24, Z11
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 16(BX), Z25, Z8
+	VPDPBUSD.BCST 20(BX), Z25, Z9
+	VPDPBUSD.BCST 24(BX), Z25, Z10
+	VPDPBUSD.BCST 28(BX), Z25, Z11
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 32(BX), Z24, Z8
+	VPDPBUSD.BCST 36(BX), Z24, Z9
+	VPDPBUSD.BCST 40(BX), Z24, Z10
+	VPDPBUSD.BCST 44(BX), Z24, Z11
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 48(BX), Z25, Z8
+	VPDPBUSD.BCST 52(BX), Z25, Z9
+	VPDPBUSD.BCST 56(BX), Z25, Z10
+	VPDPBUSD.BCST 60(BX), Z25, Z11
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z12
+	VPDPBUSD.BCST 4(BX), Z24, Z13
+	VPDPBUSD.BCST 8(BX), Z24, Z14
+	VPDPBUSD.BCST 12(BX), Z24, Z15
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 16(BX), Z25, Z12
+	VPDPBUSD.BCST 20(BX), Z25, Z13
+	VPDPBUSD.BCST 24(BX), Z25, Z14
+	VPDPBUSD.BCST 28(BX), Z25, Z15
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 32(BX), Z24, Z12
+	VPDPBUSD.BCST 36(BX), Z24, Z13
+	VPDPBUSD.BCST 40(BX), Z24, Z14
+	VPDPBUSD.BCST 44(BX), Z24, Z15
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 48(BX), Z25, Z12
+	VPDPBUSD.BCST 52(BX), Z25, Z13
+	VPDPBUSD.BCST 56(BX), Z25, Z14
+	VPDPBUSD.BCST 60(BX), Z25, Z15
+	ADDQ $128, SI
+	ADDQ $64, BX
+	DECQ CX
+	JNZ step0
+	MOVQ integerArgs_codes(AX), R13
+	ADDQ R8, R13
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4608(R13)(R11*1)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half0
+	JGT other0
+	VPMOVZXWD 0(R13), Z24
+	VPSLLD $16, Z24, Z24
+	VPMOVZXWD 0(R13)(R11*1), Z26
+	VPSLLD $16, Z26, Z26
+scaled0:
+	VPBROADCASTD 32(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 0(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z0
+	VPBROADCASTD 32(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z26, Z12, Z4
+	VPBROADCASTD 36(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 4(BX), Z9, Z9
+	VFMADD231PS Z24, Z9, Z1
+	VPBROADCASTD 36(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z26, Z13, Z5
+	VPBROADCASTD 40(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 8(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z2
+	VPBROADCASTD 40(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z6
+	VPBROADCASTD 44(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 12(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z3
+	VPBROADCASTD 44(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z7
+	LEAQ 48(BX), DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
+	DECQ R12
+	JNZ group
+	VMOVUPS Z0, 0(R9)
+	VMOVUPS Z1, 64(R9)
+	VMOVUPS Z2, 128(R9)
+	VMOVUPS Z3, 192(R9)
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	ADDQ DX, R9
+	VMOVUPS Z4, 0(CX)
+	VMOVUPS Z5, 64(CX)
+	VMOVUPS Z6, 128(CX)
+	VMOVUPS Z7, 192(CX)
+	DECQ R10
+	JNZ tile
+	ADDQ R11, R8
+	LEAQ (CX)(DX*1), R9
+last:
+	XORL R11, R11
+	MOVQ $1, R10
+	MOVQ integerArgs_tiles(AX), CX
+	TESTQ $1, CX
+	JNZ tile
+end:
+	VZEROUPPER
+	RET
+half0:
+	VCVTPH2PS 0(R13), Z24
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors0
+	VMOVUPS 0(R13), Z24
+	VMOVUPS 0(R13)(R11*1), Z26
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsXS512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 1024(R14), Z26
+	ADDQ $64, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
+
+TEXT ·integerAVX512LevelsRows5(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVQ integerArgs_out(AX), R9
+	MOVQ integerArgs_tiles(AX), R10
+	MOVL $0x0f0f0f0f, CX
+	VPBROADCASTD CX, Z31
+	VBROADCASTI32X4 integerLevels<>(SB), Z30
+	SHRQ $1, R10
+	JZ last
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+tile:
+	MOVQ integerArgs_acts(AX), DX
+	MOVQ integerArgs_groups(AX), R12
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	XORL R15, R15
+group:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	MOVQ integerArgs_steps(AX), CX
+step0:
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z10
+	VPDPBUSD.BCST 4(BX), Z24, Z11
+	VPDPBUSD.BCST 8(BX), Z24, Z12
+	VPDPBUSD.BCST 12(BX), Z24, Z13
+	VPDPBUSD.BCST 16(BX), Z24, Z14
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 20(BX), Z25, Z10
+	VPDPBUSD.BCST 24(BX), Z25, Z11
+	VPDPBUSD.BCST 28(BX), Z25, Z12
+	VPDPBUSD.BCST 32(BX), Z25, Z13
+	VPDPBUSD.BCST 36(BX), Z25, Z14
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 40(BX), Z24, Z10
+	VPDPBUSD.BCST 44(BX), Z24, Z11
+	VPDPBUSD.BCST 48(BX), Z24, Z12
+	VPDPBUSD.BCST 52(BX), Z24, Z13
+	VPDPBUSD.BCST 56(BX), Z24, Z14
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 60(BX), Z25, Z10
+	VPDPBUSD.BCST 64(BX), Z25, Z11
+	VPDPBUSD.BCST 68(BX), Z25, Z12
+	VPDPBUSD.BCST 72(BX), Z25, Z13
+	VPDPBUSD.BCST 76(BX), Z25, Z14
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z15
+	VPDPBUSD.BCST 4(BX), Z24, Z16
+	VPDPBUSD.BCST 8(BX), Z24, Z17
+	VPDPBUSD.BCST 12(BX), Z24, Z18
+	VPDPBUSD.BCST 16(BX), Z24, Z19
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 20(BX), Z25, Z15
+	VPDPBUSD.BCST 24(BX), Z25, Z16
+	VPDPBUSD.BCST 28(BX), Z25, Z17
+	VPDPBUSD.BCST 32(BX), Z25, Z18
+	VPDPBUSD.BCST 36(BX), Z25, Z19
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 40(BX), Z24, Z15
+	VPDPBUSD.BCST 44(BX), Z24, Z16
+	VPDPBUSD.BCST 48(BX), Z24, Z17
+	VPDPBUSD.BCST 52(BX), Z24, Z18
+	VPDPBUSD.BCST 56(BX), Z24, Z19
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 60(BX), Z25, Z15
+	VPDPBUSD.BCST 64(BX), Z25, Z16
+	VPDPBUSD.BCST 68(BX), Z25, Z17
+	VPDPBUSD.BCST 72(BX), Z25, Z18
+	VPDPBUSD.BCST 76(BX), Z25, Z19
+	ADDQ $128, SI
+	ADDQ $80, BX
+	DECQ CX
+	JNZ step0
+	MOVQ integerArgs_codes(AX), R13
+	ADDQ R8, R13
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4608(R13)(R11*1)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half0
+	JGT other0
+	VPMOVZXWD 0(R13), Z24
+	VPSLLD $16, Z24, Z24
+	VPMOVZXWD 0(R13)(R11*1), Z26
+	VPSLLD $16, Z26, Z26
+scaled0:
+	VPBROADCASTD 40(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 0(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z0
+	VPBROADCASTD 40(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 0(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z5
+	VPBROADCASTD 44(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 4(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z1
+	VPBROADCASTD 44(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 4(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z6
+	VPBROADCASTD 48(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 8(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z2
+	VPBROADCASTD 48(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 8(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z7
+	VPBROADCASTD 52(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 12(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z3
+	VPBROADCASTD 52(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 12(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z8
+	VPBROADCASTD 56(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 16(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z4
+	VPBROADCASTD 56(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 16(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z9
+	LEAQ 60(BX), DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
+	DECQ R12
+	JNZ group
+	VMOVUPS Z0, 0(R9)
+	VMOVUPS Z1, 64(R9)
+	VMOVUPS Z2, 128(R9)
+	VMOVUPS Z3, 192(R9)
+	VMOVUPS Z4, 256(R9)
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	ADDQ DX, R9
+	VMOVUPS Z5, 0(CX)
+	VMOVUPS Z6, 64(CX)
+	VMOVUPS Z7, 128(CX)
+	VMOVUPS Z8, 192(CX)
+	VMOVUPS Z9, 256(CX)
+	DECQ R10
+	JNZ tile
+	ADDQ R11, R8
+	LEAQ (CX)(DX*1), R9
+last:
+	XORL R11, R11
+	MOVQ $1, R10
+	MOVQ integerArgs_tiles(AX), CX
+	TESTQ $1, CX
+	JNZ tile
+end:
+	VZEROUPPER
+	RET
+half0:
+	VCVTPH2PS 0(R13), Z24
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors0
+	VMOVUPS 0(R13), Z24
+	VMOVUPS 0(R13)(R11*1), Z26
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsXS512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 1024(R14), Z26
+	ADDQ $64, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
+
+TEXT ·integerAVX512LevelsRows6(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVQ integerArgs_out(AX), R9
+	MOVQ integerArgs_tiles(AX), R10
+	MOVL $0x0f0f0f0f, CX
+	VPBROADCASTD CX, Z31
+	VBROADCASTI32X4 integerLevels<>(SB), Z30
+	SHRQ $1, R10
+	JZ last
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+tile:
+	MOVQ integerArgs_acts(AX), DX
+	MOVQ integerArgs_groups(AX), R12
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	XORL R15, R15
+group:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	MOVQ integerArgs_steps(AX), CX
+step0:
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z12
+	VPDPBUSD.BCST 4(BX), Z24, Z13
+	VPDPBUSD.BCST 8(BX), Z24, Z14
+	VPDPBUSD.BCST 12(BX), Z24, Z15
+	VPDPBUSD.BCST 16(BX), Z24, Z16
+	VPDPBUSD.BCST 20(BX), Z24, Z17
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 24(BX), Z25, Z12
+	VPDPBUSD.BCST 28(BX), Z25, Z13
+	VPDPBUSD.BCST 32(BX), Z25, Z14
+	VPDPBUSD.BCST 36(BX), Z25, Z15
+	VPDPBUSD.BCST 40(BX), Z25, Z16
+	VPDPBUSD.BCST 44(BX), Z25, Z17
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 48(BX), Z24, Z12
+	VPDPBUSD.BCST 52(BX), Z24, Z13
+	VPDPBUSD.BCST 56(BX), Z24, Z14
+	VPDPBUSD.BCST 60(BX), Z24, Z15
+	VPDPBUSD.BCST 64(BX), Z24, Z16
+	VPDPBUSD.BCST 68(BX), Z24, Z17
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 72(BX), Z25, Z12
+	VPDPBUSD.BCST 76(BX), Z25, Z13
+	VPDPBUSD.BCST 80(BX), Z25, Z14
+	VPDPBUSD.BCST 84(BX), Z25, Z15
+	VPDPBUSD.BCST 88(BX), Z25, Z16
+	VPDPBUSD.BCST 92(BX), Z25, Z17
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z18
+	VPDPBUSD.BCST 4(BX), Z24, Z19
+	VPDPBUSD.BCST 8(BX), Z24, Z20
+	VPDPBUSD.BCST 12(BX), Z24, Z21
+	VPDPBUSD.BCST 16(BX), Z24, Z22
+	VPDPBUSD.BCST 20(BX), Z24, Z23
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 24(BX), Z25, Z18
+	VPDPBUSD.BCST 28(BX), Z25, Z19
+	VPDPBUSD.BCST 32(BX), Z25, Z20
+	VPDPBUSD.BCST 36(BX), Z25, Z21
+	VPDPBUSD.BCST 40(BX), Z25, Z22
+	VPDPBUSD.BCST 44(BX), Z25, Z23
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 48(BX), Z24, Z18
+	VPDPBUSD.BCST 52(BX), Z24, Z19
+	VPDPBUSD.BCST 56(BX), Z24, Z20
+	VPDPBUSD.BCST 60(BX), Z24, Z21
+	VPDPBUSD.BCST 64(BX), Z24, Z22
+	VPDPBUSD.BCST 68(BX), Z24, Z23
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 72(BX), Z25, Z18
+	VPDPBUSD.BCST 76(BX), Z25, Z19
+	VPDPBUSD.BCST 80(BX), Z25, Z20
+	VPDPBUSD.BCST 84(BX), Z25, Z21
+	VPDPBUSD.BCST 88(BX), Z25, Z22
+	VPDPBUSD.BCST 92(BX), Z25, Z23
+	ADDQ $128, SI
+	ADDQ $96, BX
+	DECQ CX
+	JNZ step0
+	MOVQ integerArgs_codes(AX), R13
+	ADDQ R8, R13
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4608(R13)(R11*1)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half0
+	JGT other0
+	VPMOVZXWD 0(R13), Z24
+	VPSLLD $16, Z24, Z24
+	VPMOVZXWD 0(R13)(R11*1), Z26
+	VPSLLD $16, Z26, Z26
+scaled0:
+	VPBROADCASTD 48(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z0
+	VPBROADCASTD 48(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 0(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z6
+	VPBROADCASTD 52(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z1
+	VPBROADCASTD 52(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 4(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z7
+	VPBROADCASTD 56(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z2
+	VPBROADCASTD 56(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 8(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z8
+	VPBROADCASTD 60(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z3
+	VPBROADCASTD 60(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 12(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z9
+	VPBROADCASTD 64(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 16(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z4
+	VPBROADCASTD 64(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 16(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z10
+	VPBROADCASTD 68(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 20(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z5
+	VPBROADCASTD 68(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 20(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z11
+	LEAQ 72(BX), DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
+	DECQ R12
+	JNZ group
+	VMOVUPS Z0, 0(R9)
+	VMOVUPS Z1, 64(R9)
+	VMOVUPS Z2, 128(R9)
+	VMOVUPS Z3, 192(R9)
+	VMOVUPS Z4, 256(R9)
+	VMOVUPS Z5, 320(R9)
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	ADDQ DX, R9
+	VMOVUPS Z6, 0(CX)
+	VMOVUPS Z7, 64(CX)
+	VMOVUPS Z8, 128(CX)
+	VMOVUPS Z9, 192(CX)
+	VMOVUPS Z10, 256(CX)
+	VMOVUPS Z11, 320(CX)
+	DECQ R10
+	JNZ tile
+	ADDQ R11, R8
+	LEAQ (CX)(DX*1), R9
+last:
+	XORL R11, R11
+	MOVQ $1, R10
+	MOVQ integerArgs_tiles(AX), CX
+	TESTQ $1, CX
+	JNZ tile
+end:
+	VZEROUPPER
+	RET
+half0:
+	VCVTPH2PS 0(R13), Z24
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors0
+	VMOVUPS 0(R13), Z24
+	VMOVUPS 0(R13)(R11*1), Z26
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsXS512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 1024(R14), Z26
+	ADDQ $64, R14
+	JMP scaled0
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
+
+TEXT ·integerAVX512LevelsRows7(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVQ integerArgs_out(AX), R9
+	MOVQ integerArgs_tiles(AX), R10
+	MOVL $0x0f0f0f0f, CX
+	VPBROADCASTD CX, Z31
+	VBROADCASTI32X4 integerLevels<>(SB), Z30
+	SHRQ $1, R10
+	JZ last
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+tile:
+	MOVQ integerArgs_acts(AX), DX
+	MOVQ integerArgs_groups(AX), R12
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	XORL R15, R15
+group:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	MOVQ integerArgs_steps(AX), CX
+step0:
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z14
+	VPDPBUSD.BCST 4(BX), Z24, Z15
+	VPDPBUSD.BCST 8(BX), Z24, Z16
+	VPDPBUSD.BCST 12(BX), Z24, Z17
+	VPDPBUSD.BCST 16(BX), Z24, Z18
+	VPDPBUSD.BCST 20(BX), Z24, Z19
+	VPDPBUSD.BCST 24(BX), Z24, Z20
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 28(BX), Z25, Z14
+	VPDPBUSD.BCST 32(BX), Z25, Z15
+	VPDPBUSD.BCST 36(BX), Z25, Z16
+	VPDPBUSD.BCST 40(BX), Z25, Z17
+	VPDPBUSD.BCST 44(BX), Z25, Z18
+	VPDPBUSD.BCST 48(BX), Z25, Z19
+	VPDPBUSD.BCST 52(BX), Z25, Z20
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 56(BX), Z24, Z14
+	VPDPBUSD.BCST 60(BX), Z24, Z15
+	VPDPBUSD.BCST 64(BX), Z24, Z16
+	VPDPBUSD.BCST 68(BX), Z24, Z17
+	VPDPBUSD.BCST 72(BX), Z24, Z18
+	VPDPBUSD.BCST 76(BX), Z24, Z19
+	VPDPBUSD.BCST 80(BX), Z24, Z20
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 84(BX), Z25, Z14
+	VPDPBUSD.BCST 88(BX), Z25, Z15
+	VPDPBUSD.BCST 92(BX), Z25, Z16
+	VPDPBUSD.BCST 96(BX), Z25, Z17
+	VPDPBUSD.BCST 100(BX), Z25, Z18
+	VPDPBUSD.BCST 104(BX), Z25, Z19
+	VPDPBUSD.BCST 108(BX), Z25, Z20
+	ADDQ $128, SI
+	ADDQ $112, BX
+	DECQ CX
+	JNZ step0
+	MOVQ integerArgs_codes(AX), R13
+	ADDQ R8, R13
+	PREFETCHT0 4608(R13)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half0
+	JGT other0
+	VPMOVZXWD 0(R13), Z24
+	VPSLLD $16, Z24, Z24
+scaled0:
+	VPBROADCASTD 56(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z0
+	VPBROADCASTD 60(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z1
+	VPBROADCASTD 64(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z2
+	VPBROADCASTD 68(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z3
+	VPBROADCASTD 72(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z4
+	VPBROADCASTD 76(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z5
+	VPBROADCASTD 80(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z6
+	MOVQ R8, SI
+	MOVQ DX, BX
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	MOVQ integerArgs_steps(AX), CX
+step1:
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z14
+	VPDPBUSD.BCST 4(BX), Z24, Z15
+	VPDPBUSD.BCST 8(BX), Z24, Z16
+	VPDPBUSD.BCST 12(BX), Z24, Z17
+	VPDPBUSD.BCST 16(BX), Z24, Z18
+	VPDPBUSD.BCST 20(BX), Z24, Z19
+	VPDPBUSD.BCST 24(BX), Z24, Z20
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 28(BX), Z25, Z14
+	VPDPBUSD.BCST 32(BX), Z25, Z15
+	VPDPBUSD.BCST 36(BX), Z25, Z16
+	VPDPBUSD.BCST 40(BX), Z25, Z17
+	VPDPBUSD.BCST 44(BX), Z25, Z18
+	VPDPBUSD.BCST 48(BX), Z25, Z19
+	VPDPBUSD.BCST 52(BX), Z25, Z20
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 56(BX), Z24, Z14
+	VPDPBUSD.BCST 60(BX), Z24, Z15
+	VPDPBUSD.BCST 64(BX), Z24, Z16
+	VPDPBUSD.BCST 68(BX), Z24, Z17
+	VPDPBUSD.BCST 72(BX), Z24, Z18
+	VPDPBUSD.BCST 76(BX), Z24, Z19
+	VPDPBUSD.BCST 80(BX), Z24, Z20
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 84(BX), Z25, Z14
+	VPDPBUSD.BCST 88(BX), Z25, Z15
+	VPDPBUSD.BCST 92(BX), Z25, Z16
+	VPDPBUSD.BCST 96(BX), Z25, Z17
+	VPDPBUSD.BCST 100(BX), Z25, Z18
+	VPDPBUSD.BCST 104(BX), Z25, Z19
+	VPDPBUSD.BCST 108(BX), Z25, Z20
+	ADDQ $128, SI
+	ADDQ $112, BX
+	DECQ CX
+	JNZ step1
+	MOVQ integerArgs_codes(AX), R13
+	ADDQ R8, R13
+	PREFETCHT0 4608(R13)(R11*1)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half1
+	JGT other1
+	VPMOVZXWD 0(R13)(R11*1), Z26
+	VPSLLD $16, Z26, Z26
+scaled1:
+	VPBROADCASTD 56(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z7
+	VPBROADCASTD 60(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z8
+	VPBROADCASTD 64(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z9
+	VPBROADCASTD 68(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z10
+	VPBROADCASTD 72(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z11
+	VPBROADCASTD 76(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z12
+	VPBROADCASTD 80(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z13
+	LEAQ 84(BX), DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
+	DECQ R12
+	JNZ group
+	VMOVUPS Z0, 0(R9)
+	VMOVUPS Z1, 64(R9)
+	VMOVUPS Z2, 128(R9)
+	VMOVUPS Z3, 192(R9)
+	VMOVUPS Z4, 256(R9)
+	VMOVUPS Z5, 320(R9)
+	VMOVUPS Z6, 384(R9)
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	ADDQ DX, R9
+	VMOVUPS Z7, 0(CX)
+	VMOVUPS Z8, 64(CX)
+	VMOVUPS Z9, 128(CX)
+	VMOVUPS Z10, 192(CX)
+	VMOVUPS Z11, 256(CX)
+	VMOVUPS Z12, 320(CX)
+	VMOVUPS Z13, 384(CX)
+	DECQ R10
+	JNZ tile
+	ADDQ R11, R8
+	LEAQ (CX)(DX*1), R9
+last:
+	XORL R11, R11
+	MOVQ $1, R10
+	MOVQ integerArgs_tiles(AX), CX
+	TESTQ $1, CX
+	JNZ tile
+end:
+	VZEROUPPER
+	RET
+half0:
+	VCVTPH2PS 0(R13), Z24
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors0
+	VMOVUPS 0(R13), Z24
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsXS512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	JMP scaled0
+half1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	JMP scaled1
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors1
+	VMOVUPS 0(R13)(R11*1), Z26
+	JMP scaled1
+factors1:
+	VMOVUPS 1024(R14), Z26
+	ADDQ $64, R14
+	JMP scaled1
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin
+
+TEXT ·integerAVX512LevelsRows8(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVQ integerArgs_out(AX), R9
+	MOVQ integerArgs_tiles(AX), R10
+	MOVL $0x0f0f0f0f, CX
+	VPBROADCASTD CX, Z31
+	VBROADCASTI32X4 integerLevels<>(SB), Z30
+	SHRQ $1, R10
+	JZ last
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+tile:
+	MOVQ integerArgs_acts(AX), DX
+	MOVQ integerArgs_groups(AX), R12
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	XORL R15, R15
+group:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	MOVQ integerArgs_steps(AX), CX
+step0:
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z16
+	VPDPBUSD.BCST 4(BX), Z24, Z17
+	VPDPBUSD.BCST 8(BX), Z24, Z18
+	VPDPBUSD.BCST 12(BX), Z24, Z19
+	VPDPBUSD.BCST 16(BX), Z24, Z20
+	VPDPBUSD.BCST 20(BX), Z24, Z21
+	VPDPBUSD.BCST 24(BX), Z24, Z22
+	VPDPBUSD.BCST 28(BX), Z24, Z23
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 32(BX), Z25, Z16
+	VPDPBUSD.BCST 36(BX), Z25, Z17
+	VPDPBUSD.BCST 40(BX), Z25, Z18
+	VPDPBUSD.BCST 44(BX), Z25, Z19
+	VPDPBUSD.BCST 48(BX), Z25, Z20
+	VPDPBUSD.BCST 52(BX), Z25, Z21
+	VPDPBUSD.BCST 56(BX), Z25, Z22
+	VPDPBUSD.BCST 60(BX), Z25, Z23
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 64(BX), Z24, Z16
+	VPDPBUSD.BCST 68(BX), Z24, Z17
+	VPDPBUSD.BCST 72(BX), Z24, Z18
+	VPDPBUSD.BCST 76(BX), Z24, Z19
+	VPDPBUSD.BCST 80(BX), Z24, Z20
+	VPDPBUSD.BCST 84(BX), Z24, Z21
+	VPDPBUSD.BCST 88(BX), Z24, Z22
+	VPDPBUSD.BCST 92(BX), Z24, Z23
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 96(BX), Z25, Z16
+	VPDPBUSD.BCST 100(BX), Z25, Z17
+	VPDPBUSD.BCST 104(BX), Z25, Z18
+	VPDPBUSD.BCST 108(BX), Z25, Z19
+	VPDPBUSD.BCST 112(BX), Z25, Z20
+	VPDPBUSD.BCST 116(BX), Z25, Z21
+	VPDPBUSD.BCST 120(BX), Z25, Z22
+	VPDPBUSD.BCST 124(BX), Z25, Z23
+	ADDQ $128, SI
+	ADDQ $128, BX
+	DECQ CX
+	JNZ step0
+	MOVQ integerArgs_codes(AX), R13
+	ADDQ R8, R13
+	PREFETCHT0 4608(R13)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half0
+	JGT other0
+	VPMOVZXWD 0(R13), Z24
+	VPSLLD $16, Z24, Z24
+scaled0:
+	VPBROADCASTD 64(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z0
+	VPBROADCASTD 68(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z1
+	VPBROADCASTD 72(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z2
+	VPBROADCASTD 76(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z3
+	VPBROADCASTD 80(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z4
+	VPBROADCASTD 84(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z24, Z21, Z5
+	VPBROADCASTD 88(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z24, Z22, Z6
+	VPBROADCASTD 92(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z24, Z23, Z7
+	MOVQ R8, SI
+	MOVQ DX, BX
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	MOVQ integerArgs_steps(AX), CX
+step1:
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 0(BX), Z24, Z16
+	VPDPBUSD.BCST 4(BX), Z24, Z17
+	VPDPBUSD.BCST 8(BX), Z24, Z18
+	VPDPBUSD.BCST 12(BX), Z24, Z19
+	VPDPBUSD.BCST 16(BX), Z24, Z20
+	VPDPBUSD.BCST 20(BX), Z24, Z21
+	VPDPBUSD.BCST 24(BX), Z24, Z22
+	VPDPBUSD.BCST 28(BX), Z24, Z23
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 32(BX), Z25, Z16
+	VPDPBUSD.BCST 36(BX), Z25, Z17
+	VPDPBUSD.BCST 40(BX), Z25, Z18
+	VPDPBUSD.BCST 44(BX), Z25, Z19
+	VPDPBUSD.BCST 48(BX), Z25, Z20
+	VPDPBUSD.BCST 52(BX), Z25, Z21
+	VPDPBUSD.BCST 56(BX), Z25, Z22
+	VPDPBUSD.BCST 60(BX), Z25, Z23
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPDPBUSD.BCST 64(BX), Z24, Z16
+	VPDPBUSD.BCST 68(BX), Z24, Z17
+	VPDPBUSD.BCST 72(BX), Z24, Z18
+	VPDPBUSD.BCST 76(BX), Z24, Z19
+	VPDPBUSD.BCST 80(BX), Z24, Z20
+	VPDPBUSD.BCST 84(BX), Z24, Z21
+	VPDPBUSD.BCST 88(BX), Z24, Z22
+	VPDPBUSD.BCST 92(BX), Z24, Z23
+	VPSHUFB Z25, Z30, Z25
+	VPDPBUSD.BCST 96(BX), Z25, Z16
+	VPDPBUSD.BCST 100(BX), Z25, Z17
+	VPDPBUSD.BCST 104(BX), Z25, Z18
+	VPDPBUSD.BCST 108(BX), Z25, Z19
+	VPDPBUSD.BCST 112(BX), Z25, Z20
+	VPDPBUSD.BCST 116(BX), Z25, Z21
+	VPDPBUSD.BCST 120(BX), Z25, Z22
+	VPDPBUSD.BCST 124(BX), Z25, Z23
+	ADDQ $128, SI
+	ADDQ $128, BX
+	DECQ CX
+	JNZ step1
+	MOVQ integerArgs_codes(AX), R13
+	ADDQ R8, R13
+	PREFETCHT0 4608(R13)(R11*1)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half1
+	JGT other1
+	VPMOVZXWD 0(R13)(R11*1), Z26
+	VPSLLD $16, Z26, Z26
+scaled1:
+	VPBROADCASTD 64(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z8
+	VPBROADCASTD 68(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z9
+	VPBROADCASTD 72(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z10
+	VPBROADCASTD 76(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z11
+	VPBROADCASTD 80(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z12
+	VPBROADCASTD 84(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z13
+	VPBROADCASTD 88(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z14
+	VPBROADCASTD 92(BX), Z28
+	VPMULLD.BCST integerTimes512<>(SB), Z28, Z28
+	VPADDD Z28, Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z15
+	LEAQ 96(BX), DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JZ tail
+begin:
+	DECQ R12
+	JNZ group
+	VMOVUPS Z0, 0(R9)
+	VMOVUPS Z1, 64(R9)
+	VMOVUPS Z2, 128(R9)
+	VMOVUPS Z3, 192(R9)
+	VMOVUPS Z4, 256(R9)
+	VMOVUPS Z5, 320(R9)
+	VMOVUPS Z6, 384(R9)
+	VMOVUPS Z7, 448(R9)
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	ADDQ DX, R9
+	VMOVUPS Z8, 0(CX)
+	VMOVUPS Z9, 64(CX)
+	VMOVUPS Z10, 128(CX)
+	VMOVUPS Z11, 192(CX)
+	VMOVUPS Z12, 256(CX)
+	VMOVUPS Z13, 320(CX)
+	VMOVUPS Z14, 384(CX)
+	VMOVUPS Z15, 448(CX)
+	DECQ R10
+	JNZ tile
+	ADDQ R11, R8
+	LEAQ (CX)(DX*1), R9
+last:
+	XORL R11, R11
+	MOVQ $1, R10
+	MOVQ integerArgs_tiles(AX), CX
+	TESTQ $1, CX
+	JNZ tile
+end:
+	VZEROUPPER
+	RET
+half0:
+	VCVTPH2PS 0(R13), Z24
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors0
+	VMOVUPS 0(R13), Z24
+	JMP scaled0
+factors0:
+	TESTQ R15, R15
+	JNZ decoded
+	MOVL $2, CX
+	CALL integerFactorsXS512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+decoded:
+	VMOVUPS 0(R14), Z24
+	JMP scaled0
+half1:
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	JMP scaled1
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors1
+	VMOVUPS 0(R13)(R11*1), Z26
+	JMP scaled1
+factors1:
+	VMOVUPS 1024(R14), Z26
+	ADDQ $64, R14
+	JMP scaled1
+tail:
+	ADDQ integerArgs_tail(AX), R8
+	JMP begin

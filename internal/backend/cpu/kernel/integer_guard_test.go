@@ -5,6 +5,8 @@ package kernel
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // TestIntegerProductKeepsToItsBuffers puts weights, input, activations and output right
@@ -12,22 +14,29 @@ import (
 func TestIntegerProductKeepsToItsBuffers(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
 	for _, set := range runnable() {
-		for range 150 {
-			c := randomCase(r)
-			w := packed(t, integers, func(n int) []byte { return guarded(t, n) }, randomWeights(c, r))
-			x := Rows{Data: floatsOf(guarded(t, 4*c.m*c.cols)), N: c.m, Cols: c.cols, Stride: c.cols}
+		for i := range 200 {
+			var m dtype.Matrix
+			var rows int
+			if c := randomCase(r); i < 150 {
+				m, rows = randomWeights(c, r), c.m
+			} else {
+				c := randomBlockCase(blockFormats[i%len(blockFormats)], r)
+				c.wild = false
+				m, rows = randomBlocks(c, r), c.m
+			}
+			w := packed(t, integers, func(n int) []byte { return guarded(t, n) }, m)
+			x := Rows{Data: floatsOf(guarded(t, 4*rows*m.Cols)), N: rows, Cols: m.Cols, Stride: m.Cols}
 			var a Activations
-			layout := set.strips(c.m, c.group)
-			a.lay(c.m, c.group, c.cols/c.group, layout)
+			set.Lay(&a, rows, w)
 			a.data = guarded(t, len(a.data))
-			for i := range c.m {
+			for i := range rows {
 				a.put(i, x.at(i), set.quantize)
 			}
 			out := floatsOf(guarded(t, 4*w.tiles*a.OutRows()*Tile))
 			set.Integer(out, w, 0, 0, w.tiles, &a, &Scratch{})
 			for _, y := range out {
 				if y != 0 {
-					t.Fatalf("isa=%s/%v: zero times weights is %g", set.Name, c, y)
+					t.Fatalf("isa=%s/%v m=%d: zero times weights is %g", set.Name, m.Format, rows, y)
 				}
 			}
 		}

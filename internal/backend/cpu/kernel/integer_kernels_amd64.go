@@ -76,6 +76,16 @@ var integerAVX512 = [integerFormats][8]func(a *integerArgs){
 		integerAVX512FP4Rows7,
 		integerAVX512FP4Rows8,
 	},
+	integerLevels: {
+		integerAVX512LevelsRows1,
+		integerAVX512LevelsRows2,
+		integerAVX512LevelsRows3,
+		integerAVX512LevelsRows4,
+		integerAVX512LevelsRows5,
+		integerAVX512LevelsRows6,
+		integerAVX512LevelsRows7,
+		integerAVX512LevelsRows8,
+	},
 }
 
 //go:noescape
@@ -246,6 +256,30 @@ func integerAVX512FP4Rows7(a *integerArgs)
 //go:noescape
 func integerAVX512FP4Rows8(a *integerArgs)
 
+//go:noescape
+func integerAVX512LevelsRows1(a *integerArgs)
+
+//go:noescape
+func integerAVX512LevelsRows2(a *integerArgs)
+
+//go:noescape
+func integerAVX512LevelsRows3(a *integerArgs)
+
+//go:noescape
+func integerAVX512LevelsRows4(a *integerArgs)
+
+//go:noescape
+func integerAVX512LevelsRows5(a *integerArgs)
+
+//go:noescape
+func integerAVX512LevelsRows6(a *integerArgs)
+
+//go:noescape
+func integerAVX512LevelsRows7(a *integerArgs)
+
+//go:noescape
+func integerAVX512LevelsRows8(a *integerArgs)
+
 // integerAVX2 has the kernels by format and number of rows.
 var integerAVX2 = [integerFormats][4]func(a *integerArgs){
 	integer2: {
@@ -289,6 +323,12 @@ var integerAVX2 = [integerFormats][4]func(a *integerArgs){
 		integerAVX2FP4Rows2,
 		integerAVX2FP4Rows3,
 		integerAVX2FP4Rows4,
+	},
+	integerLevels: {
+		integerAVX2LevelsRows1,
+		integerAVX2LevelsRows2,
+		integerAVX2LevelsRows3,
+		integerAVX2LevelsRows4,
 	},
 }
 
@@ -375,6 +415,18 @@ func integerAVX2FP4Rows3(a *integerArgs)
 
 //go:noescape
 func integerAVX2FP4Rows4(a *integerArgs)
+
+//go:noescape
+func integerAVX2LevelsRows1(a *integerArgs)
+
+//go:noescape
+func integerAVX2LevelsRows2(a *integerArgs)
+
+//go:noescape
+func integerAVX2LevelsRows3(a *integerArgs)
+
+//go:noescape
+func integerAVX2LevelsRows4(a *integerArgs)
 
 // integerUnpack has the kernels by format.
 var integerUnpack = [integerFormats]func(a *integerArgs){

@@ -48,6 +48,12 @@ var integerNEON = [integerFormats][4]func(a *integerArgs){
 		integerNEONFP4Rows3,
 		integerNEONFP4Rows4,
 	},
+	integerLevels: {
+		integerNEONLevelsRows1,
+		integerNEONLevelsRows2,
+		integerNEONLevelsRows3,
+		integerNEONLevelsRows4,
+	},
 }
 
 // integerDot has the kernels by format and number of rows.
@@ -94,6 +100,12 @@ var integerDot = [integerFormats][4]func(a *integerArgs){
 		integerDotFP4Rows3,
 		integerDotFP4Rows4,
 	},
+	integerLevels: {
+		integerDotLevelsRows1,
+		integerDotLevelsRows2,
+		integerDotLevelsRows3,
+		integerDotLevelsRows4,
+	},
 }
 
 // integerI8MM has the kernels by format and number of rows.
@@ -139,6 +151,12 @@ var integerI8MM = [integerFormats][4]func(a *integerArgs){
 		integerDotFP4Rows2,
 		integerDotFP4Rows3,
 		integerI8MMFP4Rows4,
+	},
+	integerLevels: {
+		integerDotLevelsRows1,
+		integerDotLevelsRows2,
+		integerDotLevelsRows3,
+		integerI8MMLevelsRows4,
 	},
 }
 
@@ -229,6 +247,18 @@ func integerNEONFP4Rows3(a *integerArgs)
 func integerNEONFP4Rows4(a *integerArgs)
 
 //go:noescape
+func integerNEONLevelsRows1(a *integerArgs)
+
+//go:noescape
+func integerNEONLevelsRows2(a *integerArgs)
+
+//go:noescape
+func integerNEONLevelsRows3(a *integerArgs)
+
+//go:noescape
+func integerNEONLevelsRows4(a *integerArgs)
+
+//go:noescape
 func integerDot2Rows1(a *integerArgs)
 
 //go:noescape
@@ -313,6 +343,18 @@ func integerDotFP4Rows3(a *integerArgs)
 func integerDotFP4Rows4(a *integerArgs)
 
 //go:noescape
+func integerDotLevelsRows1(a *integerArgs)
+
+//go:noescape
+func integerDotLevelsRows2(a *integerArgs)
+
+//go:noescape
+func integerDotLevelsRows3(a *integerArgs)
+
+//go:noescape
+func integerDotLevelsRows4(a *integerArgs)
+
+//go:noescape
 func integerI8MM2Rows4(a *integerArgs)
 
 //go:noescape
@@ -341,3 +383,6 @@ func integerI8MM8Rows4(a *integerArgs)
 
 //go:noescape
 func integerI8MMFP4Rows4(a *integerArgs)
+
+//go:noescape
+func integerI8MMLevelsRows4(a *integerArgs)

@@ -37,6 +37,10 @@ DATA integerHalves<>+0(SB)/8, $0x0c08060403020100
 DATA integerHalves<>+8(SB)/8, $0xf4f8fafcfdfeff00
 GLOBL integerHalves<>(SB), RODATA|NOPTR, $16
 
+DATA integerLevels<>+0(SB)/8, $0xf6eaddcfbfad9881
+DATA integerLevels<>+8(SB)/8, $0x7159453526190d01
+GLOBL integerLevels<>(SB), RODATA|NOPTR, $16
+
 DATA integerSign8<>+0(SB)/8, $0x8080808080808080
 DATA integerSign8<>+8(SB)/8, $0x8080808080808080
 GLOBL integerSign8<>(SB), RODATA|NOPTR, $16
@@ -52,6 +56,8 @@ GLOBL integerOne8<>(SB), RODATA|NOPTR, $16
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -199,6 +205,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -267,6 +275,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON2Rows2(a *integerArgs)
 //
@@ -275,6 +296,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -499,6 +522,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -591,6 +616,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON2Rows3(a *integerArgs)
 //
@@ -599,6 +637,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -901,6 +941,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -1017,6 +1059,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON2Rows4(a *integerArgs)
 //
@@ -1025,6 +1080,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -1403,6 +1460,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -1543,6 +1602,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON3Rows1(a *integerArgs)
 //
@@ -1551,6 +1623,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -1789,6 +1863,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -1857,6 +1933,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON3Rows2(a *integerArgs)
 //
@@ -1865,6 +1954,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -2180,6 +2271,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -2272,6 +2365,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON3Rows3(a *integerArgs)
 //
@@ -2280,6 +2386,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -2673,6 +2781,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -2789,6 +2899,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON3Rows4(a *integerArgs)
 //
@@ -2797,6 +2920,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -3266,6 +3391,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -3406,6 +3533,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON4Rows1(a *integerArgs)
 //
@@ -3414,6 +3554,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -3435,6 +3577,7 @@ tile:
 	FMOVQ F0, 16(R6)
 	FMOVQ F0, 32(R6)
 	FMOVQ F0, 48(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -3554,6 +3697,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -3616,12 +3762,192 @@ scaled:
 	FMOVQ F29, 48(R6)
 	ADD $12, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerNEON4Rows2(a *integerArgs)
 //
@@ -3630,6 +3956,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -3655,6 +3983,7 @@ tile:
 	FMOVQ F0, 80(R6)
 	FMOVQ F0, 96(R6)
 	FMOVQ F0, 112(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -3847,6 +4176,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -3933,12 +4265,192 @@ scaled:
 	FMOVQ F29, 112(R6)
 	ADD $24, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerNEON4Rows3(a *integerArgs)
 //
@@ -3947,6 +4459,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -3976,6 +4490,7 @@ tile:
 	FMOVQ F0, 144(R6)
 	FMOVQ F0, 160(R6)
 	FMOVQ F0, 176(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -4242,6 +4757,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -4352,12 +4870,192 @@ scaled:
 	FMOVQ F29, 176(R6)
 	ADD $36, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerNEON4Rows4(a *integerArgs)
 //
@@ -4366,6 +5064,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -4399,6 +5099,7 @@ tile:
 	FMOVQ F0, 208(R6)
 	FMOVQ F0, 224(R6)
 	FMOVQ F0, 240(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -4737,6 +5438,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -4871,12 +5575,192 @@ scaled:
 	FMOVQ F29, 240(R6)
 	ADD $48, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerNEON5Rows1(a *integerArgs)
 //
@@ -4885,6 +5769,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -4906,6 +5792,7 @@ tile:
 	FMOVQ F0, 16(R6)
 	FMOVQ F0, 32(R6)
 	FMOVQ F0, 48(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -5116,6 +6003,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -5178,12 +6068,192 @@ scaled:
 	FMOVQ F29, 48(R6)
 	ADD $12, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerNEON5Rows2(a *integerArgs)
 //
@@ -5192,6 +6262,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -5217,6 +6289,7 @@ tile:
 	FMOVQ F0, 80(R6)
 	FMOVQ F0, 96(R6)
 	FMOVQ F0, 112(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -5500,6 +6573,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -5586,12 +6662,192 @@ scaled:
 	FMOVQ F29, 112(R6)
 	ADD $24, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerNEON5Rows3(a *integerArgs)
 //
@@ -5600,6 +6856,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -5629,6 +6887,7 @@ tile:
 	FMOVQ F0, 144(R6)
 	FMOVQ F0, 160(R6)
 	FMOVQ F0, 176(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -5986,6 +7245,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -6096,12 +7358,192 @@ scaled:
 	FMOVQ F29, 176(R6)
 	ADD $36, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerNEON5Rows4(a *integerArgs)
 //
@@ -6110,6 +7552,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -6143,6 +7587,7 @@ tile:
 	FMOVQ F0, 208(R6)
 	FMOVQ F0, 224(R6)
 	FMOVQ F0, 240(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -6572,6 +8017,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -6706,12 +8154,192 @@ scaled:
 	FMOVQ F29, 240(R6)
 	ADD $48, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerNEON6Rows1(a *integerArgs)
 //
@@ -6720,6 +8348,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -6741,6 +8371,7 @@ tile:
 	FMOVQ F0, 16(R6)
 	FMOVQ F0, 32(R6)
 	FMOVQ F0, 48(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -6919,6 +8550,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -6981,12 +8615,78 @@ scaled:
 	FMOVQ F29, 48(R6)
 	ADD $12, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	MOVD R20, R24
+	MOVD R21, R25
+factor:
+	ADD $16, R15
+	FMOVQ 16(R15), F24
+	WORD $0x4f08a71a // sshll2.8h #0 v26, v24
+	WORD $0x0f08a718 // sshll.8h #0 v24, v24
+	WORD $0x4f10a719 // sshll2.4s #0 v25, v24
+	WORD $0x0f10a718 // sshll.4s #0 v24, v24
+	WORD $0x4f10a75b // sshll2.4s #0 v27, v26
+	WORD $0x0f10a75a // sshll.4s #0 v26, v26
+	WORD $0x4e21db18 // scvtf.4s v24, v24
+	WORD $0x6e30df18 // fmul.4s v24, v24, v16
+	FMOVQ F24, 0(R24)
+	WORD $0x4e21db39 // scvtf.4s v25, v25
+	WORD $0x6e31df39 // fmul.4s v25, v25, v17
+	FMOVQ F25, 16(R24)
+	WORD $0x4e21db5a // scvtf.4s v26, v26
+	WORD $0x6e32df5a // fmul.4s v26, v26, v18
+	FMOVQ F26, 32(R24)
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e33df7b // fmul.4s v27, v27, v19
+	FMOVQ F27, 48(R24)
+	ADD $64, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON6Rows2(a *integerArgs)
 //
@@ -6995,6 +8695,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -7020,6 +8722,7 @@ tile:
 	FMOVQ F0, 80(R6)
 	FMOVQ F0, 96(R6)
 	FMOVQ F0, 112(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -7271,6 +8974,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -7357,12 +9063,78 @@ scaled:
 	FMOVQ F29, 112(R6)
 	ADD $24, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	MOVD R20, R24
+	MOVD R21, R25
+factor:
+	ADD $16, R15
+	FMOVQ 16(R15), F24
+	WORD $0x4f08a71a // sshll2.8h #0 v26, v24
+	WORD $0x0f08a718 // sshll.8h #0 v24, v24
+	WORD $0x4f10a719 // sshll2.4s #0 v25, v24
+	WORD $0x0f10a718 // sshll.4s #0 v24, v24
+	WORD $0x4f10a75b // sshll2.4s #0 v27, v26
+	WORD $0x0f10a75a // sshll.4s #0 v26, v26
+	WORD $0x4e21db18 // scvtf.4s v24, v24
+	WORD $0x6e30df18 // fmul.4s v24, v24, v16
+	FMOVQ F24, 0(R24)
+	WORD $0x4e21db39 // scvtf.4s v25, v25
+	WORD $0x6e31df39 // fmul.4s v25, v25, v17
+	FMOVQ F25, 16(R24)
+	WORD $0x4e21db5a // scvtf.4s v26, v26
+	WORD $0x6e32df5a // fmul.4s v26, v26, v18
+	FMOVQ F26, 32(R24)
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e33df7b // fmul.4s v27, v27, v19
+	FMOVQ F27, 48(R24)
+	ADD $64, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON6Rows3(a *integerArgs)
 //
@@ -7371,6 +9143,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -7400,6 +9174,7 @@ tile:
 	FMOVQ F0, 144(R6)
 	FMOVQ F0, 160(R6)
 	FMOVQ F0, 176(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -7725,6 +9500,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -7835,12 +9613,78 @@ scaled:
 	FMOVQ F29, 176(R6)
 	ADD $36, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	MOVD R20, R24
+	MOVD R21, R25
+factor:
+	ADD $16, R15
+	FMOVQ 16(R15), F24
+	WORD $0x4f08a71a // sshll2.8h #0 v26, v24
+	WORD $0x0f08a718 // sshll.8h #0 v24, v24
+	WORD $0x4f10a719 // sshll2.4s #0 v25, v24
+	WORD $0x0f10a718 // sshll.4s #0 v24, v24
+	WORD $0x4f10a75b // sshll2.4s #0 v27, v26
+	WORD $0x0f10a75a // sshll.4s #0 v26, v26
+	WORD $0x4e21db18 // scvtf.4s v24, v24
+	WORD $0x6e30df18 // fmul.4s v24, v24, v16
+	FMOVQ F24, 0(R24)
+	WORD $0x4e21db39 // scvtf.4s v25, v25
+	WORD $0x6e31df39 // fmul.4s v25, v25, v17
+	FMOVQ F25, 16(R24)
+	WORD $0x4e21db5a // scvtf.4s v26, v26
+	WORD $0x6e32df5a // fmul.4s v26, v26, v18
+	FMOVQ F26, 32(R24)
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e33df7b // fmul.4s v27, v27, v19
+	FMOVQ F27, 48(R24)
+	ADD $64, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON6Rows4(a *integerArgs)
 //
@@ -7849,6 +9693,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -7882,6 +9728,7 @@ tile:
 	FMOVQ F0, 208(R6)
 	FMOVQ F0, 224(R6)
 	FMOVQ F0, 240(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -8279,6 +10126,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -8413,12 +10263,78 @@ scaled:
 	FMOVQ F29, 240(R6)
 	ADD $48, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	MOVD R20, R24
+	MOVD R21, R25
+factor:
+	ADD $16, R15
+	FMOVQ 16(R15), F24
+	WORD $0x4f08a71a // sshll2.8h #0 v26, v24
+	WORD $0x0f08a718 // sshll.8h #0 v24, v24
+	WORD $0x4f10a719 // sshll2.4s #0 v25, v24
+	WORD $0x0f10a718 // sshll.4s #0 v24, v24
+	WORD $0x4f10a75b // sshll2.4s #0 v27, v26
+	WORD $0x0f10a75a // sshll.4s #0 v26, v26
+	WORD $0x4e21db18 // scvtf.4s v24, v24
+	WORD $0x6e30df18 // fmul.4s v24, v24, v16
+	FMOVQ F24, 0(R24)
+	WORD $0x4e21db39 // scvtf.4s v25, v25
+	WORD $0x6e31df39 // fmul.4s v25, v25, v17
+	FMOVQ F25, 16(R24)
+	WORD $0x4e21db5a // scvtf.4s v26, v26
+	WORD $0x6e32df5a // fmul.4s v26, v26, v18
+	FMOVQ F26, 32(R24)
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e33df7b // fmul.4s v27, v27, v19
+	FMOVQ F27, 48(R24)
+	ADD $64, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON8Rows1(a *integerArgs)
 //
@@ -8427,6 +10343,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -8593,6 +10511,8 @@ step:
 	VADD V21.S4, V2.S4, V2.S4
 	VADD V21.S4, V3.S4, V3.S4
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -8661,6 +10581,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON8Rows2(a *integerArgs)
 //
@@ -8669,6 +10602,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -8934,6 +10869,8 @@ step:
 	VADD V21.S4, V6.S4, V6.S4
 	VADD V21.S4, V7.S4, V7.S4
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -9026,6 +10963,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON8Rows3(a *integerArgs)
 //
@@ -9034,6 +10984,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -9399,6 +11351,8 @@ step:
 	VADD V21.S4, V10.S4, V10.S4
 	VADD V21.S4, V11.S4, V11.S4
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -9515,6 +11469,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEON8Rows4(a *integerArgs)
 //
@@ -9523,6 +11490,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -9986,6 +11955,8 @@ step:
 	VADD V21.S4, V14.S4, V14.S4
 	VADD V21.S4, V15.S4, V15.S4
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -10126,6 +12097,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerNEONFP4Rows1(a *integerArgs)
 //
@@ -10134,6 +12118,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -10350,6 +12336,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -10663,6 +12651,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -11074,6 +13064,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -11574,6 +13566,1901 @@ scaled:
 	BNE tile
 	RET
 
+// func integerNEONLevelsRows1(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerNEONLevelsRows1(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	MOVD $0, R21
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerLevels<>(SB), R15
+	FMOVQ 0(R15), F31
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[3], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	ADD $16, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BGT factors
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 4(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	FMOVQ F29, 48(R6)
+	ADD $12, R5
+	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 32(R22), F25
+	FMOVD 96(R23), F26
+	WORD $0x2f10a75a // ushll.4s #0 v26, v26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	JMP scaled
+
+// func integerNEONLevelsRows2(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerNEONLevelsRows2(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	MOVD $0, R21
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerLevels<>(SB), R15
+	FMOVQ 0(R15), F31
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[3], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	FMOVQ 16(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[3], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	ADD $32, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BGT factors
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 8(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	FMOVQ F29, 112(R6)
+	ADD $24, R5
+	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 32(R22), F25
+	FMOVD 96(R23), F26
+	WORD $0x2f10a75a // ushll.4s #0 v26, v26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	JMP scaled
+
+// func integerNEONLevelsRows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerNEONLevelsRows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+	MOVD $0, R21
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerLevels<>(SB), R15
+	FMOVQ 0(R15), F31
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 24(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	FMOVQ 36(R5), F20
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	ADD $48, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BGT factors
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
+	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 32(R22), F25
+	FMOVD 96(R23), F26
+	WORD $0x2f10a75a // ushll.4s #0 v26, v26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	JMP scaled
+
+// func integerNEONLevelsRows4(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerNEONLevelsRows4(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+	FMOVQ F0, 192(R6)
+	FMOVQ F0, 208(R6)
+	FMOVQ F0, 224(R6)
+	FMOVQ F0, 240(R6)
+	MOVD $0, R21
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerLevels<>(SB), R15
+	FMOVQ 0(R15), F31
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	VDUP V20.S[3], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aac // sadalp.4s v12, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aad // sadalp.4s v13, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aae // sadalp.4s v14, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaf // sadalp.4s v15, v21
+	FMOVQ 16(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	VDUP V20.S[3], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aac // sadalp.4s v12, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aad // sadalp.4s v13, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aae // sadalp.4s v14, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaf // sadalp.4s v15, v21
+	FMOVQ 32(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	VDUP V20.S[3], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aac // sadalp.4s v12, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aad // sadalp.4s v13, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aae // sadalp.4s v14, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaf // sadalp.4s v15, v21
+	FMOVQ 48(R5), F20
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa0 // sadalp.4s v0, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa1 // sadalp.4s v1, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa2 // sadalp.4s v2, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa3 // sadalp.4s v3, v21
+	VDUP V20.S[1], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa4 // sadalp.4s v4, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa5 // sadalp.4s v5, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa6 // sadalp.4s v6, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa7 // sadalp.4s v7, v21
+	VDUP V20.S[2], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa8 // sadalp.4s v8, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aa9 // sadalp.4s v9, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaa // sadalp.4s v10, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aab // sadalp.4s v11, v21
+	VDUP V20.S[3], V22.S4
+	WORD $0x0e36c215 // smull.8h v21, v16, v22
+	WORD $0x4e36c217 // smull2.8h v23, v16, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aac // sadalp.4s v12, v21
+	WORD $0x0e36c235 // smull.8h v21, v17, v22
+	WORD $0x4e36c237 // smull2.8h v23, v17, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aad // sadalp.4s v13, v21
+	WORD $0x0e36c255 // smull.8h v21, v18, v22
+	WORD $0x4e36c257 // smull2.8h v23, v18, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aae // sadalp.4s v14, v21
+	WORD $0x0e36c275 // smull.8h v21, v19, v22
+	WORD $0x4e36c277 // smull2.8h v23, v19, v22
+	WORD $0x4e77beb5 // addp.8h v21, v21, v23
+	WORD $0x4e606aaf // sadalp.4s v15, v21
+	ADD $64, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BGT factors
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 24(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	FMOVQ F29, 176(R6)
+	FMOVS 12(R5), F24
+	FMOVS 28(R5), F25
+	FLDPQ 192(R6), (F26, F27)
+	FLDPQ 224(R6), (F28, F29)
+	WORD $0x4e21d98c // scvtf.4s v12, v12
+	WORD $0x4f98918c // fmul.4s v12, v12, v24[0]
+	VFMLA V16.S4, V12.S4, V26.S4
+	FMOVQ F26, 192(R6)
+	WORD $0x4e21d9ad // scvtf.4s v13, v13
+	WORD $0x4f9891ad // fmul.4s v13, v13, v24[0]
+	VFMLA V17.S4, V13.S4, V27.S4
+	FMOVQ F27, 208(R6)
+	WORD $0x4e21d9ce // scvtf.4s v14, v14
+	WORD $0x4f9891ce // fmul.4s v14, v14, v24[0]
+	VFMLA V18.S4, V14.S4, V28.S4
+	FMOVQ F28, 224(R6)
+	WORD $0x4e21d9ef // scvtf.4s v15, v15
+	WORD $0x4f9891ef // fmul.4s v15, v15, v24[0]
+	VFMLA V19.S4, V15.S4, V29.S4
+	FMOVQ F29, 240(R6)
+	ADD $48, R5
+	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 32(R22), F25
+	FMOVD 96(R23), F26
+	WORD $0x2f10a75a // ushll.4s #0 v26, v26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	JMP scaled
+
 // func integerDot2Rows1(a *integerArgs)
 //
 // The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
@@ -11581,6 +15468,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -11676,6 +15565,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -11744,6 +15635,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot2Rows2(a *integerArgs)
 //
@@ -11752,6 +15656,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -11872,6 +15778,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -11964,6 +15872,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot2Rows3(a *integerArgs)
 //
@@ -11972,6 +15893,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -12118,6 +16041,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -12234,6 +16159,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot2Rows4(a *integerArgs)
 //
@@ -12242,6 +16180,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -12412,6 +16352,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -12552,6 +16494,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot3Rows1(a *integerArgs)
 //
@@ -12560,6 +16515,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -12746,6 +16703,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -12814,6 +16773,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot3Rows2(a *integerArgs)
 //
@@ -12822,6 +16794,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -13033,6 +17007,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -13125,6 +17101,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot3Rows3(a *integerArgs)
 //
@@ -13133,6 +17122,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -13370,6 +17361,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -13486,6 +17479,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot3Rows4(a *integerArgs)
 //
@@ -13494,6 +17500,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -13755,6 +17763,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -13895,6 +17905,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot4Rows1(a *integerArgs)
 //
@@ -13903,6 +17926,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -13924,6 +17949,7 @@ tile:
 	FMOVQ F0, 16(R6)
 	FMOVQ F0, 32(R6)
 	FMOVQ F0, 48(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -13991,6 +18017,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -14053,12 +18082,192 @@ scaled:
 	FMOVQ F29, 48(R6)
 	ADD $12, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerDot4Rows2(a *integerArgs)
 //
@@ -14067,6 +18276,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -14092,6 +18303,7 @@ tile:
 	FMOVQ F0, 80(R6)
 	FMOVQ F0, 96(R6)
 	FMOVQ F0, 112(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -14180,6 +18392,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -14266,12 +18481,192 @@ scaled:
 	FMOVQ F29, 112(R6)
 	ADD $24, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerDot4Rows3(a *integerArgs)
 //
@@ -14280,6 +18675,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -14309,6 +18706,7 @@ tile:
 	FMOVQ F0, 144(R6)
 	FMOVQ F0, 160(R6)
 	FMOVQ F0, 176(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -14419,6 +18817,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -14529,12 +18930,192 @@ scaled:
 	FMOVQ F29, 176(R6)
 	ADD $36, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerDot4Rows4(a *integerArgs)
 //
@@ -14543,6 +19124,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -14576,6 +19159,7 @@ tile:
 	FMOVQ F0, 208(R6)
 	FMOVQ F0, 224(R6)
 	FMOVQ F0, 240(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -14706,6 +19290,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -14840,12 +19427,192 @@ scaled:
 	FMOVQ F29, 240(R6)
 	ADD $48, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerDot5Rows1(a *integerArgs)
 //
@@ -14854,6 +19621,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -14875,6 +19644,7 @@ tile:
 	FMOVQ F0, 16(R6)
 	FMOVQ F0, 32(R6)
 	FMOVQ F0, 48(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -15033,6 +19803,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -15095,12 +19868,192 @@ scaled:
 	FMOVQ F29, 48(R6)
 	ADD $12, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerDot5Rows2(a *integerArgs)
 //
@@ -15109,6 +20062,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -15134,6 +20089,7 @@ tile:
 	FMOVQ F0, 80(R6)
 	FMOVQ F0, 96(R6)
 	FMOVQ F0, 112(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -15313,6 +20269,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -15399,12 +20358,192 @@ scaled:
 	FMOVQ F29, 112(R6)
 	ADD $24, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerDot5Rows3(a *integerArgs)
 //
@@ -15413,6 +20552,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -15442,6 +20583,7 @@ tile:
 	FMOVQ F0, 144(R6)
 	FMOVQ F0, 160(R6)
 	FMOVQ F0, 176(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -15643,6 +20785,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -15753,12 +20898,192 @@ scaled:
 	FMOVQ F29, 176(R6)
 	ADD $36, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerDot5Rows4(a *integerArgs)
 //
@@ -15767,6 +21092,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -15800,6 +21127,7 @@ tile:
 	FMOVQ F0, 208(R6)
 	FMOVQ F0, 224(R6)
 	FMOVQ F0, 240(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -16021,6 +21349,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -16155,12 +21486,192 @@ scaled:
 	FMOVQ F29, 240(R6)
 	ADD $48, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerDot6Rows1(a *integerArgs)
 //
@@ -16169,6 +21680,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -16190,6 +21703,7 @@ tile:
 	FMOVQ F0, 16(R6)
 	FMOVQ F0, 32(R6)
 	FMOVQ F0, 48(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -16316,6 +21830,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -16378,12 +21895,78 @@ scaled:
 	FMOVQ F29, 48(R6)
 	ADD $12, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	MOVD R20, R24
+	MOVD R21, R25
+factor:
+	ADD $16, R15
+	FMOVQ 16(R15), F24
+	WORD $0x4f08a71a // sshll2.8h #0 v26, v24
+	WORD $0x0f08a718 // sshll.8h #0 v24, v24
+	WORD $0x4f10a719 // sshll2.4s #0 v25, v24
+	WORD $0x0f10a718 // sshll.4s #0 v24, v24
+	WORD $0x4f10a75b // sshll2.4s #0 v27, v26
+	WORD $0x0f10a75a // sshll.4s #0 v26, v26
+	WORD $0x4e21db18 // scvtf.4s v24, v24
+	WORD $0x6e30df18 // fmul.4s v24, v24, v16
+	FMOVQ F24, 0(R24)
+	WORD $0x4e21db39 // scvtf.4s v25, v25
+	WORD $0x6e31df39 // fmul.4s v25, v25, v17
+	FMOVQ F25, 16(R24)
+	WORD $0x4e21db5a // scvtf.4s v26, v26
+	WORD $0x6e32df5a // fmul.4s v26, v26, v18
+	FMOVQ F26, 32(R24)
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e33df7b // fmul.4s v27, v27, v19
+	FMOVQ F27, 48(R24)
+	ADD $64, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot6Rows2(a *integerArgs)
 //
@@ -16392,6 +21975,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -16417,6 +22002,7 @@ tile:
 	FMOVQ F0, 80(R6)
 	FMOVQ F0, 96(R6)
 	FMOVQ F0, 112(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -16564,6 +22150,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -16650,12 +22239,78 @@ scaled:
 	FMOVQ F29, 112(R6)
 	ADD $24, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	MOVD R20, R24
+	MOVD R21, R25
+factor:
+	ADD $16, R15
+	FMOVQ 16(R15), F24
+	WORD $0x4f08a71a // sshll2.8h #0 v26, v24
+	WORD $0x0f08a718 // sshll.8h #0 v24, v24
+	WORD $0x4f10a719 // sshll2.4s #0 v25, v24
+	WORD $0x0f10a718 // sshll.4s #0 v24, v24
+	WORD $0x4f10a75b // sshll2.4s #0 v27, v26
+	WORD $0x0f10a75a // sshll.4s #0 v26, v26
+	WORD $0x4e21db18 // scvtf.4s v24, v24
+	WORD $0x6e30df18 // fmul.4s v24, v24, v16
+	FMOVQ F24, 0(R24)
+	WORD $0x4e21db39 // scvtf.4s v25, v25
+	WORD $0x6e31df39 // fmul.4s v25, v25, v17
+	FMOVQ F25, 16(R24)
+	WORD $0x4e21db5a // scvtf.4s v26, v26
+	WORD $0x6e32df5a // fmul.4s v26, v26, v18
+	FMOVQ F26, 32(R24)
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e33df7b // fmul.4s v27, v27, v19
+	FMOVQ F27, 48(R24)
+	ADD $64, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot6Rows3(a *integerArgs)
 //
@@ -16664,6 +22319,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -16693,6 +22350,7 @@ tile:
 	FMOVQ F0, 144(R6)
 	FMOVQ F0, 160(R6)
 	FMOVQ F0, 176(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -16862,6 +22520,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -16972,12 +22633,78 @@ scaled:
 	FMOVQ F29, 176(R6)
 	ADD $36, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	MOVD R20, R24
+	MOVD R21, R25
+factor:
+	ADD $16, R15
+	FMOVQ 16(R15), F24
+	WORD $0x4f08a71a // sshll2.8h #0 v26, v24
+	WORD $0x0f08a718 // sshll.8h #0 v24, v24
+	WORD $0x4f10a719 // sshll2.4s #0 v25, v24
+	WORD $0x0f10a718 // sshll.4s #0 v24, v24
+	WORD $0x4f10a75b // sshll2.4s #0 v27, v26
+	WORD $0x0f10a75a // sshll.4s #0 v26, v26
+	WORD $0x4e21db18 // scvtf.4s v24, v24
+	WORD $0x6e30df18 // fmul.4s v24, v24, v16
+	FMOVQ F24, 0(R24)
+	WORD $0x4e21db39 // scvtf.4s v25, v25
+	WORD $0x6e31df39 // fmul.4s v25, v25, v17
+	FMOVQ F25, 16(R24)
+	WORD $0x4e21db5a // scvtf.4s v26, v26
+	WORD $0x6e32df5a // fmul.4s v26, v26, v18
+	FMOVQ F26, 32(R24)
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e33df7b // fmul.4s v27, v27, v19
+	FMOVQ F27, 48(R24)
+	ADD $64, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot6Rows4(a *integerArgs)
 //
@@ -16986,6 +22713,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -17019,6 +22748,7 @@ tile:
 	FMOVQ F0, 208(R6)
 	FMOVQ F0, 224(R6)
 	FMOVQ F0, 240(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -17208,6 +22938,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -17342,12 +23075,78 @@ scaled:
 	FMOVQ F29, 240(R6)
 	ADD $48, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	MOVD R20, R24
+	MOVD R21, R25
+factor:
+	ADD $16, R15
+	FMOVQ 16(R15), F24
+	WORD $0x4f08a71a // sshll2.8h #0 v26, v24
+	WORD $0x0f08a718 // sshll.8h #0 v24, v24
+	WORD $0x4f10a719 // sshll2.4s #0 v25, v24
+	WORD $0x0f10a718 // sshll.4s #0 v24, v24
+	WORD $0x4f10a75b // sshll2.4s #0 v27, v26
+	WORD $0x0f10a75a // sshll.4s #0 v26, v26
+	WORD $0x4e21db18 // scvtf.4s v24, v24
+	WORD $0x6e30df18 // fmul.4s v24, v24, v16
+	FMOVQ F24, 0(R24)
+	WORD $0x4e21db39 // scvtf.4s v25, v25
+	WORD $0x6e31df39 // fmul.4s v25, v25, v17
+	FMOVQ F25, 16(R24)
+	WORD $0x4e21db5a // scvtf.4s v26, v26
+	WORD $0x6e32df5a // fmul.4s v26, v26, v18
+	FMOVQ F26, 32(R24)
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e33df7b // fmul.4s v27, v27, v19
+	FMOVQ F27, 48(R24)
+	ADD $64, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot8Rows1(a *integerArgs)
 //
@@ -17356,6 +23155,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -17458,6 +23259,8 @@ step:
 	VADD V21.S4, V2.S4, V2.S4
 	VADD V21.S4, V3.S4, V3.S4
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -17526,6 +23329,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot8Rows2(a *integerArgs)
 //
@@ -17534,6 +23350,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -17671,6 +23489,8 @@ step:
 	VADD V21.S4, V6.S4, V6.S4
 	VADD V21.S4, V7.S4, V7.S4
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -17763,6 +23583,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot8Rows3(a *integerArgs)
 //
@@ -17771,6 +23604,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -17944,6 +23779,8 @@ step:
 	VADD V21.S4, V10.S4, V10.S4
 	VADD V21.S4, V11.S4, V11.S4
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -18060,6 +23897,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDot8Rows4(a *integerArgs)
 //
@@ -18068,6 +23918,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -18275,6 +24127,8 @@ step:
 	VADD V21.S4, V14.S4, V14.S4
 	VADD V21.S4, V15.S4, V15.S4
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -18415,6 +24269,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerDotFP4Rows1(a *integerArgs)
 //
@@ -18423,6 +24290,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -18587,6 +24456,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -18796,6 +24667,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -19051,6 +24924,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -19343,6 +25218,1381 @@ scaled:
 	BNE tile
 	RET
 
+// func integerDotLevelsRows1(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerDotLevelsRows1(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	MOVD $0, R21
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerLevels<>(SB), R15
+	FMOVQ 0(R15), F31
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4fb4e200 // sdot.4s v0, v16, v20[1]
+	WORD $0x4fb4e221 // sdot.4s v1, v17, v20[1]
+	WORD $0x4fb4e242 // sdot.4s v2, v18, v20[1]
+	WORD $0x4fb4e263 // sdot.4s v3, v19, v20[1]
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94ea00 // sdot.4s v0, v16, v20[2]
+	WORD $0x4f94ea21 // sdot.4s v1, v17, v20[2]
+	WORD $0x4f94ea42 // sdot.4s v2, v18, v20[2]
+	WORD $0x4f94ea63 // sdot.4s v3, v19, v20[2]
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4fb4ea00 // sdot.4s v0, v16, v20[3]
+	WORD $0x4fb4ea21 // sdot.4s v1, v17, v20[3]
+	WORD $0x4fb4ea42 // sdot.4s v2, v18, v20[3]
+	WORD $0x4fb4ea63 // sdot.4s v3, v19, v20[3]
+	ADD $16, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BGT factors
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 4(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	FMOVQ F29, 48(R6)
+	ADD $12, R5
+	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 32(R22), F25
+	FMOVD 96(R23), F26
+	WORD $0x2f10a75a // ushll.4s #0 v26, v26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	JMP scaled
+
+// func integerDotLevelsRows2(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerDotLevelsRows2(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	MOVD $0, R21
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerLevels<>(SB), R15
+	FMOVQ 0(R15), F31
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94ea00 // sdot.4s v0, v16, v20[2]
+	WORD $0x4f94ea21 // sdot.4s v1, v17, v20[2]
+	WORD $0x4f94ea42 // sdot.4s v2, v18, v20[2]
+	WORD $0x4f94ea63 // sdot.4s v3, v19, v20[2]
+	WORD $0x4fb4ea04 // sdot.4s v4, v16, v20[3]
+	WORD $0x4fb4ea25 // sdot.4s v5, v17, v20[3]
+	WORD $0x4fb4ea46 // sdot.4s v6, v18, v20[3]
+	WORD $0x4fb4ea67 // sdot.4s v7, v19, v20[3]
+	FMOVQ 16(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94ea00 // sdot.4s v0, v16, v20[2]
+	WORD $0x4f94ea21 // sdot.4s v1, v17, v20[2]
+	WORD $0x4f94ea42 // sdot.4s v2, v18, v20[2]
+	WORD $0x4f94ea63 // sdot.4s v3, v19, v20[2]
+	WORD $0x4fb4ea04 // sdot.4s v4, v16, v20[3]
+	WORD $0x4fb4ea25 // sdot.4s v5, v17, v20[3]
+	WORD $0x4fb4ea46 // sdot.4s v6, v18, v20[3]
+	WORD $0x4fb4ea67 // sdot.4s v7, v19, v20[3]
+	ADD $32, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BGT factors
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 8(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	FMOVQ F29, 112(R6)
+	ADD $24, R5
+	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 32(R22), F25
+	FMOVD 96(R23), F26
+	WORD $0x2f10a75a // ushll.4s #0 v26, v26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	JMP scaled
+
+// func integerDotLevelsRows3(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerDotLevelsRows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+	MOVD $0, R21
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerLevels<>(SB), R15
+	FMOVQ 0(R15), F31
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 12(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 24(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	FMOVQ 36(R5), F20
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	ADD $48, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BGT factors
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 12(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	FMOVQ F29, 176(R6)
+	ADD $36, R5
+	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 32(R22), F25
+	FMOVD 96(R23), F26
+	WORD $0x2f10a75a // ushll.4s #0 v26, v26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	JMP scaled
+
+// func integerDotLevelsRows4(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerDotLevelsRows4(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+	FMOVQ F0, 192(R6)
+	FMOVQ F0, 208(R6)
+	FMOVQ F0, 224(R6)
+	FMOVQ F0, 240(R6)
+	MOVD $0, R21
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerLevels<>(SB), R15
+	FMOVQ 0(R15), F31
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FMOVQ 0(R5), F20
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	WORD $0x4fb4ea0c // sdot.4s v12, v16, v20[3]
+	WORD $0x4fb4ea2d // sdot.4s v13, v17, v20[3]
+	WORD $0x4fb4ea4e // sdot.4s v14, v18, v20[3]
+	WORD $0x4fb4ea6f // sdot.4s v15, v19, v20[3]
+	FMOVQ 16(R5), F20
+	FMOVQ 0(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 32(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 48(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	WORD $0x4fb4ea0c // sdot.4s v12, v16, v20[3]
+	WORD $0x4fb4ea2d // sdot.4s v13, v17, v20[3]
+	WORD $0x4fb4ea4e // sdot.4s v14, v18, v20[3]
+	WORD $0x4fb4ea6f // sdot.4s v15, v19, v20[3]
+	FMOVQ 32(R5), F20
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VAND V24.B16, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VAND V24.B16, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	WORD $0x4fb4ea0c // sdot.4s v12, v16, v20[3]
+	WORD $0x4fb4ea2d // sdot.4s v13, v17, v20[3]
+	WORD $0x4fb4ea4e // sdot.4s v14, v18, v20[3]
+	WORD $0x4fb4ea6f // sdot.4s v15, v19, v20[3]
+	FMOVQ 48(R5), F20
+	FMOVQ 64(R8), F16
+	VUSHR $4, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	FMOVQ 96(R8), F18
+	VUSHR $4, V18.B16, V18.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	FMOVQ 112(R8), F19
+	VUSHR $4, V19.B16, V19.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
+	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
+	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
+	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
+	WORD $0x4fb4e204 // sdot.4s v4, v16, v20[1]
+	WORD $0x4fb4e225 // sdot.4s v5, v17, v20[1]
+	WORD $0x4fb4e246 // sdot.4s v6, v18, v20[1]
+	WORD $0x4fb4e267 // sdot.4s v7, v19, v20[1]
+	WORD $0x4f94ea08 // sdot.4s v8, v16, v20[2]
+	WORD $0x4f94ea29 // sdot.4s v9, v17, v20[2]
+	WORD $0x4f94ea4a // sdot.4s v10, v18, v20[2]
+	WORD $0x4f94ea6b // sdot.4s v11, v19, v20[2]
+	WORD $0x4fb4ea0c // sdot.4s v12, v16, v20[3]
+	WORD $0x4fb4ea2d // sdot.4s v13, v17, v20[3]
+	WORD $0x4fb4ea4e // sdot.4s v14, v18, v20[3]
+	WORD $0x4fb4ea6f // sdot.4s v15, v19, v20[3]
+	ADD $64, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BGT factors
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e21d800 // scvtf.4s v0, v0
+	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
+	VFMLA V16.S4, V0.S4, V26.S4
+	FMOVQ F26, 0(R6)
+	WORD $0x4e21d821 // scvtf.4s v1, v1
+	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
+	VFMLA V17.S4, V1.S4, V27.S4
+	FMOVQ F27, 16(R6)
+	WORD $0x4e21d842 // scvtf.4s v2, v2
+	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
+	VFMLA V18.S4, V2.S4, V28.S4
+	FMOVQ F28, 32(R6)
+	WORD $0x4e21d863 // scvtf.4s v3, v3
+	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
+	VFMLA V19.S4, V3.S4, V29.S4
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e21d884 // scvtf.4s v4, v4
+	WORD $0x4f989084 // fmul.4s v4, v4, v24[0]
+	VFMLA V16.S4, V4.S4, V26.S4
+	FMOVQ F26, 64(R6)
+	WORD $0x4e21d8a5 // scvtf.4s v5, v5
+	WORD $0x4f9890a5 // fmul.4s v5, v5, v24[0]
+	VFMLA V17.S4, V5.S4, V27.S4
+	FMOVQ F27, 80(R6)
+	WORD $0x4e21d8c6 // scvtf.4s v6, v6
+	WORD $0x4f9890c6 // fmul.4s v6, v6, v24[0]
+	VFMLA V18.S4, V6.S4, V28.S4
+	FMOVQ F28, 96(R6)
+	WORD $0x4e21d8e7 // scvtf.4s v7, v7
+	WORD $0x4f9890e7 // fmul.4s v7, v7, v24[0]
+	VFMLA V19.S4, V7.S4, V29.S4
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 24(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e21d908 // scvtf.4s v8, v8
+	WORD $0x4f989108 // fmul.4s v8, v8, v24[0]
+	VFMLA V16.S4, V8.S4, V26.S4
+	FMOVQ F26, 128(R6)
+	WORD $0x4e21d929 // scvtf.4s v9, v9
+	WORD $0x4f989129 // fmul.4s v9, v9, v24[0]
+	VFMLA V17.S4, V9.S4, V27.S4
+	FMOVQ F27, 144(R6)
+	WORD $0x4e21d94a // scvtf.4s v10, v10
+	WORD $0x4f98914a // fmul.4s v10, v10, v24[0]
+	VFMLA V18.S4, V10.S4, V28.S4
+	FMOVQ F28, 160(R6)
+	WORD $0x4e21d96b // scvtf.4s v11, v11
+	WORD $0x4f98916b // fmul.4s v11, v11, v24[0]
+	VFMLA V19.S4, V11.S4, V29.S4
+	FMOVQ F29, 176(R6)
+	FMOVS 12(R5), F24
+	FMOVS 28(R5), F25
+	FLDPQ 192(R6), (F26, F27)
+	FLDPQ 224(R6), (F28, F29)
+	WORD $0x4e21d98c // scvtf.4s v12, v12
+	WORD $0x4f98918c // fmul.4s v12, v12, v24[0]
+	VFMLA V16.S4, V12.S4, V26.S4
+	FMOVQ F26, 192(R6)
+	WORD $0x4e21d9ad // scvtf.4s v13, v13
+	WORD $0x4f9891ad // fmul.4s v13, v13, v24[0]
+	VFMLA V17.S4, V13.S4, V27.S4
+	FMOVQ F27, 208(R6)
+	WORD $0x4e21d9ce // scvtf.4s v14, v14
+	WORD $0x4f9891ce // fmul.4s v14, v14, v24[0]
+	VFMLA V18.S4, V14.S4, V28.S4
+	FMOVQ F28, 224(R6)
+	WORD $0x4e21d9ef // scvtf.4s v15, v15
+	WORD $0x4f9891ef // fmul.4s v15, v15, v24[0]
+	VFMLA V19.S4, V15.S4, V29.S4
+	FMOVQ F29, 240(R6)
+	ADD $48, R5
+	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 32(R22), F25
+	FMOVD 96(R23), F26
+	WORD $0x2f10a75a // ushll.4s #0 v26, v26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	JMP scaled
+
 // func integerI8MM2Rows4(a *integerArgs)
 //
 // The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
@@ -19350,6 +26600,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -19506,6 +26758,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -19662,6 +26916,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerI8MM3Rows4(a *integerArgs)
 //
@@ -19670,6 +26937,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -19917,6 +27186,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -20073,6 +27344,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerI8MM4Rows4(a *integerArgs)
 //
@@ -20081,6 +27365,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -20114,6 +27400,7 @@ tile:
 	FMOVQ F0, 208(R6)
 	FMOVQ F0, 224(R6)
 	FMOVQ F0, 240(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -20230,6 +27517,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -20380,12 +27670,192 @@ scaled:
 	FMOVQ F29, 240(R6)
 	ADD $48, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerI8MM5Rows4(a *integerArgs)
 //
@@ -20394,6 +27864,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -20427,6 +27899,7 @@ tile:
 	FMOVQ F0, 208(R6)
 	FMOVQ F0, 224(R6)
 	FMOVQ F0, 240(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -20634,6 +28107,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -20784,12 +28260,192 @@ scaled:
 	FMOVQ F29, 240(R6)
 	ADD $48, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	FLDPQ 64(R20), (F20, F21)
+	FLDPQ 96(R20), (F22, F23)
+	ADD $128, R20
+	JMP scaled
 
 // func integerI8MM6Rows4(a *integerArgs)
 //
@@ -20798,6 +28454,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -20831,6 +28489,7 @@ tile:
 	FMOVQ F0, 208(R6)
 	FMOVQ F0, 224(R6)
 	FMOVQ F0, 240(R6)
+	MOVD $0, R21
 group:
 	MOVD R1, R8
 	ADD R19, R1, R7
@@ -21006,6 +28665,9 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
+	BGT factors
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -21156,12 +28818,78 @@ scaled:
 	FMOVQ F29, 240(R6)
 	ADD $48, R5
 	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
 	SUBS $1, R3
 	BNE group
 	ADD R13, R6
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	MOVD R20, R24
+	MOVD R21, R25
+factor:
+	ADD $16, R15
+	FMOVQ 16(R15), F24
+	WORD $0x4f08a71a // sshll2.8h #0 v26, v24
+	WORD $0x0f08a718 // sshll.8h #0 v24, v24
+	WORD $0x4f10a719 // sshll2.4s #0 v25, v24
+	WORD $0x0f10a718 // sshll.4s #0 v24, v24
+	WORD $0x4f10a75b // sshll2.4s #0 v27, v26
+	WORD $0x0f10a75a // sshll.4s #0 v26, v26
+	WORD $0x4e21db18 // scvtf.4s v24, v24
+	WORD $0x6e30df18 // fmul.4s v24, v24, v16
+	FMOVQ F24, 0(R24)
+	WORD $0x4e21db39 // scvtf.4s v25, v25
+	WORD $0x6e31df39 // fmul.4s v25, v25, v17
+	FMOVQ F25, 16(R24)
+	WORD $0x4e21db5a // scvtf.4s v26, v26
+	WORD $0x6e32df5a // fmul.4s v26, v26, v18
+	FMOVQ F26, 32(R24)
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e33df7b // fmul.4s v27, v27, v19
+	FMOVQ F27, 48(R24)
+	ADD $64, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerI8MM8Rows1(a *integerArgs)
 //
@@ -21170,6 +28898,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -21242,6 +28972,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -21310,6 +29042,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerI8MM8Rows2(a *integerArgs)
 //
@@ -21318,6 +29063,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -21415,6 +29162,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -21507,6 +29256,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerI8MM8Rows3(a *integerArgs)
 //
@@ -21515,6 +29277,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -21638,6 +29402,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -21754,6 +29520,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerI8MM8Rows4(a *integerArgs)
 //
@@ -21762,6 +29541,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -21895,6 +29676,8 @@ step:
 	SUBS $1, R4
 	BNE step
 	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BEQ zero
 	CMP $1, R11
 	BEQ half
 	BGT full
@@ -22051,6 +29834,19 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+zero:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FMOVS integerArgs_zero(R0), F24
+	WORD $0x4f989214 // fmul.4s v20, v16, v24[0]
+	WORD $0x4f989235 // fmul.4s v21, v17, v24[0]
+	WORD $0x4f989256 // fmul.4s v22, v18, v24[0]
+	WORD $0x4f989277 // fmul.4s v23, v19, v24[0]
+	JMP scaled
 
 // func integerI8MMFP4Rows4(a *integerArgs)
 //
@@ -22059,6 +29855,8 @@ scaled:
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output
@@ -22352,6 +30150,419 @@ scaled:
 	SUBS $1, R2
 	BNE tile
 	RET
+
+// func integerI8MMLevelsRows4(a *integerArgs)
+//
+// The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
+//	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
+//	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
+//	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
+//	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
+//	V24, V25 the row's scale and sum    V26-V29 output
+TEXT ·integerI8MMLevelsRows4(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_codes(R0), R10
+	MOVD integerArgs_scale(R0), R11
+	MOVD integerArgs_outTile(R0), R13
+	MOVD integerArgs_plane(R0), R19
+tile:
+	MOVD integerArgs_acts(R0), R5
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+	FMOVQ F0, 192(R6)
+	FMOVQ F0, 208(R6)
+	FMOVQ F0, 224(R6)
+	FMOVQ F0, 240(R6)
+	MOVD $0, R21
+group:
+	MOVD R1, R8
+	ADD R19, R1, R7
+	MOVD integerArgs_steps(R0), R4
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerLevels<>(SB), R15
+	FMOVQ 0(R15), F31
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FLDPQ 0(R5), (F20, F21)
+	WORD $0x4e953a96 // zip1.4s v22, v20, v21
+	WORD $0x4e957a97 // zip2.4s v23, v20, v21
+	FMOVQ 0(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 0(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	WORD $0x4e913a12 // zip1.4s v18, v16, v17
+	WORD $0x4e917a13 // zip2.4s v19, v16, v17
+	WORD $0x4e96a640 // smmla.4s v0, v18, v22
+	WORD $0x4e97a641 // smmla.4s v1, v18, v23
+	WORD $0x4e96a662 // smmla.4s v2, v19, v22
+	WORD $0x4e97a663 // smmla.4s v3, v19, v23
+	FMOVQ 16(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 16(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	WORD $0x4e913a12 // zip1.4s v18, v16, v17
+	WORD $0x4e917a13 // zip2.4s v19, v16, v17
+	WORD $0x4e96a644 // smmla.4s v4, v18, v22
+	WORD $0x4e97a645 // smmla.4s v5, v18, v23
+	WORD $0x4e96a666 // smmla.4s v6, v19, v22
+	WORD $0x4e97a667 // smmla.4s v7, v19, v23
+	FMOVQ 32(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 32(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	WORD $0x4e913a12 // zip1.4s v18, v16, v17
+	WORD $0x4e917a13 // zip2.4s v19, v16, v17
+	WORD $0x4e96a648 // smmla.4s v8, v18, v22
+	WORD $0x4e97a649 // smmla.4s v9, v18, v23
+	WORD $0x4e96a66a // smmla.4s v10, v19, v22
+	WORD $0x4e97a66b // smmla.4s v11, v19, v23
+	FMOVQ 48(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 48(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	WORD $0x4e913a12 // zip1.4s v18, v16, v17
+	WORD $0x4e917a13 // zip2.4s v19, v16, v17
+	WORD $0x4e96a64c // smmla.4s v12, v18, v22
+	WORD $0x4e97a64d // smmla.4s v13, v18, v23
+	WORD $0x4e96a66e // smmla.4s v14, v19, v22
+	WORD $0x4e97a66f // smmla.4s v15, v19, v23
+	FLDPQ 32(R5), (F20, F21)
+	WORD $0x4e953a96 // zip1.4s v22, v20, v21
+	WORD $0x4e957a97 // zip2.4s v23, v20, v21
+	FMOVQ 64(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 64(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	WORD $0x4e913a12 // zip1.4s v18, v16, v17
+	WORD $0x4e917a13 // zip2.4s v19, v16, v17
+	WORD $0x4e96a640 // smmla.4s v0, v18, v22
+	WORD $0x4e97a641 // smmla.4s v1, v18, v23
+	WORD $0x4e96a662 // smmla.4s v2, v19, v22
+	WORD $0x4e97a663 // smmla.4s v3, v19, v23
+	FMOVQ 80(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 80(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	WORD $0x4e913a12 // zip1.4s v18, v16, v17
+	WORD $0x4e917a13 // zip2.4s v19, v16, v17
+	WORD $0x4e96a644 // smmla.4s v4, v18, v22
+	WORD $0x4e97a645 // smmla.4s v5, v18, v23
+	WORD $0x4e96a666 // smmla.4s v6, v19, v22
+	WORD $0x4e97a667 // smmla.4s v7, v19, v23
+	FMOVQ 96(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 96(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	WORD $0x4e913a12 // zip1.4s v18, v16, v17
+	WORD $0x4e917a13 // zip2.4s v19, v16, v17
+	WORD $0x4e96a648 // smmla.4s v8, v18, v22
+	WORD $0x4e97a649 // smmla.4s v9, v18, v23
+	WORD $0x4e96a66a // smmla.4s v10, v19, v22
+	WORD $0x4e97a66b // smmla.4s v11, v19, v23
+	FMOVQ 112(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	FMOVQ 112(R8), F17
+	VUSHR $4, V17.B16, V17.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	WORD $0x4e913a12 // zip1.4s v18, v16, v17
+	WORD $0x4e917a13 // zip2.4s v19, v16, v17
+	WORD $0x4e96a64c // smmla.4s v12, v18, v22
+	WORD $0x4e97a64d // smmla.4s v13, v18, v23
+	WORD $0x4e96a66e // smmla.4s v14, v19, v22
+	WORD $0x4e97a66f // smmla.4s v15, v19, v23
+	ADD $64, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R10, R1, R15
+	CMP $const_scaleZero, R11
+	BGT factors
+	CMP $1, R11
+	BEQ half
+	BGT full
+	FMOVQ 0(R15), F16
+	WORD $0x6e613a11 // shll2.4s #16 v17, v16
+	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x6e613a53 // shll2.4s #16 v19, v18
+	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	JMP scaled
+half:
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP scaled
+full:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+scaled:
+	FMOVS 0(R5), F24
+	FMOVS 16(R5), F25
+	FLDPQ 0(R6), (F26, F27)
+	FLDPQ 32(R6), (F28, F29)
+	WORD $0x4e82181e // uzp1.4s v30, v0, v2
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V16.S4, V30.S4, V26.S4
+	FMOVQ F26, 0(R6)
+	WORD $0x4e86189e // uzp1.4s v30, v4, v6
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V17.S4, V30.S4, V27.S4
+	FMOVQ F27, 16(R6)
+	WORD $0x4e8a191e // uzp1.4s v30, v8, v10
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V18.S4, V30.S4, V28.S4
+	FMOVQ F28, 32(R6)
+	WORD $0x4e8e199e // uzp1.4s v30, v12, v14
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V19.S4, V30.S4, V29.S4
+	FMOVQ F29, 48(R6)
+	FMOVS 4(R5), F24
+	FMOVS 20(R5), F25
+	FLDPQ 64(R6), (F26, F27)
+	FLDPQ 96(R6), (F28, F29)
+	WORD $0x4e82581e // uzp2.4s v30, v0, v2
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V16.S4, V30.S4, V26.S4
+	FMOVQ F26, 64(R6)
+	WORD $0x4e86589e // uzp2.4s v30, v4, v6
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V17.S4, V30.S4, V27.S4
+	FMOVQ F27, 80(R6)
+	WORD $0x4e8a591e // uzp2.4s v30, v8, v10
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V18.S4, V30.S4, V28.S4
+	FMOVQ F28, 96(R6)
+	WORD $0x4e8e599e // uzp2.4s v30, v12, v14
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V19.S4, V30.S4, V29.S4
+	FMOVQ F29, 112(R6)
+	FMOVS 8(R5), F24
+	FMOVS 24(R5), F25
+	FLDPQ 128(R6), (F26, F27)
+	FLDPQ 160(R6), (F28, F29)
+	WORD $0x4e83183e // uzp1.4s v30, v1, v3
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V16.S4, V30.S4, V26.S4
+	FMOVQ F26, 128(R6)
+	WORD $0x4e8718be // uzp1.4s v30, v5, v7
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V17.S4, V30.S4, V27.S4
+	FMOVQ F27, 144(R6)
+	WORD $0x4e8b193e // uzp1.4s v30, v9, v11
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V18.S4, V30.S4, V28.S4
+	FMOVQ F28, 160(R6)
+	WORD $0x4e8f19be // uzp1.4s v30, v13, v15
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V19.S4, V30.S4, V29.S4
+	FMOVQ F29, 176(R6)
+	FMOVS 12(R5), F24
+	FMOVS 28(R5), F25
+	FLDPQ 192(R6), (F26, F27)
+	FLDPQ 224(R6), (F28, F29)
+	WORD $0x4e83583e // uzp2.4s v30, v1, v3
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V16.S4, V30.S4, V26.S4
+	FMOVQ F26, 192(R6)
+	WORD $0x4e8758be // uzp2.4s v30, v5, v7
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V17.S4, V30.S4, V27.S4
+	FMOVQ F27, 208(R6)
+	WORD $0x4e8b593e // uzp2.4s v30, v9, v11
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V18.S4, V30.S4, V28.S4
+	FMOVQ F28, 224(R6)
+	WORD $0x4e8f59be // uzp2.4s v30, v13, v15
+	WORD $0x4e21dbde // scvtf.4s v30, v30
+	WORD $0x4f9893de // fmul.4s v30, v30, v24[0]
+	VFMLA V19.S4, V30.S4, V29.S4
+	FMOVQ F29, 240(R6)
+	ADD $48, R5
+	ADD R9, R1
+	SUBS $1, R21
+	BNE begin
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R1
+begin:
+	SUBS $1, R3
+	BNE group
+	ADD R13, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+factors:
+	CBNZ R21, decoded
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 32(R22), F25
+	FMOVD 96(R23), F26
+	WORD $0x2f10a75a // ushll.4s #0 v26, v26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+decoded:
+	FLDPQ 0(R20), (F16, F17)
+	FLDPQ 32(R20), (F18, F19)
+	ADD $64, R20
+	JMP scaled
 
 // func magnitudeNEON(x *float32, n int) (top uint32)
 //

@@ -105,9 +105,9 @@ func randomInput(rows, cols int, r *rand.Rand) Rows {
 }
 
 // quantized lays x out for a set of kernels.
-func quantized(set *Set, x Rows, group int) *Activations {
+func quantized(set *Set, x Rows, w *Weight) *Activations {
 	a := &Activations{}
-	a.lay(x.N, group, x.Cols/group, set.strips(x.N, group))
+	set.Lay(a, x.N, w)
 	for r := range x.N {
 		a.put(r, x.at(r), set.quantize)
 	}
@@ -116,7 +116,7 @@ func quantized(set *Set, x Rows, group int) *Activations {
 
 // integerProduct is tiles [from, to) of w times x, [to-from, rows, tile].
 func integerProduct(set *Set, w *Weight, from, to int, x Rows, s *Scratch) []float32 {
-	a := quantized(set, x, w.group)
+	a := quantized(set, x, w)
 	m := a.OutRows()
 	all := make([]float32, (to-from)*m*Tile)
 	set.Integer(all, w, 0, from, to, a, s)

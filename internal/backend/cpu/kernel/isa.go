@@ -31,6 +31,8 @@ type Set struct {
 
 	// strips is the layout that Integer wants for rows rows, quantized in groups of group.
 	strips func(rows, group int) strips
+	// height is that of strips by fours, for weights that kernels by row do not know.
+	height int
 	// quantize writes one row, whole groups, to its place in a strip.
 	quantize func(dst []byte, x []float32, group int, p place)
 	// scatter moves whole tiles of results to their rows; nil: one by one, in Go.
@@ -65,6 +67,9 @@ type Scratch struct {
 	float   floatArgs // operands of kernels; here, handing them over allocates nothing
 	decode  decodeArgs
 	integer integerArgs
+	// factors is a superblock's scales and biases of two tiles, decoded: for each tile and
+	// group 16 scales and, of Q4_K and Q5_K, 16 biases.
+	factors [2 * 2 * 8 * Tile]float32
 	scatter scatterArgs
 }
 

@@ -153,7 +153,7 @@ func BenchmarkQuantize(b *testing.B) {
 				x[i] = float32(i%31) - 15
 			}
 			var a Activations
-			set.Lay(&a, 4, 64, len(x)/64)
+			set.Lay(&a, 4, &Weight{group: 64, groups: len(x) / 64, per: 1})
 			b.SetBytes(int64(4 * len(x)))
 			for b.Loop() {
 				set.Put(&a, 1, x)

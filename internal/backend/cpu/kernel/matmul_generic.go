@@ -3,7 +3,6 @@ package kernel
 import (
 	"math"
 
-	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
@@ -48,7 +47,7 @@ func quantizeGroup(q []int8, x []float32) (scale, sum float32, total int32) {
 //	i   = sum of code*q over the group       exact
 //	t   = float32(i) * activation scale
 //	acc = fma(t, weight scale, acc)
-//	acc = fma(weight bias, activation sum, acc)    affine only
+//	acc = fma(weight bias, activation sum, acc)    where there are biases
 func integerTiles(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
 	m := a.OutRows()
 	s.ints = Grow(s.ints, Tile*w.group)
@@ -64,7 +63,7 @@ func integerTile(acc []float32, w *Weight, n, t int, a *Activations, s *Scratch)
 	for g := range w.groups {
 		block := w.at(n, t, g)
 		w.integers(s.ints, block)
-		w.scales(&scale, &bias, block)
+		w.scales(&scale, &bias, n, t, g)
 		for r := range a.rows {
 			sa, ss := a.codes(s.codes, r, g)
 			out := (*[Tile]float32)(acc[r*Tile:])
@@ -72,7 +71,7 @@ func integerTile(acc []float32, w *Weight, n, t int, a *Activations, s *Scratch)
 				x := float32(float32(dotCodes(s.ints[j*w.group:][:w.group], s.codes)) * sa)
 				out[j] = exactmath.FMA32(x, scale[j], out[j])
 			}
-			if w.format == dtype.Affine {
+			if w.biased() {
 				for j := range Tile {
 					out[j] = exactmath.FMA32(bias[j], ss, out[j])
 				}
@@ -114,7 +113,7 @@ func floatTile(even []float32, w *Weight, n, t int, x Rows, s *Scratch) {
 	clear(odd)
 	for g := range w.groups {
 		width := w.width(g)
-		w.floats(block, s.ints, w.at(n, t, g), width)
+		w.floats(block, s.ints, n, t, g)
 		for r := range m {
 			v := x.at(r)[g*w.group:][:width]
 			a, b := (*[Tile]float32)(even[r*Tile:]), (*[Tile]float32)(odd[r*Tile:])

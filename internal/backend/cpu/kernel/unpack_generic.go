@@ -14,9 +14,14 @@ var e2m1Halves = [16]int16{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -
 func (w *Weight) integers(dst []int16, block []byte) {
 	g := w.group
 	unpackPlanes(dst, block, g, w.bits)
-	if w.fp4() {
+	switch {
+	case w.fp4():
 		for i, q := range dst[:Tile*g] {
 			dst[i] = e2m1Halves[q]
+		}
+	case w.format.Leveled():
+		for i, q := range dst[:Tile*g] {
+			dst[i] = int16(dtype.Levels[q])
 		}
 	}
 }
@@ -57,25 +62,61 @@ func unpackPlanes(dst []int16, block []byte, group, bits int) {
 	}
 }
 
-// scales decodes the 16 scales and, for affine blocks, the 16 biases of a block.
-func (w *Weight) scales(s, b *[Tile]float32, block []byte) {
-	size := w.scale.Size()
-	at := block[w.codes:]
-	for r := range Tile {
-		s[r] = getFloat(at[r*size:], w.scale)
-	}
-	if w.format == dtype.Affine {
-		at = at[Tile*size:]
+// scales decodes the 16 scales and, where numbers have them, the 16 biases of block g of tile
+// t of matrix n.
+func (w *Weight) scales(s, b *[Tile]float32, n, t, g int) {
+	block := w.at(n, t, g)
+	if w.per > 1 {
+		tail := w.super(n, t, g/w.per)[w.per*w.block:]
 		for r := range Tile {
-			b[r] = getFloat(at[r*size:], w.scale)
+			s[r], b[r] = w.factors(tail, r, g%w.per)
 		}
+		return
+	}
+	for r := range Tile {
+		s[r], b[r] = w.scaleAt(block, r)
 	}
 }
 
-// floats writes the first width columns of a block as float32 values, [column, row]. ints
-// is workspace for the codes of a block.
-func (w *Weight) floats(dst []float32, ints []int16, block []byte, width int) {
-	dst = dst[:width*Tile]
+// scaleAt is the scale and the bias of row r of a block that has its own.
+func (w *Weight) scaleAt(block []byte, r int) (s, b float32) {
+	size := w.scale.Size()
+	at := block[w.codes+r*size:]
+	s = getFloat(at, w.scale)
+	switch {
+	case w.zero != 0:
+		b = w.zero * s
+	case w.biased():
+		b = getFloat(at[Tile*size:], w.scale)
+	}
+	return s, b
+}
+
+// factors is the scale and the bias of row r and group g of a superblock with this tail. All
+// products are exact.
+func (w *Weight) factors(tail []byte, r, g int) (s, b float32) {
+	d := getFloat(tail[2*r:], dtype.F16)
+	switch w.format {
+	case dtype.Q6K:
+		s = d * float32(int8(tail[2*Tile+Tile*g+r]))
+		return s, w.zero * s
+	case dtype.IQ4XS:
+		low := binary.LittleEndian.Uint32(tail[atNibblesXS+4*r:]) >> (4 * g) & 15
+		high := binary.LittleEndian.Uint16(tail[atPairsXS+2*r:]) >> (2 * g) & 3
+		return d * float32(int(low)+int(high)*16-32), 0
+	}
+	pairs := binary.LittleEndian.Uint32(tail[atPairsK+4*r:]) >> (2 * g)
+	low := binary.LittleEndian.Uint32(tail[atNibblesK+4*r:]) >> (4 * g) & 15
+	s = d * float32(low+pairs&3*16)
+	low = binary.LittleEndian.Uint32(tail[atBiasesK+4*r:]) >> (4 * g) & 15
+	return s, -(getFloat(tail[2*Tile+2*r:], dtype.F16) * float32(low+pairs>>16&3*16))
+}
+
+// floats writes block g of tile t of matrix n, those columns that exist, as float32 values,
+// [column, row]. ints is workspace for the codes of a block.
+func (w *Weight) floats(dst []float32, ints []int16, n, t, g int) {
+	dst = dst[:w.width(g)*Tile]
+	block := w.at(n, t, g)
 	if w.format == dtype.Plain {
 		for i := range dst {
 			k, r := i/Tile, i%Tile
@@ -88,13 +129,13 @@ func (w *Weight) floats(dst []float32, ints []int16, block []byte, width int) {
 		return
 	}
 	var s, b [Tile]float32
-	w.scales(&s, &b, block)
-	switch w.format {
-	case dtype.MXFP8, dtype.FP8:
+	w.scales(&s, &b, n, t, g)
+	switch {
+	case !w.coded():
 		for i := range dst {
 			dst[i] = dtype.FromE4M3(block[i]) * s[i%Tile]
 		}
-	case dtype.Affine:
+	case w.biased():
 		w.integers(ints, block)
 		for i := range dst {
 			k, r := i/Tile, i%Tile

@@ -25,6 +25,16 @@ const plainGroup = 64
 //	E2M1      As 4-bit integers; the scale is half the format's, for codes count halves.
 //	E4M3      Byte 16k+r is row r, column k.
 //	plain     Number 16k+r is row r, column k; bf16: number 32j+2r+i is row r, column 2j+i.
+//
+// GGUF's formats have no more bits than in the file. Those that imply their biases have none
+// here. Those of superblocks have the codes of all groups of one, and then a tail: a half for
+// each row, of Q4_K and Q5_K another for the biases, and small factors, which scale groups.
+//
+//	Q4_K, Q5_K  Low four bits of the scales' factors: number r of 32 bits has those of row r,
+//	            group g in bits 4g. Likewise of the biases'. Number r of 32 bits has high bits
+//	            of both: bits 2g the scales', 16+2g the biases'.
+//	IQ4_XS      As of Q4_K the scales', the high bits in numbers of 16 bits.
+//	Q6_K        Byte 16g+r is the factor of row r, group g. Padded to whole cache lines.
 type Weight struct {
 	rows, cols, count int
 	integer           bool // products are integer products
@@ -34,6 +44,8 @@ type Weight struct {
 	group, groups     int        // columns of a block, blocks of a tile
 	scale             dtype.Type // of scales and biases
 	codes, block      int        // bytes of a block's codes, and of a block
+	per, tail         int        // blocks of a superblock, or 1; bytes after them
+	zero              float32    // what biases are in scales; 0: they are stored, or there are none
 	tiles             int        // of one matrix
 
 	Data []byte // [count, tiles, groups, block]: Size bytes of the caller
@@ -52,7 +64,7 @@ func (w *Weight) Count() int { return w.count }
 func (w *Weight) Bytes() int64 { return int64(len(w.Data)) }
 
 // Size is how many bytes Data needs.
-func (w *Weight) Size() int { return w.count * w.tiles * w.groups * w.block }
+func (w *Weight) Size() int { return w.count * w.tiles * w.tileBytes() }
 
 // Tiles is the number of tiles of each matrix.
 func (w *Weight) Tiles() int { return w.tiles }
@@ -68,10 +80,29 @@ func (w *Weight) Integer() bool { return w.integer }
 
 func (w *Weight) fp4() bool { return w.format == dtype.MXFP4 || w.format == dtype.NVFP4 }
 
+// biased reports whether numbers are scale*code + bias.
+func (w *Weight) biased() bool {
+	return w.format == dtype.Affine || w.format.Blocks() && !w.format.Leveled()
+}
+
+// coded reports whether codes lie as integers do.
+func (w *Weight) coded() bool { return w.biased() || w.fp4() || w.format.Leveled() }
+
+// superBytes is the size of a superblock, tileBytes that of a tile.
+func (w *Weight) superBytes() int { return w.per*w.block + w.tail }
+func (w *Weight) tileBytes() int  { return w.groups / w.per * w.superBytes() }
+
+// super is superblock i of tile t of matrix n.
+func (w *Weight) super(n, t, i int) []byte {
+	size := w.superBytes()
+	at := (n*w.tiles+t)*w.tileBytes() + i*size
+	return w.Data[at : at+size : at+size]
+}
+
 // at is block g of tile t of matrix n.
 func (w *Weight) at(n, t, g int) []byte {
-	i := ((n*w.tiles+t)*w.groups + g) * w.block
-	return w.Data[i : i+w.block : i+w.block]
+	at := (n*w.tiles+t)*w.tileBytes() + g/w.per*w.superBytes() + g%w.per*w.block
+	return w.Data[at : at+w.block : at+w.block]
 }
 
 // width is the number of columns of block g that exist.
@@ -87,12 +118,12 @@ func NewWeight(integer bool, stack []dtype.Matrix) (*Weight, error) {
 	m := stack[0]
 	w := &Weight{
 		rows: m.Rows, cols: m.Cols, count: len(stack),
-		format: m.Format, elem: m.Type, bits: m.Bits, group: m.Group, scale: m.ScaleType,
+		format: m.Format, elem: m.Type, bits: m.Bits, group: m.Group, scale: m.ScaleType, per: 1,
 	}
 	for i := range stack {
 		x := &stack[i]
 		if x.Rows != m.Rows || x.Cols != m.Cols || x.Format != m.Format || x.Type != m.Type ||
-			x.Bits != m.Bits || x.Group != m.Group || x.ScaleType != m.ScaleType {
+			x.Bits != m.Bits || x.Group != m.Group || x.ScaleType != m.ScaleType || x.Part != m.Part {
 			return nil, fmt.Errorf("cpu: matrix %d of a stack differs from the first in shape or format", i)
 		}
 		if err := x.Validate(); err != nil {
@@ -119,13 +150,63 @@ func NewWeight(integer bool, stack []dtype.Matrix) (*Weight, error) {
 		w.bits, w.scale = 8, dtype.F32
 		w.codes = w.group * Tile
 	default:
-		return nil, fmt.Errorf("cpu: weights of format %v are not supported", m.Format)
+		if !m.Format.Blocks() {
+			return nil, fmt.Errorf("cpu: weights of format %v are not supported", m.Format)
+		}
+		extras = w.layBlocks(&m)
 	}
-	w.integer = integer && (m.Format == dtype.Affine || w.fp4())
+	w.integer = integer && w.coded()
 	w.block = w.codes + extras*Tile*w.scale.Size()
 	w.groups = (w.cols + w.group - 1) / w.group
 	w.tiles = (w.rows + Tile - 1) / Tile
 	return w, nil
+}
+
+// Tails of superblocks.
+const (
+	tailK      = 256
+	atNibblesK = 4 * Tile
+	atBiasesK  = 8 * Tile
+	atPairsK   = 12 * Tile
+
+	tailXS      = 128
+	atNibblesXS = 2 * Tile
+	atPairsXS   = 6 * Tile
+)
+
+// layBlocks lays out a block format, and returns how many numbers follow the codes of a row in
+// a block.
+func (w *Weight) layBlocks(m *dtype.Matrix) (extras int) {
+	w.bits = m.ElementBits()
+	w.codes = w.group * Tile * w.bits / 8
+	if w.scale == dtype.F32 { // what is stored is halves and factors
+		size, _ := m.Format.BlockSize()
+		if m.Part != 0 {
+			size = m.Part
+		}
+		w.per = size / w.group
+	}
+	switch m.Format {
+	case dtype.Q4_1, dtype.Q5_1:
+		return 2
+	case dtype.Q4_0:
+		w.zero = -8
+	case dtype.Q5_0:
+		w.zero = -16
+	case dtype.Q8_0:
+		w.zero = -128
+	case dtype.Q4K, dtype.Q5K:
+		w.tail = tailK
+	case dtype.Q6K:
+		w.zero, w.tail = -32, (2+w.per)*Tile
+		w.tail += -(w.per*w.codes + w.tail) & (cacheLine - 1)
+	case dtype.IQ4XS:
+		w.tail = tailXS
+	}
+	if w.per > 1 {
+		return 0 // what scales it is in the tail
+	}
+	return 1
 }
 
 // Pack writes tiles [from, to) of the stack that w was laid out for, counted through all of its
@@ -136,6 +217,10 @@ func (w *Weight) Pack(stack []dtype.Matrix, from, to int) {
 	for i := from; i < to; i++ {
 		n, t := i/w.tiles, i%w.tiles
 		m := &stack[n]
+		if w.format.Blocks() {
+			w.packTile(m, n, t)
+			continue
+		}
 		if n != last {
 			scaleTable(&scales, m)
 			last = n

@@ -9,6 +9,7 @@ import (
 // Types are the numbers of the types that Encode knows.
 var Types = map[string]uint32{
 	"F32": 0, "F16": 1, "BF16": 30, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14,
+	"IQ4_NL": 20, "IQ4_XS": 23,
 }
 
 // Columns is how many numbers a block of a type has.
@@ -16,7 +17,7 @@ func Columns(typ string) int {
 	switch typ {
 	case "F32", "F16", "BF16":
 		return 1
-	case "Q4_K", "Q5_K", "Q6_K":
+	case "Q4_K", "Q5_K", "Q6_K", "IQ4_XS":
 		return 256
 	default:
 		return 32
@@ -76,6 +77,12 @@ func encodeBlock(typ string, v []float32) ([]byte, []float64) {
 		return superBlock(v, 5)
 	case "Q6_K":
 		return superBlock6(v)
+	case "IQ4_NL":
+		h, d := half(largestOf(v) / 113)
+		q, decoded := nearestLevels(v, d)
+		return append(little.AppendUint16(nil, h), small(q, 4)...), decoded
+	case "IQ4_XS":
+		return superBlockXS(v)
 	}
 	panic(fmt.Sprintf("gguftest: no type %q", typ))
 }
@@ -198,6 +205,51 @@ func superBlock6(v []float32) ([]byte, []float64) {
 		}
 	}
 	return little.AppendUint16(slices.Concat(low, high, factors), hd), decoded
+}
+
+// levels are what the codes of the IQ4 types stand for, in steps.
+var levels = [16]float64{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+
+// nearestLevels are the codes whose levels, in steps of step, are next to the numbers.
+func nearestLevels(v []float32, step float64) (q []int, decoded []float64) {
+	for _, x := range v {
+		best := 8
+		for i, l := range levels {
+			if math.Abs(l*step-float64(x)) < math.Abs(levels[best]*step-float64(x)) {
+				best = i
+			}
+		}
+		q, decoded = append(q, best), append(decoded, levels[best]*step)
+	}
+	return q, decoded
+}
+
+// superBlockXS: x = d*(s-32)*level, with s of 6 bits for each of eight groups.
+func superBlockXS(v []float32) ([]byte, []float64) {
+	var scale [8]float64
+	for g := range 8 {
+		if scale[g] = largestOf(v[32*g:32*g+32]) / 113; g%3 == 1 {
+			scale[g] = -scale[g] // the sign is free
+		}
+	}
+	hd, d := half(largest(scale[:]) / 31)
+	high, low := uint16(0), make([]byte, 4)
+	var codes []byte
+	decoded := make([]float64, 0, len(v))
+	for g := range 8 {
+		s := code(scale[g], d, -32, 31)
+		high |= uint16((s+32)/16) << (2 * g)
+		low[g/2] |= byte((s + 32) % 16 << (g % 2 * 4))
+		q, part := nearestLevels(v[32*g:32*g+32], d*float64(s))
+		codes, decoded = append(codes, small(q, 4)...), append(decoded, part...)
+	}
+	block := little.AppendUint16(little.AppendUint16(nil, hd), high)
+	return slices.Concat(block, low, codes), decoded
+}
+
+func largestOf(v []float32) float64 {
+	lo, hi := bounds(v)
+	return max(-lo, hi)
 }
 
 func bounds(v []float32) (lo, hi float64) {

@@ -8,7 +8,7 @@ import "fmt"
 // A step takes four of these vectors, which is one of a plane of two bits.
 type decoder struct {
 	*source
-	format string // affine or fp4
+	format string // affine, fp4, levels or e4m3
 	bits   int
 	wide   bool
 }
@@ -17,7 +17,7 @@ const decoderComment = `// func %s(a *decodeArgs)
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	DI dst    R10 block    R11 blocks left    DX stride    BX codes    R13 columns
+//	DI dst    R10 block    R11 blocks left    DX stride    BX scales   R13 columns    R15 their step
 //	SI first plane    R12 second plane    AX scales    R9 their type
 //	R8 columns, later steps left`
 
@@ -33,6 +33,7 @@ func decoders(s *source) {
 			decoder{s, "affine", bits, wide}.function()
 		}
 		decoder{s, "fp4", 4, wide}.function()
+		decoder{s, "levels", 4, wide}.function()
 		decoder{s, "e4m3", 8, wide}.bytes()
 	}
 }
@@ -51,6 +52,7 @@ var constants = []struct {
 	{"Bits", []uint64{0x8040201008040201}},
 	{"Spread", []uint64{0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303}},
 	{"Halves", []uint64{0x0c08060403020100, 0xf4f8fafcfdfeff00}},
+	{"Levels", []uint64{0xf6eaddcfbfad9881, 0x7159453526190d01}},
 	{"Half", []uint64{0xbf80bf80bf80bf80}},
 	{"Sign", []uint64{0x8000800080008000}},
 	{"SignByte", []uint64{0x8080808080808080}},
@@ -74,6 +76,9 @@ func (d decoder) v(i int) string {
 	return fmt.Sprintf("Y%d", i)
 }
 
+// signed reports whether codes are places in a table of signed bytes.
+func (d decoder) signed() bool { return d.format == "fp4" || d.format == "levels" }
+
 // halves is how many registers a tile takes.
 func (d decoder) halves() int {
 	if d.wide {
@@ -88,7 +93,7 @@ func (d decoder) bias(half int) string  { return d.v(14 + half) }
 // broadcast repeats a constant.
 func (d decoder) broadcast(name string, i int) {
 	switch name {
-	case "Halves":
+	case "Halves", "Levels":
 		if d.wide {
 			d.op("VBROADCASTI32X4 decode%s<>(SB), %s", name, d.v(i))
 		} else {
@@ -102,7 +107,7 @@ func (d decoder) broadcast(name string, i int) {
 }
 
 func (d decoder) name() string {
-	set, format := "AVX2", map[string]string{"affine": fmt.Sprintf("Affine%d", d.bits), "fp4": "FP4", "e4m3": "E4M3"}[d.format]
+	set, format := "AVX2", map[string]string{"affine": fmt.Sprintf("Affine%d", d.bits), "fp4": "FP4", "levels": "Levels", "e4m3": "E4M3"}[d.format]
 	if d.wide {
 		set = "AVX512"
 	}
@@ -123,16 +128,17 @@ func (d decoder) begin() {
 		{"block", "R10"},
 		{"blocks", "R11"},
 		{"stride", "DX"},
-		{"codes", "BX"},
+		{"scales", "BX"},
 		{"columns", "R13"},
 		{"scale", "R9"},
+		{"step", "R15"},
 	} {
 		d.op("MOVQ decodeArgs_%s(AX), %s", f.field, f.reg)
 	}
 	d.constants()
 	d.line("block:")
 	d.op("MOVQ R10, SI")
-	d.op("LEAQ (R10)(BX*1), AX")
+	d.op("MOVQ BX, AX")
 	d.op("MOVQ R13, R8")
 	d.scales()
 }
@@ -140,6 +146,7 @@ func (d decoder) begin() {
 // end goes on with the next block, if there is one.
 func (d decoder) end() {
 	d.op("ADDQ DX, R10")
+	d.op("ADDQ R15, BX")
 	d.op("DECQ R11")
 	d.op("JNE block")
 	d.op("VZEROUPPER")
@@ -256,9 +263,12 @@ func (d decoder) constants() {
 		d.broadcast("Spread", regPlace)
 		d.broadcast("Bits", regBits)
 	}
-	if d.format == "fp4" {
+	switch d.format {
+	case "fp4":
 		d.broadcast("Halves", regByte)
-	} else {
+	case "levels":
+		d.broadcast("Levels", regByte)
+	default:
 		d.broadcast("Byte", regByte)
 	}
 }
@@ -321,7 +331,7 @@ func (d decoder) codes(c, half int) {
 		d.op("VPAND %s, %s, %s", d.v(regBit), d.v(1), d.v(1))
 		d.op("VPOR %s, %s, %s", d.v(1), d.v(0), d.v(0))
 	}
-	if d.format == "fp4" {
+	if d.signed() {
 		d.op("VPSHUFB %s, %s, %s", d.v(0), d.v(regByte), d.v(0))
 	}
 }
@@ -331,10 +341,10 @@ func (d decoder) columns(c, half int) {
 	for i := range 4 {
 		x := d.v(2 + i)
 		switch {
-		case d.format == "fp4" && i < 3:
+		case d.signed() && i < 3:
 			d.op("VPSLLD $%d, %s, %s", 24-8*i, d.v(0), x)
 			d.op("VPSRAD $24, %s, %s", x, x)
-		case d.format == "fp4":
+		case d.signed():
 			d.op("VPSRAD $24, %s, %s", d.v(0), x)
 		case i == 0:
 			d.op("%s %s, %s, %s", d.bitwise("VPAND"), d.v(regByte), d.v(0), x)

@@ -54,19 +54,47 @@ func (s *source) arg(field, register string) { s.op("MOVQ integerArgs_%s(AX), %s
 
 // codes is how codes are written in a block.
 type codes struct {
-	name string
-	bits int
-	fp4  bool
+	name   string
+	bits   int
+	fp4    bool // places in a table of values; there are no biases
+	levels bool // and the values are dtype.Levels
 }
 
 var formats = []codes{
-	{"2", 2, false},
-	{"3", 3, false},
-	{"4", 4, false},
-	{"5", 5, false},
-	{"6", 6, false},
-	{"8", 8, false},
-	{"FP4", 4, true},
+	{name: "2", bits: 2},
+	{name: "3", bits: 3},
+	{name: "4", bits: 4},
+	{name: "5", bits: 5},
+	{name: "6", bits: 6},
+	{name: "8", bits: 8},
+	{name: "FP4", bits: 4, fp4: true},
+}
+
+// vectorFormats are the formats of kernels that take rows by fours.
+var vectorFormats = append(formats[:len(formats):len(formats)], codes{name: "Levels", bits: 4, fp4: true, levels: true})
+
+// factors names what is in the tails of superblocks, "" if no format with such codes has them.
+func (f codes) factors() string {
+	switch {
+	case f.levels:
+		return "XS"
+	case f.fp4:
+		return ""
+	case f.bits == 4 || f.bits == 5:
+		return "K"
+	case f.bits == 6:
+		return "6K"
+	}
+	return ""
+}
+
+// factorBytes is what decoded factors of a group take: scales, and biases that no multiple of
+// the scales gives.
+func (f codes) factorBytes() int {
+	if f.factors() == "K" {
+		return 128
+	}
+	return 64
 }
 
 // low is the width of the first plane.
@@ -94,7 +122,7 @@ func declarations() []byte {
 	table := func(set string, rows []int) {
 		s.line("// %s has the kernels by format and number of rows.", "integer"+set)
 		s.line("var integer%s = [integerFormats][%d]func(a *integerArgs){", set, len(rows))
-		for _, f := range formats {
+		for _, f := range vectorFormats {
 			s.line("\tinteger%s: {", f.name)
 			for _, m := range rows {
 				s.line("\t\tinteger%s%sRows%d,", set, f.name, m)
@@ -102,7 +130,7 @@ func declarations() []byte {
 			s.line("\t},")
 		}
 		s.line("}\n")
-		for _, f := range formats {
+		for _, f := range vectorFormats {
 			for _, m := range rows {
 				s.line("//go:noescape")
 				s.line("func integer%s%sRows%d(a *integerArgs)\n", set, f.name, m)

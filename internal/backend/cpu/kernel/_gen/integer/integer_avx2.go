@@ -14,7 +14,8 @@ const avx2Doc = `// func integerAVX2<format>Rows<m>(a *integerArgs), for m rows:
 //	AX  arguments      R8   block            SI  first plane     DX  activations of the group
 //	R9  output         R12  groups left      DI  second plane    BX  activations of the step
 //	R10 tiles left,    CX   steps left       R13 scales          R11 stream to stream
-//	    or pairs
+//	    or pairs       R14  decoded factors of the group
+//	                   R15  groups left in the superblock; negative: none
 //
 // Vectors: Y0 on: float32 sums of the first half, the second, and those of the other tile. Y8 to Y11: int32
 // sums. Y12, Y13: codes, later scales and biases. Y14, Y15: products.
@@ -52,7 +53,13 @@ func avx2(s *source) {
 	constant("Each", 0x8040201008040201) // one bit of every byte, in turn
 	constant("Spread", 0x0000000000000000, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303)
 	constant("Values", 0x181412100f0e0d0c, 0x00040608090a0b0c) // of E2M1 codes in halves, raised by 12
-	for _, f := range formats {
+	constant("Levels", 0xf6eaddcfbfad9881, 0x7159453526190d01) // of dtype
+	constant("Nibble", 0x0000000f0000000f)
+	constant("Pair", 0x0000003000000030)
+	constant("Signs", 0x8000000080000000)
+	constant("Middle", 0x0000002000000020)
+	factorsAVX2(s)
+	for _, f := range vectorFormats {
 		for m := 1; m <= avx2Rows; m++ {
 			k := &avx2Kernel{source: s, codes: f, m: m, streams: 2}
 			if m > 2 { // more than the registers have space for
@@ -81,6 +88,9 @@ func (k *avx2Kernel) write() {
 	for i := range 2 * k.streams * k.m {
 		k.op("VPXOR Y%d, Y%d, Y%d", i, i, i)
 	}
+	if k.factors() != "" {
+		k.op("XORL R15, R15")
+	}
 	k.line("group:")
 	for h := range 2 * k.streams {
 		k.dots(h)
@@ -88,6 +98,12 @@ func (k *avx2Kernel) write() {
 	}
 	k.op("LEAQ %d(BX), DX", 12*k.m)
 	k.op("ADDQ integerArgs_block(AX), R8")
+	if k.factors() != "" {
+		k.op("DECQ R15")
+		k.op("JNZ begin")
+		k.op("ADDQ integerArgs_tail(AX), R8")
+		k.line("begin:")
+	}
 	k.op("DECQ R12")
 	k.op("JNZ group")
 	k.store()
@@ -172,6 +188,11 @@ func (k *avx2Kernel) dots(h int) {
 			k.bytes(h, v+1)
 			continue
 		}
+		if k.levels {
+			k.signed(h, v)
+			k.signed(h, v+1)
+			continue
+		}
 		k.lowBits(h, v)
 		k.highBits(v, "Y12")
 		k.highBits(v+1, "Y13")
@@ -202,6 +223,28 @@ func (k *avx2Kernel) bytes(h, v int) {
 		k.op("VPMADDWD integerOnes<>(SB), Y15, Y15")
 		k.op("VPMADDWD integerTops<>(SB), Y14, Y14")
 		k.op("VPADDD Y15, %[1]s, %[1]s", k.int(m))
+		k.op("VPADDD Y14, %[1]s, %[1]s", k.int(m))
+	}
+}
+
+// signed multiplies vector v of codes for levels. Their signs go to the other factor: products
+// of magnitudes cannot overflow two by two, 2*127*127 < 2^15.
+func (k *avx2Kernel) signed(h, v int) {
+	k.op("VMOVDQU %d(SI), Y12", 64*(v/2))
+	if v%2 == 1 {
+		k.op("VPSRLW $4, Y12, Y12")
+	} else if h%2 == 0 {
+		k.prefetch(64*(v/2), "SI")
+	}
+	k.op("VPAND integerLow4<>(SB), Y12, Y12")
+	k.op("VMOVDQU integerLevels<>(SB), Y14")
+	k.op("VPSHUFB Y12, Y14, Y12")
+	k.op("VPABSB Y12, Y13")
+	for m := range k.m {
+		k.op("VPBROADCASTD %d(BX), Y14", 4*(v*k.m+m))
+		k.op("VPSIGNB Y12, Y14, Y14")
+		k.op("VPMADDUBSW Y14, Y13, Y14")
+		k.op("VPMADDWD integerOnes<>(SB), Y14, Y14")
 		k.op("VPADDD Y14, %[1]s, %[1]s", k.int(m))
 	}
 }
@@ -286,7 +329,7 @@ func (k *avx2Kernel) scale(h int) {
 	}
 	k.op("CMPQ integerArgs_scale(AX), $const_scaleF16")
 	k.op("JEQ half%d", h)
-	k.op("JGT single%d", h)
+	k.op("JGT other%d", h)
 	k.scales(16*(h%2), 32, func(at int, y string) {
 		k.op("VPMOVZXWD %d(R13), %s", at, y)
 		k.op("VPSLLD $16, %s, %s", y, y)
@@ -294,7 +337,7 @@ func (k *avx2Kernel) scale(h int) {
 	k.line("scaled%d:", h)
 	for m := range k.m {
 		i, f := k.int(m), k.float(h, m)
-		if k.fp4 {
+		if k.fp4 && !k.levels {
 			k.op("VPBROADCASTD %d(BX), Y14", 8*k.m+4*m)
 			k.op("VPADDD Y14, %s, %s", i, i)
 		}
@@ -311,9 +354,127 @@ func (k *avx2Kernel) scale(h int) {
 		k.line("half%d:", h)
 		k.scales(16*(h%2), 32, func(at int, y string) { k.op("VCVTPH2PS %d(R13), %s", at, y) })
 		k.op("JMP scaled%d", h)
-		k.line("single%d:", h)
+		k.line("other%d:", h)
+		if !k.fp4 || k.levels {
+			k.op("CMPQ integerArgs_scale(AX), $const_scaleZero")
+		}
+		if !k.fp4 {
+			k.op("JEQ zero%d", h)
+		}
+		if k.factors() != "" {
+			k.op("JGT factors%d", h)
+		}
 		k.scales(32*(h%2), 64, func(at int, y string) { k.op("VMOVUPS %d(R13), %s", at, y) })
 		k.op("JMP scaled%d", h)
+		if !k.fp4 {
+			k.line("zero%d:", h)
+			k.op("VCVTPH2PS %d(R13), Y12", 16*(h%2))
+			k.implied()
+			k.op("JMP scaled%d", h)
+		}
+		if k.factors() != "" {
+			k.factored(h)
+		}
+	})
+}
+
+// implied makes Y13 the biases that scales imply.
+func (k *avx2Kernel) implied() {
+	k.op("VBROADCASTSS integerArgs_zero(AX), Y13")
+	k.op("VMULPS Y12, Y13, Y13")
+}
+
+// factored loads scales and biases of half h from the decoded factors of a superblock, which the
+// first half decodes.
+func (k *avx2Kernel) factored(h int) {
+	k.line("factors%d:", h)
+	if h == 0 {
+		k.op("TESTQ R15, R15")
+		k.op("JNZ decoded")
+		k.op("MOVL $%d, CX", k.streams)
+		k.op("CALL integerFactors%sAVX2<>(SB)", k.factors())
+		k.arg("per", "R15")
+		k.arg("decoded", "R14")
+		k.line("decoded:")
+	}
+	at := 1024*(h/2) + 32*(h%2)
+	k.op("VMOVUPS %d(R14), Y12", at)
+	switch k.factors() {
+	case "K":
+		k.op("VMOVUPS %d(R14), Y13", at+64)
+	case "6K":
+		k.implied()
+	}
+	if h == 2*k.streams-1 {
+		k.op("ADDQ $%d, R14", k.factorBytes())
+	}
+	k.op("JMP scaled%d", h)
+}
+
+// sixBits is factors512 for half a tile: the low bits are at an address from R13, and load
+// brings the high bits to Y14. Y12 is what factors are multiplied by.
+func sixBits(s *source, low int, load func(), at, out, apart int, middle bool) {
+	for g := range 8 {
+		s.op("VMOVDQU %d(R13), Y13", low)
+		s.op("VPSRLD $%d, Y13, Y13", 4*g)
+		s.op("VPAND integerNibble<>(SB), Y13, Y13")
+		load()
+		if right := at + 2*g - 4; right < 0 {
+			s.op("VPSLLD $%d, Y14, Y14", -right)
+		} else {
+			s.op("VPSRLD $%d, Y14, Y14", right)
+		}
+		s.op("VPAND integerPair<>(SB), Y14, Y14")
+		s.op("VPOR Y14, Y13, Y13")
+		if middle {
+			s.op("VPSUBD integerMiddle<>(SB), Y13, Y13")
+		}
+		s.op("VCVTDQ2PS Y13, Y13")
+		s.op("VMULPS Y12, Y13, Y13")
+		s.op("VMOVUPS Y13, %d(R14)", out+apart*g)
+	}
+}
+
+// Places in the tails, as package kernel has them.
+const (
+	atNibblesK, atBiasesK, atPairsK = 64, 128, 192
+	atNibblesXS, atPairsXS          = 32, 96
+)
+
+func factorsAVX2(s *source) {
+	eachTail(s, "KAVX2", "Y12 to Y14", 4, func() {
+		for h := range 2 {
+			pairs := func() { s.op("VMOVDQU %d(R13), Y14", atPairsK+32*h) }
+			s.op("VCVTPH2PS %d(R13), Y12", 16*h)
+			sixBits(s, atNibblesK+32*h, pairs, 0, 32*h, 128, false)
+			s.op("VCVTPH2PS %d(R13), Y12", 32+16*h)
+			s.op("VXORPS integerSigns<>(SB), Y12, Y12")
+			sixBits(s, atBiasesK+32*h, pairs, 16, 64+32*h, 128, false)
+		}
+	})
+	eachTail(s, "6KAVX2", "Y12 to Y14", 5, func() {
+		s.op("VCVTPH2PS (R13), Y12")
+		s.op("VCVTPH2PS 16(R13), Y13")
+		s.op("LEAQ 32(R13), SI")
+		s.op("MOVQ R14, DI")
+		s.arg("per", "R15")
+		s.line("group:")
+		for h := range 2 {
+			s.op("VPMOVSXBD %d(SI), Y14", 8*h)
+			s.op("VCVTDQ2PS Y14, Y14")
+			s.op("VMULPS Y%d, Y14, Y14", 12+h)
+			s.op("VMOVUPS Y14, %d(DI)", 32*h)
+		}
+		s.op("ADDQ $16, SI")
+		s.op("ADDQ $64, DI")
+		s.op("DECQ R15")
+		s.op("JNZ group")
+	})
+	eachTail(s, "XSAVX2", "Y12 to Y14", 2, func() {
+		for h := range 2 {
+			s.op("VCVTPH2PS %d(R13), Y12", 16*h)
+			sixBits(s, atNibblesXS+32*h, func() { s.op("VPMOVZXWD %d(R13), Y14", atPairsXS+16*h) }, 0, 32*h, 64, true)
+		}
 	})
 }
 

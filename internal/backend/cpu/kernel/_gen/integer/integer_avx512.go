@@ -11,6 +11,7 @@ const avx512Doc = `// func integerAVX512<format>Rows<m>(a *integerArgs), for m r
 //	AX  arguments      R8   block            SI  first plane     DX  activations of the group
 //	R9  output         R11  stream to stream    DI  second plane    BX  activations of the step
 //	R10 pairs left     R12  groups left      CX  steps left      R13 scales
+//	R14 decoded factors of the group         R15 groups left in the superblock; negative: none
 //
 // Vectors: from Z0 on the float32 sums, then the int32 sums, of tile after tile, row after
 // row. Z31, Z30: constants of the format. Z24 to Z29: codes, later scales and biases.
@@ -26,6 +27,7 @@ type avx512Kernel struct {
 	m       int
 	streams int      // tiles that are read side by side
 	inTurn  bool     // and computed one after another, since the registers are few
+	super   bool     // there may be superblocks
 	ahead   int      // bytes that memory is asked for in advance
 	aside   []func() // what is written after the kernel's end
 }
@@ -35,9 +37,23 @@ func avx512(s *source) {
 	s.line("DATA integerE2M1<>+0(SB)/8, $0x181412100f0e0d0c")
 	s.line("DATA integerE2M1<>+8(SB)/8, $0x00040608090a0b0c")
 	s.line("GLOBL integerE2M1<>(SB), RODATA|NOPTR, $16")
-	for _, f := range formats {
+	s.line("\n// dtype.Levels raised by 132, which is 11 times 12.")
+	s.line("DATA integerLevels<>+0(SB)/8, $0x7a6e615343311c05")
+	s.line("DATA integerLevels<>+8(SB)/8, $0xf5ddc9b9aa9d9185")
+	s.line("GLOBL integerLevels<>(SB), RODATA|NOPTR, $16")
+	for _, c := range []struct {
+		name  string
+		value uint32
+	}{{"Times", 11}, {"Nibble", 15}, {"Pair", 0x30}, {"Signs", 1 << 31}, {"Middle", 32}} {
+		s.line("DATA integer%s512<>+0(SB)/4, $0x%08x", c.name, c.value)
+		s.line("GLOBL integer%s512<>(SB), RODATA|NOPTR, $4", c.name)
+	}
+	factorsK512(s)
+	factors6K512(s)
+	factorsXS512(s)
+	for _, f := range vectorFormats {
 		for m := 1; m <= avx512Rows; m++ {
-			k := &avx512Kernel{source: s, codes: f, m: m, streams: 2, inTurn: m > 6, ahead: ahead}
+			k := &avx512Kernel{source: s, codes: f, m: m, streams: 2, inTurn: m > 6, ahead: ahead, super: f.factors() != ""}
 			k.write()
 		}
 	}
@@ -49,7 +65,11 @@ func (k *avx512Kernel) write() {
 	k.arg("weights", "R8")
 	k.arg("out", "R9")
 	k.arg("tiles", "R10")
-	k.constants("integerE2M1")
+	if k.levels {
+		k.constants("integerLevels")
+	} else {
+		k.constants("integerE2M1")
+	}
 	k.op("SHRQ $1, R10")
 	k.op("JZ last")
 	k.arg("tileBytes", "R11")
@@ -59,6 +79,9 @@ func (k *avx512Kernel) write() {
 	k.arg("groups", "R12")
 	for i := range k.streams * k.m {
 		k.op("VPXORD Z%d, Z%d, Z%d", i, i, i)
+	}
+	if k.super {
+		k.op("XORL R15, R15")
 	}
 	k.line("group:")
 	if k.inTurn {
@@ -72,6 +95,7 @@ func (k *avx512Kernel) write() {
 	}
 	k.op("LEAQ %d(BX), DX", 12*k.m)
 	k.op("ADDQ integerArgs_block(AX), R8")
+	k.endGroup()
 	k.op("DECQ R12")
 	k.op("JNZ group")
 	k.store()
@@ -80,6 +104,21 @@ func (k *avx512Kernel) write() {
 	for _, rest := range k.aside {
 		rest()
 	}
+}
+
+// endGroup steps over the tail of a superblock.
+func (k *avx512Kernel) endGroup() {
+	if !k.super {
+		return
+	}
+	k.op("DECQ R15")
+	k.op("JZ tail")
+	k.line("begin:")
+	k.aside = append(k.aside, func() {
+		k.line("tail:")
+		k.op("ADDQ integerArgs_tail(AX), R8")
+		k.op("JMP begin")
+	})
 }
 
 // constants loads Z31 and Z30, for E2M1 the table of that name.
@@ -269,7 +308,7 @@ func (k *avx512Kernel) scalesAt(from, to int, then func()) {
 	}
 	k.op("CMPQ integerArgs_scale(AX), $const_scaleF16")
 	k.op("JEQ half%d", from)
-	k.op("JGT single%d", from)
+	k.op("JGT other%d", from)
 	for h := from; h < to; h++ {
 		k.scales(h, 32, func(at, z string) {
 			k.op("VPMOVZXWD %s, %s", at, z)
@@ -284,12 +323,60 @@ func (k *avx512Kernel) scalesAt(from, to int, then func()) {
 			k.scales(h, 32, func(at, z string) { k.op("VCVTPH2PS %s, %s", at, z) })
 		}
 		k.op("JMP scaled%d", from)
-		k.line("single%d:", from)
+		k.line("other%d:", from)
+		if !k.fp4 || k.super {
+			k.op("CMPQ integerArgs_scale(AX), $const_scaleZero")
+		}
+		if !k.fp4 {
+			k.op("JEQ zero%d", from)
+		}
+		if k.super {
+			k.op("JGT factors%d", from)
+		}
 		for h := from; h < to; h++ {
 			k.scales(h, 64, func(at, z string) { k.op("VMOVUPS %s, %s", at, z) })
 		}
 		k.op("JMP scaled%d", from)
+		if !k.fp4 {
+			k.line("zero%d:", from)
+			for h := from; h < to; h++ {
+				k.op("VCVTPH2PS %s, Z%d", k.stream(h, 0, "R13"), 24+2*h)
+				k.op("VMULPS.BCST integerArgs_zero(AX), Z%d, Z%d", 24+2*h, 25+2*h)
+			}
+			k.op("JMP scaled%d", from)
+		}
+		if k.super {
+			k.factored(from, to)
+		}
 	})
+}
+
+// factored loads scales and biases from the decoded factors of a superblock. Whoever comes first
+// decodes them.
+func (k *avx512Kernel) factored(from, to int) {
+	k.line("factors%d:", from)
+	if from == 0 {
+		k.op("TESTQ R15, R15")
+		k.op("JNZ decoded")
+		k.op("MOVL $%d, CX", k.streams)
+		k.op("CALL integerFactors%s512<>(SB)", k.factors())
+		k.arg("per", "R15")
+		k.arg("decoded", "R14")
+		k.line("decoded:")
+	}
+	for h := from; h < to; h++ {
+		k.op("VMOVUPS %d(R14), Z%d", 1024*h, 24+2*h)
+		switch k.factors() {
+		case "K":
+			k.op("VMOVUPS %d(R14), Z%d", 1024*h+64, 25+2*h)
+		case "6K":
+			k.op("VMULPS.BCST integerArgs_zero(AX), Z%d, Z%d", 24+2*h, 25+2*h)
+		}
+	}
+	if to == k.streams {
+		k.op("ADDQ $%d, R14", k.factorBytes())
+	}
+	k.op("JMP scaled%d", from)
 }
 
 // scales loads the scales of tile h, and the biases which lie size bytes further.
@@ -302,7 +389,12 @@ func (k *avx512Kernel) scales(h, size int, load func(at, z string)) {
 
 func (k *avx512Kernel) scaleRow(h, m int) {
 	i, f := k.int(h, m), k.float(h, m)
-	if k.fp4 {
+	switch {
+	case k.levels:
+		k.op("VPBROADCASTD %d(BX), Z28", 8*k.m+4*m)
+		k.op("VPMULLD.BCST integerTimes512<>(SB), Z28, Z28")
+		k.op("VPADDD Z28, %s, %s", i, i)
+	case k.fp4:
 		k.op("VPADDD.BCST %d(BX), %s, %s", 8*k.m+4*m, i, i)
 	}
 	k.op("VCVTDQ2PS %s, %s", i, i)
@@ -340,4 +432,90 @@ func (k *avx512Kernel) store() {
 	k.op("TESTQ $1, CX")
 	k.op("JNZ tile")
 	k.line("end:")
+}
+
+const factorsDoc = `
+// integerFactors%[1]s decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and %[2]s.
+TEXT integerFactors%[1]s<>(SB), NOSPLIT, $0-0`
+
+// eachTail writes a loop over the tails of tiles, at R13, and the places for their factors, at
+// R14. lines of the next tail are asked for.
+func eachTail(s *source, name, changed string, lines int, tile func()) {
+	s.line(factorsDoc, name, changed)
+	s.arg("per", "R13")
+	s.op("IMULQ integerArgs_block(AX), R13")
+	s.op("ADDQ R8, R13")
+	s.arg("decoded", "R14")
+	s.line("tile:")
+	for i := range lines {
+		s.op("PREFETCHT0 %d(R13)", 64*i+ahead)
+	}
+	tile()
+	s.op("ADDQ R11, R13")
+	s.op("ADDQ $1024, R14")
+	s.op("DECQ CX")
+	s.op("JNZ tile")
+	s.op("RET")
+}
+
+// factors512 decodes eight factors of 6 bits for each row: from Z25, low bits, group g in bits
+// 4g; and Z26, high bits, in bits at+2g; times Z24. They go to out, apart bytes apart.
+func factors512(s *source, at, out, apart int, middle bool) {
+	for g := range 8 {
+		s.op("VPSRLD $%d, Z25, Z27", 4*g)
+		s.op("VPANDD.BCST integerNibble512<>(SB), Z27, Z27")
+		if right := at + 2*g - 4; right < 0 {
+			s.op("VPSLLD $%d, Z26, Z28", -right)
+		} else {
+			s.op("VPSRLD $%d, Z26, Z28", right)
+		}
+		s.op("VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and")
+		if middle {
+			s.op("VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27")
+		}
+		s.op("VCVTDQ2PS Z27, Z27")
+		s.op("VMULPS Z24, Z27, Z27")
+		s.op("VMOVUPS Z27, %d(R14)", out+apart*g)
+	}
+}
+
+func factorsK512(s *source) {
+	eachTail(s, "K512", "Z24 to Z28", 4, func() {
+		s.op("VCVTPH2PS (R13), Z24")
+		s.op("VMOVDQU32 %d(R13), Z25", atNibblesK)
+		s.op("VMOVDQU32 %d(R13), Z26", atPairsK)
+		factors512(s, 0, 0, 128, false)
+		s.op("VCVTPH2PS 32(R13), Z24")
+		s.op("VPXORD.BCST integerSigns512<>(SB), Z24, Z24")
+		s.op("VMOVDQU32 %d(R13), Z25", atBiasesK)
+		factors512(s, 16, 64, 128, false)
+	})
+}
+
+func factors6K512(s *source) {
+	eachTail(s, "6K512", "Z24 to Z28", 5, func() {
+		s.op("VCVTPH2PS (R13), Z24")
+		s.op("LEAQ 32(R13), SI")
+		s.op("MOVQ R14, DI")
+		s.arg("per", "R15")
+		s.line("group:")
+		s.op("VPMOVSXBD (SI), Z27")
+		s.op("VCVTDQ2PS Z27, Z27")
+		s.op("VMULPS Z24, Z27, Z27")
+		s.op("VMOVUPS Z27, (DI)")
+		s.op("ADDQ $16, SI")
+		s.op("ADDQ $64, DI")
+		s.op("DECQ R15")
+		s.op("JNZ group")
+	})
+}
+
+func factorsXS512(s *source) {
+	eachTail(s, "XS512", "Z24 to Z28", 2, func() {
+		s.op("VCVTPH2PS (R13), Z24")
+		s.op("VMOVDQU32 %d(R13), Z25", atNibblesXS)
+		s.op("VPMOVZXWD %d(R13), Z26", atPairsXS)
+		factors512(s, 0, 0, 64, true)
+	})
 }

@@ -102,6 +102,7 @@ var constants = []constant{
 	{"Spread2", 0x0404040404040404, 0x0505050505050505},
 	{"Spread3", 0x0606060606060606, 0x0707070707070707},
 	{"Halves", 0x0c08060403020100, 0xf4f8fafcfdfeff00},
+	{"Levels", 0xf6eaddcfbfad9881, 0x7159453526190d01},
 	{"Sign8", 0x8080808080808080, 0x8080808080808080},
 	{"One8", 0x0101010101010101, 0x0101010101010101},
 	{"Half", 0xbf80bf80bf80bf80, 0xbf80bf80bf80bf80},
@@ -135,7 +136,8 @@ type codes struct {
 	*source
 	prefix        string
 	bits          int
-	fp4           bool
+	fp4           bool   // places in a table of values; there are no biases
+	levels        bool   // and the values are dtype.Levels
 	first, second string // registers of the planes
 }
 
@@ -144,7 +146,7 @@ const (
 	regMask2  = 25 // of the second
 	regBits   = 26
 	regSpread = 27 // four of them
-	regTable  = 31 // values of E2M1
+	regTable  = 31 // values of codes
 )
 
 // prepare loads the constants.
@@ -164,7 +166,10 @@ func (c codes) prepare() {
 			c.constant(c.prefix, fmt.Sprintf("Spread%d", h), regSpread+h)
 		}
 	}
-	if c.fp4 {
+	switch {
+	case c.levels:
+		c.constant(c.prefix, "Levels", regTable)
+	case c.fp4:
 		c.constant(c.prefix, "Halves", regTable)
 	}
 }

@@ -6,11 +6,12 @@ func floatFile(s *source) {
 	for _, name := range []string{"BF16", "F16", "F32"} {
 		neonProduct(s, name)
 	}
-	s.define("decode", "Nibble", "Two", "Byte", "Bits", "Spread0", "Spread1", "Spread2", "Spread3", "Halves", "Half", "Sign16", "256")
+	s.define("decode", "Nibble", "Two", "Byte", "Bits", "Spread0", "Spread1", "Spread2", "Spread3", "Halves", "Levels", "Half", "Sign16", "256")
 	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
-		decoder{codes{s, "decode", bits, false, "R1", "R7"}, fmt.Sprintf("Affine%d", bits)}.function()
+		decoder{codes{s, "decode", bits, false, false, "R1", "R7"}, fmt.Sprintf("Affine%d", bits)}.function()
 	}
-	decoder{codes{s, "decode", 4, true, "R1", "R7"}, "FP4"}.function()
+	decoder{codes{s, "decode", 4, true, false, "R1", "R7"}, "FP4"}.function()
+	decoder{codes{s, "decode", 4, true, true, "R1", "R7"}, "Levels"}.function()
 	decodeBytes(s)
 }
 
@@ -164,7 +165,7 @@ const decoderComment = `// func decode%sNEON(a *decodeArgs)
 //
 // The twin is Weight.floats, for whole blocks. Nothing need be aligned.
 //
-//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 codes    R10 columns
+//	R0 dst    R8 block    R11 blocks left    R12 stride    R9 scales    R10 columns    R13 their step
 //	R1 first plane    R7 second plane    R3 columns, later steps left    R4 type of scales
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants`
 
@@ -178,9 +179,10 @@ func (s *source) beginDecoder(name string, biases int, constants func()) {
 		{"block", "R8"},
 		{"blocks", "R11"},
 		{"stride", "R12"},
-		{"codes", "R9"},
+		{"scales", "R9"},
 		{"columns", "R10"},
 		{"scale", "R4"},
+		{"step", "R13"},
 	} {
 		s.op("MOVD decodeArgs_%s(R1), %s", f.field, f.reg)
 	}
@@ -188,13 +190,14 @@ func (s *source) beginDecoder(name string, biases int, constants func()) {
 	s.line("block:")
 	s.op("MOVD R8, R1")
 	s.op("MOVD R10, R3")
-	s.op("ADD R8, R9, R15")
+	s.op("MOVD R9, R15")
 	s.scales("R4", 16, biases, "")
 }
 
 // endDecoder goes on with the next block, if there is one.
 func (s *source) endDecoder() {
 	s.op("ADD R12, R8")
+	s.op("ADD R13, R9")
 	s.op("SUBS $1, R11")
 	s.op("BNE block")
 	s.op("RET")

@@ -18,11 +18,18 @@ const (
 var integerRows = []int{1, 2, 3, 4}
 
 var integerFormats = []codes{
-	{bits: 2}, {bits: 3}, {bits: 4}, {bits: 5}, {bits: 6}, {bits: 8}, {bits: 4, fp4: true},
+	{bits: 2},
+	{bits: 3},
+	{bits: 4},
+	{bits: 5},
+	{bits: 6},
+	{bits: 8},
+	{bits: 4, fp4: true},
+	{bits: 4, fp4: true, levels: true},
 }
 
 func integerFile(s *source) {
-	s.define("integer", "Nibble", "Two", "Bits", "Spread0", "Spread1", "Spread2", "Spread3", "Halves", "Sign8", "One8")
+	s.define("integer", "Nibble", "Two", "Bits", "Spread0", "Spread1", "Spread2", "Spread3", "Halves", "Levels", "Sign8", "One8")
 	for _, set := range []string{setNEON, setDot, setI8MM} {
 		for _, f := range integerFormats {
 			f.source, f.prefix, f.first, f.second = s, "integer", "R8", "R7"
@@ -47,7 +54,10 @@ type integer struct {
 
 // format is the name of the codes' format.
 func (k integer) format() string {
-	if k.fp4 {
+	switch {
+	case k.levels:
+		return "Levels"
+	case k.fp4:
 		return "FP4"
 	}
 	return fmt.Sprint(k.bits)
@@ -102,6 +112,8 @@ const integerComment = `// func %s(a *integerArgs)
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
+//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
+//	R22-R25 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output`
@@ -129,15 +141,26 @@ func (k integer) function() {
 	for q := range 4 * k.rows {
 		k.store(0, 16*q, "R6")
 	}
+	if k.factors() != "" {
+		k.op("MOVD $0, R21")
+	}
 	k.line("group:")
 	k.group()
 	k.op("ADD R9, R1")
+	if k.factors() != "" {
+		k.op("SUBS $1, R21")
+		k.op("BNE begin")
+		k.op("MOVD integerArgs_tail(R0), R15")
+		k.op("ADD R15, R1")
+		k.line("begin:")
+	}
 	k.op("SUBS $1, R3")
 	k.op("BNE group")
 	k.op("ADD R13, R6")
 	k.op("SUBS $1, R2")
 	k.op("BNE tile")
 	k.op("RET")
+	k.packedScales()
 	k.line("")
 }
 
@@ -280,6 +303,15 @@ func (k integer) finish() {
 		biases = -1
 	}
 	k.op("ADD R10, R1, R15")
+	if !k.fp4 || k.levels {
+		k.op("CMP $const_scaleZero, R11")
+	}
+	if !k.fp4 {
+		k.op("BEQ zero")
+	}
+	if k.factors() != "" {
+		k.op("BGT factors")
+	}
 	k.scales("R11", 16, biases, "")
 	for r := range k.rows {
 		k.op("FMOVS %d(R5), F24", 4*r)
@@ -298,6 +330,176 @@ func (k integer) finish() {
 		}
 	}
 	k.op("ADD $%d, R5", 12*k.rows)
+}
+
+// factors names what is in the tails of superblocks, "" if no format with such codes has them.
+func (k integer) factors() string {
+	switch {
+	case k.levels:
+		return "XS"
+	case k.fp4:
+		return ""
+	case k.bits == 4 || k.bits == 5:
+		return "K"
+	case k.bits == 6:
+		return "6K"
+	}
+	return ""
+}
+
+// packedScales is what finish does instead of loading scales and biases that are written out:
+// it computes them, from halves alone or from the decoded factors of a superblock, and decodes
+// these when a superblock begins.
+func (k integer) packedScales() {
+	if !k.fp4 {
+		k.line("zero:")
+		k.halves()
+		k.implied()
+	}
+	if k.factors() == "" {
+		return
+	}
+	k.line("factors:")
+	k.op("CBNZ R21, decoded")
+	k.op("MOVD integerArgs_per(R0), R21")
+	k.op("MUL R21, R9, R15")
+	k.op("ADD R1, R15")
+	k.op("MOVD integerArgs_decoded(R0), R20")
+	if k.factors() == "6K" {
+		k.factors6K()
+	} else {
+		k.sixBits()
+	}
+	k.line("decoded:")
+	k.load2(16, 0, "R20")
+	k.load2(18, 32, "R20")
+	if k.factors() == "K" {
+		k.load2(20, 64, "R20")
+		k.load2(22, 96, "R20")
+		k.op("ADD $128, R20")
+		k.op("JMP scaled")
+		return
+	}
+	k.op("ADD $64, R20")
+	if k.factors() == "XS" {
+		k.op("JMP scaled")
+		return
+	}
+	k.implied()
+}
+
+// halves loads the halves at R15 as scales.
+func (k integer) halves() {
+	for j := 0; j < 4; j += 2 {
+		k.load(16+j, 8*j, "R15")
+		k.fcvtl2(16+j+1, 16+j)
+		k.fcvtl(16+j, 16+j)
+	}
+}
+
+// implied makes biases of scales, and ends the computation of them.
+func (k integer) implied() {
+	k.op("FMOVS integerArgs_zero(R0), F24")
+	for h := range 4 {
+		k.fmulAt(20+h, 16+h, 24, 0)
+	}
+	k.op("JMP scaled")
+}
+
+// factors6K decodes factors of Q6_K from the tail at R15 to R20.
+func (k integer) factors6K() {
+	k.halves()
+	k.op("MOVD R20, R24")
+	k.op("MOVD R21, R25")
+	k.line("factor:")
+	k.op("ADD $16, R15")
+	k.load(24, 16, "R15")
+	k.two(0x4f08a400, "sshll2.8h #0", 26, 24)
+	k.two(0x0f08a400, "sshll.8h #0", 24, 24)
+	for x := 24; x < 28; x += 2 {
+		k.two(0x4f10a400, "sshll2.4s #0", x+1, x)
+		k.two(0x0f10a400, "sshll.4s #0", x, x)
+	}
+	for h := range 4 {
+		k.scvtf(24+h, 24+h)
+		k.fmul(24+h, 24+h, 16+h)
+		k.store(24+h, 16*h, "R24")
+	}
+	k.op("ADD $64, R24")
+	k.op("SUBS $1, R25")
+	k.op("BNE factor")
+}
+
+// Places in the tails, as package kernel has them.
+const (
+	atNibblesK, atBiasesK, atPairsK = 64, 128, 192
+	atNibblesXS, atPairsXS          = 32, 96
+)
+
+// sixBits decodes factors of 6 bits from the tail at R15 to R20, four rows at a time. R23 is at
+// the halves of these, R22 at what has 32 bits, R24 where they go.
+func (k integer) sixBits() {
+	k.op("MOVD R15, R22")
+	k.op("MOVD R15, R23")
+	k.op("MOVD R20, R24")
+	k.op("MOVD $4, R25")
+	for _, c := range []struct{ reg, value int }{{28, 15}, {29, 0x30}, {31, 32}} {
+		k.op("MOVD $%d, R15", c.value)
+		k.op("VDUP R15, V%d.S4", c.reg)
+	}
+	k.line("factor:")
+	k.op("FMOVD (R23), F24")
+	k.fcvtl(24, 24)
+	if k.levels {
+		k.load(25, atNibblesXS, "R22")
+		k.op("FMOVD %d(R23), F26", atPairsXS)
+		k.two(0x2f10a400, "ushll.4s #0", 26, 26)
+		k.eight(0, 0, 64)
+	} else {
+		k.load(25, atNibblesK, "R22")
+		k.load(26, atPairsK, "R22")
+		k.eight(0, 0, 128)
+		k.op("FMOVD 32(R23), F24")
+		k.fcvtl(24, 24)
+		k.fneg(24, 24)
+		k.load(25, atBiasesK, "R22")
+		k.eight(16, 64, 128)
+	}
+	k.op("ADD $8, R23")
+	k.op("ADD $16, R22")
+	k.op("ADD $16, R24")
+	k.op("SUBS $1, R25")
+	k.op("BNE factor")
+}
+
+// eight decodes the factors of eight groups: low bits from V25, high bits, from bit at on, from
+// V26, times V24.
+func (k integer) eight(at, out, apart int) {
+	for g := range 8 {
+		if g == 0 {
+			k.and(27, 25, 28)
+		} else {
+			k.op("VUSHR $%d, V25.S4, V27.S4", 4*g)
+			k.and(27, 27, 28)
+		}
+		switch right := at + 2*g - 4; {
+		case right < 0:
+			k.op("VSHL $%d, V26.S4, V30.S4", -right)
+			k.and(30, 30, 29)
+		case right == 0:
+			k.and(30, 26, 29)
+		default:
+			k.op("VUSHR $%d, V26.S4, V30.S4", right)
+			k.and(30, 30, 29)
+		}
+		k.or(27, 27, 30)
+		if k.levels {
+			k.op("VSUB V31.S4, V27.S4, V27.S4")
+		}
+		k.scvtf(27, 27)
+		k.fmul(27, 27, 24)
+		k.store(27, out+apart*g, "R24")
+	}
 }
 
 func magnitudeKernel(s *source) {

@@ -1,0 +1,170 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// blockFormats are GGUF's formats.
+var blockFormats = []dtype.Format{
+	dtype.Q4_0, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q8_0, dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4NL, dtype.IQ4XS,
+}
+
+// blockCase is a shape of product with a matrix in a block format.
+type blockCase struct {
+	format        dtype.Format
+	part          int // of blocks that are cut in two
+	rows, cols, m int
+	wild          bool // scales are anything, NaN and infinity too
+}
+
+func (c blockCase) String() string {
+	return fmt.Sprintf("format=%v/part=%d/m=%d/n=%d/k=%d/wild=%v", c.format, c.part, c.m, c.rows, c.cols, c.wild)
+}
+
+// randomBlockCase draws odd sizes.
+func randomBlockCase(f dtype.Format, r *rand.Rand) blockCase {
+	c := blockCase{format: f, rows: 1 + r.IntN(70), m: 1 + r.IntN(20), wild: r.IntN(3) == 0}
+	columns, _ := f.BlockSize()
+	if columns == 256 && r.IntN(3) == 0 {
+		columns, c.part = 128, 128
+	}
+	if r.IntN(8) == 0 {
+		c.m = 21 + r.IntN(50)
+	}
+	c.cols = columns * (1 + r.IntN(max(1, 1024/columns)))
+	return c
+}
+
+// blockCases are every format with every number of rows that kernels tell apart, and random ones.
+func blockCases(random int, r *rand.Rand) []blockCase {
+	var list []blockCase
+	for _, f := range blockFormats {
+		columns, _ := f.BlockSize()
+		for _, m := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 50} {
+			list = append(list, blockCase{format: f, rows: 33, cols: 3 * columns, m: m})
+		}
+		if columns == 256 {
+			list = append(list, blockCase{format: f, part: 128, rows: 40, cols: 3 * 128, m: 2})
+		}
+		for range random {
+			list = append(list, randomBlockCase(f, r))
+		}
+	}
+	return list
+}
+
+// randomBlocks has random bytes, and mild halves unless they are to be wild.
+func randomBlocks(c blockCase, r *rand.Rand) dtype.Matrix {
+	m := dtype.NewBlocks(c.format, c.rows, c.cols)
+	m.Part = c.part
+	m.Data = make([]byte, c.rows*m.RowBytes())
+	for i := range m.Data {
+		m.Data[i] = byte(r.Uint32())
+	}
+	if c.wild {
+		return m
+	}
+	_, size := c.format.BlockSize()
+	at := []int{0}
+	switch c.format {
+	case dtype.Q4_1, dtype.Q5_1, dtype.Q4K, dtype.Q5K:
+		at = []int{0, 2}
+	case dtype.Q6K:
+		at = []int{208}
+	}
+	for i := 0; i < len(m.Data); i += size {
+		for _, j := range at {
+			binary.LittleEndian.PutUint16(m.Data[i+j:], dtype.ToF16(float32(r.NormFloat64()/16)))
+		}
+	}
+	return m
+}
+
+// widened is a matrix whose products are the definition of those of m: affine with scales
+// and biases written out, or for levels nil.
+func widened(tb testing.TB, m *dtype.Matrix) *Weight {
+	if _, ok := m.AffineForm(); !ok {
+		return nil
+	}
+	return packed(tb, integers, heap, m.Widen())
+}
+
+// TestBlocksEqualWidened: whatever is done to keep blocks small, products and numbers are
+// those of the matrix with every scale and bias written out in float32, bit for bit.
+func TestBlocksEqualWidened(t *testing.T) {
+	r := rand.New(rand.NewPCG(51, 1))
+	list := runnable()
+	s := make([]Scratch, len(list))
+	for _, c := range blockCases(cases(50), r) {
+		m := randomBlocks(c, r)
+		x := randomInput(c.m, c.cols, r)
+		w := packed(t, integers, heap, m)
+		wide := widened(t, &m)
+		if wide == nil {
+			wide = w // the twin is all there is
+		}
+		want := integerProduct(&Generic, wide, 0, w.tiles, x, &Scratch{})
+		for i := range list {
+			got := integerProduct(&list[i], w, 0, w.tiles, x, &s[i])
+			for j := range want {
+				if !sameFloat(got[j], want[j]) {
+					t.Fatalf("isa=%s/%v: tile %d, row %d, lane %d is %g, want %g", list[i].Name, c, j/(c.m*Tile), j/Tile%c.m, j%Tile, got[j], want[j])
+				}
+			}
+		}
+		row, got := make([]float32, c.cols), make([]float32, c.cols)
+		for n := range c.rows {
+			m.Row(row, n)
+			w.RowFloats(got, 0, n)
+			for k := range row {
+				if !sameFloat(got[k], row[k]) {
+					t.Fatalf("%v: row %d, column %d is %g, want %g", c, n, k, got[k], row[k])
+				}
+			}
+		}
+	}
+}
+
+// TestBlockProductsInFloats: the float32 path multiplies the numbers that the blocks stand for.
+func TestBlockProductsInFloats(t *testing.T) {
+	r := rand.New(rand.NewPCG(52, 1))
+	list := runnable()
+	for _, c := range blockCases(cases(20), r) {
+		m := randomBlocks(c, r)
+		plain := dtype.Matrix{Rows: c.rows, Cols: c.cols, Type: dtype.F32, Data: make([]byte, 4*c.rows*c.cols)}
+		row := make([]float32, c.cols)
+		for n := range c.rows {
+			m.Row(row, n)
+			dtype.FromF32(plain.Data[4*n*c.cols:][:4*c.cols], dtype.F32, row)
+		}
+		x := randomInput(c.m, c.cols, r)
+		w := packed(t, floats, heap, m)
+		want, got := make([]float32, w.tiles*c.m*Tile), make([]float32, w.tiles*c.m*Tile)
+		Generic.Float(want, packed(t, floats, heap, plain), 0, 0, w.tiles, x, &Scratch{})
+		for _, set := range list {
+			set.Float(got, w, 0, 0, w.tiles, x, &Scratch{})
+			for j := range want {
+				if !sameFloat(got[j], want[j]) {
+					t.Fatalf("isa=%s/%v: number %d is %g, want %g", set.Name, c, j, got[j], want[j])
+				}
+			}
+		}
+	}
+}
+
+// TestBlocksAreNoLargerThanTheFile holds what is kept to what the file has and 2 %.
+func TestBlocksAreNoLargerThanTheFile(t *testing.T) {
+	for _, f := range blockFormats {
+		m := dtype.NewBlocks(f, 64, 1024)
+		m.Data = make([]byte, m.Rows*m.RowBytes())
+		w := packed(t, integers, heap, m)
+		if got, limit := len(w.Data), len(m.Data)*102/100; got > limit {
+			t.Errorf("%v: %d bytes of the file became %d, at most %d", f, len(m.Data), got, limit)
+		}
+	}
+}

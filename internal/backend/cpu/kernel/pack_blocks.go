@@ -1,0 +1,228 @@
+package kernel
+
+import (
+	"encoding/binary"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// Every function of this file writes one block of a GGUF file, of row r of 16, into what it
+// becomes: a block, or a superblock of per blocks. Planes and tails are those of Weight.
+
+// blockPacker is how blocks of a format are packed.
+type blockPacker func(dst []byte, r, per int, block []byte)
+
+// blockPackers are those of the formats, from dtype.Q4_0 on.
+var blockPackers = [...]blockPacker{
+	pack40, pack41, pack50, pack51, pack80, packQ4K, packQ5K, packQ6K, pack40, packIQ4XS,
+}
+
+// packTile writes a tile from the blocks of its rows. A few blocks of all rows, or one
+// superblock, stay in the first cache meanwhile.
+func (w *Weight) packTile(m *dtype.Matrix, n, t int) {
+	pack := blockPackers[w.format-dtype.Q4_0]
+	_, size := m.Format.BlockSize()
+	row := m.RowBytes()
+	step := max(1, packPanel/w.per)
+	for first := 0; first < w.groups/w.per; first += step {
+		last := min(first+step, w.groups/w.per)
+		for r := range min(Tile, w.rows-t*Tile) {
+			src := m.Data[(t*Tile+r)*row:][:row]
+			for i := first; i < last; i++ {
+				pack(w.super(n, t, i), r, w.per, src[i*size:][:size])
+			}
+		}
+	}
+}
+
+// The codes of 32 columns of 16 rows by planes.
+const (
+	codes4 = 32 * Tile * 4 / 8
+	codes5 = 32 * Tile * 5 / 8
+	codes8 = 32 * Tile
+)
+
+const eachNibble = 0x0f0f0f0f0f0f0f0f
+
+// twoFours writes eight codes of 4 bits in the bytes of x, four into the low halves.
+func twoFours(x uint64) uint32 { return uint32(x) | uint32(x>>32)<<4 }
+
+// putBlock writes 32 codes: 16 bytes have those of columns 0 to 15 in their low halves and
+// the others in their high ones.
+func putBlock(dst []byte, r int, src []byte) {
+	in, out := (*[16]byte)(src), (*[3*64 + 4]byte)(dst[4*r:])
+	x, y := binary.LittleEndian.Uint64(in[:]), binary.LittleEndian.Uint64(in[8:])
+	binary.LittleEndian.PutUint32(out[0:], twoFours(x&eachNibble))
+	binary.LittleEndian.PutUint32(out[64:], twoFours(y&eachNibble))
+	binary.LittleEndian.PutUint32(out[128:], twoFours(x>>4&eachNibble))
+	binary.LittleEndian.PutUint32(out[192:], twoFours(y>>4&eachNibble))
+}
+
+// putHalf copies half i of a block to place r of a list.
+func putHalf(list []byte, r int, block []byte, i int) {
+	binary.LittleEndian.PutUint16(list[2*r:], binary.LittleEndian.Uint16(block[2*i:]))
+}
+
+func pack40(dst []byte, r, _ int, block []byte) {
+	putBlock(dst, r, block[2:])
+	putHalf(dst[codes4:], r, block, 0)
+}
+
+func pack41(dst []byte, r, _ int, block []byte) {
+	putBlock(dst, r, block[4:])
+	putHalf(dst[codes4:], r, block, 0)
+	putHalf(dst[codes4+2*Tile:], r, block, 1)
+}
+
+func pack50(dst []byte, r, _ int, block []byte) {
+	putBlock(dst, r, block[6:])
+	putFifths(dst[codes4:], r, binary.LittleEndian.Uint32(block[2:]))
+	putHalf(dst[codes5:], r, block, 0)
+}
+
+func pack51(dst []byte, r, _ int, block []byte) {
+	putBlock(dst, r, block[8:])
+	putFifths(dst[codes4:], r, binary.LittleEndian.Uint32(block[4:]))
+	putHalf(dst[codes5:], r, block, 0)
+	putHalf(dst[codes5+2*Tile:], r, block, 1)
+}
+
+// putFifths writes single bits of 32 columns.
+func putFifths(plane []byte, r int, x uint32) {
+	out, shift := (*[7*8 + 1]byte)(plane[r/2:]), r&1*4
+	for v := range 8 {
+		out[8*v] |= byte(x&15) << shift
+		x >>= 4
+	}
+}
+
+func pack80(dst []byte, r, _ int, block []byte) {
+	in, out := (*[34]byte)(block), (*[7*64 + 4]byte)(dst[4*r:])
+	for v := range 8 {
+		binary.LittleEndian.PutUint32(out[64*v:], binary.LittleEndian.Uint32(in[2+4*v:])^0x80808080)
+	}
+	putHalf(dst[codes8:], r, block, 0)
+}
+
+// putPairOfGroups writes 64 codes: 32 bytes have those of one group in their low halves and
+// those of the next in their high ones.
+func putPairOfGroups(dst, next []byte, r int, src []byte) {
+	in := (*[32]byte)(src)
+	a, b := (*[3*64 + 4]byte)(dst[4*r:]), (*[3*64 + 4]byte)(next[4*r:])
+	for k := range 4 {
+		x := binary.LittleEndian.Uint64(in[8*k:])
+		binary.LittleEndian.PutUint32(a[64*k:], twoFours(x&eachNibble))
+		binary.LittleEndian.PutUint32(b[64*k:], twoFours(x>>4&eachNibble))
+	}
+}
+
+func packQ4K(dst []byte, r, per int, block []byte) {
+	for g := 0; g < per; g += 2 {
+		putPairOfGroups(dst[g*codes4:], dst[(g+1)*codes4:], r, block[16+16*g:])
+	}
+	putFactorsK(dst[per*codes4:], r, block)
+}
+
+func packQ5K(dst []byte, r, per int, block []byte) {
+	for g := 0; g < per; g += 2 {
+		putPairOfGroups(dst[g*codes5:], dst[(g+1)*codes5:], r, block[48+16*g:])
+	}
+	shift := r & 1 * 4
+	for j := range 4 { // of the bits of eight columns, eight groups
+		x := transpose8(binary.LittleEndian.Uint64(block[16+8*j:]))
+		plane := dst[codes4+16*j+r/2:]
+		for g := range per {
+			out := plane[g*codes5:][:9]
+			out[0] |= byte(x) & 15 << shift
+			out[8] |= byte(x) >> 4 << shift
+			x >>= 8
+		}
+	}
+	putFactorsK(dst[per*codes5:], r, block)
+}
+
+// transpose8 makes bit i of byte j bit j of byte i.
+func transpose8(x uint64) uint64 {
+	t := (x ^ x>>7) & 0x00aa00aa00aa00aa
+	x ^= t ^ t<<7
+	t = (x ^ x>>14) & 0x0000cccc0000cccc
+	x ^= t ^ t<<14
+	t = (x ^ x>>28) & 0x00000000f0f0f0f0
+	return x ^ t ^ t<<28
+}
+
+// putFactorsK writes what scales a row of a superblock of Q4_K or Q5_K.
+func putFactorsK(tail []byte, r int, block []byte) {
+	tail = tail[:tailK]
+	putHalf(tail, r, block, 0)
+	putHalf(tail[2*Tile:], r, block, 1)
+	s := binary.LittleEndian.Uint32(block[4:])    // of four groups, and high bits of the others
+	m := binary.LittleEndian.Uint32(block[8:])    // of their biases
+	low := binary.LittleEndian.Uint32(block[12:]) // low bits of the other scales and biases
+	binary.LittleEndian.PutUint32(tail[atNibblesK+4*r:], fourNibbles(s)|fourNibbles(low)<<16)
+	binary.LittleEndian.PutUint32(tail[atBiasesK+4*r:], fourNibbles(m)|fourNibbles(low>>4)<<16)
+	pairs := fourPairs(s>>4) | fourPairs(s>>6)<<8 | fourPairs(m>>4)<<16 | fourPairs(m>>6)<<24
+	binary.LittleEndian.PutUint32(tail[atPairsK+4*r:], pairs)
+}
+
+// fourNibbles moves the low halves of four bytes together.
+func fourNibbles(x uint32) uint32 {
+	x &= 0x0f0f0f0f
+	x = (x | x>>4) & 0x00ff00ff
+	return (x | x>>8) & 0xffff
+}
+
+// fourPairs moves the two lowest bits of four bytes together.
+func fourPairs(x uint32) uint32 {
+	x &= 0x03030303
+	x = (x | x>>6) & 0x000f000f
+	return (x | x>>12) & 0xff
+}
+
+// packQ6K: of each half of a block, bytes with low bits have those of columns 64 apart, and
+// bytes with high bits of four columns 32 apart.
+func packQ6K(dst []byte, r, per int, block []byte) {
+	in := (*[210]byte)(block)
+	for half := range per / 8 {
+		out := dst[half*8*codes6+4*r:]
+		for j := range 2 { // 16 columns of each 32
+			low, high := in[64*half+16*j:][:48], in[128+32*half+16*j:][:16]
+			a, b := binary.LittleEndian.Uint64(low), binary.LittleEndian.Uint64(low[8:])
+			c, d := binary.LittleEndian.Uint64(low[32:]), binary.LittleEndian.Uint64(low[40:])
+			x, y := binary.LittleEndian.Uint64(high), binary.LittleEndian.Uint64(high[8:])
+			putSixes(out[j*codes6:], a, b, x, y)
+			putSixes(out[(2+j)*codes6:], c, d, x>>2, y>>2)
+			putSixes(out[(4+j)*codes6:], a>>4, b>>4, x>>4, y>>4)
+			putSixes(out[(6+j)*codes6:], c>>4, d>>4, x>>6, y>>6)
+		}
+	}
+	tail := dst[per*codes6:]
+	putHalf(tail, r, block[208:], 0)
+	factors := tail[2*Tile+r:]
+	for g, f := range in[192:][:per] {
+		factors[Tile*g] = f
+	}
+}
+
+// codes6 is the size of the codes of a group of 16 columns.
+const codes6 = 16 * Tile * 6 / 8
+
+// putSixes writes a group of 16 codes: the low bits of bytes of a and b, and of x and y.
+func putSixes(dst []byte, a, b, x, y uint64) {
+	const eachPair = 0x0303030303030303
+	out := (*[132]byte)(dst)
+	z := x&eachPair | y&eachPair<<4
+	binary.LittleEndian.PutUint32(out[0:], twoFours(a&eachNibble))
+	binary.LittleEndian.PutUint32(out[64:], twoFours(b&eachNibble))
+	binary.LittleEndian.PutUint32(out[128:], uint32(z)|uint32(z>>32)<<2)
+}
+
+func packIQ4XS(dst []byte, r, per int, block []byte) {
+	for g := range per {
+		putBlock(dst[g*codes4:], r, block[8+16*g:])
+	}
+	tail := dst[per*codes4:][:tailXS]
+	putHalf(tail, r, block, 0)
+	copy(tail[atNibblesXS+4*r:][:4], block[4:])
+	putHalf(tail[atPairsXS:], r, block, 1)
+}

@@ -1,0 +1,360 @@
+package dtype
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// A block format has Data as GGUF files do: every row is a sequence of blocks, and a block
+// has the codes of some columns and all that scales them. Numbers are
+//
+//	x = s*q + b        with integers, the bias b written out or a multiple of s
+//	x = s*level[q]     with levels
+//
+// where s and b, of one group each, are products of a half and a small integer, and so exact
+// in float32.
+type blockFormat struct {
+	name           string
+	bits, group    int  // of a code; columns that share a scale
+	columns, bytes int  // of a block
+	scale          Type // what has space for every scale and bias
+	// unpack writes the codes of a block, one to a byte.
+	unpack func(q []uint8, block []byte)
+	// scales writes the scale and the bias of each group of a block.
+	scales func(s, b []float32, block []byte)
+	levels bool  // codes are places in Levels; biases are zero
+	halves []int // where the halves are in a block
+	// second writes the block of zeros dst as one that begins with the second half of block's
+	// columns; nil: there are none that are cut in two.
+	second func(dst, block []byte)
+}
+
+// maxBlock is the maximum number of columns of a block, maxGroups of its groups.
+const (
+	maxBlock  = 256
+	maxGroups = 16
+)
+
+var blockFormats = [...]blockFormat{
+	{"Q4_0", 4, 32, 32, 18, F16, nibbles(2), symmetric(-8), false, []int{0}, nil},
+	{"Q4_1", 4, 32, 32, 20, F16, nibbles(4), asymmetric, false, []int{0, 2}, nil},
+	{"Q5_0", 5, 32, 32, 22, F16, fives(2), symmetric(-16), false, []int{0}, nil},
+	{"Q5_1", 5, 32, 32, 24, F16, fives(4), asymmetric, false, []int{0, 2}, nil},
+	{"Q8_0", 8, 32, 32, 34, F16, bytes8, symmetric(-128), false, []int{0}, nil},
+	{"Q4_K", 4, 32, 256, 144, F32, nibblesK, scalesK, false, []int{0, 2}, secondK},
+	{"Q5_K", 5, 32, 256, 176, F32, fivesK, scalesK, false, []int{0, 2}, secondK},
+	{"Q6_K", 6, 16, 256, 210, F32, sixesK, scales6K, false, []int{208}, second6K},
+	{"IQ4_NL", 4, 32, 32, 18, F16, nibbles(2), symmetric(0), true, []int{0}, nil},
+	{"IQ4_XS", 4, 32, 256, 136, F32, nibblesXS, scalesXS, true, []int{0}, secondXS},
+}
+
+// Levels are what the codes of IQ4_NL and IQ4_XS stand for.
+var Levels = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+
+// block is the description of a block format, nil if f is none.
+func (f Format) block() *blockFormat {
+	if f < Q4_0 || int(f-Q4_0) >= len(blockFormats) {
+		return nil
+	}
+	return &blockFormats[f-Q4_0]
+}
+
+// Blocks reports whether f is one of the block formats.
+func (f Format) Blocks() bool { return f.block() != nil }
+
+// Leveled reports whether codes of the block format f are places in Levels.
+func (f Format) Leveled() bool { return f.Blocks() && f.block().levels }
+
+// BlockSize is how many columns a block of the block format f has, and in how many bytes.
+func (f Format) BlockSize() (columns, bytes int) {
+	b := f.block()
+	return b.columns, b.bytes
+}
+
+// NewBlocks is a matrix of the block format f without Data.
+func NewBlocks(f Format, rows, cols int) Matrix {
+	b := f.block()
+	return Matrix{Rows: rows, Cols: cols, Format: f, Group: b.group, ScaleType: b.scale}
+}
+
+// part is how many columns of a block of m count.
+func (b *blockFormat) part(m *Matrix) int {
+	if m.Part != 0 {
+		return m.Part
+	}
+	return b.columns
+}
+
+// validate is ValidateFormat for a block format.
+func (b *blockFormat) validate(m *Matrix) error {
+	part := b.part(m)
+	switch {
+	case part != b.columns && (b.second == nil || part != b.columns/2):
+		return fmt.Errorf("dtype: %s matrix with %d columns of a block", b.name, part)
+	case m.Group != b.group || m.ScaleType != b.scale:
+		return fmt.Errorf("dtype: %s matrix with scales of %v in groups of %d, want %v in groups of %d",
+			b.name, m.ScaleType, m.Group, b.scale, b.group)
+	case m.Cols%part != 0:
+		return fmt.Errorf("dtype: %s matrix of %d columns is not a whole number of blocks of %d", b.name, m.Cols, part)
+	}
+	return nil
+}
+
+// row decodes a row of blocks of which part columns count: of affine formats as affineRow
+// does, with levels exactly.
+func (b *blockFormat) row(dst []float32, data []byte, part int) {
+	var q [maxBlock]uint8
+	var scales, biases [maxGroups]float32
+	for ; len(data) > 0; data, dst = data[b.bytes:], dst[part:] {
+		b.unpack(q[:b.columns], data[:b.bytes])
+		b.scales(scales[:], biases[:], data[:b.bytes])
+		for i, v := range q[:part] {
+			if g := i / b.group; b.levels {
+				dst[i] = scales[g] * float32(Levels[v])
+			} else {
+				dst[i] = float32(scales[g]*float32(v)) + biases[g]
+			}
+		}
+	}
+}
+
+// Sound reports the first number among the scales of rows [r0, r1) that is not finite, as
+// only damage makes one. Matrices of other formats are not looked at.
+func (m *Matrix) Sound(r0, r1 int) error {
+	b := m.Format.block()
+	if b == nil {
+		return nil
+	}
+	n := m.RowBytes()
+	for at := r0 * n; at < r1*n; at += b.bytes {
+		for _, h := range b.halves {
+			const exponent = 0x7c00 // all of its bits: infinite, or no number
+			if x := binary.LittleEndian.Uint16(m.Data[at+h:]); x&exponent == exponent {
+				return fmt.Errorf("row %d: a block has scale or bias %g, which no sound file has", at/n, FromF16(x))
+			}
+		}
+	}
+	return nil
+}
+
+// Halved is the matrix in blocks of which the first half counts, two for each block of m, in
+// new memory; ok is false for formats that have none. So columns can be put in another order
+// by halves of blocks.
+func (m *Matrix) Halved() (h Matrix, ok bool) {
+	b := m.Format.block()
+	if b == nil || b.second == nil || m.Part != 0 {
+		return Matrix{}, false
+	}
+	h = *m
+	h.Part = b.columns / 2
+	h.Data = make([]byte, 2*len(m.Data))
+	for at := 0; at < len(m.Data); at += b.bytes {
+		block := m.Data[at:][:b.bytes]
+		copy(h.Data[2*at:], block)
+		b.second(h.Data[2*at+b.bytes:][:b.bytes], block)
+	}
+	return h, true
+}
+
+// AffineForm is the Affine encoding, without Data, that has the numbers of a matrix in a
+// block format; ok is false where there is none.
+func (m *Matrix) AffineForm() (a Matrix, ok bool) {
+	b := m.Format.block()
+	if b == nil || b.levels {
+		return Matrix{}, false
+	}
+	return Matrix{Rows: m.Rows, Cols: m.Cols, Format: Affine, Bits: b.bits, Group: b.group, ScaleType: b.scale}, true
+}
+
+// Widen is the matrix as Affine with scales and biases of F32, in new memory and with the
+// same numbers. Its format is one that has an AffineForm, else it panics.
+func (m *Matrix) Widen() Matrix {
+	form, ok := m.AffineForm()
+	if !ok {
+		panic(fmt.Sprintf("dtype: Widen of %v", m.Format))
+	}
+	a, err := NewAffine(m.Rows, m.Cols, form.Bits, form.Group, F32)
+	if err != nil {
+		panic(err)
+	}
+	WidenRows(&a, m, 0, m.Rows)
+	return a
+}
+
+// WidenRows is Widen for rows [r0, r1). Calls on disjoint ranges may run at the same time.
+func WidenRows(dst, src *Matrix, r0, r1 int) {
+	var q [maxBlock]uint8
+	var scales, biases [maxGroups]float32
+	b := src.Format.block()
+	part := b.part(src)
+	groups, codes := part/b.group, part*b.bits/8
+	for at := r0 * src.RowBytes() / b.bytes; at < r1*src.RowBytes()/b.bytes; at++ {
+		block := src.Data[at*b.bytes:][:b.bytes]
+		b.unpack(q[:b.columns], block)
+		b.scales(scales[:], biases[:], block)
+		Pack(dst.Data[at*codes:][:codes], b.bits, q[:part])
+		FromF32(dst.Scales[4*at*groups:][:4*groups], F32, scales[:groups])
+		FromF32(dst.Biases[4*at*groups:][:4*groups], F32, biases[:groups])
+	}
+}
+
+func halfAt(b []byte) float32 { return FromF16(binary.LittleEndian.Uint16(b)) }
+
+// The functions that unpack take eight bytes at a time as a word.
+const (
+	eachBit  = 0x0101010101010101
+	eachPair = 3 * eachBit
+	eachHalf = 15 * eachBit
+)
+
+func get8(b []byte, i int) uint64     { return binary.LittleEndian.Uint64(b[i:]) }
+func put8(q []uint8, i int, x uint64) { binary.LittleEndian.PutUint64(q[i:], x) }
+
+// nibbles are 16 bytes from byte at on: their low halves, then their high halves.
+func nibbles(at int) func(q []uint8, block []byte) {
+	return func(q []uint8, block []byte) { halves(q, block[at:], 16) }
+}
+
+// halves writes the low halves of n bytes, and then their high halves.
+func halves(q []uint8, b []byte, n int) {
+	for i := 0; i < n; i += 8 {
+		x := get8(b, i)
+		put8(q, i, x&eachHalf)
+		put8(q, n+i, x>>4&eachHalf)
+	}
+}
+
+// fives are 32 fifth bits from byte at on, and then nibbles.
+func fives(at int) func(q []uint8, block []byte) {
+	low := nibbles(at + 4)
+	return func(q []uint8, block []byte) {
+		low(q, block)
+		for i, b := range block[at : at+4] {
+			// Every byte keeps one of the eight bits, and is one if it is not zero.
+			x := (uint64(b)*eachBit&0x8040201008040201 + 127*eachBit) >> 7 & eachBit
+			put8(q, 8*i, get8(q, 8*i)|x<<4)
+		}
+	}
+}
+
+// bytes8 are signed bytes, which become unsigned.
+func bytes8(q []uint8, block []byte) {
+	for i := 0; i < 32; i += 8 {
+		put8(q, i, get8(block, 2+i)^128*eachBit)
+	}
+}
+
+// symmetric blocks begin with a scale, a multiple of which is the bias.
+func symmetric(zero float32) func(scales, biases []float32, block []byte) {
+	return func(scales, biases []float32, block []byte) {
+		scales[0] = halfAt(block)
+		biases[0] = zero * scales[0]
+	}
+}
+
+// asymmetric blocks begin with scale and bias.
+func asymmetric(scales, biases []float32, block []byte) {
+	scales[0], biases[0] = halfAt(block), halfAt(block[2:])
+}
+
+// scalesK: two halves, for scales and biases, and then eight pairs of 6-bit factors. The
+// first four pairs are the low bits of bytes 0 to 3 and 4 to 7, whose high bits are the
+// high bits of the other four, which have their low bits in bytes 8 to 11.
+func scalesK(scales, biases []float32, block []byte) {
+	d, least, f := halfAt(block), halfAt(block[2:]), block[4:16]
+	for g := range 4 {
+		scales[g] = d * float32(f[g]&63)
+		biases[g] = -(least * float32(f[g+4]&63))
+		scales[g+4] = d * float32(f[g+8]&15|f[g]>>6<<4)
+		biases[g+4] = -(least * float32(f[g+8]>>4|f[g+4]>>6<<4))
+	}
+}
+
+// nibblesK: 128 bytes; each 32 of them are two groups, their low halves and their high ones.
+func nibblesK(q []uint8, block []byte) {
+	for i := range 4 {
+		halves(q[64*i:], block[len(block)-128+32*i:], 32)
+	}
+}
+
+// fivesK: 32 bytes whose bit g is the fifth bit of a code of group g, and then as nibblesK.
+func fivesK(q []uint8, block []byte) {
+	nibblesK(q, block)
+	for i := 0; i < 32; i += 8 {
+		x := get8(block, 16+i)
+		for g := range 8 {
+			put8(q, 32*g+i, get8(q, 32*g+i)|x>>g&eachBit<<4)
+		}
+	}
+}
+
+// sixesK: of each half of the block, 64 bytes with the low four bits of 128 codes, and 32
+// bytes with two high bits each of four codes that lie 32 apart.
+func sixesK(q []uint8, block []byte) {
+	for h := range 2 {
+		low, high, out := block[64*h:], block[128+32*h:], q[128*h:]
+		for i := 0; i < 32; i += 8 {
+			a, b, x := get8(low, i), get8(low, i+32), get8(high, i)
+			put8(out, i, a&eachHalf|x&eachPair<<4)
+			put8(out, i+32, b&eachHalf|x>>2&eachPair<<4)
+			put8(out, i+64, a>>4&eachHalf|x>>4&eachPair<<4)
+			put8(out, i+96, b>>4&eachHalf|x>>6&eachPair<<4)
+		}
+	}
+}
+
+// scales6K: 16 signed factors of one half; the codes count from -32.
+func scales6K(scales, biases []float32, block []byte) {
+	d := halfAt(block[208:])
+	for g, x := range block[192:208] {
+		scales[g] = d * float32(int8(x))
+		biases[g] = -32 * scales[g]
+	}
+}
+
+// nibblesXS: 128 bytes; each 16 of them are a group, as in the blocks of 32 columns.
+func nibblesXS(q []uint8, block []byte) {
+	for g := range 8 {
+		halves(q[32*g:], block[8+16*g:], 16)
+	}
+}
+
+// scalesXS: a half and eight factors of 6 bits that count from -32, their two high bits in 16
+// bits together, their low bits in four bytes.
+func scalesXS(scales, biases []float32, block []byte) {
+	d, high := halfAt(block), binary.LittleEndian.Uint16(block[2:])
+	for g := range 8 {
+		f := int(block[4+g/2]>>(4*(g%2))&15) | int(high>>(2*g)&3)<<4
+		scales[g], biases[g] = d*float32(f-32), 0
+	}
+}
+
+// secondK: the last four pairs of factors, the high bits of the fifth bits, if there are any,
+// and the last 64 bytes of codes.
+func secondK(dst, block []byte) {
+	copy(dst, block[:4])
+	f, to := block[4:16], dst[4:16]
+	for g := range 4 {
+		to[g] = f[g+8]&15 | f[g]>>6<<4
+		to[g+4] = f[g+8]>>4 | f[g+4]>>6<<4
+	}
+	n := len(block) - 128
+	for i, x := range block[16:n] {
+		dst[16+i] = x >> 4
+	}
+	copy(dst[n:], block[n+64:])
+}
+
+func second6K(dst, block []byte) {
+	copy(dst, block[64:128])
+	copy(dst[128:], block[160:192])
+	copy(dst[192:], block[200:208])
+	copy(dst[208:], block[208:])
+}
+
+func secondXS(dst, block []byte) {
+	copy(dst, block[:2])
+	dst[2] = block[3]
+	copy(dst[4:], block[6:8])
+	copy(dst[8:], block[72:])
+}

@@ -1,0 +1,138 @@
+package dtype
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// blockMatrix is a matrix of random blocks whose halves are mild.
+func blockMatrix(f Format, rows, blocks int, r *rand.Rand) Matrix {
+	b := f.block()
+	m := NewBlocks(f, rows, blocks*b.columns)
+	m.Data = make([]byte, rows*m.RowBytes())
+	for i := range m.Data {
+		m.Data[i] = byte(r.Uint32())
+	}
+	for at := 0; at < len(m.Data); at += b.bytes {
+		for _, h := range b.halves {
+			binary.LittleEndian.PutUint16(m.Data[at+h:], ToF16(float32(r.NormFloat64())))
+		}
+	}
+	return m
+}
+
+// allRows are the numbers of a matrix as bits: negative zeros count.
+func allRows(m *Matrix) []uint32 {
+	v := make([]float32, m.Cols)
+	var all []uint32
+	for r := range m.Rows {
+		m.Row(v, r)
+		for _, x := range v {
+			all = append(all, math.Float32bits(x))
+		}
+	}
+	return all
+}
+
+// eachBlockFormat tests every block format by its name.
+func eachBlockFormat(t *testing.T, test func(t *testing.T, f Format, r *rand.Rand)) {
+	for i := range blockFormats {
+		f := Q4_0 + Format(i)
+		t.Run("format="+f.String(), func(t *testing.T) { test(t, f, rand.New(rand.NewPCG(61, uint64(i)))) })
+	}
+}
+
+func TestBlocksAreWholeMatrices(t *testing.T) {
+	eachBlockFormat(t, func(t *testing.T, f Format, r *rand.Rand) {
+		m := blockMatrix(f, 7, 3, r)
+		if err := m.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		all, n := allRows(&m), m.Cols
+		part := m.RowRange(2, 5)
+		if err := part.Validate(); err != nil || !slices.Equal(allRows(&part), all[2*n:5*n]) {
+			t.Errorf("rows 2 to 4 are others: %v", err)
+		}
+		some := m.Gather([]int{6, 0})
+		if err := some.Validate(); err != nil || !slices.Equal(allRows(&some), slices.Concat(all[6*n:], all[:n])) {
+			t.Errorf("rows 6 and 0 are others: %v", err)
+		}
+	})
+}
+
+// TestWidenKeepsNumbers: as Affine, and cut in two, blocks are the same numbers.
+func TestWidenKeepsNumbers(t *testing.T) {
+	eachBlockFormat(t, func(t *testing.T, f Format, r *rand.Rand) {
+		m := blockMatrix(f, 5, 2, r)
+		want := allRows(&m)
+		h, ok := m.Halved()
+		if ok != (f.block().columns == 256) {
+			t.Errorf("halved: %v", ok)
+		}
+		if ok {
+			if err := h.Validate(); err != nil || !slices.Equal(allRows(&h), want) {
+				t.Errorf("cut in two they are others: %v", err)
+			}
+		}
+		if _, wide := m.AffineForm(); wide == f.Leveled() {
+			t.Fatalf("affine: %v", wide)
+		} else if !wide {
+			return
+		}
+		for _, x := range []Matrix{m, h} {
+			if x.Data == nil {
+				continue
+			}
+			a := x.Widen()
+			if err := a.Validate(); err != nil || !slices.Equal(allRows(&a), want) {
+				t.Errorf("widened they are others: %v", err)
+			}
+		}
+	})
+}
+
+func TestSoundFindsDamage(t *testing.T) {
+	eachBlockFormat(t, func(t *testing.T, f Format, r *rand.Rand) {
+		for _, at := range f.block().halves {
+			for _, bad := range []uint16{0x7c00, 0xfc00, 0x7e01} {
+				m := blockMatrix(f, 4, 2, r)
+				if err := m.Sound(0, 4); err != nil {
+					t.Fatal(err)
+				}
+				binary.LittleEndian.PutUint16(m.Data[2*m.RowBytes()+f.block().bytes+at:], bad)
+				if err := m.Sound(0, 4); err == nil || !strings.HasPrefix(err.Error(), "row 2: a block has scale or bias") {
+					t.Errorf("%#x at byte %d: %v", bad, at, err)
+				}
+				if err := m.Sound(3, 4); err != nil {
+					t.Errorf("other rows: %v", err)
+				}
+			}
+		}
+	})
+}
+
+func TestBlocksRefuse(t *testing.T) {
+	for _, c := range []struct {
+		edit func(m *Matrix)
+		want string
+	}{
+		{func(m *Matrix) { m.Cols = 300 }, "300 columns is not a whole number of blocks of 256"},
+		{func(m *Matrix) { m.Group = 64 }, "in groups of 64, want F32 in groups of 32"},
+		{func(m *Matrix) { m.ScaleType = F16 }, "with scales of F16"},
+		{func(m *Matrix) { m.Part = 64 }, "with 64 columns of a block"},
+		{func(m *Matrix) { m.Part = 128; m.Data = m.Data[:len(m.Data)-1] }, "data has 575 bytes, want 1152"},
+		{func(m *Matrix) { m.Scales = make([]byte, 4) }, "scales has 4 bytes, want 0"},
+		{func(m *Matrix) { m.Format = Q4_0; m.ScaleType = F16; m.Part = 16 }, "Q4_0 matrix with 16 columns of a block"},
+		{func(m *Matrix) { m.Format = IQ4XS + 1 }, "unknown format"},
+	} {
+		m := blockMatrix(Q4K, 2, 2, rand.New(rand.NewPCG(1, 1)))
+		c.edit(&m)
+		if err := m.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
