@@ -60,8 +60,8 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 const (
 	amxRowsAtOnce = 128
 	amxCodes      = 512 << 10
-	amxSlotBytes  = 9728
-	amxProducts   = 4
+	amxSlotBytes  = 4864
+	amxProducts   = 8
 )
 
 // setAMX fills in what depends on the rows.
@@ -91,7 +91,7 @@ func (args *integerArgs) setAMX(a *Activations, s *Scratch) {
 // setStrips fills in what depends on the number of strips.
 func (args *integerArgs) setStrips(n int) {
 	args.strips = n
-	args.panel = min(amxProducts/(2*min(n, 2)), amxSlotBytes/args.slot)
+	args.panel = min(2, amxSlotBytes/args.slot)
 }
 
 // stripsAMX is Set.strips. A few strips are all of one height, and no higher than

@@ -43,7 +43,7 @@ const amxDoc = `// integerUnpack<format>
 
 const (
 	amxHeight = 16 // rows of a strip at most
-	amxLeast  = 4  // rows at least: to ask for every further one costs nothing
+	amxLeast  = 9  // rows at least
 )
 
 // unpackKernel unpacks a format, the way of AVX-512. It is all that a format needs for AMX.
@@ -61,7 +61,7 @@ func amx(s *source) {
 	s.line("DATA integerSigned<>+8(SB)/8, $0xf4f8fafcfdfeff00")
 	s.line("GLOBL integerSigned<>(SB), RODATA|NOPTR, $16")
 	for _, f := range formats {
-		unpackKernel{&avx512Kernel{source: s, codes: f, ahead: ahead}}.write()
+		unpackKernel{&avx512Kernel{source: s, codes: f, ahead: ahead, cache: 1}}.write()
 	}
 	amxKernel{s, false}.write()
 	amxKernel{s, true}.write()
