@@ -46,7 +46,6 @@ type integerArgs struct {
 	rows     int            // of a strip
 	strips   int            // at least one
 	more     int            // 1: out has the sums of the groups before
-	panel    int            // groups that are unpacked at a time
 	actRow   int            // bytes from row to row of codes
 	actGroup int            // bytes from group to group
 	actStrip int            // bytes from strip to strip

@@ -43,7 +43,7 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 	for g := 0; g < w.groups; g += span {
 		args.groups, args.more = min(span, w.groups-g), min(g, 1)
 		for r := 0; r < rows; r += amxRowsAtOnce {
-			args.setStrips(min(amxRowsAtOnce, rows-r) / a.height)
+			args.strips = min(amxRowsAtOnce, rows-r) / a.height
 			args.tiles = to - from
 			args.weights = unsafe.Pointer(unsafe.SliceData(w.at(n, from, g)))
 			args.acts = unsafe.Pointer(&a.strip(r)[g*args.actGroup])
@@ -55,13 +55,15 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 }
 
 // What the AMX kernels work on at a time. Activations of amxRowsAtOnce rows, and amxCodes codes
-// of them, stay in the second cache while tiles pass; amxSlotBytes of unpacked codes of each of
-// two tiles, beside the strips that meet them and amxProducts products, in the first.
+// of them, stay in the second cache while tiles pass. In the first are amxPanel groups of two
+// tiles, unpacked, the next as many, and the products of the former with two strips: with more
+// groups the caches of a core whose other half works for somebody else are too small.
 const (
 	amxRowsAtOnce = 128
 	amxCodes      = 512 << 10
-	amxSlotBytes  = 4864
-	amxProducts   = 8
+	amxPanel      = 2
+	amxSlotBytes  = amxPanel * Tile * (128 + 2*4)      // of a tile
+	amxProducts   = amxPanel * 2 * 2 * Tile * Tile * 4 // bytes
 )
 
 // setAMX fills in what depends on the rows.
@@ -71,10 +73,9 @@ func (args *integerArgs) setAMX(a *Activations, s *Scratch) {
 	args.actStrip = a.groups * args.actGroup
 	args.slotTail = a.group * Tile
 	args.slot = args.slotTail + 2*Tile*4
-	const products = amxProducts * Tile * Tile * 4
-	s.tiles = aligned(s.tiles, products+4*amxSlotBytes)
+	s.tiles = aligned(s.tiles, amxProducts+4*amxSlotBytes)
 	args.products = unsafe.Pointer(&s.tiles[0])
-	args.slots = unsafe.Pointer(&s.tiles[products])
+	args.slots = unsafe.Pointer(&s.tiles[amxProducts])
 	width := min(a.group, 64)
 	args.config = [64]byte{0: 1}
 	for t := range 8 { // bytes of a row, rows
@@ -86,12 +87,6 @@ func (args *integerArgs) setAMX(a *Activations, s *Scratch) {
 	for t := 6; t < 8; t++ { // codes
 		args.config[48+t] = byte(width / 4)
 	}
-}
-
-// setStrips fills in what depends on the number of strips.
-func (args *integerArgs) setStrips(n int) {
-	args.strips = n
-	args.panel = min(2, amxSlotBytes/args.slot)
 }
 
 // stripsAMX is Set.strips. A few strips are all of one height, and no higher than

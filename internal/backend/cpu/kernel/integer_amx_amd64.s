@@ -36,10 +36,10 @@
 //	DX  slot                          R11 products
 //	R15 products                      R15 output
 //	BX  64                            BX  group to group of products
-//	CX  row to row of activations     DX  activations of the strip
+//	CX  row to row of activations     CX  what to ask memory for, DI bytes
 //	R12 groups left                   R12 groups left
 //	R8, R9: to unpack                 R8  strips left of these, R9 products of the strip
-//	                                  R14 rows
+//	                                  R14 rows, DX activations of the strip
 //
 // Vectors: Z0 on: float32 sums of the rows; Z16, Z17: scales and biases; Z18 to Z21: products.
 // Tiles: 0 to 3 products, 4 and 5 activations, 6 and 7 codes. Activations, slots and products
@@ -489,7 +489,7 @@ begin:
 	MOVQ R11, integerArgs_nextSlots(AX)
 	MOVQ integerArgs_groups(AX), R11
 	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ integerArgs_panel(AX), R12
+	MOVQ $const_amxPanel, R12
 	CMPQ R12, R11
 	CMOVQGT R11, R12
 	MOVQ R12, integerArgs_nextGroups(AX)
@@ -544,7 +544,7 @@ panel:
 	MOVQ integerArgs_groups(AX), R11
 found:
 	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ integerArgs_panel(AX), R12
+	MOVQ $const_amxPanel, R12
 	CMPQ R12, R11
 	CMOVQGT R11, R12
 	MOVQ R12, integerArgs_nextGroups(AX)
@@ -827,42 +827,84 @@ firstBegun:
 	MOVQ DX, R13
 	ADDQ integerArgs_actTail(AX), R13
 	MOVQ integerArgs_panelGroups(AX), R12
+	MOVQ integerArgs_nextBlock(AX), CX
+	MOVQ integerArgs_block(AX), DI
+	CMPQ DX, integerArgs_panelActs(AX)
+	JEQ firstAsk
+	XORL DI, DI
+firstAsk:
 firstGroup:
 	VMOVUPS (R10), Z16
 	VMOVUPS 64(R10), Z17
 	LEAQ (R13)(R14*4), SI
+	CMPQ DI, $0
+	JLE firstAsked0
+	PREFETCHT1 4608(CX)
+firstAsked0:
 	VCVTDQ2PS 0(R11), Z18
 	VMULPS.BCST 0(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z0
 	VFMADD231PS.BCST 0(SI), Z17, Z0
+	CMPQ DI, $128
+	JLE firstAsked1
+	PREFETCHT1 4736(CX)
+firstAsked1:
 	VCVTDQ2PS 64(R11), Z19
 	VMULPS.BCST 4(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z1
 	VFMADD231PS.BCST 4(SI), Z17, Z1
+	CMPQ DI, $256
+	JLE firstAsked2
+	PREFETCHT1 4864(CX)
+firstAsked2:
 	VCVTDQ2PS 128(R11), Z20
 	VMULPS.BCST 8(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z2
 	VFMADD231PS.BCST 8(SI), Z17, Z2
+	CMPQ DI, $384
+	JLE firstAsked3
+	PREFETCHT1 4992(CX)
+firstAsked3:
 	VCVTDQ2PS 192(R11), Z21
 	VMULPS.BCST 12(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z3
 	VFMADD231PS.BCST 12(SI), Z17, Z3
+	CMPQ DI, $512
+	JLE firstAsked4
+	PREFETCHT1 5120(CX)
+firstAsked4:
 	VCVTDQ2PS 256(R11), Z18
 	VMULPS.BCST 16(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z4
 	VFMADD231PS.BCST 16(SI), Z17, Z4
+	CMPQ DI, $640
+	JLE firstAsked5
+	PREFETCHT1 5248(CX)
+firstAsked5:
 	VCVTDQ2PS 320(R11), Z19
 	VMULPS.BCST 20(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z5
 	VFMADD231PS.BCST 20(SI), Z17, Z5
+	CMPQ DI, $768
+	JLE firstAsked6
+	PREFETCHT1 5376(CX)
+firstAsked6:
 	VCVTDQ2PS 384(R11), Z20
 	VMULPS.BCST 24(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z6
 	VFMADD231PS.BCST 24(SI), Z17, Z6
+	CMPQ DI, $896
+	JLE firstAsked7
+	PREFETCHT1 5504(CX)
+firstAsked7:
 	VCVTDQ2PS 448(R11), Z21
 	VMULPS.BCST 28(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z7
 	VFMADD231PS.BCST 28(SI), Z17, Z7
+	CMPQ DI, $1024
+	JLE firstAsked8
+	PREFETCHT1 5632(CX)
+firstAsked8:
 	VCVTDQ2PS 512(R11), Z18
 	VMULPS.BCST 32(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z8
@@ -913,6 +955,7 @@ firstAdded:
 	ADDQ integerArgs_actGroup(AX), R13
 	ADDQ integerArgs_slot(AX), R10
 	ADDQ BX, R11
+	ADDQ DI, CX
 	DECQ R12
 	JNZ firstGroup
 	VMOVUPS Z0, 0(R15)
@@ -1007,42 +1050,85 @@ secondBegun:
 	MOVQ DX, R13
 	ADDQ integerArgs_actTail(AX), R13
 	MOVQ integerArgs_panelGroups(AX), R12
+	MOVQ integerArgs_nextBlock(AX), CX
+	ADDQ integerArgs_second(AX), CX
+	MOVQ integerArgs_block(AX), DI
+	CMPQ DX, integerArgs_panelActs(AX)
+	JEQ secondAsk
+	XORL DI, DI
+secondAsk:
 secondGroup:
 	VMOVUPS (R10), Z16
 	VMOVUPS 64(R10), Z17
 	LEAQ (R13)(R14*4), SI
+	CMPQ DI, $0
+	JLE secondAsked0
+	PREFETCHT1 4608(CX)
+secondAsked0:
 	VCVTDQ2PS 0(R11), Z18
 	VMULPS.BCST 0(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z0
 	VFMADD231PS.BCST 0(SI), Z17, Z0
+	CMPQ DI, $128
+	JLE secondAsked1
+	PREFETCHT1 4736(CX)
+secondAsked1:
 	VCVTDQ2PS 64(R11), Z19
 	VMULPS.BCST 4(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z1
 	VFMADD231PS.BCST 4(SI), Z17, Z1
+	CMPQ DI, $256
+	JLE secondAsked2
+	PREFETCHT1 4864(CX)
+secondAsked2:
 	VCVTDQ2PS 128(R11), Z20
 	VMULPS.BCST 8(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z2
 	VFMADD231PS.BCST 8(SI), Z17, Z2
+	CMPQ DI, $384
+	JLE secondAsked3
+	PREFETCHT1 4992(CX)
+secondAsked3:
 	VCVTDQ2PS 192(R11), Z21
 	VMULPS.BCST 12(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z3
 	VFMADD231PS.BCST 12(SI), Z17, Z3
+	CMPQ DI, $512
+	JLE secondAsked4
+	PREFETCHT1 5120(CX)
+secondAsked4:
 	VCVTDQ2PS 256(R11), Z18
 	VMULPS.BCST 16(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z4
 	VFMADD231PS.BCST 16(SI), Z17, Z4
+	CMPQ DI, $640
+	JLE secondAsked5
+	PREFETCHT1 5248(CX)
+secondAsked5:
 	VCVTDQ2PS 320(R11), Z19
 	VMULPS.BCST 20(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z5
 	VFMADD231PS.BCST 20(SI), Z17, Z5
+	CMPQ DI, $768
+	JLE secondAsked6
+	PREFETCHT1 5376(CX)
+secondAsked6:
 	VCVTDQ2PS 384(R11), Z20
 	VMULPS.BCST 24(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z6
 	VFMADD231PS.BCST 24(SI), Z17, Z6
+	CMPQ DI, $896
+	JLE secondAsked7
+	PREFETCHT1 5504(CX)
+secondAsked7:
 	VCVTDQ2PS 448(R11), Z21
 	VMULPS.BCST 28(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z7
 	VFMADD231PS.BCST 28(SI), Z17, Z7
+	CMPQ DI, $1024
+	JLE secondAsked8
+	PREFETCHT1 5632(CX)
+secondAsked8:
 	VCVTDQ2PS 512(R11), Z18
 	VMULPS.BCST 32(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z8
@@ -1093,6 +1179,7 @@ secondAdded:
 	ADDQ integerArgs_actGroup(AX), R13
 	ADDQ integerArgs_slot(AX), R10
 	ADDQ BX, R11
+	ADDQ DI, CX
 	DECQ R12
 	JNZ secondGroup
 	VMOVUPS Z0, 0(R15)
@@ -1201,7 +1288,7 @@ begin:
 	MOVQ R11, integerArgs_nextSlots(AX)
 	MOVQ integerArgs_groups(AX), R11
 	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ integerArgs_panel(AX), R12
+	MOVQ $const_amxPanel, R12
 	CMPQ R12, R11
 	CMOVQGT R11, R12
 	MOVQ R12, integerArgs_nextGroups(AX)
@@ -1256,7 +1343,7 @@ panel:
 	MOVQ integerArgs_groups(AX), R11
 found:
 	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ integerArgs_panel(AX), R12
+	MOVQ $const_amxPanel, R12
 	CMPQ R12, R11
 	CMOVQGT R11, R12
 	MOVQ R12, integerArgs_nextGroups(AX)
@@ -1501,33 +1588,75 @@ firstBegun:
 	MOVQ DX, R13
 	ADDQ integerArgs_actTail(AX), R13
 	MOVQ integerArgs_panelGroups(AX), R12
+	MOVQ integerArgs_nextBlock(AX), CX
+	MOVQ integerArgs_block(AX), DI
+	CMPQ DX, integerArgs_panelActs(AX)
+	JEQ firstAsk
+	XORL DI, DI
+firstAsk:
 firstGroup:
 	VMOVUPS (R10), Z16
 	LEAQ (R13)(R14*4), SI
+	CMPQ DI, $0
+	JLE firstAsked0
+	PREFETCHT1 4608(CX)
+firstAsked0:
 	VCVTDQ2PS 0(R11), Z18
 	VMULPS.BCST 0(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z0
+	CMPQ DI, $128
+	JLE firstAsked1
+	PREFETCHT1 4736(CX)
+firstAsked1:
 	VCVTDQ2PS 64(R11), Z19
 	VMULPS.BCST 4(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z1
+	CMPQ DI, $256
+	JLE firstAsked2
+	PREFETCHT1 4864(CX)
+firstAsked2:
 	VCVTDQ2PS 128(R11), Z20
 	VMULPS.BCST 8(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z2
+	CMPQ DI, $384
+	JLE firstAsked3
+	PREFETCHT1 4992(CX)
+firstAsked3:
 	VCVTDQ2PS 192(R11), Z21
 	VMULPS.BCST 12(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z3
+	CMPQ DI, $512
+	JLE firstAsked4
+	PREFETCHT1 5120(CX)
+firstAsked4:
 	VCVTDQ2PS 256(R11), Z18
 	VMULPS.BCST 16(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z4
+	CMPQ DI, $640
+	JLE firstAsked5
+	PREFETCHT1 5248(CX)
+firstAsked5:
 	VCVTDQ2PS 320(R11), Z19
 	VMULPS.BCST 20(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z5
+	CMPQ DI, $768
+	JLE firstAsked6
+	PREFETCHT1 5376(CX)
+firstAsked6:
 	VCVTDQ2PS 384(R11), Z20
 	VMULPS.BCST 24(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z6
+	CMPQ DI, $896
+	JLE firstAsked7
+	PREFETCHT1 5504(CX)
+firstAsked7:
 	VCVTDQ2PS 448(R11), Z21
 	VMULPS.BCST 28(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z7
+	CMPQ DI, $1024
+	JLE firstAsked8
+	PREFETCHT1 5632(CX)
+firstAsked8:
 	VCVTDQ2PS 512(R11), Z18
 	VMULPS.BCST 32(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z8
@@ -1570,6 +1699,7 @@ firstAdded:
 	ADDQ integerArgs_actGroup(AX), R13
 	ADDQ integerArgs_slot(AX), R10
 	ADDQ BX, R11
+	ADDQ DI, CX
 	DECQ R12
 	JNZ firstGroup
 	VMOVUPS Z0, 0(R15)
@@ -1664,33 +1794,76 @@ secondBegun:
 	MOVQ DX, R13
 	ADDQ integerArgs_actTail(AX), R13
 	MOVQ integerArgs_panelGroups(AX), R12
+	MOVQ integerArgs_nextBlock(AX), CX
+	ADDQ integerArgs_second(AX), CX
+	MOVQ integerArgs_block(AX), DI
+	CMPQ DX, integerArgs_panelActs(AX)
+	JEQ secondAsk
+	XORL DI, DI
+secondAsk:
 secondGroup:
 	VMOVUPS (R10), Z16
 	LEAQ (R13)(R14*4), SI
+	CMPQ DI, $0
+	JLE secondAsked0
+	PREFETCHT1 4608(CX)
+secondAsked0:
 	VCVTDQ2PS 0(R11), Z18
 	VMULPS.BCST 0(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z0
+	CMPQ DI, $128
+	JLE secondAsked1
+	PREFETCHT1 4736(CX)
+secondAsked1:
 	VCVTDQ2PS 64(R11), Z19
 	VMULPS.BCST 4(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z1
+	CMPQ DI, $256
+	JLE secondAsked2
+	PREFETCHT1 4864(CX)
+secondAsked2:
 	VCVTDQ2PS 128(R11), Z20
 	VMULPS.BCST 8(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z2
+	CMPQ DI, $384
+	JLE secondAsked3
+	PREFETCHT1 4992(CX)
+secondAsked3:
 	VCVTDQ2PS 192(R11), Z21
 	VMULPS.BCST 12(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z3
+	CMPQ DI, $512
+	JLE secondAsked4
+	PREFETCHT1 5120(CX)
+secondAsked4:
 	VCVTDQ2PS 256(R11), Z18
 	VMULPS.BCST 16(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z4
+	CMPQ DI, $640
+	JLE secondAsked5
+	PREFETCHT1 5248(CX)
+secondAsked5:
 	VCVTDQ2PS 320(R11), Z19
 	VMULPS.BCST 20(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z5
+	CMPQ DI, $768
+	JLE secondAsked6
+	PREFETCHT1 5376(CX)
+secondAsked6:
 	VCVTDQ2PS 384(R11), Z20
 	VMULPS.BCST 24(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z6
+	CMPQ DI, $896
+	JLE secondAsked7
+	PREFETCHT1 5504(CX)
+secondAsked7:
 	VCVTDQ2PS 448(R11), Z21
 	VMULPS.BCST 28(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z7
+	CMPQ DI, $1024
+	JLE secondAsked8
+	PREFETCHT1 5632(CX)
+secondAsked8:
 	VCVTDQ2PS 512(R11), Z18
 	VMULPS.BCST 32(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z8
@@ -1733,6 +1906,7 @@ secondAdded:
 	ADDQ integerArgs_actGroup(AX), R13
 	ADDQ integerArgs_slot(AX), R10
 	ADDQ BX, R11
+	ADDQ DI, CX
 	DECQ R12
 	JNZ secondGroup
 	VMOVUPS Z0, 0(R15)

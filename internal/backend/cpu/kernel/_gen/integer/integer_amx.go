@@ -32,10 +32,10 @@ const amxDoc = `// integerUnpack<format>
 //	DX  slot                          R11 products
 //	R15 products                      R15 output
 //	BX  64                            BX  group to group of products
-//	CX  row to row of activations     DX  activations of the strip
+//	CX  row to row of activations     CX  what to ask memory for, DI bytes
 //	R12 groups left                   R12 groups left
 //	R8, R9: to unpack                 R8  strips left of these, R9 products of the strip
-//	                                  R14 rows
+//	                                  R14 rows, DX activations of the strip
 //
 // Vectors: Z0 on: float32 sums of the rows; Z16, Z17: scales and biases; Z18 to Z21: products.
 // Tiles: 0 to 3 products, 4 and 5 activations, 6 and 7 codes. Activations, slots and products
@@ -202,7 +202,7 @@ func (k amxKernel) first() {
 
 // upTo sets register to the groups of a panel, of left that there are.
 func (k amxKernel) upTo(left, register string) {
-	k.arg("panel", register)
+	k.op("MOVQ $const_amxPanel, %s", register)
 	k.op("CMPQ %s, %s", register, left)
 	k.op("CMOVQGT %s, %s", left, register)
 }
@@ -493,6 +493,7 @@ func (k amxKernel) add(name string, tile int) {
 	k.op("MOVQ DX, R13")
 	k.op("ADDQ integerArgs_actTail(AX), R13")
 	k.arg("panelGroups", "R12")
+	k.ask(name, tile)
 	k.line("%sGroup:", name)
 	k.op("VMOVUPS (R10), Z16")
 	if !k.fp4 {
@@ -500,6 +501,7 @@ func (k amxKernel) add(name string, tile int) {
 	}
 	k.op("LEAQ (R13)(R14*4), SI")
 	k.rows(name+"Added", func(m int) {
+		k.askLine(name, m)
 		t := fmt.Sprintf("Z%d", 18+m%4)
 		k.op("VCVTDQ2PS %d(R11), %s", 64*m, t)
 		k.op("VMULPS.BCST %d(R13), %s, %s", 4*m, t, t)
@@ -511,7 +513,34 @@ func (k amxKernel) add(name string, tile int) {
 	k.op("ADDQ integerArgs_actGroup(AX), R13")
 	k.op("ADDQ integerArgs_slot(AX), R10")
 	k.op("ADDQ BX, R11")
+	k.op("ADDQ DI, CX")
 	k.op("DECQ R12")
 	k.op("JNZ %sGroup", name)
 	k.rows(name+"Stored", func(m int) { k.op("VMOVUPS Z%d, %d(R15)", m, 64*m) })
+}
+
+// ask prepares to ask memory for blocks in advance, if it is the panel's first strip that is
+// added. Of two lines one is asked for here, the other where blocks are unpacked, since memory
+// answers no more than some at a time.
+func (k amxKernel) ask(name string, tile int) {
+	k.arg("nextBlock", "CX")
+	if tile == 1 {
+		k.op("ADDQ integerArgs_second(AX), CX")
+	}
+	k.arg("block", "DI")
+	k.op("CMPQ DX, integerArgs_panelActs(AX)")
+	k.op("JEQ %sAsk", name)
+	k.op("XORL DI, DI")
+	k.line("%sAsk:", name)
+}
+
+// askLine asks for a line of the block at CX.
+func (k amxKernel) askLine(name string, line int) {
+	if line >= amxLeast {
+		return
+	}
+	k.op("CMPQ DI, $%d", 128*line)
+	k.op("JLE %sAsked%d", name, line)
+	k.op("PREFETCHT1 %d(CX)", ahead+128*line)
+	k.line("%sAsked%d:", name, line)
 }
