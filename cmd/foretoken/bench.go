@@ -181,6 +181,7 @@ func printModel(w io.Writer, r *bench.ModelReport) {
 	tell(w, fmt.Sprintf("draft %8.2f%32.2f   %s\n\n", r.Draft.Seconds*1e3, r.Draft.OfOne, shareText(r.DraftShare)))
 	for _, p := range r.Prompts {
 		tell(w, fmt.Sprintf("prompt of %d tokens: %.0f ms, %.1f tok/s, %.0f Gop/s in matrix products\n", p.Tokens, p.Seconds*1e3, p.TokensPerSec, p.GOps))
+		tell(w, fmt.Sprintf("  %s\n", shareText(p.Shares)))
 	}
 }
 

@@ -63,7 +63,8 @@ type Prefill struct {
 	Tokens       int     `json:"tokens"`
 	Seconds      float64 `json:"seconds"`
 	TokensPerSec float64 `json:"tokens_per_second"`
-	GOps         float64 `json:"gop_s"` // as Pass has it
+	GOps         float64 `json:"gop_s"`  // as Pass has it
+	Shares       []Share `json:"shares"` // by operation
 }
 
 // plenty is far more bytes than a cache has.
@@ -224,7 +225,7 @@ func (r *modelRun) report(out *ModelReport) {
 	out.Draft, out.DraftShare = Pass{Rows: 1, Seconds: seconds, OfOne: seconds / one}, r.draft.shares
 	for i, t := range r.prompts {
 		n, seconds := r.o.Prompts[i], measure.Median(t.seconds)
-		out.Prompts = append(out.Prompts, Prefill{n, seconds, float64(n) / seconds, t.ops / seconds / 1e9})
+		out.Prompts = append(out.Prompts, Prefill{n, seconds, float64(n) / seconds, t.ops / seconds / 1e9, t.shares})
 	}
 }
 

@@ -50,19 +50,39 @@ type integerArgs struct {
 
 	// For AMX, which takes strips by row.
 	config   [64]byte       // shapes of the tiles
+	format   int            // of the weight
 	rows     int            // of a strip
-	turns    int            // groups of all tiles
 	strips   int            // at least one
 	more     int            // 1: out has the sums of the groups before
 	actRow   int            // bytes from row to row of codes
 	actGroup int            // bytes from group to group
-	actSkip  int            // bytes from the end of a strip's groups to the next strip's
+	actStrip int            // bytes from strip to strip
 	actTail  int            // where the scales begin in a group
-	slots    unsafe.Pointer // unpacked groups
+	slots    unsafe.Pointer // two panels of two tiles, each amxSlotBytes from the one before
 	slot     int            // bytes of one
-	products unsafe.Pointer // ring of products
-	ahead    uintptr        // address of blocks to ask for in advance; advances
-	aheadEnd uintptr        // where to stop asking
+	slotTail int            // where the scales begin in a slot
+	products unsafe.Pointer // of a panel
+
+	// Where the AMX kernels are. No pointers: they may be behind the end.
+	unpack             uintptr // code that unpacks a block
+	second, outSecond  int     // bytes from one tile to the other; 0: there is none
+	pairBlock, pairOut uintptr // of the first tile
+	pairsLeft          int     // of tiles to multiply
+	pairsNext          int     // of tiles to unpack
+	nextBlock          uintptr // first block of the panel that is unpacked
+	nextSlots          uintptr
+	nextLeft           int // groups of these tiles, from nextBlock on
+	nextGroups         int
+	unpackLeft         int     // of nextGroups
+	panelSlots         uintptr // of the panel that is multiplied
+	panelActs          uintptr
+	panelGroups        int
+	panelMore          int // 1: out has the sums of the panels before
+	groupsLeft         int // after this panel
+	stripsLeft         int // after these
+	stripsNow          int
+	stripActs          uintptr
+	stripOut           uintptr
 }
 
 // integerFormat is the format of w as an index.
@@ -115,7 +135,6 @@ func integerStrips(kernels []func(*integerArgs), out []float32, w *Weight, n, fr
 	}
 	for t := from; t < to; t += step {
 		args.tiles = min(step, to-t)
-		args.turns = args.tiles * w.groups
 		blocks := w.Data[(n*w.tiles+t)*args.tileBytes:][:args.tiles*args.tileBytes]
 		args.weights = unsafe.Pointer(unsafe.SliceData(blocks))
 		for r := 0; r < rows; r += a.height {

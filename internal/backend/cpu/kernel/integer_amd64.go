@@ -21,87 +21,71 @@ func stripsAVX512(int, int) strips { return strips{height: len(integerAVX512[0])
 func stripsAVX2(int, int) strips   { return strips{height: len(integerAVX2[0])} }
 
 // integerTilesAMX is integerTiles. Rows that are laid out by fours, being few or in groups
-// that do not fit tiles, go to AVX-512. A few strips unpack a block each on their own, many
-// share it.
+// that do not fit tiles, go to AVX-512.
 func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
 	if !a.byRow {
 		integerTilesAVX512(out, w, n, from, to, a, s)
 		return
 	}
-	args := &s.integer
+	if w.groups == 0 || from == to {
+		return
+	}
+	multiply := integerAMX
+	if w.fp4() {
+		multiply = integerAMXFP4
+	}
+	args, rows := &s.integer, a.OutRows()
+	args.set(w)
 	args.setAMX(a, s)
-	if a.rows < amxManyRows {
-		f := w.integerFormat()
-		integerStrips(integerStrip[f:f+1], out, w, n, from, to, a, s)
-	} else {
-		args.set(w)
-		args.manyStrips(out, w, n, from, to, a)
+	args.format = w.integerFormat()
+	args.outTile = rows * Tile * 4
+	span := amxCodes / min(rows, amxRowsAtOnce) / w.group
+	for g := 0; g < w.groups; g += span {
+		args.groups, args.more = min(span, w.groups-g), min(g, 1)
+		for r := 0; r < rows; r += amxRowsAtOnce {
+			args.strips = min(amxRowsAtOnce, rows-r) / a.height
+			args.tiles = to - from
+			args.weights = unsafe.Pointer(unsafe.SliceData(w.at(n, from, g)))
+			args.acts = unsafe.Pointer(&a.strip(r)[g*args.actGroup])
+			args.out = unsafe.Pointer(&out[r*Tile])
+			multiply(args)
+		}
 	}
 	*args = integerArgs{}
 }
 
-// manyStrips multiplies tiles with many strips: every block is unpacked once for all of them.
-func (args *integerArgs) manyStrips(out []float32, w *Weight, n, from, to int, a *Activations) {
-	rows, strip := a.OutRows(), w.groups*args.actGroup
-	span := amxColumns / w.group
-	for g := 0; g < w.groups; g += span {
-		last := min(g+span, w.groups)
-		for r := 0; r < rows; r += amxRowsAtOnce {
-			args.strips = min(amxRowsAtOnce, rows-r) / a.height
-			acts := a.data[r/a.height*strip:]
-			for t := from; t < to; t++ {
-				args.out = unsafe.Pointer(&out[((t-from)*rows+r)*Tile])
-				args.amxTile(w, n, t, g, last, acts)
-			}
-		}
-	}
-}
-
-// amxTile multiplies groups [from, to) of tile t with some strips of rows. A few groups at a
-// time are unpacked, into the first cache, and multiplied with all of the strips.
-func (args *integerArgs) amxTile(w *Weight, n, t, from, to int, acts []byte) {
-	unpack, multiply := integerUnpack[w.integerFormat()], integerAMX
-	if w.fp4() {
-		multiply = integerAMXFP4
-	}
-	panel := amxSlotBytes / args.slot
-	for g := from; g < to; g += panel {
-		args.groups, args.more = min(panel, to-g), min(g, 1)
-		args.actSkip = (w.groups - args.groups) * args.actGroup
-		args.weights = unsafe.Pointer(unsafe.SliceData(w.at(n, t, g)))
-		args.acts = unsafe.Pointer(&acts[g*args.actGroup])
-		args.ahead = uintptr(args.weights) + uintptr(args.groups*w.block)
-		args.aheadEnd = args.ahead + uintptr(args.groups*w.block)
-		unpack(args)
-		multiply(args)
-	}
-}
-
-// What the AMX kernels work on at a time. Activations of amxRowsAtOnce rows and amxColumns
-// columns stay in the second cache while tiles pass; amxSlotBytes of unpacked codes, beside the
-// strip that meets them and the products, in the first.
+// What the AMX kernels work on at a time. Activations of amxRowsAtOnce rows, and amxCodes codes
+// of them, stay in the second cache while tiles pass. In the first are amxPanel groups of two
+// tiles, unpacked, the next as many, and the products of the former with two strips: with more
+// groups the caches of a core whose other half works for somebody else are too small.
 const (
 	amxRowsAtOnce = 128
-	amxColumns    = 4096
-	amxSlotBytes  = 9728
-	amxProducts   = 4096
-	amxAlign      = 2 * amxProducts
+	amxCodes      = 512 << 10
+	amxPanel      = 2
+	amxSlotBytes  = amxPanel * Tile * (128 + 2*4)      // of a tile
+	amxProducts   = amxPanel * 2 * 2 * Tile * Tile * 4 // bytes
 )
 
 // setAMX fills in what depends on the rows.
 func (args *integerArgs) setAMX(a *Activations, s *Scratch) {
 	args.rows = a.height
 	args.actRow, args.actGroup, args.actTail = a.group, a.stride(a.height), a.group*a.height
-	args.slot = a.group*Tile + 2*Tile*4
-	s.tiles = aligned(s.tiles, amxAlign+amxProducts+amxSlotBytes)
-	products := unsafe.Pointer(&s.tiles[0])
-	args.products = unsafe.Add(products, -int(uintptr(products))&(amxAlign-1))
-	args.slots = unsafe.Add(args.products, amxProducts)
+	args.actStrip = a.groups * args.actGroup
+	args.slotTail = a.group * Tile
+	args.slot = args.slotTail + 2*Tile*4
+	s.tiles = aligned(s.tiles, amxProducts+4*amxSlotBytes)
+	args.products = unsafe.Pointer(&s.tiles[0])
+	args.slots = unsafe.Pointer(&s.tiles[amxProducts])
 	width := min(a.group, 64)
 	args.config = [64]byte{0: 1}
-	for t := 0; t < 6; t += 3 { // products, activations, codes: bytes of a row, rows
-		args.config[16+2*t], args.config[18+2*t], args.config[20+2*t] = 64, byte(width), 64
-		args.config[48+t], args.config[49+t], args.config[50+t] = byte(a.height), byte(a.height), byte(width/4)
+	for t := range 8 { // bytes of a row, rows
+		args.config[16+2*t], args.config[48+t] = 64, byte(a.height)
+	}
+	for t := 4; t < 6; t++ { // activations
+		args.config[16+2*t] = byte(width)
+	}
+	for t := 6; t < 8; t++ { // codes
+		args.config[48+t] = byte(width / 4)
 	}
 }
 
@@ -112,7 +96,7 @@ func stripsAMX(rows, group int) strips {
 		return stripsAVX512(rows, group)
 	}
 	height := 16
-	if rows < amxManyRows {
+	if rows < amxLow {
 		n := (rows + height - 1) / height
 		height = (rows + n - 1) / n
 	}
@@ -125,7 +109,5 @@ func stripsAMX(rows, group int) strips {
 // 1.1 to 1.3, 9 rows 0.8 to 1.0 and 16 rows 0.7 to 0.9.
 const amxRows = 9
 
-// amxManyRows is from how many rows on strips share unpacked blocks. That takes 0.9 to 1.5
-// times as long at 32 rows, 0.8 to 1.4 times at 48 rows, and 0.7 to 1.2 times at 64 rows:
-// least with 5 bits, most with 8.
-const amxManyRows = 49
+// amxLow is from how many rows on strips are as high as they can be: padding is a small part.
+const amxLow = 49

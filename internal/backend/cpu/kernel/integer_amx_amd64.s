@@ -6,72 +6,60 @@
 #include "go_asm.h"
 #include "encodings_amd64.h"
 
-// func integerUnpack<format>(a *integerArgs)
+// integerUnpack<format>
 //
-// Writes the codes of a.groups blocks from a.weights on to a.slots, one byte each, as
-// [group/4, 16 rows, 4], and behind each group's its 16 scales and 16 biases as float32.
-// The twins are Weight.integers and Weight.scales.
+// Writes the codes of the block at R8 to R9, one byte each, as [group/4, 16 rows, 4], and
+// behind them the 16 scales and 16 biases as float32, and moves R8 and R9 on. The twins are
+// Weight.integers and Weight.scales. The kernels below call it.
 //
 //	AX  arguments     R8  block           SI  first plane    DI  second plane
-//	R12 groups left   R9  slot            R14 steps left     R13 scales
+//	                  R9  slot            R14 steps left     R13 scales
 //
-// Vectors as in the kernels of AVX-512. a.slots is aligned to 64 bytes.
+// Vectors as in the kernels of AVX-512.
 //
 // func integerAMX(a *integerArgs), func integerAMXFP4(a *integerArgs)
 //
-// Multiply unpacked groups of one tile with strips of 16 rows: see integerTiles, the twin.
-// The groups of one strip after another are multiplied in tiles, and two turns later, when
-// memory has the products, scaled and added. Of the FP4 form codes are signed, and there
-// are no biases.
+// Multiply tiles of a weight with strips of up to 16 rows: see integerTiles, the twin. The
+// first half of the tiles and the second are read side by side, as two streams. Of an odd number
+// the last is computed at the end, without another. A panel is some groups of two tiles. It is
+// multiplied with two strips at a time, or with the last one: first all products are written to
+// memory, and meanwhile the next panel is unpacked; then the products are scaled and added. That
+// tiles and sums do not take turns by the group is because half of the multipliers of vectors
+// rest while tiles are in use: 64 multiplications of 16 numbers take 13 ns, and 25 ns with one
+// tile instruction among them. Of the FP4 form codes are signed, and there are no biases.
 //
-//	AX  arguments                   to multiply:            to add:
-//	BX  64                          DX  activations         R13 scales of activations
-//	CX  row to row of activations   SI  slot                R10 slot
-//	R14 scratch                     DI  products            R11 products
-//	R15 output                      R8  groups left         R9  groups left
-//	                                R12 turns left          0(SP) strips left
+//	AX  arguments
 //
-// 8(SP): turns before the first is added. Vectors: Z0 on: float32 sums of the rows; Z16, Z17:
-// scales and biases; Z18 to Z21: products. Tiles: 0 and 3 products, 1 and 4 activations, 2
-// and 5 codes, in turn. Activations and a.slots are aligned to 64 bytes, the ring of four
-// products to 8192.
+//	to multiply:                      to add:
+//	R10 activations                   R10 scales of the weight
+//	R11 activations, second strip     R13 scales of activations, SI sums
+//	DX  slot                          R11 products
+//	R15 products                      R15 output
+//	BX  64                            BX  group to group of products
+//	CX  row to row of activations     CX  what to ask memory for, DI bytes
+//	R12 groups left                   R12 groups left
+//	R8, R9: to unpack                 R8  strips left of these, R9 products of the strip
+//	                                  R14 rows, DX activations of the strip
 //
-// func integerStrip<format>(a *integerArgs)
-//
-// Multiplies tiles with one strip of 4 to 16 rows: see integerTiles, the twin. In a turn a
-// group is multiplied in tiles, the products of the group before are stored, the block after
-// next is unpacked, and the products of the group before the last are scaled and added.
-// Codes of 8 bits are multiplied where they lie.
-//
-//	AX  arguments                   to multiply:            to add:
-//	BX  64                          DX  activations         R10 scales of activations
-//	CX  row to row of activations   R9  groups left         SI  sums of activations
-//	R8  next block                  SI  codes               R11 groups left
-//	R12 turn                        DI  products            R13 scales of weights
-//	R14 scratch, rows                                       DI  products
-//	R15 output
-//
-// To unpack: SI, DI planes, BX slot. Vectors and tiles as above; Z24 on as in the kernels of
-// AVX-512. Activations and a.slots are aligned to 64 bytes; there are four slots of 2048
-// bytes and four products.
+// Vectors: Z0 on: float32 sums of the rows; Z16, Z17: scales and biases; Z18 to Z21: products.
+// Tiles: 0 to 3 products, 4 and 5 activations, 6 and 7 codes. Activations, slots and products
+// are aligned to 64 bytes.
 
 // The values of E2M1 codes in halves.
 DATA integerSigned<>+0(SB)/8, $0x0c08060403020100
 DATA integerSigned<>+8(SB)/8, $0xf4f8fafcfdfeff00
 GLOBL integerSigned<>(SB), RODATA|NOPTR, $16
 
-TEXT ·integerUnpack2(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_slots(AX), R9
-	MOVQ integerArgs_groups(AX), R12
+TEXT integerUnpack2<>(SB), NOSPLIT, $0-0
+	MOVQ CX, R13
 	MOVL $0x03030303, CX
 	VPBROADCASTD CX, Z31
-group:
+	MOVQ R13, CX
 	MOVQ R8, SI
 	MOVQ integerArgs_steps(AX), R14
 step:
 	VMOVDQU32 0(SI), Z25
+	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	VMOVDQU32 Z24, 0(R9)
 	VPSRLD $2, Z25, Z24
@@ -89,6 +77,7 @@ step:
 	JNZ step
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
+	PREFETCHT1 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
 	JGT other0
@@ -101,9 +90,6 @@ scaled0:
 	VMOVUPS Z25, 64(R9)
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VZEROUPPER
 	RET
 half0:
 	VCVTPH2PS 0(R13), Z24
@@ -120,22 +106,21 @@ zero0:
 	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
-TEXT ·integerUnpack3(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_slots(AX), R9
-	MOVQ integerArgs_groups(AX), R12
+TEXT integerUnpack3<>(SB), NOSPLIT, $0-0
+	MOVQ CX, R13
 	MOVL $0x03030303, CX
 	VPBROADCASTD CX, Z31
 	MOVL $0x04040404, CX
 	VPBROADCASTD CX, Z30
-group:
+	MOVQ R13, CX
 	MOVQ R8, SI
 	MOVQ integerArgs_plane(AX), DI
 	ADDQ R8, DI
 	MOVQ integerArgs_steps(AX), R14
 step:
+	PREFETCHT1 4608(DI)
 	VMOVDQU32 0(SI), Z25
+	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	KMOVQ 0(DI), K1
 	VPADDB Z30, Z24, K1, Z24
@@ -162,6 +147,7 @@ step:
 	JNZ step
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
+	PREFETCHT1 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
 	JGT other0
@@ -174,9 +160,6 @@ scaled0:
 	VMOVUPS Z25, 64(R9)
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VZEROUPPER
 	RET
 half0:
 	VCVTPH2PS 0(R13), Z24
@@ -193,24 +176,23 @@ zero0:
 	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
-TEXT ·integerUnpack4(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_slots(AX), R9
-	MOVQ integerArgs_groups(AX), R12
+TEXT integerUnpack4<>(SB), NOSPLIT, $0-0
+	MOVQ CX, R13
 	MOVL $0x0f0f0f0f, CX
 	VPBROADCASTD CX, Z31
-group:
+	MOVQ R13, CX
 	MOVQ R8, SI
 	MOVQ integerArgs_steps(AX), R14
 step:
 	VMOVDQU32 0(SI), Z25
+	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
 	VMOVDQU32 Z24, 0(R9)
 	VMOVDQU32 Z25, 64(R9)
 	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
@@ -222,6 +204,7 @@ step:
 	JNZ step
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
+	PREFETCHT1 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
 	JGT other0
@@ -234,9 +217,6 @@ scaled0:
 	VMOVUPS Z25, 64(R9)
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VZEROUPPER
 	RET
 half0:
 	VCVTPH2PS 0(R13), Z24
@@ -253,22 +233,21 @@ zero0:
 	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
-TEXT ·integerUnpack5(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_slots(AX), R9
-	MOVQ integerArgs_groups(AX), R12
+TEXT integerUnpack5<>(SB), NOSPLIT, $0-0
+	MOVQ CX, R13
 	MOVL $0x0f0f0f0f, CX
 	VPBROADCASTD CX, Z31
 	MOVL $0x10101010, CX
 	VPBROADCASTD CX, Z30
-group:
+	MOVQ R13, CX
 	MOVQ R8, SI
 	MOVQ integerArgs_plane(AX), DI
 	ADDQ R8, DI
 	MOVQ integerArgs_steps(AX), R14
 step:
+	PREFETCHT1 4608(DI)
 	VMOVDQU32 0(SI), Z25
+	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
@@ -279,6 +258,7 @@ step:
 	VPADDB Z30, Z25, K1, Z25
 	VMOVDQU32 Z25, 64(R9)
 	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
@@ -295,6 +275,7 @@ step:
 	JNZ step
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
+	PREFETCHT1 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
 	JGT other0
@@ -307,9 +288,6 @@ scaled0:
 	VMOVUPS Z25, 64(R9)
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VZEROUPPER
 	RET
 half0:
 	VCVTPH2PS 0(R13), Z24
@@ -326,23 +304,22 @@ zero0:
 	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
-TEXT ·integerUnpack6(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_slots(AX), R9
-	MOVQ integerArgs_groups(AX), R12
+TEXT integerUnpack6<>(SB), NOSPLIT, $0-0
+	MOVQ CX, R13
 	MOVL $0x0f0f0f0f, CX
 	VPBROADCASTD CX, Z31
 	MOVL $0x30303030, CX
 	VPBROADCASTD CX, Z30
-group:
+	MOVQ R13, CX
 	MOVQ R8, SI
 	MOVQ integerArgs_plane(AX), DI
 	ADDQ R8, DI
 	MOVQ integerArgs_steps(AX), R14
 step:
 	VMOVDQU32 0(DI), Z26
+	PREFETCHT1 4608(DI)
 	VMOVDQU32 0(SI), Z25
+	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
@@ -353,6 +330,7 @@ step:
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
 	VMOVDQU32 Z25, 64(R9)
 	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
@@ -368,6 +346,7 @@ step:
 	JNZ step
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
+	PREFETCHT1 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
 	JGT other0
@@ -380,9 +359,6 @@ scaled0:
 	VMOVUPS Z25, 64(R9)
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VZEROUPPER
 	RET
 half0:
 	VCVTPH2PS 0(R13), Z24
@@ -399,22 +375,23 @@ zero0:
 	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
-TEXT ·integerUnpack8(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_slots(AX), R9
-	MOVQ integerArgs_groups(AX), R12
-group:
+TEXT integerUnpack8<>(SB), NOSPLIT, $0-0
+	MOVQ CX, R13
+	MOVQ R13, CX
 	MOVQ R8, SI
 	MOVQ integerArgs_steps(AX), R14
 step:
 	VMOVDQU32 0(SI), Z24
+	PREFETCHT1 4608(SI)
 	VMOVDQU32 Z24, 0(R9)
 	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)
 	VMOVDQU32 Z25, 64(R9)
 	VMOVDQU32 128(SI), Z26
+	PREFETCHT1 4736(SI)
 	VMOVDQU32 Z26, 128(R9)
 	VMOVDQU32 192(SI), Z27
+	PREFETCHT1 4800(SI)
 	VMOVDQU32 Z27, 192(R9)
 	ADDQ $256, SI
 	ADDQ $256, R9
@@ -422,6 +399,7 @@ step:
 	JNZ step
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
+	PREFETCHT1 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
 	JGT other0
@@ -434,9 +412,6 @@ scaled0:
 	VMOVUPS Z25, 64(R9)
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VZEROUPPER
 	RET
 half0:
 	VCVTPH2PS 0(R13), Z24
@@ -453,19 +428,17 @@ zero0:
 	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
-TEXT ·integerUnpackFP4(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_slots(AX), R9
-	MOVQ integerArgs_groups(AX), R12
+TEXT integerUnpackFP4<>(SB), NOSPLIT, $0-0
+	MOVQ CX, R13
 	MOVL $0x0f0f0f0f, CX
 	VPBROADCASTD CX, Z31
 	VBROADCASTI32X4 integerSigned<>(SB), Z30
-group:
+	MOVQ R13, CX
 	MOVQ R8, SI
 	MOVQ integerArgs_steps(AX), R14
 step:
 	VMOVDQU32 0(SI), Z25
+	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
@@ -474,6 +447,7 @@ step:
 	VPSHUFB Z25, Z30, Z25
 	VMOVDQU32 Z25, 64(R9)
 	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
@@ -487,6 +461,7 @@ step:
 	JNZ step
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
+	PREFETCHT1 4608(R13)
 	CMPQ integerArgs_scale(AX), $const_scaleF16
 	JEQ half0
 	JGT other0
@@ -496,9 +471,6 @@ scaled0:
 	VMOVUPS Z24, (R9)
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VZEROUPPER
 	RET
 half0:
 	VCVTPH2PS 0(R13), Z24
@@ -507,29 +479,335 @@ other0:
 	VMOVUPS 0(R13), Z24
 	JMP scaled0
 
-TEXT ·integerAMX(SB), NOSPLIT, $16-8
+TEXT ·integerAMX(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	LEAQ integerArgs_config(AX), DX
 	LDTILECFG_DX
+	LEAQ integerUnpack2<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer2
+	JEQ chosen
+	LEAQ integerUnpack3<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer3
+	JEQ chosen
+	LEAQ integerUnpack4<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer4
+	JEQ chosen
+	LEAQ integerUnpack5<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer5
+	JEQ chosen
+	LEAQ integerUnpack6<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer6
+	JEQ chosen
+	LEAQ integerUnpack8<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer8
+	JEQ chosen
+chosen:
+	MOVQ R11, integerArgs_unpack(AX)
+	MOVQ integerArgs_tiles(AX), R10
+	SHRQ $1, R10
+	JZ last
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+	MOVQ R11, integerArgs_second(AX)
+	MOVQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_outTile(AX), R11
+	IMULQ R10, R11
+	MOVQ R11, integerArgs_outSecond(AX)
+	MOVQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_pairOut(AX)
+begin:
+	MOVQ R10, integerArgs_pairsLeft(AX)
+	MOVQ R10, integerArgs_pairsNext(AX)
+	MOVQ integerArgs_pairBlock(AX), R11
+	MOVQ R11, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_slots(AX), R11
+	MOVQ R11, integerArgs_nextSlots(AX)
+	MOVQ integerArgs_groups(AX), R11
+	MOVQ R11, integerArgs_nextLeft(AX)
+	MOVQ $const_amxPanel, R12
+	CMPQ R12, R11
+	CMOVQGT R11, R12
+	MOVQ R12, integerArgs_nextGroups(AX)
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_nextSlots(AX), R9
+unpack:
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ unpackAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+unpackAlone:
+	DECQ integerArgs_unpackLeft(AX)
+	DECQ R12
+	JNZ unpack
+tile:
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_panelActs(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_panelMore(AX)
+	MOVQ integerArgs_groups(AX), R11
+	MOVQ R11, integerArgs_groupsLeft(AX)
+panel:
+	MOVQ integerArgs_nextSlots(AX), R11
+	MOVQ R11, integerArgs_panelSlots(AX)
+	MOVQ integerArgs_slots(AX), R10
+	LEAQ (2*const_amxSlotBytes)(R10)(R10*1), R10
+	SUBQ R11, R10
+	MOVQ R10, integerArgs_nextSlots(AX)
+	MOVQ integerArgs_nextGroups(AX), R12
+	MOVQ R12, integerArgs_panelGroups(AX)
+	SUBQ R12, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_nextLeft(AX), R11
+	SUBQ R12, R11
+	IMULQ integerArgs_block(AX), R12
+	ADDQ R12, integerArgs_nextBlock(AX)
+	TESTQ R11, R11
+	JNZ found
+	DECQ integerArgs_pairsNext(AX)
+	JZ found // no group
+	MOVQ integerArgs_tileBytes(AX), R10
+	ADDQ integerArgs_pairBlock(AX), R10
+	MOVQ R10, integerArgs_pairBlock(AX)
+	MOVQ R10, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_groups(AX), R11
+found:
+	MOVQ R11, integerArgs_nextLeft(AX)
+	MOVQ $const_amxPanel, R12
+	CMPQ R12, R11
+	CMOVQGT R11, R12
+	MOVQ R12, integerArgs_nextGroups(AX)
+	MOVQ R12, integerArgs_unpackLeft(AX)
+	MOVQ integerArgs_strips(AX), R11
+	MOVQ R11, integerArgs_stripsLeft(AX)
+	MOVQ integerArgs_panelActs(AX), R11
+	MOVQ R11, integerArgs_stripActs(AX)
+	MOVQ integerArgs_pairOut(AX), R11
+	MOVQ R11, integerArgs_stripOut(AX)
+strip:
 	MOVQ $64, BX
 	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ DX, R13
-	ADDQ integerArgs_actTail(AX), R13
-	MOVQ integerArgs_products(AX), DI
-	MOVQ DI, R11
-	MOVQ integerArgs_slots(AX), SI
-	MOVQ SI, R10
-	MOVQ integerArgs_groups(AX), R8
-	MOVQ R8, R9
-	MOVQ integerArgs_strips(AX), R12
-	MOVQ R12, 0(SP)
-	IMULQ R8, R12
-	MOVQ $2, 8(SP)
-	MOVQ integerArgs_out(AX), R15
-strip:
-	CMPQ integerArgs_more(AX), $0
-	JNE more
+	MOVQ integerArgs_panelSlots(AX), DX
+	MOVQ integerArgs_products(AX), R15
+	MOVQ integerArgs_panelGroups(AX), R12
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_nextSlots(AX), R9
+	MOVQ integerArgs_stripActs(AX), R10
+	CMPQ integerArgs_stripsLeft(AX), $1
+	JEQ one
+	MOVQ $2, integerArgs_stripsNow(AX)
+	MOVQ R10, R11
+	ADDQ integerArgs_actStrip(AX), R11
+	TILELOADD(4, 0, 10, 1)
+	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
+	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
+	TILELOADD(5, 0, 11, 1)
+	TILEZERO(0)
+	TDPBSUD(0, 4, 6)
+	TILEZERO(1)
+	TDPBSUD(1, 4, 7)
+	TILEZERO(2)
+	TDPBSUD(2, 5, 6)
+	TILEZERO(3)
+	TDPBSUD(3, 5, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE twoFirstWhole
+	TILELOADD(4, 64, 10, 1)
+	TILELOADD(6, (1024+0*const_amxSlotBytes), 2, 3)
+	TILELOADD(7, (1024+1*const_amxSlotBytes), 2, 3)
+	TILELOADD(5, 64, 11, 1)
+	TDPBSUD(0, 4, 6)
+	TDPBSUD(1, 4, 7)
+	TDPBSUD(2, 5, 6)
+	TDPBSUD(3, 5, 7)
+twoFirstWhole:
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ twoFirst
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ twoFirstAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+twoFirstAlone:
+	DECQ integerArgs_unpackLeft(AX)
+twoFirst:
+	ADDQ integerArgs_actGroup(AX), R10
+	ADDQ integerArgs_actGroup(AX), R11
+	ADDQ integerArgs_slot(AX), DX
+	ADDQ $4096, R15
+	DECQ R12
+	JZ twoStored
+twoNext:
+	TILELOADD(4, 0, 10, 1)
+	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
+	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
+	TILELOADD(5, 0, 11, 1)
+	TILESTORED(0, -4096, 15, 3)
+	TILEZERO(0)
+	TDPBSUD(0, 4, 6)
+	TILESTORED(1, -3072, 15, 3)
+	TILEZERO(1)
+	TDPBSUD(1, 4, 7)
+	TILESTORED(2, -2048, 15, 3)
+	TILEZERO(2)
+	TDPBSUD(2, 5, 6)
+	TILESTORED(3, -1024, 15, 3)
+	TILEZERO(3)
+	TDPBSUD(3, 5, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE twoThenWhole
+	TILELOADD(4, 64, 10, 1)
+	TILELOADD(6, (1024+0*const_amxSlotBytes), 2, 3)
+	TILELOADD(7, (1024+1*const_amxSlotBytes), 2, 3)
+	TILELOADD(5, 64, 11, 1)
+	TDPBSUD(0, 4, 6)
+	TDPBSUD(1, 4, 7)
+	TDPBSUD(2, 5, 6)
+	TDPBSUD(3, 5, 7)
+twoThenWhole:
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ twoThen
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ twoThenAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+twoThenAlone:
+	DECQ integerArgs_unpackLeft(AX)
+twoThen:
+	ADDQ integerArgs_actGroup(AX), R10
+	ADDQ integerArgs_actGroup(AX), R11
+	ADDQ integerArgs_slot(AX), DX
+	ADDQ $4096, R15
+	DECQ R12
+	JNZ twoNext
+twoStored:
+	TILESTORED(0, -4096, 15, 3)
+	TILESTORED(1, -3072, 15, 3)
+	TILESTORED(2, -2048, 15, 3)
+	TILESTORED(3, -1024, 15, 3)
+	JMP rest
+one:
+	MOVQ $1, integerArgs_stripsNow(AX)
+oneNext:
+	TESTQ $1, R12
+	JNZ odd
+	TILEZERO(0)
+	TILEZERO(1)
+	TILELOADD(4, 0, 10, 1)
+	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
+	TDPBSUD(0, 4, 6)
+	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
+	TDPBSUD(1, 4, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE evenWhole
+	TILELOADD(4, 64, 10, 1)
+	TILELOADD(6, (1024+0*const_amxSlotBytes), 2, 3)
+	TDPBSUD(0, 4, 6)
+	TILELOADD(7, (1024+1*const_amxSlotBytes), 2, 3)
+	TDPBSUD(1, 4, 7)
+evenWhole:
+	CMPQ R12, integerArgs_panelGroups(AX)
+	JEQ stored
+	TILESTORED(2, -2048, 15, 3)
+	TILESTORED(3, -1024, 15, 3)
+	JMP stored
+odd:
+	TILEZERO(2)
+	TILEZERO(3)
+	TILELOADD(5, 0, 10, 1)
+	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
+	TDPBSUD(2, 5, 6)
+	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
+	TDPBSUD(3, 5, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE oddWhole
+	TILELOADD(5, 64, 10, 1)
+	TILELOADD(6, (1024+0*const_amxSlotBytes), 2, 3)
+	TDPBSUD(2, 5, 6)
+	TILELOADD(7, (1024+1*const_amxSlotBytes), 2, 3)
+	TDPBSUD(3, 5, 7)
+oddWhole:
+	CMPQ R12, integerArgs_panelGroups(AX)
+	JEQ stored
+	TILESTORED(0, -2048, 15, 3)
+	TILESTORED(1, -1024, 15, 3)
+stored:
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ oneAlso
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ oneAlsoAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+oneAlsoAlone:
+	DECQ integerArgs_unpackLeft(AX)
+oneAlso:
+	ADDQ integerArgs_actGroup(AX), R10
+	ADDQ integerArgs_slot(AX), DX
+	ADDQ $2048, R15
+	DECQ R12
+	JNZ oneNext
+	TILESTORED(2, -2048, 15, 3)
+	TILESTORED(3, -1024, 15, 3)
+rest:
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ sum
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ restAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+restAlone:
+	DECQ integerArgs_unpackLeft(AX)
+	JMP rest
+sum:
+	MOVQ integerArgs_stripsNow(AX), R8
+	SUBQ R8, integerArgs_stripsLeft(AX)
+	MOVQ R8, BX
+	SHLQ $11, BX
+	MOVQ integerArgs_products(AX), R9
+	MOVQ integerArgs_stripActs(AX), DX
+	MOVQ integerArgs_stripOut(AX), R15
+	MOVQ integerArgs_rows(AX), R14
+add:
+	CMPQ integerArgs_panelMore(AX), $0
+	JNE firstMore
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -546,8 +824,8 @@ strip:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-	JMP turn
-more:
+	JMP firstBegun
+firstMore:
 	VMOVUPS 0(R15), Z0
 	VMOVUPS 64(R15), Z1
 	VMOVUPS 128(R15), Z2
@@ -557,147 +835,165 @@ more:
 	VMOVUPS 384(R15), Z6
 	VMOVUPS 448(R15), Z7
 	VMOVUPS 512(R15), Z8
+	CMPQ R14, $9
+	JEQ firstBegun
 	VMOVUPS 576(R15), Z9
+	CMPQ R14, $10
+	JEQ firstBegun
 	VMOVUPS 640(R15), Z10
+	CMPQ R14, $11
+	JEQ firstBegun
 	VMOVUPS 704(R15), Z11
+	CMPQ R14, $12
+	JEQ firstBegun
 	VMOVUPS 768(R15), Z12
+	CMPQ R14, $13
+	JEQ firstBegun
 	VMOVUPS 832(R15), Z13
+	CMPQ R14, $14
+	JEQ firstBegun
 	VMOVUPS 896(R15), Z14
+	CMPQ R14, $15
+	JEQ firstBegun
 	VMOVUPS 960(R15), Z15
-turn:
-	TESTQ R12, R12
-	JZ multiplied
-	MOVQ integerArgs_ahead(AX), R14
-	CMPQ R14, integerArgs_aheadEnd(AX)
-	JCC asked
-	PREFETCHT0 0(R14)
-	PREFETCHT0 64(R14)
-	PREFETCHT0 128(R14)
-	PREFETCHT0 192(R14)
-	PREFETCHT0 256(R14)
-	PREFETCHT0 320(R14)
-	PREFETCHT0 384(R14)
-	PREFETCHT0 448(R14)
-	PREFETCHT0 512(R14)
-	PREFETCHT0 576(R14)
-	PREFETCHT0 640(R14)
-	PREFETCHT0 704(R14)
-	ADDQ $768, integerArgs_ahead(AX)
-asked:
-	TESTQ $1, R12
-	JNE odd
-	TILEZERO(0)
-	TILELOADD(1, 0, 2, 1)
-	TILELOADD(2, 0, 6, 3)
-	TDPBSUD(0, 1, 2)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole0
-	TILELOADD(1, 64, 2, 1)
-	TILELOADD(2, 1024, 6, 3)
-	TDPBSUD(0, 1, 2)
-whole0:
-	TILESTORED(0, 0, 7, 3)
-	JMP stored
-odd:
-	TILEZERO(3)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(5, 0, 6, 3)
-	TDPBSUD(3, 4, 5)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole3
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(5, 1024, 6, 3)
-	TDPBSUD(3, 4, 5)
-whole3:
-	TILESTORED(3, 0, 7, 3)
-stored:
-	ADDQ integerArgs_actGroup(AX), DX
-	ADDQ integerArgs_slot(AX), SI
-	ADDQ $1024, DI
-	ANDQ $~4096, DI
-	DECQ R12
-	DECQ R8
-	JNZ multiplied
-	ADDQ integerArgs_actSkip(AX), DX
-	MOVQ integerArgs_slots(AX), SI
-	MOVQ integerArgs_groups(AX), R8
-multiplied:
-	DECQ 8(SP)
-	JGE turn
-	MOVQ integerArgs_steps(AX), R14
-	SHLQ $8, R14
-	VMOVUPS (R10)(R14*1), Z16
-	VMOVUPS 64(R10)(R14*1), Z17
+firstBegun:
+	MOVQ integerArgs_panelSlots(AX), R10
+	ADDQ integerArgs_slotTail(AX), R10
+	LEAQ 0(R9), R11
+	MOVQ DX, R13
+	ADDQ integerArgs_actTail(AX), R13
+	MOVQ integerArgs_panelGroups(AX), R12
+	MOVQ integerArgs_nextBlock(AX), CX
+	MOVQ integerArgs_block(AX), DI
+	CMPQ DX, integerArgs_panelActs(AX)
+	JEQ firstAsk
+	XORL DI, DI
+firstAsk:
+firstGroup:
+	VMOVUPS (R10), Z16
+	VMOVUPS 64(R10), Z17
+	LEAQ (R13)(R14*4), SI
+	CMPQ DI, $0
+	JLE firstAsked0
+	PREFETCHT1 4608(CX)
+firstAsked0:
 	VCVTDQ2PS 0(R11), Z18
 	VMULPS.BCST 0(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z0
-	VFMADD231PS.BCST 64(R13), Z17, Z0
+	VFMADD231PS.BCST 0(SI), Z17, Z0
+	CMPQ DI, $128
+	JLE firstAsked1
+	PREFETCHT1 4736(CX)
+firstAsked1:
 	VCVTDQ2PS 64(R11), Z19
 	VMULPS.BCST 4(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z1
-	VFMADD231PS.BCST 68(R13), Z17, Z1
+	VFMADD231PS.BCST 4(SI), Z17, Z1
+	CMPQ DI, $256
+	JLE firstAsked2
+	PREFETCHT1 4864(CX)
+firstAsked2:
 	VCVTDQ2PS 128(R11), Z20
 	VMULPS.BCST 8(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z2
-	VFMADD231PS.BCST 72(R13), Z17, Z2
+	VFMADD231PS.BCST 8(SI), Z17, Z2
+	CMPQ DI, $384
+	JLE firstAsked3
+	PREFETCHT1 4992(CX)
+firstAsked3:
 	VCVTDQ2PS 192(R11), Z21
 	VMULPS.BCST 12(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z3
-	VFMADD231PS.BCST 76(R13), Z17, Z3
+	VFMADD231PS.BCST 12(SI), Z17, Z3
+	CMPQ DI, $512
+	JLE firstAsked4
+	PREFETCHT1 5120(CX)
+firstAsked4:
 	VCVTDQ2PS 256(R11), Z18
 	VMULPS.BCST 16(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z4
-	VFMADD231PS.BCST 80(R13), Z17, Z4
+	VFMADD231PS.BCST 16(SI), Z17, Z4
+	CMPQ DI, $640
+	JLE firstAsked5
+	PREFETCHT1 5248(CX)
+firstAsked5:
 	VCVTDQ2PS 320(R11), Z19
 	VMULPS.BCST 20(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z5
-	VFMADD231PS.BCST 84(R13), Z17, Z5
+	VFMADD231PS.BCST 20(SI), Z17, Z5
+	CMPQ DI, $768
+	JLE firstAsked6
+	PREFETCHT1 5376(CX)
+firstAsked6:
 	VCVTDQ2PS 384(R11), Z20
 	VMULPS.BCST 24(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z6
-	VFMADD231PS.BCST 88(R13), Z17, Z6
+	VFMADD231PS.BCST 24(SI), Z17, Z6
+	CMPQ DI, $896
+	JLE firstAsked7
+	PREFETCHT1 5504(CX)
+firstAsked7:
 	VCVTDQ2PS 448(R11), Z21
 	VMULPS.BCST 28(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z7
-	VFMADD231PS.BCST 92(R13), Z17, Z7
+	VFMADD231PS.BCST 28(SI), Z17, Z7
+	CMPQ DI, $1024
+	JLE firstAsked8
+	PREFETCHT1 5632(CX)
+firstAsked8:
 	VCVTDQ2PS 512(R11), Z18
 	VMULPS.BCST 32(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z8
-	VFMADD231PS.BCST 96(R13), Z17, Z8
+	VFMADD231PS.BCST 32(SI), Z17, Z8
+	CMPQ R14, $9
+	JEQ firstAdded
 	VCVTDQ2PS 576(R11), Z19
 	VMULPS.BCST 36(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z9
-	VFMADD231PS.BCST 100(R13), Z17, Z9
+	VFMADD231PS.BCST 36(SI), Z17, Z9
+	CMPQ R14, $10
+	JEQ firstAdded
 	VCVTDQ2PS 640(R11), Z20
 	VMULPS.BCST 40(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z10
-	VFMADD231PS.BCST 104(R13), Z17, Z10
+	VFMADD231PS.BCST 40(SI), Z17, Z10
+	CMPQ R14, $11
+	JEQ firstAdded
 	VCVTDQ2PS 704(R11), Z21
 	VMULPS.BCST 44(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z11
-	VFMADD231PS.BCST 108(R13), Z17, Z11
+	VFMADD231PS.BCST 44(SI), Z17, Z11
+	CMPQ R14, $12
+	JEQ firstAdded
 	VCVTDQ2PS 768(R11), Z18
 	VMULPS.BCST 48(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z12
-	VFMADD231PS.BCST 112(R13), Z17, Z12
+	VFMADD231PS.BCST 48(SI), Z17, Z12
+	CMPQ R14, $13
+	JEQ firstAdded
 	VCVTDQ2PS 832(R11), Z19
 	VMULPS.BCST 52(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z13
-	VFMADD231PS.BCST 116(R13), Z17, Z13
+	VFMADD231PS.BCST 52(SI), Z17, Z13
+	CMPQ R14, $14
+	JEQ firstAdded
 	VCVTDQ2PS 896(R11), Z20
 	VMULPS.BCST 56(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z14
-	VFMADD231PS.BCST 120(R13), Z17, Z14
+	VFMADD231PS.BCST 56(SI), Z17, Z14
+	CMPQ R14, $15
+	JEQ firstAdded
 	VCVTDQ2PS 960(R11), Z21
 	VMULPS.BCST 60(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z15
-	VFMADD231PS.BCST 124(R13), Z17, Z15
+	VFMADD231PS.BCST 60(SI), Z17, Z15
+firstAdded:
 	ADDQ integerArgs_actGroup(AX), R13
 	ADDQ integerArgs_slot(AX), R10
-	ADDQ $1024, R11
-	ANDQ $~4096, R11
-	DECQ R9
-	JNZ turn
+	ADDQ BX, R11
+	ADDQ DI, CX
+	DECQ R12
+	JNZ firstGroup
 	VMOVUPS Z0, 0(R15)
 	VMOVUPS Z1, 64(R15)
 	VMOVUPS Z2, 128(R15)
@@ -707,46 +1003,33 @@ multiplied:
 	VMOVUPS Z6, 384(R15)
 	VMOVUPS Z7, 448(R15)
 	VMOVUPS Z8, 512(R15)
+	CMPQ R14, $9
+	JEQ firstStored
 	VMOVUPS Z9, 576(R15)
+	CMPQ R14, $10
+	JEQ firstStored
 	VMOVUPS Z10, 640(R15)
+	CMPQ R14, $11
+	JEQ firstStored
 	VMOVUPS Z11, 704(R15)
+	CMPQ R14, $12
+	JEQ firstStored
 	VMOVUPS Z12, 768(R15)
+	CMPQ R14, $13
+	JEQ firstStored
 	VMOVUPS Z13, 832(R15)
+	CMPQ R14, $14
+	JEQ firstStored
 	VMOVUPS Z14, 896(R15)
+	CMPQ R14, $15
+	JEQ firstStored
 	VMOVUPS Z15, 960(R15)
-	ADDQ $1024, R15
-	ADDQ integerArgs_actSkip(AX), R13
-	MOVQ integerArgs_slots(AX), R10
-	MOVQ integerArgs_groups(AX), R9
-	DECQ 0(SP)
-	JNZ strip
-	TILERELEASE
-	VZEROUPPER
-	RET
-
-TEXT ·integerAMXFP4(SB), NOSPLIT, $16-8
-	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ DX, R13
-	ADDQ integerArgs_actTail(AX), R13
-	MOVQ integerArgs_products(AX), DI
-	MOVQ DI, R11
-	MOVQ integerArgs_slots(AX), SI
-	MOVQ SI, R10
-	MOVQ integerArgs_groups(AX), R8
-	MOVQ R8, R9
-	MOVQ integerArgs_strips(AX), R12
-	MOVQ R12, 0(SP)
-	IMULQ R8, R12
-	MOVQ $2, 8(SP)
-	MOVQ integerArgs_out(AX), R15
-strip:
-	CMPQ integerArgs_more(AX), $0
-	JNE more
+firstStored:
+	CMPQ integerArgs_second(AX), $0
+	JEQ alone
+	ADDQ integerArgs_outSecond(AX), R15
+	CMPQ integerArgs_panelMore(AX), $0
+	JNE secondMore
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -763,8 +1046,8 @@ strip:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-	JMP turn
-more:
+	JMP secondBegun
+secondMore:
 	VMOVUPS 0(R15), Z0
 	VMOVUPS 64(R15), Z1
 	VMOVUPS 128(R15), Z2
@@ -774,118 +1057,167 @@ more:
 	VMOVUPS 384(R15), Z6
 	VMOVUPS 448(R15), Z7
 	VMOVUPS 512(R15), Z8
+	CMPQ R14, $9
+	JEQ secondBegun
 	VMOVUPS 576(R15), Z9
+	CMPQ R14, $10
+	JEQ secondBegun
 	VMOVUPS 640(R15), Z10
+	CMPQ R14, $11
+	JEQ secondBegun
 	VMOVUPS 704(R15), Z11
+	CMPQ R14, $12
+	JEQ secondBegun
 	VMOVUPS 768(R15), Z12
+	CMPQ R14, $13
+	JEQ secondBegun
 	VMOVUPS 832(R15), Z13
+	CMPQ R14, $14
+	JEQ secondBegun
 	VMOVUPS 896(R15), Z14
+	CMPQ R14, $15
+	JEQ secondBegun
 	VMOVUPS 960(R15), Z15
-turn:
-	TESTQ R12, R12
-	JZ multiplied
-	MOVQ integerArgs_ahead(AX), R14
-	CMPQ R14, integerArgs_aheadEnd(AX)
-	JCC asked
-	PREFETCHT0 0(R14)
-	PREFETCHT0 64(R14)
-	PREFETCHT0 128(R14)
-	PREFETCHT0 192(R14)
-	PREFETCHT0 256(R14)
-	PREFETCHT0 320(R14)
-	PREFETCHT0 384(R14)
-	PREFETCHT0 448(R14)
-	PREFETCHT0 512(R14)
-	PREFETCHT0 576(R14)
-	PREFETCHT0 640(R14)
-	PREFETCHT0 704(R14)
-	ADDQ $768, integerArgs_ahead(AX)
-asked:
-	TESTQ $1, R12
-	JNE odd
-	TILEZERO(0)
-	TILELOADD(1, 0, 2, 1)
-	TILELOADD(2, 0, 6, 3)
-	TDPBSSD(0, 1, 2)
-	TILESTORED(0, 0, 7, 3)
-	JMP stored
-odd:
-	TILEZERO(3)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(5, 0, 6, 3)
-	TDPBSSD(3, 4, 5)
-	TILESTORED(3, 0, 7, 3)
-stored:
-	ADDQ integerArgs_actGroup(AX), DX
-	ADDQ integerArgs_slot(AX), SI
-	ADDQ $1024, DI
-	ANDQ $~4096, DI
-	DECQ R12
-	DECQ R8
-	JNZ multiplied
-	ADDQ integerArgs_actSkip(AX), DX
-	MOVQ integerArgs_slots(AX), SI
-	MOVQ integerArgs_groups(AX), R8
-multiplied:
-	DECQ 8(SP)
-	JGE turn
-	MOVQ integerArgs_steps(AX), R14
-	SHLQ $8, R14
-	VMOVUPS (R10)(R14*1), Z16
+secondBegun:
+	MOVQ integerArgs_panelSlots(AX), R10
+	ADDQ integerArgs_slotTail(AX), R10
+	ADDQ $const_amxSlotBytes, R10
+	LEAQ 1024(R9), R11
+	MOVQ DX, R13
+	ADDQ integerArgs_actTail(AX), R13
+	MOVQ integerArgs_panelGroups(AX), R12
+	MOVQ integerArgs_nextBlock(AX), CX
+	ADDQ integerArgs_second(AX), CX
+	MOVQ integerArgs_block(AX), DI
+	CMPQ DX, integerArgs_panelActs(AX)
+	JEQ secondAsk
+	XORL DI, DI
+secondAsk:
+secondGroup:
+	VMOVUPS (R10), Z16
+	VMOVUPS 64(R10), Z17
+	LEAQ (R13)(R14*4), SI
+	CMPQ DI, $0
+	JLE secondAsked0
+	PREFETCHT1 4608(CX)
+secondAsked0:
 	VCVTDQ2PS 0(R11), Z18
 	VMULPS.BCST 0(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z0
+	VFMADD231PS.BCST 0(SI), Z17, Z0
+	CMPQ DI, $128
+	JLE secondAsked1
+	PREFETCHT1 4736(CX)
+secondAsked1:
 	VCVTDQ2PS 64(R11), Z19
 	VMULPS.BCST 4(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z1
+	VFMADD231PS.BCST 4(SI), Z17, Z1
+	CMPQ DI, $256
+	JLE secondAsked2
+	PREFETCHT1 4864(CX)
+secondAsked2:
 	VCVTDQ2PS 128(R11), Z20
 	VMULPS.BCST 8(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z2
+	VFMADD231PS.BCST 8(SI), Z17, Z2
+	CMPQ DI, $384
+	JLE secondAsked3
+	PREFETCHT1 4992(CX)
+secondAsked3:
 	VCVTDQ2PS 192(R11), Z21
 	VMULPS.BCST 12(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z3
+	VFMADD231PS.BCST 12(SI), Z17, Z3
+	CMPQ DI, $512
+	JLE secondAsked4
+	PREFETCHT1 5120(CX)
+secondAsked4:
 	VCVTDQ2PS 256(R11), Z18
 	VMULPS.BCST 16(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z4
+	VFMADD231PS.BCST 16(SI), Z17, Z4
+	CMPQ DI, $640
+	JLE secondAsked5
+	PREFETCHT1 5248(CX)
+secondAsked5:
 	VCVTDQ2PS 320(R11), Z19
 	VMULPS.BCST 20(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z5
+	VFMADD231PS.BCST 20(SI), Z17, Z5
+	CMPQ DI, $768
+	JLE secondAsked6
+	PREFETCHT1 5376(CX)
+secondAsked6:
 	VCVTDQ2PS 384(R11), Z20
 	VMULPS.BCST 24(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z6
+	VFMADD231PS.BCST 24(SI), Z17, Z6
+	CMPQ DI, $896
+	JLE secondAsked7
+	PREFETCHT1 5504(CX)
+secondAsked7:
 	VCVTDQ2PS 448(R11), Z21
 	VMULPS.BCST 28(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z7
+	VFMADD231PS.BCST 28(SI), Z17, Z7
+	CMPQ DI, $1024
+	JLE secondAsked8
+	PREFETCHT1 5632(CX)
+secondAsked8:
 	VCVTDQ2PS 512(R11), Z18
 	VMULPS.BCST 32(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z8
+	VFMADD231PS.BCST 32(SI), Z17, Z8
+	CMPQ R14, $9
+	JEQ secondAdded
 	VCVTDQ2PS 576(R11), Z19
 	VMULPS.BCST 36(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z9
+	VFMADD231PS.BCST 36(SI), Z17, Z9
+	CMPQ R14, $10
+	JEQ secondAdded
 	VCVTDQ2PS 640(R11), Z20
 	VMULPS.BCST 40(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z10
+	VFMADD231PS.BCST 40(SI), Z17, Z10
+	CMPQ R14, $11
+	JEQ secondAdded
 	VCVTDQ2PS 704(R11), Z21
 	VMULPS.BCST 44(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z11
+	VFMADD231PS.BCST 44(SI), Z17, Z11
+	CMPQ R14, $12
+	JEQ secondAdded
 	VCVTDQ2PS 768(R11), Z18
 	VMULPS.BCST 48(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z12
+	VFMADD231PS.BCST 48(SI), Z17, Z12
+	CMPQ R14, $13
+	JEQ secondAdded
 	VCVTDQ2PS 832(R11), Z19
 	VMULPS.BCST 52(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z13
+	VFMADD231PS.BCST 52(SI), Z17, Z13
+	CMPQ R14, $14
+	JEQ secondAdded
 	VCVTDQ2PS 896(R11), Z20
 	VMULPS.BCST 56(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z14
+	VFMADD231PS.BCST 56(SI), Z17, Z14
+	CMPQ R14, $15
+	JEQ secondAdded
 	VCVTDQ2PS 960(R11), Z21
 	VMULPS.BCST 60(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z15
+	VFMADD231PS.BCST 60(SI), Z17, Z15
+secondAdded:
 	ADDQ integerArgs_actGroup(AX), R13
 	ADDQ integerArgs_slot(AX), R10
-	ADDQ $1024, R11
-	ANDQ $~4096, R11
-	DECQ R9
-	JNZ turn
+	ADDQ BX, R11
+	ADDQ DI, CX
+	DECQ R12
+	JNZ secondGroup
 	VMOVUPS Z0, 0(R15)
 	VMOVUPS Z1, 64(R15)
 	VMOVUPS Z2, 128(R15)
@@ -895,336 +1227,348 @@ multiplied:
 	VMOVUPS Z6, 384(R15)
 	VMOVUPS Z7, 448(R15)
 	VMOVUPS Z8, 512(R15)
+	CMPQ R14, $9
+	JEQ secondStored
 	VMOVUPS Z9, 576(R15)
+	CMPQ R14, $10
+	JEQ secondStored
 	VMOVUPS Z10, 640(R15)
+	CMPQ R14, $11
+	JEQ secondStored
 	VMOVUPS Z11, 704(R15)
+	CMPQ R14, $12
+	JEQ secondStored
 	VMOVUPS Z12, 768(R15)
+	CMPQ R14, $13
+	JEQ secondStored
 	VMOVUPS Z13, 832(R15)
+	CMPQ R14, $14
+	JEQ secondStored
 	VMOVUPS Z14, 896(R15)
+	CMPQ R14, $15
+	JEQ secondStored
 	VMOVUPS Z15, 960(R15)
-	ADDQ $1024, R15
-	ADDQ integerArgs_actSkip(AX), R13
+secondStored:
+	SUBQ integerArgs_outSecond(AX), R15
+alone:
+	ADDQ integerArgs_actStrip(AX), DX
+	MOVQ R14, R10
+	SHLQ $6, R10
+	ADDQ R10, R15
+	ADDQ $2048, R9
+	DECQ R8
+	JNZ add
+	MOVQ DX, integerArgs_stripActs(AX)
+	MOVQ R15, integerArgs_stripOut(AX)
+	CMPQ integerArgs_stripsLeft(AX), $0
+	JNE strip
+	MOVQ $1, integerArgs_panelMore(AX)
+	MOVQ integerArgs_panelGroups(AX), R10
+	IMULQ integerArgs_actGroup(AX), R10
+	ADDQ R10, integerArgs_panelActs(AX)
+	CMPQ integerArgs_groupsLeft(AX), $0
+	JNE panel
+	MOVQ integerArgs_outTile(AX), R10
+	ADDQ R10, integerArgs_pairOut(AX)
+	DECQ integerArgs_pairsLeft(AX)
+	JNZ tile
+last:
+	MOVQ integerArgs_tiles(AX), R10
+	TESTQ $1, R10
+	JZ end
+	MOVQ $0, integerArgs_tiles(AX)
+	DECQ R10
+	MOVQ $0, integerArgs_second(AX)
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+	ADDQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_pairBlock(AX)
+	MOVQ $0, integerArgs_outSecond(AX)
+	MOVQ integerArgs_outTile(AX), R11
+	IMULQ R10, R11
+	ADDQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_pairOut(AX)
+	MOVQ $1, R10
+	JMP begin
+end:
+	TILERELEASE
+	VZEROUPPER
+	RET
+
+TEXT ·integerAMXFP4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	LEAQ integerArgs_config(AX), DX
+	LDTILECFG_DX
+	LEAQ integerUnpackFP4<>(SB), R11
+chosen:
+	MOVQ R11, integerArgs_unpack(AX)
+	MOVQ integerArgs_tiles(AX), R10
+	SHRQ $1, R10
+	JZ last
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+	MOVQ R11, integerArgs_second(AX)
+	MOVQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_outTile(AX), R11
+	IMULQ R10, R11
+	MOVQ R11, integerArgs_outSecond(AX)
+	MOVQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_pairOut(AX)
+begin:
+	MOVQ R10, integerArgs_pairsLeft(AX)
+	MOVQ R10, integerArgs_pairsNext(AX)
+	MOVQ integerArgs_pairBlock(AX), R11
+	MOVQ R11, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_slots(AX), R11
+	MOVQ R11, integerArgs_nextSlots(AX)
+	MOVQ integerArgs_groups(AX), R11
+	MOVQ R11, integerArgs_nextLeft(AX)
+	MOVQ $const_amxPanel, R12
+	CMPQ R12, R11
+	CMOVQGT R11, R12
+	MOVQ R12, integerArgs_nextGroups(AX)
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_nextSlots(AX), R9
+unpack:
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ unpackAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+unpackAlone:
+	DECQ integerArgs_unpackLeft(AX)
+	DECQ R12
+	JNZ unpack
+tile:
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_panelActs(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_panelMore(AX)
+	MOVQ integerArgs_groups(AX), R11
+	MOVQ R11, integerArgs_groupsLeft(AX)
+panel:
+	MOVQ integerArgs_nextSlots(AX), R11
+	MOVQ R11, integerArgs_panelSlots(AX)
 	MOVQ integerArgs_slots(AX), R10
-	MOVQ integerArgs_groups(AX), R9
-	DECQ 0(SP)
-	JNZ strip
-	TILERELEASE
-	VZEROUPPER
-	RET
-
-TEXT ·integerStrip2(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
-	MOVL $0x03030303, CX
-	VPBROADCASTD CX, Z31
+	LEAQ (2*const_amxSlotBytes)(R10)(R10*1), R10
+	SUBQ R11, R10
+	MOVQ R10, integerArgs_nextSlots(AX)
+	MOVQ integerArgs_nextGroups(AX), R12
+	MOVQ R12, integerArgs_panelGroups(AX)
+	SUBQ R12, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_nextLeft(AX), R11
+	SUBQ R12, R11
+	IMULQ integerArgs_block(AX), R12
+	ADDQ R12, integerArgs_nextBlock(AX)
+	TESTQ R11, R11
+	JNZ found
+	DECQ integerArgs_pairsNext(AX)
+	JZ found // no group
+	MOVQ integerArgs_tileBytes(AX), R10
+	ADDQ integerArgs_pairBlock(AX), R10
+	MOVQ R10, integerArgs_pairBlock(AX)
+	MOVQ R10, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_groups(AX), R11
+found:
+	MOVQ R11, integerArgs_nextLeft(AX)
+	MOVQ $const_amxPanel, R12
+	CMPQ R12, R11
+	CMOVQGT R11, R12
+	MOVQ R12, integerArgs_nextGroups(AX)
+	MOVQ R12, integerArgs_unpackLeft(AX)
+	MOVQ integerArgs_strips(AX), R11
+	MOVQ R11, integerArgs_stripsLeft(AX)
+	MOVQ integerArgs_panelActs(AX), R11
+	MOVQ R11, integerArgs_stripActs(AX)
+	MOVQ integerArgs_pairOut(AX), R11
+	MOVQ R11, integerArgs_stripOut(AX)
+strip:
 	MOVQ $64, BX
 	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_groups(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_out(AX), R15
-	XORL R12, R12
-tile:
-	MOVQ integerArgs_acts(AX), R10
-	ADDQ integerArgs_actTail(AX), R10
-	MOVQ integerArgs_groups(AX), R11
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-turn:
-	LEAQ -2(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC multiplied
-	LEAQ -2(R12), SI
-	ANDQ $3, SI
-	SHLQ $11, SI
-	ADDQ integerArgs_slots(AX), SI
-	TESTQ $1, R12
-	JNE begunOdd
+	MOVQ integerArgs_panelSlots(AX), DX
+	MOVQ integerArgs_products(AX), R15
+	MOVQ integerArgs_panelGroups(AX), R12
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_nextSlots(AX), R9
+	MOVQ integerArgs_stripActs(AX), R10
+	CMPQ integerArgs_stripsLeft(AX), $1
+	JEQ one
+	MOVQ $2, integerArgs_stripsNow(AX)
+	MOVQ R10, R11
+	ADDQ integerArgs_actStrip(AX), R11
+	TILELOADD(4, 0, 10, 1)
+	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
+	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
+	TILELOADD(5, 0, 11, 1)
 	TILEZERO(0)
-	TILELOADD(1, 0, 2, 1)
-	TILELOADD(2, 0, 6, 3)
-	TDPBSUD(0, 1, 2)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole0
-	TILELOADD(1, 64, 2, 1)
-	TILELOADD(2, 1024, 6, 3)
-	TDPBSUD(0, 1, 2)
-whole0:
-	JMP begun
-begunOdd:
+	TDPBSSD(0, 4, 6)
+	TILEZERO(1)
+	TDPBSSD(1, 4, 7)
+	TILEZERO(2)
+	TDPBSSD(2, 5, 6)
 	TILEZERO(3)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(5, 0, 6, 3)
-	TDPBSUD(3, 4, 5)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole3
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(5, 1024, 6, 3)
-	TDPBSUD(3, 4, 5)
-whole3:
-begun:
-	ADDQ integerArgs_actGroup(AX), DX
-	DECQ R9
-	JNZ multiplied
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R9
-multiplied:
-	LEAQ -3(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC kept
-	LEAQ -3(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
+	TDPBSSD(3, 5, 7)
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ twoFirst
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ twoFirstAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+twoFirstAlone:
+	DECQ integerArgs_unpackLeft(AX)
+twoFirst:
+	ADDQ integerArgs_actGroup(AX), R10
+	ADDQ integerArgs_actGroup(AX), R11
+	ADDQ integerArgs_slot(AX), DX
+	ADDQ $4096, R15
+	DECQ R12
+	JZ twoStored
+twoNext:
+	TILELOADD(4, 0, 10, 1)
+	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
+	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
+	TILELOADD(5, 0, 11, 1)
+	TILESTORED(0, -4096, 15, 3)
+	TILEZERO(0)
+	TDPBSSD(0, 4, 6)
+	TILESTORED(1, -3072, 15, 3)
+	TILEZERO(1)
+	TDPBSSD(1, 4, 7)
+	TILESTORED(2, -2048, 15, 3)
+	TILEZERO(2)
+	TDPBSSD(2, 5, 6)
+	TILESTORED(3, -1024, 15, 3)
+	TILEZERO(3)
+	TDPBSSD(3, 5, 7)
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ twoThen
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ twoThenAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+twoThenAlone:
+	DECQ integerArgs_unpackLeft(AX)
+twoThen:
+	ADDQ integerArgs_actGroup(AX), R10
+	ADDQ integerArgs_actGroup(AX), R11
+	ADDQ integerArgs_slot(AX), DX
+	ADDQ $4096, R15
+	DECQ R12
+	JNZ twoNext
+twoStored:
+	TILESTORED(0, -4096, 15, 3)
+	TILESTORED(1, -3072, 15, 3)
+	TILESTORED(2, -2048, 15, 3)
+	TILESTORED(3, -1024, 15, 3)
+	JMP rest
+one:
+	MOVQ $1, integerArgs_stripsNow(AX)
+oneNext:
 	TESTQ $1, R12
-	JNE keptOdd
-	TILESTORED(3, 0, 7, 3)
-	JMP kept
-keptOdd:
-	TILESTORED(0, 0, 7, 3)
-kept:
-	LEAQ 0(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC unpacked
-	LEAQ 0(R12), BX
-	ANDQ $3, BX
+	JNZ odd
+	TILEZERO(0)
+	TILEZERO(1)
+	TILELOADD(4, 0, 10, 1)
+	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
+	TDPBSSD(0, 4, 6)
+	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
+	TDPBSSD(1, 4, 7)
+	CMPQ R12, integerArgs_panelGroups(AX)
+	JEQ stored
+	TILESTORED(2, -2048, 15, 3)
+	TILESTORED(3, -1024, 15, 3)
+	JMP stored
+odd:
+	TILEZERO(2)
+	TILEZERO(3)
+	TILELOADD(5, 0, 10, 1)
+	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
+	TDPBSSD(2, 5, 6)
+	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
+	TDPBSSD(3, 5, 7)
+	CMPQ R12, integerArgs_panelGroups(AX)
+	JEQ stored
+	TILESTORED(0, -2048, 15, 3)
+	TILESTORED(1, -1024, 15, 3)
+stored:
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ oneAlso
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ oneAlsoAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+oneAlsoAlone:
+	DECQ integerArgs_unpackLeft(AX)
+oneAlso:
+	ADDQ integerArgs_actGroup(AX), R10
+	ADDQ integerArgs_slot(AX), DX
+	ADDQ $2048, R15
+	DECQ R12
+	JNZ oneNext
+	TILESTORED(2, -2048, 15, 3)
+	TILESTORED(3, -1024, 15, 3)
+rest:
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ sum
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ restAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+restAlone:
+	DECQ integerArgs_unpackLeft(AX)
+	JMP rest
+sum:
+	MOVQ integerArgs_stripsNow(AX), R8
+	SUBQ R8, integerArgs_stripsLeft(AX)
+	MOVQ R8, BX
 	SHLQ $11, BX
-	ADDQ integerArgs_slots(AX), BX
-	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R14
-step:
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT0 9216(SI)
-	VPANDD Z31, Z25, Z24
-	VMOVDQU32 Z24, 0(BX)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 64(BX)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 128(BX)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 192(BX)
-	ADDQ $64, SI
-	ADDQ $256, BX
-	DECQ R14
-	JNZ step
-	ADDQ integerArgs_block(AX), R8
-	MOVQ $64, BX
-unpacked:
-	INCQ R12
-	CMPQ R12, $4
-	JLE turn
-	PREFETCHT0 9216(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
-	VPSLLD $16, Z24, Z24
-	VPMOVZXWD 32(R13), Z25
-	VPSLLD $16, Z25, Z25
-scaled0:
-	LEAQ -5(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
+	MOVQ integerArgs_products(AX), R9
+	MOVQ integerArgs_stripActs(AX), DX
+	MOVQ integerArgs_stripOut(AX), R15
 	MOVQ integerArgs_rows(AX), R14
-	LEAQ (R10)(R14*4), SI
-	VCVTDQ2PS 0(DI), Z18
-	VMULPS.BCST 0(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z25, Z0
-	VCVTDQ2PS 64(DI), Z19
-	VMULPS.BCST 4(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z25, Z1
-	VCVTDQ2PS 128(DI), Z20
-	VMULPS.BCST 8(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z25, Z2
-	VCVTDQ2PS 192(DI), Z21
-	VMULPS.BCST 12(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z25, Z3
-	CMPQ R14, $4
-	JEQ added
-	VCVTDQ2PS 256(DI), Z18
-	VMULPS.BCST 16(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z25, Z4
-	CMPQ R14, $5
-	JEQ added
-	VCVTDQ2PS 320(DI), Z19
-	VMULPS.BCST 20(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z25, Z5
-	CMPQ R14, $6
-	JEQ added
-	VCVTDQ2PS 384(DI), Z20
-	VMULPS.BCST 24(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z25, Z6
-	CMPQ R14, $7
-	JEQ added
-	VCVTDQ2PS 448(DI), Z21
-	VMULPS.BCST 28(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z25, Z7
-	CMPQ R14, $8
-	JEQ added
-	VCVTDQ2PS 512(DI), Z18
-	VMULPS.BCST 32(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z25, Z8
-	CMPQ R14, $9
-	JEQ added
-	VCVTDQ2PS 576(DI), Z19
-	VMULPS.BCST 36(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z25, Z9
-	CMPQ R14, $10
-	JEQ added
-	VCVTDQ2PS 640(DI), Z20
-	VMULPS.BCST 40(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z25, Z10
-	CMPQ R14, $11
-	JEQ added
-	VCVTDQ2PS 704(DI), Z21
-	VMULPS.BCST 44(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z25, Z11
-	CMPQ R14, $12
-	JEQ added
-	VCVTDQ2PS 768(DI), Z18
-	VMULPS.BCST 48(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z25, Z12
-	CMPQ R14, $13
-	JEQ added
-	VCVTDQ2PS 832(DI), Z19
-	VMULPS.BCST 52(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z25, Z13
-	CMPQ R14, $14
-	JEQ added
-	VCVTDQ2PS 896(DI), Z20
-	VMULPS.BCST 56(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z25, Z14
-	CMPQ R14, $15
-	JEQ added
-	VCVTDQ2PS 960(DI), Z21
-	VMULPS.BCST 60(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z25, Z15
-added:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_block(AX), R13
-	DECQ R11
-	JNZ turn
-	VMOVUPS Z0, 0(R15)
-	VMOVUPS Z1, 64(R15)
-	VMOVUPS Z2, 128(R15)
-	VMOVUPS Z3, 192(R15)
-	CMPQ R14, $4
-	JEQ finished
-	VMOVUPS Z4, 256(R15)
-	CMPQ R14, $5
-	JEQ finished
-	VMOVUPS Z5, 320(R15)
-	CMPQ R14, $6
-	JEQ finished
-	VMOVUPS Z6, 384(R15)
-	CMPQ R14, $7
-	JEQ finished
-	VMOVUPS Z7, 448(R15)
-	CMPQ R14, $8
-	JEQ finished
-	VMOVUPS Z8, 512(R15)
-	CMPQ R14, $9
-	JEQ finished
-	VMOVUPS Z9, 576(R15)
-	CMPQ R14, $10
-	JEQ finished
-	VMOVUPS Z10, 640(R15)
-	CMPQ R14, $11
-	JEQ finished
-	VMOVUPS Z11, 704(R15)
-	CMPQ R14, $12
-	JEQ finished
-	VMOVUPS Z12, 768(R15)
-	CMPQ R14, $13
-	JEQ finished
-	VMOVUPS Z13, 832(R15)
-	CMPQ R14, $14
-	JEQ finished
-	VMOVUPS Z14, 896(R15)
-	CMPQ R14, $15
-	JEQ finished
-	VMOVUPS Z15, 960(R15)
-finished:
-	ADDQ integerArgs_outTile(AX), R15
-	LEAQ -4(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JLT tile
-	TILERELEASE
-	VZEROUPPER
-	RET
-half0:
-	VCVTPH2PS 0(R13), Z24
-	VCVTPH2PS 32(R13), Z25
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	VMOVUPS 0(R13), Z24
-	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-
-TEXT ·integerStrip3(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
-	MOVL $0x03030303, CX
-	VPBROADCASTD CX, Z31
-	MOVL $0x04040404, CX
-	VPBROADCASTD CX, Z30
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_groups(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_out(AX), R15
-	XORL R12, R12
-tile:
-	MOVQ integerArgs_acts(AX), R10
-	ADDQ integerArgs_actTail(AX), R10
-	MOVQ integerArgs_groups(AX), R11
+add:
+	CMPQ integerArgs_panelMore(AX), $0
+	JNE firstMore
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1241,294 +1585,195 @@ tile:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-turn:
-	LEAQ -2(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC multiplied
-	LEAQ -2(R12), SI
-	ANDQ $3, SI
-	SHLQ $11, SI
-	ADDQ integerArgs_slots(AX), SI
-	TESTQ $1, R12
-	JNE begunOdd
-	TILEZERO(0)
-	TILELOADD(1, 0, 2, 1)
-	TILELOADD(2, 0, 6, 3)
-	TDPBSUD(0, 1, 2)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole0
-	TILELOADD(1, 64, 2, 1)
-	TILELOADD(2, 1024, 6, 3)
-	TDPBSUD(0, 1, 2)
-whole0:
-	JMP begun
-begunOdd:
-	TILEZERO(3)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(5, 0, 6, 3)
-	TDPBSUD(3, 4, 5)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole3
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(5, 1024, 6, 3)
-	TDPBSUD(3, 4, 5)
-whole3:
-begun:
-	ADDQ integerArgs_actGroup(AX), DX
-	DECQ R9
-	JNZ multiplied
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R9
-multiplied:
-	LEAQ -3(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC kept
-	LEAQ -3(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
-	TESTQ $1, R12
-	JNE keptOdd
-	TILESTORED(3, 0, 7, 3)
-	JMP kept
-keptOdd:
-	TILESTORED(0, 0, 7, 3)
-kept:
-	LEAQ 0(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC unpacked
-	LEAQ 0(R12), BX
-	ANDQ $3, BX
-	SHLQ $11, BX
-	ADDQ integerArgs_slots(AX), BX
-	MOVQ R8, SI
-	MOVQ integerArgs_plane(AX), DI
-	ADDQ R8, DI
-	MOVQ integerArgs_steps(AX), R14
-step:
-	PREFETCHT0 9216(DI)
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT0 9216(SI)
-	VPANDD Z31, Z25, Z24
-	KMOVQ 0(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 0(BX)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	KMOVQ 8(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 64(BX)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	KMOVQ 16(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 128(BX)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	KMOVQ 24(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 192(BX)
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $256, BX
-	DECQ R14
-	JNZ step
-	ADDQ integerArgs_block(AX), R8
-	MOVQ $64, BX
-unpacked:
-	INCQ R12
-	CMPQ R12, $4
-	JLE turn
-	PREFETCHT0 9216(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
-	VPSLLD $16, Z24, Z24
-	VPMOVZXWD 32(R13), Z25
-	VPSLLD $16, Z25, Z25
-scaled0:
-	LEAQ -5(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
-	MOVQ integerArgs_rows(AX), R14
-	LEAQ (R10)(R14*4), SI
-	VCVTDQ2PS 0(DI), Z18
-	VMULPS.BCST 0(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z25, Z0
-	VCVTDQ2PS 64(DI), Z19
-	VMULPS.BCST 4(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z25, Z1
-	VCVTDQ2PS 128(DI), Z20
-	VMULPS.BCST 8(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z25, Z2
-	VCVTDQ2PS 192(DI), Z21
-	VMULPS.BCST 12(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z25, Z3
-	CMPQ R14, $4
-	JEQ added
-	VCVTDQ2PS 256(DI), Z18
-	VMULPS.BCST 16(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z25, Z4
-	CMPQ R14, $5
-	JEQ added
-	VCVTDQ2PS 320(DI), Z19
-	VMULPS.BCST 20(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z25, Z5
-	CMPQ R14, $6
-	JEQ added
-	VCVTDQ2PS 384(DI), Z20
-	VMULPS.BCST 24(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z25, Z6
-	CMPQ R14, $7
-	JEQ added
-	VCVTDQ2PS 448(DI), Z21
-	VMULPS.BCST 28(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z25, Z7
-	CMPQ R14, $8
-	JEQ added
-	VCVTDQ2PS 512(DI), Z18
-	VMULPS.BCST 32(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z25, Z8
+	JMP firstBegun
+firstMore:
+	VMOVUPS 0(R15), Z0
+	VMOVUPS 64(R15), Z1
+	VMOVUPS 128(R15), Z2
+	VMOVUPS 192(R15), Z3
+	VMOVUPS 256(R15), Z4
+	VMOVUPS 320(R15), Z5
+	VMOVUPS 384(R15), Z6
+	VMOVUPS 448(R15), Z7
+	VMOVUPS 512(R15), Z8
 	CMPQ R14, $9
-	JEQ added
-	VCVTDQ2PS 576(DI), Z19
-	VMULPS.BCST 36(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z25, Z9
+	JEQ firstBegun
+	VMOVUPS 576(R15), Z9
 	CMPQ R14, $10
-	JEQ added
-	VCVTDQ2PS 640(DI), Z20
-	VMULPS.BCST 40(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z25, Z10
+	JEQ firstBegun
+	VMOVUPS 640(R15), Z10
 	CMPQ R14, $11
-	JEQ added
-	VCVTDQ2PS 704(DI), Z21
-	VMULPS.BCST 44(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z25, Z11
+	JEQ firstBegun
+	VMOVUPS 704(R15), Z11
 	CMPQ R14, $12
-	JEQ added
-	VCVTDQ2PS 768(DI), Z18
-	VMULPS.BCST 48(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z25, Z12
+	JEQ firstBegun
+	VMOVUPS 768(R15), Z12
 	CMPQ R14, $13
-	JEQ added
-	VCVTDQ2PS 832(DI), Z19
-	VMULPS.BCST 52(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z25, Z13
+	JEQ firstBegun
+	VMOVUPS 832(R15), Z13
 	CMPQ R14, $14
-	JEQ added
-	VCVTDQ2PS 896(DI), Z20
-	VMULPS.BCST 56(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z25, Z14
+	JEQ firstBegun
+	VMOVUPS 896(R15), Z14
 	CMPQ R14, $15
-	JEQ added
-	VCVTDQ2PS 960(DI), Z21
-	VMULPS.BCST 60(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z25, Z15
-added:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_block(AX), R13
-	DECQ R11
-	JNZ turn
+	JEQ firstBegun
+	VMOVUPS 960(R15), Z15
+firstBegun:
+	MOVQ integerArgs_panelSlots(AX), R10
+	ADDQ integerArgs_slotTail(AX), R10
+	LEAQ 0(R9), R11
+	MOVQ DX, R13
+	ADDQ integerArgs_actTail(AX), R13
+	MOVQ integerArgs_panelGroups(AX), R12
+	MOVQ integerArgs_nextBlock(AX), CX
+	MOVQ integerArgs_block(AX), DI
+	CMPQ DX, integerArgs_panelActs(AX)
+	JEQ firstAsk
+	XORL DI, DI
+firstAsk:
+firstGroup:
+	VMOVUPS (R10), Z16
+	LEAQ (R13)(R14*4), SI
+	CMPQ DI, $0
+	JLE firstAsked0
+	PREFETCHT1 4608(CX)
+firstAsked0:
+	VCVTDQ2PS 0(R11), Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	CMPQ DI, $128
+	JLE firstAsked1
+	PREFETCHT1 4736(CX)
+firstAsked1:
+	VCVTDQ2PS 64(R11), Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	CMPQ DI, $256
+	JLE firstAsked2
+	PREFETCHT1 4864(CX)
+firstAsked2:
+	VCVTDQ2PS 128(R11), Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	CMPQ DI, $384
+	JLE firstAsked3
+	PREFETCHT1 4992(CX)
+firstAsked3:
+	VCVTDQ2PS 192(R11), Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	CMPQ DI, $512
+	JLE firstAsked4
+	PREFETCHT1 5120(CX)
+firstAsked4:
+	VCVTDQ2PS 256(R11), Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	CMPQ DI, $640
+	JLE firstAsked5
+	PREFETCHT1 5248(CX)
+firstAsked5:
+	VCVTDQ2PS 320(R11), Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	CMPQ DI, $768
+	JLE firstAsked6
+	PREFETCHT1 5376(CX)
+firstAsked6:
+	VCVTDQ2PS 384(R11), Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	CMPQ DI, $896
+	JLE firstAsked7
+	PREFETCHT1 5504(CX)
+firstAsked7:
+	VCVTDQ2PS 448(R11), Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	CMPQ DI, $1024
+	JLE firstAsked8
+	PREFETCHT1 5632(CX)
+firstAsked8:
+	VCVTDQ2PS 512(R11), Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	CMPQ R14, $9
+	JEQ firstAdded
+	VCVTDQ2PS 576(R11), Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+	CMPQ R14, $10
+	JEQ firstAdded
+	VCVTDQ2PS 640(R11), Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+	CMPQ R14, $11
+	JEQ firstAdded
+	VCVTDQ2PS 704(R11), Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+	CMPQ R14, $12
+	JEQ firstAdded
+	VCVTDQ2PS 768(R11), Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+	CMPQ R14, $13
+	JEQ firstAdded
+	VCVTDQ2PS 832(R11), Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+	CMPQ R14, $14
+	JEQ firstAdded
+	VCVTDQ2PS 896(R11), Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+	CMPQ R14, $15
+	JEQ firstAdded
+	VCVTDQ2PS 960(R11), Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+firstAdded:
+	ADDQ integerArgs_actGroup(AX), R13
+	ADDQ integerArgs_slot(AX), R10
+	ADDQ BX, R11
+	ADDQ DI, CX
+	DECQ R12
+	JNZ firstGroup
 	VMOVUPS Z0, 0(R15)
 	VMOVUPS Z1, 64(R15)
 	VMOVUPS Z2, 128(R15)
 	VMOVUPS Z3, 192(R15)
-	CMPQ R14, $4
-	JEQ finished
 	VMOVUPS Z4, 256(R15)
-	CMPQ R14, $5
-	JEQ finished
 	VMOVUPS Z5, 320(R15)
-	CMPQ R14, $6
-	JEQ finished
 	VMOVUPS Z6, 384(R15)
-	CMPQ R14, $7
-	JEQ finished
 	VMOVUPS Z7, 448(R15)
-	CMPQ R14, $8
-	JEQ finished
 	VMOVUPS Z8, 512(R15)
 	CMPQ R14, $9
-	JEQ finished
+	JEQ firstStored
 	VMOVUPS Z9, 576(R15)
 	CMPQ R14, $10
-	JEQ finished
+	JEQ firstStored
 	VMOVUPS Z10, 640(R15)
 	CMPQ R14, $11
-	JEQ finished
+	JEQ firstStored
 	VMOVUPS Z11, 704(R15)
 	CMPQ R14, $12
-	JEQ finished
+	JEQ firstStored
 	VMOVUPS Z12, 768(R15)
 	CMPQ R14, $13
-	JEQ finished
+	JEQ firstStored
 	VMOVUPS Z13, 832(R15)
 	CMPQ R14, $14
-	JEQ finished
+	JEQ firstStored
 	VMOVUPS Z14, 896(R15)
 	CMPQ R14, $15
-	JEQ finished
+	JEQ firstStored
 	VMOVUPS Z15, 960(R15)
-finished:
-	ADDQ integerArgs_outTile(AX), R15
-	LEAQ -4(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JLT tile
-	TILERELEASE
-	VZEROUPPER
-	RET
-half0:
-	VCVTPH2PS 0(R13), Z24
-	VCVTPH2PS 32(R13), Z25
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	VMOVUPS 0(R13), Z24
-	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-
-TEXT ·integerStrip4(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
-	MOVL $0x0f0f0f0f, CX
-	VPBROADCASTD CX, Z31
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_groups(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_out(AX), R15
-	XORL R12, R12
-tile:
-	MOVQ integerArgs_acts(AX), R10
-	ADDQ integerArgs_actTail(AX), R10
-	MOVQ integerArgs_groups(AX), R11
+firstStored:
+	CMPQ integerArgs_second(AX), $0
+	JEQ alone
+	ADDQ integerArgs_outSecond(AX), R15
+	CMPQ integerArgs_panelMore(AX), $0
+	JNE secondMore
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1545,1402 +1790,234 @@ tile:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-turn:
-	LEAQ -2(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC multiplied
-	LEAQ -2(R12), SI
-	ANDQ $3, SI
-	SHLQ $11, SI
-	ADDQ integerArgs_slots(AX), SI
-	TESTQ $1, R12
-	JNE begunOdd
-	TILEZERO(0)
-	TILELOADD(1, 0, 2, 1)
-	TILELOADD(2, 0, 6, 3)
-	TDPBSUD(0, 1, 2)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole0
-	TILELOADD(1, 64, 2, 1)
-	TILELOADD(2, 1024, 6, 3)
-	TDPBSUD(0, 1, 2)
-whole0:
-	JMP begun
-begunOdd:
-	TILEZERO(3)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(5, 0, 6, 3)
-	TDPBSUD(3, 4, 5)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole3
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(5, 1024, 6, 3)
-	TDPBSUD(3, 4, 5)
-whole3:
-begun:
-	ADDQ integerArgs_actGroup(AX), DX
-	DECQ R9
-	JNZ multiplied
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R9
-multiplied:
-	LEAQ -3(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC kept
-	LEAQ -3(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
-	TESTQ $1, R12
-	JNE keptOdd
-	TILESTORED(3, 0, 7, 3)
-	JMP kept
-keptOdd:
-	TILESTORED(0, 0, 7, 3)
-kept:
-	LEAQ 0(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC unpacked
-	LEAQ 0(R12), BX
-	ANDQ $3, BX
-	SHLQ $11, BX
-	ADDQ integerArgs_slots(AX), BX
-	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R14
-step:
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT0 9216(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VMOVDQU32 Z24, 0(BX)
-	VMOVDQU32 Z25, 64(BX)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT0 9280(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VMOVDQU32 Z24, 128(BX)
-	VMOVDQU32 Z25, 192(BX)
-	ADDQ $128, SI
-	ADDQ $256, BX
-	DECQ R14
-	JNZ step
-	ADDQ integerArgs_block(AX), R8
-	MOVQ $64, BX
-unpacked:
-	INCQ R12
-	CMPQ R12, $4
-	JLE turn
-	PREFETCHT0 9216(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
-	VPSLLD $16, Z24, Z24
-	VPMOVZXWD 32(R13), Z25
-	VPSLLD $16, Z25, Z25
-scaled0:
-	LEAQ -5(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
-	MOVQ integerArgs_rows(AX), R14
-	LEAQ (R10)(R14*4), SI
-	VCVTDQ2PS 0(DI), Z18
-	VMULPS.BCST 0(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z25, Z0
-	VCVTDQ2PS 64(DI), Z19
-	VMULPS.BCST 4(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z25, Z1
-	VCVTDQ2PS 128(DI), Z20
-	VMULPS.BCST 8(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z25, Z2
-	VCVTDQ2PS 192(DI), Z21
-	VMULPS.BCST 12(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z25, Z3
-	CMPQ R14, $4
-	JEQ added
-	VCVTDQ2PS 256(DI), Z18
-	VMULPS.BCST 16(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z25, Z4
-	CMPQ R14, $5
-	JEQ added
-	VCVTDQ2PS 320(DI), Z19
-	VMULPS.BCST 20(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z25, Z5
-	CMPQ R14, $6
-	JEQ added
-	VCVTDQ2PS 384(DI), Z20
-	VMULPS.BCST 24(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z25, Z6
-	CMPQ R14, $7
-	JEQ added
-	VCVTDQ2PS 448(DI), Z21
-	VMULPS.BCST 28(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z25, Z7
-	CMPQ R14, $8
-	JEQ added
-	VCVTDQ2PS 512(DI), Z18
-	VMULPS.BCST 32(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z25, Z8
+	JMP secondBegun
+secondMore:
+	VMOVUPS 0(R15), Z0
+	VMOVUPS 64(R15), Z1
+	VMOVUPS 128(R15), Z2
+	VMOVUPS 192(R15), Z3
+	VMOVUPS 256(R15), Z4
+	VMOVUPS 320(R15), Z5
+	VMOVUPS 384(R15), Z6
+	VMOVUPS 448(R15), Z7
+	VMOVUPS 512(R15), Z8
 	CMPQ R14, $9
-	JEQ added
-	VCVTDQ2PS 576(DI), Z19
-	VMULPS.BCST 36(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z25, Z9
+	JEQ secondBegun
+	VMOVUPS 576(R15), Z9
 	CMPQ R14, $10
-	JEQ added
-	VCVTDQ2PS 640(DI), Z20
-	VMULPS.BCST 40(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z25, Z10
+	JEQ secondBegun
+	VMOVUPS 640(R15), Z10
 	CMPQ R14, $11
-	JEQ added
-	VCVTDQ2PS 704(DI), Z21
-	VMULPS.BCST 44(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z25, Z11
+	JEQ secondBegun
+	VMOVUPS 704(R15), Z11
 	CMPQ R14, $12
-	JEQ added
-	VCVTDQ2PS 768(DI), Z18
-	VMULPS.BCST 48(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z25, Z12
+	JEQ secondBegun
+	VMOVUPS 768(R15), Z12
 	CMPQ R14, $13
-	JEQ added
-	VCVTDQ2PS 832(DI), Z19
-	VMULPS.BCST 52(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z25, Z13
+	JEQ secondBegun
+	VMOVUPS 832(R15), Z13
 	CMPQ R14, $14
-	JEQ added
-	VCVTDQ2PS 896(DI), Z20
-	VMULPS.BCST 56(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z25, Z14
+	JEQ secondBegun
+	VMOVUPS 896(R15), Z14
 	CMPQ R14, $15
-	JEQ added
-	VCVTDQ2PS 960(DI), Z21
-	VMULPS.BCST 60(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z25, Z15
-added:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_block(AX), R13
-	DECQ R11
-	JNZ turn
+	JEQ secondBegun
+	VMOVUPS 960(R15), Z15
+secondBegun:
+	MOVQ integerArgs_panelSlots(AX), R10
+	ADDQ integerArgs_slotTail(AX), R10
+	ADDQ $const_amxSlotBytes, R10
+	LEAQ 1024(R9), R11
+	MOVQ DX, R13
+	ADDQ integerArgs_actTail(AX), R13
+	MOVQ integerArgs_panelGroups(AX), R12
+	MOVQ integerArgs_nextBlock(AX), CX
+	ADDQ integerArgs_second(AX), CX
+	MOVQ integerArgs_block(AX), DI
+	CMPQ DX, integerArgs_panelActs(AX)
+	JEQ secondAsk
+	XORL DI, DI
+secondAsk:
+secondGroup:
+	VMOVUPS (R10), Z16
+	LEAQ (R13)(R14*4), SI
+	CMPQ DI, $0
+	JLE secondAsked0
+	PREFETCHT1 4608(CX)
+secondAsked0:
+	VCVTDQ2PS 0(R11), Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	CMPQ DI, $128
+	JLE secondAsked1
+	PREFETCHT1 4736(CX)
+secondAsked1:
+	VCVTDQ2PS 64(R11), Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	CMPQ DI, $256
+	JLE secondAsked2
+	PREFETCHT1 4864(CX)
+secondAsked2:
+	VCVTDQ2PS 128(R11), Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	CMPQ DI, $384
+	JLE secondAsked3
+	PREFETCHT1 4992(CX)
+secondAsked3:
+	VCVTDQ2PS 192(R11), Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	CMPQ DI, $512
+	JLE secondAsked4
+	PREFETCHT1 5120(CX)
+secondAsked4:
+	VCVTDQ2PS 256(R11), Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	CMPQ DI, $640
+	JLE secondAsked5
+	PREFETCHT1 5248(CX)
+secondAsked5:
+	VCVTDQ2PS 320(R11), Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	CMPQ DI, $768
+	JLE secondAsked6
+	PREFETCHT1 5376(CX)
+secondAsked6:
+	VCVTDQ2PS 384(R11), Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	CMPQ DI, $896
+	JLE secondAsked7
+	PREFETCHT1 5504(CX)
+secondAsked7:
+	VCVTDQ2PS 448(R11), Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	CMPQ DI, $1024
+	JLE secondAsked8
+	PREFETCHT1 5632(CX)
+secondAsked8:
+	VCVTDQ2PS 512(R11), Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	CMPQ R14, $9
+	JEQ secondAdded
+	VCVTDQ2PS 576(R11), Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+	CMPQ R14, $10
+	JEQ secondAdded
+	VCVTDQ2PS 640(R11), Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+	CMPQ R14, $11
+	JEQ secondAdded
+	VCVTDQ2PS 704(R11), Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+	CMPQ R14, $12
+	JEQ secondAdded
+	VCVTDQ2PS 768(R11), Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+	CMPQ R14, $13
+	JEQ secondAdded
+	VCVTDQ2PS 832(R11), Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+	CMPQ R14, $14
+	JEQ secondAdded
+	VCVTDQ2PS 896(R11), Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+	CMPQ R14, $15
+	JEQ secondAdded
+	VCVTDQ2PS 960(R11), Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+secondAdded:
+	ADDQ integerArgs_actGroup(AX), R13
+	ADDQ integerArgs_slot(AX), R10
+	ADDQ BX, R11
+	ADDQ DI, CX
+	DECQ R12
+	JNZ secondGroup
 	VMOVUPS Z0, 0(R15)
 	VMOVUPS Z1, 64(R15)
 	VMOVUPS Z2, 128(R15)
 	VMOVUPS Z3, 192(R15)
-	CMPQ R14, $4
-	JEQ finished
 	VMOVUPS Z4, 256(R15)
-	CMPQ R14, $5
-	JEQ finished
 	VMOVUPS Z5, 320(R15)
-	CMPQ R14, $6
-	JEQ finished
 	VMOVUPS Z6, 384(R15)
-	CMPQ R14, $7
-	JEQ finished
 	VMOVUPS Z7, 448(R15)
-	CMPQ R14, $8
-	JEQ finished
 	VMOVUPS Z8, 512(R15)
 	CMPQ R14, $9
-	JEQ finished
+	JEQ secondStored
 	VMOVUPS Z9, 576(R15)
 	CMPQ R14, $10
-	JEQ finished
+	JEQ secondStored
 	VMOVUPS Z10, 640(R15)
 	CMPQ R14, $11
-	JEQ finished
+	JEQ secondStored
 	VMOVUPS Z11, 704(R15)
 	CMPQ R14, $12
-	JEQ finished
+	JEQ secondStored
 	VMOVUPS Z12, 768(R15)
 	CMPQ R14, $13
-	JEQ finished
+	JEQ secondStored
 	VMOVUPS Z13, 832(R15)
 	CMPQ R14, $14
-	JEQ finished
+	JEQ secondStored
 	VMOVUPS Z14, 896(R15)
 	CMPQ R14, $15
-	JEQ finished
+	JEQ secondStored
 	VMOVUPS Z15, 960(R15)
-finished:
-	ADDQ integerArgs_outTile(AX), R15
-	LEAQ -4(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JLT tile
+secondStored:
+	SUBQ integerArgs_outSecond(AX), R15
+alone:
+	ADDQ integerArgs_actStrip(AX), DX
+	MOVQ R14, R10
+	SHLQ $6, R10
+	ADDQ R10, R15
+	ADDQ $2048, R9
+	DECQ R8
+	JNZ add
+	MOVQ DX, integerArgs_stripActs(AX)
+	MOVQ R15, integerArgs_stripOut(AX)
+	CMPQ integerArgs_stripsLeft(AX), $0
+	JNE strip
+	MOVQ $1, integerArgs_panelMore(AX)
+	MOVQ integerArgs_panelGroups(AX), R10
+	IMULQ integerArgs_actGroup(AX), R10
+	ADDQ R10, integerArgs_panelActs(AX)
+	CMPQ integerArgs_groupsLeft(AX), $0
+	JNE panel
+	MOVQ integerArgs_outTile(AX), R10
+	ADDQ R10, integerArgs_pairOut(AX)
+	DECQ integerArgs_pairsLeft(AX)
+	JNZ tile
+last:
+	MOVQ integerArgs_tiles(AX), R10
+	TESTQ $1, R10
+	JZ end
+	MOVQ $0, integerArgs_tiles(AX)
+	DECQ R10
+	MOVQ $0, integerArgs_second(AX)
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+	ADDQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_pairBlock(AX)
+	MOVQ $0, integerArgs_outSecond(AX)
+	MOVQ integerArgs_outTile(AX), R11
+	IMULQ R10, R11
+	ADDQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_pairOut(AX)
+	MOVQ $1, R10
+	JMP begin
+end:
 	TILERELEASE
 	VZEROUPPER
 	RET
-half0:
-	VCVTPH2PS 0(R13), Z24
-	VCVTPH2PS 32(R13), Z25
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	VMOVUPS 0(R13), Z24
-	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-
-TEXT ·integerStrip5(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
-	MOVL $0x0f0f0f0f, CX
-	VPBROADCASTD CX, Z31
-	MOVL $0x10101010, CX
-	VPBROADCASTD CX, Z30
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_groups(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_out(AX), R15
-	XORL R12, R12
-tile:
-	MOVQ integerArgs_acts(AX), R10
-	ADDQ integerArgs_actTail(AX), R10
-	MOVQ integerArgs_groups(AX), R11
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-turn:
-	LEAQ -2(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC multiplied
-	LEAQ -2(R12), SI
-	ANDQ $3, SI
-	SHLQ $11, SI
-	ADDQ integerArgs_slots(AX), SI
-	TESTQ $1, R12
-	JNE begunOdd
-	TILEZERO(0)
-	TILELOADD(1, 0, 2, 1)
-	TILELOADD(2, 0, 6, 3)
-	TDPBSUD(0, 1, 2)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole0
-	TILELOADD(1, 64, 2, 1)
-	TILELOADD(2, 1024, 6, 3)
-	TDPBSUD(0, 1, 2)
-whole0:
-	JMP begun
-begunOdd:
-	TILEZERO(3)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(5, 0, 6, 3)
-	TDPBSUD(3, 4, 5)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole3
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(5, 1024, 6, 3)
-	TDPBSUD(3, 4, 5)
-whole3:
-begun:
-	ADDQ integerArgs_actGroup(AX), DX
-	DECQ R9
-	JNZ multiplied
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R9
-multiplied:
-	LEAQ -3(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC kept
-	LEAQ -3(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
-	TESTQ $1, R12
-	JNE keptOdd
-	TILESTORED(3, 0, 7, 3)
-	JMP kept
-keptOdd:
-	TILESTORED(0, 0, 7, 3)
-kept:
-	LEAQ 0(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC unpacked
-	LEAQ 0(R12), BX
-	ANDQ $3, BX
-	SHLQ $11, BX
-	ADDQ integerArgs_slots(AX), BX
-	MOVQ R8, SI
-	MOVQ integerArgs_plane(AX), DI
-	ADDQ R8, DI
-	MOVQ integerArgs_steps(AX), R14
-step:
-	PREFETCHT0 9216(DI)
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT0 9216(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	KMOVQ 0(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 0(BX)
-	KMOVQ 8(DI), K1
-	VPADDB Z30, Z25, K1, Z25
-	VMOVDQU32 Z25, 64(BX)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT0 9280(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	KMOVQ 16(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 128(BX)
-	KMOVQ 24(DI), K1
-	VPADDB Z30, Z25, K1, Z25
-	VMOVDQU32 Z25, 192(BX)
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $256, BX
-	DECQ R14
-	JNZ step
-	ADDQ integerArgs_block(AX), R8
-	MOVQ $64, BX
-unpacked:
-	INCQ R12
-	CMPQ R12, $4
-	JLE turn
-	PREFETCHT0 9216(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
-	VPSLLD $16, Z24, Z24
-	VPMOVZXWD 32(R13), Z25
-	VPSLLD $16, Z25, Z25
-scaled0:
-	LEAQ -5(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
-	MOVQ integerArgs_rows(AX), R14
-	LEAQ (R10)(R14*4), SI
-	VCVTDQ2PS 0(DI), Z18
-	VMULPS.BCST 0(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z25, Z0
-	VCVTDQ2PS 64(DI), Z19
-	VMULPS.BCST 4(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z25, Z1
-	VCVTDQ2PS 128(DI), Z20
-	VMULPS.BCST 8(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z25, Z2
-	VCVTDQ2PS 192(DI), Z21
-	VMULPS.BCST 12(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z25, Z3
-	CMPQ R14, $4
-	JEQ added
-	VCVTDQ2PS 256(DI), Z18
-	VMULPS.BCST 16(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z25, Z4
-	CMPQ R14, $5
-	JEQ added
-	VCVTDQ2PS 320(DI), Z19
-	VMULPS.BCST 20(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z25, Z5
-	CMPQ R14, $6
-	JEQ added
-	VCVTDQ2PS 384(DI), Z20
-	VMULPS.BCST 24(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z25, Z6
-	CMPQ R14, $7
-	JEQ added
-	VCVTDQ2PS 448(DI), Z21
-	VMULPS.BCST 28(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z25, Z7
-	CMPQ R14, $8
-	JEQ added
-	VCVTDQ2PS 512(DI), Z18
-	VMULPS.BCST 32(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z25, Z8
-	CMPQ R14, $9
-	JEQ added
-	VCVTDQ2PS 576(DI), Z19
-	VMULPS.BCST 36(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z25, Z9
-	CMPQ R14, $10
-	JEQ added
-	VCVTDQ2PS 640(DI), Z20
-	VMULPS.BCST 40(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z25, Z10
-	CMPQ R14, $11
-	JEQ added
-	VCVTDQ2PS 704(DI), Z21
-	VMULPS.BCST 44(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z25, Z11
-	CMPQ R14, $12
-	JEQ added
-	VCVTDQ2PS 768(DI), Z18
-	VMULPS.BCST 48(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z25, Z12
-	CMPQ R14, $13
-	JEQ added
-	VCVTDQ2PS 832(DI), Z19
-	VMULPS.BCST 52(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z25, Z13
-	CMPQ R14, $14
-	JEQ added
-	VCVTDQ2PS 896(DI), Z20
-	VMULPS.BCST 56(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z25, Z14
-	CMPQ R14, $15
-	JEQ added
-	VCVTDQ2PS 960(DI), Z21
-	VMULPS.BCST 60(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z25, Z15
-added:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_block(AX), R13
-	DECQ R11
-	JNZ turn
-	VMOVUPS Z0, 0(R15)
-	VMOVUPS Z1, 64(R15)
-	VMOVUPS Z2, 128(R15)
-	VMOVUPS Z3, 192(R15)
-	CMPQ R14, $4
-	JEQ finished
-	VMOVUPS Z4, 256(R15)
-	CMPQ R14, $5
-	JEQ finished
-	VMOVUPS Z5, 320(R15)
-	CMPQ R14, $6
-	JEQ finished
-	VMOVUPS Z6, 384(R15)
-	CMPQ R14, $7
-	JEQ finished
-	VMOVUPS Z7, 448(R15)
-	CMPQ R14, $8
-	JEQ finished
-	VMOVUPS Z8, 512(R15)
-	CMPQ R14, $9
-	JEQ finished
-	VMOVUPS Z9, 576(R15)
-	CMPQ R14, $10
-	JEQ finished
-	VMOVUPS Z10, 640(R15)
-	CMPQ R14, $11
-	JEQ finished
-	VMOVUPS Z11, 704(R15)
-	CMPQ R14, $12
-	JEQ finished
-	VMOVUPS Z12, 768(R15)
-	CMPQ R14, $13
-	JEQ finished
-	VMOVUPS Z13, 832(R15)
-	CMPQ R14, $14
-	JEQ finished
-	VMOVUPS Z14, 896(R15)
-	CMPQ R14, $15
-	JEQ finished
-	VMOVUPS Z15, 960(R15)
-finished:
-	ADDQ integerArgs_outTile(AX), R15
-	LEAQ -4(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JLT tile
-	TILERELEASE
-	VZEROUPPER
-	RET
-half0:
-	VCVTPH2PS 0(R13), Z24
-	VCVTPH2PS 32(R13), Z25
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	VMOVUPS 0(R13), Z24
-	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-
-TEXT ·integerStrip6(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
-	MOVL $0x0f0f0f0f, CX
-	VPBROADCASTD CX, Z31
-	MOVL $0x30303030, CX
-	VPBROADCASTD CX, Z30
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_groups(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_out(AX), R15
-	XORL R12, R12
-tile:
-	MOVQ integerArgs_acts(AX), R10
-	ADDQ integerArgs_actTail(AX), R10
-	MOVQ integerArgs_groups(AX), R11
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-turn:
-	LEAQ -2(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC multiplied
-	LEAQ -2(R12), SI
-	ANDQ $3, SI
-	SHLQ $11, SI
-	ADDQ integerArgs_slots(AX), SI
-	TESTQ $1, R12
-	JNE begunOdd
-	TILEZERO(0)
-	TILELOADD(1, 0, 2, 1)
-	TILELOADD(2, 0, 6, 3)
-	TDPBSUD(0, 1, 2)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole0
-	TILELOADD(1, 64, 2, 1)
-	TILELOADD(2, 1024, 6, 3)
-	TDPBSUD(0, 1, 2)
-whole0:
-	JMP begun
-begunOdd:
-	TILEZERO(3)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(5, 0, 6, 3)
-	TDPBSUD(3, 4, 5)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole3
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(5, 1024, 6, 3)
-	TDPBSUD(3, 4, 5)
-whole3:
-begun:
-	ADDQ integerArgs_actGroup(AX), DX
-	DECQ R9
-	JNZ multiplied
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R9
-multiplied:
-	LEAQ -3(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC kept
-	LEAQ -3(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
-	TESTQ $1, R12
-	JNE keptOdd
-	TILESTORED(3, 0, 7, 3)
-	JMP kept
-keptOdd:
-	TILESTORED(0, 0, 7, 3)
-kept:
-	LEAQ 0(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC unpacked
-	LEAQ 0(R12), BX
-	ANDQ $3, BX
-	SHLQ $11, BX
-	ADDQ integerArgs_slots(AX), BX
-	MOVQ R8, SI
-	MOVQ integerArgs_plane(AX), DI
-	ADDQ R8, DI
-	MOVQ integerArgs_steps(AX), R14
-step:
-	VMOVDQU32 0(DI), Z26
-	PREFETCHT0 9216(DI)
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT0 9216(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VMOVDQU32 Z24, 0(BX)
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VMOVDQU32 Z25, 64(BX)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT0 9280(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VMOVDQU32 Z24, 128(BX)
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VMOVDQU32 Z25, 192(BX)
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $256, BX
-	DECQ R14
-	JNZ step
-	ADDQ integerArgs_block(AX), R8
-	MOVQ $64, BX
-unpacked:
-	INCQ R12
-	CMPQ R12, $4
-	JLE turn
-	PREFETCHT0 9216(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
-	VPSLLD $16, Z24, Z24
-	VPMOVZXWD 32(R13), Z25
-	VPSLLD $16, Z25, Z25
-scaled0:
-	LEAQ -5(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
-	MOVQ integerArgs_rows(AX), R14
-	LEAQ (R10)(R14*4), SI
-	VCVTDQ2PS 0(DI), Z18
-	VMULPS.BCST 0(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z25, Z0
-	VCVTDQ2PS 64(DI), Z19
-	VMULPS.BCST 4(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z25, Z1
-	VCVTDQ2PS 128(DI), Z20
-	VMULPS.BCST 8(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z25, Z2
-	VCVTDQ2PS 192(DI), Z21
-	VMULPS.BCST 12(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z25, Z3
-	CMPQ R14, $4
-	JEQ added
-	VCVTDQ2PS 256(DI), Z18
-	VMULPS.BCST 16(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z25, Z4
-	CMPQ R14, $5
-	JEQ added
-	VCVTDQ2PS 320(DI), Z19
-	VMULPS.BCST 20(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z25, Z5
-	CMPQ R14, $6
-	JEQ added
-	VCVTDQ2PS 384(DI), Z20
-	VMULPS.BCST 24(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z25, Z6
-	CMPQ R14, $7
-	JEQ added
-	VCVTDQ2PS 448(DI), Z21
-	VMULPS.BCST 28(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z25, Z7
-	CMPQ R14, $8
-	JEQ added
-	VCVTDQ2PS 512(DI), Z18
-	VMULPS.BCST 32(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z25, Z8
-	CMPQ R14, $9
-	JEQ added
-	VCVTDQ2PS 576(DI), Z19
-	VMULPS.BCST 36(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z25, Z9
-	CMPQ R14, $10
-	JEQ added
-	VCVTDQ2PS 640(DI), Z20
-	VMULPS.BCST 40(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z25, Z10
-	CMPQ R14, $11
-	JEQ added
-	VCVTDQ2PS 704(DI), Z21
-	VMULPS.BCST 44(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z25, Z11
-	CMPQ R14, $12
-	JEQ added
-	VCVTDQ2PS 768(DI), Z18
-	VMULPS.BCST 48(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z25, Z12
-	CMPQ R14, $13
-	JEQ added
-	VCVTDQ2PS 832(DI), Z19
-	VMULPS.BCST 52(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z25, Z13
-	CMPQ R14, $14
-	JEQ added
-	VCVTDQ2PS 896(DI), Z20
-	VMULPS.BCST 56(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z25, Z14
-	CMPQ R14, $15
-	JEQ added
-	VCVTDQ2PS 960(DI), Z21
-	VMULPS.BCST 60(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z25, Z15
-added:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_block(AX), R13
-	DECQ R11
-	JNZ turn
-	VMOVUPS Z0, 0(R15)
-	VMOVUPS Z1, 64(R15)
-	VMOVUPS Z2, 128(R15)
-	VMOVUPS Z3, 192(R15)
-	CMPQ R14, $4
-	JEQ finished
-	VMOVUPS Z4, 256(R15)
-	CMPQ R14, $5
-	JEQ finished
-	VMOVUPS Z5, 320(R15)
-	CMPQ R14, $6
-	JEQ finished
-	VMOVUPS Z6, 384(R15)
-	CMPQ R14, $7
-	JEQ finished
-	VMOVUPS Z7, 448(R15)
-	CMPQ R14, $8
-	JEQ finished
-	VMOVUPS Z8, 512(R15)
-	CMPQ R14, $9
-	JEQ finished
-	VMOVUPS Z9, 576(R15)
-	CMPQ R14, $10
-	JEQ finished
-	VMOVUPS Z10, 640(R15)
-	CMPQ R14, $11
-	JEQ finished
-	VMOVUPS Z11, 704(R15)
-	CMPQ R14, $12
-	JEQ finished
-	VMOVUPS Z12, 768(R15)
-	CMPQ R14, $13
-	JEQ finished
-	VMOVUPS Z13, 832(R15)
-	CMPQ R14, $14
-	JEQ finished
-	VMOVUPS Z14, 896(R15)
-	CMPQ R14, $15
-	JEQ finished
-	VMOVUPS Z15, 960(R15)
-finished:
-	ADDQ integerArgs_outTile(AX), R15
-	LEAQ -4(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JLT tile
-	TILERELEASE
-	VZEROUPPER
-	RET
-half0:
-	VCVTPH2PS 0(R13), Z24
-	VCVTPH2PS 32(R13), Z25
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	VMOVUPS 0(R13), Z24
-	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-
-TEXT ·integerStrip8(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_groups(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_out(AX), R15
-	XORL R12, R12
-tile:
-	MOVQ integerArgs_acts(AX), R10
-	ADDQ integerArgs_actTail(AX), R10
-	MOVQ integerArgs_groups(AX), R11
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-turn:
-	LEAQ 0(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC multiplied
-	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R14
-step:
-	PREFETCHT0 9216(R8)
-	PREFETCHT0 9280(R8)
-	PREFETCHT0 9344(R8)
-	PREFETCHT0 9408(R8)
-	ADDQ $256, R8
-	DECQ R14
-	JNZ step
-	MOVQ SI, R8
-	ADDQ integerArgs_block(AX), R8
-	TESTQ $1, R12
-	JNE begunOdd
-	TILEZERO(0)
-	TILELOADD(1, 0, 2, 1)
-	TILELOADD(2, 0, 6, 3)
-	TDPBSUD(0, 1, 2)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole0
-	TILELOADD(1, 64, 2, 1)
-	TILELOADD(2, 1024, 6, 3)
-	TDPBSUD(0, 1, 2)
-whole0:
-	JMP begun
-begunOdd:
-	TILEZERO(3)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(5, 0, 6, 3)
-	TDPBSUD(3, 4, 5)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole3
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(5, 1024, 6, 3)
-	TDPBSUD(3, 4, 5)
-whole3:
-begun:
-	ADDQ integerArgs_actGroup(AX), DX
-	DECQ R9
-	JNZ multiplied
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R9
-multiplied:
-	LEAQ -1(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC kept
-	LEAQ -1(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
-	TESTQ $1, R12
-	JNE keptOdd
-	TILESTORED(3, 0, 7, 3)
-	JMP kept
-keptOdd:
-	TILESTORED(0, 0, 7, 3)
-kept:
-	INCQ R12
-	CMPQ R12, $2
-	JLE turn
-	PREFETCHT0 9216(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
-	VPSLLD $16, Z24, Z24
-	VPMOVZXWD 32(R13), Z25
-	VPSLLD $16, Z25, Z25
-scaled0:
-	LEAQ -3(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
-	MOVQ integerArgs_rows(AX), R14
-	LEAQ (R10)(R14*4), SI
-	VCVTDQ2PS 0(DI), Z18
-	VMULPS.BCST 0(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z25, Z0
-	VCVTDQ2PS 64(DI), Z19
-	VMULPS.BCST 4(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z25, Z1
-	VCVTDQ2PS 128(DI), Z20
-	VMULPS.BCST 8(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z25, Z2
-	VCVTDQ2PS 192(DI), Z21
-	VMULPS.BCST 12(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z25, Z3
-	CMPQ R14, $4
-	JEQ added
-	VCVTDQ2PS 256(DI), Z18
-	VMULPS.BCST 16(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z25, Z4
-	CMPQ R14, $5
-	JEQ added
-	VCVTDQ2PS 320(DI), Z19
-	VMULPS.BCST 20(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z25, Z5
-	CMPQ R14, $6
-	JEQ added
-	VCVTDQ2PS 384(DI), Z20
-	VMULPS.BCST 24(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z25, Z6
-	CMPQ R14, $7
-	JEQ added
-	VCVTDQ2PS 448(DI), Z21
-	VMULPS.BCST 28(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z25, Z7
-	CMPQ R14, $8
-	JEQ added
-	VCVTDQ2PS 512(DI), Z18
-	VMULPS.BCST 32(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z25, Z8
-	CMPQ R14, $9
-	JEQ added
-	VCVTDQ2PS 576(DI), Z19
-	VMULPS.BCST 36(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z25, Z9
-	CMPQ R14, $10
-	JEQ added
-	VCVTDQ2PS 640(DI), Z20
-	VMULPS.BCST 40(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z25, Z10
-	CMPQ R14, $11
-	JEQ added
-	VCVTDQ2PS 704(DI), Z21
-	VMULPS.BCST 44(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z25, Z11
-	CMPQ R14, $12
-	JEQ added
-	VCVTDQ2PS 768(DI), Z18
-	VMULPS.BCST 48(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z25, Z12
-	CMPQ R14, $13
-	JEQ added
-	VCVTDQ2PS 832(DI), Z19
-	VMULPS.BCST 52(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z25, Z13
-	CMPQ R14, $14
-	JEQ added
-	VCVTDQ2PS 896(DI), Z20
-	VMULPS.BCST 56(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z25, Z14
-	CMPQ R14, $15
-	JEQ added
-	VCVTDQ2PS 960(DI), Z21
-	VMULPS.BCST 60(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z25, Z15
-added:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_block(AX), R13
-	DECQ R11
-	JNZ turn
-	VMOVUPS Z0, 0(R15)
-	VMOVUPS Z1, 64(R15)
-	VMOVUPS Z2, 128(R15)
-	VMOVUPS Z3, 192(R15)
-	CMPQ R14, $4
-	JEQ finished
-	VMOVUPS Z4, 256(R15)
-	CMPQ R14, $5
-	JEQ finished
-	VMOVUPS Z5, 320(R15)
-	CMPQ R14, $6
-	JEQ finished
-	VMOVUPS Z6, 384(R15)
-	CMPQ R14, $7
-	JEQ finished
-	VMOVUPS Z7, 448(R15)
-	CMPQ R14, $8
-	JEQ finished
-	VMOVUPS Z8, 512(R15)
-	CMPQ R14, $9
-	JEQ finished
-	VMOVUPS Z9, 576(R15)
-	CMPQ R14, $10
-	JEQ finished
-	VMOVUPS Z10, 640(R15)
-	CMPQ R14, $11
-	JEQ finished
-	VMOVUPS Z11, 704(R15)
-	CMPQ R14, $12
-	JEQ finished
-	VMOVUPS Z12, 768(R15)
-	CMPQ R14, $13
-	JEQ finished
-	VMOVUPS Z13, 832(R15)
-	CMPQ R14, $14
-	JEQ finished
-	VMOVUPS Z14, 896(R15)
-	CMPQ R14, $15
-	JEQ finished
-	VMOVUPS Z15, 960(R15)
-finished:
-	ADDQ integerArgs_outTile(AX), R15
-	LEAQ -2(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JLT tile
-	TILERELEASE
-	VZEROUPPER
-	RET
-half0:
-	VCVTPH2PS 0(R13), Z24
-	VCVTPH2PS 32(R13), Z25
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	VMOVUPS 0(R13), Z24
-	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-
-TEXT ·integerStripFP4(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
-	MOVL $0x0f0f0f0f, CX
-	VPBROADCASTD CX, Z31
-	VBROADCASTI32X4 integerSigned<>(SB), Z30
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_groups(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_out(AX), R15
-	XORL R12, R12
-tile:
-	MOVQ integerArgs_acts(AX), R10
-	ADDQ integerArgs_actTail(AX), R10
-	MOVQ integerArgs_groups(AX), R11
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-turn:
-	LEAQ -2(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC multiplied
-	LEAQ -2(R12), SI
-	ANDQ $3, SI
-	SHLQ $11, SI
-	ADDQ integerArgs_slots(AX), SI
-	TESTQ $1, R12
-	JNE begunOdd
-	TILEZERO(0)
-	TILELOADD(1, 0, 2, 1)
-	TILELOADD(2, 0, 6, 3)
-	TDPBSSD(0, 1, 2)
-	JMP begun
-begunOdd:
-	TILEZERO(3)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(5, 0, 6, 3)
-	TDPBSSD(3, 4, 5)
-begun:
-	ADDQ integerArgs_actGroup(AX), DX
-	DECQ R9
-	JNZ multiplied
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R9
-multiplied:
-	LEAQ -3(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC kept
-	LEAQ -3(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
-	TESTQ $1, R12
-	JNE keptOdd
-	TILESTORED(3, 0, 7, 3)
-	JMP kept
-keptOdd:
-	TILESTORED(0, 0, 7, 3)
-kept:
-	LEAQ 0(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JCC unpacked
-	LEAQ 0(R12), BX
-	ANDQ $3, BX
-	SHLQ $11, BX
-	ADDQ integerArgs_slots(AX), BX
-	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R14
-step:
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT0 9216(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
-	VMOVDQU32 Z24, 0(BX)
-	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 64(BX)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT0 9280(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
-	VMOVDQU32 Z24, 128(BX)
-	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 192(BX)
-	ADDQ $128, SI
-	ADDQ $256, BX
-	DECQ R14
-	JNZ step
-	ADDQ integerArgs_block(AX), R8
-	MOVQ $64, BX
-unpacked:
-	INCQ R12
-	CMPQ R12, $4
-	JLE turn
-	PREFETCHT0 9216(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
-	VPSLLD $16, Z24, Z24
-scaled0:
-	LEAQ -5(R12), DI
-	ANDQ $3, DI
-	SHLQ $10, DI
-	ADDQ integerArgs_products(AX), DI
-	MOVQ integerArgs_rows(AX), R14
-	LEAQ (R10)(R14*4), SI
-	VCVTDQ2PS 0(DI), Z18
-	VMULPS.BCST 0(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z0
-	VCVTDQ2PS 64(DI), Z19
-	VMULPS.BCST 4(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z1
-	VCVTDQ2PS 128(DI), Z20
-	VMULPS.BCST 8(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z2
-	VCVTDQ2PS 192(DI), Z21
-	VMULPS.BCST 12(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z3
-	CMPQ R14, $4
-	JEQ added
-	VCVTDQ2PS 256(DI), Z18
-	VMULPS.BCST 16(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z4
-	CMPQ R14, $5
-	JEQ added
-	VCVTDQ2PS 320(DI), Z19
-	VMULPS.BCST 20(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z5
-	CMPQ R14, $6
-	JEQ added
-	VCVTDQ2PS 384(DI), Z20
-	VMULPS.BCST 24(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z6
-	CMPQ R14, $7
-	JEQ added
-	VCVTDQ2PS 448(DI), Z21
-	VMULPS.BCST 28(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z7
-	CMPQ R14, $8
-	JEQ added
-	VCVTDQ2PS 512(DI), Z18
-	VMULPS.BCST 32(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z8
-	CMPQ R14, $9
-	JEQ added
-	VCVTDQ2PS 576(DI), Z19
-	VMULPS.BCST 36(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z9
-	CMPQ R14, $10
-	JEQ added
-	VCVTDQ2PS 640(DI), Z20
-	VMULPS.BCST 40(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z10
-	CMPQ R14, $11
-	JEQ added
-	VCVTDQ2PS 704(DI), Z21
-	VMULPS.BCST 44(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z11
-	CMPQ R14, $12
-	JEQ added
-	VCVTDQ2PS 768(DI), Z18
-	VMULPS.BCST 48(R10), Z18, Z18
-	VFMADD231PS Z24, Z18, Z12
-	CMPQ R14, $13
-	JEQ added
-	VCVTDQ2PS 832(DI), Z19
-	VMULPS.BCST 52(R10), Z19, Z19
-	VFMADD231PS Z24, Z19, Z13
-	CMPQ R14, $14
-	JEQ added
-	VCVTDQ2PS 896(DI), Z20
-	VMULPS.BCST 56(R10), Z20, Z20
-	VFMADD231PS Z24, Z20, Z14
-	CMPQ R14, $15
-	JEQ added
-	VCVTDQ2PS 960(DI), Z21
-	VMULPS.BCST 60(R10), Z21, Z21
-	VFMADD231PS Z24, Z21, Z15
-added:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_block(AX), R13
-	DECQ R11
-	JNZ turn
-	VMOVUPS Z0, 0(R15)
-	VMOVUPS Z1, 64(R15)
-	VMOVUPS Z2, 128(R15)
-	VMOVUPS Z3, 192(R15)
-	CMPQ R14, $4
-	JEQ finished
-	VMOVUPS Z4, 256(R15)
-	CMPQ R14, $5
-	JEQ finished
-	VMOVUPS Z5, 320(R15)
-	CMPQ R14, $6
-	JEQ finished
-	VMOVUPS Z6, 384(R15)
-	CMPQ R14, $7
-	JEQ finished
-	VMOVUPS Z7, 448(R15)
-	CMPQ R14, $8
-	JEQ finished
-	VMOVUPS Z8, 512(R15)
-	CMPQ R14, $9
-	JEQ finished
-	VMOVUPS Z9, 576(R15)
-	CMPQ R14, $10
-	JEQ finished
-	VMOVUPS Z10, 640(R15)
-	CMPQ R14, $11
-	JEQ finished
-	VMOVUPS Z11, 704(R15)
-	CMPQ R14, $12
-	JEQ finished
-	VMOVUPS Z12, 768(R15)
-	CMPQ R14, $13
-	JEQ finished
-	VMOVUPS Z13, 832(R15)
-	CMPQ R14, $14
-	JEQ finished
-	VMOVUPS Z14, 896(R15)
-	CMPQ R14, $15
-	JEQ finished
-	VMOVUPS Z15, 960(R15)
-finished:
-	ADDQ integerArgs_outTile(AX), R15
-	LEAQ -4(R12), R14
-	CMPQ R14, integerArgs_turns(AX)
-	JLT tile
-	TILERELEASE
-	VZEROUPPER
-	RET
-half0:
-	VCVTPH2PS 0(R13), Z24
-	JMP scaled0
-other0:
-	VMOVUPS 0(R13), Z24
-	JMP scaled0

@@ -2,43 +2,54 @@ package main
 
 import "fmt"
 
-const amxDoc = `// func integerUnpack<format>(a *integerArgs)
+const amxDoc = `// integerUnpack<format>
 //
-// Writes the codes of a.groups blocks from a.weights on to a.slots, one byte each, as
-// [group/4, 16 rows, 4], and behind each group's its 16 scales and 16 biases as float32.
-// The twins are Weight.integers and Weight.scales.
+// Writes the codes of the block at R8 to R9, one byte each, as [group/4, 16 rows, 4], and
+// behind them the 16 scales and 16 biases as float32, and moves R8 and R9 on. The twins are
+// Weight.integers and Weight.scales. The kernels below call it.
 //
 //	AX  arguments     R8  block           SI  first plane    DI  second plane
-//	R12 groups left   R9  slot            R14 steps left     R13 scales
+//	                  R9  slot            R14 steps left     R13 scales
 //
-// Vectors as in the kernels of AVX-512. a.slots is aligned to 64 bytes.
+// Vectors as in the kernels of AVX-512.
 //
 // func integerAMX(a *integerArgs), func integerAMXFP4(a *integerArgs)
 //
-// Multiply unpacked groups of one tile with strips of 16 rows: see integerTiles, the twin.
-// The groups of one strip after another are multiplied in tiles, and two turns later, when
-// memory has the products, scaled and added. Of the FP4 form codes are signed, and there
-// are no biases.
+// Multiply tiles of a weight with strips of up to 16 rows: see integerTiles, the twin. The
+// first half of the tiles and the second are read side by side, as two streams. Of an odd number
+// the last is computed at the end, without another. A panel is some groups of two tiles. It is
+// multiplied with two strips at a time, or with the last one: first all products are written to
+// memory, and meanwhile the next panel is unpacked; then the products are scaled and added. That
+// tiles and sums do not take turns by the group is because half of the multipliers of vectors
+// rest while tiles are in use: 64 multiplications of 16 numbers take 13 ns, and 25 ns with one
+// tile instruction among them. Of the FP4 form codes are signed, and there are no biases.
 //
-//	AX  arguments                   to multiply:            to add:
-//	BX  64                          DX  activations         R13 scales of activations
-//	CX  row to row of activations   SI  slot                R10 slot
-//	R14 scratch                     DI  products            R11 products
-//	R15 output                      R8  groups left         R9  groups left
-//	                                R12 turns left          0(SP) strips left
+//	AX  arguments
 //
-// 8(SP): turns before the first is added. Vectors: Z0 on: float32 sums of the rows; Z16, Z17:
-// scales and biases; Z18 to Z21: products. Tiles: 0 and 3 products, 1 and 4 activations, 2
-// and 5 codes, in turn. Activations and a.slots are aligned to 64 bytes, the ring of four
-// products to 8192.`
+//	to multiply:                      to add:
+//	R10 activations                   R10 scales of the weight
+//	R11 activations, second strip     R13 scales of activations, SI sums
+//	DX  slot                          R11 products
+//	R15 products                      R15 output
+//	BX  64                            BX  group to group of products
+//	CX  row to row of activations     CX  what to ask memory for, DI bytes
+//	R12 groups left                   R12 groups left
+//	R8, R9: to unpack                 R8  strips left of these, R9 products of the strip
+//	                                  R14 rows, DX activations of the strip
+//
+// Vectors: Z0 on: float32 sums of the rows; Z16, Z17: scales and biases; Z18 to Z21: products.
+// Tiles: 0 to 3 products, 4 and 5 activations, 6 and 7 codes. Activations, slots and products
+// are aligned to 64 bytes.`
 
-// amxHeight is the number of rows of a strip.
-const amxHeight = 16
+const (
+	amxHeight = 16 // rows of a strip at most
+	amxLeast  = 9  // rows at least
+)
 
-// unpackKernel unpacks a format, the way of AVX-512.
+// unpackKernel unpacks a format, the way of AVX-512. It is all that a format needs for AMX.
 type unpackKernel struct{ *avx512Kernel }
 
-// amxKernel multiplies unpacked groups.
+// amxKernel unpacks and multiplies.
 type amxKernel struct {
 	*source
 	fp4 bool
@@ -50,24 +61,32 @@ func amx(s *source) {
 	s.line("DATA integerSigned<>+8(SB)/8, $0xf4f8fafcfdfeff00")
 	s.line("GLOBL integerSigned<>(SB), RODATA|NOPTR, $16")
 	for _, f := range formats {
-		unpackKernel{&avx512Kernel{source: s, codes: f}}.write()
+		unpackKernel{&avx512Kernel{source: s, codes: f, ahead: ahead, cache: 1}}.write()
 	}
 	amxKernel{s, false}.write()
 	amxKernel{s, true}.write()
-	for _, f := range formats {
-		stripKernel{&avx512Kernel{source: s, codes: f, ahead: stripAhead}, amxKernel{s, f.fp4}}.write()
-	}
 }
 
 func (k unpackKernel) write() {
-	k.line("\nTEXT ·integerUnpack%s(SB), NOSPLIT, $0-8", k.name)
-	k.op("MOVQ a+0(FP), AX")
-	k.arg("weights", "R8")
-	k.arg("slots", "R9")
-	k.arg("groups", "R12")
+	k.line("\nTEXT integerUnpack%s<>(SB), NOSPLIT, $0-0", k.name)
+	k.op("MOVQ CX, R13")
 	k.constants("integerSigned")
-	k.line("group:")
-	k.unpackBlock("R9")
+	k.op("MOVQ R13, CX")
+	k.op("MOVQ R8, SI")
+	if k.high() > 0 {
+		k.arg("plane", "DI")
+		k.op("ADDQ R8, DI")
+	}
+	k.arg("steps", "R14")
+	k.line("step:")
+	k.vectors(0, func(v int, w string) { k.op("VMOVDQU32 %s, %d(R9)", w, 64*v) })
+	k.op("ADDQ $%d, SI", step16(k.low()))
+	if k.high() > 0 {
+		k.op("ADDQ $%d, DI", step16(k.high()))
+	}
+	k.op("ADDQ $256, R9")
+	k.op("DECQ R14")
+	k.op("JNZ step")
 	k.loadScales(0, 1, func() {
 		k.op("VMOVUPS Z24, (R9)")
 		if !k.fp4 {
@@ -76,33 +95,10 @@ func (k unpackKernel) write() {
 	})
 	k.op("ADDQ $128, R9")
 	k.op("ADDQ integerArgs_block(AX), R8")
-	k.op("DECQ R12")
-	k.op("JNZ group")
-	k.op("VZEROUPPER")
 	k.op("RET")
 	for _, rest := range k.aside {
 		rest()
 	}
-}
-
-// unpackBlock writes the codes of the block at R8 to the slot at a register, and moves that
-// behind them.
-func (k *avx512Kernel) unpackBlock(slot string) {
-	k.op("MOVQ R8, SI")
-	if k.high() > 0 {
-		k.arg("plane", "DI")
-		k.op("ADDQ R8, DI")
-	}
-	k.arg("steps", "R14")
-	k.line("step:")
-	k.vectors(0, func(v int, w string) { k.op("VMOVDQU32 %s, %d(%s)", w, 64*v, slot) })
-	k.op("ADDQ $%d, SI", step16(k.low()))
-	if k.high() > 0 {
-		k.op("ADDQ $%d, DI", step16(k.high()))
-	}
-	k.op("ADDQ $256, %s", slot)
-	k.op("DECQ R14")
-	k.op("JNZ step")
 }
 
 func (k amxKernel) write() {
@@ -110,156 +106,441 @@ func (k amxKernel) write() {
 	if k.fp4 {
 		name = "FP4"
 	}
-	k.line("\nTEXT ·integerAMX%s(SB), NOSPLIT, $16-8", name)
+	k.line("\nTEXT ·integerAMX%s(SB), NOSPLIT, $0-8", name)
 	k.op("MOVQ a+0(FP), AX")
 	k.op("LEAQ integerArgs_config(AX), DX")
 	k.op("LDTILECFG_DX")
-	k.op("MOVQ $64, BX")
-	k.arg("actRow", "CX")
-	k.arg("acts", "DX")
-	k.op("MOVQ DX, R13")
-	k.op("ADDQ integerArgs_actTail(AX), R13")
-	k.arg("products", "DI")
-	k.op("MOVQ DI, R11")
-	k.arg("slots", "SI")
-	k.op("MOVQ SI, R10")
-	k.arg("groups", "R8")
-	k.op("MOVQ R8, R9")
-	k.arg("strips", "R12")
-	k.op("MOVQ R12, 0(SP)")
-	k.op("IMULQ R8, R12")
-	k.op("MOVQ $2, 8(SP)")
-	k.arg("out", "R15")
+	k.choose()
+	k.arg("tiles", "R10")
+	k.op("SHRQ $1, R10")
+	k.op("JZ last")
+	for _, c := range [][4]string{{"tileBytes", "second", "weights", "pairBlock"}, {"outTile", "outSecond", "out", "pairOut"}} {
+		k.arg(c[0], "R11")
+		k.op("IMULQ R10, R11")
+		k.set("R11", c[1])
+		k.move(c[2], c[3])
+	}
+	k.line("begin:")
+	k.first()
+	k.line("tile:")
+	k.move("acts", "panelActs")
+	k.move("more", "panelMore")
+	k.move("groups", "groupsLeft")
+	k.line("panel:")
+	k.next()
+	k.move("strips", "stripsLeft")
+	k.move("panelActs", "stripActs")
+	k.move("pairOut", "stripOut")
 	k.line("strip:")
-	k.begin()
-	k.line("turn:")
 	k.multiply()
-	k.add()
-	k.end()
+	k.line("rest:")
+	k.op("CMPQ integerArgs_unpackLeft(AX), $0")
+	k.op("JEQ sum")
+	k.unpack("rest")
+	k.op("JMP rest")
+	k.line("sum:")
+	k.sum()
+	k.op("CMPQ integerArgs_stripsLeft(AX), $0")
+	k.op("JNE strip")
+	k.op("MOVQ $1, integerArgs_panelMore(AX)")
+	k.arg("panelGroups", "R10")
+	k.op("IMULQ integerArgs_actGroup(AX), R10")
+	k.op("ADDQ R10, integerArgs_panelActs(AX)")
+	k.op("CMPQ integerArgs_groupsLeft(AX), $0")
+	k.op("JNE panel")
+	k.arg("outTile", "R10")
+	k.op("ADDQ R10, integerArgs_pairOut(AX)")
+	k.op("DECQ integerArgs_pairsLeft(AX)")
+	k.op("JNZ tile")
+	k.last()
 	k.op("TILERELEASE")
 	k.op("VZEROUPPER")
 	k.op("RET")
 }
 
-// begin sets the sums of a strip.
-func (k amxKernel) begin() {
-	k.op("CMPQ integerArgs_more(AX), $0")
-	k.op("JNE more")
+// set stores a register in a field of the arguments.
+func (k amxKernel) set(register, field string) { k.op("MOVQ %s, integerArgs_%s(AX)", register, field) }
+
+// move copies a field of the arguments to another.
+func (k amxKernel) move(from, to string) {
+	k.arg(from, "R11")
+	k.set("R11", to)
+}
+
+// choose finds the code that unpacks the format.
+func (k amxKernel) choose() {
+	for _, f := range formats {
+		if f.fp4 != k.fp4 {
+			continue
+		}
+		k.op("LEAQ integerUnpack%s<>(SB), R11", f.name)
+		if f.name != formats[len(formats)-1].name {
+			k.op("CMPQ integerArgs_format(AX), $const_integer%s", f.name)
+			k.op("JEQ chosen")
+		}
+	}
+	k.line("chosen:")
+	k.set("R11", "unpack")
+}
+
+// first unpacks the first panel of R10 pairs.
+func (k amxKernel) first() {
+	k.set("R10", "pairsLeft")
+	k.set("R10", "pairsNext")
+	k.move("pairBlock", "nextBlock")
+	k.move("slots", "nextSlots")
+	k.move("groups", "nextLeft")
+	k.upTo("R11", "R12")
+	k.set("R12", "nextGroups")
+	k.arg("nextBlock", "R8")
+	k.arg("nextSlots", "R9")
+	k.line("unpack:")
+	k.unpack("unpack")
+	k.op("DECQ R12")
+	k.op("JNZ unpack")
+}
+
+// upTo sets register to the groups of a panel, of left that there are.
+func (k amxKernel) upTo(left, register string) {
+	k.op("MOVQ $const_amxPanel, %s", register)
+	k.op("CMPQ %s, %s", register, left)
+	k.op("CMOVQGT %s, %s", left, register)
+}
+
+// unpack unpacks a group of both tiles.
+func (k amxKernel) unpack(name string) {
+	k.arg("unpack", "R13")
+	k.op("CALL R13")
+	k.op("CMPQ integerArgs_second(AX), $0")
+	k.op("JEQ %sAlone", name)
+	k.op("SUBQ integerArgs_block(AX), R8")
+	k.op("SUBQ integerArgs_slot(AX), R9")
+	k.op("ADDQ integerArgs_second(AX), R8")
+	k.op("ADDQ $const_amxSlotBytes, R9")
+	k.arg("unpack", "R13")
+	k.op("CALL R13")
+	k.op("SUBQ integerArgs_second(AX), R8")
+	k.op("SUBQ $const_amxSlotBytes, R9")
+	k.line("%sAlone:", name)
+	k.op("DECQ integerArgs_unpackLeft(AX)")
+}
+
+// next begins with the panel that has been unpacked, and finds the one after it, in the same
+// tiles or in the next.
+func (k amxKernel) next() {
+	k.move("nextSlots", "panelSlots")
+	k.arg("slots", "R10")
+	k.op("LEAQ (2*const_amxSlotBytes)(R10)(R10*1), R10")
+	k.op("SUBQ R11, R10")
+	k.set("R10", "nextSlots")
+	k.arg("nextGroups", "R12")
+	k.set("R12", "panelGroups")
+	k.op("SUBQ R12, integerArgs_groupsLeft(AX)")
+	k.arg("nextLeft", "R11")
+	k.op("SUBQ R12, R11")
+	k.op("IMULQ integerArgs_block(AX), R12")
+	k.op("ADDQ R12, integerArgs_nextBlock(AX)")
+	k.op("TESTQ R11, R11")
+	k.op("JNZ found")
+	k.op("DECQ integerArgs_pairsNext(AX)")
+	k.op("JZ found // no group")
+	k.arg("tileBytes", "R10")
+	k.op("ADDQ integerArgs_pairBlock(AX), R10")
+	k.set("R10", "pairBlock")
+	k.set("R10", "nextBlock")
+	k.arg("groups", "R11")
+	k.line("found:")
+	k.set("R11", "nextLeft")
+	k.upTo("R11", "R12")
+	k.set("R12", "nextGroups")
+	k.set("R12", "unpackLeft")
+}
+
+// last goes back to begin with the last of an odd number of tiles, once.
+func (k amxKernel) last() {
+	k.line("last:")
+	k.arg("tiles", "R10")
+	k.op("TESTQ $1, R10")
+	k.op("JZ end")
+	k.op("MOVQ $0, integerArgs_tiles(AX)")
+	k.op("DECQ R10")
+	for _, c := range [][4]string{{"tileBytes", "second", "weights", "pairBlock"}, {"outTile", "outSecond", "out", "pairOut"}} {
+		k.op("MOVQ $0, integerArgs_%s(AX)", c[1])
+		k.arg(c[0], "R11")
+		k.op("IMULQ R10, R11")
+		k.op("ADDQ integerArgs_%s(AX), R11", c[2])
+		k.set("R11", c[3])
+	}
+	k.op("MOVQ $1, R10")
+	k.op("JMP begin")
+	k.line("end:")
+}
+
+// Registers by their numbers.
+const (
+	regCX  = 1
+	regDX  = 2
+	regBX  = 3
+	regR10 = 10
+	regR11 = 11
+	regR15 = 15
+)
+
+// multiply multiplies the panel with the next strips and unpacks the next panel.
+func (k amxKernel) multiply() {
+	k.op("MOVQ $64, BX")
+	k.arg("actRow", "CX")
+	k.arg("panelSlots", "DX")
+	k.arg("products", "R15")
+	k.arg("panelGroups", "R12")
+	k.arg("nextBlock", "R8")
+	k.arg("nextSlots", "R9")
+	k.arg("stripActs", "R10")
+	k.op("CMPQ integerArgs_stripsLeft(AX), $1")
+	k.op("JEQ one")
+	k.op("MOVQ $2, integerArgs_stripsNow(AX)")
+	k.two()
+	k.op("JMP rest")
+	k.line("one:")
+	k.op("MOVQ $1, integerArgs_stripsNow(AX)")
+	k.one()
+}
+
+// also unpacks a group of the next panel, if one is left. It comes between tile instructions,
+// which leave vectors of integers alone.
+func (k amxKernel) also(name string) {
+	k.op("CMPQ integerArgs_unpackLeft(AX), $0")
+	k.op("JEQ %s", name)
+	k.unpack(name)
+	k.line("%s:", name)
+}
+
+// dot multiplies tiles.
+func (k amxKernel) dot(sum, acts, codes int) {
+	name := "TDPBSUD"
+	if k.fp4 {
+		name = "TDPBSSD"
+	}
+	k.op("%s(%d, %d, %d)", name, sum, acts, codes)
+}
+
+// acts loads tile t with activations, from column 64*half of the group on.
+func (k amxKernel) acts(t, half, register int) {
+	k.op("TILELOADD(%d, %d, %d, %d)", t, 64*half, register, regCX)
+}
+
+// codes loads tile 6 or 7 with the codes of the first or second tile of the weight.
+func (k amxKernel) codes(tile, half int) {
+	k.op("TILELOADD(%d, (%d+%d*const_amxSlotBytes), %d, %d)", 6+tile, 1024*half, tile, regDX, regBX)
+}
+
+// store stores the products in tile t as number i of a group, ago bytes before the current one.
+func (k amxKernel) store(t, i, ago int) {
+	k.op("TILESTORED(%d, %d, %d, %d)", t, 1024*i-ago, regR15, regBX)
+}
+
+// wide does something if the group has a second half, as those of 128 columns have.
+func (k amxKernel) wide(label string, do func()) {
+	if k.fp4 { // which has no groups of 128
+		return
+	}
+	k.op("CMPQ integerArgs_steps(AX), $4")
+	k.op("JLE %s", label)
+	do()
+	k.line("%s:", label)
+}
+
+// two multiplies two strips. Products are stored when the next group has begun: to wait for
+// them would keep the tiles from work.
+func (k amxKernel) two() {
+	k.op("MOVQ R10, R11")
+	k.op("ADDQ integerArgs_actStrip(AX), R11")
+	k.twoGroup("twoFirst", true)
+	k.op("DECQ R12")
+	k.op("JZ twoStored")
+	k.line("twoNext:")
+	k.twoGroup("twoThen", false)
+	k.op("DECQ R12")
+	k.op("JNZ twoNext")
+	k.line("twoStored:")
+	for i := range 4 {
+		k.store(i, i, 4096)
+	}
+}
+
+func (k amxKernel) twoGroup(name string, first bool) {
+	dots := func(half int, before func(i int)) {
+		k.acts(4, half, regR10)
+		k.codes(0, half)
+		k.codes(1, half)
+		k.acts(5, half, regR11)
+		for i := range 4 {
+			before(i)
+			k.dot(i, 4+i/2, 6+i%2)
+		}
+	}
+	dots(0, func(i int) {
+		if !first {
+			k.store(i, i, 4096)
+		}
+		k.op("TILEZERO(%d)", i)
+	})
+	k.wide(name+"Whole", func() { dots(1, func(int) {}) })
+	k.also(name)
+	k.op("ADDQ integerArgs_actGroup(AX), R10")
+	k.op("ADDQ integerArgs_actGroup(AX), R11")
+	k.op("ADDQ integerArgs_slot(AX), DX")
+	k.op("ADDQ $4096, R15")
+}
+
+// one multiplies one strip. Even and odd groups have tiles of their own.
+func (k amxKernel) one() {
+	k.line("oneNext:")
+	k.op("TESTQ $1, R12")
+	k.op("JNZ odd")
+	k.oneGroup("even", 0)
+	k.op("JMP stored")
+	k.line("odd:")
+	k.oneGroup("odd", 1)
+	k.line("stored:")
+	k.also("oneAlso")
+	k.op("ADDQ integerArgs_actGroup(AX), R10")
+	k.op("ADDQ integerArgs_slot(AX), DX")
+	k.op("ADDQ $2048, R15")
+	k.op("DECQ R12")
+	k.op("JNZ oneNext")
+	k.store(2, 0, 2048) // the last group is odd
+	k.store(3, 1, 2048)
+}
+
+func (k amxKernel) oneGroup(name string, odd int) {
+	dots := func(half int) {
+		k.acts(4+odd, half, regR10)
+		for i := range 2 {
+			k.codes(i, half)
+			k.dot(2*odd+i, 4+odd, 6+i)
+		}
+	}
+	for i := range 2 {
+		k.op("TILEZERO(%d)", 2*odd+i)
+	}
+	dots(0)
+	k.wide(name+"Whole", func() { dots(1) })
+	k.op("CMPQ R12, integerArgs_panelGroups(AX)")
+	k.op("JEQ stored")
+	for i := range 2 {
+		k.store(2-2*odd+i, i, 2048)
+	}
+}
+
+// sum scales the products of the strips and adds them.
+func (k amxKernel) sum() {
+	k.arg("stripsNow", "R8")
+	k.op("SUBQ R8, integerArgs_stripsLeft(AX)")
+	k.op("MOVQ R8, BX")
+	k.op("SHLQ $11, BX")
+	k.arg("products", "R9")
+	k.arg("stripActs", "DX")
+	k.arg("stripOut", "R15")
+	k.arg("rows", "R14")
+	k.line("add:")
+	k.add("first", 0)
+	k.op("CMPQ integerArgs_second(AX), $0")
+	k.op("JEQ alone")
+	k.op("ADDQ integerArgs_outSecond(AX), R15")
+	k.add("second", 1)
+	k.op("SUBQ integerArgs_outSecond(AX), R15")
+	k.line("alone:")
+	k.op("ADDQ integerArgs_actStrip(AX), DX")
+	k.op("MOVQ R14, R10")
+	k.op("SHLQ $6, R10")
+	k.op("ADDQ R10, R15")
+	k.op("ADDQ $2048, R9")
+	k.op("DECQ R8")
+	k.op("JNZ add")
+	k.set("DX", "stripActs")
+	k.set("R15", "stripOut")
+}
+
+// rows does something for every row there is. R14 is their number.
+func (k amxKernel) rows(end string, do func(m int)) {
+	for m := range amxHeight {
+		if m >= amxLeast {
+			k.op("CMPQ R14, $%d", m)
+			k.op("JEQ %s", end)
+		}
+		do(m)
+	}
+	k.line("%s:", end)
+}
+
+// add scales the products of a strip and a tile and adds them to the sums at R15.
+func (k amxKernel) add(name string, tile int) {
+	k.op("CMPQ integerArgs_panelMore(AX), $0")
+	k.op("JNE %sMore", name)
 	for m := range amxHeight {
 		k.op("VPXORD Z%d, Z%d, Z%d", m, m, m)
 	}
-	k.op("JMP turn")
-	k.line("more:")
-	for m := range amxHeight {
-		k.op("VMOVUPS %d(R15), Z%d", 64*m, m)
+	k.op("JMP %sBegun", name)
+	k.line("%sMore:", name)
+	k.rows(name+"Begun", func(m int) { k.op("VMOVUPS %d(R15), Z%d", 64*m, m) })
+	k.arg("panelSlots", "R10")
+	k.op("ADDQ integerArgs_slotTail(AX), R10")
+	if tile == 1 {
+		k.op("ADDQ $const_amxSlotBytes, R10")
 	}
-}
-
-// multiply lets the tiles work on a group. Turns use two sets of tiles, so that one may
-// begin before the last has ended.
-func (k amxKernel) multiply() {
-	k.op("TESTQ R12, R12")
-	k.op("JZ multiplied")
-	k.ahead()
-	k.op("TESTQ $1, R12")
-	k.op("JNE odd")
-	k.dots(0)
-	k.store(0)
-	k.op("JMP stored")
-	k.line("odd:")
-	k.dots(3)
-	k.store(3)
-	k.line("stored:")
-	k.op("ADDQ integerArgs_actGroup(AX), DX")
-	k.op("ADDQ integerArgs_slot(AX), SI")
-	k.ring("DI")
-	k.op("DECQ R12")
-	k.op("DECQ R8")
-	k.op("JNZ multiplied")
-	k.op("ADDQ integerArgs_actSkip(AX), DX")
-	k.arg("slots", "SI")
-	k.arg("groups", "R8")
-	k.line("multiplied:")
-	k.op("DECQ 8(SP)")
-	k.op("JGE turn")
-}
-
-// ahead asks for some of the blocks that will be unpacked next. To ask while the tiles work
-// is worth 40 ns a block of 4 bits against asking while unpacking, when nothing else is done.
-func (k amxKernel) ahead() {
-	const lines = 12 // with two strips enough for any format
-	k.arg("ahead", "R14")
-	k.op("CMPQ R14, integerArgs_aheadEnd(AX)")
-	k.op("JCC asked")
-	for i := range lines {
-		k.op("PREFETCHT0 %d(R14)", 64*i)
-	}
-	k.op("ADDQ $%d, integerArgs_ahead(AX)", 64*lines)
-	k.line("asked:")
-}
-
-// ring moves the place of products in register on by one.
-func (k amxKernel) ring(register string) {
-	k.op("ADDQ $1024, %s", register)
-	k.op("ANDQ $~4096, %s", register)
-}
-
-// dots multiplies a group with tiles t to t+2: products, activations, codes.
-func (k amxKernel) dots(t int) {
-	dot := "TDPBSUD"
-	if k.fp4 {
-		dot = "TDPBSSD"
-	}
-	k.op("TILEZERO(%d)", t)
-	k.op("TILELOADD(%d, 0, 2, 1)", t+1)
-	k.op("TILELOADD(%d, 0, 6, 3)", t+2)
-	k.op("%s(%d, %d, %d)", dot, t, t+1, t+2)
-	if !k.fp4 { // which has no groups of 128
-		k.op("CMPQ integerArgs_steps(AX), $4")
-		k.op("JLE whole%d", t)
-		k.op("TILELOADD(%d, 64, 2, 1)", t+1)
-		k.op("TILELOADD(%d, 1024, 6, 3)", t+2)
-		k.op("%s(%d, %d, %d)", dot, t, t+1, t+2)
-		k.line("whole%d:", t)
-	}
-}
-
-// store stores the products in tile t.
-func (k amxKernel) store(t int) { k.op("TILESTORED(%d, 0, 7, 3)", t) }
-
-// add scales the products of a group and adds them to the sums.
-func (k amxKernel) add() {
-	k.arg("steps", "R14")
-	k.op("SHLQ $8, R14")
-	k.op("VMOVUPS (R10)(R14*1), Z16")
+	k.op("LEAQ %d(R9), R11", 1024*tile)
+	k.op("MOVQ DX, R13")
+	k.op("ADDQ integerArgs_actTail(AX), R13")
+	k.arg("panelGroups", "R12")
+	k.ask(name, tile)
+	k.line("%sGroup:", name)
+	k.op("VMOVUPS (R10), Z16")
 	if !k.fp4 {
-		k.op("VMOVUPS 64(R10)(R14*1), Z17")
+		k.op("VMOVUPS 64(R10), Z17")
 	}
-	for m := range amxHeight {
+	k.op("LEAQ (R13)(R14*4), SI")
+	k.rows(name+"Added", func(m int) {
+		k.askLine(name, m)
 		t := fmt.Sprintf("Z%d", 18+m%4)
 		k.op("VCVTDQ2PS %d(R11), %s", 64*m, t)
 		k.op("VMULPS.BCST %d(R13), %s, %s", 4*m, t, t)
 		k.op("VFMADD231PS Z16, %s, Z%d", t, m)
 		if !k.fp4 {
-			k.op("VFMADD231PS.BCST %d(R13), Z17, Z%d", 4*(amxHeight+m), m)
+			k.op("VFMADD231PS.BCST %d(SI), Z17, Z%d", 4*m, m)
 		}
-	}
+	})
 	k.op("ADDQ integerArgs_actGroup(AX), R13")
 	k.op("ADDQ integerArgs_slot(AX), R10")
-	k.ring("R11")
-	k.op("DECQ R9")
-	k.op("JNZ turn")
+	k.op("ADDQ BX, R11")
+	k.op("ADDQ DI, CX")
+	k.op("DECQ R12")
+	k.op("JNZ %sGroup", name)
+	k.rows(name+"Stored", func(m int) { k.op("VMOVUPS Z%d, %d(R15)", m, 64*m) })
 }
 
-// end stores a strip's sums and goes on to the next strip.
-func (k amxKernel) end() {
-	for m := range amxHeight {
-		k.op("VMOVUPS Z%d, %d(R15)", m, 64*m)
+// ask prepares to ask memory for blocks in advance, if it is the panel's first strip that is
+// added. Of two lines one is asked for here, the other where blocks are unpacked, since memory
+// answers no more than some at a time.
+func (k amxKernel) ask(name string, tile int) {
+	k.arg("nextBlock", "CX")
+	if tile == 1 {
+		k.op("ADDQ integerArgs_second(AX), CX")
 	}
-	k.op("ADDQ $%d, R15", 64*amxHeight)
-	k.op("ADDQ integerArgs_actSkip(AX), R13")
-	k.arg("slots", "R10")
-	k.arg("groups", "R9")
-	k.op("DECQ 0(SP)")
-	k.op("JNZ strip")
+	k.arg("block", "DI")
+	k.op("CMPQ DX, integerArgs_panelActs(AX)")
+	k.op("JEQ %sAsk", name)
+	k.op("XORL DI, DI")
+	k.line("%sAsk:", name)
+}
+
+// askLine asks for a line of the block at CX.
+func (k amxKernel) askLine(name string, line int) {
+	if line >= amxLeast {
+		return
+	}
+	k.op("CMPQ DI, $%d", 128*line)
+	k.op("JLE %sAsked%d", name, line)
+	k.op("PREFETCHT1 %d(CX)", ahead+128*line)
+	k.line("%sAsked%d:", name, line)
 }

@@ -29,6 +29,7 @@ type avx512Kernel struct {
 	inTurn  bool     // and computed one after another, since the registers are few
 	super   bool     // there may be superblocks
 	ahead   int      // bytes that memory is asked for in advance
+	cache   int      // into the first cache (0) or the second (1)
 	aside   []func() // what is written after the kernel's end
 }
 
@@ -277,7 +278,7 @@ const ahead = 4608
 // prefetch asks for the line that will be read some blocks later.
 func (k *avx512Kernel) prefetch(h, offset int, register string) {
 	if k.ahead > 0 {
-		k.op("PREFETCHT0 %s", k.stream(h, offset+k.ahead, register))
+		k.op("PREFETCHT%d %s", k.cache, k.stream(h, offset+k.ahead, register))
 	}
 }
 
