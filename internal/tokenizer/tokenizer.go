@@ -80,6 +80,24 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string) []int32 {
 	return e.ids
 }
 
+// EncodeOpen returns the ids that text begins with, whatever other text may follow it: those of
+// its last word are left out, since more of a word is merged in another way, and so is what may
+// become an added token. It is for short texts.
+func (t *Tokenizer) EncodeOpen(text string) []int32 {
+	begun := 0 // bytes of an added token that may have begun
+	for token := range t.added {
+		for n := min(len(token)-1, len(text)); n > begun; n-- {
+			if strings.HasSuffix(text, token[:n]) {
+				begun = n
+			}
+		}
+	}
+	text = text[:len(text)-begun]
+	e := encoder{t: t, limit: math.MaxInt}
+	e.encode(text, [][2]int{{0, len(text)}})
+	return e.ids[:e.last]
+}
+
 // EncodeWithin returns the ids of a text that was put together from parts of different
 // origin. trusted are ranges of it, [from, to) in bytes, in order and apart. Added tokens,
 // special or not, are recognized only where all of their bytes lie in one such range; the
@@ -107,6 +125,7 @@ type encoder struct {
 	text    string
 	trusted [][2]int
 	ids     []int32
+	last    int  // ids before the last word or added token
 	limit   int  // of ids
 	guard   bool // words do not become added tokens, whatever the merges say
 }
@@ -167,6 +186,7 @@ func (e *encoder) word(word string) bool {
 		return e.id(e.t.bpe.bytes[word[0]])
 	}
 	n := len(e.ids)
+	e.last = n
 	if len(word) > maxCachedWord {
 		e.ids = e.t.merge(e.ids, word)
 	} else if known, place := e.t.cache.find(word); known != nil {
@@ -183,6 +203,7 @@ func (e *encoder) word(word string) bool {
 
 // id takes an added token, or that of a byte.
 func (e *encoder) id(id int32) bool {
+	e.last = len(e.ids)
 	e.ids = append(e.ids, id)
 	return len(e.ids) <= e.limit
 }
