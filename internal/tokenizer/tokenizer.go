@@ -33,10 +33,11 @@ type Tokenizer struct {
 	// looked for after normalization. Most files have only the first kind.
 	raw, normal addedSet
 
-	added     map[string]int32 // content of every added token
-	special   []bool           // by id; true for added tokens flagged special
-	mergeable map[int32]bool   // added tokens that merges can make; nil: none
-	longest   int              // bytes of the longest token
+	added     map[string]int32       // content of every added token
+	begins    func() map[string]bool // what these begin with, found out when it is first wanted
+	special   []bool                 // by id; true for added tokens flagged special
+	mergeable map[int32]bool         // added tokens that merges can make; nil: none
+	longest   int                    // bytes of the longest token
 }
 
 // ID returns the id of a token by its text: the content of an added token, or
@@ -82,20 +83,32 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string) []int32 {
 
 // EncodeOpen returns the ids that text begins with, whatever other text may follow it: those of
 // its last word are left out, since more of a word is merged in another way, and so is what may
-// become an added token. It is for short texts.
+// become an added token of up to maxBegin bytes.
 func (t *Tokenizer) EncodeOpen(text string) []int32 {
-	begun := 0 // bytes of an added token that may have begun
-	for token := range t.added {
-		for n := min(len(token)-1, len(text)); n > begun; n-- {
-			if strings.HasSuffix(text, token[:n]) {
-				begun = n
-			}
+	begins := t.begins()
+	for n := min(len(text), maxBegin); n > 0; n-- {
+		if begins[text[len(text)-n:]] {
+			text = text[:len(text)-n]
+			break
 		}
 	}
-	text = text[:len(text)-begun]
 	e := encoder{t: t, limit: math.MaxInt}
 	e.encode(text, [][2]int{{0, len(text)}})
 	return e.ids[:e.last]
+}
+
+// maxBegin bounds the beginnings of added tokens that EncodeOpen knows, in bytes.
+const maxBegin = 64
+
+// findBegins lists the texts that added tokens begin with, themselves not included.
+func (t *Tokenizer) findBegins() map[string]bool {
+	list := map[string]bool{}
+	for token := range t.added {
+		for n := range min(len(token), maxBegin+1) {
+			list[token[:n]] = true
+		}
+	}
+	return list
 }
 
 // EncodeWithin returns the ids of a text that was put together from parts of different
