@@ -134,6 +134,7 @@ type Model struct {
 	load      time.Duration
 	tok       *tokenizer.Tokenizer
 	templates checkpoint.Templates
+	parsed    [2]func() (*chat.Template, error) // of conversations without tools and with them, read when first wanted
 	generates checkpoint.Generation
 	format    func() chat.ToolFormat // found out when it is first wanted
 	draft     drafting
@@ -350,6 +351,9 @@ func (m *Model) readText(c *checkpoint.Checkpoint) error {
 	}
 	if m.templates, err = c.Templates(); err != nil {
 		return fmt.Errorf("model %s: %w", m.name, err)
+	}
+	for i, tools := range []bool{false, true} {
+		m.parsed[i] = sync.OnceValues(func() (*chat.Template, error) { return chat.NewTemplate(m.Template(tools)) })
 	}
 	m.format = sync.OnceValue(func() chat.ToolFormat { return chat.Teaches(m.Template(true)) })
 	return nil

@@ -76,7 +76,20 @@ func (m *Model) grammarVocab() (*grammar.Vocab, error) {
 			tokens[id], _ = m.tok.Token(int32(id)) // empty for an id that is only padding
 		}
 	}
-	return grammar.NewVocab(tokens, m.stops())
+	v, err := grammar.NewVocab(tokens, m.stops())
+	if err == nil {
+		v.SetEncoder(m.spell)
+	}
+	return v, err
+}
+
+// spell is how the tokenizer writes text that a grammar demands; more is true if other text
+// follows.
+func (m *Model) spell(text string, more bool) []int32 {
+	if more {
+		return m.tok.EncodeOpen(text)
+	}
+	return m.tok.Encode(text)
 }
 
 // get returns the grammar of a key, compiled if need be: once for all who want it, without

@@ -214,6 +214,15 @@ func TestGrammarIsKept(t *testing.T) {
 					t.Errorf("thinking %v, seed %d: %q (%s): %v", think, seed, a.Text(), a.Finish, err)
 				}
 				texts = append(texts, a.Text())
+				forced := 0
+				for _, token := range a.Tokens {
+					if token.Forced {
+						forced++
+					}
+				}
+				if s := &a.Result.Speculation; forced == 0 || s.Forced != forced {
+					t.Errorf("seed %d, depth %v: %d tokens forced, stats say %d", seed, depth, forced, s.Forced)
+				}
 			}
 			if texts[0] != texts[1] {
 				t.Errorf("seed %d: %q without drafts, %q with", seed, texts[0], texts[1])

@@ -95,11 +95,15 @@ func (m *Model) encode(r chat.Rendered) *Prompt {
 // render is what the template makes of a conversation, with Prefill if open asks for an answer. A
 // broken template is an error only for who needs it.
 func (m *Model) render(c *Conversation, open bool) (chat.Rendered, error) {
-	source := m.Template(len(c.Tools) > 0)
-	if source == "" {
+	tools := len(c.Tools) > 0
+	if m.Template(tools) == "" {
 		return chat.Rendered{}, fmt.Errorf("model %s: %w", m.name, ErrNoTemplate)
 	}
-	template, err := chat.NewTemplate(source)
+	parse := m.parsed[0]
+	if tools {
+		parse = m.parsed[1]
+	}
+	template, err := parse()
 	if err != nil {
 		return chat.Rendered{}, fmt.Errorf("model %s: %w", m.name, err)
 	}

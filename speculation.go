@@ -16,7 +16,7 @@ import (
 // has one, at the depth that pays. It changes the speed of an answer; its text only under the
 // ratio rule.
 type Speculation struct {
-	Depth      Depth   // tokens to draft per round; DepthOff: none, and a head is not loaded
+	Depth      Depth   // tokens to draft per round; DepthOff: none but those that a grammar forces, and a head is not loaded
 	Head       HeadUse // of the checkpoint's multi-token-prediction head
 	Lookup     bool    // draft from repetitions in the text, too
 	Rule       Rule    // which drafts are accepted
@@ -56,7 +56,8 @@ const (
 	// DepthAuto is the zero value: in a Request the depth that the model was opened with, and
 	// in Speculation the one that gives most tokens per second, by what is measured on the way.
 	DepthAuto Depth = spec.DepthAuto
-	// DepthOff drafts nothing: plain decoding.
+	// DepthOff drafts nothing that could be rejected: plain decoding, but for tokens that a
+	// grammar forces.
 	DepthOff Depth = spec.DepthOff
 )
 

@@ -16,6 +16,7 @@ type Token struct {
 	Top      []sample.LogProb // the most likely tokens in its place, as many as Request.TopLogProbs
 	Hash     uint64           // of the logits up to this token; 0 unless Request.Hash
 	Draft    int              // its number among the accepted drafts of its round, from 1; 0: it was not drafted
+	Forced   bool             // it was drafted because the grammar allows no other: it could not be rejected
 	Rejected []int32          // the drafts of its round that were rejected, with the last token of the round, if Request.Trace
 }
 
@@ -35,14 +36,15 @@ type Result struct {
 	Speculation SpeculationStats
 }
 
-// SpeculationStats is what speculative decoding did for an answer. It gave Rounds + Accepted
-// tokens in Rounds rounds. As JSON it has the rates, too, and null for what was not measured.
+// SpeculationStats is what speculative decoding did for an answer. It gave Rounds + Accepted +
+// Forced tokens in Rounds rounds. As JSON it has the rates, too, and null for what was not measured.
 type SpeculationStats struct {
 	Drafter        string // what drafted; "": nothing
 	Rule           Rule
 	Rounds         int           // passes of the model that gave tokens
-	Drafted        int           // draft tokens
+	Drafted        int           // draft tokens that could be rejected
 	Accepted       int           // of those
+	Forced         int           // tokens fed with drafts, or in their place, because the grammar allows no other; they need no drafter
 	DraftedAt      [MaxDepth]int // Drafted, by position in the draft
 	AcceptedAt     [MaxDepth]int // Accepted, by position in the draft
 	Copied         int           // draft tokens that were copied from the text
@@ -59,8 +61,11 @@ type SpeculationStats struct {
 
 // TokensPerRound is how many tokens a pass of the model gave on average.
 func (s *SpeculationStats) TokensPerRound() float64 {
-	return float64(s.Rounds+s.Accepted) / float64(max(s.Rounds, 1))
+	return float64(s.Rounds+s.Accepted+s.Forced) / float64(max(s.Rounds, 1))
 }
+
+// Any reports whether there is anything to tell: something drafted, or tokens were forced.
+func (s *SpeculationStats) Any() bool { return s.Drafter != "" || s.Forced > 0 }
 
 // Acceptance is the share of drafts that were accepted.
 func (s *SpeculationStats) Acceptance() float64 {
@@ -93,6 +98,7 @@ func (s SpeculationStats) MarshalJSON() ([]byte, error) {
 		Rounds             int     `json:"rounds"`
 		Drafted            int     `json:"drafted"`
 		Accepted           int     `json:"accepted"`
+		Forced             int     `json:"forced,omitempty"`
 		AcceptedByPosition []int   `json:"accepted_by_position"`
 		TokensPerRound     float64 `json:"tokens_per_round"`
 		MeanDepth          float64 `json:"mean_depth"`
@@ -107,7 +113,7 @@ func (s SpeculationStats) MarshalJSON() ([]byte, error) {
 		Copied             int     `json:"copied,omitempty"`
 		CopiedAccepted     int     `json:"copied_accepted,omitempty"`
 	}{
-		s.Rounds, s.Drafted, s.Accepted, s.AcceptedByPosition(), s.TokensPerRound(), s.MeanDepth(), string(s.Rule), s.Drafter, s.DraftVocab,
+		s.Rounds, s.Drafted, s.Accepted, s.Forced, s.AcceptedByPosition(), s.TokensPerRound(), s.MeanDepth(), string(s.Rule), s.Drafter, s.DraftVocab,
 		float64(s.Draft.Microseconds()) / 1e3, float64(s.Verify.Microseconds()) / 1e3,
 		measured(s.PassCost), measured(s.DraftCost), measured(s.Speedup), s.Copied, s.CopiedAccepted,
 	})
@@ -120,7 +126,7 @@ func newResult(r *engine.Result) Result {
 		Prompt: r.Prompt, Cached: r.Cached, Tokens: r.Tokens, Queue: r.Queue, Prefill: r.Prefill, Decode: r.Decode,
 		Preempted: r.Preempted, Batch: r.Batch,
 		Speculation: SpeculationStats{
-			Drafter: s.Drafter, Rule: Rule(s.Rule.String()), Rounds: s.Rounds, Drafted: s.Drafted, Accepted: s.Accepted,
+			Drafter: s.Drafter, Rule: Rule(s.Rule.String()), Rounds: s.Rounds, Drafted: s.Drafted, Accepted: s.Accepted, Forced: s.Forced,
 			DraftedAt: s.DraftedAt, AcceptedAt: s.AcceptedAt, Copied: s.Copied, CopiedAccepted: s.CopiedAccepted, DraftVocab: s.DraftVocab,
 			Draft: s.Draft, Verify: s.Verify, PassCost: s.Beta, DraftCost: s.Delta, Speedup: s.Speedup(),
 		},
@@ -134,8 +140,9 @@ type Round struct {
 	Rows      int // tokens and drafts of all of them
 	Prompt    int // of Rows, those of prompts
 	Tokens    int // generated
-	Drafted   int
-	Accepted  int // drafts
+	Drafted   int // drafts that could be rejected
+	Accepted  int // of those
+	Forced    int // tokens beside them that the grammar forced
 }
 
 // Stats is what a model has done since it was opened, and what it is doing.
@@ -149,6 +156,7 @@ type Stats struct {
 	PromptTokens int64            // of requests that ended
 	CachedTokens int64            // of those, found in the prefix cache
 	Tokens       int64            // generated
+	Forced       int64            // of those, fed like drafts because a grammar allowed no other
 	Preemptions  int64
 	DraftedAt    [MaxDepth]int64 // drafts up to the first rejected one of each round, by position in the draft
 	AcceptedAt   [MaxDepth]int64 // of those
@@ -182,7 +190,7 @@ func (m *Model) Stats() Stats {
 	s := m.engine.Stats()
 	x := Stats{
 		Running: s.Running, Waiting: s.Waiting, Rounds: s.Rounds, Finished: map[Finish]int64{}, Canceled: s.Canceled, Faults: s.Faults,
-		PromptTokens: s.PromptTokens, CachedTokens: s.CachedTokens, Tokens: s.Tokens, Preemptions: s.Preemptions,
+		PromptTokens: s.PromptTokens, CachedTokens: s.CachedTokens, Tokens: s.Tokens, Forced: s.Forced, Preemptions: s.Preemptions,
 		DraftedAt: s.Drafted, AcceptedAt: s.Accepted, KVUsed: s.Memory.Used, KVBudget: s.Memory.Budget, KVPages: s.Memory.Pages,
 		PrefixCache: PrefixCacheStats{
 			Entries: s.Cache.Entries, Bytes: s.Cache.Bytes, Hits: s.Cache.Hits, Misses: s.Cache.Misses, Evictions: s.Cache.Evictions,

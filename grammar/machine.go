@@ -21,6 +21,7 @@ type machine struct {
 	states  []state
 	configs []config // of the states
 	index   map[uint64][]int32
+	settled map[int32]step // by state, as far as somebody has asked
 
 	// Of the step being made.
 	next []config
@@ -44,6 +45,13 @@ type state struct {
 	ends        bool
 }
 
+// step is the only byte that can follow in a state, and the state after it; next is -1 if there
+// is none.
+type step struct {
+	next int32
+	b    byte
+}
+
 // bottom is the node of frame 0, which is none.
 const bottom = math.MaxInt32
 
@@ -53,7 +61,7 @@ const over = 0
 func newMachine(p *program) *machine {
 	m := &machine{
 		p: p, frames: []frame{{node: bottom}}, after: []int32{-1}, frame: map[frame]int32{},
-		sets: map[uint64][]int32{}, index: map[uint64][]int32{},
+		sets: map[uint64][]int32{}, index: map[uint64][]int32{}, settled: map[int32]step{},
 	}
 	m.states = append(m.states, state{ends: true})
 	m.index[hash(nil)] = []int32{over}
@@ -198,6 +206,47 @@ func (m *machine) feed(s int32, text string) (int32, bool) {
 		return over, false
 	}
 	return m.intern(), true
+}
+
+// settle is the step that must follow in a state.
+func (m *machine) settle(s int32) step {
+	only, ok := m.settled[s]
+	if ok {
+		return only
+	}
+	if b, ok := m.only(s); !ok {
+		only.next = -1
+	} else {
+		only.b = b
+		only.next, _ = m.feed(s, string([]byte{b}))
+	}
+	m.settled[s] = only
+	return only
+}
+
+// only is the one byte that can follow in a state; ok is false if there are others, or if the
+// text may end.
+func (m *machine) only(s int32) (b byte, ok bool) {
+	if m.states[s].ends {
+		return 0, false
+	}
+	for _, c := range m.of(s) {
+		d := m.p.dfa(c.node)
+		for class, to := range d.row(c.state) {
+			first := byte(d.starts[class])
+			if to < 0 {
+				continue
+			}
+			if _, _, fits := m.read(c, first); !fits {
+				continue // a string is as long as it may be, or not yet as long as it must be
+			}
+			if ok && first != b || d.starts[class+1]-d.starts[class] > 1 {
+				return 0, false
+			}
+			b, ok = first, true
+		}
+	}
+	return b, ok
 }
 
 // behind is the state reached by leaving a stack.

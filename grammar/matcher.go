@@ -17,6 +17,9 @@ type Matcher struct {
 	ahead  []int32 // tokens looked at last, and the states behind them
 	states []int32
 
+	spelled map[int32]int32 // by state: the token that settled text goes on with; -1: none
+	text    []byte          // that is settled
+
 	masks  []maskOf // used in turn
 	turn   int
 	filled map[int32]int // state to its place in masks
@@ -33,7 +36,7 @@ const keptMasks = 32
 
 // Matcher returns a matcher at the start of a text.
 func (g *Grammar) Matcher() *Matcher {
-	m := &Matcher{g: g, machine: newMachine(g.program), walker: walker{v: g.vocab}, filled: map[int32]int{}}
+	m := &Matcher{g: g, machine: newMachine(g.program), walker: walker{v: g.vocab}, spelled: map[int32]int32{}, filled: map[int32]int{}}
 	m.now = m.machine.start()
 	return m
 }
@@ -84,6 +87,36 @@ func (m *Matcher) next(s, id int32) int32 {
 	return s
 }
 
+// maxSettled bounds the text that is looked at for its first token, in bytes.
+const maxSettled = 64
+
+// spell is the token with which the vocabulary's encoder begins the text that must follow in a
+// state, -1 if no text must, or if its first token depends on what comes after it. It depends on
+// the state alone, so that a mask is the same however the text before was cut into tokens.
+func (m *Matcher) spell(s int32) int32 {
+	if m.g.vocab.encode == nil {
+		return -1
+	}
+	if id, ok := m.spelled[s]; ok {
+		return id
+	}
+	m.text = m.text[:0]
+	at := s
+	for len(m.text) < maxSettled {
+		step := m.machine.settle(at)
+		if step.next < 0 {
+			break
+		}
+		m.text, at = append(m.text, step.b), step.next
+	}
+	id := int32(-1)
+	if len(m.text) > 0 {
+		id = m.g.vocab.first(string(m.text), m.machine.states[at].first < m.machine.states[at].last)
+	}
+	m.spelled[s] = id
+	return id
+}
+
 // mask is the set of tokens allowed in a state.
 func (m *Matcher) mask(s int32) []uint64 {
 	if i, ok := m.filled[s]; ok {
@@ -101,6 +134,10 @@ func (m *Matcher) mask(s int32) []uint64 {
 	m.filled[s] = m.turn
 	m.masks[m.turn].state = s
 	bits := m.masks[m.turn].bits
+	if id := m.spell(s); id >= 0 {
+		set(bits, id)
+		return bits
+	}
 	// By number: the list of configs may move while frames are explored.
 	for i := m.machine.states[s].first; i < m.machine.states[s].last; i++ {
 		m.fill(bits, m.machine.configs[i])

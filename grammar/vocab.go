@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"unicode/utf8"
 )
@@ -37,8 +38,20 @@ type Vocab struct {
 	// text is what can follow within a JSON string, by state of textDFA.
 	text []atomic.Pointer[facts]
 
+	// encode is nil where settled text may be spelled in any way.
+	encode func(text string, more bool) []int32
+
 	learned atomic.Int64 // bytes of facts that grammars remember
 }
+
+// SetEncoder has settled text written as a tokenizer writes it: where the grammar leaves one
+// text, only the token with which encode begins it is allowed, and no other way to spell it.
+// Which texts can come out stays the same. It must be called before the vocabulary is used, and
+// encode by several goroutines at once.
+//
+// encode returns the ids of a text, or those that it begins with; if more is true, other text
+// follows, and ids that may depend on it are left out.
+func (v *Vocab) SetEncoder(encode func(text string, more bool) []int32) { v.encode = encode }
 
 // trieNode is one byte of one or more tokens.
 type trieNode struct {
@@ -187,6 +200,19 @@ func (v *Vocab) measure(list []entry) {
 		}
 		v.plain = append(v.plain, mask)
 	}
+}
+
+// first is the token with which encode begins a text, -1 if it is not known or none that may be
+// allowed; more is true if other text follows.
+func (v *Vocab) first(text string, more bool) int32 {
+	ids := v.encode(text, more)
+	if len(ids) == 0 || ids[0] < 0 || int(ids[0]) >= len(v.tokens) {
+		return -1
+	}
+	if token := v.tokens[ids[0]]; token == "" || !strings.HasPrefix(text, token) {
+		return -1 // a control token, or text that the encoder changes
+	}
+	return ids[0]
 }
 
 func set(mask []uint64, id int32) { mask[id>>6] |= 1 << (id & 63) }

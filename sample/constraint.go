@@ -27,6 +27,41 @@ func (s *Sampler) allowed(ahead []int32) []uint64 {
 	return s.constraint.Allowed(ahead)
 }
 
+// Forced is the only id that the constraint leaves once the tokens ahead have followed the text:
+// Draw gives it, whatever the logits are, as long as they are numbers. ok is false if there is
+// none such.
+func (s *Sampler) Forced(ahead []int32) (id int32, ok bool) {
+	if s.constraint == nil {
+		return 0, false
+	}
+	s.inside = true
+	id, ok = single(s.constraint.Allowed(ahead))
+	s.inside = false
+	return id, ok && int(id) < s.vocab(MaxVocab)
+}
+
+// Allows reports whether the constraint leaves id once the tokens ahead have followed the text.
+func (s *Sampler) Allows(ahead []int32, id int32) bool {
+	s.inside = true
+	mask := s.allowed(ahead)
+	s.inside = false
+	return mask == nil || id >= 0 && int(id>>6) < len(mask) && mask[id>>6]>>(id&63)&1 != 0
+}
+
+// single is the only id in a mask; ok is false if there are more or none.
+func single(mask []uint64) (id int32, ok bool) {
+	for i, word := range mask {
+		if word == 0 {
+			continue
+		}
+		if ok || word&(word-1) != 0 {
+			return 0, false
+		}
+		id, ok = int32(i*64+bits.TrailingZeros64(word)), true
+	}
+	return id, ok
+}
+
 // hold works out the maxima of a row and keeps to the mask, nil for all. It returns the row
 // to go on with, restricted by d.mask, or that s.scratch.keys lists all that the filters may
 // keep; and the greatest key there is, 0 if there is none.

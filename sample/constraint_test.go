@@ -182,3 +182,59 @@ func BenchmarkConstraint(b *testing.B) {
 		}
 	}
 }
+
+// TestForcedIsTheOnlyDraw compares Forced and Allows with the ids in random masks, and what is
+// forced with what is drawn.
+func TestForcedIsTheOnlyDraw(t *testing.T) {
+	forced := 0
+	for i := range 2000 {
+		r := rand.New(rand.NewPCG(41, uint64(i)))
+		vocab := 1 + r.IntN(300)
+		mask := randomMask(r, vocab, 1+r.IntN(2*vocab))
+		o := randomOptions(r, vocab)
+		o.Vocab = vocab
+		o.Constraint = func() Constraint {
+			return &masks{mask: func(said []int32) []uint64 {
+				if len(said) == 1 {
+					return mask
+				}
+				return nil
+			}}
+		}
+		s, err := New(o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := s.Forced(nil); ok {
+			t.Fatal("forced where everything is allowed")
+		}
+		var ids []int32
+		for id := range 64 * len(mask) {
+			allowed := allowedIn(mask, id)
+			if allowed {
+				ids = append(ids, int32(id))
+			}
+			if got := s.Allows([]int32{0}, int32(id)); got != allowed {
+				t.Fatalf("case %d: id %d allowed: %v, want %v", i, id, got, allowed)
+			}
+		}
+		id, ok := s.Forced([]int32{0})
+		if want := len(ids) == 1 && int(ids[0]) < vocab; ok != want || ok && id != ids[0] {
+			t.Fatalf("case %d: forced %d, %v of %d in a vocabulary of %d", i, id, ok, ids, vocab)
+		}
+		if !ok {
+			continue
+		}
+		forced++
+		logits := make([]float32, vocab)
+		for j := range logits {
+			logits[j] = float32(r.NormFloat64() * 10)
+		}
+		if got := s.Draw(s.Dist(logits, []int32{0})); got != id {
+			t.Fatalf("case %d: %d is forced and %d drawn", i, id, got)
+		}
+	}
+	if forced < 200 {
+		t.Errorf("only %d cases with a forced id", forced)
+	}
+}

@@ -42,7 +42,7 @@ func (f *draftFlags) group() flagGroup {
 	fs := g.flags.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.mtp, "mtp", "use the checkpoint's multi-token-prediction head (default auto: if it has one)")
-	fs.Var(&f.depth, "mtp-depth", "draft tokens per round (default auto: fastest)")
+	fs.Var(&f.depth, "mtp-depth", "draft tokens per round, besides those that a grammar forces (default auto: fastest)")
 	fs.Var(&f.accept, "mtp-accept", "acceptance rule: exact gives the text of plain decoding, ratio its distribution (default exact)")
 	fs.Var(&f.drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default mtp; none without a head)")
 	fs.Var(&f.vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens, and those of the text (default auto: fastest)")
@@ -119,12 +119,21 @@ func describeSpeculation(r *foretoken.SpeculationStats) string {
 			rates = append(rates, fmt.Sprintf("%.2f", float64(r.AcceptedAt[j])/float64(n)))
 		}
 	}
-	line := fmt.Sprintf("%s: %s in %s", r.Drafter, counted(r.Rounds+r.Accepted, "token"), counted(r.Rounds, "round"))
+	drafter := r.Drafter
+	if drafter == "" {
+		drafter = "no drafter"
+	}
+	line := fmt.Sprintf("%s: %s in %s", drafter, counted(r.Rounds+r.Accepted+r.Forced, "token"), counted(r.Rounds, "round"))
+	if r.Drafted+r.Forced > 0 {
+		line += fmt.Sprintf(" (%.2f per round)", r.TokensPerRound())
+	}
+	if r.Forced > 0 {
+		line += fmt.Sprintf(", %d forced by the grammar", r.Forced)
+	}
 	if r.Drafted == 0 {
 		return line + ", no draft tokens"
 	}
-	line = fmt.Sprintf("%s (%.2f per round), accepted %d of %d draft tokens (%s), depth %.1f",
-		line, r.TokensPerRound(), r.Accepted, r.Drafted, strings.Join(rates, " "), r.MeanDepth())
+	line += fmt.Sprintf(", accepted %d of %d draft tokens (%s), depth %.1f", r.Accepted, r.Drafted, strings.Join(rates, " "), r.MeanDepth())
 	if r.Speedup > 0 { // there was a plain round to compare with
 		line += fmt.Sprintf(", about %.2f times plain", r.Speedup)
 	}

@@ -164,7 +164,7 @@ func (g *generation) answer(ctx context.Context, c *console, s *session, q foret
 	}
 	if g.model.verbose {
 		c.remark(a.summary(q.Sampling.Seed))
-		if r := &a.Result.Speculation; r.Drafter != "" {
+		if r := &a.Result.Speculation; r.Any() {
 			c.remark(describeSpeculation(r))
 		}
 	}

@@ -71,7 +71,7 @@ func newReport(s *session, q *foretoken.Request, a *answer, err error) *report {
 			r.LogProbs[i] = s.describe(t)
 		}
 	}
-	if stats := &a.Result.Speculation; stats.Drafter != "" {
+	if stats := &a.Result.Speculation; stats.Any() {
 		r.MTP = stats
 	}
 	if a.finish == finishError {

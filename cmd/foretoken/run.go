@@ -128,7 +128,7 @@ func (t *talk) answer(ctx context.Context, c *console, s *session, in *input) (*
 	}
 	if c.errTerminal || t.model.verbose {
 		c.remark(a.summary(q.Sampling.Seed))
-		if r := &a.Result.Speculation; r.Drafter != "" {
+		if r := &a.Result.Speculation; r.Any() {
 			c.remark(describeSpeculation(r))
 		}
 	}

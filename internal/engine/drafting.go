@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -24,6 +25,11 @@ func (e *Engine) draft(hidden backend.Tensor) error {
 	d.seqs, d.runs, d.records = d.seqs[:0], d.runs[:0], d.records[:0]
 	first := 0
 	for _, s := range e.batch {
+		if s.fault == nil && s.current() {
+			s.draft.Cut(0)
+			s.force()
+			e.blame(s.fault)
+		}
 		if n := s.outcome.Kept(); s.draftState != nil && s.fault == nil {
 			s.hidden = hidden.RowRange(first+n-1, first+n)
 			if s.finish == "" || e.cache != nil {
@@ -39,7 +45,11 @@ func (e *Engine) draft(hidden backend.Tensor) error {
 		_, err := e.o.Drafter.Draft(d.runs) // no depth is chosen and no cost noted
 		return err
 	}
-	return d.run(e.o.Drafter)
+	err := d.run(e.o.Drafter)
+	for _, s := range d.seqs {
+		e.blame(s.fault)
+	}
+	return err
 }
 
 // add puts a sequence on the list, with the hidden rows of the tokens that it has kept. One
@@ -52,13 +62,16 @@ func (d *drafting) add(s *sequence, hidden backend.Tensor) {
 	// A draft that the limit would cut off is not made, and before the first token there are
 	// none, wherever the prompt was cut.
 	depth := s.limit - len(s.tokens) - 1
-	if len(known) < len(s.tokens) || len(s.tokens) == len(s.req.Prompt) || s.finish != "" {
+	forced := 0
+	if !s.current() {
 		depth = 0
+	} else if forced = len(s.draft.Tokens); forced > 0 && slices.Contains(s.stop, s.draft.Tokens[forced-1]) {
+		depth = forced
 	}
 	d.seqs = append(d.seqs, s)
 	d.records = append(d.records, &s.record)
 	run := spec.Run{
-		State: s.draftState, HostState: &s.hostState, Text: known, Hidden: hidden, Depth: depth,
+		State: s.draftState, HostState: &s.hostState, Text: known, Hidden: hidden, Depth: depth, Known: forced,
 		Sampler: s.sampler, Dists: s.req.Rule == spec.Ratio,
 	}
 	s.pair(&run)
@@ -80,12 +93,13 @@ func (d *drafting) run(drafter spec.Drafter) error {
 	}
 	d.observe(time.Since(start))
 	for i, s := range d.seqs {
-		if s.target.Len()+1 < len(s.tokens) {
-			continue // it is prefilled, and what may have been drafted before stands
+		if len(drafts[i].Tokens) == 0 {
+			continue // what is forced stands; so does what may have been drafted for one that is prefilled
 		}
 		// The sequence may be left out of rounds while the drafter goes on with others.
 		s.draft.Tokens = append(s.draft.Tokens[:0], drafts[i].Tokens...)
 		s.draft.Dists = append(s.draft.Dists[:0], drafts[i].Dists...)
+		s.force()
 		if n := drafts[i].Vocab; n > 0 {
 			s.record.DraftVocab = n
 		}

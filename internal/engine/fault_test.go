@@ -192,6 +192,47 @@ func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 	}
 }
 
+// fickle is a constraint that leaves one id when it is first asked about a position, and another
+// one afterwards.
+type fickle struct {
+	said  int
+	asked map[int]bool
+}
+
+func (c *fickle) Accept(int32) { c.said++ }
+
+func (c *fickle) Allowed(ahead []int32) []uint64 {
+	at := c.said + len(ahead)
+	id := 5
+	if c.asked[at] {
+		id = 6
+	}
+	c.asked[at] = true
+	return []uint64{1 << id}
+}
+
+// TestConstraintThatChangesEndsItsRequest has what was certain not come: the state cannot be
+// rolled back, so the request ends, and no other.
+func TestConstraintThatChangesEndsItsRequest(t *testing.T) {
+	for _, depth := range []spec.Depth{spec.DepthOff, 3} {
+		log := newJournal("")
+		e, pool, want := faultBench(t, func(*Options) {}, log)
+		wait := neighbors(t, e, 3, depth)
+		_, _, err := collect(e, Request{
+			Prompt: prompt(30, 9), MaxTokens: 30, IgnoreEnd: true, Depth: depth,
+			Sampling: sample.Options{Constraint: func() sample.Constraint { return &fickle{asked: map[int]bool{}} }},
+		})
+		if !errors.Is(err, errForced) {
+			t.Errorf("depth %v: %v, want %v", depth, err, errForced)
+		}
+		wait(want)
+		e.Close()
+		if s := pool.Stats(); s.Used != 0 || s.States != 0 {
+			t.Errorf("left behind %+v", s)
+		}
+	}
+}
+
 // TestDrafterThatPanicsCostsNobodyElse has a drafter fail once: in a round, when something is
 // taken from the cache, and when a prompt is prefilled in the background.
 func TestDrafterThatPanicsCostsNobodyElse(t *testing.T) {

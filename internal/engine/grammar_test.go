@@ -69,7 +69,7 @@ func (l *later) Accept(id int32) {
 }
 
 // openTiny opens the embedded model's checkpoint with its tokenizer.
-func openTiny(t *testing.T) (model.Model, *state.Pool, *tokenizer.Tokenizer) {
+func openTiny(t testing.TB) (model.Model, *state.Pool, *tokenizer.Tokenizer) {
 	t.Helper()
 	dir := golden.Dir(t, "tiny")
 	c, err := checkpoint.Open(dir)
@@ -95,7 +95,7 @@ func openTiny(t *testing.T) (model.Model, *state.Pool, *tokenizer.Tokenizer) {
 
 // newVocab prepares a tokenizer's tokens: control tokens never, the model's stop tokens at
 // the end only.
-func newVocab(t *testing.T, tok *tokenizer.Tokenizer, stop []int32) *grammar.Vocab {
+func newVocab(t testing.TB, tok *tokenizer.Tokenizer, stop []int32) *grammar.Vocab {
 	t.Helper()
 	tokens := make([]string, tok.Size())
 	for id := range tokens {

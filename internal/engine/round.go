@@ -9,6 +9,9 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
+// errForced is what comes of a constraint that is none.
+var errForced = errors.New("engine: the constraint allows other tokens than it did when it was asked before")
+
 // errNoNumber is what comes of damaged weights.
 var errNoNumber = errors.New("engine: the model's output is not a number; the weights or the memory are damaged")
 
@@ -102,17 +105,26 @@ func (s *sequence) commit(accepted int, next int32, logits []sample.Row) {
 	}
 	s.outcome.Accepted, s.outcome.Tokens = min(accepted, kept+1), kept+1
 	s.announce()
-	s.target.Commit(kept)
+	certain := s.outcome.Drafted - s.span.Drafts
+	if kept < certain {
+		s.fault = errForced
+		return
+	}
+	s.target.Commit(kept - certain)
 }
 
 // token is token i of a round: one of the accepted drafts, or the one that follows them.
 func (s *sequence) token(i, accepted int, next int32) Token {
 	if i < accepted {
-		return Token{ID: s.draft.Tokens[i], Draft: i + 1}
+		return Token{ID: s.draft.Tokens[i], Draft: i + 1, Forced: i < len(s.draft.Forced) && s.draft.Forced[i]}
 	}
 	t := Token{ID: next}
 	if s.req.Trace {
-		t.Rejected = slices.Clone(s.draft.Tokens[accepted:])
+		for j := accepted; j < len(s.draft.Tokens); j++ {
+			if j >= len(s.draft.Forced) || !s.draft.Forced[j] {
+				t.Rejected = append(t.Rejected, s.draft.Tokens[j])
+			}
+		}
 	}
 	return t
 }

@@ -27,6 +27,7 @@ type Request struct {
 	Hash      bool           // compute Result.LogitsHash
 	Depth     spec.Depth     // draft tokens per round
 	Rule      spec.Rule      // which drafts are accepted
+	NoForced  bool           // feed tokens that a constraint forces one by one, to compare
 	Trace     bool           // report rejected drafts, in Token.Rejected
 	// Inputs are the parts of the prompt that are no text: ascending, apart from each other.
 	Inputs []Input
@@ -183,23 +184,41 @@ func (s *sequence) next(budget, round int) model.Span {
 	if n := s.toBoundary(min(len(gap), budget)); n < len(gap) || s.background != nil {
 		return model.Span{State: s.target, Tokens: gap[:n]}
 	}
-	drafts := s.draft.Tokens[:min(len(s.draft.Tokens), budget-len(gap))]
-	if s.req.Rule == spec.Ratio && len(drafts) < min(len(s.draft.Tokens), round-1) && budget < round {
+	n := min(len(s.draft.Tokens), budget-len(gap))
+	if s.req.Rule == spec.Ratio && n < min(len(s.draft.Tokens), round-1) && budget < round {
 		return model.Span{}
 	}
-	s.draft.Tokens = drafts
-	s.fed = append(append(s.fed[:0], gap...), drafts...)
+	s.draft.Cut(n)
+	s.fed = append(append(s.fed[:0], gap...), s.draft.Tokens...)
 	return model.Span{
 		State: s.target, Tokens: s.fed,
-		Drafts: len(drafts), Want: len(drafts) + 1,
+		Drafts: n - s.draft.Certain(s.stop), Want: n + 1, // what is certain is not rolled back
 	}
+}
+
+// current reports whether the next round is to draft: the text goes on, it has its first token,
+// and all before the last one was fed.
+func (s *sequence) current() bool {
+	return s.finish == "" && s.background == nil && s.target.Len()+1 == len(s.tokens) && len(s.tokens) > len(s.req.Prompt)
+}
+
+// force completes the draft of the next round with the tokens that the request's constraint
+// forces. A panic of the constraint is the sequence's fault.
+func (s *sequence) force() {
+	if s.req.NoForced {
+		return
+	}
+	s.fault = try(func() {
+		s.draft.Force(s.sampler, s.stop, s.limit-len(s.tokens)-1)
+		s.draft.Cut(s.draft.Certain(s.stop) + s.target.Layout().MaxDrafts)
+	})
 }
 
 // feed makes span the sequence's part of the round.
 func (s *sequence) feed(span model.Span) {
-	rows := len(span.Tokens)
+	rows, drafted := len(span.Tokens), max(span.Want-1, 0)
 	s.span, s.outcome = span, spec.Outcome{
-		Rows: rows, Drafted: span.Drafts, Prefill: span.Want == 0 || rows > span.Drafts+1,
+		Rows: rows, Drafted: drafted, Forced: s.draft.Forced, Prefill: span.Want == 0 || rows > drafted+1,
 	}
 }
 

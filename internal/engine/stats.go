@@ -17,8 +17,9 @@ type Round struct {
 	Rows      int // of all of them: tokens and drafts
 	Prompt    int // among Rows, those of prompts
 	Tokens    int // generated
-	Drafted   int
+	Drafted   int // drafts that could be rejected
 	Accepted  int // of the drafts
+	Forced    int // tokens beside them that were fed as drafts because nothing else could come
 }
 
 // Stats is what an engine has done so far, and what it is doing.
@@ -32,6 +33,7 @@ type Stats struct {
 	PromptTokens      int64            // of ended requests
 	CachedTokens      int64            // among them, those found in the prefix cache
 	Tokens            int64            // generated
+	Forced            int64            // among them, those that were fed as drafts because nothing else could come
 	Preemptions       int64
 	Drafted, Accepted [spec.MaxDepth]int64 // drafts by position, those after a rejected one left out, and how many were accepted
 
@@ -100,20 +102,22 @@ func newTally(batch []*sequence) tally {
 	for _, s := range batch {
 		o := &s.outcome
 		t.Rows += o.Rows
-		t.Drafted += o.Drafted
-		t.Accepted += o.Accepted
+		drafted, accepted, forced := o.Count()
+		t.Drafted += drafted
+		t.Accepted += accepted
+		t.Forced += forced
 		t.Tokens += o.Tokens
 		if o.Prefill {
 			t.Prompt += o.Rows
 		} else {
 			t.generating = true
 		}
-		for j := range min(o.Drafted, o.Accepted+1) {
+		o.Speculative(func(j int, accepted bool) {
 			t.draftedAt[j]++
-		}
-		for j := range o.Accepted {
-			t.acceptedAt[j]++
-		}
+			if accepted {
+				t.acceptedAt[j]++
+			}
+		})
 	}
 	return t
 }
@@ -129,6 +133,7 @@ func (e *Engine) observe(took time.Duration) {
 	e.locked(func() {
 		e.stats.Rounds++
 		e.stats.Tokens += int64(e.tally.Tokens)
+		e.stats.Forced += int64(e.tally.Forced)
 		for j := range spec.MaxDepth {
 			e.stats.Drafted[j] += e.tally.draftedAt[j]
 			e.stats.Accepted[j] += e.tally.acceptedAt[j]

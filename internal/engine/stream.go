@@ -16,6 +16,7 @@ type Token struct {
 	Top      []sample.LogProb // the most likely alternatives, if asked for
 	Hash     uint64           // Result.LogitsHash as it stood after this token; 0 unless asked for
 	Draft    int              // its position among the round's drafts, from 1; 0: it was not drafted
+	Forced   bool             // it was drafted because nothing else could come
 	Rejected []int32          // rejected drafts of the round, with its last token, if asked for
 }
 

@@ -60,6 +60,7 @@ func repertoire(t *testing.T, m *headed, pool *state.Pool, n int) []piece {
 			r.Sampling.Constraint, r.IgnoreEnd = grammars[i/4%len(grammars)], false
 		}
 		p := piece{Request: r}
+		r.NoForced = true
 		s, err := e.Generate(t.Context(), r)
 		if err != nil {
 			t.Fatal(err)
@@ -89,6 +90,7 @@ func constraints(t *testing.T, vocab int, end []int32) (list []func() sample.Con
 	if err != nil {
 		t.Fatal(err)
 	}
+	v.SetEncoder(func(text string, _ bool) []int32 { return []int32{int32(text[0]) + 1} })
 	for _, source := range []grammar.Source{
 		grammar.Regexp(`[a-z]{4,30}(, [a-z]+)*`), grammar.JSON(), grammar.Choice("yes, indeed", "no, never", "perhaps"),
 	} {

@@ -22,7 +22,7 @@ var (
 // BenchmarkHit times what a hit costs in place of reading a prompt, and what an entry costs
 // that may become one. Bytes are those of the recurrent memory, which is copied.
 func BenchmarkHit(b *testing.B) {
-	for _, n := range []int{1000, 8000} {
+	for _, n := range []int{1000, 10000} {
 		be := backendtest.Open(b, backend.Options{})
 		pool := state.NewPool(be, 2<<30)
 		c := New(pool, Options{Target: benchTarget, Draft: benchMemory})
@@ -45,6 +45,20 @@ func BenchmarkHit(b *testing.B) {
 		})
 		store()
 		prompt := slices.Concat(tokens, []int32{1})
+		b.Run(fmt.Sprintf("op=find/n=%d", n), func(b *testing.B) {
+			for b.Loop() {
+				c.Find(Salt{}, Text{Tokens: prompt}, true).Release()
+			}
+		})
+		b.Run(fmt.Sprintf("op=keys/n=%d", n), func(b *testing.B) { // of the pages on disk
+			text := Text{Tokens: prompt}
+			for b.Loop() {
+				k := rootKey("bench")
+				for at := backend.PageTokens; at < n; at += backend.PageTokens {
+					k = k.next(&text, at-backend.PageTokens, at)
+				}
+			}
+		})
 		b.Run(fmt.Sprintf("op=restore/n=%d", n), func(b *testing.B) {
 			b.SetBytes(benchTarget.RecurrentBytes())
 			for b.Loop() {

@@ -90,7 +90,7 @@ func (a *account) facts() []any {
 		list = append(list, "preempted", g.Preempted)
 	}
 	if m := a.stats.MTP; m != nil {
-		list = append(list, "rounds", m.Rounds, "drafted", m.Drafted, "accepted", m.Accepted, "accepted_by_position", m.AcceptedByPosition(), "depth", m.MeanDepth())
+		list = append(list, "rounds", m.Rounds, "drafted", m.Drafted, "accepted", m.Accepted, "forced", m.Forced, "accepted_by_position", m.AcceptedByPosition(), "depth", m.MeanDepth())
 	}
 	return list
 }

@@ -20,6 +20,7 @@ var metricNames = []string{
 	"foretoken_draft_depth histogram",
 	"foretoken_draft_tokens_total counter",
 	"foretoken_errors_total counter",
+	"foretoken_forced_tokens_total counter",
 	"foretoken_generation_tokens_total counter",
 	"foretoken_http_request_duration_seconds histogram",
 	"foretoken_http_requests_active gauge",
@@ -66,6 +67,53 @@ func (r *running) scrape() (values map[string]float64, names []string) {
 		}
 	}
 	return values, names
+}
+
+// TestForcedTokensAreCountedApart has answers under a grammar, with drafts and without: the tokens
+// that it forces are in stats, trace and metrics, and not among the draft tokens.
+func TestForcedTokensAreCountedApart(t *testing.T) {
+	r := start(t, nil)
+	all := 0
+	for _, depth := range []string{"0", "2"} {
+		var a struct {
+			Usage struct {
+				Details struct {
+					Accepted int `json:"accepted_prediction_tokens"`
+				} `json:"completion_tokens_details"`
+			} `json:"usage"`
+			Foretoken struct {
+				MTP struct {
+					Rounds, Drafted, Accepted, Forced int
+				} `json:"mtp"`
+				Tokens []struct {
+					Draft  int
+					Forced bool
+				} `json:"tokens"`
+			} `json:"foretoken"`
+		}
+		body := `{"prompt": "There was", "temperature": 0, "guided_choice": ["a little girl named Lily and her friend", "nobody there at all"],
+			"foretoken": {"stats": true, "trace": true}, "mtp_depth": ` + depth + `}`
+		if err := json.Unmarshal([]byte(r.do("POST", "/v1/completions", body).body), &a); err != nil {
+			t.Fatal(err)
+		}
+		forced, accepted := 0, 0
+		for _, token := range a.Foretoken.Tokens {
+			switch {
+			case token.Forced && token.Draft > 0:
+				forced++
+			case token.Draft > 0:
+				accepted++
+			}
+		}
+		all += forced
+		if m := a.Foretoken.MTP; forced < 3 || m.Forced != forced || a.Usage.Details.Accepted != accepted || accepted > m.Accepted || depth == "0" && m.Drafted > 0 {
+			t.Errorf("depth %s: %d tokens forced, %d drafts accepted, %+v", depth, forced, accepted, a)
+		}
+	}
+	until(t, "all is counted", func() bool {
+		v, _ := r.scrape()
+		return v[`foretoken_forced_tokens_total{model_name="tiny"}`] == float64(all)
+	})
 }
 
 func TestMetricsAgreeWithAnswers(t *testing.T) {

@@ -52,7 +52,7 @@ func TestChoiceIsTheBestDepth(t *testing.T) {
 		limit := rng.IntN(MaxDepth + 1)
 		best, most := 0, 0.0
 		var gains [MaxDepth]float64
-		c.chances(r, Computed, &gains)
+		c.chances(r, Computed, 0, &gains)
 		tokens := 1.0
 		for d := range limit + 1 {
 			if d > 0 {
@@ -97,7 +97,7 @@ func TestChoiceIsTheBestOfABatch(t *testing.T) {
 			}
 		}
 		for i, r := range records {
-			c.chances(r, Computed, &gains[i])
+			c.chances(r, Computed, 0, &gains[i])
 		}
 		rate := func(depths [3]int) float64 {
 			tokens, rows := 0.0, 0

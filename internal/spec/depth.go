@@ -77,10 +77,10 @@ func (c *Controller) Report(r *Record, o Outcome) {
 	if o.Tokens == 0 {
 		return
 	}
-	for j := range min(o.Drafted, o.Accepted+1) {
-		c.accepted[r.source][j].add(j < o.Accepted, acceptRate)
-		r.accepted[r.source][j].add(j < o.Accepted, ownRate)
-	}
+	o.Speculative(func(j int, accepted bool) {
+		c.accepted[r.source][j].add(accepted, acceptRate)
+		r.accepted[r.source][j].add(accepted, ownRate)
+	})
 }
 
 // increment is one more draft for one run.
@@ -91,21 +91,24 @@ type increment struct {
 
 // Choose says for each run where its drafts shall come from and how many there shall be: at
 // most its Depth, and none if it has no source. records[i] is that of batch[i].
+//
+// The tokens that a run is known to go on with count as drafts that are accepted and cost a row
+// whatever is chosen; a head has to draft them again, if it is to draft what follows them.
 func (c *Controller) Choose(batch []Run, records []*Record) {
 	c.gains, c.limits, c.order = c.gains[:0], c.limits[:0], c.order[:0]
 	for i := range batch {
 		run, r := &batch[i], records[i]
-		limit := max(min(run.Depth, MaxDepth), 0)
+		limit := max(min(run.Depth, MaxDepth), run.Known)
 		if run.Sources == 0 {
-			limit = 0
+			limit = run.Known
 		}
-		run.Depth = 0
+		run.Depth = run.Known
 		if n, ok := r.Fixed.Fixed(); ok {
-			limit = min(n, limit)
+			limit = min(run.Known+n, limit)
 			run.Depth = limit
 		}
 		c.limits, c.gains = append(c.limits, limit), append(c.gains, [MaxDepth]float64{})
-		run.Source = c.source(r, run.Sources, limit, len(batch), &c.gains[i])
+		run.Source = c.source(r, run, limit, len(batch), &c.gains[i])
 		for j := run.Depth; j < limit; j++ {
 			c.order = append(c.order, increment{i, j, c.gains[i][j]})
 		}
@@ -117,29 +120,32 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	c.explore(batch, records)
 	for i, r := range records {
 		r.source = batch[i].Source
+		if run := &batch[i]; run.Depth <= run.Known {
+			run.Depth = 0 // nothing is to be drafted
+		}
 	}
 }
 
 // source is the one that promises most, as if all n runs of the batch were alike. It sets the
 // gains of its drafts.
-func (c *Controller) source(r *Record, sources Sources, limit, n int, gains *[MaxDepth]float64) Source {
+func (c *Controller) source(r *Record, run *Run, limit, n int, gains *[MaxDepth]float64) Source {
 	best, most := Computed, -1.0
 	for s := range Source(numSources) {
-		if !sources.Has(s) {
+		if !run.Sources.Has(s) {
 			continue
 		}
 		var g [MaxDepth]float64
-		c.chances(r, s, &g)
-		tokens, rate := 1.0, 0.0
-		for depth := range limit + 1 {
-			if depth > 0 {
+		c.chances(r, s, run.Known, &g)
+		tokens, rate := 1+float64(run.Known), 0.0
+		for depth := run.Known; depth <= limit; depth++ {
+			if depth > run.Known {
 				tokens += g[depth-1]
 			}
 			if r.Fixed != DepthAuto && depth < limit {
 				continue
 			}
 			drafted := depth
-			if s != Computed {
+			if s != Computed || depth == run.Known {
 				drafted = 0
 			}
 			rate = max(rate, ratio(tokens, c.roundCost(n*(1+depth), drafted, n)))
@@ -153,13 +159,15 @@ func (c *Controller) source(r *Record, sources Sources, limit, n int, gains *[Ma
 
 // chances sets the gains of a source's drafts: the probability that draft j and all before it
 // are accepted. That of draft j after them is the sequence's own acceptance, weighed against
-// everybody's, weighed against that of the draft before.
-func (c *Controller) chances(r *Record, s Source, gains *[MaxDepth]float64) {
+// everybody's, weighed against that of the draft before. The first known ones are certain.
+func (c *Controller) chances(r *Record, s Source, known int, gains *[MaxDepth]float64) {
 	const everybody, own = 8, 16
 	p, all := priors[s], 1.0
 	for j := range gains {
 		p = r.accepted[s][j].given(c.accepted[s][j].given(p, everybody), own)
-		all *= p
+		if j >= known {
+			all *= p
+		}
 		gains[j] = all
 	}
 }
@@ -170,12 +178,15 @@ func (c *Controller) best(batch []Run) {
 	slices.SortStableFunc(c.order, func(a, b increment) int { return cmp.Compare(b.gain, a.gain) })
 	tokens, rows, depth, runs := 0.0, 0, 0, 0
 	for i := range batch {
-		tokens, rows = tokens+1, rows+1+batch[i].Depth
-		for _, gain := range c.gains[i][:batch[i].Depth] {
-			tokens += gain
+		run := &batch[i]
+		tokens, rows = tokens+1+float64(run.Known), rows+1+run.Depth
+		for j := run.Known; j < run.Depth; j++ {
+			tokens += c.gains[i][j]
 		}
-		if batch[i].Source == Computed {
-			depth = max(depth, batch[i].Depth)
+		if run.Source == Computed {
+			if run.Depth > run.Known {
+				depth = max(depth, run.Depth)
+			}
 			runs++
 		}
 	}
@@ -198,7 +209,7 @@ func (c *Controller) best(batch []Run) {
 func (c *Controller) explore(batch []Run, records []*Record) {
 	for i, r := range records {
 		if r.again && r.Fixed == DepthAuto {
-			batch[i].Depth = min(r.tried, c.limits[i])
+			batch[i].Depth = max(min(r.tried, c.limits[i]), batch[i].Known)
 		}
 		r.again = false
 	}
@@ -208,7 +219,7 @@ func (c *Controller) explore(batch []Run, records []*Record) {
 	i := c.next % len(batch)
 	c.next++
 	run, r := &batch[i], records[i]
-	if r.Fixed != DepthAuto || c.limits[i] == 0 {
+	if r.Fixed != DepthAuto || c.limits[i] <= run.Known {
 		return // the next round tries the next run
 	}
 	c.rounds = 0
@@ -217,7 +228,7 @@ func (c *Controller) explore(batch []Run, records []*Record) {
 		for run.Source = Source(c.trials % numSources); !other.Has(run.Source); {
 			run.Source = (run.Source + 1) % numSources
 		}
-		run.Depth = 1
+		run.Depth = run.Known + 1
 		return
 	}
 	rows := len(batch)
@@ -226,9 +237,9 @@ func (c *Controller) explore(batch []Run, records []*Record) {
 			rows += batch[j].Depth
 		}
 	}
-	tried, least := 0, -1
-	for _, d := range [...]int{run.Depth + 1, run.Depth - 1, 0} {
-		if d < 0 || d > c.limits[i] || d == run.Depth {
+	tried, least := run.Known, -1
+	for _, d := range [...]int{run.Depth + 1, run.Depth - 1, run.Known} {
+		if d < run.Known || d > c.limits[i] || d == run.Depth {
 			continue
 		}
 		if n := c.pass.cells[min(rows+d, maxRows)].n; least < 0 || n < least {
@@ -245,7 +256,7 @@ func (c *Controller) Rate(r *Record, depth int) float64 {
 		return ratio(1, c.passCost(1)*c.level)
 	}
 	var gains [MaxDepth]float64
-	c.chances(r, Computed, &gains)
+	c.chances(r, Computed, 0, &gains)
 	tokens := 1.0
 	for _, gain := range gains[:depth] {
 		tokens += gain

@@ -16,7 +16,7 @@ const (
 	// DepthAuto is the zero value: the depth that gives most tokens per second, by what rounds
 	// have cost and how many drafts were accepted. It may be none.
 	DepthAuto Depth = 0
-	// DepthOff drafts nothing: plain decoding.
+	// DepthOff drafts nothing: plain decoding, but for forced tokens.
 	DepthOff Depth = -1
 )
 

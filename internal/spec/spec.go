@@ -53,6 +53,7 @@ type Run struct {
 	Inputs    []backend.Input // rows among the tokens that follow Hidden's: what stands there in place of ids
 	Positions [][3]int32      // of Hidden's rows; nil: text that goes on at State.Next
 	Depth     int             // maximum number of tokens to draft; 0: only catch up
+	Known     int             // tokens that must follow: what is drafted begins with them, and they are fed in any case
 	Sources   Sources         // where drafts could come from
 	Source    Source          // where they shall come from: one of Sources
 	Sampler   *sample.Sampler // of the request, at the position after Text
@@ -76,6 +77,8 @@ type Draft struct {
 	// Dists are what the tokens were drawn from, if that was asked for. A drafter that does
 	// not draw leaves it empty; its tokens are then taken as certain.
 	Dists []sample.Dist
+	// Forced tells which tokens a constraint forces, as Force sets it; a token beyond it is not.
+	Forced []bool
 	// Vocab is the size of the draft vocabulary, 0 if the tokens were not drawn.
 	Vocab int
 }

@@ -5,12 +5,43 @@ import "time"
 // Outcome is what one round did for one sequence.
 type Outcome struct {
 	Rows     int           // fed to the model, drafts included
-	Drafted  int           // drafts among them
-	Accepted int           // drafts that became part of the text
+	Drafted  int           // drafts among them, forced ones included
+	Accepted int           // drafts that became part of the text, likewise
+	Forced   []bool        // by draft: it was forced, as far as some were
 	Tokens   int           // added to the text; 0: nothing was verified
 	Prefill  bool          // rows of a prompt were fed
 	Batch    int           // sequences in the round
 	Verify   time.Duration // the sequence's share of the pass
+}
+
+// forced reports whether draft j was forced.
+func (o *Outcome) forced(j int) bool { return j < len(o.Forced) && o.Forced[j] }
+
+// Count tells drafts that could have been rejected, and those of them that were accepted, from
+// forced ones that became part of the text.
+func (o *Outcome) Count() (drafted, accepted, forced int) {
+	drafted, accepted = o.Drafted, o.Accepted
+	for j := range min(len(o.Forced), o.Drafted) {
+		if !o.Forced[j] {
+			continue
+		}
+		drafted--
+		if j < o.Accepted {
+			accepted--
+			forced++
+		}
+	}
+	return drafted, accepted, forced
+}
+
+// Speculative calls f with the position of each draft that could have been rejected and was
+// reached, that is, all before it were accepted, and whether it was accepted.
+func (o *Outcome) Speculative(f func(j int, accepted bool)) {
+	for j := range min(o.Drafted, o.Accepted+1, MaxDepth) {
+		if !o.forced(j) {
+			f(j, j < o.Accepted)
+		}
+	}
 }
 
 // Kept is the number of rows that the state has kept: those of rejected drafts are rolled back,
@@ -22,8 +53,9 @@ type Stats struct {
 	Drafter        string
 	Rule           Rule
 	Rounds         int           // passes of the model that gave tokens, that over the prompt's end included
-	Drafted        int           // draft tokens
+	Drafted        int           // draft tokens that could be rejected
 	Accepted       int           // accepted drafts
+	Forced         int           // tokens beside them that were fed as drafts because nothing else could come
 	AcceptedAt     [MaxDepth]int // accepted drafts, by position
 	DraftedAt      [MaxDepth]int // drafts, by position
 	Copied         int           // drafts that were copied from the text
@@ -39,20 +71,26 @@ type Stats struct {
 	Delta float64 // time of a draft
 
 	decoded  int // rounds after the prompt
+	fed      int // drafts fed in those, forced ones included
 	batchSum int // sequences in those, added up
 }
 
 // add takes in one round.
 func (r *Stats) add(o *Outcome, source Source) {
 	if o.Tokens > 0 {
+		drafted, accepted, forced := o.Count()
 		r.Rounds++
-		r.Drafted += o.Drafted
-		r.Accepted += o.Accepted
+		r.Drafted += drafted
+		r.Accepted += accepted
+		r.Forced += forced
 		if source != Computed {
-			r.Copied += o.Drafted
-			r.CopiedAccepted += o.Accepted
+			r.Copied += drafted
+			r.CopiedAccepted += accepted
 		}
-		for j := range o.Drafted {
+		for j := range min(o.Drafted, MaxDepth) {
+			if o.forced(j) {
+				continue
+			}
 			r.DraftedAt[j]++
 			if j < o.Accepted {
 				r.AcceptedAt[j]++
@@ -60,6 +98,7 @@ func (r *Stats) add(o *Outcome, source Source) {
 		}
 	}
 	if !o.Prefill {
+		r.fed += o.Drafted
 		r.Verify += o.Verify
 		r.decoded++
 		r.batchSum += o.Batch
@@ -77,7 +116,7 @@ func (c *Controller) Settle(r *Stats) {
 		return // what a plain round takes was never seen
 	}
 	plain := c.passCost(n)
-	rows := float64(n) * (1 + float64(r.Drafted)/float64(r.decoded))
+	rows := float64(n) * (1 + float64(r.fed)/float64(r.decoded))
 	below := int(rows)
 	lo, hi := c.passCost(below), c.passCost(below+1)
 	r.Beta = (lo + (rows-float64(below))*(hi-lo)) / plain
@@ -96,8 +135,8 @@ func (r *Stats) Speedup() float64 {
 		return 0
 	}
 	n := float64(r.decoded)
-	return (1 + float64(r.Accepted)/n) / (r.Beta + float64(r.Drafted)/n*r.Delta)
+	return (1 + float64(r.Accepted+r.Forced)/n) / (r.Beta + float64(r.Drafted)/n*r.Delta)
 }
 
-// MeanDepth is the mean number of drafts in a round.
+// MeanDepth is the mean number of drafts in a round, without forced ones.
 func (r *Stats) MeanDepth() float64 { return float64(r.Drafted) / float64(max(r.Rounds, 1)) }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/foretoken/foretoken/internal/jsontext"
 )
@@ -70,6 +71,7 @@ func load(data []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
 	}
+	t.begins = sync.OnceValue(t.findBegins)
 	for _, token := range t.vocab.tokens {
 		t.longest = max(t.longest, len(token))
 	}

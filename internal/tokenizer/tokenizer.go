@@ -33,10 +33,11 @@ type Tokenizer struct {
 	// looked for after normalization. Most files have only the first kind.
 	raw, normal addedSet
 
-	added     map[string]int32 // content of every added token
-	special   []bool           // by id; true for added tokens flagged special
-	mergeable map[int32]bool   // added tokens that merges can make; nil: none
-	longest   int              // bytes of the longest token
+	added     map[string]int32       // content of every added token
+	begins    func() map[string]bool // what these begin with, found out when it is first wanted
+	special   []bool                 // by id; true for added tokens flagged special
+	mergeable map[int32]bool         // added tokens that merges can make; nil: none
+	longest   int                    // bytes of the longest token
 }
 
 // ID returns the id of a token by its text: the content of an added token, or
@@ -80,6 +81,36 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string) []int32 {
 	return e.ids
 }
 
+// EncodeOpen returns the ids that text begins with, whatever other text may follow it: those of
+// its last word are left out, since more of a word is merged in another way, and so is what may
+// become an added token of up to maxBegin bytes.
+func (t *Tokenizer) EncodeOpen(text string) []int32 {
+	begins := t.begins()
+	for n := min(len(text), maxBegin); n > 0; n-- {
+		if begins[text[len(text)-n:]] {
+			text = text[:len(text)-n]
+			break
+		}
+	}
+	e := encoder{t: t, limit: math.MaxInt}
+	e.encode(text, [][2]int{{0, len(text)}})
+	return e.ids[:e.last]
+}
+
+// maxBegin bounds the beginnings of added tokens that EncodeOpen knows, in bytes.
+const maxBegin = 64
+
+// findBegins lists the texts that added tokens begin with, themselves not included.
+func (t *Tokenizer) findBegins() map[string]bool {
+	list := map[string]bool{}
+	for token := range t.added {
+		for n := range min(len(token), maxBegin+1) {
+			list[token[:n]] = true
+		}
+	}
+	return list
+}
+
 // EncodeWithin returns the ids of a text that was put together from parts of different
 // origin. trusted are ranges of it, [from, to) in bytes, in order and apart. Added tokens,
 // special or not, are recognized only where all of their bytes lie in one such range; the
@@ -107,6 +138,7 @@ type encoder struct {
 	text    string
 	trusted [][2]int
 	ids     []int32
+	last    int  // ids before the last word or added token
 	limit   int  // of ids
 	guard   bool // words do not become added tokens, whatever the merges say
 }
@@ -167,6 +199,7 @@ func (e *encoder) word(word string) bool {
 		return e.id(e.t.bpe.bytes[word[0]])
 	}
 	n := len(e.ids)
+	e.last = n
 	if len(word) > maxCachedWord {
 		e.ids = e.t.merge(e.ids, word)
 	} else if known, place := e.t.cache.find(word); known != nil {
@@ -183,6 +216,7 @@ func (e *encoder) word(word string) bool {
 
 // id takes an added token, or that of a byte.
 func (e *encoder) id(id int32) bool {
+	e.last = len(e.ids)
 	e.ids = append(e.ids, id)
 	return len(e.ids) <= e.limit
 }

@@ -8,7 +8,7 @@ import (
 
 // Stats are the speculation stats and the timings of an answer.
 type Stats struct {
-	MTP     *foretoken.SpeculationStats `json:"mtp"` // null: nothing was drafted
+	MTP     *foretoken.SpeculationStats `json:"mtp"` // null: nothing was drafted or forced
 	Timings Timings                     `json:"timings"`
 }
 
@@ -36,7 +36,7 @@ func NewStats(a *foretoken.Answer) Stats {
 		t.DecodeTokS = float64(r.Tokens-1) / r.Decode.Seconds()
 	}
 	stats := Stats{Timings: t}
-	if r.Speculation.Drafter != "" {
+	if r.Speculation.Any() {
 		stats.MTP = &r.Speculation
 	}
 	return stats
@@ -49,7 +49,7 @@ type Usage struct {
 	Prompt, Cached     int
 	Completion         int // of all answers
 	Reasoning          int // of these, tokens of thinking
-	Accepted, Rejected int // draft tokens
+	Accepted, Rejected int // draft tokens, without those that a grammar forced
 }
 
 // Usage counts the tokens of all answers, which must have ended.
@@ -62,7 +62,7 @@ func (r *Run) Usage() Usage {
 		u.Completion += len(a.Tokens)
 		u.Reasoning += a.ReasoningTokens()
 		for _, token := range a.Tokens { // the engine may have generated more, after a stop text
-			if token.Draft > 0 {
+			if token.Draft > 0 && !token.Forced {
 				u.Accepted++
 			}
 		}

@@ -11,7 +11,8 @@ type Extra struct {
 type Traced struct {
 	ID       int32    `json:"id"`
 	Text     string   `json:"text"`
-	Draft    int      `json:"draft"` // its position in the draft of its round, from 1; 0: it was not drafted
+	Draft    int      `json:"draft"`            // its position in the draft of its round, from 1; 0: it was not drafted
+	Forced   bool     `json:"forced,omitempty"` // the grammar allowed no other
 	Rejected []string `json:"rejected,omitempty"`
 }
 
@@ -22,7 +23,7 @@ func (r *Run) Trace(list []Traced, e Event) []Traced {
 		return list
 	}
 	text, _ := r.Model.Token(p.Token.ID)
-	out := Traced{ID: p.Token.ID, Text: text, Draft: p.Token.Draft}
+	out := Traced{ID: p.Token.ID, Text: text, Draft: p.Token.Draft, Forced: p.Token.Forced}
 	for _, id := range p.Token.Rejected {
 		text, _ := r.Model.Token(id)
 		out.Rejected = append(out.Rejected, text)

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { events } from "../page/assets/api.js";
-import { Overlay, Pace, Rounds, Tracer } from "../page/assets/trace.js";
+import { roundsOf, stripOf } from "../page/assets/panel.js";
+import { forcedDraft, Overlay, Pace, Rounds, Tracer } from "../page/assets/trace.js";
 import { statsOf, tokensOf } from "./fake.js";
 
 const token = (text, draft = 0, rejected = undefined) => ({ text, draft, rejected });
@@ -24,6 +25,20 @@ test("tiles follow the tokens", () => {
 
 test("rejected draft tokens are reported once, where their token begins", () => {
   assert.deepEqual(lay(token("abc", 0, ["x", "y"]), "a", "bc"), [[1, 0, ["x", "y"]], [2, 0]]);
+});
+
+test("forced tokens have tiles of their own, and count apart", () => {
+  const forced = (text, draft) => ({ text, draft, forced: true });
+  assert.deepEqual(lay(token("a"), forced("bc", 1), token("d", 2), "abcd"), [[1, 0], [2, forcedDraft], [1, 2]]);
+  const rounds = new Rounds();
+  for (const t of [forced("a", 1), forced("b", 2), token("c", 3), token("d", 0, ["x"]), token("e", 1), forced("f", 2), token("g")]) rounds.add(t);
+  assert.deepEqual([rounds.rounds, rounds.tokens, rounds.forced, rounds.accepted, rounds.drafted], [2, 7, 3, 2, 3]);
+  assert.deepEqual([rounds.acceptedAt, rounds.draftedAt], [[1, 0, 1, 0], [1, 0, 1, 1]]);
+  const made = rounds.take();
+  const strip = stripOf(made);
+  assert.equal(strip, "11b10a");
+  assert.deepEqual(roundsOf(strip), made.map((r) => ({ accepted: r.accepted, rejected: r.rejected.map(() => ""), forced: r.forced })));
+  assert.deepEqual(roundsOf("2130").map((r) => [r.accepted, r.rejected.length, r.forced]), [[2, 1, 0], [3, 0, 0]]);
 });
 
 test("markup between texts is skipped", () => {

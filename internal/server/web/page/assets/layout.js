@@ -102,8 +102,9 @@ export function tokenTip(area, tip) {
     const token = event.target.closest?.(".token");
     tip.hidden = !token || document.body.dataset.colors === "off";
     if (tip.hidden) return;
-    const draft = Number(/\bd(\d)/.exec(token.className)[1]);
-    const parts = [draft > 0 ? `${ordinals[draft]} draft token of its round, accepted` : "Sampled by the model"];
+    const draft = Number(/\bd(\d)/.exec(token.className)?.[1]);
+    const origin = draft > 0 ? `${ordinals[draft]} draft token of its round, accepted` : "Sampled by the model";
+    const parts = [token.classList.contains("forced") ? "Forced by the grammar, which allows no other" : origin];
     if (token.dataset.rejected) parts.push(`instead of the draft “${token.dataset.rejected}”`);
     tip.textContent = parts.join(", ");
     const { left, bottom } = token.getBoundingClientRect();

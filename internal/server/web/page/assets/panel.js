@@ -6,8 +6,20 @@ import { bytes, count, duration, percent, rate, whole } from "./figures.js";
 
 const maxColumns = 240;
 
-// stripOf writes rounds for storage: two digits a round, accepted and rejected draft tokens.
-export const stripOf = (rounds) => rounds.map(({ accepted, rejected }) => `${Math.min(9, accepted)}${Math.min(9, rejected.length)}`).join("");
+// stripOf writes rounds for storage: two digits a round, accepted and rejected draft tokens, and
+// the number of forced ones as a letter if there are any.
+export const stripOf = (rounds) => rounds.map(({ accepted, rejected, forced }) => `${Math.min(9, accepted)}${Math.min(9, rejected.length)}${forced > 0 ? letter(forced) : ""}`).join("");
+
+const firstLetter = "a".charCodeAt(0);
+const letter = (n) => String.fromCharCode(firstLetter + Math.min(26, n) - 1);
+
+// roundsOf reads what stripOf has written.
+export const roundsOf = (strip) =>
+  Array.from(strip.matchAll(/(\d)(\d)([a-z]?)/g), ([, accepted, rejected, forced]) => ({
+    accepted: Number(accepted),
+    rejected: Array(Number(rejected)).fill(""),
+    forced: forced ? forced.charCodeAt(0) - firstLetter + 1 : 0,
+  }));
 
 const figure = (name, text = "–") => h("dd", { "data-figure": name }, text);
 
@@ -73,6 +85,7 @@ export class Panel {
       ["Rounds", "rounds", whole(rounds.rounds)],
       ["Tokens per round", "per-round", rounds.perRound.toFixed(2)],
       ["Accepted", "accepted", `${whole(rounds.accepted)} of ${whole(rounds.drafted)}`],
+      ...forcedFacts(rounds.forced),
     ]);
   }
 
@@ -80,7 +93,7 @@ export class Panel {
   show(message) {
     this.clear();
     const { mtp, timings } = message.stats ?? {};
-    const rounds = (message.strip?.match(/\d\d/g) ?? []).map((digits) => ({ accepted: Number(digits[0]), rejected: Array(Number(digits[1])).fill("") }));
+    const rounds = roundsOf(message.strip ?? "");
     this.empty.hidden = rounds.length > 0;
     this.strip.hidden = rounds.length === 0;
     this.addRounds(rounds.slice(-maxColumns));
@@ -185,14 +198,17 @@ function fill(list, rows) {
   list.replaceChildren(...rows.flatMap(([label, name, value]) => [h("dt", {}, label), figure(name, value)]));
 }
 
+const forcedFacts = (n) => (n > 0 ? [["Forced by the grammar", "forced", whole(n)]] : []);
+
 function draftFacts(mtp) {
   if (!mtp) return [["Draft tokens", "accepted", "none: the model has no MTP head, or drafting is off"]];
   const rows = [
     ["Tokens per round", "per-round", mtp.tokens_per_round.toFixed(2)],
     ["Rounds", "rounds", whole(mtp.rounds)],
     ["Accepted", "accepted", `${whole(mtp.accepted)} of ${whole(mtp.drafted)}`],
+    ...forcedFacts(mtp.forced),
     ["Draft tokens per round", "depth", mtp.mean_depth.toFixed(2)],
-    ["Drafter", "drafter", mtp.draft_vocab > 0 ? `${mtp.drafter}, vocabulary ${whole(mtp.draft_vocab)}` : mtp.drafter],
+    ["Drafter", "drafter", mtp.draft_vocab > 0 ? `${mtp.drafter}, vocabulary ${whole(mtp.draft_vocab)}` : mtp.drafter || "none"],
     ["Acceptance rule", "rule", mtp.rule],
   ];
   if (mtp.verify_ms > 0) rows.push(["Draft, verify", "work", `${duration(mtp.draft_ms)}, ${duration(mtp.verify_ms)}`]);
@@ -211,10 +227,11 @@ function timeFacts(timings) {
   return rows;
 }
 
-// columnOf draws a round from below: accepted draft tokens, the token that the model sampled, and
-// rejected draft tokens.
-function columnOf({ accepted, rejected }) {
+// columnOf draws a round from below: forced tokens, accepted draft tokens, the token that the model
+// sampled, and rejected draft tokens.
+function columnOf({ accepted, rejected, forced }) {
   const cells = [];
+  for (let i = 0; i < (forced ?? 0); i++) cells.push(h("i", { class: "cell forced" }));
   for (let i = 1; i <= accepted; i++) cells.push(h("i", { class: `cell d${Math.min(8, i)}` }));
   cells.push(h("i", { class: "cell d0" }));
   for (let i = 0; i < rejected.length; i++) cells.push(h("i", { class: "cell rejected" }));
@@ -245,6 +262,6 @@ function barRow(label, name) {
 
 function legend() {
   const key = (cls, text) => h("li", {}, h("i", { class: `cell ${cls}`, "aria-hidden": "true" }), text);
-  const known = [["d0", "sampled by the model"], ["d1", "first draft token"], ["d2", "second"], ["d3", "third"], ["d4", "fourth and on"], ["rejected", "rejected"]];
+  const known = [["d0", "sampled by the model"], ["d1", "first draft token"], ["d2", "second"], ["d3", "third"], ["d4", "fourth and on"], ["forced", "forced by the grammar"], ["rejected", "rejected"]];
   return h("ul", { class: "legend" }, known.map(([cls, text]) => key(cls, text)));
 }

@@ -2,6 +2,7 @@
 
 import { copyButton, h } from "./dom.js";
 import { parse } from "./markdown.js";
+import { forcedDraft } from "./trace.js";
 
 const maxDraft = 8;
 
@@ -16,7 +17,7 @@ export function painter(overlay) {
       // Indentation and blank lines belong to tokens too, but colored they would be bricks.
       const lead = /^(?:[\t\n]| {2})\s*/.exec(part)?.[0].length ?? 0;
       if (lead === part.length) return [document.createTextNode(part)];
-      const token = h("span", { class: `token d${Math.min(tile[1], maxDraft)}` }, part.slice(lead));
+      const token = h("span", { class: `token ${tile[1] === forcedDraft ? "forced" : `d${Math.min(tile[1], maxDraft)}`}` }, part.slice(lead));
       const before = lead > 0 ? [document.createTextNode(part.slice(0, lead))] : [];
       const rejected = first && tile[2];
       if (!rejected) return [...before, token];

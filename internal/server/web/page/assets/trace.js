@@ -1,12 +1,15 @@
 // Where tokens came from: which were drafted and accepted, which the model sampled, which draft
 // tokens it rejected. It knows the server's trace, and nothing of the page.
 //
-// A trace token is {text, draft, rejected}. draft 0 was sampled by the model and ends its round;
-// draft i is the i-th draft token of its round, accepted. rejected are the texts of the round's
-// rejected draft tokens, on its last token.
+// A trace token is {text, draft, forced, rejected}. draft 0 was sampled by the model and ends its
+// round; draft i is the i-th draft token of its round, accepted. forced ones are drafts that the
+// grammar left no choice about. rejected are the texts of the round's rejected draft tokens, on
+// its last token.
 
 // Tiles cover a text without gaps: [length] of unknown origin, [length, draft] or
-// [length, draft, rejected]. They are kept with a message, so they are small.
+// [length, draft, rejected], where draft is forcedDraft for a forced token. They are kept with a
+// message, so they are small.
+export const forcedDraft = -1;
 
 // Tracer lays tiles over the texts of an answer. The server's parser takes markup out of the
 // tokens (thinking tags, tool calls) and may hold text back, so each piece of text is looked up
@@ -17,7 +20,7 @@ export class Tracer {
 
   // token takes in a token; it must be given before the text that it is part of.
   token(token) {
-    this.#waiting.push({ text: token.text ?? "", draft: token.draft ?? 0, rejected: token.rejected ?? [] });
+    this.#waiting.push({ text: token.text ?? "", draft: token.forced ? forcedDraft : (token.draft ?? 0), rejected: token.rejected ?? [] });
     if (this.#waiting.length > 512) this.#drop(); // text that never comes must not pile up
   }
 
@@ -124,17 +127,26 @@ export class Rounds {
     this.tokens = 0;
     this.acceptedAt = []; // accepted draft tokens, by position
     this.draftedAt = []; // draft tokens, by position
-    this.fresh = []; // rounds that nobody has taken yet: {accepted, rejected, sampled, texts}
-    this.open = { accepted: 0, texts: [] };
+    this.forced = 0; // tokens that were forced
+    this.fresh = []; // rounds that nobody has taken yet: {accepted, forced, rejected, sampled, texts}
+    this.#begin();
+  }
+
+  // open is the round that is coming in: the position of its last draft token, the positions of
+  // accepted ones, how many were forced, and its texts.
+  #begin() {
+    this.open = { last: 0, positions: [], forced: 0, texts: [] };
   }
 
   add(token) {
     const draft = token.draft ?? 0;
     const rejected = token.rejected ?? [];
-    if (draft > 0 && draft <= this.open.accepted) this.end();
+    if (draft > 0 && draft <= this.open.last) this.end();
     this.tokens++;
     this.open.texts.push(token.text ?? "");
-    if (draft > 0) this.open.accepted = draft;
+    if (draft > 0) this.open.last = draft;
+    if (token.forced) this.open.forced++;
+    else if (draft > 0) this.open.positions.push(draft - 1);
     if (draft === 0 || rejected.length > 0) this.#close(draft === 0, rejected);
   }
 
@@ -149,14 +161,23 @@ export class Rounds {
   }
 
   #close(sampled, rejected) {
-    const { accepted, texts } = this.open;
+    const { last, positions, forced, texts } = this.open;
     this.rounds++;
-    for (let i = 0; i < accepted + rejected.length; i++) {
-      this.draftedAt[i] = (this.draftedAt[i] ?? 0) + 1;
-      this.acceptedAt[i] = (this.acceptedAt[i] ?? 0) + (i < accepted ? 1 : 0);
+    this.forced += forced;
+    for (const i of positions) this.#count(i, 1);
+    for (let i = last; i < last + rejected.length; i++) this.#count(i, 0);
+    this.fresh.push({ accepted: positions.length, forced, rejected, sampled, texts });
+    this.#begin();
+  }
+
+  // #count takes in a draft token at a position; those before it may have been forced.
+  #count(i, accepted) {
+    while (this.draftedAt.length <= i) {
+      this.draftedAt.push(0);
+      this.acceptedAt.push(0);
     }
-    this.fresh.push({ accepted, rejected, sampled, texts });
-    this.open = { accepted: 0, texts: [] };
+    this.draftedAt[i]++;
+    this.acceptedAt[i] += accepted;
   }
 
   get accepted() {

@@ -1,0 +1,30 @@
+package tokenizer
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestEncodeOpenNeedsNoRest cuts texts at every place: what EncodeOpen says of the first part
+// are the first ids of the whole.
+func TestEncodeOpenNeedsNoRest(t *testing.T) {
+	tok := tiny(t)
+	for _, text := range []string{
+		`{"name": "Lily", "estimatedDeliveryDate": "2024-01-31", "tags": ["red", "blue"]}`,
+		"<tool_call>\n{\"name\": \"weather\", \"arguments\": {}}\n</tool_call>\n",
+		"She said: don't go! Tausend Grüße, 日本語. x = 3.14159;\nfor i in range(10):\n",
+	} {
+		whole := tok.Encode(text)
+		known := 0
+		for cut := range text {
+			ids := tok.EncodeOpen(text[:cut])
+			if len(ids) > len(whole) || !slices.Equal(ids, whole[:len(ids)]) {
+				t.Errorf("%q, then %q: %d, want the first of %d", text[:cut], text[cut:], ids, whole)
+			}
+			known = max(known, len(ids))
+		}
+		if known < len(whole)/2 {
+			t.Errorf("%q: at most %d of %d ids are known before its end", text, known, len(whole))
+		}
+	}
+}
