@@ -54,7 +54,7 @@ func DecodeFrames(data []byte, o Options, choose func(frames int, rate float64) 
 			return err
 		}
 		n := len(f.frames)
-		chosen := choose(n, float64(n)/(float64(f.hundredths)/100))
+		chosen := choose(n, 100*float64(n)/float64(f.hundredths))
 		if len(chosen) == 0 {
 			return nil
 		}

@@ -201,7 +201,7 @@ func (d *jpegDecoder) newScan(header []byte) (*jpegScan, error) {
 	s.high, s.low = uint(approximation>>4), uint(approximation&15)
 	switch {
 	case !d.progressive:
-		s.first, s.last, s.block = 0, 63, (*jpegScan).baseline
+		s.first, s.last, s.high, s.low, s.block = 0, 63, 0, 0, (*jpegScan).baseline // whatever the header says
 	case s.first > s.last || s.last > 63 || s.low > 13 || s.high > 0 && s.high != s.low+1, s.first == 0 && s.last > 0, s.first > 0 && n > 1:
 		return nil, bad
 	case s.first == 0 && s.high == 0:

@@ -9,7 +9,6 @@ package picture
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/foretoken/foretoken/internal/rescue"
 )
@@ -101,7 +100,7 @@ func Decode(data []byte, o Options) (*Image, error) {
 
 // guard runs a decoder on data whose size and format are acceptable. A panic is an error of the
 // picture: decoders that are not ours are among them.
-func guard(data []byte, o Options, decode func() error) error {
+func guard(data []byte, o Options, decode func() error) (err error) {
 	if len(data) > o.maxBytes() {
 		return fmt.Errorf("%w: the file has %d bytes, at most %d are allowed", ErrTooLarge, len(data), o.maxBytes())
 	}
@@ -115,11 +114,12 @@ func guard(data []byte, o Options, decode func() error) error {
 	default:
 		return fmt.Errorf("%w: %s, want PNG, JPEG, WebP or GIF", ErrUnsupported, name)
 	}
-	err := rescue.Do(decode)
-	if err != nil && strings.HasPrefix(err.Error(), "panic: ") {
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return err
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %w", ErrCorrupt, rescue.Error(p))
+		}
+	}()
+	return decode()
 }
 
 // format is the name of the format by the first bytes of a file, "" if it is none that we know.

@@ -108,6 +108,7 @@ func (m *Image) resize(width, height, threads int) *Image {
 // low and high are the two sums, shifted and clamped. A negative low sum has borrowed one from the
 // high one.
 func low(sum uint64, shift uint) byte { return clamp(int32(sum) >> (shift & 31)) }
+
 func high(sum uint64, shift uint) byte {
 	return clamp((int32(sum>>32) - int32(sum)>>31) >> (shift & 31))
 }
