@@ -84,15 +84,16 @@ func fromImage(in image.Image, onWhite bool) *Image {
 
 // take copies pixels of step bytes, in which at is where red, green, blue and alpha are.
 func (m *Image) take(pix []byte, stride, step int, at [4]int, onWhite bool) {
+	red, green, blue, alpha := at[0], at[1], at[2], at[3]
 	for y := range m.Height {
 		from, to := pix[y*stride:], m.row(y)
-		for x := range m.Width {
-			p, out := from[x*step:x*step+step], to[3*x:3*x+3]
-			out[0], out[1], out[2] = p[at[0]], p[at[1]], p[at[2]]
+		for len(to) >= 3 {
+			to[0], to[1], to[2] = from[red], from[green], from[blue]
 			if onWhite {
-				a := p[at[3]]
-				out[0], out[1], out[2] = over(out[0], a), over(out[1], a), over(out[2], a)
+				a := from[alpha]
+				to[0], to[1], to[2] = over(to[0], a), over(to[1], a), over(to[2], a)
 			}
+			to, from = to[3:], from[step:]
 		}
 	}
 }

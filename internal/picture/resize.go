@@ -82,7 +82,7 @@ func (m *Image) resize(width, height, threads int) *Image {
 	if width != m.Width {
 		out, a := newImage(width, m.Height), newAxis(m.Width, width)
 		split(threads, (m.Height+1)/2, func(from, to int) {
-			packed := make([]uint64, 3*m.Width)
+			packed := make([][3]uint64, m.Width)
 			for y := 2 * from; y < min(2*to, m.Height); y += 2 {
 				next := min(y+1, m.Height-1) // an odd last row goes twice
 				a.rows(out.row(y), out.row(next), m.row(y), m.row(next), packed)
@@ -113,24 +113,23 @@ func high(sum uint64, shift uint) byte {
 	return clamp((int32(sum>>32) - int32(sum)>>31) >> (shift & 31))
 }
 
-// rows resamples two rows of RGB. packed is as long as an input row.
-func (a *axis) rows(out0, out1, in0, in1 []byte, packed []uint64) {
-	in1 = in1[:len(in0)]
-	packed = packed[:len(in0)]
-	for i, v := range in0 {
-		packed[i] = uint64(v) | uint64(in1[i])<<32
+// rows resamples two rows of RGB. packed has a pixel for each of an input row.
+func (a *axis) rows(out0, out1, in0, in1 []byte, packed [][3]uint64) {
+	for i := range packed {
+		p, q := in0[3*i:3*i+3:3*i+3], in1[3*i:3*i+3:3*i+3]
+		packed[i] = [3]uint64{uint64(p[0]) | uint64(q[0])<<32, uint64(p[1]) | uint64(q[1])<<32, uint64(p[2]) | uint64(q[2])<<32}
 	}
 	half := uint64(1) << (a.shift - 1)
 	half |= half << 32
 	for i, first := range a.first {
 		r, g, b := half, half, half
-		p := packed[3*first : 3*(first+a.taps)]
-		for _, weight := range a.weights[i*a.taps : (i+1)*a.taps] {
-			w := uint64(int64(weight))
+		weights := a.weights[i*a.taps : (i+1)*a.taps]
+		pixels := packed[first:][:len(weights)]
+		for j, weight := range weights {
+			w, p := uint64(int64(weight)), &pixels[j]
 			r += w * p[0]
 			g += w * p[1]
 			b += w * p[2]
-			p = p[3:]
 		}
 		o0, o1 := out0[3*i:3*i+3:3*i+3], out1[3*i:3*i+3:3*i+3]
 		o0[0], o0[1], o0[2] = low(r, a.shift), low(g, a.shift), low(b, a.shift)
@@ -149,8 +148,10 @@ func (a *axis) column(out []byte, in *Image, y int) {
 	x := 0
 	for ; x+8 <= len(out); x += 8 {
 		s0, s1, s2, s3 := half, half, half, half // bytes 0 and 4, 1 and 5, 2 and 6, 3 and 7
-		for j, weight := range weights {
-			w, v := uint64(int64(weight)), binary.LittleEndian.Uint64(top[x+j*stride:])
+		at := x
+		for _, weight := range weights {
+			w, v := uint64(int64(weight)), binary.LittleEndian.Uint64(top[at:at+8])
+			at += stride
 			s0 += w * (v & even)
 			s1 += w * (v >> 8 & even)
 			s2 += w * (v >> 16 & even)
