@@ -1,0 +1,189 @@
+package picture
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Config is how a model wants its pictures, or its videos.
+type Config struct {
+	Patch    int // pixels of a patch's side
+	Temporal int // frames in a patch
+	Merge    int // patches of a token's side
+
+	// Pixels of a resized picture, or of all frames of a video. Whoever runs the model may lower
+	// the maximum.
+	MinPixels, MaxPixels int
+
+	Mean, Std [3]float32 // of red, green and blue, where 1 is the highest byte
+
+	// Of videos: frames looked at in a second, and in all.
+	Rate                 float64
+	MinFrames, MaxFrames int
+}
+
+// Images is the configuration of the released models' pictures.
+func Images() Config {
+	half := [3]float32{0.5, 0.5, 0.5}
+	return Config{
+		Patch: 16, Temporal: 2, Merge: 2, MinPixels: 65536, MaxPixels: 16777216, Mean: half, Std: half,
+		Rate: 2, MinFrames: 4, MaxFrames: 768,
+	}
+}
+
+// Videos is likewise that of their videos.
+func Videos() Config {
+	c := Images()
+	c.MinPixels, c.MaxPixels = 4096, 25165824
+	return c
+}
+
+// Limits of what a configuration may say. They are far from what any model does.
+const (
+	maxSide      = 64      // of a patch in pixels
+	maxMerge     = 8       // patches
+	maxTemporal  = 8       // frames
+	maxTarget    = 1 << 28 // pixels
+	maxVideo     = 1 << 14 // frames
+	maxDeviation = 1e6     // of mean and standard deviation
+)
+
+// Check reports what in a configuration nothing can be made with.
+func (c Config) Check() error {
+	switch {
+	case c.Patch < 1 || c.Patch > maxSide:
+		return fmt.Errorf("picture: patch_size is %d, want 1 to %d", c.Patch, maxSide)
+	case c.Temporal < 1 || c.Temporal > maxTemporal:
+		return fmt.Errorf("picture: temporal_patch_size is %d, want 1 to %d", c.Temporal, maxTemporal)
+	case c.Merge < 1 || c.Merge > maxMerge:
+		return fmt.Errorf("picture: merge_size is %d, want 1 to %d", c.Merge, maxMerge)
+	case c.MinPixels < 1 || c.MinPixels > c.MaxPixels || c.MaxPixels > maxTarget:
+		return fmt.Errorf("picture: from %d to %d pixels, want at least 1 and at most %d", c.MinPixels, c.MaxPixels, maxTarget)
+	case !(c.Rate > 0) || c.Rate > maxVideo:
+		return fmt.Errorf("picture: fps is %v, want more than 0 and at most %d", c.Rate, maxVideo)
+	case c.MinFrames < 1 || c.MinFrames > c.MaxFrames || c.MaxFrames > maxVideo:
+		return fmt.Errorf("picture: from %d to %d frames, want at least 1 and at most %d", c.MinFrames, c.MaxFrames, maxVideo)
+	}
+	for i := range 3 {
+		if mean, std := c.Mean[i], c.Std[i]; !(math.Abs(float64(mean)) <= maxDeviation) || !(std > 0) || std > maxDeviation {
+			return fmt.Errorf("picture: image_mean is %v and image_std %v, want numbers, of image_std above 0", c.Mean, c.Std)
+		}
+	}
+	return nil
+}
+
+// configFile is what we read of preprocessor_config.json and video_preprocessor_config.json.
+type configFile struct {
+	Image *configFile `json:"image_processor"`
+	Video *configFile `json:"video_processor"`
+
+	ImageType string `json:"image_processor_type"`
+	VideoType string `json:"video_processor_type"`
+
+	Patch    *int `json:"patch_size"`
+	Temporal *int `json:"temporal_patch_size"`
+	Merge    *int `json:"merge_size"`
+	Size     struct {
+		Least *int `json:"shortest_edge"`
+		Most  *int `json:"longest_edge"`
+	} `json:"size"`
+	MinPixels *int      `json:"min_pixels"`
+	MaxPixels *int      `json:"max_pixels"`
+	Mean      []float32 `json:"image_mean"`
+	Std       []float32 `json:"image_std"`
+
+	Rescale   *float64 `json:"rescale_factor"`
+	Resample  *int     `json:"resample"`
+	DoResize  *bool    `json:"do_resize"`
+	DoRescale *bool    `json:"do_rescale"`
+	DoNorm    *bool    `json:"do_normalize"`
+	DoRGB     *bool    `json:"do_convert_rgb"`
+
+	Rate      *float64 `json:"fps"`
+	MinFrames *int     `json:"min_frames"`
+	MaxFrames *int     `json:"max_frames"`
+}
+
+// ReadImages reads the configuration of pictures from the text of preprocessor_config.json, or of
+// processor_config.json, where it is one object among others. What it does not say is as in the
+// releases; what we do otherwise is an error, for a wrong picture would show in nothing but the answers.
+func ReadImages(text []byte) (Config, error) {
+	return read(text, Images(), func(f *configFile) *configFile { return f.Image })
+}
+
+// ReadVideos reads likewise that of videos, from video_preprocessor_config.json or
+// processor_config.json.
+func ReadVideos(text []byte) (Config, error) {
+	return read(text, Videos(), func(f *configFile) *configFile { return f.Video })
+}
+
+func read(text []byte, c Config, inside func(*configFile) *configFile) (Config, error) {
+	var f configFile
+	if err := json.Unmarshal(text, &f); err != nil {
+		return Config{}, fmt.Errorf("picture: configuration of the processor: %w", err)
+	}
+	if part := inside(&f); part != nil {
+		f = *part
+	} else if f.Image != nil || f.Video != nil {
+		return c, nil // the file is about the others
+	}
+	if err := f.check(); err != nil {
+		return Config{}, err
+	}
+	for _, v := range []struct{ to, from *int }{
+		{&c.Patch, f.Patch},
+		{&c.Temporal, f.Temporal},
+		{&c.Merge, f.Merge},
+		{&c.MinPixels, f.Size.Least},
+		{&c.MaxPixels, f.Size.Most},
+		{&c.MinPixels, f.MinPixels},
+		{&c.MaxPixels, f.MaxPixels},
+		{&c.MinFrames, f.MinFrames},
+		{&c.MaxFrames, f.MaxFrames},
+	} {
+		if v.from != nil {
+			*v.to = *v.from
+		}
+	}
+	if f.Rate != nil {
+		c.Rate = *f.Rate
+	}
+	for _, v := range []struct {
+		to   *[3]float32
+		from []float32
+		name string
+	}{{&c.Mean, f.Mean, "image_mean"}, {&c.Std, f.Std, "image_std"}} {
+		if v.from == nil {
+			continue
+		}
+		if len(v.from) != 3 {
+			return Config{}, fmt.Errorf("picture: %s has %d numbers, want 3", v.name, len(v.from))
+		}
+		*v.to = [3]float32(v.from)
+	}
+	return c, c.Check()
+}
+
+// check refuses processors that do something else than this package.
+func (f *configFile) check() error {
+	for _, name := range []string{f.ImageType, f.VideoType} {
+		if name != "" && !strings.HasPrefix(name, "Qwen2VL") && !strings.HasPrefix(name, "Qwen3VL") {
+			return fmt.Errorf("picture: processor %q is not known, want one of Qwen2VL or Qwen3VL", name)
+		}
+	}
+	for name, does := range map[string]*bool{"do_resize": f.DoResize, "do_rescale": f.DoRescale, "do_normalize": f.DoNorm, "do_convert_rgb": f.DoRGB} {
+		if does != nil && !*does {
+			return fmt.Errorf("picture: %s is false, which is not supported", name)
+		}
+	}
+	if f.Rescale != nil && !(math.Abs(*f.Rescale*255-1) < 1e-6) {
+		return fmt.Errorf("picture: rescale_factor is %v, want 1/255", *f.Rescale)
+	}
+	if f.Resample != nil && *f.Resample != 3 {
+		return errors.New("picture: resample is not 3, bicubic, which alone is supported")
+	}
+	return nil
+}
