@@ -103,10 +103,9 @@ func stripsAMX(rows, group int) strips {
 	return strips{height: height, byRow: true}
 }
 
-// amxRows is from how many rows on tiles are the faster way. Measured on a Xeon of the fourth
-// generation, in parts of the time of AVX-512: with weights in the second cache 8 rows take
-// 0.5 to 0.8, 9 rows 0.4 to 0.6 and 16 rows 0.4 to 0.7; with weights from memory 8 rows take
-// 1.1 to 1.3, 9 rows 0.8 to 1.0 and 16 rows 0.7 to 0.9.
+// amxRows is from how many rows on tiles are the faster way. Measured on a Xeon of the fifth
+// generation, weights from memory, in parts of the time of AVX-512: 8 rows take 1.0 to 1.1, 9 rows
+// 0.7 to 0.9, 16 rows 0.6 to 0.7, 32 rows 0.5. The kernels count on it: no strip has fewer.
 const amxRows = 9
 
 // amxLow is from how many rows on strips are as high as they can be: padding is a small part.

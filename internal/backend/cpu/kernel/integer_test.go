@@ -147,6 +147,9 @@ var largeCases = []integerCase{
 	{dtype.Affine, 8, 32, dtype.F32, 300, 64, 21, 0},
 	{dtype.Affine, 5, 96, dtype.BF16, 400, 96, 70, 0},
 	{dtype.Affine, 3, 512, dtype.BF16, 30, 1024, 40, 0},
+	{dtype.Affine, 2, 64, dtype.BF16, 64, 320, 100, 0},  // seven strips, pairs of tiles only
+	{dtype.Affine, 8, 128, dtype.F16, 48, 128, 65, 0},   // five strips, one group
+	{dtype.Affine, 4, 32, dtype.BF16, 70, 16448, 48, 0}, // more columns than three strips take at once
 }
 
 // rowCases has every format and group with every number of rows that kernels tell apart, or

@@ -493,15 +493,38 @@ func (k amxKernel) add(name string, tile int) {
 	k.op("MOVQ DX, R13")
 	k.op("ADDQ integerArgs_actTail(AX), R13")
 	k.arg("panelGroups", "R12")
-	k.ask(name, tile)
+	k.arg("block", "DI")
+	k.op("CMPQ DX, integerArgs_panelActs(AX)")
+	k.op("JEQ %sAsk", name) // the first strip of the panel
+	k.op("XORL DI, DI")
+	k.op("CMPQ R14, $%d", amxHeight)
+	k.op("JEQ %sHigh", name)
+	k.line("%sAsk:", name)
+	k.arg("nextBlock", "CX")
+	if tile == 1 {
+		k.op("ADDQ integerArgs_second(AX), CX")
+	}
+	k.addGroups(name, k.rows, true)
+	k.op("JMP %sAdded", name)
+	k.line("%sHigh:", name)
+	k.addGroups(name+"High", allRows, false)
+	k.line("%sAdded:", name)
+	k.rows(name+"Stored", func(m int) { k.op("VMOVUPS Z%d, %d(R15)", m, 64*m) })
+}
+
+// addGroups adds the groups of a panel, for some rows, and asks memory for DI bytes at CX of each
+// group of the next.
+func (k amxKernel) addGroups(name string, rows func(end string, do func(m int)), ask bool) {
 	k.line("%sGroup:", name)
 	k.op("VMOVUPS (R10), Z16")
 	if !k.fp4 {
 		k.op("VMOVUPS 64(R10), Z17")
 	}
 	k.op("LEAQ (R13)(R14*4), SI")
-	k.rows(name+"Added", func(m int) {
-		k.askLine(name, m)
+	rows(name+"Rows", func(m int) {
+		if ask {
+			k.askLine(name, m)
+		}
 		t := fmt.Sprintf("Z%d", 18+m%4)
 		k.op("VCVTDQ2PS %d(R11), %s", 64*m, t)
 		k.op("VMULPS.BCST %d(R13), %s, %s", 4*m, t, t)
@@ -513,25 +536,18 @@ func (k amxKernel) add(name string, tile int) {
 	k.op("ADDQ integerArgs_actGroup(AX), R13")
 	k.op("ADDQ integerArgs_slot(AX), R10")
 	k.op("ADDQ BX, R11")
-	k.op("ADDQ DI, CX")
+	if ask {
+		k.op("ADDQ DI, CX")
+	}
 	k.op("DECQ R12")
 	k.op("JNZ %sGroup", name)
-	k.rows(name+"Stored", func(m int) { k.op("VMOVUPS Z%d, %d(R15)", m, 64*m) })
 }
 
-// ask prepares to ask memory for blocks in advance, if it is the panel's first strip that is
-// added. Of two lines one is asked for here, the other where blocks are unpacked, since memory
-// answers no more than some at a time.
-func (k amxKernel) ask(name string, tile int) {
-	k.arg("nextBlock", "CX")
-	if tile == 1 {
-		k.op("ADDQ integerArgs_second(AX), CX")
+// allRows does something for as many rows as a strip can have.
+func allRows(_ string, do func(m int)) {
+	for m := range amxHeight {
+		do(m)
 	}
-	k.arg("block", "DI")
-	k.op("CMPQ DX, integerArgs_panelActs(AX)")
-	k.op("JEQ %sAsk", name)
-	k.op("XORL DI, DI")
-	k.line("%sAsk:", name)
 }
 
 // askLine asks for a line of the block at CX.
