@@ -139,6 +139,11 @@ func declarations() []byte {
 	}
 	table("AVX512", count(avx512Rows))
 	table("AVX2", count(avx2Rows))
+	for _, set := range []string{"AVX512", "AVX2"} {
+		for _, kind := range []string{"K", "6K", "XS"} {
+			s.line("//go:noescape\nfunc factors%s%s(a *integerArgs)\n", kind, set)
+		}
+	}
 	for _, set := range []string{"Unpack", "Strip"} {
 		s.line("// integer%s has the kernels by format.", set)
 		s.line("var integer%s = [integerFormats]func(a *integerArgs){", set)

@@ -359,7 +359,7 @@ func (k *avx512Kernel) factored(from, to int) {
 		k.op("TESTQ R15, R15")
 		k.op("JNZ decoded")
 		k.op("MOVL $%d, CX", k.streams)
-		k.op("CALL integerFactors%s512<>(SB)", k.factors())
+		k.op("CALL integerFactors%sAVX512<>(SB)", k.factors())
 		k.arg("per", "R15")
 		k.arg("decoded", "R14")
 		k.line("decoded:")
@@ -457,6 +457,14 @@ func eachTail(s *source, name, changed string, lines int, tile func()) {
 	s.op("DECQ CX")
 	s.op("JNZ tile")
 	s.op("RET")
+	s.line("\n// func factors%s(a *integerArgs) does it for one tile of which weights is the superblock.", name)
+	s.line("TEXT ·factors%s(SB), NOSPLIT, $0-8", name)
+	s.op("MOVQ a+0(FP), AX")
+	s.arg("weights", "R8")
+	s.op("MOVL $1, CX")
+	s.op("CALL integerFactors%s<>(SB)", name)
+	s.op("VZEROUPPER")
+	s.op("RET")
 }
 
 // factors512 decodes eight factors of 6 bits for each row: from Z25, low bits, group g in bits
@@ -481,7 +489,7 @@ func factors512(s *source, at, out, apart int, middle bool) {
 }
 
 func factorsK512(s *source) {
-	eachTail(s, "K512", "Z24 to Z28", 4, func() {
+	eachTail(s, "KAVX512", "Z24 to Z28", 4, func() {
 		s.op("VCVTPH2PS (R13), Z24")
 		s.op("VMOVDQU32 %d(R13), Z25", atNibblesK)
 		s.op("VMOVDQU32 %d(R13), Z26", atPairsK)
@@ -494,7 +502,7 @@ func factorsK512(s *source) {
 }
 
 func factors6K512(s *source) {
-	eachTail(s, "6K512", "Z24 to Z28", 5, func() {
+	eachTail(s, "6KAVX512", "Z24 to Z28", 5, func() {
 		s.op("VCVTPH2PS (R13), Z24")
 		s.op("LEAQ 32(R13), SI")
 		s.op("MOVQ R14, DI")
@@ -512,7 +520,7 @@ func factors6K512(s *source) {
 }
 
 func factorsXS512(s *source) {
-	eachTail(s, "XS512", "Z24 to Z28", 2, func() {
+	eachTail(s, "XSAVX512", "Z24 to Z28", 2, func() {
 		s.op("VCVTPH2PS (R13), Z24")
 		s.op("VMOVDQU32 %d(R13), Z25", atNibblesXS)
 		s.op("VPMOVZXWD %d(R13), Z26", atPairsXS)

@@ -40,6 +40,9 @@ func integerFile(s *source) {
 			}
 		}
 	}
+	for _, c := range []codes{{source: s, bits: 4}, {source: s, bits: 6}, {source: s, bits: 4, fp4: true, levels: true}} {
+		integer{codes: c}.factorsKernel()
+	}
 	magnitudeKernel(s)
 	roundKernel(s)
 }
@@ -95,6 +98,9 @@ func integerDeclarations() []byte {
 			s.line("},")
 		}
 		s.line("}\n")
+	}
+	for _, kind := range []string{"K", "6K", "XS"} {
+		s.line("//go:noescape\nfunc factors%sNEON(a *integerArgs)\n", kind)
 	}
 	s.line("// The twin of all kernels is integerTile.\n")
 	s.Write(functions.Bytes())
@@ -353,7 +359,7 @@ func (k integer) factors() string {
 func (k integer) packedScales() {
 	if !k.fp4 {
 		k.line("zero:")
-		k.halves()
+		k.halves(16)
 		k.implied()
 	}
 	if k.factors() == "" {
@@ -361,15 +367,7 @@ func (k integer) packedScales() {
 	}
 	k.line("factors:")
 	k.op("CBNZ R21, decoded")
-	k.op("MOVD integerArgs_per(R0), R21")
-	k.op("MUL R21, R9, R15")
-	k.op("ADD R1, R15")
-	k.op("MOVD integerArgs_decoded(R0), R20")
-	if k.factors() == "6K" {
-		k.factors6K()
-	} else {
-		k.sixBits()
-	}
+	k.decodeFactors()
 	k.line("decoded:")
 	k.load2(16, 0, "R20")
 	k.load2(18, 32, "R20")
@@ -388,13 +386,30 @@ func (k integer) packedScales() {
 	k.implied()
 }
 
-// halves loads the halves at R15 as scales.
-func (k integer) halves() {
-	for j := 0; j < 4; j += 2 {
-		k.load(16+j, 8*j, "R15")
-		k.fcvtl2(16+j+1, 16+j)
-		k.fcvtl(16+j, 16+j)
+// decodeFactors decodes those of the superblock at R1, of blocks of R9 bytes. R21 becomes the
+// number of its groups, R20 where decoded factors are.
+func (k integer) decodeFactors() {
+	k.op("MOVD integerArgs_per(R0), R21")
+	k.op("MUL R21, R9, R15")
+	k.op("ADD R1, R15")
+	k.op("MOVD integerArgs_decoded(R0), R20")
+	if k.factors() == "6K" {
+		k.factors6K()
+	} else {
+		k.sixBits()
 	}
+}
+
+// factorsKernel does it for one superblock.
+func (k integer) factorsKernel() {
+	k.line("// func factors%sNEON(a *integerArgs)\n//", k.factors())
+	k.line("// The twin is Weight.factors. Registers are those of the products.")
+	k.line("TEXT ·factors%sNEON(SB), NOSPLIT, $0-8", k.factors())
+	k.op("MOVD a+0(FP), R0")
+	k.op("MOVD integerArgs_weights(R0), R1")
+	k.op("MOVD integerArgs_block(R0), R9")
+	k.decodeFactors()
+	k.op("RET\n")
 }
 
 // implied makes biases of scales, and ends the computation of them.
@@ -408,7 +423,7 @@ func (k integer) implied() {
 
 // factors6K decodes factors of Q6_K from the tail at R15 to R20.
 func (k integer) factors6K() {
-	k.halves()
+	k.halves(16)
 	k.op("MOVD R20, R24")
 	k.op("MOVD R21, R25")
 	k.line("factor:")
