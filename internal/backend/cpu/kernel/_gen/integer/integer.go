@@ -73,30 +73,6 @@ var formats = []codes{
 // vectorFormats are the formats of kernels that take rows by fours.
 var vectorFormats = append(formats[:len(formats):len(formats)], codes{name: "Levels", bits: 4, fp4: true, levels: true})
 
-// factors names what is in the tails of superblocks, "" if no format with such codes has them.
-func (f codes) factors() string {
-	switch {
-	case f.levels:
-		return "XS"
-	case f.fp4:
-		return ""
-	case f.bits == 4 || f.bits == 5:
-		return "K"
-	case f.bits == 6:
-		return "6K"
-	}
-	return ""
-}
-
-// factorBytes is what decoded factors of a group take: scales, and biases that no multiple of
-// the scales gives.
-func (f codes) factorBytes() int {
-	if f.factors() == "K" {
-		return 128
-	}
-	return 64
-}
-
 // low is the width of the first plane.
 func (f codes) low() int {
 	switch f.bits {
