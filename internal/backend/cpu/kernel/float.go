@@ -20,6 +20,9 @@ type floatKernels struct {
 	rows int
 	// decode writes the float32 values of blocks, by kind.
 	decode [decoders]func(a *decodeArgs)
+	// factors decodes those of a superblock, by kind: only weights, per, block and decoded of
+	// its operands are set. The twin is Weight.factors.
+	factors [3]func(a *integerArgs)
 }
 
 // Element types, as indices.
@@ -35,6 +38,16 @@ const (
 	decodeE4M3
 	decodeLevels = 7 // no code has seven bits
 	decoders     = 9
+)
+
+// decodeZero tells element types of scales that imply biases from others. They are F16 or F32.
+const decodeZero = 2
+
+// Kinds of factors.
+const (
+	factorsK  = iota // scales and biases of Q4_K and Q5_K
+	factors6K        // scales of Q6_K
+	factorsXS        // scales of IQ4_XS
 )
 
 // floatArgs are the operands of one product: one or two tiles, some columns, some rows.
@@ -59,10 +72,11 @@ type decodeArgs struct {
 	block   unsafe.Pointer // first block
 	scales  unsafe.Pointer // of the first block, its biases behind them
 	columns int            // of a block
-	scale   int            // element type of its scales
+	scale   int            // element type of its scales, decodeZero more if they imply its biases
 	blocks  int            // at least one
 	stride  int            // bytes from block to block
 	step    int            // bytes from scales to scales
+	zero    float32        // biases in scales
 }
 
 const (
@@ -202,17 +216,36 @@ func (b *floatBlocking) setTile(j, i, g int) {
 		dst: unsafe.Pointer(&dst[0]), block: unsafe.Pointer(&block[0]),
 		columns: w.group, scale: elemOf(w.scale), blocks: blocks, stride: w.block, step: w.block,
 	}
-	if w.format.Blocks() {
-		f := &b.s.factors
-		for j := range blocks {
-			w.scales((*[Tile]float32)(f[2*j*Tile:]), (*[Tile]float32)(f[(2*j+1)*Tile:]), b.n, b.from+i, g+j)
-		}
-		d.scales, d.scale, d.step = unsafe.Pointer(f), elemF32, 2*Tile*4
+	if w.per > 1 {
+		d.scales, d.step = b.factors(i, g)
+		d.scale = elemF32
 	} else {
 		d.scales = unsafe.Pointer(&block[w.codes])
 	}
+	if w.zero != 0 {
+		d.scale, d.zero = d.scale+decodeZero, w.zero
+	}
 	b.k.decode[b.decoder](d)
 	b.s.float.w[j] = d.dst
+}
+
+// factors decodes those of the superblock of tile i that block g is in, and returns where the
+// block's are, and their step.
+func (b *floatBlocking) factors(i, g int) (scales unsafe.Pointer, step int) {
+	w, kind := b.w, factorsK
+	step = 2 * Tile * 4
+	switch w.format {
+	case dtype.Q6K:
+		kind, step = factors6K, Tile*4
+	case dtype.IQ4XS:
+		kind, step = factorsXS, Tile*4
+	}
+	a := &b.s.integer
+	a.weights, a.decoded = unsafe.Pointer(&w.super(b.n, b.from+i, g/w.per)[0]), unsafe.Pointer(&b.s.factors)
+	a.per, a.block = w.per, w.block
+	b.k.factors[kind](a)
+	a.weights, a.decoded = nil, nil
+	return unsafe.Add(unsafe.Pointer(&b.s.factors), g%w.per*step), step
 }
 
 // setAhead says what stream j is to fetch meanwhile: what follows in memory, or the panel

@@ -89,6 +89,8 @@ half:
 	VCVTPH2PS 32(AX), Z14
 	JMP scaled
 full:
+	CMPQ R9, $3
+	JGE implied
 	VMOVUPS 0(AX), Z12
 	VMOVUPS 64(AX), Z14
 scaled:
@@ -203,6 +205,17 @@ step:
 	JNE block
 	VZEROUPPER
 	RET
+implied:
+	JGT impliedFull
+	VCVTPH2PS 0(AX), Z12
+	JMP multiple
+impliedFull:
+	VMOVUPS 0(AX), Z12
+multiple:
+	MOVQ a+0(FP), CX
+	VBROADCASTSS decodeArgs_zero(CX), Z0
+	VMULPS Z12, Z0, Z14
+	JMP scaled
 
 // func decodeAffine3AVX512(a *decodeArgs)
 //
@@ -242,6 +255,8 @@ half:
 	VCVTPH2PS 32(AX), Z14
 	JMP scaled
 full:
+	CMPQ R9, $3
+	JGE implied
 	VMOVUPS 0(AX), Z12
 	VMOVUPS 64(AX), Z14
 scaled:
@@ -370,6 +385,17 @@ step:
 	JNE block
 	VZEROUPPER
 	RET
+implied:
+	JGT impliedFull
+	VCVTPH2PS 0(AX), Z12
+	JMP multiple
+impliedFull:
+	VMOVUPS 0(AX), Z12
+multiple:
+	MOVQ a+0(FP), CX
+	VBROADCASTSS decodeArgs_zero(CX), Z0
+	VMULPS Z12, Z0, Z14
+	JMP scaled
 
 // func decodeAffine4AVX512(a *decodeArgs)
 //
@@ -408,6 +434,8 @@ half:
 	VCVTPH2PS 32(AX), Z14
 	JMP scaled
 full:
+	CMPQ R9, $3
+	JGE implied
 	VMOVUPS 0(AX), Z12
 	VMOVUPS 64(AX), Z14
 scaled:
@@ -521,6 +549,17 @@ step:
 	JNE block
 	VZEROUPPER
 	RET
+implied:
+	JGT impliedFull
+	VCVTPH2PS 0(AX), Z12
+	JMP multiple
+impliedFull:
+	VMOVUPS 0(AX), Z12
+multiple:
+	MOVQ a+0(FP), CX
+	VBROADCASTSS decodeArgs_zero(CX), Z0
+	VMULPS Z12, Z0, Z14
+	JMP scaled
 
 // func decodeAffine5AVX512(a *decodeArgs)
 //
@@ -560,6 +599,8 @@ half:
 	VCVTPH2PS 32(AX), Z14
 	JMP scaled
 full:
+	CMPQ R9, $3
+	JGE implied
 	VMOVUPS 0(AX), Z12
 	VMOVUPS 64(AX), Z14
 scaled:
@@ -687,6 +728,17 @@ step:
 	JNE block
 	VZEROUPPER
 	RET
+implied:
+	JGT impliedFull
+	VCVTPH2PS 0(AX), Z12
+	JMP multiple
+impliedFull:
+	VMOVUPS 0(AX), Z12
+multiple:
+	MOVQ a+0(FP), CX
+	VBROADCASTSS decodeArgs_zero(CX), Z0
+	VMULPS Z12, Z0, Z14
+	JMP scaled
 
 // func decodeAffine6AVX512(a *decodeArgs)
 //
@@ -726,6 +778,8 @@ half:
 	VCVTPH2PS 32(AX), Z14
 	JMP scaled
 full:
+	CMPQ R9, $3
+	JGE implied
 	VMOVUPS 0(AX), Z12
 	VMOVUPS 64(AX), Z14
 scaled:
@@ -856,6 +910,17 @@ step:
 	JNE block
 	VZEROUPPER
 	RET
+implied:
+	JGT impliedFull
+	VCVTPH2PS 0(AX), Z12
+	JMP multiple
+impliedFull:
+	VMOVUPS 0(AX), Z12
+multiple:
+	MOVQ a+0(FP), CX
+	VBROADCASTSS decodeArgs_zero(CX), Z0
+	VMULPS Z12, Z0, Z14
+	JMP scaled
 
 // func decodeAffine8AVX512(a *decodeArgs)
 //
@@ -893,6 +958,8 @@ half:
 	VCVTPH2PS 32(AX), Z14
 	JMP scaled
 full:
+	CMPQ R9, $3
+	JGE implied
 	VMOVUPS 0(AX), Z12
 	VMOVUPS 64(AX), Z14
 scaled:
@@ -1000,6 +1067,17 @@ step:
 	JNE block
 	VZEROUPPER
 	RET
+implied:
+	JGT impliedFull
+	VCVTPH2PS 0(AX), Z12
+	JMP multiple
+impliedFull:
+	VMOVUPS 0(AX), Z12
+multiple:
+	MOVQ a+0(FP), CX
+	VBROADCASTSS decodeArgs_zero(CX), Z0
+	VMULPS Z12, Z0, Z14
+	JMP scaled
 
 // func decodeFP4AVX512(a *decodeArgs)
 //
@@ -1417,6 +1495,8 @@ half:
 	VCVTPH2PS 48(AX), Y15
 	JMP scaled
 full:
+	CMPQ R9, $3
+	JGE implied
 	VMOVUPS 0(AX), Y12
 	VMOVUPS 64(AX), Y14
 	VMOVUPS 32(AX), Y13
@@ -1632,6 +1712,20 @@ step:
 	JNE block
 	VZEROUPPER
 	RET
+implied:
+	JGT impliedFull
+	VCVTPH2PS 0(AX), Y12
+	VCVTPH2PS 16(AX), Y13
+	JMP multiple
+impliedFull:
+	VMOVUPS 0(AX), Y12
+	VMOVUPS 32(AX), Y13
+multiple:
+	MOVQ a+0(FP), CX
+	VBROADCASTSS decodeArgs_zero(CX), Y0
+	VMULPS Y12, Y0, Y14
+	VMULPS Y13, Y0, Y15
+	JMP scaled
 
 // func decodeAffine3AVX2(a *decodeArgs)
 //
@@ -1679,6 +1773,8 @@ half:
 	VCVTPH2PS 48(AX), Y15
 	JMP scaled
 full:
+	CMPQ R9, $3
+	JGE implied
 	VMOVUPS 0(AX), Y12
 	VMOVUPS 64(AX), Y14
 	VMOVUPS 32(AX), Y13
@@ -1944,6 +2040,20 @@ step:
 	JNE block
 	VZEROUPPER
 	RET
+implied:
+	JGT impliedFull
+	VCVTPH2PS 0(AX), Y12
+	VCVTPH2PS 16(AX), Y13
+	JMP multiple
+impliedFull:
+	VMOVUPS 0(AX), Y12
+	VMOVUPS 32(AX), Y13
+multiple:
+	MOVQ a+0(FP), CX
+	VBROADCASTSS decodeArgs_zero(CX), Y0
+	VMULPS Y12, Y0, Y14
+	VMULPS Y13, Y0, Y15
+	JMP scaled
 
 // func decodeAffine4AVX2(a *decodeArgs)
 //
@@ -1988,6 +2098,8 @@ half:
 	VCVTPH2PS 48(AX), Y15
 	JMP scaled
 full:
+	CMPQ R9, $3
+	JGE implied
 	VMOVUPS 0(AX), Y12
 	VMOVUPS 64(AX), Y14
 	VMOVUPS 32(AX), Y13
@@ -2201,6 +2313,20 @@ step:
 	JNE block
 	VZEROUPPER
 	RET
+implied:
+	JGT impliedFull
+	VCVTPH2PS 0(AX), Y12
+	VCVTPH2PS 16(AX), Y13
+	JMP multiple
+impliedFull:
+	VMOVUPS 0(AX), Y12
+	VMOVUPS 32(AX), Y13
+multiple:
+	MOVQ a+0(FP), CX
+	VBROADCASTSS decodeArgs_zero(CX), Y0
+	VMULPS Y12, Y0, Y14
+	VMULPS Y13, Y0, Y15
+	JMP scaled
 
 // func decodeAffine5AVX2(a *decodeArgs)
 //
@@ -2248,6 +2374,8 @@ half:
 	VCVTPH2PS 48(AX), Y15
 	JMP scaled
 full:
+	CMPQ R9, $3
+	JGE implied
 	VMOVUPS 0(AX), Y12
 	VMOVUPS 64(AX), Y14
 	VMOVUPS 32(AX), Y13
@@ -2511,6 +2639,20 @@ step:
 	JNE block
 	VZEROUPPER
 	RET
+implied:
+	JGT impliedFull
+	VCVTPH2PS 0(AX), Y12
+	VCVTPH2PS 16(AX), Y13
+	JMP multiple
+impliedFull:
+	VMOVUPS 0(AX), Y12
+	VMOVUPS 32(AX), Y13
+multiple:
+	MOVQ a+0(FP), CX
+	VBROADCASTSS decodeArgs_zero(CX), Y0
+	VMULPS Y12, Y0, Y14
+	VMULPS Y13, Y0, Y15
+	JMP scaled
 
 // func decodeAffine6AVX2(a *decodeArgs)
 //
@@ -2556,6 +2698,8 @@ half:
 	VCVTPH2PS 48(AX), Y15
 	JMP scaled
 full:
+	CMPQ R9, $3
+	JGE implied
 	VMOVUPS 0(AX), Y12
 	VMOVUPS 64(AX), Y14
 	VMOVUPS 32(AX), Y13
@@ -2801,6 +2945,20 @@ step:
 	JNE block
 	VZEROUPPER
 	RET
+implied:
+	JGT impliedFull
+	VCVTPH2PS 0(AX), Y12
+	VCVTPH2PS 16(AX), Y13
+	JMP multiple
+impliedFull:
+	VMOVUPS 0(AX), Y12
+	VMOVUPS 32(AX), Y13
+multiple:
+	MOVQ a+0(FP), CX
+	VBROADCASTSS decodeArgs_zero(CX), Y0
+	VMULPS Y12, Y0, Y14
+	VMULPS Y13, Y0, Y15
+	JMP scaled
 
 // func decodeAffine8AVX2(a *decodeArgs)
 //
@@ -2844,6 +3002,8 @@ half:
 	VCVTPH2PS 48(AX), Y15
 	JMP scaled
 full:
+	CMPQ R9, $3
+	JGE implied
 	VMOVUPS 0(AX), Y12
 	VMOVUPS 64(AX), Y14
 	VMOVUPS 32(AX), Y13
@@ -3045,6 +3205,20 @@ step:
 	JNE block
 	VZEROUPPER
 	RET
+implied:
+	JGT impliedFull
+	VCVTPH2PS 0(AX), Y12
+	VCVTPH2PS 16(AX), Y13
+	JMP multiple
+impliedFull:
+	VMOVUPS 0(AX), Y12
+	VMOVUPS 32(AX), Y13
+multiple:
+	MOVQ a+0(FP), CX
+	VBROADCASTSS decodeArgs_zero(CX), Y0
+	VMULPS Y12, Y0, Y14
+	VMULPS Y13, Y0, Y15
+	JMP scaled
 
 // func decodeFP4AVX2(a *decodeArgs)
 //

@@ -1170,6 +1170,8 @@ block:
 	MOVD R8, R1
 	MOVD R10, R3
 	MOVD R9, R15
+	CMP $3, R4
+	BGE implied
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -1609,6 +1611,26 @@ step:
 	SUBS $1, R11
 	BNE block
 	RET
+implied:
+	BGT wide
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP multiple
+wide:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+multiple:
+	MOVD a+0(FP), R15
+	FMOVS decodeArgs_zero(R15), F0
+	WORD $0x4f809214 // fmul.4s v20, v16, v0[0]
+	WORD $0x4f809235 // fmul.4s v21, v17, v0[0]
+	WORD $0x4f809256 // fmul.4s v22, v18, v0[0]
+	WORD $0x4f809277 // fmul.4s v23, v19, v0[0]
+	JMP scaled
 
 // func decodeAffine3NEON(a *decodeArgs)
 //
@@ -1645,6 +1667,8 @@ block:
 	MOVD R8, R1
 	MOVD R10, R3
 	MOVD R9, R15
+	CMP $3, R4
+	BGE implied
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -2166,6 +2190,26 @@ step:
 	SUBS $1, R11
 	BNE block
 	RET
+implied:
+	BGT wide
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP multiple
+wide:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+multiple:
+	MOVD a+0(FP), R15
+	FMOVS decodeArgs_zero(R15), F0
+	WORD $0x4f809214 // fmul.4s v20, v16, v0[0]
+	WORD $0x4f809235 // fmul.4s v21, v17, v0[0]
+	WORD $0x4f809256 // fmul.4s v22, v18, v0[0]
+	WORD $0x4f809277 // fmul.4s v23, v19, v0[0]
+	JMP scaled
 
 // func decodeAffine4NEON(a *decodeArgs)
 //
@@ -2192,6 +2236,8 @@ block:
 	MOVD R8, R1
 	MOVD R10, R3
 	MOVD R9, R15
+	CMP $3, R4
+	BGE implied
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -2623,6 +2669,26 @@ step:
 	SUBS $1, R11
 	BNE block
 	RET
+implied:
+	BGT wide
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP multiple
+wide:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+multiple:
+	MOVD a+0(FP), R15
+	FMOVS decodeArgs_zero(R15), F0
+	WORD $0x4f809214 // fmul.4s v20, v16, v0[0]
+	WORD $0x4f809235 // fmul.4s v21, v17, v0[0]
+	WORD $0x4f809256 // fmul.4s v22, v18, v0[0]
+	WORD $0x4f809277 // fmul.4s v23, v19, v0[0]
+	JMP scaled
 
 // func decodeAffine5NEON(a *decodeArgs)
 //
@@ -2659,6 +2725,8 @@ block:
 	MOVD R8, R1
 	MOVD R10, R3
 	MOVD R9, R15
+	CMP $3, R4
+	BGE implied
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -3172,6 +3240,26 @@ step:
 	SUBS $1, R11
 	BNE block
 	RET
+implied:
+	BGT wide
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP multiple
+wide:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+multiple:
+	MOVD a+0(FP), R15
+	FMOVS decodeArgs_zero(R15), F0
+	WORD $0x4f809214 // fmul.4s v20, v16, v0[0]
+	WORD $0x4f809235 // fmul.4s v21, v17, v0[0]
+	WORD $0x4f809256 // fmul.4s v22, v18, v0[0]
+	WORD $0x4f809277 // fmul.4s v23, v19, v0[0]
+	JMP scaled
 
 // func decodeAffine6NEON(a *decodeArgs)
 //
@@ -3200,6 +3288,8 @@ block:
 	MOVD R8, R1
 	MOVD R10, R3
 	MOVD R9, R15
+	CMP $3, R4
+	BGE implied
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -3689,6 +3779,26 @@ step:
 	SUBS $1, R11
 	BNE block
 	RET
+implied:
+	BGT wide
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP multiple
+wide:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+multiple:
+	MOVD a+0(FP), R15
+	FMOVS decodeArgs_zero(R15), F0
+	WORD $0x4f809214 // fmul.4s v20, v16, v0[0]
+	WORD $0x4f809235 // fmul.4s v21, v17, v0[0]
+	WORD $0x4f809256 // fmul.4s v22, v18, v0[0]
+	WORD $0x4f809277 // fmul.4s v23, v19, v0[0]
+	JMP scaled
 
 // func decodeAffine8NEON(a *decodeArgs)
 //
@@ -3713,6 +3823,8 @@ block:
 	MOVD R8, R1
 	MOVD R10, R3
 	MOVD R9, R15
+	CMP $3, R4
+	BGE implied
 	CMP $1, R4
 	BEQ half
 	BGT full
@@ -4128,6 +4240,26 @@ step:
 	SUBS $1, R11
 	BNE block
 	RET
+implied:
+	BGT wide
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	JMP multiple
+wide:
+	FLDPQ 0(R15), (F16, F17)
+	FLDPQ 32(R15), (F18, F19)
+multiple:
+	MOVD a+0(FP), R15
+	FMOVS decodeArgs_zero(R15), F0
+	WORD $0x4f809214 // fmul.4s v20, v16, v0[0]
+	WORD $0x4f809235 // fmul.4s v21, v17, v0[0]
+	WORD $0x4f809256 // fmul.4s v22, v18, v0[0]
+	WORD $0x4f809277 // fmul.4s v23, v19, v0[0]
+	JMP scaled
 
 // func decodeFP4NEON(a *decodeArgs)
 //

@@ -471,6 +471,15 @@ tile:
 	JNZ tile
 	RET
 
+// func factorsKAVX2(a *integerArgs) does it for one tile of which weights is the superblock.
+TEXT ·factorsKAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVL $1, CX
+	CALL integerFactorsKAVX2<>(SB)
+	VZEROUPPER
+	RET
+
 // integerFactors6KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactors6KAVX2<>(SB), NOSPLIT, $0-0
@@ -506,6 +515,15 @@ group:
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
+	RET
+
+// func factors6KAVX2(a *integerArgs) does it for one tile of which weights is the superblock.
+TEXT ·factors6KAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVL $1, CX
+	CALL integerFactors6KAVX2<>(SB)
+	VZEROUPPER
 	RET
 
 // integerFactorsXSAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
@@ -700,6 +718,15 @@ tile:
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
+	RET
+
+// func factorsXSAVX2(a *integerArgs) does it for one tile of which weights is the superblock.
+TEXT ·factorsXSAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVL $1, CX
+	CALL integerFactorsXSAVX2<>(SB)
+	VZEROUPPER
 	RET
 TEXT ·integerAVX22Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX

@@ -40,9 +40,9 @@ GLOBL integerSigns512<>(SB), RODATA|NOPTR, $4
 DATA integerMiddle512<>+0(SB)/4, $0x00000020
 GLOBL integerMiddle512<>(SB), RODATA|NOPTR, $4
 
-// integerFactorsK512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// integerFactorsKAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
-TEXT integerFactorsK512<>(SB), NOSPLIT, $0-0
+TEXT integerFactorsKAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
 	ADDQ R8, R13
@@ -176,9 +176,18 @@ tile:
 	JNZ tile
 	RET
 
-// integerFactors6K512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// func factorsKAVX512(a *integerArgs) does it for one tile of which weights is the superblock.
+TEXT ·factorsKAVX512(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVL $1, CX
+	CALL integerFactorsKAVX512<>(SB)
+	VZEROUPPER
+	RET
+
+// integerFactors6KAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
-TEXT integerFactors6K512<>(SB), NOSPLIT, $0-0
+TEXT integerFactors6KAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
 	ADDQ R8, R13
@@ -208,9 +217,18 @@ group:
 	JNZ tile
 	RET
 
-// integerFactorsXS512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// func factors6KAVX512(a *integerArgs) does it for one tile of which weights is the superblock.
+TEXT ·factors6KAVX512(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVL $1, CX
+	CALL integerFactors6KAVX512<>(SB)
+	VZEROUPPER
+	RET
+
+// integerFactorsXSAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
-TEXT integerFactorsXS512<>(SB), NOSPLIT, $0-0
+TEXT integerFactorsXSAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
 	ADDQ R8, R13
@@ -289,6 +307,15 @@ tile:
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
+	RET
+
+// func factorsXSAVX512(a *integerArgs) does it for one tile of which weights is the superblock.
+TEXT ·factorsXSAVX512(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ integerArgs_weights(AX), R8
+	MOVL $1, CX
+	CALL integerFactorsXSAVX512<>(SB)
+	VZEROUPPER
 	RET
 
 TEXT ·integerAVX5122Rows1(SB), NOSPLIT, $0-8
@@ -3936,7 +3963,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -4107,7 +4134,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -4300,7 +4327,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -4515,7 +4542,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -4752,7 +4779,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -5011,7 +5038,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -5300,7 +5327,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -5628,7 +5655,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -5817,7 +5844,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -6011,7 +6038,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -6227,7 +6254,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -6465,7 +6492,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -6725,7 +6752,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -7007,7 +7034,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -7322,7 +7349,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -7676,7 +7703,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsK512<>(SB)
+	CALL integerFactorsKAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -7865,7 +7892,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactors6K512<>(SB)
+	CALL integerFactors6KAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -8059,7 +8086,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactors6K512<>(SB)
+	CALL integerFactors6KAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -8275,7 +8302,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactors6K512<>(SB)
+	CALL integerFactors6KAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -8513,7 +8540,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactors6K512<>(SB)
+	CALL integerFactors6KAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -8773,7 +8800,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactors6K512<>(SB)
+	CALL integerFactors6KAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -9055,7 +9082,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactors6K512<>(SB)
+	CALL integerFactors6KAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -9370,7 +9397,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactors6K512<>(SB)
+	CALL integerFactors6KAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -9724,7 +9751,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactors6K512<>(SB)
+	CALL integerFactors6KAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -13128,7 +13155,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsXS512<>(SB)
+	CALL integerFactorsXSAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -13299,7 +13326,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsXS512<>(SB)
+	CALL integerFactorsXSAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -13496,7 +13523,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsXS512<>(SB)
+	CALL integerFactorsXSAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -13719,7 +13746,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsXS512<>(SB)
+	CALL integerFactorsXSAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -13968,7 +13995,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsXS512<>(SB)
+	CALL integerFactorsXSAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -14243,7 +14270,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsXS512<>(SB)
+	CALL integerFactorsXSAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -14556,7 +14583,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsXS512<>(SB)
+	CALL integerFactorsXSAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:
@@ -14905,7 +14932,7 @@ factors0:
 	TESTQ R15, R15
 	JNZ decoded
 	MOVL $2, CX
-	CALL integerFactorsXS512<>(SB)
+	CALL integerFactorsXSAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
 decoded:

@@ -429,6 +429,24 @@ func integerAVX2LevelsRows3(a *integerArgs)
 func integerAVX2LevelsRows4(a *integerArgs)
 
 //go:noescape
+func factorsKAVX512(a *integerArgs)
+
+//go:noescape
+func factors6KAVX512(a *integerArgs)
+
+//go:noescape
+func factorsXSAVX512(a *integerArgs)
+
+//go:noescape
+func factorsKAVX2(a *integerArgs)
+
+//go:noescape
+func factors6KAVX2(a *integerArgs)
+
+//go:noescape
+func factorsXSAVX2(a *integerArgs)
+
+//go:noescape
 func integerAMX(a *integerArgs)
 
 //go:noescape

@@ -160,6 +160,15 @@ var integerI8MM = [integerFormats][4]func(a *integerArgs){
 	},
 }
 
+//go:noescape
+func factorsKNEON(a *integerArgs)
+
+//go:noescape
+func factors6KNEON(a *integerArgs)
+
+//go:noescape
+func factorsXSNEON(a *integerArgs)
+
 // The twin of all kernels is integerTile.
 
 //go:noescape

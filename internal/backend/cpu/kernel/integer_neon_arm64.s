@@ -30564,6 +30564,317 @@ decoded:
 	ADD $64, R20
 	JMP scaled
 
+// func factorsKNEON(a *integerArgs)
+//
+// The twin is Weight.factors. Registers are those of the products.
+TEXT ·factorsKNEON(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 64(R22), F25
+	FMOVQ 192(R22), F26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 512(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 640(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 768(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 896(R24)
+	FMOVD 32(R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	WORD $0x6ea0fb18 // fneg.4s v24, v24
+	FMOVQ 128(R22), F25
+	VAND V28.B16, V25.B16, V27.B16
+	VUSHR $12, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $14, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $16, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $18, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $20, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 576(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $22, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 704(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $24, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 832(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $26, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 960(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+	RET
+
+// func factors6KNEON(a *integerArgs)
+//
+// The twin is Weight.factors. Registers are those of the products.
+TEXT ·factors6KNEON(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	FMOVQ 0(R15), F16
+	WORD $0x4e217a11 // fcvtl2.4s v17, v16
+	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FMOVQ 16(R15), F18
+	WORD $0x4e217a53 // fcvtl2.4s v19, v18
+	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	MOVD R20, R24
+	MOVD R21, R25
+factor:
+	ADD $16, R15
+	FMOVQ 16(R15), F24
+	WORD $0x4f08a71a // sshll2.8h #0 v26, v24
+	WORD $0x0f08a718 // sshll.8h #0 v24, v24
+	WORD $0x4f10a719 // sshll2.4s #0 v25, v24
+	WORD $0x0f10a718 // sshll.4s #0 v24, v24
+	WORD $0x4f10a75b // sshll2.4s #0 v27, v26
+	WORD $0x0f10a75a // sshll.4s #0 v26, v26
+	WORD $0x4e21db18 // scvtf.4s v24, v24
+	WORD $0x6e30df18 // fmul.4s v24, v24, v16
+	FMOVQ F24, 0(R24)
+	WORD $0x4e21db39 // scvtf.4s v25, v25
+	WORD $0x6e31df39 // fmul.4s v25, v25, v17
+	FMOVQ F25, 16(R24)
+	WORD $0x4e21db5a // scvtf.4s v26, v26
+	WORD $0x6e32df5a // fmul.4s v26, v26, v18
+	FMOVQ F26, 32(R24)
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e33df7b // fmul.4s v27, v27, v19
+	FMOVQ F27, 48(R24)
+	ADD $64, R24
+	SUBS $1, R25
+	BNE factor
+	RET
+
+// func factorsXSNEON(a *integerArgs)
+//
+// The twin is Weight.factors. Registers are those of the products.
+TEXT ·factorsXSNEON(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_block(R0), R9
+	MOVD integerArgs_per(R0), R21
+	MUL R21, R9, R15
+	ADD R1, R15
+	MOVD integerArgs_decoded(R0), R20
+	MOVD R15, R22
+	MOVD R15, R23
+	MOVD R20, R24
+	MOVD $4, R25
+	MOVD $15, R15
+	VDUP R15, V28.S4
+	MOVD $48, R15
+	VDUP R15, V29.S4
+	MOVD $32, R15
+	VDUP R15, V31.S4
+factor:
+	FMOVD (R23), F24
+	WORD $0x0e217b18 // fcvtl.4s v24, v24
+	FMOVQ 32(R22), F25
+	FMOVD 96(R23), F26
+	WORD $0x2f10a75a // ushll.4s #0 v26, v26
+	VAND V28.B16, V25.B16, V27.B16
+	VSHL $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 0(R24)
+	VUSHR $4, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VSHL $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 64(R24)
+	VUSHR $8, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VAND V29.B16, V26.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 128(R24)
+	VUSHR $12, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $2, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 192(R24)
+	VUSHR $16, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $4, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 256(R24)
+	VUSHR $20, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $6, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 320(R24)
+	VUSHR $24, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $8, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 384(R24)
+	VUSHR $28, V25.S4, V27.S4
+	VAND V28.B16, V27.B16, V27.B16
+	VUSHR $10, V26.S4, V30.S4
+	VAND V29.B16, V30.B16, V30.B16
+	VORR V30.B16, V27.B16, V27.B16
+	VSUB V31.S4, V27.S4, V27.S4
+	WORD $0x4e21db7b // scvtf.4s v27, v27
+	WORD $0x6e38df7b // fmul.4s v27, v27, v24
+	FMOVQ F27, 448(R24)
+	ADD $8, R23
+	ADD $16, R22
+	ADD $16, R24
+	SUBS $1, R25
+	BNE factor
+	RET
+
 // func magnitudeNEON(x *float32, n int) (top uint32)
 //
 // The twin is the first loop of quantizeGroup; n is a multiple of 16.

@@ -66,7 +66,7 @@ const (
 	regBit   = 8 // what a single bit is worth
 	regPlace = 9 // spreads 4 bytes over 32
 	regBits  = 10
-	regByte  = 11 // the mask of a byte, or the values of E2M1 codes
+	regByte  = 11 // the mask of a byte, or the values of codes
 )
 
 func (d decoder) v(i int) string {
@@ -151,10 +151,12 @@ func (d decoder) end() {
 	d.op("JNE block")
 	d.op("VZEROUPPER")
 	d.op("RET")
+	d.implied()
 	d.line("")
 }
 
-// scales loads the scales and biases; R9 is 0 for bf16, 1 for f16 and 2 for f32.
+// scales loads the scales and biases; R9 is 0 for bf16, 1 for f16 and 2 for f32, 3 and 4 for
+// f16 and f32 that imply the biases.
 func (d decoder) scales() {
 	d.op("CMPQ R9, $1")
 	d.op("JEQ half")
@@ -173,10 +175,38 @@ func (d decoder) scales() {
 	}
 	d.op("JMP scaled")
 	d.line("full:")
+	if d.format == "affine" {
+		d.op("CMPQ R9, $3")
+		d.op("JGE implied")
+	}
 	for h := range d.halves() {
 		d.both(h, 4, "VMOVUPS")
 	}
 	d.line("scaled:")
+}
+
+// implied is what scales does where biases are a multiple of the scales.
+func (d decoder) implied() {
+	if d.format != "affine" {
+		return
+	}
+	d.line("implied:")
+	d.op("JGT impliedFull")
+	for h := range d.halves() {
+		d.op("VCVTPH2PS %d(AX), %s", 16*h, d.scale(h))
+	}
+	d.op("JMP multiple")
+	d.line("impliedFull:")
+	for h := range d.halves() {
+		d.op("VMOVUPS %d(AX), %s", 32*h, d.scale(h))
+	}
+	d.line("multiple:")
+	d.op("MOVQ a+0(FP), CX")
+	d.op("VBROADCASTSS decodeArgs_zero(CX), %s", d.v(0))
+	for h := range d.halves() {
+		d.op("VMULPS %s, %s, %s", d.scale(h), d.v(0), d.bias(h))
+	}
+	d.op("JMP scaled")
 }
 
 // both loads the scales of a half, and the biases if the format has them.

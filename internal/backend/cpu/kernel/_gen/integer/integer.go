@@ -73,30 +73,6 @@ var formats = []codes{
 // vectorFormats are the formats of kernels that take rows by fours.
 var vectorFormats = append(formats[:len(formats):len(formats)], codes{name: "Levels", bits: 4, fp4: true, levels: true})
 
-// factors names what is in the tails of superblocks, "" if no format with such codes has them.
-func (f codes) factors() string {
-	switch {
-	case f.levels:
-		return "XS"
-	case f.fp4:
-		return ""
-	case f.bits == 4 || f.bits == 5:
-		return "K"
-	case f.bits == 6:
-		return "6K"
-	}
-	return ""
-}
-
-// factorBytes is what decoded factors of a group take: scales, and biases that no multiple of
-// the scales gives.
-func (f codes) factorBytes() int {
-	if f.factors() == "K" {
-		return 128
-	}
-	return 64
-}
-
 // low is the width of the first plane.
 func (f codes) low() int {
 	switch f.bits {
@@ -139,6 +115,11 @@ func declarations() []byte {
 	}
 	table("AVX512", count(avx512Rows))
 	table("AVX2", count(avx2Rows))
+	for _, set := range []string{"AVX512", "AVX2"} {
+		for _, kind := range []string{"K", "6K", "XS"} {
+			s.line("//go:noescape\nfunc factors%s%s(a *integerArgs)\n", kind, set)
+		}
+	}
 	s.line("//go:noescape\nfunc integerAMX(a *integerArgs)\n")
 	s.line("//go:noescape\nfunc integerAMXFP4(a *integerArgs)\n")
 

@@ -360,7 +360,7 @@ func (k *avx512Kernel) factored(from, to int) {
 		k.op("TESTQ R15, R15")
 		k.op("JNZ decoded")
 		k.op("MOVL $%d, CX", k.streams)
-		k.op("CALL integerFactors%s512<>(SB)", k.factors())
+		k.op("CALL integerFactors%sAVX512<>(SB)", k.factors())
 		k.arg("per", "R15")
 		k.arg("decoded", "R14")
 		k.line("decoded:")
@@ -433,90 +433,4 @@ func (k *avx512Kernel) store() {
 	k.op("TESTQ $1, CX")
 	k.op("JNZ tile")
 	k.line("end:")
-}
-
-const factorsDoc = `
-// integerFactors%[1]s decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and %[2]s.
-TEXT integerFactors%[1]s<>(SB), NOSPLIT, $0-0`
-
-// eachTail writes a loop over the tails of tiles, at R13, and the places for their factors, at
-// R14. lines of the next tail are asked for.
-func eachTail(s *source, name, changed string, lines int, tile func()) {
-	s.line(factorsDoc, name, changed)
-	s.arg("per", "R13")
-	s.op("IMULQ integerArgs_block(AX), R13")
-	s.op("ADDQ R8, R13")
-	s.arg("decoded", "R14")
-	s.line("tile:")
-	for i := range lines {
-		s.op("PREFETCHT0 %d(R13)", 64*i+ahead)
-	}
-	tile()
-	s.op("ADDQ R11, R13")
-	s.op("ADDQ $1024, R14")
-	s.op("DECQ CX")
-	s.op("JNZ tile")
-	s.op("RET")
-}
-
-// factors512 decodes eight factors of 6 bits for each row: from Z25, low bits, group g in bits
-// 4g; and Z26, high bits, in bits at+2g; times Z24. They go to out, apart bytes apart.
-func factors512(s *source, at, out, apart int, middle bool) {
-	for g := range 8 {
-		s.op("VPSRLD $%d, Z25, Z27", 4*g)
-		s.op("VPANDD.BCST integerNibble512<>(SB), Z27, Z27")
-		if right := at + 2*g - 4; right < 0 {
-			s.op("VPSLLD $%d, Z26, Z28", -right)
-		} else {
-			s.op("VPSRLD $%d, Z26, Z28", right)
-		}
-		s.op("VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and")
-		if middle {
-			s.op("VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27")
-		}
-		s.op("VCVTDQ2PS Z27, Z27")
-		s.op("VMULPS Z24, Z27, Z27")
-		s.op("VMOVUPS Z27, %d(R14)", out+apart*g)
-	}
-}
-
-func factorsK512(s *source) {
-	eachTail(s, "K512", "Z24 to Z28", 4, func() {
-		s.op("VCVTPH2PS (R13), Z24")
-		s.op("VMOVDQU32 %d(R13), Z25", atNibblesK)
-		s.op("VMOVDQU32 %d(R13), Z26", atPairsK)
-		factors512(s, 0, 0, 128, false)
-		s.op("VCVTPH2PS 32(R13), Z24")
-		s.op("VPXORD.BCST integerSigns512<>(SB), Z24, Z24")
-		s.op("VMOVDQU32 %d(R13), Z25", atBiasesK)
-		factors512(s, 16, 64, 128, false)
-	})
-}
-
-func factors6K512(s *source) {
-	eachTail(s, "6K512", "Z24 to Z28", 5, func() {
-		s.op("VCVTPH2PS (R13), Z24")
-		s.op("LEAQ 32(R13), SI")
-		s.op("MOVQ R14, DI")
-		s.arg("per", "R15")
-		s.line("group:")
-		s.op("VPMOVSXBD (SI), Z27")
-		s.op("VCVTDQ2PS Z27, Z27")
-		s.op("VMULPS Z24, Z27, Z27")
-		s.op("VMOVUPS Z27, (DI)")
-		s.op("ADDQ $16, SI")
-		s.op("ADDQ $64, DI")
-		s.op("DECQ R15")
-		s.op("JNZ group")
-	})
-}
-
-func factorsXS512(s *source) {
-	eachTail(s, "XS512", "Z24 to Z28", 2, func() {
-		s.op("VCVTPH2PS (R13), Z24")
-		s.op("VMOVDQU32 %d(R13), Z25", atNibblesXS)
-		s.op("VPMOVZXWD %d(R13), Z26", atPairsXS)
-		factors512(s, 0, 0, 64, true)
-	})
 }

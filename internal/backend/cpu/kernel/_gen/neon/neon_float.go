@@ -191,17 +191,51 @@ func (s *source) beginDecoder(name string, biases int, constants func()) {
 	s.op("MOVD R8, R1")
 	s.op("MOVD R10, R3")
 	s.op("MOVD R9, R15")
+	if biases >= 0 {
+		s.op("CMP $3, R4")
+		s.op("BGE implied")
+	}
 	s.scales("R4", 16, biases, "")
 }
 
 // endDecoder goes on with the next block, if there is one.
-func (s *source) endDecoder() {
+func (s *source) endDecoder(biases int) {
 	s.op("ADD R12, R8")
 	s.op("ADD R13, R9")
 	s.op("SUBS $1, R11")
 	s.op("BNE block")
 	s.op("RET")
+	if biases >= 0 {
+		s.impliedBiases(biases)
+	}
 	s.line("")
+}
+
+// impliedBiases loads scales of which biases are a multiple: of f16 if R4 is 3, or f32.
+func (s *source) impliedBiases(biases int) {
+	s.line("implied:")
+	s.op("BGT wide")
+	s.halves(16)
+	s.op("JMP multiple")
+	s.line("wide:")
+	s.load2(16, 0, "R15")
+	s.load2(18, 32, "R15")
+	s.line("multiple:")
+	s.op("MOVD a+0(FP), R15")
+	s.op("FMOVS decodeArgs_zero(R15), F0")
+	for h := range 4 {
+		s.fmulAt(biases+h, 16+h, 0, 0)
+	}
+	s.op("JMP scaled")
+}
+
+// halves loads the 16 halves at R15 as numbers to four registers from d on.
+func (s *source) halves(d int) {
+	for j := 0; j < 4; j += 2 {
+		s.load(d+j, 8*j, "R15")
+		s.fcvtl2(d+j+1, d+j)
+		s.fcvtl(d+j, d+j)
+	}
 }
 
 func (d decoder) function() {
@@ -233,7 +267,7 @@ func (d decoder) function() {
 	d.op("ADD $1024, R0")
 	d.op("SUBS $1, R3")
 	d.op("BNE step")
-	d.endDecoder()
+	d.endDecoder(biases)
 }
 
 // columns writes the four columns of the codes in V0.
@@ -290,5 +324,5 @@ func decodeBytes(s *source) {
 	s.op("ADD $64, R0")
 	s.op("SUBS $1, R3")
 	s.op("BNE column")
-	s.endDecoder()
+	s.endDecoder(-1)
 }

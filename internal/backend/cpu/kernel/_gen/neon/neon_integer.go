@@ -40,6 +40,9 @@ func integerFile(s *source) {
 			}
 		}
 	}
+	for _, c := range []codes{{source: s, bits: 4}, {source: s, bits: 6}, {source: s, bits: 4, fp4: true, levels: true}} {
+		integer{codes: c}.factorsKernel()
+	}
 	magnitudeKernel(s)
 	roundKernel(s)
 }
@@ -95,6 +98,9 @@ func integerDeclarations() []byte {
 			s.line("},")
 		}
 		s.line("}\n")
+	}
+	for _, kind := range []string{"K", "6K", "XS"} {
+		s.line("//go:noescape\nfunc factors%sNEON(a *integerArgs)\n", kind)
 	}
 	s.line("// The twin of all kernels is integerTile.\n")
 	s.Write(functions.Bytes())
@@ -330,176 +336,6 @@ func (k integer) finish() {
 		}
 	}
 	k.op("ADD $%d, R5", 12*k.rows)
-}
-
-// factors names what is in the tails of superblocks, "" if no format with such codes has them.
-func (k integer) factors() string {
-	switch {
-	case k.levels:
-		return "XS"
-	case k.fp4:
-		return ""
-	case k.bits == 4 || k.bits == 5:
-		return "K"
-	case k.bits == 6:
-		return "6K"
-	}
-	return ""
-}
-
-// packedScales is what finish does instead of loading scales and biases that are written out:
-// it computes them, from halves alone or from the decoded factors of a superblock, and decodes
-// these when a superblock begins.
-func (k integer) packedScales() {
-	if !k.fp4 {
-		k.line("zero:")
-		k.halves()
-		k.implied()
-	}
-	if k.factors() == "" {
-		return
-	}
-	k.line("factors:")
-	k.op("CBNZ R21, decoded")
-	k.op("MOVD integerArgs_per(R0), R21")
-	k.op("MUL R21, R9, R15")
-	k.op("ADD R1, R15")
-	k.op("MOVD integerArgs_decoded(R0), R20")
-	if k.factors() == "6K" {
-		k.factors6K()
-	} else {
-		k.sixBits()
-	}
-	k.line("decoded:")
-	k.load2(16, 0, "R20")
-	k.load2(18, 32, "R20")
-	if k.factors() == "K" {
-		k.load2(20, 64, "R20")
-		k.load2(22, 96, "R20")
-		k.op("ADD $128, R20")
-		k.op("JMP scaled")
-		return
-	}
-	k.op("ADD $64, R20")
-	if k.factors() == "XS" {
-		k.op("JMP scaled")
-		return
-	}
-	k.implied()
-}
-
-// halves loads the halves at R15 as scales.
-func (k integer) halves() {
-	for j := 0; j < 4; j += 2 {
-		k.load(16+j, 8*j, "R15")
-		k.fcvtl2(16+j+1, 16+j)
-		k.fcvtl(16+j, 16+j)
-	}
-}
-
-// implied makes biases of scales, and ends the computation of them.
-func (k integer) implied() {
-	k.op("FMOVS integerArgs_zero(R0), F24")
-	for h := range 4 {
-		k.fmulAt(20+h, 16+h, 24, 0)
-	}
-	k.op("JMP scaled")
-}
-
-// factors6K decodes factors of Q6_K from the tail at R15 to R20.
-func (k integer) factors6K() {
-	k.halves()
-	k.op("MOVD R20, R24")
-	k.op("MOVD R21, R25")
-	k.line("factor:")
-	k.op("ADD $16, R15")
-	k.load(24, 16, "R15")
-	k.two(0x4f08a400, "sshll2.8h #0", 26, 24)
-	k.two(0x0f08a400, "sshll.8h #0", 24, 24)
-	for x := 24; x < 28; x += 2 {
-		k.two(0x4f10a400, "sshll2.4s #0", x+1, x)
-		k.two(0x0f10a400, "sshll.4s #0", x, x)
-	}
-	for h := range 4 {
-		k.scvtf(24+h, 24+h)
-		k.fmul(24+h, 24+h, 16+h)
-		k.store(24+h, 16*h, "R24")
-	}
-	k.op("ADD $64, R24")
-	k.op("SUBS $1, R25")
-	k.op("BNE factor")
-}
-
-// Places in the tails, as package kernel has them.
-const (
-	atNibblesK, atBiasesK, atPairsK = 64, 128, 192
-	atNibblesXS, atPairsXS          = 32, 96
-)
-
-// sixBits decodes factors of 6 bits from the tail at R15 to R20, four rows at a time. R23 is at
-// the halves of these, R22 at what has 32 bits, R24 where they go.
-func (k integer) sixBits() {
-	k.op("MOVD R15, R22")
-	k.op("MOVD R15, R23")
-	k.op("MOVD R20, R24")
-	k.op("MOVD $4, R25")
-	for _, c := range []struct{ reg, value int }{{28, 15}, {29, 0x30}, {31, 32}} {
-		k.op("MOVD $%d, R15", c.value)
-		k.op("VDUP R15, V%d.S4", c.reg)
-	}
-	k.line("factor:")
-	k.op("FMOVD (R23), F24")
-	k.fcvtl(24, 24)
-	if k.levels {
-		k.load(25, atNibblesXS, "R22")
-		k.op("FMOVD %d(R23), F26", atPairsXS)
-		k.two(0x2f10a400, "ushll.4s #0", 26, 26)
-		k.eight(0, 0, 64)
-	} else {
-		k.load(25, atNibblesK, "R22")
-		k.load(26, atPairsK, "R22")
-		k.eight(0, 0, 128)
-		k.op("FMOVD 32(R23), F24")
-		k.fcvtl(24, 24)
-		k.fneg(24, 24)
-		k.load(25, atBiasesK, "R22")
-		k.eight(16, 64, 128)
-	}
-	k.op("ADD $8, R23")
-	k.op("ADD $16, R22")
-	k.op("ADD $16, R24")
-	k.op("SUBS $1, R25")
-	k.op("BNE factor")
-}
-
-// eight decodes the factors of eight groups: low bits from V25, high bits, from bit at on, from
-// V26, times V24.
-func (k integer) eight(at, out, apart int) {
-	for g := range 8 {
-		if g == 0 {
-			k.and(27, 25, 28)
-		} else {
-			k.op("VUSHR $%d, V25.S4, V27.S4", 4*g)
-			k.and(27, 27, 28)
-		}
-		switch right := at + 2*g - 4; {
-		case right < 0:
-			k.op("VSHL $%d, V26.S4, V30.S4", -right)
-			k.and(30, 30, 29)
-		case right == 0:
-			k.and(30, 26, 29)
-		default:
-			k.op("VUSHR $%d, V26.S4, V30.S4", right)
-			k.and(30, 30, 29)
-		}
-		k.or(27, 27, 30)
-		if k.levels {
-			k.op("VSUB V31.S4, V27.S4, V27.S4")
-		}
-		k.scvtf(27, 27)
-		k.fmul(27, 27, 24)
-		k.store(27, out+apart*g, "R24")
-	}
 }
 
 func magnitudeKernel(s *source) {
