@@ -18,8 +18,7 @@ import (
 type Activations struct {
 	rows, group, groups int
 	strips
-	fours bool   // for weights that want it so
-	data  []byte // aligned to cache lines
+	data []byte // aligned to cache lines
 }
 
 // strips says how rows are laid out.
@@ -39,24 +38,11 @@ const (
 
 // Lay shapes a for rows rows to be multiplied with w, in the layout of k.
 func (k *Set) Lay(a *Activations, rows int, w *Weight) {
-	a.lay(rows, w.group, w.groups, k.layout(rows, w))
-	a.fours = w.fours()
+	a.lay(rows, w.group, w.groups, k.strips(rows, w.group))
 }
-
-// layout is how rows rows are laid out to be multiplied with w.
-func (k *Set) layout(rows int, w *Weight) strips {
-	s := k.strips(rows, w.group)
-	if s.byRow && w.fours() {
-		return strips{height: k.height}
-	}
-	return s
-}
-
-// fours reports whether w is multiplied with rows by fours only.
-func (w *Weight) fours() bool { return w.per > 1 || w.format.Leveled() }
 
 // Fits reports whether a, laid out for another weight, is laid out for w too.
-func (a *Activations) Fits(w *Weight) bool { return a.group == w.group && a.fours == w.fours() }
+func (a *Activations) Fits(w *Weight) bool { return a.group == w.group }
 
 // lay shapes a, in zeroed memory if some of it is padding.
 func (a *Activations) lay(rows, group, groups int, s strips) {

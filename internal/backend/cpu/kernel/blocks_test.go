@@ -50,9 +50,15 @@ func blockCases(random int, r *rand.Rand) []blockCase {
 		}
 		if columns == 256 {
 			list = append(list, blockCase{format: f, part: 128, rows: 40, cols: 3 * 128, m: 2})
+			list = append(list, blockCase{format: f, part: 128, rows: 40, cols: 3 * 128, m: 12})
 		}
 		for range random {
 			list = append(list, randomBlockCase(f, r))
+		}
+	}
+	if random > 0 { // AMX takes as many rows and columns in several turns
+		for _, f := range []dtype.Format{dtype.Q4_0, dtype.Q4K, dtype.Q6K} {
+			list = append(list, blockCase{format: f, rows: 17, cols: 18 * 256, m: 140})
 		}
 	}
 	return list

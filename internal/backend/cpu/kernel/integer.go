@@ -65,6 +65,10 @@ type integerArgs struct {
 
 	// Where the AMX kernels are. No pointers: they may be behind the end.
 	unpack             uintptr // code that unpacks a block
+	factors            uintptr // code that decodes factors; 0: there are none
+	factorBytes        int     // of a group, decoded
+	factorAt           uintptr // of the next group of the first tile; 1,024 bytes further of the second
+	superLeft          int     // groups of the superblock that are still to be unpacked
 	second, outSecond  int     // bytes from one tile to the other; 0: there is none
 	pairBlock, pairOut uintptr // of the first tile
 	pairsLeft          int     // of tiles to multiply

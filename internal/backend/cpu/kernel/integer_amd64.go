@@ -31,7 +31,7 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 		return
 	}
 	multiply := integerAMX
-	if w.fp4() {
+	if !w.biased() {
 		multiply = integerAMXFP4
 	}
 	args, rows := &s.integer, a.OutRows()
@@ -39,7 +39,8 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 	args.setAMX(a, s)
 	args.format = w.integerFormat()
 	args.outTile = rows * Tile * 4
-	span := amxCodes / min(rows, amxRowsAtOnce) / w.group
+	args.decoded = unsafe.Pointer(&s.factors)
+	span := amxCodes / min(rows, amxRowsAtOnce) / w.group / w.per * w.per
 	for g := 0; g < w.groups; g += span {
 		args.groups, args.more = min(span, w.groups-g), min(g, 1)
 		for r := 0; r < rows; r += amxRowsAtOnce {
@@ -48,6 +49,7 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 			args.weights = unsafe.Pointer(unsafe.SliceData(w.at(n, from, g)))
 			args.acts = unsafe.Pointer(&a.strip(r)[g*args.actGroup])
 			args.out = unsafe.Pointer(&out[r*Tile])
+			args.superLeft = 0
 			multiply(args)
 		}
 	}

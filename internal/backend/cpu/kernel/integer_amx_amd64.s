@@ -50,6 +50,270 @@ DATA integerSigned<>+0(SB)/8, $0x0c08060403020100
 DATA integerSigned<>+8(SB)/8, $0xf4f8fafcfdfeff00
 GLOBL integerSigned<>(SB), RODATA|NOPTR, $16
 
+// dtype.Levels.
+DATA integerLevels<>+0(SB)/8, $0xf6eaddcfbfad9881
+DATA integerLevels<>+8(SB)/8, $0x7159453526190d01
+GLOBL integerLevels<>(SB), RODATA|NOPTR, $16
+DATA integerNibble512<>+0(SB)/4, $0x0000000f
+GLOBL integerNibble512<>(SB), RODATA|NOPTR, $4
+DATA integerPair512<>+0(SB)/4, $0x00000030
+GLOBL integerPair512<>(SB), RODATA|NOPTR, $4
+DATA integerSigns512<>+0(SB)/4, $0x80000000
+GLOBL integerSigns512<>(SB), RODATA|NOPTR, $4
+DATA integerMiddle512<>+0(SB)/4, $0x00000020
+GLOBL integerMiddle512<>(SB), RODATA|NOPTR, $4
+
+// integerFactorsKAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+TEXT integerFactorsKAVX512<>(SB), NOSPLIT, $0-0
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+tile:
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4672(R13)
+	PREFETCHT0 4736(R13)
+	PREFETCHT0 4800(R13)
+	VCVTPH2PS (R13), Z24
+	VMOVDQU32 64(R13), Z25
+	VMOVDQU32 192(R13), Z26
+	VPSRLD $0, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 0(R14)
+	VPSRLD $4, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $2, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 128(R14)
+	VPSRLD $8, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $0, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 256(R14)
+	VPSRLD $12, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $2, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 384(R14)
+	VPSRLD $16, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $4, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 512(R14)
+	VPSRLD $20, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $6, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 640(R14)
+	VPSRLD $24, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $8, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 768(R14)
+	VPSRLD $28, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $10, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 896(R14)
+	VCVTPH2PS 32(R13), Z24
+	VPXORD.BCST integerSigns512<>(SB), Z24, Z24
+	VMOVDQU32 128(R13), Z25
+	VPSRLD $0, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $12, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 64(R14)
+	VPSRLD $4, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $14, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 192(R14)
+	VPSRLD $8, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $16, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 320(R14)
+	VPSRLD $12, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $18, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 448(R14)
+	VPSRLD $16, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $20, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 576(R14)
+	VPSRLD $20, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $22, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 704(R14)
+	VPSRLD $24, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $24, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 832(R14)
+	VPSRLD $28, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $26, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 960(R14)
+	ADDQ R11, R13
+	ADDQ $1024, R14
+	DECQ CX
+	JNZ tile
+	RET
+
+// integerFactors6KAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+TEXT integerFactors6KAVX512<>(SB), NOSPLIT, $0-0
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+tile:
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4672(R13)
+	PREFETCHT0 4736(R13)
+	PREFETCHT0 4800(R13)
+	PREFETCHT0 4864(R13)
+	VCVTPH2PS (R13), Z24
+	LEAQ 32(R13), SI
+	MOVQ R14, DI
+	MOVQ integerArgs_per(AX), R15
+group:
+	VPMOVSXBD (SI), Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, (DI)
+	ADDQ $16, SI
+	ADDQ $64, DI
+	DECQ R15
+	JNZ group
+	ADDQ R11, R13
+	ADDQ $1024, R14
+	DECQ CX
+	JNZ tile
+	RET
+
+// integerFactorsXSAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+TEXT integerFactorsXSAVX512<>(SB), NOSPLIT, $0-0
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+tile:
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4672(R13)
+	VCVTPH2PS (R13), Z24
+	VMOVDQU32 32(R13), Z25
+	VPMOVZXWD 96(R13), Z26
+	VPSRLD $0, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 0(R14)
+	VPSRLD $4, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $2, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 64(R14)
+	VPSRLD $8, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $0, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 128(R14)
+	VPSRLD $12, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $2, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 192(R14)
+	VPSRLD $16, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $4, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 256(R14)
+	VPSRLD $20, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $6, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 320(R14)
+	VPSRLD $24, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $8, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 384(R14)
+	VPSRLD $28, Z25, Z27
+	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $10, Z26, Z28
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 448(R14)
+	ADDQ R11, R13
+	ADDQ $1024, R14
+	DECQ CX
+	JNZ tile
+	RET
+
 TEXT integerUnpack2<>(SB), NOSPLIT, $0-0
 	MOVQ CX, R13
 	MOVL $0x03030303, CX
@@ -225,12 +489,18 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
 	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	JMP scaled0
+factors0:
+	MOVQ integerArgs_factorAt(AX), R14
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
 	JMP scaled0
 
 TEXT integerUnpack5<>(SB), NOSPLIT, $0-0
@@ -296,12 +566,18 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
 	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	JMP scaled0
+factors0:
+	MOVQ integerArgs_factorAt(AX), R14
+	VMOVUPS 0(R14), Z24
+	VMOVUPS 64(R14), Z25
 	JMP scaled0
 
 TEXT integerUnpack6<>(SB), NOSPLIT, $0-0
@@ -367,11 +643,17 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
+	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
+	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
+	JMP scaled0
+factors0:
+	MOVQ integerArgs_factorAt(AX), R14
+	VMOVUPS 0(R14), Z24
 	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
@@ -479,10 +761,87 @@ other0:
 	VMOVUPS 0(R13), Z24
 	JMP scaled0
 
+TEXT integerUnpackLevels<>(SB), NOSPLIT, $0-0
+	MOVQ CX, R13
+	MOVL $0x0f0f0f0f, CX
+	VPBROADCASTD CX, Z31
+	VBROADCASTI32X4 integerLevels<>(SB), Z30
+	MOVQ R13, CX
+	MOVQ R8, SI
+	MOVQ integerArgs_steps(AX), R14
+step:
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT1 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 0(R9)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 64(R9)
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 128(R9)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 192(R9)
+	ADDQ $128, SI
+	ADDQ $256, R9
+	DECQ R14
+	JNZ step
+	MOVQ integerArgs_codes(AX), R13
+	ADDQ R8, R13
+	PREFETCHT1 4608(R13)
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+	JEQ half0
+	JGT other0
+	VPMOVZXWD 0(R13), Z24
+	VPSLLD $16, Z24, Z24
+scaled0:
+	VMOVUPS Z24, (R9)
+	ADDQ $128, R9
+	ADDQ integerArgs_block(AX), R8
+	RET
+half0:
+	VCVTPH2PS 0(R13), Z24
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JGT factors0
+	VMOVUPS 0(R13), Z24
+	JMP scaled0
+factors0:
+	MOVQ integerArgs_factorAt(AX), R14
+	VMOVUPS 0(R14), Z24
+	JMP scaled0
+
+TEXT integerDecode<>(SB), NOSPLIT, $24-0
+	MOVQ CX, 0(SP)
+	MOVQ R11, 8(SP)
+	MOVQ R15, 16(SP)
+	MOVQ integerArgs_second(AX), R11
+	MOVL $1, CX
+	CMPQ R11, $1
+	SBBL $-1, CX // one tile more if there is a second
+	MOVQ integerArgs_factors(AX), R13
+	CALL R13
+	MOVQ 0(SP), CX
+	MOVQ 8(SP), R11
+	MOVQ 16(SP), R15
+	MOVQ integerArgs_per(AX), R13
+	MOVQ R13, integerArgs_superLeft(AX)
+	MOVQ integerArgs_decoded(AX), R13
+	MOVQ R13, integerArgs_factorAt(AX)
+	RET
+
 TEXT ·integerAMX(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	LEAQ integerArgs_config(AX), DX
 	LDTILECFG_DX
+	XORL R12, R12
 	LEAQ integerUnpack2<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer2
 	JEQ chosen
@@ -491,18 +850,37 @@ TEXT ·integerAMX(SB), NOSPLIT, $0-8
 	JEQ chosen
 	LEAQ integerUnpack4<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer4
-	JEQ chosen
+	JNE not4
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JNE chosen
+	LEAQ integerFactorsKAVX512<>(SB), R12
+	MOVQ $128, integerArgs_factorBytes(AX)
+	JMP chosen
+not4:
 	LEAQ integerUnpack5<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer5
-	JEQ chosen
+	JNE not5
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JNE chosen
+	LEAQ integerFactorsKAVX512<>(SB), R12
+	MOVQ $128, integerArgs_factorBytes(AX)
+	JMP chosen
+not5:
 	LEAQ integerUnpack6<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer6
-	JEQ chosen
+	JNE not6
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JNE chosen
+	LEAQ integerFactors6KAVX512<>(SB), R12
+	MOVQ $64, integerArgs_factorBytes(AX)
+	JMP chosen
+not6:
 	LEAQ integerUnpack8<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer8
 	JEQ chosen
 chosen:
 	MOVQ R11, integerArgs_unpack(AX)
+	MOVQ R12, integerArgs_factors(AX)
 	MOVQ integerArgs_tiles(AX), R10
 	SHRQ $1, R10
 	JZ last
@@ -532,10 +910,18 @@ begin:
 	MOVQ integerArgs_nextBlock(AX), R8
 	MOVQ integerArgs_nextSlots(AX), R9
 unpack:
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE unpackDecoded
+	CMPQ integerArgs_factors(AX), $0
+	JEQ unpackDecoded
+	CALL integerDecode<>(SB)
+unpackDecoded:
+	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ unpackAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -544,7 +930,10 @@ unpack:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
 unpackAlone:
+	MOVQ integerArgs_factorBytes(AX), R13
+	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 	DECQ R12
 	JNZ unpack
@@ -569,6 +958,11 @@ panel:
 	SUBQ R12, R11
 	IMULQ integerArgs_block(AX), R12
 	ADDQ R12, integerArgs_nextBlock(AX)
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE within
+	MOVQ integerArgs_tail(AX), R12
+	ADDQ R12, integerArgs_nextBlock(AX)
+within:
 	TESTQ R11, R11
 	JNZ found
 	DECQ integerArgs_pairsNext(AX)
@@ -630,10 +1024,18 @@ strip:
 twoFirstWhole:
 	CMPQ integerArgs_unpackLeft(AX), $0
 	JEQ twoFirst
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE twoFirstDecoded
+	CMPQ integerArgs_factors(AX), $0
+	JEQ twoFirstDecoded
+	CALL integerDecode<>(SB)
+twoFirstDecoded:
+	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ twoFirstAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -642,7 +1044,10 @@ twoFirstWhole:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
 twoFirstAlone:
+	MOVQ integerArgs_factorBytes(AX), R13
+	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 twoFirst:
 	ADDQ integerArgs_actGroup(AX), R10
@@ -681,10 +1086,18 @@ twoNext:
 twoThenWhole:
 	CMPQ integerArgs_unpackLeft(AX), $0
 	JEQ twoThen
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE twoThenDecoded
+	CMPQ integerArgs_factors(AX), $0
+	JEQ twoThenDecoded
+	CALL integerDecode<>(SB)
+twoThenDecoded:
+	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ twoThenAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -693,7 +1106,10 @@ twoThenWhole:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
 twoThenAlone:
+	MOVQ integerArgs_factorBytes(AX), R13
+	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 twoThen:
 	ADDQ integerArgs_actGroup(AX), R10
@@ -756,10 +1172,18 @@ oddWhole:
 stored:
 	CMPQ integerArgs_unpackLeft(AX), $0
 	JEQ oneAlso
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE oneAlsoDecoded
+	CMPQ integerArgs_factors(AX), $0
+	JEQ oneAlsoDecoded
+	CALL integerDecode<>(SB)
+oneAlsoDecoded:
+	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ oneAlsoAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -768,7 +1192,10 @@ stored:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
 oneAlsoAlone:
+	MOVQ integerArgs_factorBytes(AX), R13
+	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 oneAlso:
 	ADDQ integerArgs_actGroup(AX), R10
@@ -781,10 +1208,18 @@ oneAlso:
 rest:
 	CMPQ integerArgs_unpackLeft(AX), $0
 	JEQ sum
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE restDecoded
+	CMPQ integerArgs_factors(AX), $0
+	JEQ restDecoded
+	CALL integerDecode<>(SB)
+restDecoded:
+	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ restAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -793,7 +1228,10 @@ rest:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
 restAlone:
+	MOVQ integerArgs_factorBytes(AX), R13
+	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 	JMP rest
 sum:
@@ -1455,9 +1893,22 @@ TEXT ·integerAMXFP4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	LEAQ integerArgs_config(AX), DX
 	LDTILECFG_DX
+	XORL R12, R12
 	LEAQ integerUnpackFP4<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integerFP4
+	JEQ chosen
+	LEAQ integerUnpackLevels<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integerLevels
+	JNE notLevels
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JNE chosen
+	LEAQ integerFactorsXSAVX512<>(SB), R12
+	MOVQ $64, integerArgs_factorBytes(AX)
+	JMP chosen
+notLevels:
 chosen:
 	MOVQ R11, integerArgs_unpack(AX)
+	MOVQ R12, integerArgs_factors(AX)
 	MOVQ integerArgs_tiles(AX), R10
 	SHRQ $1, R10
 	JZ last
@@ -1487,10 +1938,18 @@ begin:
 	MOVQ integerArgs_nextBlock(AX), R8
 	MOVQ integerArgs_nextSlots(AX), R9
 unpack:
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE unpackDecoded
+	CMPQ integerArgs_factors(AX), $0
+	JEQ unpackDecoded
+	CALL integerDecode<>(SB)
+unpackDecoded:
+	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ unpackAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -1499,7 +1958,10 @@ unpack:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
 unpackAlone:
+	MOVQ integerArgs_factorBytes(AX), R13
+	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 	DECQ R12
 	JNZ unpack
@@ -1524,6 +1986,11 @@ panel:
 	SUBQ R12, R11
 	IMULQ integerArgs_block(AX), R12
 	ADDQ R12, integerArgs_nextBlock(AX)
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE within
+	MOVQ integerArgs_tail(AX), R12
+	ADDQ R12, integerArgs_nextBlock(AX)
+within:
 	TESTQ R11, R11
 	JNZ found
 	DECQ integerArgs_pairsNext(AX)
@@ -1574,10 +2041,18 @@ strip:
 	TDPBSSD(3, 5, 7)
 	CMPQ integerArgs_unpackLeft(AX), $0
 	JEQ twoFirst
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE twoFirstDecoded
+	CMPQ integerArgs_factors(AX), $0
+	JEQ twoFirstDecoded
+	CALL integerDecode<>(SB)
+twoFirstDecoded:
+	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ twoFirstAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -1586,7 +2061,10 @@ strip:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
 twoFirstAlone:
+	MOVQ integerArgs_factorBytes(AX), R13
+	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 twoFirst:
 	ADDQ integerArgs_actGroup(AX), R10
@@ -1614,10 +2092,18 @@ twoNext:
 	TDPBSSD(3, 5, 7)
 	CMPQ integerArgs_unpackLeft(AX), $0
 	JEQ twoThen
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE twoThenDecoded
+	CMPQ integerArgs_factors(AX), $0
+	JEQ twoThenDecoded
+	CALL integerDecode<>(SB)
+twoThenDecoded:
+	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ twoThenAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -1626,7 +2112,10 @@ twoNext:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
 twoThenAlone:
+	MOVQ integerArgs_factorBytes(AX), R13
+	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 twoThen:
 	ADDQ integerArgs_actGroup(AX), R10
@@ -1673,10 +2162,18 @@ odd:
 stored:
 	CMPQ integerArgs_unpackLeft(AX), $0
 	JEQ oneAlso
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE oneAlsoDecoded
+	CMPQ integerArgs_factors(AX), $0
+	JEQ oneAlsoDecoded
+	CALL integerDecode<>(SB)
+oneAlsoDecoded:
+	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ oneAlsoAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -1685,7 +2182,10 @@ stored:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
 oneAlsoAlone:
+	MOVQ integerArgs_factorBytes(AX), R13
+	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 oneAlso:
 	ADDQ integerArgs_actGroup(AX), R10
@@ -1698,10 +2198,18 @@ oneAlso:
 rest:
 	CMPQ integerArgs_unpackLeft(AX), $0
 	JEQ sum
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE restDecoded
+	CMPQ integerArgs_factors(AX), $0
+	JEQ restDecoded
+	CALL integerDecode<>(SB)
+restDecoded:
+	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ restAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -1710,7 +2218,10 @@ rest:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
 restAlone:
+	MOVQ integerArgs_factorBytes(AX), R13
+	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 	JMP rest
 sum:

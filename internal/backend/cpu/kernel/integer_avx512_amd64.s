@@ -29,7 +29,7 @@ GLOBL integerE2M1<>(SB), RODATA|NOPTR, $16
 DATA integerLevels<>+0(SB)/8, $0x7a6e615343311c05
 DATA integerLevels<>+8(SB)/8, $0xf5ddc9b9aa9d9185
 GLOBL integerLevels<>(SB), RODATA|NOPTR, $16
-DATA integerTimes512<>+0(SB)/4, $0x0000000b
+DATA integerTimes512<>+0(SB)/4, $11
 GLOBL integerTimes512<>(SB), RODATA|NOPTR, $4
 DATA integerNibble512<>+0(SB)/4, $0x0000000f
 GLOBL integerNibble512<>(SB), RODATA|NOPTR, $4

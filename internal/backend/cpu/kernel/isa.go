@@ -31,8 +31,6 @@ type Set struct {
 
 	// strips is the layout that Integer wants for rows rows, quantized in groups of group.
 	strips func(rows, group int) strips
-	// height is that of strips by fours, for weights that kernels by row do not know.
-	height int
 	// quantize writes one row, whole groups, to its place in a strip.
 	quantize func(dst []byte, x []float32, group int, p place)
 	// scatter moves whole tiles of results to their rows; nil: one by one, in Go.

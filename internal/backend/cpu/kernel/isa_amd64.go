@@ -36,7 +36,6 @@ func avx512() Set {
 		Integer:  integerTilesAVX512,
 		Float:    floatAVX512,
 		strips:   stripsAVX512,
-		height:   len(integerAVX512[0]),
 		quantize: quantizeRowAVX512,
 		scatter:  scatterAVX2,
 	}

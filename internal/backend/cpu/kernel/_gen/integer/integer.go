@@ -42,6 +42,7 @@ func file(name string, b []byte) {
 // source is assembly text.
 type source struct {
 	bytes.Buffer
+	local bool // nothing is written that Go calls as well
 }
 
 func (s *source) line(format string, args ...any) { fmt.Fprintf(&s.Buffer, format+"\n", args...) }
@@ -68,10 +69,8 @@ var formats = []codes{
 	{name: "6", bits: 6},
 	{name: "8", bits: 8},
 	{name: "FP4", bits: 4, fp4: true},
+	{name: "Levels", bits: 4, fp4: true, levels: true},
 }
-
-// vectorFormats are the formats of kernels that take rows by fours.
-var vectorFormats = append(formats[:len(formats):len(formats)], codes{name: "Levels", bits: 4, fp4: true, levels: true})
 
 // low is the width of the first plane.
 func (f codes) low() int {
@@ -98,7 +97,7 @@ func declarations() []byte {
 	table := func(set string, rows []int) {
 		s.line("// %s has the kernels by format and number of rows.", "integer"+set)
 		s.line("var integer%s = [integerFormats][%d]func(a *integerArgs){", set, len(rows))
-		for _, f := range vectorFormats {
+		for _, f := range formats {
 			s.line("\tinteger%s: {", f.name)
 			for _, m := range rows {
 				s.line("\t\tinteger%s%sRows%d,", set, f.name, m)
@@ -106,7 +105,7 @@ func declarations() []byte {
 			s.line("\t},")
 		}
 		s.line("}\n")
-		for _, f := range vectorFormats {
+		for _, f := range formats {
 			for _, m := range rows {
 				s.line("//go:noescape")
 				s.line("func integer%s%sRows%d(a *integerArgs)\n", set, f.name, m)

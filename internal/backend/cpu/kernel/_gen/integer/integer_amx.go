@@ -60,9 +60,16 @@ func amx(s *source) {
 	s.line("DATA integerSigned<>+0(SB)/8, $0x0c08060403020100")
 	s.line("DATA integerSigned<>+8(SB)/8, $0xf4f8fafcfdfeff00")
 	s.line("GLOBL integerSigned<>(SB), RODATA|NOPTR, $16")
+	s.line("\n// dtype.Levels.")
+	s.line("DATA integerLevels<>+0(SB)/8, $0xf6eaddcfbfad9881")
+	s.line("DATA integerLevels<>+8(SB)/8, $0x7159453526190d01")
+	s.line("GLOBL integerLevels<>(SB), RODATA|NOPTR, $16")
+	s.local = true
+	factorsAVX512(s)
 	for _, f := range formats {
-		unpackKernel{&avx512Kernel{source: s, codes: f, ahead: ahead, cache: 1}}.write()
+		unpackKernel{&avx512Kernel{source: s, codes: f, ahead: ahead, cache: 1, super: f.factors() != "", unpacks: true}}.write()
 	}
+	decode(s)
 	amxKernel{s, false}.write()
 	amxKernel{s, true}.write()
 }
@@ -70,7 +77,11 @@ func amx(s *source) {
 func (k unpackKernel) write() {
 	k.line("\nTEXT integerUnpack%s<>(SB), NOSPLIT, $0-0", k.name)
 	k.op("MOVQ CX, R13")
-	k.constants("integerSigned")
+	if k.levels {
+		k.constants("integerLevels")
+	} else {
+		k.constants("integerSigned")
+	}
 	k.op("MOVQ R13, CX")
 	k.op("MOVQ R8, SI")
 	if k.high() > 0 {
@@ -99,6 +110,28 @@ func (k unpackKernel) write() {
 	for _, rest := range k.aside {
 		rest()
 	}
+}
+
+// decode writes what decodes the factors of a superblock of both tiles and keeps registers.
+func decode(s *source) {
+	s.line("\nTEXT integerDecode<>(SB), NOSPLIT, $24-0")
+	s.op("MOVQ CX, 0(SP)")
+	s.op("MOVQ R11, 8(SP)")
+	s.op("MOVQ R15, 16(SP)")
+	s.arg("second", "R11")
+	s.op("MOVL $1, CX")
+	s.op("CMPQ R11, $1")
+	s.op("SBBL $-1, CX // one tile more if there is a second")
+	s.arg("factors", "R13")
+	s.op("CALL R13")
+	s.op("MOVQ 0(SP), CX")
+	s.op("MOVQ 8(SP), R11")
+	s.op("MOVQ 16(SP), R15")
+	for _, f := range [][2]string{{"per", "superLeft"}, {"decoded", "factorAt"}} {
+		s.arg(f[0], "R13")
+		s.op("MOVQ R13, integerArgs_%s(AX)", f[1])
+	}
+	s.op("RET")
 }
 
 func (k amxKernel) write() {
@@ -167,20 +200,30 @@ func (k amxKernel) move(from, to string) {
 	k.set("R11", to)
 }
 
-// choose finds the code that unpacks the format.
+// choose finds the code that unpacks the format, and that decodes the factors of its superblocks.
 func (k amxKernel) choose() {
+	k.op("XORL R12, R12")
 	for _, f := range formats {
 		if f.fp4 != k.fp4 {
 			continue
 		}
 		k.op("LEAQ integerUnpack%s<>(SB), R11", f.name)
-		if f.name != formats[len(formats)-1].name {
-			k.op("CMPQ integerArgs_format(AX), $const_integer%s", f.name)
+		k.op("CMPQ integerArgs_format(AX), $const_integer%s", f.name)
+		if f.factors() == "" {
 			k.op("JEQ chosen")
+			continue
 		}
+		k.op("JNE not%s", f.name)
+		k.op("CMPQ integerArgs_scale(AX), $const_scaleFactors")
+		k.op("JNE chosen")
+		k.op("LEAQ integerFactors%sAVX512<>(SB), R12", f.factors())
+		k.op("MOVQ $%d, integerArgs_factorBytes(AX)", f.factorBytes())
+		k.op("JMP chosen")
+		k.line("not%s:", f.name)
 	}
 	k.line("chosen:")
 	k.set("R11", "unpack")
+	k.set("R12", "factors")
 }
 
 // first unpacks the first panel of R10 pairs.
@@ -207,12 +250,21 @@ func (k amxKernel) upTo(left, register string) {
 	k.op("CMOVQGT %s, %s", left, register)
 }
 
-// unpack unpacks a group of both tiles.
+// unpack unpacks a group of both tiles. Before the first of a superblock it decodes the factors
+// of all of its groups.
 func (k amxKernel) unpack(name string) {
+	k.op("CMPQ integerArgs_superLeft(AX), $0")
+	k.op("JNE %sDecoded", name)
+	k.op("CMPQ integerArgs_factors(AX), $0")
+	k.op("JEQ %sDecoded", name)
+	k.op("CALL integerDecode<>(SB)")
+	k.line("%sDecoded:", name)
+	k.op("DECQ integerArgs_superLeft(AX)")
 	k.arg("unpack", "R13")
 	k.op("CALL R13")
 	k.op("CMPQ integerArgs_second(AX), $0")
 	k.op("JEQ %sAlone", name)
+	k.op("ADDQ $1024, integerArgs_factorAt(AX)")
 	k.op("SUBQ integerArgs_block(AX), R8")
 	k.op("SUBQ integerArgs_slot(AX), R9")
 	k.op("ADDQ integerArgs_second(AX), R8")
@@ -221,7 +273,10 @@ func (k amxKernel) unpack(name string) {
 	k.op("CALL R13")
 	k.op("SUBQ integerArgs_second(AX), R8")
 	k.op("SUBQ $const_amxSlotBytes, R9")
+	k.op("SUBQ $1024, integerArgs_factorAt(AX)")
 	k.line("%sAlone:", name)
+	k.arg("factorBytes", "R13")
+	k.op("ADDQ R13, integerArgs_factorAt(AX)")
 	k.op("DECQ integerArgs_unpackLeft(AX)")
 }
 
@@ -240,6 +295,11 @@ func (k amxKernel) next() {
 	k.op("SUBQ R12, R11")
 	k.op("IMULQ integerArgs_block(AX), R12")
 	k.op("ADDQ R12, integerArgs_nextBlock(AX)")
+	k.op("CMPQ integerArgs_superLeft(AX), $0")
+	k.op("JNE within")
+	k.arg("tail", "R12")
+	k.op("ADDQ R12, integerArgs_nextBlock(AX)")
+	k.line("within:")
 	k.op("TESTQ R11, R11")
 	k.op("JNZ found")
 	k.op("DECQ integerArgs_pairsNext(AX)")

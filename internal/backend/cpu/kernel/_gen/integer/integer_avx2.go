@@ -59,7 +59,7 @@ func avx2(s *source) {
 	constant("Signs", 0x8000000080000000)
 	constant("Middle", 0x0000002000000020)
 	factorsAVX2(s)
-	for _, f := range vectorFormats {
+	for _, f := range formats {
 		for m := 1; m <= avx2Rows; m++ {
 			k := &avx2Kernel{source: s, codes: f, m: m, streams: 2}
 			if m > 2 { // more than the registers have space for

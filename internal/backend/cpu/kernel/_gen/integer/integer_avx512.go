@@ -28,6 +28,7 @@ type avx512Kernel struct {
 	streams int      // tiles that are read side by side
 	inTurn  bool     // and computed one after another, since the registers are few
 	super   bool     // there may be superblocks
+	unpacks bool     // and their factors are decoded elsewhere, see amxKernel
 	ahead   int      // bytes that memory is asked for in advance
 	cache   int      // into the first cache (0) or the second (1)
 	aside   []func() // what is written after the kernel's end
@@ -42,17 +43,10 @@ func avx512(s *source) {
 	s.line("DATA integerLevels<>+0(SB)/8, $0x7a6e615343311c05")
 	s.line("DATA integerLevels<>+8(SB)/8, $0xf5ddc9b9aa9d9185")
 	s.line("GLOBL integerLevels<>(SB), RODATA|NOPTR, $16")
-	for _, c := range []struct {
-		name  string
-		value uint32
-	}{{"Times", 11}, {"Nibble", 15}, {"Pair", 0x30}, {"Signs", 1 << 31}, {"Middle", 32}} {
-		s.line("DATA integer%s512<>+0(SB)/4, $0x%08x", c.name, c.value)
-		s.line("GLOBL integer%s512<>(SB), RODATA|NOPTR, $4", c.name)
-	}
-	factorsK512(s)
-	factors6K512(s)
-	factorsXS512(s)
-	for _, f := range vectorFormats {
+	s.line("DATA integerTimes512<>+0(SB)/4, $11")
+	s.line("GLOBL integerTimes512<>(SB), RODATA|NOPTR, $4")
+	factorsAVX512(s)
+	for _, f := range formats {
 		for m := 1; m <= avx512Rows; m++ {
 			k := &avx512Kernel{source: s, codes: f, m: m, streams: 2, inTurn: m > 6, ahead: ahead, super: f.factors() != ""}
 			k.write()
@@ -356,7 +350,9 @@ func (k *avx512Kernel) scalesAt(from, to int, then func()) {
 // decodes them.
 func (k *avx512Kernel) factored(from, to int) {
 	k.line("factors%d:", from)
-	if from == 0 {
+	if k.unpacks {
+		k.arg("factorAt", "R14")
+	} else if from == 0 {
 		k.op("TESTQ R15, R15")
 		k.op("JNZ decoded")
 		k.op("MOVL $%d, CX", k.streams)
@@ -374,7 +370,7 @@ func (k *avx512Kernel) factored(from, to int) {
 			k.op("VMULPS.BCST integerArgs_zero(AX), Z%d, Z%d", 24+2*h, 25+2*h)
 		}
 	}
-	if to == k.streams {
+	if to == k.streams && !k.unpacks {
 		k.op("ADDQ $%d, R14", k.factorBytes())
 	}
 	k.op("JMP scaled%d", from)

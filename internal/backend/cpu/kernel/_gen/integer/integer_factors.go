@@ -47,6 +47,9 @@ func eachTail(s *source, name, changed string, lines int, tile func()) {
 	s.op("DECQ CX")
 	s.op("JNZ tile")
 	s.op("RET")
+	if s.local {
+		return
+	}
 	s.line("\n// func factors%s(a *integerArgs) does it for one tile of which weights is the superblock.", name)
 	s.line("TEXT ·factors%s(SB), NOSPLIT, $0-8", name)
 	s.op("MOVQ a+0(FP), AX")
@@ -76,6 +79,20 @@ func factors512(s *source, at, out, apart int, middle bool) {
 		s.op("VMULPS Z24, Z27, Z27")
 		s.op("VMOVUPS Z27, %d(R14)", out+apart*g)
 	}
+}
+
+// factorsAVX512 writes what decodes the factors, and the constants of that.
+func factorsAVX512(s *source) {
+	for _, c := range []struct {
+		name  string
+		value uint32
+	}{{"Nibble", 15}, {"Pair", 0x30}, {"Signs", 1 << 31}, {"Middle", 32}} {
+		s.line("DATA integer%s512<>+0(SB)/4, $0x%08x", c.name, c.value)
+		s.line("GLOBL integer%s512<>(SB), RODATA|NOPTR, $4", c.name)
+	}
+	factorsK512(s)
+	factors6K512(s)
+	factorsXS512(s)
 }
 
 func factorsK512(s *source) {
