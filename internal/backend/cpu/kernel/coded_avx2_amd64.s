@@ -681,6 +681,10 @@ TEXT ·codedMergeAVX2(SB), NOSPLIT, $0-8
 	VFMADD231PS 64(R9), Y9, Y0
 	VMASKMOVPS Y0, Y14, 64(R8)
 	VMULPS 128(R9), Y9, Y9
+	VMOVUPS Y8, CodedMerge_old+0(AX)
+	VMOVUPS Y9, CodedMerge_more+0(AX)
+	TESTQ CX, CX
+	JZ done5
 rows4:
 	VPMASKMOVD (SI), Y14, Y1
 	VMASKMOVPS (DI), Y14, Y0
@@ -692,6 +696,7 @@ rows4:
 	ADDQ $64, DI
 	SUBQ $16, CX
 	JNZ rows4
+done5:
 	MOVQ CodedMerge_Out(AX), DI
 	MOVQ CodedMerge_Sums(AX), SI
 	MOVQ CodedMerge_Out+8(AX), CX
@@ -770,7 +775,11 @@ rows4:
 	VFMADD231PS 96(R9), Y9, Y0
 	VMASKMOVPS Y0, Y15, 96(R8)
 	VMULPS 160(R9), Y9, Y9
-rows5:
+	VMOVUPS Y8, CodedMerge_old+32(AX)
+	VMOVUPS Y9, CodedMerge_more+32(AX)
+	TESTQ CX, CX
+	JZ done7
+rows6:
 	VPMASKMOVD 32(SI), Y15, Y1
 	VMASKMOVPS 32(DI), Y15, Y0
 	VCVTDQ2PS Y1, Y1
@@ -780,7 +789,8 @@ rows5:
 	ADDQ $64, SI
 	ADDQ $64, DI
 	SUBQ $16, CX
-	JNZ rows5
+	JNZ rows6
+done7:
 	VZEROUPPER
 	RET
 
@@ -801,7 +811,7 @@ TEXT ·codedScoresAVX2(SB), NOSPLIT, $0-8
 	MOVQ CodedPage_Values(AX), R14
 	VMOVDQU codedOnes<>(SB), Y14
 	VMOVDQU codedSign<>(SB), Y15
-keys6:
+keys8:
 	MOVQ CodedPage_Queries(AX), R9
 	MOVQ CodedPage_Groups(AX), CX
 	MOVQ CodedPage_More(AX), R13
@@ -810,7 +820,7 @@ keys6:
 	VMOVUPS 32(BX), Y5
 	VMOVUPS 64(BX), Y6
 	VMOVUPS 96(BX), Y7
-groups7:
+groups9:
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -818,7 +828,7 @@ groups7:
 	MOVQ $16, R8
 	PREFETCHT1 (R14)
 	PREFETCHT1 64(R14)
-fours8:
+fours10:
 	VMOVDQU (R9), Y8
 	VMOVDQU 32(R9), Y9
 	VPBROADCASTD (SI), Y10
@@ -846,7 +856,7 @@ fours8:
 	ADDQ $4, SI
 	ADDQ $64, R9
 	DECQ R8
-	JNZ fours8
+	JNZ fours10
 	VCVTDQ2PS Y0, Y0
 	VMULPS 0(R9), Y0, Y0
 	VCVTDQ2PS Y1, Y1
@@ -858,24 +868,24 @@ fours8:
 	VBROADCASTSS (DI), Y10
 	VBROADCASTSS 4(DI), Y11
 	TESTQ R13, R13
-	JZ first9
+	JZ first11
 	VFMADD231PS Y10, Y0, Y4
 	VFMADD231PS Y10, Y1, Y5
 	VFMADD231PS Y11, Y2, Y6
 	VFMADD231PS Y11, Y3, Y7
-	JMP scaled10
-first9:
+	JMP scaled12
+first11:
 	VMULPS Y10, Y0, Y4
 	VMULPS Y10, Y1, Y5
 	VMULPS Y11, Y2, Y6
 	VMULPS Y11, Y3, Y7
-scaled10:
+scaled12:
 	MOVQ $1, R13
 	ADDQ $128, R14
 	ADDQ DX, DI
 	ADDQ $192, R9
 	DECQ CX
-	JNZ groups7
+	JNZ groups9
 	VMOVUPS Y4, 0(BX)
 	VMOVUPS Y5, 32(BX)
 	VMOVUPS Y6, 64(BX)
@@ -884,7 +894,7 @@ scaled10:
 	ADDQ $128, BX
 	ADDQ $8, R15
 	SUBQ $2, R12
-	JNZ keys6
+	JNZ keys8
 	VZEROUPPER
 	RET
 
@@ -900,7 +910,7 @@ TEXT ·codedWeighAVX2(SB), NOSPLIT, $16-8
 	VMOVDQU codedHalf<>(SB), Y13
 	VMOVDQU codedOnes<>(SB), Y14
 	MOVQ $32, CX
-words11:
+words13:
 	VMOVDQU (DI), Y0
 	VMOVDQU 1024(DI), Y1
 	VPAND Y15, Y1, Y2
@@ -916,7 +926,7 @@ words11:
 	ADDQ $32, DI
 	ADDQ $32, R10
 	DECQ CX
-	JNZ words11
+	JNZ words13
 	MOVQ CodedPage_Values(AX), SI
 	MOVQ CodedPage_Sums(AX), R8
 	MOVQ CodedPage_Width(AX), R9
@@ -927,7 +937,7 @@ words11:
 	VMOVDQU 32(BX), Y13
 	MOVQ CodedPage_Dims(AX), CX
 	MOVQ CodedPage_Next(AX), R11
-columns12:
+columns14:
 	MOVQ CodedPage_tiles(AX), DI
 	MOVQ $16, DX
 	VXORPS X0, X0, X0
@@ -939,7 +949,7 @@ columns12:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ $128, R11
-fours13:
+fours15:
 	VPBROADCASTD 0(SI), Y6
 	VPSLLW $8, Y6, Y7
 	VPSRAW $8, Y7, Y7
@@ -973,7 +983,7 @@ fours13:
 	ADDQ $4, SI
 	ADDQ $64, DI
 	DECQ DX
-	JNZ fours13
+	JNZ fours15
 	VPSLLD $15, Y4, Y4
 	VPADDD Y4, Y0, Y0
 	VPMASKMOVD Y0, Y12, (R8)
@@ -988,6 +998,6 @@ fours13:
 	ADDQ R9, R8
 	ADDQ $64, SI
 	SUBQ $2, CX
-	JNZ columns12
+	JNZ columns14
 	VZEROUPPER
 	RET

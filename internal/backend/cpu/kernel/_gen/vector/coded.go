@@ -221,7 +221,7 @@ func (m *machine) codedMerge() {
 	m.codedArg("CodedMerge", "Now", "R9")
 	m.op("LEAQ CodedMerge_Sees(AX), BX")
 	for h := range n {
-		loop := m.label("rows")
+		loop, done := m.label("rows"), m.label("done")
 		m.codedArg("CodedMerge", "Out", "DI")
 		m.codedArg("CodedMerge", "Sums", "SI")
 		m.op("MOVQ CodedMerge_Out+8(AX), CX")
@@ -239,6 +239,10 @@ func (m *machine) codedMerge() {
 		m.op("VFMADD231PS %s, %s, %s", at16(64, "R9", h), m.r(9), m.r(0))
 		m.codedStore(0, 64, h)
 		m.op("VMULPS %s, %s, %s", at16(128, "R9", h), m.r(9), m.r(9))
+		m.op("VMOVUPS %s, CodedMerge_old+%d(AX)", m.r(8), 32*h)
+		m.op("VMOVUPS %s, CodedMerge_more+%d(AX)", m.r(9), 32*h)
+		m.op("TESTQ CX, CX")
+		m.op("JZ %s", done)
 		m.at(loop)
 		if n == 1 {
 			m.op("VMOVDQU32.Z (SI), K1, Z1")
@@ -257,6 +261,7 @@ func (m *machine) codedMerge() {
 		}
 		m.ops("ADDQ $64, SI", "ADDQ $64, DI", "SUBQ $16, CX")
 		m.op("JNZ %s", loop)
+		m.at(done)
 	}
 	m.end()
 }
