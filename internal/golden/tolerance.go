@@ -12,7 +12,7 @@ var Tol = Tolerances{
 	Int8Margin:   0.2,
 	Perplexity:   0.005,
 	Perplexity4:  0.06,
-	PerplexityKV: 0.01,
+	PerplexityKV: 0.002,
 	Spec:         2e-4,
 	Acceptance:   0.01,
 }

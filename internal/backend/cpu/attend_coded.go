@@ -105,7 +105,15 @@ func (op *attendOp) attendCoded(buf *codedBuffers, span *attendSpan) {
 					continue
 				}
 				op.codedPage(buf, j, b, buf.sums[:columns*b.width])
-				op.mergeCoded(&buf.merge, &sums.all[j], &buf.page.Now, sums.out[j*columns*kernel.Lanes:][:columns*b.width], buf.sums, sees)
+				out := sums.out[j*columns*kernel.Lanes:][:columns*b.width]
+				buf.merge = kernel.CodedMerge{All: &sums.all[j], Now: &buf.page.Now, Out: out, Sums: buf.page.Sums, Sees: sees}
+				k := &op.set.Vector.Coded
+				if k.WeighMerge != nil && b.width == kernel.Lanes {
+					k.WeighMerge(&buf.page, &buf.merge)
+					continue
+				}
+				k.Weigh(&buf.page)
+				k.Merge(&buf.merge)
 			}
 		}
 		for j := 0; j < n && last == g.pages; j++ {
@@ -129,6 +137,7 @@ func (op *attendOp) keepCoded(buf *codedBuffers, span *attendSpan, g *attendGrou
 				continue
 			}
 			op.codedPage(buf, j, b, span.codes[i*size+j*columns*kernel.Lanes:][:columns*b.width])
+			op.set.Vector.Coded.Weigh(&buf.page)
 			span.lanes[i*n+j] = buf.page.Now
 		}
 	}
@@ -224,7 +233,7 @@ func (op *attendOp) lanesOf(buf *codedBuffers, g *attendGroup, p int, b codedBlo
 	return sees
 }
 
-// codedPage computes the sums of block i over the page.
+// codedPage computes the weights of block i over the page, whose sums will go to sums.
 func (op *attendOp) codedPage(buf *codedBuffers, i int, b codedBlock, sums []int32) {
 	k, x := &op.set.Vector.Coded, &buf.page
 	key, tail := kernel.QueryBytes(op.key), kernel.QueryBytes(op.tail)
@@ -238,13 +247,6 @@ func (op *attendOp) codedPage(buf *codedBuffers, i int, b codedBlock, sums []int
 		k.Scores(x)
 	}
 	k.Softmax(x)
-	k.Weigh(x)
-}
-
-// mergeCoded adds the sums of a page, or some of their rows, to those of the pages before it.
-func (op *attendOp) mergeCoded(m *kernel.CodedMerge, all, now *kernel.LaneSums, out []float32, sums []int32, sees uint16) {
-	*m = kernel.CodedMerge{All: all, Now: now, Out: out, Sums: sums[:len(out)], Sees: sees}
-	op.set.Vector.Coded.Merge(m)
 }
 
 // finishCoded writes the columns of a block's outputs from column from on: its sums divided by
@@ -288,7 +290,8 @@ func (op *attendOp) joinCoded(buf *codedBuffers, group, slice int) {
 			case s.group == group && s.rest > 0:
 				for k := range s.rest {
 					if sees := op.lanesOf(nil, g, p, b); sees != 0 {
-						op.mergeCoded(&buf.merge, &all, &s.lanes[k*n+j], out, s.codes[k*size+at:], sees)
+						buf.merge = kernel.CodedMerge{All: &all, Now: &s.lanes[k*n+j], Out: out, Sums: s.codes[k*size+at:][:len(out)], Sees: sees}
+						op.set.Vector.Coded.Merge(&buf.merge)
 					}
 					p++
 				}

@@ -105,6 +105,46 @@ func TestAttendOf8BitsIsClose(t *testing.T) {
 	}
 }
 
+// TestAttendOf8BitsFindsANeedle asks a long context for single positions: a query that is the
+// key of one of 4,096 gives it a weight of 0.999, so the answer must be its value, and another
+// in no column.
+func TestAttendOf8BitsFindsANeedle(t *testing.T) {
+	const heads, kvHeads, dim, positions, rows = 4, 2, 256, 4096, 16
+	b := openTest(t, Options{Threads: 2})
+	rng := rand.New(rand.NewPCG(8, 8))
+	a := &backend.Attention{Heads: heads, KVHeads: kvHeads, HeadDim: dim}
+	k, v := randomTensor(t, b, rng, positions+rows, kvHeads*dim), randomTensor(t, b, rng, positions+rows, kvHeads*dim)
+	q, dst := randomTensor(t, b, rng, rows, heads*dim), randomTensor(t, b, rng, rows, heads*dim)
+	var pages []backend.Tensor
+	for range positions/backend.PageTokens + 1 {
+		p, err := b.Alloc(dtype.I8, 1, a.PageBytes(dtype.I8))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, p)
+	}
+	needle := func(r, h int) int { return (r*heads + h) * (positions / (rows * heads)) } // one for every query
+	for r := range rows {
+		for h := range heads {
+			copy(row(q, r)[h*dim:][:dim], row(k, needle(r, h))[h/2*dim:][:dim])
+		}
+	}
+	at := backend.Place{Type: dtype.I8}
+	b.Attend(dst.RowRange(0, 0), a, at, q.RowRange(0, 0), k.RowRange(0, positions), v.RowRange(0, positions), []backend.Seq{{N: positions, Pages: pages}})
+	b.Attend(dst, a, at, q, k.RowRange(positions, positions+rows), v.RowRange(positions, positions+rows), []backend.Seq{{N: rows, Pos: positions, Pages: pages}})
+	worst := float32(0)
+	for r := range rows {
+		for i, y := range row(dst, r) {
+			h := i / dim
+			worst = max(worst, exactmath.Abs32(y-row(v, needle(r, h))[h/2*dim+i%dim]))
+		}
+	}
+	t.Logf("worst error %v", worst)
+	if worst > 0.05 { // half a step of a value is up to 0.02
+		t.Errorf("worst error %v", worst)
+	}
+}
+
 // TestAttendOf8BitsKeepsNotANumber puts one into the key or the value of a row: whoever sees it
 // answers so, and nobody else.
 func TestAttendOf8BitsKeepsNotANumber(t *testing.T) {

@@ -12,6 +12,20 @@ func codedScoresAMX(a *CodedPage)
 //go:noescape
 func codedWeighAMX(a *CodedPage)
 
+// codedWeighMergeAMX is codedWeigh and codedMerge.
+//
+//go:noescape
+func codedWeighMergeAMX(a *CodedPage, b *CodedMerge)
+
+// weighMergeAMX is Coded.WeighMerge.
+func weighMergeAMX(p *CodedPage, m *CodedMerge) {
+	out := m.Out
+	m.Out = nil
+	codedMergeAVX512(m)
+	m.Out = out
+	codedWeighMergeAMX(p, m)
+}
+
 // codedScoresAVX512 is codedScores8.
 //
 //go:noescape

@@ -131,35 +131,11 @@ DATA codedSign<>+16(SB)/8, $0x8080808080808080
 DATA codedSign<>+24(SB)/8, $0x8080808080808080
 GLOBL codedSign<>(SB), RODATA|NOPTR, $32
 
-DATA codedEven<>+0(SB)/8, $0x00ff00ff00ff00ff
-DATA codedEven<>+8(SB)/8, $0x00ff00ff00ff00ff
-DATA codedEven<>+16(SB)/8, $0x00ff00ff00ff00ff
-DATA codedEven<>+24(SB)/8, $0x00ff00ff00ff00ff
-GLOBL codedEven<>(SB), RODATA|NOPTR, $32
-
 DATA codedHalf<>+0(SB)/8, $0x8000800080008000
 DATA codedHalf<>+8(SB)/8, $0x8000800080008000
 DATA codedHalf<>+16(SB)/8, $0x8000800080008000
 DATA codedHalf<>+24(SB)/8, $0x8000800080008000
 GLOBL codedHalf<>(SB), RODATA|NOPTR, $32
-
-DATA tails<>+0(SB)/8, $0xffffffffffffffff
-DATA tails<>+8(SB)/8, $0xffffffffffffffff
-DATA tails<>+16(SB)/8, $0xffffffffffffffff
-DATA tails<>+24(SB)/8, $0xffffffffffffffff
-DATA tails<>+32(SB)/8, $0xffffffffffffffff
-DATA tails<>+40(SB)/8, $0xffffffffffffffff
-DATA tails<>+48(SB)/8, $0xffffffffffffffff
-DATA tails<>+56(SB)/8, $0xffffffffffffffff
-DATA tails<>+64(SB)/8, $0x0000000000000000
-DATA tails<>+72(SB)/8, $0x0000000000000000
-DATA tails<>+80(SB)/8, $0x0000000000000000
-DATA tails<>+88(SB)/8, $0x0000000000000000
-DATA tails<>+96(SB)/8, $0x0000000000000000
-DATA tails<>+104(SB)/8, $0x0000000000000000
-DATA tails<>+112(SB)/8, $0x0000000000000000
-DATA tails<>+120(SB)/8, $0x0000000000000000
-GLOBL tails<>(SB), RODATA|NOPTR, $128
 
 // func codedSoftmaxAVX2(a *CodedPage)
 // AX arguments, SI scores, DI scales of values, BX masks, R8 weights, CX positions left. Registers
@@ -681,6 +657,10 @@ TEXT ·codedMergeAVX2(SB), NOSPLIT, $0-8
 	VFMADD231PS 64(R9), Y9, Y0
 	VMASKMOVPS Y0, Y14, 64(R8)
 	VMULPS 128(R9), Y9, Y9
+	VMOVUPS Y8, CodedMerge_old+0(AX)
+	VMOVUPS Y9, CodedMerge_more+0(AX)
+	TESTQ CX, CX
+	JZ done5
 rows4:
 	VPMASKMOVD (SI), Y14, Y1
 	VMASKMOVPS (DI), Y14, Y0
@@ -692,6 +672,7 @@ rows4:
 	ADDQ $64, DI
 	SUBQ $16, CX
 	JNZ rows4
+done5:
 	MOVQ CodedMerge_Out(AX), DI
 	MOVQ CodedMerge_Sums(AX), SI
 	MOVQ CodedMerge_Out+8(AX), CX
@@ -770,7 +751,11 @@ rows4:
 	VFMADD231PS 96(R9), Y9, Y0
 	VMASKMOVPS Y0, Y15, 96(R8)
 	VMULPS 160(R9), Y9, Y9
-rows5:
+	VMOVUPS Y8, CodedMerge_old+32(AX)
+	VMOVUPS Y9, CodedMerge_more+32(AX)
+	TESTQ CX, CX
+	JZ done7
+rows6:
 	VPMASKMOVD 32(SI), Y15, Y1
 	VMASKMOVPS 32(DI), Y15, Y0
 	VCVTDQ2PS Y1, Y1
@@ -780,214 +765,240 @@ rows5:
 	ADDQ $64, SI
 	ADDQ $64, DI
 	SUBQ $16, CX
-	JNZ rows5
+	JNZ rows6
+done7:
 	VZEROUPPER
 	RET
 
 // func codedScoresAVX2(a *CodedPage)
-// AX arguments, SI keys, R10 bytes of a key, R9 queries, DI scales of keys, DX bytes to those of the next
-// group, BX scores, CX groups left, R12 keys left, R13 not the first group, R8 fours left. Y0 to Y3 sums of
-// two keys and two halves of the queries, Y4 to Y7 scores, Y14 ones, Y15 128. Twin: codedScores8.
-TEXT ·codedScoresAVX2(SB), NOSPLIT, $0-8
+// AX arguments, SI keys, R10 bytes of a key, R9 queries, R11 the group's by row, R8 place in them, DI
+// scales of keys, BX scores, R14 place in them, CX groups left, R12 keys left, R13 not the first group, DX
+// queries left, R15 place in their scales. Y8 and Y9 key, Y10 and Y11 magnitudes, Y14 ones, Y15 128.
+// On the stack: keys and scales of the group, what is fetched ahead. Twin: codedScores8.
+TEXT ·codedScoresAVX2(SB), NOSPLIT, $24-8
 	MOVQ a+0(FP), AX
 	MOVQ CodedPage_Keys(AX), SI
-	MOVQ CodedPage_Scores(AX), BX
 	MOVQ CodedPage_Groups(AX), R10
+	MOVQ R10, CX
 	SHLQ $6, R10
-	MOVQ CodedPage_ScaleStep(AX), DX
-	SHLQ $2, DX
-	MOVQ $64, R12
-	MOVQ CodedPage_KeyScales(AX), R15
-	MOVQ CodedPage_Values(AX), R14
+	MOVQ CodedPage_Queries(AX), R9
+	MOVQ CodedPage_KeyScales(AX), DI
+	MOVQ CodedPage_More(AX), R13
+	MOVQ CodedPage_Values(AX), R8
+	MOVQ R8, ahead-24(SP)
 	VMOVDQU codedOnes<>(SB), Y14
 	VMOVDQU codedSign<>(SB), Y15
-keys6:
-	MOVQ CodedPage_Queries(AX), R9
-	MOVQ CodedPage_Groups(AX), CX
-	MOVQ CodedPage_More(AX), R13
-	MOVQ R15, DI
-	VMOVUPS 0(BX), Y4
-	VMOVUPS 32(BX), Y5
-	VMOVUPS 64(BX), Y6
-	VMOVUPS 96(BX), Y7
-groups7:
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ $16, R8
-	PREFETCHT1 (R14)
-	PREFETCHT1 64(R14)
-fours8:
-	VMOVDQU (R9), Y8
-	VMOVDQU 32(R9), Y9
-	VPBROADCASTD (SI), Y10
-	VPXOR Y15, Y10, Y10
-	VPABSB Y10, Y11
-	VPSIGNB Y10, Y8, Y12
-	VPMADDUBSW Y12, Y11, Y12
-	VPMADDWD Y14, Y12, Y12
-	VPADDD Y12, Y0, Y0
-	VPSIGNB Y10, Y9, Y12
-	VPMADDUBSW Y12, Y11, Y12
-	VPMADDWD Y14, Y12, Y12
-	VPADDD Y12, Y1, Y1
-	VPBROADCASTD (SI)(R10*1), Y10
-	VPXOR Y15, Y10, Y10
-	VPABSB Y10, Y11
-	VPSIGNB Y10, Y8, Y12
-	VPMADDUBSW Y12, Y11, Y12
-	VPMADDWD Y14, Y12, Y12
-	VPADDD Y12, Y2, Y2
-	VPSIGNB Y10, Y9, Y12
-	VPMADDUBSW Y12, Y11, Y12
-	VPMADDWD Y14, Y12, Y12
-	VPADDD Y12, Y3, Y3
-	ADDQ $4, SI
-	ADDQ $64, R9
-	DECQ R8
-	JNZ fours8
-	VCVTDQ2PS Y0, Y0
-	VMULPS 0(R9), Y0, Y0
-	VCVTDQ2PS Y1, Y1
-	VMULPS 32(R9), Y1, Y1
-	VCVTDQ2PS Y2, Y2
-	VMULPS 0(R9), Y2, Y2
-	VCVTDQ2PS Y3, Y3
-	VMULPS 32(R9), Y3, Y3
-	VBROADCASTSS (DI), Y10
-	VBROADCASTSS 4(DI), Y11
+groups8:
+	MOVQ CodedPage_tiles(AX), R11
+	MOVQ CodedPage_Width(AX), DX
+	MOVQ R9, R8
+lane9:
+	MOVQ $16, R12
+	MOVQ R8, R14
+fours10:
+	MOVL (R14), BX
+	MOVL BX, (R11)
+	ADDQ $64, R14
+	ADDQ $4, R11
+	DECQ R12
+	JNZ fours10
+	ADDQ $4, R8
+	DECQ DX
+	JNZ lane9
+	MOVQ SI, key-8(SP)
+	MOVQ DI, scales-16(SP)
+	MOVQ $64, R12
+	MOVQ CodedPage_Scores(AX), BX
+keys11:
+	MOVQ ahead-24(SP), R8
+	PREFETCHT1 (R8)
+	ADDQ $64, ahead-24(SP)
+	VPXOR (SI), Y15, Y8
+	VPABSB Y8, Y10
+	VPXOR 32(SI), Y15, Y9
+	VPABSB Y9, Y11
+	VBROADCASTSS (DI), X13
+	MOVQ CodedPage_tiles(AX), R8
+	MOVQ CodedPage_Width(AX), DX
+	MOVQ BX, R14
+	LEAQ 1024(R9), R15
+four12:
+	VMOVDQU 0(R8), Y4
+	VPSIGNB Y8, Y4, Y4
+	VPMADDUBSW Y4, Y10, Y4
+	VPMADDWD Y14, Y4, Y4
+	VMOVDQU 32(R8), Y5
+	VPSIGNB Y9, Y5, Y5
+	VPMADDUBSW Y5, Y11, Y5
+	VPMADDWD Y14, Y5, Y5
+	VPADDD Y5, Y4, Y0
+	VMOVDQU 64(R8), Y4
+	VPSIGNB Y8, Y4, Y4
+	VPMADDUBSW Y4, Y10, Y4
+	VPMADDWD Y14, Y4, Y4
+	VMOVDQU 96(R8), Y5
+	VPSIGNB Y9, Y5, Y5
+	VPMADDUBSW Y5, Y11, Y5
+	VPMADDWD Y14, Y5, Y5
+	VPADDD Y5, Y4, Y1
+	VMOVDQU 128(R8), Y4
+	VPSIGNB Y8, Y4, Y4
+	VPMADDUBSW Y4, Y10, Y4
+	VPMADDWD Y14, Y4, Y4
+	VMOVDQU 160(R8), Y5
+	VPSIGNB Y9, Y5, Y5
+	VPMADDUBSW Y5, Y11, Y5
+	VPMADDWD Y14, Y5, Y5
+	VPADDD Y5, Y4, Y2
+	VMOVDQU 192(R8), Y4
+	VPSIGNB Y8, Y4, Y4
+	VPMADDUBSW Y4, Y10, Y4
+	VPMADDWD Y14, Y4, Y4
+	VMOVDQU 224(R8), Y5
+	VPSIGNB Y9, Y5, Y5
+	VPMADDUBSW Y5, Y11, Y5
+	VPMADDWD Y14, Y5, Y5
+	VPADDD Y5, Y4, Y3
+	VPHADDD Y1, Y0, Y0
+	VPHADDD Y3, Y2, Y2
+	VPHADDD Y2, Y0, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VPADDD X1, X0, X0
+	VCVTDQ2PS X0, X0
+	VMULPS (R15), X0, X0
 	TESTQ R13, R13
-	JZ first9
-	VFMADD231PS Y10, Y0, Y4
-	VFMADD231PS Y10, Y1, Y5
-	VFMADD231PS Y11, Y2, Y6
-	VFMADD231PS Y11, Y3, Y7
-	JMP scaled10
-first9:
-	VMULPS Y10, Y0, Y4
-	VMULPS Y10, Y1, Y5
-	VMULPS Y11, Y2, Y6
-	VMULPS Y11, Y3, Y7
-scaled10:
-	MOVQ $1, R13
-	ADDQ $128, R14
-	ADDQ DX, DI
-	ADDQ $192, R9
-	DECQ CX
-	JNZ groups7
-	VMOVUPS Y4, 0(BX)
-	VMOVUPS Y5, 32(BX)
-	VMOVUPS Y6, 64(BX)
-	VMOVUPS Y7, 96(BX)
+	JZ first13
+	VFMADD213PS (R14), X13, X0
+	JMP scaled14
+first13:
+	VMULPS X13, X0, X0
+scaled14:
+	VMOVUPS X0, (R14)
+	ADDQ $16, R14
+	ADDQ $16, R15
+	ADDQ $256, R8
+	SUBQ $4, DX
+	JNZ four12
+	ADDQ $64, BX
+	MOVQ CodedPage_Width(AX), DX
+	SHLQ $2, DX
+repeat15:
+	CMPQ R14, BX
+	JEQ whole16
+	MOVQ R14, R8
+	SUBQ DX, R8
+	VMOVUPS (R8), X0
+	VMOVUPS X0, (R14)
+	ADDQ $16, R14
+	JMP repeat15
+whole16:
 	ADDQ R10, SI
-	ADDQ $128, BX
-	ADDQ $8, R15
-	SUBQ $2, R12
-	JNZ keys6
+	ADDQ $4, DI
+	DECQ R12
+	JNZ keys11
+	MOVQ key-8(SP), SI
+	ADDQ $64, SI
+	MOVQ scales-16(SP), DI
+	MOVQ $1, R13
+	MOVQ CodedPage_ScaleStep(AX), DX
+	LEAQ (DI)(DX*4), DI
+	ADDQ $1216, R9
+	DECQ CX
+	JNZ groups8
 	VZEROUPPER
 	RET
 
 // func codedWeighAVX2(a *CodedPage)
-// AX arguments, SI values, DI weights and then words, R8 sums, R9 bytes of a row of them, CX columns left,
-// DX fours of positions left, R11 what is fetched ahead. Y0 to Y3 sums of two columns, Y4 and Y5 of their
-// values, Y14 ones, Y15 bytes of even positions. Twin: codedWeigh.
-TEXT ·codedWeighAVX2(SB), NOSPLIT, $16-8
+// AX arguments, DI weights and then those of a query as words, R10 place in them, SI values, R8 sums, CX
+// columns left, DX queries left, R11 what is fetched ahead. Y8 to Y11 values of a column, X12 what all of
+// its sums are short of, Y13 32768, Y14 ones. Twin: codedWeigh.
+TEXT ·codedWeighAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ CodedPage_Weights(AX), DI
-	MOVQ CodedPage_tiles(AX), R10
-	VMOVDQU codedEven<>(SB), Y15
 	VMOVDQU codedHalf<>(SB), Y13
 	VMOVDQU codedOnes<>(SB), Y14
-	MOVQ $32, CX
-words11:
-	VMOVDQU (DI), Y0
-	VMOVDQU 1024(DI), Y1
-	VPAND Y15, Y1, Y2
-	VPSLLW $8, Y0, Y3
-	VPOR Y3, Y2, Y2
-	VPXOR Y13, Y2, Y2
-	VPSRLW $8, Y1, Y3
-	VPANDN Y0, Y15, Y4
-	VPOR Y4, Y3, Y3
-	VPXOR Y13, Y3, Y3
-	VMOVDQU Y2, (R10)
-	VMOVDQU Y3, 1024(R10)
-	ADDQ $32, DI
-	ADDQ $32, R10
+	MOVQ CodedPage_Weights(AX), DI
+	MOVQ CodedPage_tiles(AX), R10
+	MOVQ CodedPage_Width(AX), DX
+lane17:
+	MOVQ $16, CX
+	MOVQ DI, R8
+fours18:
+	VMOVD (R8), X0
+	VMOVD 1024(R8), X1
+	VPUNPCKLBW X0, X1, X0
+	VPXOR X13, X0, X0
+	VMOVQ X0, (R10)
+	ADDQ $64, R8
+	ADDQ $8, R10
 	DECQ CX
-	JNZ words11
+	JNZ fours18
+	ADDQ $4, DI
+	DECQ DX
+	JNZ lane17
 	MOVQ CodedPage_Values(AX), SI
 	MOVQ CodedPage_Sums(AX), R8
-	MOVQ CodedPage_Width(AX), R9
-	LEAQ tails<>+64(SB), BX
-	SHLQ $2, R9
-	SUBQ R9, BX
-	VMOVDQU (BX), Y12
-	VMOVDQU 32(BX), Y13
 	MOVQ CodedPage_Dims(AX), CX
 	MOVQ CodedPage_Next(AX), R11
-columns12:
-	MOVQ CodedPage_tiles(AX), DI
-	MOVQ $16, DX
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
+columns19:
 	PREFETCHT1 (R11)
-	PREFETCHT1 64(R11)
-	ADDQ $128, R11
-fours13:
-	VPBROADCASTD 0(SI), Y6
-	VPSLLW $8, Y6, Y7
-	VPSRAW $8, Y7, Y7
-	VPSRAW $8, Y6, Y6
-	VPMADDWD 0(DI), Y7, Y8
-	VPADDD Y8, Y0, Y0
-	VPMADDWD 32(DI), Y7, Y8
-	VPADDD Y8, Y1, Y1
-	VPMADDWD 1024(DI), Y6, Y8
-	VPADDD Y8, Y0, Y0
-	VPMADDWD 1056(DI), Y6, Y8
-	VPADDD Y8, Y1, Y1
-	VPADDW Y6, Y7, Y7
-	VPMADDWD Y14, Y7, Y7
-	VPADDD Y7, Y4, Y4
-	VPBROADCASTD 64(SI), Y6
-	VPSLLW $8, Y6, Y7
-	VPSRAW $8, Y7, Y7
-	VPSRAW $8, Y6, Y6
-	VPMADDWD 0(DI), Y7, Y8
-	VPADDD Y8, Y2, Y2
-	VPMADDWD 32(DI), Y7, Y8
-	VPADDD Y8, Y3, Y3
-	VPMADDWD 1024(DI), Y6, Y8
-	VPADDD Y8, Y2, Y2
-	VPMADDWD 1056(DI), Y6, Y8
-	VPADDD Y8, Y3, Y3
-	VPADDW Y6, Y7, Y7
-	VPMADDWD Y14, Y7, Y7
-	VPADDD Y7, Y5, Y5
-	ADDQ $4, SI
-	ADDQ $64, DI
-	DECQ DX
-	JNZ fours13
-	VPSLLD $15, Y4, Y4
+	VPMOVSXBW 0(SI), Y8
+	VPMOVSXBW 16(SI), Y9
+	VPMOVSXBW 32(SI), Y10
+	VPMOVSXBW 48(SI), Y11
+	VPADDW Y8, Y9, Y0
+	VPADDW Y10, Y11, Y1
+	VPADDW Y1, Y0, Y0
+	VPMADDWD Y14, Y0, Y0
+	VPHADDD Y0, Y0, Y0
+	VPHADDD Y0, Y0, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VPADDD X1, X0, X0
+	VPSLLD $15, X0, X12
+	MOVQ CodedPage_tiles(AX), R10
+	MOVQ CodedPage_Width(AX), DX
+four20:
+	VPMADDWD 0(R10), Y8, Y0
+	VPMADDWD 32(R10), Y9, Y4
+	VPMADDWD 64(R10), Y10, Y5
+	VPMADDWD 96(R10), Y11, Y6
 	VPADDD Y4, Y0, Y0
-	VPMASKMOVD Y0, Y12, (R8)
+	VPADDD Y6, Y5, Y5
+	VPADDD Y5, Y0, Y0
+	VPMADDWD 128(R10), Y8, Y1
+	VPMADDWD 160(R10), Y9, Y4
+	VPMADDWD 192(R10), Y10, Y5
+	VPMADDWD 224(R10), Y11, Y6
 	VPADDD Y4, Y1, Y1
-	VPMASKMOVD Y1, Y13, 32(R8)
-	ADDQ R9, R8
-	VPSLLD $15, Y5, Y5
+	VPADDD Y6, Y5, Y5
+	VPADDD Y5, Y1, Y1
+	VPMADDWD 256(R10), Y8, Y2
+	VPMADDWD 288(R10), Y9, Y4
+	VPMADDWD 320(R10), Y10, Y5
+	VPMADDWD 352(R10), Y11, Y6
+	VPADDD Y4, Y2, Y2
+	VPADDD Y6, Y5, Y5
 	VPADDD Y5, Y2, Y2
-	VPMASKMOVD Y2, Y12, (R8)
+	VPMADDWD 384(R10), Y8, Y3
+	VPMADDWD 416(R10), Y9, Y4
+	VPMADDWD 448(R10), Y10, Y5
+	VPMADDWD 480(R10), Y11, Y6
+	VPADDD Y4, Y3, Y3
+	VPADDD Y6, Y5, Y5
 	VPADDD Y5, Y3, Y3
-	VPMASKMOVD Y3, Y13, 32(R8)
-	ADDQ R9, R8
+	VPHADDD Y1, Y0, Y0
+	VPHADDD Y3, Y2, Y2
+	VPHADDD Y2, Y0, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VPADDD X1, X0, X0
+	VPADDD X12, X0, X0
+	VMOVDQU X0, (R8)
+	ADDQ $16, R8
+	ADDQ $512, R10
+	SUBQ $4, DX
+	JNZ four20
 	ADDQ $64, SI
-	SUBQ $2, CX
-	JNZ columns12
+	ADDQ $64, R11
+	DECQ CX
+	JNZ columns19
 	VZEROUPPER
 	RET

@@ -434,6 +434,10 @@ TEXT ·codedMergeAVX512(SB), NOSPLIT, $0-8
 	VFMADD231PS 64(R9), Z9, Z0
 	VMOVUPS Z0, K1, 64(R8)
 	VMULPS 128(R9), Z9, Z9
+	VMOVUPS Z8, CodedMerge_old+0(AX)
+	VMOVUPS Z9, CodedMerge_more+0(AX)
+	TESTQ CX, CX
+	JZ done5
 rows4:
 	VMOVDQU32.Z (SI), K1, Z1
 	VMOVUPS.Z (DI), K1, Z0
@@ -445,6 +449,7 @@ rows4:
 	ADDQ $64, DI
 	SUBQ $16, CX
 	JNZ rows4
+done5:
 	VZEROUPPER
 	RET
 
@@ -464,14 +469,14 @@ TEXT ·codedScoresAVX512(SB), NOSPLIT, $8-8
 	MOVQ $64, R12
 	MOVQ CodedPage_Values(AX), R14
 	MOVQ CodedPage_KeyScales(AX), R15
-keys5:
+keys6:
 	MOVQ CodedPage_Queries(AX), R9
 	MOVQ CodedPage_Groups(AX), CX
 	MOVQ CodedPage_More(AX), R13
 	MOVQ R15, DI
 	LEAQ (SI)(R10*4), R8
 	TESTQ R13, R13
-	JZ groups6
+	JZ groups7
 	VMOVUPS 0(BX), Z8
 	VMOVUPS 64(BX), Z9
 	VMOVUPS 128(BX), Z10
@@ -480,7 +485,7 @@ keys5:
 	VMOVUPS 320(BX), Z13
 	VMOVUPS 384(BX), Z14
 	VMOVUPS 448(BX), Z15
-groups6:
+groups7:
 	VMOVDQU32 1088(R9), Z0
 	VMOVDQA32 Z0, Z1
 	VMOVDQA32 Z0, Z2
@@ -787,7 +792,7 @@ groups6:
 	VCVTDQ2PS Z7, Z7
 	VMULPS Z16, Z7, Z7
 	TESTQ R13, R13
-	JZ first8
+	JZ first9
 	VFMADD231PS.BCST 0(DI), Z0, Z8
 	VFMADD231PS.BCST 4(DI), Z1, Z9
 	VFMADD231PS.BCST 8(DI), Z2, Z10
@@ -796,8 +801,8 @@ groups6:
 	VFMADD231PS.BCST 20(DI), Z5, Z13
 	VFMADD231PS.BCST 24(DI), Z6, Z14
 	VFMADD231PS.BCST 28(DI), Z7, Z15
-	JMP scaled9
-first8:
+	JMP scaled10
+first9:
 	VMULPS.BCST 0(DI), Z0, Z8
 	VMULPS.BCST 4(DI), Z1, Z9
 	VMULPS.BCST 8(DI), Z2, Z10
@@ -806,7 +811,7 @@ first8:
 	VMULPS.BCST 20(DI), Z5, Z13
 	VMULPS.BCST 24(DI), Z6, Z14
 	VMULPS.BCST 28(DI), Z7, Z15
-scaled9:
+scaled10:
 	MOVQ $1, R13
 	ADDQ $512, R14
 	ADDQ $64, SI
@@ -814,7 +819,7 @@ scaled9:
 	ADDQ DX, DI
 	ADDQ $1216, R9
 	DECQ CX
-	JNZ groups6
+	JNZ groups7
 	VMOVUPS Z8, 0(BX)
 	VMOVUPS Z9, 64(BX)
 	VMOVUPS Z10, 128(BX)
@@ -828,8 +833,8 @@ scaled9:
 	ADDQ $512, BX
 	ADDQ $32, R15
 	SUBQ $8, R12
-	JNZ keys5
-whole7:
+	JNZ keys6
+whole8:
 	VZEROUPPER
 	RET
 
@@ -848,7 +853,7 @@ TEXT ·codedWeighAVX512(SB), NOSPLIT, $0-8
 	SHLQ $2, R9
 	MOVQ CodedPage_Dims(AX), CX
 	MOVQ CodedPage_Next(AX), R11
-columns10:
+columns11:
 	MOVQ CodedPage_Weights(AX), DI
 	MOVQ $8, DX
 	VXORPS X0, X0, X0
@@ -867,7 +872,7 @@ columns10:
 	VXORPS X13, X13, X13
 	VXORPS X14, X14, X14
 	VXORPS X15, X15, X15
-fours11:
+fours12:
 	PREFETCHT1 (R11)
 	VMOVDQU32 0(DI), Z16
 	VMOVDQU32 1024(DI), Z17
@@ -909,7 +914,7 @@ fours11:
 	ADDQ $8, SI
 	ADDQ $128, DI
 	DECQ DX
-	JNZ fours11
+	JNZ fours12
 	VPSLLD $8, Z0, Z0
 	VPADDD Z8, Z0, Z0
 	VMOVDQU32 Z0, K1, (R8)
@@ -944,6 +949,6 @@ fours11:
 	ADDQ R9, R8
 	ADDQ $448, SI
 	SUBQ $8, CX
-	JNZ columns10
+	JNZ columns11
 	VZEROUPPER
 	RET

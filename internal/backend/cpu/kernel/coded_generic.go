@@ -49,6 +49,9 @@ type Coded struct {
 	Softmax func(p *CodedPage)
 	Weigh   func(p *CodedPage)
 	Merge   func(m *CodedMerge)
+	// WeighMerge is Weigh and then Merge of all sums, for blocks of Lanes queries. The sums
+	// themselves need not be stored. Nil: there is nothing better than the two.
+	WeighMerge func(p *CodedPage, m *CodedMerge)
 }
 
 // CodedPage is one page and one block of queries.
@@ -109,9 +112,11 @@ type LaneSums struct {
 // of these must be in all others, again and again (see Repeat).
 type CodedMerge struct {
 	All, Now *LaneSums
-	Out      []float32 // a multiple of Lanes
+	Out      []float32 // a multiple of Lanes, or none: then only All is merged
 	Sums     []int32
 	Sees     uint16
+
+	old, more [Lanes]float32 // factors of what was there and of what is added
 }
 
 // codedGeneric defines what the kernels compute.
@@ -210,6 +215,7 @@ func codedMerge(m *CodedMerge) {
 		old, more := mergeSums(&all, &now)
 		m.All.Top[l], m.All.Weight[l] = all.Top, all.Weight
 		more *= m.Now.Scale[l]
+		m.old[l], m.more[l] = old, more
 		for i := l; i < len(m.Out); i += Lanes {
 			m.Out[i] = exactmath.FMA32(float32(m.Sums[i]), more, float32(m.Out[i]*old))
 		}

@@ -21,7 +21,8 @@ func amx() Set {
 	}
 	i.strips = stripsAMX
 	i.Integer = integerTilesAMX
-	i.Vector.Coded.Scores, i.Vector.Coded.Weigh = codedScoresAMX, codedWeighAMX
+	c := &i.Vector.Coded
+	c.Scores, c.Weigh, c.WeighMerge = codedScoresAMX, codedWeighAMX, weighMergeAMX
 	return i
 }
 

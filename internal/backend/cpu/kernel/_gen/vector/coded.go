@@ -221,7 +221,7 @@ func (m *machine) codedMerge() {
 	m.codedArg("CodedMerge", "Now", "R9")
 	m.op("LEAQ CodedMerge_Sees(AX), BX")
 	for h := range n {
-		loop := m.label("rows")
+		loop, done := m.label("rows"), m.label("done")
 		m.codedArg("CodedMerge", "Out", "DI")
 		m.codedArg("CodedMerge", "Sums", "SI")
 		m.op("MOVQ CodedMerge_Out+8(AX), CX")
@@ -239,6 +239,10 @@ func (m *machine) codedMerge() {
 		m.op("VFMADD231PS %s, %s, %s", at16(64, "R9", h), m.r(9), m.r(0))
 		m.codedStore(0, 64, h)
 		m.op("VMULPS %s, %s, %s", at16(128, "R9", h), m.r(9), m.r(9))
+		m.op("VMOVUPS %s, CodedMerge_old+%d(AX)", m.r(8), 32*h)
+		m.op("VMOVUPS %s, CodedMerge_more+%d(AX)", m.r(9), 32*h)
+		m.op("TESTQ CX, CX")
+		m.op("JZ %s", done)
 		m.at(loop)
 		if n == 1 {
 			m.op("VMOVDQU32.Z (SI), K1, Z1")
@@ -257,6 +261,7 @@ func (m *machine) codedMerge() {
 		}
 		m.ops("ADDQ $64, SI", "ADDQ $64, DI", "SUBQ $16, CX")
 		m.op("JNZ %s", loop)
+		m.at(done)
 	}
 	m.end()
 }
@@ -394,131 +399,145 @@ func (m *machine) codedWeigh512() {
 // codedBlock is the bytes of a group of queries.
 const codedBlock = 1216
 
-// codedScores2 takes two keys at a time. Products of bytes would overflow 16 bits unless one
-// side is a magnitude: that of the key, whose sign goes to the query.
+// AVX2 has no instruction that multiplies bytes and adds up, so that lanes cost an addition for
+// every product. Its kernels multiply along a row instead, one query after another, and add up
+// four queries across lanes at once.
+
+// codedSums adds the lanes of each of Y0 to Y3 up to the four lanes of X0. Y1 and Y2 are
+// overwritten.
+func (m *machine) codedSums() {
+	m.ops("VPHADDD Y1, Y0, Y0", "VPHADDD Y3, Y2, Y2", "VPHADDD Y2, Y0, Y0", "VEXTRACTI128 $1, Y0, X1", "VPADDD X1, X0, X0")
+}
+
+// codedScores2 takes a key at a time. Products of bytes would overflow 16 bits unless one side
+// is a magnitude: that of the key, whose sign goes to the query.
 func (m *machine) codedScores2() {
-	m.codedFunction("codedScores", "CodedPage", `AX arguments, SI keys, R10 bytes of a key, R9 queries, DI scales of keys, DX bytes to those of the next
-		group, BX scores, CX groups left, R12 keys left, R13 not the first group, R8 fours left. Y0 to Y3 sums of
-		two keys and two halves of the queries, Y4 to Y7 scores, Y14 ones, Y15 128. Twin: codedScores8.`, 0)
-	keys, groups, fours, first, scaled := m.label("keys"), m.label("groups"), m.label("fours"), m.label("first"), m.label("scaled")
+	m.codedFunction("codedScores", "CodedPage", `AX arguments, SI keys, R10 bytes of a key, R9 queries, R11 the group's by row, R8 place in them, DI
+		scales of keys, BX scores, R14 place in them, CX groups left, R12 keys left, R13 not the first group, DX
+		queries left, R15 place in their scales. Y8 and Y9 key, Y10 and Y11 magnitudes, Y14 ones, Y15 128.
+		On the stack: keys and scales of the group, what is fetched ahead. Twin: codedScores8.`, 24)
+	groups, lane, fours, keys, four := m.label("groups"), m.label("lane"), m.label("fours"), m.label("keys"), m.label("four")
+	first, scaled, repeat, whole := m.label("first"), m.label("scaled"), m.label("repeat"), m.label("whole")
 	m.codedArg("CodedPage", "Keys", "SI")
-	m.op("MOVQ CodedPage_Scores(AX), BX")
 	m.codedArg("CodedPage", "Groups", "R10")
-	m.op("SHLQ $6, R10")
-	m.codedArg("CodedPage", "ScaleStep", "DX")
-	m.ops("SHLQ $2, DX", "MOVQ $64, R12", "MOVQ CodedPage_KeyScales(AX), R15", "MOVQ CodedPage_Values(AX), R14")
+	m.ops("MOVQ R10, CX", "SHLQ $6, R10")
+	m.codedArg("CodedPage", "Queries", "R9")
+	m.codedArg("CodedPage", "KeyScales", "DI")
+	m.codedArg("CodedPage", "More", "R13")
+	m.codedArg("CodedPage", "Values", "R8")
+	m.op("MOVQ R8, ahead-24(SP)")
 	m.op("VMOVDQU %s, Y14", m.bits("codedOnes", 0x00010001))
 	m.op("VMOVDQU %s, Y15", m.bits("codedSign", 0x80808080))
-	m.at(keys)
-	m.codedArg("CodedPage", "Queries", "R9")
-	m.codedArg("CodedPage", "Groups", "CX")
-	m.codedArg("CodedPage", "More", "R13")
-	m.op("MOVQ R15, DI")
-	for i := range 4 {
-		m.op("VMOVUPS %d(BX), Y%d", 32*i, 4+i)
-	}
 	m.at(groups)
-	m.zero(0, 4)
-	m.op("MOVQ $16, R8")
-	m.op("PREFETCHT1 (R14)")
-	m.op("PREFETCHT1 64(R14)")
+	m.codedArg("CodedPage", "tiles", "R11")
+	m.codedArg("CodedPage", "Width", "DX")
+	m.op("MOVQ R9, R8")
+	m.at(lane) // a query's codes, four by four, become a row
+	m.ops("MOVQ $16, R12", "MOVQ R8, R14")
 	m.at(fours)
-	m.ops("VMOVDQU (R9), Y8", "VMOVDQU 32(R9), Y9")
-	for j, at := range []string{"(SI)", "(SI)(R10*1)"} {
-		m.op("VPBROADCASTD %s, Y10", at)
-		m.ops("VPXOR Y15, Y10, Y10", "VPABSB Y10, Y11")
-		for h := range 2 {
-			m.op("VPSIGNB Y10, Y%d, Y12", 8+h)
-			m.op("VPMADDUBSW Y12, Y11, Y12")
-			m.op("VPMADDWD Y14, Y12, Y12")
-			m.op("VPADDD Y12, Y%d, Y%d", 2*j+h, 2*j+h)
-		}
-	}
-	m.ops("ADDQ $4, SI", "ADDQ $64, R9", "DECQ R8")
+	m.ops("MOVL (R14), BX", "MOVL BX, (R11)", "ADDQ $64, R14", "ADDQ $4, R11", "DECQ R12")
 	m.op("JNZ %s", fours)
-	for i := range 4 {
-		m.op("VCVTDQ2PS Y%d, Y%d", i, i)
-		m.op("VMULPS %d(R9), Y%d, Y%d", 32*(i%2), i, i)
+	m.ops("ADDQ $4, R8", "DECQ DX")
+	m.op("JNZ %s", lane)
+	m.ops("MOVQ SI, key-8(SP)", "MOVQ DI, scales-16(SP)", "MOVQ $64, R12")
+	m.codedArg("CodedPage", "Scores", "BX")
+	m.at(keys)
+	m.ops("MOVQ ahead-24(SP), R8", "PREFETCHT1 (R8)", "ADDQ $64, ahead-24(SP)")
+	for h := range 2 {
+		m.op("VPXOR %s, Y15, Y%d", at16(0, "SI", h), 8+h)
+		m.op("VPABSB Y%d, Y%d", 8+h, 10+h)
 	}
-	m.ops("VBROADCASTSS (DI), Y10", "VBROADCASTSS 4(DI), Y11", "TESTQ R13, R13")
+	m.op("VBROADCASTSS (DI), X13")
+	m.codedArg("CodedPage", "tiles", "R8")
+	m.codedArg("CodedPage", "Width", "DX")
+	m.ops("MOVQ BX, R14", "LEAQ 1024(R9), R15")
+	m.at(four)
+	for i := range 4 {
+		for h := range 2 {
+			m.op("VMOVDQU %d(R8), Y%d", 64*i+32*h, 4+h)
+			m.op("VPSIGNB Y%d, Y%d, Y%d", 8+h, 4+h, 4+h)
+			m.op("VPMADDUBSW Y%d, Y%d, Y%d", 4+h, 10+h, 4+h)
+			m.op("VPMADDWD Y14, Y%d, Y%d", 4+h, 4+h)
+		}
+		m.op("VPADDD Y5, Y4, Y%d", i)
+	}
+	m.codedSums()
+	m.ops("VCVTDQ2PS X0, X0", "VMULPS (R15), X0, X0", "TESTQ R13, R13")
 	m.op("JZ %s", first)
-	for i := range 4 {
-		m.op("VFMADD231PS Y%d, Y%d, Y%d", 10+i/2, i, 4+i)
-	}
+	m.ops("VFMADD213PS (R14), X13, X0")
 	m.op("JMP %s", scaled)
 	m.at(first)
-	for i := range 4 {
-		m.op("VMULPS Y%d, Y%d, Y%d", 10+i/2, i, 4+i)
-	}
+	m.op("VMULPS X13, X0, X0")
 	m.at(scaled)
-	m.ops("MOVQ $1, R13", "ADDQ $128, R14", "ADDQ DX, DI")
-	m.op("ADDQ $%d, R9", codedBlock-1024)
+	m.ops("VMOVUPS X0, (R14)", "ADDQ $16, R14", "ADDQ $16, R15", "ADDQ $256, R8", "SUBQ $4, DX")
+	m.op("JNZ %s", four)
+	m.op("ADDQ $64, BX")
+	m.codedArg("CodedPage", "Width", "DX")
+	m.op("SHLQ $2, DX") // what lanes repeat is so many bytes before
+	m.at(repeat)
+	m.ops("CMPQ R14, BX")
+	m.op("JEQ %s", whole)
+	m.ops("MOVQ R14, R8", "SUBQ DX, R8", "VMOVUPS (R8), X0", "VMOVUPS X0, (R14)", "ADDQ $16, R14")
+	m.op("JMP %s", repeat)
+	m.at(whole)
+	m.ops("ADDQ R10, SI", "ADDQ $4, DI", "DECQ R12")
+	m.op("JNZ %s", keys)
+	m.ops("MOVQ key-8(SP), SI", "ADDQ $64, SI", "MOVQ scales-16(SP), DI", "MOVQ $1, R13")
+	m.codedArg("CodedPage", "ScaleStep", "DX")
+	m.op("LEAQ (DI)(DX*4), DI")
+	m.op("ADDQ $%d, R9", codedBlock)
 	m.op("DECQ CX")
 	m.op("JNZ %s", groups)
-	for i := range 4 {
-		m.op("VMOVUPS Y%d, %d(BX)", 4+i, 32*i)
-	}
-	m.ops("ADDQ R10, SI", "ADDQ $128, BX", "ADDQ $8, R15", "SUBQ $2, R12")
-	m.op("JNZ %s", keys)
 	m.end()
 }
 
-// codedWeigh2 multiplies words: weights less 32768, even positions and odd ones apart, with
-// values. What was taken from the weights is given back as 32768 times the sum of the values.
+// codedWeigh2 multiplies words, weights less 32768 with values. What was taken from the weights
+// is given back as 32768 times the sum of the values.
 func (m *machine) codedWeigh2() {
-	m.codedFunction("codedWeigh", "CodedPage", `AX arguments, SI values, DI weights and then words, R8 sums, R9 bytes of a row of them, CX columns left,
-		DX fours of positions left, R11 what is fetched ahead. Y0 to Y3 sums of two columns, Y4 and Y5 of their
-		values, Y14 ones, Y15 bytes of even positions. Twin: codedWeigh.`, 16)
-	words, columns, fours := m.label("words"), m.label("columns"), m.label("fours")
-	m.codedArg("CodedPage", "Weights", "DI")
-	m.codedArg("CodedPage", "tiles", "R10")
-	m.op("VMOVDQU %s, Y15", m.bits("codedEven", 0x00ff00ff))
+	m.codedFunction("codedWeigh", "CodedPage", `AX arguments, DI weights and then those of a query as words, R10 place in them, SI values, R8 sums, CX
+		columns left, DX queries left, R11 what is fetched ahead. Y8 to Y11 values of a column, X12 what all of
+		its sums are short of, Y13 32768, Y14 ones. Twin: codedWeigh.`, 0)
+	lane, fours, columns, four := m.label("lane"), m.label("fours"), m.label("columns"), m.label("four")
 	m.op("VMOVDQU %s, Y13", m.bits("codedHalf", 0x80008000))
 	m.op("VMOVDQU %s, Y14", m.bits("codedOnes", 0x00010001))
-	m.op("MOVQ $32, CX")
-	m.at(words)
-	m.ops("VMOVDQU (DI), Y0", "VMOVDQU 1024(DI), Y1",
-		"VPAND Y15, Y1, Y2", "VPSLLW $8, Y0, Y3", "VPOR Y3, Y2, Y2", "VPXOR Y13, Y2, Y2",
-		"VPSRLW $8, Y1, Y3", "VPANDN Y0, Y15, Y4", "VPOR Y4, Y3, Y3", "VPXOR Y13, Y3, Y3",
-		"VMOVDQU Y2, (R10)", "VMOVDQU Y3, 1024(R10)",
-		"ADDQ $32, DI", "ADDQ $32, R10", "DECQ CX")
-	m.op("JNZ %s", words)
+	m.codedArg("CodedPage", "Weights", "DI")
+	m.codedArg("CodedPage", "tiles", "R10")
+	m.codedArg("CodedPage", "Width", "DX")
+	m.at(lane)
+	m.ops("MOVQ $16, CX", "MOVQ DI, R8")
+	m.at(fours)
+	m.ops("VMOVD (R8), X0", "VMOVD 1024(R8), X1", "VPUNPCKLBW X0, X1, X0", "VPXOR X13, X0, X0", "VMOVQ X0, (R10)",
+		"ADDQ $64, R8", "ADDQ $8, R10", "DECQ CX")
+	m.op("JNZ %s", fours)
+	m.ops("ADDQ $4, DI", "DECQ DX")
+	m.op("JNZ %s", lane)
 	m.codedArg("CodedPage", "Values", "SI")
 	m.codedArg("CodedPage", "Sums", "R8")
-	m.codedArg("CodedPage", "Width", "R9")
-	m.op("LEAQ %s+64(SB), BX", m.tails())
-	m.ops("SHLQ $2, R9", "SUBQ R9, BX", "VMOVDQU (BX), Y12", "VMOVDQU 32(BX), Y13")
 	m.codedArg("CodedPage", "Dims", "CX")
 	m.codedArg("CodedPage", "Next", "R11")
 	m.at(columns)
-	m.codedArg("CodedPage", "tiles", "DI")
-	m.op("MOVQ $16, DX")
-	m.zero(0, 6)
-	m.ops("PREFETCHT1 (R11)", "PREFETCHT1 64(R11)", "ADDQ $128, R11")
-	m.at(fours)
-	for j := range 2 {
-		m.op("VPBROADCASTD %d(SI), Y6", 64*j)
-		m.ops("VPSLLW $8, Y6, Y7", "VPSRAW $8, Y7, Y7", "VPSRAW $8, Y6, Y6") // even, odd
-		for i, v := range []int{7, 6} {
-			for h := range 2 {
-				m.op("VPMADDWD %d(DI), Y%d, Y8", 1024*i+32*h, v)
-				m.op("VPADDD Y8, Y%d, Y%d", 2*j+h, 2*j+h)
-			}
-		}
-		m.ops("VPADDW Y6, Y7, Y7", "VPMADDWD Y14, Y7, Y7")
-		m.op("VPADDD Y7, Y%d, Y%d", 4+j, 4+j)
+	m.op("PREFETCHT1 (R11)")
+	for i := range 4 {
+		m.op("VPMOVSXBW %d(SI), Y%d", 16*i, 8+i)
 	}
-	m.ops("ADDQ $4, SI", "ADDQ $64, DI", "DECQ DX")
-	m.op("JNZ %s", fours)
-	for j := range 2 {
-		m.op("VPSLLD $15, Y%d, Y%d", 4+j, 4+j)
-		for h := range 2 {
-			m.op("VPADDD Y%d, Y%d, Y%d", 4+j, 2*j+h, 2*j+h)
-			m.op("VPMASKMOVD Y%d, Y%d, %s", 2*j+h, 12+h, at16(0, "R8", h))
+	m.ops("VPADDW Y8, Y9, Y0", "VPADDW Y10, Y11, Y1", "VPADDW Y1, Y0, Y0", "VPMADDWD Y14, Y0, Y0",
+		"VPHADDD Y0, Y0, Y0", "VPHADDD Y0, Y0, Y0", "VEXTRACTI128 $1, Y0, X1", "VPADDD X1, X0, X0", "VPSLLD $15, X0, X12")
+	m.codedArg("CodedPage", "tiles", "R10")
+	m.codedArg("CodedPage", "Width", "DX")
+	m.at(four)
+	for i := range 4 {
+		m.op("VPMADDWD %d(R10), Y8, Y%d", 128*i, i)
+		for j := 1; j < 4; j++ {
+			m.op("VPMADDWD %d(R10), Y%d, Y%d", 128*i+32*j, 8+j, 3+j)
 		}
-		m.op("ADDQ R9, R8")
+		m.op("VPADDD Y4, Y%d, Y%d", i, i)
+		m.ops("VPADDD Y6, Y5, Y5")
+		m.op("VPADDD Y5, Y%d, Y%d", i, i)
 	}
-	m.ops("ADDQ $64, SI", "SUBQ $2, CX")
+	m.codedSums()
+	m.ops("VPADDD X12, X0, X0", "VMOVDQU X0, (R8)", "ADDQ $16, R8", "ADDQ $512, R10", "SUBQ $4, DX")
+	m.op("JNZ %s", four)
+	m.ops("ADDQ $64, SI", "ADDQ $64, R11", "DECQ CX")
 	m.op("JNZ %s", columns)
 	m.end()
 }

@@ -5,7 +5,8 @@ package main
 // the first is read.
 func (m *machine) amxCoded() {
 	m.codedScoresAMX()
-	m.codedWeighAMX()
+	m.codedWeighAMX(false)
+	m.codedWeighAMX(true)
 }
 
 // codedRing moves the place of products in a register on by one.
@@ -105,18 +106,28 @@ func (m *machine) codedScoresAMX() {
 	m.end()
 }
 
-func (m *machine) codedWeighAMX() {
-	m.codedFunction("codedWeigh", "CodedPage", `16 columns of values and all queries are two tiles of products, of high and of low bytes. R15
+// codedWeighAMX merges the sums if it is to, and stores them otherwise.
+func (m *machine) codedWeighAMX(merge bool) {
+	name, twin, params := "codedWeigh", "codedWeigh", []param{{"a", "*CodedPage"}}
+	if merge {
+		name, twin, params = "codedWeighMerge", "codedWeigh and codedMerge", append(params, param{"b", "*CodedMerge"})
+	}
+	m.function(name, `16 columns of values and all queries are two tiles of products, of high and of low bytes. R15
 		arguments, BX 64, DX values, DI products, R12 and R8 tiles left to multiply and to add, R11 products to
 		add, R10 sums, R9 bytes of a row of them, R13 what is fetched ahead, R14 turns before the first is
 		added, K1 lanes of a row. Tiles: 0, 1 and 3, 4 products, 2 and 5 values, in turn; 6 and 7 weights.
-		Twin: codedWeigh.`, 0)
-	m.ops("MOVQ AX, R15", "LEAQ CodedPage_config(R15), DX", "LDTILECFG_DX", "MOVQ $64, BX",
+		Merging, R10 is merged sums, Z30 and Z31 the factors, K1 the lanes that see the page. Twin: `+twin+".", 0, "", params...)
+	m.ops("MOVQ a+0(FP), R15", "LEAQ CodedPage_config(R15), DX", "LDTILECFG_DX", "MOVQ $64, BX",
 		"MOVQ CodedPage_Weights(R15), SI", "TILELOADD(6, 0, 6, 3)", "TILELOADD(7, 1024, 6, 3)",
 		"MOVQ CodedPage_Values(R15), DX", "MOVQ CodedPage_Dims(R15), R12", "SHRQ $4, R12", "MOVQ R12, R8",
-		"MOVQ CodedPage_tiles(R15), DI", "MOVQ DI, R11", "MOVQ CodedPage_Sums(R15), R10",
-		"MOVQ CodedPage_Width(R15), R9", "MOVL $0xffff, SI", "BZHIL R9, SI, SI", "KMOVW SI, K1", "SHLQ $2, R9",
-		"MOVQ CodedPage_Next(R15), R13", "MOVQ $2, R14")
+		"MOVQ CodedPage_tiles(R15), DI", "MOVQ DI, R11", "MOVQ CodedPage_Next(R15), R13", "MOVQ $2, R14")
+	if merge {
+		m.ops("MOVQ b+8(FP), R9", "MOVQ CodedMerge_Out(R9), R10", "KMOVW CodedMerge_Sees(R9), K1",
+			"VMOVUPS CodedMerge_old(R9), Z30", "VMOVUPS CodedMerge_more(R9), Z31")
+	} else {
+		m.ops("MOVQ CodedPage_Sums(R15), R10", "MOVQ CodedPage_Width(R15), R9", "MOVL $0xffff, SI",
+			"BZHIL R9, SI, SI", "KMOVW SI, K1", "SHLQ $2, R9")
+	}
 	turn, odd, stored, multiplied := m.label("turn"), m.label("odd"), m.label("stored"), m.label("multiplied")
 	m.at(turn)
 	m.ops("TESTQ R12, R12")
@@ -152,8 +163,18 @@ func (m *machine) codedWeighAMX() {
 		m.op("VMOVDQU32 %d(R11), Z%d", 64*j, j)
 		m.op("VPSLLD $8, Z%d, Z%d", j, j)
 		m.op("VPADDD %d(R11), Z%d, Z%d", 1024+64*j, j, j)
+		if merge {
+			m.op("VMULPS %d(R10), Z30, Z%d", 64*j, 16+j%8)
+			m.op("VCVTDQ2PS Z%d, Z%d", j, j)
+			m.op("VFMADD231PS Z%d, Z31, Z%d", j, 16+j%8)
+			m.op("VMOVUPS Z%d, K1, %d(R10)", 16+j%8, 64*j)
+			continue
+		}
 		m.op("VMOVDQU32 Z%d, K1, (R10)", j)
 		m.op("ADDQ R9, R10")
+	}
+	if merge {
+		m.op("ADDQ $1024, R10")
 	}
 	m.codedRing("R11", 2048)
 	m.op("DECQ R8")
