@@ -50,12 +50,12 @@ func without(data []byte, marker byte) []byte {
 	return slices.Concat(data[:i], data[i+n:])
 }
 
-// manyScans is a progressive picture whose scans come again and again.
+// manyScans is a picture whose first scan comes again and again.
 func manyScans(data []byte, times int) []byte {
 	from := bytes.Index(data, []byte{0xff, mSOS})
 	scan := data[from : len(data)-2]
 	if i := bytes.Index(scan[2:], []byte{0xff, mDHT}); i >= 0 {
-		scan = scan[:i+2] // the first one, of all components
+		scan = scan[:i+2]
 	}
 	return slices.Concat(data[:from], bytes.Repeat(scan, times), data[len(data)-2:])
 }
@@ -118,7 +118,8 @@ func badPictures(t testing.TB) []bad {
 		{"JPEG with two frames", slices.Concat(baseline[:bytes.Index(baseline, []byte(sos))], baseline[bytes.Index(baseline, []byte(sof)):]), ErrCorrupt, "two frames"},
 		{"JPEG with a scan before its frame", without(baseline, mSOF0), ErrCorrupt, "scan before its frame"},
 		{"JPEG without a restart", patched(restart, "\xff\xd1", 0, 0xff, 0xd5), ErrCorrupt, "without its restart marker 1"},
-		{"JPEG of a thousand scans", manyScans(progressive, 1000), ErrTooLarge, "more than 200 scans"},
+		{"JPEG of a thousand scans", manyScans(baseline, 1000), ErrTooLarge, "more than 200 scans"},
+		{"JPEG with a scan twice", manyScans(progressive, 2), ErrCorrupt, "does not follow"},
 
 		{"WebP of a head", lossy[:12], ErrCorrupt, "without a picture"},
 		{"truncated WebP", lossy[:len(lossy)/2], ErrCorrupt, "before its chunk \"VP8 \" does"},
@@ -201,6 +202,15 @@ func TestLimitsAreTheCallers(t *testing.T) {
 		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%d pixels: %v, want %q", pixels, err, want)
 		}
+	}
+	frame := data[bytes.IndexByte(data[20:], ',')+20:]
+	r := gifReader{data: frame, pos: 10}
+	r.palette(frame[9])
+	r.bytes(1)
+	r.blocks()
+	long := slices.Concat(data[:len(data)-1], bytes.Repeat(frame[:r.pos], maxFramesInFile), []byte{';'})
+	if _, err := DecodeFrames(long, Options{}, all); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "more than 16384 frames") {
+		t.Errorf("%d frames too many: %v", 5, err)
 	}
 	if _, err := DecodeFrames(file(t, "images", "grey_96x64.png"), Options{}, all); !errors.Is(err, ErrUnsupported) || !known(err) {
 		t.Errorf("frames of a PNG file: %v", err)

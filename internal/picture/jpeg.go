@@ -30,8 +30,8 @@ const (
 )
 
 const (
-	// maxScans bounds the time of a progressive picture, of which each scan may cost a few bytes
-	// and a walk over all blocks. Encoders write about ten.
+	// maxScans bounds the time of a picture, of which each scan may cost a few bytes and a walk over
+	// all blocks. Encoders write about ten.
 	maxScans = 200
 	// blocksPerByte: a block of 64 pixels takes at least one bit of the first scan.
 	blocksPerByte = 8
@@ -76,6 +76,7 @@ type jpegComponent struct {
 	blocksY       int
 	plane         []byte  // [8*blocksY, 8*blocksX]
 	coefficients  []int16 // [blocksY, blocksX, 64], of progressive pictures
+	missing       [64]int // low bits that scans have left of each coefficient, in zigzag order; -1: all
 	dc            int32   // of the block before
 }
 
@@ -211,6 +212,9 @@ func (d *jpegDecoder) frame(s []byte) error {
 		c := &jpegComponent{id: s[6+3*i], h: int(s[7+3*i] >> 4), v: int(s[7+3*i] & 15), quantIndex: s[8+3*i]}
 		if c.h < 1 || c.h > 4 || c.v < 1 || c.v > 4 || c.quantIndex > 3 {
 			return fmt.Errorf("%w: JPEG component with sampling %d×%d and table %d", ErrCorrupt, c.h, c.v, c.quantIndex)
+		}
+		for k := range c.missing {
+			c.missing[k] = -1
 		}
 		for _, other := range components[:i] {
 			if other.id == c.id {

@@ -240,6 +240,9 @@ func (d *jpegDecoder) newScan(header []byte) (*jpegScan, error) {
 		if dc == nil && s.first == 0 && s.high == 0 || ac == nil && s.last > 0 {
 			return nil, fmt.Errorf("%w: JPEG without the Huffman table of component %d", ErrCorrupt, id)
 		}
+		if d.progressive && !s.follows(c) {
+			return nil, fmt.Errorf("%w: JPEG with a scan of component %d that does not follow from those before", ErrCorrupt, id)
+		}
 		c.dc = 0
 		s.components, s.dc, s.ac = append(s.components, c), append(s.dc, dc), append(s.ac, ac)
 		blocks += c.h * c.v
@@ -248,6 +251,18 @@ func (d *jpegDecoder) newScan(header []byte) (*jpegScan, error) {
 		return nil, bad
 	}
 	return s, nil
+}
+
+// follows notes which bits the scan brings to a component, if these are the next ones. Scans that
+// come again would cost time that the size of a file does not bound.
+func (s *jpegScan) follows(c *jpegComponent) bool {
+	for k := s.first; k <= s.last; k++ {
+		if s.high == 0 && c.missing[k] >= 0 || s.high > 0 && c.missing[k] != int(s.high) {
+			return false
+		}
+		c.missing[k] = int(s.low)
+	}
+	return true
 }
 
 // mcu reads the blocks of the MCU at column x and row y: one block if the scan has one component.
