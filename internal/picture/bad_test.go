@@ -277,3 +277,16 @@ func TestBaselineIgnoresWhatIsOfProgressiveScans(t *testing.T) {
 		t.Error("another picture")
 	}
 }
+
+// Scans of few bytes may visit many blocks, but not without end.
+func TestVisitsOfBlocksAreBounded(t *testing.T) {
+	data := file(t, "decoders", "grey_progressive.jpg") // 6×4 blocks
+	d := &jpegDecoder{data: data, pos: 2, adobe: -1}
+	if _, err := d.decode(); err != nil || d.visits%24 != 0 || d.visits < 2*24 {
+		t.Fatalf("%d visits: %v", d.visits, err)
+	}
+	d = &jpegDecoder{data: data, pos: 2, adobe: -1, visits: maxVisits - d.visits + 1}
+	if _, err := d.decode(); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%d visits: %v", d.visits, err)
+	}
+}
