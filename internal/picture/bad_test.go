@@ -290,3 +290,31 @@ func TestVisitsOfBlocksAreBounded(t *testing.T) {
 		t.Errorf("%d visits: %v", d.visits, err)
 	}
 }
+
+// What decoding takes is what Options say: so many bytes for a pixel, and little besides.
+func TestMemoryIsBoundedByPixels(t *testing.T) {
+	const side, perPixel, besides = 300, 14, 1 << 18
+	m := noise(side, side, 1)
+	deep := image.NewNRGBA64(m.bounds())
+	indexed := image.NewPaletted(m.bounds(), animation().Image[0].Palette)
+	for i := range deep.Pix {
+		deep.Pix[i] = m.Pix[i%len(m.Pix)]
+	}
+	for i := range indexed.Pix {
+		indexed.Pix[i] = m.Pix[i] & 3
+	}
+	for name, data := range map[string][]byte{
+		"PNG of 16 bits, turned": withExif(t, encodePNG(t, deep), tiff(binary.BigEndian, 6)), "PNG": encodePNG(t, m.standard(opaque)), "JPEG": encodeJPEG(t, m.standard(opaque)),
+		"GIF": encodeGIF(t, &gif.GIF{Image: []*image.Paletted{indexed}, Delay: []int{0}}),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		decode(t, data, Options{})
+		runtime.ReadMemStats(&after)
+		n := after.TotalAlloc - before.TotalAlloc
+		t.Logf("%s: %.1f bytes a pixel", name, float64(n)/(side*side))
+		if n > side*side*perPixel+besides {
+			t.Errorf("%s: %d bytes for %d pixels", name, n, side*side)
+		}
+	}
+}
