@@ -54,7 +54,7 @@ var maySkip = map[string]string{
 // exactly, the others have assembly variants and lose or gain a fused multiply-add
 // from one architecture to the next.
 var (
-	exactPackages = []string{"internal/backend/cpu", "internal/backend/cpu/kernel", "internal/exactmath", "internal/model", "internal/model/qwen35", "internal/model/weights", "sample", "internal/spec", "internal/spec/mtp", "internal/state", "internal/topk"}
+	exactPackages = []string{"internal/backend/cpu", "internal/backend/cpu/kernel", "internal/exactmath", "internal/model", "internal/model/qwen35", "internal/model/weights", "internal/picture", "sample", "internal/spec", "internal/spec/mtp", "internal/state", "internal/topk"}
 	inexactMath   = []string{
 		"Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cbrt", "Cos", "Cosh", "Erf", "Erfc", "Exp",
 		"Exp2", "Expm1", "Gamma", "Hypot", "Lgamma", "Log", "Log10", "Log1p", "Log2", "Pow", "Sin", "Sincos", "Sinh", "Tan", "Tanh",

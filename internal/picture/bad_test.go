@@ -50,12 +50,12 @@ func without(data []byte, marker byte) []byte {
 	return slices.Concat(data[:i], data[i+n:])
 }
 
-// manyScans is a progressive picture whose scans come again and again.
+// manyScans is a picture whose first scan comes again and again.
 func manyScans(data []byte, times int) []byte {
 	from := bytes.Index(data, []byte{0xff, mSOS})
 	scan := data[from : len(data)-2]
 	if i := bytes.Index(scan[2:], []byte{0xff, mDHT}); i >= 0 {
-		scan = scan[:i+2] // the first one, of all components
+		scan = scan[:i+2]
 	}
 	return slices.Concat(data[:from], bytes.Repeat(scan, times), data[len(data)-2:])
 }
@@ -118,7 +118,8 @@ func badPictures(t testing.TB) []bad {
 		{"JPEG with two frames", slices.Concat(baseline[:bytes.Index(baseline, []byte(sos))], baseline[bytes.Index(baseline, []byte(sof)):]), ErrCorrupt, "two frames"},
 		{"JPEG with a scan before its frame", without(baseline, mSOF0), ErrCorrupt, "scan before its frame"},
 		{"JPEG without a restart", patched(restart, "\xff\xd1", 0, 0xff, 0xd5), ErrCorrupt, "without its restart marker 1"},
-		{"JPEG of a thousand scans", manyScans(progressive, 1000), ErrTooLarge, "more than 200 scans"},
+		{"JPEG of a thousand scans", manyScans(baseline, 1000), ErrTooLarge, "more than 200 scans"},
+		{"JPEG with a scan twice", manyScans(progressive, 2), ErrCorrupt, "does not follow"},
 
 		{"WebP of a head", lossy[:12], ErrCorrupt, "without a picture"},
 		{"truncated WebP", lossy[:len(lossy)/2], ErrCorrupt, "before its chunk \"VP8 \" does"},
@@ -202,6 +203,15 @@ func TestLimitsAreTheCallers(t *testing.T) {
 			t.Errorf("%d pixels: %v, want %q", pixels, err, want)
 		}
 	}
+	frame := data[bytes.IndexByte(data[20:], ',')+20:]
+	r := gifReader{data: frame, pos: 10}
+	r.palette(frame[9])
+	r.bytes(1)
+	r.blocks()
+	long := slices.Concat(data[:len(data)-1], bytes.Repeat(frame[:r.pos], maxFramesInFile), []byte{';'})
+	if _, err := DecodeFrames(long, Options{}, all); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "more than 16384 frames") {
+		t.Errorf("%d frames too many: %v", 5, err)
+	}
 	if _, err := DecodeFrames(file(t, "images", "grey_96x64.png"), Options{}, all); !errors.Is(err, ErrUnsupported) || !known(err) {
 		t.Errorf("frames of a PNG file: %v", err)
 	}
@@ -265,5 +275,46 @@ func TestBaselineIgnoresWhatIsOfProgressiveScans(t *testing.T) {
 	want := decode(t, data, Options{})
 	if got := decode(t, patched(data, "\xff\xda", 11, 3, 9, 0x21), Options{}); !bytes.Equal(got.Pix, want.Pix) {
 		t.Error("another picture")
+	}
+}
+
+// Scans of few bytes may visit many blocks, but not without end.
+func TestVisitsOfBlocksAreBounded(t *testing.T) {
+	data := file(t, "decoders", "grey_progressive.jpg") // 6×4 blocks
+	d := &jpegDecoder{data: data, pos: 2, adobe: -1}
+	if _, err := d.decode(); err != nil || d.visits%24 != 0 || d.visits < 2*24 {
+		t.Fatalf("%d visits: %v", d.visits, err)
+	}
+	d = &jpegDecoder{data: data, pos: 2, adobe: -1, visits: maxVisits - d.visits + 1}
+	if _, err := d.decode(); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%d visits: %v", d.visits, err)
+	}
+}
+
+// What decoding takes is what Options say: so many bytes for a pixel, and little besides.
+func TestMemoryIsBoundedByPixels(t *testing.T) {
+	const side, perPixel, besides = 300, 14, 1 << 18
+	m := noise(side, side, 1)
+	deep := image.NewNRGBA64(m.bounds())
+	indexed := image.NewPaletted(m.bounds(), animation().Image[0].Palette)
+	for i := range deep.Pix {
+		deep.Pix[i] = m.Pix[i%len(m.Pix)]
+	}
+	for i := range indexed.Pix {
+		indexed.Pix[i] = m.Pix[i] & 3
+	}
+	for name, data := range map[string][]byte{
+		"PNG of 16 bits, turned": withExif(t, encodePNG(t, deep), tiff(binary.BigEndian, 6)), "PNG": encodePNG(t, m.standard(opaque)), "JPEG": encodeJPEG(t, m.standard(opaque)),
+		"GIF": encodeGIF(t, &gif.GIF{Image: []*image.Paletted{indexed}, Delay: []int{0}}),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		decode(t, data, Options{})
+		runtime.ReadMemStats(&after)
+		n := after.TotalAlloc - before.TotalAlloc
+		t.Logf("%s: %.1f bytes a pixel", name, float64(n)/(side*side))
+		if n > side*side*perPixel+besides {
+			t.Errorf("%s: %d bytes for %d pixels", name, n, side*side)
+		}
 	}
 }

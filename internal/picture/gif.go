@@ -8,6 +8,9 @@ import (
 	"image/gif"
 )
 
+// maxFramesInFile bounds what frames cost besides their pixels.
+const maxFramesInFile = 1 << 14
+
 // gifFile is what a GIF file has around its pixels.
 type gifFile struct {
 	width, height int
@@ -42,7 +45,7 @@ func decodeGIF(data []byte, o Options) (*Image, error) {
 }
 
 // DecodeFrames decodes the frames of a GIF animation that choose wants, of how many there are and
-// how many are shown in a second on average. Its indices rise.
+// how many are shown in a second on average. Its indices are below the first number and rise.
 func DecodeFrames(data []byte, o Options, choose func(frames int, rate float64) []int) ([]*Image, error) {
 	var frames []*Image
 	err := guard(data, o, func() error {
@@ -151,7 +154,9 @@ func (f *gifFile) add(r *gifReader, frame gifFrame, o Options) error {
 	if f.pixels += w * h; f.pixels > o.maxPixels() {
 		return fmt.Errorf("%w: GIF with more than %d pixels in its frames", ErrTooLarge, o.maxPixels())
 	}
-	f.frames = append(f.frames, frame)
+	if f.frames = append(f.frames, frame); len(f.frames) > maxFramesInFile {
+		return fmt.Errorf("%w: GIF with more than %d frames", ErrTooLarge, maxFramesInFile)
+	}
 	return nil
 }
 
@@ -164,6 +169,7 @@ func (f *gifFile) compose(chosen []int, o Options) ([]*Image, error) {
 	} else {
 		canvas.fill(canvas.bounds(), first.color(0))
 	}
+	last := chosen[len(chosen)-1]
 	for i := 0; len(out) < len(chosen); i++ {
 		frame := &f.frames[i]
 		pix, err := f.indices(frame)
@@ -171,12 +177,19 @@ func (f *gifFile) compose(chosen []int, o Options) ([]*Image, error) {
 			return nil, err
 		}
 		var before *Image
-		if frame.disposal == 3 && i < chosen[len(chosen)-1] {
+		if frame.disposal == 3 && i < last {
 			before = canvas.clone()
 		}
 		canvas.draw(frame, pix, i == 0 && !o.OnWhite)
 		for len(out) < len(chosen) && chosen[len(out)] == i {
-			out = append(out, canvas.clone())
+			if i == last {
+				out = append(out, canvas)
+			} else {
+				out = append(out, canvas.clone())
+			}
+		}
+		if i == last {
+			break
 		}
 		switch {
 		case before != nil:

@@ -30,9 +30,11 @@ const (
 )
 
 const (
-	// maxScans bounds the time of a progressive picture, of which each scan may cost a few bytes
-	// and a walk over all blocks. Encoders write about ten.
-	maxScans = 200
+	// maxScans and maxVisits bound the time of a picture, of which each scan may cost a few bytes and
+	// a walk over all blocks. Encoders write about ten scans; in those of the largest picture that
+	// is allowed by default they visit half as many blocks.
+	maxScans  = 200
+	maxVisits = 1 << 26
 	// blocksPerByte: a block of 64 pixels takes at least one bit of the first scan.
 	blocksPerByte = 8
 )
@@ -60,6 +62,7 @@ type jpegDecoder struct {
 	huffman [2][4]*huffmanTable
 	restart int // MCUs between restart markers, 0 for none
 	scans   int
+	visits  int // of blocks, by all scans
 
 	jfif  bool
 	adobe int // color transform of Adobe's segment, -1 without one
@@ -76,11 +79,18 @@ type jpegComponent struct {
 	blocksY       int
 	plane         []byte  // [8*blocksY, 8*blocksX]
 	coefficients  []int16 // [blocksY, blocksX, 64], of progressive pictures
+	live          []bool  // of each block: it has a coefficient other than the first
+	missing       [64]int // low bits that scans have left of each coefficient, in zigzag order; -1: all
 	dc            int32   // of the block before
 }
 
 func decodeJPEG(data []byte, o Options) (m *Image, exif []byte, err error) {
 	d := &jpegDecoder{data: data, pos: 2, options: o, adobe: -1}
+	m, err = d.decode()
+	return m, d.exif, err
+}
+
+func (d *jpegDecoder) decode() (*Image, error) {
 	for {
 		marker, ok := d.nextMarker()
 		if !ok || marker == mEOI {
@@ -91,18 +101,18 @@ func decodeJPEG(data []byte, o Options) (m *Image, exif []byte, err error) {
 		}
 		segment, ok := d.segment()
 		if !ok {
-			return nil, nil, d.truncated()
+			return nil, d.truncated()
 		}
 		if err := d.process(marker, segment); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	if d.components == nil {
-		return nil, nil, fmt.Errorf("%w: JPEG without a frame", ErrCorrupt)
+		return nil, fmt.Errorf("%w: JPEG without a frame", ErrCorrupt)
 	}
 	for _, c := range d.components {
 		if c.quant == nil {
-			return nil, nil, d.truncated()
+			return nil, d.truncated()
 		}
 		if d.progressive {
 			for i := range c.blocksX * c.blocksY {
@@ -111,8 +121,7 @@ func decodeJPEG(data []byte, o Options) (m *Image, exif []byte, err error) {
 			c.coefficients = nil
 		}
 	}
-	m, err = d.convert()
-	return m, d.exif, err
+	return d.convert(), nil
 }
 
 func (d *jpegDecoder) truncated() error {
@@ -212,6 +221,9 @@ func (d *jpegDecoder) frame(s []byte) error {
 		if c.h < 1 || c.h > 4 || c.v < 1 || c.v > 4 || c.quantIndex > 3 {
 			return fmt.Errorf("%w: JPEG component with sampling %d×%d and table %d", ErrCorrupt, c.h, c.v, c.quantIndex)
 		}
+		for k := range c.missing {
+			c.missing[k] = -1
+		}
 		for _, other := range components[:i] {
 			if other.id == c.id {
 				return fmt.Errorf("%w: JPEG with two components %d", ErrCorrupt, c.id)
@@ -229,7 +241,7 @@ func (d *jpegDecoder) frame(s []byte) error {
 		c.blocksX, c.blocksY = d.mcusX*c.h, d.mcusY*c.v
 		c.plane = make([]byte, 64*c.blocksX*c.blocksY)
 		if d.progressive {
-			c.coefficients = make([]int16, 64*c.blocksX*c.blocksY)
+			c.coefficients, c.live = make([]int16, 64*c.blocksX*c.blocksY), make([]bool, c.blocksX*c.blocksY)
 		}
 	}
 	d.components = components

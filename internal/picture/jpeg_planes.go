@@ -152,7 +152,7 @@ func doubleBoth(out, near, far []byte) {
 }
 
 // convert makes the picture of the planes, by the color space that libjpeg would take it for.
-func (d *jpegDecoder) convert() (*Image, error) {
+func (d *jpegDecoder) convert() *Image {
 	m := newImage(d.width, d.height)
 	n := len(d.components)
 	spare := make([]byte, n*d.width)
@@ -184,7 +184,7 @@ func (d *jpegDecoder) convert() (*Image, error) {
 			fromInk(out, rows[3], luma)
 		}
 	}
-	return m, nil
+	return m
 }
 
 // fromYCbCr writes pixels of JPEG's color space, full range.

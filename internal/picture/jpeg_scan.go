@@ -137,9 +137,11 @@ type jpegScan struct {
 	bitReader
 	components  []*jpegComponent
 	dc, ac      []*huffmanTable
-	first, last int  // coefficients, in zigzag order
-	high, low   uint // successive approximation: bits known before and after
-	endRun      int  // blocks without further coefficients
+	perMCU      int   // blocks
+	first, last int   // coefficients, in zigzag order
+	high, low   uint  // successive approximation: bits known before and after
+	endRun      int   // blocks without further coefficients
+	live        *bool // of the block, see jpegComponent
 	block       func(s *jpegScan, i int, b *[64]int16) bool
 }
 
@@ -160,6 +162,9 @@ func (d *jpegDecoder) scan(header []byte) error {
 	if len(s.components) == 1 {
 		c := s.components[0]
 		perRow, rows = ceilDiv(c.width, 8), ceilDiv(c.height, 8)
+	}
+	if d.visits += perRow * rows * s.perMCU; d.visits > maxVisits {
+		return fmt.Errorf("%w: JPEG with more than %d blocks in its scans", ErrTooLarge, maxVisits)
 	}
 	expected := byte(mRST0)
 	for mcu := range perRow * rows {
@@ -213,7 +218,6 @@ func (d *jpegDecoder) newScan(header []byte) (*jpegScan, error) {
 	default:
 		s.block = (*jpegScan).refineAC
 	}
-	blocks := 0
 	for i := range n {
 		id, tables := header[1+2*i], header[2+2*i]
 		var c *jpegComponent
@@ -240,14 +244,32 @@ func (d *jpegDecoder) newScan(header []byte) (*jpegScan, error) {
 		if dc == nil && s.first == 0 && s.high == 0 || ac == nil && s.last > 0 {
 			return nil, fmt.Errorf("%w: JPEG without the Huffman table of component %d", ErrCorrupt, id)
 		}
+		if d.progressive && !s.follows(c) {
+			return nil, fmt.Errorf("%w: JPEG with a scan of component %d that does not follow from those before", ErrCorrupt, id)
+		}
 		c.dc = 0
 		s.components, s.dc, s.ac = append(s.components, c), append(s.dc, dc), append(s.ac, ac)
-		blocks += c.h * c.v
+		s.perMCU += c.h * c.v
 	}
-	if n > 1 && blocks > 10 {
+	if n == 1 {
+		s.perMCU = 1
+	}
+	if s.perMCU > 10 {
 		return nil, bad
 	}
 	return s, nil
+}
+
+// follows notes which bits the scan brings to a component, if these are the next ones. Scans that
+// come again would cost time that the size of a file does not bound.
+func (s *jpegScan) follows(c *jpegComponent) bool {
+	for k := s.first; k <= s.last; k++ {
+		if s.high == 0 && c.missing[k] >= 0 || s.high > 0 && c.missing[k] != int(s.high) {
+			return false
+		}
+		c.missing[k] = int(s.low)
+	}
+	return true
 }
 
 // mcu reads the blocks of the MCU at column x and row y: one block if the scan has one component.
@@ -260,7 +282,9 @@ func (s *jpegScan) mcu(x, y int, progressive bool) bool {
 		for j := range h * v {
 			bx, by := x*h+j%h, y*v+j/h
 			if progressive {
-				if !s.block(s, i, (*[64]int16)(c.coefficients[64*(by*c.blocksX+bx):])) {
+				at := by*c.blocksX + bx
+				s.live = &c.live[at]
+				if !s.block(s, i, (*[64]int16)(c.coefficients[64*at:])) {
 					return false
 				}
 				continue
@@ -345,6 +369,7 @@ func (s *jpegScan) firstAC(i int, b *[64]int16) bool {
 			return false
 		}
 		b[zigzag[k]] = int16(s.extended(n) << s.low)
+		*s.live = true
 	}
 	return true
 }
@@ -379,12 +404,15 @@ func (s *jpegScan) refineAC(i int, b *[64]int16) bool {
 					return false
 				}
 				b[zigzag[k]] = value
+				*s.live = true
 			}
 		}
 	}
 	if s.endRun > 0 {
 		s.endRun--
-		s.refine(b, k, -1)
+		if *s.live {
+			s.refine(b, k, -1)
+		}
 	}
 	return true
 }

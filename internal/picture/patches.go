@@ -8,8 +8,8 @@ import (
 )
 
 // Patches is a picture or video as the tower takes it: rows of numbers, one for each patch. Bytes
-// are kept and numbers made when they are asked for, which takes an eighth of the memory, and for
-// the four numbers that a byte of a still picture becomes, half of that.
+// are kept and numbers made when they are asked for: that takes a quarter of the memory, and an
+// eighth for a still picture, whose numbers are repeated for each of two frames.
 type Patches struct {
 	Grid Grid
 	// Hash is of all that the rows are made of: equal pictures have equal ones, in whatever file

@@ -48,7 +48,7 @@ type Options struct {
 	// MaxBytes limits a file. 0 means DefaultMaxBytes.
 	MaxBytes int
 	// MaxPixels limits what a file declares: width times height, and for an animation that times
-	// its frames. Decoding takes at most 13 bytes for each of them and usually 5. 0 means
+	// its frames. Decoding takes at most 14 bytes for each of them, usually 5 to 8. 0 means
 	// DefaultMaxPixels.
 	MaxPixels int
 	// AsStored leaves a picture as it lies in the file. Normally it is turned as its EXIF data
