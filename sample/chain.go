@@ -25,7 +25,7 @@ func (s *Sampler) filter(d *dist, row []float32, listed bool) {
 	if listed {
 		w.keys = topk.Retain(w.keys, uint64(topk.Order(d.low))<<32)
 		w.best(o.TopK)
-	} else if o.TopK > 0 && o.TopK < len(row) {
+	} else if o.TopK > 0 {
 		w.topK(row, d.maxima, o.TopK, d.low)
 		whole = false
 	}
@@ -46,7 +46,7 @@ func (s *Sampler) filter(d *dist, row []float32, listed bool) {
 		}
 		whole = false
 	}
-	if o.XTCProbability > 0 && unit(noise(stream(o.Seed, useXTC, d.pos), 0)) < o.XTCProbability {
+	if unit(noise(stream(o.Seed, useXTC, d.pos), 0)) < o.XTCProbability {
 		if whole {
 			w.keys = within(topk.Gather(w.keys[:0], row, d.maxima, d.low), d.mask)
 		}
@@ -64,9 +64,7 @@ func (s *Sampler) filter(d *dist, row []float32, listed bool) {
 func (w *scratch) topK(row, maxima []float32, k int, low float32) {
 	// The k-th highest maximum bounds the k-th highest logit from below, since k
 	// blocks have a logit that high.
-	if k < len(maxima) {
-		low, w.spare = topk.Kth(maxima, k, low, w.spare)
-	}
+	low, w.spare = topk.Kth(maxima, k, low, w.spare)
 	w.keys = topk.Gather(w.keys[:0], row, maxima, low)
 	w.best(k)
 }
@@ -96,7 +94,7 @@ func (w *scratch) topPOfRow(d *dist, row []float32, p float64) {
 	sc := d.scale
 	goal := share(p, sc.masses(&w.sums, row, d.maxima, d.low, d.mask))
 	part := uint64(0)
-	for ; part < coarseCount-1 && w.sums[part] < goal; part++ {
+	for ; w.sums[part] < goal; part++ {
 		goal -= w.sums[part]
 	}
 	w.keys = within(topk.Gather(w.keys[:0], row, d.maxima, max(d.low, sc.lowest((part+1)<<coarseShift))), d.mask)
@@ -106,10 +104,8 @@ func (w *scratch) topPOfRow(d *dist, row []float32, p float64) {
 			w.spare = append(w.spare, k)
 		}
 	}
-	if len(w.spare) > 0 {
-		weigh := func(k uint64) uint64 { return weight(sc.level(topk.Logit(k))) }
-		w.keys = topk.Retain(w.keys, topk.Reach(w.spare, goal, weigh))
-	}
+	weigh := func(k uint64) uint64 { return weight(sc.level(topk.Logit(k))) }
+	w.keys = topk.Retain(w.keys, topk.Reach(w.spare, goal, weigh))
 }
 
 // xtc drops all keys above the least likely of those with at least the share
@@ -121,8 +117,8 @@ func (w *scratch) xtc(sc scale, threshold float64, exempt []int32) {
 	}
 	least := uint64(math.MaxUint64)
 	for _, k := range w.keys {
-		if k < least && float64(weight(sc.level(topk.Logit(k)))) >= threshold*float64(total) {
-			least = k
+		if float64(weight(sc.level(topk.Logit(k)))) >= threshold*float64(total) {
+			least = min(least, k)
 		}
 	}
 	kept := w.keys[:0]
@@ -136,7 +132,8 @@ func (w *scratch) xtc(sc scale, threshold float64, exempt []int32) {
 	w.keys = kept
 }
 
-// share is p of the total, cut to an integer.
+// share is p, which is below 1, of the total, cut to an integer. It is not above the total, also
+// where that has more than 53 bits and is rounded up: the product rounds down again.
 func share(p float64, total uint64) uint64 {
 	return uint64(p * float64(total))
 }

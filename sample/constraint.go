@@ -3,6 +3,7 @@ package sample
 import (
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/topk"
 )
@@ -91,10 +92,8 @@ func (s *Sampler) hold(d *dist, row []float32, mask []uint64) (held []float32, b
 		}
 		return row, best, true
 	}
-	d.words = append(d.words[:0], mask[:min(len(mask), len(d.maxima))]...)
-	for len(d.words) < len(d.maxima) {
-		d.words = append(d.words, 0)
-	}
+	d.words = slices.Grow(d.words[:0], len(d.maxima))[:len(d.maxima)]
+	clear(d.words[copy(d.words, mask):])
 	d.mask, d.best = d.words, int(topk.ID(best))
 	return row, best, false
 }
@@ -116,7 +115,7 @@ func (s *Sampler) rank() (k int, ok bool) {
 // +Inf, and the highest of all.
 func (s *Sampler) measure(d *dist, row []float32) (measured []float32, top float32) {
 	d.maxima = topk.Maxima(d.maxima[:0], row)
-	if top = topk.Max(d.maxima); top > math.MaxFloat32 {
+	if top = topk.Max(d.maxima); math.IsInf(float64(top), 1) {
 		s.row = finite(s.row[:0], row)
 		row, top = s.row, math.MaxFloat32
 		d.maxima = topk.Maxima(d.maxima[:0], row)
@@ -151,17 +150,16 @@ func (w *scratch) few(row []float32, mask []uint64) bool {
 	return true
 }
 
-// highest lists at least the k highest of the keys in the mask: more are taken than are
-// needed, and those outside of the mask dropped.
+// highest lists at least the k highest of the keys in the mask, all of them if they are fewer:
+// more are taken than are needed, and those outside of the mask dropped.
 func (w *scratch) highest(row, maxima []float32, k int, mask []uint64) {
-	for take := 2*k + 30; take < len(row)/4; take *= 4 {
+	for take := 2*k + 30; ; take *= 4 {
 		w.topK(row, maxima, take, -math.MaxFloat32)
 		n := len(w.keys)
 		if w.keys = within(w.keys, mask); len(w.keys) >= k || n < take {
 			return
 		}
 	}
-	w.keys = within(topk.Gather(w.keys[:0], row, maxima, -math.MaxFloat32), mask)
 }
 
 // within keeps the keys in the mask, nil for all, in their order.

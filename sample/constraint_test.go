@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/topk"
 )
 
 // masks is a constraint whose mask is a function of what was said.
@@ -109,6 +111,84 @@ func TestConstraintEqualsReference(t *testing.T) {
 	}
 	if empty > 3*cases/2 {
 		t.Errorf("%d of %d distributions were empty", empty, 3*cases)
+	}
+}
+
+// TestMinPUnderConstraintIsExact has logits on both sides of the last one that min-p keeps, one
+// float32 apart, under masks that allow all, half and few of the ids.
+func TestMinPUnderConstraintIsExact(t *testing.T) {
+	o := Options{Temperature: 1, MinP: 0.9}
+	row := make([]float32, 64)
+	z := newScale(0, 1).lowest(newSampler(t, o).minLevel + 1)
+	for range len(row) / 2 {
+		z = math.Nextafter32(z, -1)
+	}
+	for i := range row[1:] {
+		z = math.Nextafter32(z, 0)
+		row[1+i] = z
+	}
+	for _, mask := range []uint64{math.MaxUint64, 0x5555555555555555, 1<<0 | 1<<30 | 1<<33} {
+		held := slices.Clone(row)
+		for id := range held {
+			if !allowedIn([]uint64{mask}, id) {
+				held[id] = float32(math.Inf(-1))
+			}
+		}
+		ref := o
+		o.Constraint = func() Constraint { return fixed{mask} }
+		s := newSampler(t, o)
+		checkDist(t, s.Dist(row, nil), refDist(ref, nil, nil, held), len(row))
+	}
+}
+
+// TestFewListsWhatIsAllowed has masks of no more than a sixteenth of a row, and of more.
+func TestFewListsWhatIsAllowed(t *testing.T) {
+	row := make([]float32, 96)
+	row[3], row[70] = float32(math.Inf(1)), -math.MaxFloat32
+	for want, ids := range [][]int32{{}, {3}, {3, 70}, {3, 50, 70}, {3, 50, 70, 72}, {3, 50, 70, 72, 73}, {3, 50, 70, 72, 73, 95}, {3, 50, 70, 72, 73, 74, 95}} {
+		mask := make([]uint64, 2)
+		for _, id := range ids {
+			mask[id/64] |= 1 << (id % 64)
+		}
+		var w scratch
+		if few := w.few(row, mask); few != (want*16 <= len(row)) {
+			t.Errorf("%d of %d ids are few: %t", want, len(row), few)
+		}
+		for i, k := range w.keys {
+			if z := min(row[ids[i]], math.MaxFloat32); k != topk.Key(z, ids[i]) {
+				t.Errorf("key %d of %v is of id %d and logit %v, want %v", i, ids, topk.ID(k), topk.Logit(k), z)
+			}
+		}
+		if want*16 <= len(row) && len(w.keys) != want {
+			t.Errorf("%d keys of %d ids", len(w.keys), want)
+		}
+	}
+}
+
+// TestBlottedLogitsWeighNothing replaces what is not in a mask, at ordinary scales by a number, as
+// that costs less in a sum, and at extreme ones by whatever weighs nothing.
+func TestBlottedLogitsWeighNothing(t *testing.T) {
+	const word = 0x123456789abcdef0
+	for _, top := range []float32{0, 20, -20, -3e38, math.MaxFloat32, -math.MaxFloat32} {
+		for _, temperature := range []float64{5e-324, 1e-30, 0.5, 1, 2, 1e30, math.MaxFloat64} {
+			sc := newScale(top, temperature)
+			block := slices.Repeat([]float32{top}, topk.Block-3)
+			var held [topk.Block]float32
+			blotted := sc.blot(&held, block, word)
+			if len(blotted) != len(block) {
+				t.Fatalf("%d logits of %d", len(blotted), len(block))
+			}
+			for i, z := range blotted {
+				switch in := uint64(word)>>i&1 != 0; {
+				case in && z != top:
+					t.Errorf("top %v, temperature %v: logit %d, which is allowed, becomes %v", top, temperature, i, z)
+				case !in && sc.level(z) != floorLevel:
+					t.Errorf("top %v, temperature %v: logit %d becomes %v of level %d", top, temperature, i, z, sc.level(z))
+				case !in && math.Abs(float64(top)) < 100 && 0.1 < temperature && temperature < 10 && math.IsInf(float64(z), 0):
+					t.Errorf("top %v, temperature %v: logit %d becomes %v", top, temperature, i, z)
+				}
+			}
+		}
 	}
 }
 

@@ -195,7 +195,7 @@ func (d Dist) Minus(q Dist) Dist {
 // overwrite them. It returns d.
 func (d Dist) Detach() Dist {
 	at := d.open()
-	if at.id == nil && at.p == nil {
+	if at.id == nil {
 		at.row = append(at.row[:0], at.z...)
 		at.z = at.row
 	}

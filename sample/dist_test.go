@@ -175,8 +175,11 @@ func TestDistUsedTooLatePanics(t *testing.T) {
 	d.Prob(0)
 	s.Dist(row, nil)
 	mustPanic("64 newer", func() { d.Prob(0) })
+	s.Accept(0)
 	d = s.Dist(row, nil)
 	s.Accept(1)
 	mustPanic("accepted", func() { s.Draw(d) })
+	s.Dist(row, nil)
+	mustPanic("accepted, and another in its place", func() { s.Draw(d) })
 	mustPanic("zero", func() { (Dist{}).Prob(0) })
 }

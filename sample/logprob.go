@@ -23,7 +23,7 @@ type LogProb struct {
 // is about 1e-7 absolute. The caller owns best.
 func LogProbs(logits []float32, id int32, top int) (chosen float32, best []LogProb) {
 	logits = logits[:min(len(logits), MaxVocab)]
-	blocks := topk.Maxima(make([]float32, 0, len(logits)/topk.Block+1), logits)
+	blocks := topk.Maxima(nil, logits)
 	highest := topk.Max(blocks)
 	switch {
 	case math.IsInf(float64(highest), -1):

@@ -68,7 +68,7 @@ func TestWeightAccuracy(t *testing.T) {
 
 func TestScaleLowestIsExact(t *testing.T) {
 	for _, top := range []float32{0, 1e-30, 20, -20, 3e38, -3e38, math.MaxFloat32} {
-		for _, temperature := range []float64{5e-324, 1e-30, 0.01, 0.8, 1, 100, 1e30, math.MaxFloat64} {
+		for _, temperature := range []float64{5e-324, 1e-30, 0.01, 0.8, 1, 1 / math.Ln2, 100, 1e30, math.MaxFloat64} {
 			sc := newScale(top, temperature)
 			for _, n := range []uint64{1, 100, octave, floorLevel - 1, floorLevel} {
 				z := sc.lowest(n)

@@ -136,6 +136,8 @@ func TestNeedByOptions(t *testing.T) {
 		"top-p and min-p":    {options: Options{Temperature: 1, TopP: 0.9, MinP: 0.1}},
 		"xtc":                {options: Options{Temperature: 1, XTCProbability: 1, XTCThreshold: 0.1}},
 		"a large k":          {options: Options{Temperature: 1, TopK: 200_000}},
+		"a k of all blocks":  {options: Options{Temperature: 1, TopK: benchVocab / topk.Block}, best: benchVocab / topk.Block},
+		"a k of more":        {options: Options{Temperature: 1, TopK: benchVocab/topk.Block + 1}},
 		"many ids penalized": {options: Options{RepetitionPenalty: 1.1}, prompt: long},
 	} {
 		s := newSampler(t, c.options, c.prompt...)
@@ -154,6 +156,65 @@ func TestNeedByOptions(t *testing.T) {
 			continue
 		}
 		sameDist(t, got, s.Dist(row, []int32{77}))
+	}
+}
+
+// TestNeedAsksForFewIDs counts the ids whose logits bias and penalties change, at the number from
+// which listing them is not worth it. An id that the row does not have is not among them, nor one
+// that has left the window.
+func TestNeedAsksForFewIDs(t *testing.T) {
+	const n = 10 * alsoShare
+	first := func(count int32) (ids []int32, biases map[int32]float32) {
+		biases = map[int32]float32{n: 1}
+		for id := range count {
+			ids, biases[id] = append(ids, id), 1
+		}
+		return ids, biases
+	}
+	ten, tenBiases := first(10)
+	eleven, elevenBiases := first(11)
+	window := newSampler(t, Options{RepetitionPenalty: 2, RepetitionWindow: 3}, 1, 2, 3, 4, 5)
+	window.Accept(6)
+	for name, c := range map[string]struct {
+		s    *Sampler
+		also []int32 // nil: the whole row
+	}{
+		"biases":       {newSampler(t, Options{LogitBias: tenBiases}), ten},
+		"many biases":  {newSampler(t, Options{LogitBias: elevenBiases}), nil},
+		"penalty":      {newSampler(t, Options{RepetitionPenalty: 2}, append(ten, n)...), ten},
+		"wide penalty": {newSampler(t, Options{RepetitionPenalty: 2}, eleven...), nil},
+		"window":       {window, []int32{4, 5, 6}},
+	} {
+		if need := c.s.Need(n, nil, nil); need.Whole != (c.also == nil) || !slices.Equal(need.Also, c.also) {
+			t.Errorf("%s: %+v, want %d", name, need, c.also)
+		}
+		row := noiseRow(n, 3) // where an id that it does not have changes nothing
+		if d := c.s.Dist(row, nil); d.Prob(n) != 0 {
+			t.Errorf("%s: id %d has probability %v", name, n, d.Prob(n))
+		}
+	}
+}
+
+// TestPartOfMinPIsExact has the last logit that min-p keeps as the lowest of what is known, and
+// one float32 below it.
+func TestPartOfMinPIsExact(t *testing.T) {
+	s := newSampler(t, Options{Temperature: 1, MinP: 0.9})
+	last := newScale(0, 1).lowest(s.minLevel + 1)
+	row := slices.Repeat([]float32{-5}, 3*topk.Block)
+	row[0] = 0
+	for lowest, want := range map[float32]bool{last: true, math.Nextafter32(last, 0): false} {
+		row[topk.Block], row[2*topk.Block] = lowest, last
+		known := part(row, Need{Vocab: len(row)}, 2)
+		if known.Low != lowest {
+			t.Fatalf("the row is known down to %v, want %v", known.Low, lowest)
+		}
+		got, ok := s.DistOf(known, nil)
+		if ok != want {
+			t.Errorf("known down to %v, kept down to %v: enough is %t", lowest, last, ok)
+		}
+		if ok {
+			sameDist(t, got, s.Dist(row, nil))
+		}
 	}
 }
 

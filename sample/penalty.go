@@ -20,16 +20,12 @@ type entry struct {
 
 func newText(window int, prompt []int32) *text {
 	t := &text{window: window, at: make(map[int32]int32)}
-	from, n := len(prompt), 0
-	for ; from > 0 && (window <= 0 || n < window); from-- {
-		if prompt[from-1] >= 0 {
-			n++
-		}
+	tokens := slices.DeleteFunc(slices.Clone(prompt), func(id int32) bool { return id < 0 })
+	if window > 0 {
+		tokens = tokens[max(len(tokens)-window, 0):]
 	}
-	for _, id := range prompt[from:] {
-		if id >= 0 {
-			t.near(id)
-		}
+	for _, id := range tokens {
+		t.near(id)
 	}
 	return t
 }
@@ -121,7 +117,7 @@ func (s *Sampler) adjust(row []float32, ahead []int32) []float32 {
 	}
 	s.text.extend(ahead)
 	for _, e := range s.text.entries {
-		if uint32(e.id) < uint32(len(row)) && e.near+e.said > 0 {
+		if uint32(e.id) < uint32(len(row)) {
 			s.row[e.id] = s.penalize(s.row[e.id], e)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // chiSquareZ maps a chi-square statistic to a standard normal one (Wilson and
@@ -214,6 +216,80 @@ func TestPremixedEqualsNoise(t *testing.T) {
 		if got := premixedOf(nil, ids, key, limit, 1, len(ids)); !slices.Equal(got, want) {
 			t.Errorf("ones %d listed: %v, want %v", ones, got, want)
 		}
+	}
+}
+
+// TestPremixedIncludesTheLimit has one id after another whose noise is the limit: one in a turn of
+// four, or one of the rest.
+func TestPremixedIncludesTheLimit(t *testing.T) {
+	const limit = uint64(0x7edcba98 << 33)
+	inverse := func(odd uint64) uint64 {
+		x := odd // right in three bits, and in twice as many after every step
+		for range 5 {
+			x *= 2 - odd*x
+		}
+		return x
+	}
+	x := limit * inverse(0x94d049bb133111eb)
+	x = (x ^ x>>27 ^ x>>54) * inverse(0xbf58476d1ce4e5b9)
+	x = x ^ x>>30 ^ x>>60
+	if premix(x) != limit {
+		t.Fatalf("premix(%#x) = %#x, want %#x", x, premix(x), limit)
+	}
+	for id := range int32(7) {
+		stream := x - (uint64(id)+1)*golden
+		if hits := premixed(nil, stream, limit, 0, 7); !slices.Contains(hits, id) {
+			t.Errorf("id %d is not in %v", id, hits)
+		}
+		if hits := premixedOf(nil, []int32{id}, stream, limit, 0, 1); len(hits) != 1 {
+			t.Errorf("listed id %d is not there", id)
+		}
+	}
+}
+
+// TestGateCountsOnes has the noise that words with so many ones in front can just reach.
+func TestGateCountsOnes(t *testing.T) {
+	for ones := range 53 {
+		limit, ok := gate(float64(ones+1) * math.Ln2)
+		if want := uint64(math.MaxUint64) << (64 - min(ones, 31)); !ok || limit != want {
+			t.Errorf("%d ones: %#x, %t, want %#x", ones, limit, ok, want)
+		}
+	}
+	if limit, ok := gate(54 * math.Ln2); ok {
+		t.Errorf("no word has 53 ones, and those from %#x on could do", limit)
+	}
+}
+
+// TestDrawTakesLowestOfTies makes the sums of two ids the same, whichever has the higher logit, by
+// the choice of the temperature; and then the quotients of a draw from probabilities.
+func TestDrawTakesLowestOfTies(t *testing.T) {
+	var ties [3]int
+	for seed := range uint64(200) {
+		key := stream(seed, useToken, 0)
+		a, b := gumbel(noise(key, 0)), gumbel(noise(key, 1))
+		row, high := []float32{0, -1}, 0
+		if a > b {
+			row, high = []float32{-1, 0}, 1
+		}
+		o := Options{Temperature: 1 / math.Abs(a-b), Seed: seed}
+		if sc := newScale(0, o.Temperature); sc.score(row[0])+a == sc.score(row[1])+b {
+			ties[high]++
+			s := newSampler(t, o)
+			if got := s.Draw(s.Dist(row, nil)); got != 0 {
+				t.Errorf("seed %d: drew %d where %v tie", seed, got, row)
+			}
+		}
+		la, lb := -exactmath.Log(unit(noise(key, 0))), -exactmath.Log(unit(noise(key, 1)))
+		p := []float64{0.5, lb / (la / 0.5)}
+		if la/p[0] == lb/p[1] {
+			ties[2]++
+			if got := (&dist{id: []int32{0, 1}, p: p}).race(key); got != 0 {
+				t.Errorf("seed %d: drew %d where %v tie", seed, got, p)
+			}
+		}
+	}
+	if min(ties[0], ties[1], ties[2]) < 10 {
+		t.Errorf("%d ties", ties)
 	}
 }
 

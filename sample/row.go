@@ -9,10 +9,7 @@ import (
 // finite appends the row to dst with the largest number for +Inf, and returns it.
 func finite(dst, row []float32) []float32 {
 	for _, z := range row {
-		if z > math.MaxFloat32 {
-			z = math.MaxFloat32
-		}
-		dst = append(dst, z)
+		dst = append(dst, min(z, math.MaxFloat32))
 	}
 	return dst
 }

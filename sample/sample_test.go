@@ -51,6 +51,22 @@ func TestSamplerEqualsReference(t *testing.T) {
 	}
 }
 
+// TestTopPIsReachedExactly has weights that add up to the share, at a temperature at which each
+// unit of logit is an octave.
+func TestTopPIsReachedExactly(t *testing.T) {
+	row := []float32{-1, 0, -2, -1, -2}
+	for p, want := range map[float64]int{0.25: 1, 0.4: 1, 0.41: 2, 0.6: 2, 0.61: 3, 0.8: 3, 0.81: 4, 0.9: 4, 0.91: 5} {
+		for _, k := range []int{0, 5} {
+			o := Options{Temperature: 1 / math.Ln2, TopP: p, TopK: k}
+			left := refDist(o, nil, nil, row)
+			if len(left) != want {
+				t.Fatalf("the reference keeps %d, want %d", len(left), want)
+			}
+			checkDist(t, newSampler(t, o).Dist(row, nil), left, len(row))
+		}
+	}
+}
+
 // TestSamplerEqualsReferenceAtFullSize does the same on rows as long as a model's.
 func TestSamplerEqualsReferenceAtFullSize(t *testing.T) {
 	if testing.Short() {
@@ -147,6 +163,13 @@ func TestXTCCoin(t *testing.T) {
 		s.Accept(0)
 	}
 	checkChiSquare(t, []int{applied, n - applied}, []float64{0.3 * n, 0.7 * n})
+	u := unit(noise(stream(o.Seed, useXTC, 0), 0))
+	for p, want := range map[float64]bool{0: false, u: false, math.Nextafter(u, 1): true} {
+		o.XTCProbability = p
+		if got := newSampler(t, o).Dist(logits, nil).Prob(0) == 0; got != want {
+			t.Errorf("XTC with probability %v applied is %v where the noise is %v", p, got, u)
+		}
+	}
 }
 
 // TestDistAheadEqualsAccepted is what lets a verifier ask for positions it has
@@ -270,6 +293,10 @@ func TestGreedyTakesLowestOfTies(t *testing.T) {
 			}
 			if got >= 0 && d.Prob(got) != 1 {
 				t.Errorf("temperature %v, logits %v: Prob(%d) = %v", temperature, c.logits, got, d.Prob(got))
+			}
+			listed, ok := s.DistOf(part(c.logits, Need{Vocab: s.vocab(len(c.logits))}, 2), nil)
+			if !ok || s.Draw(listed) != c.want {
+				t.Errorf("temperature %v, logits %v, listed: enough is %t, want %d", temperature, c.logits, ok, c.want)
 			}
 		}
 	}

@@ -53,9 +53,9 @@ func (n *Need) Tokens(bytes int64, limit int) int {
 	}
 	// With k pages of both the text may be as long as the drafter's pages allow, which also store
 	// what is ahead; where memory is left for one more of those, as long as the target's allow.
-	k := min(free/(target+draft), math.MaxInt32/backend.PageTokens)
+	k := min(free/(target+draft), math.MaxInt32) // whatever the budget, what follows does not overflow
 	tokens := k * backend.PageTokens
-	if draft > 0 && free-k*(target+draft) < draft {
+	if free-k*(target+draft) < draft {
 		tokens -= int64(n.Ahead)
 	}
 	return int(min(max(tokens, 0), int64(limit)))

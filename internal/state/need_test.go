@@ -1,9 +1,36 @@
 package state
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
+
+// TestNeedIsWhatASequenceTakes opens the states of a sequence, and has a drafter's rows wait, in
+// a pool with just that much memory.
+func TestNeedIsWhatASequenceTakes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	b := openPool(t, 0).b
+	for range 100 {
+		n := Need{Target: randomLayout(rng), Draft: randomLayout(rng), Ahead: rng.IntN(70), Rows: 1 + rng.IntN(8), Width: 1 + rng.IntN(16)}
+		tokens := 1 + rng.IntN(300)
+		p := NewPool(b, n.Bytes(tokens))
+		s := mustOpen(t, p, n.Target)
+		err := s.Reserve(tokens)
+		if !n.Draft.Empty() && err == nil {
+			d := mustOpen(t, p, n.Draft)
+			if err = d.Reserve(tokens + n.Ahead); err == nil {
+				err = p.Rows(n.Rows).Add(backend.Tensor{Type: dtype.F32, Cols: n.Width})
+			}
+		}
+		if x := p.Stats(); err != nil || x.Used != x.Budget {
+			t.Fatalf("%+v: %d tokens take %d of %d bytes; error %v", n, tokens, x.Used, x.Budget, err)
+		}
+	}
+}
 
 // TestNeedTokensInvertsBytes compares the closed form with a search, for random layouts and
 // budgets around every page border.
@@ -24,6 +51,9 @@ func TestNeedTokensInvertsBytes(t *testing.T) {
 			if got := n.Tokens(budget, most); got != want {
 				t.Fatalf("%+v: %d tokens in %d bytes, want %d", n, got, budget, want)
 			}
+		}
+		if got := n.Tokens(math.MaxInt64, most); got != most {
+			t.Fatalf("%+v: %d tokens in all memory there could be, want %d", n, got, most)
 		}
 	}
 }

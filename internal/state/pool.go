@@ -46,10 +46,10 @@ func (s shape) bytes() int64 { return int64(s.rows) * int64(s.cols) * int64(s.t.
 
 // pages is how many pages of that shape a number of tokens needs.
 func (s shape) pages(tokens int) int {
-	if tokens <= 0 || s.bytes() == 0 {
+	if s.bytes() == 0 {
 		return 0
 	}
-	return (tokens + backend.PageTokens - 1) / backend.PageTokens
+	return (max(tokens, 0) + backend.PageTokens - 1) / backend.PageTokens
 }
 
 // NewPool returns a pool with a budget in bytes.

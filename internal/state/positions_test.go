@@ -2,6 +2,7 @@ package state
 
 import (
 	"encoding/binary"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -108,11 +109,6 @@ func TestReadSnapshotRefusesMalformedSteps(t *testing.T) {
 		t.Fatalf("%d bytes, %d promised, %d steps, %v", len(good), x.Bytes(), len(x.steps), err)
 	}
 	x.Close()
-	if y, err := p.ReadSnapshot(l, good); err != nil {
-		t.Fatal(err)
-	} else {
-		y.Close()
-	}
 	change := func(at int, v uint32) []byte {
 		b := slices.Clone(good)
 		binary.LittleEndian.PutUint32(b[at:], v)
@@ -128,12 +124,20 @@ func TestReadSnapshotRefusesMalformedSteps(t *testing.T) {
 		"no step":               change(16, 0),
 		"a step twice":          change(24, minus(1)),
 		"a step to before zero": change(16, minus(4)),
+		"a step to zero":        change(16, minus(3)),
 		"a step too far":        change(24, 1<<31-4),
 		"cut":                   good[:len(good)-1],
 		"a step after the last": append(slices.Clone(good), good[len(good)-stepBytes:]...),
 	} {
 		if _, err := p.ReadSnapshot(l, data); err == nil {
 			t.Errorf("%s: no error", name)
+		}
+	}
+	for name, data := range map[string][]byte{"nothing changed": good, "a step to the last position": change(24, math.MaxInt32-4)} {
+		if y, err := p.ReadSnapshot(l, data); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else {
+			y.Close()
 		}
 	}
 }

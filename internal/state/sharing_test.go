@@ -305,9 +305,13 @@ func (r *random) account() {
 			pages++
 		}
 	}
+	spare := int64(0)
+	for shape, list := range r.pool.spare {
+		spare += int64(len(list)) * shape.bytes()
+	}
 	got := r.pool.Stats()
-	if got.Used != used || got.Pages != pages || got.States != len(r.states) || got.Used > got.Budget || got.Used+got.Spare > got.Budget {
-		r.t.Fatalf("%+v, want %d bytes, %d pages, %d states", got, used, pages, len(r.states))
+	if got.Used != used || got.Spare != spare || got.Pages != pages || got.States != len(r.states) || got.Used > got.Budget || got.Used+got.Spare > got.Budget {
+		r.t.Fatalf("%+v, want %d bytes, %d spare ones, %d pages, %d states", got, used, spare, pages, len(r.states))
 	}
 }
 
@@ -468,6 +472,38 @@ func TestOnFullMakesSpace(t *testing.T) {
 	if err := s.Reserve(3 * backend.PageTokens); !errors.Is(err, ErrFull) {
 		t.Errorf("error %v, want ErrFull", err)
 	}
+}
+
+// TestSnapshotOfPagesIsPages reads a snapshot that has nothing but them.
+func TestSnapshotOfPagesIsPages(t *testing.T) {
+	p := openPool(t, 1<<20)
+	s := mustOpen(t, p, Layout{Layers: []Layer{kv}})
+	defer s.Close()
+	if err := s.Reserve(100); err != nil {
+		t.Fatal(err)
+	}
+	toy{p.b}.feed(t, s, nil, make([]int32, 100), 0)
+	x, err := s.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	data, err := x.AppendTo(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := p.ReadSnapshot(s.layout, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer y.Close()
+	if len(x.Blocks()) != 2 || len(y.Blocks()) != 2 {
+		t.Errorf("%d pieces of memory, read as %d, want two pages", len(x.Blocks()), len(y.Blocks()))
+	}
+	if err := s.Load(y); err != nil {
+		t.Fatal(err)
+	}
+	toy{p.b}.check(t, "read", s, make([]int32, 100))
 }
 
 func TestReadSnapshotRefusesMalformedBytes(t *testing.T) {

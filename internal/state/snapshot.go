@@ -235,7 +235,7 @@ func readSteps(data []byte, n int) (steps []step, err error) {
 	for ; len(data) > 0; data = data[stepBytes:] {
 		y := step{int(binary.LittleEndian.Uint32(data)), int(int32(binary.LittleEndian.Uint32(data[4:])))}
 		if y.len <= last.len || y.len > n || y.delta == last.delta || y.len+y.delta <= 0 || n+y.delta > math.MaxInt32 {
-			return nil, fmt.Errorf("state: a snapshot of %d tokens goes on at %d after %d of them", n, y.len+y.delta, y.len)
+			return nil, fmt.Errorf("state: a snapshot of %d tokens has positions %d off after %d of them", n, y.delta, y.len)
 		}
 		steps, last = append(steps, y), y
 	}

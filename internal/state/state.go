@@ -92,7 +92,7 @@ func (s *State) Seq(first, n, drafts int, positions [][3]int32) backend.Seq {
 	}
 	need := s.page.pages(s.len + n)
 	if need > len(s.pages) {
-		panic(fmt.Sprintf("state: %d tokens after %d in space for %d", n, s.len, len(s.pages)*backend.PageTokens))
+		panic(fmt.Sprintf("state: %d tokens after %d in %d pages", n, s.len, len(s.pages)))
 	}
 	for i := s.len / backend.PageTokens; i < need; i++ {
 		if s.pages[i].refs > 1 {

@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -125,6 +126,36 @@ func TestPoolStaysWithinItsBudget(t *testing.T) {
 	o.Close()
 }
 
+// TestPoolKeepsWhatFits has memory given back, and takes as much of another shape as the budget
+// allows beside it: nothing is reclaimed and nothing freed until one byte more is asked for.
+func TestPoolKeepsWhatFits(t *testing.T) {
+	p := openPool(t, 100)
+	p.OnFull(func(bytes int64) { t.Errorf("%d bytes are to be reclaimed", bytes) })
+	take := func(cols int) *Block {
+		t.Helper()
+		b, err := p.block(shape{t: dtype.I8, rows: 1, cols: cols})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	check := func(used, spare int64) {
+		t.Helper()
+		if x := p.Stats(); x.Used != used || x.Spare != spare {
+			t.Errorf("%d bytes are used and %d spare, want %d and %d", x.Used, x.Spare, used, spare)
+		}
+	}
+	take(40).Release()
+	rest := take(60)
+	check(60, 40)
+	take(40)
+	check(100, 0)
+	rest.Release()
+	check(40, 60)
+	take(59)
+	check(99, 0)
+}
+
 func TestOpenForgetsWhoWasThereBefore(t *testing.T) {
 	p := openPool(t, 1<<20)
 	s := mustOpen(t, p, layout)
@@ -177,20 +208,54 @@ func TestCommitCountsDrafts(t *testing.T) {
 
 // TestMistakesPanic lists what only a mistake of ours can ask for.
 func TestMistakesPanic(t *testing.T) {
-	s := mustOpen(t, openPool(t, 1<<20), layout)
+	p := openPool(t, 1<<20)
+	s := mustOpen(t, p, layout)
 	defer s.Close()
+	paged := Layout{Layers: []Layer{kv}}
+	saved := func(l Layout) (*State, *Snapshot) {
+		s := mustOpen(t, p, l)
+		if err := s.Reserve(3); err != nil {
+			t.Fatal(err)
+		}
+		s.Seq(0, 3, 0, nil)
+		s.Fed(3, 0)
+		x, err := s.Save()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, x
+	}
+	three, snap := saved(paged)
+	_, recurrent := saved(layout)
+	_, parted := saved(paged)
+	page := parted.Detach(1)[0]
+	snap.Cut(3) // no mistakes: nothing is forgotten
+	recurrent.Cut(3)
 	for name, f := range map[string]func(){
-		"commit without drafts": func() { s.Commit(1) },
-		"negative commit":       func() { s.Commit(-1) },
-		"no space":              func() { s.Seq(0, 1, 0, nil) },
-		"too many drafts":       func() { s.Seq(0, 9, 8, nil) },
-		"more drafts":           func() { s.Seq(0, 1, 2, nil) },
-		"recurrent truncate":    func() { s.Truncate(0) },
+		"commit without drafts":       func() { s.Commit(1) },
+		"negative commit":             func() { s.Commit(-1) },
+		"no space":                    func() { s.Seq(0, 1, 0, nil) },
+		"too many drafts":             func() { s.Seq(0, 9, 8, nil) },
+		"more drafts":                 func() { s.Seq(0, 1, 2, nil) },
+		"negative drafts":             func() { s.Seq(0, 0, -1, nil) },
+		"another number of positions": func() { s.Seq(0, 0, 0, make([][3]int32, 1)) },
+		"shared page":                 func() { three.Seq(0, 1, 0, nil) },
+		"recurrent truncate":          func() { s.Truncate(0) },
+		"negative truncate":           func() { three.Truncate(-1) },
+		"truncate to more":            func() { three.Truncate(4) },
+		"negative cut":                func() { snap.Cut(-1) },
+		"cut to more":                 func() { snap.Cut(4) },
+		"recurrent cut":               func() { recurrent.Cut(2) },
+		"cut of a part":               func() { parted.Cut(3) },
+		"negative detach":             func() { snap.Detach(-1) },
+		"detach of more":              func() { snap.Detach(2) },
+		"detach twice":                func() { parted.Detach(0) },
+		"released too often":          func() { page.Release(); page.Release(); page.Release() },
 	} {
 		func() {
 			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", name)
+				if text, ours := recover().(string); !ours || !strings.HasPrefix(text, "state: ") {
+					t.Errorf("%s: %q is no panic of ours", name, text)
 				}
 			}()
 			f()

@@ -125,7 +125,7 @@ func Retain(keys []uint64, cut uint64) []uint64 {
 // seen before and sorts out only when it has four times too many, so the cost of sorting out is
 // spread thin.
 func Kth(logits []float32, k int, low float32, spare []uint64) (float32, []uint64) {
-	limit := max(4*k, 256)
+	limit := max(4*min(k, len(logits)), 256)
 	best := spare[:0]
 	for i, z := range logits {
 		if !(z > low) {
@@ -153,7 +153,7 @@ func one(uint64) uint64 { return 1 }
 // which the sum reaches goal; the smallest key if it never does. It permutes keys, which are
 // distinct and at least one, and takes time in proportion to their number whatever their order.
 func Reach(keys []uint64, goal uint64, weigh func(key uint64) uint64) uint64 {
-	for len(keys) > 1 {
+	for {
 		// The pivot does not matter for the answer. A scrambled place keeps rows that
 		// are sorted, or made to hurt, from costing more than others.
 		at := int(uint64(len(keys)) * 0x9e3779b97f4a7c15 >> 32 % uint64(len(keys)))
@@ -178,5 +178,4 @@ func Reach(keys []uint64, goal uint64, weigh func(key uint64) uint64) uint64 {
 			keys = keys[n:]
 		}
 	}
-	return keys[0]
 }

@@ -100,12 +100,43 @@ func TestReachEqualsSorting(t *testing.T) {
 	}
 }
 
-// TestKthEqualsSorting compares with the sorted list, over lists that are sorted out on the way.
+// TestReachIsLinear counts how often keys are weighed, over orders that are bad for a pivot at a
+// fixed place.
+func TestReachIsLinear(t *testing.T) {
+	const n = 2000
+	rising := make([]uint64, n)
+	for i := range rising {
+		rising[i] = uint64(i + 1)
+	}
+	falling := slices.Clone(rising)
+	slices.Reverse(falling)
+	for name, keys := range map[string][]uint64{"rising": rising, "falling": falling, "pipes": append(rising[n/2:n:n], falling[n/2:]...)} {
+		for _, goal := range []uint64{1, n / 3, n} {
+			weighed := 0
+			Reach(slices.Clone(keys), goal, func(uint64) uint64 { weighed++; return 1 })
+			if weighed > 10*n {
+				t.Errorf("%s keys: %d of %d are weighed %d times", name, goal, n, weighed)
+			}
+		}
+	}
+}
+
+func TestRetainKeepsTheCut(t *testing.T) {
+	if got, want := Retain([]uint64{5, 9, 4, 7, 5}, 5), []uint64{5, 9, 7, 5}; !slices.Equal(got, want) {
+		t.Errorf("%v are kept, want %v", got, want)
+	}
+}
+
+// TestKthEqualsSorting compares with the sorted list, over lists that are sorted out on the way;
+// some begin with the highest.
 func TestKthEqualsSorting(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	var spare []uint64
 	for range 500 {
 		row := oddRow(r, 1+r.IntN(1500))
+		if r.IntN(4) == 0 {
+			slices.SortFunc(row, func(a, b float32) int { return cmp.Compare(b, a) })
+		}
 		low := []float32{-math.MaxFloat32, -3, 0, 4}[r.IntN(4)]
 		k := 1 + r.IntN(len(row)/4+1)
 		sorted := slices.DeleteFunc(slices.Clone(row), func(z float32) bool { return !(z > low) })

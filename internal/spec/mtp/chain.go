@@ -1,6 +1,8 @@
 package mtp
 
 import (
+	"slices"
+
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -36,10 +38,8 @@ func (d *Drafter) chained(batch []spec.Run, out []spec.Draft, only []int32) (don
 // others, or a draft vocabulary of its own.
 func (d *Drafter) plan(batch []spec.Run) [][]backend.Draw {
 	depth := batch[d.who[0]].Depth
-	for len(d.draws) < depth {
-		d.draws = append(d.draws, nil)
-	}
-	draws := d.draws[:depth]
+	d.draws = slices.Grow(d.draws[:0], depth)[:depth]
+	draws := d.draws
 	for k := range draws {
 		draws[k] = draws[k][:0]
 	}

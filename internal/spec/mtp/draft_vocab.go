@@ -119,10 +119,8 @@ func (s *draftVocab) of(batch []spec.Run) []int32 {
 		x.update(r.Text, int32(s.first), s.control)
 		s.blocks = append(s.blocks, x.blocks...)
 	}
-	if rest := s.blocks[s.first:]; len(batch) > 1 {
-		slices.Sort(rest)
-		s.blocks = s.blocks[:s.first+len(slices.Compact(rest))]
-	}
+	slices.Sort(s.blocks[s.first:])
+	s.blocks = slices.Compact(s.blocks)
 	return s.blocks
 }
 
@@ -148,15 +146,12 @@ func (s *draftVocab) foreign(r *spec.Run) int {
 // batch, and returns how many are left: whoever sees the draft tokens of a text would
 // otherwise see which words others use.
 func (s *draftVocab) confine(row *sample.Row, r *spec.Run) int {
-	if s.all {
-		return s.vocab
-	}
-	if own := (*r.HostState).(*seen).blocks; s.first+len(own) < len(s.blocks) {
-		if row.All != nil {
-			s.blank(row.All, own)
-		} else {
-			s.drop(row, own)
-		}
+	switch {
+	case s.foreign(r) == 0:
+	case row.All != nil:
+		s.blank(row.All, (*r.HostState).(*seen).blocks)
+	default:
+		s.drop(row, (*r.HostState).(*seen).blocks)
 	}
 	return s.size(r)
 }
@@ -239,18 +234,15 @@ func (x *seen) update(text []int32, first int32, control []int32) {
 // enough is the first of some tokens, the last of which use as many blocks as are kept; 0 if
 // they do not. It spares a long prompt all that would be given up again.
 func enough(tokens []int32, first int32) int {
-	if len(tokens) <= 2*maxSeen {
+	if len(tokens) < maxSeen {
 		return 0
 	}
-	used := make([]uint64, slices.Max(tokens)/backend.RowBlock/64+1)
-	n := 0
+	used := map[int32]bool{}
 	for i, id := range slices.Backward(tokens) {
-		b := id / backend.RowBlock
-		if id < 0 || b < first || used[b/64]>>(b%64)&1 != 0 {
-			continue
+		if b := id / backend.RowBlock; id >= 0 && b >= first {
+			used[b] = true
 		}
-		used[b/64] |= 1 << (b % 64)
-		if n++; n == maxSeen {
+		if len(used) == maxSeen {
 			return i
 		}
 	}
@@ -261,12 +253,7 @@ func enough(tokens []int32, first int32) int {
 // longest ago if there are too many. It returns the block's place.
 func (x *seen) insert(at int, b int32) int {
 	if len(x.blocks) == maxSeen {
-		oldest := 0
-		for i, last := range x.last {
-			if last < x.last[oldest] {
-				oldest = i
-			}
-		}
+		oldest := slices.Index(x.last, slices.Min(x.last))
 		x.blocks, x.last = slices.Delete(x.blocks, oldest, oldest+1), slices.Delete(x.last, oldest, oldest+1)
 		if oldest < at {
 			at--

@@ -64,12 +64,43 @@ func TestDraftVocabKnowsTokensOnly(t *testing.T) {
 	for _, n := range []int{1, 3 * maxSeen} {
 		s := draftVocab{vocab: 100_000} // no token is frequent
 		text := append(slices.Repeat([]int32{-1}, n), 500)
-		if got := s.of([]spec.Run{{HostState: new(any), Text: text, Depth: 1}}); !slices.Equal(got, []int32{31}) {
-			t.Errorf("blocks %v after %d that are no tokens, want those of the token", got, n)
+		for _, want := range [][]int32{{31}, {0, 31}} {
+			if got := s.of([]spec.Run{{HostState: new(any), Text: text, Depth: 1}}); !slices.Equal(got, want) {
+				t.Errorf("blocks %v after %d that are no tokens, want %v, those of the tokens", got, n, want)
+			}
+			text = append(text, 0) // a token, too
 		}
-		if skip := enough(slices.Repeat([]int32{-1}, n), 0); skip != 0 {
-			t.Errorf("%d of %d are skipped", skip, n)
+	}
+}
+
+// TestEnoughIsWhereTheKeptBlocksBegin has texts of few and of many blocks, of which some are
+// frequent and some no tokens, around the lengths at which there are as many as are kept.
+func TestEnoughIsWhereTheKeptBlocksBegin(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	kinds := map[bool]int{}
+	for i := range 300 {
+		first := int32(i % 3)
+		most := maxSeen - 20 + rng.Int32N(100) // blocks
+		text := make([]int32, rng.IntN(12*maxSeen))
+		for i := range text {
+			text[i] = rng.Int32N((most+1)*backend.RowBlock) - backend.RowBlock
 		}
+		want, used := 0, map[int32]bool{}
+		for at := len(text) - 1; at >= 0 && len(used) < maxSeen; at-- {
+			if id := text[at]; id >= first*backend.RowBlock && !used[id/backend.RowBlock] {
+				used[id/backend.RowBlock], want = true, at
+			}
+		}
+		if len(used) < maxSeen {
+			want = 0
+		}
+		if got := enough(text, first); got != want {
+			t.Fatalf("%d tokens of %d blocks, frequent below %d: those from %d on are enough, want %d", len(text), most, first, got, want)
+		}
+		kinds[want > 0]++
+	}
+	if kinds[true] < 50 || kinds[false] < 50 {
+		t.Errorf("%d texts have enough, and %d have not", kinds[true], kinds[false])
 	}
 }
 
@@ -98,7 +129,7 @@ func TestDraftVocabIsBounded(t *testing.T) {
 // whatever pieces they come in; blocks of control tokens are there beside them.
 func TestDraftVocabKeepsWhatWasUsedLast(t *testing.T) {
 	const first = 10
-	control := []int32{3, 900, 1500}
+	control := []int32{3, first, 900, 1500}
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		text := make([]int32, 3000)
@@ -127,11 +158,11 @@ func TestDraftVocabKeepsWhatWasUsedLast(t *testing.T) {
 // tokens and its own are, not what the other has said.
 func TestDraftVocabIsNobodyElses(t *testing.T) {
 	s := draftVocab{frequent: 32, vocab: 1000, control: []int32{61}}
-	batch := []spec.Run{{HostState: new(any), Text: []int32{3, 500}, Depth: 1}, {HostState: new(any), Text: []int32{700, 999}, Depth: 1}}
-	if got, want := s.of(batch), []int32{0, 1, 31, 43, 61, 62}; !slices.Equal(got, want) {
+	batch := []spec.Run{{HostState: new(any), Text: []int32{3, 500}, Depth: 1}, {HostState: new(any), Text: []int32{700, 999, 40}, Depth: 1}}
+	if got, want := s.of(batch), []int32{0, 1, 2, 31, 43, 61, 62}; !slices.Equal(got, want) {
 		t.Fatalf("blocks %v, want %v", got, want)
 	}
-	for i, own := range [][]int32{{0, 1, 31, 61}, {0, 1, 43, 61, 62}} {
+	for i, own := range [][]int32{{0, 1, 31, 61}, {0, 1, 2, 43, 61, 62}} {
 		row := sample.Row{All: make([]float32, 1000)}
 		known := sample.Row{Also: []int32{3, 690, 991}, AlsoLogits: []float32{1, 2, 3}}
 		for id := range int32(1000) {

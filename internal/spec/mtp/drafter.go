@@ -4,6 +4,8 @@
 package mtp
 
 import (
+	"slices"
+
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -41,7 +43,7 @@ type Drafter struct {
 
 // draw is what comes of a span.
 type draw struct {
-	id   int32 // -1: none
+	id   int32 // negative: none
 	dist sample.Dist
 	own  int // tokens that it was drawn from
 }
@@ -73,10 +75,8 @@ func (d *Drafter) Layout() state.Layout { return d.head.Layout() }
 // Draft lets the runs that want no draft token catch up in one call, which is cheap. Then it
 // feeds the new pairs of the others, and drafts one token of each of them at a time.
 func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
-	for len(d.out) < len(batch) {
-		d.out = append(d.out, spec.Draft{})
-	}
-	out := d.out[:len(batch)]
+	d.out = slices.Grow(d.out[:0], len(batch))[:len(batch)]
+	out := d.out
 	d.catch, d.spans, d.who, d.pairs = d.catch[:0], d.spans[:0], d.who[:0], d.pairs[:0]
 	for i, r := range batch {
 		out[i].Tokens, out[i].Dists, out[i].Vocab = out[i].Tokens[:0], out[i].Dists[:0], 0
@@ -139,7 +139,7 @@ func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output) err
 	d.logits.Begin(res.Device, res.Logits)
 	for j := range d.spans {
 		i := d.who[j]
-		d.drawn = append(d.drawn, draw{id: -1})
+		d.drawn = append(d.drawn, draw{})
 		d.logits.Extra = d.vocab.foreign(&batch[i])
 		d.logits.Ask(batch[i].Sampler, out[i].Tokens, 1)
 	}
@@ -154,13 +154,13 @@ func (d *Drafter) chooseToken(j int, rows []sample.Row) (ok bool) {
 	i, x := d.who[j], &d.drawn[j]
 	r := &d.batch[i]
 	x.own = d.vocab.confine(&rows[0], r)
-	if x.dist, ok = r.Sampler.DistOf(rows[0], d.out[i].Tokens); ok {
-		x.id = r.Sampler.Draw(x.dist)
+	if x.dist, ok = r.Sampler.DistOf(rows[0], d.out[i].Tokens); !ok {
+		return false
 	}
-	if x.id >= 0 && r.Dists {
+	if x.id = r.Sampler.Draw(x.dist); r.Dists {
 		x.dist = x.dist.Detach()
 	}
-	return ok
+	return true
 }
 
 // extend adds what was drawn to the drafts, and sets up the next call for those that want

@@ -1,6 +1,7 @@
 package mtp_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -143,6 +144,15 @@ func (c nothingAfter) Allowed(ahead []int32) []uint64 {
 	return mask
 }
 
+// unused is a token, one of the last, whose block the text does not use.
+func (r *rig) unused(text []int32) int32 {
+	off := int32(r.Info().Vocab) - 1
+	for slices.ContainsFunc(text, func(id int32) bool { return id/backend.RowBlock == off/backend.RowBlock }) {
+		off -= backend.RowBlock
+	}
+	return off
+}
+
 // TestHeadForgetsWhatItCouldNotDraw ends chains of draft tokens early: nothing in the
 // draft vocabulary is allowed. The KV cache must be that of the true pairs all the same.
 func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
@@ -152,10 +162,7 @@ func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
 	text := f.Cases[len(f.Cases)-1].Tokens[:100]
 	hidden := r.hidden(t, text)
 	width := r.Info().Width
-	off := int32(r.Info().Vocab) - 1 // whose block the text does not use
-	for slices.ContainsFunc(text, func(id int32) bool { return id/backend.RowBlock == off/backend.RowBlock }) {
-		off -= backend.RowBlock
-	}
+	off := r.unused(text)
 	cache := r.memory(t, d.Layout())
 	var host any
 	for at := 0; at < len(text)-10; {
@@ -212,6 +219,38 @@ func (r *rig) compareHeads(t *testing.T, what string, got *state.State, hidden [
 	}
 }
 
+// TestDrafterDrawsTheLowestID allows nothing but token 0.
+func TestDrafterDrawsTheLowestID(t *testing.T) {
+	f := golden.Load(t, "dense")
+	r := open(t, "dense")
+	text := f.Cases[0].Tokens[:2]
+	s, err := sample.New(sample.Options{Constraint: func() sample.Constraint { return nothingAfter{0, 0} }}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := mtp.New(r.Head(), mtp.Options{Vocab: r.Info().Vocab})
+	drafts, err := d.Draft([]spec.Run{{
+		State: r.memory(t, d.Layout()), HostState: new(any), Text: text, Depth: 3, Sampler: s,
+		Hidden: r.upload(t, r.hidden(t, text[:1])),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []int32{0, 0, 0}; !slices.Equal(drafts[0].Tokens, want) {
+		t.Errorf("draft tokens %v, want %v", drafts[0].Tokens, want)
+	}
+}
+
+// TestDrafterLeavesAutoToChoose checks that sizes of the draft vocabulary are offered where the
+// user has not named one.
+func TestDrafterLeavesAutoToChoose(t *testing.T) {
+	for want, n := range map[int]int{0: 2, 100: 0, -1: 0} {
+		if sizes := mtp.New(nil, mtp.Options{Vocab: 2048, DraftVocab: want}).VocabSizes(); len(sizes) != n {
+			t.Errorf("%d wanted: sizes %v, want %d", want, sizes, n)
+		}
+	}
+}
+
 // counted is a head that counts what it is called for.
 type counted struct {
 	model.Chainer
@@ -228,6 +267,66 @@ func (c *counted) Chain(batch []model.Span, only []int32, draws [][]backend.Draw
 	return c.Chainer.Chain(batch, only, draws)
 }
 
+// scripted is a head whose Chain has an answer.
+type scripted struct {
+	model.Head
+	ids [][]int32
+	ok  bool
+	err error
+}
+
+func (s *scripted) Chain([]model.Span, []int32, [][]backend.Draw) ([][]int32, bool, error) {
+	return s.ids, s.ok, s.err
+}
+
+// TestDrafterHeedsChain has a device that draws, one that cannot, and one that fails.
+func TestDrafterHeedsChain(t *testing.T) {
+	f := golden.Load(t, "dense")
+	r := open(t, "dense")
+	text := f.Cases[0].Tokens[:2]
+	hidden := r.hidden(t, text[:1])
+	failure := errors.New("no such device")
+	draft := func(h model.Head) (tokens [][]int32, err error) {
+		d := mtp.New(h, mtp.Options{Vocab: r.Info().Vocab})
+		var batch []spec.Run
+		for range 2 {
+			s, err := sample.New(sample.Options{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			batch = append(batch, spec.Run{
+				State: r.memory(t, d.Layout()), HostState: new(any), Text: text, Depth: 3, Sampler: s, Hidden: r.upload(t, hidden),
+			})
+		}
+		out, err := d.Draft(batch)
+		for _, x := range out {
+			tokens = append(tokens, x.Tokens)
+		}
+		return tokens, err
+	}
+	plain, err := draft(struct{ model.Head }{r.Head()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		head scripted
+		want [][]int32
+	}{
+		"draws":  {scripted{ids: [][]int32{{0, 5}, {7, -1}, {2, 9}}, ok: true}, [][]int32{{0, 7, 2}, {5}}},
+		"cannot": {scripted{}, plain},
+		"fails":  {scripted{ok: true, err: failure}, nil},
+	} {
+		c.head.Head = r.Head()
+		got, err := draft(&c.head)
+		if !errors.Is(err, c.head.err) {
+			t.Errorf("%s: error %v, want %v", name, err, c.head.err)
+		}
+		if err == nil && !slices.EqualFunc(got, c.want, slices.Equal) {
+			t.Errorf("%s: draft tokens %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // TestChainedDraftsAreTheSame drafts for two sequences in one call of the device and token by
 // token: the same draft tokens, and the same KV cache afterwards. What a device cannot draw is
 // drafted token by token.
@@ -236,23 +335,30 @@ func TestChainedDraftsAreTheSame(t *testing.T) {
 	r := open(t, "dense")
 	text := f.Cases[len(f.Cases)-1].Tokens[:100]
 	hidden, width := r.hidden(t, text), r.Info().Width
+	first := [2]int32{0, r.unused(text)} // one text has a rare token of its own
 	for name, c := range map[string]struct {
 		options sample.Options
 		depths  [2]int
+		vocab   int
+		dists   bool
 		chained bool
 	}{
-		"greedy":         {sample.Options{}, [2]int{4, 4}, true},
-		"temperature":    {sample.Options{Temperature: 0.9}, [2]int{3, 3}, true},
-		"top-k":          {sample.Options{Temperature: 0.9, TopK: 5}, [2]int{3, 3}, false},
-		"one token":      {sample.Options{}, [2]int{1, 1}, false},
-		"unequal depths": {sample.Options{}, [2]int{4, 2}, false},
-		"one catches up": {sample.Options{Temperature: 2}, [2]int{4, 0}, true},
+		"greedy":             {sample.Options{}, [2]int{4, 4}, -1, false, true},
+		"temperature":        {sample.Options{Temperature: 0.9}, [2]int{3, 3}, -1, false, true},
+		"two tokens":         {sample.Options{}, [2]int{2, 2}, -1, false, true},
+		"top-k":              {sample.Options{Temperature: 0.9, TopK: 5}, [2]int{3, 3}, -1, false, false},
+		"one token":          {sample.Options{}, [2]int{1, 1}, -1, false, false},
+		"unequal depths":     {sample.Options{}, [2]int{4, 2}, -1, false, false},
+		"one catches up":     {sample.Options{Temperature: 2}, [2]int{4, 0}, -1, false, true},
+		"distributions":      {sample.Options{Temperature: 0.9}, [2]int{3, 3}, 32, true, false},
+		"draft vocabulary":   {sample.Options{Temperature: 0.9}, [2]int{0, 3}, 32, false, true},
+		"draft vocabularies": {sample.Options{Temperature: 0.9}, [2]int{3, 3}, 32, false, false},
 	} {
 		head := &counted{Chainer: r.Head().(model.Chainer)}
 		one := struct{ model.Head }{head.Chainer} // can be called, and no more
 		var drafts [2][][]int32
 		for way, h := range []model.Head{head, one} {
-			d := mtp.New(h, mtp.Options{Vocab: r.Info().Vocab, DraftVocab: -1})
+			d := mtp.New(h, mtp.Options{Vocab: r.Info().Vocab, DraftVocab: c.vocab})
 			caches := [2]*state.State{r.memory(t, d.Layout()), r.memory(t, d.Layout())}
 			for at := 0; at < 80; at += 5 {
 				var batch []spec.Run
@@ -264,8 +370,8 @@ func TestChainedDraftsAreTheSame(t *testing.T) {
 						t.Fatal(err)
 					}
 					batch = append(batch, spec.Run{
-						State: cache, HostState: new(any), Text: text[:at+6], Depth: c.depths[i], Sampler: s,
-						Hidden: r.upload(t, hidden[at*width:(at+5)*width]),
+						State: cache, HostState: new(any), Text: append([]int32{first[i]}, text[:at+6]...), Depth: c.depths[i],
+						Sampler: s, Dists: c.dists, Hidden: r.upload(t, hidden[at*width:(at+5)*width]),
 					})
 				}
 				out, err := d.Draft(batch)
@@ -275,6 +381,9 @@ func TestChainedDraftsAreTheSame(t *testing.T) {
 				for i := range out {
 					if len(out[i].Tokens) != c.depths[i] {
 						t.Fatalf("%s: %d draft tokens, want %d", name, len(out[i].Tokens), c.depths[i])
+					}
+					if c.dists && len(out[i].Dists) != c.depths[i] {
+						t.Fatalf("%s: %d distributions, want %d", name, len(out[i].Dists), c.depths[i])
 					}
 					drafts[way] = append(drafts[way], slices.Clone(out[i].Tokens))
 				}
