@@ -381,3 +381,9 @@ func integerAMX(a *integerArgs)
 
 //go:noescape
 func integerAMXFP4(a *integerArgs)
+
+//go:noescape
+func integerMany(a *integerArgs)
+
+//go:noescape
+func integerManyFP4(a *integerArgs)
