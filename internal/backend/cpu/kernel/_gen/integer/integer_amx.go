@@ -72,6 +72,8 @@ func amx(s *source) {
 	decode(s)
 	amxKernel{s, false}.write()
 	amxKernel{s, true}.write()
+	manyKernel{amxKernel{s, false}}.write()
+	manyKernel{amxKernel{s, true}}.write()
 }
 
 func (k unpackKernel) write() {
@@ -112,7 +114,8 @@ func (k unpackKernel) write() {
 	}
 }
 
-// decode writes what decodes the factors of a superblock of both tiles and keeps registers.
+// decode writes what decodes the factors of a superblock, of both tiles where there are two, and
+// keeps the registers that are in use.
 func decode(s *source) {
 	s.line("\nTEXT integerDecode<>(SB), NOSPLIT, $24-0")
 	s.op("MOVQ CX, 0(SP)")
@@ -250,9 +253,8 @@ func (k amxKernel) upTo(left, register string) {
 	k.op("CMOVQGT %s, %s", left, register)
 }
 
-// unpack unpacks a group of both tiles. Before the first of a superblock it decodes the factors
-// of all of its groups.
-func (k amxKernel) unpack(name string) {
+// decoded decodes the factors of a superblock before its first group is unpacked.
+func (k amxKernel) decoded(name string) {
 	k.op("CMPQ integerArgs_superLeft(AX), $0")
 	k.op("JNE %sDecoded", name)
 	k.op("CMPQ integerArgs_factors(AX), $0")
@@ -260,6 +262,11 @@ func (k amxKernel) unpack(name string) {
 	k.op("CALL integerDecode<>(SB)")
 	k.line("%sDecoded:", name)
 	k.op("DECQ integerArgs_superLeft(AX)")
+}
+
+// unpack unpacks a group of both tiles.
+func (k amxKernel) unpack(name string) {
+	k.decoded(name)
 	k.arg("unpack", "R13")
 	k.op("CALL R13")
 	k.op("CMPQ integerArgs_second(AX), $0")
@@ -341,6 +348,8 @@ const (
 	regCX  = 1
 	regDX  = 2
 	regBX  = 3
+	regSI  = 6
+	regDI  = 7
 	regR10 = 10
 	regR11 = 11
 	regR15 = 15
@@ -585,13 +594,7 @@ func (k amxKernel) addGroups(name string, rows func(end string, do func(m int)),
 		if ask {
 			k.askLine(name, m)
 		}
-		t := fmt.Sprintf("Z%d", 18+m%4)
-		k.op("VCVTDQ2PS %d(R11), %s", 64*m, t)
-		k.op("VMULPS.BCST %d(R13), %s, %s", 4*m, t, t)
-		k.op("VFMADD231PS Z16, %s, Z%d", t, m)
-		if !k.fp4 {
-			k.op("VFMADD231PS.BCST %d(SI), Z17, Z%d", 4*m, m)
-		}
+		k.addRow(m, "SI", 0)
 	})
 	k.op("ADDQ integerArgs_actGroup(AX), R13")
 	k.op("ADDQ integerArgs_slot(AX), R10")
@@ -601,6 +604,17 @@ func (k amxKernel) addGroups(name string, rows func(end string, do func(m int)),
 	}
 	k.op("DECQ R12")
 	k.op("JNZ %sGroup", name)
+}
+
+// addRow scales the products of row m and adds them; sums has the row sums of the activations.
+func (k amxKernel) addRow(m int, sums string, offset int) {
+	t := fmt.Sprintf("Z%d", 18+m%4)
+	k.op("VCVTDQ2PS %d(R11), %s", 64*m, t)
+	k.op("VMULPS.BCST %d(R13), %s, %s", 4*m, t, t)
+	k.op("VFMADD231PS Z16, %s, Z%d", t, m)
+	if !k.fp4 {
+		k.op("VFMADD231PS.BCST %d(%s), Z17, Z%d", offset+4*m, sums, m)
+	}
 }
 
 // allRows does something for as many rows as a strip can have.
