@@ -86,8 +86,8 @@ func ExampleModel_ChatPrompt() {
 		talk.Messages = append(talk.Messages, answer.Message())
 	}
 	// Output:
-	// "Once upon a time, there was a big, red ball. The ball loved", prefix cached: false
-	// "The cat liked to roll the ball. It rolled the ball with its mouth.", prefix cached: true
+	// "Once upon a time, there was a little cat. The cat was very dirty", prefix cached: false
+	// "The cat was dirty and dirty and it was very filthy. The cat", prefix cached: true
 }
 
 // Several at a time: requests that run together share the rounds, and each has the text that it
