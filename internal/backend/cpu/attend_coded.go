@@ -104,7 +104,7 @@ func (op *attendOp) attendCoded(buf *codedBuffers, span *attendSpan) {
 				if sees == 0 {
 					continue
 				}
-				op.codedPage(buf, j, b, buf.sums[:columns*b.width])
+				op.codedPage(buf, j, n, b, buf.sums[:columns*b.width])
 				out := sums.out[j*columns*kernel.Lanes:][:columns*b.width]
 				buf.merge = kernel.CodedMerge{All: &sums.all[j], Now: &buf.page.Now, Out: out, Sums: buf.page.Sums, Sees: sees}
 				k := &op.set.Vector.Coded
@@ -136,7 +136,7 @@ func (op *attendOp) keepCoded(buf *codedBuffers, span *attendSpan, g *attendGrou
 			if op.lanesOf(buf, g, g.skip+first+i, b) == 0 {
 				continue
 			}
-			op.codedPage(buf, j, b, span.codes[i*size+j*columns*kernel.Lanes:][:columns*b.width])
+			op.codedPage(buf, j, n, b, span.codes[i*size+j*columns*kernel.Lanes:][:columns*b.width])
 			op.set.Vector.Coded.Weigh(&buf.page)
 			span.lanes[i*n+j] = buf.page.Now
 		}
@@ -233,12 +233,15 @@ func (op *attendOp) lanesOf(buf *codedBuffers, g *attendGroup, p int, b codedBlo
 	return sees
 }
 
-// codedPage computes the weights of block i over the page, whose sums will go to sums.
-func (op *attendOp) codedPage(buf *codedBuffers, i int, b codedBlock, sums []int32) {
+// codedPage computes the weights of block i of some over the page, whose sums will go to sums.
+func (op *attendOp) codedPage(buf *codedBuffers, i, blocks int, b codedBlock, sums []int32) {
 	k, x := &op.set.Vector.Coded, &buf.page
 	key, tail := kernel.QueryBytes(op.key), kernel.QueryBytes(op.tail)
 	queries := buf.queries[i*(key+tail):][:key+tail]
 	x.Queries, x.Width, x.Sums, x.More = queries[:key], b.width, sums, 0
+	if x.Ahead, x.SkipValues, x.SkipNext = 1024, 0, 0; blocks >= 4 { // each brings a quarter
+		x.Ahead, x.SkipValues, x.SkipNext = 256, i%4*kernel.CodedGroups(op.key)*1024, i%4*x.Dims*16
+	}
 	x.Keys, x.KeyScales, x.Groups, x.ScaleStep = op.codedKeys(buf.keys, op.key)
 	k.Scores(x)
 	if op.tail > 0 {

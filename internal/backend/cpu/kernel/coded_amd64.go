@@ -7,6 +7,20 @@ package kernel
 //go:noescape
 func codedScoresAMX(a *CodedPage)
 
+// scoresAMX is Coded.Scores. Four groups are the usual width.
+func scoresAMX(p *CodedPage) {
+	if p.Groups == 4 && p.More == 0 {
+		codedScoresOf4AMX(p)
+	} else {
+		codedScoresAMX(p)
+	}
+}
+
+// codedScoresOf4AMX is codedScores8 for four groups, and none before them.
+//
+//go:noescape
+func codedScoresOf4AMX(a *CodedPage)
+
 // codedWeighAMX is codedWeigh.
 //
 //go:noescape

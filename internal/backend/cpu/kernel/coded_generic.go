@@ -69,8 +69,11 @@ type CodedPage struct {
 	Dims        int                 // columns of a value, a multiple of 16
 	Width       int                 // lanes of a row of Sums: 4, 8 or 16
 
-	// Next is what is read after the values. It is only fetched ahead.
-	Next []int8
+	// Next is what is read after the values. It is only fetched ahead, as the values are while
+	// scores are computed: by steps of Ahead bytes, 256 or 1024, from the Skip bytes on. A step
+	// is a sixteenth of the columns and positions, or of the columns of values.
+	Next                        []int8
+	Ahead, SkipValues, SkipNext int
 
 	Scores  []float32 // [PageTokens, Lanes], then e
 	Weights []byte    // high bytes of c, [PageTokens/4, Lanes, 4], then low ones

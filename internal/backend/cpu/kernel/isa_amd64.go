@@ -22,7 +22,7 @@ func amx() Set {
 	i.strips = stripsAMX
 	i.Integer = integerTilesAMX
 	c := &i.Vector.Coded
-	c.Scores, c.Weigh, c.WeighMerge = codedScoresAMX, codedWeighAMX, weighMergeAMX
+	c.Scores, c.Weigh, c.WeighMerge = scoresAMX, codedWeighAMX, weighMergeAMX
 	return i
 }
 

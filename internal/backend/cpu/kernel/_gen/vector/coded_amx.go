@@ -5,8 +5,24 @@ package main
 // the first is read.
 func (m *machine) amxCoded() {
 	m.codedScoresAMX()
+	m.codedScoresOf4AMX()
 	m.codedWeighAMX(false)
 	m.codedWeighAMX(true)
+}
+
+// codedFetch asks for a step of what is read next, at a register, and moves it on: 256 bytes,
+// unless the blocks of the group are too few to bring all of it like that. R15 has arguments.
+func (m *machine) codedFetch(reg string) {
+	done := m.label("fetched")
+	for i := range 16 {
+		m.op("PREFETCHT1 %d(%s)", 64*i, reg)
+		if i == 3 {
+			m.op("CMPQ CodedPage_Ahead(R15), $256")
+			m.op("JEQ %s", done)
+		}
+	}
+	m.at(done)
+	m.op("ADDQ CodedPage_Ahead(R15), %s", reg)
 }
 
 // codedRing moves the place of products in a register on by one.
@@ -26,7 +42,7 @@ func (m *machine) codedScoresAMX() {
 		"MOVQ CodedPage_Keys(R15), DX", "MOVQ CodedPage_Groups(R15), CX", "MOVQ CX, R8", "MOVQ CX, R9",
 		"MOVQ CX, R12", "SHLQ $2, R12", "SHLQ $6, CX", "MOVQ CodedPage_Queries(R15), SI", "MOVQ SI, R10",
 		"MOVQ CodedPage_tiles(R15), DI", "MOVQ DI, R11", "MOVQ CodedPage_KeyScales(R15), R13", "MOVQ R13, 16(SP)",
-		"MOVQ CodedPage_Scores(R15), R14", "MOVQ R14, 8(SP)", "MOVQ CodedPage_Values(R15), R14", "MOVQ R14, 24(SP)",
+		"MOVQ CodedPage_Scores(R15), R14", "MOVQ R14, 8(SP)", "MOVQ CodedPage_Values(R15), R14", "ADDQ CodedPage_SkipValues(R15), R14", "MOVQ R14, 24(SP)",
 		"MOVQ $2, 0(SP)")
 	turn, odd, stored, multiplied := m.label("turn"), m.label("odd"), m.label("stored"), m.label("multiplied")
 	first, added, more, begun := m.label("first"), m.label("added"), m.label("more"), m.label("begun")
@@ -34,10 +50,8 @@ func (m *machine) codedScoresAMX() {
 	m.ops("TESTQ R12, R12")
 	m.op("JZ %s", multiplied)
 	m.op("MOVQ 24(SP), R14")
-	for i := range 16 {
-		m.op("PREFETCHT1 %d(R14)", 64*i)
-	}
-	m.ops("ADDQ $1024, 24(SP)", "TESTQ $1, R12")
+	m.codedFetch("R14")
+	m.ops("MOVQ R14, 24(SP)", "TESTQ $1, R12")
 	m.op("JNE %s", odd)
 	for i, t := range []int{0, 3} {
 		if i == 1 {
@@ -106,6 +120,60 @@ func (m *machine) codedScoresAMX() {
 	m.end()
 }
 
+// codedScoresOf4AMX keeps the queries of four groups in tiles, and the sums of a score in a
+// register.
+func (m *machine) codedScoresOf4AMX() {
+	m.codedFunction("codedScoresOf4", "CodedPage", `codedScores for four groups and nothing to add to. R15 arguments, AX 0, BX 64, DX keys, CX bytes of a
+		key, SI queries, DI products, R11 products to add, R13 scales of keys, R14 bytes to the next group's, R10
+		three times that, R8 scores, R9 what is fetched ahead, R12 turns left. Z16 to Z19 scales of queries.
+		Tiles: 0 and 1 products, 2 and 3 keys, in turn; 4 to 7 queries. Twin: codedScores8.`, 0)
+	m.ops("MOVQ AX, R15", "LEAQ CodedPage_config(R15), DX", "LDTILECFG_DX", "XORQ AX, AX", "MOVQ $64, BX",
+		"MOVQ CodedPage_Keys(R15), DX", "MOVQ $256, CX", "MOVQ CodedPage_Queries(R15), SI", "MOVQ CodedPage_tiles(R15), DI",
+		"MOVQ DI, R11", "MOVQ CodedPage_KeyScales(R15), R13", "MOVQ CodedPage_ScaleStep(R15), R14", "SHLQ $2, R14",
+		"LEAQ (R14)(R14*2), R10", "MOVQ CodedPage_Scores(R15), R8", "MOVQ CodedPage_Values(R15), R9",
+		"ADDQ CodedPage_SkipValues(R15), R9", "MOVQ $5, R12")
+	for g := range 4 {
+		m.op("TILELOADD(%d, %d, 6, 3)", 4+g, codedBlock*g)
+		m.op("VMOVUPS %d(SI), Z%d", codedBlock*g+1024, 16+g)
+	}
+	turn, multiplied, done := m.label("turn"), m.label("multiplied"), m.label("done")
+	m.at(turn)
+	m.op("CMPQ R12, $1")
+	m.op("JEQ %s", multiplied)
+	for g := range 4 {
+		t := g % 2
+		m.op("TILELOADD(%d, %d, 6, 0)", t, codedBlock*g+1088) // every row
+		m.op("TILELOADD(%d, %d, 2, 1)", 2+t, 64*g)
+		m.op("TDPBUSD(%d, %d, %d)", t, 2+t, 4+g)
+		m.op("TILESTORED(%d, %d, 7, 3)", t, 1024*g)
+		m.codedFetch("R9")
+	}
+	m.ops("ADDQ $4096, DX", "ADDQ $4096, DI", "ANDQ $~8192, DI")
+	m.at(multiplied)
+	m.op("CMPQ R12, $5") // the first are added a turn later
+	m.op("JEQ %s", done)
+	for j := range 16 {
+		s := 20 + j%3*4
+		for g := range 4 {
+			m.op("VCVTDQ2PS %d(R11), Z%d", 1024*g+64*j, s+g)
+			m.op("VMULPS Z%d, Z%d, Z%d", 16+g, s+g, s+g)
+			at := times(4*j, "R13", "R14", "R10", g)
+			if g == 0 {
+				m.op("VMULPS.BCST %s, Z%d, Z%d", at, s, j)
+			} else {
+				m.op("VFMADD231PS.BCST %s, Z%d, Z%d", at, s+g, j)
+			}
+		}
+		m.op("VMOVUPS Z%d, %d(R8)", j, 64*j)
+	}
+	m.ops("ADDQ $64, R13", "ADDQ $1024, R8", "ADDQ $4096, R11", "ANDQ $~8192, R11")
+	m.at(done)
+	m.op("DECQ R12")
+	m.op("JNZ %s", turn)
+	m.ops("TILERELEASE")
+	m.end()
+}
+
 // codedWeighAMX merges the sums if it is to, and stores them otherwise.
 func (m *machine) codedWeighAMX(merge bool) {
 	name, twin, params := "codedWeigh", "codedWeigh", []param{{"a", "*CodedPage"}}
@@ -120,7 +188,8 @@ func (m *machine) codedWeighAMX(merge bool) {
 	m.ops("MOVQ a+0(FP), R15", "LEAQ CodedPage_config(R15), DX", "LDTILECFG_DX", "MOVQ $64, BX",
 		"MOVQ CodedPage_Weights(R15), SI", "TILELOADD(6, 0, 6, 3)", "TILELOADD(7, 1024, 6, 3)",
 		"MOVQ CodedPage_Values(R15), DX", "MOVQ CodedPage_Dims(R15), R12", "SHRQ $4, R12", "MOVQ R12, R8",
-		"MOVQ CodedPage_tiles(R15), DI", "MOVQ DI, R11", "MOVQ CodedPage_Next(R15), R13", "MOVQ $2, R14")
+		"MOVQ CodedPage_tiles(R15), DI", "MOVQ DI, R11", "MOVQ CodedPage_Next(R15), R13",
+		"ADDQ CodedPage_SkipNext(R15), R13", "MOVQ $2, R14")
 	if merge {
 		m.ops("MOVQ b+8(FP), R9", "MOVQ CodedMerge_Out(R9), R10", "KMOVW CodedMerge_Sees(R9), K1",
 			"VMOVUPS CodedMerge_old(R9), Z30", "VMOVUPS CodedMerge_more(R9), Z31")
@@ -132,10 +201,8 @@ func (m *machine) codedWeighAMX(merge bool) {
 	m.at(turn)
 	m.ops("TESTQ R12, R12")
 	m.op("JZ %s", multiplied)
-	for i := range 16 {
-		m.op("PREFETCHT1 %d(R13)", 64*i)
-	}
-	m.ops("ADDQ $1024, R13", "TESTQ $1, R12")
+	m.codedFetch("R13")
+	m.ops("TESTQ $1, R12")
 	m.op("JNE %s", odd)
 	for i, t := range []int{0, 3} {
 		if i == 1 {
