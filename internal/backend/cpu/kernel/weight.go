@@ -90,6 +90,7 @@ func (w *Weight) coded() bool { return w.biased() || w.fp4() || w.format.Leveled
 
 // superBytes is the size of a superblock, tileBytes that of a tile.
 func (w *Weight) superBytes() int { return w.per*w.block + w.tail }
+
 func (w *Weight) tileBytes() int {
 	if w.per == 1 { // nearly always; a division takes long where blocks are small
 		return w.groups * w.block
