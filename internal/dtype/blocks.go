@@ -65,6 +65,9 @@ func (f Format) Blocks() bool { return f.block() != nil }
 // Leveled reports whether codes of the block format f are places in Levels.
 func (f Format) Leveled() bool { return f.Blocks() && f.block().levels }
 
+// Halves reports whether blocks of f can be cut in two: see Halved.
+func (f Format) Halves() bool { return f.Blocks() && f.block().second != nil }
+
 // BlockSize is how many columns a block of the block format f has, and in how many bytes.
 func (f Format) BlockSize() (columns, bytes int) {
 	b := f.block()
@@ -142,7 +145,7 @@ func (m *Matrix) Sound(r0, r1 int) error {
 // by halves of blocks.
 func (m *Matrix) Halved() (h Matrix, ok bool) {
 	b := m.Format.block()
-	if b == nil || b.second == nil || m.Part != 0 {
+	if !m.Format.Halves() || m.Part != 0 {
 		return Matrix{}, false
 	}
 	h = *m

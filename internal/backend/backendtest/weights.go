@@ -15,8 +15,8 @@ type format struct {
 	group  int // columns have to be a multiple of it
 }
 
-// formats are all encodings: plain, integers of any width in groups of any size, and the small
-// floats.
+// formats are all encodings: plain, integers of any width in groups of any size, the small
+// floats, and GGUF's blocks.
 func formats() []format {
 	list := []format{{"f32", (*rig).matrix, 1}}
 	for _, t := range []dtype.Type{dtype.BF16, dtype.F16} {
@@ -45,6 +45,10 @@ func formats() []format {
 			f.group = 1
 		}
 		list = append(list, f)
+	}
+	for f := dtype.Q4_0; f.Blocks(); f++ {
+		columns, _ := f.BlockSize()
+		list = append(list, format{f.String(), func(r *rig, rows, cols int) dtype.Matrix { return r.blocks(f, rows, cols) }, columns})
 	}
 	return list
 }
@@ -77,6 +81,29 @@ func (r *rig) codes(m dtype.Matrix, rows, cols int) dtype.Matrix {
 	return m
 }
 
+// blocks fills a matrix of a block format with random bytes and mild halves.
+func (r *rig) blocks(f dtype.Format, rows, cols int) dtype.Matrix {
+	m := dtype.NewBlocks(f, rows, cols)
+	m.Data = make([]byte, rows*m.RowBytes())
+	for i := range m.Data {
+		m.Data[i] = byte(r.rng.Uint32())
+	}
+	places := []int{0}
+	switch f {
+	case dtype.Q4_1, dtype.Q5_1, dtype.Q4K, dtype.Q5K:
+		places = []int{0, 2}
+	case dtype.Q6K:
+		places = []int{208}
+	}
+	_, size := f.BlockSize()
+	for at := 0; at < len(m.Data); at += size {
+		for _, p := range places {
+			dtype.FromF32(m.Data[at+p:][:2], dtype.F16, r.list(1))
+		}
+	}
+	return m
+}
+
 // values are the numbers of a matrix.
 func values(m dtype.Matrix) []float32 {
 	x := make([]float32, m.Rows*m.Cols)
@@ -94,7 +121,7 @@ func (c *checker) load() {
 		const rows = 37
 		cols := 130
 		if f.group > 1 {
-			cols = 128 + 2*f.group
+			cols = max(128, f.group) + 2*f.group
 		}
 		what := fmt.Sprintf("%s, %d×%d", f.name, rows, cols)
 		if seen, multiplied := c.seen(f, rows, cols), c.multiplied(f, rows, cols); seen != nil && multiplied != nil {

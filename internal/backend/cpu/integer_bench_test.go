@@ -140,7 +140,7 @@ func BenchmarkRead(b *testing.B) {
 // turn with the same numbers as affine groups whose scales and biases are written out. The
 // ratio is that of the medians.
 func BenchmarkBlocks(b *testing.B) {
-	const n, k, size = 2048, 4096, 160 << 20
+	const n, k, size = 2048, 4096, 400 << 20
 	for _, f := range []dtype.Format{
 		dtype.Q4_0, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q8_0, dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4NL, dtype.IQ4XS,
 	} {

@@ -213,7 +213,7 @@ func (p *ggufPiece) orderColumns(g *ggufFile, columns int) error {
 	size, _ := m.Format.BlockSize()
 	switch dim := columns / g.valueHeads; {
 	case dim%size == 0:
-	case 2*dim == size:
+	case 2*dim == size && m.Format.Halves():
 		p.halved, m.Part = true, dim
 	default: // no model in circulation has heads that are smaller parts of blocks
 		p.plain = true

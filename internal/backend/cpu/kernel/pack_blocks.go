@@ -22,16 +22,18 @@ var blockPackers = [...]blockPacker{
 func (w *Weight) packTile(m *dtype.Matrix, n, t int) {
 	pack := blockPackers[w.format-dtype.Q4_0]
 	_, size := m.Format.BlockSize()
-	row := m.RowBytes()
+	row, super := m.RowBytes(), w.superBytes()
 	step := max(1, packPanel/w.per)
-	for first := 0; first < w.groups/w.per; first += step {
-		last := min(first+step, w.groups/w.per)
+	for tile := w.tile(n, t); len(tile) > 0; {
+		panel := min(step*super, len(tile))
+		done := w.tileBytes() - len(tile)
 		for r := range min(Tile, w.rows-t*Tile) {
-			src := m.Data[(t*Tile+r)*row:][:row]
-			for i := first; i < last; i++ {
-				pack(w.super(n, t, i), r, w.per, src[i*size:][:size])
+			src := m.Data[(t*Tile+r)*row+done/super*size:]
+			for dst := tile[:panel]; len(dst) > 0; dst, src = dst[super:], src[size:] {
+				pack(dst[:super], r, w.per, src[:size])
 			}
 		}
+		tile = tile[panel:]
 	}
 }
 

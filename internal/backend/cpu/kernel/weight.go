@@ -90,19 +90,34 @@ func (w *Weight) coded() bool { return w.biased() || w.fp4() || w.format.Leveled
 
 // superBytes is the size of a superblock, tileBytes that of a tile.
 func (w *Weight) superBytes() int { return w.per*w.block + w.tail }
-func (w *Weight) tileBytes() int  { return w.groups / w.per * w.superBytes() }
+
+func (w *Weight) tileBytes() int {
+	if w.per == 1 { // nearly always; a division takes long where blocks are small
+		return w.groups * w.block
+	}
+	return w.groups / w.per * w.superBytes()
+}
+
+// tile is tile t of matrix n.
+func (w *Weight) tile(n, t int) []byte {
+	size := w.tileBytes()
+	at := (n*w.tiles + t) * size
+	return w.Data[at : at+size : at+size]
+}
 
 // super is superblock i of tile t of matrix n.
 func (w *Weight) super(n, t, i int) []byte {
 	size := w.superBytes()
-	at := (n*w.tiles+t)*w.tileBytes() + i*size
-	return w.Data[at : at+size : at+size]
+	return w.tile(n, t)[i*size:][:size:size]
 }
 
 // at is block g of tile t of matrix n.
 func (w *Weight) at(n, t, g int) []byte {
-	at := (n*w.tiles+t)*w.tileBytes() + g/w.per*w.superBytes() + g%w.per*w.block
-	return w.Data[at : at+w.block : at+w.block]
+	at := g * w.block
+	if w.per > 1 {
+		at += g / w.per * w.tail
+	}
+	return w.tile(n, t)[at:][:w.block:w.block]
 }
 
 // width is the number of columns of block g that exist.
@@ -247,8 +262,9 @@ const packPanel = 8
 // bits bits a code, and what follows it.
 func (w *Weight) packRow(n, t, r, from, to int, src []byte, bits int) {
 	step := w.group * bits / 8
+	tile := w.tile(n, t)
 	for g := from; g < to; g++ {
-		block, s := w.at(n, t, g), src[g*step:]
+		block, s := tile[g*w.block:][:w.block:w.block], src[g*step:]
 		switch {
 		case w.format == dtype.Plain && w.elem == dtype.F16:
 			packHalves(block, r, s[:2*w.width(g)])
