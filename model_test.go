@@ -235,6 +235,28 @@ func TestGrammarIsKept(t *testing.T) {
 	}
 }
 
+// TestStopTextInForcedTokens has stop texts at many places of a text that the grammar forces, of
+// which a round gives many tokens: what is said ends there, and so do the tokens.
+func TestStopTextInForcedTokens(t *testing.T) {
+	m := openThinking(t, Options{})
+	const text = "She went to the park and saw a big dog. They were happy."
+	for from := 0; from < len(text)-3; from += 4 {
+		stop := text[from : from+3]
+		want, _, _ := strings.Cut(text, stop)
+		for _, depth := range []Depth{DepthOff, 2} {
+			a := collect(t, m, Request{Prompt: m.TextPrompt("One day"), Stop: []string{stop}, Grammar: grammar.Literal(text), Depth: depth, Sampling: &sample.Options{}})
+			said := ""
+			for _, token := range a.Tokens {
+				piece, _ := m.Token(token.ID)
+				said += piece
+			}
+			if a.Text() != want || a.Finish != FinishStop || !strings.HasPrefix(text, said) || len(said) < len(want)+len(stop) || len(said) > len(want)+20 {
+				t.Errorf("stop text %q, depth %v: %q (%s) of %q, want %q", stop, depth, a.Text(), a.Finish, said, want)
+			}
+		}
+	}
+}
+
 // TestConversationHitsTheCache has ten turns, whose thinking the template leaves out of the
 // history: of each turn's prompt only what is new is computed.
 func TestConversationHitsTheCache(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/engine"
@@ -198,8 +199,7 @@ func TestForcedDraftsChangeNothing(t *testing.T) {
 	f := openForcing(t)
 	requests := f.requests([]sample.Options{
 		{},
-		{Temperature: 0.8, TopK: 20, TopP: 0.95, Seed: 7, RepetitionPenalty: 1.1},
-		{Temperature: 1.2, Seed: 8},
+		{Temperature: 1.1, TopK: 50, TopP: 0.95, Seed: 7, RepetitionPenalty: 1.1},
 	})
 	plain := slices.Clone(requests)
 	for i := range plain {
@@ -300,52 +300,64 @@ func TestForcedRunsFillRounds(t *testing.T) {
 	}
 }
 
-// BenchmarkStructured generates the structured answers with the embedded model, greedily.
+// BenchmarkStructured generates the structured answers with the embedded model, several at a time,
+// with forced drafts and without them in turns: tokens per second, and how many are forced.
 func BenchmarkStructured(b *testing.B) {
 	f := openForcing(b)
 	head := mtp.New(f.model.Head(), mtp.Options{Vocab: f.model.Info().Vocab})
-	for i, s := range structured {
-		for _, drafter := range []spec.Drafter{nil, head} {
-			name := "none"
-			if drafter != nil {
-				name = drafter.Name()
-			}
-			var rates [2]float64 // without forced drafts and with them, in turns
-			b.Run(fmt.Sprintf("answer=%s/drafter=%s", s.name, name), func(b *testing.B) {
-				e, err := engine.New(f.model, f.pool, engine.Options{Drafter: drafter})
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer e.Close()
-				var took [2]float64
-				tokens, rounds, forced := 0, [2]int{}, 0
-				for b.Loop() {
-					for k := range 2 {
-						st, err := e.Generate(b.Context(), engine.Request{
-							Prompt: f.prompt, MaxTokens: 200, NoForced: k == 0, Sampling: sample.Options{Constraint: f.constraints[i]},
-						})
-						if err != nil {
-							b.Fatal(err)
-						}
-						r := st.Result()
-						took[k] += r.Decode.Seconds()
-						rounds[k] += r.Speculation.Rounds
-						if k == 1 {
-							tokens += r.Tokens
-							forced += r.Speculation.Forced
+	for _, drafter := range []spec.Drafter{nil, head} {
+		name := "none"
+		if drafter != nil {
+			name = drafter.Name()
+		}
+		for _, batch := range []int{1, 4, 8} {
+			for i, s := range structured {
+				b.Run(fmt.Sprintf("drafter=%s/batch=%d/answer=%s", name, batch, s.name), func(b *testing.B) {
+					e, err := engine.New(f.model, f.pool, engine.Options{Drafter: drafter})
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer e.Close()
+					var rates [2][]float64
+					tokens, forced := 0, 0
+					for b.Loop() {
+						for k := range rates {
+							start, all := time.Now(), 0
+							for _, r := range f.answers(e, i, batch, k == 0) {
+								all += r.Tokens
+								tokens, forced = tokens+r.Tokens, forced+r.Speculation.Forced
+							}
+							rates[k] = append(rates[k], float64(all)/time.Since(start).Seconds())
 						}
 					}
-				}
-				for k := range rates {
-					rates[k] = float64(tokens) / took[k]
-				}
-				b.ReportMetric(rates[0], "plain-tok/s")
-				b.ReportMetric(rates[1], "tok/s")
-				b.ReportMetric(rates[1]/rates[0], "ratio")
-				b.ReportMetric(float64(forced)/float64(tokens), "forced/token")
-				b.ReportMetric(float64(rounds[1])/float64(rounds[0]), "rounds")
-				b.ReportMetric(0, "ns/op")
-			})
+					middle := func(list []float64) float64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
+					b.ReportMetric(middle(rates[0]), "plain-tok/s")
+					b.ReportMetric(middle(rates[1]), "tok/s")
+					b.ReportMetric(middle(rates[1])/middle(rates[0]), "ratio")
+					b.ReportMetric(2*float64(forced)/float64(tokens), "forced/token")
+					b.ReportMetric(0, "ns/op")
+				})
+			}
 		}
 	}
+}
+
+// answers generates n answers under one constraint at once, the first greedily.
+func (f *forcing) answers(e *engine.Engine, constraint, n int, noForced bool) []engine.Result {
+	streams := make([]*engine.Stream, n)
+	for i := range streams {
+		o := sample.Options{Constraint: f.constraints[constraint]}
+		if i > 0 {
+			o.Temperature, o.Seed = 0.7, uint64(i)
+		}
+		var err error
+		if streams[i], err = e.Generate(context.Background(), engine.Request{Prompt: f.prompt, MaxTokens: 200, NoForced: noForced, Sampling: o}); err != nil {
+			f.Fatal(err)
+		}
+	}
+	results := make([]engine.Result, n)
+	for i, s := range streams {
+		results[i] = s.Result()
+	}
+	return results
 }
