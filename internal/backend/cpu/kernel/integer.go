@@ -54,6 +54,7 @@ type integerArgs struct {
 	rows     int            // of a strip
 	strips   int            // at least one
 	more     int            // 1: out has the sums of the groups before
+	panel    int            // groups of a panel of many strips
 	actRow   int            // bytes from row to row of codes
 	actGroup int            // bytes from group to group
 	actStrip int            // bytes from strip to strip
@@ -83,6 +84,8 @@ type integerArgs struct {
 	panelGroups        int
 	panelMore          int // 1: out has the sums of the panels before
 	groupsLeft         int // after this panel
+	lag                int // turns before the first is added
+	actSkip            int // bytes from the end of a strip's groups to the next strip's
 	stripsLeft         int // after these
 	stripsNow          int
 	stripActs          uintptr

@@ -44,6 +44,21 @@
 // Vectors: Z0 on: float32 sums of the rows; Z16, Z17: scales and biases; Z18 to Z21: products.
 // Tiles: 0 to 3 products, 4 and 5 activations, 6 and 7 codes. Activations, slots and products
 // are aligned to 64 bytes.
+//
+// func integerMany(a *integerArgs), func integerManyFP4(a *integerArgs)
+//
+// The same for many strips of 16 rows. A panel is some groups of one tile. The groups of one
+// strip after another are multiplied; the turn after that the products are stored, and two
+// turns later, when memory has them, scaled and added.
+//
+//	AX  arguments                   to multiply:            to add:
+//	BX  64                          DX  activations         R13 scales of activations
+//	CX  row to row of activations   SI  slot                R10 slot
+//	R15 output                      DI  products            R11 products
+//	R12 turns left                  R8  groups left         R9  groups left
+//
+// Vectors as above. Tiles: 0 and 1 products, 4 and 5 activations, 6 and 7 codes, in turn. The
+// ring of four products is aligned to 8192 bytes.
 
 // The values of E2M1 codes in halves.
 DATA integerSigned<>+0(SB)/8, $0x0c08060403020100
@@ -2807,6 +2822,599 @@ last:
 	MOVQ $1, R10
 	JMP begin
 end:
+	TILERELEASE
+	VZEROUPPER
+	RET
+
+TEXT ·integerMany(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	LEAQ integerArgs_config(AX), DX
+	LDTILECFG_DX
+	XORL R12, R12
+	LEAQ integerUnpack2<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer2
+	JEQ chosen
+	LEAQ integerUnpack3<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer3
+	JEQ chosen
+	LEAQ integerUnpack4<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer4
+	JNE not4
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JNE chosen
+	LEAQ integerFactorsKAVX512<>(SB), R12
+	MOVQ $128, integerArgs_factorBytes(AX)
+	JMP chosen
+not4:
+	LEAQ integerUnpack5<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer5
+	JNE not5
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JNE chosen
+	LEAQ integerFactorsKAVX512<>(SB), R12
+	MOVQ $128, integerArgs_factorBytes(AX)
+	JMP chosen
+not5:
+	LEAQ integerUnpack6<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer6
+	JNE not6
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JNE chosen
+	LEAQ integerFactors6KAVX512<>(SB), R12
+	MOVQ $64, integerArgs_factorBytes(AX)
+	JMP chosen
+not6:
+	LEAQ integerUnpack8<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer8
+	JEQ chosen
+chosen:
+	MOVQ R11, integerArgs_unpack(AX)
+	MOVQ R12, integerArgs_factors(AX)
+	MOVQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_pairOut(AX)
+	MOVQ $0, integerArgs_second(AX)
+tile:
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_panelActs(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_panelMore(AX)
+	MOVQ integerArgs_groups(AX), R11
+	MOVQ R11, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_pairBlock(AX), R11
+	MOVQ R11, integerArgs_nextBlock(AX)
+panel:
+	MOVQ integerArgs_groupsLeft(AX), R11
+	MOVQ integerArgs_panel(AX), R12
+	CMPQ R12, R11
+	CMOVQGT R11, R12
+	MOVQ R12, integerArgs_panelGroups(AX)
+	SUBQ R12, R11
+	MOVQ R11, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_slots(AX), R9
+unpack:
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE unpackDecoded
+	CMPQ integerArgs_factors(AX), $0
+	JEQ unpackDecoded
+	CALL integerDecode<>(SB)
+unpackDecoded:
+	DECQ integerArgs_superLeft(AX)
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ unpackAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
+unpackAlone:
+	MOVQ integerArgs_factorBytes(AX), R13
+	ADDQ R13, integerArgs_factorAt(AX)
+	DECQ integerArgs_unpackLeft(AX)
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE within
+	ADDQ integerArgs_tail(AX), R8
+within:
+	DECQ R12
+	JNZ unpack
+	MOVQ R8, integerArgs_nextBlock(AX)
+	MOVQ $64, BX
+	MOVQ integerArgs_actRow(AX), CX
+	MOVQ integerArgs_panelGroups(AX), R8
+	MOVQ R8, R9
+	MOVQ integerArgs_strips(AX), R12
+	MOVQ R12, integerArgs_stripsLeft(AX)
+	IMULQ R8, R12
+	MOVQ $3, integerArgs_lag(AX)
+	MOVQ integerArgs_panelActs(AX), DX
+	MOVQ DX, R13
+	ADDQ integerArgs_actTail(AX), R13
+	MOVQ integerArgs_slots(AX), SI
+	MOVQ SI, R10
+	ADDQ integerArgs_slotTail(AX), R10
+	MOVQ integerArgs_products(AX), DI
+	MOVQ DI, R11
+	MOVQ integerArgs_pairOut(AX), R15
+	MOVQ integerArgs_actStrip(AX), R14
+	MOVQ R14, integerArgs_actSkip(AX)
+	MOVQ R8, R14
+	IMULQ integerArgs_actGroup(AX), R14
+	SUBQ R14, integerArgs_actSkip(AX)
+strip:
+	CMPQ integerArgs_panelMore(AX), $0
+	JNE more
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	JMP turn
+more:
+	VMOVUPS 0(R15), Z0
+	VMOVUPS 64(R15), Z1
+	VMOVUPS 128(R15), Z2
+	VMOVUPS 192(R15), Z3
+	VMOVUPS 256(R15), Z4
+	VMOVUPS 320(R15), Z5
+	VMOVUPS 384(R15), Z6
+	VMOVUPS 448(R15), Z7
+	VMOVUPS 512(R15), Z8
+	VMOVUPS 576(R15), Z9
+	VMOVUPS 640(R15), Z10
+	VMOVUPS 704(R15), Z11
+	VMOVUPS 768(R15), Z12
+	VMOVUPS 832(R15), Z13
+	VMOVUPS 896(R15), Z14
+	VMOVUPS 960(R15), Z15
+turn:
+	TESTQ R12, R12
+	JLE multiplied
+	TESTQ $1, R12
+	JNZ odd
+	TILEZERO(0)
+	TILELOADD(4, 0, 2, 1)
+	TILELOADD(6, 0, 6, 3)
+	TDPBSUD(0, 4, 6)
+	CMPQ integerArgs_steps(AX), $4
+	JLE whole0
+	TILELOADD(4, 64, 2, 1)
+	TILELOADD(6, 1024, 6, 3)
+	TDPBSUD(0, 4, 6)
+whole0:
+	JMP begun
+odd:
+	TILEZERO(1)
+	TILELOADD(5, 0, 2, 1)
+	TILELOADD(7, 0, 6, 3)
+	TDPBSUD(1, 5, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE whole1
+	TILELOADD(5, 64, 2, 1)
+	TILELOADD(7, 1024, 6, 3)
+	TDPBSUD(1, 5, 7)
+whole1:
+begun:
+	ADDQ integerArgs_actGroup(AX), DX
+	ADDQ integerArgs_slot(AX), SI
+	DECQ R8
+	JNZ multiplied
+	ADDQ integerArgs_actSkip(AX), DX
+	MOVQ integerArgs_slots(AX), SI
+	MOVQ integerArgs_panelGroups(AX), R8
+multiplied:
+	CMPQ integerArgs_lag(AX), $3
+	JEQ kept
+	TESTQ R12, R12
+	JLT kept
+	TESTQ $1, R12
+	JNZ even
+	TILESTORED(1, 0, 7, 3)
+	JMP stored
+even:
+	TILESTORED(0, 0, 7, 3)
+stored:
+	ADDQ $1024, DI
+	ANDQ $~4096, DI
+kept:
+	DECQ R12
+	DECQ integerArgs_lag(AX)
+	JGE turn
+	VMOVUPS (R10), Z16
+	VMOVUPS 64(R10), Z17
+	VCVTDQ2PS 0(R11), Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	VFMADD231PS.BCST 64(R13), Z17, Z0
+	VCVTDQ2PS 64(R11), Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VFMADD231PS.BCST 68(R13), Z17, Z1
+	VCVTDQ2PS 128(R11), Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VFMADD231PS.BCST 72(R13), Z17, Z2
+	VCVTDQ2PS 192(R11), Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VFMADD231PS.BCST 76(R13), Z17, Z3
+	VCVTDQ2PS 256(R11), Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VFMADD231PS.BCST 80(R13), Z17, Z4
+	VCVTDQ2PS 320(R11), Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VFMADD231PS.BCST 84(R13), Z17, Z5
+	VCVTDQ2PS 384(R11), Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VFMADD231PS.BCST 88(R13), Z17, Z6
+	VCVTDQ2PS 448(R11), Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VFMADD231PS.BCST 92(R13), Z17, Z7
+	VCVTDQ2PS 512(R11), Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VFMADD231PS.BCST 96(R13), Z17, Z8
+	VCVTDQ2PS 576(R11), Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+	VFMADD231PS.BCST 100(R13), Z17, Z9
+	VCVTDQ2PS 640(R11), Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+	VFMADD231PS.BCST 104(R13), Z17, Z10
+	VCVTDQ2PS 704(R11), Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+	VFMADD231PS.BCST 108(R13), Z17, Z11
+	VCVTDQ2PS 768(R11), Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+	VFMADD231PS.BCST 112(R13), Z17, Z12
+	VCVTDQ2PS 832(R11), Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+	VFMADD231PS.BCST 116(R13), Z17, Z13
+	VCVTDQ2PS 896(R11), Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+	VFMADD231PS.BCST 120(R13), Z17, Z14
+	VCVTDQ2PS 960(R11), Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+	VFMADD231PS.BCST 124(R13), Z17, Z15
+	ADDQ integerArgs_actGroup(AX), R13
+	ADDQ integerArgs_slot(AX), R10
+	ADDQ $1024, R11
+	ANDQ $~4096, R11
+	DECQ R9
+	JNZ turn
+	VMOVUPS Z0, 0(R15)
+	VMOVUPS Z1, 64(R15)
+	VMOVUPS Z2, 128(R15)
+	VMOVUPS Z3, 192(R15)
+	VMOVUPS Z4, 256(R15)
+	VMOVUPS Z5, 320(R15)
+	VMOVUPS Z6, 384(R15)
+	VMOVUPS Z7, 448(R15)
+	VMOVUPS Z8, 512(R15)
+	VMOVUPS Z9, 576(R15)
+	VMOVUPS Z10, 640(R15)
+	VMOVUPS Z11, 704(R15)
+	VMOVUPS Z12, 768(R15)
+	VMOVUPS Z13, 832(R15)
+	VMOVUPS Z14, 896(R15)
+	VMOVUPS Z15, 960(R15)
+	ADDQ $1024, R15
+	ADDQ integerArgs_actSkip(AX), R13
+	MOVQ integerArgs_slots(AX), R10
+	ADDQ integerArgs_slotTail(AX), R10
+	MOVQ integerArgs_panelGroups(AX), R9
+	DECQ integerArgs_stripsLeft(AX)
+	JNZ strip
+	MOVQ $1, integerArgs_panelMore(AX)
+	IMULQ integerArgs_actGroup(AX), R9
+	ADDQ R9, integerArgs_panelActs(AX)
+	CMPQ integerArgs_groupsLeft(AX), $0
+	JNE panel
+	MOVQ integerArgs_outTile(AX), R10
+	ADDQ R10, integerArgs_pairOut(AX)
+	MOVQ integerArgs_tileBytes(AX), R10
+	ADDQ R10, integerArgs_pairBlock(AX)
+	DECQ integerArgs_tiles(AX)
+	JNZ tile
+	TILERELEASE
+	VZEROUPPER
+	RET
+
+TEXT ·integerManyFP4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	LEAQ integerArgs_config(AX), DX
+	LDTILECFG_DX
+	XORL R12, R12
+	LEAQ integerUnpackFP4<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integerFP4
+	JEQ chosen
+	LEAQ integerUnpackLevels<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integerLevels
+	JNE notLevels
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JNE chosen
+	LEAQ integerFactorsXSAVX512<>(SB), R12
+	MOVQ $64, integerArgs_factorBytes(AX)
+	JMP chosen
+notLevels:
+chosen:
+	MOVQ R11, integerArgs_unpack(AX)
+	MOVQ R12, integerArgs_factors(AX)
+	MOVQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_pairOut(AX)
+	MOVQ $0, integerArgs_second(AX)
+tile:
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_panelActs(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_panelMore(AX)
+	MOVQ integerArgs_groups(AX), R11
+	MOVQ R11, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_pairBlock(AX), R11
+	MOVQ R11, integerArgs_nextBlock(AX)
+panel:
+	MOVQ integerArgs_groupsLeft(AX), R11
+	MOVQ integerArgs_panel(AX), R12
+	CMPQ R12, R11
+	CMOVQGT R11, R12
+	MOVQ R12, integerArgs_panelGroups(AX)
+	SUBQ R12, R11
+	MOVQ R11, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_slots(AX), R9
+unpack:
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE unpackDecoded
+	CMPQ integerArgs_factors(AX), $0
+	JEQ unpackDecoded
+	CALL integerDecode<>(SB)
+unpackDecoded:
+	DECQ integerArgs_superLeft(AX)
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ unpackAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
+unpackAlone:
+	MOVQ integerArgs_factorBytes(AX), R13
+	ADDQ R13, integerArgs_factorAt(AX)
+	DECQ integerArgs_unpackLeft(AX)
+	CMPQ integerArgs_superLeft(AX), $0
+	JNE within
+	ADDQ integerArgs_tail(AX), R8
+within:
+	DECQ R12
+	JNZ unpack
+	MOVQ R8, integerArgs_nextBlock(AX)
+	MOVQ $64, BX
+	MOVQ integerArgs_actRow(AX), CX
+	MOVQ integerArgs_panelGroups(AX), R8
+	MOVQ R8, R9
+	MOVQ integerArgs_strips(AX), R12
+	MOVQ R12, integerArgs_stripsLeft(AX)
+	IMULQ R8, R12
+	MOVQ $3, integerArgs_lag(AX)
+	MOVQ integerArgs_panelActs(AX), DX
+	MOVQ DX, R13
+	ADDQ integerArgs_actTail(AX), R13
+	MOVQ integerArgs_slots(AX), SI
+	MOVQ SI, R10
+	ADDQ integerArgs_slotTail(AX), R10
+	MOVQ integerArgs_products(AX), DI
+	MOVQ DI, R11
+	MOVQ integerArgs_pairOut(AX), R15
+	MOVQ integerArgs_actStrip(AX), R14
+	MOVQ R14, integerArgs_actSkip(AX)
+	MOVQ R8, R14
+	IMULQ integerArgs_actGroup(AX), R14
+	SUBQ R14, integerArgs_actSkip(AX)
+strip:
+	CMPQ integerArgs_panelMore(AX), $0
+	JNE more
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	JMP turn
+more:
+	VMOVUPS 0(R15), Z0
+	VMOVUPS 64(R15), Z1
+	VMOVUPS 128(R15), Z2
+	VMOVUPS 192(R15), Z3
+	VMOVUPS 256(R15), Z4
+	VMOVUPS 320(R15), Z5
+	VMOVUPS 384(R15), Z6
+	VMOVUPS 448(R15), Z7
+	VMOVUPS 512(R15), Z8
+	VMOVUPS 576(R15), Z9
+	VMOVUPS 640(R15), Z10
+	VMOVUPS 704(R15), Z11
+	VMOVUPS 768(R15), Z12
+	VMOVUPS 832(R15), Z13
+	VMOVUPS 896(R15), Z14
+	VMOVUPS 960(R15), Z15
+turn:
+	TESTQ R12, R12
+	JLE multiplied
+	TESTQ $1, R12
+	JNZ odd
+	TILEZERO(0)
+	TILELOADD(4, 0, 2, 1)
+	TILELOADD(6, 0, 6, 3)
+	TDPBSSD(0, 4, 6)
+	JMP begun
+odd:
+	TILEZERO(1)
+	TILELOADD(5, 0, 2, 1)
+	TILELOADD(7, 0, 6, 3)
+	TDPBSSD(1, 5, 7)
+begun:
+	ADDQ integerArgs_actGroup(AX), DX
+	ADDQ integerArgs_slot(AX), SI
+	DECQ R8
+	JNZ multiplied
+	ADDQ integerArgs_actSkip(AX), DX
+	MOVQ integerArgs_slots(AX), SI
+	MOVQ integerArgs_panelGroups(AX), R8
+multiplied:
+	CMPQ integerArgs_lag(AX), $3
+	JEQ kept
+	TESTQ R12, R12
+	JLT kept
+	TESTQ $1, R12
+	JNZ even
+	TILESTORED(1, 0, 7, 3)
+	JMP stored
+even:
+	TILESTORED(0, 0, 7, 3)
+stored:
+	ADDQ $1024, DI
+	ANDQ $~4096, DI
+kept:
+	DECQ R12
+	DECQ integerArgs_lag(AX)
+	JGE turn
+	VMOVUPS (R10), Z16
+	VCVTDQ2PS 0(R11), Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	VCVTDQ2PS 64(R11), Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VCVTDQ2PS 128(R11), Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VCVTDQ2PS 192(R11), Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VCVTDQ2PS 256(R11), Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VCVTDQ2PS 320(R11), Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VCVTDQ2PS 384(R11), Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VCVTDQ2PS 448(R11), Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VCVTDQ2PS 512(R11), Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VCVTDQ2PS 576(R11), Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+	VCVTDQ2PS 640(R11), Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+	VCVTDQ2PS 704(R11), Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+	VCVTDQ2PS 768(R11), Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+	VCVTDQ2PS 832(R11), Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+	VCVTDQ2PS 896(R11), Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+	VCVTDQ2PS 960(R11), Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+	ADDQ integerArgs_actGroup(AX), R13
+	ADDQ integerArgs_slot(AX), R10
+	ADDQ $1024, R11
+	ANDQ $~4096, R11
+	DECQ R9
+	JNZ turn
+	VMOVUPS Z0, 0(R15)
+	VMOVUPS Z1, 64(R15)
+	VMOVUPS Z2, 128(R15)
+	VMOVUPS Z3, 192(R15)
+	VMOVUPS Z4, 256(R15)
+	VMOVUPS Z5, 320(R15)
+	VMOVUPS Z6, 384(R15)
+	VMOVUPS Z7, 448(R15)
+	VMOVUPS Z8, 512(R15)
+	VMOVUPS Z9, 576(R15)
+	VMOVUPS Z10, 640(R15)
+	VMOVUPS Z11, 704(R15)
+	VMOVUPS Z12, 768(R15)
+	VMOVUPS Z13, 832(R15)
+	VMOVUPS Z14, 896(R15)
+	VMOVUPS Z15, 960(R15)
+	ADDQ $1024, R15
+	ADDQ integerArgs_actSkip(AX), R13
+	MOVQ integerArgs_slots(AX), R10
+	ADDQ integerArgs_slotTail(AX), R10
+	MOVQ integerArgs_panelGroups(AX), R9
+	DECQ integerArgs_stripsLeft(AX)
+	JNZ strip
+	MOVQ $1, integerArgs_panelMore(AX)
+	IMULQ integerArgs_actGroup(AX), R9
+	ADDQ R9, integerArgs_panelActs(AX)
+	CMPQ integerArgs_groupsLeft(AX), $0
+	JNE panel
+	MOVQ integerArgs_outTile(AX), R10
+	ADDQ R10, integerArgs_pairOut(AX)
+	MOVQ integerArgs_tileBytes(AX), R10
+	ADDQ R10, integerArgs_pairBlock(AX)
+	DECQ integerArgs_tiles(AX)
+	JNZ tile
 	TILERELEASE
 	VZEROUPPER
 	RET

@@ -451,3 +451,9 @@ func integerAMX(a *integerArgs)
 
 //go:noescape
 func integerAMXFP4(a *integerArgs)
+
+//go:noescape
+func integerMany(a *integerArgs)
+
+//go:noescape
+func integerManyFP4(a *integerArgs)

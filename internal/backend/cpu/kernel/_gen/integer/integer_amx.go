@@ -72,6 +72,8 @@ func amx(s *source) {
 	decode(s)
 	amxKernel{s, false}.write()
 	amxKernel{s, true}.write()
+	manyKernel{amxKernel{s, false}}.write()
+	manyKernel{amxKernel{s, true}}.write()
 }
 
 func (k unpackKernel) write() {
@@ -341,6 +343,8 @@ const (
 	regCX  = 1
 	regDX  = 2
 	regBX  = 3
+	regSI  = 6
+	regDI  = 7
 	regR10 = 10
 	regR11 = 11
 	regR15 = 15
@@ -585,13 +589,7 @@ func (k amxKernel) addGroups(name string, rows func(end string, do func(m int)),
 		if ask {
 			k.askLine(name, m)
 		}
-		t := fmt.Sprintf("Z%d", 18+m%4)
-		k.op("VCVTDQ2PS %d(R11), %s", 64*m, t)
-		k.op("VMULPS.BCST %d(R13), %s, %s", 4*m, t, t)
-		k.op("VFMADD231PS Z16, %s, Z%d", t, m)
-		if !k.fp4 {
-			k.op("VFMADD231PS.BCST %d(SI), Z17, Z%d", 4*m, m)
-		}
+		k.addRow(m, "SI", 0)
 	})
 	k.op("ADDQ integerArgs_actGroup(AX), R13")
 	k.op("ADDQ integerArgs_slot(AX), R10")
@@ -601,6 +599,17 @@ func (k amxKernel) addGroups(name string, rows func(end string, do func(m int)),
 	}
 	k.op("DECQ R12")
 	k.op("JNZ %sGroup", name)
+}
+
+// addRow scales the products of row m and adds them; sums has the row sums of the activations.
+func (k amxKernel) addRow(m int, sums string, offset int) {
+	t := fmt.Sprintf("Z%d", 18+m%4)
+	k.op("VCVTDQ2PS %d(R11), %s", 64*m, t)
+	k.op("VMULPS.BCST %d(R13), %s, %s", 4*m, t, t)
+	k.op("VFMADD231PS Z16, %s, Z%d", t, m)
+	if !k.fp4 {
+		k.op("VFMADD231PS.BCST %d(%s), Z17, Z%d", offset+4*m, sums, m)
+	}
 }
 
 // allRows does something for as many rows as a strip can have.
