@@ -31,7 +31,7 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 		return
 	}
 	args, rows := &s.integer, a.OutRows()
-	multiply := amxKernel(!w.biased(), rows >= amxMany)
+	multiply := amxKernel(w.biased(), rows >= amxMany)
 	args.set(w)
 	args.setAMX(a, s)
 	args.format = w.integerFormat()
@@ -53,17 +53,17 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 	*args = integerArgs{}
 }
 
-// amxKernel is the kernel for codes of E2M1, or of others, and for many strips, or few.
-func amxKernel(fp4, many bool) func(*integerArgs) {
+// amxKernel is the kernel for formats with biases, or without, and for many strips, or few.
+func amxKernel(biased, many bool) func(*integerArgs) {
 	switch {
-	case fp4 && many:
-		return integerManyFP4
-	case fp4:
-		return integerAMXFP4
-	case many:
+	case biased && many:
 		return integerMany
-	default:
+	case biased:
 		return integerAMX
+	case many:
+		return integerManyFP4
+	default:
+		return integerAMXFP4
 	}
 }
 

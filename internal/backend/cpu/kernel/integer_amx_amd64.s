@@ -2874,8 +2874,7 @@ chosen:
 	MOVQ R11, integerArgs_pairBlock(AX)
 	MOVQ integerArgs_out(AX), R11
 	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
+	MOVQ $0, integerArgs_second(AX)
 tile:
 	MOVQ integerArgs_acts(AX), R11
 	MOVQ R11, integerArgs_panelActs(AX)
@@ -2905,8 +2904,22 @@ unpackDecoded:
 	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ unpackAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
+unpackAlone:
 	MOVQ integerArgs_factorBytes(AX), R13
 	ADDQ R13, integerArgs_factorAt(AX)
+	DECQ integerArgs_unpackLeft(AX)
 	CMPQ integerArgs_superLeft(AX), $0
 	JNE within
 	ADDQ integerArgs_tail(AX), R8
@@ -2914,6 +2927,8 @@ within:
 	DECQ R12
 	JNZ unpack
 	MOVQ R8, integerArgs_nextBlock(AX)
+	MOVQ $64, BX
+	MOVQ integerArgs_actRow(AX), CX
 	MOVQ integerArgs_panelGroups(AX), R8
 	MOVQ R8, R9
 	MOVQ integerArgs_strips(AX), R12
@@ -3158,8 +3173,7 @@ chosen:
 	MOVQ R11, integerArgs_pairBlock(AX)
 	MOVQ integerArgs_out(AX), R11
 	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
+	MOVQ $0, integerArgs_second(AX)
 tile:
 	MOVQ integerArgs_acts(AX), R11
 	MOVQ R11, integerArgs_panelActs(AX)
@@ -3189,8 +3203,22 @@ unpackDecoded:
 	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ unpackAlone
+	ADDQ $1024, integerArgs_factorAt(AX)
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+	SUBQ $1024, integerArgs_factorAt(AX)
+unpackAlone:
 	MOVQ integerArgs_factorBytes(AX), R13
 	ADDQ R13, integerArgs_factorAt(AX)
+	DECQ integerArgs_unpackLeft(AX)
 	CMPQ integerArgs_superLeft(AX), $0
 	JNE within
 	ADDQ integerArgs_tail(AX), R8
@@ -3198,6 +3226,8 @@ within:
 	DECQ R12
 	JNZ unpack
 	MOVQ R8, integerArgs_nextBlock(AX)
+	MOVQ $64, BX
+	MOVQ integerArgs_actRow(AX), CX
 	MOVQ integerArgs_panelGroups(AX), R8
 	MOVQ R8, R9
 	MOVQ integerArgs_strips(AX), R12

@@ -114,8 +114,7 @@ func (k unpackKernel) write() {
 	}
 }
 
-// decode writes what decodes the factors of a superblock, of both tiles where there are two, and
-// keeps the registers that are in use.
+// decode writes what decodes the factors of a superblock of both tiles and keeps registers.
 func decode(s *source) {
 	s.line("\nTEXT integerDecode<>(SB), NOSPLIT, $24-0")
 	s.op("MOVQ CX, 0(SP)")
@@ -253,8 +252,9 @@ func (k amxKernel) upTo(left, register string) {
 	k.op("CMOVQGT %s, %s", left, register)
 }
 
-// decoded decodes the factors of a superblock before its first group is unpacked.
-func (k amxKernel) decoded(name string) {
+// unpack unpacks a group of both tiles. Before the first of a superblock it decodes the factors
+// of all of its groups.
+func (k amxKernel) unpack(name string) {
 	k.op("CMPQ integerArgs_superLeft(AX), $0")
 	k.op("JNE %sDecoded", name)
 	k.op("CMPQ integerArgs_factors(AX), $0")
@@ -262,11 +262,6 @@ func (k amxKernel) decoded(name string) {
 	k.op("CALL integerDecode<>(SB)")
 	k.line("%sDecoded:", name)
 	k.op("DECQ integerArgs_superLeft(AX)")
-}
-
-// unpack unpacks a group of both tiles.
-func (k amxKernel) unpack(name string) {
-	k.decoded(name)
 	k.arg("unpack", "R13")
 	k.op("CALL R13")
 	k.op("CMPQ integerArgs_second(AX), $0")

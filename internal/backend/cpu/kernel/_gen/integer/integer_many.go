@@ -36,8 +36,7 @@ func (k manyKernel) write() {
 	k.choose()
 	k.move("weights", "pairBlock")
 	k.move("out", "pairOut")
-	k.op("MOVQ $64, BX")
-	k.arg("actRow", "CX")
+	k.op("MOVQ $0, integerArgs_second(AX)")
 	k.line("tile:")
 	k.move("acts", "panelActs")
 	k.move("more", "panelMore")
@@ -73,11 +72,7 @@ func (k manyKernel) unpackPanel() {
 	k.arg("nextBlock", "R8")
 	k.arg("slots", "R9")
 	k.line("unpack:")
-	k.decoded("unpack")
-	k.arg("unpack", "R13")
-	k.op("CALL R13")
-	k.arg("factorBytes", "R13")
-	k.op("ADDQ R13, integerArgs_factorAt(AX)")
+	k.unpack("unpack")
 	k.op("CMPQ integerArgs_superLeft(AX), $0")
 	k.op("JNE within")
 	k.op("ADDQ integerArgs_tail(AX), R8")
@@ -89,6 +84,8 @@ func (k manyKernel) unpackPanel() {
 
 // begin prepares the turns of all strips.
 func (k manyKernel) begin() {
+	k.op("MOVQ $64, BX")
+	k.arg("actRow", "CX")
 	k.arg("panelGroups", "R8")
 	k.op("MOVQ R8, R9")
 	k.arg("strips", "R12")
