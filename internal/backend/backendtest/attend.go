@@ -156,12 +156,13 @@ func (c *checker) attend() {
 		})
 		c.holds(what+", alone and in a batch", func(r *rig) (got, want []float32) { return k.batch(r) })
 	}
-	c.like("a long context", func(r *rig) [][]float32 {
-		k := attendCases[0]
-		s, t := k.sequence(r, k.layer(r), 705), k.text(r, 705)
-		s.append(t, attendLayer, 0, 700)
-		return [][]float32{s.feed(t, 700, 701), s.feed(t, 701, 705)}
-	})
+	for _, k := range []attendCase{attendCases[0], {8, 2, 64, dtype.I8}} {
+		c.like(fmt.Sprintf("a long context, pages of %v", k.kind), func(r *rig) [][]float32 {
+			s, t := k.sequence(r, k.layer(r), 705), k.text(r, 705)
+			s.append(t, attendLayer, 0, 700)
+			return [][]float32{s.feed(t, 700, 701), s.feed(t, 701, 705)}
+		})
+	}
 }
 
 // batch feeds three sequences in one call, and each alone.

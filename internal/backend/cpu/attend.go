@@ -166,7 +166,7 @@ func owners(dst []int32, batch []backend.Seq, rows int) []int32 {
 func (op *attendOp) group() (pages, longest int) {
 	op.groups = op.groups[:0]
 	height := max(1, groupQueries/op.share())
-	if op.coded {
+	if op.coded && op.q.Rows*op.a.Heads >= codedQueries*chunksPerThread*op.b.pool.size() {
 		height = max(1, codedQueries/op.share())
 	}
 	for i, s := range op.batch {

@@ -12,8 +12,9 @@ import (
 // all that is computed for a block lies [rows, lanes]. A page is read for all blocks of a group
 // before the next one is.
 
-// codedQueries bounds the queries of a group: while a page passes, which is 33 KB at the usual
-// width, their sums stay in the second cache.
+// codedQueries bounds the queries of a group where there are many: while a page passes, which is
+// 33 KB at the usual width, their sums stay in the second cache. Few queries are groups of
+// groupQueries, because what spans cut of a group is kept, page by page.
 const codedQueries = 64
 
 // codedBuffers are what one thread computes in.
