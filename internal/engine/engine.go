@@ -178,6 +178,7 @@ func (e *Engine) loop() {
 	defer close(e.done)
 	for e.step() {
 	}
+	e.tidyBackground() // one may have come after the last look and before the end was known
 	if e.cache != nil {
 		if err := try(e.cache.Close); err != nil {
 			e.blame(err)
