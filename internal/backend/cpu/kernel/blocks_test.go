@@ -40,12 +40,17 @@ func randomBlockCase(f dtype.Format, r *rand.Rand) blockCase {
 	return c
 }
 
-// blockCases are every format with every number of rows that kernels tell apart, and random ones.
+// blockCases are every format with every number of rows that kernels tell apart, fewer in short
+// mode, and random ones.
 func blockCases(random int, r *rand.Rand) []blockCase {
 	var list []blockCase
+	counts := []int{1, 3, 8, 17, 2, 4, 5, 6, 7, 9, 50}
+	if testing.Short() {
+		counts = counts[:4]
+	}
 	for _, f := range blockFormats {
 		columns, _ := f.BlockSize()
-		for _, m := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 50} {
+		for _, m := range counts {
 			list = append(list, blockCase{format: f, rows: 33, cols: 3 * columns, m: m})
 		}
 		if columns == 256 {
@@ -56,7 +61,7 @@ func blockCases(random int, r *rand.Rand) []blockCase {
 			list = append(list, randomBlockCase(f, r))
 		}
 	}
-	if random > 0 { // AMX takes as many rows and columns in several turns
+	if !testing.Short() { // AMX takes as many rows and columns in several turns
 		for _, f := range []dtype.Format{dtype.Q4_0, dtype.Q4K, dtype.Q6K} {
 			list = append(list, blockCase{format: f, rows: 17, cols: 18 * 256, m: 140})
 		}
