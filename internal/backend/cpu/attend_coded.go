@@ -54,7 +54,7 @@ func (s *codedSums) reset(blocks, numbers int) {
 // rows of width numbers. If there are fewer than a row has place for, the rest is nobody's.
 type codedBlock struct{ first, lanes, width int }
 
-// blocks is how many blocks a group has, block is one of them.
+// blocks is how many blocks a group has, blockOf is one of them.
 func (op *attendOp) blocks(g *attendGroup) int {
 	return (g.rows*op.share() + kernel.Lanes - 1) / kernel.Lanes
 }
