@@ -85,6 +85,7 @@ type Options struct {
 	PrefixCache PrefixCache
 
 	Speculation Speculation
+	Vision      Vision
 
 	OnRound  func(Round)             // called after every round, which waits for it; nil: not
 	Progress func(done, total int64) // called while weights are read, in bytes; nil: not
@@ -120,7 +121,8 @@ type Info struct {
 	Parameters int64  // without those of the head
 	Bytes      int64  // of weights in memory, head included
 	Compute    Compute
-	Head       bool // there is a multi-token-prediction head
+	Head       bool        // there is a multi-token-prediction head
+	Vision     *VisionInfo // nil: it takes no pictures
 }
 
 // Model is an open checkpoint with its tokenizer and chat template. Its methods may be called

@@ -29,10 +29,13 @@ var roles = []string{"system", "developer", "user", "assistant", "tool", "functi
 
 // Content is what a message says: a text, or parts such as texts and images, or
 // null. The zero Content is null.
-type Content struct{ value jinja.Value }
+type Content struct {
+	value jinja.Value
+	media []*Media // of its parts, in their order
+}
 
 // Text returns a content that is a text.
-func Text(s string) Content { return Content{jinja.String(s)} }
+func Text(s string) Content { return Content{value: jinja.String(s)} }
 
 // Text returns the content as one text, and whether it can be had as one: null
 // is the empty text, parts that are all texts are joined, others cannot be.
@@ -178,7 +181,7 @@ func contentFrom(v jinja.Value) (Content, error) {
 	case jinja.KindNone:
 		return Content{}, nil
 	case jinja.KindString:
-		return Content{v}, nil
+		return Content{value: v}, nil
 	case jinja.KindList:
 		for i, part := range v.Items() {
 			kind, _ := part.Map().Get("type")
@@ -186,7 +189,7 @@ func contentFrom(v jinja.Value) (Content, error) {
 				return Content{}, fmt.Errorf("'content[%d]' must be an object with a 'type'", i)
 			}
 		}
-		return Content{v}, nil
+		return Content{value: v}, nil
 	}
 	return Content{}, errors.New("'content' must be a string, an array of parts or null")
 }

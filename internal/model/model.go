@@ -73,9 +73,10 @@ func (o *Output) Rows() ([][]float32, error) {
 // Options say how to open a model. The zero value is the default.
 type Options struct {
 	Compute   backend.Compute
-	Quantize  int // bits to quantize matrices to on load; 0: as the file is
-	MaxDrafts int // maximum draft tokens of one span
-	KVBits    int // of the KV cache: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
+	Quantize  int  // bits to quantize matrices to on load; 0: as the file is
+	MaxDrafts int  // maximum draft tokens of one span
+	KVBits    int  // of the KV cache: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
+	NoVision  bool // leave a vision tower out
 	// Progress, if not nil, is called from time to time with the bytes read so far.
 	Progress func(done, total int64)
 	Log      *slog.Logger // nil: silent

@@ -1,0 +1,49 @@
+package model
+
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/picture"
+)
+
+// Sighted is a model whose checkpoint may have a vision tower.
+type Sighted interface {
+	Model
+	// Tower is the vision tower. It is nil if the checkpoint has none or Options leave it out. The
+	// error says why one that is there cannot be used, and names what is missing: such a model
+	// takes text all the same.
+	Tower() (Tower, error)
+}
+
+// Tower makes of pictures the rows that stand in a prompt in place of embedded tokens. One
+// goroutine uses it and its model at a time.
+type Tower interface {
+	Info() TowerInfo
+	// Begin starts a pass over some pictures, of which none sees another: the rows of each are the
+	// same whichever share the pass. The pictures must not change until the pass is closed.
+	Begin(pictures []*picture.Patches) (TowerPass, error)
+}
+
+// TowerInfo describes a vision tower.
+type TowerInfo struct {
+	Layers     int
+	Width      int // of a patch's row
+	Output     int // of a token's row: the model's Width
+	Patch      int // side of a patch in pixels
+	Temporal   int // frames of a patch
+	Merge      int // side of a token in patches
+	Parameters int64
+	Bytes      int64 // of weights in memory
+}
+
+// TowerPass is a pass over pictures in steps, so that whoever decodes text meanwhile need not wait
+// for its end.
+type TowerPass interface {
+	// Step computes the next piece of the pass, of some milliseconds, and reports whether it was
+	// the last.
+	Step() (done bool, err error)
+	// Take hands out the rows of picture i, [tokens, Output] in float32, after the last step: the
+	// caller gives them back to the device.
+	Take(i int) backend.Tensor
+	// Close gives back what was not taken. It may be called at any time, also more than once.
+	Close()
+}

@@ -1,0 +1,45 @@
+package foretoken
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNoVision is wrapped by the error for a picture or video that a model cannot see: its
+// checkpoint has no vision tower, or Options leave it out.
+var ErrNoVision = errors.New("this model takes no images")
+
+// Vision says how a model sees. The zero value is the default.
+type Vision struct {
+	Off bool // load no vision tower: pictures are refused
+	// Projector is the GGUF file with the tower of a GGUF model, as llama.cpp has it; "": the one
+	// in the same folder whose name begins with mmproj.
+	Projector string
+	MaxPixels int   // of a picture as the tower gets it, larger ones are shrunk; 0: a million, or what the checkpoint allows if that is less
+	MaxMedia  int   // pictures and videos of one conversation; 0: 32
+	Memory    int64 // bytes for rows of recent pictures; 0: 256 MiB
+	AsStored  bool  // leave pictures as they lie in the file instead of turning them as EXIF says
+	OnWhite   bool  // lay transparent pictures over white instead of dropping transparency
+}
+
+// VisionInfo describes a vision tower.
+type VisionInfo struct {
+	Layers     int
+	Width      int // of a patch's row
+	Patch      int // side of a patch in pixels
+	Merge      int // side of a token in patches
+	Parameters int64
+	Bytes      int64 // of weights in memory
+	MaxPixels  int   // of a picture as the tower gets it
+}
+
+// MediaError is the error for a picture or video that cannot be used, which is its sender's fault.
+type MediaError struct {
+	Index int // among those of the conversation, from 0
+	Err   error
+}
+
+func (e *MediaError) Error() string { return fmt.Sprintf("picture or video %d: %v", e.Index+1, e.Err) }
+
+// Unwrap returns the cause.
+func (e *MediaError) Unwrap() error { return e.Err }
