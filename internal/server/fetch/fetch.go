@@ -34,13 +34,17 @@ type Client struct {
 	maxBytes int
 	timeout  time.Duration
 	lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	connect  func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // New returns a client for hosts: HOST and *.DOMAIN, each on the ports of http and https, or * for
 // all. HOST:PORT, and an address in place of a name, may be on a private network; all others must
 // have public addresses. observe, if it is not nil, is told of every fetch that was tried.
 func New(hosts []string, observe func(bytes int, err error)) (*Client, error) {
-	c := &Client{observe: observe, maxBytes: maxBytes, timeout: timeout, lookup: net.DefaultResolver.LookupNetIP}
+	c := &Client{
+		observe: observe, maxBytes: maxBytes, timeout: timeout,
+		lookup: net.DefaultResolver.LookupNetIP, connect: new(net.Dialer).DialContext,
+	}
 	for _, text := range hosts {
 		h, err := parseHost(text)
 		if err != nil {
@@ -167,24 +171,17 @@ func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	private := false
+	err = fmt.Errorf("%.100q has no public address: see foretoken serve --allow-image-urls", name)
 	for _, a := range addresses {
 		if !public(a) && !c.private(name, port) {
-			private = true
 			continue
 		}
 		var conn net.Conn
-		if conn, err = new(net.Dialer).DialContext(ctx, network, net.JoinHostPort(a.Unmap().String(), port)); err == nil {
+		if conn, err = c.connect(ctx, network, net.JoinHostPort(a.Unmap().String(), port)); err == nil {
 			return conn, nil
 		}
 	}
-	switch {
-	case err != nil:
-		return nil, err
-	case private:
-		return nil, fmt.Errorf("%.100q has no public address: see foretoken serve --allow-image-urls %s:%s", name, name, port)
-	}
-	return nil, fmt.Errorf("%.100q has no address", name)
+	return nil, err
 }
 
 // private reports whether a host may have an address that is not public.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -25,6 +26,9 @@ func (h host) explicit() bool { return h.addr.IsValid() || h.port != "" }
 func parseHost(text string) (host, error) {
 	h := host{name: strings.ToLower(text)}
 	if name, port, err := net.SplitHostPort(h.name); err == nil {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return h, fmt.Errorf("%q, want HOST, HOST:PORT, *.DOMAIN or *", text)
+		}
 		h.name, h.port = name, port
 	}
 	bare := strings.TrimSuffix(strings.TrimPrefix(h.name, "["), "]")
