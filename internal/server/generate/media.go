@@ -46,12 +46,17 @@ func (s *Service) checkRemote(r *Request) error {
 
 // fetch gets the files of a request that are on other machines, for a model that can see them.
 func (s *Service) fetch(ctx context.Context, r *Request, m *foretoken.Model) error {
-	if len(r.Media) > 0 && m.Info().Vision == nil {
-		return foretoken.ErrNoVision
-	}
 	if len(r.Remote) == 0 {
 		return nil
 	}
+	if m.Info().Vision == nil {
+		return foretoken.ErrNoVision
+	}
+	return s.fetchAll(ctx, r)
+}
+
+// fetchAll gets the files of a request that are on other machines.
+func (s *Service) fetchAll(ctx context.Context, r *Request) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	errs := make([]error, len(r.Remote))
