@@ -207,7 +207,8 @@ func (p *Prompt) inputs(n int) (ids []int32, list []engine.Input) {
 			ids[x.at+j] = model.NoToken
 		}
 		list = append(list, engine.Input{
-			Input: prefix.Input{At: x.at, N: x.n, Hash: x.hash(), Positions: x.positions()},
+			Input:   prefix.Input{At: x.at, N: x.n, Hash: x.hash(), Positions: x.positions()},
+			Picture: x.view.Patches, First: x.time * x.n,
 		})
 	}
 	return ids, list

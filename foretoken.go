@@ -263,6 +263,9 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 		Context: m.context, MaxBatch: o.MaxBatch, MaxQueue: o.MaxQueue, MaxRound: o.MaxRound,
 		Cache: m.cached, Disk: m.disk, Drafter: m.draft.drafter, Controller: learned, Log: m.log,
 	}
+	if m.sight != nil {
+		e.Tower, e.TowerMemory = m.sight.tower, o.Vision.Memory
+	}
 	if o.OnRound != nil {
 		e.Observe = func(r engine.Round) { o.OnRound(Round(r)) }
 	}
