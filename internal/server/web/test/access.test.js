@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import { answerText, close, ended, launch, open, says, send } from "./browser.js";
 import { Fake, fail } from "./fake.js";
+import { sample } from "./samples.js";
 
 const rich = "# Title\n\nSome *words* and `code` and [a link](https://example.org).\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> said\n\n```go\nfunc main() { fmt.Println(\"" + "long ".repeat(40) + "\") }\n```\n\n" + "unbroken".repeat(40);
 
@@ -91,6 +92,9 @@ for (const scheme of ["light", "dark"]) {
       page = await open(browser, fake.url, { colorScheme: scheme, viewport: { width, height: 740 } });
       await settle();
       await sound("welcome");
+      await page.locator("#attach + input").setInputFiles([{ name: "wide.png", mimeType: "image/png", buffer: await sample("images/shapes_200x120.png") }, { name: "notes.txt", mimeType: "text/plain", buffer: Buffer.from("no") }]);
+      await page.waitForSelector("#unusable:not([hidden])");
+      await sound("attached pictures");
       await page.evaluate(() => document.querySelector("#colors [value=rejected]").click());
       fake.plans.push((body, stream) => {
         stream.write("Hm.", "reasoning_content");
@@ -103,6 +107,9 @@ for (const scheme of ["light", "dark"]) {
       await page.locator(".thinking summary").click();
       await settle();
       await sound("answer");
+      await page.click('[aria-label="Enlarge wide.png"]');
+      await sound("enlarged picture");
+      await page.click("#viewer button");
       assert.equal(await page.evaluate(() => document.documentElement.scrollWidth > innerWidth || document.querySelector("#scroller").scrollWidth > document.querySelector("#scroller").clientWidth), false, "scrolls sideways");
       for (const [name, wide] of [["panel", 1280], ["history", 960]]) {
         if (width >= wide) continue;
@@ -168,7 +175,7 @@ test("everything is done by keyboard", async () => {
     assert.ok(at.marked, `${at.name} has the focus and does not show it`);
     order.push(at.name);
   }
-  const places = ["new", "One", "model", "theme", "settings-toggle", "Edit and send again", "Copy answer", "Answer again", "prompt", "send", "panel-close"].map((name) => order.indexOf(name));
+  const places = ["new", "One", "model", "theme", "settings-toggle", "Edit and send again", "Copy answer", "Answer again", "attach", "prompt", "send", "panel-close"].map((name) => order.indexOf(name));
   assert.deepEqual(places, [...places].sort((a, b) => a - b), order.join(", "));
   assert.ok(!places.includes(-1), order.join(", "));
   // Answer again, open the settings and leave them.
