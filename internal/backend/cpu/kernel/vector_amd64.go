@@ -14,7 +14,7 @@ var vectorAVX512 = Vector{
 		Scores32: scores32AVX512, Scores16: scores16AVX512, Weigh32: weigh32AVX512, Weigh16: weigh16AVX512, Merge: mergeAVX512,
 	},
 	Coded: Coded{Scores: codedScoresAVX512, Softmax: codedSoftmaxAVX512, Weigh: codedWeighAVX512, Merge: codedMergeAVX512},
-	Delta: Delta{Read: deltaReadAVX512, Update: deltaUpdateAVX512},
+	Delta: Delta{Columns: 64, Read: deltaReadAVX512, Update: deltaUpdateAVX512, Steps: deltaStepsAVX512},
 }
 
 // vectorAVX2 wants AVX2, FMA, F16C and BMI2.
@@ -27,7 +27,7 @@ var vectorAVX2 = Vector{
 		Scores32: scores32AVX2, Scores16: scores16AVX2, Weigh32: weigh32AVX2, Weigh16: weigh16AVX2, Merge: mergeAVX2,
 	},
 	Coded: Coded{Scores: codedScoresAVX2, Softmax: codedSoftmaxAVX2, Weigh: codedWeighAVX2, Merge: codedMergeAVX2},
-	Delta: Delta{Read: deltaReadAVX2, Update: deltaUpdateAVX2},
+	Delta: Delta{Columns: 32, Read: deltaReadAVX2, Update: deltaUpdateAVX2, Steps: deltaStepsAVX2},
 }
 
 // dotAVX512 is exactmath.Dot32.
@@ -140,6 +140,11 @@ func deltaReadAVX512(out, delta, state []float32, stride, ahead int, q, k, v []f
 //go:noescape
 func deltaUpdateAVX512(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
 
+// deltaStepsAVX512 is deltaSteps.
+//
+//go:noescape
+func deltaStepsAVX512(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)
+
 // dotAVX2 is exactmath.Dot32.
 //
 //go:noescape
@@ -249,3 +254,8 @@ func deltaReadAVX2(out, delta, state []float32, stride, ahead int, q, k, v []flo
 //
 //go:noescape
 func deltaUpdateAVX2(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
+
+// deltaStepsAVX2 is deltaSteps.
+//
+//go:noescape
+func deltaStepsAVX2(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)
