@@ -23,4 +23,5 @@ func TestKernels(t *testing.T) {
 	t.Run("VectorPagesEqualGeneric", TestVectorPagesEqualGeneric)
 	t.Run("VectorNarrowEqualsGeneric", TestVectorNarrowEqualsGeneric)
 	t.Run("VectorDeltaEqualsGeneric", TestVectorDeltaEqualsGeneric)
+	t.Run("VectorDeltaStepsEqualGeneric", TestVectorDeltaStepsEqualGeneric)
 }
