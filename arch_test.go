@@ -35,7 +35,7 @@ const (
 	// cache and the server came to it, each a package of its own; then devices, families and
 	// inputs other than the first; 2,500 for pictures, of which a decoder of JPEG with the bytes of
 	// libjpeg is a third.
-	maxTreeLines = 70_000
+	maxTreeLines = 80_000
 
 	// The repository travels to other machines for tests, weights included.
 	maxTreeBytes = 45 << 20
