@@ -57,4 +57,7 @@ func (x *vectorTrial) mix(dim, count int, special bool) {
 	x.v.Mix.Product(out, guarded, values, count, step, &sums.Scale)
 	mixProduct(wantOut, want, pvalues, count, step, &wantSums.Scale)
 	x.same("values "+what, out, wantOut)
+	x.v.Mix.Divide(out, &sums.Weight)
+	mixDivide(wantOut, &wantSums.Weight)
+	x.same("quotients "+what, out, wantOut)
 }

@@ -27,6 +27,11 @@ func mixProductAVX512(dst, a, b []float32, n, step int, scale *[MixQueries]float
 //go:noescape
 func mixWeightsAVX512(scores []float32, s *MixSums)
 
+// mixDivideAVX512 is mixDivide.
+//
+//go:noescape
+func mixDivideAVX512(x []float32, y *[MixQueries]float32)
+
 // layerNormAVX2 is layerNorm.
 //
 //go:noescape
@@ -51,3 +56,8 @@ func mixProductAVX2(dst, a, b []float32, n, step int, scale *[MixQueries]float32
 //
 //go:noescape
 func mixWeightsAVX2(scores []float32, s *MixSums)
+
+// mixDivideAVX2 is mixDivide.
+//
+//go:noescape
+func mixDivideAVX2(x []float32, y *[MixQueries]float32)

@@ -1327,7 +1327,8 @@ loop29:
 	RET
 
 // func mixWeightsAVX2(scores []float32, s *MixSums)
-// SI scores, R8 and CX their end and numbers, DI sums, DX and BX keys left, AX place. Registers 12 and 13 highest, then 10 and 11 sums. Twin: mixWeights.
+// SI scores, DI sums, CX keys, DX keys left, AX place. Registers 10 and 11 sums, 12 and 13 highest,
+// 16 on constants. Twin: mixWeights.
 TEXT ·mixWeightsAVX2(SB), NOSPLIT, $0-32
 	MOVQ scores_base+0(FP), SI
 	MOVQ scores_len+8(FP), CX
@@ -1723,5 +1724,34 @@ exps39:
 	JNZ exps39
 	VMOVUPS Y10, MixSums_Weight+64(DI)
 	VMOVUPS Y11, MixSums_Weight+96(DI)
+	VZEROUPPER
+	RET
+
+// func mixDivideAVX2(x []float32, y *[MixQueries]float32)
+// SI x, DI y, CX numbers of x left. Registers 8 on y. Twin: mixDivide.
+TEXT ·mixDivideAVX2(SB), NOSPLIT, $0-32
+	MOVQ x_base+0(FP), SI
+	MOVQ x_len+8(FP), CX
+	MOVQ y+24(FP), DI
+	VMOVUPS (DI), Y8
+	VMOVUPS 32(DI), Y9
+	VMOVUPS 64(DI), Y10
+	VMOVUPS 96(DI), Y11
+rows40:
+	VMOVUPS (SI), Y0
+	VDIVPS Y8, Y0, Y0
+	VMOVUPS Y0, (SI)
+	VMOVUPS 32(SI), Y1
+	VDIVPS Y9, Y1, Y1
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS 64(SI), Y2
+	VDIVPS Y10, Y2, Y2
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS 96(SI), Y3
+	VDIVPS Y11, Y3, Y3
+	VMOVUPS Y3, 96(SI)
+	ADDQ $128, SI
+	SUBQ $32, CX
+	JNZ rows40
 	VZEROUPPER
 	RET

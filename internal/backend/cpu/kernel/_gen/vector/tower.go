@@ -8,6 +8,7 @@ func (m *machine) tower() {
 	m.gelus()
 	m.mixProduct()
 	m.mixWeights()
+	m.mixDivide()
 }
 
 func (m *machine) layerNorm() {
@@ -62,11 +63,13 @@ func (m *machine) gelus() {
 		m.function(k.name, "SI x, DI dst, CX numbers, AX index; register 13 where the result is x or zero. Twin: "+k.name+".", 0, "", floats("dst", "x")...)
 		m.take("DI", "*dst", "SI", "*x", "CX", "len(dst)")
 		m.op("VMOVUPS %s, %s", m.number(k.name+"Limit", k.limit), m.r(13))
-		m.each(func(half int, masked bool) {
-			m.load("SI", half, masked, 0)
-			m.magnitude(0, 1, 13)
-			k.body()
-			m.store(0, "DI", half, masked)
+		m.hold(func() {
+			m.each(func(half int, masked bool) {
+				m.load("SI", half, masked, 0)
+				m.magnitude(0, 1, 13)
+				k.body()
+				m.store(0, "DI", half, masked)
+			})
 		})
 		m.end()
 	}
@@ -189,6 +192,9 @@ func (m *machine) mixBlock(r, rows, q, n int) {
 		m.op("VMOVUPS %s, %s", times(4*(q+v*m.wide()), "R11", "", "", 0), m.r(a+v))
 	}
 	for i := range rows {
+		if i == 0 && m.halves == 1 {
+			m.op("PREFETCHT0 1024(R12)")
+		}
 		one := m.r(b + i%2)
 		m.op("VBROADCASTSS %s, %s", times(4*(r+i), "R12", "", "", 0), one)
 		for v := range n {
@@ -209,41 +215,49 @@ func (m *machine) mixBlock(r, rows, q, n int) {
 // mixWeights takes two registers of queries at a time.
 func (m *machine) mixWeights() {
 	const n = 2
-	m.function("mixWeights", `SI scores, R8 and CX their end and numbers, DI sums, DX and BX keys left, AX place. Registers 12 and 13 highest, then 10 and 11 sums. Twin: mixWeights.`, 0, "",
+	m.function("mixWeights", `SI scores, DI sums, CX keys, DX keys left, AX place. Registers 10 and 11 sums, 12 and 13 highest,
+		16 on constants. Twin: mixWeights.`, 0, "",
 		with(floats("scores"), param{"s", "*MixSums"})...)
 	m.take("SI", "*scores", "CX", "len(scores)", "DI", "s")
 	m.op("SHRQ $5, CX") // keys
-	for q := 0; q < mixQueries; q += n * m.wide() {
-		m.mixTops(q, n)
-		for v := range n { // the factor of what was summed
-			at := 4 * (q + v*m.wide())
-			m.op("VMOVUPS MixSums_Top+%d(DI), %s", at, m.r(0))
-			m.op("VMOVUPS %s, MixSums_Top+%d(DI)", m.r(12+v), at)
-			m.op("VSUBPS %s, %s, %s", m.r(12+v), m.r(0), m.r(0))
-			m.exp(0, 1, 2, 0)
-			m.op("VMOVUPS %s, MixSums_Scale+%d(DI)", m.r(1), at)
-			m.op("VMULPS MixSums_Weight+%d(DI), %s, %s", at, m.r(1), m.r(10+v))
+	m.hold(func() {
+		for q := 0; q < mixQueries; q += n * m.wide() {
+			m.mixWeigh(q, n)
 		}
-		loop := m.label("exps")
-		m.op("LEAQ %d(SI), AX", 4*q)
-		m.op("MOVQ CX, DX")
-		m.at(loop)
-		for v := range n {
-			at := times(4*v*m.wide(), "AX", "", "", 0)
-			m.op("VMOVUPS %s, %s", at, m.r(0))
-			m.op("VSUBPS %s, %s, %s", m.r(12+v), m.r(0), m.r(0))
-			m.exp(0, 1, 2, 0)
-			m.op("VMOVUPS %s, %s", m.r(1), at)
-			m.op("VADDPS %s, %s, %s", m.r(1), m.r(10+v), m.r(10+v))
-		}
-		m.op("ADDQ $%d, AX", 4*mixQueries)
-		m.op("DECQ DX")
-		m.op("JNZ %s", loop)
-		for v := range n {
-			m.op("VMOVUPS %s, MixSums_Weight+%d(DI)", m.r(10+v), 4*(q+v*m.wide()))
-		}
-	}
+	})
 	m.end()
+}
+
+// mixWeigh writes the weights of n registers of queries from query q on.
+func (m *machine) mixWeigh(q, n int) {
+	m.mixTops(q, n)
+	for v := range n { // the factor of what was summed
+		at := 4 * (q + v*m.wide())
+		m.op("VMOVUPS MixSums_Top+%d(DI), %s", at, m.r(0))
+		m.op("VMOVUPS %s, MixSums_Top+%d(DI)", m.r(12+v), at)
+		m.op("VSUBPS %s, %s, %s", m.r(12+v), m.r(0), m.r(0))
+		m.exp(0, 1, 2, 0)
+		m.op("VMOVUPS %s, MixSums_Scale+%d(DI)", m.r(1), at)
+		m.op("VMULPS MixSums_Weight+%d(DI), %s, %s", at, m.r(1), m.r(10+v))
+	}
+	loop := m.label("exps")
+	m.op("LEAQ %d(SI), AX", 4*q)
+	m.op("MOVQ CX, DX")
+	m.at(loop)
+	for v := range n {
+		at := times(4*v*m.wide(), "AX", "", "", 0)
+		m.op("VMOVUPS %s, %s", at, m.r(0))
+		m.op("VSUBPS %s, %s, %s", m.r(12+v), m.r(0), m.r(0))
+		m.exp(0, 1, 2, 0)
+		m.op("VMOVUPS %s, %s", m.r(1), at)
+		m.op("VADDPS %s, %s, %s", m.r(1), m.r(10+v), m.r(10+v))
+	}
+	m.op("ADDQ $%d, AX", 4*mixQueries)
+	m.op("DECQ DX")
+	m.op("JNZ %s", loop)
+	for v := range n {
+		m.op("VMOVUPS %s, MixSums_Weight+%d(DI)", m.r(10+v), 4*(q+v*m.wide()))
+	}
 }
 
 // mixTops writes registers 12 on = the highest of the scores of n registers of queries from query q
@@ -299,4 +313,26 @@ func (m *machine) mixTops(q, n int) {
 			m.op("VMAXPS %s, %s, %s", top(i, v), top(0, v), top(0, v))
 		}
 	}
+}
+
+func (m *machine) mixDivide() {
+	m.function("mixDivide", "SI x, DI y, CX numbers of x left. Registers 8 on y. Twin: mixDivide.", 0, "",
+		with(floats("x"), param{"y", "*[MixQueries]float32"})...)
+	m.take("SI", "*x", "CX", "len(x)", "DI", "y")
+	n := mixQueries / m.wide()
+	for v := range n {
+		m.op("VMOVUPS %s, %s", times(4*v*m.wide(), "DI", "", "", 0), m.r(8+v))
+	}
+	loop := m.label("rows")
+	m.at(loop)
+	for v := range n {
+		at := times(4*v*m.wide(), "SI", "", "", 0)
+		m.op("VMOVUPS %s, %s", at, m.r(v))
+		m.op("VDIVPS %s, %s, %s", m.r(8+v), m.r(v), m.r(v))
+		m.op("VMOVUPS %s, %s", m.r(v), at)
+	}
+	m.op("ADDQ $%d, SI", 4*mixQueries)
+	m.op("SUBQ $%d, CX", mixQueries)
+	m.op("JNZ %s", loop)
+	m.end()
 }
