@@ -103,6 +103,40 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 	}
 }
 
+// TestPicturesAreDecodedOnce sends files again: what was made of them is there, within its space,
+// and of other files, or for other limits, it is not.
+func TestPicturesAreDecodedOnce(t *testing.T) {
+	m := openTiny(t, Options{})
+	see := func(x chat.Part) view {
+		t.Helper()
+		v, err := m.sight.prepare(x.Media)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	one := shown(drawn(t, 64, 64, 1))
+	first := see(one)
+	small := shown(drawn(t, 64, 64, 1))
+	if see(small).Patches != first.Patches {
+		t.Error("the same picture was decoded again")
+	}
+	small.Media.MaxPixels = 1024
+	if other := see(small); other.Patches == first.Patches || see(small).Patches != other.Patches {
+		t.Error("a smaller one is not what was asked for")
+	}
+	if see(shown(drawn(t, 64, 64, 2))).Patches == first.Patches {
+		t.Error("another picture is taken for it")
+	}
+	n := first.Bytes()
+	for range maxRecent/n + 5 {
+		m.sight.keep(recent{view: first})
+	}
+	if got := len(m.sight.recent); got != maxRecent/n {
+		t.Errorf("%d pictures of %d bytes are kept, want %d", got, n, maxRecent/n)
+	}
+}
+
 // TestPictureTokensAreNotSaid asks for them as loudly as a request can.
 func TestPictureTokensAreNotSaid(t *testing.T) {
 	m := openTiny(t, Options{})
