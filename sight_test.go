@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
@@ -100,6 +101,64 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 	}
 	if s := m.Stats().Vision; s.Pictures != 0 {
 		t.Errorf("the next process: %+v", s)
+	}
+}
+
+// TestPicturesAtOnce has several ask about pictures at the same time, some about the same one: the
+// answers and the bits of logits are those of one after the other, without drafts.
+func TestPicturesAtOnce(t *testing.T) {
+	m := openTiny(t, Options{KVMemory: 64 << 20})
+	examples := golden.LoadTinyVision(t).Examples
+	if testing.Short() {
+		examples = examples[:2]
+	}
+	answer := func(x *golden.TinyExample, r Request) (*Answer, error) {
+		p, err := m.ChatPrompt(told(shown(x.Picture), chat.Part{Text: x.Question}))
+		if err != nil {
+			return nil, err
+		}
+		r.Prompt, r.MaxTokens, r.Sampling, r.Hash = p, 12, &sample.Options{}, true
+		a, err := m.Generate(t.Context(), r)
+		if err == nil {
+			err = a.Wait()
+		}
+		return a, err
+	}
+	var all sync.WaitGroup
+	for i := range examples {
+		x := &examples[i]
+		want, err := answer(x, Request{Depth: DepthOff, CacheSalt: "alone"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for depth := range Depth(3) {
+			all.Go(func() {
+				a, err := answer(x, Request{Depth: depth, CacheSalt: fmt.Sprint(depth % 2)})
+				if err != nil || a.Text() != want.Text() || a.LogitsHash() != want.LogitsHash() {
+					t.Errorf("%s at depth %v: %v", x.File, depth, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+// exclaimed is a template that shows answers otherwise than they were given.
+var exclaimed = strings.Replace(pictureTemplate, "{{- m.content }}", "{%- if m.role == 'assistant' %}Oh! {% endif %}{{- m.content }}", 1)
+
+// TestNextTurnIsPreparedWithPictures has the next turn of a conversation with a picture prefilled in
+// advance, where that is not what was said: without another look at the picture.
+func TestNextTurnIsPreparedWithPictures(t *testing.T) {
+	m := openTemplate(t, exclaimed, Options{KVMemory: 64 << 20})
+	c := told(shown(drawn(t, 64, 64, 200)), chat.Part{Text: "What do you see?"})
+	p := ask(t, m, c)
+	a := collect(t, m, Request{Prompt: p, MaxTokens: 12, Sampling: &sample.Options{}})
+	m.warming.Wait()
+	next := m.next(&c, p.views, a.Message())
+	c.Messages = append(c.Messages, a.Message(), chat.Message{Role: "user", Content: chat.Text("Why?")})
+	b := collect(t, m, Request{Prompt: ask(t, m, c), MaxTokens: 2, Sampling: &sample.Options{}})
+	if x := m.Stats(); x.Background.Completed != 1 || x.Vision.Pictures != 1 || b.Result.Cached != len(next.IDs) {
+		t.Errorf("%+v, %+v, %d tokens found, want %d", x.Background, x.Vision, b.Result.Cached, len(next.IDs))
 	}
 }
 
