@@ -103,6 +103,6 @@ func openCheckpoint(name string) (*checkpoint.Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := models.Open(path)
+	c, err := models.Open(path, "")
 	return c, explain(err)
 }
