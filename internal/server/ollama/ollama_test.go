@@ -265,7 +265,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		{"/api/chat", `{"messages": [{"content": "Hi"}]}`, 400, "messages[0].role: this field is missing"},
 		{"/api/chat", `{"messages": [{"role": "bot", "content": "Hi"}]}`, 400, `messages[0].role: "bot", want one of`},
 		{"/api/chat", `{"messages": [{"role": "user", "content": ["Hi"]}]}`, 400, "messages[0].content: an array, want a string"},
-		{"/api/chat", `{"messages": [{"role": "user", "content": "Hi", "images": ["aGk="]}]}`, 400, "messages[0].images[0]: this model takes no images"},
+		{"/api/chat", `{"messages": [{"role": "user", "content": "Hi", "images": "aGk="}]}`, 400, "messages[0].images: want a list of pictures, each of them base64"},
 		{"/api/chat", `{"messages": [{"role": "assistant", "tool_calls": [{}]}]}`, 400, "messages[0].tool_calls[0].function: this field is missing"},
 		{"/api/chat", `{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": "{}"}}]}]}`, 400, "messages[0].tool_calls[0].function.arguments: want the arguments as an object"},
 		{"/api/chat", `{"tools": [1], ` + hi + `}`, 400, "tools: chat: tools[0]"},
