@@ -98,7 +98,7 @@ func TestInputsChangeNothing(t *testing.T) {
 			continue
 		}
 		t.Run(on.name, func(t *testing.T) {
-			m, b := openEmbedding(t, on.name, on.opaque)
+			m, b := openEmbedding(t, on.name, backend.Options{Threads: 1}, on.opaque)
 			count := 12
 			if few {
 				count = 5
@@ -180,7 +180,7 @@ func TestInputsChangeNothing(t *testing.T) {
 // once for what it lacks, once again after they were evicted, and for the one row that the drafter's
 // next pair begins with.
 func TestPicturesAreSeenWhenNeeded(t *testing.T) {
-	m, b := openEmbedding(t, "dense", false)
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	pool := state.NewPool(b, 1<<30)
 	for i, drafter := range []spec.Drafter{m.Drafter(), nil} {
 		// Enough for one picture of 40 rows; those in use stay, however many.
@@ -261,7 +261,7 @@ func traced(t *testing.T, e *Engine, r Request) string {
 // rows and positions: as after the same ids, and the same however the prompt was cut and whatever
 // the cache had of it.
 func TestDraftsOfInputs(t *testing.T) {
-	m, b := openEmbedding(t, "dense", false)
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	text := Request{Prompt: prompt(90, 4)}
 	start := func(round int, cache bool) *Engine {
 		e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Cache: cache, RoundTokens: round, Log: quiet, Tower: b})
@@ -313,7 +313,7 @@ func TestDraftsOfInputs(t *testing.T) {
 // that is fed all pairs at once: the position of a pair is that of its hidden row's token, and its
 // token may be a row.
 func TestHeadIsFedPictures(t *testing.T) {
-	m, b := openEmbedding(t, "dense", false)
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	pool := state.NewPool(b, 1<<30)
 	e, err := New(m, pool, Options{Drafter: m.Drafter(), RoundTokens: 9, Log: quiet, Tower: b})
 	if err != nil {
@@ -421,7 +421,7 @@ func headDrafts(t *testing.T, m *headed, b *embedding, pool *state.Pool, r Reque
 
 // TestInputsInTheBackground prefills a picture, which the request then finds.
 func TestInputsInTheBackground(t *testing.T) {
-	m, b := openEmbedding(t, "dense", false)
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Cache: true, RoundTokens: 16, Log: quiet, Tower: b})
 	if err != nil {
 		t.Fatal(err)
@@ -463,7 +463,7 @@ func TestInputsInTheBackground(t *testing.T) {
 // TestFaultsOfTowers has a tower fail at one picture in every way, beside a request of text and one
 // with a sound picture, which must not notice even if the pictures share a pass.
 func TestFaultsOfTowers(t *testing.T) {
-	m, b := openEmbedding(t, "dense", false)
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	pool := state.NewPool(b, 1<<30)
 	e, err := New(m, pool, Options{Drafter: m.Drafter(), Cache: true, RoundTokens: 24, Log: quiet, Tower: b})
 	if err != nil {

@@ -64,14 +64,14 @@ func (e *embedding) counts() (made, alive, open int) {
 }
 
 // openEmbedding loads a model on such a device.
-func openEmbedding(t *testing.T, name string, opaque bool) (*headed, *embedding) {
+func openEmbedding(t *testing.T, name string, o backend.Options, opaque bool) (*headed, *embedding) {
 	t.Helper()
 	c, err := checkpoint.Open(golden.Dir(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close() //nolint:errcheck // read only
-	b := backendtest.Open(t, backend.Options{Threads: 1})
+	b := backendtest.Open(t, o)
 	if opaque {
 		b = backendtest.NewOpaque(b)
 	}
@@ -192,7 +192,7 @@ func (p *embeddingPass) Close() {
 // TestTowerLetsOthersSpeak has a text generated while the tower looks at a picture: without time to
 // spare in its rounds there is a step before each of them, and with nobody to wait all of them.
 func TestTowerLetsOthersSpeak(t *testing.T) {
-	m, b := openEmbedding(t, "dense", false)
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	var steps []int // after each round
 	gate := &gated{m, make(chan int32), make(chan struct{})}
 	e, err := New(gate, state.NewPool(b, 1<<30), Options{
@@ -237,7 +237,7 @@ func TestTowerLetsOthersSpeak(t *testing.T) {
 // TestPicturesSharePasses has the pictures of a prompt made together, unless that is too many
 // patches, or one is there already.
 func TestPicturesSharePasses(t *testing.T) {
-	m, b := openEmbedding(t, "dense", false)
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Log: quiet, Tower: b})
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +274,7 @@ func TestPicturesSharePasses(t *testing.T) {
 // TestCanceledPicturesAreNotMade cancels requests whose picture the tower looks at: the last of them
 // ends its pass.
 func TestCanceledPicturesAreNotMade(t *testing.T) {
-	m, b := openEmbedding(t, "dense", false)
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Log: quiet, Tower: b})
 	if err != nil {
 		t.Fatal(err)

@@ -17,9 +17,9 @@ const maxBytes = picture.DefaultMaxBytes
 // maxHeader bounds what stands before the comma of a data: URL.
 const maxHeader = 1 << 10
 
-// fromDataURL is the bytes that a data: URL (RFC 2397) holds, which is written without its scheme.
+// FromDataURL is the bytes that a data: URL (RFC 2397) holds, which is written without its scheme.
 // Errors show nothing of them.
-func fromDataURL(url []byte) ([]byte, error) {
+func FromDataURL(url []byte) ([]byte, error) {
 	head, data, ok := bytes.Cut(url[:min(len(url), maxHeader)], []byte{','})
 	if !ok {
 		return nil, errors.New("the data: URL has no comma, want data:image/png;base64, and the picture")

@@ -73,7 +73,7 @@ func file(q *generate.Request, v *body.Value, m *chat.Media, i int) {
 	text := v.Bytes()
 	switch s := scheme(text); s {
 	case "data":
-		m.Files[i] = read(v, text[len("data:"):], fromDataURL)
+		m.Files[i] = read(v, text[len("data:"):], FromDataURL)
 	case "http", "https":
 		u, err := url.Parse(string(text[:min(len(text), maxURL+1)]))
 		if len(text) > maxURL || err != nil || u.Host == "" || u.Opaque != "" {

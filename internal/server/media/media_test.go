@@ -97,7 +97,7 @@ func TestTooLargeIsNotDecoded(t *testing.T) {
 	long[0] = ','
 	for name, decode := range map[string]func([]byte) ([]byte, error){
 		"base64":   fromBase64,
-		"data URL": fromDataURL,
+		"data URL": FromDataURL,
 	} {
 		if data, err := decode(long); err != errTooLarge || data != nil { //nolint:errorlint // handed through
 			t.Errorf("%s: %d bytes, %v", name, len(data), err)
@@ -147,7 +147,7 @@ func FuzzDataURL(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		before := bytes.Clone(text)
-		data, err := fromDataURL(text)
+		data, err := FromDataURL(text)
 		if !bytes.Equal(text, before) {
 			t.Fatal("the text was changed")
 		}
@@ -160,7 +160,7 @@ func FuzzDataURL(f *testing.F) {
 		if len(data) == 0 || len(data) > len(text) {
 			t.Fatalf("%d bytes of %d", len(data), len(text))
 		}
-		again, err := fromDataURL([]byte("image/png;base64," + base64.StdEncoding.EncodeToString(data)))
+		again, err := FromDataURL([]byte("image/png;base64," + base64.StdEncoding.EncodeToString(data)))
 		if err != nil || !bytes.Equal(again, data) {
 			t.Errorf("%q became %q: %v", data, again, err)
 		}

@@ -228,7 +228,7 @@ func TestEmptyRequestsLoad(t *testing.T) {
 func TestModelsAreListed(t *testing.T) {
 	ask(t, "/api/generate", `{"model": "tiny"}`)
 	for path, want := range map[string][]string{
-		"/api/tags":    {`"name":"tiny"`, `"name":"thinker"`, `"name":"small"`, `"parameter_size":"18.9M"`, `"family":"qwen3_5"`, `"modified_at":"`},
+		"/api/tags":    {`"name":"tiny"`, `"name":"thinker"`, `"name":"small"`, `"parameter_size":"19.0M"`, `"family":"qwen3_5"`, `"modified_at":"`},
 		"/api/ps":      {`"name":"tiny"`, `"context_length":1024`, `"size_vram":0`, `"expires_at":"9999`},
 		"/api/version": {`{"version":"0.`},
 	} {

@@ -25,7 +25,7 @@ func TestModelsSayWhatTheyAre(t *testing.T) {
 		}
 		d := m.Foretoken
 		if m.Object != "model" || m.OwnedBy != "foretoken" || m.Created == 0 || !d.Loaded || d.Family != "qwen3_5" || d.Context != 1024 ||
-			d.Parameters != 18925744 || d.Bytes == 0 || d.Compute != "int8" || !d.MTP || d.Drafter != "mtp" || d.Device == "" || (d.AliasOf == "tiny") != (m.ID == "small") {
+			d.Parameters != 18950320 || d.Bytes == 0 || d.Compute != "int8" || !d.MTP || d.Drafter != "mtp" || d.Device == "" || (d.AliasOf == "tiny") != (m.ID == "small") {
 			t.Errorf("%+v", m)
 		}
 		_, text := send(t, http.MethodGet, "/v1/models/"+m.ID, "")
