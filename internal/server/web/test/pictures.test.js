@@ -213,16 +213,18 @@ test("what is no picture for a model is told, and nothing is lost", async () => 
 });
 
 test("large pictures are sent smaller, and animations as their first frame", async () => {
-  await choose(file("large.png", png(5000, 3500)), file("moves.gif", gif(2)), file("still.gif", gif(1)));
+  const heavy = Buffer.concat([photo, Buffer.alloc(3 << 20)]);
+  await choose(file("large.png", png(5000, 3500)), file("moves.gif", gif(2)), file("still.gif", gif(1)), file("heavy.jpg", heavy));
   await send(page, "What?"); // waits until they are read
   await ended(page);
-  const [large, moves, still] = fake.requests[0].messages[0].content;
+  const [large, moves, still, light] = fake.requests[0].messages[0].content;
   const header = headerOf(bytesOf(large));
   assert.equal(header.type, "image/png");
   assert.ok(header.width * header.height <= 1 << 22 && header.width * header.height > 4e6, `${header.width} × ${header.height}`);
   assert.ok(Math.abs(header.width / header.height - 5000 / 3500) < 0.001);
   assert.deepEqual(headerOf(bytesOf(moves)), { type: "image/png", width: 2, height: 1, animated: false });
   assert.deepEqual(still, part("image/gif", gif(1)));
+  assert.deepEqual(headerOf(bytesOf(light)), { type: "image/jpeg", width: 45, height: 80, animated: false }); // turned
 });
 
 test("a model that takes no pictures says so, and nothing is sent", async () => {
@@ -246,6 +248,16 @@ test("a model that takes no pictures says so, and nothing is sent", async () => 
   await ended(page);
   assert.equal(fake.requests.length, 1);
   assert.equal(fake.requests[0].messages[0].content.length, 2);
+  // It cannot go on with a conversation that has pictures either.
+  await page.selectOption("#model", "small");
+  await send(page, "And then?");
+  await page.getByText("small takes no pictures. This conversation has some: choose another model, or begin a new one.").waitFor();
+  assert.equal(await page.inputValue("#prompt"), "And then?");
+  await page.click("#new");
+  await page.press("#prompt", "Enter");
+  await ended(page);
+  assert.deepEqual(fake.requests[1].messages, [{ role: "user", content: "And then?" }]);
+  assert.ok(await page.isHidden("#unusable"));
 });
 
 test("what the server says of a picture stands at that picture", async () => {
