@@ -69,6 +69,10 @@ test("pictures are chosen, removed, sent as they are, and shown", async () => {
   assert.deepEqual(await names(), ["shapes.png", "wrong.webp", "photo.jpg"]);
   await page.click('[aria-label="Remove wrong.webp"]');
   assert.equal(await page.evaluate(() => document.activeElement.getAttribute("aria-label")), "Remove photo.jpg");
+  await choose(file("again.png", shapes));
+  await tiles(3);
+  await page.focus('[aria-label="Remove again.png"]');
+  await page.keyboard.press("Enter");
   await send(page, "What do you see?");
   await ended(page);
   assert.deepEqual(fake.requests[0].messages, [{ role: "user", content: [part("image/png", shapes), part("image/jpeg", photo), { type: "text", text: "What do you see?" }] }]);
@@ -177,6 +181,10 @@ test("a message is edited with its pictures", async () => {
   await ended(page);
   assert.deepEqual(fake.requests[1].messages, [{ role: "user", content: [part("image/png", shapes), part("image/webp", drawn), { type: "text", text: "And now?" }] }]);
   await keeps(2);
+  // What is left over of a conversation goes when the page is opened.
+  await page.evaluate(() => localStorage.clear());
+  await page.reload();
+  await keeps(0);
 });
 
 test("what is no picture for a model is told, and nothing is lost", async () => {
