@@ -102,6 +102,7 @@ func (f *decodeBench) drafts() flagGroup {
 
 func (f *decodeBench) complete(cmd *cobra.Command) {
 	completeDevice(cmd)
+	completeKV(cmd)
 	for name, words := range map[string][]cobra.Completion{
 		"classes": bench.Classes(), "rules": {"exact", "ratio"}, "depths": {"auto"}, "draft": {"mtp", "ngram", "auto"},
 		"draft-vocab": {"auto", "all"}, "compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"},

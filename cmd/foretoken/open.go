@@ -59,7 +59,7 @@ func loadSession(f *modelFlags, log *notes, bar *progress) (*session, error) {
 func (f *modelFlags) options() foretoken.Options {
 	o := foretoken.Options{
 		Device: f.device.value, Threads: f.threads.or(processors), ISA: f.isa.value, Context: f.context.or(0), Speculation: f.draft.options(),
-		PrefixCache: foretoken.PrefixCache{Off: true},
+		KVBits: f.kv.options(), PrefixCache: foretoken.PrefixCache{Off: true},
 	}
 	if f.compute.value == "float32" {
 		o.Compute = backend.Float32

@@ -60,7 +60,15 @@ type Dialogue struct {
 	// Turn opens a turn, whoever's it is.
 	Turn string
 	// Answer opens the assistant's: a text, with the token.
-	Answer string
+	Answer   string
+	Pictures PictureTokens
+}
+
+// PictureTokens are the tokens of pictures and videos, where the config does not name others.
+type PictureTokens struct {
+	Image, Video string   // stand in place of one
+	Start, End   string   // stand around it
+	Others       []string // that are not for answers either
 }
 
 // HeadNames tells what a file has of a multi-token-prediction head.

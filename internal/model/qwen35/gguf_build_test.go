@@ -59,7 +59,7 @@ func sourceTensors(t *testing.T, c *checkpoint.Checkpoint, group int) map[string
 	list := map[string]plainTensor{}
 	for _, n := range c.Tensors() {
 		name, needed := canonical(n)
-		if !needed || strings.HasSuffix(n, ".scales") || strings.HasSuffix(n, ".biases") {
+		if !needed || weights.IsTower(name) || strings.HasSuffix(n, ".scales") || strings.HasSuffix(n, ".biases") {
 			continue
 		}
 		x, err := c.Tensor(n)

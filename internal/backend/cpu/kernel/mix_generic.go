@@ -1,0 +1,71 @@
+package kernel
+
+import "github.com/foretoken/foretoken/internal/exactmath"
+
+// Mix is attention without mask and cache. A block of MixQueries queries of one head goes through
+// the keys, MixKeys at a time, and keeps for every query the highest score so far, the sum of
+// weights exp(score-top) and the sum of values times their weights. Where a block of keys raises
+// the top both sums are scaled down first.
+//
+// A query's result has this order, in which lanes do not appear: a score is a chain of fused
+// multiplications and additions over the columns; both sums are chains over the keys. So queries
+// lie in lanes: numbers of queries are [.., MixQueries], those of keys and values are read one by
+// one.
+type Mix struct {
+	// Product is the chains of tiles of MixTile scores or columns of values: to dst,
+	// [tiles, MixTile, MixQueries], it adds the products of row i of a, [n, MixQueries], and row i
+	// of b, [n, MixTile], for all i. A tile of b begins step numbers after the one before. dst is
+	// multiplied with scale first; if that is nil it begins with zero.
+	Product func(dst, a, b []float32, n, step int, scale *[MixQueries]float32)
+	// Weights replaces scores, [keys, MixQueries], by weights, and adds them to s.
+	Weights func(scores []float32, s *MixSums)
+}
+
+const (
+	MixQueries = 32 // queries of a block
+	MixTile    = 8  // keys, or columns of values, that are computed together
+	MixKeys    = 64 // keys after which sums may be scaled
+)
+
+// MixSums is what a block of queries keeps beside its sums of values.
+type MixSums struct {
+	Top    [MixQueries]float32 // highest scores
+	Weight [MixQueries]float32 // sums of weights
+	Scale  [MixQueries]float32 // what the sums of values are to be multiplied with
+}
+
+var mixGeneric = Mix{Product: mixProduct, Weights: mixWeights}
+
+func mixProduct(dst, a, b []float32, n, step int, scale *[MixQueries]float32) {
+	for r := range len(dst) / MixQueries {
+		y, b := dst[r*MixQueries:][:MixQueries], b[r/MixTile*step+r%MixTile:]
+		for q := range y {
+			if scale == nil {
+				y[q] = 0
+			} else {
+				y[q] *= scale[q]
+			}
+		}
+		for i := range n {
+			exactmath.AXPY32(y, a[i*MixQueries:][:MixQueries], b[i*MixTile])
+		}
+	}
+}
+
+func mixWeights(scores []float32, s *MixSums) {
+	for q := range MixQueries {
+		top := s.Top[q]
+		for i := q; i < len(scores); i += MixQueries {
+			if scores[i] > top {
+				top = scores[i]
+			}
+		}
+		s.Scale[q] = exactmath.Exp32(s.Top[q] - top)
+		weight := float32(s.Weight[q] * s.Scale[q])
+		for i := q; i < len(scores); i += MixQueries {
+			scores[i] = exactmath.Exp32(scores[i] - top)
+			weight += scores[i]
+		}
+		s.Top[q], s.Weight[q] = top, weight
+	}
+}
