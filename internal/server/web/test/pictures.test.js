@@ -271,14 +271,14 @@ test("a model that takes no pictures says so, and nothing is sent", async () => 
 test("what the server says of a picture stands at that picture", async () => {
   await choose(file("shapes.png", shapes), file("photo.jpg", photo));
   await tiles(2);
-  fake.plans.push((body, stream, res) => fail(res, 400, { message: "messages[0].content[1].image_url.url: broken picture", type: "invalid_request_error", param: "messages[0].content[1].image_url.url" }));
+  fake.plans.push((body, stream, res) => fail(res, 400, { message: "messages[0].content[1].image_url.url: picture or video 2: broken picture: unexpected EOF", type: "invalid_request_error", param: "messages[0].content[1].image_url.url" }));
   await send(page, "What?");
   await page.waitForSelector(".answer .problem[role=alert]");
-  assert.match(await page.locator(".answer .problem").innerText(), /^A picture cannot be used\s+Broken picture\. Remove it/);
+  assert.match(await page.locator(".answer .problem").innerText(), /^A picture cannot be used\s+Broken picture: unexpected EOF\. Remove it/);
   const wrong = page.locator(".user li.wrong");
   assert.equal(await wrong.count(), 1);
   assert.equal(await wrong.locator("img").getAttribute("alt"), "photo.jpg");
-  assert.equal(await wrong.innerText(), "Broken picture.");
+  assert.equal(await wrong.innerText(), "Broken picture: unexpected EOF.");
   await page.getByRole("button", { name: "Edit message" }).click();
   await page.click('.editor [aria-label="Remove photo.jpg"]');
   await page.focus(".editor textarea");
