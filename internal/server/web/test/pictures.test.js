@@ -44,24 +44,22 @@ const give = (selector, kind, files, texts = []) =>
     { kind, files: files.map(({ name, buffer }) => ({ name, base64: buffer.toString("base64") })), texts },
   );
 
-// stored lists the pictures in the browser's storage.
-const stored = () =>
-  page.evaluate(
-    () =>
+// keeps waits until the browser has stored so many pictures.
+const keeps = (count) =>
+  page.waitForFunction(
+    (count) =>
       new Promise((resolve) => {
         const opening = indexedDB.open("foretoken", 1);
         opening.onsuccess = () => {
-          const keys = opening.result.transaction("pictures").objectStore("pictures").getAllKeys();
-          keys.onsuccess = () => {
+          const counting = opening.result.transaction("pictures").objectStore("pictures").count();
+          counting.onsuccess = () => {
             opening.result.close();
-            resolve(keys.result.map(([, id]) => id));
+            resolve(counting.result === count);
           };
         };
       }),
+    count,
   );
-const keeps = async (count) => {
-  for (;;) if ((await stored()).length === count) return;
-};
 
 test("pictures are chosen, removed, sent as they are, and shown", async () => {
   await choose(file("shapes.png", shapes), file("wrong.webp", drawn), file("photo.jpg", photo));
