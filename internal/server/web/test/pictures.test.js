@@ -44,24 +44,22 @@ const give = (selector, kind, files, texts = []) =>
     { kind, files: files.map(({ name, buffer }) => ({ name, base64: buffer.toString("base64") })), texts },
   );
 
-// stored lists the pictures in the browser's storage.
-const stored = () =>
-  page.evaluate(
-    () =>
+// keeps waits until the browser has stored so many pictures.
+const keeps = (count) =>
+  page.waitForFunction(
+    (count) =>
       new Promise((resolve) => {
         const opening = indexedDB.open("foretoken", 1);
         opening.onsuccess = () => {
-          const keys = opening.result.transaction("pictures").objectStore("pictures").getAllKeys();
-          keys.onsuccess = () => {
+          const counting = opening.result.transaction("pictures").objectStore("pictures").count();
+          counting.onsuccess = () => {
             opening.result.close();
-            resolve(keys.result.map(([, id]) => id));
+            resolve(counting.result === count);
           };
         };
       }),
+    count,
   );
-const keeps = async (count) => {
-  for (;;) if ((await stored()).length === count) return;
-};
 
 test("pictures are chosen, removed, sent as they are, and shown", async () => {
   await choose(file("shapes.png", shapes), file("wrong.webp", drawn), file("photo.jpg", photo));
@@ -69,6 +67,10 @@ test("pictures are chosen, removed, sent as they are, and shown", async () => {
   assert.deepEqual(await names(), ["shapes.png", "wrong.webp", "photo.jpg"]);
   await page.click('[aria-label="Remove wrong.webp"]');
   assert.equal(await page.evaluate(() => document.activeElement.getAttribute("aria-label")), "Remove photo.jpg");
+  await choose(file("again.png", shapes));
+  await tiles(3);
+  await page.focus('[aria-label="Remove again.png"]');
+  await page.keyboard.press("Enter");
   await send(page, "What do you see?");
   await ended(page);
   assert.deepEqual(fake.requests[0].messages, [{ role: "user", content: [part("image/png", shapes), part("image/jpeg", photo), { type: "text", text: "What do you see?" }] }]);
@@ -177,6 +179,10 @@ test("a message is edited with its pictures", async () => {
   await ended(page);
   assert.deepEqual(fake.requests[1].messages, [{ role: "user", content: [part("image/png", shapes), part("image/webp", drawn), { type: "text", text: "And now?" }] }]);
   await keeps(2);
+  // What is left over of a conversation goes when the page is opened.
+  await page.evaluate(() => localStorage.clear());
+  await page.reload();
+  await keeps(0);
 });
 
 test("what is no picture for a model is told, and nothing is lost", async () => {
@@ -213,16 +219,18 @@ test("what is no picture for a model is told, and nothing is lost", async () => 
 });
 
 test("large pictures are sent smaller, and animations as their first frame", async () => {
-  await choose(file("large.png", png(5000, 3500)), file("moves.gif", gif(2)), file("still.gif", gif(1)));
+  const heavy = Buffer.concat([photo, Buffer.alloc(3 << 20)]);
+  await choose(file("large.png", png(5000, 3500)), file("moves.gif", gif(2)), file("still.gif", gif(1)), file("heavy.jpg", heavy));
   await send(page, "What?"); // waits until they are read
   await ended(page);
-  const [large, moves, still] = fake.requests[0].messages[0].content;
+  const [large, moves, still, light] = fake.requests[0].messages[0].content;
   const header = headerOf(bytesOf(large));
   assert.equal(header.type, "image/png");
   assert.ok(header.width * header.height <= 1 << 22 && header.width * header.height > 4e6, `${header.width} × ${header.height}`);
   assert.ok(Math.abs(header.width / header.height - 5000 / 3500) < 0.001);
   assert.deepEqual(headerOf(bytesOf(moves)), { type: "image/png", width: 2, height: 1, animated: false });
   assert.deepEqual(still, part("image/gif", gif(1)));
+  assert.deepEqual(headerOf(bytesOf(light)), { type: "image/jpeg", width: 45, height: 80, animated: false }); // turned
 });
 
 test("a model that takes no pictures says so, and nothing is sent", async () => {
@@ -246,19 +254,29 @@ test("a model that takes no pictures says so, and nothing is sent", async () => 
   await ended(page);
   assert.equal(fake.requests.length, 1);
   assert.equal(fake.requests[0].messages[0].content.length, 2);
+  // It cannot go on with a conversation that has pictures either.
+  await page.selectOption("#model", "small");
+  await send(page, "And then?");
+  await page.getByText("small takes no pictures. This conversation has some: choose another model, or begin a new one.").waitFor();
+  assert.equal(await page.inputValue("#prompt"), "And then?");
+  await page.click("#new");
+  await page.press("#prompt", "Enter");
+  await ended(page);
+  assert.deepEqual(fake.requests[1].messages, [{ role: "user", content: "And then?" }]);
+  assert.ok(await page.isHidden("#unusable"));
 });
 
 test("what the server says of a picture stands at that picture", async () => {
   await choose(file("shapes.png", shapes), file("photo.jpg", photo));
   await tiles(2);
-  fake.plans.push((body, stream, res) => fail(res, 400, { message: "messages[0].content[1].image_url.url: broken picture", type: "invalid_request_error", param: "messages[0].content[1].image_url.url" }));
+  fake.plans.push((body, stream, res) => fail(res, 400, { message: "messages[0].content[1].image_url.url: picture or video 2: broken picture: unexpected EOF", type: "invalid_request_error", param: "messages[0].content[1].image_url.url" }));
   await send(page, "What?");
   await page.waitForSelector(".answer .problem[role=alert]");
-  assert.match(await page.locator(".answer .problem").innerText(), /^A picture cannot be used\s+Broken picture\. Remove it/);
+  assert.match(await page.locator(".answer .problem").innerText(), /^A picture cannot be used\s+Broken picture: unexpected EOF\. Remove it/);
   const wrong = page.locator(".user li.wrong");
   assert.equal(await wrong.count(), 1);
   assert.equal(await wrong.locator("img").getAttribute("alt"), "photo.jpg");
-  assert.equal(await wrong.innerText(), "Broken picture.");
+  assert.equal(await wrong.innerText(), "Broken picture: unexpected EOF.");
   await page.getByRole("button", { name: "Edit message" }).click();
   await page.click('.editor [aria-label="Remove photo.jpg"]');
   await page.focus(".editor textarea");

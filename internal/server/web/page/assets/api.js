@@ -81,8 +81,8 @@ function pictureOf(error, messages) {
   return found < 0 ? undefined : found;
 }
 
-// plain is what an error says, without the place in the request that it begins with.
-const plain = (message) => message.replace(/^messages\[\S+: /, "").replace(/^\p{Ll}/u, (c) => c.toUpperCase()).replace(/[^.!?]$/, "$&.");
+// plain is what an error says of a picture, without the place and number that it begins with.
+const plain = (message) => message.replace(/^(?:messages\[\S+: )?(?:picture or video \d+: )?/, "").replace(/^\p{Ll}/u, (c) => c.toUpperCase()).replace(/[^.!?]$/, "$&.");
 
 // sees says what a model does with pictures: {pixels} it can use of one, 0 if that is not known,
 // or null if it takes none. Of a server that does not tell, all models are taken to see.

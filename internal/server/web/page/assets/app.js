@@ -1,6 +1,6 @@
 // The page: a conversation, the list of them, and the panel, put together.
 
-import { Album } from "./album.js";
+import { Album, picturesOf } from "./album.js";
 import { Answer, blank, pause } from "./answer.js";
 import { Problem, loading, models, sees, status } from "./api.js";
 import { Attachments, dropZone } from "./attach.js";
@@ -77,7 +77,7 @@ class App {
       this.conversations.reload();
       this.#showHistory();
     });
-    addEventListener("pagehide", () => this.running && this.conversations.save(this.running.conversation));
+    addEventListener("pagehide", () => this.running && this.#save(this.running.conversation));
     document.addEventListener("visibilitychange", () => this.watch());
   }
 
@@ -190,6 +190,7 @@ class App {
       },
       remove: (id) => {
         if (this.running?.conversation.id === id) this.stop();
+        for (const open of [this.running?.conversation, this.conversation]) if (open?.id === id) open.removed = true; // an answer that ends would bring it back
         this.conversations.remove(id);
         this.album.remove(id);
         if (this.conversation.id === id) this.show(this.conversations.create());
@@ -253,6 +254,12 @@ class App {
     if (!(await attached.ready()) || this.running) return;
     const content = this.prompt.value;
     if (content.trim() === "" && attached.pictures.length === 0) return;
+    const { blind } = this.#sight();
+    if (blind && picturesOf(this.conversation).length > 0) {
+      attached.tell(`${blind} This conversation has some: choose another model, or begin a new one.`);
+      return;
+    }
+    attached.tell("");
     this.prompt.value = "";
     this.#fit();
     this.conversation.messages.push(written(content, attached.take()));
@@ -377,7 +384,8 @@ class App {
     const { problem, finish } = answer.message;
     byId("said").textContent = problem ? "" : finish === "stopped" ? "Stopped." : "The answer is complete.";
     if (problem?.kind === "picture" && this.conversation === conversation) this.#showThread();
-    if (problem?.kind === "gone") this.connect();
+    const model = this.models.find(({ id }) => id === answer.message.model);
+    if (problem?.kind === "gone" || model?.foretoken?.loaded === false) this.connect(); // now it says what it can do
     if (problem?.kind === "key") this.thread.querySelector(".problem input")?.focus();
   }
 
@@ -390,7 +398,7 @@ class App {
   }
 
   #save(conversation) {
-    byId("unsaved").hidden = this.conversations.save(conversation);
+    if (!conversation.removed) byId("unsaved").hidden = this.conversations.save(conversation);
   }
 
   // compare makes the shown answer twice more, without drafting and with it, and says whether

@@ -54,6 +54,7 @@ export class Attachments {
   add(files) {
     const { blind } = this.sight();
     this.tell(blind);
+    this.#writeOn();
     if (blind) return;
     for (const file of files) {
       const tile = this.#tile(file.name || "Picture");
@@ -142,8 +143,14 @@ export class Attachments {
     }
     this.tell("");
     this.#arrange();
-    (next?.querySelector("button") ?? this.button).focus();
+    if (next) next.querySelector("button").focus();
+    else this.#writeOn();
     byId("said").textContent = "Picture removed.";
+  }
+
+  // #writeOn lets the person go on with the text.
+  #writeOn() {
+    this.list.parentElement.querySelector("textarea").focus();
   }
 
   #arrange() {
