@@ -40,6 +40,9 @@ const (
 	// stripWidth is how many columns of a state are kept in the first cache while a few tokens
 	// change it. For many it is up to the kernel.
 	stripWidth = 32
+	// fetchRows is how many rows ahead inputs are asked for: a head's part of a row is too short
+	// for the processor to foresee the next one's.
+	fetchRows = 4
 )
 
 // DeltaNet runs a Gated DeltaNet layer.
@@ -110,17 +113,13 @@ func (op *deltaOp) mix(buf *deltaBuffers, seq *backend.Seq, m, from, to int) {
 	buf.decay, buf.beta = kernel.Grow(buf.decay, n*op.share()), kernel.Grow(buf.beta, n*op.share())
 	buf.taps = kernel.Grow(buf.taps, d.Kernel)
 	scale := exactmath.RSqrt32(float32(d.KeyDim))
+	at := 0
+	for _, c := range op.channels(m) {
+		op.convolve(buf, seq, c[0], c[1], from, to, at)
+		at += c[1]
+	}
 	for t := range n {
 		y := buf.mixed[t*width:][:width]
-		at := 0
-		for _, c := range op.channels(m) {
-			for j := range buf.taps {
-				x := op.input(seq, from+t-(d.Kernel-1)+j)
-				buf.taps[j] = kernel.Tap{W: &row(d.Conv, j)[c[0]], X: &x[c[0]]}
-			}
-			op.vector.Convolve(y[at:at+c[1]], buf.taps)
-			at += c[1]
-		}
 		q, k := y[:d.KeyDim], y[d.KeyDim:2*d.KeyDim]
 		op.vector.Normalize(q, scale)
 		op.vector.Normalize(k, 1)
@@ -137,6 +136,27 @@ func (op *deltaOp) mix(buf *deltaBuffers, seq *backend.Seq, m, from, to int) {
 			buf.gate[t] = row(op.in.B, seq.First+from+t)[h]
 		}
 		op.vector.Sigmoids(buf.beta[i*n:][:n], buf.gate)
+	}
+}
+
+// convolve convolves w channels from channel c on of tokens [from, to), into columns at, … of mixed.
+func (op *deltaOp) convolve(buf *deltaBuffers, seq *backend.Seq, c, w, from, to, at int) {
+	width, taps := op.width(), buf.taps
+	for j := range taps { // of the token before
+		taps[j].W = &row(op.d.Conv, j)[c]
+		if j > 0 {
+			taps[j].X = &op.input(seq, from-len(taps)+j)[c]
+		}
+	}
+	for t := from; t < to; t++ {
+		if t+fetchRows < seq.N {
+			kernel.Fetch(op.input(seq, t+fetchRows)[c:][:w])
+		}
+		for j := range len(taps) - 1 {
+			taps[j].X = taps[j+1].X
+		}
+		taps[len(taps)-1].X = &op.input(seq, t)[c]
+		op.vector.Convolve(buf.mixed[(t-from)*width+at:][:w], taps)
 	}
 }
 
@@ -221,6 +241,9 @@ func (op *deltaOp) home(mem *backend.Recurrent, h, c, w int) stateStrip {
 func (op *deltaOp) gate(seq *backend.Seq, h, from, to int) {
 	d := op.d
 	for r := seq.First + from; r < seq.First+to; r++ {
+		if r+fetchRows < seq.First+to {
+			kernel.Fetch(row(op.in.Z, r+fetchRows)[h*d.ValueDim:][:d.ValueDim])
+		}
 		out, z := row(op.dst, r)[h*d.ValueDim:][:d.ValueDim], row(op.in.Z, r)[h*d.ValueDim:][:d.ValueDim]
 		op.vector.Norm(out, out, row(d.Norm, 0), d.Eps)
 		if d.SigmoidGate {
