@@ -7,6 +7,7 @@
 //   busy     too many requests; retryAfter is in seconds
 //   loading  the model is being loaded; progress is 0 to 1, or undefined
 //   full     the conversation does not fit into the model's context
+//   large    nor, with its pictures, into a request
 //   cut      the stream ended before the answer did
 //   picture  a picture cannot be used; picture is its number among those of the request, from 0
 //   refused  the request was wrong
@@ -18,6 +19,10 @@ export class Problem extends Error {
     Object.assign(this, extra);
   }
 }
+
+// maxBody is what a server takes unless it was told otherwise. One that refuses more hangs up
+// before all of it has come, which looks to a browser as if it were gone.
+const maxBody = 64 << 20;
 
 const fullCodes = new Set(["context_length_exceeded", "too_large", "context_full"]);
 
@@ -33,6 +38,7 @@ function problemOf(status, error, header, messages = []) {
   if (status === 503 && error?.type === "loading") {
     return new Problem("loading", message, { ...extra, progress: typeof error.progress === "number" ? error.progress : undefined });
   }
+  if (status === 413) return new Problem("large", message, extra);
   if (fullCodes.has(error?.code) || fullCodes.has(error?.type)) return new Problem("full", message, extra);
   const picture = pictureOf(error, messages);
   if (picture !== undefined) return new Problem("picture", plain(message), { ...extra, picture });
@@ -123,12 +129,14 @@ export async function loading(model) {
 
 // chat sends a conversation and yields the chunks of the answer as they come.
 export async function* chat(body, options) {
+  const text = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true }, foretoken: { stats: true, trace: true } });
+  if (text.length > maxBody) throw new Problem("large", `It has ${text.length >> 20} MiB with its pictures, of which ${maxBody >> 20} can be sent.`);
   const response = await request("v1/chat/completions", {
     ...options,
     messages: body.messages,
     method: "POST",
     headers: { "Content-Type": "application/json", Accept: "text/event-stream" },
-    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true }, foretoken: { stats: true, trace: true } }),
+    body: text,
   });
   let done = false;
   for await (const data of events(response.body)) {

@@ -12,7 +12,7 @@ export class Attachments {
   #taken = 0; // files that are still being read
   #refused = 0;
   #reading = Promise.resolve();
-  #added = new Set(); // those of pictures that no message has yet
+  #added = new Set(); // ids of pictures that no message has yet
 
   constructor({ button, list, note }, { album, sight, url, pictures = [] }) {
     Object.assign(this, { button, list, note, album, sight, url });

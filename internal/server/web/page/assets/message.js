@@ -165,7 +165,7 @@ export class AnswerView {
     if (!last) return box;
     const retry = (label) => h("button", { type: "button", class: "primary", onclick: () => this.actions.again() }, icon("again"), label);
     if (problem.kind === "key") box.append(this.#keyForm());
-    else if (problem.kind === "full") {
+    else if (problem.kind === "full" || problem.kind === "large") {
       const fresh = h("button", { type: "button", class: "primary", onclick: () => this.actions.fresh() }, "New conversation");
       box.append(h("div", { class: "row" }, fresh, retry("Try again")));
     } else if (problem.kind === "picture") {
@@ -207,6 +207,7 @@ const titles = {
   busy: "The server is busy",
   loading: "The model is still loading",
   full: "The conversation is too long for the model",
+  large: "The conversation is too large for the server",
   cut: "The answer broke off",
   picture: "A picture cannot be used",
   refused: "The server refused the request",
@@ -217,6 +218,7 @@ const remedies = {
   gone: "Start it again, or check the network; your message is kept.",
   key: "It is kept in this tab until you close it.",
   full: "Begin another one, or edit an earlier message.",
+  large: "Begin another one, or take pictures out of earlier messages.",
   cut: "What came is kept.",
   picture: "Remove it, or use another one.",
 };
