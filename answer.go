@@ -137,8 +137,12 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 	if s.Constraint, err = m.constraint(ctx, r); err != nil {
 		return engine.Request{}, err
 	}
+	ids, inputs := r.Prompt.inputs(len(r.Prompt.IDs))
+	if len(inputs) > 0 {
+		s.LogitBias = m.unsaid(s.LogitBias)
+	}
 	q := engine.Request{
-		Prompt: r.Prompt.IDs, MaxTokens: r.MaxTokens, Sampling: s, Stop: stop, IgnoreEnd: r.IgnoreEnd,
+		Prompt: ids, Inputs: inputs, MaxTokens: r.MaxTokens, Sampling: s, Stop: stop, IgnoreEnd: r.IgnoreEnd,
 		LogProbs: r.LogProbs, TopLogProbs: r.TopLogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority,
 		Depth: m.draft.depth, Rule: rule, Boundaries: m.boundaries(r.Prompt),
 		Salt: m.salt(r.CacheSalt),

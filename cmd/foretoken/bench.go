@@ -65,6 +65,7 @@ func (f *benchFlags) open() (backend.Backend, error) {
 func newBenchModelCommand() *cobra.Command {
 	f := newBenchFlags(1, 2, 4, 8)
 	shape, bits, context := choice(model.Shapes()...), choice("2", "3", "4", "5", "6", "8", "16"), whole(0, 1<<18)
+	kv := newKVFlags()
 	prompts := []int{64, 512}
 	cmd := &cobra.Command{
 		Use:   "model",
@@ -83,7 +84,7 @@ also reads memory plainly, which is what a pass is measured against.`,
 			n, _ := strconv.Atoi(bits.or("4"))
 			r, err := bench.Model(b, bench.ModelOptions{
 				Shape: shape.or("2b"), Bits: n, Rows: f.rows, Prompts: prompts, Context: context.or(0),
-				Repeats: f.repeats.or(7), Progress: f.say(cmd),
+				KVBits: kv.options(), Repeats: f.repeats.or(7), Progress: f.say(cmd),
 			})
 			if err != nil {
 				return err
@@ -97,9 +98,11 @@ also reads memory plainly, which is what a pass is measured against.`,
 	fs.Var(&shape, "shape", "size of the model (default 2b)")
 	fs.Var(&bits, "bits", "bits of a weight, 16 for bf16 (default 4)")
 	fs.Var(&context, "context", "tokens in the KV cache before the measured passes (default 0)")
+	kv.add(g, "16")
 	fs.IntSliceVar(&prompts, "prompts", prompts, "lengths of prompts to prefill, in tokens")
 	addGroups(cmd, g, f.group("How"))
 	completeDevice(cmd)
+	completeKV(cmd)
 	return cmd
 }
 
@@ -172,7 +175,7 @@ func (f *benchFlags) print(w io.Writer, report any, table func(io.Writer)) error
 }
 
 func printModel(w io.Writer, r *bench.ModelReport) {
-	tell(w, fmt.Sprintf("%s, %d bits, %.2f G parameters, a pass reads %.2f GB, context %d\n", r.Shape, r.Bits, float64(r.Parameters)/1e9, float64(r.Bytes)/1e9, r.Context))
+	tell(w, fmt.Sprintf("%s, %d bits, %.2f G parameters, a pass reads %.2f GB, context %d of %d bits\n", r.Shape, r.Bits, float64(r.Parameters)/1e9, float64(r.Bytes)/1e9, r.Context, r.KVBits))
 	tell(w, fmt.Sprintf("%s, memory reads at %.1f GB/s\n\n", r.Device, r.ReadGBs))
 	tell(w, "rows        ms      GB/s   of read   of one row   where the time goes\n")
 	for i, p := range r.Passes {

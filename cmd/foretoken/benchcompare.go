@@ -62,11 +62,13 @@ arguments; a table is understood as well. No shell is involved: arguments are se
 	fs.IntSliceVar(&f.generates, "generates", f.generates, "`LIST` of numbers of tokens to generate")
 	fs.IntSliceVar(&f.depths, "depths", f.depths, "`LIST` of tokens of context before them")
 	fs.Var(&f.repeats, "repeats", fmt.Sprintf("repetitions (default %d)", compareRepeats))
-	ours := newFlagGroup("What we compute on (the peer gets --threads, too)")
+	ours := newFlagGroup("How we compute (the peer gets --threads, too)")
 	ours.flags.Flags().SortFlags = false
+	f.model.kv.add(ours, "16")
 	f.model.addDevice(ours)
 	addGroups(cmd, g, ours, f.out.group())
 	completeDevice(cmd)
+	completeKV(cmd)
 	mustFlag(cmd.MarkFlagFilename("model", "gguf"))
 	f.out.complete(cmd)
 	return cmd
@@ -123,7 +125,7 @@ func (f *compareBench) open(b backend.Backend, bar *progress) (_ model.Model, er
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	return model.Open(k, b, model.Options{Progress: bar.report, Log: slog.New(slog.DiscardHandler)})
+	return model.Open(k, b, model.Options{KVBits: f.model.kv.options(), Progress: bar.report, Log: slog.New(slog.DiscardHandler)})
 }
 
 func (f *compareBench) validate() (bench.Peer, error) {

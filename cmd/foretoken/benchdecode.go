@@ -102,6 +102,7 @@ func (f *decodeBench) drafts() flagGroup {
 
 func (f *decodeBench) complete(cmd *cobra.Command) {
 	completeDevice(cmd)
+	completeKV(cmd)
 	for name, words := range map[string][]cobra.Completion{
 		"classes": bench.Classes(), "rules": {"exact", "ratio"}, "depths": {"auto"}, "draft": {"mtp", "ngram", "auto"},
 		"draft-vocab": {"auto", "all"}, "compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"},
@@ -130,6 +131,7 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	}
 	recorder := &bench.Recorder{}
 	m := f.model.options()
+	m.Vision.Off = true
 	m.OnRound = recorder.ObserveModel
 	if m.MaxBatch = slices.Max(f.batches); m.MaxBatch > 1 {
 		m.KVMemory = -1 // the KV cache of the longest sequence need not be enough for several

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,8 @@ type modelFlags struct {
 	model    string
 	compute  setting[string]
 	quantize setting[string]
+	kv       kvFlags
+	vision   visionFlags
 	deviceFlags
 	context setting[int]
 	verbose bool
@@ -30,6 +33,8 @@ func newModelFlags() *modelFlags {
 		model:       embeddedName,
 		compute:     choice("int8", "float32"),
 		quantize:    choice("4", "5", "6", "8"),
+		kv:          newKVFlags(),
+		vision:      newVisionFlags(),
 		deviceFlags: newDeviceFlags(),
 		context:     whole(2, math.MaxInt32),
 		draft:       newDraftFlags(),
@@ -42,6 +47,7 @@ func (f *modelFlags) group() flagGroup {
 	fs.SortFlags = false
 	fs.StringVar(&f.model, "model", f.model, "checkpoint `DIR`, a GGUF file, a model that was pulled (ORG/NAME), or "+embeddedName+" for the one inside the program")
 	f.addComputing(g)
+	f.kv.add(g, kvDefault)
 	fs.BoolVar(&f.verbose, "verbose", false, "report loading, tokens, speed and acceptance on standard error")
 	return g
 }
@@ -62,10 +68,38 @@ func completeModel(cmd *cobra.Command) {
 	for name, list := range words {
 		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
 	}
+	completeKV(cmd)
 	mustFlag(cmd.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return completeModelName(typed)
 	}))
 	completeDrafting(cmd)
+}
+
+// kvFlags say how a KV cache is kept.
+type kvFlags struct{ bits setting[string] }
+
+// kvBits are the widths that --kv-bits takes.
+var kvBits = []string{"8", "16", "32"}
+
+// kvDefault is the default of --kv-bits where --compute is a flag as well.
+const kvDefault = "16; 32 with --compute float32"
+
+func newKVFlags() kvFlags { return kvFlags{choice(kvBits...)} }
+
+// add adds the flag to a group. Otherwise is its default, in words.
+func (f *kvFlags) add(g flagGroup, otherwise string) {
+	g.flags.Flags().Var(&f.bits, "kv-bits", fmt.Sprintf("bits of a number in the KV cache (default %s)", otherwise))
+}
+
+// options is what was asked for, 0 if nothing was.
+func (f *kvFlags) options() int {
+	n, _ := strconv.Atoi(f.bits.or("0")) // one of a few that are numbers
+	return n
+}
+
+// completeKV adds what a shell can complete.
+func completeKV(cmd *cobra.Command) {
+	mustFlag(cmd.RegisterFlagCompletionFunc("kv-bits", cobra.FixedCompletions(kvBits, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // mustFlag is for calls that go wrong only if a flag is not defined.

@@ -2,13 +2,13 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math"
 	"net/netip"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,7 +38,6 @@ type serveFlags struct {
 	keepAlive               time.Duration
 
 	kvMemory, cacheDisk setting[int64]
-	kvBits              setting[string]
 	batch, queue, round setting[int]
 	noCache, shareCache bool
 	cacheDir            string
@@ -47,7 +46,7 @@ type serveFlags struct {
 	port                  setting[int]
 	apiKey                string
 	insecure              bool
-	origins               texts
+	origins, imageHosts   texts
 	tlsCert, tlsKey       string
 	maxBody               setting[int64]
 	strictFields          bool
@@ -60,7 +59,7 @@ type serveFlags struct {
 func newServeFlags() *serveFlags {
 	return &serveFlags{
 		model: newModelFlags(), modelsMemory: byteCount(), kvMemory: byteCount(), cacheDisk: byteCount(), maxBody: byteCount(),
-		kvBits: choice("8", "16", "32"), batch: whole(1, 1024), queue: whole(0, math.MaxInt32), round: whole(1, 60_000),
+		batch: whole(1, 1024), queue: whole(0, math.MaxInt32), round: whole(1, 60_000),
 		port: whole(0, 65535), connections: whole(1, math.MaxInt32), perKey: whole(1, math.MaxInt32),
 		logFormat: choice("text", "json"), logLevel: choice("debug", "info", "warn", "error"),
 	}
@@ -81,6 +80,7 @@ func (f *serveFlags) modelGroup() flagGroup {
 	fs.Var(&f.modelsMemory, "models-memory", "maximum memory for the weights of all models; the least recently used are unloaded (default: unlimited)")
 	fs.DurationVar(&f.keepAlive, "keep-alive", 0, "how long a model stays loaded after its last use; 0: until its memory is needed")
 	f.model.addComputing(g)
+	f.model.vision.add(g)
 	return g
 }
 
@@ -89,7 +89,7 @@ func (f *serveFlags) memoryGroup() flagGroup {
 	fs := g.flags.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.kvMemory, "kv-memory", "memory for the KV cache of all sequences and the prefix cache (default: half of what is free when the model is loaded)")
-	fs.Var(&f.kvBits, "kv-bits", "bits of a number in the KV cache (default 16; 32 with --compute float32)")
+	f.model.kv.add(g, kvDefault)
 	fs.Var(&f.batch, "max-batch", "maximum batch size in sequences (default 16)")
 	fs.Var(&f.queue, "max-queue", fmt.Sprintf("maximum requests that wait; further ones get status 429; 0: unlimited (default %d)", defaultQueue))
 	fs.Var(&f.round, "max-round-ms", "maximum milliseconds between tokens of running sequences while others prefill (default: auto, twice the usual)")
@@ -111,7 +111,8 @@ func (f *serveFlags) networkGroup() flagGroup {
 	fs.Var(&f.origins, "cors", "`ORIGIN` of web pages that may use the server, such as https://example.com, or *; may be repeated")
 	fs.StringVar(&f.tlsCert, "tls-cert", "", "`FILE` with the certificate, for HTTPS")
 	fs.StringVar(&f.tlsKey, "tls-key", "", "`FILE` with its private key")
-	fs.Var(&f.maxBody, "max-body", "maximum size of a request (default 32MiB)")
+	fs.Var(&f.imageHosts, "allow-image-urls", "`HOST` to fetch pictures from, *.DOMAIN or *; HOST:PORT or an address may be on a private network; may be repeated (default: pictures come with requests)")
+	fs.Var(&f.maxBody, "max-body", "maximum size of a request, pictures included, which base64 makes a third larger (default 64MiB)")
 	fs.BoolVar(&f.strictFields, "strict-fields", false, "refuse requests with fields that are not known or cannot be honored, instead of ignoring and naming them in the header Foretoken-Ignored")
 	fs.DurationVar(&f.headers, "read-header-timeout", server.DefaultHeaderTimeout, "maximum time to receive the header of a request")
 	fs.DurationVar(&f.bodies, "read-body-timeout", server.DefaultBodyTimeout, "maximum time to receive the body of a request")
@@ -127,7 +128,7 @@ func (f *serveFlags) networkGroup() flagGroup {
 // complete adds what a shell can complete.
 func (f *serveFlags) complete(cmd *cobra.Command) {
 	for name, words := range map[string][]cobra.Completion{
-		"kv-bits": {"8", "16", "32"}, "log-format": {"text", "json"}, "log-level": {"debug", "info", "warn", "error"},
+		"log-format": {"text", "json"}, "log-level": {"debug", "info", "warn", "error"},
 		"host": {defaultHost, "0.0.0.0", "::"},
 	} {
 		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
@@ -155,7 +156,6 @@ func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
 func (f *serveFlags) modelOptions() foretoken.Options {
 	o := f.model.options()
 	o.KVMemory = f.kvMemory.or(-1)
-	o.KVBits, _ = strconv.Atoi(f.kvBits.or("0")) // one of a few that are numbers
 	o.MaxBatch, o.MaxQueue = f.batch.or(0), f.queue.or(defaultQueue)
 	o.MaxRound = time.Duration(f.round.or(0)) * time.Millisecond
 	o.PrefixCache = foretoken.PrefixCache{Off: f.noCache, Dir: f.cacheDir, MaxDisk: f.cacheDisk.or(0)}
@@ -168,7 +168,7 @@ func (f *serveFlags) options() (o server.Options, err error) {
 		return o, err
 	}
 	o = server.Options{
-		ModelsMemory: f.modelsMemory.or(0), KeepAlive: f.keepAlive, Origins: f.origins, MaxBody: f.maxBody.or(0),
+		ModelsMemory: f.modelsMemory.or(0), KeepAlive: f.keepAlive, Origins: f.origins, ImageHosts: f.imageHosts, MaxBody: f.maxBody.or(0),
 		HeaderTimeout: f.headers, BodyTimeout: f.bodies, IdleTimeout: f.idle, MaxConnections: f.connections.or(0), PerKey: f.perKey.or(0),
 		StrictFields: f.strictFields, SharePrefixes: f.shareCache,
 	}
@@ -208,8 +208,10 @@ func (f *serveFlags) validate() error {
 		return usagef("--no-prefix-cache and --prefix-cache-dir exclude each other")
 	case f.cacheDisk.given && f.cacheDir == "":
 		return usagef("--prefix-cache-disk needs --prefix-cache-dir")
+	case f.model.vision.projector != "" && len(f.models) > 1:
+		return usagef("--mmproj is the vision tower of one model, and there are %d: put it beside its model, under a name that begins with mmproj", len(f.models))
 	}
-	return f.model.draft.validate()
+	return errors.Join(f.model.draft.validate(), f.model.vision.validate())
 }
 
 // keys are the API keys that were given, nil if none was.

@@ -107,8 +107,8 @@ func TestMistakesAboutTheModelAreExplained(t *testing.T) {
 	}
 	long := "--prompt-ids=" + strings.Repeat("5,", 5000) + "5"
 	explained(t, []mistake{
-		{"generate --prompt-ids 8192", "-", 2, "8192 is not a token of the model; its ids are 0 to 8191"},
-		{"generate --prompt-ids 5 --logit-bias 8192=1", "-", 2, "--logit-bias: 8192 is not a token of the model"},
+		{"generate --prompt-ids 8256", "-", 2, "8256 is not a token of the model; its ids are 0 to 8255"},
+		{"generate --prompt-ids 5 --logit-bias 8196=1", "-", 2, "--logit-bias: 8196 is not a token of the model"},
 		{"generate --prompt-ids 5 --context 5000", "-", 2, "--context 5000: the model was made for at most 4096 tokens"},
 		{"generate --prompt-ids 5,5,5 --context 3", "-", 1, "3 tokens and the context 3: shorten the prompt, or raise --context (the model allows 4096)"},
 		{"generate " + long, "-", 1, "5001 tokens, and the model takes 4096"},
@@ -149,8 +149,9 @@ func TestHelpShowsEveryFlagOnce(t *testing.T) {
 			"--model", "--system", "--no-chat-template", "--max-tokens", "--temp", "--top-p", "--top-k", "--min-p",
 			"--xtc-probability", "--xtc-threshold", "--repetition-penalty", "--repetition-context-size",
 			"--presence-penalty", "--frequency-penalty", "--logit-bias", "--seed", "--stop", "--ignore-eos",
-			"--threads", "--quantize", "--compute", "--context", "--enable-thinking", "--no-thinking",
+			"--threads", "--quantize", "--compute", "--kv-bits", "--context", "--enable-thinking", "--no-thinking",
 			"--isa", "--mtp", "--mtp-depth", "--mtp-accept", "--draft", "--draft-vocab",
+			"--image", "--video", "--fps", "--no-vision", "--mmproj", "--max-image-pixels", "--image-as-stored", "--image-on-white",
 		} {
 			if n := strings.Count(o.out, "\n      "+flag+" "); n != 1 {
 				t.Errorf("%s --help shows %s %d times", name, flag, n)
@@ -173,6 +174,33 @@ func TestCompletionKnowsTheChoices(t *testing.T) {
 	}
 	if o = runIn(t, nil, "__complete", "run", "--draft", ""); !strings.Contains(o.out, "mtp\nngram\nauto\n") {
 		t.Errorf("completion of --draft: %q", o.out)
+	}
+}
+
+// Every command that keeps a KV cache takes its width.
+func TestKVBitsIsAFlagOfEveryCommandThatDecodes(t *testing.T) {
+	for _, command := range []string{"generate", "run", "serve", "bench decode", "bench model", "bench compare"} {
+		words := strings.Fields(command)
+		o := runIn(t, nil, append(words, "--kv-bits", "4")...)
+		if o.code != exitUsage || !strings.Contains(o.err, `"--kv-bits" flag: want 8, 16 or 32`) {
+			t.Errorf("%s --kv-bits 4: %+v", command, o)
+		}
+		o = runIn(t, nil, append(append([]string{"__complete"}, words...), "--kv-bits", "")...)
+		if !strings.HasPrefix(o.out, "8\n16\n32\n") {
+			t.Errorf("%s: completion of --kv-bits: %q", command, o.out)
+		}
+	}
+	hash := func(flags ...string) string {
+		out := generate(t, with(with(ids, "--temp", "0", "--max-tokens", "2", "--json"), flags...)...)
+		_, text, _ := strings.Cut(out, `"logits_hash":"0x`)
+		text, _, found := strings.Cut(text, `"`)
+		if !found {
+			t.Fatalf("no hash in %s", out)
+		}
+		return text
+	}
+	if usual := hash(); usual != hash("--kv-bits", "16") || usual == hash("--kv-bits", "8") {
+		t.Error("16 bits are the default, and 8 bits give other logits")
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 type ModelOptions struct {
 	Shape   string
 	Bits    int   // of weights: 2, 3, 4, 5, 6, 8, or 16 for bf16
+	KVBits  int   // of the KV cache: 8, 16 or 32; 0: the model's default
 	Rows    []int // rows of one sequence in a pass
 	Prompts []int // lengths of prompts
 	Context int   // tokens before the measured passes
@@ -41,6 +42,7 @@ type ModelReport struct {
 	Bytes      int64     `json:"bytes"`     // of weights that a pass reads
 	ReadGBs    float64   `json:"read_gb_s"` // plain reading of memory, all threads
 	Context    int       `json:"context"`
+	KVBits     int       `json:"kv_bits"`
 	Passes     []Pass    `json:"passes"`
 	Prompts    []Prefill `json:"prompts"`
 	Draft      Pass      `json:"draft"`        // one draft token of the head, from the whole vocabulary
@@ -87,7 +89,8 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 	}
 	say(fmt.Sprintf("generating a %s model of %d bits", o.Shape, o.Bits))
 	b := newTimed(dev)
-	m, err := model.Generate(o.Shape, o.Bits, b, model.Options{MaxDrafts: max(slices.Max(o.Rows)-1, 1)})
+	how := model.Options{KVBits: o.KVBits, MaxDrafts: max(slices.Max(o.Rows)-1, 1)}
+	m, err := model.Generate(o.Shape, o.Bits, b, how)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +116,7 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 	info := m.Info()
 	r := &ModelReport{
 		Device: dev.Name(), Shape: o.Shape, Bits: o.Bits, Parameters: info.Parameters,
-		Bytes: info.PassBytes, Context: o.Context, ReadGBs: float64(stream.Bytes()) / measure.Median(reads) / 1e9,
+		Bytes: info.PassBytes, Context: o.Context, KVBits: 8 * how.KVType().Size(), ReadGBs: float64(stream.Bytes()) / measure.Median(reads) / 1e9,
 	}
 	run.report(r)
 	return r, nil

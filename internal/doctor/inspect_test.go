@@ -45,7 +45,7 @@ func TestTableOfFixtures(t *testing.T) {
 func TestInspectKnowsNumbers(t *testing.T) {
 	c := openEdited(t, editTiny(t, asIs, nil))
 	f := Inspect(c, InspectOptions{Context: 4096, Batch: 2, Template: template})
-	if n := f.Model; n.Parameters != 18_925_744 || n.Active != n.Parameters || n.Head.Missing == nil || len(n.Head.Missing) != 0 || !n.Head.Present {
+	if n := f.Model; n.Parameters != 18_950_320 || n.Active != n.Parameters || n.Head.Missing == nil || len(n.Head.Missing) != 0 || !n.Head.Present {
 		t.Errorf("%+v", n)
 	}
 	m := f.Memory
@@ -54,7 +54,7 @@ func TestInspectKnowsNumbers(t *testing.T) {
 	if m.KV != 2*4096*2*256*2*2 || m.Head != m.KV/2+2*(64*2*256*2+32*4*int64(f.Model.Hidden)) || m.Total != m.Weights+m.KV+m.Head+m.Recurrent || m.Recurrent < 2*6*4*128*128*4 {
 		t.Errorf("%+v", m)
 	}
-	if f.Tokenizer.Size != 8192 || len(f.Tokenizer.Stop) != 2 || f.Tokenizer.Stop[1].Token != "<|im_end|>" {
+	if f.Tokenizer.Size != 8196 || len(f.Tokenizer.Stop) != 2 || f.Tokenizer.Stop[1].Token != "<|im_end|>" {
 		t.Errorf("%+v", f.Tokenizer)
 	}
 	data, err := json.Marshal(f)

@@ -14,6 +14,7 @@ var Tol = Tolerances{
 	Perplexity4:  0.06,
 	PerplexityKV: 0.002,
 	Spec:         2e-4,
+	Tower:        2e-5,
 	Acceptance:   0.01,
 }
 
@@ -36,6 +37,9 @@ type Tolerances struct {
 
 	// Float32 arithmetic against the numbers of the specification.
 	Spec float64
+
+	// Rows of a vision tower on the float32 path, relative to the largest number of the array.
+	Tower float64
 
 	// Acceptance rate of the head's drafts, from the reference's.
 	Acceptance float64

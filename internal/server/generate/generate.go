@@ -16,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/rescue"
+	"github.com/foretoken/foretoken/internal/server/fetch"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -37,6 +38,9 @@ type Request struct {
 	Prefill  string // how the answer to messages begins
 	Text     string
 	IDs      []int32
+
+	Media  []string // the fields of the pictures and videos in Messages, for errors
+	Remote []Remote // files of these that are still to be fetched
 
 	// The model's own options. Start completes a copy of them: it sets Prompt, Sampling and Sent, adds
 	// the tenant to CacheSalt and the calls of tools to Grammar.
@@ -96,6 +100,8 @@ type Service struct {
 	Aliases map[string]string // other names of models
 	// Read yields the pieces of an answer. Tests replace it to inject errors; nil: Answer.Pieces.
 	Read func(*foretoken.Answer) iter.Seq2[foretoken.Piece, error]
+	// Images fetches pictures from other machines; nil: none are.
+	Images *fetch.Client
 	// SharePrefixes lets tenants share the prefix cache. Otherwise a request finds only what was
 	// cached for its own tenant.
 	SharePrefixes bool
@@ -140,6 +146,9 @@ func (s *Service) Start(ctx context.Context, r *Request) (*Run, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
+	if err := s.checkRemote(r); err != nil {
+		return nil, err
+	}
 	m, done, err := s.Library.Use(ctx, s.Resolve(r.Model))
 	if err != nil {
 		return nil, Wrap(err)
@@ -148,9 +157,13 @@ func (s *Service) Start(ctx context.Context, r *Request) (*Run, error) {
 	if run.read == nil {
 		run.read = (*foretoken.Answer).Pieces
 	}
-	if err := run.start(ctx, s.salt(ctx, r)); err != nil {
+	err = s.fetch(ctx, r, m)
+	if err == nil {
+		err = run.start(ctx, s.salt(ctx, r))
+	}
+	if err != nil {
 		run.Close()
-		return nil, Wrap(err)
+		return nil, r.locate(err)
 	}
 	return run, nil
 }
@@ -158,14 +171,20 @@ func (s *Service) Start(ctx context.Context, r *Request) (*Run, error) {
 // Count is the number of tokens of the prompt of a request's messages. The context does not limit
 // it, only the size of the body does. An error is an *Error.
 func (s *Service) Count(ctx context.Context, r *Request) (int, error) {
+	if err := s.checkRemote(r); err != nil {
+		return 0, err
+	}
 	m, done, err := s.Library.Use(ctx, s.Resolve(r.Model))
 	if err != nil {
 		return 0, Wrap(err)
 	}
 	defer done()
+	if err := s.fetch(ctx, r, m); err != nil {
+		return 0, r.locate(err)
+	}
 	n, err := m.CountTokens(r.conversation())
 	if err != nil {
-		return 0, Wrap(err)
+		return 0, r.locate(err)
 	}
 	return n, nil
 }
