@@ -164,7 +164,7 @@ type Model struct {
 // Open loads a model: the folder of a checkpoint, a GGUF file, or Tiny. The caller closes it.
 func Open(path string, o Options) (*Model, error) {
 	start := time.Now()
-	c, err := models.Open(path)
+	c, err := models.Open(path, o.Vision.Projector)
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func TestPulledModelRunsAsTheOriginal(t *testing.T) {
 	if o.code != exitOK || filepath.Base(folder) != pulledCommit {
 		t.Fatalf("pull: %+v", o)
 	}
-	if !strings.HasPrefix(o.err, "Org/Tiny at 0123456789ab: 10 files, "+byteText(tinySize())+"\n") || !strings.HasSuffix(o.err, "100 %, "+byteText(tinySize())+" of "+byteText(tinySize())+"\n") ||
+	if !strings.HasPrefix(o.err, "Org/Tiny at 0123456789ab: 11 files, "+byteText(tinySize())+"\n") || !strings.HasSuffix(o.err, "100 %, "+byteText(tinySize())+" of "+byteText(tinySize())+"\n") ||
 		!strings.Contains(o.err, "\nconfig.json, ") {
 		t.Errorf("pull says %q", o.err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -79,6 +80,7 @@ func (f *serveFlags) modelGroup() flagGroup {
 	fs.Var(&f.modelsMemory, "models-memory", "maximum memory for the weights of all models; the least recently used are unloaded (default: unlimited)")
 	fs.DurationVar(&f.keepAlive, "keep-alive", 0, "how long a model stays loaded after its last use; 0: until its memory is needed")
 	f.model.addComputing(g)
+	f.model.vision.add(g)
 	return g
 }
 
@@ -206,8 +208,10 @@ func (f *serveFlags) validate() error {
 		return usagef("--no-prefix-cache and --prefix-cache-dir exclude each other")
 	case f.cacheDisk.given && f.cacheDir == "":
 		return usagef("--prefix-cache-disk needs --prefix-cache-dir")
+	case f.model.vision.projector != "" && len(f.models) > 1:
+		return usagef("--mmproj is the vision tower of one model, and there are %d: put it beside its model, under a name that begins with mmproj", len(f.models))
 	}
-	return f.model.draft.validate()
+	return errors.Join(f.model.draft.validate(), f.model.vision.validate())
 }
 
 // keys are the API keys that were given, nil if none was.

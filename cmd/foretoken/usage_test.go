@@ -151,6 +151,7 @@ func TestHelpShowsEveryFlagOnce(t *testing.T) {
 			"--presence-penalty", "--frequency-penalty", "--logit-bias", "--seed", "--stop", "--ignore-eos",
 			"--threads", "--quantize", "--compute", "--kv-bits", "--context", "--enable-thinking", "--no-thinking",
 			"--isa", "--mtp", "--mtp-depth", "--mtp-accept", "--draft", "--draft-vocab",
+			"--image", "--video", "--fps", "--no-vision", "--mmproj", "--max-image-pixels", "--image-as-stored", "--image-on-white",
 		} {
 			if n := strings.Count(o.out, "\n      "+flag+" "); n != 1 {
 				t.Errorf("%s --help shows %s %d times", name, flag, n)

@@ -4,6 +4,7 @@ package models
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -19,9 +20,12 @@ const Tiny = "tiny"
 // ErrNotBuiltIn is returned for Tiny by a program that was built without it.
 var ErrNotBuiltIn = errors.New("foretoken: this program was built without a model: name a checkpoint folder")
 
-// Open opens the files of a model: the folder of a checkpoint, a GGUF file, or Tiny. The caller
-// closes them.
-func Open(path string) (*checkpoint.Checkpoint, error) {
+// Open opens the files of a model: the folder of a checkpoint, a GGUF file, or Tiny. projector is
+// the file with the vision tower of a GGUF file, "" for one beside it. The caller closes them.
+func Open(path, projector string) (*checkpoint.Checkpoint, error) {
+	if projector != "" && !strings.HasSuffix(path, ".gguf") {
+		return nil, fmt.Errorf("foretoken: %s is no GGUF file: its vision tower is among its own files, not in %s", path, projector)
+	}
 	switch {
 	case path == Tiny:
 		files := tiny.Files()
@@ -30,7 +34,7 @@ func Open(path string) (*checkpoint.Checkpoint, error) {
 		}
 		return checkpoint.OpenFiles(Tiny, files)
 	case strings.HasSuffix(path, ".gguf"):
-		return model.OpenGGUF(path)
+		return model.OpenGGUF(path, projector)
 	default:
 		return checkpoint.Open(path)
 	}
@@ -47,7 +51,7 @@ func Name(path string) string {
 // Size is about the bytes that the weights of a model take in memory, quantized to bits if that
 // is not 0, from the headers of its files. It is 0 if they cannot be read: Open says why.
 func Size(path string, bits int) int64 {
-	c, err := Open(path)
+	c, err := Open(path, "")
 	if err != nil {
 		return 0
 	}

@@ -96,19 +96,43 @@ func (op *mixOp) block(h, i int) (keys, values []float32) {
 func (op *mixOp) pack(h, i int) {
 	const tile = kernel.MixTile
 	keys, values := op.block(h, i)
-	col := (op.first + h) * op.dim
-	first := i * kernel.MixKeys
+	col, first := (op.first+h)*op.dim, i*kernel.MixKeys
 	n := min(kernel.MixKeys, op.k.Rows-first)
-	clear(keys[n/tile*tile*op.dim : above(n, tile)*tile*op.dim])
+	for j := 0; j < n; j += tile {
+		transpose(keys[j*op.dim:], tile, op.k, first+j, min(tile, n-j), col, op.dim, 1)
+	}
 	for j := range n {
-		to := keys[j/tile*tile*op.dim+j%tile:]
-		for c, x := range row(op.k, first+j)[col:][:op.dim] {
-			to[c*tile] = x
-		}
 		v := row(op.v, first+j)[col:][:op.dim]
 		for c := 0; c < op.dim; c += tile {
 			to := (*[tile]float32)(values[c*kernel.MixKeys+j*tile:])
-			clear(to[copy(to[:], v[c:]):])
+			if c+tile <= op.dim {
+				*to = [tile]float32(v[c:])
+			} else {
+				clear(to[copy(to[:], v[c:]):])
+			}
+		}
+	}
+}
+
+// transpose writes columns [col, col+dim) of n rows of x, at most MixTile of them and zeros for
+// the others, as rows of dst that are stride numbers apart. They are multiplied with scale.
+func transpose(dst []float32, stride int, x backend.Tensor, first, n, col, dim int, scale float32) {
+	const tile = kernel.MixTile
+	for c := 0; c < dim && n < tile; c++ {
+		*(*[tile]float32)(dst[c*stride:]) = [tile]float32{}
+	}
+	i := 0
+	for ; i+4 <= n; i += 4 { // all at once would be more slices than there are registers
+		a, b := row(x, first+i)[col:][:dim], row(x, first+i+1)[col:][:dim]
+		e, f := row(x, first+i+2)[col:][:dim], row(x, first+i+3)[col:][:dim]
+		for c := range dim {
+			to := (*[4]float32)(dst[c*stride+i:])
+			to[0], to[1], to[2], to[3] = a[c]*scale, b[c]*scale, e[c]*scale, f[c]*scale
+		}
+	}
+	for ; i < n; i++ {
+		for c, y := range row(x, first+i)[col:][:dim] {
+			dst[c*stride+i] = y * scale
 		}
 	}
 }
@@ -120,13 +144,8 @@ func (op *mixOp) mix(buf *mixBuffers, h, i int) {
 	buf.queries, buf.out = kernel.Grow(buf.queries, op.dim*queries), kernel.Grow(buf.out, columns*queries)
 	col, first := (op.first+h)*op.dim, i*queries
 	n := min(queries, op.q.Rows-first)
-	if n < queries {
-		clear(buf.queries)
-	}
-	for q := range n {
-		for c, x := range row(op.q, first+q)[col:][:op.dim] {
-			buf.queries[c*queries+q] = x * op.scale
-		}
+	for q := 0; q < queries; q += tile {
+		transpose(buf.queries[q:], queries, op.q, first+q, max(0, min(tile, n-q)), col, op.dim, op.scale)
 	}
 	clear(buf.out)
 	buf.sums = kernel.MixSums{}
@@ -141,10 +160,11 @@ func (op *mixOp) mix(buf *mixBuffers, h, i int) {
 		m.Weights(buf.weights[:count*queries], &buf.sums)
 		m.Product(buf.out, buf.weights[:], values, count, kernel.MixKeys*tile, &buf.sums.Scale)
 	}
+	m.Divide(buf.out, &buf.sums.Weight)
 	for q := range n {
-		to, weight := row(op.dst, first+q)[col:][:op.dim], buf.sums.Weight[q]
+		to, from := row(op.dst, first+q)[col:][:op.dim], buf.out[q:]
 		for c := range to {
-			to[c] = buf.out[c*queries+q] / weight
+			to[c] = from[c*queries]
 		}
 	}
 }

@@ -39,6 +39,7 @@ func init() {
 		NoHead:    noHead,
 		GGUF:      slices.Sorted(maps.Keys(ggufTypes)),
 		Assemble:  assembleGGUF,
+		AddTower:  addGGUFTower,
 		Shapes:    Shapes(),
 		Generate: func(shape string, bits int, b backend.Backend, o model.Options) (model.Model, error) {
 			m, err := Generate(shape, bits, b, o)

@@ -19,6 +19,8 @@ var (
 	chatTemplate string
 	//go:embed preprocessor_config.json
 	preprocessor string
+	//go:embed video_preprocessor_config.json
+	videoPreprocessor string
 	//go:embed model.safetensors.index.json
 	index string
 	//go:embed model-00001-of-00002.safetensors
@@ -37,6 +39,7 @@ func files() map[string]string {
 		"tokenizer_config.json":            tokenizerConfig,
 		"chat_template.jinja":              chatTemplate,
 		"preprocessor_config.json":         preprocessor,
+		"video_preprocessor_config.json":   videoPreprocessor,
 		"model.safetensors.index.json":     index,
 		"model-00001-of-00002.safetensors": shard1,
 		"model-00002-of-00002.safetensors": shard2,

@@ -19,6 +19,8 @@ type Mix struct {
 	Product func(dst, a, b []float32, n, step int, scale *[MixQueries]float32)
 	// Weights replaces scores, [keys, MixQueries], by weights, and adds them to s.
 	Weights func(scores []float32, s *MixSums)
+	// Divide divides each row of x, [rows, MixQueries], by y.
+	Divide func(x []float32, y *[MixQueries]float32)
 }
 
 const (
@@ -34,7 +36,7 @@ type MixSums struct {
 	Scale  [MixQueries]float32 // what the sums of values are to be multiplied with
 }
 
-var mixGeneric = Mix{Product: mixProduct, Weights: mixWeights}
+var mixGeneric = Mix{Product: mixProduct, Weights: mixWeights, Divide: mixDivide}
 
 func mixProduct(dst, a, b []float32, n, step int, scale *[MixQueries]float32) {
 	for r := range len(dst) / MixQueries {
@@ -67,5 +69,11 @@ func mixWeights(scores []float32, s *MixSums) {
 			weight += scores[i]
 		}
 		s.Top[q], s.Weight[q] = top, weight
+	}
+}
+
+func mixDivide(x []float32, y *[MixQueries]float32) {
+	for i := range x {
+		x[i] /= y[i%MixQueries]
 	}
 }
