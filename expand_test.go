@@ -9,15 +9,12 @@ import (
 	"image/color"
 	"image/gif"
 	"image/png"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/picture"
-	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
 // pictureTemplate writes parts as the family's templates do.
@@ -28,44 +25,10 @@ const pictureTemplate = `{%- for m in messages %}{{- '<|im_start|>' + m.role + '
 {%- else %}{{- part.text }}{%- endif %}{%- endfor %}{%- endif %}{{- '<|im_end|>\n' }}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}`
 
-// unseeing is a tower that says what it takes and sees nothing.
-type unseeing struct{ model.Tower }
-
-func (unseeing) Info() model.TowerInfo {
-	return model.TowerInfo{Layers: 2, Width: 8, Output: 384, Patch: 16, Temporal: 2, Merge: 2}
-}
-
-// openPictures opens the model inside the program with such a template, the tokens of pictures and
-// a tower that only says that it is there: its prompts can be made, not answered.
+// openPictures opens the model inside the program with that template.
 func openPictures(t *testing.T) *Model {
 	t.Helper()
-	m := openTemplate(t, pictureTemplate, Options{})
-	text, err := os.ReadFile("internal/models/tiny/tokenizer.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file map[string]any
-	if err := json.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
-	for i, token := range []string{"<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"} {
-		if _, ok := m.tok.ID(token); !ok {
-			file["added_tokens"] = append(file["added_tokens"].([]any), map[string]any{"id": m.tok.Size() + i, "content": token, "special": true})
-		}
-	}
-	if text, err = json.Marshal(file); err != nil {
-		t.Fatal(err)
-	}
-	if m.tok, err = tokenizer.New(text); err != nil {
-		t.Fatal(err)
-	}
-	if m.marks, err = m.pictureTokens([]byte("{}")); err != nil {
-		t.Fatal(err)
-	}
-	images, videos := picture.Images(), picture.Videos()
-	images.MinPixels, images.MaxPixels, videos.MaxPixels = 9216, 16384, 40000
-	m.sight = &sight{tower: unseeing{}, images: images, videos: videos, maxMedia: 3, tokens: m.marks}
-	return m
+	return openTemplate(t, pictureTemplate, Options{Vision: Vision{MaxMedia: 3}})
 }
 
 // drawn is a PNG of a size, of a color.
@@ -193,7 +156,7 @@ func TestPlacesHavePositions(t *testing.T) {
 	key := func(width int, shade uint8) string {
 		return m.conversation(of(told(shown(drawn(t, width, 240, shade)))), m.salt(""))
 	}
-	if key(320, 1) != key(320, 1) || key(320, 1) == key(320, 2) {
+	if one, again, other := key(320, 1), key(320, 1), key(320, 2); one != again || one == other {
 		t.Error("a conversation does not know its picture")
 	}
 }

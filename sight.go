@@ -2,13 +2,16 @@ package foretoken
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"math"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/checkpoint"
@@ -37,7 +40,19 @@ type sight struct {
 	files          picture.Options
 	maxMedia       int
 	tokens         pictureTokens
+
+	mu     sync.Mutex // protects what follows
+	recent []recent   // the last one was used last
 }
+
+// recent is what was made of a picture or video: every turn of a conversation sends it again.
+type recent struct {
+	key  [sha256.Size]byte // of what was sent
+	view view
+}
+
+// maxRecent is the maximum bytes of what is kept of recent pictures: some twenty large ones.
+const maxRecent = 64 << 20
 
 // pictureTokens are the tokens that the template puts in place of pictures, and around them.
 type pictureTokens struct {
@@ -248,13 +263,67 @@ type lineError struct {
 func (e *lineError) Error() string { return e.line }
 func (e *lineError) Unwrap() error { return e.err }
 
-// prepare decodes a picture or video and cuts it into patches.
-func (s *sight) prepare(x *chat.Media) (v view, err error) {
+// prepare is what the tower can be fed of a picture or video.
+func (s *sight) prepare(x *chat.Media) (view, error) {
+	key := mediaKey(x)
+	if v, ok := s.recall(key); ok {
+		return v, nil
+	}
 	decoding <- struct{}{}
 	defer func() { <-decoding }()
+	prepare := s.preparePicture
 	if x.Video {
-		return s.prepareVideo(x)
+		prepare = s.prepareVideo
 	}
+	v, err := prepare(x)
+	if err == nil {
+		s.keep(recent{key, v})
+	}
+	return v, err
+}
+
+// mediaKey tells what was sent from all else.
+func mediaKey(x *chat.Media) (key [sha256.Size]byte) {
+	h := sha256.New()
+	fmt.Fprintln(h, x.Video, x.Rate, x.MaxPixels)
+	for _, file := range x.Files {
+		fmt.Fprintln(h, len(file))
+		h.Write(file)
+	}
+	h.Sum(key[:0])
+	return key
+}
+
+// recall finds a recent view.
+func (s *sight) recall(key [sha256.Size]byte) (view, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.recent, func(r recent) bool { return r.key == key })
+	if i < 0 {
+		return view{}, false
+	}
+	r := s.recent[i]
+	s.recent = append(slices.Delete(s.recent, i, i+1), r)
+	return r.view, true
+}
+
+// keep keeps a view, and as many of those before as there is space for.
+func (s *sight) keep(r recent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recent = append(s.recent, r)
+	bytes, first := 0, len(s.recent)
+	for first > 0 {
+		if bytes += s.recent[first-1].view.Bytes(); bytes > maxRecent {
+			break
+		}
+		first--
+	}
+	s.recent = slices.Delete(s.recent, 0, first)
+}
+
+// preparePicture decodes a picture and cuts it into patches.
+func (s *sight) preparePicture(x *chat.Media) (v view, err error) {
 	if len(x.Files) != 1 {
 		return v, fmt.Errorf("%w: a picture of %d files, want one", picture.ErrFormat, len(x.Files))
 	}

@@ -46,7 +46,7 @@ type serveFlags struct {
 	port                  setting[int]
 	apiKey                string
 	insecure              bool
-	origins               texts
+	origins, imageHosts   texts
 	tlsCert, tlsKey       string
 	maxBody               setting[int64]
 	strictFields          bool
@@ -111,7 +111,8 @@ func (f *serveFlags) networkGroup() flagGroup {
 	fs.Var(&f.origins, "cors", "`ORIGIN` of web pages that may use the server, such as https://example.com, or *; may be repeated")
 	fs.StringVar(&f.tlsCert, "tls-cert", "", "`FILE` with the certificate, for HTTPS")
 	fs.StringVar(&f.tlsKey, "tls-key", "", "`FILE` with its private key")
-	fs.Var(&f.maxBody, "max-body", "maximum size of a request (default 32MiB)")
+	fs.Var(&f.imageHosts, "allow-image-urls", "`HOST` to fetch pictures from, *.DOMAIN or *; HOST:PORT or an address may be on a private network; may be repeated (default: pictures come with requests)")
+	fs.Var(&f.maxBody, "max-body", "maximum size of a request, pictures included, which base64 makes a third larger (default 64MiB)")
 	fs.BoolVar(&f.strictFields, "strict-fields", false, "refuse requests with fields that are not known or cannot be honored, instead of ignoring and naming them in the header Foretoken-Ignored")
 	fs.DurationVar(&f.headers, "read-header-timeout", server.DefaultHeaderTimeout, "maximum time to receive the header of a request")
 	fs.DurationVar(&f.bodies, "read-body-timeout", server.DefaultBodyTimeout, "maximum time to receive the body of a request")
@@ -167,7 +168,7 @@ func (f *serveFlags) options() (o server.Options, err error) {
 		return o, err
 	}
 	o = server.Options{
-		ModelsMemory: f.modelsMemory.or(0), KeepAlive: f.keepAlive, Origins: f.origins, MaxBody: f.maxBody.or(0),
+		ModelsMemory: f.modelsMemory.or(0), KeepAlive: f.keepAlive, Origins: f.origins, ImageHosts: f.imageHosts, MaxBody: f.maxBody.or(0),
 		HeaderTimeout: f.headers, BodyTimeout: f.bodies, IdleTimeout: f.idle, MaxConnections: f.connections.or(0), PerKey: f.perKey.or(0),
 		StrictFields: f.strictFields, SharePrefixes: f.shareCache,
 	}

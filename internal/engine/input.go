@@ -217,6 +217,10 @@ func (s *sequence) attach(span *model.Span) {
 
 // pair completes a run with what is no text: its tokens follow the rows of Hidden, whose
 // positions count. The rows that it needs are there.
+//
+// For a token of a picture the head is fed the tower's row, as the model is, and not what the
+// token in its place is embedded as: after 36 prompts with pictures the head of the embedded model
+// then has 0.55 of its first drafts accepted, and 0.50 otherwise.
 func (s *sequence) pair(r *spec.Run) {
 	if len(s.inputs.parts) == 0 || !s.drafted() {
 		return
