@@ -168,7 +168,7 @@ func TestPicturesAreDecodedOnce(t *testing.T) {
 	m := openTiny(t, Options{})
 	see := func(x chat.Part) view {
 		t.Helper()
-		v, err := m.sight.prepare(x.Media)
+		v, err := m.sight.prepare("", x.Media)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,6 +179,9 @@ func TestPicturesAreDecodedOnce(t *testing.T) {
 	small := shown(drawn(t, 64, 64, 1))
 	if see(small).Patches != first.Patches {
 		t.Error("the same picture was decoded again")
+	}
+	if other, err := m.sight.prepare("of another tenant", one.Media); err != nil || other.Patches == first.Patches || other.Hash != first.Hash {
+		t.Errorf("another tenant is told that the picture was decoded before: %v", err)
 	}
 	small.Media.MaxPixels = 1024
 	if other := see(small); other.Patches == first.Patches || see(small).Patches != other.Patches {

@@ -9,6 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
+	"github.com/foretoken/foretoken/internal/prefix"
 )
 
 const (
@@ -37,19 +38,26 @@ type sight struct {
 	device backend.Backend
 	memory int64 // bytes of rows that nobody uses and all others together
 
-	views  map[[32]byte]*view // that somebody wants, or whose rows are there
-	queue  []*view            // wanted ones that no pass has begun with
-	pass   model.TowerPass    // that is running; nil: none
+	views  map[viewKey]*view // that somebody wants, or whose rows are there
+	queue  []*view           // wanted ones that no pass has begun with
+	pass   model.TowerPass   // that is running; nil: none
 	inPass []*view
 	clock  uint64
 	stats  TowerStats
 	spent  time.Duration // before the running round
 }
 
+// viewKey is a picture and whose it is: the time to the first token would tell one tenant what
+// another has shown.
+type viewKey struct {
+	salt prefix.Salt
+	hash [32]byte
+}
+
 // view is a picture for the tower, then its rows.
 type view struct {
 	sight   *sight
-	key     [32]byte         // the picture's hash
+	key     viewKey
 	picture *picture.Patches // until there are rows
 	rows    backend.Tensor   // if made
 	made    bool
@@ -63,15 +71,16 @@ func newSight(tower model.Tower, device backend.Backend, memory int64) sight {
 	if memory == 0 {
 		memory = defaultTowerMemory
 	}
-	return sight{tower: tower, device: device, memory: memory, views: map[[32]byte]*view{}}
+	return sight{tower: tower, device: device, memory: memory, views: map[viewKey]*view{}}
 }
 
-// want is the view of a picture, for a user who leaves it in the end.
-func (s *sight) want(p *picture.Patches) *view {
-	v := s.views[p.Hash]
+// want is the view of a picture of that salt, for a user who leaves it in the end.
+func (s *sight) want(salt prefix.Salt, p *picture.Patches) *view {
+	key := viewKey{salt, p.Hash}
+	v := s.views[key]
 	if v == nil {
-		v = &view{sight: s, key: p.Hash, picture: p}
-		s.views[p.Hash] = v
+		v = &view{sight: s, key: key, picture: p}
+		s.views[key] = v
 		s.queue = append(s.queue, v)
 	} else if v.made {
 		s.stats.Cached++
@@ -249,21 +258,25 @@ func (s *sight) close() {
 
 // look has the tower go on before a round, as long as the round allows: for what its time has to
 // spare beside sequences that generate, of which prompts get their half; for as long as the last
-// round, beside prompts; for a step, which is some milliseconds, if all that run wait for it.
+// round, beside prompts; for a step, which is some milliseconds, if all that run wait for it. If
+// none does, what there is to see is for the background and can wait.
 func (e *Engine) look() {
 	e.sight.spent = 0
 	if !e.sight.busy() {
 		return
 	}
-	generating, feeding := false, false
+	blind, generating, feeding := false, false, false
 	for _, s := range e.running {
 		if s.target != nil {
+			blind = blind || s.blind
 			generating = generating || !s.prefilling()
 			feeding = feeding || s.prefilling() && !s.blind
 		}
 	}
 	limit := time.Duration(0)
 	switch {
+	case !blind:
+		return
 	case generating && feeding:
 		limit = e.pace.spare(e.o.MaxRound) / 2
 	case generating:
