@@ -258,21 +258,25 @@ func (s *sight) close() {
 
 // look has the tower go on before a round, as long as the round allows: for what its time has to
 // spare beside sequences that generate, of which prompts get their half; for as long as the last
-// round, beside prompts; for a step, which is some milliseconds, if all that run wait for it.
+// round, beside prompts; for a step, which is some milliseconds, if all that run wait for it. If
+// none does, what there is to see is for the background and can wait.
 func (e *Engine) look() {
 	e.sight.spent = 0
 	if !e.sight.busy() {
 		return
 	}
-	generating, feeding := false, false
+	blind, generating, feeding := false, false, false
 	for _, s := range e.running {
 		if s.target != nil {
+			blind = blind || s.blind
 			generating = generating || !s.prefilling()
 			feeding = feeding || s.prefilling() && !s.blind
 		}
 	}
 	limit := time.Duration(0)
 	switch {
+	case !blind:
+		return
 	case generating && feeding:
 		limit = e.pace.spare(e.o.MaxRound) / 2
 	case generating:

@@ -225,12 +225,50 @@ func TestTowerLetsOthersSpeak(t *testing.T) {
 		t.Error(err)
 	}
 	for i := 1; i < len(steps); i++ {
-		if n := steps[i] - steps[i-1]; n > 1 || i > 1 && n == 0 && steps[i] < 42 {
+		if n := steps[i] - steps[i-1]; n > 1 || steps[i] > 0 && n == 0 && steps[i] < 42 {
 			t.Fatalf("%d steps before round %d: after each %d", n, i, steps)
 		}
 	}
 	if len(steps) < 60 || steps[0] != 0 || steps[59] != 42 {
 		t.Errorf("after each round there were %d steps", steps)
+	}
+}
+
+// TestBackgroundPicturesWait has a picture of a background prefill looked at only while no request
+// runs.
+func TestBackgroundPicturesWait(t *testing.T) {
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
+	var steps []int // after each round
+	e, err := New(m, state.NewPool(b, 1<<30), Options{
+		Drafter: m.Drafter(), Cache: true, Log: quiet, Tower: b, Observe: func(Round) { steps = append(steps, b.steps) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	talk := Request{Prompt: prompt(9, 1), MaxTokens: 20, IgnoreEnd: true}
+	said(t, e, talk)
+	b.extra = 1 << 40
+	r := b.disguised(Request{Prompt: prompt(30, 2)}, 10, 9, 0)
+	done, err := e.Prefill(Prefill{Conversation: "a", Prompt: r.Prompt, Inputs: r.Inputs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for open := 0; open == 0; runtime.Gosched() {
+		_, _, open = b.counts()
+	}
+	steps = nil
+	said(t, e, talk)
+	for _, n := range steps {
+		if n != steps[0] || n == 0 {
+			t.Fatalf("steps of the tower after each round: %d", steps)
+		}
+	}
+	talk.Conversation = "a" // its next turn: what was to be prepared for it is dropped
+	said(t, e, talk)
+	<-done
+	if _, _, open := b.counts(); open > 0 {
+		t.Errorf("%d passes for nobody", open)
 	}
 }
 

@@ -15,6 +15,7 @@ var Tol = Tolerances{
 	PerplexityKV: 0.002,
 	Spec:         2e-4,
 	Tower:        2e-5,
+	Tower8:       0.03,
 	Acceptance:   0.01,
 }
 
@@ -39,7 +40,8 @@ type Tolerances struct {
 	Spec float64
 
 	// Rows of a vision tower on the float32 path, relative to the largest number of the array.
-	Tower float64
+	Tower  float64
+	Tower8 float64 // and with matrices of 8 bits and integer products
 
 	// Acceptance rate of the head's drafts, from the reference's.
 	Acceptance float64

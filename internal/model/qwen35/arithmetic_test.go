@@ -32,7 +32,8 @@ var modelCases = []struct {
 // that cross a page, and the state of both after them as it goes to disk. Its digest is part
 // of the arithmetic's name: where bits change and the name does not, this fails, for caches on
 // disk would serve what former versions computed. The rows that the embedded model's vocabulary
-// got with its vision tower do not count: all other bits are those from before.
+// got with its vision tower do not count: all other bits are those from before. Rows of a picture
+// from towers of numbers and of integers are recorded too.
 func TestNetworkBitsAreRecorded(t *testing.T) {
 	all := sha256.New()
 	for _, c := range modelCases {
@@ -89,6 +90,17 @@ func TestNetworkBitsAreRecorded(t *testing.T) {
 		memory.Close()
 		t.Logf("%s, %v quantized to %d, keys of %d bits: %x", c.name, c.o.Compute, c.o.Quantize, c.o.KVBits, h.Sum(nil)[:8])
 		_, _ = fmt.Fprintf(all, "%s %v %d %d %x\n", c.name, c.o.Compute, c.o.Quantize, c.o.KVBits, h.Sum(nil))
+	}
+	for _, c := range []struct {
+		name string
+		o    model.Options
+	}{{"vision", model.Options{}}, {"tiny", model.Options{Quantize: 8}}} {
+		h := sha256.New()
+		for _, x := range see(t, towerOf(t, open(t, golden.Dir(t, c.name), 0, c.o)), stepOperations, onePicture(t))[0] {
+			_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, math.Float32bits(x)))
+		}
+		t.Logf("tower of %s, quantized to %d: %x", c.name, c.o.Quantize, h.Sum(nil)[:8])
+		_, _ = fmt.Fprintf(all, "tower of %s %d %x\n", c.name, c.o.Quantize, h.Sum(nil))
 	}
 	if got := binary.BigEndian.Uint64(all.Sum(nil)); got != backend.NetworkBits {
 		t.Errorf("models compute other bits than those of arithmetic %s. If that is not meant, find what changed them. If it is, answers and caches of former versions are not reproduced, so what the arithmetic is called must change: write ArithmeticVersion = %d and NetworkBits = %#016x in internal/backend/arithmetic.go",

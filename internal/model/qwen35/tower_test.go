@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
@@ -179,6 +181,42 @@ func TestTowerEqualsReference(t *testing.T) {
 				p.Close()
 			}
 		})
+	}
+}
+
+// TestTowerOfTinyEqualsReference does so with the trained tower, and tells how far from it one of 8
+// bits is.
+func TestTowerOfTinyEqualsReference(t *testing.T) {
+	f := golden.LoadTinyVision(t)
+	text, err := os.ReadFile(filepath.Join(golden.Dir(t, "tiny"), "preprocessor_config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := picture.ReadImages(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pictures []*picture.Patches
+	for _, e := range f.Examples {
+		m, err := picture.Decode(e.Picture, picture.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := config.Prepare(m, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pictures = append(pictures, p)
+	}
+	for _, c := range []struct {
+		o         model.Options
+		tolerance float64
+	}{{model.Options{}, golden.Tol.Tower}, {model.Options{Quantize: 8}, golden.Tol.Tower8}} {
+		for i, rows := range see(t, towerOf(t, open(t, golden.Dir(t, "tiny"), 0, c.o)), stepOperations, pictures...) {
+			if err := near(rows, f.Array(t, fmt.Sprintf("%d.merged", i)).Data, c.tolerance); err != nil {
+				t.Errorf("quantized to %d, picture %d: %v", c.o.Quantize, i, err)
+			}
+		}
 	}
 }
 

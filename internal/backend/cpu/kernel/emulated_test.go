@@ -24,4 +24,5 @@ func TestKernels(t *testing.T) {
 	t.Run("VectorMixEqualsGeneric", TestVectorMixEqualsGeneric)
 	t.Run("VectorNarrowEqualsGeneric", TestVectorNarrowEqualsGeneric)
 	t.Run("VectorDeltaEqualsGeneric", TestVectorDeltaEqualsGeneric)
+	t.Run("VectorDeltaStepsEqualGeneric", TestVectorDeltaStepsEqualGeneric)
 }

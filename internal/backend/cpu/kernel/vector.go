@@ -47,12 +47,15 @@ type Page struct {
 	Merge    func(out, page []float32, all, now *SoftmaxSum)
 }
 
-// Delta is the delta rule over a strip of columns of one head's state, whose rows
-// are stride numbers apart. ahead is the distance to what will be read after this; it is
-// only fetched. Assembly wants the number of columns to be a multiple of lanes.
+// Delta is the delta rule over a strip of columns of one head's state, for a token and, with
+// Steps, for many. Rows of the state are stride numbers apart. ahead is the distance to what will
+// be read after this; it is only fetched. Assembly wants the number of columns to be a multiple of
+// lanes.
 type Delta struct {
-	Read   func(out, delta, state []float32, stride, ahead int, q, k, v []float32, decay, beta, kq float32)
-	Update func(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
+	Columns int // of the strip that Steps is fastest with if there are 128 keys: it stays in the first cache
+	Read    func(out, delta, state []float32, stride, ahead int, q, k, v []float32, decay, beta, kq float32)
+	Update  func(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
+	Steps   func(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)
 }
 
 // Tap is one term of a convolution: weights and input, one per channel.
@@ -70,7 +73,7 @@ var vectorGeneric = Vector{
 	},
 	Coded: codedGeneric,
 	Mix:   mixGeneric,
-	Delta: Delta{Read: deltaRead, Update: deltaUpdate},
+	Delta: Delta{Columns: 32, Read: deltaRead, Update: deltaUpdate, Steps: deltaSteps},
 }
 
 // ForWidth is v, or the definition where rows are not a multiple of lanes long.

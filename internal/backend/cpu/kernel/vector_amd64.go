@@ -16,7 +16,7 @@ var vectorAVX512 = Vector{
 	},
 	Coded: Coded{Scores: codedScoresAVX512, Softmax: codedSoftmaxAVX512, Weigh: codedWeighAVX512, Merge: codedMergeAVX512},
 	Mix:   Mix{Product: mixProductAVX512, Weights: mixWeightsAVX512, Divide: mixDivideAVX512},
-	Delta: Delta{Read: deltaReadAVX512, Update: deltaUpdateAVX512},
+	Delta: Delta{Columns: 64, Read: deltaReadAVX512, Update: deltaUpdateAVX512, Steps: deltaStepsAVX512},
 }
 
 // vectorAVX2 wants AVX2, FMA, F16C and BMI2.
@@ -31,7 +31,7 @@ var vectorAVX2 = Vector{
 	},
 	Coded: Coded{Scores: codedScoresAVX2, Softmax: codedSoftmaxAVX2, Weigh: codedWeighAVX2, Merge: codedMergeAVX2},
 	Mix:   Mix{Product: mixProductAVX2, Weights: mixWeightsAVX2, Divide: mixDivideAVX2},
-	Delta: Delta{Read: deltaReadAVX2, Update: deltaUpdateAVX2},
+	Delta: Delta{Columns: 32, Read: deltaReadAVX2, Update: deltaUpdateAVX2, Steps: deltaStepsAVX2},
 }
 
 // dotAVX512 is exactmath.Dot32.
@@ -144,6 +144,11 @@ func deltaReadAVX512(out, delta, state []float32, stride, ahead int, q, k, v []f
 //go:noescape
 func deltaUpdateAVX512(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
 
+// deltaStepsAVX512 is deltaSteps.
+//
+//go:noescape
+func deltaStepsAVX512(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)
+
 // dotAVX2 is exactmath.Dot32.
 //
 //go:noescape
@@ -253,3 +258,8 @@ func deltaReadAVX2(out, delta, state []float32, stride, ahead int, q, k, v []flo
 //
 //go:noescape
 func deltaUpdateAVX2(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
+
+// deltaStepsAVX2 is deltaSteps.
+//
+//go:noescape
+func deltaStepsAVX2(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)

@@ -20,7 +20,7 @@ var vectorNEON = Vector{
 	},
 	Coded: Coded{Scores: codedScoresNEON, Softmax: codedSoftmaxNEON, Weigh: codedWeighNEON, Merge: codedMergeNEON},
 	Mix:   Mix{Product: mixProductNEON, Weights: mixWeightsNEON, Divide: mixDivideNEON},
-	Delta: Delta{Read: deltaReadNEON, Update: deltaUpdateNEON},
+	Delta: Delta{Columns: 32, Read: deltaReadNEON, Update: deltaUpdateNEON, Steps: deltaStepsNEON},
 }
 
 // normNEON is rmsNorm.
@@ -215,3 +215,8 @@ func deltaReadNEON(out, delta, state []float32, stride, ahead int, q, k, v []flo
 //
 //go:noescape
 func deltaUpdateNEON(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
+
+// deltaStepsNEON is deltaSteps.
+//
+//go:noescape
+func deltaStepsNEON(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)

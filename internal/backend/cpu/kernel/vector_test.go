@@ -337,3 +337,35 @@ func (x *vectorTrial) delta(keys, cols, gap int, special bool) {
 	deltaUpdate(pstate, stride, pstate, stride, 0, pk, wantDelta, decay)
 	x.same("deltaUpdate in place", state, pstate)
 }
+
+func TestVectorDeltaStepsEqualGeneric(t *testing.T) {
+	for _, x := range newVectorTrials(t) {
+		for i := range 200 {
+			x.deltaSteps(1+x.rng.IntN(9), 1+x.rng.IntN(140), lanes*(1+x.rng.IntN(4)), x.rng.IntN(40), i%4 == 0)
+		}
+	}
+}
+
+// deltaSteps compares tokens whose rows are gap numbers longer than they must be. Keys are small,
+// so that most numbers stay finite.
+func (x *vectorTrial) deltaSteps(tokens, keys, cols, gap int, special bool) {
+	x.t.Helper()
+	values := 2*keys + x.rng.IntN(gap+1)
+	stride, outStride := values+cols+gap, cols+gap
+	mixed, pmixed := x.fill(0, (tokens-1)*stride+values+cols, special)
+	for i := range mixed {
+		mixed[i] /= 64
+		pmixed[i] = mixed[i]
+	}
+	state, pstate := x.fill(1, keys*cols, special)
+	delta, pdelta := x.fill(2, cols, special)
+	decay, pdecay := x.fill(3, tokens, special)
+	beta, pbeta := x.fill(4, tokens, special)
+	kq, pkq := x.fill(5, tokens, special)
+	out, pout := x.fill(6, (tokens-1)*outStride+cols, special) // of the first token nothing is written
+	x.v.Delta.Steps(out, outStride, delta, state, mixed, stride, keys, values, decay, beta, kq)
+	deltaSteps(pout, outStride, pdelta, pstate, pmixed, stride, keys, values, pdecay, pbeta, pkq)
+	x.same("deltaSteps", out, pout)
+	x.same("deltaSteps, delta", delta, pdelta)
+	x.same("deltaSteps, state", state, pstate)
+}

@@ -15,6 +15,7 @@ func vectorFile(s *source) {
 	}
 	deltaReadKernel(s)
 	deltaUpdateKernel(s)
+	deltaStepsKernel(s)
 }
 
 // rowKernel computes numbers one by one: four at once, and the rest singly, in the first
