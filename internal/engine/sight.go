@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,12 +52,14 @@ type view struct {
 	sight   *sight
 	key     [32]byte         // the picture's hash
 	picture *picture.Patches // until there are rows
-	rows    backend.Tensor   // if made
-	made    bool
-	users   int    // parts of sequences that wait for the rows or use them
-	used    uint64 // when it was last asked for
-	alone   bool   // a pass with others has failed
-	err     error  // why there will be no rows
+	// priority is the highest of those who wait for it.
+	priority int
+	rows     backend.Tensor // if made
+	made     bool
+	users    int    // parts of sequences that wait for the rows or use them
+	used     uint64 // when it was last asked for
+	alone    bool   // a pass with others has failed
+	err      error  // why there will be no rows
 }
 
 func newSight(tower model.Tower, device backend.Backend, memory int64) sight {
@@ -66,18 +69,18 @@ func newSight(tower model.Tower, device backend.Backend, memory int64) sight {
 	return sight{tower: tower, device: device, memory: memory, views: map[[32]byte]*view{}}
 }
 
-// want is the view of a picture, for a user who leaves it in the end.
-func (s *sight) want(p *picture.Patches) *view {
+// want is the view of a picture, for a user of that priority who leaves it in the end.
+func (s *sight) want(p *picture.Patches, priority int) *view {
 	v := s.views[p.Hash]
 	if v == nil {
-		v = &view{sight: s, key: p.Hash, picture: p}
+		v = &view{sight: s, key: p.Hash, picture: p, priority: priority}
 		s.views[p.Hash] = v
 		s.queue = append(s.queue, v)
 	} else if v.made {
 		s.stats.Cached++
 	}
 	s.clock++
-	v.used, v.users = s.clock, v.users+1
+	v.used, v.users, v.priority = s.clock, v.users+1, max(v.priority, priority)
 	return v
 }
 
@@ -156,11 +159,12 @@ func (s *sight) step() {
 	}
 }
 
-// begin starts a pass with the first of those that wait and others that fit.
+// begin starts a pass with the first of those that wait, by priority, and others that fit.
 func (s *sight) begin() bool {
 	if len(s.queue) == 0 {
 		return false
 	}
+	slices.SortStableFunc(s.queue, func(v, w *view) int { return cmp.Compare(w.priority, v.priority) })
 	patches := 0
 	var pictures []*picture.Patches
 	s.inPass = nil
