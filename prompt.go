@@ -28,6 +28,9 @@ type Conversation struct {
 	// Trusted says that whoever runs the program wrote all of it: what it spells does become
 	// control tokens, as in a text that is continued as it is.
 	Trusted bool
+	// CacheSalt is as that of a Request: what was decoded of pictures is kept for conversations with
+	// the same one.
+	CacheSalt string
 }
 
 // Prompt is a conversation or a text as the model gets it.

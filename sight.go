@@ -243,7 +243,7 @@ func (m *Model) look(c *Conversation) ([]view, error) {
 	views := make([]view, len(media))
 	for i, x := range media {
 		var err error
-		if views[i], err = s.prepare(x); err != nil {
+		if views[i], err = s.prepare(c.CacheSalt, x); err != nil {
 			return nil, m.refuse(i, err)
 		}
 	}
@@ -269,9 +269,9 @@ type lineError struct {
 func (e *lineError) Error() string { return e.line }
 func (e *lineError) Unwrap() error { return e.err }
 
-// prepare is what the tower can be fed of a picture or video.
-func (s *sight) prepare(x *chat.Media) (view, error) {
-	key := mediaKey(x)
+// prepare is what the tower can be fed of a picture or video of that salt.
+func (s *sight) prepare(salt string, x *chat.Media) (view, error) {
+	key := mediaKey(salt, x)
 	if v, ok := s.recall(key); ok {
 		return v, nil
 	}
@@ -288,12 +288,12 @@ func (s *sight) prepare(x *chat.Media) (view, error) {
 	return v, err
 }
 
-// mediaKey tells what was sent from all else.
-func mediaKey(x *chat.Media) (key [sha256.Size]byte) {
+// mediaKey tells what was sent from all else, and by whom.
+func mediaKey(salt string, x *chat.Media) (key [sha256.Size]byte) {
 	h := sha256.New()
-	fmt.Fprintln(h, x.Video, x.Rate, x.MaxPixels)
+	_, _ = fmt.Fprintf(h, "%q %v %v %d\n", salt, x.Video, x.Rate, x.MaxPixels) // a hash takes everything
 	for _, file := range x.Files {
-		fmt.Fprintln(h, len(file))
+		_, _ = fmt.Fprintln(h, len(file))
 		h.Write(file)
 	}
 	h.Sum(key[:0])

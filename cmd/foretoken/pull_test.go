@@ -89,7 +89,7 @@ func TestPulledModelRunsAsTheOriginal(t *testing.T) {
 		t.Errorf("pull says %q", o.err)
 	}
 	o = runIn(t, nil, "list")
-	if want := regexp.MustCompile(`^MODEL +SIZE +REVISION +FAMILY +BITS +HEAD +\nOrg/Tiny +[\d.]+ MB +main 0123456 +qwen3_5 +8 +yes +\n$`); o.code != exitOK || !want.MatchString(o.out) {
+	if want := regexp.MustCompile(`^MODEL +SIZE +REVISION +FAMILY +BITS +HEAD +VISION +\nOrg/Tiny +[\d.]+ MB +main 0123456 +qwen3_5 +8 +yes +yes +\n$`); o.code != exitOK || !want.MatchString(o.out) {
 		t.Errorf("list: %+v", o)
 	}
 	for _, name := range []string{"Org/Tiny", "tIny", "Org/Tiny@main", "Tiny@0123456", folder} {

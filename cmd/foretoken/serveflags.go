@@ -208,6 +208,8 @@ func (f *serveFlags) validate() error {
 		return usagef("--no-prefix-cache and --prefix-cache-dir exclude each other")
 	case f.cacheDisk.given && f.cacheDir == "":
 		return usagef("--prefix-cache-disk needs --prefix-cache-dir")
+	case f.model.vision.off && len(f.imageHosts) > 0:
+		return usagef("--allow-image-urls is for pictures, which --no-vision refuses")
 	case f.model.vision.projector != "" && len(f.models) > 1:
 		return usagef("--mmproj is the vision tower of one model, and there are %d: put it beside its model, under a name that begins with mmproj", len(f.models))
 	}

@@ -10,7 +10,7 @@ import "fmt"
 // version.
 const (
 	ArithmeticVersion        = 2
-	OperationBits     uint64 = 0x24c6c8280febe87b // digest of what TestBitsAreTheSameEverywhere records
+	OperationBits     uint64 = 0x11348c1d9259c70f // digest of what TestBitsAreTheSameEverywhere records
 	NetworkBits       uint64 = 0x170a8f2e1db87dc7 // digest of what TestNetworkBitsAreRecorded computes
 )
 

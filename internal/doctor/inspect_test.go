@@ -76,18 +76,19 @@ func TestTemplateSaysWhatItCan(t *testing.T) {
 		turn:                          {},
 		turn + "{{ tools | tojson }}": {Tools: true},
 		turn + "<think>\n":            {Thinking: true},
-		turn + "{% if enable_thinking is defined and not enable_thinking %}x{% else %}<think>{% endif %}": {Thinking: true, Switch: true},
-		turn + "{% if enable_thinking %}<think>{% endif %}":                                               {Switch: true},
-		turn + "{% if tools %}{{ raise_exception('no tools') }}{% endif %}":                               {},
+		turn + "{% if messages[0].content is not string and messages[0].content[0].type == 'image' %}<i>{% endif %}": {Pictures: true},
+		turn + "{% if enable_thinking is defined and not enable_thinking %}x{% else %}<think>{% endif %}":            {Thinking: true, Switch: true},
+		turn + "{% if enable_thinking %}<think>{% endif %}":                                                          {Switch: true},
+		turn + "{% if tools %}{{ raise_exception('no tools') }}{% endif %}":                                          {},
 	} {
-		if got, err := newTemplate(source, ""); err != nil || *got != want {
+		if got, err := newTemplate(source, "", "<i>"); err != nil || *got != want {
 			t.Errorf("%q: %+v, %v, want %+v", source, got, err, want)
 		}
 	}
-	if got, err := newTemplate(turn, turn+"{{ tools | tojson }}"); err != nil || !got.Tools {
+	if got, err := newTemplate(turn, turn+"{{ tools | tojson }}", ""); err != nil || !got.Tools {
 		t.Errorf("a template of their own for tools: %+v, %v", got, err)
 	}
-	if _, err := newTemplate("{% for %}", ""); err == nil {
+	if _, err := newTemplate("{% for %}", "", ""); err == nil {
 		t.Error("a broken template has no error")
 	}
 }

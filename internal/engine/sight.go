@@ -10,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
+	"github.com/foretoken/foretoken/internal/prefix"
 )
 
 const (
@@ -38,19 +39,26 @@ type sight struct {
 	device backend.Backend
 	memory int64 // bytes of rows that nobody uses and all others together
 
-	views  map[[32]byte]*view // that somebody wants, or whose rows are there
-	queue  []*view            // wanted ones that no pass has begun with
-	pass   model.TowerPass    // that is running; nil: none
+	views  map[viewKey]*view // that somebody wants, or whose rows are there
+	queue  []*view           // wanted ones that no pass has begun with
+	pass   model.TowerPass   // that is running; nil: none
 	inPass []*view
 	clock  uint64
 	stats  TowerStats
 	spent  time.Duration // before the running round
 }
 
+// viewKey is a picture and whose it is: the time to the first token would tell one tenant what
+// another has shown.
+type viewKey struct {
+	salt prefix.Salt
+	hash [32]byte
+}
+
 // view is a picture for the tower, then its rows.
 type view struct {
 	sight   *sight
-	key     [32]byte         // the picture's hash
+	key     viewKey
 	picture *picture.Patches // until there are rows
 	// priority is the highest of those who wait for it.
 	priority int
@@ -66,21 +74,23 @@ func newSight(tower model.Tower, device backend.Backend, memory int64) sight {
 	if memory == 0 {
 		memory = defaultTowerMemory
 	}
-	return sight{tower: tower, device: device, memory: memory, views: map[[32]byte]*view{}}
+	return sight{tower: tower, device: device, memory: memory, views: map[viewKey]*view{}}
 }
 
-// want is the view of a picture, for a user of that priority who leaves it in the end.
-func (s *sight) want(p *picture.Patches, priority int) *view {
-	v := s.views[p.Hash]
+// want is the view of a picture of a request's salt, with its priority, for a user who leaves it in
+// the end.
+func (s *sight) want(r *Request, p *picture.Patches) *view {
+	key := viewKey{r.Salt, p.Hash}
+	v := s.views[key]
 	if v == nil {
-		v = &view{sight: s, key: p.Hash, picture: p, priority: priority}
-		s.views[p.Hash] = v
+		v = &view{sight: s, key: key, picture: p, priority: r.Priority}
+		s.views[key] = v
 		s.queue = append(s.queue, v)
 	} else if v.made {
 		s.stats.Cached++
 	}
 	s.clock++
-	v.used, v.users, v.priority = s.clock, v.users+1, max(v.priority, priority)
+	v.used, v.users, v.priority = s.clock, v.users+1, max(v.priority, r.Priority)
 	return v
 }
 

@@ -324,9 +324,9 @@ func TestPicturesAreSeenByPriority(t *testing.T) {
 	for i, priority := range []int{0, 1, 0, 2} {
 		p := b.paint([]int32{1, 2, 3}, byte(i))
 		p.Grid.Width = passPatches
-		views = append(views, s.want(p, priority))
+		views = append(views, s.want(&Request{Priority: priority}, p))
 	}
-	if again := s.want(views[2].picture, 1); again != views[2] {
+	if again := s.want(&Request{Priority: 1}, views[2].picture); again != views[2] {
 		t.Error("another view of the same picture")
 	}
 	var order []int

@@ -15,10 +15,10 @@ type mixOp struct {
 	b            *Backend
 	dst, q, k, v backend.Tensor
 	heads, dim   int
+	columns      int // of packed rows: dim and zeros, whole tiles
 	scale        float32
-	first        int       // head of those that are packed
-	keys         []float32 // [heads, keys/MixTile, dim, MixTile]: a tile of keys by column
-	values       []float32 // [heads, keys/MixKeys, dim/MixTile, MixKeys, MixTile]
+	first, turn  int       // heads that are packed: the first of them, and how many
+	keys, values []float32 // [turn, blocks, MixKeys, columns]: rows of a head beside each other
 	packing      bool
 	buffers      []mixBuffers // one per thread
 }
@@ -31,8 +31,8 @@ type mixBuffers struct {
 	sums    kernel.MixSums
 }
 
-// mixPacked is about how many numbers keys and values may have that are packed at a time.
-const mixPacked = 4 << 20
+// mixPacked is about how many numbers the keys of the heads may have that are packed at a time.
+const mixPacked = 2 << 20
 
 // Mix is attention without mask and cache.
 func (b *Backend) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
@@ -47,16 +47,17 @@ func (b *Backend) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
 	op := &b.mix
 	op.b, op.dst, op.q, op.k, op.v, op.scale = b, dst, q, k, v, scale
 	op.heads, op.dim = heads, q.Cols/heads
+	op.columns = above(op.dim, kernel.MixTile) * kernel.MixTile
 	op.buffers = kernel.Grow(op.buffers, b.pool.size())
-	each := op.headKeys() + op.headValues()
-	turn := min(heads, max(1, mixPacked/each))
-	op.keys, op.values = kernel.Grow(op.keys, turn*op.headKeys()), kernel.Grow(op.values, turn*op.headValues())
-	for op.first = 0; op.first < heads; op.first += turn {
-		n := min(turn, heads-op.first)
+	each := op.blocks() * kernel.MixKeys * op.columns
+	most := min(heads, max(1, mixPacked/each))
+	op.keys, op.values = kernel.Grow(op.keys, most*each), kernel.Grow(op.values, most*each)
+	for op.first = 0; op.first < heads; op.first += op.turn {
+		op.turn = min(most, heads-op.first)
 		op.packing = true
-		b.pool.run(op, n*op.blocks(), 1)
+		b.pool.run(op, op.turn*op.blocks(), 1)
 		op.packing = false
-		b.pool.run(op, n*op.groups(), 1)
+		b.pool.run(op, op.turn*op.groups(), 1)
 	}
 }
 
@@ -64,20 +65,13 @@ func (b *Backend) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
 func (op *mixOp) blocks() int { return above(op.k.Rows, kernel.MixKeys) }
 func (op *mixOp) groups() int { return above(op.q.Rows, kernel.MixQueries) }
 
-// headKeys and headValues are how many numbers are packed for a head.
-func (op *mixOp) headKeys() int { return op.blocks() * kernel.MixKeys * op.dim }
-
-func (op *mixOp) headValues() int {
-	return op.blocks() * kernel.MixKeys * above(op.dim, kernel.MixTile) * kernel.MixTile
-}
-
 // above is n/d, rounded up.
 func above(n, d int) int { return (n + d - 1) / d }
 
 func (op *mixOp) part(worker, from, to int) {
 	for i := from; i < to; i++ {
-		if op.packing {
-			op.pack(i/op.blocks(), i%op.blocks())
+		if op.packing { // all heads of a row while it is at hand
+			op.pack(i%op.turn, i/op.turn)
 		} else {
 			op.mix(&op.buffers[worker], i/op.groups(), i%op.groups())
 		}
@@ -86,66 +80,39 @@ func (op *mixOp) part(worker, from, to int) {
 
 // block is what was packed of block i of head h, counted from op.first: its keys and values.
 func (op *mixOp) block(h, i int) (keys, values []float32) {
-	k, v := op.headKeys()/op.blocks(), op.headValues()/op.blocks()
-	i += h * op.blocks()
-	return op.keys[i*k:][:k], op.values[i*v:][:v]
+	n := kernel.MixKeys * op.columns
+	i = (h*op.blocks() + i) * n
+	return op.keys[i:][:n], op.values[i:][:n]
 }
 
-// pack packs block i of head h. The last tile of keys is filled up with zeros, so that scores
-// nobody wants are computed of numbers.
+// pack packs block i of head h. Where there are no more keys for a tile there are zeros, so that
+// scores nobody wants are computed of numbers.
 func (op *mixOp) pack(h, i int) {
-	const tile = kernel.MixTile
 	keys, values := op.block(h, i)
 	col, first := (op.first+h)*op.dim, i*kernel.MixKeys
 	n := min(kernel.MixKeys, op.k.Rows-first)
-	for j := 0; j < n; j += tile {
-		transpose(keys[j*op.dim:], tile, op.k, first+j, min(tile, n-j), col, op.dim, 1)
-	}
 	for j := range n {
-		v := row(op.v, first+j)[col:][:op.dim]
-		for c := 0; c < op.dim; c += tile {
-			to := (*[tile]float32)(values[c*kernel.MixKeys+j*tile:])
-			if c+tile <= op.dim {
-				*to = [tile]float32(v[c:])
-			} else {
-				clear(to[copy(to[:], v[c:]):])
-			}
-		}
+		copy(keys[j*op.columns:][:op.dim], row(op.k, first+j)[col:])
+		to := values[j*op.columns:][:op.columns]
+		clear(to[copy(to, row(op.v, first+j)[col:][:op.dim]):])
 	}
-}
-
-// transpose writes columns [col, col+dim) of n rows of x, at most MixTile of them and zeros for
-// the others, as rows of dst that are stride numbers apart. They are multiplied with scale.
-func transpose(dst []float32, stride int, x backend.Tensor, first, n, col, dim int, scale float32) {
-	const tile = kernel.MixTile
-	for c := 0; c < dim && n < tile; c++ {
-		*(*[tile]float32)(dst[c*stride:]) = [tile]float32{}
-	}
-	i := 0
-	for ; i+4 <= n; i += 4 { // all at once would be more slices than there are registers
-		a, b := row(x, first+i)[col:][:dim], row(x, first+i+1)[col:][:dim]
-		e, f := row(x, first+i+2)[col:][:dim], row(x, first+i+3)[col:][:dim]
-		for c := range dim {
-			to := (*[4]float32)(dst[c*stride+i:])
-			to[0], to[1], to[2], to[3] = a[c]*scale, b[c]*scale, e[c]*scale, f[c]*scale
-		}
-	}
-	for ; i < n; i++ {
-		for c, y := range row(x, first+i)[col:][:dim] {
-			dst[c*stride+i] = y * scale
-		}
-	}
+	clear(keys[n*op.columns : above(n, kernel.MixTile)*kernel.MixTile*op.columns])
 }
 
 // mix computes group i of the queries of head h.
 func (op *mixOp) mix(buf *mixBuffers, h, i int) {
 	const queries, tile = kernel.MixQueries, kernel.MixTile
-	columns := above(op.dim, tile) * tile
-	buf.queries, buf.out = kernel.Grow(buf.queries, op.dim*queries), kernel.Grow(buf.out, columns*queries)
+	buf.queries, buf.out = kernel.Grow(buf.queries, op.dim*queries), kernel.Grow(buf.out, op.columns*queries)
 	col, first := (op.first+h)*op.dim, i*queries
 	n := min(queries, op.q.Rows-first)
-	for q := 0; q < queries; q += tile {
-		transpose(buf.queries[q:], queries, op.q, first+q, max(0, min(tile, n-q)), col, op.dim, op.scale)
+	if n < queries {
+		clear(buf.queries)
+	}
+	for q := range n {
+		to := buf.queries[q:]
+		for c, x := range row(op.q, first+q)[col:][:op.dim] {
+			to[c*queries] = x * op.scale
+		}
 	}
 	clear(buf.out)
 	buf.sums = kernel.MixSums{}
@@ -156,9 +123,10 @@ func (op *mixOp) mix(buf *mixBuffers, h, i int) {
 	for j := range op.blocks() {
 		keys, values := op.block(h, j)
 		count := min(kernel.MixKeys, op.k.Rows-j*kernel.MixKeys)
-		m.Product(buf.weights[:above(count, tile)*tile*queries], buf.queries, keys, op.dim, op.dim*tile, nil)
+		m.Product(buf.weights[:above(count, tile)*tile*queries], buf.queries, keys, values, op.dim, 1, op.columns, nil)
 		m.Weights(buf.weights[:count*queries], &buf.sums)
-		m.Product(buf.out, buf.weights[:], values, count, kernel.MixKeys*tile, &buf.sums.Scale)
+		next, _ := op.block(h, min(j+1, op.blocks()-1))
+		m.Product(buf.out, buf.weights[:], values, next, count, op.columns, 1, &buf.sums.Scale)
 	}
 	m.Divide(buf.out, &buf.sums.Weight)
 	for q := range n {

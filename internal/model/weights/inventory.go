@@ -21,7 +21,7 @@ type Extra struct {
 // the right shape, and no tensor is left over.
 type Inventory struct {
 	Weights   []Weight // in the order of the layers, then the head's
-	Tower     []Weight // those of the vision tower, if it can be used
+	Tower     []Weight // those of the vision tower, if it can be used and IncludeTower was not called
 	Extras    []Extra  // those of the vision tower too, whether it can or not
 	Converted Converted
 
@@ -133,9 +133,15 @@ func (v *Inventory) check(part Portion) error {
 	return v.files.leftover(left)
 }
 
+// IncludeTower makes the vision tower one of the weights, the last.
+func (v *Inventory) IncludeTower() {
+	v.Weights = append(v.Weights, v.Tower...)
+	v.Tower = nil
+}
+
 // Stored is how many tensors of the files the weights are made of, scales and biases
-// included, how many of these are the head's, and what all occupy.
-func (v *Inventory) Stored() (tensors, head int, bytes int64) {
+// included, how many of these are the head's and the vision tower's, and what all occupy.
+func (v *Inventory) Stored() (tensors, head, tower int, bytes int64) {
 	type name struct {
 		from *checkpoint.Weights
 		name string
@@ -151,12 +157,15 @@ func (v *Inventory) Stored() (tensors, head int, bytes int64) {
 			seen[at] = true
 			tensors++
 			bytes += size(t)
-			if w.Head() {
+			switch {
+			case w.Head():
 				head++
+			case w.Tower():
+				tower++
 			}
 		})
 	}
-	return tensors, head, bytes
+	return tensors, head, tower, bytes
 }
 
 // eachTensor visits the tensors that the weight is stored as, scales and biases included.
@@ -172,7 +181,7 @@ func (w *Weight) eachTensor(visit func(from *checkpoint.Weights, t checkpoint.Te
 
 // HasHead reports whether the head is among the weights.
 func (v *Inventory) HasHead() bool {
-	return len(v.Weights) > 0 && v.Weights[len(v.Weights)-1].Head()
+	return slices.ContainsFunc(v.Weights, func(w Weight) bool { return w.Head() })
 }
 
 // AddHead adds the head of another inventory, which must have the shape that the config of

@@ -1,6 +1,7 @@
 package anthropic
 
 import (
+	"net/http"
 	"slices"
 	"testing"
 
@@ -37,4 +38,19 @@ func TestPicturesAreParts(t *testing.T) {
 	}; !slices.Equal(q.Media, want) {
 		t.Errorf("in %q, want %q", q.Media, want)
 	}
+}
+
+func TestBodiesAreReleased(t *testing.T) {
+	generatetest.Released(t, `{"max_tokens": 9, "system": "s", "stop_sequences": ["x"], "chat_template_kwargs": {"a": "b"}, "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
+		"tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}], "messages": [
+		{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "Y2F0"}}, {"type": "text", "text": "a"}]},
+		{"role": "assistant", "content": [{"type": "thinking", "thinking": "t"}, {"type": "tool_use", "id": "1", "name": "f", "input": {"a": "b"}}]},
+		{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [{"type": "image", "source": {"type": "url", "url": "data:,dog"}}]}]}]}`,
+		func(w http.ResponseWriter, r *http.Request) any {
+			q, err := decode(body.Read(w, r), false)
+			if err != nil {
+				t.Error(err)
+			}
+			return q
+		})
 }

@@ -182,7 +182,7 @@ func (s *Service) Count(ctx context.Context, r *Request) (int, error) {
 	if err := s.fetch(ctx, r, m); err != nil {
 		return 0, r.locate(err)
 	}
-	n, err := m.CountTokens(r.conversation())
+	n, err := m.CountTokens(r.conversation(s.salt(ctx, r)))
 	if err != nil {
 		return 0, r.locate(err)
 	}
@@ -210,7 +210,7 @@ func (r *Request) check() error {
 // start renders the prompt and starts all answers. salt is that of the prefix cache.
 func (r *Run) start(ctx context.Context, salt string) (err error) {
 	q := r.Request.Request // what the model takes, completed here
-	if r.Prompt, err = r.Request.prompt(r.Model); err != nil {
+	if r.Prompt, err = r.Request.prompt(r.Model, salt); err != nil {
 		return err
 	}
 	if err := checkLength(r.Prompt, r.Model.Context()); err != nil {
@@ -249,8 +249,8 @@ func checkLength(p *foretoken.Prompt, context int) error {
 	return &Error{Status: 400, Kind: TooLarge, Param: "messages", Message: fmt.Sprintf("the prompt has %s tokens, and the context of %d takes them and the answer: shorten the prompt", n, context)}
 }
 
-// conversation is the conversation that the messages and options make.
-func (r *Request) conversation() foretoken.Conversation {
+// conversation is the conversation that the messages and options make. salt is that of caches.
+func (r *Request) conversation(salt string) foretoken.Conversation {
 	vars := map[string]any{}
 	maps.Copy(vars, r.Variables)
 	if r.Thinking != nil {
@@ -259,18 +259,18 @@ func (r *Request) conversation() foretoken.Conversation {
 	if r.Effort != "" {
 		vars["reasoning_effort"] = r.Effort
 	}
-	c := foretoken.Conversation{Messages: Arrange(r.Messages), Variables: vars, Prefill: r.Prefill}
+	c := foretoken.Conversation{Messages: Arrange(r.Messages), Variables: vars, Prefill: r.Prefill, CacheSalt: salt}
 	if r.Calls != CallNone {
 		c.Tools = r.Tools
 	}
 	return c
 }
 
-// prompt is the prompt of the model.
-func (r *Request) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
+// prompt is the prompt of the model. salt is that of caches.
+func (r *Request) prompt(m *foretoken.Model, salt string) (*foretoken.Prompt, error) {
 	switch {
 	case r.Messages != nil:
-		return m.ChatPrompt(r.conversation())
+		return m.ChatPrompt(r.conversation(salt))
 	case r.IDs != nil:
 		for _, id := range r.IDs {
 			if id < 0 || int(id) >= m.Info().Vocab {

@@ -1,6 +1,7 @@
 package ollama
 
 import (
+	"net/http"
 	"slices"
 	"testing"
 
@@ -31,4 +32,17 @@ func TestPicturesStandBeforeTheText(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", request, got, err, want)
 		}
 	}
+}
+
+func TestBodiesAreReleased(t *testing.T) {
+	h := &handler{service: service}
+	generatetest.Released(t, `{"model": "tiny", "format": {"type": "object"}, "options": {"stop": ["x"]}, "messages": [{"role": "user", "content": "a", "images": ["Y2F0"]}],
+		"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}`,
+		func(w http.ResponseWriter, r *http.Request) any {
+			q, err := h.decodeChat(body.Read(w, r))
+			if err != nil {
+				t.Error(err)
+			}
+			return q
+		})
 }

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -89,4 +90,33 @@ func TestStoredPicturesCountOnce(t *testing.T) {
 	if s.remove("", "c"); s.bytes != 0 || len(s.media) != 0 {
 		t.Errorf("%d bytes, %d pictures of none", s.bytes, len(s.media))
 	}
+}
+
+// everything is a request with much that is kept.
+const everything = `"temperature": 0.5, "stop": ["x"], "user": "me", "metadata": {"a": "b"}, "seed": 5,
+	"chat_template_kwargs": {"a": "b"}, "tools": [{"type": "function", "name": "f", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}]`
+
+func TestBodiesAreReleased(t *testing.T) {
+	generatetest.Released(t, `{"messages": [
+			{"role": "user", "name": "me", "mood": "good", "content": [{"type": "image_url", "image_url": {"url": `+cat+`}}, {"type": "image", "image": `+dog+`}, {"type": "text", "text": "a"}]},
+			{"role": "assistant", "reasoning": "r", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": \"b\"}"}}]},
+			{"role": "tool", "tool_call_id": "1", "content": [{"type": "image_url", "image_url": "https://example.org/a.png"}]}],
+		"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}, `+everything+`}`,
+		func(w http.ResponseWriter, r *http.Request) any {
+			q, err := readChat(r, body.Read(w, r))
+			if err != nil {
+				t.Error(err)
+			}
+			return q
+		})
+	h := &handler{stored: newStore()}
+	generatetest.Released(t, `{"input": [{"role": "user", "content": [{"type": "input_image", "image_url": `+cat+`}, {"type": "input_text", "text": "a"}]}],
+		"instructions": "i", "reasoning": {"effort": "low"}, "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}, `+everything+`}`,
+		func(w http.ResponseWriter, r *http.Request) any {
+			q, err := h.readResponse(r, body.Read(w, r))
+			if err != nil {
+				t.Error(err)
+			}
+			return q
+		})
 }

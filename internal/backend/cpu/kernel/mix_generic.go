@@ -12,11 +12,11 @@ import "github.com/foretoken/foretoken/internal/exactmath"
 // lie in lanes: numbers of queries are [.., MixQueries], those of keys and values are read one by
 // one.
 type Mix struct {
-	// Product is the chains of tiles of MixTile scores or columns of values: to dst,
-	// [tiles, MixTile, MixQueries], it adds the products of row i of a, [n, MixQueries], and row i
-	// of b, [n, MixTile], for all i. A tile of b begins step numbers after the one before. dst is
-	// multiplied with scale first; if that is nil it begins with zero.
-	Product func(dst, a, b []float32, n, step int, scale *[MixQueries]float32)
+	// Product is the chains of scores, or of columns of values: to row r of dst, [rows, MixQueries],
+	// it adds row i of a, [n, MixQueries], times b[i*down+r*across], for all i. Rows are a
+	// multiple of MixTile. dst is multiplied with scale first; if that is nil it begins with zero.
+	// next is what will be read after this; it is only fetched ahead.
+	Product func(dst, a, b, next []float32, n, down, across int, scale *[MixQueries]float32)
 	// Weights replaces scores, [keys, MixQueries], by weights, and adds them to s.
 	Weights func(scores []float32, s *MixSums)
 	// Divide divides each row of x, [rows, MixQueries], by y.
@@ -38,9 +38,9 @@ type MixSums struct {
 
 var mixGeneric = Mix{Product: mixProduct, Weights: mixWeights, Divide: mixDivide}
 
-func mixProduct(dst, a, b []float32, n, step int, scale *[MixQueries]float32) {
+func mixProduct(dst, a, b, _ []float32, n, down, across int, scale *[MixQueries]float32) {
 	for r := range len(dst) / MixQueries {
-		y, b := dst[r*MixQueries:][:MixQueries], b[r/MixTile*step+r%MixTile:]
+		y := dst[r*MixQueries:][:MixQueries]
 		for q := range y {
 			if scale == nil {
 				y[q] = 0
@@ -49,7 +49,7 @@ func mixProduct(dst, a, b []float32, n, step int, scale *[MixQueries]float32) {
 			}
 		}
 		for i := range n {
-			exactmath.AXPY32(y, a[i*MixQueries:][:MixQueries], b[i*MixTile])
+			exactmath.AXPY32(y, a[i*MixQueries:][:MixQueries], b[i*down+r*across])
 		}
 	}
 }

@@ -24,12 +24,13 @@ func TestVectorMixEqualsGeneric(t *testing.T) {
 func (x *vectorTrial) mix(dim, count int, special bool) {
 	x.t.Helper()
 	what := fmt.Sprintf("dim=%d count=%d", dim, count)
-	tiles, columns := (count+MixTile-1)/MixTile, (dim+MixTile-1)/MixTile
+	tiles, columns := (count+MixTile-1)/MixTile, (dim+MixTile-1)/MixTile*MixTile
 	queries, pqueries := x.fill(0, dim*MixQueries, special)
-	keys, pkeys := x.fill(1, tiles*dim*MixTile, special)
+	across := dim + x.rng.IntN(3)
+	keys, pkeys := x.fill(1, (tiles*MixTile-1)*across+dim, special)
 	scores, want := x.guard[2][trialSize-tiles*MixTile*MixQueries:], make([]float32, tiles*MixTile*MixQueries)
-	x.v.Mix.Product(scores, queries, keys, dim, dim*MixTile, nil)
-	mixProduct(want, pqueries, pkeys, dim, dim*MixTile, nil)
+	x.v.Mix.Product(scores, queries, keys, keys, dim, 1, across, nil)
+	mixProduct(want, pqueries, pkeys, nil, dim, 1, across, nil)
 	x.same("scores "+what, scores, want)
 
 	var sums, wantSums MixSums
@@ -50,12 +51,11 @@ func (x *vectorTrial) mix(dim, count int, special bool) {
 	x.same("sums "+what, sums.Weight[:], wantSums.Weight[:])
 	x.same("scale "+what, sums.Scale[:], wantSums.Scale[:])
 
-	// The last tile ends where memory does; the others are step numbers apart.
-	step := (count + x.rng.IntN(3)) * MixTile
-	values, pvalues := x.fill(4, (columns-1)*step+count*MixTile, special)
-	out, wantOut := x.fill(5, columns*MixTile*MixQueries, special)
-	x.v.Mix.Product(out, guarded, values, count, step, &sums.Scale)
-	mixProduct(wantOut, want, pvalues, count, step, &wantSums.Scale)
+	down := columns + x.rng.IntN(3)
+	values, pvalues := x.fill(4, (count-1)*down+columns, special)
+	out, wantOut := x.fill(5, columns*MixQueries, special)
+	x.v.Mix.Product(out, guarded, values, values, count, down, 1, &sums.Scale)
+	mixProduct(wantOut, want, pvalues, values, count, down, 1, &wantSums.Scale)
 	x.same("values "+what, out, wantOut)
 	x.v.Mix.Divide(out, &sums.Weight)
 	mixDivide(wantOut, &wantSums.Weight)

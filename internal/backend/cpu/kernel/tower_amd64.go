@@ -20,7 +20,7 @@ func geluTanhAVX512(dst, x []float32)
 // mixProductAVX512 is mixProduct.
 //
 //go:noescape
-func mixProductAVX512(dst, a, b []float32, n, step int, scale *[MixQueries]float32)
+func mixProductAVX512(dst, a, b, next []float32, n, down, across int, scale *[MixQueries]float32)
 
 // mixWeightsAVX512 is mixWeights.
 //
@@ -50,7 +50,7 @@ func geluTanhAVX2(dst, x []float32)
 // mixProductAVX2 is mixProduct.
 //
 //go:noescape
-func mixProductAVX2(dst, a, b []float32, n, step int, scale *[MixQueries]float32)
+func mixProductAVX2(dst, a, b, next []float32, n, down, across int, scale *[MixQueries]float32)
 
 // mixWeightsAVX2 is mixWeights.
 //

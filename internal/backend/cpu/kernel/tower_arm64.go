@@ -38,7 +38,7 @@ func geluTanhNEON(dst, x []float32)
 // mixProductNEON is mixProduct.
 //
 //go:noescape
-func mixProductNEON(dst, a, b []float32, n, step int, scale *[MixQueries]float32)
+func mixProductNEON(dst, a, b, next []float32, n, down, across int, scale *[MixQueries]float32)
 
 // mixWeightsNEON is mixWeights.
 //

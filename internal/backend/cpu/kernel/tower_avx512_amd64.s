@@ -807,21 +807,27 @@ done16:
 	VZEROUPPER
 	RET
 
-// func mixProductAVX512(dst []float32, a []float32, b []float32, n int, step int, scale *[MixQueries]float32)
-// DI dst, SI a, BX b of the tile, R9 bytes to the next, CX numbers of dst left, R10 scale, R11 and R12
-// rows of a and b, DX rows left. Registers 0 on sums, then those of a and of b. Twin: mixProduct.
-TEXT ·mixProductAVX512(SB), NOSPLIT, $0-96
+// func mixProductAVX512(dst []float32, a []float32, b []float32, next []float32, n int, down int, across int, scale *[MixQueries]float32)
+// DI dst, SI a, BX b of the tile, R8 and R9 bytes down and across, CX numbers of dst left, R10 scale, R11
+// row of a, R12 and R13 of b and four numbers on, R14 three times R9, DX rows left, R15 what is fetched ahead. Registers 0 on
+// sums, then those of a and of b. Twin: mixProduct.
+TEXT ·mixProductAVX512(SB), NOSPLIT, $0-128
 	MOVQ dst_base+0(FP), DI
 	MOVQ a_base+24(FP), SI
 	MOVQ b_base+48(FP), BX
+	MOVQ next_base+72(FP), R15
 	MOVQ dst_len+8(FP), CX
-	MOVQ step+80(FP), R9
-	MOVQ scale+88(FP), R10
+	MOVQ down+104(FP), R8
+	MOVQ across+112(FP), R9
+	MOVQ scale+120(FP), R10
+	SHLQ $2, R8
 	SHLQ $2, R9
+	LEAQ (R9)(R9*2), R14
 tiles17:
-	MOVQ n+72(FP), DX
+	MOVQ n+96(FP), DX
 	MOVQ SI, R11
 	MOVQ BX, R12
+	LEAQ (BX)(R9*4), R13
 	TESTQ R10, R10
 	JNZ begin18
 	VXORPS X0, X0, X0
@@ -840,7 +846,7 @@ tiles17:
 	VXORPS X13, X13, X13
 	VXORPS X14, X14, X14
 	VXORPS X15, X15, X15
-	JMP scaled19
+	JMP loop19
 begin18:
 	VMOVUPS (R10), Z16
 	VMOVUPS 64(R10), Z17
@@ -860,39 +866,40 @@ begin18:
 	VMULPS 832(DI), Z17, Z13
 	VMULPS 896(DI), Z16, Z14
 	VMULPS 960(DI), Z17, Z15
-scaled19:
-loop20:
+loop19:
+	PREFETCHT0 (R15)
+	ADDQ $32, R15
 	VMOVUPS (R11), Z16
 	VMOVUPS 64(R11), Z17
-	PREFETCHT0 1024(R12)
 	VBROADCASTSS (R12), Z18
 	VFMADD231PS Z16, Z18, Z0
 	VFMADD231PS Z17, Z18, Z1
-	VBROADCASTSS 4(R12), Z19
+	VBROADCASTSS (R12)(R9*1), Z19
 	VFMADD231PS Z16, Z19, Z2
 	VFMADD231PS Z17, Z19, Z3
-	VBROADCASTSS 8(R12), Z18
+	VBROADCASTSS (R12)(R9*2), Z18
 	VFMADD231PS Z16, Z18, Z4
 	VFMADD231PS Z17, Z18, Z5
-	VBROADCASTSS 12(R12), Z19
+	VBROADCASTSS (R12)(R14*1), Z19
 	VFMADD231PS Z16, Z19, Z6
 	VFMADD231PS Z17, Z19, Z7
-	VBROADCASTSS 16(R12), Z18
+	VBROADCASTSS (R13), Z18
 	VFMADD231PS Z16, Z18, Z8
 	VFMADD231PS Z17, Z18, Z9
-	VBROADCASTSS 20(R12), Z19
+	VBROADCASTSS (R13)(R9*1), Z19
 	VFMADD231PS Z16, Z19, Z10
 	VFMADD231PS Z17, Z19, Z11
-	VBROADCASTSS 24(R12), Z18
+	VBROADCASTSS (R13)(R9*2), Z18
 	VFMADD231PS Z16, Z18, Z12
 	VFMADD231PS Z17, Z18, Z13
-	VBROADCASTSS 28(R12), Z19
+	VBROADCASTSS (R13)(R14*1), Z19
 	VFMADD231PS Z16, Z19, Z14
 	VFMADD231PS Z17, Z19, Z15
 	ADDQ $128, R11
-	ADDQ $32, R12
+	ADDQ R8, R12
+	ADDQ R8, R13
 	DECQ DX
-	JNZ loop20
+	JNZ loop19
 	VMOVUPS Z0, (DI)
 	VMOVUPS Z1, 64(DI)
 	VMOVUPS Z2, 128(DI)
@@ -909,7 +916,7 @@ loop20:
 	VMOVUPS Z13, 832(DI)
 	VMOVUPS Z14, 896(DI)
 	VMOVUPS Z15, 960(DI)
-	ADDQ R9, BX
+	LEAQ (BX)(R9*8), BX
 	ADDQ $1024, DI
 	SUBQ $256, CX
 	JNZ tiles17
@@ -947,9 +954,9 @@ TEXT ·mixWeightsAVX512(SB), NOSPLIT, $0-32
 	VMOVUPS Z16, Z5
 	LEAQ 0(SI), AX
 	MOVQ CX, DX
-tops21:
+tops20:
 	SUBQ $4, DX
-	JLT rest23
+	JLT rest22
 	VMOVUPS (AX), Z8
 	VMAXPS Z12, Z8, Z12
 	VMOVUPS 64(AX), Z9
@@ -967,19 +974,19 @@ tops21:
 	VMOVUPS 448(AX), Z9
 	VMAXPS Z5, Z9, Z5
 	ADDQ $512, AX
-	JMP tops21
-rest23:
+	JMP tops20
+rest22:
 	ADDQ $4, DX
-	JZ done24
-top22:
+	JZ done23
+top21:
 	VMOVUPS (AX), Z8
 	VMAXPS Z12, Z8, Z12
 	VMOVUPS 64(AX), Z9
 	VMAXPS Z13, Z9, Z13
 	ADDQ $128, AX
 	DECQ DX
-	JNZ top22
-done24:
+	JNZ top21
+done23:
 	VMAXPS Z0, Z12, Z12
 	VMAXPS Z1, Z13, Z13
 	VMAXPS Z2, Z12, Z12
@@ -1040,7 +1047,7 @@ done24:
 	VMULPS MixSums_Weight+64(DI), Z1, Z11
 	LEAQ 0(SI), AX
 	MOVQ CX, DX
-exps25:
+exps24:
 	VMOVUPS (AX), Z0
 	VSUBPS Z12, Z0, Z0
 	VCMPPS $0x15, Z19, Z0, K2
@@ -1093,7 +1100,7 @@ exps25:
 	VADDPS Z1, Z11, Z11
 	ADDQ $128, AX
 	DECQ DX
-	JNZ exps25
+	JNZ exps24
 	VMOVUPS Z10, MixSums_Weight+0(DI)
 	VMOVUPS Z11, MixSums_Weight+64(DI)
 	VZEROUPPER
@@ -1107,7 +1114,7 @@ TEXT ·mixDivideAVX512(SB), NOSPLIT, $0-32
 	MOVQ y+24(FP), DI
 	VMOVUPS (DI), Z8
 	VMOVUPS 64(DI), Z9
-rows26:
+rows25:
 	VMOVUPS (SI), Z0
 	VDIVPS Z8, Z0, Z0
 	VMOVUPS Z0, (SI)
@@ -1116,6 +1123,6 @@ rows26:
 	VMOVUPS Z1, 64(SI)
 	ADDQ $128, SI
 	SUBQ $32, CX
-	JNZ rows26
+	JNZ rows25
 	VZEROUPPER
 	RET

@@ -705,26 +705,32 @@ sum:
 	FMOVS F0, sum+24(FP)
 	RET
 
-// func mixProductNEON(dst, a, b []float32, n, step int, scale *[MixQueries]float32)
+// func mixProductNEON(dst, a, b, next []float32, n, down, across int, scale *[MixQueries]float32)
 //
 // The twin is mixProduct. Four rows of a tile and half of the queries go together.
 //
-//	R0 dst    R1 a    R2 b of the tile    R3 numbers of dst left    R4 n    R5 bytes to the next tile
-//	R6 scale    R7, R8 rows of a and b    R9 rows left    V0-V15 sums    V16-V19 a    V20 b
-TEXT ·mixProductNEON(SB), NOSPLIT, $0-96
+//	R0 dst    R1 a    R2 b of four rows    R3 numbers of dst left    R4 n    R5, R19 bytes down and across
+//	R6 scale    R7 row of a    R8-R11 four numbers of b    R12 rows left
+//	V0-V15 sums    V16-V19 a    V20 b
+TEXT ·mixProductNEON(SB), NOSPLIT, $0-128
 	MOVD dst_base+0(FP), R0
 	MOVD dst_len+8(FP), R3
 	MOVD a_base+24(FP), R1
 	MOVD b_base+48(FP), R2
-	MOVD n+72(FP), R4
-	MOVD step+80(FP), R5
-	MOVD scale+88(FP), R6
+	MOVD n+96(FP), R4
+	MOVD down+104(FP), R5
+	MOVD across+112(FP), R19
+	MOVD scale+120(FP), R6
 	LSL $2, R5
-tiles:
+	LSL $2, R19
+rows:
 	ADD $0, R1, R7
-	ADD $0, R2, R8
-	MOVD R4, R9
-	CBNZ R6, scaleaa
+	MOVD R2, R8
+	ADD R19, R8, R9
+	ADD R19, R9, R10
+	ADD R19, R10, R11
+	MOVD R4, R12
+	CBNZ R6, scale0
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
@@ -741,8 +747,8 @@ tiles:
 	VEOR V13.B16, V13.B16, V13.B16
 	VEOR V14.B16, V14.B16, V14.B16
 	VEOR V15.B16, V15.B16, V15.B16
-	JMP loopaa
-scaleaa:
+	JMP begin0
+scale0:
 	FMOVQ 0(R6), F16
 	FMOVQ 16(R6), F17
 	FMOVQ 32(R6), F18
@@ -779,10 +785,20 @@ scaleaa:
 	WORD $0x6e32ddce // fmul.4s v14, v14, v18
 	FMOVQ 432(R0), F15
 	WORD $0x6e33ddef // fmul.4s v15, v15, v19
-loopaa:
+begin0:
+	CMP $4, R19
+	BEQ beside0
+apart0:
 	FLDPQ 0(R7), (F16, F17)
 	FLDPQ 32(R7), (F18, F19)
-	FMOVQ 0(R8), F20
+	VLD1 (R8), V20.S[0]
+	ADD R5, R8
+	VLD1 (R9), V20.S[1]
+	ADD R5, R9
+	VLD1 (R10), V20.S[2]
+	ADD R5, R10
+	VLD1 (R11), V20.S[3]
+	ADD R5, R11
 	WORD $0x4f941200 // fmla.4s v0, v16, v20[0]
 	WORD $0x4f941221 // fmla.4s v1, v17, v20[0]
 	WORD $0x4f941242 // fmla.4s v2, v18, v20[0]
@@ -800,9 +816,34 @@ loopaa:
 	WORD $0x4fb41a4e // fmla.4s v14, v18, v20[3]
 	WORD $0x4fb41a6f // fmla.4s v15, v19, v20[3]
 	ADD $128, R7
-	ADD $32, R8
-	SUBS $1, R9
-	BNE loopaa
+	SUBS $1, R12
+	BNE apart0
+	JMP store0
+beside0:
+	FLDPQ 0(R7), (F16, F17)
+	FLDPQ 32(R7), (F18, F19)
+	FMOVQ 0(R8), F20
+	ADD R5, R8
+	WORD $0x4f941200 // fmla.4s v0, v16, v20[0]
+	WORD $0x4f941221 // fmla.4s v1, v17, v20[0]
+	WORD $0x4f941242 // fmla.4s v2, v18, v20[0]
+	WORD $0x4f941263 // fmla.4s v3, v19, v20[0]
+	WORD $0x4fb41204 // fmla.4s v4, v16, v20[1]
+	WORD $0x4fb41225 // fmla.4s v5, v17, v20[1]
+	WORD $0x4fb41246 // fmla.4s v6, v18, v20[1]
+	WORD $0x4fb41267 // fmla.4s v7, v19, v20[1]
+	WORD $0x4f941a08 // fmla.4s v8, v16, v20[2]
+	WORD $0x4f941a29 // fmla.4s v9, v17, v20[2]
+	WORD $0x4f941a4a // fmla.4s v10, v18, v20[2]
+	WORD $0x4f941a6b // fmla.4s v11, v19, v20[2]
+	WORD $0x4fb41a0c // fmla.4s v12, v16, v20[3]
+	WORD $0x4fb41a2d // fmla.4s v13, v17, v20[3]
+	WORD $0x4fb41a4e // fmla.4s v14, v18, v20[3]
+	WORD $0x4fb41a6f // fmla.4s v15, v19, v20[3]
+	ADD $128, R7
+	SUBS $1, R12
+	BNE beside0
+store0:
 	FMOVQ F0, 0(R0)
 	FMOVQ F1, 16(R0)
 	FMOVQ F2, 32(R0)
@@ -820,9 +861,12 @@ loopaa:
 	FMOVQ F14, 416(R0)
 	FMOVQ F15, 432(R0)
 	ADD $64, R1, R7
-	ADD $0, R2, R8
-	MOVD R4, R9
-	CBNZ R6, scaleab
+	MOVD R2, R8
+	ADD R19, R8, R9
+	ADD R19, R9, R10
+	ADD R19, R10, R11
+	MOVD R4, R12
+	CBNZ R6, scale16
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
@@ -839,8 +883,8 @@ loopaa:
 	VEOR V13.B16, V13.B16, V13.B16
 	VEOR V14.B16, V14.B16, V14.B16
 	VEOR V15.B16, V15.B16, V15.B16
-	JMP loopab
-scaleab:
+	JMP begin16
+scale16:
 	FMOVQ 64(R6), F16
 	FMOVQ 80(R6), F17
 	FMOVQ 96(R6), F18
@@ -877,10 +921,20 @@ scaleab:
 	WORD $0x6e32ddce // fmul.4s v14, v14, v18
 	FMOVQ 496(R0), F15
 	WORD $0x6e33ddef // fmul.4s v15, v15, v19
-loopab:
+begin16:
+	CMP $4, R19
+	BEQ beside16
+apart16:
 	FLDPQ 0(R7), (F16, F17)
 	FLDPQ 32(R7), (F18, F19)
-	FMOVQ 0(R8), F20
+	VLD1 (R8), V20.S[0]
+	ADD R5, R8
+	VLD1 (R9), V20.S[1]
+	ADD R5, R9
+	VLD1 (R10), V20.S[2]
+	ADD R5, R10
+	VLD1 (R11), V20.S[3]
+	ADD R5, R11
 	WORD $0x4f941200 // fmla.4s v0, v16, v20[0]
 	WORD $0x4f941221 // fmla.4s v1, v17, v20[0]
 	WORD $0x4f941242 // fmla.4s v2, v18, v20[0]
@@ -898,9 +952,34 @@ loopab:
 	WORD $0x4fb41a4e // fmla.4s v14, v18, v20[3]
 	WORD $0x4fb41a6f // fmla.4s v15, v19, v20[3]
 	ADD $128, R7
-	ADD $32, R8
-	SUBS $1, R9
-	BNE loopab
+	SUBS $1, R12
+	BNE apart16
+	JMP store16
+beside16:
+	FLDPQ 0(R7), (F16, F17)
+	FLDPQ 32(R7), (F18, F19)
+	FMOVQ 0(R8), F20
+	ADD R5, R8
+	WORD $0x4f941200 // fmla.4s v0, v16, v20[0]
+	WORD $0x4f941221 // fmla.4s v1, v17, v20[0]
+	WORD $0x4f941242 // fmla.4s v2, v18, v20[0]
+	WORD $0x4f941263 // fmla.4s v3, v19, v20[0]
+	WORD $0x4fb41204 // fmla.4s v4, v16, v20[1]
+	WORD $0x4fb41225 // fmla.4s v5, v17, v20[1]
+	WORD $0x4fb41246 // fmla.4s v6, v18, v20[1]
+	WORD $0x4fb41267 // fmla.4s v7, v19, v20[1]
+	WORD $0x4f941a08 // fmla.4s v8, v16, v20[2]
+	WORD $0x4f941a29 // fmla.4s v9, v17, v20[2]
+	WORD $0x4f941a4a // fmla.4s v10, v18, v20[2]
+	WORD $0x4f941a6b // fmla.4s v11, v19, v20[2]
+	WORD $0x4fb41a0c // fmla.4s v12, v16, v20[3]
+	WORD $0x4fb41a2d // fmla.4s v13, v17, v20[3]
+	WORD $0x4fb41a4e // fmla.4s v14, v18, v20[3]
+	WORD $0x4fb41a6f // fmla.4s v15, v19, v20[3]
+	ADD $128, R7
+	SUBS $1, R12
+	BNE beside16
+store16:
 	FMOVQ F0, 64(R0)
 	FMOVQ F1, 80(R0)
 	FMOVQ F2, 96(R0)
@@ -917,206 +996,10 @@ loopab:
 	FMOVQ F13, 464(R0)
 	FMOVQ F14, 480(R0)
 	FMOVQ F15, 496(R0)
-	ADD $0, R1, R7
-	ADD $16, R2, R8
-	MOVD R4, R9
-	CBNZ R6, scaleba
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V12.B16, V12.B16, V12.B16
-	VEOR V13.B16, V13.B16, V13.B16
-	VEOR V14.B16, V14.B16, V14.B16
-	VEOR V15.B16, V15.B16, V15.B16
-	JMP loopba
-scaleba:
-	FMOVQ 0(R6), F16
-	FMOVQ 16(R6), F17
-	FMOVQ 32(R6), F18
-	FMOVQ 48(R6), F19
-	FMOVQ 512(R0), F0
-	WORD $0x6e30dc00 // fmul.4s v0, v0, v16
-	FMOVQ 528(R0), F1
-	WORD $0x6e31dc21 // fmul.4s v1, v1, v17
-	FMOVQ 544(R0), F2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	FMOVQ 560(R0), F3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	FMOVQ 640(R0), F4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	FMOVQ 656(R0), F5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	FMOVQ 672(R0), F6
-	WORD $0x6e32dcc6 // fmul.4s v6, v6, v18
-	FMOVQ 688(R0), F7
-	WORD $0x6e33dce7 // fmul.4s v7, v7, v19
-	FMOVQ 768(R0), F8
-	WORD $0x6e30dd08 // fmul.4s v8, v8, v16
-	FMOVQ 784(R0), F9
-	WORD $0x6e31dd29 // fmul.4s v9, v9, v17
-	FMOVQ 800(R0), F10
-	WORD $0x6e32dd4a // fmul.4s v10, v10, v18
-	FMOVQ 816(R0), F11
-	WORD $0x6e33dd6b // fmul.4s v11, v11, v19
-	FMOVQ 896(R0), F12
-	WORD $0x6e30dd8c // fmul.4s v12, v12, v16
-	FMOVQ 912(R0), F13
-	WORD $0x6e31ddad // fmul.4s v13, v13, v17
-	FMOVQ 928(R0), F14
-	WORD $0x6e32ddce // fmul.4s v14, v14, v18
-	FMOVQ 944(R0), F15
-	WORD $0x6e33ddef // fmul.4s v15, v15, v19
-loopba:
-	FLDPQ 0(R7), (F16, F17)
-	FLDPQ 32(R7), (F18, F19)
-	FMOVQ 0(R8), F20
-	WORD $0x4f941200 // fmla.4s v0, v16, v20[0]
-	WORD $0x4f941221 // fmla.4s v1, v17, v20[0]
-	WORD $0x4f941242 // fmla.4s v2, v18, v20[0]
-	WORD $0x4f941263 // fmla.4s v3, v19, v20[0]
-	WORD $0x4fb41204 // fmla.4s v4, v16, v20[1]
-	WORD $0x4fb41225 // fmla.4s v5, v17, v20[1]
-	WORD $0x4fb41246 // fmla.4s v6, v18, v20[1]
-	WORD $0x4fb41267 // fmla.4s v7, v19, v20[1]
-	WORD $0x4f941a08 // fmla.4s v8, v16, v20[2]
-	WORD $0x4f941a29 // fmla.4s v9, v17, v20[2]
-	WORD $0x4f941a4a // fmla.4s v10, v18, v20[2]
-	WORD $0x4f941a6b // fmla.4s v11, v19, v20[2]
-	WORD $0x4fb41a0c // fmla.4s v12, v16, v20[3]
-	WORD $0x4fb41a2d // fmla.4s v13, v17, v20[3]
-	WORD $0x4fb41a4e // fmla.4s v14, v18, v20[3]
-	WORD $0x4fb41a6f // fmla.4s v15, v19, v20[3]
-	ADD $128, R7
-	ADD $32, R8
-	SUBS $1, R9
-	BNE loopba
-	FMOVQ F0, 512(R0)
-	FMOVQ F1, 528(R0)
-	FMOVQ F2, 544(R0)
-	FMOVQ F3, 560(R0)
-	FMOVQ F4, 640(R0)
-	FMOVQ F5, 656(R0)
-	FMOVQ F6, 672(R0)
-	FMOVQ F7, 688(R0)
-	FMOVQ F8, 768(R0)
-	FMOVQ F9, 784(R0)
-	FMOVQ F10, 800(R0)
-	FMOVQ F11, 816(R0)
-	FMOVQ F12, 896(R0)
-	FMOVQ F13, 912(R0)
-	FMOVQ F14, 928(R0)
-	FMOVQ F15, 944(R0)
-	ADD $64, R1, R7
-	ADD $16, R2, R8
-	MOVD R4, R9
-	CBNZ R6, scalebb
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V12.B16, V12.B16, V12.B16
-	VEOR V13.B16, V13.B16, V13.B16
-	VEOR V14.B16, V14.B16, V14.B16
-	VEOR V15.B16, V15.B16, V15.B16
-	JMP loopbb
-scalebb:
-	FMOVQ 64(R6), F16
-	FMOVQ 80(R6), F17
-	FMOVQ 96(R6), F18
-	FMOVQ 112(R6), F19
-	FMOVQ 576(R0), F0
-	WORD $0x6e30dc00 // fmul.4s v0, v0, v16
-	FMOVQ 592(R0), F1
-	WORD $0x6e31dc21 // fmul.4s v1, v1, v17
-	FMOVQ 608(R0), F2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	FMOVQ 624(R0), F3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	FMOVQ 704(R0), F4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	FMOVQ 720(R0), F5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	FMOVQ 736(R0), F6
-	WORD $0x6e32dcc6 // fmul.4s v6, v6, v18
-	FMOVQ 752(R0), F7
-	WORD $0x6e33dce7 // fmul.4s v7, v7, v19
-	FMOVQ 832(R0), F8
-	WORD $0x6e30dd08 // fmul.4s v8, v8, v16
-	FMOVQ 848(R0), F9
-	WORD $0x6e31dd29 // fmul.4s v9, v9, v17
-	FMOVQ 864(R0), F10
-	WORD $0x6e32dd4a // fmul.4s v10, v10, v18
-	FMOVQ 880(R0), F11
-	WORD $0x6e33dd6b // fmul.4s v11, v11, v19
-	FMOVQ 960(R0), F12
-	WORD $0x6e30dd8c // fmul.4s v12, v12, v16
-	FMOVQ 976(R0), F13
-	WORD $0x6e31ddad // fmul.4s v13, v13, v17
-	FMOVQ 992(R0), F14
-	WORD $0x6e32ddce // fmul.4s v14, v14, v18
-	FMOVQ 1008(R0), F15
-	WORD $0x6e33ddef // fmul.4s v15, v15, v19
-loopbb:
-	FLDPQ 0(R7), (F16, F17)
-	FLDPQ 32(R7), (F18, F19)
-	FMOVQ 0(R8), F20
-	WORD $0x4f941200 // fmla.4s v0, v16, v20[0]
-	WORD $0x4f941221 // fmla.4s v1, v17, v20[0]
-	WORD $0x4f941242 // fmla.4s v2, v18, v20[0]
-	WORD $0x4f941263 // fmla.4s v3, v19, v20[0]
-	WORD $0x4fb41204 // fmla.4s v4, v16, v20[1]
-	WORD $0x4fb41225 // fmla.4s v5, v17, v20[1]
-	WORD $0x4fb41246 // fmla.4s v6, v18, v20[1]
-	WORD $0x4fb41267 // fmla.4s v7, v19, v20[1]
-	WORD $0x4f941a08 // fmla.4s v8, v16, v20[2]
-	WORD $0x4f941a29 // fmla.4s v9, v17, v20[2]
-	WORD $0x4f941a4a // fmla.4s v10, v18, v20[2]
-	WORD $0x4f941a6b // fmla.4s v11, v19, v20[2]
-	WORD $0x4fb41a0c // fmla.4s v12, v16, v20[3]
-	WORD $0x4fb41a2d // fmla.4s v13, v17, v20[3]
-	WORD $0x4fb41a4e // fmla.4s v14, v18, v20[3]
-	WORD $0x4fb41a6f // fmla.4s v15, v19, v20[3]
-	ADD $128, R7
-	ADD $32, R8
-	SUBS $1, R9
-	BNE loopbb
-	FMOVQ F0, 576(R0)
-	FMOVQ F1, 592(R0)
-	FMOVQ F2, 608(R0)
-	FMOVQ F3, 624(R0)
-	FMOVQ F4, 704(R0)
-	FMOVQ F5, 720(R0)
-	FMOVQ F6, 736(R0)
-	FMOVQ F7, 752(R0)
-	FMOVQ F8, 832(R0)
-	FMOVQ F9, 848(R0)
-	FMOVQ F10, 864(R0)
-	FMOVQ F11, 880(R0)
-	FMOVQ F12, 960(R0)
-	FMOVQ F13, 976(R0)
-	FMOVQ F14, 992(R0)
-	FMOVQ F15, 1008(R0)
-	ADD R5, R2
-	ADD $1024, R0
-	SUBS $256, R3
-	BNE tiles
+	ADD R19<<2, R2
+	ADD $512, R0
+	SUBS $128, R3
+	BNE rows
 	RET
 
 // func mixWeightsNEON(scores []float32, s *MixSums)

@@ -38,3 +38,18 @@ test("headers of pictures are read, however they are cut", async () => {
   }
   for (const text of ["", "Dear all,", "\xff\xd8\xff", "GIF89a", "RIFF"]) assert.equal(headerOf(Buffer.from(text, "latin1")), null, text);
 });
+
+test("damaged headers are read to an end", async () => {
+  const files = [png(30, 20, ["acTL", Buffer.alloc(8)]), gif(3), await sample("decoders/rgb_progressive.jpg"), await sample("decoders/lossy_alpha_48x33.webp")];
+  let state = 1;
+  const random = (below) => ((state = Math.imul(state, 1664525) + 1013904223) >>> 8) % below; // its lowest bits repeat soon
+  let known = 0;
+  for (let i = 0; i < 4000; i++) {
+    const data = Buffer.from(files[i % files.length]);
+    for (let j = random(6); j >= 0; j--) data[random(data.length)] = random(256);
+    const header = headerOf(data.subarray(0, random(data.length)));
+    assert.ok(header === null || header.other || (header.width >= 0 && header.height >= 0 && typeof header.animated === "boolean"));
+    if (header?.type) known++;
+  }
+  assert.ok(known > 1000, `${known} were still pictures`);
+});

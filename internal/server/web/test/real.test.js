@@ -168,7 +168,7 @@ test("what the server refuses is told in its words", async () => {
 });
 
 test("a server with a key, which then goes away", async () => {
-  const locked = await serve("--api-key", "a-key-for-this-test");
+  const locked = await serve("--api-key", "a-key-for-this-test", "--no-vision");
   const other = await open(browser, locked.url);
   await alter(other, { seed: 1, max_completion_tokens: 16 });
   await other.getByText("API key needed").waitFor();
@@ -176,6 +176,7 @@ test("a server with a key, which then goes away", async () => {
   await other.locator(".problem input").fill("a-key-for-this-test");
   await other.keyboard.press("Enter");
   await other.waitForSelector(".answer .stats");
+  await other.waitForSelector('#attach[title="Add pictures: tiny takes no pictures."]');
   await end(locked);
   await send(other, "Still there?");
   await other.getByText("The server is gone").waitFor();

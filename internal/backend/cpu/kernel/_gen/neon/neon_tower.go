@@ -1,6 +1,9 @@
 package main
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 // towerFile has the kernels that only vision towers have.
 func towerFile(s *source) {
@@ -130,51 +133,55 @@ func (s *source) geluTanh() {
 	s.above(6)
 }
 
-// Sizes of package kernel: MixQueries and MixTile.
-const mixQueries, mixTile = 32, 8
+// mixQueries is the size of package kernel.
+const mixQueries = 32
 
 func mixProductKernel(s *source) {
-	s.line(`// func mixProductNEON(dst, a, b []float32, n, step int, scale *[MixQueries]float32)
+	s.line(`// func mixProductNEON(dst, a, b, next []float32, n, down, across int, scale *[MixQueries]float32)
 //
 // The twin is mixProduct. Four rows of a tile and half of the queries go together.
 //
-//	R0 dst    R1 a    R2 b of the tile    R3 numbers of dst left    R4 n    R5 bytes to the next tile
-//	R6 scale    R7, R8 rows of a and b    R9 rows left    V0-V15 sums    V16-V19 a    V20 b
-TEXT ·mixProductNEON(SB), NOSPLIT, $0-96`)
+//	R0 dst    R1 a    R2 b of four rows    R3 numbers of dst left    R4 n    R5, R19 bytes down and across
+//	R6 scale    R7 row of a    R8-R11 four numbers of b    R12 rows left
+//	V0-V15 sums    V16-V19 a    V20 b
+TEXT ·mixProductNEON(SB), NOSPLIT, $0-128`)
 	s.op("MOVD dst_base+0(FP), R0")
 	s.op("MOVD dst_len+8(FP), R3")
 	s.op("MOVD a_base+24(FP), R1")
 	s.op("MOVD b_base+48(FP), R2")
-	s.op("MOVD n+72(FP), R4")
-	s.op("MOVD step+80(FP), R5")
-	s.op("MOVD scale+88(FP), R6")
+	s.op("MOVD n+96(FP), R4")
+	s.op("MOVD down+104(FP), R5")
+	s.op("MOVD across+112(FP), R19")
+	s.op("MOVD scale+120(FP), R6")
 	s.op("LSL $2, R5")
-	s.line("tiles:")
-	for r := 0; r < mixTile; r += 4 {
-		for q := 0; q < mixQueries; q += 16 {
-			mixBlock(s, r, q)
-		}
+	s.op("LSL $2, R19")
+	s.line("rows:")
+	for q := 0; q < mixQueries; q += 16 {
+		mixBlock(s, q)
 	}
-	s.op("ADD R5, R2")
-	s.op("ADD $%d, R0", 4*mixTile*mixQueries)
-	s.op("SUBS $%d, R3", mixTile*mixQueries)
-	s.op("BNE tiles")
+	s.op("ADD R19<<2, R2")
+	s.op("ADD $%d, R0", 4*4*mixQueries)
+	s.op("SUBS $%d, R3", 4*mixQueries)
+	s.op("BNE rows")
 	s.op("RET\n")
 }
 
-// mixBlock computes four rows from row r on of a tile for 16 queries from query q on.
-func mixBlock(s *source, r, q int) {
-	label := string(rune('a'+r/4)) + string(rune('a'+q/16))
-	at := func(i, v int) int { return 4*((r+i)*mixQueries+q) + 16*v }
+// mixBlock computes four rows for 16 queries from query q on. Numbers of b that lie beside each
+// other, those of values, are loaded at once.
+func mixBlock(s *source, q int) {
+	at := func(i, v int) int { return 4*(i*mixQueries+q) + 16*v }
 	s.op("ADD $%d, R1, R7", 4*q)
-	s.op("ADD $%d, R2, R8", 4*r)
-	s.op("MOVD R4, R9")
-	s.op("CBNZ R6, scale%s", label)
+	s.op("MOVD R2, R8")
+	for i := range 3 {
+		s.op("ADD R19, R%d, R%d", 8+i, 9+i)
+	}
+	s.op("MOVD R4, R12")
+	s.op("CBNZ R6, scale%d", q)
 	for i := range 16 {
 		s.zero(i)
 	}
-	s.op("JMP loop%s", label)
-	s.line("scale%s:", label)
+	s.op("JMP begin%d", q)
+	s.line("scale%d:", q)
 	for v := range 4 {
 		s.load(16+v, 4*q+16*v, "R6")
 	}
@@ -182,17 +189,36 @@ func mixBlock(s *source, r, q int) {
 		s.load(i, at(i/4, i%4), "R0")
 		s.fmul(i, i, 16+i%4)
 	}
-	s.line("loop%s:", label)
-	s.load2(16, 0, "R7")
-	s.load2(18, 32, "R7")
-	s.load(20, 0, "R8")
-	for i := range 16 {
-		s.fmlaAt(i, 16+i%4, 20, i/4)
+	s.line("begin%d:", q)
+	s.op("CMP $4, R19")
+	s.op("BEQ beside%d", q)
+	for _, beside := range []bool{false, true} {
+		label := fmt.Sprintf("apart%d", q)
+		if beside {
+			label = fmt.Sprintf("beside%d", q)
+		}
+		s.line("%s:", label)
+		s.load2(16, 0, "R7")
+		s.load2(18, 32, "R7")
+		if beside {
+			s.load(20, 0, "R8")
+			s.op("ADD R5, R8")
+		}
+		for i := 0; i < 4 && !beside; i++ {
+			s.op("VLD1 (R%d), V20.S[%d]", 8+i, i)
+			s.op("ADD R5, R%d", 8+i)
+		}
+		for i := range 16 {
+			s.fmlaAt(i, 16+i%4, 20, i/4)
+		}
+		s.op("ADD $%d, R7", 4*mixQueries)
+		s.op("SUBS $1, R12")
+		s.op("BNE %s", label)
+		if !beside {
+			s.op("JMP store%d", q)
+		}
 	}
-	s.op("ADD $%d, R7", 4*mixQueries)
-	s.op("ADD $%d, R8", 4*mixTile)
-	s.op("SUBS $1, R9")
-	s.op("BNE loop%s", label)
+	s.line("store%d:", q)
 	for i := range 16 {
 		s.store(i, at(i/4, i%4), "R0")
 	}

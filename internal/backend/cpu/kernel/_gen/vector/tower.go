@@ -144,11 +144,12 @@ const mixQueries, mixTile = 32, 8
 // mixProduct multiplies all of a tile at once with AVX-512: 8 rows of 32 queries are 16 registers.
 // AVX2 has as many for a quarter of it.
 func (m *machine) mixProduct() {
-	m.function("mixProduct", `DI dst, SI a, BX b of the tile, R9 bytes to the next, CX numbers of dst left, R10 scale, R11 and R12
-		rows of a and b, DX rows left. Registers 0 on sums, then those of a and of b. Twin: mixProduct.`, 0, "",
-		with(floats("dst", "a", "b"), param{"n", "int"}, param{"step", "int"}, param{"scale", "*[MixQueries]float32"})...)
-	m.take("DI", "*dst", "SI", "*a", "BX", "*b", "CX", "len(dst)", "R9", "step", "R10", "scale")
-	m.op("SHLQ $2, R9")
+	m.function("mixProduct", `DI dst, SI a, BX b of the tile, R8 and R9 bytes down and across, CX numbers of dst left, R10 scale, R11
+		row of a, R12 and R13 of b and four numbers on, R14 three times R9, DX rows left, R15 what is fetched ahead. Registers 0 on
+		sums, then those of a and of b. Twin: mixProduct.`, 0, "",
+		with(floats("dst", "a", "b", "next"), param{"n", "int"}, param{"down", "int"}, param{"across", "int"}, param{"scale", "*[MixQueries]float32"})...)
+	m.take("DI", "*dst", "SI", "*a", "BX", "*b", "R15", "*next", "CX", "len(dst)", "R8", "down", "R9", "across", "R10", "scale")
+	m.ops("SHLQ $2, R8", "SHLQ $2, R9", "LEAQ (R9)(R9*2), R14")
 	rows, queries := mixTile, mixQueries
 	if m.halves == 2 {
 		rows, queries = mixTile/2, mixQueries/2
@@ -160,7 +161,7 @@ func (m *machine) mixProduct() {
 			m.mixBlock(r, rows, q, queries/m.wide())
 		}
 	}
-	m.ops("ADDQ R9, BX")
+	m.ops("LEAQ (BX)(R9*8), BX")
 	m.op("ADDQ $%d, DI", 4*mixTile*mixQueries)
 	m.op("SUBQ $%d, CX", mixTile*mixQueries)
 	m.op("JNZ %s", tiles)
@@ -169,14 +170,14 @@ func (m *machine) mixProduct() {
 
 // mixBlock computes rows rows from row r on of a tile, for n registers of queries from query q on.
 func (m *machine) mixBlock(r, rows, q, n int) {
-	begin, scaled, loop := m.label("begin"), m.label("scaled"), m.label("loop")
+	begin, loop := m.label("begin"), m.label("loop")
 	a, b := rows*n, rows*n+n
 	at := func(i, v int) string { return times(4*((r+i)*mixQueries+q+v*m.wide()), "DI", "", "", 0) }
 	m.take("DX", "n")
-	m.ops("MOVQ SI, R11", "MOVQ BX, R12", "TESTQ R10, R10")
+	m.ops("MOVQ SI, R11", "MOVQ BX, R12", "LEAQ (BX)(R9*4), R13", "TESTQ R10, R10")
 	m.op("JNZ %s", begin)
 	m.zero(0, rows*n)
-	m.op("JMP %s", scaled)
+	m.op("JMP %s", loop)
 	m.at(begin)
 	for v := range n {
 		m.op("VMOVUPS %s, %s", times(4*(q+v*m.wide()), "R10", "", "", 0), m.r(a+v))
@@ -186,24 +187,23 @@ func (m *machine) mixBlock(r, rows, q, n int) {
 			m.op("VMULPS %s, %s, %s", at(i, v), m.r(a+v), m.r(i*n+v))
 		}
 	}
-	m.at(scaled)
 	m.at(loop)
+	if r+q == 0 { // as many bytes as a row of the tile has
+		m.op("PREFETCHT0 (R15)")
+		m.op("ADDQ $%d, R15", 4*mixTile)
+	}
 	for v := range n {
 		m.op("VMOVUPS %s, %s", times(4*(q+v*m.wide()), "R11", "", "", 0), m.r(a+v))
 	}
 	for i := range rows {
-		if i == 0 && m.halves == 1 {
-			m.op("PREFETCHT0 1024(R12)")
-		}
 		one := m.r(b + i%2)
-		m.op("VBROADCASTSS %s, %s", times(4*(r+i), "R12", "", "", 0), one)
+		m.op("VBROADCASTSS %s, %s", times(0, []string{"R12", "R13"}[(r+i)/4], "R9", "R14", (r+i)%4), one)
 		for v := range n {
 			m.op("VFMADD231PS %s, %s, %s", m.r(a+v), one, m.r(i*n+v))
 		}
 	}
 	m.op("ADDQ $%d, R11", 4*mixQueries)
-	m.op("ADDQ $%d, R12", 4*mixTile)
-	m.op("DECQ DX")
+	m.ops("ADDQ R8, R12", "ADDQ R8, R13", "DECQ DX")
 	m.op("JNZ %s", loop)
 	for i := range rows {
 		for v := range n {
