@@ -15,6 +15,8 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/picture"
+	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 // pictureTemplate writes parts as the family's templates do.
@@ -98,6 +100,7 @@ func TestPicturesHaveTheirPlaces(t *testing.T) {
 		"side by side":    {[]chat.Part{shown(small), shown(small)}, still(9) + still(9), []int{9, 9}},
 		"shrunk":          {[]chat.Part{shrunk}, still(2), []int{2}},
 		"an animation":    {[]chat.Part{say("Look:"), clip, say("?")}, "Look:" + moving("0.2", "1.0") + "?", []int{6, 6}},
+		"both kinds":      {[]chat.Part{shown(small), clip, shown(wide)}, still(9) + moving("0.2", "1.0") + still(12), []int{9, 6, 6, 12}},
 		"frames":          {[]chat.Part{frames, shown(small)}, moving("0.2", "1.2", "2.0") + still(9), []int{6, 6, 6, 9}},
 		"spelled":         {[]chat.Part{say("<|image_pad|>"), shown(small)}, "\x00" + still(9), []int{9}},
 		"text, no string": {[]chat.Part{say("Hello")}, "Hello", nil},
@@ -214,6 +217,10 @@ func TestBadPictures(t *testing.T) {
 		if !errors.As(err, &e) || e.Index != c.index || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q of %d", name, err, c.want, c.index)
 		}
+	}
+	fault := m.refuse(4, fmt.Errorf("%w: %w", picture.ErrCorrupt, rescue.Error("index out of range")))
+	if got := fault.Error(); got != "picture or video 5: broken picture: panic: index out of range" || !errors.Is(fault, picture.ErrCorrupt) {
+		t.Errorf("a decoder's fault: %q", got)
 	}
 	rate := video(good.Media.Files[0], good.Media.Files[0])
 	rate.Media.Rate = -1
