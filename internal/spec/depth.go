@@ -233,10 +233,11 @@ func (c *Controller) doubtful(batch []Run, plain int) bool {
 	for i := range batch {
 		rows, known = rows+1+batch[i].Depth, known+batch[i].Known
 	}
-	if len(batch) == 1 || rows <= plain+known || c.gain > farMore {
+	if len(batch) == 1 || rows <= plain+known || plain >= maxRows || c.gain > farMore {
 		return false
 	}
 	n := 0
+	rows = min(rows, maxRows)
 	for r := max(rows-rows/8, plain+1); r <= min(rows+rows/8, maxRows); r++ {
 		n += c.pass.cells[r].n
 	}

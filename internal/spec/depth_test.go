@@ -499,6 +499,24 @@ func BenchmarkChoose(b *testing.B) {
 	}
 }
 
+// TestDoubtEndsForLargeBatches has batches with more rows than sizes are told apart.
+func TestDoubtEndsForLargeBatches(t *testing.T) {
+	for _, n := range []int{8, 100, 200} {
+		c, batch := NewController(), make([]Run, n)
+		c.gain = 1.1
+		for i := range batch {
+			batch[i].Depth = 1
+		}
+		before := c.doubtful(batch, n)
+		for range wellKnown {
+			c.ObservePass(2*n, n, time.Millisecond)
+		}
+		if want := n < maxRows; before != want || c.doubtful(batch, n) {
+			t.Errorf("%d sequences: in doubt %v before %d passes and %v after them", n, before, wellKnown, c.doubtful(batch, n))
+		}
+	}
+}
+
 // TestControllerLeavesBatchesPlain has batches in which drafts do not pay, on a machine that is
 // noisy and changes its speed: whatever seems cheap by chance, little is lost. Where they pay they
 // are made.
