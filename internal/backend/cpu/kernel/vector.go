@@ -15,8 +15,11 @@ type Vector struct {
 
 	Norm        func(dst, x, gain []float32, eps float32) // of a head
 	WideNorm    func(dst, x, gain []float32, eps float32) // of a whole row
+	LayerNorm   func(dst, x, gain, bias []float32, eps float32)
 	Normalize   func(x []float32, scale float32)
 	SwiGLU      func(dst, gate, up []float32)
+	GELU        func(dst, x []float32)
+	GELUTanh    func(dst, x []float32)
 	GateSiLU    func(dst, x []float32)
 	GateSigmoid func(dst, x []float32, divisor float32)
 	Sigmoids    func(dst, x []float32)
@@ -28,6 +31,7 @@ type Vector struct {
 	Narrow func(dst []uint16, x []float32)
 	Page   Page
 	Coded  Coded
+	Mix    Mix
 	Delta  Delta
 }
 
@@ -60,13 +64,15 @@ type Tap struct{ W, X *float32 }
 // vectorGeneric defines what the kernels compute.
 var vectorGeneric = Vector{
 	Dot: exactmath.Dot32, Add: add, AddScaled: addScaled,
-	Norm: rmsNorm, WideNorm: wideNorm, Normalize: normalize, SwiGLU: swiglu, GateSiLU: gateSilu, GateSigmoid: gateSigmoid,
+	Norm: rmsNorm, WideNorm: wideNorm, LayerNorm: layerNorm, Normalize: normalize,
+	SwiGLU: swiglu, GELU: gelu, GELUTanh: geluTanh, GateSiLU: gateSilu, GateSigmoid: gateSigmoid,
 	Sigmoids: sigmoids, Decays: decays, Convolve: convolve, Rotate: rotate, Softmax: softmax,
 	Narrow: narrow,
 	Page: Page{
 		Scores32: scores32, Scores16: scores16, Weigh32: weigh32, Weigh16: weigh16, Merge: merge,
 	},
 	Coded: codedGeneric,
+	Mix:   mixGeneric,
 	Delta: Delta{Columns: 32, Read: deltaRead, Update: deltaUpdate, Steps: deltaSteps},
 }
 

@@ -11,13 +11,15 @@ import (
 // vectorNEON is what every arm64 processor can do.
 var vectorNEON = Vector{
 	Dot: dotNEON, Add: addNEON, AddScaled: addScaledNEON,
-	Norm: normNEON, WideNorm: wideNormNEON, Normalize: normalizeNEON, SwiGLU: swigluNEON, GateSiLU: gateSiluNEON, GateSigmoid: gateSigmoidNEON,
+	Norm: normNEON, WideNorm: wideNormNEON, LayerNorm: layerNormNEON, Normalize: normalizeNEON,
+	SwiGLU: swigluNEON, GELU: geluNEON, GELUTanh: geluTanhNEON, GateSiLU: gateSiluNEON, GateSigmoid: gateSigmoidNEON,
 	Sigmoids: sigmoidsNEON, Decays: decaysNEON, Convolve: convolveNEON, Rotate: rotateNEON, Softmax: softmaxNEON,
 	Narrow: narrowNEON,
 	Page: Page{
 		Scores32: scores32NEON, Scores16: scores16NEON, Weigh32: weigh32NEON, Weigh16: weigh16NEON, Merge: mergeNEON,
 	},
 	Coded: Coded{Scores: codedScoresNEON, Softmax: codedSoftmaxNEON, Weigh: codedWeighNEON, Merge: codedMergeNEON},
+	Mix:   Mix{Product: mixProductNEON, Weights: mixWeightsNEON, Divide: mixDivideNEON},
 	Delta: Delta{Columns: 32, Read: deltaReadNEON, Update: deltaUpdateNEON, Steps: deltaStepsNEON},
 }
 

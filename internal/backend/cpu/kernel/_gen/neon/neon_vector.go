@@ -1,7 +1,7 @@
 package main
 
 func vectorFile(s *source) {
-	s.table()
+	s.table(table)
 	rowKernels(s)
 	dotKernel(s)
 	squaresKernel(s)
