@@ -34,8 +34,9 @@ const (
 	// text from a checkpoint; GGUF, conversion, the hub, examinations, grammars, the prefix
 	// cache and the server came to it, each a package of its own; then devices, families and
 	// inputs other than the first; 2,500 for pictures, of which a decoder of JPEG with the bytes of
-	// libjpeg is a third.
-	maxTreeLines = 70_000
+	// libjpeg is a third; 6,000 for an interpreter of PTX, which only tests run and no GPU replaces
+	// where there is none.
+	maxTreeLines = 76_000
 
 	// The repository travels to other machines for tests, weights included.
 	maxTreeBytes = 45 << 20
