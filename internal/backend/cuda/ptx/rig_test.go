@@ -18,10 +18,13 @@ var study = sync.OnceValues(func() (*Module, error) {
 
 // rig is a machine and the kernels of a module, for tests.
 type rig struct {
-	*testing.T
+	testing.TB
 	m      *Machine
 	module *Module
 	apart  bool // launches wait for those before them
+
+	last    Launch
+	patched *Module // one with a fault, for a scene
 }
 
 func newRig(t *testing.T, o Options) *rig {
@@ -30,7 +33,7 @@ func newRig(t *testing.T, o Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rig{T: t, m: NewMachine(o), module: module}
+	return &rig{TB: t, m: NewMachine(o), module: module}
 }
 
 // fields is a struct among parameters: aligned to eight bytes, as one with a pointer is.
@@ -138,7 +141,18 @@ func (r *rig) try(kernel string, grid, block [3]int, shared int, params ...any) 
 	if k == nil {
 		r.Fatalf("there is no kernel %s", kernel)
 	}
-	return r.m.Launch(Launch{Kernel: k, Grid: grid, Block: block, Shared: shared, Params: pack(params...), Dependent: !r.apart})
+	r.last = Launch{Kernel: k, Grid: grid, Block: block, Shared: shared, Params: pack(params...), Dependent: !r.apart}
+	return r.m.Launch(r.last)
+}
+
+// record plays a scene and returns its last launch.
+func (r *rig) record(scene func(r *rig) error) Launch {
+	r.Helper()
+	if err := scene(r); err != nil {
+		r.Fatal(err)
+	}
+	r.last.Dependent = false
+	return r.last
 }
 
 // after launches a kernel when all before it have ended, as the first of a pass is.
@@ -175,7 +189,7 @@ func values(n int, seed uint64, s float32) []float32 {
 }
 
 // golden is result i of the CPU backend: a hash of its numbers and the first of them.
-func golden(t *testing.T, i int) (hash uint64, head []uint32) {
+func golden(t testing.TB, i int) (hash uint64, head []uint32) {
 	t.Helper()
 	data, err := os.ReadFile("testdata/golden.bin")
 	if err != nil {
@@ -196,7 +210,7 @@ func (r *rig) same(what string, i int, p uint64, n int) {
 	for _, x := range got {
 		h = (h ^ uint64(x)) * 1099511628211
 	}
-	want, head := golden(r.T, i)
+	want, head := golden(r, i)
 	if h == want {
 		return
 	}
