@@ -50,6 +50,7 @@ type extra struct {
 	signed bool
 	wideTo bool // elements go to registers of 64 bits
 	base64 bool // the base is a register of 64 bits
+	plain  bool // words to registers of 32 bits
 	offset uint64
 	regs   []int32 // destinations or sources
 	wide   []bool  // which of regs are of 64 bits

@@ -140,10 +140,10 @@ func (w *warp) arrive(in *instr, mask uint32, wait bool) (last, held bool, f *Fa
 	at.expected, at.whole = count, whole
 	at.arrived += lanes
 	at.who |= 1 << w.id
-	w.known[w.id] = w.tick + 1
 	for v, t := range w.known {
 		at.joined[v] = max(at.joined[v], t)
 	}
+	at.joined[w.id] = w.tick
 	w.tick++
 	if wait {
 		at.waiting = append(at.waiting, w)
@@ -170,7 +170,6 @@ func (b *block) release(id int) {
 		for v := range w.known {
 			w.known[v] = max(w.known[v], at.joined[v])
 		}
-		w.base = w.tick
 		w.state = stateReady
 		w.pc++
 	}

@@ -22,10 +22,11 @@ type block struct {
 	steps  int64
 	stats  Stats
 	fenced bool // has done what may order it after other blocks
+	alone  bool // no other block runs at the same time
 }
 
 func newBlock(m *Machine, l *Launch) *block {
-	b := &block{m: m, l: l, k: l.Kernel}
+	b := &block{m: m, l: l, k: l.Kernel, alone: min(m.options.Threads, l.blocks()) == 1}
 	size := (l.Kernel.SharedBytes+15)&^15 + l.Shared
 	b.shared = make([]byte, size)
 	b.cells = make([]cell, size>>b.k.granule)

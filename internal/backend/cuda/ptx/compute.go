@@ -17,6 +17,10 @@ func (w *warp) compute(in *instr, mask uint32) {
 		in.f32(&w.t32, &w.r32[in.a], &w.r32[in.b], &w.r32[in.c])
 		w.blend32(in.d, mask)
 	case kindALU64:
+		if mask == allLanes {
+			in.f64(&w.r64[in.d], &w.r64[in.a], &w.r64[in.b], &w.r64[in.c])
+			return
+		}
 		in.f64(&w.t64, &w.r64[in.a], &w.r64[in.b], &w.r64[in.c])
 		w.blend64(in.d, mask)
 	case kindShift64:

@@ -17,6 +17,9 @@ const (
 	stampMany   = 1<<(stampLaunch-stampBlock) - 1 // several blocks
 )
 
+// usage is the stamps of a word.
+type usage struct{ writer, reader uint64 }
+
 func stampsBlock(s uint64) uint64 { return s >> stampBlock & stampMany }
 
 // reach finds n bytes of global memory.
@@ -39,8 +42,8 @@ func (w *warp) reach(address uint64, n, lane int) (*allocation, int, *Fault) {
 	return a, int(place), nil
 }
 
-// touched are the bytes of word i among n at place.
-func touched(i, place, n int) uint64 {
+// touched are the bytes of a word among n at place.
+func touched(place, n int) uint64 {
 	if n >= 4 {
 		return stampBytes
 	}
@@ -53,32 +56,51 @@ func (w *warp) readGlobal(address uint64, n, lane int) ([]byte, *Fault) {
 		return nil, err
 	}
 	b := w.b
-	for i := place >> 2; i <= (place+n-1)>>2; i++ {
-		mine := b.m.launch<<stampLaunch | uint64(b.number)<<stampBlock | touched(i, place, n)
-		if s := atomic.LoadUint64(&a.writer[i]); s>>stampLaunch >= b.m.floor {
-			if err := w.foreign(s, mine, lane, address, "read", "wrote"); err != nil {
-				return nil, err
-			}
-		}
-		r := atomic.LoadUint64(&a.reader[i])
-		for r|stampBytes != mine|stampBytes || r&mine&stampBytes != mine&stampBytes {
-			next := mine
-			if r>>stampLaunch == b.m.launch {
-				if stampsBlock(r) == stampMany && r&stampBytes == stampBytes {
-					break
-				}
-				next |= r & stampBytes
-				if stampsBlock(r) != uint64(b.number) {
-					next |= stampMany<<stampBlock | stampBytes
-				}
-			}
-			if next == r || atomic.CompareAndSwapUint64(&a.reader[i], r, next) {
-				break
-			}
-			r = atomic.LoadUint64(&a.reader[i])
-		}
+	mine := b.m.launch<<stampLaunch | uint64(b.number)<<stampBlock | touched(place, n)
+	if f := w.stampRead(a.used[place>>2:(place+n-1)>>2+1], mine, address, lane); f != nil {
+		return nil, f
 	}
 	return a.data[place : place+n], nil
+}
+
+// stampRead marks words as read, with a stamp of this block.
+func (w *warp) stampRead(words []usage, mine, address uint64, lane int) *Fault {
+	floor := w.b.m.floor
+	for i := range words {
+		u := &words[i]
+		if s := atomic.LoadUint64(&u.writer); s>>stampLaunch >= floor {
+			if f := w.foreign(s, mine, lane, address, "read", "wrote"); f != nil {
+				return f
+			}
+		}
+		if r := atomic.LoadUint64(&u.reader); r != mine {
+			w.b.noteReader(&u.reader, r, mine)
+		}
+	}
+	return nil
+}
+
+// noteReader changes the stamp r of who has read a word to one that has mine too.
+func (b *block) noteReader(at *uint64, r, mine uint64) {
+	for {
+		next := mine
+		if r>>stampLaunch == mine>>stampLaunch {
+			next |= r & stampBytes
+			if stampsBlock(r) != stampsBlock(mine) {
+				next |= stampMany<<stampBlock | stampBytes
+			}
+		}
+		switch {
+		case next == r:
+			return
+		case b.alone:
+			*at = next
+			return
+		case atomic.CompareAndSwapUint64(at, r, next):
+			return
+		}
+		r = atomic.LoadUint64(at)
+	}
 }
 
 // foreign is the fault of an access, mine, to what another block of the launch did with stamp s, or
@@ -113,15 +135,22 @@ func (w *warp) writeGlobal(address uint64, data []byte, lane int) *Fault {
 // same value.
 func (w *warp) stampWrite(a *allocation, address uint64, place, n, lane int, same bool, flag uint64) *Fault {
 	b := w.b
-	for i := place >> 2; i <= (place+n-1)>>2; i++ {
-		mine := b.m.launch<<stampLaunch | uint64(b.number)<<stampBlock | touched(i, place, n) | flag
-		old := atomic.SwapUint64(&a.writer[i], mine)
+	mine := b.m.launch<<stampLaunch | uint64(b.number)<<stampBlock | touched(place, n) | flag
+	used := a.used[place>>2 : (place+n-1)>>2+1]
+	for i := range used {
+		u := &used[i]
+		var old uint64
+		if b.alone {
+			old, u.writer = u.writer, mine
+		} else {
+			old = atomic.SwapUint64(&u.writer, mine)
+		}
 		if old>>stampLaunch >= b.m.floor && !same {
 			if err := w.foreign(old, mine, lane, address, "write", "wrote"); err != nil {
 				return err
 			}
 		}
-		if r := atomic.LoadUint64(&a.reader[i]); r>>stampLaunch >= b.m.floor && flag == 0 {
+		if r := atomic.LoadUint64(&u.reader); r>>stampLaunch >= b.m.floor && flag == 0 {
 			if err := w.foreign(r, mine, lane, address, "write", "read"); err != nil {
 				return err
 			}

@@ -6,123 +6,162 @@ import (
 )
 
 // cell is what is known of a piece of shared memory: who wrote it last, who has read it since, and
-// who has changed it by atomic operations since. A stamp is the tick of a warp's clock and the
-// thread; 0 is nobody. If several have done it who are not in order, it is the number of a set, with
-// setFlag.
+// who has changed it by atomic operations since. write is a tick of a warp's clock and the thread,
+// with a flag while a copy is on its way. The others are lanes of a warp at a tick, or if several
+// warps did it that are not in order, the number of a set, with setFlag. 0 is nobody: ticks begin at 1.
 type cell struct{ write, read, atom uint64 }
 
 const (
 	cellTick   = 16
 	cellThread = 4
-	cellAsync  = 1 // a copy is on its way
+	cellAsync  = 1
 	setFlag    = 1 << 63
+	setTick    = 37
+	setWarp    = 32
 )
 
-// readers are those of one cell, by warp: the lanes that read it at the warp's last such tick.
+// readers are those of one cell, by warp: the lanes that read it, and the last tick at which one did.
 type readers [32]struct{ tick, lanes uint32 }
 
 func (w *warp) stamp(lane int) uint64 {
 	return uint64(w.tick)<<cellTick | uint64(w.id*lanes+lane)<<cellThread
 }
 
-// after reports whether what stamp s stands for happened before what the lane does now: the lane
-// did it itself, or barriers and warp synchronization order it.
+// key is what the lanes of w stand under as readers now.
+func (w *warp) key() uint64 { return uint64(w.tick)<<setTick | uint64(w.id)<<setWarp }
+
+// after reports whether the write of stamp s happened before what the lane does now: the lane did
+// it itself, or barriers and warp synchronization order it.
 func (w *warp) after(s uint64, lane int) bool {
 	tick, thread := uint32(s>>cellTick), int(s>>cellThread&1023)
-	if v := thread / lanes; v != w.id {
-		return tick < w.known[v]
+	if tick-1 < w.known[thread/lanes] { // so never for 0
+		return true
 	}
-	return thread%lanes == lane || tick < w.base || w.seen != nil && tick < w.seen[lane][thread%lanes]
+	other := thread % lanes
+	return s != 0 && thread/lanes == w.id && (other == lane || w.seen != nil && tick <= w.seen[lane][other])
 }
 
-// afterSet is after for all of a set.
-func (w *warp) afterSet(set *readers, lane int) bool {
-	for v := range w.known {
-		r := set[v]
-		switch {
-		case r.lanes == 0:
-		case v != w.id:
-			if r.tick >= w.known[v] {
-				return false
-			}
-		case r.tick >= w.base:
-			for m := r.lanes &^ (1 << lane); m != 0; m &= m - 1 {
-				if w.seen == nil || r.tick >= w.seen[lane][first(m)] {
-					return false
-				}
-			}
+// afterLanes is after for lanes of a warp.
+func (w *warp) afterLanes(warp int, tick, mask uint32, lane int) bool {
+	if mask == 0 || tick-1 < w.known[warp] {
+		return true
+	}
+	if warp != w.id {
+		return false
+	}
+	for m := mask &^ (1 << lane); m != 0; m &= m - 1 {
+		if w.seen == nil || tick > w.seen[lane][first(m)] {
+			return false
 		}
 	}
 	return true
 }
 
-// afterAll is after for a stamp or a set.
+// afterAll is after for all who have read or changed a cell.
 func (w *warp) afterAll(s uint64, lane int) bool {
 	if s&setFlag == 0 {
-		return w.after(s, lane)
+		return w.afterLanes(int(s>>setWarp&31), uint32(s>>setTick), uint32(s), lane)
 	}
-	return w.afterSet(&w.b.sets[s&^setFlag], lane)
+	set := &w.b.sets[s&^setFlag]
+	for v := range w.b.warps {
+		if !w.afterLanes(v, set[v].tick, set[v].lanes, lane) {
+			return false
+		}
+	}
+	return true
 }
 
-func (w *warp) race(lane int, address uint64, do, did string, s uint64) *Fault {
-	b := w.b
-	t, l := int(s>>cellThread&1023), b.l.Block
-	if s&setFlag != 0 {
-		return w.fault(lane, "race on shared memory at %d: this would %s what other threads %s, and no barrier is between them", address, do, did)
-	}
-	return w.fault(lane, "race on shared memory at %d: this would %s what thread %v %s, and no barrier is between them", address, do, [3]int{t % l[0], t / l[0] % l[1], t / l[0] / l[1]}, did)
+// race is the fault of what a lane does with what others did.
+func (w *warp) race(lane int, address uint64, do, did string) *Fault {
+	return w.fault(lane, "race on shared memory at %d: this would %s what another thread %s, and no barrier is between them", address, do, did)
 }
 
+// readShared marks n bytes as read by the lane.
 func (w *warp) readShared(address uint64, n, lane int) ([]byte, *Fault) {
 	b := w.b
-	if f := w.bounds(spaceShared, address, n, len(b.shared), lane); f != nil {
-		return nil, f
+	size := uint64(len(b.shared))
+	if address&uint64(n-1) != 0 || address >= size || address+uint64(n) > size {
+		return nil, w.bounds(spaceShared, address, n, len(b.shared), lane)
 	}
-	me := w.stamp(lane)
-	for i := int(address) >> b.k.granule; i <= (int(address)+n-1)>>b.k.granule; i++ {
-		c := &b.cells[i]
-		if s := c.write; !w.after(s, lane) || s&cellAsync != 0 || s == 0 {
-			return nil, w.unreadable(address, lane, s)
+	key := w.key()
+	cells := b.cells[address>>b.k.granule : (address+uint64(n)-1)>>b.k.granule+1]
+	for i := range cells {
+		c := &cells[i]
+		s := c.write
+		if uint32(s>>cellTick)-1 >= w.known[s>>(cellThread+5)&31] || s&cellAsync != 0 || c.atom != 0 {
+			if f := w.readable(c, address, lane); f != nil {
+				return nil, f
+			}
 		}
-		if c.atom != 0 && !w.afterAll(c.atom, lane) {
-			return nil, w.race(lane, address, "read", "changed", c.atom)
-		}
-		if c.read != me {
-			w.note(&c.read, lane, me)
+		if (c.read^key)>>setWarp == 0 {
+			c.read |= 1 << lane
+		} else {
+			w.note(&c.read, lane)
 		}
 	}
 	return b.shared[address:][:n], nil
 }
 
-func (w *warp) unreadable(address uint64, lane int, s uint64) *Fault {
-	switch {
+// readAlso marks n bytes that a lane of w may read as read by other lanes.
+func (w *warp) readAlso(address uint64, n int, mask uint32) *Fault {
+	if mask == 0 {
+		return nil
+	}
+	b, key := w.b, w.key()
+	cells := b.cells[address>>b.k.granule : (address+uint64(n)-1)>>b.k.granule+1]
+	for i := range cells {
+		c := &cells[i]
+		if s := c.write; uint32(s>>cellTick)-1 < w.known[s>>(cellThread+5)&31] && c.atom == 0 && (c.read^key)>>setWarp == 0 {
+			c.read |= uint64(mask)
+			continue
+		}
+		for m := mask; m != 0; m &= m - 1 {
+			if f := w.readable(c, address, first(m)); f != nil {
+				return f
+			}
+			w.note(&c.read, first(m))
+		}
+	}
+	return nil
+}
+
+// readable is the fault of reading a cell, if it is one.
+func (w *warp) readable(c *cell, address uint64, lane int) *Fault {
+	switch s := c.write; {
 	case s == 0:
 		return w.fault(lane, "shared memory at %d is read and was never written", address)
 	case s&cellAsync != 0:
 		return w.fault(lane, "shared memory at %d is read while a copy to it is on its way: cp.async.wait_group is missing", address)
+	case !w.after(s, lane):
+		return w.race(lane, address, "read", "wrote")
+	case c.atom != 0 && !w.afterAll(c.atom, lane):
+		return w.race(lane, address, "read", "changed")
 	}
-	return w.race(lane, address, "read", "wrote", s)
+	return nil
 }
 
-// note adds a thread to those of a cell. One that all earlier ones happened before stands for them.
-func (w *warp) note(of *uint64, lane int, me uint64) {
-	b := w.b
-	if *of&setFlag == 0 {
-		if *of == 0 || w.after(*of, lane) {
-			*of = me
-			return
-		}
+// note adds a lane to those of a cell. One that all earlier ones happened before stands for them.
+func (w *warp) note(of *uint64, lane int) {
+	b, key := w.b, w.key()
+	old := *of
+	switch {
+	case old>>setWarp == key>>setWarp:
+		*of |= 1 << lane
+		return
+	case old == 0 || old&setFlag == 0 && w.afterAll(old, lane):
+		*of = key | 1<<lane
+		return
+	case old&setFlag == 0:
 		var set readers
-		t := *of >> cellThread & 1023
-		set[t/lanes].tick, set[t/lanes].lanes = uint32(*of>>cellTick), 1<<(t%lanes)
+		set[old>>setWarp&31].tick, set[old>>setWarp&31].lanes = uint32(old>>setTick), uint32(old)
 		*of = setFlag | uint64(len(b.sets))
 		b.sets = append(b.sets, set)
 	}
 	r := &b.sets[*of&^setFlag][w.id]
-	if r.tick != w.tick {
-		r.tick, r.lanes = w.tick, 0
+	if r.tick <= w.known[w.id] {
+		r.lanes = 0
 	}
-	r.lanes |= 1 << lane
+	r.tick, r.lanes = w.tick, r.lanes|1<<lane
 }
 
 func (w *warp) writeShared(address uint64, data []byte, lane int) *Fault {
@@ -149,11 +188,11 @@ func (w *warp) claim(address uint64, n, lane int, flag uint64, same func() bool)
 		case c.write&cellAsync != 0:
 			return w.fault(lane, "shared memory at %d is written while a copy to it is on its way", address)
 		case c.write != 0 && !w.after(c.write, lane) && (same == nil || !same()):
-			return w.race(lane, address, "write", "wrote", c.write)
+			return w.race(lane, address, "write", "wrote")
 		case c.read != 0 && !w.afterAll(c.read, lane):
-			return w.race(lane, address, "write", "read", c.read)
+			return w.race(lane, address, "write", "read")
 		case c.atom != 0 && !w.afterAll(c.atom, lane):
-			return w.race(lane, address, "write", "changed", c.atom)
+			return w.race(lane, address, "write", "changed")
 		}
 		*c = cell{write: me}
 	}
@@ -167,16 +206,15 @@ func (w *warp) atomicShared(address uint64, n, lane int) ([]byte, *Fault) {
 	if f := w.bounds(spaceShared, address, n, len(b.shared), lane); f != nil {
 		return nil, f
 	}
-	me := w.stamp(lane)
 	for i := int(address) >> b.k.granule; i <= (int(address)+n-1)>>b.k.granule; i++ {
 		c := &b.cells[i]
-		if s := c.write; !w.after(s, lane) || s&cellAsync != 0 || s == 0 {
-			return nil, w.unreadable(address, lane, s)
+		switch s := c.write; {
+		case s == 0 || s&cellAsync != 0 || !w.after(s, lane):
+			return nil, w.readable(&cell{write: s}, address, lane)
+		case c.read != 0 && !w.afterAll(c.read, lane):
+			return nil, w.race(lane, address, "change", "read")
 		}
-		if c.read != 0 && !w.afterAll(c.read, lane) {
-			return nil, w.race(lane, address, "change", "read", c.read)
-		}
-		w.note(&c.atom, lane, me)
+		w.note(&c.atom, lane)
 	}
 	return b.shared[address:][:n], nil
 }
@@ -184,8 +222,8 @@ func (w *warp) atomicShared(address uint64, n, lane int) ([]byte, *Fault) {
 // syncWarp orders what the lanes of mask did before what they do next.
 func (w *warp) syncWarp(mask uint32) {
 	if mask&w.live == w.live {
+		w.known[w.id] = w.tick
 		w.tick++
-		w.base = w.tick
 		return
 	}
 	if w.seen == nil {
@@ -197,7 +235,7 @@ func (w *warp) syncWarp(mask uint32) {
 		for j, t := range w.seen[i] {
 			all[j] = max(all[j], t)
 		}
-		all[i] = w.tick + 1
+		all[i] = w.tick
 	}
 	for m := mask; m != 0; m &= m - 1 {
 		w.seen[bits.TrailingZeros32(m)] = all

@@ -71,10 +71,10 @@ const (
 	localWindow  = 1<<62 + 1<<61
 )
 
-// allocation is memory of its own, with the last writer and reader of each word of four bytes.
+// allocation is memory of its own, with who used it last, for each word of four bytes.
 type allocation struct {
-	data           []byte
-	writer, reader []uint64 // stamps, see global.go
+	data []byte
+	used []usage
 }
 
 // An AddressError is a use of device memory by the host that is out of bounds.
@@ -101,7 +101,7 @@ func (m *Machine) Alloc(bytes int64) (uint64, error) {
 	}
 	m.used += bytes
 	words := (bytes + 3) / 4
-	a := &allocation{data: make([]byte, bytes), writer: make([]uint64, words), reader: make([]uint64, words)}
+	a := &allocation{data: make([]byte, bytes), used: make([]usage, words)}
 	for i := range a.data {
 		a.data[i] = 0xa5 // as good as any
 	}

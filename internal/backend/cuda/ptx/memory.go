@@ -104,6 +104,7 @@ func load(a *assembler) error {
 		return err
 	}
 	a.in.special = loadLanes
+	a.in.x.plain = t.bits() == 32 && !slices.Contains(a.in.x.wide, true)
 	return a.address(1)
 }
 
@@ -148,22 +149,18 @@ func locate(s space, address uint64) (space, uint64) {
 
 func loadLanes(w *warp, in *instr, mask uint32) *Fault {
 	x := in.x
+	n := x.bytes * len(x.regs)
+	switch {
+	case x.space == spaceShared && x.plain:
+		return w.loadShared(in, mask)
+	case x.space == spaceGlobal && x.plain:
+		return w.loadGlobal(in, mask)
+	}
 	for m := mask; m != 0; m &= m - 1 {
 		lane := bits.TrailingZeros32(m) & 31
-		data, err := w.fetch(x.space, w.at(in, lane), x.bytes*len(x.regs), lane)
-		if err != nil {
-			return err
-		}
-		if x.bytes == 4 && !x.signed {
-			for j, r := range x.regs {
-				v := binary.LittleEndian.Uint32(data[4*j:])
-				if x.wide[j] {
-					w.r64[r][lane] = uint64(v)
-				} else {
-					w.r32[r][lane] = v
-				}
-			}
-			continue
+		data, f := w.fetch(x.space, w.at(in, lane), n, lane)
+		if f != nil {
+			return f
 		}
 		for j, r := range x.regs {
 			v := number(data[j*x.bytes:], x.bytes, x.signed)
@@ -172,6 +169,74 @@ func loadLanes(w *warp, in *instr, mask uint32) *Fault {
 			} else {
 				w.r32[r][lane] = uint32(v)
 			}
+		}
+	}
+	return nil
+}
+
+// loadShared is loadLanes for words. Lanes often read the same address: each is checked once.
+func (w *warp) loadShared(in *instr, mask uint32) *Fault {
+	const recent = 4
+	x := in.x
+	n := 4 * len(x.regs)
+	var addresses [recent]uint64
+	var from [recent]int // a lane that has read it
+	var same [recent]uint32
+	next, used := 0, 0
+	for m := mask; m != 0; m &= m - 1 {
+		lane := bits.TrailingZeros32(m) & 31
+		address := w.at(in, lane)
+		i := 0
+		for i < used && addresses[i] != address {
+			i++
+		}
+		if i < used {
+			same[i] |= 1 << lane
+			for _, r := range x.regs {
+				w.r32[r][lane] = w.r32[r][from[i]&31]
+			}
+			continue
+		}
+		data, f := w.readShared(address, n, lane)
+		if f != nil {
+			return f
+		}
+		for j, r := range x.regs {
+			w.r32[r][lane] = binary.LittleEndian.Uint32(data[4*j:])
+		}
+		if f := w.readAlso(addresses[next], n, same[next]); f != nil {
+			return f
+		}
+		addresses[next], from[next], same[next] = address, lane, 0
+		used = max(used, next+1)
+		next = (next + 1) % recent
+	}
+	for i := range used {
+		if f := w.readAlso(addresses[i], n, same[i]); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// loadGlobal is loadLanes for words.
+func (w *warp) loadGlobal(in *instr, mask uint32) *Fault {
+	x, b := in.x, w.b
+	n := 4 * len(x.regs)
+	mine := b.m.launch<<stampLaunch | uint64(b.number)<<stampBlock | stampBytes
+	for m := mask; m != 0; m &= m - 1 {
+		lane := bits.TrailingZeros32(m) & 31
+		address := w.at(in, lane)
+		a, place, f := w.reach(address, n, lane)
+		if f != nil {
+			return f
+		}
+		if f := w.stampRead(a.used[place>>2:place>>2+len(x.regs)], mine, address, lane); f != nil {
+			return f
+		}
+		data := a.data[place : place+n]
+		for j, r := range x.regs {
+			w.r32[r][lane] = binary.LittleEndian.Uint32(data[4*j:])
 		}
 	}
 	return nil

@@ -121,6 +121,7 @@ type parser struct {
 	module  *Module
 	symbols map[string]variable
 
+	scan   bool // instructions are read and not understood
 	k      *Kernel
 	scopes []map[string]register
 	local  map[string]variable
@@ -306,11 +307,11 @@ func (p *parser) kernel(line int) error {
 	if err := p.body(); err != nil {
 		return err
 	}
-	if err := p.place(); err != nil {
-		return err
-	}
-	if err := assemble(p.k); err != nil {
-		return err
+	p.place()
+	if !p.scan {
+		if err := assemble(p.k); err != nil {
+			return err
+		}
 	}
 	p.module.kernels = append(p.module.kernels, p.k)
 	return nil
@@ -362,7 +363,7 @@ func (p *parser) params() error {
 }
 
 // place settles the addresses of dynamic shared memory, which begins where the kernel's own ends.
-func (p *parser) place() error {
+func (p *parser) place() {
 	end := uint64(p.k.SharedBytes+15) &^ 15
 	var fix func(o *operand)
 	fix = func(o *operand) {
@@ -380,7 +381,6 @@ func (p *parser) place() error {
 			fix(&p.k.statements[i].args[j])
 		}
 	}
-	return nil
 }
 
 // literal reads a number: an integer, or the bits of a float.

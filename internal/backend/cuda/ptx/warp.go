@@ -37,12 +37,11 @@ type warp struct {
 	held   bool // set by an instruction that must wait for other lanes
 	others []group
 
-	barrier int      // that it waits at
-	tick    uint32   // counts what orders its memory accesses
-	base    uint32   // all lanes know what all did before this tick
-	known   []uint32 // of each warp: all that it did before this tick
-	seen    *[lanes][lanes]uint32
-	waited  uint32 // lanes that have done griddepcontrol.wait
+	barrier int                   // that it waits at
+	tick    uint32                // counts what orders its memory accesses
+	known   [32]uint32            // of each warp: what it did up to this tick happened before what all lanes do now
+	seen    *[lanes][lanes]uint32 // the same of lanes, for each lane, where only some have met
+	waited  uint32                // lanes that have done griddepcontrol.wait
 
 	async   [lanes]asyncQueue
 	local   []byte
@@ -79,7 +78,6 @@ func newWarp(b *block, id int) *warp {
 			w.r64[k.count[class64]+i][lane] = c.value
 		}
 	}
-	w.known = make([]uint32, (b.l.threads()+lanes-1)/lanes)
 	w.local = make([]byte, k.LocalBytes*lanes)
 	w.written = make([]bool, k.LocalBytes*lanes)
 	return w
@@ -100,8 +98,8 @@ func (w *warp) begin() {
 	w.state, w.pc, w.held, w.others = stateReady, 0, false, w.others[:0]
 	w.live = uint32(uint64(1)<<min(lanes, n-w.id*lanes) - 1)
 	w.mask = w.live
-	w.tick, w.base, w.seen = 1, 1, nil
-	clear(w.known)
+	w.tick, w.seen = 1, nil
+	w.known = [32]uint32{}
 	w.waited = allLanes
 	if b.l.Dependent {
 		w.waited = 0
