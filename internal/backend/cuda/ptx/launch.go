@@ -23,8 +23,8 @@ type Launch struct {
 func (l *Launch) threads() int { return l.Block[0] * l.Block[1] * l.Block[2] }
 func (l *Launch) blocks() int  { return l.Grid[0] * l.Grid[1] * l.Grid[2] }
 
-// check returns what no driver would launch.
-func (l *Launch) check() error {
+// Check returns why no driver would launch it.
+func (l *Launch) Check() error {
 	k := l.Kernel
 	for i := range 3 {
 		if l.Grid[i] < 1 || l.Block[i] < 1 || l.Grid[i] > 1<<31-1 || l.Block[i] > 1024 || i > 0 && l.Grid[i] > 65535 {
@@ -48,7 +48,7 @@ func (l *Launch) check() error {
 
 // Launch executes a grid and returns when all of it has ended, or with the first fault.
 func (m *Machine) Launch(l Launch) error {
-	if err := l.check(); err != nil {
+	if err := l.Check(); err != nil {
 		return err
 	}
 	m.launch++

@@ -98,9 +98,7 @@ func TestUnknownTextIsAnError(t *testing.T) {
 
 // No text makes the parser panic, and what it accepts runs, ends or faults.
 func FuzzParse(f *testing.F) {
-	for _, kernel := range []string{"norm", "maxima", "rotations", "relay4"} {
-		f.Add(kernelText(f, kernel))
-	}
+	f.Add(kernelText(f, "maxima"))
 	f.Add(warpText("shfl.sync.bfly.b32 %r9|%p1, %r1, 1, 31, -1; bar.sync 0; L: @%p1 bra L;"))
 	f.Add(warpText("mov.u64 %rd6, lo; st.local.v4.u32 [%rd6], {%r1,%r2,%r3,1}; cp.async.ca.shared.global [sh], [%rd5], 4; cp.async.wait_all;"))
 	f.Fuzz(func(t *testing.T, text string) {
