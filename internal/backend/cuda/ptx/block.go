@@ -16,21 +16,63 @@ type block struct {
 	warps  []*warp
 	shared []byte
 	cells  []cell
-	sets   []readers
+	sets   []reader // of cells with several readers, one after another
+	free   []uint64 // sets that nobody has
 	bars   [16]bar
-	rng    *rand.Rand
+	rng    rand.PCG
 	steps  int64
 	stats  Stats
+	ready  []*warp
 	fenced bool // has done what may order it after other blocks
 	alone  bool // no other block runs at the same time
 }
 
-func newBlock(m *Machine, l *Launch) *block {
-	b := &block{m: m, l: l, k: l.Kernel, alone: min(m.options.Threads, l.blocks()) == 1}
+// shape is what blocks have in common that can be used for one another.
+type shape struct {
+	k               *Kernel
+	threads, shared int
+}
+
+// maxIdle is how many blocks a machine keeps for later launches.
+const maxIdle = 256
+
+// newBlock returns a block for a launch, one that was used before if there is one.
+func (m *Machine) newBlock(l *Launch) *block {
+	key := shape{l.Kernel, l.threads(), l.Shared}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var b *block
+	if n := len(m.idle[key]); n > 0 {
+		b, m.idle[key] = m.idle[key][n-1], m.idle[key][:n-1]
+		m.kept--
+	} else {
+		b = makeBlock(m, l)
+	}
+	b.l, b.alone, b.stats = l, min(m.options.Threads, l.blocks()) == 1, Stats{}
+	return b
+}
+
+// done counts what a block did and keeps it.
+func (m *Machine) done(b *block) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stats.Instructions += b.stats.Instructions
+	m.stats.Lanes += b.stats.Lanes
+	if m.kept++; m.kept > maxIdle {
+		m.idle, m.kept = nil, 1
+	}
+	if m.idle == nil {
+		m.idle = map[shape][]*block{}
+	}
+	key := shape{b.k, b.l.threads(), b.l.Shared}
+	m.idle[key] = append(m.idle[key], b)
+}
+
+func makeBlock(m *Machine, l *Launch) *block {
+	b := &block{m: m, l: l, k: l.Kernel}
 	size := (l.Kernel.SharedBytes+15)&^15 + l.Shared
 	b.shared = make([]byte, size)
 	b.cells = make([]cell, size>>b.k.granule)
-	b.rng = rand.New(rand.NewPCG(0, 0))
 	for i := range (l.threads() + lanes - 1) / lanes {
 		b.warps = append(b.warps, newWarp(b, i))
 	}
@@ -41,18 +83,16 @@ func newBlock(m *Machine, l *Launch) *block {
 func (b *block) run(at int) *Fault {
 	g := b.l.Grid
 	b.number, b.index = at, [3]int{at % g[0], at / g[0] % g[1], at / g[0] / g[1]}
-	b.rng = rand.New(rand.NewPCG(b.m.options.Seed, b.m.launch<<32|uint64(at)))
+	b.rng.Seed(b.m.options.Seed, b.m.launch<<32|uint64(at))
 	clear(b.cells)
-	b.sets = b.sets[:0]
+	b.sets, b.free = b.sets[:0], b.free[:0]
 	b.steps, b.fenced = 0, false
 	b.bars = [16]bar{}
 	for _, w := range b.warps {
 		w.begin()
 	}
-	ready := append([]*warp(nil), b.warps...)
 	for {
-		ready = ready[:0]
-		left := 0
+		ready, left := b.ready[:0], 0
 		for _, w := range b.warps {
 			if w.state != stateDone {
 				left++
@@ -61,13 +101,14 @@ func (b *block) run(at int) *Fault {
 				ready = append(ready, w)
 			}
 		}
+		b.ready = ready
 		if left == 0 {
 			return b.leftover()
 		}
 		if len(ready) == 0 {
 			return b.deadlock()
 		}
-		w := ready[b.rng.IntN(len(ready))]
+		w := ready[b.rng.Uint64()%uint64(len(ready))]
 		if err := w.run(); err != nil {
 			return err
 		}

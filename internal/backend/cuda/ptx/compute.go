@@ -6,65 +6,69 @@ import (
 	"strings"
 )
 
-// compute executes an instruction whose lanes have nothing to do with each other.
+// compute executes an instruction whose lanes have nothing to do with each other. Where all take
+// part the result goes to its register at once.
 func (w *warp) compute(in *instr, mask uint32) {
+	all := mask == allLanes
+	d32, d64 := &w.t32, &w.t64
 	switch in.kind {
-	case kindALU32:
-		if mask == allLanes {
-			in.f32(&w.r32[in.d], &w.r32[in.a], &w.r32[in.b], &w.r32[in.c])
-			return
+	case kindALU32, kindSlim, kindSelect32:
+		if all {
+			d32 = &w.r32[in.d]
 		}
-		in.f32(&w.t32, &w.r32[in.a], &w.r32[in.b], &w.r32[in.c])
-		w.blend32(in.d, mask)
-	case kindALU64:
-		if mask == allLanes {
-			in.f64(&w.r64[in.d], &w.r64[in.a], &w.r64[in.b], &w.r64[in.c])
-			return
+		switch in.kind {
+		case kindALU32:
+			in.f32(d32, &w.r32[in.a], &w.r32[in.b], &w.r32[in.c])
+		case kindSlim:
+			in.slim(d32, &w.r64[in.a])
+		default:
+			choose(d32, &w.r32[in.a], &w.r32[in.b], w.p[in.c])
 		}
-		in.f64(&w.t64, &w.r64[in.a], &w.r64[in.b], &w.r64[in.c])
-		w.blend64(in.d, mask)
-	case kindShift64:
-		var by v64
-		for i, n := range &w.r32[in.b] {
-			by[i] = uint64(n)
+		if !all {
+			w.blend32(in.d, mask)
 		}
-		in.f64(&w.t64, &w.r64[in.a], &by, &by)
-		w.blend64(in.d, mask)
-	case kindWide:
-		in.wide(&w.t64, &w.r32[in.a], &w.r32[in.b], &w.r64[in.c])
-		w.blend64(in.d, mask)
-	case kindSlim:
-		in.slim(&w.t32, &w.r64[in.a])
-		w.blend32(in.d, mask)
 	case kindCompare32:
 		w.setPredicate(in.d, in.less32(&w.r32[in.a], &w.r32[in.b]), mask)
 	case kindCompare64:
 		w.setPredicate(in.d, in.less64(&w.r64[in.a], &w.r64[in.b]), mask)
 	case kindPredicate:
 		w.setPredicate(in.d, in.logic(w.p[in.a], w.p[in.b]), mask)
-	case kindSelect32:
-		p, a, b := w.p[in.c], &w.r32[in.a], &w.r32[in.b]
-		for i := range lanes {
-			v := b[i]
-			if p>>i&1 != 0 {
-				v = a[i]
-			}
-			w.t32[i] = v
+	default:
+		if all {
+			d64 = &w.r64[in.d]
 		}
-		w.blend32(in.d, mask)
-	case kindSelect64:
-		p, a, b := w.p[in.c], &w.r64[in.a], &w.r64[in.b]
-		for i := range lanes {
-			v := b[i]
-			if p>>i&1 != 0 {
-				v = a[i]
+		switch in.kind {
+		case kindALU64:
+			in.f64(d64, &w.r64[in.a], &w.r64[in.b], &w.r64[in.c])
+		case kindWide:
+			in.wide(d64, &w.r32[in.a], &w.r32[in.b], &w.r64[in.c])
+		case kindShift64:
+			var by v64
+			for i, n := range &w.r32[in.b] {
+				by[i] = uint64(n)
 			}
-			w.t64[i] = v
+			in.f64(d64, &w.r64[in.a], &by, &by)
+		default:
+			choose(d64, &w.r64[in.a], &w.r64[in.b], w.p[in.c])
 		}
-		w.blend64(in.d, mask)
+		if !all {
+			w.blend64(in.d, mask)
+		}
 	}
 }
 
+// choose is a where p is true and b where it is not.
+func choose[T unsigned](d, a, b *[lanes]T, p uint32) {
+	for i := range d {
+		v := b[i]
+		if p>>i&1 != 0 {
+			v = a[i]
+		}
+		d[i] = v
+	}
+}
+
+// blend32 takes the lanes of mask of a result.
 func (w *warp) blend32(d int32, mask uint32) {
 	if mask == allLanes {
 		w.r32[d] = w.t32

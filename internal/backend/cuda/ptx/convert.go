@@ -68,6 +68,8 @@ func convert(a *assembler) error {
 				d[i] = uint32(f(a[i]))
 			}
 		}
+	case to == typeF32 && from == typeF16: // keys and values
+		a.in.kind, a.in.f32 = kindALU32, widenHalves
 	default:
 		a.in.kind, a.in.f32 = kindALU32, each2(func(x, _ uint32) uint32 { return uint32(f(uint64(x))) })
 	}
@@ -335,8 +337,16 @@ func (a *assembler) moveVector(t typ, d, s *operand) error {
 	upper := a.in
 	upper.d = at[1]
 	if t == typeB32 {
-		a.in.kind, a.in.f32 = kindALU32, each2(func(x, _ uint32) uint32 { return x & 0xffff })
-		upper.kind, upper.f32 = kindALU32, each2(func(x, _ uint32) uint32 { return x >> 16 })
+		a.in.kind, a.in.f32 = kindALU32, func(d, a, _, _ *v32) {
+			for i := range d {
+				d[i] = a[i] & 0xffff
+			}
+		}
+		upper.kind, upper.f32 = kindALU32, func(d, a, _, _ *v32) {
+			for i := range d {
+				d[i] = a[i] >> 16
+			}
+		}
 	} else {
 		a.in.kind, a.in.slim = kindSlim, func(d *v32, a *v64) {
 			for i := range d {

@@ -164,6 +164,16 @@ func widen16(h uint32) float32 {
 	return f32(sign | (e+112)<<23 | m<<13)
 }
 
+func widenHalves(d, a, _, _ *v32) {
+	for i := range d {
+		if h := a[i]; h&0x7fff-0x400 < 0x7800 { // neither subnormal nor infinite
+			d[i] = h&0x8000<<16 | (h&0x7fff<<13 + 112<<23)
+		} else {
+			d[i] = math.Float32bits(widen16(h))
+		}
+	}
+}
+
 // narrow16 is the half nearest to x, ties to even.
 func narrow16(x float32) uint32 {
 	u := math.Float32bits(x)

@@ -20,8 +20,36 @@ const (
 	setWarp    = 32
 )
 
-// readers are those of one cell, by warp: the lanes that read it, and the last tick at which one did.
-type readers [32]struct{ tick, lanes uint32 }
+// reader is a warp in a set: the lanes that read a cell, and the last tick at which one did. A set
+// has one for each warp of the block.
+type reader struct{ tick, lanes uint32 }
+
+func (b *block) set(s uint64) []reader {
+	return b.sets[s&^setFlag:][:len(b.warps)]
+}
+
+// newSet returns a set with the lanes of one warp.
+func (b *block) newSet(old uint64) uint64 {
+	var s uint64
+	if n := len(b.free); n > 0 {
+		s, b.free = b.free[n-1], b.free[:n-1]
+		clear(b.set(s))
+	} else {
+		s = setFlag | uint64(len(b.sets))
+		for range b.warps {
+			b.sets = append(b.sets, reader{})
+		}
+	}
+	b.set(s)[old>>setWarp&31] = reader{uint32(old >> setTick), uint32(old)}
+	return s
+}
+
+// forget frees the set that s is, if it is one.
+func (b *block) forget(s uint64) {
+	if s&setFlag != 0 {
+		b.free = append(b.free, s)
+	}
+}
 
 func (w *warp) stamp(lane int) uint64 {
 	return uint64(w.tick)<<cellTick | uint64(w.id*lanes+lane)<<cellThread
@@ -62,9 +90,8 @@ func (w *warp) afterAll(s uint64, lane int) bool {
 	if s&setFlag == 0 {
 		return w.afterLanes(int(s>>setWarp&31), uint32(s>>setTick), uint32(s), lane)
 	}
-	set := &w.b.sets[s&^setFlag]
-	for v := range w.b.warps {
-		if !w.afterLanes(v, set[v].tick, set[v].lanes, lane) {
+	for v, r := range w.b.set(s) {
+		if !w.afterLanes(v, r.tick, r.lanes, lane) {
 			return false
 		}
 	}
@@ -152,12 +179,9 @@ func (w *warp) note(of *uint64, lane int) {
 		*of = key | 1<<lane
 		return
 	case old&setFlag == 0:
-		var set readers
-		set[old>>setWarp&31].tick, set[old>>setWarp&31].lanes = uint32(old>>setTick), uint32(old)
-		*of = setFlag | uint64(len(b.sets))
-		b.sets = append(b.sets, set)
+		*of = b.newSet(old)
 	}
-	r := &b.sets[*of&^setFlag][w.id]
+	r := &b.set(*of)[w.id]
 	if r.tick <= w.known[w.id] {
 		r.lanes = 0
 	}
@@ -194,6 +218,8 @@ func (w *warp) claim(address uint64, n, lane int, flag uint64, same func() bool)
 		case c.atom != 0 && !w.afterAll(c.atom, lane):
 			return w.race(lane, address, "write", "changed")
 		}
+		b.forget(c.read)
+		b.forget(c.atom)
 		*c = cell{write: me}
 	}
 	return nil

@@ -66,7 +66,8 @@ func (m *Machine) Launch(l Launch) error {
 	)
 	for range min(m.options.Threads, total) {
 		wait.Go(func() {
-			b := newBlock(m, &l)
+			b := m.newBlock(&l)
+			defer m.done(b)
 			for !failed.Load() {
 				i := int(next.Add(1)) - 1
 				if i >= total {
@@ -86,10 +87,6 @@ func (m *Machine) Launch(l Launch) error {
 					mu.Unlock()
 				}
 			}
-			mu.Lock()
-			m.stats.Instructions += b.stats.Instructions
-			m.stats.Lanes += b.stats.Lanes
-			mu.Unlock()
 		})
 	}
 	wait.Wait()

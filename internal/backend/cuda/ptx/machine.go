@@ -21,7 +21,11 @@ type Machine struct {
 	launch      uint64 // number of the last one
 	floor       uint64 // the last that began after all before it had ended
 	atomics     sync.Mutex
-	stats       Stats
+
+	mu    sync.Mutex // of what is below
+	stats Stats
+	idle  map[shape][]*block
+	kept  int // blocks in idle
 }
 
 // Stats count what was executed.
