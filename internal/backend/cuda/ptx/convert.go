@@ -120,8 +120,8 @@ func (a *assembler) conversion(to, from typ, mode string, saturate bool) (func(x
 			return nil, a.wrong("a float becomes narrower by .rn, from 64 bits to 32 and from 32 to 16")
 		}
 	case to.bits() > from.bits():
-		if mode != "" {
-			return nil, a.wrong("a float becomes wider without rounding")
+		if mode != "" || from == typeF16 && to == typeF64 {
+			return nil, a.wrong("a float becomes wider without rounding, from 16 bits to 32 and from 32 to 64")
 		}
 	default:
 		if len(mode) == 2 || to == typeF16 {
@@ -130,6 +130,9 @@ func (a *assembler) conversion(to, from typ, mode string, saturate bool) (func(x
 	}
 	return func(x uint64) uint64 {
 		v := toFloat(from, x)
+		if v != v && !saturate {
+			return convertNone(to, from, x)
+		}
 		if len(mode) == 3 {
 			v = round(mode, v)
 		}
@@ -141,6 +144,21 @@ func (a *assembler) conversion(to, from typ, mode string, saturate bool) (func(x
 		}
 		return narrow(to, v)
 	}, nil
+}
+
+// convertNone converts what is no number: between 32 and 64 bits its upper digits stay.
+func convertNone(to, from typ, x uint64) uint64 {
+	switch {
+	case to == typeF64 && from == typeF32:
+		return x&(1<<31)<<32 | 0x7ff8<<48 | x&0x7fffff<<29
+	case to == typeF64:
+		return x | quiet
+	case to == typeF32 && from == typeF64:
+		return x>>63<<31 | 0x7fc00000 | x>>29&0x7fffff
+	case to == typeF32:
+		return nan32
+	}
+	return nan16
 }
 
 func toFloat(t typ, x uint64) float64 {

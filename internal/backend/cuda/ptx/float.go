@@ -6,11 +6,14 @@ import (
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
-// Results that are no number have one bit pattern on the hardware, whatever went in.
+// Results of 16 and 32 bits that are no number have one bit pattern on the hardware, whatever went
+// in. Those of 64 bits are the operand that is none, made quiet, or nan64 if there is no such
+// operand: an H200 does so, and TestInstructionsEqualHardware has what it gave.
 const (
 	nan16 = 0x7fff
 	nan32 = 0x7fffffff
 	nan64 = 0xfff8000000000000
+	quiet = 1 << 51
 )
 
 func f32(x uint32) float32 { return math.Float32frombits(x) }
@@ -23,19 +26,32 @@ func bits32(x float32) uint32 {
 	return math.Float32bits(x)
 }
 
-func bits64(x float64) uint64 {
-	if x != x {
-		return nan64
+// bits64 is a result of operands, of which the first that is no number goes on.
+func bits64(x float64, operands ...uint64) uint64 {
+	if x == x {
+		return math.Float64bits(x)
 	}
-	return math.Float64bits(x)
+	for _, o := range operands {
+		if f64(o) != f64(o) {
+			return o | quiet
+		}
+	}
+	return nan64
 }
 
-// canonical is x, or the pattern of all that are no numbers.
+// canonical is x, or the pattern of results that are no numbers.
 func canonical(t typ, x uint64) uint64 {
 	if t == typeF32 {
 		return uint64(bits32(f32(uint32(x))))
 	}
-	return bits64(f64(x))
+	return bits64(f64(x), x)
+}
+
+func notNumber(t typ, x uint64) bool {
+	if t == typeF32 {
+		return f32(uint32(x)) != f32(uint32(x))
+	}
+	return f64(x) != f64(x)
 }
 
 func addF32(d, a, b, _ *v32) {
@@ -87,37 +103,37 @@ func sqrtF32(d, a, _, _ *v32) {
 
 func addF64(d, a, b, _ *v64) {
 	for i := range d {
-		d[i] = bits64(f64(a[i]) + f64(b[i]))
+		d[i] = bits64(f64(a[i])+f64(b[i]), b[i], a[i])
 	}
 }
 
 func subF64(d, a, b, _ *v64) {
 	for i := range d {
-		d[i] = bits64(f64(a[i]) - f64(b[i]))
+		d[i] = bits64(f64(a[i])-f64(b[i]), b[i], a[i])
 	}
 }
 
 func mulF64(d, a, b, _ *v64) {
 	for i := range d {
-		d[i] = bits64(f64(a[i]) * f64(b[i]))
+		d[i] = bits64(f64(a[i])*f64(b[i]), b[i], a[i])
 	}
 }
 
 func divF64(d, a, b, _ *v64) {
 	for i := range d {
-		d[i] = bits64(f64(a[i]) / f64(b[i]))
+		d[i] = bits64(f64(a[i])/f64(b[i]), a[i], b[i])
 	}
 }
 
 func fmaF64(d, a, b, c *v64) {
 	for i := range d {
-		d[i] = bits64(math.FMA(f64(a[i]), f64(b[i]), f64(c[i])))
+		d[i] = bits64(math.FMA(f64(a[i]), f64(b[i]), f64(c[i])), b[i], a[i], c[i])
 	}
 }
 
 func sqrtF64(d, a, _, _ *v64) {
 	for i := range d {
-		d[i] = bits64(math.Sqrt(f64(a[i])))
+		d[i] = bits64(math.Sqrt(f64(a[i])), a[i])
 	}
 }
 

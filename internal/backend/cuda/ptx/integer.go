@@ -153,14 +153,11 @@ func extend(t typ, x uint64) uint64 {
 	return x << by >> by
 }
 
-// quotient is a/b, or its rest. By zero the manual promises nothing; hardware has all ones, and
-// the dividend as the rest.
+// quotient is a/b, or its rest. By zero the manual promises nothing; hardware has all ones.
 func quotient(t typ, rest bool) func(a, b uint64) uint64 {
 	return func(a, b uint64) uint64 {
 		a, b = extend(t, a), extend(t, b)
 		switch {
-		case b == 0 && rest:
-			return a
 		case b == 0:
 			return math.MaxUint64
 		case t.signed() && rest:
@@ -195,10 +192,16 @@ func extremeOf(t typ, most bool) func(a, b uint64) uint64 {
 func unaryOf(t typ, abs bool) func(a uint64) uint64 {
 	sign := uint64(1) << (t.bits() - 1)
 	switch {
-	case t.float() && abs:
-		return func(a uint64) uint64 { return canonical(t, a&^sign) }
 	case t.float():
-		return func(a uint64) uint64 { return canonical(t, a^sign) }
+		return func(a uint64) uint64 {
+			if notNumber(t, a) { // it keeps its sign
+				return canonical(t, a)
+			}
+			if abs {
+				return a &^ sign
+			}
+			return a ^ sign
+		}
 	case abs:
 		return func(a uint64) uint64 {
 			if a&sign != 0 {
