@@ -8,6 +8,7 @@ import (
 // compare is setp of one predicate.
 func compare(a *assembler) error {
 	op := a.take("eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
+	combine := a.take("and", "or", "xor")
 	t, err := a.typ(append(slices.Clone(wholes), typeB16, typeB32, typeB64, typeF32, typeF64)...)
 	if err != nil {
 		return err
@@ -27,7 +28,11 @@ func compare(a *assembler) error {
 	if !ok {
 		return a.wrong("no such comparison")
 	}
-	if err := a.args(3); err != nil {
+	n := 3
+	if combine != "" {
+		n = 4
+	}
+	if err := a.args(n); err != nil {
 		return err
 	}
 	if a.in.d, err = a.dst(0, typePred); err != nil {
@@ -52,6 +57,26 @@ func compare(a *assembler) error {
 	default:
 		a.in.kind, a.in.less32 = kindCompare32, compareWords(op, t.signed())
 	}
+	if combine == "" {
+		return nil
+	}
+	return a.combine(combine)
+}
+
+// combine adds an instruction after a comparison: its result with a predicate.
+func (a *assembler) combine(op string) error {
+	with, err := a.src(3, typePred)
+	if err != nil {
+		return err
+	}
+	if with == a.in.d || a.s.guard != nil && a.s.guard.index == a.in.d { // it would be gone
+		return a.wrong("the predicate that it is combined with, or that guards it, is the result")
+	}
+	a.more = []instr{{kind: kindPredicate, guard: -1, d: a.in.d, a: a.in.d, b: with, logic: map[string]func(x, y uint32) uint32{
+		"and": func(x, y uint32) uint32 { return x & y },
+		"or":  func(x, y uint32) uint32 { return x | y },
+		"xor": func(x, y uint32) uint32 { return x ^ y },
+	}[op]}}
 	return nil
 }
 
@@ -165,7 +190,7 @@ func compareFloat[T unsigned](op string, value func(T) float64) func(a, b *[lane
 	}
 }
 
-// bitsOf are bfi, bfe, prmt, popc and clz.
+// bitsOf are bfi, bfe, prmt, shf, popc and clz.
 func bitsOf(a *assembler) error {
 	switch a.op {
 	case "bfi", "bfe":
@@ -176,6 +201,8 @@ func bitsOf(a *assembler) error {
 		}
 		a.in.kind, a.in.f32 = kindALU32, each3(permute)
 		return a.operands(typeB32, 3)
+	case "shf":
+		return a.funnel()
 	}
 	t, err := a.typ(typeB32, typeB64)
 	if err != nil {
@@ -197,6 +224,28 @@ func bitsOf(a *assembler) error {
 		}
 	}
 	return a.mixed(typeU32, t)
+}
+
+// funnel is shf: the upper word of two, shifted left, or the lower, shifted right.
+func (a *assembler) funnel() error {
+	direction, mode := a.take("l", "r"), a.take("wrap", "clamp")
+	if _, err := a.typ(typeB32); err != nil {
+		return err
+	}
+	if direction == "" || mode == "" {
+		return a.wrong("no direction or mode")
+	}
+	a.in.kind, a.in.f32 = kindALU32, each3(func(low, high, n uint32) uint32 {
+		if mode == "wrap" {
+			n &= 31
+		}
+		both := uint64(high)<<32 | uint64(low)
+		if direction == "l" {
+			return uint32(both << min(n, 32) >> 32)
+		}
+		return uint32(both >> min(n, 32))
+	})
+	return a.operands(typeB32, 3)
 }
 
 // fields are bfi and bfe of 32 bits. The former has one operand more than other instructions.

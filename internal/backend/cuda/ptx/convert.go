@@ -355,16 +355,8 @@ func (a *assembler) moveVector(t typ, d, s *operand) error {
 	upper := a.in
 	upper.d = at[1]
 	if t == typeB32 {
-		a.in.kind, a.in.f32 = kindALU32, func(d, a, _, _ *v32) {
-			for i := range d {
-				d[i] = a[i] & 0xffff
-			}
-		}
-		upper.kind, upper.f32 = kindALU32, func(d, a, _, _ *v32) {
-			for i := range d {
-				d[i] = a[i] >> 16
-			}
-		}
+		a.in.kind, a.in.f32 = kindALU32, lowHalf
+		upper.kind, upper.f32 = kindALU32, highHalf
 	} else {
 		a.in.kind, a.in.slim = kindSlim, func(d *v32, a *v64) {
 			for i := range d {
@@ -379,4 +371,16 @@ func (a *assembler) moveVector(t typ, d, s *operand) error {
 	}
 	a.more = []instr{upper}
 	return nil
+}
+
+func lowHalf(d, a, _, _ *v32) {
+	for i := range d {
+		d[i] = a[i] & 0xffff
+	}
+}
+
+func highHalf(d, a, _, _ *v32) {
+	for i := range d {
+		d[i] = a[i] >> 16
+	}
 }

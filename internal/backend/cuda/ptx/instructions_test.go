@@ -178,6 +178,8 @@ var instructions = []instruction{
 		return out
 	})},
 	{"prmt.b32 %r9, %r1, %r2, 8452;", "r", lo(func(a, b, _ uint32) uint32 { return b&0xff | a<<8 })},
+	{"shf.l.wrap.b32 %r9, %r1, %r2, %r3;", "r", lo(func(a, b, c uint32) uint32 { n := c & 31; return b<<n | uint32(uint64(a)>>(32-n)) })},
+	{"shf.r.clamp.b32 %r9, %r1, %r2, %r3;", "r", lo(func(a, b, c uint32) uint32 { n := min(c, 32); return a>>n | uint32(uint64(b)<<(32-n)) })},
 	{"popc.b32 %r9, %r1;", "r", lo(func(a, _, _ uint32) uint32 { return uint32(bits.OnesCount32(a)) })},
 	{"clz.b32 %r9, %r1;", "r", lo(func(a, _, _ uint32) uint32 { return uint32(bits.LeadingZeros32(a)) })},
 	{"dp4a.u32.s32 %r9, %r1, %r2, %r3;", "r", lo(func(a, b, c uint32) uint32 {
@@ -249,6 +251,7 @@ var instructions = []instruction{
 	{"setp.lt.u64 %p9, %rd1, %rd2;", "p", func(a, b, _ uint64) uint64 { return truth(a < b) }},
 	{"setp.ne.s16 %p9, %rs1, %rs2;", "p", func(a, b, _ uint64) uint64 { return truth(uint16(a) != uint16(b)) }},
 	{"setp.lt.s16 %p9, %rs1, %rs2;", "p", func(a, b, _ uint64) uint64 { return truth(int16(a) < int16(b)) }},
+	{"setp.eq.s32 %p8, %r2, %r3; setp.lt.or.s32 %p9, %r1, %r2, %p8;", "p", func(a, b, c uint64) uint64 { return truth(int32(a) < int32(b) || uint32(b) == uint32(c)) }},
 	{"setp.eq.f32 %p9, %f1, %f2;", "p", func(a, b, _ uint64) uint64 { return truth(f32(uint32(a)) == f32(uint32(b))) }},
 	{"setp.ne.f32 %p9, %f1, %f2;", "p", func(a, b, _ uint64) uint64 { x, y := f32(uint32(a)), f32(uint32(b)); return truth(x < y || x > y) }},
 	{"setp.neu.f32 %p9, %f1, %f2;", "p", func(a, b, _ uint64) uint64 { return truth(f32(uint32(a)) != f32(uint32(b))) }},

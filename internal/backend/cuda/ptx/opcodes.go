@@ -10,7 +10,7 @@ func init() {
 	opcodes = map[string]func(a *assembler) error{
 		"add": arithmetic, "sub": arithmetic, "mul": multiply, "mad": multiply, "fma": fused, "div": divide, "rem": integers,
 		"sqrt": root, "min": extreme, "max": extreme, "neg": unary, "abs": unary, "not": bitwise, "and": bitwise, "or": bitwise,
-		"xor": bitwise, "shl": shift, "shr": shift, "bfi": bitsOf, "bfe": bitsOf, "prmt": bitsOf, "popc": bitsOf, "clz": bitsOf, "dp4a": dots,
+		"xor": bitwise, "shl": shift, "shr": shift, "bfi": bitsOf, "bfe": bitsOf, "prmt": bitsOf, "shf": bitsOf, "popc": bitsOf, "clz": bitsOf, "dp4a": dots,
 		"mov": move, "cvt": convert, "cvta": generic, "setp": compare, "selp": selects,
 		"bra": branch, "ret": leave, "exit": leave,
 		"ld": load, "st": store, "atom": atomicOp, "cp": copyAsync, "bar": barrier, "barrier": barrier,
