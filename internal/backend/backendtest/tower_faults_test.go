@@ -112,7 +112,7 @@ var towerFaults = []planted{
 	{"Mix", "no number becomes one", func(f *faulty, b *Opaque) {
 		f.mix = func(dst, q, k, v backend.Tensor, heads int, scale float32) {
 			b.Mix(dst, q, k, v, heads, scale)
-			if q.Rows == 100 {
+			if q.Rows == 75 {
 				b.Fill(dst.RowRange(5, 6), 0)
 			}
 		}
