@@ -31,26 +31,34 @@ type mark struct {
 // patch has its own.
 func (t *pictureTokens) find(text string, own [][2]int) (list []mark) {
 	for _, r := range own {
-		for at := r[0]; at < r[1]; {
-			x := mark{from: -1}
-			for _, token := range []pictureToken{t.image, t.video} {
-				if token.text == "" {
-					continue
-				}
-				if i := strings.Index(text[at:r[1]], token.text); i >= 0 && (x.from < 0 || at+i < x.from) {
-					x = mark{at + i, at + i + len(token.text), token == t.video}
-				}
+		image, video := search(text, r[0], r[1], t.image.text), search(text, r[0], r[1], t.video.text)
+		for image < r[1] || video < r[1] {
+			if image < video {
+				end := image + len(t.image.text)
+				list = append(list, mark{image, end, false})
+				image = search(text, end, r[1], t.image.text)
+				continue
 			}
-			if x.from < 0 {
-				break
-			}
-			if x.video && strings.HasSuffix(text[r[0]:x.from], t.start.text) && strings.HasPrefix(text[x.to:r[1]], t.end.text) {
+			x := mark{video, video + len(t.video.text), true}
+			video = search(text, x.to, r[1], t.video.text)
+			if strings.HasSuffix(text[r[0]:x.from], t.start.text) && strings.HasPrefix(text[x.to:r[1]], t.end.text) {
 				x.from, x.to = x.from-len(t.start.text), x.to+len(t.end.text)
 			}
-			list, at = append(list, x), x.to
+			list = append(list, x)
 		}
 	}
 	return list
+}
+
+// search is where a token is first spelled in text[from:to], to if it is not.
+func search(text string, from, to int, token string) int {
+	if token == "" {
+		return to
+	}
+	if i := strings.Index(text[from:to], token); i >= 0 {
+		return from + i
+	}
+	return to
 }
 
 // match gives every mark its picture or video: the first mark of a kind has the first of that
@@ -149,7 +157,7 @@ func (x *expansion) showVideo(v view) {
 }
 
 // expand is the prompt of a text with views where the template, whose ranges are own, has put
-// marks. It is nil if there are more than limit tokens, 0 for no limit.
+// marks. With more than limit tokens it is not made to its end; 0 for no limit.
 func (m *Model) expand(r chat.Rendered, own [][2]int, views []view, limit int) (*Prompt, error) {
 	marks := m.marks.find(r.Text, own)
 	views, err := match(marks, views)
@@ -168,7 +176,7 @@ func (m *Model) expand(r chat.Rendered, own [][2]int, views []view, limit int) (
 	}
 	x.add(r.Text, at, len(r.Text), r.Trusted)
 	if x.flush(); x.over {
-		return nil, nil
+		return &Prompt{Over: limit}, nil
 	}
 	return &Prompt{IDs: x.ids, places: x.places}, nil
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/picture"
+	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 // pictureTemplate writes parts as the family's templates do.
@@ -98,6 +100,7 @@ func TestPicturesHaveTheirPlaces(t *testing.T) {
 		"side by side":    {[]chat.Part{shown(small), shown(small)}, still(9) + still(9), []int{9, 9}},
 		"shrunk":          {[]chat.Part{shrunk}, still(2), []int{2}},
 		"an animation":    {[]chat.Part{say("Look:"), clip, say("?")}, "Look:" + moving("0.2", "1.0") + "?", []int{6, 6}},
+		"both kinds":      {[]chat.Part{shown(small), clip, shown(wide)}, still(9) + moving("0.2", "1.0") + still(12), []int{9, 6, 6, 12}},
 		"frames":          {[]chat.Part{frames, shown(small)}, moving("0.2", "1.2", "2.0") + still(9), []int{6, 6, 6, 9}},
 		"spelled":         {[]chat.Part{say("<|image_pad|>"), shown(small)}, "\x00" + still(9), []int{9}},
 		"text, no string": {[]chat.Part{say("Hello")}, "Hello", nil},
@@ -134,6 +137,23 @@ func TestPicturesHaveTheirPlaces(t *testing.T) {
 		}
 		if len(inputs) != len(c.sizes) {
 			t.Errorf("%s: %d inputs", name, len(inputs))
+		}
+	}
+}
+
+// TestPicturesMayBeTooMany counts the tokens of a prompt that the context has no space for.
+func TestPicturesMayBeTooMany(t *testing.T) {
+	m := openTemplate(t, pictureTemplate, Options{Context: 32})
+	one := shown(drawn(t, 128, 128, 2)) // 16 tokens
+	for n, over := range map[int]int{1: 0, 2: 0, 4: 64, 30: 64} {
+		c := told(slices.Repeat([]chat.Part{one}, n)...)
+		p := ask(t, m, c)
+		count, err := m.CountTokens(c)
+		if err != nil || p.Over != over || over == 0 && len(p.IDs) != count || count < 18*n {
+			t.Errorf("%d pictures: over %d, want %d, %d tokens counted, %v", n, p.Over, over, count, err)
+		}
+		if _, err := m.Generate(t.Context(), Request{Prompt: p}); (err == nil) != (n == 1) {
+			t.Errorf("%d pictures: %v", n, err)
 		}
 	}
 }
@@ -215,6 +235,10 @@ func TestBadPictures(t *testing.T) {
 			t.Errorf("%s: %v, want %q of %d", name, err, c.want, c.index)
 		}
 	}
+	fault := m.refuse(4, fmt.Errorf("%w: %w", picture.ErrCorrupt, rescue.Error("index out of range")))
+	if got := fault.Error(); got != "picture or video 5: broken picture: panic: index out of range" || !errors.Is(fault, picture.ErrCorrupt) {
+		t.Errorf("a decoder's fault: %q", got)
+	}
 	rate := video(good.Media.Files[0], good.Media.Files[0])
 	rate.Media.Rate = -1
 	if _, err := m.CountTokens(told(rate)); err == nil || !strings.Contains(err.Error(), "frames per second") {
@@ -245,6 +269,10 @@ func TestPicturesWithoutPlaces(t *testing.T) {
 	m.parsed[0] = func() (*chat.Template, error) { return deaf, nil }
 	if _, err := m.ChatPrompt(told(chat.Part{Text: "?"}, shown(drawn(t, 64, 64, 2)))); !errors.As(err, &e) || e.Index != 0 || !strings.Contains(err.Error(), "no place for it") {
 		t.Errorf("a template without pictures: %v", err)
+	}
+	text := openTemplate(t, `{%- for m in messages %}{{- m.role + m.content }}{%- endfor %}`, Options{})
+	if _, err := text.ChatPrompt(told(shown(drawn(t, 64, 64, 2)))); err == nil || !strings.Contains(err.Error(), "the template no place for them") {
+		t.Errorf("a template of texts alone: %v", err)
 	}
 }
 

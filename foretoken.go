@@ -3,8 +3,9 @@
 // model's own multi-token-prediction head.
 //
 // Open a checkpoint, make a prompt of a conversation (Model.ChatPrompt) or of a text
-// (Model.TextPrompt), Generate, and range over Answer.Pieces or Wait for the end. Zero values
-// are defaults. For a given model, request and seed the tokens are always the same, whatever
+// (Model.TextPrompt), Generate, and range over Answer.Pieces or Wait for the end. Pictures and
+// videos are parts of messages (chat.Parts), for models with a vision tower. Zero values are
+// defaults. For a given model, request and seed the tokens are always the same, whatever
 // is done for speed: drafts, batches, caches and threads do not change them. (Drafts do under
 // the ratio rule, which has to be asked for.)
 package foretoken

@@ -244,14 +244,20 @@ func (m *Model) look(c *Conversation) ([]view, error) {
 	for i, x := range media {
 		var err error
 		if views[i], err = s.prepare(c.CacheSalt, x); err != nil {
-			if line, stack, ok := strings.Cut(err.Error(), "\n"); ok { // a decoder's fault
-				m.log.Error("a picture cannot be decoded", "error", line, "stack", stack)
-				err = &lineError{line, err}
-			}
-			return nil, &MediaError{i, err}
+			return nil, m.refuse(i, err)
 		}
 	}
 	return views, nil
+}
+
+// refuse is the error for a picture or video. The stack of a decoder that has panicked is for the
+// log.
+func (m *Model) refuse(i int, err error) error {
+	if line, stack, ok := strings.Cut(err.Error(), "\n"); ok {
+		m.log.Error("a picture cannot be decoded", "error", line, "stack", stack)
+		err = &lineError{line, err}
+	}
+	return &MediaError{i, err}
 }
 
 // lineError is an error without the lines that are not for whoever sent the picture.
@@ -285,9 +291,9 @@ func (s *sight) prepare(salt string, x *chat.Media) (view, error) {
 // mediaKey tells what was sent from all else, and by whom.
 func mediaKey(salt string, x *chat.Media) (key [sha256.Size]byte) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %v %v %d\n", salt, x.Video, x.Rate, x.MaxPixels)
+	_, _ = fmt.Fprintf(h, "%q %v %v %d\n", salt, x.Video, x.Rate, x.MaxPixels) // a hash takes everything
 	for _, file := range x.Files {
-		fmt.Fprintln(h, len(file))
+		_, _ = fmt.Fprintln(h, len(file))
 		h.Write(file)
 	}
 	h.Sum(key[:0])
