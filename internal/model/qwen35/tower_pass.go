@@ -147,10 +147,10 @@ func (p *towerPass) step(s stage) int {
 // Step computes the next rows of a stage.
 func (p *towerPass) Step() (done bool, err error) {
 	switch {
-	case p.at == finished:
-		return true, nil
 	case !p.open:
 		return false, errors.New("qwen35: a pass over pictures was closed")
+	case p.at == finished:
+		return true, nil
 	}
 	if p.at == attending {
 		if p.attend() {
@@ -178,7 +178,9 @@ func (p *towerPass) Step() (done bool, err error) {
 	if p.at < finished {
 		return false, nil
 	}
-	_, err = p.t.b.Host(p.x.RowRange(0, 0)) // waits, and tells the device's error
+	if _, err = p.t.b.Host(p.x.RowRange(0, 0)); err != nil { // which waits, and tells the device's error
+		p.Close()
+	}
 	return err == nil, err
 }
 

@@ -61,8 +61,8 @@ func (f *Files) ofTower(name string) bool {
 	return needed && IsTower(name)
 }
 
-// lookKernel is how a matrix of convolution kernels is stored, by the header alone, and its place;
-// converted says that channels are innermost.
+// lookKernel is how a matrix of convolution kernels is stored, by the header alone; converted says
+// that channels are innermost.
 func (w *Weight) lookKernel() (m dtype.Matrix, converted bool, err error) {
 	p := w.kernelPlace()
 	if err := p.From.LookVector(p.Name, w.Rows*w.Cols); err != nil {
