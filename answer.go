@@ -27,9 +27,9 @@ type Request struct {
 	Priority    int             // the higher is served first, and may preempt a lower one
 	Depth       Depth           // tokens to draft per round; 0: as the model was opened
 	Rule        Rule            // which drafts are accepted; "": as the model was opened
-	// CacheSalt separates requests in the prefix cache and in its folder: those with different
-	// salts do not find each other's prefixes, and so cannot tell what the other has asked. "":
-	// shared with all that have none.
+	// CacheSalt separates requests in the prefix cache and in its folder, and what was made of their
+	// pictures: those with different salts do not find each other's, and so cannot tell what the
+	// other has asked. "": shared with all that have none.
 	CacheSalt string
 
 	// Grammar is what the answer, after any thinking, must conform to; zero: nothing. It is
@@ -137,8 +137,12 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 	if s.Constraint, err = m.constraint(ctx, r); err != nil {
 		return engine.Request{}, err
 	}
+	ids, inputs := r.Prompt.inputs(len(r.Prompt.IDs))
+	if len(inputs) > 0 {
+		s.LogitBias = m.unsaid(s.LogitBias)
+	}
 	q := engine.Request{
-		Prompt: r.Prompt.IDs, MaxTokens: r.MaxTokens, Sampling: s, Stop: stop, IgnoreEnd: r.IgnoreEnd,
+		Prompt: ids, Inputs: inputs, MaxTokens: r.MaxTokens, Sampling: s, Stop: stop, IgnoreEnd: r.IgnoreEnd,
 		LogProbs: r.LogProbs, TopLogProbs: r.TopLogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority,
 		Depth: m.draft.depth, Rule: rule, Boundaries: m.boundaries(r.Prompt),
 		Salt: m.salt(r.CacheSalt),

@@ -49,6 +49,7 @@ func (b *background) Wait() { b.tasks.Wait() }
 // said is an answer with what it was an answer to, as it was when it ended.
 type said struct {
 	talk    Conversation
+	views   []view
 	message chat.Message
 	ids     []int32 // prompt and answer
 	key     string
@@ -63,7 +64,7 @@ func (m *Model) remember(a *Answer) {
 	if !m.cached || talk == nil {
 		return
 	}
-	x := said{talk: *talk, message: a.Message(), ids: slices.Clone(a.req.Prompt.IDs), salt: m.salt(a.req.CacheSalt)}
+	x := said{talk: *talk, views: a.req.Prompt.views, message: a.Message(), ids: slices.Clone(a.req.Prompt.IDs), salt: m.salt(a.req.CacheSalt)}
 	x.key = m.conversation(a.req.Prompt, x.salt)
 	x.talk.Messages = slices.Clone(talk.Messages) // what the caller changes from now on is for the next turn
 	x.talk.Variables = maps.Clone(talk.Variables)
@@ -95,16 +96,20 @@ func (m *Model) prepare(x *said) {
 	if m.preparing != nil {
 		m.preparing()
 	}
-	next := m.next(&x.talk, x.message)
-	common := 0
-	for common < min(len(next), len(x.ids)) && next[common] == x.ids[common] {
-		common++
-	}
-	if len(next) == 0 || common >= len(x.ids)-1 || len(next) >= m.context {
+	next := m.next(&x.talk, x.views, x.message)
+	if next == nil {
 		return
 	}
+	common, n := 0, len(next.IDs)
+	for common < min(n, len(x.ids)) && next.IDs[common] == x.ids[common] {
+		common++
+	}
+	if n == 0 || common >= len(x.ids)-1 || n >= m.context {
+		return
+	}
+	ids, inputs := next.inputs(n)
 	done, err := m.engine.Prefill(engine.Prefill{
-		Conversation: x.key, Prompt: next, Boundaries: m.boundaries(&Prompt{IDs: next, Chat: true}), Salt: x.salt, Depth: m.draft.depth,
+		Conversation: x.key, Prompt: ids, Inputs: inputs, Boundaries: m.boundaries(next), Salt: x.salt, Depth: m.draft.depth,
 	})
 	if err == nil { // otherwise the engine is closed or full
 		<-done
@@ -123,9 +128,15 @@ func (m *Model) conversation(p *Prompt, salt prefix.Salt) string {
 	h := fnv.New128a()
 	h.Write(salt[:])
 	var b [4]byte
+	places := p.places
 	for i, id := range p.IDs {
 		if rest := p.IDs[i:]; len(rest) >= len(answer) && slices.Equal(rest[:len(answer)], answer) {
 			break
+		}
+		if len(places) > 0 && places[0].at == i {
+			sum := places[0].hash()
+			h.Write(sum[:])
+			places = places[1:]
 		}
 		binary.LittleEndian.PutUint32(b[:], uint32(id))
 		h.Write(b[:])

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log"
+	"os"
 	"sync"
 
 	"github.com/foretoken/foretoken"
@@ -88,6 +89,36 @@ func ExampleModel_ChatPrompt() {
 	// Output:
 	// "Once upon a time, there was a little cat. The cat was very dirty", prefix cached: false
 	// "The cat was dirty and dirty and it was very filthy. The cat", prefix cached: true
+}
+
+// A picture: it stands in a message where the user put it, before or behind the words.
+func ExampleModel_ChatPrompt_picture() {
+	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close() //nolint:errcheck // nothing to lose
+	file, err := os.ReadFile("examples/pictures/house-and-heart.png")
+	if err != nil {
+		log.Fatal(err)
+	}
+	picture := chat.Part{Media: &chat.Media{Files: [][]byte{file}}}
+	prompt, err := m.ChatPrompt(foretoken.Conversation{Messages: []chat.Message{
+		{Role: "user", Content: chat.Parts(picture, chat.Part{Text: "What do you see?"})},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	answer, err := m.Generate(context.Background(), foretoken.Request{Prompt: prompt, Sampling: &sample.Options{}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := answer.Wait(); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(answer.Content())
+	// Output:
+	// There is a pink house and a black heart.
 }
 
 // Several at a time: requests that run together share the rounds, and each has the text that it

@@ -3,8 +3,9 @@
 // model's own multi-token-prediction head.
 //
 // Open a checkpoint, make a prompt of a conversation (Model.ChatPrompt) or of a text
-// (Model.TextPrompt), Generate, and range over Answer.Pieces or Wait for the end. Zero values
-// are defaults. For a given model, request and seed the tokens are always the same, whatever
+// (Model.TextPrompt), Generate, and range over Answer.Pieces or Wait for the end. Pictures and
+// videos are parts of messages (chat.Parts), for models with a vision tower. Zero values are
+// defaults. For a given model, request and seed the tokens are always the same, whatever
 // is done for speed: drafts, batches, caches and threads do not change them. (Drafts do under
 // the ratio rule, which has to be asked for.)
 package foretoken
@@ -143,6 +144,10 @@ type Model struct {
 	grammars  *grammars
 	log       *slog.Logger
 
+	sight *sight        // nil: it takes no pictures
+	blind error         // and why
+	marks pictureTokens // that templates write, whether it sees or not
+
 	engine  *engine.Engine
 	model   model.Model
 	family  *model.Family
@@ -160,7 +165,7 @@ type Model struct {
 // Open loads a model: the folder of a checkpoint, a GGUF file, or Tiny. The caller closes it.
 func Open(path string, o Options) (*Model, error) {
 	start := time.Now()
-	c, err := models.Open(path)
+	c, err := models.Open(path, o.Vision.Projector)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +209,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	}()
 	m.device = m.backend.Name()
 	w := model.Options{
-		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, Progress: o.Progress, Log: m.log,
+		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, NoVision: o.Vision.Off, Progress: o.Progress, Log: m.log,
 	}
 	if o.Speculation.Depth != DepthOff {
 		w.MaxDrafts = spec.MaxDepth
@@ -232,6 +237,7 @@ var processors = runtime.GOMAXPROCS(0)
 func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
 	m.info = m.model.Info()
 	m.vocab = min(m.info.Vocab, m.tok.Size())
+	m.openSight(o.Vision, c)
 	if m.context = o.Context; m.context == 0 {
 		m.context = min(m.info.Context, DefaultContext)
 	}
@@ -257,6 +263,9 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 	e := engine.Options{
 		Context: m.context, MaxBatch: o.MaxBatch, MaxQueue: o.MaxQueue, MaxRound: o.MaxRound,
 		Cache: m.cached, Disk: m.disk, Drafter: m.draft.drafter, Controller: learned, Log: m.log,
+	}
+	if m.sight != nil {
+		e.Tower, e.TowerMemory = m.sight.tower, o.Vision.Memory
 	}
 	if o.OnRound != nil {
 		e.Observe = func(r engine.Round) { o.OnRound(Round(r)) }
@@ -304,6 +313,7 @@ func (m *Model) Info() Info {
 	return Info{
 		Family: i.Family, Vocab: i.Vocab, Width: i.Width, Layers: i.Layers, Context: i.Context,
 		Parameters: i.Parameters, Bytes: i.Bytes, Compute: i.Compute, Head: i.Head,
+		Vision: m.vision(),
 	}
 }
 

@@ -274,7 +274,7 @@ func TestConversationHitsTheCache(t *testing.T) {
 				t.Errorf("thinking %v, turn %d: %d tokens of %d computed, where %d are new", think, turn, computed, len(p.IDs), fresh)
 			}
 			c.Messages = append(c.Messages, a.Message())
-			known = len(m.next(&Conversation{Messages: c.Messages[:len(c.Messages)-1], Variables: c.Variables}, a.Message()))
+			known = len(m.next(&Conversation{Messages: c.Messages[:len(c.Messages)-1], Variables: c.Variables}, nil, a.Message()).IDs)
 			c.Messages = append(c.Messages, chat.Message{Role: "user", Content: chat.Text("And then? Say more.")})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/foretoken/foretoken/chat"
 )
@@ -27,10 +28,16 @@ type Conversation struct {
 	// Trusted says that whoever runs the program wrote all of it: what it spells does become
 	// control tokens, as in a text that is continued as it is.
 	Trusted bool
+	// CacheSalt is as that of a Request: what was decoded of pictures is kept for conversations with
+	// the same one.
+	CacheSalt string
 }
 
 // Prompt is a conversation or a text as the model gets it.
 type Prompt struct {
+	// IDs are the tokens. Where the model is fed rows of a picture or video in place of tokens,
+	// they are the tokens that hold the place, as many as there are rows: IDs alone do not tell
+	// one picture from another.
 	IDs      []int32
 	Chat     bool // it came out of the chat template
 	Thinking bool // the answer begins inside of a think block
@@ -38,7 +45,9 @@ type Prompt struct {
 	// the text was not encoded to its end. Model.CountTokens does that.
 	Over int
 
-	talk *Conversation // it came out of
+	talk   *Conversation // it came out of
+	views  []view        // of its pictures and videos
+	places []place       // of those in IDs, ascending
 }
 
 // Template is the source of the checkpoint's chat template for a conversation with tools or
@@ -53,51 +62,66 @@ func (m *Model) Template(tools bool) string {
 // ToolFormat is the format of tool calls that the template teaches.
 func (m *Model) ToolFormat() chat.ToolFormat { return m.format() }
 
-// ChatPrompt is the prompt for an answer to a conversation.
+// ChatPrompt is the prompt for an answer to a conversation. Its pictures and videos are decoded
+// here; the model looks at them when it is asked for the answer. One that cannot be used is a
+// MediaError, and any with a model that cannot see an ErrNoVision.
 func (m *Model) ChatPrompt(c Conversation) (*Prompt, error) {
-	r, err := m.render(&c, true)
+	p, err := m.chatPrompt(&c, m.most())
+	if err == nil {
+		p.Chat, p.talk = true, &c
+	}
+	return p, err
+}
+
+// chatPrompt is the prompt for an answer to a conversation, of at most limit tokens, 0 for no limit.
+func (m *Model) chatPrompt(c *Conversation, limit int) (*Prompt, error) {
+	views, err := m.look(c)
 	if err != nil {
 		return nil, err
 	}
-	p := m.encode(r)
-	p.Chat, p.Thinking, p.talk = true, r.StartsThinking(), &c
-	return p, nil
+	r, own, err := m.render(c, true)
+	if err != nil {
+		if len(views) > 0 && !strings.Contains(m.Template(len(c.Tools) > 0), m.marks.image.text) {
+			err = fmt.Errorf("%w (the conversation has pictures or videos, and the template no place for them)", err)
+		}
+		return nil, err
+	}
+	p, err := m.expand(r, own, views, limit)
+	if err == nil {
+		p.Thinking, p.views = r.StartsThinking(), views
+	}
+	return p, err
 }
 
 // TextPrompt is the prompt for a text that is to be continued: the spellings of control tokens in
 // it stand for them.
 func (m *Model) TextPrompt(text string) *Prompt {
-	return m.encode(chat.Rendered{Text: text, Trusted: [][2]int{{0, len(text)}}})
+	r := chat.Rendered{Text: text, Trusted: [][2]int{{0, len(text)}}}
+	p, _ := m.expand(r, nil, nil, m.most()) // nothing in it is a picture
+	return p
 }
 
+// most is how many tokens of a prompt are encoded: up to twice the context, so that an error can say
+// how much to leave out.
+func (m *Model) most() int { return 2 * m.context }
+
 // CountTokens is the number of tokens of the prompt for an answer to a conversation, also of one
-// that is too long.
+// that is too long. Pictures are decoded, but the model does not look at them.
 func (m *Model) CountTokens(c Conversation) (int, error) {
-	r, err := m.render(&c, true)
+	p, err := m.chatPrompt(&c, 0)
 	if err != nil {
 		return 0, err
 	}
-	ids, _ := m.tok.EncodeWithin(r.Text, r.Trusted, 0)
-	return len(ids), nil
+	return len(p.IDs), nil
 }
 
-// encode is the prompt of a text. Up to twice the context is encoded to the end, so that an error
-// can say how much to leave out; more is not.
-func (m *Model) encode(r chat.Rendered) *Prompt {
-	limit := 2 * m.context
-	ids, ok := m.tok.EncodeWithin(r.Text, r.Trusted, limit)
-	if !ok {
-		return &Prompt{Over: limit}
-	}
-	return &Prompt{IDs: ids}
-}
-
-// render is what the template makes of a conversation, with Prefill if open asks for an answer. A
-// broken template is an error only for who needs it.
-func (m *Model) render(c *Conversation, open bool) (chat.Rendered, error) {
+// render is what the template makes of a conversation, with Prefill if open asks for an answer,
+// and the ranges that the template wrote itself. A broken template is an error only for who needs
+// it.
+func (m *Model) render(c *Conversation, open bool) (r chat.Rendered, own [][2]int, err error) {
 	tools := len(c.Tools) > 0
 	if m.Template(tools) == "" {
-		return chat.Rendered{}, fmt.Errorf("model %s: %w", m.name, ErrNoTemplate)
+		return r, nil, fmt.Errorf("model %s: %w", m.name, ErrNoTemplate)
 	}
 	parse := m.parsed[0]
 	if tools {
@@ -105,19 +129,19 @@ func (m *Model) render(c *Conversation, open bool) (chat.Rendered, error) {
 	}
 	template, err := parse()
 	if err != nil {
-		return chat.Rendered{}, fmt.Errorf("model %s: %w", m.name, err)
+		return r, nil, fmt.Errorf("model %s: %w", m.name, err)
 	}
-	r, err := template.Render(chat.Input{
+	r, err = template.Render(chat.Input{
 		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: open, Variables: c.Variables,
 		BOSToken: m.templates.BOS, EOSToken: m.templates.EOS,
 	})
 	if err == nil && open {
 		r.Text += c.Prefill
 	}
-	if c.Trusted {
+	if own = r.Trusted; c.Trusted {
 		r.Trusted = [][2]int{{0, len(r.Text)}}
 	}
-	return r, err
+	return r, own, err
 }
 
 // Of a long conversation the first turns, with instructions and tools, and the last ones are
@@ -127,7 +151,8 @@ const (
 	lastTurns  = 3
 )
 
-// boundaries are the ends of turns in a prompt, those worth caching.
+// boundaries are the ends of turns in a prompt, those worth caching, and that of its last picture,
+// about which there may be other questions.
 func (m *Model) boundaries(p *Prompt) []int {
 	turn, ok := m.tok.ID(m.family.Dialogue.Turn)
 	if !ok || !p.Chat {
@@ -142,6 +167,9 @@ func (m *Model) boundaries(p *Prompt) []int {
 	if len(list) > firstTurns+lastTurns {
 		list = slices.Delete(list, firstTurns, len(list)-lastTurns)
 	}
+	if n := len(p.places); n > 0 {
+		list = append(list, p.places[n-1].at+p.places[n-1].n)
+	}
 	return list
 }
 
@@ -152,21 +180,25 @@ const lastQuestion = 64
 // answer: up to the end of its turn. Templates leave out what was thought before a user's last
 // message, so this need not be prompt and answer of this turn. It is nil where it cannot be
 // known, or is too long.
-func (m *Model) next(c *Conversation, answer chat.Message) []int32 {
+func (m *Model) next(c *Conversation, views []view, answer chat.Message) *Prompt {
 	turn, ok := m.tok.ID(m.family.Dialogue.Turn)
 	if !ok {
 		return nil
 	}
 	then := *c
 	then.Messages = slices.Concat(c.Messages, []chat.Message{answer, {Role: "user", Content: chat.Text("?")}})
-	r, err := m.render(&then, false)
+	r, own, err := m.render(&then, false)
 	if err != nil {
 		return nil
 	}
-	ids, _ := m.tok.EncodeWithin(r.Text, r.Trusted, m.context+lastQuestion) // nil: too long to be asked
-	for i, id := range slices.Backward(ids) {
+	p, err := m.expand(r, own, views, m.context+lastQuestion)
+	if err != nil || p.Over > 0 { // too long to be asked
+		return nil
+	}
+	for i, id := range slices.Backward(p.IDs) {
 		if id == turn {
-			return ids[:i]
+			p.IDs, p.Chat = p.IDs[:i], true
+			return p
 		}
 	}
 	return nil

@@ -17,4 +17,5 @@ func TestRace(t *testing.T) {
 	t.Run("LibrarySurvivesPanics", TestLibrarySurvivesPanics)
 	t.Run("LibraryLoadsAndUnloads", TestLibraryLoadsAndUnloads)
 	t.Run("LibraryLetsModelsExpire", TestLibraryLetsModelsExpire)
+	t.Run("PicturesAtOnce", TestPicturesAtOnce)
 }

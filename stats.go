@@ -165,6 +165,15 @@ type Stats struct {
 	KVPages          int   // of keys and values
 	PrefixCache      PrefixCacheStats
 	Background       BackgroundStats
+	Vision           VisionStats
+}
+
+// VisionStats is what a vision tower has done.
+type VisionStats struct {
+	Pictures int64         // that it has looked at; a video is one
+	Cached   int64         // times that it did not have to, for it had before
+	Took     time.Duration // for that
+	Bytes    int64         // of memory for what it saw
 }
 
 // PrefixCacheStats is what a prefix cache has, and what it was good for.
@@ -195,7 +204,7 @@ func (m *Model) Stats() Stats {
 		PrefixCache: PrefixCacheStats{
 			Entries: s.Cache.Entries, Bytes: s.Cache.Bytes, Hits: s.Cache.Hits, Misses: s.Cache.Misses, Evictions: s.Cache.Evictions,
 		},
-		Background: BackgroundStats(s.Background),
+		Background: BackgroundStats(s.Background), Vision: VisionStats(s.Tower),
 	}
 	for reason, n := range s.Finished {
 		x.Finished[Finish(reason)] = n

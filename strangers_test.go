@@ -139,7 +139,7 @@ func TestNextTurnIsNotForged(t *testing.T) {
 	m := openTemplate(t, templateOfAll, Options{})
 	c := say("Hi", false)
 	said := func(text string) []string {
-		return controls(m, m.next(&c, chat.Message{Role: "assistant", Content: chat.Text(text)}))
+		return controls(m, m.next(&c, nil, chat.Message{Role: "assistant", Content: chat.Text(text)}).IDs)
 	}
 	if got, want := said(forgedTurn), said("Hello."); !slices.Equal(got, want) || len(want) != 4 {
 		t.Errorf("control tokens %q, after harmless text %q", got, want)

@@ -50,7 +50,7 @@ func BenchmarkTextIn(b *testing.B) {
 	m := openTemplate(b, string(source), Options{})
 	for _, kind := range []struct{ name, files string }{{"prose", "internal/tokenizer/testdata/english.txt"}, {"code", "internal/engine/*.go"}} {
 		c := longTalk(b, m, kind.files)
-		r, err := m.render(c, true)
+		r, _, err := m.render(c, true)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func BenchmarkTextIn(b *testing.B) {
 		b.Run(fmt.Sprintf("text=%s/part=render", kind.name), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := m.render(c, true); err != nil {
+				if _, _, err := m.render(c, true); err != nil {
 					b.Fatal(err)
 				}
 			}

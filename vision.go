@@ -15,9 +15,12 @@ type Vision struct {
 	// Projector is the GGUF file with the tower of a GGUF model, as llama.cpp has it; "": the one
 	// in the same folder whose name begins with mmproj.
 	Projector string
-	MaxPixels int   // of a picture as the tower gets it, larger ones are shrunk; 0: a million, or what the checkpoint allows if that is less
+	// MaxPixels is the most of a picture as the tower gets it: larger ones are shrunk. All frames of
+	// a video may have four times as many. 0: a million, or what the checkpoint allows if that is
+	// less.
+	MaxPixels int
 	MaxMedia  int   // pictures and videos of one conversation; 0: 32
-	Memory    int64 // bytes for rows of recent pictures; 0: 256 MiB
+	Memory    int64 // bytes for rows of recent pictures, those in use first; 0: 256 MiB
 	AsStored  bool  // leave pictures as they lie in the file instead of turning them as EXIF says
 	OnWhite   bool  // lay transparent pictures over white instead of dropping transparency
 }

@@ -94,8 +94,15 @@ func (a Arguments) JSON() string {
 }
 
 // DecodeMessages reads a JSON array of messages as OpenAI's chat completions have
-// them. Fields it does not know are kept for the template.
-func DecodeMessages(data []byte) ([]Message, error) {
+// them. Fields it does not know are kept for the template. Pictures and videos are not
+// read: see [DecodeMessagesWith].
+func DecodeMessages(data []byte) ([]Message, error) { return DecodeMessagesWith(data, nil) }
+
+// DecodeMessagesWith is [DecodeMessages] for conversations with pictures and videos: open
+// returns the file that a part names by its path or URL, which may be a data: URL. Parts are read
+// in the spellings of OpenAI (image_url), Anthropic (source) and Qwen (image, video, fps, max_pixels);
+// a video is a list of names of frames, or the name of one animation.
+func DecodeMessagesWith(data []byte, open func(name string) ([]byte, error)) ([]Message, error) {
 	v, err := jinja.DecodeJSON(data)
 	if err != nil {
 		return nil, fmt.Errorf("chat: messages: %w", err)
@@ -105,7 +112,7 @@ func DecodeMessages(data []byte) ([]Message, error) {
 	}
 	messages := make([]Message, len(v.Items()))
 	for i, item := range v.Items() {
-		if messages[i], err = messageFrom(item); err != nil {
+		if messages[i], err = messageFrom(item, open); err != nil {
 			return nil, fmt.Errorf("chat: messages[%d]: %w", i, err)
 		}
 	}
@@ -116,7 +123,7 @@ func DecodeMessages(data []byte) ([]Message, error) {
 func (m *Message) UnmarshalJSON(data []byte) error {
 	v, err := jinja.DecodeJSON(data)
 	if err == nil {
-		*m, err = messageFrom(v)
+		*m, err = messageFrom(v, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("chat: message: %w", err)
@@ -124,7 +131,7 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-func messageFrom(v jinja.Value) (m Message, err error) {
+func messageFrom(v jinja.Value, open opener) (m Message, err error) {
 	if v.Kind() != jinja.KindMap {
 		return m, errors.New("expected an object with 'role' and 'content'")
 	}
@@ -134,7 +141,7 @@ func messageFrom(v jinja.Value) (m Message, err error) {
 		case "role":
 			m.Role, err = textField(key, field)
 		case "content":
-			m.Content, err = contentFrom(field)
+			m.Content, err = contentFrom(field, open)
 		case "reasoning_content":
 			if !null {
 				m.ReasoningContent = new(string)
@@ -176,7 +183,7 @@ func textField(name string, v jinja.Value) (string, error) {
 	return s, nil
 }
 
-func contentFrom(v jinja.Value) (Content, error) {
+func contentFrom(v jinja.Value, open opener) (Content, error) {
 	switch v.Kind() {
 	case jinja.KindNone:
 		return Content{}, nil
@@ -188,6 +195,9 @@ func contentFrom(v jinja.Value) (Content, error) {
 			if _, ok := kind.Text(); !ok {
 				return Content{}, fmt.Errorf("'content[%d]' must be an object with a 'type'", i)
 			}
+		}
+		if open != nil {
+			return partsFrom(v.Items(), open)
 		}
 		return Content{value: v}, nil
 	}

@@ -121,7 +121,7 @@ func decodeContent(t *testing.T, text string) Content {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := contentFrom(v)
+	c, err := contentFrom(v, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,9 +132,10 @@ func FuzzDecodeMessages(f *testing.F) {
 	f.Add(`[{"role": "user", "content": [{"type": "text", "text": "a"}]}]`)
 	f.Add(`[{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{\"a\": 1}"}}]}]`)
 	f.Add(`[{"role": "user", "content": "a", "x": 12345678901234567890}]`)
+	f.Add(`[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a", "detail": "low"}}, {"type": "video", "video": ["a"], "fps": 1e9}]}]`)
 	tmpl := loadTurns(f)
 	f.Fuzz(func(t *testing.T, text string) {
-		messages, err := DecodeMessages([]byte(text))
+		messages, err := DecodeMessagesWith([]byte(text), named)
 		if err != nil {
 			return
 		}

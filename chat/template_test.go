@@ -80,7 +80,7 @@ func TestTemplateTakesVariables(t *testing.T) {
 
 func TestTemplateRefusals(t *testing.T) {
 	tmpl := loadTurns(t)
-	image, err := contentFrom(jinja.List([]jinja.Value{part("image", "")}))
+	image, err := contentFrom(jinja.List([]jinja.Value{part("image", "")}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,15 +65,15 @@ func (f *benchFlags) open() (backend.Backend, error) {
 func newBenchModelCommand() *cobra.Command {
 	f := newBenchFlags(1, 2, 4, 8)
 	shape, bits, context := choice(model.Shapes()...), choice("2", "3", "4", "5", "6", "8", "16"), whole(0, 1<<18)
-	kv := newKVFlags()
-	prompts := []int{64, 512}
+	kv, vision := newKVFlags(), choice("2", "3", "4", "5", "6", "8", "16")
+	prompts, images, pixels := []int{64, 512}, []string(nil), whole(1, 1<<26)
 	cmd := &cobra.Command{
 		Use:   "model",
 		Short: "Measure a model of a released size with generated weights",
 		Long: `Measure a model of a released size with generated weights: passes over a few rows of one
 sequence, prefill, a draft token of the head, and the share of each operation. Every repetition
 also reads memory plainly, which is what a pass is measured against.`,
-		Example: "  foretoken bench model --shape 2b --bits 4\n  foretoken bench model --shape 4b --context 16384 --prompts 512",
+		Example: "  foretoken bench model --shape 2b --bits 4\n  foretoken bench model --shape 4b --context 16384 --prompts 512\n  foretoken bench model --images 640x480,1920x1080 --vision-bits 8",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b, err := f.open()
@@ -81,10 +81,16 @@ also reads memory plainly, which is what a pass is measured against.`,
 				return err
 			}
 			defer b.Close() //nolint:errcheck // the process ends
+			sizes, err := imageSizes(images)
+			if err != nil {
+				return err
+			}
 			n, _ := strconv.Atoi(bits.or("4"))
+			tower, _ := strconv.Atoi(vision.or("16"))
 			r, err := bench.Model(b, bench.ModelOptions{
 				Shape: shape.or("2b"), Bits: n, Rows: f.rows, Prompts: prompts, Context: context.or(0),
 				KVBits: kv.options(), Repeats: f.repeats.or(7), Progress: f.say(cmd),
+				Images: sizes, MaxPixels: pixels.or(1 << 20), VisionBits: tower,
 			})
 			if err != nil {
 				return err
@@ -100,6 +106,9 @@ also reads memory plainly, which is what a pass is measured against.`,
 	fs.Var(&context, "context", "tokens in the KV cache before the measured passes (default 0)")
 	kv.add(g, "16")
 	fs.IntSliceVar(&prompts, "prompts", prompts, "lengths of prompts to prefill, in tokens")
+	fs.StringSliceVar(&images, "images", nil, "`LIST` of sizes of pictures to look at, in pixels, such as 640x480")
+	fs.Var(&pixels, "max-image-pixels", "pixels that larger pictures are shrunk to (default 1048576)")
+	fs.Var(&vision, "vision-bits", "bits of a weight of the vision tower, 16 for bf16 (default 16)")
 	addGroups(cmd, g, f.group("How"))
 	completeDevice(cmd)
 	completeKV(cmd)
@@ -186,6 +195,25 @@ func printModel(w io.Writer, r *bench.ModelReport) {
 		tell(w, fmt.Sprintf("prompt of %d tokens: %.0f ms, %.1f tok/s, %.0f Gop/s in matrix products\n", p.Tokens, p.Seconds*1e3, p.TokensPerSec, p.GOps))
 		tell(w, fmt.Sprintf("  %s\n", shareText(p.Shares)))
 	}
+	for _, s := range r.Sights {
+		tell(w, fmt.Sprintf("picture of %d×%d: %d patches, %d tokens, %.0f ms in the tower of %d bits (longest step %.0f ms), %.0f Gop/s in matrix products, first token after %.0f ms\n",
+			s.Width, s.Height, s.Patches, s.Tokens, s.Seconds*1e3, r.VisionBits, s.LongestStep*1e3, s.ProductsGOps, s.FirstToken*1e3))
+		tell(w, fmt.Sprintf("  %s\n", shareText(s.TowerShares)))
+	}
+}
+
+// imageSizes reads a list of WIDTHxHEIGHT.
+func imageSizes(list []string) (sizes [][2]int, err error) {
+	for _, text := range list {
+		w, h, ok := strings.Cut(text, "x")
+		width, wide := strconv.ParseUint(w, 10, 15)
+		height, high := strconv.ParseUint(h, 10, 15)
+		if !ok || wide != nil || high != nil || width == 0 || height == 0 {
+			return nil, usagef("--images: %q is no size: want WIDTHxHEIGHT in pixels, such as 640x480", text)
+		}
+		sizes = append(sizes, [2]int{int(width), int(height)})
+	}
+	return sizes, nil
 }
 
 // shareText names the operations that take at least a hundredth.

@@ -37,6 +37,8 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		{"model --shape 3b", "shape"},
 		{"model --bits 7", "bits"},
 		{"model --rows 5000", "--rows 5000"},
+		{"model --images 640", `--images: "640" is no size: want WIDTHxHEIGHT in pixels`},
+		{"model --images 640x0", `--images: "640x0" is no size`},
 		{"nothing", "unknown command"},
 		{"decode --classes poems", "--classes poems: want some of math"},
 		{"decode --temps -1", "--temps -1"},

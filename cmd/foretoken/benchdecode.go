@@ -131,6 +131,7 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	}
 	recorder := &bench.Recorder{}
 	m := f.model.options()
+	m.Vision.Off = true
 	m.OnRound = recorder.ObserveModel
 	if m.MaxBatch = slices.Max(f.batches); m.MaxBatch > 1 {
 		m.KVMemory = -1 // the KV cache of the longest sequence need not be enough for several

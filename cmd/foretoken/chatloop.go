@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strings"
 
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 )
 
@@ -20,6 +21,8 @@ const chatHelp = `  /clear             forget the conversation
   /show              show the model and the settings
   /help              show this
   /exit              leave, as Ctrl-D does
+@PATH in a message attaches a picture, an animated GIF, or a folder of frames; so does a file that
+is dragged onto the terminal. Paths with spaces are quoted or escaped as in a shell.
 Ctrl-C ends an answer. A text of several lines is put between """ and """.
 `
 
@@ -30,10 +33,11 @@ type conversation struct {
 	s        *session
 	lines    *lineReader
 	messages []chat.Message // without the system message
+	pending  []attachment   // for the next message
 }
 
-// chat talks with the user until the end of input.
-func (t *talk) chat(ctx context.Context, c *console, s *session) error {
+// chat talks with the user until the end of input. The attachments are for the first message.
+func (t *talk) chat(ctx context.Context, c *console, s *session, attached []attachment) error {
 	in, ok := c.in.(*os.File)
 	if !ok { // what is a terminal is a file
 		return errors.New("a chat needs a terminal")
@@ -46,8 +50,8 @@ func (t *talk) chat(ctx context.Context, c *console, s *session) error {
 	between := make(chan os.Signal, 1)
 	signal.Notify(between, os.Interrupt)
 	defer signal.Stop(between)
-	v := &conversation{talk: t, c: c, s: s, lines: newLineReader(in, c.out, openHistory(file))}
-	if err := c.write(fmt.Sprintf("%s, %s. Type /help for the commands, Ctrl-D to leave.\n", s.Name(), s.size())); err != nil {
+	v := &conversation{talk: t, c: c, s: s, lines: newLineReader(in, c.out, openHistory(file)), pending: attached}
+	if err := c.write(fmt.Sprintf("%s, %s. Type /help for the commands, Ctrl-D to leave.\n", s.Name(), s.size()) + attachedText(attached)); err != nil {
 		return err
 	}
 	return v.loop(ctx)
@@ -69,7 +73,7 @@ func (v *conversation) loop(ctx context.Context) error {
 			err = nil
 		case err != nil:
 			return err
-		case strings.HasPrefix(text, "/"):
+		case strings.HasPrefix(text, "/") && !v.beginsWithFile(text):
 			var leave bool
 			if leave, err = v.command(text); leave {
 				return nil
@@ -88,7 +92,13 @@ func (v *conversation) loop(ctx context.Context) error {
 func (v *conversation) say(ctx context.Context, text string) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	said := v.template.textInput(text)
+	said, attached, err := v.input(text)
+	if err != nil {
+		return v.refuse(err, text)
+	}
+	if err := v.c.write(attachedText(attached)); err != nil {
+		return err
+	}
 	if !v.template.off {
 		first := len(said.messages) - 1 // after the system message
 		said.messages = append(said.messages[:first:first], append(v.messages, said.messages[first])...)
@@ -97,13 +107,63 @@ func (v *conversation) say(ctx context.Context, text string) error {
 	switch {
 	case isOutputError(err):
 		return err
+	case isMediaError(err):
+		return v.refuse(err, text)
 	case err != nil && !errors.Is(err, errInterrupted):
 		return v.complain(err)
 	case v.template.off, err != nil && show.Content()+show.Reasoning() == "": // nothing was said
 		return nil
 	}
 	v.messages = append(v.messages, said.messages[len(said.messages)-1], show.message())
+	v.pending = nil
 	return nil
+}
+
+// input is what a message of the user says, and what it attaches itself.
+func (v *conversation) input(text string) (*input, []attachment, error) {
+	if v.template.off {
+		return v.template.textInput(text), nil, nil
+	}
+	parts, attached, err := mentions(text)
+	if err != nil || len(attached)+len(v.pending) == 0 {
+		return v.template.textInput(text), nil, err
+	}
+	all := make([]chat.Part, 0, len(v.pending)+len(parts))
+	for _, a := range v.pending {
+		all = append(all, chat.Part{Media: a.Media})
+	}
+	return v.template.userInput(chat.Parts(append(all, parts...)...)), attached, nil
+}
+
+// beginsWithFile reports whether a line is a message that begins with a file, and no command.
+func (v *conversation) beginsWithFile(line string) bool {
+	_, n := mention(line)
+	return n > 0 && !v.template.off
+}
+
+// attachedText says what was attached, a line each.
+func attachedText(list []attachment) string {
+	text := ""
+	for _, a := range list {
+		text += fmt.Sprintf("attached %s\n", printable(a.String()))
+	}
+	return text
+}
+
+// isMediaError reports whether err is about a picture or video.
+func isMediaError(err error) bool {
+	var e *foretoken.MediaError
+	return errors.As(err, &e) || errors.Is(err, foretoken.ErrNoVision)
+}
+
+// refuse shows what is wrong with the files of a message, and gives the message back to be changed.
+func (v *conversation) refuse(err error, text string) error {
+	v.lines.restore(text)
+	if len(v.pending) > 0 && isMediaError(err) {
+		v.pending = nil
+		err = fmt.Errorf("%w; what the command line attached is left out from now on", err)
+	}
+	return v.c.write(fmt.Sprintf("foretoken: %s\n", printable(err.Error())))
 }
 
 // message is the answer as a message of the conversation.
@@ -210,6 +270,7 @@ func (v *conversation) describe() string {
 	fmt.Fprintf(&b, "model: %s, %s, %s, %s on %s, %.1f MB\n", v.s.Name(), i.Family, v.s.size(), i.Compute, v.s.Device(), float64(i.Bytes)/1e6)
 	fmt.Fprintf(&b, "context: %d tokens; %s so far\n", v.s.Context(), counted(len(v.messages), "message"))
 	fmt.Fprintf(&b, "speculative decoding: %s\n", v.s.Drafting())
+	fmt.Fprintf(&b, "vision: %s\n", describeVision(i.Vision))
 	if v.template.system.given {
 		fmt.Fprintf(&b, "system: %s\n", v.template.system.value)
 	}

@@ -28,21 +28,21 @@ type conversion struct {
 	bits, group          setting[string]
 	mode                 setting[string]
 	overrides            overrideTexts
-	headBits             setting[string]
+	headBits, visionBits setting[string]
 	dtype                setting[string]
-	vision               bool
+	noVision             bool
 }
 
 func newConvertCommand() *cobra.Command {
 	v := &conversion{
 		model: embeddedName, writing: newWritingFlags(),
 		bits: choice("2", "3", "4", "5", "6", "8"), group: choice("32", "64", "128"),
-		mode: choice("affine", "mxfp4", "nvfp4", "mxfp8"), headBits: choice("2", "3", "4", "5", "6", "8", "16"),
+		mode: choice("affine", "mxfp4", "nvfp4", "mxfp8"), headBits: choice("2", "3", "4", "5", "6", "8", "16"), visionBits: choice("4", "8", "16"),
 		dtype: choice("float16", "bfloat16", "float32"),
 	}
 	cmd := &cobra.Command{
 		Use:   "convert --model MODEL --out DIR [flags]",
-		Short: "Write a checkpoint in the layout of MLX, quantized or not, with its head",
+		Short: "Write a checkpoint in the layout of MLX, quantized or not, with its head and vision tower",
 		Long: `Convert writes a model as a folder that foretoken, mlx-lm and mlx-vlm load: from the layout of
 the releases or of other converters, from bf16, f16, f32, fp8 or quantized weights, with a
 multi-token-prediction head inside the weights or beside them. Without flags for the numbers
@@ -51,13 +51,14 @@ no format for, becomes bfloat16.) --dtype rounds everything to one type, with wh
 fastest.
 
 The head keeps the precision it has unless --mtp-bits or an override says otherwise, and mtp.fc
-is never given less than 8 bits. Routers of experts get 8 bits. A matrix whose rows cannot be cut
+is never given less than 8 bits. The vision tower keeps its precision too, unless --vision-bits or
+an override says otherwise; one that cannot be used is left out. Routers of experts get 8 bits. A matrix whose rows cannot be cut
 into groups stays as it is. A quantized model is quantized again only if asked to, from the numbers
 that its codes stand for.
 
 --q-override takes PATTERN=ENCODING. The pattern is a glob for the whole path of a module:
 * is any text, ? any letter, [abc] one of some. Paths are layers.0.mlp.down_proj, embed_tokens,
-lm_head, mtp.fc and so on, or these as MLX has them, language_model.model.layers.0.mlp.down_proj.
+lm_head, mtp.fc, visual.blocks.0.attn.qkv and so on, or these as MLX has them, language_model.model.layers.0.mlp.down_proj.
 The encoding is bits, bits:group, a mode (mxfp4, nvfp4, mxfp8) or a dtype. Of several that match
 the last counts.
 
@@ -83,10 +84,14 @@ The folder appears when all of it is written. Ctrl-C leaves nothing.`,
 	fs.Var(&v.headBits, "mtp-bits", "bits of the multi-token-prediction head; 16 is not quantized (default: as it is)")
 	fs.BoolVar(&v.dequantize, "dequantize", false, "write every quantized matrix as plain numbers")
 	fs.Var(&v.dtype, "dtype", "type of numbers, scales and norms (default: as they are)")
-	fs.BoolVar(&v.vision, "keep-vision", false, "copy the vision tower too, for mlx-vlm")
+	fs.Var(&v.visionBits, "vision-bits", "bits of the vision tower; 16 is not quantized (default: as it is)")
+	fs.BoolVar(&v.noVision, "no-vision", false, "leave the vision tower out, and what belongs to it")
+	kept := false
+	fs.BoolVar(&kept, "keep-vision", false, "has no effect: the vision tower is kept unless --no-vision is given")
+	mustFlag(fs.MarkHidden("keep-vision"))
 	addGroups(cmd, source, numbers, v.writing.group())
 	completeWriting(cmd, map[string][]cobra.Completion{
-		"q-bits": {"2", "3", "4", "5", "6", "8"}, "q-group-size": {"32", "64", "128"}, "mtp-bits": {"2", "3", "4", "5", "6", "8", "16"},
+		"q-bits": {"2", "3", "4", "5", "6", "8"}, "q-group-size": {"32", "64", "128"}, "mtp-bits": {"2", "3", "4", "5", "6", "8", "16"}, "vision-bits": {"4", "8", "16"},
 		"q-mode": {"affine", "mxfp4", "nvfp4", "mxfp8"}, "dtype": {"float16", "bfloat16", "float32"},
 	})
 	return cmd
@@ -116,22 +121,21 @@ func (v *conversion) options() (o convert.Options, err error) {
 	if v.quantize && v.dequantize {
 		return o, usagef("--quantize and --dequantize exclude each other")
 	}
-	o.Dequantize, o.KeepVision = v.dequantize, v.vision
+	if v.noVision && v.visionBits.given {
+		return o, usagef("--vision-bits is for the vision tower, which --no-vision leaves out")
+	}
+	o.Dequantize, o.NoVision = v.dequantize, v.noVision
 	group, _ := strconv.Atoi(v.group.or(strconv.Itoa(convert.DefaultGroup))) // one of a few numbers
 	if v.quantize {
 		if o.Quantize, err = v.encoding(group); err != nil {
 			return o, err
 		}
 	}
-	if v.headBits.given {
-		o.Head = &convert.Encoding{Format: dtype.Plain}
-		if v.headBits.value != "16" {
-			e, err := convert.ParseEncoding(v.headBits.value, group)
-			if err != nil {
-				return o, err
-			}
-			o.Head = &e
-		}
+	if o.Head, err = bitsEncoding(&v.headBits, group); err == nil {
+		o.Vision, err = bitsEncoding(&v.visionBits, group)
+	}
+	if err != nil {
+		return o, err
 	}
 	for _, text := range v.overrides {
 		x, err := convert.ParseOverride(text, group)
@@ -146,7 +150,19 @@ func (v *conversion) options() (o convert.Options, err error) {
 	return o, err
 }
 
-// encoding is that of the model without its head.
+// bitsEncoding is the encoding of a part by its bits, nil if none were given.
+func bitsEncoding(bits *setting[string], group int) (*convert.Encoding, error) {
+	switch {
+	case !bits.given:
+		return nil, nil
+	case bits.value == "16":
+		return &convert.Encoding{Format: dtype.Plain}, nil
+	}
+	e, err := convert.ParseEncoding(bits.value, group)
+	return &e, err
+}
+
+// encoding is that of the model without its head and its vision tower.
 func (v *conversion) encoding(group int) (*convert.Encoding, error) {
 	mode := v.mode.or("affine")
 	text := mode

@@ -24,9 +24,9 @@ func succeed(t *testing.T, args ...string) string {
 func TestConvertCommand(t *testing.T) {
 	dir := t.TempDir()
 	first, again := filepath.Join(dir, "first"), filepath.Join(dir, "again")
-	flags := []string{"-q", "--q-bits", "5", "--q-group-size", "32", "--mtp-bits", "6", "--q-override", "*.v_proj=8", "--dtype", "bfloat16", "--shard-size", "8MB"}
+	flags := []string{"-q", "--q-bits", "5", "--q-group-size", "32", "--mtp-bits", "6", "--vision-bits", "8", "--q-override", "*.v_proj=8", "--dtype", "bfloat16", "--shard-size", "8MB"}
 	out := succeed(t, append([]string{"convert", "--out", first}, flags...)...)
-	line := regexp.MustCompile(`^\S+first: 265 tensors of 22\.6 MB became 265 of 1\d\.\d MB, \d\.\d\d bits per weight; the head is 31 tensors of 31, in \d+\.\d s\n$`)
+	line := regexp.MustCompile(`^\S+first: 322 tensors of 25\.6 MB became 358 of 1\d\.\d MB, \d\.\d\d bits per weight; the head is 31 tensors of 31; the vision tower is 93 tensors of 57, in \d+\.\d s\n$`)
 	if !line.MatchString(out) {
 		t.Errorf("summary %q", out)
 	}
@@ -48,6 +48,9 @@ func TestConvertCommand(t *testing.T) {
 	}
 	if shards != 3 {
 		t.Errorf("%d files of weights, want 3", shards)
+	}
+	if o := runIn(t, nil, "run", "--model", first, "--temp", "0", "--image", houseAndHeart, "What do you see?"); o.code != exitOK || strings.TrimSpace(o.out) != saysHouse {
+		t.Errorf("asked about a picture: %+v", o)
 	}
 	r := generateJSON(t, with(ids, "--model", first, "--temp", "0", "--max-tokens", "4", "--mtp=on")...)
 	if len(r.TokenIDs) != 4 {

@@ -10,7 +10,7 @@ import (
 
 func TestInspectSaysWhatAModelIs(t *testing.T) {
 	o := runIn(t, nil, "inspect", "tiny", "--context", "100", "--batch", "2")
-	for _, want := range []string{"Qwen3.5, dense", "18.93 M", "affine 8 bits in groups of 64", "mtp head    complete", "2 sequences of 100 tokens", "Nothing is wrong"} {
+	for _, want := range []string{"Qwen3.5, dense", "18.95 M", "affine 8 bits in groups of 64", "mtp head    complete", "2 sequences of 100 tokens", "Nothing is wrong"} {
 		if o.code != exitOK || !strings.Contains(o.out, want) {
 			t.Errorf("exit code %d, no %q in\n%s%s", o.code, want, o.out, o.err)
 		}
@@ -20,7 +20,7 @@ func TestInspectSaysWhatAModelIs(t *testing.T) {
 		Loadable bool
 		Model    struct{ Parameters int }
 	}
-	if err := json.Unmarshal([]byte(o.out), &facts); err != nil || !facts.Loadable || facts.Model.Parameters != 18925744 {
+	if err := json.Unmarshal([]byte(o.out), &facts); err != nil || !facts.Loadable || facts.Model.Parameters != 18950320 {
 		t.Errorf("%v, %+v", err, facts)
 	}
 }

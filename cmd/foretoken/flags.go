@@ -21,6 +21,7 @@ type modelFlags struct {
 	compute  setting[string]
 	quantize setting[string]
 	kv       kvFlags
+	vision   visionFlags
 	deviceFlags
 	context setting[int]
 	verbose bool
@@ -33,6 +34,7 @@ func newModelFlags() *modelFlags {
 		compute:     choice("int8", "float32"),
 		quantize:    choice("4", "5", "6", "8"),
 		kv:          newKVFlags(),
+		vision:      newVisionFlags(),
 		deviceFlags: newDeviceFlags(),
 		context:     whole(2, math.MaxInt32),
 		draft:       newDraftFlags(),

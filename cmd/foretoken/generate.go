@@ -18,6 +18,7 @@ type generation struct {
 	sampling *samplingFlags
 	limits   *limitFlags
 	template *templateFlags
+	media    mediaFlags
 
 	prompt    string
 	promptIDs string
@@ -29,7 +30,7 @@ type generation struct {
 func newGenerateCommand() *cobra.Command {
 	g := &generation{
 		model: newModelFlags(), sampling: newSamplingFlags(), limits: newLimitFlags(generateTokens), template: newTemplateFlags(),
-		logprobs: whole(0, 1000),
+		media: newMediaFlags(), logprobs: whole(0, 1000),
 	}
 	cmd := &cobra.Command{
 		Use:   "generate [flags]",
@@ -38,7 +39,8 @@ func newGenerateCommand() *cobra.Command {
 object with ids, log-probabilities, timings and speculation stats. A text is put into the
 checkpoint's chat template as the user's message, unless --no-chat-template is given. The name of
 a control token is the token in --prompt and without the template; in --messages and in a text
-from standard input it is text. Reasoning and tool calls are part of the text, as the model
+from standard input it is text. Pictures and videos go before a text, or are parts of the
+messages, which name them by path or data: URL. Reasoning and tool calls are part of the text, as the model
 writes them.
 
 Without --prompt, --prompt-ids and --messages the prompt comes from standard input, without
@@ -49,6 +51,7 @@ Exit status: 0, 1 for an error, 2 for a mistake in the command line, 130 after C
   foretoken generate --prompt "Once upon a time" --no-chat-template --temp 0
   foretoken generate --prompt-ids 12,345,6 --json --logprobs 5
   foretoken generate --model ~/models/Qwen3.5-4B --messages chat.json --seed 7
+  foretoken generate --prompt "What do you see?" --image photo.jpg --temp 0
   echo "What is a cat?" | foretoken generate --system "Answer briefly." --stop .`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.run(cmd) },
@@ -59,12 +62,17 @@ Exit status: 0, 1 for an error, 2 for a mistake in the command line, 130 after C
 	fs.StringVarP(&g.prompt, "prompt", "p", "", "`TEXT` to answer or continue; - for standard input")
 	fs.StringVar(&g.promptIDs, "prompt-ids", "", "token ids to continue, such as `1,2,3`; no template")
 	fs.StringVar(&g.messages, "messages", "", "`FILE` with a conversation: a JSON array of messages, or an object with messages and tools; - for standard input")
+	g.media.add(input)
 	g.template.add(input)
 	output := newFlagGroup("Output")
 	output.flags.Flags().BoolVar(&g.json, "json", false, "print one JSON object when the text has ended, instead of the text")
 	output.flags.Flags().Var(&g.logprobs, "logprobs", "with --json: log-probabilities of the tokens, and of the N likeliest in their places")
-	addGroups(cmd, input, g.model.group(), g.model.draft.group(), g.sampling.group(), g.limits.group(), output)
+	model := g.model.group()
+	g.model.vision.add(model)
+	addGroups(cmd, input, model, g.model.draft.group(), g.sampling.group(), g.limits.group(), output)
 	completeModel(cmd)
+	completeVision(cmd)
+	completeMedia(cmd)
 	mustFlag(cmd.MarkFlagFilename("messages", "json"))
 	return cmd
 }
@@ -78,6 +86,9 @@ func (g *generation) run(cmd *cobra.Command) (err error) {
 	in, err := g.input(cmd, c, log)
 	if err != nil {
 		return err
+	}
+	if !in.hasMedia() {
+		g.model.vision.off = true // there is nothing to see
 	}
 	ctx, stop := interruptible(cmd.Context())
 	defer stop()
@@ -100,7 +111,7 @@ func (g *generation) run(cmd *cobra.Command) (err error) {
 
 // validate refuses flags that make no sense together.
 func (g *generation) validate(cmd *cobra.Command) error {
-	if err := errors.Join(g.template.validate(), g.model.draft.validate()); err != nil {
+	if err := errors.Join(g.template.validate(), g.model.draft.validate(), g.model.vision.validate(), g.media.validate(&g.model.vision, g.template)); err != nil {
 		return err
 	}
 	if g.logprobs.given && !g.json {
@@ -112,7 +123,9 @@ func (g *generation) validate(cmd *cobra.Command) error {
 			given = append(given, "--"+name)
 		}
 	}
-	switch {
+	switch media := len(g.media.images)+len(g.media.videos) > 0; {
+	case media && len(given) == 1 && given[0] != "--prompt":
+		return usagef("--image and --video are for a prompt: %s has its own", given[0])
 	case len(given) > 1:
 		return usagef("%s and %s exclude each other", given[0], given[1])
 	case len(given) == 1 && given[0] == "--prompt-ids":
@@ -126,6 +139,10 @@ func (g *generation) validate(cmd *cobra.Command) error {
 // input reads what is to be continued, before the model is loaded.
 func (g *generation) input(cmd *cobra.Command, c *console, log *notes) (*input, error) {
 	changed := cmd.Flags().Changed
+	attached, err := g.media.read()
+	if err != nil {
+		return nil, err
+	}
 	switch {
 	case changed("prompt-ids"):
 		ids, err := parseIDs(g.promptIDs)
@@ -133,17 +150,19 @@ func (g *generation) input(cmd *cobra.Command, c *console, log *notes) (*input, 
 	case changed("messages"):
 		return g.template.readMessages(c, g.messages, log)
 	case changed("prompt") && g.prompt != "-":
-		in := g.template.textInput(g.prompt)
+		in := g.template.textInput(g.prompt, attached...)
 		in.trusted = true // it was typed here, and no file or page wrote it
 		return in, nil
+	case !changed("prompt") && !c.piped() && len(attached) > 0:
+		return g.template.textInput("", attached...), nil
 	case !changed("prompt") && !c.piped():
 		return nil, usagef("there is no prompt: give --prompt, --prompt-ids or --messages, or pipe one in")
 	}
 	text, err := c.readText()
-	if err == nil && text == "" {
+	if err == nil && text == "" && len(attached) == 0 {
 		err = usagef("standard input: the prompt is empty")
 	}
-	return g.template.textInput(text), err
+	return g.template.textInput(text, attached...), err
 }
 
 // answer runs the question and prints what comes of it.

@@ -56,9 +56,18 @@ func (r *lineReader) reset() {
 	r.editor.History = r.history
 }
 
+// restore puts a text on the next line, to be changed and sent again. One of several lines stays in
+// the history only: its line breaks would send it.
+func (r *lineReader) restore(text string) {
+	if text = printable(text); !strings.ContainsAny(text, "\n\t") {
+		r.keys.first = []byte(text)
+	}
+}
+
 // keyReader notes which keys pass by: the editor reports Ctrl-C as the end of input, and
 // does not say what was on the line.
 type keyReader struct {
+	first  []byte // is read as if it were typed before the rest
 	in     io.Reader
 	ctrlC  bool
 	others bool
@@ -69,7 +78,14 @@ func (k *keyReader) clear() { k.ctrlC, k.others = false, false }
 
 // Read implements io.Reader.
 func (k *keyReader) Read(p []byte) (int, error) {
-	n, err := k.in.Read(p)
+	var n int
+	var err error
+	if len(k.first) > 0 {
+		n = copy(p, k.first)
+		k.first = k.first[n:]
+	} else {
+		n, err = k.in.Read(p)
+	}
 	for _, key := range p[:n] {
 		if key == keyCtrlC {
 			k.ctrlC = true

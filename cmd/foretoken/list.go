@@ -26,6 +26,7 @@ type cachedModel struct {
 	Supported bool     `json:"supported"` // it can be run
 	Bits      int      `json:"bits"`      // of an element of the coarsest matrices; 0: not known
 	Head      bool     `json:"head"`      // it has a multi-token-prediction head
+	Vision    bool     `json:"vision"`    // it has a vision tower that can be used
 	Problem   string   `json:"problem,omitempty"`
 
 	foreign bool // of a family that we do not know
@@ -128,6 +129,7 @@ func (d *cachedModel) look(s *hub.Snapshot) (err error) {
 		return err
 	}
 	d.Family, d.Head = survey.ModelType, survey.Head.Present && len(survey.Head.Missing) == 0
+	d.Vision = survey.Tower.Layers > 0
 	for _, p := range survey.Parts {
 		if p.Name != "mtp head" && p.Name != "vision" && p.Bits > 0 && (d.Bits == 0 || p.Bits < d.Bits) {
 			d.Bits = p.Bits
@@ -156,9 +158,9 @@ func modelTable(list []cachedModel) string {
 			continue
 		}
 		if rows++; rows == 1 {
-			_, _ = fmt.Fprintln(w, "MODEL\tSIZE\tREVISION\tFAMILY\tBITS\tHEAD\t")
+			_, _ = fmt.Fprintln(w, "MODEL\tSIZE\tREVISION\tFAMILY\tBITS\tHEAD\tVISION\t")
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Model, byteText(m.Bytes), m.revision(), dash(m.Family), m.bits(), m.head(), strings.ReplaceAll(m.Problem, "\n", " "))
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Model, byteText(m.Bytes), m.revision(), dash(m.Family), m.bits(), m.has(m.Head), m.has(m.Vision), strings.ReplaceAll(m.Problem, "\n", " "))
 	}
 	_ = w.Flush() // a builder takes everything
 	if len(others) > 0 {
@@ -183,9 +185,10 @@ func (d *cachedModel) bits() string {
 	return fmt.Sprint(d.Bits)
 }
 
-func (d *cachedModel) head() string {
+// has tells whether the model has a part, as far as its headers are known.
+func (d *cachedModel) has(part bool) string {
 	switch {
-	case d.Head:
+	case part:
 		return "yes"
 	case d.Bits == 0:
 		return dash("")

@@ -59,7 +59,7 @@ func loadSession(f *modelFlags, log *notes, bar *progress) (*session, error) {
 func (f *modelFlags) options() foretoken.Options {
 	o := foretoken.Options{
 		Device: f.device.value, Threads: f.threads.or(processors), ISA: f.isa.value, Context: f.context.or(0), Speculation: f.draft.options(),
-		KVBits: f.kv.options(), PrefixCache: foretoken.PrefixCache{Off: true},
+		KVBits: f.kv.options(), Vision: f.vision.options(), PrefixCache: foretoken.PrefixCache{Off: true},
 	}
 	if f.compute.value == "float32" {
 		o.Compute = backend.Float32
@@ -82,6 +82,8 @@ func explain(err error) error {
 		return fmt.Errorf("%w; 'foretoken devices' lists what this machine has", err)
 	case errors.Is(err, foretoken.ErrNotBuiltIn):
 		return usagef("this program was built without a model: name a checkpoint folder with --model DIR")
+	case errors.Is(err, foretoken.ErrNoVision):
+		return fmt.Errorf("%w; for a GGUF model, --mmproj names the file with its vision tower", err)
 	case errors.Is(err, foretoken.ErrNoTemplate):
 		return fmt.Errorf("%w: use --no-chat-template to continue a text as it is", err)
 	}
@@ -101,6 +103,6 @@ func openCheckpoint(name string) (*checkpoint.Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := models.Open(path)
+	c, err := models.Open(path, "")
 	return c, explain(err)
 }

@@ -122,13 +122,28 @@ func (f *templateFlags) variables() map[string]any {
 	return vars
 }
 
-// textInput is the input for a text: the user's message, or the text itself if there is to
-// be no template.
-func (f *templateFlags) textInput(text string) *input {
+// textInput is the input for a text with attachments before it: the user's message, or the text
+// itself if there is to be no template.
+func (f *templateFlags) textInput(text string, attached ...attachment) *input {
 	if f.off {
 		return &input{text: text}
 	}
-	in := &input{messages: []chat.Message{{Role: "user", Content: chat.Text(text)}}}
+	if len(attached) == 0 {
+		return f.userInput(chat.Text(text))
+	}
+	var parts []chat.Part
+	for _, a := range attached {
+		parts = append(parts, chat.Part{Media: a.Media})
+	}
+	if text != "" {
+		parts = append(parts, chat.Part{Text: text})
+	}
+	return f.userInput(chat.Parts(parts...))
+}
+
+// userInput is the input for a message of the user.
+func (f *templateFlags) userInput(c chat.Content) *input {
+	in := &input{messages: []chat.Message{{Role: "user", Content: c}}}
 	if f.system.given {
 		in.messages = slices.Insert(in.messages, 0, systemMessage(f.system.value))
 	}
@@ -151,7 +166,7 @@ func (f *templateFlags) messagesInput(data []byte, n *notes) (*input, error) {
 	for _, name := range sortedKeys(object) {
 		switch name {
 		case "messages":
-			in.messages, err = chat.DecodeMessages(object[name])
+			in.messages, err = chat.DecodeMessagesWith(object[name], openPart)
 		case "tools":
 			if string(object[name]) != "null" {
 				in.tools, err = chat.DecodeTools(object[name])
@@ -211,6 +226,11 @@ func readFile(name string) ([]byte, error) {
 	}
 	defer func() { _ = file.Close() }() // opened for reading: nothing to lose
 	return readAll(file, name)
+}
+
+// hasMedia reports whether there are pictures or videos among the messages.
+func (in *input) hasMedia() bool {
+	return slices.ContainsFunc(in.messages, func(m chat.Message) bool { return len(m.Content.Media()) > 0 })
 }
 
 // parseIDs reads token ids, separated by commas or spaces.

@@ -21,7 +21,7 @@ func TestPullOnATerminal(t *testing.T) {
 		}
 	})
 	m := startTerminal(t, "pull", "Org/Tiny")
-	m.expect("Org/Tiny at 0123456789ab: 8 files, " + byteText(tinySize()))
+	m.expect("Org/Tiny at 0123456789ab: 11 files, " + byteText(tinySize()))
 	m.expect("config.json, ")
 	m.expect("model-00002-of-00002.safetensors |  ")
 	m.press(keyInterrupt)

@@ -84,12 +84,12 @@ func TestPulledModelRunsAsTheOriginal(t *testing.T) {
 	if o.code != exitOK || filepath.Base(folder) != pulledCommit {
 		t.Fatalf("pull: %+v", o)
 	}
-	if !strings.HasPrefix(o.err, "Org/Tiny at 0123456789ab: 8 files, "+byteText(tinySize())+"\n") || !strings.HasSuffix(o.err, "100 %, "+byteText(tinySize())+" of "+byteText(tinySize())+"\n") ||
+	if !strings.HasPrefix(o.err, "Org/Tiny at 0123456789ab: 11 files, "+byteText(tinySize())+"\n") || !strings.HasSuffix(o.err, "100 %, "+byteText(tinySize())+" of "+byteText(tinySize())+"\n") ||
 		!strings.Contains(o.err, "\nconfig.json, ") {
 		t.Errorf("pull says %q", o.err)
 	}
 	o = runIn(t, nil, "list")
-	if want := regexp.MustCompile(`^MODEL +SIZE +REVISION +FAMILY +BITS +HEAD +\nOrg/Tiny +[\d.]+ MB +main 0123456 +qwen3_5 +8 +yes +\n$`); o.code != exitOK || !want.MatchString(o.out) {
+	if want := regexp.MustCompile(`^MODEL +SIZE +REVISION +FAMILY +BITS +HEAD +VISION +\nOrg/Tiny +[\d.]+ MB +main 0123456 +qwen3_5 +8 +yes +yes +\n$`); o.code != exitOK || !want.MatchString(o.out) {
 		t.Errorf("list: %+v", o)
 	}
 	for _, name := range []string{"Org/Tiny", "tIny", "Org/Tiny@main", "Tiny@0123456", folder} {

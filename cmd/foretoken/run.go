@@ -17,6 +17,7 @@ type talk struct {
 	sampling     *samplingFlags
 	limits       *limitFlags
 	template     *templateFlags
+	media        mediaFlags
 	hideThinking bool
 	noHistory    bool
 
@@ -26,6 +27,7 @@ type talk struct {
 func newRunCommand() *cobra.Command {
 	t := &talk{
 		model: newModelFlags(), sampling: newSamplingFlags(), limits: newLimitFlags(runTokens), template: newTemplateFlags(),
+		media: newMediaFlags(),
 	}
 	cmd := &cobra.Command{
 		Use:   "run [flags] [PROMPT]",
@@ -34,35 +36,48 @@ func newRunCommand() *cobra.Command {
 there for its commands.
 
 Text that is piped in is the prompt; if there is a PROMPT too, the text follows it after a
-blank line. Reasoning is shown faint on a terminal, and elsewhere between <think> tags.
+blank line. Pictures and videos go before it: --image, --video. Reasoning is shown faint on a terminal, and elsewhere between <think> tags.
 Ctrl-C ends an answer where it is.`,
 		Example: `  foretoken run "Tell me a story about a cat."
   foretoken run
   foretoken run --model ~/models/Qwen3.5-4B --quantize 4 --system "You are terse."
-  foretoken run "Summarize this:" < notes.txt`,
+  foretoken run "Summarize this:" < notes.txt
+  foretoken run --image photo.jpg "What do you see?"`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return t.run(cmd, args) },
 	}
 	conversation := newFlagGroup("Conversation")
 	fs := conversation.flags.Flags()
 	fs.SortFlags = false
+	t.media.add(conversation)
 	t.template.add(conversation)
 	fs.BoolVar(&t.hideThinking, "hidethinking", false, "do not show the reasoning")
 	fs.BoolVar(&t.noHistory, "nohistory", false, "do not keep what is typed in a chat for the next one")
 	t.settable = []flagGroup{t.sampling.group(), t.limits.group()}
-	addGroups(cmd, conversation, t.model.group(), t.model.draft.group(), t.settable[0], t.settable[1])
+	model := t.model.group()
+	t.model.vision.add(model)
+	addGroups(cmd, conversation, model, t.model.draft.group(), t.settable[0], t.settable[1])
 	completeModel(cmd)
+	completeVision(cmd)
+	completeMedia(cmd)
 	return cmd
 }
 
 func (t *talk) run(cmd *cobra.Command, args []string) (err error) {
-	if err := errors.Join(t.template.validate(), t.model.draft.validate()); err != nil {
+	if err := errors.Join(t.template.validate(), t.model.draft.validate(), t.model.vision.validate(), t.media.validate(&t.model.vision, t.template)); err != nil {
 		return err
 	}
 	c := newConsole(cmd)
-	text, err := runText(c, args)
+	attached, err := t.media.read()
 	if err != nil {
 		return err
+	}
+	text, talks, err := runText(c, args, len(attached) > 0)
+	if err != nil {
+		return err
+	}
+	if !talks && len(attached) == 0 {
+		t.model.vision.off = true // there is nothing to see, and will not be
 	}
 	ctx, stop := interruptible(cmd.Context())
 	defer stop()
@@ -71,39 +86,41 @@ func (t *talk) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if text == "" {
+	if talks {
 		stop()
-		return t.chat(cmd.Context(), c, s)
+		return t.chat(cmd.Context(), c, s, attached)
 	}
-	_, err = t.answer(ctx, c, s, t.template.textInput(text))
+	_, err = t.answer(ctx, c, s, t.template.textInput(text, attached...))
 	return err
 }
 
-// runText is the prompt: the arguments, then what was piped in. It is empty if there is to
-// be a chat.
-func runText(c *console, args []string) (string, error) {
-	text := strings.Join(args, " ")
+// runText is the prompt: the arguments, then what was piped in, which may be nothing where
+// something is attached; or there is to be a chat.
+func runText(c *console, args []string, attached bool) (text string, talks bool, err error) {
+	text = strings.Join(args, " ")
+	piped := ""
 	if c.piped() {
-		piped, err := c.readText()
-		if err != nil {
-			return "", err
+		if piped, err = c.readText(); err != nil {
+			return "", false, err
 		}
 		if text != "" && piped != "" {
 			text += "\n\n"
 		}
-		if text += piped; text == "" {
-			return "", usagef("standard input: the prompt is empty")
-		}
+		text += piped
 	}
 	switch {
 	case text != "":
-		return text, nil
+		return text, false, nil
+	case len(args) == 0 && c.inTerminal && c.outTerminal:
+		return "", true, nil
+	case attached:
+		return "", false, nil
+	case c.piped():
+		return "", false, usagef("standard input: the prompt is empty")
 	case len(args) > 0:
-		return "", usagef("the prompt is empty")
-	case c.inTerminal && c.outTerminal:
-		return "", nil
+		return "", false, usagef("the prompt is empty")
 	default:
-		return "", usagef("there is no prompt: give one as an argument or pipe it in; a chat needs a terminal for input and output")
+		return "", false, usagef("there is no prompt: give one as an argument or pipe it in; a chat needs a terminal for input and output")
 	}
 }
 

@@ -43,6 +43,7 @@ a second signal ends it at once.
 	}
 	addGroups(cmd, f.groups()...)
 	completeModel(cmd)
+	completeVision(cmd)
 	f.complete(cmd)
 	return cmd
 }

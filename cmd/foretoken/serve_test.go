@@ -44,6 +44,8 @@ func TestServeMistakesAreExplained(t *testing.T) {
 		{"serve --api-key @" + empty, "-", 2, "there is no key in the file"},
 		{"serve --api-key @none", "-", 1, "--api-key: open none"},
 		{"serve --cors example.com", "-", 2, `origin "example.com": want a scheme and a host`},
+		{"serve --allow-image-urls https://example.com", "-", 2, `hosts of pictures: "https://example.com", want HOST, HOST:PORT, *.DOMAIN or *`},
+		{"serve --allow-image-urls example.com --no-vision", "-", 2, "--allow-image-urls is for pictures, which --no-vision refuses"},
 		{"serve --model tiny --model tiny", "-", 2, "there is another model called tiny"},
 		{"serve --model nowhere/at-all", "-", 1, "foretoken pull nowhere/at-all fetches it"},
 		{"serve --served-model-name a=b", "-", 2, "want ALIAS, or ALIAS=MODEL"},
@@ -63,6 +65,25 @@ func TestServeCanBeStrict(t *testing.T) {
 		if o, err := f.options(); err != nil || o.StrictFields != (strict == "true") {
 			t.Errorf("--strict-fields=%s: %v, %v", strict, o.StrictFields, err)
 		}
+	}
+}
+
+func TestServeKnowsPictures(t *testing.T) {
+	t.Setenv(keyVariable, "")
+	f := newServeFlags()
+	for _, x := range []struct {
+		group       flagGroup
+		name, value string
+	}{
+		{f.networkGroup(), "allow-image-urls", "*.example.com"}, {f.networkGroup(), "allow-image-urls", "10.0.0.1:80"}, {f.modelGroup(), "max-image-pixels", "5000"},
+	} {
+		if err := x.group.flags.Flags().Set(x.name, x.value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, err := f.options()
+	if err != nil || strings.Join(o.ImageHosts, " ") != "*.example.com 10.0.0.1:80" || o.Models[0].Options.Vision.MaxPixels != 5000 {
+		t.Errorf("%+v, %v", o, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -45,7 +46,7 @@ type serveFlags struct {
 	port                  setting[int]
 	apiKey                string
 	insecure              bool
-	origins               texts
+	origins, imageHosts   texts
 	tlsCert, tlsKey       string
 	maxBody               setting[int64]
 	strictFields          bool
@@ -79,6 +80,7 @@ func (f *serveFlags) modelGroup() flagGroup {
 	fs.Var(&f.modelsMemory, "models-memory", "maximum memory for the weights of all models; the least recently used are unloaded (default: unlimited)")
 	fs.DurationVar(&f.keepAlive, "keep-alive", 0, "how long a model stays loaded after its last use; 0: until its memory is needed")
 	f.model.addComputing(g)
+	f.model.vision.add(g)
 	return g
 }
 
@@ -109,7 +111,8 @@ func (f *serveFlags) networkGroup() flagGroup {
 	fs.Var(&f.origins, "cors", "`ORIGIN` of web pages that may use the server, such as https://example.com, or *; may be repeated")
 	fs.StringVar(&f.tlsCert, "tls-cert", "", "`FILE` with the certificate, for HTTPS")
 	fs.StringVar(&f.tlsKey, "tls-key", "", "`FILE` with its private key")
-	fs.Var(&f.maxBody, "max-body", "maximum size of a request (default 32MiB)")
+	fs.Var(&f.imageHosts, "allow-image-urls", "`HOST` to fetch pictures from, *.DOMAIN or *; HOST:PORT or an address may be on a private network; may be repeated (default: pictures come with requests)")
+	fs.Var(&f.maxBody, "max-body", "maximum size of a request, pictures included, which base64 makes a third larger (default 64MiB)")
 	fs.BoolVar(&f.strictFields, "strict-fields", false, "refuse requests with fields that are not known or cannot be honored, instead of ignoring and naming them in the header Foretoken-Ignored")
 	fs.DurationVar(&f.headers, "read-header-timeout", server.DefaultHeaderTimeout, "maximum time to receive the header of a request")
 	fs.DurationVar(&f.bodies, "read-body-timeout", server.DefaultBodyTimeout, "maximum time to receive the body of a request")
@@ -165,7 +168,7 @@ func (f *serveFlags) options() (o server.Options, err error) {
 		return o, err
 	}
 	o = server.Options{
-		ModelsMemory: f.modelsMemory.or(0), KeepAlive: f.keepAlive, Origins: f.origins, MaxBody: f.maxBody.or(0),
+		ModelsMemory: f.modelsMemory.or(0), KeepAlive: f.keepAlive, Origins: f.origins, ImageHosts: f.imageHosts, MaxBody: f.maxBody.or(0),
 		HeaderTimeout: f.headers, BodyTimeout: f.bodies, IdleTimeout: f.idle, MaxConnections: f.connections.or(0), PerKey: f.perKey.or(0),
 		StrictFields: f.strictFields, SharePrefixes: f.shareCache,
 	}
@@ -205,8 +208,12 @@ func (f *serveFlags) validate() error {
 		return usagef("--no-prefix-cache and --prefix-cache-dir exclude each other")
 	case f.cacheDisk.given && f.cacheDir == "":
 		return usagef("--prefix-cache-disk needs --prefix-cache-dir")
+	case f.model.vision.off && len(f.imageHosts) > 0:
+		return usagef("--allow-image-urls is for pictures, which --no-vision refuses")
+	case f.model.vision.projector != "" && len(f.models) > 1:
+		return usagef("--mmproj is the vision tower of one model, and there are %d: put it beside its model, under a name that begins with mmproj", len(f.models))
 	}
-	return f.model.draft.validate()
+	return errors.Join(f.model.draft.validate(), f.model.vision.validate())
 }
 
 // keys are the API keys that were given, nil if none was.

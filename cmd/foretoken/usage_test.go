@@ -107,8 +107,8 @@ func TestMistakesAboutTheModelAreExplained(t *testing.T) {
 	}
 	long := "--prompt-ids=" + strings.Repeat("5,", 5000) + "5"
 	explained(t, []mistake{
-		{"generate --prompt-ids 8192", "-", 2, "8192 is not a token of the model; its ids are 0 to 8191"},
-		{"generate --prompt-ids 5 --logit-bias 8192=1", "-", 2, "--logit-bias: 8192 is not a token of the model"},
+		{"generate --prompt-ids 8256", "-", 2, "8256 is not a token of the model; its ids are 0 to 8255"},
+		{"generate --prompt-ids 5 --logit-bias 8196=1", "-", 2, "--logit-bias: 8196 is not a token of the model"},
 		{"generate --prompt-ids 5 --context 5000", "-", 2, "--context 5000: the model was made for at most 4096 tokens"},
 		{"generate --prompt-ids 5,5,5 --context 3", "-", 1, "3 tokens and the context 3: shorten the prompt, or raise --context (the model allows 4096)"},
 		{"generate " + long, "-", 1, "5001 tokens, and the model takes 4096"},
@@ -151,6 +151,7 @@ func TestHelpShowsEveryFlagOnce(t *testing.T) {
 			"--presence-penalty", "--frequency-penalty", "--logit-bias", "--seed", "--stop", "--ignore-eos",
 			"--threads", "--quantize", "--compute", "--kv-bits", "--context", "--enable-thinking", "--no-thinking",
 			"--isa", "--mtp", "--mtp-depth", "--mtp-accept", "--draft", "--draft-vocab",
+			"--image", "--video", "--fps", "--no-vision", "--mmproj", "--max-image-pixels", "--image-as-stored", "--image-on-white",
 		} {
 			if n := strings.Count(o.out, "\n      "+flag+" "); n != 1 {
 				t.Errorf("%s --help shows %s %d times", name, flag, n)

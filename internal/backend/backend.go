@@ -86,8 +86,14 @@ type Ops interface {
 	MatMul(x Tensor, products ...Product)
 	// RMSNorm normalizes each row of x and multiplies it with gain, [1, cols].
 	RMSNorm(dst, x, gain Tensor, eps float32)
+	// LayerNorm normalizes each row of x to mean 0 and variance 1 (biased), multiplies it with gain
+	// and adds bias, both [1, cols]. dst may be x.
+	LayerNorm(dst, x, gain, bias Tensor, eps float32)
 	// SwiGLU sets dst to silu(gate)*up.
 	SwiGLU(dst, gate, up Tensor)
+	// GELU sets dst to x·Φ(x), Φ being the normal distribution; with tanh to its approximation
+	// x(1+tanh(√(2/π)(x+0.044715x³)))/2. dst may be x.
+	GELU(dst, x Tensor, tanh bool)
 	// Experts adds the answer of the chosen experts and the shared one for x to dst.
 	Experts(dst, x Tensor, e *Experts)
 	// Attend is attention from the projections to the input of the output projection: norms,
@@ -95,6 +101,15 @@ type Ops interface {
 	// [rows, KVHeads*HeadDim], v is [rows, KVHeads*ValueDim], dst is [rows, Heads*a.Values()].
 	// Without queries, that is with a q and a dst of no rows, it only appends.
 	Attend(dst Tensor, a *Attention, at Place, q, k, v Tensor, batch []Seq)
+	// Rotate turns the pairs (i, i+dim/2) of each head of x, [rows, heads*dim], in place. The cosine
+	// and the sine of a row's angle of pair i are in its column i of cos and sin, [rows, dim/2].
+	Rotate(x, cos, sin Tensor, heads int)
+	// Mix is attention without mask and cache: every row of q sees all rows of k and v. q and dst
+	// are [rows, heads*dim], k and v are [n, heads*dim]; scores are multiplied with scale. A row's
+	// result does not depend on the other rows of q, nor a head's on the other heads. dst may be q.
+	// A device may rearrange all of k and v first, so whoever cuts the work calls it for some heads,
+	// and for fewer than n rows only if one head is too much.
+	Mix(dst, q, k, v Tensor, heads int, scale float32)
 	// DeltaNet is a Gated DeltaNet layer from the projections to the input of the output
 	// projection: convolution, decay, delta rule, gated norm.
 	DeltaNet(dst Tensor, d *DeltaNet, at Place, in DeltaInput, batch []Seq)

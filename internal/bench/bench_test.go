@@ -60,6 +60,7 @@ func TestModelReportsWhatWasAsked(t *testing.T) {
 	}
 	r, err := Model(open(t), ModelOptions{
 		Shape: "0.8b", Bits: 4, Rows: []int{1, 4}, Prompts: []int{8}, Context: 70, Repeats: 1, Memory: 1 << 20,
+		Images: [][2]int{{300, 200}}, MaxPixels: 1 << 16, VisionBits: 4,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +72,19 @@ func TestModelReportsWhatWasAsked(t *testing.T) {
 	if p := r.Passes[0]; p.GOps*p.Seconds*1e9 > 2*float64(r.Parameters) || p.GOps*p.Seconds*1e9 < float64(r.Parameters) {
 		t.Errorf("%.0f operations for %d parameters", p.GOps*p.Seconds*1e9, r.Parameters)
 	}
-	for _, shares := range append(r.Shares, r.DraftShare) {
+	// 65,536 pixels are 256 patches of 16×16, more or less by the shape of this picture. A patch is
+	// multiplied with all weights of the tower but a few.
+	if len(r.Sights) != 1 {
+		t.Fatalf("%d pictures", len(r.Sights))
+	}
+	s := r.Sights[0]
+	if s.Patches != 4*s.Tokens || s.Patches < 200 || s.Patches > 300 || s.LongestStep > s.Seconds || s.FirstToken < s.Seconds {
+		t.Errorf("picture %+v", s)
+	}
+	if perPatch := s.ProductsGOps * s.Seconds * 1e9 / float64(s.Patches); perPatch < 1.5*86e6 || perPatch > 2*100e6 {
+		t.Errorf("%.0f operations for a patch", perPatch)
+	}
+	for _, shares := range append(r.Shares, r.DraftShare, s.TowerShares) {
 		total := 0.0
 		for _, s := range shares {
 			total += s.Part

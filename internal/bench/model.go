@@ -28,7 +28,12 @@ type ModelOptions struct {
 	Prompts []int // lengths of prompts
 	Context int   // tokens before the measured passes
 	Repeats int   // of everything; the median counts
-	Memory  int   // bytes of the plain reads; 0: far more than a cache has
+
+	Images     [][2]int // widths and heights of pictures to look at
+	MaxPixels  int      // of a picture as the tower gets it
+	VisionBits int      // of the tower's weights, as Bits
+
+	Memory int // bytes of the plain reads; 0: far more than a cache has
 	// Progress, if not nil, is told what comes next.
 	Progress func(what string)
 }
@@ -48,6 +53,8 @@ type ModelReport struct {
 	Draft      Pass      `json:"draft"`        // one draft token of the head, from the whole vocabulary
 	Shares     [][]Share `json:"shares"`       // of the passes, by operation
 	DraftShare []Share   `json:"draft_shares"` // of the draft token
+	VisionBits int       `json:"vision_bits,omitempty"`
+	Sights     []Sight   `json:"images,omitempty"`
 }
 
 // Pass is one pass over a few rows of one sequence.
@@ -90,6 +97,9 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 	say(fmt.Sprintf("generating a %s model of %d bits", o.Shape, o.Bits))
 	b := newTimed(dev)
 	how := model.Options{KVBits: o.KVBits, MaxDrafts: max(slices.Max(o.Rows)-1, 1)}
+	if len(o.Images) > 0 {
+		how.TowerBits = o.VisionBits
+	}
 	m, err := model.Generate(o.Shape, o.Bits, b, how)
 	if err != nil {
 		return nil, err
@@ -118,6 +128,7 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 		Device: dev.Name(), Shape: o.Shape, Bits: o.Bits, Parameters: info.Parameters,
 		Bytes: info.PassBytes, Context: o.Context, KVBits: 8 * how.KVType().Size(), ReadGBs: float64(stream.Bytes()) / measure.Median(reads) / 1e9,
 	}
+	r.VisionBits = how.TowerBits
 	run.report(r)
 	return r, nil
 }
@@ -134,6 +145,7 @@ type modelRun struct {
 	passes  []timing // by o.Rows
 	prompts []timing // by o.Prompts
 	draft   timing
+	sights  sights // by o.Images
 }
 
 // timing is what one thing took.
@@ -166,8 +178,10 @@ func (r *modelRun) open() (err error) {
 		}
 		left -= n
 	}
-	_, err = r.seq.Prefill(r.tokens(1), 1)
-	return err
+	if _, err = r.seq.Prefill(r.tokens(1), 1); err != nil {
+		return err
+	}
+	return r.openSights()
 }
 
 // drafter drafts from the whole vocabulary.
@@ -212,7 +226,7 @@ func (r *modelRun) repeat() error {
 			return err
 		}
 	}
-	return nil
+	return r.see()
 }
 
 // report takes medians.
@@ -230,6 +244,7 @@ func (r *modelRun) report(out *ModelReport) {
 		n, seconds := r.o.Prompts[i], measure.Median(t.seconds)
 		out.Prompts = append(out.Prompts, Prefill{n, seconds, float64(n) / seconds, t.ops / seconds / 1e9, t.shares})
 	}
+	r.sights.report(out, r.o.Images)
 }
 
 var _ backend.Backend = (*timed)(nil)

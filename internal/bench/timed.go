@@ -57,6 +57,26 @@ func (t *timed) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 	t.Backend.RMSNorm(dst, x, gain, eps)
 }
 
+func (t *timed) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
+	defer t.since("norm", time.Now())
+	t.Backend.LayerNorm(dst, x, gain, bias, eps)
+}
+
+func (t *timed) GELU(dst, x backend.Tensor, tanh bool) {
+	defer t.since("gelu", time.Now())
+	t.Backend.GELU(dst, x, tanh)
+}
+
+func (t *timed) Rotate(x, cos, sin backend.Tensor, heads int) {
+	defer t.since("rotation", time.Now())
+	t.Backend.Rotate(x, cos, sin, heads)
+}
+
+func (t *timed) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
+	defer t.since("mix", time.Now())
+	t.Backend.Mix(dst, q, k, v, heads, scale)
+}
+
 func (t *timed) SwiGLU(dst, gate, up backend.Tensor) {
 	defer t.since("swiglu", time.Now())
 	t.Backend.SwiGLU(dst, gate, up)

@@ -397,6 +397,7 @@ func effective(t testing.TB, dir string) map[string][]float32 {
 		t.Fatal(err)
 	}
 	list := map[string][]float32{}
+	v.IncludeTower()
 	for i := range v.Weights {
 		w := &v.Weights[i]
 		if !w.IsMatrix() {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
@@ -19,13 +20,19 @@ const indexFile = "model.safetensors.index.json"
 var texts = []string{
 	"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json",
 	"chat_template.jinja", "chat_template.json", "generation_config.json",
-	"preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json",
 	"LICENSE", "LICENSE.txt", "NOTICE",
 }
 
-// copyTexts copies what there is of texts.
-func copyTexts(src *checkpoint.Checkpoint, dir string) error {
-	for _, name := range texts {
+// visionTexts are those that go with a vision tower.
+var visionTexts = []string{"preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"}
+
+// copyTexts copies what there is of texts, and of those for a vision tower if one is written.
+func copyTexts(src *checkpoint.Checkpoint, dir string, vision bool) error {
+	list := texts
+	if vision {
+		list = slices.Concat(texts, visionTexts)
+	}
+	for _, name := range list {
 		b, err := src.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -121,7 +128,7 @@ func (p *plan) quantization(asked *Encoding) map[string]any {
 }
 
 func (it *item) quantized() bool {
-	return it.weight != nil && it.weight.IsMatrix() && it.form.Format != dtype.Plain
+	return it.weight.IsMatrix() && it.form.Format != dtype.Plain
 }
 
 // setQuantization adds the block under both names it goes by.

@@ -17,26 +17,30 @@ const DefaultShardSize = 5_000_000_000
 
 // Options say what becomes of a model. The zero value changes its layout and nothing else.
 type Options struct {
-	// Quantize is the encoding of the model's matrices, without the head's; nil leaves them as they are. The
-	// routers of experts get 8 bits whatever it says. A matrix whose rows cannot be cut into
+	// Quantize is the encoding of the model's matrices, without those of its head and its vision
+	// tower; nil leaves them as they are. The routers of experts get 8 bits whatever it says. A matrix whose rows cannot be cut into
 	// groups stays as it is.
 	Quantize *Encoding
 	// Head is the encoding of the head's matrices; nil leaves them as they are. The matrix
 	// that joins it to the model, mtp.fc, is never given less than 8 bits.
 	Head *Encoding
-	// Overrides go before both; of several that match the last counts.
+	// Vision is the encoding of the matrices of the vision tower; nil leaves them as they are. Its
+	// first convolution and its table of positions stay numbers whatever it says.
+	Vision *Encoding
+	// NoVision leaves the vision tower out. One that cannot be used is left out always.
+	NoVision bool
+	// Overrides go before these; of several that match the last counts.
 	Overrides []Override
-	// Dequantize makes all matrices plain that neither an override nor Head is for.
+	// Dequantize makes all matrices plain that neither an override, nor Head, nor Vision is for.
 	Dequantize bool
 	// Type is the type of all numbers that are not codes, save the logarithms of decay
 	// rates. Invalid leaves each as it is, and stores gains of norms, to which one was added,
 	// as float32 where their own type would round them.
 	Type dtype.Type
 
-	ShardSize  int64 // maximum bytes of one file; 0: DefaultShardSize
-	KeepVision bool  // copy the image tower too
-	Force      bool  // replace the model that is at the destination
-	Threads    int   // 0: one per processor
+	ShardSize int64 // maximum bytes of one file; 0: DefaultShardSize
+	Force     bool  // replace the model that is at the destination
+	Threads   int   // 0: one per processor
 
 	Progress func(Progress) // called now and then by any goroutine, one at a time; may be nil
 	Log      *slog.Logger   // nil: nothing is logged
@@ -49,7 +53,8 @@ type Summary struct {
 	HeadIn, HeadOut       int   // tensors of the head
 	Parameters            int64
 	Files                 int
-	Vision                int      // tensors of the image tower that were left out
+	VisionIn, VisionOut   int      // tensors of the vision tower
+	LeftOut               int      // tensors of a vision tower that are not written
 	Whole                 []string // matrices that were not quantized because their rows cannot be cut into groups
 }
 
@@ -59,7 +64,7 @@ func (s *Summary) BitsPerWeight() float64 {
 }
 
 func (o *Options) check() error {
-	for _, e := range []*Encoding{o.Quantize, o.Head} {
+	for _, e := range []*Encoding{o.Quantize, o.Head, o.Vision} {
 		if e == nil {
 			continue
 		}
@@ -74,6 +79,9 @@ func (o *Options) check() error {
 	}
 	if o.Dequantize && o.Quantize != nil {
 		return fmt.Errorf("convert: quantizing and dequantizing exclude each other")
+	}
+	if o.NoVision && o.Vision != nil {
+		return fmt.Errorf("convert: an encoding of the vision tower and leaving it out exclude each other")
 	}
 	if o.ShardSize == 0 {
 		o.ShardSize = DefaultShardSize
@@ -109,6 +117,10 @@ func convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Opti
 	if err != nil {
 		return s, err
 	}
+	vision := len(v.Tower) > 0 && !o.NoVision
+	if vision {
+		v.IncludeTower()
+	}
 	r := newRecipe(&o, v)
 	p, err := r.plan(v, v.Converted.Name)
 	if err != nil {
@@ -117,17 +129,15 @@ func convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Opti
 	p.shard(o.ShardSize)
 	s = p.summary(v)
 	s.Whole = r.whole
-	if !o.KeepVision {
-		s.Vision = len(v.Extras)
-	}
-	config, err := v.Converted.Config(v.HasHead(), o.KeepVision)
+	s.LeftOut = len(v.Extras) - s.VisionIn
+	config, err := v.Converted.Config(v.HasHead(), vision)
 	if err != nil {
 		return s, err
 	}
 	setType(config, o.Type)
 	setQuantization(config, p.quantization(o.Quantize))
 	// What takes long comes last: a fault of what does not is known at once.
-	if err := copyTexts(src, out.temp); err != nil {
+	if err := copyTexts(src, out.temp, vision); err != nil {
 		return s, err
 	}
 	if err := writeJSON(out.temp, "config.json", config); err != nil {
@@ -142,7 +152,7 @@ func convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Opti
 // summary counts what is read and what is written.
 func (p *plan) summary(v *weights.Inventory) Summary {
 	s := Summary{Files: len(p.files)}
-	s.TensorsIn, s.HeadIn, s.BytesIn = v.Stored()
+	s.TensorsIn, s.HeadIn, s.VisionIn, s.BytesIn = v.Stored()
 	for i := range v.Weights {
 		s.Parameters += v.Weights[i].Parameters()
 	}
@@ -151,12 +161,10 @@ func (p *plan) summary(v *weights.Inventory) Summary {
 		s.TensorsOut += n
 		s.BytesOut += it.size()
 		switch {
-		case it.weight == nil:
-			s.TensorsIn++
-			s.BytesIn += it.size()
-			s.Parameters += it.size() / int64(it.decls[0].Type.Size())
 		case it.weight.Head():
 			s.HeadOut += n
+		case it.weight.Tower():
+			s.VisionOut += n
 		}
 	}
 	return s
@@ -171,8 +179,11 @@ func (s *Summary) String() string {
 	} else {
 		b.WriteString("; there is no multi-token-prediction head")
 	}
-	if s.Vision > 0 {
-		fmt.Fprintf(&b, "; %d tensors of the image tower left out", s.Vision)
+	if s.VisionIn > 0 {
+		fmt.Fprintf(&b, "; the vision tower is %d tensors of %d", s.VisionOut, s.VisionIn)
+	}
+	if s.LeftOut > 0 {
+		fmt.Fprintf(&b, "; %d tensors of a vision tower left out", s.LeftOut)
 	}
 	if n := len(s.Whole); n > 0 {
 		fmt.Fprintf(&b, "; %d matrices not quantized, their rows cannot be cut into groups", n)

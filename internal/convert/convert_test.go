@@ -162,14 +162,15 @@ func TestConvertTypes(t *testing.T) {
 func TestConvertTwiceChangesNothing(t *testing.T) {
 	four := &Encoding{Format: dtype.Affine, Bits: 4, Group: 32}
 	for name, o := range map[string]Options{
-		"as it is":    {},
-		"float16":     {Type: dtype.F16},
-		"4 bits":      {Quantize: four},
-		"head too":    {Quantize: four, Head: &Encoding{Format: dtype.Affine, Bits: 6, Group: 64}},
-		"overrides":   {Quantize: four, Overrides: []Override{{"*down_proj", Encoding{Format: dtype.Affine, Bits: 8, Group: 64}}, {"lm_head", Encoding{Format: dtype.Plain}}}},
-		"mxfp4":       {Quantize: &Encoding{Format: dtype.MXFP4}},
-		"nvfp4":       {Quantize: &Encoding{Format: dtype.NVFP4}, Head: &Encoding{Format: dtype.MXFP8}},
-		"with vision": {Quantize: four, KeepVision: true},
+		"as it is":  {},
+		"float16":   {Type: dtype.F16},
+		"4 bits":    {Quantize: four},
+		"head too":  {Quantize: four, Head: &Encoding{Format: dtype.Affine, Bits: 6, Group: 64}},
+		"overrides": {Quantize: four, Overrides: []Override{{"*down_proj", Encoding{Format: dtype.Affine, Bits: 8, Group: 64}}, {"lm_head", Encoding{Format: dtype.Plain}}}},
+		"mxfp4":     {Quantize: &Encoding{Format: dtype.MXFP4}},
+		"nvfp4":     {Quantize: &Encoding{Format: dtype.NVFP4}, Head: &Encoding{Format: dtype.MXFP8}},
+		"vision":    {Quantize: four, Vision: &Encoding{Format: dtype.Affine, Bits: 8, Group: 64}},
+		"no vision": {Quantize: four, NoVision: true},
 	} {
 		for _, arch := range []string{"dense", "moe"} {
 			t.Run(fmt.Sprintf("model=%s/options=%s", arch, name), func(t *testing.T) {
@@ -177,7 +178,7 @@ func TestConvertTwiceChangesNothing(t *testing.T) {
 				first, _ := converted(t, fixture(t, arch).write(t), o)
 				again, _ := converted(t, first, o)
 				sameFolders(t, again, first)
-				bare, _ := converted(t, first, Options{ShardSize: o.ShardSize, KeepVision: o.KeepVision})
+				bare, _ := converted(t, first, Options{ShardSize: o.ShardSize, NoVision: o.NoVision})
 				sameFolders(t, bare, first)
 			})
 		}

@@ -151,12 +151,17 @@ func (r *recipe) choose(w *weights.Weight) (e *Encoding, strict bool) {
 			return floor(w, &o.Encoding), true
 		}
 	}
-	general := r.Quantize
-	if w.Head() {
+	general, apart := r.Quantize, w.Head() || w.Tower()
+	switch {
+	case w.Head():
 		general = r.Head
+	case w.Tower():
+		general = r.Vision
 	}
 	switch {
-	case r.Dequantize && (!w.Head() || general == nil):
+	case w.Kind == weights.Table && general != nil && general.Format != dtype.Plain:
+		return nil, false
+	case r.Dequantize && (!apart || general == nil):
 		return &Encoding{Format: dtype.Plain}, false
 	case general != nil && general.Format != dtype.Plain && w.Kind == weights.Router:
 		return &careful, false

@@ -289,7 +289,7 @@ func TestConvertFollowsTheRulesOfMLX(t *testing.T) {
 	six := Encoding{Format: dtype.Affine, Bits: 6, Group: 32}
 	for name, o := range map[string]Options{
 		"plain":      {},
-		"4 bits":     {Quantize: &Encoding{Format: dtype.Affine, Bits: 4, Group: 64}, KeepVision: true},
+		"4 bits":     {Quantize: &Encoding{Format: dtype.Affine, Bits: 4, Group: 64}, Vision: &Encoding{Format: dtype.Affine, Bits: 8, Group: 32}},
 		"all of it":  {Quantize: &Encoding{Format: dtype.Affine, Bits: 4, Group: 64}, Head: &Encoding{Format: dtype.Affine, Bits: 4, Group: 32}},
 		"mxfp4":      {Quantize: &Encoding{Format: dtype.MXFP4}, Overrides: []Override{{"*.v_proj", six}, {"*down_proj", Encoding{Format: dtype.MXFP8}}}},
 		"nvfp4":      {Quantize: &Encoding{Format: dtype.NVFP4}, Overrides: []Override{{"embed_tokens", six}, {"lm_head", Encoding{Format: dtype.Plain, Type: dtype.F16}}}},
@@ -366,6 +366,7 @@ func checkMLX(t *testing.T, dir string, weights map[string][]float32) {
 		}
 		codes, _ := c.Look(module + ".weight")
 		canonical := strings.TrimPrefix(strings.TrimPrefix(module, "language_model."), "model.") + ".weight"
+		canonical = strings.Replace(canonical, "vision_tower.", "visual.", 1)
 		n := 1
 		for _, d := range codes.Shape[:len(codes.Shape)-1] {
 			n *= d

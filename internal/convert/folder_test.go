@@ -249,48 +249,6 @@ func TestConvertShards(t *testing.T) {
 	}
 }
 
-// TestConvertKeepsVision checks names, the layout of the first convolution, and the config.
-func TestConvertKeepsVision(t *testing.T) {
-	patch := values("model.visual.patch_embed.proj.weight", dtype.F32, []int{2, 3, 1, 2, 2}, []float32{
-		0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23,
-		100, 101, 102, 103, 110, 111, 112, 113, 120, 121, 122, 123,
-	})
-	dir := fixture(t, "dense", func(s *stored) {
-		s.take(func(n string) bool { return n == patch.name })
-		s.add(patch)
-	}).write(t)
-	out, s := converted(t, dir, Options{KeepVision: true})
-	c := open(t, out)
-	x := read(t, c, "vision_tower.patch_embed.proj.weight")
-	want := []float32{
-		0, 10, 20, 1, 11, 21, 2, 12, 22, 3, 13, 23,
-		100, 110, 120, 101, 111, 121, 102, 112, 122, 103, 113, 123,
-	}
-	if !slices.Equal(x.shape, []int{2, 1, 2, 2, 3}) || !slices.Equal(x.values(), want) {
-		t.Errorf("%v %v", x.shape, x.values())
-	}
-	source := open(t, dir)
-	count := 0
-	for _, name := range source.Tensors() {
-		if rest, ok := strings.CutPrefix(name, "model.visual."); ok {
-			count++
-			if got, want := read(t, c, "vision_tower."+rest), read(t, source, name); name != patch.name && !slices.Equal(got.data, want.data) {
-				t.Errorf("%s differs", name)
-			}
-		}
-	}
-	if count < 2 || s.Vision != 0 || !strings.Contains(string(c.Config()), "vision_config") {
-		t.Errorf("%d tensors, %d left out, config %s", count, s.Vision, c.Config())
-	}
-	again, _ := converted(t, out, Options{KeepVision: true})
-	sameFolders(t, again, out)
-
-	out, s = converted(t, dir, Options{})
-	if c := open(t, out); s.Vision != count || strings.Contains(string(c.Config()), "vision_config") {
-		t.Errorf("%d left out of %d, config %s", s.Vision, count, c.Config())
-	}
-}
-
 // TestConvertWritesNestedConfigs takes a flat config with old places and defaults left out.
 func TestConvertWritesNestedConfigs(t *testing.T) {
 	dir := fixture(t, "dense", func(s *stored) {

@@ -123,7 +123,7 @@ func ExtractHead(ctx context.Context, src *checkpoint.Checkpoint, out string, o 
 	if err := writeJSON(f.temp, "config.json", config); err != nil {
 		return s, err
 	}
-	return p.summary(v), copyTexts(src, f.temp)
+	return p.summary(v), copyTexts(src, f.temp, false)
 }
 
 // writeSidecar writes a head as one file, which appears whole or not at all.

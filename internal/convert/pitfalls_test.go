@@ -283,7 +283,7 @@ func TestPitfall29FP8BecomesNumbers(t *testing.T) {
 // Ids of image tokens are those of the source, present or not: none is made up.
 func TestPitfall30VisionIDsAreTheSources(t *testing.T) {
 	dir := fixture(t, "dense", func(s *stored) { s.config["vision_start_token_id"] = 248053 }).write(t)
-	out, _ := converted(t, dir, Options{KeepVision: true})
+	out, _ := converted(t, dir, Options{})
 	top, text := configOf(t, out)
 	if top["vision_start_token_id"] != 248053.0 || top["vision_end_token_id"] != nil || text["vision_end_token_id"] != nil {
 		t.Errorf("config %v", top)

@@ -13,9 +13,9 @@ import (
 
 // item is one weight to be written: a few tensors of one file.
 type item struct {
-	weight *weights.Weight           // nil for what is only copied
+	weight *weights.Weight
 	form   dtype.Matrix              // of each matrix
-	data   func() ([]byte, error)    // the bytes of the first tensor of an item that is no matrix
+	data   func() ([]byte, error)    // the bytes of the first tensor of an item that is not written by rows
 	decls  []checkpoint.Decl         // numbers or codes, scales, biases
 	global func() ([]float32, error) // of the last tensor of a stack that has factors; else nil
 
@@ -62,13 +62,6 @@ func (r *recipe) plan(v *weights.Inventory, name naming) (*plan, error) {
 	if pattern := r.unused(); pattern != "" {
 		return nil, fmt.Errorf("convert: override %q is for no weight of this model; paths look like layers.0.mlp.down_proj, embed_tokens or mtp.fc", pattern)
 	}
-	if r.KeepVision {
-		extras, err := vision(v.Extras)
-		if err != nil {
-			return nil, err
-		}
-		p.items = append(p.items, extras...)
-	}
 	return p, nil
 }
 
@@ -76,6 +69,9 @@ func (r *recipe) item(w *weights.Weight, name naming) (*item, error) {
 	it := &item{weight: w}
 	if !w.IsMatrix() {
 		return it, r.numbers(it, name(w.Name))
+	}
+	if w.Kind == weights.Kernel {
+		return it, r.kernel(it, name(w.Name))
 	}
 	stored, err := w.Stored()
 	if err != nil {
@@ -177,57 +173,42 @@ func exact(t dtype.Type, v []float32) bool {
 	return slices.Equal(v, back)
 }
 
-// vision are the items of an image tower: copies, in the layout of MLX.
-func vision(extras []weights.Extra) ([]*item, error) {
-	var items []*item
-	for _, x := range extras {
-		if strings.HasSuffix(x.Canonical, "rotary_emb.inv_freq") {
-			continue // follows from the config
-		}
-		t, _ := x.From.Look(x.Name)
-		switch t.Type {
-		case dtype.F32, dtype.F16, dtype.BF16:
-		default:
-			return nil, fmt.Errorf("convert: %s is %v: image towers are copied as numbers only: leave it out", x.Name, t.Type)
-		}
-		name := x.Canonical
-		if rest, ok := strings.CutPrefix(name, "visual."); ok {
-			name = "vision_tower." + rest
-		}
-		read := func() ([]byte, error) {
-			t, err := x.From.Tensor(x.Name)
-			return t.Data, err
-		}
-		shape := t.Shape
-		if strings.HasSuffix(name, "patch_embed.proj.weight") && len(shape) == 5 && shape[4] != 3 {
-			shape = []int{shape[0], shape[2], shape[3], shape[4], shape[1]}
-			read = channelsLast(read, t.Type.Size(), t.Shape)
-		}
-		items = append(items, &item{decls: []checkpoint.Decl{{Name: name, Type: t.Type, Shape: shape}}, data: read})
+// kernel completes the item of convolution kernels: numbers, channels last as MLX has them.
+func (r *recipe) kernel(it *item, name string) error {
+	w := it.weight
+	stored, err := w.Stored()
+	if err != nil {
+		return err
 	}
-	return items, nil
-}
-
-// channelsLast moves the second dimension of the tensor that read returns to the end.
-func channelsLast(read func() ([]byte, error), size int, shape []int) func() ([]byte, error) {
-	return func() ([]byte, error) {
-		b, err := read()
+	t := r.Type
+	if t == dtype.Invalid {
+		t = stored[0].Type
+	}
+	if e, strict := r.choose(w); strict {
+		if e.Format != dtype.Plain {
+			return fmt.Errorf("convert: %s: convolution kernels are not quantized: leave it out of the override", w.Name)
+		}
+		t = e.form(t).Type
+	}
+	k := w.Kernel
+	it.decls = []checkpoint.Decl{{Name: name, Type: t, Shape: []int{w.Rows, k[1], k[2], k[3], k[0]}}}
+	it.data = func() ([]byte, error) {
+		ms, err := w.Matrices()
 		if err != nil {
 			return nil, err
 		}
-		channels := shape[1]
-		pixels := shape[2] * shape[3] * shape[4]
-		out := make([]byte, 0, len(b))
-		for o := range shape[0] {
-			for p := range pixels {
-				for c := range channels {
-					at := ((o*channels+c)*pixels + p) * size
-					out = append(out, b[at:at+size]...)
+		v, row := make([]float32, 0, w.Rows*w.Cols), make([]float32, w.Cols)
+		for i := range w.Rows {
+			ms[0].Row(row, i)
+			for p := range w.Cols / k[0] {
+				for c := range k[0] {
+					v = append(v, row[c*(w.Cols/k[0])+p])
 				}
 			}
 		}
-		return out, nil
+		return encodeNumbers(t, v)
 	}
+	return nil
 }
 
 // shard deals the items out to files of at most limit bytes, an item never to two. A file

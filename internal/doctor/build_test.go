@@ -62,7 +62,7 @@ func editTiny(t testing.TB, change edit, texts map[string]string) map[string]str
 		}
 	}
 	files := map[string]string{"model.safetensors": out.String()}
-	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} {
+	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "preprocessor_config.json"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)

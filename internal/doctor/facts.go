@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
@@ -29,19 +30,22 @@ type Facts struct {
 	Bytes     int64           `json:"bytes"`    // of these
 	Model     *weights.Survey `json:"model"`    // nil if the config is none of ours
 	Memory    *Memory         `json:"memory"`   // nil as Model
+	Pictures  *Pictures       `json:"pictures"` // nil without a vision tower that can be used
 	Tokenizer *Tokenizer      `json:"tokenizer"`
 	Template  *Template       `json:"template"`
 	Problems  []Problem       `json:"problems"`
 
-	tok    *tokenizer.Tokenizer
-	family *model.Family // nil as Model, or if its config is not sound
+	tok       *tokenizer.Tokenizer
+	family    *model.Family  // nil as Model, or if its config is not sound
+	template  *chat.Template // nil as Template
+	textScale float64        // of embedded tokens; 0: not measured
 }
 
 // Memory is about what running the model takes, in bytes.
 type Memory struct {
 	Context   int   `json:"context"` // tokens of each sequence
 	Batch     int   `json:"batch"`   // sequences
-	Weights   int64 `json:"weights"` // head included
+	Weights   int64 `json:"weights"` // head and vision tower included
 	KV        int64 `json:"kv"`      // keys and values of the attention layers
 	Recurrent int64 `json:"recurrent"`
 	Head      int64 `json:"head"` // keys and values of the head, and hidden rows it has yet to catch up with
@@ -89,7 +93,9 @@ func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
 		f.weights()
 		f.head()
 	}
+	f.vision(c)
 	f.text(c, o)
+	f.pictureTokens(c)
 	f.Loadable = !slices.ContainsFunc(f.Problems, func(p Problem) bool { return p.Fatal })
 	return f
 }

@@ -45,7 +45,7 @@ func TestTableOfFixtures(t *testing.T) {
 func TestInspectKnowsNumbers(t *testing.T) {
 	c := openEdited(t, editTiny(t, asIs, nil))
 	f := Inspect(c, InspectOptions{Context: 4096, Batch: 2, Template: template})
-	if n := f.Model; n.Parameters != 18_925_744 || n.Active != n.Parameters || n.Head.Missing == nil || len(n.Head.Missing) != 0 || !n.Head.Present {
+	if n := f.Model; n.Parameters != 18_950_320 || n.Active != n.Parameters || n.Head.Missing == nil || len(n.Head.Missing) != 0 || !n.Head.Present {
 		t.Errorf("%+v", n)
 	}
 	m := f.Memory
@@ -54,7 +54,7 @@ func TestInspectKnowsNumbers(t *testing.T) {
 	if m.KV != 2*4096*2*256*2*2 || m.Head != m.KV/2+2*(64*2*256*2+32*4*int64(f.Model.Hidden)) || m.Total != m.Weights+m.KV+m.Head+m.Recurrent || m.Recurrent < 2*6*4*128*128*4 {
 		t.Errorf("%+v", m)
 	}
-	if f.Tokenizer.Size != 8192 || len(f.Tokenizer.Stop) != 2 || f.Tokenizer.Stop[1].Token != "<|im_end|>" {
+	if f.Tokenizer.Size != 8196 || len(f.Tokenizer.Stop) != 2 || f.Tokenizer.Stop[1].Token != "<|im_end|>" {
 		t.Errorf("%+v", f.Tokenizer)
 	}
 	data, err := json.Marshal(f)
@@ -76,18 +76,19 @@ func TestTemplateSaysWhatItCan(t *testing.T) {
 		turn:                          {},
 		turn + "{{ tools | tojson }}": {Tools: true},
 		turn + "<think>\n":            {Thinking: true},
-		turn + "{% if enable_thinking is defined and not enable_thinking %}x{% else %}<think>{% endif %}": {Thinking: true, Switch: true},
-		turn + "{% if enable_thinking %}<think>{% endif %}":                                               {Switch: true},
-		turn + "{% if tools %}{{ raise_exception('no tools') }}{% endif %}":                               {},
+		turn + "{% if messages[0].content is not string and messages[0].content[0].type == 'image' %}<i>{% endif %}": {Pictures: true},
+		turn + "{% if enable_thinking is defined and not enable_thinking %}x{% else %}<think>{% endif %}":            {Thinking: true, Switch: true},
+		turn + "{% if enable_thinking %}<think>{% endif %}":                                                          {Switch: true},
+		turn + "{% if tools %}{{ raise_exception('no tools') }}{% endif %}":                                          {},
 	} {
-		if got, err := newTemplate(source, ""); err != nil || *got != want {
+		if got, err := newTemplate(source, "", "<i>"); err != nil || *got != want {
 			t.Errorf("%q: %+v, %v, want %+v", source, got, err, want)
 		}
 	}
-	if got, err := newTemplate(turn, turn+"{{ tools | tojson }}"); err != nil || !got.Tools {
+	if got, err := newTemplate(turn, turn+"{{ tools | tojson }}", ""); err != nil || !got.Tools {
 		t.Errorf("a template of their own for tools: %+v, %v", got, err)
 	}
-	if _, err := newTemplate("{% for %}", ""); err == nil {
+	if _, err := newTemplate("{% for %}", "", ""); err == nil {
 		t.Error("a broken template has no error")
 	}
 }

@@ -25,6 +25,7 @@ func (f *Facts) Table() string {
 		t.sizes(f.Model)
 		t.parts(f.Model)
 		t.head(f.Model)
+		t.vision(f)
 	}
 	t.text(f)
 	if m := f.Memory; m != nil {
@@ -91,7 +92,7 @@ func (t *table) parts(n *weights.Survey) {
 			bits = fmt.Sprintf("%.2f", 8*float64(p.Bytes)/float64(p.Parameters))
 		}
 		encodings := strings.Join(p.Encodings, "; ")
-		if p.Name == "vision" {
+		if p.Name == "vision" && n.Tower.Layers == 0 {
 			encodings += " (not used)"
 		}
 		t.line(fmt.Sprintf("%s %10d %10s %8s %12s  %s", pad(p.Name, nameWidth), p.Tensors, countText(p.Parameters), bytesText(p.Bytes), bits, encodings))
@@ -164,7 +165,11 @@ func (t *table) text(f *Facts) {
 	if p.Tools {
 		tools = "tools"
 	}
-	t.row("template", "%s, %s", thinking, tools)
+	pictures := "no pictures"
+	if p.Pictures {
+		pictures = "pictures"
+	}
+	t.row("template", "%s, %s, %s", thinking, tools, pictures)
 }
 
 func (t *table) problems(list []Problem) {

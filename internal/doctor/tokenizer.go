@@ -28,6 +28,7 @@ type Template struct {
 	Thinking bool `json:"thinking"` // answers begin with reasoning unless told otherwise
 	Switch   bool `json:"switch"`   // enable_thinking changes the prompt
 	Tools    bool `json:"tools"`    // tools become part of the prompt
+	Pictures bool `json:"pictures"` // pictures have a place in the prompt
 }
 
 // text looks at the files that deal in text.
@@ -50,7 +51,13 @@ func (f *Facts) text(c *checkpoint.Checkpoint, o InspectOptions) {
 	}
 	source, tools, err := o.Template(c)
 	if err == nil && source != "" {
-		f.Template, err = newTemplate(source, tools)
+		mark := ""
+		if f.family != nil {
+			mark = f.family.Dialogue.Pictures.Image
+		}
+		if f.Template, err = newTemplate(source, tools, mark); err == nil {
+			f.template, err = chat.NewTemplate(source)
+		}
 	}
 	const remedy = "copy chat_template.jinja from where the model was published, or use --no-chat-template"
 	switch {
@@ -58,6 +65,8 @@ func (f *Facts) text(c *checkpoint.Checkpoint, o InspectOptions) {
 		f.problem(false, remedy, "chat template: %v", err)
 	case source == "":
 		f.problem(false, remedy, "there is no chat template")
+	case f.Pictures != nil && !f.Template.Pictures:
+		f.problem(false, "copy chat_template.jinja from where the model was published", "pictures are refused: the chat template has no place for them")
 	}
 }
 
@@ -87,8 +96,9 @@ func (f *Facts) stops() {
 }
 
 // newTemplate tries a template out: what its prompts have in them says what it can do.
-// tools is the source of one for conversations with tools, if there is a second.
-func newTemplate(source, tools string) (*Template, error) {
+// tools is the source of one for conversations with tools, if there is a second; mark is what
+// stands in place of a picture.
+func newTemplate(source, tools, mark string) (*Template, error) {
 	t, err := chat.NewTemplate(source)
 	if err != nil {
 		return nil, err
@@ -99,6 +109,7 @@ func newTemplate(source, tools string) (*Template, error) {
 		return nil, err
 	}
 	found := &Template{Thinking: plain.StartsThinking()}
+	found.pictures(t, mark)
 	prompts := map[bool]string{}
 	for _, think := range []bool{false, true} {
 		in.Variables = map[string]any{"enable_thinking": think}

@@ -52,13 +52,10 @@ func (e *Engine) Prefill(p Prefill) (done <-chan struct{}, err error) {
 		j.end()
 		return j.done, nil
 	}
-	s, err := newSequence(Request{
+	s, err := e.accept(Request{
 		Conversation: p.Conversation, Prompt: p.Prompt, Inputs: p.Inputs, Boundaries: p.Boundaries, Salt: p.Salt, Depth: p.Depth,
-	}, e.model.Info(), e.o.Context)
+	})
 	if err != nil {
-		return nil, err
-	}
-	if err := e.fit(s); err != nil {
 		return nil, err
 	}
 	s.background, s.looked = j, true
@@ -139,8 +136,14 @@ func (e *Engine) prefillBackground() bool {
 			return true
 		}
 	}
-	span := s.next(min(e.o.RoundTokens, e.pace.chunk(e.o.MaxRound)), e.o.RoundTokens)
-	if s.fault = s.grow(len(span.Tokens)); s.fault == nil && e.complete(s, &span) {
+	span := s.next(min(e.o.RoundTokens, e.pace.chunk(e.o.MaxRound, 0)), e.o.RoundTokens)
+	if !e.ready(s, &span) {
+		if s.blind {
+			e.see(0)
+			return true
+		}
+	} else if s.fault = s.grow(len(span.Tokens)); s.fault == nil {
+		s.attach(&span)
 		s.feed(span)
 		e.batch, e.spans = append(e.batch[:0], s), append(e.spans[:0], s.span)
 		if err := e.decode(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
@@ -43,13 +44,13 @@ func (e *Engine) fetch(s *sequence) bool {
 }
 
 // restore gives a new sequence the longest prefix of its tokens that the cache has.
-func (e *Engine) restore(s *sequence) error {
+func (e *Engine) restore(s *sequence) (err error) {
 	hit := e.cache.Find(s.req.Salt, s.fedText(len(s.tokens)), s.draftState != nil)
 	if hit == nil {
 		return nil
 	}
 	defer hit.Release()
-	if err := hit.Restore(s.target, s.draftState); err != nil {
+	if err = hit.Restore(s.target, s.draftState); err != nil {
 		return err
 	}
 	if s.preempted == 0 {
@@ -58,18 +59,19 @@ func (e *Engine) restore(s *sequence) error {
 	if s.draftState == nil || hit.Hidden().Rows == 0 {
 		return nil
 	}
-	return e.joinPair(s, hit)
-}
-
-// joinPair feeds the drafter the pair that the boundary parted: its first half is in the
-// cache, its second half is known only now. A panic is the sequence's fault.
-func (e *Engine) joinPair(s *sequence, hit *prefix.Hit) (err error) {
-	defer caught(&err)
-	if err := s.inputs.need(hit.Len(), hit.Len()+1); err != nil {
+	if s.tokens[hit.Len()] == model.NoToken { // a row, which the tower may have to make first
+		s.joint, err = e.pool.CopyOf(hit.Hidden())
 		return err
 	}
+	return e.joinPair(s, hit.Hidden(), hit.Len())
+}
+
+// joinPair feeds the drafter the pair that the boundary at n parted: its first half is in the
+// cache, its second half is known only now. A panic is the sequence's fault.
+func (e *Engine) joinPair(s *sequence, hidden backend.Tensor, n int) (err error) {
+	defer caught(&err)
 	runs := []spec.Run{{
-		State: s.draftState, HostState: &s.hostState, Text: s.tokens[:hit.Len()+1], Hidden: hit.Hidden(), Sampler: s.sampler,
+		State: s.draftState, HostState: &s.hostState, Text: s.tokens[:n+1], Hidden: hidden, Sampler: s.sampler,
 	}}
 	s.pair(&runs[0])
 	_, err = e.o.Drafter.Draft(runs)

@@ -37,6 +37,10 @@ type Options struct {
 	Cache bool         // have a prefix cache
 	Disk  *prefix.Disk // and keep it on disk, for the next process; nil: not. The caller closes it after the engine
 
+	// Tower makes the rows of pictures; nil: there are none. The engine is its only user.
+	Tower       model.Tower
+	TowerMemory int64 // maximum bytes of rows that are kept for the next request; 0: 256 MiB
+
 	Drafter spec.Drafter // nil: no speculative decoding
 	// Controller is what is known of costs and acceptance, as from a self-test; nil: nothing yet.
 	// It belongs to the engine from New on.
@@ -66,6 +70,7 @@ type Engine struct {
 	tally    tally        // of the batch
 	drafting drafting
 	pace     pace
+	sight    sight
 
 	candidate *sequence // that is being admitted
 	unseen    bool      // an observer's fault was logged
@@ -99,6 +104,7 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 		o.Log = slog.Default()
 	}
 	e := &Engine{model: m, pool: p, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), conversations: map[string]int{}}
+	e.sight = newSight(o.Tower, p.Device(), o.TowerMemory)
 	e.openCache()
 	if o.Controller != nil {
 		e.drafting.controller = *o.Controller
@@ -109,11 +115,8 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 
 // Generate starts a request. The stream must be read to its end, or ctx canceled.
 func (e *Engine) Generate(ctx context.Context, r Request) (*Stream, error) {
-	s, err := newSequence(r, e.model.Info(), e.o.Context)
+	s, err := e.accept(r)
 	if err != nil {
-		return nil, err
-	}
-	if err := e.fit(s); err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
@@ -138,6 +141,21 @@ func (e *Engine) Generate(ctx context.Context, r Request) (*Stream, error) {
 	}
 	e.signal()
 	return &s.stream, nil
+}
+
+// accept is the sequence of a request that can be served.
+func (e *Engine) accept(r Request) (*sequence, error) {
+	s, err := newSequence(r, e.model.Info(), e.o.Context)
+	if err == nil && len(r.Inputs) > 0 && e.o.Tower == nil {
+		err = errNoTower
+	}
+	if err == nil {
+		err = e.fit(s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Drain takes no more requests and returns when all have ended, or ctx has, whose error it
@@ -179,6 +197,9 @@ func (e *Engine) loop() {
 	for e.step() {
 	}
 	e.tidyBackground() // one may have come after the last look and before the end was known
+	if err := try(e.sight.close); err != nil {
+		e.blame(err)
+	}
 	if e.cache != nil {
 		if err := try(e.cache.Close); err != nil {
 			e.blame(err)
@@ -200,6 +221,7 @@ func (e *Engine) step() (more bool) {
 	}
 	switch {
 	case len(e.running) > 0:
+		e.look()
 		e.round()
 	case e.prefillBackground():
 	default:

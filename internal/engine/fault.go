@@ -105,6 +105,9 @@ func (e *Engine) collapse(f *Fault) {
 		e.endBackground(s)
 	}
 	e.background.active = false
+	if err := try(e.sight.close); err != nil {
+		e.blame(err)
+	}
 	if e.cache != nil {
 		if err := try(e.cache.Close); err != nil {
 			e.blame(err)

@@ -1,21 +1,16 @@
 package engine
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/dtype"
-	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/picture"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
@@ -23,85 +18,13 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// embedding is a device that remembers the table that a model embeds tokens with.
-type embedding struct {
-	backend.Backend
-	table backend.Weight
-
-	mu           sync.Mutex // protects what follows
-	made, closed int        // inputs
-}
-
-func (e *embedding) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
-	e.table = table
-	e.Backend.Embed(dst, table, ids)
-}
-
-// openEmbedding loads a model on such a device.
-func openEmbedding(t *testing.T, name string, opaque bool) (*headed, *embedding) {
-	t.Helper()
-	c, err := checkpoint.Open(golden.Dir(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
-	b := backendtest.Open(t, backend.Options{Threads: 1})
-	if opaque {
-		b = backendtest.NewOpaque(b)
-	}
-	e := &embedding{Backend: b}
-	m, err := model.Open(c, e, model.Options{Quantize: 8, MaxDrafts: spec.MaxDepth, Log: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &headed{Model: m}, e
-}
-
-// counts are how many inputs were made, and done with.
-func (e *embedding) counts() (made, closed int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.made, e.closed
-}
-
-// disguised makes the ids of a prompt at [at, at+n) an input: rows that are what the ids are
-// embedded as. With cols, they are a picture of that many columns.
-func (e *embedding) disguised(r Request, at, n int, cols int32) Request {
-	ids := slices.Clone(r.Prompt[at : at+n])
-	in := Input{Input: prefix.Input{At: at, N: n, Hash: sha256.Sum256(fmt.Append(nil, ids))}, Rows: func() (backend.Tensor, func(), error) {
-		x, err := e.Alloc(dtype.F32, n, e.table.Cols())
-		if err == nil {
-			e.Backend.Embed(x, e.table, ids)
-		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.made++
-		return x, func() {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.closed++
-			e.Free(x)
-		}, err
-	}}
-	for i := range int32(n) {
-		if cols > 0 {
-			in.Positions = append(in.Positions, [3]int32{0, i / cols, i % cols})
-		}
-	}
-	r.Prompt, r.Inputs = slices.Clone(r.Prompt), append(slices.Clip(r.Inputs), in)
-	for i := range n {
-		r.Prompt[at+i] = model.NoToken
-	}
-	return r
-}
-
 // gallery is requests of texts with inputs in them, and what must come of each. Those of the first
 // kind are texts of ids in disguise; those of the second have pictures, whose positions are no
 // text's. Many begin alike.
 func gallery(t *testing.T, m *headed, b *embedding, n int) (list []piece) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(14, 6))
-	plain, err := New(m, state.NewPool(b, 1<<30), Options{})
+	plain, err := New(m, state.NewPool(b, 1<<30), Options{Tower: b})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +98,7 @@ func TestInputsChangeNothing(t *testing.T) {
 			continue
 		}
 		t.Run(on.name, func(t *testing.T) {
-			m, b := openEmbedding(t, on.name, on.opaque)
+			m, b := openEmbedding(t, on.name, backend.Options{Threads: 1}, on.opaque)
 			count := 12
 			if few {
 				count = 5
@@ -205,14 +128,14 @@ func TestInputsChangeNothing(t *testing.T) {
 					continue // one tight, one ample, both with a head
 				}
 				dir := t.TempDir()
-				for range 2 { // the second begins with what the first has left on disk
+				for memory := range int64(2) { // of rows: the default, and none to spare; // the second begins with what the first has left on disk
 					disk, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 28, Fingerprint: on.name, Log: quiet})
 					if err != nil {
 						t.Fatal(err)
 					}
 					pool := state.NewPool(b, c.budget)
 					gate := &gated{m, make(chan int32), make(chan struct{})}
-					e, err := New(gate, pool, Options{Drafter: c.drafter, RoundTokens: c.round, Cache: c.cache, Disk: disk, Log: quiet})
+					e, err := New(gate, pool, Options{Drafter: c.drafter, RoundTokens: c.round, Cache: c.cache, Disk: disk, Log: quiet, Tower: b, TowerMemory: memory})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -241,8 +164,8 @@ func TestInputsChangeNothing(t *testing.T) {
 					if s := pool.Stats(); s.Used != 0 || s.States != 0 {
 						t.Errorf("engine %d: left behind %+v", i, s)
 					}
-					if made, closed := b.counts(); made != closed || made == 0 {
-						t.Errorf("engine %d: %d inputs made, %d done with", i, made, closed)
+					if made, alive, open := b.counts(); made == 0 || alive+open > 0 {
+						t.Errorf("engine %d: %d pictures made, rows of %d and %d passes left", i, made, alive, open)
 					}
 				}
 			}
@@ -253,17 +176,15 @@ func TestInputsChangeNothing(t *testing.T) {
 	}
 }
 
-// TestInputsAreMadeWhenNeeded counts how often rows are made: not for what the cache has, once for
-// what it lacks, and for the one row that the drafter's next pair begins with.
-func TestInputsAreMadeWhenNeeded(t *testing.T) {
-	m, b := openEmbedding(t, "dense", false)
+// TestPicturesAreSeenWhenNeeded counts how often rows are made: not for what the prefix cache has,
+// once for what it lacks, once again after they were evicted, and for the one row that the drafter's
+// next pair begins with.
+func TestPicturesAreSeenWhenNeeded(t *testing.T) {
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	pool := state.NewPool(b, 1<<30)
-	for _, drafter := range []spec.Drafter{m.Drafter(), nil} {
-		kept := 0 // rows that were there after the last round
-		e, err := New(m, pool, Options{Drafter: drafter, Cache: true, RoundTokens: 16, Log: quiet, Observe: func(Round) {
-			made, closed := b.counts()
-			kept = made - closed
-		}})
+	for i, drafter := range []spec.Drafter{m.Drafter(), nil} {
+		// Enough for one picture of 40 rows; those in use stay, however many.
+		e, err := New(m, pool, Options{Drafter: drafter, Cache: true, RoundTokens: 16, Log: quiet, Tower: b, TowerMemory: int64(40 * 4 * m.Info().Width)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,41 +192,47 @@ func TestInputsAreMadeWhenNeeded(t *testing.T) {
 		text := prompt(120, 5)
 		ask := func(what string, r Request, rows, cached int) {
 			t.Helper()
-			before, _ := b.counts()
+			before, _, _ := b.counts()
 			r.MaxTokens, r.IgnoreEnd, r.Depth = 3, true, 2
 			_, res, err := collect(e, r)
-			made, closed := b.counts()
-			if err != nil || made-before != rows || made != closed || kept != 0 || res.Cached != cached {
-				t.Errorf("%s, drafter %v: %v, rows made %d times, want %d; %d tokens cached, want %d; %d made, %d closed, %d of them at the end",
-					what, drafter != nil, err, made-before, rows, res.Cached, cached, made, closed, kept)
+			made, alive, _ := b.counts()
+			if err != nil || made-before != rows || alive > 1 || res.Cached != cached {
+				t.Errorf("%s, drafter %v: %v, rows made %d times, want %d; %d tokens cached, want %d; rows of %d pictures kept",
+					what, drafter != nil, err, made-before, rows, res.Cached, cached, alive)
 			}
 		}
 		ask("ids", Request{Prompt: text}, 0, 0)
 		picture := b.disguised(Request{Prompt: text}, 30, 40, 8)
+		picture.Inputs[0].Picture = b.paint(text[30:70], byte(i)) // another one for each engine
 		picture.Boundaries = []int{30, 50, 70, 100}
 		ask("a picture", picture, 1, 0)
 		ask("the same", picture, 0, 100)
 		longer := picture
 		longer.Prompt = slices.Concat(picture.Prompt[:110], prompt(9, 8))
 		ask("another text behind it", longer, 0, 100)
-		other := picture
-		other.Inputs = slices.Clone(picture.Inputs)
-		other.Inputs[0].Hash[0]++
-		ask("another picture of that size", other, 1, 30)
-		ask("the other again", other, 0, 100)
 		moved := picture
 		moved.Inputs = slices.Clone(picture.Inputs)
 		moved.Inputs[0].Positions = nil
-		ask("the picture at other positions", moved, 1, 30)
+		ask("the picture at other positions", moved, 0, 30)
+		other := picture
+		other.Inputs = slices.Clone(picture.Inputs)
+		other.Inputs[0].Hash[0]++
+		other.Inputs[0].Picture = b.paint(text[30:70], 9)
+		ask("another picture of that size", other, 1, 30)
+		ask("the other again", other, 0, 100)
 		short := picture
 		short.Prompt = slices.Clone(picture.Prompt[:60])
-		short.Inputs = []Input{{Input: picture.Inputs[0].Input, Rows: func() (backend.Tensor, func(), error) {
-			x, done, err := picture.Inputs[0].Rows()
-			return x.RowRange(0, 30), done, err
-		}}}
+		short.Inputs = slices.Clone(picture.Inputs)
 		short.Inputs[0].N, short.Inputs[0].Positions = 30, picture.Inputs[0].Positions[:30]
 		ask("a part of the picture", short, 1, 50)
+		x := e.Stats().Tower
+		if x.Pictures != 3 || x.Cached < 1 || x.Took <= 0 || x.Bytes != int64(40*4*m.Info().Width) {
+			t.Errorf("drafter %v: %+v", drafter != nil, x)
+		}
 		e.Close()
+		if _, alive, open := b.counts(); alive+open > 0 {
+			t.Errorf("rows of %d pictures and %d passes left", alive, open)
+		}
 	}
 	if n := pool.Used(); n != 0 {
 		t.Errorf("%d bytes still in use", n)
@@ -334,10 +261,10 @@ func traced(t *testing.T, e *Engine, r Request) string {
 // rows and positions: as after the same ids, and the same however the prompt was cut and whatever
 // the cache had of it.
 func TestDraftsOfInputs(t *testing.T) {
-	m, b := openEmbedding(t, "dense", false)
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	text := Request{Prompt: prompt(90, 4)}
 	start := func(round int, cache bool) *Engine {
-		e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Cache: cache, RoundTokens: round, Log: quiet})
+		e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Cache: cache, RoundTokens: round, Log: quiet, Tower: b})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,9 +313,9 @@ func TestDraftsOfInputs(t *testing.T) {
 // that is fed all pairs at once: the position of a pair is that of its hidden row's token, and its
 // token may be a row.
 func TestHeadIsFedPictures(t *testing.T) {
-	m, b := openEmbedding(t, "dense", false)
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	pool := state.NewPool(b, 1<<30)
-	e, err := New(m, pool, Options{Drafter: m.Drafter(), RoundTokens: 9, Log: quiet})
+	e, err := New(m, pool, Options{Drafter: m.Drafter(), RoundTokens: 9, Log: quiet, Tower: b})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,11 +343,11 @@ func TestHeadIsFedPictures(t *testing.T) {
 			got = append(got, answer[i].ID)
 		}
 		got = append(got, answer[i].Rejected...)
-		want := headDrafts(t, m, pool, r, answer[0].ID, true)
+		want := headDrafts(t, m, b, pool, r, answer[0].ID, true)
 		if !slices.Equal(got, want) {
 			t.Errorf("prompt %d: drafts %v, want %v", seed, got, want)
 		}
-		if !slices.Equal(want, headDrafts(t, m, pool, r, answer[0].ID, false)) {
+		if !slices.Equal(want, headDrafts(t, m, b, pool, r, answer[0].ID, false)) {
 			wrong++
 		}
 	}
@@ -432,14 +359,21 @@ func TestHeadIsFedPictures(t *testing.T) {
 
 // headDrafts are the drafts after a prompt with one picture and the first token of the answer. The
 // head is fed everything at once, at the positions of the picture or at slots.
-func headDrafts(t *testing.T, m *headed, pool *state.Pool, r Request, first int32, positioned bool) []int32 {
+func headDrafts(t *testing.T, m *headed, b *embedding, pool *state.Pool, r Request, first int32, positioned bool) []int32 {
 	t.Helper()
 	in := r.Inputs[0]
-	rows, done, err := in.Rows()
+	pass, err := b.Begin([]*picture.Patches{in.Picture})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer done()
+	defer pass.Close()
+	for done := false; !done; {
+		if done, err = pass.Step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := pass.Take(0)
+	defer b.Free(rows)
 	var positions [][3]int32
 	next := int32(0)
 	for slot := range r.Prompt {
@@ -487,8 +421,8 @@ func headDrafts(t *testing.T, m *headed, pool *state.Pool, r Request, first int3
 
 // TestInputsInTheBackground prefills a picture, which the request then finds.
 func TestInputsInTheBackground(t *testing.T) {
-	m, b := openEmbedding(t, "dense", false)
-	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Cache: true, RoundTokens: 16, Log: quiet})
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
+	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Cache: true, RoundTokens: 16, Log: quiet, Tower: b})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -501,21 +435,22 @@ func TestInputsInTheBackground(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	if made, closed := b.counts(); made != 1 || closed != 1 {
-		t.Errorf("%d inputs made in the background, %d done with", made, closed)
+	if made, _, _ := b.counts(); made != 1 {
+		t.Errorf("%d pictures made in the background", made)
 	}
 	p := piece{ids: want, hashes: hashes}
 	ids, got := said(t, e, r)
 	if err := p.check(ids, got, true); err != nil {
 		t.Error(err)
 	}
-	if made, _ := b.counts(); made != 1 {
+	if made, _, _ := b.counts(); made != 1 {
 		t.Errorf("made %d times though the cache has it", made)
 	}
 	broken := r
 	broken.Inputs = slices.Clone(r.Inputs)
 	broken.Inputs[0].Hash[3]++
-	broken.Inputs[0].Rows = func() (backend.Tensor, func(), error) { panic("no picture") }
+	broken.Inputs[0].Picture = b.paint(text[10:80], 1)
+	b.flaw = func(string, *picture.Patches) error { panic("no picture") }
 	if done, err = e.Prefill(Prefill{Conversation: "a", Prompt: r.Prompt, Inputs: broken.Inputs}); err != nil {
 		t.Fatal(err)
 	}
@@ -525,79 +460,100 @@ func TestInputsInTheBackground(t *testing.T) {
 	}
 }
 
-// TestFaultsOfInputs has rows fail in every way, beside a request that must not notice.
-func TestFaultsOfInputs(t *testing.T) {
-	m, b := openEmbedding(t, "dense", false)
+// TestFaultsOfTowers has a tower fail at one picture in every way, beside a request of text and one
+// with a sound picture, which must not notice even if the pictures share a pass.
+func TestFaultsOfTowers(t *testing.T) {
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	pool := state.NewPool(b, 1<<30)
-	e, err := New(m, pool, Options{Drafter: m.Drafter(), Cache: true, RoundTokens: 24, Log: quiet})
+	e, err := New(m, pool, Options{Drafter: m.Drafter(), Cache: true, RoundTokens: 24, Log: quiet, Tower: b})
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := prompt(60, 2)
-	other := Request{Prompt: prompt(40, 1), MaxTokens: 40, IgnoreEnd: true, Hash: true}
-	p := piece{Request: other}
-	p.ids, p.hashes = said(t, e, other)
+	others := []Request{
+		{Prompt: prompt(40, 1), MaxTokens: 40, IgnoreEnd: true, Hash: true},
+		{Prompt: prompt(30, 6), MaxTokens: 10, IgnoreEnd: true, Hash: true},
+	}
+	var want []piece
+	for i, r := range others {
+		p := piece{Request: r}
+		if p.ids, p.hashes = said(t, e, r); i == 1 {
+			p.Request = b.disguised(r, 3, 10, 0)
+		}
+		want = append(want, p)
+	}
 	failure := errors.New("no such picture")
-	for name, c := range map[string]struct {
-		change func(in *Input)
-		want   string
-	}{
-		"an error": {func(in *Input) {
-			in.Rows = func() (backend.Tensor, func(), error) { return backend.Tensor{}, nil, failure }
-		}, failure.Error()},
-		"a panic": {func(in *Input) {
-			in.Rows = func() (backend.Tensor, func(), error) { panic("broken") }
-		}, "internal fault: broken"},
-		"too few rows": {func(in *Input) {
-			rows := in.Rows
-			in.Rows = func() (backend.Tensor, func(), error) {
-				x, done, err := rows()
-				return x.RowRange(0, 3), done, err
-			}
-		}, "3 rows of"},
-		"a panic at the end": {func(in *Input) {
-			rows := in.Rows
-			in.Rows = func() (backend.Tensor, func(), error) {
-				x, done, err := rows()
-				return x, func() {
-					done()
-					panic("twice")
-				}, err
-			}
-		}, "internal fault: twice"},
-	} {
-		// Needed by the model; by the drafter alone, a round before; by the pair that a hit of the
-		// cache has parted.
-		for _, at := range []int{10, 24, 56} {
-			r := b.disguised(Request{Prompt: text, MaxTokens: 30, IgnoreEnd: true, Boundaries: []int{56}}, at, 4, 0)
-			c.change(&r.Inputs[0])
-			r.Inputs[0].Hash[5]++ // nothing of it is in the cache
-			beside, err := e.Generate(t.Context(), other)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, _, err := collect(e, r); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%s at %d: %v, want %q", name, at, err, c.want)
-			}
-			var ids []int32
-			var hashes []uint64
-			for token, err := range beside.Tokens() {
-				if err != nil {
-					t.Fatalf("%s: the other request: %v", name, err)
+	salt := byte(0)
+	for _, act := range []string{"begin", "step", "take", "close"} {
+		for _, panics := range []bool{false, true} {
+			// Needed by the model; by the drafter alone, a round before; by the pair that a hit of
+			// the cache has parted.
+			for _, at := range []int{10, 24, 56} {
+				if act == "close" && !panics || act == "take" && panics {
+					continue
 				}
-				ids, hashes = append(ids, token.ID), append(hashes, token.Hash)
-			}
-			if err := p.check(ids, hashes, true); err != nil {
-				t.Errorf("%s: the other request: %v", name, err)
-			}
-			if n := beside.Result().Preempted; n > 0 {
-				t.Errorf("%s: the other request was preempted %d times", name, n)
+				salt++
+				r := b.disguised(Request{Prompt: text, MaxTokens: 30, IgnoreEnd: true, Boundaries: []int{56}}, at, 4, 0)
+				bad := b.paint(text[at:at+4], salt)
+				r.Inputs[0].Picture, r.Inputs[0].Hash = bad, bad.Hash // nothing of it is in the cache
+				b.flaw = func(now string, p *picture.Patches) error {
+					if p.Hash != bad.Hash || now != act {
+						return nil
+					}
+					if panics {
+						panic(failure)
+					}
+					return failure
+				}
+				var beside []*Stream
+				for i := range want {
+					x := want[i].Request
+					x.Salt = prefix.Salt{salt}
+					for j := range x.Inputs { // it needs its rows
+						x.Inputs = slices.Clone(x.Inputs)
+						x.Inputs[j].Picture = b.paint(others[i].Prompt[3:13], salt)
+					}
+					s, err := e.Generate(t.Context(), x)
+					if err != nil {
+						t.Fatal(err)
+					}
+					beside = append(beside, s)
+				}
+				_, _, err := collect(e, r)
+				if act == "close" { // by then the rows are there
+					err = failure
+				}
+				if err == nil || !strings.Contains(err.Error(), failure.Error()) {
+					t.Errorf("%s at %d: %v, want %q", act, at, err, failure)
+				}
+				for i, s := range beside {
+					var ids []int32
+					var hashes []uint64
+					for token, err := range s.Tokens() {
+						if err != nil {
+							t.Fatalf("%s: other request %d: %v", act, i, err)
+						}
+						ids, hashes = append(ids, token.ID), append(hashes, token.Hash)
+					}
+					if err := want[i].check(ids, hashes, true); err != nil {
+						t.Errorf("%s: other request %d: %v", act, i, err)
+					}
+					if n := s.Result().Preempted; n > 0 {
+						t.Errorf("%s: other request %d was preempted %d times", act, i, n)
+					}
+				}
 			}
 		}
 	}
+	b.flaw = nil
+	few := b.disguised(Request{Prompt: text, MaxTokens: 3}, 10, 8, 0)
+	few.Inputs[0].Picture, few.Inputs[0].Hash = b.paint(text[:7], 99), [32]byte{}
+	if _, _, err := collect(e, few); err == nil || !strings.Contains(err.Error(), "has made 7 rows, want 8") {
+		t.Errorf("too few rows: %v", err)
+	}
 	e.Close()
-	if made, closed := b.counts(); made != closed || made == 0 {
-		t.Errorf("%d inputs made, %d done with", made, closed)
+	if made, alive, open := b.counts(); made == 0 || alive+open > 0 {
+		t.Errorf("%d pictures made, rows of %d and %d passes left", made, alive, open)
 	}
 	if n := pool.Used(); n != 0 {
 		t.Errorf("%d bytes still in use", n)
@@ -606,10 +562,10 @@ func TestFaultsOfInputs(t *testing.T) {
 
 // TestInputsAreChecked refuses prompts and inputs that do not go together.
 func TestInputsAreChecked(t *testing.T) {
-	rows := func() (backend.Tensor, func(), error) { return backend.Tensor{}, nil, nil }
+	some := &picture.Patches{}
 	sound := func() Request {
 		return Request{Prompt: []int32{1, -1, -1, 2, -1, 3}, Inputs: []Input{
-			{prefix.Input{At: 1, N: 2, Positions: [][3]int32{{0, 0, 0}, {0, 0, 1}}}, rows}, {prefix.Input{At: 4, N: 1}, rows},
+			{prefix.Input{At: 1, N: 2, Positions: [][3]int32{{0, 0, 0}, {0, 0, 1}}}, some, 0}, {prefix.Input{At: 4, N: 1}, some, 2},
 		}}
 	}
 	info := model.Info{Vocab: 10, Width: 4}
@@ -635,7 +591,7 @@ func TestInputsAreChecked(t *testing.T) {
 		{func(r *Request) { r.Inputs[0].Positions = r.Inputs[0].Positions[:1] }, "2 rows and 1 positions"},
 		{func(r *Request) { r.Inputs[0].Positions[0][1] = -1 }, "row at [0 -1 0]"},
 		{func(r *Request) { r.Inputs[0].Positions[1][2] = 2 }, "row at [0 0 2]"},
-		{func(r *Request) { r.Inputs[1].Rows = nil }, "nothing to make its rows"},
+		{func(r *Request) { r.Inputs[1].Picture = nil }, "nothing to make its rows of"},
 		{func(r *Request) { r.Prompt[2] = 5 }, "prompt id 5 in the place of input 0"},
 		{func(r *Request) { r.Prompt[3] = -1 }, "prompt id -1 is outside"},
 		{func(r *Request) { r.Inputs = nil }, "prompt id -1 is outside"},

@@ -7,6 +7,7 @@ import "time"
 type pace struct {
 	plain float64 // seconds of a round without prompts; 0: not known
 	token float64 // seconds that a token of a prompt adds; 0: not known
+	last  time.Duration
 }
 
 const (
@@ -19,6 +20,7 @@ const (
 // sequences that generated or not.
 func (p *pace) round(took time.Duration, prompt int, generating bool) {
 	x := took.Seconds()
+	p.last = took
 	switch {
 	case prompt == 0:
 		p.plain = follow(p.plain, x)
@@ -29,17 +31,23 @@ func (p *pace) round(took time.Duration, prompt int, generating bool) {
 	}
 }
 
-// chunk is how many prompt tokens a round may have beside sequences that generate, for it to
-// take no longer than limit, or, if limit is 0, half as long again as without them.
-func (p *pace) chunk(limit time.Duration) int {
+// spare is how much longer a round may take than one without prompts: so long that it takes
+// limit, or, if limit is 0, half as long again. It is 0 if that is not known.
+func (p *pace) spare(limit time.Duration) time.Duration {
+	plain := time.Duration(p.plain * float64(time.Second))
+	if limit > 0 && plain > 0 {
+		return max(limit-plain, 0)
+	}
+	return plain / 2
+}
+
+// chunk is how many prompt tokens a round may have beside sequences that generate, within what
+// limit leaves to spare, of which some is gone.
+func (p *pace) chunk(limit, gone time.Duration) int {
 	if p.plain == 0 || p.token == 0 {
 		return minChunk
 	}
-	spare := p.plain / 2
-	if limit > 0 {
-		spare = limit.Seconds() - p.plain
-	}
-	return max(minChunk, int(spare/p.token)/minChunk*minChunk)
+	return max(minChunk, int((p.spare(limit)-gone).Seconds()/p.token)/minChunk*minChunk)
 }
 
 // follow moves an average towards x, which counts at most twice what is usual: a round in

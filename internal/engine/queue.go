@@ -35,7 +35,7 @@ func (e *Engine) admit() bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.stats.Running = len(e.running)
+	e.stats.Running, e.stats.Tower = len(e.running), e.sight.stats
 	return !e.draining || len(e.running)+len(e.waiting) > 0
 }
 
@@ -219,9 +219,11 @@ func (s *sequence) release() {
 	if s.backlog != nil {
 		s.backlog.Close()
 	}
+	s.joint.Release()
 	for i := range s.inputs.parts {
-		s.closePart(&s.inputs.parts[i])
+		s.inputs.parts[i].close()
 	}
+	s.joint, s.blind = nil, false
 	s.target, s.draftState, s.backlog, s.hostState, s.span = nil, nil, nil, nil, model.Span{}
 }
 

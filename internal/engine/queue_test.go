@@ -282,21 +282,21 @@ func TestTooLargeRequestsAreRefused(t *testing.T) {
 // prompt's token 0.1 ms.
 func TestPaceLeavesTimeForTokens(t *testing.T) {
 	var p pace
-	if n := p.chunk(0); n != minChunk {
+	if n := p.chunk(0, 0); n != minChunk {
 		t.Errorf("%d tokens when nothing is known", n)
 	}
 	for range 200 {
 		p.round(10*time.Millisecond, 0, true)
-		n := p.chunk(0)
+		n := p.chunk(0, 0)
 		p.round(10*time.Millisecond+time.Duration(n)*100*time.Microsecond, n, true)
 	}
-	if n := p.chunk(0); n < 40 || n > 60 {
+	if n := p.chunk(0, 0); n < 40 || n > 60 {
 		t.Errorf("%d tokens of 0.1 ms beside rounds of 10 ms", n)
 	}
-	if n := p.chunk(50 * time.Millisecond); n < 350 || n > 450 {
+	if n := p.chunk(50*time.Millisecond, 0); n < 350 || n > 450 {
 		t.Errorf("%d tokens of 0.1 ms in rounds of 50 ms", n)
 	}
-	if n := p.chunk(time.Millisecond); n != minChunk {
+	if n := p.chunk(time.Millisecond, 0); n != minChunk {
 		t.Errorf("%d tokens where there is no time", n)
 	}
 }

@@ -30,5 +30,7 @@ func TestRace(t *testing.T) {
 	t.Run("FaultOfNobodyEndsWhatRuns", TestFaultOfNobodyEndsWhatRuns)
 	t.Run("BrokenMemoryRefusesRequests", TestBrokenMemoryRefusesRequests)
 	t.Run("DiskOutlivesTheEngine", TestDiskOutlivesTheEngine)
+	t.Run("TowerLetsOthersSpeak", TestTowerLetsOthersSpeak)
+	t.Run("CanceledPicturesAreNotMade", TestCanceledPicturesAreNotMade)
 	t.Run("WorkloadsChangeNothing", TestWorkloadsChangeNothing)
 }

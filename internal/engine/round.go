@@ -144,7 +144,8 @@ func (e *Engine) gather() {
 	budget, generating := e.o.RoundTokens, 0
 	feed := func(s *sequence) {
 		span := s.next(budget, e.o.RoundTokens)
-		if n := len(span.Tokens); n > 0 && e.reserve(s, n) && e.complete(s, &span) {
+		if n := len(span.Tokens); n > 0 && e.ready(s, &span) && e.reserve(s, n) {
+			s.attach(&span)
 			s.feed(span)
 			budget -= n
 		}
@@ -160,7 +161,7 @@ func (e *Engine) gather() {
 		}
 	}
 	if generating > 0 {
-		budget = min(budget, e.pace.chunk(e.o.MaxRound))
+		budget = min(budget, e.pace.chunk(e.o.MaxRound, e.sight.spent))
 	}
 	for _, s := range order {
 		if s.target != nil && s.prefilling() {

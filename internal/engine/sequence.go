@@ -98,6 +98,8 @@ type memory struct {
 	hostState  any            // of the drafter
 	backlog    *state.Rows    // hidden rows that the drafter has not caught up with
 	hidden     backend.Tensor // hidden row of the last token kept, valid until the next pass
+	joint      *state.Block   // hidden row before the place where the cache's prefix ends, if a row of a picture follows it
+	blind      bool           // it waits for the tower
 	boundaries []int          // lengths of the prompt to store in the cache
 	looked     bool           // for its prefix on disk
 	fetching   atomic.Bool    // the prefix is being read from there

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/foretoken/foretoken/internal/golden"
-	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -22,15 +21,15 @@ var soak = flag.Duration("soak", 0, "how long the soak test loads an engine; 0: 
 // break off as they like, and checks every answer. In the end nothing may be left of them.
 func TestSoak(t *testing.T) {
 	const engines = 4 // one after another
-	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
-	pieces := repertoire(t, m, state.NewPool(b, 1<<30), 40)
+	m, b := openEmbedding(t, "dense", backend.Options{}, false)
+	pieces := repertoire(t, m, b, 40)
 	goroutines := runtime.NumGoroutine()
 	probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
 	pool := state.NewPool(b, 6*probe.bytes(264+spec.MaxDepth)) // which keeps its memory for the next
 	var heap []int64
 	canceled, cached := int64(0), int64(0)
 	for i := range engines {
-		s := soakOne(t, m, pool, pieces, uint64(i), *soak/engines)
+		s := soakOne(t, m, b, pool, pieces, uint64(i), *soak/engines)
 		canceled, cached = canceled+s.Canceled, cached+s.CachedTokens
 		heap = append(heap, settled())
 	}
@@ -45,9 +44,9 @@ func TestSoak(t *testing.T) {
 }
 
 // soakOne loads one engine for a time, with one workload of each client at least.
-func soakOne(t *testing.T, m *headed, pool *state.Pool, pieces []piece, seed uint64, long time.Duration) Stats {
+func soakOne(t *testing.T, m *headed, b *embedding, pool *state.Pool, pieces []piece, seed uint64, long time.Duration) Stats {
 	t.Helper()
-	e, err := New(m, pool, Options{Drafter: m.Drafter(), Cache: true, MaxBatch: 6, RoundTokens: 96, Log: quiet})
+	e, err := New(m, pool, Options{Drafter: m.Drafter(), Cache: true, MaxBatch: 6, RoundTokens: 96, Log: quiet, Tower: b})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +60,7 @@ func soakOne(t *testing.T, m *headed, pool *state.Pool, pieces []piece, seed uin
 		rng := rand.New(rand.NewPCG(10*seed+i, 11))
 		clients.Go(func() {
 			for n := 0; !t.Failed() && (n < workloads || time.Now().Before(end)); n++ {
-				w := newWorkload(rng, m, pieces, 0)
+				w := newWorkload(rng, m, b, pieces, 0)
 				w.run(t, e)
 			}
 		})
@@ -73,6 +72,9 @@ func soakOne(t *testing.T, m *headed, pool *state.Pool, pieces []piece, seed uin
 		s.Rounds, s.Tokens, s.Finished[FinishStop]+s.Finished[FinishLength], s.Canceled, s.Preemptions, s.CachedTokens)
 	if s.Faults != 0 {
 		t.Errorf("%d faults", s.Faults)
+	}
+	if _, alive, open := b.counts(); alive+open > 0 {
+		t.Errorf("left behind rows of %d pictures, %d passes", alive, open)
 	}
 	if left := pool.Stats(); left.Used != 0 || left.Pages != 0 || left.States != 0 {
 		t.Errorf("left behind %+v", left)

@@ -37,6 +37,7 @@ type Stats struct {
 	Preemptions       int64
 	Drafted, Accepted [spec.MaxDepth]int64 // drafts by position, those after a rejected one left out, and how many were accepted
 
+	Tower      TowerStats
 	Background BackgroundStats
 	Memory     state.Stats
 	Cache      prefix.Stats // of Memory.Used; zero without a cache

@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/grammar"
-	"github.com/foretoken/foretoken/internal/golden"
-	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
@@ -29,8 +28,8 @@ type piece struct {
 }
 
 // repertoire is requests of all kinds, answered one after the other without drafts, cache
-// or want of memory. Many have a prefix in common.
-func repertoire(t *testing.T, m *headed, pool *state.Pool, n int) []piece {
+// or want of memory. Many have a prefix in common, in some of them with a picture in it.
+func repertoire(t *testing.T, m *headed, b *embedding, n int) []piece {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 4))
 	vocab := int32(m.Info().Vocab)
@@ -42,7 +41,7 @@ func repertoire(t *testing.T, m *headed, pool *state.Pool, n int) []piece {
 		return ids
 	}
 	prefixes := [][]int32{nil, text(70), text(130), text(200)}
-	e, err := New(m, pool, Options{})
+	e, err := New(m, state.NewPool(b, 1<<30), Options{Tower: b})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,6 +58,9 @@ func repertoire(t *testing.T, m *headed, pool *state.Pool, n int) []piece {
 		if i%4 == 0 {
 			r.Sampling.Constraint, r.IgnoreEnd = grammars[i/4%len(grammars)], false
 		}
+		if i%3 == 2 { // the first is ids: where the rows of pictures come from
+			r = illustrated(b, r, i)
+		}
 		p := piece{Request: r}
 		r.NoForced = true
 		s, err := e.Generate(t.Context(), r)
@@ -74,6 +76,38 @@ func repertoire(t *testing.T, m *headed, pool *state.Pool, n int) []piece {
 		list = append(list, p)
 	}
 	return list
+}
+
+// illustrated makes parts of a prompt pictures: one in what prompts have in common, two of equal
+// size in one place, and one at the end.
+func illustrated(b *embedding, r Request, i int) Request {
+	n := len(r.Prompt)
+	if n > 70 {
+		r.Prompt = slices.Clone(r.Prompt)
+		r.Prompt[20] = int32(i & 1) // which picture it is
+		r = b.disguised(r, 20, 30, 6)
+	}
+	if n > 110 {
+		r = b.disguised(r, 65, 40, 0)
+	}
+	if i%2 == 0 {
+		r = b.disguised(r, n-1, 1, 1)
+	}
+	return r
+}
+
+// until is the first n tokens of a prompt, with the pictures in them.
+func (p *piece) until(n int) (ids []int32, inputs []Input) {
+	for _, in := range p.Inputs {
+		if in.At >= n {
+			break
+		}
+		if in.N = min(in.N, n-in.At); in.Positions != nil {
+			in.Positions = in.Positions[:in.N]
+		}
+		inputs = append(inputs, in)
+	}
+	return p.Prompt[:n], inputs
 }
 
 // constraints are grammars for answers, for a vocabulary in which the ids after the
@@ -134,7 +168,7 @@ func (w *workload) String() string {
 }
 
 // newWorkload draws one. need is the memory of the largest piece.
-func newWorkload(rng *rand.Rand, m *headed, from []piece, need int64) *workload {
+func newWorkload(rng *rand.Rand, m *headed, b *embedding, from []piece, need int64) *workload {
 	lookup, _ := ngram.New(ngram.Options{})
 	drafters := map[string]spec.Drafter{
 		"head": m.Drafter(), "lookup": lookup, "both": spec.Auto(m.Drafter(), lookup), "none": nil,
@@ -143,7 +177,7 @@ func newWorkload(rng *rand.Rand, m *headed, from []piece, need int64) *workload 
 	w.options = Options{
 		RoundTokens: []int{1, 7, 40, 512}[rng.IntN(4)], MaxBatch: 1 + rng.IntN(16), Cache: rng.IntN(2) == 0,
 		MaxRound: time.Duration(rng.IntN(2)) * time.Millisecond,
-		Drafter:  drafters[w.drafting], Log: slog.New(slog.DiscardHandler),
+		Drafter:  drafters[w.drafting], Log: slog.New(slog.DiscardHandler), Tower: b, TowerMemory: rng.Int64N(2),
 	}
 	w.budget = need * int64(100+rng.IntN(3)*rng.IntN(400)) / 100
 	for range 1 + rng.IntN(16) {
@@ -161,12 +195,13 @@ func newWorkload(rng *rand.Rand, m *headed, from []piece, need int64) *workload 
 		w.cancel = append(w.cancel, cancel)
 		var prefill *Prefill
 		if rng.IntN(3) == 0 {
-			text := from[rng.IntN(len(from))].Prompt
+			of := from[rng.IntN(len(from))]
 			if rng.IntN(2) == 0 {
-				text = p.Prompt
+				of = p
 			}
+			ids, inputs := of.until(1 + rng.IntN(len(of.Prompt)))
 			prefill = &Prefill{
-				Conversation: fmt.Sprint(rng.IntN(3)), Prompt: text[:1+rng.IntN(len(text))],
+				Conversation: fmt.Sprint(rng.IntN(3)), Prompt: ids, Inputs: inputs,
 				Boundaries: []int{70}, Depth: spec.FixedDepth(rng.IntN(2)),
 			}
 		}
@@ -252,14 +287,14 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 	}
 	for _, name := range []string{"dense", "moe"} {
 		t.Run(name, func(t *testing.T) {
-			m, b := openOn(t, golden.Dir(t, name), model.Options{Quantize: 8})
-			pieces := repertoire(t, m, state.NewPool(b, 1<<30), 40)
+			m, b := openEmbedding(t, name, backend.Options{}, false)
+			pieces := repertoire(t, m, b, 40)
 			before := runtime.NumGoroutine()
 			probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
 			need := probe.bytes(200 + 40 + 24 + spec.MaxDepth)
-			preempted, hits, prefill := int64(0), int64(0), int64(0)
+			preempted, hits, prefill, kept := int64(0), int64(0), int64(0), int64(0)
 			for i := range workloads {
-				w := newWorkload(rand.New(rand.NewPCG(uint64(i), 7)), m, pieces, need)
+				w := newWorkload(rand.New(rand.NewPCG(uint64(i), 7)), m, b, pieces, need)
 				tight := state.NewPool(b, w.budget)
 				e, err := New(m, tight, w.options)
 				if err != nil {
@@ -269,7 +304,11 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 				preempted += e.Stats().Preemptions
 				hits += e.Stats().CachedTokens
 				prefill += e.Stats().Background.Tokens
+				kept += e.Stats().Tower.Cached
 				e.Close()
+				if _, alive, open := b.counts(); alive+open > 0 {
+					t.Errorf("%v: left behind rows of %d pictures, %d passes", w, alive, open)
+				}
 				if s := tight.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
 					t.Errorf("%v: left behind %+v", w, s)
 				}
@@ -278,7 +317,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 				}
 			}
 			awaitGoroutines(t, before)
-			t.Logf("%d workloads, %d preemptions, %d tokens from the cache, %d prefilled in the background", workloads, preempted, hits, prefill)
+			t.Logf("%d workloads, %d preemptions, %d tokens from the cache, %d prefilled in the background, rows of %d pictures were there", workloads, preempted, hits, prefill, kept)
 		})
 	}
 }
@@ -287,8 +326,8 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 // or three of them. Workloads leave it to chance who meets whom; here
 // preemptions and hits of the cache are certain.
 func TestCrowdChangesNothing(t *testing.T) {
-	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
-	pieces := repertoire(t, m, state.NewPool(b, 1<<30), 16)
+	m, b := openEmbedding(t, "dense", backend.Options{}, false)
+	pieces := repertoire(t, m, b, 16)
 	slices.SortFunc(pieces, func(a, b piece) int { return len(a.Prompt) - len(b.Prompt) })
 	requests := make([]Request, len(pieces))
 	for i := range pieces {
@@ -298,7 +337,7 @@ func TestCrowdChangesNothing(t *testing.T) {
 	probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
 	pool := state.NewPool(b, probe.bytes(200+40+24+spec.MaxDepth)*9/4)
 	gate := &gated{m, make(chan int32), make(chan struct{})}
-	e, err := New(gate, pool, Options{Drafter: m.Drafter(), Cache: true, RoundTokens: 48, Log: quiet})
+	e, err := New(gate, pool, Options{Drafter: m.Drafter(), Cache: true, RoundTokens: 48, Log: quiet, Tower: b})
 	if err != nil {
 		t.Fatal(err)
 	}

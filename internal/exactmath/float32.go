@@ -100,6 +100,19 @@ func SumSquares32(x []float32) float32 {
 	for i, v := range x {
 		acc[i%WideLanes] = FMA32(v, v, acc[i%WideLanes])
 	}
+	return sumWide32(&acc)
+}
+
+// Sum32 is the sum of x in the order of SumSquares32.
+func Sum32(x []float32) float32 {
+	var acc [WideLanes]float32
+	for i, v := range x {
+		acc[i%WideLanes] += v
+	}
+	return sumWide32(&acc)
+}
+
+func sumWide32(acc *[WideLanes]float32) float32 {
 	for w := WideLanes / 2; w >= Lanes; w /= 2 {
 		for i := range w {
 			acc[i] += acc[i+w]

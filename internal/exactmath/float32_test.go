@@ -36,6 +36,10 @@ func TestErrorOfFunctions(t *testing.T) {
 		{"exp", Exp32, math.Exp, ExpMin32, ExpMax32, 1},
 		{"sigmoid", Sigmoid32, logistic, -87, 40, 2},
 		{"silu", SiLU32, func(x float64) float64 { return x * logistic(x) }, -80, 80, 2},
+		{"gelu", GELU32, func(x float64) float64 { return x * math.Erfc(-x/math.Sqrt2) / 2 }, -12.9, 20, 6},
+		{"gelu by tanh", GELUTanh32, func(x float64) float64 {
+			return x * logistic(2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x))
+		}, -9.9, 20, 3},
 		{"softplus", Softplus32, func(x float64) float64 { return math.Max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }, -87, 87, 2},
 	} {
 		worst, at := 0.0, float32(0)
@@ -90,6 +94,20 @@ func TestFunctionsAtTheEnds(t *testing.T) {
 		{"silu", SiLU32, -200, 0},
 		{"silu", SiLU32, nan, nan},
 		{"silu", SiLU32, 100, 100},
+		{"gelu", GELU32, inf, inf},
+		{"gelu", GELU32, -inf, 0},
+		{"gelu", GELU32, nan, nan},
+		{"gelu", GELU32, 0, 0},
+		{"gelu", GELU32, 1e30, 1e30},
+		{"gelu", GELU32, -1e30, 0},
+		{"gelu", GELU32, -14, 0},
+		{"gelu by tanh", GELUTanh32, inf, inf},
+		{"gelu by tanh", GELUTanh32, -inf, 0},
+		{"gelu by tanh", GELUTanh32, nan, nan},
+		{"gelu by tanh", GELUTanh32, 0, 0},
+		{"gelu by tanh", GELUTanh32, 1e30, 1e30},
+		{"gelu by tanh", GELUTanh32, -1e30, 0},
+		{"gelu by tanh", GELUTanh32, -12, 0},
 		{"softplus", Softplus32, inf, inf},
 		{"softplus", Softplus32, -inf, 0},
 		{"softplus", Softplus32, nan, nan},

@@ -14,6 +14,8 @@ var Tol = Tolerances{
 	Perplexity4:  0.06,
 	PerplexityKV: 0.002,
 	Spec:         2e-4,
+	Tower:        2e-5,
+	Tower8:       0.03,
 	Acceptance:   0.01,
 }
 
@@ -36,6 +38,10 @@ type Tolerances struct {
 
 	// Float32 arithmetic against the numbers of the specification.
 	Spec float64
+
+	// Rows of a vision tower on the float32 path, relative to the largest number of the array.
+	Tower  float64
+	Tower8 float64 // and with matrices of 8 bits and integer products
 
 	// Acceptance rate of the head's drafts, from the reference's.
 	Acceptance float64

@@ -2,10 +2,8 @@ package model
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -43,6 +41,9 @@ type Family struct {
 	GGUF []string // general.architecture of its GGUF files
 	// Assemble presents such a file as a checkpoint folder. Opening reads the headers only.
 	Assemble func(*gguf.File) (checkpoint.Assembly, error)
+	// AddTower makes the vision tower of another such file part of what Assemble has returned, of
+	// which it changes nothing if it fails; nil: there are no towers.
+	AddTower func(*checkpoint.Assembly, *gguf.File) error
 
 	Shapes []string // released sizes that Generate makes, the smallest first
 	// Generate makes a model of a released size with weights that mean nothing: its speed is
@@ -60,7 +61,15 @@ type Dialogue struct {
 	// Turn opens a turn, whoever's it is.
 	Turn string
 	// Answer opens the assistant's: a text, with the token.
-	Answer string
+	Answer   string
+	Pictures PictureTokens
+}
+
+// PictureTokens are the tokens of pictures and videos, where the config does not name others.
+type PictureTokens struct {
+	Image, Video string   // stand in place of one
+	Start, End   string   // stand around it
+	Others       []string // that are not for answers either
 }
 
 // HeadNames tells what a file has of a multi-token-prediction head.
@@ -158,39 +167,6 @@ func Inventory(c *checkpoint.Checkpoint, part weights.Portion, log *slog.Logger)
 		return nil, err
 	}
 	return f.Inventory(c, part, log)
-}
-
-// OpenGGUF presents a GGUF file, or all parts of a split one by the path of any, as a
-// checkpoint folder: matrices as they are in the file, packed as their encoding has it here, and
-// config, tokenizer and template from the metadata. Opening reads the headers only; a tensor is
-// decoded when it is asked for. The caller closes it.
-func OpenGGUF(path string) (*checkpoint.Checkpoint, error) {
-	f, err := gguf.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("model: %w", err)
-	}
-	a, err := assemble(f)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("model: %s: %w", filepath.Base(path), err), f.Close())
-	}
-	a.Name = path
-	return checkpoint.Assemble(a)
-}
-
-func assemble(file *gguf.File) (checkpoint.Assembly, error) {
-	arch, err := file.Text("general.architecture")
-	if err != nil {
-		return checkpoint.Assembly{}, err
-	}
-	var known []string
-	for _, f := range families {
-		if slices.Contains(f.GGUF, arch) {
-			return f.Assemble(file)
-		}
-		known = append(known, f.GGUF...)
-	}
-	slices.Sort(known)
-	return checkpoint.Assembly{}, fmt.Errorf("architecture %q is not supported; known are %s", arch, strings.Join(known, ", "))
 }
 
 // Generate makes a model of one of Shapes, see Family.

@@ -77,6 +77,7 @@ type Options struct {
 	MaxDrafts int  // maximum draft tokens of one span
 	KVBits    int  // of the KV cache: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
 	NoVision  bool // leave a vision tower out
+	TowerBits int  // of the vision tower of a model that is generated; 0: it has none
 	// Progress, if not nil, is called from time to time with the bytes read so far.
 	Progress func(done, total int64)
 	Log      *slog.Logger // nil: silent

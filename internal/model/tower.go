@@ -33,6 +33,7 @@ type TowerInfo struct {
 	Merge      int // side of a token in patches
 	Parameters int64
 	Bytes      int64 // of weights in memory
+	PatchBytes int64 // of memory that a pass takes for each patch of its pictures, until it is closed
 }
 
 // TowerPass is a pass over pictures in steps, so that whoever decodes text meanwhile need not wait

@@ -4,11 +4,13 @@ package models
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -19,9 +21,12 @@ const Tiny = "tiny"
 // ErrNotBuiltIn is returned for Tiny by a program that was built without it.
 var ErrNotBuiltIn = errors.New("foretoken: this program was built without a model: name a checkpoint folder")
 
-// Open opens the files of a model: the folder of a checkpoint, a GGUF file, or Tiny. The caller
-// closes them.
-func Open(path string) (*checkpoint.Checkpoint, error) {
+// Open opens the files of a model: the folder of a checkpoint, a GGUF file, or Tiny. projector is
+// the file with the vision tower of a GGUF file, "" for one beside it. The caller closes them.
+func Open(path, projector string) (*checkpoint.Checkpoint, error) {
+	if projector != "" && !strings.HasSuffix(path, ".gguf") {
+		return nil, fmt.Errorf("foretoken: %s is no GGUF file: its vision tower is among its own files, not in %s", path, projector)
+	}
 	switch {
 	case path == Tiny:
 		files := tiny.Files()
@@ -30,7 +35,7 @@ func Open(path string) (*checkpoint.Checkpoint, error) {
 		}
 		return checkpoint.OpenFiles(Tiny, files)
 	case strings.HasSuffix(path, ".gguf"):
-		return model.OpenGGUF(path)
+		return model.OpenGGUF(path, projector)
 	default:
 		return checkpoint.Open(path)
 	}
@@ -45,9 +50,10 @@ func Name(path string) string {
 }
 
 // Size is about the bytes that the weights of a model take in memory, quantized to bits if that
-// is not 0, from the headers of its files. It is 0 if they cannot be read: Open says why.
-func Size(path string, bits int) int64 {
-	c, err := Open(path)
+// is not 0, with its vision tower or without, from the headers of its files. It is 0 if they cannot
+// be read: Open says why.
+func Size(path, projector string, bits int, vision bool) int64 {
+	c, err := Open(path, projector)
 	if err != nil {
 		return 0
 	}
@@ -56,15 +62,22 @@ func Size(path string, bits int) int64 {
 	if err != nil {
 		return 0
 	}
-	if bits == 0 {
-		return s.Loaded
+	tower := s.Tower.Loaded
+	text, parameters := s.Loaded-tower, int64(0)
+	if bits > 0 {
+		for _, p := range s.Parts {
+			if p.Name != weights.VisionPart {
+				parameters += p.Parameters
+			}
+		}
+		// Every group of 64 has a scale and an offset of two bytes, and those are widened.
+		text = min(text, parameters*int64(bits+1)/8)
+		tower = min(tower, s.Tower.Parameters*9/8) // which gets 8 bits
 	}
-	parameters := int64(0)
-	for _, p := range s.Parts {
-		parameters += p.Parameters
+	if !vision {
+		return text
 	}
-	// Every group of 64 has a scale and an offset of two bytes, and those are widened.
-	return min(s.Loaded, parameters*int64(bits+1)/8)
+	return text + tower
 }
 
 // What is recommended where a checkpoint recommends nothing.

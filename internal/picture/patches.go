@@ -95,6 +95,14 @@ func (p *Patches) Rows() int { return p.Grid.Time * p.Grid.Height * p.Grid.Width
 // Width is how many numbers a row has: 3 colors, times Temporal frames, times Patch×Patch pixels.
 func (p *Patches) Width() int { return 3 * p.config.Temporal * p.config.Patch * p.config.Patch }
 
+// Bytes is the memory that it takes.
+func (p *Patches) Bytes() (n int) {
+	for _, m := range p.frames {
+		n += len(m.Pix)
+	}
+	return n
+}
+
 // Tokens is how many tokens of a prompt it takes.
 func (p *Patches) Tokens() int { return p.Grid.Tokens(p.config.Merge) }
 

@@ -104,15 +104,8 @@ func guard(data []byte, o Options, decode func() error) (err error) {
 	if len(data) > o.maxBytes() {
 		return fmt.Errorf("%w: the file has %d bytes, at most %d are allowed", ErrTooLarge, len(data), o.maxBytes())
 	}
-	switch name := format(data); name {
-	case "PNG", "JPEG", "WebP", "GIF":
-	case "":
-		if len(data) == 0 {
-			return fmt.Errorf("%w: no bytes", ErrFormat)
-		}
-		return fmt.Errorf("%w: it begins with %q", ErrFormat, data[:min(len(data), 8)])
-	default:
-		return fmt.Errorf("%w: %s, want PNG, JPEG, WebP or GIF", ErrUnsupported, name)
+	if err := CheckFormat(data); err != nil {
+		return err
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -120,6 +113,22 @@ func guard(data []byte, o Options, decode func() error) (err error) {
 		}
 	}()
 	return decode()
+}
+
+// HeadBytes is how much of a file CheckFormat needs to know.
+const HeadBytes = 16
+
+// CheckFormat refuses a file, by its first bytes, whose format Decode does not know.
+func CheckFormat(head []byte) error {
+	switch name := format(head); {
+	case name == "PNG", name == "JPEG", name == "WebP", name == "GIF":
+		return nil
+	case name != "":
+		return fmt.Errorf("%w: %s, want PNG, JPEG, WebP or GIF", ErrUnsupported, name)
+	case len(head) == 0:
+		return fmt.Errorf("%w: no bytes", ErrFormat)
+	}
+	return fmt.Errorf("%w: it begins with %q", ErrFormat, head[:min(len(head), 8)])
 }
 
 // format is the name of the format by the first bytes of a file, "" if it is none that we know.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/rand"
 	"encoding/hex"
@@ -134,7 +133,7 @@ func (s *Server) readBody(w *recorder, r *http.Request) error {
 	if err := deadline(time.Now().Add(cmp.Or(s.o.BodyTimeout, DefaultBodyTimeout))); err != nil {
 		return err
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(w.ResponseWriter, r.Body, limit))
+	data, err := readAll(http.MaxBytesReader(w.ResponseWriter, r.Body, limit), r.ContentLength)
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -145,8 +144,30 @@ func (s *Server) readBody(w *recorder, r *http.Request) error {
 	case err != nil:
 		return &generate.Error{Status: http.StatusBadRequest, Kind: generate.BadRequest, Message: "the request's body could not be read", Err: err}
 	}
-	r.Body = io.NopCloser(bytes.NewReader(data))
+	r.Body = body.Held(data)
 	return deadline(time.Time{})
+}
+
+// readAll reads a body of a declared length, which is negative if it is not known. However much is
+// declared, memory is spent on what comes: at most twice of it, and once at its end.
+func readAll(r io.Reader, declared int64) ([]byte, error) {
+	data := make([]byte, 0, 4<<10)
+	for {
+		if len(data) == cap(data) {
+			size := 2 * cap(data)
+			if declared >= int64(len(data)) {
+				size = int(min(int64(size), declared+1)) // one more, to see the end in
+			}
+			data = append(make([]byte, 0, size), data...)
+		}
+		n, err := r.Read(data[len(data):cap(data)])
+		switch data = data[:len(data)+n]; {
+		case errors.Is(err, io.EOF):
+			return data, nil
+		case err != nil:
+			return nil, err
+		}
+	}
 }
 
 // The characters and the maximum length of request ids that clients choose.

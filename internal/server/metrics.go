@@ -29,6 +29,8 @@ type metrics struct {
 	requests *prometheus.CounterVec   // by endpoint and status
 	duration *prometheus.HistogramVec // by endpoint
 	errors   *prometheus.CounterVec   // by kind
+	fetches  *prometheus.CounterVec   // of pictures, by result
+	bytes    prometheus.Counter       // of these
 	first    *prometheus.HistogramVec // by model
 	gap      *prometheus.HistogramVec
 	queued   *prometheus.HistogramVec
@@ -52,12 +54,17 @@ func newMetrics(s *Server) *metrics {
 		requests: counter("foretoken_http_requests_total", "HTTP requests, by endpoint and status; 499: the client disconnected.", "endpoint", "status"),
 		duration: histogram("foretoken_http_request_duration_seconds", "Time from a request's header to the end of its response.", requestBuckets, "endpoint"),
 		errors:   counter("foretoken_errors_total", "Requests that failed, by kind of error.", "kind"),
+		fetches:  counter("foretoken_image_fetches_total", "Pictures fetched from other hosts, by result: ok or error.", "result"),
+		bytes:    prometheus.NewCounter(prometheus.CounterOpts{Name: "foretoken_image_fetched_bytes_total", Help: "Bytes of pictures fetched from other hosts."}),
 		first:    histogram("foretoken_time_to_first_token_seconds", "Time from a request's header to its first token.", firstBuckets, byModel),
 		gap:      histogram("foretoken_inter_token_latency_seconds", "Mean time between the tokens of an answer, one observation per answer.", tokenBuckets, byModel),
 		queued:   histogram("foretoken_queue_time_seconds", "Time that a request spent in the queue.", firstBuckets, byModel),
 		depth:    histogram("foretoken_draft_depth", "Mean number of draft tokens per round of an answer, one observation per answer.", depthBuckets, byModel),
 		took:     histogram("foretoken_round_seconds", "Time of a round, one forward pass over the batch.", tokenBuckets, byModel),
 		width:    histogram("foretoken_round_sequences", "Sequences in the batch of a round.", widthBuckets, byModel),
+	}
+	for _, result := range []string{"ok", "error"} { // there from the start
+		m.fetches.WithLabelValues(result)
 	}
 	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_http_requests_active", Help: "HTTP requests in progress."}, func() float64 { return float64(m.active.Load()) })
 	ready := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_ready", Help: "1 when the server is ready: models are loaded and it is not shutting down."}, func() float64 {
@@ -66,7 +73,7 @@ func newMetrics(s *Server) *metrics {
 		}
 		return 0
 	})
-	m.registry.MustRegister(m.requests, m.duration, m.errors, m.first, m.gap, m.queued, m.depth, m.took, m.width, active, ready,
+	m.registry.MustRegister(m.requests, m.duration, m.errors, m.fetches, m.bytes, m.first, m.gap, m.queued, m.depth, m.took, m.width, active, ready,
 		&engines{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -80,6 +87,16 @@ func (m *metrics) request(a *account, status int, took time.Duration) {
 	if a.err != nil {
 		m.errors.WithLabelValues(string(a.err.Kind)).Inc()
 	}
+}
+
+// fetched records that a picture was asked for on another machine.
+func (m *metrics) fetched(bytes int, err error) {
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	m.fetches.WithLabelValues(result).Inc()
+	m.bytes.Add(float64(bytes))
 }
 
 // run records the answers of a run.

@@ -25,6 +25,10 @@ var metricNames = []string{
 	"foretoken_http_request_duration_seconds histogram",
 	"foretoken_http_requests_active gauge",
 	"foretoken_http_requests_total counter",
+	"foretoken_image_fetched_bytes_total counter",
+	"foretoken_image_fetches_total counter",
+	"foretoken_images_cached_total counter",
+	"foretoken_images_total counter",
 	"foretoken_inter_token_latency_seconds histogram",
 	"foretoken_kv_budget_bytes gauge",
 	"foretoken_kv_cache_usage_ratio gauge",
@@ -47,6 +51,8 @@ var metricNames = []string{
 	"foretoken_round_sequences histogram",
 	"foretoken_rounds_total counter",
 	"foretoken_time_to_first_token_seconds histogram",
+	"foretoken_vision_cache_bytes gauge",
+	"foretoken_vision_seconds_total counter",
 }
 
 // scrape returns the values of all series, and the families with their types.

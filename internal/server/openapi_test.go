@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -342,6 +343,14 @@ func calls(t *testing.T, page string) []call {
 	t.Helper()
 	var list []call
 	word := regexp.MustCompile(`'([^']*)'|(\S+)`)
+	page = regexp.MustCompile(`'"\$\(base64 <(\S+) \| tr -d '\\n'\)"'`).ReplaceAllStringFunc(page, func(text string) string {
+		name, _, _ := strings.Cut(strings.TrimPrefix(text, `'"$(base64 <`), " ")
+		data, err := os.ReadFile("../../" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return base64.StdEncoding.EncodeToString(data)
+	})
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(page, -1) {
 		for _, line := range regexp.MustCompile(`(?m)^curl `).Split(block[1], -1)[1:] {
 			c := call{method: http.MethodGet}

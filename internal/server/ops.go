@@ -150,6 +150,8 @@ type modelStatus struct {
 	CacheEntries    int     `json:"cache_entries"`
 	CacheBytes      int64   `json:"cache_bytes"`
 	TokensPerSecond float64 `json:"tokens_per_second"`
+	Vision          bool    `json:"vision"` // it takes pictures; false if it is not loaded
+	Images          int64   `json:"images"` // that its vision tower has looked at
 }
 
 // status reports the load of the models.
@@ -169,6 +171,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		x, m := v.Model.Stats(), &a.Models[at[v.Name]]
 		m.Running, m.Waiting, m.Background = x.Running, x.Waiting, x.Background.Waiting
 		m.KVUsed, m.KVBudget = x.KVUsed, x.KVBudget
+		m.Vision, m.Images = v.Model.Info().Vision != nil, x.Vision.Pictures
 		m.CacheEntries, m.CacheBytes = x.PrefixCache.Entries, x.PrefixCache.Bytes
 	}
 	writeJSON(w, http.StatusOK, a)

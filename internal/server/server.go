@@ -18,12 +18,13 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/rescue"
+	"github.com/foretoken/foretoken/internal/server/fetch"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // The defaults of Options.
 const (
-	DefaultMaxBody       = 32 << 20
+	DefaultMaxBody       = 64 << 20 // 48 MB of pictures in base64
 	DefaultHeaderTimeout = 10 * time.Second
 	DefaultBodyTimeout   = time.Minute
 	DefaultIdleTimeout   = 2 * time.Minute
@@ -54,9 +55,12 @@ type Options struct {
 	Keys *Keys // that clients must have; nil: none. Each key has its own prefix cache and stored responses
 	// SharePrefixes lets requests with different keys share the prefix cache.
 	SharePrefixes bool
-	Local         bool        // refuse requests whose Host is not this machine: protects against DNS rebinding
-	Origins       []string    // of web pages elsewhere that may send requests, such as https://example.com; *: all
-	TLS           *tls.Config // nil: plain HTTP
+	// ImageHosts are those that pictures are fetched from, as fetch.New takes them; none: pictures come
+	// with the request.
+	ImageHosts []string
+	Local      bool        // refuse requests whose Host is not this machine: protects against DNS rebinding
+	Origins    []string    // of web pages elsewhere that may send requests, such as https://example.com; *: all
+	TLS        *tls.Config // nil: plain HTTP
 
 	MaxBody        int64         // bytes of a request; 0: DefaultMaxBody
 	HeaderTimeout  time.Duration // for the header of a request; 0: DefaultHeaderTimeout
@@ -108,6 +112,11 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.metrics = newMetrics(s)
+	if len(o.ImageHosts) > 0 {
+		if s.service.Images, err = fetch.New(o.ImageHosts, s.metrics.fetched); err != nil {
+			return nil, fmt.Errorf("server: hosts of pictures: %w", err)
+		}
+	}
 	s.loading, s.stop = context.WithCancel(context.Background())
 	s.routes()
 	s.http = &http.Server{

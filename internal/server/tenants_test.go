@@ -174,3 +174,21 @@ func TestStoredResponsesBelongToTheirKey(t *testing.T) {
 		}
 	}
 }
+
+// TestTenantsDoNotSharePictures shows the same picture with two keys: what was made of it for one is
+// not there for the other, or it could tell by the time.
+func TestTenantsDoNotSharePictures(t *testing.T) {
+	r := start(t, func(o *Options) { o.Keys = keysOf(t, "anna", "bert") })
+	for i, x := range []struct {
+		key, ask string
+		looked   int64
+	}{{"anna", "What do you see?", 1}, {"bert", "What do you see?", 2}, {"anna", "Is it a cat?", 2}, {"bert", "Is it a cat?", 2}} {
+		request := strings.ReplaceAll(asked(t, `, "max_tokens": 4`)[chatPath][0], "What do you see?", x.ask)
+		if a := r.do("POST", chatPath, request, "Authorization", "Bearer "+x.key); a.status != 200 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		if got := r.stats().Vision.Pictures; got != x.looked {
+			t.Errorf("step %d: the tower has looked %d times, want %d", i, got, x.looked)
+		}
+	}
+}

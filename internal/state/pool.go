@@ -57,6 +57,9 @@ func NewPool(b backend.Backend, budget int64) *Pool {
 	return &Pool{b: b, spare: map[shape][]*Block{}, stats: Stats{Budget: budget}}
 }
 
+// Device is where the memory is.
+func (p *Pool) Device() backend.Backend { return p.b }
+
 // Stats is the pool's account at this moment. Any goroutine may ask.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()

@@ -52,7 +52,7 @@ type tokenizerFile struct {
 // vocabularies are the embedded model's, and the released one where there is any.
 func vocabularies(tb testing.TB) []tokenizerFile {
 	tb.Helper()
-	found := []tokenizerFile{{"tiny", 8192, tinyFile(tb)}}
+	found := []tokenizerFile{{"tiny", 8196, tinyFile(tb)}}
 	if file := qwen3File(tb); file != nil {
 		found = append(found, tokenizerFile{"qwen3", 151669, file})
 	}

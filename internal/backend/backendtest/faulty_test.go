@@ -27,7 +27,11 @@ type faulty struct {
 	gather     func(dst, x backend.Tensor, rows []int32)
 	matmul     func(x backend.Tensor, products []backend.Product)
 	rmsnorm    func(dst, x, gain backend.Tensor, eps float32)
+	layerNorm  func(dst, x, gain, bias backend.Tensor, eps float32)
 	swiglu     func(dst, gate, up backend.Tensor)
+	gelu       func(dst, x backend.Tensor, tanh bool)
+	rotate     func(x, cos, sin backend.Tensor, heads int)
+	mix        func(dst, q, k, v backend.Tensor, heads int, scale float32)
 	experts    func(dst, x backend.Tensor, e *backend.Experts)
 	attend     func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq)
 	pass       func(p backend.Pass, queue func())
@@ -113,6 +117,22 @@ func (f *faulty) MatMul(x backend.Tensor, products ...backend.Product) {
 
 func (f *faulty) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 	or(f.rmsnorm, f.rmsnorm == nil, f.Opaque.RMSNorm)(dst, x, gain, eps)
+}
+
+func (f *faulty) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
+	or(f.layerNorm, f.layerNorm == nil, f.Opaque.LayerNorm)(dst, x, gain, bias, eps)
+}
+
+func (f *faulty) GELU(dst, x backend.Tensor, tanh bool) {
+	or(f.gelu, f.gelu == nil, f.Opaque.GELU)(dst, x, tanh)
+}
+
+func (f *faulty) Rotate(x, cos, sin backend.Tensor, heads int) {
+	or(f.rotate, f.rotate == nil, f.Opaque.Rotate)(x, cos, sin, heads)
+}
+
+func (f *faulty) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
+	or(f.mix, f.mix == nil, f.Opaque.Mix)(dst, q, k, v, heads, scale)
 }
 
 func (f *faulty) SwiGLU(dst, gate, up backend.Tensor) {

@@ -293,6 +293,24 @@ func (o *Opaque) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 	o.op(func(*backend.Pass) { o.b.RMSNorm(o.tensor(dst), o.tensor(x), o.tensor(gain), eps) })
 }
 
+func (o *Opaque) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
+	o.op(func(*backend.Pass) {
+		o.b.LayerNorm(o.tensor(dst), o.tensor(x), o.tensor(gain), o.tensor(bias), eps)
+	})
+}
+
+func (o *Opaque) GELU(dst, x backend.Tensor, tanh bool) {
+	o.op(func(*backend.Pass) { o.b.GELU(o.tensor(dst), o.tensor(x), tanh) })
+}
+
+func (o *Opaque) Rotate(x, cos, sin backend.Tensor, heads int) {
+	o.op(func(*backend.Pass) { o.b.Rotate(o.tensor(x), o.tensor(cos), o.tensor(sin), heads) })
+}
+
+func (o *Opaque) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
+	o.op(func(*backend.Pass) { o.b.Mix(o.tensor(dst), o.tensor(q), o.tensor(k), o.tensor(v), heads, scale) })
+}
+
 func (o *Opaque) SwiGLU(dst, gate, up backend.Tensor) {
 	o.op(func(*backend.Pass) { o.b.SwiGLU(o.tensor(dst), o.tensor(gate), o.tensor(up)) })
 }

@@ -2,6 +2,8 @@ package backendtest
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 )
@@ -67,6 +69,89 @@ func (c *checker) swiglu() {
 	}
 }
 
+func (c *checker) layerNorm() {
+	c.on("LayerNorm")
+	for _, s := range rowShapes {
+		what := fmt.Sprintf("%d×%d", s[0], s[1])
+		for _, eps := range []float32{1e-6, 0.5} {
+			c.like(fmt.Sprintf("%s, eps %v", what, eps), func(r *rig) [][]float32 {
+				x, gain, bias, dst := r.random(s[0], s[1]), r.random(1, s[1]), r.random(1, s[1]), r.random(s[0], s[1])
+				r.b.LayerNorm(dst, x, gain, bias, eps)
+				r.b.LayerNorm(x, x, gain, bias, eps)
+				return [][]float32{r.read(dst), r.read(x)}
+			})
+		}
+		c.holds(what+" and each row alone", func(r *rig) (got, want []float32) {
+			x, gain, bias := r.random(s[0], s[1]), r.random(1, s[1]), r.random(1, s[1])
+			y, z := r.random(s[0], s[1]), r.random(s[0], s[1])
+			r.b.LayerNorm(y, x, gain, bias, 1e-6)
+			eachRow(s[0], func(i, j int) { r.b.LayerNorm(z.RowRange(i, j), x.RowRange(i, j), gain, bias, 1e-6) })
+			return r.read(y), r.read(z)
+		})
+	}
+	c.like("a row of one number, and one with what is none", func(r *rig) [][]float32 {
+		numbers := append(slices.Repeat([]float32{3}, 70), r.list(70)...)
+		numbers[100] = float32(math.NaN())
+		x, gain, bias := r.tensor(2, 70, numbers), r.random(1, 70), r.random(1, 70)
+		r.b.LayerNorm(x, x, gain, bias, 1e-6)
+		return [][]float32{r.read(x)}
+	})
+}
+
+func (c *checker) gelu() {
+	c.on("GELU")
+	for _, tanh := range []bool{false, true} {
+		for _, s := range rowShapes {
+			what := fmt.Sprintf("%d×%d, tanh %v", s[0], s[1], tanh)
+			c.like(what, func(r *rig) [][]float32 {
+				x, dst := r.random(s[0], s[1]), r.random(s[0], s[1])
+				r.b.GELU(dst, x, tanh)
+				r.b.GELU(x, x, tanh)
+				return [][]float32{r.read(dst), r.read(x)}
+			})
+			c.holds(what+" and each row alone", func(r *rig) (got, want []float32) {
+				x, y, one := r.random(s[0], s[1]), r.random(s[0], s[1]), r.random(s[0], s[1])
+				r.b.GELU(y, x, tanh)
+				eachRow(s[0], func(i, j int) { r.b.GELU(one.RowRange(i, j), x.RowRange(i, j), tanh) })
+				return r.read(y), r.read(one)
+			})
+		}
+		c.like(fmt.Sprintf("numbers of all sizes, tanh %v", tanh), func(r *rig) [][]float32 {
+			numbers := []float32{0, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
+			for e := -149; e < 128; e++ {
+				x := float32(math.Ldexp(1.37, e))
+				numbers = append(numbers, x, -x)
+			}
+			for x := float32(-20); x < 20; x += 0.03 {
+				numbers = append(numbers, x)
+			}
+			x := r.tensor(1, len(numbers), numbers)
+			r.b.GELU(x, x, tanh)
+			return [][]float32{r.read(x)}
+		})
+	}
+}
+
+func (c *checker) rotate() {
+	c.on("Rotate")
+	for _, s := range [][3]int{{1, 16, 64}, {40, 3, 12}, {17, 2, 72}, {3, 4, 32}, {5, 1, 2}} { // rows, heads, dim
+		what := fmt.Sprintf("%d rows of %d heads of %d", s[0], s[1], s[2])
+		c.like(what, func(r *rig) [][]float32 {
+			x, cos, sin := r.random(s[0], s[1]*s[2]), r.random(s[0], s[2]/2), r.random(s[0], s[2]/2)
+			r.b.Rotate(x, cos, sin, s[1])
+			return [][]float32{r.read(x), r.read(cos), r.read(sin)}
+		})
+		c.holds(what+", and each row alone", func(r *rig) (got, want []float32) {
+			x, cos, sin := r.random(s[0], s[1]*s[2]), r.random(s[0], s[2]/2), r.random(s[0], s[2]/2)
+			y := r.random(s[0], s[1]*s[2])
+			r.b.Copy(y, x)
+			r.b.Rotate(x, cos, sin, s[1])
+			eachRow(s[0], func(i, j int) { r.b.Rotate(y.RowRange(i, j), cos.RowRange(i, j), sin.RowRange(i, j), s[1]) })
+			return r.read(x), r.read(y)
+		})
+	}
+}
+
 // shapes checks that wrong shapes, which only our own mistakes make, do not pass.
 func (c *checker) shapes() {
 	r := &rig{b: c.b, rng: newRand()}
@@ -74,12 +159,16 @@ func (c *checker) shapes() {
 	x, y, narrow := r.random(3, 64), r.random(3, 64), r.random(3, 63)
 	w := r.load(backend.Int8, r.matrix(16, 64))
 	for op, f := range map[string]func(){
-		"Embed":   func() { r.b.Embed(y, w, []int32{1, 2}) },
-		"Gather":  func() { r.b.Gather(narrow, x, []int32{0, 1, 2}) },
-		"MatMul":  func() { r.b.MatMul(x, backend.Product{Dst: y, W: w}) },
-		"RMSNorm": func() { r.b.RMSNorm(y, x, narrow.RowRange(0, 1), 1e-6) },
-		"SwiGLU":  func() { r.b.SwiGLU(x, x, narrow) },
-		"Top":     func() { _, _ = r.b.Top(x, make([]backend.Ask, 2)) },
+		"Embed":     func() { r.b.Embed(y, w, []int32{1, 2}) },
+		"Gather":    func() { r.b.Gather(narrow, x, []int32{0, 1, 2}) },
+		"MatMul":    func() { r.b.MatMul(x, backend.Product{Dst: y, W: w}) },
+		"RMSNorm":   func() { r.b.RMSNorm(y, x, narrow.RowRange(0, 1), 1e-6) },
+		"LayerNorm": func() { r.b.LayerNorm(y, x, x.RowRange(0, 1), narrow.RowRange(0, 1), 1e-6) },
+		"SwiGLU":    func() { r.b.SwiGLU(x, x, narrow) },
+		"GELU":      func() { r.b.GELU(narrow, x, true) },
+		"Rotate":    func() { r.b.Rotate(x, narrow.ColRange(0, 16), narrow.ColRange(0, 15), 2) },
+		"Mix":       func() { r.b.Mix(y, x, x, x, 3, 1) },
+		"Top":       func() { _, _ = r.b.Top(x, make([]backend.Ask, 2)) },
 	} {
 		c.on(op)
 		if try(f) == nil {

@@ -47,6 +47,7 @@ type Backend struct {
 	delta     deltaOp
 	experts   expertsOp
 	rowwise   rowwiseOp
+	mix       mixOp
 	top       topOp
 	spread    spreadOp
 	draw      drawOp

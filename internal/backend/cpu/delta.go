@@ -28,8 +28,8 @@ type deltaBuffers struct {
 	gate  []float32 // [rows]: input of a gate
 	decay []float32 // [value heads of the key head, rows]
 	beta  []float32 // likewise
-	delta []float32 // [stripWidth]
-	state []float32 // [key dim, stripWidth]
+	delta []float32 // [columns of a strip]
+	state []float32 // [key dim, columns of a strip]
 	taps  []kernel.Tap
 }
 
@@ -37,8 +37,12 @@ const (
 	// deltaRows is how many rows are convolved before the recurrence runs over them: few
 	// enough for the second cache, enough to make up for bringing the state in.
 	deltaRows = 64
-	// stripWidth is how many columns of a state are kept in the first cache.
+	// stripWidth is how many columns of a state are kept in the first cache while a few tokens
+	// change it. For many it is up to the kernel.
 	stripWidth = 32
+	// fetchRows is how many rows ahead inputs are asked for: a head's part of a row is too short
+	// for the processor to foresee the next one's.
+	fetchRows = 4
 )
 
 // DeltaNet runs a Gated DeltaNet layer.
@@ -64,11 +68,15 @@ func (op *deltaOp) head(buf *deltaBuffers, seq *backend.Seq, m int) {
 		if to >= certain {
 			to = seq.N // drafts stay together: their state is only in buf
 		}
+		width := stripWidth
+		if certain-from > deltaRows/4 {
+			width = op.strip.Delta.Columns
+		}
 		op.mix(buf, seq, m, from, to)
 		for i := range op.share() {
 			h := m*op.share() + i
-			for c := 0; c < op.d.ValueDim; c += stripWidth {
-				op.recur(buf, seq, h, from, to, c, min(stripWidth, op.d.ValueDim-c))
+			for c := 0; c < op.d.ValueDim; c += width {
+				op.recur(buf, seq, h, from, to, c, min(width, op.d.ValueDim-c))
 			}
 			op.gate(seq, h, from, to)
 		}
@@ -105,17 +113,13 @@ func (op *deltaOp) mix(buf *deltaBuffers, seq *backend.Seq, m, from, to int) {
 	buf.decay, buf.beta = kernel.Grow(buf.decay, n*op.share()), kernel.Grow(buf.beta, n*op.share())
 	buf.taps = kernel.Grow(buf.taps, d.Kernel)
 	scale := exactmath.RSqrt32(float32(d.KeyDim))
+	at := 0
+	for _, c := range op.channels(m) {
+		op.convolve(buf, seq, c[0], c[1], from, to, at)
+		at += c[1]
+	}
 	for t := range n {
 		y := buf.mixed[t*width:][:width]
-		at := 0
-		for _, c := range op.channels(m) {
-			for j := range buf.taps {
-				x := op.input(seq, from+t-(d.Kernel-1)+j)
-				buf.taps[j] = kernel.Tap{W: &row(d.Conv, j)[c[0]], X: &x[c[0]]}
-			}
-			op.vector.Convolve(y[at:at+c[1]], buf.taps)
-			at += c[1]
-		}
 		q, k := y[:d.KeyDim], y[d.KeyDim:2*d.KeyDim]
 		op.vector.Normalize(q, scale)
 		op.vector.Normalize(k, 1)
@@ -132,6 +136,27 @@ func (op *deltaOp) mix(buf *deltaBuffers, seq *backend.Seq, m, from, to int) {
 			buf.gate[t] = row(op.in.B, seq.First+from+t)[h]
 		}
 		op.vector.Sigmoids(buf.beta[i*n:][:n], buf.gate)
+	}
+}
+
+// convolve convolves w channels from channel c on of tokens [from, to), into columns at, … of mixed.
+func (op *deltaOp) convolve(buf *deltaBuffers, seq *backend.Seq, c, w, from, to, at int) {
+	width, taps := op.width(), buf.taps
+	for j := range taps { // of the token before
+		taps[j].W = &row(op.d.Conv, j)[c]
+		if j > 0 {
+			taps[j].X = &op.input(seq, from-len(taps)+j)[c]
+		}
+	}
+	for t := from; t < to; t++ {
+		if t+fetchRows < seq.N {
+			kernel.Fetch(op.input(seq, t+fetchRows)[c:][:w])
+		}
+		for j := range len(taps) - 1 {
+			taps[j].X = taps[j+1].X
+		}
+		taps[len(taps)-1].X = &op.input(seq, t)[c]
+		op.vector.Convolve(buf.mixed[(t-from)*width+at:][:w], taps)
 	}
 }
 
@@ -160,7 +185,8 @@ func (op *deltaOp) recur(buf *deltaBuffers, seq *backend.Seq, h, from, to, c, w 
 	buf.state, buf.delta = kernel.Grow(buf.state, d.KeyDim*w), kernel.Grow(buf.delta, w)
 	away := stateStrip{buf.state, w, 0}
 	now := home
-	left := max(0, min(to, seq.N-seq.Drafts)-from) // changes that cannot be rejected
+	sure := min(to, seq.N-seq.Drafts) // tokens before it cannot be rejected
+	left := max(0, sure-from)         // changes that cannot
 	if from == 0 {
 		left += seq.Accepted
 	}
@@ -177,18 +203,24 @@ func (op *deltaOp) recur(buf *deltaBuffers, seq *backend.Seq, h, from, to, c, w 
 			change(row(mem.Keys, j)[m*d.KeyDim:][:d.KeyDim], row(mem.Deltas, j)[h*d.ValueDim+c:][:w], row(mem.Decays, j)[h])
 		}
 	}
-	for t := from; t < to; t++ {
-		y := buf.mixed[(t-from)*op.width():][:op.width()]
-		q, k := y[:d.KeyDim], y[d.KeyDim:2*d.KeyDim]
-		v := y[2*d.KeyDim+i*d.ValueDim+c:][:w]
-		decay, beta := buf.decay[i*(to-from)+t-from], buf.beta[i*(to-from)+t-from]
-		delta := buf.delta
-		if g := t - (seq.N - seq.Drafts); g >= 0 {
+	width, values := op.width(), 2*d.KeyDim+i*d.ValueDim+c
+	decay, beta, kq := buf.decay[i*(to-from):][:to-from], buf.beta[i*(to-from):][:to-from], buf.kq
+	key := func(j int) []float32 { return buf.mixed[j*width+d.KeyDim:][:d.KeyDim] }
+	for j := 0; j < to-from; j++ {
+		out, delta := row(op.dst, seq.First+from+j)[h*d.ValueDim+c:][:w], buf.delta
+		if g := from + j - (seq.N - seq.Drafts); g >= 0 {
 			delta = row(mem.Deltas, g)[h*d.ValueDim+c:][:w]
 		}
-		kernels.Read(row(op.dst, seq.First+t)[h*d.ValueDim+c:][:w], delta, now.data, now.stride, now.ahead, q, k, v, decay, beta, buf.kq[t-from])
-		if left > 0 || t+1 < seq.N {
-			change(k, delta, decay)
+		kernels.Read(out, delta, now.data, now.stride, now.ahead, buf.mixed[j*width:][:d.KeyDim], key(j), buf.mixed[j*width+values:][:w], decay[j], beta[j], kq[j])
+		if more := sure - from - j; more > 1 && now.stride == w { // all that are sure, in one go
+			all := rowsOf(op.dst)
+			kernels.Steps(all.Data[(seq.First+from+j)*all.Stride+h*d.ValueDim+c:], all.Stride, delta, now.data,
+				buf.mixed[j*width:], width, d.KeyDim, values, decay[j:][:more], beta[j:], kq[j:])
+			j += more - 1
+			left -= more - 1
+		}
+		if left > 0 || from+j+1 < seq.N {
+			change(key(j), delta, decay[j])
 		}
 	}
 }
@@ -209,6 +241,9 @@ func (op *deltaOp) home(mem *backend.Recurrent, h, c, w int) stateStrip {
 func (op *deltaOp) gate(seq *backend.Seq, h, from, to int) {
 	d := op.d
 	for r := seq.First + from; r < seq.First+to; r++ {
+		if r+fetchRows < seq.First+to {
+			kernel.Fetch(row(op.in.Z, r+fetchRows)[h*d.ValueDim:][:d.ValueDim])
+		}
 		out, z := row(op.dst, r)[h*d.ValueDim:][:d.ValueDim], row(op.in.Z, r)[h*d.ValueDim:][:d.ValueDim]
 		op.vector.Norm(out, out, row(d.Norm, 0), d.Eps)
 		if d.SigmoidGate {

@@ -9,4 +9,6 @@ import "testing"
 func TestPortable(t *testing.T) {
 	t.Run("MatMulEqualsFloat64", TestMatMulEqualsFloat64)
 	t.Run("AttendOptionsEqualFloat64", TestAttendOptionsEqualFloat64)
+	t.Run("MixEqualsFloat64", TestMixEqualsFloat64)
+	t.Run("TowerRowsEqualFloat64", TestTowerRowsEqualFloat64)
 }

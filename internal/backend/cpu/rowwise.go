@@ -9,12 +9,14 @@ import (
 
 // rowwiseOp applies one function to each row of a call, or to each piece of its rows.
 type rowwiseOp struct {
-	b         *Backend
-	f         func(op *rowwiseOp, r int)
-	dst, x, y backend.Tensor
-	table     *kernel.Weight
-	ids       []int32
-	eps       float32
+	b       *Backend
+	f       func(op *rowwiseOp, r int)
+	dst     backend.Tensor
+	x, y, z backend.Tensor
+	table   *kernel.Weight
+	ids     []int32
+	heads   int
+	eps     float32
 }
 
 func (op *rowwiseOp) part(_, from, to int) {
@@ -64,6 +66,36 @@ func normRow(op *rowwiseOp, r int) {
 	op.b.isa.Vector.WideNorm(row(op.dst, r), row(op.x, r), row(op.y, 0), op.eps)
 }
 
+// LayerNorm normalizes the rows of x.
+func (b *Backend) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
+	if dst.Rows != x.Rows || dst.Cols != x.Cols || gain.Cols != x.Cols || bias.Cols != x.Cols {
+		panic(fmt.Sprintf("cpu: norm of %d×%d with %d gains and %d biases into %d×%d", x.Rows, x.Cols, gain.Cols, bias.Cols, dst.Rows, dst.Cols))
+	}
+	b.rowwise = rowwiseOp{b: b, f: layerNormRow, dst: dst, x: x, y: gain, z: bias, eps: eps}
+	b.pool.run(&b.rowwise, x.Rows, 8)
+}
+
+func layerNormRow(op *rowwiseOp, r int) {
+	op.b.isa.Vector.LayerNorm(row(op.dst, r), row(op.x, r), row(op.y, 0), row(op.z, 0), op.eps)
+}
+
+// Rotate turns the heads of x.
+func (b *Backend) Rotate(x, cos, sin backend.Tensor, heads int) {
+	if heads < 1 || x.Cols != 2*heads*cos.Cols || cos.Rows != x.Rows || sin.Rows != x.Rows || sin.Cols != cos.Cols {
+		panic(fmt.Sprintf("cpu: rotation of %d heads of %d×%d by %d×%d and %d×%d", heads, x.Rows, x.Cols, cos.Rows, cos.Cols, sin.Rows, sin.Cols))
+	}
+	b.rowwise = rowwiseOp{b: b, f: rotateRow, x: x, y: cos, z: sin, heads: heads}
+	b.pool.run(&b.rowwise, x.Rows, 8)
+}
+
+func rotateRow(op *rowwiseOp, r int) {
+	x, cos, sin := row(op.x, r), row(op.y, r), row(op.z, r)
+	dim := 2 * len(cos)
+	for h := range op.heads {
+		op.b.isa.Vector.Rotate(x[h*dim:][:dim], cos, sin)
+	}
+}
+
 // piece is how many columns of a row are computed at once where columns do not depend on one
 // another, so that a single row is work for all threads.
 const piece = 1024
@@ -80,9 +112,37 @@ func (b *Backend) SwiGLU(dst, gate, up backend.Tensor) {
 // pieces is how many pieces a row of cols columns has.
 func pieces(cols int) int { return (cols + piece - 1) / piece }
 
-func swigluPiece(op *rowwiseOp, i int) {
+// piece is the row and the columns of piece i.
+func (op *rowwiseOp) piece(i int) (r, from, to int) {
 	n := pieces(op.dst.Cols)
-	r, from := i/n, i%n*piece
-	to := min(from+piece, op.dst.Cols)
+	r, from = i/n, i%n*piece
+	return r, from, min(from+piece, op.dst.Cols)
+}
+
+func swigluPiece(op *rowwiseOp, i int) {
+	r, from, to := op.piece(i)
 	op.b.isa.Vector.SwiGLU(row(op.dst, r)[from:to], row(op.x, r)[from:to], row(op.y, r)[from:to])
+}
+
+// GELU sets dst to x·Φ(x).
+func (b *Backend) GELU(dst, x backend.Tensor, tanh bool) {
+	if dst.Rows != x.Rows || dst.Cols != x.Cols {
+		panic(fmt.Sprintf("cpu: gelu of %d×%d into %d×%d", x.Rows, x.Cols, dst.Rows, dst.Cols))
+	}
+	f := geluPiece
+	if tanh {
+		f = geluTanhPiece
+	}
+	b.rowwise = rowwiseOp{b: b, f: f, dst: dst, x: x}
+	b.pool.run(&b.rowwise, dst.Rows*pieces(dst.Cols), 2)
+}
+
+func geluPiece(op *rowwiseOp, i int) {
+	r, from, to := op.piece(i)
+	op.b.isa.Vector.GELU(row(op.dst, r)[from:to], row(op.x, r)[from:to])
+}
+
+func geluTanhPiece(op *rowwiseOp, i int) {
+	r, from, to := op.piece(i)
+	op.b.isa.Vector.GELUTanh(row(op.dst, r)[from:to], row(op.x, r)[from:to])
 }

@@ -20,6 +20,9 @@ const (
 	maxAlign   = 1 << 20
 )
 
+// ProjectorArchitecture is the architecture of files that have a vision tower and no model.
+const ProjectorArchitecture = "clip"
+
 // File is an open GGUF file, or all parts of a split one. It does not change after Open,
 // and may be used by several goroutines at once.
 type File struct {

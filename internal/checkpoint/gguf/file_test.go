@@ -52,6 +52,14 @@ func TestMetadataIsTyped(t *testing.T) {
 			if n, err := f.Wholes(key); err != nil || !slices.Equal(n, want) {
 				t.Errorf("%s: %v, %v", key, n, err)
 			}
+			for i, x := range want {
+				if n, err := f.Numbers(key); err != nil || len(n) != len(want) || n[i] != float64(x) {
+					t.Errorf("%s: %v, %v", key, n, err)
+				}
+			}
+		}
+		if x, err := f.Numbers("f32"); err != nil || !slices.Equal(x, []float64{1.5}) {
+			t.Errorf("f32: %v, %v", x, err)
 		}
 		if !f.Has("text") || f.Has("txt") {
 			t.Error("Has is wrong")
@@ -86,6 +94,10 @@ func TestMetadataRefusesOtherTypes(t *testing.T) {
 	for key, want := range map[string]string{"text": "not numbers", "f32": "element 0 is not a whole number", "no": `no key "no"`} {
 		_, err := f.Wholes(key)
 		refuse("wholes "+key, err, want)
+	}
+	for key, want := range map[string]string{"text": "not numbers", "no": `no key "no"`} {
+		_, err := f.Numbers(key)
+		refuse("numbers "+key, err, want)
 	}
 }
 
@@ -300,6 +312,7 @@ func FuzzParse(f *testing.F) {
 			_, _ = file.Whole(key)
 			_, _ = file.Number(key)
 			_, _ = file.Wholes(key)
+			_, _ = file.Numbers(key)
 			_, _ = file.Text(key)
 			_, _ = file.Texts(key)
 		}

@@ -155,6 +155,22 @@ func (f *File) Number(key string) (float64, error) {
 	return x, nil
 }
 
+// Numbers are the numbers of the array, or the one number, under a key, of any type.
+func (f *File) Numbers(key string) ([]float64, error) {
+	v, err := f.find(key)
+	if err != nil {
+		return nil, err
+	}
+	if v.typ == typeString {
+		return nil, fmt.Errorf("gguf: key %q: not numbers", key)
+	}
+	list := make([]float64, v.n)
+	for i := range list {
+		_, list[i], _ = v.number(i)
+	}
+	return list, nil
+}
+
 // Wholes are the integers of the array, or the one integer, under a key.
 func (f *File) Wholes(key string) ([]int, error) {
 	v, err := f.find(key)

@@ -128,7 +128,7 @@ func survey(c *checkpoint.Checkpoint) (*weights.Survey, error) {
 		Family: "Plain, dense", ModelType: "plain", Hidden: n.Width, Vocab: n.Vocab, Context: n.Context, AttentionLayers: n.Layers,
 		Stop: []int32{n.End}, Layout: n.memory(model.Options{}),
 	}
-	f.Survey(s, n.table(), nil)
+	f.Survey(s, weights.Tables{Model: n.table()})
 	return s, nil
 }
 
@@ -141,7 +141,7 @@ func inventory(c *checkpoint.Checkpoint, part weights.Portion, log *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
-	return f.Inventory(part, n.table(), nil, converted(c.Config()))
+	return f.Inventory(part, weights.Tables{Model: n.table()}, converted(c.Config()))
 }
 
 // converted is a config.json; converted checkpoints are called and configured as the source is.

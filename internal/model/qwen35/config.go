@@ -1,6 +1,7 @@
 package qwen35
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -32,13 +33,17 @@ type config struct {
 	mtpLayers int  // heads that the config promises
 	preNorm   bool // what the head is fed: the hidden state before the final norm
 	stop      []int32
+
+	vision    *visionConfig // nil: it is not promised, or cannot be read
+	visionErr error         // in what it cannot
 }
 
 // fileConfig is config.json as it is written. Numbers are pointers where absence differs
 // from zero.
 type fileConfig struct {
 	textConfig
-	Text *textConfig `json:"text_config"`
+	Text   *textConfig     `json:"text_config"`
+	Vision json.RawMessage `json:"vision_config"`
 }
 
 type textConfig struct {
@@ -129,6 +134,7 @@ func readConfig(c *checkpoint.Checkpoint) (*config, error) {
 		return nil, fmt.Errorf("qwen35: %w", err)
 	}
 	cfg.stop = stopIDs(cfg.vocab, gen.EOS, t.EOS, f.EOS)
+	cfg.vision, cfg.visionErr = readVision(f.Vision)
 	return cfg, nil
 }
 

@@ -22,6 +22,9 @@ func init() {
 		},
 		Dialogue: model.Dialogue{
 			Ends: []string{endOfText, endOfTurn}, Turn: "<|im_start|>", Answer: "<|im_start|>assistant",
+			Pictures: model.PictureTokens{
+				Image: "<|image_pad|>", Video: "<|video_pad|>", Start: "<|vision_start|>", End: "<|vision_end|>", Others: []string{"<|vision_pad|>"},
+			},
 		},
 		Open: func(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (model.Model, error) {
 			m, err := Open(c, b, o)
@@ -36,6 +39,7 @@ func init() {
 		NoHead:    noHead,
 		GGUF:      slices.Sorted(maps.Keys(ggufTypes)),
 		Assemble:  assembleGGUF,
+		AddTower:  addGGUFTower,
 		Shapes:    Shapes(),
 		Generate: func(shape string, bits int, b backend.Backend, o model.Options) (model.Model, error) {
 			m, err := Generate(shape, bits, b, o)

@@ -15,17 +15,25 @@ type shape struct {
 	heads, kvHeads, keyHeads, valueHeads    int
 	experts, topK, expertWidth, sharedWidth int
 	tied                                    bool
+	tower                                   visionConfig // depth, width, heads, intermediate
 }
 
+// The towers there are.
+var (
+	smallTower = visionConfig{depth: 12, width: 768, heads: 12, intermediate: 3072}
+	midTower   = visionConfig{depth: 24, width: 1024, heads: 16, intermediate: 4096}
+	largeTower = visionConfig{depth: 27, width: 1152, heads: 16, intermediate: 4304}
+)
+
 var releasedShapes = []shape{
-	{name: "0.8b", layers: 24, hidden: 1024, intermediate: 3584, heads: 8, kvHeads: 2, keyHeads: 16, valueHeads: 16, tied: true},
-	{name: "2b", layers: 24, hidden: 2048, intermediate: 6144, heads: 8, kvHeads: 2, keyHeads: 16, valueHeads: 16, tied: true},
-	{name: "4b", layers: 32, hidden: 2560, intermediate: 9216, heads: 16, kvHeads: 4, keyHeads: 16, valueHeads: 32, tied: true},
-	{name: "9b", layers: 32, hidden: 4096, intermediate: 12288, heads: 16, kvHeads: 4, keyHeads: 16, valueHeads: 32},
-	{name: "27b", layers: 64, hidden: 5120, intermediate: 17408, heads: 24, kvHeads: 4, keyHeads: 16, valueHeads: 48},
+	{name: "0.8b", layers: 24, hidden: 1024, intermediate: 3584, heads: 8, kvHeads: 2, keyHeads: 16, valueHeads: 16, tied: true, tower: smallTower},
+	{name: "2b", layers: 24, hidden: 2048, intermediate: 6144, heads: 8, kvHeads: 2, keyHeads: 16, valueHeads: 16, tied: true, tower: midTower},
+	{name: "4b", layers: 32, hidden: 2560, intermediate: 9216, heads: 16, kvHeads: 4, keyHeads: 16, valueHeads: 32, tied: true, tower: midTower},
+	{name: "9b", layers: 32, hidden: 4096, intermediate: 12288, heads: 16, kvHeads: 4, keyHeads: 16, valueHeads: 32, tower: largeTower},
+	{name: "27b", layers: 64, hidden: 5120, intermediate: 17408, heads: 24, kvHeads: 4, keyHeads: 16, valueHeads: 48, tower: largeTower},
 	{
 		name: "35b-a3b", layers: 40, hidden: 2048, heads: 16, kvHeads: 2, keyHeads: 16, valueHeads: 32,
-		experts: 256, topK: 8, expertWidth: 512, sharedWidth: 512,
+		experts: 256, topK: 8, expertWidth: 512, sharedWidth: 512, tower: largeTower,
 	},
 }
 
@@ -40,7 +48,8 @@ func Shapes() []string {
 
 // Generate makes a model of a released size with weights that mean nothing: its speed is
 // that of the real one, which needs no download to be measured. The weights have the given
-// bits of dtype.Affine in groups of 64, or 16 for bf16.
+// bits of dtype.Affine in groups of 64, or 16 for bf16. It has a vision tower if the options give
+// that some bits.
 func Generate(name string, bits int, b backend.Backend, o model.Options) (*Model, error) {
 	for _, s := range releasedShapes {
 		if s.name != name {
@@ -48,7 +57,12 @@ func Generate(name string, bits int, b backend.Backend, o model.Options) (*Model
 		}
 		l := newLoader(b, o)
 		l.Generated(bits)
-		m, err := load(l, s.config(), true, o)
+		cfg := s.config()
+		var tower *Tower
+		if o.TowerBits > 0 {
+			tower = newTower(cfg.vision)
+		}
+		m, err := load(l, cfg, true, tower, o)
 		if err != nil {
 			l.Free()
 		}
@@ -69,6 +83,10 @@ func (s *shape) config() *config {
 	for i := range s.layers {
 		c.layers = append(c.layers, (i+1)%4 == 0)
 	}
+	v := s.tower
+	v.output, v.patch, v.temporal, v.merge, v.channels = s.hidden, 16, 2, 2, 3
+	v.positions, v.activation = 2304, visionActivation
+	c.vision = &v
 	return c
 }
 

@@ -42,6 +42,42 @@ func TestGenerateCountsAsPublished(t *testing.T) {
 	}
 }
 
+// TestGenerateCountsTowersAsPublished does likewise with the towers.
+func TestGenerateCountsTowersAsPublished(t *testing.T) {
+	want := map[string]int64{"0.8b": 100_592_896, "2b": 331_416_576, "4b": 333_514_240, "9b": 456_010_480, "27b": 460_730_096, "35b-a3b": 446_571_248}
+	for _, s := range releasedShapes {
+		n := int64(0)
+		c := s.config()
+		for w := range newTower(c.vision).weights() {
+			n += w.Parameters()
+		}
+		if err := c.vision.check(c.hidden); err != nil || n != want[s.name] {
+			t.Errorf("%s: a tower of %d parameters, published are %d: %v", s.name, n, want[s.name], err)
+		}
+	}
+}
+
+// TestGenerateTower makes one whose rows cannot all be cut into groups, as of the large ones: what it
+// sees are numbers.
+func TestGenerateTower(t *testing.T) {
+	v := *releasedShapes[0].config().vision
+	v.depth, v.width, v.heads, v.intermediate, v.output = 2, 128, 4, 100, 64
+	for _, bits := range []int{4, 8, 16} {
+		l := newLoader(backendtest.Open(t, backend.Options{}), model.Options{})
+		l.Generated(bits)
+		tower := newTower(&v)
+		if err := tower.load(l); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range see(t, tower, stepOperations, onePicture(t))[0] {
+			if y := float64(x); math.IsNaN(y) || math.Abs(y) > 100 {
+				t.Fatalf("%d bits: %v", bits, x)
+			}
+		}
+		l.Free()
+	}
+}
+
 // BenchmarkRound measures a pass of a generated model over a few rows of one sequence.
 func BenchmarkRound(b *testing.B) {
 	for _, name := range []string{"0.8b", "2b"} {

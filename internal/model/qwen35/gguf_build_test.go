@@ -59,7 +59,7 @@ func sourceTensors(t *testing.T, c *checkpoint.Checkpoint, group int) map[string
 	list := map[string]plainTensor{}
 	for _, n := range c.Tensors() {
 		name, needed := canonical(n)
-		if !needed || strings.HasSuffix(n, ".scales") || strings.HasSuffix(n, ".biases") {
+		if !needed || weights.IsTower(name) || strings.HasSuffix(n, ".scales") || strings.HasSuffix(n, ".biases") {
 			continue
 		}
 		x, err := c.Tensor(n)
@@ -227,7 +227,13 @@ func (l *llama) metadata() {
 	set("attention.layer_norm_rms_epsilon", float32(l.text["rms_norm_eps"].(float64)))
 	set("rope.freq_base", float32(rope["rope_theta"].(float64)))
 	set("rope.dimension_count", uint32(float64(l.n("head_dim"))*rope["partial_rotary_factor"].(float64)))
-	set("rope.dimension_sections", []int32{11, 11, 10, 0})
+	if list, ok := rope["mrope_section"].([]any); ok {
+		sections := []int32{0, 0, 0, 0}
+		for i, n := range list {
+			sections[i] = int32(n.(float64))
+		}
+		set("rope.dimension_sections", sections)
+	}
 	l.set("general.sampling.temp", float32(0.8))
 	l.set("general.sampling.top_k", int32(20))
 }

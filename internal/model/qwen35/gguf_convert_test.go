@@ -21,7 +21,7 @@ import (
 // the one that the file stands for.
 func TestGGUFConverts(t *testing.T) {
 	for name, arch := range map[string]string{"dense": "qwen35", "moe": "qwen35moe"} {
-		file, err := model.OpenGGUF(qwen35.MixedGGUF(t, golden.Dir(t, name), golden.Dir(t, "tiny"), arch))
+		file, err := model.OpenGGUF(qwen35.MixedGGUF(t, golden.Dir(t, name), golden.Dir(t, "tiny"), arch), "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -135,6 +135,13 @@ func (r *ggufReader) rope(dim int) map[string]any {
 		}
 		p.text["partial_rotary_factor"] = part
 	}
+	if key := g.arch + ".rope.dimension_sections"; g.Has(key) {
+		sections, err := g.Wholes(key)
+		p.keep(err)
+		if len(sections) > 2 { // the fourth is of no model
+			p.text["mrope_section"] = sections[:3]
+		}
+	}
 	r.err = p.err
 	return p.text
 }

@@ -79,12 +79,14 @@ func (g *comparison) compare(t *testing.T, r *rig, f *golden.Fixture, i int) {
 			g.differ++
 		}
 	}
+	// The logits of tiny were recorded before it got its last rows, those of pictures.
+	vocab := f.Array(t, fmt.Sprintf("%d.logits_last", i)).Shape[1]
 	for j := range 3 {
 		at := n - 3 + j
 		what := fmt.Sprintf("case %d row %d", i, at)
-		g.logits.Add(what, logits[at], f.Array(t, fmt.Sprintf("%d.logits_last", i)).Row(j))
+		g.logits.Add(what, logits[at][:vocab], f.Array(t, fmt.Sprintf("%d.logits_last", i)).Row(j))
 		g.hidden.Add(what, hidden[at*width:(at+1)*width], f.Array(t, fmt.Sprintf("%d.hidden_last", i)).Row(j))
-		g.head.Add(what, head[at], f.Array(t, fmt.Sprintf("%d.mtp_logits_last", i)).Row(j))
+		g.head.Add(what, head[at][:vocab], f.Array(t, fmt.Sprintf("%d.mtp_logits_last", i)).Row(j))
 	}
 }
 

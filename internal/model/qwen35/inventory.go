@@ -18,5 +18,13 @@ func TakeInventory(c *checkpoint.Checkpoint, part weights.Portion, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	return f.Inventory(part, newModel(cfg).weights(), newHead(cfg).weights(), &converted{cfg, c.Config()})
+	tables := weights.Tables{Model: newModel(cfg).weights(), Head: newHead(cfg).weights()}
+	tower, err := cfg.openTower(f)
+	switch {
+	case tower != nil:
+		tables.Tower = tower.weights()
+	case err != nil && part != weights.HeadOnly:
+		log.Warn("the vision tower cannot be used", "reason", err)
+	}
+	return f.Inventory(part, tables, &converted{cfg, c.Config()})
 }

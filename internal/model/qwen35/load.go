@@ -17,9 +17,9 @@ func newLoader(b backend.Backend, o model.Options) *weights.Loader {
 	return l
 }
 
-// load loads a model, with its head if it is to have one. After an error the caller frees
-// what was loaded.
-func load(l *weights.Loader, cfg *config, head bool, o model.Options) (*Model, error) {
+// load loads a model, with its head if it is to have one and with its vision tower if it has one.
+// After an error the caller frees what was loaded.
+func load(l *weights.Loader, cfg *config, head bool, tower *Tower, o model.Options) (*Model, error) {
 	m := newModel(cfg)
 	m.b, m.loaded = l.Backend, l
 	if err := l.Load(m.weights()); err != nil {
@@ -38,6 +38,15 @@ func load(l *weights.Loader, cfg *config, head bool, o model.Options) (*Model, e
 			return nil, err
 		}
 	}
+	if tower != nil {
+		if o.TowerBits > 0 {
+			l.Generated(o.TowerBits)
+		}
+		if err := tower.load(l); err != nil {
+			return nil, err
+		}
+		m.tower = tower
+	}
 	if err := l.Err(); err != nil {
 		return nil, err
 	}
@@ -55,11 +64,11 @@ func load(l *weights.Loader, cfg *config, head bool, o model.Options) (*Model, e
 }
 
 // bits is what a module is quantized to on load where the others get the given bits. Small matrices with a
-// large say keep 8 bits: the router decides between experts, the head between draft tokens, and
-// the decay is an exponential of its projection. At 4 bits, which small models notice, the
+// large say keep 8 bits: the router decides between experts, the head between draft tokens, the
+// vision tower what is seen, and the decay is an exponential of its projection. At 4 bits, which small models notice, the
 // matrices that others build on get one more, and embedding and output two.
 func bits(module string, bits int) int {
-	if weights.IsHead(module) {
+	if weights.IsHead(module) || weights.IsTower(module) {
 		return 8
 	}
 	last := module[strings.LastIndexByte(module, '.')+1:]

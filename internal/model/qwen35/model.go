@@ -1,6 +1,7 @@
 // Package qwen35 is the Qwen3.5 family: dense and mixture-of-experts models of Gated
 // DeltaNet and gated attention layers, and their multi-token-prediction head. It knows
-// every layout such checkpoints come in; the arithmetic is the backend's.
+// every layout such checkpoints come in; the arithmetic is the backend's. Their vision tower is
+// here too.
 package qwen35
 
 import (
@@ -20,11 +21,15 @@ type Model struct {
 	head   *Head
 	loaded *weights.Loader // what to free
 	taps   taps
+
+	tower    *Tower
+	towerErr error // why there is none, where the checkpoint has something of one
 }
 
 var (
 	_ model.Examinable = (*Model)(nil)
 	_ model.Tappable   = (*Model)(nil)
+	_ model.Sighted    = (*Model)(nil)
 )
 
 // Open loads a checkpoint. It refuses one with tensors missing or left over, naming them.
@@ -45,9 +50,10 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (*Model,
 	if !head && cfg.mtpLayers > 0 {
 		o.Log.Warn("config.json promises a multi-token-prediction head, but the weights have none: a converter has probably dropped its mtp tensors; decoding works without it")
 	}
+	tower, towerErr := cfg.towerOf(f, o)
 	l := newLoader(b, o)
 	l.From(f)
-	m, err := load(l, cfg, head, o)
+	m, err := load(l, cfg, head, tower, o)
 	if err == nil {
 		err = f.Leftover()
 	}
@@ -55,6 +61,7 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (*Model,
 		l.Free()
 		return nil, err
 	}
+	m.towerErr = towerErr
 	checkGains(f.Gains(), o.Log)
 	return m, nil
 }
@@ -97,6 +104,14 @@ func (m *Model) Head() model.Head {
 		return nil
 	}
 	return m.head
+}
+
+// Tower is the vision tower, see model.Sighted.
+func (m *Model) Tower() (model.Tower, error) {
+	if m.tower == nil {
+		return nil, m.towerErr
+	}
+	return m.tower, nil
 }
 
 // Close frees the weights of the model and its head.

@@ -23,7 +23,8 @@ func openFiles(c *checkpoint.Checkpoint, cfg *config, log *slog.Logger) (*weight
 	return f, nil
 }
 
-// canonical is the canonical form of a tensor's name, and whether a text model needs it.
+// canonical is the canonical form of a tensor's name, and whether it is needed: for text, or, of the
+// vision tower, for pictures.
 func canonical(name string) (string, bool) {
 	for {
 		short := strings.TrimPrefix(strings.TrimPrefix(name, "model."), "language_model.")
@@ -32,11 +33,14 @@ func canonical(name string) (string, bool) {
 		}
 		name = short
 	}
-	for _, other := range []string{"visual.", "vision_tower.", "vision_model.", "multi_modal_projector."} {
+	for _, other := range []string{"vision_model.", "multi_modal_projector."} { // of no tower of the family
 		if strings.HasPrefix(name, other) {
 			return name, false
 		}
 	}
+	if rest, ok := strings.CutPrefix(name, "vision_tower."); ok {
+		name = "visual." + rest
+	}
 	// Old exports carry the rotation's frequencies, which follow from the config.
-	return name, !strings.HasSuffix(name, "rotary_emb.inv_freq")
+	return name, !strings.HasSuffix(name, "emb.inv_freq")
 }

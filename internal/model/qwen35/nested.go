@@ -23,6 +23,9 @@ func (v *converted) Name(canonical string) string {
 	if weights.IsHead(canonical) || strings.HasPrefix(canonical, weights.OutputMatrix+".") {
 		return "language_model." + canonical
 	}
+	if rest, ok := strings.CutPrefix(canonical, "visual."); ok {
+		return "vision_tower." + rest
+	}
 	return "language_model.model." + canonical
 }
 

@@ -37,7 +37,7 @@ func tryOpen(tb testing.TB, dir string, threads int, o model.Options) (*rig, err
 	tb.Helper()
 	openAt := checkpoint.Open
 	if strings.HasSuffix(dir, ".gguf") {
-		openAt = model.OpenGGUF
+		openAt = func(path string) (*checkpoint.Checkpoint, error) { return model.OpenGGUF(path, "") }
 	}
 	c, err := openAt(dir)
 	if err != nil {

@@ -75,7 +75,16 @@ func TestQwen38IsSurveyed(t *testing.T) {
 			add(w.Name, w.Cols)
 		}
 	}
-	add("model.visual.patch_embed.proj.bias", 1152)
+	for w := range newTower(cfg.vision).weights() {
+		switch {
+		case w.Kind == weights.Kernel:
+			add("model."+w.Name, append([]int{w.Rows}, w.Kernel[:]...)...)
+		case w.IsMatrix():
+			add("model."+w.Name, w.Rows, w.Cols)
+		default:
+			add("model."+w.Name, w.Cols)
+		}
+	}
 	f, err := os.Create(filepath.Join(dir, mainFile))
 	if err != nil {
 		t.Fatal(err)
@@ -105,6 +114,9 @@ func TestQwen38IsSurveyed(t *testing.T) {
 	}
 	if s.Family != "Qwen3.5, dense" || s.AttentionLayers != 16 || s.DeltaLayers != 48 || s.Context != 262144 || s.Parameters != 26_895_998_464 {
 		t.Errorf("%s, %d and %d layers, context %d, %d parameters", s.Family, s.AttentionLayers, s.DeltaLayers, s.Context, s.Parameters)
+	}
+	if s.Tower.Problem != nil || s.Tower.Parameters != 460_730_096 || s.Tower.Layers != 27 {
+		t.Errorf("tower %+v", s.Tower)
 	}
 	for _, p := range s.Parts {
 		if p.Name == "mtp head" && p.Parameters != 424_699_392 {

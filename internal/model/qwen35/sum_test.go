@@ -16,7 +16,7 @@ import (
 func TestGGUFSumCoversEveryByte(t *testing.T) {
 	path, _ := convertGGUF(t, golden.Dir(t, "dense"), "qwen35", oneType("Q8_0"), 3)
 	sum := func() (string, error) {
-		c, err := model.OpenGGUF(path)
+		c, err := model.OpenGGUF(path, "")
 		if err != nil {
 			return "", err
 		}

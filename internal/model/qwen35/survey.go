@@ -35,7 +35,16 @@ func Look(c *checkpoint.Checkpoint) (*weights.Survey, error) {
 	if f == nil {
 		return s, nil
 	}
-	f.Survey(s, newModel(cfg).weights(), newHead(cfg).weights())
+	tables := weights.Tables{Model: newModel(cfg).weights(), Head: newHead(cfg).weights()}
+	tower, err := cfg.openTower(f)
+	s.Tower.Promised, s.Tower.Problem = cfg.vision != nil || cfg.visionErr != nil, err
+	if tower != nil {
+		tables.Tower = tower.weights()
+		i := tower.info
+		s.Tower.Layers, s.Tower.Width, s.Tower.Heads = i.Layers, i.Width, cfg.vision.heads
+		s.Tower.Patch, s.Tower.Temporal, s.Tower.Merge = i.Patch, i.Temporal, i.Merge
+	}
+	f.Survey(s, tables)
 	slices.SortFunc(s.Head.Norms, func(a, b weights.Norm) int {
 		return slices.Index(headNorms, a.Tensor) - slices.Index(headNorms, b.Tensor)
 	})

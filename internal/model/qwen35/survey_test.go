@@ -71,7 +71,7 @@ func TestLookAtGGUFDecodesNothing(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	s, err := Look(c)
 	runtime.ReadMemStats(&after)
-	if err != nil || len(s.Missing)+len(s.Unknown)+len(s.Errors) > 0 || s.Parameters != 18_925_744 || !s.Head.Present {
+	if err != nil || len(s.Missing)+len(s.Unknown)+len(s.Errors) > 0 || s.Parameters != 18_950_320 || !s.Head.Present {
 		t.Errorf("%v, %+v", err, s)
 	}
 	if n := after.TotalAlloc - before.TotalAlloc; n > 8<<20 {

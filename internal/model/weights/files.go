@@ -14,8 +14,8 @@ import (
 type Reading struct {
 	ModelType string // of config.json
 	Tied      bool   // the embedding is the output matrix too: one that is stored all the same is not used
-	// Canonical is the canonical form of a tensor's name in a file, and whether a text model
-	// needs it.
+	// Canonical is the canonical form of a tensor's name in a file, and whether it is needed: for
+	// text, or for pictures.
 	Canonical func(name string) (canonical string, needed bool)
 }
 
@@ -30,6 +30,7 @@ type Files struct {
 	log     *slog.Logger
 	missing []string  // canonical names
 	gains   []float64 // mean effective gain of the layers' input norms
+	twice   error     // of a vision tower: see findNames
 }
 
 var _ source = (*Files)(nil)
@@ -37,11 +38,11 @@ var _ source = (*Files)(nil)
 // Open looks through the names of a checkpoint, which stays open as long as its weights are
 // used. Gains are taken as they are stored until somebody sets Norms.
 func Open(c *checkpoint.Checkpoint, r Reading, log *slog.Logger) (*Files, error) {
-	found, err := findNames(c, &r, log)
+	found, twice, err := findNames(c, &r, log)
 	if err != nil {
 		return nil, err
 	}
-	f := &Files{Reading: r, source: c, weights: []*checkpoint.Weights{c.Weights}, names: found, log: log}
+	f := &Files{Reading: r, source: c, weights: []*checkpoint.Weights{c.Weights}, names: found, log: log, twice: twice}
 	for _, s := range c.Sidecars {
 		if found.from(s.Weights) {
 			f.weights = append(f.weights, s.Weights)
@@ -61,7 +62,7 @@ func (f *Files) Gains() []float64 { return f.gains }
 
 // find sets the storage and the places of a weight, and reports whether all of it is there.
 func (f *Files) find(w *Weight) bool {
-	w.norms = &f.Norms
+	w.norms, w.storage, w.places = &f.Norms, Storage{}, nil // a table may be walked again
 	if !w.IsMatrix() {
 		p, ok := f.names[w.Name]
 		if !ok {

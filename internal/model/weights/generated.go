@@ -12,7 +12,7 @@ import (
 // generator is a source that makes weights up. All matrices are views of the same few bytes.
 type generator struct {
 	bits          int
-	codes         []byte
+	codes, plain  []byte // of quantized matrices and of others
 	scale, biases []byte
 }
 
@@ -23,25 +23,26 @@ func (g *generator) err() error                 { return nil }
 func (g *generator) release(*dtype.Matrix) bool { return true }
 
 func (g *generator) matrices(w *Weight) ([]dtype.Matrix, error) {
-	m, err := g.matrix(w.Rows, w.Cols)
+	m, err := g.matrix(w.Rows, w.Cols, w.Kind == Kernel)
 	if err != nil {
 		return nil, fmt.Errorf("weights: %s: %w", w.module(), err)
 	}
 	return slices.Repeat([]dtype.Matrix{m}, w.Count()), nil
 }
 
-// matrix is noise of a size that keeps activations near one.
-func (g *generator) matrix(rows, cols int) (dtype.Matrix, error) {
+// matrix is noise of a size that keeps activations near one. It is not quantized if it must not be,
+// or if its rows cannot be cut into groups.
+func (g *generator) matrix(rows, cols int, plain bool) (dtype.Matrix, error) {
 	const group = 64
 	m := dtype.Matrix{Rows: rows, Cols: cols, Type: dtype.BF16}
 	deviation := 1 / math.Sqrt(float64(cols))
-	if g.bits == 16 {
+	if g.bits == 16 || cols%group != 0 || plain {
 		n := 2 * rows * cols
-		for i := len(g.codes) / 2; len(g.codes) < n; i++ {
+		for i := len(g.plain) / 2; len(g.plain) < n; i++ {
 			x := dtype.ToBF16(float32(deviation * noise(i)))
-			g.codes = append(g.codes, byte(x), byte(x>>8))
+			g.plain = append(g.plain, byte(x), byte(x>>8))
 		}
-		m.Data = g.codes[:n]
+		m.Data = g.plain[:n]
 		return m, m.Validate()
 	}
 	m.Format, m.Type, m.Bits, m.Group, m.ScaleType = dtype.Affine, dtype.Invalid, g.bits, group, dtype.BF16
@@ -74,7 +75,7 @@ func fill(b []byte, n int, x float32) []byte {
 func (g *generator) values(w *Weight) ([]float32, error) {
 	v := make([]float32, w.Rows*w.Cols)
 	for i := range v {
-		if v[i] = 1; !strings.Contains(w.Name, "norm") {
+		if v[i] = 1; !strings.Contains(w.Name, "norm") || strings.HasSuffix(w.Name, ".bias") {
 			v[i] = float32(noise(i))
 		}
 	}

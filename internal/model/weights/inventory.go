@@ -9,7 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 )
 
-// Extra is a tensor that a text model has no use for, such as one of an image tower.
+// Extra is a tensor that a text model has no use for, such as one of a vision tower.
 type Extra struct {
 	From *checkpoint.Weights
 	Name string // in its file
@@ -21,7 +21,8 @@ type Extra struct {
 // the right shape, and no tensor is left over.
 type Inventory struct {
 	Weights   []Weight // in the order of the layers, then the head's
-	Extras    []Extra
+	Tower     []Weight // those of the vision tower, if it can be used and IncludeTower was not called
+	Extras    []Extra  // those of the vision tower too, whether it can or not
 	Converted Converted
 
 	head  []Weight // what a head of this model has, whether there is one or not
@@ -47,7 +48,7 @@ var ErrNoHead = errors.New("there is no multi-token-prediction head")
 type Converted interface {
 	// Name is what the tensor of a canonical name is called in them.
 	Name(canonical string) string
-	// Config is their config.json, for a model with a head or without one, with an image tower
+	// Config is their config.json, for a model with a head or without one, with a vision tower
 	// or without. The caller owns the map.
 	Config(head, vision bool) (map[string]any, error)
 	// HeadConfig is the config.json of a folder that holds nothing but the head.
@@ -56,10 +57,10 @@ type Converted interface {
 	PromiseHead(config map[string]any) (changed bool)
 }
 
-// Inventory lists the weights of the tables: of the model without its head, and of the head; nil
-// for a family that has none. It reads no more of the checkpoint than the headers and the norms
-// of the head. The checkpoint may also be that of a head in a folder of its own.
-func (f *Files) Inventory(part Portion, model, head iter.Seq[*Weight], how Converted) (*Inventory, error) {
+// Inventory lists the weights of the tables. It reads no more of the checkpoint than the headers
+// and the norms of the head. The checkpoint may also be that of a head in a folder of its own. A
+// tower that cannot be used has been skipped.
+func (f *Files) Inventory(part Portion, t Tables, how Converted) (*Inventory, error) {
 	v := &Inventory{Converted: how, files: f}
 	add := func(table iter.Seq[*Weight]) {
 		for w := range table {
@@ -68,15 +69,15 @@ func (f *Files) Inventory(part Portion, model, head iter.Seq[*Weight], how Conve
 		}
 	}
 	if part != HeadOnly {
-		add(model)
+		add(t.Model)
 		output := func(w Weight) bool { return w.Name == OutputMatrix+".weight" }
 		if i := slices.IndexFunc(v.Weights, output); i >= 0 { // loaded early, written last
 			w := v.Weights[i]
 			v.Weights = append(slices.Delete(v.Weights, i, i+1), w)
 		}
 	}
-	if head != nil {
-		for w := range head {
+	if t.Head != nil {
+		for w := range t.Head {
 			v.head = append(v.head, *w)
 		}
 	}
@@ -84,8 +85,8 @@ func (f *Files) Inventory(part Portion, model, head iter.Seq[*Weight], how Conve
 		switch there, err := f.HasHead(); {
 		case err != nil:
 			return nil, err
-		case there && head != nil:
-			add(head)
+		case there && t.Head != nil:
+			add(t.Head)
 		case part == HeadOnly:
 			return nil, fmt.Errorf("weights: %s: %w: a converter has probably dropped its mtp tensors", f.source.Name(), ErrNoHead)
 		}
@@ -93,14 +94,22 @@ func (f *Files) Inventory(part Portion, model, head iter.Seq[*Weight], how Conve
 	if err := f.err(); err != nil {
 		return nil, err
 	}
+	if part != HeadOnly && t.Tower != nil {
+		for w := range t.Tower {
+			f.find(w)
+			v.Tower = append(v.Tower, *w)
+		}
+	}
 	return v, v.check(part)
 }
 
 // check looks at each header, which marks the tensors as used, and refuses what is left.
 func (v *Inventory) check(part Portion) error {
-	for i := range v.Weights {
-		if err := v.Weights[i].check(); err != nil {
-			return err
+	for _, list := range [][]Weight{v.Weights, v.Tower} {
+		for i := range list {
+			if err := list[i].check(); err != nil {
+				return err
+			}
 		}
 	}
 	all := v.files.weights
@@ -110,7 +119,7 @@ func (v *Inventory) check(part Portion) error {
 	var left []string
 	for _, from := range all {
 		for _, n := range from.Tensors() {
-			if name, needed := v.files.Canonical(n); !needed {
+			if name, needed := v.files.Canonical(n); !needed || IsTower(name) {
 				v.Extras = append(v.Extras, Extra{from, n, name})
 			}
 		}
@@ -124,9 +133,15 @@ func (v *Inventory) check(part Portion) error {
 	return v.files.leftover(left)
 }
 
+// IncludeTower makes the vision tower one of the weights, the last.
+func (v *Inventory) IncludeTower() {
+	v.Weights = append(v.Weights, v.Tower...)
+	v.Tower = nil
+}
+
 // Stored is how many tensors of the files the weights are made of, scales and biases
-// included, how many of these are the head's, and what all occupy.
-func (v *Inventory) Stored() (tensors, head int, bytes int64) {
+// included, how many of these are the head's and the vision tower's, and what all occupy.
+func (v *Inventory) Stored() (tensors, head, tower int, bytes int64) {
 	type name struct {
 		from *checkpoint.Weights
 		name string
@@ -134,28 +149,39 @@ func (v *Inventory) Stored() (tensors, head int, bytes int64) {
 	seen := map[name]bool{}
 	for i := range v.Weights {
 		w := &v.Weights[i]
-		for _, p := range w.places {
-			for _, suffix := range []string{"", ".weight", ".scales", ".biases", ".global_scale", ".weight_scale_inv", "_scale_inv"} {
-				t, ok := p.From.Look(p.Name + suffix)
-				at := name{p.From, t.Name}
-				if !ok || seen[at] {
-					continue
-				}
-				seen[at] = true
-				tensors++
-				bytes += size(t)
-				if w.Head() {
-					head++
-				}
+		w.eachTensor(func(from *checkpoint.Weights, t checkpoint.Tensor) {
+			at := name{from, t.Name}
+			if seen[at] {
+				return
+			}
+			seen[at] = true
+			tensors++
+			bytes += size(t)
+			switch {
+			case w.Head():
+				head++
+			case w.Tower():
+				tower++
+			}
+		})
+	}
+	return tensors, head, tower, bytes
+}
+
+// eachTensor visits the tensors that the weight is stored as, scales and biases included.
+func (w *Weight) eachTensor(visit func(from *checkpoint.Weights, t checkpoint.Tensor)) {
+	for _, p := range w.places {
+		for _, suffix := range []string{"", ".weight", ".scales", ".biases", ".global_scale", ".weight_scale_inv", "_scale_inv"} {
+			if t, ok := p.From.Look(p.Name + suffix); ok {
+				visit(p.From, t)
 			}
 		}
 	}
-	return tensors, head, bytes
 }
 
 // HasHead reports whether the head is among the weights.
 func (v *Inventory) HasHead() bool {
-	return len(v.Weights) > 0 && v.Weights[len(v.Weights)-1].Head()
+	return slices.ContainsFunc(v.Weights, func(w Weight) bool { return w.Head() })
 }
 
 // AddHead adds the head of another inventory, which must have the shape that the config of

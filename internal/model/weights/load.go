@@ -45,6 +45,7 @@ type Loader struct {
 	parameters int64
 	done       int64 // bytes read
 	total      int64
+	tables     int64 // bytes of matrices on the host
 	garbage    int64 // bytes of copies dropped since memory was last given back
 }
 
@@ -77,9 +78,12 @@ func (l *Loader) Load(table iter.Seq[*Weight]) error {
 		}
 		l.parameters += w.Parameters()
 		var err error
-		if w.IsMatrix() {
+		switch {
+		case w.Kind == Table:
+			*w.host, err = l.table(w)
+		case w.IsMatrix():
 			*w.matrix, err = l.matrices(w)
-		} else {
+		default:
 			*w.tensor, err = l.vector(w)
 		}
 		if err != nil {
@@ -98,7 +102,7 @@ func (l *Loader) matrices(w *Weight) (backend.Weight, error) {
 	}
 	use := stack
 	bits := 0
-	if l.Bits != nil {
+	if l.Bits != nil && w.Kind != Kernel {
 		bits = l.Bits(w.module())
 	}
 	if bits > 0 {
@@ -224,6 +228,22 @@ func (l *Loader) vector(w *Weight) (t backend.Tensor, err error) {
 	return t, nil
 }
 
+// table is the numbers of a matrix that stays on the host.
+func (l *Loader) table(w *Weight) ([]float32, error) {
+	stack, err := l.from.matrices(w)
+	if err != nil {
+		return nil, err
+	}
+	m := &stack[0]
+	v := make([]float32, m.Rows*m.Cols)
+	for r := range m.Rows {
+		m.Row(v[r*m.Cols:(r+1)*m.Cols], r)
+	}
+	l.release(m)
+	l.tables += 4 * int64(len(v))
+	return v, nil
+}
+
 // transpose turns [rows, cols] into [cols, rows].
 func transpose(v []float32, rows, cols int) []float32 {
 	t := make([]float32, len(v))
@@ -237,7 +257,7 @@ func transpose(v []float32, rows, cols int) []float32 {
 
 // Bytes is the memory of everything loaded so far.
 func (l *Loader) Bytes() int64 {
-	n := int64(0)
+	n := l.tables
 	for _, w := range l.weights {
 		n += w.Bytes()
 	}
@@ -255,5 +275,5 @@ func (l *Loader) Free() {
 	for _, t := range l.tensors {
 		l.Backend.Free(t)
 	}
-	l.weights, l.tensors = nil, nil
+	l.weights, l.tensors, l.tables = nil, nil, 0
 }

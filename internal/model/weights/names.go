@@ -12,6 +12,9 @@ import (
 // headPrefix is what canonical names of the multi-token-prediction head begin with.
 const headPrefix = "mtp."
 
+// towerPrefix is what canonical names of the vision tower begin with.
+const towerPrefix = "visual."
+
 // OutputMatrix is the canonical name of the module that logits come from.
 const OutputMatrix = "lm_head"
 
@@ -26,18 +29,26 @@ type Place struct {
 type names map[string]Place
 
 // findNames maps all tensors of the checkpoint and marks those that are known but not
-// needed. A head beside the main weights is used if there is none inside them.
-func findNames(c *checkpoint.Checkpoint, r *Reading, log *slog.Logger) (names, error) {
-	found := names{}
+// needed. A head beside the main weights is used if there is none inside them. twice is the
+// error of a vision tower two tensors of which have one name, which is no reason to refuse the
+// model.
+func findNames(c *checkpoint.Checkpoint, r *Reading, log *slog.Logger) (found names, twice, err error) {
+	found = names{}
 	skipped := map[string]bool{}
+	headOnly := strings.HasSuffix(r.ModelType, HeadType)
 	for _, n := range c.Tensors() {
 		name, needed := r.Canonical(n)
-		if !needed || r.Tied && strings.HasPrefix(name, OutputMatrix+".") {
+		if !needed || headOnly && IsTower(name) || r.Tied && strings.HasPrefix(name, OutputMatrix+".") {
 			skipped[n] = true
 			continue
 		}
 		if other, ok := found[name]; ok {
-			return nil, fmt.Errorf("weights: tensors %q and %q are both %s", other.Name, n, name)
+			err := fmt.Errorf("weights: tensors %q and %q are both %s", other.Name, n, name)
+			if !IsTower(name) {
+				return nil, nil, err
+			}
+			skipped[n], twice = true, err
+			continue
 		}
 		found[name] = Place{From: c.Weights, Name: n}
 	}
@@ -52,28 +63,29 @@ func findNames(c *checkpoint.Checkpoint, r *Reading, log *slog.Logger) (names, e
 			}
 			continue
 		}
-		s.Skip(func(name string) bool {
-			_, needed := r.Canonical(name)
-			return !needed
-		})
+		other := func(name string) bool {
+			name, needed := r.Canonical(name)
+			return !needed || IsTower(name)
+		}
+		s.Skip(other)
 		for _, n := range s.Tensors() {
-			name, needed := r.Canonical(n)
-			if !needed {
+			if other(n) {
 				continue
 			}
+			name, _ := r.Canonical(n)
 			if !IsHead(name) {
 				name = headPrefix + name
 			}
 			if other, ok := found[name]; ok {
-				return nil, fmt.Errorf("weights: tensors %q and %q of %s are both %s", other.Name, n, s.File, name)
+				return nil, nil, fmt.Errorf("weights: tensors %q and %q of %s are both %s", other.Name, n, s.File, name)
 			}
 			found[name] = Place{From: s.Weights, Name: n, Beside: true}
 		}
 	}
-	if strings.HasSuffix(r.ModelType, HeadType) {
-		return found.asHead(), nil
+	if headOnly {
+		found = found.asHead()
 	}
-	return found, nil
+	return found, twice, nil
 }
 
 // asHead is the names of a folder that has nothing but a head.
@@ -96,9 +108,15 @@ const HeadType = "_mtp"
 // IsHead reports whether a canonical name is of the multi-token-prediction head.
 func IsHead(name string) bool { return strings.HasPrefix(name, headPrefix) }
 
-func (n names) hasHead() bool {
+// IsTower reports whether a canonical name is of the vision tower.
+func IsTower(name string) bool { return strings.HasPrefix(name, towerPrefix) }
+
+func (n names) hasHead() bool { return n.any(IsHead) }
+
+// any reports whether there is a name of some kind.
+func (n names) any(kind func(name string) bool) bool {
 	for name := range n {
-		if IsHead(name) {
+		if kind(name) {
 			return true
 		}
 	}

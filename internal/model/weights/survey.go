@@ -28,12 +28,13 @@ type Survey struct {
 
 	Parameters int64  `json:"parameters"`        // of the model that are there, without the head's
 	Active     int64  `json:"active_parameters"` // of these, what a pass over one token reads
-	Loaded     int64  `json:"loaded_bytes"`      // about what all weights, head included, take in memory
+	Loaded     int64  `json:"loaded_bytes"`      // about what all weights, head and tower included, take in memory
 	Parts      []Part `json:"parts"`
 
 	LayerNorms string       `json:"layer_norms"` // convention: raw or converted
 	LayerGain  float64      `json:"layer_gain"`  // mean effective gain of the layers' input norms, near 1
 	Head       HeadSurvey   `json:"mtp_head"`
+	Tower      TowerSurvey  `json:"vision"`
 	Layout     state.Layout `json:"-"` // state of a sequence
 	HeadLayout state.Layout `json:"-"`
 
@@ -64,6 +65,21 @@ type HeadSurvey struct {
 	Norms    []Norm   `json:"norms"`
 }
 
+// TowerSurvey is about the vision tower.
+type TowerSurvey struct {
+	Promised   bool  `json:"promised"` // by config.json
+	Present    bool  `json:"present"`  // by tensors
+	Problem    error `json:"-"`        // why it cannot be used, and the model takes no pictures
+	Layers     int   `json:"layers"`   // this and what follows: of one that can be used
+	Width      int   `json:"hidden_size"`
+	Heads      int   `json:"heads"`
+	Patch      int   `json:"patch_size"`          // in pixels
+	Temporal   int   `json:"temporal_patch_size"` // in frames
+	Merge      int   `json:"merge_size"`          // in patches
+	Parameters int64 `json:"parameters"`
+	Loaded     int64 `json:"loaded_bytes"` // about what it takes in memory
+}
+
 // Norm is the weight of one norm.
 type Norm struct {
 	Tensor     string  `json:"tensor"`
@@ -71,18 +87,23 @@ type Norm struct {
 	Convention string  `json:"convention"` // raw: the gain is one more than what is stored; converted: it is stored
 }
 
-// Survey looks at the headers of the tables' weights: those of the model without its head, and
-// of the head; nil for a family that has none. s says what the config does. No byte of a tensor
-// is read but the norms of the head and the input norms of the layers, whose numbers tell their
-// conventions; so it takes no time however large the model is. It asks for tensors exactly as
+// Survey looks at the headers of the tables' weights. s says what the config does. No byte of a
+// tensor is read but the norms of the head and the input norms of the layers, whose numbers tell
+// their conventions; so it takes no time however large the model is. It asks for tensors exactly as
 // loading does, so that what that would refuse is in Missing, Unknown or Errors.
-func (f *Files) Survey(s *Survey, model, head iter.Seq[*Weight]) {
-	s.walk(f, model)
-	if there, err := f.HasHead(); there && head != nil {
+func (f *Files) Survey(s *Survey, t Tables) {
+	s.walk(f, t.Model)
+	if there, err := f.HasHead(); there && t.Head != nil {
 		if err != nil {
 			s.Fail(err)
 		}
-		s.walk(f, head)
+		s.walk(f, t.Head)
+	}
+	if s.Tower.Present = f.HasTower(); t.Tower != nil {
+		before := s.Loaded
+		s.walk(f, t.Tower)
+		s.Tower.Loaded = s.Loaded - before
+		s.Tower.Parameters = s.named(VisionPart).Parameters
 	}
 	s.Missing = append(s.Missing, f.missing...)
 	if len(s.Errors) == 0 { // after an error there are tensors that were not asked for
@@ -115,12 +136,16 @@ func (s *Survey) Fail(err error) {
 	}
 }
 
+// VisionPart is the part of a vision tower.
+const VisionPart = "vision"
+
 // parts are the kinds of weights by what the names have in them: the first that fits counts.
 var parts = []struct {
 	name  string
 	marks []string
 }{
-	{"mtp head", []string{"mtp."}}, // it has layers too
+	{"mtp head", []string{headPrefix}},  // it has layers too
+	{VisionPart, []string{towerPrefix}}, // likewise
 	{"embedding", []string{"embed_tokens"}},
 	{"output", []string{"lm_head"}},
 	{"norms", []string{"layernorm"}},
@@ -172,7 +197,11 @@ func (s *Survey) matrices(w *Weight) {
 		if m.Format == dtype.Affine {
 			extras = 2
 		}
-		s.Loaded += int64(m.Rows) * int64(m.RowBytes()+extras*m.ScaleRowBytes())
+		if w.Kind == Table {
+			s.Loaded += 4 * w.Parameters()
+		} else {
+			s.Loaded += int64(m.Rows) * int64(m.RowBytes()+extras*m.ScaleRowBytes())
+		}
 		if bits := m.ElementBits(); p.Bits == 0 || bits < p.Bits {
 			p.Bits = bits
 		}
@@ -228,6 +257,9 @@ func (s *Survey) sum(f *Files) {
 		s.LayerGain += g / float64(len(f.gains))
 	}
 	for name, p := range f.names {
+		if IsTower(name) {
+			continue // see vision
+		}
 		part := s.part(name)
 		part.Tensors++
 		t, _ := p.From.Look(p.Name)
@@ -252,21 +284,25 @@ func (s *Survey) sum(f *Files) {
 	}
 	s.vision(f)
 	s.count()
-	order := []string{"embedding", "attention", "delta", "mlp", "experts", "norms", "output", "mtp head", "vision", "other"}
+	order := []string{"embedding", "attention", "delta", "mlp", "experts", "norms", "output", "mtp head", VisionPart, "other"}
 	slices.SortFunc(s.Parts, func(a, b Part) int { return slices.Index(order, a.Name) - slices.Index(order, b.Name) })
 }
 
-// vision counts the tensors that a text model has no use for.
+// vision counts the tensors of pictures. Parameters and encodings are those of the table, if there
+// is one: without it nobody knows what is packed how.
 func (s *Survey) vision(f *Files) {
 	for _, name := range f.source.Tensors() {
 		short, needed := f.Canonical(name)
-		if needed || strings.HasSuffix(short, "rotary_emb.inv_freq") {
+		if needed && !IsTower(short) || strings.HasSuffix(short, "inv_freq") {
 			continue
 		}
-		p := s.named("vision")
+		p := s.named(VisionPart)
 		t, _ := f.source.Look(name)
 		p.Tensors++
 		p.Bytes += size(t)
+		if needed && s.Tower.Parameters > 0 {
+			continue
+		}
 		p.Parameters += int64(Elements(t.Shape))
 		if e := strings.ToLower(t.Type.String()); !slices.Contains(p.Encodings, e) {
 			p.Encodings = append(p.Encodings, e)
@@ -277,7 +313,7 @@ func (s *Survey) vision(f *Files) {
 // count adds up the parameters of the model without its head.
 func (s *Survey) count() {
 	for _, p := range s.Parts {
-		if p.Name == "mtp head" || p.Name == "vision" {
+		if p.Name == "mtp head" || p.Name == VisionPart {
 			continue
 		}
 		s.Parameters += p.Parameters

@@ -7,6 +7,7 @@ package weights
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -31,22 +32,31 @@ const (
 	Decay
 	// Conv is a convolution of Rows channels with a kernel of Cols.
 	Conv
+	// Kernel is a matrix whose rows are convolution kernels, see Weight.Kernel: numbers, never
+	// quantized.
+	Kernel
+	// Table is a matrix of which the host computes: it is kept there, as numbers.
+	Table
 )
 
 // Weight is one weight of a model, a row of its family's table, under its canonical name. That
 // is the same whatever layout the checkpoint has: embed_tokens.weight,
 // layers.0.mlp.gate_proj.weight, norm.weight and lm_head.weight; names of the
-// multi-token-prediction head begin with mtp. Stacks of experts are called switch_mlp, as in
+// multi-token-prediction head begin with mtp., those of the vision tower with visual. Stacks of experts are called switch_mlp, as in
 // converted checkpoints.
 type Weight struct {
 	Name       string // of the tensor, such as layers.0.mlp.down_proj.weight
 	Kind       Kind
 	Experts    int // matrices in the stack; 0: it is no stack
 	Rows, Cols int // of one matrix; other weights but Conv have one row
+	// Kernel is what a row of kind Kernel consists of, the outermost first: channels, which
+	// converted checkpoints have innermost, then frames, lines and columns.
+	Kernel [4]int
 
-	// Where it is loaded to: one of the two.
+	// Where it is loaded to: one of the three.
 	matrix *backend.Weight
 	tensor *backend.Tensor
+	host   *[]float32
 
 	other   []Storage // than under its name, in the order of preference
 	storage Storage   // the one that the checkpoint has
@@ -67,6 +77,18 @@ func NewRouter(to *backend.Weight, module string, rows, cols int) Weight {
 	return w
 }
 
+// NewKernel is the row of a matrix of convolution kernels.
+func NewKernel(to *backend.Weight, module string, rows int, kernel [4]int) Weight {
+	w := NewMatrix(to, module, rows, kernel[0]*kernel[1]*kernel[2]*kernel[3])
+	w.Kind, w.Kernel = Kernel, kernel
+	return w
+}
+
+// NewTable is the row of a matrix of which the host computes.
+func NewTable(to *[]float32, module string, rows, cols int) Weight {
+	return Weight{Name: module + ".weight", Kind: Table, Rows: rows, Cols: cols, host: to}
+}
+
 // NewGain is the row of a norm.
 func NewGain(to *backend.Tensor, module string, n int) Weight {
 	return NewVector(to, Gain, module+".weight", 1, n)
@@ -76,6 +98,10 @@ func NewGain(to *backend.Tensor, module string, n int) Weight {
 func NewVector(to *backend.Tensor, kind Kind, name string, rows, cols int) Weight {
 	return Weight{Name: name, Kind: kind, Rows: rows, Cols: cols, tensor: to}
 }
+
+// Tables are those of a checkpoint: of the model alone, of its head and of its vision tower; nil
+// for what a family does not have, and for a tower that cannot be used.
+type Tables struct{ Model, Head, Tower iter.Seq[*Weight] }
 
 // Each yields the rows of a list and reports whether to go on.
 func Each(list []Weight, yield func(*Weight) bool) bool {
@@ -89,10 +115,15 @@ func Each(list []Weight, yield func(*Weight) bool) bool {
 
 // IsMatrix reports whether the weight is a matrix or a stack of them: the others have
 // Values.
-func (w *Weight) IsMatrix() bool { return w.Kind == Matrix || w.Kind == Router }
+func (w *Weight) IsMatrix() bool {
+	return w.Kind == Matrix || w.Kind == Router || w.Kind == Kernel || w.Kind == Table
+}
 
 // Head reports whether the weight is one of the multi-token-prediction head.
 func (w *Weight) Head() bool { return IsHead(w.Name) }
+
+// Tower reports whether the weight is one of the vision tower.
+func (w *Weight) Tower() bool { return IsTower(w.Name) }
 
 // Tensor is where a weight that is no matrix was loaded to.
 func (w *Weight) Tensor() *backend.Tensor { return w.tensor }
@@ -117,12 +148,19 @@ func (w *Weight) module() string {
 
 // Stored is how the matrices are stored, by the headers alone: matrices without Data.
 func (w *Weight) Stored() ([]dtype.Matrix, error) {
+	if w.Kind == Kernel {
+		m, _, err := w.lookKernel()
+		return []dtype.Matrix{m}, err
+	}
 	return w.matrices((*checkpoint.Weights).LookMatrix, (*checkpoint.Weights).LookStack)
 }
 
 // Matrices are the matrices as they are stored: views of the checkpoint where its layout
 // allows.
 func (w *Weight) Matrices() ([]dtype.Matrix, error) {
+	if w.Kind == Kernel {
+		return w.kernels()
+	}
 	return w.matrices((*checkpoint.Weights).Matrix, (*checkpoint.Weights).MatrixStack)
 }
 

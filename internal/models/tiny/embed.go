@@ -17,12 +17,18 @@ var (
 	tokenizerConfig string
 	//go:embed chat_template.jinja
 	chatTemplate string
+	//go:embed preprocessor_config.json
+	preprocessor string
+	//go:embed video_preprocessor_config.json
+	videoPreprocessor string
 	//go:embed model.safetensors.index.json
 	index string
 	//go:embed model-00001-of-00002.safetensors
 	shard1 string
 	//go:embed model-00002-of-00002.safetensors
 	shard2 string
+	//go:embed model-vision.safetensors
+	vision string
 )
 
 func files() map[string]string {
@@ -32,8 +38,11 @@ func files() map[string]string {
 		"tokenizer.json":                   tokenizer,
 		"tokenizer_config.json":            tokenizerConfig,
 		"chat_template.jinja":              chatTemplate,
+		"preprocessor_config.json":         preprocessor,
+		"video_preprocessor_config.json":   videoPreprocessor,
 		"model.safetensors.index.json":     index,
 		"model-00001-of-00002.safetensors": shard1,
 		"model-00002-of-00002.safetensors": shard2,
+		"model-vision.safetensors":         vision,
 	}
 }

@@ -1,10 +1,10 @@
 // Package tiny carries the default model inside the binary: a trained Qwen3.5
-// checkpoint of 21 million parameters with its MTP head, so that every command
-// works on a machine that has downloaded nothing. README.md is its model card.
+// checkpoint of 21 million parameters with its MTP head and a vision tower, so that
+// every command works on a machine that has downloaded nothing. README.md is its model card.
 //
 // The package knows the names and bytes of the checkpoint's files and nothing
 // else: what they mean is the business of package checkpoint and of the
-// tokenizer and chat packages. Build with the tag noembed to leave the 23 MB out.
+// tokenizer and chat packages. Build with the tag noembed to leave the 26 MB out.
 package tiny
 
 // Files returns the checkpoint folder as a map from file name to content, or

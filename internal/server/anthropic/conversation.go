@@ -5,6 +5,8 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/media"
 )
 
 // between sets apart what clients send as blocks and templates show as one text.
@@ -12,7 +14,9 @@ const between = "\n\n"
 
 // conversation makes messages of a template out of messages with blocks.
 type conversation struct {
+	request *generate.Request
 	list    []chat.Message
+	parts   media.Parts // of the last message, if it goes on
 	prefill string
 	calls   map[string]string // from the ids of tool_use blocks to the tools' names
 	addTool func(*body.Value) // adds a tool
@@ -21,6 +25,7 @@ type conversation struct {
 // system reads the instructions: a text or blocks of text, and of tools that come and go.
 func (c *conversation) system(v *body.Value) {
 	if text := texts(v, c.change); text != "" {
+		c.end()
 		c.list = append(c.list, chat.Message{Role: "system", Content: chat.Text(text)})
 	}
 }
@@ -75,6 +80,7 @@ func (c *conversation) messages(v *body.Value) {
 			}
 		}
 	}
+	c.end()
 	if len(c.list) == 0 && c.prefill == "" {
 		v.Fault("there is nothing to answer")
 	}
@@ -84,20 +90,24 @@ func (c *conversation) messages(v *body.Value) {
 // follow each other are one.
 func (c *conversation) last(role string) *chat.Message {
 	if n := len(c.list); n == 0 || c.list[n-1].Role != role {
-		c.list = append(c.list, chat.Message{Role: role, Content: chat.Text("")})
+		c.end()
+		c.list = append(c.list, chat.Message{Role: role})
 	}
 	return &c.list[len(c.list)-1]
 }
 
+// end completes the last message, which goes on while turns of its side follow it.
+func (c *conversation) end() {
+	if n := len(c.list); n > 0 && (c.list[n-1].Role == "user" || c.list[n-1].Role == "assistant") {
+		c.list[n-1].Content = c.parts.Content()
+	}
+	c.parts = media.Parts{Between: between}
+}
+
 // say adds text to a turn.
 func (c *conversation) say(role, text string) {
-	m := c.last(role)
-	if before, _ := m.Content.Text(); before != "" && text != "" {
-		text = before + between + text
-	} else {
-		text = before + text
-	}
-	m.Content = chat.Text(text)
+	c.last(role)
+	c.parts.Text(text)
 }
 
 // block adds one block of a turn.
@@ -111,7 +121,8 @@ func (c *conversation) block(role string, v *body.Value) {
 	case "document":
 		c.say(role, document(v))
 	case "image":
-		kind.Unsupported("images are not supported: the models' vision part is not read")
+		c.last(role)
+		c.parts.Media(c.image(v))
 	case "thinking":
 		v.Ignore("signature")
 		text := v.Field("thinking").Text()
@@ -141,7 +152,7 @@ func (c *conversation) block(role string, v *body.Value) {
 		}
 		c.result(v)
 	default:
-		kind.Unsupported("a block of type %.60q; text, thinking, tool_use, tool_result and document are known", kind.Text())
+		kind.Unsupported("a block of type %.60q; text, image, thinking, tool_use, tool_result and document are known", kind.Text())
 	}
 }
 
@@ -169,11 +180,51 @@ func (c *conversation) result(v *body.Value) {
 	if !ok {
 		id.Fault("%.60q: no tool_use block before it has this id", id.Text())
 	}
-	text := texts(v.Field("content"), nil)
+	prefix := ""
 	if v.Field("is_error").True() {
-		text = "Error: " + text // templates have no other way to say it
+		prefix = "Error: " // templates have no other way to say it
 	}
-	c.list = append(c.list, chat.Message{Role: "tool", Name: name, ToolCallID: id.Text(), Content: chat.Text(text)})
+	parts := media.Parts{Between: between}
+	say := func(text string) {
+		if text != "" {
+			parts.Text(prefix + text)
+			prefix = ""
+		}
+	}
+	say(texts(v.Field("content"), func(kind, b *body.Value) bool {
+		switch kind.Text() {
+		case "image":
+			parts.Media(c.image(b))
+		case "text":
+			say(b.Field("text").Text())
+		default:
+			return false
+		}
+		return true
+	}))
+	parts.Text(prefix)
+	c.end()
+	c.list = append(c.list, chat.Message{Role: "tool", Name: name, ToolCallID: id.Text(), Content: parts.Content()})
+}
+
+// image reads a block with a picture.
+func (c *conversation) image(v *body.Value) *chat.Media {
+	source := v.Field("source").Required()
+	switch kind := source.Field("type").Required(); kind.Text() {
+	case "base64":
+		if t := source.Field("media_type"); !strings.HasPrefix(t.Required().Text(), "image/") {
+			t.Fault("%.40q, want that of a picture, such as image/png", t.Text())
+		}
+		return media.Base64(c.request, source.Field("data").Required())
+	case "url":
+		return media.Picture(c.request, source.Field("url").Required())
+	case "file":
+		source.Ignore("file_id")
+		kind.Unsupported("files are not stored here: send the picture, with type base64")
+	default:
+		kind.OneOf("base64", "url")
+	}
+	return &chat.Media{}
 }
 
 // texts is a content that must be text: a string, or blocks of it, apart from blocks that
@@ -189,7 +240,7 @@ func texts(v *body.Value, other func(kind, v *body.Value) bool) string {
 		case other != nil && other(t, b):
 			continue
 		case t.Text() == "image":
-			t.Unsupported("images are not supported: the models' vision part is not read")
+			t.Fault("there can be no picture here: put it into a message of the user")
 		case t.Text() == "tool_reference": // to a tool that was found: all of them are in the prompt
 			b.Ignore("tool_name")
 			continue

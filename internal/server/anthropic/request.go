@@ -57,7 +57,7 @@ func decode(v *body.Value, count bool) (*request, error) {
 	r.output(v)
 	r.extensions(v)
 	r.tools(v)
-	c := conversation{list: []chat.Message{}, addTool: r.tool}
+	c := conversation{request: &r.Request, list: []chat.Message{}, addTool: r.tool}
 	c.system(v.Field("system"))
 	c.messages(v.Field("messages").Required())
 	r.Messages, r.Prefill = c.list, c.prefill

@@ -9,13 +9,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"slices"
 	"strconv"
 
 	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/internal/jsontext"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
@@ -24,10 +24,10 @@ import (
 // is then empty. Absent and null are the same.
 type Value struct {
 	path   string
-	raw    json.RawMessage
+	raw    []byte // a part of the body
 	doc    *document
-	fields map[string]json.RawMessage // of an object, once it was looked into
-	known  map[string]bool            // fields that were asked for
+	fields map[string][]byte // of an object, once it was looked into
+	known  map[string]bool   // fields that were asked for
 }
 
 // document is what the values of a request share.
@@ -42,7 +42,7 @@ type document struct {
 // Read reads the body of a request, which must be a JSON object. What is ignored of it is named
 // in the header of w.
 func Read(w http.ResponseWriter, r *http.Request) *Value {
-	data, err := io.ReadAll(r.Body)
+	data, err := readAll(r.Body)
 	if err == nil {
 		return parse(data, &document{strict: isStrict(r.Context()), header: w.Header()})
 	}
@@ -67,7 +67,7 @@ func parse(data []byte, doc *document) *Value {
 		v.Fault("the body is empty, want a JSON object")
 		return v
 	}
-	if err := json.Unmarshal(data, &v.raw); err != nil {
+	if err := json.Unmarshal(data, new(valid)); err != nil {
 		at := int64(len(data))
 		if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
 			at = syntax.Offset
@@ -75,7 +75,7 @@ func parse(data []byte, doc *document) *Value {
 		v.Fault("the body is not JSON: %v, at byte %d", err, at)
 		return v
 	}
-	if v.raw[0] != '{' {
+	if v.raw = bytes.TrimSpace(data); v.raw[0] != '{' {
 		v.Fault("the body is %s, want a JSON object", kind(v.raw))
 		v.raw = nil
 		return v
@@ -127,7 +127,7 @@ func (v *Value) Fail(err error) {
 // Path is where the value is in the request, as "messages[2].content".
 func (v *Value) Path() string { return v.path }
 
-// Raw is the value as it was written; nil: there is none.
+// Raw is the value as it was written, a part of the body; nil: there is none.
 func (v *Value) Raw() []byte { return v.raw }
 
 // Absent reports whether there is no value.
@@ -182,8 +182,16 @@ func (v *Value) open() {
 		v.wrong("an object")
 		return
 	}
-	v.fields, v.known = map[string]json.RawMessage{}, map[string]bool{}
-	if err := json.Unmarshal(v.raw, &v.fields); err != nil {
+	v.fields, v.known = map[string][]byte{}, map[string]bool{}
+	err := v.read(func(r *jsontext.Reader) error {
+		return r.Object(func(key []byte) error {
+			name := string(key)
+			value, err := r.Value()
+			v.fields[name] = value.Rest() // the last of that name
+			return err
+		})
+	})
+	if err != nil {
 		v.Fault("%v", err) // the whole was read before
 		return
 	}
@@ -195,18 +203,31 @@ func (v *Value) List() []*Value {
 	if v.raw == nil {
 		return nil
 	}
-	var items []json.RawMessage
-	if !v.IsList() || json.Unmarshal(v.raw, &items) != nil {
+	list := []*Value{}
+	err := v.read(func(r *jsontext.Reader) error {
+		return r.Array(func(i int) error {
+			value, err := r.Value()
+			item := &Value{path: v.path + "[" + strconv.Itoa(i) + "]", doc: v.doc}
+			item.set(value.Rest())
+			list = append(list, item)
+			return err
+		})
+	})
+	if err != nil {
 		v.wrong("an array")
 		return nil
 	}
-	list := make([]*Value, len(items))
-	for i, raw := range items {
-		list[i] = &Value{path: v.path + "[" + strconv.Itoa(i) + "]", doc: v.doc}
-		list[i].set(raw)
-	}
 	return list
 }
+
+// read reads the value, which is part of a text that was read before. What it hands out are parts
+// of the body, which may hold pictures: none of it is copied.
+func (v *Value) read(f func(*jsontext.Reader) error) error {
+	return jsontext.Read(v.raw, jsontext.Limits{Depth: maxDepth, Replace: true}, f)
+}
+
+// maxDepth is how deep arrays and objects may nest: what encoding/json allows.
+const maxDepth = 10_000
 
 // Text is a string, or "".
 func (v *Value) Text() string {
@@ -215,6 +236,42 @@ func (v *Value) Text() string {
 		v.wrong("a string")
 	}
 	return text
+}
+
+// Bytes is a string as bytes, or nil. They may be part of the body, so they must not be changed, and
+// whoever keeps them keeps all of it.
+func (v *Value) Bytes() []byte {
+	if !v.IsText() {
+		if v.raw != nil {
+			v.wrong("a string")
+		}
+		return nil
+	}
+	if text := v.raw[1 : len(v.raw)-1]; bytes.IndexByte(text, '\\') < 0 {
+		return text
+	}
+	return []byte(v.Text())
+}
+
+// Without is an object as it was written, but for the fields of one name.
+func (v *Value) Without(name string) []byte {
+	text := []byte{'{'}
+	_ = v.read(func(r *jsontext.Reader) error { // it was read before
+		return r.Object(func(key []byte) error {
+			same := string(key) == name
+			quoted, _ := json.Marshal(string(key)) // strings have JSON
+			value, err := r.Value()
+			if same || err != nil {
+				return err
+			}
+			if len(text) > 1 {
+				text = append(text, ',')
+			}
+			text = append(append(append(text, quoted...), ':'), value.Rest()...)
+			return nil
+		})
+	})
+	return append(text, '}')
 }
 
 // Texts is a list of strings, none of them empty; empty where there is none.
@@ -315,7 +372,7 @@ func (v *Value) Required() *Value {
 	return v
 }
 
-func (v *Value) set(raw json.RawMessage) {
+func (v *Value) set(raw []byte) {
 	if string(raw) != "null" {
 		v.raw = raw
 	}

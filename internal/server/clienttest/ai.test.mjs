@@ -4,7 +4,7 @@ import { before, describe, it } from 'node:test';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { APICallError, Output, generateText, stepCountIs, streamText, tool } from 'ai';
 import { z } from 'zod';
-import { idle, start, startSlow } from './server.mjs';
+import { idle, picture, start, startSlow } from './server.mjs';
 
 const modelOf = (server) =>
   createOpenAICompatible({ name: 'foretoken', baseURL: `${server.url}/v1`, includeUsage: true, supportsStructuredOutputs: true })('tiny');
@@ -29,6 +29,12 @@ describe('ai', () => {
     for await (const piece of stream.textStream) text += piece;
     assert.equal(text, whole.text);
     assert.equal((await stream.usage).outputTokens, 24);
+  });
+
+  it('sees pictures', async () => {
+    const messages = [{ role: 'user', content: [{ type: 'image', image: picture.bytes }, { type: 'text', text: picture.question }] }];
+    const { text } = await generateText({ model, messages, temperature: 0, maxRetries: 0 });
+    assert.equal(text, picture.answer);
   });
 
   it('runs tools and goes on', async () => {

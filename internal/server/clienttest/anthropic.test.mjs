@@ -4,7 +4,7 @@ import { test } from 'node:test';
 
 import Anthropic from '@anthropic-ai/sdk';
 
-import { idle, start, startSlow } from './server.mjs';
+import { idle, picture, start, startSlow } from './server.mjs';
 
 const server = await start();
 const clientOf = ({ url }) => new Anthropic({ baseURL: url, apiKey: 'none', maxRetries: 0 });
@@ -53,6 +53,19 @@ test('stop sequences and a beginning', async () => {
   });
   assert.equal(message.stop_reason, 'stop_sequence');
   assert.equal(message.stop_sequence, 'a');
+});
+
+test('pictures', async () => {
+  const source = { type: 'base64', media_type: 'image/png', data: picture.bytes.toString('base64') };
+  const looking = {
+    model: 'tiny', max_tokens: 40, temperature: 0,
+    messages: [{ role: 'user', content: [{ type: 'image', source }, { type: 'text', text: picture.question }] }],
+  };
+  const message = await client.messages.create(looking);
+  assert.equal(message.content[0].text, picture.answer);
+  assert.equal(await client.messages.stream(looking).finalText(), picture.answer);
+  source.data = 'aGk=';
+  await assert.rejects(client.messages.create(looking), /messages\[0\]\.content\[0\]\.source\.data: picture or video 1: not a PNG/);
 });
 
 test('tools round trip', async () => {

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 
 import { Ollama } from 'ollama';
 
-import { idle, start, startSlow } from './server.mjs';
+import { idle, picture, start, startSlow } from './server.mjs';
 
 const server = await start();
 const client = new Ollama({ host: server.url });
@@ -59,6 +59,16 @@ test('tools round trip', async () => {
     ],
   });
   assert.ok(answer.eval_count > 0);
+});
+
+test('pictures', async () => {
+  const options = { temperature: 0 };
+  const images = [picture.bytes]; // the client makes base64 of them
+  const answer = await client.chat({ model: 'tiny', options, messages: [{ role: 'user', content: picture.question, images }] });
+  assert.equal(answer.message.content, picture.answer);
+  assert.equal((await client.generate({ model: 'tiny', options, prompt: picture.question, images })).response, picture.answer);
+  assert.ok((await client.show({ model: 'tiny' })).capabilities.includes('vision'));
+  await assert.rejects(client.generate({ model: 'tiny', prompt: picture.question, images: ['aGk='] }), /images\[0\]: picture or video 1: not a PNG/);
 });
 
 test('models', async () => {

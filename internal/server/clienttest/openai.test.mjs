@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import OpenAI from 'openai';
-import { idle, start, startSlow } from './server.mjs';
+import { idle, picture, start, startSlow } from './server.mjs';
 
 const tools = [
   {
@@ -109,6 +109,33 @@ describe('openai', () => {
     assert.equal(list.length, 4);
     assert.equal(Buffer.concat(list.map((l) => Buffer.from(l.bytes))).toString(), c.choices[0].message.content);
     assert.ok(list.every((l) => l.top_logprobs.length === 2 && l.logprob <= 0));
+  });
+
+  it('sees pictures', async () => {
+    const url = `data:image/png;base64,${picture.bytes.toString('base64')}`;
+    const looking = {
+      model: 'tiny',
+      temperature: 0,
+      messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url, detail: 'high' } }, { type: 'text', text: picture.question }] }],
+    };
+    const c = await client.chat.completions.create(looking);
+    assert.equal(c.choices[0].message.content, picture.answer);
+    const streamed = await client.chat.completions.stream(looking).finalMessage();
+    assert.equal(streamed.content, picture.answer);
+    const r = await client.responses.create({
+      model: 'tiny',
+      temperature: 0,
+      input: [{ role: 'user', content: [{ type: 'input_image', image_url: url, detail: 'auto' }, { type: 'input_text', text: picture.question }] }],
+    });
+    assert.equal(r.output_text, picture.answer);
+    const [model] = (await client.models.list()).data;
+    assert.deepEqual(model.input_modalities, ['text', 'image', 'video']);
+    looking.messages[0].content[0].image_url.url = 'data:image/png;base64,aGk=';
+    await assert.rejects(client.chat.completions.create(looking), (e) => {
+      assert.ok(e instanceof OpenAI.BadRequestError);
+      assert.equal(e.param, 'messages[0].content[0].image_url.url');
+      return true;
+    });
   });
 
   it('says what is wrong', async () => {

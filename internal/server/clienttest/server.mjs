@@ -1,6 +1,14 @@
 // Starts the built program for a file of tests, on a free port of this machine.
 import { spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
+
+// picture is the example picture, a PNG, and what the embedded model says when it is asked about it.
+export const picture = {
+  bytes: readFileSync('examples/pictures/house-and-heart.png'),
+  question: 'What do you see?',
+  answer: 'There is a pink house and a black heart.',
+};
 
 // start runs `foretoken serve` with the embedded model and further arguments, and resolves when
 // it is ready. The server ends with the process of the tests.

@@ -86,9 +86,11 @@ func Wrap(err error) *Error {
 		return &Error{Status: 499, Kind: Canceled, Message: "the request was canceled", Err: err}
 	case errors.Is(err, foretoken.ErrGrammar):
 		return &Error{Status: http.StatusBadRequest, Kind: BadRequest, Param: "response_format", Message: tidy(err), Err: err}
-	default:
-		return &Error{Status: http.StatusInternalServerError, Kind: Internal, Message: tidy(err), Err: err}
 	}
+	if e := mediaError(err); e != nil {
+		return e
+	}
+	return &Error{Status: http.StatusInternalServerError, Kind: Internal, Message: tidy(err), Err: err}
 }
 
 // Rename is Wrap with a protocol's own names of fields, where they differ from ours.

@@ -16,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/rescue"
+	"github.com/foretoken/foretoken/internal/server/fetch"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -37,6 +38,9 @@ type Request struct {
 	Prefill  string // how the answer to messages begins
 	Text     string
 	IDs      []int32
+
+	Media  []string // the fields of the pictures and videos in Messages, for errors
+	Remote []Remote // files of these that are still to be fetched
 
 	// The model's own options. Start completes a copy of them: it sets Prompt, Sampling and Sent, adds
 	// the tenant to CacheSalt and the calls of tools to Grammar.
@@ -96,6 +100,8 @@ type Service struct {
 	Aliases map[string]string // other names of models
 	// Read yields the pieces of an answer. Tests replace it to inject errors; nil: Answer.Pieces.
 	Read func(*foretoken.Answer) iter.Seq2[foretoken.Piece, error]
+	// Images fetches pictures from other machines; nil: none are.
+	Images *fetch.Client
 	// SharePrefixes lets tenants share the prefix cache. Otherwise a request finds only what was
 	// cached for its own tenant.
 	SharePrefixes bool
@@ -140,6 +146,9 @@ func (s *Service) Start(ctx context.Context, r *Request) (*Run, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
+	if err := s.checkRemote(r); err != nil {
+		return nil, err
+	}
 	m, done, err := s.Library.Use(ctx, s.Resolve(r.Model))
 	if err != nil {
 		return nil, Wrap(err)
@@ -148,9 +157,13 @@ func (s *Service) Start(ctx context.Context, r *Request) (*Run, error) {
 	if run.read == nil {
 		run.read = (*foretoken.Answer).Pieces
 	}
-	if err := run.start(ctx, s.salt(ctx, r)); err != nil {
+	err = s.fetch(ctx, r, m)
+	if err == nil {
+		err = run.start(ctx, s.salt(ctx, r))
+	}
+	if err != nil {
 		run.Close()
-		return nil, Wrap(err)
+		return nil, r.locate(err)
 	}
 	return run, nil
 }
@@ -158,14 +171,20 @@ func (s *Service) Start(ctx context.Context, r *Request) (*Run, error) {
 // Count is the number of tokens of the prompt of a request's messages. The context does not limit
 // it, only the size of the body does. An error is an *Error.
 func (s *Service) Count(ctx context.Context, r *Request) (int, error) {
+	if err := s.checkRemote(r); err != nil {
+		return 0, err
+	}
 	m, done, err := s.Library.Use(ctx, s.Resolve(r.Model))
 	if err != nil {
 		return 0, Wrap(err)
 	}
 	defer done()
-	n, err := m.CountTokens(r.conversation())
+	if err := s.fetch(ctx, r, m); err != nil {
+		return 0, r.locate(err)
+	}
+	n, err := m.CountTokens(r.conversation(s.salt(ctx, r)))
 	if err != nil {
-		return 0, Wrap(err)
+		return 0, r.locate(err)
 	}
 	return n, nil
 }
@@ -191,7 +210,7 @@ func (r *Request) check() error {
 // start renders the prompt and starts all answers. salt is that of the prefix cache.
 func (r *Run) start(ctx context.Context, salt string) (err error) {
 	q := r.Request.Request // what the model takes, completed here
-	if r.Prompt, err = r.Request.prompt(r.Model); err != nil {
+	if r.Prompt, err = r.Request.prompt(r.Model, salt); err != nil {
 		return err
 	}
 	if err := checkLength(r.Prompt, r.Model.Context()); err != nil {
@@ -230,8 +249,8 @@ func checkLength(p *foretoken.Prompt, context int) error {
 	return &Error{Status: 400, Kind: TooLarge, Param: "messages", Message: fmt.Sprintf("the prompt has %s tokens, and the context of %d takes them and the answer: shorten the prompt", n, context)}
 }
 
-// conversation is the conversation that the messages and options make.
-func (r *Request) conversation() foretoken.Conversation {
+// conversation is the conversation that the messages and options make. salt is that of caches.
+func (r *Request) conversation(salt string) foretoken.Conversation {
 	vars := map[string]any{}
 	maps.Copy(vars, r.Variables)
 	if r.Thinking != nil {
@@ -240,18 +259,18 @@ func (r *Request) conversation() foretoken.Conversation {
 	if r.Effort != "" {
 		vars["reasoning_effort"] = r.Effort
 	}
-	c := foretoken.Conversation{Messages: Arrange(r.Messages), Variables: vars, Prefill: r.Prefill}
+	c := foretoken.Conversation{Messages: Arrange(r.Messages), Variables: vars, Prefill: r.Prefill, CacheSalt: salt}
 	if r.Calls != CallNone {
 		c.Tools = r.Tools
 	}
 	return c
 }
 
-// prompt is the prompt of the model.
-func (r *Request) prompt(m *foretoken.Model) (*foretoken.Prompt, error) {
+// prompt is the prompt of the model. salt is that of caches.
+func (r *Request) prompt(m *foretoken.Model, salt string) (*foretoken.Prompt, error) {
 	switch {
 	case r.Messages != nil:
-		return m.ChatPrompt(r.conversation())
+		return m.ChatPrompt(r.conversation(salt))
 	case r.IDs != nil:
 		for _, id := range r.IDs {
 			if id < 0 || int(id) >= m.Info().Vocab {

@@ -2,10 +2,15 @@
 
 package generate_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/server/generate"
+)
 
 // TestRace has the tests in which several goroutines meet: make race runs it.
 func TestRace(t *testing.T) {
 	t.Run("ChoicesAreSeededOneByOne", TestChoicesAreSeededOneByOne)
 	t.Run("CallsFollowThinking", TestCallsFollowThinking)
+	t.Run("PicturesAreFetchedToTheirPlaces", generate.TestPicturesAreFetchedToTheirPlaces)
 }

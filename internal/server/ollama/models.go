@@ -44,6 +44,8 @@ type entry struct {
 	Context  int       `json:"context_length,omitempty"`
 	Digest   string    `json:"digest"` // of the name: weights are not hashed to be listed
 	Details  details   `json:"details"`
+	// Capabilities are known of a model that is loaded.
+	Capabilities []string `json:"capabilities,omitempty"`
 }
 
 // details describe a model, as far as is known while it is not loaded.
@@ -79,9 +81,25 @@ func newEntry(name string, m *foretoken.Model) entry {
 	sum := sha256.Sum256([]byte(name))
 	e := entry{Name: name, Model: name, Digest: hex.EncodeToString(sum[:]), Details: describe(m)}
 	if m != nil {
-		e.Size = m.Info().Bytes
+		e.Size, e.Capabilities = m.Info().Bytes, capabilities(m)
 	}
 	return e
+}
+
+// capabilities are what a model can do, in the protocol's words.
+func capabilities(m *foretoken.Model) []string {
+	list := []string{"completion"}
+	template := m.Template(true)
+	if strings.Contains(template, "tools") {
+		list = append(list, "tools")
+	}
+	if strings.Contains(template, "enable_thinking") {
+		list = append(list, "thinking")
+	}
+	if m.Info().Vision != nil {
+		list = append(list, "vision")
+	}
+	return list
 }
 
 // list is an answer with models.
@@ -147,13 +165,19 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request) {
 	}
 	defer done()
 	i := m.Info()
-	template := m.Template(true)
-	capabilities := []string{"completion"}
-	if strings.Contains(template, "tools") {
-		capabilities = append(capabilities, "tools")
+	info := map[string]any{
+		"general.architecture":         i.Family,
+		"general.parameter_count":      i.Parameters,
+		i.Family + ".context_length":   m.Context(),
+		i.Family + ".block_count":      i.Layers,
+		i.Family + ".embedding_length": i.Width,
+		i.Family + ".vocab_size":       i.Vocab,
+		i.Family + ".nextn_head":       i.Head,
 	}
-	if strings.Contains(template, "enable_thinking") {
-		capabilities = append(capabilities, "thinking")
+	if x := i.Vision; x != nil {
+		info[i.Family+".vision.block_count"] = x.Layers
+		info[i.Family+".vision.embedding_length"] = x.Width
+		info[i.Family+".vision.patch_size"] = x.Patch
 	}
 	body.JSON(w, http.StatusOK, struct {
 		Modelfile    string         `json:"modelfile"`
@@ -164,17 +188,8 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request) {
 		Capabilities []string       `json:"capabilities"`
 		Modified     time.Time      `json:"modified_at"`
 	}{
-		Modelfile: "FROM " + name + "\n", Parameters: recommended(m), Template: template, Details: describe(m),
-		Info: map[string]any{
-			"general.architecture":         i.Family,
-			"general.parameter_count":      i.Parameters,
-			i.Family + ".context_length":   m.Context(),
-			i.Family + ".block_count":      i.Layers,
-			i.Family + ".embedding_length": i.Width,
-			i.Family + ".vocab_size":       i.Vocab,
-			i.Family + ".nextn_head":       i.Head,
-		},
-		Capabilities: capabilities, Modified: h.start,
+		Modelfile: "FROM " + name + "\n", Parameters: recommended(m), Template: m.Template(true), Details: describe(m),
+		Info: info, Capabilities: capabilities(m), Modified: h.start,
 	})
 }
 

@@ -228,7 +228,7 @@ func TestEmptyRequestsLoad(t *testing.T) {
 func TestModelsAreListed(t *testing.T) {
 	ask(t, "/api/generate", `{"model": "tiny"}`)
 	for path, want := range map[string][]string{
-		"/api/tags":    {`"name":"tiny"`, `"name":"thinker"`, `"name":"small"`, `"parameter_size":"18.9M"`, `"family":"qwen3_5"`, `"modified_at":"`},
+		"/api/tags":    {`"name":"tiny"`, `"name":"thinker"`, `"name":"small"`, `"parameter_size":"19.0M"`, `"family":"qwen3_5"`, `"modified_at":"`, `"vision"`},
 		"/api/ps":      {`"name":"tiny"`, `"context_length":1024`, `"size_vram":0`, `"expires_at":"9999`},
 		"/api/version": {`{"version":"0.`},
 	} {
@@ -240,12 +240,12 @@ func TestModelsAreListed(t *testing.T) {
 		}
 	}
 	status, text := send(t, http.MethodPost, "/api/show", `{"name": "small"}`)
-	for _, w := range []string{`"capabilities":["completion"]`, `"qwen3_5.context_length":1024`, `"general.architecture":"qwen3_5"`, `<|im_start|>`, `temperature 0.8\ntop_k 20`} {
+	for _, w := range []string{`"capabilities":["completion","vision"]`, `"qwen3_5.vision.block_count":4`, `"qwen3_5.context_length":1024`, `"general.architecture":"qwen3_5"`, `<|im_start|>`, `temperature 0.8\ntop_k 20`} {
 		if status != http.StatusOK || !strings.Contains(text, w) {
 			t.Errorf("show: %d %s, want %s", status, text, w)
 		}
 	}
-	if _, text = send(t, http.MethodPost, "/api/show", `{"model": "thinker"}`); !strings.Contains(text, `["completion","tools","thinking"]`) {
+	if _, text = send(t, http.MethodPost, "/api/show", `{"model": "thinker"}`); !strings.Contains(text, `["completion","tools","thinking","vision"]`) {
 		t.Errorf("show thinker: %s", text)
 	}
 }
@@ -265,7 +265,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		{"/api/chat", `{"messages": [{"content": "Hi"}]}`, 400, "messages[0].role: this field is missing"},
 		{"/api/chat", `{"messages": [{"role": "bot", "content": "Hi"}]}`, 400, `messages[0].role: "bot", want one of`},
 		{"/api/chat", `{"messages": [{"role": "user", "content": ["Hi"]}]}`, 400, "messages[0].content: an array, want a string"},
-		{"/api/chat", `{"messages": [{"role": "user", "content": "Hi", "images": ["aGk="]}]}`, 400, "messages[0].images: images are not supported"},
+		{"/api/chat", `{"messages": [{"role": "user", "content": "Hi", "images": "aGk="}]}`, 400, "messages[0].images: want a list of pictures, each of them base64"},
 		{"/api/chat", `{"messages": [{"role": "assistant", "tool_calls": [{}]}]}`, 400, "messages[0].tool_calls[0].function: this field is missing"},
 		{"/api/chat", `{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": "{}"}}]}]}`, 400, "messages[0].tool_calls[0].function.arguments: want the arguments as an object"},
 		{"/api/chat", `{"tools": [1], ` + hi + `}`, 400, "tools: chat: tools[0]"},
@@ -287,7 +287,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		{"/api/generate", `{"prompt": "a", "suffix": "b"}`, 400, "suffix: text cannot be filled in between"},
 		{"/api/generate", `{"prompt": "a", "template": "b"}`, 400, "template: a template of the request's own"},
 		{"/api/generate", `{"prompt": "a", "context": [1]}`, 400, "context: a conversation as token ids"},
-		{"/api/generate", `{"prompt": "a", "images": ["b"]}`, 400, "images: images are not supported"},
+		{"/api/generate", `{"prompt": "a", "images": ["b"]}`, 400, "images[0]: the data is not base64"},
 		{"/api/generate", `{"prompt": "a", "raw": true, "system": "b"}`, 400, "system: with raw, the prompt is all"},
 		{"/api/show", `{}`, 400, "model: this field is missing"},
 		{"/api/show", `{"model": "nobody"}`, 404, "model: unknown model"},

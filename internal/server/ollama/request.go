@@ -9,6 +9,7 @@ import (
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/media"
 )
 
 // request is a generate.Request and how to send its answer.
@@ -26,7 +27,7 @@ func (h *handler) decodeChat(v *body.Value) (*request, error) {
 	q := h.decode(v)
 	q.chat = true
 	for _, m := range v.Field("messages").List() {
-		q.Messages = append(q.Messages, message(m))
+		q.Messages = append(q.Messages, q.message(m))
 	}
 	q.prefill(v)
 	if tools := v.Field("tools"); len(tools.List()) > 0 {
@@ -49,7 +50,11 @@ func (q *request) prefill(v *body.Value) {
 	}
 	off := false
 	q.Thinking = &off
-	q.Prefill, _ = q.Messages[n].Content.Text()
+	text, ok := q.Messages[n].Content.Text()
+	if !ok {
+		v.Field("messages").Fault("the last message is the assistant's, to be continued, and has pictures: end with a message of the user")
+	}
+	q.Prefill = text
 	q.Messages = q.Messages[:n]
 }
 
@@ -68,18 +73,22 @@ func (h *handler) decodeGenerate(v *body.Value) (*request, error) {
 	if c := v.Field("context"); len(c.List()) > 0 {
 		c.Unsupported("a conversation as token ids: use /api/chat with messages")
 	}
-	noImages(v)
+	content := q.content(v, prompt)
+	empty := prompt == "" && len(q.Media) == 0
 	if raw := v.Field("raw"); raw.True() {
 		if q.Text = prompt; system != "" {
 			v.Field("system").Fault("with raw, the prompt is all that the model gets")
 		}
-	} else if prompt != "" {
+		if len(q.Media) > 0 {
+			v.Field("images").Fault("with raw, the prompt is all that the model gets")
+		}
+	} else if !empty {
 		if system != "" {
 			q.Messages = append(q.Messages, chat.Message{Role: "system", Content: chat.Text(system)})
 		}
-		q.Messages = append(q.Messages, chat.Message{Role: "user", Content: chat.Text(prompt)})
+		q.Messages = append(q.Messages, chat.Message{Role: "user", Content: content})
 	}
-	return q.checked(v, prompt == "")
+	return q.checked(v, empty)
 }
 
 // checked is the request after all of it was read.
@@ -225,17 +234,19 @@ func whole(v *body.Value, low int64) *int {
 }
 
 // message reads one message.
-func message(v *body.Value) chat.Message {
+func (q *request) message(v *body.Value) chat.Message {
 	m := chat.Message{
 		Role:       v.Field("role").Required().OneOf("system", "user", "assistant", "tool"),
-		Content:    chat.Text(v.Field("content").Text()),
+		Content:    q.content(v, v.Field("content").Text()),
 		Name:       v.Field("tool_name").Text(),
 		ToolCallID: v.Field("tool_call_id").Text(),
 	}
 	if m.Name == "" {
 		m.Name = v.Field("name").Text()
 	}
-	noImages(v)
+	if m.Role == "system" && len(m.Content.Media()) > 0 {
+		v.Field("images").Fault("pictures are not for messages of the system: put them into one of the user")
+	}
 	if t := v.Field("thinking").Text(); t != "" {
 		m.ReasoningContent = &t
 	}
@@ -257,8 +268,17 @@ func message(v *body.Value) chat.Message {
 	return m
 }
 
-func noImages(v *body.Value) {
-	if images := v.Field("images"); len(images.List()) > 0 {
-		images.Unsupported("images are not supported: the models' vision part is not read")
+// content is a text behind the images that come with it.
+func (q *request) content(v *body.Value, text string) chat.Content {
+	var parts media.Parts
+	images := v.Field("images")
+	if !images.Absent() && !images.IsList() {
+		images.Fault("want a list of pictures, each of them base64")
+		return chat.Text(text)
 	}
+	for _, f := range images.List() {
+		parts.Media(media.Base64(&q.Request, f))
+	}
+	parts.Text(text)
+	return parts.Content()
 }

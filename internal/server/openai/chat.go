@@ -33,7 +33,7 @@ func (h *handler) chat(w http.ResponseWriter, r *http.Request) error {
 // readChat reads a request.
 func readChat(r *http.Request, v *body.Value) (*request, error) {
 	q := newRequest(r, v)
-	q.Messages = messages(v.Field("messages"))
+	q.Messages = q.conversation(v.Field("messages"))
 	q.tools(v, false)
 	q.choices(v)
 	q.limit(v, "max_completion_tokens", "max_tokens")

@@ -35,14 +35,14 @@ func (q *responseRequest) input(v *body.Value, list []chat.Message) []chat.Messa
 			}
 			continue
 		}
-		list = appendItem(list, first, item)
+		list = q.appendItem(list, first, item)
 		item.Ignore("id", "status", "phase", "encrypted_content", "namespace", "created_by") // as we gave them out, or others
 	}
 	return list
 }
 
 // appendItem makes an item part of the messages from first on.
-func appendItem(list []chat.Message, first int, v *body.Value) []chat.Message {
+func (q *responseRequest) appendItem(list []chat.Message, first int, v *body.Value) []chat.Message {
 	// assistant is the assistant's message that goes on.
 	assistant := func() *chat.Message {
 		if n := len(list); n == first || list[n-1].Role != "assistant" {
@@ -53,13 +53,13 @@ func appendItem(list []chat.Message, first int, v *body.Value) []chat.Message {
 	switch kind := v.Field("type"); kind.Text() {
 	case "", "message":
 		role := v.Field("role").Required().OneOf("system", "developer", "user", "assistant")
-		text := said(v.Field("content").Required())
+		content := v.Field("content").Required()
 		if role != "assistant" {
-			return append(list, chat.Message{Role: role, Content: chat.Text(text)})
+			return append(list, chat.Message{Role: role, Content: q.shown(content, role)})
 		}
 		m := assistant()
 		before, _ := m.Content.Text()
-		m.Content = chat.Text(before + text)
+		m.Content = chat.Text(before + said(content))
 	case "reasoning":
 		text := said(v.Field("content"))
 		if text == "" {
@@ -87,7 +87,7 @@ func appendItem(list []chat.Message, first int, v *body.Value) []chat.Message {
 	case "function_call_output", "custom_tool_call_output":
 		v.Ignore("name")
 		return append(list, chat.Message{
-			Role: "tool", ToolCallID: v.Field("call_id").Required().Text(), Content: chat.Text(said(v.Field("output").Required())),
+			Role: "tool", ToolCallID: v.Field("call_id").Required().Text(), Content: q.shown(v.Field("output").Required(), "tool"),
 		})
 	case "web_search_call", "file_search_call", "code_interpreter_call", "computer_call", "computer_call_output", "image_generation_call",
 		"local_shell_call", "local_shell_call_output", "mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response",
@@ -111,6 +111,14 @@ func said(v *body.Value) string {
 		return parts(v)
 	}
 	return v.Text()
+}
+
+// shown is the content of a message of some role: a text, or parts.
+func (q *request) shown(v *body.Value, role string) chat.Content {
+	if v.IsList() {
+		return q.content(v, role)
+	}
+	return chat.Text(v.Text())
 }
 
 // arguments reads the arguments of a call: an object, or the text of one.

@@ -11,26 +11,38 @@ import (
 
 // modelObject is a model as the protocol has it, and what we know beyond that.
 type modelObject struct {
-	ID        string       `json:"id"`
-	Object    string       `json:"object"`
-	Created   int64        `json:"created"`
-	OwnedBy   string       `json:"owned_by"`
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+	// What it takes and gives, of a model that is loaded: text, image, video.
+	Input     []string     `json:"input_modalities,omitempty"`
+	Output    []string     `json:"output_modalities,omitempty"`
 	Foretoken modelDetails `json:"foretoken"`
 }
 
 // modelDetails are known of a model that is loaded; of another, only what it is an alias of.
 type modelDetails struct {
-	Loaded     bool   `json:"loaded"`
-	AliasOf    string `json:"alias_of,omitempty"`
-	Family     string `json:"family,omitempty"`
-	Context    int    `json:"context,omitempty"` // maximum tokens of a prompt and its answer
-	Vocab      int    `json:"vocab,omitempty"`
-	Parameters int64  `json:"parameters,omitempty"`
-	Bytes      int64  `json:"bytes,omitempty"` // of weights in memory
-	Compute    string `json:"compute,omitempty"`
-	Device     string `json:"device,omitempty"`
-	MTP        bool   `json:"mtp"`               // it has a multi-token-prediction head
-	Drafter    string `json:"drafter,omitempty"` // absent: none
+	Loaded     bool    `json:"loaded"`
+	AliasOf    string  `json:"alias_of,omitempty"`
+	Family     string  `json:"family,omitempty"`
+	Context    int     `json:"context,omitempty"` // maximum tokens of a prompt and its answer
+	Vocab      int     `json:"vocab,omitempty"`
+	Parameters int64   `json:"parameters,omitempty"`
+	Bytes      int64   `json:"bytes,omitempty"` // of weights in memory
+	Compute    string  `json:"compute,omitempty"`
+	Device     string  `json:"device,omitempty"`
+	MTP        bool    `json:"mtp"`               // it has a multi-token-prediction head
+	Vision     *vision `json:"vision,omitempty"`  // absent: it takes no pictures
+	Drafter    string  `json:"drafter,omitempty"` // absent: none
+}
+
+// vision describes a vision tower.
+type vision struct {
+	Parameters int64 `json:"parameters"`
+	Bytes      int64 `json:"bytes"`      // of weights in memory
+	MaxPixels  int   `json:"max_pixels"` // of a picture, larger ones are shrunk
+	TokenSide  int   `json:"token_side"` // of what becomes a token, in pixels
 }
 
 // models lists the models there are, aliases included.
@@ -90,5 +102,10 @@ func (h *handler) describe(name string) modelObject {
 	d.Loaded, d.Family, d.Context, d.Vocab = true, i.Family, m.Context(), m.Vocab()
 	d.Parameters, d.Bytes, d.Compute, d.Device = i.Parameters, i.Bytes, i.Compute.String(), m.Device()
 	d.MTP, d.Drafter = i.Head, m.Drafter()
+	o.Input, o.Output = []string{"text"}, []string{"text"}
+	if v := i.Vision; v != nil {
+		o.Input = append(o.Input, "image", "video")
+		d.Vision = &vision{v.Parameters, v.Bytes, v.MaxPixels, v.Patch * v.Merge}
+	}
 	return o
 }

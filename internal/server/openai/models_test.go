@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -25,12 +26,13 @@ func TestModelsSayWhatTheyAre(t *testing.T) {
 		}
 		d := m.Foretoken
 		if m.Object != "model" || m.OwnedBy != "foretoken" || m.Created == 0 || !d.Loaded || d.Family != "qwen3_5" || d.Context != 1024 ||
-			d.Parameters != 18925744 || d.Bytes == 0 || d.Compute != "int8" || !d.MTP || d.Drafter != "mtp" || d.Device == "" || (d.AliasOf == "tiny") != (m.ID == "small") {
+			d.Parameters != 18950320 || d.Bytes == 0 || d.Compute != "int8" || !d.MTP || d.Drafter != "mtp" || d.Device == "" || (d.AliasOf == "tiny") != (m.ID == "small") ||
+			strings.Join(m.Input, " ") != "text image video" || d.Vision == nil || d.Vision.Parameters != 1482496 || d.Vision.MaxPixels != 16384 || d.Vision.TokenSide != 32 {
 			t.Errorf("%+v", m)
 		}
 		_, text := send(t, http.MethodGet, "/v1/models/"+m.ID, "")
 		var one modelObject
-		if err := json.Unmarshal([]byte(text), &one); err != nil || one != m {
+		if err := json.Unmarshal([]byte(text), &one); err != nil || !reflect.DeepEqual(one, m) {
 			t.Errorf("%v: %+v, in the list %+v", err, one, m)
 		}
 	}

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"github.com/foretoken/foretoken"
@@ -57,7 +58,7 @@ type responseUsage struct {
 func (q *responseRequest) repeat(v *body.Value) {
 	or := func(name, otherwise string) json.RawMessage {
 		if raw := v.Field(name).Raw(); raw != nil {
-			return raw
+			return bytes.Clone(raw) // not all of the body
 		}
 		return json.RawMessage(otherwise)
 	}

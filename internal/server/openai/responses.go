@@ -102,6 +102,9 @@ func (h *handler) readResponse(r *http.Request, v *body.Value) (*responseRequest
 			return q, v.Err()
 		}
 		q.talk = slices.Clip(before.messages)
+		for range generate.CountMedia(q.talk) {
+			q.Media = append(q.Media, previous.Path())
+		}
 	}
 	q.talk = q.input(v.Field("input").Required(), q.talk)
 	if len(q.talk) == 0 {

@@ -8,10 +8,10 @@ import (
 )
 
 // The limits of a store. A conversation counts with all of its text in each of its responses, so
-// the memory in use is less.
+// the memory in use is less; its pictures, which are most of it, count once.
 const (
 	maxStored      = 4096
-	maxStoredBytes = 64 << 20
+	maxStoredBytes = 128 << 20
 )
 
 // stored is a response that can be asked for again, and continued.
@@ -20,7 +20,7 @@ type stored struct {
 	owner    string         // whose request it was; others are not told that it is there
 	body     []byte         // its JSON
 	messages []chat.Message // of the conversation, its answer included
-	size     int            // bytes
+	size     int            // bytes, without pictures
 }
 
 // store keeps the most recently used responses in memory. It may be used from several
@@ -29,10 +29,13 @@ type store struct {
 	mu     sync.Mutex               // protects what follows
 	byID   map[string]*list.Element // of *stored
 	recent *list.List               // the last used in front
+	media  map[*chat.Media]int      // how many responses hold a picture or video
 	bytes  int
 }
 
-func newStore() *store { return &store{byID: map[string]*list.Element{}, recent: list.New()} }
+func newStore() *store {
+	return &store{byID: map[string]*list.Element{}, recent: list.New(), media: map[*chat.Media]int{}}
+}
 
 // put adds a response and drops the least recently used until all fit. One that is too large by
 // itself is not stored.
@@ -45,6 +48,7 @@ func (s *store) put(r *stored) {
 	defer s.mu.Unlock()
 	s.byID[r.id] = s.recent.PushFront(r)
 	s.bytes += r.size
+	s.hold(r, 1)
 	for s.bytes > maxStoredBytes || s.recent.Len() > maxStored {
 		s.drop(s.recent.Back())
 	}
@@ -86,6 +90,25 @@ func (s *store) drop(e *list.Element) {
 	r := s.recent.Remove(e).(*stored)
 	delete(s.byID, r.id)
 	s.bytes -= r.size
+	s.hold(r, -1)
+}
+
+// hold counts the pictures of a response that is added, with n = 1, or dropped, with n = -1; mu is
+// held.
+func (s *store) hold(r *stored, n int) {
+	for _, message := range r.messages {
+		for _, m := range message.Content.Media() {
+			before := s.media[m]
+			if s.media[m] += n; s.media[m] == 0 {
+				delete(s.media, m)
+			}
+			if before == 0 || s.media[m] == 0 {
+				for _, file := range m.Files {
+					s.bytes += n * len(file)
+				}
+			}
+		}
+	}
 }
 
 // sizeOf estimates the bytes of a message.

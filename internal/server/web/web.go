@@ -24,7 +24,7 @@ var files embed.FS
 
 // policy lets the page load and call nothing but its own server, and make no markup of text:
 // what a model writes can neither run nor tell anybody that it was read.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
 // kinds by extension; a machine's own list may say something else.

@@ -15,7 +15,7 @@ import (
 )
 
 // maxBytes is what the whole page may weigh before it is packed.
-const maxBytes = 150_000
+const maxBytes = 160_000
 
 func ask(t *testing.T, method, target string, header ...string) *http.Response {
 	t.Helper()

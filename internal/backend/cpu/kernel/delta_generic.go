@@ -82,3 +82,16 @@ func deltaUpdate(dst []float32, dstStride int, src []float32, srcStride, _ int, 
 		exactmath.AXPY32(d, delta, x)
 	}
 }
+
+// deltaSteps runs tokens through the columns of a state, whose rows lie side by side. The first
+// token has been read already: delta is its update, and becomes the last token's, which is not
+// made. Rows of mixed have a token's query and key, of keys numbers each, and its values from
+// number values on.
+func deltaSteps(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32) {
+	w := len(delta)
+	for t := 1; t < len(decay); t++ {
+		before, now := mixed[(t-1)*stride:], mixed[t*stride:]
+		deltaUpdate(state, w, state, w, 0, before[keys:2*keys], delta, decay[t-1])
+		deltaRead(out[t*outStride:][:w], delta, state, w, 0, now[:keys], now[keys:2*keys], now[values:][:w], decay[t], beta[t], kq[t])
+	}
+}

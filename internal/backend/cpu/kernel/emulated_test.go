@@ -21,6 +21,8 @@ func TestKernels(t *testing.T) {
 	t.Run("VectorRowsEqualGeneric", TestVectorRowsEqualGeneric)
 	t.Run("VectorFunctionsEqualGeneric", TestVectorFunctionsEqualGeneric)
 	t.Run("VectorPagesEqualGeneric", TestVectorPagesEqualGeneric)
+	t.Run("VectorMixEqualsGeneric", TestVectorMixEqualsGeneric)
 	t.Run("VectorNarrowEqualsGeneric", TestVectorNarrowEqualsGeneric)
 	t.Run("VectorDeltaEqualsGeneric", TestVectorDeltaEqualsGeneric)
+	t.Run("VectorDeltaStepsEqualGeneric", TestVectorDeltaStepsEqualGeneric)
 }

@@ -106,6 +106,7 @@ var recorded = []struct {
 	{"attention of 8 bits", codedPageBits, 0x1cc67a12f91a037f},
 	{"delta", deltaBits, 0xbf4daf4ab3dde437},
 	{"products", productBits, 0x08a17fe43b2202ea},
+	{"tower", towerBits, 0x8efd74b430f74e69},
 }
 
 // TestArithmeticNamesItsOperations fails when bits were recorded again and the arithmetic still
@@ -193,6 +194,34 @@ func codedPageBits(_ testing.TB, b *bitsOf, set *Set) {
 			b.add(x.page.Now.Scale[:]...)
 			b.add(x.out...)
 		}
+	}
+}
+
+func towerBits(_ testing.TB, b *bitsOf, set *Set) {
+	v := &set.Vector
+	for n := 1; n < 300; n += 23 {
+		x, gain, bias, z := b.numbers(n, 20), b.numbers(n, 3), b.numbers(n, 1), make([]float32, n)
+		for _, f := range []func(){
+			func() { v.LayerNorm(z, x, gain, bias, 1e-6) },
+			func() { v.GELU(z, x) },
+			func() { v.GELUTanh(z, x) },
+		} {
+			f()
+			b.add(z...)
+		}
+	}
+	for _, dim := range []int{12, 64, 72} {
+		sums, columns := MixSums{}, (dim+MixTile-1)/MixTile*MixTile
+		out, queries := make([]float32, columns*MixQueries), b.numbers(dim*MixQueries, 1)
+		for _, count := range []int{MixKeys, 33} {
+			rows := (count + MixTile - 1) / MixTile * MixTile
+			keys, values, scores := b.numbers(rows*dim, 1), b.numbers(count*columns, 1), make([]float32, rows*MixQueries)
+			v.Mix.Product(scores, queries, keys, keys, dim, 1, dim, nil)
+			v.Mix.Weights(scores[:count*MixQueries], &sums)
+			v.Mix.Product(out, scores, values, values, count, columns, 1, &sums.Scale)
+		}
+		v.Mix.Divide(out, &sums.Weight)
+		b.add(out...)
 	}
 }
 

@@ -32,6 +32,10 @@ func BenchmarkKernel(b *testing.B) {
 	coded := newCodedTrial(&Generic, d, d, Lanes, rng, floats)
 	all, now := SoftmaxSum{Top: 1, Weight: 2}, SoftmaxSum{Top: 1, Weight: 1}
 	state, key, value := floats(128*128), floats(128), floats(128)
+	mixed, gates, outs := floats(64*384), slices.Repeat([]float32{0.5}, 64), make([]float32, 64*64)
+	for i := range mixed {
+		mixed[i] /= 16
+	}
 	half := make([]uint16, len(x))
 	for _, set := range runnable() {
 		v := &set.Vector
@@ -57,6 +61,10 @@ func BenchmarkKernel(b *testing.B) {
 			{"merge", 4 * d, func() { all.Weight = 2; v.Page.Merge(sum[:d], q[:d], &all, &now) }},
 			{"deltaRead", 4 * len(state), func() { v.Delta.Read(z[:128], z[128:256], state, 128, 0, key, key, x[:128], 0.9, 0.5, 1) }},
 			{"deltaUpdate", 4 * len(state), func() { v.Delta.Update(state, 128, state, 128, 0, key, x[:128], 0.5) }},
+			{"deltaSteps", 4 * 64 * 128 * v.Delta.Columns, func() {
+				w := v.Delta.Columns
+				v.Delta.Steps(outs, w, outs[:w], state[:128*w], mixed, 384, 128, 256, gates, gates, gates)
+			}},
 		} {
 			b.Run(fmt.Sprintf("op=%s/isa=%s", k.op, set.Name), func(b *testing.B) {
 				b.SetBytes(int64(k.bytes))

@@ -20,6 +20,33 @@ func wideNorm(dst, x, gain []float32, eps float32) {
 	}
 }
 
+// layerNorm sets dst to (x-mean)/sqrt(variance+eps)*gain+bias, both summed in wide lanes. dst may
+// be x.
+func layerNorm(dst, x, gain, bias []float32, eps float32) {
+	mean := exactmath.Sum32(x) / float32(len(x))
+	for i, v := range x {
+		dst[i] = v - mean
+	}
+	scale := exactmath.RSqrt32(exactmath.SumSquares32(dst)/float32(len(x)) + eps)
+	for i, v := range dst {
+		dst[i] = exactmath.FMA32(float32(v*scale), gain[i], bias[i])
+	}
+}
+
+// gelu sets dst to x·Φ(x). dst may be x.
+func gelu(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = exactmath.GELU32(v)
+	}
+}
+
+// geluTanh is gelu with the approximation by tanh.
+func geluTanh(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = exactmath.GELUTanh32(v)
+	}
+}
+
 // swiglu sets dst to silu(gate)*up. dst may be either.
 func swiglu(dst, gate, up []float32) {
 	for i, g := range gate {

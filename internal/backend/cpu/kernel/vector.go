@@ -15,8 +15,11 @@ type Vector struct {
 
 	Norm        func(dst, x, gain []float32, eps float32) // of a head
 	WideNorm    func(dst, x, gain []float32, eps float32) // of a whole row
+	LayerNorm   func(dst, x, gain, bias []float32, eps float32)
 	Normalize   func(x []float32, scale float32)
 	SwiGLU      func(dst, gate, up []float32)
+	GELU        func(dst, x []float32)
+	GELUTanh    func(dst, x []float32)
 	GateSiLU    func(dst, x []float32)
 	GateSigmoid func(dst, x []float32, divisor float32)
 	Sigmoids    func(dst, x []float32)
@@ -28,6 +31,7 @@ type Vector struct {
 	Narrow func(dst []uint16, x []float32)
 	Page   Page
 	Coded  Coded
+	Mix    Mix
 	Delta  Delta
 }
 
@@ -43,12 +47,15 @@ type Page struct {
 	Merge    func(out, page []float32, all, now *SoftmaxSum)
 }
 
-// Delta is the delta rule over a strip of columns of one head's state, whose rows
-// are stride numbers apart. ahead is the distance to what will be read after this; it is
-// only fetched. Assembly wants the number of columns to be a multiple of lanes.
+// Delta is the delta rule over a strip of columns of one head's state, for a token and, with
+// Steps, for many. Rows of the state are stride numbers apart. ahead is the distance to what will
+// be read after this; it is only fetched. Assembly wants the number of columns to be a multiple of
+// lanes.
 type Delta struct {
-	Read   func(out, delta, state []float32, stride, ahead int, q, k, v []float32, decay, beta, kq float32)
-	Update func(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
+	Columns int // of the strip that Steps is fastest with if there are 128 keys: it stays in the first cache
+	Read    func(out, delta, state []float32, stride, ahead int, q, k, v []float32, decay, beta, kq float32)
+	Update  func(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
+	Steps   func(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)
 }
 
 // Tap is one term of a convolution: weights and input, one per channel.
@@ -57,14 +64,16 @@ type Tap struct{ W, X *float32 }
 // vectorGeneric defines what the kernels compute.
 var vectorGeneric = Vector{
 	Dot: exactmath.Dot32, Add: add, AddScaled: addScaled,
-	Norm: rmsNorm, WideNorm: wideNorm, Normalize: normalize, SwiGLU: swiglu, GateSiLU: gateSilu, GateSigmoid: gateSigmoid,
+	Norm: rmsNorm, WideNorm: wideNorm, LayerNorm: layerNorm, Normalize: normalize,
+	SwiGLU: swiglu, GELU: gelu, GELUTanh: geluTanh, GateSiLU: gateSilu, GateSigmoid: gateSigmoid,
 	Sigmoids: sigmoids, Decays: decays, Convolve: convolve, Rotate: rotate, Softmax: softmax,
 	Narrow: narrow,
 	Page: Page{
 		Scores32: scores32, Scores16: scores16, Weigh32: weigh32, Weigh16: weigh16, Merge: merge,
 	},
 	Coded: codedGeneric,
-	Delta: Delta{Read: deltaRead, Update: deltaUpdate},
+	Mix:   mixGeneric,
+	Delta: Delta{Columns: 32, Read: deltaRead, Update: deltaUpdate, Steps: deltaSteps},
 }
 
 // ForWidth is v, or the definition where rows are not a multiple of lanes long.

@@ -7,27 +7,31 @@ package kernel
 // vectorAVX512 wants AVX-512 F, BW, DQ and VL, and BMI2.
 var vectorAVX512 = Vector{
 	Dot: dotAVX512, Add: addAVX512, AddScaled: addScaledAVX512,
-	Norm: normAVX512, WideNorm: wideNormAVX512, Normalize: normalizeAVX512, SwiGLU: swigluAVX512, GateSiLU: gateSiluAVX512, GateSigmoid: gateSigmoidAVX512,
+	Norm: normAVX512, WideNorm: wideNormAVX512, LayerNorm: layerNormAVX512, Normalize: normalizeAVX512,
+	SwiGLU: swigluAVX512, GELU: geluAVX512, GELUTanh: geluTanhAVX512, GateSiLU: gateSiluAVX512, GateSigmoid: gateSigmoidAVX512,
 	Sigmoids: sigmoidsAVX512, Decays: decaysAVX512, Convolve: convolveAVX512, Rotate: rotateAVX512, Softmax: softmaxAVX512,
 	Narrow: narrowAVX512,
 	Page: Page{
 		Scores32: scores32AVX512, Scores16: scores16AVX512, Weigh32: weigh32AVX512, Weigh16: weigh16AVX512, Merge: mergeAVX512,
 	},
 	Coded: Coded{Scores: codedScoresAVX512, Softmax: codedSoftmaxAVX512, Weigh: codedWeighAVX512, Merge: codedMergeAVX512},
-	Delta: Delta{Read: deltaReadAVX512, Update: deltaUpdateAVX512},
+	Mix:   Mix{Product: mixProductAVX512, Weights: mixWeightsAVX512, Divide: mixDivideAVX512},
+	Delta: Delta{Columns: 64, Read: deltaReadAVX512, Update: deltaUpdateAVX512, Steps: deltaStepsAVX512},
 }
 
 // vectorAVX2 wants AVX2, FMA, F16C and BMI2.
 var vectorAVX2 = Vector{
 	Dot: dotAVX2, Add: addAVX2, AddScaled: addScaledAVX2,
-	Norm: normAVX2, WideNorm: wideNormAVX2, Normalize: normalizeAVX2, SwiGLU: swigluAVX2, GateSiLU: gateSiluAVX2, GateSigmoid: gateSigmoidAVX2,
+	Norm: normAVX2, WideNorm: wideNormAVX2, LayerNorm: layerNormAVX2, Normalize: normalizeAVX2,
+	SwiGLU: swigluAVX2, GELU: geluAVX2, GELUTanh: geluTanhAVX2, GateSiLU: gateSiluAVX2, GateSigmoid: gateSigmoidAVX2,
 	Sigmoids: sigmoidsAVX2, Decays: decaysAVX2, Convolve: convolveAVX2, Rotate: rotateAVX2, Softmax: softmaxAVX2,
 	Narrow: narrowAVX2,
 	Page: Page{
 		Scores32: scores32AVX2, Scores16: scores16AVX2, Weigh32: weigh32AVX2, Weigh16: weigh16AVX2, Merge: mergeAVX2,
 	},
 	Coded: Coded{Scores: codedScoresAVX2, Softmax: codedSoftmaxAVX2, Weigh: codedWeighAVX2, Merge: codedMergeAVX2},
-	Delta: Delta{Read: deltaReadAVX2, Update: deltaUpdateAVX2},
+	Mix:   Mix{Product: mixProductAVX2, Weights: mixWeightsAVX2, Divide: mixDivideAVX2},
+	Delta: Delta{Columns: 32, Read: deltaReadAVX2, Update: deltaUpdateAVX2, Steps: deltaStepsAVX2},
 }
 
 // dotAVX512 is exactmath.Dot32.
@@ -140,6 +144,11 @@ func deltaReadAVX512(out, delta, state []float32, stride, ahead int, q, k, v []f
 //go:noescape
 func deltaUpdateAVX512(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
 
+// deltaStepsAVX512 is deltaSteps.
+//
+//go:noescape
+func deltaStepsAVX512(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)
+
 // dotAVX2 is exactmath.Dot32.
 //
 //go:noescape
@@ -249,3 +258,8 @@ func deltaReadAVX2(out, delta, state []float32, stride, ahead int, q, k, v []flo
 //
 //go:noescape
 func deltaUpdateAVX2(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
+
+// deltaStepsAVX2 is deltaSteps.
+//
+//go:noescape
+func deltaStepsAVX2(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)

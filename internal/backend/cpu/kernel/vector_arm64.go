@@ -11,14 +11,16 @@ import (
 // vectorNEON is what every arm64 processor can do.
 var vectorNEON = Vector{
 	Dot: dotNEON, Add: addNEON, AddScaled: addScaledNEON,
-	Norm: normNEON, WideNorm: wideNormNEON, Normalize: normalizeNEON, SwiGLU: swigluNEON, GateSiLU: gateSiluNEON, GateSigmoid: gateSigmoidNEON,
+	Norm: normNEON, WideNorm: wideNormNEON, LayerNorm: layerNormNEON, Normalize: normalizeNEON,
+	SwiGLU: swigluNEON, GELU: geluNEON, GELUTanh: geluTanhNEON, GateSiLU: gateSiluNEON, GateSigmoid: gateSigmoidNEON,
 	Sigmoids: sigmoidsNEON, Decays: decaysNEON, Convolve: convolveNEON, Rotate: rotateNEON, Softmax: softmaxNEON,
 	Narrow: narrowNEON,
 	Page: Page{
 		Scores32: scores32NEON, Scores16: scores16NEON, Weigh32: weigh32NEON, Weigh16: weigh16NEON, Merge: mergeNEON,
 	},
 	Coded: Coded{Scores: codedScoresNEON, Softmax: codedSoftmaxNEON, Weigh: codedWeighNEON, Merge: codedMergeNEON},
-	Delta: Delta{Read: deltaReadNEON, Update: deltaUpdateNEON},
+	Mix:   Mix{Product: mixProductNEON, Weights: mixWeightsNEON, Divide: mixDivideNEON},
+	Delta: Delta{Columns: 32, Read: deltaReadNEON, Update: deltaUpdateNEON, Steps: deltaStepsNEON},
 }
 
 // normNEON is rmsNorm.
@@ -213,3 +215,8 @@ func deltaReadNEON(out, delta, state []float32, stride, ahead int, q, k, v []flo
 //
 //go:noescape
 func deltaUpdateNEON(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
+
+// deltaStepsNEON is deltaSteps.
+//
+//go:noescape
+func deltaStepsNEON(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)

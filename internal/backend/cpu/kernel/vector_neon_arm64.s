@@ -2565,7 +2565,7 @@ done1:
 //	R0 output    R1 delta    R2 state of the first column    R3 bytes of a row
 //	R4 columns left    R5 values    R6 keys    R7 queries    R8 rows left    R9 state
 //	R10, R11 places in keys and queries    V0-V7 u    V8-V15 w, for each row mod 4
-//	V16, V17 state    V18 keys    V19 queries    V24 -decay    V25 decay    V26 beta    V27 kq
+//	V16, V17 state    V18 keys    V19 queries    V20, V21 delta    V24 -decay    V25 decay    V26 beta    V27 kq
 TEXT ·deltaReadNEON(SB), NOSPLIT, $0-172
 	MOVD out_base+0(FP), R0
 	MOVD delta_base+24(FP), R1
@@ -2677,23 +2677,22 @@ combine:
 	FMOVQ.P 16(R5), F20
 	VFMLA V0.S4, V24.S4, V20.S4
 	WORD $0x6e3ade94 // fmul.4s v20, v20, v26
-	FMOVQ.P F20, 16(R1)
-	WORD $0x6e28df35 // fmul.4s v21, v25, v8
-	VFMLA V20.S4, V27.S4, V21.S4
-	FMOVQ.P F21, 16(R0)
+	WORD $0x6e28df28 // fmul.4s v8, v25, v8
+	VFMLA V20.S4, V27.S4, V8.S4
+	FMOVQ.P F8, 16(R0)
 	WORD $0x4e23d421 // fadd.4s v1, v1, v3
 	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
 	WORD $0x4e25d421 // fadd.4s v1, v1, v5
 	WORD $0x4e2bd529 // fadd.4s v9, v9, v11
 	WORD $0x4e2fd5ad // fadd.4s v13, v13, v15
 	WORD $0x4e2dd529 // fadd.4s v9, v9, v13
-	FMOVQ.P 16(R5), F20
-	VFMLA V1.S4, V24.S4, V20.S4
-	WORD $0x6e3ade94 // fmul.4s v20, v20, v26
-	FMOVQ.P F20, 16(R1)
-	WORD $0x6e29df35 // fmul.4s v21, v25, v9
-	VFMLA V20.S4, V27.S4, V21.S4
-	FMOVQ.P F21, 16(R0)
+	FMOVQ.P 16(R5), F21
+	VFMLA V1.S4, V24.S4, V21.S4
+	WORD $0x6e3adeb5 // fmul.4s v21, v21, v26
+	WORD $0x6e29df29 // fmul.4s v9, v25, v9
+	VFMLA V21.S4, V27.S4, V9.S4
+	FMOVQ.P F9, 16(R0)
+	FSTPQ.P (F20, F21), 32(R1)
 	ADD $32, R2
 	SUBS $8, R4
 	BNE columns
@@ -2750,6 +2749,222 @@ rows:
 	ADD $64, R0
 	ADD $64, R2
 	SUBS $16, R6
+	BNE columns
+end:
+	RET
+
+// func deltaStepsNEON(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)
+//
+// The twin is deltaSteps, for multiples of 16 columns. Eight of them go together.
+//
+//	R0 output    R1 bytes from the end of a token's output to the next    R2 state of the first
+//	column    R3 bytes of a row    R4 columns left    R5 values    R6 key of the token before    R7
+//	query    R8 rows left    R9 state    R10-R12 places in those keys, keys and queries    R13 key
+//	R14 bytes between tokens    R15 tokens left    R16, R17, R19 decay, beta, kq    R20 delta
+//	R21 bytes to the first column    V0-V7 u    V8-V15 w, for each row mod 4    V16, V17 state
+//	V18 keys    V19 queries    V20, V21 delta    V22 keys of the token before
+//	V24 -decay    V25 decay    V26 beta    V27 kq
+TEXT ·deltaStepsNEON(SB), NOSPLIT, $0-200
+	MOVD outStride+24(FP), R1
+	LSL $2, R1
+	SUB $32, R1
+	MOVD delta_base+32(FP), R20
+	MOVD delta_len+40(FP), R4
+	LSL $2, R4, R3
+	MOVD state_base+56(FP), R2
+	MOVD stride+104(FP), R14
+	LSL $2, R14
+	MOVD $0, R21
+	CBZ R4, end
+columns:
+	MOVD out_base+0(FP), R0
+	ADD $32, R0
+	ADD R21, R0
+	MOVD mixed_base+80(FP), R7
+	MOVD keys+112(FP), R13
+	ADD R13<<2, R7, R13
+	MOVD values+120(FP), R5
+	ADD R5<<2, R7, R5
+	ADD $32, R5
+	ADD R21, R5
+	MOVD decay_base+128(FP), R16
+	MOVD decay_len+136(FP), R15
+	MOVD beta_base+152(FP), R17
+	MOVD kq_base+176(FP), R19
+	ADD $4, R17
+	ADD $4, R19
+	FMOVS.P 4(R16), F25
+	VDUP V25.S[0], V25.S4
+	FLDPQ 0(R20), (F20, F21)
+tokens:
+	SUBS $1, R15
+	BLE stop
+	MOVD R13, R6
+	ADD R14, R13
+	ADD R14, R7
+	ADD R14, R5
+	SUB $32, R5
+	ADD R1, R0
+	MOVD keys+112(FP), R8
+	MOVD R2, R9
+	MOVD R6, R10
+	MOVD R13, R11
+	MOVD R7, R12
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	SUBS $4, R8
+	BLT rest
+rows:
+	FMOVQ.P 16(R10), F22
+	FMOVQ.P 16(R11), F18
+	FMOVQ.P 16(R12), F19
+	FLDPQ 0(R9), (F16, F17)
+	WORD $0x6e39de10 // fmul.4s v16, v16, v25
+	WORD $0x4f961290 // fmla.4s v16, v20, v22[0]
+	WORD $0x6e39de31 // fmul.4s v17, v17, v25
+	WORD $0x4f9612b1 // fmla.4s v17, v21, v22[0]
+	FSTPQ (F16, F17), (R9)
+	ADD R3, R9
+	WORD $0x4f921200 // fmla.4s v0, v16, v18[0]
+	WORD $0x4f931208 // fmla.4s v8, v16, v19[0]
+	WORD $0x4f921221 // fmla.4s v1, v17, v18[0]
+	WORD $0x4f931229 // fmla.4s v9, v17, v19[0]
+	FLDPQ 0(R9), (F16, F17)
+	WORD $0x6e39de10 // fmul.4s v16, v16, v25
+	WORD $0x4fb61290 // fmla.4s v16, v20, v22[1]
+	WORD $0x6e39de31 // fmul.4s v17, v17, v25
+	WORD $0x4fb612b1 // fmla.4s v17, v21, v22[1]
+	FSTPQ (F16, F17), (R9)
+	ADD R3, R9
+	WORD $0x4fb21202 // fmla.4s v2, v16, v18[1]
+	WORD $0x4fb3120a // fmla.4s v10, v16, v19[1]
+	WORD $0x4fb21223 // fmla.4s v3, v17, v18[1]
+	WORD $0x4fb3122b // fmla.4s v11, v17, v19[1]
+	FLDPQ 0(R9), (F16, F17)
+	WORD $0x6e39de10 // fmul.4s v16, v16, v25
+	WORD $0x4f961a90 // fmla.4s v16, v20, v22[2]
+	WORD $0x6e39de31 // fmul.4s v17, v17, v25
+	WORD $0x4f961ab1 // fmla.4s v17, v21, v22[2]
+	FSTPQ (F16, F17), (R9)
+	ADD R3, R9
+	WORD $0x4f921a04 // fmla.4s v4, v16, v18[2]
+	WORD $0x4f931a0c // fmla.4s v12, v16, v19[2]
+	WORD $0x4f921a25 // fmla.4s v5, v17, v18[2]
+	WORD $0x4f931a2d // fmla.4s v13, v17, v19[2]
+	FLDPQ 0(R9), (F16, F17)
+	WORD $0x6e39de10 // fmul.4s v16, v16, v25
+	WORD $0x4fb61a90 // fmla.4s v16, v20, v22[3]
+	WORD $0x6e39de31 // fmul.4s v17, v17, v25
+	WORD $0x4fb61ab1 // fmla.4s v17, v21, v22[3]
+	FSTPQ (F16, F17), (R9)
+	ADD R3, R9
+	WORD $0x4fb21a06 // fmla.4s v6, v16, v18[3]
+	WORD $0x4fb31a0e // fmla.4s v14, v16, v19[3]
+	WORD $0x4fb21a27 // fmla.4s v7, v17, v18[3]
+	WORD $0x4fb31a2f // fmla.4s v15, v17, v19[3]
+	SUBS $4, R8
+	BGE rows
+rest:
+	ADDS $4, R8
+	BEQ combine
+	FMOVS.P 4(R10), F22
+	FMOVS.P 4(R11), F18
+	FMOVS.P 4(R12), F19
+	FLDPQ 0(R9), (F16, F17)
+	WORD $0x6e39de10 // fmul.4s v16, v16, v25
+	WORD $0x4f961290 // fmla.4s v16, v20, v22[0]
+	WORD $0x6e39de31 // fmul.4s v17, v17, v25
+	WORD $0x4f9612b1 // fmla.4s v17, v21, v22[0]
+	FSTPQ (F16, F17), (R9)
+	ADD R3, R9
+	WORD $0x4f921200 // fmla.4s v0, v16, v18[0]
+	WORD $0x4f931208 // fmla.4s v8, v16, v19[0]
+	WORD $0x4f921221 // fmla.4s v1, v17, v18[0]
+	WORD $0x4f931229 // fmla.4s v9, v17, v19[0]
+	SUBS $1, R8
+	BEQ combine
+	FMOVS.P 4(R10), F22
+	FMOVS.P 4(R11), F18
+	FMOVS.P 4(R12), F19
+	FLDPQ 0(R9), (F16, F17)
+	WORD $0x6e39de10 // fmul.4s v16, v16, v25
+	WORD $0x4f961290 // fmla.4s v16, v20, v22[0]
+	WORD $0x6e39de31 // fmul.4s v17, v17, v25
+	WORD $0x4f9612b1 // fmla.4s v17, v21, v22[0]
+	FSTPQ (F16, F17), (R9)
+	ADD R3, R9
+	WORD $0x4f921202 // fmla.4s v2, v16, v18[0]
+	WORD $0x4f93120a // fmla.4s v10, v16, v19[0]
+	WORD $0x4f921223 // fmla.4s v3, v17, v18[0]
+	WORD $0x4f93122b // fmla.4s v11, v17, v19[0]
+	SUBS $1, R8
+	BEQ combine
+	FMOVS.P 4(R10), F22
+	FMOVS.P 4(R11), F18
+	FMOVS.P 4(R12), F19
+	FLDPQ 0(R9), (F16, F17)
+	WORD $0x6e39de10 // fmul.4s v16, v16, v25
+	WORD $0x4f961290 // fmla.4s v16, v20, v22[0]
+	WORD $0x6e39de31 // fmul.4s v17, v17, v25
+	WORD $0x4f9612b1 // fmla.4s v17, v21, v22[0]
+	FSTPQ (F16, F17), (R9)
+	ADD R3, R9
+	WORD $0x4f921204 // fmla.4s v4, v16, v18[0]
+	WORD $0x4f93120c // fmla.4s v12, v16, v19[0]
+	WORD $0x4f921225 // fmla.4s v5, v17, v18[0]
+	WORD $0x4f93122d // fmla.4s v13, v17, v19[0]
+combine:
+	FMOVS.P 4(R16), F25
+	VDUP V25.S[0], V25.S4
+	FMOVS.P 4(R17), F26
+	VDUP V26.S[0], V26.S4
+	FMOVS.P 4(R19), F27
+	VDUP V27.S[0], V27.S4
+	WORD $0x6ea0fb38 // fneg.4s v24, v25
+	WORD $0x4e22d400 // fadd.4s v0, v0, v2
+	WORD $0x4e26d484 // fadd.4s v4, v4, v6
+	WORD $0x4e24d400 // fadd.4s v0, v0, v4
+	WORD $0x4e2ad508 // fadd.4s v8, v8, v10
+	WORD $0x4e2ed58c // fadd.4s v12, v12, v14
+	WORD $0x4e2cd508 // fadd.4s v8, v8, v12
+	FMOVQ.P 16(R5), F20
+	VFMLA V0.S4, V24.S4, V20.S4
+	WORD $0x6e3ade94 // fmul.4s v20, v20, v26
+	WORD $0x6e28df28 // fmul.4s v8, v25, v8
+	VFMLA V20.S4, V27.S4, V8.S4
+	FMOVQ.P F8, 16(R0)
+	WORD $0x4e23d421 // fadd.4s v1, v1, v3
+	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
+	WORD $0x4e25d421 // fadd.4s v1, v1, v5
+	WORD $0x4e2bd529 // fadd.4s v9, v9, v11
+	WORD $0x4e2fd5ad // fadd.4s v13, v13, v15
+	WORD $0x4e2dd529 // fadd.4s v9, v9, v13
+	FMOVQ.P 16(R5), F21
+	VFMLA V1.S4, V24.S4, V21.S4
+	WORD $0x6e3adeb5 // fmul.4s v21, v21, v26
+	WORD $0x6e29df29 // fmul.4s v9, v25, v9
+	VFMLA V21.S4, V27.S4, V9.S4
+	FMOVQ.P F9, 16(R0)
+	B tokens
+stop:
+	FSTPQ.P (F20, F21), 32(R20)
+	ADD $32, R21
+	ADD $32, R2
+	SUBS $8, R4
 	BNE columns
 end:
 	RET

@@ -103,6 +103,10 @@ func (x *vectorTrial) rows(n int, special bool) {
 		{"norm in place", func(v *Vector, a, b, _ []float32) { v.Norm(a, a, b, 1e-6) }},
 		{"normalize", func(v *Vector, a, _, _ []float32) { v.Normalize(a, w) }},
 		{"swiglu", func(v *Vector, a, b, c []float32) { v.SwiGLU(c, a, b) }},
+		{"layer norm", func(v *Vector, a, b, c []float32) { v.LayerNorm(c, a, b, b, 1e-6) }},
+		{"layer norm in place", func(v *Vector, a, b, c []float32) { v.LayerNorm(a, a, b, c, 1e-6) }},
+		{"gelu", func(v *Vector, a, _, c []float32) { v.GELU(c, a) }},
+		{"geluTanh", func(v *Vector, a, _, c []float32) { v.GELUTanh(c, a) }},
 		{"gateSilu", func(v *Vector, _, b, c []float32) { v.GateSiLU(c, b) }},
 		{"gateSigmoid", func(v *Vector, _, b, c []float32) { v.GateSigmoid(c, b, w) }},
 		{"sigmoids", func(v *Vector, _, b, c []float32) { v.Sigmoids(c, b) }},
@@ -157,6 +161,17 @@ func TestVectorFunctionsEqualGeneric(t *testing.T) {
 			x.v.SwiGLU(out, in, in)
 			swiglu(want, in, in)
 			x.same("swiglu", out, want)
+			for i := range in {
+				if trial%3 > 0 {
+					in[i] /= 7 // up to where GELU ends
+				}
+			}
+			x.v.GELU(out, in)
+			gelu(want, in)
+			x.same("gelu", out, want)
+			x.v.GELUTanh(out, in)
+			geluTanh(want, in)
+			x.same("geluTanh", out, want)
 		}
 	}
 }
@@ -321,4 +336,36 @@ func (x *vectorTrial) delta(keys, cols, gap int, special bool) {
 	x.v.Delta.Update(state, stride, state, stride, cols, k, delta, decay)
 	deltaUpdate(pstate, stride, pstate, stride, 0, pk, wantDelta, decay)
 	x.same("deltaUpdate in place", state, pstate)
+}
+
+func TestVectorDeltaStepsEqualGeneric(t *testing.T) {
+	for _, x := range newVectorTrials(t) {
+		for i := range 200 {
+			x.deltaSteps(1+x.rng.IntN(9), 1+x.rng.IntN(140), lanes*(1+x.rng.IntN(4)), x.rng.IntN(40), i%4 == 0)
+		}
+	}
+}
+
+// deltaSteps compares tokens whose rows are gap numbers longer than they must be. Keys are small,
+// so that most numbers stay finite.
+func (x *vectorTrial) deltaSteps(tokens, keys, cols, gap int, special bool) {
+	x.t.Helper()
+	values := 2*keys + x.rng.IntN(gap+1)
+	stride, outStride := values+cols+gap, cols+gap
+	mixed, pmixed := x.fill(0, (tokens-1)*stride+values+cols, special)
+	for i := range mixed {
+		mixed[i] /= 64
+		pmixed[i] = mixed[i]
+	}
+	state, pstate := x.fill(1, keys*cols, special)
+	delta, pdelta := x.fill(2, cols, special)
+	decay, pdecay := x.fill(3, tokens, special)
+	beta, pbeta := x.fill(4, tokens, special)
+	kq, pkq := x.fill(5, tokens, special)
+	out, pout := x.fill(6, (tokens-1)*outStride+cols, special) // of the first token nothing is written
+	x.v.Delta.Steps(out, outStride, delta, state, mixed, stride, keys, values, decay, beta, kq)
+	deltaSteps(pout, outStride, pdelta, pstate, pmixed, stride, keys, values, pdecay, pbeta, pkq)
+	x.same("deltaSteps", out, pout)
+	x.same("deltaSteps, delta", delta, pdelta)
+	x.same("deltaSteps, state", state, pstate)
 }

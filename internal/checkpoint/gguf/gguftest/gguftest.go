@@ -132,6 +132,8 @@ func value(v any) (typ uint32, raw []byte) {
 		return list(5, v)
 	case []bool:
 		return list(7, v)
+	case []float32:
+		return list(6, v)
 	}
 	panic(fmt.Sprintf("gguftest: value of type %T", v))
 }

@@ -3,6 +3,7 @@ package anthropic_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -40,6 +41,26 @@ func say(model, text string, tokens int64) sdk.MessageNewParams {
 	return sdk.MessageNewParams{
 		Model: model, MaxTokens: tokens,
 		Messages: []sdk.MessageParam{sdk.NewUserMessage(sdk.NewTextBlock(text))},
+	}
+}
+
+func TestSDKSeesPictures(t *testing.T) {
+	data, err := os.ReadFile("../../../../examples/pictures/house-and-heart.png")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := say("tiny", "", 40)
+	p.Temperature = sdk.Float(0)
+	p.Messages = []sdk.MessageParam{sdk.NewUserMessage(
+		sdk.NewImageBlockBase64("image/png", base64.StdEncoding.EncodeToString(data)), sdk.NewTextBlock("What do you see?"),
+	)}
+	c := client()
+	m, err := c.Messages.New(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Content[0].AsText().Text; got != "There is a pink house and a black heart." {
+		t.Errorf("it sees %q", got)
 	}
 }
 

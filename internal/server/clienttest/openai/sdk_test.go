@@ -3,6 +3,7 @@ package openai_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -72,6 +73,27 @@ func TestSDKChat(t *testing.T) {
 	}
 	if got := acc.Choices[0].Message.Content; got != whole.Choices[0].Message.Content || acc.Usage.TotalTokens != whole.Usage.TotalTokens {
 		t.Errorf("the stream says %q, the whole %q", got, whole.Choices[0].Message.Content)
+	}
+}
+
+func TestSDKSeesPictures(t *testing.T) {
+	data, err := os.ReadFile("../../../../examples/pictures/house-and-heart.png")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := hello()
+	q.Temperature = client.Float(0)
+	q.Messages = []client.ChatCompletionMessageParamUnion{client.UserMessage([]client.ChatCompletionContentPartUnionParam{
+		client.ImageContentPart(client.ChatCompletionContentPartImageImageURLParam{URL: "data:image/png;base64," + base64.StdEncoding.EncodeToString(data), Detail: "high"}),
+		client.TextContentPart("What do you see?"),
+	})}
+	c := newClient()
+	answer, err := c.Chat.Completions.New(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := answer.Choices[0].Message.Content; got != "There is a pink house and a black heart." {
+		t.Errorf("it sees %q", got)
 	}
 }
 

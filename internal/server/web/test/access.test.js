@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import { answerText, close, ended, launch, open, says, send } from "./browser.js";
 import { Fake, fail } from "./fake.js";
+import { sample } from "./samples.js";
 
 const rich = "# Title\n\nSome *words* and `code` and [a link](https://example.org).\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> said\n\n```go\nfunc main() { fmt.Println(\"" + "long ".repeat(40) + "\") }\n```\n\n" + "unbroken".repeat(40);
 
@@ -89,8 +90,10 @@ for (const scheme of ["light", "dark"]) {
   for (const width of [1440, 1000, 360]) {
     test(`names, roles, sizes and contrast are sound: ${scheme}, ${width} wide`, async () => {
       page = await open(browser, fake.url, { colorScheme: scheme, viewport: { width, height: 740 } });
+      await page.locator("#attach + input").setInputFiles([{ name: "wide.png", mimeType: "image/png", buffer: await sample("images/shapes_200x120.png") }, { name: "notes.txt", mimeType: "text/plain", buffer: Buffer.from("no") }]);
+      await page.waitForSelector("#unusable:not([hidden])");
       await settle();
-      await sound("welcome");
+      await sound("welcome, with pictures");
       await page.evaluate(() => document.querySelector("#colors [value=rejected]").click());
       fake.plans.push((body, stream) => {
         stream.write("Hm.", "reasoning_content");
@@ -168,7 +171,7 @@ test("everything is done by keyboard", async () => {
     assert.ok(at.marked, `${at.name} has the focus and does not show it`);
     order.push(at.name);
   }
-  const places = ["new", "One", "model", "theme", "settings-toggle", "Edit and send again", "Copy answer", "Answer again", "prompt", "send", "panel-close"].map((name) => order.indexOf(name));
+  const places = ["new", "One", "model", "theme", "settings-toggle", "Edit and send again", "Copy answer", "Answer again", "attach", "prompt", "send", "panel-close"].map((name) => order.indexOf(name));
   assert.deepEqual(places, [...places].sort((a, b) => a - b), order.join(", "));
   assert.ok(!places.includes(-1), order.join(", "));
   // Answer again, open the settings and leave them.

@@ -62,6 +62,7 @@ async function wipe(page) {
   await page.evaluate(() => {
     localStorage.clear();
     sessionStorage.clear();
+    return new Promise((done) => (indexedDB.deleteDatabase("foretoken").onsuccess = done));
   });
   await page.unrouteAll();
   await page.goto("about:blank");

@@ -315,6 +315,24 @@ test("conversations are named, opened, renamed, exported and deleted", async () 
   assert.deepEqual(await names(), ["The second"]);
 });
 
+test("a conversation that is deleted while it is answered stays so", async () => {
+  const { opened, go } = gate();
+  fake.plans.push(async (body, stream) => {
+    stream.write("As far as this");
+    await opened;
+  });
+  await send(page, "Go.");
+  await says(page, "As far as this");
+  await page.hover("#conversations li");
+  await page.click('[aria-label="Delete Go."]');
+  await page.getByRole("button", { name: "Delete", exact: true }).click();
+  await page.waitForSelector("body:not(.busy)");
+  go();
+  assert.equal(await page.locator("#conversations .open").count(), 0);
+  await page.reload();
+  assert.equal(await page.locator("#conversations .open").count(), 0);
+});
+
 test("over plain HTTP from another machine, conversations and copying work too", async () => {
   await close(page);
   const url = new URL(fake.url);

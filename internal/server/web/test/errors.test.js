@@ -102,6 +102,15 @@ test("a conversation that is too long is told, with a way out", async () => {
   assert.ok(await page.isVisible("#welcome"));
 });
 
+test("a request that is too large for the server is told, with a way out", async () => {
+  page = await open(browser, fake.url);
+  fake.plans.push((body, stream, res) => fail(res, 413, { message: "the request is larger than 100 bytes", type: "invalid_request_error", code: "too_large" }));
+  await send(page, "Go.");
+  await alert();
+  assert.match(await problem(), /too large for the server[^]*larger than 100 bytes/);
+  assert.ok(await page.locator(".problem").getByRole("button", { name: "New conversation" }).isVisible());
+});
+
 test("an answer that breaks off keeps what came", async () => {
   page = await open(browser, fake.url);
   fake.plans.push((body, stream, res) => {

@@ -9,7 +9,7 @@ const mime = { html: "text/html; charset=utf-8", js: "text/javascript", css: "te
 
 // The policy of web.go, so that the page runs under it here too; web_test.go compares them.
 export const policy =
-  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 // tokensOf cuts a text into tokens and deals them out to rounds. plan is the number of accepted
 // draft tokens of each round, repeated; the rest of depth are rejected.
@@ -85,7 +85,8 @@ export class Fake {
     if (this.loading !== undefined) return fail(res, 503, { message: "The model is being loaded.", type: "loading", progress: this.loading });
     if (pathname === "/v1/models") {
       const about = { loaded: true, context: 4096, family: "qwen3_5", parameters: 21_000_000, mtp: true };
-      return json(res, 200, { object: "list", data: [{ id: "tiny", object: "model", foretoken: about }, { id: "small", object: "model", foretoken: about }] });
+      const sees = { id: "tiny", object: "model", input_modalities: ["text", "image"], foretoken: { ...about, vision: { max_pixels: 1 << 20 } } };
+      return json(res, 200, { object: "list", data: [sees, { id: "small", object: "model", input_modalities: ["text"], foretoken: about }] });
     }
     if (pathname === "/v1/status") return this.status ? json(res, 200, this.status) : fail(res, 404, { message: "no such path", type: "not_found" });
     const body = JSON.parse(await bodyOf(req));

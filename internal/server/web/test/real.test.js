@@ -4,7 +4,9 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { after, afterEach, before, beforeEach, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { answerText, close, ended, figure, launch, open, send } from "./browser.js";
+import { png } from "./samples.js";
 
 assert.ok(process.env.FORETOKEN_BIN, "FORETOKEN_BIN must name the built program; test/run sets it");
 
@@ -111,6 +113,28 @@ test("a conversation goes on after a reload", async () => {
   assert.ok(stats.timings.cached_tokens > 0, "the prefix was not cached");
 });
 
+test("the model sees a picture", async () => {
+  await set({ temperature: "0", max_completion_tokens: "24" });
+  const example = fileURLToPath(new URL("../../../../examples/pictures/house-and-heart.png", import.meta.url));
+  await page.locator("#attach + input").setInputFiles([example]);
+  await page.waitForSelector("#attached img");
+  await send(page, "What do you see?");
+  await ended(page);
+  assert.equal(await answerText(page), "There is a pink house and a black heart.");
+  const { stats } = await kept();
+  assert.ok(stats.mtp.accepted > 0, "no draft token was accepted");
+  await page.getByRole("button", { name: /Prove it/ }).click();
+  await page.getByText("The same text, token for token").waitFor();
+  // It is there after a reload, and cached in the next turn.
+  await page.reload();
+  await page.waitForFunction(() => document.querySelector(".picture img")?.naturalWidth === 320 && !document.querySelector("#model").disabled);
+  await send(page, "What else?");
+  await ended(page);
+  const next = await kept();
+  assert.equal(next.problem, undefined);
+  assert.ok(next.stats.timings.cached_tokens > stats.timings.prompt_tokens, `${next.stats.timings.cached_tokens} tokens were cached`);
+});
+
 // The portable kernels take minutes for these tokens, and no end token ends them: whenever the
 // page is told to stop, there is something to stop.
 test("stopping frees the server", async () => {
@@ -132,10 +156,19 @@ test("what the server refuses is told in its words", async () => {
   await send(page, "word ".repeat(6000));
   await page.waitForSelector(".problem");
   assert.match(await page.locator(".problem").innerText(), /too long for the model/);
+  // Of a picture, at that picture.
+  await page.click("#new");
+  const pictures = [["square.png", png(64, 64)], ["line.png", png(2100, 10)]].map(([name, buffer]) => ({ name, mimeType: "image/png", buffer }));
+  await page.locator("#attach + input").setInputFiles(pictures);
+  await page.waitForFunction(() => document.querySelectorAll("#attached img").length === 2);
+  await send(page, "What do you see?");
+  await page.waitForSelector(".wrong .why");
+  assert.equal(await page.locator(".wrong img").getAttribute("alt"), "line.png");
+  assert.match(await page.locator(".wrong .why").innerText(), /^Picture of an unusable shape: 2100×10 pixels, .*\.$/);
 });
 
 test("a server with a key, which then goes away", async () => {
-  const locked = await serve("--api-key", "a-key-for-this-test");
+  const locked = await serve("--api-key", "a-key-for-this-test", "--no-vision");
   const other = await open(browser, locked.url);
   await alter(other, { seed: 1, max_completion_tokens: 16 });
   await other.getByText("API key needed").waitFor();
@@ -143,6 +176,7 @@ test("a server with a key, which then goes away", async () => {
   await other.locator(".problem input").fill("a-key-for-this-test");
   await other.keyboard.press("Enter");
   await other.waitForSelector(".answer .stats");
+  await other.waitForSelector('#attach[title="Add pictures: tiny takes no pictures."]');
   await end(locked);
   await send(other, "Still there?");
   await other.getByText("The server is gone").waitFor();

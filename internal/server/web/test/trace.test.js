@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { events } from "../page/assets/api.js";
+import { chat, events } from "../page/assets/api.js";
 import { roundsOf, stripOf } from "../page/assets/panel.js";
 import { forcedDraft, Overlay, Pace, Rounds, Tracer } from "../page/assets/trace.js";
 import { statsOf, tokensOf } from "./fake.js";
@@ -126,6 +126,11 @@ async function collect(...parts) {
   for await (const data of events(stream)) found.push(data);
   return found;
 }
+
+test("a request that no server would take is not sent", async () => {
+  const asked = chat({ messages: [{ role: "user", content: "x".repeat(64 << 20) }] }, {}).next();
+  await assert.rejects(asked, ({ kind, message }) => kind === "large" && /It has 64 MiB/.test(message));
+});
 
 test("events are read however the bytes are cut", async () => {
   const text = 'data: {"a":"é😀"}\n\n: comment\n\ndata: two\r\ndata: lines\r\n\r\nevent: x\ndata:[DONE]\n\n';

@@ -45,7 +45,7 @@ export class Answer {
           if (await pause(1000, signal)) continue;
           message.finish = "stopped";
         } else if (err instanceof Problem) {
-          message.problem = { kind: err.kind, message: err.message, retryAfter: err.retryAfter };
+          message.problem = { kind: err.kind, message: err.message, retryAfter: err.retryAfter, picture: err.picture };
         } else {
           throw err;
         }

@@ -7,7 +7,9 @@
 //   busy     too many requests; retryAfter is in seconds
 //   loading  the model is being loaded; progress is 0 to 1, or undefined
 //   full     the conversation does not fit into the model's context
+//   large    nor, with its pictures, into a request
 //   cut      the stream ended before the answer did
+//   picture  a picture cannot be used; picture is its number among those of the request, from 0
 //   refused  the request was wrong
 //   server   the server was
 export class Problem extends Error {
@@ -18,10 +20,14 @@ export class Problem extends Error {
   }
 }
 
+// maxBody is what a server takes unless it was told otherwise. One that refuses more hangs up
+// before all of it has come, which looks to a browser as if it were gone.
+const maxBody = 64 << 20;
+
 const fullCodes = new Set(["context_length_exceeded", "too_large", "context_full"]);
 
 // problemOf reads an error response, whatever its shape.
-function problemOf(status, error, header) {
+function problemOf(status, error, header, messages = []) {
   const message = typeof error?.message === "string" ? error.message : `The server answered with status ${status}.`;
   const extra = { status };
   if (status === 401 || status === 403) return new Problem("key", message, extra);
@@ -32,11 +38,14 @@ function problemOf(status, error, header) {
   if (status === 503 && error?.type === "loading") {
     return new Problem("loading", message, { ...extra, progress: typeof error.progress === "number" ? error.progress : undefined });
   }
+  if (status === 413) return new Problem("large", message, extra);
   if (fullCodes.has(error?.code) || fullCodes.has(error?.type)) return new Problem("full", message, extra);
+  const picture = pictureOf(error, messages);
+  if (picture !== undefined) return new Problem("picture", plain(message), { ...extra, picture });
   return new Problem(status >= 500 ? "server" : "refused", message, extra);
 }
 
-async function request(path, { key, ...init }) {
+async function request(path, { key, messages, ...init }) {
   const headers = { Accept: "application/json", ...init.headers };
   if (key) headers.Authorization = `Bearer ${key}`;
   let response;
@@ -53,7 +62,7 @@ async function request(path, { key, ...init }) {
   } catch {
     error = undefined; // a proxy's page, perhaps: the status has to do
   }
-  throw problemOf(response.status, error, response.headers);
+  throw problemOf(response.status, error, response.headers, messages);
 }
 
 // json reads the whole of a response.
@@ -65,6 +74,27 @@ async function json(path, init) {
     if (err.name === "AbortError") throw err;
     throw new Problem("server", "The server's answer is not JSON. Is this a foretoken server?");
   }
+}
+
+// pictureOf is the number of the picture that an error is about, among those of the request's
+// messages; undefined: it is about something else.
+function pictureOf(error, messages) {
+  const at = /\bmessages\[(\d+)\]\.content\[(\d+)\]/.exec(`${error?.param} ${error?.message}`);
+  if (!at) return undefined;
+  const [message, part] = [Number(at[1]), Number(at[2])];
+  const places = messages.flatMap(({ content }, i) => (Array.isArray(content) ? content.flatMap(({ type }, j) => (type === "image_url" ? [[i, j]] : [])) : []));
+  const found = places.findIndex(([i, j]) => i === message && j === part);
+  return found < 0 ? undefined : found;
+}
+
+// plain is what an error says of a picture, without the place and number that it begins with.
+const plain = (message) => message.replace(/^(?:messages\[\S+: )?(?:picture or video \d+: )?/, "").replace(/^\p{Ll}/u, (c) => c.toUpperCase()).replace(/[^.!?]$/, "$&.");
+
+// sees says what a model does with pictures: {pixels} it can use of one, 0 if that is not known,
+// or null if it takes none. Of a server that does not tell, all models are taken to see.
+export function sees({ input_modalities: kinds, foretoken: about }) {
+  if (Array.isArray(kinds) && !kinds.includes("image")) return null;
+  return { pixels: about?.vision?.max_pixels ?? 0 };
 }
 
 // models lists what the server has: [{id, foretoken: {…}}].
@@ -99,11 +129,14 @@ export async function loading(model) {
 
 // chat sends a conversation and yields the chunks of the answer as they come.
 export async function* chat(body, options) {
+  const text = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true }, foretoken: { stats: true, trace: true } });
+  if (text.length > maxBody) throw new Problem("large", `It has ${text.length >> 20} MiB with its pictures, of which ${maxBody >> 20} can be sent.`);
   const response = await request("v1/chat/completions", {
     ...options,
+    messages: body.messages,
     method: "POST",
     headers: { "Content-Type": "application/json", Accept: "text/event-stream" },
-    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true }, foretoken: { stats: true, trace: true } }),
+    body: text,
   });
   let done = false;
   for await (const data of events(response.body)) {
@@ -112,7 +145,7 @@ export async function* chat(body, options) {
       break;
     }
     const chunk = parsed(data);
-    if (chunk.error) throw problemOf(chunk.error.status ?? 500, chunk.error);
+    if (chunk.error) throw problemOf(chunk.error.status ?? 500, chunk.error, null, body.messages);
     yield chunk;
   }
   if (!done) throw new Problem("cut", "The connection ended before the answer did.");

@@ -1,7 +1,9 @@
 // The page: a conversation, the list of them, and the panel, put together.
 
+import { Album, picturesOf } from "./album.js";
 import { Answer, blank, pause } from "./answer.js";
-import { Problem, loading, models, status } from "./api.js";
+import { Problem, loading, models, sees, status } from "./api.js";
+import { Attachments, dropZone } from "./attach.js";
 import { Conversations, toRequest } from "./conversations.js";
 import { byId, h } from "./dom.js";
 import { parameters, percent } from "./figures.js";
@@ -9,6 +11,7 @@ import { download, showHistory } from "./history.js";
 import { Drawers, colorChoice, themeButton, tokenTip } from "./layout.js";
 import { AnswerView, toolView, userView } from "./message.js";
 import { Panel, stripOf } from "./panel.js";
+import { Unusable } from "./picture.js";
 import { Settings } from "./settings.js";
 import { local } from "./storage.js";
 
@@ -22,6 +25,8 @@ const showEvery = 80;
 class App {
   constructor() {
     this.conversations = new Conversations();
+    this.album = new Album();
+    this.models = []; // what the server has
     this.settings = new Settings(byId("settings-form"));
     this.panel = new Panel(byId("panel-body"), { compare: () => this.compare() });
     this.drawers = new Drawers(() => this.watch());
@@ -29,6 +34,7 @@ class App {
     this.prompt = byId("prompt");
     this.running = null; // {conversation, answer, view, strip}
     this.shown = null; // the answer in the panel
+    this.attached = new Attachments({ button: byId("attach"), list: byId("attached"), note: byId("unusable") }, this.#pictures());
     themeButton(byId("theme"));
     colorChoice(byId("colors"));
     tokenTip(this.thread, byId("tip"));
@@ -36,9 +42,16 @@ class App {
     const last = this.conversations.list[0];
     this.show((last && this.conversations.open(last.id)) ?? this.conversations.create());
     this.connect();
+    this.album.sweep((id) => {
+      this.conversations.reload(); // after the pictures were listed: another tab may just have added one
+      return this.conversations.list.some((entry) => entry.id === id);
+    });
   }
 
   #listen() {
+    this.attached.listen(document);
+    dropZone(byId("drop"), () => this.#sight().blind || "Drop pictures here");
+    byId("viewer").addEventListener("click", () => byId("viewer").close());
     byId("composer").addEventListener("submit", (event) => {
       event.preventDefault();
       this.running ? this.stop() : this.send();
@@ -50,18 +63,21 @@ class App {
       if (!this.running) this.send();
     });
     document.addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && !byId("settings").open && !this.drawers.close() && this.running) this.stop();
+      if (event.key === "Escape" && !document.querySelector("dialog[open]") && !this.drawers.close() && this.running) this.stop();
     });
     byId("new").addEventListener("click", () => this.fresh());
     byId("settings-toggle").addEventListener("click", () => byId("settings").showModal());
     byId("settings-close").addEventListener("click", () => byId("settings").close());
     byId("settings").addEventListener("close", () => this.modelsProblem && this.connect());
-    byId("model").addEventListener("change", () => local.setItem("foretoken.model", byId("model").value));
+    byId("model").addEventListener("change", () => {
+      local.setItem("foretoken.model", byId("model").value);
+      this.attached.refresh();
+    });
     addEventListener("storage", () => {
       this.conversations.reload();
       this.#showHistory();
     });
-    addEventListener("pagehide", () => this.running && this.conversations.save(this.running.conversation));
+    addEventListener("pagehide", () => this.running && this.#save(this.running.conversation));
     document.addEventListener("visibilitychange", () => this.watch());
   }
 
@@ -87,12 +103,32 @@ class App {
   }
 
   #showModels(list) {
+    this.models = list;
     const picker = byId("model");
     const wanted = local.getItem("foretoken.model");
     const name = ({ id, foretoken: about }) => (about?.parameters > 0 ? `${id} · ${parameters(about.parameters)}` : id);
     picker.replaceChildren(...list.map((model) => h("option", { value: model.id }, name(model))));
     if (list.some(({ id }) => id === wanted)) picker.value = wanted;
     picker.disabled = list.length === 0;
+    this.attached.refresh();
+  }
+
+  // #sight says what the chosen model does with pictures, as Attachments asks it.
+  #sight() {
+    const model = this.models.find(({ id }) => id === byId("model").value);
+    const vision = model ? sees(model) : { pixels: 0 }; // not known yet: the server will tell
+    return vision ? { blind: "", ...vision } : { blind: `${model.id} takes no pictures.`, pixels: 0 };
+  }
+
+  // #pictures is what shows the pictures of a conversation, and takes in others. wrong is the
+  // last answer's problem.
+  #pictures(conversation, wrong) {
+    return {
+      album: this.album,
+      sight: () => this.#sight(),
+      url: (picture) => this.album.url(conversation?.id, picture),
+      problem: ({ id }) => (wrong?.picture === id ? wrong.message : ""),
+    };
   }
 
   #showState(text) {
@@ -124,6 +160,7 @@ class App {
   show(conversation) {
     if (this.running?.conversation.id === conversation.id) conversation = this.running.conversation;
     else conversation.messages.forEach(mend);
+    if (this.conversation?.id !== conversation.id) this.album.release();
     this.conversation = conversation;
     this.#showThread();
     this.#showHistory();
@@ -153,12 +190,14 @@ class App {
       },
       remove: (id) => {
         if (this.running?.conversation.id === id) this.stop();
+        for (const open of [this.running?.conversation, this.conversation]) if (open?.id === id) open.removed = true; // an answer that ends would bring it back
         this.conversations.remove(id);
+        this.album.remove(id);
         if (this.conversation.id === id) this.show(this.conversations.create());
         else this.#showHistory();
         byId("new").focus();
       },
-      save: (id) => download(this.conversation.id === id ? this.conversation : this.conversations.open(id)),
+      save: (id) => download(this.conversation.id === id ? this.conversation : this.conversations.open(id), (picture) => this.album.data(id, picture)),
     });
   }
 
@@ -171,7 +210,10 @@ class App {
 
   #viewOf(message, i) {
     if (message.role === "tool") return toolView(message);
-    if (message.role === "user") return userView(message, { edit: (text) => this.edit(i, text) });
+    if (message.role === "user") {
+      const pictures = this.#pictures(this.conversation, this.conversation.messages.at(-1).problem);
+      return userView(message, { edit: (text, pictures) => this.edit(i, text, pictures) }, pictures);
+    }
     const { running } = this;
     if (running?.answer.message === message) return running.view.element;
     const view = this.#answerView(message);
@@ -194,6 +236,7 @@ class App {
         this.again();
       },
       result: (call, text) => this.#toolResult(message, call, text),
+      mend: () => this.thread.querySelector(".user:has(.wrong) .actions button")?.click(), // unless it is edited already
     });
   }
 
@@ -205,18 +248,27 @@ class App {
     else this.panel.show(message);
   }
 
-  send() {
+  // send sends what is written, with its pictures, once these are read.
+  async send() {
+    const { attached } = this;
+    if (!(await attached.ready()) || this.running) return;
     const content = this.prompt.value;
-    if (content.trim() === "") return;
+    if (content.trim() === "" && attached.pictures.length === 0) return;
+    const { blind } = this.#sight();
+    if (blind && picturesOf(this.conversation).length > 0) {
+      attached.tell(`${blind} This conversation has some: choose another model, or begin a new one.`);
+      return;
+    }
+    attached.tell("");
     this.prompt.value = "";
     this.#fit();
-    this.conversation.messages.push({ role: "user", content });
+    this.conversation.messages.push(written(content, attached.take()));
     this.answer();
   }
 
-  edit(i, content) {
+  edit(i, content, pictures) {
     if (this.running) return;
-    this.conversation.messages.splice(i, Infinity, { role: "user", content });
+    this.conversation.messages.splice(i, Infinity, written(content, pictures));
     this.answer();
   }
 
@@ -243,7 +295,7 @@ class App {
   // answer asks for the conversation's next message and shows it while it comes.
   async answer() {
     const { conversation } = this;
-    const messages = toRequest(conversation.messages, this.settings.system);
+    const before = [...conversation.messages];
     const message = blank({ model: byId("model").value || undefined, ...this.settings.body() });
     message.system = this.settings.system;
     const answer = new Answer(message);
@@ -252,23 +304,37 @@ class App {
     conversation.messages.push(message);
     this.#setBusy(true);
     this.#save(conversation);
+    this.album.keep(conversation).then((kept) => (byId("unkept").hidden = kept));
     this.#showThread();
     this.#showHistory();
     this.#inspect(message);
     view.update({ busy: true, last: true });
     this.#showLoading();
     let saved = performance.now();
-    await answer.run(messages, {
-      key: this.settings.key,
-      waiting: (problem) => view.wait("The model is loading.", problem.progress),
-      changed: () => {
-        this.#soon();
-        if (performance.now() - saved < saveEvery) return;
-        saved = performance.now();
-        this.#save(conversation);
-      },
-    });
+    try {
+      const { messages, sent } = await this.#request(conversation, before, message.system);
+      await answer.run(messages, {
+        key: this.settings.key,
+        waiting: (problem) => view.wait("The model is loading.", problem.progress),
+        changed: () => {
+          this.#soon();
+          if (performance.now() - saved < saveEvery) return;
+          saved = performance.now();
+          this.#save(conversation);
+        },
+      });
+      const { problem } = message;
+      if (problem?.picture !== undefined) problem.picture = sent[problem.picture].id;
+    } catch (err) {
+      if (!(err instanceof Unusable)) throw err;
+      message.problem = { kind: "picture", message: err.message };
+    }
     this.#end();
+  }
+
+  // #request makes the messages of a request from those of a conversation.
+  #request(conversation, messages, system) {
+    return toRequest(messages, system, (picture) => this.album.data(conversation.id, picture));
   }
 
   // #showLoading tells while nothing comes because the model is being loaded.
@@ -317,7 +383,9 @@ class App {
     if (this.shown === answer.message) this.panel.show(answer.message);
     const { problem, finish } = answer.message;
     byId("said").textContent = problem ? "" : finish === "stopped" ? "Stopped." : "The answer is complete.";
-    if (problem?.kind === "gone") this.connect();
+    if (problem?.kind === "picture" && this.conversation === conversation) this.#showThread();
+    const model = this.models.find(({ id }) => id === answer.message.model);
+    if (problem?.kind === "gone" || model?.foretoken?.loaded === false) this.connect(); // now it says what it can do
     if (problem?.kind === "key") this.thread.querySelector(".problem input")?.focus();
   }
 
@@ -330,7 +398,7 @@ class App {
   }
 
   #save(conversation) {
-    byId("unsaved").hidden = this.conversations.save(conversation);
+    if (!conversation.removed) byId("unsaved").hidden = this.conversations.save(conversation);
   }
 
   // compare makes the shown answer twice more, without drafting and with it, and says whether
@@ -338,7 +406,7 @@ class App {
   async compare() {
     const { shown: message, conversation } = this;
     if (!message || this.running) return;
-    const before = toRequest(conversation.messages.slice(0, conversation.messages.indexOf(message)), message.system);
+    const { messages: before } = await this.#request(conversation, conversation.messages.slice(0, conversation.messages.indexOf(message)), message.system);
     const made = [];
     for (const [sent, note] of [[{ ...message.sent, mtp_depth: 0 }, "Running again without drafting…"], [message.sent, "And once more with it…"]]) {
       this.panel.showCompared(note);
@@ -361,6 +429,9 @@ class App {
     this.prompt.style.height = `${Math.min(this.prompt.scrollHeight + 2, innerHeight * 0.4)}px`;
   }
 }
+
+// written is a message of a person.
+const written = (content, pictures) => (pictures.length > 0 ? { role: "user", content, pictures } : { role: "user", content });
 
 // mend marks an answer that was being made when the page was closed.
 function mend(message) {

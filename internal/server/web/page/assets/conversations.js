@@ -2,14 +2,14 @@
 // kept for the session of the tab only.
 //
 // A conversation is {id, title, renamed, updated, messages}. A message is one of
-//   {role: "user", content}
+//   {role: "user", content, pictures: [{id, name, type, width, height}]}
 //   {role: "tool", content, tool_call_id, name}
 //   {role: "assistant", content, reasoning, tools: [{id, name, arguments}], model, seed, sent,
 //    system, tiles: {content, reasoning}, drafted, strip, thought, finish, stats, usage, problem, compared}
 // where tiles are those of trace.js, drafted counts draft tokens by position, thought is ms of
-// thinking, sent is what was asked with.
+// thinking, sent is what was asked with. The bytes of pictures are in album.js.
 
-import { local, session } from "./storage.js";
+import { local, randomId, session } from "./storage.js";
 
 const indexKey = "foretoken.conversations";
 const bodyKey = (id) => `foretoken.conversation.${id}`;
@@ -94,13 +94,9 @@ export class Conversations {
   }
 }
 
-// randomId needs no secure context, as crypto.randomUUID does: the page may come over plain HTTP.
-const randomId = () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(16).padStart(8, "0")).join("");
-
 function titleOf(conversation) {
-  const first = conversation.messages.find((message) => message.role === "user")?.content ?? "";
-  const line = first.trim().split("\n", 1)[0];
-  if (line === "") return "New conversation";
+  const first = conversation.messages.find((message) => message.role === "user");
+  const line = first?.content.trim().split("\n", 1)[0] || first?.pictures?.[0]?.name || "New conversation";
   return line.length > 60 ? `${line.slice(0, 59)}…` : line;
 }
 
@@ -121,13 +117,25 @@ export function saveKey(key) {
   else session.removeItem(secretKey);
 }
 
-// toRequest makes the messages of a request from those of a conversation.
-export function toRequest(messages, system) {
+// toRequest makes the messages of a request from those of a conversation. data(picture) gives the
+// address of a picture's bytes, or null if they are no longer there: then it is left out. sent
+// lists those that are not, in their order.
+export async function toRequest(messages, system, data) {
   const out = system ? [{ role: "system", content: system }] : [];
-  for (const { role, content, reasoning, tools, tool_call_id } of messages) {
+  const sent = [];
+  for (const { role, content, pictures = [], reasoning, tools, tool_call_id } of messages) {
     if (role === "tool") out.push({ role, content, tool_call_id });
-    else if (role === "user") out.push({ role, content });
-    else if (content !== "" || tools?.length > 0) {
+    else if (role === "user") {
+      const parts = [];
+      for (const picture of pictures) {
+        const url = await data(picture);
+        if (url === null) continue;
+        parts.push({ type: "image_url", image_url: { url } });
+        sent.push(picture);
+      }
+      if (parts.length > 0 && content !== "") parts.push({ type: "text", text: content });
+      out.push({ role, content: parts.length > 0 ? parts : content });
+    } else if (content !== "" || tools?.length > 0) {
       const message = { role, content };
       if (reasoning) message.reasoning_content = reasoning;
       if (tools?.length > 0) {
@@ -136,5 +144,5 @@ export function toRequest(messages, system) {
       out.push(message);
     }
   }
-  return out;
+  return { messages: out, sent };
 }

@@ -24,6 +24,8 @@ const icons = {
   copy: "M9 9h10v10H9zM5 15V5h10",
   trash: "M5 7h14M10 7V5h4v2M7 7l1 12h8l1-12",
   save: "M12 4v11M7 11l5 5 5-5M5 20h14",
+  close: "M6 6l12 12M18 6L6 18",
+  picture: "M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15.5 9h.01",
 };
 
 // icon is a small drawing beside a text that says the same.

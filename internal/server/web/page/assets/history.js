@@ -53,10 +53,14 @@ function entryOf({ id, title }, current, actions) {
   return item;
 }
 
-// download hands a conversation to the person as a file.
-export function download(conversation) {
+// download hands a conversation to the person as a file, with the bytes of its pictures: data(picture)
+// gives their address.
+export async function download(conversation, data) {
+  const whole = async (picture) => ({ ...picture, url: await data(picture) });
+  const messages = await Promise.all(conversation.messages.map(async (message) => (message.pictures ? { ...message, pictures: await Promise.all(message.pictures.map(whole)) } : message)));
+
   const name = conversation.title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "conversation";
-  const link = h("a", { href: URL.createObjectURL(new Blob([JSON.stringify(conversation, null, 2)], { type: "application/json" })), download: `${name}.json` });
+  const link = h("a", { href: URL.createObjectURL(new Blob([JSON.stringify({ ...conversation, messages }, null, 2)], { type: "application/json" })), download: `${name}.json` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }

@@ -1,42 +1,60 @@
 // Shows one message of a conversation, and what can be done with it.
 
+import { Attachments, gallery } from "./attach.js";
 import { copyButton, h, icon, iconButton } from "./dom.js";
 import { count, duration, percent, rate } from "./figures.js";
 import { draw, painter } from "./render.js";
 import { Overlay } from "./trace.js";
 
-// userView shows what a person wrote. actions.edit(text) is asked for another wording.
-export function userView(message, actions) {
+// userView shows what a person wrote, with its pictures. actions.edit(text, pictures) is asked for
+// another wording; pictures is what Attachments and gallery need.
+export function userView(message, actions, pictures) {
   const view = h("article", { class: "message user", "aria-label": "You wrote" });
   const show = () => {
-    view.replaceChildren(
-      h("div", { class: "bubble" }, message.content),
-      h("div", { class: "actions" }, iconButton("edit", "Edit and send again", edit), copyButton(() => message.content, "Copy message")),
-    );
+    view.replaceChildren();
+    if (message.pictures) view.append(gallery(message.pictures, pictures));
+    if (message.content !== "") view.append(h("div", { class: "bubble" }, message.content));
+    view.append(h("div", { class: "actions" }, iconButton("edit", "Edit and send again", edit), message.content !== "" && copyButton(() => message.content, "Copy message")));
   };
   const edit = () => {
     const area = h("textarea", { "aria-label": "Edit your message", rows: Math.min(12, message.content.split("\n").length + 1) });
     area.value = message.content;
-    const send = () => area.value.trim() !== "" && actions.edit(area.value);
+    const parts = { button: iconButton("picture", "Add pictures"), list: h("ul", { class: "tiles", "aria-label": "Pictures of this message" }), note: h("p", { class: "why", role: "alert" }) };
+    const send = async () => {
+      if (!(await attached.ready()) || (area.value.trim() === "" && attached.pictures.length === 0)) return;
+      actions.edit(area.value, attached.pictures);
+    };
+    const cancel = () => {
+      attached.discard();
+      show();
+    };
     area.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
         event.preventDefault();
         send();
       } else if (event.key === "Escape") {
         event.stopPropagation();
-        show();
-        view.querySelector("button").focus();
+        cancel();
+        view.querySelector(".actions button").focus();
       }
     });
-    view.replaceChildren(
+    const editor = h(
+      "div",
+      { class: "editor" },
+      parts.list,
+      parts.note,
       area,
       h(
         "div",
         { class: "actions shown" },
+        parts.button,
         h("button", { type: "button", class: "primary", onclick: send }, "Send"),
-        h("button", { type: "button", class: "quiet", onclick: show }, "Cancel"),
+        h("button", { type: "button", class: "quiet", onclick: cancel }, "Cancel"),
       ),
     );
+    const attached = new Attachments(parts, { ...pictures, pictures: message.pictures });
+    attached.listen(editor);
+    view.replaceChildren(editor);
     area.focus();
   };
   show();
@@ -56,7 +74,8 @@ export function toolView(message) {
 // AnswerView shows an answer while it grows and after it has ended.
 //
 // actions: again() asks anew; result(call, text) answers a tool call; fresh() begins another
-// conversation; unlock(key) sets the key and asks anew; inspect() shows its numbers.
+// conversation; unlock(key) sets the key and asks anew; inspect() shows its numbers; mend() edits
+// the message whose picture was refused.
 export class AnswerView {
   constructor(message, actions) {
     this.message = message;
@@ -146,9 +165,12 @@ export class AnswerView {
     if (!last) return box;
     const retry = (label) => h("button", { type: "button", class: "primary", onclick: () => this.actions.again() }, icon("again"), label);
     if (problem.kind === "key") box.append(this.#keyForm());
-    else if (problem.kind === "full") {
+    else if (problem.kind === "full" || problem.kind === "large") {
       const fresh = h("button", { type: "button", class: "primary", onclick: () => this.actions.fresh() }, "New conversation");
       box.append(h("div", { class: "row" }, fresh, retry("Try again")));
+    } else if (problem.kind === "picture") {
+      const mend = h("button", { type: "button", class: "primary", onclick: () => this.actions.mend() }, icon("edit"), "Edit message");
+      box.append(h("div", { class: "row" }, mend, retry("Try again")));
     } else box.append(h("div", { class: "row" }, retry(problem.kind === "cut" ? "Ask again" : "Try again")));
     return box;
   }
@@ -185,7 +207,9 @@ const titles = {
   busy: "The server is busy",
   loading: "The model is still loading",
   full: "The conversation is too long for the model",
+  large: "The conversation is too large for the server",
   cut: "The answer broke off",
+  picture: "A picture cannot be used",
   refused: "The server refused the request",
   server: "The server made a mistake",
 };
@@ -194,7 +218,9 @@ const remedies = {
   gone: "Start it again, or check the network; your message is kept.",
   key: "It is kept in this tab until you close it.",
   full: "Begin another one, or edit an earlier message.",
+  large: "Begin another one, or take pictures out of earlier messages.",
   cut: "What came is kept.",
+  picture: "Remove it, or use another one.",
 };
 
 // statsLine is the summary of an answer: tokens, speed, tokens per round.

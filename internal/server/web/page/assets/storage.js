@@ -27,3 +27,6 @@ function storage(name) {
 
 export const local = storage("localStorage");
 export const session = storage("sessionStorage");
+
+// randomId needs no secure context, as crypto.randomUUID does: the page may come over plain HTTP.
+export const randomId = () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(16).padStart(8, "0")).join("");

@@ -17,6 +17,7 @@ func main() {
 		"coded_neon_arm64.s":   codedFile,
 		"float_neon_arm64.s":   floatFile,
 		"integer_neon_arm64.s": integerFile,
+		"tower_neon_arm64.s":   towerFile,
 		"vector_neon_arm64.s":  vectorFile,
 	} {
 		s := &source{}

@@ -5,7 +5,7 @@ import "fmt"
 // codedFile has the kernels of pages of 8-bit codes. A block has 16 queries, one per lane of four
 // registers. Where only the first of them differ, those are computed, and copied.
 func codedFile(s *source) {
-	s.table()
+	s.table(table)
 	s.define("coded", "Sign8", "One8", "LaneBits")
 	codedSoftmaxKernel(s)
 	codedMergeKernel(s)
@@ -16,13 +16,13 @@ func codedFile(s *source) {
 }
 
 // table writes the constants of the elementary functions.
-func (s *source) table() {
-	for i, c := range table {
+func (s *source) table(list []number) {
+	for i, c := range list {
 		for j := range 2 {
 			s.line("DATA table<>+%d(SB)/8, $0x%08x%08x", 16*i+8*j, c.bits, c.bits)
 		}
 	}
-	s.line("GLOBL table<>(SB), RODATA|NOPTR, $%d\n", 16*len(table))
+	s.line("GLOBL table<>(SB), RODATA|NOPTR, $%d\n", 16*len(list))
 }
 
 // dotBy adds the products of bytes of n and element i of m, four by four, to d. Without

@@ -8,7 +8,7 @@ func deltaReadKernel(s *source) {
 //	R0 output    R1 delta    R2 state of the first column    R3 bytes of a row
 //	R4 columns left    R5 values    R6 keys    R7 queries    R8 rows left    R9 state
 //	R10, R11 places in keys and queries    V0-V7 u    V8-V15 w, for each row mod 4
-//	V16, V17 state    V18 keys    V19 queries    V24 -decay    V25 decay    V26 beta    V27 kq
+//	V16, V17 state    V18 keys    V19 queries    V20, V21 delta    V24 -decay    V25 decay    V26 beta    V27 kq
 TEXT ·deltaReadNEON(SB), NOSPLIT, $0-172`)
 	s.op("MOVD out_base+0(FP), R0")
 	s.op("MOVD delta_base+24(FP), R1")
@@ -63,7 +63,8 @@ TEXT ·deltaReadNEON(SB), NOSPLIT, $0-172`)
 		row(i, 0)
 	}
 	s.line("combine:")
-	deltaCombine(s)
+	deltaCombine(s, 20)
+	s.op("FSTPQ.P (F20, F21), 32(R1)")
 	s.op("ADD $32, R2")
 	s.op("SUBS $8, R4")
 	s.op("BNE columns")
@@ -71,21 +72,21 @@ TEXT ·deltaReadNEON(SB), NOSPLIT, $0-172`)
 	s.op("RET\n")
 }
 
-// deltaCombine adds the sums of eight columns up and writes their deltas and outputs.
-func deltaCombine(s *source) {
+// deltaCombine adds the sums of eight columns up, computes their deltas in registers delta and
+// delta+1 from the values at R5, and writes their outputs to R0. Both move on.
+func deltaCombine(s *source, delta int) {
 	for j := range 2 {
 		for _, base := range []int{0, 8} {
 			s.fadd(base+j, base+j, base+2+j)
 			s.fadd(base+4+j, base+4+j, base+6+j)
 			s.fadd(base+j, base+j, base+4+j)
 		}
-		s.op("FMOVQ.P 16(R5), F20")
-		s.fmla(20, 24, j)
-		s.fmul(20, 20, 26)
-		s.op("FMOVQ.P F20, 16(R1)")
-		s.fmul(21, 25, 8+j)
-		s.fmla(21, 27, 20)
-		s.op("FMOVQ.P F21, 16(R0)")
+		s.op("FMOVQ.P 16(R5), F%d", delta+j)
+		s.fmla(delta+j, 24, j)
+		s.fmul(delta+j, delta+j, 26)
+		s.fmul(8+j, 25, 8+j)
+		s.fmla(8+j, 27, delta+j)
+		s.op("FMOVQ.P F%d, 16(R0)", 8+j)
 	}
 }
 
@@ -136,6 +137,121 @@ TEXT ·deltaUpdateNEON(SB), NOSPLIT, $0-124`)
 	s.op("ADD $64, R0")
 	s.op("ADD $64, R2")
 	s.op("SUBS $16, R6")
+	s.op("BNE columns")
+	s.line("end:")
+	s.op("RET\n")
+}
+
+func deltaStepsKernel(s *source) {
+	s.line(`// func deltaStepsNEON(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)
+//
+// The twin is deltaSteps, for multiples of 16 columns. Eight of them go together.
+//
+//	R0 output    R1 bytes from the end of a token's output to the next    R2 state of the first
+//	column    R3 bytes of a row    R4 columns left    R5 values    R6 key of the token before    R7
+//	query    R8 rows left    R9 state    R10-R12 places in those keys, keys and queries    R13 key
+//	R14 bytes between tokens    R15 tokens left    R16, R17, R19 decay, beta, kq    R20 delta
+//	R21 bytes to the first column    V0-V7 u    V8-V15 w, for each row mod 4    V16, V17 state
+//	V18 keys    V19 queries    V20, V21 delta    V22 keys of the token before
+//	V24 -decay    V25 decay    V26 beta    V27 kq
+TEXT ·deltaStepsNEON(SB), NOSPLIT, $0-200`)
+	s.op("MOVD outStride+24(FP), R1")
+	s.op("LSL $2, R1")
+	s.op("SUB $32, R1")
+	s.op("MOVD delta_base+32(FP), R20")
+	s.op("MOVD delta_len+40(FP), R4")
+	s.op("LSL $2, R4, R3")
+	s.op("MOVD state_base+56(FP), R2")
+	s.op("MOVD stride+104(FP), R14")
+	s.op("LSL $2, R14")
+	s.op("MOVD $0, R21")
+	s.op("CBZ R4, end")
+	s.line("columns:")
+	s.op("MOVD out_base+0(FP), R0")
+	s.op("ADD $32, R0")
+	s.op("ADD R21, R0")
+	s.op("MOVD mixed_base+80(FP), R7")
+	s.op("MOVD keys+112(FP), R13")
+	s.op("ADD R13<<2, R7, R13")
+	s.op("MOVD values+120(FP), R5")
+	s.op("ADD R5<<2, R7, R5")
+	s.op("ADD $32, R5")
+	s.op("ADD R21, R5")
+	s.op("MOVD decay_base+128(FP), R16")
+	s.op("MOVD decay_len+136(FP), R15")
+	s.op("MOVD beta_base+152(FP), R17")
+	s.op("MOVD kq_base+176(FP), R19")
+	s.op("ADD $4, R17")
+	s.op("ADD $4, R19")
+	s.op("FMOVS.P 4(R16), F25")
+	s.op("VDUP V25.S[0], V25.S4")
+	s.load2(20, 0, "R20")
+	row := func(i, element int) {
+		s.load2(16, 0, "R9")
+		for j := range 2 {
+			s.fmul(16+j, 16+j, 25)
+			s.fmlaAt(16+j, 20+j, 22, element)
+		}
+		s.op("FSTPQ (F16, F17), (R9)")
+		s.op("ADD R3, R9")
+		for j := range 2 {
+			s.fmlaAt(2*i+j, 16+j, 18, element)
+			s.fmlaAt(8+2*i+j, 16+j, 19, element)
+		}
+	}
+	s.line("tokens:")
+	s.op("SUBS $1, R15")
+	s.op("BLE stop")
+	s.op("MOVD R13, R6")
+	s.op("ADD R14, R13")
+	s.op("ADD R14, R7")
+	s.op("ADD R14, R5")
+	s.op("SUB $32, R5")
+	s.op("ADD R1, R0")
+	s.op("MOVD keys+112(FP), R8")
+	s.op("MOVD R2, R9")
+	s.op("MOVD R6, R10")
+	s.op("MOVD R13, R11")
+	s.op("MOVD R7, R12")
+	for i := range 16 {
+		s.zero(i)
+	}
+	s.op("SUBS $4, R8")
+	s.op("BLT rest")
+	s.line("rows:")
+	s.op("FMOVQ.P 16(R10), F22")
+	s.op("FMOVQ.P 16(R11), F18")
+	s.op("FMOVQ.P 16(R12), F19")
+	for i := range 4 {
+		row(i, i)
+	}
+	s.op("SUBS $4, R8")
+	s.op("BGE rows")
+	s.line("rest:")
+	s.op("ADDS $4, R8")
+	for i := range 3 {
+		if i > 0 {
+			s.op("SUBS $1, R8")
+		}
+		s.op("BEQ combine")
+		s.op("FMOVS.P 4(R10), F22")
+		s.op("FMOVS.P 4(R11), F18")
+		s.op("FMOVS.P 4(R12), F19")
+		row(i, 0)
+	}
+	s.line("combine:")
+	for i, n := range []string{"R16", "R17", "R19"} {
+		s.op("FMOVS.P 4(%s), F%d", n, 25+i)
+		s.op("VDUP V%d.S[0], V%d.S4", 25+i, 25+i)
+	}
+	s.fneg(24, 25)
+	deltaCombine(s, 20)
+	s.op("B tokens")
+	s.line("stop:")
+	s.op("FSTPQ.P (F20, F21), 32(R20)")
+	s.op("ADD $32, R21")
+	s.op("ADD $32, R2")
+	s.op("SUBS $8, R4")
 	s.op("BNE columns")
 	s.line("end:")
 	s.op("RET\n")

@@ -1,5 +1,7 @@
 package main
 
+import "strings"
+
 // sumLanes adds the lanes of V0 to V3 into F0.
 func (s *source) sumLanes() {
 	s.fadd(0, 0, 2)
@@ -63,13 +65,19 @@ TEXT ·dotNEON(SB), NOSPLIT, $64-52`)
 }
 
 func squaresKernel(s *source) {
-	s.line(`// func sumSquaresNEON(x []float32) (sum float32)
+	wideKernel(s, "sumSquares", func(acc, x int) { s.fmla(acc, x, x) }, "FMADDS F16, F17, F16, F17")
+}
+
+// wideKernel sums numbers in wide lanes: add adds a register to another, single F16 to F17. Its
+// twin has its name in package exactmath.
+func wideKernel(s *source, name string, add func(acc, x int), single string) {
+	s.line(`// func %sNEON(x []float32) (sum float32)
 //
-// The twin is exactmath.SumSquares32. What is left of the last 64 numbers goes to its lanes in
+// The twin is exactmath.%s32. What is left of the last 64 numbers goes to its lanes in
 // memory.
 //
 //	R0 input    R2 numbers left    R3 lane    V0-V15 lanes    V16-V19 numbers
-TEXT ·sumSquaresNEON(SB), NOSPLIT, $256-28`)
+TEXT ·%sNEON(SB), NOSPLIT, $256-28`, name, strings.ToUpper(name[:1])+name[1:], name)
 	s.op("MOVD x_base+0(FP), R0")
 	s.op("MOVD x_len+8(FP), R2")
 	for i := range 16 {
@@ -82,7 +90,7 @@ TEXT ·sumSquaresNEON(SB), NOSPLIT, $256-28`)
 		s.load2(16, 16*i, "R0")
 		s.load2(18, 16*i+32, "R0")
 		for j := range 4 {
-			s.fmla(i+j, 16+j, 16+j)
+			add(i+j, 16+j)
 		}
 	}
 	s.op("ADD $256, R0")
@@ -98,7 +106,7 @@ TEXT ·sumSquaresNEON(SB), NOSPLIT, $256-28`)
 	s.line("single:")
 	s.op("FMOVS.P 4(R0), F16")
 	s.op("FMOVS (R3), F17")
-	s.op("FMADDS F16, F17, F16, F17")
+	s.op("%s", single)
 	s.op("FMOVS.P F17, 4(R3)")
 	s.op("SUBS $1, R2")
 	s.op("BNE single")

@@ -2,12 +2,15 @@ package main
 
 import "math"
 
-// table has the constants of the elementary functions, four times each, in one piece of
-// memory that R14 points to.
-var table = []struct {
+// number is a constant of a table.
+type number struct {
 	name string
 	bits uint32
-}{
+}
+
+// table has the constants of the elementary functions, four times each, in one piece of
+// memory that R14 points to.
+var table = []number{
 	{"log2e", math.Float32bits(1.44269504)},
 	{"round", math.Float32bits(3 << 22)},
 	{"ln2Hi", math.Float32bits(-0.693145751953125)},
@@ -39,7 +42,7 @@ var table = []struct {
 
 // from loads a constant of the table.
 func (s *source) from(name string, d int) {
-	for i, c := range table {
+	for i, c := range append(table, towerTable...) {
 		if c.name == name {
 			s.op("FMOVQ %d(R14), F%d // %s", 16*i, d, name)
 			return

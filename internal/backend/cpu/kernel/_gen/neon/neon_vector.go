@@ -1,7 +1,7 @@
 package main
 
 func vectorFile(s *source) {
-	s.table()
+	s.table(table)
 	rowKernels(s)
 	dotKernel(s)
 	squaresKernel(s)
@@ -15,6 +15,7 @@ func vectorFile(s *source) {
 	}
 	deltaReadKernel(s)
 	deltaUpdateKernel(s)
+	deltaStepsKernel(s)
 }
 
 // rowKernel computes numbers one by one: four at once, and the rest singly, in the first

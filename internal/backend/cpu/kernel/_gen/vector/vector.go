@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +19,8 @@ func main() {
 	for _, m := range []*machine{
 		{name: "AVX512", file: "vector_avx512_amd64.s", halves: 1, write: (*machine).vectors},
 		{name: "AVX2", file: "vector_avx2_amd64.s", halves: 2, write: (*machine).vectors},
+		{name: "AVX512", file: "tower_avx512_amd64.s", halves: 1, write: (*machine).tower, include: []string{"go_asm.h"}},
+		{name: "AVX2", file: "tower_avx2_amd64.s", halves: 2, write: (*machine).tower, include: []string{"go_asm.h"}},
 		{name: "AVX512", file: "coded_avx512_amd64.s", halves: 1, write: (*machine).coded, include: []string{"go_asm.h"}},
 		{name: "AVX2", file: "coded_avx2_amd64.s", halves: 2, write: (*machine).coded, include: []string{"go_asm.h"}},
 		{name: "AMX", file: "coded_amx_amd64.s", halves: 1, write: (*machine).amxCoded, include: []string{"go_asm.h", "encodings_amd64.h"}},
@@ -50,6 +53,8 @@ type machine struct {
 	labels     int
 	constants  []constant
 	offsets    map[string]int // of the current function's arguments
+	used       []string       // constants that were asked for
+	held       map[string]int // registers of those that hold has loaded
 }
 
 // constant is a vector with one number in all lanes, or with the given lanes.
@@ -91,7 +96,7 @@ func (m *machine) r(i int) string {
 	return fmt.Sprintf("Y%d", i)
 }
 
-// number is the memory operand of a constant with x in every lane.
+// number is the operand of a constant with x in every lane: in memory, or where hold has put it.
 func (m *machine) number(name string, x float32) string { return m.bits(name, math.Float32bits(x)) }
 
 func (m *machine) bits(name string, b uint32) string {
@@ -103,6 +108,12 @@ func (m *machine) bits(name string, b uint32) string {
 }
 
 func (m *machine) lanes(name string, b []uint32) string {
+	if r, ok := m.held[name]; ok {
+		return m.r(r)
+	}
+	if !slices.Contains(m.used, name) {
+		m.used = append(m.used, name)
+	}
 	for _, c := range m.constants {
 		if c.name == name {
 			return name + "<>(SB)"
@@ -110,6 +121,27 @@ func (m *machine) lanes(name string, b []uint32) string {
 	}
 	m.constants = append(m.constants, constant{name, b})
 	return name + "<>(SB)"
+}
+
+// hold writes body, whose constants it has loaded into registers from register 16 on, as far as
+// there are any: half of those in memory lie across two lines of the cache.
+func (m *machine) hold(body func()) {
+	if m.halves == 2 {
+		body()
+		return
+	}
+	before, labels := m.text.String(), m.labels
+	m.used = nil
+	body() // only to see what it uses
+	m.text.Reset()
+	m.text.WriteString(before)
+	m.labels = labels
+	for i, name := range m.used[:min(len(m.used), 16)] {
+		m.op("VMOVUPS %s<>(SB), Z%d", name, 16+i)
+		m.held[name] = 16 + i
+	}
+	body()
+	clear(m.held)
 }
 
 // tails is a table from whose middle masks of AVX2 are read: 16 lanes on, 16 lanes off.
@@ -149,7 +181,7 @@ func (m *machine) at(label string) { m.text.WriteString(label + ":\n") }
 // function begins a kernel. The comment says how registers are used; tails are handled as
 // machine says unless it says otherwise. No alignment is needed anywhere.
 func (m *machine) function(name, comment string, frame int, result string, params ...param) {
-	m.offsets = map[string]int{}
+	m.offsets, m.held = map[string]int{}, map[string]int{}
 	at := 0
 	var list []string
 	for _, p := range params {

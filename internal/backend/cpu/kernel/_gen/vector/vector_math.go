@@ -152,10 +152,15 @@ func (m *machine) products(x, y string) {
 	m.fold("VADDPS", 0)
 }
 
-// squares writes the sum of squares of CX numbers at SI in wide lanes, folded into the first
-// lane of register 0. It uses registers 0 to 8. Lanes that a tail leaves out add the square of
-// zero, which changes no sum of squares.
+// squares writes the sum of squares of CX numbers at SI in wide lanes.
 func (m *machine) squares() {
+	m.wideSum(func(x, acc string) { m.op("VFMADD231PS %s, %s, %s", x, x, acc) })
+}
+
+// wideSum writes a sum over CX numbers at SI in wide lanes, folded into the first lane of register
+// 0. add writes what adds one register to another. It uses registers 0 to 9. Lanes that a tail
+// leaves out add a zero, which changes no sum that began with one.
+func (m *machine) wideSum(add func(x, acc string)) {
 	n := 4 * m.halves // accumulators, behind which one register loads
 	bytes := 4 * m.wide()
 	loop, rest := m.label("loop"), m.label("rest")
@@ -166,7 +171,7 @@ func (m *machine) squares() {
 	m.op("JLT %s", rest)
 	for i := range n {
 		m.op("VMOVUPS %s, %s", times(i*bytes, "AX", "", "", 0), m.r(n))
-		m.op("VFMADD231PS %s, %s, %s", m.r(n), m.r(n), m.r(i))
+		add(m.r(n), m.r(i))
 	}
 	m.op("ADDQ $256, AX")
 	m.op("JMP %s", loop)
@@ -187,7 +192,7 @@ func (m *machine) squares() {
 			m.op("VMOVUPS %s, %s", times(i*bytes, "BX", "", "", 0), m.r(n+1))
 			m.op("VMASKMOVPS %s, %s, %s", at, m.r(n+1), m.r(n))
 		}
-		m.op("VFMADD231PS %s, %s, %s", m.r(n), m.r(n), m.r(i))
+		add(m.r(n), m.r(i))
 	}
 	for w := n / 2; w >= m.halves; w /= 2 {
 		for i := range w {

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken"
+)
+
+// visionFlags say how a model sees.
+type visionFlags struct {
+	off               bool
+	projector         string
+	maxPixels         setting[int]
+	asStored, onWhite bool
+}
+
+// newVisionFlags are the flags. A picture has at least one token, of 32 by 32 pixels.
+func newVisionFlags() visionFlags { return visionFlags{maxPixels: whole(1024, math.MaxInt32)} }
+
+// add defines the flags in a group.
+func (f *visionFlags) add(g flagGroup) {
+	fs := g.flags.Flags()
+	fs.BoolVar(&f.off, "no-vision", false, "load no vision tower: pictures are refused, and take no memory")
+	fs.StringVar(&f.projector, "mmproj", "", "GGUF `FILE` with the vision tower of a GGUF model (default: the one beside it whose name begins with mmproj)")
+	fs.Var(&f.maxPixels, "max-image-pixels", "maximum pixels of a picture as the model sees it; larger ones are shrunk (default: a million, or what the checkpoint allows if that is less)")
+	fs.BoolVar(&f.asStored, "image-as-stored", false, "do not turn pictures as their EXIF data says")
+	fs.BoolVar(&f.onWhite, "image-on-white", false, "lay transparent pictures over white instead of dropping transparency")
+}
+
+// validate refuses flags that contradict each other.
+func (f *visionFlags) validate() error {
+	if !f.off {
+		return nil
+	}
+	for _, flag := range []struct {
+		name  string
+		given bool
+	}{
+		{"--mmproj", f.projector != ""},
+		{"--max-image-pixels", f.maxPixels.given},
+		{"--image-as-stored", f.asStored},
+		{"--image-on-white", f.onWhite},
+	} {
+		if flag.given {
+			return usagef("%s is for pictures, which --no-vision refuses", flag.name)
+		}
+	}
+	return nil
+}
+
+func (f *visionFlags) options() foretoken.Vision {
+	return foretoken.Vision{Off: f.off, Projector: f.projector, MaxPixels: f.maxPixels.or(0), AsStored: f.asStored, OnWhite: f.onWhite}
+}
+
+// describeVision is a line on a vision tower for people.
+func describeVision(v *foretoken.VisionInfo) string {
+	if v == nil {
+		return "none"
+	}
+	token := v.Patch * v.Merge
+	return fmt.Sprintf("pictures up to %d pixels, a token for %d×%d of them", v.MaxPixels, token, token)
+}
+
+// completeVision adds what a shell can complete.
+func completeVision(cmd *cobra.Command) { mustFlag(cmd.MarkFlagFilename("mmproj", "gguf")) }
+
+// mediaFlags name the pictures and videos that go with a prompt.
+type mediaFlags struct {
+	images, videos texts
+	rate           setting[float64]
+}
+
+func newMediaFlags() mediaFlags { return mediaFlags{rate: number(0, 1000)} }
+
+// add defines the flags in a group.
+func (f *mediaFlags) add(g flagGroup) {
+	fs := g.flags.Flags()
+	fs.Var(&f.images, "image", "picture `FILE` (PNG, JPEG, WebP, GIF) that goes before the prompt; may be repeated")
+	fs.Var(&f.videos, "video", "video that goes before the prompt: a `FOLDER` of frames in the order of their names, or an animated GIF; repeated with single frames, these are one video")
+	fs.Var(&f.rate, "fps", "frames per second of a video (default: what the animation says, 24 for frames)")
+}
+
+// completeMedia adds what a shell can complete.
+func completeMedia(cmd *cobra.Command) {
+	mustFlag(cmd.MarkFlagFilename("image", "png", "jpg", "jpeg", "webp", "gif"))
+	mustFlag(cmd.MarkFlagFilename("video", "png", "jpg", "jpeg", "webp", "gif"))
+}
+
+// validate refuses flags that have no effect, given those of the model and the template.
+func (f *mediaFlags) validate(v *visionFlags, t *templateFlags) error {
+	flag := "--image"
+	if len(f.images) == 0 {
+		flag = "--video"
+	}
+	switch given := len(f.images)+len(f.videos) > 0; {
+	case f.rate.given && len(f.videos) == 0:
+		return usagef("--fps is for a video: add --video")
+	case f.rate.given && f.rate.value == 0:
+		return usagef("--fps 0: want a number above 0")
+	case given && v.off:
+		return usagef("%s: --no-vision refuses pictures", flag)
+	case given && t.off:
+		return usagef("%s needs the chat template, which --no-chat-template leaves out", flag)
+	}
+	return nil
+}

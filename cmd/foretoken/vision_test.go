@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	pixels "image"
+	"image/color/palette"
+	"image/draw"
+	"image/gif"
+	"image/png"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/chat"
+)
+
+// Pictures that the embedded model knows, and what it says of them.
+const (
+	houseAndHeart = "../../examples/pictures/house-and-heart.png"
+	starAndBall   = "../../examples/pictures/star-and-ball.png"
+
+	saysHouse = "There is a pink house and a black heart."
+	saysStar  = "There is a yellow star and a pink ball."
+)
+
+func content(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func store(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// animation is a GIF that shows a picture for two frames of half a second.
+func animation(t *testing.T, path string) []byte {
+	t.Helper()
+	m, err := png.Decode(bytes.NewReader(content(t, path)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := pixels.NewPaletted(m.Bounds(), palette.Plan9)
+	draw.Draw(frame, frame.Rect, m, pixels.Point{}, draw.Src)
+	var b bytes.Buffer
+	if err := gif.EncodeAll(&b, &gif.GIF{Image: []*pixels.Paletted{frame, frame}, Delay: []int{50, 50}}); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestCommandsAnswerAboutPictures asks in every way there is but the chat.
+func TestCommandsAnswerAboutPictures(t *testing.T) {
+	dir := t.TempDir()
+	frames := filepath.Join(dir, "frames")
+	if err := os.Mkdir(frames, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		store(t, filepath.Join(frames, fmt.Sprintf("%d.PNG", i)), content(t, houseAndHeart))
+	}
+	store(t, filepath.Join(frames, "notes.txt"), []byte("no frame"))
+	store(t, filepath.Join(dir, "moving.gif"), animation(t, starAndBall))
+	messages := func(parts ...any) string {
+		data, err := json.Marshal([]any{map[string]any{"role": "user", "content": parts}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, fmt.Sprintf("%d.json", len(data)))
+		store(t, path, data)
+		return path
+	}
+	type object = map[string]any
+	question := object{"type": "text", "text": "What do you see?"}
+	inline := "data:image/png;base64," + base64.StdEncoding.EncodeToString(content(t, starAndBall))
+	for _, c := range []struct {
+		name, want string
+		args       []string
+	}{
+		{"run", saysHouse, []string{"run", "--image", houseAndHeart, "What do you see?"}},
+		{"without a question", saysStar, []string{"run", "--image", starAndBall}},
+		{"generate", saysStar, []string{"generate", "--image", starAndBall, "--prompt", "What do you see?"}},
+		{"generate without a question", saysStar, []string{"generate", "--image", starAndBall}},
+		{"without drafts", saysHouse, []string{"run", "--mtp=off", "--image", houseAndHeart, "What do you see?"}},
+		{"path", saysHouse, []string{"generate", "--messages", messages(object{"type": "image", "image": houseAndHeart}, question)}},
+		{"data URL", saysStar, []string{"generate", "--messages", messages(object{"type": "image_url", "image_url": object{"url": inline}}, question)}},
+		{"on white", saysHouse, []string{"run", "--image-on-white", "--image-as-stored", "--max-image-pixels", "16000", "--image", houseAndHeart, "What do you see?"}},
+		{"folder", saysHouse, []string{"run", "--video", frames, "--fps", "2", "What do you see?"}},
+		{"frames", saysHouse, []string{"run", "--video", houseAndHeart, "--video", houseAndHeart, "What do you see?"}},
+		{"animation", saysStar, []string{"run", "--video", filepath.Join(dir, "moving.gif"), "What do you see?"}},
+	} {
+		o := runIn(t, nil, append(c.args, "--threads", "1", "--temp", "0", "--max-tokens", "16")...)
+		if o.code != exitOK || strings.TrimSpace(o.out) != c.want {
+			t.Errorf("%s: exit code %d, %q, %s", c.name, o.code, o.out, o.err)
+		}
+	}
+}
+
+func TestMistakesWithPicturesAreNamed(t *testing.T) {
+	dir := t.TempDir()
+	store(t, filepath.Join(dir, "text.png"), []byte("no picture"))
+	store(t, filepath.Join(dir, "empty.png"), nil)
+	store(t, filepath.Join(dir, "cut.png"), content(t, houseAndHeart)[:2000])
+	if err := os.Mkdir(filepath.Join(dir, "none"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	store(t, filepath.Join(dir, "remote.json"), []byte(`[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]}]`))
+	store(t, filepath.Join(dir, "system.json"), []byte(`[{"role": "user", "content": [{"type": "image", "image": "nowhere.png"}]}]`))
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"run", "--image", in("absent.png"), "Hi."}, 1, "--image: open " + in("absent.png")},
+		{[]string{"run", "--image", dir, "Hi."}, 1, "is a folder: name a picture in it, or the folder of frames by --video"},
+		{[]string{"run", "--image", in("text.png"), "Hi."}, 1, `text.png: not a PNG, JPEG, WebP or GIF picture: it begins with "no pictu"`},
+		{[]string{"run", "--image", in("empty.png"), "Hi."}, 1, "empty.png: not a PNG, JPEG, WebP or GIF picture: no bytes"},
+		{[]string{"run", "--image", in("cut.png"), "Hi."}, 1, "picture or video 1: broken picture"},
+		{[]string{"run", "--video", in("none"), "Hi."}, 1, "there is no picture in this folder: want frames that end in .png, .jpg, .jpeg, .webp or .gif"},
+		{[]string{"run", "--video", houseAndHeart, "Hi."}, 1, "is one frame: name all frames of the video, their folder, or an animated GIF"},
+		{[]string{"run", "--video", houseAndHeart, "--video", starAndBall, "Hi."}, 1, "video with a first frame of 320×240 pixels and frame 2 of 500×333"},
+		{[]string{"run", "--fps", "2", "Hi."}, 2, "--fps is for a video: add --video"},
+		{[]string{"run", "--fps", "0", "--video", dir, "Hi."}, 2, "--fps 0: want a number above 0"},
+		{[]string{"run", "--image", "", "Hi."}, 2, "--image"},
+		{[]string{"run", "--no-vision", "--image", houseAndHeart, "Hi."}, 2, "--image: --no-vision refuses pictures"},
+		{[]string{"run", "--no-vision", "--mmproj", "a.gguf", "Hi."}, 2, "--mmproj is for pictures, which --no-vision refuses"},
+		{[]string{"run", "--no-chat-template", "--video", dir, "Hi."}, 2, "--video needs the chat template"},
+		{[]string{"run", "--max-image-pixels", "5", "Hi."}, 2, "want a whole number, 1024 or more"},
+		{[]string{"generate", "--image", houseAndHeart, "--messages", "a.json"}, 2, "--image and --video are for a prompt: --messages has its own"},
+		{[]string{"generate", "--image", houseAndHeart, "--prompt-ids", "1"}, 2, "--image and --video are for a prompt: --prompt-ids has its own"},
+		{[]string{"generate", "--messages", in("remote.json")}, 1, `messages[0]: 'content[0]': "https://example.org/a.png" is not fetched: download it and name the file`},
+		{[]string{"generate", "--no-vision", "--messages", messagesFile(t, houseAndHeart)}, 1, "this model takes no images: its vision tower was left out"},
+		{[]string{"generate", "--messages", in("system.json")}, 1, "'content[0]': open nowhere.png"},
+	} {
+		if o := runIn(t, nil, c.args...); o.code != c.code || !strings.Contains(o.err, c.says) || o.out != "" {
+			t.Errorf("foretoken %q: exit code %d, %q; want %d, %q", c.args, o.code, o.err, c.code, c.says)
+		}
+	}
+}
+
+// messagesFile is a conversation about a picture.
+func messagesFile(t *testing.T, picture string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "messages.json")
+	store(t, path, fmt.Appendf(nil, `[{"role": "user", "content": [{"type": "image", "image": %q}, {"type": "text", "text": "What do you see?"}]}]`, picture))
+	return path
+}
+
+// TestMentionsAreAttached: what names a file in a message is one, and nothing else is.
+func TestMentionsAreAttached(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("HOME", dir)
+	picture := content(t, filepath.Join(repository(t), "examples/pictures/house-and-heart.png"))
+	for _, name := range []string{"a.png", "with space.png", "it's.png", "Ü.PNG"} {
+		store(t, name, picture)
+	}
+	store(t, "moving.gif", animation(t, filepath.Join(repository(t), "examples/pictures/star-and-ball.png")))
+	if err := os.Mkdir("frames", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	store(t, "frames/1.png", picture)
+	store(t, "frames/2.png", picture)
+	for text, want := range map[string]string{
+		"Hello":                               "Hello",
+		"@alice says hi @ noon, a@a.png":      "@alice says hi @ noon, a@a.png",
+		"@a.png":                              "[a.png]",
+		"What is @a.png?":                     "What is |[a.png]|?",
+		"@a.png\nWhat?":                       "[a.png]|\nWhat?",
+		"(see @a.png)":                        "(see |[a.png]|)",
+		`@"with space.png" and @'it'"'"s.png`: "[with space.png]| and |[it's.png]",
+		`@with\ space.png, then`:              "[with space.png]|, then",
+		"@~/a.png x":                          "[a.png]| x",
+		"Über @Ü.PNG":                         "Über |[Ü.PNG]",
+		dir + "/a.png what":                   "[a.png]| what",
+		"'" + dir + "/with space.png' ":       "[with space.png]",
+		"look: " + dir + "/with\\ space.png":  "look: |[with space.png]",
+		dir + "/absent.png":                   dir + "/absent.png",
+		dir + "/frames":                       dir + "/frames",
+		"@frames":                             "[frames: 2 frames]",
+		"@moving.gif":                         "[moving.gif: 1 frames]",
+		"a.png":                               "a.png",
+		"compare @a.png with @it\\'s.png":     "compare |[a.png]| with |[it's.png]",
+	} {
+		parts, attached, err := mentions(text)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		var got []string
+		for _, p := range parts {
+			if p.Media == nil {
+				got = append(got, p.Text)
+				continue
+			}
+			a := attached[0]
+			attached = attached[1:]
+			name := a.name
+			if a.Media != p.Media {
+				t.Errorf("%q: attachments are in another order", text)
+			}
+			if a.Video {
+				name += fmt.Sprintf(": %d frames", len(a.Files))
+			}
+			got = append(got, "["+name+"]")
+		}
+		if strings.Join(got, "|") != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"What is @absent.png?": "absent.png",
+		"@'no such.jpg'":       "no such.jpg",
+	} {
+		if _, _, err := mentions(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// repository is its folder, whichever the working folder is now.
+func repository(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(started, "../..")
+}
+
+// started is the working folder at the start of the tests.
+var started = func() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	return dir
+}()
+
+func FuzzMentions(f *testing.F) {
+	f.Add("look at @a.png, and '/x y/z.png'")
+	f.Add(`@"\@'`)
+	f.Fuzz(func(t *testing.T, text string) {
+		t.Chdir(t.TempDir()) // nothing is here
+		parts, _, err := mentions(text)
+		if err != nil || len(parts) == 0 {
+			return
+		}
+		if len(parts) != 1 || parts[0] != (chat.Part{Text: text}) {
+			t.Errorf("%q became %v", text, parts)
+		}
+	})
+}
+
+func TestFramesAreInTheOrderOfPeople(t *testing.T) {
+	want := []string{"a", "a1", "a2", "a9b", "a10", "a10b", "b", "b0", "frame1.png", "frame10.png"}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	slices.SortFunc(got, compareNames)
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -1,0 +1,223 @@
+package foretoken
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/prefix"
+)
+
+// place is where a picture, or a temporal patch of a video, is in a prompt.
+type place struct {
+	at, n int
+	view  view
+	time  int // which temporal patch
+}
+
+// mark is where the template has put a picture or video: bytes of the text.
+type mark struct {
+	from, to int
+	video    bool
+}
+
+// find lists the marks in a text, looking only where the template has written: what anybody else
+// spells is no picture. The mark of a video takes the tokens around it along, for every temporal
+// patch has its own.
+func (t *pictureTokens) find(text string, own [][2]int) (list []mark) {
+	for _, r := range own {
+		image, video := search(text, r[0], r[1], t.image.text), search(text, r[0], r[1], t.video.text)
+		for image < r[1] || video < r[1] {
+			if image < video {
+				end := image + len(t.image.text)
+				list = append(list, mark{image, end, false})
+				image = search(text, end, r[1], t.image.text)
+				continue
+			}
+			x := mark{video, video + len(t.video.text), true}
+			video = search(text, x.to, r[1], t.video.text)
+			if strings.HasSuffix(text[r[0]:x.from], t.start.text) && strings.HasPrefix(text[x.to:r[1]], t.end.text) {
+				x.from, x.to = x.from-len(t.start.text), x.to+len(t.end.text)
+			}
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// search is where a token is first spelled in text[from:to], to if it is not.
+func search(text string, from, to int, token string) int {
+	if token == "" {
+		return to
+	}
+	if i := strings.Index(text[from:to], token); i >= 0 {
+		return from + i
+	}
+	return to
+}
+
+// match gives every mark its picture or video: the first mark of a kind has the first of that
+// kind.
+func match(marks []mark, views []view) ([]view, error) {
+	var of [2][]int // indices of pictures and of videos
+	kind := func(video bool) int {
+		if video {
+			return 1
+		}
+		return 0
+	}
+	for i := range views {
+		k := kind(views[i].seconds != nil)
+		of[k] = append(of[k], i)
+	}
+	list := make([]view, len(marks))
+	for i, x := range marks {
+		k := kind(x.video)
+		if len(of[k]) == 0 {
+			return nil, &MediaError{i, fmt.Errorf("the chat template has %d places for pictures and videos, and the conversation has %d of them: a part of a message that is one needs its bytes", len(marks), len(views))}
+		}
+		list[i], of[k] = views[of[k][0]], of[k][1:]
+	}
+	for _, left := range of {
+		if len(left) > 0 {
+			return nil, &MediaError{left[0], fmt.Errorf("the chat template has no place for it: it has places for %d of %d pictures and videos", len(marks), len(views))}
+		}
+	}
+	return list, nil
+}
+
+// expansion is a prompt in the making: text that is not encoded yet goes on until a token of a
+// picture ends it.
+type expansion struct {
+	m       *Model
+	limit   int // of ids; 0: none
+	ids     []int32
+	places  []place
+	text    string
+	trusted [][2]int
+	over    bool
+}
+
+// add adds a part of a text, of which some ranges are trusted.
+func (x *expansion) add(text string, from, to int, trusted [][2]int) {
+	for _, r := range trusted {
+		if first, end := max(r[0], from), min(r[1], to); first < end {
+			x.trusted = append(x.trusted, [2]int{len(x.text) + first - from, len(x.text) + end - from})
+		}
+	}
+	x.text += text[from:to]
+}
+
+// flush encodes what was added.
+func (x *expansion) flush() {
+	if x.over {
+		return
+	}
+	limit := 0
+	if x.limit > 0 {
+		limit = max(x.limit-len(x.ids), 1)
+	}
+	ids, ok := x.m.tok.EncodeWithin(x.text, x.trusted, limit)
+	if x.ids == nil {
+		x.ids = ids
+	} else {
+		x.ids = append(x.ids, ids...)
+	}
+	x.over = !ok || x.limit > 0 && len(x.ids) > x.limit
+	x.text, x.trusted = "", x.trusted[:0]
+}
+
+// show puts a temporal patch of a view in place.
+func (x *expansion) show(v view, time int, id int32) {
+	x.flush()
+	n := v.Grid.Height * v.Grid.Width / (v.merge * v.merge)
+	if x.over = x.over || x.limit > 0 && len(x.ids)+n > x.limit; x.over {
+		return
+	}
+	x.places = append(x.places, place{len(x.ids), n, v, time})
+	x.ids = append(x.ids, slices.Repeat([]int32{id}, n)...)
+}
+
+// showVideo puts a video in place: its temporal patches, each a picture with its time before it.
+func (x *expansion) showVideo(v view) {
+	t := &x.m.marks
+	for time, second := range v.seconds {
+		stamp := fmt.Sprintf("<%.1f seconds>", second)
+		x.add(stamp, 0, len(stamp), nil)
+		x.flush()
+		x.ids = append(x.ids, t.start.id)
+		x.show(v, time, t.video.id)
+		x.ids = append(x.ids, t.end.id)
+	}
+}
+
+// expand is the prompt of a text with views where the template, whose ranges are own, has put
+// marks. With more than limit tokens it is not made to its end; 0 for no limit.
+func (m *Model) expand(r chat.Rendered, own [][2]int, views []view, limit int) (*Prompt, error) {
+	marks := m.marks.find(r.Text, own)
+	views, err := match(marks, views)
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.name, err)
+	}
+	x, at := expansion{m: m, limit: limit}, 0
+	for i, mark := range marks {
+		x.add(r.Text, at, mark.from, r.Trusted)
+		at = mark.to
+		if mark.video {
+			x.showVideo(views[i])
+		} else {
+			x.show(views[i], 0, m.marks.image.id)
+		}
+	}
+	x.add(r.Text, at, len(r.Text), r.Trusted)
+	if x.flush(); x.over {
+		return &Prompt{Over: limit}, nil
+	}
+	return &Prompt{IDs: x.ids, places: x.places}, nil
+}
+
+// positions are those of a temporal patch: lines and columns of tokens.
+func (p *place) positions() [][3]int32 {
+	list := make([][3]int32, p.n)
+	columns := p.view.Grid.Width / p.view.merge
+	for i := range list {
+		list[i] = [3]int32{0, int32(i / columns), int32(i % columns)}
+	}
+	return list
+}
+
+// hash is of all that the rows are made of.
+func (p *place) hash() [sha256.Size]byte {
+	if p.view.Grid.Time == 1 {
+		return p.view.Hash
+	}
+	return sha256.Sum256(binary.LittleEndian.AppendUint64(p.view.Hash[:], uint64(p.time)))
+}
+
+// inputs are a prompt's first n tokens as the engine takes them: pictures are rows, and no tokens
+// in their places.
+func (p *Prompt) inputs(n int) (ids []int32, list []engine.Input) {
+	if ids = p.IDs[:n]; len(p.places) == 0 {
+		return ids, nil
+	}
+	ids = slices.Clone(ids)
+	for i := range p.places {
+		x := &p.places[i]
+		if x.at+x.n > n {
+			break
+		}
+		for j := range x.n {
+			ids[x.at+j] = model.NoToken
+		}
+		list = append(list, engine.Input{
+			Input:   prefix.Input{At: x.at, N: x.n, Hash: x.hash(), Positions: x.positions()},
+			Picture: x.view.Patches, First: x.time * x.n,
+		})
+	}
+	return ids, list
+}

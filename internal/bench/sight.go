@@ -1,0 +1,135 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/measure"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/picture"
+)
+
+// Sight is how long a picture takes until there is the first token of an answer.
+type Sight struct {
+	Width        int     `json:"width"` // as it comes
+	Height       int     `json:"height"`
+	Patches      int     `json:"patches"`
+	Tokens       int     `json:"tokens"`
+	Prepare      float64 `json:"prepare_seconds"` // resizing and cutting, without decoding
+	Seconds      float64 `json:"seconds"`         // in the tower
+	LongestStep  float64 `json:"longest_step_seconds"`
+	PerSecond    float64 `json:"pictures_per_second"` // of the tower
+	FirstToken   float64 `json:"first_token_seconds"` // all of it, with the prefill of its tokens and a question
+	TowerShares  []Share `json:"shares"`              // of the tower, by operation
+	ProductsGOps float64 `json:"gop_s"`               // as Pass has it
+}
+
+// question is how many tokens of text come with a picture.
+const question = 32
+
+// sights measures pictures.
+type sights struct {
+	tower    model.Tower
+	patches  []*picture.Patches
+	prepare  []timing
+	pass     []timing
+	longest  []float64
+	answered []timing
+}
+
+// openSights makes pictures of the sizes that the options name.
+func (r *modelRun) openSights() error {
+	if len(r.o.Images) == 0 {
+		return nil
+	}
+	m, ok := r.m.(model.Sighted)
+	if !ok {
+		return errors.New("bench: models of this family have no vision tower")
+	}
+	s := &r.sights
+	var err error
+	if s.tower, err = m.Tower(); err != nil {
+		return err
+	}
+	n := len(r.o.Images)
+	s.patches, s.prepare, s.pass = make([]*picture.Patches, n), make([]timing, n), make([]timing, n)
+	s.longest, s.answered = make([]float64, n), make([]timing, n)
+	return nil
+}
+
+// see measures every picture once.
+func (r *modelRun) see() error {
+	for i, size := range r.o.Images {
+		if err := r.seeOne(i, size); err != nil {
+			return fmt.Errorf("bench: picture of %d×%d: %w", size[0], size[1], err)
+		}
+	}
+	return nil
+}
+
+func (r *modelRun) seeOne(i int, size [2]int) error {
+	s := &r.sights
+	err := r.add(&s.prepare[i], func() (took time.Duration, err error) {
+		c := picture.Images()
+		c.MaxPixels = r.o.MaxPixels
+		m := &picture.Image{Width: size[0], Height: size[1], Pix: make([]byte, 3*size[0]*size[1])}
+		for j := range m.Pix {
+			m.Pix[j] = byte(uint32(j) * 2654435761 >> 24) // what it shows does not matter for the time
+		}
+		start := time.Now()
+		s.patches[i], err = c.Prepare(m, 2)
+		return time.Since(start), err
+	})
+	if err != nil {
+		return err
+	}
+	err = r.add(&s.pass[i], func() (time.Duration, error) {
+		start := time.Now()
+		longest, err := r.pass(s.patches[i])
+		s.longest[i] = max(s.longest[i], longest.Seconds())
+		return time.Since(start), err
+	})
+	if err != nil {
+		return err
+	}
+	q, err := measure.Open(r.m, nil, r.pool, r.m.Info().Vocab)
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	tokens := r.tokens(s.patches[i].Tokens() + question)
+	return r.add(&s.answered[i], func() (time.Duration, error) { return q.Prefill(tokens, 1) })
+}
+
+// pass has the tower look at a picture, and returns the time of the longest step.
+func (r *modelRun) pass(p *picture.Patches) (longest time.Duration, err error) {
+	pass, err := r.sights.tower.Begin([]*picture.Patches{p})
+	if err != nil {
+		return 0, err
+	}
+	defer pass.Close()
+	for done := false; !done; {
+		start := time.Now()
+		if done, err = pass.Step(); err != nil {
+			return 0, err
+		}
+		longest = max(longest, time.Since(start))
+	}
+	return longest, nil
+}
+
+// report takes medians.
+func (s *sights) report(out *ModelReport, sizes [][2]int) {
+	for i, size := range sizes {
+		p := s.patches[i]
+		x := Sight{
+			Width: size[0], Height: size[1], Patches: p.Rows(), Tokens: p.Tokens(),
+			Prepare: measure.Median(s.prepare[i].seconds), Seconds: measure.Median(s.pass[i].seconds), LongestStep: s.longest[i],
+			TowerShares: s.pass[i].shares,
+		}
+		x.PerSecond, x.ProductsGOps = 1/x.Seconds, s.pass[i].ops/x.Seconds/1e9
+		x.FirstToken = x.Prepare + x.Seconds + measure.Median(s.answered[i].seconds)
+		out.Sights = append(out.Sights, x)
+	}
+}

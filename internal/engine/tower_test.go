@@ -1,0 +1,349 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/picture"
+	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// embedding is a device that remembers the table that a model embeds tokens with, and a tower whose
+// pictures are ids in disguise: their rows are what the table embeds the ids as.
+type embedding struct {
+	backend.Backend
+	table backend.Weight
+
+	mu    sync.Mutex // protects what follows
+	ids   map[[32]byte][]int32
+	alive map[backend.Memory]bool // rows of the tower that were not given back
+	made  int                     // pictures
+	open  int                     // passes
+	sizes []int                   // of all passes
+	steps int                     // of all passes
+	extra int                     // steps of a pass beside those that make rows
+	// flaw is what goes wrong with a picture, by what is done with it.
+	flaw func(act string, p *picture.Patches) error
+}
+
+func (e *embedding) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+	e.table = table
+	e.Backend.Embed(dst, table, ids)
+}
+
+func (e *embedding) Free(t backend.Tensor) {
+	e.locked(func() { delete(e.alive, t.Mem) })
+	e.Backend.Free(t)
+}
+
+func (e *embedding) locked(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f()
+}
+
+// counts are how many pictures were made rows of, how many of those rows are still there, and how
+// many passes are open.
+func (e *embedding) counts() (made, alive, open int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.made, len(e.alive), e.open
+}
+
+// openEmbedding loads a model on such a device.
+func openEmbedding(t *testing.T, name string, o backend.Options, opaque bool) (*headed, *embedding) {
+	t.Helper()
+	c, err := checkpoint.Open(golden.Dir(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	b := backendtest.Open(t, o)
+	if opaque {
+		b = backendtest.NewOpaque(b)
+	}
+	e := &embedding{Backend: b, ids: map[[32]byte][]int32{}, alive: map[backend.Memory]bool{}}
+	m, err := model.Open(c, e, model.Options{Quantize: 8, MaxDrafts: spec.MaxDepth, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &headed{Model: m}, e
+}
+
+// paint is a picture of ids. Other salts make others of the same rows.
+func (e *embedding) paint(ids []int32, salt byte) *picture.Patches {
+	p := &picture.Patches{Grid: picture.Grid{Time: 1, Height: 2, Width: 2 * len(ids)}, Hash: sha256.Sum256(fmt.Append(nil, salt, ids))}
+	e.locked(func() { e.ids[p.Hash] = slices.Clone(ids) })
+	return p
+}
+
+// disguised makes the ids of a prompt at [at, at+n) a picture. With cols, its positions are those
+// of a picture of that many columns.
+func (e *embedding) disguised(r Request, at, n int, cols int32) Request {
+	p := e.paint(r.Prompt[at:at+n], 0)
+	in := Input{Input: prefix.Input{At: at, N: n, Hash: p.Hash}, Picture: p}
+	for i := range int32(n) {
+		if cols > 0 {
+			in.Positions = append(in.Positions, [3]int32{0, i / cols, i % cols})
+		}
+	}
+	r.Prompt, r.Inputs = slices.Clone(r.Prompt), append(slices.Clip(r.Inputs), in)
+	for i := range n {
+		r.Prompt[at+i] = model.NoToken
+	}
+	return r
+}
+
+func (e *embedding) Info() model.TowerInfo { return model.TowerInfo{Output: e.table.Cols()} }
+
+func (e *embedding) fails(act string, list []*picture.Patches) error {
+	for _, p := range list {
+		if e.flaw == nil {
+			break
+		}
+		if err := e.flaw(act, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *embedding) Begin(list []*picture.Patches) (model.TowerPass, error) {
+	e.locked(func() { e.sizes = append(e.sizes, len(list)) })
+	if err := e.fails("begin", list); err != nil {
+		return nil, err
+	}
+	e.locked(func() { e.open++ })
+	return &embeddingPass{e: e, pictures: list, extra: e.extra}, nil
+}
+
+// embeddingPass has a step for each picture, and one more.
+type embeddingPass struct {
+	e        *embedding
+	pictures []*picture.Patches
+	rows     []backend.Tensor // zero: taken
+	extra    int
+	closed   bool
+}
+
+func (p *embeddingPass) Step() (bool, error) {
+	p.e.locked(func() { p.e.steps++ })
+	if p.extra > 0 {
+		p.extra--
+		return false, nil
+	}
+	if len(p.rows) == len(p.pictures) {
+		return true, nil
+	}
+	x := p.pictures[len(p.rows)]
+	if err := p.e.fails("step", []*picture.Patches{x}); err != nil {
+		return false, err
+	}
+	var ids []int32
+	p.e.locked(func() { ids = p.e.ids[x.Hash] })
+	rows, err := p.e.Alloc(dtype.F32, len(ids), p.e.table.Cols())
+	if err == nil {
+		p.e.Backend.Embed(rows, p.e.table, ids)
+		p.rows = append(p.rows, rows)
+		p.e.locked(func() { p.e.alive[rows.Mem] = true })
+	}
+	return false, err
+}
+
+func (p *embeddingPass) Take(i int) backend.Tensor {
+	if err := p.e.fails("take", p.pictures[i:i+1]); err != nil {
+		panic(err)
+	}
+	rows := p.rows[i]
+	p.rows[i] = backend.Tensor{}
+	p.e.locked(func() { p.e.made++ })
+	return rows
+}
+
+func (p *embeddingPass) Close() {
+	if p.closed {
+		return
+	}
+	p.closed = true
+	p.e.locked(func() { p.e.open-- })
+	for _, rows := range p.rows {
+		if rows.Mem != nil {
+			p.e.Free(rows)
+		}
+	}
+	if err := p.e.fails("close", p.pictures); err != nil {
+		panic(err)
+	}
+}
+
+// TestTowerLetsOthersSpeak has a text generated while the tower looks at a picture: without time to
+// spare in its rounds there is a step before each of them, and with nobody to wait all of them.
+func TestTowerLetsOthersSpeak(t *testing.T) {
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
+	var steps []int // after each round
+	gate := &gated{m, make(chan int32), make(chan struct{})}
+	e, err := New(gate, state.NewPool(b, 1<<30), Options{
+		RoundTokens: 24, MaxRound: 1, Log: quiet, Tower: b, Observe: func(Round) { steps = append(steps, b.steps) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := Request{Prompt: prompt(40, 2), MaxTokens: 5, IgnoreEnd: true, Hash: true}
+	var p piece
+	record := func(_ int, s *Stream) {
+		for token, err := range s.Tokens() {
+			if err != nil {
+				t.Error(err)
+			}
+			p.ids, p.hashes = append(p.ids, token.ID), append(p.hashes, token.Hash)
+		}
+	}
+	together(t, e, gate, []Request{text}, record)
+	b.extra = 40
+	want := p
+	p, steps = piece{}, nil
+	together(t, e, gate, []Request{b.disguised(text, 10, 20, 0), {Prompt: prompt(5, 1), MaxTokens: 60, IgnoreEnd: true}}, func(i int, s *Stream) {
+		if s.Result(); i == 0 {
+			record(i, s)
+		}
+	})
+	e.Close()
+	if err := want.check(p.ids, p.hashes, true); err != nil {
+		t.Error(err)
+	}
+	for i := 1; i < len(steps); i++ {
+		if n := steps[i] - steps[i-1]; n > 1 || steps[i] > 0 && n == 0 && steps[i] < 42 {
+			t.Fatalf("%d steps before round %d: after each %d", n, i, steps)
+		}
+	}
+	if len(steps) < 60 || steps[0] != 0 || steps[59] != 42 {
+		t.Errorf("after each round there were %d steps", steps)
+	}
+}
+
+// TestBackgroundPicturesWait has a picture of a background prefill looked at only while no request
+// runs.
+func TestBackgroundPicturesWait(t *testing.T) {
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
+	var steps []int // after each round
+	e, err := New(m, state.NewPool(b, 1<<30), Options{
+		Drafter: m.Drafter(), Cache: true, Log: quiet, Tower: b, Observe: func(Round) { steps = append(steps, b.steps) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	talk := Request{Prompt: prompt(9, 1), MaxTokens: 20, IgnoreEnd: true}
+	said(t, e, talk)
+	b.extra = 1 << 40
+	r := b.disguised(Request{Prompt: prompt(30, 2)}, 10, 9, 0)
+	done, err := e.Prefill(Prefill{Conversation: "a", Prompt: r.Prompt, Inputs: r.Inputs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for open := 0; open == 0; runtime.Gosched() {
+		_, _, open = b.counts()
+	}
+	steps = nil
+	said(t, e, talk)
+	for _, n := range steps {
+		if n != steps[0] || n == 0 {
+			t.Fatalf("steps of the tower after each round: %d", steps)
+		}
+	}
+	talk.Conversation = "a" // its next turn: what was to be prepared for it is dropped
+	said(t, e, talk)
+	<-done
+	if _, _, open := b.counts(); open > 0 {
+		t.Errorf("%d passes for nobody", open)
+	}
+}
+
+// TestPicturesSharePasses has the pictures of a prompt made together, unless that is too many
+// patches, or one is there already.
+func TestPicturesSharePasses(t *testing.T) {
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
+	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Log: quiet, Tower: b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	text := prompt(90, 2)
+	want, hashes := said(t, e, Request{Prompt: text, MaxTokens: 5, IgnoreEnd: true, Hash: true})
+	p := piece{ids: want, hashes: hashes}
+	ask := func(r Request, sizes ...int) {
+		t.Helper()
+		b.locked(func() { b.sizes = nil })
+		ids, got := said(t, e, r)
+		if err := p.check(ids, got, true); err != nil {
+			t.Error(err)
+		}
+		if b.locked(func() {
+			if !slices.Equal(b.sizes, sizes) {
+				t.Errorf("passes of %d pictures, want %d", b.sizes, sizes)
+			}
+		}); t.Failed() {
+			t.FailNow()
+		}
+	}
+	r := Request{Prompt: text, MaxTokens: 5, IgnoreEnd: true, Hash: true}
+	three := b.disguised(b.disguised(b.disguised(r, 10, 9, 0), 30, 5, 0), 50, 12, 0)
+	ask(three, 3)
+	ask(three)
+	ask(b.disguised(three, 70, 4, 0), 1)
+	large := b.disguised(b.disguised(b.disguised(r, 11, 9, 0), 31, 5, 0), 51, 12, 0)
+	large.Inputs[1].Picture.Grid.Width = passPatches // twice as many
+	ask(large, 2, 1)
+}
+
+// TestCanceledPicturesAreNotMade cancels requests whose picture the tower looks at: the last of them
+// ends its pass.
+func TestCanceledPicturesAreNotMade(t *testing.T) {
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
+	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Log: quiet, Tower: b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	said(t, e, Request{Prompt: prompt(4, 0), MaxTokens: 1}) // where the table comes from
+	b.extra = 1 << 40
+	r := b.disguised(Request{Prompt: prompt(30, 2), MaxTokens: 5}, 10, 9, 0)
+	for range 2 { // a picture that was given up is begun again
+		var streams []*Stream
+		var cancels []context.CancelFunc
+		for range 2 {
+			ctx, cancel := context.WithCancel(t.Context())
+			s, err := e.Generate(ctx, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			streams, cancels = append(streams, s), append(cancels, cancel)
+		}
+		for open := 0; open == 0; runtime.Gosched() {
+			_, _, open = b.counts()
+		}
+		cancels[0]()
+		streams[0].Result()
+		if _, _, open := b.counts(); open != 1 {
+			t.Fatalf("%d passes while one waits", open)
+		}
+		cancels[1]()
+		streams[1].Result()
+		if made, alive, open := b.counts(); made+alive+open > 0 {
+			t.Fatalf("%d pictures made, rows of %d and %d passes left", made, alive, open)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package golden
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"testing"
+)
+
+// VisionFixture is a run of the reference with pictures: of the random model of testdata/vision,
+// Dir(tb, "vision"), over the pictures that package picture is tested with.
+type VisionFixture struct {
+	Images []VisionImage `json:"images"`
+	Video  struct {
+		Frames []string `json:"frames"` // names for Picture
+		Grid   [3]int   `json:"grid_thw"`
+	} `json:"video"`
+	Cases []VisionCase `json:"cases"`
+
+	arrays map[string]Array
+}
+
+// VisionImage is a picture.
+type VisionImage struct {
+	File string `json:"file"` // a name for Picture
+	Grid [3]int `json:"grid_thw"`
+}
+
+// VisionCase is a prompt with pictures and its greedy continuation; see Case.
+type VisionCase struct {
+	Name      string     `json:"name"`
+	Prompt    []int32    `json:"prompt"` // with as many pad tokens as the pictures take
+	Images    []string   `json:"images"` // names for Picture, in their order
+	Video     bool       `json:"video"`
+	Tokens    []int32    `json:"tokens"`
+	Positions [3][]int32 `json:"positions"` // time, height and width of each of Tokens
+	Delta     int        `json:"rope_delta"`
+	Argmax    []int32    `json:"argmax"`
+	Margin    []float32  `json:"margin"`
+	// Draft1[t] was fed the hidden state of row t, the input of row t+1, which is the tower's row
+	// for a pad token, and the position of row t.
+	Draft1 []int32 `json:"draft1"`
+}
+
+// LoadVision reads the fixture, or ends the test.
+func LoadVision(tb testing.TB) *VisionFixture {
+	tb.Helper()
+	f := &VisionFixture{}
+	dir := Dir(tb, "vision")
+	for _, path := range []string{filepath.Join(dir, "golden.json"), filepath.Join(pictures(tb), "golden.json")} {
+		if err := json.Unmarshal(read(tb, path), f); err != nil {
+			tb.Fatalf("golden: vision: %v", err)
+		}
+	}
+	f.arrays = readArrays(tb, filepath.Join(dir, "golden.safetensors"))
+	return f
+}
+
+// Array returns an array by name, or ends the test. For picture i there are
+//
+//	i.last    [patches, 48]  what leaves the last block
+//	i.merged  [tokens, 64]   what stands in the prompt
+//
+// and for pictures 0 and 3 also i.patch, the product of the patches alone, i.embedded, with
+// positions, and i.block0, what leaves the first block. Of the video there is video.merged. For
+// case k there are
+//
+//	pk.logits_last      [3, 512]  the last three rows of the prompt
+//	pk.hidden_last      [3, 64]   the same rows after the final norm
+//	pk.mtp_logits_last  [3, 512]  the head at the same rows
+func (f *VisionFixture) Array(tb testing.TB, name string) Array {
+	tb.Helper()
+	a, ok := f.arrays[name]
+	if !ok {
+		tb.Fatalf("golden: vision: no array %q", name)
+	}
+	return a
+}
+
+// Picture returns a file of the pictures that package picture is tested with, such as those of
+// VisionFixture or preprocessor_config.json, or ends the test.
+func Picture(tb testing.TB, name string) []byte {
+	tb.Helper()
+	if filepath.Ext(name) != ".json" {
+		name = filepath.Join("images", name)
+	}
+	return read(tb, filepath.Join(pictures(tb), name))
+}
+
+func pictures(tb testing.TB) string {
+	tb.Helper()
+	return filepath.Join(root(tb), "internal", "picture", "testdata")
+}

@@ -1,0 +1,212 @@
+// The pictures of a message: chosen, pasted or dropped before it is sent, shown after that.
+
+import { byId, h, iconButton } from "./dom.js";
+import { Unusable, read, types } from "./picture.js";
+
+// Attachments are the pictures of a message that is being written.
+//
+// button asks for files, list shows what was given, note tells what cannot be used. sight() says
+// of the model why it takes no pictures (blind, else "") and how many pixels it can use. url(picture)
+// gives the address of a picture for an img element.
+export class Attachments {
+  #taken = 0; // files that are still being read
+  #refused = 0;
+  #reading = Promise.resolve();
+  #added = new Set(); // ids of pictures that no message has yet
+
+  constructor({ button, list, note }, { album, sight, url, pictures = [] }) {
+    Object.assign(this, { button, list, note, album, sight, url });
+    this.pictures = [...pictures];
+    this.tell("");
+    this.#arrange();
+    for (const picture of pictures) this.#fill(this.#tile(picture.name), picture);
+    const input = h("input", { type: "file", accept: types, multiple: true, hidden: true });
+    button.after(input);
+    button.addEventListener("click", () => (this.sight().blind ? this.tell(this.sight().blind) : input.click()));
+    input.addEventListener("change", () => {
+      this.add(input.files);
+      input.value = ""; // so that the same file can be chosen again
+    });
+    this.refresh();
+  }
+
+  // refresh shows whether the model takes pictures.
+  refresh() {
+    const { blind } = this.sight();
+    const name = blind ? `Add pictures: ${blind}` : "Add pictures";
+    for (const attribute of ["aria-label", "title"]) this.button.setAttribute(attribute, name);
+    this.button.setAttribute("aria-disabled", String(blind !== "")); // but it can be asked why
+  }
+
+  // listen takes what is pasted into an element or dropped on it.
+  listen(area) {
+    const take = (event, files) => {
+      if (files.length === 0 || event.target.closest?.("dialog")) return;
+      event.preventDefault();
+      event.stopPropagation();
+      this.add(files);
+    };
+    area.addEventListener("paste", (event) => take(event, pasted(event.clipboardData)));
+    area.addEventListener("drop", (event) => take(event, [...event.dataTransfer.files]));
+  }
+
+  // add reads files, one after another. What cannot be used is told.
+  add(files) {
+    const { blind } = this.sight();
+    this.tell(blind);
+    this.#writeOn();
+    if (blind) return;
+    for (const file of files) {
+      const tile = this.#tile(file.name || "Picture");
+      this.#taken++;
+      this.#reading = this.#reading.then(() => this.#read(file, tile));
+    }
+  }
+
+  async #read(file, tile) {
+    try {
+      const picture = this.album.add(await read(file, this.sight().pixels));
+      this.#added.add(picture.id);
+      if (!tile.isConnected) return this.album.discard(picture); // taken back already
+      this.pictures.push(picture);
+      byId("said").textContent = `${picture.name} added.`;
+      await this.#fill(tile, picture);
+    } catch (err) {
+      tile.remove();
+      this.#refused++;
+      const why = err instanceof Unusable ? err.message : `${file.name} cannot be used: ${err.message}`;
+      this.tell([this.note.textContent, why].filter(Boolean).join(" "));
+    } finally {
+      this.#taken--;
+      this.#arrange();
+    }
+  }
+
+  // ready waits until all files are read; false: they cannot be sent, and it was told why.
+  async ready() {
+    const before = this.#refused;
+    while (this.#taken > 0) await this.#reading;
+    const { blind } = this.sight();
+    if (blind && this.pictures.length > 0) this.tell(`${blind} Choose another model, or remove them.`);
+    return this.#refused === before && (blind === "" || this.pictures.length === 0);
+  }
+
+  // take hands over the pictures, for a message to have them.
+  take() {
+    const { pictures } = this;
+    this.#added.clear();
+    this.#empty();
+    return pictures;
+  }
+
+  // discard forgets those that were added.
+  discard() {
+    for (const picture of this.pictures) if (this.#added.has(picture.id)) this.album.discard(picture);
+    this.#empty();
+  }
+
+  #empty() {
+    this.pictures = [];
+    this.list.replaceChildren();
+    this.#arrange();
+    this.tell("");
+  }
+
+  tell(text) {
+    this.note.textContent = text;
+    this.note.hidden = text === "";
+  }
+
+  // #tile is the place of a picture, before it is read.
+  #tile(name) {
+    const tile = h("li", { class: "tile reading" });
+    tile.append(iconButton("close", `Remove ${name}`, () => this.#remove(tile)));
+    this.list.append(tile);
+    this.#arrange();
+    return tile;
+  }
+
+  async #fill(tile, picture) {
+    tile.picture = picture;
+    const url = await this.url(picture);
+    tile.classList.remove("reading");
+    tile.prepend(h("img", { src: url, alt: picture.name, title: picture.name, draggable: "false" }));
+  }
+
+  #remove(tile) {
+    const next = tile.nextElementSibling ?? tile.previousElementSibling;
+    const { picture } = tile;
+    tile.remove();
+    if (picture) {
+      this.pictures = this.pictures.filter((other) => other !== picture);
+      if (this.#added.has(picture.id)) this.album.discard(picture);
+    }
+    this.tell("");
+    this.#arrange();
+    if (next) next.querySelector("button").focus();
+    else this.#writeOn();
+    byId("said").textContent = "Picture removed.";
+  }
+
+  // #writeOn lets the person go on with the text.
+  #writeOn() {
+    this.list.parentElement.querySelector("textarea").focus();
+  }
+
+  #arrange() {
+    this.list.hidden = this.list.children.length === 0;
+  }
+}
+
+// pasted lists the files of a clipboard. Programs for texts and tables add a picture of what was
+// copied: then the text is meant.
+function pasted({ files, types }) {
+  const text = types.includes("text/plain") && (types.includes("text/html") || types.includes("text/rtf"));
+  return text ? [] : [...files];
+}
+
+// dropZone makes the whole page a place to drop files on: sign shows while they are over it, with
+// the words that say() gives. A file that is dropped elsewhere would take the place of the page.
+export function dropZone(sign, say) {
+  const files = (event) => event.dataTransfer?.types.includes("Files");
+  const show = (event) => {
+    if (!files(event)) return;
+    event.preventDefault();
+    sign.textContent = say();
+    sign.hidden = false;
+  };
+  document.addEventListener("dragenter", show);
+  document.addEventListener("dragover", show);
+  document.addEventListener("dragleave", (event) => (sign.hidden ||= event.relatedTarget === null));
+  document.addEventListener("dragend", () => (sign.hidden = true));
+  document.addEventListener("drop", (event) => {
+    if (files(event)) event.preventDefault();
+    sign.hidden = true;
+  }, true); // before whoever takes them
+}
+
+// gallery shows the pictures of a message. problem(picture) is what is wrong with one, or nothing.
+export function gallery(pictures, { url, problem }) {
+  return h("ul", { class: "pictures", "aria-label": "Pictures" }, pictures.map((picture) => pictureOf(picture, url, problem(picture))));
+}
+
+function pictureOf(picture, url, problem) {
+  const { name, width, height } = picture;
+  const image = h("img", { alt: name, width, height, draggable: "false" });
+  const item = h("li", { class: problem ? "wrong" : null }, h("button", { type: "button", class: "picture", "aria-label": `Enlarge ${name}`, title: name, onclick: () => enlarge(picture, image.src) }, image));
+  if (problem) item.append(h("p", { class: "why" }, problem));
+  url(picture).then((address) => {
+    if (address) image.src = address;
+    else item.replaceChildren(h("p", { class: "note" }, `${name} is no longer in this browser. It is not sent.`));
+  });
+  return item;
+}
+
+// enlarge shows a picture as large as the page.
+function enlarge({ name, width, height }, address) {
+  const viewer = byId("viewer");
+  byId("viewer-name").textContent = `${name} · ${width} × ${height}`;
+  viewer.querySelector("img")?.remove();
+  viewer.append(h("img", { src: address, alt: name, width, height }));
+  viewer.showModal();
+}

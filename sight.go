@@ -1,0 +1,392 @@
+package foretoken
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/picture"
+)
+
+const (
+	// defaultMaxPixels of a picture take a thousand tokens: what a processor looks at in some
+	// seconds. Models allow 16 times as many.
+	defaultMaxPixels = 1 << 20
+	defaultMaxMedia  = 32
+	// videoShare is how many times more pixels than a picture all frames of a video may have.
+	videoShare = 4
+	// resizeThreads are those that one picture is resized on.
+	resizeThreads = 2
+)
+
+// decoding limits how many pictures the process decodes at a time: each may take a gigabyte.
+var decoding = make(chan struct{}, 2)
+
+// sight is what a model sees with.
+type sight struct {
+	tower          model.Tower
+	images, videos picture.Config
+	files          picture.Options
+	maxMedia       int
+	tokens         pictureTokens
+
+	mu     sync.Mutex // protects what follows
+	recent []recent   // the last one was used last
+}
+
+// recent is what was made of a picture or video: every turn of a conversation sends it again.
+type recent struct {
+	key  [sha256.Size]byte // of what was sent
+	view view
+}
+
+// maxRecent is the maximum bytes of what is kept of recent pictures: some twenty large ones.
+const maxRecent = 64 << 20
+
+// pictureTokens are the tokens that the template puts in place of pictures, and around them.
+type pictureTokens struct {
+	image, video, start, end pictureToken
+	silent                   []int32 // all that are not for answers
+}
+
+type pictureToken struct {
+	id   int32
+	text string // "": there is none
+}
+
+// openSight finds out what the model sees with. A model that cannot see takes text all the same,
+// and says why when it is asked about a picture.
+func (m *Model) openSight(o Vision, c *checkpoint.Checkpoint) {
+	tokens, err := m.pictureTokens(c.Config())
+	m.marks = tokens
+	if o.Off {
+		m.blind = fmt.Errorf("model %s: %w: its vision tower was left out", m.name, ErrNoVision)
+		return
+	}
+	var tower model.Tower
+	if s, ok := m.model.(model.Sighted); ok && err == nil {
+		tower, err = s.Tower()
+	}
+	if tower == nil && err == nil {
+		m.blind = fmt.Errorf("model %s: %w: its checkpoint has no vision tower", m.name, ErrNoVision)
+		return
+	}
+	s := &sight{
+		tower: tower, tokens: tokens, maxMedia: cmp.Or(o.MaxMedia, defaultMaxMedia),
+		files: picture.Options{AsStored: o.AsStored, OnWhite: o.OnWhite},
+	}
+	if err == nil {
+		err = s.configure(o, c)
+	}
+	if err == nil && (tokens.image.text == "" || tokens.start.text == "" || tokens.end.text == "") {
+		err = errors.New("neither config.json nor tokenizer.json has the tokens of pictures")
+	}
+	if err != nil {
+		m.blind = fmt.Errorf("model %s: %w: %w", m.name, ErrNoVision, err)
+		if tower != nil { // otherwise the model has said so when it was opened
+			m.log.Warn(m.blind.Error())
+		}
+		return
+	}
+	m.sight = s
+}
+
+// configure reads how the tower wants its pictures, from where that may be.
+func (s *sight) configure(o Vision, c *checkpoint.Checkpoint) (err error) {
+	if s.images, err = readProcessor(c, "preprocessor_config.json", picture.Images(), picture.ReadImages); err != nil {
+		return err
+	}
+	if s.videos, err = readProcessor(c, "video_preprocessor_config.json", picture.Videos(), picture.ReadVideos); err != nil {
+		return err
+	}
+	t := s.tower.Info()
+	for _, x := range []struct {
+		name string
+		picture.Config
+	}{{"pictures", s.images}, {"videos", s.videos}} {
+		if x.Patch != t.Patch || x.Temporal != t.Temporal || x.Merge != t.Merge {
+			return fmt.Errorf("its processor's configuration makes patches of %d×%d pixels and %d frames of %s, and tokens of %d×%d patches; its tower takes patches of %d×%d pixels and %d frames, and tokens of %d×%d",
+				x.Patch, x.Patch, x.Temporal, x.name, x.Merge, x.Merge, t.Patch, t.Patch, t.Temporal, t.Merge, t.Merge)
+		}
+	}
+	limit := cmp.Or(o.MaxPixels, defaultMaxPixels)
+	s.images = within(s.images, limit)
+	s.videos = within(s.videos, videoShare*limit)
+	return nil
+}
+
+// readProcessor reads a configuration from its own file, or from the one of all of them; where
+// there is neither, it is that of the releases.
+func readProcessor(c *checkpoint.Checkpoint, file string, usual picture.Config, read func([]byte) (picture.Config, error)) (picture.Config, error) {
+	for _, name := range []string{file, "processor_config.json"} {
+		text, err := c.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			usual, err = read(text)
+		}
+		if err != nil {
+			return picture.Config{}, fmt.Errorf("%s: %w", name, err)
+		}
+		break
+	}
+	return usual, nil
+}
+
+// within is a configuration with at most so many pixels, 0 for no other limit than its own.
+func within(c picture.Config, pixels int) picture.Config {
+	if pixels > 0 {
+		c.MaxPixels = min(c.MaxPixels, pixels)
+		c.MinPixels = min(c.MinPixels, c.MaxPixels)
+	}
+	return c
+}
+
+// pictureTokens are those that the config names, else those of the family.
+func (m *Model) pictureTokens(config []byte) (t pictureTokens, err error) {
+	var c struct {
+		Image *int32 `json:"image_token_id"`
+		Video *int32 `json:"video_token_id"`
+		Start *int32 `json:"vision_start_token_id"`
+		End   *int32 `json:"vision_end_token_id"`
+	}
+	if err = json.Unmarshal(config, &c); err != nil {
+		return t, fmt.Errorf("config.json: %w", err)
+	}
+	usual := m.family.Dialogue.Pictures
+	for _, x := range []struct {
+		to       *pictureToken
+		id       *int32
+		spelling string
+	}{{&t.image, c.Image, usual.Image}, {&t.video, c.Video, usual.Video}, {&t.start, c.Start, usual.Start}, {&t.end, c.End, usual.End}} {
+		if x.id != nil {
+			if text, ok := m.tok.Token(*x.id); ok && m.tok.Special(*x.id) {
+				*x.to = pictureToken{*x.id, text}
+			}
+		} else if id, ok := m.tok.ID(x.spelling); ok {
+			*x.to = pictureToken{id, x.spelling}
+		}
+		if x.to.text != "" {
+			t.silent = append(t.silent, x.to.id)
+		}
+	}
+	for _, spelling := range usual.Others {
+		if id, ok := m.tok.ID(spelling); ok {
+			t.silent = append(t.silent, id)
+		}
+	}
+	return t, nil
+}
+
+// unsaid is a bias that keeps the tokens of pictures out of an answer, where the prompt has
+// pictures to remind of them. Prompts of text have no need of it, and their sampling no cost.
+func (m *Model) unsaid(bias map[int32]float32) map[int32]float32 {
+	all := maps.Clone(bias)
+	if all == nil {
+		all = map[int32]float32{}
+	}
+	for _, id := range m.marks.silent {
+		if int(id) < m.vocab {
+			all[id] = -math.MaxFloat32 / 2
+		}
+	}
+	return all
+}
+
+// vision describes the tower, nil if there is none.
+func (m *Model) vision() *VisionInfo {
+	if m.sight == nil {
+		return nil
+	}
+	t := m.sight.tower.Info()
+	return &VisionInfo{
+		Layers: t.Layers, Width: t.Width, Patch: t.Patch, Merge: t.Merge, Parameters: t.Parameters, Bytes: t.Bytes,
+		MaxPixels: m.sight.images.MaxPixels,
+	}
+}
+
+// view is a picture or video that the tower can be fed.
+type view struct {
+	*picture.Patches
+	merge   int
+	seconds []float64 // when each temporal patch of a video is shown; nil: it is a picture
+}
+
+// look decodes the pictures and videos of a conversation, on the caller's goroutine.
+func (m *Model) look(c *Conversation) ([]view, error) {
+	var media []*chat.Media
+	for i := range c.Messages {
+		media = append(media, c.Messages[i].Content.Media()...)
+	}
+	if len(media) == 0 {
+		return nil, nil
+	}
+	s := m.sight
+	if s == nil {
+		return nil, m.blind
+	}
+	if len(media) > s.maxMedia {
+		return nil, &MediaError{s.maxMedia, fmt.Errorf("the conversation has %d pictures and videos, at most %d are allowed", len(media), s.maxMedia)}
+	}
+	views := make([]view, len(media))
+	for i, x := range media {
+		var err error
+		if views[i], err = s.prepare(c.CacheSalt, x); err != nil {
+			return nil, m.refuse(i, err)
+		}
+	}
+	return views, nil
+}
+
+// refuse is the error for a picture or video. The stack of a decoder that has panicked is for the
+// log.
+func (m *Model) refuse(i int, err error) error {
+	if line, stack, ok := strings.Cut(err.Error(), "\n"); ok {
+		m.log.Error("a picture cannot be decoded", "error", line, "stack", stack)
+		err = &lineError{line, err}
+	}
+	return &MediaError{i, err}
+}
+
+// lineError is an error without the lines that are not for whoever sent the picture.
+type lineError struct {
+	line string
+	err  error
+}
+
+func (e *lineError) Error() string { return e.line }
+func (e *lineError) Unwrap() error { return e.err }
+
+// prepare is what the tower can be fed of a picture or video of that salt.
+func (s *sight) prepare(salt string, x *chat.Media) (view, error) {
+	key := mediaKey(salt, x)
+	if v, ok := s.recall(key); ok {
+		return v, nil
+	}
+	decoding <- struct{}{}
+	defer func() { <-decoding }()
+	prepare := s.preparePicture
+	if x.Video {
+		prepare = s.prepareVideo
+	}
+	v, err := prepare(x)
+	if err == nil {
+		s.keep(recent{key, v})
+	}
+	return v, err
+}
+
+// mediaKey tells what was sent from all else, and by whom.
+func mediaKey(salt string, x *chat.Media) (key [sha256.Size]byte) {
+	h := sha256.New()
+	_, _ = fmt.Fprintf(h, "%q %v %v %d\n", salt, x.Video, x.Rate, x.MaxPixels) // a hash takes everything
+	for _, file := range x.Files {
+		_, _ = fmt.Fprintln(h, len(file))
+		h.Write(file)
+	}
+	h.Sum(key[:0])
+	return key
+}
+
+// recall finds a recent view.
+func (s *sight) recall(key [sha256.Size]byte) (view, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.recent, func(r recent) bool { return r.key == key })
+	if i < 0 {
+		return view{}, false
+	}
+	r := s.recent[i]
+	s.recent = append(slices.Delete(s.recent, i, i+1), r)
+	return r.view, true
+}
+
+// keep keeps a view, and as many of those before as there is space for.
+func (s *sight) keep(r recent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recent = append(s.recent, r)
+	bytes, first := 0, len(s.recent)
+	for first > 0 {
+		if bytes += s.recent[first-1].view.Bytes(); bytes > maxRecent {
+			break
+		}
+		first--
+	}
+	s.recent = slices.Delete(s.recent, 0, first)
+}
+
+// preparePicture decodes a picture and cuts it into patches.
+func (s *sight) preparePicture(x *chat.Media) (v view, err error) {
+	if len(x.Files) != 1 {
+		return v, fmt.Errorf("%w: a picture of %d files, want one", picture.ErrFormat, len(x.Files))
+	}
+	c := within(s.images, x.MaxPixels)
+	m, err := picture.Decode(x.Files[0], s.files)
+	if err == nil {
+		v.merge = c.Merge
+		v.Patches, err = c.Prepare(m, resizeThreads)
+	}
+	return v, err
+}
+
+// prepareVideo does likewise with those frames of a video that the model looks at.
+func (s *sight) prepareVideo(x *chat.Media) (v view, err error) {
+	if s.tokens.video.text == "" {
+		return v, errors.New("neither config.json nor tokenizer.json has a token for videos")
+	}
+	c := within(s.videos, x.MaxPixels*videoShare)
+	frames, indices, rate := []*picture.Image(nil), []int(nil), x.Rate
+	choose := func(n int, own float64) []int {
+		rate = cmp.Or(rate, own)
+		indices, err = c.Sample(n, rate)
+		return indices
+	}
+	if len(x.Files) == 1 {
+		var broken error
+		if frames, broken = picture.DecodeFrames(x.Files[0], s.files, choose); err == nil {
+			err = broken
+		}
+	} else if choose(len(x.Files), 0); err == nil {
+		frames, err = s.decodeFrames(x.Files, indices)
+	}
+	if err != nil {
+		return v, err
+	}
+	v.merge = c.Merge
+	if v.Patches, err = c.PrepareVideo(frames, resizeThreads); err == nil {
+		v.seconds, err = c.Timestamps(indices, rate)
+	}
+	return v, err
+}
+
+// decodeFrames decodes some of the files of a video. Their pixels are limited as those of one
+// picture are.
+func (s *sight) decodeFrames(files [][]byte, indices []int) ([]*picture.Image, error) {
+	o := s.files
+	o.MaxPixels = picture.DefaultMaxPixels
+	var frames []*picture.Image
+	for _, i := range indices {
+		m, err := picture.Decode(files[i], o)
+		if err != nil {
+			return nil, fmt.Errorf("frame %d: %w", i+1, err)
+		}
+		frames = append(frames, m)
+		if o.MaxPixels -= m.Width * m.Height; o.MaxPixels <= 0 {
+			o.MaxPixels = 1 // 0 would be the default
+		}
+	}
+	return frames, nil
+}
