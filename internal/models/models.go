@@ -25,7 +25,7 @@ var ErrNotBuiltIn = errors.New("foretoken: this program was built without a mode
 // the file with the vision tower of a GGUF file, "" for one beside it. The caller closes them.
 func Open(path, projector string) (*checkpoint.Checkpoint, error) {
 	if projector != "" && !strings.HasSuffix(path, ".gguf") {
-		return nil, fmt.Errorf("foretoken: %s is no GGUF file: its vision tower is among its own files, not in %s", path, projector)
+		return nil, fmt.Errorf("%s is no GGUF file: its vision tower is among its own files, not in %s", path, projector)
 	}
 	switch {
 	case path == Tiny:
