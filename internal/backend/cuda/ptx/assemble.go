@@ -48,26 +48,27 @@ type extra struct {
 	space  space
 	bytes  int // of one element
 	signed bool
-	wideTo bool // elements go to registers of 64 bits
-	base64 bool // the base is a register of 64 bits
 	plain  bool // words to registers of 32 bits
+	base64 bool // the base, operand a, is a register of 64 bits
 	offset uint64
 	regs   []int32 // destinations or sources
 	wide   []bool  // which of regs are of 64 bits
-	amount int
 	op     func(a, b uint64) uint64
+	name   string // of an operation or label
 	mma    mmaShape
-	name   string
+
+	// Of cp.async: the destination, whose base is operand b.
+	to64     bool
+	toOffset uint64
+
+	amount int // of groups to wait for; or a register, -1: none
 }
 
-type (
-	constant32  struct{ value uint32 }
-	constant64  struct{ value uint64 }
-	constantKey struct {
-		class class
-		value uint64
-	}
-)
+// constantKey finds a number among the constants of a kernel.
+type constantKey struct {
+	class class
+	value uint64
+}
 
 // assembler turns one statement into instructions.
 type assembler struct {
@@ -166,10 +167,10 @@ func (a *assembler) constant(c class, value uint64) int32 {
 	var at int
 	if c == class32 {
 		at = a.k.count[class32] + specialCount + len(a.k.words)
-		a.k.words = append(a.k.words, constant32{uint32(value)})
+		a.k.words = append(a.k.words, uint32(value))
 	} else {
 		at = a.k.count[class64] + len(a.k.longs)
-		a.k.longs = append(a.k.longs, constant64{value})
+		a.k.longs = append(a.k.longs, value)
 	}
 	a.k.lookup[key] = int32(at)
 	return int32(at)

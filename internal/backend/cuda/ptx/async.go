@@ -69,16 +69,13 @@ func (a *assembler) copyOperands(cache string) error {
 	if err := a.address(1); err != nil {
 		return err
 	}
-	// The destination is a second address: its base is b, its offset c, of which wideTo says the width.
-	from := *x
-	base := a.in.a
+	base, base64, offset := a.in.a, x.base64, x.offset
 	x.space = spaceShared
 	if err := a.address(0); err != nil {
 		return err
 	}
-	x.wideTo, a.in.b = x.base64, a.in.a
-	x.regs = []int32{a.constant(class64, x.offset)}
-	a.in.a, x.base64, x.offset = base, from.base64, from.offset
+	a.in.b, x.to64, x.toOffset = a.in.a, x.base64, x.offset
+	a.in.a, x.base64, x.offset = base, base64, offset
 	x.amount = -1
 	if n == 4 {
 		at, err := a.src(3, typeU32)
@@ -96,10 +93,10 @@ func copyLanes(w *warp, in *instr, mask uint32) *Fault {
 	for m := mask; m != 0; m &= m - 1 {
 		lane := first(m)
 		c := asyncCopy{from: w.at(in, lane), bytes: x.bytes, real: x.bytes}
-		if offset := w.r64[x.regs[0]][0]; x.wideTo {
-			c.to = w.r64[in.b][lane] + offset
+		if x.to64 {
+			c.to = w.r64[in.b][lane] + x.toOffset
 		} else {
-			c.to = uint64(w.r32[in.b][lane] + uint32(offset))
+			c.to = uint64(w.r32[in.b][lane] + uint32(x.toOffset))
 		}
 		if x.amount >= 0 {
 			if c.real = int(w.r32[x.amount][lane]); c.real > c.bytes {

@@ -47,8 +47,8 @@ type Kernel struct {
 	labels     map[string]int // statement that it stands before
 	count      [classes]int   // registers
 	code       []instr
-	words      []constant32
-	longs      []constant64
+	words      []uint32 // constants, after the registers
+	longs      []uint64
 	lookup     map[constantKey]int32
 	granule    int // shift of the narrowest access to shared memory
 }

@@ -70,12 +70,12 @@ func newWarp(b *block, id int) *warp {
 	}
 	for i, c := range k.words {
 		for lane := range lanes {
-			w.r32[k.count[class32]+specialCount+i][lane] = c.value
+			w.r32[k.count[class32]+specialCount+i][lane] = c
 		}
 	}
 	for i, c := range k.longs {
 		for lane := range lanes {
-			w.r64[k.count[class64]+i][lane] = c.value
+			w.r64[k.count[class64]+i][lane] = c
 		}
 	}
 	w.local = make([]byte, k.LocalBytes*lanes)
