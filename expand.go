@@ -157,7 +157,7 @@ func (x *expansion) showVideo(v view) {
 }
 
 // expand is the prompt of a text with views where the template, whose ranges are own, has put
-// marks. It is nil if there are more than limit tokens, 0 for no limit.
+// marks. With more than limit tokens it is not made to its end; 0 for no limit.
 func (m *Model) expand(r chat.Rendered, own [][2]int, views []view, limit int) (*Prompt, error) {
 	marks := m.marks.find(r.Text, own)
 	views, err := match(marks, views)
@@ -176,7 +176,7 @@ func (m *Model) expand(r chat.Rendered, own [][2]int, views []view, limit int) (
 	}
 	x.add(r.Text, at, len(r.Text), r.Trusted)
 	if x.flush(); x.over {
-		return nil, nil
+		return &Prompt{Over: limit}, nil
 	}
 	return &Prompt{IDs: x.ids, places: x.places}, nil
 }

@@ -141,6 +141,23 @@ func TestPicturesHaveTheirPlaces(t *testing.T) {
 	}
 }
 
+// TestPicturesMayBeTooMany counts the tokens of a prompt that the context has no space for.
+func TestPicturesMayBeTooMany(t *testing.T) {
+	m := openTemplate(t, pictureTemplate, Options{Context: 32})
+	one := shown(drawn(t, 128, 128, 2)) // 16 tokens
+	for n, over := range map[int]int{1: 0, 2: 0, 4: 64, 30: 64} {
+		c := told(slices.Repeat([]chat.Part{one}, n)...)
+		p := ask(t, m, c)
+		count, err := m.CountTokens(c)
+		if err != nil || p.Over != over || over == 0 && len(p.IDs) != count || count < 18*n {
+			t.Errorf("%d pictures: over %d, want %d, %d tokens counted, %v", n, p.Over, over, count, err)
+		}
+		if _, err := m.Generate(t.Context(), Request{Prompt: p}); (err == nil) != (n == 1) {
+			t.Errorf("%d pictures: %v", n, err)
+		}
+	}
+}
+
 // TestPlacesHavePositions looks at the rows of one picture, and tells others from it.
 func TestPlacesHavePositions(t *testing.T) {
 	m := openPictures(t)
@@ -252,6 +269,10 @@ func TestPicturesWithoutPlaces(t *testing.T) {
 	m.parsed[0] = func() (*chat.Template, error) { return deaf, nil }
 	if _, err := m.ChatPrompt(told(chat.Part{Text: "?"}, shown(drawn(t, 64, 64, 2)))); !errors.As(err, &e) || e.Index != 0 || !strings.Contains(err.Error(), "no place for it") {
 		t.Errorf("a template without pictures: %v", err)
+	}
+	text := openTemplate(t, `{%- for m in messages %}{{- m.role + m.content }}{%- endfor %}`, Options{})
+	if _, err := text.ChatPrompt(told(shown(drawn(t, 64, 64, 2)))); err == nil || !strings.Contains(err.Error(), "the template no place for them") {
+		t.Errorf("a template of texts alone: %v", err)
 	}
 }
 

@@ -126,7 +126,9 @@ func (l *Library) open(e *entry) (m *Model, err error) {
 
 // Size is about the bytes that the weights of a model take in memory, from the headers of its
 // files. It is 0 if they cannot be read: Open says why.
-func Size(path string, o Options) int64 { return models.Size(path, o.Quantize) }
+func Size(path string, o Options) int64 {
+	return models.Size(path, o.Vision.Projector, o.Quantize, !o.Vision.Off)
+}
 
 // release ends a use.
 func (l *Library) release(e *entry) {

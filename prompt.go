@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/foretoken/foretoken/chat"
 )
@@ -65,57 +66,53 @@ func (m *Model) ToolFormat() chat.ToolFormat { return m.format() }
 // here; the model looks at them when it is asked for the answer. One that cannot be used is a
 // MediaError, and any with a model that cannot see an ErrNoVision.
 func (m *Model) ChatPrompt(c Conversation) (*Prompt, error) {
-	views, err := m.look(&c)
+	p, err := m.chatPrompt(&c, m.most())
+	if err == nil {
+		p.Chat, p.talk = true, &c
+	}
+	return p, err
+}
+
+// chatPrompt is the prompt for an answer to a conversation, of at most limit tokens, 0 for no limit.
+func (m *Model) chatPrompt(c *Conversation, limit int) (*Prompt, error) {
+	views, err := m.look(c)
 	if err != nil {
 		return nil, err
 	}
-	r, own, err := m.render(&c, true)
+	r, own, err := m.render(c, true)
 	if err != nil {
+		if len(views) > 0 && !strings.Contains(m.Template(len(c.Tools) > 0), m.marks.image.text) {
+			err = fmt.Errorf("%w (the conversation has pictures or videos, and the template no place for them)", err)
+		}
 		return nil, err
 	}
-	p, err := m.encode(r, own, views)
-	if err != nil {
-		return nil, err
+	p, err := m.expand(r, own, views, limit)
+	if err == nil {
+		p.Thinking, p.views = r.StartsThinking(), views
 	}
-	p.Chat, p.Thinking, p.talk, p.views = true, r.StartsThinking(), &c, views
-	return p, nil
+	return p, err
 }
 
 // TextPrompt is the prompt for a text that is to be continued: the spellings of control tokens in
 // it stand for them.
 func (m *Model) TextPrompt(text string) *Prompt {
-	p, _ := m.encode(chat.Rendered{Text: text, Trusted: [][2]int{{0, len(text)}}}, nil, nil) // nothing in it is a picture
+	r := chat.Rendered{Text: text, Trusted: [][2]int{{0, len(text)}}}
+	p, _ := m.expand(r, nil, nil, m.most()) // nothing in it is a picture
 	return p
 }
+
+// most is how many tokens of a prompt are encoded: up to twice the context, so that an error can say
+// how much to leave out.
+func (m *Model) most() int { return 2 * m.context }
 
 // CountTokens is the number of tokens of the prompt for an answer to a conversation, also of one
 // that is too long. Pictures are decoded, but the model does not look at them.
 func (m *Model) CountTokens(c Conversation) (int, error) {
-	views, err := m.look(&c)
-	if err != nil {
-		return 0, err
-	}
-	r, own, err := m.render(&c, true)
-	if err != nil {
-		return 0, err
-	}
-	p, err := m.expand(r, own, views, 0)
+	p, err := m.chatPrompt(&c, 0)
 	if err != nil {
 		return 0, err
 	}
 	return len(p.IDs), nil
-}
-
-// encode is the prompt of a text that a template has written, whose ranges are own, with views in
-// their places. Up to twice the context is encoded to the end, so that an error can say how much
-// to leave out; more is not.
-func (m *Model) encode(r chat.Rendered, own [][2]int, views []view) (*Prompt, error) {
-	limit := 2 * m.context
-	p, err := m.expand(r, own, views, limit)
-	if p == nil && err == nil {
-		p = &Prompt{Over: limit}
-	}
-	return p, err
 }
 
 // render is what the template makes of a conversation, with Prefill if open asks for an answer,
@@ -195,7 +192,7 @@ func (m *Model) next(c *Conversation, views []view, answer chat.Message) *Prompt
 		return nil
 	}
 	p, err := m.expand(r, own, views, m.context+lastQuestion)
-	if err != nil || p == nil { // too long to be asked
+	if err != nil || p.Over > 0 { // too long to be asked
 		return nil
 	}
 	for i, id := range slices.Backward(p.IDs) {

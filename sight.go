@@ -291,9 +291,9 @@ func (s *sight) prepare(salt string, x *chat.Media) (view, error) {
 // mediaKey tells what was sent from all else, and by whom.
 func mediaKey(salt string, x *chat.Media) (key [sha256.Size]byte) {
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%q %v %v %d\n", salt, x.Video, x.Rate, x.MaxPixels)
+	_, _ = fmt.Fprintf(h, "%q %v %v %d\n", salt, x.Video, x.Rate, x.MaxPixels) // a hash takes everything
 	for _, file := range x.Files {
-		_, _ = fmt.Fprintln(h, len(file)) // a hash takes all
+		_, _ = fmt.Fprintln(h, len(file))
 		h.Write(file)
 	}
 	h.Sum(key[:0])

@@ -219,7 +219,7 @@ func TestPictureTokensAreNotSaid(t *testing.T) {
 
 // TestTinyTakesVideos has it look at an animation and at frames, each with its time.
 func TestTinyTakesVideos(t *testing.T) {
-	m := openTiny(t, Options{PrefixCache: PrefixCache{Off: true}}) // each looks for itself
+	m := openTiny(t, Options{PrefixCache: PrefixCache{Off: true}}) // otherwise the second needs no rows
 	clip := shown(animated(t, 96, 96, 4))
 	clip.Media.Video = true
 	p := ask(t, m, told(clip, chat.Part{Text: "What do you see?"}))

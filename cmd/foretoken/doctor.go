@@ -38,7 +38,8 @@ func newDoctorCommand() *cobra.Command {
 		Short: "Measure a model and its head, and say what is wrong with it",
 		Long: `Doctor loads a model and measures it on this machine: perplexity on a built-in text; acceptance of
 the draft tokens of its multi-token-prediction head, on text that the model generates, with the
-head as it is and with known damage by converters undone; the cost of passes and draft tokens; and
+head as it is and with known damage by converters undone; whether it tells two pictures apart, if
+it has a vision tower; the cost of passes and draft tokens; and
 the fastest draft depth. It says what is wrong with the model, if anything, and what to do about
 it. It changes nothing.
 
@@ -125,6 +126,9 @@ func (f *consultation) examine(ctx context.Context, c *console, k *checkpoint.Ch
 	defer func() { err = errors.Join(err, b.Close()) }()
 	m, err := model.Open(k, b, o)
 	bar.end()
+	if err == nil {
+		err = facts.MeasureText(k)
+	}
 	if err = errors.Join(err, k.Close()); err != nil {
 		return nil, err
 	}

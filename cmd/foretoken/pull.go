@@ -45,7 +45,7 @@ Environment:
   HTTPS_PROXY     proxy on the way to the hub`,
 		Example: `  foretoken pull Qwen/Qwen3.5-4B
   foretoken pull Qwen/Qwen3.5-4B@refs/pr/1
-  foretoken pull unsloth/Qwen3.5-4B-GGUF --include '*Q4_K_M*'
+  foretoken pull unsloth/Qwen3.5-4B-GGUF --include '*Q4_K_M*' --include 'mmproj-F16*'
   foretoken run --model "$(foretoken pull Qwen/Qwen3.5-4B)"`,
 		Args:              oneRepository,
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -12,7 +12,9 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -137,6 +139,10 @@ func TestMistakesWithPicturesAreNamed(t *testing.T) {
 		{[]string{"run", "--no-vision", "--image", houseAndHeart, "Hi."}, 2, "--image: --no-vision refuses pictures"},
 		{[]string{"run", "--no-vision", "--mmproj", "a.gguf", "Hi."}, 2, "--mmproj is for pictures, which --no-vision refuses"},
 		{[]string{"run", "--no-chat-template", "--video", dir, "Hi."}, 2, "--video needs the chat template"},
+		{[]string{"run", "--mmproj", "a.gguf", "Hi."}, 1, "foretoken: tiny is no GGUF file: its vision tower is among its own files, not in a.gguf"},
+		{[]string{"serve", "--mmproj", "a.gguf", "--model", "a.gguf", "--model", "b.gguf"}, 2, "--mmproj is the vision tower of one model, and there are 2"},
+		{[]string{"serve", "--no-vision", "--max-image-pixels", "5000"}, 2, "--max-image-pixels is for pictures, which --no-vision refuses"},
+		{[]string{"convert", "--no-vision", "--vision-bits", "4", "--out", "x"}, 2, "--vision-bits is for the vision tower, which --no-vision leaves out"},
 		{[]string{"run", "--max-image-pixels", "5", "Hi."}, 2, "want a whole number, 1024 or more"},
 		{[]string{"generate", "--image", houseAndHeart, "--messages", "a.json"}, 2, "--image and --video are for a prompt: --messages has its own"},
 		{[]string{"generate", "--image", houseAndHeart, "--prompt-ids", "1"}, 2, "--image and --video are for a prompt: --prompt-ids has its own"},
@@ -146,6 +152,29 @@ func TestMistakesWithPicturesAreNamed(t *testing.T) {
 	} {
 		if o := runIn(t, nil, c.args...); o.code != c.code || !strings.Contains(o.err, c.says) || o.out != "" {
 			t.Errorf("foretoken %q: exit code %d, %q; want %d, %q", c.args, o.code, o.err, c.code, c.says)
+		}
+	}
+}
+
+// TestTextLoadsNoTower: what is given nothing to see takes the memory of a text model.
+func TestTextLoadsNoTower(t *testing.T) {
+	loaded := func(args ...string) float64 {
+		t.Helper()
+		o := runIn(t, nil, append(args, "--threads", "1", "--max-tokens", "1", "--verbose")...)
+		found := regexp.MustCompile(`([0-9.]+) MB in memory`).FindStringSubmatch(o.err)
+		if o.code != exitOK || found == nil {
+			t.Fatalf("%q: %+v", args, o)
+		}
+		mb, err := strconv.ParseFloat(found[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return mb
+	}
+	sighted := loaded("run", "--image", houseAndHeart)
+	for _, args := range [][]string{{"run", "Hi."}, {"generate", "--prompt", "Hi."}, {"run", "--no-vision", "Hi."}} {
+		if blind := loaded(args...); blind > sighted-2.9 { // the tower has 3 MB
+			t.Errorf("%q: %v MB, with a picture %v", args, blind, sighted)
 		}
 	}
 }

@@ -32,6 +32,7 @@ type Report struct {
 	Perplexity float64        `json:"perplexity"` // on the built-in text
 	Positions  int            `json:"positions"`  // at which drafts were made
 	Trials     []Trial        `json:"acceptance"`
+	Sight      *Sight         `json:"sight,omitempty"` // nil if it takes no pictures
 	Costs      *measure.Costs `json:"costs"`
 	Speeds     []Speed        `json:"speeds"`
 	Best       Speed          `json:"best"` // of Speeds; depth 0 is one of the choices
@@ -117,6 +118,9 @@ func (e *examination) run() (err error) {
 		return fmt.Errorf("doctor: the tokenizer has token %d, the model only %d: it is not that of the model", ids[i], e.vocab)
 	}
 	if e.Perplexity, err = e.perplexity(ids); err != nil {
+		return err
+	}
+	if err := e.see(); err != nil {
 		return err
 	}
 	sizes := []int{e.m.Info().Vocab}

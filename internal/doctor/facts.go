@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
@@ -34,8 +35,10 @@ type Facts struct {
 	Template  *Template       `json:"template"`
 	Problems  []Problem       `json:"problems"`
 
-	tok    *tokenizer.Tokenizer
-	family *model.Family // nil as Model, or if its config is not sound
+	tok       *tokenizer.Tokenizer
+	family    *model.Family  // nil as Model, or if its config is not sound
+	template  *chat.Template // nil as Template
+	textScale float64        // of embedded tokens; 0: not measured
 }
 
 // Memory is about what running the model takes, in bytes.

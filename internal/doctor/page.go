@@ -37,6 +37,9 @@ func (r *Report) Page() string {
 	}
 	fmt.Fprintf(&b, "</div>\n<p>%s; a step of one token takes %s. Perplexity on the built-in text: %.1f.</p>\n",
 		html.EscapeString(printable(r.Device)), secondsText(r.Costs.Step), r.Perplexity)
+	if r.Sight != nil {
+		fmt.Fprintf(&b, "<p>Pictures: %s.</p>\n", html.EscapeString(r.Sight.String()))
+	}
 	if len(r.Trials) > 0 {
 		acceptance, trials, speeds := r.acceptance(), r.trials(), r.speedLines()
 		fmt.Fprintf(&b, "<h2>Acceptance</h2>\n<p>At %d positions of text that the model generated, teacher-forced.</p>\n%s%s", r.Positions, acceptance.SVG(), trials.SVG())

@@ -55,7 +55,9 @@ func (f *Facts) text(c *checkpoint.Checkpoint, o InspectOptions) {
 		if f.family != nil {
 			mark = f.family.Dialogue.Pictures.Image
 		}
-		f.Template, err = newTemplate(source, tools, mark)
+		if f.Template, err = newTemplate(source, tools, mark); err == nil {
+			f.template, err = chat.NewTemplate(source)
+		}
 	}
 	const remedy = "copy chat_template.jinja from where the model was published, or use --no-chat-template"
 	switch {

@@ -61,3 +61,53 @@ func TestInspectNamesWhatBlindsAModel(t *testing.T) {
 		}
 	}
 }
+
+// TestExamineTriesTheTower shows pictures to the sound tower and to damaged ones.
+func TestExamineTriesTheTower(t *testing.T) {
+	of := func(prefix string, change func(data []byte)) edit {
+		return func(name string, data []byte) bool {
+			if strings.HasPrefix(name, "vision_tower."+prefix) {
+				change(data)
+			}
+			return true
+		}
+	}
+	for _, c := range []struct {
+		name, finding string
+		edit          edit
+	}{
+		{"sound", "", asIs},
+		{"untrained", "The model does not see: it cannot tell a red ball from a blue box.", of("patch_embed.proj.weight", func(data []byte) { clear(data) })},
+		{"damaged", "The vision tower computes no numbers", of("merger.norm.weight", func(data []byte) { // bf16
+			for i := range data {
+				data[i] = 0xff
+			}
+		})},
+		{"too large", "times as large as embedded text", of("merger.linear_fc2.bias", func(data []byte) {
+			for i := 0; i < len(data); i += 2 {
+				data[i], data[i+1] = 0x80, 0x4b // 2²⁴
+			}
+		})},
+	} {
+		k := openEdited(t, editTiny(t, c.edit, nil))
+		facts, m, b := load(t, k)
+		if err := facts.MeasureText(k); err != nil {
+			t.Fatal(err)
+		}
+		r := &Report{Facts: facts}
+		e := &examination{runner: newRunner(t.Context(), m, b, facts.tok.Size()), Report: r, o: ExamineOptions{Progress: func(string) {}}}
+		if err := e.see(); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		r.seeing()
+		if c.finding == "" {
+			if len(r.Findings) > 0 || r.Sight.Apart < 20 || r.Sight.Tokens != 16 || r.Sight.Scale < 1 || r.Sight.Scale > 50 || !strings.Contains(r.Sight.String(), "are told apart") {
+				t.Errorf("%s: %+v, %+v", c.name, r.Sight, r.Findings)
+			}
+			continue
+		}
+		if len(r.Findings) != 1 || !strings.Contains(r.Findings[0].What, c.finding) || !strings.Contains(r.Findings[0].Remedy, "foretoken convert") {
+			t.Errorf("%s: %+v, %+v", c.name, r.Sight, r.Findings)
+		}
+	}
+}

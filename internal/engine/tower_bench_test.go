@@ -119,7 +119,10 @@ func listen(b *testing.B, e *Engine, rounds *[]time.Time, beside *Request) (gaps
 		b.Fatal(err)
 	}
 	if beside != nil {
-		for range s.Tokens() {
+		for _, err := range s.Tokens() {
+			if err != nil {
+				b.Fatal(err)
+			}
 			break // it generates
 		}
 		if _, _, err := collect(e, *beside); err != nil {

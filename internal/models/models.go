@@ -10,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -24,7 +25,7 @@ var ErrNotBuiltIn = errors.New("foretoken: this program was built without a mode
 // the file with the vision tower of a GGUF file, "" for one beside it. The caller closes them.
 func Open(path, projector string) (*checkpoint.Checkpoint, error) {
 	if projector != "" && !strings.HasSuffix(path, ".gguf") {
-		return nil, fmt.Errorf("foretoken: %s is no GGUF file: its vision tower is among its own files, not in %s", path, projector)
+		return nil, fmt.Errorf("%s is no GGUF file: its vision tower is among its own files, not in %s", path, projector)
 	}
 	switch {
 	case path == Tiny:
@@ -49,9 +50,10 @@ func Name(path string) string {
 }
 
 // Size is about the bytes that the weights of a model take in memory, quantized to bits if that
-// is not 0, from the headers of its files. It is 0 if they cannot be read: Open says why.
-func Size(path string, bits int) int64 {
-	c, err := Open(path, "")
+// is not 0, with its vision tower or without, from the headers of its files. It is 0 if they cannot
+// be read: Open says why.
+func Size(path, projector string, bits int, vision bool) int64 {
+	c, err := Open(path, projector)
 	if err != nil {
 		return 0
 	}
@@ -60,15 +62,22 @@ func Size(path string, bits int) int64 {
 	if err != nil {
 		return 0
 	}
-	if bits == 0 {
-		return s.Loaded
+	tower := s.Tower.Loaded
+	text, parameters := s.Loaded-tower, int64(0)
+	if bits > 0 {
+		for _, p := range s.Parts {
+			if p.Name != weights.VisionPart {
+				parameters += p.Parameters
+			}
+		}
+		// Every group of 64 has a scale and an offset of two bytes, and those are widened.
+		text = min(text, parameters*int64(bits+1)/8)
+		tower = min(tower, s.Tower.Parameters*9/8) // which gets 8 bits
 	}
-	parameters := int64(0)
-	for _, p := range s.Parts {
-		parameters += p.Parameters
+	if !vision {
+		return text
 	}
-	// Every group of 64 has a scale and an offset of two bytes, and those are widened.
-	return min(s.Loaded, parameters*int64(bits+1)/8)
+	return text + tower
 }
 
 // What is recommended where a checkpoint recommends nothing.

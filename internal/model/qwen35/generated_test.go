@@ -57,6 +57,27 @@ func TestGenerateCountsTowersAsPublished(t *testing.T) {
 	}
 }
 
+// TestGenerateTower makes one whose rows cannot all be cut into groups, as of the large ones: what it
+// sees are numbers.
+func TestGenerateTower(t *testing.T) {
+	v := *releasedShapes[0].config().vision
+	v.depth, v.width, v.heads, v.intermediate, v.output = 2, 128, 4, 100, 64
+	for _, bits := range []int{4, 8, 16} {
+		l := newLoader(backendtest.Open(t, backend.Options{}), model.Options{})
+		l.Generated(bits)
+		tower := newTower(&v)
+		if err := tower.load(l); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range see(t, tower, stepOperations, onePicture(t))[0] {
+			if y := float64(x); math.IsNaN(y) || math.Abs(y) > 100 {
+				t.Fatalf("%d bits: %v", bits, x)
+			}
+		}
+		l.Free()
+	}
+}
+
 // BenchmarkRound measures a pass of a generated model over a few rows of one sequence.
 func BenchmarkRound(b *testing.B) {
 	for _, name := range []string{"0.8b", "2b"} {

@@ -238,7 +238,8 @@ func (g *ggufTower) kernel() (s checkpoint.Source, err error) {
 		if m[i].Format != dtype.Plain || m[i].Type != m[0].Type {
 			return s, fmt.Errorf("tensor %q: %v, want F32, F16 or BF16 in both parts of the kernel", name, parts[i].Type)
 		}
-		if n := m[i].Rows * m[i].Cols; g.width < 1 || pixels < 1 || n != g.width*3*pixels {
+		const most = 1 << 16 // of what is multiplied: far from any tower
+		if n := m[i].Rows * m[i].Cols; min(g.width, g.patch) < 1 || max(g.width, g.patch) > most || n != g.width*3*pixels {
 			return s, fmt.Errorf("tensor %q: %d numbers, want %d×3×%d×%d", name, n, g.width, g.patch, g.patch)
 		}
 	}

@@ -1,9 +1,11 @@
 package qwen35
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -299,5 +301,44 @@ func TestGGUFTowerRefused(t *testing.T) {
 	alone := put(t, t.TempDir(), "mmproj.gguf", projector(t, visionFolder(t), oneType("BF16"), nil))
 	if _, err := model.OpenGGUF(alone, ""); err == nil || !strings.Contains(err.Error(), "a vision tower without a model") {
 		t.Errorf("alone: %v", err)
+	}
+}
+
+// TestGGUFTowerOfStrangers flips single bits in the header of a projector: it is refused, or the
+// model has a tower, or says why it has none.
+func TestGGUFTowerOfStrangers(t *testing.T) {
+	source := visionFolder(t)
+	path, _ := convertGGUF(t, source.write(t), "qwen35", oneType("BF16"), 1)
+	data := projector(t, source, oneType("BF16"), nil).Bytes()
+	header := bytes.LastIndex(data, []byte("v.post_ln.weight")) + 64
+	at := filepath.Join(t.TempDir(), "p.gguf")
+	rng := rand.New(rand.NewPCG(16, 1))
+	refused, blind, seeing := 0, 0, 0
+	for range 200 {
+		flipped := bytes.Clone(data)
+		flipped[rng.IntN(header)] ^= 1 << rng.IntN(8)
+		if err := os.WriteFile(at, flipped, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := model.OpenGGUF(path, at)
+		if err != nil {
+			refused++
+			continue
+		}
+		s, err := Look(c)
+		switch {
+		case err != nil || len(s.Missing)+len(s.Unknown)+len(s.Errors) > 0:
+			t.Errorf("the model is refused: %v, %+v", err, s)
+		case s.Tower.Problem != nil || !s.Tower.Present:
+			blind++
+		default:
+			seeing++
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if t.Logf("%d refused, %d blind, %d seeing", refused, blind, seeing); refused == 0 || seeing == 0 {
+		t.Error("flips make no difference, or all of it")
 	}
 }

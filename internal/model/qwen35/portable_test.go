@@ -9,6 +9,7 @@ import "testing"
 // depend neither on their batch nor on chunks is tested operation by operation in backendtest.
 func TestPortable(t *testing.T) {
 	t.Run("ModelEqualsReference", TestModelEqualsReference)
+	t.Run("TowerEqualsReference", TestTowerEqualsReference)
 	t.Run("NetworkBitsAreRecorded", TestNetworkBitsAreRecorded)
 	t.Run("StateCommitEqualsReplay", TestStateCommitEqualsReplay)
 }

@@ -2,6 +2,7 @@ package qwen35
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -24,6 +26,23 @@ func towerOf(tb testing.TB, r *rig) *Tower {
 		tb.Fatalf("tower %v: %v", t, err)
 	}
 	return r.tower
+}
+
+// openOn loads a checkpoint folder onto a device.
+func openOn(tb testing.TB, dir string, b backend.Backend, o model.Options) *rig {
+	tb.Helper()
+	c, err := checkpoint.Open(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	o.Log = slog.New(slog.DiscardHandler)
+	m, err := Open(c, b, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = m.Close() })
+	return &rig{Model: m, b: b}
 }
 
 // goldenPictures are those of the vision fixture, prepared: eight pictures, then the video.
@@ -232,17 +251,22 @@ func near(got, want []float32, share float64) error {
 }
 
 // TestTowerRowsAreTheirOwn is the law of the tower: the bits of a picture's rows depend neither on
-// the size of the steps, nor on the pictures that share the pass or their order, nor on threads or
-// instruction sets.
+// the size of the steps, nor on the pictures that share the pass or their order, nor on threads,
+// instruction sets or devices.
 func TestTowerRowsAreTheirOwn(t *testing.T) {
 	f := golden.LoadVision(t)
 	pictures := goldenPictures(t, f)
-	if testing.Short() {
-		pictures = append(pictures[:3:3], pictures[len(pictures)-1])
-	}
-	for _, o := range []model.Options{{}, {Quantize: 8}} {
-		t.Run(fmt.Sprintf("compute=%v/quantize=%d", o.Compute, o.Quantize), func(t *testing.T) {
-			dir := golden.Dir(t, "vision")
+	pictures = append(pictures[:4:4], pictures[len(pictures)-1])
+	for _, c := range []struct {
+		name string
+		dir  string
+		o    model.Options
+	}{
+		{"numbers", golden.Dir(t, "vision"), model.Options{}},
+		{"integers", visionFolder(t).edit(t, wideTower).write(t), model.Options{Quantize: 8}},
+	} {
+		t.Run("products="+c.name, func(t *testing.T) {
+			dir, o := c.dir, c.o
 			tower := towerOf(t, open(t, dir, 1, o))
 			want := see(t, tower, stepOperations, pictures...)
 			for i, m := range pictures {
@@ -257,6 +281,13 @@ func TestTowerRowsAreTheirOwn(t *testing.T) {
 					some, rows = append(some, pictures[i]), append(rows, want[i])
 				}
 				same(t, fmt.Sprintf("%d pictures in steps of %d", len(some), budget), see(t, tower, budget, some...), rows)
+			}
+			const few = 1
+			for name, b := range map[string]backend.Backend{
+				"generic": backendtest.Open(t, backend.Options{Threads: 1, ISA: "generic"}),
+				"opaque":  backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1})),
+			} {
+				same(t, name, see(t, towerOf(t, openOn(t, dir, b, o)), stepOperations, pictures[:few]...), want[:few])
 			}
 			old := runtime.GOMAXPROCS(2)
 			defer runtime.GOMAXPROCS(old)

@@ -103,7 +103,7 @@ func (f *Files) Survey(s *Survey, t Tables) {
 		before := s.Loaded
 		s.walk(f, t.Tower)
 		s.Tower.Loaded = s.Loaded - before
-		s.Tower.Parameters = s.named(visionPart).Parameters
+		s.Tower.Parameters = s.named(VisionPart).Parameters
 	}
 	s.Missing = append(s.Missing, f.missing...)
 	if len(s.Errors) == 0 { // after an error there are tensors that were not asked for
@@ -136,8 +136,8 @@ func (s *Survey) Fail(err error) {
 	}
 }
 
-// visionPart is the part of a vision tower.
-const visionPart = "vision"
+// VisionPart is the part of a vision tower.
+const VisionPart = "vision"
 
 // parts are the kinds of weights by what the names have in them: the first that fits counts.
 var parts = []struct {
@@ -145,7 +145,7 @@ var parts = []struct {
 	marks []string
 }{
 	{"mtp head", []string{headPrefix}},  // it has layers too
-	{visionPart, []string{towerPrefix}}, // likewise
+	{VisionPart, []string{towerPrefix}}, // likewise
 	{"embedding", []string{"embed_tokens"}},
 	{"output", []string{"lm_head"}},
 	{"norms", []string{"layernorm"}},
@@ -284,7 +284,7 @@ func (s *Survey) sum(f *Files) {
 	}
 	s.vision(f)
 	s.count()
-	order := []string{"embedding", "attention", "delta", "mlp", "experts", "norms", "output", "mtp head", visionPart, "other"}
+	order := []string{"embedding", "attention", "delta", "mlp", "experts", "norms", "output", "mtp head", VisionPart, "other"}
 	slices.SortFunc(s.Parts, func(a, b Part) int { return slices.Index(order, a.Name) - slices.Index(order, b.Name) })
 }
 
@@ -296,7 +296,7 @@ func (s *Survey) vision(f *Files) {
 		if needed && !IsTower(short) || strings.HasSuffix(short, "inv_freq") {
 			continue
 		}
-		p := s.named(visionPart)
+		p := s.named(VisionPart)
 		t, _ := f.source.Look(name)
 		p.Tensors++
 		p.Bytes += size(t)
@@ -313,7 +313,7 @@ func (s *Survey) vision(f *Files) {
 // count adds up the parameters of the model without its head.
 func (s *Survey) count() {
 	for _, p := range s.Parts {
-		if p.Name == "mtp head" || p.Name == visionPart {
+		if p.Name == "mtp head" || p.Name == VisionPart {
 			continue
 		}
 		s.Parameters += p.Parameters
