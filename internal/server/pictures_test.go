@@ -163,6 +163,35 @@ func TestConversationsKeepTheirPictures(t *testing.T) {
 	}
 }
 
+// TestVideosAreSeen sends one as frames and as an animation, which the embedded model was not trained
+// for: it answers something, the same for the same frames.
+func TestVideosAreSeen(t *testing.T) {
+	r := start(t, nil)
+	url := dataURL(example(t))
+	ask := func(video, more string) reply {
+		return r.do("POST", chatPath, `{"temperature": 0, "max_tokens": 8, "messages": [{"role": "user", "content": [{"type": "video", "video": `+video+more+`}, {"type": "text", "text": "What do you see?"}]}]}`)
+	}
+	content := func(a reply) (string, float64) {
+		v := decoded(t, a.body)
+		choices, _ := at(v, "choices").([]any)
+		tokens, _ := at(v, "usage", "prompt_tokens").(float64)
+		if a.status != 200 || len(choices) != 1 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		text, _ := at(choices[0], "message", "content").(string)
+		return text, tokens
+	}
+	first, short := content(ask(`[`+url+`, `+url+`]`, `, "fps": 2`))
+	again, _ := content(ask(`[`+url+`, `+url+`]`, `, "fps": 2`))
+	_, long := content(ask(`[`+url+`, `+url+`, `+url+`, `+url+`]`, `, "fps": 2`))
+	if first == "" || first != again || long <= short {
+		t.Errorf("%q, again %q; %v tokens of two frames, %v of four", first, again, short, long)
+	}
+	if a := ask(dataURL(encoded(t, "gif", 64, 48)), ""); a.status != 400 || !strings.Contains(a.body, "video of 1 frames, at least 2 are needed") {
+		t.Errorf("an animation of one frame: %d %s", a.status, a.body)
+	}
+}
+
 // TestPicturesAreFetched asks about a picture of another server.
 func TestPicturesAreFetched(t *testing.T) {
 	picture := example(t)
