@@ -34,9 +34,10 @@ const (
 	// text from a checkpoint; GGUF, conversion, the hub, examinations, grammars, the prefix
 	// cache and the server came to it, each a package of its own; then devices, families and
 	// inputs other than the first; 2,500 for the pixels of pictures, of which a decoder of JPEG with
-	// the bytes of libjpeg is a third, and as much again for the tower, its operations and pictures
-	// in every protocol.
-	maxTreeLines = 80_000
+	// the bytes of libjpeg is a third, and 5,000 for the tower, its operations and pictures in every
+	// protocol; 6,000 for an interpreter of PTX, which only tests run and no GPU replaces where there
+	// is none.
+	maxTreeLines = 82_000
 
 	// The repository travels to other machines for tests, weights included.
 	maxTreeBytes = 50_000_000

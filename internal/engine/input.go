@@ -103,9 +103,9 @@ func checkIDs(ids []int32, vocab int) error {
 	return nil
 }
 
-// need asks for the rows in [from, to), and for those of pictures that begin before soon, of that
-// salt. It reports whether the former are there.
-func (x *inputs) need(s *sight, salt prefix.Salt, from, to, soon int) (ready bool, err error) {
+// need asks for the rows in [from, to), and for those of pictures that begin before soon, on behalf of
+// r. It reports whether the former are there.
+func (x *inputs) need(s *sight, r *Request, from, to, soon int) (ready bool, err error) {
 	ready = true
 	for i := range x.parts {
 		p := &x.parts[i]
@@ -113,7 +113,7 @@ func (x *inputs) need(s *sight, salt prefix.Salt, from, to, soon int) (ready boo
 			continue
 		}
 		if p.view == nil {
-			p.view = s.want(salt, p.Picture)
+			p.view = s.want(r, p.Picture)
 		}
 		switch v := p.view; {
 		case p.At >= to:
@@ -191,7 +191,7 @@ func (e *Engine) ready(s *sequence, span *model.Span) bool {
 	if s.drafted() {
 		to++
 	}
-	ready, err := s.inputs.need(&e.sight, s.req.Salt, from, to, from+e.o.RoundTokens)
+	ready, err := s.inputs.need(&e.sight, &s.req, from, to, from+e.o.RoundTokens)
 	if ready && s.joint != nil {
 		err = e.joinPair(s, s.joint.Tensor(), s.target.Len())
 		s.joint.Release()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -59,12 +60,14 @@ type view struct {
 	sight   *sight
 	key     viewKey
 	picture *picture.Patches // until there are rows
-	rows    backend.Tensor   // if made
-	made    bool
-	users   int    // parts of sequences that wait for the rows or use them
-	used    uint64 // when it was last asked for
-	alone   bool   // a pass with others has failed
-	err     error  // why there will be no rows
+	// priority is the highest of those who wait for it.
+	priority int
+	rows     backend.Tensor // if made
+	made     bool
+	users    int    // parts of sequences that wait for the rows or use them
+	used     uint64 // when it was last asked for
+	alone    bool   // a pass with others has failed
+	err      error  // why there will be no rows
 }
 
 func newSight(tower model.Tower, device backend.Backend, memory int64) sight {
@@ -74,19 +77,20 @@ func newSight(tower model.Tower, device backend.Backend, memory int64) sight {
 	return sight{tower: tower, device: device, memory: memory, views: map[viewKey]*view{}}
 }
 
-// want is the view of a picture of that salt, for a user who leaves it in the end.
-func (s *sight) want(salt prefix.Salt, p *picture.Patches) *view {
-	key := viewKey{salt, p.Hash}
+// want is the view of a picture of a request's salt, with its priority, for a user who leaves it in
+// the end.
+func (s *sight) want(r *Request, p *picture.Patches) *view {
+	key := viewKey{r.Salt, p.Hash}
 	v := s.views[key]
 	if v == nil {
-		v = &view{sight: s, key: key, picture: p}
+		v = &view{sight: s, key: key, picture: p, priority: r.Priority}
 		s.views[key] = v
 		s.queue = append(s.queue, v)
 	} else if v.made {
 		s.stats.Cached++
 	}
 	s.clock++
-	v.used, v.users = s.clock, v.users+1
+	v.used, v.users, v.priority = s.clock, v.users+1, max(v.priority, r.Priority)
 	return v
 }
 
@@ -165,11 +169,12 @@ func (s *sight) step() {
 	}
 }
 
-// begin starts a pass with the first of those that wait and others that fit.
+// begin starts a pass with the first of those that wait, by priority, and others that fit.
 func (s *sight) begin() bool {
 	if len(s.queue) == 0 {
 		return false
 	}
+	slices.SortStableFunc(s.queue, func(v, w *view) int { return cmp.Compare(w.priority, v.priority) })
 	patches := 0
 	var pictures []*picture.Patches
 	s.inPass = nil

@@ -309,6 +309,40 @@ func TestPicturesSharePasses(t *testing.T) {
 	ask(large, 2, 1)
 }
 
+// TestPicturesAreSeenByPriority has a picture overtake others that wait, as requests do.
+func TestPicturesAreSeenByPriority(t *testing.T) {
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
+	e, err := New(m, state.NewPool(b, 1<<30), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said(t, e, Request{Prompt: prompt(4, 0), MaxTokens: 1}) // where the table comes from
+	e.Close()
+	s := newSight(b, b, 0)
+	defer s.close()
+	var views []*view
+	for i, priority := range []int{0, 1, 0, 2} {
+		p := b.paint([]int32{1, 2, 3}, byte(i))
+		p.Grid.Width = passPatches
+		views = append(views, s.want(&Request{Priority: priority}, p))
+	}
+	if again := s.want(&Request{Priority: 1}, views[2].picture); again != views[2] {
+		t.Error("another view of the same picture")
+	}
+	var order []int
+	for s.busy() {
+		s.step()
+		for i, v := range views {
+			if v.made && !slices.Contains(order, i) {
+				order = append(order, i)
+			}
+		}
+	}
+	if !slices.Equal(order, []int{3, 1, 2, 0}) {
+		t.Errorf("order %d", order)
+	}
+}
+
 // TestCanceledPicturesAreNotMade cancels requests whose picture the tower looks at: the last of them
 // ends its pass.
 func TestCanceledPicturesAreNotMade(t *testing.T) {

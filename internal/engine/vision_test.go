@@ -229,7 +229,7 @@ func (s *scene) checkRows(t *testing.T, g *gazing, pool *state.Pool, r Request) 
 		t.Fatal(err)
 	}
 	for ready := false; !ready; sight.step() {
-		if ready, err = x.need(&sight, r.Salt, 0, len(r.Prompt), 0); err != nil {
+		if ready, err = x.need(&sight, &r, 0, len(r.Prompt), 0); err != nil {
 			t.Fatal(err)
 		}
 	}

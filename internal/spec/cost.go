@@ -98,14 +98,15 @@ func (c *costs) passCost(rows int) float64 {
 }
 
 // draftCost is the cost of a Draft call of a depth for a number of runs, in levels; of depth 0,
-// of one that only catches up. A number of runs never seen costs what the nearest one does:
-// it is bound by the weights, which are read once for all.
+// of one that only catches up. The first draft is taken to cost as much as each that follows. A
+// number of runs never seen costs what the nearest one does: it is bound by the weights, which
+// are read once for all.
 func (c *costs) draftCost(depth, runs int) float64 {
 	at := size(max(runs, 1))
 	for d := range numSizes {
 		for _, s := range [...]int{at - d, at + d} {
-			if s >= 0 && s < numSizes && c.draft[s].sums[0] > 0 {
-				return max(c.draft[s].at(depth, assumedDraft), 0)
+			if s >= 0 && s < numSizes && (c.draft[s].sums[0] > 0 || depth == 0 && c.draft[s].cells[0].n > 0) {
+				return max(c.draft[s].at(depth, 1), 0)
 			}
 		}
 	}
@@ -116,7 +117,7 @@ func (c *costs) draftCost(depth, runs int) float64 {
 // measured.
 type curve struct {
 	cells [maxRows + 1]cell
-	sums  [5]float64 // for the line, decaying: of 1, size, cost, size² and size·cost
+	sums  [5]float64 // for the line, of sizes above 0, decaying: of 1, size, cost, size² and size·cost
 }
 
 type cell struct {
@@ -135,6 +136,9 @@ func (c *curve) add(size int, cost float64) {
 		m.value = cost
 	}
 	m.value *= power(cost/m.value, max(costRate, 1/float64(m.n)))
+	if size == 0 {
+		return // to catch up is another thing than to draft, and says nothing of what that costs
+	}
 	x := float64(size)
 	for i, v := range [...]float64{1, x, cost, x * x, x * cost} {
 		c.sums[i] += v - costRate*c.sums[i]

@@ -20,7 +20,10 @@ type Controller struct {
 	accepted [numSources][MaxDepth]frequency
 	rounds   int // since the last trial
 	trials   int
-	next     int // run of the next trial
+	next     int     // run of the next trial
+	plain    int     // rounds that are left of a trial of plain decoding by a whole batch
+	doubts   int     // rounds of batches whose choice was in doubt
+	gain     float64 // of the last choice, as a multiple of the rate without drafts
 
 	// Scratch of Choose, by run where not said otherwise.
 	gains  [][MaxDepth]float64 // tokens that draft j is expected to give
@@ -47,6 +50,16 @@ const (
 	// is never known to be better. At first, when little is known, every tryFirst rounds.
 	tryEvery = 64
 	tryFirst = 8
+
+	// A choice is measured in relation to the choices beside it. A batch has so many that one of
+	// them always seems cheap by chance, and one that drafts for long is no longer measured beside
+	// plain decoding. So plain decoding is measured more often first, what is new is measured in
+	// turns with it unless it promises far more, and it is tried again for some rounds in every
+	// trial if drafts seem to gain little, and else in every fourth.
+	wellKnown  = 8
+	farMore    = 1.5
+	little     = 1.2
+	plainTrial = 3
 )
 
 // priors are the chances of a first draft before anything is known: for copies as counted in
@@ -96,6 +109,7 @@ type increment struct {
 // whatever is chosen; a head has to draft them again, if it is to draft what follows them.
 func (c *Controller) Choose(batch []Run, records []*Record) {
 	c.gains, c.limits, c.order = c.gains[:0], c.limits[:0], c.order[:0]
+	plain := 0 // rows without drafts that are chosen here
 	for i := range batch {
 		run, r := &batch[i], records[i]
 		limit := max(min(run.Depth, MaxDepth), run.Known)
@@ -107,16 +121,22 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 			limit = min(run.Known+n, limit)
 			run.Depth = limit
 		}
+		plain += 1 + run.Depth - run.Known
 		c.limits, c.gains = append(c.limits, limit), append(c.gains, [MaxDepth]float64{})
 		run.Source = c.source(r, run, limit, len(batch), &c.gains[i])
 		for j := run.Depth; j < limit; j++ {
 			c.order = append(c.order, increment{i, j, c.gains[i][j]})
 		}
 	}
-	if len(batch) == 1 && c.pass.cells[1].n < 3 {
+	if n := c.pass.cells[min(plain, maxRows)].n; n < 3 || n < wellKnown && len(batch) > 1 {
 		c.order = c.order[:0] // what plain decoding takes must be known before anything is compared with it
 	}
 	c.best(batch)
+	if c.doubtful(batch, plain) {
+		if c.doubts++; c.doubts%3 > 0 { // a plain pass after drafts does not count
+			decodePlainly(batch, records)
+		}
+	}
 	c.explore(batch, records)
 	for i, r := range records {
 		r.source = batch[i].Source
@@ -190,7 +210,8 @@ func (c *Controller) best(batch []Run) {
 			runs++
 		}
 	}
-	most, take := ratio(tokens, c.roundCost(rows, depth, runs)), 0
+	alone := ratio(tokens, c.roundCost(rows, depth, runs))
+	most, take := alone, 0
 	for n, inc := range c.order {
 		if tokens += inc.gain; batch[inc.run].Source == Computed {
 			depth = max(depth, inc.depth+1)
@@ -202,16 +223,49 @@ func (c *Controller) best(batch []Run) {
 	for _, inc := range c.order[:take] {
 		batch[inc.run].Depth++
 	}
+	c.gain = ratio(most, alone)
+}
+
+// doubtful reports whether passes of about the chosen size were hardly measured. plain is the
+// size without drafts.
+func (c *Controller) doubtful(batch []Run, plain int) bool {
+	rows, known := 0, 0
+	for i := range batch {
+		rows, known = rows+1+batch[i].Depth, known+batch[i].Known
+	}
+	if len(batch) == 1 || rows <= plain+known || plain >= maxRows || c.gain > farMore {
+		return false
+	}
+	n := 0
+	rows = min(rows, maxRows)
+	for r := max(rows-rows/8, plain+1); r <= min(rows+rows/8, maxRows); r++ {
+		n += c.pass.cells[r].n
+	}
+	return n < wellKnown
+}
+
+// decodePlainly takes back the drafts that were chosen.
+func decodePlainly(batch []Run, records []*Record) {
+	for i, r := range records {
+		if r.Fixed == DepthAuto {
+			batch[i].Depth = batch[i].Known
+		}
+	}
 }
 
 // explore has one run in turn try something else now and then: another source, or one draft
-// more, one less or none, whichever was measured least.
+// more, one less or none, whichever was measured least; or all of a batch none.
 func (c *Controller) explore(batch []Run, records []*Record) {
 	for i, r := range records {
 		if r.again && r.Fixed == DepthAuto {
 			batch[i].Depth = max(min(r.tried, c.limits[i]), batch[i].Known)
 		}
 		r.again = false
+	}
+	if c.plain > 0 {
+		c.plain--
+		decodePlainly(batch, records)
+		return
 	}
 	if c.rounds++; c.rounds < min(tryFirst+c.trials*tryFirst/2, tryEvery) {
 		return
@@ -231,11 +285,19 @@ func (c *Controller) explore(batch []Run, records []*Record) {
 		run.Depth = run.Known + 1
 		return
 	}
-	rows := len(batch)
+	rows, drafts := len(batch), 0
 	for j := range batch {
 		if j != i {
 			rows += batch[j].Depth
 		}
+		if records[j].Fixed == DepthAuto {
+			drafts += batch[j].Depth - batch[j].Known
+		}
+	}
+	if len(batch) > 1 && drafts > 0 && (c.gain < little || c.trials%4 == 0) {
+		c.plain = plainTrial - 1
+		decodePlainly(batch, records)
+		return
 	}
 	tried, least := run.Known, -1
 	for _, d := range [...]int{run.Depth + 1, run.Depth - 1, run.Known} {

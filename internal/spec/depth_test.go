@@ -367,18 +367,23 @@ func TestControllerDoubtsWhatItMeasuredLongAgo(t *testing.T) {
 			best = d
 		}
 	}
-	c, rng := NewController(), rand.New(rand.NewPCG(3, 4))
-	for depth := range 4 {
-		for _, factor := range []float64{1 + 0.5*float64(depth), 1} {
-			w := quiet
-			w.verify = func(rows int) float64 { return factor * quiet.verify(rows) }
-			w.draft = func(deepest, runs int) float64 { return factor * quiet.draft(deepest, runs) }
-			w.live(c, rng, []*Record{{Fixed: FixedDepth(depth)}}, 100)
+	mean := 0.0
+	const seeds = 20
+	for seed := range uint64(seeds) {
+		c, rng := NewController(), rand.New(rand.NewPCG(seed, 4))
+		for depth := range 4 {
+			for _, factor := range []float64{1 + 0.5*float64(depth), 1} {
+				w := quiet
+				w.verify = func(rows int) float64 { return factor * quiet.verify(rows) }
+				w.draft = func(deepest, runs int) float64 { return factor * quiet.draft(deepest, runs) }
+				w.live(c, rng, []*Record{{Fixed: FixedDepth(depth)}}, 100)
+			}
 		}
+		got := quiet.live(c, rng, []*Record{{}}, 400)
+		mean += got.rate() / quiet.expected(best) / seeds
 	}
-	got := quiet.live(c, rng, []*Record{{}}, 400)
-	if got.rate() < 0.8*quiet.expected(best) { // 0.7 if all measurements count alike
-		t.Errorf("%.3f of the rate at depth %d, depths %v", got.rate()/quiet.expected(best), best, got.depths)
+	if mean < 0.76 {
+		t.Errorf("%.3f of the rate at depth %d", mean, best)
 	}
 }
 
@@ -489,6 +494,72 @@ func BenchmarkChoose(b *testing.B) {
 					batch[i] = Run{Depth: MaxDepth, Sources: Computed.only().With(CopyOf4)}
 				}
 				c.Choose(batch, records)
+			}
+		})
+	}
+}
+
+// TestDoubtEndsForLargeBatches has batches with more rows than sizes are told apart.
+func TestDoubtEndsForLargeBatches(t *testing.T) {
+	for _, n := range []int{8, 100, 200} {
+		c, batch := NewController(), make([]Run, n)
+		c.gain = 1.1
+		for i := range batch {
+			batch[i].Depth = 1
+		}
+		before := c.doubtful(batch, n)
+		for range wellKnown {
+			c.ObservePass(2*n, n, time.Millisecond)
+		}
+		if want := n < maxRows; before != want || c.doubtful(batch, n) {
+			t.Errorf("%d sequences: in doubt %v before %d passes and %v after them", n, before, wellKnown, c.doubtful(batch, n))
+		}
+	}
+}
+
+// TestControllerLeavesBatchesPlain has batches in which drafts do not pay, on a machine that is
+// noisy and changes its speed: whatever seems cheap by chance, little is lost. Where they pay they
+// are made.
+func TestControllerLeavesBatchesPlain(t *testing.T) {
+	tiny := func(rows int) float64 { return 10 + 0.9*float64(rows-8) }
+	large := func(rows int) float64 { return 10 + 0.4*float64(rows-8) }
+	draft := func(deepest, runs int) float64 { return max(float64(deepest)*(1.5+0.2*float64(runs)), 0.1) }
+	cheap := func(deepest, runs int) float64 { return max(float64(deepest)*(0.5+0.02*float64(runs)), 0.1) }
+	for name, c := range map[string]struct {
+		world
+		least float64 // of plain decoding's rate
+	}{
+		"a fair head":   {world{verify: tiny, draft: draft, accepts: alike(0.68, 0.6, 0.55)}, 0.985},
+		"a good head":   {world{verify: tiny, draft: draft, accepts: alike(0.8, 0.75, 0.7)}, 0.985},
+		"drafts do pay": {world{verify: large, draft: cheap, accepts: alike(0.8, 0.75, 0.7)}, 1.26},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const seeds, answers = 8, 16
+			mean := 0.0
+			for seed := range uint64(seeds) {
+				rng := rand.New(rand.NewPCG(seed, 19))
+				control, quiet, speed := NewController(), c.world, 1.0
+				w := quiet
+				w.noise = 0.1
+				w.verify = func(rows int) float64 { return speed * quiet.verify(rows) }
+				w.draft = func(deepest, runs int) float64 { return speed * quiet.draft(deepest, runs) }
+				tokens, ms := 0.0, 0.0
+				for range answers {
+					records := make([]*Record, 8)
+					for i := range records {
+						records[i] = &Record{}
+					}
+					for range 3 {
+						speed = math.Exp(0.2 * rng.NormFloat64())
+						part := w.live(control, rng, records, 32)
+						tokens, ms = tokens+part.tokens, ms+part.ms/speed
+					}
+				}
+				mean += tokens / ms / quiet.expected(0, 0, 0, 0, 0, 0, 0, 0) / seeds
+			}
+			t.Logf("%.3f of plain decoding", mean)
+			if mean < c.least {
+				t.Errorf("%.3f of plain decoding, want %.3f", mean, c.least)
 			}
 		})
 	}

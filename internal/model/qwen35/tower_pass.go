@@ -24,7 +24,8 @@ type towerPass struct {
 	budget   int // operations of a step
 
 	at          stage
-	block, next int // the block that is being computed, and the first row that is not
+	block, next int                              // the block that is being computed, and the first row that is not
+	mixed       struct{ segment, head, row int } // how far attention is, row by row, head by head
 	open        bool
 
 	x, qkv   backend.Tensor   // [rows, width] and [rows, 3*width]
@@ -54,10 +55,10 @@ type segment struct {
 type stage uint8
 
 const (
-	embedding  stage = iota // patches and positions become rows
-	projecting              // queries, keys and values of a block
-	attending               // attention and its projection
-	feedForwarding
+	embedding      stage = iota // patches and positions become rows
+	projecting                  // queries, keys and values of a block
+	attending                   // attention: what rows see takes the place of their queries
+	feedForwarding              // the projection of attention, and the feed-forward
 	merging
 	finished
 )
@@ -111,7 +112,7 @@ func (p *towerPass) alloc() (err error) {
 		return t
 	}
 	most := 0
-	for s := range finished {
+	for _, s := range []stage{embedding, projecting, feedForwarding, merging} {
 		most = max(most, p.step(s))
 	}
 	p.x, p.qkv = alloc(p.rows, v.width), alloc(p.rows, 3*v.width)
@@ -123,8 +124,8 @@ func (p *towerPass) alloc() (err error) {
 	return err
 }
 
-// step is how many rows a step of a stage computes: about as many as the budget allows, in groups
-// that products like, of whole tokens, so that they fit the merger.
+// step is how many rows a step of a stage other than attention computes: about as many as the
+// budget allows, in groups that products like, of whole tokens, so that they fit the merger.
 func (p *towerPass) step(s stage) int {
 	v := p.t.cfg
 	token := v.merge * v.merge
@@ -134,14 +135,8 @@ func (p *towerPass) step(s stage) int {
 		each = 2 * v.rowWidth() * v.width
 	case projecting:
 		each = 6 * v.width * v.width
-	case attending:
-		longest := 0
-		for _, g := range p.segments {
-			longest = max(longest, g.to-g.from)
-		}
-		each = 2*v.width*v.width + 4*longest*v.width
 	case feedForwarding:
-		each = 4 * v.width * v.intermediate
+		each = 2*v.width*v.width + 4*v.width*v.intermediate
 	default:
 		each = 2*v.width*token*v.width + 2*v.width*v.output
 	}
@@ -157,14 +152,18 @@ func (p *towerPass) Step() (done bool, err error) {
 	case !p.open:
 		return false, errors.New("qwen35: a pass over pictures was closed")
 	}
+	if p.at == attending {
+		if p.attend() {
+			p.advance()
+		}
+		return false, nil
+	}
 	from, to := p.next, min(p.next+p.step(p.at), p.rows)
 	switch p.at {
 	case embedding:
 		err = p.embed(from, to)
 	case projecting:
 		p.project(from, to)
-	case attending:
-		p.attend(from, to)
 	case feedForwarding:
 		p.feedForward(from, to)
 	case merging:
@@ -256,23 +255,57 @@ func (p *towerPass) project(from, to int) {
 	}
 }
 
-// attend adds what rows see in their segments.
-func (p *towerPass) attend(from, to int) {
-	t, v, b := p.t, p.t.cfg, p.t.b
-	mixed := p.h.RowRange(0, to-from)
-	q, k, values := p.qkv.ColRange(0, v.width), p.qkv.ColRange(v.width, 2*v.width), p.qkv.ColRange(2*v.width, 3*v.width)
-	scale := float32(1 / math.Sqrt(float64(v.dim())))
-	p.within(from, to, func(s *segment, first, end int) {
-		b.Mix(mixed.RowRange(first-from, end-from), q.RowRange(first, end), k.RowRange(s.from, s.to), values.RowRange(s.from, s.to), v.heads, scale)
-	})
-	b.MatMul(mixed, t.blocks[p.block].proj.to(p.x.RowRange(from, to), true))
+// attend computes what rows see in their segments, within the budget, and reports whether all is
+// done. It goes head by head: whatever a device does with the keys of a head it does for as many
+// queries as the budget allows.
+func (p *towerPass) attend() (done bool) {
+	v, at := p.t.cfg, &p.mixed
+	const group = 32 // rows that attention likes
+	for left := p.budget; at.segment < len(p.segments); {
+		s := &p.segments[at.segment]
+		n, rest := s.to-s.from, s.to-s.from-at.row
+		each := 4 * n * v.dim() // operations for a row of a head
+		if left < p.budget && left < each*min(group, rest) {
+			return false
+		}
+		heads, rows := 1, rest
+		if at.row == 0 && left >= n*each {
+			heads = min(left/(n*each), v.heads-at.head)
+		} else {
+			rows = min(max(left/each/group, 1)*group, rest)
+		}
+		p.mix(s, at.head, at.head+heads, s.from+at.row, s.from+at.row+rows)
+		left -= heads * rows * each
+		if at.row += rows; at.row < n {
+			continue
+		}
+		at.row = 0
+		if at.head += heads; at.head == v.heads {
+			at.head = 0
+			at.segment++
+		}
+	}
+	at.segment = 0
+	return true
 }
 
-// feedForward is the last part of a block.
+// mix has rows [from, to) of some heads look at the rows of their segment. Nobody else needs their
+// queries.
+func (p *towerPass) mix(s *segment, head, end, from, to int) {
+	v := p.t.cfg
+	part := func(i, from, to int) backend.Tensor {
+		return p.qkv.RowRange(from, to).ColRange(i*v.width+head*v.dim(), i*v.width+end*v.dim())
+	}
+	q := part(0, from, to)
+	p.t.b.Mix(q, q, part(1, s.from, s.to), part(2, s.from, s.to), end-head, float32(1/math.Sqrt(float64(v.dim()))))
+}
+
+// feedForward adds what rows have seen, and is the rest of a block.
 func (p *towerPass) feedForward(from, to int) {
 	t, b := p.t, p.t.b
 	y := &t.blocks[p.block]
 	x, h, wide := p.x.RowRange(from, to), p.h.RowRange(0, to-from), p.wide.RowRange(0, to-from).ColRange(0, t.cfg.intermediate)
+	b.MatMul(p.qkv.RowRange(from, to).ColRange(0, t.cfg.width), y.proj.to(x, true))
 	b.LayerNorm(h, x, y.norm2.gain, y.norm2.bias, visionEps)
 	b.MatMul(h, y.fc1.to(wide, false))
 	b.GELU(wide, wide, true)

@@ -1,0 +1,315 @@
+package ptx
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// compare is setp of one predicate.
+func compare(a *assembler) error {
+	op := a.take("eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
+	combine := a.take("and", "or", "xor")
+	t, err := a.typ(append(slices.Clone(wholes), typeB16, typeB32, typeB64, typeF32, typeF64)...)
+	if err != nil {
+		return err
+	}
+	ok := false
+	switch op {
+	case "eq", "ne":
+		ok = true
+	case "lt", "le", "gt", "ge":
+		ok = t.float() || slices.Contains(wholes, t)
+	case "lo", "ls", "hi", "hs":
+		ok = t == typeU16 || t == typeU32 || t == typeU64
+		op = map[string]string{"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}[op]
+	default:
+		ok = t.float() && op != ""
+	}
+	if !ok {
+		return a.wrong("no such comparison")
+	}
+	n := 3
+	if combine != "" {
+		n = 4
+	}
+	if err := a.args(n); err != nil {
+		return err
+	}
+	if a.in.d, err = a.dst(0, typePred); err != nil {
+		return err
+	}
+	if a.in.a, err = a.src(1, t); err != nil {
+		return err
+	}
+	if a.in.b, err = a.src(2, t); err != nil {
+		return err
+	}
+	a.in.c = a.in.a
+	switch {
+	case t == typeF32:
+		a.in.kind, a.in.less32 = kindCompare32, compareFloat(op, func(x uint32) float64 { return float64(f32(x)) })
+	case t == typeF64:
+		a.in.kind, a.in.less64 = kindCompare64, compareFloat(op, f64)
+	case t.bits() == 64:
+		a.in.kind, a.in.less64 = kindCompare64, compareInt(op, 1<<63, t.signed(), func(x uint64) uint64 { return x })
+	case t.bits() == 16 && t.signed():
+		a.in.kind, a.in.less32 = kindCompare32, compareInt(op, 1<<31, true, func(x uint32) uint32 { return x << 16 })
+	default:
+		a.in.kind, a.in.less32 = kindCompare32, compareWords(op, t.signed())
+	}
+	if combine == "" {
+		return nil
+	}
+	return a.combine(combine)
+}
+
+// combine adds an instruction after a comparison: its result with a predicate.
+func (a *assembler) combine(op string) error {
+	with, err := a.src(3, typePred)
+	if err != nil {
+		return err
+	}
+	if with == a.in.d || a.s.guard != nil && a.s.guard.index == a.in.d { // it would be gone
+		return a.wrong("the predicate that it is combined with, or that guards it, is the result")
+	}
+	a.more = []instr{{kind: kindPredicate, guard: -1, d: a.in.d, a: a.in.d, b: with, logic: map[string]func(x, y uint32) uint32{
+		"and": func(x, y uint32) uint32 { return x & y },
+		"or":  func(x, y uint32) uint32 { return x | y },
+		"xor": func(x, y uint32) uint32 { return x ^ y },
+	}[op]}}
+	return nil
+}
+
+// compareWords has a loop for what loops and bounds need, and takes the rest from compareInt.
+func compareWords(op string, signed bool) func(a, b *v32) uint32 {
+	switch {
+	case op == "eq":
+		return equalWords
+	case op == "ne":
+		return func(a, b *v32) uint32 { return ^equalWords(a, b) }
+	case signed && op == "lt":
+		return lessWords
+	case signed && op == "ge":
+		return func(a, b *v32) uint32 { return ^lessWords(a, b) }
+	case signed && op == "gt":
+		return func(a, b *v32) uint32 { return lessWords(b, a) }
+	case signed && op == "le":
+		return func(a, b *v32) uint32 { return ^lessWords(b, a) }
+	}
+	return compareInt(op, 0, false, func(x uint32) uint32 { return x })
+}
+
+func equalWords(a, b *v32) uint32 {
+	var m uint32
+	for i := range a {
+		var bit uint32
+		if a[i] == b[i] {
+			bit = 1
+		}
+		m |= bit << i
+	}
+	return m
+}
+
+func lessWords(a, b *v32) uint32 {
+	var m uint32
+	for i := range a {
+		var bit uint32
+		if int32(a[i]) < int32(b[i]) {
+			bit = 1
+		}
+		m |= bit << i
+	}
+	return m
+}
+
+// compareInt compares what of makes of two numbers; sign is the bit that turns order around.
+func compareInt[T unsigned](op string, sign T, signed bool, of func(T) T) func(a, b *[lanes]T) uint32 {
+	if !signed {
+		sign = 0
+	}
+	less, equal, not := ways(op)
+	return func(a, b *[lanes]T) uint32 {
+		var m uint32
+		for i := range a {
+			x, y := of(a[i])^sign, of(b[i])^sign
+			if less > 0 && x < y || less < 0 && x > y || equal && x == y {
+				m |= 1 << i
+			}
+		}
+		return m ^ not
+	}
+}
+
+// ways says which of less (1), more (-1) and equal make op true, or all but them.
+func ways(op string) (less int, equal bool, not uint32) {
+	switch op[:2] {
+	case "eq":
+		return 0, true, 0
+	case "ne":
+		return 0, true, allLanes
+	case "lt":
+		return 1, false, 0
+	case "le":
+		return 1, true, 0
+	case "gt":
+		return -1, false, 0
+	}
+	return -1, true, 0
+}
+
+// compareFloat is false where one is no number, and true for the forms with u; num and nan ask
+// for just that.
+func compareFloat[T unsigned](op string, value func(T) float64) func(a, b *[lanes]T) uint32 {
+	unordered := len(op) == 3 && op[2] == 'u' || op == "nan"
+	less, equal, not := 0, false, uint32(0)
+	if op != "num" && op != "nan" {
+		less, equal, not = ways(op)
+	}
+	return func(a, b *[lanes]T) uint32 {
+		var m uint32
+		for i := range a {
+			x, y := value(a[i]), value(b[i])
+			var yes bool
+			switch {
+			case x != x || y != y:
+				yes = unordered
+			case op == "num":
+				yes = true
+			case op == "nan":
+			case not != 0:
+				yes = x != y
+			default:
+				yes = less > 0 && x < y || less < 0 && x > y || equal && x == y
+			}
+			if yes {
+				m |= 1 << i
+			}
+		}
+		return m
+	}
+}
+
+// bitsOf are bfi, bfe, prmt, shf, popc and clz.
+func bitsOf(a *assembler) error {
+	switch a.op {
+	case "bfi", "bfe":
+		return a.fields()
+	case "prmt":
+		if _, err := a.typ(typeB32); err != nil {
+			return err
+		}
+		a.in.kind, a.in.f32 = kindALU32, each3(permute)
+		return a.operands(typeB32, 3)
+	case "shf":
+		return a.funnel()
+	}
+	t, err := a.typ(typeB32, typeB64)
+	if err != nil {
+		return err
+	}
+	count := bits.OnesCount64
+	if a.op == "clz" {
+		count = bits.LeadingZeros64
+		if t == typeB32 {
+			count = func(x uint64) int { return bits.LeadingZeros32(uint32(x)) }
+		}
+	}
+	a.in.kind, a.in.f32 = kindALU32, each2(func(x, _ uint32) uint32 { return uint32(count(uint64(x))) })
+	if t == typeB64 {
+		a.in.kind, a.in.slim = kindSlim, func(d *v32, a *v64) {
+			for i := range d {
+				d[i] = uint32(count(a[i]))
+			}
+		}
+	}
+	return a.mixed(typeU32, t)
+}
+
+// funnel is shf: the upper word of two, shifted left, or the lower, shifted right.
+func (a *assembler) funnel() error {
+	direction, mode := a.take("l", "r"), a.take("wrap", "clamp")
+	if _, err := a.typ(typeB32); err != nil {
+		return err
+	}
+	if direction == "" || mode == "" {
+		return a.wrong("no direction or mode")
+	}
+	a.in.kind, a.in.f32 = kindALU32, each3(func(low, high, n uint32) uint32 {
+		if mode == "wrap" {
+			n &= 31
+		}
+		both := uint64(high)<<32 | uint64(low)
+		if direction == "l" {
+			return uint32(both << min(n, 32) >> 32)
+		}
+		return uint32(both >> min(n, 32))
+	})
+	return a.operands(typeB32, 3)
+}
+
+// fields are bfi and bfe of 32 bits. The former has one operand more than other instructions.
+func (a *assembler) fields() error {
+	insert := a.op == "bfi"
+	allowed := []typ{typeU32, typeS32}
+	n := 4
+	if insert {
+		allowed, n = []typ{typeB32}, 5
+	}
+	t, err := a.typ(allowed...)
+	if err != nil {
+		return err
+	}
+	if err := a.args(n); err != nil {
+		return err
+	}
+	d, err := a.dst(0, t)
+	if err != nil {
+		return err
+	}
+	at := make([]int32, 4)
+	for i := range n - 1 {
+		if at[i], err = a.src(i+1, typeU32); err != nil {
+			return err
+		}
+	}
+	if !insert {
+		at[3] = at[2]
+	}
+	f := bitField(a.op, t.signed())
+	a.in.kind = kindSpecial
+	a.in.special = func(w *warp, _ *instr, mask uint32) *Fault {
+		out, x, y, z, q := &w.r32[d], &w.r32[at[0]], &w.r32[at[1]], &w.r32[at[2]], &w.r32[at[3]]
+		for m := mask; m != 0; m &= m - 1 {
+			i := bits.TrailingZeros32(m)
+			out[i] = f(x[i], y[i], z[i], q[i])
+		}
+		return nil
+	}
+	return nil
+}
+
+// dots is dp4a: four products of bytes, added to a word.
+func dots(a *assembler) error {
+	left, err := a.typ(typeU32, typeS32)
+	if err != nil {
+		return err
+	}
+	right, err := a.typ(typeU32, typeS32)
+	if err != nil {
+		return err
+	}
+	piece := func(t typ, x uint32, i int) uint32 {
+		if t.signed() {
+			return uint32(int32(int8(x >> (8 * i))))
+		}
+		return x >> (8 * i) & 255
+	}
+	a.in.kind, a.in.f32 = kindALU32, each3(func(x, y, z uint32) uint32 {
+		for i := range 4 {
+			z += piece(left, x, i) * piece(right, y, i)
+		}
+		return z
+	})
+	return a.operands(typeU32, 3)
+}

@@ -1,0 +1,261 @@
+package ptx
+
+import (
+	"math"
+	"math/bits"
+)
+
+type unsigned interface{ ~uint32 | ~uint64 }
+
+// each2 and each3 make a function of vectors of one of numbers: for what is rare.
+func each2[T unsigned](f func(a, b T) T) func(d, a, b, c *[lanes]T) {
+	return func(d, a, b, _ *[lanes]T) {
+		for i := range d {
+			d[i] = f(a[i], b[i])
+		}
+	}
+}
+
+func each3[T unsigned](f func(a, b, c T) T) func(d, a, b, c *[lanes]T) {
+	return func(d, a, b, c *[lanes]T) {
+		for i := range d {
+			d[i] = f(a[i], b[i], c[i])
+		}
+	}
+}
+
+func copyInt[T unsigned](d, a, _, _ *[lanes]T) { *d = *a }
+
+func addInt[T unsigned](d, a, b, _ *[lanes]T) {
+	for i := range d {
+		d[i] = a[i] + b[i]
+	}
+}
+
+func subInt[T unsigned](d, a, b, _ *[lanes]T) {
+	for i := range d {
+		d[i] = a[i] - b[i]
+	}
+}
+
+func mulInt[T unsigned](d, a, b, _ *[lanes]T) {
+	for i := range d {
+		d[i] = a[i] * b[i]
+	}
+}
+
+func madInt[T unsigned](d, a, b, c *[lanes]T) {
+	for i := range d {
+		d[i] = a[i]*b[i] + c[i]
+	}
+}
+
+func andInt[T unsigned](d, a, b, _ *[lanes]T) {
+	for i := range d {
+		d[i] = a[i] & b[i]
+	}
+}
+
+func orInt[T unsigned](d, a, b, _ *[lanes]T) {
+	for i := range d {
+		d[i] = a[i] | b[i]
+	}
+}
+
+func xorInt[T unsigned](d, a, b, _ *[lanes]T) {
+	for i := range d {
+		d[i] = a[i] ^ b[i]
+	}
+}
+
+func notInt[T unsigned](d, a, _, _ *[lanes]T) {
+	for i := range d {
+		d[i] = ^a[i]
+	}
+}
+
+// A shift by the width or more leaves nothing, or the sign: what Go's operators do.
+func shlInt[T unsigned](d, a, b, _ *[lanes]T) {
+	for i := range d {
+		d[i] = a[i] << b[i]
+	}
+}
+
+func shrInt[T unsigned](d, a, b, _ *[lanes]T) {
+	for i := range d {
+		d[i] = a[i] >> b[i]
+	}
+}
+
+func shrS32(d, a, b, _ *v32) {
+	for i := range d {
+		d[i] = uint32(int32(a[i]) >> b[i])
+	}
+}
+
+func shrS64(d, a, b, _ *v64) {
+	for i := range d {
+		d[i] = uint64(int64(a[i]) >> b[i])
+	}
+}
+
+func wideProduct(signed, add bool) func(d *v64, a, b *v32, c *v64) {
+	switch {
+	case add && signed:
+		return func(d *v64, a, b *v32, c *v64) {
+			for i := range d {
+				d[i] = uint64(int64(int32(a[i]))*int64(int32(b[i]))) + c[i]
+			}
+		}
+	case add:
+		return func(d *v64, a, b *v32, c *v64) {
+			for i := range d {
+				d[i] = uint64(a[i])*uint64(b[i]) + c[i]
+			}
+		}
+	case signed:
+		return func(d *v64, a, b *v32, _ *v64) {
+			for i := range d {
+				d[i] = uint64(int64(int32(a[i])) * int64(int32(b[i])))
+			}
+		}
+	}
+	return func(d *v64, a, b *v32, _ *v64) {
+		for i := range d {
+			d[i] = uint64(a[i]) * uint64(b[i])
+		}
+	}
+}
+
+func high32(signed bool) func(a, b uint32) uint32 {
+	if signed {
+		return func(a, b uint32) uint32 { return uint32(int64(int32(a)) * int64(int32(b)) >> 32) }
+	}
+	return func(a, b uint32) uint32 { return uint32(uint64(a) * uint64(b) >> 32) }
+}
+
+func high64(signed bool) func(a, b uint64) uint64 {
+	return func(a, b uint64) uint64 {
+		h, _ := bits.Mul64(a, b)
+		if signed { // what a negative factor took for 2^64 more
+			h -= uint64(int64(a)>>63)&b + uint64(int64(b)>>63)&a
+		}
+		return h
+	}
+}
+
+// extend reads the low bits of x as a number of type t.
+func extend(t typ, x uint64) uint64 {
+	by := 64 - t.bits()
+	if t.signed() {
+		return uint64(int64(x<<by) >> by)
+	}
+	return x << by >> by
+}
+
+// quotient is a/b, or its rest. By zero the manual promises nothing; hardware has all ones.
+func quotient(t typ, rest bool) func(a, b uint64) uint64 {
+	return func(a, b uint64) uint64 {
+		a, b = extend(t, a), extend(t, b)
+		switch {
+		case b == 0:
+			return math.MaxUint64
+		case t.signed() && rest:
+			return uint64(int64(a) % int64(b))
+		case t.signed():
+			return uint64(int64(a) / int64(b))
+		case rest:
+			return a % b
+		}
+		return a / b
+	}
+}
+
+func extremeOf(t typ, most bool) func(a, b uint64) uint64 {
+	if t.float() {
+		return extremeFloat(t, most)
+	}
+	signed := t.signed()
+	return func(a, b uint64) uint64 {
+		a, b = extend(t, a), extend(t, b)
+		less := a < b
+		if signed {
+			less = int64(a) < int64(b)
+		}
+		if less == most {
+			return b
+		}
+		return a
+	}
+}
+
+func unaryOf(t typ, abs bool) func(a uint64) uint64 {
+	sign := uint64(1) << (t.bits() - 1)
+	switch {
+	case t.float():
+		return func(a uint64) uint64 {
+			if notNumber(t, a) { // it keeps its sign
+				return canonical(t, a)
+			}
+			if abs {
+				return a &^ sign
+			}
+			return a ^ sign
+		}
+	case abs:
+		return func(a uint64) uint64 {
+			if a&sign != 0 {
+				return -a
+			}
+			return a
+		}
+	}
+	return func(a uint64) uint64 { return -a }
+}
+
+// fields of bits.
+func bitField(op string, signed bool) func(a, b, c, d uint32) uint32 {
+	if op == "bfi" { // a into b at c, d bits
+		return func(a, b, c, d uint32) uint32 {
+			at, n := c&255, d&255
+			if at > 31 || n == 0 {
+				return b
+			}
+			m := uint32(1<<min(n, 32)-1) << at
+			return b&^m | a<<at&m
+		}
+	}
+	return func(a, at, n, _ uint32) uint32 { // bfe: n bits of a at
+		at, n = at&255, n&255
+		if n == 0 {
+			return 0
+		}
+		x := uint64(a)
+		if signed {
+			x = uint64(int64(int32(a)))
+		}
+		if signed {
+			end := min(at+n, 32) - 1 // past it all bits are the sign
+			if at > 31 {
+				return uint32(int32(a) >> 31)
+			}
+			return uint32(int64(x<<(63-end)) >> (63 - end + at))
+		}
+		return uint32(x >> min(at, 63) & (1<<min(n, 32) - 1))
+	}
+}
+
+// permute picks four of eight bytes; a selector with the eighth bit copies the byte's sign.
+func permute(a, b, selector uint32) uint32 {
+	all := uint64(b)<<32 | uint64(a)
+	var out uint32
+	for i := range 4 {
+		s := selector >> (4 * i) & 15
+		v := uint32(all>>(8*(s&7))) & 255
+		if s&8 != 0 {
+			v = uint32(int32(int8(v))>>7) & 255
+		}
+		out |= v << (8 * i)
+	}
+	return out
+}

@@ -1,0 +1,178 @@
+package ptx
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Options of a Machine; the zero value is ready.
+type Options struct {
+	Seed    uint64 // of the order of warps and blocks
+	Threads int    // blocks that run at once, 0: one
+	Steps   int64  // instructions of the warps of a block before its launch fails, 0: 2^28
+	Memory  int64  // bytes of all allocations, 0: 4 GiB
+}
+
+// A Machine has memory and executes kernels. One goroutine at a time may use it.
+type Machine struct {
+	options     Options
+	allocations []*allocation // by the upper bits of an address, less one; nil: freed
+	used        int64
+	launch      uint64 // number of the last one
+	floor       uint64 // the last that began after all before it had ended
+	atomics     sync.Mutex
+
+	mu    sync.Mutex // of what is below
+	stats Stats
+	idle  map[shape][]*block
+	kept  int // blocks in idle
+}
+
+// Stats count what was executed.
+type Stats struct {
+	Instructions int64 // of warps
+	Lanes        int64 // of threads
+}
+
+// A Fault is what a kernel did that no kernel may do. Its launch has ended, and what the launch
+// wrote is worth nothing.
+type Fault struct {
+	Kernel string
+	Block  [3]int
+	Thread [3]int
+	Line   int // of the text
+	What   string
+
+	order int // of the block among those of the launch
+}
+
+func (f *Fault) Error() string {
+	return fmt.Sprintf("ptx: kernel %s, block %v, thread %v, line %d: %s", f.Kernel, f.Block, f.Thread, f.Line, f.What)
+}
+
+// NewMachine returns a Machine without memory.
+func NewMachine(o Options) *Machine {
+	if o.Threads == 0 {
+		o.Threads = 1
+	}
+	if o.Steps == 0 {
+		o.Steps = 1 << 28
+	}
+	if o.Memory == 0 {
+		o.Memory = 4 << 30
+	}
+	return &Machine{options: o, floor: 1}
+}
+
+// Stats are those of all launches so far.
+func (m *Machine) Stats() Stats { return m.stats }
+
+// Addresses: an allocation's number above, the place in it below, so one that leaves its
+// allocation meets no other. Windows of generic addresses lie above all of them.
+const (
+	placeBits    = 40
+	sharedWindow = 1 << 62
+	localWindow  = 1<<62 + 1<<61
+)
+
+// allocation is memory of its own, with who used it last, for each word of four bytes.
+type allocation struct {
+	data []byte
+	used []usage
+}
+
+// An AddressError is a use of device memory by the host that is out of bounds.
+type AddressError struct {
+	Address uint64
+	Bytes   int64
+	What    string
+}
+
+func (e *AddressError) Error() string {
+	return fmt.Sprintf("ptx: %d bytes at %#x: %s", e.Bytes, e.Address, e.What)
+}
+
+// ErrMemory is returned when there is no memory left.
+var ErrMemory = fmt.Errorf("ptx: out of memory")
+
+// Alloc returns the address of memory with bytes that nobody should rely on.
+func (m *Machine) Alloc(bytes int64) (uint64, error) {
+	if bytes <= 0 {
+		return 0, &AddressError{Bytes: bytes, What: "an allocation of nothing"}
+	}
+	if m.used+bytes > m.options.Memory {
+		return 0, ErrMemory
+	}
+	m.used += bytes
+	words := (bytes + 3) / 4
+	a := &allocation{data: make([]byte, bytes), used: make([]usage, words)}
+	for i := range a.data {
+		a.data[i] = 0xa5 // as good as any
+	}
+	m.allocations = append(m.allocations, a)
+	return uint64(len(m.allocations)) << placeBits, nil
+}
+
+// Free gives memory back; its address is never used again.
+func (m *Machine) Free(address uint64) error {
+	i := address>>placeBits - 1
+	if i >= uint64(len(m.allocations)) || m.allocations[i] == nil || address<<(64-placeBits) != 0 {
+		return &AddressError{Address: address, What: "not the address of an allocation"}
+	}
+	m.used -= int64(len(m.allocations[i].data))
+	m.allocations[i] = nil
+	return nil
+}
+
+// at returns bytes of an allocation, which they must not leave.
+func (m *Machine) at(address uint64, bytes int64) ([]byte, error) {
+	i, place := address>>placeBits-1, int64(address&(1<<placeBits-1))
+	if i >= uint64(len(m.allocations)) || m.allocations[i] == nil {
+		return nil, &AddressError{address, bytes, "no allocation has this address"}
+	}
+	data := m.allocations[i].data
+	if bytes < 0 || place+bytes > int64(len(data)) {
+		return nil, &AddressError{address, bytes, fmt.Sprintf("beyond an allocation of %d bytes", len(data))}
+	}
+	return data[place : place+bytes], nil
+}
+
+// Write copies from the host.
+func (m *Machine) Write(address uint64, data []byte) error {
+	to, err := m.at(address, int64(len(data)))
+	if err == nil {
+		copy(to, data)
+	}
+	return err
+}
+
+// Read copies to the host.
+func (m *Machine) Read(data []byte, address uint64) error {
+	from, err := m.at(address, int64(len(data)))
+	if err == nil {
+		copy(data, from)
+	}
+	return err
+}
+
+// Copy copies on the device.
+func (m *Machine) Copy(to, from uint64, bytes int64) error {
+	dst, err := m.at(to, bytes)
+	if err != nil {
+		return err
+	}
+	src, err := m.at(from, bytes)
+	if err == nil {
+		copy(dst, src)
+	}
+	return err
+}
+
+// Set fills memory with a byte.
+func (m *Machine) Set(address uint64, value byte, bytes int64) error {
+	to, err := m.at(address, bytes)
+	for i := range to {
+		to[i] = value
+	}
+	return err
+}

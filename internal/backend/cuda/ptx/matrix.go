@@ -1,0 +1,151 @@
+package ptx
+
+// mmaShape is a product of bytes by tensor cores: 16 rows, 8 columns, k deep.
+type mmaShape struct {
+	k            int
+	left, right  bool // signed
+	d, a, b, acc []int32
+}
+
+// matrix is mma.sync of m16n8k16 and m16n8k32, bytes to words.
+func matrix(a *assembler) error {
+	if a.take("sync") == "" || a.take("aligned") == "" {
+		return a.wrong("only .sync.aligned is known")
+	}
+	m := mmaShape{k: 32}
+	switch a.take("m16n8k16", "m16n8k32") {
+	case "m16n8k16":
+		m.k = 16
+	case "":
+		return a.wrong("a shape that is not known here")
+	}
+	if a.take("row") == "" || a.take("col") == "" {
+		return a.wrong("only .row.col is known")
+	}
+	if _, err := a.typ(typeS32); err != nil {
+		return err
+	}
+	left, err := a.typ(typeU8, typeS8)
+	if err != nil {
+		return err
+	}
+	right, err := a.typ(typeU8, typeS8)
+	if err != nil {
+		return err
+	}
+	if _, err := a.typ(typeS32); err != nil {
+		return err
+	}
+	m.left, m.right = left.signed(), right.signed()
+	if err := a.args(4); err != nil {
+		return err
+	}
+	for i, f := range []struct {
+		to *[]int32
+		n  int
+	}{{&m.d, 4}, {&m.a, m.k / 8}, {&m.b, m.k / 16}, {&m.acc, 4}} {
+		v := &a.s.args[i]
+		if f.n == 1 && v.kind == operandReg {
+			v = &operand{list: []operand{*v}, kind: operandVector}
+		}
+		if v.kind != operandVector || len(v.list) != f.n {
+			return a.wrong("operand %d is not %d registers", i+1, f.n)
+		}
+		for j := range v.list {
+			at, err := a.srcOf(&v.list[j], typeB32)
+			if err == nil && i == 0 {
+				at, err = a.dstOf(&v.list[j], typeB32)
+			}
+			if err != nil {
+				return err
+			}
+			*f.to = append(*f.to, at)
+		}
+	}
+	a.in.kind, a.in.x, a.in.special = kindSpecial, &extra{mma: m}, matrixLanes
+	return nil
+}
+
+// matrixLanes multiplies. Fragments, by the manual: lane l has row l/4 (and 8 more) of A and of the
+// result and column l/4 of B; four bytes of a register are columns 4(l%4) and on of A, and rows of B.
+func matrixLanes(w *warp, in *instr, mask uint32) *Fault {
+	switch {
+	case w.live != allLanes || mask != w.mask: // ended, or guarded
+		return w.fault(first(mask), "mma by lanes %#x only", mask)
+	case mask != allLanes: // the others may still come
+		w.held = true
+		return nil
+	}
+	m := &in.x.mma
+	var a [16][32]uint8
+	var b [4][32]uint64 // two columns in a word
+	flipA, flipB := uint32(0), uint32(0x80808080)
+	if m.left {
+		flipA = 0x80808080
+	}
+	if !m.right {
+		flipB = 0
+	}
+	for lane := range lanes {
+		group, at := lane>>2, lane&3*4
+		for i, r := range m.a { // registers: row group, row group+8, then 16 columns on
+			v := w.r32[r][lane] ^ flipA
+			row, k := group+i&1*8, at+i>>1*16
+			a[row][k], a[row][k+1], a[row][k+2], a[row][k+3] = byte(v), byte(v>>8), byte(v>>16), byte(v>>24)
+		}
+		for i, r := range m.b {
+			v := w.r32[r][lane] ^ flipB
+			for j := range 4 {
+				b[group>>1][at+16*i+j] |= uint64(v>>(8*j)&255) << (32 * (group & 1))
+			}
+		}
+	}
+	w.products(m, &a, &b)
+	return nil
+}
+
+// products adds a times b to the accumulators. Signed bytes have 128 more: what that adds is taken
+// away again.
+func (w *warp) products(m *mmaShape, a *[16][32]uint8, b *[4][32]uint64) {
+	var sumB [8]uint32
+	for n := range 8 {
+		for _, v := range b[n>>1][:m.k] {
+			sumB[n] += uint32(v >> (32 * (n & 1)))
+		}
+	}
+	var out [16][8]uint32
+	for row := range a {
+		var s0, s1, s2, s3 uint64
+		sumA := uint32(0)
+		for k, v := range a[row][:m.k] {
+			x := uint64(v)
+			sumA += uint32(v)
+			s0 += x * b[0][k]
+			s1 += x * b[1][k]
+			s2 += x * b[2][k]
+			s3 += x * b[3][k]
+		}
+		for n, s := range [8]uint64{s0, s0 >> 32, s1, s1 >> 32, s2, s2 >> 32, s3, s3 >> 32} {
+			v := uint32(s)
+			if m.left {
+				v -= 128 * sumB[n]
+			}
+			if m.right {
+				v -= 128 * sumA
+			}
+			if m.left && m.right {
+				v += 128 * 128 * uint32(m.k)
+			}
+			out[row][n] = v
+		}
+	}
+	var sums [4]v32
+	for i, r := range m.acc {
+		for lane := range lanes {
+			sums[i][lane] = w.r32[r][lane] + out[lane>>2+i>>1*8][lane&3*2+i&1]
+		}
+	}
+	for i, r := range m.d {
+		w.r32[r] = sums[i]
+	}
+}

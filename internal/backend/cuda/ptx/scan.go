@@ -1,0 +1,80 @@
+package ptx
+
+import "strings"
+
+// A Finding is arithmetic whose bits a compiler may choose.
+type Finding struct {
+	Kernel string
+	Line   int
+	What   string
+}
+
+// Arithmetic counts the instructions of a kernel that compute with floats, by opcode: fma.rn.f32
+// stands where the source asked for it and nowhere else if it is as often there as in the source.
+type Arithmetic map[string]int
+
+// Scan looks at the floating point of a text, whether or not Parse knows all of its instructions:
+// only forms that round to nearest are never changed later. It returns what is not so, and the
+// arithmetic of each kernel.
+func Scan(text string) ([]Finding, map[string]Arithmetic, error) {
+	tokens, err := lex(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &parser{tokens: tokens, module: &Module{}, symbols: map[string]variable{}, scan: true}
+	for p.peek().kind != tokenEnd {
+		if err := p.directive(); err != nil {
+			return nil, nil, err
+		}
+	}
+	var found []Finding
+	counts := map[string]Arithmetic{}
+	for _, k := range p.module.kernels {
+		counts[k.Name] = Arithmetic{}
+		for _, s := range k.statements {
+			words := strings.Split(s.op, ".")
+			if what := uncertain(words); what != "" {
+				found = append(found, Finding{k.Name, s.line, s.op + ": " + what})
+			}
+			if computes(words) {
+				counts[k.Name][s.op]++
+			}
+		}
+	}
+	return found, counts, nil
+}
+
+// computes reports whether an instruction calculates with floats.
+func computes(words []string) bool {
+	switch words[0] {
+	case "add", "sub", "mul", "mad", "fma", "div", "sqrt", "rcp", "rsqrt", "sin", "cos", "ex2", "lg2", "tanh":
+		last := words[len(words)-1]
+		return strings.HasPrefix(last, "f") || strings.HasPrefix(last, "bf")
+	}
+	return false
+}
+
+// uncertain says why an instruction may not be here, or nothing.
+func uncertain(words []string) string {
+	has := func(w string) bool {
+		for _, x := range words[1:] {
+			if x == w {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case has("ftz"):
+		return "subnormal numbers become zero"
+	case has("approx") || has("full"):
+		return "an approximation"
+	case computes(words) && !has("rn"):
+		return "no rounding to nearest: it may be fused with another"
+	case words[0] == "mma" && (has("f16") || has("bf16") || has("f32") || has("tf32") || has("f64")):
+		return "tensor cores add floats in an order of their own"
+	case words[0] == "atom" && (has("f32") || has("f64") || has("f16")), words[0] == "red" && (has("f32") || has("f64") || has("f16")):
+		return "the order of additions is that of threads"
+	}
+	return ""
+}

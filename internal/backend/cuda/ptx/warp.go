@@ -1,0 +1,248 @@
+package ptx
+
+import "math/bits"
+
+type state uint8
+
+const (
+	stateReady state = iota
+	stateBarrier
+	stateDone
+)
+
+// group is lanes of a warp that are at the same instruction.
+type group struct {
+	pc   int32
+	mask uint32
+	held bool // waits for lanes that are elsewhere
+}
+
+// warp is 32 threads. The lanes of mask run, at pc; others wait for them, because they are further
+// on in the text: the lowest goes first, and lanes that meet go on together.
+type warp struct {
+	b    *block
+	id   int
+	code []instr
+
+	r32 []v32
+	r64 []v64
+	p   []uint32
+	t32 v32
+	t64 v64
+
+	state  state
+	pc     int32
+	mask   uint32
+	live   uint32
+	held   bool // set by an instruction that must wait for other lanes
+	others []group
+
+	barrier int                   // that it waits at
+	tick    uint32                // counts what orders its memory accesses
+	known   [32]uint32            // of each warp: what it did up to this tick happened before what all lanes do now
+	seen    *[lanes][lanes]uint32 // the same of lanes, for each lane, where only some have met
+	waited  uint32                // lanes that have done griddepcontrol.wait
+
+	async   [lanes]asyncQueue
+	local   []byte
+	written []bool // of local
+	buffer  [16]byte
+}
+
+func newWarp(b *block, id int) *warp {
+	k := b.k
+	w := &warp{b: b, id: id, code: k.code}
+	w.r32 = make([]v32, k.count[class32]+specialCount+len(k.words))
+	w.r64 = make([]v64, k.count[class64]+len(k.longs))
+	w.p = make([]uint32, k.count[classPred])
+	for i := range w.r32 { // a kernel that reads what it never wrote shall not find zeros
+		for lane := range w.r32[i] {
+			w.r32[i][lane] = 0x7fa5a5a5
+		}
+	}
+	for i := range w.r64 {
+		for lane := range w.r64[i] {
+			w.r64[i][lane] = 0x7fa5a5a57fa5a5a5
+		}
+	}
+	for i := range w.p {
+		w.p[i] = 0xa5a5a5a5
+	}
+	for i, c := range k.words {
+		for lane := range lanes {
+			w.r32[k.count[class32]+specialCount+i][lane] = c.value
+		}
+	}
+	for i, c := range k.longs {
+		for lane := range lanes {
+			w.r64[k.count[class64]+i][lane] = c.value
+		}
+	}
+	w.local = make([]byte, k.LocalBytes*lanes)
+	w.written = make([]bool, k.LocalBytes*lanes)
+	return w
+}
+
+// begin makes w ready for the block that b is now.
+func (w *warp) begin() {
+	b := w.b
+	n := b.l.threads()
+	at := w.b.k.count[class32]
+	for lane := range lanes {
+		t := w.id*lanes + lane
+		s, g, i := b.l.Block, b.l.Grid, b.index
+		for j, v := range [specialCount]int{t % s[0], t / s[0] % s[1], t / s[0] / s[1], s[0], s[1], s[2], i[0], i[1], i[2], g[0], g[1], g[2], lane} {
+			w.r32[at+j][lane] = uint32(v)
+		}
+	}
+	w.state, w.pc, w.held, w.others = stateReady, 0, false, w.others[:0]
+	w.live = uint32(uint64(1)<<min(lanes, n-w.id*lanes) - 1)
+	w.mask = w.live
+	w.tick, w.seen = 1, nil
+	w.known = [32]uint32{}
+	w.waited = allLanes
+	if b.l.Dependent {
+		w.waited = 0
+	}
+	for i := range w.async {
+		w.async[i].reset()
+	}
+	clear(w.written)
+}
+
+// run executes until the warp waits for others or has ended.
+func (w *warp) run() *Fault {
+	var instructions, threads int64
+	defer func() {
+		w.b.stats.Instructions += instructions
+		w.b.stats.Lanes += threads
+	}()
+	for w.state == stateReady {
+		in := &w.code[w.pc]
+		mask := w.mask
+		if in.guard >= 0 {
+			if in.negated {
+				mask &^= w.p[in.guard]
+			} else {
+				mask &= w.p[in.guard]
+			}
+		}
+		instructions++
+		threads += int64(bits.OnesCount32(w.mask))
+		switch {
+		case in.kind < kindBranch:
+			if mask != 0 {
+				w.compute(in, mask)
+			}
+			w.pc++
+		case in.kind == kindBranch:
+			w.branch(in.d, mask)
+			if in.d <= w.pc {
+				if w.b.steps += 64; w.b.steps > w.b.m.options.Steps { // loops are what has no end
+					return w.fault(first(mask), "more than %d instructions in a block: is there an end?", w.b.m.options.Steps)
+				}
+			}
+		case in.kind == kindExit:
+			w.exit(mask)
+		default:
+			if err := w.together(in, mask); err != nil {
+				return err
+			}
+		}
+		if len(w.others) > 0 {
+			if err := w.settle(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// together executes an instruction of memory or many lanes.
+func (w *warp) together(in *instr, mask uint32) *Fault {
+	if mask != 0 && in.special != nil {
+		if err := in.special(w, in, mask); err != nil {
+			return err
+		}
+		if w.held {
+			return w.hold()
+		}
+	}
+	if w.state == stateReady {
+		w.pc++
+	}
+	return nil
+}
+
+func first(mask uint32) int { return bits.TrailingZeros32(mask) & 31 }
+
+// branch sends the lanes of mask to another instruction.
+func (w *warp) branch(to int32, mask uint32) {
+	switch mask {
+	case w.mask:
+		w.pc = to
+	case 0:
+		w.pc++
+	default:
+		w.others = append(w.others, group{pc: to, mask: mask})
+		w.mask &^= mask
+		w.pc++
+	}
+}
+
+// exit ends lanes. Whoever waits for lanes waits for those that are left.
+func (w *warp) exit(mask uint32) {
+	w.live &^= mask
+	w.mask &^= mask
+	w.pc++
+	for i := range w.others {
+		w.others[i].held = false
+	}
+	if w.live == 0 {
+		w.state = stateDone
+		w.b.left()
+	}
+}
+
+// hold puts the running lanes aside until others have come to the same instruction.
+func (w *warp) hold() *Fault {
+	w.held = false
+	w.others = append(w.others, group{w.pc, w.mask, true})
+	w.mask = 0
+	return w.settle()
+}
+
+// settle joins lanes that have met and lets the lowest run.
+func (w *warp) settle() *Fault {
+	if w.mask != 0 {
+		for i := 0; i < len(w.others); i++ {
+			if g := w.others[i]; g.pc == w.pc {
+				w.mask |= g.mask
+				w.others[i] = w.others[len(w.others)-1]
+				w.others = w.others[:len(w.others)-1]
+				i--
+			}
+		}
+	}
+	lowest := -1
+	for i, g := range w.others {
+		if !g.held && (lowest < 0 || g.pc < w.others[lowest].pc) {
+			lowest = i
+		}
+	}
+	switch {
+	case w.mask != 0 && (lowest < 0 || w.pc < w.others[lowest].pc), w.state == stateDone:
+		return nil
+	case lowest < 0:
+		w.pc, w.mask = w.others[0].pc, w.others[0].mask
+		return w.fault(first(w.mask), "lanes %#x wait for lanes that never come: %s", w.mask, w.where())
+	}
+	g := w.others[lowest]
+	w.others[lowest] = w.others[len(w.others)-1]
+	w.others = w.others[:len(w.others)-1]
+	if w.mask != 0 {
+		w.others = append(w.others, group{pc: w.pc, mask: w.mask})
+	}
+	w.pc, w.mask = g.pc, g.mask
+	return w.settle()
+}
