@@ -22,7 +22,8 @@ const chatHelp = `  /clear             forget the conversation
   /help              show this
   /exit              leave, as Ctrl-D does
 @PATH in a message attaches a picture, an animated GIF, or a folder of frames; so does a file that
-is dragged onto the terminal. Paths with spaces are quoted or escaped as in a shell.
+is dragged onto the terminal. Paths with spaces are quoted or escaped as in a shell;
+the tab key completes them.
 Ctrl-C ends an answer. A text of several lines is put between """ and """.
 `
 

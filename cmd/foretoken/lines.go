@@ -54,6 +54,13 @@ func (r *lineReader) reset() {
 		io.Writer
 	}{r.keys, r.out}, firstPrompt)
 	r.editor.History = r.history
+	r.editor.AutoCompleteCallback = func(line string, pos int, key rune) (string, int, bool) {
+		if key != '\t' {
+			return "", 0, false
+		}
+		typed, ok := completeMention(line[:pos])
+		return typed + line[pos:], len(typed), ok
+	}
 }
 
 // restore puts a text on the next line, to be changed and sent again. One of several lines stays in

@@ -16,6 +16,10 @@ func TestChatAttachesPictures(t *testing.T) {
 	m := startTerminal(t, "run", "--temp", "0", "--max-tokens", "16", "--nohistory", "--image", star)
 	m.expect("attached star-and-ball.png, picture, 3.49 kB")
 	m.prompted()
+	m.press("@" + houseAndHeart[:len(houseAndHeart)-6] + "\t")
+	m.expect(filepath.Base(house)) // completed
+	m.press(keyInterrupt)
+	m.prompted()
 	m.press("What do you see?" + keyEnter)
 	m.expect(saysStar)
 	m.expect("; prompt 29 tokens")

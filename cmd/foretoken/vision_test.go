@@ -259,6 +259,38 @@ func TestMentionsAreAttached(t *testing.T) {
 	}
 }
 
+func TestMentionsAreCompleted(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"photo one.png", "photo two.png", "notes.txt", "Übung.jpg", "steers\x1b[2J.png", ".hidden.png"} {
+		store(t, name, nil)
+	}
+	if err := os.MkdirAll("albums/summer", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	store(t, "albums/summer/sea.webp", nil)
+	for typed, want := range map[string]string{
+		"look at @ph":           `look at @photo\ `,
+		`@photo\ t`:             `@photo\ two.png`,
+		"@alb":                  "@albums/",
+		"@albums/":              "@albums/summer/",
+		"@albums/summer/s":      "@albums/summer/sea.webp",
+		"@Üb":                   "@Übung.jpg",
+		"@.h":                   "@.hidden.png",
+		"@no":                   "@no",
+		"@steers":               "@steers",
+		"@":                     "@",
+		"me@al":                 "me@al",
+		`@"ph`:                  `@"ph`,
+		"@albums/ what":         "@albums/ what",
+		"@nowhere/a":            "@nowhere/a",
+		"@albums/summer/sea.we": "@albums/summer/sea.webp",
+	} {
+		if got, ok := completeMention(typed); got != want || ok != (typed != want) {
+			t.Errorf("%q: %q, %v, want %q", typed, got, ok, want)
+		}
+	}
+}
+
 // repository is its folder, whichever the working folder is now.
 func repository(t *testing.T) string {
 	t.Helper()

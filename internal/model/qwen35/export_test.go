@@ -1,11 +1,23 @@
 package qwen35
 
-import "testing"
+import (
+	"path/filepath"
+	"testing"
+)
 
 // MixedGGUF makes a GGUF file of a checkpoint with blocks of every type and the tokenizer of
 // another, for tests of packages that are built on this one.
 func MixedGGUF(t *testing.T, dir, words, arch string) string {
 	t.Helper()
 	path, _ := convertGGUF(t, dir, arch, mixed(), 1, func(l *llama) { l.words = words })
+	return path
+}
+
+// SightedGGUF makes a GGUF file of the vision fixture, with the projector beside it.
+func SightedGGUF(t *testing.T, words string) string {
+	t.Helper()
+	source := visionFolder(t)
+	path, _ := convertGGUF(t, source.write(t), "qwen35", oneType("BF16"), 1, func(l *llama) { l.words = words })
+	put(t, filepath.Dir(path), "mmproj-F16.gguf", projector(t, source, plainly("F32", mixed()), nil))
 	return path
 }

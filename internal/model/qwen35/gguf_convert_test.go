@@ -20,8 +20,12 @@ import (
 // TestGGUFConverts writes a GGUF file as a folder: every number, the head's among them, is
 // the one that the file stands for.
 func TestGGUFConverts(t *testing.T) {
-	for name, arch := range map[string]string{"dense": "qwen35", "moe": "qwen35moe"} {
-		file, err := model.OpenGGUF(qwen35.MixedGGUF(t, golden.Dir(t, name), golden.Dir(t, "tiny"), arch), "")
+	for name, path := range map[string]string{
+		"dense":  qwen35.MixedGGUF(t, golden.Dir(t, "dense"), golden.Dir(t, "tiny"), "qwen35"),
+		"moe":    qwen35.MixedGGUF(t, golden.Dir(t, "moe"), golden.Dir(t, "tiny"), "qwen35moe"),
+		"vision": qwen35.SightedGGUF(t, golden.Dir(t, "tiny")),
+	} {
+		file, err := model.OpenGGUF(path, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,6 +37,12 @@ func TestGGUFConverts(t *testing.T) {
 		}
 		if s.HeadIn == 0 || s.HeadOut < s.HeadIn { // scales and biases are tensors of their own
 			t.Errorf("%s: %d tensors of the head in, %d out", name, s.HeadIn, s.HeadOut)
+		}
+		if (s.VisionIn > 0) != (name == "vision") || s.VisionOut < s.VisionIn {
+			t.Errorf("%s: %d tensors of the vision tower in, %d out", name, s.VisionIn, s.VisionOut)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "preprocessor_config.json")); (err == nil) != (name == "vision") {
+			t.Errorf("%s: preprocessor_config.json: %v", name, err)
 		}
 		config, err := os.ReadFile(filepath.Join(dir, "config.json"))
 		if err != nil || bytes.Contains(config, []byte(`"group_size": 16`)) {
@@ -63,6 +73,7 @@ func numbers(t *testing.T, c *checkpoint.Checkpoint) map[string][]float32 {
 		t.Fatal(err)
 	}
 	list := map[string][]float32{}
+	v.IncludeTower()
 	for i := range v.Weights {
 		w := &v.Weights[i]
 		if !w.IsMatrix() {
