@@ -3,11 +3,16 @@ package engine
 import (
 	"cmp"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/convert"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
@@ -43,7 +48,12 @@ type gazing struct {
 
 func openGazing(t *testing.T, name string, o model.Options, pads ...int32) *gazing {
 	t.Helper()
-	m, b := openOn(t, golden.Dir(t, name), o)
+	return openGazingAt(t, golden.Dir(t, name), o, pads...)
+}
+
+func openGazingAt(t *testing.T, dir string, o model.Options, pads ...int32) *gazing {
+	t.Helper()
+	m, b := openOn(t, dir, o)
 	tower, err := m.Model.(model.Sighted).Tower()
 	if err != nil || tower == nil {
 		t.Fatalf("tower %v: %v", tower, err)
@@ -146,15 +156,18 @@ func prepared[T any](t *testing.T, prepare func(T, int) (*picture.Patches, error
 // first draft at every token.
 func TestVisionGoldens(t *testing.T) {
 	for name, c := range map[string]struct {
+		dir    func(*testing.T, string) string
 		scenes func(*testing.T) []scene
 		pads   []int32
 		depths []spec.Depth
 	}{
-		"vision": {randomScenes, []int32{500, 501}, []spec.Depth{spec.DepthOff, 1, 4}},
-		"tiny":   {tinyScenes, []int32{8194}, []spec.Depth{3}},
+		"vision":            {released, randomScenes, []int32{500, 501}, []spec.Depth{spec.DepthOff, 1, 4}},
+		"vision, converted": {converted, randomScenes, []int32{500, 501}, []spec.Depth{4}},
+		"tiny":              {released, tinyScenes, []int32{8194}, []spec.Depth{3}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := openGazing(t, name, model.Options{Compute: backend.Float32}, c.pads...)
+			fixture, _, _ := strings.Cut(name, ",")
+			g := openGazingAt(t, c.dir(t, fixture), model.Options{Compute: backend.Float32}, c.pads...)
 			scenes := c.scenes(t)
 			if brief(t) {
 				scenes = scenes[2:4]
@@ -164,6 +177,23 @@ func TestVisionGoldens(t *testing.T) {
 			}
 		})
 	}
+}
+
+// released is the folder of a fixture: in the releases' layout, tiny in MLX's.
+func released(t *testing.T, name string) string { return golden.Dir(t, name) }
+
+// converted is a fixture in MLX's layout.
+func converted(t *testing.T, name string) string {
+	c, err := checkpoint.Open(golden.Dir(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), name)
+	_, err = convert.Convert(t.Context(), c, dir, convert.Options{})
+	if err = errors.Join(err, c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func (s *scene) check(t *testing.T, g *gazing, depths []spec.Depth) {
