@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -133,6 +134,7 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	m := f.model.options()
 	m.Vision.Off = true
 	m.OnRound = recorder.ObserveModel
+	m.MaxRound = time.Hour // prompts are prefilled at once: what counts is rounds in which all sequences decode
 	if m.MaxBatch = slices.Max(f.batches); m.MaxBatch > 1 {
 		m.KVMemory = -1 // the KV cache of the longest sequence need not be enough for several
 	}

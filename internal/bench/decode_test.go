@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/engine"
@@ -73,7 +74,7 @@ func openTiny(t *testing.T) (*foretoken.Model, Runner) {
 	recorder := &Recorder{}
 	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{
 		OnRound: recorder.ObserveModel, PrefixCache: foretoken.PrefixCache{Off: true},
-		Threads: 1, MaxBatch: 2, Context: 512, KVMemory: 1 << 28,
+		Threads: 1, MaxBatch: 2, MaxRound: time.Hour, Context: 512, KVMemory: 1 << 28,
 	})
 	if err != nil {
 		t.Fatal(err)
