@@ -9,12 +9,18 @@
 package golden
 
 import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
@@ -27,6 +33,16 @@ import (
 //   - moe: random weights, bf16, fused experts in the model, one by one in the head
 //   - tiny: the trained model of internal/models/tiny, MLX layout, 8 bits
 var Names = []string{"dense", "moe", "tiny"}
+
+// GLM are the fixtures of the family of GLM and DeepSeek, in the layout of the releases with random
+// weights in bf16 and the head as the layer after the last. They have no Margin, Draft2 and Draft3: the
+// repository is to stay small.
+//
+//   - glm4_moe_lite: latent attention; dense, sparse, sparse
+//   - deepseek_v3: latent attention with YaRN, experts in groups; dense, dense, sparse
+//   - glm4_moe_air: grouped-query attention; the head has no matrices of its own
+//   - glm4_moe: grouped-query attention with norms of heads
+var GLM = []string{"glm4_moe_lite", "deepseek_v3", "glm4_moe_air", "glm4_moe"}
 
 // Fixture is one run of the reference, in float32.
 type Fixture struct {
@@ -59,6 +75,22 @@ type Case struct {
 	Draft3 []int32   `json:"draft3"` // three shorter
 	Text   string    `json:"text"`   // tiny only: the prompt as text
 	Output string    `json:"output"` // tiny only: the continuation as text
+
+	// GLM only. Chain[j] is three drafts of a head whose cache holds the true pairs up to row
+	// ChainFirst+j, each chained draft appended to them; ChainMargin are their margins.
+	Draft1Margin []float32   `json:"draft1_margin"`
+	ChainFirst   int         `json:"chain_first"`
+	Chain        [][]int32   `json:"chain"`
+	ChainMargin  [][]float32 `json:"chain_margin"`
+	// Router is what the layers with experts chose, of case 1; the last is the head's.
+	Router []Choices `json:"router"`
+}
+
+// Choices are the experts that a layer chose for every row, by rank, and their weights.
+type Choices struct {
+	Layer   int         `json:"layer"`
+	Experts [][]int     `json:"experts"`
+	Weights [][]float32 `json:"weights"`
 }
 
 // Array is a row-major array of the reference.
@@ -97,6 +129,11 @@ func Load(tb testing.TB, name string) *Fixture {
 //	                                      row; the last one is the post-norm output
 //	0.state0.recurrent  [heads, dk, dv]   layer 0 after the prompt
 //	0.state0.conv       [channels, K]     its last K rows, newest last
+//
+// or, of GLM, 0.state0.latent [rows, rank] and 0.state0.rope [rows, rotary], the latter with the
+// first numbers of all pairs before the second ones; or 0.state0.key and 0.state0.value, both
+// [heads, rows, dim]; and for every case i.mtp_hidden_last [3, width], the head's rows after its
+// norm.
 func (f *Fixture) Array(tb testing.TB, name string) Array {
 	tb.Helper()
 	a, ok := f.arrays[name]
@@ -109,13 +146,74 @@ func (f *Fixture) Array(tb testing.TB, name string) Array {
 // Dir is the checkpoint folder of a fixture, also that of VisionFixture.
 func Dir(tb testing.TB, name string) string {
 	tb.Helper()
-	if !slices.Contains(Names, name) && name != "vision" {
+	if !slices.Contains(Names, name) && !slices.Contains(GLM, name) && name != "vision" {
 		tb.Fatalf("golden: no fixture %q, only %q", name, Names)
 	}
 	if name == "tiny" {
 		return filepath.Join(root(tb), "internal", "models", "tiny")
 	}
-	return filepath.Join(root(tb), "internal", "golden", "testdata", name)
+	unpacked.Lock()
+	defer unpacked.Unlock()
+	dir, ok := unpacked.dirs[name]
+	if !ok {
+		var err error
+		if dir, err = unpack(filepath.Join(root(tb), "internal", "golden", "testdata", name), filepath.Join(root(tb), "bin", "golden")); err != nil {
+			tb.Fatalf("golden: %s: %v", name, err)
+		}
+		unpacked.dirs[name] = dir
+	}
+	return dir
+}
+
+// unpacked is the folders of this process.
+var unpacked = struct {
+	sync.Mutex
+	dirs map[string]string
+}{dirs: map[string]string{}}
+
+// unpack writes the checkpoint of a fixture, whose weights are compressed in the repository, to a
+// folder of to that is named by their hash: tests of other packages find it there.
+func unpack(from, to string) (string, error) {
+	packed, err := os.ReadFile(filepath.Join(from, "model.safetensors.gz"))
+	if err != nil {
+		return "", err
+	}
+	config, err := os.ReadFile(filepath.Join(from, "config.json"))
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(append(slices.Clone(config), packed...))
+	dir := filepath.Join(to, fmt.Sprintf("%s-%x", filepath.Base(from), sum[:6]))
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return "", err
+	}
+	weights, err := io.ReadAll(z)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return "", err
+	}
+	unnamed, err := os.MkdirTemp(to, "unpacking-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(unnamed) //nolint:errcheck // where another process was faster
+	for name, data := range map[string][]byte{"config.json": config, "model.safetensors": weights} {
+		if err := os.WriteFile(filepath.Join(unnamed, name), data, 0o644); err != nil {
+			return "", err
+		}
+	}
+	if err := os.Rename(unnamed, dir); err != nil {
+		if _, missing := os.Stat(dir); missing != nil {
+			return "", err
+		}
+	}
+	return dir, nil
 }
 
 // root finds the module by walking up from the test's folder; the paths in a

@@ -45,7 +45,7 @@ type VisionCase struct {
 func LoadVision(tb testing.TB) *VisionFixture {
 	tb.Helper()
 	f := &VisionFixture{}
-	dir := Dir(tb, "vision")
+	dir := filepath.Join(root(tb), "internal", "golden", "testdata", "vision")
 	for _, path := range []string{filepath.Join(dir, "golden.json"), filepath.Join(pictures(tb), "golden.json")} {
 		if err := json.Unmarshal(read(tb, path), f); err != nil {
 			tb.Fatalf("golden: vision: %v", err)
