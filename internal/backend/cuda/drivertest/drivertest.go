@@ -244,7 +244,7 @@ func (m *module) Function(name string) (driver.Function, error) {
 	if k == nil {
 		return nil, &driver.Error{Call: "cuModuleGetFunction", Code: driver.NotFound, Cause: errors.New(name)}
 	}
-	return &function{d: m.d, k: k, shared: 48 << 10}, nil
+	return &function{d: m.d, k: k, shared: 48<<10 - k.SharedBytes}, nil
 }
 
 func (m *module) Close() error { return nil }

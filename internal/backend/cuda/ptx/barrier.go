@@ -230,6 +230,7 @@ func dependence(a *assembler) error {
 	case "wait":
 		a.in.special = func(w *warp, _ *instr, mask uint32) *Fault {
 			w.waited |= mask
+			w.b.m.waits.Store(true)
 			return nil
 		}
 	case "launch_dependents":

@@ -248,9 +248,43 @@ func (a *assembler) funnel() error {
 	return a.operands(typeB32, 3)
 }
 
+// insertWide is bfi of 64 bits, which addresses are made with.
+func (a *assembler) insertWide() error {
+	if _, err := a.typ(typeB64); err != nil {
+		return err
+	}
+	if err := a.args(5); err != nil {
+		return err
+	}
+	d, err := a.dst(0, typeB64)
+	if err != nil {
+		return err
+	}
+	at := make([]int32, 4)
+	for i, t := range []typ{typeB64, typeB64, typeU32, typeU32} {
+		if at[i], err = a.src(i+1, t); err != nil {
+			return err
+		}
+	}
+	a.in.kind = kindSpecial
+	a.in.special = func(w *warp, _ *instr, mask uint32) *Fault {
+		out, x, y, first, count := &w.r64[d], &w.r64[at[0]], &w.r64[at[1]], &w.r32[at[2]], &w.r32[at[3]]
+		for m := mask; m != 0; m &= m - 1 {
+			i := bits.TrailingZeros32(m)
+			field := uint64(1<<min(count[i]&255, 64)-1) << (first[i] & 255)
+			out[i] = y[i]&^field | x[i]<<(first[i]&255)&field
+		}
+		return nil
+	}
+	return nil
+}
+
 // fields are bfi and bfe of 32 bits. The former has one operand more than other instructions.
 func (a *assembler) fields() error {
 	insert := a.op == "bfi"
+	if insert && slices.Contains(a.mods, "b64") {
+		return a.insertWide()
+	}
 	allowed := []typ{typeU32, typeS32}
 	n := 4
 	if insert {

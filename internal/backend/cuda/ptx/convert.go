@@ -48,13 +48,13 @@ func convert(a *assembler) error {
 			}
 		}
 		switch { // what every address needs
-		case to.bits() == 64 && from == typeS32:
+		case to.bits() == 64 && !to.float() && from == typeS32:
 			a.in.wide = func(d *v64, a, _ *v32, _ *v64) {
 				for i := range d {
 					d[i] = uint64(int64(int32(a[i])))
 				}
 			}
-		case to.bits() == 64 && from == typeU32:
+		case to.bits() == 64 && !to.float() && from == typeU32:
 			a.in.wide = func(d *v64, a, _ *v32, _ *v64) {
 				for i := range d {
 					d[i] = uint64(a[i])
@@ -284,6 +284,20 @@ func move(a *assembler) error {
 		a.in.kind = kindPredicate
 	}
 	switch s.kind {
+	case operandInt:
+		if t != typePred {
+			break
+		}
+		if a.in.d, err = a.dst(0, t); err != nil {
+			return err
+		}
+		a.in.a, a.in.b = a.in.d, a.in.d
+		if s.value != 0 {
+			a.in.logic = func(_, _ uint32) uint32 { return allLanes }
+		} else {
+			a.in.logic = func(_, _ uint32) uint32 { return 0 }
+		}
+		return nil
 	case operandSpecial:
 		at, ok := specials[s.name]
 		if !ok || t.bits() != 32 {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,12 +14,12 @@ import (
 // kernelText is the text of a module with one kernel of study.ptx.
 func kernelText(t testing.TB, kernel string) string {
 	t.Helper()
-	text, err := os.ReadFile("testdata/study.ptx")
+	text, err := studyText()
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, _, _ := strings.Cut(string(text), ".visible")
-	_, body, ok := strings.Cut(string(text), ".visible .entry "+kernel+"(")
+	head, _, _ := strings.Cut(text, ".visible")
+	_, body, ok := strings.Cut(text, ".visible .entry "+kernel+"(")
 	if !ok {
 		t.Fatalf("there is no kernel %s", kernel)
 	}
@@ -253,6 +252,23 @@ func TestMissingGridWaitIsFound(t *testing.T) {
 		t.Error(err)
 	}
 	r.after("relay4", [3]int{1, 1, 1}, [3]int{256, 1, 1}, ring4, p.params())
+}
+
+// Nor may a kernel end that has waited for none: who waits for it would not wait for those before.
+func TestKernelWithoutGridWaitIsFound(t *testing.T) {
+	m, err := Parse(".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry idle() { ret; }\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Launch{Kernel: m.Kernel("idle"), Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}}
+	if err := NewMachine(Options{}).Launch(l); err != nil {
+		t.Error(err)
+	}
+	l.Dependent = true
+	var fault *Fault
+	if err := NewMachine(Options{}).Launch(l); !errors.As(err, &fault) || !strings.Contains(fault.What, "no thread does griddepcontrol.wait") {
+		t.Errorf("error %v", err)
+	}
 }
 
 // An address that is four bytes too high is a fault or gives other results: every few loads of some

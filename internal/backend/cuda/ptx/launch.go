@@ -55,6 +55,7 @@ func (m *Machine) Launch(l Launch) error {
 	if !l.Dependent {
 		m.floor = m.launch
 	}
+	m.waits.Store(false)
 	total := l.blocks()
 	order := rand.New(rand.NewPCG(m.options.Seed, m.launch)).Perm(min(total, 1<<16))
 	var (
@@ -92,6 +93,9 @@ func (m *Machine) Launch(l Launch) error {
 	wait.Wait()
 	if fault != nil {
 		return fault
+	}
+	if l.Dependent && !m.waits.Load() {
+		return &Fault{Kernel: l.Kernel.Name, What: "no thread does griddepcontrol.wait: who waits for this kernel would not wait for those before it"}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package ptx
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // Options of a Machine; the zero value is ready.
@@ -18,8 +19,9 @@ type Machine struct {
 	options     Options
 	allocations []*allocation // by the upper bits of an address, less one; nil: freed
 	used        int64
-	launch      uint64 // number of the last one
-	floor       uint64 // the last that began after all before it had ended
+	launch      uint64      // number of the last one
+	floor       uint64      // the last that began after all before it had ended
+	waits       atomic.Bool // a thread of the launch has done griddepcontrol.wait
 	atomics     sync.Mutex
 
 	mu    sync.Mutex // of what is below

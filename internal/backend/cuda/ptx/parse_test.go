@@ -2,7 +2,6 @@ package ptx
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"testing"
 )
@@ -10,11 +9,11 @@ import (
 // The text of our kernels has only arithmetic that rounds to nearest, and is fused where the source
 // says so: as many fma as the compiler left of the intrinsics.
 func TestScanOfKernels(t *testing.T) {
-	text, err := os.ReadFile("testdata/study.ptx")
+	text, err := studyText()
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, counts, err := Scan(string(text))
+	found, counts, err := Scan(text)
 	if err != nil || len(found) > 0 {
 		t.Fatal(err, found)
 	}

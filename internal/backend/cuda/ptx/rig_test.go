@@ -1,19 +1,36 @@
 package ptx
 
 import (
+	"compress/gzip"
 	"encoding/binary"
+	"io"
 	"math"
 	"os"
 	"sync"
 	"testing"
 )
 
+// studyText is the text of study.cu, compiled; it is a third of a megabyte if it is not compressed.
+var studyText = sync.OnceValues(func() (string, error) {
+	file, err := os.Open("testdata/study.ptx.gz")
+	if err != nil {
+		return "", err
+	}
+	defer file.Close() //nolint:errcheck // read only
+	z, err := gzip.NewReader(file)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(z)
+	return string(text), err
+})
+
 var study = sync.OnceValues(func() (*Module, error) {
-	text, err := os.ReadFile("testdata/study.ptx")
+	text, err := studyText()
 	if err != nil {
 		return nil, err
 	}
-	return Parse(string(text))
+	return Parse(text)
 })
 
 // rig is a machine and the kernels of a module, for tests.
