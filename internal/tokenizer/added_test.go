@@ -98,3 +98,13 @@ func TestAddedTokensDecode(t *testing.T) {
 		t.Errorf("Size = %d, want 304", tok.Size())
 	}
 }
+
+func TestShownTokensAreText(t *testing.T) {
+	tok := mustNew(t, smallFile(t, func(file, _ object) {
+		file["added_tokens"] = []object{{"id": 900, "content": "<a>", "special": true}, {"id": 901, "content": "<b>", "special": true}}
+	}))
+	tok.Show("<a>", "<c>")
+	if got := tok.Decode([]int32{900, 901}, true); got != "<a>" || tok.Special(900) || !tok.Special(901) {
+		t.Errorf("%q", got)
+	}
+}

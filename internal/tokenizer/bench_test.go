@@ -41,6 +41,22 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
+// BenchmarkSplit compares scanners with the expressions they stand for.
+func BenchmarkSplit(b *testing.B) {
+	text := english(b)
+	for name, s := range map[string]splitter{
+		"pattern=glm/by=scanner": newScanner(other, 3), "pattern=glm/by=expression": oracle(b, glmPattern),
+		"pattern=deepseek/by=scanner": newDeepSeekScanner(), "pattern=deepseek/by=expression": newDeepSeekOracle(b),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				s.split(text, func(string) bool { return true })
+			}
+		})
+	}
+}
+
 // BenchmarkEncodeHostile takes a megabyte without a break.
 func BenchmarkEncodeHostile(b *testing.B) {
 	for _, v := range vocabularies(b) {

@@ -28,7 +28,7 @@ func New(tokenizerJSON []byte) (*Tokenizer, error) {
 // everything else at load, and a token listed twice would go unseen. The small parts, nil where
 // there are none, go through encoding/json.
 type document struct {
-	added, normalizer, preTokenizer, decoder *jsontext.Reader
+	added, normalizer, preTokenizer, decoder, post *jsontext.Reader
 
 	// Of the model:
 	vocab        *vocabulary
@@ -71,6 +71,9 @@ func load(data []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
 	}
+	if t.prefix, err = t.readPrefix(d.post); err != nil {
+		return nil, fmt.Errorf("post_processor: %w", err)
+	}
 	t.begins = sync.OnceValue(t.findBegins)
 	for _, token := range t.vocab.tokens {
 		t.longest = max(t.longest, len(token))
@@ -90,6 +93,8 @@ func (d *document) read(r *jsontext.Reader) error {
 			d.preTokenizer, err = r.Value()
 		case "decoder":
 			d.decoder, err = r.Value()
+		case "post_processor":
+			d.post, err = r.Value()
 		case "model":
 			err = d.readModel(r)
 		default:
@@ -197,6 +202,48 @@ func readNormalizer(part *jsontext.Reader) (bool, error) {
 		return false, fmt.Errorf("type %q; only NFC and Sequences of it are known", n.Type)
 	}
 	return nfc(root)
+}
+
+// readPrefix returns the tokens that the post-processor puts before a text.
+func (t *Tokenizer) readPrefix(part *jsontext.Reader) ([]int32, error) {
+	type processor struct {
+		Type       string      `json:"type"`
+		Processors []processor `json:"processors"` // Sequence
+		Single     []struct {  // TemplateProcessing
+			Token *struct {
+				ID string `json:"id"`
+			} `json:"SpecialToken"`
+		} `json:"single"`
+		Tokens map[string]struct {
+			IDs []int32 `json:"ids"`
+		} `json:"special_tokens"`
+	}
+	var root *processor
+	if err := decode(part, &root); err != nil || root == nil {
+		return nil, err
+	}
+	var prefix []int32
+	for _, p := range append([]processor{*root}, root.Processors...) {
+		if p.Type != "TemplateProcessing" {
+			continue
+		}
+		for _, piece := range p.Single {
+			if piece.Token == nil {
+				break // the text
+			}
+			token, ok := p.Tokens[piece.Token.ID]
+			if !ok || len(token.IDs) == 0 {
+				return nil, fmt.Errorf("no ids of the token %q", piece.Token.ID)
+			}
+			for _, id := range token.IDs {
+				if _, ok := t.Token(id); !ok {
+					return nil, fmt.Errorf("token %q: the vocabulary has no id %d", piece.Token.ID, id)
+				}
+			}
+			prefix = append(prefix, token.IDs...)
+		}
+	}
+	return prefix, nil
 }
 
 // checkDecoder checks that tokens are to be decoded as bytes.

@@ -236,3 +236,38 @@ func FuzzNew(f *testing.F) {
 		}
 	})
 }
+
+func TestPrefixIsThePostProcessors(t *testing.T) {
+	special := object{"SpecialToken": object{"id": "<s>", "type_id": 0}}
+	text := object{"Sequence": object{"id": "A", "type_id": 0}}
+	template := func(ids []int, single ...any) object {
+		return object{"type": "TemplateProcessing", "single": single, "pair": []any{}, "special_tokens": object{"<s>": object{"id": "<s>", "ids": ids, "tokens": []string{"<s>"}}}}
+	}
+	for name, c := range map[string]struct {
+		post any
+		want []int32
+		err  string
+	}{
+		"none":     {nil, nil, ""},
+		"bytes":    {object{"type": "ByteLevel", "trim_offsets": false}, nil, ""},
+		"template": {template([]int{1, 2}, special, text, special), []int32{1, 2}, ""},
+		"twice":    {template([]int{1}, special, special, text), []int32{1, 1}, ""},
+		"behind":   {template([]int{1}, text, special), nil, ""},
+		"sequence": {object{"type": "Sequence", "processors": []any{object{"type": "ByteLevel"}, template([]int{3}, special, text)}}, []int32{3}, ""},
+		"no ids":   {template(nil, special, text), nil, "no ids"},
+		"no token": {template([]int{1 << 20}, special, text), nil, "no id 1048576"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tok, err := New(smallFile(t, func(file, _ object) { file["post_processor"] = c.post }))
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), "post_processor") || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("error %v, want one about %s", err, c.err)
+				}
+				return
+			}
+			if err != nil || !slices.Equal(tok.Prefix(), c.want) {
+				t.Errorf("%v, %v, want %v", tok.Prefix(), err, c.want)
+			}
+		})
+	}
+}

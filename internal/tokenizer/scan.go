@@ -5,12 +5,13 @@ import (
 	"unicode/utf8"
 )
 
-// The patterns of the Qwen families, as their files spell them. A scanner gives
-// the same pieces as the regular expression, without its look-ahead and
+// The patterns of the Qwen families and of GLM, as their files spell them. A scanner
+// gives the same pieces as the regular expression, without its look-ahead and
 // backtracking.
 const (
 	qwen35Pattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	qwen2Pattern  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	glmPattern    = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
 // class is what the patterns can tell of a character.
@@ -28,18 +29,20 @@ const (
 // ideographs, emoji included.
 const tableRunes = 0x20000
 
-// scanner splits text by one of the Qwen patterns. They differ in combining
-// marks only: in the 3.5 pattern a mark is as good as a letter everywhere (as
-// the optional first character of a word it is followed by what it would begin
-// itself), in the older one it is as good as punctuation.
+// scanner splits text by one of these patterns. They differ in combining marks: in
+// that of Qwen3.5 a mark is as good as a letter everywhere (as the optional first
+// character of a word it is followed by what it would begin itself), in the others
+// it is as good as punctuation; and in how many digits stay together.
 type scanner struct {
 	classes [tableRunes]class
 	marks   class // the class of \p{M}
+	digits  int   // at most this many in a piece
 }
 
-// newScanner returns a scanner that gives combining marks the class marks.
-func newScanner(marks class) *scanner {
-	s := &scanner{marks: marks}
+// newScanner returns a scanner that gives combining marks the class marks, and
+// pieces of as many digits.
+func newScanner(marks class, digits int) *scanner {
+	s := &scanner{marks: marks, digits: digits}
 	s.fill(unicode.M, marks)
 	s.fill(unicode.L, letter)
 	s.fill(unicode.N, number)
@@ -122,7 +125,7 @@ func (s *scanner) end(text string, pos int) int {
 	case letter:
 		return s.run(text, next, letter)
 	case number:
-		return next
+		return s.numbers(text, next)
 	case newline:
 		return s.spaces(text, pos)
 	case other:
@@ -145,6 +148,18 @@ func (s *scanner) end(text string, pos int) int {
 		return s.symbols(text, next)
 	}
 	return s.spaces(text, pos)
+}
+
+// numbers returns the end of a piece of digits, of which the first ends at i.
+func (s *scanner) numbers(text string, i int) int {
+	for n := 1; n < s.digits && i < len(text); n++ {
+		c, size := s.at(text, i)
+		if c != number {
+			break
+		}
+		i += size
+	}
+	return i
 }
 
 // symbols returns the end of a run of symbols and of the line ends after it.

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,11 +45,13 @@ func (p pretokenizer) run(text string, emit func(string) bool) bool {
 type pattern struct{ re *regexp2.Regexp }
 
 func newPattern(expr string) (splitter, error) {
-	switch {
-	case expr == qwen35Pattern:
-		return newScanner(letter), nil
-	case expr == qwen2Pattern:
-		return newScanner(other), nil
+	switch known := spelled(expr); {
+	case known == qwen35Pattern:
+		return newScanner(letter, 1), nil
+	case known == qwen2Pattern:
+		return newScanner(other, 1), nil
+	case known == glmPattern:
+		return newScanner(other, 3), nil
 	case expr == "":
 		return nil, errors.New("empty pattern")
 	case len(expr) > maxPattern:
@@ -129,6 +132,7 @@ func newPretokenizer(root *preTokenizerJSON) (pretokenizer, error) {
 		return nil, errors.New("null; expected ByteLevel, or a Sequence that ends with it")
 	}
 	var p pretokenizer
+	var exprs []string // of the Splits
 	byteLevel := false
 	var add func(step *preTokenizerJSON) error
 	add = func(step *preTokenizerJSON) error {
@@ -159,13 +163,16 @@ func newPretokenizer(root *preTokenizerJSON) (pretokenizer, error) {
 			if err == nil && len(p) == maxSplits {
 				err = fmt.Errorf("more than %d Splits", maxSplits)
 			}
-			p = append(p, split)
+			p, exprs = append(p, split), append(exprs, spelled(step.Pattern.Regex))
 			return err
 		}
 		return fmt.Errorf("type %q; only Split, ByteLevel and Sequences of them are known", step.Type)
 	}
 	if err := add(root); err != nil {
 		return nil, err
+	}
+	if slices.Equal(exprs, deepSeekPatterns) {
+		p = slices.Replace(p, 0, len(exprs), splitter(newDeepSeekScanner()))
 	}
 	if !byteLevel {
 		return nil, errors.New("no ByteLevel; only byte-level vocabularies are known")

@@ -6,7 +6,8 @@
 // (Hugging Face tokenizers) gives. It does not know files, models, chat
 // templates or stop tokens, and it never adds a token the text does not hold:
 // the file's post-processor, truncation and padding are not applied, as with
-// add_special_tokens=false in the reference.
+// add_special_tokens=false in the reference. What the post-processor would put
+// before a text is Prefix.
 //
 // Bytes that are not UTF-8 are read as U+FFFD, one for each maximal part of a
 // character that was cut short, both in text to encode and in ids to decode.
@@ -38,6 +39,7 @@ type Tokenizer struct {
 	special   []bool                 // by id; true for added tokens flagged special
 	mergeable map[int32]bool         // added tokens that merges can make; nil: none
 	longest   int                    // bytes of the longest token
+	prefix    []int32
 }
 
 // ID returns the id of a token by its text: the content of an added token, or
@@ -49,6 +51,10 @@ func (t *Tokenizer) ID(token string) (int32, bool) {
 	}
 	return t.vocab.lookup(token)
 }
+
+// Prefix returns the tokens that the file's post-processor puts before a text that is no
+// conversation, such as GLM's [gMASK]<sop>. Chat templates write them themselves.
+func (t *Tokenizer) Prefix() []int32 { return t.prefix }
 
 // Token returns the bytes a token contributes to decoded text. They need not be
 // valid UTF-8: characters may be spread over several tokens. ok is false for an
@@ -62,6 +68,16 @@ func (t *Tokenizer) Token(id int32) (text string, ok bool) {
 // the model and that decoding may skip. Ids without a token are not special.
 func (t *Tokenizer) Special(id int32) bool {
 	return id >= 0 && int(id) < len(t.special) && t.special[id]
+}
+
+// Show makes tokens that the file flags special ordinary ones: text that decoding does not skip. It is
+// for whoever has made t, before others use it.
+func (t *Tokenizer) Show(tokens ...string) {
+	for _, token := range tokens {
+		if id, ok := t.added[token]; ok {
+			t.special[id] = false
+		}
+	}
 }
 
 // Size returns one more than the highest id, added tokens included. A model's

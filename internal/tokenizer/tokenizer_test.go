@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -82,12 +83,17 @@ type referenceCase struct {
 
 func referenceCases(tb testing.TB, name string) []referenceCase {
 	tb.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
+	compressed, err := os.Open(filepath.Join("testdata", name+".gz"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer compressed.Close() //nolint:errcheck // read only
+	data, err := gzip.NewReader(compressed)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	var file struct{ Cases []referenceCase }
-	if err := json.Unmarshal(data, &file); err != nil {
+	if err := json.NewDecoder(data).Decode(&file); err != nil {
 		tb.Fatal(err)
 	}
 	if len(file.Cases) < 500 {
