@@ -124,6 +124,11 @@ type Product struct {
 	// Only lists the blocks of RowBlock rows of W to compute, ascending; the other columns
 	// of Dst stay as they are. Nil: all.
 	Only []int32
+	// Each is the product of every head with a matrix of its own, which is one of the stack W.
+	// The columns of x and of Dst are cut into as many blocks as W has matrices: matrix i
+	// multiplies the first in columns of block i of x into the first out columns of block i of
+	// Dst, whose other columns stay as they are. There is neither Bias nor Only.
+	Each bool
 }
 
 // RowBlock is how many rows of a weight are computed together at least.

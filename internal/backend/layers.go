@@ -97,6 +97,8 @@ type Attention struct {
 	Freqs []float32
 	// Interleaved rotates the pairs (2i, 2i+1) instead.
 	Interleaved bool
+	// Turn is what the cosines and sines of the rotation are multiplied with; 0: 1.
+	Turn float32
 	// Sections says which of its row's three positions pair i is rotated by; nil: the first.
 	Sections []uint8
 

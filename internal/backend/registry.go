@@ -86,7 +86,34 @@ func Known(name string) error { return devices.known(name) }
 
 // Open opens a device by its name. Auto, or no name, is the device of the highest rank that this
 // machine has and that has the instruction set of the options, if they name one.
-func Open(name string, o Options) (Backend, error) { return devices.open(name, o) }
+func Open(name string, o Options) (Backend, error) {
+	b, _, err := devices.open(name, o)
+	return b, err
+}
+
+// OpenNamed is Open, and says what the device is called that was opened.
+func OpenNamed(name string, o Options) (b Backend, called string, err error) {
+	return devices.open(name, o)
+}
+
+// HostName is the name of the host's processor, the device of rank 0; "" if this build has none.
+func HostName() string {
+	for _, d := range devices {
+		if d.Rank == 0 {
+			return d.Name
+		}
+	}
+	return ""
+}
+
+// OpenHost opens the host's processor beside another device.
+func OpenHost(o Options) (Backend, error) {
+	name := HostName()
+	if d := devices.find(name); d != nil && !slices.Contains(d.ISAs(), o.ISA) {
+		o.ISA = "" // it is the other's
+	}
+	return Open(name, o)
+}
 
 func (r *registry) register(d Device) {
 	if d.Name == "" || d.Name == Auto || r.find(d.Name) != nil {
@@ -141,25 +168,26 @@ func (r registry) known(name string) error {
 	return fmt.Errorf("device %s: %w in this build; use %s", name, ErrUnavailable, strings.Join(r.names(), " or "))
 }
 
-func (r registry) open(name string, o Options) (Backend, error) {
+func (r registry) open(name string, o Options) (b Backend, called string, err error) {
 	if name != "" && name != Auto {
 		if err := r.known(name); err != nil {
-			return nil, err
+			return nil, name, err
 		}
-		return r.find(name).Open(o)
+		b, err := r.find(name).Open(o)
+		return b, name, err
 	}
 	var missing []error
 	for _, d := range r.having(o.ISA) {
 		b, err := d.Open(o)
 		if !errors.Is(err, ErrUnavailable) {
-			return b, err
+			return b, d.Name, err
 		}
 		missing = append(missing, err)
 	}
 	if missing == nil {
-		return nil, fmt.Errorf("device: %w in this build", ErrUnavailable)
+		return nil, "", fmt.Errorf("device: %w in this build", ErrUnavailable)
 	}
-	return nil, errors.Join(missing...)
+	return nil, "", errors.Join(missing...)
 }
 
 // having are the devices with an instruction set. Where none has it all are returned: opening

@@ -55,7 +55,7 @@ func TestOpenChoosesTheDevice(t *testing.T) {
 		{"abacus", "", "device abacus: not available in this build; use auto or fast or good or host"},
 		{"Host", "", "device Host: not available in this build"},
 	} {
-		b, err := r.open(c.name, Options{ISA: c.isa, Threads: 3})
+		b, _, err := r.open(c.name, Options{ISA: c.isa, Threads: 3})
 		got := ""
 		if f, ok := b.(*fake); ok && f.o == (Options{ISA: c.isa, Threads: 3}) {
 			got = f.device
@@ -97,7 +97,7 @@ func TestListDescribesEveryDevice(t *testing.T) {
 func TestNothingIsAvailableInAnEmptyBuild(t *testing.T) {
 	var r registry
 	for _, name := range []string{"", Auto, "cpu"} {
-		if b, err := r.open(name, Options{}); b != nil || !errors.Is(err, ErrUnavailable) {
+		if b, _, err := r.open(name, Options{}); b != nil || !errors.Is(err, ErrUnavailable) {
 			t.Errorf("device %q: %v, %v", name, b, err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -70,12 +71,28 @@ type Suite struct {
 	oracle  backend.Backend
 	answers map[string][][]float32 // by case
 	brief   bool                   // fewer formats and shapes
+	only    []string               // names of checks; nil: all
+}
+
+// Only leaves the checks of these names, as subtests have them: for a device that is not yet whole.
+func (s *Suite) Only(names ...string) *Suite {
+	few := *s
+	few.only = names
+	return &few
+}
+
+// checks are those to run.
+func (s *Suite) checks() []check {
+	if s.only == nil {
+		return checks
+	}
+	return slices.DeleteFunc(slices.Clone(checks), func(k check) bool { return !slices.Contains(s.only, k.name) })
 }
 
 // New returns the checks for the devices of a test; fewer of them in short mode.
 func New(tb testing.TB) *Suite {
 	tb.Helper()
-	oracle := Open(tb, backend.Options{Threads: 1, ISA: "generic"})
+	oracle := CPU(tb, backend.Options{Threads: 1, ISA: "generic"})
 	return &Suite{oracle: oracle, answers: map[string][][]float32{}, brief: testing.Short()}
 }
 
@@ -83,7 +100,7 @@ func New(tb testing.TB) *Suite {
 // compute with another, which gives the bits of the portable code if New's checks hold.
 func Brief(tb testing.TB) *Suite {
 	tb.Helper()
-	return &Suite{oracle: Open(tb, backend.Options{Threads: 1}), answers: map[string][][]float32{}, brief: true}
+	return &Suite{oracle: CPU(tb, backend.Options{Threads: 1}), answers: map[string][][]float32{}, brief: true}
 }
 
 // Check has b do everything that a device can be asked for, over odd sizes, tails and views, and
@@ -92,7 +109,7 @@ func Brief(tb testing.TB) *Suite {
 // errors that are not reported.
 func (s *Suite) Check(b backend.Backend) []Finding {
 	c := &checker{Suite: s, b: b}
-	for _, k := range checks {
+	for _, k := range s.checks() {
 		if !c.do(k) {
 			break
 		}
@@ -104,7 +121,7 @@ func (s *Suite) Check(b backend.Backend) []Finding {
 func (s *Suite) Run(t *testing.T, b backend.Backend) {
 	t.Helper()
 	c := &checker{Suite: s, b: b}
-	for _, k := range checks {
+	for _, k := range s.checks() {
 		goOn := true
 		t.Run(k.name, func(t *testing.T) {
 			c.findings = nil

@@ -3,16 +3,34 @@
 package backendtest
 
 import (
+	"cmp"
+	"os"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	_ "github.com/foretoken/foretoken/internal/backend/cpu" // what tests compute on
 )
 
-// Open opens the processor for a test, which closes it at its end.
+// Open opens the device that tests compute on, which the test closes at its end: the processor, or
+// what the environment names in FORETOKEN_TEST_DEVICE, as make test-cuda does. Options with an
+// instruction set are for the processor.
 func Open(tb testing.TB, o backend.Options) backend.Backend {
 	tb.Helper()
-	b, err := backend.Open("cpu", o)
+	if o.ISA != "" {
+		return CPU(tb, o)
+	}
+	return open(tb, cmp.Or(os.Getenv("FORETOKEN_TEST_DEVICE"), "cpu"), o)
+}
+
+// CPU opens the processor for a test, which closes it at its end.
+func CPU(tb testing.TB, o backend.Options) backend.Backend {
+	tb.Helper()
+	return open(tb, "cpu", o)
+}
+
+func open(tb testing.TB, device string, o backend.Options) backend.Backend {
+	tb.Helper()
+	b, err := backend.Open(device, o)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -293,6 +293,7 @@ func forgetful() (list []planted) {
 		"scale":         func(a *backend.Attention) { a.Scale = 0 },
 		"window":        func(a *backend.Attention) { a.Window = 0 },
 		"interleaved":   func(a *backend.Attention) { a.Interleaved = false },
+		"turn":          func(a *backend.Attention) { a.Turn = 0 },
 		"sections":      func(a *backend.Attention) { a.Sections = nil },
 		"rotation":      func(a *backend.Attention) { a.Freqs = nil },
 		"norm of keys":  func(a *backend.Attention) { a.KNorm = backend.Tensor{} },
@@ -472,6 +473,21 @@ var layerFaults = []planted{
 				products[i].Only = nil
 			}
 			b.MatMul(x, products...)
+		}
+	}},
+	{"MatMul", "all heads meet the first matrix", func(f *faulty, b *Opaque) {
+		f.matmul = func(x backend.Tensor, products []backend.Product) {
+			for _, p := range products {
+				if !p.Each {
+					b.MatMul(x, p)
+					continue
+				}
+				in, out := x.Cols/p.W.Count(), p.Dst.Cols/p.W.Count()
+				for i := range p.W.Count() {
+					dst := p.Dst.ColRange(i*out, i*out+p.W.Rows())
+					b.MatMul(x.ColRange(i*in, i*in+p.W.Cols()), backend.Product{Dst: dst, W: p.W, Add: p.Add})
+				}
+			}
 		}
 	}},
 	{"MatMul", "infinities are rounded away", func(f *faulty, b *Opaque) {

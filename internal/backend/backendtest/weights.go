@@ -277,11 +277,47 @@ func (c *checker) matmul() {
 		}
 		return all
 	})
+	c.each()
 	c.like("no rows", func(r *rig) [][]float32 {
 		x, y := r.random(2, 64), r.random(2, 16)
 		r.b.MatMul(x.RowRange(1, 1), backend.Product{Dst: y.RowRange(1, 1), W: r.load(backend.Int8, r.matrix(16, 64))})
 		return [][]float32{r.read(y)}
 	})
+}
+
+// each checks products of every head with a matrix of its own: they have the bits of the heads'
+// products one by one, and what lies between the heads is left alone.
+func (c *checker) each() {
+	for _, bits := range []int{0, 4, 8} {
+		for _, m := range []int{1, 3, 17} {
+			const heads, rows, cols, in, out = 3, 37, 64, 80, 40
+			what := fmt.Sprintf("%d bits, %d rows of heads", bits, m)
+			stack := func(r *rig) (w backend.Weight, one [heads]backend.Weight) {
+				var list []dtype.Matrix
+				for i := range heads {
+					list = append(list, r.quantized(rows, cols, bits, 32))
+					one[i] = r.load(backend.Int8, list[i])
+				}
+				return r.load(backend.Int8, list...), one
+			}
+			c.like(what, func(r *rig) [][]float32 {
+				w, _ := stack(r)
+				x, y, sum := r.random(m, heads*in), r.random(m, heads*out), r.random(m, heads*out)
+				r.b.MatMul(x, backend.Product{Dst: y, W: w, Each: true}, backend.Product{Dst: sum, W: w, Each: true, Add: true})
+				return [][]float32{r.read(y), r.read(sum), r.read(x)}
+			})
+			c.holds(what+", one by one", func(r *rig) (got, want []float32) {
+				w, one := stack(r)
+				x, y, z := r.random(m, heads*in), r.random(m, heads*out), r.random(m, heads*out)
+				r.b.Copy(z, y)
+				r.b.MatMul(x, backend.Product{Dst: y, W: w, Each: true})
+				for i := range one {
+					r.b.MatMul(x.ColRange(i*in, i*in+cols), backend.Product{Dst: z.ColRange(i*out, i*out+rows), W: one[i]})
+				}
+				return r.read(y), r.read(z)
+			})
+		}
+	}
 }
 
 // only checks products of some blocks of rows: they have the bits of the whole product, and the

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -34,6 +35,7 @@ type attendOp struct {
 	tails        []float32           // [kv heads, rows, heads of each, tail]: likewise
 	sums         []kernel.SoftmaxSum // [kv heads, rows, heads of each]
 	groups       []attendGroup
+	most         int // queries of a group
 	spans        []attendSpan
 	cut          []int32         // groups that more than one span has pages of
 	buffers      []attendBuffers // one per thread
@@ -56,6 +58,7 @@ type attendGroup struct {
 	skip               int // pages of the sequence that no row sees
 	first, pages       int // its pages after those, counted through all groups
 	merged             int // pages whose sum is in the output
+	prompt             bool
 }
 
 // groupQueries bounds the queries of a group: all of them fit into the first cache beside
@@ -66,11 +69,12 @@ const groupQueries = 16
 type attendBuffers struct {
 	key    []float32           // [key]
 	tail   []float32           // [tail]
-	scores []float32           // [queries+1, PageTokens]: the last so that rows may begin later
+	scores []float32           // [queries and some, PageTokens]: rows may begin later, and kernels write on
 	more   []float32           // likewise, of tails
 	page   []float32           // [queries, value]
 	now    []kernel.SoftmaxSum // [queries]
 	coded  codedBuffers
+	prompt promptBuffers
 }
 
 // attendSpan is a range of pages, counted through all groups. If it begins in the middle of
@@ -95,8 +99,8 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	op.dst, op.q, op.k, op.v = dst, q, k, v
 	op.shape()
 	op.owner = owners(op.owner, batch, k.Rows)
-	op.queries = kernel.Grow(op.queries, q.Rows*a.Heads*op.key)
-	op.tails = kernel.Grow(op.tails, q.Rows*a.Heads*op.tail)
+	op.queries = kernel.Grow(op.queries, (q.Rows*a.Heads+kernel.PromptStrip)*op.key) // which may be read on
+	op.tails = kernel.Grow(op.tails, (q.Rows*a.Heads+kernel.PromptStrip)*op.tail)
 	op.sums = kernel.Grow(op.sums, q.Rows*a.Heads)
 	op.buffers = kernel.Grow(op.buffers, b.pool.size())
 	if op.rotations.stale(op) {
@@ -106,7 +110,7 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	if q.Rows == 0 {
 		return
 	}
-	op.cutSpans(op.group())
+	op.cutSpans(op.layOut())
 	op.run(attending, len(op.spans), 1)
 	if len(op.cut) > 0 {
 		op.run(joining, len(op.cut)*op.joins(), 1)
@@ -161,14 +165,22 @@ func owners(dst []int32, batch []backend.Seq, rows int) []int32 {
 	return dst
 }
 
-// group lays out the groups and returns the number of their pages, and that of the group with
+// layOut lays out the groups and returns the number of their pages, and that of the group with
 // the most.
-func (op *attendOp) group() (pages, longest int) {
-	op.groups = op.groups[:0]
-	height := max(1, groupQueries/op.share())
-	if op.coded && op.q.Rows*op.a.Heads >= codedQueries*chunksPerThread*op.b.pool.size() {
-		height = max(1, codedQueries/op.share())
+func (op *attendOp) layOut() (pages, longest int) {
+	if pages, longest, ok := op.groupPrompt(); ok {
+		return pages, longest
 	}
+	queries := groupQueries
+	if op.coded && op.q.Rows*op.a.Heads >= codedQueries*chunksPerThread*op.b.pool.size() {
+		queries = codedQueries
+	}
+	return op.group(max(1, queries/op.share()))
+}
+
+// group is layOut with groups of height rows.
+func (op *attendOp) group(height int) (pages, longest int) {
+	op.groups, op.most = op.groups[:0], height*op.share()
 	for i, s := range op.batch {
 		for r := 0; r < s.N; r += height {
 			n := min(height, s.N-r)
@@ -190,7 +202,7 @@ func (op *attendOp) group() (pages, longest int) {
 func (op *attendOp) cutSpans(pages, longest int) {
 	threads := op.b.pool.size()
 	n := len(op.groups)
-	even := longest*chunksPerThread*threads <= pages
+	even := op.even(pages, longest)
 	if !even {
 		const least = 4 // pages of one query that are worth a thread
 		n = max(1, min(threads, pages, pages*op.share()/least))
@@ -215,18 +227,20 @@ func (op *attendOp) cutSpans(pages, longest int) {
 	}
 }
 
+// even reports whether there are many groups and none is much of the work.
+func (op *attendOp) even(pages, longest int) bool {
+	return longest*chunksPerThread*op.b.pool.size() <= pages
+}
+
 // share is the number of query heads that have the same keys and values.
 func (op *attendOp) share() int { return op.a.Heads / op.a.KVHeads }
-
-// maxQueries is how many queries a group may have.
-func (op *attendOp) maxQueries() int { return max(groupQueries, op.share()) }
 
 // joins is in how many parts a group that spans cut is put together.
 func (op *attendOp) joins() int {
 	if op.coded {
 		return codedSlices
 	}
-	return op.maxQueries()
+	return op.most
 }
 
 func (op *attendOp) part(worker, from, to int) {
@@ -324,6 +338,7 @@ func (op *attendOp) store(buf *attendBuffers, rows pageRows, i int, x []float32,
 // same ones, one after another, so the last ones stay.
 type rotations struct {
 	freqs    []float32
+	turn     float32
 	sections []uint8
 	pos      [][3]int32
 	table    []float32 // [rows, 2, len(freqs)]
@@ -331,8 +346,9 @@ type rotations struct {
 
 // stale reports whether the table is not the one that op needs, and if so resizes it.
 func (t *rotations) stale(op *attendOp) bool {
-	same := slices.Equal(t.freqs, op.a.Freqs) && slices.Equal(t.sections, op.a.Sections) && len(t.pos) == len(op.owner)
-	t.freqs = append(t.freqs[:0], op.a.Freqs...)
+	turn := cmp.Or(op.a.Turn, 1)
+	same := slices.Equal(t.freqs, op.a.Freqs) && t.turn == turn && slices.Equal(t.sections, op.a.Sections) && len(t.pos) == len(op.owner)
+	t.freqs, t.turn = append(t.freqs[:0], op.a.Freqs...), turn
 	t.sections = append(t.sections[:0], op.a.Sections...)
 	t.pos = kernel.Grow(t.pos, len(op.owner))
 	for r, o := range op.owner {
@@ -357,7 +373,8 @@ func (t *rotations) fill(r int) {
 		if len(t.sections) > 0 {
 			pos = t.pos[r][t.sections[i]]
 		}
-		sin[i], cos[i] = exactmath.Sincos32(float32(pos) * f)
+		s, c := exactmath.Sincos32(float32(pos) * f)
+		sin[i], cos[i] = s*t.turn, c*t.turn
 	}
 }
 

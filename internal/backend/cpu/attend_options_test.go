@@ -5,9 +5,11 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -36,6 +38,11 @@ func attendVariants() []attendOptions {
 		change(&a)
 		return a
 	}
+	wide := func(change func(a *backend.Attention)) backend.Attention { // as kernel.Prompt wants it
+		a := backend.Attention{Heads: 4, KVHeads: 1, HeadDim: 64, Eps: 1e-6, Gate: true, Freqs: latent.Freqs}
+		change(&a)
+		return a
+	}
 	return []attendOptions{
 		{name: "nothing", a: with(func(a *backend.Attention) { a.Freqs = nil }), bits: 0xe5b3a01e034e115f},
 		{name: "rotation", a: plain, bits: 0x669609187efa6832},
@@ -48,6 +55,7 @@ func attendVariants() []attendOptions {
 		{name: "narrow values", a: with(func(a *backend.Attention) { a.HeadDim, a.ValueDim, a.Gate = 32, 16, true }), qNorm: true, bits: 0xfac577696f685ac7},
 		{name: "odd widths", a: backend.Attention{Heads: 6, KVHeads: 3, HeadDim: 10, ValueDim: 7, Eps: 1e-6, Freqs: []float32{1, 0.1}, Gate: true}, kNorm: true, bits: 0x636a3ba4365f28e1},
 		{name: "interleaved", a: with(func(a *backend.Attention) { a.Interleaved = true }), bits: 0xfa32a5e4eda82b2c},
+		{name: "turn", a: with(func(a *backend.Attention) { a.Turn = 1.25 }), bits: 0xd914905e18db8c4a},
 		{name: "whole rotation", a: with(func(a *backend.Attention) { a.HeadDim = 6 }), bits: 0x5568adfa146cc8c6},
 		{name: "sections", a: with(func(a *backend.Attention) { a.Sections = []uint8{0, 2, 1} }), positions: true, bits: 0x0b233e249471c314},
 		{name: "positions", a: plain, positions: true, bits: 0x4152ef5042d7e21a},
@@ -59,7 +67,11 @@ func attendVariants() []attendOptions {
 		{name: "latent norm", a: latent, kNorm: true, bits: 0xe49c138664245dea},
 		{name: "latent window", a: latentWith(func(a *backend.Attention) { a.Window, a.Interleaved = 70, true }), qNorm: true, kNorm: true, bits: 0x4356a50bbd096224},
 		{name: "latent gate", a: latentWith(func(a *backend.Attention) { a.Gate = true }), bits: 0xfd0b5ec7df1d8fba},
+		{name: "latent turn", a: latentWith(func(a *backend.Attention) { a.Turn, a.Interleaved = 1.25, true }), kNorm: true, bits: 0xe9d69bc05796fd3a},
 		{name: "odd latent", a: latentWith(func(a *backend.Attention) { a.HeadDim, a.Latent, a.Freqs = 13, 7, a.Freqs[:2] }), kNorm: true, bits: 0x32e116582496ea1f},
+		{name: "wide", a: wide(func(*backend.Attention) {}), qNorm: true, kNorm: true, bits: 0xe8308413239145d7},
+		{name: "wide window", a: wide(func(a *backend.Attention) { a.Window = 90 }), kNorm: true, bits: 0xf696a2f0bc057925},
+		{name: "wide latent", a: wide(func(a *backend.Attention) { a.Heads, a.HeadDim, a.Latent = 5, 80, 64 }), kNorm: true, bits: 0xc8a7659c96a1a0d4},
 		{name: "latent without rotation", a: latentWith(func(a *backend.Attention) { a.HeadDim, a.Freqs = 32, nil }), bits: 0x4a454e7f720f1edb},
 	}
 }
@@ -203,6 +215,9 @@ func attentionByDefinition(a *backend.Attention, x *optionInput) []float64 {
 				p, q = 2*i, 2*i+1
 			}
 			sin, cos := math.Sincos(float64(positions[section]) * float64(f))
+			if a.Turn != 0 {
+				sin, cos = sin*float64(a.Turn), cos*float64(a.Turn)
+			}
 			turned[p], turned[q] = turned[p]*cos-turned[q]*sin, turned[q]*cos+turned[p]*sin
 		}
 		return x
@@ -293,6 +308,24 @@ func TestAttendOptionsAreExact(t *testing.T) {
 		}
 		if got := digest(all); got != c.bits {
 			t.Errorf("%s: bits %#016x, recorded are %#016x", c.name, got, c.bits)
+		}
+	}
+}
+
+// TestManyQueriesAreLaidOut checks that the tests above see both forms of attention over floats.
+func TestManyQueriesAreLaidOut(t *testing.T) {
+	for _, b := range everyBackend(t) {
+		for _, c := range attendVariants() {
+			if c.a.Values()%kernel.PromptStrip != 0 {
+				continue
+			}
+			for _, step := range []int{1, optionRows} {
+				c.run(t, b, dtype.F16, step)
+				got := slices.ContainsFunc(b.attend.groups, func(g attendGroup) bool { return g.prompt })
+				if want := step > 1 && b.pool.size() < 5; got != want { // more threads have too few groups
+					t.Errorf("%s, %s, %d rows: laid out is %v", b.Name(), c.name, step, got)
+				}
+			}
 		}
 	}
 }

@@ -14,9 +14,10 @@ func (op *attendOp) attend(buf *attendBuffers, span *attendSpan) {
 		op.attendCoded(&buf.coded, span)
 		return
 	}
-	buf.scores = kernel.Grow(buf.scores, (op.maxQueries()+1)*backend.PageTokens)
+	n := (op.most + kernel.PromptQueries) * backend.PageTokens
+	buf.scores = kernel.Grow(buf.scores, n)
 	if op.tail > 0 {
-		buf.more = kernel.Grow(buf.more, (op.maxQueries()+1)*backend.PageTokens)
+		buf.more = kernel.Grow(buf.more, n)
 	}
 	for i := span.group; i < len(op.groups) && op.groups[i].first < span.to; i++ {
 		g := &op.groups[i]
@@ -27,6 +28,10 @@ func (op *attendOp) attend(buf *attendBuffers, span *attendSpan) {
 		}
 		n, d := g.rows*op.share(), op.value
 		buf.page, buf.now = kernel.Grow(buf.page, n*d), kernel.Grow(buf.now, n)
+		if g.prompt {
+			op.attendPrompt(buf, g)
+			continue
+		}
 		for p := range last {
 			op.page(buf, g, g.skip+p, buf.page, buf.now)
 			for j := range n {
@@ -89,6 +94,10 @@ func (op *attendOp) page(buf *attendBuffers, g *attendGroup, p int, sums []float
 			x.queries = op.queries[(first+a)*op.key : (first+b)*op.key]
 			x.sums, x.now = sums[a*d:b*d], now[a:b]
 			x.tails = op.tails[(first+a)*op.tail : (first+b)*op.tail]
+			x.scores = buf.scores
+			if g.prompt {
+				x.scores = buf.scores[a*backend.PageTokens:]
+			}
 			op.block(buf, &x)
 		}
 		i += n
@@ -103,6 +112,7 @@ type pageBlock struct {
 	from, to int
 	queries  []float32 // [queries, key]
 	tails    []float32 // [queries, tail]
+	scores   []float32 // [queries and one, PageTokens], of prompts there already
 	sums     []float32 // [queries, value]
 	now      []kernel.SoftmaxSum
 }
@@ -110,21 +120,23 @@ type pageBlock struct {
 // block is page for the queries of a block. The score of a latent row is the sum of those of
 // its two parts, and its first part is the value.
 func (op *attendOp) block(buf *attendBuffers, x *pageBlock) {
-	page, after := op.pages(x)
+	page, after := op.pages(x.g, x.p)
 	key, second := op.rows(page, 0, x.g.kv), op.rows(page, 1, x.g.kv)
 	value, n := second, len(x.now)*backend.PageTokens
 	if op.a.Latent > 0 {
 		value = key
 	}
-	op.score(buf.scores, x, x.queries, key, second, op.key)
-	if op.tail > 0 {
-		op.score(buf.more, x, x.tails, second, key, op.tail)
-		op.vector.Add(buf.scores[:n], buf.more[:n])
+	if !x.g.prompt {
+		op.score(x.scores, x, x.queries, key, second, op.key)
+		if op.tail > 0 {
+			op.score(buf.more, x, x.tails, second, key, op.tail)
+			op.vector.Add(x.scores[:n], buf.more[:n])
+		}
 	}
 	for j := range x.now {
-		x.now[j].Top, x.now[j].Weight = op.vector.Softmax(buf.scores[j*backend.PageTokens:][x.from:x.to])
+		x.now[j].Top, x.now[j].Weight = op.vector.Softmax(x.scores[j*backend.PageTokens:][x.from:x.to])
 	}
-	op.weigh(buf.scores, x, value, op.rows(after, 0, x.g.kv))
+	op.weigh(x, value, op.rows(after, 0, x.g.kv))
 }
 
 // score computes the scores of a block's queries, d numbers each, and rows of a page. dst has
@@ -140,10 +152,10 @@ func (op *attendOp) score(dst []float32, x *pageBlock, queries []float32, rows, 
 	}
 }
 
-// weigh sums the values of a page by weights, which lie like scores and are lost.
-func (op *attendOp) weigh(weights []float32, x *pageBlock, rows, next pageRows) {
+// weigh sums the values of a page by their weights, which lie where scores did.
+func (op *attendOp) weigh(x *pageBlock, rows, next pageRows) {
 	k, d, n, count := &op.vector.Page, op.value, len(x.now)*backend.PageTokens, x.to-x.from
-	from := weights[x.from:][:n]
+	from := x.scores[x.from:][:n]
 	if op.at.Type == dtype.F32 {
 		k.Weigh32(x.sums, from, rows.floats()[x.from*d:], next.floats(), d, count)
 	} else {
@@ -151,10 +163,10 @@ func (op *attendOp) weigh(weights []float32, x *pageBlock, rows, next pageRows) 
 	}
 }
 
-// pages are a block's page and the one that is read after it.
-func (op *attendOp) pages(x *pageBlock) (page, after backend.Tensor) {
-	list := op.batch[x.g.seq].Pages
-	return list[x.p], list[min(x.p+1, x.g.skip+x.g.pages-1)]
+// pages are page p of a group and the one that is read after it.
+func (op *attendOp) pages(g *attendGroup, p int) (page, after backend.Tensor) {
+	list := op.batch[g.seq].Pages
+	return list[p], list[min(p+1, g.skip+g.pages-1)]
 }
 
 // pageRows are PageTokens rows of a page, as backend.KeyBytes and its like lay them out. They begin at a

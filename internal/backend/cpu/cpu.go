@@ -42,6 +42,7 @@ type Backend struct {
 	// Operands of the running operation. They live here and not on the stack so that
 	// handing them to the pool allocates nothing.
 	matmul    matmulOp
+	heads     eachOp
 	quantizer quantizeOp
 	attend    attendOp
 	delta     deltaOp

@@ -19,6 +19,11 @@ type matmulOp struct {
 
 // MatMul multiplies x with each product's weight.
 func (b *Backend) MatMul(x backend.Tensor, products ...backend.Product) {
+	for i := range products {
+		if p := &products[i]; p.Each {
+			b.each(x, p)
+		}
+	}
 	b.product(x, 0, products)
 }
 
@@ -30,6 +35,9 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 	op.acts = op.acts[:0]
 	tiles := 0
 	for _, p := range products {
+		if p.Each {
+			continue // computed by itself
+		}
 		w := p.W.(*kernel.Weight)
 		if x.Cols != w.Cols() || p.Dst.Cols != w.Rows() || p.Dst.Rows != x.Rows || n >= w.Count() {
 			panic(fmt.Sprintf("cpu: product of %d×%d and %d×%d into %d×%d", x.Rows, x.Cols, w.Rows(), w.Cols(), p.Dst.Rows, p.Dst.Cols))
@@ -42,7 +50,7 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 		}
 		tiles += tilesOf(&p, w)
 	}
-	if x.Rows > 0 {
+	if x.Rows > 0 && tiles > 0 {
 		b.pool.run(op, tiles, 1)
 	}
 }
@@ -58,6 +66,9 @@ func tilesOf(p *backend.Product, w *kernel.Weight) int {
 func (op *matmulOp) part(worker, from, to int) {
 	for i := range op.products {
 		p := &op.products[i]
+		if p.Each {
+			continue
+		}
 		w := p.W.(*kernel.Weight)
 		n := tilesOf(p, w)
 		if from < n && to > 0 {

@@ -5,6 +5,28 @@
 #include "textflag.h"
 #include "go_asm.h"
 
+// Instructions that the assembler does not know, destination first.
+#define ADDP_8H(d, n, m) WORD $(0x4e60bc00|m<<16|n<<5|d)
+#define BIC_16B(d, n, m) WORD $(0x4e601c00|m<<16|n<<5|d)
+#define BIT_16B(d, n, m) WORD $(0x6ea01c00|m<<16|n<<5|d)
+#define FADD_4S(d, n, m) WORD $(0x4e20d400|m<<16|n<<5|d)
+#define FCMGE_4S(d, n, m) WORD $(0x6e20e400|m<<16|n<<5|d)
+#define FCMGT_4S(d, n, m) WORD $(0x6ea0e400|m<<16|n<<5|d)
+#define FCVTNS_4S(d, n) WORD $(0x4e21a800|n<<5|d)
+#define FCVTZS_4S(d, n) WORD $(0x4ea1b800|n<<5|d)
+#define FDIV_4S(d, n, m) WORD $(0x6e20fc00|m<<16|n<<5|d)
+#define FMLA_4S_AT(d, n, m, i) WORD $(0x4f801000|(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d)
+#define FMUL_4S(d, n, m) WORD $(0x6e20dc00|m<<16|n<<5|d)
+#define FMUL_4S_AT(d, n, m, i) WORD $(0x4f809000|(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d)
+#define FSUB_4S(d, n, m) WORD $(0x4ea0d400|m<<16|n<<5|d)
+#define SADALP_4S(d, n) WORD $(0x4e606800|n<<5|d)
+#define SCVTF_4S(d, n) WORD $(0x4e21d800|n<<5|d)
+#define SDOT_4S_AT(d, n, m, i) WORD $(0x4f80e000|(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d)
+#define SMULL2_8H(d, n, m) WORD $(0x4e20c000|m<<16|n<<5|d)
+#define SMULL_8H(d, n, m) WORD $(0x0e20c000|m<<16|n<<5|d)
+#define SSHR_4S_1(d, n) WORD $(0x4f3f0400|n<<5|d)
+#define UMAX_4S(d, n, m) WORD $(0x6ea06400|m<<16|n<<5|d)
+
 DATA table<>+0(SB)/8, $0x3fb8aa3b3fb8aa3b
 DATA table<>+8(SB)/8, $0x3fb8aa3b3fb8aa3b
 DATA table<>+16(SB)/8, $0x4b4000004b400000
@@ -102,9 +124,9 @@ top:
 	MOVHU.P 2(R2), R7
 	VDUP R7, V29.S4
 	VCMTST V30.S4, V29.S4, V29.S4
-	WORD $0x6eb6e401 // fcmgt.4s v1, v0, v22
+	FCMGT_4S(1, 0, 22)
 	VAND V29.B16, V1.B16, V1.B16
-	WORD $0x6ea11c16 // bit.16b v22, v0, v1
+	BIT_16B(22, 0, 1)
 	SUBS $1, R4
 	BNE top
 	FMOVQ F22, 0(R6)
@@ -115,18 +137,18 @@ top:
 	VEOR V23.B16, V23.B16, V23.B16
 exp:
 	FMOVQ 0(R1), F0
-	WORD $0x4eb6d400 // fsub.4s v0, v0, v22
+	FSUB_4S(0, 0, 22)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V0.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V0.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -138,31 +160,31 @@ exp:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea0e6b5 // fcmgt.4s v21, v21, v0
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 0)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e415 // fcmgt.4s v21, v0, v21
+	FCMGT_4S(21, 0, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V0.B16
 	MOVHU.P 2(R2), R7
 	VDUP R7, V29.S4
@@ -171,145 +193,145 @@ exp:
 	FMOVQ F0, 0(R1)
 	ADD $64, R1
 	FMOVS.P 4(R3), F1
-	WORD $0x4f819001 // fmul.4s v1, v0, v1[0]
+	FMUL_4S_AT(1, 0, 1, 0)
 	VAND V29.B16, V1.B16, V1.B16
-	WORD $0x6ea166f7 // umax.4s v23, v23, v1
+	UMAX_4S(23, 23, 1)
 	SUBS $1, R4
 	BNE exp
 	FMOVQ 0(R8), F4
 	FMOVQ 1024(R8), F7
-	WORD $0x4e27d484 // fadd.4s v4, v4, v7
+	FADD_4S(4, 4, 7)
 	FMOVQ 2048(R8), F7
-	WORD $0x4e27d484 // fadd.4s v4, v4, v7
+	FADD_4S(4, 4, 7)
 	FMOVQ 3072(R8), F7
-	WORD $0x4e27d484 // fadd.4s v4, v4, v7
+	FADD_4S(4, 4, 7)
 	FMOVQ 512(R8), F6
 	FMOVQ 1536(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 2560(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 3584(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
-	WORD $0x4e26d484 // fadd.4s v4, v4, v6
+	FADD_4S(6, 6, 7)
+	FADD_4S(4, 4, 6)
 	FMOVQ 256(R8), F5
 	FMOVQ 1280(R8), F7
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
+	FADD_4S(5, 5, 7)
 	FMOVQ 2304(R8), F7
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
+	FADD_4S(5, 5, 7)
 	FMOVQ 3328(R8), F7
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
+	FADD_4S(5, 5, 7)
 	FMOVQ 768(R8), F6
 	FMOVQ 1792(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 2816(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 3840(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
-	WORD $0x4e26d4a5 // fadd.4s v5, v5, v6
-	WORD $0x4e25d480 // fadd.4s v0, v4, v5
+	FADD_4S(6, 6, 7)
+	FADD_4S(5, 5, 6)
+	FADD_4S(0, 4, 5)
 	FMOVQ 64(R8), F4
 	FMOVQ 1088(R8), F7
-	WORD $0x4e27d484 // fadd.4s v4, v4, v7
+	FADD_4S(4, 4, 7)
 	FMOVQ 2112(R8), F7
-	WORD $0x4e27d484 // fadd.4s v4, v4, v7
+	FADD_4S(4, 4, 7)
 	FMOVQ 3136(R8), F7
-	WORD $0x4e27d484 // fadd.4s v4, v4, v7
+	FADD_4S(4, 4, 7)
 	FMOVQ 576(R8), F6
 	FMOVQ 1600(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 2624(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 3648(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
-	WORD $0x4e26d484 // fadd.4s v4, v4, v6
+	FADD_4S(6, 6, 7)
+	FADD_4S(4, 4, 6)
 	FMOVQ 320(R8), F5
 	FMOVQ 1344(R8), F7
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
+	FADD_4S(5, 5, 7)
 	FMOVQ 2368(R8), F7
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
+	FADD_4S(5, 5, 7)
 	FMOVQ 3392(R8), F7
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
+	FADD_4S(5, 5, 7)
 	FMOVQ 832(R8), F6
 	FMOVQ 1856(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 2880(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 3904(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
-	WORD $0x4e26d4a5 // fadd.4s v5, v5, v6
-	WORD $0x4e25d481 // fadd.4s v1, v4, v5
+	FADD_4S(6, 6, 7)
+	FADD_4S(5, 5, 6)
+	FADD_4S(1, 4, 5)
 	FMOVQ 128(R8), F4
 	FMOVQ 1152(R8), F7
-	WORD $0x4e27d484 // fadd.4s v4, v4, v7
+	FADD_4S(4, 4, 7)
 	FMOVQ 2176(R8), F7
-	WORD $0x4e27d484 // fadd.4s v4, v4, v7
+	FADD_4S(4, 4, 7)
 	FMOVQ 3200(R8), F7
-	WORD $0x4e27d484 // fadd.4s v4, v4, v7
+	FADD_4S(4, 4, 7)
 	FMOVQ 640(R8), F6
 	FMOVQ 1664(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 2688(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 3712(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
-	WORD $0x4e26d484 // fadd.4s v4, v4, v6
+	FADD_4S(6, 6, 7)
+	FADD_4S(4, 4, 6)
 	FMOVQ 384(R8), F5
 	FMOVQ 1408(R8), F7
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
+	FADD_4S(5, 5, 7)
 	FMOVQ 2432(R8), F7
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
+	FADD_4S(5, 5, 7)
 	FMOVQ 3456(R8), F7
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
+	FADD_4S(5, 5, 7)
 	FMOVQ 896(R8), F6
 	FMOVQ 1920(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 2944(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 3968(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
-	WORD $0x4e26d4a5 // fadd.4s v5, v5, v6
-	WORD $0x4e25d482 // fadd.4s v2, v4, v5
+	FADD_4S(6, 6, 7)
+	FADD_4S(5, 5, 6)
+	FADD_4S(2, 4, 5)
 	FMOVQ 192(R8), F4
 	FMOVQ 1216(R8), F7
-	WORD $0x4e27d484 // fadd.4s v4, v4, v7
+	FADD_4S(4, 4, 7)
 	FMOVQ 2240(R8), F7
-	WORD $0x4e27d484 // fadd.4s v4, v4, v7
+	FADD_4S(4, 4, 7)
 	FMOVQ 3264(R8), F7
-	WORD $0x4e27d484 // fadd.4s v4, v4, v7
+	FADD_4S(4, 4, 7)
 	FMOVQ 704(R8), F6
 	FMOVQ 1728(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 2752(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 3776(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
-	WORD $0x4e26d484 // fadd.4s v4, v4, v6
+	FADD_4S(6, 6, 7)
+	FADD_4S(4, 4, 6)
 	FMOVQ 448(R8), F5
 	FMOVQ 1472(R8), F7
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
+	FADD_4S(5, 5, 7)
 	FMOVQ 2496(R8), F7
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
+	FADD_4S(5, 5, 7)
 	FMOVQ 3520(R8), F7
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
+	FADD_4S(5, 5, 7)
 	FMOVQ 960(R8), F6
 	FMOVQ 1984(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 3008(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
+	FADD_4S(6, 6, 7)
 	FMOVQ 4032(R8), F7
-	WORD $0x4e27d4c6 // fadd.4s v6, v6, v7
-	WORD $0x4e26d4a5 // fadd.4s v5, v5, v6
-	WORD $0x4e25d483 // fadd.4s v3, v4, v5
-	WORD $0x4e22d400 // fadd.4s v0, v0, v2
-	WORD $0x4e23d421 // fadd.4s v1, v1, v3
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	FADD_4S(6, 6, 7)
+	FADD_4S(5, 5, 6)
+	FADD_4S(3, 4, 5)
+	FADD_4S(0, 0, 2)
+	FADD_4S(1, 1, 3)
+	FADD_4S(0, 0, 1)
 	FMOVQ F0, 64(R6)
 	FMOVQ 400(R14), F0 // 65535
-	WORD $0x6e20fee1 // fdiv.4s v1, v23, v0
+	FDIV_4S(1, 23, 0)
 	FMOVQ F1, 128(R6)
-	WORD $0x6e37fc01 // fdiv.4s v1, v0, v23
+	FDIV_4S(1, 0, 23)
 	FMOVQ 416(R14), F2 // 2^-100
-	WORD $0x6e22e6e2 // fcmge.4s v2, v23, v2
+	FCMGE_4S(2, 23, 2)
 	VAND V2.B16, V1.B16, V23.B16
 	MOVD R8, R1
 	MOVD CodedPage_Masks(R0), R2
@@ -320,36 +342,36 @@ pack:
 	FMOVQ 0(R3), F6
 	ADD $16, R3
 	FMOVQ 0(R1), F0
-	WORD $0x4f869000 // fmul.4s v0, v0, v6[0]
-	WORD $0x6e37dc00 // fmul.4s v0, v0, v23
-	WORD $0x4e21a800 // fcvtns.4s v0, v0
+	FMUL_4S_AT(0, 0, 6, 0)
+	FMUL_4S(0, 0, 23)
+	FCVTNS_4S(0, 0)
 	MOVHU.P 2(R2), R7
 	VDUP R7, V29.S4
 	VCMTST V30.S4, V29.S4, V29.S4
 	VAND V29.B16, V0.B16, V0.B16
 	VUSHR $8, V0.S4, V8.S4
 	FMOVQ 64(R1), F1
-	WORD $0x4fa69021 // fmul.4s v1, v1, v6[1]
-	WORD $0x6e37dc21 // fmul.4s v1, v1, v23
-	WORD $0x4e21a821 // fcvtns.4s v1, v1
+	FMUL_4S_AT(1, 1, 6, 1)
+	FMUL_4S(1, 1, 23)
+	FCVTNS_4S(1, 1)
 	MOVHU.P 2(R2), R7
 	VDUP R7, V29.S4
 	VCMTST V30.S4, V29.S4, V29.S4
 	VAND V29.B16, V1.B16, V1.B16
 	VUSHR $8, V1.S4, V9.S4
 	FMOVQ 128(R1), F2
-	WORD $0x4f869842 // fmul.4s v2, v2, v6[2]
-	WORD $0x6e37dc42 // fmul.4s v2, v2, v23
-	WORD $0x4e21a842 // fcvtns.4s v2, v2
+	FMUL_4S_AT(2, 2, 6, 2)
+	FMUL_4S(2, 2, 23)
+	FCVTNS_4S(2, 2)
 	MOVHU.P 2(R2), R7
 	VDUP R7, V29.S4
 	VCMTST V30.S4, V29.S4, V29.S4
 	VAND V29.B16, V2.B16, V2.B16
 	VUSHR $8, V2.S4, V10.S4
 	FMOVQ 192(R1), F3
-	WORD $0x4fa69863 // fmul.4s v3, v3, v6[3]
-	WORD $0x6e37dc63 // fmul.4s v3, v3, v23
-	WORD $0x4e21a863 // fcvtns.4s v3, v3
+	FMUL_4S_AT(3, 3, 6, 3)
+	FMUL_4S(3, 3, 23)
+	FCVTNS_4S(3, 3)
 	MOVHU.P 2(R2), R7
 	VDUP R7, V29.S4
 	VCMTST V30.S4, V29.S4, V29.S4
@@ -401,23 +423,23 @@ lanes:
 	FMOVQ 0(R1), F0
 	FMOVQ 0(R3), F1
 	VMOV V0.B16, V2.B16
-	WORD $0x6ea0e423 // fcmgt.4s v3, v1, v0
-	WORD $0x6ea31c22 // bit.16b v2, v1, v3
-	WORD $0x4ea2d404 // fsub.4s v4, v0, v2
-	WORD $0x4ea2d425 // fsub.4s v5, v1, v2
-	WORD $0x6ebd1c40 // bit.16b v0, v2, v29
+	FCMGT_4S(3, 1, 0)
+	BIT_16B(2, 1, 3)
+	FSUB_4S(4, 0, 2)
+	FSUB_4S(5, 1, 2)
+	BIT_16B(0, 2, 29)
 	FMOVQ F0, 0(R1)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -429,43 +451,43 @@ lanes:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V22.B16
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V5.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V5.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -477,40 +499,40 @@ lanes:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea5e6b5 // fcmgt.4s v21, v21, v5
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 5)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e4b5 // fcmgt.4s v21, v5, v21
+	FCMGT_4S(21, 5, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V23.B16
 	FMOVQ 64(R1), F0
 	FMOVQ 64(R3), F1
-	WORD $0x6e36dc02 // fmul.4s v2, v0, v22
+	FMUL_4S(2, 0, 22)
 	VFMLA V23.S4, V1.S4, V2.S4
-	WORD $0x6ebd1c40 // bit.16b v0, v2, v29
+	BIT_16B(0, 2, 29)
 	FMOVQ F0, 64(R1)
 	FMOVQ 128(R3), F0
-	WORD $0x6e20def7 // fmul.4s v23, v23, v0
+	FMUL_4S(23, 23, 0)
 	MOVD CodedMerge_Out+8(R0), R4
 	MOVD R8, R5
 	MOVD R9, R6
@@ -518,10 +540,10 @@ sums:
 	FMOVQ 0(R5), F0
 	FMOVQ 0(R6), F1
 	ADD $64, R6
-	WORD $0x4e21d821 // scvtf.4s v1, v1
-	WORD $0x6e36dc02 // fmul.4s v2, v0, v22
+	SCVTF_4S(1, 1)
+	FMUL_4S(2, 0, 22)
 	VFMLA V23.S4, V1.S4, V2.S4
-	WORD $0x6ebd1c40 // bit.16b v0, v2, v29
+	BIT_16B(0, 2, 29)
 	FMOVQ F0, 0(R5)
 	ADD $64, R5
 	SUBS $16, R4
@@ -585,123 +607,123 @@ columns4:
 	VEOR V31.B16, V23.B16, V23.B16
 	FMOVQ 0(R3), F16
 	VDUP V20.S[0], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V21.S[0], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V22.S[0], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V23.S[0], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	FMOVQ 64(R3), F16
 	VDUP V20.S[1], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V21.S[1], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V22.S[1], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V23.S[1], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	FMOVQ 128(R3), F16
 	VDUP V20.S[2], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V21.S[2], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V22.S[2], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V23.S[2], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	FMOVQ 192(R3), F16
 	VDUP V20.S[3], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V21.S[3], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V22.S[3], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V23.S[3], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	ADD $256, R3
 	SUBS $1, R5
 	BNE columns4
 	FMOVQ 0(R6), F20
 	FMOVQ 0(R3), F16
-	WORD $0x4e21d800 // scvtf.4s v0, v0
-	WORD $0x6e30dc00 // fmul.4s v0, v0, v16
-	WORD $0x4e21d821 // scvtf.4s v1, v1
-	WORD $0x6e30dc21 // fmul.4s v1, v1, v16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	SCVTF_4S(0, 0)
+	FMUL_4S(0, 0, 16)
+	SCVTF_4S(1, 1)
+	FMUL_4S(1, 1, 16)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
 	CBZ R10, first4
 	FMOVQ 0(R8), F24
-	WORD $0x4f941018 // fmla.4s v24, v0, v20[0]
+	FMLA_4S_AT(24, 0, 20, 0)
 	FMOVQ F24, 0(R8)
 	FMOVQ 64(R8), F24
-	WORD $0x4fb41038 // fmla.4s v24, v1, v20[1]
+	FMLA_4S_AT(24, 1, 20, 1)
 	FMOVQ F24, 64(R8)
 	FMOVQ 128(R8), F24
-	WORD $0x4f941858 // fmla.4s v24, v2, v20[2]
+	FMLA_4S_AT(24, 2, 20, 2)
 	FMOVQ F24, 128(R8)
 	FMOVQ 192(R8), F24
-	WORD $0x4fb41878 // fmla.4s v24, v3, v20[3]
+	FMLA_4S_AT(24, 3, 20, 3)
 	FMOVQ F24, 192(R8)
 	JMP scaled4
 first4:
-	WORD $0x4f949018 // fmul.4s v24, v0, v20[0]
+	FMUL_4S_AT(24, 0, 20, 0)
 	FMOVQ F24, 0(R8)
-	WORD $0x4fb49038 // fmul.4s v24, v1, v20[1]
+	FMUL_4S_AT(24, 1, 20, 1)
 	FMOVQ F24, 64(R8)
-	WORD $0x4f949858 // fmul.4s v24, v2, v20[2]
+	FMUL_4S_AT(24, 2, 20, 2)
 	FMOVQ F24, 128(R8)
-	WORD $0x4fb49878 // fmul.4s v24, v3, v20[3]
+	FMUL_4S_AT(24, 3, 20, 3)
 	FMOVQ F24, 192(R8)
 scaled4:
 	MOVD $1, R10
@@ -763,235 +785,235 @@ columns8:
 	FMOVQ 0(R3), F16
 	FMOVQ 16(R3), F17
 	VDUP V20.S[0], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V20.S[0], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V21.S[0], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V21.S[0], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V22.S[0], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V22.S[0], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	VDUP V23.S[0], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V23.S[0], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	FMOVQ 64(R3), F16
 	FMOVQ 80(R3), F17
 	VDUP V20.S[1], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V20.S[1], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V21.S[1], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V21.S[1], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V22.S[1], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V22.S[1], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	VDUP V23.S[1], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V23.S[1], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	FMOVQ 128(R3), F16
 	FMOVQ 144(R3), F17
 	VDUP V20.S[2], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V20.S[2], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V21.S[2], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V21.S[2], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V22.S[2], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V22.S[2], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	VDUP V23.S[2], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V23.S[2], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	FMOVQ 192(R3), F16
 	FMOVQ 208(R3), F17
 	VDUP V20.S[3], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V20.S[3], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V21.S[3], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V21.S[3], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V22.S[3], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V22.S[3], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	VDUP V23.S[3], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V23.S[3], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	ADD $256, R3
 	SUBS $1, R5
 	BNE columns8
 	FMOVQ 0(R6), F20
 	FMOVQ 0(R3), F16
 	FMOVQ 16(R3), F17
-	WORD $0x4e21d800 // scvtf.4s v0, v0
-	WORD $0x6e30dc00 // fmul.4s v0, v0, v16
-	WORD $0x4e21d821 // scvtf.4s v1, v1
-	WORD $0x6e31dc21 // fmul.4s v1, v1, v17
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e21d8c6 // scvtf.4s v6, v6
-	WORD $0x6e30dcc6 // fmul.4s v6, v6, v16
-	WORD $0x4e21d8e7 // scvtf.4s v7, v7
-	WORD $0x6e31dce7 // fmul.4s v7, v7, v17
+	SCVTF_4S(0, 0)
+	FMUL_4S(0, 0, 16)
+	SCVTF_4S(1, 1)
+	FMUL_4S(1, 1, 17)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	SCVTF_4S(6, 6)
+	FMUL_4S(6, 6, 16)
+	SCVTF_4S(7, 7)
+	FMUL_4S(7, 7, 17)
 	CBZ R10, first8
 	FMOVQ 0(R8), F24
-	WORD $0x4f941018 // fmla.4s v24, v0, v20[0]
+	FMLA_4S_AT(24, 0, 20, 0)
 	FMOVQ F24, 0(R8)
 	FMOVQ 16(R8), F25
-	WORD $0x4f941039 // fmla.4s v25, v1, v20[0]
+	FMLA_4S_AT(25, 1, 20, 0)
 	FMOVQ F25, 16(R8)
 	FMOVQ 64(R8), F24
-	WORD $0x4fb41058 // fmla.4s v24, v2, v20[1]
+	FMLA_4S_AT(24, 2, 20, 1)
 	FMOVQ F24, 64(R8)
 	FMOVQ 80(R8), F25
-	WORD $0x4fb41079 // fmla.4s v25, v3, v20[1]
+	FMLA_4S_AT(25, 3, 20, 1)
 	FMOVQ F25, 80(R8)
 	FMOVQ 128(R8), F24
-	WORD $0x4f941898 // fmla.4s v24, v4, v20[2]
+	FMLA_4S_AT(24, 4, 20, 2)
 	FMOVQ F24, 128(R8)
 	FMOVQ 144(R8), F25
-	WORD $0x4f9418b9 // fmla.4s v25, v5, v20[2]
+	FMLA_4S_AT(25, 5, 20, 2)
 	FMOVQ F25, 144(R8)
 	FMOVQ 192(R8), F24
-	WORD $0x4fb418d8 // fmla.4s v24, v6, v20[3]
+	FMLA_4S_AT(24, 6, 20, 3)
 	FMOVQ F24, 192(R8)
 	FMOVQ 208(R8), F25
-	WORD $0x4fb418f9 // fmla.4s v25, v7, v20[3]
+	FMLA_4S_AT(25, 7, 20, 3)
 	FMOVQ F25, 208(R8)
 	JMP scaled8
 first8:
-	WORD $0x4f949018 // fmul.4s v24, v0, v20[0]
+	FMUL_4S_AT(24, 0, 20, 0)
 	FMOVQ F24, 0(R8)
-	WORD $0x4f949039 // fmul.4s v25, v1, v20[0]
+	FMUL_4S_AT(25, 1, 20, 0)
 	FMOVQ F25, 16(R8)
-	WORD $0x4fb49058 // fmul.4s v24, v2, v20[1]
+	FMUL_4S_AT(24, 2, 20, 1)
 	FMOVQ F24, 64(R8)
-	WORD $0x4fb49079 // fmul.4s v25, v3, v20[1]
+	FMUL_4S_AT(25, 3, 20, 1)
 	FMOVQ F25, 80(R8)
-	WORD $0x4f949898 // fmul.4s v24, v4, v20[2]
+	FMUL_4S_AT(24, 4, 20, 2)
 	FMOVQ F24, 128(R8)
-	WORD $0x4f9498b9 // fmul.4s v25, v5, v20[2]
+	FMUL_4S_AT(25, 5, 20, 2)
 	FMOVQ F25, 144(R8)
-	WORD $0x4fb498d8 // fmul.4s v24, v6, v20[3]
+	FMUL_4S_AT(24, 6, 20, 3)
 	FMOVQ F24, 192(R8)
-	WORD $0x4fb498f9 // fmul.4s v25, v7, v20[3]
+	FMUL_4S_AT(25, 7, 20, 3)
 	FMOVQ F25, 208(R8)
 scaled8:
 	MOVD $1, R10
@@ -1063,337 +1085,337 @@ columns16:
 	FMOVQ 32(R3), F18
 	FMOVQ 48(R3), F19
 	VDUP V20.S[0], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V20.S[0], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V20.S[0], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V20.S[0], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V21.S[0], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V21.S[0], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	VDUP V21.S[0], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V21.S[0], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	VDUP V22.S[0], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba8 // sadalp.4s v8, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(8, 29)
 	VDUP V22.S[0], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba9 // sadalp.4s v9, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(9, 29)
 	VDUP V22.S[0], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baa // sadalp.4s v10, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(10, 29)
 	VDUP V22.S[0], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bab // sadalp.4s v11, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(11, 29)
 	VDUP V23.S[0], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bac // sadalp.4s v12, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(12, 29)
 	VDUP V23.S[0], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bad // sadalp.4s v13, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(13, 29)
 	VDUP V23.S[0], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bae // sadalp.4s v14, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(14, 29)
 	VDUP V23.S[0], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baf // sadalp.4s v15, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(15, 29)
 	FMOVQ 64(R3), F16
 	FMOVQ 80(R3), F17
 	FMOVQ 96(R3), F18
 	FMOVQ 112(R3), F19
 	VDUP V20.S[1], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V20.S[1], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V20.S[1], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V20.S[1], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V21.S[1], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V21.S[1], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	VDUP V21.S[1], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V21.S[1], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	VDUP V22.S[1], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba8 // sadalp.4s v8, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(8, 29)
 	VDUP V22.S[1], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba9 // sadalp.4s v9, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(9, 29)
 	VDUP V22.S[1], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baa // sadalp.4s v10, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(10, 29)
 	VDUP V22.S[1], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bab // sadalp.4s v11, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(11, 29)
 	VDUP V23.S[1], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bac // sadalp.4s v12, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(12, 29)
 	VDUP V23.S[1], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bad // sadalp.4s v13, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(13, 29)
 	VDUP V23.S[1], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bae // sadalp.4s v14, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(14, 29)
 	VDUP V23.S[1], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baf // sadalp.4s v15, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(15, 29)
 	FMOVQ 128(R3), F16
 	FMOVQ 144(R3), F17
 	FMOVQ 160(R3), F18
 	FMOVQ 176(R3), F19
 	VDUP V20.S[2], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V20.S[2], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V20.S[2], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V20.S[2], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V21.S[2], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V21.S[2], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	VDUP V21.S[2], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V21.S[2], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	VDUP V22.S[2], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba8 // sadalp.4s v8, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(8, 29)
 	VDUP V22.S[2], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba9 // sadalp.4s v9, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(9, 29)
 	VDUP V22.S[2], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baa // sadalp.4s v10, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(10, 29)
 	VDUP V22.S[2], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bab // sadalp.4s v11, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(11, 29)
 	VDUP V23.S[2], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bac // sadalp.4s v12, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(12, 29)
 	VDUP V23.S[2], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bad // sadalp.4s v13, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(13, 29)
 	VDUP V23.S[2], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bae // sadalp.4s v14, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(14, 29)
 	VDUP V23.S[2], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baf // sadalp.4s v15, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(15, 29)
 	FMOVQ 192(R3), F16
 	FMOVQ 208(R3), F17
 	FMOVQ 224(R3), F18
 	FMOVQ 240(R3), F19
 	VDUP V20.S[3], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V20.S[3], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V20.S[3], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V20.S[3], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V21.S[3], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V21.S[3], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	VDUP V21.S[3], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V21.S[3], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	VDUP V22.S[3], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba8 // sadalp.4s v8, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(8, 29)
 	VDUP V22.S[3], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba9 // sadalp.4s v9, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(9, 29)
 	VDUP V22.S[3], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baa // sadalp.4s v10, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(10, 29)
 	VDUP V22.S[3], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bab // sadalp.4s v11, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(11, 29)
 	VDUP V23.S[3], V28.S4
-	WORD $0x0e3cc21d // smull.8h v29, v16, v28
-	WORD $0x4e3cc21e // smull2.8h v30, v16, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bac // sadalp.4s v12, v29
+	SMULL_8H(29, 16, 28)
+	SMULL2_8H(30, 16, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(12, 29)
 	VDUP V23.S[3], V28.S4
-	WORD $0x0e3cc23d // smull.8h v29, v17, v28
-	WORD $0x4e3cc23e // smull2.8h v30, v17, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bad // sadalp.4s v13, v29
+	SMULL_8H(29, 17, 28)
+	SMULL2_8H(30, 17, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(13, 29)
 	VDUP V23.S[3], V28.S4
-	WORD $0x0e3cc25d // smull.8h v29, v18, v28
-	WORD $0x4e3cc25e // smull2.8h v30, v18, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bae // sadalp.4s v14, v29
+	SMULL_8H(29, 18, 28)
+	SMULL2_8H(30, 18, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(14, 29)
 	VDUP V23.S[3], V28.S4
-	WORD $0x0e3cc27d // smull.8h v29, v19, v28
-	WORD $0x4e3cc27e // smull2.8h v30, v19, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baf // sadalp.4s v15, v29
+	SMULL_8H(29, 19, 28)
+	SMULL2_8H(30, 19, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(15, 29)
 	ADD $256, R3
 	SUBS $1, R5
 	BNE columns16
@@ -1402,120 +1424,120 @@ columns16:
 	FMOVQ 16(R3), F17
 	FMOVQ 32(R3), F18
 	FMOVQ 48(R3), F19
-	WORD $0x4e21d800 // scvtf.4s v0, v0
-	WORD $0x6e30dc00 // fmul.4s v0, v0, v16
-	WORD $0x4e21d821 // scvtf.4s v1, v1
-	WORD $0x6e31dc21 // fmul.4s v1, v1, v17
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e21d8c6 // scvtf.4s v6, v6
-	WORD $0x6e32dcc6 // fmul.4s v6, v6, v18
-	WORD $0x4e21d8e7 // scvtf.4s v7, v7
-	WORD $0x6e33dce7 // fmul.4s v7, v7, v19
-	WORD $0x4e21d908 // scvtf.4s v8, v8
-	WORD $0x6e30dd08 // fmul.4s v8, v8, v16
-	WORD $0x4e21d929 // scvtf.4s v9, v9
-	WORD $0x6e31dd29 // fmul.4s v9, v9, v17
-	WORD $0x4e21d94a // scvtf.4s v10, v10
-	WORD $0x6e32dd4a // fmul.4s v10, v10, v18
-	WORD $0x4e21d96b // scvtf.4s v11, v11
-	WORD $0x6e33dd6b // fmul.4s v11, v11, v19
-	WORD $0x4e21d98c // scvtf.4s v12, v12
-	WORD $0x6e30dd8c // fmul.4s v12, v12, v16
-	WORD $0x4e21d9ad // scvtf.4s v13, v13
-	WORD $0x6e31ddad // fmul.4s v13, v13, v17
-	WORD $0x4e21d9ce // scvtf.4s v14, v14
-	WORD $0x6e32ddce // fmul.4s v14, v14, v18
-	WORD $0x4e21d9ef // scvtf.4s v15, v15
-	WORD $0x6e33ddef // fmul.4s v15, v15, v19
+	SCVTF_4S(0, 0)
+	FMUL_4S(0, 0, 16)
+	SCVTF_4S(1, 1)
+	FMUL_4S(1, 1, 17)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	SCVTF_4S(6, 6)
+	FMUL_4S(6, 6, 18)
+	SCVTF_4S(7, 7)
+	FMUL_4S(7, 7, 19)
+	SCVTF_4S(8, 8)
+	FMUL_4S(8, 8, 16)
+	SCVTF_4S(9, 9)
+	FMUL_4S(9, 9, 17)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 18)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 19)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 16)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 17)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 18)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 19)
 	CBZ R10, first16
 	FMOVQ 0(R8), F24
-	WORD $0x4f941018 // fmla.4s v24, v0, v20[0]
+	FMLA_4S_AT(24, 0, 20, 0)
 	FMOVQ F24, 0(R8)
 	FMOVQ 16(R8), F25
-	WORD $0x4f941039 // fmla.4s v25, v1, v20[0]
+	FMLA_4S_AT(25, 1, 20, 0)
 	FMOVQ F25, 16(R8)
 	FMOVQ 32(R8), F26
-	WORD $0x4f94105a // fmla.4s v26, v2, v20[0]
+	FMLA_4S_AT(26, 2, 20, 0)
 	FMOVQ F26, 32(R8)
 	FMOVQ 48(R8), F27
-	WORD $0x4f94107b // fmla.4s v27, v3, v20[0]
+	FMLA_4S_AT(27, 3, 20, 0)
 	FMOVQ F27, 48(R8)
 	FMOVQ 64(R8), F24
-	WORD $0x4fb41098 // fmla.4s v24, v4, v20[1]
+	FMLA_4S_AT(24, 4, 20, 1)
 	FMOVQ F24, 64(R8)
 	FMOVQ 80(R8), F25
-	WORD $0x4fb410b9 // fmla.4s v25, v5, v20[1]
+	FMLA_4S_AT(25, 5, 20, 1)
 	FMOVQ F25, 80(R8)
 	FMOVQ 96(R8), F26
-	WORD $0x4fb410da // fmla.4s v26, v6, v20[1]
+	FMLA_4S_AT(26, 6, 20, 1)
 	FMOVQ F26, 96(R8)
 	FMOVQ 112(R8), F27
-	WORD $0x4fb410fb // fmla.4s v27, v7, v20[1]
+	FMLA_4S_AT(27, 7, 20, 1)
 	FMOVQ F27, 112(R8)
 	FMOVQ 128(R8), F24
-	WORD $0x4f941918 // fmla.4s v24, v8, v20[2]
+	FMLA_4S_AT(24, 8, 20, 2)
 	FMOVQ F24, 128(R8)
 	FMOVQ 144(R8), F25
-	WORD $0x4f941939 // fmla.4s v25, v9, v20[2]
+	FMLA_4S_AT(25, 9, 20, 2)
 	FMOVQ F25, 144(R8)
 	FMOVQ 160(R8), F26
-	WORD $0x4f94195a // fmla.4s v26, v10, v20[2]
+	FMLA_4S_AT(26, 10, 20, 2)
 	FMOVQ F26, 160(R8)
 	FMOVQ 176(R8), F27
-	WORD $0x4f94197b // fmla.4s v27, v11, v20[2]
+	FMLA_4S_AT(27, 11, 20, 2)
 	FMOVQ F27, 176(R8)
 	FMOVQ 192(R8), F24
-	WORD $0x4fb41998 // fmla.4s v24, v12, v20[3]
+	FMLA_4S_AT(24, 12, 20, 3)
 	FMOVQ F24, 192(R8)
 	FMOVQ 208(R8), F25
-	WORD $0x4fb419b9 // fmla.4s v25, v13, v20[3]
+	FMLA_4S_AT(25, 13, 20, 3)
 	FMOVQ F25, 208(R8)
 	FMOVQ 224(R8), F26
-	WORD $0x4fb419da // fmla.4s v26, v14, v20[3]
+	FMLA_4S_AT(26, 14, 20, 3)
 	FMOVQ F26, 224(R8)
 	FMOVQ 240(R8), F27
-	WORD $0x4fb419fb // fmla.4s v27, v15, v20[3]
+	FMLA_4S_AT(27, 15, 20, 3)
 	FMOVQ F27, 240(R8)
 	JMP scaled16
 first16:
-	WORD $0x4f949018 // fmul.4s v24, v0, v20[0]
+	FMUL_4S_AT(24, 0, 20, 0)
 	FMOVQ F24, 0(R8)
-	WORD $0x4f949039 // fmul.4s v25, v1, v20[0]
+	FMUL_4S_AT(25, 1, 20, 0)
 	FMOVQ F25, 16(R8)
-	WORD $0x4f94905a // fmul.4s v26, v2, v20[0]
+	FMUL_4S_AT(26, 2, 20, 0)
 	FMOVQ F26, 32(R8)
-	WORD $0x4f94907b // fmul.4s v27, v3, v20[0]
+	FMUL_4S_AT(27, 3, 20, 0)
 	FMOVQ F27, 48(R8)
-	WORD $0x4fb49098 // fmul.4s v24, v4, v20[1]
+	FMUL_4S_AT(24, 4, 20, 1)
 	FMOVQ F24, 64(R8)
-	WORD $0x4fb490b9 // fmul.4s v25, v5, v20[1]
+	FMUL_4S_AT(25, 5, 20, 1)
 	FMOVQ F25, 80(R8)
-	WORD $0x4fb490da // fmul.4s v26, v6, v20[1]
+	FMUL_4S_AT(26, 6, 20, 1)
 	FMOVQ F26, 96(R8)
-	WORD $0x4fb490fb // fmul.4s v27, v7, v20[1]
+	FMUL_4S_AT(27, 7, 20, 1)
 	FMOVQ F27, 112(R8)
-	WORD $0x4f949918 // fmul.4s v24, v8, v20[2]
+	FMUL_4S_AT(24, 8, 20, 2)
 	FMOVQ F24, 128(R8)
-	WORD $0x4f949939 // fmul.4s v25, v9, v20[2]
+	FMUL_4S_AT(25, 9, 20, 2)
 	FMOVQ F25, 144(R8)
-	WORD $0x4f94995a // fmul.4s v26, v10, v20[2]
+	FMUL_4S_AT(26, 10, 20, 2)
 	FMOVQ F26, 160(R8)
-	WORD $0x4f94997b // fmul.4s v27, v11, v20[2]
+	FMUL_4S_AT(27, 11, 20, 2)
 	FMOVQ F27, 176(R8)
-	WORD $0x4fb49998 // fmul.4s v24, v12, v20[3]
+	FMUL_4S_AT(24, 12, 20, 3)
 	FMOVQ F24, 192(R8)
-	WORD $0x4fb499b9 // fmul.4s v25, v13, v20[3]
+	FMUL_4S_AT(25, 13, 20, 3)
 	FMOVQ F25, 208(R8)
-	WORD $0x4fb499da // fmul.4s v26, v14, v20[3]
+	FMUL_4S_AT(26, 14, 20, 3)
 	FMOVQ F26, 224(R8)
-	WORD $0x4fb499fb // fmul.4s v27, v15, v20[3]
+	FMUL_4S_AT(27, 15, 20, 3)
 	FMOVQ F27, 240(R8)
 scaled16:
 	MOVD $1, R10
@@ -1577,132 +1599,132 @@ positions4:
 	FMOVQ.P 16(R6), F19
 	FMOVQ 0(R2), F20
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	FMOVQ 1024(R2), F20
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb0 // sadalp.4s v16, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(16, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb1 // sadalp.4s v17, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(17, 29)
 	FMOVQ 64(R2), F20
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	FMOVQ 1088(R2), F20
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb0 // sadalp.4s v16, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(16, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb1 // sadalp.4s v17, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(17, 29)
 	FMOVQ 128(R2), F20
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	FMOVQ 1152(R2), F20
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb0 // sadalp.4s v16, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(16, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb1 // sadalp.4s v17, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(17, 29)
 	FMOVQ 192(R2), F20
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	FMOVQ 1216(R2), F20
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb0 // sadalp.4s v16, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(16, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb1 // sadalp.4s v17, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(17, 29)
 	ADD $256, R2
 	SUBS $1, R5
 	BNE positions4
@@ -1745,219 +1767,219 @@ positions8:
 	FMOVQ 0(R2), F20
 	FMOVQ 16(R2), F21
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	FMOVQ 1024(R2), F20
 	FMOVQ 1040(R2), F21
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb0 // sadalp.4s v16, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(16, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb1 // sadalp.4s v17, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(17, 29)
 	FMOVQ 64(R2), F20
 	FMOVQ 80(R2), F21
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	FMOVQ 1088(R2), F20
 	FMOVQ 1104(R2), F21
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb0 // sadalp.4s v16, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(16, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb1 // sadalp.4s v17, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(17, 29)
 	FMOVQ 128(R2), F20
 	FMOVQ 144(R2), F21
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	FMOVQ 1152(R2), F20
 	FMOVQ 1168(R2), F21
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb0 // sadalp.4s v16, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(16, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb1 // sadalp.4s v17, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(17, 29)
 	FMOVQ 192(R2), F20
 	FMOVQ 208(R2), F21
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	FMOVQ 1216(R2), F20
 	FMOVQ 1232(R2), F21
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb0 // sadalp.4s v16, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(16, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb1 // sadalp.4s v17, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(17, 29)
 	ADD $256, R2
 	SUBS $1, R5
 	BNE positions8
@@ -2018,393 +2040,393 @@ positions16:
 	FMOVQ 32(R2), F22
 	FMOVQ 48(R2), F23
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba8 // sadalp.4s v8, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(8, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba9 // sadalp.4s v9, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(9, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baa // sadalp.4s v10, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(10, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bab // sadalp.4s v11, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(11, 29)
 	FMOVQ 1024(R2), F20
 	FMOVQ 1040(R2), F21
 	FMOVQ 1056(R2), F22
 	FMOVQ 1072(R2), F23
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bac // sadalp.4s v12, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(12, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bad // sadalp.4s v13, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(13, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bae // sadalp.4s v14, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(14, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baf // sadalp.4s v15, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(15, 29)
 	VDUP V18.S[0], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb0 // sadalp.4s v16, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(16, 29)
 	VDUP V19.S[0], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb1 // sadalp.4s v17, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(17, 29)
 	FMOVQ 64(R2), F20
 	FMOVQ 80(R2), F21
 	FMOVQ 96(R2), F22
 	FMOVQ 112(R2), F23
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba8 // sadalp.4s v8, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(8, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba9 // sadalp.4s v9, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(9, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baa // sadalp.4s v10, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(10, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bab // sadalp.4s v11, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(11, 29)
 	FMOVQ 1088(R2), F20
 	FMOVQ 1104(R2), F21
 	FMOVQ 1120(R2), F22
 	FMOVQ 1136(R2), F23
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bac // sadalp.4s v12, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(12, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bad // sadalp.4s v13, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(13, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bae // sadalp.4s v14, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(14, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baf // sadalp.4s v15, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(15, 29)
 	VDUP V18.S[1], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb0 // sadalp.4s v16, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(16, 29)
 	VDUP V19.S[1], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb1 // sadalp.4s v17, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(17, 29)
 	FMOVQ 128(R2), F20
 	FMOVQ 144(R2), F21
 	FMOVQ 160(R2), F22
 	FMOVQ 176(R2), F23
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba8 // sadalp.4s v8, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(8, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba9 // sadalp.4s v9, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(9, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baa // sadalp.4s v10, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(10, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bab // sadalp.4s v11, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(11, 29)
 	FMOVQ 1152(R2), F20
 	FMOVQ 1168(R2), F21
 	FMOVQ 1184(R2), F22
 	FMOVQ 1200(R2), F23
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bac // sadalp.4s v12, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(12, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bad // sadalp.4s v13, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(13, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bae // sadalp.4s v14, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(14, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baf // sadalp.4s v15, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(15, 29)
 	VDUP V18.S[2], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb0 // sadalp.4s v16, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(16, 29)
 	VDUP V19.S[2], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb1 // sadalp.4s v17, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(17, 29)
 	FMOVQ 192(R2), F20
 	FMOVQ 208(R2), F21
 	FMOVQ 224(R2), F22
 	FMOVQ 240(R2), F23
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba0 // sadalp.4s v0, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(0, 29)
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba1 // sadalp.4s v1, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(1, 29)
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba2 // sadalp.4s v2, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(2, 29)
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba3 // sadalp.4s v3, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(3, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba8 // sadalp.4s v8, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(8, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba9 // sadalp.4s v9, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(9, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baa // sadalp.4s v10, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(10, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bab // sadalp.4s v11, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(11, 29)
 	FMOVQ 1216(R2), F20
 	FMOVQ 1232(R2), F21
 	FMOVQ 1248(R2), F22
 	FMOVQ 1264(R2), F23
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba4 // sadalp.4s v4, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(4, 29)
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba5 // sadalp.4s v5, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(5, 29)
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba6 // sadalp.4s v6, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(6, 29)
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606ba7 // sadalp.4s v7, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(7, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc29d // smull.8h v29, v20, v28
-	WORD $0x4e3cc29e // smull2.8h v30, v20, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bac // sadalp.4s v12, v29
+	SMULL_8H(29, 20, 28)
+	SMULL2_8H(30, 20, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(12, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc2bd // smull.8h v29, v21, v28
-	WORD $0x4e3cc2be // smull2.8h v30, v21, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bad // sadalp.4s v13, v29
+	SMULL_8H(29, 21, 28)
+	SMULL2_8H(30, 21, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(13, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc2dd // smull.8h v29, v22, v28
-	WORD $0x4e3cc2de // smull2.8h v30, v22, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bae // sadalp.4s v14, v29
+	SMULL_8H(29, 22, 28)
+	SMULL2_8H(30, 22, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(14, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc2fd // smull.8h v29, v23, v28
-	WORD $0x4e3cc2fe // smull2.8h v30, v23, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606baf // sadalp.4s v15, v29
+	SMULL_8H(29, 23, 28)
+	SMULL2_8H(30, 23, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(15, 29)
 	VDUP V18.S[3], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb0 // sadalp.4s v16, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(16, 29)
 	VDUP V19.S[3], V28.S4
-	WORD $0x0e3cc37d // smull.8h v29, v27, v28
-	WORD $0x4e3cc37e // smull2.8h v30, v27, v28
-	WORD $0x4e7ebfbd // addp.8h v29, v29, v30
-	WORD $0x4e606bb1 // sadalp.4s v17, v29
+	SMULL_8H(29, 27, 28)
+	SMULL2_8H(30, 27, 28)
+	ADDP_8H(29, 29, 30)
+	SADALP_4S(17, 29)
 	ADD $256, R2
 	SUBS $1, R5
 	BNE positions16
@@ -2500,60 +2522,60 @@ columns4:
 	FMOVQ.P 16(R21), F23
 	VEOR V31.B16, V23.B16, V23.B16
 	FMOVQ 0(R3), F16
-	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
-	WORD $0x4f95e201 // sdot.4s v1, v16, v21[0]
-	WORD $0x4f96e202 // sdot.4s v2, v16, v22[0]
-	WORD $0x4f97e203 // sdot.4s v3, v16, v23[0]
+	SDOT_4S_AT(0, 16, 20, 0)
+	SDOT_4S_AT(1, 16, 21, 0)
+	SDOT_4S_AT(2, 16, 22, 0)
+	SDOT_4S_AT(3, 16, 23, 0)
 	FMOVQ 64(R3), F16
-	WORD $0x4fb4e200 // sdot.4s v0, v16, v20[1]
-	WORD $0x4fb5e201 // sdot.4s v1, v16, v21[1]
-	WORD $0x4fb6e202 // sdot.4s v2, v16, v22[1]
-	WORD $0x4fb7e203 // sdot.4s v3, v16, v23[1]
+	SDOT_4S_AT(0, 16, 20, 1)
+	SDOT_4S_AT(1, 16, 21, 1)
+	SDOT_4S_AT(2, 16, 22, 1)
+	SDOT_4S_AT(3, 16, 23, 1)
 	FMOVQ 128(R3), F16
-	WORD $0x4f94ea00 // sdot.4s v0, v16, v20[2]
-	WORD $0x4f95ea01 // sdot.4s v1, v16, v21[2]
-	WORD $0x4f96ea02 // sdot.4s v2, v16, v22[2]
-	WORD $0x4f97ea03 // sdot.4s v3, v16, v23[2]
+	SDOT_4S_AT(0, 16, 20, 2)
+	SDOT_4S_AT(1, 16, 21, 2)
+	SDOT_4S_AT(2, 16, 22, 2)
+	SDOT_4S_AT(3, 16, 23, 2)
 	FMOVQ 192(R3), F16
-	WORD $0x4fb4ea00 // sdot.4s v0, v16, v20[3]
-	WORD $0x4fb5ea01 // sdot.4s v1, v16, v21[3]
-	WORD $0x4fb6ea02 // sdot.4s v2, v16, v22[3]
-	WORD $0x4fb7ea03 // sdot.4s v3, v16, v23[3]
+	SDOT_4S_AT(0, 16, 20, 3)
+	SDOT_4S_AT(1, 16, 21, 3)
+	SDOT_4S_AT(2, 16, 22, 3)
+	SDOT_4S_AT(3, 16, 23, 3)
 	ADD $256, R3
 	SUBS $1, R5
 	BNE columns4
 	FMOVQ 0(R6), F20
 	FMOVQ 0(R3), F16
-	WORD $0x4e21d800 // scvtf.4s v0, v0
-	WORD $0x6e30dc00 // fmul.4s v0, v0, v16
-	WORD $0x4e21d821 // scvtf.4s v1, v1
-	WORD $0x6e30dc21 // fmul.4s v1, v1, v16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	SCVTF_4S(0, 0)
+	FMUL_4S(0, 0, 16)
+	SCVTF_4S(1, 1)
+	FMUL_4S(1, 1, 16)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
 	CBZ R10, first4
 	FMOVQ 0(R8), F24
-	WORD $0x4f941018 // fmla.4s v24, v0, v20[0]
+	FMLA_4S_AT(24, 0, 20, 0)
 	FMOVQ F24, 0(R8)
 	FMOVQ 64(R8), F24
-	WORD $0x4fb41038 // fmla.4s v24, v1, v20[1]
+	FMLA_4S_AT(24, 1, 20, 1)
 	FMOVQ F24, 64(R8)
 	FMOVQ 128(R8), F24
-	WORD $0x4f941858 // fmla.4s v24, v2, v20[2]
+	FMLA_4S_AT(24, 2, 20, 2)
 	FMOVQ F24, 128(R8)
 	FMOVQ 192(R8), F24
-	WORD $0x4fb41878 // fmla.4s v24, v3, v20[3]
+	FMLA_4S_AT(24, 3, 20, 3)
 	FMOVQ F24, 192(R8)
 	JMP scaled4
 first4:
-	WORD $0x4f949018 // fmul.4s v24, v0, v20[0]
+	FMUL_4S_AT(24, 0, 20, 0)
 	FMOVQ F24, 0(R8)
-	WORD $0x4fb49038 // fmul.4s v24, v1, v20[1]
+	FMUL_4S_AT(24, 1, 20, 1)
 	FMOVQ F24, 64(R8)
-	WORD $0x4f949858 // fmul.4s v24, v2, v20[2]
+	FMUL_4S_AT(24, 2, 20, 2)
 	FMOVQ F24, 128(R8)
-	WORD $0x4fb49878 // fmul.4s v24, v3, v20[3]
+	FMUL_4S_AT(24, 3, 20, 3)
 	FMOVQ F24, 192(R8)
 scaled4:
 	MOVD $1, R10
@@ -2614,108 +2636,108 @@ columns8:
 	VEOR V31.B16, V23.B16, V23.B16
 	FMOVQ 0(R3), F16
 	FMOVQ 16(R3), F17
-	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
-	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
-	WORD $0x4f95e202 // sdot.4s v2, v16, v21[0]
-	WORD $0x4f95e223 // sdot.4s v3, v17, v21[0]
-	WORD $0x4f96e204 // sdot.4s v4, v16, v22[0]
-	WORD $0x4f96e225 // sdot.4s v5, v17, v22[0]
-	WORD $0x4f97e206 // sdot.4s v6, v16, v23[0]
-	WORD $0x4f97e227 // sdot.4s v7, v17, v23[0]
+	SDOT_4S_AT(0, 16, 20, 0)
+	SDOT_4S_AT(1, 17, 20, 0)
+	SDOT_4S_AT(2, 16, 21, 0)
+	SDOT_4S_AT(3, 17, 21, 0)
+	SDOT_4S_AT(4, 16, 22, 0)
+	SDOT_4S_AT(5, 17, 22, 0)
+	SDOT_4S_AT(6, 16, 23, 0)
+	SDOT_4S_AT(7, 17, 23, 0)
 	FMOVQ 64(R3), F16
 	FMOVQ 80(R3), F17
-	WORD $0x4fb4e200 // sdot.4s v0, v16, v20[1]
-	WORD $0x4fb4e221 // sdot.4s v1, v17, v20[1]
-	WORD $0x4fb5e202 // sdot.4s v2, v16, v21[1]
-	WORD $0x4fb5e223 // sdot.4s v3, v17, v21[1]
-	WORD $0x4fb6e204 // sdot.4s v4, v16, v22[1]
-	WORD $0x4fb6e225 // sdot.4s v5, v17, v22[1]
-	WORD $0x4fb7e206 // sdot.4s v6, v16, v23[1]
-	WORD $0x4fb7e227 // sdot.4s v7, v17, v23[1]
+	SDOT_4S_AT(0, 16, 20, 1)
+	SDOT_4S_AT(1, 17, 20, 1)
+	SDOT_4S_AT(2, 16, 21, 1)
+	SDOT_4S_AT(3, 17, 21, 1)
+	SDOT_4S_AT(4, 16, 22, 1)
+	SDOT_4S_AT(5, 17, 22, 1)
+	SDOT_4S_AT(6, 16, 23, 1)
+	SDOT_4S_AT(7, 17, 23, 1)
 	FMOVQ 128(R3), F16
 	FMOVQ 144(R3), F17
-	WORD $0x4f94ea00 // sdot.4s v0, v16, v20[2]
-	WORD $0x4f94ea21 // sdot.4s v1, v17, v20[2]
-	WORD $0x4f95ea02 // sdot.4s v2, v16, v21[2]
-	WORD $0x4f95ea23 // sdot.4s v3, v17, v21[2]
-	WORD $0x4f96ea04 // sdot.4s v4, v16, v22[2]
-	WORD $0x4f96ea25 // sdot.4s v5, v17, v22[2]
-	WORD $0x4f97ea06 // sdot.4s v6, v16, v23[2]
-	WORD $0x4f97ea27 // sdot.4s v7, v17, v23[2]
+	SDOT_4S_AT(0, 16, 20, 2)
+	SDOT_4S_AT(1, 17, 20, 2)
+	SDOT_4S_AT(2, 16, 21, 2)
+	SDOT_4S_AT(3, 17, 21, 2)
+	SDOT_4S_AT(4, 16, 22, 2)
+	SDOT_4S_AT(5, 17, 22, 2)
+	SDOT_4S_AT(6, 16, 23, 2)
+	SDOT_4S_AT(7, 17, 23, 2)
 	FMOVQ 192(R3), F16
 	FMOVQ 208(R3), F17
-	WORD $0x4fb4ea00 // sdot.4s v0, v16, v20[3]
-	WORD $0x4fb4ea21 // sdot.4s v1, v17, v20[3]
-	WORD $0x4fb5ea02 // sdot.4s v2, v16, v21[3]
-	WORD $0x4fb5ea23 // sdot.4s v3, v17, v21[3]
-	WORD $0x4fb6ea04 // sdot.4s v4, v16, v22[3]
-	WORD $0x4fb6ea25 // sdot.4s v5, v17, v22[3]
-	WORD $0x4fb7ea06 // sdot.4s v6, v16, v23[3]
-	WORD $0x4fb7ea27 // sdot.4s v7, v17, v23[3]
+	SDOT_4S_AT(0, 16, 20, 3)
+	SDOT_4S_AT(1, 17, 20, 3)
+	SDOT_4S_AT(2, 16, 21, 3)
+	SDOT_4S_AT(3, 17, 21, 3)
+	SDOT_4S_AT(4, 16, 22, 3)
+	SDOT_4S_AT(5, 17, 22, 3)
+	SDOT_4S_AT(6, 16, 23, 3)
+	SDOT_4S_AT(7, 17, 23, 3)
 	ADD $256, R3
 	SUBS $1, R5
 	BNE columns8
 	FMOVQ 0(R6), F20
 	FMOVQ 0(R3), F16
 	FMOVQ 16(R3), F17
-	WORD $0x4e21d800 // scvtf.4s v0, v0
-	WORD $0x6e30dc00 // fmul.4s v0, v0, v16
-	WORD $0x4e21d821 // scvtf.4s v1, v1
-	WORD $0x6e31dc21 // fmul.4s v1, v1, v17
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e21d8c6 // scvtf.4s v6, v6
-	WORD $0x6e30dcc6 // fmul.4s v6, v6, v16
-	WORD $0x4e21d8e7 // scvtf.4s v7, v7
-	WORD $0x6e31dce7 // fmul.4s v7, v7, v17
+	SCVTF_4S(0, 0)
+	FMUL_4S(0, 0, 16)
+	SCVTF_4S(1, 1)
+	FMUL_4S(1, 1, 17)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	SCVTF_4S(6, 6)
+	FMUL_4S(6, 6, 16)
+	SCVTF_4S(7, 7)
+	FMUL_4S(7, 7, 17)
 	CBZ R10, first8
 	FMOVQ 0(R8), F24
-	WORD $0x4f941018 // fmla.4s v24, v0, v20[0]
+	FMLA_4S_AT(24, 0, 20, 0)
 	FMOVQ F24, 0(R8)
 	FMOVQ 16(R8), F25
-	WORD $0x4f941039 // fmla.4s v25, v1, v20[0]
+	FMLA_4S_AT(25, 1, 20, 0)
 	FMOVQ F25, 16(R8)
 	FMOVQ 64(R8), F24
-	WORD $0x4fb41058 // fmla.4s v24, v2, v20[1]
+	FMLA_4S_AT(24, 2, 20, 1)
 	FMOVQ F24, 64(R8)
 	FMOVQ 80(R8), F25
-	WORD $0x4fb41079 // fmla.4s v25, v3, v20[1]
+	FMLA_4S_AT(25, 3, 20, 1)
 	FMOVQ F25, 80(R8)
 	FMOVQ 128(R8), F24
-	WORD $0x4f941898 // fmla.4s v24, v4, v20[2]
+	FMLA_4S_AT(24, 4, 20, 2)
 	FMOVQ F24, 128(R8)
 	FMOVQ 144(R8), F25
-	WORD $0x4f9418b9 // fmla.4s v25, v5, v20[2]
+	FMLA_4S_AT(25, 5, 20, 2)
 	FMOVQ F25, 144(R8)
 	FMOVQ 192(R8), F24
-	WORD $0x4fb418d8 // fmla.4s v24, v6, v20[3]
+	FMLA_4S_AT(24, 6, 20, 3)
 	FMOVQ F24, 192(R8)
 	FMOVQ 208(R8), F25
-	WORD $0x4fb418f9 // fmla.4s v25, v7, v20[3]
+	FMLA_4S_AT(25, 7, 20, 3)
 	FMOVQ F25, 208(R8)
 	JMP scaled8
 first8:
-	WORD $0x4f949018 // fmul.4s v24, v0, v20[0]
+	FMUL_4S_AT(24, 0, 20, 0)
 	FMOVQ F24, 0(R8)
-	WORD $0x4f949039 // fmul.4s v25, v1, v20[0]
+	FMUL_4S_AT(25, 1, 20, 0)
 	FMOVQ F25, 16(R8)
-	WORD $0x4fb49058 // fmul.4s v24, v2, v20[1]
+	FMUL_4S_AT(24, 2, 20, 1)
 	FMOVQ F24, 64(R8)
-	WORD $0x4fb49079 // fmul.4s v25, v3, v20[1]
+	FMUL_4S_AT(25, 3, 20, 1)
 	FMOVQ F25, 80(R8)
-	WORD $0x4f949898 // fmul.4s v24, v4, v20[2]
+	FMUL_4S_AT(24, 4, 20, 2)
 	FMOVQ F24, 128(R8)
-	WORD $0x4f9498b9 // fmul.4s v25, v5, v20[2]
+	FMUL_4S_AT(25, 5, 20, 2)
 	FMOVQ F25, 144(R8)
-	WORD $0x4fb498d8 // fmul.4s v24, v6, v20[3]
+	FMUL_4S_AT(24, 6, 20, 3)
 	FMOVQ F24, 192(R8)
-	WORD $0x4fb498f9 // fmul.4s v25, v7, v20[3]
+	FMUL_4S_AT(25, 7, 20, 3)
 	FMOVQ F25, 208(R8)
 scaled8:
 	MOVD $1, R10
@@ -2786,82 +2808,82 @@ columns16:
 	FMOVQ 16(R3), F17
 	FMOVQ 32(R3), F18
 	FMOVQ 48(R3), F19
-	WORD $0x4f94e200 // sdot.4s v0, v16, v20[0]
-	WORD $0x4f94e221 // sdot.4s v1, v17, v20[0]
-	WORD $0x4f94e242 // sdot.4s v2, v18, v20[0]
-	WORD $0x4f94e263 // sdot.4s v3, v19, v20[0]
-	WORD $0x4f95e204 // sdot.4s v4, v16, v21[0]
-	WORD $0x4f95e225 // sdot.4s v5, v17, v21[0]
-	WORD $0x4f95e246 // sdot.4s v6, v18, v21[0]
-	WORD $0x4f95e267 // sdot.4s v7, v19, v21[0]
-	WORD $0x4f96e208 // sdot.4s v8, v16, v22[0]
-	WORD $0x4f96e229 // sdot.4s v9, v17, v22[0]
-	WORD $0x4f96e24a // sdot.4s v10, v18, v22[0]
-	WORD $0x4f96e26b // sdot.4s v11, v19, v22[0]
-	WORD $0x4f97e20c // sdot.4s v12, v16, v23[0]
-	WORD $0x4f97e22d // sdot.4s v13, v17, v23[0]
-	WORD $0x4f97e24e // sdot.4s v14, v18, v23[0]
-	WORD $0x4f97e26f // sdot.4s v15, v19, v23[0]
+	SDOT_4S_AT(0, 16, 20, 0)
+	SDOT_4S_AT(1, 17, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 0)
+	SDOT_4S_AT(4, 16, 21, 0)
+	SDOT_4S_AT(5, 17, 21, 0)
+	SDOT_4S_AT(6, 18, 21, 0)
+	SDOT_4S_AT(7, 19, 21, 0)
+	SDOT_4S_AT(8, 16, 22, 0)
+	SDOT_4S_AT(9, 17, 22, 0)
+	SDOT_4S_AT(10, 18, 22, 0)
+	SDOT_4S_AT(11, 19, 22, 0)
+	SDOT_4S_AT(12, 16, 23, 0)
+	SDOT_4S_AT(13, 17, 23, 0)
+	SDOT_4S_AT(14, 18, 23, 0)
+	SDOT_4S_AT(15, 19, 23, 0)
 	FMOVQ 64(R3), F16
 	FMOVQ 80(R3), F17
 	FMOVQ 96(R3), F18
 	FMOVQ 112(R3), F19
-	WORD $0x4fb4e200 // sdot.4s v0, v16, v20[1]
-	WORD $0x4fb4e221 // sdot.4s v1, v17, v20[1]
-	WORD $0x4fb4e242 // sdot.4s v2, v18, v20[1]
-	WORD $0x4fb4e263 // sdot.4s v3, v19, v20[1]
-	WORD $0x4fb5e204 // sdot.4s v4, v16, v21[1]
-	WORD $0x4fb5e225 // sdot.4s v5, v17, v21[1]
-	WORD $0x4fb5e246 // sdot.4s v6, v18, v21[1]
-	WORD $0x4fb5e267 // sdot.4s v7, v19, v21[1]
-	WORD $0x4fb6e208 // sdot.4s v8, v16, v22[1]
-	WORD $0x4fb6e229 // sdot.4s v9, v17, v22[1]
-	WORD $0x4fb6e24a // sdot.4s v10, v18, v22[1]
-	WORD $0x4fb6e26b // sdot.4s v11, v19, v22[1]
-	WORD $0x4fb7e20c // sdot.4s v12, v16, v23[1]
-	WORD $0x4fb7e22d // sdot.4s v13, v17, v23[1]
-	WORD $0x4fb7e24e // sdot.4s v14, v18, v23[1]
-	WORD $0x4fb7e26f // sdot.4s v15, v19, v23[1]
+	SDOT_4S_AT(0, 16, 20, 1)
+	SDOT_4S_AT(1, 17, 20, 1)
+	SDOT_4S_AT(2, 18, 20, 1)
+	SDOT_4S_AT(3, 19, 20, 1)
+	SDOT_4S_AT(4, 16, 21, 1)
+	SDOT_4S_AT(5, 17, 21, 1)
+	SDOT_4S_AT(6, 18, 21, 1)
+	SDOT_4S_AT(7, 19, 21, 1)
+	SDOT_4S_AT(8, 16, 22, 1)
+	SDOT_4S_AT(9, 17, 22, 1)
+	SDOT_4S_AT(10, 18, 22, 1)
+	SDOT_4S_AT(11, 19, 22, 1)
+	SDOT_4S_AT(12, 16, 23, 1)
+	SDOT_4S_AT(13, 17, 23, 1)
+	SDOT_4S_AT(14, 18, 23, 1)
+	SDOT_4S_AT(15, 19, 23, 1)
 	FMOVQ 128(R3), F16
 	FMOVQ 144(R3), F17
 	FMOVQ 160(R3), F18
 	FMOVQ 176(R3), F19
-	WORD $0x4f94ea00 // sdot.4s v0, v16, v20[2]
-	WORD $0x4f94ea21 // sdot.4s v1, v17, v20[2]
-	WORD $0x4f94ea42 // sdot.4s v2, v18, v20[2]
-	WORD $0x4f94ea63 // sdot.4s v3, v19, v20[2]
-	WORD $0x4f95ea04 // sdot.4s v4, v16, v21[2]
-	WORD $0x4f95ea25 // sdot.4s v5, v17, v21[2]
-	WORD $0x4f95ea46 // sdot.4s v6, v18, v21[2]
-	WORD $0x4f95ea67 // sdot.4s v7, v19, v21[2]
-	WORD $0x4f96ea08 // sdot.4s v8, v16, v22[2]
-	WORD $0x4f96ea29 // sdot.4s v9, v17, v22[2]
-	WORD $0x4f96ea4a // sdot.4s v10, v18, v22[2]
-	WORD $0x4f96ea6b // sdot.4s v11, v19, v22[2]
-	WORD $0x4f97ea0c // sdot.4s v12, v16, v23[2]
-	WORD $0x4f97ea2d // sdot.4s v13, v17, v23[2]
-	WORD $0x4f97ea4e // sdot.4s v14, v18, v23[2]
-	WORD $0x4f97ea6f // sdot.4s v15, v19, v23[2]
+	SDOT_4S_AT(0, 16, 20, 2)
+	SDOT_4S_AT(1, 17, 20, 2)
+	SDOT_4S_AT(2, 18, 20, 2)
+	SDOT_4S_AT(3, 19, 20, 2)
+	SDOT_4S_AT(4, 16, 21, 2)
+	SDOT_4S_AT(5, 17, 21, 2)
+	SDOT_4S_AT(6, 18, 21, 2)
+	SDOT_4S_AT(7, 19, 21, 2)
+	SDOT_4S_AT(8, 16, 22, 2)
+	SDOT_4S_AT(9, 17, 22, 2)
+	SDOT_4S_AT(10, 18, 22, 2)
+	SDOT_4S_AT(11, 19, 22, 2)
+	SDOT_4S_AT(12, 16, 23, 2)
+	SDOT_4S_AT(13, 17, 23, 2)
+	SDOT_4S_AT(14, 18, 23, 2)
+	SDOT_4S_AT(15, 19, 23, 2)
 	FMOVQ 192(R3), F16
 	FMOVQ 208(R3), F17
 	FMOVQ 224(R3), F18
 	FMOVQ 240(R3), F19
-	WORD $0x4fb4ea00 // sdot.4s v0, v16, v20[3]
-	WORD $0x4fb4ea21 // sdot.4s v1, v17, v20[3]
-	WORD $0x4fb4ea42 // sdot.4s v2, v18, v20[3]
-	WORD $0x4fb4ea63 // sdot.4s v3, v19, v20[3]
-	WORD $0x4fb5ea04 // sdot.4s v4, v16, v21[3]
-	WORD $0x4fb5ea25 // sdot.4s v5, v17, v21[3]
-	WORD $0x4fb5ea46 // sdot.4s v6, v18, v21[3]
-	WORD $0x4fb5ea67 // sdot.4s v7, v19, v21[3]
-	WORD $0x4fb6ea08 // sdot.4s v8, v16, v22[3]
-	WORD $0x4fb6ea29 // sdot.4s v9, v17, v22[3]
-	WORD $0x4fb6ea4a // sdot.4s v10, v18, v22[3]
-	WORD $0x4fb6ea6b // sdot.4s v11, v19, v22[3]
-	WORD $0x4fb7ea0c // sdot.4s v12, v16, v23[3]
-	WORD $0x4fb7ea2d // sdot.4s v13, v17, v23[3]
-	WORD $0x4fb7ea4e // sdot.4s v14, v18, v23[3]
-	WORD $0x4fb7ea6f // sdot.4s v15, v19, v23[3]
+	SDOT_4S_AT(0, 16, 20, 3)
+	SDOT_4S_AT(1, 17, 20, 3)
+	SDOT_4S_AT(2, 18, 20, 3)
+	SDOT_4S_AT(3, 19, 20, 3)
+	SDOT_4S_AT(4, 16, 21, 3)
+	SDOT_4S_AT(5, 17, 21, 3)
+	SDOT_4S_AT(6, 18, 21, 3)
+	SDOT_4S_AT(7, 19, 21, 3)
+	SDOT_4S_AT(8, 16, 22, 3)
+	SDOT_4S_AT(9, 17, 22, 3)
+	SDOT_4S_AT(10, 18, 22, 3)
+	SDOT_4S_AT(11, 19, 22, 3)
+	SDOT_4S_AT(12, 16, 23, 3)
+	SDOT_4S_AT(13, 17, 23, 3)
+	SDOT_4S_AT(14, 18, 23, 3)
+	SDOT_4S_AT(15, 19, 23, 3)
 	ADD $256, R3
 	SUBS $1, R5
 	BNE columns16
@@ -2870,120 +2892,120 @@ columns16:
 	FMOVQ 16(R3), F17
 	FMOVQ 32(R3), F18
 	FMOVQ 48(R3), F19
-	WORD $0x4e21d800 // scvtf.4s v0, v0
-	WORD $0x6e30dc00 // fmul.4s v0, v0, v16
-	WORD $0x4e21d821 // scvtf.4s v1, v1
-	WORD $0x6e31dc21 // fmul.4s v1, v1, v17
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e21d8c6 // scvtf.4s v6, v6
-	WORD $0x6e32dcc6 // fmul.4s v6, v6, v18
-	WORD $0x4e21d8e7 // scvtf.4s v7, v7
-	WORD $0x6e33dce7 // fmul.4s v7, v7, v19
-	WORD $0x4e21d908 // scvtf.4s v8, v8
-	WORD $0x6e30dd08 // fmul.4s v8, v8, v16
-	WORD $0x4e21d929 // scvtf.4s v9, v9
-	WORD $0x6e31dd29 // fmul.4s v9, v9, v17
-	WORD $0x4e21d94a // scvtf.4s v10, v10
-	WORD $0x6e32dd4a // fmul.4s v10, v10, v18
-	WORD $0x4e21d96b // scvtf.4s v11, v11
-	WORD $0x6e33dd6b // fmul.4s v11, v11, v19
-	WORD $0x4e21d98c // scvtf.4s v12, v12
-	WORD $0x6e30dd8c // fmul.4s v12, v12, v16
-	WORD $0x4e21d9ad // scvtf.4s v13, v13
-	WORD $0x6e31ddad // fmul.4s v13, v13, v17
-	WORD $0x4e21d9ce // scvtf.4s v14, v14
-	WORD $0x6e32ddce // fmul.4s v14, v14, v18
-	WORD $0x4e21d9ef // scvtf.4s v15, v15
-	WORD $0x6e33ddef // fmul.4s v15, v15, v19
+	SCVTF_4S(0, 0)
+	FMUL_4S(0, 0, 16)
+	SCVTF_4S(1, 1)
+	FMUL_4S(1, 1, 17)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	SCVTF_4S(6, 6)
+	FMUL_4S(6, 6, 18)
+	SCVTF_4S(7, 7)
+	FMUL_4S(7, 7, 19)
+	SCVTF_4S(8, 8)
+	FMUL_4S(8, 8, 16)
+	SCVTF_4S(9, 9)
+	FMUL_4S(9, 9, 17)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 18)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 19)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 16)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 17)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 18)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 19)
 	CBZ R10, first16
 	FMOVQ 0(R8), F24
-	WORD $0x4f941018 // fmla.4s v24, v0, v20[0]
+	FMLA_4S_AT(24, 0, 20, 0)
 	FMOVQ F24, 0(R8)
 	FMOVQ 16(R8), F25
-	WORD $0x4f941039 // fmla.4s v25, v1, v20[0]
+	FMLA_4S_AT(25, 1, 20, 0)
 	FMOVQ F25, 16(R8)
 	FMOVQ 32(R8), F26
-	WORD $0x4f94105a // fmla.4s v26, v2, v20[0]
+	FMLA_4S_AT(26, 2, 20, 0)
 	FMOVQ F26, 32(R8)
 	FMOVQ 48(R8), F27
-	WORD $0x4f94107b // fmla.4s v27, v3, v20[0]
+	FMLA_4S_AT(27, 3, 20, 0)
 	FMOVQ F27, 48(R8)
 	FMOVQ 64(R8), F24
-	WORD $0x4fb41098 // fmla.4s v24, v4, v20[1]
+	FMLA_4S_AT(24, 4, 20, 1)
 	FMOVQ F24, 64(R8)
 	FMOVQ 80(R8), F25
-	WORD $0x4fb410b9 // fmla.4s v25, v5, v20[1]
+	FMLA_4S_AT(25, 5, 20, 1)
 	FMOVQ F25, 80(R8)
 	FMOVQ 96(R8), F26
-	WORD $0x4fb410da // fmla.4s v26, v6, v20[1]
+	FMLA_4S_AT(26, 6, 20, 1)
 	FMOVQ F26, 96(R8)
 	FMOVQ 112(R8), F27
-	WORD $0x4fb410fb // fmla.4s v27, v7, v20[1]
+	FMLA_4S_AT(27, 7, 20, 1)
 	FMOVQ F27, 112(R8)
 	FMOVQ 128(R8), F24
-	WORD $0x4f941918 // fmla.4s v24, v8, v20[2]
+	FMLA_4S_AT(24, 8, 20, 2)
 	FMOVQ F24, 128(R8)
 	FMOVQ 144(R8), F25
-	WORD $0x4f941939 // fmla.4s v25, v9, v20[2]
+	FMLA_4S_AT(25, 9, 20, 2)
 	FMOVQ F25, 144(R8)
 	FMOVQ 160(R8), F26
-	WORD $0x4f94195a // fmla.4s v26, v10, v20[2]
+	FMLA_4S_AT(26, 10, 20, 2)
 	FMOVQ F26, 160(R8)
 	FMOVQ 176(R8), F27
-	WORD $0x4f94197b // fmla.4s v27, v11, v20[2]
+	FMLA_4S_AT(27, 11, 20, 2)
 	FMOVQ F27, 176(R8)
 	FMOVQ 192(R8), F24
-	WORD $0x4fb41998 // fmla.4s v24, v12, v20[3]
+	FMLA_4S_AT(24, 12, 20, 3)
 	FMOVQ F24, 192(R8)
 	FMOVQ 208(R8), F25
-	WORD $0x4fb419b9 // fmla.4s v25, v13, v20[3]
+	FMLA_4S_AT(25, 13, 20, 3)
 	FMOVQ F25, 208(R8)
 	FMOVQ 224(R8), F26
-	WORD $0x4fb419da // fmla.4s v26, v14, v20[3]
+	FMLA_4S_AT(26, 14, 20, 3)
 	FMOVQ F26, 224(R8)
 	FMOVQ 240(R8), F27
-	WORD $0x4fb419fb // fmla.4s v27, v15, v20[3]
+	FMLA_4S_AT(27, 15, 20, 3)
 	FMOVQ F27, 240(R8)
 	JMP scaled16
 first16:
-	WORD $0x4f949018 // fmul.4s v24, v0, v20[0]
+	FMUL_4S_AT(24, 0, 20, 0)
 	FMOVQ F24, 0(R8)
-	WORD $0x4f949039 // fmul.4s v25, v1, v20[0]
+	FMUL_4S_AT(25, 1, 20, 0)
 	FMOVQ F25, 16(R8)
-	WORD $0x4f94905a // fmul.4s v26, v2, v20[0]
+	FMUL_4S_AT(26, 2, 20, 0)
 	FMOVQ F26, 32(R8)
-	WORD $0x4f94907b // fmul.4s v27, v3, v20[0]
+	FMUL_4S_AT(27, 3, 20, 0)
 	FMOVQ F27, 48(R8)
-	WORD $0x4fb49098 // fmul.4s v24, v4, v20[1]
+	FMUL_4S_AT(24, 4, 20, 1)
 	FMOVQ F24, 64(R8)
-	WORD $0x4fb490b9 // fmul.4s v25, v5, v20[1]
+	FMUL_4S_AT(25, 5, 20, 1)
 	FMOVQ F25, 80(R8)
-	WORD $0x4fb490da // fmul.4s v26, v6, v20[1]
+	FMUL_4S_AT(26, 6, 20, 1)
 	FMOVQ F26, 96(R8)
-	WORD $0x4fb490fb // fmul.4s v27, v7, v20[1]
+	FMUL_4S_AT(27, 7, 20, 1)
 	FMOVQ F27, 112(R8)
-	WORD $0x4f949918 // fmul.4s v24, v8, v20[2]
+	FMUL_4S_AT(24, 8, 20, 2)
 	FMOVQ F24, 128(R8)
-	WORD $0x4f949939 // fmul.4s v25, v9, v20[2]
+	FMUL_4S_AT(25, 9, 20, 2)
 	FMOVQ F25, 144(R8)
-	WORD $0x4f94995a // fmul.4s v26, v10, v20[2]
+	FMUL_4S_AT(26, 10, 20, 2)
 	FMOVQ F26, 160(R8)
-	WORD $0x4f94997b // fmul.4s v27, v11, v20[2]
+	FMUL_4S_AT(27, 11, 20, 2)
 	FMOVQ F27, 176(R8)
-	WORD $0x4fb49998 // fmul.4s v24, v12, v20[3]
+	FMUL_4S_AT(24, 12, 20, 3)
 	FMOVQ F24, 192(R8)
-	WORD $0x4fb499b9 // fmul.4s v25, v13, v20[3]
+	FMUL_4S_AT(25, 13, 20, 3)
 	FMOVQ F25, 208(R8)
-	WORD $0x4fb499da // fmul.4s v26, v14, v20[3]
+	FMUL_4S_AT(26, 14, 20, 3)
 	FMOVQ F26, 224(R8)
-	WORD $0x4fb499fb // fmul.4s v27, v15, v20[3]
+	FMUL_4S_AT(27, 15, 20, 3)
 	FMOVQ F27, 240(R8)
 scaled16:
 	MOVD $1, R10
@@ -3044,37 +3066,37 @@ positions4:
 	FMOVQ.P 16(R1), F18
 	FMOVQ.P 16(R6), F19
 	FMOVQ 0(R2), F20
-	WORD $0x4f92e280 // sdot.4s v0, v20, v18[0]
-	WORD $0x4f93e282 // sdot.4s v2, v20, v19[0]
+	SDOT_4S_AT(0, 20, 18, 0)
+	SDOT_4S_AT(2, 20, 19, 0)
 	FMOVQ 1024(R2), F20
-	WORD $0x4f92e281 // sdot.4s v1, v20, v18[0]
-	WORD $0x4f93e283 // sdot.4s v3, v20, v19[0]
-	WORD $0x4f92e370 // sdot.4s v16, v27, v18[0]
-	WORD $0x4f93e371 // sdot.4s v17, v27, v19[0]
+	SDOT_4S_AT(1, 20, 18, 0)
+	SDOT_4S_AT(3, 20, 19, 0)
+	SDOT_4S_AT(16, 27, 18, 0)
+	SDOT_4S_AT(17, 27, 19, 0)
 	FMOVQ 64(R2), F20
-	WORD $0x4fb2e280 // sdot.4s v0, v20, v18[1]
-	WORD $0x4fb3e282 // sdot.4s v2, v20, v19[1]
+	SDOT_4S_AT(0, 20, 18, 1)
+	SDOT_4S_AT(2, 20, 19, 1)
 	FMOVQ 1088(R2), F20
-	WORD $0x4fb2e281 // sdot.4s v1, v20, v18[1]
-	WORD $0x4fb3e283 // sdot.4s v3, v20, v19[1]
-	WORD $0x4fb2e370 // sdot.4s v16, v27, v18[1]
-	WORD $0x4fb3e371 // sdot.4s v17, v27, v19[1]
+	SDOT_4S_AT(1, 20, 18, 1)
+	SDOT_4S_AT(3, 20, 19, 1)
+	SDOT_4S_AT(16, 27, 18, 1)
+	SDOT_4S_AT(17, 27, 19, 1)
 	FMOVQ 128(R2), F20
-	WORD $0x4f92ea80 // sdot.4s v0, v20, v18[2]
-	WORD $0x4f93ea82 // sdot.4s v2, v20, v19[2]
+	SDOT_4S_AT(0, 20, 18, 2)
+	SDOT_4S_AT(2, 20, 19, 2)
 	FMOVQ 1152(R2), F20
-	WORD $0x4f92ea81 // sdot.4s v1, v20, v18[2]
-	WORD $0x4f93ea83 // sdot.4s v3, v20, v19[2]
-	WORD $0x4f92eb70 // sdot.4s v16, v27, v18[2]
-	WORD $0x4f93eb71 // sdot.4s v17, v27, v19[2]
+	SDOT_4S_AT(1, 20, 18, 2)
+	SDOT_4S_AT(3, 20, 19, 2)
+	SDOT_4S_AT(16, 27, 18, 2)
+	SDOT_4S_AT(17, 27, 19, 2)
 	FMOVQ 192(R2), F20
-	WORD $0x4fb2ea80 // sdot.4s v0, v20, v18[3]
-	WORD $0x4fb3ea82 // sdot.4s v2, v20, v19[3]
+	SDOT_4S_AT(0, 20, 18, 3)
+	SDOT_4S_AT(2, 20, 19, 3)
 	FMOVQ 1216(R2), F20
-	WORD $0x4fb2ea81 // sdot.4s v1, v20, v18[3]
-	WORD $0x4fb3ea83 // sdot.4s v3, v20, v19[3]
-	WORD $0x4fb2eb70 // sdot.4s v16, v27, v18[3]
-	WORD $0x4fb3eb71 // sdot.4s v17, v27, v19[3]
+	SDOT_4S_AT(1, 20, 18, 3)
+	SDOT_4S_AT(3, 20, 19, 3)
+	SDOT_4S_AT(16, 27, 18, 3)
+	SDOT_4S_AT(17, 27, 19, 3)
 	ADD $256, R2
 	SUBS $1, R5
 	BNE positions4
@@ -3116,60 +3138,60 @@ positions8:
 	FMOVQ.P 16(R6), F19
 	FMOVQ 0(R2), F20
 	FMOVQ 16(R2), F21
-	WORD $0x4f92e280 // sdot.4s v0, v20, v18[0]
-	WORD $0x4f92e2a1 // sdot.4s v1, v21, v18[0]
-	WORD $0x4f93e284 // sdot.4s v4, v20, v19[0]
-	WORD $0x4f93e2a5 // sdot.4s v5, v21, v19[0]
+	SDOT_4S_AT(0, 20, 18, 0)
+	SDOT_4S_AT(1, 21, 18, 0)
+	SDOT_4S_AT(4, 20, 19, 0)
+	SDOT_4S_AT(5, 21, 19, 0)
 	FMOVQ 1024(R2), F20
 	FMOVQ 1040(R2), F21
-	WORD $0x4f92e282 // sdot.4s v2, v20, v18[0]
-	WORD $0x4f92e2a3 // sdot.4s v3, v21, v18[0]
-	WORD $0x4f93e286 // sdot.4s v6, v20, v19[0]
-	WORD $0x4f93e2a7 // sdot.4s v7, v21, v19[0]
-	WORD $0x4f92e370 // sdot.4s v16, v27, v18[0]
-	WORD $0x4f93e371 // sdot.4s v17, v27, v19[0]
+	SDOT_4S_AT(2, 20, 18, 0)
+	SDOT_4S_AT(3, 21, 18, 0)
+	SDOT_4S_AT(6, 20, 19, 0)
+	SDOT_4S_AT(7, 21, 19, 0)
+	SDOT_4S_AT(16, 27, 18, 0)
+	SDOT_4S_AT(17, 27, 19, 0)
 	FMOVQ 64(R2), F20
 	FMOVQ 80(R2), F21
-	WORD $0x4fb2e280 // sdot.4s v0, v20, v18[1]
-	WORD $0x4fb2e2a1 // sdot.4s v1, v21, v18[1]
-	WORD $0x4fb3e284 // sdot.4s v4, v20, v19[1]
-	WORD $0x4fb3e2a5 // sdot.4s v5, v21, v19[1]
+	SDOT_4S_AT(0, 20, 18, 1)
+	SDOT_4S_AT(1, 21, 18, 1)
+	SDOT_4S_AT(4, 20, 19, 1)
+	SDOT_4S_AT(5, 21, 19, 1)
 	FMOVQ 1088(R2), F20
 	FMOVQ 1104(R2), F21
-	WORD $0x4fb2e282 // sdot.4s v2, v20, v18[1]
-	WORD $0x4fb2e2a3 // sdot.4s v3, v21, v18[1]
-	WORD $0x4fb3e286 // sdot.4s v6, v20, v19[1]
-	WORD $0x4fb3e2a7 // sdot.4s v7, v21, v19[1]
-	WORD $0x4fb2e370 // sdot.4s v16, v27, v18[1]
-	WORD $0x4fb3e371 // sdot.4s v17, v27, v19[1]
+	SDOT_4S_AT(2, 20, 18, 1)
+	SDOT_4S_AT(3, 21, 18, 1)
+	SDOT_4S_AT(6, 20, 19, 1)
+	SDOT_4S_AT(7, 21, 19, 1)
+	SDOT_4S_AT(16, 27, 18, 1)
+	SDOT_4S_AT(17, 27, 19, 1)
 	FMOVQ 128(R2), F20
 	FMOVQ 144(R2), F21
-	WORD $0x4f92ea80 // sdot.4s v0, v20, v18[2]
-	WORD $0x4f92eaa1 // sdot.4s v1, v21, v18[2]
-	WORD $0x4f93ea84 // sdot.4s v4, v20, v19[2]
-	WORD $0x4f93eaa5 // sdot.4s v5, v21, v19[2]
+	SDOT_4S_AT(0, 20, 18, 2)
+	SDOT_4S_AT(1, 21, 18, 2)
+	SDOT_4S_AT(4, 20, 19, 2)
+	SDOT_4S_AT(5, 21, 19, 2)
 	FMOVQ 1152(R2), F20
 	FMOVQ 1168(R2), F21
-	WORD $0x4f92ea82 // sdot.4s v2, v20, v18[2]
-	WORD $0x4f92eaa3 // sdot.4s v3, v21, v18[2]
-	WORD $0x4f93ea86 // sdot.4s v6, v20, v19[2]
-	WORD $0x4f93eaa7 // sdot.4s v7, v21, v19[2]
-	WORD $0x4f92eb70 // sdot.4s v16, v27, v18[2]
-	WORD $0x4f93eb71 // sdot.4s v17, v27, v19[2]
+	SDOT_4S_AT(2, 20, 18, 2)
+	SDOT_4S_AT(3, 21, 18, 2)
+	SDOT_4S_AT(6, 20, 19, 2)
+	SDOT_4S_AT(7, 21, 19, 2)
+	SDOT_4S_AT(16, 27, 18, 2)
+	SDOT_4S_AT(17, 27, 19, 2)
 	FMOVQ 192(R2), F20
 	FMOVQ 208(R2), F21
-	WORD $0x4fb2ea80 // sdot.4s v0, v20, v18[3]
-	WORD $0x4fb2eaa1 // sdot.4s v1, v21, v18[3]
-	WORD $0x4fb3ea84 // sdot.4s v4, v20, v19[3]
-	WORD $0x4fb3eaa5 // sdot.4s v5, v21, v19[3]
+	SDOT_4S_AT(0, 20, 18, 3)
+	SDOT_4S_AT(1, 21, 18, 3)
+	SDOT_4S_AT(4, 20, 19, 3)
+	SDOT_4S_AT(5, 21, 19, 3)
 	FMOVQ 1216(R2), F20
 	FMOVQ 1232(R2), F21
-	WORD $0x4fb2ea82 // sdot.4s v2, v20, v18[3]
-	WORD $0x4fb2eaa3 // sdot.4s v3, v21, v18[3]
-	WORD $0x4fb3ea86 // sdot.4s v6, v20, v19[3]
-	WORD $0x4fb3eaa7 // sdot.4s v7, v21, v19[3]
-	WORD $0x4fb2eb70 // sdot.4s v16, v27, v18[3]
-	WORD $0x4fb3eb71 // sdot.4s v17, v27, v19[3]
+	SDOT_4S_AT(2, 20, 18, 3)
+	SDOT_4S_AT(3, 21, 18, 3)
+	SDOT_4S_AT(6, 20, 19, 3)
+	SDOT_4S_AT(7, 21, 19, 3)
+	SDOT_4S_AT(16, 27, 18, 3)
+	SDOT_4S_AT(17, 27, 19, 3)
 	ADD $256, R2
 	SUBS $1, R5
 	BNE positions8
@@ -3229,106 +3251,106 @@ positions16:
 	FMOVQ 16(R2), F21
 	FMOVQ 32(R2), F22
 	FMOVQ 48(R2), F23
-	WORD $0x4f92e280 // sdot.4s v0, v20, v18[0]
-	WORD $0x4f92e2a1 // sdot.4s v1, v21, v18[0]
-	WORD $0x4f92e2c2 // sdot.4s v2, v22, v18[0]
-	WORD $0x4f92e2e3 // sdot.4s v3, v23, v18[0]
-	WORD $0x4f93e288 // sdot.4s v8, v20, v19[0]
-	WORD $0x4f93e2a9 // sdot.4s v9, v21, v19[0]
-	WORD $0x4f93e2ca // sdot.4s v10, v22, v19[0]
-	WORD $0x4f93e2eb // sdot.4s v11, v23, v19[0]
+	SDOT_4S_AT(0, 20, 18, 0)
+	SDOT_4S_AT(1, 21, 18, 0)
+	SDOT_4S_AT(2, 22, 18, 0)
+	SDOT_4S_AT(3, 23, 18, 0)
+	SDOT_4S_AT(8, 20, 19, 0)
+	SDOT_4S_AT(9, 21, 19, 0)
+	SDOT_4S_AT(10, 22, 19, 0)
+	SDOT_4S_AT(11, 23, 19, 0)
 	FMOVQ 1024(R2), F20
 	FMOVQ 1040(R2), F21
 	FMOVQ 1056(R2), F22
 	FMOVQ 1072(R2), F23
-	WORD $0x4f92e284 // sdot.4s v4, v20, v18[0]
-	WORD $0x4f92e2a5 // sdot.4s v5, v21, v18[0]
-	WORD $0x4f92e2c6 // sdot.4s v6, v22, v18[0]
-	WORD $0x4f92e2e7 // sdot.4s v7, v23, v18[0]
-	WORD $0x4f93e28c // sdot.4s v12, v20, v19[0]
-	WORD $0x4f93e2ad // sdot.4s v13, v21, v19[0]
-	WORD $0x4f93e2ce // sdot.4s v14, v22, v19[0]
-	WORD $0x4f93e2ef // sdot.4s v15, v23, v19[0]
-	WORD $0x4f92e370 // sdot.4s v16, v27, v18[0]
-	WORD $0x4f93e371 // sdot.4s v17, v27, v19[0]
+	SDOT_4S_AT(4, 20, 18, 0)
+	SDOT_4S_AT(5, 21, 18, 0)
+	SDOT_4S_AT(6, 22, 18, 0)
+	SDOT_4S_AT(7, 23, 18, 0)
+	SDOT_4S_AT(12, 20, 19, 0)
+	SDOT_4S_AT(13, 21, 19, 0)
+	SDOT_4S_AT(14, 22, 19, 0)
+	SDOT_4S_AT(15, 23, 19, 0)
+	SDOT_4S_AT(16, 27, 18, 0)
+	SDOT_4S_AT(17, 27, 19, 0)
 	FMOVQ 64(R2), F20
 	FMOVQ 80(R2), F21
 	FMOVQ 96(R2), F22
 	FMOVQ 112(R2), F23
-	WORD $0x4fb2e280 // sdot.4s v0, v20, v18[1]
-	WORD $0x4fb2e2a1 // sdot.4s v1, v21, v18[1]
-	WORD $0x4fb2e2c2 // sdot.4s v2, v22, v18[1]
-	WORD $0x4fb2e2e3 // sdot.4s v3, v23, v18[1]
-	WORD $0x4fb3e288 // sdot.4s v8, v20, v19[1]
-	WORD $0x4fb3e2a9 // sdot.4s v9, v21, v19[1]
-	WORD $0x4fb3e2ca // sdot.4s v10, v22, v19[1]
-	WORD $0x4fb3e2eb // sdot.4s v11, v23, v19[1]
+	SDOT_4S_AT(0, 20, 18, 1)
+	SDOT_4S_AT(1, 21, 18, 1)
+	SDOT_4S_AT(2, 22, 18, 1)
+	SDOT_4S_AT(3, 23, 18, 1)
+	SDOT_4S_AT(8, 20, 19, 1)
+	SDOT_4S_AT(9, 21, 19, 1)
+	SDOT_4S_AT(10, 22, 19, 1)
+	SDOT_4S_AT(11, 23, 19, 1)
 	FMOVQ 1088(R2), F20
 	FMOVQ 1104(R2), F21
 	FMOVQ 1120(R2), F22
 	FMOVQ 1136(R2), F23
-	WORD $0x4fb2e284 // sdot.4s v4, v20, v18[1]
-	WORD $0x4fb2e2a5 // sdot.4s v5, v21, v18[1]
-	WORD $0x4fb2e2c6 // sdot.4s v6, v22, v18[1]
-	WORD $0x4fb2e2e7 // sdot.4s v7, v23, v18[1]
-	WORD $0x4fb3e28c // sdot.4s v12, v20, v19[1]
-	WORD $0x4fb3e2ad // sdot.4s v13, v21, v19[1]
-	WORD $0x4fb3e2ce // sdot.4s v14, v22, v19[1]
-	WORD $0x4fb3e2ef // sdot.4s v15, v23, v19[1]
-	WORD $0x4fb2e370 // sdot.4s v16, v27, v18[1]
-	WORD $0x4fb3e371 // sdot.4s v17, v27, v19[1]
+	SDOT_4S_AT(4, 20, 18, 1)
+	SDOT_4S_AT(5, 21, 18, 1)
+	SDOT_4S_AT(6, 22, 18, 1)
+	SDOT_4S_AT(7, 23, 18, 1)
+	SDOT_4S_AT(12, 20, 19, 1)
+	SDOT_4S_AT(13, 21, 19, 1)
+	SDOT_4S_AT(14, 22, 19, 1)
+	SDOT_4S_AT(15, 23, 19, 1)
+	SDOT_4S_AT(16, 27, 18, 1)
+	SDOT_4S_AT(17, 27, 19, 1)
 	FMOVQ 128(R2), F20
 	FMOVQ 144(R2), F21
 	FMOVQ 160(R2), F22
 	FMOVQ 176(R2), F23
-	WORD $0x4f92ea80 // sdot.4s v0, v20, v18[2]
-	WORD $0x4f92eaa1 // sdot.4s v1, v21, v18[2]
-	WORD $0x4f92eac2 // sdot.4s v2, v22, v18[2]
-	WORD $0x4f92eae3 // sdot.4s v3, v23, v18[2]
-	WORD $0x4f93ea88 // sdot.4s v8, v20, v19[2]
-	WORD $0x4f93eaa9 // sdot.4s v9, v21, v19[2]
-	WORD $0x4f93eaca // sdot.4s v10, v22, v19[2]
-	WORD $0x4f93eaeb // sdot.4s v11, v23, v19[2]
+	SDOT_4S_AT(0, 20, 18, 2)
+	SDOT_4S_AT(1, 21, 18, 2)
+	SDOT_4S_AT(2, 22, 18, 2)
+	SDOT_4S_AT(3, 23, 18, 2)
+	SDOT_4S_AT(8, 20, 19, 2)
+	SDOT_4S_AT(9, 21, 19, 2)
+	SDOT_4S_AT(10, 22, 19, 2)
+	SDOT_4S_AT(11, 23, 19, 2)
 	FMOVQ 1152(R2), F20
 	FMOVQ 1168(R2), F21
 	FMOVQ 1184(R2), F22
 	FMOVQ 1200(R2), F23
-	WORD $0x4f92ea84 // sdot.4s v4, v20, v18[2]
-	WORD $0x4f92eaa5 // sdot.4s v5, v21, v18[2]
-	WORD $0x4f92eac6 // sdot.4s v6, v22, v18[2]
-	WORD $0x4f92eae7 // sdot.4s v7, v23, v18[2]
-	WORD $0x4f93ea8c // sdot.4s v12, v20, v19[2]
-	WORD $0x4f93eaad // sdot.4s v13, v21, v19[2]
-	WORD $0x4f93eace // sdot.4s v14, v22, v19[2]
-	WORD $0x4f93eaef // sdot.4s v15, v23, v19[2]
-	WORD $0x4f92eb70 // sdot.4s v16, v27, v18[2]
-	WORD $0x4f93eb71 // sdot.4s v17, v27, v19[2]
+	SDOT_4S_AT(4, 20, 18, 2)
+	SDOT_4S_AT(5, 21, 18, 2)
+	SDOT_4S_AT(6, 22, 18, 2)
+	SDOT_4S_AT(7, 23, 18, 2)
+	SDOT_4S_AT(12, 20, 19, 2)
+	SDOT_4S_AT(13, 21, 19, 2)
+	SDOT_4S_AT(14, 22, 19, 2)
+	SDOT_4S_AT(15, 23, 19, 2)
+	SDOT_4S_AT(16, 27, 18, 2)
+	SDOT_4S_AT(17, 27, 19, 2)
 	FMOVQ 192(R2), F20
 	FMOVQ 208(R2), F21
 	FMOVQ 224(R2), F22
 	FMOVQ 240(R2), F23
-	WORD $0x4fb2ea80 // sdot.4s v0, v20, v18[3]
-	WORD $0x4fb2eaa1 // sdot.4s v1, v21, v18[3]
-	WORD $0x4fb2eac2 // sdot.4s v2, v22, v18[3]
-	WORD $0x4fb2eae3 // sdot.4s v3, v23, v18[3]
-	WORD $0x4fb3ea88 // sdot.4s v8, v20, v19[3]
-	WORD $0x4fb3eaa9 // sdot.4s v9, v21, v19[3]
-	WORD $0x4fb3eaca // sdot.4s v10, v22, v19[3]
-	WORD $0x4fb3eaeb // sdot.4s v11, v23, v19[3]
+	SDOT_4S_AT(0, 20, 18, 3)
+	SDOT_4S_AT(1, 21, 18, 3)
+	SDOT_4S_AT(2, 22, 18, 3)
+	SDOT_4S_AT(3, 23, 18, 3)
+	SDOT_4S_AT(8, 20, 19, 3)
+	SDOT_4S_AT(9, 21, 19, 3)
+	SDOT_4S_AT(10, 22, 19, 3)
+	SDOT_4S_AT(11, 23, 19, 3)
 	FMOVQ 1216(R2), F20
 	FMOVQ 1232(R2), F21
 	FMOVQ 1248(R2), F22
 	FMOVQ 1264(R2), F23
-	WORD $0x4fb2ea84 // sdot.4s v4, v20, v18[3]
-	WORD $0x4fb2eaa5 // sdot.4s v5, v21, v18[3]
-	WORD $0x4fb2eac6 // sdot.4s v6, v22, v18[3]
-	WORD $0x4fb2eae7 // sdot.4s v7, v23, v18[3]
-	WORD $0x4fb3ea8c // sdot.4s v12, v20, v19[3]
-	WORD $0x4fb3eaad // sdot.4s v13, v21, v19[3]
-	WORD $0x4fb3eace // sdot.4s v14, v22, v19[3]
-	WORD $0x4fb3eaef // sdot.4s v15, v23, v19[3]
-	WORD $0x4fb2eb70 // sdot.4s v16, v27, v18[3]
-	WORD $0x4fb3eb71 // sdot.4s v17, v27, v19[3]
+	SDOT_4S_AT(4, 20, 18, 3)
+	SDOT_4S_AT(5, 21, 18, 3)
+	SDOT_4S_AT(6, 22, 18, 3)
+	SDOT_4S_AT(7, 23, 18, 3)
+	SDOT_4S_AT(12, 20, 19, 3)
+	SDOT_4S_AT(13, 21, 19, 3)
+	SDOT_4S_AT(14, 22, 19, 3)
+	SDOT_4S_AT(15, 23, 19, 3)
+	SDOT_4S_AT(16, 27, 18, 3)
+	SDOT_4S_AT(17, 27, 19, 3)
 	ADD $256, R2
 	SUBS $1, R5
 	BNE positions16

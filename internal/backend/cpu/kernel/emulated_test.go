@@ -5,24 +5,32 @@ package kernel
 import "testing"
 
 // TestKernels has the tests that compare kernels with their twins, bit for bit. make test-arm64
-// runs it: emulation is slow, and these are what differs between processors.
+// runs it: emulation is slow, and these are what differs between processors. They share nothing, so
+// they run beside each other.
 func TestKernels(t *testing.T) {
-	t.Run("BitsAreTheSameEverywhere", TestBitsAreTheSameEverywhere)
-	t.Run("CodedPagesEqualGeneric", TestCodedPagesEqualGeneric)
-	t.Run("BlocksEqualWidened", TestBlocksEqualWidened)
-	t.Run("BlockProductsInFloats", TestBlockProductsInFloats)
-	t.Run("FloatProductEqualsGeneric", TestFloatProductEqualsGeneric)
-	t.Run("FloatProductKeepsToItsBuffers", TestFloatProductKeepsToItsBuffers)
-	t.Run("IntegerProductEqualsGeneric", TestIntegerProductEqualsGeneric)
-	t.Run("IntegerProductKeepsToItsBuffers", TestIntegerProductKeepsToItsBuffers)
-	t.Run("QuantizeEqualsGeneric", TestQuantizeEqualsGeneric)
-	t.Run("RowFloatsEqualsBlocks", TestRowFloatsEqualsBlocks)
-	t.Run("ScatterKeepsToItsBuffers", TestScatterKeepsToItsBuffers)
-	t.Run("VectorRowsEqualGeneric", TestVectorRowsEqualGeneric)
-	t.Run("VectorFunctionsEqualGeneric", TestVectorFunctionsEqualGeneric)
-	t.Run("VectorPagesEqualGeneric", TestVectorPagesEqualGeneric)
-	t.Run("VectorMixEqualsGeneric", TestVectorMixEqualsGeneric)
-	t.Run("VectorNarrowEqualsGeneric", TestVectorNarrowEqualsGeneric)
-	t.Run("VectorDeltaEqualsGeneric", TestVectorDeltaEqualsGeneric)
-	t.Run("VectorDeltaStepsEqualGeneric", TestVectorDeltaStepsEqualGeneric)
+	run := func(name string, test func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
+	}
+	run("BitsAreTheSameEverywhere", TestBitsAreTheSameEverywhere)
+	run("CodedPagesEqualGeneric", TestCodedPagesEqualGeneric)
+	run("BlocksEqualWidened", TestBlocksEqualWidened)
+	run("BlockProductsInFloats", TestBlockProductsInFloats)
+	run("FloatProductEqualsGeneric", TestFloatProductEqualsGeneric)
+	run("FloatProductKeepsToItsBuffers", TestFloatProductKeepsToItsBuffers)
+	run("IntegerProductEqualsGeneric", TestIntegerProductEqualsGeneric)
+	run("IntegerProductKeepsToItsBuffers", TestIntegerProductKeepsToItsBuffers)
+	run("QuantizeEqualsGeneric", TestQuantizeEqualsGeneric)
+	run("RowFloatsEqualsBlocks", TestRowFloatsEqualsBlocks)
+	run("ScatterKeepsToItsBuffers", TestScatterKeepsToItsBuffers)
+	run("VectorRowsEqualGeneric", TestVectorRowsEqualGeneric)
+	run("VectorFunctionsEqualGeneric", TestVectorFunctionsEqualGeneric)
+	run("VectorPagesEqualGeneric", TestVectorPagesEqualGeneric)
+	run("VectorMixEqualsGeneric", TestVectorMixEqualsGeneric)
+	run("VectorNarrowEqualsGeneric", TestVectorNarrowEqualsGeneric)
+	run("VectorDeltaEqualsGeneric", TestVectorDeltaEqualsGeneric)
+	run("VectorDeltaStepsEqualGeneric", TestVectorDeltaStepsEqualGeneric)
+	run("PromptEqualsPages", TestPromptEqualsPages)
 }

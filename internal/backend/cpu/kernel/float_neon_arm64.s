@@ -5,6 +5,20 @@
 #include "textflag.h"
 #include "go_asm.h"
 
+// Instructions that the assembler does not know, destination first.
+#define FADD_4S(d, n, m) WORD $(0x4e20d400|m<<16|n<<5|d)
+#define FCVTL2_4S(d, n) WORD $(0x4e217800|n<<5|d)
+#define FCVTL_4S(d, n) WORD $(0x0e217800|n<<5|d)
+#define FMLA_4S_AT(d, n, m, i) WORD $(0x4f801000|(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d)
+#define FMUL_4S(d, n, m) WORD $(0x6e20dc00|m<<16|n<<5|d)
+#define FMUL_4S_AT(d, n, m, i) WORD $(0x4f809000|(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d)
+#define SCVTF_4S(d, n) WORD $(0x4e21d800|n<<5|d)
+#define SHLL2_4S_16(d, n) WORD $(0x6e613800|n<<5|d)
+#define SHLL_4S_16(d, n) WORD $(0x2e613800|n<<5|d)
+#define SSHLL2_8H_7(d, n) WORD $(0x4f0fa400|n<<5|d)
+#define SSHLL_8H_7(d, n) WORD $(0x0f0fa400|n<<5|d)
+#define SSHR_4S_24(d, n) WORD $(0x4f280400|n<<5|d)
+
 // func floatBF16NEON(a *floatArgs)
 //
 // One tile of BF16 weights times 1 to 3 rows; the twin is floatTile. Nothing need be
@@ -87,36 +101,36 @@ loop3:
 	VSHL $16, V25.S4, V25.S4
 	VSHL $16, V26.S4, V26.S4
 	VSHL $16, V27.S4, V27.S4
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
-	WORD $0x4f9d1308 // fmla.4s v8, v24, v29[0]
-	WORD $0x4f9d1329 // fmla.4s v9, v25, v29[0]
-	WORD $0x4f9d134a // fmla.4s v10, v26, v29[0]
-	WORD $0x4f9d136b // fmla.4s v11, v27, v29[0]
-	WORD $0x4f9e1310 // fmla.4s v16, v24, v30[0]
-	WORD $0x4f9e1331 // fmla.4s v17, v25, v30[0]
-	WORD $0x4f9e1352 // fmla.4s v18, v26, v30[0]
-	WORD $0x4f9e1373 // fmla.4s v19, v27, v30[0]
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
+	FMLA_4S_AT(8, 24, 29, 0)
+	FMLA_4S_AT(9, 25, 29, 0)
+	FMLA_4S_AT(10, 26, 29, 0)
+	FMLA_4S_AT(11, 27, 29, 0)
+	FMLA_4S_AT(16, 24, 30, 0)
+	FMLA_4S_AT(17, 25, 30, 0)
+	FMLA_4S_AT(18, 26, 30, 0)
+	FMLA_4S_AT(19, 27, 30, 0)
 	FLDPQ 0(R1), (F24, F25)
 	FLDPQ 32(R1), (F26, F27)
 	VAND V31.B16, V24.B16, V24.B16
 	VAND V31.B16, V25.B16, V25.B16
 	VAND V31.B16, V26.B16, V26.B16
 	VAND V31.B16, V27.B16, V27.B16
-	WORD $0x4fbc1304 // fmla.4s v4, v24, v28[1]
-	WORD $0x4fbc1325 // fmla.4s v5, v25, v28[1]
-	WORD $0x4fbc1346 // fmla.4s v6, v26, v28[1]
-	WORD $0x4fbc1367 // fmla.4s v7, v27, v28[1]
-	WORD $0x4fbd130c // fmla.4s v12, v24, v29[1]
-	WORD $0x4fbd132d // fmla.4s v13, v25, v29[1]
-	WORD $0x4fbd134e // fmla.4s v14, v26, v29[1]
-	WORD $0x4fbd136f // fmla.4s v15, v27, v29[1]
-	WORD $0x4fbe1314 // fmla.4s v20, v24, v30[1]
-	WORD $0x4fbe1335 // fmla.4s v21, v25, v30[1]
-	WORD $0x4fbe1356 // fmla.4s v22, v26, v30[1]
-	WORD $0x4fbe1377 // fmla.4s v23, v27, v30[1]
+	FMLA_4S_AT(4, 24, 28, 1)
+	FMLA_4S_AT(5, 25, 28, 1)
+	FMLA_4S_AT(6, 26, 28, 1)
+	FMLA_4S_AT(7, 27, 28, 1)
+	FMLA_4S_AT(12, 24, 29, 1)
+	FMLA_4S_AT(13, 25, 29, 1)
+	FMLA_4S_AT(14, 26, 29, 1)
+	FMLA_4S_AT(15, 27, 29, 1)
+	FMLA_4S_AT(20, 24, 30, 1)
+	FMLA_4S_AT(21, 25, 30, 1)
+	FMLA_4S_AT(22, 26, 30, 1)
+	FMLA_4S_AT(23, 27, 30, 1)
 	ADD $64, R1
 	SUBS $1, R4
 	BNE loop3
@@ -132,18 +146,18 @@ tail3:
 	VSHL $16, V25.S4, V25.S4
 	VSHL $16, V26.S4, V26.S4
 	VSHL $16, V27.S4, V27.S4
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
-	WORD $0x4f9d1308 // fmla.4s v8, v24, v29[0]
-	WORD $0x4f9d1329 // fmla.4s v9, v25, v29[0]
-	WORD $0x4f9d134a // fmla.4s v10, v26, v29[0]
-	WORD $0x4f9d136b // fmla.4s v11, v27, v29[0]
-	WORD $0x4f9e1310 // fmla.4s v16, v24, v30[0]
-	WORD $0x4f9e1331 // fmla.4s v17, v25, v30[0]
-	WORD $0x4f9e1352 // fmla.4s v18, v26, v30[0]
-	WORD $0x4f9e1373 // fmla.4s v19, v27, v30[0]
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
+	FMLA_4S_AT(8, 24, 29, 0)
+	FMLA_4S_AT(9, 25, 29, 0)
+	FMLA_4S_AT(10, 26, 29, 0)
+	FMLA_4S_AT(11, 27, 29, 0)
+	FMLA_4S_AT(16, 24, 30, 0)
+	FMLA_4S_AT(17, 25, 30, 0)
+	FMLA_4S_AT(18, 26, 30, 0)
+	FMLA_4S_AT(19, 27, 30, 0)
 end3:
 	MOVD floatArgs_last(R0), R4
 	CBNZ R4, sum3
@@ -161,29 +175,29 @@ end3:
 	FSTPQ (F22, F23), 160(R3)
 	RET
 sum3:
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
+	FADD_4S(0, 0, 4)
 	FMOVQ F0, 0(R2)
-	WORD $0x4e25d421 // fadd.4s v1, v1, v5
+	FADD_4S(1, 1, 5)
 	FMOVQ F1, 16(R2)
-	WORD $0x4e26d442 // fadd.4s v2, v2, v6
+	FADD_4S(2, 2, 6)
 	FMOVQ F2, 32(R2)
-	WORD $0x4e27d463 // fadd.4s v3, v3, v7
+	FADD_4S(3, 3, 7)
 	FMOVQ F3, 48(R2)
-	WORD $0x4e2cd508 // fadd.4s v8, v8, v12
+	FADD_4S(8, 8, 12)
 	FMOVQ F8, 64(R2)
-	WORD $0x4e2dd529 // fadd.4s v9, v9, v13
+	FADD_4S(9, 9, 13)
 	FMOVQ F9, 80(R2)
-	WORD $0x4e2ed54a // fadd.4s v10, v10, v14
+	FADD_4S(10, 10, 14)
 	FMOVQ F10, 96(R2)
-	WORD $0x4e2fd56b // fadd.4s v11, v11, v15
+	FADD_4S(11, 11, 15)
 	FMOVQ F11, 112(R2)
-	WORD $0x4e34d610 // fadd.4s v16, v16, v20
+	FADD_4S(16, 16, 20)
 	FMOVQ F16, 128(R2)
-	WORD $0x4e35d631 // fadd.4s v17, v17, v21
+	FADD_4S(17, 17, 21)
 	FMOVQ F17, 144(R2)
-	WORD $0x4e36d652 // fadd.4s v18, v18, v22
+	FADD_4S(18, 18, 22)
 	FMOVQ F18, 160(R2)
-	WORD $0x4e37d673 // fadd.4s v19, v19, v23
+	FADD_4S(19, 19, 23)
 	FMOVQ F19, 176(R2)
 	RET
 rows2:
@@ -227,28 +241,28 @@ loop2:
 	VSHL $16, V25.S4, V25.S4
 	VSHL $16, V26.S4, V26.S4
 	VSHL $16, V27.S4, V27.S4
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
-	WORD $0x4f9d1308 // fmla.4s v8, v24, v29[0]
-	WORD $0x4f9d1329 // fmla.4s v9, v25, v29[0]
-	WORD $0x4f9d134a // fmla.4s v10, v26, v29[0]
-	WORD $0x4f9d136b // fmla.4s v11, v27, v29[0]
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
+	FMLA_4S_AT(8, 24, 29, 0)
+	FMLA_4S_AT(9, 25, 29, 0)
+	FMLA_4S_AT(10, 26, 29, 0)
+	FMLA_4S_AT(11, 27, 29, 0)
 	FLDPQ 0(R1), (F24, F25)
 	FLDPQ 32(R1), (F26, F27)
 	VAND V31.B16, V24.B16, V24.B16
 	VAND V31.B16, V25.B16, V25.B16
 	VAND V31.B16, V26.B16, V26.B16
 	VAND V31.B16, V27.B16, V27.B16
-	WORD $0x4fbc1304 // fmla.4s v4, v24, v28[1]
-	WORD $0x4fbc1325 // fmla.4s v5, v25, v28[1]
-	WORD $0x4fbc1346 // fmla.4s v6, v26, v28[1]
-	WORD $0x4fbc1367 // fmla.4s v7, v27, v28[1]
-	WORD $0x4fbd130c // fmla.4s v12, v24, v29[1]
-	WORD $0x4fbd132d // fmla.4s v13, v25, v29[1]
-	WORD $0x4fbd134e // fmla.4s v14, v26, v29[1]
-	WORD $0x4fbd136f // fmla.4s v15, v27, v29[1]
+	FMLA_4S_AT(4, 24, 28, 1)
+	FMLA_4S_AT(5, 25, 28, 1)
+	FMLA_4S_AT(6, 26, 28, 1)
+	FMLA_4S_AT(7, 27, 28, 1)
+	FMLA_4S_AT(12, 24, 29, 1)
+	FMLA_4S_AT(13, 25, 29, 1)
+	FMLA_4S_AT(14, 26, 29, 1)
+	FMLA_4S_AT(15, 27, 29, 1)
 	ADD $64, R1
 	SUBS $1, R4
 	BNE loop2
@@ -263,14 +277,14 @@ tail2:
 	VSHL $16, V25.S4, V25.S4
 	VSHL $16, V26.S4, V26.S4
 	VSHL $16, V27.S4, V27.S4
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
-	WORD $0x4f9d1308 // fmla.4s v8, v24, v29[0]
-	WORD $0x4f9d1329 // fmla.4s v9, v25, v29[0]
-	WORD $0x4f9d134a // fmla.4s v10, v26, v29[0]
-	WORD $0x4f9d136b // fmla.4s v11, v27, v29[0]
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
+	FMLA_4S_AT(8, 24, 29, 0)
+	FMLA_4S_AT(9, 25, 29, 0)
+	FMLA_4S_AT(10, 26, 29, 0)
+	FMLA_4S_AT(11, 27, 29, 0)
 end2:
 	MOVD floatArgs_last(R0), R4
 	CBNZ R4, sum2
@@ -284,21 +298,21 @@ end2:
 	FSTPQ (F14, F15), 96(R3)
 	RET
 sum2:
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
+	FADD_4S(0, 0, 4)
 	FMOVQ F0, 0(R2)
-	WORD $0x4e25d421 // fadd.4s v1, v1, v5
+	FADD_4S(1, 1, 5)
 	FMOVQ F1, 16(R2)
-	WORD $0x4e26d442 // fadd.4s v2, v2, v6
+	FADD_4S(2, 2, 6)
 	FMOVQ F2, 32(R2)
-	WORD $0x4e27d463 // fadd.4s v3, v3, v7
+	FADD_4S(3, 3, 7)
 	FMOVQ F3, 48(R2)
-	WORD $0x4e2cd508 // fadd.4s v8, v8, v12
+	FADD_4S(8, 8, 12)
 	FMOVQ F8, 64(R2)
-	WORD $0x4e2dd529 // fadd.4s v9, v9, v13
+	FADD_4S(9, 9, 13)
 	FMOVQ F9, 80(R2)
-	WORD $0x4e2ed54a // fadd.4s v10, v10, v14
+	FADD_4S(10, 10, 14)
 	FMOVQ F10, 96(R2)
-	WORD $0x4e2fd56b // fadd.4s v11, v11, v15
+	FADD_4S(11, 11, 15)
 	FMOVQ F11, 112(R2)
 	RET
 rows1:
@@ -329,20 +343,20 @@ loop1:
 	VSHL $16, V25.S4, V25.S4
 	VSHL $16, V26.S4, V26.S4
 	VSHL $16, V27.S4, V27.S4
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
 	FLDPQ 0(R1), (F24, F25)
 	FLDPQ 32(R1), (F26, F27)
 	VAND V31.B16, V24.B16, V24.B16
 	VAND V31.B16, V25.B16, V25.B16
 	VAND V31.B16, V26.B16, V26.B16
 	VAND V31.B16, V27.B16, V27.B16
-	WORD $0x4fbc1304 // fmla.4s v4, v24, v28[1]
-	WORD $0x4fbc1325 // fmla.4s v5, v25, v28[1]
-	WORD $0x4fbc1346 // fmla.4s v6, v26, v28[1]
-	WORD $0x4fbc1367 // fmla.4s v7, v27, v28[1]
+	FMLA_4S_AT(4, 24, 28, 1)
+	FMLA_4S_AT(5, 25, 28, 1)
+	FMLA_4S_AT(6, 26, 28, 1)
+	FMLA_4S_AT(7, 27, 28, 1)
 	ADD $64, R1
 	SUBS $1, R4
 	BNE loop1
@@ -356,10 +370,10 @@ tail1:
 	VSHL $16, V25.S4, V25.S4
 	VSHL $16, V26.S4, V26.S4
 	VSHL $16, V27.S4, V27.S4
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
 end1:
 	MOVD floatArgs_last(R0), R4
 	CBNZ R4, sum1
@@ -369,13 +383,13 @@ end1:
 	FSTPQ (F6, F7), 32(R3)
 	RET
 sum1:
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
+	FADD_4S(0, 0, 4)
 	FMOVQ F0, 0(R2)
-	WORD $0x4e25d421 // fadd.4s v1, v1, v5
+	FADD_4S(1, 1, 5)
 	FMOVQ F1, 16(R2)
-	WORD $0x4e26d442 // fadd.4s v2, v2, v6
+	FADD_4S(2, 2, 6)
 	FMOVQ F2, 32(R2)
-	WORD $0x4e27d463 // fadd.4s v3, v3, v7
+	FADD_4S(3, 3, 7)
 	FMOVQ F3, 48(R2)
 	RET
 
@@ -455,40 +469,40 @@ loop3:
 	FMOVD.P 8(R10), F30
 	FMOVQ 0(R1), F24
 	FMOVQ 16(R1), F26
-	WORD $0x4e217b19 // fcvtl2.4s v25, v24
-	WORD $0x0e217b18 // fcvtl.4s v24, v24
-	WORD $0x4e217b5b // fcvtl2.4s v27, v26
-	WORD $0x0e217b5a // fcvtl.4s v26, v26
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
-	WORD $0x4f9d1308 // fmla.4s v8, v24, v29[0]
-	WORD $0x4f9d1329 // fmla.4s v9, v25, v29[0]
-	WORD $0x4f9d134a // fmla.4s v10, v26, v29[0]
-	WORD $0x4f9d136b // fmla.4s v11, v27, v29[0]
-	WORD $0x4f9e1310 // fmla.4s v16, v24, v30[0]
-	WORD $0x4f9e1331 // fmla.4s v17, v25, v30[0]
-	WORD $0x4f9e1352 // fmla.4s v18, v26, v30[0]
-	WORD $0x4f9e1373 // fmla.4s v19, v27, v30[0]
+	FCVTL2_4S(25, 24)
+	FCVTL_4S(24, 24)
+	FCVTL2_4S(27, 26)
+	FCVTL_4S(26, 26)
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
+	FMLA_4S_AT(8, 24, 29, 0)
+	FMLA_4S_AT(9, 25, 29, 0)
+	FMLA_4S_AT(10, 26, 29, 0)
+	FMLA_4S_AT(11, 27, 29, 0)
+	FMLA_4S_AT(16, 24, 30, 0)
+	FMLA_4S_AT(17, 25, 30, 0)
+	FMLA_4S_AT(18, 26, 30, 0)
+	FMLA_4S_AT(19, 27, 30, 0)
 	FMOVQ 32(R1), F24
 	FMOVQ 48(R1), F26
-	WORD $0x4e217b19 // fcvtl2.4s v25, v24
-	WORD $0x0e217b18 // fcvtl.4s v24, v24
-	WORD $0x4e217b5b // fcvtl2.4s v27, v26
-	WORD $0x0e217b5a // fcvtl.4s v26, v26
-	WORD $0x4fbc1304 // fmla.4s v4, v24, v28[1]
-	WORD $0x4fbc1325 // fmla.4s v5, v25, v28[1]
-	WORD $0x4fbc1346 // fmla.4s v6, v26, v28[1]
-	WORD $0x4fbc1367 // fmla.4s v7, v27, v28[1]
-	WORD $0x4fbd130c // fmla.4s v12, v24, v29[1]
-	WORD $0x4fbd132d // fmla.4s v13, v25, v29[1]
-	WORD $0x4fbd134e // fmla.4s v14, v26, v29[1]
-	WORD $0x4fbd136f // fmla.4s v15, v27, v29[1]
-	WORD $0x4fbe1314 // fmla.4s v20, v24, v30[1]
-	WORD $0x4fbe1335 // fmla.4s v21, v25, v30[1]
-	WORD $0x4fbe1356 // fmla.4s v22, v26, v30[1]
-	WORD $0x4fbe1377 // fmla.4s v23, v27, v30[1]
+	FCVTL2_4S(25, 24)
+	FCVTL_4S(24, 24)
+	FCVTL2_4S(27, 26)
+	FCVTL_4S(26, 26)
+	FMLA_4S_AT(4, 24, 28, 1)
+	FMLA_4S_AT(5, 25, 28, 1)
+	FMLA_4S_AT(6, 26, 28, 1)
+	FMLA_4S_AT(7, 27, 28, 1)
+	FMLA_4S_AT(12, 24, 29, 1)
+	FMLA_4S_AT(13, 25, 29, 1)
+	FMLA_4S_AT(14, 26, 29, 1)
+	FMLA_4S_AT(15, 27, 29, 1)
+	FMLA_4S_AT(20, 24, 30, 1)
+	FMLA_4S_AT(21, 25, 30, 1)
+	FMLA_4S_AT(22, 26, 30, 1)
+	FMLA_4S_AT(23, 27, 30, 1)
 	ADD $64, R1
 	SUBS $1, R4
 	BNE loop3
@@ -500,22 +514,22 @@ tail3:
 	FMOVS (R10), F30
 	FMOVQ 0(R1), F24
 	FMOVQ 16(R1), F26
-	WORD $0x4e217b19 // fcvtl2.4s v25, v24
-	WORD $0x0e217b18 // fcvtl.4s v24, v24
-	WORD $0x4e217b5b // fcvtl2.4s v27, v26
-	WORD $0x0e217b5a // fcvtl.4s v26, v26
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
-	WORD $0x4f9d1308 // fmla.4s v8, v24, v29[0]
-	WORD $0x4f9d1329 // fmla.4s v9, v25, v29[0]
-	WORD $0x4f9d134a // fmla.4s v10, v26, v29[0]
-	WORD $0x4f9d136b // fmla.4s v11, v27, v29[0]
-	WORD $0x4f9e1310 // fmla.4s v16, v24, v30[0]
-	WORD $0x4f9e1331 // fmla.4s v17, v25, v30[0]
-	WORD $0x4f9e1352 // fmla.4s v18, v26, v30[0]
-	WORD $0x4f9e1373 // fmla.4s v19, v27, v30[0]
+	FCVTL2_4S(25, 24)
+	FCVTL_4S(24, 24)
+	FCVTL2_4S(27, 26)
+	FCVTL_4S(26, 26)
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
+	FMLA_4S_AT(8, 24, 29, 0)
+	FMLA_4S_AT(9, 25, 29, 0)
+	FMLA_4S_AT(10, 26, 29, 0)
+	FMLA_4S_AT(11, 27, 29, 0)
+	FMLA_4S_AT(16, 24, 30, 0)
+	FMLA_4S_AT(17, 25, 30, 0)
+	FMLA_4S_AT(18, 26, 30, 0)
+	FMLA_4S_AT(19, 27, 30, 0)
 end3:
 	MOVD floatArgs_last(R0), R4
 	CBNZ R4, sum3
@@ -533,29 +547,29 @@ end3:
 	FSTPQ (F22, F23), 160(R3)
 	RET
 sum3:
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
+	FADD_4S(0, 0, 4)
 	FMOVQ F0, 0(R2)
-	WORD $0x4e25d421 // fadd.4s v1, v1, v5
+	FADD_4S(1, 1, 5)
 	FMOVQ F1, 16(R2)
-	WORD $0x4e26d442 // fadd.4s v2, v2, v6
+	FADD_4S(2, 2, 6)
 	FMOVQ F2, 32(R2)
-	WORD $0x4e27d463 // fadd.4s v3, v3, v7
+	FADD_4S(3, 3, 7)
 	FMOVQ F3, 48(R2)
-	WORD $0x4e2cd508 // fadd.4s v8, v8, v12
+	FADD_4S(8, 8, 12)
 	FMOVQ F8, 64(R2)
-	WORD $0x4e2dd529 // fadd.4s v9, v9, v13
+	FADD_4S(9, 9, 13)
 	FMOVQ F9, 80(R2)
-	WORD $0x4e2ed54a // fadd.4s v10, v10, v14
+	FADD_4S(10, 10, 14)
 	FMOVQ F10, 96(R2)
-	WORD $0x4e2fd56b // fadd.4s v11, v11, v15
+	FADD_4S(11, 11, 15)
 	FMOVQ F11, 112(R2)
-	WORD $0x4e34d610 // fadd.4s v16, v16, v20
+	FADD_4S(16, 16, 20)
 	FMOVQ F16, 128(R2)
-	WORD $0x4e35d631 // fadd.4s v17, v17, v21
+	FADD_4S(17, 17, 21)
 	FMOVQ F17, 144(R2)
-	WORD $0x4e36d652 // fadd.4s v18, v18, v22
+	FADD_4S(18, 18, 22)
 	FMOVQ F18, 160(R2)
-	WORD $0x4e37d673 // fadd.4s v19, v19, v23
+	FADD_4S(19, 19, 23)
 	FMOVQ F19, 176(R2)
 	RET
 rows2:
@@ -595,32 +609,32 @@ loop2:
 	FMOVD.P 8(R9), F29
 	FMOVQ 0(R1), F24
 	FMOVQ 16(R1), F26
-	WORD $0x4e217b19 // fcvtl2.4s v25, v24
-	WORD $0x0e217b18 // fcvtl.4s v24, v24
-	WORD $0x4e217b5b // fcvtl2.4s v27, v26
-	WORD $0x0e217b5a // fcvtl.4s v26, v26
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
-	WORD $0x4f9d1308 // fmla.4s v8, v24, v29[0]
-	WORD $0x4f9d1329 // fmla.4s v9, v25, v29[0]
-	WORD $0x4f9d134a // fmla.4s v10, v26, v29[0]
-	WORD $0x4f9d136b // fmla.4s v11, v27, v29[0]
+	FCVTL2_4S(25, 24)
+	FCVTL_4S(24, 24)
+	FCVTL2_4S(27, 26)
+	FCVTL_4S(26, 26)
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
+	FMLA_4S_AT(8, 24, 29, 0)
+	FMLA_4S_AT(9, 25, 29, 0)
+	FMLA_4S_AT(10, 26, 29, 0)
+	FMLA_4S_AT(11, 27, 29, 0)
 	FMOVQ 32(R1), F24
 	FMOVQ 48(R1), F26
-	WORD $0x4e217b19 // fcvtl2.4s v25, v24
-	WORD $0x0e217b18 // fcvtl.4s v24, v24
-	WORD $0x4e217b5b // fcvtl2.4s v27, v26
-	WORD $0x0e217b5a // fcvtl.4s v26, v26
-	WORD $0x4fbc1304 // fmla.4s v4, v24, v28[1]
-	WORD $0x4fbc1325 // fmla.4s v5, v25, v28[1]
-	WORD $0x4fbc1346 // fmla.4s v6, v26, v28[1]
-	WORD $0x4fbc1367 // fmla.4s v7, v27, v28[1]
-	WORD $0x4fbd130c // fmla.4s v12, v24, v29[1]
-	WORD $0x4fbd132d // fmla.4s v13, v25, v29[1]
-	WORD $0x4fbd134e // fmla.4s v14, v26, v29[1]
-	WORD $0x4fbd136f // fmla.4s v15, v27, v29[1]
+	FCVTL2_4S(25, 24)
+	FCVTL_4S(24, 24)
+	FCVTL2_4S(27, 26)
+	FCVTL_4S(26, 26)
+	FMLA_4S_AT(4, 24, 28, 1)
+	FMLA_4S_AT(5, 25, 28, 1)
+	FMLA_4S_AT(6, 26, 28, 1)
+	FMLA_4S_AT(7, 27, 28, 1)
+	FMLA_4S_AT(12, 24, 29, 1)
+	FMLA_4S_AT(13, 25, 29, 1)
+	FMLA_4S_AT(14, 26, 29, 1)
+	FMLA_4S_AT(15, 27, 29, 1)
 	ADD $64, R1
 	SUBS $1, R4
 	BNE loop2
@@ -631,18 +645,18 @@ tail2:
 	FMOVS (R9), F29
 	FMOVQ 0(R1), F24
 	FMOVQ 16(R1), F26
-	WORD $0x4e217b19 // fcvtl2.4s v25, v24
-	WORD $0x0e217b18 // fcvtl.4s v24, v24
-	WORD $0x4e217b5b // fcvtl2.4s v27, v26
-	WORD $0x0e217b5a // fcvtl.4s v26, v26
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
-	WORD $0x4f9d1308 // fmla.4s v8, v24, v29[0]
-	WORD $0x4f9d1329 // fmla.4s v9, v25, v29[0]
-	WORD $0x4f9d134a // fmla.4s v10, v26, v29[0]
-	WORD $0x4f9d136b // fmla.4s v11, v27, v29[0]
+	FCVTL2_4S(25, 24)
+	FCVTL_4S(24, 24)
+	FCVTL2_4S(27, 26)
+	FCVTL_4S(26, 26)
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
+	FMLA_4S_AT(8, 24, 29, 0)
+	FMLA_4S_AT(9, 25, 29, 0)
+	FMLA_4S_AT(10, 26, 29, 0)
+	FMLA_4S_AT(11, 27, 29, 0)
 end2:
 	MOVD floatArgs_last(R0), R4
 	CBNZ R4, sum2
@@ -656,21 +670,21 @@ end2:
 	FSTPQ (F14, F15), 96(R3)
 	RET
 sum2:
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
+	FADD_4S(0, 0, 4)
 	FMOVQ F0, 0(R2)
-	WORD $0x4e25d421 // fadd.4s v1, v1, v5
+	FADD_4S(1, 1, 5)
 	FMOVQ F1, 16(R2)
-	WORD $0x4e26d442 // fadd.4s v2, v2, v6
+	FADD_4S(2, 2, 6)
 	FMOVQ F2, 32(R2)
-	WORD $0x4e27d463 // fadd.4s v3, v3, v7
+	FADD_4S(3, 3, 7)
 	FMOVQ F3, 48(R2)
-	WORD $0x4e2cd508 // fadd.4s v8, v8, v12
+	FADD_4S(8, 8, 12)
 	FMOVQ F8, 64(R2)
-	WORD $0x4e2dd529 // fadd.4s v9, v9, v13
+	FADD_4S(9, 9, 13)
 	FMOVQ F9, 80(R2)
-	WORD $0x4e2ed54a // fadd.4s v10, v10, v14
+	FADD_4S(10, 10, 14)
 	FMOVQ F10, 96(R2)
-	WORD $0x4e2fd56b // fadd.4s v11, v11, v15
+	FADD_4S(11, 11, 15)
 	FMOVQ F11, 112(R2)
 	RET
 rows1:
@@ -697,24 +711,24 @@ loop1:
 	FMOVD.P 8(R8), F28
 	FMOVQ 0(R1), F24
 	FMOVQ 16(R1), F26
-	WORD $0x4e217b19 // fcvtl2.4s v25, v24
-	WORD $0x0e217b18 // fcvtl.4s v24, v24
-	WORD $0x4e217b5b // fcvtl2.4s v27, v26
-	WORD $0x0e217b5a // fcvtl.4s v26, v26
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
+	FCVTL2_4S(25, 24)
+	FCVTL_4S(24, 24)
+	FCVTL2_4S(27, 26)
+	FCVTL_4S(26, 26)
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
 	FMOVQ 32(R1), F24
 	FMOVQ 48(R1), F26
-	WORD $0x4e217b19 // fcvtl2.4s v25, v24
-	WORD $0x0e217b18 // fcvtl.4s v24, v24
-	WORD $0x4e217b5b // fcvtl2.4s v27, v26
-	WORD $0x0e217b5a // fcvtl.4s v26, v26
-	WORD $0x4fbc1304 // fmla.4s v4, v24, v28[1]
-	WORD $0x4fbc1325 // fmla.4s v5, v25, v28[1]
-	WORD $0x4fbc1346 // fmla.4s v6, v26, v28[1]
-	WORD $0x4fbc1367 // fmla.4s v7, v27, v28[1]
+	FCVTL2_4S(25, 24)
+	FCVTL_4S(24, 24)
+	FCVTL2_4S(27, 26)
+	FCVTL_4S(26, 26)
+	FMLA_4S_AT(4, 24, 28, 1)
+	FMLA_4S_AT(5, 25, 28, 1)
+	FMLA_4S_AT(6, 26, 28, 1)
+	FMLA_4S_AT(7, 27, 28, 1)
 	ADD $64, R1
 	SUBS $1, R4
 	BNE loop1
@@ -724,14 +738,14 @@ tail1:
 	FMOVS (R8), F28
 	FMOVQ 0(R1), F24
 	FMOVQ 16(R1), F26
-	WORD $0x4e217b19 // fcvtl2.4s v25, v24
-	WORD $0x0e217b18 // fcvtl.4s v24, v24
-	WORD $0x4e217b5b // fcvtl2.4s v27, v26
-	WORD $0x0e217b5a // fcvtl.4s v26, v26
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
+	FCVTL2_4S(25, 24)
+	FCVTL_4S(24, 24)
+	FCVTL2_4S(27, 26)
+	FCVTL_4S(26, 26)
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
 end1:
 	MOVD floatArgs_last(R0), R4
 	CBNZ R4, sum1
@@ -741,13 +755,13 @@ end1:
 	FSTPQ (F6, F7), 32(R3)
 	RET
 sum1:
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
+	FADD_4S(0, 0, 4)
 	FMOVQ F0, 0(R2)
-	WORD $0x4e25d421 // fadd.4s v1, v1, v5
+	FADD_4S(1, 1, 5)
 	FMOVQ F1, 16(R2)
-	WORD $0x4e26d442 // fadd.4s v2, v2, v6
+	FADD_4S(2, 2, 6)
 	FMOVQ F2, 32(R2)
-	WORD $0x4e27d463 // fadd.4s v3, v3, v7
+	FADD_4S(3, 3, 7)
 	FMOVQ F3, 48(R2)
 	RET
 
@@ -829,32 +843,32 @@ loop3:
 	FMOVD.P 8(R10), F30
 	FLDPQ 0(R1), (F24, F25)
 	FLDPQ 32(R1), (F26, F27)
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
-	WORD $0x4f9d1308 // fmla.4s v8, v24, v29[0]
-	WORD $0x4f9d1329 // fmla.4s v9, v25, v29[0]
-	WORD $0x4f9d134a // fmla.4s v10, v26, v29[0]
-	WORD $0x4f9d136b // fmla.4s v11, v27, v29[0]
-	WORD $0x4f9e1310 // fmla.4s v16, v24, v30[0]
-	WORD $0x4f9e1331 // fmla.4s v17, v25, v30[0]
-	WORD $0x4f9e1352 // fmla.4s v18, v26, v30[0]
-	WORD $0x4f9e1373 // fmla.4s v19, v27, v30[0]
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
+	FMLA_4S_AT(8, 24, 29, 0)
+	FMLA_4S_AT(9, 25, 29, 0)
+	FMLA_4S_AT(10, 26, 29, 0)
+	FMLA_4S_AT(11, 27, 29, 0)
+	FMLA_4S_AT(16, 24, 30, 0)
+	FMLA_4S_AT(17, 25, 30, 0)
+	FMLA_4S_AT(18, 26, 30, 0)
+	FMLA_4S_AT(19, 27, 30, 0)
 	FLDPQ 64(R1), (F24, F25)
 	FLDPQ 96(R1), (F26, F27)
-	WORD $0x4fbc1304 // fmla.4s v4, v24, v28[1]
-	WORD $0x4fbc1325 // fmla.4s v5, v25, v28[1]
-	WORD $0x4fbc1346 // fmla.4s v6, v26, v28[1]
-	WORD $0x4fbc1367 // fmla.4s v7, v27, v28[1]
-	WORD $0x4fbd130c // fmla.4s v12, v24, v29[1]
-	WORD $0x4fbd132d // fmla.4s v13, v25, v29[1]
-	WORD $0x4fbd134e // fmla.4s v14, v26, v29[1]
-	WORD $0x4fbd136f // fmla.4s v15, v27, v29[1]
-	WORD $0x4fbe1314 // fmla.4s v20, v24, v30[1]
-	WORD $0x4fbe1335 // fmla.4s v21, v25, v30[1]
-	WORD $0x4fbe1356 // fmla.4s v22, v26, v30[1]
-	WORD $0x4fbe1377 // fmla.4s v23, v27, v30[1]
+	FMLA_4S_AT(4, 24, 28, 1)
+	FMLA_4S_AT(5, 25, 28, 1)
+	FMLA_4S_AT(6, 26, 28, 1)
+	FMLA_4S_AT(7, 27, 28, 1)
+	FMLA_4S_AT(12, 24, 29, 1)
+	FMLA_4S_AT(13, 25, 29, 1)
+	FMLA_4S_AT(14, 26, 29, 1)
+	FMLA_4S_AT(15, 27, 29, 1)
+	FMLA_4S_AT(20, 24, 30, 1)
+	FMLA_4S_AT(21, 25, 30, 1)
+	FMLA_4S_AT(22, 26, 30, 1)
+	FMLA_4S_AT(23, 27, 30, 1)
 	ADD $128, R1
 	SUBS $1, R4
 	BNE loop3
@@ -866,18 +880,18 @@ tail3:
 	FMOVS (R10), F30
 	FLDPQ 0(R1), (F24, F25)
 	FLDPQ 32(R1), (F26, F27)
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
-	WORD $0x4f9d1308 // fmla.4s v8, v24, v29[0]
-	WORD $0x4f9d1329 // fmla.4s v9, v25, v29[0]
-	WORD $0x4f9d134a // fmla.4s v10, v26, v29[0]
-	WORD $0x4f9d136b // fmla.4s v11, v27, v29[0]
-	WORD $0x4f9e1310 // fmla.4s v16, v24, v30[0]
-	WORD $0x4f9e1331 // fmla.4s v17, v25, v30[0]
-	WORD $0x4f9e1352 // fmla.4s v18, v26, v30[0]
-	WORD $0x4f9e1373 // fmla.4s v19, v27, v30[0]
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
+	FMLA_4S_AT(8, 24, 29, 0)
+	FMLA_4S_AT(9, 25, 29, 0)
+	FMLA_4S_AT(10, 26, 29, 0)
+	FMLA_4S_AT(11, 27, 29, 0)
+	FMLA_4S_AT(16, 24, 30, 0)
+	FMLA_4S_AT(17, 25, 30, 0)
+	FMLA_4S_AT(18, 26, 30, 0)
+	FMLA_4S_AT(19, 27, 30, 0)
 end3:
 	MOVD floatArgs_last(R0), R4
 	CBNZ R4, sum3
@@ -895,29 +909,29 @@ end3:
 	FSTPQ (F22, F23), 160(R3)
 	RET
 sum3:
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
+	FADD_4S(0, 0, 4)
 	FMOVQ F0, 0(R2)
-	WORD $0x4e25d421 // fadd.4s v1, v1, v5
+	FADD_4S(1, 1, 5)
 	FMOVQ F1, 16(R2)
-	WORD $0x4e26d442 // fadd.4s v2, v2, v6
+	FADD_4S(2, 2, 6)
 	FMOVQ F2, 32(R2)
-	WORD $0x4e27d463 // fadd.4s v3, v3, v7
+	FADD_4S(3, 3, 7)
 	FMOVQ F3, 48(R2)
-	WORD $0x4e2cd508 // fadd.4s v8, v8, v12
+	FADD_4S(8, 8, 12)
 	FMOVQ F8, 64(R2)
-	WORD $0x4e2dd529 // fadd.4s v9, v9, v13
+	FADD_4S(9, 9, 13)
 	FMOVQ F9, 80(R2)
-	WORD $0x4e2ed54a // fadd.4s v10, v10, v14
+	FADD_4S(10, 10, 14)
 	FMOVQ F10, 96(R2)
-	WORD $0x4e2fd56b // fadd.4s v11, v11, v15
+	FADD_4S(11, 11, 15)
 	FMOVQ F11, 112(R2)
-	WORD $0x4e34d610 // fadd.4s v16, v16, v20
+	FADD_4S(16, 16, 20)
 	FMOVQ F16, 128(R2)
-	WORD $0x4e35d631 // fadd.4s v17, v17, v21
+	FADD_4S(17, 17, 21)
 	FMOVQ F17, 144(R2)
-	WORD $0x4e36d652 // fadd.4s v18, v18, v22
+	FADD_4S(18, 18, 22)
 	FMOVQ F18, 160(R2)
-	WORD $0x4e37d673 // fadd.4s v19, v19, v23
+	FADD_4S(19, 19, 23)
 	FMOVQ F19, 176(R2)
 	RET
 rows2:
@@ -959,24 +973,24 @@ loop2:
 	FMOVD.P 8(R9), F29
 	FLDPQ 0(R1), (F24, F25)
 	FLDPQ 32(R1), (F26, F27)
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
-	WORD $0x4f9d1308 // fmla.4s v8, v24, v29[0]
-	WORD $0x4f9d1329 // fmla.4s v9, v25, v29[0]
-	WORD $0x4f9d134a // fmla.4s v10, v26, v29[0]
-	WORD $0x4f9d136b // fmla.4s v11, v27, v29[0]
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
+	FMLA_4S_AT(8, 24, 29, 0)
+	FMLA_4S_AT(9, 25, 29, 0)
+	FMLA_4S_AT(10, 26, 29, 0)
+	FMLA_4S_AT(11, 27, 29, 0)
 	FLDPQ 64(R1), (F24, F25)
 	FLDPQ 96(R1), (F26, F27)
-	WORD $0x4fbc1304 // fmla.4s v4, v24, v28[1]
-	WORD $0x4fbc1325 // fmla.4s v5, v25, v28[1]
-	WORD $0x4fbc1346 // fmla.4s v6, v26, v28[1]
-	WORD $0x4fbc1367 // fmla.4s v7, v27, v28[1]
-	WORD $0x4fbd130c // fmla.4s v12, v24, v29[1]
-	WORD $0x4fbd132d // fmla.4s v13, v25, v29[1]
-	WORD $0x4fbd134e // fmla.4s v14, v26, v29[1]
-	WORD $0x4fbd136f // fmla.4s v15, v27, v29[1]
+	FMLA_4S_AT(4, 24, 28, 1)
+	FMLA_4S_AT(5, 25, 28, 1)
+	FMLA_4S_AT(6, 26, 28, 1)
+	FMLA_4S_AT(7, 27, 28, 1)
+	FMLA_4S_AT(12, 24, 29, 1)
+	FMLA_4S_AT(13, 25, 29, 1)
+	FMLA_4S_AT(14, 26, 29, 1)
+	FMLA_4S_AT(15, 27, 29, 1)
 	ADD $128, R1
 	SUBS $1, R4
 	BNE loop2
@@ -987,14 +1001,14 @@ tail2:
 	FMOVS (R9), F29
 	FLDPQ 0(R1), (F24, F25)
 	FLDPQ 32(R1), (F26, F27)
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
-	WORD $0x4f9d1308 // fmla.4s v8, v24, v29[0]
-	WORD $0x4f9d1329 // fmla.4s v9, v25, v29[0]
-	WORD $0x4f9d134a // fmla.4s v10, v26, v29[0]
-	WORD $0x4f9d136b // fmla.4s v11, v27, v29[0]
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
+	FMLA_4S_AT(8, 24, 29, 0)
+	FMLA_4S_AT(9, 25, 29, 0)
+	FMLA_4S_AT(10, 26, 29, 0)
+	FMLA_4S_AT(11, 27, 29, 0)
 end2:
 	MOVD floatArgs_last(R0), R4
 	CBNZ R4, sum2
@@ -1008,21 +1022,21 @@ end2:
 	FSTPQ (F14, F15), 96(R3)
 	RET
 sum2:
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
+	FADD_4S(0, 0, 4)
 	FMOVQ F0, 0(R2)
-	WORD $0x4e25d421 // fadd.4s v1, v1, v5
+	FADD_4S(1, 1, 5)
 	FMOVQ F1, 16(R2)
-	WORD $0x4e26d442 // fadd.4s v2, v2, v6
+	FADD_4S(2, 2, 6)
 	FMOVQ F2, 32(R2)
-	WORD $0x4e27d463 // fadd.4s v3, v3, v7
+	FADD_4S(3, 3, 7)
 	FMOVQ F3, 48(R2)
-	WORD $0x4e2cd508 // fadd.4s v8, v8, v12
+	FADD_4S(8, 8, 12)
 	FMOVQ F8, 64(R2)
-	WORD $0x4e2dd529 // fadd.4s v9, v9, v13
+	FADD_4S(9, 9, 13)
 	FMOVQ F9, 80(R2)
-	WORD $0x4e2ed54a // fadd.4s v10, v10, v14
+	FADD_4S(10, 10, 14)
 	FMOVQ F10, 96(R2)
-	WORD $0x4e2fd56b // fadd.4s v11, v11, v15
+	FADD_4S(11, 11, 15)
 	FMOVQ F11, 112(R2)
 	RET
 rows1:
@@ -1051,16 +1065,16 @@ loop1:
 	FMOVD.P 8(R8), F28
 	FLDPQ 0(R1), (F24, F25)
 	FLDPQ 32(R1), (F26, F27)
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
 	FLDPQ 64(R1), (F24, F25)
 	FLDPQ 96(R1), (F26, F27)
-	WORD $0x4fbc1304 // fmla.4s v4, v24, v28[1]
-	WORD $0x4fbc1325 // fmla.4s v5, v25, v28[1]
-	WORD $0x4fbc1346 // fmla.4s v6, v26, v28[1]
-	WORD $0x4fbc1367 // fmla.4s v7, v27, v28[1]
+	FMLA_4S_AT(4, 24, 28, 1)
+	FMLA_4S_AT(5, 25, 28, 1)
+	FMLA_4S_AT(6, 26, 28, 1)
+	FMLA_4S_AT(7, 27, 28, 1)
 	ADD $128, R1
 	SUBS $1, R4
 	BNE loop1
@@ -1070,10 +1084,10 @@ tail1:
 	FMOVS (R8), F28
 	FLDPQ 0(R1), (F24, F25)
 	FLDPQ 32(R1), (F26, F27)
-	WORD $0x4f9c1300 // fmla.4s v0, v24, v28[0]
-	WORD $0x4f9c1321 // fmla.4s v1, v25, v28[0]
-	WORD $0x4f9c1342 // fmla.4s v2, v26, v28[0]
-	WORD $0x4f9c1363 // fmla.4s v3, v27, v28[0]
+	FMLA_4S_AT(0, 24, 28, 0)
+	FMLA_4S_AT(1, 25, 28, 0)
+	FMLA_4S_AT(2, 26, 28, 0)
+	FMLA_4S_AT(3, 27, 28, 0)
 end1:
 	MOVD floatArgs_last(R0), R4
 	CBNZ R4, sum1
@@ -1083,13 +1097,13 @@ end1:
 	FSTPQ (F6, F7), 32(R3)
 	RET
 sum1:
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
+	FADD_4S(0, 0, 4)
 	FMOVQ F0, 0(R2)
-	WORD $0x4e25d421 // fadd.4s v1, v1, v5
+	FADD_4S(1, 1, 5)
 	FMOVQ F1, 16(R2)
-	WORD $0x4e26d442 // fadd.4s v2, v2, v6
+	FADD_4S(2, 2, 6)
 	FMOVQ F2, 32(R2)
-	WORD $0x4e27d463 // fadd.4s v3, v3, v7
+	FADD_4S(3, 3, 7)
 	FMOVQ F3, 48(R2)
 	RET
 
@@ -1176,31 +1190,31 @@ block:
 	BEQ half
 	BGT full
 	FMOVQ 0(R15), F16
-	WORD $0x6e613a11 // shll2.4s #16 v17, v16
-	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	SHLL2_4S_16(17, 16)
+	SHLL_4S_16(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x6e613a53 // shll2.4s #16 v19, v18
-	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	SHLL2_4S_16(19, 18)
+	SHLL_4S_16(18, 18)
 	FMOVQ 32(R15), F20
-	WORD $0x6e613a95 // shll2.4s #16 v21, v20
-	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	SHLL2_4S_16(21, 20)
+	SHLL_4S_16(20, 20)
 	FMOVQ 48(R15), F22
-	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
-	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	SHLL2_4S_16(23, 22)
+	SHLL_4S_16(22, 22)
 	JMP scaled
 half:
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	FMOVQ 32(R15), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 48(R15), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	JMP scaled
 full:
 	FLDPQ 0(R15), (F16, F17)
@@ -1213,394 +1227,394 @@ step:
 	FMOVQ 0(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 0(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 64(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 128(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 192(R0)
 	FMOVQ 16(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 16(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 80(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 144(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 208(R0)
 	FMOVQ 32(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 32(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 96(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 160(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 224(R0)
 	FMOVQ 48(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 48(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 112(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 176(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 240(R0)
 	FMOVQ 0(R1), F0
 	VUSHR $2, V0.B16, V0.B16
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 256(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 320(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 384(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 448(R0)
 	FMOVQ 16(R1), F0
 	VUSHR $2, V0.B16, V0.B16
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 272(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 336(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 400(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 464(R0)
 	FMOVQ 32(R1), F0
 	VUSHR $2, V0.B16, V0.B16
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 288(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 352(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 416(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 480(R0)
 	FMOVQ 48(R1), F0
 	VUSHR $2, V0.B16, V0.B16
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 304(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 368(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 432(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 496(R0)
 	FMOVQ 0(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 512(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 576(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 640(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 704(R0)
 	FMOVQ 16(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 528(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 592(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 656(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 720(R0)
 	FMOVQ 32(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 544(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 608(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 672(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 736(R0)
 	FMOVQ 48(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 560(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 624(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 688(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 752(R0)
 	FMOVQ 0(R1), F0
 	VUSHR $6, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 768(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 832(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 896(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 960(R0)
 	FMOVQ 16(R1), F0
 	VUSHR $6, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 784(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 848(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 912(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 976(R0)
 	FMOVQ 32(R1), F0
 	VUSHR $6, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 800(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 864(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 928(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 992(R0)
 	FMOVQ 48(R1), F0
 	VUSHR $6, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 816(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 880(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 944(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 1008(R0)
 	ADD $64, R1
 	ADD $1024, R0
@@ -1614,11 +1628,11 @@ step:
 implied:
 	BGT wide
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	JMP multiple
 wide:
 	FLDPQ 0(R15), (F16, F17)
@@ -1626,10 +1640,10 @@ wide:
 multiple:
 	MOVD a+0(FP), R15
 	FMOVS decodeArgs_zero(R15), F0
-	WORD $0x4f809214 // fmul.4s v20, v16, v0[0]
-	WORD $0x4f809235 // fmul.4s v21, v17, v0[0]
-	WORD $0x4f809256 // fmul.4s v22, v18, v0[0]
-	WORD $0x4f809277 // fmul.4s v23, v19, v0[0]
+	FMUL_4S_AT(20, 16, 0, 0)
+	FMUL_4S_AT(21, 17, 0, 0)
+	FMUL_4S_AT(22, 18, 0, 0)
+	FMUL_4S_AT(23, 19, 0, 0)
 	JMP scaled
 
 // func decodeAffine3NEON(a *decodeArgs)
@@ -1673,31 +1687,31 @@ block:
 	BEQ half
 	BGT full
 	FMOVQ 0(R15), F16
-	WORD $0x6e613a11 // shll2.4s #16 v17, v16
-	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	SHLL2_4S_16(17, 16)
+	SHLL_4S_16(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x6e613a53 // shll2.4s #16 v19, v18
-	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	SHLL2_4S_16(19, 18)
+	SHLL_4S_16(18, 18)
 	FMOVQ 32(R15), F20
-	WORD $0x6e613a95 // shll2.4s #16 v21, v20
-	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	SHLL2_4S_16(21, 20)
+	SHLL_4S_16(20, 20)
 	FMOVQ 48(R15), F22
-	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
-	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	SHLL2_4S_16(23, 22)
+	SHLL_4S_16(22, 22)
 	JMP scaled
 half:
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	FMOVQ 32(R15), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 48(R15), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	JMP scaled
 full:
 	FLDPQ 0(R15), (F16, F17)
@@ -1716,26 +1730,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 0(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 64(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 128(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 192(R0)
 	FMOVQ 16(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -1745,26 +1759,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 16(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 80(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 144(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 208(R0)
 	FMOVQ 32(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -1774,26 +1788,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 32(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 96(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 160(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 224(R0)
 	FMOVQ 48(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -1803,26 +1817,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 48(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 112(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 176(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 240(R0)
 	FMOVQ 0(R1), F0
 	VUSHR $2, V0.B16, V0.B16
@@ -1833,26 +1847,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 256(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 320(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 384(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 448(R0)
 	FMOVQ 16(R1), F0
 	VUSHR $2, V0.B16, V0.B16
@@ -1863,26 +1877,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 272(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 336(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 400(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 464(R0)
 	FMOVQ 32(R1), F0
 	VUSHR $2, V0.B16, V0.B16
@@ -1893,26 +1907,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 288(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 352(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 416(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 480(R0)
 	FMOVQ 48(R1), F0
 	VUSHR $2, V0.B16, V0.B16
@@ -1923,26 +1937,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 304(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 368(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 432(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 496(R0)
 	FMOVQ 0(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -1953,26 +1967,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 512(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 576(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 640(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 704(R0)
 	FMOVQ 16(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -1983,26 +1997,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 528(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 592(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 656(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 720(R0)
 	FMOVQ 32(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -2013,26 +2027,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 544(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 608(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 672(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 736(R0)
 	FMOVQ 48(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -2043,26 +2057,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 560(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 624(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 688(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 752(R0)
 	FMOVQ 0(R1), F0
 	VUSHR $6, V0.B16, V0.B16
@@ -2072,26 +2086,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 768(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 832(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 896(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 960(R0)
 	FMOVQ 16(R1), F0
 	VUSHR $6, V0.B16, V0.B16
@@ -2101,26 +2115,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 784(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 848(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 912(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 976(R0)
 	FMOVQ 32(R1), F0
 	VUSHR $6, V0.B16, V0.B16
@@ -2130,26 +2144,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 800(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 864(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 928(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 992(R0)
 	FMOVQ 48(R1), F0
 	VUSHR $6, V0.B16, V0.B16
@@ -2159,26 +2173,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $2, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 816(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 880(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 944(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 1008(R0)
 	ADD $64, R1
 	ADD $32, R7
@@ -2193,11 +2207,11 @@ step:
 implied:
 	BGT wide
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	JMP multiple
 wide:
 	FLDPQ 0(R15), (F16, F17)
@@ -2205,10 +2219,10 @@ wide:
 multiple:
 	MOVD a+0(FP), R15
 	FMOVS decodeArgs_zero(R15), F0
-	WORD $0x4f809214 // fmul.4s v20, v16, v0[0]
-	WORD $0x4f809235 // fmul.4s v21, v17, v0[0]
-	WORD $0x4f809256 // fmul.4s v22, v18, v0[0]
-	WORD $0x4f809277 // fmul.4s v23, v19, v0[0]
+	FMUL_4S_AT(20, 16, 0, 0)
+	FMUL_4S_AT(21, 17, 0, 0)
+	FMUL_4S_AT(22, 18, 0, 0)
+	FMUL_4S_AT(23, 19, 0, 0)
 	JMP scaled
 
 // func decodeAffine4NEON(a *decodeArgs)
@@ -2242,31 +2256,31 @@ block:
 	BEQ half
 	BGT full
 	FMOVQ 0(R15), F16
-	WORD $0x6e613a11 // shll2.4s #16 v17, v16
-	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	SHLL2_4S_16(17, 16)
+	SHLL_4S_16(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x6e613a53 // shll2.4s #16 v19, v18
-	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	SHLL2_4S_16(19, 18)
+	SHLL_4S_16(18, 18)
 	FMOVQ 32(R15), F20
-	WORD $0x6e613a95 // shll2.4s #16 v21, v20
-	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	SHLL2_4S_16(21, 20)
+	SHLL_4S_16(20, 20)
 	FMOVQ 48(R15), F22
-	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
-	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	SHLL2_4S_16(23, 22)
+	SHLL_4S_16(22, 22)
 	JMP scaled
 half:
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	FMOVQ 32(R15), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 48(R15), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	JMP scaled
 full:
 	FLDPQ 0(R15), (F16, F17)
@@ -2279,386 +2293,386 @@ step:
 	FMOVQ 0(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 0(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 64(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 128(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 192(R0)
 	FMOVQ 16(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 16(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 80(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 144(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 208(R0)
 	FMOVQ 32(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 32(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 96(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 160(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 224(R0)
 	FMOVQ 48(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 48(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 112(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 176(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 240(R0)
 	FMOVQ 0(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 256(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 320(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 384(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 448(R0)
 	FMOVQ 16(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 272(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 336(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 400(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 464(R0)
 	FMOVQ 32(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 288(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 352(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 416(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 480(R0)
 	FMOVQ 48(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 304(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 368(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 432(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 496(R0)
 	FMOVQ 64(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 512(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 576(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 640(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 704(R0)
 	FMOVQ 80(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 528(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 592(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 656(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 720(R0)
 	FMOVQ 96(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 544(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 608(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 672(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 736(R0)
 	FMOVQ 112(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 560(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 624(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 688(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 752(R0)
 	FMOVQ 64(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 768(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 832(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 896(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 960(R0)
 	FMOVQ 80(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 784(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 848(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 912(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 976(R0)
 	FMOVQ 96(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 800(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 864(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 928(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 992(R0)
 	FMOVQ 112(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 816(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 880(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 944(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 1008(R0)
 	ADD $128, R1
 	ADD $1024, R0
@@ -2672,11 +2686,11 @@ step:
 implied:
 	BGT wide
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	JMP multiple
 wide:
 	FLDPQ 0(R15), (F16, F17)
@@ -2684,10 +2698,10 @@ wide:
 multiple:
 	MOVD a+0(FP), R15
 	FMOVS decodeArgs_zero(R15), F0
-	WORD $0x4f809214 // fmul.4s v20, v16, v0[0]
-	WORD $0x4f809235 // fmul.4s v21, v17, v0[0]
-	WORD $0x4f809256 // fmul.4s v22, v18, v0[0]
-	WORD $0x4f809277 // fmul.4s v23, v19, v0[0]
+	FMUL_4S_AT(20, 16, 0, 0)
+	FMUL_4S_AT(21, 17, 0, 0)
+	FMUL_4S_AT(22, 18, 0, 0)
+	FMUL_4S_AT(23, 19, 0, 0)
 	JMP scaled
 
 // func decodeAffine5NEON(a *decodeArgs)
@@ -2731,31 +2745,31 @@ block:
 	BEQ half
 	BGT full
 	FMOVQ 0(R15), F16
-	WORD $0x6e613a11 // shll2.4s #16 v17, v16
-	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	SHLL2_4S_16(17, 16)
+	SHLL_4S_16(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x6e613a53 // shll2.4s #16 v19, v18
-	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	SHLL2_4S_16(19, 18)
+	SHLL_4S_16(18, 18)
 	FMOVQ 32(R15), F20
-	WORD $0x6e613a95 // shll2.4s #16 v21, v20
-	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	SHLL2_4S_16(21, 20)
+	SHLL_4S_16(20, 20)
 	FMOVQ 48(R15), F22
-	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
-	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	SHLL2_4S_16(23, 22)
+	SHLL_4S_16(22, 22)
 	JMP scaled
 half:
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	FMOVQ 32(R15), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 48(R15), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	JMP scaled
 full:
 	FLDPQ 0(R15), (F16, F17)
@@ -2774,26 +2788,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 0(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 64(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 128(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 192(R0)
 	FMOVQ 16(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -2803,26 +2817,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 16(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 80(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 144(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 208(R0)
 	FMOVQ 32(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -2832,26 +2846,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 32(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 96(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 160(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 224(R0)
 	FMOVQ 48(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -2861,26 +2875,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 48(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 112(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 176(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 240(R0)
 	FMOVQ 0(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -2890,26 +2904,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 256(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 320(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 384(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 448(R0)
 	FMOVQ 16(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -2919,26 +2933,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 272(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 336(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 400(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 464(R0)
 	FMOVQ 32(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -2948,26 +2962,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 288(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 352(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 416(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 480(R0)
 	FMOVQ 48(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -2977,26 +2991,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 304(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 368(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 432(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 496(R0)
 	FMOVQ 64(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -3006,26 +3020,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 512(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 576(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 640(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 704(R0)
 	FMOVQ 80(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -3035,26 +3049,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 528(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 592(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 656(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 720(R0)
 	FMOVQ 96(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -3064,26 +3078,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 544(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 608(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 672(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 736(R0)
 	FMOVQ 112(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -3093,26 +3107,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 560(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 624(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 688(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 752(R0)
 	FMOVQ 64(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -3122,26 +3136,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 768(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 832(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 896(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 960(R0)
 	FMOVQ 80(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -3151,26 +3165,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 784(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 848(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 912(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 976(R0)
 	FMOVQ 96(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -3180,26 +3194,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 800(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 864(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 928(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 992(R0)
 	FMOVQ 112(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -3209,26 +3223,26 @@ step:
 	VUSHR $7, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 816(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 880(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 944(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 1008(R0)
 	ADD $128, R1
 	ADD $32, R7
@@ -3243,11 +3257,11 @@ step:
 implied:
 	BGT wide
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	JMP multiple
 wide:
 	FLDPQ 0(R15), (F16, F17)
@@ -3255,10 +3269,10 @@ wide:
 multiple:
 	MOVD a+0(FP), R15
 	FMOVS decodeArgs_zero(R15), F0
-	WORD $0x4f809214 // fmul.4s v20, v16, v0[0]
-	WORD $0x4f809235 // fmul.4s v21, v17, v0[0]
-	WORD $0x4f809256 // fmul.4s v22, v18, v0[0]
-	WORD $0x4f809277 // fmul.4s v23, v19, v0[0]
+	FMUL_4S_AT(20, 16, 0, 0)
+	FMUL_4S_AT(21, 17, 0, 0)
+	FMUL_4S_AT(22, 18, 0, 0)
+	FMUL_4S_AT(23, 19, 0, 0)
 	JMP scaled
 
 // func decodeAffine6NEON(a *decodeArgs)
@@ -3294,31 +3308,31 @@ block:
 	BEQ half
 	BGT full
 	FMOVQ 0(R15), F16
-	WORD $0x6e613a11 // shll2.4s #16 v17, v16
-	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	SHLL2_4S_16(17, 16)
+	SHLL_4S_16(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x6e613a53 // shll2.4s #16 v19, v18
-	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	SHLL2_4S_16(19, 18)
+	SHLL_4S_16(18, 18)
 	FMOVQ 32(R15), F20
-	WORD $0x6e613a95 // shll2.4s #16 v21, v20
-	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	SHLL2_4S_16(21, 20)
+	SHLL_4S_16(20, 20)
 	FMOVQ 48(R15), F22
-	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
-	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	SHLL2_4S_16(23, 22)
+	SHLL_4S_16(22, 22)
 	JMP scaled
 half:
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	FMOVQ 32(R15), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 48(R15), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	JMP scaled
 full:
 	FLDPQ 0(R15), (F16, F17)
@@ -3335,26 +3349,26 @@ step:
 	VAND V25.B16, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 0(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 64(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 128(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 192(R0)
 	FMOVQ 16(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -3362,26 +3376,26 @@ step:
 	VAND V25.B16, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 16(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 80(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 144(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 208(R0)
 	FMOVQ 32(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -3389,26 +3403,26 @@ step:
 	VAND V25.B16, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 32(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 96(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 160(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 224(R0)
 	FMOVQ 48(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -3416,26 +3430,26 @@ step:
 	VAND V25.B16, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 48(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 112(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 176(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 240(R0)
 	FMOVQ 0(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -3444,26 +3458,26 @@ step:
 	VAND V25.B16, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 256(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 320(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 384(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 448(R0)
 	FMOVQ 16(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -3472,26 +3486,26 @@ step:
 	VAND V25.B16, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 272(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 336(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 400(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 464(R0)
 	FMOVQ 32(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -3500,26 +3514,26 @@ step:
 	VAND V25.B16, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 288(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 352(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 416(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 480(R0)
 	FMOVQ 48(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -3528,26 +3542,26 @@ step:
 	VAND V25.B16, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 304(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 368(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 432(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 496(R0)
 	FMOVQ 64(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -3556,26 +3570,26 @@ step:
 	VAND V25.B16, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 512(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 576(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 640(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 704(R0)
 	FMOVQ 80(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -3584,26 +3598,26 @@ step:
 	VAND V25.B16, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 528(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 592(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 656(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 720(R0)
 	FMOVQ 96(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -3612,26 +3626,26 @@ step:
 	VAND V25.B16, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 544(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 608(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 672(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 736(R0)
 	FMOVQ 112(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
@@ -3640,26 +3654,26 @@ step:
 	VAND V25.B16, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 560(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 624(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 688(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 752(R0)
 	FMOVQ 64(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -3667,26 +3681,26 @@ step:
 	VUSHR $6, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 768(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 832(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 896(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 960(R0)
 	FMOVQ 80(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -3694,26 +3708,26 @@ step:
 	VUSHR $6, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 784(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 848(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 912(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 976(R0)
 	FMOVQ 96(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -3721,26 +3735,26 @@ step:
 	VUSHR $6, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 800(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 864(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 928(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 992(R0)
 	FMOVQ 112(R1), F0
 	VUSHR $4, V0.B16, V0.B16
@@ -3748,26 +3762,26 @@ step:
 	VUSHR $6, V1.B16, V1.B16
 	VSLI $4, V1.B16, V0.B16
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 816(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 880(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 944(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 1008(R0)
 	ADD $128, R1
 	ADD $64, R7
@@ -3782,11 +3796,11 @@ step:
 implied:
 	BGT wide
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	JMP multiple
 wide:
 	FLDPQ 0(R15), (F16, F17)
@@ -3794,10 +3808,10 @@ wide:
 multiple:
 	MOVD a+0(FP), R15
 	FMOVS decodeArgs_zero(R15), F0
-	WORD $0x4f809214 // fmul.4s v20, v16, v0[0]
-	WORD $0x4f809235 // fmul.4s v21, v17, v0[0]
-	WORD $0x4f809256 // fmul.4s v22, v18, v0[0]
-	WORD $0x4f809277 // fmul.4s v23, v19, v0[0]
+	FMUL_4S_AT(20, 16, 0, 0)
+	FMUL_4S_AT(21, 17, 0, 0)
+	FMUL_4S_AT(22, 18, 0, 0)
+	FMUL_4S_AT(23, 19, 0, 0)
 	JMP scaled
 
 // func decodeAffine8NEON(a *decodeArgs)
@@ -3829,31 +3843,31 @@ block:
 	BEQ half
 	BGT full
 	FMOVQ 0(R15), F16
-	WORD $0x6e613a11 // shll2.4s #16 v17, v16
-	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	SHLL2_4S_16(17, 16)
+	SHLL_4S_16(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x6e613a53 // shll2.4s #16 v19, v18
-	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	SHLL2_4S_16(19, 18)
+	SHLL_4S_16(18, 18)
 	FMOVQ 32(R15), F20
-	WORD $0x6e613a95 // shll2.4s #16 v21, v20
-	WORD $0x2e613a94 // shll.4s #16 v20, v20
+	SHLL2_4S_16(21, 20)
+	SHLL_4S_16(20, 20)
 	FMOVQ 48(R15), F22
-	WORD $0x6e613ad7 // shll2.4s #16 v23, v22
-	WORD $0x2e613ad6 // shll.4s #16 v22, v22
+	SHLL2_4S_16(23, 22)
+	SHLL_4S_16(22, 22)
 	JMP scaled
 half:
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	FMOVQ 32(R15), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 48(R15), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	JMP scaled
 full:
 	FLDPQ 0(R15), (F16, F17)
@@ -3865,371 +3879,371 @@ scaled:
 step:
 	FMOVQ 0(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 0(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 64(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 128(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 192(R0)
 	FMOVQ 16(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 16(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 80(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 144(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 208(R0)
 	FMOVQ 32(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 32(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 96(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 160(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 224(R0)
 	FMOVQ 48(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 48(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 112(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 176(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 240(R0)
 	FMOVQ 64(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 256(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 320(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 384(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 448(R0)
 	FMOVQ 80(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 272(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 336(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 400(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 464(R0)
 	FMOVQ 96(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 288(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 352(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 416(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 480(R0)
 	FMOVQ 112(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 304(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 368(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 432(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 496(R0)
 	FMOVQ 128(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 512(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 576(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 640(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 704(R0)
 	FMOVQ 144(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 528(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 592(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 656(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 720(R0)
 	FMOVQ 160(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 544(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 608(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 672(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 736(R0)
 	FMOVQ 176(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 560(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 624(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 688(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 752(R0)
 	FMOVQ 192(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
-	WORD $0x4e34d442 // fadd.4s v2, v2, v20
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
+	FADD_4S(2, 2, 20)
 	FMOVQ F2, 768(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
-	WORD $0x4e34d463 // fadd.4s v3, v3, v20
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
+	FADD_4S(3, 3, 20)
 	FMOVQ F3, 832(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
-	WORD $0x4e34d484 // fadd.4s v4, v4, v20
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
+	FADD_4S(4, 4, 20)
 	FMOVQ F4, 896(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
-	WORD $0x4e34d4a5 // fadd.4s v5, v5, v20
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
+	FADD_4S(5, 5, 20)
 	FMOVQ F5, 960(R0)
 	FMOVQ 208(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
-	WORD $0x4e35d442 // fadd.4s v2, v2, v21
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
+	FADD_4S(2, 2, 21)
 	FMOVQ F2, 784(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
-	WORD $0x4e35d463 // fadd.4s v3, v3, v21
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
+	FADD_4S(3, 3, 21)
 	FMOVQ F3, 848(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
-	WORD $0x4e35d484 // fadd.4s v4, v4, v21
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
+	FADD_4S(4, 4, 21)
 	FMOVQ F4, 912(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
-	WORD $0x4e35d4a5 // fadd.4s v5, v5, v21
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
+	FADD_4S(5, 5, 21)
 	FMOVQ F5, 976(R0)
 	FMOVQ 224(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
-	WORD $0x4e36d442 // fadd.4s v2, v2, v22
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
+	FADD_4S(2, 2, 22)
 	FMOVQ F2, 800(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
-	WORD $0x4e36d463 // fadd.4s v3, v3, v22
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
+	FADD_4S(3, 3, 22)
 	FMOVQ F3, 864(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
-	WORD $0x4e36d484 // fadd.4s v4, v4, v22
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
+	FADD_4S(4, 4, 22)
 	FMOVQ F4, 928(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
-	WORD $0x4e36d4a5 // fadd.4s v5, v5, v22
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
+	FADD_4S(5, 5, 22)
 	FMOVQ F5, 992(R0)
 	FMOVQ 240(R1), F0
 	VAND V31.B16, V0.B16, V2.B16
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
-	WORD $0x4e37d442 // fadd.4s v2, v2, v23
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
+	FADD_4S(2, 2, 23)
 	FMOVQ F2, 816(R0)
 	VUSHR $8, V0.S4, V3.S4
 	VAND V31.B16, V3.B16, V3.B16
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
-	WORD $0x4e37d463 // fadd.4s v3, v3, v23
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
+	FADD_4S(3, 3, 23)
 	FMOVQ F3, 880(R0)
 	VUSHR $16, V0.S4, V4.S4
 	VAND V31.B16, V4.B16, V4.B16
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
-	WORD $0x4e37d484 // fadd.4s v4, v4, v23
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
+	FADD_4S(4, 4, 23)
 	FMOVQ F4, 944(R0)
 	VUSHR $24, V0.S4, V5.S4
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
-	WORD $0x4e37d4a5 // fadd.4s v5, v5, v23
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
+	FADD_4S(5, 5, 23)
 	FMOVQ F5, 1008(R0)
 	ADD $256, R1
 	ADD $1024, R0
@@ -4243,11 +4257,11 @@ step:
 implied:
 	BGT wide
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	JMP multiple
 wide:
 	FLDPQ 0(R15), (F16, F17)
@@ -4255,10 +4269,10 @@ wide:
 multiple:
 	MOVD a+0(FP), R15
 	FMOVS decodeArgs_zero(R15), F0
-	WORD $0x4f809214 // fmul.4s v20, v16, v0[0]
-	WORD $0x4f809235 // fmul.4s v21, v17, v0[0]
-	WORD $0x4f809256 // fmul.4s v22, v18, v0[0]
-	WORD $0x4f809277 // fmul.4s v23, v19, v0[0]
+	FMUL_4S_AT(20, 16, 0, 0)
+	FMUL_4S_AT(21, 17, 0, 0)
+	FMUL_4S_AT(22, 18, 0, 0)
+	FMUL_4S_AT(23, 19, 0, 0)
 	JMP scaled
 
 // func decodeFP4NEON(a *decodeArgs)
@@ -4290,19 +4304,19 @@ block:
 	BEQ half
 	BGT full
 	FMOVQ 0(R15), F16
-	WORD $0x6e613a11 // shll2.4s #16 v17, v16
-	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	SHLL2_4S_16(17, 16)
+	SHLL_4S_16(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x6e613a53 // shll2.4s #16 v19, v18
-	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	SHLL2_4S_16(19, 18)
+	SHLL_4S_16(18, 18)
 	JMP scaled
 half:
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	JMP scaled
 full:
 	FLDPQ 0(R15), (F16, F17)
@@ -4314,353 +4328,353 @@ step:
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
 	FMOVQ F2, 0(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
 	FMOVQ F3, 64(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
 	FMOVQ F4, 128(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
 	FMOVQ F5, 192(R0)
 	FMOVQ 16(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
 	FMOVQ F2, 16(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
 	FMOVQ F3, 80(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
 	FMOVQ F4, 144(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
 	FMOVQ F5, 208(R0)
 	FMOVQ 32(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
 	FMOVQ F2, 32(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
 	FMOVQ F3, 96(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
 	FMOVQ F4, 160(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
 	FMOVQ F5, 224(R0)
 	FMOVQ 48(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
 	FMOVQ F2, 48(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
 	FMOVQ F3, 112(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
 	FMOVQ F4, 176(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
 	FMOVQ F5, 240(R0)
 	FMOVQ 0(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
 	FMOVQ F2, 256(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
 	FMOVQ F3, 320(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
 	FMOVQ F4, 384(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
 	FMOVQ F5, 448(R0)
 	FMOVQ 16(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
 	FMOVQ F2, 272(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
 	FMOVQ F3, 336(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
 	FMOVQ F4, 400(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
 	FMOVQ F5, 464(R0)
 	FMOVQ 32(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
 	FMOVQ F2, 288(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
 	FMOVQ F3, 352(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
 	FMOVQ F4, 416(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
 	FMOVQ F5, 480(R0)
 	FMOVQ 48(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
 	FMOVQ F2, 304(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
 	FMOVQ F3, 368(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
 	FMOVQ F4, 432(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
 	FMOVQ F5, 496(R0)
 	FMOVQ 64(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
 	FMOVQ F2, 512(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
 	FMOVQ F3, 576(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
 	FMOVQ F4, 640(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
 	FMOVQ F5, 704(R0)
 	FMOVQ 80(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
 	FMOVQ F2, 528(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
 	FMOVQ F3, 592(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
 	FMOVQ F4, 656(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
 	FMOVQ F5, 720(R0)
 	FMOVQ 96(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
 	FMOVQ F2, 544(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
 	FMOVQ F3, 608(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
 	FMOVQ F4, 672(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
 	FMOVQ F5, 736(R0)
 	FMOVQ 112(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
 	FMOVQ F2, 560(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
 	FMOVQ F3, 624(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
 	FMOVQ F4, 688(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
 	FMOVQ F5, 752(R0)
 	FMOVQ 64(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
 	FMOVQ F2, 768(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
 	FMOVQ F3, 832(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
 	FMOVQ F4, 896(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
 	FMOVQ F5, 960(R0)
 	FMOVQ 80(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
 	FMOVQ F2, 784(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
 	FMOVQ F3, 848(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
 	FMOVQ F4, 912(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
 	FMOVQ F5, 976(R0)
 	FMOVQ 96(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
 	FMOVQ F2, 800(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
 	FMOVQ F3, 864(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
 	FMOVQ F4, 928(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
 	FMOVQ F5, 992(R0)
 	FMOVQ 112(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
 	FMOVQ F2, 816(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
 	FMOVQ F3, 880(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
 	FMOVQ F4, 944(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
 	FMOVQ F5, 1008(R0)
 	ADD $128, R1
 	ADD $1024, R0
@@ -4701,19 +4715,19 @@ block:
 	BEQ half
 	BGT full
 	FMOVQ 0(R15), F16
-	WORD $0x6e613a11 // shll2.4s #16 v17, v16
-	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	SHLL2_4S_16(17, 16)
+	SHLL_4S_16(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x6e613a53 // shll2.4s #16 v19, v18
-	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	SHLL2_4S_16(19, 18)
+	SHLL_4S_16(18, 18)
 	JMP scaled
 half:
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	JMP scaled
 full:
 	FLDPQ 0(R15), (F16, F17)
@@ -4725,353 +4739,353 @@ step:
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
 	FMOVQ F2, 0(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
 	FMOVQ F3, 64(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
 	FMOVQ F4, 128(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
 	FMOVQ F5, 192(R0)
 	FMOVQ 16(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
 	FMOVQ F2, 16(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
 	FMOVQ F3, 80(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
 	FMOVQ F4, 144(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
 	FMOVQ F5, 208(R0)
 	FMOVQ 32(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
 	FMOVQ F2, 32(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
 	FMOVQ F3, 96(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
 	FMOVQ F4, 160(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
 	FMOVQ F5, 224(R0)
 	FMOVQ 48(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
 	FMOVQ F2, 48(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
 	FMOVQ F3, 112(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
 	FMOVQ F4, 176(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
 	FMOVQ F5, 240(R0)
 	FMOVQ 0(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
 	FMOVQ F2, 256(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
 	FMOVQ F3, 320(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
 	FMOVQ F4, 384(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
 	FMOVQ F5, 448(R0)
 	FMOVQ 16(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
 	FMOVQ F2, 272(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
 	FMOVQ F3, 336(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
 	FMOVQ F4, 400(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
 	FMOVQ F5, 464(R0)
 	FMOVQ 32(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
 	FMOVQ F2, 288(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
 	FMOVQ F3, 352(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
 	FMOVQ F4, 416(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
 	FMOVQ F5, 480(R0)
 	FMOVQ 48(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
 	FMOVQ F2, 304(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
 	FMOVQ F3, 368(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
 	FMOVQ F4, 432(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
 	FMOVQ F5, 496(R0)
 	FMOVQ 64(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
 	FMOVQ F2, 512(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
 	FMOVQ F3, 576(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
 	FMOVQ F4, 640(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
 	FMOVQ F5, 704(R0)
 	FMOVQ 80(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
 	FMOVQ F2, 528(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
 	FMOVQ F3, 592(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
 	FMOVQ F4, 656(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
 	FMOVQ F5, 720(R0)
 	FMOVQ 96(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
 	FMOVQ F2, 544(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
 	FMOVQ F3, 608(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
 	FMOVQ F4, 672(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
 	FMOVQ F5, 736(R0)
 	FMOVQ 112(R1), F0
 	VAND V24.B16, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
 	FMOVQ F2, 560(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
 	FMOVQ F3, 624(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
 	FMOVQ F4, 688(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
 	FMOVQ F5, 752(R0)
 	FMOVQ 64(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e30dc42 // fmul.4s v2, v2, v16
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 16)
 	FMOVQ F2, 768(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e30dc63 // fmul.4s v3, v3, v16
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 16)
 	FMOVQ F3, 832(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 16)
 	FMOVQ F4, 896(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e30dca5 // fmul.4s v5, v5, v16
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 16)
 	FMOVQ F5, 960(R0)
 	FMOVQ 80(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e31dc42 // fmul.4s v2, v2, v17
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 17)
 	FMOVQ F2, 784(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e31dc63 // fmul.4s v3, v3, v17
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 17)
 	FMOVQ F3, 848(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e31dc84 // fmul.4s v4, v4, v17
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 17)
 	FMOVQ F4, 912(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 17)
 	FMOVQ F5, 976(R0)
 	FMOVQ 96(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 18)
 	FMOVQ F2, 800(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e32dc63 // fmul.4s v3, v3, v18
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 18)
 	FMOVQ F3, 864(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e32dc84 // fmul.4s v4, v4, v18
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 18)
 	FMOVQ F4, 928(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e32dca5 // fmul.4s v5, v5, v18
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 18)
 	FMOVQ F5, 992(R0)
 	FMOVQ 112(R1), F0
 	VUSHR $4, V0.B16, V0.B16
 	VTBL V0.B16, [V31.B16], V0.B16
 	VSHL $24, V0.S4, V2.S4
-	WORD $0x4f280442 // sshr.4s #24 v2, v2
-	WORD $0x4e21d842 // scvtf.4s v2, v2
-	WORD $0x6e33dc42 // fmul.4s v2, v2, v19
+	SSHR_4S_24(2, 2)
+	SCVTF_4S(2, 2)
+	FMUL_4S(2, 2, 19)
 	FMOVQ F2, 816(R0)
 	VSHL $16, V0.S4, V3.S4
-	WORD $0x4f280463 // sshr.4s #24 v3, v3
-	WORD $0x4e21d863 // scvtf.4s v3, v3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	SSHR_4S_24(3, 3)
+	SCVTF_4S(3, 3)
+	FMUL_4S(3, 3, 19)
 	FMOVQ F3, 880(R0)
 	VSHL $8, V0.S4, V4.S4
-	WORD $0x4f280484 // sshr.4s #24 v4, v4
-	WORD $0x4e21d884 // scvtf.4s v4, v4
-	WORD $0x6e33dc84 // fmul.4s v4, v4, v19
+	SSHR_4S_24(4, 4)
+	SCVTF_4S(4, 4)
+	FMUL_4S(4, 4, 19)
 	FMOVQ F4, 944(R0)
-	WORD $0x4f280405 // sshr.4s #24 v5, v0
-	WORD $0x4e21d8a5 // scvtf.4s v5, v5
-	WORD $0x6e33dca5 // fmul.4s v5, v5, v19
+	SSHR_4S_24(5, 0)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 19)
 	FMOVQ F5, 1008(R0)
 	ADD $128, R1
 	ADD $1024, R0
@@ -5114,19 +5128,19 @@ block:
 	BEQ half
 	BGT full
 	FMOVQ 0(R15), F16
-	WORD $0x6e613a11 // shll2.4s #16 v17, v16
-	WORD $0x2e613a10 // shll.4s #16 v16, v16
+	SHLL2_4S_16(17, 16)
+	SHLL_4S_16(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x6e613a53 // shll2.4s #16 v19, v18
-	WORD $0x2e613a52 // shll.4s #16 v18, v18
+	SHLL2_4S_16(19, 18)
+	SHLL_4S_16(18, 18)
 	JMP scaled
 half:
 	FMOVQ 0(R15), F16
-	WORD $0x4e217a11 // fcvtl2.4s v17, v16
-	WORD $0x0e217a10 // fcvtl.4s v16, v16
+	FCVTL2_4S(17, 16)
+	FCVTL_4S(16, 16)
 	FMOVQ 16(R15), F18
-	WORD $0x4e217a53 // fcvtl2.4s v19, v18
-	WORD $0x0e217a52 // fcvtl.4s v18, v18
+	FCVTL2_4S(19, 18)
+	FCVTL_4S(18, 18)
 	JMP scaled
 full:
 	FLDPQ 0(R15), (F16, F17)
@@ -5134,31 +5148,31 @@ full:
 scaled:
 column:
 	FMOVQ.P 16(R1), F0
-	WORD $0x4f0fa402 // sshll2.8h #7 v2, v0
-	WORD $0x0f0fa400 // sshll.8h #7 v0, v0
+	SSHLL2_8H_7(2, 0)
+	SSHLL_8H_7(0, 0)
 	VAND V24.B16, V0.B16, V0.B16
 	VORR V25.B16, V0.B16, V4.B16
 	VCMEQ V24.H8, V4.H8, V4.H8
 	VORR V4.B16, V0.B16, V0.B16
-	WORD $0x4e217801 // fcvtl2.4s v1, v0
-	WORD $0x0e217800 // fcvtl.4s v0, v0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
 	VAND V24.B16, V2.B16, V2.B16
 	VORR V25.B16, V2.B16, V4.B16
 	VCMEQ V24.H8, V4.H8, V4.H8
 	VORR V4.B16, V2.B16, V2.B16
-	WORD $0x4e217843 // fcvtl2.4s v3, v2
-	WORD $0x0e217842 // fcvtl.4s v2, v2
-	WORD $0x6e3adc00 // fmul.4s v0, v0, v26
-	WORD $0x6e30dc00 // fmul.4s v0, v0, v16
+	FCVTL2_4S(3, 2)
+	FCVTL_4S(2, 2)
+	FMUL_4S(0, 0, 26)
+	FMUL_4S(0, 0, 16)
 	FMOVQ F0, 0(R0)
-	WORD $0x6e3adc21 // fmul.4s v1, v1, v26
-	WORD $0x6e31dc21 // fmul.4s v1, v1, v17
+	FMUL_4S(1, 1, 26)
+	FMUL_4S(1, 1, 17)
 	FMOVQ F1, 16(R0)
-	WORD $0x6e3adc42 // fmul.4s v2, v2, v26
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	FMUL_4S(2, 2, 26)
+	FMUL_4S(2, 2, 18)
 	FMOVQ F2, 32(R0)
-	WORD $0x6e3adc63 // fmul.4s v3, v3, v26
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	FMUL_4S(3, 3, 26)
+	FMUL_4S(3, 3, 19)
 	FMOVQ F3, 48(R0)
 	ADD $64, R0
 	SUBS $1, R3

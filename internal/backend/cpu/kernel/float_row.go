@@ -1,6 +1,10 @@
 package kernel
 
-import "github.com/foretoken/foretoken/internal/dtype"
+import (
+	"encoding/binary"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+)
 
 // RowFloats writes row r of matrix n as float32 values: what Weight.floats gives for it,
 // without the other rows of its tile.
@@ -45,44 +49,59 @@ func (w *Weight) codeRow(dst []float32, n, r, g int) {
 	} else {
 		s, b = w.scaleAt(block, lane)
 	}
-	vectors := w.group / 4
-	for v := range vectors {
-		codes := laneCodes(block, vectors, v, lane, w.bits)
-		out := dst[4*v:][:4]
-		for i := range out {
-			q := codes >> (8 * i) & 0xff
-			switch {
-			case w.fp4():
-				out[i] = s * float32(e2m1Halves[q])
-			case w.biased():
-				out[i] = float32(s*float32(q)) + b
-			default:
-				out[i] = s * float32(dtype.Levels[q])
+	var piece [32]uint32 // a multiple of what any plane has in one vector; groups may be longer
+	for from := 0; from < w.group/4; from += len(piece) {
+		codes := piece[:min(len(piece), w.group/4-from)]
+		w.laneCodes(codes, block, from, lane)
+		out := dst[4*from:][:4*len(codes)]
+		switch { // outside of the loops: a row is decoded for every token that is fed
+		case w.fp4():
+			for k := range out {
+				out[k] = s * float32(e2m1Halves[codes[k/4]>>(8*(k%4))&0xff])
+			}
+		case w.biased():
+			for v, q := range codes {
+				x := out[4*v:][:4]
+				x[0] = float32(s*float32(int32(q&0xff))) + b
+				x[1] = float32(s*float32(int32(q>>8&0xff))) + b
+				x[2] = float32(s*float32(int32(q>>16&0xff))) + b
+				x[3] = float32(s*float32(int32(q>>24))) + b
+			}
+		default:
+			for k := range out {
+				out[k] = s * float32(dtype.Levels[codes[k/4]>>(8*(k%4))&0xff])
 			}
 		}
 	}
 }
 
-// laneCodes puts the planes of four columns of a row together, a code per byte.
-func laneCodes(block []byte, vectors, v, lane, bits int) uint32 {
-	var codes uint32
-	at, shift := 0, 0
-	for _, p := range planes(bits) {
-		if p == 1 {
-			nibble := uint32(block[at+8*v+lane/2]) >> (4 * (lane & 1))
-			for i := range 4 {
-				codes |= nibble >> i & 1 << (8*i + shift)
+// laneCodes puts the planes of a row together: those of vectors [from, from+len(codes)) of a
+// block, a code per byte.
+func (w *Weight) laneCodes(codes []uint32, block []byte, from, lane int) {
+	clear(codes)
+	shift := 0
+	for _, p := range planes(w.bits) {
+		mask := uint32(1<<p-1) * 0x01010101
+		plane := block[8*from*p:]
+		switch fields := 8 / p; p {
+		case 8:
+			for v := range codes {
+				codes[v] = binary.LittleEndian.Uint32(plane[64*v+4*lane:])
 			}
-			at += 8 * vectors
-		} else {
-			fields := 8 / p
-			i := at + 64*(v/fields) + 4*lane
-			word := uint32(block[i]) | uint32(block[i+1])<<8 | uint32(block[i+2])<<16 | uint32(block[i+3])<<24
-			mask := uint32(1<<p-1) * 0x01010101
-			codes |= word >> (v % fields * p) & mask << shift
-			at += 8 * vectors * p
+		case 1:
+			for v := range codes {
+				nibble := uint32(plane[8*v+lane/2]) >> (4 * (lane & 1)) & 15
+				codes[v] |= nibble * 0x00204081 & mask << shift // bit i to byte i
+			}
+		default:
+			for v := 0; v < len(codes); v += fields {
+				word := binary.LittleEndian.Uint32(plane[64*(v/fields)+4*lane:])
+				for i := range codes[v:min(v+fields, len(codes))] {
+					codes[v+i] |= word >> (i * p) & mask << shift
+				}
+			}
 		}
+		block = block[2*w.group*p:]
 		shift += p
 	}
-	return codes
 }

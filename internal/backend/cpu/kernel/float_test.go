@@ -84,7 +84,7 @@ func oddMatrix(rng *rand.Rand, rows int, special bool) dtype.Matrix {
 	case dtype.Plain:
 		m.Type, m.Cols = types[rng.IntN(3)], 1+rng.IntN(700)
 	case dtype.Affine:
-		m.Bits, m.Group, m.ScaleType = pick(2, 3, 4, 5, 6, 8), pick(32, 64, 96, 128), types[rng.IntN(3)]
+		m.Bits, m.Group, m.ScaleType = pick(2, 3, 4, 5, 6, 8), pick(32, 64, 96, 128, 160), types[rng.IntN(3)]
 		m.Cols = m.Group * (1 + rng.IntN(6))
 	case dtype.NVFP4:
 		m.Group, m.ScaleType, m.Cols = 16, dtype.F8E4M3, 16*(1+rng.IntN(20))

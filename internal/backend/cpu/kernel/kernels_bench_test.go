@@ -10,9 +10,9 @@ import (
 )
 
 // BenchmarkKernel times the kernels that BenchmarkVector leaves out, each by itself and in the
-// first caches: those of one page of keys and values, with four queries of the 2B shape (sixteen if it is of codes), of a
-// head of the delta rule, and the small ones between them. Bytes are those of the page, the
-// state or the row that is read.
+// first caches: those of one page of keys and values, with four queries of the 2B shape (sixteen if
+// it is of codes, 64 of a prompt), of a head of the delta rule, and the small ones between them.
+// Bytes are those of the page, the state or the row that is read.
 func BenchmarkKernel(b *testing.B) {
 	const d, queries, page = 256, 4, PageTokens
 	rng := rand.New(rand.NewPCG(6, 6))
@@ -31,6 +31,12 @@ func BenchmarkKernel(b *testing.B) {
 	narrow(kv16, kv32)
 	coded := newCodedTrial(&Generic, d, d, Lanes, rng, floats)
 	all, now := SoftmaxSum{Top: 1, Weight: 2}, SoftmaxSum{Top: 1, Weight: 1}
+	const many = 64 // queries of a prompt
+	mq, mp, laid, strip, partial := floats(many*d), floats(many*page), floats(page*d), floats(page*PromptStrip), make([]float32, PromptSums)
+	mout, rows, factors, next := floats(many*d), make([]*float32, many), floats(many), make([]int8, 64)
+	for i := range rows {
+		rows[i] = &mout[i*d]
+	}
 	state, key, value := floats(128*128), floats(128), floats(128)
 	mixed, gates, outs := floats(64*384), slices.Repeat([]float32{0.5}, 64), make([]float32, 64*64)
 	for i := range mixed {
@@ -54,6 +60,11 @@ func BenchmarkKernel(b *testing.B) {
 			{"scores16", 2 * page * d, func() { v.Page.Scores16(out, q, kv16, kv16, d, page, 0.1) }},
 			{"weigh32", 4 * page * d, func() { v.Page.Weigh32(sum, p, kv32, kv32, d, page) }},
 			{"weigh16", 2 * page * d, func() { v.Page.Weigh16(sum, p, kv16, kv16, d, page) }},
+			{"promptRows16", 2 * page * d, func() { v.Prompt.Rows16(laid, kv16, d) }},
+			{"promptValues16", 2 * page * PromptStrip, func() { v.Prompt.Values16(strip, kv16, d) }},
+			{"promptScores", 4 * page * d, func() { v.Prompt.Scores(mp, mq, laid, partial, next, d, 0.1) }},
+			{"promptSoftmax", 4 * page * many, func() { v.Prompt.Softmax(mp, factors, factors) }},
+			{"promptWeigh", 4 * page * PromptStrip, func() { v.Prompt.Weigh(rows, mp, strip, nil, nil, next, 0) }},
 			{"codedScores", page * d, func() { v.Coded.Scores(&coded.page) }},
 			{"codedSoftmax", 4 * page * Lanes, func() { v.Coded.Softmax(&coded.page) }},
 			{"codedWeigh", page * d, func() { v.Coded.Weigh(&coded.page) }},
@@ -147,6 +158,20 @@ func BenchmarkPack(b *testing.B) {
 			b.SetBytes(w.Bytes())
 			for b.Loop() {
 				w.Pack(stack, 0, w.tiles)
+			}
+		})
+	}
+}
+
+// BenchmarkRowFloats decodes single rows of a table, as embedding a token does.
+func BenchmarkRowFloats(b *testing.B) {
+	for _, bits := range []int{4, 5, 8} {
+		b.Run(fmt.Sprintf("bits=%d", bits), func(b *testing.B) {
+			w := packed(b, integers, heap, integerMatrix(b, 4096, 512, bits))
+			dst := make([]float32, w.cols)
+			b.SetBytes(int64(4 * w.cols))
+			for i := 0; b.Loop(); i++ {
+				w.RowFloats(dst, 0, i*37%w.rows)
 			}
 		})
 	}

@@ -5,6 +5,23 @@
 #include "textflag.h"
 #include "go_asm.h"
 
+// Instructions that the assembler does not know, destination first.
+#define BIC_16B(d, n, m) WORD $(0x4e601c00|m<<16|n<<5|d)
+#define BIT_16B(d, n, m) WORD $(0x6ea01c00|m<<16|n<<5|d)
+#define FABS_4S(d, n) WORD $(0x4ea0f800|n<<5|d)
+#define FADDP_2S(d, n) WORD $(0x7e30d800|n<<5|d)
+#define FADD_4S(d, n, m) WORD $(0x4e20d400|m<<16|n<<5|d)
+#define FCMGT_4S(d, n, m) WORD $(0x6ea0e400|m<<16|n<<5|d)
+#define FCVTZS_4S(d, n) WORD $(0x4ea1b800|n<<5|d)
+#define FDIV_4S(d, n, m) WORD $(0x6e20fc00|m<<16|n<<5|d)
+#define FMAX_4S(d, n, m) WORD $(0x4e20f400|m<<16|n<<5|d)
+#define FMIN_4S(d, n, m) WORD $(0x4ea0f400|m<<16|n<<5|d)
+#define FMLA_4S_AT(d, n, m, i) WORD $(0x4f801000|(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d)
+#define FMUL_4S(d, n, m) WORD $(0x6e20dc00|m<<16|n<<5|d)
+#define FNEG_4S(d, n) WORD $(0x6ea0f800|n<<5|d)
+#define FSUB_4S(d, n, m) WORD $(0x4ea0d400|m<<16|n<<5|d)
+#define SSHR_4S_1(d, n) WORD $(0x4f3f0400|n<<5|d)
+
 DATA table<>+0(SB)/8, $0x3fb8aa3b3fb8aa3b
 DATA table<>+8(SB)/8, $0x3fb8aa3b3fb8aa3b
 DATA table<>+16(SB)/8, $0x4b4000004b400000
@@ -112,7 +129,7 @@ TEXT ·centerRowNEON(SB), NOSPLIT, $0-52
 	BLT rest
 loop:
 	FMOVQ.P 16(R1), F0
-	WORD $0x4eb8d400 // fsub.4s v0, v0, v24
+	FSUB_4S(0, 0, 24)
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
 	BGE loop
@@ -121,7 +138,7 @@ rest:
 	BEQ end
 single:
 	FMOVS.P 4(R1), F0
-	WORD $0x4eb8d400 // fsub.4s v0, v0, v24
+	FSUB_4S(0, 0, 24)
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
 	BNE single
@@ -146,7 +163,7 @@ loop:
 	FMOVQ (R0), F0
 	FMOVQ.P 16(R1), F1
 	FMOVQ.P 16(R2), F2
-	WORD $0x6e38dc00 // fmul.4s v0, v0, v24
+	FMUL_4S(0, 0, 24)
 	VFMLA V1.S4, V0.S4, V2.S4
 	VMOV V2.B16, V0.B16
 	FMOVQ.P F0, 16(R0)
@@ -159,7 +176,7 @@ single:
 	FMOVS (R0), F0
 	FMOVS.P 4(R1), F1
 	FMOVS.P 4(R2), F2
-	WORD $0x6e38dc00 // fmul.4s v0, v0, v24
+	FMUL_4S(0, 0, 24)
 	VFMLA V1.S4, V0.S4, V2.S4
 	VMOV V2.B16, V0.B16
 	FMOVS.P F0, 4(R0)
@@ -182,25 +199,25 @@ TEXT ·geluNEON(SB), NOSPLIT, $0-48
 	BLT rest
 loop:
 	FMOVQ.P 16(R1), F0
-	WORD $0x4ea0f801 // fabs.4s v1, v0
+	FABS_4S(1, 0)
 	FMOVQ 432(R14), F2 // 14
-	WORD $0x4ea2f421 // fmin.4s v1, v1, v2
-	WORD $0x6e21dc22 // fmul.4s v2, v1, v1
-	WORD $0x6ea0f843 // fneg.4s v3, v2
+	FMIN_4S(1, 1, 2)
+	FMUL_4S(2, 1, 1)
+	FNEG_4S(3, 2)
 	VFMLA V1.S4, V1.S4, V3.S4
 	FMOVQ 464(R14), F10 // -1/2
-	WORD $0x6e2adc42 // fmul.4s v2, v2, v10
+	FMUL_4S(2, 2, 10)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V2.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V2.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -212,40 +229,40 @@ loop:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea2e6b5 // fcmgt.4s v21, v21, v2
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 2)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e455 // fcmgt.4s v21, v2, v21
+	FCMGT_4S(21, 2, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V4.B16
-	WORD $0x6e2adc63 // fmul.4s v3, v3, v10
+	FMUL_4S(3, 3, 10)
 	VMOV V4.B16, V5.B16
 	VFMLA V3.S4, V4.S4, V5.S4
 	FMOVQ 160(R14), F6 // 1
 	FMOVQ 480(R14), F7 // 1/4
 	VMOV V6.B16, V8.B16
 	VFMLA V7.S4, V1.S4, V8.S4
-	WORD $0x6e28fcc6 // fdiv.4s v6, v6, v8
+	FDIV_4S(6, 6, 8)
 	FMOVQ 496(R14), F7 // gelu9
 	FMOVQ 512(R14), F8 // gelu8
 	VFMLA V6.S4, V7.S4, V8.S4
@@ -265,12 +282,12 @@ loop:
 	VFMLA V6.S4, V8.S4, V7.S4
 	FMOVQ 640(R14), F8 // gelu0
 	VFMLA V6.S4, V7.S4, V8.S4
-	WORD $0x6e26dc21 // fmul.4s v1, v1, v6
-	WORD $0x6e28dc21 // fmul.4s v1, v1, v8
-	WORD $0x6e25dc21 // fmul.4s v1, v1, v5
+	FMUL_4S(1, 1, 6)
+	FMUL_4S(1, 1, 8)
+	FMUL_4S(1, 1, 5)
 	VEOR V7.B16, V7.B16, V7.B16
-	WORD $0x4e27f400 // fmax.4s v0, v0, v7
-	WORD $0x4ea1d400 // fsub.4s v0, v0, v1
+	FMAX_4S(0, 0, 7)
+	FSUB_4S(0, 0, 1)
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
 	BGE loop
@@ -279,25 +296,25 @@ rest:
 	BEQ end
 single:
 	FMOVS.P 4(R1), F0
-	WORD $0x4ea0f801 // fabs.4s v1, v0
+	FABS_4S(1, 0)
 	FMOVQ 432(R14), F2 // 14
-	WORD $0x4ea2f421 // fmin.4s v1, v1, v2
-	WORD $0x6e21dc22 // fmul.4s v2, v1, v1
-	WORD $0x6ea0f843 // fneg.4s v3, v2
+	FMIN_4S(1, 1, 2)
+	FMUL_4S(2, 1, 1)
+	FNEG_4S(3, 2)
 	VFMLA V1.S4, V1.S4, V3.S4
 	FMOVQ 464(R14), F10 // -1/2
-	WORD $0x6e2adc42 // fmul.4s v2, v2, v10
+	FMUL_4S(2, 2, 10)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V2.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V2.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -309,40 +326,40 @@ single:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea2e6b5 // fcmgt.4s v21, v21, v2
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 2)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e455 // fcmgt.4s v21, v2, v21
+	FCMGT_4S(21, 2, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V4.B16
-	WORD $0x6e2adc63 // fmul.4s v3, v3, v10
+	FMUL_4S(3, 3, 10)
 	VMOV V4.B16, V5.B16
 	VFMLA V3.S4, V4.S4, V5.S4
 	FMOVQ 160(R14), F6 // 1
 	FMOVQ 480(R14), F7 // 1/4
 	VMOV V6.B16, V8.B16
 	VFMLA V7.S4, V1.S4, V8.S4
-	WORD $0x6e28fcc6 // fdiv.4s v6, v6, v8
+	FDIV_4S(6, 6, 8)
 	FMOVQ 496(R14), F7 // gelu9
 	FMOVQ 512(R14), F8 // gelu8
 	VFMLA V6.S4, V7.S4, V8.S4
@@ -362,12 +379,12 @@ single:
 	VFMLA V6.S4, V8.S4, V7.S4
 	FMOVQ 640(R14), F8 // gelu0
 	VFMLA V6.S4, V7.S4, V8.S4
-	WORD $0x6e26dc21 // fmul.4s v1, v1, v6
-	WORD $0x6e28dc21 // fmul.4s v1, v1, v8
-	WORD $0x6e25dc21 // fmul.4s v1, v1, v5
+	FMUL_4S(1, 1, 6)
+	FMUL_4S(1, 1, 8)
+	FMUL_4S(1, 1, 5)
 	VEOR V7.B16, V7.B16, V7.B16
-	WORD $0x4e27f400 // fmax.4s v0, v0, v7
-	WORD $0x4ea1d400 // fsub.4s v0, v0, v1
+	FMAX_4S(0, 0, 7)
+	FSUB_4S(0, 0, 1)
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
 	BNE single
@@ -388,31 +405,31 @@ TEXT ·geluTanhNEON(SB), NOSPLIT, $0-48
 	BLT rest
 loop:
 	FMOVQ.P 16(R1), F0
-	WORD $0x4ea0f801 // fabs.4s v1, v0
+	FABS_4S(1, 0)
 	FMOVQ 448(R14), F2 // 16
-	WORD $0x4ea2f421 // fmin.4s v1, v1, v2
-	WORD $0x6e21dc22 // fmul.4s v2, v1, v1
-	WORD $0x6ea0f843 // fneg.4s v3, v2
+	FMIN_4S(1, 1, 2)
+	FMUL_4S(2, 1, 1)
+	FNEG_4S(3, 2)
 	VFMLA V1.S4, V1.S4, V3.S4
 	FMOVQ 688(R14), F10 // tanh1
-	WORD $0x6e22dd44 // fmul.4s v4, v10, v2
-	WORD $0x6ea0f885 // fneg.4s v5, v4
+	FMUL_4S(4, 10, 2)
+	FNEG_4S(5, 4)
 	VFMLA V2.S4, V10.S4, V5.S4
 	VFMLA V3.S4, V10.S4, V5.S4
 	FMOVQ 704(R14), F11 // tanh1Lo
 	VFMLA V2.S4, V11.S4, V5.S4
 	FMOVQ 656(R14), F2 // tanh0
-	WORD $0x4e24d446 // fadd.4s v6, v2, v4
-	WORD $0x4ea2d4c7 // fsub.4s v7, v6, v2
-	WORD $0x4ea7d4c8 // fsub.4s v8, v6, v7
-	WORD $0x4ea8d448 // fsub.4s v8, v2, v8
-	WORD $0x4ea7d487 // fsub.4s v7, v4, v7
-	WORD $0x4e27d508 // fadd.4s v8, v8, v7
+	FADD_4S(6, 2, 4)
+	FSUB_4S(7, 6, 2)
+	FSUB_4S(8, 6, 7)
+	FSUB_4S(8, 2, 8)
+	FSUB_4S(7, 4, 7)
+	FADD_4S(8, 8, 7)
 	FMOVQ 672(R14), F9 // tanh0Lo
-	WORD $0x4e29d508 // fadd.4s v8, v8, v9
-	WORD $0x4e28d4a5 // fadd.4s v5, v5, v8
-	WORD $0x6e26dc22 // fmul.4s v2, v1, v6
-	WORD $0x6ea0f842 // fneg.4s v2, v2
+	FADD_4S(8, 8, 9)
+	FADD_4S(5, 5, 8)
+	FMUL_4S(2, 1, 6)
+	FNEG_4S(2, 2)
 	VMOV V2.B16, V3.B16
 	VFMLA V6.S4, V1.S4, V3.S4
 	VFMLA V5.S4, V1.S4, V3.S4
@@ -420,13 +437,13 @@ loop:
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V2.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V2.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -438,47 +455,47 @@ loop:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea2e6b5 // fcmgt.4s v21, v21, v2
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 2)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e455 // fcmgt.4s v21, v2, v21
+	FCMGT_4S(21, 2, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V4.B16
-	WORD $0x6ea0f863 // fneg.4s v3, v3
+	FNEG_4S(3, 3)
 	VMOV V4.B16, V5.B16
 	VFMLA V3.S4, V4.S4, V5.S4
-	WORD $0x6e25dc26 // fmul.4s v6, v1, v5
-	WORD $0x6ea0f8c7 // fneg.4s v7, v6
+	FMUL_4S(6, 1, 5)
+	FNEG_4S(7, 6)
 	VMOV V7.B16, V8.B16
 	VFMLA V5.S4, V1.S4, V8.S4
 	FMOVQ 160(R14), F10 // 1
-	WORD $0x4e25d549 // fadd.4s v9, v10, v5
-	WORD $0x6e29fca9 // fdiv.4s v9, v5, v9
+	FADD_4S(9, 10, 5)
+	FDIV_4S(9, 5, 9)
 	VFMLA V9.S4, V7.S4, V8.S4
-	WORD $0x4e28d4c6 // fadd.4s v6, v6, v8
+	FADD_4S(6, 6, 8)
 	VEOR V7.B16, V7.B16, V7.B16
-	WORD $0x4e27f400 // fmax.4s v0, v0, v7
-	WORD $0x4ea6d400 // fsub.4s v0, v0, v6
+	FMAX_4S(0, 0, 7)
+	FSUB_4S(0, 0, 6)
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
 	BGE loop
@@ -487,31 +504,31 @@ rest:
 	BEQ end
 single:
 	FMOVS.P 4(R1), F0
-	WORD $0x4ea0f801 // fabs.4s v1, v0
+	FABS_4S(1, 0)
 	FMOVQ 448(R14), F2 // 16
-	WORD $0x4ea2f421 // fmin.4s v1, v1, v2
-	WORD $0x6e21dc22 // fmul.4s v2, v1, v1
-	WORD $0x6ea0f843 // fneg.4s v3, v2
+	FMIN_4S(1, 1, 2)
+	FMUL_4S(2, 1, 1)
+	FNEG_4S(3, 2)
 	VFMLA V1.S4, V1.S4, V3.S4
 	FMOVQ 688(R14), F10 // tanh1
-	WORD $0x6e22dd44 // fmul.4s v4, v10, v2
-	WORD $0x6ea0f885 // fneg.4s v5, v4
+	FMUL_4S(4, 10, 2)
+	FNEG_4S(5, 4)
 	VFMLA V2.S4, V10.S4, V5.S4
 	VFMLA V3.S4, V10.S4, V5.S4
 	FMOVQ 704(R14), F11 // tanh1Lo
 	VFMLA V2.S4, V11.S4, V5.S4
 	FMOVQ 656(R14), F2 // tanh0
-	WORD $0x4e24d446 // fadd.4s v6, v2, v4
-	WORD $0x4ea2d4c7 // fsub.4s v7, v6, v2
-	WORD $0x4ea7d4c8 // fsub.4s v8, v6, v7
-	WORD $0x4ea8d448 // fsub.4s v8, v2, v8
-	WORD $0x4ea7d487 // fsub.4s v7, v4, v7
-	WORD $0x4e27d508 // fadd.4s v8, v8, v7
+	FADD_4S(6, 2, 4)
+	FSUB_4S(7, 6, 2)
+	FSUB_4S(8, 6, 7)
+	FSUB_4S(8, 2, 8)
+	FSUB_4S(7, 4, 7)
+	FADD_4S(8, 8, 7)
 	FMOVQ 672(R14), F9 // tanh0Lo
-	WORD $0x4e29d508 // fadd.4s v8, v8, v9
-	WORD $0x4e28d4a5 // fadd.4s v5, v5, v8
-	WORD $0x6e26dc22 // fmul.4s v2, v1, v6
-	WORD $0x6ea0f842 // fneg.4s v2, v2
+	FADD_4S(8, 8, 9)
+	FADD_4S(5, 5, 8)
+	FMUL_4S(2, 1, 6)
+	FNEG_4S(2, 2)
 	VMOV V2.B16, V3.B16
 	VFMLA V6.S4, V1.S4, V3.S4
 	VFMLA V5.S4, V1.S4, V3.S4
@@ -519,13 +536,13 @@ single:
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V2.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V2.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -537,47 +554,47 @@ single:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea2e6b5 // fcmgt.4s v21, v21, v2
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 2)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e455 // fcmgt.4s v21, v2, v21
+	FCMGT_4S(21, 2, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V4.B16
-	WORD $0x6ea0f863 // fneg.4s v3, v3
+	FNEG_4S(3, 3)
 	VMOV V4.B16, V5.B16
 	VFMLA V3.S4, V4.S4, V5.S4
-	WORD $0x6e25dc26 // fmul.4s v6, v1, v5
-	WORD $0x6ea0f8c7 // fneg.4s v7, v6
+	FMUL_4S(6, 1, 5)
+	FNEG_4S(7, 6)
 	VMOV V7.B16, V8.B16
 	VFMLA V5.S4, V1.S4, V8.S4
 	FMOVQ 160(R14), F10 // 1
-	WORD $0x4e25d549 // fadd.4s v9, v10, v5
-	WORD $0x6e29fca9 // fdiv.4s v9, v5, v9
+	FADD_4S(9, 10, 5)
+	FDIV_4S(9, 5, 9)
 	VFMLA V9.S4, V7.S4, V8.S4
-	WORD $0x4e28d4c6 // fadd.4s v6, v6, v8
+	FADD_4S(6, 6, 8)
 	VEOR V7.B16, V7.B16, V7.B16
-	WORD $0x4e27f400 // fmax.4s v0, v0, v7
-	WORD $0x4ea6d400 // fsub.4s v0, v0, v6
+	FMAX_4S(0, 0, 7)
+	FSUB_4S(0, 0, 6)
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
 	BNE single
@@ -614,28 +631,28 @@ TEXT ·sumNEON(SB), NOSPLIT, $256-28
 loop:
 	FLDPQ 0(R0), (F16, F17)
 	FLDPQ 32(R0), (F18, F19)
-	WORD $0x4e30d400 // fadd.4s v0, v0, v16
-	WORD $0x4e31d421 // fadd.4s v1, v1, v17
-	WORD $0x4e32d442 // fadd.4s v2, v2, v18
-	WORD $0x4e33d463 // fadd.4s v3, v3, v19
+	FADD_4S(0, 0, 16)
+	FADD_4S(1, 1, 17)
+	FADD_4S(2, 2, 18)
+	FADD_4S(3, 3, 19)
 	FLDPQ 64(R0), (F16, F17)
 	FLDPQ 96(R0), (F18, F19)
-	WORD $0x4e30d484 // fadd.4s v4, v4, v16
-	WORD $0x4e31d4a5 // fadd.4s v5, v5, v17
-	WORD $0x4e32d4c6 // fadd.4s v6, v6, v18
-	WORD $0x4e33d4e7 // fadd.4s v7, v7, v19
+	FADD_4S(4, 4, 16)
+	FADD_4S(5, 5, 17)
+	FADD_4S(6, 6, 18)
+	FADD_4S(7, 7, 19)
 	FLDPQ 128(R0), (F16, F17)
 	FLDPQ 160(R0), (F18, F19)
-	WORD $0x4e30d508 // fadd.4s v8, v8, v16
-	WORD $0x4e31d529 // fadd.4s v9, v9, v17
-	WORD $0x4e32d54a // fadd.4s v10, v10, v18
-	WORD $0x4e33d56b // fadd.4s v11, v11, v19
+	FADD_4S(8, 8, 16)
+	FADD_4S(9, 9, 17)
+	FADD_4S(10, 10, 18)
+	FADD_4S(11, 11, 19)
 	FLDPQ 192(R0), (F16, F17)
 	FLDPQ 224(R0), (F18, F19)
-	WORD $0x4e30d58c // fadd.4s v12, v12, v16
-	WORD $0x4e31d5ad // fadd.4s v13, v13, v17
-	WORD $0x4e32d5ce // fadd.4s v14, v14, v18
-	WORD $0x4e33d5ef // fadd.4s v15, v15, v19
+	FADD_4S(12, 12, 16)
+	FADD_4S(13, 13, 17)
+	FADD_4S(14, 14, 18)
+	FADD_4S(15, 15, 19)
 	ADD $256, R0
 	SUBS $64, R2
 	BGE loop
@@ -684,24 +701,24 @@ single:
 	FMOVQ 224(R3), F14
 	FMOVQ 240(R3), F15
 sum:
-	WORD $0x4e28d400 // fadd.4s v0, v0, v8
-	WORD $0x4e29d421 // fadd.4s v1, v1, v9
-	WORD $0x4e2ad442 // fadd.4s v2, v2, v10
-	WORD $0x4e2bd463 // fadd.4s v3, v3, v11
-	WORD $0x4e2cd484 // fadd.4s v4, v4, v12
-	WORD $0x4e2dd4a5 // fadd.4s v5, v5, v13
-	WORD $0x4e2ed4c6 // fadd.4s v6, v6, v14
-	WORD $0x4e2fd4e7 // fadd.4s v7, v7, v15
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
-	WORD $0x4e25d421 // fadd.4s v1, v1, v5
-	WORD $0x4e26d442 // fadd.4s v2, v2, v6
-	WORD $0x4e27d463 // fadd.4s v3, v3, v7
-	WORD $0x4e22d400 // fadd.4s v0, v0, v2
-	WORD $0x4e23d421 // fadd.4s v1, v1, v3
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	FADD_4S(0, 0, 8)
+	FADD_4S(1, 1, 9)
+	FADD_4S(2, 2, 10)
+	FADD_4S(3, 3, 11)
+	FADD_4S(4, 4, 12)
+	FADD_4S(5, 5, 13)
+	FADD_4S(6, 6, 14)
+	FADD_4S(7, 7, 15)
+	FADD_4S(0, 0, 4)
+	FADD_4S(1, 1, 5)
+	FADD_4S(2, 2, 6)
+	FADD_4S(3, 3, 7)
+	FADD_4S(0, 0, 2)
+	FADD_4S(1, 1, 3)
+	FADD_4S(0, 0, 1)
 	VDUP V0.D[1], V31.D2
-	WORD $0x4e3fd400 // fadd.4s v0, v0, v31
-	WORD $0x7e30d800 // faddp.2s v0, v0
+	FADD_4S(0, 0, 31)
+	FADDP_2S(0, 0)
 	FMOVS F0, sum+24(FP)
 	RET
 
@@ -754,37 +771,37 @@ scale0:
 	FMOVQ 32(R6), F18
 	FMOVQ 48(R6), F19
 	FMOVQ 0(R0), F0
-	WORD $0x6e30dc00 // fmul.4s v0, v0, v16
+	FMUL_4S(0, 0, 16)
 	FMOVQ 16(R0), F1
-	WORD $0x6e31dc21 // fmul.4s v1, v1, v17
+	FMUL_4S(1, 1, 17)
 	FMOVQ 32(R0), F2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	FMUL_4S(2, 2, 18)
 	FMOVQ 48(R0), F3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	FMUL_4S(3, 3, 19)
 	FMOVQ 128(R0), F4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	FMUL_4S(4, 4, 16)
 	FMOVQ 144(R0), F5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	FMUL_4S(5, 5, 17)
 	FMOVQ 160(R0), F6
-	WORD $0x6e32dcc6 // fmul.4s v6, v6, v18
+	FMUL_4S(6, 6, 18)
 	FMOVQ 176(R0), F7
-	WORD $0x6e33dce7 // fmul.4s v7, v7, v19
+	FMUL_4S(7, 7, 19)
 	FMOVQ 256(R0), F8
-	WORD $0x6e30dd08 // fmul.4s v8, v8, v16
+	FMUL_4S(8, 8, 16)
 	FMOVQ 272(R0), F9
-	WORD $0x6e31dd29 // fmul.4s v9, v9, v17
+	FMUL_4S(9, 9, 17)
 	FMOVQ 288(R0), F10
-	WORD $0x6e32dd4a // fmul.4s v10, v10, v18
+	FMUL_4S(10, 10, 18)
 	FMOVQ 304(R0), F11
-	WORD $0x6e33dd6b // fmul.4s v11, v11, v19
+	FMUL_4S(11, 11, 19)
 	FMOVQ 384(R0), F12
-	WORD $0x6e30dd8c // fmul.4s v12, v12, v16
+	FMUL_4S(12, 12, 16)
 	FMOVQ 400(R0), F13
-	WORD $0x6e31ddad // fmul.4s v13, v13, v17
+	FMUL_4S(13, 13, 17)
 	FMOVQ 416(R0), F14
-	WORD $0x6e32ddce // fmul.4s v14, v14, v18
+	FMUL_4S(14, 14, 18)
 	FMOVQ 432(R0), F15
-	WORD $0x6e33ddef // fmul.4s v15, v15, v19
+	FMUL_4S(15, 15, 19)
 begin0:
 	CMP $4, R19
 	BEQ beside0
@@ -799,22 +816,22 @@ apart0:
 	ADD R5, R10
 	VLD1 (R11), V20.S[3]
 	ADD R5, R11
-	WORD $0x4f941200 // fmla.4s v0, v16, v20[0]
-	WORD $0x4f941221 // fmla.4s v1, v17, v20[0]
-	WORD $0x4f941242 // fmla.4s v2, v18, v20[0]
-	WORD $0x4f941263 // fmla.4s v3, v19, v20[0]
-	WORD $0x4fb41204 // fmla.4s v4, v16, v20[1]
-	WORD $0x4fb41225 // fmla.4s v5, v17, v20[1]
-	WORD $0x4fb41246 // fmla.4s v6, v18, v20[1]
-	WORD $0x4fb41267 // fmla.4s v7, v19, v20[1]
-	WORD $0x4f941a08 // fmla.4s v8, v16, v20[2]
-	WORD $0x4f941a29 // fmla.4s v9, v17, v20[2]
-	WORD $0x4f941a4a // fmla.4s v10, v18, v20[2]
-	WORD $0x4f941a6b // fmla.4s v11, v19, v20[2]
-	WORD $0x4fb41a0c // fmla.4s v12, v16, v20[3]
-	WORD $0x4fb41a2d // fmla.4s v13, v17, v20[3]
-	WORD $0x4fb41a4e // fmla.4s v14, v18, v20[3]
-	WORD $0x4fb41a6f // fmla.4s v15, v19, v20[3]
+	FMLA_4S_AT(0, 16, 20, 0)
+	FMLA_4S_AT(1, 17, 20, 0)
+	FMLA_4S_AT(2, 18, 20, 0)
+	FMLA_4S_AT(3, 19, 20, 0)
+	FMLA_4S_AT(4, 16, 20, 1)
+	FMLA_4S_AT(5, 17, 20, 1)
+	FMLA_4S_AT(6, 18, 20, 1)
+	FMLA_4S_AT(7, 19, 20, 1)
+	FMLA_4S_AT(8, 16, 20, 2)
+	FMLA_4S_AT(9, 17, 20, 2)
+	FMLA_4S_AT(10, 18, 20, 2)
+	FMLA_4S_AT(11, 19, 20, 2)
+	FMLA_4S_AT(12, 16, 20, 3)
+	FMLA_4S_AT(13, 17, 20, 3)
+	FMLA_4S_AT(14, 18, 20, 3)
+	FMLA_4S_AT(15, 19, 20, 3)
 	ADD $128, R7
 	SUBS $1, R12
 	BNE apart0
@@ -824,22 +841,22 @@ beside0:
 	FLDPQ 32(R7), (F18, F19)
 	FMOVQ 0(R8), F20
 	ADD R5, R8
-	WORD $0x4f941200 // fmla.4s v0, v16, v20[0]
-	WORD $0x4f941221 // fmla.4s v1, v17, v20[0]
-	WORD $0x4f941242 // fmla.4s v2, v18, v20[0]
-	WORD $0x4f941263 // fmla.4s v3, v19, v20[0]
-	WORD $0x4fb41204 // fmla.4s v4, v16, v20[1]
-	WORD $0x4fb41225 // fmla.4s v5, v17, v20[1]
-	WORD $0x4fb41246 // fmla.4s v6, v18, v20[1]
-	WORD $0x4fb41267 // fmla.4s v7, v19, v20[1]
-	WORD $0x4f941a08 // fmla.4s v8, v16, v20[2]
-	WORD $0x4f941a29 // fmla.4s v9, v17, v20[2]
-	WORD $0x4f941a4a // fmla.4s v10, v18, v20[2]
-	WORD $0x4f941a6b // fmla.4s v11, v19, v20[2]
-	WORD $0x4fb41a0c // fmla.4s v12, v16, v20[3]
-	WORD $0x4fb41a2d // fmla.4s v13, v17, v20[3]
-	WORD $0x4fb41a4e // fmla.4s v14, v18, v20[3]
-	WORD $0x4fb41a6f // fmla.4s v15, v19, v20[3]
+	FMLA_4S_AT(0, 16, 20, 0)
+	FMLA_4S_AT(1, 17, 20, 0)
+	FMLA_4S_AT(2, 18, 20, 0)
+	FMLA_4S_AT(3, 19, 20, 0)
+	FMLA_4S_AT(4, 16, 20, 1)
+	FMLA_4S_AT(5, 17, 20, 1)
+	FMLA_4S_AT(6, 18, 20, 1)
+	FMLA_4S_AT(7, 19, 20, 1)
+	FMLA_4S_AT(8, 16, 20, 2)
+	FMLA_4S_AT(9, 17, 20, 2)
+	FMLA_4S_AT(10, 18, 20, 2)
+	FMLA_4S_AT(11, 19, 20, 2)
+	FMLA_4S_AT(12, 16, 20, 3)
+	FMLA_4S_AT(13, 17, 20, 3)
+	FMLA_4S_AT(14, 18, 20, 3)
+	FMLA_4S_AT(15, 19, 20, 3)
 	ADD $128, R7
 	SUBS $1, R12
 	BNE beside0
@@ -890,37 +907,37 @@ scale16:
 	FMOVQ 96(R6), F18
 	FMOVQ 112(R6), F19
 	FMOVQ 64(R0), F0
-	WORD $0x6e30dc00 // fmul.4s v0, v0, v16
+	FMUL_4S(0, 0, 16)
 	FMOVQ 80(R0), F1
-	WORD $0x6e31dc21 // fmul.4s v1, v1, v17
+	FMUL_4S(1, 1, 17)
 	FMOVQ 96(R0), F2
-	WORD $0x6e32dc42 // fmul.4s v2, v2, v18
+	FMUL_4S(2, 2, 18)
 	FMOVQ 112(R0), F3
-	WORD $0x6e33dc63 // fmul.4s v3, v3, v19
+	FMUL_4S(3, 3, 19)
 	FMOVQ 192(R0), F4
-	WORD $0x6e30dc84 // fmul.4s v4, v4, v16
+	FMUL_4S(4, 4, 16)
 	FMOVQ 208(R0), F5
-	WORD $0x6e31dca5 // fmul.4s v5, v5, v17
+	FMUL_4S(5, 5, 17)
 	FMOVQ 224(R0), F6
-	WORD $0x6e32dcc6 // fmul.4s v6, v6, v18
+	FMUL_4S(6, 6, 18)
 	FMOVQ 240(R0), F7
-	WORD $0x6e33dce7 // fmul.4s v7, v7, v19
+	FMUL_4S(7, 7, 19)
 	FMOVQ 320(R0), F8
-	WORD $0x6e30dd08 // fmul.4s v8, v8, v16
+	FMUL_4S(8, 8, 16)
 	FMOVQ 336(R0), F9
-	WORD $0x6e31dd29 // fmul.4s v9, v9, v17
+	FMUL_4S(9, 9, 17)
 	FMOVQ 352(R0), F10
-	WORD $0x6e32dd4a // fmul.4s v10, v10, v18
+	FMUL_4S(10, 10, 18)
 	FMOVQ 368(R0), F11
-	WORD $0x6e33dd6b // fmul.4s v11, v11, v19
+	FMUL_4S(11, 11, 19)
 	FMOVQ 448(R0), F12
-	WORD $0x6e30dd8c // fmul.4s v12, v12, v16
+	FMUL_4S(12, 12, 16)
 	FMOVQ 464(R0), F13
-	WORD $0x6e31ddad // fmul.4s v13, v13, v17
+	FMUL_4S(13, 13, 17)
 	FMOVQ 480(R0), F14
-	WORD $0x6e32ddce // fmul.4s v14, v14, v18
+	FMUL_4S(14, 14, 18)
 	FMOVQ 496(R0), F15
-	WORD $0x6e33ddef // fmul.4s v15, v15, v19
+	FMUL_4S(15, 15, 19)
 begin16:
 	CMP $4, R19
 	BEQ beside16
@@ -935,22 +952,22 @@ apart16:
 	ADD R5, R10
 	VLD1 (R11), V20.S[3]
 	ADD R5, R11
-	WORD $0x4f941200 // fmla.4s v0, v16, v20[0]
-	WORD $0x4f941221 // fmla.4s v1, v17, v20[0]
-	WORD $0x4f941242 // fmla.4s v2, v18, v20[0]
-	WORD $0x4f941263 // fmla.4s v3, v19, v20[0]
-	WORD $0x4fb41204 // fmla.4s v4, v16, v20[1]
-	WORD $0x4fb41225 // fmla.4s v5, v17, v20[1]
-	WORD $0x4fb41246 // fmla.4s v6, v18, v20[1]
-	WORD $0x4fb41267 // fmla.4s v7, v19, v20[1]
-	WORD $0x4f941a08 // fmla.4s v8, v16, v20[2]
-	WORD $0x4f941a29 // fmla.4s v9, v17, v20[2]
-	WORD $0x4f941a4a // fmla.4s v10, v18, v20[2]
-	WORD $0x4f941a6b // fmla.4s v11, v19, v20[2]
-	WORD $0x4fb41a0c // fmla.4s v12, v16, v20[3]
-	WORD $0x4fb41a2d // fmla.4s v13, v17, v20[3]
-	WORD $0x4fb41a4e // fmla.4s v14, v18, v20[3]
-	WORD $0x4fb41a6f // fmla.4s v15, v19, v20[3]
+	FMLA_4S_AT(0, 16, 20, 0)
+	FMLA_4S_AT(1, 17, 20, 0)
+	FMLA_4S_AT(2, 18, 20, 0)
+	FMLA_4S_AT(3, 19, 20, 0)
+	FMLA_4S_AT(4, 16, 20, 1)
+	FMLA_4S_AT(5, 17, 20, 1)
+	FMLA_4S_AT(6, 18, 20, 1)
+	FMLA_4S_AT(7, 19, 20, 1)
+	FMLA_4S_AT(8, 16, 20, 2)
+	FMLA_4S_AT(9, 17, 20, 2)
+	FMLA_4S_AT(10, 18, 20, 2)
+	FMLA_4S_AT(11, 19, 20, 2)
+	FMLA_4S_AT(12, 16, 20, 3)
+	FMLA_4S_AT(13, 17, 20, 3)
+	FMLA_4S_AT(14, 18, 20, 3)
+	FMLA_4S_AT(15, 19, 20, 3)
 	ADD $128, R7
 	SUBS $1, R12
 	BNE apart16
@@ -960,22 +977,22 @@ beside16:
 	FLDPQ 32(R7), (F18, F19)
 	FMOVQ 0(R8), F20
 	ADD R5, R8
-	WORD $0x4f941200 // fmla.4s v0, v16, v20[0]
-	WORD $0x4f941221 // fmla.4s v1, v17, v20[0]
-	WORD $0x4f941242 // fmla.4s v2, v18, v20[0]
-	WORD $0x4f941263 // fmla.4s v3, v19, v20[0]
-	WORD $0x4fb41204 // fmla.4s v4, v16, v20[1]
-	WORD $0x4fb41225 // fmla.4s v5, v17, v20[1]
-	WORD $0x4fb41246 // fmla.4s v6, v18, v20[1]
-	WORD $0x4fb41267 // fmla.4s v7, v19, v20[1]
-	WORD $0x4f941a08 // fmla.4s v8, v16, v20[2]
-	WORD $0x4f941a29 // fmla.4s v9, v17, v20[2]
-	WORD $0x4f941a4a // fmla.4s v10, v18, v20[2]
-	WORD $0x4f941a6b // fmla.4s v11, v19, v20[2]
-	WORD $0x4fb41a0c // fmla.4s v12, v16, v20[3]
-	WORD $0x4fb41a2d // fmla.4s v13, v17, v20[3]
-	WORD $0x4fb41a4e // fmla.4s v14, v18, v20[3]
-	WORD $0x4fb41a6f // fmla.4s v15, v19, v20[3]
+	FMLA_4S_AT(0, 16, 20, 0)
+	FMLA_4S_AT(1, 17, 20, 0)
+	FMLA_4S_AT(2, 18, 20, 0)
+	FMLA_4S_AT(3, 19, 20, 0)
+	FMLA_4S_AT(4, 16, 20, 1)
+	FMLA_4S_AT(5, 17, 20, 1)
+	FMLA_4S_AT(6, 18, 20, 1)
+	FMLA_4S_AT(7, 19, 20, 1)
+	FMLA_4S_AT(8, 16, 20, 2)
+	FMLA_4S_AT(9, 17, 20, 2)
+	FMLA_4S_AT(10, 18, 20, 2)
+	FMLA_4S_AT(11, 19, 20, 2)
+	FMLA_4S_AT(12, 16, 20, 3)
+	FMLA_4S_AT(13, 17, 20, 3)
+	FMLA_4S_AT(14, 18, 20, 3)
+	FMLA_4S_AT(15, 19, 20, 3)
 	ADD $128, R7
 	SUBS $1, R12
 	BNE beside16
@@ -1022,34 +1039,34 @@ TEXT ·mixWeightsNEON(SB), NOSPLIT, $0-32
 	MOVD R2, R4
 tops0:
 	FMOVQ 0(R3), F4
-	WORD $0x6ea0e485 // fcmgt.4s v5, v4, v0
-	WORD $0x6ea51c80 // bit.16b v0, v4, v5
+	FCMGT_4S(5, 4, 0)
+	BIT_16B(0, 4, 5)
 	FMOVQ 16(R3), F4
-	WORD $0x6ea1e485 // fcmgt.4s v5, v4, v1
-	WORD $0x6ea51c81 // bit.16b v1, v4, v5
+	FCMGT_4S(5, 4, 1)
+	BIT_16B(1, 4, 5)
 	FMOVQ 32(R3), F4
-	WORD $0x6ea2e485 // fcmgt.4s v5, v4, v2
-	WORD $0x6ea51c82 // bit.16b v2, v4, v5
+	FCMGT_4S(5, 4, 2)
+	BIT_16B(2, 4, 5)
 	FMOVQ 48(R3), F4
-	WORD $0x6ea3e485 // fcmgt.4s v5, v4, v3
-	WORD $0x6ea51c83 // bit.16b v3, v4, v5
+	FCMGT_4S(5, 4, 3)
+	BIT_16B(3, 4, 5)
 	ADD $128, R3
 	SUBS $1, R4
 	BNE tops0
 	FMOVQ MixSums_Top+0(R1), F4
 	FMOVQ F0, MixSums_Top+0(R1)
-	WORD $0x4ea0d484 // fsub.4s v4, v4, v0
+	FSUB_4S(4, 4, 0)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1061,49 +1078,49 @@ tops0:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, MixSums_Scale+0(R1)
 	FMOVQ MixSums_Weight+0(R1), F6
-	WORD $0x6e25dcc8 // fmul.4s v8, v6, v5
+	FMUL_4S(8, 6, 5)
 	FMOVQ MixSums_Top+16(R1), F4
 	FMOVQ F1, MixSums_Top+16(R1)
-	WORD $0x4ea1d484 // fsub.4s v4, v4, v1
+	FSUB_4S(4, 4, 1)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1115,49 +1132,49 @@ tops0:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, MixSums_Scale+16(R1)
 	FMOVQ MixSums_Weight+16(R1), F6
-	WORD $0x6e25dcc9 // fmul.4s v9, v6, v5
+	FMUL_4S(9, 6, 5)
 	FMOVQ MixSums_Top+32(R1), F4
 	FMOVQ F2, MixSums_Top+32(R1)
-	WORD $0x4ea2d484 // fsub.4s v4, v4, v2
+	FSUB_4S(4, 4, 2)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1169,49 +1186,49 @@ tops0:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, MixSums_Scale+32(R1)
 	FMOVQ MixSums_Weight+32(R1), F6
-	WORD $0x6e25dcca // fmul.4s v10, v6, v5
+	FMUL_4S(10, 6, 5)
 	FMOVQ MixSums_Top+48(R1), F4
 	FMOVQ F3, MixSums_Top+48(R1)
-	WORD $0x4ea3d484 // fsub.4s v4, v4, v3
+	FSUB_4S(4, 4, 3)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1223,51 +1240,51 @@ tops0:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, MixSums_Scale+48(R1)
 	FMOVQ MixSums_Weight+48(R1), F6
-	WORD $0x6e25dccb // fmul.4s v11, v6, v5
+	FMUL_4S(11, 6, 5)
 	ADD $0, R0, R3
 	MOVD R2, R4
 exps0:
 	FMOVQ 0(R3), F4
-	WORD $0x4ea0d484 // fsub.4s v4, v4, v0
+	FSUB_4S(4, 4, 0)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1279,47 +1296,47 @@ exps0:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, 0(R3)
-	WORD $0x4e25d508 // fadd.4s v8, v8, v5
+	FADD_4S(8, 8, 5)
 	FMOVQ 16(R3), F4
-	WORD $0x4ea1d484 // fsub.4s v4, v4, v1
+	FSUB_4S(4, 4, 1)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1331,47 +1348,47 @@ exps0:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, 16(R3)
-	WORD $0x4e25d529 // fadd.4s v9, v9, v5
+	FADD_4S(9, 9, 5)
 	FMOVQ 32(R3), F4
-	WORD $0x4ea2d484 // fsub.4s v4, v4, v2
+	FSUB_4S(4, 4, 2)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1383,47 +1400,47 @@ exps0:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, 32(R3)
-	WORD $0x4e25d54a // fadd.4s v10, v10, v5
+	FADD_4S(10, 10, 5)
 	FMOVQ 48(R3), F4
-	WORD $0x4ea3d484 // fsub.4s v4, v4, v3
+	FSUB_4S(4, 4, 3)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1435,34 +1452,34 @@ exps0:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, 48(R3)
-	WORD $0x4e25d56b // fadd.4s v11, v11, v5
+	FADD_4S(11, 11, 5)
 	ADD $128, R3
 	SUBS $1, R4
 	BNE exps0
@@ -1478,34 +1495,34 @@ exps0:
 	MOVD R2, R4
 tops16:
 	FMOVQ 0(R3), F4
-	WORD $0x6ea0e485 // fcmgt.4s v5, v4, v0
-	WORD $0x6ea51c80 // bit.16b v0, v4, v5
+	FCMGT_4S(5, 4, 0)
+	BIT_16B(0, 4, 5)
 	FMOVQ 16(R3), F4
-	WORD $0x6ea1e485 // fcmgt.4s v5, v4, v1
-	WORD $0x6ea51c81 // bit.16b v1, v4, v5
+	FCMGT_4S(5, 4, 1)
+	BIT_16B(1, 4, 5)
 	FMOVQ 32(R3), F4
-	WORD $0x6ea2e485 // fcmgt.4s v5, v4, v2
-	WORD $0x6ea51c82 // bit.16b v2, v4, v5
+	FCMGT_4S(5, 4, 2)
+	BIT_16B(2, 4, 5)
 	FMOVQ 48(R3), F4
-	WORD $0x6ea3e485 // fcmgt.4s v5, v4, v3
-	WORD $0x6ea51c83 // bit.16b v3, v4, v5
+	FCMGT_4S(5, 4, 3)
+	BIT_16B(3, 4, 5)
 	ADD $128, R3
 	SUBS $1, R4
 	BNE tops16
 	FMOVQ MixSums_Top+64(R1), F4
 	FMOVQ F0, MixSums_Top+64(R1)
-	WORD $0x4ea0d484 // fsub.4s v4, v4, v0
+	FSUB_4S(4, 4, 0)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1517,49 +1534,49 @@ tops16:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, MixSums_Scale+64(R1)
 	FMOVQ MixSums_Weight+64(R1), F6
-	WORD $0x6e25dcc8 // fmul.4s v8, v6, v5
+	FMUL_4S(8, 6, 5)
 	FMOVQ MixSums_Top+80(R1), F4
 	FMOVQ F1, MixSums_Top+80(R1)
-	WORD $0x4ea1d484 // fsub.4s v4, v4, v1
+	FSUB_4S(4, 4, 1)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1571,49 +1588,49 @@ tops16:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, MixSums_Scale+80(R1)
 	FMOVQ MixSums_Weight+80(R1), F6
-	WORD $0x6e25dcc9 // fmul.4s v9, v6, v5
+	FMUL_4S(9, 6, 5)
 	FMOVQ MixSums_Top+96(R1), F4
 	FMOVQ F2, MixSums_Top+96(R1)
-	WORD $0x4ea2d484 // fsub.4s v4, v4, v2
+	FSUB_4S(4, 4, 2)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1625,49 +1642,49 @@ tops16:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, MixSums_Scale+96(R1)
 	FMOVQ MixSums_Weight+96(R1), F6
-	WORD $0x6e25dcca // fmul.4s v10, v6, v5
+	FMUL_4S(10, 6, 5)
 	FMOVQ MixSums_Top+112(R1), F4
 	FMOVQ F3, MixSums_Top+112(R1)
-	WORD $0x4ea3d484 // fsub.4s v4, v4, v3
+	FSUB_4S(4, 4, 3)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1679,51 +1696,51 @@ tops16:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, MixSums_Scale+112(R1)
 	FMOVQ MixSums_Weight+112(R1), F6
-	WORD $0x6e25dccb // fmul.4s v11, v6, v5
+	FMUL_4S(11, 6, 5)
 	ADD $64, R0, R3
 	MOVD R2, R4
 exps16:
 	FMOVQ 0(R3), F4
-	WORD $0x4ea0d484 // fsub.4s v4, v4, v0
+	FSUB_4S(4, 4, 0)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1735,47 +1752,47 @@ exps16:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, 0(R3)
-	WORD $0x4e25d508 // fadd.4s v8, v8, v5
+	FADD_4S(8, 8, 5)
 	FMOVQ 16(R3), F4
-	WORD $0x4ea1d484 // fsub.4s v4, v4, v1
+	FSUB_4S(4, 4, 1)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1787,47 +1804,47 @@ exps16:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, 16(R3)
-	WORD $0x4e25d529 // fadd.4s v9, v9, v5
+	FADD_4S(9, 9, 5)
 	FMOVQ 32(R3), F4
-	WORD $0x4ea2d484 // fsub.4s v4, v4, v2
+	FSUB_4S(4, 4, 2)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1839,47 +1856,47 @@ exps16:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, 32(R3)
-	WORD $0x4e25d54a // fadd.4s v10, v10, v5
+	FADD_4S(10, 10, 5)
 	FMOVQ 48(R3), F4
-	WORD $0x4ea3d484 // fsub.4s v4, v4, v3
+	FSUB_4S(4, 4, 3)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1891,34 +1908,34 @@ exps16:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V5.B16
 	FMOVQ F5, 48(R3)
-	WORD $0x4e25d56b // fadd.4s v11, v11, v5
+	FADD_4S(11, 11, 5)
 	ADD $128, R3
 	SUBS $1, R4
 	BNE exps16
@@ -1947,28 +1964,28 @@ TEXT ·mixDivideNEON(SB), NOSPLIT, $0-32
 	FMOVQ 112(R1), F15
 loop:
 	FMOVQ 0(R0), F0
-	WORD $0x6e28fc00 // fdiv.4s v0, v0, v8
+	FDIV_4S(0, 0, 8)
 	FMOVQ F0, 0(R0)
 	FMOVQ 16(R0), F1
-	WORD $0x6e29fc21 // fdiv.4s v1, v1, v9
+	FDIV_4S(1, 1, 9)
 	FMOVQ F1, 16(R0)
 	FMOVQ 32(R0), F2
-	WORD $0x6e2afc42 // fdiv.4s v2, v2, v10
+	FDIV_4S(2, 2, 10)
 	FMOVQ F2, 32(R0)
 	FMOVQ 48(R0), F3
-	WORD $0x6e2bfc63 // fdiv.4s v3, v3, v11
+	FDIV_4S(3, 3, 11)
 	FMOVQ F3, 48(R0)
 	FMOVQ 64(R0), F4
-	WORD $0x6e2cfc84 // fdiv.4s v4, v4, v12
+	FDIV_4S(4, 4, 12)
 	FMOVQ F4, 64(R0)
 	FMOVQ 80(R0), F5
-	WORD $0x6e2dfca5 // fdiv.4s v5, v5, v13
+	FDIV_4S(5, 5, 13)
 	FMOVQ F5, 80(R0)
 	FMOVQ 96(R0), F6
-	WORD $0x6e2efcc6 // fdiv.4s v6, v6, v14
+	FDIV_4S(6, 6, 14)
 	FMOVQ F6, 96(R0)
 	FMOVQ 112(R0), F7
-	WORD $0x6e2ffce7 // fdiv.4s v7, v7, v15
+	FDIV_4S(7, 7, 15)
 	FMOVQ F7, 112(R0)
 	ADD $128, R0
 	SUBS $32, R2

@@ -31,6 +31,7 @@ type Vector struct {
 	Narrow func(dst []uint16, x []float32)
 	Page   Page
 	Coded  Coded
+	Prompt Prompt
 	Mix    Mix
 	Delta  Delta
 }
@@ -71,9 +72,10 @@ var vectorGeneric = Vector{
 	Page: Page{
 		Scores32: scores32, Scores16: scores16, Weigh32: weigh32, Weigh16: weigh16, Merge: merge,
 	},
-	Coded: codedGeneric,
-	Mix:   mixGeneric,
-	Delta: Delta{Columns: 32, Read: deltaRead, Update: deltaUpdate, Steps: deltaSteps},
+	Coded:  codedGeneric,
+	Prompt: promptGeneric,
+	Mix:    mixGeneric,
+	Delta:  Delta{Columns: 32, Read: deltaRead, Update: deltaUpdate, Steps: deltaSteps},
 }
 
 // ForWidth is v, or the definition where rows are not a multiple of lanes long.

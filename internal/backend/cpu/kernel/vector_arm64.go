@@ -18,9 +18,10 @@ var vectorNEON = Vector{
 	Page: Page{
 		Scores32: scores32NEON, Scores16: scores16NEON, Weigh32: weigh32NEON, Weigh16: weigh16NEON, Merge: mergeNEON,
 	},
-	Coded: Coded{Scores: codedScoresNEON, Softmax: codedSoftmaxNEON, Weigh: codedWeighNEON, Merge: codedMergeNEON},
-	Mix:   Mix{Product: mixProductNEON, Weights: mixWeightsNEON, Divide: mixDivideNEON},
-	Delta: Delta{Columns: 32, Read: deltaReadNEON, Update: deltaUpdateNEON, Steps: deltaStepsNEON},
+	Coded:  Coded{Scores: codedScoresNEON, Softmax: codedSoftmaxNEON, Weigh: codedWeighNEON, Merge: codedMergeNEON},
+	Prompt: promptNEON,
+	Mix:    Mix{Product: mixProductNEON, Weights: mixWeightsNEON, Divide: mixDivideNEON},
+	Delta:  Delta{Columns: 32, Read: deltaReadNEON, Update: deltaUpdateNEON, Steps: deltaStepsNEON},
 }
 
 // normNEON is rmsNorm.

@@ -5,6 +5,28 @@
 #include "textflag.h"
 #include "go_asm.h"
 
+// Instructions that the assembler does not know, destination first.
+#define BIC_16B(d, n, m) WORD $(0x4e601c00|m<<16|n<<5|d)
+#define BIT_16B(d, n, m) WORD $(0x6ea01c00|m<<16|n<<5|d)
+#define FABS_4S(d, n) WORD $(0x4ea0f800|n<<5|d)
+#define FADDP_2S(d, n) WORD $(0x7e30d800|n<<5|d)
+#define FADD_4S(d, n, m) WORD $(0x4e20d400|m<<16|n<<5|d)
+#define FCMGT_4S(d, n, m) WORD $(0x6ea0e400|m<<16|n<<5|d)
+#define FCVTL2_4S(d, n) WORD $(0x4e217800|n<<5|d)
+#define FCVTL_4S(d, n) WORD $(0x0e217800|n<<5|d)
+#define FCVTN2_8H(d, n) WORD $(0x4e216800|n<<5|d)
+#define FCVTN_4H(d, n) WORD $(0x0e216800|n<<5|d)
+#define FCVTZS_4S(d, n) WORD $(0x4ea1b800|n<<5|d)
+#define FDIV_4S(d, n, m) WORD $(0x6e20fc00|m<<16|n<<5|d)
+#define FMAXV_4S(d, n) WORD $(0x6e30f800|n<<5|d)
+#define FMAX_4S(d, n, m) WORD $(0x4e20f400|m<<16|n<<5|d)
+#define FMLA_4S_AT(d, n, m, i) WORD $(0x4f801000|(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d)
+#define FMUL_4S(d, n, m) WORD $(0x6e20dc00|m<<16|n<<5|d)
+#define FMUL_4S_AT(d, n, m, i) WORD $(0x4f809000|(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d)
+#define FNEG_4S(d, n) WORD $(0x6ea0f800|n<<5|d)
+#define FSUB_4S(d, n, m) WORD $(0x4ea0d400|m<<16|n<<5|d)
+#define SSHR_4S_1(d, n) WORD $(0x4f3f0400|n<<5|d)
+
 DATA table<>+0(SB)/8, $0x3fb8aa3b3fb8aa3b
 DATA table<>+8(SB)/8, $0x3fb8aa3b3fb8aa3b
 DATA table<>+16(SB)/8, $0x4b4000004b400000
@@ -75,7 +97,7 @@ TEXT ·addNEON(SB), NOSPLIT, $0-48
 loop:
 	FMOVQ (R0), F0
 	FMOVQ.P 16(R1), F1
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	FADD_4S(0, 0, 1)
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
 	BGE loop
@@ -85,7 +107,7 @@ rest:
 single:
 	FMOVS (R0), F0
 	FMOVS.P 4(R1), F1
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	FADD_4S(0, 0, 1)
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
 	BNE single
@@ -108,8 +130,8 @@ TEXT ·addScaledNEON(SB), NOSPLIT, $0-52
 loop:
 	FMOVQ (R0), F0
 	FMOVQ.P 16(R1), F1
-	WORD $0x6e38dc21 // fmul.4s v1, v1, v24
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	FMUL_4S(1, 1, 24)
+	FADD_4S(0, 0, 1)
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
 	BGE loop
@@ -119,8 +141,8 @@ rest:
 single:
 	FMOVS (R0), F0
 	FMOVS.P 4(R1), F1
-	WORD $0x6e38dc21 // fmul.4s v1, v1, v24
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	FMUL_4S(1, 1, 24)
+	FADD_4S(0, 0, 1)
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
 	BNE single
@@ -141,7 +163,7 @@ TEXT ·scaleRowNEON(SB), NOSPLIT, $0-28
 	BLT rest
 loop:
 	FMOVQ (R0), F0
-	WORD $0x6e38dc00 // fmul.4s v0, v0, v24
+	FMUL_4S(0, 0, 24)
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
 	BGE loop
@@ -150,7 +172,7 @@ rest:
 	BEQ end
 single:
 	FMOVS (R0), F0
-	WORD $0x6e38dc00 // fmul.4s v0, v0, v24
+	FMUL_4S(0, 0, 24)
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
 	BNE single
@@ -174,8 +196,8 @@ TEXT ·scaleGainNEON(SB), NOSPLIT, $0-76
 loop:
 	FMOVQ.P 16(R1), F0
 	FMOVQ.P 16(R2), F1
-	WORD $0x6e38dc00 // fmul.4s v0, v0, v24
-	WORD $0x6e21dc00 // fmul.4s v0, v0, v1
+	FMUL_4S(0, 0, 24)
+	FMUL_4S(0, 0, 1)
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
 	BGE loop
@@ -185,8 +207,8 @@ rest:
 single:
 	FMOVS.P 4(R1), F0
 	FMOVS.P 4(R2), F1
-	WORD $0x6e38dc00 // fmul.4s v0, v0, v24
-	WORD $0x6e21dc00 // fmul.4s v0, v0, v1
+	FMUL_4S(0, 0, 24)
+	FMUL_4S(0, 0, 1)
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
 	BNE single
@@ -208,7 +230,7 @@ TEXT ·mulRowNEON(SB), NOSPLIT, $0-72
 loop:
 	FMOVQ.P 16(R1), F0
 	FMOVQ.P 16(R2), F1
-	WORD $0x6e21dc00 // fmul.4s v0, v0, v1
+	FMUL_4S(0, 0, 1)
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
 	BGE loop
@@ -218,7 +240,7 @@ rest:
 single:
 	FMOVS.P 4(R1), F0
 	FMOVS.P 4(R2), F1
-	WORD $0x6e21dc00 // fmul.4s v0, v0, v1
+	FMUL_4S(0, 0, 1)
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
 	BNE single
@@ -272,19 +294,19 @@ TEXT ·siluRowNEON(SB), NOSPLIT, $0-24
 	BLT rest
 loop:
 	FMOVQ (R0), F0
-	WORD $0x4ea0f816 // fabs.4s v22, v0
-	WORD $0x6ea0fad6 // fneg.4s v22, v22
+	FABS_4S(22, 0)
+	FNEG_4S(22, 22)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V22.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V22.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -296,45 +318,45 @@ loop:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6eb6e6b5 // fcmgt.4s v21, v21, v22
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 22)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e6d5 // fcmgt.4s v21, v22, v21
+	FCMGT_4S(21, 22, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V23.B16
 	FMOVQ 160(R14), F16 // 1
-	WORD $0x4e37d611 // fadd.4s v17, v16, v23
-	WORD $0x6e31fef1 // fdiv.4s v17, v23, v17
-	WORD $0x6e37dc12 // fmul.4s v18, v0, v23
-	WORD $0x6ea0fa54 // fneg.4s v20, v18
+	FADD_4S(17, 16, 23)
+	FDIV_4S(17, 23, 17)
+	FMUL_4S(18, 0, 23)
+	FNEG_4S(20, 18)
 	VMOV V20.B16, V19.B16
 	VFMLA V23.S4, V0.S4, V19.S4
 	VFMLA V17.S4, V20.S4, V19.S4
-	WORD $0x4e33d653 // fadd.4s v19, v18, v19
-	WORD $0x4eb3d414 // fsub.4s v20, v0, v19
+	FADD_4S(19, 18, 19)
+	FSUB_4S(20, 0, 19)
 	VEOR V21.B16, V21.B16, V21.B16
-	WORD $0x6ea0e6b5 // fcmgt.4s v21, v21, v0
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	FCMGT_4S(21, 21, 0)
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V0.B16
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
@@ -344,19 +366,19 @@ rest:
 	BEQ end
 single:
 	FMOVS (R0), F0
-	WORD $0x4ea0f816 // fabs.4s v22, v0
-	WORD $0x6ea0fad6 // fneg.4s v22, v22
+	FABS_4S(22, 0)
+	FNEG_4S(22, 22)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V22.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V22.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -368,45 +390,45 @@ single:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6eb6e6b5 // fcmgt.4s v21, v21, v22
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 22)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e6d5 // fcmgt.4s v21, v22, v21
+	FCMGT_4S(21, 22, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V23.B16
 	FMOVQ 160(R14), F16 // 1
-	WORD $0x4e37d611 // fadd.4s v17, v16, v23
-	WORD $0x6e31fef1 // fdiv.4s v17, v23, v17
-	WORD $0x6e37dc12 // fmul.4s v18, v0, v23
-	WORD $0x6ea0fa54 // fneg.4s v20, v18
+	FADD_4S(17, 16, 23)
+	FDIV_4S(17, 23, 17)
+	FMUL_4S(18, 0, 23)
+	FNEG_4S(20, 18)
 	VMOV V20.B16, V19.B16
 	VFMLA V23.S4, V0.S4, V19.S4
 	VFMLA V17.S4, V20.S4, V19.S4
-	WORD $0x4e33d653 // fadd.4s v19, v18, v19
-	WORD $0x4eb3d414 // fsub.4s v20, v0, v19
+	FADD_4S(19, 18, 19)
+	FSUB_4S(20, 0, 19)
 	VEOR V21.B16, V21.B16, V21.B16
-	WORD $0x6ea0e6b5 // fcmgt.4s v21, v21, v0
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	FCMGT_4S(21, 21, 0)
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V0.B16
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
@@ -430,19 +452,19 @@ TEXT ·swigluNEON(SB), NOSPLIT, $0-72
 loop:
 	FMOVQ.P 16(R1), F0
 	FMOVQ.P 16(R2), F1
-	WORD $0x4ea0f816 // fabs.4s v22, v0
-	WORD $0x6ea0fad6 // fneg.4s v22, v22
+	FABS_4S(22, 0)
+	FNEG_4S(22, 22)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V22.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V22.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -454,47 +476,47 @@ loop:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6eb6e6b5 // fcmgt.4s v21, v21, v22
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 22)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e6d5 // fcmgt.4s v21, v22, v21
+	FCMGT_4S(21, 22, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V23.B16
 	FMOVQ 160(R14), F16 // 1
-	WORD $0x4e37d611 // fadd.4s v17, v16, v23
-	WORD $0x6e31fef1 // fdiv.4s v17, v23, v17
-	WORD $0x6e37dc12 // fmul.4s v18, v0, v23
-	WORD $0x6ea0fa54 // fneg.4s v20, v18
+	FADD_4S(17, 16, 23)
+	FDIV_4S(17, 23, 17)
+	FMUL_4S(18, 0, 23)
+	FNEG_4S(20, 18)
 	VMOV V20.B16, V19.B16
 	VFMLA V23.S4, V0.S4, V19.S4
 	VFMLA V17.S4, V20.S4, V19.S4
-	WORD $0x4e33d653 // fadd.4s v19, v18, v19
-	WORD $0x4eb3d414 // fsub.4s v20, v0, v19
+	FADD_4S(19, 18, 19)
+	FSUB_4S(20, 0, 19)
 	VEOR V21.B16, V21.B16, V21.B16
-	WORD $0x6ea0e6b5 // fcmgt.4s v21, v21, v0
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	FCMGT_4S(21, 21, 0)
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V0.B16
-	WORD $0x6e21dc00 // fmul.4s v0, v0, v1
+	FMUL_4S(0, 0, 1)
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
 	BGE loop
@@ -504,19 +526,19 @@ rest:
 single:
 	FMOVS.P 4(R1), F0
 	FMOVS.P 4(R2), F1
-	WORD $0x4ea0f816 // fabs.4s v22, v0
-	WORD $0x6ea0fad6 // fneg.4s v22, v22
+	FABS_4S(22, 0)
+	FNEG_4S(22, 22)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V22.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V22.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -528,47 +550,47 @@ single:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6eb6e6b5 // fcmgt.4s v21, v21, v22
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 22)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e6d5 // fcmgt.4s v21, v22, v21
+	FCMGT_4S(21, 22, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V23.B16
 	FMOVQ 160(R14), F16 // 1
-	WORD $0x4e37d611 // fadd.4s v17, v16, v23
-	WORD $0x6e31fef1 // fdiv.4s v17, v23, v17
-	WORD $0x6e37dc12 // fmul.4s v18, v0, v23
-	WORD $0x6ea0fa54 // fneg.4s v20, v18
+	FADD_4S(17, 16, 23)
+	FDIV_4S(17, 23, 17)
+	FMUL_4S(18, 0, 23)
+	FNEG_4S(20, 18)
 	VMOV V20.B16, V19.B16
 	VFMLA V23.S4, V0.S4, V19.S4
 	VFMLA V17.S4, V20.S4, V19.S4
-	WORD $0x4e33d653 // fadd.4s v19, v18, v19
-	WORD $0x4eb3d414 // fsub.4s v20, v0, v19
+	FADD_4S(19, 18, 19)
+	FSUB_4S(20, 0, 19)
 	VEOR V21.B16, V21.B16, V21.B16
-	WORD $0x6ea0e6b5 // fcmgt.4s v21, v21, v0
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	FCMGT_4S(21, 21, 0)
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V0.B16
-	WORD $0x6e21dc00 // fmul.4s v0, v0, v1
+	FMUL_4S(0, 0, 1)
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
 	BNE single
@@ -590,19 +612,19 @@ TEXT ·gateSiluNEON(SB), NOSPLIT, $0-48
 loop:
 	FMOVQ (R0), F0
 	FMOVQ.P 16(R1), F1
-	WORD $0x4ea0f836 // fabs.4s v22, v1
-	WORD $0x6ea0fad6 // fneg.4s v22, v22
+	FABS_4S(22, 1)
+	FNEG_4S(22, 22)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V22.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V22.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -614,47 +636,47 @@ loop:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6eb6e6b5 // fcmgt.4s v21, v21, v22
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 22)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e6d5 // fcmgt.4s v21, v22, v21
+	FCMGT_4S(21, 22, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V23.B16
 	FMOVQ 160(R14), F16 // 1
-	WORD $0x4e37d611 // fadd.4s v17, v16, v23
-	WORD $0x6e31fef1 // fdiv.4s v17, v23, v17
-	WORD $0x6e37dc32 // fmul.4s v18, v1, v23
-	WORD $0x6ea0fa54 // fneg.4s v20, v18
+	FADD_4S(17, 16, 23)
+	FDIV_4S(17, 23, 17)
+	FMUL_4S(18, 1, 23)
+	FNEG_4S(20, 18)
 	VMOV V20.B16, V19.B16
 	VFMLA V23.S4, V1.S4, V19.S4
 	VFMLA V17.S4, V20.S4, V19.S4
-	WORD $0x4e33d653 // fadd.4s v19, v18, v19
-	WORD $0x4eb3d434 // fsub.4s v20, v1, v19
+	FADD_4S(19, 18, 19)
+	FSUB_4S(20, 1, 19)
 	VEOR V21.B16, V21.B16, V21.B16
-	WORD $0x6ea1e6b5 // fcmgt.4s v21, v21, v1
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	FCMGT_4S(21, 21, 1)
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V1.B16
-	WORD $0x6e21dc00 // fmul.4s v0, v0, v1
+	FMUL_4S(0, 0, 1)
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
 	BGE loop
@@ -664,19 +686,19 @@ rest:
 single:
 	FMOVS (R0), F0
 	FMOVS.P 4(R1), F1
-	WORD $0x4ea0f836 // fabs.4s v22, v1
-	WORD $0x6ea0fad6 // fneg.4s v22, v22
+	FABS_4S(22, 1)
+	FNEG_4S(22, 22)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V22.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V22.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -688,47 +710,47 @@ single:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6eb6e6b5 // fcmgt.4s v21, v21, v22
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 22)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e6d5 // fcmgt.4s v21, v22, v21
+	FCMGT_4S(21, 22, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V23.B16
 	FMOVQ 160(R14), F16 // 1
-	WORD $0x4e37d611 // fadd.4s v17, v16, v23
-	WORD $0x6e31fef1 // fdiv.4s v17, v23, v17
-	WORD $0x6e37dc32 // fmul.4s v18, v1, v23
-	WORD $0x6ea0fa54 // fneg.4s v20, v18
+	FADD_4S(17, 16, 23)
+	FDIV_4S(17, 23, 17)
+	FMUL_4S(18, 1, 23)
+	FNEG_4S(20, 18)
 	VMOV V20.B16, V19.B16
 	VFMLA V23.S4, V1.S4, V19.S4
 	VFMLA V17.S4, V20.S4, V19.S4
-	WORD $0x4e33d653 // fadd.4s v19, v18, v19
-	WORD $0x4eb3d434 // fsub.4s v20, v1, v19
+	FADD_4S(19, 18, 19)
+	FSUB_4S(20, 1, 19)
 	VEOR V21.B16, V21.B16, V21.B16
-	WORD $0x6ea1e6b5 // fcmgt.4s v21, v21, v1
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	FCMGT_4S(21, 21, 1)
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V1.B16
-	WORD $0x6e21dc00 // fmul.4s v0, v0, v1
+	FMUL_4S(0, 0, 1)
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
 	BNE single
@@ -752,19 +774,19 @@ TEXT ·gateSigmoidNEON(SB), NOSPLIT, $0-52
 loop:
 	FMOVQ (R0), F0
 	FMOVQ.P 16(R1), F1
-	WORD $0x4ea0f836 // fabs.4s v22, v1
-	WORD $0x6ea0fad6 // fneg.4s v22, v22
+	FABS_4S(22, 1)
+	FNEG_4S(22, 22)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V22.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V22.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -776,45 +798,45 @@ loop:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6eb6e6b5 // fcmgt.4s v21, v21, v22
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 22)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e6d5 // fcmgt.4s v21, v22, v21
+	FCMGT_4S(21, 22, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V23.B16
 	FMOVQ 160(R14), F16 // 1
-	WORD $0x4e37d611 // fadd.4s v17, v16, v23
-	WORD $0x6e31fef1 // fdiv.4s v17, v23, v17
-	WORD $0x6ea0faf2 // fneg.4s v18, v23
+	FADD_4S(17, 16, 23)
+	FDIV_4S(17, 23, 17)
+	FNEG_4S(18, 23)
 	VMOV V23.B16, V19.B16
 	VFMLA V17.S4, V18.S4, V19.S4
-	WORD $0x4eb3d614 // fsub.4s v20, v16, v19
+	FSUB_4S(20, 16, 19)
 	VEOR V21.B16, V21.B16, V21.B16
-	WORD $0x6ea1e6b5 // fcmgt.4s v21, v21, v1
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	FCMGT_4S(21, 21, 1)
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V1.B16
-	WORD $0x6e38fc00 // fdiv.4s v0, v0, v24
-	WORD $0x6e21dc00 // fmul.4s v0, v0, v1
+	FDIV_4S(0, 0, 24)
+	FMUL_4S(0, 0, 1)
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
 	BGE loop
@@ -824,19 +846,19 @@ rest:
 single:
 	FMOVS (R0), F0
 	FMOVS.P 4(R1), F1
-	WORD $0x4ea0f836 // fabs.4s v22, v1
-	WORD $0x6ea0fad6 // fneg.4s v22, v22
+	FABS_4S(22, 1)
+	FNEG_4S(22, 22)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V22.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V22.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -848,45 +870,45 @@ single:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6eb6e6b5 // fcmgt.4s v21, v21, v22
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 22)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e6d5 // fcmgt.4s v21, v22, v21
+	FCMGT_4S(21, 22, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V23.B16
 	FMOVQ 160(R14), F16 // 1
-	WORD $0x4e37d611 // fadd.4s v17, v16, v23
-	WORD $0x6e31fef1 // fdiv.4s v17, v23, v17
-	WORD $0x6ea0faf2 // fneg.4s v18, v23
+	FADD_4S(17, 16, 23)
+	FDIV_4S(17, 23, 17)
+	FNEG_4S(18, 23)
 	VMOV V23.B16, V19.B16
 	VFMLA V17.S4, V18.S4, V19.S4
-	WORD $0x4eb3d614 // fsub.4s v20, v16, v19
+	FSUB_4S(20, 16, 19)
 	VEOR V21.B16, V21.B16, V21.B16
-	WORD $0x6ea1e6b5 // fcmgt.4s v21, v21, v1
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	FCMGT_4S(21, 21, 1)
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V1.B16
-	WORD $0x6e38fc00 // fdiv.4s v0, v0, v24
-	WORD $0x6e21dc00 // fmul.4s v0, v0, v1
+	FDIV_4S(0, 0, 24)
+	FMUL_4S(0, 0, 1)
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
 	BNE single
@@ -907,19 +929,19 @@ TEXT ·sigmoidsNEON(SB), NOSPLIT, $0-48
 	BLT rest
 loop:
 	FMOVQ.P 16(R1), F0
-	WORD $0x4ea0f816 // fabs.4s v22, v0
-	WORD $0x6ea0fad6 // fneg.4s v22, v22
+	FABS_4S(22, 0)
+	FNEG_4S(22, 22)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V22.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V22.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -931,42 +953,42 @@ loop:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6eb6e6b5 // fcmgt.4s v21, v21, v22
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 22)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e6d5 // fcmgt.4s v21, v22, v21
+	FCMGT_4S(21, 22, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V23.B16
 	FMOVQ 160(R14), F16 // 1
-	WORD $0x4e37d611 // fadd.4s v17, v16, v23
-	WORD $0x6e31fef1 // fdiv.4s v17, v23, v17
-	WORD $0x6ea0faf2 // fneg.4s v18, v23
+	FADD_4S(17, 16, 23)
+	FDIV_4S(17, 23, 17)
+	FNEG_4S(18, 23)
 	VMOV V23.B16, V19.B16
 	VFMLA V17.S4, V18.S4, V19.S4
-	WORD $0x4eb3d614 // fsub.4s v20, v16, v19
+	FSUB_4S(20, 16, 19)
 	VEOR V21.B16, V21.B16, V21.B16
-	WORD $0x6ea0e6b5 // fcmgt.4s v21, v21, v0
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	FCMGT_4S(21, 21, 0)
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V0.B16
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
@@ -976,19 +998,19 @@ rest:
 	BEQ end
 single:
 	FMOVS.P 4(R1), F0
-	WORD $0x4ea0f816 // fabs.4s v22, v0
-	WORD $0x6ea0fad6 // fneg.4s v22, v22
+	FABS_4S(22, 0)
+	FNEG_4S(22, 22)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V22.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V22.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1000,42 +1022,42 @@ single:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6eb6e6b5 // fcmgt.4s v21, v21, v22
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 22)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e6d5 // fcmgt.4s v21, v22, v21
+	FCMGT_4S(21, 22, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V23.B16
 	FMOVQ 160(R14), F16 // 1
-	WORD $0x4e37d611 // fadd.4s v17, v16, v23
-	WORD $0x6e31fef1 // fdiv.4s v17, v23, v17
-	WORD $0x6ea0faf2 // fneg.4s v18, v23
+	FADD_4S(17, 16, 23)
+	FDIV_4S(17, 23, 17)
+	FNEG_4S(18, 23)
 	VMOV V23.B16, V19.B16
 	VFMLA V17.S4, V18.S4, V19.S4
-	WORD $0x4eb3d614 // fsub.4s v20, v16, v19
+	FSUB_4S(20, 16, 19)
 	VEOR V21.B16, V21.B16, V21.B16
-	WORD $0x6ea0e6b5 // fcmgt.4s v21, v21, v0
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	FCMGT_4S(21, 21, 0)
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V0.B16
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
@@ -1061,20 +1083,20 @@ TEXT ·decaysNEON(SB), NOSPLIT, $0-56
 	BLT rest
 loop:
 	FMOVQ.P 16(R1), F0
-	WORD $0x4e39d400 // fadd.4s v0, v0, v25
-	WORD $0x4ea0f816 // fabs.4s v22, v0
-	WORD $0x6ea0fad6 // fneg.4s v22, v22
+	FADD_4S(0, 0, 25)
+	FABS_4S(22, 0)
+	FNEG_4S(22, 22)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V22.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V22.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1086,36 +1108,36 @@ loop:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6eb6e6b5 // fcmgt.4s v21, v21, v22
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 22)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e6d5 // fcmgt.4s v21, v22, v21
+	FCMGT_4S(21, 22, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V23.B16
 	FMOVQ 176(R14), F16 // 2
-	WORD $0x4e37d611 // fadd.4s v17, v16, v23
-	WORD $0x6e31fef1 // fdiv.4s v17, v23, v17
-	WORD $0x6e31de32 // fmul.4s v18, v17, v17
+	FADD_4S(17, 16, 23)
+	FDIV_4S(17, 23, 17)
+	FMUL_4S(18, 17, 17)
 	FMOVQ 272(R14), F19 // 2/17
 	FMOVQ 288(R14), F20 // 2/15
 	VFMLA V18.S4, V19.S4, V20.S4
@@ -1131,26 +1153,26 @@ loop:
 	VFMLA V18.S4, V20.S4, V19.S4
 	FMOVQ 384(R14), F20 // 2/3
 	VFMLA V18.S4, V19.S4, V20.S4
-	WORD $0x6ea0fa50 // fneg.4s v16, v18
+	FNEG_4S(16, 18)
 	VMOV V23.B16, V21.B16
 	VFMLA V20.S4, V16.S4, V21.S4
-	WORD $0x6ea0fa30 // fneg.4s v16, v17
+	FNEG_4S(16, 17)
 	VFMLA V21.S4, V16.S4, V23.S4
 	VEOR V21.B16, V21.B16, V21.B16
-	WORD $0x4e35f415 // fmax.4s v21, v0, v21
-	WORD $0x4e37d6a0 // fadd.4s v0, v21, v23
-	WORD $0x6e38dc03 // fmul.4s v3, v0, v24
+	FMAX_4S(21, 0, 21)
+	FADD_4S(0, 21, 23)
+	FMUL_4S(3, 0, 24)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V3.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V3.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1162,31 +1184,31 @@ loop:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea3e6b5 // fcmgt.4s v21, v21, v3
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 3)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e475 // fcmgt.4s v21, v3, v21
+	FCMGT_4S(21, 3, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V0.B16
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
@@ -1196,20 +1218,20 @@ rest:
 	BEQ end
 single:
 	FMOVS.P 4(R1), F0
-	WORD $0x4e39d400 // fadd.4s v0, v0, v25
-	WORD $0x4ea0f816 // fabs.4s v22, v0
-	WORD $0x6ea0fad6 // fneg.4s v22, v22
+	FADD_4S(0, 0, 25)
+	FABS_4S(22, 0)
+	FNEG_4S(22, 22)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V22.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V22.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1221,36 +1243,36 @@ single:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6eb6e6b5 // fcmgt.4s v21, v21, v22
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 22)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e6d5 // fcmgt.4s v21, v22, v21
+	FCMGT_4S(21, 22, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V23.B16
 	FMOVQ 176(R14), F16 // 2
-	WORD $0x4e37d611 // fadd.4s v17, v16, v23
-	WORD $0x6e31fef1 // fdiv.4s v17, v23, v17
-	WORD $0x6e31de32 // fmul.4s v18, v17, v17
+	FADD_4S(17, 16, 23)
+	FDIV_4S(17, 23, 17)
+	FMUL_4S(18, 17, 17)
 	FMOVQ 272(R14), F19 // 2/17
 	FMOVQ 288(R14), F20 // 2/15
 	VFMLA V18.S4, V19.S4, V20.S4
@@ -1266,26 +1288,26 @@ single:
 	VFMLA V18.S4, V20.S4, V19.S4
 	FMOVQ 384(R14), F20 // 2/3
 	VFMLA V18.S4, V19.S4, V20.S4
-	WORD $0x6ea0fa50 // fneg.4s v16, v18
+	FNEG_4S(16, 18)
 	VMOV V23.B16, V21.B16
 	VFMLA V20.S4, V16.S4, V21.S4
-	WORD $0x6ea0fa30 // fneg.4s v16, v17
+	FNEG_4S(16, 17)
 	VFMLA V21.S4, V16.S4, V23.S4
 	VEOR V21.B16, V21.B16, V21.B16
-	WORD $0x4e35f415 // fmax.4s v21, v0, v21
-	WORD $0x4e37d6a0 // fadd.4s v0, v21, v23
-	WORD $0x6e38dc03 // fmul.4s v3, v0, v24
+	FMAX_4S(21, 0, 21)
+	FADD_4S(0, 21, 23)
+	FMUL_4S(3, 0, 24)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V3.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V3.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1297,31 +1319,31 @@ single:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea3e6b5 // fcmgt.4s v21, v21, v3
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 3)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e475 // fcmgt.4s v21, v3, v21
+	FCMGT_4S(21, 3, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V0.B16
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
@@ -1347,7 +1369,7 @@ TEXT ·mergeRowNEON(SB), NOSPLIT, $0-56
 loop:
 	FMOVQ (R0), F0
 	FMOVQ.P 16(R1), F1
-	WORD $0x6e39dc00 // fmul.4s v0, v0, v25
+	FMUL_4S(0, 0, 25)
 	VFMLA V24.S4, V1.S4, V0.S4
 	FMOVQ.P F0, 16(R0)
 	SUBS $4, R3
@@ -1358,7 +1380,7 @@ rest:
 single:
 	FMOVS (R0), F0
 	FMOVS.P 4(R1), F1
-	WORD $0x6e39dc00 // fmul.4s v0, v0, v25
+	FMUL_4S(0, 0, 25)
 	VFMLA V24.S4, V1.S4, V0.S4
 	FMOVS.P F0, 4(R0)
 	SUBS $1, R3
@@ -1416,12 +1438,12 @@ single:
 	FMOVQ 32(R3), F2
 	FMOVQ 48(R3), F3
 sum:
-	WORD $0x4e22d400 // fadd.4s v0, v0, v2
-	WORD $0x4e23d421 // fadd.4s v1, v1, v3
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	FADD_4S(0, 0, 2)
+	FADD_4S(1, 1, 3)
+	FADD_4S(0, 0, 1)
 	VDUP V0.D[1], V31.D2
-	WORD $0x4e3fd400 // fadd.4s v0, v0, v31
-	WORD $0x7e30d800 // faddp.2s v0, v0
+	FADD_4S(0, 0, 31)
+	FADDP_2S(0, 0)
 	FMOVS F0, sum+48(FP)
 	RET
 
@@ -1525,24 +1547,24 @@ single:
 	FMOVQ 224(R3), F14
 	FMOVQ 240(R3), F15
 sum:
-	WORD $0x4e28d400 // fadd.4s v0, v0, v8
-	WORD $0x4e29d421 // fadd.4s v1, v1, v9
-	WORD $0x4e2ad442 // fadd.4s v2, v2, v10
-	WORD $0x4e2bd463 // fadd.4s v3, v3, v11
-	WORD $0x4e2cd484 // fadd.4s v4, v4, v12
-	WORD $0x4e2dd4a5 // fadd.4s v5, v5, v13
-	WORD $0x4e2ed4c6 // fadd.4s v6, v6, v14
-	WORD $0x4e2fd4e7 // fadd.4s v7, v7, v15
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
-	WORD $0x4e25d421 // fadd.4s v1, v1, v5
-	WORD $0x4e26d442 // fadd.4s v2, v2, v6
-	WORD $0x4e27d463 // fadd.4s v3, v3, v7
-	WORD $0x4e22d400 // fadd.4s v0, v0, v2
-	WORD $0x4e23d421 // fadd.4s v1, v1, v3
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	FADD_4S(0, 0, 8)
+	FADD_4S(1, 1, 9)
+	FADD_4S(2, 2, 10)
+	FADD_4S(3, 3, 11)
+	FADD_4S(4, 4, 12)
+	FADD_4S(5, 5, 13)
+	FADD_4S(6, 6, 14)
+	FADD_4S(7, 7, 15)
+	FADD_4S(0, 0, 4)
+	FADD_4S(1, 1, 5)
+	FADD_4S(2, 2, 6)
+	FADD_4S(3, 3, 7)
+	FADD_4S(0, 0, 2)
+	FADD_4S(1, 1, 3)
+	FADD_4S(0, 0, 1)
 	VDUP V0.D[1], V31.D2
-	WORD $0x4e3fd400 // fadd.4s v0, v0, v31
-	WORD $0x7e30d800 // faddp.2s v0, v0
+	FADD_4S(0, 0, 31)
+	FADDP_2S(0, 0)
 	FMOVS F0, sum+24(FP)
 	RET
 
@@ -1561,8 +1583,8 @@ TEXT ·topNEON(SB), NOSPLIT, $0-28
 	BLT rest
 loop:
 	FMOVQ.P 16(R0), F1
-	WORD $0x6ea0e422 // fcmgt.4s v2, v1, v0
-	WORD $0x6ea21c20 // bit.16b v0, v1, v2
+	FCMGT_4S(2, 1, 0)
+	BIT_16B(0, 1, 2)
 	SUBS $4, R1
 	BGE loop
 rest:
@@ -1571,12 +1593,12 @@ rest:
 single:
 	FMOVS.P 4(R0), F1
 	VDUP V1.S[0], V1.S4
-	WORD $0x6ea0e422 // fcmgt.4s v2, v1, v0
-	WORD $0x6ea21c20 // bit.16b v0, v1, v2
+	FCMGT_4S(2, 1, 0)
+	BIT_16B(0, 1, 2)
 	SUBS $1, R1
 	BNE single
 fold:
-	WORD $0x6e30f800 // fmaxv.4s v0, v0
+	FMAXV_4S(0, 0)
 	FMOVS F0, top+24(FP)
 	RET
 
@@ -1600,18 +1622,18 @@ TEXT ·expSumNEON(SB), NOSPLIT, $64-36
 	BLT rest
 loop:
 	FMOVQ (R0), F4
-	WORD $0x4eb8d484 // fsub.4s v4, v4, v24
+	FSUB_4S(4, 4, 24)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1623,47 +1645,47 @@ loop:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V4.B16
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
+	FADD_4S(0, 0, 4)
 	FMOVQ.P F4, 16(R0)
 	FMOVQ (R0), F4
-	WORD $0x4eb8d484 // fsub.4s v4, v4, v24
+	FSUB_4S(4, 4, 24)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1675,47 +1697,47 @@ loop:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V4.B16
-	WORD $0x4e24d421 // fadd.4s v1, v1, v4
+	FADD_4S(1, 1, 4)
 	FMOVQ.P F4, 16(R0)
 	FMOVQ (R0), F4
-	WORD $0x4eb8d484 // fsub.4s v4, v4, v24
+	FSUB_4S(4, 4, 24)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1727,47 +1749,47 @@ loop:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V4.B16
-	WORD $0x4e24d442 // fadd.4s v2, v2, v4
+	FADD_4S(2, 2, 4)
 	FMOVQ.P F4, 16(R0)
 	FMOVQ (R0), F4
-	WORD $0x4eb8d484 // fsub.4s v4, v4, v24
+	FSUB_4S(4, 4, 24)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1779,33 +1801,33 @@ loop:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V4.B16
-	WORD $0x4e24d463 // fadd.4s v3, v3, v4
+	FADD_4S(3, 3, 4)
 	FMOVQ.P F4, 16(R0)
 	SUBS $16, R1
 	BGE loop
@@ -1819,18 +1841,18 @@ rest:
 	FMOVQ F3, 48(R3)
 single:
 	FMOVS (R0), F4
-	WORD $0x4eb8d484 // fsub.4s v4, v4, v24
+	FSUB_4S(4, 4, 24)
 	FMOVQ 0(R14), F21 // log2e
 	FMOVQ 16(R14), F16 // round
 	VFMLA V21.S4, V4.S4, V16.S4
 	FMOVQ 16(R14), F21 // round
-	WORD $0x4eb5d610 // fsub.4s v16, v16, v21
+	FSUB_4S(16, 16, 21)
 	VMOV V4.B16, V17.B16
 	FMOVQ 32(R14), F21 // ln2Hi
 	VFMLA V21.S4, V16.S4, V17.S4
 	FMOVQ 48(R14), F21 // ln2Lo
-	WORD $0x6e35de12 // fmul.4s v18, v16, v21
-	WORD $0x4e32d633 // fadd.4s v19, v17, v18
+	FMUL_4S(18, 16, 21)
+	FADD_4S(19, 17, 18)
 	FMOVQ 64(R14), F20 // q5
 	FMOVQ 80(R14), F21 // q4
 	VFMLA V19.S4, V20.S4, V21.S4
@@ -1842,31 +1864,31 @@ single:
 	VFMLA V19.S4, V21.S4, V20.S4
 	FMOVQ 144(R14), F21 // 1/2
 	VFMLA V19.S4, V20.S4, V21.S4
-	WORD $0x6e33de73 // fmul.4s v19, v19, v19
+	FMUL_4S(19, 19, 19)
 	VFMLA V21.S4, V19.S4, V18.S4
 	FMOVQ 160(R14), F21 // 1
-	WORD $0x4e31d6b4 // fadd.4s v20, v21, v17
-	WORD $0x4eb5d693 // fsub.4s v19, v20, v21
-	WORD $0x4eb3d633 // fsub.4s v19, v17, v19
-	WORD $0x4e32d673 // fadd.4s v19, v19, v18
-	WORD $0x4e33d694 // fadd.4s v20, v20, v19
-	WORD $0x4ea1ba10 // fcvtzs.4s v16, v16
-	WORD $0x4f3f0613 // sshr.4s #1 v19, v16
+	FADD_4S(20, 21, 17)
+	FSUB_4S(19, 20, 21)
+	FSUB_4S(19, 17, 19)
+	FADD_4S(19, 19, 18)
+	FADD_4S(20, 20, 19)
+	FCVTZS_4S(16, 16)
+	SSHR_4S_1(19, 16)
 	VSUB V19.S4, V16.S4, V16.S4
 	FMOVQ 192(R14), F21 // bias
 	VADD V21.S4, V19.S4, V19.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e33de94 // fmul.4s v20, v20, v19
+	FMUL_4S(20, 20, 19)
 	VADD V21.S4, V16.S4, V16.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e30de94 // fmul.4s v20, v20, v16
+	FMUL_4S(20, 20, 16)
 	FMOVQ 208(R14), F21 // expMin
-	WORD $0x6ea4e6b5 // fcmgt.4s v21, v21, v4
-	WORD $0x4e751e94 // bic.16b v20, v20, v21
+	FCMGT_4S(21, 21, 4)
+	BIC_16B(20, 20, 21)
 	FMOVQ 224(R14), F21 // expMax
-	WORD $0x6eb5e495 // fcmgt.4s v21, v4, v21
+	FCMGT_4S(21, 4, 21)
 	FMOVQ 240(R14), F19 // inf
-	WORD $0x6eb51e74 // bit.16b v20, v19, v21
+	BIT_16B(20, 19, 21)
 	VMOV V20.B16, V4.B16
 	FMOVS (R3), F5
 	FADDS F4, F5, F5
@@ -1880,12 +1902,12 @@ single:
 	FMOVQ 32(R3), F2
 	FMOVQ 48(R3), F3
 sum:
-	WORD $0x4e22d400 // fadd.4s v0, v0, v2
-	WORD $0x4e23d421 // fadd.4s v1, v1, v3
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	FADD_4S(0, 0, 2)
+	FADD_4S(1, 1, 3)
+	FADD_4S(0, 0, 1)
 	VDUP V0.D[1], V31.D2
-	WORD $0x4e3fd400 // fadd.4s v0, v0, v31
-	WORD $0x7e30d800 // faddp.2s v0, v0
+	FADD_4S(0, 0, 31)
+	FADDP_2S(0, 0)
 	FMOVS F0, sum+32(FP)
 	RET
 
@@ -1907,9 +1929,9 @@ loop:
 	FMOVQ (R1), F1
 	FMOVQ.P 16(R2), F2
 	FMOVQ.P 16(R3), F3
-	WORD $0x6e23dc24 // fmul.4s v4, v1, v3
-	WORD $0x6ea0f884 // fneg.4s v4, v4
-	WORD $0x6e23dc05 // fmul.4s v5, v0, v3
+	FMUL_4S(4, 1, 3)
+	FNEG_4S(4, 4)
+	FMUL_4S(5, 0, 3)
 	VFMLA V2.S4, V0.S4, V4.S4
 	VFMLA V2.S4, V1.S4, V5.S4
 	FMOVQ.P F4, 16(R0)
@@ -1924,9 +1946,9 @@ single:
 	FMOVS (R1), F1
 	FMOVS.P 4(R2), F2
 	FMOVS.P 4(R3), F3
-	WORD $0x6e23dc24 // fmul.4s v4, v1, v3
-	WORD $0x6ea0f884 // fneg.4s v4, v4
-	WORD $0x6e23dc05 // fmul.4s v5, v0, v3
+	FMUL_4S(4, 1, 3)
+	FNEG_4S(4, 4)
+	FMUL_4S(5, 0, 3)
 	VFMLA V2.S4, V0.S4, V4.S4
 	VFMLA V2.S4, V1.S4, V5.S4
 	FMOVS.P F4, 4(R0)
@@ -1949,11 +1971,11 @@ TEXT ·narrowNEON(SB), NOSPLIT, $0-48
 loop:
 	FLDPQ 0(R1), (F0, F1)
 	FLDPQ 32(R1), (F2, F3)
-	WORD $0x0e216804 // fcvtn.4h v4, v0
-	WORD $0x4e216824 // fcvtn2.8h v4, v1
+	FCVTN_4H(4, 0)
+	FCVTN2_8H(4, 1)
 	FMOVQ F4, 0(R0)
-	WORD $0x0e216846 // fcvtn.4h v6, v2
-	WORD $0x4e216866 // fcvtn2.8h v6, v3
+	FCVTN_4H(6, 2)
+	FCVTN2_8H(6, 3)
 	FMOVQ F6, 16(R0)
 	ADD $32, R0
 	ADD $64, R1
@@ -2037,36 +2059,36 @@ columns4:
 	VFMLA V23.S4, V19.S4, V15.S4
 	SUBS $16, R7
 	BNE columns4
-	WORD $0x4e22d400 // fadd.4s v0, v0, v2
-	WORD $0x4e23d421 // fadd.4s v1, v1, v3
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	FADD_4S(0, 0, 2)
+	FADD_4S(1, 1, 3)
+	FADD_4S(0, 0, 1)
 	VDUP V0.D[1], V31.D2
-	WORD $0x4e3fd400 // fadd.4s v0, v0, v31
-	WORD $0x7e30d800 // faddp.2s v0, v0
+	FADD_4S(0, 0, 31)
+	FADDP_2S(0, 0)
 	FMULS F24, F0, F0
 	FMOVS.P F0, 4(R0)
-	WORD $0x4e26d484 // fadd.4s v4, v4, v6
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
-	WORD $0x4e25d484 // fadd.4s v4, v4, v5
+	FADD_4S(4, 4, 6)
+	FADD_4S(5, 5, 7)
+	FADD_4S(4, 4, 5)
 	VDUP V4.D[1], V31.D2
-	WORD $0x4e3fd484 // fadd.4s v4, v4, v31
-	WORD $0x7e30d884 // faddp.2s v4, v4
+	FADD_4S(4, 4, 31)
+	FADDP_2S(4, 4)
 	FMULS F24, F4, F4
 	FMOVS.P F4, 4(R0)
-	WORD $0x4e2ad508 // fadd.4s v8, v8, v10
-	WORD $0x4e2bd529 // fadd.4s v9, v9, v11
-	WORD $0x4e29d508 // fadd.4s v8, v8, v9
+	FADD_4S(8, 8, 10)
+	FADD_4S(9, 9, 11)
+	FADD_4S(8, 8, 9)
 	VDUP V8.D[1], V31.D2
-	WORD $0x4e3fd508 // fadd.4s v8, v8, v31
-	WORD $0x7e30d908 // faddp.2s v8, v8
+	FADD_4S(8, 8, 31)
+	FADDP_2S(8, 8)
 	FMULS F24, F8, F8
 	FMOVS.P F8, 4(R0)
-	WORD $0x4e2ed58c // fadd.4s v12, v12, v14
-	WORD $0x4e2fd5ad // fadd.4s v13, v13, v15
-	WORD $0x4e2dd58c // fadd.4s v12, v12, v13
+	FADD_4S(12, 12, 14)
+	FADD_4S(13, 13, 15)
+	FADD_4S(12, 12, 13)
 	VDUP V12.D[1], V31.D2
-	WORD $0x4e3fd58c // fadd.4s v12, v12, v31
-	WORD $0x7e30d98c // faddp.2s v12, v12
+	FADD_4S(12, 12, 31)
+	FADDP_2S(12, 12)
 	FMULS F24, F12, F12
 	FMOVS.P F12, 4(R0)
 	MOVD R11, R2
@@ -2097,12 +2119,12 @@ columns1:
 	VFMLA V23.S4, V19.S4, V3.S4
 	SUBS $16, R7
 	BNE columns1
-	WORD $0x4e22d400 // fadd.4s v0, v0, v2
-	WORD $0x4e23d421 // fadd.4s v1, v1, v3
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	FADD_4S(0, 0, 2)
+	FADD_4S(1, 1, 3)
+	FADD_4S(0, 0, 1)
 	VDUP V0.D[1], V31.D2
-	WORD $0x4e3fd400 // fadd.4s v0, v0, v31
-	WORD $0x7e30d800 // faddp.2s v0, v0
+	FADD_4S(0, 0, 31)
+	FADDP_2S(0, 0)
 	FMULS F24, F0, F0
 	FMOVS.P F0, 4(R0)
 	MOVD R8, R2
@@ -2155,31 +2177,31 @@ rows4:
 	FLDPQ 0(R9), (F20, F21)
 	FLDPQ 32(R9), (F22, F23)
 	ADD $64, R9
-	WORD $0x4f981280 // fmla.4s v0, v20, v24[0]
-	WORD $0x4f9812a1 // fmla.4s v1, v21, v24[0]
-	WORD $0x4f9812c2 // fmla.4s v2, v22, v24[0]
-	WORD $0x4f9812e3 // fmla.4s v3, v23, v24[0]
+	FMLA_4S_AT(0, 20, 24, 0)
+	FMLA_4S_AT(1, 21, 24, 0)
+	FMLA_4S_AT(2, 22, 24, 0)
+	FMLA_4S_AT(3, 23, 24, 0)
 	FLDPQ 0(R9), (F20, F21)
 	FLDPQ 32(R9), (F22, F23)
 	ADD $64, R9
-	WORD $0x4f981284 // fmla.4s v4, v20, v24[0]
-	WORD $0x4f9812a5 // fmla.4s v5, v21, v24[0]
-	WORD $0x4f9812c6 // fmla.4s v6, v22, v24[0]
-	WORD $0x4f9812e7 // fmla.4s v7, v23, v24[0]
+	FMLA_4S_AT(4, 20, 24, 0)
+	FMLA_4S_AT(5, 21, 24, 0)
+	FMLA_4S_AT(6, 22, 24, 0)
+	FMLA_4S_AT(7, 23, 24, 0)
 	FLDPQ 0(R9), (F20, F21)
 	FLDPQ 32(R9), (F22, F23)
 	ADD $64, R9
-	WORD $0x4f981288 // fmla.4s v8, v20, v24[0]
-	WORD $0x4f9812a9 // fmla.4s v9, v21, v24[0]
-	WORD $0x4f9812ca // fmla.4s v10, v22, v24[0]
-	WORD $0x4f9812eb // fmla.4s v11, v23, v24[0]
+	FMLA_4S_AT(8, 20, 24, 0)
+	FMLA_4S_AT(9, 21, 24, 0)
+	FMLA_4S_AT(10, 22, 24, 0)
+	FMLA_4S_AT(11, 23, 24, 0)
 	FLDPQ 0(R9), (F20, F21)
 	FLDPQ 32(R9), (F22, F23)
 	ADD $64, R9
-	WORD $0x4f98128c // fmla.4s v12, v20, v24[0]
-	WORD $0x4f9812ad // fmla.4s v13, v21, v24[0]
-	WORD $0x4f9812ce // fmla.4s v14, v22, v24[0]
-	WORD $0x4f9812ef // fmla.4s v15, v23, v24[0]
+	FMLA_4S_AT(12, 20, 24, 0)
+	FMLA_4S_AT(13, 21, 24, 0)
+	FMLA_4S_AT(14, 22, 24, 0)
+	FMLA_4S_AT(15, 23, 24, 0)
 	ADD R5, R8
 	SUBS $1, R7
 	BNE rows4
@@ -2221,10 +2243,10 @@ rows1:
 	FLDPQ 0(R9), (F20, F21)
 	FLDPQ 32(R9), (F22, F23)
 	ADD $64, R9
-	WORD $0x4f981280 // fmla.4s v0, v20, v24[0]
-	WORD $0x4f9812a1 // fmla.4s v1, v21, v24[0]
-	WORD $0x4f9812c2 // fmla.4s v2, v22, v24[0]
-	WORD $0x4f9812e3 // fmla.4s v3, v23, v24[0]
+	FMLA_4S_AT(0, 20, 24, 0)
+	FMLA_4S_AT(1, 21, 24, 0)
+	FMLA_4S_AT(2, 22, 24, 0)
+	FMLA_4S_AT(3, 23, 24, 0)
 	ADD R5, R8
 	SUBS $1, R7
 	BNE rows1
@@ -2286,44 +2308,44 @@ columns4:
 	FLDPQ 32(R6), (F18, F19)
 	ADD $64, R6
 	FMOVQ 0(R8), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 16(R8), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	ADD $32, R8
 	VFMLA V20.S4, V16.S4, V0.S4
 	VFMLA V21.S4, V17.S4, V1.S4
 	VFMLA V22.S4, V18.S4, V2.S4
 	VFMLA V23.S4, V19.S4, V3.S4
 	FMOVQ 0(R9), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 16(R9), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	ADD $32, R9
 	VFMLA V20.S4, V16.S4, V4.S4
 	VFMLA V21.S4, V17.S4, V5.S4
 	VFMLA V22.S4, V18.S4, V6.S4
 	VFMLA V23.S4, V19.S4, V7.S4
 	FMOVQ 0(R10), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 16(R10), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	ADD $32, R10
 	VFMLA V20.S4, V16.S4, V8.S4
 	VFMLA V21.S4, V17.S4, V9.S4
 	VFMLA V22.S4, V18.S4, V10.S4
 	VFMLA V23.S4, V19.S4, V11.S4
 	FMOVQ 0(R11), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 16(R11), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	ADD $32, R11
 	VFMLA V20.S4, V16.S4, V12.S4
 	VFMLA V21.S4, V17.S4, V13.S4
@@ -2331,36 +2353,36 @@ columns4:
 	VFMLA V23.S4, V19.S4, V15.S4
 	SUBS $16, R7
 	BNE columns4
-	WORD $0x4e22d400 // fadd.4s v0, v0, v2
-	WORD $0x4e23d421 // fadd.4s v1, v1, v3
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	FADD_4S(0, 0, 2)
+	FADD_4S(1, 1, 3)
+	FADD_4S(0, 0, 1)
 	VDUP V0.D[1], V31.D2
-	WORD $0x4e3fd400 // fadd.4s v0, v0, v31
-	WORD $0x7e30d800 // faddp.2s v0, v0
+	FADD_4S(0, 0, 31)
+	FADDP_2S(0, 0)
 	FMULS F24, F0, F0
 	FMOVS.P F0, 4(R0)
-	WORD $0x4e26d484 // fadd.4s v4, v4, v6
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
-	WORD $0x4e25d484 // fadd.4s v4, v4, v5
+	FADD_4S(4, 4, 6)
+	FADD_4S(5, 5, 7)
+	FADD_4S(4, 4, 5)
 	VDUP V4.D[1], V31.D2
-	WORD $0x4e3fd484 // fadd.4s v4, v4, v31
-	WORD $0x7e30d884 // faddp.2s v4, v4
+	FADD_4S(4, 4, 31)
+	FADDP_2S(4, 4)
 	FMULS F24, F4, F4
 	FMOVS.P F4, 4(R0)
-	WORD $0x4e2ad508 // fadd.4s v8, v8, v10
-	WORD $0x4e2bd529 // fadd.4s v9, v9, v11
-	WORD $0x4e29d508 // fadd.4s v8, v8, v9
+	FADD_4S(8, 8, 10)
+	FADD_4S(9, 9, 11)
+	FADD_4S(8, 8, 9)
 	VDUP V8.D[1], V31.D2
-	WORD $0x4e3fd508 // fadd.4s v8, v8, v31
-	WORD $0x7e30d908 // faddp.2s v8, v8
+	FADD_4S(8, 8, 31)
+	FADDP_2S(8, 8)
 	FMULS F24, F8, F8
 	FMOVS.P F8, 4(R0)
-	WORD $0x4e2ed58c // fadd.4s v12, v12, v14
-	WORD $0x4e2fd5ad // fadd.4s v13, v13, v15
-	WORD $0x4e2dd58c // fadd.4s v12, v12, v13
+	FADD_4S(12, 12, 14)
+	FADD_4S(13, 13, 15)
+	FADD_4S(12, 12, 13)
 	VDUP V12.D[1], V31.D2
-	WORD $0x4e3fd58c // fadd.4s v12, v12, v31
-	WORD $0x7e30d98c // faddp.2s v12, v12
+	FADD_4S(12, 12, 31)
+	FADDP_2S(12, 12)
 	FMULS F24, F12, F12
 	FMOVS.P F12, 4(R0)
 	MOVD R11, R2
@@ -2383,11 +2405,11 @@ columns1:
 	FLDPQ 32(R6), (F18, F19)
 	ADD $64, R6
 	FMOVQ 0(R8), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 16(R8), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	ADD $32, R8
 	VFMLA V20.S4, V16.S4, V0.S4
 	VFMLA V21.S4, V17.S4, V1.S4
@@ -2395,12 +2417,12 @@ columns1:
 	VFMLA V23.S4, V19.S4, V3.S4
 	SUBS $16, R7
 	BNE columns1
-	WORD $0x4e22d400 // fadd.4s v0, v0, v2
-	WORD $0x4e23d421 // fadd.4s v1, v1, v3
-	WORD $0x4e21d400 // fadd.4s v0, v0, v1
+	FADD_4S(0, 0, 2)
+	FADD_4S(1, 1, 3)
+	FADD_4S(0, 0, 1)
 	VDUP V0.D[1], V31.D2
-	WORD $0x4e3fd400 // fadd.4s v0, v0, v31
-	WORD $0x7e30d800 // faddp.2s v0, v0
+	FADD_4S(0, 0, 31)
+	FADDP_2S(0, 0)
 	FMULS F24, F0, F0
 	FMOVS.P F0, 4(R0)
 	MOVD R8, R2
@@ -2451,49 +2473,49 @@ rows4:
 	FMOVS.P 4(R6), F24
 	MOVD R8, R9
 	FMOVQ 0(R9), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 16(R9), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	ADD $32, R9
-	WORD $0x4f981280 // fmla.4s v0, v20, v24[0]
-	WORD $0x4f9812a1 // fmla.4s v1, v21, v24[0]
-	WORD $0x4f9812c2 // fmla.4s v2, v22, v24[0]
-	WORD $0x4f9812e3 // fmla.4s v3, v23, v24[0]
+	FMLA_4S_AT(0, 20, 24, 0)
+	FMLA_4S_AT(1, 21, 24, 0)
+	FMLA_4S_AT(2, 22, 24, 0)
+	FMLA_4S_AT(3, 23, 24, 0)
 	FMOVQ 0(R9), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 16(R9), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	ADD $32, R9
-	WORD $0x4f981284 // fmla.4s v4, v20, v24[0]
-	WORD $0x4f9812a5 // fmla.4s v5, v21, v24[0]
-	WORD $0x4f9812c6 // fmla.4s v6, v22, v24[0]
-	WORD $0x4f9812e7 // fmla.4s v7, v23, v24[0]
+	FMLA_4S_AT(4, 20, 24, 0)
+	FMLA_4S_AT(5, 21, 24, 0)
+	FMLA_4S_AT(6, 22, 24, 0)
+	FMLA_4S_AT(7, 23, 24, 0)
 	FMOVQ 0(R9), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 16(R9), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	ADD $32, R9
-	WORD $0x4f981288 // fmla.4s v8, v20, v24[0]
-	WORD $0x4f9812a9 // fmla.4s v9, v21, v24[0]
-	WORD $0x4f9812ca // fmla.4s v10, v22, v24[0]
-	WORD $0x4f9812eb // fmla.4s v11, v23, v24[0]
+	FMLA_4S_AT(8, 20, 24, 0)
+	FMLA_4S_AT(9, 21, 24, 0)
+	FMLA_4S_AT(10, 22, 24, 0)
+	FMLA_4S_AT(11, 23, 24, 0)
 	FMOVQ 0(R9), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 16(R9), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	ADD $32, R9
-	WORD $0x4f98128c // fmla.4s v12, v20, v24[0]
-	WORD $0x4f9812ad // fmla.4s v13, v21, v24[0]
-	WORD $0x4f9812ce // fmla.4s v14, v22, v24[0]
-	WORD $0x4f9812ef // fmla.4s v15, v23, v24[0]
+	FMLA_4S_AT(12, 20, 24, 0)
+	FMLA_4S_AT(13, 21, 24, 0)
+	FMLA_4S_AT(14, 22, 24, 0)
+	FMLA_4S_AT(15, 23, 24, 0)
 	ADD R5, R8
 	SUBS $1, R7
 	BNE rows4
@@ -2533,16 +2555,16 @@ rows1:
 	FMOVS.P 4(R6), F24
 	MOVD R8, R9
 	FMOVQ 0(R9), F20
-	WORD $0x4e217a95 // fcvtl2.4s v21, v20
-	WORD $0x0e217a94 // fcvtl.4s v20, v20
+	FCVTL2_4S(21, 20)
+	FCVTL_4S(20, 20)
 	FMOVQ 16(R9), F22
-	WORD $0x4e217ad7 // fcvtl2.4s v23, v22
-	WORD $0x0e217ad6 // fcvtl.4s v22, v22
+	FCVTL2_4S(23, 22)
+	FCVTL_4S(22, 22)
 	ADD $32, R9
-	WORD $0x4f981280 // fmla.4s v0, v20, v24[0]
-	WORD $0x4f9812a1 // fmla.4s v1, v21, v24[0]
-	WORD $0x4f9812c2 // fmla.4s v2, v22, v24[0]
-	WORD $0x4f9812e3 // fmla.4s v3, v23, v24[0]
+	FMLA_4S_AT(0, 20, 24, 0)
+	FMLA_4S_AT(1, 21, 24, 0)
+	FMLA_4S_AT(2, 22, 24, 0)
+	FMLA_4S_AT(3, 23, 24, 0)
 	ADD R5, R8
 	SUBS $1, R7
 	BNE rows1
@@ -2582,7 +2604,7 @@ TEXT ·deltaReadNEON(SB), NOSPLIT, $0-172
 	VDUP V26.S[0], V26.S4
 	FMOVS kq+168(FP), F27
 	VDUP V27.S[0], V27.S4
-	WORD $0x6ea0fb38 // fneg.4s v24, v25
+	FNEG_4S(24, 25)
 	CBZ R4, end
 columns:
 	MOVD k_len+120(FP), R8
@@ -2612,28 +2634,28 @@ rows:
 	FMOVQ.P 16(R11), F19
 	FLDPQ 0(R9), (F16, F17)
 	ADD R3, R9
-	WORD $0x4f921200 // fmla.4s v0, v16, v18[0]
-	WORD $0x4f931208 // fmla.4s v8, v16, v19[0]
-	WORD $0x4f921221 // fmla.4s v1, v17, v18[0]
-	WORD $0x4f931229 // fmla.4s v9, v17, v19[0]
+	FMLA_4S_AT(0, 16, 18, 0)
+	FMLA_4S_AT(8, 16, 19, 0)
+	FMLA_4S_AT(1, 17, 18, 0)
+	FMLA_4S_AT(9, 17, 19, 0)
 	FLDPQ 0(R9), (F16, F17)
 	ADD R3, R9
-	WORD $0x4fb21202 // fmla.4s v2, v16, v18[1]
-	WORD $0x4fb3120a // fmla.4s v10, v16, v19[1]
-	WORD $0x4fb21223 // fmla.4s v3, v17, v18[1]
-	WORD $0x4fb3122b // fmla.4s v11, v17, v19[1]
+	FMLA_4S_AT(2, 16, 18, 1)
+	FMLA_4S_AT(10, 16, 19, 1)
+	FMLA_4S_AT(3, 17, 18, 1)
+	FMLA_4S_AT(11, 17, 19, 1)
 	FLDPQ 0(R9), (F16, F17)
 	ADD R3, R9
-	WORD $0x4f921a04 // fmla.4s v4, v16, v18[2]
-	WORD $0x4f931a0c // fmla.4s v12, v16, v19[2]
-	WORD $0x4f921a25 // fmla.4s v5, v17, v18[2]
-	WORD $0x4f931a2d // fmla.4s v13, v17, v19[2]
+	FMLA_4S_AT(4, 16, 18, 2)
+	FMLA_4S_AT(12, 16, 19, 2)
+	FMLA_4S_AT(5, 17, 18, 2)
+	FMLA_4S_AT(13, 17, 19, 2)
 	FLDPQ 0(R9), (F16, F17)
 	ADD R3, R9
-	WORD $0x4fb21a06 // fmla.4s v6, v16, v18[3]
-	WORD $0x4fb31a0e // fmla.4s v14, v16, v19[3]
-	WORD $0x4fb21a27 // fmla.4s v7, v17, v18[3]
-	WORD $0x4fb31a2f // fmla.4s v15, v17, v19[3]
+	FMLA_4S_AT(6, 16, 18, 3)
+	FMLA_4S_AT(14, 16, 19, 3)
+	FMLA_4S_AT(7, 17, 18, 3)
+	FMLA_4S_AT(15, 17, 19, 3)
 	SUBS $4, R8
 	BGE rows
 rest:
@@ -2643,53 +2665,53 @@ rest:
 	FMOVS.P 4(R11), F19
 	FLDPQ 0(R9), (F16, F17)
 	ADD R3, R9
-	WORD $0x4f921200 // fmla.4s v0, v16, v18[0]
-	WORD $0x4f931208 // fmla.4s v8, v16, v19[0]
-	WORD $0x4f921221 // fmla.4s v1, v17, v18[0]
-	WORD $0x4f931229 // fmla.4s v9, v17, v19[0]
+	FMLA_4S_AT(0, 16, 18, 0)
+	FMLA_4S_AT(8, 16, 19, 0)
+	FMLA_4S_AT(1, 17, 18, 0)
+	FMLA_4S_AT(9, 17, 19, 0)
 	SUBS $1, R8
 	BEQ combine
 	FMOVS.P 4(R10), F18
 	FMOVS.P 4(R11), F19
 	FLDPQ 0(R9), (F16, F17)
 	ADD R3, R9
-	WORD $0x4f921202 // fmla.4s v2, v16, v18[0]
-	WORD $0x4f93120a // fmla.4s v10, v16, v19[0]
-	WORD $0x4f921223 // fmla.4s v3, v17, v18[0]
-	WORD $0x4f93122b // fmla.4s v11, v17, v19[0]
+	FMLA_4S_AT(2, 16, 18, 0)
+	FMLA_4S_AT(10, 16, 19, 0)
+	FMLA_4S_AT(3, 17, 18, 0)
+	FMLA_4S_AT(11, 17, 19, 0)
 	SUBS $1, R8
 	BEQ combine
 	FMOVS.P 4(R10), F18
 	FMOVS.P 4(R11), F19
 	FLDPQ 0(R9), (F16, F17)
 	ADD R3, R9
-	WORD $0x4f921204 // fmla.4s v4, v16, v18[0]
-	WORD $0x4f93120c // fmla.4s v12, v16, v19[0]
-	WORD $0x4f921225 // fmla.4s v5, v17, v18[0]
-	WORD $0x4f93122d // fmla.4s v13, v17, v19[0]
+	FMLA_4S_AT(4, 16, 18, 0)
+	FMLA_4S_AT(12, 16, 19, 0)
+	FMLA_4S_AT(5, 17, 18, 0)
+	FMLA_4S_AT(13, 17, 19, 0)
 combine:
-	WORD $0x4e22d400 // fadd.4s v0, v0, v2
-	WORD $0x4e26d484 // fadd.4s v4, v4, v6
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
-	WORD $0x4e2ad508 // fadd.4s v8, v8, v10
-	WORD $0x4e2ed58c // fadd.4s v12, v12, v14
-	WORD $0x4e2cd508 // fadd.4s v8, v8, v12
+	FADD_4S(0, 0, 2)
+	FADD_4S(4, 4, 6)
+	FADD_4S(0, 0, 4)
+	FADD_4S(8, 8, 10)
+	FADD_4S(12, 12, 14)
+	FADD_4S(8, 8, 12)
 	FMOVQ.P 16(R5), F20
 	VFMLA V0.S4, V24.S4, V20.S4
-	WORD $0x6e3ade94 // fmul.4s v20, v20, v26
-	WORD $0x6e28df28 // fmul.4s v8, v25, v8
+	FMUL_4S(20, 20, 26)
+	FMUL_4S(8, 25, 8)
 	VFMLA V20.S4, V27.S4, V8.S4
 	FMOVQ.P F8, 16(R0)
-	WORD $0x4e23d421 // fadd.4s v1, v1, v3
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
-	WORD $0x4e25d421 // fadd.4s v1, v1, v5
-	WORD $0x4e2bd529 // fadd.4s v9, v9, v11
-	WORD $0x4e2fd5ad // fadd.4s v13, v13, v15
-	WORD $0x4e2dd529 // fadd.4s v9, v9, v13
+	FADD_4S(1, 1, 3)
+	FADD_4S(5, 5, 7)
+	FADD_4S(1, 1, 5)
+	FADD_4S(9, 9, 11)
+	FADD_4S(13, 13, 15)
+	FADD_4S(9, 9, 13)
 	FMOVQ.P 16(R5), F21
 	VFMLA V1.S4, V24.S4, V21.S4
-	WORD $0x6e3adeb5 // fmul.4s v21, v21, v26
-	WORD $0x6e29df29 // fmul.4s v9, v25, v9
+	FMUL_4S(21, 21, 26)
+	FMUL_4S(9, 25, 9)
 	VFMLA V21.S4, V27.S4, V9.S4
 	FMOVQ.P F9, 16(R0)
 	FSTPQ.P (F20, F21), 32(R1)
@@ -2733,14 +2755,14 @@ rows:
 	FLDPQ 0(R9), (F0, F1)
 	FLDPQ 32(R9), (F2, F3)
 	ADD R3, R9
-	WORD $0x4f989000 // fmul.4s v0, v0, v24[0]
-	WORD $0x4f901080 // fmla.4s v0, v4, v16[0]
-	WORD $0x4f989021 // fmul.4s v1, v1, v24[0]
-	WORD $0x4f9010a1 // fmla.4s v1, v5, v16[0]
-	WORD $0x4f989042 // fmul.4s v2, v2, v24[0]
-	WORD $0x4f9010c2 // fmla.4s v2, v6, v16[0]
-	WORD $0x4f989063 // fmul.4s v3, v3, v24[0]
-	WORD $0x4f9010e3 // fmla.4s v3, v7, v16[0]
+	FMUL_4S_AT(0, 0, 24, 0)
+	FMLA_4S_AT(0, 4, 16, 0)
+	FMUL_4S_AT(1, 1, 24, 0)
+	FMLA_4S_AT(1, 5, 16, 0)
+	FMUL_4S_AT(2, 2, 24, 0)
+	FMLA_4S_AT(2, 6, 16, 0)
+	FMUL_4S_AT(3, 3, 24, 0)
+	FMLA_4S_AT(3, 7, 16, 0)
 	FSTPQ (F0, F1), (R8)
 	FSTPQ (F2, F3), 32(R8)
 	ADD R1, R8
@@ -2833,49 +2855,49 @@ rows:
 	FMOVQ.P 16(R11), F18
 	FMOVQ.P 16(R12), F19
 	FLDPQ 0(R9), (F16, F17)
-	WORD $0x6e39de10 // fmul.4s v16, v16, v25
-	WORD $0x4f961290 // fmla.4s v16, v20, v22[0]
-	WORD $0x6e39de31 // fmul.4s v17, v17, v25
-	WORD $0x4f9612b1 // fmla.4s v17, v21, v22[0]
+	FMUL_4S(16, 16, 25)
+	FMLA_4S_AT(16, 20, 22, 0)
+	FMUL_4S(17, 17, 25)
+	FMLA_4S_AT(17, 21, 22, 0)
 	FSTPQ (F16, F17), (R9)
 	ADD R3, R9
-	WORD $0x4f921200 // fmla.4s v0, v16, v18[0]
-	WORD $0x4f931208 // fmla.4s v8, v16, v19[0]
-	WORD $0x4f921221 // fmla.4s v1, v17, v18[0]
-	WORD $0x4f931229 // fmla.4s v9, v17, v19[0]
+	FMLA_4S_AT(0, 16, 18, 0)
+	FMLA_4S_AT(8, 16, 19, 0)
+	FMLA_4S_AT(1, 17, 18, 0)
+	FMLA_4S_AT(9, 17, 19, 0)
 	FLDPQ 0(R9), (F16, F17)
-	WORD $0x6e39de10 // fmul.4s v16, v16, v25
-	WORD $0x4fb61290 // fmla.4s v16, v20, v22[1]
-	WORD $0x6e39de31 // fmul.4s v17, v17, v25
-	WORD $0x4fb612b1 // fmla.4s v17, v21, v22[1]
+	FMUL_4S(16, 16, 25)
+	FMLA_4S_AT(16, 20, 22, 1)
+	FMUL_4S(17, 17, 25)
+	FMLA_4S_AT(17, 21, 22, 1)
 	FSTPQ (F16, F17), (R9)
 	ADD R3, R9
-	WORD $0x4fb21202 // fmla.4s v2, v16, v18[1]
-	WORD $0x4fb3120a // fmla.4s v10, v16, v19[1]
-	WORD $0x4fb21223 // fmla.4s v3, v17, v18[1]
-	WORD $0x4fb3122b // fmla.4s v11, v17, v19[1]
+	FMLA_4S_AT(2, 16, 18, 1)
+	FMLA_4S_AT(10, 16, 19, 1)
+	FMLA_4S_AT(3, 17, 18, 1)
+	FMLA_4S_AT(11, 17, 19, 1)
 	FLDPQ 0(R9), (F16, F17)
-	WORD $0x6e39de10 // fmul.4s v16, v16, v25
-	WORD $0x4f961a90 // fmla.4s v16, v20, v22[2]
-	WORD $0x6e39de31 // fmul.4s v17, v17, v25
-	WORD $0x4f961ab1 // fmla.4s v17, v21, v22[2]
+	FMUL_4S(16, 16, 25)
+	FMLA_4S_AT(16, 20, 22, 2)
+	FMUL_4S(17, 17, 25)
+	FMLA_4S_AT(17, 21, 22, 2)
 	FSTPQ (F16, F17), (R9)
 	ADD R3, R9
-	WORD $0x4f921a04 // fmla.4s v4, v16, v18[2]
-	WORD $0x4f931a0c // fmla.4s v12, v16, v19[2]
-	WORD $0x4f921a25 // fmla.4s v5, v17, v18[2]
-	WORD $0x4f931a2d // fmla.4s v13, v17, v19[2]
+	FMLA_4S_AT(4, 16, 18, 2)
+	FMLA_4S_AT(12, 16, 19, 2)
+	FMLA_4S_AT(5, 17, 18, 2)
+	FMLA_4S_AT(13, 17, 19, 2)
 	FLDPQ 0(R9), (F16, F17)
-	WORD $0x6e39de10 // fmul.4s v16, v16, v25
-	WORD $0x4fb61a90 // fmla.4s v16, v20, v22[3]
-	WORD $0x6e39de31 // fmul.4s v17, v17, v25
-	WORD $0x4fb61ab1 // fmla.4s v17, v21, v22[3]
+	FMUL_4S(16, 16, 25)
+	FMLA_4S_AT(16, 20, 22, 3)
+	FMUL_4S(17, 17, 25)
+	FMLA_4S_AT(17, 21, 22, 3)
 	FSTPQ (F16, F17), (R9)
 	ADD R3, R9
-	WORD $0x4fb21a06 // fmla.4s v6, v16, v18[3]
-	WORD $0x4fb31a0e // fmla.4s v14, v16, v19[3]
-	WORD $0x4fb21a27 // fmla.4s v7, v17, v18[3]
-	WORD $0x4fb31a2f // fmla.4s v15, v17, v19[3]
+	FMLA_4S_AT(6, 16, 18, 3)
+	FMLA_4S_AT(14, 16, 19, 3)
+	FMLA_4S_AT(7, 17, 18, 3)
+	FMLA_4S_AT(15, 17, 19, 3)
 	SUBS $4, R8
 	BGE rows
 rest:
@@ -2885,48 +2907,48 @@ rest:
 	FMOVS.P 4(R11), F18
 	FMOVS.P 4(R12), F19
 	FLDPQ 0(R9), (F16, F17)
-	WORD $0x6e39de10 // fmul.4s v16, v16, v25
-	WORD $0x4f961290 // fmla.4s v16, v20, v22[0]
-	WORD $0x6e39de31 // fmul.4s v17, v17, v25
-	WORD $0x4f9612b1 // fmla.4s v17, v21, v22[0]
+	FMUL_4S(16, 16, 25)
+	FMLA_4S_AT(16, 20, 22, 0)
+	FMUL_4S(17, 17, 25)
+	FMLA_4S_AT(17, 21, 22, 0)
 	FSTPQ (F16, F17), (R9)
 	ADD R3, R9
-	WORD $0x4f921200 // fmla.4s v0, v16, v18[0]
-	WORD $0x4f931208 // fmla.4s v8, v16, v19[0]
-	WORD $0x4f921221 // fmla.4s v1, v17, v18[0]
-	WORD $0x4f931229 // fmla.4s v9, v17, v19[0]
+	FMLA_4S_AT(0, 16, 18, 0)
+	FMLA_4S_AT(8, 16, 19, 0)
+	FMLA_4S_AT(1, 17, 18, 0)
+	FMLA_4S_AT(9, 17, 19, 0)
 	SUBS $1, R8
 	BEQ combine
 	FMOVS.P 4(R10), F22
 	FMOVS.P 4(R11), F18
 	FMOVS.P 4(R12), F19
 	FLDPQ 0(R9), (F16, F17)
-	WORD $0x6e39de10 // fmul.4s v16, v16, v25
-	WORD $0x4f961290 // fmla.4s v16, v20, v22[0]
-	WORD $0x6e39de31 // fmul.4s v17, v17, v25
-	WORD $0x4f9612b1 // fmla.4s v17, v21, v22[0]
+	FMUL_4S(16, 16, 25)
+	FMLA_4S_AT(16, 20, 22, 0)
+	FMUL_4S(17, 17, 25)
+	FMLA_4S_AT(17, 21, 22, 0)
 	FSTPQ (F16, F17), (R9)
 	ADD R3, R9
-	WORD $0x4f921202 // fmla.4s v2, v16, v18[0]
-	WORD $0x4f93120a // fmla.4s v10, v16, v19[0]
-	WORD $0x4f921223 // fmla.4s v3, v17, v18[0]
-	WORD $0x4f93122b // fmla.4s v11, v17, v19[0]
+	FMLA_4S_AT(2, 16, 18, 0)
+	FMLA_4S_AT(10, 16, 19, 0)
+	FMLA_4S_AT(3, 17, 18, 0)
+	FMLA_4S_AT(11, 17, 19, 0)
 	SUBS $1, R8
 	BEQ combine
 	FMOVS.P 4(R10), F22
 	FMOVS.P 4(R11), F18
 	FMOVS.P 4(R12), F19
 	FLDPQ 0(R9), (F16, F17)
-	WORD $0x6e39de10 // fmul.4s v16, v16, v25
-	WORD $0x4f961290 // fmla.4s v16, v20, v22[0]
-	WORD $0x6e39de31 // fmul.4s v17, v17, v25
-	WORD $0x4f9612b1 // fmla.4s v17, v21, v22[0]
+	FMUL_4S(16, 16, 25)
+	FMLA_4S_AT(16, 20, 22, 0)
+	FMUL_4S(17, 17, 25)
+	FMLA_4S_AT(17, 21, 22, 0)
 	FSTPQ (F16, F17), (R9)
 	ADD R3, R9
-	WORD $0x4f921204 // fmla.4s v4, v16, v18[0]
-	WORD $0x4f93120c // fmla.4s v12, v16, v19[0]
-	WORD $0x4f921225 // fmla.4s v5, v17, v18[0]
-	WORD $0x4f93122d // fmla.4s v13, v17, v19[0]
+	FMLA_4S_AT(4, 16, 18, 0)
+	FMLA_4S_AT(12, 16, 19, 0)
+	FMLA_4S_AT(5, 17, 18, 0)
+	FMLA_4S_AT(13, 17, 19, 0)
 combine:
 	FMOVS.P 4(R16), F25
 	VDUP V25.S[0], V25.S4
@@ -2934,29 +2956,29 @@ combine:
 	VDUP V26.S[0], V26.S4
 	FMOVS.P 4(R19), F27
 	VDUP V27.S[0], V27.S4
-	WORD $0x6ea0fb38 // fneg.4s v24, v25
-	WORD $0x4e22d400 // fadd.4s v0, v0, v2
-	WORD $0x4e26d484 // fadd.4s v4, v4, v6
-	WORD $0x4e24d400 // fadd.4s v0, v0, v4
-	WORD $0x4e2ad508 // fadd.4s v8, v8, v10
-	WORD $0x4e2ed58c // fadd.4s v12, v12, v14
-	WORD $0x4e2cd508 // fadd.4s v8, v8, v12
+	FNEG_4S(24, 25)
+	FADD_4S(0, 0, 2)
+	FADD_4S(4, 4, 6)
+	FADD_4S(0, 0, 4)
+	FADD_4S(8, 8, 10)
+	FADD_4S(12, 12, 14)
+	FADD_4S(8, 8, 12)
 	FMOVQ.P 16(R5), F20
 	VFMLA V0.S4, V24.S4, V20.S4
-	WORD $0x6e3ade94 // fmul.4s v20, v20, v26
-	WORD $0x6e28df28 // fmul.4s v8, v25, v8
+	FMUL_4S(20, 20, 26)
+	FMUL_4S(8, 25, 8)
 	VFMLA V20.S4, V27.S4, V8.S4
 	FMOVQ.P F8, 16(R0)
-	WORD $0x4e23d421 // fadd.4s v1, v1, v3
-	WORD $0x4e27d4a5 // fadd.4s v5, v5, v7
-	WORD $0x4e25d421 // fadd.4s v1, v1, v5
-	WORD $0x4e2bd529 // fadd.4s v9, v9, v11
-	WORD $0x4e2fd5ad // fadd.4s v13, v13, v15
-	WORD $0x4e2dd529 // fadd.4s v9, v9, v13
+	FADD_4S(1, 1, 3)
+	FADD_4S(5, 5, 7)
+	FADD_4S(1, 1, 5)
+	FADD_4S(9, 9, 11)
+	FADD_4S(13, 13, 15)
+	FADD_4S(9, 9, 13)
 	FMOVQ.P 16(R5), F21
 	VFMLA V1.S4, V24.S4, V21.S4
-	WORD $0x6e3adeb5 // fmul.4s v21, v21, v26
-	WORD $0x6e29df29 // fmul.4s v9, v25, v9
+	FMUL_4S(21, 21, 26)
+	FMUL_4S(9, 25, 9)
 	VFMLA V21.S4, V27.S4, V9.S4
 	FMOVQ.P F9, 16(R0)
 	B tokens

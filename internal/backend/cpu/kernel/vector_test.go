@@ -29,16 +29,20 @@ func newVectorTrials(t *testing.T) []*vectorTrial {
 	t.Helper()
 	var list []*vectorTrial
 	for _, set := range runnable() {
-		if set.Name == "generic" {
-			continue
+		if set.Name != "generic" {
+			list = append(list, newVectorTrial(t, &set))
 		}
-		x := &vectorTrial{t: t, name: set.Name, v: &set.Vector, rng: rand.New(rand.NewPCG(7, 7))}
-		for i := range x.guard {
-			x.guard[i] = floatsOf(guarded(t, 4*trialSize))
-		}
-		list = append(list, x)
 	}
 	return list
+}
+
+func newVectorTrial(t *testing.T, set *Set) *vectorTrial {
+	t.Helper()
+	x := &vectorTrial{t: t, name: set.Name, v: &set.Vector, rng: rand.New(rand.NewPCG(7, 7))}
+	for i := range x.guard {
+		x.guard[i] = floatsOf(guarded(t, 4*trialSize))
+	}
+	return x
 }
 
 // fill returns the last n numbers of buffer i, filled, and a copy on the heap.

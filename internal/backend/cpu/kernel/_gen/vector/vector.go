@@ -21,6 +21,8 @@ func main() {
 		{name: "AVX2", file: "vector_avx2_amd64.s", halves: 2, write: (*machine).vectors},
 		{name: "AVX512", file: "tower_avx512_amd64.s", halves: 1, write: (*machine).tower, include: []string{"go_asm.h"}},
 		{name: "AVX2", file: "tower_avx2_amd64.s", halves: 2, write: (*machine).tower, include: []string{"go_asm.h"}},
+		{name: "AVX512", file: "prompt_avx512_amd64.s", halves: 1, write: (*machine).prompt},
+		{name: "AVX2", file: "prompt_avx2_amd64.s", halves: 2, write: (*machine).prompt},
 		{name: "AVX512", file: "coded_avx512_amd64.s", halves: 1, write: (*machine).coded, include: []string{"go_asm.h"}},
 		{name: "AVX2", file: "coded_avx2_amd64.s", halves: 2, write: (*machine).coded, include: []string{"go_asm.h"}},
 		{name: "AMX", file: "coded_amx_amd64.s", halves: 1, write: (*machine).amxCoded, include: []string{"go_asm.h", "encodings_amd64.h"}},

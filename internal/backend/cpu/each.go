@@ -1,0 +1,64 @@
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
+)
+
+// eachOp is a product of every head with a matrix of its own. It runs over the pool twice: rows of
+// heads are quantized, a part being a row of one head, and then multiplied, a part being a tile of
+// one head's matrix. So the heads' small matrices keep all threads busy together.
+type eachOp struct {
+	p       backend.Product
+	x       backend.Tensor
+	w       *kernel.Weight
+	in, out int        // columns from one head to the next
+	heads   []matmulOp // one for each matrix
+	putting bool       // the first of the two
+}
+
+// each computes a product that has Each.
+func (b *Backend) each(x backend.Tensor, p *backend.Product) {
+	op := &b.heads
+	w := p.W.(*kernel.Weight)
+	n := w.Count()
+	op.p, op.x, op.w, op.in, op.out = *p, x, w, x.Cols/n, p.Dst.Cols/n
+	if x.Cols%n != 0 || p.Dst.Cols%n != 0 || op.in < w.Cols() || op.out < w.Rows() || x.Rows != p.Dst.Rows || p.Bias.Mem != nil || p.Only != nil {
+		panic(fmt.Sprintf("cpu: product of %d×%d and %d of %d×%d into %d×%d, bias %t, blocks %v",
+			x.Rows, x.Cols, n, w.Rows(), w.Cols(), p.Dst.Rows, p.Dst.Cols, p.Bias.Mem != nil, p.Only))
+	}
+	if x.Rows == 0 {
+		return
+	}
+	for len(op.heads) < n {
+		op.heads = append(op.heads, matmulOp{})
+	}
+	for i := range n {
+		op.heads[i].prepare(b, x.ColRange(i*op.in, i*op.in+w.Cols()), i, w)
+	}
+	if w.Integer() {
+		op.putting = true
+		b.pool.run(op, n*x.Rows, max(1, quantizeAlone/w.Cols()))
+	}
+	op.putting = false
+	b.pool.run(op, n*w.Tiles(), 1)
+}
+
+func (op *eachOp) part(worker, from, to int) {
+	if op.putting {
+		for i := from; i < to; i++ {
+			h := &op.heads[i/op.x.Rows]
+			h.put(i%op.x.Rows, row(h.x, i%op.x.Rows))
+		}
+		return
+	}
+	for tiles := op.w.Tiles(); from < to; {
+		i := from / tiles
+		end := min(to, (i+1)*tiles)
+		dst := op.p.Dst.ColRange(i*op.out, i*op.out+op.w.Rows())
+		op.heads[i].tiles(worker, backend.Product{Dst: dst, Add: op.p.Add}, op.w, from-i*tiles, end-i*tiles)
+		from = end
+	}
+}
