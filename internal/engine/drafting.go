@@ -15,6 +15,7 @@ type drafting struct {
 	runs       []spec.Run
 	records    []*spec.Record
 	late       []spec.Run // those whose backlog the drafter catches up with in this round
+	cached     bool       // a prefix cache stores what the drafter knows
 	depths     []int      // of what a head drafts
 }
 
@@ -45,6 +46,7 @@ func (e *Engine) draft(hidden backend.Tensor) error {
 		_, err := e.o.Drafter.Draft(d.runs) // no depth is chosen and no cost noted
 		return err
 	}
+	d.cached = e.cache != nil
 	err := d.run(e.o.Drafter)
 	for _, s := range d.seqs {
 		e.blame(s.fault)
@@ -108,7 +110,8 @@ func (d *drafting) run(drafter spec.Drafter) error {
 }
 
 // catchUp feeds the drafter the backlogs of sequences that need it: to draft, for the cache
-// to store, or because the backlog is full.
+// to store, or because the backlog is full. Of a full one that nobody needs the older half is
+// forgotten instead, if that is allowed: to feed it is 1 to 2 % of a round of the embedded model.
 func (d *drafting) catchUp(drafter spec.Drafter) error {
 	d.late = d.late[:0]
 	rows := 0
@@ -116,6 +119,12 @@ func (d *drafting) catchUp(drafter spec.Drafter) error {
 		r := d.runs[i]
 		n := s.backlog.Len()
 		if n == 0 || mayWait(s, &r) && r.Hidden.Rows <= s.backlog.Free() {
+			continue
+		}
+		if mayWait(s, &r) && d.mayForget(s, &r) {
+			s.backlog.Drop((n + 1) / 2)
+			s.gap = true
+			rows += (n + 1) / 2
 			continue
 		}
 		r.Text, r.Hidden, r.Depth = r.Text[:len(r.Text)-r.Hidden.Rows], s.backlog.Tensor(), 0
@@ -128,7 +137,10 @@ func (d *drafting) catchUp(drafter spec.Drafter) error {
 		return nil
 	}
 	start := time.Now()
-	_, err := drafter.Draft(d.late)
+	var err error
+	if len(d.late) > 0 {
+		_, err = drafter.Draft(d.late)
+	}
 	took := time.Since(start)
 	d.spread(took)
 	// That made up for rounds in which a row was added to each run.
@@ -163,6 +175,14 @@ func (d *drafting) postpone() {
 // mayWait reports whether the drafter does not need a run's rows yet.
 func mayWait(s *sequence, r *spec.Run) bool {
 	return (r.Depth == 0 || r.Source != spec.Computed) && !s.atBoundary()
+}
+
+// mayForget reports whether the drafter need never know the older half of a sequence's backlog. Its
+// later drafts may be worse for that, which must not change the text. It knows the whole prompt.
+func (d *drafting) mayForget(s *sequence, r *spec.Run) bool {
+	n := s.backlog.Len()
+	first := len(r.Text) - r.Hidden.Rows - n // token after the first row
+	return !d.cached && s.req.Rule == spec.Exact && first > len(s.req.Prompt) && r.Hidden.Rows <= spec.Backlog-n/2
 }
 
 // observe tells the controller what drafting took, unless rows of prompts were fed with it,

@@ -223,7 +223,7 @@ func (s *sequence) release() {
 	for i := range s.inputs.parts {
 		s.inputs.parts[i].close()
 	}
-	s.joint, s.blind = nil, false
+	s.joint, s.blind, s.gap = nil, false, false
 	s.target, s.draftState, s.backlog, s.hostState, s.span = nil, nil, nil, nil, model.Span{}
 }
 

@@ -51,6 +51,11 @@ const (
 	tryEvery = 64
 	tryFirst = 8
 
+	// What a batch must be expected to gain by drafts before it makes them. The expectation is
+	// the best of many, and thus rather too high; a batch that drafts in vain is slower than
+	// plain decoding, while one that does not draft has lost no more than this.
+	worth = 1.06
+
 	// A choice is measured in relation to the choices beside it. A batch has so many that one of
 	// them always seems cheap by chance, and one that drafts for long is no longer measured beside
 	// plain decoding. So plain decoding is measured more often first, what is new is measured in
@@ -131,13 +136,28 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	if n := c.pass.cells[min(plain, maxRows)].n; n < 3 || n < wellKnown && len(batch) > 1 {
 		c.order = c.order[:0] // what plain decoding takes must be known before anything is compared with it
 	}
-	c.best(batch)
-	if c.doubtful(batch, plain) {
-		if c.doubts++; c.doubts%3 > 0 { // a plain pass after drafts does not count
-			decodePlainly(batch, records)
-		}
+	if c.plain == 0 {
+		c.rounds++
 	}
-	c.explore(batch, records)
+	take := c.best(batch)
+	even := len(batch) > 1 && take > 0 && c.gain < worth
+	trial := even && c.plain == 0 && c.due() // of what is nearly worth it
+	if even && !trial {
+		take = 0
+	}
+	for _, inc := range c.order[:take] {
+		batch[inc.run].Depth++
+	}
+	if trial {
+		c.tried()
+	} else {
+		if c.doubtful(batch, plain) {
+			if c.doubts++; c.doubts%3 > 0 { // a plain pass after drafts does not count
+				decodePlainly(batch, records)
+			}
+		}
+		c.explore(batch, records)
+	}
 	for i, r := range records {
 		r.source = batch[i].Source
 		if run := &batch[i]; run.Depth <= run.Known {
@@ -192,9 +212,10 @@ func (c *Controller) chances(r *Record, s Source, known int, gains *[MaxDepth]fl
 	}
 }
 
-// best makes the drafts that gain most, as many as give the most tokens per second, beside
-// those of fixed depths. Gains fall with depth, so none comes before the one it builds on.
-func (c *Controller) best(batch []Run) {
+// best puts the drafts that gain most first, and says how many of them give the most tokens per
+// second, beside those of fixed depths. Gains fall with depth, so none comes before the one it
+// builds on.
+func (c *Controller) best(batch []Run) (take int) {
 	slices.SortStableFunc(c.order, func(a, b increment) int { return cmp.Compare(b.gain, a.gain) })
 	tokens, rows, depth, runs := 0.0, 0, 0, 0
 	for i := range batch {
@@ -211,7 +232,7 @@ func (c *Controller) best(batch []Run) {
 		}
 	}
 	alone := ratio(tokens, c.roundCost(rows, depth, runs))
-	most, take := alone, 0
+	most := alone
 	for n, inc := range c.order {
 		if tokens += inc.gain; batch[inc.run].Source == Computed {
 			depth = max(depth, inc.depth+1)
@@ -220,10 +241,8 @@ func (c *Controller) best(batch []Run) {
 			most, take = x, n+1
 		}
 	}
-	for _, inc := range c.order[:take] {
-		batch[inc.run].Depth++
-	}
 	c.gain = ratio(most, alone)
+	return take
 }
 
 // doubtful reports whether passes of about the chosen size were hardly measured. plain is the
@@ -267,7 +286,7 @@ func (c *Controller) explore(batch []Run, records []*Record) {
 		decodePlainly(batch, records)
 		return
 	}
-	if c.rounds++; c.rounds < min(tryFirst+c.trials*tryFirst/2, tryEvery) {
+	if !c.due() {
 		return
 	}
 	i := c.next % len(batch)
@@ -276,8 +295,7 @@ func (c *Controller) explore(batch []Run, records []*Record) {
 	if r.Fixed != DepthAuto || c.limits[i] <= run.Known {
 		return // the next round tries the next run
 	}
-	c.rounds = 0
-	c.trials++
+	c.tried()
 	if other := run.Sources &^ run.Source.only(); other != 0 && c.trials/len(batch)%2 == 0 {
 		for run.Source = Source(c.trials % numSources); !other.Has(run.Source); {
 			run.Source = (run.Source + 1) % numSources
@@ -310,6 +328,12 @@ func (c *Controller) explore(batch []Run, records []*Record) {
 	}
 	run.Depth, r.tried, r.again = tried, tried, true
 }
+
+// due reports whether it is time for a trial.
+func (c *Controller) due() bool { return c.rounds >= min(tryFirst+c.trials*tryFirst/2, tryEvery) }
+
+// tried counts a trial.
+func (c *Controller) tried() { c.rounds, c.trials = 0, c.trials+1 }
 
 // Rate is the expected tokens per second of a lone sequence with a number of computed drafts;
 // with none, those of decoding without a drafter. It is 0 before any pass was reported.
