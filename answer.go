@@ -104,9 +104,11 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 		Seed: q.Sampling.Seed, m: m, req: &r, stop: q.Stop, stream: stream, cancel: cancel, ctx: ctx, stopper: chat.NewStopper(r.Stop),
 	}
 	if r.Prompt.Chat && !r.Raw {
-		o := chat.ParserOptions{Thinking: r.Prompt.Thinking, ToolFormat: chat.ToolNone}
+		o := chat.ParserOptions{Thinking: r.Prompt.Thinking, Thought: r.Prompt.closed != nil && r.Prompt.Apart(r.Prompt.thinks.Apart) != "", ToolFormat: chat.ToolNone}
 		if talk := r.Prompt.talk; talk != nil && len(talk.Tools) > 0 {
-			o.Tools, o.ToolFormat = talk.Tools, chat.ToolAuto
+			o.Tools, o.ToolFormat = talk.Tools, m.CallSyntax().Reads()
+			// A grammar holds from the end of the thoughts on.
+			o.CallsEndThinking = o.ToolFormat == chat.ToolGLM && r.Grammar.IsZero()
 		}
 		a.parser = chat.NewParser(o)
 	}

@@ -121,16 +121,20 @@ func (m *Model) prepare(x *said) {
 // "" for texts that are no conversation. Two with the same prefix share a name; then the one
 // that spoke last is prefilled. Other salts have other names.
 func (m *Model) conversation(p *Prompt, salt prefix.Salt) string {
-	if _, ok := m.tok.ID(m.family.Dialogue.Turn); !ok || p.talk == nil {
+	if len(m.turns()) == 0 || p.talk == nil {
 		return ""
 	}
-	answer := m.tok.Encode(m.family.Dialogue.Answer)
+	var answers [][]int32
+	for _, text := range m.family.Dialogue.Answers {
+		answers = append(answers, m.tok.Encode(text))
+	}
 	h := fnv.New128a()
 	h.Write(salt[:])
 	var b [4]byte
 	places := p.places
 	for i, id := range p.IDs {
-		if rest := p.IDs[i:]; len(rest) >= len(answer) && slices.Equal(rest[:len(answer)], answer) {
+		rest := p.IDs[i:]
+		if slices.ContainsFunc(answers, func(a []int32) bool { return len(rest) >= len(a) && slices.Equal(rest[:len(a)], a) }) {
 			break
 		}
 		if len(places) > 0 && places[0].at == i {

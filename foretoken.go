@@ -28,6 +28,7 @@ import (
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/models"
+	"github.com/foretoken/foretoken/internal/offload"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
@@ -39,7 +40,7 @@ import (
 const Tiny = models.Tiny
 
 // DefaultContext is the maximum context where Options name none and the model allows more.
-const DefaultContext = 32768
+const DefaultContext = offload.DefaultContext
 
 var (
 	// ErrNotBuiltIn is returned for Tiny by a program that was built without it.
@@ -73,6 +74,7 @@ type Options struct {
 	// program to set, the rest of the program, readers of answers among it, runs beside them.
 	// With as many slots as threads the answers are as fast, but the rest runs some 20 ms late.
 	Threads  int
+	Offload  Offload // what of a model lies on Device, where that is not the host's processor
 	ISA      string  // instruction set of the device, such as avx2; "": the best there is
 	Compute  Compute // arithmetic for quantized weights
 	Quantize int     // bits to quantize weights to on loading; 0: as they are
@@ -132,6 +134,7 @@ type Model struct {
 	name      string
 	info      model.Info
 	device    string
+	placement []Placement
 	context   int
 	vocab     int // ids that stand for tokens
 	load      time.Duration
@@ -139,7 +142,7 @@ type Model struct {
 	templates checkpoint.Templates
 	parsed    [2]func() (*chat.Template, error) // of conversations without tools and with them, read when first wanted
 	generates checkpoint.Generation
-	format    func() chat.ToolFormat // found out when it is first wanted
+	syntax    func() chat.CallSyntax // found out when it is first wanted
 	draft     drafting
 	grammars  *grammars
 	log       *slog.Logger
@@ -198,7 +201,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	if o.Threads == 0 {
 		o.Threads = processors
 	}
-	if m.backend, err = backend.Open(o.Device, backend.Options{Threads: o.Threads, ISA: o.ISA}); err != nil {
+	if err = m.openDevice(c, o); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -282,7 +285,7 @@ func (m *Model) memory(want int64) int64 {
 	}
 	one := spec.Need(m.model.Layout(), draft, m.info.Width)
 	if want < 0 {
-		want = m.backend.FreeMemory() / 2
+		want = state.FreeMemory(m.backend, m.model.Layout(), draft) / 2
 	}
 	return max(want, one.Bytes(m.context))
 }
@@ -358,6 +361,7 @@ func (m *Model) readText(c *checkpoint.Checkpoint) error {
 	if m.tok, err = tokenizer.New(data); err != nil {
 		return fmt.Errorf("model %s: tokenizer.json: %w", m.name, err)
 	}
+	m.tok.Show(chat.Tags()...) // some files flag them special, and answers are read by them
 	if m.generates, err = c.Generation(); err != nil {
 		return fmt.Errorf("model %s: %w", m.name, err)
 	}
@@ -367,7 +371,7 @@ func (m *Model) readText(c *checkpoint.Checkpoint) error {
 	for i, tools := range []bool{false, true} {
 		m.parsed[i] = sync.OnceValues(func() (*chat.Template, error) { return chat.NewTemplate(m.Template(tools)) })
 	}
-	m.format = sync.OnceValue(func() chat.ToolFormat { return chat.Teaches(m.Template(true)) })
+	m.syntax = sync.OnceValue(func() chat.CallSyntax { return chat.Teaches(m.Template(true)) })
 	return nil
 }
 

@@ -3,6 +3,7 @@ package foretoken
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -41,11 +42,16 @@ type Prompt struct {
 	IDs      []int32
 	Chat     bool // it came out of the chat template
 	Thinking bool // the answer begins inside of a think block
+	// Opens is the text that opens a think block, where the model writes it itself: GLM-4.5 and 4.6
+	// begin their answers with it. "": the template opened the block, or there is none.
+	Opens string
 	// Over is set instead of IDs if there are more than Over tokens, too many for the context:
 	// the text was not encoded to its end. Model.CountTokens does that.
 	Over int
 
 	talk   *Conversation // it came out of
+	closed *string       // it ends with a think block, and with this white space
+	thinks chat.Thinking // how the template writes think blocks
 	views  []view        // of its pictures and videos
 	places []place       // of those in IDs, ascending
 }
@@ -59,8 +65,8 @@ func (m *Model) Template(tools bool) string {
 	return m.templates.Plain
 }
 
-// ToolFormat is the format of tool calls that the template teaches.
-func (m *Model) ToolFormat() chat.ToolFormat { return m.format() }
+// CallSyntax is how the template teaches the model to write tool calls.
+func (m *Model) CallSyntax() chat.CallSyntax { return m.syntax() }
 
 // ChatPrompt is the prompt for an answer to a conversation. Its pictures and videos are decoded
 // here; the model looks at them when it is asked for the answer. One that cannot be used is a
@@ -88,17 +94,65 @@ func (m *Model) chatPrompt(c *Conversation, limit int) (*Prompt, error) {
 	}
 	p, err := m.expand(r, own, views, limit)
 	if err == nil {
-		p.Thinking, p.views = r.StartsThinking(), views
+		p.views = views
+		m.findThinking(p, r, c)
 	}
 	return p, err
 }
 
+// findThinking finds out where in thinking the answer to a prompt begins.
+func (m *Model) findThinking(p *Prompt, r chat.Rendered, c *Conversation) {
+	p.Thinking = r.StartsThinking()
+	if r.EndsThinking() {
+		text := strings.TrimRight(r.Text, " \t\r\n")
+		space := r.Text[len(text):]
+		p.closed = &space
+	}
+	template, err := m.parsedFor(c)
+	if err != nil {
+		return // it was rendered: this cannot be
+	}
+	p.thinks = template.Thinking()
+	if !p.Thinking && p.closed == nil && c.Prefill == "" {
+		p.Opens = p.thinks.Open
+	}
+}
+
+// Apart is what is left to be written of lead, which stands between a think block and what follows
+// it: nothing, where there is no block.
+func (p *Prompt) Apart(lead string) string {
+	switch {
+	case p.Thinking || p.Opens != "":
+		return lead
+	case p.closed != nil:
+		if rest, ok := strings.CutPrefix(lead, *p.closed); ok {
+			return rest
+		}
+	}
+	return ""
+}
+
 // TextPrompt is the prompt for a text that is to be continued: the spellings of control tokens in
-// it stand for them.
+// it stand for them. Tokens that the checkpoint's tokenizer puts before every text, such as GLM's
+// [gMASK]<sop>, come before it, unless it begins with them or is empty.
 func (m *Model) TextPrompt(text string) *Prompt {
 	r := chat.Rendered{Text: text, Trusted: [][2]int{{0, len(text)}}}
 	p, _ := m.expand(r, nil, nil, m.most()) // nothing in it is a picture
+	if first := m.prefix(); len(p.IDs) > 0 && !slices.Equal(p.IDs[:min(len(first), len(p.IDs))], first) {
+		p.IDs = slices.Concat(first, p.IDs)
+	}
 	return p
+}
+
+// prefix are the tokens that a text begins with.
+func (m *Model) prefix() []int32 {
+	if first := m.tok.Prefix(); len(first) > 0 || !m.templates.AddBOS {
+		return first
+	}
+	if id, ok := m.tok.ID(m.templates.BOS); ok {
+		return []int32{id}
+	}
+	return nil
 }
 
 // most is how many tokens of a prompt are encoded: up to twice the context, so that an error can say
@@ -123,16 +177,19 @@ func (m *Model) render(c *Conversation, open bool) (r chat.Rendered, own [][2]in
 	if m.Template(tools) == "" {
 		return r, nil, fmt.Errorf("model %s: %w", m.name, ErrNoTemplate)
 	}
-	parse := m.parsed[0]
-	if tools {
-		parse = m.parsed[1]
-	}
-	template, err := parse()
+	template, err := m.parsedFor(c)
 	if err != nil {
 		return r, nil, fmt.Errorf("model %s: %w", m.name, err)
 	}
+	vars := c.Variables
+	if on, ok := vars["enable_thinking"]; ok {
+		if _, ok := vars["thinking"]; !ok { // DeepSeek's templates have it under this name
+			vars = maps.Clone(vars)
+			vars["thinking"] = on
+		}
+	}
 	r, err = template.Render(chat.Input{
-		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: open, Variables: c.Variables,
+		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: open, Variables: vars,
 		BOSToken: m.templates.BOS, EOSToken: m.templates.EOS,
 	})
 	if err == nil && open {
@@ -144,6 +201,14 @@ func (m *Model) render(c *Conversation, open bool) (r chat.Rendered, own [][2]in
 	return r, own, err
 }
 
+// parsedFor is the template for a conversation.
+func (m *Model) parsedFor(c *Conversation) (*chat.Template, error) {
+	if len(c.Tools) > 0 {
+		return m.parsed[1]()
+	}
+	return m.parsed[0]()
+}
+
 // Of a long conversation the first turns, with instructions and tools, and the last ones are
 // worth caching for other requests.
 const (
@@ -151,16 +216,27 @@ const (
 	lastTurns  = 3
 )
 
+// turns are the tokens that open a turn.
+func (m *Model) turns() []int32 {
+	var ids []int32
+	for _, token := range m.family.Dialogue.Turns {
+		if id, ok := m.tok.ID(token); ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // boundaries are the ends of turns in a prompt, those worth caching, and that of its last picture,
 // about which there may be other questions.
 func (m *Model) boundaries(p *Prompt) []int {
-	turn, ok := m.tok.ID(m.family.Dialogue.Turn)
-	if !ok || !p.Chat {
+	turns := m.turns()
+	if len(turns) == 0 || !p.Chat {
 		return nil
 	}
 	var list []int
 	for i, id := range p.IDs {
-		if id == turn && i > 0 {
+		if i > 0 && slices.Contains(turns, id) {
 			list = append(list, i)
 		}
 	}
@@ -181,8 +257,8 @@ const lastQuestion = 64
 // message, so this need not be prompt and answer of this turn. It is nil where it cannot be
 // known, or is too long.
 func (m *Model) next(c *Conversation, views []view, answer chat.Message) *Prompt {
-	turn, ok := m.tok.ID(m.family.Dialogue.Turn)
-	if !ok {
+	turns := m.turns()
+	if len(turns) == 0 {
 		return nil
 	}
 	then := *c
@@ -196,7 +272,7 @@ func (m *Model) next(c *Conversation, views []view, answer chat.Message) *Prompt
 		return nil
 	}
 	for i, id := range slices.Backward(p.IDs) {
-		if id == turn {
+		if slices.Contains(turns, id) {
 			p.IDs, p.Chat = p.IDs[:i], true
 			return p
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -22,22 +23,30 @@ func (m *Model) constraint(ctx context.Context, r *Request) (func() sample.Const
 		}
 		after = func() sample.Constraint { return g.Matcher() }
 	}
-	if !r.Prompt.Thinking || after == nil && r.MaxThinking == 0 {
+	if !r.Prompt.Thinking && r.Prompt.Opens == "" || after == nil && r.MaxThinking == 0 {
 		return after, nil
 	}
 	end, ok := m.tok.ID("</think>")
 	if !ok {
 		return nil, fmt.Errorf("model %s: a limit of thinking, or a grammar of what follows it: the tokenizer has no token </think>", m.name)
 	}
-	// The text that the model's makers close a block with. A grammar says itself what follows.
-	closing := "\n</think>\n\n"
-	if after != nil {
-		closing = "\n</think>"
+	// The text that the template closes a block with. A grammar says itself what follows.
+	thinks := r.Prompt.thinks
+	if thinks.Close == "" { // the prompt is the caller's own
+		thinks = chat.Thinking{Close: "\n</think>", Apart: "\n\n"}
 	}
-	ids := m.tok.Encode(closing)
+	closing := thinks.Close
+	if after == nil {
+		closing += thinks.Apart
+	}
+	opening, ids := m.tok.Encode(r.Prompt.Opens), m.tok.Encode(closing)
+	var free []uint64
+	if after != nil {
+		free = m.unended()
+	}
 	return func() sample.Constraint {
 		t := &thinking{
-			end: end, closing: ids, left: r.MaxThinking, limited: r.MaxThinking > 0, words: make([]uint64, (m.vocab+63)/64),
+			opening: opening, end: end, closing: ids, free: free, left: r.MaxThinking, limited: r.MaxThinking > 0, words: make([]uint64, (m.vocab+63)/64),
 		}
 		if after != nil {
 			t.after = after()
@@ -46,11 +55,28 @@ func (m *Model) constraint(ctx context.Context, r *Request) (func() sample.Const
 	}, nil
 }
 
+// unended is all tokens but those that end a text.
+func (m *Model) unended() []uint64 {
+	words := make([]uint64, (m.vocab+63)/64)
+	for i := range m.vocab {
+		words[i/64] |= 1 << (i % 64)
+	}
+	for _, id := range m.stops() {
+		if int(id) < m.vocab {
+			words[id/64] &^= 1 << (id % 64)
+		}
+	}
+	return words
+}
+
 // thinking is free text up to a number of tokens; then its block is closed, token
-// by token, and another constraint applies to what comes after.
+// by token, and another constraint applies to what comes after. A block that the
+// prompt did not open is opened first.
 type thinking struct {
-	end     int32   // the token that ends the block
-	closing []int32 // what closes it when it is too long
+	opening []int32  // what is left to open it
+	end     int32    // the token that ends the block
+	free    []uint64 // the tokens of a thought; nil: all. An answer that must follow is not to end before it.
+	closing []int32  // what closes it when it is too long
 	limited bool
 	left    int               // tokens of thinking
 	at      int               // tokens of closing that were forced
@@ -67,16 +93,24 @@ func (t *thinking) Allowed(ahead []int32) []uint64 {
 		ahead = ahead[1:]
 	}
 	switch {
+	case len(then.opening) > 0:
+		return t.only(then.opening[0])
 	case !then.over() && then.limited && then.left <= 0:
-		clear(t.words)
-		id := then.closing[then.at]
-		t.words[id/64] |= 1 << (id % 64)
-		return t.words
-	case !then.over() || t.after == nil:
+		return t.only(then.closing[then.at])
+	case !then.over():
+		return t.free
+	case t.after == nil:
 		return nil
 	default:
 		return t.after.Allowed(ahead)
 	}
+}
+
+// only is the answer that allows one token.
+func (t *thinking) only(id int32) []uint64 {
+	clear(t.words)
+	t.words[id/64] |= 1 << (id % 64)
+	return t.words
 }
 
 // Accept implements sample.Constraint.
@@ -93,6 +127,10 @@ func (t *thinking) over() bool { return t.done && (t.at == 0 || t.at == len(t.cl
 
 // step takes in a token of the block.
 func (t *thinking) step(id int32) {
+	if len(t.opening) > 0 {
+		t.opening = t.opening[1:]
+		return
+	}
 	if t.limited && t.left <= 0 {
 		t.at++
 	}

@@ -1,8 +1,11 @@
 package chat
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,6 +23,12 @@ const fixturesVariable = "FORETOKEN_FIXTURES"
 func readFile(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(name)
+	if err == nil && filepath.Ext(name) == ".gz" {
+		var z *gzip.Reader
+		if z, err = gzip.NewReader(bytes.NewReader(data)); err == nil {
+			data, err = io.ReadAll(z)
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +47,11 @@ type renderings struct {
 // references are our own renderings, and those of the shipped templates where there are any.
 func references() []renderings {
 	list := []renderings{{
-		"testdata", map[string]ToolFormat{"calls_xml.jinja": ToolXML, "calls_json.jinja": ToolJSON}, "testdata/calls.json", 228,
+		"testdata", map[string]ToolFormat{"calls_xml.jinja": ToolXML, "calls_json.jinja": ToolJSON}, "testdata/calls.json.gz", 228,
+	}, {
+		"testdata", map[string]ToolFormat{
+			"calls_lines.jinja": ToolGLM, "calls_tight.jinja": ToolGLM, "calls_fenced.jinja": ToolDeepSeek, "calls_sep.jinja": ToolDeepSeek,
+		}, "testdata/families.json", 88,
 	}}
 	if dir := os.Getenv(fixturesVariable); dir != "" {
 		list = append(list, renderings{filepath.Join(dir, "chat", "templates"), map[string]ToolFormat{
@@ -60,10 +73,60 @@ func eachShipped(t *testing.T, f func(name, source string, teaches ToolFormat)) 
 
 func TestTeaches(t *testing.T) {
 	eachShipped(t, func(name, source string, want ToolFormat) {
-		if got := Teaches(source); got != want {
+		if got := Teaches(source).Format; got != want {
 			t.Errorf("%s teaches %d, want %d", name, got, want)
 		}
 	})
+}
+
+// TestTeachesToTheByte has what is found of our own templates: how calls are written, in which shape
+// messages are wanted, and how thoughts are set apart.
+func TestTeachesToTheByte(t *testing.T) {
+	for name, want := range map[string]struct {
+		syntax   CallSyntax
+		shape    shape
+		thinking Thinking
+	}{
+		"calls_xml.jinja":    {xmlCalls, shape{}, Thinking{Close: "\n</think>", Apart: "\n\n"}},
+		"calls_json.jinja":   {JSONCalls, shape{}, Thinking{Open: "        <think>\n", Close: "\n</think>", Apart: "\n\n"}},
+		"calls_lines.jinja":  {glmCalls("\n", "\n", "\n", "\n", "\n"), shape{}, Thinking{Open: "\n<think>", Close: "</think>", Apart: "\n"}},
+		"calls_tight.jinja":  {glmCalls("", "", "", "", ""), shape{}, Thinking{Close: "</think>"}},
+		"calls_fenced.jinja": {deepSeekCalls("", deepSeekBegin, "function"+deepSeekSep, "\n```json\n", "\n```", "\n"), shape{text: true, null: true}, Thinking{Close: "\n</think>", Apart: "\n\n"}},
+		"calls_sep.jinja":    {deepSeekCalls("", deepSeekBegin, "", deepSeekSep, "", ""), shape{}, Thinking{Close: "</think>"}},
+	} {
+		source := string(readFile(t, filepath.Join("testdata", name)))
+		tmpl, err := NewTemplate(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Teaches(source); got != want.syntax {
+			t.Errorf("%s teaches %q,\nwant %q", name, got, want.syntax)
+		}
+		if got := tmpl.shape(); got != want.shape {
+			t.Errorf("%s wants %+v, not %+v", name, got, want.shape)
+		}
+		if got := tmpl.Thinking(); got != want.thinking {
+			t.Errorf("%s: %+q, want %+q", name, got, want.thinking)
+		}
+	}
+}
+
+// TestProbesAreBounded has a template that does nothing but work.
+func TestProbesAreBounded(t *testing.T) {
+	const source = `{% for a in range(999) %}{% for b in range(999) %}{% endfor %}{% endfor %}`
+	tmpl, err := NewTemplate(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range probes() {
+		var limit *jinja.LimitError
+		if _, err := tmpl.render(in, shape{}); !errors.As(err, &limit) || limit.Max != probeSteps {
+			t.Errorf("error %v", err)
+		}
+	}
+	if got := Teaches(source); got != JSONCalls {
+		t.Errorf("it teaches %q", got)
+	}
 }
 
 // TestTeachesAsTheSourceSays compares what probing finds with what stands in the source of every
@@ -75,17 +138,19 @@ func TestTeachesAsTheSourceSays(t *testing.T) {
 			return err
 		}
 		source, want := string(readFile(t, name)), ToolJSON
-		if strings.Contains(source, functionOpen) {
-			want = ToolXML
+		for _, s := range said {
+			if strings.Contains(source, s.tag) {
+				want = s.syntax.Format
+			}
 		}
-		got := Teaches(source)
+		got := Teaches(source).Format
 		if got != want {
 			t.Errorf("%s teaches %d, want %d", name, got, want)
 		}
 		found[got]++
 		return nil
 	})
-	if err != nil || found[ToolXML] < 2 || found[ToolJSON] < 4 {
+	if err != nil || found[ToolXML] < 2 || found[ToolJSON] < 4 || found[ToolGLM] < 2 || found[ToolDeepSeek] < 2 {
 		t.Errorf("%v, templates by format: %v", err, found)
 	}
 }
@@ -103,11 +168,15 @@ func TestTeachesByWhatComesOut(t *testing.T) {
 		`{% if messages[-1].role == 'tool' %}{{ raise_exception('no') }}{% endif %}` + call + `<function={{ c.function.name }}>` + end:    ToolXML,
 		`{% if tools or messages | length > 2 %}{{ raise_exception('no') }}{% endif %}` + call + `<function={{ c.function.name }}>` + end: ToolXML,
 
+		`{% if tools %}Write <tool_call>name<arg_key>.{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}`: ToolGLM,
+		`{% if tools %}Never <arg_key>.{% endif %}` + call + `{{ c.function | tojson }}` + end:                       ToolJSON,
+		`{{ '<｜tool▁call▁begin｜>' if tools }}`:                                                                       ToolDeepSeek,
+
 		// What cannot be rendered teaches nothing.
 		`{{ raise_exception('<function=') }}`: ToolJSON,
 		`{% if %}<function=`:                  ToolJSON,
 	} {
-		if got := Teaches(source); got != want {
+		if got := Teaches(source).Format; got != want {
 			t.Errorf("%s teaches %d, want %d", source, got, want)
 		}
 	}
@@ -164,7 +233,7 @@ func checkRendering(t *testing.T, i int, tmpl *Template, c *rendering) {
 		t.Fatal(err)
 	}
 	got, err := tmpl.Render(Input{
-		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: c.AddGenerationPrompt, Variables: kwargs.Map().Any(),
+		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: c.AddGenerationPrompt, Variables: kwargs.Map().Any(), BOSToken: "<s>",
 	})
 	switch {
 	case c.Output == nil && err == nil:

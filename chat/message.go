@@ -258,17 +258,21 @@ func argumentsFrom(v jinja.Value) (none Arguments, err error) {
 	return Arguments{v.Map()}, nil
 }
 
-// value returns the message as templates see it.
-func (m Message) value() jinja.Value {
+// value returns the message as templates see it, calls in the given shape.
+func (m Message) value(s shape) jinja.Value {
 	out := &jinja.Map{}
 	out.Set("role", jinja.String(m.Role))
 	if slices.Contains(roles, m.Role) {
 		out.Set("role", jinja.Trusted(m.Role))
 	}
+	said := m.Content.value.Kind() != jinja.KindUndefined
+	if text, ok := m.Content.value.Text(); ok && text == "" && len(m.ToolCalls) > 0 {
+		said = false
+	}
 	switch {
-	case m.Content.value.Kind() != jinja.KindUndefined:
+	case said:
 		out.Set("content", m.Content.value)
-	case len(m.ToolCalls) > 0:
+	case len(m.ToolCalls) > 0 && !s.null:
 		// Clients send null beside tool calls; many templates take only text.
 		out.Set("content", jinja.String(""))
 	default:
@@ -280,7 +284,7 @@ func (m Message) value() jinja.Value {
 	if len(m.ToolCalls) > 0 {
 		calls := make([]jinja.Value, len(m.ToolCalls))
 		for i, c := range m.ToolCalls {
-			calls[i] = c.value()
+			calls[i] = c.value(s)
 		}
 		out.Set("tool_calls", jinja.List(calls))
 	}
@@ -296,10 +300,13 @@ func (m Message) value() jinja.Value {
 	return jinja.Dict(out)
 }
 
-func (c ToolCall) value() jinja.Value {
+func (c ToolCall) value(s shape) jinja.Value {
 	function := &jinja.Map{}
 	function.Set("name", jinja.String(c.Name))
 	function.Set("arguments", jinja.Dict(c.Arguments.fields))
+	if s.text {
+		function.Set("arguments", jinja.String(c.Arguments.JSON()))
+	}
 	out := &jinja.Map{}
 	if c.ID != "" {
 		out.Set("id", jinja.String(c.ID))

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
@@ -28,10 +29,12 @@ type ToolFormat uint8
 // The formats. A request that declares no tools should be parsed with ToolNone,
 // so that an answer about tool calls stays text.
 const (
-	ToolAuto ToolFormat = iota // either of the two, told by how the call begins
-	ToolXML                    // Qwen's <function=…><parameter=…>
-	ToolJSON                   // Hermes' {"name": …, "arguments": …}
-	ToolNone                   // tool calls are text
+	ToolAuto     ToolFormat = iota // ToolXML or ToolJSON, told by how the call begins
+	ToolXML                        // Qwen's <function=…><parameter=…>
+	ToolJSON                       // Hermes' {"name": …, "arguments": …}
+	ToolNone                       // tool calls are text
+	ToolGLM                        // GLM's name<arg_key>…</arg_key><arg_value>…</arg_value>, or ToolJSON
+	ToolDeepSeek                   // DeepSeek's name<｜tool▁sep｜>{…}, or with the object fenced
 )
 
 // ParserOptions says what answer to expect.
@@ -39,10 +42,18 @@ type ParserOptions struct {
 	// Thinking says that the prompt opened a think block, so that the answer
 	// begins inside it; see [Rendered.StartsThinking].
 	Thinking bool
-	// Tools are the declared tools. Their schemas give the arguments of XML
-	// calls their types; undeclared ones are strings.
+	// Thought says that the prompt closed a think block and left it to the answer
+	// to set itself apart: newlines that it begins with are dropped.
+	Thought bool
+	// Tools are the declared tools. Their schemas give the arguments of XML and
+	// GLM calls their types; undeclared ones are strings, or in GLM's what they
+	// are in JSON.
 	Tools      []Tool
 	ToolFormat ToolFormat
+	// CallsEndThinking says that a call of a declared tool may stand in a think
+	// block, and then ends it: GLM models forget to. Otherwise nothing there is a
+	// call.
+	CallsEndThinking bool
 }
 
 // Parser takes an answer apart while it is being generated. The events of a text
@@ -50,12 +61,11 @@ type ParserOptions struct {
 //
 // Reasoning is the text between <think> and </think>. A block may begin only at
 // the start of the answer, behind a little whitespace; tags anywhere else are
-// text. Nothing inside it is a tool call. An unclosed block is reasoning to the
-// end.
+// text. Nothing inside it is a tool call, unless CallsEndThinking. An unclosed
+// block is reasoning to the end.
 //
-// A tool call is <tool_call>, a call in one of the two formats, </tool_call>, and
-// comes as one event when it is complete: before that it may turn out to be no
-// call. Then, and if the answer ends by itself within a call, its text is content;
+// A tool call stands between the tags of its format and comes as one event when it
+// is complete: before that it may turn out to be no call. Then, and if the answer ends by itself within a call, its text is content;
 // what is left of a call that was cut off, by a limit or a stop text, is dropped,
 // as half of its arguments are of no use to anybody. Names are not checked against
 // the declared tools.
@@ -67,10 +77,13 @@ type ParserOptions struct {
 type Parser struct {
 	options  ParserOptions
 	state    parserState
-	buf      []byte // not parsed yet; in stateCall it begins with the tag
-	newlines int    // seen before buf and not given out yet
-	fresh    bool   // at the beginning of a block: newlines are dropped
+	buf      []byte    // not parsed yet; in stateCall it begins with the tag
+	newlines int       // seen before buf and not given out yet
+	fresh    bool      // at the beginning of a block: newlines are dropped
+	form     *callForm // of calls; nil: there are none
 	call     callReader
+	outer    parserState // that the call was found in
+	block    bool        // a tag of several calls is to be closed
 	events   []Event
 	kind     EventKind // of text
 	text     []byte    // to be given out with the next event
@@ -85,13 +98,8 @@ const (
 	stateCall
 )
 
-const (
-	callOpen  = "<tool_call>"
-	callClose = "</tool_call>"
-)
-
 // NewParser returns a Parser for one answer.
-func NewParser(o ParserOptions) *Parser { return &Parser{options: o} }
+func NewParser(o ParserOptions) *Parser { return &Parser{options: o, form: callForms[o.ToolFormat]} }
 
 // Thinking reports whether the answer is inside a think block, as far as is known.
 func (p *Parser) Thinking() bool {
@@ -128,7 +136,7 @@ func (p *Parser) Close() []Event {
 		}
 	}
 	kind := EventContent
-	if p.state == stateReasoning {
+	if p.state == stateReasoning || p.state == stateCall && p.outer == stateReasoning {
 		if kind = EventReasoning; len(p.buf) == 0 {
 			p.newlines = 0 // they end the reasoning
 		}
@@ -153,27 +161,51 @@ func (p *Parser) step() bool {
 	case stateStart:
 		return p.stepStart()
 	case stateReasoning:
-		if p.until(EventReasoning, thinkClose) {
+		tags := []string{thinkClose}
+		if p.options.CallsEndThinking && p.form != nil {
+			tags = append(tags, p.form.tags()...)
+		}
+		switch tag := p.until(EventReasoning, tags...); tag {
+		case "":
+		case thinkClose:
 			p.newlines = 0
 			p.buf = p.buf[len(thinkClose):]
 			p.state, p.fresh = stateContent, true
 			return true
+		default:
+			p.beginCall()
+			return true
 		}
 	case stateContent:
-		if p.options.ToolFormat == ToolNone {
+		if p.form == nil {
 			p.give(EventContent, len(p.buf))
 			p.flushNewlines(EventContent)
 			return false
 		}
-		if p.until(EventContent, callOpen) {
-			p.state = stateCall
-			p.call = callReader{format: p.options.ToolFormat, tools: p.options.Tools, pos: len(callOpen)}
+		tags := p.form.tags()
+		if p.block {
+			tags = append(tags, p.form.end)
+		}
+		switch tag := p.until(EventContent, tags...); {
+		case tag == "":
+		case p.block && tag == p.form.end:
+			p.buf = p.buf[len(tag):]
+			p.newlines, p.fresh, p.block = 0, true, false
+			return true
+		default:
+			p.beginCall()
 			return true
 		}
 	case stateCall:
 		return p.stepCall()
 	}
 	return false
+}
+
+// beginCall goes on with buf as a call.
+func (p *Parser) beginCall() {
+	p.outer, p.state = p.state, stateCall
+	p.call = callReader{form: p.form, tools: p.options.Tools}
 }
 
 // maxLead is how many bytes of whitespace may come before a think tag.
@@ -198,21 +230,28 @@ func (p *Parser) stepStart() bool {
 // leaveStart goes on with rest as reasoning or as content.
 func (p *Parser) leaveStart(rest []byte) {
 	p.buf = rest
-	p.state = stateContent
+	p.state, p.fresh = stateContent, p.options.Thought
 	if p.options.Thinking {
 		p.state, p.fresh = stateReasoning, true
 	}
 }
 
-// until gives out text up to the given tag, and reports whether buf now begins
-// with it. What may be its beginning at the end of buf stays.
-func (p *Parser) until(kind EventKind, tag string) bool {
-	if i := bytes.Index(p.buf, []byte(tag)); i >= 0 {
-		p.give(kind, i)
-		return true
+// until gives out text up to the first of the given tags, and returns the one that
+// buf now begins with, "" if there is none. What may be the beginning of one at the
+// end of buf stays.
+func (p *Parser) until(kind EventKind, tags ...string) (tag string) {
+	at, held := len(p.buf), 0
+	for _, t := range tags {
+		if i := bytes.Index(p.buf[:min(len(p.buf), at+len(t))], []byte(t)); i >= 0 && i < at {
+			at, tag = i, t
+		}
+		held = max(held, partial(p.buf, t))
 	}
-	p.give(kind, len(p.buf)-partial(p.buf, tag))
-	return false
+	if tag == "" {
+		at -= held
+	}
+	p.give(kind, at)
+	return tag
 }
 
 // partial returns the length of the longest proper beginning of tag that text
@@ -269,23 +308,38 @@ func (p *Parser) flushNewlines(kind EventKind) {
 }
 
 func (p *Parser) stepCall() bool {
-	switch p.call.read(p.buf) {
+	result := p.call.read(p.buf)
+	if result == callDone && p.outer == stateReasoning && !p.declared(p.call.call.Name) {
+		result = callBad
+	}
+	switch result {
 	case callMore:
 		return false
 	case callDone:
 		call := p.call.call
 		p.flushText()
 		p.events = append(p.events, Event{Kind: EventToolCall, Call: &call})
+		p.block = p.block || p.form.begin != "" && bytes.HasPrefix(p.buf, []byte(p.form.begin))
 		p.buf = p.buf[p.call.pos:]
-		p.newlines, p.fresh = 0, true
+		p.newlines, p.fresh, p.state = 0, true, stateContent
 	case callBad:
 		// The tag was text; what follows it may hold another one.
+		n := bytes.IndexByte(p.buf, '>') + 1
+		kind := EventContent
+		if p.outer == stateReasoning {
+			kind = EventReasoning
+		}
 		p.fresh = false
-		p.emit(EventContent, p.buf[:len(callOpen)])
-		p.buf = p.buf[len(callOpen):]
+		p.emit(kind, p.buf[:n])
+		p.buf = p.buf[n:]
+		p.state = p.outer
 	}
-	p.state = stateContent
 	return true
+}
+
+// declared reports whether there is a tool of that name.
+func (p *Parser) declared(name string) bool {
+	return slices.ContainsFunc(p.options.Tools, func(t Tool) bool { return t.Name() == name })
 }
 
 // Answer is a whole answer, collected from events.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -18,13 +19,15 @@ const parserTools = `[{"type": "function", "function": {"name": "f", "parameters
 	"u": {"description": "no type"}, "w": {"enum": ["a", 1, null, false]}, "k": {"const": 1.5},
 	"x": {"anyOf": [{"const": "auto"}, {"type": "integer"}]}}}}}]`
 
+var decodedTools = sync.OnceValues(func() ([]Tool, error) { return DecodeTools([]byte(parserTools)) })
+
 func newTestParser(t testing.TB, thinking bool, format ToolFormat) *Parser {
 	t.Helper()
-	tools, err := DecodeTools([]byte(parserTools))
+	tools, err := decodedTools()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewParser(ParserOptions{Thinking: thinking, Tools: tools, ToolFormat: format})
+	return NewParser(ParserOptions{Thinking: thinking, Tools: tools, ToolFormat: format, CallsEndThinking: format == ToolGLM})
 }
 
 // outline writes events on one line, neighbors of the same kind joined, so that
@@ -155,6 +158,85 @@ var parserCases = []struct {
 	{"tags of other kinds", false, "a <b> </b> <tool_callx> <", "|C a <b> </b> <tool_callx> <"},
 }
 
+// familyCases are answers in the formats of GLM and DeepSeek.
+var familyCases = []struct {
+	name     string
+	format   ToolFormat
+	thinking bool
+	text     string
+	want     string
+}{
+	{"GLM in lines", ToolGLM, false, "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>x</arg_value>\n<arg_key>i</arg_key>\n<arg_value>5</arg_value>\n</tool_call>", `|CALL f {"s": "x", "i": 5}`},
+	{"GLM tight", ToolGLM, false, "<tool_call>f<arg_key>s</arg_key><arg_value>x</arg_value></tool_call>", `|CALL f {"s": "x"}`},
+	{"GLM in between", ToolGLM, false, "Let me.\n<tool_call>\n f <arg_key> s </arg_key> <arg_value> x\n</arg_value> </tool_call>\nSo.", `|C Let me.|CALL f {"s": " x\n"}|C So.`},
+	{"GLM without arguments", ToolGLM, false, "<tool_call>f\n</tool_call><tool_call>g</tool_call>", `|CALL f {}|CALL g {}`},
+	{"GLM values are verbatim", ToolGLM, false, glmCall("f", "s", "\n a<b></arg_value> </arg_key><tool_call>\n"), `|CALL f {"s": "\n a<b></arg_value> </arg_key><tool_call>\n"}`},
+	{
+		"GLM types", ToolGLM, false, glmCall("f", "i", "5", "n", "2.50", "b", "true", "o", `{"z": 1}`, "a", "[1]", "z", "null", "sn", "None", "s", "5", "in", "7"),
+		`|CALL f {"i": 5, "n": 2.5, "b": true, "o": {"z": 1}, "a": [1], "z": null, "sn": null, "s": "5", "in": 7}`,
+	},
+	{
+		"GLM without a type", ToolGLM, false, glmCall("f", "u", "5", "x1", "[1, 2]", "x2", `"5"`, "x3", " true", "x4", "True", "x5", "a b", "x6", "") + glmCall("g", "s", "5"),
+		`|CALL f {"u": 5, "x1": [1, 2], "x2": "\"5\"", "x3": true, "x4": "True", "x5": "a b", "x6": ""}|CALL g {"s": 5}`,
+	},
+	{"GLM misfits are strings", ToolGLM, false, glmCall("f", "i", "five", "b", "yes"), `|CALL f {"i": "five", "b": "yes"}`},
+	{"GLM in JSON", ToolGLM, false, hermes, `|CALL f {"b": 1, "a": [1.0, "}</tool_call>\""]}`},
+	{"GLM thinks by itself", ToolGLM, false, "\n<think>hm</think>\n" + glmCall("f"), "|R hm|CALL f {}"},
+	{"GLM forgets to end its thoughts", ToolGLM, true, "hm\n\n" + glmCall("f") + "x", "|R hm|CALL f {}|C x"},
+	{"GLM thinks about calls", ToolGLM, true, "a <tool_call> b " + glmCall("nobody") + "\n</think>c", "|R a <tool_call> b " + glmCall("nobody") + "|C c"},
+	{"GLM thinks and stops within a call", ToolGLM, true, "a\n<tool_call>f\n", "|R a\n<tool_call>f\n"},
+	{"GLM no name", ToolGLM, false, "<tool_call>\n</tool_call>", "|C <tool_call>\n</tool_call>"},
+	{"GLM two lines for a name", ToolGLM, false, "<tool_call>f\ng</tool_call>", "|C <tool_call>f\ng</tool_call>"},
+	{"GLM tag in a key", ToolGLM, false, "<tool_call>f<arg_key>s<arg_value>x</arg_value></tool_call>", "|C <tool_call>f<arg_key>s<arg_value>x</arg_value></tool_call>"},
+	{"GLM key without a value", ToolGLM, false, "<tool_call>f<arg_key>s</arg_key></tool_call>", "|C <tool_call>f<arg_key>s</arg_key></tool_call>"},
+	{"GLM empty key", ToolGLM, false, "<tool_call>f<arg_key> </arg_key><arg_value></arg_value></tool_call>", "|C <tool_call>f<arg_key> </arg_key><arg_value></arg_value></tool_call>"},
+	{"GLM unfinished", ToolGLM, false, "a\n<tool_call>f<arg_key>s</arg_key><arg_value>x</arg_value>", "|C a\n<tool_call>f<arg_key>s</arg_key><arg_value>x</arg_value>"},
+	{"GLM reads no XML", ToolGLM, false, xmlCall("f"), "|C " + xmlCall("f")},
+
+	{"DeepSeek-V3", ToolDeepSeek, false, deepSeekBegin + fencedCall("f", `{"s": "x"}`) + "\n" + fencedCall("g", "{\n}") + deepSeekEnd, `|CALL f {"s": "x"}|CALL g {}`},
+	{"DeepSeek-V3.1", ToolDeepSeek, true, "hm</think>" + deepSeekBegin + sepCall("f", `{"s": "x"}`) + sepCall("g", `{}`) + deepSeekEnd, `|R hm|CALL f {"s": "x"}|CALL g {}`},
+	{"DeepSeek with words", ToolDeepSeek, false, "Let me.\n" + deepSeekBegin + "\n" + sepCall("f", `{}`) + "\n" + deepSeekEnd + "\n\nSo.", "|C Let me.|CALL f {}|C So."},
+	{"DeepSeek without the outer tags", ToolDeepSeek, false, sepCall("f", `{}`) + deepSeekEnd, "|CALL f {}|C " + deepSeekEnd},
+	{"DeepSeek tags in arguments", ToolDeepSeek, false, sepCall("f", `{"s": "}`+deepSeekClose+"```"+`"}`), `|CALL f {"s": "}` + deepSeekClose + "```" + `"}`},
+	{"DeepSeek, a fence without a language", ToolDeepSeek, false, deepSeekOpen + "function" + deepSeekSep + "f\n```\n{}\n```\n" + deepSeekClose, "|CALL f {}"},
+	{"DeepSeek without a name", ToolDeepSeek, false, deepSeekBegin + sepCall("", `{}`), "|C " + deepSeekBegin + sepCall("", `{}`)},
+	{"DeepSeek without arguments", ToolDeepSeek, false, deepSeekOpen + "f" + deepSeekSep + deepSeekClose, "|C " + deepSeekOpen + "f" + deepSeekSep + deepSeekClose},
+	{"DeepSeek, a list of arguments", ToolDeepSeek, false, sepCall("f", `[1]`), "|C " + sepCall("f", `[1]`)},
+	{"DeepSeek unfinished", ToolDeepSeek, false, "a" + deepSeekBegin + deepSeekOpen + "f" + deepSeekSep + "{", "|C a" + deepSeekBegin + deepSeekOpen + "f" + deepSeekSep + "{"},
+	{"DeepSeek, part of a tag", ToolDeepSeek, false, "a<｜tool▁call", "|C a<｜tool▁call"},
+}
+
+// glmCall writes a call the way templates of GLM-4.7 do.
+func glmCall(name string, arguments ...string) string {
+	s := "<tool_call>" + name
+	for i := 0; i < len(arguments); i += 2 {
+		s += "<arg_key>" + arguments[i] + "</arg_key><arg_value>" + arguments[i+1] + "</arg_value>"
+	}
+	return s + "</tool_call>"
+}
+
+// fencedCall writes a call the way templates of DeepSeek-V3 do, sepCall that of DeepSeek-V3.1.
+func fencedCall(name, arguments string) string {
+	return deepSeekOpen + "function" + deepSeekSep + name + "\n```json\n" + arguments + "\n```" + deepSeekClose
+}
+
+func sepCall(name, arguments string) string {
+	return deepSeekOpen + name + deepSeekSep + arguments + deepSeekClose
+}
+
+// TestParserOfFamiliesAtEverySplit does with familyCases what TestParserAtEverySplit does.
+func TestParserOfFamiliesAtEverySplit(t *testing.T) {
+	for _, c := range familyCases {
+		t.Run(c.name, func(t *testing.T) {
+			for _, chunks := range everySplit(c.text) {
+				if got := outline(newTestParser(t, c.thinking, c.format), chunks); got != c.want {
+					t.Fatalf("chunks %q:\n got %q\nwant %q", chunks, got, c.want)
+				}
+			}
+		})
+	}
+}
+
 // TestParserAtEverySplit parses each text whole, byte by byte, and cut in two at
 // every place; all must say the same.
 func TestParserAtEverySplit(t *testing.T) {
@@ -176,13 +258,15 @@ func TestParserAtRandomSplits(t *testing.T) {
 	pieces := []string{
 		"<think>", "</think>", "<tool_call>", "</tool_call>", "\n", "\n\n", "a", " b", "<function=f>", "</function>",
 		"<parameter=s>", "</parameter>", `{"name": "f", "arguments": {}}`, hermes, xmlCall("f", "i", "7"), "<", "</", "é", "{", `"`,
+		"<arg_key>s</arg_key>", "<arg_value>", "</arg_value>", "f", glmCall("f", "i", "7"), deepSeekBegin, deepSeekEnd, deepSeekOpen, deepSeekSep, "```",
+		fencedCall("f", "{}"), sepCall("f", "{}"),
 	}
 	for range 2000 {
 		var text strings.Builder
 		for range rng.IntN(14) {
 			text.WriteString(pieces[rng.IntN(len(pieces))])
 		}
-		thinking, format := rng.IntN(2) == 0, ToolFormat(rng.IntN(4))
+		thinking, format := rng.IntN(2) == 0, ToolFormat(rng.IntN(int(ToolDeepSeek)+1))
 		want := outline(newTestParser(t, thinking, format), []string{text.String()})
 		chunks := randomSplit(rng, text.String())
 		if got := outline(newTestParser(t, thinking, format), chunks); got != want {
@@ -243,6 +327,17 @@ func TestParserHoldsBackOnlyPossibleTags(t *testing.T) {
 	}
 }
 
+// TestParserSetsThoughtsApart has answers behind a think block that the prompt closed.
+func TestParserSetsThoughtsApart(t *testing.T) {
+	for text, want := range map[string]string{"\n\nHello\n": "|C Hello\n", "Hello": "|C Hello", "\n" + glmCall("f"): "|CALL f {}", "\n": ""} {
+		for _, chunks := range everySplit(text) {
+			if got := outline(NewParser(ParserOptions{Thought: true, ToolFormat: ToolGLM}), chunks); got != want {
+				t.Fatalf("%q is %q, want %q", chunks, got, want)
+			}
+		}
+	}
+}
+
 // TestToolTypes has the types by which arguments are read.
 func TestToolTypes(t *testing.T) {
 	tools, err := DecodeTools([]byte(parserTools))
@@ -259,15 +354,32 @@ func TestToolTypes(t *testing.T) {
 	}
 }
 
-// TestFitsXML holds names against what the parser reads.
-func TestFitsXML(t *testing.T) {
+// TestMarkers has what is in every call and in no text before the first.
+func TestMarkers(t *testing.T) {
+	for format, want := range map[ToolFormat]string{ToolXML: "<tool_call>", ToolJSON: "<tool_call>", ToolGLM: "<tool_call>", ToolDeepSeek: "<｜tool▁call"} {
+		if got := (CallSyntax{Format: format}).Marker(); got != want {
+			t.Errorf("format %d: %q", format, got)
+		}
+	}
+}
+
+// TestFits holds names against what the parser reads.
+func TestFits(t *testing.T) {
 	long := strings.Repeat("n", maxName)
-	for _, name := range []string{"f", "a b", "日本", `"`, "a.b/c=d", long, "", " f", "f ", "\u00a0f", "a<b", "a>b", "a\nb", long + "n"} {
+	for _, name := range []string{"f", "a b", "日本", `"`, "a.b/c=d", long, "", " f", "f ", "\u00a0f", "a<b", "a>b", "a\nb", "a`b", "a{b", "{a", long + "n"} {
 		p := NewParser(ParserOptions{})
 		events := p.Write(xmlCall(name))
 		read := len(events) == 1 && events[0].Kind == EventToolCall && events[0].Call.Name == name
-		if got := FitsXML(name); got != read {
+		if got := xmlCalls.Fits(name); got != read {
 			t.Errorf("%q: %v, but read: %v", name, got, read)
+		}
+		for text, s := range map[string]CallSyntax{
+			glmCall(name): glmCalls("", "", "", "", ""), fencedCall(name, "{}"): deepSeekCalls("", "", "", "", "", ""), sepCall(name, "{}"): deepSeekCalls("", "", "", "", "", ""),
+		} {
+			events := NewParser(ParserOptions{ToolFormat: s.Format}).Write(text)
+			if read := len(events) == 1 && events[0].Kind == EventToolCall && events[0].Call.Name == name; s.Fits(name) && !read {
+				t.Errorf("%q fits, but is not read in %q", name, text)
+			}
 		}
 	}
 }
@@ -292,7 +404,7 @@ func TestConvertSurvivesWideSchemas(t *testing.T) {
 	if err := json.Unmarshal([]byte(schema), &tool); err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := tool.convert("x", "a").Text(); !ok || got != "a" {
+	if got, ok := tool.convert("x", "a", false).Text(); !ok || got != "a" {
 		t.Errorf("got %q, %v", got, ok)
 	}
 }
@@ -303,8 +415,11 @@ func FuzzParser(f *testing.F) {
 	for _, c := range parserCases {
 		f.Add(c.text, c.thinking, uint8(0), uint64(1))
 	}
+	for _, c := range familyCases {
+		f.Add(c.text, c.thinking, uint8(c.format), uint64(1))
+	}
 	f.Fuzz(func(t *testing.T, text string, thinking bool, format uint8, seed uint64) {
-		tf := ToolFormat(format % 4)
+		tf := ToolFormat(format % (uint8(ToolDeepSeek) + 1))
 		whole := outline(newTestParser(t, thinking, tf), []string{text})
 		rng := rand.New(rand.NewPCG(seed, 0))
 		if got := outline(newTestParser(t, thinking, tf), randomSplit(rng, text)); got != whole {
@@ -337,16 +452,20 @@ func TestParserCutLeavesNoMarkup(t *testing.T) {
 	for _, c := range []struct {
 		name, before, answer string
 		thinking             bool
+		format               ToolFormat
 	}{
-		{"JSON", "", hermes, false},
-		{"XML", "", xmlCall("f", "s", "a < b\n<c>", "i", "5"), false},
-		{"text before", "Let me look.", "Let me look.\n\n" + hermes, false},
-		{"thinking before", "", "hm\n</think>\n\n" + xmlCall("f", "s", "x"), true},
-		{"several", "One.", "One.\n\n" + xmlCall("f", "s", "x") + "\n" + hermes + "\n" + xmlCall("f"), false},
+		{"JSON", "", hermes, false, ToolAuto},
+		{"XML", "", xmlCall("f", "s", "a < b\n<c>", "i", "5"), false, ToolAuto},
+		{"text before", "Let me look.", "Let me look.\n\n" + hermes, false, ToolAuto},
+		{"thinking before", "", "hm\n</think>\n\n" + xmlCall("f", "s", "x"), true, ToolAuto},
+		{"several", "One.", "One.\n\n" + xmlCall("f", "s", "x") + "\n" + hermes + "\n" + xmlCall("f"), false, ToolAuto},
+		{"GLM", "One.", "One.\n" + glmCall("f", "s", "a < b\n<c>", "i", "5") + glmCall("f"), false, ToolGLM},
+		{"GLM forgets to end its thoughts", "", "hm\n" + glmCall("f", "s", "x"), true, ToolGLM},
+		{"DeepSeek", "One.", "One." + deepSeekBegin + fencedCall("f", `{"s": "<｜"}`) + "\n" + sepCall("g", "{}") + deepSeekEnd, false, ToolDeepSeek},
 	} {
 		for cut := range len(c.answer) + 1 {
 			for _, size := range []int{1, 3, len(c.answer)} {
-				p := newTestParser(t, c.thinking, ToolAuto)
+				p := newTestParser(t, c.thinking, c.format)
 				var a Answer
 				for at := 0; at < cut; at += size {
 					a.Add(p.Write(c.answer[at:min(at+size, cut)]))
@@ -356,7 +475,8 @@ func TestParserCutLeavesNoMarkup(t *testing.T) {
 				if !strings.HasPrefix(c.before, strings.TrimRight(content, "\n")) {
 					t.Fatalf("%s cut after %q: the content is %q", c.name, c.answer[:cut], content)
 				}
-				if calls := strings.Count(c.answer[:cut], "\n</tool_call>"); calls != len(a.ToolCalls) {
+				closing := map[ToolFormat]string{ToolAuto: "\n</tool_call>", ToolGLM: "</tool_call>", ToolDeepSeek: deepSeekClose}[c.format]
+				if calls := strings.Count(c.answer[:cut], closing); calls != len(a.ToolCalls) {
 					t.Fatalf("%s cut after %q: %d calls, want %d", c.name, c.answer[:cut], len(a.ToolCalls), calls)
 				}
 			}

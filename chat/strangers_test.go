@@ -256,12 +256,12 @@ func TestStrangersWriteNoControlTokens(t *testing.T) {
 	}
 }
 
-// TestStrangersWriteNoControlTokensInQwen is the same with templates of the family's kind,
+// TestStrangersWriteNoControlTokensInFamilies is the same with templates of the families' kinds,
 // which do look at two things. "</think>" in what an assistant said makes them take it apart and write
 // the think block themselves, and "<tool_response>" around what a user said makes it the
 // result of a tool, so that thoughts before it are kept. Where the words have neither, all
 // control tokens are those of the harmless twin; where they have, all but those of thinking.
-func TestStrangersWriteNoControlTokensInQwen(t *testing.T) {
+func TestStrangersWriteNoControlTokensInFamilies(t *testing.T) {
 	v := embeddedVocabulary(t)
 	eachShipped(t, func(name, source string, _ ToolFormat) {
 		t.Run(name, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestStrangersWriteNoControlTokensInQwen(t *testing.T) {
 			random := rand.New(rand.NewPCG(12, 4))
 			w := &wild{Rand: random, controls: v.spelled()}
 			taken := 0
-			for range 400 {
+			for range 200 {
 				if checkStrangers(t, v, tmpl, w.conversation(), "<think>", "</think>") {
 					taken++
 				}
@@ -280,13 +280,13 @@ func TestStrangersWriteNoControlTokensInQwen(t *testing.T) {
 			w.controls = slices.DeleteFunc(w.controls, func(s string) bool {
 				return strings.Contains(s, "think>") || strings.Contains(s, "tool_response>")
 			})
-			for range 400 {
+			for range 200 {
 				if checkStrangers(t, v, tmpl, w.conversation()) {
 					taken++
 				}
 			}
-			if taken < 500 {
-				t.Errorf("the template takes only %d of 800 conversations", taken)
+			if taken < 200 { // some take no parts
+				t.Errorf("the template takes only %d of 400 conversations", taken)
 			}
 		})
 	})
@@ -361,8 +361,8 @@ func checkHonest(t *testing.T, v *vocabulary, name string, tmpl *Template, talk 
 	return len(ids)
 }
 
-// TestHonestPromptsOfQwenKeepTheirTokens does so with every case of the reference.
-func TestHonestPromptsOfQwenKeepTheirTokens(t *testing.T) {
+// TestHonestPromptsOfFamiliesKeepTheirTokens does so with every case of the reference.
+func TestHonestPromptsOfFamiliesKeepTheirTokens(t *testing.T) {
 	v := embeddedVocabulary(t)
 	for _, r := range references() {
 		var cases []struct {

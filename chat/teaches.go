@@ -6,50 +6,161 @@ import (
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
-// What the call of a probe has in it, which nothing else does.
+// What the calls of a probe have in them, which nothing else does.
 const (
-	probeName  = "probe_of_calls"
-	probeValue = "value of the probe"
+	probeName   = "probe_of_calls"
+	probeKey    = "probe_key"
+	probeMore   = "probe_more"
+	probeValue  = "value of the probe"
+	probeAnswer = "answer of the probe"
+	probeReason = "reason of the probe"
 )
 
-// Teaches is the format of tool calls that the source of a template shows to the model: [ToolXML]
-// or [ToolJSON]. It is found by rendering a conversation with a call, and looking at what comes
-// out of it.
-func Teaches(source string) ToolFormat {
+// probeSteps bounds the work of rendering a probe. Templates in use take a hundredth of it; one that
+// takes more is not made out, and costs no more than a conversation with it.
+const probeSteps = 100_000
+
+// Teaches is the syntax of tool calls that the source of a template shows to the model: [JSONCalls]
+// if it shows none that is known. It is found by rendering a conversation with calls, and looking
+// at what comes out of it.
+func Teaches(source string) CallSyntax {
 	t, err := NewTemplate(source)
 	if err != nil {
-		return ToolJSON
+		return JSONCalls
 	}
 	for _, in := range probes() {
 		r, err := t.Render(in)
 		if err != nil {
 			continue // it refuses such conversations
 		}
-		switch {
-		case strings.Contains(r.Text, functionOpen+probeName):
-			return ToolXML
-		case strings.Contains(r.Text, probeValue): // it is a call, in another format
-			return ToolJSON
-		case strings.Contains(r.Text, functionOpen): // what was said of calls
-			return ToolXML
+		for _, s := range spelled {
+			if at := s.calls.FindStringSubmatchIndex(r.Text); at != nil {
+				before := strings.TrimRight(r.Text[:at[0]], "\n")
+				lead := ""
+				if strings.HasSuffix(before, thinkClose) {
+					lead = r.Text[len(before):at[0]]
+				}
+				return s.make(lead, s.calls.FindStringSubmatch(r.Text[at[0]:]))
+			}
+		}
+		if strings.Contains(r.Text, probeValue) { // it is a call, in another syntax
+			return JSONCalls
+		}
+		for _, s := range said {
+			if strings.Contains(r.Text, s.tag) {
+				return s.syntax
+			}
 		}
 	}
-	return ToolJSON
+	return JSONCalls
 }
 
-// probes are conversations with a call, those first that most templates take.
+// probes are conversations with calls, those first that most templates take.
 func probes() []Input {
-	fields, arguments := &jinja.Map{}, &jinja.Map{}
-	arguments.Set("key", jinja.String(probeValue))
+	fields, first, second := &jinja.Map{}, &jinja.Map{}, &jinja.Map{}
+	first.Set(probeKey, jinja.String(probeValue))
+	second.Set(probeKey, jinja.String("-"))
+	two := &jinja.Map{}
+	two.Set(probeKey, jinja.String(probeValue))
+	two.Set(probeMore, jinja.String("-"))
 	function := &jinja.Map{}
 	function.Set("name", jinja.String(probeName))
 	fields.Set("type", jinja.String("function"))
 	fields.Set("function", jinja.Dict(function))
-	messages := []Message{
-		{Role: "user", Content: Text("?")},
-		{Role: "assistant", Content: Text(""), ToolCalls: []ToolCall{{ID: "probe", Name: probeName, Arguments: Arguments{arguments}}}},
-		{Role: "tool", Content: Text("!"), ToolCallID: "probe", Name: probeName},
-	}
 	tools := []Tool{{fields}}
-	return []Input{{Messages: messages, Tools: tools}, {Messages: messages[:2], Tools: tools}, {Messages: messages[:2]}, {Messages: messages[:1], Tools: tools}}
+	call := func(arguments ...*jinja.Map) []Message {
+		m := Message{Role: "assistant"}
+		for _, a := range arguments {
+			m.ToolCalls = append(m.ToolCalls, ToolCall{ID: "probe", Name: probeName, Arguments: Arguments{a}})
+		}
+		return []Message{{Role: "user", Content: Text("?")}, m, {Role: "tool", Content: Text("!"), ToolCallID: "probe", Name: probeName}}
+	}
+	one := call(first)
+	list := []Input{
+		{Messages: call(two, second)[:2], Tools: tools},
+		{Messages: one, Tools: tools},
+		{Messages: one[:2], Tools: tools},
+		{Messages: one[:2]},
+		{Messages: one[:1], Tools: tools},
+	}
+	for i := range list {
+		list[i].BOSToken, list[i].EOSToken, list[i].steps = "<s>", "</s>", probeSteps
+	}
+	return list
+}
+
+// shape is how a template wants messages with tool calls.
+type shape struct {
+	text bool // arguments as the text of a JSON object, not as the object
+	null bool // no content as null, not as an empty text
+}
+
+// findShape is a shape of which the template writes the calls: their arguments, and these neither
+// as Python writes a dict nor as JSON within JSON. Of null and empty content it is the one that
+// the template makes less of.
+func (t *Template) findShape() shape {
+	for _, in := range probes() {
+		var best shape
+		found := -1
+		for _, s := range []shape{{}, {null: true}, {text: true}, {text: true, null: true}} {
+			r, err := t.render(in, s)
+			if err != nil || !strings.Contains(r.Text, probeValue) || strings.Contains(r.Text, "'"+probeKey+"'") || strings.Contains(r.Text, `\"`+probeKey+`\"`) {
+				continue
+			}
+			if found < 0 || s.text == best.text && len(r.Text) < found {
+				best, found = s, len(r.Text)
+			}
+		}
+		if found >= 0 {
+			return best
+		}
+	}
+	return shape{}
+}
+
+// Thinking is how a model's template writes think blocks.
+type Thinking struct {
+	// Open is what a model writes first that opens its think blocks itself; "" where the template
+	// opens them, or has none.
+	Open string
+	// Close is what ends a thought, up to the closing tag, and Apart stands between that and the
+	// answer.
+	Close, Apart string
+}
+
+// Thinking is how the template writes think blocks: as Qwen's do, if it shows none. It is found by
+// rendering an answer with one.
+func (t *Template) Thinking() Thinking { return t.thinking() }
+
+func (t *Template) findThinking() Thinking {
+	found := Thinking{Close: "\n" + thinkClose, Apart: "\n\n"}
+	reason := probeReason
+	messages := []Message{{Role: "user", Content: Text("?")}, {Role: "assistant", Content: Text(probeAnswer), ReasoningContent: &reason}}
+	probe := func(in Input) Rendered {
+		in.BOSToken, in.EOSToken, in.steps = "<s>", "</s>", probeSteps
+		r, err := t.Render(in)
+		if err != nil {
+			return Rendered{} // it refuses such conversations
+		}
+		return r
+	}
+	on := probe(Input{Messages: messages[:1], AddGenerationPrompt: true})
+	off := probe(Input{Messages: messages[:1], AddGenerationPrompt: true, Variables: map[string]any{"enable_thinking": false, "thinking": false}})
+	before, rest, shown := strings.Cut(probe(Input{Messages: messages}).Text, probeReason)
+	if end, _, ok := strings.Cut(rest, probeAnswer); ok && strings.TrimSpace(end) == thinkClose {
+		at := strings.Index(end, thinkClose) + len(thinkClose)
+		found.Close, found.Apart = end[:at], end[at:]
+	} else if text := strings.TrimRight(off.Text, " \t\r\n"); !shown && off.EndsThinking() {
+		// Thoughts are left out, but an empty block is not.
+		found.Apart = off.Text[len(text):]
+		if !strings.HasSuffix(text, "\n"+thinkClose) {
+			found.Close = thinkClose
+		}
+	}
+	// A model opens its blocks itself if its template closes an empty one when it is told not to
+	// think, and otherwise neither opens nor closes one.
+	if open, ok := strings.CutPrefix(before, on.Text); ok && off.EndsThinking() && !on.EndsThinking() && strings.TrimSpace(open) == thinkOpen {
+		found.Open = open
+	}
+	return found
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/jinja"
@@ -13,7 +14,13 @@ import (
 
 // Template is a checkpoint's chat template. It does not change and may be used
 // by several goroutines at once.
-type Template struct{ template *jinja.Template }
+type Template struct {
+	template *jinja.Template
+
+	// Found out when they are first wanted:
+	shape    func() shape // of messages with tool calls
+	thinking func() Thinking
+}
 
 // NewTemplate reads the Jinja source of a template, which is not trusted: what
 // it may use of time and memory is bounded.
@@ -22,7 +29,9 @@ func NewTemplate(src string) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat: template: %w", err)
 	}
-	return &Template{t}, nil
+	out := &Template{template: t}
+	out.shape, out.thinking = sync.OnceValue(out.findShape), sync.OnceValue(out.findThinking)
+	return out, nil
 }
 
 // Input is what a template renders. Text in messages, tools and variables is a stranger's.
@@ -41,6 +50,8 @@ type Input struct {
 	BOSToken, EOSToken string
 	// Now tells templates that ask for it the time. Default time.Now.
 	Now func() time.Time
+
+	steps int // of work that a rendering may take; 0: those of package jinja
 }
 
 // Rendered is a prompt, and which parts of it are the template's. Only there do the
@@ -55,10 +66,19 @@ type Rendered struct {
 // Render returns the prompt. If the template refuses the conversation, the error has its
 // words.
 func (t *Template) Render(in Input) (Rendered, error) {
+	var s shape
+	if slices.ContainsFunc(in.Messages, func(m Message) bool { return len(m.ToolCalls) > 0 }) {
+		s = t.shape()
+	}
+	return t.render(in, s)
+}
+
+// render is Render with messages in the given shape.
+func (t *Template) render(in Input, s shape) (Rendered, error) {
 	vars := &jinja.Map{}
 	messages := make([]jinja.Value, len(in.Messages))
 	for i, m := range in.Messages {
-		messages[i] = m.value()
+		messages[i] = m.value(s)
 	}
 	vars.Set("messages", jinja.List(messages))
 	vars.Set("tools", jinja.None())
@@ -86,7 +106,7 @@ func (t *Template) Render(in Input) (Rendered, error) {
 		}
 		vars.Set(name, v)
 	}
-	out, err := t.template.Render(vars, jinja.Options{Now: in.Now})
+	out, err := t.template.Render(vars, jinja.Options{Now: in.Now, Limits: jinja.Limits{Steps: in.steps}})
 	if err != nil {
 		return Rendered{}, fmt.Errorf("chat: template: %w", err)
 	}
@@ -112,13 +132,20 @@ const (
 
 // StartsThinking reports whether the prompt ends with a think block that the template opened,
 // so that the answer begins inside it.
-func (r Rendered) StartsThinking() bool {
+func (r Rendered) StartsThinking() bool { return r.endsWith(thinkOpen) }
+
+// EndsThinking reports whether the prompt ends with a think block that the template closed, so
+// that the answer begins behind it.
+func (r Rendered) EndsThinking() bool { return r.endsWith(thinkClose) }
+
+// endsWith reports whether the template ended the prompt with the tag, and with white space.
+func (r Rendered) endsWith(tag string) bool {
 	text := strings.TrimRight(r.Text, " \t\r\n")
-	if !strings.HasSuffix(text, thinkOpen) {
+	if !strings.HasSuffix(text, tag) {
 		return false
 	}
 	for _, own := range slices.Backward(r.Trusted) {
-		if own[0] <= len(text)-len(thinkOpen) {
+		if own[0] <= len(text)-len(tag) {
 			return own[1] >= len(text)
 		}
 	}

@@ -87,7 +87,7 @@ func (t Tool) Strict() bool {
 }
 
 // Types lists the JSON types that a parameter may have as far as its schema says: none if
-// it says nothing. Of calls in the format [ToolXML] a parameter that may be a string is null
+// it says nothing. Of calls in the formats [ToolXML] and [ToolGLM] a parameter that may be a string is null
 // if that is a type of it and the text, apart from white space, is null or None; else it is
 // the string.
 func (t Tool) Types(parameter string) []string {
@@ -123,10 +123,17 @@ func (t Tool) types(parameter string) *schemaTypes {
 
 // convert turns the text of an argument into what the tool's schema says it is.
 // A parameter that the schema gives no type, or that may be a string, is a
-// string; so is a text that does not fit its type, for the client to judge.
-func (t Tool) convert(parameter, text string) jinja.Value {
+// string; so is a text that does not fit its type, for the client to judge. With
+// guess a parameter without a type is what its text is in JSON, if it is any.
+func (t Tool) convert(parameter, text string, guess bool) jinja.Value {
 	s := t.types(parameter)
 	trimmed := strings.TrimSpace(text)
+	if guess && s.none() {
+		if v, err := jinja.DecodeJSON([]byte(trimmed)); err == nil && v.Kind() != jinja.KindString {
+			return v
+		}
+		return jinja.String(text)
+	}
 	switch {
 	case s.null && (trimmed == "null" || trimmed == "None"):
 		return jinja.None()
@@ -168,6 +175,11 @@ type schemaTypes struct {
 	visited                                             int        // schemas looked at, of maxSchemas
 	null, text, boolean, integer, number, object, array bool
 	word                                                bool // a string is among the values it lists
+}
+
+// none reports whether no type was found.
+func (s *schemaTypes) none() bool {
+	return !s.null && !s.text && !s.word && !s.boolean && !s.integer && !s.number && !s.object && !s.array
 }
 
 // maxSchemas bounds how many alternatives and references are followed; they may

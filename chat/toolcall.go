@@ -12,14 +12,14 @@ import (
 // stopped, so that a call costs time in proportion to its length however small
 // the chunks are.
 type callReader struct {
-	format ToolFormat
-	tools  []Tool
-	state  callState
-	pos    int // of the next byte to look at
-	start  int // of the name, key, value or JSON object being read
-	end    int // of the value, while it is not certain that it ended
-	key    string
-	call   ToolCall
+	form  *callForm
+	tools []Tool
+	state callState
+	pos   int // of the next byte to look at
+	start int // of the name, key, value or JSON object being read
+	end   int // of the value, while it is not certain that it ended
+	key   string
+	call  ToolCall
 
 	// In a JSON object:
 	depth           int
@@ -29,14 +29,19 @@ type callReader struct {
 type callState uint8
 
 const (
-	callBegin  callState = iota // whitespace, then '{' or <function=
-	callName                    // up to '>'
-	callInside                  // whitespace, then <parameter= or </function>
-	callKey                     // up to '>'
-	callValue                   // up to </parameter>
-	callAfter                   // whitespace, then what must follow a parameter, else the value goes on
-	callObject                  // a JSON object
-	callEnd                     // whitespace, then </tool_call>
+	callOpening  callState = iota // the tag, or two of them
+	callBegin                     // whitespace, then what the format begins with
+	callName                      // up to what ends a name
+	callInside                    // whitespace, then a parameter or the end
+	callKey                       // up to what ends a key
+	callKeyEnd                    // what ends a key and opens a value
+	callValue                     // up to the closing tag
+	callAfter                     // whitespace, then what must follow a parameter, else the value goes on
+	callKind                      // up to the separator
+	callFence                     // whitespace, then the fence of the arguments
+	callObject                    // a JSON object
+	callFenceEnd                  // whitespace, then the end of the fence or of the call
+	callEnd                       // whitespace, then the closing tag
 	callComplete
 )
 
@@ -48,17 +53,77 @@ const (
 	callBad                    // this is not a call
 )
 
-// ParameterEnd ends the value of a parameter in the format [ToolXML], after a newline that
-// is no part of it. A value that has it may be cut short.
-const ParameterEnd = "</parameter>"
-
 const (
+	callOpen  = "<tool_call>"
+	callClose = "</tool_call>"
+
+	// Qwen's:
 	functionOpen   = "<function="
 	functionClose  = "</function>"
 	parameterOpen  = "<parameter="
-	parameterClose = ParameterEnd
-	maxName        = 256 // bytes in the name of a function or parameter
+	parameterClose = "</parameter>"
+
+	// GLM's:
+	argKeyOpen    = "<arg_key>"
+	argKeyClose   = "</arg_key>"
+	argValueOpen  = "<arg_value>"
+	argValueClose = "</arg_value>"
+
+	// DeepSeek's:
+	deepSeekBegin = "<｜tool▁calls▁begin｜>" // before all calls
+	deepSeekEnd   = "<｜tool▁calls▁end｜>"   // after all of them
+	deepSeekOpen  = "<｜tool▁call▁begin｜>"
+	deepSeekClose = "<｜tool▁call▁end｜>"
+	deepSeekSep   = "<｜tool▁sep｜>"
+	fence         = "```"
+	fenceJSON     = "```json"
+
+	maxName = 256 // bytes in the name of a function or parameter
 )
+
+// callForm is what a reader looks for: the tags of a format. White space may stand between them.
+type callForm struct {
+	begin, end  string // around several calls; "": nothing
+	open, close string // around a call
+	object      bool   // a JSON object may stand there, with name and arguments
+
+	// A name, with arguments one by one. What begins with a tag ends there, and the others at the
+	// next tag.
+	name            string // before the name; "": nothing
+	key, keyEnd     string // around the name of a parameter; keyEnd "": it ends as the tag does
+	value, valueEnd string // around its value; value "": nothing
+	last            string // after all arguments; "": nothing
+	lines           bool   // values stand in lines of their own
+	guess           bool   // an argument without a type is what it is in JSON
+
+	sep string // between kind and name, or name and object; "": the arguments are no object
+}
+
+// callForms are the forms of the formats.
+var callForms = map[ToolFormat]*callForm{
+	ToolAuto: {
+		open: callOpen, close: callClose, object: true,
+		name: functionOpen, key: parameterOpen, valueEnd: parameterClose, last: functionClose, lines: true,
+	},
+	ToolXML: {
+		open: callOpen, close: callClose,
+		name: functionOpen, key: parameterOpen, valueEnd: parameterClose, last: functionClose, lines: true,
+	},
+	ToolJSON: {open: callOpen, close: callClose, object: true},
+	ToolGLM: {
+		open: callOpen, close: callClose, object: true,
+		key: argKeyOpen, keyEnd: argKeyClose, value: argValueOpen, valueEnd: argValueClose, guess: true,
+	},
+	ToolDeepSeek: {begin: deepSeekBegin, end: deepSeekEnd, open: deepSeekOpen, close: deepSeekClose, sep: deepSeekSep},
+}
+
+// tags are those that calls begin with.
+func (f *callForm) tags() []string {
+	if f.begin != "" {
+		return []string{f.begin, f.open}
+	}
+	return []string{f.open}
+}
 
 var errNotCall = errors.New("not a tool call")
 
@@ -76,6 +141,39 @@ func (r *callReader) read(buf []byte) callResult {
 	return callDone
 }
 
+// after is what may come in a state behind white space, and the states that follow it.
+func (r *callReader) after() map[string]callState {
+	f := r.form
+	switch r.state {
+	case callOpening:
+		tags := map[string]callState{f.open: callBegin}
+		if f.sep != "" {
+			tags[f.open] = callKind
+		}
+		if f.begin != "" && r.pos == 0 {
+			tags[f.begin] = callOpening
+		}
+		return tags
+	case callBegin:
+		if f.name == "" {
+			return nil
+		}
+		return map[string]callState{f.name: callName}
+	case callInside, callAfter:
+		if f.last == "" {
+			return map[string]callState{f.key: callKey, f.close: callComplete}
+		}
+		return map[string]callState{f.key: callKey, f.last: callEnd}
+	case callKeyEnd:
+		return map[string]callState{f.value: callValue}
+	case callFence:
+		return map[string]callState{fenceJSON: callFence, fence: callFence}
+	case callFenceEnd:
+		return map[string]callState{fence: callEnd, f.close: callComplete}
+	}
+	return map[string]callState{f.close: callComplete}
+}
+
 // step reads one part of the call. More says that it needs a longer buffer.
 func (r *callReader) step(buf []byte) (more bool, err error) {
 	switch r.state {
@@ -83,28 +181,27 @@ func (r *callReader) step(buf []byte) (more bool, err error) {
 		return r.readName(buf)
 	case callValue:
 		return r.readValue(buf), nil
+	case callKind:
+		return r.readKind(buf)
 	case callObject:
 		return r.readObject(buf)
 	}
 	for r.pos < len(buf) && strings.IndexByte(" \t\r\n", buf[r.pos]) >= 0 {
 		r.pos++
 	}
-	switch r.state {
-	case callBegin:
-		if r.format != ToolXML && r.pos < len(buf) && buf[r.pos] == '{' {
-			r.state, r.start = callObject, r.pos
-			return false, nil
-		}
-		if r.format == ToolJSON {
-			return r.pos == len(buf), errUnless(r.pos == len(buf))
-		}
-		return r.expect(buf, map[string]callState{functionOpen: callName})
-	case callInside:
-		return r.expect(buf, map[string]callState{parameterOpen: callKey, functionClose: callEnd})
-	case callAfter:
+	switch {
+	case r.pos == len(buf):
+		return true, nil
+	case buf[r.pos] == '{' && (r.state == callBegin && r.form.object || r.state == callFence):
+		r.state, r.start = callObject, r.pos
+		return false, nil
+	case r.state == callBegin && r.form.key != "" && r.form.name == "":
+		r.state, r.start = callName, r.pos
+		return false, nil
+	case r.state == callAfter:
 		return r.readAfter(buf)
 	}
-	return r.expect(buf, map[string]callState{callClose: callComplete})
+	return r.expect(buf)
 }
 
 func errUnless(ok bool) error {
@@ -114,60 +211,123 @@ func errUnless(ok bool) error {
 	return errNotCall
 }
 
-// expect takes one of the given tags and goes to its state.
-func (r *callReader) expect(buf []byte, tags map[string]callState) (more bool, err error) {
+// expect takes one of the tags that may come and goes to its state.
+func (r *callReader) expect(buf []byte) (more bool, err error) {
 	rest := buf[r.pos:]
-	for tag, state := range tags {
-		if bytes.HasPrefix(rest, []byte(tag)) {
-			r.pos += len(tag)
-			r.state, r.start = state, r.pos
-			return false, nil
+	tags := r.after()
+	found := ""
+	for tag := range tags {
+		if bytes.HasPrefix(rest, []byte(tag)) && len(tag) > len(found) {
+			found = tag
 		}
 		more = more || len(rest) < len(tag) && strings.HasPrefix(tag, string(rest))
 	}
-	return more, errUnless(more)
+	if more || found == "" {
+		return more, errUnless(more)
+	}
+	r.pos += len(found)
+	r.state, r.start = tags[found], r.pos
+	return false, nil
 }
 
-// FitsXML reports whether a function or parameter of that name can be called in the format
-// [ToolXML].
-func FitsXML(name string) bool {
-	return name != "" && len(name) <= maxName && !strings.ContainsAny(name, "<>\n") && strings.TrimSpace(name) == name
-}
-
-// readName reads the name of the function or of a parameter.
+// readName reads the name of the function or of a parameter: up to the end of the tag that it
+// stands in, or up to the next tag.
 func (r *callReader) readName(buf []byte) (more bool, err error) {
+	inside := r.form.keyEnd == ""
 	for ; r.pos < len(buf); r.pos++ {
 		switch c := buf[r.pos]; {
-		case c == '\n' || c == '<' || r.pos-r.start > maxName:
+		case r.pos-r.start > maxName:
 			return false, errNotCall
-		case c == '>':
-			name := strings.TrimSpace(string(buf[r.start:r.pos]))
-			if name == "" {
-				return false, errNotCall
-			}
-			r.pos++
-			r.start = r.pos
-			if r.state == callName {
-				r.call = ToolCall{Name: name, Arguments: Arguments{&jinja.Map{}}}
-				r.state = callInside
-			} else {
-				r.key, r.state = name, callValue
-			}
-			return false, nil
+		case inside && c == '>', !inside && c == '<':
+			return r.finishName(buf)
+		case inside && (c == '\n' || c == '<'):
+			return false, errNotCall
+		case !inside && c > ' ' && bytes.Contains(bytes.TrimLeft(buf[r.start:r.pos], " \t\r\n"), []byte("\n")):
+			return false, errNotCall // the line break was not around the name
 		}
 	}
 	return true, nil
 }
 
+// finishName takes the name that ends at pos, and what ends it.
+func (r *callReader) finishName(buf []byte) (more bool, err error) {
+	name := strings.TrimSpace(string(buf[r.start:r.pos]))
+	if name == "" {
+		return false, errNotCall
+	}
+	end := ">"
+	if r.form.keyEnd != "" {
+		if end = r.form.keyEnd; r.state == callName {
+			end = ""
+		}
+	}
+	if rest := string(buf[r.pos:]); !strings.HasPrefix(rest, end) {
+		more = strings.HasPrefix(end, rest)
+		return more, errUnless(more)
+	}
+	r.pos += len(end)
+	switch r.start = r.pos; {
+	case r.state == callName:
+		r.call = ToolCall{Name: name, Arguments: Arguments{&jinja.Map{}}}
+		r.state = callInside
+	case r.form.value != "":
+		r.key, r.state = name, callKeyEnd
+	default:
+		r.key, r.state = name, callValue
+	}
+	return false, nil
+}
+
+// readKind reads what stands before the separator: the name, or the kind of a call, whose name
+// and fenced arguments follow.
+func (r *callReader) readKind(buf []byte) (more bool, err error) {
+	rest := buf[r.start:]
+	i := bytes.Index(rest, []byte(r.form.sep))
+	more = i < 0
+	if more {
+		i = len(rest) - partial(rest, r.form.sep)
+	}
+	if i > maxName || bytes.ContainsAny(rest[:i], "\n<{") {
+		return false, errNotCall
+	}
+	if more {
+		return true, nil
+	}
+	r.pos = r.start + i + len(r.form.sep)
+	name := strings.TrimSpace(string(rest[:i]))
+	body := bytes.TrimLeft(buf[r.pos:], " \t\r\n")
+	if len(body) == 0 {
+		return true, nil
+	}
+	if body[0] != '{' {
+		end := bytes.IndexAny(body, "\n<`{")
+		if end > maxName || end < 0 && len(body) > maxName {
+			return false, errNotCall
+		}
+		if end < 0 {
+			return true, nil
+		}
+		name = strings.TrimSpace(string(body[:end]))
+		r.pos = len(buf) - len(body) + end
+	}
+	if name == "" {
+		return false, errNotCall
+	}
+	r.call = ToolCall{Name: name}
+	r.state = callFence
+	return false, nil
+}
+
 // readValue looks for the end of a value.
 func (r *callReader) readValue(buf []byte) (more bool) {
-	i := bytes.Index(buf[r.pos:], []byte(parameterClose))
+	tag := r.form.valueEnd
+	i := bytes.Index(buf[r.pos:], []byte(tag))
 	if i < 0 {
-		r.pos = max(r.pos, len(buf)-len(parameterClose)+1)
+		r.pos = max(r.pos, len(buf)-len(tag)+1)
 		return true
 	}
 	r.end = r.pos + i
-	r.pos = r.end + len(parameterClose)
+	r.pos = r.end + len(tag)
 	r.state = callAfter
 	return false
 }
@@ -176,7 +336,7 @@ func (r *callReader) readValue(buf []byte) (more bool) {
 // is not escaped, is hardly followed by what follows a parameter.
 func (r *callReader) readAfter(buf []byte) (more bool, err error) {
 	end, start := r.end, r.start
-	more, err = r.expect(buf, map[string]callState{parameterOpen: callKey, functionClose: callEnd})
+	more, err = r.expect(buf)
 	switch {
 	case more:
 		return true, nil
@@ -184,19 +344,24 @@ func (r *callReader) readAfter(buf []byte) (more bool, err error) {
 		r.state, r.pos = callValue, end+1
 		return false, nil
 	}
-	value := bytes.TrimSuffix(bytes.TrimPrefix(buf[start:end], []byte("\n")), []byte("\n"))
+	value := buf[start:end]
+	if r.form.lines {
+		value = bytes.TrimSuffix(bytes.TrimPrefix(value, []byte("\n")), []byte("\n"))
+	}
 	r.call.Arguments.fields.Set(r.key, r.convert(string(value)))
 	return false, nil
 }
 
 // convert gives an argument the type its tool declares.
 func (r *callReader) convert(value string) jinja.Value {
+	var tool Tool
 	for _, t := range r.tools {
 		if t.Name() == r.call.Name {
-			return t.convert(r.key, value)
+			tool = t
+			break
 		}
 	}
-	return jinja.String(value)
+	return tool.convert(r.key, value, r.form.guess)
 }
 
 // readObject looks for the end of a JSON object. A byte that JSON does not have
@@ -237,6 +402,10 @@ func (r *callReader) finishObject(data []byte) error {
 	v, err := jinja.DecodeJSON(data)
 	if err != nil {
 		return err
+	}
+	if r.form.sep != "" { // they are the arguments
+		r.call.Arguments, r.state = Arguments{v.Map()}, callFenceEnd
+		return errUnless(v.Kind() == jinja.KindMap)
 	}
 	if r.call, err = toolCallFrom(v); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -25,12 +26,16 @@ const maxBare = 64
 
 // Bare is the values that a schema allows, written as chat templates write arguments
 // between tags, with what ends them: strings as they are, without quotation marks and
-// escapes; null and booleans as JSON or Python spells them; all else as JSON. Then come a
-// line break and the marker, which is in none of the values; and no string is one of the
+// escapes; null and booleans as JSON or Python spells them; all else as JSON. Then comes end,
+// which, white space around it aside, is in none of the values; and no string is one of the
 // reserved words, white space around it aside. It is for the caller to see that strings are
 // not taken for other values, and to leave the schema as it is.
-func Bare(schema []byte, marker string, reserved ...string) Source {
-	return newSource("schema", "bare", append([]string{string(schema), marker}, reserved...), func(b *builder) (int32, error) {
+func Bare(schema []byte, end string, reserved ...string) Source {
+	marker := strings.TrimSpace(end)
+	return newSource("schema", "bare", append([]string{string(schema), end}, reserved...), func(b *builder) (int32, error) {
+		if marker == "" {
+			return 0, errors.New("schema: nothing ends a bare value")
+		}
 		root, err := parseValue(schema)
 		if err != nil {
 			return 0, fmt.Errorf("schema: %w", err)
@@ -42,17 +47,17 @@ func Bare(schema []byte, marker string, reserved ...string) Source {
 			return 0, err
 		}
 		c := newCompiler(b, root)
-		c.marker, c.reserved = marker, reserved
+		c.marker, c.end, c.reserved = marker, end, reserved
 		shapes, err := c.shapes([]*value{root})
 		if err != nil {
 			return 0, err
 		}
-		end, err := c.choice("\n" + marker)
+		last, err := c.choice(end)
 		if err != nil {
 			return 0, err
 		}
 		n, values := c.alt(), c.alt()
-		c.nodes[n].list = []int32{c.seq(values, end)}
+		c.nodes[n].list = []int32{c.seq(values, last)}
 		for _, s := range shapes {
 			ended, list, err := c.bare(s)
 			if err != nil {
@@ -187,7 +192,7 @@ func (c *compiler) bareString(s *shape) (int32, error) {
 		}
 		exprs = append(exprs, patternKey{length, whole})
 	}
-	key := fmt.Sprintf("%q %q %q", c.marker, exprs, c.reserved)
+	key := fmt.Sprintf("%q %q %q", c.end, exprs, c.reserved)
 	d, err := c.once(markedKey{text: key}, func() (*dfa, error) {
 		list := []*dfa{ours()[anyText]}
 		for _, e := range exprs {
@@ -209,7 +214,7 @@ func (c *compiler) bareString(s *shape) (int32, error) {
 		if err != nil {
 			return nil, err
 		}
-		return c.work.then(d, "\n"+c.marker)
+		return c.work.then(d, c.end)
 	})
 	if err != nil {
 		return 0, s.errorf("%w", err)

@@ -36,7 +36,7 @@ func TestBare(t *testing.T) {
 		{schema: `{"type": "object"}`, yes: []string{`{"a": null}`}, no: []string{`{"</p>": 1}`, `{"a": "</p>"}`, `{"a": None}`}},
 		{schema: `{"type": "object", "properties": {"a": true}}`, yes: []string{`{"b": 1}`}, no: []string{`{"</p>": 1}`}},
 	} {
-		source := Bare([]byte(c.schema), "</p>", c.reserved...)
+		source := Bare([]byte(c.schema), "\n</p>", c.reserved...)
 		if c.otherwise {
 			if _, err := Compile(source, v); err == nil {
 				t.Errorf("%s can be had", c.schema)
@@ -57,13 +57,31 @@ func TestBare(t *testing.T) {
 	}
 }
 
+// TestBareEnds has values that end with other text than a line of its own.
+func TestBareEnds(t *testing.T) {
+	v := bytesVocab(t, pieces...)
+	for _, end := range []string{"</p>", "</p>\n", "\n</p>\n"} {
+		for schema, texts := range map[string][]string{`{"type": "string"}`: {"", "a\n", "<</p"}, `{"type": "integer"}`: {"5"}, `{"enum": ["a", 1]}`: {"a", "1"}} {
+			g := compile(t, Bare([]byte(schema), end), v)
+			for _, text := range texts {
+				if !accepts(g, text+end) || accepts(g, text+"</p>"+end) || accepts(g, text) {
+					t.Errorf("%s with the end %q: %q", schema, end, text)
+				}
+			}
+		}
+	}
+	if _, err := Compile(Bare([]byte(`{"type": "string"}`), " \n"), v); err == nil {
+		t.Error("values without an end can be had")
+	}
+}
+
 // TestPreferLeavesNoTrace has what is too large beside what is not.
 func TestPreferLeavesNoTrace(t *testing.T) {
 	v := bytesVocab(t)
 	var parts []Source
 	for i := range 30 {
 		large := fmt.Sprintf(`{"type": "string", "minLength": %d, "maxLength": 60}`, i)
-		parts = append(parts, Prefer(Sequence(Bare([]byte(large), "</p>"), Bare([]byte(`false`), "</p>")), Schema([]byte(`{"type": "string", "maxLength": 3}`))))
+		parts = append(parts, Prefer(Sequence(Bare([]byte(large), "\n</p>"), Bare([]byte(`false`), "\n</p>")), Schema([]byte(`{"type": "string", "maxLength": 3}`))))
 	}
 	g := compile(t, Sequence(parts...), v)
 	if !accepts(g, strings.Repeat(`"abc"`, 30)) || accepts(g, strings.Repeat(`"abcd"`, 30)) {
@@ -93,7 +111,7 @@ func TestSampledBareTextsAreValid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := Compile(Bare([]byte(text), "</p>", "null", "None"), v)
+		g, err := Compile(Bare([]byte(text), "\n</p>", "null", "None"), v)
 		if err != nil {
 			continue // nothing satisfies it, or it is too long
 		}

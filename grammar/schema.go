@@ -47,6 +47,7 @@ type compiler struct {
 
 	// For Bare: what occurs in no string, "" for anything may, and the words that none is.
 	marker   string
+	end      string // of a value, with the marker in it
 	reserved []string
 }
 

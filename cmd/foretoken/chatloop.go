@@ -269,6 +269,9 @@ func (v *conversation) describe() string {
 	var b strings.Builder
 	i := v.s.Info()
 	fmt.Fprintf(&b, "model: %s, %s, %s, %s on %s, %.1f MB\n", v.s.Name(), i.Family, v.s.size(), i.Compute, v.s.Device(), float64(i.Bytes)/1e6)
+	if p := v.s.Placement(); len(p) > 1 {
+		fmt.Fprintf(&b, "devices: %s\n", describePlacement(p))
+	}
 	fmt.Fprintf(&b, "context: %d tokens; %s so far\n", v.s.Context(), counted(len(v.messages), "message"))
 	fmt.Fprintf(&b, "speculative decoding: %s\n", v.s.Drafting())
 	fmt.Fprintf(&b, "vision: %s\n", describeVision(i.Vision))

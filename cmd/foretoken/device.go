@@ -1,8 +1,12 @@
 package main
 
 import (
+	"errors"
+	"strconv"
+
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
@@ -17,6 +21,43 @@ func newDeviceFlags() deviceFlags {
 	device := choice(backend.Names()...)
 	device.check = backend.Known // whether this machine has it shows when it is opened
 	return deviceFlags{device: device, threads: whole(1, 1024), isa: choice(backend.ISAs()...)}
+}
+
+// offloadFlags say what of a model lies on the device.
+type offloadFlags struct {
+	layers  setting[int]
+	experts bool
+}
+
+func newOffloadFlags() offloadFlags {
+	return offloadFlags{layers: setting[int]{kind: "auto|N", parse: parseLayers, check: func(int) error { return nil }}}
+}
+
+// parseLayers reads how many layers lie on the device; 0 is none of them.
+func parseLayers(text string) (int, error) {
+	if text == "auto" {
+		return foretoken.LayersAuto, nil
+	}
+	n, err := strconv.Atoi(text)
+	switch {
+	case err != nil || n < 0:
+		return 0, errors.New("want auto or a whole number, 0 or more")
+	case n == 0:
+		return foretoken.LayersOff, nil
+	}
+	return n, nil
+}
+
+// addOffload adds the flags to a group.
+func (f *offloadFlags) addOffload(g flagGroup) {
+	fs := g.flags.Flags()
+	fs.Var(&f.layers, "gpu-layers", "layers on a device with memory of its own, the last ones, with output and head; the processor computes the rest, with the same bits (default auto: what fits and is fastest)")
+	fs.BoolVar(&f.experts, "cpu-experts", false, "leave the experts of all layers to the processor")
+}
+
+// offload is what was asked for.
+func (f *offloadFlags) offload() foretoken.Offload {
+	return foretoken.Offload{Layers: f.layers.value, CPUExperts: f.experts}
 }
 
 // addDevice adds the flags to a group.

@@ -16,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/doctor"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/offload"
 	"github.com/foretoken/foretoken/internal/plot"
 	"github.com/foretoken/foretoken/internal/spec"
 )
@@ -24,6 +25,7 @@ import (
 type consultation struct {
 	compute, quantize setting[string]
 	deviceFlags
+	offloadFlags
 	limit time.Duration
 	html  string
 	json  bool
@@ -31,7 +33,8 @@ type consultation struct {
 
 func newDoctorCommand() *cobra.Command {
 	f := &consultation{
-		compute: choice("int8", "float32"), quantize: choice("4", "5", "6", "8"), deviceFlags: newDeviceFlags(), limit: time.Minute,
+		compute: choice("int8", "float32"), quantize: choice("4", "5", "6", "8"), deviceFlags: newDeviceFlags(), offloadFlags: newOffloadFlags(),
+		limit: time.Minute,
 	}
 	cmd := &cobra.Command{
 		Use:   "doctor MODEL",
@@ -61,6 +64,7 @@ after Ctrl-C.`,
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
 	fs.Var(&f.quantize, "quantize", "bits to quantize the weights to on loading (default: as they are in the files)")
 	f.addDevice(how)
+	f.addOffload(how)
 	output := newFlagGroup("Output")
 	output.flags.Flags().StringVar(&f.html, "html", "", "write a page with plots to `FILE`")
 	output.flags.Flags().BoolVar(&f.json, "json", false, "print the report as one JSON object")
@@ -119,7 +123,7 @@ func (f *consultation) examine(ctx context.Context, c *console, k *checkpoint.Ch
 	if f.quantize.given {
 		o.Quantize, _ = strconv.Atoi(f.quantize.value) // one of a few that are numbers
 	}
-	b, err := f.openDevice()
+	b, where, err := f.openFor(k, offload.Options{Quantize: o.Quantize, KVBits: 8 * o.KVType().Size()})
 	if err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
@@ -138,7 +142,22 @@ func (f *consultation) examine(ctx context.Context, c *console, k *checkpoint.Ch
 			c.remark(what + " …")
 		}
 	}
-	return doctor.Examine(ctx, facts, m, b, doctor.ExamineOptions{Limit: f.limit, Progress: say})
+	return doctor.Examine(ctx, facts, m, b, doctor.ExamineOptions{Limit: f.limit, Progress: say, Device: where})
+}
+
+// openFor opens the device for a model, and the processor beside it for what does not fit; where says
+// what lies where, if that is so.
+func (f *consultation) openFor(k *checkpoint.Checkpoint, o offload.Options) (b backend.Backend, where string, err error) {
+	n := f.threads.or(processors)
+	addSlot(n)
+	b, plan, err := offload.For(k, f.device.value, backend.Options{Threads: n, ISA: f.isa.value}, offload.Want(f.offload()), o)
+	if err != nil {
+		return nil, "", explain(err)
+	}
+	if plan != nil {
+		where = plan.String()
+	}
+	return b, where, nil
 }
 
 // show prints the report and writes the page. What is wrong with the model is an error.

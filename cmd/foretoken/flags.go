@@ -23,6 +23,7 @@ type modelFlags struct {
 	kv       kvFlags
 	vision   visionFlags
 	deviceFlags
+	offloadFlags
 	context setting[int]
 	verbose bool
 	draft   *draftFlags
@@ -35,9 +36,9 @@ func newModelFlags() *modelFlags {
 		quantize:    choice("4", "5", "6", "8"),
 		kv:          newKVFlags(),
 		vision:      newVisionFlags(),
-		deviceFlags: newDeviceFlags(),
-		context:     whole(2, math.MaxInt32),
-		draft:       newDraftFlags(),
+		deviceFlags: newDeviceFlags(), offloadFlags: newOffloadFlags(),
+		context: whole(2, math.MaxInt32),
+		draft:   newDraftFlags(),
 	}
 }
 
@@ -58,13 +59,14 @@ func (f *modelFlags) addComputing(g flagGroup) {
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
 	fs.Var(&f.quantize, "quantize", "bits to quantize the weights to on loading (default: as they are in the files)")
 	f.addDevice(g)
+	f.addOffload(g)
 	fs.Var(&f.context, "context", fmt.Sprintf("maximum tokens of prompt and answer together (default: what the model allows, at most %d)", foretoken.DefaultContext))
 }
 
 // completeModel adds what a shell can complete.
 func completeModel(cmd *cobra.Command) {
 	completeDevice(cmd)
-	words := map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}}
+	words := map[string][]cobra.Completion{"gpu-layers": {"auto"}, "compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}}
 	for name, list := range words {
 		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/doctor"
 )
@@ -72,7 +73,7 @@ func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
 // inspect is what the files of a checkpoint say, which the user has called name.
 func inspect(c *checkpoint.Checkpoint, name string, context, batch int) *doctor.Facts {
 	return doctor.Inspect(c, doctor.InspectOptions{
-		Name: name, Context: context, Batch: batch,
+		Name: name, Context: context, Batch: batch, Devices: backend.List(),
 		Template: func(c *checkpoint.Checkpoint) (source, tools string, err error) {
 			t, err := c.Templates()
 			return t.Plain, t.Tools, err

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strconv"
+	"strings"
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/backend"
@@ -36,6 +37,9 @@ func openSession(ctx context.Context, c *console, f *modelFlags, log *notes) (*s
 	if err == nil && s.SelfTest() != nil && (c.errTerminal || f.verbose) {
 		c.remark(describeSelfTest(s.SelfTest()))
 	}
+	if err == nil && len(s.Placement()) > 1 && c.errTerminal {
+		c.remark(describePlacement(s.Placement()))
+	}
 	return s, err
 }
 
@@ -58,7 +62,7 @@ func loadSession(f *modelFlags, log *notes, bar *progress) (*session, error) {
 // options are those of a model that is opened for one request at a time.
 func (f *modelFlags) options() foretoken.Options {
 	o := foretoken.Options{
-		Device: f.device.value, Threads: f.threads.or(processors), ISA: f.isa.value, Context: f.context.or(0), Speculation: f.draft.options(),
+		Device: f.device.value, Threads: f.threads.or(processors), ISA: f.isa.value, Offload: f.offload(), Context: f.context.or(0), Speculation: f.draft.options(),
 		KVBits: f.kv.options(), Vision: f.vision.options(), PrefixCache: foretoken.PrefixCache{Off: true},
 	}
 	if f.compute.value == "float32" {
@@ -68,6 +72,15 @@ func (f *modelFlags) options() foretoken.Options {
 		o.Quantize, _ = strconv.Atoi(f.quantize.value) // one of a few that are numbers
 	}
 	return o
+}
+
+// describePlacement says what lies where.
+func describePlacement(list []foretoken.Placement) string {
+	var sides []string
+	for _, p := range list {
+		sides = append(sides, fmt.Sprintf("%s: %s, %.1f MB", p.Device, strings.Join(p.Parts, ", "), float64(p.Weights)/1e6))
+	}
+	return strings.Join(sides, "; ")
 }
 
 // explain adds what flags can do about an error.

@@ -172,7 +172,7 @@ func TestPullRefusesOtherFamilies(t *testing.T) {
 		}
 	})
 	o := runIn(t, nil, "pull", "Org/Llama")
-	if o.code != exitError || !strings.Contains(o.err, `Org/Llama is a model of type "llama", which foretoken cannot run; it runs qwen3_5`) || weights.Load() > 0 {
+	if o.code != exitError || !strings.Contains(o.err, `Org/Llama is a model of type "llama", which foretoken cannot run; it runs deepseek_v3`) || weights.Load() > 0 {
 		t.Errorf("%+v; weights asked for %d times", o, weights.Load())
 	}
 	if o = runIn(t, nil, "pull", "Org/Llama", "--force"); o.code != exitOK {

@@ -202,7 +202,7 @@ func (w *Weights) floating(m dtype.Matrix, module string, s shape, e, scales *en
 	return ms, nil
 }
 
-// fp8 is a matrix of E4M3 elements with one scale per block, or one for all. The
+// fp8 is a matrix of E4M3 elements with one scale per block, per row, or one for all. The
 // scales are spread over the rows, in new memory: for the usual blocks a
 // thirty-second of what the elements take.
 func (w *Weights) fp8(e *entry, module string, s shape) ([]dtype.Matrix, error) {
@@ -210,19 +210,23 @@ func (w *Weights) fp8(e *entry, module string, s shape) ([]dtype.Matrix, error) 
 		return nil, err
 	}
 	name := module + ".weight_scale_inv"
-	if e.name == module && !w.Has(name) {
+	rows, cols := w.quant.block[0], w.quant.block[1]
+	switch {
+	case w.Has(name):
+	case w.Has(module + ".weight_scale"): // compressed-tensors: one for each row
+		name, rows, cols = module+".weight_scale", 1, s.cols
+	case e.name == module:
 		name = module + "_scale_inv"
 	}
 	scale, err := w.companion(e, name)
 	if err != nil {
 		return nil, err
 	}
-	rows, cols := w.quant.block[0], w.quant.block[1]
 	down, across := (s.rows-1)/rows+1, (s.cols-1)/cols+1
 	one := scale.numbers() == 1
 	if one {
 		rows, cols, down, across = s.rows, s.cols, 1, 1
-	} else if !slices.Equal(scale.shape, s.with(down, across)) {
+	} else if list := s.with(down, across); !slices.Equal(scale.shape, list) && (across > 1 || !slices.Equal(scale.shape, list[:len(list)-1])) {
 		return nil, scale.errorf("shape %s, want %s for blocks of %d×%d, or one number",
 			shapeText(scale.shape), shapeText(s.with(down, across)), rows, cols)
 	}

@@ -12,6 +12,7 @@ import (
 type Templates struct {
 	Plain, Tools string // Jinja sources; empty: none
 	BOS, EOS     string // texts of the tokens that a template may ask for
+	AddBOS       bool   // a text that is no conversation begins with BOS
 }
 
 // tokenizerConfig is what of tokenizer_config.json matters for templates.
@@ -19,6 +20,7 @@ type tokenizerConfig struct {
 	Template json.RawMessage `json:"chat_template"`
 	BOS      tokenText       `json:"bos_token"`
 	EOS      tokenText       `json:"eos_token"`
+	AddBOS   bool            `json:"add_bos_token"`
 }
 
 // tokenText decodes a token given as its text, as an object with a field content, or null.
@@ -44,7 +46,7 @@ func (c *Checkpoint) Templates() (Templates, error) {
 	if err := c.readOptional("tokenizer_config.json", &cfg); err != nil {
 		return t, err
 	}
-	t.BOS, t.EOS = string(cfg.BOS), string(cfg.EOS)
+	t.BOS, t.EOS, t.AddBOS = string(cfg.BOS), string(cfg.EOS), cfg.AddBOS
 	text, err := c.ReadFile("chat_template.jinja")
 	if err == nil {
 		t.Plain = string(text)

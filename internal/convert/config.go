@@ -65,7 +65,10 @@ func setType(config map[string]any, t dtype.Type) {
 		if x != t {
 			continue
 		}
-		text := config["text_config"].(map[string]any)
+		text, nested := config["text_config"].(map[string]any)
+		if !nested {
+			text = config
+		}
 		text["dtype"] = name
 		for _, m := range []map[string]any{config, text} {
 			for _, key := range []string{"dtype", "torch_dtype"} {

@@ -151,6 +151,9 @@ func (r *recipe) choose(w *weights.Weight) (e *Encoding, strict bool) {
 			return floor(w, &o.Encoding), true
 		}
 	}
+	if w.Keeps {
+		return nil, false
+	}
 	general, apart := r.Quantize, w.Head() || w.Tower()
 	switch {
 	case w.Head():
@@ -186,7 +189,7 @@ func floor(w *weights.Weight, e *Encoding) *Encoding {
 func (r *recipe) matrix(w *weights.Weight, stored []dtype.Matrix) (dtype.Matrix, error) {
 	s := stored[0]
 	t := r.Type
-	if t == dtype.Invalid {
+	if t == dtype.Invalid || w.Keeps {
 		t = numbers(&s)
 	}
 	e, strict := r.choose(w)

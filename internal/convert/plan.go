@@ -135,7 +135,7 @@ func globals(w *weights.Weight) ([]float32, error) {
 func (r *recipe) numbers(it *item, name string) error {
 	w := it.weight
 	t := w.Type()
-	if r.Type != dtype.Invalid && w.Kind != weights.Decay {
+	if r.Type != dtype.Invalid && w.Kind != weights.Decay && !w.Keeps {
 		t = r.Type
 	} else if w.Kind == weights.Gain {
 		v, err := w.Values()

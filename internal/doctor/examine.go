@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ type ExamineOptions struct {
 	Tokens   int               // of each continuation, more than the maximum depth; 0: 64
 	Limit    time.Duration     // about how long it may take, though not less than it needs; 0: a minute
 	Progress func(what string) // is told what comes next; nil: nobody is
+	Device   string            // what computes, for people; empty: the device's name
 }
 
 // Report is what an examination has found out.
@@ -81,7 +83,7 @@ func Examine(ctx context.Context, facts *Facts, m model.Model, b backend.Backend
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
-	r := &Report{Facts: facts, Device: b.Name(), Trials: []Trial{}, Findings: []Problem{}}
+	r := &Report{Facts: facts, Device: cmp.Or(o.Device, b.Name()), Trials: []Trial{}, Findings: []Problem{}}
 	e := &examination{runner: newRunner(ctx, m, b, facts.tok.Size()), Report: r, o: o, start: time.Now()}
 	if err := e.run(); err != nil {
 		return nil, err

@@ -14,26 +14,30 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
+	"github.com/foretoken/foretoken/internal/offload"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
 // Facts are what a checkpoint's files say.
 type Facts struct {
-	Name      string          `json:"name"`     // the folder or file, as the user named it
-	Family    string          `json:"family"`   // for people; empty if it is none of ours
-	Loadable  bool            `json:"loadable"` // the model runs as it is
-	Files     int             `json:"files"`    // of weights
-	Bytes     int64           `json:"bytes"`    // of these
-	Model     *weights.Survey `json:"model"`    // nil if the config is none of ours
-	Memory    *Memory         `json:"memory"`   // nil as Model
-	Pictures  *Pictures       `json:"pictures"` // nil without a vision tower that can be used
-	Tokenizer *Tokenizer      `json:"tokenizer"`
-	Template  *Template       `json:"template"`
-	Problems  []Problem       `json:"problems"`
+	Name     string          `json:"name"`     // the folder or file, as the user named it
+	Family   string          `json:"family"`   // for people; empty if it is none of ours
+	Loadable bool            `json:"loadable"` // the model runs as it is
+	Files    int             `json:"files"`    // of weights
+	Bytes    int64           `json:"bytes"`    // of these
+	Model    *weights.Survey `json:"model"`    // nil if the config is none of ours
+	Memory   *Memory         `json:"memory"`   // nil as Model
+	// Devices is where it would go on the devices of this machine beside the processor.
+	Devices   []offload.Preview `json:"devices"`
+	Pictures  *Pictures         `json:"pictures"` // nil without a vision tower that can be used
+	Tokenizer *Tokenizer        `json:"tokenizer"`
+	Template  *Template         `json:"template"`
+	Problems  []Problem         `json:"problems"`
 
 	tok       *tokenizer.Tokenizer
 	family    *model.Family  // nil as Model, or if its config is not sound
@@ -61,9 +65,10 @@ type Problem struct {
 
 // InspectOptions say what to look for. The zero value is the default.
 type InspectOptions struct {
-	Name    string // what the user calls the model, for commands to type; empty: what the checkpoint does
-	Context int    // tokens to count memory for; 0: 4096, or what the model was made for if that is less
-	Batch   int    // sequences to count memory for; 0: 1
+	Name    string         // what the user calls the model, for commands to type; empty: what the checkpoint does
+	Context int            // tokens to count memory for; 0: 4096, or what the model was made for if that is less
+	Batch   int            // sequences to count memory for; 0: 1
+	Devices []backend.Info // of this machine
 	// Template finds the source of the chat template in the files of a checkpoint, empty
 	// if there is none, and that of a second one for tools. Nil: they are not looked at.
 	Template func(*checkpoint.Checkpoint) (source, tools string, err error)
@@ -76,7 +81,7 @@ const defaultContext = 4096
 // norms, and at nothing else: it takes no time however large the model is. What is wrong is
 // part of the facts. The checkpoint may be one that checkpoint.Examine opened.
 func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
-	f := &Facts{Name: o.Name, Files: len(c.Files()), Bytes: c.Bytes(), Problems: []Problem{}}
+	f := &Facts{Name: o.Name, Files: len(c.Files()), Bytes: c.Bytes(), Problems: []Problem{}, Devices: []offload.Preview{}}
 	if f.Name == "" {
 		f.Name = c.Name()
 	}
@@ -90,6 +95,7 @@ func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
 	f.model(c)
 	if f.Model != nil {
 		f.Memory = newMemory(f.Model, o)
+		f.Devices = offload.PreviewOn(o.Devices, f.Model, offload.Options{Context: f.Memory.Context, KVMemory: f.Memory.Total - f.Memory.Weights})
 		f.weights()
 		f.head()
 	}
@@ -165,6 +171,9 @@ func (f *Facts) weights() {
 			remedy = `if the embedding is the output matrix too, config.json must say "tie_word_embeddings": true`
 		}
 		f.problem(true, remedy, "%s missing: %s", counted(len(missing), "tensor is", "tensors are"), some(missing))
+	}
+	for _, w := range n.Warnings {
+		f.problem(false, "convert from the original again", "%s", w)
 	}
 	if len(n.Unknown) > 0 {
 		f.problem(true, "the config and the weights are of different models, or a tool has added tensors of its own: convert from the original",

@@ -33,6 +33,9 @@ func (f *Facts) Table() string {
 		t.row("memory", "%s for %s of %d tokens: weights %s, keys and values %s, recurrent states %s, head %s",
 			bytesText(m.Total), counted(m.Batch, "sequence", "sequences"), m.Context, bytesText(m.Weights), bytesText(m.KV), bytesText(m.Recurrent), bytesText(m.Head))
 	}
+	for _, d := range f.Devices {
+		t.row("on "+d.Device, "%s", d.Where)
+	}
 	t.line("")
 	t.problems(f.Problems)
 	if !f.Loadable {

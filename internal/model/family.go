@@ -58,10 +58,10 @@ type Dialogue struct {
 	// Ends are the tokens that end a text or a turn, whatever the checkpoint says: configs may
 	// name one of them only.
 	Ends []string
-	// Turn opens a turn, whoever's it is.
-	Turn string
-	// Answer opens the assistant's: a text, with the token.
-	Answer   string
+	// Turns are the tokens that open a turn: one for everybody's, or one for each role.
+	Turns []string
+	// Answers open the assistant's: texts, with the token.
+	Answers  []string
 	Pictures PictureTokens
 }
 

@@ -61,7 +61,7 @@ type Repairable interface {
 // to the head.
 type Repair struct {
 	Name   string // what is changed
-	Kind   string // norms or fc: where
+	Kind   string // norms, fc or rope: where
 	Cause  string // what was done to the head if this undoes it
 	Common bool   // worth trying also if nothing seems wrong
 	// Open returns the head with the damage undone. It shares the matrices of the head, which

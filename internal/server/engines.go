@@ -57,6 +57,7 @@ var engineSeries = []series{
 var (
 	draftedDesc  = prometheus.NewDesc("foretoken_draft_tokens_total", "Draft tokens verified, by position in the draft, from 1. Those after a rejected token are not counted.", []string{byModel, "position"}, nil)
 	acceptedDesc = prometheus.NewDesc("foretoken_accepted_tokens_total", "Draft tokens accepted, by position in the draft, from 1.", []string{byModel, "position"}, nil)
+	weightsDesc  = prometheus.NewDesc("foretoken_device_weight_bytes", "Weights in memory, by the device that computes with them.", []string{byModel, "device"}, nil)
 	finishedDesc = prometheus.NewDesc("foretoken_requests_finished_total", "Finished requests, by reason.", []string{byModel, "reason"}, nil)
 )
 
@@ -75,6 +76,7 @@ func (e *engines) Describe(to chan<- *prometheus.Desc) {
 	}
 	to <- draftedDesc
 	to <- acceptedDesc
+	to <- weightsDesc
 	to <- finishedDesc
 }
 
@@ -100,6 +102,9 @@ func (e *engines) collect(to chan<- prometheus.Metric) {
 			at := strconv.Itoa(j + 1)
 			to <- prometheus.MustNewConstMetric(draftedDesc, prometheus.CounterValue, float64(x.DraftedAt[j]), v.Name, at)
 			to <- prometheus.MustNewConstMetric(acceptedDesc, prometheus.CounterValue, float64(x.AcceptedAt[j]), v.Name, at)
+		}
+		for _, p := range v.Model.Placement() {
+			to <- prometheus.MustNewConstMetric(weightsDesc, prometheus.GaugeValue, float64(p.Weights), v.Name, p.Device)
 		}
 		for reason, n := range x.Finished {
 			to <- prometheus.MustNewConstMetric(finishedDesc, prometheus.CounterValue, float64(n), v.Name, string(reason))

@@ -17,6 +17,7 @@ var metricNames = []string{
 	"foretoken_background_prefills_completed_total counter",
 	"foretoken_background_prefills_dropped_total counter",
 	"foretoken_background_prefills_waiting gauge",
+	"foretoken_device_weight_bytes gauge",
 	"foretoken_draft_depth histogram",
 	"foretoken_draft_tokens_total counter",
 	"foretoken_errors_total counter",
@@ -207,6 +208,8 @@ func TestStatusShowsWhatRuns(t *testing.T) {
 	}
 	if o := look(); len(o.Models) != 2 || o.Models[0].ID != "tiny" || o.Models[0].State != stateLoaded || o.Models[1].State != stateIdle || o.Models[0].KVBudget == 0 {
 		t.Errorf("got %+v", o)
+	} else if d := o.Models[0].Devices; len(d) != 1 || !strings.HasPrefix(d[0].Name, "cpu ") || d[0].Layers == 0 || d[0].Weights == 0 || len(o.Models[1].Devices) != 0 {
+		t.Errorf("devices: %+v", o)
 	}
 	a, _ := r.stream(t.Context(), 4000)
 	until(t, "it is seen", func() bool { // a round is counted after its tokens were sent

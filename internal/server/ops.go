@@ -152,6 +152,16 @@ type modelStatus struct {
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	Vision          bool    `json:"vision"` // it takes pictures; false if it is not loaded
 	Images          int64   `json:"images"` // that its vision tower has looked at
+
+	Devices []deviceStatus `json:"devices"` // what computes it; none if it is not loaded
+}
+
+// deviceStatus is what a device has of a model.
+type deviceStatus struct {
+	Name    string   `json:"name"`
+	Layers  int      `json:"layers"`
+	Parts   []string `json:"parts"`
+	Weights int64    `json:"weight_bytes"`
 }
 
 // status reports the load of the models.
@@ -162,7 +172,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	states := s.states()
 	for i, m := range s.models {
 		at[m.Name] = i
-		a.Models = append(a.Models, modelStatus{ID: m.Name, State: states[m.Name], TokensPerSecond: m.rate.perSecond(now)})
+		a.Models = append(a.Models, modelStatus{ID: m.Name, State: states[m.Name], TokensPerSecond: m.rate.perSecond(now), Devices: []deviceStatus{}})
 	}
 	for _, v := range s.library.Status() {
 		if v.Model == nil {
@@ -173,6 +183,9 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		m.KVUsed, m.KVBudget = x.KVUsed, x.KVBudget
 		m.Vision, m.Images = v.Model.Info().Vision != nil, x.Vision.Pictures
 		m.CacheEntries, m.CacheBytes = x.PrefixCache.Entries, x.PrefixCache.Bytes
+		for _, p := range v.Model.Placement() {
+			m.Devices = append(m.Devices, deviceStatus{p.Device, p.Layers, p.Parts, p.Weights})
+		}
 	}
 	writeJSON(w, http.StatusOK, a)
 }

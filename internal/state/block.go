@@ -50,12 +50,12 @@ func (b *Block) AppendTo(dst []byte) ([]byte, error) {
 }
 
 // read fills a new block of that shape with the first bytes of data, and returns the rest.
-func (p *Pool) read(s shape, data []byte) (*Block, []byte, error) {
+func (p *Pool) read(s shape, data []byte, take func() (*Block, error)) (*Block, []byte, error) {
 	n := s.bytes()
 	if int64(len(data)) < n {
 		return nil, nil, fmt.Errorf("state: %d bytes where a block has %d", len(data), n)
 	}
-	b, err := p.block(s)
+	b, err := take()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,6 +12,7 @@ import (
 type Layout struct {
 	Layers    []Layer // in the order of the model's
 	MaxDrafts int     // maximum number of drafts in one call
+	Head      bool    // they are a head's, which is one part of its model: see backend.Part
 }
 
 // Layer is what one layer remembers of a sequence: a KV, a Latent, a Delta, or nil for nothing.
@@ -83,7 +84,7 @@ func (d Delta) Recurrent(inputs, drafts int) [5][2]int {
 
 // Equal reports whether states of both layouts can take each other's place.
 func (l Layout) Equal(o Layout) bool {
-	return l.MaxDrafts == o.MaxDrafts && slices.Equal(l.Layers, o.Layers)
+	return l.MaxDrafts == o.MaxDrafts && l.Head == o.Head && slices.Equal(l.Layers, o.Layers)
 }
 
 // Empty reports whether a state has no memory at all.
@@ -126,7 +127,41 @@ func (l Layout) page() shape {
 			n += bytes
 		}
 	}
-	return shape{page: true, t: dtype.I8, rows: 1, cols: n}
+	return shape{page: true, head: l.Head, t: dtype.I8, rows: 1, cols: n}
+}
+
+// parts are what the layers belong to, for a device that is several.
+func (l Layout) parts() []backend.Part {
+	list := make([]backend.Part, len(l.Layers))
+	for i := range list {
+		list[i] = backend.Part{Kind: backend.LayerPart, Layer: i}
+		if l.Head {
+			list[i] = backend.Part{Kind: backend.HeadPart}
+		}
+	}
+	return list
+}
+
+// pageCols is what the layers have of a page.
+func (l Layout) pageCols() []int {
+	list := make([]int, len(l.Layers))
+	for i, x := range l.Layers {
+		if x != nil {
+			_, list[i] = x.Paged()
+		}
+	}
+	return list
+}
+
+// FreeMemory is about how many bytes of pages of some layouts, as many of each, a device has memory
+// for.
+func FreeMemory(b backend.Backend, layouts ...Layout) int64 {
+	var parts []backend.Part
+	var cols []int
+	for _, l := range layouts {
+		parts, cols = append(parts, l.parts()...), append(cols, l.pageCols()...)
+	}
+	return backend.FreeParts(b, parts, cols)
 }
 
 // PageBytes is the memory of backend.PageTokens positions.
@@ -147,8 +182,12 @@ func (l Layout) RecurrentBytes() int64 {
 func (l Layout) pages(tokens int) int { return l.page().pages(tokens) }
 
 // recurrent is the state of recurrent layers: one piece of memory, in which the tensors of
-// backend.Recurrent lie one after another, layer by layer. It has rows and columns of each.
-type recurrent [][5][2]int
+// backend.Recurrent lie one after another, layer by layer.
+type recurrent struct {
+	layers []int       // their numbers
+	sizes  [][5][2]int // rows and columns of the tensors of each
+	of     Layout
+}
 
 // full is what a State has.
 func (l Layout) full() recurrent { return l.recurrent(l.MaxDrafts, l.MaxDrafts) }
@@ -158,11 +197,23 @@ func (l Layout) full() recurrent { return l.recurrent(l.MaxDrafts, l.MaxDrafts) 
 func (l Layout) copied(kept int) recurrent { return l.recurrent(0, kept) }
 
 func (l Layout) recurrent(inputs, drafts int) recurrent {
-	var list recurrent
-	for _, x := range l.Layers {
+	list := recurrent{of: l}
+	for i, x := range l.Layers {
 		if recurs(x) {
-			list = append(list, x.Recurrent(inputs, drafts))
+			list.layers, list.sizes = append(list.layers, i), append(list.sizes, x.Recurrent(inputs, drafts))
 		}
+	}
+	return list
+}
+
+// empty reports whether there are no such layers.
+func (r recurrent) empty() bool { return len(r.sizes) == 0 }
+
+// cols is what the layers have of the memory.
+func (r recurrent) cols() []int {
+	list := make([]int, len(r.of.Layers))
+	for i, parts := range r.sizes {
+		list[r.layers[i]] = numbers(parts)
 	}
 	return list
 }
@@ -185,19 +236,19 @@ func numbers(parts [5][2]int) int {
 // shape is one row with the tensors of all layers.
 func (r recurrent) shape() shape {
 	n := 0
-	for _, parts := range r {
+	for _, parts := range r.sizes {
 		n += numbers(parts)
 	}
-	return shape{t: dtype.F32, rows: 1, cols: n}
+	return shape{head: r.of.Head, t: dtype.F32, rows: 1, cols: n}
 }
 
 // carve finds the tensors in their memory.
 func (r recurrent) carve(t backend.Tensor) []backend.Recurrent {
-	list := make([]backend.Recurrent, len(r))
+	list := make([]backend.Recurrent, len(r.sizes))
 	at := t.Offset
 	for i := range list {
 		for j, part := range tensors(&list[i]) {
-			rows, cols := r[i][j][0], r[i][j][1]
+			rows, cols := r.sizes[i][j][0], r.sizes[i][j][1]
 			*part = backend.Tensor{Type: t.Type, Rows: rows, Cols: cols, Stride: cols, Offset: at, Mem: t.Mem}
 			at += lines(rows, cols)
 		}

@@ -23,6 +23,19 @@ func (l Layout) Bytes(tokens int) int64 {
 	return l.RecurrentBytes() + int64(l.pages(tokens))*l.PageBytes()
 }
 
+// LayerBytes is what each layer takes of Bytes.
+func (l Layout) LayerBytes(tokens int) []int64 {
+	list := make([]int64, len(l.Layers))
+	pages := int64(l.pages(tokens))
+	for i, n := range l.pageCols() {
+		list[i] = pages * int64(n)
+	}
+	for i, n := range l.full().cols() {
+		list[i] += int64(n) * int64(dtype.F32.Size())
+	}
+	return list
+}
+
 // Bytes is the memory of a sequence of a number of tokens.
 func (n *Need) Bytes(tokens int) int64 {
 	b := n.Target.Bytes(tokens)

@@ -38,6 +38,7 @@ type Stats struct {
 // shape is what one piece of memory must have in common with another to take its place.
 type shape struct {
 	page       bool
+	head       bool // see Layout: those of a model lie elsewhere where a device is several
 	t          dtype.Type
 	rows, cols int
 }
@@ -81,9 +82,9 @@ func (p *Pool) OnFull(reclaim func(bytes int64)) { p.reclaim = reclaim }
 // Open returns an empty state of that layout.
 func (p *Pool) Open(l Layout) (*State, error) {
 	s := &State{pool: p, layout: l, page: l.page()}
-	if full := l.full(); len(full) > 0 {
+	if full := l.full(); !full.empty() {
 		var err error
-		if s.recurrent, err = p.block(full.shape()); err != nil {
+		if s.recurrent, err = p.layered(full.shape(), l, full.cols); err != nil {
 			return nil, err
 		}
 		s.delta = full.carve(s.recurrent.t)
@@ -104,6 +105,19 @@ func (p *Pool) CopyOf(t backend.Tensor) (*Block, error) {
 
 // block hands out memory with undefined contents and one reference.
 func (p *Pool) block(s shape) (*Block, error) {
+	return p.take(s, func() (backend.Tensor, error) { return p.b.Alloc(s.t, s.rows, s.cols) })
+}
+
+// layered is block of a row that the layers of l have a number of columns of each.
+func (p *Pool) layered(s shape, l Layout, cols func() []int) (*Block, error) {
+	return p.take(s, func() (backend.Tensor, error) { return backend.AllocParts(p.b, s.t, l.parts(), cols()) })
+}
+
+// newPage is a page of that layout.
+func (p *Pool) newPage(s shape, l Layout) (*Block, error) { return p.layered(s, l, l.pageCols) }
+
+// take is block, with memory of alloc where there is none to spare.
+func (p *Pool) take(s shape, alloc func() (backend.Tensor, error)) (*Block, error) {
 	if err := p.fit(s.bytes()); err != nil {
 		return nil, err
 	}
@@ -117,7 +131,7 @@ func (p *Pool) block(s shape) (*Block, error) {
 		if x := p.Stats(); x.Used+x.Spare+s.bytes() > x.Budget {
 			p.drop()
 		}
-		t, err := p.b.Alloc(s.t, s.rows, s.cols)
+		t, err := alloc()
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"fmt"
+
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
@@ -41,6 +43,18 @@ func (r *Rows) Add(t backend.Tensor) error {
 
 // Tensor is all rows, valid until the next Add.
 func (r *Rows) Tensor() backend.Tensor { return r.block.t.RowRange(0, r.n) }
+
+// Drop removes the first n rows, which are half of them or more: what stays is not copied onto
+// itself.
+func (r *Rows) Drop(n int) {
+	if n < r.n-n || n > r.n {
+		panic(fmt.Sprintf("state: %d of %d rows to be dropped, want half of them or more", n, r.n))
+	}
+	if n < r.n {
+		r.pool.b.Copy(r.block.t.RowRange(0, r.n-n), r.block.t.RowRange(n, r.n))
+	}
+	r.n -= n
+}
 
 // Clear makes the collection empty.
 func (r *Rows) Clear() { r.n = 0 }

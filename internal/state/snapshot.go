@@ -28,7 +28,7 @@ func (s *State) Save() (*Snapshot, error) {
 	if s.delta != nil {
 		part := s.layout.copied(s.kept)
 		var err error
-		if x.recurrent, err = s.pool.block(part.shape()); err != nil {
+		if x.recurrent, err = s.pool.layered(part.shape(), s.layout, part.cols); err != nil {
 			return nil, err
 		}
 		copyRecurrent(s.pool.b, part.carve(x.recurrent.t), s.needed())
@@ -179,12 +179,14 @@ func (x *Snapshot) AppendTo(dst []byte) ([]byte, error) {
 // ReadPage makes a page of that layout from what Block.AppendTo wrote of one, and returns
 // what follows it in data. Its contents are not checked.
 func (p *Pool) ReadPage(l Layout, data []byte) (page *Block, rest []byte, err error) {
-	return p.read(l.page(), data)
+	s := l.page()
+	return p.read(s, data, func() (*Block, error) { return p.newPage(s, l) })
 }
 
 // ReadRow makes a block of one row of float32 from what Block.AppendTo wrote of such a one.
 func (p *Pool) ReadRow(data []byte) (*Block, error) {
-	b, _, err := p.read(shape{t: dtype.F32, rows: 1, cols: len(data) / dtype.F32.Size()}, data)
+	row := shape{t: dtype.F32, rows: 1, cols: len(data) / dtype.F32.Size()}
+	b, _, err := p.read(row, data, func() (*Block, error) { return p.block(row) })
 	return b, err
 }
 
@@ -213,8 +215,9 @@ func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
 		}
 		x.pages = append(x.pages, b)
 	}
-	if part := l.copied(x.kept); len(part) > 0 {
-		if x.recurrent, data, err = p.read(part.shape(), data); err != nil {
+	if part := l.copied(x.kept); !part.empty() {
+		row := part.shape()
+		if x.recurrent, data, err = p.read(row, data, func() (*Block, error) { return p.layered(row, l, part.cols) }); err != nil {
 			x.Close()
 			return nil, err
 		}

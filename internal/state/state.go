@@ -48,7 +48,7 @@ func (s *State) Reserve(n int) error {
 	}
 	had := len(s.pages)
 	for len(s.pages) < need {
-		p, err := s.pool.block(s.page)
+		p, err := s.pool.newPage(s.page, s.layout)
 		if err != nil {
 			for _, p := range s.pages[had:] {
 				p.Release()
@@ -67,7 +67,7 @@ func (s *State) own(i int) error {
 	if p.refs == 1 {
 		return nil
 	}
-	c, err := s.pool.block(p.shape)
+	c, err := s.pool.newPage(p.shape, s.layout)
 	if err != nil {
 		if p.refs == 1 {
 			return nil // what was released to make space was the other reference

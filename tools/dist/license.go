@@ -14,10 +14,10 @@ import (
 // terms are the names of files that say on what terms a module may be passed on.
 var terms = regexp.MustCompile(`(?i)^(licen[cs]e|notice|copying|patents)(\.(txt|md))?$`)
 
-// writeLicenses writes the licenses of Go and of every module that the program is built of, as
-// they require of those who pass it on. A module without one is an error.
-func writeLicenses(file string, env []string) error {
-	list := exec.Command("go", "list", "-deps", "-f", `{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{"\t"}}{{.Dir}}{{end}}{{end}}`, "./cmd/foretoken")
+// writeLicenses writes the licenses of Go and of every module that the program is built of with
+// these tags, as they require of those who pass it on. A module without one is an error.
+func writeLicenses(file string, env []string, tags string) error {
+	list := exec.Command("go", "list", "-deps", "-tags", tags, "-f", `{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{"\t"}}{{.Dir}}{{end}}{{end}}`, "./cmd/foretoken")
 	list.Env = env
 	modules, err := list.Output()
 	if err != nil {

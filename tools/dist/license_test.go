@@ -25,13 +25,13 @@ func TestLicensesOfModules(t *testing.T) {
 		}
 	}
 	out := filepath.Join(t.TempDir(), "licenses")
-	if err := writeLicenses(out, os.Environ()); err == nil || !strings.Contains(err.Error(), "example.com/b v0.1.0 has no license") {
+	if err := writeLicenses(out, os.Environ(), ""); err == nil || !strings.Contains(err.Error(), "example.com/b v0.1.0 has no license") {
 		t.Errorf("error %v, want the module without a license", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "b", "COPYING"), []byte("terms of b\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeLicenses(out, os.Environ()); err != nil {
+	if err := writeLicenses(out, os.Environ(), ""); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(out)

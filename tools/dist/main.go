@@ -1,8 +1,9 @@
 // Command dist builds the program for platforms and packs each build, with README, license and the
 // licenses of all that is built in, into an archive: a zip file for Windows, tar.gz for others. SHA256SUMS lists their hashes.
 //
-//	dist linux/amd64 darwin/arm64 windows/amd64
+//	dist linux/amd64 darwin/arm64 windows/amd64 linux/amd64:cuda
 //
+// Build tags follow a colon and are part of the archive's name.
 // The same commit and the same Go release give the same bytes: entries are sorted, and their
 // time is that of the commit. It runs in the root of the repository and replaces the folder dist.
 package main
@@ -96,7 +97,8 @@ func readSource() (*source, error) {
 
 // archive builds for a platform and packs the result.
 func (s *source) archive(platform string) (name string, data []byte, err error) {
-	system, arch, ok := strings.Cut(platform, "/")
+	target, tags, _ := strings.Cut(platform, ":")
+	system, arch, ok := strings.Cut(target, "/")
 	if !ok {
 		return "", nil, errors.New("want a platform such as linux/arm64")
 	}
@@ -111,17 +113,20 @@ func (s *source) archive(platform string) (name string, data []byte, err error) 
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	built := filepath.Join(dir, program)
 	stamps := fmt.Sprintf("-s -w -X main.stampedVersion=%s -X main.stampedCommit=%s", s.version, s.commit)
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", stamps, "-o", built, "./cmd/foretoken")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", tags, "-ldflags", stamps, "-o", built, "./cmd/foretoken")
 	build.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		return "", nil, err
 	}
 	others := filepath.Join(dir, "THIRD_PARTY_LICENSES")
-	if err := writeLicenses(others, build.Env); err != nil {
+	if err := writeLicenses(others, build.Env, tags); err != nil {
 		return "", nil, err
 	}
 	folder := fmt.Sprintf("foretoken-%s-%s-%s", s.version, system, arch)
+	if tags != "" {
+		folder += "-" + strings.ReplaceAll(tags, ",", "-")
+	}
 	var entries []entry
 	for _, file := range []string{"LICENSE", "README.md", others, built} { // by name, in the archive too
 		text, err := os.ReadFile(file)

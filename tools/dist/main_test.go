@@ -150,6 +150,26 @@ func TestZipKeepsNamesModesAndTimes(t *testing.T) {
 	}
 }
 
+// Tags choose what is built, and the archive is named after them.
+func TestDistBuildsWithTags(t *testing.T) {
+	dir := repository(t)
+	tagged := "//go:build other\n\npackage main\n\nfunc init() { this does not compile }\n"
+	if err := os.WriteFile(filepath.Join(dir, "cmd", "foretoken", "tagged.go"), []byte(tagged), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	platform := runtime.GOOS + "/" + runtime.GOARCH
+	if err := run("v1", []string{platform + ":special"}); err != nil {
+		t.Fatal(err)
+	}
+	want := "foretoken-v1-" + strings.ReplaceAll(platform, "/", "-") + "-special.tar.gz"
+	if made(t)[want] == "" {
+		t.Errorf("there is no %s", want)
+	}
+	if err := run("v1", []string{platform + ":other"}); err == nil {
+		t.Error("a file with the tag was not built")
+	}
+}
+
 func TestDistRefusesHalfAPlatform(t *testing.T) {
 	repository(t)
 	if err := run("", []string{"linux"}); err == nil || !strings.Contains(err.Error(), "want a platform") {

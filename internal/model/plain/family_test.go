@@ -24,7 +24,7 @@ import (
 func init() {
 	model.Register(&model.Family{
 		Package: "plain", Types: []string{"plain"}, Architectures: []string{"PlainForCausalLM"},
-		Dialogue: model.Dialogue{Ends: []string{"<|im_end|>"}, Turn: "<|im_start|>", Answer: "<|im_start|>assistant"},
+		Dialogue: model.Dialogue{Ends: []string{"<|im_end|>"}, Turns: []string{"<|im_start|>"}, Answers: []string{"<|im_start|>assistant"}},
 		Open:     open, Survey: survey, Inventory: inventory,
 	})
 }

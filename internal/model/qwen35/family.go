@@ -21,7 +21,7 @@ func init() {
 			"Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM", "Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM", "Qwen3NextForCausalLM",
 		},
 		Dialogue: model.Dialogue{
-			Ends: []string{endOfText, endOfTurn}, Turn: "<|im_start|>", Answer: "<|im_start|>assistant",
+			Ends: []string{endOfText, endOfTurn}, Turns: []string{"<|im_start|>"}, Answers: []string{"<|im_start|>assistant"},
 			Pictures: model.PictureTokens{
 				Image: "<|image_pad|>", Video: "<|video_pad|>", Start: "<|vision_start|>", End: "<|vision_end|>", Others: []string{"<|vision_pad|>"},
 			},

@@ -43,7 +43,7 @@ func assembleGGUF(f *gguf.File) (a checkpoint.Assembly, err error) {
 	}
 	a = checkpoint.Assembly{
 		Config:   config,
-		Texts:    g.texts(),
+		Texts:    f.Folder(ggufWords),
 		Metadata: map[string]string{"format": "mlx"}, // which says that one was added to norms
 		Files:    f.Parts,
 	}

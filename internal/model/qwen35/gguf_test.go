@@ -360,7 +360,7 @@ func TestGGUFRefusesWhenRead(t *testing.T) {
 	path, _ = convertGGUF(t, specFolder(t, specDense).write(t), "qwen35", oneType("F32"), 1, func(l *llama) {
 		l.words, l.replace = golden.Dir(t, "tiny"), map[string]any{"tokenizer.ggml.pre": "gpt-2"}
 	})
-	if _, err := openedGGUF(t, path).ReadFile("tokenizer.json"); err == nil || !strings.Contains(err.Error(), `pre-tokenizer "gpt-2" is not supported, want gpt2 with qwen35 or qwen2`) {
+	if _, err := openedGGUF(t, path).ReadFile("tokenizer.json"); err == nil || !strings.Contains(err.Error(), `pre-tokenizer "gpt-2" is not supported, want gpt2 with qwen2 or qwen35`) {
 		t.Errorf("tokenizer: %v", err)
 	}
 }

@@ -19,7 +19,7 @@ func (r *rig) embedded(t *testing.T, ids []int32) backend.Tensor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.b.Embed(x, r.embed, ids)
+	r.b.Embed(x, r.Embed, ids)
 	return x
 }
 

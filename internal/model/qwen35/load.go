@@ -21,18 +21,18 @@ func newLoader(b backend.Backend, o model.Options) *weights.Loader {
 // After an error the caller frees what was loaded.
 func load(l *weights.Loader, cfg *config, head bool, tower *Tower, o model.Options) (*Model, error) {
 	m := newModel(cfg)
-	m.b, m.loaded = l.Backend, l
+	m.Backend, m.loaded = l.Backend, l
 	if err := l.Load(m.weights()); err != nil {
 		return nil, err
 	}
 	if cfg.tied {
-		m.unembed = m.embed
+		m.Unembed = m.Embed
 	}
 	parameters := l.Parameters()
 	if head {
 		m.head = newHead(cfg)
-		m.head.b, m.head.embed, m.head.unembed = l.Backend, m.embed, m.unembed
-		m.head.layout = cfg.layout(o, true)
+		m.head.Backend, m.head.Embed, m.head.Unembed = l.Backend, m.Embed, m.Unembed
+		m.head.layout = cfg.headLayout(o)
 		m.head.block.at = m.head.layout.Places()[0]
 		if err := l.Load(m.head.weights()); err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -20,7 +21,7 @@ type Model struct {
 	layers []layer
 	head   *Head
 	loaded *weights.Loader // what to free
-	taps   taps
+	taps   network.Taps
 
 	tower    *Tower
 	towerErr error // why there is none, where the checkpoint has something of one
@@ -68,11 +69,11 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (*Model,
 
 // newModel is a model without weights.
 func newModel(c *config) *Model {
-	m := &Model{transformer: transformer{cfg: c}, layers: make([]layer, len(c.layers))}
+	m := &Model{layers: make([]layer, len(c.layers))}
+	m.begin(c, m.operations)
 	for i, attention := range c.layers {
 		m.layers[i] = newLayer(c, attention)
 	}
-	m.queue = m.operations
 	return m
 }
 
@@ -89,6 +90,13 @@ func (c *config) layout(o model.Options, attention ...bool) state.Layout {
 			})
 		}
 	}
+	return l
+}
+
+// headLayout is the state of a sequence in the head.
+func (c *config) headLayout(o model.Options) state.Layout {
+	l := c.layout(o, true)
+	l.Head = true
 	return l
 }
 
@@ -117,39 +125,41 @@ func (m *Model) Tower() (model.Tower, error) {
 // Close frees the weights of the model and its head.
 func (m *Model) Close() error {
 	m.loaded.Free()
-	m.work.free(m.b)
-	m.taps.free(m.b)
+	m.Free()
+	m.taps.Free(m.Backend)
 	if m.head != nil {
-		m.head.work.free(m.b)
-		m.b.Free(m.head.pair)
-		m.b.Free(m.head.chain.drawn)
+		m.head.pairs.Free(&m.head.Network)
 	}
 	return nil
 }
 
 // Forward feeds the spans to their sequences.
 func (m *Model) Forward(batch []model.Span) (model.Output, error) {
-	c, err := m.begin(batch, nil)
-	if err != nil {
+	if err := m.Begin(batch, nil); err != nil {
 		return model.Output{}, err
 	}
-	if err := m.taps.grow(m.b, m.work.rows, m.cfg.hidden); err != nil {
+	if err := m.taps.Grow(&m.Network); err != nil {
 		return model.Output{}, err
 	}
-	m.pass(c, batch)
-	out := m.finish(c, batch)
-	out.Taps = m.taps.view(len(c.ids))
+	m.Pass(batch)
+	out := m.Finish(batch)
+	if m.cfg.preNorm {
+		out.Hidden = m.X
+	}
+	out.Taps = m.taps.View(len(m.IDs))
 	return out, nil
 }
 
+// Tap implements model.Tappable.
+func (m *Model) Tap(layers ...int) error { return m.taps.Set(&m.Network, len(m.layers), layers...) }
+
 // operations are those of a call.
 func (m *Model) operations() {
-	c := &m.call
-	m.embedding(c)
+	m.Embedding()
 	for i := range m.layers {
-		m.taps.copy(m.b, i, c.x)
-		m.layer(c, &m.layers[i])
+		m.taps.Copy(&m.Network, i)
+		m.layer(&m.layers[i])
 	}
-	m.taps.copy(m.b, len(m.layers), c.x)
-	m.project(c)
+	m.taps.Copy(&m.Network, len(m.layers))
+	m.Project()
 }

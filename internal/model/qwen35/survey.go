@@ -22,7 +22,7 @@ func Look(c *checkpoint.Checkpoint) (*weights.Survey, error) {
 		Family: cfg.family(), ModelType: cfg.modelType, Hidden: cfg.hidden, Vocab: cfg.vocab, Context: cfg.context,
 		AttentionLayers: cfg.count(true), DeltaLayers: cfg.count(false),
 		Experts: cfg.experts, ActiveExperts: cfg.topK, Tied: cfg.tied, Stop: append([]int32{}, cfg.stop...),
-		Layout: cfg.layout(o, cfg.layers...), HeadLayout: cfg.layout(o, true),
+		Layout: cfg.layout(o, cfg.layers...), HeadLayout: cfg.headLayout(o),
 		Missing: []string{}, Unknown: []string{},
 		Head: weights.HeadSurvey{
 			Promised: cfg.mtpLayers, PreNorm: cfg.preNorm, Missing: []string{}, Files: []string{}, Ignored: []string{}, Norms: []weights.Norm{},

@@ -19,9 +19,9 @@ import (
 func (m *Model) weights() iter.Seq[*weights.Weight] {
 	c := m.cfg
 	return func(yield func(*weights.Weight) bool) {
-		list := []weights.Weight{weights.NewMatrix(&m.embed, "embed_tokens", c.vocab, c.hidden)}
+		list := []weights.Weight{weights.NewMatrix(&m.Embed, "embed_tokens", c.vocab, c.hidden)}
 		if !c.tied {
-			list = append(list, weights.NewMatrix(&m.unembed, weights.OutputMatrix, c.vocab, c.hidden))
+			list = append(list, weights.NewMatrix(&m.Unembed, weights.OutputMatrix, c.vocab, c.hidden))
 		}
 		if !weights.Each(list, yield) {
 			return
@@ -32,7 +32,7 @@ func (m *Model) weights() iter.Seq[*weights.Weight] {
 				return
 			}
 		}
-		weights.Each([]weights.Weight{weights.NewGain(&m.norm, "norm", c.hidden)}, yield)
+		weights.Each([]weights.Weight{weights.NewGain(&m.Norm, "norm", c.hidden)}, yield)
 	}
 }
 
@@ -42,12 +42,12 @@ func layerName(i int, name string) string { return fmt.Sprintf("layers.%d.%s", i
 // weights are those of the head.
 func (h *Head) weights() iter.Seq[*weights.Weight] {
 	n := h.cfg.hidden
-	list := []weights.Weight{weights.NewMatrix(&h.fc, "mtp.fc", n, 2*n)}
+	list := []weights.Weight{weights.NewMatrix(&h.pairs.FC, "mtp.fc", n, 2*n)}
 	list = h.block.weights(list, h.cfg, "mtp.layers.0.")
 	list = append(list,
-		weights.NewGain(&h.norm, "mtp.norm", n),
-		weights.NewGain(&h.normEmbed, "mtp.pre_fc_norm_embedding", n),
-		weights.NewGain(&h.normHidden, "mtp.pre_fc_norm_hidden", n))
+		weights.NewGain(&h.Norm, "mtp.norm", n),
+		weights.NewGain(&h.pairs.NormEmbed, "mtp.pre_fc_norm_embedding", n),
+		weights.NewGain(&h.pairs.NormHidden, "mtp.pre_fc_norm_hidden", n))
 	return func(yield func(*weights.Weight) bool) { weights.Each(list, yield) }
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -16,7 +17,7 @@ import (
 // head as it was loaded, without loading anything again.
 
 // HiddenRows implements model.Examinable.
-func (m *Model) HiddenRows() (before, after backend.Tensor) { return m.call.x, m.call.hidden }
+func (m *Model) HiddenRows() (before, after backend.Tensor) { return m.X, m.Hidden }
 
 // shifts are the norms that converters treat alike: all of them first.
 var shifts = []struct {
@@ -76,22 +77,21 @@ type variant struct {
 func (h *Head) variant(v variant) (*Head, error) {
 	block, attn := h.block, *h.block.attn
 	block.attn = &attn
-	x := &Head{
-		transformer: transformer{b: h.b, cfg: h.cfg, embed: h.embed, unembed: h.unembed, norm: h.norm},
-		layout:      h.layout, normHidden: h.normHidden, normEmbed: h.normEmbed, fc: h.fc, block: block, swapped: v.hiddenFirst,
-	}
-	x.queue = x.operations
+	x := &Head{layout: h.layout, block: block}
+	x.pairs = network.Pairs{NormHidden: h.pairs.NormHidden, NormEmbed: h.pairs.NormEmbed, FC: h.pairs.FC, Swapped: v.hiddenFirst}
+	x.begin(h.cfg, x.operations)
+	x.Backend, x.Embed, x.Unembed, x.Norm = h.Backend, h.Embed, h.Unembed, h.Norm
 	for name, gain := range x.norms() {
-		old, err := h.b.Host(*gain)
+		old, err := h.Backend.Host(*gain)
 		if err == nil {
-			*gain, err = h.b.Alloc(dtype.F32, 1, len(old))
+			*gain, err = backend.At(h.Backend, backend.Part{Kind: backend.HeadPart}).Alloc(dtype.F32, 1, len(old))
 		}
 		if err == nil {
 			moved := slices.Clone(old)
 			for i := range moved {
 				moved[i] += v.shift[name]
 			}
-			err = h.b.Write(*gain, moved)
+			err = h.Backend.Write(*gain, moved)
 		}
 		if err != nil {
 			return nil, err // what was allocated is freed with the backend
@@ -114,9 +114,7 @@ func (h *Head) norms() map[string]*backend.Tensor {
 // close frees the norms and the workspace of a variant. The head of a Model is closed with it.
 func (h *Head) close() {
 	for _, gain := range h.norms() {
-		h.b.Free(*gain)
+		h.Backend.Free(*gain)
 	}
-	h.work.free(h.b)
-	h.b.Free(h.pair)
-	h.b.Free(h.chain.drawn)
+	h.pairs.Free(&h.Network)
 }

@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -60,7 +61,8 @@ func (f *Files) Place(name string) (Place, bool) {
 // Gains are the mean effective gains of the layers' input norms that were read so far.
 func (f *Files) Gains() []float64 { return f.gains }
 
-// find sets the storage and the places of a weight, and reports whether all of it is there.
+// find sets the storage and the places of a weight, and reports whether all of it is there. What
+// is not is noted, unless it may be absent.
 func (f *Files) find(w *Weight) bool {
 	w.norms, w.storage, w.places = &f.Norms, Storage{}, nil // a table may be walked again
 	if !w.IsMatrix() {
@@ -77,6 +79,9 @@ func (f *Files) find(w *Weight) bool {
 			w.storage = s
 			break
 		}
+	}
+	if w.copied != "" && !f.names.has(w.module()) {
+		return false
 	}
 	if !w.storage.apart() {
 		return f.module(w, w.module())
@@ -128,6 +133,52 @@ func (f *Files) err() error {
 }
 
 func (f *Files) matrices(w *Weight) ([]dtype.Matrix, error) { return w.Matrices() }
+
+// copies reports whether a weight, which is there, has the same bytes as the one that it may be a
+// copy of.
+func (f *Files) copies(w *Weight) (bool, error) {
+	mine, its, err := f.originals(w, (*Weight).Matrices)
+	if its == nil || err != nil {
+		return false, err
+	}
+	same := alike(mine, its) && mine.Global == its.Global && bytes.Equal(mine.Data, its.Data) &&
+		bytes.Equal(mine.Scales, its.Scales) && bytes.Equal(mine.Biases, its.Biases)
+	f.release(mine)
+	f.release(its)
+	return same, nil
+}
+
+// seemsCopied is copies as far as headers tell.
+func (f *Files) seemsCopied(w *Weight) bool {
+	mine, its, err := f.originals(w, (*Weight).Stored)
+	return err == nil && its != nil && alike(mine, its)
+}
+
+// originals are a weight that may be a copy and what it may be one of, which is nil if that is not
+// there.
+func (f *Files) originals(w *Weight, read func(*Weight) ([]dtype.Matrix, error)) (mine, its *dtype.Matrix, err error) {
+	p, ok := f.names.module(strings.TrimSuffix(w.copied, ".weight"))
+	if !ok || len(w.places) == 0 {
+		return nil, nil, nil
+	}
+	other := *w
+	other.places = []Place{p}
+	a, err := read(w)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := read(&other)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &a[0], &b[0], nil
+}
+
+// alike reports whether two matrices are encoded in the same way.
+func alike(a, b *dtype.Matrix) bool {
+	return a.Format == b.Format && a.Type == b.Type && a.Bits == b.Bits && a.Group == b.Group &&
+		a.ScaleType == b.ScaleType && a.Part == b.Part
+}
 
 func (f *Files) values(w *Weight) ([]float32, error) {
 	v, c, err := w.stored()

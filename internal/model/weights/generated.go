@@ -18,9 +18,10 @@ type generator struct {
 
 var _ source = (*generator)(nil)
 
-func (g *generator) find(*Weight) bool          { return true }
-func (g *generator) err() error                 { return nil }
-func (g *generator) release(*dtype.Matrix) bool { return true }
+func (g *generator) find(*Weight) bool              { return true }
+func (g *generator) copies(w *Weight) (bool, error) { return w.copied != "", nil }
+func (g *generator) err() error                     { return nil }
+func (g *generator) release(*dtype.Matrix) bool     { return true }
 
 func (g *generator) matrices(w *Weight) ([]dtype.Matrix, error) {
 	m, err := g.matrix(w.Rows, w.Cols, w.Kind == Kernel)

@@ -58,18 +58,32 @@ type Converted interface {
 }
 
 // Inventory lists the weights of the tables. It reads no more of the checkpoint than the headers
-// and the norms of the head. The checkpoint may also be that of a head in a folder of its own. A
+// and the norms of the head, and of what may be a copy, which is left out if it is one. The checkpoint may also be that of a head in a folder of its own. A
 // tower that cannot be used has been skipped.
 func (f *Files) Inventory(part Portion, t Tables, how Converted) (*Inventory, error) {
 	v := &Inventory{Converted: how, files: f}
-	add := func(table iter.Seq[*Weight]) {
+	add := func(table iter.Seq[*Weight]) error {
 		for w := range table {
-			f.find(w)
+			if found := f.find(w); w.copied != "" {
+				same := false
+				if found {
+					var err error
+					if same, err = f.copies(w); err != nil {
+						return err
+					}
+				}
+				if same || !found {
+					continue
+				}
+			}
 			v.Weights = append(v.Weights, *w)
 		}
+		return nil
 	}
 	if part != HeadOnly {
-		add(t.Model)
+		if err := add(t.Model); err != nil {
+			return nil, err
+		}
 		output := func(w Weight) bool { return w.Name == OutputMatrix+".weight" }
 		if i := slices.IndexFunc(v.Weights, output); i >= 0 { // loaded early, written last
 			w := v.Weights[i]
@@ -86,7 +100,9 @@ func (f *Files) Inventory(part Portion, t Tables, how Converted) (*Inventory, er
 		case err != nil:
 			return nil, err
 		case there && t.Head != nil:
-			add(t.Head)
+			if err := add(t.Head); err != nil {
+				return nil, err
+			}
 		case part == HeadOnly:
 			return nil, fmt.Errorf("weights: %s: %w: a converter has probably dropped its mtp tensors", f.source.Name(), ErrNoHead)
 		}
@@ -171,7 +187,7 @@ func (v *Inventory) Stored() (tensors, head, tower int, bytes int64) {
 // eachTensor visits the tensors that the weight is stored as, scales and biases included.
 func (w *Weight) eachTensor(visit func(from *checkpoint.Weights, t checkpoint.Tensor)) {
 	for _, p := range w.places {
-		for _, suffix := range []string{"", ".weight", ".scales", ".biases", ".global_scale", ".weight_scale_inv", "_scale_inv"} {
+		for _, suffix := range []string{"", ".weight", ".scales", ".biases", ".global_scale", ".weight_scale_inv", ".weight_scale", "_scale_inv"} {
 			if t, ok := p.From.Look(p.Name + suffix); ok {
 				visit(p.From, t)
 			}
@@ -195,11 +211,14 @@ func (v *Inventory) AddHead(from *Inventory) error {
 		return fmt.Errorf("weights: %s: %w", from.files.source.Name(), ErrNoHead)
 	}
 	head := from.Weights[i:]
-	if len(head) != len(v.head) {
-		return fmt.Errorf("weights: the head is for a model %s experts, this one is %s", experts(head), experts(v.head))
+	own := slices.DeleteFunc(slices.Clone(v.head), func(w Weight) bool { // what the head can do without
+		return w.copied != "" && !slices.ContainsFunc(head, func(h Weight) bool { return h.Name == w.Name })
+	})
+	if len(head) != len(own) {
+		return fmt.Errorf("weights: the head is for a model %s experts, this one is %s", experts(head), experts(own))
 	}
 	for j := range head {
-		h, w := &head[j], &v.head[j]
+		h, w := &head[j], &own[j]
 		if h.Name != w.Name || h.Experts != w.Experts || h.Rows != w.Rows || h.Cols != w.Cols {
 			return fmt.Errorf("weights: the head is of another model: its %s is %s, this model needs %s %s",
 				h.Name, h.shape(), w.Name, w.shape())

@@ -16,8 +16,10 @@ import (
 
 // source is where weights come from: a checkpoint or a generator.
 type source interface {
-	// find looks for a weight. One that is not there is noted, for err.
+	// find looks for a weight. One that is not there is noted, for err, unless it may be absent.
 	find(w *Weight) bool
+	// copies reports whether a weight that was found is a copy, see NewCopy.
+	copies(w *Weight) (bool, error)
 	// err is the error of all weights that were not found, nil if there are none.
 	err() error
 	matrices(w *Weight) ([]dtype.Matrix, error)
@@ -72,12 +74,23 @@ func (l *Loader) Err() error { return l.from.err() }
 // that the error names them all.
 func (l *Loader) Load(table iter.Seq[*Weight]) error {
 	for w := range table {
-		l.missing = !l.from.find(w) || l.missing
+		found := l.from.find(w)
+		l.missing = l.missing || !found && w.copied == ""
 		if l.missing {
 			continue
 		}
-		l.parameters += w.Parameters()
+		same := !found
 		var err error
+		if w.copied != "" && found {
+			if same, err = l.from.copies(w); err != nil {
+				return err
+			}
+		}
+		if same {
+			*w.matrix = *w.shared
+			continue
+		}
+		l.parameters += w.Parameters()
 		switch {
 		case w.Kind == Table:
 			*w.host, err = l.table(w)
@@ -113,7 +126,7 @@ func (l *Loader) matrices(w *Weight) (backend.Weight, error) {
 			}
 		}
 	}
-	loaded, err := l.Backend.Load(l.Compute, use...)
+	loaded, err := backend.At(l.Backend, partOf(w.Name)).Load(l.Compute, use...)
 	if err != nil {
 		return nil, fmt.Errorf("weights: %s: %w", w.module(), err)
 	}
@@ -218,7 +231,7 @@ func (l *Loader) vector(w *Weight) (t backend.Tensor, err error) {
 		v = transpose(v, rows, cols)
 		rows, cols = cols, rows
 	}
-	if t, err = l.Backend.Alloc(dtype.F32, rows, cols); err == nil {
+	if t, err = backend.At(l.Backend, partOf(w.Name)).Alloc(dtype.F32, rows, cols); err == nil {
 		l.tensors = append(l.tensors, t)
 		err = l.Backend.Write(t, v)
 	}

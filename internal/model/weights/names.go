@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 )
 
@@ -162,4 +164,29 @@ func (n names) from(w *checkpoint.Weights) bool {
 		}
 	}
 	return false
+}
+
+// partOf is the part of a model that a weight belongs to, by its canonical name.
+func partOf(name string) backend.Part {
+	switch {
+	case IsHead(name):
+		return backend.Part{Kind: backend.HeadPart}
+	case IsTower(name):
+		return backend.Part{Kind: backend.TowerPart}
+	case strings.HasPrefix(name, "embed_tokens."):
+		return backend.Part{Kind: backend.EmbeddingPart}
+	}
+	rest, ok := strings.CutPrefix(name, "layers.")
+	if !ok {
+		return backend.Part{Kind: backend.OutputPart}
+	}
+	number, rest, _ := strings.Cut(rest, ".")
+	p := backend.Part{Kind: backend.LayerPart}
+	p.Layer, _ = strconv.Atoi(number)
+	if mlp, ok := strings.CutPrefix(rest, "mlp."); ok {
+		if first, _, _ := strings.Cut(mlp, "."); first != "gate_proj" && first != "up_proj" && first != "down_proj" {
+			p.Kind = backend.ExpertsPart // a dense layer has nothing else there
+		}
+	}
+	return p
 }

@@ -15,6 +15,11 @@ type Storage struct {
 	Groups int      // a stored matrix is that many groups of Size rows; 0: it is the weight's own
 	Size   int
 	Parts  []Cut // the weight is, part by part, these rows of each group
+	// Stacked has every group be a matrix of the weight, which is a stack of Groups: the rows of
+	// the one of Parts.
+	Stacked bool
+	// Transposed has such a matrix be stored by columns.
+	Transposed bool
 }
 
 // Cut is the rows [From, To) of a group.
@@ -22,6 +27,40 @@ type Cut struct{ From, To int }
 
 // apart reports whether experts are stored one by one.
 func (s *Storage) apart() bool { return strings.Contains(s.Module, "%d") }
+
+// stack cuts a stored matrix into those of the weight, which are as it is encoded. What is stored by
+// columns cannot stay in its groups or blocks: it becomes numbers.
+func (s *Storage) stack(from *checkpoint.Weights, m *dtype.Matrix) []dtype.Matrix {
+	list := make([]dtype.Matrix, s.Groups)
+	for g := range list {
+		list[g] = m.RowRange(g*s.Size+s.Parts[0].From, g*s.Size+s.Parts[0].To)
+		if s.Transposed {
+			list[g] = transposed(&list[g])
+		}
+	}
+	if s.Transposed {
+		from.ReleaseMatrix(*m) // they are copies
+	}
+	return list
+}
+
+// transposed is the columns of m as rows: in its type if it is plain, in float32 if it is not.
+func transposed(m *dtype.Matrix) dtype.Matrix {
+	t := dtype.Matrix{Rows: m.Cols, Cols: m.Rows, Type: dtype.F32}
+	if m.Format == dtype.Plain {
+		t.Type = m.Type
+	}
+	if m.Data == nil {
+		return t
+	}
+	v := make([]float32, m.Rows*m.Cols)
+	for r := range m.Rows {
+		m.Row(v[r*m.Cols:][:m.Cols], r)
+	}
+	t.Data = make([]byte, t.Rows*t.RowBytes())
+	dtype.FromF32(t.Data, t.Type, transpose(v, m.Rows, m.Cols))
+	return t
+}
 
 // take is the rows of a stored matrix that are the weight's.
 func (s *Storage) take(from *checkpoint.Weights, m *dtype.Matrix) dtype.Matrix {

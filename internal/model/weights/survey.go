@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/state"
@@ -37,10 +38,13 @@ type Survey struct {
 	Tower      TowerSurvey  `json:"vision"`
 	Layout     state.Layout `json:"-"` // state of a sequence
 	HeadLayout state.Layout `json:"-"`
+	// Sizes is what each part takes that devices can be given apart.
+	Sizes map[backend.Part]Size `json:"-"`
 
-	Missing []string `json:"missing"` // tensors that the config promises; a bounded list
-	Unknown []string `json:"unknown"` // tensors, under their names in the files, that are no part of it; where there are Errors nobody knows
-	Errors  []error  `json:"-"`       // what else is wrong with single tensors; a bounded list
+	Missing  []string `json:"missing"` // tensors that the config promises; a bounded list
+	Unknown  []string `json:"unknown"` // tensors, under their names in the files, that are no part of it; where there are Errors nobody knows
+	Warnings []string `json:"-"`       // what converters have done to it and can be lived with
+	Errors   []error  `json:"-"`       // what else is wrong with single tensors; a bounded list
 }
 
 // Part is a kind of weights.
@@ -51,6 +55,43 @@ type Part struct {
 	Bytes      int64    `json:"bytes"`     // in the files, scales included
 	Encodings  []string `json:"encodings"` // of its matrices
 	Bits       int      `json:"bits"`      // of an element of its most coarsely encoded matrix; 0: it has none
+}
+
+// Size is what a part of a model takes.
+type Size struct {
+	Parameters int64
+	Bytes      int64 // about what its weights take in memory
+	Pass       int64 // of these, what a pass over one token reads
+	Outputs    int   // of all its products for one token
+}
+
+// add takes in a weight that takes some bytes in memory.
+func (s *Survey) add(w *Weight, bytes int64) {
+	s.Loaded += bytes
+	p := partOf(w.Name)
+	x := s.Sizes[p]
+	x.Parameters += w.Parameters()
+	x.Bytes += bytes
+	outputs := 0
+	if w.IsMatrix() {
+		outputs = w.Rows
+	}
+	switch {
+	case p.Kind == backend.ExpertsPart && w.Experts > 0:
+		outputs *= s.ActiveExperts
+		bytes = bytes / int64(w.Experts) * int64(s.ActiveExperts)
+	case w.Experts > 0:
+		outputs *= w.Experts
+	}
+	if p.Kind == backend.EmbeddingPart && !s.Tied {
+		bytes = bytes / int64(max(w.Rows, 1)) // one row is looked up
+	}
+	x.Outputs += outputs
+	x.Pass += bytes
+	if s.Sizes == nil {
+		s.Sizes = map[backend.Part]Size{}
+	}
+	s.Sizes[p] = x
 }
 
 // HeadSurvey is about the multi-token-prediction head.
@@ -119,7 +160,11 @@ func (s *Survey) walk(f *Files, table iter.Seq[*Weight]) {
 			continue
 		}
 		if w.IsMatrix() {
-			s.matrices(w)
+			p := partOf(w.Name)
+			loaded, size := s.Loaded, s.Sizes[p]
+			if s.matrices(w); f.seemsCopied(w) {
+				s.Loaded, s.Sizes[p] = loaded, size
+			}
 		} else {
 			s.vector(f, w)
 		}
@@ -185,10 +230,10 @@ func (s *Survey) matrices(w *Weight) {
 		s.Fail(err)
 		return
 	}
-	p := s.part(w.module() + ".")
+	p, loaded := s.part(w.module()+"."), int64(0)
 	for i := range stack {
 		m, first := &stack[i], &stack[0]
-		if m.Format != first.Format || m.Type != first.Type || m.Bits != first.Bits || m.Group != first.Group || m.ScaleType != first.ScaleType || m.Part != first.Part {
+		if !alike(m, first) {
 			s.Fail(fmt.Errorf("weights: %s: matrix %d is %s, the first is %s: they must be alike", w.module(), i, writing(m), writing(first)))
 			return
 		}
@@ -198,9 +243,9 @@ func (s *Survey) matrices(w *Weight) {
 			extras = 2
 		}
 		if w.Kind == Table {
-			s.Loaded += 4 * w.Parameters()
+			loaded += 4 * w.Parameters()
 		} else {
-			s.Loaded += int64(m.Rows) * int64(m.RowBytes()+extras*m.ScaleRowBytes())
+			loaded += int64(m.Rows) * int64(m.RowBytes()+extras*m.ScaleRowBytes())
 		}
 		if bits := m.ElementBits(); p.Bits == 0 || bits < p.Bits {
 			p.Bits = bits
@@ -209,6 +254,7 @@ func (s *Survey) matrices(w *Weight) {
 			p.Encodings = append(p.Encodings, e)
 		}
 	}
+	s.add(w, loaded)
 }
 
 // writing names how a matrix is written.
@@ -233,7 +279,7 @@ func (s *Survey) vector(f *Files, w *Weight) {
 		return
 	}
 	s.part(w.Name).Parameters += w.Parameters()
-	s.Loaded += 4 * w.Parameters()
+	s.add(w, 4*w.Parameters())
 	if w.Kind != Gain || !w.Head() && !w.layerInput() {
 		return
 	}

@@ -52,6 +52,9 @@ type Weight struct {
 	// Kernel is what a row of kind Kernel consists of, the outermost first: channels, which
 	// converted checkpoints have innermost, then frames, lines and columns.
 	Kernel [4]int
+	// Keeps has it stay in the type that it is stored in, whatever the others become: it is small,
+	// and rounding it decides.
+	Keeps bool
 
 	// Where it is loaded to: one of the three.
 	matrix *backend.Weight
@@ -62,6 +65,8 @@ type Weight struct {
 	storage Storage   // the one that the checkpoint has
 	places  []Place   // of its tensor or module, or of its experts one by one
 	norms   *Norms
+	copied  string          // name of the weight that it may be a copy of; "": it is needed
+	shared  *backend.Weight // where that is loaded to
 }
 
 // NewMatrix is the row of a matrix. It is stored under its name unless one of other is what the
@@ -77,10 +82,32 @@ func NewRouter(to *backend.Weight, module string, rows, cols int) Weight {
 	return w
 }
 
+// Kept is w, which keeps its type.
+func (w Weight) Kept() Weight {
+	w.Keeps = true
+	return w
+}
+
 // NewKernel is the row of a matrix of convolution kernels.
 func NewKernel(to *backend.Weight, module string, rows int, kernel [4]int) Weight {
 	w := NewMatrix(to, module, rows, kernel[0]*kernel[1]*kernel[2]*kernel[3])
 	w.Kind, w.Kernel = Kernel, kernel
+	return w
+}
+
+// NewStack is the row of a stack of matrices.
+func NewStack(to *backend.Weight, module string, n, rows, cols int, other ...Storage) Weight {
+	w := NewMatrix(to, module, rows, cols, other...)
+	w.Experts = n
+	return w
+}
+
+// NewCopy is the row of a matrix in the place of which a checkpoint may have another one of the
+// model's: either it does not store this one, or it stores the same bytes twice. The other has the
+// name original and is loaded to shared before; only a matrix that differs is loaded to to.
+func NewCopy(to *backend.Weight, module string, rows, cols int, original string, shared *backend.Weight) Weight {
+	w := NewMatrix(to, module, rows, cols)
+	w.copied, w.shared = original+".weight", shared
 	return w
 }
 
@@ -169,7 +196,10 @@ func (w *Weight) matrices(
 	many func(_ *checkpoint.Weights, path string, n, rows, cols int) ([]dtype.Matrix, error),
 ) ([]dtype.Matrix, error) {
 	s := &w.storage
-	rows := w.Rows
+	rows, cols := w.Rows, w.Cols
+	if s.Transposed {
+		cols = w.Rows
+	}
 	if s.Groups > 0 {
 		rows = s.Groups * s.Size
 	}
@@ -177,14 +207,18 @@ func (w *Weight) matrices(
 	for _, p := range w.places {
 		var ms []dtype.Matrix
 		var err error
-		if w.Experts > 0 && !s.apart() {
-			ms, err = many(p.From, p.Name, w.Experts, rows, w.Cols)
+		if w.Experts > 0 && !s.apart() && !s.Stacked {
+			ms, err = many(p.From, p.Name, w.Experts, rows, cols)
 		} else {
 			ms = make([]dtype.Matrix, 1)
-			ms[0], err = one(p.From, p.Name, rows, w.Cols)
+			ms[0], err = one(p.From, p.Name, rows, cols)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("weights: %w", err)
+		}
+		if s.Stacked {
+			list = append(list, s.stack(p.From, &ms[0])...)
+			continue
 		}
 		for i := range ms {
 			list = append(list, s.take(p.From, &ms[i]))

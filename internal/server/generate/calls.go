@@ -2,6 +2,7 @@ package generate
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 
@@ -10,66 +11,111 @@ import (
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
-// The tags of a tool call, as templates teach them.
-const (
-	callBegin = "<tool_call>"
-	callEnd   = "</tool_call>"
-)
-
-// calls is the grammar of one call of any of the tools, or of several.
-func (r *Request) calls(tools []chat.Tool, taught chat.ToolFormat) (grammar.Source, error) {
+// calls is the grammar of one call of any of the tools, or of several, in the syntax that the
+// template teaches.
+func (r *Request) calls(tools []chat.Tool, taught chat.CallSyntax) (grammar.Source, error) {
+	// What all calls begin and end with stands outside of the alternatives: those in the syntax, and
+	// those in JSON, of tools that the syntax cannot express.
+	open, closed := taught.Open, taught.Close
+	if taught.Key != "" {
+		open, closed = commonPrefix(open, chat.JSONCalls.Open), commonSuffix(closed, chat.JSONCalls.Close)
+	}
+	cut := func(s chat.CallSyntax) chat.CallSyntax {
+		s.Open, s.Close = strings.TrimPrefix(s.Open, open), strings.TrimSuffix(s.Close, closed)
+		return s
+	}
 	var either []grammar.Source
 	for _, t := range tools {
-		inside, err := r.call(t, taught)
+		inside, err := r.call(t, cut(taught), cut(chat.JSONCalls))
 		if err != nil {
 			return grammar.Source{}, Invalid("tools", "%s: %v", t.Name(), err)
 		}
 		either = append(either, inside)
 	}
-	call := grammar.Sequence(grammar.Literal(callBegin+"\n"), grammar.Either(either...), grammar.Literal("\n"+callEnd))
-	if !r.Parallel || r.Calls == CallNamed {
-		return call, nil
+	call := grammar.Sequence(grammar.Literal(open), grammar.Either(either...), grammar.Literal(closed))
+	list := []grammar.Source{grammar.Literal(taught.Begin), call}
+	if r.Parallel && r.Calls != CallNamed {
+		list = append(list, grammar.Repeat(grammar.Sequence(grammar.Literal(taught.Between), call), 0, 0))
 	}
-	more := grammar.Repeat(grammar.Sequence(grammar.Literal("\n"), call), 0, 0)
-	return grammar.Sequence(call, more), nil
+	return grammar.Sequence(append(list, grammar.Literal(taught.End))...), nil
 }
 
-// call is the grammar of a call between its tags. A tool that cannot be called in the syntax that
-// the template teaches is called in JSON, which the parser reads as well.
-func (r *Request) call(t chat.Tool, taught chat.ToolFormat) (grammar.Source, error) {
-	name, err := json.Marshal(t.Name())
-	arguments := t.Parameters()
-	if arguments == nil {
-		arguments = []byte(`{"type": "object"}`)
+// commonPrefix is what both texts begin with.
+func commonPrefix(a, b string) string {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
 	}
-	begin := `{"name": ` + string(name) + `, "arguments": `
-	g := grammar.Sequence(grammar.Literal(begin), grammar.Schema(arguments), grammar.Literal("}"))
+	return a[:n]
+}
+
+// commonSuffix is what both texts end with.
+func commonSuffix(a, b string) string {
+	n := 0
+	for n < min(len(a), len(b)) && a[len(a)-1-n] == b[len(b)-1-n] {
+		n++
+	}
+	return a[len(a)-n:]
+}
+
+// call is the grammar of a call of the tool. One that cannot be called in the syntax that the
+// template teaches, since arguments stand there one by one, is called in JSON, which the parser
+// reads as well.
+func (r *Request) call(t chat.Tool, taught, inJSON chat.CallSyntax) (grammar.Source, error) {
+	o := inJSON
+	name, err := json.Marshal(t.Name())
+	if err != nil {
+		return grammar.Source{}, err
+	}
+	begin := o.Open + string(name[1:len(name)-1]) + o.Named
+	if taught.Key == "" && taught.Format != chat.ToolJSON { // an object too, with the name outside of it
+		if o = taught; !o.Fits(t.Name()) {
+			return grammar.Source{}, errors.New("the model cannot call a tool of this name: use letters, digits, - and _")
+		}
+		begin = o.Open + t.Name() + o.Named
+	}
+	object := func(arguments grammar.Source) grammar.Source {
+		return grammar.Sequence(grammar.Literal(begin), arguments, grammar.Literal(o.Close))
+	}
+	g := object(grammar.Schema(argumentsOf(t)))
 	if r.Calls == CallAuto && !r.Strict && r.Inputs[t.Name()].IsZero() {
 		// It is constrained only because other tools are: its schema need not compile.
-		any := grammar.Sequence(grammar.Literal(begin), grammar.Object(), grammar.Literal("}"))
-		g = grammar.Prefer(g, any)
+		g = grammar.Prefer(g, object(grammar.Object()))
 	}
-	if taught == chat.ToolXML && r.unique(t) {
-		if x := newXMLCall(t); x != nil {
-			g = grammar.Prefer(x.grammar(), g)
+	if r.unique(t) {
+		if k := newKeyedCall(t, taught); k != nil {
+			g = grammar.Prefer(k.grammar(), g)
 		}
 	}
-	if input := r.Inputs[t.Name()]; !input.IsZero() {
-		g = grammar.Prefer(inputCall(t, begin, input, taught), g)
+	input := r.Inputs[t.Name()]
+	if input.IsZero() {
+		return g, nil
 	}
-	return g, err
-}
-
-// inputCall is the grammar of a call of a tool that takes a text of the grammar input.
-func inputCall(t chat.Tool, begin string, input grammar.Source, taught chat.ToolFormat) grammar.Source {
-	if taught == chat.ToolXML && chat.FitsXML(t.Name()) {
-		const end = chat.ParameterEnd + "\n</function>"
-		return grammar.Sequence(
-			grammar.Literal("<function="+t.Name()+">\n<parameter="+InputName+">\n"),
-			grammar.Without(chat.ParameterEnd, input), grammar.Literal("\n"+end),
+	said := object(grammar.Sequence(grammar.Literal(`{"`+InputName+`": `), grammar.InString(input), grammar.Literal("}")))
+	if taught.Key != "" && taught.Fits(t.Name()) {
+		said = grammar.Sequence(
+			grammar.Literal(taught.Open+t.Name()+taught.Named+taught.Key+InputName+taught.Value),
+			grammar.Without(strings.TrimSpace(taught.ValueEnd), input), grammar.Literal(taught.ValueEnd+taught.Close),
 		)
 	}
-	return grammar.Sequence(grammar.Literal(begin+`{"`+InputName+`": `), grammar.InString(input), grammar.Literal("}}"))
+	return grammar.Prefer(said, g), nil
+}
+
+// argumentsOf is the schema of the tool's arguments: of an object, also where it does not say so.
+func argumentsOf(t chat.Tool) []byte {
+	text := t.Parameters()
+	if text == nil {
+		return []byte(`{"type": "object"}`)
+	}
+	v, err := jinja.DecodeJSON(text)
+	if _, typed := v.Map().Get("type"); err != nil || typed || v.Kind() != jinja.KindMap {
+		return text
+	}
+	v.Map().Set("type", jinja.String("object"))
+	if said, err := jinja.AppendJSON(nil, v); err == nil {
+		text = said
+	}
+	return text
 }
 
 // unique reports whether no other tool has the name of t. The parser could not tell which one's
@@ -84,31 +130,28 @@ func (r *Request) unique(t chat.Tool) bool {
 	return n == 1
 }
 
-// xmlCall is a tool that can be called in the XML syntax:
-//
-//	<function=NAME>
-//	<parameter=KEY>
-//	the value, in lines of its own
-//	</parameter>
-//	</function>
-//
-// Its rules follow from what package chat's parser makes of such a call.
-type xmlCall struct {
+// keyedCall is a tool that can be called with its arguments one by one. Its rules follow from what
+// package chat's parser makes of such a call.
+type keyedCall struct {
 	tool   chat.Tool
+	syntax chat.CallSyntax
 	schema *jinja.Map // of all arguments; nil: there are none
 }
 
-// xmlKeywords are those that the schema of a tool's arguments may have: of objects that are
+// keyedKeywords are those that the schema of a tool's arguments may have: of objects that are
 // nothing but their properties.
-var xmlKeywords = []string{
+var keyedKeywords = []string{
 	"type", "properties", "required", "additionalProperties", "$defs", "definitions",
 	"title", "description", "$schema", "$id", "$comment", "default", "examples", "strict",
 }
 
-// newXMLCall is nil for a tool that has to be called in JSON.
-func newXMLCall(t chat.Tool) *xmlCall {
-	x := &xmlCall{tool: t}
-	if !chat.FitsXML(t.Name()) {
+// annotations are the keywords of a schema that forbid nothing.
+var annotations = []string{"title", "description", "$comment", "default", "examples", "deprecated", "readOnly", "writeOnly"}
+
+// newKeyedCall is nil for a tool that has to be called with an object.
+func newKeyedCall(t chat.Tool, s chat.CallSyntax) *keyedCall {
+	x := &keyedCall{tool: t, syntax: s}
+	if s.Key == "" || !s.Fits(t.Name()) {
 		return nil
 	}
 	text := t.Parameters()
@@ -120,7 +163,7 @@ func newXMLCall(t chat.Tool) *xmlCall {
 		return nil
 	}
 	for keyword := range x.schema.All() {
-		if !slices.Contains(xmlKeywords, keyword) {
+		if !slices.Contains(keyedKeywords, keyword) {
 			return nil
 		}
 	}
@@ -128,7 +171,7 @@ func newXMLCall(t chat.Tool) *xmlCall {
 		return nil
 	}
 	for name, property := range x.properties().All() {
-		if !chat.FitsXML(name) || !x.typed(name, property) {
+		if !s.Fits(name) || !x.typed(name, property) {
 			return nil
 		}
 	}
@@ -156,7 +199,7 @@ func references(v jinja.Value) (some, ok bool) {
 }
 
 // object reports whether the arguments are an object whose required members have schemas.
-func (x *xmlCall) object() bool {
+func (x *keyedCall) object() bool {
 	kind, some := x.schema.Get("type")
 	name, _ := kind.Text()
 	if some && name != "object" {
@@ -180,7 +223,7 @@ func (x *xmlCall) object() bool {
 
 // closed reports whether the arguments can be limited to those that the schema names. A tool of
 // arbitrary arguments only has no parameters to list.
-func (x *xmlCall) closed() bool {
+func (x *keyedCall) closed() bool {
 	more, ok := x.schema.Get("additionalProperties")
 	text, err := jinja.AppendJSON(nil, more)
 	switch {
@@ -192,19 +235,23 @@ func (x *xmlCall) closed() bool {
 	return false
 }
 
-func (x *xmlCall) properties() *jinja.Map {
+func (x *keyedCall) properties() *jinja.Map {
 	v, _ := x.schema.Get("properties")
 	return v.Map()
 }
 
 // typed reports whether the type of an argument follows from its text: it is always a string or
 // null, or never a string.
-func (x *xmlCall) typed(name string, property jinja.Value) bool {
+func (x *keyedCall) typed(name string, property jinja.Value) bool {
 	types := x.tool.Types(name)
 	if len(types) == 0 {
-		for _, keyword := range []string{"properties", "required", "additionalProperties", "patternProperties", "items", "prefixItems"} {
-			if _, ok := property.Map().Get(keyword); ok {
-				return false // meant to be an object or a list, and read as a string
+		// Read as a string, or as whatever the text is in JSON.
+		for keyword := range property.Map().All() {
+			if x.syntax.Guesses() && !slices.Contains(annotations, keyword) {
+				return false // it might be against that
+			}
+			if slices.Contains([]string{"properties", "required", "additionalProperties", "patternProperties", "items", "prefixItems"}, keyword) {
+				return false // meant to be an object or a list
 			}
 		}
 		return true
@@ -214,22 +261,23 @@ func (x *xmlCall) typed(name string, property jinja.Value) bool {
 }
 
 // grammar is the grammar of a call: parameters in the order of the schema.
-func (x *xmlCall) grammar() grammar.Source {
-	parts := []grammar.Source{grammar.Literal("<function=" + x.tool.Name() + ">\n")}
+func (x *keyedCall) grammar() grammar.Source {
+	s := x.syntax
+	parts := []grammar.Source{grammar.Literal(s.Open + x.tool.Name() + s.Named)}
 	required, _ := x.schema.Get("required")
 	for name, property := range x.properties().All() {
-		part := grammar.Sequence(grammar.Literal("<parameter="+name+">\n"), x.value(name, property), grammar.Literal("\n"))
+		part := grammar.Sequence(grammar.Literal(s.Key+name+s.Value), x.value(name, property))
 		if !slices.ContainsFunc(required.Items(), func(v jinja.Value) bool { text, _ := v.Text(); return text == name }) {
 			part = grammar.Repeat(part, 0, 1)
 		}
 		parts = append(parts, part)
 	}
-	return grammar.Sequence(append(parts, grammar.Literal("</function>"))...)
+	return grammar.Sequence(append(parts, grammar.Literal(s.Close))...)
 }
 
-// value is the grammar of an argument with its end tag: what its schema allows of the types that
+// value is the grammar of an argument with its end: what its schema allows of the types that
 // the parser gives it.
-func (x *xmlCall) value(name string, property jinja.Value) grammar.Source {
+func (x *keyedCall) value(name string, property jinja.Value) grammar.Source {
 	types := x.tool.Types(name)
 	if len(types) == 0 {
 		types = []string{"string"}
@@ -256,5 +304,5 @@ func (x *xmlCall) value(name string, property jinja.Value) grammar.Source {
 	if slices.Contains(types, "null") {
 		reserved = []string{"null", "None"}
 	}
-	return grammar.Bare(text, chat.ParameterEnd, reserved...)
+	return grammar.Bare(text, x.syntax.ValueEnd, reserved...)
 }

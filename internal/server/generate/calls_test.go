@@ -21,6 +21,15 @@ import (
 //go:embed generatetest/caller.jinja
 var caller string
 
+//go:embed generatetest/lines.jinja
+var inLines string
+
+//go:embed generatetest/tight.jinja
+var tight string
+
+//go:embed generatetest/fenced.jinja
+var fenced string
+
 // vocab is all bytes, what texts of calls are likely made of, and an end.
 func vocab(t *testing.T) (*grammar.Vocab, []string) {
 	t.Helper()
@@ -29,7 +38,8 @@ func vocab(t *testing.T) (*grammar.Vocab, []string) {
 		tokens = append(tokens, string([]byte{byte(b)}))
 	}
 	tokens = append(tokens, "\n</parameter>\n", "</parameter>", "</parameter", "\n</", "</function>", "<parameter=", "<parameter=s>\n", "\n", "\n\n",
-		"null", "None", " null", "True", "true", "1e9", `": `, `", "`, `"]`, "</parameter></function>", "é", "a", "ab", "")
+		"null", "None", " null", "True", "true", "1e9", `": `, `", "`, `"]`, "</parameter></function>", "é", "a", "ab",
+		"</arg_value>", "</arg_value", "</arg_value>\n", "<arg_key>", "</tool_call>", "<", "")
 	v, err := grammar.NewVocab(tokens, []int32{int32(len(tokens) - 1)})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +63,7 @@ func draw(r *rand.Rand, g *grammar.Grammar, tokens []string) (string, bool) {
 			if len(tokens[id]) > 1 {
 				words = append(words, id)
 			}
-			if slices.Contains([]string{"", "\n</parameter>\n", `"`, "]", "}"}, tokens[id]) {
+			if slices.Contains([]string{"", "\n</parameter>\n", "</arg_value>", "</arg_value>\n", `"`, "]", "}"}, tokens[id]) {
 				ends = append(ends, id)
 			}
 		}
@@ -158,24 +168,37 @@ func decode(t *testing.T, text string) any {
 // them that the schemas allow; and what a template makes of these is a call of the grammar, too,
 // with the same arguments.
 func TestDrawnCallsFitTheirSchemas(t *testing.T) {
+	for name, c := range map[string]struct {
+		template string
+		share    int // of the draws
+	}{"XML": {caller, 1}, "lines": {inLines, 4}, "tight": {tight, 4}, "fenced": {fenced, 8}} {
+		t.Run(name, func(t *testing.T) { testDrawnCalls(t, c.template, c.share) })
+	}
+}
+
+func testDrawnCalls(t *testing.T, source string, share int) {
 	v, tokens := vocab(t)
-	template, err := chat.NewTemplate(caller)
+	template, err := chat.NewTemplate(source)
 	if err != nil {
 		t.Fatal(err)
 	}
+	taught := chat.Teaches(source)
 	drawn := 0
 	for i := range 100 {
+		if i >= len(properties) && i%share != 0 {
+			continue
+		}
 		r := rand.New(rand.NewPCG(12, uint64(i)))
 		text, draws := RandomTool(r, properties), 4
 		if i < len(properties) {
-			text, draws = fmt.Sprintf(`[{"name": "f", "parameters": {"properties": {"s": %s}, "required": ["s"], %s}}]`, properties[i], defs), 40
+			text, draws = fmt.Sprintf(`[{"name": "f", "parameters": {"properties": {"s": %s}, "required": ["s"], %s}}]`, properties[i], defs), 40/share
 		}
 		tools, err := chat.DecodeTools([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
 		a := &Request{Tools: tools, Calls: CallRequired}
-		source, err := a.calls(tools, chat.ToolXML)
+		source, err := a.calls(tools, taught)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,20 +208,20 @@ func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 		}
 		for range draws {
 			said, ok := draw(r, g, tokens)
-			if !ok {
-				continue
+			if !ok || taught.Key == "" && regexp.MustCompile(`[0-9][eE][+-]?[0-9]{3}`).MatchString(said) {
+				continue // it does not end, or has a number that is out of range
 			}
 			drawn++
-			call := parse(t, tools, said)
-			if fault := Fault(t, tools[0], call); fault != "" || !strings.HasPrefix(said, "<tool_call>\n<function=f>\n") {
+			call := parse(t, tools, taught, said)
+			if fault := Fault(t, tools[0], call); fault != "" || !strings.HasPrefix(said, taught.Begin+taught.Open+"f"+taught.Named) {
 				t.Fatalf("%s\n%q\n%s: %s", text, said, call.Arguments.JSON(), fault)
 			}
 			out, err := template.Render(chat.Input{Messages: []chat.Message{{Role: "assistant", ToolCalls: []chat.ToolCall{call}}}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			rendered := strings.TrimSuffix(strings.TrimPrefix(out.Text, "<|im_start|>assistant\n"), "<|im_end|>\n")
-			if again := parse(t, tools, rendered); !reflect.DeepEqual(again, call) {
+			rendered := strings.TrimSuffix(out.Text[strings.Index(out.Text, taught.Marker()):], "<|im_end|>\n")
+			if again := parse(t, tools, taught, rendered); !reflect.DeepEqual(again, call) {
 				t.Fatalf("%s\n%q\n%q: %s", text, said, rendered, again.Arguments.JSON())
 			}
 			exponent := regexp.MustCompile(`[0-9]e`).MatchString(rendered)
@@ -207,15 +230,15 @@ func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 			}
 		}
 	}
-	if t.Logf("%d calls", drawn); drawn < 1200 {
+	if t.Logf("%d calls", drawn); drawn < 1200/share {
 		t.Errorf("only %d calls", drawn)
 	}
 }
 
 // parse is the call that a text is.
-func parse(t *testing.T, tools []chat.Tool, text string) chat.ToolCall {
+func parse(t *testing.T, tools []chat.Tool, taught chat.CallSyntax, text string) chat.ToolCall {
 	t.Helper()
-	p := chat.NewParser(chat.ParserOptions{Tools: tools})
+	p := chat.NewParser(chat.ParserOptions{Tools: tools, ToolFormat: taught.Reads()})
 	var answer chat.Answer
 	answer.Add(p.Write(text))
 	answer.Add(p.Close())
@@ -361,7 +384,7 @@ func TestWhatIsCalledInJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		grammars := map[grammar.Key]string{}
-		for _, taught := range []chat.ToolFormat{chat.ToolXML, chat.ToolJSON} {
+		for _, taught := range []chat.CallSyntax{chat.Teaches(caller), chat.JSONCalls} {
 			a := &Request{Tools: tools, Calls: CallRequired}
 			source, err := a.calls(tools, taught)
 			if err != nil {
@@ -372,12 +395,12 @@ func TestWhatIsCalledInJSON(t *testing.T) {
 				t.Fatalf("%s: %v", c.schema, err)
 			}
 			begin, xml := "<tool_call>\n{", "<tool_call>\n<"
-			if taught == chat.ToolXML && c.xml {
+			if taught.Key != "" && c.xml {
 				begin = xml
 			}
 			forced := forced(g, len(tokens)-1)
 			if !strings.HasPrefix(forced, begin) {
-				t.Errorf("%q %s: taught %d: begins with %q", c.name, c.schema, taught, forced)
+				t.Errorf("%q %s: taught %d: begins with %q", c.name, c.schema, taught.Format, forced)
 			}
 			if before, ok := grammars[source.Key()]; ok && before != forced {
 				t.Errorf("%q %s: two grammars have one key", c.name, c.schema)

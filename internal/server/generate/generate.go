@@ -220,7 +220,7 @@ func (r *Run) start(ctx context.Context, salt string) (err error) {
 	if err != nil {
 		return err
 	}
-	if q.Grammar, err = r.Request.grammar(r.Model, r.Prompt.Thinking); err != nil {
+	if q.Grammar, err = r.Request.grammar(r.Model, r.Prompt); err != nil {
 		return err
 	}
 	q.Prompt, q.Sampling, q.CacheSalt, r.Seed = r.Prompt, &options, salt, options.Seed

@@ -24,7 +24,7 @@ import (
 var service *generate.Service
 
 func TestMain(m *testing.M) {
-	h, done, err := generatetest.Open(generatetest.Caller)
+	h, done, err := generatetest.Open(generatetest.Caller, generatetest.Lines, generatetest.Tight, generatetest.Fenced)
 	if err != nil {
 		panic(err)
 	}
@@ -70,10 +70,17 @@ func play(t *testing.T, a *generate.Request) *generate.Run {
 }
 
 // TestCallsFollowTheirSchemas demands calls in every way there is, of models that are
-// taught either syntax.
+// taught each syntax.
 func TestCallsFollowTheirSchemas(t *testing.T) {
-	for model, form := range map[string]string{generatetest.Thinker: "<tool_call>\n{\"name\": \"", generatetest.Caller: "<tool_call>\n<function="} {
-		for seed := range uint64(3) {
+	for model, form := range map[string]string{
+		generatetest.Thinker: "<tool_call>\n{\"name\": \"", generatetest.Caller: "<tool_call>\n<function=",
+		generatetest.Lines: "\n<tool_call>", generatetest.Tight: "<tool_call>", generatetest.Fenced: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+	} {
+		seeds := uint64(3)
+		if model != generatetest.Thinker && model != generatetest.Caller {
+			seeds = 1 // the engine does the same for all
+		}
+		for seed := range seeds {
 			for name, c := range map[string]struct {
 				request generate.Request
 				check   func(calls []chat.ToolCall) bool
@@ -113,11 +120,18 @@ func TestCallsFollowTheirSchemas(t *testing.T) {
 // TestCallsFollowThinking has a call where the template would put it.
 func TestCallsFollowThinking(t *testing.T) {
 	on, seed := true, uint64(5)
-	a := generate.Request{Model: generatetest.Caller, Messages: user("The weather?"), Tools: tools(t), Calls: generate.CallNamed, Named: "weather", Thinking: &on, Request: foretoken.Request{MaxThinking: 4, MaxTokens: 200}}
-	a.Seed = &seed
-	answer := play(t, &a).Answers[0]
-	if len(answer.ToolCalls) != 1 || !strings.Contains(answer.Text(), "</think>\n\n<tool_call>\n<function=weather>\n<parameter=city>\n") || answer.Content() != "" {
-		t.Errorf("after thinking: %q, %d calls", answer.Text(), len(answer.ToolCalls))
+	for model, want := range map[string][2]string{
+		generatetest.Caller: {"", "\n</think>\n\n<tool_call>\n<function=weather>\n<parameter=city>\n"},
+		generatetest.Lines:  {"\n<think>", "</think>\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>"},
+		generatetest.Tight:  {"", "</think><tool_call>weather<arg_key>city</arg_key><arg_value>"},
+		generatetest.Fenced: {"", "\n</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{"},
+	} {
+		a := generate.Request{Model: model, Messages: user("The weather?"), Tools: tools(t), Calls: generate.CallNamed, Named: "weather", Thinking: &on, Request: foretoken.Request{MaxThinking: 4, MaxTokens: 200}}
+		a.Seed = &seed
+		answer := play(t, &a).Answers[0]
+		if len(answer.ToolCalls) != 1 || !strings.HasPrefix(answer.Text(), want[0]) || !strings.Contains(answer.Text(), want[1]) || answer.Content() != "" || answer.Reasoning() == "" {
+			t.Errorf("%s, after thinking: %q, %d calls", model, answer.Text(), len(answer.ToolCalls))
+		}
 	}
 }
 
@@ -130,9 +144,15 @@ func TestHotCallsFitTheirSchemas(t *testing.T) {
 		`{"type": "object", "properties": {"s": {"type": "string", "maxLength": 5}}, "required": ["s"], "additionalProperties": false}`,
 	}
 	hot, off, one := 2.0, false, 1.0
-	for model, begin := range map[string]string{generatetest.Thinker: "<tool_call>\n{", generatetest.Caller: "<tool_call>\n<function=f>\n"} {
-		ended := 0
-		for seed := range uint64(8) {
+	for model, begin := range map[string]string{
+		generatetest.Thinker: "<tool_call>\n{", generatetest.Caller: "<tool_call>\n<function=f>\n",
+		generatetest.Lines: "\n<tool_call>f\n", generatetest.Tight: "<tool_call>f<", generatetest.Fenced: "<｜tool▁calls▁begin｜>",
+	} {
+		ended, seeds := 0, uint64(8)
+		if model != generatetest.Thinker && model != generatetest.Caller {
+			seeds = 3
+		}
+		for seed := range seeds {
 			list, err := chat.DecodeTools([]byte(generate.RandomTool(rand.New(rand.NewPCG(1, seed)), properties)))
 			if err != nil {
 				t.Fatal(err)
@@ -151,7 +171,7 @@ func TestHotCallsFitTheirSchemas(t *testing.T) {
 				t.Errorf("%s, seed %d: %q: %s", model, seed, answer.Text(), fault)
 			}
 		}
-		if t.Logf("%s: %d calls", model, ended); ended < 4 {
+		if t.Logf("%s: %d calls", model, ended); ended < int(seeds)/2 {
 			t.Errorf("%s: only %d calls", model, ended)
 		}
 	}

@@ -16,9 +16,8 @@ func CheckExpression(expr string) error {
 }
 
 // grammar is the grammar of the answer, zero for none: the one that was asked for, and that of the
-// calls that must be made or whose arguments are constrained. thinking says that the answer begins
-// inside a think block.
-func (r *Request) grammar(m *foretoken.Model, thinking bool) (grammar.Source, error) {
+// calls that must be made or whose arguments are constrained.
+func (r *Request) grammar(m *foretoken.Model, p *foretoken.Prompt) (grammar.Source, error) {
 	if len(r.Tools) == 0 || r.Calls == CallNone {
 		return r.Grammar, nil
 	}
@@ -36,19 +35,17 @@ func (r *Request) grammar(m *foretoken.Model, thinking bool) (grammar.Source, er
 		}
 		return grammar.Source{}, nil
 	}
-	calls, err := r.calls(tools, m.ToolFormat())
+	syntax := m.CallSyntax()
+	calls, err := r.calls(tools, syntax)
 	if err != nil {
 		return grammar.Source{}, err
 	}
 	switch {
-	case r.Calls != CallAuto && thinking:
-		// Templates put an empty line after a think block.
-		return grammar.Sequence(grammar.Literal("\n\n"), calls), nil
 	case r.Calls != CallAuto:
-		return calls, nil
+		return grammar.Sequence(grammar.Literal(p.Apart(syntax.Lead)), calls), nil
 	case !r.Grammar.IsZero():
 		return grammar.Either(r.Grammar, calls), nil
 	}
-	text := grammar.TextWithout(callBegin)
+	text := grammar.TextWithout(syntax.Marker())
 	return grammar.Sequence(text, grammar.Repeat(calls, 0, 1)), nil
 }

@@ -18,7 +18,7 @@ func TestCallsHaveUniqueKeys(t *testing.T) {
 		return list[0]
 	}
 	calls := func(parallel bool, tools ...chat.Tool) grammar.Key {
-		source, err := (&Request{Tools: tools, Parallel: parallel}).calls(tools, chat.ToolJSON)
+		source, err := (&Request{Tools: tools, Parallel: parallel}).calls(tools, chat.JSONCalls)
 		if err != nil {
 			t.Fatal(err)
 		}

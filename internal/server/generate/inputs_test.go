@@ -28,7 +28,7 @@ func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, taught := range []chat.ToolFormat{chat.ToolXML, chat.ToolJSON} {
+		for _, taught := range []chat.CallSyntax{chat.Teaches(caller), chat.JSONCalls, chat.Teaches(inLines), chat.Teaches(tight), chat.Teaches(fenced)} {
 			a := &Request{Tools: tools, Inputs: map[string]grammar.Source{"patch": constraint}, Parallel: true}
 			source, err := a.calls(tools, taught)
 			if err != nil {
@@ -45,22 +45,22 @@ func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
 					continue
 				}
 				drawn++
-				p := chat.NewParser(chat.ParserOptions{Tools: tools})
+				p := chat.NewParser(chat.ParserOptions{Tools: tools, ToolFormat: taught.Reads()})
 				var answer chat.Answer
 				answer.Add(p.Write(text))
 				answer.Add(p.Close())
-				if answer.Content() != "" || len(answer.ToolCalls) == 0 || strings.Contains(text, "<function=") != (taught == chat.ToolXML) {
-					t.Fatalf("%d, %d: %q is %q with %d calls", i, taught, text, answer.Content(), len(answer.ToolCalls))
+				if answer.Content() != "" || len(answer.ToolCalls) == 0 || !strings.HasPrefix(text, taught.Begin+taught.Open+"patch"+taught.Named) {
+					t.Fatalf("%d, %d: %q is %q with %d calls", i, taught.Format, text, answer.Content(), len(answer.ToolCalls))
 				}
 				for _, call := range answer.ToolCalls {
 					said, _ := call.Arguments.Text(InputName)
 					if !accepts(plain, said, len(tokens)-1) {
-						t.Errorf("%d, %d: %q has the input %q", i, taught, text, said)
+						t.Errorf("%d, %d: %q has the input %q", i, taught.Format, text, said)
 					}
 				}
 			}
 			if drawn < 10 {
-				t.Errorf("%d, %d: only %d texts", i, taught, drawn)
+				t.Errorf("%d, %d: only %d texts", i, taught.Format, drawn)
 			}
 		}
 	}
@@ -81,7 +81,7 @@ func TestSchemasBesideInputsMayBeAnything(t *testing.T) {
 	}{{Request{}, true}, {Request{Constrained: true}, true}, {Request{Strict: true}, false}, {Request{Calls: CallRequired}, false}} {
 		a := c.a
 		a.Tools, a.Inputs = tools, map[string]grammar.Source{"word": grammar.Regexp("[ab]")}
-		source, err := a.calls(tools, chat.ToolJSON)
+		source, err := a.calls(tools, chat.JSONCalls)
 		if err == nil {
 			_, err = grammar.Compile(source, v)
 		}

@@ -93,7 +93,7 @@ func capabilities(m *foretoken.Model) []string {
 	if strings.Contains(template, "tools") {
 		list = append(list, "tools")
 	}
-	if strings.Contains(template, "enable_thinking") {
+	if strings.Contains(template, "enable_thinking") || strings.Contains(template, "thinking is defined") { // DeepSeek's name for it
 		list = append(list, "thinking")
 	}
 	if m.Info().Vision != nil {

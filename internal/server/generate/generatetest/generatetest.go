@@ -23,12 +23,15 @@ import (
 )
 
 // The names of the models. Alias is another name of Tiny. Thinker is taught tool calls in
-// JSON, Caller in XML. Effort has the switches of reasoning. Slow is Tiny by portable code, which takes minutes to fill the context: an
+// JSON, Caller in XML, Lines and Tight as GLM-4.6 and GLM-4.7 are, Fenced as DeepSeek-V3 is. Effort has the switches of reasoning. Slow is Tiny by portable code, which takes minutes to fill the context: an
 // answer that is to be cut off cannot have come to its end before.
 const (
 	Tiny    = foretoken.Tiny
 	Thinker = "thinker"
 	Caller  = "caller"
+	Lines   = "lines"
+	Tight   = "tight"
+	Fenced  = "fenced"
 	Effort  = "effort"
 	Slow    = "slow"
 	Alias   = "small"
@@ -45,6 +48,15 @@ var caller string
 
 //go:embed effort.jinja
 var effort string
+
+//go:embed lines.jinja
+var lines string
+
+//go:embed tight.jinja
+var tight string
+
+//go:embed fenced.jinja
+var fenced string
 
 // Open returns a service with Tiny, Thinker and those that are named, which are loaded when
 // they are first used. end must be called.
@@ -162,7 +174,7 @@ func AwaitCanceled(t testing.TB, m *foretoken.Model, before int64) {
 // folder.
 func write(dir, name string) (string, error) {
 	files := tiny.Files()
-	files["chat_template.jinja"] = map[string]string{Thinker: thinker, Caller: caller, Effort: effort}[name]
+	files["chat_template.jinja"] = map[string]string{Thinker: thinker, Caller: caller, Effort: effort, Lines: lines, Tight: tight, Fenced: fenced}[name]
 	dir = filepath.Join(dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err

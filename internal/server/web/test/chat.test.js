@@ -158,6 +158,8 @@ test("the panel shows the stats", async () => {
   assert.equal(await figure(page, "running"), "1 request");
   assert.equal(await figure(page, "waiting"), "2 requests");
   assert.equal(await figure(page, "kv"), "3.0 MiB of 12.0 MiB");
+  assert.equal(await figure(page, "device-0"), "gpu: layers 2-3, output, 7.0 MiB");
+  assert.equal(await figure(page, "device-1"), "cpu: layers 0-1, 6.0 MiB");
 });
 
 test("while an answer comes, the panel counts along", async () => {

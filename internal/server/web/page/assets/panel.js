@@ -139,6 +139,7 @@ export class Panel {
     if (entry.kv_budget_bytes > 0) rows.push(["KV cache", "kv", `${bytes(entry.kv_used_bytes ?? 0)} of ${bytes(entry.kv_budget_bytes)}`]);
     if (entry.cache_entries > 0) rows.push(["Prefix cache", "cache", `${whole(entry.cache_entries)}, ${bytes(entry.cache_bytes ?? 0)}`]);
     if (entry.tokens_per_second > 0) rows.push(["All answers", "server-rate", `${rate(entry.tokens_per_second)} tokens per second`]);
+    rows.push(...deviceFacts(entry.devices ?? []));
     fill(this.server, rows);
     if (entry.kv_budget_bytes > 0) {
       const share = Math.min(1, (entry.kv_used_bytes ?? 0) / entry.kv_budget_bytes);
@@ -213,6 +214,15 @@ function draftFacts(mtp) {
   ];
   if (mtp.verify_ms > 0) rows.push(["Draft, verify", "work", `${duration(mtp.draft_ms)}, ${duration(mtp.verify_ms)}`]);
   return rows;
+}
+
+// deviceFacts says what computes a model, and what lies where if it is on two devices.
+function deviceFacts(devices) {
+  return devices.map(({ name, parts, weight_bytes: weights }, i) => [
+    "Device",
+    `device-${i}`,
+    `${name}: ${devices.length > 1 ? `${parts.join(", ")}, ` : ""}${bytes(weights)}`,
+  ]);
 }
 
 function timeFacts(timings) {

@@ -1,0 +1,282 @@
+package split
+
+import (
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/backend"
+)
+
+// op is an operation.
+type op struct {
+	at      side             // where its weights or its state are, or either
+	in, out []backend.Tensor // what it reads and writes; the zero Tensor is none
+	state   bool             // it has the state of sequences
+	run     func(r *run)
+}
+
+// run is what an operation is computed with: a device, and the lists of the pass, if there is one.
+type run struct {
+	d    *Device
+	s    side
+	b    backend.Backend
+	pass *backend.Pass // nil: the lists are those that the operation was given
+}
+
+// do computes an operation, or puts it into the plan of a pass.
+func (d *Device) do(o op) {
+	if d.plan != nil {
+		d.plan.ops = append(d.plan.ops, o)
+		return
+	}
+	s := o.at
+	if s == either {
+		from := o.in
+		if len(from) == 0 {
+			from = o.out
+		}
+		s = d.fresher(d.last, from...)
+	}
+	for _, t := range o.in {
+		if err := d.bring(s, t); err != nil {
+			d.fail(err)
+			return
+		}
+	}
+	for _, t := range o.out {
+		if err := d.give(s, t); err != nil {
+			d.fail(err)
+			return
+		}
+	}
+	o.run(&run{d: d, s: s, b: d.dev[s]})
+	for _, t := range o.out {
+		d.wrote(s, t)
+	}
+	d.last = s
+}
+
+// give makes a view of a side's copy ready to be written.
+func (d *Device) give(s side, t backend.Tensor) error {
+	m := d.memory(t)
+	if _, exact := m.rect(t); !exact { // what lies between its rows must not become older
+		return d.bring(s, t)
+	}
+	return m.reserve(s)
+}
+
+// t is the device's tensor for t.
+func (r *run) t(t backend.Tensor) backend.Tensor { return r.d.on(r.s, t) }
+
+// w is the device's weight for w, nil for none.
+func (r *run) w(w backend.Weight) backend.Weight {
+	if w == nil {
+		return nil
+	}
+	return r.d.weight(w).Weight
+}
+
+// some are the tensors of a list that are not none.
+func some(list ...backend.Tensor) []backend.Tensor {
+	return slices.DeleteFunc(list, func(t backend.Tensor) bool { return t.Mem == nil })
+}
+
+// Fill implements backend.Backend, as all that follows.
+func (d *Device) Fill(dst backend.Tensor, x float32) {
+	if m := d.memory(dst); m.cut != nil {
+		err := d.runs(dst, dst.Cols*dst.Type.Size(), func(s side, t backend.Tensor, _, _ int) error {
+			d.dev[s].Fill(t, x)
+			return nil
+		})
+		if err != nil {
+			panic(err)
+		}
+		return
+	}
+	d.do(op{at: either, out: some(dst), run: func(r *run) { r.b.Fill(r.t(dst), x) }})
+}
+
+func (d *Device) Copy(dst, src backend.Tensor) {
+	if d.memory(dst).cut != nil {
+		d.copyState(dst, src)
+		return
+	}
+	d.do(op{at: either, in: some(src), out: some(dst), run: func(r *run) { r.b.Copy(r.t(dst), r.t(src)) }})
+}
+
+func (d *Device) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+	d.do(op{at: d.weight(table).side, out: some(dst), run: func(r *run) {
+		list := ids
+		if r.pass != nil {
+			list = r.pass.IDs
+		}
+		r.b.Embed(r.t(dst), r.w(table), list)
+	}})
+}
+
+func (d *Device) Gather(dst, x backend.Tensor, rows []int32) {
+	d.do(op{at: either, in: some(x), out: some(dst), run: func(r *run) {
+		list := rows
+		if r.pass != nil {
+			list = r.pass.Want
+		}
+		r.b.Gather(r.t(dst), r.t(x), list)
+	}})
+}
+
+// MatMul is a product on each side that has some of the weights.
+func (d *Device) MatMul(x backend.Tensor, products ...backend.Product) {
+	for s := range d.dev {
+		var own []backend.Product
+		for i := range products {
+			if d.weight(products[i].W).side == side(s) {
+				own = append(own, products[i])
+			}
+		}
+		if len(own) > 0 {
+			d.products(side(s), x, own)
+		}
+	}
+}
+
+func (d *Device) products(s side, x backend.Tensor, list []backend.Product) {
+	o := op{at: s, in: some(x)}
+	for _, p := range list {
+		o.out = append(o.out, p.Dst)
+		if p.Bias.Mem != nil {
+			o.in = append(o.in, p.Bias)
+		}
+		if p.Add || p.Only != nil || p.Each { // other columns stay as they are
+			o.in = append(o.in, p.Dst)
+		}
+	}
+	own := make([]backend.Product, len(list))
+	o.run = func(r *run) {
+		for i, p := range list {
+			p.Dst, p.W, p.Bias = r.t(p.Dst), r.w(p.W), r.t(p.Bias)
+			if r.pass != nil && p.Only != nil {
+				p.Only = r.pass.Only
+			}
+			own[i] = p
+		}
+		r.b.MatMul(r.t(x), own...)
+	}
+	d.do(o)
+}
+
+func (d *Device) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
+	d.do(op{at: d.held(gain), in: some(x, gain), out: some(dst), run: func(r *run) {
+		r.b.RMSNorm(r.t(dst), r.t(x), r.t(gain), eps)
+	}})
+}
+
+func (d *Device) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
+	d.do(op{at: d.held(gain), in: some(x, gain, bias), out: some(dst), run: func(r *run) {
+		r.b.LayerNorm(r.t(dst), r.t(x), r.t(gain), r.t(bias), eps)
+	}})
+}
+
+// held is where a vector that was loaded is, either if it was not.
+func (d *Device) held(t backend.Tensor) side {
+	m := d.memory(t)
+	if m.copies[m.home.other()].Mem != nil {
+		return either
+	}
+	return m.home
+}
+
+func (d *Device) SwiGLU(dst, gate, up backend.Tensor) {
+	d.do(op{at: either, in: some(gate, up), out: some(dst), run: func(r *run) { r.b.SwiGLU(r.t(dst), r.t(gate), r.t(up)) }})
+}
+
+func (d *Device) GELU(dst, x backend.Tensor, tanh bool) {
+	d.do(op{at: either, in: some(x), out: some(dst), run: func(r *run) { r.b.GELU(r.t(dst), r.t(x), tanh) }})
+}
+
+func (d *Device) Rotate(x, cos, sin backend.Tensor, heads int) {
+	d.do(op{at: either, in: some(x, cos, sin), out: some(x), run: func(r *run) {
+		r.b.Rotate(r.t(x), r.t(cos), r.t(sin), heads)
+	}})
+}
+
+func (d *Device) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
+	d.do(op{at: either, in: some(q, k, v), out: some(dst), run: func(r *run) {
+		r.b.Mix(r.t(dst), r.t(q), r.t(k), r.t(v), heads, scale)
+	}})
+}
+
+func (d *Device) Experts(dst, x backend.Tensor, e *backend.Experts) {
+	at := d.weight(e.Gate).side
+	for _, w := range []backend.Weight{e.Router, e.Up, e.Down, e.SharedRouter, e.SharedGate, e.SharedUp, e.SharedDown} {
+		if w != nil && d.weight(w).side != at {
+			panic("split: experts on both sides")
+		}
+	}
+	own := &backend.Experts{}
+	d.do(op{at: at, in: some(x, dst, e.Bias), out: some(dst), run: func(r *run) {
+		*own = *e
+		for _, w := range []*backend.Weight{
+			&own.Router, &own.Gate, &own.Up, &own.Down, &own.SharedRouter, &own.SharedGate, &own.SharedUp, &own.SharedDown,
+		} {
+			*w = r.w(*w)
+		}
+		own.Bias = r.t(e.Bias)
+		r.b.Experts(r.t(dst), r.t(x), own)
+	}})
+}
+
+func (d *Device) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+	s, at := d.pagesAt(at, batch)
+	own := &backend.Attention{}
+	d.stateful(batch, op{at: s, in: some(q, k, v, a.QNorm, a.KNorm), out: some(dst)}, func(r *run, seqs []backend.Seq) {
+		*own = *a
+		own.QNorm, own.KNorm = r.t(a.QNorm), r.t(a.KNorm)
+		r.b.Attend(r.t(dst), own, at, r.t(q), r.t(k), r.t(v), seqs)
+	})
+}
+
+func (d *Device) DeltaNet(dst backend.Tensor, n *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
+	s, at := d.deltaAt(at, batch)
+	own := &backend.DeltaNet{}
+	read := some(in.QKV, in.Z, in.B, in.A, n.Conv, n.DecayRate, n.DecayBias, n.Norm)
+	d.stateful(batch, op{at: s, in: read, out: some(dst)}, func(r *run, seqs []backend.Seq) {
+		*own = *n
+		own.Conv, own.DecayRate, own.DecayBias, own.Norm = r.t(n.Conv), r.t(n.DecayRate), r.t(n.DecayBias), r.t(n.Norm)
+		x := backend.DeltaInput{QKV: r.t(in.QKV), Z: r.t(in.Z), B: r.t(in.B), A: r.t(in.A)}
+		r.b.DeltaNet(r.t(dst), own, at, x, seqs)
+	})
+}
+
+// stateful computes an operation with the state of sequences.
+func (d *Device) stateful(batch []backend.Seq, o op, call func(r *run, seqs []backend.Seq)) {
+	o.state = true
+	o.run = func(r *run) {
+		if r.pass != nil {
+			call(r, r.pass.Batch)
+			return
+		}
+		if err := d.claim(r.s, batch); err != nil {
+			d.fail(err)
+			return
+		}
+		var list sequences
+		call(r, list.on(d, r.s, batch))
+	}
+	d.do(o)
+}
+
+// drawer is a Device of two that can draw tokens.
+type drawer struct{ *Device }
+
+// Draw implements backend.Drawer, where the logits are.
+func (d drawer) Draw(ids, logits backend.Tensor, draws []backend.Draw) {
+	d.do(op{at: either, in: some(logits), out: some(ids), run: func(r *run) {
+		r.b.(backend.Drawer).Draw(r.t(ids), r.t(logits), draws)
+	}})
+}
+
+// EmbedDrawn implements backend.Drawer.
+func (d drawer) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
+	d.do(op{at: d.weight(table).side, in: some(ids), out: some(dst), run: func(r *run) {
+		r.b.(backend.Drawer).EmbedDrawn(r.t(dst), r.w(table), r.t(ids))
+	}})
+}

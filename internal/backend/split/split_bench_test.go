@@ -1,0 +1,55 @@
+package split
+
+import (
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// idle is a device that has memory and computes nothing.
+type idle struct{ backend.Backend }
+
+func (*idle) MatMul(backend.Tensor, ...backend.Product)                       {}
+func (*idle) SwiGLU(_, _, _ backend.Tensor)                                   {}
+func (*idle) Embed(backend.Tensor, backend.Weight, []int32)                   {}
+func (*idle) RMSNorm(_, _, _ backend.Tensor, _ float32)                       {}
+func (i *idle) Load(backend.Compute, ...dtype.Matrix) (backend.Weight, error) { return nil, nil }
+
+// BenchmarkPass is what a pass costs beside its operations: 512 of them on rows of 5120 numbers, with
+// a number of borders between.
+func BenchmarkPass(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		borders int
+	}{{"borders=0", 0}, {"borders=1", 1}, {"borders=2", 2}, {"borders=128", 128}} {
+		b.Run(c.name, func(b *testing.B) {
+			cpu := backendtest.Open(b, backend.Options{Threads: 1})
+			x, err := New(&idle{cpu}, &idle{cpu}, func(backend.Part) bool { return false })
+			if err != nil {
+				b.Fatal(err)
+			}
+			d := x.(*Device)
+			var w [2]backend.Weight
+			for s := range w {
+				w[s] = &weight{owner: d, side: side(s)}
+			}
+			h, err := d.Alloc(dtype.F32, 1, 5120)
+			if err != nil {
+				b.Fatal(err)
+			}
+			const ops = 512
+			p := backend.Pass{Of: d, IDs: []int32{1}, Batch: []backend.Seq{{N: 1}}}
+			b.ReportAllocs()
+			for b.Loop() {
+				d.Pass(p, func() {
+					d.Embed(h, w[0], p.IDs)
+					for i := range ops {
+						d.MatMul(h, backend.Product{Dst: h, W: w[i*(c.borders+1)/ops%2], Add: true})
+					}
+				})
+			}
+		})
+	}
+}

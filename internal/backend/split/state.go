@@ -1,0 +1,200 @@
+package split
+
+import (
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/backend"
+)
+
+// The state of sequences is divided between the sides, see AllocParts. Operations are given that of
+// all layers and say which one is theirs; each device is shown its own, without gaps. Memory that
+// is not divided goes to where the operation is.
+
+// pagesAt is where a layer's part of the pages is, and what its place is there.
+func (d *Device) pagesAt(at backend.Place, batch []backend.Seq) (side, backend.Place) {
+	for i := range batch {
+		if len(batch[i].Pages) == 0 {
+			continue
+		}
+		page := batch[i].Pages[0]
+		m := d.memory(page)
+		if m.cut == nil {
+			return m.home, at
+		}
+		p := m.cut.find(page.Offset + at.Page)
+		at.Page += p.at - p.from
+		return p.side, at
+	}
+	return either, at
+}
+
+// deltaAt is where a layer's recurrent memory is, and what its place is there.
+func (d *Device) deltaAt(at backend.Place, batch []backend.Seq) (side, backend.Place) {
+	if len(batch) == 0 {
+		return either, at
+	}
+	list := batch[0].Delta
+	s, divided := d.recurrentSide(&list[at.Delta])
+	if !divided {
+		return s, at
+	}
+	n := 0
+	for i := range at.Delta {
+		if other, _ := d.recurrentSide(&list[i]); other == s {
+			n++
+		}
+	}
+	at.Delta = n
+	return s, at
+}
+
+// recurrentSide is where a layer's recurrent memory is.
+func (d *Device) recurrentSide(x *backend.Recurrent) (s side, divided bool) {
+	m := d.memory(x.State)
+	if m.cut == nil {
+		return m.home, false
+	}
+	return m.cut.find(x.State.Offset).side, true
+}
+
+// fields are the tensors of a layer's recurrent memory.
+func fields(x *backend.Recurrent) [5]*backend.Tensor {
+	return [5]*backend.Tensor{&x.State, &x.Tail, &x.Keys, &x.Deltas, &x.Decays}
+}
+
+// undivided reports whether any memory of sequences is.
+func (d *Device) undivided(batch []backend.Seq) bool {
+	for i := range batch {
+		for _, t := range batch[i].Pages {
+			if d.memory(t).cut == nil {
+				return true
+			}
+		}
+		for j := range batch[i].Delta {
+			if d.memory(batch[i].Delta[j].State).cut == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// claim brings memory of sequences that is not divided to a side, where it is about to be written.
+func (d *Device) claim(s side, batch []backend.Seq) error {
+	take := func(t backend.Tensor) error {
+		if t.Mem == nil || d.memory(t).cut != nil {
+			return nil
+		}
+		if err := d.bring(s, t); err != nil {
+			return err
+		}
+		d.wrote(s, t)
+		return nil
+	}
+	for i := range batch {
+		for _, t := range batch[i].Pages {
+			if err := take(t); err != nil {
+				return err
+			}
+		}
+		for j := range batch[i].Delta {
+			for _, t := range fields(&batch[i].Delta[j]) {
+				if err := take(*t); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// sequences is memory for a batch as one of the devices is shown it.
+type sequences struct {
+	seqs  []backend.Seq
+	pages []backend.Tensor
+	delta []backend.Recurrent
+}
+
+// on is the batch with the state that is on a side, valid until the next call.
+func (x *sequences) on(d *Device, s side, batch []backend.Seq) []backend.Seq {
+	x.seqs, x.pages, x.delta = x.seqs[:0], x.pages[:0], x.delta[:0]
+	for _, q := range batch {
+		pages, delta := len(x.pages), len(x.delta)
+		for _, t := range q.Pages {
+			m := d.memory(t)
+			switch {
+			case m.copies[s].Mem == nil: // it is all on the other side
+			case m.cut == nil:
+				x.pages = append(x.pages, d.on(s, t))
+			default:
+				x.pages = append(x.pages, m.copies[s])
+			}
+		}
+		for i := range q.Delta {
+			if r, ok := d.recurrentOn(s, &q.Delta[i]); ok {
+				x.delta = append(x.delta, r)
+			}
+		}
+		q.Pages, q.Delta = x.pages[pages:len(x.pages):len(x.pages)], x.delta[delta:len(x.delta):len(x.delta)]
+		x.seqs = append(x.seqs, q)
+	}
+	return x.seqs
+}
+
+// recurrentOn is a layer's recurrent memory on a side; ok is false if it is on the other.
+func (d *Device) recurrentOn(s side, r *backend.Recurrent) (own backend.Recurrent, ok bool) {
+	own = *r
+	m := d.memory(r.State)
+	if m.cut == nil {
+		for _, t := range fields(&own) {
+			*t = d.on(s, *t)
+		}
+		return own, true
+	}
+	p := m.cut.find(r.State.Offset)
+	if p.side != s {
+		return own, false
+	}
+	for _, t := range fields(&own) {
+		*t = m.shift(p, *t)
+	}
+	return own, true
+}
+
+// shift is the tensor of its device for t, which lies in a piece of m.
+func (m *memory) shift(p piece, t backend.Tensor) backend.Tensor {
+	c := m.copies[p.side]
+	t.Offset += c.Offset + p.at - p.from
+	t.Mem = c.Mem
+	return t
+}
+
+// copyState copies memory that is divided: a tensor within one layer's part, or whole rows that are
+// divided in the same way.
+func (d *Device) copyState(dst, src backend.Tensor) {
+	to, from := d.memory(dst), d.memory(src)
+	if from.cut == nil {
+		panic("split: copy of memory that is not divided into memory that is")
+	}
+	if dst.Rows == 0 || dst.Cols == 0 {
+		return
+	}
+	p, q := to.cut.find(dst.Offset), from.cut.find(src.Offset)
+	if dst.Offset+(dst.Rows-1)*dst.Stride+dst.Cols <= p.to {
+		if p.side != q.side {
+			panic("split: copy between the states of different layers")
+		}
+		d.dev[p.side].Copy(to.shift(p, dst), from.shift(q, src))
+		return
+	}
+	if to.cols != from.cols || dst.Rows != 1 || src.Rows != 1 || dst.Offset != src.Offset {
+		panic(fmt.Sprintf("split: copy of %d numbers of state into %d", from.cols, to.cols))
+	}
+	for _, p := range to.cut.pieces {
+		a, b := max(p.from, dst.Offset), min(p.to, dst.Offset+dst.Cols)
+		if a < b {
+			x, y := dst.ColRange(a-dst.Offset, b-dst.Offset), src.ColRange(a-dst.Offset, b-dst.Offset)
+			d.dev[p.side].Copy(to.shift(p, x), from.shift(p, y))
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package glm
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// recordedBits is the digest of what TestNetworkBitsAreRecorded computes.
+const recordedBits = 0x6f6cdbb7f18401da
+
+// TestNetworkBitsAreRecorded computes logits of whole models and of their heads, in pieces that
+// cross a page, and the state of both after them as it goes to disk.
+func TestNetworkBitsAreRecorded(t *testing.T) {
+	all := sha256.New()
+	for _, c := range []struct {
+		name string
+		o    model.Options
+	}{
+		{"glm4_moe_lite", model.Options{Compute: backend.Float32}},
+		{"glm4_moe_lite", model.Options{Quantize: 4}},
+		{"deepseek_v3", model.Options{Quantize: 8, KVBits: 8}},
+		{"deepseek_v3", model.Options{Compute: backend.Float32, KVBits: 16}},
+		{"glm4_moe_air", model.Options{Quantize: 5}},
+	} {
+		r := open(t, golden.Dir(t, c.name), 0, c.o)
+		text := make([]int32, 90)
+		for i := range text {
+			text[i] = int32(i*i*7+i*31+5) % int32(r.Info().Vocab)
+		}
+		h := sha256.New()
+		add := func(rows ...[]float32) {
+			for _, row := range rows {
+				for _, x := range row {
+					_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, math.Float32bits(x))) // a hash takes everything
+				}
+			}
+		}
+		target, memory := r.sequence(t), r.pairs(t)
+		for at := 0; at < len(text)-1; {
+			n := min(40, len(text)-1-at)
+			logits, hidden := r.feed(t, model.Span{State: target, Tokens: text[at : at+n], Want: 2})
+			head, out := r.feedHead(t, memory, hidden, text[at+1:at+n+1])
+			add(logits...)
+			add(head...)
+			add(hidden, out)
+			at += n
+		}
+		for _, s := range []*state.State{target, memory} {
+			x, err := s.Save()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := x.AppendTo(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = h.Write(b)
+			x.Close()
+		}
+		t.Logf("%s, %v quantized to %d, rows of %d bits: %x", c.name, c.o.Compute, c.o.Quantize, c.o.KVBits, h.Sum(nil)[:8])
+		_, _ = fmt.Fprintf(all, "%x\n", h.Sum(nil))
+	}
+	if got := binary.BigEndian.Uint64(all.Sum(nil)); got != recordedBits {
+		t.Errorf("models compute other bits than those recorded for arithmetic %s. If that is not meant, find what changed them. If it is, raise backend.ArithmeticVersion, and write recordedBits = %#016x",
+			backend.Arithmetic(), got)
+	}
+}

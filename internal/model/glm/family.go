@@ -1,0 +1,86 @@
+package glm
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
+)
+
+func init() {
+	model.Register(&model.Family{
+		Package:       "glm",
+		Types:         []string{lite, deepseek, grouped},
+		Architectures: []string{architectures[lite], architectures[deepseek], architectures[grouped]},
+		Dialogue: model.Dialogue{
+			Ends:    ends,
+			Turns:   []string{"<|user|>", "<|assistant|>", "<|observation|>", "<｜User｜>", "<｜Assistant｜>"},
+			Answers: []string{"<|assistant|>", "<｜Assistant｜>"},
+		},
+		Open: func(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (model.Model, error) {
+			m, err := Open(c, b, o)
+			if err != nil {
+				return nil, err
+			}
+			return m, nil
+		},
+		Survey:    survey,
+		Inventory: inventory,
+		Head:      headNames,
+		NoHead:    noHead,
+		GGUF:      []string{ggufLatent, ggufGrouped},
+		Assemble:  assembleGGUF,
+		Shapes:    shapes(),
+		Generate: func(shape string, bits int, b backend.Backend, o model.Options) (model.Model, error) {
+			m, err := generate(shape, bits, b, o)
+			if err != nil {
+				return nil, err
+			}
+			return m, nil
+		},
+	})
+}
+
+// ends are the tokens that end a text or a turn: of GLM, whose turns end where the next one begins,
+// and of DeepSeek.
+var ends = []string{"<|endoftext|>", "<|user|>", "<|observation|>", "<｜end▁of▁sentence｜>"}
+
+// headNames tells what is the head's: the layer after the last, or what converters call it.
+func headNames(config []byte) model.HeadNames {
+	layers := naming(layersOf(config))
+	return model.HeadNames{Has: func(name string) bool {
+		name, _ = layers.canonical(name)
+		return weights.IsHead(name)
+	}}
+}
+
+// layersOf is how many layers a config says a model has.
+func layersOf(config []byte) int {
+	var f fileConfig
+	_ = json.Unmarshal(config, &f) // whoever opens the model says what is wrong with it
+	if t := f.text(); t.Layers != nil {
+		return int(*t.Layers)
+	}
+	return defaults[f.text().kind()].layers
+}
+
+// noHead says what is missing where a config promises a head, or that it does not.
+func noHead(config []byte) string {
+	var f fileConfig
+	_ = json.Unmarshal(config, &f) // the model has been opened with it
+	t, promised := f.text(), 0
+	for _, n := range []*checkpoint.Whole{t.NextLayers, t.MTPLayers} {
+		if n != nil {
+			promised = max(promised, int(*n))
+		}
+	}
+	if promised == 0 {
+		return "the checkpoint has no multi-token-prediction head, neither by config.json nor by its tensors: choose one with a head"
+	}
+	return fmt.Sprintf("the weights have no model.layers.%d.* tensors (eh_proj, enorm, hnorm, shared_head.norm and a layer), "+
+		"although config.json promises a head (num_nextn_predict_layers %d): a converter dropped them; "+
+		"get the original shards, or a head file mtp.safetensors beside the weights", layersOf(config), promised)
+}

@@ -1,0 +1,13 @@
+//go:build noasm
+
+package glm
+
+import "testing"
+
+// TestPortable has the tests that compare the model computed by portable code with the reference,
+// the recorded bits and, after a rollback, itself: make test-noasm runs it.
+func TestPortable(t *testing.T) {
+	t.Run("ModelEqualsReference", TestModelEqualsReference)
+	t.Run("NetworkBitsAreRecorded", TestNetworkBitsAreRecorded)
+	t.Run("StateCommitEqualsReplay", TestStateCommitEqualsReplay)
+}

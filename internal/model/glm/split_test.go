@@ -1,0 +1,69 @@
+package glm
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/backend/split"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+)
+
+// TestBordersChangeNothing puts models on two devices, with a border before each layer, and with
+// their experts apart: logits, drafts and what is saved have the bits of one device.
+func TestBordersChangeNothing(t *testing.T) {
+	for _, name := range golden.GLM {
+		tokens := golden.Load(t, name).Cases[2].Tokens[:70]
+		o := model.Options{Quantize: 8, MaxDrafts: 4}
+		cpu := backendtest.Open(t, backend.Options{Threads: 1})
+		want, drafts, saved := told(t, openOn(t, cpu, golden.Dir(t, name), o), tokens)
+		places := map[string]func(p backend.Part) bool{
+			"experts apart": func(p backend.Part) bool { return p.Kind == backend.ExpertsPart },
+			"head apart":    func(p backend.Part) bool { return p.Kind == backend.HeadPart },
+		}
+		for border := range 4 {
+			places[fmt.Sprintf("border at %d", border)] = func(p backend.Part) bool {
+				return (p.Kind == backend.LayerPart || p.Kind == backend.ExpertsPart) && p.Layer < border
+			}
+		}
+		for where, onHost := range places {
+			t.Run(name+"/"+where, func(t *testing.T) {
+				d, err := split.New(backendtest.NewOpaque(cpu), backendtest.NewOpaque(cpu), onHost)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rows, head, bytesSaved := told(t, openOn(t, d, golden.Dir(t, name), o), tokens)
+				same(t, "logits", rows, want)
+				same(t, "drafts", head, drafts)
+				if !bytes.Equal(bytesSaved, saved) {
+					t.Error("the saved state has other bytes")
+				}
+			})
+		}
+	}
+}
+
+// told is a text read in pieces by a model and its head, and what is saved of it.
+func told(t *testing.T, r *rig, tokens []int32) (rows, drafts [][]float32, saved []byte) {
+	t.Helper()
+	s, h := r.sequence(t), r.pairs(t)
+	width := r.Info().Width
+	for at, n := 0, 62; at < len(tokens)-1; at, n = at+n, 1 {
+		out, hidden := r.feed(t, model.Span{State: s, Tokens: tokens[at : at+n], Want: n})
+		rows = append(rows, out...)
+		out, _ = r.feedHead(t, h, hidden[:n*width], tokens[at+1:at+n+1])
+		drafts = append(drafts, out...)
+	}
+	x, err := s.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if saved, err = x.AppendTo(nil); err != nil {
+		t.Fatal(err)
+	}
+	return rows, drafts, saved
+}

@@ -1,0 +1,182 @@
+// Package network is what models and heads of every family have around their layers: the tokens
+// of all spans become rows of one call, come in through one matrix and leave through another
+// after a norm, in a workspace that is kept; drafts are chained on the device; and what lies
+// between layers can be tapped. It knows no layer.
+package network
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/model"
+)
+
+// Network is a model or a head. Its family embeds it, sets the exported fields, and calls the
+// operations of its layers between Embedding and Project.
+type Network struct {
+	Backend backend.Backend
+	Package string // of the family: with which errors begin
+	Vocab   int
+	Width   int
+	Eps     float32
+
+	Embed, Unembed backend.Weight // [vocab, width]
+	Norm           backend.Tensor // [1, width]
+	Queue          func()         // queues the operations of the call
+	Parts          []Part         // what the layers compute in
+
+	// The running call: X is the residual stream, Hidden its final norm, H the input of a part
+	// of a layer, each with one row per token.
+	X, Hidden, H backend.Tensor
+	IDs          []int32
+	Seqs         []backend.Seq
+	Want         []int32 // rows whose logits are wanted
+
+	only         []int32 // blocks of the vocabulary whose logits are computed, nil: all
+	embedded     bool    // X has its rows already
+	last, logits backend.Tensor
+	work         workspace
+	products     []backend.Product // of the running product
+}
+
+// Part is a tensor with one row per token. To is its view for the running call.
+type Part struct {
+	To    *backend.Tensor
+	Width int
+}
+
+// workspace is the memory of calls, sized for the largest so far.
+type workspace struct {
+	rows, wants  int // that fit
+	x, hidden, h backend.Tensor
+	parts        []backend.Tensor
+	last, logits backend.Tensor // wanted rows
+}
+
+// Begin checks the spans, reserves their state and lays out their rows. only is the blocks of the
+// vocabulary to compute logits of, nil for all.
+func (n *Network) Begin(batch []model.Span, only []int32) error {
+	n.IDs, n.Want, n.only, n.embedded = n.IDs[:0], n.Want[:0], only, false
+	for i := range batch {
+		s := &batch[i]
+		if err := s.Check(n.Vocab, n.Width); err != nil {
+			return fmt.Errorf("%s: span %d: %w", n.Package, i, err)
+		}
+		if err := s.State.Reserve(len(s.Tokens)); err != nil {
+			return err
+		}
+		n.IDs = append(n.IDs, s.Tokens...)
+		for j := len(n.IDs) - s.Want; j < len(n.IDs); j++ {
+			n.Want = append(n.Want, int32(j))
+		}
+	}
+	if err := n.grow(len(n.IDs), len(n.Want)); err != nil {
+		return err
+	}
+	n.Seqs = n.Seqs[:0]
+	first := 0
+	for i := range batch {
+		s := &batch[i]
+		n.Seqs = append(n.Seqs, s.State.Seq(first, len(s.Tokens), s.Drafts, s.Positions))
+		first += len(s.Tokens)
+	}
+	n.view(len(n.IDs), len(n.Want))
+	return nil
+}
+
+// Embedding is the first operation of a call, unless that was done.
+func (n *Network) Embedding() {
+	if !n.embedded {
+		n.Backend.Embed(n.X, n.Embed, n.IDs)
+	}
+}
+
+// MatMul hands the products over in a list that is kept: one made for the call would be garbage
+// afterwards, several times a layer.
+func (n *Network) MatMul(x backend.Tensor, products ...backend.Product) {
+	n.products = append(n.products[:0], products...)
+	n.Backend.MatMul(x, n.products...)
+}
+
+// Project computes the final norm and the wanted logits. With a list of blocks of the vocabulary
+// the other logits are minus infinity.
+func (n *Network) Project() {
+	n.Backend.RMSNorm(n.Hidden, n.X, n.Norm, n.Eps)
+	n.Backend.Gather(n.last, n.Hidden, n.Want)
+	if n.only != nil {
+		n.Backend.Fill(n.logits, float32(math.Inf(-1)))
+	}
+	n.MatMul(n.last, backend.Product{Dst: n.logits, W: n.Unembed, Only: n.only})
+}
+
+// Pass has the device run the operations of the call. Rows that are in no list of ids are embedded
+// before it.
+func (n *Network) Pass(batch []model.Span) {
+	if model.HasInputs(batch) {
+		model.Embed(n.Backend, n.X, n.Embed, n.IDs, batch)
+		n.embedded = true
+	}
+	p := backend.Pass{Of: n, IDs: n.IDs, Batch: n.Seqs, Want: n.Want, Only: n.only}
+	if n.embedded {
+		p.IDs = nil
+	}
+	n.Backend.Pass(p, n.Queue)
+}
+
+// Finish moves the sequences on. Without wanted rows there is no output but Hidden.
+func (n *Network) Finish(batch []model.Span) model.Output {
+	for i := range batch {
+		batch[i].State.Fed(len(batch[i].Tokens), batch[i].Drafts)
+	}
+	return model.Output{Device: n.Backend, Logits: n.logits, Hidden: n.Hidden}
+}
+
+// view cuts the workspace to a call of rows rows, of which wants are wanted.
+func (n *Network) view(rows, wants int) {
+	w := &n.work
+	n.X, n.Hidden, n.H = w.x.RowRange(0, rows), w.hidden.RowRange(0, rows), w.h.RowRange(0, rows)
+	for i, p := range n.Parts {
+		*p.To = w.parts[i].RowRange(0, rows)
+	}
+	n.last, n.logits = w.last.RowRange(0, wants), w.logits.RowRange(0, wants)
+}
+
+// grow makes the workspace fit a call of rows rows, of which wants are wanted. Its contents are
+// lost.
+func (n *Network) grow(rows, wants int) error {
+	w := &n.work
+	if rows <= w.rows && wants <= w.wants {
+		return nil
+	}
+	rows, wants = max(rows, w.rows), max(wants, w.wants)
+	n.Free()
+	var err error
+	alloc := func(rows, cols int) (t backend.Tensor) {
+		if err == nil {
+			t, err = n.Backend.Alloc(dtype.F32, rows, cols)
+		}
+		return t
+	}
+	w.x, w.hidden, w.h = alloc(rows, n.Width), alloc(rows, n.Width), alloc(rows, n.Width)
+	for _, p := range n.Parts {
+		w.parts = append(w.parts, alloc(rows, p.Width))
+	}
+	w.last, w.logits = alloc(wants, n.Width), alloc(wants, n.Vocab)
+	if err != nil {
+		n.Free()
+		return err
+	}
+	w.rows, w.wants = rows, wants
+	return nil
+}
+
+// Free gives the workspace back.
+func (n *Network) Free() {
+	w := &n.work
+	for _, t := range append(w.parts, w.x, w.hidden, w.h, w.last, w.logits) {
+		n.Backend.Free(t)
+	}
+	*w = workspace{}
+}

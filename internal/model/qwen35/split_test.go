@@ -1,0 +1,182 @@
+package qwen35
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/backend/split"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// openSplit loads a checkpoint onto a device, with memory for sequences.
+func openSplit(t *testing.T, dir string, b backend.Backend, o model.Options) *rig {
+	t.Helper()
+	r := openOn(t, dir, b, o)
+	r.pool = state.NewPool(b, 1<<30)
+	return r
+}
+
+// divided is a device of two, both of which let nobody look inside.
+func divided(t *testing.T, onHost func(backend.Part) bool) backend.Backend {
+	t.Helper()
+	b := backendtest.Open(t, backend.Options{Threads: 1})
+	d, err := split.New(backendtest.NewOpaque(b), backendtest.NewOpaque(b), onHost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// life is a sequence in a model and its head: a prompt in pieces, drafts of which some are
+// accepted, and what is saved of it in the end.
+type life struct {
+	rows  [][]float32
+	drawn [][]int32
+	saved []byte
+}
+
+func live(t *testing.T, r *rig, tokens []int32) *life {
+	t.Helper()
+	l := &life{}
+	s := r.sequence(t)
+	cut := len(tokens) - 12
+	l.rows = decode(t, r, s, tokens[:cut], 3, 58, 1, 1)
+	for i, accepted := range []int{0, 2, 1} {
+		at := s.Len()
+		drafts := append(slices.Clone(tokens[at:at+1+accepted]), int32(7+i), 9)
+		rows, _ := r.feed(t, model.Span{State: s, Tokens: drafts, Drafts: len(drafts) - 1, Want: 1 + accepted})
+		s.Commit(accepted)
+		l.rows = append(l.rows, rows...)
+	}
+	x, err := s.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if l.saved, err = x.AppendTo(nil); err != nil {
+		t.Fatal(err)
+	}
+	l.rows = append(l.rows, decode(t, r, s, tokens[s.Len():], 2, 1)...)
+	l.draft(t, r, tokens)
+	return l
+}
+
+// draft has the head read a text, draft from a part of the vocabulary, and draft in a chain.
+func (l *life) draft(t *testing.T, r *rig, tokens []int32) {
+	t.Helper()
+	const n = 9
+	target, own := r.sequence(t), r.sequence(t)
+	own.Close()
+	own, err := r.pool.Open(r.head.Layout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	out, err := r.Forward([]model.Span{{State: target, Tokens: tokens[:n], Want: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.head.Forward([]model.Span{{State: own, Tokens: tokens[1 : n-1], Hidden: out.Hidden.RowRange(0, n-2)}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	only := []int32{0, 2, 3}
+	for _, blocks := range [][]int32{only, nil, only} {
+		before := own.Len()
+		span := model.Span{State: own, Tokens: tokens[n-1 : n], Want: 1, Hidden: out.Hidden.RowRange(n-2, n-1)}
+		drafted, err := r.head.Forward([]model.Span{span}, blocks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := drafted.Rows()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.rows = append(l.rows, slices.Clone(rows[0]))
+		own.Truncate(before)
+	}
+	span := model.Span{State: own, Tokens: tokens[n-1 : n], Want: 1, Hidden: out.Hidden.RowRange(n-2, n-1)}
+	ids, ok, err := r.head.Chain([]model.Span{span}, nil, [][]backend.Draw{{{}}, {{Temperature: 1, Noise: 5}}, {{}}})
+	if err != nil || !ok {
+		t.Fatalf("chain: %v, %v", ok, err)
+	}
+	for _, list := range ids {
+		l.drawn = append(l.drawn, slices.Clone(list))
+	}
+}
+
+// resume goes on with what another device has saved.
+func resume(t *testing.T, r *rig, saved []byte, tokens []int32) [][]float32 {
+	t.Helper()
+	x, err := r.pool.ReadSnapshot(r.Layout(), saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	s := r.sequence(t)
+	if err := s.Load(x); err != nil {
+		t.Fatal(err)
+	}
+	return decode(t, r, s, tokens[s.Len():], 2, 1)
+}
+
+// TestBordersChangeNothing puts a model on two devices, with a border before each of its layers, and
+// with its experts apart: logits, drafts and what is saved have the bits of one device, and each
+// goes on with what the other has saved.
+func TestBordersChangeNothing(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		o    model.Options
+	}{
+		{"dense", model.Options{Compute: backend.Float32, MaxDrafts: 4}},
+		{"moe", model.Options{Quantize: 8, MaxDrafts: 4, KVBits: 8}},
+	} {
+		f := golden.Load(t, c.name)
+		tokens := f.Cases[len(f.Cases)-1].Tokens[:74]
+		one := openSplit(t, golden.Dir(t, c.name), backendtest.Open(t, backend.Options{Threads: 1}), c.o)
+		want := live(t, one, tokens)
+		layers := one.Info().Layers
+		places := map[string]func(p backend.Part) bool{
+			"experts apart":   func(p backend.Part) bool { return p.Kind == backend.ExpertsPart },
+			"head apart":      func(p backend.Part) bool { return p.Kind == backend.HeadPart },
+			"embedding apart": func(p backend.Part) bool { return p.Kind == backend.EmbeddingPart },
+			"output apart":    func(p backend.Part) bool { return p.Kind == backend.OutputPart },
+			"every second": func(p backend.Part) bool {
+				return p.Kind == backend.LayerPart && p.Layer%2 == 0 || p.Kind == backend.ExpertsPart && p.Layer%2 == 1
+			},
+		}
+		for border := range layers + 1 {
+			places[fmt.Sprintf("border at %d", border)] = func(p backend.Part) bool {
+				layer := p.Kind == backend.LayerPart || p.Kind == backend.ExpertsPart
+				if border == layers/2 { // the first on the device, and everything else with the last
+					return !layer || p.Layer >= border
+				}
+				return layer && p.Layer < border
+			}
+		}
+		for name, onHost := range places {
+			t.Run(c.name+"/"+name, func(t *testing.T) {
+				r := openSplit(t, golden.Dir(t, c.name), divided(t, onHost), c.o)
+				got := live(t, r, tokens)
+				same(t, "logits", got.rows, want.rows)
+				if fmt.Sprint(got.drawn) != fmt.Sprint(want.drawn) {
+					t.Errorf("drew %v, want %v", got.drawn, want.drawn)
+				}
+				if !bytes.Equal(got.saved, want.saved) {
+					t.Error("the saved state has other bytes")
+				}
+				after := want.rows[len(want.rows)-3-len(tokens[len(tokens)-12+6:]) : len(want.rows)-3]
+				same(t, "from there to here", resume(t, r, want.saved, tokens), after)
+				same(t, "from here to there", resume(t, one, got.saved, tokens), after)
+				if r.Info().Bytes != one.Info().Bytes {
+					t.Errorf("%d bytes of weights, want %d", r.Info().Bytes, one.Info().Bytes)
+				}
+			})
+		}
+	}
+}

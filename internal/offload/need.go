@@ -1,0 +1,133 @@
+// Package offload decides which parts of a model a device computes and which the host's processor,
+// where the device has not enough memory for all. It knows what the parts take, by a survey of the
+// checkpoint, and how fast both sides read their memory; how two devices become one is package
+// split's. What it decides changes the speed of a model and no bit of its answers.
+//
+// Layers go to the device from the last on, for what follows them is there: the output matrix,
+// which is the largest, the logits, and the head, which drafts between passes. What is left of the
+// device's memory is for the embedding and the vision tower. Experts are most of such a model and
+// little of what a token reads, so they may stay on the host by themselves. Of all places that fit,
+// the one with the least time per token is taken: what both sides read for it, at the speed of their
+// memory, and the crossings between them.
+package offload
+
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/model/weights"
+)
+
+// Need is what a model takes.
+type Need struct {
+	Layers  int
+	Tied    bool                   // the embedding is the output matrix too
+	Parts   map[backend.Part]Share // those that there are
+	Context int                    // tokens that there is state for
+	Work    int64                  // bytes of activations on a device that computes layers
+	Logits  int64                  // bytes of activations where the output is
+}
+
+// Share is what a part takes.
+type Share struct {
+	Weights int64 // bytes
+	Pass    int64 // of these, what a token reads
+	State   int64 // bytes of sequences
+}
+
+// Options say how a model will be loaded. The zero value is the default.
+type Options struct {
+	Quantize int   // bits, see model.Options
+	KVBits   int   // likewise
+	Context  int   // tokens of the longest sequence; 0: what the model allows, at most DefaultContext
+	KVMemory int64 // bytes of sequences, if more than one of the longest takes; 0 or less: that one
+	NoVision bool
+}
+
+// DefaultContext is the maximum context where nobody names one and the model allows more.
+const DefaultContext = 32768
+
+// What activations are counted for: the rows of a round, and those of them whose logits are wanted.
+const (
+	workRows  = 512
+	logitRows = 64
+)
+
+// NewNeed is what a model takes that was surveyed.
+func NewNeed(s *weights.Survey, o Options) *Need {
+	n := &Need{
+		Layers: len(s.Layout.Layers), Tied: s.Tied, Parts: map[backend.Part]Share{}, Context: o.Context,
+		Logits: 4 * logitRows * int64(s.Vocab),
+	}
+	widest := 0
+	for p, size := range s.Sizes {
+		if p.Kind == backend.TowerPart && o.NoVision {
+			continue
+		}
+		x := Share{Weights: size.Bytes, Pass: size.Pass}
+		if o.Quantize > 0 {
+			bits := int64(o.Quantize)
+			if p.Kind == backend.HeadPart || p.Kind == backend.TowerPart {
+				bits = 8
+			}
+			// Every group of 64 has a scale and an offset of two bytes, and those are widened.
+			if w := size.Parameters * (bits + 1) / 8; w < x.Weights {
+				x.Pass = int64(float64(x.Pass) * float64(w) / float64(x.Weights))
+				x.Weights = w
+			}
+		}
+		if p.Kind == backend.LayerPart || p.Kind == backend.ExpertsPart {
+			widest = max(widest, size.Outputs)
+		}
+		n.Parts[p] = x
+	}
+	n.Work = 4 * workRows * int64(2*widest+6*s.Hidden)
+	n.state(s, o)
+	return n
+}
+
+// state adds the memory of sequences.
+func (n *Need) state(s *weights.Survey, o Options) {
+	layers, head := s.Layout.LayerBytes(o.Context), s.HeadLayout.LayerBytes(o.Context)
+	total := int64(0)
+	for _, list := range [][]int64{layers, head} {
+		for _, b := range list {
+			total += b
+		}
+	}
+	scale := 1.0
+	if o.KVBits > 0 {
+		scale = float64(o.KVBits) / 16 // the survey's have 16
+	}
+	if more := float64(o.KVMemory) / max(float64(total), 1); more > scale {
+		scale = more
+	}
+	add := func(p backend.Part, bytes int64) {
+		if x, ok := n.Parts[p]; ok {
+			x.State += int64(scale * float64(bytes))
+			n.Parts[p] = x
+		}
+	}
+	for i, b := range layers {
+		add(backend.Part{Kind: backend.LayerPart, Layer: i}, b)
+	}
+	for _, b := range head {
+		add(backend.Part{Kind: backend.HeadPart}, b)
+	}
+}
+
+// total is the sum over all parts.
+func (n *Need) total() (t Share) {
+	for _, x := range n.Parts {
+		t.Weights, t.Pass, t.State = t.Weights+x.Weights, t.Pass+x.Pass, t.State+x.State
+	}
+	return t
+}
+
+// experts reports whether any layer has some.
+func (n *Need) experts() bool {
+	for p := range n.Parts {
+		if p.Kind == backend.ExpertsPart {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,244 @@
+package offload
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	_ "github.com/foretoken/foretoken/internal/model/glm"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
+)
+
+const gb = 1_000_000_000
+
+// dense is a model of ten layers of one gigabyte each, an embedding and an output matrix of one, and
+// a head; sequences take a tenth as much.
+func dense() *Need {
+	n := &Need{Layers: 10, Context: 4096, Work: gb / 10, Logits: gb / 100, Parts: map[backend.Part]Share{
+		{Kind: backend.EmbeddingPart}: {Weights: gb, Pass: 4096},
+		{Kind: backend.OutputPart}:    {Weights: gb, Pass: gb},
+		{Kind: backend.HeadPart}:      {Weights: gb / 2, Pass: gb / 2, State: gb / 10},
+		{Kind: backend.TowerPart}:     {Weights: gb / 2, Pass: gb / 2},
+	}}
+	for i := range n.Layers {
+		n.Parts[backend.Part{Kind: backend.LayerPart, Layer: i}] = Share{Weights: gb, Pass: gb, State: gb / 10}
+	}
+	return n
+}
+
+// mixture is a model of ten layers, a tenth of a gigabyte each, with two gigabytes of experts, of
+// which a token reads a twentieth.
+func mixture() *Need {
+	n := dense()
+	for i := range n.Layers {
+		n.Parts[backend.Part{Kind: backend.LayerPart, Layer: i}] = Share{Weights: gb / 10, Pass: gb / 10, State: gb / 10}
+		n.Parts[backend.Part{Kind: backend.ExpertsPart, Layer: i}] = Share{Weights: 2 * gb, Pass: gb / 10}
+	}
+	return n
+}
+
+// machine is a device and a host with so many gigabytes free.
+func machine(device, host float64) Machine {
+	return Machine{
+		Device: Side{Name: "gpu", Free: int64(device * gb), Bandwidth: 1000e9}, Host: Side{Name: "cpu", Free: int64(host * gb), Bandwidth: 50e9},
+		Border: 20 * time.Microsecond,
+	}
+}
+
+// TestPlan has models and machines, and where the models go.
+func TestPlan(t *testing.T) {
+	slow := machine(9, 64)
+	slow.Device.Bandwidth = 20e9
+	unknown := machine(9, 64)
+	unknown.Device.Bandwidth, unknown.Host.Bandwidth = 0, 0
+	tied := dense()
+	tied.Tied = true
+	tied.Parts[backend.Part{Kind: backend.EmbeddingPart}] = Share{Weights: gb, Pass: gb}
+	tied.Parts[backend.Part{Kind: backend.OutputPart}] = Share{}
+	far := machine(9, 64)
+	far.Border = time.Second
+	for _, c := range []struct {
+		name string
+		need *Need
+		want Want
+		on   Machine
+		plan string // without the sizes; an error begins with "!"
+	}{
+		{"all of it fits", dense(), Want{}, machine(24, 64), "layers 0-9, embedding, output, head, vision tower on gpu"},
+		{"some layers", dense(), Want{}, machine(9, 64), "layers 4-9, output, head on gpu; layers 0-3, embedding, vision tower on cpu"},
+		{"a few bytes less", dense(), Want{}, machine(8.7, 64), "layers 5-9, embedding, output, head on gpu; layers 0-4, vision tower on cpu"},
+		{"embedding and tower fill what is left", dense(), Want{}, machine(10.5, 64), "layers 3-9, output, head, vision tower on gpu; layers 0-2, embedding on cpu"},
+		{"one layer", dense(), Want{}, machine(3.1, 64), "layers 9, output, head on gpu; layers 0-8, embedding, vision tower on cpu"},
+		{"not one", dense(), Want{}, machine(2, 64), "layers 0-9, embedding, output, head, vision tower on cpu"},
+		{"a device that is slower than the host", dense(), Want{}, slow, "layers 0-9, embedding, output, head, vision tower on cpu"},
+		{"nothing was measured", dense(), Want{}, unknown, "layers 4-9, output, head on gpu; layers 0-3, embedding, vision tower on cpu"},
+		{"the embedding is the output", tied, Want{}, machine(9, 64), "layers 4-9, embedding, output, head on gpu; layers 0-3, vision tower on cpu"},
+		{"so many", dense(), Want{Layers: 2}, machine(9, 64), "layers 8-9, embedding, output, head, vision tower on gpu; layers 0-7 on cpu"},
+		{"more than there are", dense(), Want{Layers: 99}, machine(24, 64), "layers 0-9, embedding, output, head, vision tower on gpu"},
+		{"too many", dense(), Want{Layers: 8}, machine(9, 64), "!the model does not fit with 8 of its 10 layers on the device: it has 13.0 GB of weights, 1.1 GB for sequences of up to 4096 tokens and 110.0 MB of activations; gpu has 9.0 GB free and cpu 64.0 GB: --gpu-layers auto would have 6 of them on the device; or load fewer bits (--quantize 4), a shorter --context or --kv-bits 8"},
+		{"nowhere", dense(), Want{}, machine(6, 6), "!the model fits nowhere: it has 13.0 GB of weights, 1.1 GB for sequences of up to 4096 tokens and 110.0 MB of activations; gpu has 6.0 GB free and cpu 6.0 GB, of which a twentieth stays free: load fewer bits (--quantize 4), a shorter --context or --kv-bits 8"},
+		{"no experts", dense(), Want{CPUExperts: true}, machine(24, 64), "!the model has no experts to keep on the host"},
+		{"experts, all fit", mixture(), Want{}, machine(32, 64), "layers 0-9, embedding, output, head, vision tower on gpu"},
+		{"experts apart", mixture(), Want{CPUExperts: true}, machine(32, 64), "layers 0-9, embedding, output, head, vision tower on gpu; experts of layers 0-9 on cpu"},
+		{"some experts apart", mixture(), Want{}, machine(12, 64), "layers 0-9, embedding, output, head, vision tower on gpu; experts of layers 0-6 on cpu"},
+		{"crossings that cost more than they bring", mixture(), Want{}, far, "layers 0-9, embedding, output, head, vision tower on cpu"},
+		{"some layers without their experts", mixture(), Want{Layers: 4, CPUExperts: true}, machine(12, 64), "layers 6-9, embedding, output, head, vision tower on gpu; layers 0-5, experts of layers 6-9 on cpu"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := New(c.need, c.want, c.on)
+			if err != nil {
+				if got := "!" + strings.TrimPrefix(err.Error(), "offload: "); got != c.plan {
+					t.Errorf("error %q, want %q", got, c.plan)
+				}
+				return
+			}
+			var sides []string
+			weights, layers := int64(0), 0
+			for _, u := range p.Uses() {
+				sides = append(sides, fmt.Sprintf("%s on %s", strings.Join(u.Parts, ", "), u.Name))
+				weights, layers = weights+u.Weights, layers+u.Layers
+			}
+			if got := strings.Join(sides, "; "); got != c.plan {
+				t.Errorf("plan %q, want %q", got, c.plan)
+			}
+			if weights != c.need.total().Weights || layers != c.need.Layers {
+				t.Errorf("%d bytes and %d layers lie somewhere, want %d and %d", weights, layers, c.need.total().Weights, c.need.Layers)
+			}
+			for _, onHost := range []bool{false, true} {
+				if !p.fits(onHost) {
+					t.Errorf("does not fit: %s", p)
+				}
+			}
+			if (p.Token > 0) != (c.on.Host.Bandwidth > 0) {
+				t.Errorf("%v a token", p.Token)
+			}
+		})
+	}
+}
+
+// TestPlanInOneLine checks what people are told.
+func TestPlanInOneLine(t *testing.T) {
+	p, err := New(dense(), Want{}, machine(9, 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "layers 4-9, output, head on gpu, 7.5 GB; layers 0-3, embedding, vision tower on cpu, 5.5 GB; about 87.0 ms a token"
+	if got := p.String(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestMoreMemoryIsNeverSlower has a device grow.
+func TestMoreMemoryIsNeverSlower(t *testing.T) {
+	for name, need := range map[string]*Need{"dense": dense(), "mixture": mixture()} {
+		last := time.Duration(1 << 62)
+		for free := 0.0; free < 32; free += 0.25 {
+			p, err := New(need, Want{}, machine(free, 64))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Token > last {
+				t.Errorf("%s: %v a token with %v GB, %v with less", name, p.Token, free, last)
+			}
+			last = p.Token
+		}
+		if best := need.total().Pass / 1000; int64(last) > 2*best {
+			t.Errorf("%s: %v a token on the device alone", name, last)
+		}
+	}
+}
+
+// TestNeedAddsUp surveys a model: parts take together what the survey says, and fewer bits take less.
+func TestNeedAddsUp(t *testing.T) {
+	for _, name := range []string{"moe", "deepseek_v3"} {
+		t.Run(name, func(t *testing.T) { needAddsUp(t, name) })
+	}
+}
+
+func needAddsUp(t *testing.T, name string) {
+	c, err := checkpoint.Open(golden.Dir(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	s, err := model.Survey(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := NewNeed(s, Options{Context: 1000})
+	all := n.total()
+	if all.Weights != s.Loaded || n.Layers != len(s.Layout.Layers) || !n.experts() {
+		t.Errorf("%d bytes in %d layers, want %d in %d", all.Weights, n.Layers, s.Loaded, len(s.Layout.Layers))
+	}
+	if want := s.Layout.Bytes(1000) + s.HeadLayout.Bytes(1000); all.State != want {
+		t.Errorf("%d bytes of state, want %d", all.State, want)
+	}
+	if all.Pass >= all.Weights || all.Pass == 0 {
+		t.Errorf("a token reads %d of %d bytes", all.Pass, all.Weights)
+	}
+	for what, o := range map[string]Options{
+		"4 bits": {Context: 1000, Quantize: 4}, "keys of 8 bits": {Context: 1000, KVBits: 8}, "shorter": {Context: 100}, "no tower": {Context: 1000, NoVision: true},
+	} {
+		if less := NewNeed(s, o).total(); less.Weights+less.State >= all.Weights+all.State && (what != "no tower" || s.Tower.Loaded > 0) {
+			t.Errorf("%s: %+v, want less than %+v", what, less, all)
+		}
+	}
+	if more := NewNeed(s, Options{Context: 1000, KVMemory: 1 << 30}).total(); more.State < 1<<30-1<<10 || more.State > 1<<30 {
+		t.Errorf("%d bytes of state, want a gibibyte", more.State)
+	}
+	devices := []backend.Info{{Name: "gpu", Free: 8 << 30}, {Name: "small", Free: all.Weights / 2}, {Name: "cpu", Free: 1 << 20}, {Name: "absent", Missing: "it is"}}
+	list := PreviewOn(devices, s, Options{})
+	if len(list) != 2 || !list[0].Fits || list[1].Fits || !strings.HasPrefix(list[0].Where, "layers 0-") || !strings.HasPrefix(list[1].Where, "the model fits nowhere: ") {
+		t.Errorf("preview: %+v", list)
+	}
+}
+
+// limited is a device with so much memory free.
+type limited struct {
+	backend.Backend
+	free int64
+}
+
+func (m *limited) FreeMemory() int64 { return m.free }
+
+// TestOpenChoosesDevices has a model go to a device that has memory for it, to one that has some, and
+// to one that has none.
+func TestOpenChoosesDevices(t *testing.T) {
+	n := dense()
+	for p, s := range n.Parts { // a megabyte in place of a gigabyte
+		n.Parts[p] = Share{s.Weights / 1000, s.Pass / 1000, s.State / 1000}
+	}
+	n.Work, n.Logits = n.Work/1000, n.Logits/1000
+	for _, c := range []struct {
+		free int64
+		want Want
+		name string
+	}{
+		{24e6, Want{}, "opaque"},
+		{9e6, Want{}, "opaque and cpu"},
+		{24e6, Want{Layers: 3}, "opaque and cpu"},
+		{1e6, Want{}, "cpu"},
+	} {
+		b := &limited{backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1})), c.free}
+		d, p, err := beside(b, n, c.want, backend.Options{Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sides []string
+		for _, name := range strings.Split(d.Name(), " and ") {
+			sides = append(sides, strings.Fields(name)[0])
+		}
+		if got := strings.Join(sides, " and "); got != c.name {
+			t.Errorf("%+v: %s computes: %s", c, got, p)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

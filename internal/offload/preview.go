@@ -1,0 +1,45 @@
+package offload
+
+import (
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/model/weights"
+)
+
+// Preview is where a model would go on a device.
+type Preview struct {
+	Device string `json:"device"`
+	Fits   bool   `json:"fits"`
+	Where  string `json:"where"` // for people: the parts and where they lie, or why it does not fit
+}
+
+// PreviewOn says where a model would go on each of a machine's devices beside the host's processor,
+// by their free memory: nothing is measured. It is empty if there is none.
+func PreviewOn(devices []backend.Info, s *weights.Survey, o Options) []Preview {
+	if o.Context == 0 {
+		o.Context = min(s.Context, DefaultContext)
+	}
+	var host Side
+	for i := range devices {
+		if devices[i].Name == backend.HostName() {
+			host = Side{Name: devices[i].Name, Free: devices[i].Free}
+		}
+	}
+	need, list := NewNeed(s, o), []Preview{}
+	for i := range devices {
+		d := &devices[i]
+		if d.Missing != "" || d.Name == host.Name {
+			continue
+		}
+		p, err := New(need, Want{}, Machine{Device: Side{Name: d.Name, Free: d.Free}, Host: host})
+		x := Preview{Device: d.Name, Fits: err == nil}
+		if err != nil {
+			x.Where = strings.TrimPrefix(err.Error(), "offload: ")
+		} else {
+			x.Where = p.String()
+		}
+		list = append(list, x)
+	}
+	return list
+}
