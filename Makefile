@@ -6,12 +6,14 @@
 # Every module of this repository.
 MODULES := . internal/server/clienttest tools internal/backend/cpu/kernel/_gen
 
-# What make dist builds.
+# What make cross builds, and what make dist packs: with the tag cuda, a program that needs the
+# system's C library and finds NVIDIA's driver.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+ARCHIVES  := $(PLATFORMS) linux/amd64:cuda linux/arm64:cuda windows/amd64:cuda
 
 # What crosscheck checks: every file that this machine does not compile, so each system, each
 # processor and each build tag once. All platforms: make cross.
-VARIANTS := linux/amd64:noasm,noembed linux/arm64:emulated darwin/arm64 windows/amd64
+VARIANTS := linux/amd64:noasm,noembed linux/arm64:emulated,cuda darwin/arm64:cuda windows/amd64:cuda
 
 # Tests compute on one processor each, and as many packages run beside each other: threads of the
 # models in tests spend most of their time waiting for each other. Tests that are about threads
@@ -46,7 +48,7 @@ on = @for platform in $(2); do echo "$$platform: $(1)"; GOOS=$${platform%/*} GOA
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check nightly build generated test test-tools test-noasm test-arm64 test-sdks test-deploy test-clients test-agents test-web screenshots race soak long \
+.PHONY: help check nightly build generated test test-tools test-noasm test-arm64 test-cuda kernels test-sdks test-deploy test-clients test-agents test-web screenshots race soak long \
 	lint lint-sdks fmt fmt-check crosscheck cross dist bench bench-gate bench-pages benchstat fuzz clean \
 	bin/lint bin/gofumpt bin/benchstat bin/crosscheck bin/dist
 
@@ -73,7 +75,7 @@ test: ## run all tests of the library and the program; needs Go alone
 
 test-noasm: ## run the listed tests of the kernels and the model without assembly
 	$(call stage,test-noasm: portable code only)
-	go test -vet off -short -tags noasm -run '^TestPortable$$' ./internal/backend/cpu/kernel ./internal/backend/cpu ./internal/model/qwen35
+	go test -vet off -short -tags noasm -run '^TestPortable$$' ./internal/backend/cpu/kernel ./internal/backend/cpu ./internal/model/qwen35 ./internal/model/glm
 
 # What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
 test-arm64: ## run the listed tests of the kernels for arm64, emulated on other machines
@@ -84,6 +86,17 @@ test-arm64: ## run the listed tests of the kernels for arm64, emulated on other 
 	else \
 		GOOS=linux GOARCH=arm64 go test -vet off -short -tags emulated -exec "$$qemu -cpu max" -run '^TestKernels$$' ./internal/backend/cpu/...; \
 	fi
+
+# Not part of check: needs an NVIDIA GPU, and that there is none is an error. Without one the same
+# tests run on an interpreter, as part of test.
+test-cuda: ## run the tests of the CUDA backend and the laws of the engine on the machine's GPU
+	$(call stage,test-cuda: on the GPU)
+	go test -vet off -count 1 -tags cuda ./internal/backend/cuda/...
+	FORETOKEN_TEST_DEVICE=cuda go test -vet off -count 1 -tags cuda -skip '^TestOpenPeakMemory$$' $$(git ls-files --cached --others --exclude-standard '*/cuda_test.go' | sed 's|\(.*\)/.*|./\1|')
+	go test -vet off -count 1 -tags cuda -run 'Device' .
+
+kernels: ## compile the CUDA kernels to PTX; NVCC=path of nvcc, of CUDA 11.8 for what is committed
+	internal/backend/cuda/kernels/build.sh
 
 race: ## run the listed tests (race_test.go) under the race detector
 	$(call stage,race: tests listed in race_test.go)
@@ -157,9 +170,9 @@ cross: ## build everything, examples included, for every platform
 	$(call stage,cross: $(PLATFORMS))
 	$(call on,go build -buildvcs=false ./...,$(PLATFORMS))
 
-dist: bin/dist ## pack builds for every platform into dist/, with checksums; VERSION=v0.1.0
-	$(call stage,dist: $(PLATFORMS))
-	@bin/dist -version '$(VERSION)' $(PLATFORMS)
+dist: bin/dist ## pack builds for every platform, with and without CUDA, into dist/, with checksums; VERSION=v0.1.0
+	$(call stage,dist: $(ARCHIVES))
+	@bin/dist -version '$(VERSION)' $(ARCHIVES)
 
 bench: ## run the benchmarks; BENCH=regexp COUNT=n
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...

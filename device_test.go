@@ -8,7 +8,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -54,13 +56,19 @@ func tokenIDs(a *Answer) string {
 	return fmt.Sprint(ids)
 }
 
+// on is a device, and how many layers of a model are on it; 0: all.
+type on struct {
+	device string
+	layers int
+}
+
 // session has a model on a device read prompts, draft, verify, roll back, several sequences at a
 // time; then the same prompts with more behind them, of which the prefix cache knows the first
-// part; then another process with the folder of the cache only.
-func session(t *testing.T, device string) [][]heard {
+// part; then another process with the folder of the cache only, on the next of the devices.
+func session(t *testing.T, devices ...on) [][]heard {
 	t.Helper()
 	o := Options{
-		Device: device, Threads: 1, Log: silent, Context: 512, KVMemory: 64 << 20, PrefixCache: PrefixCache{Dir: t.TempDir()},
+		Threads: 1, Log: silent, Context: 512, KVMemory: 64 << 20, PrefixCache: PrefixCache{Dir: t.TempDir()},
 		Speculation: Speculation{Depth: 3, NoSelfTest: true},
 	}
 	requests := func(length int) []Request {
@@ -78,13 +86,15 @@ func session(t *testing.T, device string) [][]heard {
 		return list
 	}
 	var all [][]heard
-	for _, lengths := range [][]int{{100, 130}, {150}} {
+	for i, lengths := range [][]int{{100, 130}, {150}} {
+		at := devices[i%len(devices)]
+		o.Device, o.Offload.Layers = at.device, at.layers
 		m, err := Open(Tiny, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.HasPrefix(m.Device(), device+" ") {
-			t.Fatalf("%s computes on %s", device, m.Device())
+		if !strings.HasPrefix(m.Device(), at.device+" ") || len(m.Placement()) != min(at.layers, 1)+1 {
+			t.Fatalf("%v computes on %s, %v", at, m.Device(), m.Placement())
 		}
 		for _, n := range lengths {
 			all = append(all, hear(t, m, requests(n)))
@@ -96,16 +106,32 @@ func session(t *testing.T, device string) [][]heard {
 	return all
 }
 
+var sessionOnCPU [][]heard
+
+// onCPU is the session on the processor alone.
+func onCPU(t *testing.T) [][]heard {
+	t.Helper()
+	if sessionOnCPU == nil {
+		sessionOnCPU = session(t, on{device: "cpu"})
+	}
+	return sessionOnCPU
+}
+
 // TestNobodyLooksIntoADevice runs the embedded model on a device whose memory only it can read:
 // everything that the engine, the model, the head and the prefix cache do goes through the
 // operations of package backend, and gives the bits that it gives on the CPU. It replays passes
 // that it has recorded, so that all that differs between passes is in backend.Pass.
 func TestNobodyLooksIntoADevice(t *testing.T) {
 	before := backendtest.Replays()
-	want, got := session(t, "cpu"), session(t, "opaque")
+	compareSessions(t, session(t, on{device: "opaque"}), onCPU(t))
 	if backendtest.Replays() == before {
 		t.Error("no pass was replayed")
 	}
+}
+
+// compareSessions compares what a device said with what the CPU did, which has to say something.
+func compareSessions(t *testing.T, got, want [][]heard) {
+	t.Helper()
 	for i := range want {
 		if !slices.Equal(got[i], want[i]) {
 			t.Errorf("part %d: %v, on the CPU %v", i, got[i], want[i])
@@ -124,10 +150,82 @@ func TestNobodyLooksIntoADevice(t *testing.T) {
 }
 
 func TestOpenNamesTheDevicesThereAre(t *testing.T) {
-	if _, err := Open(Tiny, Options{Device: "abacus", Log: silent}); !errors.Is(err, ErrNoDevice) || err.Error() != "device abacus: not available in this build; use auto or cpu or opaque" {
+	if _, err := Open(Tiny, Options{Device: "abacus", Log: silent}); !errors.Is(err, ErrNoDevice) || err.Error() != "device abacus: not available in this build; use auto or cuda or cpu or opaque" {
 		t.Errorf("%v", err)
 	}
-	if m := openTiny(t, Options{Device: "auto", Threads: 1}); !strings.HasPrefix(m.Device(), "cpu ") {
+	i := slices.IndexFunc(backend.List(), func(d backend.Info) bool { return d.Default })
+	if m := openTiny(t, Options{Device: "auto", Threads: 1}); !strings.HasPrefix(m.Device(), backend.List()[i].Name+" ") {
 		t.Errorf("auto is %s", m.Device())
+	}
+}
+
+// TestModelsOnTwoDevices has some layers of a model on a device and the others on the processor:
+// the same bits, also when a prefix was computed on one of them, or with another border.
+func TestModelsOnTwoDevices(t *testing.T) {
+	want := onCPU(t)
+	for _, devices := range [][]on{{{"opaque", 1}, {"cpu", 0}}, {{"cpu", 0}, {"opaque", 3}}} {
+		for i, got := range session(t, devices...) {
+			if !slices.Equal(got, want[i]) {
+				t.Errorf("%v, part %d: %v, on the CPU %v", devices, i, got, want[i])
+			}
+		}
+	}
+}
+
+// TestPreemptionOnTwoDevices has memory for fewer sequences than there are.
+func TestPreemptionOnTwoDevices(t *testing.T) {
+	var want []heard
+	budget := int64(0)
+	for _, at := range []on{{"cpu", 0}, {"cpu", 0}, {"opaque", 2}} {
+		m := openTiny(t, Options{
+			Device: at.device, Offload: Offload{Layers: at.layers}, Threads: 1, Context: 256, PrefixCache: PrefixCache{Off: true}, KVMemory: budget,
+			Speculation: Speculation{Depth: 2, NoSelfTest: true},
+		})
+		if budget == 0 { // of three sequences as they begin
+			need := spec.Need(m.model.Layout(), m.draft.drafter.Layout(), m.info.Width)
+			budget = 3 * need.Bytes(32)
+			continue
+		}
+		var requests []Request
+		for i := range 3 {
+			p := &Prompt{IDs: []int32{int32(300 + i), 301, 302, 303, 304}}
+			requests = append(requests, Request{Prompt: p, MaxTokens: 120, IgnoreEnd: true, Hash: true, Sampling: &sample.Options{Seed: uint64(i)}})
+		}
+		got := hear(t, m, requests)
+		if m.Stats().Preemptions == 0 {
+			t.Errorf("%v: nothing was preempted", at)
+		}
+		for i := range got {
+			got[i].drafted, got[i].accepted = 0, 0 // which depend on what was there beside
+		}
+		if want == nil {
+			want = got
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v: %v, want %v", at, got, want)
+		}
+	}
+}
+
+func TestOffloadRefusesWhatCannotBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"no other device":  {Options{Device: "cpu", Offload: Offload{Layers: 3}}, "not available: cpu "},
+		"experts, alone":   {Options{Device: "cpu", Offload: Offload{CPUExperts: true}}, "no other device to put a part of the model on"},
+		"a strange number": {Options{Device: "opaque", Offload: Offload{Layers: -2}}, "-2 layers on the device, want"},
+		"no experts":       {Options{Device: "opaque", Offload: Offload{CPUExperts: true}}, "model tiny: offload: the model has no experts"},
+		"no memory":        {Options{Device: "opaque", Offload: Offload{Layers: 2}, KVMemory: 1 << 60}, "does not fit with 2 of its"},
+		"nowhere":          {Options{Device: "opaque", KVMemory: 1 << 60}, "the model fits nowhere: it has "},
+	} {
+		c.o.Log = silent
+		if m, err := Open(Tiny, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, %v; want %q", name, m, err, c.want)
+		}
+	}
+	m := openTiny(t, Options{Device: "opaque", Offload: Offload{Layers: LayersOff}, Threads: 1})
+	if p := m.Placement(); len(p) != 1 || !strings.HasPrefix(p[0].Device, "cpu ") || p[0].Layers != m.Info().Layers || p[0].Weights != m.Info().Bytes {
+		t.Errorf("without layers on the device: %+v", p)
 	}
 }

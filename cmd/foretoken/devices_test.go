@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
@@ -71,17 +72,26 @@ other
 func TestDeviceIsAFlagOfEveryCommandThatComputes(t *testing.T) {
 	for _, command := range []string{"generate", "run", "serve", "doctor tiny", "bench decode", "bench model", "bench kernels", "bench compare"} {
 		words := strings.Fields(command)
-		o := runIn(t, nil, append(words, "--device", "cuda")...)
-		if o.code != exitUsage || !strings.Contains(o.err, `"--device" flag: device cuda: not available in this build; use auto or cpu`) {
-			t.Errorf("%s --device cuda: %+v", command, o)
+		o := runIn(t, nil, append(words, "--device", "abacus")...)
+		if o.code != exitUsage || !strings.Contains(o.err, `"--device" flag: device abacus: not available in this build; use auto or cuda or cpu`) {
+			t.Errorf("%s --device abacus: %+v", command, o)
 		}
 		o = runIn(t, nil, append(append([]string{"__complete"}, words...), "--device", "")...)
-		if !strings.HasPrefix(o.out, "auto\ncpu\n") {
+		if !strings.HasPrefix(o.out, "auto\ncuda\ncpu\n") {
 			t.Errorf("%s: completion of --device: %q", command, o.out)
 		}
 	}
 	o := runIn(t, nil, with([]string{"generate", "--device", "cpu", "--verbose", "--threads", "1", "--max-tokens", "1"}, ids...)...)
 	if o.code != 0 || !strings.Contains(o.err, " on cpu ") {
 		t.Errorf("--device cpu: %+v", o)
+	}
+}
+
+func TestPlacementInOneLine(t *testing.T) {
+	got := describePlacement([]foretoken.Placement{
+		{Device: "gpu", Layers: 2, Parts: []string{"layers 2-3", "output"}, Weights: 7e6}, {Device: "cpu", Layers: 2, Parts: []string{"layers 0-1"}, Weights: 6e5},
+	})
+	if want := "gpu: layers 2-3, output, 7.0 MB; cpu: layers 0-1, 0.6 MB"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

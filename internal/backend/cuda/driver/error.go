@@ -11,6 +11,7 @@ const (
 	OutOfMemory        Code = 2
 	NotInitialized     Code = 3
 	StubLibrary        Code = 34
+	Unavailable        Code = 46
 	NoDevice           Code = 100
 	InvalidDevice      Code = 101
 	InvalidContext     Code = 201
@@ -34,7 +35,7 @@ const (
 )
 
 var names = map[Code]string{
-	InvalidValue: "INVALID_VALUE", OutOfMemory: "OUT_OF_MEMORY", NotInitialized: "NOT_INITIALIZED", StubLibrary: "STUB_LIBRARY", NoDevice: "NO_DEVICE",
+	InvalidValue: "INVALID_VALUE", OutOfMemory: "OUT_OF_MEMORY", NotInitialized: "NOT_INITIALIZED", StubLibrary: "STUB_LIBRARY", Unavailable: "DEVICE_UNAVAILABLE", NoDevice: "NO_DEVICE",
 	InvalidDevice: "INVALID_DEVICE", InvalidContext: "INVALID_CONTEXT", ECC: "ECC_UNCORRECTABLE", InvalidPTX: "INVALID_PTX", UnsupportedPTX: "UNSUPPORTED_PTX_VERSION",
 	FileNotFound: "FILE_NOT_FOUND", InvalidHandle: "INVALID_HANDLE", NotFound: "NOT_FOUND", IllegalAddress: "ILLEGAL_ADDRESS", OutOfResources: "LAUNCH_OUT_OF_RESOURCES",
 	LaunchTimeout: "LAUNCH_TIMEOUT", MisalignedAddress: "MISALIGNED_ADDRESS", LaunchFailed: "LAUNCH_FAILED", NotPermitted: "NOT_PERMITTED", NotSupported: "NOT_SUPPORTED",
@@ -47,6 +48,30 @@ func (c Code) String() string {
 		return "CUDA_ERROR_" + name
 	}
 	return fmt.Sprintf("CUDA_ERROR_%d", int(c))
+}
+
+// Remedy is what a user can do, or nothing.
+func (c Code) Remedy() string {
+	switch c {
+	case OutOfMemory:
+		return "the GPU's memory is used up: end other programs that use it (nvidia-smi lists them), or take a smaller model or context"
+	case StubLibrary:
+		return "this libcuda is a stub for building: put the driver's own before it"
+	case Unavailable:
+		return "another process has the GPU to itself: end it, or set the compute mode to default"
+	case NoDevice, InvalidDevice:
+		return "no NVIDIA GPU is visible: look at nvidia-smi and at CUDA_VISIBLE_DEVICES"
+	case NotPermitted, Unknown:
+		return "the process may not use the GPU: look at the permissions of /dev/nvidia* and at the container's GPU options"
+	case DriverMismatch:
+		return "library and kernel module of the driver have different versions: reboot"
+	case InvalidPTX, UnsupportedPTX:
+		return "the driver does not know these kernels: install a newer one"
+	}
+	if c.Sticky() {
+		return "the GPU is lost to this process: start it again, and look at the system's log"
+	}
+	return ""
 }
 
 // Error makes a code one to compare with: errors.Is(err, driver.OutOfMemory).
@@ -65,10 +90,14 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
+	text := fmt.Sprintf("cuda: %s: %v", e.Call, e.Code)
 	if e.Cause != nil {
-		return fmt.Sprintf("cuda: %s: %v: %v", e.Call, e.Code, e.Cause)
+		text += fmt.Sprintf(": %v", e.Cause)
 	}
-	return fmt.Sprintf("cuda: %s: %v", e.Call, e.Code)
+	if remedy := e.Code.Remedy(); remedy != "" {
+		text += "; " + remedy
+	}
+	return text
 }
 
 // Unwrap gives the code and the cause.

@@ -1,0 +1,179 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+)
+
+// Options of New.
+type Options struct {
+	Kernels fs.FS // the PTX, NAME.ptx.gz
+	Slab    int64 // bytes of memory that are asked of the driver at once; 0: 256 MB
+	Staging int64 // bytes of pinned memory that what goes to the device passes through; 0: 16 MB
+	Plain   bool  // record no passes
+}
+
+// Backend is a GPU. See backend.Backend for the contract of its methods.
+type Backend struct {
+	dev    driver.Device
+	info   driver.Info
+	stream driver.Stream
+	opts   Options
+
+	modules   map[string]driver.Module
+	functions map[string]*loaded
+	args      arguments // of the launch that is being made
+
+	memory  arena
+	weights map[*weight]struct{}
+	staged  staging
+	host    []byte // pinned: what Host has returned
+	pieces  scratch
+	call    callBlock
+	passes  passes
+	tops    topScratch
+
+	attention attention
+
+	err    error // the first of the operations, until it is reported
+	closed bool
+}
+
+var (
+	_ backend.Backend = (*Backend)(nil)
+	_ backend.Drawer  = (*Backend)(nil)
+)
+
+// New makes a backend of an open device, which the backend closes.
+func New(dev driver.Device, info driver.Info, o Options) (*Backend, error) {
+	if info.Compute[0] < minCompute {
+		return nil, fmt.Errorf("cuda: %s: %w: %s", info.Name, backend.ErrUnavailable, tooOld(info))
+	}
+	if o.Slab == 0 {
+		o.Slab = 256 << 20
+	}
+	if o.Staging == 0 {
+		o.Staging = 16 << 20
+	}
+	stream, err := dev.Stream()
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{
+		dev: dev, info: info, stream: stream, opts: o,
+		modules: map[string]driver.Module{}, functions: map[string]*loaded{}, weights: map[*weight]struct{}{},
+	}
+	b.memory.dev, b.memory.slab, b.passes.most = dev, o.Slab, maxOperations
+	if b.staged.data, err = dev.Pin(o.Staging); err != nil {
+		return nil, errors.Join(err, stream.Close())
+	}
+	return b, nil
+}
+
+// minCompute is the compute capability that the kernels are written for.
+const minCompute = 8
+
+// tooOld says what a device lacks.
+func tooOld(info driver.Info) string {
+	return fmt.Sprintf("compute capability %d.%d; the kernels need %d.0, which Ampere and later GPUs have", info.Compute[0], info.Compute[1], minCompute)
+}
+
+// Name is the GPU.
+func (b *Backend) Name() string {
+	return fmt.Sprintf("cuda %s, compute %d.%d", b.info.Name, b.info.Compute[0], b.info.Compute[1])
+}
+
+// FreeMemory is what the driver has left, and what lies unused in slabs, but for what attention
+// will ask for.
+func (b *Backend) FreeMemory() int64 {
+	free, _, err := b.dev.Memory()
+	if err != nil {
+		return 0
+	}
+	free += b.memory.unused()
+	if !b.attention.split {
+		free -= int64(b.splitBytes())
+	}
+	return max(0, free)
+}
+
+// Close frees all memory. Tensors and weights are invalid after it.
+func (b *Backend) Close() error {
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	err := b.passes.close()
+	for w := range b.weights {
+		b.Unload(w)
+	}
+	err = errors.Join(err, b.memory.close(), b.dev.Unpin(b.staged.data))
+	if b.host != nil {
+		err = errors.Join(err, b.dev.Unpin(b.host))
+	}
+	err = errors.Join(err, b.stream.Close())
+	for _, m := range b.modules {
+		err = errors.Join(err, m.Close())
+	}
+	if closing := b.dev.Close(); err == nil || closing == nil {
+		return closing // a lost device has failed in everything before
+	}
+	return err
+}
+
+// fail keeps the first error of the operations.
+func (b *Backend) fail(err error) {
+	if err != nil && b.err == nil {
+		b.err = err
+	}
+}
+
+// wait returns when all that was queued has ended, with the first error since the last call.
+func (b *Backend) wait() error {
+	err := b.stream.Wait()
+	b.staged.used = 0
+	if b.err != nil {
+		err, b.err = b.err, nil
+	}
+	return err
+}
+
+// begin is called first by every operation: what the one before has worked in is free.
+func (b *Backend) begin() { b.pieces.next = 0 }
+
+// at is the address of a tensor's first number, for a kernel. A recorded pass that uses it is
+// given up when its memory is.
+func (b *Backend) at(t backend.Tensor) driver.Ptr {
+	p := b.address(t)
+	if m, ok := t.Mem.(*memory); ok {
+		b.passes.note(m)
+	}
+	return p
+}
+
+// address is at for memory that is not part of a pass's shape: that of sequences. It is 0 for the
+// zero Tensor.
+func (b *Backend) address(t backend.Tensor) driver.Ptr {
+	if t.Mem == nil {
+		return 0
+	}
+	m, ok := t.Mem.(*memory)
+	if !ok || m.owner != b || m.freed {
+		panic("cuda: tensor of another device, or that was freed")
+	}
+	end := t.Offset
+	if t.Rows > 0 {
+		end += (t.Rows-1)*t.Stride + t.Cols
+	}
+	if t.Offset < 0 || int64(end*t.Type.Size()) > m.bytes {
+		panic(fmt.Sprintf("cuda: %d×%d numbers %d apart from %d on, in memory of %d bytes", t.Rows, t.Cols, t.Stride, t.Offset, m.bytes))
+	}
+	return m.at + driver.Ptr(t.Offset*t.Type.Size())
+}
+
+// rank puts a GPU before the processor.
+const rank = 10

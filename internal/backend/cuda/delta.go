@@ -1,0 +1,51 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/backend"
+)
+
+// deltaSeqs bounds the sequences whose recurrences run side by side. The number of sequences is no
+// part of a pass's shape, so a grid is as high as there are rows, and blocks without a sequence
+// end at once: prompts have many of them.
+const deltaSeqs = 16
+
+// deltaStrip is the columns of a state that a block has.
+const deltaStrip = 32
+
+// DeltaNet runs a Gated DeltaNet layer.
+func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
+	rows, channels := in.QKV.Rows, d.Channels()
+	values := d.ValueHeads * d.ValueDim
+	wrong := in.QKV.Cols != channels || in.Z.Cols != values || dst.Cols != values || in.A.Cols != d.ValueHeads || in.B.Cols != d.ValueHeads ||
+		in.Z.Rows != rows || dst.Rows != rows || in.A.Rows != rows || in.B.Rows != rows || d.ValueHeads%d.KeyHeads != 0 || 2*rows > maxRows ||
+		d.Conv.Rows != d.Kernel || d.Conv.Cols != channels || d.Norm.Cols != d.ValueDim
+	if wrong {
+		panic(fmt.Sprintf("cuda: DeltaNet %+v of %d×%d, %d×%d, %d×%d and %d×%d into %d×%d", *d, in.QKV.Rows, in.QKV.Cols,
+			in.Z.Rows, in.Z.Cols, in.B.Rows, in.B.Cols, in.A.Rows, in.A.Cols, dst.Rows, dst.Cols))
+	}
+	b.begin()
+	call := b.lists(backend.Pass{Batch: batch})
+	if rows == 0 {
+		return
+	}
+	chained := (d.KeyDim + 3) &^ 3
+	mixed := b.scratch(4 * rows * (2*d.KeyHeads*chained + values + d.KeyHeads + 2*d.ValueHeads + 4))
+	b.launch("delta.delta_mix", grid{x: d.KeyHeads, y: rows, threads: 256, shared: 8 * d.KeyDim},
+		call, at.Delta, b.at(in.QKV), in.QKV.Stride, b.at(in.A), in.A.Stride, b.at(in.B), in.B.Stride,
+		b.at(d.Conv), d.Conv.Stride, b.at(d.DecayRate), b.at(d.DecayBias), d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, mixed)
+	strips := (d.ValueDim + deltaStrip - 1) / deltaStrip
+	g := grid{x: d.ValueHeads * strips, y: min(rows, deltaSeqs), threads: 4 * deltaStrip}
+	if d.KeyDim == 128 && d.ValueDim%deltaStrip == 0 {
+		b.launch("delta.delta_recur128", g, call, at.Delta, b.at(dst), dst.Stride, d.KeyHeads, d.ValueHeads, d.ValueDim, mixed, rows)
+	} else {
+		g.shared = 4 * (d.KeyDim*(deltaStrip+1) + 2*chained)
+		b.launch("delta.delta_recur", g, call, at.Delta, b.at(dst), dst.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, mixed, rows)
+	}
+	heads := (d.ValueHeads + 3) / 4
+	tails := (min(rows, deltaSeqs)*((channels+127)/128) + heads - 1) / heads // rows of blocks for the last inputs
+	b.launch("delta.delta_gate", grid{x: heads, y: rows + tails, threads: 128},
+		call, at.Delta, b.at(dst), dst.Stride, b.at(in.Z), in.Z.Stride, b.at(d.Norm), d.Eps, d.SigmoidGate, b.at(in.QKV), in.QKV.Stride,
+		d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, mixed, rows)
+}

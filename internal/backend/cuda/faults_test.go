@@ -1,0 +1,140 @@
+//go:build !cuda
+
+package cuda
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// fault is a change of a kernel's text.
+type fault struct {
+	name, module, kernel string
+	check                string // of the suite, that finds it; or "pass", or "product"
+	what                 string // a pattern
+	n                    int    // which of those that it matches
+	with                 string // what stands there instead
+}
+
+// plant changes the text.
+func (f *fault) plant(t *testing.T, text string) string {
+	t.Helper()
+	from := strings.Index(text, ".entry "+f.kernel+"(")
+	if from < 0 {
+		t.Fatalf("%s has no %s", f.module, f.kernel)
+	}
+	body := text[from:]
+	if end := strings.Index(body, "\n}\n"); end >= 0 {
+		body = body[:end]
+	}
+	pattern := regexp.MustCompile(f.what)
+	all := pattern.FindAllStringIndex(body, -1)
+	if len(all) <= f.n {
+		t.Fatalf("%s: %s has %d of %s", f.name, f.kernel, len(all), f.what)
+	}
+	at := all[f.n]
+	changed := body[:at[0]] + pattern.ReplaceAllString(body[at[0]:at[1]], f.with) + body[at[1]:]
+	return text[:from] + changed + text[from+len(body):]
+}
+
+// zipped is a text as it lies in files.
+func zipped(text string) []byte {
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	_, _ = z.Write([]byte(text)) // a buffer takes everything
+	_ = z.Close()
+	return out.Bytes()
+}
+
+// Kernels with a fault do not pass: the suite finds other bits, or the interpreter what no kernel may
+// do.
+func TestPlantedFaultsAreFound(t *testing.T) {
+	const load, barrier = `(ld\.global\S*\s+[^\[\n]*\[%rd\d+)\]`, `\n\s*(bar|barrier)\.(cta\.)?sync\s[^\n]*`
+	for _, f := range []fault{
+		{"an index off by one", "rowwise", "rms_norm", "RMSNorm", load, 0, "$1+4]"},
+		{"an index off by one", "rowwise", "gather", "Gather", load, 0, "$1+4]"},
+		{"an index off by one", "product", "relay_4_64_1", "product", load, 6, "$1+4]"},
+		{"an index off by one", "top", "top_maxima", "Top", load, 0, "$1+4]"},
+		{"squares added in another order", "rowwise", "rms_norm", "RMSNorm", `(\[%r\d+)\+-1024\]([^\[]*)(\[%r\d+)\+-768\]`, 0, "$1+-768]$2$3+-1024]"},
+		{"a missing barrier", "rowwise", "rms_norm", "RMSNorm", barrier, 0, ""},
+		{"a missing barrier", "rowwise", "layer_norm", "LayerNorm", barrier, 1, ""},
+		{"a missing barrier", "product", "relay_4_64_1", "product", barrier, 0, ""},
+		{"no wait for the kernels before", "rowwise", "rms_norm", "pass", `griddepcontrol\.wait;`, 0, ""},
+	} {
+		t.Run(f.name+" in "+f.kernel, func(t *testing.T) {
+			files := fstest.MapFS{}
+			texts := os.DirFS("kernels")
+			names, err := fs.Glob(texts, "*.ptx.gz")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				data, err := fs.ReadFile(texts, name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if name == f.module+".ptx.gz" {
+					text, err := readText(texts, f.module)
+					if err != nil {
+						t.Fatal(err)
+					}
+					data = zipped(f.plant(t, text))
+				}
+				files[name] = &fstest.MapFile{Data: data}
+			}
+			dev, info := openDriver(t, drivertest.Options{})
+			b, err := New(dev, info, Options{Kernels: files, Slab: 1, Staging: 1 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close() //nolint:errcheck // the device may be lost
+			found := false
+			switch f.check {
+			case "pass":
+				w := newTower(t, b)
+				w.space(2)
+				_, err := w.try([]int32{1, 2}, []int32{1}, nil)
+				found = err != nil
+			case "product":
+				want, _ := teamwork(t, backendtest.CPU(t, backend.Options{Threads: 1}))
+				got, err := teamwork(t, b)
+				found = err != nil || !slices.Equal(got, want)
+			default:
+				found = len(backendtest.Brief(t).Only(f.check).Check(b)) > 0
+			}
+			if !found {
+				t.Error("not found")
+			}
+		})
+	}
+}
+
+// teamwork is a product whose sums go from warp to warp.
+func teamwork(t *testing.T, b backend.Backend) ([]float32, error) {
+	t.Helper()
+	w := newTower(t, b)
+	wide := w.load(randomMatrix(t, rand.New(rand.NewPCG(1, 2)), 48, 64*20, 4, 64, dtype.BF16))
+	x, y := w.alloc(3, 64*20), w.alloc(3, 48)
+	list := make([]float32, 3*64*20)
+	for i := range list {
+		list[i] = float32(i%17) - 8.5
+	}
+	if err := b.Write(x, list); err != nil {
+		t.Fatal(err)
+	}
+	b.MatMul(x, backend.Product{Dst: y, W: wide})
+	return b.Host(y)
+}

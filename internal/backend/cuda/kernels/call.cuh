@@ -1,0 +1,26 @@
+// The call block: what kernels read of a pass that differs between two passes of one shape. call.go
+// writes it.
+#pragma once
+
+// A sequence of the call: see backend.Seq. pages and deltas are the indices of its first entry in
+// Call.page and Call.delta.
+struct Seq {
+  int first, n, pos, drafts, accepted, pages, deltas, unused;
+};
+
+// The state of a DeltaNet layer for a sequence: see backend.Recurrent. Strides are in numbers.
+struct Recurrent {
+  float *state, *tail, *keys, *deltas, *decays;
+  int stateStride, tailStride, keysStride, deltasStride, decaysStride, unused;
+};
+
+struct Call {
+  int rows, seqs, wants, onlys;
+  const int *ids, *want, *only;        // [rows], [wants], [onlys]
+  const Seq *seq;                      // [seqs]
+  const int *rowSeq;                   // [rows]: -1 for a row of no sequence
+  const int *positions;                // [rows][3]
+  unsigned char *const *page;          // of all sequences, one after another
+  const Recurrent *delta;              // likewise, a layer after the other
+};
+static_assert(sizeof(Seq) == 32 && sizeof(Recurrent) == 64 && sizeof(Call) == 80, "call.go");

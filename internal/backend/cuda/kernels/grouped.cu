@@ -1,0 +1,16 @@
+// Products with integers of 4 and 8 bits in groups of 32 and 128.
+#include "many.cuh"
+#include "relay.cuh"
+
+RELAY(relay_4_32_1, 4, 32, false, 1, 8, 2, 2)
+RELAY(relay_4_32_4, 4, 32, false, 4, 4, 2, 1)
+MANY(many_4_32_4, 4, 32, false, 1, 4, 6)
+RELAY(relay_8_32_1, 8, 32, false, 1, 8, 2, 2)
+RELAY(relay_8_32_4, 8, 32, false, 4, 4, 2, 1)
+MANY(many_8_32_4, 8, 32, false, 1, 4, 6)
+RELAY(relay_4_128_1, 4, 128, false, 1, 4, 2, 2)
+RELAY(relay_4_128_4, 4, 128, false, 4, 2, 2, 1)
+MANY(many_4_128_4, 4, 128, false, 1, 4, 4)
+RELAY(relay_8_128_1, 8, 128, false, 1, 2, 2, 2)
+RELAY(relay_8_128_4, 8, 128, false, 4, 1, 2, 1)
+MANY(many_8_128_4, 8, 128, false, 1, 4, 4)

@@ -1,0 +1,120 @@
+// Products of many rows, for prompts. A block has 32*ACROSS outputs: ACROSS warps with two tiles
+// each for 8*STRIPS rows, and DOWN times as many for more rows. What a group needs is copied a few groups ahead; sums
+// of all groups stay in registers, so their order is the order of the loop.
+#pragma once
+#include "tensor.cuh"
+
+template <int BITS, int GROUP, bool WIDE, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forceinline__ void many(const Product& p) {
+  constexpr int BLOCK = blockBytes<BITS, GROUP, WIDE>(), CODES = GROUP * 2 * BITS, ROWS = DOWN * 8 * STRIPS, TILES = 2 * ACROSS, THREADS = 32 * ACROSS * DOWN;
+  constexpr int WEIGHTS = TILES * BLOCK, ACTS = ROWS * GROUP, STAGE = WEIGHTS + ACTS + ROWS * 8, ROW = GROUP / 16;
+  extern __shared__ __align__(16) byte stages[];
+  release();
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, wo = warp % ACROSS, wr = warp / ACROSS;
+  const int tile0 = blockIdx.y * TILES, row0 = blockIdx.x * ROWS, groups = p.w.groups;
+  // Each thread copies the same pieces of every group. What is beyond the last tile or row is read
+  // elsewhere, and nobody looks at the results.
+  constexpr int NW = (WEIGHTS / 16 + THREADS - 1) / THREADS, NA = (ROWS * ROW + THREADS - 1) / THREADS;
+  const byte* weight[NW];
+  const signed char* code[NA];
+#pragma unroll
+  for (int i = 0; i < NW; i++) {
+    const int k = threadIdx.x + i * THREADS;
+    weight[i] = tileAt(p.w, 0, min(tile0 + k / (BLOCK / 16), p.w.tiles - 1)) + k % (BLOCK / 16) * 16;
+  }
+#pragma unroll
+  for (int i = 0; i < NA; i++) {
+    const int k = threadIdx.x + i * THREADS;
+    code[i] = p.codes + (long long)min(row0 + k / ROW, p.rows - 1) * p.codeStride + k % ROW * 16;
+  }
+  const float2* tail = p.tails + min(row0 + 2 * (int)threadIdx.x, p.tailRows - 2);
+  auto weights = [&](word to) {
+#pragma unroll
+    for (int i = 0; i < NW; i++) {
+      if (threadIdx.x + i * THREADS < WEIGHTS / 16) copy16(to + (threadIdx.x + i * THREADS) * 16, weight[i]);
+      weight[i] += BLOCK;
+    }
+  };
+  auto rows = [&](word to) {
+#pragma unroll
+    for (int i = 0; i < NA; i++) {
+      if (threadIdx.x + i * THREADS < ROWS * ROW) copy16(to + WEIGHTS + (threadIdx.x + i * THREADS) * 16, code[i]);
+      code[i] += GROUP;
+    }
+    if (threadIdx.x < ROWS / 2) copy16(to + WEIGHTS + ACTS + threadIdx.x * 16, tail);
+    tail += p.tailRows;
+  };
+  const word base = (word)__cvta_generic_to_shared(stages);
+#pragma unroll 1
+  for (int g = 0; g < S - 1; g++)
+    if (g < groups) weights(base + g * STAGE);
+  await();
+#pragma unroll 1
+  for (int g = 0; g < S - 1; g++) {
+    if (g < groups) rows(base + g * STAGE);
+    commit();
+  }
+  int now = 0, ask = S - 1;  // stages
+  float acc[2][STRIPS][4];
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+#pragma unroll
+    for (int n = 0; n < STRIPS; n++)
+#pragma unroll
+      for (int j = 0; j < 4; j++) acc[i][n][j] = 0;
+#pragma unroll 1
+  for (int g = 0; g < groups; g++) {
+    arrived<S - 2>();
+    __syncthreads();
+    if (g + S - 1 < groups) weights(base + ask * STAGE), rows(base + ask * STAGE);
+    commit();
+    const byte* stage = stages + now * STAGE;
+    now = now + 1 == S ? 0 : now + 1, ask = ask + 1 == S ? 0 : ask + 1;
+    Codes<GROUP> c[2];
+    float s[2][4];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const byte* block = stage + (wo * 2 + i) * BLOCK;
+      unpack<BITS, GROUP>(c[i], block, lane);
+      readScales<WIDE>(s[i], block + CODES, lane);
+    }
+#pragma unroll
+    for (int n = 0; n < STRIPS; n++) {
+      Acts<GROUP> a;
+      loadActs<GROUP>(a, (const signed char*)stage + WEIGHTS + (wr * STRIPS + n) * 8 * GROUP + lane * (GROUP / 4));
+      const float4 t = ((const float4*)(stage + WEIGHTS + ACTS))[(wr * STRIPS + n) * 4 + (lane & 3)];
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        int d[4];
+        multiply<GROUP>(d, c[i], a);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          acc[i][n][j] = __fmaf_rn(s[i][j / 2 * 2 + 1], j & 1 ? t.w : t.y, __fmaf_rn(__fmul_rn(sumOf(d[j]), j & 1 ? t.z : t.x), s[i][j / 2 * 2], acc[i][n][j]));
+      }
+    }
+  }
+  // Results go through shared memory, one tile of each warp at a time: rows are written whole.
+  constexpr int OUTS = 16 * ACROSS, PITCH = OUTS + 4;
+  float* out = (float*)stages;
+  arrived<0>();
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < STRIPS; n++)
+#pragma unroll
+      for (int j = 0; j < 4; j++) out[((wr * STRIPS + n) * 8 + (lane & 3) * 2 + (j & 1)) * PITCH + wo * 16 + lane / 4 + (j >> 1) * 8] = acc[i][n][j];
+    __syncthreads();
+#pragma unroll 1
+    for (int k = threadIdx.x; k < ROWS * OUTS; k += THREADS) {
+      const int row = row0 + k / OUTS, c = k % OUTS, tile = tile0 + c / 16 * 2 + i;
+      if (row < p.rows) put(p, row, tile * 16 + c % 16, out[k / OUTS * PITCH + c]);
+    }
+  }
+}
+
+// Two tiles of each of two warps, and 8*STRIPS rows of each of DOWN: small blocks, many of which fit on
+// a multiprocessor, so that there is always one that computes.
+#define MANY(NAME, BITS, GROUP, WIDE, DOWN, STRIPS, BLOCKS)                                                           \
+  extern "C" __global__ void __launch_bounds__(64 * DOWN, BLOCKS) NAME(const __grid_constant__ Product p) { \
+    many<BITS, GROUP, WIDE, 2, DOWN, STRIPS, 4>(p);                                                             \
+  }

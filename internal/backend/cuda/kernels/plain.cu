@@ -1,0 +1,138 @@
+// Products of every format in the order of the CPU's portable code, and the quantizing of their
+// input. Formats that matter most have kernels of their own; these are the clear ones.
+#include "product.cuh"
+#include "quantize.cuh"
+
+// quantize rounds groups of rows to integers, a warp for each group. With slots, row i goes to
+// slots[i] and comes from there too or, if share rows come from one, from i/share.
+extern "C" __global__ void __launch_bounds__(256) quantize(const float* x, int xStride, signed char* codes, int codeStride, float2* tails, int cols, int group, int tailRows, const int* slots, int share) {
+  release();
+  const int g = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x & 31;
+  await();
+  if (g * group >= cols) return;
+  const int row = slots ? slots[blockIdx.y] : blockIdx.y;
+  x += (long long)(share ? blockIdx.y / share : row) * xStride + g * group;
+  codes += (long long)row * codeStride + g * group;
+  float v[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) v[i] = lane + 32 * i < group ? x[lane + 32 * i] : 0;
+  quantizeGroup(v, group, codes, tails + (long long)g * tailRows + row);
+}
+
+// values is codes as signed or, where they have biases, unsigned bytes.
+__device__ __forceinline__ word values(const Weight& w, word q) {
+  if (w.kind == BIASED) return q;
+  word v = 0;
+  for (int i = 0; i < 32; i += 8) v |= (integer(w, q >> i & 0xff) & 0xff) << i;
+  return v;
+}
+
+__device__ __forceinline__ int dot(const Weight& w, word q, word a, int sum) {
+  if (w.kind == BIASED)
+    asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(q), "r"(a));
+  else
+    asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(q), "r"(a));
+  return sum;
+}
+
+// integerPlain: a block has a tile and eight rows. Of sixteen groups at a time, each thread
+// computes one output's integer sums; then a thread for each output and row adds them in order.
+extern "C" __global__ void __launch_bounds__(256) integerPlain(const __grid_constant__ Product p) {
+  __shared__ float products[16][8][16], sums[16][8];
+  __shared__ float2 scales[16][16];
+  release();
+  await();
+  const Weight& w = p.w;
+  const int o = threadIdx.x & 15, slot = threadIdx.x / 16;
+  for (int i = blockIdx.x; i < pieces(p); i += gridDim.x) {
+    const Piece a = piece(p, i);
+    const byte* tile = tileAt(w, a.matrix, a.tile);
+    for (int r0 = blockIdx.y * 8; r0 < a.rows; r0 += gridDim.y * 8) {
+      const int rows = min(8, a.rows - r0);
+      float acc = 0;
+      for (int g0 = 0; g0 < w.groups; g0 += 16) {
+        const int g = g0 + slot;
+        if (g < w.groups) {
+          const byte* block = blockOf(w, tile, g);
+          int sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+          const signed char* in[8];
+#pragma unroll
+          for (int r = 0; r < 8; r++)
+            in[r] = p.codes + (long long)(a.first + r0 + min(r, rows - 1)) * p.codeStride + g * w.group;
+          for (int v = 0; v < w.group / 4; v++) {
+            const word q = values(w, fours(w, block, v, o));
+#pragma unroll
+            for (int r = 0; r < 8; r++)
+              if (r < rows) sum[r] = dot(w, q, ((const word*)in[r])[v], sum[r]);
+          }
+#pragma unroll
+          for (int r = 0; r < 8; r++)
+            if (r < rows) {
+              const float2 t = p.tails[(long long)g * p.tailRows + a.first + r0 + r];
+              products[slot][r][o] = __fmul_rn((float)sum[r], t.x);
+              if (o == 0) sums[slot][r] = t.y;
+            }
+          scales[slot][o] = scaleOf(w, tile, g, o);
+        }
+        __syncthreads();
+        if (slot < rows)
+          for (int k = 0; k < min(16, w.groups - g0); k++) {
+            const float2 s = scales[k][o];
+            acc = __fmaf_rn(products[k][slot][o], s.x, acc);
+            if (w.kind == BIASED) acc = __fmaf_rn(s.y, sums[k][slot], acc);
+          }
+        __syncthreads();
+      }
+      if (slot < rows) put(p, a.first + r0 + slot, a.tile * 16 + o, acc);
+    }
+  }
+}
+
+// floatPlain is of codes as floats: a block has a tile and eight rows, a thread for each output and row. Panels of 64
+// columns are decoded for all of them.
+extern "C" __global__ void __launch_bounds__(128) floatPlain(const __grid_constant__ Product p) {
+  __shared__ float panel[64][16];
+  release();
+  await();
+  const Weight& w = p.w;
+  const int o = threadIdx.x & 15, slot = threadIdx.x / 16;
+  for (int i = blockIdx.x; i < pieces(p); i += gridDim.x) {
+    const Piece a = piece(p, i);
+    const byte* tile = tileAt(w, a.matrix, a.tile);
+    for (int r0 = blockIdx.y * 8; r0 < a.rows; r0 += gridDim.y * 8) {
+      const bool mine = r0 + slot < a.rows;
+      const float* x = p.x + (long long)(a.first + r0 + (mine ? slot : 0)) * p.xStride;
+      float even = 0, odd = 0;
+      for (int g = 0; g < w.groups; g++) {
+        const byte* block = blockOf(w, tile, g);
+        const float2 s = scaleOf(w, tile, g, o);
+        const int width = min(w.group, w.cols - g * w.group);
+        for (int k0 = 0; k0 < width; k0 += 64) {
+          const int n = min(64, width - k0);
+          for (int k = slot; k < n; k += 8) panel[k][o] = codedAt(w, block, s, k0 + k, o);
+          __syncthreads();
+          if (mine) {
+            const float* v = x + g * w.group + k0;
+            for (int k = 0; k + 1 < n; k += 2) {
+              even = __fmaf_rn(v[k], panel[k][o], even);
+              odd = __fmaf_rn(v[k + 1], panel[k + 1][o], odd);
+            }
+            if (n & 1) even = __fmaf_rn(v[n - 1], panel[n - 1][o], even);
+          }
+          __syncthreads();
+        }
+      }
+      if (mine) put(p, a.first + r0 + slot, a.tile * 16 + o, __fadd_rn(even, odd));
+    }
+  }
+}
+
+// embed decodes rows of a table: those that the call lists or, with drawn, whose ids are numbers
+// there, one a row; any row for what is not an id.
+extern "C" __global__ void __launch_bounds__(256) embed(const __grid_constant__ Weight w, float* dst, int dstStride, const Call* call, const float* drawn, int drawnStride) {
+  release();
+  await();
+  const int id = drawn ? min(max((int)drawn[(long long)blockIdx.y * drawnStride], 0), w.rows - 1) : call->ids[blockIdx.y];
+  float* y = dst + (long long)blockIdx.y * dstStride;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < w.cols; i += gridDim.x * blockDim.x) y[i] = numberAt(w, 0, id, i);
+}

@@ -1,0 +1,58 @@
+// What products of all kinds have in common: their operands, and where results go.
+#pragma once
+#include "call.cuh"
+#include "weight.cuh"
+
+// Job is one matrix of a stack and the rows that it is multiplied with, for experts: from a
+// multiple of eight on, and no more than the kernel takes at once.
+struct Job {
+  int matrix, first, rows, pad;
+};
+
+// Product is x times the rows of w. Input rows are floats or quantized: codes [rows, cols], rows
+// codeStride apart, and tails [groups, tailRows], the scale and the scaled sum of a row's group.
+// Both have memory for whole chunks of eight groups and 32 rows from any multiple of eight on.
+struct Product {
+  Weight w;
+  const signed char* codes;
+  const float2* tails;
+  const float* x;
+  float* dst;
+  const float* bias;   // [rows of w], or none
+  const Call* only;    // its list says which tiles; none: all
+  const Job* jobs;     // none: matrix 0 and all rows
+  const int* jobCount;
+  int tailRows, codeStride, xStride, dstStride, rows, add;
+};
+
+// Piece is some rows and a tile of a product.
+struct Piece {
+  int tile, matrix, first, rows;
+};
+
+// pieces is how many there are: tiles of all jobs, or those that are listed.
+__device__ __forceinline__ int pieces(const Product& p) {
+  if (p.jobs) return p.w.tiles * *p.jobCount;
+  return p.only ? p.only->onlys : p.w.tiles;
+}
+
+__device__ __forceinline__ Piece piece(const Product& p, int i) {
+  if (p.jobs) {
+    const Job j = p.jobs[i / p.w.tiles];
+    return {i % p.w.tiles, j.matrix, j.first, j.rows};
+  }
+  return {p.only ? p.only->only[i] : i, 0, 0, p.rows};
+}
+
+__device__ __forceinline__ const byte* tileAt(const Weight& w, int matrix, int tile) {
+  return w.data + matrix * w.matrix + (long long)tile * w.tileBytes;
+}
+
+// put writes a result, and adds what is to be added.
+__device__ __forceinline__ void put(const Product& p, int row, int out, float v) {
+  if (out >= p.w.rows) return;
+  float* y = p.dst + (long long)row * p.dstStride + out;
+  if (p.add) v = __fadd_rn(*y, v);
+  if (p.bias) v = __fadd_rn(v, p.bias[out]);
+  *y = v;
+}

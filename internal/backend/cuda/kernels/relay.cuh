@@ -1,0 +1,195 @@
+// Products of few rows, at the speed of memory: the relay.
+//
+// A team of warps shares a tile of 16 outputs and takes chunks of groups in turn. A warp computes
+// the integer sums of its chunk and their products with the scales of the rows by itself, waits
+// for the accumulators of the chunk before, adds to them in order, and hands them on: all but two
+// of the multiply-adds per group run in parallel, and groups stay in order. The grid is as large
+// as fits, teams take tiles by stride, and the ring of copies runs on across tiles.
+#pragma once
+#include "tensor.cuh"
+
+__device__ __forceinline__ void meet(int barrier) { asm volatile("barrier.cta.sync %0, 64;" ::"r"(barrier) : "memory"); }
+__device__ __forceinline__ void hand(int barrier) { asm volatile("barrier.cta.arrive %0, 64;" ::"r"(barrier) : "memory"); }
+
+// keep is v as something that the compiler cannot compute again where it is used.
+__device__ __forceinline__ word keep(word v) { return __shfl_sync(~0u, v, threadIdx.x & 31); }
+
+__device__ __forceinline__ void read4(float (&v)[4], word at) {
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(at) : "memory");
+}
+__device__ __forceinline__ void write4(word at, float a, float b, float c, float d) {
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(at), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+
+// Chunks is the chunks of a warp, one after another: of the pieces of its team, those that it has
+// its turn with.
+struct Chunks {
+  int item, k;  // piece, chunk of its tile
+  Piece piece;
+};
+
+// relay multiplies up to 8*NB rows. G groups make a chunk, S chunks are under way; a team has
+// 2^shift warps. Of a last chunk that is not whole, and of rows that are not there, everything but
+// the last step is computed as well, from whatever is there.
+template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __forceinline__ void relay(const Product& p, int shift) {
+  constexpr int BLOCK = blockBytes<BITS, GROUP, WIDE>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS, COPIES = (CHUNK / 16 + 31) / 32;
+  constexpr bool AHEAD = NB * G <= 4;  // registers have space for the rows of the next chunk
+  extern __shared__ __align__(16) byte ring[];
+  __shared__ float4 baton[8][NB][32];
+  release();
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, size = 1 << shift, turn = warp & (size - 1);
+  const int next = turn + 1 == size ? warp + 1 - size : warp + 1;
+  const int team = (blockIdx.x * 8 + warp) >> shift, teams = gridDim.x * 8 >> shift;
+  const int take = keep(1 + warp), give = keep(1 + next);  // barriers
+  const word takeAt = keep((word)__cvta_generic_to_shared(&baton[warp][0][lane])), giveAt = keep((word)__cvta_generic_to_shared(&baton[next][0][lane]));
+  const int groups = p.w.groups, chunks = (groups + G - 1) / G, tailRows = p.tailRows;
+  if (p.jobs) await();
+  const int total = pieces(p);
+  byte* mine = ring + warp * S * CHUNK;
+  const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
+
+  // step goes on by as many chunks as the team has warps, and reports whether to another piece.
+  auto step = [&](Chunks& c) {
+    c.k += size;
+    if (c.k < chunks) return false;
+    do c.k -= chunks, c.item += teams;
+    while (c.k >= chunks);
+    if (c.item < total) c.piece = piece(p, c.item);
+    return true;
+  };
+  Chunks now = {team + turn / chunks * teams, turn % chunks};
+  if (now.item < total) now.piece = piece(p, now.item);
+  Chunks ask = now;
+  const byte* source;
+  auto seek = [&] { source = tileAt(p.w, ask.piece.matrix, ask.piece.tile) + ask.k * CHUNK; };
+  if (ask.item < total) seek();
+  auto issue = [&](word to) {
+    if (ask.item < total) {
+      const int bytes = min(G, groups - ask.k * G) * BLOCK;
+      if (bytes == CHUNK) {
+#pragma unroll
+        for (int i = 0; i < COPIES; i++)
+          if (lane + 32 * i < CHUNK / 16) copy16(to + i * 512, source + lane * 16 + i * 512);
+      } else {
+#pragma unroll 1
+        for (int i = 0; i < COPIES; i++)
+          if (lane + 32 * i < CHUNK / 16) copy16(to + i * 512, source + min(lane * 16 + i * 512, bytes - 16));
+      }
+      source += CHUNK << shift;
+      if (step(ask) && ask.item < total) seek();
+    }
+    commit();
+  };
+#pragma unroll 1
+  for (int i = 0; i < S; i++) issue(into + i * CHUNK);
+  if (!p.jobs) await();
+
+  // Where a lane's rows of the chunk begin, and its tails.
+  const signed char* rows[NB];
+  const float2* tails;
+  auto look = [&] {
+#pragma unroll
+    for (int n = 0; n < NB; n++)
+      rows[n] = p.codes + (long long)(now.piece.first + min(n * 8 + lane / 4, now.piece.rows - 1)) * p.codeStride + now.k * (G * GROUP) + (lane & 3) * (GROUP / 4);
+    tails = p.tails + (long long)now.k * G * tailRows + now.piece.first + 2 * (lane & 3);
+  };
+  Acts<GROUP> acts[AHEAD ? G : 1][AHEAD ? NB : 1];
+  float4 tail[AHEAD ? G : 1][AHEAD ? NB : 1];
+  auto fetch = [&](int g, int n, Acts<GROUP>& a, float4& t) {
+    loadActs<GROUP>(a, rows[n] + g * GROUP);
+    t = *(const float4*)(tails + g * tailRows + n * 8);
+  };
+  auto ahead = [&] {
+    if constexpr (AHEAD)
+#pragma unroll
+      for (int g = 0; g < G; g++)
+#pragma unroll
+        for (int n = 0; n < NB; n++) fetch(g, n, acts[g][n], tail[g][n]);
+  };
+  if (now.item < total) look(), ahead();
+  // The first chunk begins with zeros, as if the last warp had handed them on.
+  int stage = 0;
+  if (turn + 1 == size && team < total) {
+#pragma unroll
+    for (int n = 0; n < NB; n++) write4(giveAt + n * 512, 0, 0, 0, 0);
+    if (size > 1) hand(give);
+  }
+  while (now.item < total) {
+    arrived<S - 1>();
+    __syncwarp();
+    float x[G][NB][4], sums[G][NB][2], scale[G][4];
+    const byte* blocks = mine + stage * CHUNK;
+#pragma unroll
+    for (int g = 0; g < G; g++) {
+      readScales<WIDE>(scale[g], blocks + g * BLOCK + CODES, lane);
+      Codes<GROUP> c;
+      unpack<BITS, GROUP>(c, blocks + g * BLOCK, lane);
+#pragma unroll
+      for (int n = 0; n < NB; n++) {
+        Acts<GROUP> a;
+        float4 t;
+        if constexpr (AHEAD)
+          a = acts[g][n], t = tail[g][n];
+        else
+          fetch(g, n, a, t);
+        int d[4];
+        multiply<GROUP>(d, c, a);
+        x[g][n][0] = __fmul_rn(sumOf(d[0]), t.x), x[g][n][1] = __fmul_rn(sumOf(d[1]), t.z);
+        x[g][n][2] = __fmul_rn(sumOf(d[2]), t.x), x[g][n][3] = __fmul_rn(sumOf(d[3]), t.z);
+        sums[g][n][0] = t.y, sums[g][n][1] = t.w;
+      }
+    }
+    __syncwarp();
+    issue(into + stage * CHUNK);
+    stage = stage + 1 == S ? 0 : stage + 1;
+    const Chunks was = now;
+    if (!step(now)) {
+#pragma unroll
+      for (int n = 0; n < NB; n++) rows[n] += G * GROUP << shift;
+      tails += (long long)(G << shift) * tailRows;
+    } else if (now.item < total) {
+      look();
+    }
+    if (now.item < total) ahead();
+    const bool last = was.k == chunks - 1, whole = !last || groups % G == 0;
+
+    // From here to hand is what the other warps of the team wait for.
+    if (size > 1) meet(take);
+    float acc[NB][4];
+#pragma unroll
+    for (int n = 0; n < NB; n++) read4(acc[n], takeAt + n * 512);
+    auto group = [&](int g) {
+#pragma unroll
+      for (int n = 0; n < NB; n++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+          const int o = j / 2 * 2;
+          acc[n][j] = __fmaf_rn(scale[g][o + 1], sums[g][n][j & 1], __fmaf_rn(x[g][n][j], scale[g][o], acc[n][j]));
+        }
+    };
+    if (whole) {
+#pragma unroll
+      for (int g = 0; g < G; g++) group(g);
+    } else {
+#pragma unroll
+      for (int g = 0; g < G; g++)
+        if (was.k * G + g < groups) group(g);
+    }
+#pragma unroll
+    for (int n = 0; n < NB; n++) write4(giveAt + n * 512, last ? 0.0f : acc[n][0], last ? 0.0f : acc[n][1], last ? 0.0f : acc[n][2], last ? 0.0f : acc[n][3]);
+    if (size > 1 && (!last || was.item + teams < total)) hand(give);
+    if (last)
+#pragma unroll
+      for (int n = 0; n < NB; n++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+          const int row = n * 8 + (lane & 3) * 2 + (j & 1);
+          if (row < was.piece.rows) put(p, was.piece.first + row, was.piece.tile * 16 + lane / 4 + (j >> 1) * 8, acc[n][j]);
+        }
+  }
+}
+
+#define RELAY(NAME, BITS, GROUP, WIDE, NB, G, S, BLOCKS)                                                              \
+  extern "C" __global__ void __launch_bounds__(256, BLOCKS) NAME(const __grid_constant__ Product p, int shift) { \
+    relay<BITS, GROUP, WIDE, NB, G, S>(p, shift);                                                                \
+  }

@@ -1,0 +1,186 @@
+// Operations on rows: a block has a row, or a piece of one where columns do not depend on one
+// another. Strides are in numbers.
+#include "bits.cuh"
+#include "call.cuh"
+#include "quantize.cuh"
+
+// fill sets rows×cols numbers.
+extern "C" __global__ void __launch_bounds__(256) fill(float *dst, int stride, int cols, float x) {
+  release();
+  await();
+  float *y = dst + (size_t)blockIdx.y * stride;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < cols; i += gridDim.x * blockDim.x) y[i] = x;
+}
+
+template <typename T>
+__device__ __forceinline__ void copyRow(T *dst, int dstStride, const T *src, int srcStride, int cols) {
+  release();
+  await();
+  T *y = dst + (size_t)blockIdx.y * dstStride;
+  const T *x = src + (size_t)blockIdx.y * srcStride;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < cols; i += gridDim.x * blockDim.x) y[i] = x[i];
+}
+
+extern "C" __global__ void __launch_bounds__(256) copy1(uint8_t *dst, int dstStride, const uint8_t *src, int srcStride, int cols) {
+  copyRow(dst, dstStride, src, srcStride, cols);
+}
+
+extern "C" __global__ void __launch_bounds__(256) copy2(uint16_t *dst, int dstStride, const uint16_t *src, int srcStride, int cols) {
+  copyRow(dst, dstStride, src, srcStride, cols);
+}
+
+extern "C" __global__ void __launch_bounds__(256) copy4(uint32_t *dst, int dstStride, const uint32_t *src, int srcStride, int cols) {
+  copyRow(dst, dstStride, src, srcStride, cols);
+}
+
+extern "C" __global__ void __launch_bounds__(256) gather(float *dst, int dstStride, const float *x, int stride, int cols, const Call *call) {
+  release();
+  await();
+  const float *from = x + (size_t)call->want[blockIdx.y] * stride;
+  float *y = dst + (size_t)blockIdx.y * dstStride;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < cols; i += gridDim.x * blockDim.x) y[i] = from[i];
+}
+
+// wideSum adds what 64 threads have in the tree of exactmath's wide lanes, halves onto halves; the
+// first of the block's threads are the lanes. Every thread of the block gets the sum. upper is shared.
+__device__ __forceinline__ float wideSum(float a, float upper[33]) {
+  int i = threadIdx.x;
+  if (i >= 32 && i < 64) upper[i - 32] = a;
+  __syncthreads();
+  if (i < 32) {
+    a = add(a, upper[i]);
+    a = add(a, __shfl_xor_sync(0xffffffffu, a, 16));
+    a = sum16(a);
+    if (i == 0) upper[32] = a;
+  }
+  __syncthreads();
+  return upper[32];
+}
+
+// rms_norm: the first 64 threads of a block sum a row's squares, a lane each; then a warp has groups
+// of columns, and rounds them too where a product wants that. Of the second dimension of the grid
+// every block sums the row and has some of its groups; there is one where dst is x.
+extern "C" __global__ void __launch_bounds__(512) rms_norm(float *dst, int dstStride, const float *x, int stride, const float *gain, int cols, float eps, Codes c) {
+  extern __shared__ float4 space[];
+  __shared__ float upper[33];
+  release();
+  float *row = (float *)space;
+  const float *from = x + (size_t)blockIdx.x * stride;
+  await();
+  if (((size_t)from & 15) == 0 && cols % 4 == 0)
+    for (int i = threadIdx.x; i < cols / 4; i += blockDim.x) space[i] = ((const float4 *)from)[i];
+  else
+    for (int i = threadIdx.x; i < cols; i += blockDim.x) row[i] = from[i];
+  __syncthreads();
+  float s = 0.0f;
+  if (threadIdx.x < 64) {
+#pragma unroll 8
+    for (int i = threadIdx.x; i < cols; i += 64) s = fused(row[i], row[i], s);
+  }
+  float scale = rsqrt32(add(quot(wideSum(s, upper), (float)cols), eps));
+  float *y = dst + (size_t)blockIdx.x * dstStride;
+  const int lane = threadIdx.x & 31, warps = blockDim.x / 32;
+  for (int g = blockIdx.y * warps + threadIdx.x / 32; g * c.group < cols; g += gridDim.y * warps) {
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      int k = g * c.group + lane + 32 * i;
+      v[i] = 0.0f;
+      if (lane + 32 * i < c.group && k < cols) {
+        v[i] = mul(mul(row[k], scale), gain[k]);
+        y[k] = v[i];
+      }
+    }
+    if (c.codes) quantizeGroup(v, c.group, c.codes + (size_t)blockIdx.x * c.stride + g * c.group, c.tails + (size_t)g * c.tailRows + blockIdx.x);
+  }
+}
+
+// layer_norm: likewise. What lies between the sums is in dst, which may be x.
+extern "C" __global__ void __launch_bounds__(256) layer_norm(float *dst, int dstStride, const float *x, int stride, const float *gain, const float *bias, int cols, float eps) {
+  __shared__ float upper[33];
+  release();
+  await();
+  const float *row = x + (size_t)blockIdx.x * stride;
+  float *y = dst + (size_t)blockIdx.x * dstStride;
+  float s = 0.0f;
+  if (threadIdx.x < 64) {
+#pragma unroll 8
+    for (int i = threadIdx.x; i < cols; i += 64) s = add(s, row[i]);
+  }
+  float mean = quot(wideSum(s, upper), (float)cols);
+  s = 0.0f;
+  if (threadIdx.x < 64) {
+#pragma unroll 8
+    for (int i = threadIdx.x; i < cols; i += 64) {
+      float v = sub(row[i], mean);
+      s = fused(v, v, s);
+    }
+  }
+  float scale = rsqrt32(add(quot(wideSum(s, upper), (float)cols), eps));
+  for (int i = threadIdx.x; i < cols; i += blockDim.x) y[i] = fused(mul(sub(row[i], mean), scale), gain[i], bias[i]);
+}
+
+// swiglu: a warp has groups of columns, and rounds them too where a product wants that. dst may be
+// gate or up.
+extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStride, const float *gate, int gateStride, const float *up, int upStride, int cols, Codes c) {
+  release();
+  await();
+  const size_t r = blockIdx.y;
+  const int lane = threadIdx.x & 31;
+  for (int g = blockIdx.x * 8 + threadIdx.x / 32; g * c.group < cols; g += gridDim.x * 8) {
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      int k = g * c.group + lane + 32 * i;
+      v[i] = 0.0f;
+      if (lane + 32 * i < c.group && k < cols) {
+        v[i] = mul(silu32(gate[r * gateStride + k]), up[r * upStride + k]);
+        dst[r * dstStride + k] = v[i];
+      }
+    }
+    if (c.codes) quantizeGroup(v, c.group, c.codes + r * c.stride + g * c.group, c.tails + (size_t)g * c.tailRows + r);
+  }
+}
+
+// gelu: dst may be x.
+extern "C" __global__ void __launch_bounds__(256) gelu(float *dst, int dstStride, const float *x, int stride, int cols, int tanh) {
+  release();
+  await();
+  size_t r = blockIdx.y;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < cols; i += gridDim.x * blockDim.x) {
+    float v = x[r * stride + i];
+    dst[r * dstStride + i] = tanh ? geluTanh32(v) : gelu32(v);
+  }
+}
+
+// rotate turns the pairs (i, i+half) of each head of a row.
+extern "C" __global__ void __launch_bounds__(256) rotate(float *x, int stride, const float *cosines, int cosStride, const float *sines, int sinStride, int heads, int half) {
+  release();
+  await();
+  size_t r = blockIdx.y;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < heads * half; i += gridDim.x * blockDim.x) {
+    int p = i % half;
+    float *pair = x + r * stride + (size_t)(i / half) * 2 * half + p;
+    float c = cosines[r * cosStride + p], s = sines[r * sinStride + p], a = pair[0], b = pair[half];
+    pair[0] = fused(a, c, -mul(b, s));
+    pair[half] = fused(b, c, mul(a, s));
+  }
+}
+
+// read_all reads memory and does nothing else: what every kernel that reads weights is measured
+// against. n counts vectors of 16 bytes; out is never written, which the compiler does not know.
+extern "C" __global__ void __launch_bounds__(512) read_all(const uint4 *p, long long n, uint32_t *out) {
+  release();
+  await();
+  uint32_t x = 0;
+  long long step = (long long)gridDim.x * blockDim.x, i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  for (; i + 7 * step < n; i += 8 * step) {
+    uint4 v[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] = p[i + j * step];
+#pragma unroll
+    for (int j = 0; j < 8; j++) x |= v[j].x | v[j].y | v[j].z | v[j].w;
+  }
+  for (; i < n; i += step) x |= p[i].x;
+  if (x != 0) *out = x;  // the memory is zero
+}

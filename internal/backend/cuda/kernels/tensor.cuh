@@ -1,0 +1,89 @@
+// Tensor cores and asynchronous copies, for products of weights that lie for them (Weight.laid).
+#pragma once
+#include "product.cuh"
+
+// The sums of mma begin at MAGIC: as bits of a float they are 12582912 plus the sum, exactly, as
+// long as its magnitude is below 2^22. So it is for 128 codes of 8 bits.
+#define MAGIC 0x4b400000
+
+__device__ __forceinline__ float sumOf(int d) { return __fsub_rn(__int_as_float(d), 12582912.0f); }
+
+__device__ __forceinline__ void copy16(word to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void arrived() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+// Codes are the codes of 16 outputs and a group of columns as left operands of mma.
+template <int GROUP> struct Codes {
+  word a[GROUP / 32][4];
+};
+
+// unpack reads a lane's codes of a block.
+template <int BITS, int GROUP> __device__ __forceinline__ void unpack(Codes<GROUP>& c, const byte* block, int lane) {
+  const word m = 0x0f0f0f0f;
+  if constexpr (BITS == 8) {
+#pragma unroll
+    for (int i = 0; i < GROUP / 32; i++) {
+      const uint4 w = ((const uint4*)block)[32 * i + lane];
+      c.a[i][0] = w.x, c.a[i][1] = w.y, c.a[i][2] = w.z, c.a[i][3] = w.w;
+    }
+  } else if constexpr (GROUP == 32) {
+    const uint2 w = ((const uint2*)block)[lane];
+    c.a[0][0] = w.x & m, c.a[0][1] = w.y & m, c.a[0][2] = w.x >> 4 & m, c.a[0][3] = w.y >> 4 & m;
+  } else {
+#pragma unroll
+    for (int i = 0; i < GROUP / 64; i++) {
+      const uint4 w = ((const uint4*)block)[32 * i + lane];
+      c.a[2 * i][0] = w.x & m, c.a[2 * i][1] = w.y & m, c.a[2 * i][2] = w.x >> 4 & m, c.a[2 * i][3] = w.y >> 4 & m;
+      c.a[2 * i + 1][0] = w.z & m, c.a[2 * i + 1][1] = w.w & m, c.a[2 * i + 1][2] = w.z >> 4 & m, c.a[2 * i + 1][3] = w.w >> 4 & m;
+    }
+  }
+}
+
+// Acts are the codes of eight rows and a group of columns as right operands: lane 4r+q has
+// GROUP/4 columns of row r, from GROUP/4*q on.
+template <int GROUP> struct Acts {
+  word b[GROUP / 16];
+};
+
+template <int GROUP> __device__ __forceinline__ void loadActs(Acts<GROUP>& a, const signed char* p) {
+  if constexpr (GROUP == 32) {
+    const uint2 v = *(const uint2*)p;
+    a.b[0] = v.x, a.b[1] = v.y;
+  } else {
+#pragma unroll
+    for (int i = 0; i < GROUP / 64; i++) {
+      const uint4 v = ((const uint4*)p)[i];
+      a.b[4 * i] = v.x, a.b[4 * i + 1] = v.y, a.b[4 * i + 2] = v.z, a.b[4 * i + 3] = v.w;
+    }
+  }
+}
+
+// multiply leaves MAGIC plus the sums: d[0] and d[1] of output lane/4 and rows 2*(lane%4) and one
+// more, d[2] and d[3] of the output eight further.
+template <int GROUP> __device__ __forceinline__ void multiply(int (&d)[4], const Codes<GROUP>& c, const Acts<GROUP>& a) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(c.a[0][0]), "r"(c.a[0][1]), "r"(c.a[0][2]), "r"(c.a[0][3]), "r"(a.b[0]), "r"(a.b[1]), "r"(MAGIC));
+#pragma unroll
+  for (int i = 1; i < GROUP / 32; i++)
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(c.a[i][0]), "r"(c.a[i][1]), "r"(c.a[i][2]), "r"(c.a[i][3]), "r"(a.b[2 * i]), "r"(a.b[2 * i + 1]));
+}
+
+// WIDE weights have scales and biases of float32, others of bf16.
+template <int BITS, int GROUP, bool WIDE> constexpr int blockBytes() { return GROUP * 2 * BITS + (WIDE ? 128 : 64); }
+
+// readScales reads the scale and the bias of output lane/4, and those of the output eight further.
+template <bool WIDE> __device__ __forceinline__ void readScales(float (&s)[4], const byte* scales, int lane) {
+  if constexpr (WIDE) {
+    const float4 v = ((const float4*)scales)[lane / 4];
+    s[0] = v.x, s[1] = v.y, s[2] = v.z, s[3] = v.w;
+  } else {
+    const uint2 v = ((const uint2*)scales)[lane / 4];
+    s[0] = __uint_as_float(v.x << 16), s[1] = __uint_as_float(v.x & 0xffff0000u);
+    s[2] = __uint_as_float(v.y << 16), s[3] = __uint_as_float(v.y & 0xffff0000u);
+  }
+}

@@ -1,0 +1,137 @@
+// The highest numbers of rows of logits: backend.Backend.Top. Blocks of topBlock columns have a
+// maximum each; the K-th highest of those bounds what is listed from below.
+#include "bits.cuh"
+
+const int topBlock = 64;
+
+// What is asked of a row: see backend.Ask. room is how much can be listed.
+struct Ask {
+  int cols, k, room, unused;
+};
+
+// What is answered: count is how many numbers are at least low, room of them at most are listed.
+struct Answer {
+  float low;
+  int count;
+};
+
+// A number that is listed.
+struct Listed {
+  int id;
+  float logit;
+};
+
+// ordered maps numbers to integers in the same order, zeros of both signs to one. What is not a number is
+// below everything.
+__device__ __forceinline__ unsigned ordered(float z) {
+  if (z != z) return 0;
+  const unsigned b = __float_as_uint(z == 0.0f ? 0.0f : z);
+  return b ^ ((unsigned)((int)b >> 31) | 0x80000000u);
+}
+__device__ __forceinline__ float unordered(unsigned o) { return __uint_as_float(o ^ ((unsigned)((int)~o >> 31) | 0x80000000u)); }
+
+const unsigned lowest = 0x00800000, highest = 0xff7fffff;  // of -MaxFloat32 and MaxFloat32
+
+// The maxima of blocks: a warp has one.
+extern "C" __global__ void __launch_bounds__(256) top_maxima(const float *x, int stride, const Ask *asks, unsigned *maxima, int blocks) {
+  const int r = blockIdx.y, b = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x & 31;
+  release();
+  await();
+  const Ask a = asks[r];
+  if (a.k == 0 || b * topBlock >= a.cols) return;
+  const float *row = x + (size_t)r * stride;
+  const int c = b * topBlock + lane;
+  unsigned o = c < a.cols ? ordered(row[c]) : 0;
+  if (c + 32 < a.cols) o = max(o, ordered(row[c + 32]));
+  o = __reduce_max_sync(0xffffffffu, o);
+  if (lane == 0) maxima[(size_t)r * blocks + b] = o;
+}
+
+// The K-th highest maximum, digit by digit, and all numbers that are no less, in any order. A block
+// has a row.
+extern "C" __global__ void __launch_bounds__(1024) top_list(const float *x, int stride, const Ask *asks, const unsigned *maxima, int blocks,
+    Answer *answers, Listed *listed, int room) {
+  __shared__ int bins[256], numbers, want, count;
+  __shared__ unsigned cut;
+  const int r = blockIdx.x, tid = threadIdx.x, lane = tid & 31;
+  release();
+  await();
+  const Ask a = asks[r];
+  const int n = (a.cols + topBlock - 1) / topBlock;
+  const unsigned *m = maxima + (size_t)r * blocks;
+  if (a.k == 0) {
+    if (tid == 0) answers[r] = Answer{__int_as_float(0x7f800000), 0};
+    return;
+  }
+  if (tid == 0) numbers = count = 0, cut = 0, want = a.k;
+  __syncthreads();
+#pragma unroll 1
+  for (int b = tid; b < n; b += 1024)
+    if (m[b] > lowest) atomicAdd(&numbers, 1);
+  __syncthreads();
+  if (numbers < a.k) {
+    if (tid == 0) cut = lowest;
+  } else {
+#pragma unroll 1
+    for (int shift = 24; shift >= 0; shift -= 8) {
+      if (tid < 256) bins[tid] = 0;
+      __syncthreads();
+      const unsigned prefix = cut;
+      const int goal = want;
+#pragma unroll 1
+      for (int b = tid; b < n; b += 1024) {
+        const unsigned o = m[b];
+        if (shift == 24 || o >> (shift + 8) == prefix >> (shift + 8)) atomicAdd(&bins[o >> shift & 255], 1);
+      }
+      __syncthreads();
+      if (tid < 32) {  // a lane has 8 bins, the first the highest
+        int sum = 0;
+        for (int i = 0; i < 8; i++) sum += bins[255 - tid * 8 - i];
+        int upto = sum;
+#pragma unroll
+        for (int w = 1; w < 32; w <<= 1) {
+          const int below = __shfl_up_sync(0xffffffffu, upto, w);
+          if (lane >= w) upto += below;
+        }
+        int before = upto - sum;
+        if (before < goal && upto >= goal) {
+          int bin = 255 - tid * 8;
+          while (before + bins[bin] < goal) before += bins[bin--];
+          cut = prefix | (unsigned)bin << shift;
+          want = goal - before;
+        }
+      }
+      __syncthreads();
+    }
+  }
+  __syncthreads();
+  const unsigned low = min(cut, highest);
+  const float *row = x + (size_t)r * stride;
+#pragma unroll 1
+  for (int first = tid / 32 * 32; first < n; first += 1024) {
+    const unsigned o = first + lane < n ? m[first + lane] : 0;
+    unsigned found = __ballot_sync(0xffffffffu, o >= low);
+#pragma unroll 1
+    for (int bit; found; found ^= 1u << bit) {
+      bit = 31 - __clz((int)found);
+      const int c = (first + bit) * topBlock + lane;
+#pragma unroll 1
+      for (int id = c; id < min(a.cols, c - lane + topBlock); id += 32) {
+        const float z = row[id];
+        if (ordered(z) < low) continue;
+        const int at = atomicAdd(&count, 1);
+        if (at < a.room) listed[(size_t)r * room + at] = Listed{id, z};
+      }
+    }
+  }
+  __syncthreads();
+  if (tid == 0) answers[r] = Answer{unordered(low), count};
+}
+
+// What single columns hold: place i is row places[2i], column places[2i+1].
+extern "C" __global__ void top_also(const float *x, int stride, const int *places, float *to, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  release();
+  await();
+  if (i < n) to[i] = x[(size_t)places[2 * i] * stride + places[2 * i + 1]];
+}

@@ -1,0 +1,164 @@
+// Packed weights: the blocks of the CPU backend (internal/backend/cpu/kernel, Weight), and how
+// their numbers are decoded. In weights that lie for tensor cores (laid) the words of a block
+// have another order; see place and scaleOf.
+#pragma once
+#include "bits.cuh"
+
+// Weight is a stack of matrices. weight.go fills it in.
+struct Weight {
+  const unsigned char* data;
+  long long matrix;  // bytes of one
+  int rows, cols, tiles, tileBytes;
+  int group, groups;     // columns of a block, blocks of a tile
+  int codes, block;      // bytes of a block's codes, and of a block
+  int per, tail;         // blocks of a superblock, or 1; bytes after them
+  int kind, bits;        // how codes become numbers; of a code
+  int number, factors;   // type of scales or plain numbers; of the tail
+  float zero;            // what biases are in scales
+  int laid;              // words lie for tensor cores
+};
+
+enum { BIASED, HALVES, LEVELED, BYTES, PLAIN };
+enum { NO_FACTORS, FACTORS_K, FACTORS_6K, FACTORS_XS };
+enum { BF16, F16, F32 };
+
+typedef unsigned char byte;
+typedef unsigned int word;
+
+__device__ __forceinline__ float half16(unsigned short h) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+  return f;
+}
+
+// floatAt is number i of a list of type.
+__device__ __forceinline__ float floatAt(const byte* p, int type, int i) {
+  if (type == F32) return ((const float*)p)[i];
+  unsigned short h = ((const unsigned short*)p)[i];
+  return type == F16 ? half16(h) : __uint_as_float((word)h << 16);
+}
+
+// e4m3 is the number of a byte.
+__device__ __forceinline__ float e4m3(byte b) {
+  word u = (word)(b & 0x7f) << 20;
+  if ((b & 0x7f) == 0x7f)
+    u = 0x7fc00000;
+  else if (u < 0x00800000)
+    u = __float_as_uint(__fsub_rn(__uint_as_float(u + 0x3c800000), 0.015625f));
+  else
+    u += 0x3c000000;
+  return __uint_as_float(u | (word)(b & 0x80) << 24);
+}
+
+// entry is entry q of a table of 16 signed bytes.
+__device__ __forceinline__ int entry(unsigned long long low, unsigned long long high, word q) {
+  return (signed char)((q < 8 ? low : high) >> 8 * (q & 7));
+}
+
+// integer is what a code stands for.
+__device__ __forceinline__ int integer(const Weight& w, word q) {
+  if (w.kind == HALVES) return entry(0x0c08060403020100ull, 0xf4f8fafcfdfeff00ull, q);
+  if (w.kind == LEVELED) return entry(0xf6eaddcfbfad9881ull, 0x7159453526190d01ull, q);
+  return q;
+}
+
+// blockOf is block g of a tile.
+__device__ __forceinline__ const byte* blockOf(const Weight& w, const byte* tile, int g) {
+  return tile + g * w.block + g / w.per * w.tail;
+}
+
+// place is where the word of row r and vector v of a plane of fours or bytes is: vector after
+// vector, or as the lanes of mma want it. Lane 4*(r%8)+q has columns 8nq to 8nq+8n-1 of a group
+// of 32n.
+__device__ __forceinline__ int place(const Weight& w, int v, int r) {
+  if (!w.laid) return 16 * v + r;
+  const int n = w.group / 32, lane = 4 * (r & 7), high = r >> 3;
+  if (w.bits == 8) {
+    const int q = v / (2 * n), m = v / 2 % n;
+    return 128 * m + 4 * (lane + q) + 2 * (v & 1) + high;
+  }
+  const int q = v / n, m = v % n;
+  if (n == 1) return 2 * (lane + q) + high;
+  return 128 * (m >> 1) + 4 * (lane + q) + 2 * (m & 1) + high;
+}
+
+// fours is the codes of columns 4v to 4v+3 of row r, a byte each.
+__device__ __forceinline__ word fours(const Weight& w, const byte* block, int v, int r) {
+  const word* words = (const word*)block;
+  if (w.bits == 8) return words[place(w, v, r)];
+  word codes = 0;
+  int shift = 0;
+  if (w.bits >= 4) {
+    codes = words[place(w, v / 2, r)] >> 4 * (v & 1) & 0x0f0f0f0f;
+    block += w.group * 8;
+    shift = 4;
+  }
+  if (w.bits == 2 || w.bits == 3 || w.bits == 6) {
+    codes |= (((const word*)block)[v / 4 * 16 + r] >> 2 * (v & 3) & 0x03030303) << shift;
+    block += w.group * 4;
+    shift += 2;
+  }
+  if (w.bits & 1) {
+    const word four = block[8 * v + r / 2] >> 4 * (r & 1) & 15;
+    codes |= ((four & 1) | (four & 2) << 7 | (four & 4) << 14 | (four & 8) << 21) << shift;
+  }
+  return codes;
+}
+
+// scaleOf is the scale and the bias of row r in group g. Products are exact.
+__device__ __forceinline__ float2 scaleOf(const Weight& w, const byte* tile, int g, int r) {
+  float s, b = 0;
+  if (w.factors == NO_FACTORS) {
+    const byte* p = blockOf(w, tile, g) + w.codes;
+    if (w.laid && w.number == F32) return ((const float2*)p)[2 * (r & 7) + (r >> 3)];
+    if (w.laid) {
+      const word pair = ((const word*)p)[2 * (r & 7) + (r >> 3)];
+      return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000));
+    }
+    s = floatAt(p, w.number, r);
+    if (w.zero != 0)
+      b = __fmul_rn(w.zero, s);
+    else if (w.kind == BIASED)
+      b = floatAt(p, w.number, 16 + r);
+    return make_float2(s, b);
+  }
+  const byte* tail = tile + (g / w.per + 1) * (w.per * w.block + w.tail) - w.tail;
+  const float d = floatAt(tail, F16, r);
+  g %= w.per;
+  if (w.factors == FACTORS_6K) {
+    s = __fmul_rn(d, (float)(signed char)tail[32 + 16 * g + r]);
+    return make_float2(s, __fmul_rn(w.zero, s));
+  }
+  if (w.factors == FACTORS_XS) {
+    const int low = ((const word*)(tail + 32))[r] >> 4 * g & 15;
+    const int high = ((const unsigned short*)(tail + 96))[r] >> 2 * g & 3;
+    return make_float2(__fmul_rn(d, (float)(low + 16 * high - 32)), 0);
+  }
+  const word pairs = ((const word*)(tail + 192))[r] >> 2 * g;
+  const word low = ((const word*)(tail + 64))[r] >> 4 * g & 15;
+  const word least = ((const word*)(tail + 128))[r] >> 4 * g & 15;
+  s = __fmul_rn(d, (float)(low + 16 * (pairs & 3)));
+  b = -__fmul_rn(floatAt(tail + 32, F16, r), (float)(least + 16 * (pairs >> 16 & 3)));
+  return make_float2(s, b);
+}
+
+// plainAt is column k of row r of a block of plain numbers.
+__device__ __forceinline__ float plainAt(const Weight& w, const byte* block, int k, int r) {
+  return floatAt(block, w.number, w.number == BF16 ? 32 * (k / 2) + 2 * r + k % 2 : 16 * k + r);
+}
+
+// codedAt is column k of row r of a block with this scale and bias.
+__device__ __forceinline__ float codedAt(const Weight& w, const byte* block, float2 s, int k, int r) {
+  if (w.kind == BYTES) return __fmul_rn(e4m3(block[16 * k + r]), s.x);
+  const float x = __fmul_rn(s.x, (float)integer(w, fours(w, block, k / 4, r) >> 8 * (k & 3) & 0xff));
+  return w.kind == BIASED ? __fadd_rn(x, s.y) : x;
+}
+
+// numberAt is a number of a matrix.
+__device__ __forceinline__ float numberAt(const Weight& w, int matrix, int row, int col) {
+  const byte* tile = w.data + matrix * w.matrix + (long long)(row / 16) * w.tileBytes;
+  const int g = col / w.group, k = col % w.group, r = row % 16;
+  const byte* block = blockOf(w, tile, g);
+  if (w.kind == PLAIN) return plainAt(w, block, k, r);
+  return codedAt(w, block, scaleOf(w, tile, g, r), k, r);
+}

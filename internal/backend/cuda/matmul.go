@@ -1,0 +1,269 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// quantized is rows as integers: what struct Product of kernels/product.cuh says of them.
+type quantized struct {
+	codes, tails driver.Ptr
+	group        int // 0: there are none
+	stride       int // of codes
+	tailRows     int
+}
+
+// space is memory for rows of cols numbers as integers. Kernels read whole chunks of groups, and
+// of rows up to maxRelay at once.
+func (b *Backend) space(rows, cols, group int) quantized {
+	const chunk = 8
+	groups := (cols/group + chunk - 1) &^ (chunk - 1)
+	q := quantized{group: group, stride: groups * group, tailRows: (rows + maxRelay - 1) &^ (strip - 1)}
+	q.codes, q.tails = b.scratch(q.tailRows*q.stride), b.scratch(q.tailRows*groups*8)
+	return q
+}
+
+// strip is how many rows go together through tensor cores.
+const strip = 8
+
+// MatMul multiplies x with each product's weight.
+func (b *Backend) MatMul(x backend.Tensor, products ...backend.Product) {
+	b.begin()
+	b.products(x, products...)
+}
+
+// products is MatMul as part of another operation.
+func (b *Backend) products(x backend.Tensor, products ...backend.Product) {
+	var known []quantized
+	for i := range products {
+		p := &products[i]
+		if p.Each {
+			b.each(x, p)
+			continue
+		}
+		w := b.weight(p.W)
+		if x.Cols != w.Cols() || p.Dst.Cols != w.Rows() || p.Dst.Rows != x.Rows {
+			panic(fmt.Sprintf("cuda: product of %d×%d and %d×%d into %d×%d", x.Rows, x.Cols, w.Rows(), w.Cols(), p.Dst.Rows, p.Dst.Cols))
+		}
+		if p.Bias.Mem != nil && (p.Bias.Rows != 1 || p.Bias.Cols != w.Rows()) {
+			panic(fmt.Sprintf("cuda: bias of %d×%d for %d columns", p.Bias.Rows, p.Bias.Cols, w.Rows()))
+		}
+		known = b.product(x, w, *p, known)
+	}
+}
+
+// product is one product with the first matrix of a stack. Known is x quantized for others; it
+// returns them and what it has added.
+func (b *Backend) product(x backend.Tensor, w *weight, p backend.Product, known []quantized) []quantized {
+	if x.Rows == 0 || w.Layout.Groups == 0 || p.Only != nil && len(p.Only) == 0 {
+		return known
+	}
+	in := input{x: b.at(x), rows: x.Stride}
+	if w.Integer() {
+		for _, q := range known {
+			if q.group == w.Layout.Group {
+				in.quantized = q
+			}
+		}
+		if in.group == 0 {
+			in.quantized = b.quantize(in, x.Rows, x.Cols, w.Layout.Group)
+			known = append(known, in.quantized)
+		}
+	}
+	d := product{w: w, in: in, rows: x.Rows, dst: b.at(p.Dst), stride: p.Dst.Stride, bias: b.at(p.Bias), add: p.Add, tiles: w.Layout.Tiles}
+	if p.Only != nil {
+		d.only, d.tiles = b.lists(backend.Pass{Only: p.Only}), onlyBlocks(len(p.Only))
+	}
+	b.multiply(&d)
+	return known
+}
+
+// input is the rows of a product: floats, and the same as integers where the weight wants them.
+type input struct {
+	x    driver.Ptr
+	rows int // numbers from row to row
+	quantized
+}
+
+// quantize rounds rows of x to integers in groups.
+func (b *Backend) quantize(x input, rows, cols, group int) quantized {
+	q := b.space(rows, cols, group)
+	if !b.coded(q, x.x, x.rows, rows, cols) {
+		b.quantizeInto(q, x, 0, 0, rows, cols)
+	}
+	return q
+}
+
+// quantizeInto quantizes rows. With slots they go to those, and come from there or, if share rows
+// come from one, from that.
+func (b *Backend) quantizeInto(q quantized, x input, slots driver.Ptr, share, rows, cols int) {
+	const groupsAtOnce = 8
+	for from := 0; from < rows; from += maxRows {
+		n := min(maxRows, rows-from)
+		if from > 0 && slots != 0 {
+			panic("cuda: too many rows for experts")
+		}
+		b.launch("plain.quantize", grid{x: (cols/q.group + groupsAtOnce - 1) / groupsAtOnce, y: n, threads: 32 * groupsAtOnce},
+			x.x+driver.Ptr(4*from*x.rows), x.rows, q.codes+driver.Ptr(from*q.stride), q.stride, q.tails+driver.Ptr(8*from), cols, q.group, q.tailRows, slots, share)
+	}
+}
+
+// product is one product on its way to a kernel: struct Product of kernels/product.cuh.
+type product struct {
+	w      *weight
+	in     input
+	dst    driver.Ptr
+	stride int
+	rows   int // of the input; with jobs the most of one of them
+	bias   driver.Ptr
+	add    bool
+	tiles  int        // at most; with jobs of all of them
+	only   driver.Ptr // call block whose list says which tiles; 0: all
+
+	jobs, jobCount driver.Ptr
+}
+
+// rowsFrom is the product of rows [from, to).
+func (p *product) rowsFrom(from, to int) product {
+	q := *p
+	q.rows = to - from
+	q.dst += driver.Ptr(4 * from * p.stride)
+	q.in.x += driver.Ptr(4 * from * p.in.rows)
+	q.in.codes += driver.Ptr(from * p.in.stride)
+	q.in.tails += driver.Ptr(8 * from)
+	return q
+}
+
+func (p *product) param() fields {
+	if p.in.group == 0 {
+		p.in.codes, p.in.tails = 0, 0
+	}
+	return fields{
+		p.w.param(), p.in.codes, p.in.tails, p.in.x, p.dst, p.bias, p.only, p.jobs, p.jobCount,
+		p.in.tailRows, p.in.stride, p.in.rows, p.stride, p.rows, p.add,
+	}
+}
+
+// multiply launches a product.
+func (b *Backend) multiply(p *product) {
+	switch strips := (p.rows + strip - 1) / strip; {
+	case p.w.Kind == kernel.Plain:
+		b.floats(p)
+	case !p.w.Integer():
+		b.launch("plain.floatPlain", grid{x: p.tiles, y: min(strips, maxRows), threads: 128}, p.param())
+	case !p.w.laid():
+		b.launch("plain.integerPlain", grid{x: p.tiles, y: min(strips, maxRows), threads: 256}, p.param())
+	case p.rows > maxRelay && p.only == 0:
+		b.many(p)
+	case p.rows > 2*strip && p.rows <= maxRelay && p.tiles >= manyTiles && p.only == 0 && p.jobs == 0:
+		b.many(p)
+	default:
+		for from := 0; from < p.rows; from += maxRelay {
+			part := p.rowsFrom(from, min(from+maxRelay, p.rows))
+			b.relay(&part)
+		}
+	}
+}
+
+// floats launches a product with plain numbers.
+func (b *Backend) floats(p *product) {
+	const warps, stages = 4, 6 // of a block, a tile each; blocks of columns under way
+	rows := 1
+	if p.rows > 1 {
+		rows = strip
+	}
+	name := fmt.Sprintf("floats.floats_%s_%d", map[dtype.Type]string{dtype.BF16: "bf16", dtype.F16: "f16", dtype.F32: "f32"}[p.w.Number], rows)
+	b.launch(name, grid{
+		x: (p.tiles + warps - 1) / warps, y: min((p.rows+rows-1)/rows, maxRows),
+		threads: 32 * warps, shared: warps * stages * (p.w.Block + rows*4*p.w.Layout.Group),
+	}, p.param())
+}
+
+// manyTiles is from how many tiles on the blocks of many are enough to beat a relay with more than
+// 16 rows.
+const manyTiles = 1500
+
+// tensorKey is a format of weights that tensor cores multiply.
+type tensorKey struct {
+	bits, group int
+	wide        bool // scales are float32
+}
+
+// tensorForms are the kernels for a format, in kernels/MODULE.cu.
+type tensorForms struct {
+	module string
+	relays []relayForm // by rows
+	dense  bool        // many rows have a kernel with twice the warps in a block, too
+}
+
+// relayForm is the shape of a relay: strips of rows, groups of a chunk, chunks that are under way.
+type relayForm struct{ strips, groups, stages int }
+
+var tensors = map[tensorKey]tensorForms{
+	{4, 64, false}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, true},
+	{8, 64, false}:  {"product", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, true},
+	{4, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false},
+	{8, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false},
+	{4, 128, false}: {"grouped", []relayForm{{1, 4, 2}, {4, 2, 2}}, false},
+	{8, 128, false}: {"grouped", []relayForm{{1, 2, 2}, {4, 1, 2}}, false},
+	{4, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false},
+	{8, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false},
+	{4, 64, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false},
+	{8, 64, true}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, false},
+}
+
+// forms are the kernels for w.
+func (w *weight) forms() tensorForms {
+	return tensors[tensorKey{w.Bits, w.Layout.Group, w.Number == dtype.F32}]
+}
+
+// Blocks of the kernels for many rows.
+const (
+	manyOutputs = 4 // tiles
+	manyRows    = 32
+	manyStages  = 4 // groups that are under way
+)
+
+// many launches a product of many rows with a weight that lies for tensor cores.
+func (b *Backend) many(p *product) {
+	l, forms := &p.w.Layout, p.w.forms()
+	across, down := (p.tiles+manyOutputs-1)/manyOutputs, (p.rows+manyRows-1)/manyRows
+	strips := 4 // of a warp
+	if forms.dense && across*down < 6*b.info.Multiprocessors {
+		strips = 2 // more warps, where blocks are too few to fill the device
+	}
+	b.launch(fmt.Sprintf("%s.many_%d_%d_%d", forms.module, l.Bits, l.Group, strips), grid{
+		x: down, y: across, threads: 64 * manyRows / (strip * strips),
+		shared: manyStages * (manyOutputs*l.Block + manyRows*(l.Group+8)),
+	}, p.param())
+}
+
+// maxRelay is how many rows a relay multiplies.
+const maxRelay = 32
+
+// relay launches a product of few rows with a weight that lies for tensor cores.
+func (b *Backend) relay(p *product) {
+	l, forms := &p.w.Layout, p.w.forms()
+	form := forms.relays[0]
+	for _, f := range forms.relays {
+		if form = f; p.rows <= strip*f.strips {
+			break
+		}
+	}
+	name := fmt.Sprintf("%s.relay_%d_%d_%d", forms.module, l.Bits, l.Group, form.strips)
+	shared := 8 * form.stages * form.groups * l.Block
+	// A team of warps for each tile: more where tiles are few, and no more than there are chunks.
+	shift := 2
+	if p.tiles <= 300 {
+		shift = 3
+	}
+	for shift > 0 && 1<<shift > (l.Groups+form.groups-1)/form.groups {
+		shift--
+	}
+	blocks := min(b.occupancy(name, 256, shared), (p.tiles<<shift+7)/8)
+	b.launch(name, grid{x: blocks, threads: 256, shared: shared}, p.param(), shift)
+}

@@ -1,0 +1,419 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// memory is a piece of the device's memory.
+type memory struct {
+	owner *Backend
+	at    driver.Ptr
+	bytes int64
+	freed bool
+}
+
+func (m *memory) Bytes() int64 { return m.bytes }
+
+// Alloc returns zeroed memory.
+func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
+	if rows < 0 || cols < 0 || (cols > 0 && rows > (1<<40)/cols) {
+		return backend.Tensor{}, fmt.Errorf("cuda: cannot allocate a tensor of %d×%d", rows, cols)
+	}
+	if t != dtype.F32 && t != dtype.F16 && t != dtype.I8 {
+		return backend.Tensor{}, fmt.Errorf("cuda: tensors of type %v are not supported", t)
+	}
+	bytes := int64(rows) * int64(cols) * int64(t.Size())
+	at, err := b.memory.alloc(bytes)
+	if err != nil {
+		return backend.Tensor{}, err
+	}
+	if bytes > 0 {
+		if err := b.stream.Set(at, 0, bytes); err != nil {
+			return backend.Tensor{}, errors.Join(err, b.memory.free(at))
+		}
+	}
+	return backend.Tensor{Type: t, Rows: rows, Cols: cols, Stride: cols, Mem: &memory{owner: b, at: at, bytes: bytes}}, nil
+}
+
+// Free gives the memory of t back. All tensors in it are invalid after it.
+func (b *Backend) Free(t backend.Tensor) {
+	m, ok := t.Mem.(*memory)
+	if !ok || m.freed || m.owner != b || b.closed {
+		return
+	}
+	m.freed = true
+	b.passes.forget(m)
+	b.fail(b.memory.free(m.at))
+}
+
+// Write copies src into dst.
+func (b *Backend) Write(dst backend.Tensor, src []float32) error {
+	if dst.Type != dtype.F32 || len(src) != dst.Rows*dst.Cols {
+		return fmt.Errorf("cuda: write of %d numbers into %d×%d of %v", len(src), dst.Rows, dst.Cols, dst.Type)
+	}
+	return b.WriteBytes(dst, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(src))), 4*len(src)))
+}
+
+// WriteBytes copies src to dst's memory.
+func (b *Backend) WriteBytes(dst backend.Tensor, src []byte) error {
+	b.begin()
+	row := dst.Cols * dst.Type.Size()
+	if len(src) != dst.Rows*row {
+		return fmt.Errorf("cuda: write of %d bytes into a tensor of %d", len(src), dst.Rows*row)
+	}
+	to := b.address(dst)
+	if len(src) == 0 {
+		return nil
+	}
+	if solid(dst) {
+		return b.send(to, src)
+	}
+	from, err := b.memory.alloc(int64(len(src)))
+	if err != nil {
+		return err
+	}
+	if err = b.send(from, src); err == nil {
+		b.copyRows(to, dst.Stride, from, dst.Cols, dst.Rows, dst.Cols, dst.Type.Size())
+	}
+	return errors.Join(err, b.memory.free(from))
+}
+
+// Host copies t's numbers to pinned memory.
+func (b *Backend) Host(t backend.Tensor) ([]float32, error) {
+	if t.Type != dtype.F32 || !solid(t) {
+		return nil, fmt.Errorf("cuda: host view of rows %d apart and %d long, of %v", t.Stride, t.Cols, t.Type)
+	}
+	data, err := b.read(b.address(t), 4*t.Rows*t.Cols)
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/4), nil
+}
+
+// ReadBytes copies src's memory to dst.
+func (b *Backend) ReadBytes(dst []byte, src backend.Tensor) error {
+	b.begin()
+	row := src.Cols * src.Type.Size()
+	if len(dst) != src.Rows*row {
+		return fmt.Errorf("cuda: read of %d bytes from a tensor of %d", len(dst), src.Rows*row)
+	}
+	from := b.address(src)
+	if !solid(src) {
+		to, err := b.memory.alloc(int64(len(dst)))
+		if err != nil {
+			return err
+		}
+		defer func() { b.fail(b.memory.free(to)) }()
+		b.copyRows(to, src.Cols, from, src.Stride, src.Rows, src.Cols, src.Type.Size())
+		from = to
+	}
+	for at := 0; at < len(dst) || at == 0; at += readPiece {
+		n := min(readPiece, len(dst)-at)
+		data, err := b.read(from+driver.Ptr(at), n)
+		if err != nil {
+			return err
+		}
+		copy(dst[at:], data)
+	}
+	return nil
+}
+
+// readPiece is how many bytes ReadBytes copies at once, through pinned memory.
+const readPiece = 16 << 20
+
+// Copy copies src to dst.
+func (b *Backend) Copy(dst, src backend.Tensor) {
+	if dst.Type != src.Type || dst.Rows != src.Rows || dst.Cols != src.Cols {
+		panic(fmt.Sprintf("cuda: copy of %v %d×%d into %v %d×%d", src.Type, src.Rows, src.Cols, dst.Type, dst.Rows, dst.Cols))
+	}
+	b.begin()
+	b.copyRows(b.at(dst), dst.Stride, b.at(src), src.Stride, dst.Rows, dst.Cols, dst.Type.Size())
+}
+
+// solid reports whether a tensor has no gaps between its rows.
+func solid(t backend.Tensor) bool { return t.Stride == t.Cols || t.Rows <= 1 }
+
+// read brings n bytes of the device to pinned memory, where they stay until the next read. It waits
+// for queued work and returns its error.
+func (b *Backend) read(from driver.Ptr, n int) ([]byte, error) {
+	if len(b.host) < n {
+		if err := b.wait(); err != nil {
+			return nil, err
+		}
+		grown, err := b.dev.Pin(int64(max(n, 64<<10)))
+		if err != nil {
+			return nil, err
+		}
+		if b.host != nil {
+			if err := b.dev.Unpin(b.host); err != nil {
+				return nil, err
+			}
+		}
+		b.host = grown
+	}
+	if n > 0 {
+		if err := b.stream.Read(b.host[:n], from); err != nil {
+			return nil, errors.Join(err, b.wait())
+		}
+	}
+	if err := b.wait(); err != nil {
+		return nil, err
+	}
+	return b.host[:n:n], nil
+}
+
+// staging is pinned memory that what goes to the device passes through. It is free again whenever
+// the stream has been waited for.
+type staging struct {
+	data []byte
+	used int
+}
+
+// stage is n bytes of pinned memory for one copy to the device, n at most its size.
+func (b *Backend) stage(n int) ([]byte, error) {
+	if b.staged.used+n > len(b.staged.data) {
+		if err := b.stream.Wait(); err != nil {
+			return nil, err
+		}
+		b.staged.used = 0
+	}
+	piece := b.staged.data[b.staged.used:][:n:n]
+	b.staged.used += (n + 255) &^ 255
+	return piece, nil
+}
+
+// send copies data to the device and returns when it may be changed.
+func (b *Backend) send(to driver.Ptr, data []byte) error {
+	for len(data) > 0 {
+		n := min(len(data), max(1, len(b.staged.data)/2))
+		piece, err := b.stage(n)
+		if err != nil {
+			return err
+		}
+		copy(piece, data)
+		if err := b.stream.Write(to, piece); err != nil {
+			return err
+		}
+		to, data = to+driver.Ptr(n), data[n:]
+	}
+	return nil
+}
+
+// scratch is memory that an operation works in: a list of pieces, which the operations share.
+// They stay where they are unless one has to grow, and then passes that were recorded are given up.
+type scratch struct {
+	pieces []piece
+	next   int // piece of the running operation
+}
+
+type piece struct {
+	at    driver.Ptr
+	bytes int64
+}
+
+// scratch is memory for the running operation, with any content. Every call gives another piece.
+func (b *Backend) scratch(bytes int) driver.Ptr {
+	s := &b.pieces
+	if s.next == len(s.pieces) {
+		s.pieces = append(s.pieces, piece{})
+	}
+	p := &s.pieces[s.next]
+	s.next++
+	return b.grow(p, bytes)
+}
+
+// grow is memory that stays where it is unless it has to grow, and then passes that were recorded
+// are given up.
+func (b *Backend) grow(p *piece, bytes int) driver.Ptr {
+	if int64(bytes) <= p.bytes {
+		return p.at
+	}
+	if p.bytes > 0 {
+		b.passes.clear(b)
+		b.retire(p.at)
+	}
+	*p = piece{bytes: int64(bytes)}
+	var err error
+	if p.at, err = b.memory.alloc(p.bytes); err != nil {
+		*p = piece{}
+		b.fail(err)
+	}
+	return p.at
+}
+
+// retire gives memory back that operations of the running pass may still use.
+func (b *Backend) retire(at driver.Ptr) {
+	if r := b.passes.recording; r != nil {
+		r.retired = append(r.retired, at)
+		return
+	}
+	b.fail(b.memory.free(at))
+}
+
+// upload is memory of the running operation with the content of data. It is no part of a pass:
+// what differs between those is in the call block.
+func (b *Backend) upload(data []byte) driver.Ptr {
+	if b.passes.recording != nil {
+		panic("cuda: a list that is not the pass's")
+	}
+	if len(data) == 0 {
+		return 0
+	}
+	at := b.scratch(len(data))
+	if b.err == nil {
+		b.fail(b.send(at, data))
+	}
+	return at
+}
+
+// arena is the device's memory: slabs that are cut into pieces, and single allocations of what is
+// large. What is freed can be used again at once: the stream comes by in order.
+type arena struct {
+	dev   driver.Device
+	slab  int64
+	slabs []*slab
+	sizes map[driver.Ptr]int64 // of the pieces that are used
+}
+
+// slab is memory of the driver, and its unused ranges by address.
+type slab struct {
+	at    driver.Ptr
+	bytes int64
+	free  []span
+}
+
+type span struct {
+	at    driver.Ptr
+	bytes int64
+}
+
+// alignment is that of every piece.
+const alignment = 256
+
+// alloc returns memory with any content.
+func (a *arena) alloc(bytes int64) (driver.Ptr, error) {
+	if a.sizes == nil {
+		a.sizes = map[driver.Ptr]int64{}
+	}
+	size := max(bytes, 1)
+	if size*4 > a.slab {
+		at, err := a.dev.Alloc(size)
+		if err != nil {
+			return 0, err
+		}
+		a.sizes[at] = size
+		return at, nil
+	}
+	size = (size + alignment - 1) &^ (alignment - 1)
+	for _, s := range a.slabs {
+		if at := s.take(size); at != 0 {
+			a.sizes[at] = size
+			return at, nil
+		}
+	}
+	at, err := a.dev.Alloc(a.slab)
+	if err != nil {
+		return 0, err
+	}
+	s := &slab{at: at, bytes: a.slab, free: []span{{at, a.slab}}}
+	a.slabs = append(a.slabs, s)
+	s.take(size)
+	a.sizes[at] = size
+	return at, nil
+}
+
+// take cuts a piece from the first range that has it, or returns 0.
+func (s *slab) take(size int64) driver.Ptr {
+	for i := range s.free {
+		f := &s.free[i]
+		if f.bytes < size {
+			continue
+		}
+		at := f.at
+		f.at, f.bytes = f.at+driver.Ptr(size), f.bytes-size
+		if f.bytes == 0 {
+			s.free = slices.Delete(s.free, i, i+1)
+		}
+		return at
+	}
+	return 0
+}
+
+// give puts a piece back, joined with its neighbors.
+func (s *slab) give(at driver.Ptr, size int64) {
+	i, _ := slices.BinarySearchFunc(s.free, at, func(f span, at driver.Ptr) int {
+		if f.at < at {
+			return -1
+		}
+		return 1
+	})
+	s.free = slices.Insert(s.free, i, span{at, size})
+	if i+1 < len(s.free) && s.free[i].at+driver.Ptr(s.free[i].bytes) == s.free[i+1].at {
+		s.free[i].bytes += s.free[i+1].bytes
+		s.free = slices.Delete(s.free, i+1, i+2)
+	}
+	if i > 0 && s.free[i-1].at+driver.Ptr(s.free[i-1].bytes) == s.free[i].at {
+		s.free[i-1].bytes += s.free[i].bytes
+		s.free = slices.Delete(s.free, i, i+1)
+	}
+}
+
+func (s *slab) empty() bool { return len(s.free) == 1 && s.free[0].bytes == s.bytes }
+
+// free gives a piece back. Of slabs without pieces one is kept, for what comes next.
+func (a *arena) free(at driver.Ptr) error {
+	size, ok := a.sizes[at]
+	if !ok {
+		return nil
+	}
+	delete(a.sizes, at)
+	empty := 0
+	for i, s := range a.slabs {
+		if s.empty() {
+			empty++
+		}
+		if at < s.at || at >= s.at+driver.Ptr(s.bytes) {
+			continue
+		}
+		s.give(at, size)
+		if s.empty() && (empty > 0 || slices.ContainsFunc(a.slabs[i+1:], (*slab).empty)) {
+			a.slabs = slices.Delete(a.slabs, i, i+1)
+			return a.dev.Free(s.at)
+		}
+		return nil
+	}
+	return a.dev.Free(at)
+}
+
+// unused is how many bytes of slabs are in no piece.
+func (a *arena) unused() int64 {
+	var n int64
+	for _, s := range a.slabs {
+		for _, f := range s.free {
+			n += f.bytes
+		}
+	}
+	return n
+}
+
+// close gives everything back.
+func (a *arena) close() error {
+	var err error
+	for at := range a.sizes {
+		if !slices.ContainsFunc(a.slabs, func(s *slab) bool { return at >= s.at && at < s.at+driver.Ptr(s.bytes) }) {
+			err = errors.Join(err, a.dev.Free(at))
+		}
+	}
+	for _, s := range a.slabs {
+		err = errors.Join(err, a.dev.Free(s.at))
+	}
+	a.slabs, a.sizes = nil, nil
+	return err
+}

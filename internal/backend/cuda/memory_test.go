@@ -1,0 +1,145 @@
+package cuda
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// openDriver is a device of the interpreter.
+func openDriver(tb testing.TB, o drivertest.Options) (driver.Device, driver.Info) {
+	tb.Helper()
+	d := drivertest.New(o)
+	infos, err := d.Devices()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	dev, err := d.Open(0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return dev, infos[0]
+}
+
+// Pieces of slabs never overlap, whatever is taken and given back, and what was given back can be
+// taken again as a whole.
+func TestArenaKeepsPiecesApart(t *testing.T) {
+	dev, _ := openDriver(t, drivertest.Options{})
+	a := arena{dev: dev, slab: 64 << 10}
+	rng := rand.New(rand.NewPCG(5, 6))
+	used := map[driver.Ptr]int64{}
+	for range 3000 {
+		if len(used) > 0 && rng.IntN(5) < 2 {
+			for at := range used {
+				if err := a.free(at); err != nil {
+					t.Fatal(err)
+				}
+				delete(used, at)
+				break
+			}
+			continue
+		}
+		if len(used) > 60 {
+			continue
+		}
+		size := int64(rng.IntN(6000))
+		if rng.IntN(20) == 0 {
+			size = 20 << 10 // alone
+		}
+		at, err := a.alloc(size)
+		if err != nil || at%alignment != 0 {
+			t.Fatalf("%#x: %v", at, err)
+		}
+		for other, n := range used {
+			if at < other+driver.Ptr(n) && other < at+driver.Ptr(max(size, 1)) {
+				t.Fatalf("%d bytes at %#x, where %d bytes at %#x are", size, at, n, other)
+			}
+		}
+		used[at] = max(size, 1)
+	}
+	for at := range used {
+		if err := a.free(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(a.slabs) != 1 || !a.slabs[0].empty() || a.unused() != a.slab {
+		t.Errorf("%d slabs with %d bytes are left", len(a.slabs), a.unused())
+	}
+	if err := errors.Join(a.close(), dev.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Memory that runs out is an error of the call, which takes nothing.
+func TestOutOfMemoryIsReported(t *testing.T) {
+	dev, info := openDriver(t, drivertest.Options{Devices: []driver.Info{{Name: "small", Compute: [2]int{9, 0}, Memory: 1 << 20, Multiprocessors: 1, Shared: 227 << 10}}})
+	b, err := New(dev, info, Options{Slab: 1 << 18, Staging: 1 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := b.FreeMemory()
+	if _, err := b.Alloc(dtype.F32, 1000, 1000); !errors.Is(err, driver.OutOfMemory) {
+		t.Errorf("error %v", err)
+	}
+	if now := b.FreeMemory(); now != free {
+		t.Errorf("%d bytes free, before it were %d", now, free)
+	}
+	x, err := b.Alloc(dtype.F32, 100, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Host(x); err != nil || len(got) != 10_000 || got[9999] != 0 {
+		t.Errorf("%d numbers: %v", len(got), err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A device that is lost says so in every call that waits, and can be closed.
+func TestLostDeviceIsReported(t *testing.T) {
+	lost := false
+	dev, info := openDriver(t, drivertest.Options{Fail: func(call string) driver.Code {
+		if lost && call == "cuStreamSynchronize" {
+			return driver.LaunchFailed
+		}
+		return 0
+	}})
+	b, err := New(dev, info, Options{Slab: 1, Staging: 1 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := b.Alloc(dtype.F32, 2, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost = true
+	for range 2 {
+		if _, err := b.Host(x); !errors.Is(err, driver.LaunchFailed) {
+			t.Errorf("error %v", err)
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A stream is all of its memory, read.
+func TestStreamReadsEverything(t *testing.T) {
+	b := open(t, Options{})
+	s, err := b.NewStream(100_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if s.Read() <= 0 || s.Bytes() != 100_000 {
+		t.Errorf("%d bytes", s.Bytes())
+	}
+	if err := b.wait(); err != nil {
+		t.Error(err)
+	}
+}

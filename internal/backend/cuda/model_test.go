@@ -1,0 +1,141 @@
+package cuda
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35" // the family of the models
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// modelCases are models of every kind of layer, and ways to compute.
+var modelCases = []struct {
+	name   string
+	o      model.Options
+	rounds int
+}{
+	{"dense", model.Options{Quantize: 4}, 4},
+	{"dense", model.Options{Quantize: 8, KVBits: 8}, 3},
+	{"moe", model.Options{Quantize: 5, KVBits: 32}, 3},
+	{"tiny", model.Options{}, 2},
+}
+
+// Whole models have the CPU's bits: prompts, drafts that are verified and rolled back, the head's
+// chains, the state as it goes to disk. Passes of a shape that comes again are replayed.
+func TestModelsHaveTheBitsOfTheCPU(t *testing.T) {
+	for _, c := range modelCases {
+		t.Run(fmt.Sprintf("%s, %d bits, keys of %d bits, %v", c.name, c.o.Quantize, c.o.KVBits, c.o.Compute), func(t *testing.T) {
+			want := dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), c.name, c.o, c.rounds)
+			b := open(t, Options{})
+			got := dialog(t, b, c.name, c.o, c.rounds)
+			for i, w := range want {
+				if i >= len(got) || got[i] != w {
+					t.Fatalf("step %d differs", i)
+				}
+			}
+			if b.passes.replayed == 0 {
+				t.Error("no pass was replayed")
+			}
+		})
+	}
+}
+
+// dialog has two sequences of a model and of its head go on side by side, and returns all that was
+// computed, a line for each step.
+func dialog(t *testing.T, b backend.Backend, name string, o model.Options, rounds int) (steps []string) {
+	t.Helper()
+	c, err := checkpoint.Open(golden.Dir(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	o.MaxDrafts, o.Log = 3, slog.New(slog.DiscardHandler)
+	m, err := model.Open(c, b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close() //nolint:errcheck // what it does not free the device does
+	pool := state.NewPool(b, 1<<26)
+	seqs := make([]*state.State, 4) // two of the model, two of its head
+	for i := range seqs {
+		layout := m.Layout()
+		if i >= 2 {
+			layout = m.Head().Layout()
+		}
+		if seqs[i], err = pool.Open(layout); err != nil {
+			t.Fatal(err)
+		}
+		defer seqs[i].Close()
+	}
+	next := int32(3)
+	tokens := func(n int) []int32 {
+		list := make([]int32, n)
+		for i := range list {
+			next = (next*31 + 7) % 500
+			list[i] = next
+		}
+		return list
+	}
+	add := func(out model.Output) {
+		t.Helper()
+		rows, err := out.Rows()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var bits []uint32
+		for _, row := range rows {
+			for _, x := range row {
+				bits = append(bits, math.Float32bits(x))
+			}
+		}
+		steps = append(steps, fmt.Sprint(bits))
+	}
+	forward := func(drafts, first, second int) model.Output {
+		t.Helper()
+		out, err := m.Forward([]model.Span{
+			{State: seqs[0], Tokens: tokens(first), Drafts: drafts, Want: drafts + 1},
+			{State: seqs[1], Tokens: tokens(second), Want: 1},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(out)
+		return out
+	}
+	forward(0, 7, 3)
+	for i := range rounds {
+		out := forward(2, 3, 1)
+		seqs[0].Commit(i % 3)
+		heads := []model.Span{
+			{State: seqs[2], Tokens: tokens(2), Want: 1, Hidden: out.Hidden.RowRange(0, 2)},
+			{State: seqs[3], Tokens: tokens(1), Want: 1, Hidden: out.Hidden.RowRange(3, 4)},
+		}
+		draws := slices.Repeat([][]backend.Draw{{{}, {Temperature: 0.8, Noise: uint64(i + 5)}}}, 2)
+		ids, ok, err := m.Head().(model.Chainer).Chain(heads, nil, draws)
+		if err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		steps = append(steps, fmt.Sprint(ids))
+	}
+	for _, s := range seqs {
+		saved, err := s.Save()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := saved.AppendTo(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		saved.Close()
+		steps = append(steps, fmt.Sprintf("%x", data))
+	}
+	return steps
+}

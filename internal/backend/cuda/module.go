@@ -1,0 +1,203 @@
+package cuda
+
+import (
+	"compress/gzip"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+)
+
+// load brings the module of that name to the device, once.
+func (b *Backend) load(name string) (driver.Module, error) {
+	if m := b.modules[name]; m != nil {
+		return m, nil
+	}
+	text, err := readText(b.opts.Kernels, name)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: kernels of %s: %w", name, err)
+	}
+	m, err := b.dev.Load(textFor(text, b.info.Compute))
+	if err != nil {
+		return nil, fmt.Errorf("cuda: kernels of %s: %w", name, err)
+	}
+	b.modules[name] = m
+	return m, nil
+}
+
+// readText is the PTX of a module.
+func readText(kernels fs.FS, name string) (string, error) {
+	file, err := kernels.Open(name + ".ptx.gz")
+	if err != nil {
+		return "", err
+	}
+	defer file.Close() //nolint:errcheck // read only
+	z, err := gzip.NewReader(file)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(z)
+	return string(text), err
+}
+
+// textFor is a text for a compute capability. Texts are of 9.0, of which kernels use one thing that
+// 8.0 does not have: that they begin before those before them have ended, and wait for them.
+func textFor(text string, compute [2]int) string {
+	if compute[0] >= 9 {
+		return text
+	}
+	var old strings.Builder
+	for line := range strings.Lines(text) {
+		switch {
+		case strings.HasPrefix(line, ".target sm_90"):
+			line = ".target sm_80\n"
+		case strings.Contains(line, "griddepcontrol"):
+			continue
+		}
+		old.WriteString(line)
+	}
+	return old.String()
+}
+
+// loaded is a kernel, and how much dynamic shared memory its launches may ask for.
+type loaded struct {
+	driver.Function
+	shared int
+}
+
+// function is a kernel by its module and name, "rowwise.rms_norm", for launches with so much dynamic
+// shared memory.
+func (b *Backend) function(kernel string, shared int) (*loaded, error) {
+	f := b.functions[kernel]
+	if f == nil {
+		module, name, _ := strings.Cut(kernel, ".")
+		m, err := b.load(module)
+		if err != nil {
+			return nil, err
+		}
+		found, err := m.Function(name)
+		if err != nil {
+			return nil, fmt.Errorf("cuda: kernel %s: %w", kernel, err)
+		}
+		f = &loaded{Function: found}
+		b.functions[kernel] = f
+	}
+	if shared > f.shared { // the driver allows 48 KB with the kernel's own, whose size it does not tell
+		if err := f.AllowShared(shared); err != nil {
+			return nil, fmt.Errorf("cuda: kernel %s: %w", kernel, err)
+		}
+		f.shared = shared
+	}
+	return f, nil
+}
+
+// occupancy is how many blocks of a kernel the device runs at once, at least one: what a grid
+// that loops over its work has.
+func (b *Backend) occupancy(kernel string, threads, shared int) int {
+	f, err := b.function(kernel, shared)
+	n := 0
+	if err == nil {
+		n, err = f.Occupancy(threads, shared)
+	}
+	b.fail(err)
+	return max(1, n*b.info.Multiprocessors)
+}
+
+// grid is the shape of a launch: blocks, of which dimensions that are zero count as one, but if
+// the first is zero there is nothing to do; threads of a block; bytes of dynamic shared memory.
+type grid struct {
+	x, y, z int
+	threads int
+	shared  int
+}
+
+// launch queues a kernel, "rowwise.rms_norm", with its parameters as C lays them out: a driver.Ptr
+// is a pointer, an int and a bool are ints of 32 bits, the others have their size. An error is kept
+// for the next call that waits.
+func (b *Backend) launch(kernel string, g grid, args ...any) {
+	if b.err != nil || g.x == 0 {
+		return
+	}
+	f, err := b.function(kernel, g.shared)
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	params := b.args.pack(args)
+	if layout := f.Params(); layout != nil {
+		if last := layout[len(layout)-1]; len(layout) != len(args) || last.Offset+last.Size != len(params) {
+			panic(fmt.Sprintf("cuda: %d parameters of %d bytes for %s, which has %v", len(args), len(params), kernel, layout))
+		}
+	}
+	b.queue(operation{launch: driver.Launch{
+		Function: f.Function, Grid: [3]int{g.x, max(1, g.y), max(1, g.z)}, Block: [3]int{g.threads, 1, 1}, Shared: g.shared, Params: params,
+	}})
+}
+
+// arguments are the parameters of a launch, in memory that the next launch has again.
+type arguments []byte
+
+func (a *arguments) align(n int) {
+	for len(*a)%n != 0 {
+		*a = append(*a, 0)
+	}
+}
+
+func (a *arguments) u32(x uint32) {
+	a.align(4)
+	*a = binary.LittleEndian.AppendUint32(*a, x)
+}
+
+func (a *arguments) u64(x uint64) {
+	a.align(8)
+	*a = binary.LittleEndian.AppendUint64(*a, x)
+}
+
+// fields is a struct with a pointer among the parameters.
+type fields []any
+
+// pack lays values out as C does.
+func (a *arguments) pack(values []any) []byte {
+	*a = (*a)[:0]
+	a.append(values)
+	return *a
+}
+
+func (a *arguments) append(values []any) {
+	for _, v := range values {
+		switch v := v.(type) {
+		case driver.Ptr:
+			a.u64(uint64(v))
+		case []byte: // a struct, whose alignment is 8
+			a.align(8)
+			*a = append(*a, v...)
+		case int:
+			if v != int(int32(v)) {
+				panic(fmt.Sprintf("cuda: parameter %d does not fit in 32 bits", v))
+			}
+			a.u32(uint32(v))
+		case bool:
+			a.u32(map[bool]uint32{true: 1}[v])
+		case uint32:
+			a.u32(v)
+		case float32:
+			a.u32(math.Float32bits(v))
+		case int64:
+			a.u64(uint64(v))
+		case uint64:
+			a.u64(v)
+		case float64:
+			a.u64(math.Float64bits(v))
+		case fields:
+			a.align(8)
+			a.append(v)
+			a.align(8)
+		default:
+			panic(fmt.Sprintf("cuda: parameter of type %T", v))
+		}
+	}
+}

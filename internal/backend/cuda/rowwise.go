@@ -1,0 +1,158 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+)
+
+// rowThreads is the threads of a block of rowwise.cu.
+const rowThreads = 256
+
+// pieces is the grid of kernels whose columns do not depend on one another: rows are the second
+// dimension, cut where there are more than it may have.
+func pieces(rows, cols int) grid {
+	if rows == 0 || cols == 0 {
+		return grid{}
+	}
+	return grid{x: min((cols+rowThreads-1)/rowThreads, 64), y: rows, threads: rowThreads}
+}
+
+// maxRows is how many rows the second dimension of a grid may have.
+const maxRows = 65535
+
+// eachRows calls f for rows in as many pieces as grids need.
+func eachRows(rows int, f func(from, to int)) {
+	for from := 0; from < rows; from += maxRows {
+		f(from, min(from+maxRows, rows))
+	}
+}
+
+// Fill sets all numbers of dst.
+func (b *Backend) Fill(dst backend.Tensor, x float32) {
+	b.begin()
+	eachRows(dst.Rows, func(from, to int) {
+		t := dst.RowRange(from, to)
+		b.launch("rowwise.fill", pieces(t.Rows, t.Cols), b.at(t), t.Stride, t.Cols, x)
+	})
+}
+
+// copyRows copies rows of cols numbers of size bytes; strides are in numbers.
+func (b *Backend) copyRows(to driver.Ptr, toStride int, from driver.Ptr, fromStride, rows, cols, size int) {
+	if rows == 0 || cols == 0 {
+		return
+	}
+	if toStride == cols && fromStride == cols || rows == 1 {
+		b.queue(operation{to: to, from: from, bytes: int64(rows * cols * size)})
+		return
+	}
+	kernel := map[int]string{1: "rowwise.copy1", 2: "rowwise.copy2", 4: "rowwise.copy4"}[size]
+	eachRows(rows, func(first, last int) {
+		y, x := to+driver.Ptr(first*toStride*size), from+driver.Ptr(first*fromStride*size)
+		b.launch(kernel, pieces(last-first, cols), y, toStride, x, fromStride, cols)
+	})
+}
+
+// Gather sets row i of dst to row rows[i] of x.
+func (b *Backend) Gather(dst, x backend.Tensor, rows []int32) {
+	if dst.Rows != len(rows) || dst.Cols != x.Cols || dst.Rows > maxRows {
+		panic(fmt.Sprintf("cuda: gather %d rows of width %d into %d×%d", len(rows), x.Cols, dst.Rows, dst.Cols))
+	}
+	for _, r := range rows {
+		if r < 0 || int(r) >= x.Rows {
+			panic(fmt.Sprintf("cuda: gather row %d of %d", r, x.Rows))
+		}
+	}
+	b.begin()
+	call := b.lists(backend.Pass{Want: rows})
+	b.launch("rowwise.gather", pieces(dst.Rows, dst.Cols), b.at(dst), dst.Stride, b.at(x), x.Stride, x.Cols, call)
+}
+
+// RMSNorm normalizes the rows of x.
+func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
+	if dst.Rows != x.Rows || dst.Cols != x.Cols || gain.Cols != x.Cols {
+		panic(fmt.Sprintf("cuda: norm of %d×%d with %d gains into %d×%d", x.Rows, x.Cols, gain.Cols, dst.Rows, dst.Cols))
+	}
+	b.begin()
+	normed := func(c quantized) {
+		g := grid{x: x.Rows, threads: 512, shared: (4*x.Cols + 15) &^ 15}
+		if x.Rows <= 16 && dst.Mem != x.Mem { // more would wait for a row than compute
+			g.y = min(4, (x.Cols/c.columns()+15)/16)
+		}
+		b.launch("rowwise.rms_norm", g, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, c.param())
+	}
+	normed(quantized{})
+	b.passes.codable(dst, b.at(dst), normed)
+}
+
+// LayerNorm normalizes the rows of x.
+func (b *Backend) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
+	if dst.Rows != x.Rows || dst.Cols != x.Cols || gain.Cols != x.Cols || bias.Cols != x.Cols {
+		panic(fmt.Sprintf("cuda: norm of %d×%d with %d gains and %d biases into %d×%d", x.Rows, x.Cols, gain.Cols, bias.Cols, dst.Rows, dst.Cols))
+	}
+	b.begin()
+	b.launch("rowwise.layer_norm", grid{x: x.Rows, threads: rowThreads}, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), b.at(bias), x.Cols, eps)
+}
+
+// SwiGLU sets dst to silu(gate)*up.
+func (b *Backend) SwiGLU(dst, gate, up backend.Tensor) {
+	if dst.Rows != gate.Rows || dst.Cols != gate.Cols || up.Rows != gate.Rows || up.Cols != gate.Cols {
+		panic(fmt.Sprintf("cuda: swiglu of %d×%d and %d×%d into %d×%d", gate.Rows, gate.Cols, up.Rows, up.Cols, dst.Rows, dst.Cols))
+	}
+	b.begin()
+	b.swiglu(dst, gate, up)
+}
+
+// swiglu is SwiGLU as part of another operation.
+func (b *Backend) swiglu(dst, gate, up backend.Tensor) {
+	if dst.Rows > maxRows {
+		panic(fmt.Sprintf("cuda: swiglu of %d rows", dst.Rows))
+	}
+	gated := func(c quantized) {
+		g := grid{x: (dst.Cols/c.columns() + 8) / 8, y: dst.Rows, threads: 256}
+		if dst.Rows == 0 {
+			g.x = 0
+		}
+		b.launch("rowwise.swiglu", g, b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, c.param())
+	}
+	gated(quantized{})
+	b.passes.codable(dst, b.at(dst), gated)
+}
+
+// GELU sets dst to x·Φ(x).
+func (b *Backend) GELU(dst, x backend.Tensor, tanh bool) {
+	if dst.Rows != x.Rows || dst.Cols != x.Cols {
+		panic(fmt.Sprintf("cuda: gelu of %d×%d into %d×%d", x.Rows, x.Cols, dst.Rows, dst.Cols))
+	}
+	b.begin()
+	eachRows(dst.Rows, func(from, to int) {
+		dst, x := dst.RowRange(from, to), x.RowRange(from, to)
+		b.launch("rowwise.gelu", pieces(dst.Rows, dst.Cols), b.at(dst), dst.Stride, b.at(x), x.Stride, x.Cols, tanh)
+	})
+}
+
+// Rotate turns the heads of x.
+func (b *Backend) Rotate(x, cos, sin backend.Tensor, heads int) {
+	if heads < 1 || x.Cols != 2*heads*cos.Cols || cos.Rows != x.Rows || sin.Rows != x.Rows || sin.Cols != cos.Cols {
+		panic(fmt.Sprintf("cuda: rotation of %d heads of %d×%d by %d×%d and %d×%d", heads, x.Rows, x.Cols, cos.Rows, cos.Cols, sin.Rows, sin.Cols))
+	}
+	b.begin()
+	eachRows(x.Rows, func(from, to int) {
+		x, cos, sin := x.RowRange(from, to), cos.RowRange(from, to), sin.RowRange(from, to)
+		b.launch("rowwise.rotate", pieces(x.Rows, x.Cols/2), b.at(x), x.Stride, b.at(cos), cos.Stride, b.at(sin), sin.Stride, heads, cos.Cols)
+	})
+}
+
+// columns is how many columns a warp has at a time.
+func (q *quantized) columns() int {
+	if q.group == 0 {
+		return 64
+	}
+	return q.group
+}
+
+// param is struct Codes of kernels/quantize.cuh.
+func (q *quantized) param() fields {
+	return fields{q.codes, q.tails, q.stride, q.columns(), q.tailRows, 0}
+}

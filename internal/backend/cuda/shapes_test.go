@@ -1,0 +1,164 @@
+package cuda
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// The kernels for the widths of real models are not met by the shapes of the conformance suite: these tests
+// compare them with the CPU on as little as shows every path.
+
+// bench is a device while it computes one case. The same calls give the same numbers on every one.
+type bench struct {
+	tb   testing.TB
+	b    backend.Backend
+	rng  *rand.Rand
+	gone []backend.Tensor
+}
+
+// alike has the CPU and b compute the same, and compares.
+func alike(t *testing.T, b *Backend, run func(x *bench) [][]float32) {
+	t.Helper()
+	var results [2][][]float32
+	for i, dev := range []backend.Backend{backendtest.CPU(t, backend.Options{Threads: 1}), b} {
+		x := &bench{tb: t, b: dev, rng: rand.New(rand.NewPCG(3, 4))}
+		results[i] = run(x)
+		for _, m := range x.gone {
+			dev.Free(m)
+		}
+	}
+	for i, want := range results[0] {
+		got := results[1][i]
+		if len(got) != len(want) {
+			t.Fatalf("result %d has %d numbers, want %d", i, len(got), len(want))
+		}
+		for j, w := range want {
+			if g := got[j]; math.Float32bits(g) != math.Float32bits(w) && (g == g || w == w) {
+				t.Fatalf("result %d: number %d of %d is %v, want %v", i, j, len(want), g, w)
+			}
+		}
+	}
+}
+
+func (x *bench) alloc(kind dtype.Type, rows, cols int) backend.Tensor {
+	x.tb.Helper()
+	t, err := x.b.Alloc(kind, rows, cols)
+	if err != nil {
+		x.tb.Fatal(err)
+	}
+	x.gone = append(x.gone, t)
+	return t
+}
+
+// random is a tensor of random numbers around zero, times scale.
+func (x *bench) random(rows, cols int, scale float32) backend.Tensor {
+	x.tb.Helper()
+	t, data := x.alloc(dtype.F32, rows, cols), make([]float32, rows*cols)
+	for i := range data {
+		data[i] = float32(x.rng.NormFloat64()) * scale
+	}
+	if err := x.b.Write(t, data); err != nil {
+		x.tb.Fatal(err)
+	}
+	return t
+}
+
+func (x *bench) read(t backend.Tensor) []float32 {
+	x.tb.Helper()
+	data, err := x.b.Host(t)
+	if err != nil {
+		x.tb.Fatal(err)
+	}
+	return append([]float32(nil), data...)
+}
+
+// TestDeltaNetOfRealWidth has 128 keys: more tokens than the ring has, drafts, and what was accepted of
+// them replayed, in a call of two sequences.
+func TestDeltaNetOfRealWidth(t *testing.T) {
+	const drafts = 9
+	alike(t, open(t, Options{}), func(x *bench) [][]float32 {
+		d := &backend.DeltaNet{KeyHeads: 1, ValueHeads: 2, KeyDim: 128, ValueDim: 32, Kernel: 4, Eps: 1e-6}
+		values := d.ValueHeads * d.ValueDim
+		d.Conv, d.Norm = x.random(4, d.Channels(), 1), x.random(1, d.ValueDim, 1)
+		d.DecayRate, d.DecayBias = x.random(1, d.ValueHeads, -0.1), x.random(1, d.ValueHeads, 1)
+		state := func() []backend.Recurrent {
+			return []backend.Recurrent{{
+				State: x.random(d.ValueHeads*d.KeyDim, d.ValueDim, 0.1), Tail: x.random(3+drafts, d.Channels(), 1),
+				Keys: x.random(drafts, d.KeyDim, 1), Deltas: x.random(drafts, values, 1), Decays: x.random(drafts, d.ValueHeads, 1),
+			}}
+		}
+		a, b := state(), state()
+		var results [][]float32
+		for _, call := range [][2]backend.Seq{
+			{{N: 37, Drafts: 9, Delta: a}, {First: 37, N: 1, Delta: b}},
+			{{N: 2, Drafts: 1, Accepted: 9, Delta: a}, {First: 2, N: 3, Drafts: 3, Delta: b}},
+			{{N: 8, Accepted: 1, Delta: a}, {First: 8, N: 1, Accepted: 2, Delta: b}},
+		} {
+			rows := call[0].N + call[1].N
+			in := backend.DeltaInput{QKV: x.random(rows, d.Channels(), 1), Z: x.random(rows, values, 1), B: x.random(rows, d.ValueHeads, 1), A: x.random(rows, d.ValueHeads, 1)}
+			dst := x.alloc(dtype.F32, rows, values)
+			x.b.DeltaNet(dst, d, backend.Place{}, in, call[:])
+			results = append(results, x.read(dst))
+			for _, s := range [][]backend.Recurrent{a, b} {
+				for _, m := range []backend.Tensor{s[0].State, s[0].Tail, s[0].Keys, s[0].Deltas, s[0].Decays} {
+					results = append(results, x.read(m))
+				}
+			}
+		}
+		return results
+	})
+}
+
+// attendText feeds a layer of attention a text in calls of so many rows, after a context that is only
+// appended. Another sequence has a few rows of every call, and is otherwise empty.
+func attendText(x *bench, a *backend.Attention, kind dtype.Type, context int, calls ...int) [][]float32 {
+	total := context
+	for _, n := range calls {
+		total += n
+	}
+	a.QNorm, a.KNorm = x.random(1, a.HeadDim, 1), x.random(1, a.HeadDim, 1)
+	var pages [2][]backend.Tensor
+	for i := range pages {
+		for range (total + backend.PageTokens - 1) / backend.PageTokens {
+			pages[i] = append(pages[i], x.alloc(dtype.I8, 1, a.PageBytes(kind)))
+		}
+	}
+	if context > 0 {
+		k, v := x.random(context, a.KVHeads*a.HeadDim, 1), x.random(context, a.KVHeads*a.Values(), 1)
+		none := backend.Tensor{Cols: a.Heads * a.Values()}
+		x.b.Attend(none, a, backend.Place{Type: kind}, backend.Tensor{Cols: a.Queries()}, k, v, []backend.Seq{{N: context, Pages: pages[0]}})
+	}
+	var results [][]float32
+	at := context
+	for _, n := range calls {
+		few := min(n, 3)
+		batch := []backend.Seq{{N: n, Pos: at, Pages: pages[0]}, {First: n, N: few, Pos: at, Pages: pages[1]}}
+		rows := n + few
+		q, k, v := x.random(rows, a.Queries(), 1), x.random(rows, a.KVHeads*a.HeadDim, 1), x.random(rows, a.KVHeads*a.Values(), 1)
+		dst := x.random(rows, a.Heads*a.Values(), 1)
+		x.b.Attend(dst, a, backend.Place{Type: kind}, q, k, v, batch)
+		results = append(results, x.read(dst))
+		at += n
+	}
+	return results
+}
+
+// TestAttentionOfRealWidth has prompts, and decoding across the border of a page, with pages computed
+// apart and, where there is no room for that, one after another.
+func TestAttentionOfRealWidth(t *testing.T) {
+	for _, kind := range []dtype.Type{dtype.I8, dtype.F16} {
+		for _, room := range []int{1 << 20, 1} {
+			b := open(t, Options{})
+			b.attention.splitBytes = room
+			alike(t, b, func(x *bench) [][]float32 {
+				a := &backend.Attention{Heads: 6, KVHeads: 1, HeadDim: 256, Gate: true, Eps: 1e-6, Freqs: []float32{1, 0.3, 0.01}}
+				return attendText(x, a, kind, 7, 53, 5, 1)
+			})
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package cuda
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/topk"
+)
+
+// topScratch is what Top's answers and the host's part of them lie in.
+type topScratch struct {
+	best   []backend.Best
+	input  []byte
+	order  []uint64
+	maxima []float32
+	spare  []uint64
+}
+
+// Sizes in top.cu.
+const askBytes, answerBytes, listedBytes = 16, 8, 8
+
+// topRoom is how much is listed of a row for K: as a rule a few more than K reach the K-th highest
+// maximum. A row with more, because many of its numbers are equal, is looked at by the host.
+func topRoom(k int) int { return k + k/2 + 64 }
+
+// Top tells the highest numbers of each row.
+func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
+	if src.Type != dtype.F32 || len(asks) != src.Rows || src.Rows > maxRows {
+		panic(fmt.Sprintf("cuda: %d asks of %d rows of %v", len(asks), src.Rows, src.Type))
+	}
+	b.begin()
+	t := &b.tops
+	for len(t.best) < len(asks) {
+		t.best = append(t.best, backend.Best{})
+	}
+	room, places := t.ask(src, asks)
+	rows, blocks := src.Rows, (src.Cols+topk.Block-1)/topk.Block
+	input := b.upload(t.input)
+	also := rows * (answerBytes + room*listedBytes) // where the numbers of single columns begin
+	out := b.scratch(also + 4*places + 1)
+	if room > 0 {
+		maxima := b.scratch(4 * rows * blocks)
+		x := b.at(src)
+		b.launch("top.top_maxima", grid{x: (blocks + 7) / 8, y: rows, threads: 256}, x, src.Stride, input, maxima, blocks)
+		b.launch("top.top_list", grid{x: rows, threads: 1024}, x, src.Stride, input, maxima, blocks, out, out+driver.Ptr(rows*answerBytes), room)
+	}
+	if places > 0 {
+		b.launch("top.top_also", grid{x: (places + 255) / 256, threads: 256}, b.at(src), src.Stride, input+driver.Ptr(rows*askBytes), out+driver.Ptr(also), places)
+	}
+	data, err := b.read(out, also+4*places)
+	if err != nil {
+		return nil, err
+	}
+	overflown := t.answer(asks, data, room)
+	for _, r := range overflown {
+		if err := b.topOfHost(src.RowRange(r, r+1), &asks[r], &t.best[r]); err != nil {
+			return nil, err
+		}
+	}
+	return t.best[:len(asks)], nil
+}
+
+// ask writes what kernels are asked: an Ask of each row, and the places of single columns, of which
+// it returns the number; room is how much is listed of a row, 0 if nothing is.
+func (t *topScratch) ask(src backend.Tensor, asks []backend.Ask) (room, places int) {
+	le := binary.LittleEndian
+	t.input = t.input[:0]
+	for i := range asks {
+		a := &asks[i]
+		if a.Cols < 0 || a.Cols > src.Cols || a.K < 0 {
+			panic(fmt.Sprintf("cuda: the %d highest of %d columns of %d", a.K, a.Cols, src.Cols))
+		}
+		n := 0
+		if a.K > 0 {
+			n = min(topRoom(a.K), cmp.Or(a.Cols, src.Cols))
+			room = max(room, n)
+		}
+		for _, x := range [4]int{cmp.Or(a.Cols, src.Cols), a.K, n, 0} {
+			t.input = le.AppendUint32(t.input, uint32(x))
+		}
+	}
+	for r := range asks {
+		for _, id := range asks[r].Also {
+			if id < 0 || int(id) >= cmp.Or(asks[r].Cols, src.Cols) {
+				panic(fmt.Sprintf("cuda: column %d of %d", id, src.Cols))
+			}
+			t.input = le.AppendUint32(le.AppendUint32(t.input, uint32(r)), uint32(id))
+			places++
+		}
+	}
+	return room, places
+}
+
+// answer reads what kernels have answered, and returns the rows of which more is to be listed than
+// there is room for.
+func (t *topScratch) answer(asks []backend.Ask, data []byte, room int) (overflown []int) {
+	le, rows := binary.LittleEndian, len(asks)
+	lists := data[rows*answerBytes:]
+	also := lists[rows*room*listedBytes:]
+	for r := range asks {
+		a, best := &asks[r], &t.best[r]
+		best.IDs, best.Logits, best.Also, best.Low = best.IDs[:0], best.Logits[:0], best.Also[:0], float32(math.Inf(1))
+		for range a.Also {
+			best.Also = append(best.Also, math.Float32frombits(le.Uint32(also)))
+			also = also[4:]
+		}
+		if a.K == 0 {
+			continue
+		}
+		best.Low = math.Float32frombits(le.Uint32(data[r*answerBytes:]))
+		n := int(le.Uint32(data[r*answerBytes+4:]))
+		if n > room || n > topRoom(a.K) {
+			overflown = append(overflown, r)
+			continue
+		}
+		t.order = t.order[:0]
+		for i := range n {
+			t.order = append(t.order, le.Uint64(lists[(r*room+i)*listedBytes:])<<32|le.Uint64(lists[(r*room+i)*listedBytes:])>>32)
+		}
+		slices.Sort(t.order) // ids are the upper halves
+		for _, x := range t.order {
+			best.IDs = append(best.IDs, int32(x>>32))
+			best.Logits = append(best.Logits, math.Float32frombits(uint32(x)))
+		}
+	}
+	return overflown
+}
+
+// topOfHost lists what is at least best.Low of a row that the host reads whole.
+func (b *Backend) topOfHost(src backend.Tensor, a *backend.Ask, best *backend.Best) error {
+	row, err := b.Host(src)
+	if err != nil {
+		return err
+	}
+	t := &b.tops
+	if a.Cols > 0 {
+		row = row[:a.Cols]
+	}
+	t.maxima = topk.Maxima(t.maxima[:0], row)
+	t.spare = topk.Gather(t.spare[:0], row, t.maxima, best.Low)
+	for _, k := range t.spare {
+		id := topk.ID(k)
+		best.IDs = append(best.IDs, id)
+		best.Logits = append(best.Logits, row[id])
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// weight is a stack of matrices on the device, in the blocks of the CPU backend. Those that products
+// by tensor cores read lie for them: codes of 4 or 8 bits, whatever the file has, in the order of the
+// lanes, and each scale beside its bias.
+type weight struct {
+	*kernel.Weight // as the CPU packs it; Data is none
+	kernel.Layout  // as it lies on the device
+	owner          *Backend
+	at             driver.Ptr
+	size           int64
+	packed         kernel.Layout // by the CPU
+	places         []uint16      // of the words of a block; nil: the layout is the CPU's
+}
+
+// Bytes is what the weight takes of the device's memory.
+func (w *weight) Bytes() int64 { return w.size }
+
+// laid reports whether w lies for tensor cores.
+func (w *weight) laid() bool { return w.places != nil }
+
+// Load packs the matrices of stack, some tiles while others are on their way.
+func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight, error) {
+	form, err := kernel.NewWeight(c == backend.Int8, stack)
+	if err != nil {
+		return nil, err
+	}
+	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout(), owner: b}
+	if form.Integer() {
+		w.arrange()
+	}
+	w.size = int64(w.Count() * w.Layout.Tiles * w.TileSize)
+	if w.at, err = b.memory.alloc(w.size); err != nil {
+		return nil, err
+	}
+	b.weights[w] = struct{}{}
+	for i := range stack {
+		if err := b.sendMatrix(w, &stack[i], w.at+driver.Ptr(i*w.Layout.Tiles*w.TileSize)); err != nil {
+			b.Unload(w)
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// sendMatrix packs a matrix of w and queues its copies.
+func (b *Backend) sendMatrix(w *weight, m *dtype.Matrix, to driver.Ptr) error {
+	if w.TileSize == 0 {
+		return nil
+	}
+	half := len(b.staged.data) / 2 // while one half is copied the other is written
+	most := half / w.TileSize
+	for from := 0; from < w.Layout.Tiles; {
+		end := min(from+max(1, most), w.Layout.Tiles)
+		n := (end - from) * w.TileSize
+		if most == 0 {
+			large := make([]byte, n)
+			w.pack(large, m, from)
+			if err := b.send(to, large); err != nil {
+				return err
+			}
+		} else {
+			piece, err := b.stage(n)
+			if err != nil {
+				return err
+			}
+			backend.Spread(b, end-from, func(i int) { w.pack(piece[i*w.TileSize:][:w.TileSize], m, from+i) })
+			if err := b.stream.Write(to, piece); err != nil {
+				return err
+			}
+		}
+		to, from = to+driver.Ptr(n), end
+	}
+	return nil
+}
+
+// maxGroup is the longest group of codes that there are tensor cores for.
+const maxGroup = 128
+
+// tiles are buffers of pack.
+var tiles = sync.Pool{New: func() any { return new([]byte) }}
+
+// pack writes tile t of a matrix to dst.
+func (w *weight) pack(dst []byte, m *dtype.Matrix, t int) {
+	if !w.laid() {
+		clear(dst)
+		w.PackTiles(dst, m, t, t+1)
+		return
+	}
+	buffer := tiles.Get().(*[]byte)
+	defer tiles.Put(buffer)
+	*buffer = kernel.Grow(*buffer, w.packed.TileSize)
+	clear(*buffer)
+	w.PackTiles(*buffer, m, t, t+1)
+	for g := range w.Layout.Groups {
+		at := g*w.packed.Block + g/w.packed.Per*w.packed.Tail
+		out := dst[g*w.Block:][:w.Block]
+		w.layCodes(out, (*buffer)[at:][:w.packed.Codes])
+		w.layScales(out[w.Codes:], *buffer, g)
+	}
+}
+
+// layCodes brings the codes of a block into the order of the lanes.
+func (w *weight) layCodes(dst, src []byte) {
+	le := binary.LittleEndian
+	if w.Bits == w.packed.Bits {
+		for i, to := range w.places {
+			le.PutUint32(dst[4*int(to):], le.Uint32(src[4*i:]))
+		}
+		return
+	}
+	var row [maxGroup / 4]uint32
+	codes := row[:w.Layout.Group/4]
+	for r := range kernel.Tile {
+		w.RowCodes(codes, src, r)
+		for i := r; i < len(w.places); i += kernel.Tile {
+			word := codes[i/kernel.Tile*8/w.Bits]
+			if w.Bits == 4 {
+				word |= codes[i/kernel.Tile*2+1] << 4
+			}
+			le.PutUint32(dst[4*int(w.places[i]):], word)
+		}
+	}
+}
+
+// layScales writes the scales and biases of block g of a packed tile.
+func (w *weight) layScales(dst, tile []byte, g int) {
+	le := binary.LittleEndian
+	if w.Number == dtype.BF16 { // as they are
+		src := tile[g*w.packed.Block+w.packed.Codes:]
+		for o := range kernel.Tile {
+			to := dst[4*pair(o):]
+			copy(to[:2], src[2*o:])
+			copy(to[2:4], src[2*kernel.Tile+2*o:])
+		}
+		return
+	}
+	var scales, biases [kernel.Tile]float32
+	w.Scales(&scales, &biases, tile, g)
+	for o := range kernel.Tile {
+		to := dst[8*pair(o):]
+		le.PutUint32(to, math.Float32bits(scales[o]))
+		le.PutUint32(to[4:], math.Float32bits(biases[o]))
+	}
+}
+
+// pair is the place of output o among those of a tile: beside the one eight further.
+func pair(o int) int { return 2*(o%8) + o/8 }
+
+// arrange changes the layout to that of tensor cores, if there are kernels for it. Codes of other
+// widths than 4 and 8 bits get the next of them, and scales that are not bf16 become float32: more
+// memory than the file has, for products that are several times as fast.
+func (w *weight) arrange() {
+	l := &w.Layout
+	bits, scale := 4, 4
+	if l.Bits > 4 {
+		bits = 8
+	}
+	if l.Number != dtype.BF16 {
+		scale = 8
+	}
+	if _, ok := tensors[tensorKey{bits, l.Group, scale == 8}]; !ok || l.Kind != kernel.Biased {
+		return
+	}
+	l.Bits = bits
+	if scale == 8 {
+		l.Number = dtype.F32
+	}
+	l.Factors, l.Zero, l.Per, l.Tail = kernel.NoFactors, 0, 1, 0
+	l.Codes = l.Group * kernel.Tile * l.Bits / 8
+	l.Block = l.Codes + scale*kernel.Tile
+	l.TileSize = l.Groups * l.Block
+	w.places = places(l)
+}
+
+// places is where the words of a block go: the function place of kernels/weight.cuh.
+func places(l *kernel.Layout) []uint16 {
+	list := make([]uint16, l.Codes/4)
+	n := l.Group / 32
+	for i := range list {
+		v, r := i/kernel.Tile, i%kernel.Tile
+		lane, high := 4*(r%8), r/8
+		switch {
+		case l.Bits == 8:
+			list[i] = uint16(128*(v/2%n) + 4*(lane+v/(2*n)) + 2*(v%2) + high)
+		case n == 1:
+			list[i] = uint16(2*(lane+v) + high)
+		default:
+			m := v % n
+			list[i] = uint16(128*(m/2) + 4*(lane+v/n) + 2*(m%2) + high)
+		}
+	}
+	return list
+}
+
+// Unload frees a weight.
+func (b *Backend) Unload(bw backend.Weight) {
+	w := bw.(*weight)
+	if _, ok := b.weights[w]; !ok {
+		return
+	}
+	delete(b.weights, w)
+	b.passes.forget(w)
+	b.fail(b.memory.free(w.at))
+}
+
+// weight is w for an operation.
+func (b *Backend) weight(bw backend.Weight) *weight {
+	w, ok := bw.(*weight)
+	if !ok || w.owner != b {
+		panic("cuda: weight of another device")
+	}
+	if _, ok := b.weights[w]; !ok {
+		panic("cuda: weight that was unloaded")
+	}
+	b.passes.note(w)
+	return w
+}
+
+// param is struct Weight of kernels/weight.cuh.
+func (w *weight) param() fields {
+	number := map[dtype.Type]int{dtype.BF16: 0, dtype.F16: 1, dtype.F32: 2}[w.Number]
+	l := &w.Layout
+	return fields{
+		w.at, int64(l.Tiles * l.TileSize),
+		w.Rows(), w.Cols(), l.Tiles, l.TileSize, l.Group, l.Groups, l.Codes, l.Block, l.Per, l.Tail,
+		int(l.Kind), l.Bits, number, int(l.Factors), l.Zero, w.laid(),
+	}
+}
+
+// Embed sets row i of dst to row ids[i] of table.
+func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+	w := b.weight(table)
+	if dst.Rows != len(ids) || dst.Cols != w.Cols() || dst.Rows > maxRows {
+		panic(fmt.Sprintf("cuda: embed %d ids of width %d into %d×%d", len(ids), w.Cols(), dst.Rows, dst.Cols))
+	}
+	for _, id := range ids {
+		if id < 0 || int(id) >= w.Rows() {
+			panic(fmt.Sprintf("cuda: embed id %d of %d", id, w.Rows()))
+		}
+	}
+	b.begin()
+	call := b.lists(backend.Pass{IDs: ids})
+	b.launch("plain.embed", pieces(dst.Rows, dst.Cols), w.param(), b.at(dst), dst.Stride, call, driver.Ptr(0), 0)
+}
+
+// EmbedDrawn implements backend.Drawer.
+func (b *Backend) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
+	w := b.weight(table)
+	if dst.Rows != ids.Rows || ids.Cols != 1 || dst.Cols != w.Cols() || dst.Rows > maxRows {
+		panic(fmt.Sprintf("cuda: embed %d×%d ids of width %d into %d×%d", ids.Rows, ids.Cols, w.Cols(), dst.Rows, dst.Cols))
+	}
+	b.begin()
+	b.launch("plain.embed", pieces(dst.Rows, dst.Cols), w.param(), b.at(dst), dst.Stride, driver.Ptr(0), b.at(ids), ids.Stride)
+}
