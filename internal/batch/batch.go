@@ -1,0 +1,80 @@
+// Package batch runs files of requests. It knows what a file may hold, which results there are
+// and what state a batch is in; it knows nothing of HTTP, of models or of a particular queue.
+//
+// The truth is a file of requests, which never changes, and results, each under the hash of all
+// that determines it. What a queue holds is only a hint that a result may be missing: hints can
+// be lost, doubled or late, and nothing else is.
+package batch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"time"
+)
+
+// Errors of a Store.
+var (
+	ErrExists   = errors.New("it exists already")
+	ErrConflict = errors.New("somebody else changed it")
+	ErrFull     = errors.New("no space is left")
+)
+
+// Store keeps files, results and the states of batches. What is missing is fs.ErrNotExist.
+// It is safe for concurrent use, by several processes where their stores are the same place.
+type Store interface {
+	// Create keeps what r has under a new key, or nothing: ErrExists, ErrFull. It has returned
+	// only when a crash of the machine would not undo it.
+	Create(ctx context.Context, key string, r io.Reader) error
+	// Open reads what was created.
+	Open(ctx context.Context, key string) (io.ReadCloser, error)
+	// Range reads a part of what was created.
+	Range(ctx context.Context, key string, offset, length int64) ([]byte, error)
+
+	// Put changes a small record whose revision is still rev, 0 for one that is not there, and
+	// returns its next revision: ErrConflict, ErrFull.
+	Put(ctx context.Context, key string, data []byte, rev uint64) (uint64, error)
+	// Get reads a record.
+	Get(ctx context.Context, key string) (data []byte, rev uint64, err error)
+
+	// Delete removes what there is under a key, if anything.
+	Delete(ctx context.Context, key string) error
+	// List lists the keys that begin with a prefix, in order.
+	List(ctx context.Context, prefix string) iter.Seq2[string, error]
+}
+
+// Hint says that the result of a line may be missing.
+type Hint struct {
+	Batch  string `json:"batch"`
+	Model  string `json:"model"` // its fingerprint: whoever has it can work on the line
+	File   string `json:"file"`  // key of the file of requests
+	Line   int    `json:"line"`  // from 1
+	Offset int64  `json:"offset"`
+	Length int64  `json:"length"`
+}
+
+// Queue spreads hints over workers. It is safe for concurrent use.
+type Queue interface {
+	// Publish adds hints, in order. One that was added minutes ago may be left out.
+	Publish(ctx context.Context, hints []Hint) error
+	// Fetch waits for hints of a model, and returns at least one and at most n.
+	Fetch(ctx context.Context, model string, n int) ([]Delivery, error)
+	// Outstanding is how many hints of a batch nobody has finished.
+	Outstanding(ctx context.Context, model, batch string) (int, error)
+	// Drop forgets the hints of a batch.
+	Drop(ctx context.Context, model, batch string) error
+}
+
+// Delivery is a hint in the hands of one worker. One that does not hear of it for a while gives
+// the hint to another.
+type Delivery interface {
+	Hint() Hint
+	Attempts() int // how often it was delivered, with this time
+	Working() error
+	Done() error
+	Later(after time.Duration) error
+}
+
+// Run answers a request as the endpoint of the server would.
+type Run func(ctx context.Context, endpoint string, request []byte) (status int, response []byte, err error)
