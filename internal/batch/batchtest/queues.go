@@ -101,6 +101,15 @@ func outstanding(ctx context.Context, q batch.Queue, model, name string, wanted 
 	}
 }
 
+// exactly wants so many of a batch now.
+func exactly(ctx context.Context, q batch.Queue, model, name string, wanted int) error {
+	n, err := q.Outstanding(ctx, model, name)
+	if err == nil && n != wanted {
+		err = fmt.Errorf("%d outstanding in %s, want %d", n, name, wanted)
+	}
+	return err
+}
+
 func givesOutInOrder(ctx context.Context, q batch.Queue) error {
 	all := hints("m", "b", 1, 300)
 	if err := errors.Join(q.Publish(ctx, all[:7]), q.Publish(ctx, all[7:]), q.Publish(ctx, nil)); err != nil {
@@ -169,11 +178,14 @@ func waitsForHints(ctx context.Context, q batch.Queue) error {
 		}
 		ended <- err
 	}()
-	return errors.Join(q.Publish(ctx, hints("m", "b", 1, 2)), <-ended)
+	if err := q.Publish(ctx, hints("m", "b", 1, 2)); err != nil {
+		return err
+	}
+	return <-ended
 }
 
 func knowsWhatIsOutstanding(ctx context.Context, q batch.Queue) error {
-	err := errors.Join(outstanding(ctx, q, "m", "b", 0), q.Publish(ctx, hints("m", "b", 1, 5)), q.Publish(ctx, hints("m", "other", 1, 2)), outstanding(ctx, q, "m", "b", 5))
+	err := errors.Join(exactly(ctx, q, "m", "b", 0), q.Publish(ctx, hints("m", "b", 1, 5)), q.Publish(ctx, hints("m", "other", 1, 2)), exactly(ctx, q, "m", "b", 5))
 	if err != nil {
 		return err
 	}
@@ -181,8 +193,10 @@ func knowsWhatIsOutstanding(ctx context.Context, q batch.Queue) error {
 	if err != nil {
 		return err
 	}
+	if err := exactly(ctx, q, "m", "b", 5); err != nil {
+		return fmt.Errorf("what a worker has: %w", err)
+	}
 	for i, d := range got {
-		// What a worker has is still outstanding.
 		if err := outstanding(ctx, q, "m", "b", max(0, 5-i)); err != nil {
 			return err
 		}
@@ -202,7 +216,7 @@ func dropsOneBatch(ctx context.Context, q batch.Queue) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(q.Drop(ctx, "m", "b"), q.Drop(ctx, "m", "none"), outstanding(ctx, q, "m", "b", 0), outstanding(ctx, q, "m", "kept", 2))
+	err = errors.Join(q.Drop(ctx, "m", "b"), q.Drop(ctx, "m", "none"), exactly(ctx, q, "m", "b", 0), exactly(ctx, q, "m", "kept", 2))
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,7 @@ type Conn struct {
 	replicas int
 	ackWait  time.Duration
 	maxBytes int64
+	settled  bool // the stream of hints was there once
 
 	mu        sync.Mutex
 	stream    js.Stream // of hints; nil until it is known to be there
@@ -154,6 +155,7 @@ func (c *Conn) use(ctx context.Context, nc *nats.Conn) (err error) {
 	if _, err := c.work(ctx); err != nil {
 		return fmt.Errorf("queue %s: %w", c.address, err)
 	}
+	c.settled = true
 	return nil
 }
 

@@ -37,3 +37,12 @@ var (
 	Path    = path
 	Unpath  = unpath
 )
+
+// EraseState removes everything from the store of a cluster.
+func EraseState(ctx context.Context, c *Conn) error {
+	s, err := c.js.Stream(ctx, stateStream)
+	if err != nil {
+		return err
+	}
+	return s.Purge(ctx)
+}

@@ -35,18 +35,24 @@ const (
 // who look for missing results, and queued again.
 func (c *Conn) work(ctx context.Context) (js.Stream, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stream != nil {
-		return c.stream, nil
+	known := c.stream
+	c.mu.Unlock()
+	if known != nil {
+		return known, nil
 	}
-	s, err := c.js.CreateOrUpdateStream(ctx, js.StreamConfig{
-		Name: workStream, Subjects: []string{workSubject + ".*.*"},
-		Retention: js.WorkQueuePolicy, Storage: js.FileStorage, Replicas: c.replicas,
-		Discard: js.DiscardNew, MaxBytes: c.maxBytes, Duplicates: duplicates,
-	})
+	s, err := c.js.Stream(ctx, workStream)
+	if !c.settled || errors.Is(err, js.ErrStreamNotFound) { // the first time also with today's settings
+		s, err = c.js.CreateOrUpdateStream(ctx, js.StreamConfig{
+			Name: workStream, Subjects: []string{workSubject + ".*.*"},
+			Retention: js.WorkQueuePolicy, Storage: js.FileStorage, Replicas: c.replicas,
+			Discard: js.DiscardNew, MaxBytes: c.maxBytes, Duplicates: duplicates,
+		})
+	}
 	if err != nil {
 		return nil, explained(err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.stream = s
 	return s, nil
 }
@@ -64,7 +70,7 @@ func (c *Conn) consumer(ctx context.Context, model string) (js.Consumer, error) 
 		return nil, err
 	}
 	consumer, err := s.CreateOrUpdateConsumer(ctx, js.ConsumerConfig{
-		Durable: token(model), FilterSubject: workSubject + "." + token(model) + ".*",
+		Durable: token(model), FilterSubject: subject(model, ""),
 		AckPolicy: js.AckExplicitPolicy, AckWait: c.ackWait, MaxDeliver: -1, MaxAckPending: -1,
 		InactiveThreshold: inactive,
 	})
@@ -256,7 +262,11 @@ func (q *queue) Drop(ctx context.Context, model, name string) error {
 	})
 }
 
+// subject is that of a batch, or of all batches of a model.
 func subject(model, name string) string {
+	if name == "" {
+		return workSubject + "." + token(model) + ".*"
+	}
 	return workSubject + "." + token(model) + "." + token(name)
 }
 
