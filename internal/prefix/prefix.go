@@ -91,8 +91,9 @@ func (c *Cache) Find(salt Salt, text Text, drafts bool) *Hit {
 // has more of them and cannot be truncated. hidden is the
 // target's hidden row of the last token, which the next pair begins with.
 //
-// Pages are shared with the states, which go on. An error means that there was no memory
-// and nothing is stored.
+// Pages are shared with the states, which go on. An error means that nothing is stored: there was no
+// memory, or, if it is state.ErrFailed, the device has failed in something that was queued, and the
+// states may be wrong. Nobody would find out that an entry is.
 func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden backend.Tensor) error {
 	n := len(text.Tokens)
 	if n == 0 || target.Len() != n {
@@ -109,6 +110,10 @@ func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden b
 	// Taking memory may shrink the tree, so it comes before looking for a place there.
 	x, err := c.parts(target, draft, hidden)
 	if err != nil {
+		return fmt.Errorf("prefix: %d tokens: %w", n, err)
+	}
+	if err := c.pool.Settle(); err != nil {
+		x.release()
 		return fmt.Errorf("prefix: %d tokens: %w", n, err)
 	}
 	e := c.insert(salt, text, x)
