@@ -164,6 +164,7 @@ type Model struct {
 	secret  [sha256.Size]byte // that salts are mixed with
 	cached  bool
 	builtIn bool
+	source  source
 
 	warming *background
 	// preparing is called before the next turn of a conversation is prepared; for tests.
@@ -178,6 +179,9 @@ func Open(path string, o Options) (*Model, error) {
 		return nil, err
 	}
 	m, err := open(c, o)
+	if err == nil {
+		m.source = newSource(path, o, c)
+	}
 	if err = errors.Join(err, c.Close()); err != nil { // all of it has been read by then
 		if m != nil {
 			err = errors.Join(err, m.Close())

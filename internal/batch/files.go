@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -29,28 +31,51 @@ type Page struct {
 
 // CreateFile keeps what r has as a file. keep is how long; 0: as long as by default.
 func (c *Coordinator) CreateFile(ctx context.Context, owner, filename, purpose string, keep time.Duration, r io.Reader) (File, error) {
+	u, err := c.Upload(ctx, r)
+	if err != nil {
+		return File{}, err
+	}
+	return u.Keep(ctx, owner, filename, purpose, keep)
+}
+
+// Upload is the content of a file that has none of its facts yet. It ends with Keep or Drop.
+type Upload struct {
+	c    *Coordinator
+	id   string
+	size int64
+}
+
+// Upload stores the content of a file: ErrTooLarge, ErrFull.
+func (c *Coordinator) Upload(ctx context.Context, r io.Reader) (*Upload, error) {
+	u := &Upload{c: c, id: c.newID("file-")}
+	counted := &countedReader{r: r, max: MaxFile}
+	err := c.o.Store.Create(ctx, contentKey(u.id), counted)
+	u.size = counted.n
+	return u, err
+}
+
+// Keep makes it a file. keep is how long; 0: as long as by default.
+func (u *Upload) Keep(ctx context.Context, owner, filename, purpose string, keep time.Duration) (File, error) {
 	if keep == 0 {
 		keep = DefaultKeep
 	}
-	now := c.o.Now()
+	now := u.c.o.Now()
 	file := fileRecord{File{
-		ID: c.newID("file-"), Object: "file", CreatedAt: Seconds(now.Unix()), ExpiresAt: Seconds(now.Add(keep).Unix()),
+		ID: u.id, Object: "file", Bytes: u.size, CreatedAt: Seconds(now.Unix()), ExpiresAt: Seconds(now.Add(keep).Unix()),
 		Filename: filename, Purpose: purpose, Status: "processed",
 	}, owner}
-	counted := &countedReader{r: r, max: MaxFile}
-	if err := c.o.Store.Create(ctx, contentKey(file.ID), counted); err != nil {
-		return File{}, err
-	}
-	file.Bytes = counted.n
 	data, err := json.Marshal(file)
 	if err == nil {
-		_, err = c.o.Store.Put(ctx, fileKey(file.ID), data, 0)
+		_, err = u.c.o.Store.Put(ctx, fileKey(u.id), data, 0)
 	}
 	if err != nil {
-		return File{}, errors.Join(err, c.o.Store.Delete(ctx, contentKey(file.ID)))
+		return File{}, errors.Join(err, u.Drop(ctx))
 	}
 	return file.File, nil
 }
+
+// Drop deletes it.
+func (u *Upload) Drop(ctx context.Context) error { return u.c.o.Store.Delete(ctx, contentKey(u.id)) }
 
 // countedReader counts bytes and refuses too many.
 type countedReader struct {
@@ -218,7 +243,29 @@ func (c *Coordinator) sweep(ctx context.Context) error {
 			}
 		}
 	}
-	return c.sweepBatches(ctx, now)
+	return errors.Join(c.sweepUploads(ctx, now, files), c.sweepBatches(ctx, now))
+}
+
+// uploaded are identifiers of uploads, with their time.
+var uploaded = regexp.MustCompile(`^content/(file-([0-9a-f]{11})[0-9a-f]{20})$`)
+
+// sweepUploads deletes content that never became a file, because the process ended.
+func (c *Coordinator) sweepUploads(ctx context.Context, now time.Time, files []fileRecord) error {
+	for key, err := range c.o.Store.List(ctx, "content/") {
+		if err != nil {
+			return err
+		}
+		part := uploaded.FindStringSubmatch(key)
+		if part == nil || slices.ContainsFunc(files, func(f fileRecord) bool { return f.ID == part[1] }) {
+			continue
+		}
+		if at, err := strconv.ParseInt(part[2], 16, 64); err == nil && now.Sub(time.UnixMilli(at)) > time.Hour {
+			if err := c.o.Store.Delete(ctx, key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // sweepBatches deletes batches that have long been over, and what others have left of their results.

@@ -70,6 +70,8 @@ type Options struct {
 	StrictFields   bool          // a field that is unknown or not supported is an error; else it is ignored and named in a header
 	PerKey         int           // maximum of concurrent requests of one key, or without keys of one address; 0: unlimited
 
+	Batches *Batches // what files and batches need; nil: there are none
+
 	Ready func()       // called once, when the server is ready; may be nil
 	Log   *slog.Logger // nil: the default
 }
@@ -86,6 +88,7 @@ type Server struct {
 	public  map[string]bool // patterns that need no key
 	origins *origins
 	perKey  *perKey
+	lines   *lines // nil: there are no batches
 	metrics *metrics
 	http    *http.Server
 
@@ -122,6 +125,9 @@ func New(o Options) (*Server, error) {
 	s.loading, s.stop = context.WithCancel(context.Background())
 	s.broken, s.breakDown = context.WithCancelCause(context.Background())
 	s.routes()
+	if o.Batches != nil {
+		s.lines = newLines(s, *o.Batches)
+	}
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
 		ReadHeaderTimeout: cmp.Or(o.HeaderTimeout, DefaultHeaderTimeout),
@@ -149,6 +155,9 @@ func (s *Server) Serve(l net.Listener) error {
 			_ = s.http.Close() // Serve returns, with the error of loading
 		}
 	}()
+	if s.lines != nil {
+		s.lines.start()
+	}
 	if s.o.MaxConnections > 0 {
 		l = newLimitedListener(l, s.o.MaxConnections)
 	}
@@ -183,6 +192,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	defer close(s.drained)
 	s.draining.Store(true)
 	s.stop()
+	if s.lines != nil {
+		s.lines.end()
+	}
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = fmt.Errorf("server: %d requests were cut off: %w", s.metrics.active.Load(), err)
