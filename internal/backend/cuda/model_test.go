@@ -41,8 +41,8 @@ func TestModelsHaveTheBitsOfTheCPU(t *testing.T) {
 					t.Fatalf("step %d differs", i)
 				}
 			}
-			if b.passes.replayed == 0 && c.rounds > 1 {
-				t.Error("no pass was replayed")
+			if u := b.Usage()[0]; u.Replayed == 0 && c.rounds > 1 || u.Replayed != b.passes.replayed || u.Recorded < int64(u.Recordings) || u.Recordings == 0 || u.Used == 0 {
+				t.Errorf("usage %+v", u)
 			}
 		})
 	}
