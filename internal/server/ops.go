@@ -153,6 +153,8 @@ type modelStatus struct {
 	Vision          bool    `json:"vision"` // it takes pictures; false if it is not loaded
 	Images          int64   `json:"images"` // that its vision tower has looked at
 
+	Shared *sharedStatus `json:"shared_prefixes,omitempty"` // the store that servers share; nil: there is none
+
 	Devices []deviceStatus `json:"devices"` // what computes it; none if it is not loaded
 }
 
@@ -183,6 +185,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		m.KVUsed, m.KVBudget = x.KVUsed, x.KVBudget
 		m.Vision, m.Images = v.Model.Info().Vision != nil, x.Vision.Pictures
 		m.CacheEntries, m.CacheBytes = x.PrefixCache.Entries, x.PrefixCache.Bytes
+		m.Shared = newSharedStatus(&x.PrefixCache.Shared)
 		for _, p := range v.Model.Placement() {
 			m.Devices = append(m.Devices, deviceStatus{p.Device, p.Layers, p.Parts, p.Weights})
 		}
