@@ -36,6 +36,7 @@ type Disk struct {
 	jobs  chan job
 	reads chan func()
 	done  sync.WaitGroup
+	drops drops
 
 	mu      sync.Mutex // protects what follows
 	closed  bool
@@ -216,6 +217,7 @@ func (d *Disk) drop(n name) bool {
 		return false
 	}
 	delete(d.files, n)
+	d.drops.add(n)
 	if n.rest >= 0 {
 		if d.ends[n.node] = slices.DeleteFunc(d.ends[n.node], func(e name) bool { return e == n }); len(d.ends[n.node]) == 0 {
 			delete(d.ends, n.node)

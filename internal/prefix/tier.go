@@ -139,7 +139,7 @@ func (c *Cache) plan(q *query, shared bool) (best *image) {
 		}
 		k = k.next(&q.text, at, end)
 		page := name{node: k, rest: -1}
-		if at = end; len(pages) >= q.known && !c.has(page, shared) {
+		if at = end; !c.has(page, shared) && (!shared || len(pages) >= q.known) {
 			break
 		}
 		pages = append(pages, page)

@@ -47,6 +47,7 @@ type entry struct {
 	used   uint64          // last, by the cache's clock
 	uses   int             // stored, found
 	shared bool            // written to the shared store, or nothing to write
+	shown  *boundary       // what the observer has heard of it; nil: nothing
 	place  *list.Element
 }
 
@@ -179,6 +180,7 @@ func (c *Cache) insert(salt Salt, text Text, x parts) *entry {
 	}
 	c.touch(e)
 	x.release()
+	c.show(salt, &text, e)
 	return e
 }
 
@@ -207,6 +209,7 @@ func (c *Cache) remove(e *entry) {
 			delete(c.roots, n.root)
 		}
 	}
+	c.hide(e)
 }
 
 // book counts n references to blocks. A block of an entry and of a node is counted once.
