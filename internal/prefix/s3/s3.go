@@ -133,11 +133,11 @@ func (o *Options) credentials() *credentials.Credentials {
 
 // explain adds the remedy to an error of the first request.
 func (b *Bucket) explain(err error) error {
-	switch r := minio.ToErrorResponse(err); r.Code {
-	case minio.NoSuchBucket:
+	switch r := minio.ToErrorResponse(err); {
+	case r.Code == minio.NoSuchBucket:
 		return fmt.Errorf("there is no bucket %s at %s: create it, or correct its name", b.name, b.endpoint)
-	case minio.AccessDenied, "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken":
-		return fmt.Errorf("%s refuses the credentials (%s): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION, or the credentials file, and that they may list, read and write", b.endpoint, r.Code)
+	case r.StatusCode >= 400 && r.StatusCode < 500: // servers have many codes for a key that is wrong
+		return fmt.Errorf("%s refuses: %s (%s): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION, or the credentials file, and that they may list, read and write", b.endpoint, strings.TrimSuffix(r.Message, "."), r.Code)
 	}
 	var n net.Error
 	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) {
@@ -219,7 +219,7 @@ func plain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if r := minio.ToErrorResponse(err); r.StatusCode == http.StatusNotFound && r.Code != minio.NoSuchBucket {
+	if minio.ToErrorResponse(err).Code == minio.NoSuchKey { // some servers say 404 of other things too
 		return fs.ErrNotExist
 	}
 	return err

@@ -119,7 +119,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	switch auth := r.Header.Get("Authorization"); {
 	case !strings.Contains(auth, "Credential="+AccessKey+"/"):
-		refuse(w, http.StatusForbidden, "InvalidAccessKeyId")
+		refuse(w, http.StatusNotFound, "InvalidAccessKeyId") // as one server does; others say 403
 	case bucket != Bucket:
 		refuse(w, http.StatusNotFound, "NoSuchBucket")
 	case fault == Unavailable:
