@@ -14,6 +14,7 @@ func TestRace(t *testing.T) {
 	t.Run("DiskSurvivesPanics", TestDiskSurvivesPanics)
 	t.Run("SharedServesOtherProcesses", TestSharedServesOtherProcesses)
 	t.Run("SharedDegrades", TestSharedDegrades)
+	t.Run("SharedFetchesOnceForMany", TestSharedFetchesOnceForMany)
 	t.Run("SharedFillsTheFolder", TestSharedFillsTheFolder)
 	t.Run("PoolTakesFromTheCache", TestPoolTakesFromTheCache)
 	t.Run("CacheEqualsDeepCopies", TestCacheEqualsDeepCopies)

@@ -55,19 +55,19 @@ func (q *query) best(x *image) int {
 }
 
 // fetchShared looks a text up in the shared store, and fetches the longest entry if that is
-// expected to be faster than computing what it has beyond x, which the disk has. It returns nil if
-// there is nothing, or it does not pay, or it fails.
-func (c *Cache) fetchShared(q *query, x *image, limit int64) *image {
+// expected to be faster than computing what it has beyond x, which the disk has. It reports false
+// if there is nothing, or it does not pay, or it fails.
+func (c *Cache) fetchShared(q *query, x *image, limit int64) bool {
 	s := c.o.Shared
 	ctx, cancel := context.WithTimeout(s.life, s.budget(q))
 	defer cancel()
 	have := q.best(x)
 	if err := c.lookUp(ctx, q, have); err != nil {
-		return nil // counted
+		return false // counted
 	}
 	y := c.plan(q, true)
 	if y == nil || len(y.text.Tokens) <= have {
-		return nil
+		return false
 	}
 	bytes, requests := int64(0), 0
 	for _, n := range y.names {
@@ -78,8 +78,12 @@ func (c *Cache) fetchShared(q *query, x *image, limit int64) *image {
 	}
 	if !worth(s.speed.now(s.o.now()), q.token, len(y.text.Tokens)-have, requests, bytes) {
 		s.count(func(t *SharedStats) { t.Refused++ })
-		return nil
+		return false
 	}
+	if !s.begin(ctx, y.end()) {
+		return x == nil // the next call of Find has it, if it came
+	}
+	defer s.finish(y.end())
 	start := time.Now()
 	err := c.gather(ctx, y, limit)
 	took := time.Since(start)
@@ -90,14 +94,53 @@ func (c *Cache) fetchShared(q *query, x *image, limit int64) *image {
 	switch {
 	case late:
 		s.count(func(t *SharedStats) { t.Late++ })
-		return nil
+		return false
 	case err != nil:
 		s.fails(&s.reading, err)
-		return nil
+		return false
 	}
 	s.answers(&s.reading, true)
 	s.count(func(t *SharedStats) { t.Fetched++; t.FetchedBytes += bytes })
-	return y
+	c.arrive(y) // before others who wait for it are told
+	return true
+}
+
+// end is the name of the entry.
+func (x *image) end() name { return x.names[len(x.names)-1] }
+
+// coming is an entry that is being fetched.
+type coming struct {
+	done    chan struct{} // closed when it is not any more
+	waiting int           // others who want it
+}
+
+// begin reports whether the entry is to be fetched now. If somebody else does so already, it waits
+// for that and reports false.
+func (s *Shared) begin(ctx context.Context, n name) bool {
+	s.mu.Lock()
+	other := s.coming[n]
+	if other == nil {
+		s.coming[n] = &coming{done: make(chan struct{})}
+	} else {
+		other.waiting++
+	}
+	s.mu.Unlock()
+	if other == nil {
+		return true
+	}
+	select {
+	case <-other.done:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// finish tells those who wait for an entry.
+func (s *Shared) finish(n name) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.coming[n].done)
+	delete(s.coming, n)
 }
 
 // budget is how long looking for a text and fetching it may take: as long as computing all of it.

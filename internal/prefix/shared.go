@@ -41,8 +41,9 @@ type Shared struct {
 	mu               sync.Mutex // protects what follows
 	closed           bool
 	nodes            map[key]*known
-	queued           map[name]bool // written soon
-	damaged          map[name]bool // to be replaced
+	queued           map[name]bool    // written soon
+	damaged          map[name]bool    // to be replaced
+	coming           map[name]*coming // entries that are being fetched
 	pending          int64
 	reading, writing health
 	probing          bool
@@ -102,7 +103,7 @@ func NewShared(store Store, o SharedOptions) *Shared {
 	}
 	s := &Shared{
 		store: store, o: o, jobs: make(chan job, queueJobs), slots: make(chan struct{}, fetchSlots),
-		nodes: map[key]*known{}, queued: map[name]bool{}, damaged: map[name]bool{},
+		nodes: map[key]*known{}, queued: map[name]bool{}, damaged: map[name]bool{}, coming: map[name]*coming{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	for range writers {

@@ -553,3 +553,45 @@ func TestSharedSurvivesPanics(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedFetchesOnceForMany has requests with one prefix come at once, as they do when a replica
+// starts: all find it, and it is fetched once.
+func TestSharedFetchesOnceForMany(t *testing.T) {
+	store := newFlaky(t)
+	tokens := story(1, 401)
+	write(t, store, tokens, 400)
+	p := newProcess(t, store, SharedOptions{}, nil)
+	const many = fetchSlots
+	release := make(chan struct{})
+	gets := atomic.Int64{}
+	store.set(func(op, _ string, data []byte) ([]byte, error) {
+		if op == "get" {
+			gets.Add(1)
+			<-release
+		}
+		return data, nil
+	})
+	var ready sync.WaitGroup
+	ready.Add(many)
+	for range many {
+		if !p.c.Fetch(Salt{}, Text{Tokens: tokens}, true, ready.Done) {
+			t.Fatal("the store is not asked")
+		}
+	}
+	p.await("the others to wait", func() bool {
+		p.s.mu.Lock()
+		defer p.s.mu.Unlock()
+		for _, x := range p.s.coming {
+			return x.waiting == many-1
+		}
+		return false
+	})
+	close(release)
+	ready.Wait()
+	if n := found(p.c, tokens); n != 400 {
+		t.Errorf("found %d tokens", n)
+	}
+	if n, x := gets.Load(), p.s.Stats(); n != 7 || x.Fetched != 1 {
+		t.Errorf("%d files for %d requests: %+v", n, many, x)
+	}
+}

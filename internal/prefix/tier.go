@@ -69,12 +69,10 @@ func (c *Cache) Fetch(salt Salt, text Text, drafts bool, done func()) bool {
 		q.text.Tokens = slices.Clone(text.Tokens)
 		if c.o.Shared.later(func() {
 			defer done() // whatever happens: somebody waits
-			if y := c.fetchShared(&q, x, limit); y != nil {
-				x = y
-			} else if x != nil {
+			if !c.fetchShared(&q, x, limit) && x != nil {
 				c.read(x, limit)
+				c.arrive(x)
 			}
-			c.arrive(x)
 		}) {
 			return true
 		}
@@ -93,7 +91,7 @@ func (c *Cache) Fetch(salt Salt, text Text, drafts bool, done func()) bool {
 func (c *Cache) arrive(x *image) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed && x != nil && x.files != nil {
+	if !c.closed && x.files != nil {
 		c.arrived = append(c.arrived, x)
 	}
 }

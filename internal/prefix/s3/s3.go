@@ -103,7 +103,7 @@ func Open(ctx context.Context, address string, o Options) (*Bucket, error) {
 		b.prefix = prefix + "/"
 	}
 	b.client, err = minio.New(u.Host, &minio.Options{
-		Creds: o.credentials(), Secure: u.Scheme == "https", Region: o.Region, Transport: b.transport,
+		Creds: o.credentials(), Secure: u.Scheme == "https", Region: o.Region, Transport: bounded{b.transport},
 		MaxRetries: 1, // whoever asks knows better what else to do with the time
 	})
 	if err != nil {
@@ -116,6 +116,26 @@ func Open(ctx context.Context, address string, o Options) (*Bucket, error) {
 		return nil, fmt.Errorf("%s: %w", address, b.explain(err))
 	}
 	return b, nil
+}
+
+// bounded limits what a server may answer besides objects, which Get limits.
+type bounded struct{ to http.RoundTripper }
+
+// maxAnswer is more than a listing of a thousand names or an error takes.
+const maxAnswer = 8 << 20
+
+// RoundTrip implements http.RoundTripper.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := b.to.RoundTrip(r)
+	if err == nil && (r.URL.Query().Has("list-type") || answer.StatusCode >= 300) {
+		answer.Body = limited{io.LimitReader(answer.Body, maxAnswer), answer.Body}
+	}
+	return answer, err
+}
+
+type limited struct {
+	io.Reader
+	io.Closer
 }
 
 // credentials are those given, or those of the file, or, where the server is Amazon's, those of
