@@ -208,6 +208,27 @@ type PrefixCacheStats struct {
 	Hits      int64 // prompts with a prefix in the cache
 	Misses    int64
 	Evictions int64 // entries evicted to free memory
+	Shared    SharedCacheStats
+}
+
+// SharedCacheStats is what is known of the store that a prefix cache shares with other processes,
+// and what it was good for. It is zero without one.
+type SharedCacheStats struct {
+	Used           bool          // there is one
+	Down           bool          // it fails, and is left alone until it answers again
+	Latency        time.Duration // of a small request; 0: not known
+	BytesPerSecond float64       // that come from it; 0: not known
+	TokenTime      time.Duration // of computing a token of a prompt, which fetching is compared with; 0: not known
+	Lookups        int64         // requests for what there is
+	Fetched        int64         // prefixes
+	FetchedBytes   int64
+	Refused        int64 // prefixes that were expected to be computed faster than fetched
+	Late           int64 // prefixes that were given up, for they did not come in the time that computing takes
+	Written        int64 // objects
+	WrittenBytes   int64
+	Dropped        int64 // objects that were not written, for the queue was full or the store failed
+	Ignored        int64 // objects that were damaged or not ours
+	Failures       int64 // of requests
 }
 
 // BackgroundStats is what became of the prompts of next turns, which are prefilled while nothing
@@ -233,6 +254,13 @@ func (m *Model) Stats() Stats {
 	}
 	for _, u := range backend.UsageOf(m.backend) {
 		x.Devices = append(x.Devices, DeviceStats(u))
+	}
+	if h := &s.Shared; m.shared != nil {
+		x.PrefixCache.Shared = SharedCacheStats{
+			Used: true, Down: h.Down, Latency: h.Latency, BytesPerSecond: h.BytesPerSecond, TokenTime: s.TokenTime, Lookups: h.Lookups,
+			Fetched: h.Fetched, FetchedBytes: h.FetchedBytes, Refused: h.Refused, Late: h.Late, Written: h.Written, WrittenBytes: h.WrittenBytes,
+			Dropped: h.Dropped, Ignored: h.Ignored, Failures: h.Failures,
+		}
 	}
 	for reason, n := range s.Finished {
 		x.Finished[Finish(reason)] = n

@@ -217,7 +217,7 @@ func (e *Engine) reclaim(bytes int64) {
 
 // openCache opens the prefix cache, if there is to be one.
 func (e *Engine) openCache() {
-	c := newCache(e.pool, &e.o, e.model.Layout())
+	c := newCache(e.pool, &e.o, e.model.Layout(), func() float64 { return e.pace.token })
 	e.locked(func() { e.cache = c })
 	if c != nil {
 		e.pool.OnFull(e.reclaim)

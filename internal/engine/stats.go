@@ -42,6 +42,8 @@ type Stats struct {
 	Background BackgroundStats
 	Memory     state.Stats
 	Cache      prefix.Stats // of Memory.Used; zero without a cache
+	Shared     prefix.SharedStats
+	TokenTime  time.Duration // of a token of a prompt, lately; 0: not known
 }
 
 // Phases is where the time of rounds went, those of background prefills included. Work that a device
@@ -93,6 +95,9 @@ func (e *Engine) Stats() Stats {
 	s.Memory = e.pool.Stats()
 	if cache != nil {
 		s.Cache = cache.Stats()
+	}
+	if e.o.Shared != nil {
+		s.Shared = e.o.Shared.Stats()
 	}
 	return s
 }
@@ -158,6 +163,7 @@ func (e *Engine) observe(took time.Duration) {
 	e.pace.round(took, e.tally.Prompt, e.tally.generating)
 	e.locked(func() {
 		e.stats.Rounds++
+		e.stats.TokenTime = time.Duration(e.pace.token * float64(time.Second))
 		e.stats.Tokens += int64(e.tally.Tokens)
 		e.stats.Forced += int64(e.tally.Forced)
 		for j := range spec.MaxDepth {

@@ -91,8 +91,10 @@ func usage(x *foretoken.Stats) float64 {
 
 // Describe implements prometheus.Collector.
 func (e *engines) Describe(to chan<- *prometheus.Desc) {
-	for _, x := range engineSeries {
-		to <- x.desc
+	for _, list := range [][]series{engineSeries, sharedSeries} {
+		for _, x := range list {
+			to <- x.desc
+		}
 	}
 	to <- draftedDesc
 	to <- acceptedDesc
@@ -121,6 +123,11 @@ func (e *engines) collect(to chan<- prometheus.Metric) {
 		x := v.Model.Stats()
 		for _, n := range engineSeries {
 			to <- prometheus.MustNewConstMetric(n.desc, n.kind, n.of(&x), v.Name)
+		}
+		if x.PrefixCache.Shared.Used {
+			for _, n := range sharedSeries {
+				to <- prometheus.MustNewConstMetric(n.desc, n.kind, n.of(&x), v.Name)
+			}
 		}
 		for j := range x.DraftedAt {
 			at := strconv.Itoa(j + 1)

@@ -162,6 +162,8 @@ type modelStatus struct {
 	Vision          bool    `json:"vision"` // it takes pictures; false if it is not loaded
 	Images          int64   `json:"images"` // that its vision tower has looked at
 
+	Shared *sharedStatus `json:"shared_prefixes,omitempty"` // the store that servers share; nil: there is none
+
 	Devices []deviceStatus `json:"devices"` // what computes it; none if it is not loaded
 }
 
@@ -211,6 +213,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		m.Vision, m.Images = v.Model.Info().Vision != nil, x.Vision.Pictures
 		m.CacheEntries, m.CacheBytes = x.PrefixCache.Entries, x.PrefixCache.Bytes
 		m.Devices = deviceStatuses(v.Model, &x)
+		m.Shared = newSharedStatus(&x.PrefixCache.Shared)
 	}
 	writeJSON(w, http.StatusOK, a)
 }
