@@ -9,6 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/s3"
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
@@ -21,25 +22,66 @@ const defaultMaxDisk = 10 << 30
 // digests are needed.
 const weightRecords = ".weights"
 
-// openDisk opens the folder in which the cache outlives the process.
-func (m *Model) openDisk(o Options, c *checkpoint.Checkpoint, sum *summing) (*prefix.Disk, error) {
-	size := o.PrefixCache.MaxDisk
-	if size == 0 {
-		size = defaultMaxDisk
+// openTiers opens the folder in which the cache outlives the process, and the store that it shares
+// with others, as far as there are such. Salts are mixed with the secret of the store, which all
+// that share it have, or else with that of the folder.
+func (m *Model) openTiers(o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
+	p := &o.PrefixCache
+	if p.Shared == "" || p.Off {
+		if m.secret, err = openSecret(p.Dir); err != nil || p.Dir == "" || p.Off {
+			return err
+		}
+	} else if err = m.openBucket(p); err != nil {
+		return err
 	}
 	weights, err := sum.wait()
 	if err == nil {
 		err = c.Unchanged() // what was loaded is what was hashed
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if weights.Hashed > 0 {
 		m.log.Info(fmt.Sprintf("%s: hashed %.1f MB of weights for the prefix cache in %.2f s, beside loading them", m.name, float64(weights.Hashed)/1e6, sum.took.Seconds()))
 	}
-	return prefix.OpenDisk(o.PrefixCache.Dir, prefix.DiskOptions{
-		Bytes: size, Fingerprint: m.identity(weights.ID, o.Quantize), Log: m.log,
-	})
+	fingerprint := m.identity(weights.ID, o.Quantize)
+	if m.bucket != nil {
+		m.shared = prefix.NewShared(m.bucket, prefix.SharedOptions{Fingerprint: fingerprint, Uses: p.SharedUses, Log: m.log})
+	}
+	if p.Dir == "" {
+		return nil
+	}
+	size := p.MaxDisk
+	if size == 0 {
+		size = defaultMaxDisk
+	}
+	m.disk, err = prefix.OpenDisk(p.Dir, prefix.DiskOptions{Bytes: size, Fingerprint: fingerprint, Log: m.log})
+	return err
+}
+
+// openBucket opens the store that the cache shares with others.
+func (m *Model) openBucket(p *PrefixCache) (err error) {
+	ctx := context.Background() // opening has times of its own
+	if m.bucket, err = s3.Open(ctx, p.Shared, p.S3); err == nil {
+		m.secret, err = m.bucket.OpenSecret(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("foretoken: prefix cache: %w", err)
+	}
+	return nil
+}
+
+// closeTiers closes what openTiers has opened.
+func (m *Model) closeTiers() {
+	if m.disk != nil {
+		m.disk.Close()
+	}
+	if m.shared != nil {
+		m.shared.Close()
+	}
+	if m.bucket != nil {
+		m.bucket.Close()
+	}
 }
 
 // arithmetic is the name of ours, for tests.
@@ -62,10 +104,15 @@ type summing struct {
 }
 
 // startSum begins to hash a checkpoint, of which the folder of the cache may have records. It
-// must be stopped before the checkpoint is closed. Without a folder nobody needs the hash.
-func startSum(c *checkpoint.Checkpoint, dir string) *summing {
-	if dir == "" {
+// must be stopped before the checkpoint is closed. With the cache in memory alone nobody needs the
+// hash.
+func startSum(c *checkpoint.Checkpoint, p PrefixCache) *summing {
+	if p.Dir == "" && p.Shared == "" {
 		return nil
+	}
+	records := ""
+	if p.Dir != "" {
+		records = filepath.Join(p.Dir, weightRecords)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &summing{cancel: cancel, done: make(chan struct{})}
@@ -73,7 +120,7 @@ func startSum(c *checkpoint.Checkpoint, dir string) *summing {
 		defer close(s.done)
 		defer rescue.To(&s.err)
 		start := time.Now()
-		s.sum, s.err = c.Sum(ctx, filepath.Join(dir, weightRecords))
+		s.sum, s.err = c.Sum(ctx, records)
 		s.took = time.Since(start)
 	}()
 	return s

@@ -30,6 +30,7 @@ import (
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/offload"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/s3"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/internal/tokenizer"
@@ -106,7 +107,15 @@ type PrefixCache struct {
 	Off     bool   // keep nothing
 	Dir     string // folder to keep it in for the next process, too; "": none
 	MaxDisk int64  // maximum bytes in Dir; 0: 10 GiB
+
+	Shared     string // s3://bucket/prefix that several processes share; "": none
+	S3         S3     // how to reach it
+	SharedUses int    // how often a prefix is used before it is written there, 1 or more; 0: 2
 }
+
+// S3 says how to reach a server that speaks the S3 protocol. The zero value is Amazon's, with the
+// credentials of the machine.
+type S3 = s3.Options
 
 // Compute is the arithmetic of a model with quantized weights.
 type Compute = backend.Compute
@@ -161,6 +170,8 @@ type Model struct {
 	family  *model.Family
 	backend backend.Backend
 	disk    *prefix.Disk
+	shared  *prefix.Shared
+	bucket  *s3.Bucket
 	secret  [sha256.Size]byte // that salts are mixed with
 	cached  bool
 	builtIn bool
@@ -226,7 +237,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	if o.Speculation.Depth != DepthOff {
 		w.MaxDrafts = spec.MaxDepth
 	}
-	sum := startSum(c, o.PrefixCache.Dir)
+	sum := startSum(c, o.PrefixCache)
 	defer sum.stop()
 	if m.model, err = model.Open(c, m.backend, w); err != nil {
 		return m, err
@@ -264,17 +275,12 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 	if err != nil {
 		return err
 	}
-	if m.secret, err = openSecret(o.PrefixCache.Dir); err != nil {
+	if err := m.openTiers(o, c, sum); err != nil {
 		return err
-	}
-	if o.PrefixCache.Dir != "" && !o.PrefixCache.Off {
-		if m.disk, err = m.openDisk(o, c, sum); err != nil {
-			return err
-		}
 	}
 	e := engine.Options{
 		Context: m.context, MaxBatch: o.MaxBatch, MaxQueue: o.MaxQueue, MaxRound: o.MaxRound,
-		Cache: m.cached, Disk: m.disk, Drafter: m.draft.drafter, Controller: learned, Broken: o.OnBroken, Log: m.log,
+		Cache: m.cached, Disk: m.disk, Shared: m.shared, Drafter: m.draft.drafter, Controller: learned, Broken: o.OnBroken, Log: m.log,
 	}
 	if m.sight != nil {
 		e.Tower, e.TowerMemory = m.sight.tower, o.Vision.Memory
@@ -307,9 +313,7 @@ func (m *Model) Close() error {
 		m.engine.Close()
 	}
 	m.warming.Wait()
-	if m.disk != nil {
-		m.disk.Close()
-	}
+	m.closeTiers()
 	if m.model != nil {
 		err = errors.Join(err, m.model.Close())
 	}

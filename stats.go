@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -166,6 +167,30 @@ type Stats struct {
 	PrefixCache      PrefixCacheStats
 	Background       BackgroundStats
 	Vision           VisionStats
+	Phases           PhaseStats
+	Devices          []DeviceStats // that compute
+}
+
+// PhaseStats is where the time of rounds went. Work that a device only queues counts where somebody
+// waits for it. The vision tower has an account of its own.
+type PhaseStats struct {
+	Forward time.Duration // the model's passes, until their logits are there
+	Sample  time.Duration // choosing tokens: samplers, grammars, verification
+	Draft   time.Duration // the drafter
+	Other   time.Duration // choosing what to feed, memory, the prefix cache
+}
+
+// DeviceStats is how much of a device is in use.
+type DeviceStats struct {
+	Device string // its name, as Placement has it
+	Memory int64  // bytes there are; 0: not known
+	Free   int64  // bytes of Memory that can still be taken; other processes are considered
+	Used   int64  // bytes that the model has taken: weights, state, activations
+
+	// A GPU records the passes of a shape as a graph and replays it.
+	Recordings int   // passes that can be replayed
+	Recorded   int64 // how often one was recorded
+	Replayed   int64 // passes that were replayed
 }
 
 // VisionStats is what a vision tower has done.
@@ -183,6 +208,27 @@ type PrefixCacheStats struct {
 	Hits      int64 // prompts with a prefix in the cache
 	Misses    int64
 	Evictions int64 // entries evicted to free memory
+	Shared    SharedCacheStats
+}
+
+// SharedCacheStats is what is known of the store that a prefix cache shares with other processes,
+// and what it was good for. It is zero without one.
+type SharedCacheStats struct {
+	Used           bool          // there is one
+	Down           bool          // it fails, and is left alone until it answers again
+	Latency        time.Duration // of a small request; 0: not known
+	BytesPerSecond float64       // that come from it; 0: not known
+	TokenTime      time.Duration // of computing a token of a prompt, which fetching is compared with; 0: not known
+	Lookups        int64         // requests for what there is
+	Fetched        int64         // prefixes
+	FetchedBytes   int64
+	Refused        int64 // prefixes that were expected to be computed faster than fetched
+	Late           int64 // prefixes that were given up, for they did not come in the time that computing takes
+	Written        int64 // objects
+	WrittenBytes   int64
+	Dropped        int64 // objects that were not written, for the queue was full or the store failed
+	Ignored        int64 // objects that were damaged or not ours
+	Failures       int64 // of requests
 }
 
 // BackgroundStats is what became of the prompts of next turns, which are prefilled while nothing
@@ -204,7 +250,17 @@ func (m *Model) Stats() Stats {
 		PrefixCache: PrefixCacheStats{
 			Entries: s.Cache.Entries, Bytes: s.Cache.Bytes, Hits: s.Cache.Hits, Misses: s.Cache.Misses, Evictions: s.Cache.Evictions,
 		},
-		Background: BackgroundStats(s.Background), Vision: VisionStats(s.Tower),
+		Background: BackgroundStats(s.Background), Vision: VisionStats(s.Tower), Phases: PhaseStats(s.Phases),
+	}
+	for _, u := range backend.UsageOf(m.backend) {
+		x.Devices = append(x.Devices, DeviceStats(u))
+	}
+	if h := &s.Shared; m.shared != nil {
+		x.PrefixCache.Shared = SharedCacheStats{
+			Used: true, Down: h.Down, Latency: h.Latency, BytesPerSecond: h.BytesPerSecond, TokenTime: s.TokenTime, Lookups: h.Lookups,
+			Fetched: h.Fetched, FetchedBytes: h.FetchedBytes, Refused: h.Refused, Late: h.Late, Written: h.Written, WrittenBytes: h.WrittenBytes,
+			Dropped: h.Dropped, Ignored: h.Ignored, Failures: h.Failures,
+		}
 	}
 	for reason, n := range s.Finished {
 		x.Finished[Finish(reason)] = n

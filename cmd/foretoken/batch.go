@@ -208,7 +208,7 @@ func (f *batchRun) deliver(ctx context.Context, c *batch.Coordinator, b batch.Ba
 		if id == "" && path != out {
 			continue
 		}
-		if err := write(ctx, c, id, path, filepath.Join(partial, "answers")); err != nil {
+		if err := writeStored(ctx, c, id, path, filepath.Join(partial, "answers")); err != nil {
 			return err
 		}
 	}
@@ -221,8 +221,8 @@ func (f *batchRun) deliver(ctx context.Context, c *batch.Coordinator, b batch.Ba
 	return nil
 }
 
-// write writes a file of the store, whole or not at all; temp is on the same disk.
-func write(ctx context.Context, c *batch.Coordinator, id, path, temp string) error {
+// writeStored writes a file of the store, whole or not at all; temp is on the same disk.
+func writeStored(ctx context.Context, c *batch.Coordinator, id, path, temp string) error {
 	to, err := os.Create(temp)
 	if err != nil {
 		return err
@@ -260,7 +260,7 @@ func newBatchServerCommand(name, short, method, suffix string) *cobra.Command {
 			if len(args) > 0 {
 				path += "/" + args[0] + suffix
 			}
-			return ask(cmd, method, path, os.Getenv(key))
+			return askBatches(cmd, method, path, os.Getenv(key))
 		},
 	}
 	cmd.Flags().StringVar(&url, "url", url, "`URL` of the API, up to /v1")
@@ -268,8 +268,8 @@ func newBatchServerCommand(name, short, method, suffix string) *cobra.Command {
 	return cmd
 }
 
-// ask asks a server about batches and prints one per line.
-func ask(cmd *cobra.Command, method, url, key string) error {
+// askBatches asks a server about batches and prints one per line.
+func askBatches(cmd *cobra.Command, method, url, key string) error {
 	r, err := http.NewRequestWithContext(cmd.Context(), method, url, nil)
 	if err != nil {
 		return usagef("--url: %v", err)

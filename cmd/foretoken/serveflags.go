@@ -40,7 +40,8 @@ type serveFlags struct {
 	kvMemory, cacheDisk setting[int64]
 	batch, queue, round setting[int]
 	noCache, shareCache bool
-	cacheDir            string
+	cacheDirs           texts
+	cacheUses           setting[int]
 
 	stateDir  string
 	noBatches bool
@@ -65,7 +66,7 @@ func newServeFlags() *serveFlags {
 		model: newModelFlags(), modelsMemory: byteCount(), kvMemory: byteCount(), cacheDisk: byteCount(), maxBody: byteCount(),
 		lines: whole(1, 1024),
 		batch: whole(1, 1024), queue: whole(0, math.MaxInt32), round: whole(1, 60_000),
-		port: whole(0, 65535), connections: whole(1, math.MaxInt32), perKey: whole(1, math.MaxInt32),
+		cacheUses: whole(1, math.MaxInt32), port: whole(0, 65535), connections: whole(1, math.MaxInt32), perKey: whole(1, math.MaxInt32),
 		logFormat: choice("text", "json"), logLevel: choice("debug", "info", "warn", "error"),
 	}
 }
@@ -100,8 +101,9 @@ func (f *serveFlags) memoryGroup() flagGroup {
 	fs.Var(&f.round, "max-round-ms", "maximum milliseconds between tokens of running sequences while others prefill (default: auto, twice the usual)")
 	fs.BoolVar(&f.noCache, "no-prefix-cache", false, "do not keep the KV cache of prompts for requests with the same prefix")
 	fs.BoolVar(&f.shareCache, "share-prefix-cache", false, "share the prefix cache between API keys; response times then tell one key what prefixes others have used")
-	fs.StringVar(&f.cacheDir, "prefix-cache-dir", "", "keep the prefix cache in `DIR` too, for the next start")
-	fs.Var(&f.cacheDisk, "prefix-cache-disk", "maximum size of --prefix-cache-dir (default 10GiB)")
+	fs.Var(&f.cacheDirs, "prefix-cache-dir", "keep the prefix cache in `DIR` too, for the next start, or in s3://BUCKET/PREFIX, for all servers that use it; may be given once for each")
+	fs.Var(&f.cacheDisk, "prefix-cache-disk", "maximum size of the folder of --prefix-cache-dir (default 10GiB)")
+	fs.Var(&f.cacheUses, "prefix-cache-uses", "how often a prefix is used before it is written to the bucket of --prefix-cache-dir (default 2)")
 	return g
 }
 
@@ -164,7 +166,7 @@ func (f *serveFlags) modelOptions() foretoken.Options {
 	o.KVMemory = f.kvMemory.or(-1)
 	o.MaxBatch, o.MaxQueue = f.batch.or(0), f.queue.or(defaultQueue)
 	o.MaxRound = time.Duration(f.round.or(0)) * time.Millisecond
-	o.PrefixCache = foretoken.PrefixCache{Off: f.noCache, Dir: f.cacheDir, MaxDisk: f.cacheDisk.or(0)}
+	o.PrefixCache = f.prefixCache()
 	return o
 }
 
@@ -210,16 +212,14 @@ func (f *serveFlags) validate() error {
 		return usagef("--tls-cert and --tls-key belong together")
 	case f.noCache && f.shareCache:
 		return usagef("--no-prefix-cache and --share-prefix-cache exclude each other")
-	case f.noCache && f.cacheDir != "":
+	case f.noCache && len(f.cacheDirs) > 0:
 		return usagef("--no-prefix-cache and --prefix-cache-dir exclude each other")
-	case f.cacheDisk.given && f.cacheDir == "":
-		return usagef("--prefix-cache-disk needs --prefix-cache-dir")
 	case f.model.vision.off && len(f.imageHosts) > 0:
 		return usagef("--allow-image-urls is for pictures, which --no-vision refuses")
 	case f.model.vision.projector != "" && len(f.models) > 1:
 		return usagef("--mmproj is the vision tower of one model, and there are %d: put it beside its model, under a name that begins with mmproj", len(f.models))
 	}
-	return errors.Join(f.model.draft.validate(), f.model.vision.validate())
+	return errors.Join(f.validateCache(), f.model.draft.validate(), f.model.vision.validate())
 }
 
 // keys are the API keys that were given, nil if none was.

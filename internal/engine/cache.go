@@ -14,12 +14,13 @@ import (
 // cacheEvery is the distance of the boundaries that every prompt has.
 const cacheEvery = 1024
 
-// newCache opens the prefix cache, if there is to be one.
-func newCache(p *state.Pool, o *Options, target state.Layout) *prefix.Cache {
+// newCache opens the prefix cache, if there is to be one. token says how many seconds a token of a
+// prompt takes.
+func newCache(p *state.Pool, o *Options, target state.Layout, token func() float64) *prefix.Cache {
 	if !o.Cache {
 		return nil
 	}
-	c := prefix.Options{Target: target, Disk: o.Disk}
+	c := prefix.Options{Target: target, Disk: o.Disk, Shared: o.Shared, TokenTime: token}
 	if o.Drafter != nil {
 		c.Draft = o.Drafter.Layout()
 	}

@@ -36,6 +36,9 @@ type Options struct {
 
 	Cache bool         // have a prefix cache
 	Disk  *prefix.Disk // and keep it on disk, for the next process; nil: not. The caller closes it after the engine
+	// Shared is where other processes find it, and this one what they have stored; nil: nowhere. The caller closes it
+	// after the engine.
+	Shared *prefix.Shared
 
 	// Tower makes the rows of pictures; nil: there are none. The engine is its only user.
 	Tower       model.Tower
@@ -69,6 +72,7 @@ type Engine struct {
 	logits   spec.Logits  // of the pass, a group for each of them
 	choose   chooser      // of their tokens
 	tally    tally        // of the batch
+	phases   Phases       // of the running round
 	drafting drafting
 	pace     pace
 	sight    sight

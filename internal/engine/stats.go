@@ -37,10 +37,36 @@ type Stats struct {
 	Preemptions       int64
 	Drafted, Accepted [spec.MaxDepth]int64 // drafts by position, those after a rejected one left out, and how many were accepted
 
+	Phases     Phases
 	Tower      TowerStats
 	Background BackgroundStats
 	Memory     state.Stats
 	Cache      prefix.Stats // of Memory.Used; zero without a cache
+	Shared     prefix.SharedStats
+	TokenTime  time.Duration // of a token of a prompt, lately; 0: not known
+}
+
+// Phases is where the time of rounds went, those of background prefills included. Work that a device
+// only queues counts where somebody waits for it.
+type Phases struct {
+	Forward time.Duration // the model's passes, until their logits are there
+	Sample  time.Duration // choosing tokens: samplers, grammars, verification
+	Draft   time.Duration // the drafter
+	Other   time.Duration // choosing what to feed, memory, the prefix cache
+}
+
+func (p *Phases) add(x Phases) {
+	p.Forward, p.Sample = p.Forward+x.Forward, p.Sample+x.Sample
+	p.Draft, p.Other = p.Draft+x.Draft, p.Other+x.Other
+}
+
+// spent adds what a round took as a whole to the account of phases.
+func (e *Engine) spent(took time.Duration) {
+	p := &e.phases
+	p.Other = took - p.Forward - p.Sample - p.Draft
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Phases.add(*p)
 }
 
 // BackgroundStats is what became of background prefills. They are no requests, and their
@@ -69,6 +95,9 @@ func (e *Engine) Stats() Stats {
 	s.Memory = e.pool.Stats()
 	if cache != nil {
 		s.Cache = cache.Stats()
+	}
+	if e.o.Shared != nil {
+		s.Shared = e.o.Shared.Stats()
 	}
 	return s
 }
@@ -126,6 +155,7 @@ func newTally(batch []*sequence) tally {
 // observe takes in a round that went well and took that long, drafting included.
 func (e *Engine) observe(took time.Duration) {
 	e.tally.Took = took
+	e.spent(took)
 	for _, s := range e.batch {
 		s.rounds++
 		s.batchSum += len(e.batch)
@@ -133,6 +163,7 @@ func (e *Engine) observe(took time.Duration) {
 	e.pace.round(took, e.tally.Prompt, e.tally.generating)
 	e.locked(func() {
 		e.stats.Rounds++
+		e.stats.TokenTime = time.Duration(e.pace.token * float64(time.Second))
 		e.stats.Tokens += int64(e.tally.Tokens)
 		e.stats.Forced += int64(e.tally.Forced)
 		for j := range spec.MaxDepth {

@@ -117,23 +117,23 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 	d.shrink(0)
 	d.done.Go(func() {
 		for j := range d.jobs {
-			d.guard("writing", func() { d.write(&j) })
+			guard(o.Log, "writing", func() { d.write(&j) })
 			d.abandon(&j)
 		}
 	})
 	d.done.Go(func() {
 		for read := range d.reads {
-			d.guard("reading", read)
+			guard(o.Log, "reading", read)
 		}
 	})
 	return d, nil
 }
 
 // guard runs a task of the background. A panic costs what the task was for, not the process.
-func (d *Disk) guard(doing string, task func()) {
+func guard(log *slog.Logger, doing string, task func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			d.o.Log.Error("prefix cache: a fault in the background", "doing", doing, "error", p, "stack", string(debug.Stack()))
+			log.Error("prefix cache: a fault in the background", "doing", doing, "error", p, "stack", string(debug.Stack()))
 		}
 	}()
 	task()
@@ -408,3 +408,5 @@ func (d *Disk) oldest(more int64) (list []name) {
 	})
 	return list
 }
+
+func (d *Disk) log() *slog.Logger { return d.o.Log }

@@ -67,6 +67,9 @@ func (n name) String() string {
 	return fmt.Sprintf("%x-%02d-%x%s", n.node[:], n.rest, n.end[:], endSuffix)
 }
 
+// prefix is what the names of all files of the node begin with.
+func (n name) prefix() string { return hex.EncodeToString(n.node[:]) }
+
 // key is that of what the file has.
 func (n name) key() key {
 	if n.rest < 0 {

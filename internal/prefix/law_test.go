@@ -27,11 +27,17 @@ type rig struct {
 
 func open(t *testing.T, name string, o model.Options) *rig {
 	t.Helper()
+	return openOn(t, name, o, backend.Options{})
+}
+
+// openOn is open on a device of that kind.
+func openOn(t *testing.T, name string, o model.Options, device backend.Options) *rig {
+	t.Helper()
 	files, err := checkpoint.Open(golden.Dir(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := backendtest.Open(t, backend.Options{})
+	b := backendtest.Open(t, device)
 	o.Log = slog.New(slog.DiscardHandler)
 	m, err := model.Open(files, b, o)
 	if err != nil {
@@ -304,4 +310,74 @@ func TestDiskHitEqualsPrefill(t *testing.T) {
 	}
 	y.read(159, 0)
 	y.same("from the folder", x)
+}
+
+// TestSharedHitEqualsPrefillOnOtherInstructionSets has each instruction set of this machine store a
+// prefix in a store of its own, and each other one go on behind it, with the bits of one that has
+// read everything itself.
+func TestSharedHitEqualsPrefillOnOtherInstructionSets(t *testing.T) {
+	sub := subjects[1]
+	rng := rand.New(rand.NewPCG(21, 9))
+	const boundary, length = 140, 150
+	var text []int32
+	share := func(r *rig, store prefix.Store, do func(*prefix.Cache)) {
+		s := prefix.NewShared(store, prefix.SharedOptions{Fingerprint: "moe", Uses: 1})
+		defer s.Close()
+		c := prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Draft: r.m.Head().Layout(), Shared: s})
+		defer c.Close()
+		do(c)
+	}
+	stores, alone := map[string]prefix.Store{}, map[string]*reader{}
+	for _, isa := range cpuSets(t) {
+		r := openOn(t, sub.name, sub.o, backend.Options{ISA: isa})
+		if text == nil {
+			text = randomText(rng, r.m.Info().Vocab, length+1)
+		}
+		var err error
+		if stores[isa], err = prefix.OpenFolder(t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+		x := r.reader(text)
+		share(r, stores[isa], func(c *prefix.Cache) {
+			x.read(boundary, 4)
+			if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:boundary]}, x.target, x.memory, x.hidden); err != nil {
+				t.Fatal(err)
+			}
+		})
+		x.read(length, 0)
+		x.close()
+		alone[isa] = x
+	}
+	for reads := range stores {
+		r := openOn(t, sub.name, sub.o, backend.Options{ISA: reads})
+		for wrote, store := range stores {
+			share(r, store, func(c *prefix.Cache) {
+				ready := make(chan struct{})
+				if !c.Fetch(prefix.Salt{}, prefix.Text{Tokens: text}, true, func() { close(ready) }) {
+					t.Fatal("the store is not asked")
+				}
+				<-ready
+				y := r.reader(text)
+				defer y.close()
+				if got := y.restore(c); got != boundary {
+					t.Fatalf("%s found %d tokens that %s wrote", reads, got, wrote)
+				}
+				y.read(length, 0)
+				y.same(fmt.Sprintf("%s after %s", reads, wrote), alone[reads])
+				y.same(fmt.Sprintf("%s after %s, against that", reads, wrote), alone[wrote])
+			})
+		}
+	}
+}
+
+// cpuSets are the instruction sets that run here.
+func cpuSets(t *testing.T) []string {
+	t.Helper()
+	for _, d := range backend.List() {
+		if list := d.Runnable(); d.Name == "cpu" && len(list) > 0 {
+			return list
+		}
+	}
+	t.Fatal("no instruction set runs here")
+	return nil
 }

@@ -25,6 +25,10 @@ type Options struct {
 	Target state.Layout // of the model
 	Draft  state.Layout // of its drafter; zero: it has no state on the device
 	Disk   *Disk        // where entries go too; nil: nowhere
+	Shared *Shared      // likewise, with others; nil: nowhere
+	// TokenTime is how many seconds computing a token of a prompt takes; nil or 0: not known. It
+	// is called by the goroutine that uses the cache.
+	TokenTime func() float64
 
 	Observer Observer // hears what can be resumed; nil: nobody does
 }
@@ -72,16 +76,17 @@ func New(p *state.Pool, o Options) *Cache {
 func (c *Cache) Find(salt Salt, text Text, drafts bool) *Hit {
 	c.settle()
 	e := c.longest(salt, text, c.drafts(drafts))
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if e == nil {
-		c.stats.Misses++
+		c.count(func(s *Stats) { s.Misses++ })
 		return nil
 	}
 	e.hits++
 	c.touch(e)
-	c.stats.Hits++
-	c.stats.HitTokens += int64(e.target.Len())
+	c.share(salt, text.until(e.target.Len()), e)
+	c.count(func(s *Stats) {
+		s.Hits++
+		s.HitTokens += int64(e.target.Len())
+	})
 	return &Hit{e}
 }
 
@@ -105,6 +110,7 @@ func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden b
 	}
 	if e := c.exact(salt, text); e != nil && (draft == nil || e.draft != nil) {
 		c.touch(e)
+		c.share(salt, text, e)
 		return nil
 	}
 	// Taking memory may shrink the tree, so it comes before looking for a place there.
@@ -117,7 +123,10 @@ func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden b
 		return fmt.Errorf("prefix: %d tokens: %w", n, err)
 	}
 	e := c.insert(salt, text, x)
-	c.spill(salt, text, e)
+	if c.o.Disk != nil {
+		c.spill(c.o.Disk, salt, text, e)
+	}
+	c.share(salt, text, e)
 	return nil
 }
 

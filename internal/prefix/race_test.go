@@ -12,6 +12,10 @@ func TestRace(t *testing.T) {
 	t.Run("DiskDropsWhatItsQueueCannotTake", TestDiskDropsWhatItsQueueCannotTake)
 	t.Run("DiskFetchSurvivesPressure", TestDiskFetchSurvivesPressure)
 	t.Run("DiskSurvivesPanics", TestDiskSurvivesPanics)
+	t.Run("SharedServesOtherProcesses", TestSharedServesOtherProcesses)
+	t.Run("SharedDegrades", TestSharedDegrades)
+	t.Run("SharedFetchesOnceForMany", TestSharedFetchesOnceForMany)
+	t.Run("SharedFillsTheFolder", TestSharedFillsTheFolder)
 	t.Run("PoolTakesFromTheCache", TestPoolTakesFromTheCache)
 	t.Run("CacheEqualsDeepCopies", TestCacheEqualsDeepCopies)
 }

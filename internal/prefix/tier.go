@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -16,7 +17,15 @@ const (
 	endSections  = 3 // the target's snapshot, the drafter's, the hidden row
 )
 
-// image is an entry on its way from the disk.
+// tier is where files are written to.
+type tier interface {
+	has(n name, readable bool) bool
+	fits(j *job, bytes int64) bool
+	queue(j job)
+	log() *slog.Logger
+}
+
+// image is an entry on its way from the disk or from a shared store.
 type image struct {
 	salt   Salt
 	text   Text
@@ -25,80 +34,135 @@ type image struct {
 	used   []name     // all files that the entry needs
 	names  []name     // those to read
 	files  [][][]byte // sections of the pages, then of the entry; nil: one could not be read
+	remote bool       // some came from a shared store
 }
 
-// Fetch looks for a longer prefix of the salt's text on the disk than Find would find now. If
-// there is one, it is read in the background, and done is called from another goroutine,
-// once, when a call of Find is due. It reports whether there is anything to wait for.
+// query is what a prefix is looked for with.
+type query struct {
+	salt   Salt
+	text   Text
+	drafts bool
+	have   int     // tokens that Find would find
+	known  int     // pages that the tree has, from the first one on
+	token  float64 // seconds to compute one; 0: not known
+}
+
+// Fetch looks for a longer prefix of the salt's text on the disk and in the shared store than Find
+// would find now. If there may be one, it is read in the background, and done is called from
+// another goroutine, once, when a call of Find is due. It reports whether there is anything to
+// wait for.
 func (c *Cache) Fetch(salt Salt, text Text, drafts bool, done func()) bool {
-	if c.o.Disk == nil {
+	if c.o.Disk == nil && c.o.Shared == nil || len(text.Tokens) < 2 {
 		return false
 	}
-	x := c.plan(salt, text, c.drafts(drafts))
+	drafts = c.drafts(drafts)
+	q := query{salt: salt, text: text, drafts: drafts, known: c.known(salt, text, drafts)}
+	if c.o.TokenTime != nil {
+		q.token = c.o.TokenTime()
+	}
+	if e := c.longest(salt, text, drafts); e != nil {
+		q.have = e.target.Len()
+	}
+	x := c.plan(&q, false)
+	limit := c.largest()
+	if c.promising(&q, x) {
+		q.text.Tokens = slices.Clone(text.Tokens)
+		if c.o.Shared.later(func() {
+			defer done() // whatever happens: somebody waits
+			if !c.fetchShared(&q, x, limit) && x != nil {
+				c.read(x, limit)
+				c.arrive(x)
+			}
+		}) {
+			return true
+		}
+	}
 	if x == nil {
 		return false
 	}
-	limit := c.largest()
 	return c.o.Disk.later(func() {
-		defer done() // whatever happens: somebody waits
-		c.o.Disk.touch(x.used)
-		for i, n := range x.names {
-			sections := pageSections
-			if i == len(x.names)-1 {
-				sections = endSections
-			}
-			file := c.o.Disk.read(n, sections, limit)
-			if file == nil {
-				x.files = nil
-				break
-			}
-			x.files = append(x.files, file)
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if !c.closed && x.files != nil {
-			c.arrived = append(c.arrived, x)
-		}
+		defer done()
+		c.read(x, limit)
+		c.arrive(x)
 	})
 }
 
-// plan finds the longest entry on the disk that is worth reading, nil if there is none.
-func (c *Cache) plan(salt Salt, text Text, drafts bool) *image {
-	have := 0
-	if e := c.longest(salt, text, drafts); e != nil {
-		have = e.target.Len()
+// arrive hands an image that was read to the next call of Find.
+func (c *Cache) arrive(x *image) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed && x.files != nil {
+		c.arrived = append(c.arrived, x)
 	}
+}
+
+// read reads an image from the disk.
+func (c *Cache) read(x *image, limit int64) {
+	c.o.Disk.touch(x.used)
+	for i, n := range x.names {
+		file := c.o.Disk.read(n, x.sections(i), limit)
+		if file == nil {
+			x.files = nil
+			return
+		}
+		x.files = append(x.files, file)
+	}
+}
+
+// sections is how many file i has.
+func (x *image) sections(i int) int {
+	if i == len(x.names)-1 {
+		return endSections
+	}
+	return pageSections
+}
+
+// plan finds the longest entry that is on the disk, or known to be in the shared store if that is
+// asked too, nil if there is none that is longer than what the tree has.
+func (c *Cache) plan(q *query, shared bool) (best *image) {
+	have, at := q.have, 1
+	fed := len(q.text.Tokens) - 1
 	var pages []name
-	var best *image
-	d, at := c.o.Disk, 1
-	fed := len(text.Tokens) - 1
-	if fed < 1 {
-		return nil
-	}
-	k := c.root(salt, drafts).next(&text, 0, 1)
+	k := c.root(q.salt, q.drafts).next(&q.text, 0, 1)
 	for {
-		for _, n := range d.entries(k) {
-			if end := at + n.rest; end <= fed && end > have && k.next(&text, at, end) == n.end {
+		for _, n := range c.entries(k, shared) {
+			if end := at + n.rest; end <= fed && end > have && k.next(&q.text, at, end) == n.end {
 				have = end
-				best = &image{salt: salt, text: Text{slices.Clone(text.Tokens[:end]), text.Inputs}, drafts: drafts, used: append(slices.Clone(pages), n)}
+				best = &image{salt: q.salt, text: Text{slices.Clone(q.text.Tokens[:end]), q.text.Inputs}, drafts: q.drafts, used: append(slices.Clone(pages), n)}
 			}
 		}
 		end := at + backend.PageTokens
 		if end > fed {
 			break
 		}
-		k = k.next(&text, at, end)
+		k = k.next(&q.text, at, end)
 		page := name{node: k, rest: -1}
-		if at = end; !d.has(page, true) {
+		if at = end; !c.has(page, shared) && (!shared || len(pages) >= q.known) {
 			break
 		}
 		pages = append(pages, page)
 	}
 	if best != nil {
-		best.skip = min(c.known(salt, best.text, drafts), len(best.used)-1)
+		best.skip = min(q.known, len(best.used)-1)
 		best.names = best.used[best.skip:]
 	}
 	return best
+}
+
+// entries are the names of a node's entries.
+func (c *Cache) entries(k key, shared bool) (list []name) {
+	if c.o.Disk != nil {
+		list = c.o.Disk.entries(k)
+	}
+	if shared {
+		list = append(list, c.o.Shared.entries(k)...)
+	}
+	return list
+}
+
+// has reports whether a file can be read.
+func (c *Cache) has(n name, shared bool) bool {
+	return c.local(n) || shared && c.o.Shared.has(n, true)
 }
 
 // root is the key of all texts of this model and of a salt. Entries with the drafter's state
@@ -106,7 +170,13 @@ func (c *Cache) plan(salt Salt, text Text, drafts bool) *image {
 func (c *Cache) root(salt Salt, drafts bool) key {
 	target, draft := c.o.Target, c.o.Draft
 	target.MaxDrafts, draft.MaxDrafts = 0, 0 // of the workspace only
-	return rootKey(fmt.Sprintf("%q %+v %+v %t %x", c.o.Disk.o.Fingerprint, target, draft, drafts, salt))
+	fingerprint := ""
+	if c.o.Disk != nil {
+		fingerprint = c.o.Disk.o.Fingerprint
+	} else {
+		fingerprint = c.o.Shared.o.Fingerprint
+	}
+	return rootKey(fmt.Sprintf("%q %+v %+v %t %x", fingerprint, target, draft, drafts, salt))
 }
 
 // largest is the maximum size of a file of this model.
@@ -127,7 +197,7 @@ func (c *Cache) known(salt Salt, text Text, drafts bool) int {
 	return max(n, 0)
 }
 
-// settle puts what has come from the disk into the tree, as far as there is memory.
+// settle puts what has come from elsewhere into the tree, as far as there is memory.
 func (c *Cache) settle() {
 	c.mu.Lock()
 	arrived := c.arrived
@@ -144,7 +214,7 @@ func (c *Cache) admit(x *image) {
 	if err != nil {
 		p.release()
 		if bad >= 0 {
-			c.o.Disk.ignore(x.names[bad], err)
+			c.ignore(x.names[bad], err)
 		}
 		return
 	}
@@ -153,7 +223,22 @@ func (c *Cache) admit(x *image) {
 		p.release()
 		return
 	}
-	c.insert(x.salt, x.text, p)
+	e := c.insert(x.salt, x.text, p)
+	if x.remote {
+		e.shared = true
+		if c.o.Disk != nil {
+			c.spill(c.o.Disk, x.salt, x.text, e)
+		}
+	}
+}
+
+// ignore takes in that a file whose checksum is right is of no use.
+func (c *Cache) ignore(n name, err error) {
+	if d := c.o.Disk; d != nil && d.has(n, true) {
+		d.ignore(n, err)
+	} else if c.o.Shared != nil {
+		c.o.Shared.ignore(n, fmt.Errorf("%w: %w", errForeign, err))
+	}
 }
 
 // unpack brings an image to the device. If a file is to blame for an error, bad is its
@@ -216,14 +301,10 @@ func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
 	return err
 }
 
-// spill queues what the disk does not have of an entry and the nodes before it, the first
+// spill queues what a tier does not have of an entry and the nodes before it, the first
 // pages first. If not all of it fits into the queue, the rest waits for the next entry
-// on the same way.
-func (c *Cache) spill(salt Salt, text Text, e *entry) {
-	d := c.o.Disk
-	if d == nil {
-		return
-	}
+// on the same way, and spill reports false.
+func (c *Cache) spill(d tier, salt Salt, text Text, e *entry) bool {
 	var j job
 	drafts := e.draft != nil
 	var path []*node
@@ -238,25 +319,30 @@ func (c *Cache) spill(salt Salt, text Text, e *entry) {
 		if !drafts {
 			pages[1] = nil
 		}
-		if !c.pack(&j, name{node: k, rest: -1}, pageSections, blockBytes(pages[:]), func(b []byte) ([]byte, error) {
+		if !c.pack(d, &j, name{node: k, rest: -1}, pageSections, blockBytes(pages[:]), func(b []byte) ([]byte, error) {
 			return appendBlocks(b, pages[:])
 		}) {
 			d.queue(j)
-			return
+			return false
 		}
 	}
-	size := e.target.Bytes()
-	if drafts {
-		size += e.draft.Bytes() + e.hidden.Bytes()
-	}
-	c.pack(&j, name{node: k, rest: len(e.rest), end: k.next(&text, at, len(text.Tokens))}, endSections, size, e.appendTo)
+	n := name{node: k, rest: len(e.rest), end: k.next(&text, at, len(text.Tokens))}
+	all := c.pack(d, &j, n, endSections, e.bytes(), e.appendTo)
 	d.queue(j)
+	return all
 }
 
-// pack adds a file with sections of size bytes to a job unless the disk has it. It reports
+// bytes is the size of an entry without pages.
+func (e *entry) bytes() int64 {
+	if e.draft == nil {
+		return e.target.Bytes()
+	}
+	return e.target.Bytes() + e.draft.Bytes() + e.hidden.Bytes()
+}
+
+// pack adds a file with sections of size bytes to a job unless the tier has it. It reports
 // whether the queue has space.
-func (c *Cache) pack(j *job, n name, sections int, size int64, write func([]byte) ([]byte, error)) bool {
-	d := c.o.Disk
+func (c *Cache) pack(d tier, j *job, n name, sections int, size int64, write func([]byte) ([]byte, error)) bool {
 	if d.has(n, false) {
 		j.used = append(j.used, n)
 		return true
@@ -266,7 +352,7 @@ func (c *Cache) pack(j *job, n name, sections int, size int64, write func([]byte
 	}
 	data, err := write(startFile(n.key(), sections, size+sha256.Size))
 	if err != nil {
-		d.o.Log.Warn("prefix cache: state not read", "error", err)
+		d.log().Warn("prefix cache: state not read", "error", err)
 		return false
 	}
 	j.names, j.data = append(j.names, n), append(j.data, data)

@@ -45,6 +45,8 @@ type entry struct {
 	hidden *state.Block    // nil if draft is
 	hits   int             // not released
 	used   uint64          // last, by the cache's clock
+	uses   int             // stored, found
+	shared bool            // written to the shared store, or nothing to write
 	shown  *boundary       // what the observer has heard of it; nil: nothing
 	place  *list.Element
 }

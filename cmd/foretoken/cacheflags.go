@@ -1,0 +1,66 @@
+package main
+
+import (
+	"cmp"
+	"os"
+	"strings"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/prefix/s3"
+)
+
+// tiers splits --prefix-cache-dir into folders and buckets.
+func (f *serveFlags) tiers() (folders, buckets []string) {
+	for _, x := range f.cacheDirs {
+		if strings.HasPrefix(x, s3.Scheme) {
+			buckets = append(buckets, x)
+		} else {
+			folders = append(folders, x)
+		}
+	}
+	return folders, buckets
+}
+
+// validateCache refuses flags of the prefix cache that make no sense together.
+func (f *serveFlags) validateCache() error {
+	folders, buckets := f.tiers()
+	switch {
+	case len(folders) > 1 || len(buckets) > 1:
+		return usagef("--prefix-cache-dir: %s: want at most one folder and one bucket", strings.Join(f.cacheDirs, ", "))
+	case f.cacheDisk.given && len(folders) == 0:
+		return usagef("--prefix-cache-disk needs --prefix-cache-dir with a folder")
+	case f.cacheUses.given && len(buckets) == 0:
+		return usagef("--prefix-cache-uses needs --prefix-cache-dir s3://BUCKET/PREFIX")
+	}
+	for _, x := range buckets {
+		if _, _, err := s3.Parse(x); err != nil {
+			return usagef("--prefix-cache-dir: %v", err)
+		}
+	}
+	for _, x := range folders {
+		if strings.Contains(x, "://") {
+			return usagef("--prefix-cache-dir %s: want a folder or s3://BUCKET/PREFIX", x)
+		}
+	}
+	return nil
+}
+
+// prefixCache is where prefixes are kept. How to reach a bucket is in the variables that all
+// programs read: keys on a command line would be seen by all users of the machine.
+func (f *serveFlags) prefixCache() foretoken.PrefixCache {
+	p := foretoken.PrefixCache{Off: f.noCache, MaxDisk: f.cacheDisk.or(0), SharedUses: f.cacheUses.or(0)}
+	folders, buckets := f.tiers()
+	if len(folders) > 0 {
+		p.Dir = folders[0]
+	}
+	if len(buckets) > 0 {
+		p.Shared = buckets[0]
+		p.S3 = foretoken.S3{
+			Endpoint:  cmp.Or(os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL")),
+			Region:    cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
+			AccessKey: os.Getenv("AWS_ACCESS_KEY_ID"), SecretKey: os.Getenv("AWS_SECRET_ACCESS_KEY"), SessionToken: os.Getenv("AWS_SESSION_TOKEN"),
+			CredentialsFile: os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), Profile: os.Getenv("AWS_PROFILE"),
+		}
+	}
+	return p
+}

@@ -1,0 +1,133 @@
+package prefix
+
+import (
+	"context"
+	"sync"
+)
+
+// look lists nodes of the store that were not looked up lately, a few at a time.
+func (s *Shared) look(ctx context.Context, nodes []key) error {
+	var stale []key
+	now := s.o.now()
+	s.mu.Lock()
+	for _, at := range nodes {
+		if k := s.nodes[at]; k == nil || now.Sub(k.at) > freshFor {
+			stale = append(stale, at)
+		}
+	}
+	s.mu.Unlock()
+	var group sync.WaitGroup
+	errs := make([]error, len(stale))
+	for i, at := range stale {
+		group.Go(func() {
+			guard(s.o.Log, "asking", func() { errs[i] = s.lookAt(ctx, at) })
+		})
+		if i%parallel == parallel-1 {
+			group.Wait()
+		}
+	}
+	group.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookAt lists one node. All of its files have names that begin with its key.
+func (s *Shared) lookAt(ctx context.Context, at key) error {
+	items, err := s.list(ctx, name{node: at, rest: -1}.prefix(), maxEnds)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.node(at)
+	k.at, k.page = s.o.now(), 0
+	clear(k.ends)
+	for _, x := range items {
+		switch n, ok := parseName(x.Name); {
+		case !ok || n.node != at || x.Size <= 0: // foreign
+		case n.rest < 0:
+			k.page = x.Size
+		default:
+			k.ends[n] = x.Size
+		}
+	}
+	return nil
+}
+
+// endsWithin is how many nodes from the deepest page upward have an entry among them, if none was
+// removed: every text has boundaries cacheEvery tokens apart, which is 1024.
+const endsWithin = 17
+
+// find looks up the nodes on the way of a text, of which nodes[i] is that of page i and nodes[0]
+// the root, from the one at from on. Pages are written in order, so the deepest one is searched
+// for; those before it are taken to be there. matches reports whether a node that was looked up has
+// an entry of the text: the deepest is looked for.
+func (s *Shared) find(ctx context.Context, nodes []key, from int, matches func(i int) bool) error {
+	// Most often there is nothing at all, and one exchange shows it.
+	if err := s.look(ctx, nodes[from:min(from+2, len(nodes))]); err != nil {
+		return err
+	}
+	deepest, missing := from, len(nodes)
+	for deepest+1 < missing {
+		var points []int
+		for i := range parallel {
+			at := deepest + 1 + (missing-deepest-2)*i/(parallel-1)
+			if len(points) == 0 || points[len(points)-1] != at {
+				points = append(points, at)
+			}
+		}
+		if deepest == from {
+			points = []int{from + 1}
+		}
+		if err := s.look(ctx, pick(nodes, points)); err != nil {
+			return err
+		}
+		for _, at := range points {
+			if s.size(name{node: nodes[at], rest: -1}) == 0 {
+				missing = at
+				break
+			}
+			deepest = at
+		}
+	}
+	s.assume(nodes[from+min(1, deepest-from):deepest], nodes[deepest])
+	for last, end := deepest, max(from, deepest-endsWithin); last >= end; last -= parallel {
+		first := max(last-parallel+1, end)
+		if err := s.look(ctx, nodes[first:last+1]); err != nil {
+			return err
+		}
+		for i := last; i >= first; i-- {
+			if matches(i) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+func pick(nodes []key, at []int) (list []key) {
+	for _, i := range at {
+		list = append(list, nodes[i])
+	}
+	return list
+}
+
+// assume takes it that pages before one that is there are there too, of its size.
+func (s *Shared) assume(nodes []key, like key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size := int64(0)
+	if k := s.nodes[like]; k != nil {
+		size = k.page
+	}
+	now := s.o.now()
+	for _, at := range nodes {
+		if k := s.node(at); k.page == 0 && now.Sub(k.at) > freshFor {
+			k.page = size // and is looked up before its entries are believed
+		}
+	}
+}

@@ -1,0 +1,597 @@
+package prefix
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// flaky is a folder that fails when it is told to.
+type flaky struct {
+	Folder
+	fault atomic.Pointer[func(op, name string, data []byte) ([]byte, error)]
+	calls atomic.Int64
+}
+
+func newFlaky(t *testing.T) *flaky {
+	t.Helper()
+	f, err := OpenFolder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &flaky{Folder: f}
+}
+
+// set has every call go through a function, nil for none.
+func (f *flaky) set(fault func(op, name string, data []byte) ([]byte, error)) {
+	if fault == nil {
+		f.fault.Store(nil)
+		return
+	}
+	f.fault.Store(&fault)
+}
+
+func (f *flaky) do(op, name string, data []byte) ([]byte, error) {
+	f.calls.Add(1)
+	if fault := f.fault.Load(); fault != nil {
+		return (*fault)(op, name, data)
+	}
+	return data, nil
+}
+
+func (f *flaky) Get(ctx context.Context, name string, limit int64) ([]byte, error) {
+	data, err := f.Folder.Get(ctx, name, limit)
+	if err != nil {
+		return nil, err
+	}
+	return f.do("get", name, data)
+}
+
+func (f *flaky) Put(ctx context.Context, name string, data []byte, replace bool) error {
+	if _, err := f.do("put", name, data); err != nil {
+		return err
+	}
+	if _, err := os.Stat(f.path(name)); err == nil && !replace {
+		return nil // the first writer wins
+	}
+	return f.Folder.Put(ctx, name, data, replace)
+}
+
+func (f *flaky) List(ctx context.Context, prefix string, limit int) ([]Item, error) {
+	if _, err := f.do("list", prefix, nil); err != nil {
+		return nil, err
+	}
+	return f.Folder.List(ctx, prefix, limit)
+}
+
+// clock is a time that tests set.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+}
+
+// process is a cache that shares a store with others.
+type process struct {
+	*toy
+	s     *Shared
+	c     *Cache
+	clock *clock
+	log   *safeLog
+	token float64 // seconds
+}
+
+// safeLog is a log that several goroutines write.
+type safeLog struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *safeLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *safeLog) lines(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), text)
+}
+
+func newProcess(t *testing.T, store Store, o SharedOptions, disk *Disk) *process {
+	t.Helper()
+	p := &process{toy: newToy(t, 1<<22), clock: &clock{t: time.Unix(1e9, 0)}, log: &safeLog{}}
+	o.now, o.Log = p.clock.now, slog.New(slog.NewTextHandler(p.log, nil))
+	if o.Uses == 0 {
+		o.Uses = 1
+	}
+	p.s = NewShared(store, o)
+	p.c = New(p.pool, Options{Target: p.target, Draft: p.memory, Disk: disk, Shared: p.s, TokenTime: func() float64 { return p.token }})
+	t.Cleanup(p.end)
+	return p
+}
+
+// end closes the process; what is queued is written.
+func (p *process) end() {
+	if p.c != nil {
+		p.c.Close()
+		p.s.Close()
+		p.c = nil
+	}
+}
+
+// write has a process of its own store a text at some lengths.
+func write(t *testing.T, store Store, tokens []int32, lengths ...int) {
+	t.Helper()
+	p := newProcess(t, store, SharedOptions{}, nil)
+	p.remember(p.c, tokens, lengths...)
+	p.end()
+}
+
+// TestSharedServesOtherProcesses has processes store boundaries of texts with common prefixes, at
+// random, and others look for texts that part from them anywhere: the longest boundary that there
+// is is found, with the right contents, and the lookups stay few.
+func TestSharedServesOtherProcesses(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	for round := range 6 {
+		store := newFlaky(t)
+		base := story(uint64(round), 3000)
+		type stored struct {
+			tokens []int32
+			length int
+		}
+		var all []stored
+		for i := range 3 {
+			part := rng.IntN(2000)
+			tokens := append(slices.Clone(base[:part]), story(uint64(100+10*round+i), 3000-part)...)
+			var lengths []int
+			for at := 1024; at < len(tokens)-1; at += 1024 {
+				lengths = append(lengths, at)
+			}
+			for range 3 {
+				lengths = append(lengths, 1+rng.IntN(2900))
+			}
+			slices.Sort(lengths)
+			lengths = slices.Compact(lengths)
+			lengths = lengths[:1+rng.IntN(len(lengths))]
+			write(t, store, tokens, lengths...)
+			for _, l := range lengths {
+				all = append(all, stored{tokens, l})
+			}
+		}
+		for i := range 5 {
+			from := all[rng.IntN(len(all))].tokens
+			part := rng.IntN(3000)
+			tokens := append(slices.Clone(from[:part]), story(uint64(1000+i), 40+rng.IntN(900))...)
+			want := 0
+			for _, x := range all {
+				if x.length < len(tokens) && x.length > want && slices.Equal(x.tokens[:x.length], tokens[:x.length]) {
+					want = x.length
+				}
+			}
+			p := newProcess(t, store, SharedOptions{}, nil)
+			got := fetched(p.c, tokens)
+			if len(tokens) <= 64 { // not worth asking
+				want = 0
+			}
+			if got != want {
+				t.Fatalf("round %d: found %d of %d tokens, want %d", round, got, len(tokens), want)
+			}
+			if n := p.s.Stats().Lookups; n > 45 {
+				t.Errorf("%d lookups for %d tokens", n, len(tokens))
+			}
+			if want > 0 {
+				h := p.c.Find(Salt{}, Text{Tokens: tokens}, true)
+				x := p.open()
+				x.restore(h, tokens)
+				h.Release()
+				x.close()
+			}
+			p.end()
+		}
+	}
+}
+
+// TestSharedAsksOnceForNothing: a text of which nothing is there costs one exchange, and none for
+// a while after that.
+func TestSharedAsksOnceForNothing(t *testing.T) {
+	store := newFlaky(t)
+	p := newProcess(t, store, SharedOptions{}, nil)
+	tokens := story(1, 3000)
+	for range 5 {
+		if n := fetched(p.c, tokens); n != 0 {
+			t.Fatalf("found %d tokens", n)
+		}
+	}
+	if n := store.calls.Load(); n != 2 {
+		t.Errorf("%d requests, want 2", n)
+	}
+	write(t, store, tokens, 2500)
+	p.clock.add(freshFor + 1)
+	if n := fetched(p.c, tokens); n != 2500 {
+		t.Errorf("found %d tokens of what another process has written since", n)
+	}
+	before := store.calls.Load()
+	if n := fetched(p.c, tokens[:2501+50]); n != 2500 || store.calls.Load() != before {
+		t.Errorf("%d tokens, %d requests for less than a page", n, store.calls.Load()-before)
+	}
+}
+
+// TestSharedIsWrittenAfterUses counts the uses of a boundary until it is written.
+func TestSharedIsWrittenAfterUses(t *testing.T) {
+	for _, uses := range []int{1, 2, 3, 5} {
+		store := newFlaky(t)
+		tokens := story(1, 301)
+		for used := 1; used <= uses; used++ {
+			p := newProcess(t, store, SharedOptions{Uses: uses}, nil)
+			p.remember(p.c, tokens, 300)
+			for i := 1; i < used; i++ {
+				if found(p.c, tokens) != 300 {
+					t.Fatal("not found")
+				}
+			}
+			p.end()
+			if got := len(folder(t, string(store.Folder))); got > 0 != (used == uses) {
+				t.Errorf("%d files after %d of %d uses", got, used, uses)
+			}
+		}
+		q := newProcess(t, store, SharedOptions{Uses: 1}, nil)
+		if n := fetched(q.c, tokens); n != 300 {
+			t.Errorf("found %d tokens", n)
+		}
+		q.end()
+		if x := q.s.Stats(); x.Written != 0 {
+			t.Errorf("what came from the store was written to it: %+v", x)
+		}
+	}
+}
+
+// TestSharedDegrades takes the store away and brings it back: what is asked meanwhile is a miss
+// without a request, one line in the log tells each change, and nobody has to do anything.
+func TestSharedDegrades(t *testing.T) {
+	store := newFlaky(t)
+	var texts [][]int32
+	for i := range 30 {
+		texts = append(texts, story(uint64(i), 201))
+		write(t, store, texts[i], 200)
+	}
+	p := newProcess(t, store, SharedOptions{}, nil)
+	if fetched(p.c, texts[0]) != 200 {
+		t.Fatal("not found")
+	}
+	for _, op := range []string{"list", "get"} {
+		before := p.log.lines("the shared store fails")
+		p.clock.add(2 * longWait)
+		store.set(func(at, _ string, data []byte) ([]byte, error) {
+			if at == op {
+				return nil, errors.New("connection refused")
+			}
+			return data, nil
+		})
+		if n := fetched(p.c, texts[len(op)]); n != 0 || !p.s.Stats().Down {
+			t.Fatalf("%s fails: found %d tokens, %+v", op, n, p.s.Stats())
+		}
+		calls := store.calls.Load()
+		for _, text := range texts[10:20] {
+			if n := fetched(p.c, text); n != 0 {
+				t.Errorf("found %d tokens in a store that fails", n)
+			}
+		}
+		if n := store.calls.Load() - calls; n != 0 {
+			t.Errorf("%d requests to a store that fails", n)
+		}
+		store.set(nil)
+		p.clock.add(longWait)
+		p.await("the store to be asked again", func() bool {
+			p.c.Fetch(Salt{}, Text{Tokens: story(999, 201)}, true, func() {})
+			return !p.s.Stats().Down
+		})
+		if n := fetched(p.c, texts[20+len(op)]); n != 200 {
+			t.Errorf("after %s works again: found %d tokens", op, n)
+		}
+		if n := p.log.lines("the shared store fails") - before; n != 1 {
+			t.Errorf("%d warnings", n)
+		}
+	}
+	// A key that may not write reads all the same.
+	store.set(func(at, _ string, data []byte) ([]byte, error) {
+		if at == "put" {
+			return nil, os.ErrPermission
+		}
+		return data, nil
+	})
+	for i := range uint64(5) {
+		p.remember(p.c, story(500+i, 201), 200)
+	}
+	p.await("the jobs to be dropped", func() bool { return p.s.Stats().Dropped >= 5*4 })
+	if n := fetched(p.c, texts[29]); n != 200 || p.log.lines("takes nothing") != 1 {
+		t.Errorf("found %d tokens, %d warnings", n, p.log.lines("takes nothing"))
+	}
+}
+
+// await waits for a condition.
+func (p *process) await(what string, done func() bool) {
+	p.t.Helper()
+	for end := time.Now().Add(time.Minute); !done(); runtime.Gosched() {
+		if time.Now().After(end) {
+			p.t.Fatalf("waited a minute for %s: %+v", what, p.s.Stats())
+		}
+	}
+}
+
+// TestSharedIgnoresWhatItCannotUse damages every kind of file in every way: a miss, a line in the
+// log, and the next one who computes the text replaces the file.
+func TestSharedIgnoresWhatItCannotUse(t *testing.T) {
+	for name, damage := range map[string]func([]byte) []byte{
+		"a bit":        func(b []byte) []byte { b[len(b)/2] ^= 4; return b },
+		"a cut":        func(b []byte) []byte { return b[:len(b)-40] },
+		"a new format": func(b []byte) []byte { b[len(magic)]++; return reseal(b) },
+		"a large file": func(b []byte) []byte { return append(b, make([]byte, 30<<20)...) },
+		"contents": func(b []byte) []byte {
+			b[fileHeader]++
+			b[len(b)-33] = 0
+			return reseal(append(b[:len(b)-32:len(b)-32], make([]byte, 33)...))
+		},
+	} {
+		for _, suffix := range []string{pageSuffix, endSuffix} {
+			t.Run(name+" "+suffix, func(t *testing.T) {
+				store := newFlaky(t)
+				tokens := story(1, 201)
+				write(t, store, tokens, 200)
+				for _, f := range folder(t, string(store.Folder)) {
+					if strings.HasSuffix(f, suffix) {
+						data, err := os.ReadFile(f)
+						if err == nil {
+							err = os.WriteFile(f, damage(data), 0o600)
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+						break
+					}
+				}
+				p := newProcess(t, store, SharedOptions{}, nil)
+				for range 3 {
+					if n := fetched(p.c, tokens); n != 0 {
+						t.Fatalf("found %d tokens", n)
+					}
+				}
+				if x := p.s.Stats(); x.Ignored == 0 || x.Down || p.log.lines("ignored") != 1 {
+					t.Errorf("%+v, %d lines", x, p.log.lines("ignored"))
+				}
+				p.remember(p.c, tokens, 200)
+				p.end()
+				p = newProcess(t, store, SharedOptions{}, nil)
+				if n := fetched(p.c, tokens); n != 200 {
+					t.Errorf("found %d tokens after the file was replaced", n)
+				}
+			})
+		}
+	}
+}
+
+// TestSharedRefusesWhatIsComputedFaster: with what was measured of store and model, and without.
+func TestSharedRefusesWhatIsComputedFaster(t *testing.T) {
+	store := newFlaky(t)
+	tokens := story(1, 301)
+	write(t, store, tokens, 300)
+	for _, c := range []struct {
+		token   float64 // seconds
+		latency time.Duration
+		rate    int64 // bytes per second; 0: not measured
+		want    int
+		refused int64
+	}{
+		{0, time.Second, 1, 300, 0}, // it is not known how fast the model is
+		{1, 0, 0, 300, 0},           // nor the store
+		{1, time.Millisecond, 1 << 30, 300, 0},
+		{1e-4, time.Millisecond, 100, 0, 1},
+		{1e-4, time.Minute, 1 << 30, 0, 0}, // not even asked
+	} {
+		p := newProcess(t, store, SharedOptions{}, nil)
+		p.token = c.token
+		if c.rate > 0 {
+			for range 50 {
+				p.s.speed.small(p.clock.now(), c.latency)
+			}
+			p.s.speed.fetched(p.clock.now(), 1, c.rate, time.Second+c.latency)
+		}
+		got := fetched(p.c, tokens)
+		if x := p.s.Stats(); got != c.want || x.Refused != c.refused {
+			t.Errorf("%+v: found %d tokens, %+v", c, got, x)
+		}
+		// What would not be fetched is not written.
+		p.remember(p.c, story(7, 301), 300)
+		p.end()
+		if x := p.s.Stats(); c.want == 0 && x.Written > 0 {
+			t.Errorf("%+v: %+v", c, x)
+		}
+	}
+}
+
+// stuck is a store whose files never come.
+type stuck struct{ *flaky }
+
+func (s stuck) Get(ctx context.Context, _ string, _ int64) ([]byte, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestSharedGivesUpOnASlowStore: nobody waits much longer than computing takes.
+func TestSharedGivesUpOnASlowStore(t *testing.T) {
+	store := newFlaky(t)
+	tokens := story(1, 301)
+	write(t, store, tokens, 300)
+	p := newProcess(t, stuck{store}, SharedOptions{patience: 20 * time.Millisecond}, nil)
+	if n, x := fetched(p.c, tokens), p.s.Stats(); n != 0 || x.Late != 1 || x.Down || x.BytesPerSecond == 0 {
+		t.Errorf("found %d tokens, %+v", n, x)
+	}
+	// It is known to be slow now, and left alone where computing is faster.
+	p.token = 1e-9
+	if n, x := fetched(p.c, tokens), p.s.Stats(); n != 0 || x.Late != 1 {
+		t.Errorf("found %d tokens, %+v", n, x)
+	}
+}
+
+// TestSharedFillsTheFolder: what came from the store is in the folder then, and is read from there
+// by the next process, which asks the store for the rest only.
+func TestSharedFillsTheFolder(t *testing.T) {
+	store := newFlaky(t)
+	tokens := story(1, 1000)
+	write(t, store, tokens, 300, 700)
+	dir := filepath.Join(t.TempDir(), "local")
+	disk := openDisk(t, dir, DiskOptions{})
+	p := newProcess(t, store, SharedOptions{}, disk)
+	if n := fetched(p.c, tokens[:400]); n != 300 {
+		t.Fatalf("found %d tokens", n)
+	}
+	p.end()
+	disk.Close()
+	disk = openDisk(t, dir, DiskOptions{})
+	p = newProcess(t, store, SharedOptions{}, disk)
+	if n := fetched(p.c, tokens[:310]); n != 300 || p.s.Stats().Lookups != 0 || disk.Stats().Read != 5 {
+		t.Errorf("found %d tokens in the folder, %+v, %+v", n, p.s.Stats(), disk.Stats())
+	}
+	p.end()
+	p = newProcess(t, store, SharedOptions{}, disk)
+	gets := 0
+	var mu sync.Mutex
+	store.set(func(op, _ string, data []byte) ([]byte, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if op == "get" {
+			gets++
+		}
+		return data, nil
+	})
+	if n := fetched(p.c, tokens); n != 700 || gets != 7 { // pages 5 to 10 and the entry
+		t.Errorf("found %d tokens with %d files of the store", n, gets)
+	}
+	h := p.c.Find(Salt{}, Text{Tokens: tokens}, true)
+	x := p.open()
+	x.restore(h, tokens)
+	h.Release()
+	x.close()
+	// A store that is gone leaves what the folder has.
+	store.set(func(string, string, []byte) ([]byte, error) { return nil, errors.New("gone") })
+	p.end()
+	disk2 := openDisk(t, dir, DiskOptions{})
+	q := newProcess(t, store, SharedOptions{}, disk2)
+	if n := fetched(q.c, append(slices.Clone(tokens[:700]), story(5, 200)...)); n != 700 {
+		t.Errorf("found %d tokens without the store", n)
+	}
+}
+
+// TestSharedKeepsSaltsApart stores under one salt and looks under another.
+func TestSharedKeepsSaltsApart(t *testing.T) {
+	store := newFlaky(t)
+	tokens := story(1, 201)
+	write(t, store, tokens, 200)
+	p := newProcess(t, store, SharedOptions{}, nil)
+	for salt, want := range map[Salt]int{{}: 200, {1}: 0, {15: 1}: 0} {
+		ready := make(chan struct{})
+		if p.c.Fetch(salt, Text{Tokens: tokens}, true, func() { close(ready) }) {
+			<-ready
+		}
+		got := 0
+		if h := p.c.Find(salt, Text{Tokens: tokens}, true); h != nil {
+			got = h.Len()
+			h.Release()
+		}
+		if got != want {
+			t.Errorf("salt %x: found %d tokens, want %d", salt, got, want)
+		}
+	}
+	q := newProcess(t, store, SharedOptions{Fingerprint: "another model"}, nil)
+	if n := fetched(q.c, tokens); n != 0 {
+		t.Errorf("found %d tokens of another model", n)
+	}
+}
+
+// TestSharedSurvivesPanics has the store panic in every operation.
+func TestSharedSurvivesPanics(t *testing.T) {
+	for _, op := range []string{"list", "get", "put"} {
+		store := newFlaky(t)
+		tokens := story(1, 201)
+		write(t, store, tokens, 200)
+		store.set(func(at, _ string, data []byte) ([]byte, error) {
+			if at == op {
+				panic(fmt.Sprintf("fault in %s", at))
+			}
+			return data, nil
+		})
+		p := newProcess(t, store, SharedOptions{}, nil)
+		got := fetched(p.c, tokens)
+		p.remember(p.c, story(2, 201), 200)
+		p.end()
+		if want := map[string]int{"put": 200}[op]; got != want || p.log.lines("fault in the background") == 0 {
+			t.Errorf("%s: found %d tokens, want %d; %d faults logged", op, got, want, p.log.lines("fault in the background"))
+		}
+	}
+}
+
+// TestSharedFetchesOnceForMany has requests with one prefix come at once, as they do when a replica
+// starts: all find it, and it is fetched once.
+func TestSharedFetchesOnceForMany(t *testing.T) {
+	store := newFlaky(t)
+	tokens := story(1, 401)
+	write(t, store, tokens, 400)
+	p := newProcess(t, store, SharedOptions{}, nil)
+	const many = fetchSlots
+	release := make(chan struct{})
+	gets := atomic.Int64{}
+	store.set(func(op, _ string, data []byte) ([]byte, error) {
+		if op == "get" {
+			gets.Add(1)
+			<-release
+		}
+		return data, nil
+	})
+	var ready sync.WaitGroup
+	ready.Add(many)
+	for range many {
+		if !p.c.Fetch(Salt{}, Text{Tokens: tokens}, true, ready.Done) {
+			t.Fatal("the store is not asked")
+		}
+	}
+	p.await("the others to wait", func() bool {
+		p.s.mu.Lock()
+		defer p.s.mu.Unlock()
+		for _, x := range p.s.coming {
+			return x.waiting == many-1
+		}
+		return false
+	})
+	close(release)
+	ready.Wait()
+	if n := found(p.c, tokens); n != 400 {
+		t.Errorf("found %d tokens", n)
+	}
+	if n, x := gets.Load(), p.s.Stats(); n != 7 || x.Fetched != 1 {
+		t.Errorf("%d files for %d requests: %+v", n, many, x)
+	}
+}

@@ -1,0 +1,136 @@
+package foretoken
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/prefix/s3/s3test"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// replica is a process that shares its prefixes.
+type replica struct {
+	o   Options
+	log lockedBuffer
+}
+
+// lockedBuffer is a log that several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), text)
+}
+
+func newReplica(s *s3test.Server) *replica {
+	r := &replica{}
+	r.o = Options{
+		Log: slog.New(slog.NewTextHandler(&r.log, nil)), Context: 512, KVMemory: 64 << 20, Threads: 1, Speculation: Speculation{NoSelfTest: true},
+		PrefixCache: PrefixCache{Shared: "s3://" + s3test.Bucket + "/tiny", SharedUses: 1, S3: S3{Endpoint: s.URL, AccessKey: s3test.AccessKey, SecretKey: s3test.SecretKey}},
+	}
+	return r
+}
+
+// said is what was said, with the bits of all logits.
+func (h heard) said() string { return fmt.Sprintf("%s %x", h.ids, h.hash) }
+
+// ask opens the model, asks about a prompt of a kind, and closes it.
+func (r *replica) ask(t *testing.T, kind int32, salt string, more ...func(*Model)) heard {
+	t.Helper()
+	m, err := Open(Tiny, r.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range more {
+		f(m)
+	}
+	prompt := &Prompt{}
+	for i := range int32(200) {
+		prompt.IDs = append(prompt.IDs, 300+(kind*31+i*7)%1000)
+	}
+	a := hear(t, m, []Request{{Prompt: prompt, MaxTokens: 8, IgnoreEnd: true, Hash: true, CacheSalt: salt, Sampling: &sample.Options{Temperature: 0.8, Seed: 3}}})
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return a[0]
+}
+
+// TestReplicasShareTheirPrefixes: what one stores another finds, whatever instruction set it has,
+// and says the same, with the same bits; salts are kept apart and are the same in all.
+func TestReplicasShareTheirPrefixes(t *testing.T) {
+	s := s3test.New(t)
+	alone := newReplica(s)
+	alone.o.PrefixCache = PrefixCache{Off: true}
+	want := alone.ask(t, 1, "")
+	r := newReplica(s)
+	sets := []string{""}
+	for _, d := range backend.List() {
+		if d.Name == "cpu" {
+			all := d.Runnable()
+			sets = []string{all[len(all)-1], all[0]}
+		}
+	}
+	for i, isa := range sets {
+		r.o.ISA = isa
+		got := r.ask(t, 1, "")
+		if known := got.cached; (known > 0) != (i > 0) {
+			t.Errorf("replica %d, %s: %d tokens known", i, isa, known)
+		}
+		if got.said() != want.said() {
+			t.Errorf("replica %d, %s: %s, want %s", i, isa, got.said(), want.said())
+		}
+	}
+	for i, c := range []struct {
+		salt  string
+		known bool
+	}{{"a", false}, {"a", true}, {"b", false}, {"", true}} {
+		if got := r.ask(t, 1, c.salt); (got.cached > 0) != c.known {
+			t.Errorf("request %d, salt %q: %d tokens known", i, c.salt, got.cached)
+		}
+	}
+}
+
+// TestReplicasGoOnWithoutTheStore loses it after the start, and damages what it has.
+func TestReplicasGoOnWithoutTheStore(t *testing.T) {
+	s := s3test.New(t)
+	r := newReplica(s)
+	want := r.ask(t, 1, "")
+	for name, fault := range map[string]s3test.Fault{"unavailable": s3test.Unavailable, "truncated": s3test.Truncated, "wrong": s3test.WrongBytes} {
+		r := newReplica(s)
+		got := r.ask(t, 1, "", func(*Model) {
+			s.Fail(func(op, _ string) s3test.Fault {
+				if fault == s3test.Unavailable || op == "get" {
+					return fault
+				}
+				return s3test.None
+			})
+		})
+		s.Fail(nil)
+		if got.cached != 0 || got.said() != want.said() {
+			t.Errorf("%s: %d tokens known, %s, want %s", name, got.cached, got.said(), want.said())
+		}
+		if n := r.log.count("level=WARN"); n < 1 || n > 2 { // reading, and writing
+			t.Errorf("%s: %d warnings", name, n)
+		}
+	}
+	r = newReplica(s)
+	r.o.PrefixCache.S3.AccessKey = "another"
+	if _, err := Open(Tiny, r.o); err == nil || !strings.Contains(err.Error(), "check AWS_ACCESS_KEY_ID") {
+		t.Errorf("a wrong key: %v", err)
+	}
+}
