@@ -64,6 +64,11 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 		log.Info("ready")
 		notify(log, "READY=1")
 	}
+	closeBatches, err := f.openBatches(log, &o)
+	if err != nil {
+		return err
+	}
+	defer closeBatches()
 	s, err := server.New(o)
 	if err != nil {
 		return &usageError{err}

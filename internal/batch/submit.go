@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,9 +11,11 @@ import (
 
 // Submission is a batch that is wanted.
 type Submission struct {
+	ID                     string // of the batch; "": a new one
 	Owner, Input, Endpoint string
 	Metadata               map[string]string
 	KeepOutput             time.Duration // 0: as long as by default
+	Window                 time.Duration // 0: DefaultWindow
 }
 
 // Submit begins a batch with a file of its owner: fs.ErrNotExist.
@@ -22,8 +25,8 @@ func (c *Coordinator) Submit(ctx context.Context, s Submission) (Batch, error) {
 	}
 	now := c.o.Now()
 	r := Record{Owner: s.Owner, KeepOutput: int64(s.KeepOutput / time.Second), Batch: Batch{
-		ID: c.newID("batch_"), Object: "batch", Endpoint: s.Endpoint, Input: s.Input, Window: "24h", Status: Validating,
-		CreatedAt: Seconds(now.Unix()), ExpiresAt: Seconds(now.Add(DefaultWindow).Unix()), Metadata: s.Metadata,
+		ID: cmp.Or(s.ID, c.newID("batch_")), Object: "batch", Endpoint: s.Endpoint, Input: s.Input, Window: "24h", Status: Validating,
+		CreatedAt: Seconds(now.Unix()), ExpiresAt: Seconds(now.Add(cmp.Or(s.Window, DefaultWindow)).Unix()), Metadata: s.Metadata,
 	}}
 	data, err := json.Marshal(r)
 	if err == nil {

@@ -105,6 +105,21 @@ func (b *lines) end() {
 	b.running.Wait()
 }
 
+// RunBatches works on batches until ctx ends, of a server that does not Serve.
+func (s *Server) RunBatches(ctx context.Context) {
+	defer context.AfterFunc(ctx, s.lines.stop)()
+	s.lines.start()
+	s.lines.running.Wait()
+}
+
+// Coordinator is that of the batches; nil: there are none.
+func (s *Server) Coordinator() *batch.Coordinator {
+	if s.lines == nil {
+		return nil
+	}
+	return s.lines.coordinator
+}
+
 // guard calls f, whose panic must not end the process.
 func (b *lines) guard(f func() error) {
 	if err := rescue.Do(f); err != nil && b.ctx.Err() == nil {

@@ -270,3 +270,32 @@ func TestBatchesRefuseWhatIsNone(t *testing.T) {
 		t.Errorf("deleted: %d", a.status)
 	}
 }
+
+func TestBatchRepliesAreAsDocumented(t *testing.T) {
+	doc := openapiDocument(t)
+	r, _ := startBatches(t, t.TempDir(), nil)
+	var f batch.File
+	a := r.upload("{", nil, "purpose", "batch")
+	if err := json.Unmarshal([]byte(a.body), &f); err != nil {
+		t.Fatal(err)
+	}
+	validateReply(t, doc, "POST /v1/files", a)
+	validateReply(t, doc, "GET /v1/files/{id}", r.do("GET", "/v1/files/"+f.ID, ""))
+	if content := r.do("GET", "/v1/files/"+f.ID+"/content", ""); content.body != "{" || content.header.Get("Content-Type") != "application/octet-stream" {
+		t.Errorf("%+v", content)
+	}
+	var b batch.Batch
+	a = r.do("POST", "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/completions","completion_window":"24h","output_expires_after":{"anchor":"created_at","seconds":3600}}`, f.ID))
+	if err := json.Unmarshal([]byte(a.body), &b); err != nil {
+		t.Fatal(err)
+	}
+	validateReply(t, doc, "POST /v1/batches", a)
+	r.wait(b.ID, batch.Failed)
+	validateReply(t, doc, "GET /v1/batches/{id}", r.do("GET", "/v1/batches/"+b.ID, ""))
+	validateReply(t, doc, "GET /v1/batches", r.do("GET", "/v1/batches", ""))
+	if a = r.do("POST", "/v1/batches/"+b.ID+"/cancel", ""); a.status != http.StatusConflict {
+		t.Errorf("a failed batch was canceled: %d", a.status)
+	}
+	validateReply(t, doc, "POST /v1/batches/{id}/cancel", a)
+	validateReply(t, doc, "DELETE /v1/files/{id}", r.do("DELETE", "/v1/files/"+f.ID, ""))
+}
