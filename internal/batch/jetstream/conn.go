@@ -43,7 +43,7 @@ const (
 	defaultAckWait  = 30 * time.Second
 	defaultMaxBytes = 1 << 30
 
-	apiTimeout = 10 * time.Second // of one request to the servers
+	apiTimeout = 5 * time.Second // of one request to the servers
 )
 
 // Conn is a connection to servers. It comes back by itself when it is lost.

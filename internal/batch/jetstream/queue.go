@@ -40,6 +40,8 @@ func (c *Conn) work(ctx context.Context) (js.Stream, error) {
 	if known != nil {
 		return known, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
 	s, err := c.js.Stream(ctx, workStream)
 	if !c.settled || errors.Is(err, js.ErrStreamNotFound) { // the first time also with today's settings
 		s, err = c.js.CreateOrUpdateStream(ctx, js.StreamConfig{
@@ -65,6 +67,8 @@ func (c *Conn) consumer(ctx context.Context, model string) (js.Consumer, error) 
 	if known != nil {
 		return known, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
 	s, err := c.work(ctx)
 	if err != nil {
 		return nil, err
@@ -233,6 +237,8 @@ func (q *queue) take(b js.MessageBatch, err error) (got []batch.Delivery, _ erro
 
 // Outstanding counts the messages of a batch: one that is delivered stays until it is done.
 func (q *queue) Outstanding(ctx context.Context, model, name string) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
 	err = q.conn().again(func() error {
 		s, err := q.conn().work(ctx)
 		if err != nil {
@@ -253,6 +259,8 @@ func (q *queue) Outstanding(ctx context.Context, model, name string) (n int, err
 
 // Drop removes the messages of a batch.
 func (q *queue) Drop(ctx context.Context, model, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
 	return q.conn().again(func() error {
 		s, err := q.conn().work(ctx)
 		if err != nil {

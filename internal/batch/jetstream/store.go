@@ -58,7 +58,7 @@ type reference struct {
 func (c *Conn) Store(ctx context.Context, dir string, size int64) (*Store, error) {
 	s := &Store{c: c}
 	// Replicas that lag behind may not answer: what was written is there for everybody.
-	err := retried(ctx, func() error {
+	err := retried(ctx, apiTimeout, func(ctx context.Context) error {
 		_, err := c.js.CreateOrUpdateStream(ctx, js.StreamConfig{
 			Name: stateStream, Subjects: []string{stateSubject + ".>"}, MaxMsgsPerSubject: 1, Discard: js.DiscardNew,
 			Storage: js.FileStorage, Replicas: c.replicas, Duplicates: time.Second,
@@ -66,7 +66,7 @@ func (c *Conn) Store(ctx context.Context, dir string, size int64) (*Store, error
 		return err
 	})
 	if err == nil {
-		err = retried(ctx, func() (err error) {
+		err = retried(ctx, apiTimeout, func(ctx context.Context) (err error) {
 			s.objects, err = c.js.CreateOrUpdateObjectStore(ctx, js.ObjectStoreConfig{Bucket: fileBucket, Storage: js.FileStorage, Replicas: c.replicas})
 			return err
 		})
@@ -80,16 +80,20 @@ func (c *Conn) Store(ctx context.Context, dir string, size int64) (*Store, error
 	return s, nil
 }
 
-// patience is how long an operation goes on when servers are about to agree on a leader.
-const patience = 15 * time.Second
+// patience is how long an operation goes on when servers are about to agree on a leader, and
+// maxTransfer how long a file may take.
+const (
+	patience    = 30 * time.Second
+	maxTransfer = 5 * time.Minute
+)
 
-// retried does what f does until it succeeds, fails for good or has failed for too long.
-func retried(ctx context.Context, f func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+// retried does what f does until it succeeds, fails for good or has failed for too long. Each time
+// it may take so long: a server that dies with a request answers nothing.
+func retried(ctx context.Context, each time.Duration, f func(context.Context) error) error {
+	began := time.Now()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := f()
-		if !transient(err) {
+		err := limited(ctx, each, f)
+		if !transient(err) || time.Since(began) > patience {
 			return err
 		}
 		select {
@@ -98,6 +102,13 @@ func retried(ctx context.Context, f func() error) error {
 			return err
 		}
 	}
+}
+
+// limited does what f does within a time.
+func limited(ctx context.Context, most time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	return f(ctx)
 }
 
 // transient tells errors that go away when servers have found each other again.
@@ -111,7 +122,7 @@ func transient(err error) bool {
 // write makes a message the last one of a key, if the last one is rev; 0: if there is none.
 func (s *Store) write(ctx context.Context, key string, data []byte, rev uint64) (next uint64, err error) {
 	tries := 0
-	err = retried(ctx, func() error {
+	err = retried(ctx, apiTimeout, func(ctx context.Context) error {
 		tries++
 		ack, err := s.c.js.Publish(ctx, stateSubject+"."+path(key), data, js.WithExpectLastSequencePerSubject(rev), js.WithExpectStream(stateStream))
 		if err == nil {
@@ -139,7 +150,7 @@ func stale(err error) bool {
 // read is the last message of a key.
 func (s *Store) read(ctx context.Context, key string) (data []byte, rev uint64, err error) {
 	var m *js.RawStreamMsg
-	err = retried(ctx, func() error {
+	err = retried(ctx, apiTimeout, func(ctx context.Context) error {
 		stream, err := s.stream(ctx)
 		if err == nil {
 			m, err = stream.GetLastMsgForSubject(ctx, stateSubject+"."+path(key))
@@ -187,7 +198,11 @@ func (s *Store) upload(ctx context.Context, key string, r io.Reader) error {
 		return batch.ErrConflict
 	}
 	name := rand.Text()
-	info, err := s.objects.Put(ctx, js.ObjectMeta{Name: name, Description: key}, r)
+	var info *js.ObjectInfo
+	err := limited(ctx, maxTransfer, func(ctx context.Context) (err error) {
+		info, err = s.objects.Put(ctx, js.ObjectMeta{Name: name, Description: key}, r)
+		return err
+	})
 	if err != nil {
 		return explained(err)
 	}
@@ -230,7 +245,7 @@ func (s *Store) value(ctx context.Context, key string) (data []byte, file string
 
 // download reads an object; its hash is compared at the end.
 func (s *Store) download(ctx context.Context, ref reference, w io.Writer) error {
-	return retried(ctx, func() error {
+	return retried(ctx, maxTransfer, func(ctx context.Context) error {
 		r, err := s.objects.Get(ctx, ref.Object)
 		if err != nil {
 			return err
@@ -325,7 +340,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	err = retried(ctx, func() error {
+	err = retried(ctx, apiTimeout, func(ctx context.Context) error {
 		stream, err := s.stream(ctx)
 		if err != nil {
 			return err
@@ -340,10 +355,11 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	s.cache.remove(ref)
-	if err := s.objects.Delete(ctx, ref.Object); !errors.Is(err, js.ErrObjectNotFound) {
-		return explained(err)
+	err = limited(ctx, apiTimeout, func(ctx context.Context) error { return s.objects.Delete(ctx, ref.Object) })
+	if errors.Is(err, js.ErrObjectNotFound) {
+		return nil
 	}
-	return nil
+	return explained(err)
 }
 
 // List lists keys. The servers find those with the same parts up to the last slash of the prefix.
@@ -354,7 +370,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[string, error
 			filter = stateSubject + "." + path(prefix[:i]) + ".>"
 		}
 		var subjects map[string]uint64
-		err := retried(ctx, func() error {
+		err := retried(ctx, apiTimeout, func(ctx context.Context) error {
 			stream, err := s.stream(ctx)
 			if err != nil {
 				return err
