@@ -32,7 +32,8 @@ It listens on this machine only, unless --host says otherwise; then clients need
 or SIGTERM it accepts no more requests and finishes those under way, for --drain-timeout at most;
 a second signal ends it at once.
 
-/healthz and /readyz are for probes, /metrics for Prometheus, /v1/status for people.`,
+/healthz and /readyz are for probes, /metrics for Prometheus, /v1/status for people. Gateways that
+choose between several servers read --metrics-addr and --kv-events: see docs/scale.md.`,
 		Example: `  foretoken serve
   foretoken serve --model ~/models/Qwen3.5-4B --quantize 4 --served-model-name gpt-4o
   foretoken serve --model Qwen/Qwen3.5-4B --model tiny --models-memory 16GiB --keep-alive 10m
@@ -64,13 +65,20 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 		log.Info("ready")
 		notify(log, "READY=1")
 	}
-	s, err := server.New(o)
-	if err != nil {
-		return &usageError{err}
-	}
 	l, err := net.Listen("tcp", net.JoinHostPort(f.host, strconv.Itoa(f.port.or(defaultPort))))
 	if err != nil {
 		return fmt.Errorf("%w; choose another port with --port", err)
+	}
+	defer func() { _ = l.Close() }() // the server has, unless there is none
+	g, err := f.openGateway(log, l.Addr().(*net.TCPAddr).Port)
+	if err != nil {
+		return err
+	}
+	defer g.close()
+	o.Events = g.events
+	s, err := server.New(o)
+	if err != nil {
+		return &usageError{err}
 	}
 	scheme := "http"
 	if o.TLS != nil {
@@ -81,6 +89,7 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- rescue.Do(func() error { return s.Serve(l) }) }()
+	g.serve(log, s)
 	select {
 	case err = <-ended:
 		return explain(errors.Join(err, f.drain(context.Background(), s)))

@@ -42,6 +42,9 @@ type serveFlags struct {
 	noCache, shareCache bool
 	cacheDir            string
 
+	metricsAddr                string
+	kvEvents, kvReplay, kvName string
+
 	host                  string
 	port                  setting[int]
 	apiKey                string
@@ -66,7 +69,7 @@ func newServeFlags() *serveFlags {
 }
 
 func (f *serveFlags) groups() []flagGroup {
-	return []flagGroup{f.modelGroup(), f.memoryGroup(), f.networkGroup(), f.model.draft.group()}
+	return []flagGroup{f.modelGroup(), f.memoryGroup(), f.networkGroup(), f.gatewayGroup(), f.model.draft.group()}
 }
 
 func (f *serveFlags) modelGroup() flagGroup {
@@ -208,6 +211,10 @@ func (f *serveFlags) validate() error {
 		return usagef("--no-prefix-cache and --prefix-cache-dir exclude each other")
 	case f.cacheDisk.given && f.cacheDir == "":
 		return usagef("--prefix-cache-disk needs --prefix-cache-dir")
+	case f.noCache && f.kvEvents != "":
+		return usagef("--no-prefix-cache and --kv-events exclude each other")
+	case f.kvEvents == "" && (f.kvReplay != "" || f.kvName != ""):
+		return usagef("--kv-events-replay and --kv-events-name need --kv-events")
 	case f.model.vision.off && len(f.imageHosts) > 0:
 		return usagef("--allow-image-urls is for pictures, which --no-vision refuses")
 	case f.model.vision.projector != "" && len(f.models) > 1:

@@ -19,7 +19,7 @@ func newCache(p *state.Pool, o *Options, target state.Layout) *prefix.Cache {
 	if !o.Cache {
 		return nil
 	}
-	c := prefix.Options{Target: target, Disk: o.Disk}
+	c := prefix.Options{Target: target, Disk: o.Disk, Observer: o.Observer}
 	if o.Drafter != nil {
 		c.Draft = o.Drafter.Layout()
 	}

@@ -36,6 +36,8 @@ type Options struct {
 
 	Cache bool         // have a prefix cache
 	Disk  *prefix.Disk // and keep it on disk, for the next process; nil: not. The caller closes it after the engine
+	// Observer hears which prefixes the cache can resume; nil: nobody does.
+	Observer prefix.Observer
 
 	// Tower makes the rows of pictures; nil: there are none. The engine is its only user.
 	Tower       model.Tower
