@@ -24,65 +24,63 @@ func (f *serveFlags) gatewayGroup() flagGroup {
 	return g
 }
 
-// gateway is what serve offers to gateways beside its API.
-type gateway struct {
-	metrics net.Listener        // nil: none
-	events  *kvevents.Publisher // nil: none
-}
-
-// openGateway opens the listeners. port is the server's.
-func (f *serveFlags) openGateway(log *slog.Logger, port int) (g gateway, err error) {
-	defer func() {
-		if err != nil {
-			g.close()
-		}
-	}()
-	if f.metricsAddr != "" {
-		if g.metrics, err = listen("--metrics-addr", f.metricsAddr); err != nil {
-			return g, err
-		}
-		log.Info("listening for metrics", "url", "http://"+g.metrics.Addr().String()+"/metrics")
-	}
+// publisher is that of --kv-events, nil without it. It has no sockets yet.
+func (f *serveFlags) publisher(log *slog.Logger) (*kvevents.Publisher, error) {
 	if f.kvEvents == "" {
-		return g, nil
+		return nil, nil
 	}
-	name := f.kvName
+	name, port := f.kvName, f.port.or(defaultPort)
 	if name == "" {
 		host, err := os.Hostname()
-		if err != nil {
-			return g, fmt.Errorf("the name of this machine: %w; set --kv-events-name", err)
+		if err != nil || port == 0 {
+			return nil, usagef("the address of this server is not known before it starts: say what to call it in events with --kv-events-name")
 		}
 		name = fmt.Sprintf("%s:%d", host, port)
 	}
-	if strings.Contains(name, "@") {
-		return g, usagef("--kv-events-name %s: want a name without @", name)
+	if strings.ContainsAny(name, "@ ") {
+		return nil, usagef("--kv-events-name %s: want a name without @ and spaces", name)
 	}
-	g.events = kvevents.New(kvevents.Options{Pod: name, BlockTokens: foretoken.PageTokens, Log: log})
-	for _, s := range []struct {
-		flag, addr string
-		serve      func(net.Listener)
-	}{{"--kv-events", f.kvEvents, g.events.Publish}, {"--kv-events-replay", f.kvReplay, g.events.Replay}} {
-		if s.addr == "" {
-			continue
-		}
-		addr, ok := strings.CutPrefix(s.addr, "tcp://")
-		if !ok {
-			return g, usagef("%s %s: want tcp://HOST:PORT", s.flag, s.addr)
-		}
-		l, err := listen(s.flag, strings.Replace(addr, "*:", ":", 1)) // as ZeroMQ writes every address
-		if err != nil {
-			return g, err
-		}
-		log.Info("listening for kv events", "flag", s.flag, "url", "tcp://"+l.Addr().String(), "name", name)
-		s.serve(l)
-	}
-	return g, nil
+	return kvevents.New(kvevents.Options{Pod: name, BlockTokens: foretoken.PageTokens, Log: log}), nil
 }
 
-// listen opens a listener that a flag asks for.
-func listen(flag, addr string) (net.Listener, error) {
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return nil, usagef("%s: %v; want HOST:PORT", flag, err)
+// serveGateway opens what gateways read beside the API of s, and serves it in the background until
+// s has ended; end is to be called then.
+func (f *serveFlags) serveGateway(log *slog.Logger, s *server.Server, events *kvevents.Publisher) (end func(), err error) {
+	var open []net.Listener
+	end = func() {
+		for _, l := range open {
+			_ = l.Close() // its server has, unless there is none
+		}
+	}
+	for _, x := range []struct {
+		flag, addr, scheme string
+		serve              func(net.Listener)
+	}{
+		{"--metrics-addr", f.metricsAddr, "", func(l net.Listener) { go serveMetrics(log, s, l) }},
+		{"--kv-events", f.kvEvents, "tcp://", func(l net.Listener) { events.Publish(l) }},
+		{"--kv-events-replay", f.kvReplay, "tcp://", func(l net.Listener) { events.Replay(l) }},
+	} {
+		if x.addr == "" {
+			continue
+		}
+		l, err := listen(x.flag, x.scheme, x.addr)
+		if err != nil {
+			end()
+			return nil, err
+		}
+		log.Info("listening for gateways", "flag", x.flag, "address", l.Addr().String())
+		open = append(open, l)
+		x.serve(l)
+	}
+	return end, nil
+}
+
+// listen opens a listener that a flag asks for. As ZeroMQ has it, the host may be *.
+func listen(flag, scheme, text string) (net.Listener, error) {
+	addr, ok := strings.CutPrefix(text, scheme)
+	addr = strings.Replace(addr, "*:", ":", 1)
+	if _, _, err := net.SplitHostPort(addr); err != nil || !ok {
+		return nil, usagef("%s %s: want %sHOST:PORT", flag, text, scheme)
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -91,24 +89,9 @@ func listen(flag, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// serve serves metrics until the server ends, in the background.
-func (g *gateway) serve(log *slog.Logger, s *server.Server) {
-	if g.metrics == nil {
-		return
-	}
-	go func() {
-		if err := rescue.Do(func() error { return s.ServeMetrics(g.metrics) }); err != nil {
-			log.Error("metrics are no longer served", "error", err)
-		}
-	}()
-}
-
-// close closes what is open. The server has ended.
-func (g *gateway) close() {
-	if g.metrics != nil {
-		_ = g.metrics.Close() // the server has, unless there is none
-	}
-	if g.events != nil {
-		g.events.Close()
+// serveMetrics serves metrics until s has ended.
+func serveMetrics(log *slog.Logger, s *server.Server, l net.Listener) {
+	if err := rescue.Do(func() error { return s.ServeMetrics(l) }); err != nil {
+		log.Error("metrics are no longer served", "error", err)
 	}
 }

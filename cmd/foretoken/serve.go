@@ -65,21 +65,25 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 		log.Info("ready")
 		notify(log, "READY=1")
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(f.host, strconv.Itoa(f.port.or(defaultPort))))
-	if err != nil {
-		return fmt.Errorf("%w; choose another port with --port", err)
-	}
-	defer func() { _ = l.Close() }() // the server has, unless there is none
-	g, err := f.openGateway(log, l.Addr().(*net.TCPAddr).Port)
-	if err != nil {
+	if o.Events, err = f.publisher(log); err != nil {
 		return err
 	}
-	defer g.close()
-	o.Events = g.events
+	if o.Events != nil {
+		defer o.Events.Close()
+	}
 	s, err := server.New(o)
 	if err != nil {
 		return &usageError{err}
 	}
+	l, err := net.Listen("tcp", net.JoinHostPort(f.host, strconv.Itoa(f.port.or(defaultPort))))
+	if err != nil {
+		return fmt.Errorf("%w; choose another port with --port", err)
+	}
+	end, err := f.serveGateway(log, s, o.Events)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer end()
 	scheme := "http"
 	if o.TLS != nil {
 		scheme = "https"
@@ -89,7 +93,6 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- rescue.Do(func() error { return s.Serve(l) }) }()
-	g.serve(log, s)
 	select {
 	case err = <-ended:
 		return explain(errors.Join(err, f.drain(context.Background(), s)))

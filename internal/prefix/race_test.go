@@ -14,4 +14,5 @@ func TestRace(t *testing.T) {
 	t.Run("DiskSurvivesPanics", TestDiskSurvivesPanics)
 	t.Run("PoolTakesFromTheCache", TestPoolTakesFromTheCache)
 	t.Run("CacheEqualsDeepCopies", TestCacheEqualsDeepCopies)
+	t.Run("ObserverHearsWhatCanBeResumed", TestObserverHearsWhatCanBeResumed)
 }
