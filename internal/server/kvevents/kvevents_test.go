@@ -64,7 +64,7 @@ func (x *index) take(frames [][]byte) {
 		x.t.Fatalf("%d bytes left, error %v", len(rest), err)
 	}
 	list := v.([]any)
-	if now := float64(time.Now().Unix()); len(list) != 2 || list[0].(float64) > now+2 || list[0].(float64) < now-600 {
+	if now := float64(time.Now().Unix()); len(list) != 3 || list[2] != uint64(0) || list[0].(float64) > now+2 || list[0].(float64) < now-600 {
 		x.t.Fatalf("a batch of %v", list)
 	}
 	for _, e := range list[1].([]any) {

@@ -64,12 +64,13 @@ func (b *batch) cleared() {
 // computing it elsewhere.
 const medium = "GPU"
 
-// bytes is the batch: an array of the time and of its events.
+// bytes is the batch: an array of the time, its events, and which of several engines of a server
+// it comes from. Pickers refuse a batch without the last.
 func (b *batch) bytes(now time.Time) []byte {
-	x := appendList(make([]byte, 0, len(b.events)+16), 2)
+	x := appendList(make([]byte, 0, len(b.events)+20), 3)
 	x = append(x, 0xcb)
 	x = binary.BigEndian.AppendUint64(x, math.Float64bits(float64(now.UnixMicro())/1e6))
-	return append(appendList(x, b.n), b.events...)
+	return appendUint(append(appendList(x, b.n), b.events...), 0)
 }
 
 func appendNil(b []byte) []byte { return append(b, 0xc0) }
