@@ -39,6 +39,8 @@ type Options struct {
 	// Shared is where other processes find it, and this one what they have stored; nil: nowhere. The caller closes it
 	// after the engine.
 	Shared *prefix.Shared
+	// Observer hears which prefixes the cache can resume; nil: nobody does.
+	Observer prefix.Observer
 
 	// Tower makes the rows of pictures; nil: there are none. The engine is its only user.
 	Tower       model.Tower
