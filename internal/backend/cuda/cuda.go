@@ -32,7 +32,7 @@ type Backend struct {
 	weights map[*weight]struct{}
 	staged  staging
 	lanes   [2]driver.Stream // that weights come on
-	host    []byte // pinned: what Host has returned
+	host    []byte           // pinned: what Host has returned
 	pieces  scratch
 	call    callBlock
 	passes  passes
