@@ -315,6 +315,9 @@ func TestServeOffersGatewaysMore(t *testing.T) {
 				close(ready)
 			}
 		}
+		if err := lines.Err(); err != nil {
+			t.Error(err)
+		}
 	}()
 	if len(at) != 3 || url == "" {
 		t.Fatalf("listening at %v and %s", at, url)

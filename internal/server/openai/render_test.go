@@ -117,9 +117,11 @@ func TestRenderedTextsAreWhatIsGenerated(t *testing.T) {
 // TestRenderRefusesWhatGenerationRefuses sends bad requests to both.
 func TestRenderRefusesWhatGenerationRefuses(t *testing.T) {
 	for path, list := range map[string][]string{
-		chatPath: {`{}`, `{"messages": []}`, `{"messages": 1}`, `{"messages": [{"role": "user", "content": "Hi"}], "model": "nobody"}`, `nonsense`,
+		chatPath: {
+			`{}`, `{"messages": []}`, `{"messages": 1}`, `{"messages": [{"role": "user", "content": "Hi"}], "model": "nobody"}`, `nonsense`,
 			`{"messages": [{"role": "user", "content": ` + quoted(strings.Repeat("word ", 3000)) + `}]}`,
-			`{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]}]}`},
+			`{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]}]}`,
+		},
 		textPath: {`{}`, `{"prompt": ""}`, `{"prompt": [99999999]}`, `{"prompt": "Hi", "suffix": "x"}`, `{"prompt": ` + quoted(strings.Repeat("word ", 3000)) + `}`},
 	} {
 		for _, q := range list {
