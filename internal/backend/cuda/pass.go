@@ -91,13 +91,14 @@ type codable struct {
 	end   int // how many operations there were with it; it is the last one if there are no more
 	t     backend.Tensor
 	at    driver.Ptr
+	unit  int               // columns that it has together, which groups must divide; 0: any groups will do
 	again func(q quantized) // queues it with codes
 }
 
 // codable notes that the last operation, whose result is t at an address, can write codes.
-func (p *passes) codable(t backend.Tensor, at driver.Ptr, again func(q quantized)) {
+func (p *passes) codable(t backend.Tensor, at driver.Ptr, unit int, again func(q quantized)) {
 	if r := p.recording; r != nil {
-		r.last = codable{len(r.ops), t, at, again}
+		r.last = codable{len(r.ops), t, at, unit, again}
 	}
 }
 
@@ -109,7 +110,7 @@ func (b *Backend) coded(q quantized, x driver.Ptr, stride, rows, cols int) bool 
 		return false
 	}
 	l := r.last
-	if l.at != x || l.t.Stride != stride || l.t.Rows != rows || l.t.Cols != cols || q.group > maxCoded {
+	if l.at != x || l.t.Stride != stride || l.t.Rows != rows || l.t.Cols != cols || q.group > maxCoded || l.unit > 0 && (l.unit%q.group != 0 || q.group%32 != 0) {
 		return false
 	}
 	r.ops, r.last = r.ops[:len(r.ops)-1], codable{}
