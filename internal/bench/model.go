@@ -181,7 +181,29 @@ func (r *modelRun) open() (err error) {
 	if _, err = r.seq.Prefill(r.tokens(1), 1); err != nil {
 		return err
 	}
+	if err := r.warm(); err != nil {
+		return err
+	}
 	return r.openSights()
+}
+
+// warm runs the passes until they are what they are in an engine that has run for a while. Memory for the
+// largest is there before the others come, since what a device has recorded goes with memory
+// that grows; the first pass of a shape is recorded and the second becomes what is replayed.
+func (r *modelRun) warm() error {
+	const rounds = 2
+	for range rounds {
+		for _, rows := range slices.Backward(slices.Sorted(slices.Values(r.o.Rows))) {
+			tokens := r.tokens(rows)
+			if _, _, err := r.seq.Pass(tokens[0], tokens[1:]...); err != nil {
+				return err
+			}
+		}
+		if _, err := r.seq.TimeDraft(r.tokens(1), 0, 1, 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // drafter drafts from the whole vocabulary.
