@@ -49,6 +49,10 @@ var (
 	ErrBusy = engine.ErrBusy
 	// ErrClosed is returned for a request to a model that was closed.
 	ErrClosed = engine.ErrClosed
+	// ErrBroken is wrapped by the error for a request to a model that serves nothing more: its device
+	// is lost, or a fault has left its memory in a state that cannot be trusted. It must be opened
+	// again, on a lost device by another process.
+	ErrBroken = engine.ErrBroken
 	// ErrNoDevice is wrapped by the error for an Options.Device that this build or this machine
 	// does not have.
 	ErrNoDevice = backend.ErrUnavailable
@@ -91,6 +95,7 @@ type Options struct {
 	Vision      Vision
 
 	OnRound  func(Round)             // called after every round, which waits for it; nil: not
+	OnBroken func(error)             // called once, if the model can serve nothing more: see ErrBroken; nil: not
 	Progress func(done, total int64) // called while weights are read, in bytes; nil: not
 	Log      *slog.Logger            // nil: warnings go to the default one
 }
@@ -265,7 +270,7 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 	}
 	e := engine.Options{
 		Context: m.context, MaxBatch: o.MaxBatch, MaxQueue: o.MaxQueue, MaxRound: o.MaxRound,
-		Cache: m.cached, Disk: m.disk, Drafter: m.draft.drafter, Controller: learned, Log: m.log,
+		Cache: m.cached, Disk: m.disk, Drafter: m.draft.drafter, Controller: learned, Broken: o.OnBroken, Log: m.log,
 	}
 	if m.sight != nil {
 		e.Tower, e.TowerMemory = m.sight.tower, o.Vision.Memory

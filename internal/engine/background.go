@@ -148,8 +148,9 @@ func (e *Engine) prefillBackground() bool {
 		e.batch, e.spans = append(e.batch[:0], s), append(e.spans[:0], s.span)
 		if err := e.decode(); err != nil {
 			e.isolate(err)
+		} else if err := e.store(); err != nil {
+			e.isolate(err)
 		} else {
-			e.store()
 			s.spend()
 			e.locked(func() { e.stats.Background.Tokens += int64(s.outcome.Rows) })
 			if s.target.Len() == len(s.tokens) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -110,17 +111,22 @@ func (s *sequence) toBoundary(n int) int {
 
 // store puts the sequences of a round that are at a boundary or at their end into the cache.
 // Of a text that ends all but the last token has been fed, which is what the next turn's
-// prompt begins with.
-func (e *Engine) store() {
+// prompt begins with. Without memory for it the prefix is simply not stored. An error is that of
+// what was queued on the device, by the round or before it.
+func (e *Engine) store() error {
 	if e.cache == nil {
-		return
+		return nil
 	}
 	for _, s := range e.batch {
-		if s.fault == nil && s.atBoundary() {
-			// Without memory for it the prefix is simply not stored.
-			_ = e.cache.Store(s.req.Salt, s.fedText(s.target.Len()), s.target, s.draftState, s.hidden)
+		if s.fault != nil || !s.atBoundary() {
+			continue
+		}
+		err := e.cache.Store(s.req.Salt, s.fedText(s.target.Len()), s.target, s.draftState, s.hidden)
+		if errors.Is(err, state.ErrFailed) {
+			return err
 		}
 	}
+	return nil
 }
 
 // atBoundary reports whether what has been fed is worth storing: it is at a boundary or at the

@@ -47,6 +47,7 @@ type Options struct {
 	Controller *spec.Controller
 
 	Observe func(Round)  // called after every round, on the engine's goroutine; nil: nobody looks
+	Broken  func(error)  // called once, on the engine's goroutine, when nothing is served any more: see ErrBroken; may be nil
 	Log     *slog.Logger // of faults; nil: the default
 }
 

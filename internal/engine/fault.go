@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+
+	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// ErrBroken is wrapped by the error for requests to an engine whose memory a fault has left
-// in a state that cannot be trusted. It serves nothing more; the model must be opened again.
+// ErrBroken is wrapped by the error for requests to an engine that serves nothing more: its device
+// is lost, or a fault has left its memory in a state that cannot be trusted. The model must be
+// opened again, on a lost device by another process.
 var ErrBroken = errors.New("engine: stopped by a fault, open the model again")
 
 // Fault is the error of a sequence that was ended by a panic: a bug, ours or that of a model,
@@ -41,6 +44,9 @@ func (e *Engine) blame(err error) {
 	if err == nil {
 		return
 	}
+	if backend.Lost(err) {
+		e.stop(err)
+	}
 	var f *Fault
 	if errors.As(err, &f) {
 		e.o.Log.Error("a sequence ends with a fault", "error", err, "stack", string(f.Stack))
@@ -48,17 +54,24 @@ func (e *Engine) blame(err error) {
 }
 
 // isolate deals with a round that went wrong. The states of all that were in it are
-// undefined. One that was alone, or whose sampler has panicked, is to blame and ends. If
-// nobody is known to be, all are restarted, each alone until it has caught up, so that those
-// that are sound go on and the one that is not is found.
+// undefined. One whose sampler has panicked is to blame and ends, and so is one that was alone when
+// the model or the drafter has. An error without a panic is the device's, and maybe of what others
+// have queued before: one that was alone ends when it comes again. If nobody is known to be to blame,
+// all are restarted, each alone until it has caught up, so that those that are sound go on and the
+// one that is not is found. On a lost device all end.
 func (e *Engine) isolate(err error) {
+	if backend.Lost(err) {
+		e.lose(err)
+		return
+	}
 	batch, found := slices.Clone(e.batch), false
 	var stack []byte
 	if f := (*Fault)(nil); errors.As(err, &f) {
 		stack = f.Stack
 	}
 	for _, s := range batch {
-		if s.fault == nil && (len(batch) == 1 || s.sampler.Broken()) {
+		alone := len(batch) == 1 && (stack != nil || s.isolated || s.background != nil)
+		if s.fault == nil && (alone || s.sampler.Broken()) {
 			found = true
 			if s.finish == "" {
 				s.fault = err
@@ -68,13 +81,39 @@ func (e *Engine) isolate(err error) {
 	if found {
 		e.o.Log.Error("a sequence ends with a fault", "error", err, "stack", string(stack))
 	} else {
-		e.o.Log.Warn("a round of several sequences has failed; they go on one by one", "sequences", len(batch), "error", err, "stack", string(stack))
+		e.o.Log.Warn("a round has failed; its sequences go on one by one", "sequences", len(batch), "error", err, "stack", string(stack))
 	}
 	for _, s := range batch {
 		if s.fault == nil && s.finish == "" {
 			s.isolated = !found
 			e.preempt(s)
 		}
+	}
+}
+
+// lose ends everything: the device is lost. Those that were in the round end here, all others before
+// the next.
+func (e *Engine) lose(err error) {
+	e.stop(err)
+	for _, s := range e.batch {
+		if s.fault == nil && s.finish == "" {
+			s.fault = e.broken
+		}
+	}
+}
+
+// stop has the engine refuse everything from now on, and tells why, once.
+func (e *Engine) stop(err error) {
+	if e.broken != nil {
+		return
+	}
+	e.locked(func() { e.broken = fmt.Errorf("%w: %w", ErrBroken, err) })
+	e.o.Log.Error("no more requests are served", "error", err, "running", len(e.running))
+	if e.o.Broken == nil {
+		return
+	}
+	if err := try(func() { e.o.Broken(e.broken) }); err != nil {
+		e.blame(err)
 	}
 }
 
@@ -115,8 +154,8 @@ func (e *Engine) collapse(f *Fault) {
 		e.openCache()
 	}
 	if m := e.pool.Stats(); m.Used != 0 || m.States != 0 {
-		e.o.Log.Error("memory is in use that no sequence has; no more requests are served", "bytes", m.Used, "states", m.States)
-		e.locked(func() { e.broken = fmt.Errorf("%w: %w", ErrBroken, f) })
+		e.o.Log.Error("memory is in use that no sequence has", "bytes", m.Used, "states", m.States)
+		e.stop(f)
 	}
 }
 

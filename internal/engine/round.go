@@ -22,8 +22,9 @@ func (e *Engine) round() {
 	if len(e.batch) > 0 {
 		if err := e.decode(); err != nil {
 			e.isolate(err)
+		} else if err := e.store(); err != nil {
+			e.isolate(err)
 		} else {
-			e.store()
 			e.spend()
 			e.observe(time.Since(start))
 		}

@@ -2,16 +2,13 @@ package prefix
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
+	"math"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -34,10 +31,12 @@ type DiskOptions struct {
 // another, or at the same time if each is content with part of Bytes.
 type Disk struct {
 	dir   string
+	store keeper
 	o     DiskOptions
 	jobs  chan job
 	reads chan func()
 	done  sync.WaitGroup
+	drops drops
 
 	mu      sync.Mutex // protects what follows
 	closed  bool
@@ -45,6 +44,13 @@ type Disk struct {
 	ends    map[key][]name // entries by their node
 	pending int64          // bytes in jobs
 	stats   DiskStats
+}
+
+// keeper is a store whose files are ours to remove.
+type keeper interface {
+	Store
+	Remove(names ...string)
+	Touch(name string, now time.Time)
 }
 
 // DiskStats is what a Disk has and has done.
@@ -97,8 +103,12 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	folder, err := OpenFolder(dir)
+	if err != nil {
+		return nil, fmt.Errorf("prefix: folder %q: %w", dir, err)
+	}
 	d := &Disk{
-		dir: dir, o: o, jobs: make(chan job, queueJobs), reads: make(chan func(), queueJobs),
+		dir: dir, store: folder, o: o, jobs: make(chan job, queueJobs), reads: make(chan func(), queueJobs),
 		files: map[name]*file{}, ends: map[key][]name{},
 	}
 	if err := d.scan(); err != nil {
@@ -144,28 +154,16 @@ func (d *Disk) abandon(j *job) {
 
 // scan lists the folder.
 func (d *Disk) scan() error {
-	if err := os.MkdirAll(d.dir, 0o700); err != nil {
-		return err
-	}
-	list, err := os.ReadDir(d.dir)
+	list, err := d.store.List(context.Background(), "", math.MaxInt)
 	if err != nil {
 		return err
 	}
 	foreign := ""
 	for _, f := range list {
-		info, err := f.Info()
-		if err != nil {
-			continue // removed since
-		}
-		n, ok := parseName(f.Name())
-		switch {
-		case ok && info.Mode().IsRegular():
-			d.add(n, &file{size: info.Size(), used: info.ModTime(), written: true})
-		case strings.HasPrefix(f.Name(), "."): // records that others keep here
-		case strings.HasSuffix(f.Name(), tempSuffix) && time.Since(info.ModTime()) > staleTemp:
-			_ = os.Remove(filepath.Join(d.dir, f.Name())) // of a process that was killed
-		case !strings.HasSuffix(f.Name(), tempSuffix):
-			foreign = f.Name()
+		if n, ok := parseName(f.Name); ok && f.Size != notAFile {
+			d.add(n, &file{size: f.Size, used: f.Used, written: true})
+		} else {
+			foreign = f.Name
 			d.stats.Ignored++
 		}
 	}
@@ -219,6 +217,7 @@ func (d *Disk) drop(n name) bool {
 		return false
 	}
 	delete(d.files, n)
+	d.drops.add(n)
 	if n.rest >= 0 {
 		if d.ends[n.node] = slices.DeleteFunc(d.ends[n.node], func(e name) bool { return e == n }); len(d.ends[n.node]) == 0 {
 			delete(d.ends, n.node)
@@ -230,14 +229,12 @@ func (d *Disk) drop(n name) bool {
 	return f.written
 }
 
-// unlink removes files. One that is still there will be found by the next process.
+// unlink removes files.
 func (d *Disk) unlink(names ...name) {
 	for _, n := range names {
-		_ = os.Remove(d.path(n))
+		d.store.Remove(n.String())
 	}
 }
-
-func (d *Disk) path(n name) string { return filepath.Join(d.dir, n.String()) }
 
 // has reports whether a file is there; readable: not just queued.
 func (d *Disk) has(n name, readable bool) bool {
@@ -302,7 +299,7 @@ func (d *Disk) write(j *job) {
 	for i, n := range j.names {
 		size := int64(len(j.data[i]))
 		d.shrink(size + sha256.Size)
-		err := d.writeFile(n, sealFile(j.data[i]))
+		err := d.store.Put(context.Background(), n.String(), sealFile(j.data[i]), false)
 		j.data[i] = nil
 		d.settle(n, size, err == nil)
 		if err != nil {
@@ -326,27 +323,10 @@ func (d *Disk) settle(n name, size int64, written bool) {
 	d.stats.Written++
 }
 
-// writeFile makes a file appear whole or not at all. It is not forced onto the device: a
-// file that a power failure has damaged does not match its checksum.
-func (d *Disk) writeFile(n name, data []byte) error {
-	f, err := os.CreateTemp(d.dir, "*"+tempSuffix)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), d.path(n))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
-}
-
 // read returns the sections of a file. One that cannot be used is taken off the list, with
 // a line in the log.
 func (d *Disk) read(n name, sections int, limit int64) [][]byte {
-	list, err := d.readFile(n, sections, limit)
+	list, err := getFile(context.Background(), d.store, n, sections, limit)
 	if err == nil {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -360,7 +340,7 @@ func (d *Disk) read(n name, sections int, limit int64) [][]byte {
 // ignore takes a file that cannot be used off the list and removes it. One that is gone was
 // removed to make space.
 func (d *Disk) ignore(n name, err error) {
-	gone := errors.Is(err, fs.ErrNotExist)
+	gone := isGone(err)
 	d.mu.Lock()
 	if !gone {
 		d.stats.Ignored++
@@ -375,15 +355,9 @@ func (d *Disk) ignore(n name, err error) {
 	}
 }
 
-func (d *Disk) readFile(n name, sections int, limit int64) ([][]byte, error) {
-	info, err := os.Stat(d.path(n))
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > limit {
-		return nil, fmt.Errorf("%d bytes, where at most %d were written", info.Size(), limit)
-	}
-	data, err := os.ReadFile(d.path(n))
+// getFile returns the sections of a store's file.
+func getFile(ctx context.Context, s Store, n name, sections int, limit int64) ([][]byte, error) {
+	data, err := s.Get(ctx, n.String(), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -399,8 +373,7 @@ func (d *Disk) touch(names []name) {
 			f.used = now
 		}
 		d.mu.Unlock()
-		// Only the order in which files are removed depends on it.
-		_ = os.Chtimes(d.path(n), time.Time{}, now)
+		d.store.Touch(n.String(), now)
 	}
 }
 

@@ -130,29 +130,29 @@ func sealFile(b []byte) []byte {
 func openFile(b []byte, k key, sections int) ([][]byte, error) {
 	start := fileHeader + 8*sections
 	if len(b) < start+sha256.Size || string(b[:len(magic)]) != magic {
-		return nil, fmt.Errorf("not a file of ours")
+		return nil, errForeign
 	}
 	if v := binary.LittleEndian.Uint32(b[len(magic):]); v != version {
-		return nil, fmt.Errorf("format %d, want %d", v, version)
+		return nil, fmt.Errorf("%w: format %d, want %d", errForeign, v, version)
 	}
 	if n := binary.LittleEndian.Uint32(b[len(magic)+4:]); n != uint32(sections) || !bytes.Equal(b[fileHeader-len(k):fileHeader], k[:]) {
-		return nil, fmt.Errorf("the file of another text or model")
+		return nil, fmt.Errorf("%w: the file of another text or model", errForeign)
 	}
 	body := b[:len(b)-sha256.Size]
 	if s := sha256.Sum256(body); !bytes.Equal(s[:], b[len(body):]) {
-		return nil, fmt.Errorf("checksum does not match: the file is damaged")
+		return nil, fmt.Errorf("%w: checksum does not match: the file is damaged", errForeign)
 	}
 	list := make([][]byte, sections)
 	rest := body[start:]
 	for i := range list {
 		n := binary.LittleEndian.Uint64(b[fileHeader+8*i:])
 		if n > uint64(len(rest)) {
-			return nil, fmt.Errorf("section %d has %d bytes, of which %d are there", i, n, len(rest))
+			return nil, fmt.Errorf("%w: section %d has %d bytes, of which %d are there", errForeign, i, n, len(rest))
 		}
 		list[i], rest = rest[:n:n], rest[n:]
 	}
 	if len(rest) > 0 {
-		return nil, fmt.Errorf("%d bytes after the last section", len(rest))
+		return nil, fmt.Errorf("%w: %d bytes after the last section", errForeign, len(rest))
 	}
 	return list, nil
 }

@@ -25,6 +25,8 @@ type Options struct {
 	Target state.Layout // of the model
 	Draft  state.Layout // of its drafter; zero: it has no state on the device
 	Disk   *Disk        // where entries go too; nil: nowhere
+
+	Observer Observer // hears what can be resumed; nil: nobody does
 }
 
 // Cache is the prefix cache of one model. Like the pool whose memory it takes, it is used by
@@ -39,6 +41,7 @@ type Cache struct {
 	recent *list.List           // of *entry, the last used in front
 	blocks map[*state.Block]int // references of entries and nodes
 	clock  atomic.Uint64        // counts uses of entries
+	shown  *shown               // nil: nobody hears of entries
 
 	mu      sync.Mutex // protects what follows
 	stats   Stats
@@ -58,7 +61,7 @@ type Stats struct {
 
 // New returns an empty cache with memory of p, which asks it for memory from now on.
 func New(p *state.Pool, o Options) *Cache {
-	c := &Cache{pool: p, o: o, roots: map[root]*node{}, recent: list.New(), blocks: map[*state.Block]int{}}
+	c := &Cache{pool: p, o: o, roots: map[root]*node{}, recent: list.New(), blocks: map[*state.Block]int{}, shown: newShown(&o)}
 	p.OnFull(func(n int64) { c.Shrink(n) })
 	return c
 }
@@ -88,8 +91,9 @@ func (c *Cache) Find(salt Salt, text Text, drafts bool) *Hit {
 // has more of them and cannot be truncated. hidden is the
 // target's hidden row of the last token, which the next pair begins with.
 //
-// Pages are shared with the states, which go on. An error means that there was no memory
-// and nothing is stored.
+// Pages are shared with the states, which go on. An error means that nothing is stored: there was no
+// memory, or, if it is state.ErrFailed, the device has failed in something that was queued, and the
+// states may be wrong. Nobody would find out that an entry is.
 func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden backend.Tensor) error {
 	n := len(text.Tokens)
 	if n == 0 || target.Len() != n {
@@ -106,6 +110,10 @@ func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden b
 	// Taking memory may shrink the tree, so it comes before looking for a place there.
 	x, err := c.parts(target, draft, hidden)
 	if err != nil {
+		return fmt.Errorf("prefix: %d tokens: %w", n, err)
+	}
+	if err := c.pool.Settle(); err != nil {
+		x.release()
 		return fmt.Errorf("prefix: %d tokens: %w", n, err)
 	}
 	e := c.insert(salt, text, x)
@@ -190,11 +198,13 @@ func (c *Cache) Close() {
 		if e.hits > 0 {
 			panic(fmt.Sprintf("prefix: closed with %d hits on an entry of %d tokens", e.hits, e.target.Len()))
 		}
+		e.shown = nil // the observer hears of all at once
 		c.remove(e)
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.closed, c.arrived = true, nil
+	c.mu.Unlock()
+	c.shown.close()
 }
 
 // Hit is an entry that was found. It stays in the cache until it is released.

@@ -45,6 +45,7 @@ type entry struct {
 	hidden *state.Block    // nil if draft is
 	hits   int             // not released
 	used   uint64          // last, by the cache's clock
+	shown  *boundary       // what the observer has heard of it; nil: nothing
 	place  *list.Element
 }
 
@@ -177,6 +178,7 @@ func (c *Cache) insert(salt Salt, text Text, x parts) *entry {
 	}
 	c.touch(e)
 	x.release()
+	c.show(salt, &text, e)
 	return e
 }
 
@@ -205,6 +207,7 @@ func (c *Cache) remove(e *entry) {
 			delete(c.roots, n.root)
 		}
 	}
+	c.hide(e)
 }
 
 // book counts n references to blocks. A block of an entry and of a node is counted once.

@@ -67,8 +67,8 @@ func newMetrics(s *Server) *metrics {
 		m.fetches.WithLabelValues(result)
 	}
 	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_http_requests_active", Help: "HTTP requests in progress."}, func() float64 { return float64(m.active.Load()) })
-	ready := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_ready", Help: "1 when the server is ready: models are loaded and it is not shutting down."}, func() float64 {
-		if s.loaded.Load() && !s.draining.Load() {
+	ready := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_ready", Help: "1 when the server is ready: models are loaded, none has broken down, and it is not shutting down."}, func() float64 {
+		if s.ready() {
 			return 1
 		}
 		return 0

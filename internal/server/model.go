@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,7 @@ func (s *Server) load(name string) (*foretoken.Model, error) {
 		rounds.observe(r)
 		m.rate.add(time.Now(), r.Tokens)
 	}
+	o.OnBroken = func(err error) { s.breakDown(fmt.Errorf("server: model %s: %w", name, err)) }
 	opened, err := foretoken.Open(m.Path, o)
 	if err != nil {
 		return nil, err

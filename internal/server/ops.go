@@ -74,7 +74,7 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 // readiness is the response of /readyz.
 type readiness struct {
 	Ready  bool       `json:"ready"`
-	State  string     `json:"state"` // loading, ready or draining
+	State  string     `json:"state"` // loading, ready, draining or broken
 	Models []progress `json:"models"`
 }
 
@@ -86,10 +86,18 @@ type progress struct {
 	Total int64  `json:"total_bytes,omitempty"`
 }
 
+// ready reports whether requests are answered: models are loaded, none has broken down, and the
+// server is not shutting down.
+func (s *Server) ready() bool {
+	return s.loaded.Load() && !s.draining.Load() && s.broken.Err() == nil
+}
+
 // readyz reports whether the server is ready.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
-	a := readiness{State: "ready", Ready: s.loaded.Load() && !s.draining.Load()}
+	a := readiness{State: "ready", Ready: s.ready()}
 	switch {
+	case s.broken.Err() != nil:
+		a.State = "broken"
 	case s.draining.Load():
 		a.State = "draining"
 	case !a.Ready:

@@ -40,7 +40,7 @@ const (
 type Model struct {
 	Name    string            // by which it is listed, different from those of the others
 	Path    string            // as foretoken.Open takes it
-	Options foretoken.Options // of which OnRound, Progress and Log are the server's
+	Options foretoken.Options // of which OnRound, OnBroken, Progress and Log are the server's
 	Pinned  bool              // it is never unloaded
 	Preload bool              // it is loaded before the server is ready; the first model always is
 }
@@ -92,6 +92,8 @@ type Server struct {
 	loaded, draining atomic.Bool
 	stop             context.CancelFunc // ends loading
 	loading          context.Context
+	broken           context.Context // ends when a model can serve nothing more; its cause says why
+	breakDown        context.CancelCauseFunc
 	drained          chan struct{} // closed when Shutdown has ended
 }
 
@@ -118,6 +120,7 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	s.loading, s.stop = context.WithCancel(context.Background())
+	s.broken, s.breakDown = context.WithCancelCause(context.Background())
 	s.routes()
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
@@ -135,7 +138,9 @@ func (s *Server) Handler() http.Handler { return s.http.Handler }
 
 // Serve loads models and answers requests, until it is ready with an error that says so.
 // It returns nil when Shutdown has ended, and otherwise an error: of the listener, which it
-// closes in any case, or of loading.
+// closes in any case, of loading, or of a model that can serve nothing more, as when its device is
+// lost: another process may go on. Then answers of other models may still be under way, which
+// Shutdown waits for.
 func (s *Server) Serve(l net.Listener) error {
 	failed := make(chan error, 1)
 	go func() {
@@ -147,6 +152,7 @@ func (s *Server) Serve(l net.Listener) error {
 	if s.o.MaxConnections > 0 {
 		l = newLimitedListener(l, s.o.MaxConnections)
 	}
+	defer context.AfterFunc(s.broken, func() { _ = l.Close() })() // Serve returns
 	var err error
 	if s.o.TLS != nil {
 		s.http.TLSConfig = s.o.TLS
@@ -162,6 +168,9 @@ func (s *Server) Serve(l net.Listener) error {
 	default:
 	}
 	if !s.draining.Load() {
+		if why := context.Cause(s.broken); why != nil {
+			return why
+		}
 		return fmt.Errorf("server: %w", err)
 	}
 	<-s.drained

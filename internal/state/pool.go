@@ -13,11 +13,15 @@ import (
 // or a snapshot frees some.
 var ErrFull = errors.New("state: memory budget is used up")
 
+// ErrFailed is wrapped by the error of Pool.Settle.
+var ErrFailed = errors.New("state: the device has failed in what was queued")
+
 // Pool is the memory of all sequences on one backend, within a budget. Memory given back
 // is kept for the next that needs such a piece. One goroutine uses a pool, its states,
 // snapshots and blocks at a time; only Stats, Used and Budget may be asked by others.
 type Pool struct {
 	b       backend.Backend
+	tick    backend.Tensor // a number, to wait for the device
 	spare   map[shape][]*Block
 	reclaim func(bytes int64)
 
@@ -103,6 +107,20 @@ func (p *Pool) CopyOf(t backend.Tensor) (*Block, error) {
 	return b, err
 }
 
+// Settle waits for all that was queued on the device. After an error nothing is known of what was
+// computed since the last call that waited.
+func (p *Pool) Settle() (err error) {
+	if p.tick.Mem == nil {
+		if p.tick, err = p.b.Alloc(dtype.F32, 1, 1); err != nil {
+			return err
+		}
+	}
+	if _, err := p.b.Host(p.tick); err != nil {
+		return fmt.Errorf("%w: %w", ErrFailed, err)
+	}
+	return nil
+}
+
 // block hands out memory with undefined contents and one reference.
 func (p *Pool) block(s shape) (*Block, error) {
 	return p.take(s, func() (backend.Tensor, error) { return p.b.Alloc(s.t, s.rows, s.cols) })
@@ -132,6 +150,10 @@ func (p *Pool) take(s shape, alloc func() (backend.Tensor, error)) (*Block, erro
 			p.drop()
 		}
 		t, err := alloc()
+		if err != nil && p.Stats().Spare > 0 { // another process may have taken what the budget counted on
+			p.drop()
+			t, err = alloc()
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -17,8 +18,12 @@ import (
 type Opaque struct {
 	b    backend.Backend
 	lent [][]float32 // what Host and Top have returned
-	next error       // what the next operation ends in
 	err  error       // what an operation has ended in
+	lost error       // what every call ends in
+
+	mu          sync.Mutex // protects what follows, which tests change
+	fuse, every int        // the call that ends in next, 1 is the next one, and how many later that happens again; 0: never
+	next        error
 
 	recordings map[shape]*recording
 	recording  *recording   // of the pass that is recorded; nil: none is
@@ -77,17 +82,26 @@ func (o *Opaque) begin() bool {
 		}
 	}
 	o.lent = o.lent[:0]
-	if o.next != nil {
-		o.err, o.next = o.next, nil
-		return false
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fuse > 0 {
+		if o.fuse--; o.fuse == 0 {
+			o.err, o.fuse = o.next, o.every
+			if backend.Lost(o.next) {
+				o.lost = o.next
+			}
+			return false
+		}
 	}
-	return true
+	return o.lost == nil
 }
 
 // reported is the error of the operations before, once.
 func (o *Opaque) reported() error {
 	err := o.err
-	o.err = nil
+	if o.err = nil; o.lost != nil {
+		err = o.lost
+	}
 	return err
 }
 
@@ -153,7 +167,36 @@ func (o *Opaque) reveal(v reflect.Value) {
 }
 
 // Break implements Breakable.
-func (o *Opaque) Break(err error) { o.next = err }
+func (o *Opaque) Break(err error) { o.BreakAt(1, err) }
+
+// BreakAt has the n-th call from now on fail, as a device does: those that queue work say so when
+// somebody waits. Whatever comes after it works, unless the error is one of a device that is lost.
+// An n of 0 repairs the device.
+func (o *Opaque) BreakAt(n int, err error) { o.breakAt(n, 0, err) }
+
+// BreakEvery has every n-th call fail.
+func (o *Opaque) BreakEvery(n int, err error) { o.breakAt(n, n, err) }
+
+func (o *Opaque) breakAt(n, every int, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.fuse, o.every, o.next = n, every, err
+}
+
+// Broken reports whether the call of BreakAt has come.
+func (o *Opaque) Broken() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.fuse == 0
+}
+
+// LostError is the error of a device that is lost.
+type LostError struct{}
+
+func (LostError) Error() string { return "backendtest: the device is lost" }
+
+// DeviceLost is what backend.Lost asks for.
+func (LostError) DeviceLost() bool { return true }
 
 // Name implements backend.Backend, as all that follows.
 func (o *Opaque) Name() string { return "opaque " + o.b.Name() }
@@ -163,6 +206,9 @@ func (o *Opaque) FreeMemory() int64 { return o.b.FreeMemory() }
 func (o *Opaque) Close() error { return o.b.Close() }
 
 func (o *Opaque) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
+	if o.lost != nil {
+		return backend.Tensor{}, o.lost
+	}
 	x, err := o.b.Alloc(t, rows, cols)
 	if err != nil {
 		return x, err
@@ -196,7 +242,9 @@ func (o *Opaque) Unload(w backend.Weight) {
 }
 
 func (o *Opaque) Write(dst backend.Tensor, src []float32) error {
-	o.begin()
+	if !o.begin() && o.lost != nil {
+		return o.lost
+	}
 	return o.b.Write(o.tensor(dst), src)
 }
 
@@ -249,7 +297,9 @@ func (o *Opaque) ReadBytes(dst []byte, src backend.Tensor) error {
 }
 
 func (o *Opaque) WriteBytes(dst backend.Tensor, src []byte) error {
-	o.begin()
+	if !o.begin() && o.lost != nil {
+		return o.lost
+	}
 	return o.b.WriteBytes(o.tensor(dst), src)
 }
 

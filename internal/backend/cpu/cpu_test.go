@@ -203,7 +203,7 @@ func TestMatMulAllocatesNothing(t *testing.T) {
 			}
 			x, y := randomTensor(t, b, r, m, cols), randomTensor(t, b, r, m, rows)
 			products := []backend.Product{{Dst: y, W: w, Add: true}}
-			if n := testing.AllocsPerRun(20, func() { b.MatMul(x, products...) }); n != 0 {
+			if n := allocations(b, 20, func() { b.MatMul(x, products...) }); n != 0 {
 				t.Errorf("isa=%s/m=%d: %g allocations a product", isa, m, n)
 			}
 		}

@@ -323,9 +323,7 @@ func TestOpsAllocateNothing(t *testing.T) {
 		"SwiGLU":   func() { b.SwiGLU(y, x, y) },
 		"Embed":    func() { b.Embed(y, table, ids) },
 	} {
-		run()
-		// The mean is rounded down: what the runtime needs now and then to wake a thread does not count.
-		if n := testing.AllocsPerRun(50, run); n != 0 {
+		if n := allocations(b, 50, run); n != 0 {
 			t.Errorf("%s allocates %v times", name, n)
 		}
 	}

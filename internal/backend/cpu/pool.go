@@ -70,6 +70,8 @@ const (
 type poolUser struct {
 	*pool
 	threads int
+	alone   bool // the caller computes everything, as thread self: tests meet every thread's memory so
+	self    int
 }
 
 func (u *poolUser) size() int { return u.threads }
@@ -92,7 +94,7 @@ func usePool(threads int) *poolUser {
 	}
 	process.users++
 	process.pool.grow(threads)
-	return &poolUser{process.pool, threads}
+	return &poolUser{pool: process.pool, threads: threads}
 }
 
 // release ends the use of the pool. run must not be called after it. The last user ends the
@@ -137,9 +139,9 @@ func (p *pool) stop() {
 // are done. A panic of any part is raised here.
 func (u *poolUser) run(t task, n, grain int) {
 	chunks := min(n/grain, chunksPerThread*u.threads, chunkMask)
-	if u.threads == 1 || chunks < 2 {
+	if u.threads == 1 || chunks < 2 || u.alone {
 		if n > 0 {
-			t.part(0, 0, n)
+			t.part(u.self, 0, n)
 		}
 		return
 	}

@@ -38,7 +38,7 @@ func TestPoolRunsEveryPartOnce(t *testing.T) {
 // bubble waits until they do: one that spins on keeps it from going on.
 func TestPoolSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := poolUser{&pool{}, 3} // not the process's: its threads are not of this bubble
+		p := poolUser{pool: &pool{}, threads: 3} // not the process's: its threads are not of this bubble
 		p.grow(3)
 		defer p.stop()
 		for range 3 {

@@ -18,15 +18,14 @@ func asksOf(rows int) []backend.Ask {
 }
 
 func TestTopAllocatesNothing(t *testing.T) {
-	b := openTest(t, Options{Threads: 1})
+	b := openTest(t, Options{Threads: 2})
 	x, asks := randomTensor(t, b, rand.New(rand.NewPCG(1, 1)), 7, 5000), asksOf(7)
 	run := func() {
 		if _, err := b.Top(x, asks); err != nil {
 			t.Fatal(err)
 		}
 	}
-	run()
-	if n := testing.AllocsPerRun(10, run); n > 0 {
+	if n := allocations(b, 10, run); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

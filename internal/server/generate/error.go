@@ -76,6 +76,8 @@ func Wrap(err error) *Error {
 		return &Error{Status: http.StatusBadRequest, Kind: TooLarge, Message: tidy(err), Err: err}
 	case errors.Is(err, engine.ErrClosed):
 		return &Error{Status: http.StatusServiceUnavailable, Kind: Unavailable, Message: "the server is shutting down", Err: err}
+	case errors.Is(err, engine.ErrBroken):
+		return &Error{Status: http.StatusServiceUnavailable, Kind: Unavailable, Message: tidy(err), Err: err}
 	case errors.Is(err, foretoken.ErrNoTemplate):
 		return &Error{Status: http.StatusBadRequest, Kind: Unsupported, Param: "messages", Message: "the model has no chat template: use completions", Err: err}
 	case errors.As(err, &refusal):

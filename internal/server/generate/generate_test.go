@@ -239,6 +239,7 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 	}{
 		{engine.ErrBusy, http.StatusTooManyRequests, generate.Busy},
 		{engine.ErrClosed, http.StatusServiceUnavailable, generate.Unavailable},
+		{fmt.Errorf("%w: x", engine.ErrBroken), http.StatusServiceUnavailable, generate.Unavailable},
 		{fmt.Errorf("x: %w", engine.ErrTooLarge), http.StatusBadRequest, generate.TooLarge},
 		{fmt.Errorf("chat: %w", &jinja.LimitError{What: "bytes", Max: 1}), http.StatusBadRequest, generate.TooLarge},
 		{context.Canceled, 499, generate.Canceled},

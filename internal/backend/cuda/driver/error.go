@@ -100,6 +100,9 @@ func (e *Error) Error() string {
 	return text
 }
 
+// DeviceLost reports whether the device does nothing more: see backend.Lost.
+func (e *Error) DeviceLost() bool { return e.Code.Sticky() }
+
 // Unwrap gives the code and the cause.
 func (e *Error) Unwrap() []error {
 	if e.Cause == nil {

@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// errLaunch is an error after which a device goes on.
+var errLaunch = errors.New("a launch has failed")
+
+// failing is requests of an engine on a device of which one call fails.
+type failing struct {
+	device *backendtest.Opaque
+	model  *headed
+	pool   *state.Pool
+	want   [][]int32
+}
+
+// failingRequest is request i. Of each two one is longer than a page, which the cache keeps.
+func failingRequest(i int) Request {
+	return Request{Prompt: prompt(20+50*(i%2), i), MaxTokens: 6, IgnoreEnd: true, Depth: 2}
+}
+
+func newFailing(t *testing.T) *failing {
+	t.Helper()
+	b := backendtest.NewOpaque(backendtest.CPU(t, backend.Options{Threads: 1}))
+	f := &failing{device: b, model: load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b), pool: state.NewPool(b, 1<<30)}
+	e := f.engine(t, nil)
+	for i := range 3 {
+		ids, _, err := collect(e, failingRequest(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.want = append(f.want, ids)
+	}
+	e.Close()
+	return f
+}
+
+func (f *failing) engine(t *testing.T, ended func(error)) *Engine {
+	t.Helper()
+	e, err := New(f.model, f.pool, Options{Drafter: f.model.Drafter(), Cache: true, Log: slog.New(slog.DiscardHandler), Broken: ended})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// all runs all requests at once and returns their errors. An answer is right as far as it goes.
+func (f *failing) all(t *testing.T, e *Engine) []error {
+	t.Helper()
+	errs := make([]error, len(f.want))
+	var wait sync.WaitGroup
+	for i, want := range f.want {
+		wait.Go(func() {
+			ids, _, err := collect(e, failingRequest(i))
+			if errs[i] = err; len(ids) > len(want) || !slices.Equal(ids, want[:len(ids)]) || err == nil && len(ids) < len(want) {
+				t.Errorf("request %d says %v, %v, want %v", i, ids, err, want)
+			}
+		})
+	}
+	wait.Wait()
+	return errs
+}
+
+// close ends an engine of which nothing may be left.
+func (f *failing) close(t *testing.T, e *Engine) {
+	t.Helper()
+	e.Close()
+	if s := f.pool.Stats(); s.Used != 0 || s.States != 0 {
+		t.Errorf("left behind %+v", s)
+	}
+}
+
+// TestFailureOfTheDeviceEndsNobody has a device fail once, at any of its calls: in a prompt, a round
+// with drafts, the drafts themselves, a copy for the cache, something that is queued when its
+// sequence has ended. All answers are right, also those that come from the cache afterwards.
+func TestFailureOfTheDeviceEndsNobody(t *testing.T) {
+	step := 97 // of some 1,500 calls
+	if long {
+		step = 3
+	}
+	f := newFailing(t)
+	for at := 1; ; at += step {
+		e := f.engine(t, func(err error) { t.Errorf("call %d: broken: %v", at, err) })
+		f.device.BreakAt(at, errLaunch)
+		for range 2 { // the second time the cache knows the prompts
+			for i, err := range f.all(t, e) {
+				if err != nil {
+					t.Errorf("call %d, request %d: %v", at, i, err)
+				}
+			}
+		}
+		happened := f.device.Broken()
+		f.close(t, e)
+		if !happened {
+			break // there are fewer calls
+		}
+	}
+}
+
+// TestFailureThatStaysEndsWhoMeetsIt has every call of a device fail that some request needs: it ends
+// with the device's error, and the engine goes on.
+func TestFailureThatStaysEndsWhoMeetsIt(t *testing.T) {
+	f := newFailing(t)
+	e := f.engine(t, func(err error) { t.Errorf("broken: %v", err) })
+	for k := range 3 {
+		f.device.BreakEvery(4+k, errLaunch) // a prompt takes more
+		if _, _, err := collect(e, Request{Prompt: prompt(30, 5), MaxTokens: 20, IgnoreEnd: true, Depth: spec.DepthOff}); !errors.Is(err, errLaunch) {
+			t.Errorf("every %d: %v", 4+k, err)
+		}
+		f.device.BreakAt(0, nil)
+		for i, err := range f.all(t, e) {
+			if err != nil {
+				t.Errorf("after it, request %d: %v", i, err)
+			}
+		}
+	}
+	f.close(t, e)
+}
+
+// TestLostDeviceEndsEverything has a device be lost at some of its calls: what runs and waits ends,
+// what comes later is refused, the owner is told once, and nothing hangs or is left.
+func TestLostDeviceEndsEverything(t *testing.T) {
+	calls := []int{1, 2, 60, 333, 700}
+	if long {
+		calls = nil
+		for at := 1; at < 900; at += 31 {
+			calls = append(calls, at)
+		}
+	}
+	for _, at := range calls {
+		f := newFailing(t)
+		told := 0
+		e := f.engine(t, func(err error) {
+			if told++; !errors.Is(err, ErrBroken) || !backend.Lost(err) {
+				t.Errorf("call %d: told of %v", at, err)
+			}
+		})
+		f.device.BreakAt(at, backendtest.LostError{})
+		for i, err := range f.all(t, e) {
+			if err != nil && !errors.Is(err, ErrBroken) && !backend.Lost(err) {
+				t.Errorf("call %d, request %d: %v", at, i, err)
+			}
+		}
+		_, _, err := collect(e, failingRequest(0))
+		if !backend.Lost(err) {
+			t.Errorf("call %d: later: %v", at, err)
+		}
+		if _, err = e.Generate(t.Context(), failingRequest(0)); !errors.Is(err, ErrBroken) || !strings.Contains(err.Error(), "the device is lost") {
+			t.Errorf("call %d: refused with %v", at, err)
+		}
+		if err := e.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		f.close(t, e)
+		if told != 1 {
+			t.Errorf("call %d: told %d times", at, told)
+		}
+	}
+}

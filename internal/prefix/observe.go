@@ -1,0 +1,240 @@
+package prefix
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/foretoken/foretoken/internal/backend"
+)
+
+// Observer hears which prefixes a cache can resume, so that others can be told: a gateway, which
+// then sends requests where their prefixes are.
+//
+// It hears of boundaries that any request may resume at: those at the end of a page, of texts
+// without a salt and without rows, and with the drafter's state if there is a drafter. An entry
+// that was evicted but can be read from the disk is still there. It hears of a boundary once,
+// until it is removed.
+//
+// Its methods are called one at a time, by whoever uses the cache or by the disk's background,
+// who wait for it. It must not call the cache, nor change the tokens.
+type Observer interface {
+	// Stored says that a text which begins with these tokens and goes on starts behind them.
+	Stored(tokens []int32)
+	// Removed says that it no longer does.
+	Removed(tokens []int32)
+	// Cleared says that no text of this cache does.
+	Cleared()
+}
+
+// shown is what an observer was told of a cache. The cache and the disk's background use it.
+type shown struct {
+	to   Observer
+	disk *Disk
+	stop func() // ends the listening to the disk
+
+	mu     sync.Mutex // protects what follows, and the order of what the observer hears
+	texts  map[key]*boundary
+	files  map[name][]*boundary // those that only the disk has, by the files they need
+	closed bool
+}
+
+// boundary is a text that the observer has heard of.
+type boundary struct {
+	key    key
+	tokens []int32
+	files  []name // where it is read from; nil: it is in memory
+}
+
+// newShown is for a cache of those options, nil if there is nobody to hear.
+func newShown(o *Options) *shown {
+	if o.Observer == nil {
+		return nil
+	}
+	s := &shown{to: o.Observer, disk: o.Disk, texts: map[key]*boundary{}, files: map[name][]*boundary{}}
+	if s.disk != nil {
+		s.stop = s.disk.drops.listen(s.dropped)
+	}
+	return s
+}
+
+// show tells the observer of an entry, if it is to hear of it and has not.
+func (c *Cache) show(salt Salt, text *Text, e *entry) {
+	n := len(text.Tokens)
+	switch {
+	case c.shown == nil || e.shown != nil || salt != Salt{} || n%backend.PageTokens != 0:
+	case len(text.Inputs) > 0 && text.Inputs[0].At < n:
+	case e.draft == nil && c.drafts(true):
+	default:
+		e.shown = c.shown.add(text)
+	}
+}
+
+// hide takes in that an entry leaves memory.
+func (c *Cache) hide(e *entry) {
+	if e.shown == nil {
+		return
+	}
+	var files []name
+	if c.o.Disk != nil {
+		files = c.files(Salt{}, &Text{Tokens: e.shown.tokens}, c.drafts(true))
+	}
+	c.shown.evict(e.shown, files)
+	e.shown = nil
+}
+
+// files are those that an entry is read from.
+func (c *Cache) files(salt Salt, text *Text, drafts bool) (list []name) {
+	k, at, n := c.root(salt, drafts).next(text, 0, 1), 1, len(text.Tokens)
+	for range depth(n) {
+		k = k.next(text, at, at+backend.PageTokens)
+		at += backend.PageTokens
+		list = append(list, name{node: k, rest: -1})
+	}
+	return append(list, name{node: k, rest: n - at, end: k.next(text, at, n)})
+}
+
+// add takes in a text that is in memory.
+func (s *shown) add(text *Text) *boundary {
+	k := key{}.next(text, 0, len(text.Tokens))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.texts[k]
+	if b == nil {
+		b = &boundary{key: k, tokens: slices.Clone(text.Tokens)}
+		s.texts[k] = b
+		s.to.Stored(b.tokens)
+	}
+	s.forget(b)
+	return b
+}
+
+// evict takes in that a text is no longer in memory. If the disk has all of its files, it can
+// still be resumed.
+func (s *shown) evict(b *boundary, files []name) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.has(files) {
+		s.remove(b)
+		return
+	}
+	b.files = files
+	for _, n := range files {
+		s.files[n] = append(s.files[n], b)
+	}
+}
+
+// has reports whether the disk has files, all of them; mu is held. One that is queued counts: if
+// it is not written after all, it is dropped.
+func (s *shown) has(files []name) bool {
+	return len(files) > 0 && !slices.ContainsFunc(files, func(n name) bool { return !s.disk.has(n, false) })
+}
+
+// dropped takes in that the disk no longer has a file.
+func (s *shown) dropped(n name) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range slices.Clone(s.files[n]) {
+		if !s.has(b.files) { // it may have come back
+			s.remove(b)
+		}
+	}
+}
+
+// remove tells the observer that a text is gone; mu is held.
+func (s *shown) remove(b *boundary) {
+	s.forget(b)
+	delete(s.texts, b.key)
+	if !s.closed {
+		s.to.Removed(b.tokens)
+	}
+}
+
+// forget takes a text's files off the list; mu is held.
+func (s *shown) forget(b *boundary) {
+	for _, n := range b.files {
+		if s.files[n] = slices.DeleteFunc(s.files[n], func(x *boundary) bool { return x == b }); len(s.files[n]) == 0 {
+			delete(s.files, n)
+		}
+	}
+	b.files = nil
+}
+
+// close tells the observer that everything is gone.
+func (s *shown) close() {
+	if s == nil {
+		return
+	}
+	if s.stop != nil {
+		s.stop()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		s.to.Cleared()
+	}
+}
+
+// drops is the files that a disk no longer has, for one who listens.
+type drops struct {
+	mu   sync.Mutex // protects what follows
+	list []name
+	wake chan struct{} // there is something on the list; nil: nobody listens
+}
+
+// add puts a file on the list. It does not wait.
+func (d *drops) add(n name) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.wake == nil {
+		return
+	}
+	d.list = append(d.list, n)
+	select {
+	case d.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// next is the first file on the list, without the one that the listener has been told of last.
+func (d *drops) next(told bool) (n name, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if told && len(d.list) > 0 {
+		d.list = d.list[1:]
+	}
+	if len(d.list) == 0 {
+		d.list = nil
+		return n, false
+	}
+	return d.list[0], true
+}
+
+// listen calls f in the background with each file that is dropped from now on, until stop is
+// called, which returns when f is not running.
+func (d *drops) listen(f func(name)) (stop func()) {
+	wake, quit, done := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	d.mu.Lock()
+	d.wake, d.list = wake, nil
+	d.mu.Unlock()
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-wake:
+				for n, ok := d.next(false); ok; n, ok = d.next(true) {
+					f(n)
+				}
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() {
+		d.mu.Lock()
+		d.wake = nil
+		d.mu.Unlock()
+		close(quit)
+		<-done
+	}
+}

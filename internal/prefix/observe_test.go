@@ -1,0 +1,193 @@
+package prefix
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// listener is what an observer knows by what it heard.
+type listener struct {
+	t       *testing.T
+	has     map[string]bool
+	stored  int
+	removed int
+	cleared int
+}
+
+func newListener(t *testing.T) *listener { return &listener{t: t, has: map[string]bool{}} }
+
+func (l *listener) Stored(tokens []int32) {
+	if x := fmt.Sprint(tokens); l.has[x] {
+		l.t.Errorf("%d tokens were stored twice", len(tokens))
+	} else {
+		l.has[x] = true
+	}
+	l.stored++
+}
+
+func (l *listener) Removed(tokens []int32) {
+	if x := fmt.Sprint(tokens); !l.has[x] {
+		l.t.Errorf("%d tokens were removed that had not been stored", len(tokens))
+	} else {
+		delete(l.has, x)
+	}
+	l.removed++
+}
+
+func (l *listener) Cleared() {
+	clear(l.has)
+	l.cleared++
+}
+
+func (n *toy) observed(d *Disk, l *listener) *Cache {
+	return New(n.pool, Options{Target: n.target, Draft: n.memory, Disk: d, Observer: l})
+}
+
+// idle waits until the disk has done all that it was asked, and all was said about it.
+func (d *Disk) idle(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		d.mu.Lock()
+		waiting := d.pending != 0
+		d.mu.Unlock()
+		d.drops.mu.Lock()
+		waiting = waiting || len(d.drops.list) > 0
+		d.drops.mu.Unlock()
+		if !waiting {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the disk is not idle")
+		}
+	}
+}
+
+// heard is whether the listener knows of tokens.
+func (c *Cache) heard(l *listener, tokens []int32) bool {
+	c.shown.mu.Lock() // the disk's background may be telling it something
+	defer c.shown.mu.Unlock()
+	return l.has[fmt.Sprint(tokens)]
+}
+
+// TestObserverHearsWhatCanBeResumed lets texts come and go in a pool that is often full, with and
+// without a disk that is full as well, and then asks the cache for every prefix of pages: what
+// the observer knows of is found, and nothing else is.
+func TestObserverHearsWhatCanBeResumed(t *testing.T) {
+	const stories, pages = 5, 4
+	disks := []int64{0, 1 << 15, 1 << 18} // bytes: none, one that is often full, one that is not
+	for seed := range uint64(len(disks) * len(mixtures)) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 4))
+			n := newMixture(t, int(seed)%len(mixtures), 16, 7)
+			var d *Disk
+			size := disks[seed/uint64(len(mixtures))]
+			if size > 0 {
+				d = openDisk(t, t.TempDir(), DiskOptions{Bytes: size})
+			}
+			l := newListener(t)
+			c := n.observed(d, l)
+			for range 25 {
+				tokens := story(rng.Uint64N(stories), pages*backend.PageTokens+1)
+				x := n.open()
+				if x == nil {
+					continue
+				}
+				for len(x.tokens) < len(tokens)-1 && rng.IntN(6) > 0 { // or it is canceled
+					// Pieces end at pages more often than not.
+					to := min(len(x.tokens)+1+rng.IntN(100), len(tokens)-1)
+					if rng.IntN(3) > 0 {
+						to = (to + backend.PageTokens - 1) / backend.PageTokens * backend.PageTokens
+					}
+					if !x.feed(tokens[to], tokens[len(x.tokens):to]...) {
+						break
+					}
+					salt, draft := Salt{}, x.memory
+					switch rng.IntN(8) {
+					case 0:
+						salt[0] = 1
+					case 1:
+						draft = nil
+					}
+					if err := c.Store(salt, Text{Tokens: x.tokens}, x.target, draft, n.row); err != nil && !errors.Is(err, state.ErrFull) {
+						t.Fatal(err)
+					}
+				}
+				x.close()
+			}
+			known, both := 0, 0
+			for i := range uint64(stories) {
+				for p := range pages {
+					tokens := story(i, pages*backend.PageTokens+1)[:(p+1)*backend.PageTokens+1]
+					if d != nil {
+						d.idle(t)
+					}
+					heard := c.heard(l, tokens[:len(tokens)-1])
+					got := fetched(c, tokens) == len(tokens)-1
+					if heard != got {
+						t.Errorf("story %d, %d pages: the observer knows of it: %t; it is found: %t", i, p+1, heard, got)
+					}
+					if both++; heard {
+						known++
+					}
+				}
+			}
+			t.Logf("%d of %d known, %d stored, %d removed, %+v", known, both, l.stored, l.removed, c.Stats())
+			if known == 0 || l.removed == 0 && size < 1<<18 || c.Stats().Evictions == 0 {
+				t.Errorf("%d boundaries known, %d removed, %d entries evicted: nothing was tried", known, l.removed, c.Stats().Evictions)
+			}
+			c.Close()
+			if l.cleared != 1 || len(l.has) > 0 {
+				t.Errorf("after the end: cleared %d times, %d boundaries known", l.cleared, len(l.has))
+			}
+		})
+	}
+}
+
+// TestObserverHearsOnlyWhatAnyRequestResumes stores texts that only some requests find.
+func TestObserverHearsOnlyWhatAnyRequestResumes(t *testing.T) {
+	n := newToy(t, 1<<20)
+	l := newListener(t)
+	c := n.observed(nil, l)
+	defer c.Close()
+	tokens := story(1, 2*backend.PageTokens+1)
+	x := n.open()
+	defer x.close()
+	x.feed(tokens[len(tokens)-1], tokens[:len(tokens)-1]...)
+	whole := Text{Tokens: x.tokens}
+	drawn := Text{Tokens: slices.Clone(x.tokens), Inputs: []Input{{At: 70, N: 3}}}
+	for i := 70; i < 73; i++ {
+		drawn.Tokens[i] = -1
+	}
+	for _, s := range []struct {
+		why   string
+		salt  Salt
+		text  Text
+		draft *state.State
+		heard int
+	}{
+		{"a salt", Salt{1}, whole, x.memory, 0},
+		{"a picture", Salt{}, drawn, x.memory, 0},
+		{"no state of the drafter", Salt{}, whole, nil, 0},
+		{"now with it", Salt{}, whole, x.memory, 1},
+		{"again", Salt{}, whole, x.memory, 1},
+		{"a picture behind it", Salt{}, Text{Tokens: whole.Tokens, Inputs: []Input{{At: 200, N: 3}}}, x.memory, 1},
+	} {
+		if err := c.Store(s.salt, s.text, x.target, s.draft, n.row); err != nil {
+			t.Fatal(err)
+		}
+		if l.stored != s.heard {
+			t.Errorf("%s: the observer heard of %d boundaries, want %d", s.why, l.stored, s.heard)
+		}
+	}
+	c.Shrink(1 << 20)
+	if l.removed != 1 || len(l.has) > 0 {
+		t.Errorf("after eviction: %d removed, %d known", l.removed, len(l.has))
+	}
+}

@@ -1,0 +1,133 @@
+package prefix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Store keeps files by name. It knows nothing of what is in them. It is safe for concurrent use,
+// by several processes too.
+type Store interface {
+	// Get returns a file. The error is fs.ErrNotExist if there is none. A file of more than limit
+	// bytes is an error.
+	Get(ctx context.Context, name string, limit int64) ([]byte, error)
+	// Put writes a file that is not there yet, whole or not at all. One that is there stays, for
+	// the same name has the same contents, unless it is to be replaced.
+	Put(ctx context.Context, name string, data []byte, replace bool) error
+	// List returns the files whose names begin with a prefix, at most limit of them, in no order.
+	List(ctx context.Context, prefix string, limit int) ([]Item, error)
+}
+
+// Item is a file of a store.
+type Item struct {
+	Name string
+	Size int64
+	Used time.Time // as far as the store knows
+}
+
+// Folder is a store in a folder of a file system.
+type Folder string
+
+// OpenFolder makes the folder if it is not there.
+func OpenFolder(dir string) (Folder, error) {
+	return Folder(dir), os.MkdirAll(dir, 0o700)
+}
+
+func (f Folder) path(name string) string { return filepath.Join(string(f), name) }
+
+// Get implements Store.
+func (f Folder) Get(_ context.Context, name string, limit int64) ([]byte, error) {
+	info, err := os.Stat(f.path(name))
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > limit {
+		return nil, TooLarge(info.Size(), limit)
+	}
+	return os.ReadFile(f.path(name))
+}
+
+// TooLarge is the error of a file that nobody of ours has written.
+func TooLarge(size, limit int64) error {
+	return fmt.Errorf("%w: %d bytes, where at most %d were written", errForeign, size, limit)
+}
+
+// Put implements Store. The file is not forced onto the device: one that a power failure has
+// damaged does not match its checksum. It replaces what is there, which has the same contents or
+// is damaged.
+func (f Folder) Put(_ context.Context, name string, data []byte, _ bool) error {
+	t, err := os.CreateTemp(string(f), "*"+tempSuffix)
+	if err != nil {
+		return err
+	}
+	_, err = t.Write(data)
+	if err = errors.Join(err, t.Close()); err == nil {
+		err = os.Rename(t.Name(), f.path(name))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(t.Name()))
+	}
+	return nil
+}
+
+// List implements Store. Hidden files, which are records that others keep here, and files that
+// are being written are left out; those of a process that was killed while it wrote are removed.
+func (f Folder) List(_ context.Context, prefix string, limit int) (items []Item, err error) {
+	list, err := os.ReadDir(string(f))
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range list {
+		name := x.Name()
+		if strings.HasPrefix(name, ".") || !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		info, err := x.Info()
+		if err != nil {
+			continue // removed since
+		}
+		if strings.HasSuffix(name, tempSuffix) {
+			if time.Since(info.ModTime()) > staleTemp {
+				_ = os.Remove(f.path(name))
+			}
+			continue
+		}
+		if len(items) == limit {
+			break
+		}
+		size := info.Size()
+		if !info.Mode().IsRegular() {
+			size = notAFile
+		}
+		items = append(items, Item{name, size, info.ModTime()})
+	}
+	return items, nil
+}
+
+// notAFile is the size of a folder or a device.
+const notAFile = -1
+
+// Remove removes files. One that is still there will be found by the next process.
+func (f Folder) Remove(names ...string) {
+	for _, n := range names {
+		_ = os.Remove(f.path(n))
+	}
+}
+
+// Touch notes that a file was used: the next process begins with it. Only the order in which
+// files are removed depends on it.
+func (f Folder) Touch(name string, now time.Time) {
+	_ = os.Chtimes(f.path(name), time.Time{}, now)
+}
+
+// errForeign is the error of a file that is not ours, or damaged.
+var errForeign = errors.New("not a file of ours")
+
+// isGone reports that a file is not there, which is no fault of anybody.
+func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+)
+
+// fragile is the devices that were opened as "fragile", which tests can break.
+var fragile struct {
+	mu   sync.Mutex
+	list []*backendtest.Opaque
+}
+
+func init() {
+	backend.Register(backend.Device{
+		Name: "fragile", Rank: math.MinInt,
+		ISAs:  func() []string { return nil },
+		Probe: func() backend.Info { return backend.Info{Missing: "it is for tests"} },
+		Open: func(o backend.Options) (backend.Backend, error) {
+			b, err := backend.Open("cpu", o)
+			if err != nil {
+				return nil, err
+			}
+			fragile.mu.Lock()
+			defer fragile.mu.Unlock()
+			fragile.list = append(fragile.list, backendtest.NewOpaque(b))
+			return fragile.list[len(fragile.list)-1], nil
+		},
+	})
+}
+
+// TestLostDeviceEndsTheServer has the device of one of two models be lost while it answers: its
+// client gets an error, the server is no longer ready, the other model's answer goes on to its end,
+// and Serve returns an error that says what was lost, for whoever starts the next process.
+func TestLostDeviceEndsTheServer(t *testing.T) {
+	r := start(t, func(o *Options) {
+		other := tiny()
+		other.Name, other.Options.Device, other.Preload = "other", "fragile", true
+		o.Models = append(o.Models, other)
+	})
+	fragile.mu.Lock()
+	device := fragile.list[len(fragile.list)-1]
+	fragile.mu.Unlock()
+	going, events := r.stream(t.Context(), 400)
+	device.BreakAt(300, backendtest.LostError{})
+	a := r.do("POST", "/v1/completions", `{"model": "other", "prompt": "Once", "max_tokens": 200, "ignore_eos": true}`)
+	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "the device is lost") {
+		t.Errorf("the answer: %d %s", a.status, a.body)
+	}
+	err := <-r.done
+	if !errors.Is(err, foretoken.ErrBroken) || !backend.Lost(err) || !strings.HasPrefix(err.Error(), "server: model other: ") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("the server ends with %v", err)
+	}
+	if r.ready() {
+		t.Error("the server is ready")
+	}
+	rest, err := io.ReadAll(events)
+	if err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
+		t.Errorf("the other model's answer ends with %v: %.200s", err, rest)
+	}
+	if err := going.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := r.Shutdown(context.Background()); err != nil {
+		t.Errorf("shutdown: %v", err)
+	}
+}
