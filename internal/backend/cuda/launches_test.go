@@ -43,6 +43,7 @@ func (d *idle) Pin(bytes int64) ([]byte, error)    { return make([]byte, bytes),
 func (d *idle) Unpin([]byte) error                 { return d.did("unpin") }
 func (d *idle) Load(string) (driver.Module, error) { return d, d.did("load") }
 func (d *idle) Stream() (driver.Stream, error)     { return idleStream{d}, nil }
+func (d *idle) Event() (driver.Event, error)       { return nil, d.did("event") }
 func (d *idle) Close() error                       { return nil }
 func (d *idle) Function(name string) (driver.Function, error) {
 	return idleFunction(name), d.did("function")
@@ -62,6 +63,7 @@ func (s idleStream) Read([]byte, driver.Ptr) error            { return s.did("re
 func (s idleStream) Copy(driver.Ptr, driver.Ptr, int64) error { return s.did("copy") }
 func (s idleStream) Set(driver.Ptr, byte, int64) error        { return s.did("set") }
 func (s idleStream) Launch(driver.Launch) error               { return s.did("launch") }
+func (s idleStream) Mark(driver.Event) error                  { return s.did("mark") }
 func (s idleStream) Wait() error                              { return s.did("wait") }
 func (s idleStream) Capture(f func() error) (driver.Graph, error) {
 	return idleGraph(s), f()

@@ -190,6 +190,17 @@ func joins(list []product, p *product) bool {
 	return true
 }
 
+// sizes is how many outputs and columns products have, for people.
+func sizes(list ...product) string {
+	outs := 0
+	for i := range list {
+		outs += list[i].w.Rows()
+	}
+	return fmt.Sprintf(" %d×%d", outs, list[0].w.Cols())
+}
+
+func (p *product) sizes() string { return sizes(*p) }
+
 // multiply launches products: one, or several that joins has let through.
 func (b *Backend) multiply(list ...product) {
 	if len(list) == 0 {
@@ -227,7 +238,7 @@ func (b *Backend) floats(p *product) {
 		rows = strip
 	}
 	name := fmt.Sprintf("floats.floats_%s_%d", map[dtype.Type]string{dtype.BF16: "bf16", dtype.F16: "f16", dtype.F32: "f32"}[p.w.Number], rows)
-	b.launch(name, grid{
+	b.launchAs(name, p.sizes(), grid{
 		x: (p.tiles + warps - 1) / warps, y: min((p.rows+rows-1)/rows, maxRows),
 		threads: 32 * warps, shared: warps * stages * (p.w.Block + rows*4*p.w.Layout.Group),
 	}, p.param())
@@ -286,7 +297,7 @@ func (b *Backend) many(p *product) {
 	if forms.dense && across*down < 6*b.info.Multiprocessors {
 		strips = 2 // more warps, where blocks are too few to fill the device
 	}
-	b.launch(fmt.Sprintf("%s.many_%d_%d_%d", forms.module, l.Bits, l.Group, strips), grid{
+	b.launchAs(fmt.Sprintf("%s.many_%d_%d_%d", forms.module, l.Bits, l.Group, strips), p.sizes(), grid{
 		x: down, y: across, threads: 64 * manyRows / (strip * strips),
 		shared: manyStages * (manyOutputs*l.Block + manyRows*(l.Group+8)),
 	}, p.param())
@@ -342,5 +353,5 @@ func (b *Backend) relay(list ...product) {
 		shift--
 	}
 	blocks := min(b.occupancy(name, 256, shared), (tiles<<shift+7)/8)
-	b.launch(name, grid{x: blocks, threads: 256, shared: shared}, p.param(), parts(list), shift)
+	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, p.param(), parts(list), shift)
 }

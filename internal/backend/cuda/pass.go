@@ -12,6 +12,7 @@ type passes struct {
 	known            map[shape]*recording
 	operations, most int        // of those, and at most
 	recording        *recording // of the pass that is queued; nil: none is
+	last             *recording // the last pass, if it is one that is kept
 	clock            int64      // of uses
 	replayed         int64      // passes
 }
@@ -42,6 +43,7 @@ type operation struct {
 	to, from driver.Ptr // a copy has from
 	bytes    int64
 	value    byte
+	what     string // it does, for people
 }
 
 // maxOperations is how many operations all recordings that are kept have together: sixty and more
@@ -141,6 +143,7 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 		b.replay(r)
 		return
 	}
+	b.passes.last = nil
 	r := &recording{lists: p, uses: map[any]struct{}{}}
 	b.passes.recording = r
 	defer func() { b.passes.recording = nil }()
@@ -164,6 +167,7 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 func (b *Backend) replay(r *recording) {
 	b.passes.clock++
 	b.passes.replayed++
+	b.passes.last = r
 	r.used = b.passes.clock
 	if r.graph == nil {
 		graph, err := b.stream.Capture(func() error {
@@ -201,13 +205,16 @@ func (p *passes) keep(b *Backend, key shape, r *recording) {
 	p.operations += len(r.ops)
 	p.clock++
 	r.used = p.clock
-	p.known[key] = r
+	p.known[key], p.last = r, r
 }
 
 func (p *passes) drop(key shape) error {
 	r := p.known[key]
 	delete(p.known, key)
 	p.operations -= len(r.ops)
+	if p.last == r {
+		p.last = nil
+	}
 	if r.graph == nil {
 		return nil
 	}

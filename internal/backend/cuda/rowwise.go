@@ -44,7 +44,7 @@ func (b *Backend) copyRows(to driver.Ptr, toStride int, from driver.Ptr, fromStr
 		return
 	}
 	if toStride == cols && fromStride == cols || rows == 1 {
-		b.queue(operation{to: to, from: from, bytes: int64(rows * cols * size)})
+		b.queue(operation{what: "copy", to: to, from: from, bytes: int64(rows * cols * size)})
 		return
 	}
 	kernel := map[int]string{1: "rowwise.copy1", 2: "rowwise.copy2", 4: "rowwise.copy4"}[size]
