@@ -99,11 +99,27 @@ func session(t *testing.T, devices ...on) [][]heard {
 		for _, n := range lengths {
 			all = append(all, hear(t, m, requests(n)))
 		}
+		checkUsage(t, m)
 		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
 	}
 	return all
+}
+
+// checkUsage compares what devices say of themselves with what lies on them.
+func checkUsage(t *testing.T, m *Model) {
+	t.Helper()
+	s := m.Stats()
+	if len(s.Devices) != len(m.Placement()) || s.Phases.Forward <= 0 || s.Phases.Sample <= 0 || s.Phases.Draft <= 0 {
+		t.Errorf("%s: %+v", m.Device(), s)
+	}
+	for i, p := range m.Placement() {
+		d := s.Devices[i]
+		if d.Device != p.Device || d.Used < p.Weights || d.Free > d.Memory || (d.Replayed > 0) != strings.HasPrefix(p.Device, "opaque") || d.Recorded < int64(d.Recordings) {
+			t.Errorf("%+v says %+v", p, d)
+		}
+	}
 }
 
 var sessionOnCPU [][]heard

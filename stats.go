@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -166,6 +167,30 @@ type Stats struct {
 	PrefixCache      PrefixCacheStats
 	Background       BackgroundStats
 	Vision           VisionStats
+	Phases           PhaseStats
+	Devices          []DeviceStats // that compute
+}
+
+// PhaseStats is where the time of rounds went. Work that a device only queues counts where somebody
+// waits for it. The vision tower has an account of its own.
+type PhaseStats struct {
+	Forward time.Duration // the model's passes, until their logits are there
+	Sample  time.Duration // choosing tokens: samplers, grammars, verification
+	Draft   time.Duration // the drafter
+	Other   time.Duration // choosing what to feed, memory, the prefix cache
+}
+
+// DeviceStats is how much of a device is in use.
+type DeviceStats struct {
+	Device string // its name, as Placement has it
+	Memory int64  // bytes there are; 0: not known
+	Free   int64  // bytes of Memory that can still be taken; other processes are considered
+	Used   int64  // bytes that the model has taken: weights, state, activations
+
+	// A GPU records the passes of a shape as a graph and replays it.
+	Recordings int   // passes that can be replayed
+	Recorded   int64 // how often one was recorded
+	Replayed   int64 // passes that were replayed
 }
 
 // VisionStats is what a vision tower has done.
@@ -204,7 +229,10 @@ func (m *Model) Stats() Stats {
 		PrefixCache: PrefixCacheStats{
 			Entries: s.Cache.Entries, Bytes: s.Cache.Bytes, Hits: s.Cache.Hits, Misses: s.Cache.Misses, Evictions: s.Cache.Evictions,
 		},
-		Background: BackgroundStats(s.Background), Vision: VisionStats(s.Tower),
+		Background: BackgroundStats(s.Background), Vision: VisionStats(s.Tower), Phases: PhaseStats(s.Phases),
+	}
+	for _, u := range backend.UsageOf(m.backend) {
+		x.Devices = append(x.Devices, DeviceStats(u))
 	}
 	for reason, n := range s.Finished {
 		x.Finished[Finish(reason)] = n

@@ -22,6 +22,32 @@ func FitRows(dst, src *Matrix, r0, r1 int) error {
 // outermost numbers costs them a larger error and all others a smaller one.
 var shrinks = [...]float32{1, 0.94, 0.88, 0.82}
 
+// fitSteps is how often it improves on each of them.
+const fitSteps = 4
+
+// fitPath is the scales and biases that were tried, and at which step. Those that are stored have
+// few digits, so ways from different starts soon meet, or stand still.
+type fitPath struct {
+	n    int
+	list [len(shrinks) * fitSteps]struct {
+		scale, bias float32
+		step        int
+	}
+}
+
+// known reports whether a scale and bias were tried, with as many steps left; if not it notes them.
+func (p *fitPath) known(scale, bias float32, step int) bool {
+	for i := range p.list[:p.n] {
+		if x := &p.list[i]; x.scale == scale && x.bias == bias && x.step <= step {
+			return true
+		}
+	}
+	x := &p.list[p.n]
+	x.scale, x.bias, x.step = scale, bias, step
+	p.n++
+	return false
+}
+
 // fitGroup improves on quantizeGroup. From each start it alternates between the best codes
 // for a scale and bias, and the least-squares scale and bias for the codes; what counts is
 // the error with scale and bias as they will be stored.
@@ -37,21 +63,26 @@ func fitGroup(q []uint8, w []float32, bits int, round func(float32) float32) (sc
 	if lo == hi {
 		return scale, bias, true
 	}
+	var sum float32
+	for _, v := range w {
+		sum += v
+	}
 	top := float32(int(1)<<bits - 1)
 	least := float32(math.Inf(1))
+	var path fitPath
 	for _, part := range shrinks {
 		s := (hi - lo) * part / top
 		b := (hi+lo)/2 - s*top/2
-		for range 4 {
+		for step := range fitSteps {
 			rs, rb := round(s), round(b)
-			if !(rs > 0) {
-				break // too small for the type of the scales
+			if !(rs > 0) || path.known(rs, rb, step) {
+				break // too small for the type of the scales; or nothing new
 			}
 			f := fitCodes(w, rs, rb, top)
 			if f.err < least {
 				least, scale, bias = f.err, rs, rb
 			}
-			if s, b, ok = f.line(float32(len(w))); !ok {
+			if s, b, ok = f.line(sum, float32(len(w))); !ok {
 				break
 			}
 		}
@@ -67,8 +98,8 @@ func fitGroup(q []uint8, w []float32, bits int, round func(float32) float32) (sc
 
 // fit is the error of a scale and bias, and the sums that give a better one.
 type fit struct {
-	err          float32
-	x, xx, w, xw float32 // sums over codes x and numbers w
+	err       float32
+	x, xx, xw float32 // sums over codes x and numbers w
 }
 
 // fitCodes computes the codes of w and what follows from them.
@@ -81,24 +112,30 @@ func fitCodes(w []float32, scale, bias, top float32) fit {
 		f.err += d * d
 		f.x += x
 		f.xx += x * x
-		f.w += v
 		f.xw += x * v
 	}
 	return f
 }
 
-// line is the least-squares scale and bias; ok is false if all codes are the same.
-func (f *fit) line(n float32) (scale, bias float32, ok bool) {
+// line is the least-squares scale and bias of n numbers of that sum; ok is false if all codes are
+// the same.
+func (f *fit) line(sum, n float32) (scale, bias float32, ok bool) {
 	d := n*f.xx - f.x*f.x
 	if !(d > 0) {
 		return 0, 0, false
 	}
-	scale = (n*f.xw - f.x*f.w) / d
-	return scale, (f.w - scale*f.x) / n, true
+	scale = (n*f.xw - f.x*sum) / d
+	return scale, (sum - scale*f.x) / n, true
 }
 
 // nearestCode rounds half to even and clamps.
 func nearestCode(v, inverse, bias, top float32) float32 {
-	x := min(max((v-bias)*inverse, 0), top)
+	x := (v - bias) * inverse
+	if x < 0 { // of zeros with a sign the sum below has none: min and max would cost more
+		x = 0
+	}
+	if x > top {
+		x = top
+	}
 	return (x + 0x1p23) - 0x1p23
 }

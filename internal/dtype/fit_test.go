@@ -3,6 +3,7 @@ package dtype
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -107,6 +108,86 @@ func BenchmarkFitRows(b *testing.B) {
 	for b.Loop() {
 		if err := FitRows(&q, &m, 0, 16); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// fitPlainly is what fitGroup computes, without what it leaves out.
+func fitPlainly(q []uint8, w []float32, bits int, round func(float32) float32) (scale, bias float32, ok bool) {
+	scale, bias, ok = quantizeGroup(q, w, bits)
+	lo, hi := slices.Min(w), slices.Max(w)
+	if !ok || lo == hi {
+		return scale, bias, ok
+	}
+	code := func(v, scale, bias float32) float32 {
+		x := min(max((v-bias)*(1/scale), 0), float32(int(1)<<bits-1))
+		return (x + 0x1p23) - 0x1p23
+	}
+	top, n, least := float32(int(1)<<bits-1), float32(len(w)), float32(math.Inf(1))
+	for _, part := range shrinks {
+		s := (hi - lo) * part / top
+		b := (hi+lo)/2 - s*top/2
+		for range fitSteps {
+			rs, rb := round(s), round(b)
+			if !(rs > 0) {
+				break
+			}
+			var err, x, xx, sum, xw float32
+			for _, v := range w {
+				c := code(v, rs, rb)
+				d := rs*c + rb - v
+				err += d * d
+				x += c
+				xx += c * c
+				sum += v
+				xw += c * v
+			}
+			if err < least {
+				least, scale, bias = err, rs, rb
+			}
+			d := n*xx - x*x
+			if !(d > 0) {
+				break
+			}
+			s = (n*xw - x*sum) / d
+			b = (sum - s*x) / n
+		}
+	}
+	if least < float32(math.Inf(1)) {
+		for i, v := range w {
+			q[i] = uint8(code(v, scale, bias))
+		}
+	}
+	return scale, bias, true
+}
+
+// TestFitLeavesOutNothingNew compares fitGroup with every step from every start, bit for bit.
+func TestFitLeavesOutNothingNew(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	rounds := []func(float32) float32{
+		func(x float32) float32 { return x },
+		func(x float32) float32 { return FromF16(ToF16(x)) },
+		func(x float32) float32 { return FromBF16(ToBF16(x)) },
+	}
+	for i := range 6000 {
+		w := make([]float32, []int{32, 64, 128}[i%3])
+		size := float32(math.Pow(10, float64(rng.IntN(12)-8)))
+		for j := range w {
+			switch w[j] = float32(rng.NormFloat64()) * size; rng.IntN(40) * (i % 2) {
+			case 1:
+				w[j] *= 20
+			case 2:
+				w[j] = 0
+			case 3:
+				w[j] = w[0]
+			}
+		}
+		bits, round := []int{2, 3, 4, 5, 6, 8}[rng.IntN(6)], rounds[i/3%3]
+		got, want := make([]uint8, len(w)), make([]uint8, len(w))
+		s, b, ok := fitGroup(got, w, bits, round)
+		ws, wb, wok := fitPlainly(want, w, bits, round)
+		if math.Float32bits(s) != math.Float32bits(ws) || math.Float32bits(b) != math.Float32bits(wb) || ok != wok || !slices.Equal(got, want) {
+			t.Fatalf("group %d, %d bits: scale %g, bias %g, %v, codes %v; want %g, %g, %v, %v", i, bits, s, b, ok, got, ws, wb, wok, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -126,6 +127,7 @@ func (e *Engine) prefillBackground() bool {
 	if s == nil {
 		return false
 	}
+	start := time.Now()
 	e.background.active = true
 	defer func() { e.background.active = false }()
 	if s.target == nil {
@@ -152,6 +154,7 @@ func (e *Engine) prefillBackground() bool {
 			e.isolate(err)
 		} else {
 			s.spend()
+			e.spent(time.Since(start))
 			e.locked(func() { e.stats.Background.Tokens += int64(s.outcome.Rows) })
 			if s.target.Len() == len(s.tokens) {
 				s.finish = finishPrefill

@@ -69,6 +69,7 @@ type Engine struct {
 	logits   spec.Logits  // of the pass, a group for each of them
 	choose   chooser      // of their tokens
 	tally    tally        // of the batch
+	phases   Phases       // of the running round
 	drafting drafting
 	pace     pace
 	sight    sight

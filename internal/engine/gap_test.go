@@ -50,7 +50,7 @@ func (d *pausing) Draft(batch []spec.Run) ([]spec.Draft, error) {
 // is fed everything. The text is that of plain decoding.
 func TestHeadMayForget(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{})
-	const tokens, stretch = 320, 96
+	const tokens, stretch = 240, 80
 	for _, c := range []struct {
 		name    string
 		cache   bool

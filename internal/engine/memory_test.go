@@ -37,9 +37,12 @@ func TestPromisedMemoryIsEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	drafters := []spec.Drafter{m.Drafter(), m.Drafter(), spec.Auto(m.Drafter(), lookup), lookup, nil}
-	runs := 40
-	if testing.Short() {
+	runs := 24
+	switch {
+	case testing.Short():
 		runs = 15
+	case long:
+		runs = 120
 	}
 	for i := range runs {
 		rng := rand.New(rand.NewPCG(uint64(i), 5))

@@ -42,11 +42,18 @@ func (e *Engine) decode() (err error) {
 	if err != nil {
 		return err
 	}
+	queued := time.Since(start)
 	if err := e.verify(out); err != nil {
 		return err
 	}
-	e.report(time.Since(start))
-	return e.draft(out.Hidden)
+	took := time.Since(start)
+	forward := queued + e.logits.Waited()
+	e.phases = Phases{Forward: forward, Sample: took - forward}
+	e.report(took)
+	start = time.Now()
+	err = e.draft(out.Hidden)
+	e.phases.Draft = time.Since(start)
+	return err
 }
 
 // chooser chooses tokens by the rows of a group. It reports false if it must know more of them.

@@ -44,17 +44,17 @@ func TestSoak(t *testing.T) {
 }
 
 // soakOne loads one engine for a time, with one workload of each client at least.
-func soakOne(t *testing.T, m *headed, b *embedding, pool *state.Pool, pieces []piece, seed uint64, long time.Duration) Stats {
+func soakOne(t *testing.T, m *headed, b *embedding, pool *state.Pool, pieces []piece, seed uint64, atLeast time.Duration) Stats {
 	t.Helper()
 	e, err := New(m, pool, Options{Drafter: m.Drafter(), Cache: true, MaxBatch: 6, RoundTokens: 96, Log: quiet, Tower: b})
 	if err != nil {
 		t.Fatal(err)
 	}
-	workloads := 2
-	if brief(t) {
-		workloads = 1
+	workloads := 1
+	if long {
+		workloads = 4
 	}
-	end := time.Now().Add(long)
+	end := time.Now().Add(atLeast)
 	var clients sync.WaitGroup
 	for i := range uint64(10) {
 		rng := rand.New(rand.NewPCG(10*seed+i, 11))

@@ -37,10 +37,34 @@ type Stats struct {
 	Preemptions       int64
 	Drafted, Accepted [spec.MaxDepth]int64 // drafts by position, those after a rejected one left out, and how many were accepted
 
+	Phases     Phases
 	Tower      TowerStats
 	Background BackgroundStats
 	Memory     state.Stats
 	Cache      prefix.Stats // of Memory.Used; zero without a cache
+}
+
+// Phases is where the time of rounds went, those of background prefills included. Work that a device
+// only queues counts where somebody waits for it.
+type Phases struct {
+	Forward time.Duration // the model's passes, until their logits are there
+	Sample  time.Duration // choosing tokens: samplers, grammars, verification
+	Draft   time.Duration // the drafter
+	Other   time.Duration // choosing what to feed, memory, the prefix cache
+}
+
+func (p *Phases) add(x Phases) {
+	p.Forward, p.Sample = p.Forward+x.Forward, p.Sample+x.Sample
+	p.Draft, p.Other = p.Draft+x.Draft, p.Other+x.Other
+}
+
+// spent adds what a round took as a whole to the account of phases.
+func (e *Engine) spent(took time.Duration) {
+	p := &e.phases
+	p.Other = took - p.Forward - p.Sample - p.Draft
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Phases.add(*p)
 }
 
 // BackgroundStats is what became of background prefills. They are no requests, and their
@@ -126,6 +150,7 @@ func newTally(batch []*sequence) tally {
 // observe takes in a round that went well and took that long, drafting included.
 func (e *Engine) observe(took time.Duration) {
 	e.tally.Took = took
+	e.spent(took)
 	for _, s := range e.batch {
 		s.rounds++
 		s.batchSum += len(e.batch)

@@ -3,3 +3,6 @@
 package engine
 
 const long = false
+
+// Long is long, for tests outside of the package.
+const Long = long

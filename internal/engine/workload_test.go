@@ -278,7 +278,7 @@ func (w *workload) run(t *testing.T, e *Engine) {
 // limits, with a cache or without, with memory taken away and given back, every request
 // gives the tokens and the bits of logits that it gives alone and without drafts.
 func TestWorkloadsChangeNothing(t *testing.T) {
-	workloads := 40
+	workloads := 16
 	switch {
 	case brief(t):
 		workloads = 5

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -58,8 +59,27 @@ var (
 	draftedDesc  = prometheus.NewDesc("foretoken_draft_tokens_total", "Draft tokens verified, by position in the draft, from 1. Those after a rejected token are not counted.", []string{byModel, "position"}, nil)
 	acceptedDesc = prometheus.NewDesc("foretoken_accepted_tokens_total", "Draft tokens accepted, by position in the draft, from 1.", []string{byModel, "position"}, nil)
 	weightsDesc  = prometheus.NewDesc("foretoken_device_weight_bytes", "Weights in memory, by the device that computes with them.", []string{byModel, "device"}, nil)
+	phaseDesc    = prometheus.NewDesc("foretoken_phase_seconds_total", "Time of rounds by phase: forward, sample, draft, other. The vision tower has a series of its own.", []string{byModel, "phase"}, nil)
 	finishedDesc = prometheus.NewDesc("foretoken_requests_finished_total", "Finished requests, by reason.", []string{byModel, "reason"}, nil)
 )
+
+// deviceSeries are one value per model and device.
+var deviceSeries = []struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	of   func(*foretoken.DeviceStats) float64
+}{
+	{byDevice("foretoken_device_memory_bytes", "Memory of the device; 0 if it is not known."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Memory) }},
+	{byDevice("foretoken_device_memory_free_bytes", "Memory of the device that can still be taken, other processes considered."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Free) }},
+	{byDevice("foretoken_device_memory_used_bytes", "Memory of the device that the model has taken: weights, state, activations."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Used) }},
+	{byDevice("foretoken_device_graphs", "Recorded passes that can be replayed: graphs, on a GPU."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Recordings) }},
+	{byDevice("foretoken_device_graphs_recorded_total", "Passes recorded for replay."), prometheus.CounterValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Recorded) }},
+	{byDevice("foretoken_device_graphs_replayed_total", "Passes replayed."), prometheus.CounterValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Replayed) }},
+}
+
+func byDevice(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, []string{byModel, "device"}, nil)
+}
 
 // usage is the share of the memory budget in use without the prefix cache.
 func usage(x *foretoken.Stats) float64 {
@@ -77,6 +97,10 @@ func (e *engines) Describe(to chan<- *prometheus.Desc) {
 	to <- draftedDesc
 	to <- acceptedDesc
 	to <- weightsDesc
+	to <- phaseDesc
+	for _, x := range deviceSeries {
+		to <- x.desc
+	}
 	to <- finishedDesc
 }
 
@@ -105,6 +129,14 @@ func (e *engines) collect(to chan<- prometheus.Metric) {
 		}
 		for _, p := range v.Model.Placement() {
 			to <- prometheus.MustNewConstMetric(weightsDesc, prometheus.GaugeValue, float64(p.Weights), v.Name, p.Device)
+		}
+		for i := range x.Devices {
+			for _, n := range deviceSeries {
+				to <- prometheus.MustNewConstMetric(n.desc, n.kind, n.of(&x.Devices[i]), v.Name, x.Devices[i].Device)
+			}
+		}
+		for phase, took := range map[string]time.Duration{"forward": x.Phases.Forward, "sample": x.Phases.Sample, "draft": x.Phases.Draft, "other": x.Phases.Other} {
+			to <- prometheus.MustNewConstMetric(phaseDesc, prometheus.CounterValue, took.Seconds(), v.Name, phase)
 		}
 		for reason, n := range x.Finished {
 			to <- prometheus.MustNewConstMetric(finishedDesc, prometheus.CounterValue, float64(n), v.Name, string(reason))

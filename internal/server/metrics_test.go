@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,6 +18,12 @@ var metricNames = []string{
 	"foretoken_background_prefills_completed_total counter",
 	"foretoken_background_prefills_dropped_total counter",
 	"foretoken_background_prefills_waiting gauge",
+	"foretoken_device_graphs gauge",
+	"foretoken_device_graphs_recorded_total counter",
+	"foretoken_device_graphs_replayed_total counter",
+	"foretoken_device_memory_bytes gauge",
+	"foretoken_device_memory_free_bytes gauge",
+	"foretoken_device_memory_used_bytes gauge",
 	"foretoken_device_weight_bytes gauge",
 	"foretoken_draft_depth histogram",
 	"foretoken_draft_tokens_total counter",
@@ -35,6 +42,7 @@ var metricNames = []string{
 	"foretoken_kv_cache_usage_ratio gauge",
 	"foretoken_kv_pages gauge",
 	"foretoken_kv_used_bytes gauge",
+	"foretoken_phase_seconds_total counter",
 	"foretoken_preemptions_total counter",
 	"foretoken_prefix_cache_bytes gauge",
 	"foretoken_prefix_cache_entries gauge",
@@ -190,6 +198,16 @@ func TestMetricsAgreeWithAnswers(t *testing.T) {
 	if drafted := v["foretoken_draft_tokens_total"+`{model_name="tiny",position="1"}`]; accepted == 0 || accepted > drafted {
 		t.Errorf("%v of %v draft tokens accepted", accepted, drafted)
 	}
+	rounds := 0.0 // what they took, by phase
+	for _, phase := range []string{"forward", "sample", "draft", "other"} {
+		took := v[`foretoken_phase_seconds_total{model_name="tiny",phase="`+phase+`"}`]
+		if rounds += took; took <= 0 {
+			t.Errorf("phase %s took %v seconds", phase, took)
+		}
+	}
+	if all := v["foretoken_round_seconds_sum"+of]; math.Abs(rounds-all) > 1e-6*all+1e-6 {
+		t.Errorf("the phases of rounds took %v seconds, the rounds %v", rounds, all)
+	}
 	if v["foretoken_prefix_cache_bytes"+of] == 0 || v["foretoken_kv_used_bytes"+of] < v["foretoken_prefix_cache_bytes"+of] {
 		t.Errorf("the cache has %v of %v bytes", v["foretoken_prefix_cache_bytes"+of], v["foretoken_kv_used_bytes"+of])
 	}
@@ -208,7 +226,7 @@ func TestStatusShowsWhatRuns(t *testing.T) {
 	}
 	if o := look(); len(o.Models) != 2 || o.Models[0].ID != "tiny" || o.Models[0].State != stateLoaded || o.Models[1].State != stateIdle || o.Models[0].KVBudget == 0 {
 		t.Errorf("got %+v", o)
-	} else if d := o.Models[0].Devices; len(d) != 1 || !strings.HasPrefix(d[0].Name, "cpu ") || d[0].Layers == 0 || d[0].Weights == 0 || len(o.Models[1].Devices) != 0 {
+	} else if d := o.Models[0].Devices; len(d) != 1 || !strings.HasPrefix(d[0].Name, "cpu ") || d[0].Layers == 0 || d[0].Weights == 0 || d[0].Used < d[0].Weights/2 || d[0].Free > d[0].Memory || len(o.Models[1].Devices) != 0 {
 		t.Errorf("devices: %+v", o)
 	}
 	a, _ := r.stream(t.Context(), 4000)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
@@ -170,6 +171,24 @@ type deviceStatus struct {
 	Layers  int      `json:"layers"`
 	Parts   []string `json:"parts"`
 	Weights int64    `json:"weight_bytes"`
+	Memory  int64    `json:"memory_bytes"` // of the device; 0: not known
+	Free    int64    `json:"memory_free_bytes"`
+	Used    int64    `json:"memory_used_bytes"` // by the model
+}
+
+// deviceStatuses are the devices of a model.
+func deviceStatuses(m *foretoken.Model, x *foretoken.Stats) []deviceStatus {
+	list := []deviceStatus{}
+	for _, p := range m.Placement() {
+		d := deviceStatus{Name: p.Device, Layers: p.Layers, Parts: p.Parts, Weights: p.Weights}
+		for _, u := range x.Devices {
+			if u.Device == p.Device {
+				d.Memory, d.Free, d.Used = u.Memory, u.Free, u.Used
+			}
+		}
+		list = append(list, d)
+	}
+	return list
 }
 
 // status reports the load of the models.
@@ -191,9 +210,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		m.KVUsed, m.KVBudget = x.KVUsed, x.KVBudget
 		m.Vision, m.Images = v.Model.Info().Vision != nil, x.Vision.Pictures
 		m.CacheEntries, m.CacheBytes = x.PrefixCache.Entries, x.PrefixCache.Bytes
-		for _, p := range v.Model.Placement() {
-			m.Devices = append(m.Devices, deviceStatus{p.Device, p.Layers, p.Parts, p.Weights})
-		}
+		m.Devices = deviceStatuses(v.Model, &x)
 	}
 	writeJSON(w, http.StatusOK, a)
 }

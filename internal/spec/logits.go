@@ -3,6 +3,7 @@ package spec
 import (
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/rescue"
@@ -31,6 +32,8 @@ type Logits struct {
 	share  func(i int)
 	fault  atomic.Pointer[error] // first panic beside others
 
+	waited time.Duration
+
 	asks   []backend.Ask
 	ids    []int32 // backs Also of needs
 	listed []int32 // backs IDs of rows
@@ -39,10 +42,13 @@ type Logits struct {
 
 // Begin starts with the rows of a pass: those of a device's tensor, in groups.
 func (l *Logits) Begin(device backend.Backend, rows backend.Tensor) {
-	l.device, l.at = device, rows
+	l.device, l.at, l.waited = device, rows, 0
 	l.groups, l.needs, l.rows = l.groups[:0], l.needs[:0], l.rows[:0]
 	l.ids, l.listed, l.logits = l.ids[:0], l.listed[:0], l.logits[:0]
 }
+
+// Waited is how long Resolve has waited for the pass and for what it read of it.
+func (l *Logits) Waited() time.Duration { return l.waited }
 
 // Ask makes the next n rows a group, of which s chooses tokens: the last of them follows the
 // tokens ahead, the one before follows one token less, and so on.
@@ -90,10 +96,12 @@ func (l *Logits) Resolve(f func(i int, rows []sample.Row) bool) error {
 	defer func() { l.choose = nil }()
 	l.rows = slices.Grow(l.rows, len(l.needs))[:len(l.needs)]
 	clear(l.rows)
-	if err := l.list(); err != nil {
-		return err
+	start := time.Now()
+	err := l.list()
+	if err == nil {
+		err = l.fetch()
 	}
-	if err := l.fetch(); err != nil {
+	if l.waited += time.Since(start); err != nil {
 		return err
 	}
 	if l.each(); len(l.failed) == 0 {
@@ -105,7 +113,9 @@ func (l *Logits) Resolve(f func(i int, rows []sample.Row) bool) error {
 			l.needs[r].Whole = true
 		}
 	}
-	if err := l.fetch(); err != nil {
+	start = time.Now()
+	err = l.fetch()
+	if l.waited += time.Since(start); err != nil {
 		return err
 	}
 	for _, i := range l.failed {

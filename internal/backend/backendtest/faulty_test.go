@@ -10,6 +10,7 @@ type faulty struct {
 	*Opaque
 
 	free       func() int64
+	usage      func() []backend.Usage
 	alloc      func(t dtype.Type, rows, cols int) (backend.Tensor, error)
 	release    func(t backend.Tensor)
 	load       func(c backend.Compute, stack []dtype.Matrix) (backend.Weight, error)
@@ -47,6 +48,8 @@ func or[F any](f F, missing bool, otherwise F) F {
 }
 
 func (f *faulty) FreeMemory() int64 { return or(f.free, f.free == nil, f.Opaque.FreeMemory)() }
+
+func (f *faulty) Usage() []backend.Usage { return or(f.usage, f.usage == nil, f.Opaque.Usage)() }
 
 func (f *faulty) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 	return or(f.alloc, f.alloc == nil, f.Opaque.Alloc)(t, rows, cols)

@@ -169,6 +169,32 @@ func (c *checker) alloc() {
 		c.on("FreeMemory")
 		c.find("beside tensors of a few bytes", "%d bytes", n)
 	}
+	c.usage()
+}
+
+// usage checks what a device says of itself, if it does.
+func (c *checker) usage() {
+	if _, ok := c.b.(backend.Meter); !ok {
+		return
+	}
+	c.on("Usage")
+	const bytes = 3 << 20
+	used := func(list []backend.Usage) (n int64) {
+		for _, u := range list {
+			n += u.Used
+			if u.Device == "" || u.Used < 0 || u.Memory > 0 && (u.Used > u.Memory || u.Free > u.Memory) {
+				c.find("of a device", "%+v", u)
+			}
+		}
+		return n
+	}
+	x, err := c.b.Alloc(dtype.I8, 3, bytes/3)
+	must(err)
+	with := used(backend.UsageOf(c.b))
+	c.b.Free(x)
+	if without := used(backend.UsageOf(c.b)); with < bytes || without > with {
+		c.find("with a tensor and without it", "%d and %d bytes are in use, the tensor has %d", with, without, bytes)
+	}
 }
 
 // free checks that memory goes back alone, and once.

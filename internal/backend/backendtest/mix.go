@@ -2,7 +2,9 @@ package backendtest
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 )
@@ -92,7 +94,7 @@ func (c *checker) mix() {
 func (c *checker) mixOdd() {
 	const n, heads, dim = 75, 1, 16
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
-	for name, change := range map[string]func(q, k, v []float32){
+	odd := map[string]func(q, k, v []float32){
 		"large scores":              func(q, _, _ []float32) { scaleAll(q, 300) },
 		"scores of zero":            func(q, _, _ []float32) { clear(q) },
 		"growing scores":            func(_, k, _ []float32) { grow(k, heads*dim) },
@@ -103,7 +105,9 @@ func (c *checker) mixOdd() {
 		"a value that is infinite":  func(_, _, v []float32) { v[70*heads*dim+3] = inf },
 		"a value that is no number": func(_, _, v []float32) { v[70*heads*dim+3] = nan },
 		"scores beyond float32":     func(q, k, _ []float32) { scaleAll(q, 1e30); scaleAll(k, 1e30) },
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(odd)) { // in the same order every time
+		change := odd[name]
 		c.like(name, func(r *rig) [][]float32 {
 			q, k, v := r.list(n*heads*dim), r.list(n*heads*dim), r.list(n*heads*dim)
 			change(q, k, v)

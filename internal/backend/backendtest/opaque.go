@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -28,12 +29,15 @@ type Opaque struct {
 	recordings map[shape]*recording
 	recording  *recording   // of the pass that is recorded; nil: none is
 	lists      backend.Pass // its lists
+
+	kept, recorded, replayed atomic.Int64 // passes
 }
 
 var (
 	_ backend.Backend = (*Opaque)(nil)
 	_ Breakable       = (*Opaque)(nil)
 	_ backend.Drawer  = (*Opaque)(nil)
+	_ backend.Meter   = (*Opaque)(nil)
 )
 
 // NewOpaque hides the memory of b.
@@ -202,6 +206,15 @@ func (LostError) DeviceLost() bool { return true }
 func (o *Opaque) Name() string { return "opaque " + o.b.Name() }
 
 func (o *Opaque) FreeMemory() int64 { return o.b.FreeMemory() }
+
+func (o *Opaque) Usage() []backend.Usage {
+	list := backend.UsageOf(o.b)
+	for i := range list {
+		u := &list[i]
+		u.Device, u.Recordings, u.Recorded, u.Replayed = o.Name(), int(o.kept.Load()), o.recorded.Load(), o.replayed.Load()
+	}
+	return list
+}
 
 func (o *Opaque) Close() error { return o.b.Close() }
 

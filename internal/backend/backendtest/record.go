@@ -43,6 +43,7 @@ func (o *Opaque) Pass(p backend.Pass, queue func()) {
 			}
 		}
 		replays.Add(1)
+		o.replayed.Add(1)
 		return
 	}
 	r := &recording{uses: map[any]bool{}}
@@ -56,6 +57,8 @@ func (o *Opaque) Pass(p backend.Pass, queue func()) {
 		clear(o.recordings)
 	}
 	o.recordings[key] = r
+	o.recorded.Add(1)
+	o.kept.Store(int64(len(o.recordings)))
 }
 
 // op computes an operation and, within a pass, records it.
@@ -106,4 +109,5 @@ func (o *Opaque) forget(x any) {
 			delete(o.recordings, key)
 		}
 	}
+	o.kept.Store(int64(len(o.recordings)))
 }

@@ -61,6 +61,19 @@ var memoryFaults = []planted{
 		}
 	}},
 	{"FreeMemory", "nothing is ever free", func(f *faulty, _ *Opaque) { f.free = func() int64 { return 0 } }},
+	{"Usage", "what was freed still counts", func(f *faulty, b *Opaque) {
+		most := int64(0)
+		f.usage = func() []backend.Usage {
+			list := b.Usage()
+			most = max(most, list[0].Used)
+			list[0].Used = most + 1
+			most++
+			return list
+		}
+	}},
+	{"Usage", "tensors do not count", func(f *faulty, b *Opaque) {
+		f.usage = func() []backend.Usage { return []backend.Usage{{Device: "none"}} }
+	}},
 	{"Free", "others are cleared", func(f *faulty, b *Opaque) {
 		var live []backend.Tensor
 		f.alloc = func(t dtype.Type, rows, cols int) (backend.Tensor, error) {
@@ -632,7 +645,7 @@ func changed(b *Opaque, change func(s *backend.Seq)) func(backend.Tensor, *backe
 // devices spreads faults over as few devices as have at most one in each method. What other checks
 // rely on is wrong alone.
 func devices(faults []planted) (list [][]planted) {
-	lone := []string{"FreeMemory", "Embed", "Pass"}
+	lone := []string{"FreeMemory", "Usage", "Embed", "Pass"}
 	for _, k := range checks {
 		if k.basis {
 			lone = append(lone, strings.Split(k.name, " and ")...)
@@ -679,7 +692,7 @@ func TestFaultsAreFound(t *testing.T) {
 			}
 		}
 	}
-	for _, all := range []reflect.Type{reflect.TypeFor[backend.Backend](), reflect.TypeFor[backend.Drawer]()} {
+	for _, all := range []reflect.Type{reflect.TypeFor[backend.Backend](), reflect.TypeFor[backend.Drawer](), reflect.TypeFor[backend.Meter]()} {
 		for i := range all.NumMethod() {
 			if name := all.Method(i).Name; !methods[name] && name != "Name" && name != "Close" {
 				t.Errorf("no fault of %s is planted", name)

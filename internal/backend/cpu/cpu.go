@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -33,11 +34,13 @@ func init() {
 
 // Backend is the processor. See backend.Backend for the contract of its methods.
 type Backend struct {
+	name    string
 	isa     *kernel.Set
 	pool    *poolUser
 	workers []scratch // one per thread
 	allocs  map[*memory]struct{}
 	weights map[*kernel.Weight]struct{}
+	used    atomic.Int64 // bytes of both
 
 	// Operands of the running operation. They live here and not on the stack so that
 	// handing them to the pool allocates nothing.
@@ -58,6 +61,7 @@ var (
 	_ backend.Backend  = (*Backend)(nil)
 	_ backend.Spreader = (*Backend)(nil)
 	_ backend.Drawer   = (*Backend)(nil)
+	_ backend.Meter    = (*Backend)(nil)
 )
 
 // tile is how many output rows of a weight are computed together.
@@ -92,9 +96,11 @@ func Open(o backend.Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	pool := usePool(n)
 	return &Backend{
+		name:    fmt.Sprintf("cpu %s, %d threads", set.Name, pool.size()),
 		isa:     set,
-		pool:    usePool(n),
+		pool:    pool,
 		workers: make([]scratch, n),
 		allocs:  map[*memory]struct{}{},
 		weights: map[*kernel.Weight]struct{}{},
@@ -102,14 +108,18 @@ func Open(o backend.Options) (*Backend, error) {
 }
 
 // Name says which instruction set computes, and on how many threads.
-func (b *Backend) Name() string {
-	return fmt.Sprintf("cpu %s, %d threads", b.isa.Name, b.pool.size())
-}
+func (b *Backend) Name() string { return b.name }
 
 // FreeMemory is what the machine has left for this process.
 func (b *Backend) FreeMemory() int64 {
 	_, free := hostMemory()
 	return free
+}
+
+// Usage implements backend.Meter.
+func (b *Backend) Usage() []backend.Usage {
+	total, free := hostMemory()
+	return []backend.Usage{{Device: b.name, Memory: total, Free: free, Used: b.used.Load()}}
 }
 
 // Close frees all memory. Tensors and weights are invalid after it.
@@ -187,6 +197,7 @@ func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 		m.i8 = unsafe.Slice((*int8)(start), n)
 	}
 	b.allocs[m] = struct{}{}
+	b.used.Add(m.Bytes())
 	return backend.Tensor{Type: t, Rows: rows, Cols: cols, Stride: cols, Mem: m}, nil
 }
 
@@ -203,6 +214,7 @@ func (b *Backend) release(m *memory) {
 		return
 	}
 	delete(b.allocs, m)
+	b.used.Add(-m.Bytes())
 	mapped := m.mapped
 	*m = memory{}
 	unmapMemory(mapped)

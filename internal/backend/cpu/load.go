@@ -16,6 +16,7 @@ func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 		return nil, err
 	}
 	b.weights[w] = struct{}{}
+	b.used.Add(int64(len(w.Data)))
 	b.pool.run(&packOp{w: w, stack: stack}, w.Count()*w.Tiles(), 1)
 	return w, nil
 }
@@ -27,6 +28,7 @@ func (b *Backend) Unload(bw backend.Weight) {
 		return
 	}
 	delete(b.weights, w)
+	b.used.Add(-int64(len(w.Data)))
 	unmapMemory(w.Data)
 	w.Data = nil
 }

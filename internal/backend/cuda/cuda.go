@@ -42,11 +42,13 @@ type Backend struct {
 
 	err    error // the first of the operations, until it is reported
 	closed bool
+	meter  meter
 }
 
 var (
 	_ backend.Backend = (*Backend)(nil)
 	_ backend.Drawer  = (*Backend)(nil)
+	_ backend.Meter   = (*Backend)(nil)
 )
 
 // New makes a backend of an open device, which the backend closes.
@@ -120,7 +122,7 @@ func (b *Backend) Close() error {
 	for _, m := range b.modules {
 		err = errors.Join(err, m.Close())
 	}
-	if closing := b.dev.Close(); err == nil || closing == nil {
+	if closing := b.closeDevice(); err == nil || closing == nil {
 		return closing // a lost device has failed in everything before
 	}
 	return err
@@ -137,6 +139,7 @@ func (b *Backend) fail(err error) {
 func (b *Backend) wait() error {
 	err := b.stream.Wait()
 	b.staged.used = 0
+	b.meter.note(&b.passes)
 	if b.err != nil {
 		err, b.err = b.err, nil
 	}

@@ -11,6 +11,9 @@ import (
 // newSuite is all checks.
 var newSuite = backendtest.New
 
+// tinyRounds is how many rounds the model of trained weights has.
+const tinyRounds = 4
+
 // open is the backend on the machine's GPU. That there is none is an error.
 func open(tb testing.TB, o Options) *Backend {
 	tb.Helper()

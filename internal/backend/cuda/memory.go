@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -282,6 +283,48 @@ type arena struct {
 	slab  int64
 	slabs []*slab
 	sizes map[driver.Ptr]int64 // of the pieces that are used
+	taken atomic.Int64         // bytes of the driver, those of slabs included
+}
+
+// take asks the driver for memory, if need be after slabs that are not in use were given back. Where
+// there is none, the error says how much there is.
+func (a *arena) take(bytes int64) (driver.Ptr, error) {
+	at, err := a.dev.Alloc(bytes)
+	if errors.Is(err, driver.OutOfMemory) && slices.ContainsFunc(a.slabs, (*slab).empty) {
+		if err := a.trim(); err != nil {
+			return 0, err
+		}
+		at, err = a.dev.Alloc(bytes)
+	}
+	if err == nil {
+		a.taken.Add(bytes)
+		return at, nil
+	}
+	var e *driver.Error
+	if free, total, unknown := a.dev.Memory(); unknown == nil && errors.As(err, &e) && e.Code == driver.OutOfMemory {
+		const mb = 1e6
+		err = &driver.Error{Call: e.Call, Code: e.Code, Cause: fmt.Errorf("%.1f MB are needed, %.1f of the GPU's %.1f MB are free and this process has %.1f MB",
+			float64(bytes)/mb, float64(free)/mb, float64(total)/mb, float64(a.taken.Load())/mb)}
+	}
+	return 0, err
+}
+
+// trim gives slabs without pieces back.
+func (a *arena) trim() (err error) {
+	a.slabs = slices.DeleteFunc(a.slabs, func(s *slab) bool {
+		if !s.empty() {
+			return false
+		}
+		err = errors.Join(err, a.give(s.at, s.bytes))
+		return true
+	})
+	return err
+}
+
+// give gives memory back to the driver.
+func (a *arena) give(at driver.Ptr, bytes int64) error {
+	a.taken.Add(-bytes)
+	return a.dev.Free(at)
 }
 
 // slab is memory of the driver, and its unused ranges by address.
@@ -306,7 +349,7 @@ func (a *arena) alloc(bytes int64) (driver.Ptr, error) {
 	}
 	size := max(bytes, 1)
 	if size*4 > a.slab {
-		at, err := a.dev.Alloc(size)
+		at, err := a.take(size)
 		if err != nil {
 			return 0, err
 		}
@@ -320,7 +363,7 @@ func (a *arena) alloc(bytes int64) (driver.Ptr, error) {
 			return at, nil
 		}
 	}
-	at, err := a.dev.Alloc(a.slab)
+	at, err := a.take(a.slab)
 	if err != nil {
 		return 0, err
 	}
@@ -387,11 +430,11 @@ func (a *arena) free(at driver.Ptr) error {
 		s.give(at, size)
 		if s.empty() && (empty > 0 || slices.ContainsFunc(a.slabs[i+1:], (*slab).empty)) {
 			a.slabs = slices.Delete(a.slabs, i, i+1)
-			return a.dev.Free(s.at)
+			return a.give(s.at, s.bytes)
 		}
 		return nil
 	}
-	return a.dev.Free(at)
+	return a.give(at, size)
 }
 
 // unused is how many bytes of slabs are in no piece.
@@ -408,13 +451,13 @@ func (a *arena) unused() int64 {
 // close gives everything back.
 func (a *arena) close() error {
 	var err error
-	for at := range a.sizes {
+	for at, size := range a.sizes {
 		if !slices.ContainsFunc(a.slabs, func(s *slab) bool { return at >= s.at && at < s.at+driver.Ptr(s.bytes) }) {
-			err = errors.Join(err, a.dev.Free(at))
+			err = errors.Join(err, a.give(at, size))
 		}
 	}
 	for _, s := range a.slabs {
-		err = errors.Join(err, a.dev.Free(s.at))
+		err = errors.Join(err, a.give(s.at, s.bytes))
 	}
 	a.slabs, a.sizes = nil, nil
 	return err

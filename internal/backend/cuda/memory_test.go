@@ -82,7 +82,10 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	free := b.FreeMemory()
-	if _, err := b.Alloc(dtype.F32, 1000, 1000); !errors.Is(err, driver.OutOfMemory) {
+	_, err = b.Alloc(dtype.F32, 1000, 1000)
+	const want = "cuda: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY: 4.0 MB are needed, 1.0 of the GPU's 1.0 MB are free and this process has 0.0 MB; " +
+		"the GPU's memory is used up: end other programs that use it (nvidia-smi lists them), or take a smaller model or context"
+	if !errors.Is(err, driver.OutOfMemory) || err.Error() != want {
 		t.Errorf("error %v", err)
 	}
 	if now := b.FreeMemory(); now != free {
@@ -95,6 +98,17 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 	if got, err := b.Host(x); err != nil || len(got) != 10_000 || got[9999] != 0 {
 		t.Errorf("%d numbers: %v", len(got), err)
 	}
+	if u := b.Usage()[0]; u.Used != 1<<18 || u.Memory != 1<<20 || u.Free != 3<<18 {
+		t.Errorf("usage %+v", u)
+	}
+	b.Free(x)
+	if x, err = b.Alloc(dtype.F32, 250, 1000); err != nil { // where the slab was, which nothing lies in
+		t.Errorf("what was freed cannot be used: %v", err)
+	}
+	if u := b.Usage()[0]; u.Used != 1_000_000 {
+		t.Errorf("usage %+v", u)
+	}
+	b.Free(x)
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}

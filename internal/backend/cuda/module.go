@@ -19,11 +19,11 @@ func (b *Backend) load(name string) (driver.Module, error) {
 	}
 	text, err := readText(b.opts.Kernels, name)
 	if err != nil {
-		return nil, fmt.Errorf("cuda: kernels of %s: %w", name, err)
+		return nil, fmt.Errorf("kernels of %s: %w", name, err)
 	}
 	m, err := b.dev.Load(textFor(text, b.info.Compute))
 	if err != nil {
-		return nil, fmt.Errorf("cuda: kernels of %s: %w", name, err)
+		return nil, fmt.Errorf("kernels of %s: %w", name, err)
 	}
 	b.modules[name] = m
 	return m, nil

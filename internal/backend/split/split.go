@@ -58,6 +58,7 @@ type Device struct {
 var (
 	_ backend.Parted   = (*Device)(nil)
 	_ backend.Spreader = (*Device)(nil)
+	_ backend.Meter    = (*Device)(nil)
 	_ backend.Drawer   = drawer{}
 )
 
@@ -84,6 +85,11 @@ func (d *Device) Name() string { return d.dev[device].Name() + " and " + d.dev[h
 // FreeMemory is what the fuller of the two has left: memory may be needed on both.
 func (d *Device) FreeMemory() int64 {
 	return min(d.dev[device].FreeMemory(), d.dev[host].FreeMemory())
+}
+
+// Usage implements backend.Meter, of both.
+func (d *Device) Usage() []backend.Usage {
+	return append(backend.UsageOf(d.dev[device]), backend.UsageOf(d.dev[host])...)
 }
 
 // Close closes both devices.

@@ -8,7 +8,10 @@
 // failed so is lost: every later call returns the same error, and only Close is of use.
 package driver
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // A Ptr is an address on a device. 0 is none.
 type Ptr uint64
@@ -22,6 +25,13 @@ type Info struct {
 	Shared          int // bytes of shared memory that a block may ask for
 	Driver          int // version of CUDA that the driver knows, such as 13000
 }
+
+// MinVersion is the version of CUDA that a driver must know: the first that knows the PTX of compute
+// capability 9.0 and launches that depend on one another.
+const MinVersion = 11080
+
+// Version is a version of CUDA as people write it.
+func Version(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
 // A Driver has devices.
 type Driver interface {

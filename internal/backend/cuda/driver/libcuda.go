@@ -4,8 +4,10 @@ package driver
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -22,7 +24,7 @@ func Library() (Driver, error) {
 	l := &library{calls: map[string]uintptr{}}
 	for name, symbol := range symbols {
 		if l.calls[name], err = findSymbol(handle, symbol); err != nil {
-			return nil, fmt.Errorf("%s has no %s: its driver is older than CUDA %s, install a newer one", libraryName, symbol, version(MinVersion))
+			return nil, fmt.Errorf("%s has no %s: its driver is older than CUDA %s, install a newer one", libraryName, symbol, Version(MinVersion))
 		}
 	}
 	if err := l.do("cuInit", 0); err != nil {
@@ -32,18 +34,9 @@ func Library() (Driver, error) {
 	if err := l.do("cuDriverGetVersion", uintptr(unsafe.Pointer(&known))); err != nil {
 		return nil, err
 	}
-	if l.version = int(known); l.version < MinVersion {
-		return nil, fmt.Errorf("the NVIDIA driver knows CUDA %s, the kernels need %s: install a newer driver", version(l.version), version(MinVersion))
-	}
+	l.version = int(known)
 	return l, nil
 }
-
-// MinVersion is the version of CUDA that a driver must know: the first that knows the PTX of compute
-// capability 9.0 and launches that depend on one another.
-const MinVersion = 11080
-
-// version is a version of CUDA as people write it.
-func version(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
 // symbols are the functions that are called, by the names of the documentation, and what the library
 // calls the versions of them that this was written for.
@@ -250,7 +243,7 @@ func (d *gpu) Load(text string) (Module, error) {
 	if err != nil {
 		if e, ok := err.(*Error); ok { //nolint:errorlint // it is what do returns
 			if text, _, _ := bytes.Cut(said[:], []byte{0}); len(text) > 0 {
-				err = &Error{Call: e.Call, Code: e.Code, Cause: fmt.Errorf("%s", bytes.TrimSpace(text))}
+				err = &Error{Call: e.Call, Code: e.Code, Cause: errors.New(strings.Join(strings.Fields(string(text)), " "))} // in one line
 			}
 		}
 		return nil, err

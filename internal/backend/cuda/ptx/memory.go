@@ -155,6 +155,8 @@ func loadLanes(w *warp, in *instr, mask uint32) *Fault {
 		return w.loadShared(in, mask)
 	case x.space == spaceGlobal && x.plain:
 		return w.loadGlobal(in, mask)
+	case x.space == spaceParam:
+		return w.loadParam(in, mask)
 	}
 	for m := mask; m != 0; m &= m - 1 {
 		lane := bits.TrailingZeros32(m) & 31
@@ -170,6 +172,38 @@ func loadLanes(w *warp, in *instr, mask uint32) *Fault {
 				w.r32[r][lane] = uint32(v)
 			}
 		}
+	}
+	return nil
+}
+
+// loadParam is loadLanes for parameters. Lanes mostly read the same address, one after another.
+func (w *warp) loadParam(in *instr, mask uint32) *Fault {
+	x, from, last := in.x, -1, uint64(0)
+	for m := mask; m != 0; m &= m - 1 {
+		lane := bits.TrailingZeros32(m) & 31
+		address := w.at(in, lane)
+		if from >= 0 && address == last {
+			for j, r := range x.regs {
+				if x.wide[j] {
+					w.r64[r][lane] = w.r64[r][from&31]
+				} else {
+					w.r32[r][lane] = w.r32[r][from&31]
+				}
+			}
+			continue
+		}
+		data, f := w.fetch(spaceParam, address, x.bytes*len(x.regs), lane)
+		if f != nil {
+			return f
+		}
+		for j, r := range x.regs {
+			if v := number(data[j*x.bytes:], x.bytes, x.signed); x.wide[j] {
+				w.r64[r][lane] = v
+			} else {
+				w.r32[r][lane] = uint32(v)
+			}
+		}
+		from, last = lane, address
 	}
 	return nil
 }

@@ -88,11 +88,24 @@ func (w *warp) begin() {
 	b := w.b
 	n := b.l.threads()
 	at := w.b.k.count[class32]
+	s, g, i := b.l.Block, b.l.Grid, b.index
+	special := w.r32[at : at+specialCount]
+	t := w.id * lanes
+	x, y, z := t%s[0], t/s[0]%s[1], t/s[0]/s[1]
 	for lane := range lanes {
-		t := w.id*lanes + lane
-		s, g, i := b.l.Block, b.l.Grid, b.index
-		for j, v := range [specialCount]int{t % s[0], t / s[0] % s[1], t / s[0] / s[1], s[0], s[1], s[2], i[0], i[1], i[2], g[0], g[1], g[2], lane} {
-			w.r32[at+j][lane] = uint32(v)
+		special[0][lane], special[1][lane], special[2][lane], special[12][lane] = uint32(x), uint32(y), uint32(z), uint32(lane)
+		if x++; x == s[0] {
+			x = 0
+			if y++; y == s[1] {
+				y = 0
+				z++
+			}
+		}
+	}
+	for j, v := range [...]int{s[0], s[1], s[2], i[0], i[1], i[2], g[0], g[1], g[2]} { // the same for all lanes
+		r := &special[3+j]
+		for lane := range r {
+			r[lane] = uint32(v)
 		}
 	}
 	w.state, w.pc, w.held, w.others = stateReady, 0, false, w.others[:0]

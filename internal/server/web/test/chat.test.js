@@ -159,7 +159,9 @@ test("the panel shows the stats", async () => {
   assert.equal(await figure(page, "waiting"), "2 requests");
   assert.equal(await figure(page, "kv"), "3.0 MiB of 12.0 MiB");
   assert.equal(await figure(page, "device-0"), "gpu: layers 2-3, output, 7.0 MiB");
+  assert.equal(await figure(page, "memory-0"), "8.0 MiB by the model, 9.0 MiB of 24.0 MiB free");
   assert.equal(await figure(page, "device-1"), "cpu: layers 0-1, 6.0 MiB");
+  assert.equal(await page.locator("[data-figure=memory-1]").count(), 0);
 });
 
 test("while an answer comes, the panel counts along", async () => {

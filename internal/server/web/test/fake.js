@@ -67,7 +67,7 @@ export class Fake {
     this.plans = []; // functions (body, stream, res), one for each chat to come
     this.text = "Once upon a time there was a cat who wanted to see the sea.";
     this.key = "";
-    this.status = { models: [{ id: "tiny", running: 1, waiting: 2, kv_used_bytes: 3 << 20, kv_budget_bytes: 12 << 20, cache_entries: 4, cache_bytes: 5 << 20, tokens_per_second: 81.5, devices: [{ name: "gpu", layers: 2, parts: ["layers 2-3", "output"], weight_bytes: 7 << 20 }, { name: "cpu", layers: 2, parts: ["layers 0-1"], weight_bytes: 6 << 20 }] }], uptime_s: 9 };
+    this.status = { models: [{ id: "tiny", running: 1, waiting: 2, kv_used_bytes: 3 << 20, kv_budget_bytes: 12 << 20, cache_entries: 4, cache_bytes: 5 << 20, tokens_per_second: 81.5, devices: [{ name: "gpu", layers: 2, parts: ["layers 2-3", "output"], weight_bytes: 7 << 20, memory_bytes: 24 << 20, memory_free_bytes: 9 << 20, memory_used_bytes: 8 << 20 }, { name: "cpu", layers: 2, parts: ["layers 0-1"], weight_bytes: 6 << 20 }] }], uptime_s: 9 };
     this.loading = undefined;
   }
 

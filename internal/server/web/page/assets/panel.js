@@ -216,13 +216,14 @@ function draftFacts(mtp) {
   return rows;
 }
 
-// deviceFacts says what computes a model, and what lies where if it is on two devices.
+// deviceFacts says what computes a model, what lies where if it is on two devices, and how much of
+// their memory is in use.
 function deviceFacts(devices) {
-  return devices.map(({ name, parts, weight_bytes: weights }, i) => [
-    "Device",
-    `device-${i}`,
-    `${name}: ${devices.length > 1 ? `${parts.join(", ")}, ` : ""}${bytes(weights)}`,
-  ]);
+  return devices.flatMap(({ name, parts, weight_bytes: weights, memory_bytes: memory, memory_free_bytes: free, memory_used_bytes: used }, i) => {
+    const rows = [["Device", `device-${i}`, `${name}: ${devices.length > 1 ? `${parts.join(", ")}, ` : ""}${bytes(weights)}`]];
+    if (memory > 0) rows.push(["Its memory", `memory-${i}`, `${bytes(used)} by the model, ${bytes(free)} of ${bytes(memory)} free`]);
+    return rows;
+  });
 }
 
 function timeFacts(timings) {

@@ -1,0 +1,178 @@
+//go:build !cuda
+
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// injector makes one call of a driver fail.
+type injector struct {
+	call string
+	code driver.Code
+	left atomic.Int64 // calls until then; 0: none fails
+}
+
+func (i *injector) fail(call string) driver.Code {
+	if call == i.call && i.left.Load() > 0 && i.left.Add(-1) == 0 {
+		return i.code
+	}
+	return 0
+}
+
+// served is a small model in an engine.
+type served struct {
+	b    backend.Backend
+	m    model.Model
+	pool *state.Pool
+	e    *engine.Engine
+}
+
+func serve(t *testing.T, b backend.Backend) *served {
+	t.Helper()
+	c, err := checkpoint.Open(golden.Dir(t, "dense"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	s := &served{b: b}
+	if s.m, err = model.Open(c, b, model.Options{Quantize: 4, MaxDrafts: 3, Log: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	s.pool = state.NewPool(b, 1<<26)
+	s.e, err = engine.New(s.m, s.pool, engine.Options{
+		Drafter: mtp.New(s.m.Head(), mtp.Options{Vocab: s.m.Info().Vocab}), Cache: true, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// answers has two requests at once.
+func (s *served) answers() (ids [2][]int32, errs [2]error) {
+	var all sync.WaitGroup
+	for i := range ids {
+		all.Go(func() {
+			prompt := []int32{int32(3 + i), 7, 11, int32(20 + i)}
+			stream, err := s.e.Generate(context.Background(), engine.Request{Prompt: prompt, MaxTokens: 4, IgnoreEnd: true, Depth: 1})
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			for token, err := range stream.Tokens() {
+				if errs[i] = err; err == nil {
+					ids[i] = append(ids[i], token.ID)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return ids, errs
+}
+
+// close ends everything. The driver reports what was not given back.
+func (s *served) close(t *testing.T) {
+	t.Helper()
+	s.e.Close()
+	if x := s.pool.Stats(); x.Used != 0 || x.States != 0 {
+		t.Errorf("left behind %+v", x)
+	}
+	if err := errors.Join(s.m.Close(), s.b.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFailuresOfTheDriverEndWhatTheyMust has calls of the driver fail while an engine answers. After
+// one that a GPU survives all answers are those of the processor; one that it does not survive ends
+// all requests, and closing leaves nothing.
+func TestFailuresOfTheDriverEndWhatTheyMust(t *testing.T) {
+	host := serve(t, backendtest.CPU(t, backend.Options{Threads: 1}))
+	want, errs := host.answers()
+	if errors.Join(errs[:]...) != nil {
+		t.Fatal(errs)
+	}
+	host.e.Close()
+	for _, c := range []struct {
+		call string
+		at   int64
+		code driver.Code
+	}{
+		{"cuLaunchKernelEx", 90, driver.OutOfResources},
+		{"cuMemAlloc", 3, driver.OutOfMemory},
+		{"cuGraphLaunch", 2, driver.OutOfResources},
+		{"cuStreamSynchronize", 4, driver.IllegalAddress},
+		{"cuGraphLaunch", 1, driver.ECC},
+	} {
+		t.Run(fmt.Sprintf("%s, %v", c.call, c.code), func(t *testing.T) {
+			x := &injector{call: c.call, code: c.code}
+			dev, info := openDriver(t, drivertest.Options{Fail: x.fail})
+			b, err := New(dev, info, Options{Kernels: os.DirFS("kernels"), Slab: 1, Staging: 1 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.attention.splitBytes = 1 << 20
+			s := serve(t, b)
+			x.left.Store(c.at)
+			ids, errs := s.answers()
+			if x.left.Load() != 0 {
+				t.Fatalf("%d calls were left", x.left.Load())
+			}
+			for i := range ids {
+				if !slices.Equal(ids[i], want[i][:min(len(ids[i]), len(want[i]))]) {
+					t.Errorf("answer %d is %v, want %v", i, ids[i], want[i])
+				}
+			}
+			if lost := c.code.Sticky(); lost != (backend.Lost(errs[0]) && backend.Lost(errs[1])) || !lost && errors.Join(errs[:]...) != nil && c.code != driver.OutOfMemory {
+				t.Errorf("errors %v", errs)
+			}
+			s.close(t)
+		})
+	}
+}
+
+// TestModelThatDoesNotFitIsRefused has a GPU with less memory than a model takes: the error names the
+// weight and the memory, in one line, and all that was taken goes back.
+func TestModelThatDoesNotFitIsRefused(t *testing.T) {
+	small := driver.Info{Name: "small", Compute: [2]int{9, 0}, Memory: 96 << 10, Multiprocessors: 1, Shared: 227 << 10, Driver: 13000}
+	dev, info := openDriver(t, drivertest.Options{Devices: []driver.Info{small}})
+	b, err := New(dev, info, Options{Kernels: os.DirFS("kernels"), Slab: 1, Staging: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := checkpoint.Open(golden.Dir(t, "dense"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	_, err = model.Open(c, b, model.Options{Log: slog.New(slog.DiscardHandler)})
+	if !errors.Is(err, driver.OutOfMemory) || !strings.HasPrefix(err.Error(), "weights: ") || !strings.Contains(err.Error(), " of the GPU's 0.1 MB are free") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %v", err)
+	}
+	if u := b.Usage()[0]; u.Used != 0 {
+		t.Errorf("%d bytes are still taken", u.Used)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
