@@ -53,8 +53,11 @@ type ModelReport struct {
 	Draft      Pass      `json:"draft"`        // one draft token of the head, from the whole vocabulary
 	Shares     [][]Share `json:"shares"`       // of the passes, by operation
 	DraftShare []Share   `json:"draft_shares"` // of the draft token
-	VisionBits int       `json:"vision_bits,omitempty"`
-	Sights     []Sight   `json:"images,omitempty"`
+	// What the kernels take on a device that queues its work: of the passes, and of the draft token.
+	Kernels      [][]backend.Cost `json:"kernels,omitempty"`
+	DraftKernels []backend.Cost   `json:"draft_kernels,omitempty"`
+	VisionBits   int              `json:"vision_bits,omitempty"`
+	Sights       []Sight          `json:"images,omitempty"`
 }
 
 // Pass is one pass over a few rows of one sequence.
@@ -74,6 +77,8 @@ type Prefill struct {
 	TokensPerSec float64 `json:"tokens_per_second"`
 	GOps         float64 `json:"gop_s"`  // as Pass has it
 	Shares       []Share `json:"shares"` // by operation
+
+	Kernels []backend.Cost `json:"kernels,omitempty"` // as ModelReport has them
 }
 
 // plenty is far more bytes than a cache has.
@@ -130,6 +135,11 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 	}
 	r.VisionBits = how.TowerBits
 	run.report(r)
+	if p, ok := dev.(backend.Profiler); ok {
+		if err := run.profile(p, r); err != nil {
+			say(fmt.Sprintf("no profile: %v", err)) // what was measured before it stands
+		}
+	}
 	return r, nil
 }
 
@@ -181,7 +191,29 @@ func (r *modelRun) open() (err error) {
 	if _, err = r.seq.Prefill(r.tokens(1), 1); err != nil {
 		return err
 	}
+	if err := r.warm(); err != nil {
+		return err
+	}
 	return r.openSights()
+}
+
+// warm runs the passes until they are what they are in an engine that has run for a while. Memory for the
+// largest is there before the others come, since what a device has recorded goes with memory
+// that grows; the first pass of a shape is recorded and the second becomes what is replayed.
+func (r *modelRun) warm() error {
+	const rounds = 2
+	for range rounds {
+		for _, rows := range slices.Backward(slices.Sorted(slices.Values(r.o.Rows))) {
+			tokens := r.tokens(rows)
+			if _, _, err := r.seq.Pass(tokens[0], tokens[1:]...); err != nil {
+				return err
+			}
+		}
+		if _, err := r.seq.TimeDraft(r.tokens(1), 0, 1, 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // drafter drafts from the whole vocabulary.
@@ -242,7 +274,7 @@ func (r *modelRun) report(out *ModelReport) {
 	out.Draft, out.DraftShare = Pass{Rows: 1, Seconds: seconds, OfOne: seconds / one}, r.draft.shares
 	for i, t := range r.prompts {
 		n, seconds := r.o.Prompts[i], measure.Median(t.seconds)
-		out.Prompts = append(out.Prompts, Prefill{n, seconds, float64(n) / seconds, t.ops / seconds / 1e9, t.shares})
+		out.Prompts = append(out.Prompts, Prefill{Tokens: n, Seconds: seconds, TokensPerSec: float64(n) / seconds, GOps: t.ops / seconds / 1e9, Shares: t.shares})
 	}
 	r.sights.report(out, r.o.Images)
 }

@@ -34,6 +34,7 @@ type Backend struct {
 	lanes   [2]driver.Stream // that weights come on
 	host    []byte           // pinned: what Host has returned
 	pieces  scratch
+	codes   scratch // rows as integers, which the operation before may write: it works in pieces
 	call    callBlock
 	passes  passes
 	tops    topScratch
@@ -162,7 +163,7 @@ func (b *Backend) wait() error {
 }
 
 // begin is called first by every operation: what the one before has worked in is free.
-func (b *Backend) begin() { b.pieces.next = 0 }
+func (b *Backend) begin() { b.pieces.next, b.codes.next = 0, 0 }
 
 // at is the address of a tensor's first number, for a kernel. A recorded pass that uses it is
 // given up when its memory is.
