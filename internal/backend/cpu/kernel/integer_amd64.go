@@ -73,7 +73,7 @@ func amxKernel(biased, many bool) func(*integerArgs) {
 // groups the caches of a core whose other half works for somebody else are too small. The kernel
 // for many strips has half of these slots for one tile, and a ring of four products.
 const (
-	amxRowsAtOnce = 256
+	amxRowsAtOnce = byRowAtOnce
 	amxCodes      = 512 << 10
 	amxPanel      = 2
 	amxSlotBytes  = amxPanel * Tile * (128 + 2*4)      // of a tile
