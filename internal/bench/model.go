@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -182,7 +183,7 @@ func (r *modelRun) open() (err error) {
 	r.passes, r.prompts = make([]timing, len(r.o.Rows)), make([]timing, len(r.o.Prompts))
 	for left := r.o.Context; left > 0; {
 		r.say(fmt.Sprintf("filling the context, %d tokens left", left))
-		n := min(left, 512)
+		n := min(left, engine.RoundTokens)
 		if _, err := r.seq.Prefill(r.tokens(n), 0); err != nil {
 			return err
 		}
@@ -252,13 +253,26 @@ func (r *modelRun) repeat() error {
 			return err
 		}
 		tokens := r.tokens(n)
-		err = r.add(&r.prompts[i], func() (time.Duration, error) { return s.Prefill(tokens, 1) })
+		err = r.add(&r.prompts[i], func() (time.Duration, error) { return prefill(s, tokens) })
 		s.Close()
 		if err != nil {
 			return err
 		}
 	}
 	return r.see()
+}
+
+// prefill feeds a prompt as the engine does, in rounds, and wants logits after the last token.
+func prefill(s *measure.Sequence, tokens []int32) (took time.Duration, err error) {
+	for len(tokens) > 0 && err == nil {
+		n, want, round := min(len(tokens), engine.RoundTokens), 0, time.Duration(0)
+		if n == len(tokens) {
+			want = 1
+		}
+		round, err = s.Prefill(tokens[:n], want)
+		took, tokens = took+round, tokens[n:]
+	}
+	return took, err
 }
 
 // report takes medians.
