@@ -186,6 +186,7 @@ type Model struct {
 	cached  bool
 	pages   int // of the longest sequence that the memory could hold
 	builtIn bool
+	source  source
 
 	warming *background
 	// preparing is called before the next turn of a conversation is prepared; for tests.
@@ -200,6 +201,9 @@ func Open(path string, o Options) (*Model, error) {
 		return nil, err
 	}
 	m, err := open(c, o)
+	if err == nil {
+		m.source = newSource(path, o, c)
+	}
 	if err = errors.Join(err, c.Close()); err != nil { // all of it has been read by then
 		if m != nil {
 			err = errors.Join(err, m.Close())

@@ -38,9 +38,18 @@ func openHistory(file string) *history {
 	return h
 }
 
-// historyFile is where the history of this user is kept: the folder for state of the XDG
-// base directories. It is empty if there is no such place.
+// historyFile is where the history of this user is kept. It is empty if there is no such place.
 func historyFile() string {
+	dir := stateFolder()
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, "history")
+}
+
+// stateFolder is ours in the folder for state of the XDG base directories. It is empty if there is
+// no such place.
+func stateFolder() string {
 	dir := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(dir) {
 		home, err := os.UserHomeDir()
@@ -49,7 +58,7 @@ func historyFile() string {
 		}
 		dir = filepath.Join(home, ".local", "state")
 	}
-	return filepath.Join(dir, "foretoken", "history")
+	return filepath.Join(dir, "foretoken")
 }
 
 // Add remembers a line, unless it is empty or the same as the one before.

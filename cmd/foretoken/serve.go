@@ -71,6 +71,11 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	if o.Events != nil {
 		defer o.Events.Close()
 	}
+	closeBatches, err := f.openBatches(log, &o)
+	if err != nil {
+		return err
+	}
+	defer closeBatches()
 	s, err := server.New(o)
 	if err != nil {
 		return &usageError{err}

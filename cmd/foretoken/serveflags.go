@@ -46,6 +46,10 @@ type serveFlags struct {
 	metricsAddr                string
 	kvEvents, kvReplay, kvName string
 
+	stateDir  string
+	noBatches bool
+	lines     setting[int]
+
 	host                  string
 	port                  setting[int]
 	apiKey                string
@@ -63,6 +67,7 @@ type serveFlags struct {
 func newServeFlags() *serveFlags {
 	return &serveFlags{
 		model: newModelFlags(), modelsMemory: byteCount(), kvMemory: byteCount(), cacheDisk: byteCount(), maxBody: byteCount(),
+		lines: whole(1, 1024),
 		batch: whole(1, 1024), queue: whole(0, math.MaxInt32), round: whole(1, 60_000),
 		cacheUses: whole(1, math.MaxInt32), port: whole(0, 65535), connections: whole(1, math.MaxInt32), perKey: whole(1, math.MaxInt32),
 		logFormat: choice("text", "json"), logLevel: choice("debug", "info", "warn", "error"),
@@ -70,7 +75,7 @@ func newServeFlags() *serveFlags {
 }
 
 func (f *serveFlags) groups() []flagGroup {
-	return []flagGroup{f.modelGroup(), f.memoryGroup(), f.networkGroup(), f.gatewayGroup(), f.model.draft.group()}
+	return []flagGroup{f.modelGroup(), f.memoryGroup(), f.batchGroup(), f.networkGroup(), f.gatewayGroup(), f.model.draft.group()}
 }
 
 func (f *serveFlags) modelGroup() flagGroup {
@@ -141,6 +146,7 @@ func (f *serveFlags) complete(cmd *cobra.Command) {
 	mustFlag(cmd.MarkFlagFilename("tls-cert", "pem", "crt"))
 	mustFlag(cmd.MarkFlagFilename("tls-key", "pem", "key"))
 	mustFlag(cmd.MarkFlagDirname("prefix-cache-dir"))
+	mustFlag(cmd.MarkFlagDirname("state-dir"))
 }
 
 // logger is the server's log.

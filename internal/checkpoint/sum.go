@@ -122,6 +122,23 @@ func (c *Checkpoint) Sum(ctx context.Context, records string) (Sum, error) {
 	return sum, nil
 }
 
+// Stamp tells the checkpoint's files, and their contents from earlier ones, without reading them.
+func (c *Checkpoint) Stamp() string {
+	var list []stamp
+	for _, f := range c.files {
+		list = append(list, f.stamp)
+	}
+	for _, s := range c.Sidecars {
+		for _, f := range s.files {
+			list = append(list, f.stamp)
+		}
+	}
+	for i := range list {
+		list[i].Device, list[i].Inode = 0, 0 // some file systems make up others whenever they are asked
+	}
+	return fmt.Sprint(list)
+}
+
 // Unchanged returns an error if one of the checkpoint's files is not what it was when it was
 // opened: what was loaded since may be parts of both.
 func (c *Checkpoint) Unchanged() error {

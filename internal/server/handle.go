@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/server/batches"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
@@ -103,11 +104,32 @@ func (s *Server) admit(w *recorder, r *http.Request, a *account) error {
 		}
 	}
 	a.leave = func() { s.perKey.leave(place) }
+	if a.pattern == batches.PatternUpload {
+		r.Body = &slowBody{r.Body, w.control, cmp.Or(s.o.BodyTimeout, DefaultBodyTimeout)}
+		return nil
+	}
 	if err := s.readBody(w, r); err != nil {
 		a.leave()
 		return err
 	}
 	return nil
+}
+
+// slowBody is a body that is read while it comes, and may take its time as long as it does.
+type slowBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	stall   time.Duration
+}
+
+// Read implements io.Reader.
+func (b *slowBody) Read(to []byte) (int, error) {
+	_ = b.control.SetReadDeadline(time.Now().Add(b.stall)) // a reader without deadlines waits as long as the system does
+	n, err := b.ReadCloser.Read(to)
+	if err != nil {
+		_ = b.control.SetReadDeadline(time.Time{}) // what follows is no part of it
+	}
+	return n, err
 }
 
 func unauthorized(w *recorder, r *http.Request) error {

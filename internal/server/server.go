@@ -75,6 +75,8 @@ type Options struct {
 	// closes it after the server.
 	Events *kvevents.Publisher
 
+	Batches *Batches // what files and batches need; nil: there are none
+
 	Ready func()       // called once, when the server is ready; may be nil
 	Log   *slog.Logger // nil: the default
 }
@@ -91,6 +93,7 @@ type Server struct {
 	public  map[string]bool // patterns that need no key
 	origins *origins
 	perKey  *perKey
+	lines   *lines // nil: there are no batches
 	metrics *metrics
 	http    *http.Server
 	ops     *http.Server // of metrics, for gateways
@@ -128,6 +131,9 @@ func New(o Options) (*Server, error) {
 	s.loading, s.stop = context.WithCancel(context.Background())
 	s.broken, s.breakDown = context.WithCancelCause(context.Background())
 	s.routes()
+	if o.Batches != nil {
+		s.lines = newLines(s, *o.Batches)
+	}
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
 		ReadHeaderTimeout: cmp.Or(o.HeaderTimeout, DefaultHeaderTimeout),
@@ -156,6 +162,9 @@ func (s *Server) Serve(l net.Listener) error {
 			_ = s.http.Close() // Serve returns, with the error of loading
 		}
 	}()
+	if s.lines != nil {
+		s.lines.start()
+	}
 	if s.o.MaxConnections > 0 {
 		l = newLimitedListener(l, s.o.MaxConnections)
 	}
@@ -191,6 +200,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	defer func() { _ = s.ops.Close() }() // last: a gateway is to see that the server ends
 	s.draining.Store(true)
 	s.stop()
+	if s.lines != nil {
+		s.lines.end()
+	}
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = fmt.Errorf("server: %d requests were cut off: %w", s.metrics.active.Load(), err)

@@ -253,6 +253,7 @@ func (r *Run) start(ctx context.Context, salt string) (err error) {
 		return err
 	}
 	q.Prompt, q.Sampling, q.CacheSalt, r.Seed = r.Prompt, &options, salt, options.Seed
+	q.Priority += priority(ctx)
 	q.Sent = ctx.Done() // a request's context ends when its answer has been written
 	ctx, r.cancel = context.WithCancel(ctx)
 	for i := range max(r.Request.Choices, 1) {

@@ -19,6 +19,18 @@ func Tenant(ctx context.Context) string {
 	return name
 }
 
+type priorityKey struct{}
+
+// WithPriority returns a context for requests that are served after others if n is negative.
+func WithPriority(ctx context.Context, n int) context.Context {
+	return context.WithValue(ctx, priorityKey{}, n)
+}
+
+func priority(ctx context.Context) int {
+	n, _ := ctx.Value(priorityKey{}).(int)
+	return n
+}
+
 // salt is the salt of a request's prefixes in the cache, made of its tenant and its own CacheSalt:
 // requests of two tenants with the same CacheSalt have different ones.
 func (s *Service) salt(ctx context.Context, r *Request) string {

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/batch"
+	"github.com/foretoken/foretoken/internal/server"
+)
+
+func newBatchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "batch",
+		Short: "Run a file of requests, or look after the batches of a server",
+		Args:  noArguments,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newBatchRunCommand(), newBatchServerCommand("list", "List the batches of a server", "GET", ""), newBatchServerCommand("show", "Show a batch of a server", "GET", ""), newBatchServerCommand("cancel", "Cancel a batch of a server; what is done of it is delivered", "POST", "/cancel"))
+	return cmd
+}
+
+// batchRun is a run of the command batch run.
+type batchRun struct {
+	model    *modelFlags
+	endpoint string
+	lines    setting[int]
+}
+
+func newBatchRunCommand() *cobra.Command {
+	f := &batchRun{model: newModelFlags(), endpoint: batch.Endpoints[0], lines: whole(1, 1024)}
+	cmd := &cobra.Command{
+		Use:   "run IN.jsonl OUT.jsonl",
+		Short: "Answer a file of requests without a server",
+		Long: `Run answers every line of a file of requests, as a server's batches do, and writes the answers in the
+order of the lines; lines that could not be answered go to OUT.errors.jsonl. What is done is kept in
+the folder OUT.partial until all is: after Ctrl-C or a crash the same command goes on from there.
+
+Exit status: 0, 1 for an error or lines without an answer, 2 for a mistake in the command line,
+130 after Ctrl-C.`,
+		Example: `  foretoken batch run in.jsonl out.jsonl
+  foretoken batch run in.jsonl out.jsonl --model ~/models/Qwen3.5-4B --quantize 4`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usagef("batch run takes a file of requests and a file for the answers, but there are %d arguments", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0], args[1]) },
+	}
+	g := f.model.group()
+	own := newFlagGroup("Batch")
+	own.flags.Flags().StringVar(&f.endpoint, "endpoint", f.endpoint, "`PATH` that the lines are for: "+strings.Join(batch.Endpoints, ", "))
+	own.flags.Flags().Var(&f.lines, "batch-lines", "maximum lines that run at a time (default 16)")
+	addGroups(cmd, g, own, f.model.draft.group())
+	completeModel(cmd)
+	return cmd
+}
+
+// sum identifies a file.
+func sum(path string) (id string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
+	c := newConsole(cmd)
+	id, err := sum(in)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(out); err == nil {
+		return usagef("%s is there already: name another file, or remove it", out)
+	}
+	partial := out + ".partial"
+	folder, err := batch.OpenFolder(partial)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	path, err := resolveModel(f.model.model)
+	if err != nil {
+		return err
+	}
+	o := f.model.options()
+	o.KVMemory, o.MaxBatch, o.PrefixCache = -1, f.lines.or(0), foretoken.PrefixCache{}
+	addSlot(o.Threads)
+	name := servedName(f.model.model, path)
+	s, err := server.New(server.Options{
+		Models: []server.Model{{Name: name, Path: path, Options: o}}, Log: slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Batches: &server.Batches{Store: folder, Queue: batch.NewMemory(), Records: filepath.Join(partial, "weights")},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Shutdown(context.Background())) }()
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	fingerprint, err := s.Fingerprint(ctx, name, filepath.Join(partial, "weights"))
+	if err != nil {
+		return explain(err)
+	}
+	b, err := f.begin(ctx, s.Coordinator(), in, partial, id, fingerprint)
+	if err == nil {
+		b, err = f.follow(ctx, c, s, b.ID)
+	}
+	if b.Status == batch.Failed { // there is nothing to go on with
+		return errors.Join(err, os.RemoveAll(partial))
+	}
+	if err != nil {
+		return err
+	}
+	return f.deliver(ctx, s.Coordinator(), b, out, partial)
+}
+
+// begin submits the file, or finds the batch of a former run.
+func (f *batchRun) begin(ctx context.Context, c *batch.Coordinator, in, partial, id, fingerprint string) (batch.Batch, error) {
+	facts := map[string]string{"input": id, "model": fingerprint, "endpoint": f.endpoint}
+	list, _, err := c.Batches(ctx, "", batch.Page{})
+	if err != nil {
+		return batch.Batch{}, err
+	}
+	if len(list) > 0 {
+		for name, fact := range facts {
+			if list[0].Metadata[name] != fact {
+				return list[0], usagef("%s is of a run with another %s: name another file for the answers, or remove it", partial, name)
+			}
+		}
+		return list[0], nil
+	}
+	file, err := os.Open(in)
+	if err != nil {
+		return batch.Batch{}, err
+	}
+	defer func() { _ = file.Close() }() // read only
+	input, err := c.CreateFile(ctx, "", filepath.Base(in), "batch", 0, file)
+	if err != nil {
+		return batch.Batch{}, fmt.Errorf("%s: %w", in, err)
+	}
+	return c.Submit(ctx, batch.Submission{ID: "batch_" + id[:32], Input: input.ID, Endpoint: f.endpoint, Metadata: facts, Window: 30 * 24 * time.Hour})
+}
+
+// follow runs the batch to its end and shows how far it is.
+func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id string) (b batch.Batch, err error) {
+	running, end := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.RunBatches(running) }()
+	defer func() { end(); <-ended }()
+	start := time.Now()
+	var bar *progressbar.ProgressBar
+	t := time.NewTicker(200 * time.Millisecond)
+	defer t.Stop()
+	for {
+		if b, err = s.Coordinator().Batch(ctx, "", id); err != nil && ctx.Err() == nil {
+			return b, err
+		}
+		if n := b.Counts; c.errTerminal && n.Total > 0 {
+			if bar == nil {
+				bar = progressbar.NewOptions(n.Total, progressbar.OptionSetWriter(c.err), progressbar.OptionSetDescription("lines"), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish())
+			}
+			_ = bar.Set(n.Completed + n.Failed) // a bar that cannot be drawn is no reason to stop
+		}
+		if b.Status.Over() {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return b, errInterrupted
+		case <-t.C:
+		}
+	}
+	if b.Errors != nil {
+		var all error
+		for _, e := range b.Errors.Data {
+			all = errors.Join(all, fmt.Errorf("line %d: %s", e.Line, e.Message))
+		}
+		return b, all
+	}
+	if u := b.Usage; u != nil {
+		c.remark(fmt.Sprintf("%d lines, %d failed; %d tokens of prompts, %d of them reused; %d tokens of answers, %.1f per second in this run",
+			b.Counts.Total, b.Counts.Failed, u.Input, u.InputDetails.Cached, u.Output, float64(u.Output)/time.Since(start).Seconds()))
+	}
+	return b, nil
+}
+
+// deliver writes the answers and removes what was kept meanwhile.
+func (f *batchRun) deliver(ctx context.Context, c *batch.Coordinator, b batch.Batch, out, partial string) error {
+	for path, id := range map[string]string{out: b.Output, strings.TrimSuffix(out, ".jsonl") + ".errors.jsonl": b.ErrorFile} {
+		if id == "" && path != out {
+			continue
+		}
+		if err := writeStored(ctx, c, id, path, filepath.Join(partial, "answers")); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(partial); err != nil {
+		return err
+	}
+	if b.Counts.Failed > 0 {
+		return fmt.Errorf("%s without an answer: see %s", counted(b.Counts.Failed, "line"), strings.TrimSuffix(out, ".jsonl")+".errors.jsonl")
+	}
+	return nil
+}
+
+// writeStored writes a file of the store, whole or not at all; temp is on the same disk.
+func writeStored(ctx context.Context, c *batch.Coordinator, id, path, temp string) error {
+	to, err := os.Create(temp)
+	if err != nil {
+		return err
+	}
+	if id != "" {
+		_, content, e := c.Content(ctx, "", id)
+		if err = e; err == nil {
+			_, err = io.Copy(to, content)
+			err = errors.Join(err, content.Close())
+		}
+	}
+	if err = errors.Join(err, to.Sync(), to.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
+}
+
+// newBatchServerCommand is a command that asks a server.
+func newBatchServerCommand(name, short, method, suffix string) *cobra.Command {
+	url, key := "http://127.0.0.1:8080/v1", keyVariable
+	use := name
+	if name != "list" {
+		use += " ID"
+	}
+	cmd := &cobra.Command{
+		Use: use, Short: short,
+		Args: func(_ *cobra.Command, args []string) error {
+			if want := strings.Count(use, " "); len(args) != want {
+				return usagef("batch %s: %d arguments, want %d", name, len(args), want)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := strings.TrimSuffix(url, "/") + "/batches"
+			if len(args) > 0 {
+				path += "/" + args[0] + suffix
+			}
+			return askBatches(cmd, method, path, os.Getenv(key))
+		},
+	}
+	cmd.Flags().StringVar(&url, "url", url, "`URL` of the API, up to /v1")
+	cmd.Flags().StringVar(&key, "api-key-env", key, "`VARIABLE` of the environment with the server's key")
+	return cmd
+}
+
+// askBatches asks a server about batches and prints one per line.
+func askBatches(cmd *cobra.Command, method, url, key string) error {
+	r, err := http.NewRequestWithContext(cmd.Context(), method, url, nil)
+	if err != nil {
+		return usagef("--url: %v", err)
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return fmt.Errorf("%w: is the server running? --url names it", err)
+	}
+	var got struct {
+		batch.Batch
+		Data  []batch.Batch `json:"data"`
+		Error *struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	err = json.NewDecoder(io.LimitReader(a.Body, 64<<20)).Decode(&got)
+	if err = errors.Join(err, a.Body.Close()); err != nil {
+		return fmt.Errorf("%s: the answer is not that of a server with batches: %w", url, err)
+	}
+	if got.Error != nil {
+		return errors.New(printable(got.Error.Message))
+	}
+	if got.ID != "" {
+		got.Data = []batch.Batch{got.Batch}
+	}
+	for _, b := range got.Data {
+		tell(cmd.OutOrStdout(), fmt.Sprintf("%s  %-11s  %d/%d done, %d failed  %s\n", printable(b.ID), printable(string(b.Status)), b.Counts.Completed, b.Counts.Total, b.Counts.Failed, printable(b.Output)))
+	}
+	return nil
+}

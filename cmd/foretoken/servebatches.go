@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/foretoken/foretoken/internal/batch"
+	"github.com/foretoken/foretoken/internal/server"
+)
+
+func (f *serveFlags) batchGroup() flagGroup {
+	g := newFlagGroup("Batches (/v1/files and /v1/batches)")
+	fs := g.flags.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` for files, batches and their results (default: foretoken/batches in the user's folder for state)")
+	fs.BoolVar(&f.noBatches, "no-batches", false, "take no files and batches")
+	fs.Var(&f.lines, "batch-lines", "maximum lines of batches that run at a time, for each model (default: --max-batch)")
+	return g
+}
+
+// openBatches gives the server a folder for batches. Without --state-dir a folder that cannot be had
+// is no reason not to serve: another server may have it.
+func (f *serveFlags) openBatches(log *slog.Logger, o *server.Options) (end func(), err error) {
+	end = func() {}
+	if f.noBatches {
+		if f.stateDir != "" {
+			return nil, usagef("--state-dir %s is for batches, and --no-batches says that there are none: leave out one of them", f.stateDir)
+		}
+		return end, nil
+	}
+	dir := f.stateDir
+	if dir == "" {
+		if state := stateFolder(); state != "" {
+			dir = filepath.Join(state, "batches")
+		}
+	}
+	folder, err := batch.OpenFolder(dir)
+	if err != nil && f.stateDir != "" {
+		return nil, fmt.Errorf("--state-dir: %w", err)
+	}
+	if err != nil {
+		log.Warn("no batches", "error", err)
+		return end, nil
+	}
+	o.Batches = &server.Batches{Store: folder, Queue: batch.NewMemory(), Records: filepath.Join(dir, "weights"), Lines: f.lines.or(0)}
+	return func() { _ = folder.Close() }, nil // it only unlocks
+}

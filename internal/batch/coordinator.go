@@ -1,0 +1,421 @@
+package batch
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Times of a coordinator.
+const (
+	DefaultWindow = 24 * time.Hour
+	DefaultKeep   = 30 * 24 * time.Hour // of files, and of batches that are over
+
+	pollEvery      = 2 * time.Second // for results of workers elsewhere
+	reconcileEvery = time.Minute     // for hints that were lost
+)
+
+// ErrModel is wrapped by the error for a model that there is not.
+var ErrModel = errors.New("there is no such model")
+
+// Options are what a coordinator needs.
+type Options struct {
+	Store Store
+	Queue Queue
+	// Fingerprint identifies the model that lines name, and loads it if need be: ErrModel.
+	Fingerprint func(ctx context.Context, model string) (string, error)
+	// Work is told, again and again, of models that there are lines for; nil: workers are elsewhere.
+	Work func(model, fingerprint string)
+	Now  func() time.Time // nil: time.Now
+	Log  *slog.Logger     // nil: the default
+}
+
+// Coordinator takes files and batches, has their lines queued and puts the results together. All it
+// knows is in the store: one that is killed at any time goes on when it is started again, and several
+// may work on the same store.
+type Coordinator struct {
+	o    Options
+	wake chan struct{}
+	id   func() string // makes identifiers differ
+
+	mu    sync.Mutex        // protects what follows
+	work  map[string]*tally // of batches that are not over
+	over  map[string]bool   // batches that are
+	swept time.Time
+}
+
+// tally is what is known of a batch that runs.
+type tally struct {
+	mu         sync.Mutex // held by who changes the rest
+	plan       *Plan
+	done       map[string]outcome // by key of the result
+	reconciled time.Time
+
+	now     atomic.Pointer[standing] // nil: not known
+	awaited atomic.Int64             // results that are missing
+}
+
+// standing is how far a batch is.
+type standing struct {
+	lines  Counts
+	tokens Usage
+}
+
+// outcome is what is counted of a result.
+type outcome struct {
+	ok    bool
+	usage Usage
+}
+
+// NewCoordinator returns a coordinator. Run has it work.
+func NewCoordinator(o Options) *Coordinator {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return &Coordinator{o: o, id: randomID, wake: make(chan struct{}, 1), work: map[string]*tally{}, over: map[string]bool{}}
+}
+
+// Wake has Run look at the batches now.
+func (c *Coordinator) Wake() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Stored says that a worker has stored a result of a batch. When it seems to be the last one, the
+// batch is looked at; until then now and then is often enough.
+func (c *Coordinator) Stored(batch string) {
+	c.mu.Lock()
+	t := c.work[batch]
+	c.mu.Unlock()
+	if t == nil || t.awaited.Add(-1) <= 0 {
+		c.Wake()
+	}
+}
+
+// Run works on batches until ctx ends.
+func (c *Coordinator) Run(ctx context.Context) {
+	t := time.NewTicker(pollEvery)
+	defer t.Stop()
+	for {
+		if err := c.Step(ctx); err != nil && ctx.Err() == nil {
+			c.o.Log.Error("batches", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		case <-t.C:
+		}
+	}
+}
+
+// Step does what there is to do for all batches, once. What fails is tried again by the next.
+func (c *Coordinator) Step(ctx context.Context) error {
+	var list []string
+	for key, err := range c.o.Store.List(ctx, "batches/") {
+		if err != nil {
+			return err
+		}
+		id := strings.TrimPrefix(key, "batches/")
+		c.mu.Lock()
+		over := c.over[id]
+		c.mu.Unlock()
+		if !over {
+			list = append(list, id)
+		}
+	}
+	var all error
+	for _, id := range list {
+		for again := true; again && ctx.Err() == nil; {
+			var err error
+			if again, err = c.advance(ctx, id); err != nil {
+				all = errors.Join(all, fmt.Errorf("%s: %w", id, err))
+				break
+			}
+		}
+	}
+	return errors.Join(all, c.sweep(ctx))
+}
+
+// tally is what is known of a batch.
+func (c *Coordinator) tally(id string) *tally {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.work[id]
+	if t == nil {
+		t = &tally{done: map[string]outcome{}}
+		c.work[id] = t
+	}
+	return t
+}
+
+// record reads a batch.
+func (c *Coordinator) record(ctx context.Context, id string) (r Record, rev uint64, err error) {
+	data, rev, err := c.o.Store.Get(ctx, batchKey(id))
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	return r, rev, err
+}
+
+// change changes a batch by f, which reports whether it did, however others change it meanwhile.
+func (c *Coordinator) change(ctx context.Context, id string, f func(*Record) bool) (Record, error) {
+	for {
+		r, rev, err := c.record(ctx, id)
+		if err != nil || !f(&r) {
+			return r, err
+		}
+		data, err := json.Marshal(r)
+		if err != nil {
+			return r, err
+		}
+		if _, err = c.o.Store.Put(ctx, batchKey(id), data, rev); !errors.Is(err, ErrConflict) {
+			return r, err
+		}
+		if err := ctx.Err(); err != nil {
+			return r, err
+		}
+	}
+}
+
+// happen has an event happen to a batch, with what f changes beside its state.
+func (c *Coordinator) happen(ctx context.Context, id string, e Event, f func(*Record)) (Record, error) {
+	return c.change(ctx, id, func(r *Record) bool {
+		after, ok := r.After(e, c.o.Now())
+		if ok {
+			if *r = after; f != nil {
+				f(r)
+			}
+		}
+		return ok
+	})
+}
+
+// advance takes a batch one state further, and reports whether to look again.
+func (c *Coordinator) advance(ctx context.Context, id string) (again bool, err error) {
+	r, _, err := c.record(ctx, id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // it was swept
+	}
+	if err != nil {
+		return false, err
+	}
+	late := r.ExpiresAt != 0 && c.o.Now().Unix() >= int64(r.ExpiresAt)
+	switch r.Status {
+	case Validating, InProgress:
+		if late {
+			_, err = c.happen(ctx, id, Late, nil)
+			return true, err
+		}
+		if r.Status == Validating {
+			return true, c.validate(ctx, &r)
+		}
+		return c.progress(ctx, &r)
+	case Finalizing, Cancelling:
+		return true, c.finalize(ctx, &r)
+	default:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.over[id] = true
+		delete(c.work, id)
+		return false, nil
+	}
+}
+
+// plan reads the file of a batch again, which is what it was.
+func (c *Coordinator) plan(ctx context.Context, r *Record) (*Plan, []Fault, error) {
+	content, err := c.o.Store.Open(ctx, contentKey(r.Input))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, []Fault{{Code: "file_not_found", Param: "input_file_id", Message: "the file is no longer there"}}, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	p, faults, err := Validate(content, r.Endpoint)
+	return p, faults, errors.Join(err, content.Close())
+}
+
+// locate gives every line the key of its result.
+func (p *Plan) locate(ctx context.Context, s Store, r *Record) error {
+	content, err := s.Open(ctx, contentKey(r.Input))
+	if err != nil {
+		return err
+	}
+	at := 0
+	err = scan(content, func(_ int, _, _ int64, raw []byte) {
+		l := &p.Lines[at]
+		if at++; l.Fault == nil {
+			q, _ := parse(raw) // as it was when the plan was made
+			l.Key = resultKey(r.ID, r.Fingerprint, q.Endpoint, q.seeded(r.ID))
+		}
+	})
+	return errors.Join(err, content.Close())
+}
+
+// validate looks at the file of a batch.
+func (c *Coordinator) validate(ctx context.Context, r *Record) error {
+	p, faults, err := c.plan(ctx, r)
+	if err != nil {
+		return err
+	}
+	var fingerprint string
+	if faults == nil {
+		fingerprint, err = c.o.Fingerprint(ctx, p.Model)
+		if errors.Is(err, ErrModel) {
+			faults = []Fault{{Code: "model_not_found", Param: "body.model", Message: err.Error(), Line: p.Lines[0].Number}}
+		} else if err != nil {
+			return err
+		}
+	}
+	if faults != nil {
+		_, err = c.happen(ctx, r.ID, Invalid, func(r *Record) { r.Errors = &Faults{Object: "list", Data: faults} })
+		return err
+	}
+	_, err = c.happen(ctx, r.ID, Valid, func(r *Record) {
+		r.Model, r.Fingerprint, r.Counts.Total = p.Model, fingerprint, len(p.Lines)
+	})
+	return err
+}
+
+// progress looks which results there are and has the others made. It reports whether there are all.
+func (c *Coordinator) progress(ctx context.Context, r *Record) (again bool, err error) {
+	t := c.tally(r.ID)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.plan == nil {
+		p, faults, err := c.plan(ctx, r)
+		if err != nil {
+			return false, err
+		}
+		if faults != nil { // the file is gone: deliver what there is
+			_, err = c.happen(ctx, r.ID, Late, nil)
+			return true, err
+		}
+		if err := p.locate(ctx, c.o.Store, r); err != nil {
+			return false, err
+		}
+		t.plan = p
+	}
+	if c.o.Work != nil {
+		c.o.Work(r.Model, r.Fingerprint)
+	}
+	now := c.o.Now()
+	due := t.reconciled.IsZero() || now.Sub(t.reconciled) >= reconcileEvery
+	outstanding := 0
+	if due { // before the results are listed: who finishes a hint has stored its result
+		if outstanding, err = c.o.Queue.Outstanding(ctx, r.Fingerprint, r.ID); err != nil {
+			return false, err
+		}
+	}
+	if err := t.refresh(ctx, c.o.Store, r.ID); err != nil {
+		return false, err
+	}
+	n, u := t.counts()
+	t.now.Store(&standing{n, u})
+	missing := t.missing(r)
+	t.awaited.Store(int64(len(missing)))
+	switch {
+	case len(missing) == 0:
+		_, err = c.happen(ctx, r.ID, Done, nil)
+		return true, err
+	case due && outstanding == 0:
+		if err := c.o.Queue.Publish(ctx, missing); err != nil {
+			return false, err
+		}
+	}
+	if due {
+		t.reconciled = now
+	}
+	return false, nil
+}
+
+// missing are the hints of lines without a result, in the order that they should run in.
+func (t *tally) missing(r *Record) []Hint {
+	var list []Hint
+	asked := map[string]bool{} // two lines may be the same request
+	for _, l := range t.plan.inOrder() {
+		if _, ok := t.done[l.Key]; !ok && !asked[l.Key] {
+			asked[l.Key] = true
+			list = append(list, Hint{Batch: r.ID, Model: r.Fingerprint, File: contentKey(r.Input), Line: l.Number, Offset: l.Offset, Length: l.Length})
+		}
+	}
+	return list
+}
+
+// refresh reads the results that came since the last time.
+func (t *tally) refresh(ctx context.Context, s Store, id string) error {
+	for key, err := range s.List(ctx, "results/"+id+"/") {
+		if err != nil {
+			return err
+		}
+		if _, ok := t.done[key]; ok {
+			continue
+		}
+		res, err := readResult(ctx, s, key)
+		if err != nil {
+			return err
+		}
+		t.done[key] = outcome{res.OK(), res.usage()}
+	}
+	return nil
+}
+
+// counts are the lines so far, and their tokens.
+func (t *tally) counts() (n Counts, u Usage) {
+	n.Total = len(t.plan.Lines)
+	for i := range t.plan.Lines {
+		l := &t.plan.Lines[i]
+		x, ok := t.done[l.Key]
+		switch {
+		case l.Fault != nil, ok && !x.ok:
+			n.Failed++
+		case ok:
+			n.Completed++
+			u.add(&x.usage)
+		}
+	}
+	return n, u
+}
+
+// readResult reads a result.
+func readResult(ctx context.Context, s Store, key string) (*Result, error) {
+	f, err := s.Open(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	var r Result
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("%s: it is damaged: %w", key, err)
+	}
+	return &r, nil
+}
+
+// newID is an identifier; those that are made later come later in order.
+func (c *Coordinator) newID(prefix string) string {
+	return fmt.Sprintf("%s%011x%s", prefix, c.o.Now().UnixMilli(), c.id())
+}
+
+func randomID() string {
+	var b [10]byte
+	_, _ = rand.Read(b[:]) // never fails, by its contract
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,255 @@
+package batch
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"time"
+)
+
+// finalize puts the results of a batch together, in the order of its lines. It may be interrupted
+// and repeated: what it writes has names that follow from the batch's, and is written whole or not.
+func (c *Coordinator) finalize(ctx context.Context, r *Record) error {
+	if r.Fingerprint != "" {
+		if err := c.o.Queue.Drop(ctx, r.Fingerprint, r.ID); err != nil {
+			return err
+		}
+	}
+	t := c.tally(r.ID)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, u, output, failed, err := c.outputs(ctx, r, t)
+	if err != nil {
+		return err
+	}
+	if r.Status == Finalizing && r.Ending == Completed && n.Completed+n.Failed < n.Total {
+		return errors.New("a result has disappeared from the store") // the batch waits for it, or for its end
+	}
+	_, err = c.happen(ctx, r.ID, Written, func(r *Record) {
+		r.Output, r.ErrorFile, r.Counts, r.Usage = output, failed, n, &u
+	})
+	if err != nil {
+		return err
+	}
+	return removeAll(ctx, c.o.Store, "results/"+r.ID+"/")
+}
+
+// removeAll deletes all that begins with a prefix.
+func removeAll(ctx context.Context, s Store, prefix string) error {
+	for key, err := range s.List(ctx, prefix) {
+		if err == nil {
+			err = s.Delete(ctx, key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outputs writes the files of a batch, and says what is in them.
+func (c *Coordinator) outputs(ctx context.Context, r *Record, t *tally) (n Counts, u Usage, output, failed string, err error) {
+	if t.plan == nil && r.Fingerprint != "" {
+		p, faults, err := c.plan(ctx, r)
+		if err == nil && faults == nil {
+			if err = p.locate(ctx, c.o.Store, r); err == nil {
+				t.plan = p
+			}
+		}
+		if err != nil {
+			return n, u, "", "", err
+		}
+	}
+	n.Total = r.Counts.Total
+	if t.plan == nil { // it was never one, or its file is gone
+		return n, u, "", "", nil
+	}
+	for _, ok := range []bool{true, false} {
+		id, lines, usage, err := c.outputFile(ctx, r, t.plan, ok)
+		if err != nil {
+			return n, u, "", "", err
+		}
+		if ok {
+			output, n.Completed, u = id, lines, usage
+		} else {
+			failed, n.Failed = id, lines
+		}
+	}
+	if err := t.refresh(ctx, c.o.Store, r.ID); err == nil {
+		_, known := t.counts()
+		u.InputDetails = known.InputDetails
+	}
+	return n, u, output, failed, nil
+}
+
+// outputFile writes one of the files of a batch, if there are lines for it, and counts them in what
+// is there: a coordinator before this one may have written it.
+func (c *Coordinator) outputFile(ctx context.Context, r *Record, p *Plan, ok bool) (id string, lines int, u Usage, err error) {
+	purpose, suffix := "batch_output", "_output.jsonl"
+	if !ok {
+		suffix = "_error.jsonl"
+	}
+	id = name("file-", r.ID, suffix)
+	content := &lineReader{next: p.outputs(ctx, c.o.Store, r, ok)}
+	some, err := content.some()
+	if err != nil {
+		return "", 0, u, err
+	}
+	if some {
+		if err = c.o.Store.Create(ctx, contentKey(id), content); err != nil && !errors.Is(err, ErrExists) {
+			return "", 0, u, err
+		}
+	}
+	written, err := c.o.Store.Open(ctx, contentKey(id))
+	if errors.Is(err, fs.ErrNotExist) && !some {
+		return "", 0, u, nil
+	}
+	if err != nil {
+		return "", 0, u, err
+	}
+	size, lines, u, err := count(written)
+	if err = errors.Join(err, written.Close()); err != nil {
+		return "", 0, u, err
+	}
+	keep := DefaultKeep
+	if r.KeepOutput > 0 {
+		keep = time.Duration(r.KeepOutput) * time.Second
+	}
+	now := c.o.Now()
+	file := fileRecord{File{
+		ID: id, Object: "file", Bytes: size, CreatedAt: Seconds(now.Unix()), ExpiresAt: Seconds(now.Add(keep).Unix()),
+		Filename: r.ID + suffix, Purpose: purpose, Status: "processed",
+	}, r.Owner}
+	data, err := json.Marshal(file)
+	if err == nil {
+		_, err = c.o.Store.Put(ctx, fileKey(id), data, 0)
+	}
+	if errors.Is(err, ErrConflict) {
+		err = nil // it is there
+	}
+	return id, lines, u, err
+}
+
+// outputs yields the lines of a file, nil at the end: the answers, or what did not become one.
+func (p *Plan) outputs(ctx context.Context, s Store, r *Record, ok bool) func() ([]byte, error) {
+	at := 0
+	return func() ([]byte, error) {
+		for at < len(p.Lines) {
+			l := &p.Lines[at]
+			at++
+			if l.Fault != nil {
+				if !ok {
+					return l.output(r.ID, &Result{Error: l.Fault}), nil
+				}
+				continue
+			}
+			res, err := readResult(ctx, s, l.Key)
+			switch {
+			case errors.Is(err, fs.ErrNotExist) && r.Ending == Expired:
+				res = &Result{Error: &Fault{Code: "batch_expired", Message: "the line was not reached before the batch expired"}}
+			case errors.Is(err, fs.ErrNotExist):
+				continue // canceled
+			case err != nil:
+				return nil, err
+			}
+			if res.OK() == ok {
+				return l.output(r.ID, res), nil
+			}
+		}
+		return nil, nil
+	}
+}
+
+// lineReader reads lines one after the other.
+type lineReader struct {
+	next func() ([]byte, error)
+	left []byte
+}
+
+// some reports whether there is a line.
+func (r *lineReader) some() (bool, error) {
+	if len(r.left) == 0 {
+		var err error
+		if r.left, err = r.next(); err != nil {
+			return false, err
+		}
+	}
+	return len(r.left) > 0, nil
+}
+
+// Read implements io.Reader.
+func (r *lineReader) Read(to []byte) (int, error) {
+	some, err := r.some()
+	if err != nil {
+		return 0, err
+	}
+	if !some {
+		return 0, io.EOF
+	}
+	n := copy(to, r.left)
+	r.left = r.left[n:]
+	return n, nil
+}
+
+// count reads a file of results: its bytes, its lines and the tokens of these.
+func count(r io.Reader) (size int64, lines int, u Usage, err error) {
+	b := bufio.NewReader(r)
+	for {
+		line, err := b.ReadBytes('\n')
+		size += int64(len(line))
+		if len(bytes.TrimSpace(line)) > 0 {
+			lines++
+			var o outputLine
+			if json.Unmarshal(line, &o) == nil && o.Response != nil {
+				x := (&Result{Body: o.Response.Body}).usage()
+				u.add(&x)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return size, lines, u, nil
+		}
+		if err != nil {
+			return size, lines, u, err
+		}
+	}
+}
+
+// usage is the tokens of a result.
+func (r *Result) usage() (u Usage) {
+	var body struct {
+		Usage struct {
+			Prompt     int64 `json:"prompt_tokens"`
+			Completion int64 `json:"completion_tokens"`
+			Details    struct {
+				Reasoning int64 `json:"reasoning_tokens"`
+			} `json:"completion_tokens_details"`
+			Input         int64 `json:"input_tokens"`
+			Output        int64 `json:"output_tokens"`
+			OutputDetails struct {
+				Reasoning int64 `json:"reasoning_tokens"`
+			} `json:"output_tokens_details"`
+		} `json:"usage"`
+	}
+	if json.Unmarshal(r.Body, &body) != nil {
+		return u
+	}
+	b := &body.Usage
+	u.Input, u.Output = b.Prompt+b.Input, b.Completion+b.Output
+	u.OutputDetails.Reasoning = b.Details.Reasoning + b.OutputDetails.Reasoning
+	u.InputDetails.Cached = int64(r.Cached)
+	u.Total = u.Input + u.Output
+	return u
+}
+
+// add adds the tokens of another.
+func (u *Usage) add(v *Usage) {
+	u.Input += v.Input
+	u.InputDetails.Cached += v.InputDetails.Cached
+	u.Output += v.Output
+	u.OutputDetails.Reasoning += v.OutputDetails.Reasoning
+	u.Total += v.Total
+}

@@ -1,0 +1,295 @@
+package batch
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"unicode/utf8"
+)
+
+// Limits of a file of requests.
+const (
+	MaxLines = 50_000
+	MaxFile  = 200 << 20 // bytes
+	MaxLine  = 64 << 20  // bytes, of one request
+
+	maxCustomID = 512
+	maxFaults   = 100
+	// maxOrder is how much of a request decides its place: what is the same for longer than that stays
+	// in the order of the file.
+	maxOrder = 16 << 10
+)
+
+// Endpoints are those that a batch can ask.
+var Endpoints = []string{"/v1/chat/completions", "/v1/completions", "/v1/responses"}
+
+// Fault is what is wrong with a file or with a line of it.
+type Fault struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Param   string `json:"param,omitempty"`
+	Line    int    `json:"line,omitempty"` // from 1; 0: all of the file
+}
+
+// Request is a line that is a request.
+type Request struct {
+	CustomID string
+	Endpoint string
+	Model    string // as the body names it; "": it names none
+	Body     []byte // in canonical form
+}
+
+// Line is where a request is in its file, or what is wrong with it.
+type Line struct {
+	Number         int // from 1
+	Offset, Length int64
+	CustomID       string // "": it has none
+	Fault          *Fault // nil: it can be run
+	Key            string // of its result, once the model is known
+
+	order []byte // lines with a common prefix have neighboring ones
+}
+
+// Plan is a file that is a batch.
+type Plan struct {
+	Lines []Line // in the order of the file
+	Model string // that all of them name; "": none
+}
+
+// Validate reads a file of requests to an endpoint. A line that cannot be run has a fault and the
+// others run; faults say why the file is no batch. An error is one of reading.
+func Validate(r io.Reader, endpoint string) (*Plan, []Fault, error) {
+	v := &validation{endpoint: endpoint, seen: map[string]int{}}
+	err := scan(r, v.line)
+	switch {
+	case errors.Is(err, errTooMany):
+		v.fault(0, "too_many_requests", "", "there are more than %d lines, the maximum of a batch: make several files of it", MaxLines)
+	case errors.Is(err, errTooLong):
+		v.fault(0, "file_too_large", "", "there are more than %d bytes, the maximum of a batch: make several files of it", MaxFile)
+	case err != nil:
+		return nil, nil, err
+	case len(v.plan.Lines) == 0:
+		v.fault(0, "empty_file", "", "there is no line in the file")
+	case len(v.faults) == 0 && v.good == 0:
+		first := v.plan.Lines[0].Fault
+		v.fault(first.Line, "invalid_json_line", first.Param, "no line of the file is a request; the first of them: %s", first.Message)
+	}
+	if len(v.faults) > 0 {
+		return nil, v.faults, nil
+	}
+	return &v.plan, nil, nil
+}
+
+// validation is a file that is being read.
+type validation struct {
+	endpoint string
+	plan     Plan
+	faults   []Fault
+	seen     map[string]int // custom ids, and their lines
+	good     int            // lines that can be run
+}
+
+func (v *validation) fault(line int, code, param, format string, args ...any) {
+	if len(v.faults) < maxFaults {
+		v.faults = append(v.faults, Fault{Code: code, Message: fmt.Sprintf(format, args...), Param: param, Line: line})
+	}
+}
+
+// line takes a line; raw is nil if it is too long to be one.
+func (v *validation) line(number int, offset, length int64, raw []byte) {
+	q, fault := parse(raw)
+	l := Line{Number: number, Offset: offset, Length: length, CustomID: q.CustomID, Fault: fault}
+	if fault != nil {
+		fault.Line = number
+	}
+	if first, ok := v.seen[q.CustomID]; ok && q.CustomID != "" {
+		v.fault(number, "duplicate_custom_id", "custom_id", "custom_id %.80q is that of line %d, too: every line needs one of its own", q.CustomID, first)
+	} else {
+		v.seen[q.CustomID] = number
+	}
+	if q.Endpoint != "" && q.Endpoint != v.endpoint {
+		v.fault(number, "mismatched_endpoint", "url", "the line is for %.80q and the batch for %s: a batch has one endpoint", q.Endpoint, v.endpoint)
+	}
+	if fault == nil {
+		if v.good == 0 {
+			v.plan.Model = q.Model
+		} else if q.Model != v.plan.Model {
+			v.fault(number, "mismatched_model", "body.model", "the line is for the model %.80q and those before it for %.80q: a batch has one model", q.Model, v.plan.Model)
+		}
+		v.good++
+		l.order = order(q.Body)
+	}
+	v.plan.Lines = append(v.plan.Lines, l)
+}
+
+// Errors of scan.
+var (
+	errTooMany = errors.New("too many lines")
+	errTooLong = errors.New("too many bytes")
+)
+
+// scan calls f with every line that is not blank, without what ends it. raw is valid until f
+// returns, and nil for one that is longer than MaxLine.
+func scan(r io.Reader, f func(number int, offset, length int64, raw []byte)) error {
+	b := bufio.NewReaderSize(r, 64<<10)
+	var line []byte
+	var at, length int64
+	for number, lines := 1, 0; ; number++ {
+		line, length = line[:0], 0
+		start := at
+		var err error
+		for more := true; more; {
+			var piece []byte
+			piece, err = b.ReadSlice('\n')
+			more = errors.Is(err, bufio.ErrBufferFull)
+			if length += int64(len(piece)); length <= MaxLine+2 {
+				line = append(line, piece...)
+			}
+			if at += int64(len(piece)); at > MaxFile {
+				return errTooLong
+			}
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if raw, skipped := trim(line, number == 1); len(raw) > 0 {
+			if lines++; lines > MaxLines {
+				return errTooMany
+			}
+			if size := int64(len(raw)); length > MaxLine {
+				f(number, start, length, nil)
+			} else {
+				f(number, start+int64(skipped), size, raw)
+			}
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}
+
+// trim takes off white space, and a byte order mark at the beginning of a file.
+func trim(line []byte, first bool) (raw []byte, skipped int) {
+	raw = line
+	if first {
+		raw = bytes.TrimPrefix(raw, []byte("\ufeff"))
+	}
+	raw = bytes.TrimLeft(raw, " \t\r\n")
+	return bytes.TrimRight(raw, " \t\r\n"), len(line) - len(raw)
+}
+
+// parse reads a line. Of one with a fault it returns what could be read.
+func parse(raw []byte) (q Request, fault *Fault) {
+	bad := func(param, format string, args ...any) (Request, *Fault) {
+		return q, &Fault{Code: "invalid_request", Param: param, Message: fmt.Sprintf(format, args...)}
+	}
+	if raw == nil {
+		return bad("", "the line is longer than %d bytes", MaxLine)
+	}
+	var fields map[string]json.RawMessage // a struct would take names in any case
+	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
+		return q, &Fault{Code: "invalid_json_line", Message: "the line is not a JSON object" + detail(err)}
+	}
+	text := func(name string) (s string, ok bool) {
+		value, there := fields[name]
+		return s, there && json.Unmarshal(value, &s) == nil && string(value) != "null"
+	}
+	id, ok := text("custom_id")
+	if ok && len(id) <= maxCustomID {
+		q.CustomID = id
+	}
+	q.Endpoint, _ = text("url")
+	method, _ := text("method")
+	switch {
+	case !ok || id == "":
+		return bad("custom_id", "want a text that no other line has")
+	case len(id) > maxCustomID || !utf8.ValidString(id):
+		return bad("custom_id", "want at most %d bytes", maxCustomID)
+	case method != "POST":
+		return bad("method", "%.20q, want POST", method)
+	case q.Endpoint == "":
+		return bad("url", "want the endpoint, such as %s", Endpoints[0])
+	}
+	var body map[string]json.RawMessage
+	if err := json.Unmarshal(fields["body"], &body); err != nil || body == nil {
+		return bad("body", "want the request, an object")
+	}
+	if stream, ok := body["stream"]; ok && !slices.Contains([]string{"false", "null"}, string(stream)) {
+		return bad("body.stream", "a batch has no streams: leave it out")
+	}
+	if _, ok := body["previous_response_id"]; ok {
+		return bad("body.previous_response_id", "the lines of a batch stand by themselves: send the conversation as input")
+	}
+	if name, ok := body["model"]; ok {
+		if err := json.Unmarshal(name, &q.Model); err != nil {
+			return bad("body.model", "want the name of a model")
+		}
+	}
+	q.Body = canonical(body)
+	return q, nil
+}
+
+// detail is the reason of an error of JSON.
+func detail(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + err.Error()
+}
+
+// canonical is the JSON of an object with its members in order and without white space. What is
+// inside of members stays as it is: the order of a schema's properties decides what is generated.
+func canonical(fields map[string]json.RawMessage) []byte {
+	names := make([]string, 0, len(fields))
+	for name := range fields {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, name := range names {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		quoted, _ := json.Marshal(name) // texts have no errors
+		b.Write(quoted)
+		b.WriteByte(':')
+		_ = json.Compact(&b, fields[name]) // it was parsed
+	}
+	b.WriteByte('}')
+	return b.Bytes()
+}
+
+// order is what lines are sorted by, so that those with a common prefix follow one another: tools,
+// which templates write first, and then the conversation from its first message, or the text.
+// Rendered prompts would be exact, but need the model's template, and who plans a batch need not
+// have the model; messages are rendered one after the other, so equal bytes here are equal tokens
+// there.
+func order(body []byte) []byte {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(body, &fields) != nil {
+		return nil
+	}
+	var key []byte
+	for _, name := range []string{"tools", "instructions", "messages", "prompt", "input"} {
+		value := fields[name]
+		key = append(key, value[:min(len(value), maxOrder-len(key))]...)
+	}
+	return slices.Clip(key)
+}
+
+// inOrder are the lines that can be run, as they should be.
+func (p *Plan) inOrder() []*Line {
+	var list []*Line
+	for i := range p.Lines {
+		if p.Lines[i].Fault == nil {
+			list = append(list, &p.Lines[i])
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *Line) int { return bytes.Compare(a.order, b.order) })
+	return list
+}

@@ -1,0 +1,252 @@
+package batch
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+)
+
+// Result is what came of a line. Its body is a function of model, request and seed: what it was
+// beside is not in it.
+type Result struct {
+	Status int             `json:"status,omitempty"` // of HTTP; 0: it could not be asked
+	Body   json.RawMessage `json:"body,omitempty"`
+	Error  *Fault          `json:"error,omitempty"` // why it could not
+	Cached int             `json:"cached"`          // tokens of the prompt that had been processed before
+}
+
+// OK reports whether a result is an answer.
+func (r *Result) OK() bool { return r.Error == nil && r.Status >= 200 && r.Status < 300 }
+
+// hash is one of texts that cannot be taken for others.
+func hash(parts ...[]byte) [sha256.Size]byte {
+	h := sha256.New()
+	for _, p := range parts {
+		var n [8]byte
+		binary.LittleEndian.PutUint64(n[:], uint64(len(p)))
+		_, _ = h.Write(n[:]) // a hash takes all
+		_, _ = h.Write(p)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// name is a short identifier made of texts.
+func name(prefix string, parts ...string) string {
+	list := [][]byte{[]byte(prefix)}
+	for _, p := range parts {
+		list = append(list, []byte(p))
+	}
+	sum := hash(list...)
+	return prefix + base32.StdEncoding.EncodeToString(sum[:])[:26]
+}
+
+// Seed is that of a line which has none: a function of its batch and its custom id. It has 53 bits,
+// which every reader of JSON takes.
+func Seed(batch, customID string) uint64 {
+	sum := hash([]byte("seed"), []byte(batch), []byte(customID))
+	return binary.LittleEndian.Uint64(sum[:8]) >> 11
+}
+
+// seeded is the request with a seed: its own, or that of its place.
+func (q *Request) seeded(batch string) []byte {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(q.Body, &fields) != nil {
+		return q.Body // it was parsed
+	}
+	switch string(fields["seed"]) {
+	case "", "null", "-1":
+		fields["seed"] = strconv.AppendUint(nil, Seed(batch, q.CustomID), 10)
+	}
+	return canonical(fields)
+}
+
+// resultKey is where the result of a request is: under all that determines it. Results are kept for
+// each batch by itself, so that no tenant can tell by the time it takes what another has asked, and
+// what a batch leaves can be removed with it.
+func resultKey(batch, model, endpoint string, request []byte) string {
+	sum := hash([]byte(model), []byte(endpoint), request)
+	return "results/" + batch + "/" + hex.EncodeToString(sum[:])
+}
+
+// members reads an object, with its members in their order.
+func members(raw []byte) (names []string, values []json.RawMessage, err error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	t, err := d.Token()
+	if err != nil || t != json.Delim('{') {
+		return nil, nil, fmt.Errorf("the response is not a JSON object%s", detail(err))
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, nil, err
+		}
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return nil, nil, err
+		}
+		names, values = append(names, t.(string)), append(values, v)
+	}
+	return names, values, nil
+}
+
+// Identifiers that a server makes up, as they are in responses. Inside of texts quotes are escaped,
+// so that none of these is found there.
+var madeUp = regexp.MustCompile(`"(id|call_id|item_id)":"([a-z]+[-_])([A-Z2-7]{26})"`)
+
+// details of usage that depend on what else had run.
+var incidental = []string{"cached_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"}
+
+// stamp makes a response a function of its request: identifiers come from the key of the result,
+// times are those of the batch, and the usage has no details of caches and drafts. It returns the
+// tokens of the prompt that were cached.
+func stamp(body []byte, key string, created int64) (stamped []byte, cached int, err error) {
+	names, values, err := members(body)
+	if err != nil {
+		return nil, 0, err
+	}
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, member := range names {
+		v := []byte(values[i])
+		switch member {
+		case "created", "created_at", "completed_at":
+			if string(v) != "null" {
+				v = strconv.AppendInt(nil, created, 10)
+			}
+		case "usage":
+			v, cached = plainUsage(v)
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		quoted, _ := json.Marshal(member) // texts have no errors
+		b.Write(quoted)
+		b.WriteByte(':')
+		b.Write(v)
+	}
+	b.WriteByte('}')
+	renamed := map[string]string{} // one that is there twice stays one
+	stamped = madeUp.ReplaceAllFunc(b.Bytes(), func(found []byte) []byte {
+		part := madeUp.FindSubmatch(found)
+		random := string(part[3])
+		if renamed[random] == "" {
+			renamed[random] = name("", key, strconv.Itoa(len(renamed)))
+		}
+		return fmt.Appendf(nil, `"%s":"%s%s"`, part[1], part[2], renamed[random])
+	})
+	return stamped, cached, nil
+}
+
+// plainUsage is the usage of a response without what depends on other requests.
+func plainUsage(raw json.RawMessage) (plain []byte, cached int) {
+	names, values, err := members(raw)
+	if err != nil {
+		return raw, 0 // null
+	}
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, member := range names {
+		v := []byte(values[i])
+		if inner, parts, err := members(v); err == nil {
+			fields := map[string]json.RawMessage{}
+			for j, detail := range inner {
+				if detail == "cached_tokens" {
+					cached, _ = strconv.Atoi(string(parts[j]))
+				}
+				if !slices.Contains(incidental, detail) {
+					fields[detail] = parts[j]
+				}
+			}
+			v = canonical(fields)
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		_, _ = fmt.Fprintf(&b, "%q:%s", member, v) // a buffer takes all
+	}
+	b.WriteByte('}')
+	return b.Bytes(), cached
+}
+
+// same reports whether two results say the same: status, answers and the counts of tokens.
+func (r *Result) same(other *Result) bool {
+	if r.Status != other.Status || (r.Error == nil) != (other.Error == nil) {
+		return false
+	}
+	mine, err := essence(r.Body)
+	if err != nil {
+		return false
+	}
+	others, err := essence(other.Body)
+	return err == nil && bytes.Equal(mine, others)
+}
+
+// essence is the part of a response that a divergence is one of.
+func essence(body []byte) ([]byte, error) {
+	if body == nil {
+		return nil, nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return nil, err
+	}
+	for name := range fields {
+		if !slices.Contains([]string{"choices", "output", "usage", "error"}, name) {
+			delete(fields, name)
+		}
+	}
+	return canonical(fields), nil
+}
+
+// outputLine is a line of an output or error file.
+type outputLine struct {
+	ID       string        `json:"id"`
+	CustomID *string       `json:"custom_id"`
+	Response *lineResponse `json:"response"`
+	Error    *lineError    `json:"error"`
+}
+
+type lineResponse struct {
+	Status    int             `json:"status_code"`
+	RequestID string          `json:"request_id"`
+	Body      json.RawMessage `json:"body"`
+}
+
+type lineError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// output is the line of a file with a result, and a line feed.
+func (l *Line) output(batch string, r *Result) []byte {
+	at := strconv.Itoa(l.Number)
+	o := outputLine{ID: name("batch_req_", batch, at)}
+	if l.CustomID != "" {
+		o.CustomID = &l.CustomID
+	}
+	switch {
+	case r.Error != nil:
+		message := r.Error.Message
+		if r.Error.Param != "" {
+			message = r.Error.Param + ": " + message
+		}
+		if r.Error.Line > 0 {
+			message = fmt.Sprintf("line %d: %s", r.Error.Line, message)
+		}
+		o.Error = &lineError{r.Error.Code, message}
+	default:
+		o.Response = &lineResponse{r.Status, name("req_", batch, at), r.Body}
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(o) // what is in it was parsed
+	return b.Bytes()
+}

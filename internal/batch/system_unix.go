@@ -1,0 +1,42 @@
+//go:build unix
+
+package batch
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// errLocked says that a folder is somebody else's.
+var errLocked = errors.New("another process has it: name another folder with --state-dir, or leave batches to that one with --no-batches")
+
+// lockFile opens a file that nobody else has. It is free again when the process ends.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	switch {
+	case err == nil:
+		return f, nil
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		err = errLocked
+	}
+	return nil, errors.Join(err, f.Close())
+}
+
+// syncFolder has the names in a folder written to the disk.
+func syncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// isFull reports whether a disk, or a user's share of it, is full.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}

@@ -1,0 +1,37 @@
+package batch
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// errLocked says that a folder is somebody else's.
+var errLocked = errors.New("another process has it: name another folder with --state-dir, or leave batches to that one with --no-batches")
+
+const (
+	errSharing  syscall.Errno = 32  // ERROR_SHARING_VIOLATION
+	errDiskFull syscall.Errno = 112 // ERROR_DISK_FULL
+)
+
+// lockFile opens a file that nobody else has. It is free again when the process ends.
+func lockFile(path string) (*os.File, error) {
+	name, err := syscall.UTF16PtrFromString(path)
+	if err != nil {
+		return nil, err
+	}
+	h, err := syscall.CreateFile(name, syscall.GENERIC_READ|syscall.GENERIC_WRITE, 0, nil, syscall.OPEN_ALWAYS, syscall.FILE_ATTRIBUTE_NORMAL, 0)
+	switch {
+	case errors.Is(err, errSharing):
+		return nil, errLocked
+	case err != nil:
+		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(h), path), nil
+}
+
+// syncFolder has nothing to do: the system keeps names itself.
+func syncFolder(string) error { return nil }
+
+// isFull reports whether a disk is full.
+func isFull(err error) bool { return errors.Is(err, errDiskFull) }

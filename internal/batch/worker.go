@@ -1,0 +1,258 @@
+package batch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	maxAttempts  = 5
+	workingEvery = 10 * time.Second
+	// retryAfter is how long a line waits that could not be answered now, times its attempts.
+	retryAfter = 2 * time.Second
+)
+
+// What became of lines, for metrics.
+const (
+	LineCompleted = "completed"
+	LineFailed    = "failed"  // it has an error
+	LineFound     = "found"   // its result was there
+	LineRetried   = "retried" // it will be tried again
+)
+
+// LineOutcomes are all of them.
+var LineOutcomes = []string{LineCompleted, LineFailed, LineFound, LineRetried}
+
+// Call is what a Run may want to know of its line, by CallOf.
+type Call struct {
+	Owner string // of the batch
+	// First is true for one of the lines that run at a time. It may run with the priority of other
+	// requests, so that a batch goes on whatever their number.
+	First bool
+}
+
+type callKey struct{}
+
+// CallOf is what there is to know of the line that a Run was called for.
+func CallOf(ctx context.Context) Call {
+	c, _ := ctx.Value(callKey{}).(Call)
+	return c
+}
+
+// Worker makes the results of lines of one model.
+type Worker struct {
+	Store      Store
+	Queue      Queue
+	Model      string // its fingerprint
+	Run        Run
+	Concurrent int                  // lines at a time
+	Log        *slog.Logger         // nil: the default
+	Counted    func(outcome string) // called for every line; may be nil
+	Diverged   func()               // called when a result is not what it was; may be nil
+	Stored     func(batch string)   // called when a result is there; may be nil
+}
+
+// Work answers lines until ctx ends. It waits for those under way.
+func (w *Worker) Work(ctx context.Context) error {
+	if w.Log == nil {
+		w.Log = slog.Default()
+	}
+	slots := make(chan int, max(w.Concurrent, 1))
+	for i := range cap(slots) {
+		slots <- i
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		var mine []int
+		select {
+		case slot := <-slots:
+			mine = append(mine, slot)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for more := true; more; {
+			select {
+			case slot := <-slots:
+				mine = append(mine, slot)
+			default:
+				more = false
+			}
+		}
+		list, err := w.Queue.Fetch(ctx, w.Model, len(mine))
+		if err != nil && ctx.Err() == nil {
+			w.Log.Warn("batch: the queue gave no lines", "error", err)
+			pause(ctx, retryAfter)
+		}
+		for i, slot := range mine {
+			if i >= len(list) {
+				slots <- slot
+				continue
+			}
+			running.Go(func() {
+				defer func() { slots <- slot }()
+				w.handle(ctx, list[i], slot == 0)
+			})
+		}
+	}
+}
+
+// pause waits, unless ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// handle makes the result of a line, and says what became of it.
+func (w *Worker) handle(ctx context.Context, d Delivery, first bool) {
+	outcome, err := w.line(ctx, d, first)
+	h := d.Hint()
+	switch {
+	case err == nil:
+		err = d.Done()
+	case ctx.Err() != nil:
+		err = d.Later(0) // somebody else may do it at once
+	default:
+		w.Log.Warn("batch: a line has to wait", "batch", h.Batch, "line", h.Line, "attempt", d.Attempts(), "error", err)
+		outcome = LineRetried
+		err = d.Later(retryAfter * time.Duration(d.Attempts()))
+	}
+	if err != nil {
+		w.Log.Warn("batch: the queue was not told of a line", "batch", h.Batch, "line", h.Line, "error", err) // it will say it again
+	}
+	if w.Counted != nil && outcome != "" {
+		w.Counted(outcome)
+	}
+	if w.Stored != nil && outcome != "" && outcome != LineRetried {
+		w.Stored(h.Batch)
+	}
+}
+
+// line makes the result of a line, if there is none. An error means that it is to be tried again.
+func (w *Worker) line(ctx context.Context, d Delivery, first bool) (outcome string, err error) {
+	h := d.Hint()
+	data, _, err := w.Store.Get(ctx, batchKey(h.Batch))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil // it is over and gone
+	}
+	if err != nil {
+		return "", err
+	}
+	var r Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return "", fmt.Errorf("%s is damaged: %w", h.Batch, err)
+	}
+	if r.Status != InProgress || r.Fingerprint != w.Model || h.File != contentKey(r.Input) {
+		return "", nil // nobody waits for it
+	}
+	raw, err := w.Store.Range(ctx, h.File, h.Offset, h.Length)
+	if err != nil {
+		return "", err
+	}
+	q, fault := parse(raw)
+	if fault != nil || q.Endpoint != r.Endpoint {
+		w.Log.Error("batch: a hint leads to no request", "batch", h.Batch, "line", h.Line)
+		return "", nil // the reconciler knows better
+	}
+	request := q.seeded(h.Batch)
+	key := resultKey(h.Batch, w.Model, q.Endpoint, request)
+	switch f, err := w.Store.Open(ctx, key); {
+	case err == nil:
+		return LineFound, f.Close()
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", err
+	}
+	res := &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("it was tried %d times and did not end", maxAttempts)}}
+	if d.Attempts() <= maxAttempts {
+		if res, err = w.answer(ctx, d, &r, q.Endpoint, request, key, first); res == nil {
+			return "", err
+		}
+	}
+	return w.store(ctx, &h, key, res)
+}
+
+// answer asks the model. No result means that nobody waits for one, or with an error that it is to be
+// tried again.
+func (w *Worker) answer(ctx context.Context, d Delivery, r *Record, endpoint string, request []byte, key string, first bool) (*Result, error) {
+	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, callKey{}, Call{Owner: r.Owner, First: first}))
+	defer cancel(nil)
+	go w.keep(ctx, cancel, d)
+	status, body, err := w.Run(ctx, endpoint, request)
+	switch {
+	case errors.Is(context.Cause(ctx), errUnwanted):
+		return nil, nil
+	case err == nil && (status == http.StatusTooManyRequests || status >= http.StatusInternalServerError):
+		err = fmt.Errorf("status %d: %.200s", status, body)
+	case err == nil:
+		body, cached, err := stamp(body, key, int64(r.CreatedAt))
+		return &Result{Status: status, Body: body, Cached: cached}, err
+	}
+	if ctx.Err() == nil && d.Attempts() >= maxAttempts {
+		return &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("it was tried %d times; the last time: %v", maxAttempts, err)}}, nil
+	}
+	return nil, err
+}
+
+// errUnwanted ends a line that nobody waits for any more.
+var errUnwanted = errors.New("the batch does not go on")
+
+// keep tells the queue that a line is being worked on, and stops it if its batch does not go on.
+func (w *Worker) keep(ctx context.Context, cancel context.CancelCauseFunc, d Delivery) {
+	t := time.NewTicker(workingEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if err := d.Working(); err != nil {
+			w.Log.Warn("batch: the queue was not told of a line", "error", err) // another worker may do it, too
+		}
+		var r Record
+		if data, _, err := w.Store.Get(ctx, batchKey(d.Hint().Batch)); err == nil && json.Unmarshal(data, &r) == nil && r.Status != InProgress {
+			cancel(errUnwanted)
+		}
+	}
+}
+
+// store keeps a result. One that is there already must be the same.
+func (w *Worker) store(ctx context.Context, h *Hint, key string, res *Result) (string, error) {
+	data, err := json.Marshal(res)
+	if err != nil {
+		return "", err
+	}
+	err = w.Store.Create(ctx, key, bytes.NewReader(data))
+	if errors.Is(err, ErrExists) {
+		there, err := readResult(ctx, w.Store, key)
+		if err != nil {
+			return "", err
+		}
+		if there.Error == nil && res.Error == nil && !there.same(res) {
+			w.Log.Error("batch: two workers gave different answers to the same request: their models, builds or processors differ, or one is damaged", "batch", h.Batch, "line", h.Line, "result", key)
+			if w.Diverged != nil {
+				w.Diverged()
+			}
+		}
+		return LineFound, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if res.OK() {
+		return LineCompleted, nil
+	}
+	return LineFailed, nil
+}

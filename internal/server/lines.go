@@ -1,0 +1,250 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/batch"
+	"github.com/foretoken/foretoken/internal/rescue"
+	"github.com/foretoken/foretoken/internal/server/batches"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/generate"
+)
+
+// Batches are what batches need. The server does not close it.
+type Batches struct {
+	Store   batch.Store
+	Queue   batch.Queue
+	Records string           // folder for the digests of weights; "": they are hashed at every start
+	Lines   int              // that run at a time for each model; 0: as many as its batch has
+	Now     func() time.Time // nil: time.Now
+}
+
+// defaultLines is how many lines run at a time if no option says: an engine's usual batch.
+const defaultLines = 16
+
+// lines runs the lines of batches.
+type lines struct {
+	s           *Server
+	o           Batches
+	coordinator *batch.Coordinator
+	tenants     map[string]string // owner → tenant
+	stop        context.CancelFunc
+	running     sync.WaitGroup
+	ctx         context.Context
+
+	outcomes *prometheus.CounterVec
+	diverged prometheus.Counter
+
+	mu      sync.Mutex               // protects what follows
+	workers map[string]bool          // by fingerprint
+	names   map[string]*fingerprints // by name of the model
+}
+
+// fingerprints remembers the fingerprint of a model while it is loaded.
+type fingerprints struct {
+	model *foretoken.Model
+	id    string
+}
+
+// newLines adds files and batches to a server.
+func newLines(s *Server, o Batches) *lines {
+	b := &lines{s: s, o: o, workers: map[string]bool{}, names: map[string]*fingerprints{}, tenants: map[string]string{}}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	if s.o.Keys != nil {
+		for _, sum := range s.o.Keys.sums {
+			tenant := hex.EncodeToString(sum[:])
+			b.tenants[owner(tenant)] = tenant
+		}
+	}
+	b.coordinator = batch.NewCoordinator(batch.Options{
+		Store: o.Store, Queue: o.Queue, Fingerprint: b.fingerprint, Work: b.work, Now: o.Now, Log: s.log,
+	})
+	b.outcomes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "foretoken_batch_lines_total", Help: "Lines of batches, by what became of them: completed, failed, found (there was a result) or retried."}, []string{"outcome"})
+	for _, outcome := range batch.LineOutcomes {
+		b.outcomes.WithLabelValues(outcome) // there from the start
+	}
+	b.diverged = prometheus.NewCounter(prometheus.CounterOpts{Name: "foretoken_batch_divergence_total", Help: "Lines whose result was not the one that was there already: workers that should give the same answers do not."})
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_lines_waiting", Help: "Lines of batches without a result."}, func() float64 { return float64(b.coordinator.Waiting()) })
+	s.metrics.registry.MustRegister(b.outcomes, b.diverged, waiting)
+	desk := &batches.Desk{Coordinator: b.coordinator, Owner: func(r *http.Request) string { return owner(generate.Tenant(r.Context())) }}
+	desk.Register(s.mux)
+	return b
+}
+
+// owner is the name under which a tenant's files and batches are stored: not the tenant's, which is a
+// secret.
+func owner(tenant string) string {
+	if tenant == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte("owner of batches " + tenant))
+	return hex.EncodeToString(sum[:16])
+}
+
+// start has the coordinator work, until end.
+func (b *lines) start() {
+	b.running.Go(func() { b.guard(func() error { b.coordinator.Run(b.ctx); return nil }) })
+}
+
+// end stops all lines and returns when none runs. They go on when the server is started again.
+func (b *lines) end() {
+	b.stop()
+	b.running.Wait()
+}
+
+// RunBatches works on batches until ctx ends, of a server that does not Serve.
+func (s *Server) RunBatches(ctx context.Context) {
+	defer context.AfterFunc(ctx, s.lines.stop)()
+	s.lines.start()
+	s.lines.running.Wait()
+}
+
+// Coordinator is that of the batches; nil: there are none.
+func (s *Server) Coordinator() *batch.Coordinator {
+	if s.lines == nil {
+		return nil
+	}
+	return s.lines.coordinator
+}
+
+// guard calls f, whose panic must not end the process.
+func (b *lines) guard(f func() error) {
+	if err := rescue.Do(f); err != nil && b.ctx.Err() == nil {
+		b.s.log.Error("batches", "error", err)
+	}
+}
+
+// fingerprint implements batch.Options.Fingerprint.
+func (b *lines) fingerprint(ctx context.Context, name string) (string, error) {
+	name = b.s.service.Resolve(name)
+	m, done, err := b.s.library.Use(ctx, name)
+	if errors.Is(err, foretoken.ErrUnknownModel) {
+		return "", fmt.Errorf("%w: %w", batch.ErrModel, err)
+	}
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	b.mu.Lock()
+	known := b.names[name]
+	b.mu.Unlock()
+	if known != nil && known.model == m {
+		return known.id, nil
+	}
+	id, err := m.Fingerprint(ctx, b.o.Records)
+	if err != nil {
+		return "", err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.names[name] = &fingerprints{m, id}
+	return id, nil
+}
+
+// work implements batch.Options.Work.
+func (b *lines) work(model, fingerprint string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.workers[fingerprint] || b.ctx.Err() != nil {
+		return
+	}
+	b.workers[fingerprint] = true
+	b.running.Go(func() {
+		b.guard(func() error {
+			id, err := b.fingerprint(b.ctx, model)
+			if err != nil && !errors.Is(err, batch.ErrModel) { // it may be loaded the next time
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				delete(b.workers, fingerprint)
+				return err
+			}
+			if id != fingerprint {
+				b.s.log.Warn("a batch waits for a model that this server does not have: it is not there, or its files or options are others than when the batch began", "model", model)
+				return nil
+			}
+			worker := b.s.Worker(b.o, model, fingerprint)
+			worker.Counted = func(outcome string) { b.outcomes.WithLabelValues(outcome).Inc() }
+			worker.Diverged, worker.Stored = b.diverged.Inc, b.coordinator.Stored
+			return worker.Work(b.ctx)
+		})
+	})
+}
+
+// Worker is one for the lines of a model of the server.
+func (s *Server) Worker(o Batches, model, fingerprint string) *batch.Worker {
+	n := o.Lines
+	if e := s.entry(s.service.Resolve(model)); e != nil {
+		n = cmp.Or(n, e.Options.MaxBatch)
+	}
+	return &batch.Worker{Store: o.Store, Queue: o.Queue, Model: fingerprint, Run: s.Run, Concurrent: cmp.Or(n, defaultLines), Log: s.log}
+}
+
+// Fingerprint identifies a model of the server, which is loaded if need be.
+func (s *Server) Fingerprint(ctx context.Context, model, records string) (string, error) {
+	m, done, err := s.library.Use(ctx, s.service.Resolve(model))
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	return m.Fingerprint(ctx, records)
+}
+
+// Lines are served after other requests, but for one at a time: it waits with them, so that a batch
+// goes on whatever their number.
+const linePriority = -1
+
+// Run implements batch.Run: a line is answered by the handler of its endpoint, as any other request.
+func (s *Server) Run(ctx context.Context, endpoint string, request []byte) (status int, response []byte, err error) {
+	call := batch.CallOf(ctx)
+	tenant := call.Owner
+	if s.lines != nil && s.lines.tenants[call.Owner] != "" {
+		tenant = s.lines.tenants[call.Owner]
+	}
+	inner := generate.WithTenant(ctx, tenant)
+	if !call.First {
+		inner = generate.WithPriority(inner, linePriority)
+	}
+	if s.o.StrictFields {
+		inner = body.WithStrict(inner)
+	}
+	r, err := http.NewRequestWithContext(inner, http.MethodPost, endpoint, io.NopCloser(bytes.NewReader(nil)))
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Body = body.Held(bytes.Clone(request))
+	w := &lineResponse{header: http.Header{}, status: http.StatusOK}
+	err = rescue.Do(func() error {
+		s.mux.ServeHTTP(w, r)
+		return nil
+	})
+	return w.status, w.body.Bytes(), errors.Join(err, ctx.Err())
+}
+
+// lineResponse is a response that is kept.
+type lineResponse struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (w *lineResponse) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *lineResponse) WriteHeader(status int) { w.status = status }
+
+// Write implements io.Writer.
+func (w *lineResponse) Write(b []byte) (int, error) { return w.body.Write(b) }
