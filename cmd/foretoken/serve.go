@@ -64,7 +64,7 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 		log.Info("ready")
 		notify(log, "READY=1")
 	}
-	closeBatches, err := f.openBatches(log, &o)
+	closeBatches, err := f.openBatches(cmd.Context(), log, &o)
 	if err != nil {
 		return err
 	}
