@@ -71,7 +71,7 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	if o.Events != nil {
 		defer o.Events.Close()
 	}
-	closeBatches, err := f.openBatches(log, &o)
+	closeBatches, err := f.openBatches(cmd.Context(), log, &o)
 	if err != nil {
 		return err
 	}

@@ -49,6 +49,7 @@ type serveFlags struct {
 	stateDir  string
 	noBatches bool
 	lines     setting[int]
+	queueing  queueFlags
 
 	host                  string
 	port                  setting[int]
@@ -147,6 +148,7 @@ func (f *serveFlags) complete(cmd *cobra.Command) {
 	mustFlag(cmd.MarkFlagFilename("tls-key", "pem", "key"))
 	mustFlag(cmd.MarkFlagDirname("prefix-cache-dir"))
 	mustFlag(cmd.MarkFlagDirname("state-dir"))
+	f.queueing.complete(cmd)
 }
 
 // logger is the server's log.
@@ -226,7 +228,7 @@ func (f *serveFlags) validate() error {
 	case f.model.vision.projector != "" && len(f.models) > 1:
 		return usagef("--mmproj is the vision tower of one model, and there are %d: put it beside its model, under a name that begins with mmproj", len(f.models))
 	}
-	return errors.Join(f.validateCache(), f.model.draft.validate(), f.model.vision.validate())
+	return errors.Join(f.validateCache(), f.model.draft.validate(), f.model.vision.validate(), f.queueing.validate())
 }
 
 // keys are the API keys that were given, nil if none was.

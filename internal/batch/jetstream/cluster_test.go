@@ -2,139 +2,20 @@ package jetstream_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/batch/batchtest"
 	"github.com/foretoken/foretoken/internal/batch/jetstream"
+	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
 )
 
-// nodeVariable makes the test program a node of a cluster, with its settings.
-const nodeVariable = "FORETOKEN_TEST_NODE"
-
-// node is a server of a cluster, as a process of its own.
-type node struct {
-	Name        string
-	Port, Route int
-	Routes      []string
-	Dir         string
-
-	process *exec.Cmd
-}
-
-func TestMain(m *testing.M) {
-	if text := os.Getenv(nodeVariable); text != "" {
-		if err := beNode(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// beNode runs a server until the process is killed, or nobody reads what it prints.
-func beNode(text string) error {
-	var n node
-	if err := json.Unmarshal([]byte(text), &n); err != nil {
-		return err
-	}
-	var routes []*url.URL
-	for _, r := range n.Routes {
-		u, err := url.Parse(r)
-		if err != nil {
-			return err
-		}
-		routes = append(routes, u)
-	}
-	s, err := server.NewServer(&server.Options{
-		ServerName: n.Name, Host: "127.0.0.1", Port: n.Port, NoSigs: true, NoLog: true, JetStream: true, StoreDir: n.Dir,
-		Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: n.Route}, Routes: routes,
-	})
-	if err != nil {
-		return err
-	}
-	s.Start()
-	_, err = os.Stdin.Read(make([]byte, 1)) // ends when the parent does
-	s.Shutdown()
-	return err
-}
-
-// start starts the process of a node.
-func (n *node) start(t *testing.T) {
-	t.Helper()
-	text, err := json.Marshal(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.process = exec.CommandContext(t.Context(), os.Args[0])
-	n.process.Env = append(os.Environ(), nodeVariable+"="+string(text))
-	n.process.Stderr = os.Stderr
-	if _, err := n.process.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.process.Start(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// kill ends the process of a node without a word.
-func (n *node) kill(t *testing.T) {
-	t.Helper()
-	if err := n.process.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = n.process.Wait() // it was killed
-}
-
-// cluster starts three nodes.
-func cluster(t *testing.T) (nodes []*node, servers []string) {
-	t.Helper()
-	dir := t.TempDir()
-	var listeners []net.Listener
-	for range 6 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		listeners = append(listeners, l)
-	}
-	port := func(i int) int { return listeners[i].Addr().(*net.TCPAddr).Port }
-	var routes []string
-	for i := range 3 {
-		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port(3+i)))
-	}
-	for i := range 3 {
-		nodes = append(nodes, &node{Name: fmt.Sprint("node", i), Port: port(i), Route: port(3 + i), Routes: routes, Dir: filepath.Join(dir, fmt.Sprint(i))})
-		servers = append(servers, fmt.Sprintf("nats://127.0.0.1:%d", port(i)))
-	}
-	for _, l := range listeners {
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, n := range nodes {
-		n.start(t)
-		t.Cleanup(func() {
-			_ = n.process.Process.Kill() // it may be dead
-			_ = n.process.Wait()
-		})
-	}
-	return nodes, servers
-}
+func TestMain(m *testing.M) { natstest.Main(m) }
 
 // dial connects to a cluster that is about to find itself.
 func dial(t *testing.T, servers []string) *jetstream.Conn {
@@ -153,7 +34,7 @@ func dial(t *testing.T, servers []string) *jetstream.Conn {
 
 // Three nodes, and one is killed while lines are worked on, and comes back: every result is there.
 func TestClusterLosesANode(t *testing.T) {
-	nodes, servers := cluster(t)
+	nodes, servers := natstest.Cluster(t, 3)
 	c := dial(t, servers)
 	q := c.Queue()
 	s, err := c.Store(t.Context(), t.TempDir(), 0)
@@ -175,9 +56,9 @@ func TestClusterLosesANode(t *testing.T) {
 		}
 		switch i {
 		case lines / 3:
-			nodes[0].kill(t)
+			nodes[0].Kill(t)
 		case 2 * lines / 3:
-			nodes[0].start(t)
+			nodes[0].Start(t)
 		}
 	}
 	for count(ctx, s) < lines && ctx.Err() == nil {
