@@ -126,6 +126,9 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	if err == nil {
 		b, err = f.follow(ctx, c, s, b.ID)
 	}
+	if b.Status == batch.Failed { // there is nothing to go on with
+		return errors.Join(err, os.RemoveAll(partial))
+	}
 	if err != nil {
 		return err
 	}

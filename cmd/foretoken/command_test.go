@@ -23,7 +23,20 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
-	os.Exit(m.Run())
+	os.Exit(runTests(m))
+}
+
+// runTests runs the tests with a folder for state that is not the user's.
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "foretoken-state")
+	if err == nil {
+		err = os.Setenv("XDG_STATE_HOME", dir)
+	}
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	return m.Run()
 }
 
 // outcome is what a command printed and returned.

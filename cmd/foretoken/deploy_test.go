@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
@@ -96,7 +97,15 @@ type deployment struct {
 // metrics have all names.
 func offered(t *testing.T) http.Handler {
 	t.Helper()
-	s, err := server.New(server.Options{Models: []server.Model{{Name: "tiny", Path: foretoken.Tiny}}, Log: slog.New(slog.DiscardHandler)})
+	folder, err := batch.OpenFolder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = folder.Close() })
+	s, err := server.New(server.Options{
+		Models: []server.Model{{Name: "tiny", Path: foretoken.Tiny}}, Log: slog.New(slog.DiscardHandler),
+		Batches: &server.Batches{Store: folder, Queue: batch.NewMemory()},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,6 +43,9 @@ type serveFlags struct {
 	cacheDirs           texts
 	cacheUses           setting[int]
 
+	metricsAddr                string
+	kvEvents, kvReplay, kvName string
+
 	stateDir  string
 	noBatches bool
 	lines     setting[int]
@@ -73,7 +76,7 @@ func newServeFlags() *serveFlags {
 }
 
 func (f *serveFlags) groups() []flagGroup {
-	return []flagGroup{f.modelGroup(), f.memoryGroup(), f.batchGroup(), f.networkGroup(), f.model.draft.group()}
+	return []flagGroup{f.modelGroup(), f.memoryGroup(), f.batchGroup(), f.networkGroup(), f.gatewayGroup(), f.model.draft.group()}
 }
 
 func (f *serveFlags) modelGroup() flagGroup {
@@ -216,6 +219,10 @@ func (f *serveFlags) validate() error {
 		return usagef("--no-prefix-cache and --share-prefix-cache exclude each other")
 	case f.noCache && len(f.cacheDirs) > 0:
 		return usagef("--no-prefix-cache and --prefix-cache-dir exclude each other")
+	case f.noCache && f.kvEvents != "":
+		return usagef("--no-prefix-cache and --kv-events exclude each other")
+	case f.kvEvents == "" && (f.kvReplay != "" || f.kvName != ""):
+		return usagef("--kv-events-replay and --kv-events-name need --kv-events")
 	case f.model.vision.off && len(f.imageHosts) > 0:
 		return usagef("--allow-image-urls is for pictures, which --no-vision refuses")
 	case f.model.vision.projector != "" && len(f.models) > 1:

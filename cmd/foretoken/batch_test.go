@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// requests writes a file of n requests and returns its path.
+func requests(t *testing.T, n int, more string) string {
+	t.Helper()
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `{"custom_id":"%d","method":"POST","url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":"Count to %d."}],"max_tokens":6}}`+"\n", i, i)
+	}
+	path := filepath.Join(t.TempDir(), "in.jsonl")
+	if err := os.WriteFile(path, []byte(b.String()+more), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestBatchRunAnswersAFile(t *testing.T) {
+	in, dir := requests(t, 3, "{\n"), t.TempDir()
+	var outputs []string
+	for _, name := range []string{"a.jsonl", "b.jsonl"} {
+		out := filepath.Join(dir, name)
+		r := runIn(t, nil, "batch", "run", in, out, "--threads", "1")
+		if r.code != 1 || !strings.Contains(r.err, "1 line without an answer") {
+			t.Fatalf("%+v", r)
+		}
+		data, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed, err := os.ReadFile(strings.TrimSuffix(out, ".jsonl") + ".errors.jsonl")
+		if err != nil || !strings.Contains(string(failed), "line 4: ") {
+			t.Errorf("%v: %s", err, failed)
+		}
+		if _, err := os.Stat(out + ".partial"); err == nil {
+			t.Error("the folder of what is done is still there")
+		}
+		answers := []string{}
+		for line := range strings.Lines(string(data)) {
+			_, line, _ = strings.Cut(line, `"choices"`)
+			answers = append(answers, line)
+		}
+		outputs = append(outputs, strings.Join(answers, "\n"))
+		if len(answers) != 3 {
+			t.Errorf("%d answers: %s", len(answers), data)
+		}
+	}
+	if outputs[0] != outputs[1] {
+		t.Errorf("two runs:\n%s\n%s", outputs[0], outputs[1])
+	}
+}
+
+func TestBatchRunGoesOn(t *testing.T) {
+	in, other, out := requests(t, 2, ""), requests(t, 3, ""), filepath.Join(t.TempDir(), "out.jsonl")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := exec.CommandContext(t.Context(), self, "batch", "run", in, out, "--threads", "1")
+	program.Env = append(os.Environ(), asProgram+"=1")
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) { // until it has begun
+		if list, err := filepath.Glob(filepath.Join(out+".partial", "batches", "*")); err == nil && len(list) > 0 {
+			break
+		}
+		if _, err := os.Stat(out); err == nil {
+			break
+		}
+	}
+	_ = program.Process.Kill() // it may have ended
+	_ = program.Wait()
+	if _, err := os.Stat(out); err != nil {
+		if r := runIn(t, nil, "batch", "run", other, out, "--threads", "1"); r.code != 2 || !strings.Contains(r.err, "another input") {
+			t.Errorf("with other requests: %+v", r)
+		}
+		if r := runIn(t, nil, "batch", "run", in, out, "--threads", "1"); r.code != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if data, err := os.ReadFile(out); err != nil || strings.Count(string(data), "\n") != 2 {
+		t.Errorf("%v: %s", err, data)
+	}
+	if r := runIn(t, nil, "batch", "run", in, out); r.code != 2 {
+		t.Errorf("over an output: %+v", r)
+	}
+}
+
+func TestBatchRunRefusesWhatIsNone(t *testing.T) {
+	in := requests(t, 0, "hello\n")
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{in}, 2, "arguments"},
+		{[]string{in, filepath.Join(t.TempDir(), "out.jsonl")}, 1, "line 1: "},
+		{[]string{"none.jsonl", filepath.Join(t.TempDir(), "out.jsonl")}, 1, "none.jsonl"},
+	} {
+		if r := runIn(t, nil, append([]string{"batch", "run"}, c.args...)...); r.code != c.code || !strings.Contains(r.err, c.says) {
+			t.Errorf("%q: %+v", c.args, r)
+		}
+	}
+}
