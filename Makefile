@@ -13,7 +13,7 @@ ARCHIVES  := $(PLATFORMS) linux/amd64:cuda linux/arm64:cuda windows/amd64:cuda
 
 # What crosscheck checks: every file that this machine does not compile, so each system, each
 # processor and each build tag once. All platforms: make cross.
-VARIANTS := linux/amd64:noasm,noembed linux/arm64:emulated,cuda darwin/arm64:cuda windows/amd64:cuda
+VARIANTS := linux/amd64:noasm,noembed,noqueue linux/arm64:emulated,cuda darwin/arm64:cuda windows/amd64:cuda
 
 # Tests compute on one processor each, and as many packages run beside each other: threads of the
 # models in tests spend most of their time waiting for each other. Tests that are about threads

@@ -199,6 +199,23 @@ func (p *place) hash() [sha256.Size]byte {
 	return sha256.Sum256(binary.LittleEndian.AppendUint64(p.view.Hash[:], uint64(p.time)))
 }
 
+// Rows is a place in a prompt where the model is fed rows of a picture, or of a stretch of a video,
+// in place of the ids there, which are all the same.
+type Rows struct {
+	At, N int
+	Hash  [sha256.Size]byte // of all that the rows are made of
+}
+
+// Rows are the places of pictures and videos among IDs, ascending.
+func (p *Prompt) Rows() []Rows {
+	list := make([]Rows, len(p.places))
+	for i := range p.places {
+		x := &p.places[i]
+		list[i] = Rows{x.at, x.n, x.hash()}
+	}
+	return list
+}
+
 // inputs are a prompt's first n tokens as the engine takes them: pictures are rows, and no tokens
 // in their places.
 func (p *Prompt) inputs(n int) (ids []int32, list []engine.Input) {

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -111,11 +112,20 @@ type PrefixCache struct {
 	Shared     string // s3://bucket/prefix that several processes share; "": none
 	S3         S3     // how to reach it
 	SharedUses int    // how often a prefix is used before it is written there, 1 or more; 0: 2
+
+	// Observer hears which prefixes can be resumed, so that others can send their requests here;
+	// nil: nobody does. It hears nothing of requests with a salt.
+	Observer PrefixObserver
 }
 
 // S3 says how to reach a server that speaks the S3 protocol. The zero value is Amazon's, with the
 // credentials of the machine.
 type S3 = s3.Options
+
+// PrefixObserver hears which prefixes the cache of a model can resume: prompts that begin with
+// those tokens and go on are computed from there. Its methods are called one at a time, and the
+// model waits for them.
+type PrefixObserver = prefix.Observer
 
 // Compute is the arithmetic of a model with quantized weights.
 type Compute = backend.Compute
@@ -174,6 +184,7 @@ type Model struct {
 	bucket  *s3.Bucket
 	secret  [sha256.Size]byte // that salts are mixed with
 	cached  bool
+	pages   int // of the longest sequence that the memory could hold
 	builtIn bool
 	source  source
 
@@ -271,6 +282,7 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 		return err
 	}
 	pool := state.NewPool(m.backend, m.memory(o.KVMemory))
+	m.pages = m.need().Tokens(pool.Budget(), math.MaxInt32) / PageTokens
 	learned, err := m.selfTest(o.Speculation, pool)
 	if err != nil {
 		return err
@@ -280,7 +292,7 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 	}
 	e := engine.Options{
 		Context: m.context, MaxBatch: o.MaxBatch, MaxQueue: o.MaxQueue, MaxRound: o.MaxRound,
-		Cache: m.cached, Disk: m.disk, Shared: m.shared, Drafter: m.draft.drafter, Controller: learned, Broken: o.OnBroken, Log: m.log,
+		Cache: m.cached, Disk: m.disk, Shared: m.shared, Observer: o.PrefixCache.Observer, Drafter: m.draft.drafter, Controller: learned, Broken: o.OnBroken, Log: m.log,
 	}
 	if m.sight != nil {
 		e.Tower, e.TowerMemory = m.sight.tower, o.Vision.Memory
@@ -292,15 +304,21 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 	return err
 }
 
-// memory is the budget for sequences: want bytes, but enough for one of the longest.
-func (m *Model) memory(want int64) int64 {
+// need is the memory that a sequence needs.
+func (m *Model) need() *state.Need {
 	var draft state.Layout
 	if m.draft.drafter != nil {
 		draft = m.draft.drafter.Layout()
 	}
-	one := spec.Need(m.model.Layout(), draft, m.info.Width)
+	n := spec.Need(m.model.Layout(), draft, m.info.Width)
+	return &n
+}
+
+// memory is the budget for sequences: want bytes, but enough for one of the longest.
+func (m *Model) memory(want int64) int64 {
+	one := m.need()
 	if want < 0 {
-		want = state.FreeMemory(m.backend, m.model.Layout(), draft) / 2
+		want = state.FreeMemory(m.backend, one.Target, one.Draft) / 2
 	}
 	return max(want, one.Bytes(m.context))
 }

@@ -26,6 +26,17 @@ var glmTokens = []string{
 // template of tests of package chat.
 func openGLM(t testing.TB, template string) *Model {
 	t.Helper()
+	m, err := Open(writeGLM(t, template), Options{Threads: 1, Log: silent, Speculation: Speculation{NoSelfTest: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	return m
+}
+
+// writeGLM writes what openGLM opens, and returns its folder.
+func writeGLM(t testing.TB, template string) string {
+	t.Helper()
 	fixture, dir := golden.Dir(t, "glm4_moe_air"), t.TempDir()
 	files := map[string][]byte{"model.safetensors": widen(t, read(t, filepath.Join(fixture, "model.safetensors")), glmVocab), "chat_template.jinja": read(t, "chat/testdata/"+template)}
 	var config map[string]any
@@ -39,12 +50,7 @@ func openGLM(t testing.TB, template string) *Model {
 			t.Fatal(err)
 		}
 	}
-	m, err := Open(dir, Options{Threads: 1, Log: silent, Speculation: Speculation{NoSelfTest: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = m.Close() })
-	return m
+	return dir
 }
 
 const glmVocab = 288

@@ -146,6 +146,9 @@ type Round struct {
 	Forced    int // tokens beside them that the grammar forced
 }
 
+// PageTokens is how many tokens a page of the KV cache has.
+const PageTokens = backend.PageTokens
+
 // Stats is what a model has done since it was opened, and what it is doing.
 type Stats struct {
 	Running, Waiting int // requests
@@ -164,6 +167,7 @@ type Stats struct {
 
 	KVUsed, KVBudget int64 // bytes of sequences and prefix cache, and their maximum
 	KVPages          int   // of keys and values
+	KVMaxPages       int   // of PageTokens tokens that KVBudget could hold of one sequence
 	PrefixCache      PrefixCacheStats
 	Background       BackgroundStats
 	Vision           VisionStats
@@ -246,7 +250,7 @@ func (m *Model) Stats() Stats {
 	x := Stats{
 		Running: s.Running, Waiting: s.Waiting, Rounds: s.Rounds, Finished: map[Finish]int64{}, Canceled: s.Canceled, Faults: s.Faults,
 		PromptTokens: s.PromptTokens, CachedTokens: s.CachedTokens, Tokens: s.Tokens, Forced: s.Forced, Preemptions: s.Preemptions,
-		DraftedAt: s.Drafted, AcceptedAt: s.Accepted, KVUsed: s.Memory.Used, KVBudget: s.Memory.Budget, KVPages: s.Memory.Pages,
+		DraftedAt: s.Drafted, AcceptedAt: s.Accepted, KVUsed: s.Memory.Used, KVBudget: s.Memory.Budget, KVPages: s.Memory.Pages, KVMaxPages: m.pages,
 		PrefixCache: PrefixCacheStats{
 			Entries: s.Cache.Entries, Bytes: s.Cache.Bytes, Hits: s.Cache.Hits, Misses: s.Cache.Misses, Evictions: s.Cache.Evictions,
 		},

@@ -191,6 +191,9 @@ func printModel(w io.Writer, r *bench.ModelReport) {
 		tell(w, fmt.Sprintf("%4d  %8.2f  %8.1f  %8.2f  %11.2f   %s\n", p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne, shareText(r.Shares[i])))
 	}
 	tell(w, fmt.Sprintf("draft %8.2f%32.2f   %s\n\n", r.Draft.Seconds*1e3, r.Draft.OfOne, shareText(r.DraftShare)))
+	if len(r.Kernels) > 0 {
+		printCosts(w, r.Passes[0].Rows, r.Kernels[0])
+	}
 	for _, p := range r.Prompts {
 		tell(w, fmt.Sprintf("prompt of %d tokens: %.0f ms, %.1f tok/s, %.0f Gop/s in matrix products\n", p.Tokens, p.Seconds*1e3, p.TokensPerSec, p.GOps))
 		tell(w, fmt.Sprintf("  %s\n", shareText(p.Shares)))
@@ -200,6 +203,20 @@ func printModel(w io.Writer, r *bench.ModelReport) {
 			s.Width, s.Height, s.Patches, s.Tokens, s.Seconds*1e3, r.VisionBits, s.LongestStep*1e3, s.ProductsGOps, s.FirstToken*1e3))
 		tell(w, fmt.Sprintf("  %s\n", shareText(s.TowerShares)))
 	}
+}
+
+// printCosts is what the kernels of a pass take, one after another.
+func printCosts(w io.Writer, rows int, costs []backend.Cost) {
+	count, seconds := 0, 0.0
+	for _, c := range costs {
+		count, seconds = count+c.Count, seconds+c.Seconds
+	}
+	tell(w, fmt.Sprintf("rows %d: %d kernels, one after another %.2f ms\n", rows, count, seconds*1e3))
+	tell(w, "   times   µs each    µs all   kernel\n")
+	for _, c := range costs {
+		tell(w, fmt.Sprintf("%8d  %8.2f  %8.1f   %s\n", c.Count, c.Seconds*1e6/float64(c.Count), c.Seconds*1e6, c.Kernel))
+	}
+	tell(w, "\n")
 }
 
 // imageSizes reads a list of WIDTHxHEIGHT.

@@ -28,7 +28,7 @@ checkpoint folder, a GGUF file, the Hugging Face hub, or the small model inside 
 	}
 	root.SetVersionTemplate("foretoken {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(newRunCommand(), newGenerateCommand(), newBenchCommand(), newInspectCommand(), newDoctorCommand(), newPullCommand(), newListCommand(), newRmCommand(), newDevicesCommand(), newConvertCommand(), newMTPCommand(), newServeCommand(), newBatchCommand(), newManCommand(), newVersionCommand())
+	root.AddCommand(newRunCommand(), newGenerateCommand(), newBenchCommand(), newInspectCommand(), newDoctorCommand(), newPullCommand(), newListCommand(), newRmCommand(), newDevicesCommand(), newConvertCommand(), newMTPCommand(), newServeCommand(), newWorkerCommand(), newBatchCommand(), newManCommand(), newVersionCommand())
 	return root
 }
 

@@ -32,7 +32,8 @@ It listens on this machine only, unless --host says otherwise; then clients need
 or SIGTERM it accepts no more requests and finishes those under way, for --drain-timeout at most;
 a second signal ends it at once.
 
-/healthz and /readyz are for probes, /metrics for Prometheus, /v1/status for people.`,
+/healthz and /readyz are for probes, /metrics for Prometheus, /v1/status for people. Gateways that
+choose between several servers read --metrics-addr and --kv-events: see docs/scale.md.`,
 		Example: `  foretoken serve
   foretoken serve --model ~/models/Qwen3.5-4B --quantize 4 --served-model-name gpt-4o
   foretoken serve --model Qwen/Qwen3.5-4B --model tiny --models-memory 16GiB --keep-alive 10m
@@ -64,7 +65,13 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 		log.Info("ready")
 		notify(log, "READY=1")
 	}
-	closeBatches, err := f.openBatches(log, &o)
+	if o.Events, err = f.publisher(log); err != nil {
+		return err
+	}
+	if o.Events != nil {
+		defer o.Events.Close()
+	}
+	closeBatches, err := f.openBatches(cmd.Context(), log, &o)
 	if err != nil {
 		return err
 	}
@@ -77,6 +84,11 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	if err != nil {
 		return fmt.Errorf("%w; choose another port with --port", err)
 	}
+	end, err := f.serveGateway(log, s, o.Events)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer end()
 	scheme := "http"
 	if o.TLS != nil {
 		scheme = "https"

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 
-	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
@@ -16,33 +16,40 @@ func (f *serveFlags) batchGroup() flagGroup {
 	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` for files, batches and their results (default: foretoken/batches in the user's folder for state)")
 	fs.BoolVar(&f.noBatches, "no-batches", false, "take no files and batches")
 	fs.Var(&f.lines, "batch-lines", "maximum lines of batches that run at a time, for each model (default: --max-batch)")
+	f.queueing.add(g)
 	return g
 }
 
 // openBatches gives the server a folder for batches. Without --state-dir a folder that cannot be had
 // is no reason not to serve: another server may have it.
-func (f *serveFlags) openBatches(log *slog.Logger, o *server.Options) (end func(), err error) {
+func (f *serveFlags) openBatches(ctx context.Context, log *slog.Logger, o *server.Options) (end func(), err error) {
 	end = func() {}
 	if f.noBatches {
 		if f.stateDir != "" {
 			return nil, usagef("--state-dir %s is for batches, and --no-batches says that there are none: leave out one of them", f.stateDir)
 		}
+		if f.queueing.servers != "" {
+			return nil, usagef("--queue is for batches, and --no-batches says that there are none: leave out one of them")
+		}
 		return end, nil
 	}
 	dir := f.stateDir
-	if dir == "" {
+	if dir == "" && f.queueing.servers == "" {
 		if state := stateFolder(); state != "" {
 			dir = filepath.Join(state, "batches")
 		}
 	}
-	folder, err := batch.OpenFolder(dir)
-	if err != nil && f.stateDir != "" {
+	b, end, err := f.queueing.open(ctx, dir, log)
+	switch {
+	case err == nil:
+		b.Lines = f.lines.or(0)
+		o.Batches = b
+		return end, nil
+	case f.queueing.servers != "":
+		return nil, err
+	case f.stateDir != "":
 		return nil, fmt.Errorf("--state-dir: %w", err)
 	}
-	if err != nil {
-		log.Warn("no batches", "error", err)
-		return end, nil
-	}
-	o.Batches = &server.Batches{Store: folder, Queue: batch.NewMemory(), Records: filepath.Join(dir, "weights"), Lines: f.lines.or(0)}
-	return func() { _ = folder.Close() }, nil // it only unlocks
+	log.Warn("no batches", "error", err)
+	return func() {}, nil
 }

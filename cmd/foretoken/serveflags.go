@@ -43,9 +43,13 @@ type serveFlags struct {
 	cacheDirs           texts
 	cacheUses           setting[int]
 
+	metricsAddr                string
+	kvEvents, kvReplay, kvName string
+
 	stateDir  string
 	noBatches bool
 	lines     setting[int]
+	queueing  queueFlags
 
 	host                  string
 	port                  setting[int]
@@ -72,7 +76,7 @@ func newServeFlags() *serveFlags {
 }
 
 func (f *serveFlags) groups() []flagGroup {
-	return []flagGroup{f.modelGroup(), f.memoryGroup(), f.batchGroup(), f.networkGroup(), f.model.draft.group()}
+	return []flagGroup{f.modelGroup(), f.memoryGroup(), f.batchGroup(), f.networkGroup(), f.gatewayGroup(), f.model.draft.group()}
 }
 
 func (f *serveFlags) modelGroup() flagGroup {
@@ -144,6 +148,7 @@ func (f *serveFlags) complete(cmd *cobra.Command) {
 	mustFlag(cmd.MarkFlagFilename("tls-key", "pem", "key"))
 	mustFlag(cmd.MarkFlagDirname("prefix-cache-dir"))
 	mustFlag(cmd.MarkFlagDirname("state-dir"))
+	f.queueing.complete(cmd)
 }
 
 // logger is the server's log.
@@ -214,12 +219,16 @@ func (f *serveFlags) validate() error {
 		return usagef("--no-prefix-cache and --share-prefix-cache exclude each other")
 	case f.noCache && len(f.cacheDirs) > 0:
 		return usagef("--no-prefix-cache and --prefix-cache-dir exclude each other")
+	case f.noCache && f.kvEvents != "":
+		return usagef("--no-prefix-cache and --kv-events exclude each other")
+	case f.kvEvents == "" && (f.kvReplay != "" || f.kvName != ""):
+		return usagef("--kv-events-replay and --kv-events-name need --kv-events")
 	case f.model.vision.off && len(f.imageHosts) > 0:
 		return usagef("--allow-image-urls is for pictures, which --no-vision refuses")
 	case f.model.vision.projector != "" && len(f.models) > 1:
 		return usagef("--mmproj is the vision tower of one model, and there are %d: put it beside its model, under a name that begins with mmproj", len(f.models))
 	}
-	return errors.Join(f.validateCache(), f.model.draft.validate(), f.model.vision.validate())
+	return errors.Join(f.validateCache(), f.model.draft.validate(), f.model.vision.validate(), f.queueing.validate())
 }
 
 // keys are the API keys that were given, nil if none was.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -53,8 +54,11 @@ type ModelReport struct {
 	Draft      Pass      `json:"draft"`        // one draft token of the head, from the whole vocabulary
 	Shares     [][]Share `json:"shares"`       // of the passes, by operation
 	DraftShare []Share   `json:"draft_shares"` // of the draft token
-	VisionBits int       `json:"vision_bits,omitempty"`
-	Sights     []Sight   `json:"images,omitempty"`
+	// What the kernels take on a device that queues its work: of the passes, and of the draft token.
+	Kernels      [][]backend.Cost `json:"kernels,omitempty"`
+	DraftKernels []backend.Cost   `json:"draft_kernels,omitempty"`
+	VisionBits   int              `json:"vision_bits,omitempty"`
+	Sights       []Sight          `json:"images,omitempty"`
 }
 
 // Pass is one pass over a few rows of one sequence.
@@ -74,6 +78,8 @@ type Prefill struct {
 	TokensPerSec float64 `json:"tokens_per_second"`
 	GOps         float64 `json:"gop_s"`  // as Pass has it
 	Shares       []Share `json:"shares"` // by operation
+
+	Kernels []backend.Cost `json:"kernels,omitempty"` // as ModelReport has them
 }
 
 // plenty is far more bytes than a cache has.
@@ -130,6 +136,11 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 	}
 	r.VisionBits = how.TowerBits
 	run.report(r)
+	if p, ok := dev.(backend.Profiler); ok {
+		if err := run.profile(p, r); err != nil {
+			say(fmt.Sprintf("no profile: %v", err)) // what was measured before it stands
+		}
+	}
 	return r, nil
 }
 
@@ -172,7 +183,7 @@ func (r *modelRun) open() (err error) {
 	r.passes, r.prompts = make([]timing, len(r.o.Rows)), make([]timing, len(r.o.Prompts))
 	for left := r.o.Context; left > 0; {
 		r.say(fmt.Sprintf("filling the context, %d tokens left", left))
-		n := min(left, 512)
+		n := min(left, engine.RoundTokens)
 		if _, err := r.seq.Prefill(r.tokens(n), 0); err != nil {
 			return err
 		}
@@ -181,7 +192,29 @@ func (r *modelRun) open() (err error) {
 	if _, err = r.seq.Prefill(r.tokens(1), 1); err != nil {
 		return err
 	}
+	if err := r.warm(); err != nil {
+		return err
+	}
 	return r.openSights()
+}
+
+// warm runs the passes until they are what they are in an engine that has run for a while. Memory for the
+// largest is there before the others come, since what a device has recorded goes with memory
+// that grows; the first pass of a shape is recorded and the second becomes what is replayed.
+func (r *modelRun) warm() error {
+	const rounds = 2
+	for range rounds {
+		for _, rows := range slices.Backward(slices.Sorted(slices.Values(r.o.Rows))) {
+			tokens := r.tokens(rows)
+			if _, _, err := r.seq.Pass(tokens[0], tokens[1:]...); err != nil {
+				return err
+			}
+		}
+		if _, err := r.seq.TimeDraft(r.tokens(1), 0, 1, 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // drafter drafts from the whole vocabulary.
@@ -220,13 +253,26 @@ func (r *modelRun) repeat() error {
 			return err
 		}
 		tokens := r.tokens(n)
-		err = r.add(&r.prompts[i], func() (time.Duration, error) { return s.Prefill(tokens, 1) })
+		err = r.add(&r.prompts[i], func() (time.Duration, error) { return prefill(s, tokens) })
 		s.Close()
 		if err != nil {
 			return err
 		}
 	}
 	return r.see()
+}
+
+// prefill feeds a prompt as the engine does, in rounds, and wants logits after the last token.
+func prefill(s *measure.Sequence, tokens []int32) (took time.Duration, err error) {
+	for len(tokens) > 0 && err == nil {
+		n, want, round := min(len(tokens), engine.RoundTokens), 0, time.Duration(0)
+		if n == len(tokens) {
+			want = 1
+		}
+		round, err = s.Prefill(tokens[:n], want)
+		took, tokens = took+round, tokens[n:]
+	}
+	return took, err
 }
 
 // report takes medians.
@@ -242,7 +288,7 @@ func (r *modelRun) report(out *ModelReport) {
 	out.Draft, out.DraftShare = Pass{Rows: 1, Seconds: seconds, OfOne: seconds / one}, r.draft.shares
 	for i, t := range r.prompts {
 		n, seconds := r.o.Prompts[i], measure.Median(t.seconds)
-		out.Prompts = append(out.Prompts, Prefill{n, seconds, float64(n) / seconds, t.ops / seconds / 1e9, t.shares})
+		out.Prompts = append(out.Prompts, Prefill{Tokens: n, Seconds: seconds, TokensPerSec: float64(n) / seconds, GOps: t.ops / seconds / 1e9, Shares: t.shares})
 	}
 	r.sights.report(out, r.o.Images)
 }

@@ -20,7 +20,7 @@ func newCache(p *state.Pool, o *Options, target state.Layout, token func() float
 	if !o.Cache {
 		return nil
 	}
-	c := prefix.Options{Target: target, Disk: o.Disk, Shared: o.Shared, TokenTime: token}
+	c := prefix.Options{Target: target, Disk: o.Disk, Shared: o.Shared, TokenTime: token, Observer: o.Observer}
 	if o.Drafter != nil {
 		c.Draft = o.Drafter.Layout()
 	}

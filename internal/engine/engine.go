@@ -26,9 +26,12 @@ var (
 	ErrTooLarge = errors.New("engine: request is too large")
 )
 
+// RoundTokens is how many tokens a round feeds at most by default.
+const RoundTokens = 512
+
 // Options configure an Engine. The zero value is the default.
 type Options struct {
-	RoundTokens int           // maximum number of tokens fed in one round over all sequences; 0: 512
+	RoundTokens int           // maximum number of tokens fed in one round over all sequences; 0: the constant of that name
 	MaxBatch    int           // maximum number of running sequences; 0: 16
 	MaxQueue    int           // maximum number of waiting requests; 0: unlimited
 	MaxRound    time.Duration // maximum time that a round should take while text is generated; 0: half as long again as without prompts
@@ -39,6 +42,8 @@ type Options struct {
 	// Shared is where other processes find it, and this one what they have stored; nil: nowhere. The caller closes it
 	// after the engine.
 	Shared *prefix.Shared
+	// Observer hears which prefixes the cache can resume; nil: nobody does.
+	Observer prefix.Observer
 
 	// Tower makes the rows of pictures; nil: there are none. The engine is its only user.
 	Tower       model.Tower
@@ -97,7 +102,7 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 		return nil, fmt.Errorf("engine: negative limit in %+v", o)
 	}
 	if o.RoundTokens == 0 {
-		o.RoundTokens = 512
+		o.RoundTokens = RoundTokens
 	}
 	if o.MaxBatch == 0 {
 		o.MaxBatch = 16

@@ -293,13 +293,20 @@ func SamplingFile(tb testing.TB) string {
 	return filepath.Join(root(tb), "internal", "golden", "testdata", "tiny", "sampling.json")
 }
 
-// LoadSampling reads the figures, or ends the test.
-func LoadSampling(tb testing.TB) (s Sampling) {
+// LoadSampling reads the figures for texts of a length, or ends the test.
+func LoadSampling(tb testing.TB, length int) Sampling {
 	tb.Helper()
-	if err := json.Unmarshal(read(tb, SamplingFile(tb)), &s); err != nil {
+	var list []Sampling
+	if err := json.Unmarshal(read(tb, SamplingFile(tb)), &list); err != nil {
 		tb.Fatalf("golden: sampling: %v", err)
 	}
-	return s
+	for _, s := range list {
+		if s.Length == length {
+			return s
+		}
+	}
+	tb.Fatalf("golden: sampling: no texts of %d tokens", length)
+	return Sampling{}
 }
 
 // Prompts reads the prompts that acceptance and speed are measured on, by class. Those of

@@ -238,3 +238,14 @@ func (d *drops) listen(f func(name)) (stop func()) {
 		<-done
 	}
 }
+
+// Idle reports whether nothing is on its way to the folder, and whoever listens has heard of
+// everything that went from there.
+func (d *Disk) Idle() bool {
+	d.mu.Lock()
+	pending := d.pending
+	d.mu.Unlock()
+	d.drops.mu.Lock()
+	defer d.drops.mu.Unlock()
+	return pending == 0 && len(d.drops.list) == 0
+}

@@ -53,16 +53,7 @@ func (n *toy) observed(d *Disk, l *listener) *Cache {
 // idle waits until the disk has done all that it was asked, and all was said about it.
 func (d *Disk) idle(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		d.mu.Lock()
-		waiting := d.pending != 0
-		d.mu.Unlock()
-		d.drops.mu.Lock()
-		waiting = waiting || len(d.drops.list) > 0
-		d.drops.mu.Unlock()
-		if !waiting {
-			return
-		}
+	for end := time.Now().Add(time.Minute); !d.Idle(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the disk is not idle")
 		}

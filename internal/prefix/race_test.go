@@ -18,4 +18,5 @@ func TestRace(t *testing.T) {
 	t.Run("SharedFillsTheFolder", TestSharedFillsTheFolder)
 	t.Run("PoolTakesFromTheCache", TestPoolTakesFromTheCache)
 	t.Run("CacheEqualsDeepCopies", TestCacheEqualsDeepCopies)
+	t.Run("ObserverHearsWhatCanBeResumed", TestObserverHearsWhatCanBeResumed)
 }

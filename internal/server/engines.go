@@ -33,6 +33,8 @@ var engineSeries = []series{
 	newSeries("foretoken_kv_used_bytes", "Memory in use by running requests and the prefix cache: KV cache and recurrent state.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVUsed) }),
 	newSeries("foretoken_kv_budget_bytes", "Maximum of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVBudget) }),
 	newSeries("foretoken_kv_pages", "KV cache pages in use.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVPages) }),
+	newSeries("foretoken_kv_page_tokens", "Tokens of a KV cache page.", prometheus.GaugeValue, func(*foretoken.Stats) float64 { return foretoken.PageTokens }),
+	newSeries("foretoken_kv_pages_max", "Pages that foretoken_kv_budget_bytes could hold of one sequence, its recurrent state and the drafter's pages included.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVMaxPages) }),
 	newSeries("foretoken_prefix_cache_bytes", "Memory of the prefix cache, part of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Bytes) }),
 	newSeries("foretoken_prefix_cache_entries", "Prefixes in the prefix cache.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Entries) }),
 	newSeries("foretoken_prefix_cache_queries_total", "Prompts looked up in the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Hits + x.PrefixCache.Misses) }),
@@ -60,6 +62,9 @@ var (
 	acceptedDesc = prometheus.NewDesc("foretoken_accepted_tokens_total", "Draft tokens accepted, by position in the draft, from 1.", []string{byModel, "position"}, nil)
 	weightsDesc  = prometheus.NewDesc("foretoken_device_weight_bytes", "Weights in memory, by the device that computes with them.", []string{byModel, "device"}, nil)
 	phaseDesc    = prometheus.NewDesc("foretoken_phase_seconds_total", "Time of rounds by phase: forward, sample, draft, other. The vision tower has a series of its own.", []string{byModel, "phase"}, nil)
+	runningDesc  = prometheus.NewDesc("foretoken_all_requests_running", "Requests in the batches of all models.", nil, nil)
+	waitingDesc  = prometheus.NewDesc("foretoken_all_requests_waiting", "Requests in the queues of all models.", nil, nil)
+	fullestDesc  = prometheus.NewDesc("foretoken_all_kv_cache_usage_ratio", "Largest foretoken_kv_cache_usage_ratio of all models.", nil, nil)
 	finishedDesc = prometheus.NewDesc("foretoken_requests_finished_total", "Finished requests, by reason.", []string{byModel, "reason"}, nil)
 )
 
@@ -104,6 +109,9 @@ func (e *engines) Describe(to chan<- *prometheus.Desc) {
 		to <- x.desc
 	}
 	to <- finishedDesc
+	to <- runningDesc
+	to <- waitingDesc
+	to <- fullestDesc
 }
 
 // Collect implements prometheus.Collector. The registry would send a panic to the client with its
@@ -116,11 +124,13 @@ func (e *engines) Collect(to chan<- prometheus.Metric) {
 }
 
 func (e *engines) collect(to chan<- prometheus.Metric) {
+	running, waiting, fullest := 0, 0, 0.0
 	for _, v := range e.s.library.Status() {
 		if v.Model == nil {
 			continue
 		}
 		x := v.Model.Stats()
+		running, waiting, fullest = running+x.Running, waiting+x.Waiting, max(fullest, usage(&x))
 		for _, n := range engineSeries {
 			to <- prometheus.MustNewConstMetric(n.desc, n.kind, n.of(&x), v.Name)
 		}
@@ -151,4 +161,7 @@ func (e *engines) collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(finishedDesc, prometheus.CounterValue, float64(x.Canceled), v.Name, "canceled")
 		to <- prometheus.MustNewConstMetric(finishedDesc, prometheus.CounterValue, float64(x.Faults), v.Name, "fault")
 	}
+	to <- prometheus.MustNewConstMetric(runningDesc, prometheus.GaugeValue, float64(running))
+	to <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(waiting))
+	to <- prometheus.MustNewConstMetric(fullestDesc, prometheus.GaugeValue, fullest)
 }

@@ -27,9 +27,13 @@ import (
 type Batches struct {
 	Store   batch.Store
 	Queue   batch.Queue
-	Records string           // folder for the digests of weights; "": they are hashed at every start
-	Lines   int              // that run at a time for each model; 0: as many as its batch has
-	Now     func() time.Time // nil: time.Now
+	Records string // folder for the digests of weights; "": they are hashed at every start
+	// QueueAddress says where the queue is, and Connected whether it can be reached now; "": it is in
+	// memory.
+	QueueAddress string
+	Connected    func() bool
+	Lines        int              // that run at a time for each model; 0: as many as its batch has
+	Now          func() time.Time // nil: time.Now
 }
 
 // defaultLines is how many lines run at a time if no option says: an engine's usual batch.
@@ -78,11 +82,20 @@ func newLines(s *Server, o Batches) *lines {
 	}
 	b.diverged = prometheus.NewCounter(prometheus.CounterOpts{Name: "foretoken_batch_divergence_total", Help: "Lines whose result was not the one that was there already: workers that should give the same answers do not."})
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_lines_waiting", Help: "Lines of batches without a result."}, func() float64 { return float64(b.coordinator.Waiting()) })
-	s.metrics.registry.MustRegister(b.outcomes, b.diverged, waiting)
+	reached := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_queue_connected", Help: "1 when the queue of batches can be reached; without it requests are answered and batches wait."}, func() float64 {
+		if b.connected() {
+			return 1
+		}
+		return 0
+	})
+	s.metrics.registry.MustRegister(b.outcomes, b.diverged, waiting, reached)
 	desk := &batches.Desk{Coordinator: b.coordinator, Owner: func(r *http.Request) string { return owner(generate.Tenant(r.Context())) }}
 	desk.Register(s.mux)
 	return b
 }
+
+// connected tells whether the queue can be reached.
+func (b *lines) connected() bool { return b.o.Connected == nil || b.o.Connected() }
 
 // owner is the name under which a tenant's files and batches are stored: not the tenant's, which is a
 // secret.

@@ -24,7 +24,8 @@ var (
 // metrics are the metrics of a server. Those of its engines are read from them at each scrape.
 type metrics struct {
 	registry *prometheus.Registry
-	active   atomic.Int64 // requests in progress
+	cheap    *prometheus.Registry // the same without what the process collectors read from the system
+	active   atomic.Int64         // requests in progress
 
 	requests *prometheus.CounterVec   // by endpoint and status
 	duration *prometheus.HistogramVec // by endpoint
@@ -51,6 +52,7 @@ func newMetrics(s *Server) *metrics {
 	}
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
+		cheap:    prometheus.NewRegistry(),
 		requests: counter("foretoken_http_requests_total", "HTTP requests, by endpoint and status; 499: the client disconnected.", "endpoint", "status"),
 		duration: histogram("foretoken_http_request_duration_seconds", "Time from a request's header to the end of its response.", requestBuckets, "endpoint"),
 		errors:   counter("foretoken_errors_total", "Requests that failed, by kind of error.", "kind"),
@@ -73,8 +75,13 @@ func newMetrics(s *Server) *metrics {
 		}
 		return 0
 	})
-	m.registry.MustRegister(m.requests, m.duration, m.errors, m.fetches, m.bytes, m.first, m.gap, m.queued, m.depth, m.took, m.width, active, ready,
-		&engines{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, r := range []*prometheus.Registry{m.registry, m.cheap} {
+		r.MustRegister(m.requests, m.duration, m.errors, m.fetches, m.bytes, m.first, m.gap, m.queued, m.depth, m.took, m.width, active, ready, &engines{s})
+		if s.o.Events != nil {
+			r.MustRegister(&events{s.o.Events})
+		}
+	}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -14,6 +14,9 @@ import (
 // metricNames are a promise to dashboards and gateways.
 var metricNames = []string{
 	"foretoken_accepted_tokens_total counter",
+	"foretoken_all_kv_cache_usage_ratio gauge",
+	"foretoken_all_requests_running gauge",
+	"foretoken_all_requests_waiting gauge",
 	"foretoken_background_prefill_tokens_total counter",
 	"foretoken_background_prefills_completed_total counter",
 	"foretoken_background_prefills_dropped_total counter",
@@ -40,7 +43,9 @@ var metricNames = []string{
 	"foretoken_inter_token_latency_seconds histogram",
 	"foretoken_kv_budget_bytes gauge",
 	"foretoken_kv_cache_usage_ratio gauge",
+	"foretoken_kv_page_tokens gauge",
 	"foretoken_kv_pages gauge",
+	"foretoken_kv_pages_max gauge",
 	"foretoken_kv_used_bytes gauge",
 	"foretoken_phase_seconds_total counter",
 	"foretoken_preemptions_total counter",

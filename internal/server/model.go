@@ -41,6 +41,9 @@ func (s *Server) load(name string) (*foretoken.Model, error) {
 		m.total.Store(total) // first: a reader of done also sees the total
 		m.done.Store(done)
 	}
+	if s.o.Events != nil {
+		o.PrefixCache.Observer = s.o.Events.Model(name)
+	}
 	rounds := s.metrics.rounds(name)
 	o.OnRound = func(r foretoken.Round) {
 		rounds.observe(r)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -145,6 +146,15 @@ func (s *Server) states() map[string]string {
 type overview struct {
 	Models []modelStatus `json:"models"`
 	Uptime float64       `json:"uptime_s"`
+	// Batches is nil where there are none.
+	Batches *batchStatus `json:"batches,omitempty"`
+}
+
+// batchStatus is the work that batches wait for.
+type batchStatus struct {
+	Queue     string `json:"queue"` // where it is: embedded, memory, or its servers
+	Connected bool   `json:"queue_connected"`
+	Waiting   int    `json:"lines_waiting"`
 }
 
 // modelStatus is the load of a model. KVUsed includes CacheBytes.
@@ -214,6 +224,9 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		m.CacheEntries, m.CacheBytes = x.PrefixCache.Entries, x.PrefixCache.Bytes
 		m.Devices = deviceStatuses(v.Model, &x)
 		m.Shared = newSharedStatus(&x.PrefixCache.Shared)
+	}
+	if s.lines != nil {
+		a.Batches = &batchStatus{Queue: cmp.Or(s.lines.o.QueueAddress, "memory"), Connected: s.lines.connected(), Waiting: s.lines.coordinator.Waiting()}
 	}
 	writeJSON(w, http.StatusOK, a)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server/fetch"
 	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/kvevents"
 )
 
 // The defaults of Options.
@@ -70,6 +71,10 @@ type Options struct {
 	StrictFields   bool          // a field that is unknown or not supported is an error; else it is ignored and named in a header
 	PerKey         int           // maximum of concurrent requests of one key, or without keys of one address; 0: unlimited
 
+	// Events publishes what the prefix caches of the models can resume; nil: nobody does. The caller
+	// closes it after the server.
+	Events *kvevents.Publisher
+
 	Batches *Batches // what files and batches need; nil: there are none
 
 	Ready func()       // called once, when the server is ready; may be nil
@@ -91,6 +96,7 @@ type Server struct {
 	lines   *lines // nil: there are no batches
 	metrics *metrics
 	http    *http.Server
+	ops     *http.Server // of metrics, for gateways
 
 	loaded, draining atomic.Bool
 	stop             context.CancelFunc // ends loading
@@ -135,6 +141,7 @@ func New(o Options) (*Server, error) {
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // clients' broken connections
 	}
+	s.ops = s.newMetricsServer()
 	return s, nil
 }
 
@@ -190,6 +197,7 @@ func (s *Server) Serve(l net.Listener) error {
 // ends, requests still in progress are cut off, and the error says so. It is called once.
 func (s *Server) Shutdown(ctx context.Context) error {
 	defer close(s.drained)
+	defer func() { _ = s.ops.Close() }() // last: a gateway is to see that the server ends
 	s.draining.Store(true)
 	s.stop()
 	if s.lines != nil {

@@ -70,11 +70,12 @@ const tile = kernel.Tile
 // scratch is what one thread computes in.
 type scratch struct {
 	kernel kernel.Scratch
-	out    []float32 // tiles of a product, before they go to their rows
-	sum    []float32 // of the experts' answers for a row
-	keys   []float32 // what a row's experts are ranked by
-	groups []float32 // likewise, groups of experts
-	best   []int32   // of these
+	rows   kernel.Activations // of a product, some of its input
+	out    []float32          // tiles of a product, before they go to their rows
+	sum    []float32          // of the experts' answers for a row
+	keys   []float32          // what a row's experts are ranked by
+	groups []float32          // likewise, groups of experts
+	best   []int32            // of these
 	top    topScratch
 
 	sampler sample.Drawer

@@ -103,14 +103,29 @@ const (
 
 // tiles computes output tiles [from, to) of one product for all rows of the input.
 func (op *matmulOp) tiles(worker int, p backend.Product, w *kernel.Weight, from, to int) {
-	set, s, m := op.b.isa, &op.b.workers[worker], op.x.Rows
-	var a *kernel.Activations
-	if w.Integer() {
-		a = op.activations(w)
-		m = a.OutRows()
-	}
-	if m == 0 || w.Groups() == 0 {
+	if op.x.Rows == 0 || w.Groups() == 0 {
 		return
+	}
+	if !w.Integer() {
+		op.block(worker, p, w, nil, from, to)
+		return
+	}
+	a, s := op.activations(w), &op.b.workers[worker]
+	n := a.AtOnce()
+	for r := 0; r < op.x.Rows; r += n {
+		end := min(r+n, op.x.Rows)
+		q := p
+		s.rows, q.Dst = a.Range(r, end), p.Dst.RowRange(r, end)
+		op.block(worker, q, w, &s.rows, from, to)
+	}
+}
+
+// block computes output tiles [from, to) of one product for rows that stay in the cache while the
+// tiles pass: quantized ones, or if there are none those of the input.
+func (op *matmulOp) block(worker int, p backend.Product, w *kernel.Weight, a *kernel.Activations, from, to int) {
+	set, s, m := op.b.isa, &op.b.workers[worker], op.x.Rows
+	if a != nil {
+		m = a.OutRows()
 	}
 	step := max(2, min(blocksAtOnce/w.Groups(), resultsAtOnce/(m*tile))&^1)
 	for ; from < to; from += step {

@@ -115,7 +115,13 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 		b.attendFloats(&l, rows, call, layer)
 	}
 	if l.split {
-		b.launch("attend.attend_join", grid{x: rows * a.Heads, y: (l.value + joinColumns - 1) / joinColumns, threads: joinColumns}, call, layer)
+		joined := func(c quantized) {
+			b.launch("attend.attend_join", grid{x: rows * a.Heads, y: (l.value + joinColumns - 1) / joinColumns, threads: joinColumns}, call, layer, c.param())
+		}
+		joined(quantized{})
+		if l.value%joinColumns == 0 {
+			b.passes.codable(dst, b.at(dst), joinColumns, joined)
+		}
 	}
 }
 

@@ -31,8 +31,10 @@ type Backend struct {
 	memory  arena
 	weights map[*weight]struct{}
 	staged  staging
-	host    []byte // pinned: what Host has returned
+	lanes   [2]driver.Stream // that weights come on
+	host    []byte           // pinned: what Host has returned
 	pieces  scratch
+	codes   scratch // rows as integers, which the operation before may write: it works in pieces
 	call    callBlock
 	passes  passes
 	tops    topScratch
@@ -70,8 +72,13 @@ func New(dev driver.Device, info driver.Info, o Options) (*Backend, error) {
 		modules: map[string]driver.Module{}, functions: map[string]*loaded{}, weights: map[*weight]struct{}{},
 	}
 	b.memory.dev, b.memory.slab, b.passes.most = dev, o.Slab, maxOperations
+	for i := range b.lanes {
+		if b.lanes[i], err = dev.Stream(); err != nil {
+			return nil, errors.Join(err, b.closeStreams())
+		}
+	}
 	if b.staged.data, err = dev.Pin(o.Staging); err != nil {
-		return nil, errors.Join(err, stream.Close())
+		return nil, errors.Join(err, b.closeStreams())
 	}
 	return b, nil
 }
@@ -117,12 +124,22 @@ func (b *Backend) Close() error {
 	if b.host != nil {
 		err = errors.Join(err, b.dev.Unpin(b.host))
 	}
-	err = errors.Join(err, b.stream.Close())
+	err = errors.Join(err, b.closeStreams())
 	for _, m := range b.modules {
 		err = errors.Join(err, m.Close())
 	}
 	if closing := b.closeDevice(); err == nil || closing == nil {
 		return closing // a lost device has failed in everything before
+	}
+	return err
+}
+
+func (b *Backend) closeStreams() error {
+	err := b.stream.Close()
+	for _, lane := range b.lanes {
+		if lane != nil {
+			err = errors.Join(err, lane.Close())
+		}
 	}
 	return err
 }
@@ -146,7 +163,7 @@ func (b *Backend) wait() error {
 }
 
 // begin is called first by every operation: what the one before has worked in is free.
-func (b *Backend) begin() { b.pieces.next = 0 }
+func (b *Backend) begin() { b.pieces.next, b.codes.next = 0, 0 }
 
 // at is the address of a tensor's first number, for a kernel. A recorded pass that uses it is
 // given up when its memory is.

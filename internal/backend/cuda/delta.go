@@ -45,7 +45,13 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 	}
 	heads := (d.ValueHeads + 3) / 4
 	tails := (min(rows, deltaSeqs)*((channels+127)/128) + heads - 1) / heads // rows of blocks for the last inputs
-	b.launch("delta.delta_gate", grid{x: heads, y: rows + tails, threads: 128},
-		call, at.Delta, b.at(dst), dst.Stride, b.at(in.Z), in.Z.Stride, b.at(d.Norm), d.Eps, d.SigmoidGate, b.at(in.QKV), in.QKV.Stride,
-		d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, mixed, rows)
+	gated := func(c quantized) {
+		b.launch("delta.delta_gate", grid{x: heads, y: rows + tails, threads: 128},
+			call, at.Delta, b.at(dst), dst.Stride, b.at(in.Z), in.Z.Stride, b.at(d.Norm), d.Eps, d.SigmoidGate, b.at(in.QKV), in.QKV.Stride,
+			d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, mixed, rows, c.param())
+	}
+	gated(quantized{})
+	if d.ValueDim <= maxCoded {
+		b.passes.codable(dst, b.at(dst), d.ValueDim, gated)
+	}
 }

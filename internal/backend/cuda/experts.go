@@ -14,10 +14,12 @@ type mixture struct {
 	b               *Backend
 	e               *backend.Experts
 	x               backend.Tensor
-	choices         int // rows*TopK
-	rows            int // of slots, at most
-	most            int // rows of a job
-	jobs            int // at most
+	choices         int       // rows*TopK
+	rows            int       // of slots, at most
+	alone           int       // rows of the shared expert among them: all or none
+	row             quantized // the one row there is, which all jobs have; or none
+	most            int       // rows of a job
+	jobs            int       // at most
 	chosen, weights driver.Ptr
 	slots           driver.Ptr
 	list, count     driver.Ptr // of jobs
@@ -32,7 +34,7 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	if x.Rows == 0 {
 		return
 	}
-	if dst.Rows != x.Rows || dst.Cols != x.Cols || x.Rows*e.TopK > maxRows {
+	if dst.Rows != x.Rows || dst.Cols != x.Cols || x.Rows*(e.TopK+1) > maxRows {
 		panic(fmt.Sprintf("cuda: %d experts of %d rows of %d numbers for %d×%d", e.TopK, x.Rows, x.Cols, dst.Rows, dst.Cols))
 	}
 	b.begin()
@@ -44,14 +46,42 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	hit := min(m.choices, experts)
 	m.rows = (m.choices + hit*(strip-1) + strip - 1) &^ (strip - 1)
 	m.jobs = hit + m.choices/m.most
-	router := m.choose()
-	m.chosen, m.slots = b.scratch(4*m.choices), b.scratch(4*m.choices)
+	if m.shares() {
+		m.alone = x.Rows
+		m.rows += (m.alone + strip - 1) &^ (strip - 1)
+		m.jobs += (m.alone + m.most - 1) / m.most
+	}
+	if gate, up := b.weight(e.Gate), b.weight(e.Up); x.Rows == 1 && gate.laid() && up.laid() && gate.Layout.Group == up.Layout.Group {
+		m.row = b.quantize(input{x: b.at(x), rows: x.Stride}, 1, x.Cols, gate.Layout.Group)
+	}
+	s := m.project()
+	m.chosen, m.slots = b.scratch(4*m.choices), b.scratch(4*(m.choices+m.alone))
 	m.list, m.count = b.scratch(16*m.jobs), b.scratch(4)
-	m.rank(router)
-	b.launch("experts.assign", grid{x: 1, threads: (experts + 31) &^ 31}, m.chosen, m.slots, m.list, m.count, m.choices, experts, m.most)
+	m.rank(s.logits)
 	answers := m.answers()
-	shared, weight := m.shared()
-	b.launch("experts.combine", pieces(x.Rows, x.Cols), b.at(dst), dst.Stride, answers, m.weights, m.slots, e.TopK, x.Cols, shared, weight)
+	answer, place := driver.Ptr(0), 0
+	switch {
+	case m.alone > 0:
+		place = m.choices
+	case e.SharedGate != nil:
+		answer = m.shared(&s)
+	}
+	b.launch("experts.combine", pieces(x.Rows, x.Cols), b.at(dst), dst.Stride, answers, m.weights, m.slots, e.TopK, x.Cols, answer, place, b.at(s.weight), s.weight.Stride)
+}
+
+// shares reports whether the shared expert is like the others, so that it can be one of their jobs.
+func (m *mixture) shares() bool {
+	e := m.e
+	if e.SharedGate == nil {
+		return false
+	}
+	for _, pair := range [][2]backend.Weight{{e.Gate, e.SharedGate}, {e.Up, e.SharedUp}, {e.Down, e.SharedDown}, {e.Gate, e.Up}} {
+		a, b := m.b.weight(pair[0]), m.b.weight(pair[1])
+		if !a.laid() || !b.laid() || a.Rows() != b.Rows() || a.Cols() != b.Cols() || a.Layout != b.Layout {
+			return false
+		}
+	}
+	return true
 }
 
 // checkChoice refuses a choice that cannot be made.
@@ -74,22 +104,53 @@ func (b *Backend) work(rows, cols int) backend.Tensor {
 	return backend.Tensor{Type: dtype.F32, Rows: rows, Cols: cols, Stride: cols, Mem: m}
 }
 
-// choose multiplies with the router.
-func (m *mixture) choose() backend.Tensor {
-	logits := m.b.work(m.x.Rows, m.e.Router.Rows())
-	m.b.products(m.x, backend.Product{Dst: logits, W: m.e.Router})
-	return logits
+// projections are the products with the rows themselves: the router's, and of a shared expert that is
+// no job its own.
+type projections struct{ logits, weight, gate, up backend.Tensor }
+
+// project multiplies with the router, and with what the shared expert has for itself.
+func (m *mixture) project() (s projections) {
+	b, e, n := m.b, m.e, m.x.Rows
+	s.logits = b.work(n, e.Router.Rows())
+	products := []backend.Product{{Dst: s.logits, W: e.Router}}
+	if e.SharedRouter != nil {
+		s.weight = b.work(n, 1)
+		products = append(products, backend.Product{Dst: s.weight, W: e.SharedRouter})
+	}
+	if e.SharedGate != nil && m.alone == 0 {
+		s.gate, s.up = b.work(n, e.SharedGate.Rows()), b.work(n, e.SharedGate.Rows())
+		products = append(products, backend.Product{Dst: s.gate, W: e.SharedGate}, backend.Product{Dst: s.up, W: e.SharedUp})
+	}
+	var known []quantized
+	if m.row.group > 0 {
+		known = append(known, m.row)
+	}
+	b.products(m.x, known, products...)
+	return s
 }
 
-// rank has the experts chosen by their logits.
+// fewRows is how many rows have their experts chosen by the block that lists the jobs.
+const fewRows = 16
+
+// rank has the experts chosen by their logits, and slots and jobs made of the choices.
 func (m *mixture) rank(logits backend.Tensor) {
 	b, e := m.b, m.e
 	m.weights = b.scratch(4 * m.choices)
-	shared := 4 * (2*logits.Cols + 2*max(e.Groups, 1))
-	b.launch("experts.choose", grid{x: m.x.Rows, threads: 32, shared: shared}, fields{
+	space := 4 * 2 * (logits.Cols + max(e.Groups, 1))
+	choice := fields{
 		b.at(logits), b.at(e.Bias), m.chosen, m.weights,
 		logits.Stride, logits.Cols, e.TopK, e.Sigmoid, e.Groups, e.TopGroups, e.Normalize, e.Scale,
-	})
+	}
+	places := fields{m.chosen, m.slots, m.list, m.count, m.choices, m.most, m.alone, 0}
+	block := grid{x: 1, threads: (logits.Cols + 31) &^ 31}
+	const room = 100 << 10 // a block has more, but also memory that the kernel asks for itself
+	if all := block.threads / 32 * space; m.x.Rows <= fewRows && all <= room {
+		block.shared = all
+		b.launch("experts.choose_assign", block, choice, places, m.x.Rows)
+		return
+	}
+	b.launch("experts.choose", grid{x: m.x.Rows, threads: 32, shared: space}, choice)
+	b.launch("experts.assign", block, places)
 }
 
 // answers computes the chosen experts and returns their answers by slot.
@@ -103,15 +164,24 @@ func (m *mixture) answers() driver.Ptr {
 	x := input{x: b.at(m.x), rows: m.x.Stride}
 	in := m.gather(x, gate, input{})
 	g, u := b.scratch(4*m.rows*wide), b.scratch(4*m.rows*wide)
-	m.multiply(gate, in, g)
-	m.multiply(up, m.gather(x, up, in), u)
-	b.launch("experts.swigluSlots", pieces(m.choices, wide), g, u, wide, m.slots)
+	both := []product{m.product(gate, e.SharedGate, in, g), m.product(up, e.SharedUp, m.gather(x, up, in), u)}
+	for i := range both {
+		both[i].same = m.row.group > 0
+	}
+	if joins(both[:1], &both[1]) && gate.Layout == up.Layout {
+		b.multiply(both...)
+	} else {
+		b.multiply(both[0])
+		b.multiply(both[1])
+	}
 	middle := input{x: g, rows: wide}
 	if down.Integer() {
-		middle.quantized = m.quantize(middle, down, 0)
+		middle.quantized = b.space(m.rows, wide, down.Layout.Group)
 	}
+	slots := backend.Tensor{Rows: m.choices + m.alone, Cols: wide}
+	b.launch("rowwise.swiglu", groupsOf(slots, &middle.quantized), g, wide, g, wide, u, wide, wide, m.slots, middle.param())
 	answers := b.scratch(4 * m.rows * m.x.Cols)
-	m.multiply(down, middle, answers)
+	b.multiply(m.product(down, e.SharedDown, middle, answers))
 	return answers
 }
 
@@ -126,45 +196,35 @@ func (m *mixture) gather(x input, w *weight, have input) input {
 		}
 		return have
 	}
+	if m.row.group > 0 {
+		have.quantized = m.row
+	}
 	if have.group != w.Layout.Group {
-		have.quantized = m.quantize(x, w, m.e.TopK)
+		have.quantized = m.b.space(m.rows, w.Cols(), w.Layout.Group)
+		m.b.quantizeInto(have.quantized, x, m.slots, m.e.TopK, m.choices, m.choices+m.alone, w.Cols())
 	}
 	return have
 }
 
-func (m *mixture) quantize(x input, w *weight, share int) quantized {
-	q := m.b.space(m.rows, w.Cols(), w.Layout.Group)
-	m.b.quantizeInto(q, x, m.slots, share, m.choices, w.Cols())
-	return q
-}
-
-// multiply queues the jobs of a stack.
-func (m *mixture) multiply(w *weight, in input, dst driver.Ptr) {
+// product is the jobs of a stack, and of the shared expert's matrix if it is one of them.
+func (m *mixture) product(w *weight, other backend.Weight, in input, dst driver.Ptr) product {
 	if w.Count() < m.e.Router.Rows() {
 		panic(fmt.Sprintf("cuda: a stack of %d for %d experts", w.Count(), m.e.Router.Rows()))
 	}
-	m.b.multiply(&product{
+	p := product{
 		w: w, in: in, dst: dst, stride: w.Rows(), rows: m.most,
 		tiles: w.Layout.Tiles * m.jobs, jobs: m.list, jobCount: m.count,
-	})
+	}
+	if m.alone > 0 {
+		p.other = m.b.weight(other)
+	}
+	return p
 }
 
-// shared computes the shared expert for all rows, and what it is weighted by; 0: there is none.
-func (m *mixture) shared() (answer, weight driver.Ptr) {
-	b, e, n := m.b, m.e, m.x.Rows
-	if e.SharedGate == nil {
-		return 0, 0
-	}
-	wide := e.SharedGate.Rows()
-	gate, up, out := b.work(n, wide), b.work(n, wide), b.work(n, m.x.Cols)
-	products := []backend.Product{{Dst: gate, W: e.SharedGate}, {Dst: up, W: e.SharedUp}}
-	if e.SharedRouter != nil {
-		router := b.work(n, 1)
-		weight = b.at(router)
-		products = append(products, backend.Product{Dst: router, W: e.SharedRouter})
-	}
-	b.products(m.x, products...)
-	b.swiglu(gate, gate, up)
-	b.products(gate, backend.Product{Dst: out, W: e.SharedDown})
-	return b.at(out), weight
+// shared computes a shared expert that is no job, for all rows.
+func (m *mixture) shared(s *projections) driver.Ptr {
+	out := m.b.work(m.x.Rows, m.x.Cols)
+	m.b.swiglu(s.gate, s.gate, s.up)
+	m.b.products(s.gate, nil, backend.Product{Dst: out, W: m.e.SharedDown})
+	return m.b.at(out)
 }

@@ -65,7 +65,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	const load, barrier = `(ld\.global\S*\s+[^\[\n]*\[%rd\d+)\]`, `\n\s*(bar|barrier)\.(cta\.)?sync\s[^\n]*`
 	for _, f := range []fault{
 		{"an index off by one", "rowwise", "rms_norm", "RMSNorm", load, 0, "$1+4]"},
-		{"an index off by one", "rowwise", "gather", "Gather", load, 0, "$1+4]"},
+		{"an index off by one", "rowwise", "gather", "Gather", load, 1, "$1+4]"},
 		{"an index off by one", "product", "relay_4_64_1", "product", load, 6, "$1+4]"},
 		{"an index off by one", "top", "top_maxima", "Top", load, 0, "$1+4]"},
 		{"squares added in another order", "rowwise", "rms_norm", "RMSNorm", `(\[%r\d+)\+-1024\]([^\[]*)(\[%r\d+)\+-768\]`, 0, "$1+-768]$2$3+-1024]"},

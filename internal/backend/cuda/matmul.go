@@ -23,7 +23,7 @@ func (b *Backend) space(rows, cols, group int) quantized {
 	const chunk = 8
 	groups := (cols/group + chunk - 1) &^ (chunk - 1)
 	q := quantized{group: group, stride: groups * group, tailRows: (rows + maxRelay - 1) &^ (strip - 1)}
-	q.codes, q.tails = b.scratch(q.tailRows*q.stride), b.scratch(q.tailRows*groups*8)
+	q.codes, q.tails = b.take(&b.codes, q.tailRows*q.stride), b.take(&b.codes, q.tailRows*groups*8)
 	return q
 }
 
@@ -33,15 +33,18 @@ const strip = 8
 // MatMul multiplies x with each product's weight.
 func (b *Backend) MatMul(x backend.Tensor, products ...backend.Product) {
 	b.begin()
-	b.products(x, products...)
+	b.products(x, nil, products...)
 }
 
-// products is MatMul as part of another operation.
-func (b *Backend) products(x backend.Tensor, products ...backend.Product) {
-	var known []quantized
+// products is MatMul as part of another operation. Neighbors that one kernel can multiply together are
+// one launch. Known is what x is already as integers.
+func (b *Backend) products(x backend.Tensor, known []quantized, products ...backend.Product) {
+	var list []product
 	for i := range products {
 		p := &products[i]
 		if p.Each {
+			b.multiply(list...)
+			list = list[:0]
 			b.each(x, p)
 			continue
 		}
@@ -52,34 +55,42 @@ func (b *Backend) products(x backend.Tensor, products ...backend.Product) {
 		if p.Bias.Mem != nil && (p.Bias.Rows != 1 || p.Bias.Cols != w.Rows()) {
 			panic(fmt.Sprintf("cuda: bias of %d×%d for %d columns", p.Bias.Rows, p.Bias.Cols, w.Rows()))
 		}
-		known = b.product(x, w, *p, known)
+		d, ok := b.product(x, w, *p, &known)
+		if !ok {
+			continue
+		}
+		if !joins(list, &d) {
+			b.multiply(list...)
+			list = list[:0]
+		}
+		list = append(list, d)
 	}
+	b.multiply(list...)
 }
 
-// product is one product with the first matrix of a stack. Known is x quantized for others; it
-// returns them and what it has added.
-func (b *Backend) product(x backend.Tensor, w *weight, p backend.Product, known []quantized) []quantized {
+// product is one product with the first matrix of a stack, or false if there is nothing to do. Known is
+// x quantized for others; what it needs is added.
+func (b *Backend) product(x backend.Tensor, w *weight, p backend.Product, known *[]quantized) (product, bool) {
 	if x.Rows == 0 || w.Layout.Groups == 0 || p.Only != nil && len(p.Only) == 0 {
-		return known
+		return product{}, false
 	}
 	in := input{x: b.at(x), rows: x.Stride}
 	if w.Integer() {
-		for _, q := range known {
+		for _, q := range *known {
 			if q.group == w.Layout.Group {
 				in.quantized = q
 			}
 		}
 		if in.group == 0 {
 			in.quantized = b.quantize(in, x.Rows, x.Cols, w.Layout.Group)
-			known = append(known, in.quantized)
+			*known = append(*known, in.quantized)
 		}
 	}
-	d := product{w: w, in: in, rows: x.Rows, dst: b.at(p.Dst), stride: p.Dst.Stride, bias: b.at(p.Bias), add: p.Add, tiles: w.Layout.Tiles}
+	d := product{w: w, in: in, rows: x.Rows, mem: p.Dst.Mem, dst: b.at(p.Dst), stride: p.Dst.Stride, bias: b.at(p.Bias), add: p.Add, tiles: w.Layout.Tiles}
 	if p.Only != nil {
 		d.only, d.tiles = b.lists(backend.Pass{Only: p.Only}), onlyBlocks(len(p.Only))
 	}
-	b.multiply(&d)
-	return known
+	return d, true
 }
 
 // input is the rows of a product: floats, and the same as integers where the weight wants them.
@@ -93,14 +104,14 @@ type input struct {
 func (b *Backend) quantize(x input, rows, cols, group int) quantized {
 	q := b.space(rows, cols, group)
 	if !b.coded(q, x.x, x.rows, rows, cols) {
-		b.quantizeInto(q, x, 0, 0, rows, cols)
+		b.quantizeInto(q, x, 0, 0, 0, rows, cols)
 	}
 	return q
 }
 
 // quantizeInto quantizes rows. With slots they go to those, and come from there or, if share rows
-// come from one, from that.
-func (b *Backend) quantizeInto(q quantized, x input, slots driver.Ptr, share, rows, cols int) {
+// come from one, from that; the rows from alone on are those of x once more.
+func (b *Backend) quantizeInto(q quantized, x input, slots driver.Ptr, share, alone, rows, cols int) {
 	const groupsAtOnce = 8
 	for from := 0; from < rows; from += maxRows {
 		n := min(maxRows, rows-from)
@@ -108,14 +119,17 @@ func (b *Backend) quantizeInto(q quantized, x input, slots driver.Ptr, share, ro
 			panic("cuda: too many rows for experts")
 		}
 		b.launch("plain.quantize", grid{x: (cols/q.group + groupsAtOnce - 1) / groupsAtOnce, y: n, threads: 32 * groupsAtOnce},
-			x.x+driver.Ptr(4*from*x.rows), x.rows, q.codes+driver.Ptr(from*q.stride), q.stride, q.tails+driver.Ptr(8*from), cols, q.group, q.tailRows, slots, share)
+			x.x+driver.Ptr(4*from*x.rows), x.rows, q.codes+driver.Ptr(from*q.stride), q.stride, q.tails+driver.Ptr(8*from), cols, q.group, q.tailRows, slots, share, alone)
 	}
 }
 
 // product is one product on its way to a kernel: struct Product of kernels/product.cuh.
 type product struct {
 	w      *weight
+	other  *weight // with jobs: matrix -1 of them; nil: there is none
 	in     input
+	same   bool           // with jobs: all have row 0
+	mem    backend.Memory // that dst lies in; with jobs nil
 	dst    driver.Ptr
 	stride int
 	rows   int // of the input; with jobs the most of one of them
@@ -148,8 +162,55 @@ func (p *product) param() fields {
 	}
 }
 
-// multiply launches a product.
-func (b *Backend) multiply(p *product) {
+// relayed reports whether a product is one relay's.
+func (p *product) relayed() bool {
+	return p.w.laid() && p.rows <= maxRelay && (p.rows <= 2*strip || p.tiles < manyTiles || p.only != 0 || p.jobs != 0)
+}
+
+// maxParts is how many products a relay has at most.
+const maxParts = 8
+
+// joins reports whether p can be launched together with others of the same rows: a relay has them all,
+// they lie alike, and no two have results in the same memory.
+func joins(list []product, p *product) bool {
+	if len(list) == 0 {
+		return true
+	}
+	first := &list[0]
+	a, b := &first.w.Layout, &p.w.Layout
+	alike := a.Bits == b.Bits && a.Group == b.Group && a.Number == b.Number && a.TileSize == b.TileSize
+	if len(list) == maxParts || !alike || !first.relayed() || !p.relayed() || first.only != 0 || p.only != 0 {
+		return false
+	}
+	for i := range list {
+		if p.mem != nil && list[i].mem == p.mem {
+			return false
+		}
+	}
+	return true
+}
+
+// sizes is how many outputs and columns products have, for people.
+func sizes(list ...product) string {
+	outs := 0
+	for i := range list {
+		outs += list[i].w.Rows()
+	}
+	return fmt.Sprintf(" %d×%d", outs, list[0].w.Cols())
+}
+
+func (p *product) sizes() string { return sizes(*p) }
+
+// multiply launches products: one, or several that joins has let through.
+func (b *Backend) multiply(list ...product) {
+	if len(list) == 0 {
+		return
+	}
+	if list[0].relayed() {
+		b.relay(list...)
+		return
+	}
+	p := &list[0]
 	switch strips := (p.rows + strip - 1) / strip; {
 	case p.w.Kind == kernel.Plain:
 		b.floats(p)
@@ -164,7 +225,7 @@ func (b *Backend) multiply(p *product) {
 	default:
 		for from := 0; from < p.rows; from += maxRelay {
 			part := p.rowsFrom(from, min(from+maxRelay, p.rows))
-			b.relay(&part)
+			b.relay(part)
 		}
 	}
 }
@@ -177,7 +238,7 @@ func (b *Backend) floats(p *product) {
 		rows = strip
 	}
 	name := fmt.Sprintf("floats.floats_%s_%d", map[dtype.Type]string{dtype.BF16: "bf16", dtype.F16: "f16", dtype.F32: "f32"}[p.w.Number], rows)
-	b.launch(name, grid{
+	b.launchAs(name, p.sizes(), grid{
 		x: (p.tiles + warps - 1) / warps, y: min((p.rows+rows-1)/rows, maxRows),
 		threads: 32 * warps, shared: warps * stages * (p.w.Block + rows*4*p.w.Layout.Group),
 	}, p.param())
@@ -236,7 +297,7 @@ func (b *Backend) many(p *product) {
 	if forms.dense && across*down < 6*b.info.Multiprocessors {
 		strips = 2 // more warps, where blocks are too few to fill the device
 	}
-	b.launch(fmt.Sprintf("%s.many_%d_%d_%d", forms.module, l.Bits, l.Group, strips), grid{
+	b.launchAs(fmt.Sprintf("%s.many_%d_%d_%d", forms.module, l.Bits, l.Group, strips), p.sizes(), grid{
 		x: down, y: across, threads: 64 * manyRows / (strip * strips),
 		shared: manyStages * (manyOutputs*l.Block + manyRows*(l.Group+8)),
 	}, p.param())
@@ -245,8 +306,35 @@ func (b *Backend) many(p *product) {
 // maxRelay is how many rows a relay multiplies.
 const maxRelay = 32
 
-// relay launches a product of few rows with a weight that lies for tensor cores.
-func (b *Backend) relay(p *product) {
+// parts is struct Parts of kernels/relay.cuh.
+func parts(list []product) fields {
+	tiles := 0
+	for i := range list {
+		tiles += list[i].w.Layout.Tiles
+	}
+	f := fields{len(list), tiles, list[0].same, 0}
+	for i := range maxParts {
+		if i >= len(list) {
+			f = append(f, driver.Ptr(0), driver.Ptr(0), driver.Ptr(0), driver.Ptr(0), 0, 0, 0, 0)
+			continue
+		}
+		p := &list[i]
+		other := driver.Ptr(0)
+		if p.other != nil {
+			other = p.other.at
+		}
+		f = append(f, p.w.at, other, p.dst, p.bias, p.w.Layout.Tiles, p.w.Rows(), p.stride, p.add)
+	}
+	return f
+}
+
+// relay launches products of few rows with weights that lie for tensor cores.
+func (b *Backend) relay(list ...product) {
+	p := &list[0]
+	tiles := 0
+	for i := range list {
+		tiles += list[i].tiles
+	}
 	l, forms := &p.w.Layout, p.w.forms()
 	form := forms.relays[0]
 	for _, f := range forms.relays {
@@ -258,12 +346,12 @@ func (b *Backend) relay(p *product) {
 	shared := 8 * form.stages * form.groups * l.Block
 	// A team of warps for each tile: more where tiles are few, and no more than there are chunks.
 	shift := 2
-	if p.tiles <= 300 {
+	if tiles <= 300 {
 		shift = 3
 	}
 	for shift > 0 && 1<<shift > (l.Groups+form.groups-1)/form.groups {
 		shift--
 	}
-	blocks := min(b.occupancy(name, 256, shared), (p.tiles<<shift+7)/8)
-	b.launch(name, grid{x: blocks, threads: 256, shared: shared}, p.param(), shift)
+	blocks := min(b.occupancy(name, 256, shared), (tiles<<shift+7)/8)
+	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, p.param(), parts(list), shift)
 }

@@ -220,8 +220,10 @@ type piece struct {
 }
 
 // scratch is memory for the running operation, with any content. Every call gives another piece.
-func (b *Backend) scratch(bytes int) driver.Ptr {
-	s := &b.pieces
+func (b *Backend) scratch(bytes int) driver.Ptr { return b.take(&b.pieces, bytes) }
+
+// take is the next piece of a list.
+func (b *Backend) take(s *scratch, bytes int) driver.Ptr {
 	if s.next == len(s.pieces) {
 		s.pieces = append(s.pieces, piece{})
 	}

@@ -41,7 +41,8 @@ func TestModelsHaveTheBitsOfTheCPU(t *testing.T) {
 					t.Fatalf("step %d differs", i)
 				}
 			}
-			if u := b.Usage()[0]; u.Replayed == 0 && c.rounds > 1 || u.Replayed != b.passes.replayed || u.Recorded < int64(u.Recordings) || u.Recordings == 0 || u.Used == 0 {
+			u := b.Usage()[0]
+			if (u.Replayed == 0 || u.Recordings == 0) && c.rounds > 1 || u.Replayed != b.passes.replayed || u.Recorded < int64(u.Recordings) {
 				t.Errorf("usage %+v", u)
 			}
 		})

@@ -119,6 +119,11 @@ type grid struct {
 // is a pointer, an int and a bool are ints of 32 bits, the others have their size. An error is kept
 // for the next call that waits.
 func (b *Backend) launch(kernel string, g grid, args ...any) {
+	b.launchAs(kernel, "", g, args...)
+}
+
+// launchAs is launch with a word on what the kernel is for.
+func (b *Backend) launchAs(kernel, what string, g grid, args ...any) {
 	if b.err != nil || g.x == 0 {
 		return
 	}
@@ -133,7 +138,8 @@ func (b *Backend) launch(kernel string, g grid, args ...any) {
 			panic(fmt.Sprintf("cuda: %d parameters of %d bytes for %s, which has %v", len(args), len(params), kernel, layout))
 		}
 	}
-	b.queue(operation{launch: driver.Launch{
+	_, name, _ := strings.Cut(kernel, ".")
+	b.queue(operation{what: name + what, launch: driver.Launch{
 		Function: f.Function, Grid: [3]int{g.x, max(1, g.y), max(1, g.z)}, Block: [3]int{g.threads, 1, 1}, Shared: g.shared, Params: params,
 	}})
 }

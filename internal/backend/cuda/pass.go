@@ -12,6 +12,7 @@ type passes struct {
 	known            map[shape]*recording
 	operations, most int        // of those, and at most
 	recording        *recording // of the pass that is queued; nil: none is
+	last             *recording // the last pass, if it is one that is kept
 	clock            int64      // of uses
 	replayed         int64      // passes
 }
@@ -42,6 +43,7 @@ type operation struct {
 	to, from driver.Ptr // a copy has from
 	bytes    int64
 	value    byte
+	what     string // it does, for people
 }
 
 // maxOperations is how many operations all recordings that are kept have together: sixty and more
@@ -91,13 +93,14 @@ type codable struct {
 	end   int // how many operations there were with it; it is the last one if there are no more
 	t     backend.Tensor
 	at    driver.Ptr
+	unit  int               // columns that it has together, which groups must divide; 0: any groups will do
 	again func(q quantized) // queues it with codes
 }
 
 // codable notes that the last operation, whose result is t at an address, can write codes.
-func (p *passes) codable(t backend.Tensor, at driver.Ptr, again func(q quantized)) {
+func (p *passes) codable(t backend.Tensor, at driver.Ptr, unit int, again func(q quantized)) {
 	if r := p.recording; r != nil {
-		r.last = codable{len(r.ops), t, at, again}
+		r.last = codable{len(r.ops), t, at, unit, again}
 	}
 }
 
@@ -109,7 +112,7 @@ func (b *Backend) coded(q quantized, x driver.Ptr, stride, rows, cols int) bool 
 		return false
 	}
 	l := r.last
-	if l.at != x || l.t.Stride != stride || l.t.Rows != rows || l.t.Cols != cols || q.group > maxCoded {
+	if l.at != x || l.t.Stride != stride || l.t.Rows != rows || l.t.Cols != cols || q.group > maxCoded || l.unit > 0 && (l.unit%q.group != 0 || q.group%32 != 0) {
 		return false
 	}
 	r.ops, r.last = r.ops[:len(r.ops)-1], codable{}
@@ -140,6 +143,7 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 		b.replay(r)
 		return
 	}
+	b.passes.last = nil
 	r := &recording{lists: p, uses: map[any]struct{}{}}
 	b.passes.recording = r
 	defer func() { b.passes.recording = nil }()
@@ -163,6 +167,7 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 func (b *Backend) replay(r *recording) {
 	b.passes.clock++
 	b.passes.replayed++
+	b.passes.last = r
 	r.used = b.passes.clock
 	if r.graph == nil {
 		graph, err := b.stream.Capture(func() error {
@@ -200,13 +205,16 @@ func (p *passes) keep(b *Backend, key shape, r *recording) {
 	p.operations += len(r.ops)
 	p.clock++
 	r.used = p.clock
-	p.known[key] = r
+	p.known[key], p.last = r, r
 }
 
 func (p *passes) drop(key shape) error {
 	r := p.known[key]
 	delete(p.known, key)
 	p.operations -= len(r.ops)
+	if p.last == r {
+		p.last = nil
+	}
 	if r.graph == nil {
 		return nil
 	}

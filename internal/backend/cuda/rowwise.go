@@ -44,7 +44,7 @@ func (b *Backend) copyRows(to driver.Ptr, toStride int, from driver.Ptr, fromStr
 		return
 	}
 	if toStride == cols && fromStride == cols || rows == 1 {
-		b.queue(operation{to: to, from: from, bytes: int64(rows * cols * size)})
+		b.queue(operation{what: "copy", to: to, from: from, bytes: int64(rows * cols * size)})
 		return
 	}
 	kernel := map[int]string{1: "rowwise.copy1", 2: "rowwise.copy2", 4: "rowwise.copy4"}[size]
@@ -66,7 +66,19 @@ func (b *Backend) Gather(dst, x backend.Tensor, rows []int32) {
 	}
 	b.begin()
 	call := b.lists(backend.Pass{Want: rows})
-	b.launch("rowwise.gather", pieces(dst.Rows, dst.Cols), b.at(dst), dst.Stride, b.at(x), x.Stride, x.Cols, call)
+	gathered := func(c quantized) {
+		b.launch("rowwise.gather", groupsOf(dst, &c), b.at(dst), dst.Stride, b.at(x), x.Stride, x.Cols, call, c.param())
+	}
+	gathered(quantized{})
+	b.passes.codable(dst, b.at(dst), 0, gathered)
+}
+
+// groupsOf is the grid of kernels that have a warp for some groups of columns of a row.
+func groupsOf(t backend.Tensor, c *quantized) grid {
+	if t.Rows == 0 || t.Cols == 0 {
+		return grid{}
+	}
+	return grid{x: (t.Cols/c.columns() + 8) / 8, y: t.Rows, threads: 256}
 }
 
 // RMSNorm normalizes the rows of x.
@@ -83,7 +95,7 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 		b.launch("rowwise.rms_norm", g, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, c.param())
 	}
 	normed(quantized{})
-	b.passes.codable(dst, b.at(dst), normed)
+	b.passes.codable(dst, b.at(dst), 0, normed)
 }
 
 // LayerNorm normalizes the rows of x.
@@ -110,14 +122,10 @@ func (b *Backend) swiglu(dst, gate, up backend.Tensor) {
 		panic(fmt.Sprintf("cuda: swiglu of %d rows", dst.Rows))
 	}
 	gated := func(c quantized) {
-		g := grid{x: (dst.Cols/c.columns() + 8) / 8, y: dst.Rows, threads: 256}
-		if dst.Rows == 0 {
-			g.x = 0
-		}
-		b.launch("rowwise.swiglu", g, b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, c.param())
+		b.launch("rowwise.swiglu", groupsOf(dst, &c), b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, driver.Ptr(0), c.param())
 	}
 	gated(quantized{})
-	b.passes.codable(dst, b.at(dst), gated)
+	b.passes.codable(dst, b.at(dst), 0, gated)
 }
 
 // GELU sets dst to x·Φ(x).

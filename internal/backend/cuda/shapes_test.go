@@ -19,6 +19,8 @@ type bench struct {
 	b    backend.Backend
 	rng  *rand.Rand
 	gone []backend.Tensor
+
+	launches map[string]int // of the last pass, on a GPU
 }
 
 // alike has the CPU and b compute the same, and compares.

@@ -31,7 +31,8 @@ func (w *weight) Bytes() int64 { return w.size }
 // laid reports whether w lies for tensor cores.
 func (w *weight) laid() bool { return w.places != nil }
 
-// Load packs the matrices of stack, some tiles while others are on their way.
+// Load packs the matrices of stack on all threads, some tiles while others are on their way, and
+// returns when they are there.
 func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight, error) {
 	form, err := kernel.NewWeight(c == backend.Int8, stack)
 	if err != nil {
@@ -46,42 +47,54 @@ func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 		return nil, err
 	}
 	b.weights[w] = struct{}{}
-	for i := range stack {
-		if err := b.sendMatrix(w, &stack[i], w.at+driver.Ptr(i*w.Layout.Tiles*w.TileSize)); err != nil {
-			b.Unload(w)
-			return nil, err
-		}
+	if err := b.sendTiles(w, stack); err != nil {
+		b.Unload(w)
+		return nil, err
 	}
 	return w, nil
 }
 
-// sendMatrix packs a matrix of w and queues its copies.
-func (b *Backend) sendMatrix(w *weight, m *dtype.Matrix, to driver.Ptr) error {
-	if w.TileSize == 0 {
+// sendTiles brings the tiles of all matrices of a weight to the device, through the two halves of the
+// staging memory. Each has a stream of its own: while one is copied, the other is packed.
+func (b *Backend) sendTiles(w *weight, stack []dtype.Matrix) (err error) {
+	tiles, size := w.Layout.Tiles, w.TileSize
+	all, half := len(stack)*tiles, len(b.staged.data)/2
+	if all*size == 0 {
 		return nil
 	}
-	half := len(b.staged.data) / 2 // while one half is copied the other is written
-	most := half / w.TileSize
-	for from := 0; from < w.Layout.Tiles; {
-		end := min(from+max(1, most), w.Layout.Tiles)
-		n := (end - from) * w.TileSize
-		if most == 0 {
-			large := make([]byte, n)
-			w.pack(large, m, from)
-			if err := b.send(to, large); err != nil {
-				return err
-			}
-		} else {
-			piece, err := b.stage(n)
-			if err != nil {
-				return err
-			}
-			backend.Spread(b, end-from, func(i int) { w.pack(piece[i*w.TileSize:][:w.TileSize], m, from+i) })
-			if err := b.stream.Write(to, piece); err != nil {
+	// What was queued before may use the staging memory, or memory that the weight lies in now.
+	if err := b.stream.Wait(); err != nil {
+		return err
+	}
+	b.staged.used = 0
+	pack := func(dst []byte, t int) { w.pack(dst, &stack[t/tiles], t%tiles) }
+	if size > half {
+		large := make([]byte, size)
+		for t := range all {
+			pack(large, t)
+			if err := b.send(w.at+driver.Ptr(t*size), large); err != nil {
 				return err
 			}
 		}
-		to, from = to+driver.Ptr(n), end
+		return b.stream.Wait()
+	}
+	defer func() {
+		for _, lane := range b.lanes {
+			if waited := lane.Wait(); err == nil {
+				err = waited
+			}
+		}
+	}()
+	for from, turn := 0, 0; from < all; turn = 1 - turn {
+		n, lane, piece := min(half/size, all-from), b.lanes[turn], b.staged.data[turn*half:][:half]
+		if err := lane.Wait(); err != nil {
+			return err
+		}
+		backend.Spread(b, n, func(i int) { pack(piece[i*size:][:size], from+i) })
+		if err := lane.Write(w.at+driver.Ptr(from*size), piece[:n*size]); err != nil {
+			return err
+		}
+		from += n
 	}
 	return nil
 }
@@ -123,14 +136,18 @@ func (w *weight) layCodes(dst, src []byte) {
 	}
 	var row [maxGroup / 4]uint32
 	codes := row[:w.Layout.Group/4]
+	wide := w.Bits == 8
 	for r := range kernel.Tile {
 		w.RowCodes(codes, src, r)
-		for i := r; i < len(w.places); i += kernel.Tile {
-			word := codes[i/kernel.Tile*8/w.Bits]
-			if w.Bits == 4 {
-				word |= codes[i/kernel.Tile*2+1] << 4
+		places := w.places[r:]
+		for v := range len(w.places) / kernel.Tile {
+			var word uint32
+			if wide {
+				word = codes[v]
+			} else {
+				word = codes[2*v] | codes[2*v+1]<<4
 			}
-			le.PutUint32(dst[4*int(w.places[i]):], word)
+			le.PutUint32(dst[4*int(places[v*kernel.Tile]):], word)
 		}
 	}
 }

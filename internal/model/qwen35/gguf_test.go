@@ -200,11 +200,14 @@ func TestGGUFVariants(t *testing.T) {
 // draft tokens as often right as the original's.
 func TestGGUFWritesTheReferencesText(t *testing.T) {
 	if testing.Short() {
-		t.Skip("quantizes 21 million numbers twice, slowly")
+		t.Skip("quantizes 21 million numbers slowly")
 	}
 	f := golden.Load(t, "tiny")
 	c := &f.Cases[0]
 	for typ, margin := range map[string]float64{"F16": 0.02, "Q8_0": golden.Tol.Int8Margin} {
+		if typ == "F16" && !long {
+			continue // TestGGUFGivesBackEveryNumber has it, and nothing is as close to the reference
+		}
 		path, _ := convertGGUF(t, golden.Dir(t, "tiny"), "qwen35", oneType(typ), 1)
 		r := open(t, path, 0, model.Options{Compute: backend.Int8})
 		if !r.Info().Head {

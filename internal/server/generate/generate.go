@@ -118,6 +118,9 @@ func (s *Service) Resolve(name string) string {
 	return name
 }
 
+// Name is the model of a request as its client calls it.
+func (s *Service) Name(r *Request) string { return cmp.Or(r.Model, s.Default) }
+
 // Run is a running request. Events must be read to its end, or the context canceled; Close
 // must be called in any case.
 type Run struct {
@@ -153,7 +156,7 @@ func (s *Service) Start(ctx context.Context, r *Request) (*Run, error) {
 	if err != nil {
 		return nil, Wrap(err)
 	}
-	run := &Run{Model: m, Name: cmp.Or(r.Model, s.Default), Request: r, Created: time.Now(), read: s.Read, done: done}
+	run := &Run{Model: m, Name: s.Name(r), Request: r, Created: time.Now(), read: s.Read, done: done}
 	if run.read == nil {
 		run.read = (*foretoken.Answer).Pieces
 	}
@@ -187,6 +190,32 @@ func (s *Service) Count(ctx context.Context, r *Request) (int, error) {
 		return 0, r.locate(err)
 	}
 	return n, nil
+}
+
+// Render is the prompt that Start would have the model answer. An error is an *Error.
+func (s *Service) Render(ctx context.Context, r *Request) (*foretoken.Prompt, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if err := s.checkRemote(r); err != nil {
+		return nil, err
+	}
+	m, done, err := s.Library.Use(ctx, s.Resolve(r.Model))
+	if err != nil {
+		return nil, Wrap(err)
+	}
+	defer done()
+	var p *foretoken.Prompt
+	if err = s.fetch(ctx, r, m); err == nil {
+		p, err = r.prompt(m, s.salt(ctx, r))
+	}
+	if err == nil {
+		err = checkLength(p, m.Context())
+	}
+	if err != nil {
+		return nil, r.locate(err)
+	}
+	return p, nil
 }
 
 // check checks what does not depend on the model.

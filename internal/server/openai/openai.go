@@ -1,4 +1,5 @@
-// Package openai serves OpenAI's HTTP API: chat completions, completions, responses and models.
+// Package openai serves OpenAI's HTTP API: chat completions, completions, responses and models; and
+// the prompts of the former two as ids, as vLLM has them for gateways.
 // It knows their JSON and their streams of events; package generate runs the requests.
 package openai
 
@@ -35,6 +36,8 @@ func Register(mux *http.ServeMux, s *generate.Service) {
 	}
 	handle("POST /v1/chat/completions", h.chat)
 	handle("POST /v1/completions", h.complete)
+	handle("POST /v1/chat/completions/render", h.renderChat)
+	handle("POST /v1/completions/render", h.renderText)
 	handle("POST /v1/responses", h.respond)
 	handle("GET /v1/responses/{id}", h.response)
 	handle("DELETE /v1/responses/{id}", h.deleteResponse)

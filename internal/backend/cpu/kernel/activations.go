@@ -32,6 +32,8 @@ const (
 	codeOffset = 12
 	// rowTail is the size of what follows a row's codes in a group.
 	rowTail = 12
+	// byRowAtOnce is how many rows that lie by row are multiplied at once.
+	byRowAtOnce = 256
 	// cacheLine is the alignment of activations.
 	cacheLine = 64
 )
@@ -76,6 +78,23 @@ func (a *Activations) OutRows() int {
 	return a.rows
 }
 
+// AtOnce is how many rows are best multiplied with many tiles before the next ones are: so many that a
+// weight is seldom read, and so few that they stay in the second cache.
+func (a *Activations) AtOnce() int {
+	if a.byRow {
+		return byRowAtOnce
+	}
+	const codes = 256 << 10
+	return max(4, codes/(max(1, a.groups)*a.stride(a.height))) * a.height
+}
+
+// Range is rows [from, to) of a, from being that of a strip.
+func (a *Activations) Range(from, to int) Activations {
+	part := *a
+	part.rows, part.data = to-from, a.data[a.at(from):]
+	return part
+}
+
 // inStrip is the number of rows in the strip that begins at row first.
 func (a *Activations) inStrip(first int) int {
 	if a.byRow {
@@ -93,12 +112,17 @@ func (a *Activations) stride(rows int) int {
 	return n
 }
 
+// at is where the strip that begins at row first is.
+func (a *Activations) at(first int) int {
+	if a.byRow {
+		return first / a.height * a.groups * a.stride(a.height)
+	}
+	return first * a.groups * (a.group + rowTail)
+}
+
 // strip is the strip that begins at row first.
 func (a *Activations) strip(first int) []byte {
-	at := first * a.groups * (a.group + rowTail)
-	if a.byRow {
-		at = first / a.height * a.groups * a.stride(a.height)
-	}
+	at := a.at(first)
 	n := a.groups * a.stride(a.inStrip(first))
 	return a.data[at : at+n : at+n]
 }

@@ -129,26 +129,73 @@ func (args *integerArgs) set(w *Weight) {
 // integerStrips multiplies strip after strip, by kernels indexed by the number of rows less
 // one, the last of them for more rows, too.
 func integerStrips(kernels []func(*integerArgs), out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.groups == 0 || from == to {
-		return
-	}
-	args, rows := &s.integer, a.OutRows()
-	args.set(w)
-	args.outTile = rows * Tile * 4
-	args.decoded = unsafe.Pointer(&s.factors)
+	c := integerCall{&s.integer, out, w, n, a}
+	c.open(s)
+	c.strips(kernels, 0, from, to, from)
+	*c.args = integerArgs{}
+}
+
+// integerCall is a product of some tiles, of which out begins with the first.
+type integerCall struct {
+	args *integerArgs
+	out  []float32
+	w    *Weight
+	n    int // matrix of the stack
+	a    *Activations
+}
+
+// open fills in what is the same for all strips and tiles.
+func (c *integerCall) open(s *Scratch) {
+	c.args.set(c.w)
+	c.args.outTile = c.a.OutRows() * Tile * 4
+	c.args.decoded = unsafe.Pointer(&s.factors)
+}
+
+// strips multiplies the strips from row first on with tiles [from, to). out begins with tile zero.
+func (c *integerCall) strips(kernels []func(*integerArgs), first, from, to, zero int) {
 	step := to - from
-	if rows > a.height {
+	if c.a.OutRows() > c.a.height {
 		step = 8 // stay in the cache while all strips pass
 	}
-	for t := from; t < to; t += step {
-		args.tiles = min(step, to-t)
-		blocks := w.Data[(n*w.tiles+t)*args.tileBytes:][:args.tiles*args.tileBytes]
-		args.weights = unsafe.Pointer(unsafe.SliceData(blocks))
-		for r := 0; r < rows; r += a.height {
-			args.acts = unsafe.Pointer(unsafe.SliceData(a.strip(r)))
-			args.out = unsafe.Pointer(&out[((t-from)*rows+r)*Tile])
-			kernels[min(a.inStrip(r), len(kernels))-1](args)
+	for t := from; t < to && c.w.groups > 0; t += step {
+		for r := first; r < c.a.OutRows(); r += c.a.height {
+			c.args.tiles = min(step, to-t)
+			c.run(kernels[min(c.a.inStrip(r), len(kernels))-1], r, t, 0, zero)
 		}
 	}
-	args.weights, args.acts, args.out, args.decoded = nil, nil, nil, nil
+}
+
+// run calls a kernel for the strip that begins at row r, from group g of tile t on.
+func (c *integerCall) run(kernel func(*integerArgs), r, t, g, zero int) {
+	args := c.args
+	args.weights = unsafe.Pointer(unsafe.SliceData(c.w.at(c.n, t, g)))
+	args.acts = unsafe.Pointer(&c.a.strip(r)[g*c.a.stride(c.a.inStrip(r))])
+	args.out = unsafe.Pointer(&c.out[(t-zero)*args.outTile/4+r*Tile])
+	kernel(args)
+}
+
+// What the wide kernel takes: rows of a strip, and tiles side by side. wideBytes is how many bytes of
+// these stay in the first cache while the rows pass.
+const (
+	wideRows  = 8
+	wideTiles = 3
+	wideBytes = 14 << 10
+)
+
+// wide multiplies strips of eight rows with three tiles, by a kernel that adds to what out has if more
+// is set, as far as there are any: all of them with some groups, which stay in the first cache, and
+// then with the next. It returns how many rows and up to which tile.
+func (c *integerCall) wide(kernel func(*integerArgs), from, to int) (rows, end int) {
+	rows, end = c.a.rows/wideRows*wideRows, from
+	panel := max(1, wideBytes/(wideTiles*c.w.block))
+	for ; end+wideTiles <= to; end += wideTiles {
+		for g := 0; g < c.w.groups; g += panel {
+			c.args.groups, c.args.more = min(panel, c.w.groups-g), min(g, 1)
+			for r := 0; r < rows; r += wideRows {
+				c.run(kernel, r, end, g, from)
+			}
+		}
+	}
+	c.args.groups = c.w.groups
+	return rows, end
 }

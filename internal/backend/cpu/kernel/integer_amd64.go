@@ -6,9 +6,19 @@ import "unsafe"
 
 //go:generate go run -C _gen ./integer
 
-// integerTilesAVX512 is integerTiles.
+// integerTilesAVX512 is integerTiles. Of many rows with 8 bits, most go to the wide kernel.
 func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	integerStrips(integerAVX512[w.integerFormat()][:], out, w, n, from, to, a, s)
+	format := w.integerFormat()
+	if format != integer8 || a.rows < 2*wideRows {
+		integerStrips(integerAVX512[format][:], out, w, n, from, to, a, s)
+		return
+	}
+	c := integerCall{&s.integer, out, w, n, a}
+	c.open(s)
+	rows, end := c.wide(integerWide8, from, to)
+	c.strips(integerAVX512[format][:], rows, from, end, from)
+	c.strips(integerAVX512[format][:], 0, end, to, from)
+	*c.args = integerArgs{}
 }
 
 // integerTilesAVX2 is integerTiles.
@@ -73,7 +83,7 @@ func amxKernel(biased, many bool) func(*integerArgs) {
 // groups the caches of a core whose other half works for somebody else are too small. The kernel
 // for many strips has half of these slots for one tile, and a ring of four products.
 const (
-	amxRowsAtOnce = 256
+	amxRowsAtOnce = byRowAtOnce
 	amxCodes      = 512 << 10
 	amxPanel      = 2
 	amxSlotBytes  = amxPanel * Tile * (128 + 2*4)      // of a tile

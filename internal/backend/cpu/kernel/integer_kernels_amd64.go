@@ -457,3 +457,6 @@ func integerMany(a *integerArgs)
 
 //go:noescape
 func integerManyFP4(a *integerArgs)
+
+//go:noescape
+func integerWide8(a *integerArgs)

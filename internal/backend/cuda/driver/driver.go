@@ -8,7 +8,10 @@
 // failed so is lost: every later call returns the same error, and only Close is of use.
 package driver
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // A Ptr is an address on a device. 0 is none.
 type Ptr uint64
@@ -54,6 +57,8 @@ type Device interface {
 	Load(ptx string) (Module, error)
 	// Stream returns a queue of its own.
 	Stream() (Stream, error)
+	// Event returns a mark for a stream.
+	Event() (Event, error)
 	// Close gives everything back, a lost device included.
 	Close() error
 }
@@ -99,11 +104,20 @@ type Stream interface {
 	Copy(to, from Ptr, bytes int64) error
 	Set(to Ptr, value byte, bytes int64) error
 	Launch(l Launch) error
+	// Mark has the stream tell e when it comes by. In a capture that is every time the graph runs.
+	Mark(e Event) error
 	// Wait returns when all that was queued has ended, with the error of what failed.
 	Wait() error
 	// Capture records what queue queues instead of doing it. Memory of the host in copies is read
 	// and written whenever the graph is launched.
 	Capture(queue func() error) (Graph, error)
+	Close() error
+}
+
+// An Event is a mark that a stream comes by.
+type Event interface {
+	// Since is the time from when before was passed to when this one was, last. Both must have been.
+	Since(before Event) (time.Duration, error)
 	Close() error
 }
 

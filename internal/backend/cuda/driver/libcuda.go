@@ -49,12 +49,13 @@ var symbols = func() map[string]string {
 		"cuCtxSetCurrent", "cuCtxSynchronize", "cuMemFreeHost", "cuModuleLoadDataEx", "cuModuleUnload", "cuModuleGetFunction",
 		"cuFuncSetAttribute", "cuOccupancyMaxActiveBlocksPerMultiprocessor", "cuStreamCreate", "cuStreamSynchronize", "cuMemsetD8Async",
 		"cuLaunchKernelEx", "cuStreamEndCapture", "cuGraphGetNodes", "cuGraphLaunch", "cuGraphExecDestroy", "cuGraphDestroy",
+		"cuEventCreate", "cuEventRecordWithFlags", "cuEventElapsedTime",
 	} {
 		m[name] = name
 	}
 	for _, name := range []string{
 		"cuDeviceTotalMem", "cuDevicePrimaryCtxRelease", "cuMemGetInfo", "cuMemAlloc", "cuMemFree", "cuMemAllocHost", "cuStreamDestroy",
-		"cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync",
+		"cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuEventDestroy",
 	} {
 		m[name] = name + "_v2"
 	}

@@ -50,6 +50,8 @@ type stream struct {
 	d      *gpu
 	handle uintptr
 	call   *launchCall // in memory that does not move
+
+	capturing bool
 }
 
 // launchCall is what cuLaunchKernelEx reads. The layouts are those of CUlaunchConfig and
@@ -140,7 +142,9 @@ func (s *stream) Capture(queue func() error) (Graph, error) {
 	if err := s.d.do("cuStreamBeginCapture", s.handle, captureRelaxed); err != nil {
 		return nil, err
 	}
+	s.capturing = true
 	queued := queue()
+	s.capturing = false
 	captured := new(uintptr)
 	err := s.d.do("cuStreamEndCapture", s.handle, uintptr(unsafe.Pointer(captured)))
 	if queued != nil || err != nil {

@@ -2,6 +2,7 @@
 // backend.Ops.Attend; the order of additions is that of the CPU's Page.
 #include "async.cuh"
 #include "attend.cuh"
+#include "quantize.cuh"
 #include <cuda_fp16.h>
 
 // Rotations per position of pairs, which of a row's positions each is rotated by, and what cosines
@@ -407,11 +408,12 @@ extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call
 }
 
 // The sums of pages that were computed apart, merged in their order. A block has joinColumns columns
-// of a query; of all pages but one the factors come first, joinPages at a time.
+// of a query, which it rounds too where a product wants that, wherever the answer was computed; of all
+// pages but one the factors come first, joinPages at a time.
 const int joinColumns = 64, joinPages = 256, joinBatch = 64;
 
-extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call *call, const __grid_constant__ Layer a) {
-  __shared__ float old[joinPages], more[joinPages], by[joinPages], weights[joinPages], pages[2 * joinBatch][joinColumns];
+extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call *call, const __grid_constant__ Layer a, Codes codes) {
+  __shared__ float old[joinPages], more[joinPages], by[joinPages], weights[joinPages], pages[2 * joinBatch][joinColumns], answer[joinColumns];
   const int tid = threadIdx.x, lane = tid & 31, r = blockIdx.x / a.heads, h = blockIdx.x % a.heads, share = a.share(), c = blockIdx.y * joinColumns + tid;
   release();
   await();
@@ -420,7 +422,18 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
   w.s = call->seq[max(owner, 0)];
   const float *q = a.q + (size_t)r * a.qStride + h * a.head + a.key + a.tail + c;
   const float gate = a.gate && c < a.value ? *q : 0.0f;  // asked for before it is needed
-  if (!apart(a, call) || owner < 0) return;
+  const auto round = [&](float y) {
+    answer[tid] = y;
+    __syncthreads();
+    const int g = tid / 32 * codes.group;  // of this warp
+    if (g >= joinColumns) return;
+    const float v[4] = {answer[g + lane], codes.group > 32 ? answer[joinColumns / 2 + lane] : 0.0f, 0.0f, 0.0f};
+    quantizeGroups(v, codes.group, codes, r, h * a.value + blockIdx.y * joinColumns + g);
+  };
+  if (!apart(a, call) || owner < 0) {
+    if (codes.codes) round(a.dst[(size_t)r * a.dstStride + h * a.value + c]);
+    return;
+  }
   w.kv = h / share;
   w.skip = a.firstPage(w.s.pos);
   w.slot = slotsBefore(a, call, w.s.first) + w.kv * w.s.n * share;
@@ -487,5 +500,6 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
 #pragma unroll 4
     for (; p < n; p++) weight = fused(weights[p], by[p], mul(weight, old[p]));
   }
-  if (c < a.value) finish(a, r, h, c, sum, weight, gate);
+  const float y = c < a.value ? finish(a, r, h, c, sum, weight, gate) : 0.0f;
+  if (codes.codes) round(y);
 }

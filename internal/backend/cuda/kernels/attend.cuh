@@ -176,10 +176,10 @@ __device__ __forceinline__ size_t slotOf(const Layer &a, const Work &w, int page
 
 // finish writes the answer of a head of a row in a column: its sum divided by its weight, and if it has
 // a gate multiplied with that one's sigmoid.
-__device__ __forceinline__ void finish(const Layer &a, int row, int h, int column, float sum, float weight, float gate) {
+__device__ __forceinline__ float finish(const Layer &a, int row, int h, int column, float sum, float weight, float gate) {
   float y = quot(sum, weight);
   if (a.gate) y = mul(y, sigmoid32(gate));
-  a.dst[(size_t)row * a.dstStride + h * a.value + column] = y;
+  return a.dst[(size_t)row * a.dstStride + h * a.value + column] = y;
 }
 __device__ __forceinline__ float gateOf(const Layer &a, int row, int h, int column) {
   return a.gate ? a.q[(size_t)row * a.qStride + h * a.head + a.key + a.tail + column] : 0.0f;

@@ -4,6 +4,7 @@
 #include "async.cuh"
 #include "bits.cuh"
 #include "call.cuh"
+#include "quantize.cuh"
 
 // The widths of a layer.
 struct Widths {
@@ -347,11 +348,12 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
   }
 }
 
-// The gated norm, in place, a warp for each value head of a row; and what the next call needs: keys and
+// The gated norm, in place, a warp for each value head of a row, which it rounds too where a product wants
+// that and the head is at most 128 values in whole groups; and what the next call needs: keys and
 // decays of drafts, and by the blocks beyond the rows the last inputs.
 extern "C" __global__ void __launch_bounds__(128) delta_gate(const Call *call, int layer, float *dst, int dstStride,
     const float *z, int zStride, const float *norm, float eps, int sigmoidGate, const float *qkv, int qkvStride,
-    int keyHeads, int valueHeads, int keys, int values, int kernel, float *mixed, int rows) {
+    int keyHeads, int valueHeads, int keys, int values, int kernel, float *mixed, int rows, Codes codes) {
   const Widths d = {keyHeads, valueHeads, keys, values, kernel};
   const Mixed from(mixed, rows, keyHeads, valueHeads, keys, values);
   const int r = blockIdx.y, tid = threadIdx.x, lane = tid & 31, heads = (valueHeads + 3) / 4;
@@ -380,8 +382,17 @@ extern "C" __global__ void __launch_bounds__(128) delta_gate(const Call *call, i
     }
     return;
   }
-  const int owner = call->rowSeq[r];
-  if (owner < 0) return;
+  const int owner = call->rowSeq[r], h = blockIdx.x * 4 + tid / 32;
+  float *x = dst + (size_t)r * dstStride + h * values;
+  if (owner < 0) {
+    if (codes.codes && h < valueHeads) {
+      float v[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++) v[i] = lane + 32 * i < values ? x[lane + 32 * i] : 0.0f;
+      quantizeGroups(v, values, codes, r, h * values);
+    }
+    return;
+  }
   const Seq s = call->seq[owner];
   const Recurrent mem = call->delta[s.deltas + layer];
   const int sure = s.n - s.drafts;
@@ -394,15 +405,20 @@ extern "C" __global__ void __launch_bounds__(128) delta_gate(const Call *call, i
     for (int i = blockIdx.x * 128 + tid; i < valueHeads; i += heads * 128)
       mem.decays[(size_t)draft * mem.decaysStride + i] = from.decay[(size_t)r * valueHeads + i];
   }
-  const int h = blockIdx.x * 4 + tid / 32;
   if (h >= valueHeads) return;
-  float *x = dst + (size_t)r * dstStride + h * values;
   const float *gate = z + (size_t)r * zStride + h * values;
   const float scale = rsqrt32(add(quot(dot16(x, x, values), (float)values), eps));
 #pragma unroll 1
-  for (int i = lane; i < values; i += 32) {
-    const float y = mul(mul(x[i], scale), norm[i]);
-    const float g = gate[i], by = sigmoidGate ? sigmoid32(g) : silu32(g);
-    x[i] = mul(y, by);
+  for (int first = 0; first < values; first += 128) {
+    float v[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      const int i = first + lane + 32 * k;
+      v[k] = 0.0f;
+      if (i >= values) continue;
+      const float g = gate[i], by = sigmoidGate ? sigmoid32(g) : silu32(g);
+      v[k] = x[i] = mul(mul(mul(x[i], scale), norm[i]), by);
+    }
+    if (codes.codes) quantizeGroups(v, values, codes, r, h * values);
   }
 }

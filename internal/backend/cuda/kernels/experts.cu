@@ -1,6 +1,7 @@
 // A mixture of experts: the choice, the places of the chosen, and the sum. Every choice of a row
 // has a slot, a row of its own in what experts compute; the slots of an expert lie together, from a
-// multiple of eight on, and its products are jobs over them.
+// multiple of eight on, and its products are jobs over them. Where the shared expert is like the others
+// it is one of the jobs, as matrix -1, with a slot for every row behind those of the choices.
 #include "product.cuh"
 
 // Choice is what is asked for: see backend.Experts.
@@ -111,16 +112,13 @@ __device__ void leaveOut(float* keys, int count, int groups, int stay, float* su
   __syncwarp();
 }
 
-// choose ranks and weighs the experts of a row, a warp for each. Shared memory: twice the experts
-// and twice the groups in numbers.
-extern "C" __global__ void __launch_bounds__(32) choose(const __grid_constant__ Choice c) {
-  extern __shared__ float scores[];
-  release();
-  await();
-  const int lane = threadIdx.x, n = c.experts, k = c.topK;
-  const float* logits = c.logits + (long long)blockIdx.x * c.logitsStride;
-  int* chosen = c.chosen + (long long)blockIdx.x * k;
-  float* weights = c.weights + (long long)blockIdx.x * k;
+// chooseRow has a warp rank and weigh the experts of a row. scores has space for twice the experts and
+// twice the groups.
+__device__ __forceinline__ void chooseRow(const Choice& c, int row, float* scores) {
+  const int lane = threadIdx.x & 31, n = c.experts, k = c.topK;
+  const float* logits = c.logits + (long long)row * c.logitsStride;
+  int* chosen = c.chosen + (long long)row * k;
+  float* weights = c.weights + (long long)row * k;
   float *keys = scores + n, *sums = keys + n;
 #pragma unroll 1
   for (int i = lane; i < n; i += 32) scores[i] = logits[i];
@@ -162,13 +160,36 @@ extern "C" __global__ void __launch_bounds__(32) choose(const __grid_constant__ 
   }
 }
 
-// assign gives every choice its slot and lists the jobs, of at most `most` rows each. One block, a
-// thread for each expert.
-extern "C" __global__ void __launch_bounds__(1024) assign(const int* chosen, int* slots, Job* jobs, int* jobCount, int choices, int experts, int most) {
-  __shared__ int count[1024], first[2][1024], job[2][1024];
+// choose has a warp for each row.
+extern "C" __global__ void __launch_bounds__(32) choose(const __grid_constant__ Choice c) {
+  extern __shared__ float scores[];
   release();
   await();
-  const int e = threadIdx.x;
+  chooseRow(c, blockIdx.x, scores);
+}
+
+// Places is where choices go: slots, and jobs of at most `most` rows each. Of the shared expert, if it is
+// one of the jobs, there are `shared` rows.
+struct Places {
+  const int* chosen;
+  int* slots;
+  Job* jobs;
+  int* jobCount;
+  int choices, most, shared, unused;
+};
+
+// Counts is what a block counts by expert: choices, and up to it slots and jobs.
+struct Counts {
+  int count[1024], first[2][1024], job[2][1024];
+};
+
+// assignAll has a block give every choice its slot and list the jobs, a thread for each expert.
+__device__ __forceinline__ void assignAll(const Places& p, Counts& counts) {
+  auto &count = counts.count;
+  auto &first = counts.first, &job = counts.job;
+  const int* chosen = p.chosen;
+  int* slots = p.slots;
+  const int choices = p.choices, most = p.most, e = threadIdx.x;
   count[e] = 0;
   __syncthreads();
 #pragma unroll 1
@@ -187,14 +208,43 @@ extern "C" __global__ void __launch_bounds__(1024) assign(const int* chosen, int
 #pragma unroll 1
   for (int i = 0; i < parts; i++) {
     const Job j = {e, first[now][e] - space + i * most, min(most, rows - i * most), 0};
-    jobs[job[now][e] - parts + i] = j;
+    p.jobs[job[now][e] - parts + i] = j;
   }
-  if (e == blockDim.x - 1) *jobCount = job[now][e];
+  const int end = first[now][blockDim.x - 1], jobs = job[now][blockDim.x - 1];
+#pragma unroll 1
+  for (int i = e; i * most < p.shared; i += blockDim.x) p.jobs[jobs + i] = Job{-1, end + i * most, min(most, p.shared - i * most), 0};
+#pragma unroll 1
+  for (int i = e; i < p.shared; i += blockDim.x) slots[choices + i] = end + i;
+  if (e == 0) *p.jobCount = jobs + (p.shared + most - 1) / most;
 #pragma unroll 1
   for (int i = e; i < choices; i += blockDim.x) {
     const int c = chosen[i];
     slots[i] += first[now][c] - ((count[c] + 7) & ~7);
   }
+}
+
+extern "C" __global__ void __launch_bounds__(1024) assign(const __grid_constant__ Places p) {
+  __shared__ Counts counts;
+  release();
+  await();
+  assignAll(p, counts);
+}
+
+// choose_assign is both, for few rows: a warp has a row at a time. Shared memory: for each warp what
+// chooseRow wants.
+extern "C" __global__ void __launch_bounds__(1024) choose_assign(const __grid_constant__ Choice c, const __grid_constant__ Places p, int rows) {
+  extern __shared__ float scores[];
+  __shared__ Counts counts;
+  release();
+  await();
+  const int warp = threadIdx.x / 32;
+#pragma unroll 1
+  for (int row = warp; row < rows; row += blockDim.x / 32) {
+    chooseRow(c, row, scores + warp * 2 * (c.experts + max(c.groups, 1)));
+    __syncwarp();
+  }
+  __syncthreads();
+  assignAll(p, counts);
 }
 
 // gatherSlots copies each choice's row of x to its slot.
@@ -207,28 +257,22 @@ extern "C" __global__ void __launch_bounds__(256) gatherSlots(float* dst, const 
   for (int i = blockIdx.x * 256 + threadIdx.x; i < cols; i += gridDim.x * 256) to[i] = from[i];
 }
 
-// swigluSlots is silu(gate)*up of each choice's slot, in gate.
-extern "C" __global__ void __launch_bounds__(256) swigluSlots(float* gate, const float* up, int cols, const int* slots) {
-  release();
-  await();
-  const long long at = (long long)slots[blockIdx.y] * cols;
-#pragma unroll 1
-  for (int i = blockIdx.x * 256 + threadIdx.x; i < cols; i += gridDim.x * 256) gate[at + i] = mul(silu32(gate[at + i]), up[at + i]);
-}
-
 // combine adds the answers of a row's experts to dst: by rank, then the shared one, whose weight is
-// the sigmoid of router's number or, without router, 1.
-extern "C" __global__ void __launch_bounds__(256) combine(float* dst, int stride, const float* answers, const float* weights, const int* slots, int topK, int cols, const float* shared, const float* router) {
+// the sigmoid of router's number or, without router, 1. The shared answers are rows of their own or, if
+// there is a place among the slots where those of the rows begin, in these.
+extern "C" __global__ void __launch_bounds__(256) combine(float* dst, int stride, const float* answers, const float* weights, const int* slots, int topK, int cols, const float* shared, int sharedSlots, const float* router, int routerStride) {
   release();
   await();
   const long long row = blockIdx.y;
-  const float weight = shared && router ? sigmoid32(router[row]) : 1.0f;
+  if (sharedSlots) shared = answers + (long long)slots[sharedSlots + row] * cols;
+  else if (shared) shared += row * cols;
+  const float weight = shared && router ? sigmoid32(router[row * routerStride]) : 1.0f;
 #pragma unroll 1
   for (int i = blockIdx.x * 256 + threadIdx.x; i < cols; i += gridDim.x * 256) {
     float sum = 0;
 #pragma unroll 1
     for (int j = 0; j < topK; j++) sum = add(sum, mul(weights[row * topK + j], answers[(long long)slots[row * topK + j] * cols + i]));
-    if (shared) sum = add(sum, mul(weight, shared[row * cols + i]));
+    if (shared) sum = add(sum, mul(weight, shared[i]));
     dst[row * stride + i] = add(dst[row * stride + i], sum);
   }
 }

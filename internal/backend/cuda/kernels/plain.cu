@@ -4,14 +4,15 @@
 #include "quantize.cuh"
 
 // quantize rounds groups of rows to integers, a warp for each group. With slots, row i goes to
-// slots[i] and comes from there too or, if share rows come from one, from i/share.
-extern "C" __global__ void __launch_bounds__(256) quantize(const float* x, int xStride, signed char* codes, int codeStride, float2* tails, int cols, int group, int tailRows, const int* slots, int share) {
+// slots[i] and comes from there too or, if share rows come from one, from i/share; the rows from `alone`
+// on are those of x once more.
+extern "C" __global__ void __launch_bounds__(256) quantize(const float* x, int xStride, signed char* codes, int codeStride, float2* tails, int cols, int group, int tailRows, const int* slots, int share, int alone) {
   release();
   const int g = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x & 31;
   await();
   if (g * group >= cols) return;
   const int row = slots ? slots[blockIdx.y] : blockIdx.y;
-  x += (long long)(share ? blockIdx.y / share : row) * xStride + g * group;
+  x += (long long)(!share ? row : blockIdx.y < alone ? blockIdx.y / share : blockIdx.y - alone) * xStride + g * group;
   codes += (long long)row * codeStride + g * group;
   float v[4];
 #pragma unroll

@@ -37,3 +37,16 @@ struct Codes {
   float2 *tails;
   int stride, group, tailRows, unused;
 };
+
+// quantizeGroups rounds what a warp has, number i of lane l being column first+l+32i of a row, in whole
+// groups of 32, 64 or 128, as many as there are in `columns` of them.
+__device__ __forceinline__ void quantizeGroups(const float v[4], int columns, const Codes &c, size_t row, int first) {
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    if (32 * k >= columns || 32 * k % c.group != 0) continue;
+    float part[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) part[i] = k + i < 4 ? v[k + i < 4 ? k + i : 3] : 0.0f;
+    quantizeGroup(part, c.group, c.codes + row * c.stride + first + 32 * k, c.tails + (size_t)((first + 32 * k) / c.group) * c.tailRows + row);
+  }
+}

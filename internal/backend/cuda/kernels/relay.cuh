@@ -4,7 +4,8 @@
 // the integer sums of its chunk and their products with the scales of the rows by itself, waits
 // for the accumulators of the chunk before, adds to them in order, and hands them on: all but two
 // of the multiply-adds per group run in parallel, and groups stay in order. The grid is as large
-// as fits, teams take tiles by stride, and the ring of copies runs on across tiles.
+// as fits, teams take tiles by stride, and the ring of copies runs on across tiles. Several matrices
+// that multiply the same rows are parts of one product: their tiles follow one another.
 #pragma once
 #include "tensor.cuh"
 
@@ -21,6 +22,45 @@ __device__ __forceinline__ void write4(word at, float a, float b, float c, float
   asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(at), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
+// Part is one of the matrices: where its tiles lie, and where its results go.
+struct Part {
+  const byte* data;
+  const byte* other;  // matrix -1 of jobs, which is no part of the stack
+  float* dst;
+  const float* bias;  // [rows], or none
+  int tiles, rows, dstStride, add;
+};
+
+const int maxParts = 8;
+
+// Parts is all of them. With same, the rows of every job are row 0.
+struct Parts {
+  int count, tiles, same, unused;
+  Part part[maxParts];
+};
+
+// partOf is the part that a tile belongs to, whose own tiles are counted from 0 on.
+__device__ __forceinline__ const Part& partOf(const Parts& parts, int& tile) {
+  int i = 0;
+#pragma unroll 1
+  for (; i + 1 < parts.count && tile >= parts.part[i].tiles; i++) tile -= parts.part[i].tiles;
+  return parts.part[i];
+}
+
+// pieces and piece are those of a product with parts; the tile of a piece is one of all parts.
+__device__ __forceinline__ int pieces(const Product& p, const Parts& parts) {
+  if (p.jobs) return parts.tiles * *p.jobCount;
+  return p.only ? p.only->onlys : parts.tiles;
+}
+
+__device__ __forceinline__ Piece piece(const Product& p, const Parts& parts, int i) {
+  if (p.jobs) {
+    const Job j = p.jobs[i / parts.tiles];
+    return {i % parts.tiles, j.matrix, j.first, j.rows};
+  }
+  return {p.only ? p.only->only[i] : i, 0, 0, p.rows};
+}
+
 // Chunks is the chunks of a warp, one after another: of the pieces of its team, those that it has
 // its turn with.
 struct Chunks {
@@ -31,7 +71,7 @@ struct Chunks {
 // relay multiplies up to 8*NB rows. G groups make a chunk, S chunks are under way; a team has
 // 2^shift warps. Of a last chunk that is not whole, and of rows that are not there, everything but
 // the last step is computed as well, from whatever is there.
-template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __forceinline__ void relay(const Product& p, int shift) {
+template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __forceinline__ void relay(const Product& p, const Parts& parts, int shift) {
   constexpr int BLOCK = blockBytes<BITS, GROUP, WIDE>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS, COPIES = (CHUNK / 16 + 31) / 32;
   constexpr bool AHEAD = NB * G <= 4;  // registers have space for the rows of the next chunk
   extern __shared__ __align__(16) byte ring[];
@@ -44,7 +84,7 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
   const word takeAt = keep((word)__cvta_generic_to_shared(&baton[warp][0][lane])), giveAt = keep((word)__cvta_generic_to_shared(&baton[next][0][lane]));
   const int groups = p.w.groups, chunks = (groups + G - 1) / G, tailRows = p.tailRows;
   if (p.jobs) await();
-  const int total = pieces(p);
+  const int total = pieces(p, parts);
   byte* mine = ring + warp * S * CHUNK;
   const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
 
@@ -54,14 +94,18 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
     if (c.k < chunks) return false;
     do c.k -= chunks, c.item += teams;
     while (c.k >= chunks);
-    if (c.item < total) c.piece = piece(p, c.item);
+    if (c.item < total) c.piece = piece(p, parts, c.item);
     return true;
   };
   Chunks now = {team + turn / chunks * teams, turn % chunks};
-  if (now.item < total) now.piece = piece(p, now.item);
+  if (now.item < total) now.piece = piece(p, parts, now.item);
   Chunks ask = now;
   const byte* source;
-  auto seek = [&] { source = tileAt(p.w, ask.piece.matrix, ask.piece.tile) + ask.k * CHUNK; };
+  auto seek = [&] {
+    int tile = ask.piece.tile;
+    const Part& part = partOf(parts, tile);
+    source = (ask.piece.matrix < 0 ? part.other : part.data + ask.piece.matrix * p.w.matrix) + (long long)tile * p.w.tileBytes + ask.k * CHUNK;
+  };
   if (ask.item < total) seek();
   auto issue = [&](word to) {
     if (ask.item < total) {
@@ -88,10 +132,11 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
   const signed char* rows[NB];
   const float2* tails;
   auto look = [&] {
+    const int first = parts.same ? 0 : now.piece.first;
 #pragma unroll
     for (int n = 0; n < NB; n++)
-      rows[n] = p.codes + (long long)(now.piece.first + min(n * 8 + lane / 4, now.piece.rows - 1)) * p.codeStride + now.k * (G * GROUP) + (lane & 3) * (GROUP / 4);
-    tails = p.tails + (long long)now.k * G * tailRows + now.piece.first + 2 * (lane & 3);
+      rows[n] = p.codes + (long long)(first + min(n * 8 + lane / 4, now.piece.rows - 1)) * p.codeStride + now.k * (G * GROUP) + (lane & 3) * (GROUP / 4);
+    tails = p.tails + (long long)now.k * G * tailRows + first + 2 * (lane & 3);
   };
   Acts<GROUP> acts[AHEAD ? G : 1][AHEAD ? NB : 1];
   float4 tail[AHEAD ? G : 1][AHEAD ? NB : 1];
@@ -178,18 +223,27 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
 #pragma unroll
     for (int n = 0; n < NB; n++) write4(giveAt + n * 512, last ? 0.0f : acc[n][0], last ? 0.0f : acc[n][1], last ? 0.0f : acc[n][2], last ? 0.0f : acc[n][3]);
     if (size > 1 && (!last || was.item + teams < total)) hand(give);
-    if (last)
+    if (last) {
+      int tile = was.piece.tile;
+      const Part& part = partOf(parts, tile);
 #pragma unroll
       for (int n = 0; n < NB; n++)
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-          const int row = n * 8 + (lane & 3) * 2 + (j & 1);
-          if (row < was.piece.rows) put(p, was.piece.first + row, was.piece.tile * 16 + lane / 4 + (j >> 1) * 8, acc[n][j]);
+          const int row = n * 8 + (lane & 3) * 2 + (j & 1), out = tile * 16 + lane / 4 + (j >> 1) * 8;
+          if (row >= was.piece.rows || out >= part.rows) continue;
+          float* y = part.dst + (long long)(was.piece.first + row) * part.dstStride + out;
+          float v = acc[n][j];
+          if (part.add) v = __fadd_rn(*y, v);
+          if (part.bias) v = __fadd_rn(v, part.bias[out]);
+          *y = v;
         }
+    }
   }
 }
 
 #define RELAY(NAME, BITS, GROUP, WIDE, NB, G, S, BLOCKS)                                                              \
-  extern "C" __global__ void __launch_bounds__(256, BLOCKS) NAME(const __grid_constant__ Product p, int shift) { \
-    relay<BITS, GROUP, WIDE, NB, G, S>(p, shift);                                                                \
+  extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                                           \
+      NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) {                       \
+    relay<BITS, GROUP, WIDE, NB, G, S>(p, parts, shift);                                                              \
   }

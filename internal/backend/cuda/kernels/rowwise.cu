@@ -33,12 +33,22 @@ extern "C" __global__ void __launch_bounds__(256) copy4(uint32_t *dst, int dstSt
   copyRow(dst, dstStride, src, srcStride, cols);
 }
 
-extern "C" __global__ void __launch_bounds__(256) gather(float *dst, int dstStride, const float *x, int stride, int cols, const Call *call) {
+extern "C" __global__ void __launch_bounds__(256) gather(float *dst, int dstStride, const float *x, int stride, int cols, const Call *call, Codes c) {
   release();
   await();
-  const float *from = x + (size_t)call->want[blockIdx.y] * stride;
-  float *y = dst + (size_t)blockIdx.y * dstStride;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < cols; i += gridDim.x * blockDim.x) y[i] = from[i];
+  const size_t r = blockIdx.y;
+  const float *from = x + (size_t)call->want[r] * stride;
+  const int lane = threadIdx.x & 31;
+  for (int g = blockIdx.x * 8 + threadIdx.x / 32; g * c.group < cols; g += gridDim.x * 8) {
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      int k = g * c.group + lane + 32 * i;
+      v[i] = 0.0f;
+      if (lane + 32 * i < c.group && k < cols) v[i] = dst[r * dstStride + k] = from[k];
+    }
+    if (c.codes) quantizeGroup(v, c.group, c.codes + r * c.stride + g * c.group, c.tails + (size_t)g * c.tailRows + r);
+  }
 }
 
 // wideSum adds what 64 threads have in the tree of exactmath's wide lanes, halves onto halves; the
@@ -121,11 +131,12 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm(float *dst, int dst
 }
 
 // swiglu: a warp has groups of columns, and rounds them too where a product wants that. dst may be
-// gate or up.
-extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStride, const float *gate, int gateStride, const float *up, int upStride, int cols, Codes c) {
+// gate or up. With slots, row i is slots[i], and of what is rounded nothing else is written.
+extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStride, const float *gate, int gateStride, const float *up, int upStride, int cols, const int *slots, Codes c) {
   release();
   await();
-  const size_t r = blockIdx.y;
+  const size_t r = slots ? slots[blockIdx.y] : blockIdx.y;
+  const bool write = !slots || !c.codes;
   const int lane = threadIdx.x & 31;
   for (int g = blockIdx.x * 8 + threadIdx.x / 32; g * c.group < cols; g += gridDim.x * 8) {
     float v[4];
@@ -135,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStri
       v[i] = 0.0f;
       if (lane + 32 * i < c.group && k < cols) {
         v[i] = mul(silu32(gate[r * gateStride + k]), up[r * upStride + k]);
-        dst[r * dstStride + k] = v[i];
+        if (write) dst[r * dstStride + k] = v[i];
       }
     }
     if (c.codes) quantizeGroup(v, c.group, c.codes + r * c.stride + g * c.group, c.tails + (size_t)g * c.tailRows + r);

@@ -15,14 +15,14 @@ import (
 // That they fit the program is tested in cmd/foretoken.
 func TestManifestsAreYAML(t *testing.T) {
 	var files []string
-	for _, pattern := range []string{"*.yaml", "kubernetes/*.yaml"} {
+	for _, pattern := range []string{"*.yaml", "kubernetes/*.yaml", "kubernetes/gateway/*.yaml", "gateway/*.yaml"} {
 		found, err := filepath.Glob(filepath.Join("../../../../deploy", pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
 		files = append(files, found...)
 	}
-	if len(files) < 7 {
+	if len(files) < 20 {
 		t.Errorf("only %q", files)
 	}
 	for _, file := range files {

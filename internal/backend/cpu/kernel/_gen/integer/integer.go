@@ -119,7 +119,7 @@ func declarations() []byte {
 			s.line("//go:noescape\nfunc factors%s%s(a *integerArgs)\n", kind, set)
 		}
 	}
-	for _, name := range []string{"AMX", "AMXFP4", "Many", "ManyFP4"} {
+	for _, name := range []string{"AMX", "AMXFP4", "Many", "ManyFP4", "Wide8"} {
 		s.line("//go:noescape\nfunc integer%s(a *integerArgs)\n", name)
 	}
 

@@ -52,6 +52,7 @@ func avx512(s *source) {
 			k.write()
 		}
 	}
+	wide(s)
 }
 
 func (k *avx512Kernel) write() {
@@ -151,8 +152,8 @@ func (k *avx512Kernel) int(h, m int) string {
 
 // stream is the address of a byte of tile h.
 func (k *avx512Kernel) stream(h, offset int, register string) string {
-	if h == 1 {
-		return fmt.Sprintf("%d(%s)(R11*1)", offset, register)
+	if h > 0 {
+		return fmt.Sprintf("%d(%s)(R11*%d)", offset, register, h)
 	}
 	return fmt.Sprintf("%d(%s)", offset, register)
 }

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/rescue"
+	"github.com/foretoken/foretoken/internal/server"
+	"github.com/foretoken/foretoken/internal/server/kvevents"
+)
+
+func (f *serveFlags) gatewayGroup() flagGroup {
+	g := newFlagGroup("Gateways")
+	fs := g.flags.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.metricsAddr, "metrics-addr", "", "serve /metrics, /healthz and /readyz at `HOST:PORT` too, without a key and without anything else")
+	fs.StringVar(&f.kvEvents, "kv-events", "", "publish what the prefix cache can resume at `tcp://HOST:PORT`, as events of vLLM over ZeroMQ; for anybody who reaches it; requests with keys of their own are left out, unless --share-prefix-cache")
+	fs.StringVar(&f.kvReplay, "kv-events-replay", "", "send past events again on request at `tcp://HOST:PORT`")
+	fs.StringVar(&f.kvName, "kv-events-name", "", "`NAME` of this server in events: its address for the gateway (default: this machine's name and --port)")
+	return g
+}
+
+// publisher is that of --kv-events, nil without it. It has no sockets yet.
+func (f *serveFlags) publisher(log *slog.Logger) (*kvevents.Publisher, error) {
+	if f.kvEvents == "" {
+		return nil, nil
+	}
+	name, port := f.kvName, f.port.or(defaultPort)
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil || port == 0 {
+			return nil, usagef("the address of this server is not known before it starts: say what to call it in events with --kv-events-name")
+		}
+		name = fmt.Sprintf("%s:%d", host, port)
+	}
+	if strings.ContainsAny(name, "@ ") {
+		return nil, usagef("--kv-events-name %s: want a name without @ and spaces", name)
+	}
+	return kvevents.New(kvevents.Options{Pod: name, BlockTokens: foretoken.PageTokens, Log: log}), nil
+}
+
+// serveGateway opens what gateways read beside the API of s, and serves it in the background until
+// s has ended; end is to be called then.
+func (f *serveFlags) serveGateway(log *slog.Logger, s *server.Server, events *kvevents.Publisher) (end func(), err error) {
+	var open []net.Listener
+	end = func() {
+		for _, l := range open {
+			_ = l.Close() // its server has, unless there is none
+		}
+	}
+	for _, x := range []struct {
+		flag, addr, scheme string
+		serve              func(net.Listener)
+	}{
+		{"--metrics-addr", f.metricsAddr, "", func(l net.Listener) { go serveMetrics(log, s, l) }},
+		{"--kv-events", f.kvEvents, "tcp://", func(l net.Listener) { events.Publish(l) }},
+		{"--kv-events-replay", f.kvReplay, "tcp://", func(l net.Listener) { events.Replay(l) }},
+	} {
+		if x.addr == "" {
+			continue
+		}
+		l, err := listen(x.flag, x.scheme, x.addr)
+		if err != nil {
+			end()
+			return nil, err
+		}
+		log.Info("listening for gateways", "flag", x.flag, "address", l.Addr().String())
+		open = append(open, l)
+		x.serve(l)
+	}
+	return end, nil
+}
+
+// listen opens a listener that a flag asks for. As ZeroMQ has it, the host may be *.
+func listen(flag, scheme, text string) (net.Listener, error) {
+	addr, ok := strings.CutPrefix(text, scheme)
+	addr = strings.Replace(addr, "*:", ":", 1)
+	if _, _, err := net.SplitHostPort(addr); err != nil || !ok {
+		return nil, usagef("%s %s: want %sHOST:PORT", flag, text, scheme)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return l, nil
+}
+
+// serveMetrics serves metrics until s has ended.
+func serveMetrics(log *slog.Logger, s *server.Server, l net.Listener) {
+	if err := rescue.Do(func() error { return s.ServeMetrics(l) }); err != nil {
+		log.Error("metrics are no longer served", "error", err)
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/internal/batch"
+	"github.com/foretoken/foretoken/internal/server"
+)
+
+// queueFlags say where the lines of batches wait for workers.
+type queueFlags struct {
+	servers, ca, cert, key, credentials string
+}
+
+func (f *queueFlags) add(g flagGroup) {
+	fs := g.flags.Flags()
+	fs.StringVar(&f.servers, "queue", "", "`URL` of the NATS servers that share batches between machines, such as nats://a:4222,nats://b:4222, or tls://…")
+	fs.StringVar(&f.ca, "queue-ca", "", "`FILE` with the certificates that may have signed those of --queue (default: the system's)")
+	fs.StringVar(&f.cert, "queue-cert", "", "`FILE` with a certificate for --queue")
+	fs.StringVar(&f.key, "queue-key", "", "`FILE` with its private key")
+	fs.StringVar(&f.credentials, "queue-credentials", "", "`FILE` with the user for --queue, as nsc writes it")
+}
+
+// complete adds what a shell can complete.
+func (f *queueFlags) complete(cmd *cobra.Command) {
+	mustFlag(cmd.MarkFlagFilename("queue-ca", "pem", "crt"))
+	mustFlag(cmd.MarkFlagFilename("queue-cert", "pem", "crt"))
+	mustFlag(cmd.MarkFlagFilename("queue-key", "pem", "key"))
+	mustFlag(cmd.MarkFlagFilename("queue-credentials", "creds"))
+}
+
+// validate refuses flags that make no sense together.
+func (f *queueFlags) validate() error {
+	if f.servers == "" && (f.ca != "" || f.cert != "" || f.key != "" || f.credentials != "") {
+		return usagef("--queue-ca, --queue-cert, --queue-key and --queue-credentials need --queue")
+	}
+	if (f.cert == "") != (f.key == "") {
+		return usagef("--queue-cert and --queue-key belong together")
+	}
+	for _, file := range [][2]string{{"queue-ca", f.ca}, {"queue-cert", f.cert}, {"queue-key", f.key}, {"queue-credentials", f.credentials}} {
+		if file[1] == "" {
+			continue
+		}
+		if _, err := os.Stat(file[1]); err != nil {
+			return fmt.Errorf("--%s: %w", file[0], err)
+		}
+	}
+	return nil
+}
+
+// list are the servers, each a URL.
+func (f *queueFlags) list() (servers []string) {
+	for s := range strings.SplitSeq(f.servers, ",") {
+		if s = strings.TrimSpace(s); s != "" {
+			servers = append(servers, s)
+		}
+	}
+	return servers
+}
+
+// queueLink is a connection to a queue.
+type queueLink interface {
+	Queue() batch.Queue
+	Address() string
+	Connected() bool
+	Close()
+}
+
+// open is what batches need: in the cluster that --queue names, with a cache of its files on this
+// machine, or all of it in a folder.
+func (f *queueFlags) open(ctx context.Context, dir string, log *slog.Logger) (b *server.Batches, end func(), err error) {
+	if f.servers != "" {
+		if dir == "" {
+			dir = filepath.Join(os.TempDir(), "foretoken-"+strconv.Itoa(os.Getuid()))
+		}
+		link, store, err := f.dial(ctx, filepath.Join(dir, "queue-files"), log)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--queue: %w", err)
+		}
+		return newBatches(link, store, dir), link.Close, nil
+	}
+	folder, err := batch.OpenFolder(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Who has the folder of batches has that of the queue.
+	link, err := embedQueue(ctx, filepath.Join(dir, "queue"), log)
+	if err != nil {
+		return nil, nil, errors.Join(err, folder.Close())
+	}
+	return newBatches(link, folder, dir), func() {
+		link.Close()
+		_ = folder.Close() // it only unlocks
+	}, nil
+}
+
+func newBatches(link queueLink, store batch.Store, dir string) *server.Batches {
+	return &server.Batches{Store: store, Queue: link.Queue(), QueueAddress: link.Address(), Connected: link.Connected, Records: filepath.Join(dir, "weights")}
+}

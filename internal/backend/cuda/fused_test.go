@@ -1,0 +1,178 @@
+package cuda
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// load is a random matrix on the device.
+func (x *bench) load(rows, cols, bits, group int) backend.Weight {
+	x.tb.Helper()
+	return x.stack(1, rows, cols, bits, group)
+}
+
+func (x *bench) stack(n, rows, cols, bits, group int) backend.Weight {
+	x.tb.Helper()
+	var list []dtype.Matrix
+	for range n {
+		list = append(list, randomMatrix(x.tb, x.rng, rows, cols, bits, group, dtype.BF16))
+	}
+	w, err := x.b.Load(backend.Int8, list...)
+	if err != nil {
+		x.tb.Fatal(err)
+	}
+	return w
+}
+
+// pass runs operations as a pass, twice: the second time what was recorded.
+func (x *bench) pass(p backend.Pass, again bool, queue func()) {
+	x.tb.Helper()
+	p.Of = x
+	x.b.Pass(p, queue)
+	if again {
+		x.b.Pass(p, queue)
+	}
+	b, ok := x.b.(*Backend)
+	if !ok {
+		return
+	}
+	x.launches = map[string]int{}
+	for _, r := range b.passes.known {
+		for _, op := range r.ops {
+			if name := op.launch.Function.Name(); strings.HasPrefix(name, "relay") {
+				x.launches["product"]++
+			} else {
+				x.launches[name]++
+			}
+		}
+	}
+}
+
+// Products of the same rows are one launch if they lie alike, have at most so many rows, and do not add to
+// the same memory: with biases, sums, widths that are no whole tiles, and more of them than fit in one.
+func TestProductsOfOneInputAreOneLaunch(t *testing.T) {
+	for _, rows := range []int{1, 5, 20} {
+		b := open(t, Options{})
+		var last *bench
+		alike(t, b, func(x *bench) (results [][]float32) {
+			last = x
+			const cols = 192
+			in, sum := x.random(rows, cols, 1), x.random(rows, 24, 1)
+			var list []backend.Product
+			for i, outs := range []int{40, 1, 16, 33, 8, 64, 5, 17, 9} { // one more than a launch has
+				p := backend.Product{Dst: x.random(rows, outs, 1), W: x.load(outs, cols, 4, 64), Add: i%2 == 1}
+				if i%3 == 0 {
+					p.Bias = x.random(1, outs, 1)
+				}
+				list = append(list, p)
+			}
+			for range 2 { // the same memory
+				list = append(list, backend.Product{Dst: sum, W: x.load(24, cols, 4, 64), Add: true})
+			}
+			list = append(list, backend.Product{Dst: x.random(rows, 24, 1), W: x.load(24, cols, 8, 64)})
+			x.pass(backend.Pass{Batch: []backend.Seq{{N: rows}}}, false, func() { x.b.MatMul(in, list...) })
+			for i := range list {
+				results = append(results, x.read(list[i].Dst))
+			}
+			return results
+		})
+		// Eight, one with a sum, the other sum, and the one of 8 bits.
+		if n := last.launches["product"]; n != 4 {
+			t.Errorf("%d rows: %d launches", rows, n)
+		}
+	}
+}
+
+// What DeltaNet, attention and chosen rows leave for a product is rounded by their last kernel, in groups
+// of every size that it has together, attention that takes its pages one after another included.
+func TestAnswersAreRoundedForProducts(t *testing.T) {
+	for _, group := range []int{32, 64, 128} {
+		b := open(t, Options{})
+		var last *bench
+		alike(t, b, func(x *bench) [][]float32 {
+			last = x
+			d := &backend.DeltaNet{KeyHeads: 1, ValueHeads: 3, KeyDim: 8, ValueDim: 128, Kernel: 2, Eps: 1e-6}
+			values := d.ValueHeads * d.ValueDim
+			d.Conv, d.Norm = x.random(2, d.Channels(), 1), x.random(1, d.ValueDim, 1)
+			d.DecayRate, d.DecayBias = x.random(1, d.ValueHeads, -0.1), x.random(1, d.ValueHeads, 1)
+			s := backend.Seq{N: 2, Drafts: 1, Delta: []backend.Recurrent{{
+				State: x.random(d.ValueHeads*d.KeyDim, d.ValueDim, 0.1), Tail: x.random(3, d.Channels(), 1),
+				Keys: x.random(1, d.KeyDim, 1), Deltas: x.random(1, values, 1), Decays: x.random(1, d.ValueHeads, 1),
+			}}}
+			in := backend.DeltaInput{QKV: x.random(2, d.Channels(), 1), Z: x.random(2, values, 1), B: x.random(2, d.ValueHeads, 1), A: x.random(2, d.ValueHeads, 1)}
+			dst, y, w := x.alloc(dtype.F32, 2, values), x.random(2, 20, 1), x.load(20, values, 4, group)
+			last, z := x.alloc(dtype.F32, 1, values), x.random(1, 20, 1)
+			p := backend.Pass{Batch: []backend.Seq{s}, Want: []int32{1}}
+			x.pass(p, false, func() {
+				x.b.DeltaNet(dst, d, backend.Place{}, in, p.Batch)
+				x.b.MatMul(dst, backend.Product{Dst: y, W: w, Add: true})
+				x.b.Gather(last, dst, p.Want)
+				x.b.MatMul(last, backend.Product{Dst: z, W: w})
+			})
+			return [][]float32{x.read(dst), x.read(y), x.read(last), x.read(z)}
+		})
+		if n := last.launches["quantize"]; n != 0 {
+			t.Errorf("groups of %d: %d launches more than there must be", group, n)
+		}
+	}
+	for _, c := range []struct {
+		kind             dtype.Type
+		room, group, all int
+	}{{dtype.F16, 1 << 20, 64, 0}, {dtype.I8, 1 << 20, 32, 0}, {dtype.F16, 1, 64, 0}, {dtype.F32, 1 << 20, 128, 1}} {
+		b := open(t, Options{})
+		b.attention.splitBytes = c.room
+		var last *bench
+		alike(t, b, func(x *bench) [][]float32 {
+			last = x
+			a := &backend.Attention{Heads: 4, KVHeads: 2, HeadDim: 64, Gate: true, Eps: 1e-6, Freqs: []float32{1, 0.3}}
+			a.QNorm, a.KNorm = x.random(1, a.HeadDim, 1), x.random(1, a.HeadDim, 1)
+			s := backend.Seq{N: 3, Pos: 64, Pages: []backend.Tensor{x.alloc(dtype.I8, 1, a.PageBytes(c.kind)), x.alloc(dtype.I8, 1, a.PageBytes(c.kind))}}
+			q, k, v := x.random(3, a.Queries(), 1), x.random(3, 128, 1), x.random(3, 128, 1)
+			dst, y, w := x.random(3, 256, 1), x.random(3, 20, 1), x.load(20, 256, 4, c.group)
+			p := backend.Pass{Batch: []backend.Seq{s}}
+			x.pass(p, true, func() {
+				x.b.Attend(dst, a, backend.Place{Type: c.kind}, q, k, v, p.Batch)
+				x.b.MatMul(dst, backend.Product{Dst: y, W: w})
+			})
+			return [][]float32{x.read(dst), x.read(y)}
+		})
+		if n := last.launches["quantize"]; n != c.all {
+			t.Errorf("%v, groups of %d: %d launches of quantize, want %d", c.kind, c.group, n, c.all)
+		}
+	}
+}
+
+// A shared expert that is like the others is one of their jobs; one that is not is computed apart. One row
+// needs no slots to be brought to.
+func TestExpertsShareLaunches(t *testing.T) {
+	for _, c := range []struct{ rows, width, bits, products, quantize int }{
+		{1, 64, 4, 3, 0}, {3, 64, 4, 3, 1}, {20, 64, 4, 3, 1}, {1, 128, 4, 4, 0}, {3, 128, 4, 4, 1}, {1, 64, 8, 5, 0},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			b := open(t, Options{})
+			var last *bench
+			alike(t, b, func(x *bench) [][]float32 {
+				last = x
+				const cols, wide, n = 128, 64, 6
+				e := &backend.Experts{
+					Router: x.load(n, cols, 4, 64), Gate: x.stack(n, wide, cols, 4, 64), Up: x.stack(n, wide, cols, 4, 64), Down: x.stack(n, cols, wide, 4, 64),
+					TopK: 2, Normalize: true, SharedRouter: x.load(1, cols, 4, 64),
+					SharedGate: x.load(c.width, cols, c.bits, 64), SharedUp: x.load(c.width, cols, c.bits, 64), SharedDown: x.load(cols, c.width, c.bits, 64),
+				}
+				in, gain, h, dst := x.random(c.rows, cols, 1), x.random(1, cols, 1), x.alloc(dtype.F32, c.rows, cols), x.random(c.rows, cols, 1)
+				x.pass(backend.Pass{Batch: []backend.Seq{{N: c.rows}}}, false, func() {
+					x.b.RMSNorm(h, in, gain, 1e-6)
+					x.b.Experts(dst, h, e)
+				})
+				return [][]float32{x.read(dst)}
+			})
+			if n, k := last.launches["product"], last.launches["quantize"]; n != c.products || k != c.quantize {
+				t.Errorf("%d launches of products, %d of quantize", n, k)
+			}
+		})
+	}
+}

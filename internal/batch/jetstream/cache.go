@@ -1,0 +1,106 @@
+package jetstream
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// cache keeps objects as files, for reads of parts of them. An object never changes, so a file is
+// right or it is not there. Several processes may share a folder.
+type cache struct {
+	root *os.Root
+	size int64 // what the files may have together
+
+	mu sync.Mutex // one download at a time: those who want the same file wait for it
+}
+
+const (
+	defaultCache = 4 << 30
+	partial      = ".part" // the end of the name of a file that is not whole
+)
+
+// newCache opens a folder, and makes it where there is none.
+func newCache(dir string, size int64) (*cache, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	if size <= 0 {
+		size = defaultCache
+	}
+	return &cache{root: root, size: size}, nil
+}
+
+// file is the name of an object's file, downloaded if it is not there.
+func (c *cache) file(ref reference, download func(io.Writer) error) (string, error) {
+	if filepath.Base(ref.Object) != ref.Object || !filepath.IsLocal(ref.Object) {
+		return "", errors.New("the reference names no object") // a name that was not ours
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if info, err := c.root.Stat(ref.Object); err == nil && info.Size() == ref.Size {
+		return ref.Object, nil
+	}
+	c.evict(ref.Size)
+	part := ref.Object + partial
+	f, err := c.root.Create(part)
+	if err != nil {
+		return "", err
+	}
+	err = download(f)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = c.root.Rename(part, ref.Object)
+	}
+	if err != nil {
+		return "", errors.Join(err, c.root.Remove(part))
+	}
+	return ref.Object, nil
+}
+
+func (c *cache) open(name string) (*os.File, error) { return c.root.Open(name) }
+
+// remove forgets an object.
+func (c *cache) remove(ref reference) {
+	if filepath.IsLocal(ref.Object) {
+		_ = c.root.Remove(ref.Object) // it may never have been read here
+	}
+}
+
+// evict makes room, oldest first. Who reads a file may go on.
+func (c *cache) evict(room int64) {
+	entries, err := fs.ReadDir(c.root.FS(), ".")
+	if err != nil {
+		return
+	}
+	var files []fs.FileInfo
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			continue // gone meanwhile
+		}
+		if strings.HasSuffix(e.Name(), partial) && time.Since(info.ModTime()) < time.Hour {
+			continue // of another process
+		}
+		files = append(files, info)
+		room += info.Size()
+	}
+	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	for _, f := range files {
+		if room <= c.size {
+			return
+		}
+		if c.root.Remove(f.Name()) == nil {
+			room -= f.Size()
+		}
+	}
+}

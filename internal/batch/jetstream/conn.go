@@ -1,0 +1,220 @@
+// Package jetstream keeps what batches need in NATS JetStream: hints in a work queue, and for
+// several machines also files, results and records. The server is one inside of this process,
+// without a port, or a cluster elsewhere; the code is the same. It knows nothing of models and
+// of what a line asks.
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/foretoken/foretoken/internal/batch"
+)
+
+// Options of a connection. Those of a kind that is not used are ignored.
+type Options struct {
+	Log *slog.Logger // nil: nothing is logged
+	// How long a worker may be silent before its hints go to others: 30 seconds if 0.
+	AckWait time.Duration
+	// What hints may take, 1 GiB if 0. Beyond it there is batch.ErrFull.
+	MaxBytes int64
+
+	// For Dial: servers of one cluster, such as nats://a:4222 or tls://b:4222.
+	Servers []string
+	// For Dial: files in PEM with who may have signed the servers' certificates, and with what this
+	// client shows. Any of them makes TLS a must.
+	CA, Cert, Key string
+	// For Dial: file with the user's token and seed, as nsc writes it.
+	Credentials string
+}
+
+// Defaults of Options.
+const (
+	defaultAckWait  = 30 * time.Second
+	defaultMaxBytes = 1 << 30
+
+	apiTimeout = 10 * time.Second // of one request to the servers
+)
+
+// Conn is a connection to servers. It comes back by itself when it is lost.
+type Conn struct {
+	log      *slog.Logger
+	nc       *nats.Conn
+	js       js.JetStream
+	embedded *server.Server // nil for a cluster
+	address  string         // for people, without secrets
+	replicas int
+	ackWait  time.Duration
+	maxBytes int64
+	settled  bool // the stream of hints was there once
+
+	mu        sync.Mutex
+	stream    js.Stream // of hints; nil until it is known to be there
+	consumers map[string]js.Consumer
+}
+
+// Dial connects to a cluster. The error names what cannot be reached.
+func Dial(ctx context.Context, o Options) (*Conn, error) {
+	address, err := addresses(o.Servers)
+	if err != nil {
+		return nil, err
+	}
+	c := o.conn(address)
+	options := append(c.options(), nats.Timeout(5*time.Second), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second), nats.ReconnectJitter(200*time.Millisecond, time.Second))
+	if o.CA != "" {
+		options = append(options, nats.RootCAs(o.CA))
+	}
+	if o.Cert != "" {
+		options = append(options, nats.ClientCert(o.Cert, o.Key))
+	}
+	if o.Credentials != "" {
+		options = append(options, nats.UserCredentials(o.Credentials))
+	}
+	nc, err := nats.Connect(strings.Join(o.Servers, ","), options...)
+	if err != nil {
+		return nil, fmt.Errorf("queue %s: %w", address, err)
+	}
+	if err := c.use(ctx, nc); err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// addresses are the servers for people, without what may be secret in their URLs.
+func addresses(servers []string) (string, error) {
+	if len(servers) == 0 {
+		return "", errors.New("queue: no server is named, want nats://HOST:PORT")
+	}
+	var shown []string
+	for _, s := range servers {
+		u, err := url.Parse(s)
+		if err != nil { // its message has the whole text, secrets included
+			return "", errors.New("queue: an address cannot be read, want nats://HOST:PORT")
+		}
+		if u.Scheme != "nats" && u.Scheme != "tls" || u.Host == "" {
+			return "", fmt.Errorf("queue %s: want nats://HOST:PORT or tls://HOST:PORT", u.Redacted())
+		}
+		shown = append(shown, u.Scheme+"://"+u.Host)
+	}
+	return strings.Join(shown, ","), nil
+}
+
+// conn is a connection that is still to be made.
+func (o *Options) conn(address string) *Conn {
+	c := &Conn{log: o.Log, address: address, ackWait: o.AckWait, maxBytes: o.MaxBytes, consumers: map[string]js.Consumer{}}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if c.ackWait == 0 {
+		c.ackWait = defaultAckWait
+	}
+	if c.maxBytes == 0 {
+		c.maxBytes = defaultMaxBytes
+	}
+	return c
+}
+
+// options are what all connections have. What fails later is logged, and nothing else happens.
+func (c *Conn) options() []nats.Option {
+	return []nats.Option{
+		nats.Name("foretoken"),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if !nc.IsClosed() && err != nil {
+				c.log.Warn("queue lost: requests are answered, batches wait for it", "queue", c.address, "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { c.log.Info("queue is back", "queue", c.address) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			c.log.Warn("queue", "queue", c.address, "error", err)
+		}),
+	}
+}
+
+// use is the first talk with the servers. A cluster keeps three copies of everything: whoever runs one wants to lose a
+// node and nothing else.
+func (c *Conn) use(ctx context.Context, nc *nats.Conn) (err error) {
+	c.nc = nc
+	if c.js, err = js.New(nc, js.WithDefaultTimeout(apiTimeout)); err != nil {
+		return err
+	}
+	c.replicas = 1
+	if nc.ConnectedClusterName() != "" {
+		c.replicas = 3
+	}
+	if _, err := c.work(ctx); err != nil {
+		return fmt.Errorf("queue %s: %w", c.address, err)
+	}
+	c.settled = true
+	return nil
+}
+
+// Close ends the connection, and the server if it is one of this process.
+func (c *Conn) Close() {
+	c.nc.Close()
+	if c.embedded != nil {
+		c.embedded.Shutdown()
+		c.embedded.WaitForShutdown()
+	}
+}
+
+// Address says where the servers are.
+func (c *Conn) Address() string { return c.address }
+
+// Connected tells whether a server can be reached now.
+func (c *Conn) Connected() bool { return c.nc.IsConnected() }
+
+// Queue is the queue of hints.
+func (c *Conn) Queue() batch.Queue { return (*queue)(c) }
+
+// explained gives errors of servers the meaning that batches know.
+func explained(err error) error {
+	var api *js.APIError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &api) && full(api):
+		return fmt.Errorf("%w: the queue says %q", batch.ErrFull, api.Description)
+	case errors.As(err, &api) && api.ErrorCode == noPeers:
+		return fmt.Errorf("a cluster keeps three copies, and it cannot now (%s): start the missing nodes", api.Description)
+	case errors.Is(err, js.ErrJetStreamNotEnabled), errors.Is(err, js.ErrJetStreamNotEnabledForAccount), errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("%w: start the servers with --jetstream, and allow it to this account", err)
+	}
+	return err
+}
+
+// Codes of the servers that the client has no names for.
+const (
+	noPeers          js.ErrorCode = 10005
+	noResources      js.ErrorCode = 10023
+	memoryExceeded   js.ErrorCode = 10028
+	storageExceeded  js.ErrorCode = 10047
+	storeFailed      js.ErrorCode = 10077 // for several reasons, one of them a limit
+	accountExhausted js.ErrorCode = 10002
+)
+
+func full(e *js.APIError) bool {
+	switch e.ErrorCode {
+	case noResources, memoryExceeded, storageExceeded, accountExhausted:
+		return true
+	case storeFailed:
+		return strings.Contains(e.Description, "maximum") || strings.Contains(e.Description, "no space")
+	}
+	return false
+}
+
+// gone tells that what was there when it was last used is not there any more.
+func gone(err error) bool {
+	return errors.Is(err, js.ErrStreamNotFound) || errors.Is(err, js.ErrConsumerNotFound) || errors.Is(err, js.ErrConsumerDeleted) ||
+		errors.Is(err, js.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)
+}

@@ -1,0 +1,278 @@
+package jetstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/batch"
+	"github.com/foretoken/foretoken/internal/batch/jetstream"
+)
+
+func hints(n int) []batch.Hint {
+	var list []batch.Hint
+	for line := 1; line <= n; line++ {
+		list = append(list, batch.Hint{Batch: "b", Model: "m", File: "content/f", Line: line})
+	}
+	return list
+}
+
+// fetch wants a number of hints.
+func fetch(t *testing.T, q batch.Queue, n int) (list []batch.Delivery) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for len(list) < n {
+		got, err := q.Fetch(ctx, "m", n-len(list))
+		if err != nil {
+			t.Fatalf("%d hints of %d: %v", len(list), n, err)
+		}
+		list = append(list, got...)
+	}
+	return list
+}
+
+// waitFor waits until a batch has so many hints.
+func waitFor(t *testing.T, q batch.Queue, wanted int) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		n, err := q.Outstanding(t.Context(), "m", "b")
+		if err != nil || time.Since(began) > time.Minute {
+			t.Fatalf("%d outstanding, want %d: %v", n, wanted, err)
+		}
+		if n == wanted {
+			return
+		}
+	}
+}
+
+// What a process had when it ended is given out when the next one starts, and not half a minute
+// later; how often it was tried is known.
+func TestStartHandsOutWhatWasFetched(t *testing.T) {
+	dir := t.TempDir()
+	for start := 1; start <= 3; start++ {
+		c, err := jetstream.Embed(t.Context(), dir, jetstream.Options{AckWait: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := c.Queue()
+		if start == 1 {
+			if err := q.Publish(t.Context(), hints(20)); err != nil {
+				t.Fatal(err)
+			}
+			for i, d := range fetch(t, q, 10) {
+				if i%2 == 0 {
+					if err := d.Done(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			waitFor(t, q, 15)
+		} else {
+			again := 0
+			for _, d := range fetch(t, q, 15) {
+				if d.Attempts() == start && d.Hint().Line <= 10 {
+					again++
+				}
+			}
+			if again != 5 {
+				t.Errorf("start %d: %d hints were tried %d times, want 5", start, again, start)
+			}
+		}
+		c.Close()
+	}
+}
+
+func TestDeletedFolderIsAnEmptyQueue(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "queue")
+	for range 2 {
+		c, err := jetstream.Embed(t.Context(), dir, jetstream.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, c.Queue(), 0)
+		if err := c.Queue().Publish(t.Context(), hints(5)); err != nil {
+			t.Fatal(err)
+		}
+		fetch(t, c.Queue(), 5)
+		c.Close()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Files of a queue that hold something else do not stop a start for good.
+func TestDamagedFolderIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	c, err := jetstream.Embed(t.Context(), dir, jetstream.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Queue().Publish(t.Context(), hints(50)); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	damaged := 0
+	err = filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			damaged++
+			err = os.WriteFile(name, []byte("rubbish"), 0o600)
+		}
+		return err
+	})
+	if err != nil || damaged == 0 {
+		t.Fatal(damaged, err)
+	}
+	c, err = jetstream.Embed(t.Context(), dir, jetstream.Options{})
+	if err != nil {
+		if !strings.Contains(err.Error(), "remove the folder") {
+			t.Errorf("%v does not say what to do", err)
+		}
+		return
+	}
+	defer c.Close()
+	if err := c.Queue().Publish(t.Context(), hints(3)); err != nil {
+		t.Errorf("it started and takes nothing: %v", err)
+	}
+}
+
+// Somebody deletes the stream of a cluster: what was in it is lost, and the queue works.
+func TestDeletedStreamIsMadeAgain(t *testing.T) {
+	c := remote(t)
+	q := c.Queue()
+	if err := q.Publish(t.Context(), hints(5)); err != nil {
+		t.Fatal(err)
+	}
+	fetch(t, q, 2)
+	waiting := make(chan error, 1)
+	for range 2 {
+		if err := jetstream.DeleteWork(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			_, err := q.Fetch(t.Context(), "m", 1)
+			waiting <- err
+		}()
+		if err := q.Publish(t.Context(), hints(5)); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-waiting; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestFullQueueSaysSo(t *testing.T) {
+	q := embed(t, jetstream.Options{MaxBytes: 20_000}).Queue()
+	err := q.Publish(t.Context(), hints(1000))
+	if !errors.Is(err, batch.ErrFull) {
+		t.Fatalf("error %v, want %v", err, batch.ErrFull)
+	}
+	n, err := q.Outstanding(t.Context(), "m", "b")
+	if err != nil || n == 0 || n == 1000 {
+		t.Fatalf("%d hints are there, %v", n, err)
+	}
+	for _, d := range fetch(t, q, n) {
+		if err := d.Done(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, q, 0)
+	if err := q.Publish(t.Context(), []batch.Hint{{Batch: "b", Model: "m", Line: 2000}}); err != nil {
+		t.Errorf("there is room again: %v", err)
+	}
+}
+
+// Messages of others are no hints, and do not come again.
+func TestForeignMessagesAreRemoved(t *testing.T) {
+	c := embed(t, jetstream.Options{})
+	q := c.Queue()
+	for _, text := range []string{"", "{", `{"line": "x"}`, "\xff"} {
+		if err := jetstream.PublishRaw(c, "m", "b", text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.Publish(t.Context(), hints(1)); err != nil {
+		t.Fatal(err)
+	}
+	if d := fetch(t, q, 1)[0]; d.Hint() != hints(1)[0] {
+		t.Errorf("hint %+v", d.Hint())
+	} else if err := d.Done(); err != nil {
+		t.Error(err)
+	}
+	waitFor(t, q, 0)
+}
+
+// The cache is smaller than what is read, and two processes share it.
+func TestCacheStaysSmall(t *testing.T) {
+	const size = 1 << 20
+	dir := t.TempDir()
+	c := remote(t)
+	var stores [2]*jetstream.Store
+	for i := range stores {
+		s, err := c.Store(t.Context(), dir, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores[i] = s
+	}
+	for i := range 6 {
+		if err := stores[0].Create(t.Context(), fmt.Sprintf("content/%d", i), strings.NewReader(strings.Repeat(fmt.Sprint(i), 400<<10))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 24 {
+		want := fmt.Sprint(i % 6)
+		got, err := stores[i%2].Range(t.Context(), "content/"+want, 300<<10, 5)
+		if err != nil || string(got) != strings.Repeat(want, 5) {
+			t.Fatalf("part of %s: %q, %v", want, got, err)
+		}
+		var total int64
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += info.Size()
+		}
+		if total > size || total == 0 {
+			t.Fatalf("the cache has %d bytes, at most %d", total, size)
+		}
+	}
+	for i := range 6 { // each is one object, and none is left
+		if err := stores[1].Delete(t.Context(), fmt.Sprintf("content/%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := jetstream.Objects(t.Context(), stores[0]); n != 0 || err != nil {
+		t.Errorf("%d objects are left, %v", n, err)
+	}
+}
+
+// What an object's servers send is checked: a wrong file is an error, not a wrong line.
+func TestWrongReferencesAreRefused(t *testing.T) {
+	s, err := remote(t).Store(t.Context(), t.TempDir(), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{`{"object":"../../etc/passwd","size":1}`, `{"object":"","size":0}`, `{`, `{"object":"a/b","size":1}`} {
+		if err := jetstream.WriteReference(t.Context(), s, "content/x", ref); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := s.Open(t.Context(), "content/x"); err == nil {
+			data, _ := io.ReadAll(r)
+			t.Errorf("%s: %q", ref, data)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package jetstream_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/foretoken/foretoken/internal/batch"
+	"github.com/foretoken/foretoken/internal/batch/batchtest"
+	"github.com/foretoken/foretoken/internal/batch/jetstream"
+)
+
+// embed starts a server in this process.
+func embed(t *testing.T, o jetstream.Options) *jetstream.Conn {
+	t.Helper()
+	c, err := jetstream.Embed(t.Context(), t.TempDir(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// remote starts a server with a port, and connects to it.
+func remote(t *testing.T) *jetstream.Conn {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{ServerName: "remote", Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Start()
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("the server does not start")
+	}
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	c, err := jetstream.Dial(t.Context(), jetstream.Options{Servers: []string{s.ClientURL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestEmbeddedIsAQueue(t *testing.T) {
+	t.Parallel()
+	batchtest.Queues(t, func(t *testing.T) batch.Queue { return embed(t, jetstream.Options{}).Queue() })
+}
+
+func TestRemoteIsAQueue(t *testing.T) {
+	t.Parallel()
+	batchtest.Queues(t, func(t *testing.T) batch.Queue { return remote(t).Queue() })
+}
+
+func TestRemoteIsAStore(t *testing.T) {
+	t.Parallel()
+	batchtest.Stores(t, func(t *testing.T) batch.Store {
+		s, err := remote(t).Store(t.Context(), t.TempDir(), 4<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
+}
+
+func TestSilentWorkersLoseTheirHints(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	const wait = 2 * time.Second
+	if err := batchtest.Silence(ctx, embed(t, jetstream.Options{AckWait: wait}).Queue(), wait); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUnreachableServersAreNamed(t *testing.T) {
+	for _, x := range []struct{ server, wanted string }{
+		{"nats://127.0.0.1:1", "queue nats://127.0.0.1:1: nats: no servers available"},
+		{"nats://user:secret@127.0.0.1:1", "queue nats://127.0.0.1:1: nats: no servers available"},
+		{"http://127.0.0.1:1", "want nats://HOST:PORT or tls://HOST:PORT"},
+		{"nats://user:secret@%zz", "an address cannot be read"},
+	} {
+		c, err := jetstream.Dial(t.Context(), jetstream.Options{Servers: []string{x.server}})
+		if err == nil {
+			c.Close()
+			t.Fatalf("%s was reached", x.server)
+		}
+		if !strings.Contains(err.Error(), x.wanted) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, want %s", x.server, err, x.wanted)
+		}
+	}
+}

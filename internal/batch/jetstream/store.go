@@ -1,0 +1,386 @@
+package jetstream
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/foretoken/foretoken/internal/batch"
+)
+
+// Names in the servers. The last message of stateSubject.<path of a key> is what there is under it.
+const (
+	stateStream  = "FT_STATE"
+	stateSubject = "ft.state"
+	fileBucket   = "FT_FILES"
+)
+
+// The first byte of a message says what follows.
+const (
+	kindValue  = 'v' // what was created
+	kindObject = 'o' // a reference to it, in the bucket of files
+	kindRecord = 'r'
+)
+
+// A value up to this size is a message, a larger one an object.
+const maxInline = 256 << 10
+
+// Store implements batch.Store, for all processes that are connected to the same servers.
+type Store struct {
+	c       *Conn
+	objects js.ObjectStore
+	cache   *cache
+}
+
+var _ batch.Store = (*Store)(nil)
+
+// reference says where a large value is.
+type reference struct {
+	Object string `json:"object"`
+	Size   int64  `json:"size"`
+}
+
+// Store opens what the servers keep, and makes it where there is none. Files that were read are
+// kept in a folder of this machine, up to a size.
+func (c *Conn) Store(ctx context.Context, dir string, size int64) (*Store, error) {
+	s := &Store{c: c}
+	// Replicas that lag behind may not answer: what was written is there for everybody.
+	err := retried(ctx, func() error {
+		_, err := c.js.CreateOrUpdateStream(ctx, js.StreamConfig{
+			Name: stateStream, Subjects: []string{stateSubject + ".>"}, MaxMsgsPerSubject: 1, Discard: js.DiscardNew,
+			Storage: js.FileStorage, Replicas: c.replicas, Duplicates: time.Second,
+		})
+		return err
+	})
+	if err == nil {
+		err = retried(ctx, func() (err error) {
+			s.objects, err = c.js.CreateOrUpdateObjectStore(ctx, js.ObjectStoreConfig{Bucket: fileBucket, Storage: js.FileStorage, Replicas: c.replicas})
+			return err
+		})
+	}
+	if err == nil {
+		s.cache, err = newCache(dir, size)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store at %s: %w", c.address, explained(err))
+	}
+	return s, nil
+}
+
+// patience is how long an operation goes on when servers are about to agree on a leader.
+const patience = 15 * time.Second
+
+// retried does what f does until it succeeds, fails for good or has failed for too long.
+func retried(ctx context.Context, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := f()
+		if !transient(err) {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// transient tells errors that go away when servers have found each other again.
+func transient(err error) bool {
+	var api *js.APIError
+	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, js.ErrNoStreamResponse) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, js.ErrObjectNotFound) ||
+		errors.As(err, &api) && api.Code == 503 && !full(api)
+}
+
+// write makes a message the last one of a key, if the last one is rev; 0: if there is none.
+func (s *Store) write(ctx context.Context, key string, data []byte, rev uint64) (next uint64, err error) {
+	tries := 0
+	err = retried(ctx, func() error {
+		tries++
+		ack, err := s.c.js.Publish(ctx, stateSubject+"."+path(key), data, js.WithExpectLastSequencePerSubject(rev), js.WithExpectStream(stateStream))
+		if err == nil {
+			next = ack.Sequence
+		}
+		return err
+	})
+	if !stale(err) {
+		return next, explained(err)
+	}
+	if tries > 1 { // an earlier try may have got through without an answer
+		if now, seq, err := s.read(ctx, key); err == nil && seq > rev && bytes.Equal(now, data) {
+			return seq, nil
+		}
+	}
+	return 0, batch.ErrConflict
+}
+
+// stale tells that the last message of a subject was another one.
+func stale(err error) bool {
+	var api *js.APIError
+	return errors.As(err, &api) && (api.ErrorCode == js.JSErrCodeStreamWrongLastSequence || api.ErrorCode == js.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// read is the last message of a key.
+func (s *Store) read(ctx context.Context, key string) (data []byte, rev uint64, err error) {
+	var m *js.RawStreamMsg
+	err = retried(ctx, func() error {
+		stream, err := s.stream(ctx)
+		if err == nil {
+			m, err = stream.GetLastMsgForSubject(ctx, stateSubject+"."+path(key))
+		}
+		return err
+	})
+	if errors.Is(err, js.ErrMsgNotFound) {
+		return nil, 0, fmt.Errorf("%s: %w", key, fs.ErrNotExist)
+	}
+	if err != nil {
+		return nil, 0, explained(err)
+	}
+	if len(m.Data) == 0 {
+		return nil, 0, fmt.Errorf("%s: it is empty, somebody else wrote to the stream %s", key, stateStream)
+	}
+	return m.Data, m.Sequence, nil
+}
+
+// stream is a handle; it asks nobody.
+func (s *Store) stream(ctx context.Context) (js.Stream, error) {
+	return s.c.js.Stream(ctx, stateStream)
+}
+
+// Create keeps a value.
+func (s *Store) Create(ctx context.Context, key string, r io.Reader) error {
+	head := make([]byte, 1, maxInline+2)
+	head[0] = kindValue
+	n, err := io.ReadFull(r, head[1:maxInline+2])
+	head = head[:1+n]
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		_, err = s.write(ctx, key, head, 0)
+	} else if err == nil {
+		err = s.upload(ctx, key, io.MultiReader(bytes.NewReader(head[1:]), r))
+	}
+	if errors.Is(err, batch.ErrConflict) {
+		return fmt.Errorf("%s: %w", key, batch.ErrExists)
+	}
+	return err
+}
+
+// upload keeps a large value: an object under a name that nobody else has, and then a reference
+// to it. Who is the second to refer removes its object.
+func (s *Store) upload(ctx context.Context, key string, r io.Reader) error {
+	if _, _, err := s.read(ctx, key); err == nil {
+		return batch.ErrConflict
+	}
+	name := rand.Text()
+	info, err := s.objects.Put(ctx, js.ObjectMeta{Name: name, Description: key}, r)
+	if err != nil {
+		return explained(err)
+	}
+	data, err := json.Marshal(reference{Object: name, Size: int64(info.Size)})
+	if err == nil {
+		_, err = s.write(ctx, key, append([]byte{kindObject}, data...), 0)
+	}
+	if err != nil {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiTimeout)
+		defer cancel()
+		if lost := s.objects.Delete(clean, name); lost != nil {
+			s.c.log.Warn("store: an object that nobody needs stays", "object", name, "error", lost)
+		}
+	}
+	return err
+}
+
+// value is what was created under a key: its bytes, or a file of the cache with them.
+func (s *Store) value(ctx context.Context, key string) (data []byte, file string, err error) {
+	data, _, err = s.read(ctx, key)
+	if err != nil {
+		return nil, "", err
+	}
+	switch data[0] {
+	case kindValue:
+		return data[1:], "", nil
+	case kindObject:
+		var ref reference
+		if err := json.Unmarshal(data[1:], &ref); err != nil {
+			return nil, "", fmt.Errorf("%s: %w", key, err)
+		}
+		file, err := s.cache.file(ref, func(w io.Writer) error { return s.download(ctx, ref, w) })
+		if err != nil {
+			return nil, "", fmt.Errorf("%s: %w", key, explained(err))
+		}
+		return nil, file, nil
+	}
+	return nil, "", fmt.Errorf("%s: it is a record: %w", key, fs.ErrNotExist)
+}
+
+// download reads an object; its hash is compared at the end.
+func (s *Store) download(ctx context.Context, ref reference, w io.Writer) error {
+	return retried(ctx, func() error {
+		r, err := s.objects.Get(ctx, ref.Object)
+		if err != nil {
+			return err
+		}
+		n, err := io.Copy(w, r)
+		if err = errors.Join(err, r.Close()); err == nil && n != ref.Size {
+			err = fmt.Errorf("object %s has %d bytes, want %d", ref.Object, n, ref.Size)
+		}
+		if err != nil && n > 0 {
+			return fmt.Errorf("object %s: %v", ref.Object, err) // for good: w has a part of it
+		}
+		return err
+	})
+}
+
+// Open reads a value.
+func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, error) {
+	data, file, err := s.value(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if file != "" {
+		return s.cache.open(file)
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// Range reads a part of a value.
+func (s *Store) Range(ctx context.Context, key string, offset, length int64) ([]byte, error) {
+	data, file, err := s.value(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if offset < 0 || length < 0 {
+		return nil, fmt.Errorf("%s: %d bytes from %d: want numbers from 0", key, length, offset)
+	}
+	if file == "" {
+		if offset > int64(len(data)) || length > int64(len(data))-offset {
+			return nil, fmt.Errorf("%s: %d bytes from %d, but it has %d: %w", key, length, offset, len(data), io.ErrUnexpectedEOF)
+		}
+		return data[offset : offset+length], nil
+	}
+	f, err := s.cache.open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if offset > info.Size() || length > info.Size()-offset {
+		return nil, fmt.Errorf("%s: %d bytes from %d, but it has %d: %w", key, length, offset, info.Size(), io.ErrUnexpectedEOF)
+	}
+	part := make([]byte, length)
+	if _, err := f.ReadAt(part, offset); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return part, nil
+}
+
+// Put changes a record.
+func (s *Store) Put(ctx context.Context, key string, data []byte, rev uint64) (uint64, error) {
+	if limit := s.c.nc.MaxPayload() - 1024; int64(len(data)) > limit {
+		return 0, fmt.Errorf("%s: a record of %d bytes, and the servers take %d: raise their max_payload", key, len(data), limit)
+	}
+	next, err := s.write(ctx, key, append([]byte{kindRecord}, data...), rev)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", key, err)
+	}
+	return next, nil
+}
+
+// Get reads a record.
+func (s *Store) Get(ctx context.Context, key string) (data []byte, rev uint64, err error) {
+	data, rev, err = s.read(ctx, key)
+	if err != nil {
+		return nil, 0, err
+	}
+	if data[0] != kindRecord {
+		return nil, 0, fmt.Errorf("%s: it is no record: %w", key, fs.ErrNotExist)
+	}
+	return data[1:], rev, nil
+}
+
+// Delete removes a key, and then the object that it referred to.
+func (s *Store) Delete(ctx context.Context, key string) error {
+	data, _, err := s.read(ctx, key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = retried(ctx, func() error {
+		stream, err := s.stream(ctx)
+		if err != nil {
+			return err
+		}
+		return stream.Purge(ctx, js.WithPurgeSubject(stateSubject+"."+path(key)))
+	})
+	if err != nil || data[0] != kindObject {
+		return explained(err)
+	}
+	var ref reference
+	if err := json.Unmarshal(data[1:], &ref); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	s.cache.remove(ref)
+	if err := s.objects.Delete(ctx, ref.Object); !errors.Is(err, js.ErrObjectNotFound) {
+		return explained(err)
+	}
+	return nil
+}
+
+// List lists keys. The servers find those with the same parts up to the last slash of the prefix.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		filter := stateSubject + ".>"
+		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
+			filter = stateSubject + "." + path(prefix[:i]) + ".>"
+		}
+		var subjects map[string]uint64
+		err := retried(ctx, func() error {
+			stream, err := s.stream(ctx)
+			if err != nil {
+				return err
+			}
+			info, err := stream.Info(ctx, js.WithSubjectFilter(filter))
+			if err == nil {
+				subjects = info.State.Subjects
+			}
+			return err
+		})
+		if err != nil {
+			yield("", explained(err))
+			return
+		}
+		var keys []string
+		for subject := range maps.Keys(subjects) {
+			key, ok := unpath(strings.TrimPrefix(subject, stateSubject+"."))
+			if ok && strings.HasPrefix(key, prefix) {
+				keys = append(keys, key)
+			}
+		}
+		slices.Sort(keys)
+		for _, key := range keys {
+			if !yield(key, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !long
+
+package qwen35
+
+const long = false

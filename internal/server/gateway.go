@@ -1,0 +1,73 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/foretoken/foretoken/internal/server/kvevents"
+)
+
+// Bounds of the listener for metrics.
+const (
+	metricsConnections = 64
+	metricsTime        = 10 * time.Second // of a request, from its header to the end of its answer
+)
+
+// newMetricsServer serves metrics and health to whoever reaches it.
+func (s *Server) newMetricsServer() *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", s.readyz)
+	mux.Handle(patternMetrics, promhttp.HandlerFor(s.metrics.cheap, promhttp.HandlerOpts{DisableCompression: true}))
+	return &http.Server{
+		Handler: mux, ReadHeaderTimeout: metricsTime, ReadTimeout: metricsTime, WriteTimeout: metricsTime,
+		IdleTimeout: DefaultIdleTimeout, MaxHeaderBytes: 8 << 10,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// ServeMetrics answers /metrics, /healthz and /readyz on a listener of their own, and nothing else:
+// a gateway's picker, which cannot send a key, reads them there. The metrics are those of the
+// server without what is read from the system, so that they may be read often. It returns nil when
+// Shutdown has ended, and closes the listener in any case.
+func (s *Server) ServeMetrics(l net.Listener) error {
+	if err := s.ops.Serve(newLimitedListener(l, metricsConnections)); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("server: metrics: %w", err)
+	}
+	<-s.drained
+	return nil
+}
+
+// events collects what is known of the publisher of events. It is a prometheus.Collector.
+type events struct{ p *kvevents.Publisher }
+
+// The series of events.
+var (
+	subscribersDesc = prometheus.NewDesc("foretoken_kv_event_subscribers", "Subscribers to the events of the prefix cache.", nil, nil)
+	batchesDesc     = prometheus.NewDesc("foretoken_kv_event_batches_total", "Batches of events published.", nil, nil)
+	replayedDesc    = prometheus.NewDesc("foretoken_kv_event_batches_replayed_total", "Batches of events sent again on request.", nil, nil)
+	slowDesc        = prometheus.NewDesc("foretoken_kv_event_subscribers_dropped_total", "Subscribers that were disconnected because they did not read.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (e *events) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{subscribersDesc, batchesDesc, replayedDesc, slowDesc} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (e *events) Collect(to chan<- prometheus.Metric) {
+	x := e.p.Stats()
+	to <- prometheus.MustNewConstMetric(subscribersDesc, prometheus.GaugeValue, float64(x.Subscribers))
+	to <- prometheus.MustNewConstMetric(batchesDesc, prometheus.CounterValue, float64(x.Batches))
+	to <- prometheus.MustNewConstMetric(replayedDesc, prometheus.CounterValue, float64(x.Replayed))
+	to <- prometheus.MustNewConstMetric(slowDesc, prometheus.CounterValue, float64(x.Slow))
+}

@@ -1,0 +1,334 @@
+// Package kvevents tells others which prefixes a server's caches can resume: it publishes events
+// over ZeroMQ in the form that vLLM has and that endpoint pickers read. It knows blocks of tokens,
+// MessagePack and ZMTP; it does not know caches, which call it, nor who listens.
+package kvevents
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/rescue"
+)
+
+// Bounds of what can be replayed. Beyond them a new epoch begins: its numbers start at 0 again, and
+// its first batches have all that is there. A subscriber takes that for a restart and asks for a
+// replay, so that what is replayed is always the whole.
+const (
+	maxBatches = 10_000
+	maxBytes   = 64 << 20
+	batchBytes = 1 << 20 // of a batch, about: what is there is told in several
+)
+
+// Options configure a Publisher.
+type Options struct {
+	Pod         string       // what subscribers call this server, such as 10.0.0.7:8080
+	BlockTokens int          // tokens of a block
+	Log         *slog.Logger // nil: silent
+}
+
+// Publisher tells subscribers what the caches of all models can resume. Its methods may be called
+// from several goroutines.
+type Publisher struct {
+	o     Options
+	wake  chan struct{}
+	quit  chan struct{}
+	tasks sync.WaitGroup
+	queue int // messages that wait for a subscriber
+
+	// Of the publishing goroutine.
+	models map[string]*model
+	most   int // batches of an epoch
+	limit  int // bytes of one
+
+	mu       sync.Mutex // protects what follows
+	heard    []heard
+	buffer   []*message // of this epoch: that at i has number i
+	bytes    int        // of these
+	peers    map[*peer]struct{}
+	sockets  map[io.Closer]struct{} // listeners and connections
+	closed   bool
+	batches  uint64
+	epochs   uint64
+	slow     uint64
+	replayed uint64
+}
+
+// Stats is what a publisher has done.
+type Stats struct {
+	Subscribers int
+	Batches     uint64 // published
+	Epochs      uint64 // begun
+	Slow        uint64 // subscribers that were disconnected because they did not read
+	Replayed    uint64 // batches
+}
+
+// message is a batch as it is sent: topic, number, payload.
+type message struct {
+	topic   []byte
+	payload []byte
+	seq     uint64
+}
+
+// heard is what a cache has said.
+type heard struct {
+	model  string
+	kind   kind
+	tokens []int32
+	done   chan struct{} // of kindSync
+}
+
+type kind uint8
+
+const (
+	kindStored kind = iota
+	kindRemoved
+	kindCleared
+	kindSync
+)
+
+// New starts a publisher, which is to be closed.
+func New(o Options) *Publisher {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &Publisher{
+		o: o, wake: make(chan struct{}, 1), quit: make(chan struct{}), models: map[string]*model{}, most: maxBatches, queue: queueMessages,
+		peers: map[*peer]struct{}{}, sockets: map[io.Closer]struct{}{},
+	}
+	p.begin()
+	p.tasks.Go(func() {
+		for {
+			select {
+			case <-p.wake:
+				if err := rescue.Do(func() error { p.publish(); return nil }); err != nil {
+					o.Log.Error("kv events", "error", err)
+				}
+			case <-p.quit:
+				return
+			}
+		}
+	})
+	return p
+}
+
+// Close ends the publisher with its sockets. What was heard and not published is not.
+func (p *Publisher) Close() {
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		close(p.quit)
+		for s := range p.sockets {
+			_ = s.Close()
+		}
+	}
+	p.mu.Unlock()
+	p.tasks.Wait()
+}
+
+// Stats is the account at this moment.
+func (p *Publisher) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{Subscribers: len(p.peers), Batches: p.batches, Epochs: p.epochs, Slow: p.slow, Replayed: p.replayed}
+}
+
+// Sync returns when all that was heard before has been published.
+func (p *Publisher) Sync() {
+	done := make(chan struct{})
+	p.hear(heard{kind: kindSync, done: done})
+	select {
+	case <-done:
+	case <-p.quit:
+	}
+}
+
+// Model is an observer of the cache of a model.
+func (p *Publisher) Model(name string) *Model { return &Model{p, name} }
+
+// Model hears what the cache of one model can resume. It is a prefix.Observer.
+type Model struct {
+	p    *Publisher
+	name string
+}
+
+// Stored implements prefix.Observer.
+func (m *Model) Stored(tokens []int32) { m.p.hear(heard{m.name, kindStored, tokens, nil}) }
+
+// Removed implements prefix.Observer.
+func (m *Model) Removed(tokens []int32) { m.p.hear(heard{m.name, kindRemoved, tokens, nil}) }
+
+// Cleared implements prefix.Observer.
+func (m *Model) Cleared() { m.p.hear(heard{m.name, kindCleared, nil, nil}) }
+
+// hear notes what was said. It never waits for subscribers.
+func (p *Publisher) hear(x heard) {
+	p.mu.Lock()
+	p.heard = append(p.heard, x)
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// publish makes batches of what was heard: one for each stretch that is about one model.
+func (p *Publisher) publish() {
+	p.mu.Lock()
+	list := p.heard
+	p.heard = nil
+	p.mu.Unlock()
+	for len(list) > 0 {
+		name, n := list[0].model, 0
+		var b batch
+		for n < len(list) && list[n].model == name && len(b.events) < batchBytes {
+			if x := &list[n]; x.kind == kindSync {
+				close(x.done)
+			} else {
+				p.apply(&b, x)
+			}
+			n++
+		}
+		list = list[n:]
+		p.send(name, &b)
+	}
+}
+
+// apply makes events of what was heard.
+func (p *Publisher) apply(b *batch, x *heard) {
+	m := p.models[x.model]
+	if m == nil {
+		m = newModel(x.model, p.o.BlockTokens)
+		p.models[x.model] = m
+	}
+	switch x.kind {
+	case kindStored:
+		m.store(b, x.tokens)
+	case kindRemoved:
+		m.remove(b, x.tokens)
+	case kindCleared:
+		delete(p.models, x.model)
+		alone := true // the event is about all models of a server
+		for _, other := range p.models {
+			alone = alone && len(other.blocks) == 0
+		}
+		switch {
+		case len(m.blocks) == 0:
+		case alone:
+			b.cleared()
+		default:
+			b.removed(slices.Collect(m.ids()))
+		}
+	}
+}
+
+// send publishes a batch, if there is anything in it. An epoch that is full ends with it.
+func (p *Publisher) send(name string, b *batch) {
+	if b.n == 0 {
+		return
+	}
+	p.mu.Lock()
+	full := len(p.buffer) >= p.most || p.bytes >= p.limit
+	p.mu.Unlock()
+	if full {
+		p.begin() // what the batch says is in there
+		return
+	}
+	p.put(name, b)
+}
+
+// put numbers a batch and hands it to the subscribers. One whose queue is full is disconnected: it
+// will come back, and ask for what it has missed.
+func (p *Publisher) put(name string, b *batch) int {
+	m := &message{topic: []byte("kv@" + p.o.Pod + "@" + name), payload: b.bytes(time.Now())}
+	p.mu.Lock()
+	m.seq = uint64(len(p.buffer))
+	p.buffer = append(p.buffer, m)
+	p.bytes += len(m.payload)
+	p.batches++
+	var slow []*peer
+	for s := range p.peers {
+		if !s.offer(m) {
+			p.slow++
+			delete(p.peers, s)
+			slow = append(slow, s)
+		}
+	}
+	p.mu.Unlock()
+	for _, s := range slow {
+		s.abandon()
+		p.o.Log.Warn("kv events: a subscriber does not read; it is disconnected", "peer", s.name)
+	}
+	return len(m.payload)
+}
+
+// begin starts an epoch: everything is forgotten, and what is there is told.
+func (p *Publisher) begin() {
+	p.mu.Lock()
+	p.buffer, p.bytes = nil, 0
+	p.epochs++
+	p.mu.Unlock()
+	var b batch
+	b.cleared()
+	size := p.put("", &b)
+	for name, m := range p.models {
+		b = batch{}
+		for run := range m.runs() {
+			m.tell(&b, run)
+			if len(b.events) >= batchBytes {
+				size += p.put(name, &b)
+				b = batch{}
+			}
+		}
+		if b.n > 0 {
+			size += p.put(name, &b)
+		}
+	}
+	p.limit = max(maxBytes, 4*size)
+}
+
+// track remembers a listener or a connection, which Close closes. It reports false, and has closed
+// it, if the publisher is closed.
+func (p *Publisher) track(s io.Closer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		_ = s.Close()
+		return false
+	}
+	p.sockets[s] = struct{}{}
+	return true
+}
+
+func (p *Publisher) untrack(s io.Closer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.sockets, s)
+	_ = s.Close()
+}
+
+// since is a copy of the list of this epoch's messages from a number on.
+func (p *Publisher) since(seq uint64) []*message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if seq >= uint64(len(p.buffer)) {
+		return nil
+	}
+	list := slices.Clone(p.buffer[seq:])
+	p.replayed += uint64(len(list))
+	return list
+}
+
+// hashOf continues the hash of a prefix by a block.
+func hashOf(parent [sha256.Size]byte, tokens []int32) [sha256.Size]byte {
+	data := make([]byte, 0, sha256.Size+4*len(tokens))
+	data = append(data, parent[:]...)
+	for _, id := range tokens {
+		data = binary.LittleEndian.AppendUint32(data, uint32(id))
+	}
+	return sha256.Sum256(data)
+}

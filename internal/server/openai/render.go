@@ -1,0 +1,83 @@
+package openai
+
+import (
+	"encoding/hex"
+	"net/http"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/generate"
+)
+
+// rendered is the prompt of a request as the model gets it, in the words of vLLM's render
+// endpoints, which gateways ask.
+type rendered struct {
+	Model    string    `json:"model"`
+	IDs      []int32   `json:"token_ids"`
+	Features *features `json:"features,omitempty"` // of pictures and videos
+}
+
+// features are the places of pictures and videos among the ids, and what is in them. All ids of a
+// place are the same.
+type features struct {
+	Hashes map[string][]string   `json:"mm_hashes"`
+	Places map[string][]idsRange `json:"mm_placeholders"`
+}
+
+type idsRange struct {
+	Offset int `json:"offset"`
+	Length int `json:"length"`
+}
+
+// image is the kind of what is in a place: for gateways it is all the same.
+const image = "image"
+
+func newRendered(name string, p *foretoken.Prompt) rendered {
+	r := rendered{Model: name, IDs: p.IDs}
+	for _, x := range p.Rows() {
+		if r.Features == nil {
+			r.Features = &features{map[string][]string{}, map[string][]idsRange{}}
+		}
+		r.Features.Hashes[image] = append(r.Features.Hashes[image], hex.EncodeToString(x.Hash[:]))
+		r.Features.Places[image] = append(r.Features.Places[image], idsRange{x.At, x.N})
+	}
+	return r
+}
+
+// renderChat returns the prompt of a conversation.
+func (h *handler) renderChat(w http.ResponseWriter, r *http.Request) error {
+	q, err := readChat(r, body.Read(w, r))
+	var p *foretoken.Prompt
+	if err == nil {
+		p, err = h.service.Render(r.Context(), &q.Request)
+		err = q.explain(err)
+	}
+	generate.Report(r.Context(), nil, err)
+	if err != nil {
+		return err
+	}
+	body.JSON(w, http.StatusOK, newRendered(h.service.Name(&q.Request), p))
+	return nil
+}
+
+// renderText returns the prompts of texts.
+func (h *handler) renderText(w http.ResponseWriter, r *http.Request) error {
+	q, err := readText(r, body.Read(w, r))
+	list := []rendered{}
+	if err == nil {
+		for _, one := range q.requests {
+			var p *foretoken.Prompt
+			if p, err = h.service.Render(r.Context(), one); err != nil {
+				break
+			}
+			list = append(list, newRendered(h.service.Name(one), p))
+		}
+		err = rename(err, map[string]string{"messages": "prompt"})
+	}
+	generate.Report(r.Context(), nil, err)
+	if err != nil {
+		return err
+	}
+	body.JSON(w, http.StatusOK, list)
+	return nil
+}
