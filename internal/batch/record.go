@@ -17,8 +17,8 @@ const (
 	Finalizing Status = "finalizing"
 	Completed  Status = "completed"
 	Expired    Status = "expired"
-	Cancelling Status = "cancelling" //nolint:misspell // the protocol's
-	Cancelled  Status = "cancelled"  //nolint:misspell // the protocol's
+	Cancelling Status = "cancelling"
+	Cancelled  Status = "cancelled"
 )
 
 // Over reports whether a batch stays as it is.

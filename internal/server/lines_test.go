@@ -146,8 +146,8 @@ func TestBatchGoesOnAfterARestart(t *testing.T) {
 	first := start(t, func(o *Options) { o.Batches = &Batches{Store: folder, Queue: batch.NewMemory(), Lines: 1} })
 	b := first.begin(content.String())
 	until(t, "a result", func() bool {
-		for key := range folder.List(t.Context(), "results/") {
-			return key != ""
+		for _, err := range folder.List(t.Context(), "results/") {
+			return err == nil
 		}
 		return false
 	})
