@@ -309,7 +309,10 @@ func listsInOrder(ctx context.Context, s batch.Store) error {
 		}
 	}
 	n := 0
-	for range s.List(ctx, "results/") { // a reader may have enough
+	for _, err := range s.List(ctx, "results/") { // a reader may have enough
+		if err != nil {
+			return err
+		}
 		if n++; n == 2 {
 			break
 		}
