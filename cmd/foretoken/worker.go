@@ -20,7 +20,7 @@ import (
 func newWorkerCommand() *cobra.Command {
 	f := newServeFlags()
 	f.headers, f.bodies, f.idle = server.DefaultHeaderTimeout, server.DefaultBodyTimeout, server.DefaultIdleTimeout
-	f.host = defaultHost // what serve has flags for and a worker has not
+	f.host, f.drainTimeout = defaultHost, defaultDrain // what serve has flags for and a worker has not
 	cmd := &cobra.Command{
 		Use:   "worker --queue URL [flags] [MODEL...]",
 		Short: "Work on the lines of batches that servers elsewhere have taken",
