@@ -309,12 +309,12 @@ func listsInOrder(ctx context.Context, s batch.Store) error {
 		}
 	}
 	n := 0
-	for range s.List(ctx, "results/") { // a reader may have enough
-		if n++; n == 2 {
-			break
+	for _, err := range s.List(ctx, "results/") { // a reader may have enough
+		if n++; n == 2 || err != nil {
+			return err
 		}
 	}
-	return nil
+	return errors.New("the list ended early")
 }
 
 // isAMap compares random operations with those of a map.
