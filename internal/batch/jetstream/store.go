@@ -292,7 +292,7 @@ func (s *Store) Range(ctx context.Context, key string, offset, length int64) ([]
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // read only
+	defer f.Close() //nolint:errcheck // read only
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
