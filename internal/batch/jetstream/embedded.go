@@ -26,7 +26,7 @@ func Embed(ctx context.Context, dir string, o Options) (*Conn, error) {
 	}
 	s.SetLoggerV2(serverLog{c.log.With("part", "nats-server")}, false, false, false)
 	c.embedded = s
-	go s.Start()
+	s.Start()
 	if !s.ReadyForConnections(startTimeout) {
 		s.Shutdown()
 		return nil, fmt.Errorf("queue in %s: it does not start; remove the folder: nothing is lost, what is missing is queued again", dir)
