@@ -52,6 +52,9 @@ type Hint struct {
 	Line   int    `json:"line"`  // from 1
 	Offset int64  `json:"offset"`
 	Length int64  `json:"length"`
+	// Prefixes of its prompt that other lines have too, the shortest first, with spaces between them.
+	// Who works on several lines lets one of them go ahead.
+	Prefixes string `json:"prefixes,omitempty"`
 }
 
 // Queue spreads hints over workers. It is safe for concurrent use.

@@ -351,10 +351,10 @@ func (c *Coordinator) progress(ctx context.Context, r *Record) (again bool, err 
 func (t *tally) missing(r *Record) []Hint {
 	var list []Hint
 	asked := map[string]bool{} // two lines may be the same request
-	for _, l := range t.plan.inOrder() {
+	for _, l := range t.plan.inOrder {
 		if _, ok := t.done[l.Key]; !ok && !asked[l.Key] {
 			asked[l.Key] = true
-			list = append(list, Hint{Batch: r.ID, Model: r.Fingerprint, File: contentKey(r.Input), Line: l.Number, Offset: l.Offset, Length: l.Length})
+			list = append(list, l.hint(r))
 		}
 	}
 	return list
