@@ -16,7 +16,7 @@ type hand struct {
 
 	mu       sync.Mutex // protects what follows
 	free     []int      // slots, the lowest first
-	waiting  []*held    // in the order of the queue, at most as many as there are slots
+	waiting  []*held    // in the order of the queue
 	prefixes map[string]*common
 	changed  chan struct{} // closed when something of this has changed
 }
@@ -53,13 +53,14 @@ func (h *hand) change(f func()) {
 	h.changed = make(chan struct{})
 }
 
-// room is how many lines to fetch: as many as there are slots that no line in hand can have. It also
-// returns what is closed when that may have changed.
+// room is how many lines to fetch: as many as there are slots that no line in hand can have, as long
+// as few lines wait. Those are withheld from other workers, and the more prefixes are begun, the
+// fewer of them stay in a small cache. It also returns what is closed when that may have changed.
 func (h *hand) room() (n int, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.startable() == nil {
-		n = min(len(h.free), h.slots-len(h.waiting))
+		n = min(len(h.free), (h.slots+1)/2-len(h.waiting))
 	}
 	return n, h.changed
 }

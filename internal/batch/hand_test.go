@@ -102,7 +102,7 @@ func TestHandLetsOneGoAhead(t *testing.T) {
 				}
 				running[l] = false
 			}
-			if len(running) == 0 && len(h.waiting) > 0 || len(running) > slots || len(h.waiting) > slots {
+			if len(running) == 0 && len(h.waiting) > 0 || len(running) > slots || 2*len(h.waiting) > slots+1 {
 				t.Fatalf("seed %d: %d lines run and %d wait, with %d slots", seed, len(running), len(h.waiting), slots)
 			}
 			for l := range running { // any of them
