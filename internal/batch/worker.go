@@ -18,6 +18,8 @@ const (
 	workingEvery = 10 * time.Second
 	// retryAfter is how long a line waits that could not be answered now, times its attempts.
 	retryAfter = 2 * time.Second
+	// maxWait is how long a result waits at most before it is seen whether there is space again.
+	maxWait = 30 * time.Second
 )
 
 // What became of lines, for metrics.
@@ -195,31 +197,49 @@ func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, 
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go w.keep(ctx, cancel, d)
 	res := &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("it was tried %d times and did not end", maxAttempts)}}
 	if d.Attempts() <= maxAttempts {
 		if res, err = w.answer(ctx, d, &r, q.Endpoint, request, key, c); res == nil {
 			return "", err
 		}
 	}
-	return w.store(ctx, &h, key, res)
+	// Where there is no space the result waits for some, and with it the slot: to compute it again would
+	// help nobody, and after some attempts it would be lost.
+	for wait := retryAfter; ; wait = min(2*wait, maxWait) {
+		outcome, err = w.store(ctx, &h, key, res)
+		if !errors.Is(err, ErrFull) || ctx.Err() != nil {
+			break
+		}
+		w.Log.Warn("batch: a result waits for space in the store", "batch", h.Batch, "line", h.Line, "error", err)
+		pause(ctx, wait)
+	}
+	if errors.Is(context.Cause(ctx), errUnwanted) {
+		return "", nil
+	}
+	return outcome, err
 }
 
 // answer asks the model. No result means that nobody waits for one, or with an error that it is to be
 // tried again.
 func (w *Worker) answer(ctx context.Context, d Delivery, r *Record, endpoint string, request []byte, key string, c Call) (*Result, error) {
 	c.Owner = r.Owner
-	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, callKey{}, c))
-	defer cancel(nil)
-	go w.keep(ctx, cancel, d)
-	status, body, err := w.Run(ctx, endpoint, request)
+	status, body, err := w.Run(context.WithValue(ctx, callKey{}, c), endpoint, request)
+	if err == nil && c.Prompted != nil {
+		c.Prompted()
+	}
 	switch {
 	case errors.Is(context.Cause(ctx), errUnwanted):
 		return nil, nil
 	case err == nil && (status == http.StatusTooManyRequests || status >= http.StatusInternalServerError):
 		err = fmt.Errorf("status %d: %.200s", status, body)
 	case err == nil:
-		body, cached, err := stamp(body, key, int64(r.CreatedAt))
-		return &Result{Status: status, Body: body, Cached: cached}, err
+		var cached int
+		if body, cached, err = stamp(body, key, int64(r.CreatedAt)); err == nil {
+			return &Result{Status: status, Body: body, Cached: cached}, nil
+		}
 	}
 	if ctx.Err() == nil && d.Attempts() >= maxAttempts {
 		return &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("it was tried %d times; the last time: %v", maxAttempts, err)}}, nil
