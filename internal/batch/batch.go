@@ -44,6 +44,13 @@ type Store interface {
 	List(ctx context.Context, prefix string) iter.Seq2[string, error]
 }
 
+// Sweeper is a Store that may have what no key leads to, as when a process was killed while it
+// created something.
+type Sweeper interface {
+	// Sweep deletes what no key leads to and was stored before a time.
+	Sweep(ctx context.Context, before time.Time) error
+}
+
 // Hint says that the result of a line may be missing.
 type Hint struct {
 	Batch  string `json:"batch"`

@@ -58,6 +58,8 @@ type Coordinator struct {
 	work  map[string]*tally // of batches that are not over
 	over  map[string]bool   // batches that are
 	swept time.Time
+
+	sweptAll time.Time // of the store's own
 }
 
 // tally is what is known of a batch that runs.
