@@ -304,10 +304,20 @@ func (c *Coordinator) validate(ctx context.Context, r *Record) error {
 		_, err = c.happen(ctx, r.ID, Invalid, func(r *Record) { r.Errors = &Faults{Object: "list", Data: faults} })
 		return err
 	}
-	_, err = c.happen(ctx, r.ID, Valid, func(r *Record) {
+	after, err := c.happen(ctx, r.ID, Valid, func(r *Record) {
 		r.Model, r.Fingerprint, r.Counts.Total = p.Model, fingerprint, len(p.Lines)
 	})
-	return err
+	if err != nil || after.Status != InProgress {
+		return err
+	}
+	if err := p.locate(ctx, c.o.Store, &after); err != nil {
+		return err
+	}
+	t := c.tally(r.ID)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.plan = p // it need not be read again
+	return nil
 }
 
 // progress looks which results there are and has the others made. It reports whether there are all.
