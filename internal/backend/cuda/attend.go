@@ -83,11 +83,14 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	l.rotation = b.turn(a, rows, call)
 	width := l.key + l.tail
 	all := groups(l.key) + groups(l.tail)
-	if at.Type == dtype.I8 {
+	few := l.few(rows)
+	switch {
+	case few:
+	case at.Type == dtype.I8:
 		n := q.Rows * a.Heads * all
 		l.codes, l.scales, l.starts = b.scratch(n*backend.CodedGroup), b.scratch(4*n), b.scratch(4*n)
 		width = all * backend.CodedGroup
-	} else {
+	default:
 		l.floats = b.scratch(4 * q.Rows * a.Heads * width)
 	}
 	heads := 2 * a.KVHeads
@@ -105,6 +108,11 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 		}
 	}
 	layer := l.pack()
+	if few {
+		b.attendFew(&l, call, layer)
+		b.join(dst, &l, rows, call, layer)
+		return
+	}
 	b.launch("attend.attend_prepare", grid{x: (heads + 3) / 4, y: rows, threads: 128, shared: 16 * max(width, l.value)}, call, layer)
 	if q.Rows == 0 {
 		return
@@ -115,13 +123,18 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 		b.attendFloats(&l, rows, call, layer)
 	}
 	if l.split {
-		joined := func(c quantized) {
-			b.launch("attend.attend_join", grid{x: rows * a.Heads, y: (l.value + joinColumns - 1) / joinColumns, threads: joinColumns}, call, layer, c.param())
-		}
-		joined(quantized{})
-		if l.value%joinColumns == 0 {
-			b.passes.codable(dst, b.at(dst), joinColumns, joined)
-		}
+		b.join(dst, &l, rows, call, layer)
+	}
+}
+
+// join merges what pages have left.
+func (b *Backend) join(dst backend.Tensor, l *attendLayer, rows int, call driver.Ptr, layer []byte) {
+	joined := func(c quantized) {
+		b.launch("attend.attend_join", grid{x: rows * l.heads, y: (l.value + joinColumns - 1) / joinColumns, threads: joinColumns}, call, layer, c.param())
+	}
+	joined(quantized{})
+	if l.value%joinColumns == 0 {
+		b.passes.codable(dst, b.at(dst), joinColumns, joined)
 	}
 }
 
@@ -210,6 +223,24 @@ func (b *Backend) attendFloats(l *attendLayer, rows int, call driver.Ptr, layer 
 		g.x = min(g.x, rows*((l.heads/l.kvHeads+blockQueries-1)/blockQueries)*l.kvHeads)
 	}
 	b.launch(kernel, g, call, layer)
+}
+
+// few reports whether a call's rows are few enough, and its heads of the widths, for attend_few.
+func (l *attendLayer) few(rows int) bool {
+	return rows <= splitRows && l.queries > 0 && l.kind != 2 && !l.latent && l.key <= 256 && l.value <= 256 && l.key%32 == 0 && l.value%8 == 0 &&
+		(l.window == 0 || l.window >= backend.PageTokens)
+}
+
+// attendFew computes pages of float32 or half precision for few rows, all that comes before included.
+func (b *Backend) attendFew(l *attendLayer, call driver.Ptr, layer []byte) {
+	const kernel, queries, threads = "attendfew.attend_few", 8, 256
+	const state = 4 * queries * (backend.PageTokens + 7) // struct Queries
+	size := 4
+	if l.kind == 1 {
+		size = 2
+	}
+	shared := state + 8*queries*max(l.key, l.value) + backend.PageTokens*size*(l.key+16+l.value+16)
+	b.launch(kernel, grid{x: b.occupancy(kernel, threads, shared), threads: threads, shared: shared}, call, layer)
 }
 
 // odd reports whether pages of 8 bits have rows that the kernels for tensor cores do not know.

@@ -1,9 +1,8 @@
 // Attention: what comes before the pages and after them, and pages of float32 and of half precision.
 // backend.Ops.Attend; the order of additions is that of the CPU's Page.
 #include "async.cuh"
-#include "attend.cuh"
+#include "pages.cuh"
 #include "quantize.cuh"
-#include <cuda_fp16.h>
 
 // Rotations per position of pairs, which of a row's positions each is rotated by, and what cosines
 // and sines are multiplied with.
@@ -133,10 +132,6 @@ extern "C" __global__ void __launch_bounds__(128) attend_prepare(const Call *cal
   }
 }
 
-// Rows of numbers in shared memory: rows of a page, each of an even number of columns and then some
-// bytes, so that the same column of four neighboring rows lies in different banks.
-__device__ __forceinline__ int rowBytes(int d, int size) { return (d + 1) / 2 * 2 * size + 16 * size; }
-
 // bring copies pageTokens rows of d numbers to shared memory. Copies go on until arrive and a barrier. What
 // is missing of a pair is zero, and negative: adding its product with zero changes nothing.
 __device__ __forceinline__ void bring(unsigned char *to, const unsigned char *from, int d, int size) {
@@ -157,106 +152,7 @@ __device__ __forceinline__ void bring(unsigned char *to, const unsigned char *fr
   }
 }
 
-// two is a pair of numbers.
-__device__ __forceinline__ float2 two(const unsigned char *p, bool half) {
-  return half ? __half22float2(*(const __half2 *)p) : *(const float2 *)p;
-}
-
 const int blockQueries = 16;  // of a piece of work
-
-// What a block keeps of its queries.
-struct __align__(16) Queries {
-  float weights[pageTokens][blockQueries];  // scores, then exp(score-top)
-  float top[blockQueries], weight[blockQueries];  // of all pages so far
-  float old[blockQueries], more[blockQueries];    // factors of what was there, and of what the page adds
-  int from[blockQueries], to[blockQueries];       // positions of the page that it sees
-  int first[blockQueries];                        // whether the page is the first that the query sees
-};
-
-// fold adds halves of the lanes onto halves, which are W threads apart. Of two queries a thread keeps
-// the one that it will finish.
-template <int W>
-__device__ __forceinline__ void fold(float (&sum)[2][blockQueries][2], int t) {
-  const bool upper = t & W;
-#pragma unroll
-  for (int q = 0; q < 2 * W; q++)
-#pragma unroll
-    for (int k = 0; k < 2; k++)
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        const float low = sum[k][q][e], high = sum[k][q + 2 * W][e];
-        sum[k][q][e] = add(upper ? high : low, __shfl_xor_sync(0xffffffffu, upper ? low : high, W));
-      }
-}
-
-// dots has eight neighboring threads compute scores of all queries with the keys at n0 and n0+step, rows
-// of d numbers: a thread has two of the sixteen lanes. If there are scores already, these are added.
-__device__ __forceinline__ void dots(const unsigned char *rows, bool half, int d, const float *queries, int stride, int n, Queries *qs, int n0, int step, float scale, bool more) {
-  const int t = threadIdx.x & 7, size = half ? 2 : 4, bytes = rowBytes(d, size);
-  const unsigned char *k0 = rows + min(n0, pageTokens - 1) * bytes, *k1 = rows + min(n0 + step, pageTokens - 1) * bytes;
-  float sum[2][blockQueries][2];
-#pragma unroll
-  for (int q = 0; q < blockQueries; q++) sum[0][q][0] = sum[0][q][1] = sum[1][q][0] = sum[1][q][1] = 0.0f;
-#pragma unroll 2
-  for (int j = 0; j < d; j += 16) {
-    const int i = j + 2 * t;
-    if (i >= d) continue;
-    const float2 x = two(k0 + i * size, half), y = two(k1 + i * size, half);
-#pragma unroll
-    for (int g = 0; g < blockQueries; g += 4) {
-      if (g >= n) continue;
-#pragma unroll
-      for (int q = g; q < g + 4; q++) {
-        const float2 z = *(const float2 *)(queries + q * stride + i);
-        sum[0][q][0] = fused(z.x, x.x, sum[0][q][0]);
-        sum[1][q][0] = fused(z.x, y.x, sum[1][q][0]);
-        sum[0][q][1] = fused(z.y, x.y, sum[0][q][1]);
-        sum[1][q][1] = fused(z.y, y.y, sum[1][q][1]);
-      }
-    }
-  }
-  fold<4>(sum, t);
-  fold<2>(sum, t);
-  fold<1>(sum, t);
-#pragma unroll
-  for (int k = 0; k < 2; k++)
-#pragma unroll
-    for (int q = 0; q < 2; q++) {
-      const int key = n0 + k * step;
-      const float s = mul(add(sum[k][q][0], sum[k][q][1]), scale);
-      float *to = &qs->weights[min(key, pageTokens - 1)][2 * t + q];
-      if (key < pageTokens) *to = more ? add(*to, s) : s;
-    }
-}
-
-// softmax has a warp replace a query's scores of a page by weights, and add them to what it has of the
-// pages before, or if the pages are computed apart, leave the page's own.
-__device__ __forceinline__ void softmax(Queries *qs, int q, bool first, float2 *now) {
-  const int lane = threadIdx.x & 31;
-  const int from = qs->from[q], to = qs->to[q], a = from + lane, b = a + 32;
-  const float minus = __int_as_float(0xff800000);
-  const float x = a < to ? qs->weights[a][q] : minus, y = b < to ? qs->weights[b][q] : minus;
-  float top = fmaxf(x, y);
-#pragma unroll
-  for (int w = 16; w > 0; w >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, w));
-  const float ex = a < to ? expDown(sub(x, top)) : 0.0f, ey = b < to ? expDown(sub(y, top)) : 0.0f;
-  if (a < to) qs->weights[a][q] = ex;
-  if (b < to) qs->weights[b][q] = ey;
-  // Lane l of the sum has positions l, l+16, l+32 and l+48 of those seen, in this order.
-  const float up = __shfl_xor_sync(0xffffffffu, ex, 16), upper = __shfl_xor_sync(0xffffffffu, ey, 16);
-  const float weight = sum16(lane < 16 ? add(add(add(ex, up), ey), upper) : 0.0f);
-  if (lane > 0) return;
-  *now = make_float2(top, weight);
-  if (from == to) return;
-  if (first) {
-    qs->top[q] = top, qs->weight[q] = weight, qs->old[q] = 0.0f, qs->more[q] = 1.0f;
-    return;
-  }
-  const float before = qs->top[q], all = top > before ? top : before;
-  const float old = expDown(sub(before, all)), more = expDown(sub(top, all));
-  qs->old[q] = old, qs->more[q] = more, qs->top[q] = all;
-  qs->weight[q] = fused(weight, more, mul(qs->weight[q], old));
-}
 
 // Pages of floats. A block has up to blockQueries queries of a head of keys, a thread two columns
 // of their answers.
@@ -265,8 +161,8 @@ extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call
   const int tid = threadIdx.x, share = a.share(), evenKey = (a.key + 1) & ~1, stride = evenKey + ((a.tail + 1) & ~1), c = 2 * tid;
   const bool half = a.kind == f16;
   const int size = half ? 2 : 4, valueBytes = rowBytes(a.value, size);
-  Queries *qs = (Queries *)shared;
-  float *queries = shared + sizeof(Queries) / 4;  // [blockQueries][stride]: both parts, of even width
+  Queries<blockQueries> *qs = (Queries<blockQueries> *)shared;
+  float *queries = shared + sizeof(*qs) / 4;  // [blockQueries][stride]: both parts, of even width
   unsigned char *keys = (unsigned char *)(queries + blockQueries * stride);  // of the page
   unsigned char *second = keys + pageTokens * rowBytes(a.key, size);         // values, or second parts
   const unsigned char *values = a.latent ? keys : second;
@@ -318,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call
       for (int k = 0; k < pageTokens; k += 2 * step)
 #pragma unroll 1
         for (int which = 0; which < (a.tail ? 2 : 1); which++)
-          dots(which ? second : keys, half, which ? a.tail : a.key, queries + which * evenKey, stride, n, qs, k + tid / 8, step, a.scale, which);
+          dots(which ? second : keys, half, which ? a.tail : a.key, queries + which * evenKey, stride, n, qs, k + tid / 8, step, pageTokens, a.scale, which);
       __syncthreads();
       if (!a.latent) ask(p + 1, 0);
 #pragma unroll 1
