@@ -312,10 +312,14 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
   __shared__ float old[joinPages], more[joinPages], by[joinPages], weights[joinPages], pages[2 * joinBatch][joinColumns], answer[joinColumns];
   const int tid = threadIdx.x, lane = tid & 31, r = blockIdx.x / a.heads, h = blockIdx.x % a.heads, share = a.share(), c = blockIdx.y * joinColumns + tid;
   release();
-  await();
   const int owner = call->rowSeq[r];
   Work w;
   w.s = call->seq[max(owner, 0)];
+  w.kv = h / share;
+  w.skip = a.firstPage(w.s.pos);
+  w.slot = slotsBefore(a, call, w.s.first) + w.kv * w.s.n * share;
+  const bool joins = apart(a, call) && owner >= 0;
+  await();
   const float *q = a.q + (size_t)r * a.qStride + h * a.head + a.key + a.tail + c;
   const float gate = a.gate && c < a.value ? *q : 0.0f;  // asked for before it is needed
   const auto round = [&](float y) {
@@ -326,13 +330,10 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
     const float v[4] = {answer[g + lane], codes.group > 32 ? answer[joinColumns / 2 + lane] : 0.0f, 0.0f, 0.0f};
     quantizeGroups(v, codes.group, codes, r, h * a.value + blockIdx.y * joinColumns + g);
   };
-  if (!apart(a, call) || owner < 0) {
+  if (!joins) {
     if (codes.codes) round(a.dst[(size_t)r * a.dstStride + h * a.value + c]);
     return;
   }
-  w.kv = h / share;
-  w.skip = a.firstPage(w.s.pos);
-  w.slot = slotsBefore(a, call, w.s.first) + w.kv * w.s.n * share;
   const int i = (r - w.s.first) * share + h % share, pos = w.s.pos + r - w.s.first, begin = a.firstPage(pos), end = pos / pageTokens + 1;
   const int page = w.s.n * a.heads, step = page * a.columns();  // from one page's to the next
   const bool coded = a.kind == i8;
@@ -342,6 +343,16 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
   for (int first = begin; first < end; first += joinPages) {
     const int n = min(joinPages, end - first);
     const float4 *tops = a.tops + slotOf(a, w, first, i);
+    const float *from = a.sums + slotOf(a, w, first, i) * a.columns() + c;
+    // The sums of joinBatch pages are on their way while those before them are added, and the first while
+    // the factors are computed. A thread brings what it adds.
+    auto ask = [&](int j0) {
+      if (c < a.value)
+#pragma unroll 8
+        for (int j = j0; j < min(n, j0 + joinBatch); j++) copy4(&pages[j % (2 * joinBatch)][tid], from + (size_t)j * step);
+      commit();
+    };
+    ask(0);
     __syncthreads();
 #pragma unroll 4
     for (int p = tid; p < n; p += joinColumns) {
@@ -369,26 +380,15 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
         highest = __shfl_sync(0xffffffffu, upto, 31);
       }
     __syncthreads();
-    const float *from = a.sums + slotOf(a, w, first, i) * a.columns() + c;
-    int p = 0;
-    if (first == begin && !coded) {  // the first page is taken as it is
-      if (c < a.value) sum = from[0];
-      weight = weights[0];
-      p = 1;
-    }
-    // The sums of joinBatch pages are on their way while those before them are added. A thread brings
-    // what it adds.
-    auto ask = [&](int j0) {
-      if (c < a.value)
-#pragma unroll 8
-        for (int j = j0; j < min(n, j0 + joinBatch); j++) copy4(&pages[j % (2 * joinBatch)][tid], from + (size_t)j * step);
-      commit();
-    };
-    ask(0);
+    // The first page is taken as it is.
+    const bool taken = first == begin && !coded;
+    int p = taken ? 1 : 0;
+    if (taken) weight = weights[0];
 #pragma unroll 1
     for (int j0 = 0; j0 < n; j0 += joinBatch) {
       ask(j0 + joinBatch);
       arrive<1>();
+      if (taken && j0 == 0 && c < a.value) sum = pages[0][tid];
       if (c < a.value)
 #pragma unroll 8
         for (int j = max(j0, p); j < min(n, j0 + joinBatch); j++) sum = fused(pages[j % (2 * joinBatch)][tid], more[j], mul(sum, old[j]));
