@@ -325,10 +325,9 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
   const auto round = [&](float y) {
     answer[tid] = y;
     __syncthreads();
-    const int g = tid / 32 * codes.group;  // of this warp
-    if (g >= joinColumns) return;
-    const float v[4] = {answer[g + lane], codes.group > 32 ? answer[joinColumns / 2 + lane] : 0.0f, 0.0f, 0.0f};
-    quantizeGroups(v, codes.group, codes, r, h * a.value + blockIdx.y * joinColumns + g);
+    if (tid >= 32) return;
+    const float v[4] = {answer[lane], answer[joinColumns / 2 + lane], 0.0f, 0.0f};
+    quantizeRow(v, joinColumns, codes, r, h * a.value + blockIdx.y * joinColumns);
   };
   if (!joins) {
     if (codes.codes) round(a.dst[(size_t)r * a.dstStride + h * a.value + c]);

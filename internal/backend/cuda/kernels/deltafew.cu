@@ -3,14 +3,17 @@
 // them: that is less than a launch. It takes fewTokens at a time; the state is in registers, as in
 // delta_recur128. What no kernel of this pass writes is asked for before await: the state, the last
 // inputs, and what is replayed.
+#include "async.cuh"
 #include "delta.cuh"
 
 const int fewTokens = 8;
+const float perKey = 0.0883883461f;  // rsqrt32(128)
 
 struct Few {
+  float in[3 + fewTokens][384];   // a channel of each thread, from three tokens before the first on
   float raw[fewTokens][2 * 128];  // query and key after the convolution
   float key[fewTokens][4 * quarterStep], query[fewTokens][4 * quarterStep];
-  float value[fewTokens][128], answer[fewTokens][128];
+  float value[fewTokens][128], answer[fewTokens][128], gate[fewTokens][128];
   float decay[fewTokens], beta[fewTokens], kq[fewTokens];
   int last;  // whether the other blocks of the key head have read what they share
 };
@@ -43,9 +46,10 @@ extern "C" __global__ void __launch_bounds__(512) delta_few(const Call *call, in
     const float *p = home;
 #pragma unroll
     for (int j = 0; j < 8; j++, p += 4 * step) state.of[j] = make_float4(p[0], p[step], p[2 * step], p[3 * step]);
-    float x[fewTokens + 3];  // inputs of the channel, from three before the first token on
+    float *in = few.in[0] + tid;
+    if (mixes)
 #pragma unroll
-    for (int i = 0; i < 3; i++) x[i] = mixes ? mem.tail[(size_t)(s.accepted + i) * mem.tailStride + channel] : 0.0f;
+      for (int i = 0; i < 3; i++) copy4(in + 384 * i, mem.tail + (size_t)(s.accepted + i) * mem.tailStride + channel);
 #pragma unroll 1
     for (int j0 = 0; j0 < s.accepted; j0 += fewTokens) {
       const int count = min(fewTokens, s.accepted - j0);
@@ -66,35 +70,38 @@ extern "C" __global__ void __launch_bounds__(512) delta_few(const Call *call, in
       __syncthreads();
     }
     await();
-    auto store = [&] {
-      float *p = home;
-#pragma unroll
-      for (int j = 0; j < 8; j++, p += 4 * step) p[0] = state.of[j].x, p[step] = state.of[j].y, p[2 * step] = state.of[j].z, p[3 * step] = state.of[j].w;
-    };
 #pragma unroll 1
     for (int t0 = 0; t0 < s.n; t0 += fewTokens) {
-      const int count = min(fewTokens, s.n - t0);
+      const int count = min(fewTokens, s.n - t0), r0 = s.first + t0;
       // Convolution and gates.
-#pragma unroll
-      for (int t = 0; t < fewTokens; t++)
-        if (t < count && mixes) x[3 + t] = qkv[(size_t)(s.first + t0 + t) * qkvStride + channel];
-      float gate[4] = {};  // of the token that this warp will finish
-      if (warp < count)
-#pragma unroll
-        for (int k = 0; k < 4; k++) gate[k] = z[(size_t)(s.first + t0 + warp) * zStride + h * 128 + lane + 32 * k];
-      if (tid >= 384 && tid - 384 < count) {
-        const int r = s.first + t0 + tid - 384;
-        few.decay[tid - 384] = exp32(mul(rateOf, softplus32(add(a[(size_t)r * aStride + h], biasOf))));
-        few.beta[tid - 384] = sigmoid32(b[(size_t)r * bStride + h]);
-      }
       if (mixes)
-#pragma unroll
-        for (int t = 0; t < fewTokens; t++) {
-          if (t >= count) break;
-          const float y = silu32(fused(taps[3], x[t + 3], fused(taps[2], x[t + 2], fused(taps[1], x[t + 1], mul(taps[0], x[t])))));
+#pragma unroll 4
+        for (int t = 0; t < count; t++) copy4(in + 384 * (3 + t), qkv + (size_t)(r0 + t) * qkvStride + channel);
+      commit();
+#pragma unroll 2
+      for (int i = tid; i < count * 128; i += 512) few.gate[i / 128][i % 128] = z[(size_t)(r0 + i / 128) * zStride + h * 128 + i % 128];
+      if (tid >= 384 && tid - 384 < count) {
+        const int t = tid - 384;
+        const float x = a[(size_t)(r0 + t) * aStride + h], y = b[(size_t)(r0 + t) * bStride + h];
+        few.decay[t] = exp32(mul(rateOf, softplus32(add(x, biasOf))));
+        few.beta[t] = sigmoid32(y);
+      }
+      arrive<0>();
+      if (mixes) {
+        float x0 = in[0], x1 = in[384], x2 = in[2 * 384];
+#pragma unroll 1
+        for (int t = 0; t < count; t++) {
+          const float x3 = in[384 * (3 + t)], y = silu32(fused(taps[3], x3, fused(taps[2], x2, fused(taps[1], x1, mul(taps[0], x0)))));
+          x0 = x1, x1 = x2, x2 = x3;
           if (tid < 256) few.raw[t][tid] = y;
           else few.value[t][tid - 256] = y;
         }
+      }
+#pragma unroll 1
+      for (int i = tid; i < count * 128; i += 512) {
+        const float g = few.gate[i / 128][i % 128];
+        few.gate[i / 128][i % 128] = sigmoidGate ? sigmoid32(g) : silu32(g);
+      }
       __syncthreads();
       if (tid == 511 && t0 == 0) {
         few.last = 1;
@@ -111,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(512) delta_few(const Call *call, in
         float y[8], sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < 8; j++) y[j] = raw[16 * j], sum = fused(y[j], y[j], sum);
-        const float length = rsqrt32(add(sum16(sum), 1e-6f)), scale = lane < 16 ? mul(length, rsqrt32(128.0f)) : length;
+        const float length = rsqrt32(add(sum16(sum), 1e-6f)), scale = lane < 16 ? mul(length, perKey) : length;
         float *to = lane < 16 ? few.query[warp] : few.key[warp];
         sum = 0.0f;
 #pragma unroll
@@ -125,23 +132,20 @@ extern "C" __global__ void __launch_bounds__(512) delta_few(const Call *call, in
         if (lane == 0) few.kq[warp] = sum;
       }
       __syncthreads();
-      // Tail row i becomes the input of token sure-3+i.
-      if (mixes && (tid >= 256 || few.last))
-#pragma unroll
-        for (int i = 0; i < fewTokens + 3; i++)
-          if (i < count + 3 && (i >= 3 || t0 == 0) && t0 + i >= sure) mem.tail[(size_t)(t0 + i - sure) * mem.tailStride + channel] = x[i];
-#pragma unroll
-      for (int i = 0; i < 3; i++) x[i] = x[fewTokens + i];
+      // The recurrence. The state is written before the first token that may be rejected.
 #pragma unroll 1
-      for (int j = 0; j < count; j++) {
+      for (int j = 0;; j++) {
         const int t = t0 + j;
-        if (t == sure) store();  // what comes now may be rejected
-        const float4 *query = (const float4 *)(few.query[j] + own);
-        Quarter key;
-        key.load(few.key[j] + own);
+        if (t == sure && (j < count || t == s.n)) {
+          float *p = home;
+#pragma unroll
+          for (int k = 0; k < 8; k++, p += 4 * step) p[0] = state.of[k].x, p[step] = state.of[k].y, p[2 * step] = state.of[k].z, p[3 * step] = state.of[k].w;
+        }
+        if (j == count) break;
+        const float4 *key = (const float4 *)(few.key[j] + own), *query = (const float4 *)(few.query[j] + own);
         float u = 0.0f, w = 0.0f;
 #pragma unroll
-        for (int k = 0; k < 8; k++) state.read(k, key.of[k], query[k], &u, &w);
+        for (int k = 0; k < 8; k++) state.read(k, key[k], query[k], &u, &w);
         const float decay = few.decay[j], delta = mul(fused(-decay, quarters(u), few.value[j][col]), few.beta[j]);
         const float answer = fused(few.kq[j], delta, mul(decay, quarters(w)));
         if (chain == 0) {
@@ -149,31 +153,37 @@ extern "C" __global__ void __launch_bounds__(512) delta_few(const Call *call, in
           if (t >= sure) mem.deltas[(size_t)(t - sure) * mem.deltasStride + h * 128 + col] = delta;
         }
         if (tid == 0 && t >= sure) mem.decays[(size_t)(t - sure) * mem.decaysStride + h] = decay;
+        asm volatile("" ::: "memory");  // keys are read again: registers have no space for them
 #pragma unroll
-        for (int k = 0; k < 8; k++) state.change(k, key.of[k], delta, decay);
+        for (int k = 0; k < 8; k++) state.change(k, key[k], delta, decay);
       }
-      if (t0 + count == s.n && s.drafts == 0) store();
       __syncthreads();
-      if (few.last)
-#pragma unroll 1
-        for (int i = max(sure - t0, 0) * 128 + tid; i < count * 128; i += 512)
-          mem.keys[(size_t)(t0 + i / 128 - sure) * mem.keysStride + m * 128 + i % 128] = few.key[i / 128][(i & 3) * quarterStep + i % 128 / 4];
       // The gated norm.
       if (warp < count) {
-        const int r = s.first + t0 + warp;
+        const int r = r0 + warp;
         const float *y = few.answer[warp];
         const float scale = rsqrt32(add(quot(dot16(y, y, 128), 128.0f), eps));
         float v[4];
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-          const float by = sigmoidGate ? sigmoid32(gate[k]) : silu32(gate[k]);
-          v[k] = mul(mul(mul(y[lane + 32 * k], scale), gain[k]), by);
+          v[k] = mul(mul(mul(y[lane + 32 * k], scale), gain[k]), few.gate[warp][lane + 32 * k]);
           dst[(size_t)r * dstStride + h * 128 + lane + 32 * k] = v[k];
         }
-        if (codes.codes) quantizeGroups(v, 128, codes, r, h * 128);
+        if (codes.codes) quantizeRow(v, 128, codes, r, h * 128);
       }
+      // What the next call needs: keys of drafts, and in row i of the tail the input of token sure-3+i.
+      if (few.last)
+#pragma unroll 1
+        for (int i = max(sure - t0, 0) * 128 + tid; i < count * 128; i += 512)
+          mem.keys[(size_t)(t0 + i / 128 - sure) * mem.keysStride + m * 128 + i % 128] = few.key[i / 128][(i & 3) * quarterStep + i % 128 / 4];
+      if (mixes && (tid >= 256 || few.last))
+#pragma unroll 1
+        for (int i = max(sure - t0, t0 > 0 ? 3 : 0); i < count + 3; i++) mem.tail[(size_t)(t0 + i - sure) * mem.tailStride + channel] = in[384 * i];
+      if (mixes && count == fewTokens)
+#pragma unroll
+        for (int i = 0; i < 3; i++) in[384 * i] = in[384 * (fewTokens + i)];
+      __syncthreads();
     }
-    __syncthreads();
   }
   await();
 }
