@@ -214,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call
       for (int k = 0; k < pageTokens; k += 2 * step)
 #pragma unroll 1
         for (int which = 0; which < (a.tail ? 2 : 1); which++)
-          dots(which ? second : keys, half, which ? a.tail : a.key, queries + which * evenKey, stride, n, qs, k + tid / 8, step, pageTokens, a.scale, which);
+          dots<2, blockQueries>(which ? second : keys, half, which ? a.tail : a.key, queries + which * evenKey, stride, n, qs, 0, k + tid / 8, step, pageTokens, a.scale, which);
       __syncthreads();
       if (!a.latent) ask(p + 1, 0);
 #pragma unroll 1
@@ -228,43 +228,8 @@ extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call
       __syncthreads();
       if (c < a.value) {
         float sum[blockQueries][2];
-#pragma unroll
-        for (int q = 0; q < blockQueries; q++) sum[q][0] = sum[q][1] = 0.0f;
-        // Only where rows see different parts of the page has each query to be asked.
-        int from = qs->from[0], to = qs->to[0];
-        bool alike = true;
-#pragma unroll 1
-        for (int q = 1; q < n; q++) {
-          alike = alike && qs->from[q] == from && qs->to[q] == to;
-          from = min(from, qs->from[q]), to = max(to, qs->to[q]);
-        }
+        weigh(sum, qs, 0, n, values + c * size, valueBytes, half);
         const bool pair = c + 1 < a.value;
-        if (alike) {
-#pragma unroll 2
-          for (int j = from; j < to; j++) {
-            const float2 x = two(values + j * valueBytes + c * size, half);
-#pragma unroll
-            for (int q = 0; q < blockQueries; q += 4) {
-              if (q >= n) continue;
-              const float4 e = *(const float4 *)&qs->weights[j][q];
-              sum[q][0] = fused(e.x, x.x, sum[q][0]), sum[q][1] = fused(e.x, x.y, sum[q][1]);
-              sum[q + 1][0] = fused(e.y, x.x, sum[q + 1][0]), sum[q + 1][1] = fused(e.y, x.y, sum[q + 1][1]);
-              sum[q + 2][0] = fused(e.z, x.x, sum[q + 2][0]), sum[q + 2][1] = fused(e.z, x.y, sum[q + 2][1]);
-              sum[q + 3][0] = fused(e.w, x.x, sum[q + 3][0]), sum[q + 3][1] = fused(e.w, x.y, sum[q + 3][1]);
-            }
-          }
-        } else {
-#pragma unroll 1
-          for (int j = from; j < to; j++) {
-            const float2 x = two(values + j * valueBytes + c * size, half);
-#pragma unroll
-            for (int q = 0; q < blockQueries; q++) {
-              if (j < qs->from[q] || j >= qs->to[q]) continue;
-              const float e = qs->weights[j][q];
-              sum[q][0] = fused(e, x.x, sum[q][0]), sum[q][1] = fused(e, x.y, sum[q][1]);
-            }
-          }
-        }
         float *sums = a.sums + slotOf(a, w, p, w.first) * a.columns() + c;
 #pragma unroll
         for (int q = 0; q < blockQueries; q++, sums += a.columns()) {

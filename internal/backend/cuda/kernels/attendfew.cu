@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(32 * fewQueries) attend_few(const C
         qs->first[tid] = p == a.firstPage(pos);
       }
       __syncthreads();
-      dots(keys, half, a.key, queries, stride, n, qs, tid / 8, pageTokens / 2, seen, a.scale, false);
+      dots<2, fewQueries>(keys, half, a.key, queries, stride, n, qs, 0, tid / 8, pageTokens / 2, seen, a.scale, false);
       __syncthreads();
       ask(p + 1, 0);
       if (warp < n) {
@@ -136,40 +136,7 @@ extern "C" __global__ void __launch_bounds__(32 * fewQueries) attend_few(const C
       __syncthreads();
       if (c < a.value && q0 < n) {
         float sum[4][2];
-#pragma unroll
-        for (int q = 0; q < 4; q++) sum[q][0] = sum[q][1] = 0.0f;
-        // Only where rows see different parts of the page has each query to be asked.
-        int from = qs->from[q0], to = qs->to[q0];
-        bool alike = true;
-#pragma unroll
-        for (int q = q0 + 1; q < q0 + 4; q++) {
-          if (q >= n) continue;
-          alike = alike && qs->from[q] == from && qs->to[q] == to;
-          from = min(from, qs->from[q]), to = max(to, qs->to[q]);
-        }
-        const unsigned char *at = values + c * size;
-        if (alike) {
-#pragma unroll 8
-          for (int j = from; j < to; j++) {
-            const float2 x = two(at + j * valueBytes, half);
-            const float4 e = *(const float4 *)&qs->weights[j][q0];
-            sum[0][0] = fused(e.x, x.x, sum[0][0]), sum[0][1] = fused(e.x, x.y, sum[0][1]);
-            sum[1][0] = fused(e.y, x.x, sum[1][0]), sum[1][1] = fused(e.y, x.y, sum[1][1]);
-            sum[2][0] = fused(e.z, x.x, sum[2][0]), sum[2][1] = fused(e.z, x.y, sum[2][1]);
-            sum[3][0] = fused(e.w, x.x, sum[3][0]), sum[3][1] = fused(e.w, x.y, sum[3][1]);
-          }
-        } else {
-#pragma unroll 2
-          for (int j = from; j < to; j++) {
-            const float2 x = two(at + j * valueBytes, half);
-#pragma unroll
-            for (int q = 0; q < 4; q++) {
-              if (j < qs->from[q0 + q] || j >= qs->to[q0 + q]) continue;
-              const float e = qs->weights[j][q0 + q];
-              sum[q][0] = fused(e, x.x, sum[q][0]), sum[q][1] = fused(e, x.y, sum[q][1]);
-            }
-          }
-        }
+        weigh(sum, qs, q0, n, values + c * size, valueBytes, half);
         float *sums = a.sums + slotOf(a, w, p, w.first + q0) * a.columns() + c;
 #pragma unroll
         for (int q = 0; q < 4; q++, sums += a.columns()) {

@@ -16,22 +16,22 @@ __device__ __forceinline__ float2 two(const unsigned char *p, bool half) {
 template <int N>
 struct __align__(16) Queries {
   float weights[pageTokens][N];  // scores, then exp(score-top)
-  float top[N], weight[N];  // of all pages so far
-  float old[N], more[N];    // factors of what was there, and of what the page adds
-  int from[N], to[N];       // positions of the page that it sees
-  int first[N];                        // whether the page is the first that the query sees
+  float top[N], weight[N];       // of all pages so far
+  float old[N], more[N];         // factors of what was there, and of what the page adds
+  int from[N], to[N];            // positions of the page that it sees
+  int first[N];                  // whether the page is the first that the query sees
 };
 
 // fold adds halves of the lanes onto halves, which are W threads apart. Of two queries a thread keeps
 // the one that it will finish.
-template <int W, int N>
-__device__ __forceinline__ void fold(float (&sum)[2][N][2], int t) {
+template <int W, int K, int N>
+__device__ __forceinline__ void fold(float (&sum)[K][N][2], int t) {
   const int half = W * N / 8;
   const bool upper = t & W;
 #pragma unroll
   for (int q = 0; q < half; q++)
 #pragma unroll
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < K; k++)
 #pragma unroll
       for (int e = 0; e < 2; e++) {
         const float low = sum[k][q][e], high = sum[k][q + half][e];
@@ -39,44 +39,49 @@ __device__ __forceinline__ void fold(float (&sum)[2][N][2], int t) {
       }
 }
 
-// dots has eight neighboring threads compute scores of all queries with the keys at n0 and n0+step, rows
-// of d numbers, of which those before end count: a thread has two of the sixteen lanes. If there are
-// scores already, these are added.
-template <int N>
-__device__ __forceinline__ void dots(const unsigned char *rows, bool half, int d, const float *queries, int stride, int n, Queries<N> *qs, int n0, int step, int end, float scale, bool more) {
+// dots has eight neighboring threads compute scores of N of the queries, from q0 on, with K keys from n0
+// on, step apart, rows of d numbers, of which those before end count: a thread has two of the sixteen
+// lanes. Of the queries n count. If there are scores already, these are added.
+template <int K, int N, int ALL>
+__device__ __forceinline__ void dots(const unsigned char *rows, bool half, int d, const float *queries, int stride, int n, Queries<ALL> *qs, int q0, int n0, int step, int end, float scale, bool more) {
   const int t = threadIdx.x & 7, size = half ? 2 : 4, bytes = rowBytes(d, size);
-  const unsigned char *k0 = rows + min(n0, end - 1) * bytes, *k1 = rows + min(n0 + step, end - 1) * bytes;
-  float sum[2][N][2];
+  const unsigned char *at[K];
+  float sum[K][N][2];
 #pragma unroll
-  for (int q = 0; q < N; q++) sum[0][q][0] = sum[0][q][1] = sum[1][q][0] = sum[1][q][1] = 0.0f;
+  for (int k = 0; k < K; k++) {
+    at[k] = rows + min(n0 + k * step, end - 1) * bytes;
+#pragma unroll
+    for (int q = 0; q < N; q++) sum[k][q][0] = sum[k][q][1] = 0.0f;
+  }
+  queries += q0 * stride;
 #pragma unroll 2
   for (int j = 0; j < d; j += 16) {
     const int i = j + 2 * t;
     if (i >= d) continue;
-    const float2 x = two(k0 + i * size, half), y = two(k1 + i * size, half);
+    float2 x[K];
+#pragma unroll
+    for (int k = 0; k < K; k++) x[k] = two(at[k] + i * size, half);
 #pragma unroll
     for (int g = 0; g < N; g += 4) {
-      if (g >= n) continue;
+      if (q0 + g >= n) continue;
 #pragma unroll
       for (int q = g; q < g + 4; q++) {
         const float2 z = *(const float2 *)(queries + q * stride + i);
-        sum[0][q][0] = fused(z.x, x.x, sum[0][q][0]);
-        sum[1][q][0] = fused(z.x, y.x, sum[1][q][0]);
-        sum[0][q][1] = fused(z.y, x.y, sum[0][q][1]);
-        sum[1][q][1] = fused(z.y, y.y, sum[1][q][1]);
+#pragma unroll
+        for (int k = 0; k < K; k++) sum[k][q][0] = fused(z.x, x[k].x, sum[k][q][0]), sum[k][q][1] = fused(z.y, x[k].y, sum[k][q][1]);
       }
     }
   }
-  fold<4, N>(sum, t);
-  fold<2, N>(sum, t);
-  fold<1, N>(sum, t);
+  fold<4, K, N>(sum, t);
+  fold<2, K, N>(sum, t);
+  fold<1, K, N>(sum, t);
 #pragma unroll
-  for (int k = 0; k < 2; k++)
+  for (int k = 0; k < K; k++)
 #pragma unroll
     for (int q = 0; q < N / 8; q++) {
       const int key = n0 + k * step;
       const float s = mul(add(sum[k][q][0], sum[k][q][1]), scale);
-      float *to = &qs->weights[min(key, end - 1)][N / 8 * t + q];
+      float *to = &qs->weights[min(key, end - 1)][q0 + N / 8 * t + q];
       if (key < end) *to = more ? add(*to, s) : s;
     }
 }
@@ -109,4 +114,46 @@ __device__ __forceinline__ void softmax(Queries<N> *qs, int q, bool first, float
   const float old = expDown(sub(before, all)), more = expDown(sub(top, all));
   qs->old[q] = old, qs->more[q] = more, qs->top[q] = all;
   qs->weight[q] = fused(weight, more, mul(qs->weight[q], old));
+}
+
+// weigh adds up a page's values in two columns, at `at` in rows of so many bytes, for Q queries from q0
+// on, of n in all.
+template <int Q, int N>
+__device__ __forceinline__ void weigh(float (&sum)[Q][2], const Queries<N> *qs, int q0, int n, const unsigned char *at, int bytes, bool half) {
+  int from[Q], to[Q], begin = qs->from[q0], end = qs->to[q0];
+  bool alike = true;
+#pragma unroll
+  for (int q = 0; q < Q; q++) {
+    sum[q][0] = sum[q][1] = 0.0f;
+    from[q] = qs->from[q0 + q], to[q] = qs->to[q0 + q];
+    if (q0 + q >= n) continue;
+    alike = alike && from[q] == begin && to[q] == end;
+    begin = min(begin, from[q]), end = max(end, to[q]);
+  }
+  // Only where rows see different parts of the page has each query to be asked.
+  if (alike) {
+#pragma unroll 4
+    for (int j = begin; j < end; j++) {
+      const float2 x = two(at + j * bytes, half);
+#pragma unroll
+      for (int q = 0; q < Q; q += 4) {
+        const float4 e = *(const float4 *)&qs->weights[j][q0 + q];
+        sum[q][0] = fused(e.x, x.x, sum[q][0]), sum[q][1] = fused(e.x, x.y, sum[q][1]);
+        sum[q + 1][0] = fused(e.y, x.x, sum[q + 1][0]), sum[q + 1][1] = fused(e.y, x.y, sum[q + 1][1]);
+        sum[q + 2][0] = fused(e.z, x.x, sum[q + 2][0]), sum[q + 2][1] = fused(e.z, x.y, sum[q + 2][1]);
+        sum[q + 3][0] = fused(e.w, x.x, sum[q + 3][0]), sum[q + 3][1] = fused(e.w, x.y, sum[q + 3][1]);
+      }
+    }
+    return;
+  }
+#pragma unroll 2
+  for (int j = begin; j < end; j++) {
+    const float2 x = two(at + j * bytes, half);
+#pragma unroll
+    for (int q = 0; q < Q; q++) {
+      const float e = qs->weights[j][q0 + q], more = fused(e, x.x, sum[q][0]), other = fused(e, x.y, sum[q][1]);
+      const bool sees = j >= from[q] && j < to[q];
+      sum[q][0] = sees ? more : sum[q][0], sum[q][1] = sees ? other : sum[q][1];
+    }
+  }
 }
