@@ -202,10 +202,9 @@ func (b *Backend) turn(a *backend.Attention, rows int, call driver.Ptr) driver.P
 
 // attendFloats computes pages of float32 or half precision.
 func (b *Backend) attendFloats(l *attendLayer, rows int, call driver.Ptr, layer []byte) {
-	const kernel = "attend.attend_floats"
-	threads := 128 // two columns each
+	kernel, threads := "attend.attend_floats", 256
 	if l.value > 256 {
-		threads = 256
+		kernel = "attend.attend_wide"
 	}
 	const state = 4 * blockQueries * (backend.PageTokens + 7) // struct Queries
 	size := 4
@@ -217,7 +216,7 @@ func (b *Backend) attendFloats(l *attendLayer, rows int, call driver.Ptr, layer 
 	if l.latent {
 		second = l.tail
 	}
-	shared := state + 4*blockQueries*((l.key+1)&^1+(l.tail+1)&^1) + backend.PageTokens*(row(l.key)+row(second))
+	shared := state + 4*blockQueries*max((l.key+1)&^1+(l.tail+1)&^1, (l.value+1)&^1) + backend.PageTokens*(row(l.key)+row(second))
 	g := grid{x: b.occupancy(kernel, threads, shared), threads: threads, shared: shared}
 	if !l.split {
 		g.x = min(g.x, rows*((l.heads/l.kvHeads+blockQueries-1)/blockQueries)*l.kvHeads)

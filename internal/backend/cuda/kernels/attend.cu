@@ -154,11 +154,14 @@ __device__ __forceinline__ void bring(unsigned char *to, const unsigned char *fr
 
 const int blockQueries = 16;  // of a piece of work
 
-// Pages of floats. A block has up to blockQueries queries of a head of keys, a thread two columns
-// of their answers.
-extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call, const __grid_constant__ Layer a) {
+// Pages of floats. A block of eight warps has up to blockQueries queries of a head of keys, a thread PARTS
+// times two columns of the answers of half of them.
+template <int PARTS>
+__device__ __forceinline__ void floats(const Call *call, const Layer &a) {
   extern __shared__ __align__(16) float shared[];
-  const int tid = threadIdx.x, share = a.share(), evenKey = (a.key + 1) & ~1, stride = evenKey + ((a.tail + 1) & ~1), c = 2 * tid;
+  const int many = blockQueries / 2;
+  const int tid = threadIdx.x, warp = uniform(tid / 32), share = a.share(), evenKey = (a.key + 1) & ~1, width = evenKey + ((a.tail + 1) & ~1);
+  const int stride = max(width, (a.value + 1) & ~1), q0 = warp / 4 * many, c0 = 2 * (tid % 128);
   const bool half = a.kind == f16;
   const int size = half ? 2 : 4, valueBytes = rowBytes(a.value, size);
   Queries<blockQueries> *qs = (Queries<blockQueries> *)shared;
@@ -176,22 +179,22 @@ extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call
     const int n = uniform(min(blockQueries, w.s.n * share - w.first));
     __syncthreads();
 #pragma unroll 1
-    for (int q = tid / 32; q < blockQueries; q += blockDim.x / 32) {  // a warp has a query
+    for (int q = warp; q < blockQueries; q += 8) {  // a warp has a query
       const int j = w.first + q;
       const float *from = a.floats + ((size_t)(w.s.first + j / share) * a.heads + w.kv * share + j % share) * (a.key + a.tail);
 #pragma unroll 4
-      for (int k = tid & 31; k < stride; k += 32) {
+      for (int k = tid & 31; k < width; k += 32) {
         const int at = k < evenKey ? k : a.key + k - evenKey;
         const bool there = q < n && (k < evenKey ? k < a.key : at < a.key + a.tail);
         queries[q * stride + k] = there ? from[at] : 0.0f;
       }
     }
-    float out[blockQueries][2];
+    float out[PARTS][many][2];
     // Part 0 of a page is asked for when that of the page before is done with, and so is part 1.
     auto ask = [&](int p, int which) {
       if (p < w.to) {
-        const int width = which == 0 ? a.key : a.latent ? a.tail : a.value;
-        if (width > 0) bring(which ? second : keys, a.rows(call->page[w.s.pages + p], which, w.kv), width, size);
+        const int wide = which == 0 ? a.key : a.latent ? a.tail : a.value;
+        if (wide > 0) bring(which ? second : keys, a.rows(call->page[w.s.pages + p], which, w.kv), wide, size);
       }
       commit();
     };
@@ -209,16 +212,14 @@ extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call
         qs->first[tid] = p == a.firstPage(pos);
       }
       __syncthreads();
-      const int step = blockDim.x / 8;
-#pragma unroll 1
-      for (int k = 0; k < pageTokens; k += 2 * step)
+      if (q0 < n)
 #pragma unroll 1
         for (int which = 0; which < (a.tail ? 2 : 1); which++)
-          dots<2, blockQueries>(which ? second : keys, half, which ? a.tail : a.key, queries + which * evenKey, stride, n, qs, 0, k + tid / 8, step, pageTokens, a.scale, which);
+          dots<4, many>(which ? second : keys, half, which ? a.tail : a.key, queries + which * evenKey, stride, n, qs, q0, tid % 128 / 8, pageTokens / 4, pageTokens, a.scale, which);
       __syncthreads();
       if (!a.latent) ask(p + 1, 0);
 #pragma unroll 1
-      for (int q = uniform(tid / 32); q < n; q += blockDim.x / 32) {
+      for (int q = warp; q < n; q += 8) {
         float2 now;
         const int j = w.first + q;
         softmax(qs, q, split || qs->first[q], &now);
@@ -226,22 +227,25 @@ extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call
       }
       if (!a.latent) arrive<1>();
       __syncthreads();
-      if (c < a.value) {
-        float sum[blockQueries][2];
-        weigh(sum, qs, 0, n, values + c * size, valueBytes, half);
-        const bool pair = c + 1 < a.value;
-        float *sums = a.sums + slotOf(a, w, p, w.first) * a.columns() + c;
 #pragma unroll
-        for (int q = 0; q < blockQueries; q++, sums += a.columns()) {
-          if (qs->from[q] == qs->to[q]) continue;
+      for (int part = 0; part < PARTS; part++) {
+        const int c = c0 + 256 * part;
+        if (c >= a.value || q0 >= n) continue;
+        float sum[many][2];
+        weigh(sum, qs, q0, n, values + c * size, valueBytes, half);
+        const bool pair = c + 1 < a.value;
+        float *sums = a.sums + slotOf(a, w, p, w.first + q0) * a.columns() + c;
+#pragma unroll
+        for (int q = 0; q < many; q++, sums += a.columns()) {
+          if (qs->from[q0 + q] == qs->to[q0 + q]) continue;
           if (split) {
             sums[0] = sum[q][0];
             if (pair) sums[1] = sum[q][1];
           } else {
-            const float old = qs->old[q], more = qs->more[q];
-            const bool first = qs->first[q];
-            out[q][0] = first ? sum[q][0] : fused(sum[q][0], more, mul(out[q][0], old));
-            out[q][1] = first ? sum[q][1] : fused(sum[q][1], more, mul(out[q][1], old));
+            const float old = qs->old[q0 + q], more = qs->more[q0 + q];
+            const bool first = qs->first[q0 + q];
+            out[part][q][0] = first ? sum[q][0] : fused(sum[q][0], more, mul(out[part][q][0], old));
+            out[part][q][1] = first ? sum[q][1] : fused(sum[q][1], more, mul(out[part][q][1], old));
           }
         }
       }
@@ -250,23 +254,27 @@ extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call
       ask(p + 1, 1);
     }
     arrive<0>();
-    if (split || c >= a.value) continue;
-    // The sums pass through the answer, so that there is one copy of what is done with them.
-    const size_t head = (size_t)w.kv * share * a.value + c;
+    if (split || q0 >= n) continue;
+    // The sums pass through where the queries were, so that there are few copies of what is done with them.
 #pragma unroll
-    for (int q = 0; q < blockQueries; q++) {
-      if (q >= n) continue;
-      float *to = a.dst + (size_t)(w.s.first + (w.first + q) / share) * a.dstStride + head + (w.first + q) % share * a.value;
-      to[0] = out[q][0];
-      if (c + 1 < a.value) to[1] = out[q][1];
-    }
-#pragma unroll 1
-    for (int i = 0; i < 2 * n; i++) {
-      const int q = i / 2, j = w.first + q, row = w.s.first + j / share, h = w.kv * share + j % share, col = c + i % 2;
-      if (col < a.value) finish(a, row, h, col, a.dst[(size_t)row * a.dstStride + h * a.value + col], qs->weight[q], gateOf(a, row, h, col));
+    for (int part = 0; part < PARTS; part++) {
+      const int c = c0 + 256 * part;
+      if (c >= a.value) continue;
+#pragma unroll
+      for (int q = 0; q < many; q++) *(float2 *)(queries + (q0 + q) * stride + c) = make_float2(out[part][q][0], out[part][q][1]);
+#pragma unroll 2
+      for (int i = 2 * q0; i < 2 * min(n, q0 + many); i++) {
+        const int q = i / 2, j = w.first + q, row = w.s.first + j / share, h = w.kv * share + j % share, col = c + i % 2;
+        if (col < a.value) finish(a, row, h, col, queries[q * stride + col], qs->weight[q], gateOf(a, row, h, col));
+      }
     }
   }
 }
+
+extern "C" __global__ void __launch_bounds__(256, 2) attend_floats(const Call *call, const __grid_constant__ Layer a) { floats<1>(call, a); }
+
+// attend_wide is for values of more than 256 numbers.
+extern "C" __global__ void __launch_bounds__(256) attend_wide(const Call *call, const __grid_constant__ Layer a) { floats<2>(call, a); }
 
 // The sums of pages that were computed apart, merged in their order. A block has joinColumns columns
 // of a query, which it rounds too where a product wants that, wherever the answer was computed; of all
