@@ -83,14 +83,11 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	l.rotation = b.turn(a, rows, call)
 	width := l.key + l.tail
 	all := groups(l.key) + groups(l.tail)
-	few := l.few(rows)
-	switch {
-	case few:
-	case at.Type == dtype.I8:
+	if at.Type == dtype.I8 {
 		n := q.Rows * a.Heads * all
 		l.codes, l.scales, l.starts = b.scratch(n*backend.CodedGroup), b.scratch(4*n), b.scratch(4*n)
 		width = all * backend.CodedGroup
-	default:
+	} else {
 		l.floats = b.scratch(4 * q.Rows * a.Heads * width)
 	}
 	heads := 2 * a.KVHeads
@@ -108,7 +105,7 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 		}
 	}
 	layer := l.pack()
-	if few {
+	if l.few(rows) {
 		b.attendFew(&l, call, layer)
 		b.join(dst, &l, rows, call, layer)
 		return
