@@ -215,7 +215,7 @@ __device__ __forceinline__ void floats(const Call *call, const Layer &a) {
       if (q0 < n)
 #pragma unroll 1
         for (int which = 0; which < (a.tail ? 2 : 1); which++)
-          dots<4, many>(which ? second : keys, half, which ? a.tail : a.key, queries + which * evenKey, stride, n, qs, q0, tid % 128 / 8, pageTokens / 4, pageTokens, a.scale, which);
+          dots<4, many, false>(which ? second : keys, half, which ? a.tail : a.key, queries + which * evenKey, stride, n, qs, q0, tid % 128 / 8, pageTokens / 4, pageTokens, a.scale, which);
       __syncthreads();
       if (!a.latent) ask(p + 1, 0);
 #pragma unroll 1

@@ -67,15 +67,19 @@ extern "C" __global__ void __launch_bounds__(32 * fewQueries) attend_few(const C
   float *queries = shared + sizeof(*qs) / 4;        // [fewQueries][stride]
   float *fresh = queries + fewQueries * stride;     // [fewQueries][stride]: new keys, one for each warp
   unsigned char *keys = (unsigned char *)(fresh + fewQueries * stride), *values = keys + pageTokens * keyBytes;
-  // Of the values a thread has two columns of four queries.
-  const int c = 2 * (tid % 128), q0 = tid / 128 * 4;
   release();
   const bool split = apart(a, call);
-  const int chunk = split ? chunkOf(a, call, fewQueries) : 0;
+  // Fewer queries where there are blocks for them: they read the same pages, but side by side.
+  int most = 2;
+#pragma unroll 1
+  while (most < fewQueries && (!split || chunkOf(a, call, most) > 1)) most *= 2;
+  const int chunk = split ? chunkOf(a, call, most) : 0;
+  // Of the values a thread has two columns of a half of the queries.
+  const int c = 2 * (tid % 128), q0 = tid / 128 * (most > 4 ? 4 : 2);
   Work w;
 #pragma unroll 1
-  for (int index = blockIdx.x; work(a, call, index, fewQueries, chunk, &w); index += gridDim.x) {
-    const int n = uniform(min(fewQueries, w.s.n * share - w.first)), begin = uniform(w.from), end = uniform(w.to);
+  for (int index = blockIdx.x; work(a, call, index, most, chunk, &w); index += gridDim.x) {
+    const int n = uniform(min(most, w.s.n * share - w.first)), begin = uniform(w.from), end = uniform(w.to);
     // The last of the blocks that have the sequence's queries sees all of its rows.
     const bool writes = w.first + n == w.s.n * share;
     __syncthreads();
@@ -124,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(32 * fewQueries) attend_few(const C
         qs->first[tid] = p == a.firstPage(pos);
       }
       __syncthreads();
-      dots<2, fewQueries>(keys, half, a.key, queries, stride, n, qs, 0, tid / 8, pageTokens / 2, seen, a.scale, false);
+      dots<2, fewQueries, true>(keys, half, a.key, queries, stride, n, qs, 0, tid / 8, pageTokens / 2, seen, a.scale, false);
       __syncthreads();
       ask(p + 1, 0);
       if (warp < n) {
@@ -134,10 +138,18 @@ extern "C" __global__ void __launch_bounds__(32 * fewQueries) attend_few(const C
       }
       arrive<1>();
       __syncthreads();
-      if (c < a.value && q0 < n) {
+      const unsigned char *at = values + c * size;
+      float *sums = a.sums + slotOf(a, w, p, w.first + q0) * a.columns() + c;
+      if (c >= a.value || q0 >= n) {
+      } else if (most <= 4) {
+        float sum[2][2];
+        weigh(sum, qs, q0, n, at, valueBytes, half);
+#pragma unroll
+        for (int q = 0; q < 2; q++, sums += a.columns())
+          if (qs->from[q0 + q] < qs->to[q0 + q]) *(float2 *)sums = make_float2(sum[q][0], sum[q][1]);
+      } else {
         float sum[4][2];
-        weigh(sum, qs, q0, n, values + c * size, valueBytes, half);
-        float *sums = a.sums + slotOf(a, w, p, w.first + q0) * a.columns() + c;
+        weigh(sum, qs, q0, n, at, valueBytes, half);
 #pragma unroll
         for (int q = 0; q < 4; q++, sums += a.columns()) {
           if (qs->from[q0 + q] == qs->to[q0 + q]) continue;

@@ -41,8 +41,9 @@ __device__ __forceinline__ void fold(float (&sum)[K][N][2], int t) {
 
 // dots has eight neighboring threads compute scores of N of the queries, from q0 on, with K keys from n0
 // on, step apart, rows of d numbers, of which those before end count: a thread has two of the sixteen
-// lanes. Of the queries n count. If there are scores already, these are added.
-template <int K, int N, int ALL>
+// lanes. Of the queries n count. If there are scores already, these are added. WHOLE: d is a multiple of
+// sixteen.
+template <int K, int N, bool WHOLE, int ALL>
 __device__ __forceinline__ void dots(const unsigned char *rows, bool half, int d, const float *queries, int stride, int n, Queries<ALL> *qs, int q0, int n0, int step, int end, float scale, bool more) {
   const int t = threadIdx.x & 7, size = half ? 2 : 4, bytes = rowBytes(d, size);
   const unsigned char *at[K];
@@ -54,18 +55,18 @@ __device__ __forceinline__ void dots(const unsigned char *rows, bool half, int d
     for (int q = 0; q < N; q++) sum[k][q][0] = sum[k][q][1] = 0.0f;
   }
   queries += q0 * stride;
-#pragma unroll 2
+#pragma unroll (WHOLE ? 4 : 2)
   for (int j = 0; j < d; j += 16) {
     const int i = j + 2 * t;
-    if (i >= d) continue;
+    if (!WHOLE && i >= d) continue;
     float2 x[K];
 #pragma unroll
     for (int k = 0; k < K; k++) x[k] = two(at[k] + i * size, half);
 #pragma unroll
-    for (int g = 0; g < N; g += 4) {
+    for (int g = 0; g < N; g += 2) {
       if (q0 + g >= n) continue;
 #pragma unroll
-      for (int q = g; q < g + 4; q++) {
+      for (int q = g; q < g + 2; q++) {
         const float2 z = *(const float2 *)(queries + q * stride + i);
 #pragma unroll
         for (int k = 0; k < K; k++) sum[k][q][0] = fused(z.x, x[k].x, sum[k][q][0]), sum[k][q][1] = fused(z.y, x[k].y, sum[k][q][1]);
@@ -135,14 +136,14 @@ __device__ __forceinline__ void weigh(float (&sum)[Q][2], const Queries<N> *qs, 
 #pragma unroll 4
     for (int j = begin; j < end; j++) {
       const float2 x = two(at + j * bytes, half);
+      __align__(16) float e[Q];
 #pragma unroll
-      for (int q = 0; q < Q; q += 4) {
-        const float4 e = *(const float4 *)&qs->weights[j][q0 + q];
-        sum[q][0] = fused(e.x, x.x, sum[q][0]), sum[q][1] = fused(e.x, x.y, sum[q][1]);
-        sum[q + 1][0] = fused(e.y, x.x, sum[q + 1][0]), sum[q + 1][1] = fused(e.y, x.y, sum[q + 1][1]);
-        sum[q + 2][0] = fused(e.z, x.x, sum[q + 2][0]), sum[q + 2][1] = fused(e.z, x.y, sum[q + 2][1]);
-        sum[q + 3][0] = fused(e.w, x.x, sum[q + 3][0]), sum[q + 3][1] = fused(e.w, x.y, sum[q + 3][1]);
+      for (int q = 0; q < Q; q += Q < 4 ? 2 : 4) {
+        if (Q < 4) *(float2 *)(e + q) = *(const float2 *)&qs->weights[j][q0 + q];
+        else *(float4 *)(e + q) = *(const float4 *)&qs->weights[j][q0 + q];
       }
+#pragma unroll
+      for (int q = 0; q < Q; q++) sum[q][0] = fused(e[q], x.x, sum[q][0]), sum[q][1] = fused(e[q], x.y, sum[q][1]);
     }
     return;
   }
