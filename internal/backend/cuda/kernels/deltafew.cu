@@ -1,8 +1,9 @@
 // Gated DeltaNet layers of few rows, with 128 keys and values and a convolution of four: one kernel. A
 // block has a value head of a sequence. Queries and keys it computes by itself, though heads may share
-// them: that is less than a launch. It takes fewTokens at a time; the state is in registers, as in
-// delta_recur128. What no kernel of this pass writes is asked for before await: the state, the last
-// inputs, and what is replayed.
+// them: that is less than a launch. It takes fewTokens at a time. The state is in registers: a warp has
+// the keys of one chain and 32 columns, so that rows of a state are read whole, and the four chains of
+// a column meet in shared memory. What no kernel of this pass writes is asked for before await: the
+// state, the last inputs, and what is replayed.
 #include "async.cuh"
 #include "delta.cuh"
 
@@ -11,7 +12,10 @@ const float perKey = 0.0883883461f;  // rsqrt32(128)
 
 struct Few {
   float in[3 + fewTokens][384];   // a channel of each thread, from three tokens before the first on
-  float raw[fewTokens][2 * 128];  // query and key after the convolution
+  union {
+    float raw[fewTokens][2 * 128];  // query and key after the convolution
+    float2 sums[2][4][128];         // then those of chains with key and query, by turns
+  };
   float key[fewTokens][4 * quarterStep], query[fewTokens][4 * quarterStep];
   float value[fewTokens][128], answer[fewTokens][128], gate[fewTokens][128];
   float decay[fewTokens], beta[fewTokens], kq[fewTokens];
@@ -24,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(512) delta_few(const Call *call, in
     int keyHeads, int valueHeads, unsigned *arrived, Codes codes) {
   __shared__ __align__(16) Few few;
   const int h = blockIdx.x, share = valueHeads / keyHeads, m = h / share, tid = threadIdx.x, lane = tid & 31;
-  const int warp = __shfl_sync(0xffffffffu, tid / 32, 0), chain = tid & 3, col = tid / 4, own = chain * quarterStep;
+  const int warp = __shfl_sync(0xffffffffu, tid / 32, 0), chain = warp & 3, col = warp / 4 * 32 + lane, own = chain * quarterStep;
   // A thread has a channel of the convolution, or none.
   const bool mixes = tid < 384;
   const int channel = tid < 128 ? m * 128 + tid : tid < 256 ? (keyHeads + m) * 128 + tid - 128 : 2 * keyHeads * 128 + h * 128 + tid - 256;
@@ -73,13 +77,13 @@ extern "C" __global__ void __launch_bounds__(512) delta_few(const Call *call, in
 #pragma unroll 1
     for (int t0 = 0; t0 < s.n; t0 += fewTokens) {
       const int count = min(fewTokens, s.n - t0), r0 = s.first + t0;
-      // Convolution and gates.
+      // Convolution and gates: everything is asked for at once.
       if (mixes)
 #pragma unroll 4
         for (int t = 0; t < count; t++) copy4(in + 384 * (3 + t), qkv + (size_t)(r0 + t) * qkvStride + channel);
-      commit();
 #pragma unroll 2
-      for (int i = tid; i < count * 128; i += 512) few.gate[i / 128][i % 128] = z[(size_t)(r0 + i / 128) * zStride + h * 128 + i % 128];
+      for (int i = tid; i < count * 128; i += 512) copy4(&few.gate[i / 128][i % 128], z + (size_t)(r0 + i / 128) * zStride + h * 128 + i % 128);
+      commit();
       if (tid >= 384 && tid - 384 < count) {
         const int t = tid - 384;
         const float x = a[(size_t)(r0 + t) * aStride + h], y = b[(size_t)(r0 + t) * bStride + h];
@@ -146,14 +150,18 @@ extern "C" __global__ void __launch_bounds__(512) delta_few(const Call *call, in
         float u = 0.0f, w = 0.0f;
 #pragma unroll
         for (int k = 0; k < 8; k++) state.read(k, key[k], query[k], &u, &w);
-        const float decay = few.decay[j], delta = mul(fused(-decay, quarters(u), few.value[j][col]), few.beta[j]);
-        const float answer = fused(few.kq[j], delta, mul(decay, quarters(w)));
+        float2(&sums)[4][128] = few.sums[j & 1];
+        sums[chain][col] = make_float2(u, w);
+        __syncthreads();
+        const float2 s0 = sums[0][col], s1 = sums[1][col], s2 = sums[2][col], s3 = sums[3][col];
+        u = add(add(s0.x, s1.x), add(s2.x, s3.x)), w = add(add(s0.y, s1.y), add(s2.y, s3.y));
+        const float decay = few.decay[j], delta = mul(fused(-decay, u, few.value[j][col]), few.beta[j]);
+        const float answer = fused(few.kq[j], delta, mul(decay, w));
         if (chain == 0) {
           few.answer[j][col] = answer;
           if (t >= sure) mem.deltas[(size_t)(t - sure) * mem.deltasStride + h * 128 + col] = delta;
         }
         if (tid == 0 && t >= sure) mem.decays[(size_t)(t - sure) * mem.decaysStride + h] = decay;
-        asm volatile("" ::: "memory");  // keys are read again: registers have no space for them
 #pragma unroll
         for (int k = 0; k < 8; k++) state.change(k, key[k], delta, decay);
       }
