@@ -282,7 +282,8 @@ extern "C" __global__ void __launch_bounds__(256) attend_wide(const Call *call, 
 const int joinColumns = 64, joinPages = 256, joinBatch = 64;
 
 extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call *call, const __grid_constant__ Layer a, Codes codes) {
-  __shared__ float old[joinPages], more[joinPages], by[joinPages], weights[joinPages], pages[2 * joinBatch][joinColumns], answer[joinColumns];
+  __shared__ float4 factors[joinPages];  // tops, then what was there and what a page adds is multiplied with, and its weight
+  __shared__ float pages[2 * joinBatch][joinColumns], answer[joinColumns];
   const int tid = threadIdx.x, lane = tid & 31, r = blockIdx.x / a.heads, h = blockIdx.x % a.heads, share = a.share(), c = blockIdx.y * joinColumns + tid;
   release();
   const int owner = call->rowSeq[r];
@@ -324,18 +325,18 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
         for (int j = j0; j < min(n, j0 + joinBatch); j++) copy4(&pages[j % (2 * joinBatch)][tid], from + (size_t)j * step);
       commit();
     };
-    ask(0);
     __syncthreads();
-#pragma unroll 4
-    for (int p = tid; p < n; p += joinColumns) {
-      const float4 now = tops[(size_t)p * page];
-      by[p] = now.x, weights[p] = now.y, more[p] = now.z;
-    }
+#pragma unroll 1
+    for (int p = tid; p < n; p += joinColumns) copy16(&factors[p], tops + (size_t)p * page);
+    commit();
+    ask(0);
+    arrive<1>();
     __syncthreads();
     if (tid < 32)
 #pragma unroll 1
       for (int p = lane; p - lane < n; p += 32) {
-        const float top = p < n ? by[p] : minus;
+        const float4 now = factors[min(p, n - 1)];
+        const float top = p < n ? now.x : minus;
         float upto = top;
 #pragma unroll
         for (int k = 1; k < 32; k <<= 1) {
@@ -344,29 +345,29 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
         }
         upto = fmaxf(upto, highest);
         const float before = __shfl_up_sync(0xffffffffu, upto, 1);
-        if (p < n) {
-          by[p] = expDown(sub(top, upto));
-          old[p] = expDown(sub(lane > 0 ? before : highest, upto));
-          more[p] = coded ? mul(by[p], more[p]) : by[p];
-        }
+        const float by = expDown(sub(top, upto)), old = expDown(sub(lane > 0 ? before : highest, upto));
+        __syncwarp();
+        if (p < n) factors[p] = make_float4(old, coded ? mul(by, now.z) : by, now.y, by);
         highest = __shfl_sync(0xffffffffu, upto, 31);
       }
     __syncthreads();
     // The first page is taken as it is.
     const bool taken = first == begin && !coded;
-    int p = taken ? 1 : 0;
-    if (taken) weight = weights[0];
 #pragma unroll 1
     for (int j0 = 0; j0 < n; j0 += joinBatch) {
       ask(j0 + joinBatch);
       arrive<1>();
-      if (taken && j0 == 0 && c < a.value) sum = pages[0][tid];
-      if (c < a.value)
-#pragma unroll 8
-        for (int j = max(j0, p); j < min(n, j0 + joinBatch); j++) sum = fused(pages[j % (2 * joinBatch)][tid], more[j], mul(sum, old[j]));
-    }
+      if (taken && j0 == 0) {
+        if (c < a.value) sum = pages[0][tid];
+        weight = factors[0].z;
+      }
 #pragma unroll 4
-    for (; p < n; p++) weight = fused(weights[p], by[p], mul(weight, old[p]));
+      for (int j = j0 + (taken && j0 == 0); j < min(n, j0 + joinBatch); j++) {
+        const float4 f = factors[j];
+        if (c < a.value) sum = fused(pages[j % (2 * joinBatch)][tid], f.y, mul(sum, f.x));
+        weight = fused(f.z, f.w, mul(weight, f.x));
+      }
+    }
   }
   const float y = c < a.value ? finish(a, r, h, c, sum, weight, gate) : 0.0f;
   if (codes.codes) round(y);
