@@ -199,9 +199,9 @@ func (b *Backend) turn(a *backend.Attention, rows int, call driver.Ptr) driver.P
 
 // attendFloats computes pages of float32 or half precision.
 func (b *Backend) attendFloats(l *attendLayer, rows int, call driver.Ptr, layer []byte) {
-	kernel, threads := "attend.attend_floats", 256
+	kernel, threads := "attend.attend_"+l.kinds(), 256
 	if l.value > 256 {
-		kernel = "attend.attend_wide"
+		kernel = "attendwide.attend_" + l.kinds() + "_wide"
 	}
 	const state = 4 * blockQueries * (backend.PageTokens + 7) // struct Queries
 	size := 4
@@ -221,6 +221,9 @@ func (b *Backend) attendFloats(l *attendLayer, rows int, call driver.Ptr, layer 
 	b.launch(kernel, g, call, layer)
 }
 
+// kinds are the numbers of pages that are not codes.
+func (l *attendLayer) kinds() string { return [2]string{"floats", "halves"}[l.kind] }
+
 // few reports whether a call's rows are few enough, and its heads of the widths, for attend_few.
 func (l *attendLayer) few(rows int) bool {
 	return rows <= splitRows && l.queries > 0 && l.kind != 2 && !l.latent && l.key <= 256 && l.value <= 256 && l.key%32 == 0 && l.value%8 == 0 &&
@@ -229,7 +232,8 @@ func (l *attendLayer) few(rows int) bool {
 
 // attendFew computes pages of float32 or half precision for few rows, all that comes before included.
 func (b *Backend) attendFew(l *attendLayer, call driver.Ptr, layer []byte) {
-	const kernel, queries, threads = "attendfew.attend_few", 8, 256
+	const queries, threads = 8, 256
+	kernel := "attendfew.attend_few_" + l.kinds()
 	const state = 4 * queries * (backend.PageTokens + 7) // struct Queries
 	size := 4
 	if l.kind == 1 {

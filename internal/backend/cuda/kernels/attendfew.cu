@@ -6,7 +6,7 @@
 #include "async.cuh"
 #include "pages.cuh"
 
-const int fewQueries = 8;  // a warp of the block for each
+const int fewQueries = 8;  // at most: a warp of the block for each
 
 // ready has a warp norm and rotate a head of row r: n numbers, from x to shared memory.
 __device__ __forceinline__ void ready(const Layer &a, const float *x, const float *gain, int r, float *y) {
@@ -44,42 +44,32 @@ __device__ __forceinline__ void ready(const Layer &a, const float *x, const floa
 
 // append has a warp write n numbers as a row: to shared memory, and where it is the one that does to
 // the page.
-__device__ __forceinline__ void append(unsigned char *row, unsigned char *page, const float *x, int n, bool half) {
+template <typename T>
+__device__ __forceinline__ void append(unsigned char *row, unsigned char *page, const float *x, int n) {
 #pragma unroll 2
   for (int c = threadIdx.x & 31; c < n; c += 32) {
-    const float v = x[c];
-    if (half) {
-      ((__half *)row)[c] = __float2half_rn(v);
-      if (page) ((__half *)page)[c] = __float2half_rn(v);
-    } else {
-      ((float *)row)[c] = v;
-      if (page) ((float *)page)[c] = v;
-    }
+    const T v = (T)x[c];  // rounded to nearest
+    ((T *)row)[c] = v;
+    if (page) ((T *)page)[c] = v;
   }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * fewQueries) attend_few(const Call *call, const __grid_constant__ Layer a) {
+// pieces does the block's share of the work in pieces of up to N queries.
+template <typename T, int N>
+__device__ __forceinline__ void pieces(const Call *call, const Layer &a, bool split, int chunk) {
   extern __shared__ __align__(16) float shared[];
   const int tid = threadIdx.x, lane = tid & 31, warp = uniform(tid / 32), share = a.share(), stride = max(a.key, a.value);
-  const bool half = a.kind == f16;
-  const int size = half ? 2 : 4, keyBytes = rowBytes(a.key, size), valueBytes = rowBytes(a.value, size);
-  Queries<fewQueries> *qs = (Queries<fewQueries> *)shared;
-  float *queries = shared + sizeof(*qs) / 4;        // [fewQueries][stride]
-  float *fresh = queries + fewQueries * stride;     // [fewQueries][stride]: new keys, one for each warp
+  const int size = sizeof(T), keyBytes = rowBytes(a.key, size), valueBytes = rowBytes(a.value, size);
+  Queries<N> *qs = (Queries<N> *)shared;
+  float *queries = shared + sizeof(*qs) / 4;        // [N][stride]
+  float *fresh = queries + N * stride;              // [fewQueries][stride]: new keys, one for each warp
   unsigned char *keys = (unsigned char *)(fresh + fewQueries * stride), *values = keys + pageTokens * keyBytes;
-  release();
-  const bool split = apart(a, call);
-  // Fewer queries where there are blocks for them: they read the same pages, but side by side.
-  int most = 2;
-#pragma unroll 1
-  while (most < fewQueries && (!split || chunkOf(a, call, most) > 1)) most *= 2;
-  const int chunk = split ? chunkOf(a, call, most) : 0;
   // Of the values a thread has two columns of a half of the queries.
-  const int c = 2 * (tid % 128), q0 = tid / 128 * (most > 4 ? 4 : 2);
+  const int many = N / 2, c = 2 * (tid % 128), q0 = tid / 128 * many;
   Work w;
 #pragma unroll 1
-  for (int index = blockIdx.x; work(a, call, index, most, chunk, &w); index += gridDim.x) {
-    const int n = uniform(min(most, w.s.n * share - w.first)), begin = uniform(w.from), end = uniform(w.to);
+  for (int index = blockIdx.x; work(a, call, index, N, chunk, &w); index += gridDim.x) {
+    const int n = uniform(min(N, w.s.n * share - w.first)), begin = uniform(w.from), end = uniform(w.to);
     // The last of the blocks that have the sequence's queries sees all of its rows.
     const bool writes = w.first + n == w.s.n * share;
     __syncthreads();
@@ -102,11 +92,11 @@ extern "C" __global__ void __launch_bounds__(32 * fewQueries) attend_few(const C
     if (warp < n) {
       const int j = w.first + warp, row = w.s.first + j / share;
       ready(a, a.q + (size_t)row * a.qStride + (w.kv * share + j % share) * a.head, a.qNorm, row, queries + warp * stride);
-    } else {
+    } else if (warp < N) {
 #pragma unroll 1
       for (int i = lane; i < a.key; i += 32) queries[warp * stride + i] = 0.0f;
     }
-    float out[4][2];
+    float out[many][2];
 #pragma unroll 1
     for (int p = begin; p < end; p++) {
       const int seen = uniform(min(pageTokens, w.s.pos + (w.first + n - 1) / share + 1 - p * pageTokens));
@@ -116,19 +106,19 @@ extern "C" __global__ void __launch_bounds__(32 * fewQueries) attend_few(const C
         if (slot >= pageTokens) break;
         unsigned char *page = call->page[w.s.pages + p];
         ready(a, a.k + (size_t)row * a.kStride + w.kv * a.key, a.kNorm, row, fresh + warp * stride);
-        append(keys + slot * keyBytes, writes ? a.rows(page, 0, w.kv) + slot * a.key * size : nullptr, fresh + warp * stride, a.key, half);
-        append(values + slot * valueBytes, writes ? a.rows(page, 1, w.kv) + slot * a.value * size : nullptr, a.v + (size_t)row * a.vStride + w.kv * a.value, a.value, half);
+        append<T>(keys + slot * keyBytes, writes ? a.rows(page, 0, w.kv) + slot * a.key * size : nullptr, fresh + warp * stride, a.key);
+        append<T>(values + slot * valueBytes, writes ? a.rows(page, 1, w.kv) + slot * a.value * size : nullptr, a.v + (size_t)row * a.vStride + w.kv * a.value, a.value);
         __syncwarp();
       }
       arrive<1>();
-      if (tid < fewQueries) {
+      if (tid < N) {
         const int pos = w.s.pos + (w.first + tid) / share;
         qs->from[tid] = tid < n ? a.seesFrom(pos, p) : 0;
         qs->to[tid] = tid < n ? a.seesTo(pos, p) : 0;
         qs->first[tid] = p == a.firstPage(pos);
       }
       __syncthreads();
-      dots<2, fewQueries, true>(keys, half, a.key, queries, stride, n, qs, 0, tid / 8, pageTokens / 2, seen, a.scale, false);
+      dots<T, 2, N, true>(keys, a.key, queries, stride, n, qs, 0, tid / 8, pageTokens / 2, seen, a.scale, false);
       __syncthreads();
       ask(p + 1, 0);
       if (warp < n) {
@@ -140,18 +130,11 @@ extern "C" __global__ void __launch_bounds__(32 * fewQueries) attend_few(const C
       __syncthreads();
       const unsigned char *at = values + c * size;
       float *sums = a.sums + slotOf(a, w, p, w.first + q0) * a.columns() + c;
-      if (c >= a.value || q0 >= n) {
-      } else if (most <= 4) {
-        float sum[2][2];
-        weigh(sum, qs, q0, n, at, valueBytes, half);
+      if (c < a.value && q0 < n) {
+        float sum[many][2];
+        weigh<T>(sum, qs, q0, n, at, valueBytes);
 #pragma unroll
-        for (int q = 0; q < 2; q++, sums += a.columns())
-          if (qs->from[q0 + q] < qs->to[q0 + q]) *(float2 *)sums = make_float2(sum[q][0], sum[q][1]);
-      } else {
-        float sum[4][2];
-        weigh(sum, qs, q0, n, at, valueBytes, half);
-#pragma unroll
-        for (int q = 0; q < 4; q++, sums += a.columns()) {
+        for (int q = 0; q < many; q++, sums += a.columns()) {
           if (qs->from[q0 + q] == qs->to[q0 + q]) continue;
           if (split) {
             *(float2 *)sums = make_float2(sum[q][0], sum[q][1]);
@@ -170,12 +153,28 @@ extern "C" __global__ void __launch_bounds__(32 * fewQueries) attend_few(const C
     if (split || c >= a.value || q0 >= n) continue;
     // The sums pass through where the queries were, so that there is one copy of what is done with them.
 #pragma unroll
-    for (int q = 0; q < 4; q++) *(float2 *)(queries + (q0 + q) * stride + c) = make_float2(out[q][0], out[q][1]);
+    for (int q = 0; q < many; q++) *(float2 *)(queries + (q0 + q) * stride + c) = make_float2(out[q][0], out[q][1]);
 #pragma unroll 1
-    for (int i = 2 * q0; i < 2 * min(n, q0 + 4); i++) {
+    for (int i = 2 * q0; i < 2 * min(n, q0 + many); i++) {
       const int j = w.first + i / 2, row = w.s.first + j / share, h = w.kv * share + j % share, col = c + i % 2;
       finish(a, row, h, col, queries[i / 2 * stride + col], qs->weight[i / 2], gateOf(a, row, h, col));
     }
   }
+}
+
+// Fewer queries where there are blocks for them: they read the same pages, but side by side.
+extern "C" __global__ void __launch_bounds__(32 * fewQueries, 2) attend_few_halves(const Call *call, const __grid_constant__ Layer a) {
+  release();
+  const bool split = apart(a, call);
+  if (split && chunkOf(a, call, 2) == 1) pieces<__half, 2>(call, a, true, 1);
+  else if (split && chunkOf(a, call, 4) == 1) pieces<__half, 4>(call, a, true, 1);
+  else pieces<__half, 8>(call, a, split, split ? chunkOf(a, call, 8) : 0);
+  await();
+}
+
+extern "C" __global__ void __launch_bounds__(32 * fewQueries) attend_few_floats(const Call *call, const __grid_constant__ Layer a) {
+  release();
+  const bool split = apart(a, call);
+  pieces<float, 8>(call, a, split, split ? chunkOf(a, call, 8) : 0);
   await();
 }
