@@ -281,7 +281,7 @@ var tensors = map[tensorKey]tensorForms{
 // relay is the kernel for that many rows and its shape.
 func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
 	if f.few && rows <= 2 {
-		return fmt.Sprintf("%s.few_%d_%d_%d", f.module, l.Bits, l.Group, rows), relayForm{1, 8, 2}
+		return fmt.Sprintf("%s.few_%d_%d_%d", f.module, l.Bits, l.Group, onlyBlocks(rows)), relayForm{1, 8, 2}
 	}
 	form := f.relays[0]
 	for _, form = range f.relays {

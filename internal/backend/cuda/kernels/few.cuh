@@ -1,21 +1,93 @@
-// Products of one or two rows with weights of 4 bits in groups of 64: the relay, with no column of the
+// Products of one, two, four or eight rows with weights of 4 bits in groups of 64: the relay, with no column of the
 // tensor cores idle.
 //
 // Tensor cores multiply a block with eight columns at once. Where rows are fewer, the columns are
 // several groups of each row: of the block of one group only the columns of that group count, so a
 // lane keeps, of the sums of eight groups, as many as it has of one group with eight rows. What
 // follows per sum, which is most of the work, is that much less. The sums go through shared
-// memory to the lanes that add them up in order, one output and row each. With four rows that is no
-// less work than a relay has.
+// memory to the lanes that add them up in order: one output and row each, or several rows of more than two.
 #pragma once
 #include "relay.cuh"
 
+// Turned is sums of a warp on their way to other lanes: of up to two rows by output and group, of more
+// in pairs of rows, moved about so that no two lanes want the same bank.
+template <int R> struct Turned {
+  static constexpr int G = 8;
+  float sums[R][16][G], others[R][G];
+
+  // set has the sums of columns 2*quad and one more, of part i of the chunk.
+  __device__ __forceinline__ void set(int lane, int i, const float (&x)[4], const float (&o)[2]) {
+    const int quad = lane & 3;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      const int row = (2 * quad + j) % R, g = i * (8 / R) + (2 * quad + j) / R;
+      sums[row][lane / 4][g] = x[j], sums[row][lane / 4 + 8][g] = x[j + 2];
+      if (lane < 4) others[row][g] = o[j];
+    }
+  }
+
+  // get has those of an output and row.
+  __device__ __forceinline__ void get(int lane, float (&x)[1][G], float (&o)[1][G]) const {
+    const int row = R == 1 ? 0 : lane / 16;
+#pragma unroll
+    for (int g = 0; g < G; g += 4) {
+      *(float4*)&x[0][g] = *(const float4*)&sums[row][lane & 15][g];
+      *(float4*)&o[0][g] = *(const float4*)&others[row][g];
+    }
+  }
+
+  static __device__ __forceinline__ int row(int lane, int) { return lane / 16; }
+};
+
+// Paired is that of four and eight rows.
+template <int R> struct Paired {
+  static constexpr int G = 8;
+  struct Pair {
+    float4 sums[16][4], unused[2];  // by output and pair of groups: group, row
+  };
+  struct {
+    Pair pair[2];
+    float4 unused[4];
+  } half[R / 4];
+  float4 others[R / 2][4];
+
+  __device__ __forceinline__ void set(int lane, int i, const float (&x)[4], const float (&o)[2]) {
+    const int quad = lane & 3, output = lane / 4, upper = R == 4 ? 0 : quad >> 1;
+    const int g = R == 4 ? 2 * i + (quad >> 1) : i, to = g / 2 ^ (output >> 1 & 3), odd = g & 1 ^ upper;
+    Pair& p = half[upper].pair[quad & 1];
+    ((float2*)&p.sums[output][to])[odd] = make_float2(x[0], x[1]);
+    ((float2*)&p.sums[output + 8][to])[odd] = make_float2(x[2], x[3]);
+    if (lane < 4) ((float2*)&others[2 * upper + (quad & 1)][g / 2])[odd] = make_float2(o[0], o[1]);
+  }
+
+  // get has those of an output and R/2 rows.
+  __device__ __forceinline__ void get(int lane, float (&x)[R / 2][G], float (&o)[R / 2][G]) const {
+    const int output = lane & 15;
+#pragma unroll
+    for (int u = 0; u < R / 4; u++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const Pair& p = half[u].pair[lane / 16];
+        const float4 a = p.sums[output][i ^ (output >> 1 & 3)], b = others[2 * u + lane / 16][i];
+        x[2 * u][2 * i + u] = a.x, x[2 * u + 1][2 * i + u] = a.y, x[2 * u][2 * i + 1 - u] = a.z, x[2 * u + 1][2 * i + 1 - u] = a.w;
+        o[2 * u][2 * i + u] = b.x, o[2 * u + 1][2 * i + u] = b.y, o[2 * u][2 * i + 1 - u] = b.z, o[2 * u + 1][2 * i + 1 - u] = b.w;
+      }
+  }
+
+  // row is the row of a lane's sum i.
+  static __device__ __forceinline__ int row(int lane, int i) { return i / 2 * 4 + lane / 16 * 2 + (i & 1); }
+};
+
+template <> struct Turned<4> : Paired<4> {};
+template <> struct Turned<8> : Paired<8> {};
+
 template <int R, int S> __device__ __forceinline__ void few(const Product& p, const Parts& parts, int shift) {
   constexpr int G = 8, GROUP = 64, BLOCK = blockBytes<4, GROUP, false>(), CHUNK = G * BLOCK, CODES = GROUP * 8;
-  constexpr int SUB = 8 / R;  // groups of a row that are columns together
+  constexpr int SUB = 8 / R, CHAINS = (R + 1) / 2;  // groups of a row that are columns together; rows of a lane
+  constexpr bool AHEAD = R <= 4;                    // registers have space for the rows of the next chunk
   extern __shared__ __align__(16) byte ring[];
-  __shared__ float baton[8][32];
-  __shared__ __align__(16) float turned[8][R][17][G];  // by row and output; the last has the sums of the codes
+  __shared__ float baton[8][CHAINS][32];
+  __shared__ __align__(16) Turned<R> turned[8];
   release();
   Walk<BLOCK, G> w(p, parts, shift);
   Chunks& now = w.now;
@@ -54,16 +126,21 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
       }
     }
   };
-  if (now.item < total) look(), ahead();
+  if (now.item < total) {
+    look();
+    if (AHEAD) ahead();
+  }
   int stage = 0;
   if (w.turn + 1 == size && w.team < total) {
-    baton[next][lane] = 0;
+#pragma unroll
+    for (int i = 0; i < CHAINS; i++) baton[next][i][lane] = 0;
     if (size > 1) hand(1 + next);
   }
   while (now.item < total) {
     arrived<S - 1>();
     __syncwarp();
     const byte* blocks = mine + stage * CHUNK;
+    if (!AHEAD) ahead();
 #pragma unroll
     for (int i = 0; i < R; i++) {
       int sums[4];
@@ -77,14 +154,9 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
         for (int j = 0; j < 4; j++)
           if (s == 0 || (2 * quad + (j & 1)) / R == s) sums[j] = d[j];
       }
-      const float scales[2] = {tail[i].x, tail[i].z}, others[2] = {tail[i].y, tail[i].w};
-#pragma unroll
-      for (int j = 0; j < 2; j++) {
-        const int row = (2 * quad + j) % R, g = i * SUB + (2 * quad + j) / R;
-        turned[warp][row][lane / 4][g] = __fmul_rn(sumOf(sums[j]), scales[j]);
-        turned[warp][row][lane / 4 + 8][g] = __fmul_rn(sumOf(sums[j + 2]), scales[j]);
-        if (lane < 4) turned[warp][row][16][g] = others[j];
-      }
+      const float x[4] = {__fmul_rn(sumOf(sums[0]), tail[i].x), __fmul_rn(sumOf(sums[1]), tail[i].z),
+                          __fmul_rn(sumOf(sums[2]), tail[i].x), __fmul_rn(sumOf(sums[3]), tail[i].z)};
+      turned[warp].set(lane, i, x, {tail[i].y, tail[i].w});
     }
     word scale[G];
 #pragma unroll
@@ -99,14 +171,9 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
     } else if (now.item < total) {
       look();
     }
-    if (now.item < total) ahead();
-    float x[G], others[G], slope[G], shifted[G];
-    const int row = R == 1 ? 0 : lane / 16;
-#pragma unroll
-    for (int g = 0; g < G; g += 4) {
-      *(float4*)&x[g] = *(const float4*)&turned[warp][row][output][g];
-      *(float4*)&others[g] = *(const float4*)&turned[warp][row][16][g];
-    }
+    if (AHEAD && now.item < total) ahead();
+    float x[CHAINS][G], others[CHAINS][G], slope[G], shifted[G];
+    turned[warp].get(lane, x, others);
 #pragma unroll
     for (int g = 0; g < G; g++) slope[g] = __uint_as_float(scale[g] << 16), shifted[g] = __uint_as_float(scale[g] & 0xffff0000u);
     const bool last = was.k == w.chunks - 1;
@@ -114,24 +181,29 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
 
     // From here to hand is what the other warps of the team wait for.
     if (size > 1) meet(1 + warp);
-    float acc = baton[warp][lane];
+    float acc[CHAINS];
+#pragma unroll
+    for (int i = 0; i < CHAINS; i++) acc[i] = baton[warp][i][lane];
 #pragma unroll
     for (int g = 0; g < G; g++)
-      if (g < count) acc = __fmaf_rn(shifted[g], others[g], __fmaf_rn(x[g], slope[g], acc));
-    baton[next][lane] = last ? 0.0f : acc;
+      if (g < count)
+#pragma unroll
+        for (int i = 0; i < CHAINS; i++) acc[i] = __fmaf_rn(shifted[g], others[i][g], __fmaf_rn(x[i][g], slope[g], acc[i]));
+#pragma unroll
+    for (int i = 0; i < CHAINS; i++) baton[next][i][lane] = last ? 0.0f : acc[i];
     if (size > 1 && (!last || was.item + w.teams < total)) hand(1 + next);
     if (last) {
       int tile = was.piece.tile;
       const Part& part = partOf(parts, tile);
-      if (lane < 16 * R) put(part, was.piece, row, tile * 16 + output, acc);
+#pragma unroll
+      for (int i = 0; i < CHAINS; i++)
+        if (lane < 16 * R) put(part, was.piece, Turned<R>::row(lane, i), tile * 16 + output, acc[i]);
     }
   }
 }
 
-// As few registers as three blocks would have, though there is shared memory for two: the rest is for
-// the blocks of the next kernels, which begin early and wait.
 #define FEW(NAME, R, S)                                                                           \
-  extern "C" __global__ void __launch_bounds__(256, 3)                                            \
+  extern "C" __global__ void __launch_bounds__(256, 2)                                            \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) {   \
     few<R, S>(p, parts, shift);                                                                   \
   }
