@@ -119,6 +119,7 @@ func (p *program) ask(t *testing.T, method, path, kind string, body io.Reader, v
 type standing struct {
 	ID     string
 	Status string
+	Input  string                                 `json:"input_file_id"`
 	Output string                                 `json:"output_file_id"`
 	Counts struct{ Total, Completed, Failed int } `json:"request_counts"`
 }
