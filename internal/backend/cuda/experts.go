@@ -216,7 +216,7 @@ func (m *mixture) product(w *weight, other backend.Weight, in input, dst driver.
 		panic(fmt.Sprintf("cuda: a stack of %d for %d experts", w.Count(), m.e.Router.Rows()))
 	}
 	p := product{
-		w: w, in: in, dst: dst, stride: w.Rows(), rows: m.most,
+		w: w, in: in, dst: dst, stride: w.Rows(), rows: min(m.most, m.x.Rows),
 		tiles: w.Layout.Tiles * m.jobs, jobs: m.list, jobCount: m.count,
 	}
 	if m.alone > 0 {

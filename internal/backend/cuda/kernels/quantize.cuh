@@ -11,7 +11,7 @@ __device__ __forceinline__ void quantizeGroup(const float v[4], int group, signe
 #pragma unroll
   for (int i = 0; i < 4; i++)
     if (lane + 32 * i < group) top = max(top, __float_as_uint(v[i]) & 0x7fffffffu);
-  for (int d = 16; d > 0; d /= 2) top = max(top, __shfl_xor_sync(~0u, top, d));
+  top = __reduce_max_sync(~0u, top);
   // Magnitudes order like their bits. What is not finite shows in the product.
   const float most = __uint_as_float(top);
   float scale = quot(most, 127.0f), inverse = quot(127.0f, most);
@@ -25,7 +25,7 @@ __device__ __forceinline__ void quantizeGroup(const float v[4], int group, signe
       codes[lane + 32 * i] = (signed char)n;
       sum += n;
     }
-  for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+  sum = __reduce_add_sync(~0u, sum);
   if (none) scale = finite ? 0.0f : __uint_as_float(0x7fc00000u);
   if (lane == 0) *tail = make_float2(scale, mul((float)sum, scale));
 }
