@@ -230,6 +230,9 @@ func (s *Server) Run(ctx context.Context, endpoint string, request []byte) (stat
 	if !call.First {
 		inner = generate.WithPriority(inner, linePriority)
 	}
+	if call.Prompted != nil {
+		inner = generate.WithPrompted(inner, call.Prompted)
+	}
 	if s.o.StrictFields {
 		inner = body.WithStrict(inner)
 	}
