@@ -18,7 +18,7 @@ type mixture struct {
 	rows            int       // of slots, at most
 	alone           int       // rows of the shared expert among them: all or none
 	row             quantized // the one row there is, which all jobs have; or none
-	most            int       // rows of a job
+	most            int       // rows of a job: about twice as many as an expert has, since the kernel computes them all
 	jobs            int       // at most
 	chosen, weights driver.Ptr
 	slots           driver.Ptr
@@ -40,7 +40,7 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	b.begin()
 	m := mixture{b: b, e: e, x: x, choices: x.Rows * e.TopK, most: maxRelay}
 	experts := e.Router.Rows()
-	for m.most > strip && m.most >= 2*x.Rows {
+	for m.most > strip && m.most*experts >= 2*m.choices {
 		m.most /= 2
 	}
 	hit := min(m.choices, experts)
