@@ -43,9 +43,11 @@ func (x *bench) pass(p backend.Pass, again bool, queue func()) {
 	x.launches = map[string]int{}
 	for _, r := range b.passes.known {
 		for _, op := range r.ops {
-			if name := op.launch.Function.Name(); strings.HasPrefix(name, "relay") || strings.HasPrefix(name, "few") {
+			name := op.launch.Function.Name()
+			switch kind, _, _ := strings.Cut(name, "_"); kind {
+			case "relay", "few", "panel":
 				x.launches["product"]++
-			} else {
+			default:
 				x.launches[name]++
 			}
 		}

@@ -164,7 +164,8 @@ func (p *product) param() fields {
 
 // relayed reports whether a product is one relay's.
 func (p *product) relayed() bool {
-	return p.w.laid() && p.rows <= maxRelay && (p.rows <= 2*strip || p.tiles < manyTiles || p.only != 0 || p.jobs != 0)
+	few := p.rows <= 2*strip || p.tiles < manyTiles || p.only != 0 || p.jobs != 0
+	return p.w.laid() && p.rows <= maxRelay && (few || p.w.forms().panels)
 }
 
 // maxParts is how many products a relay has at most.
@@ -259,6 +260,7 @@ type tensorForms struct {
 	module string
 	relays []relayForm // by rows
 	few    bool        // up to four rows have kernels of their own
+	panels bool        // a few dozen rows have them, and many rows a kernel with twice the rows in a block
 	dense  bool        // many rows have a kernel with twice the warps in a block, too
 }
 
@@ -266,16 +268,16 @@ type tensorForms struct {
 type relayForm struct{ strips, groups, stages int }
 
 var tensors = map[tensorKey]tensorForms{
-	{4, 64, false}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, true, true},
-	{8, 64, false}:  {"product", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, false, true},
-	{4, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false},
-	{8, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false},
-	{4, 128, false}: {"grouped", []relayForm{{1, 4, 2}, {4, 2, 2}}, false, false},
-	{8, 128, false}: {"grouped", []relayForm{{1, 2, 2}, {4, 1, 2}}, false, false},
-	{4, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false},
-	{8, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false},
-	{4, 64, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false},
-	{8, 64, true}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, false, false},
+	{4, 64, false}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, true, true, true},
+	{8, 64, false}:  {"product", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, false, false, true},
+	{4, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
+	{8, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
+	{4, 128, false}: {"grouped", []relayForm{{1, 4, 2}, {4, 2, 2}}, false, false, false},
+	{8, 128, false}: {"grouped", []relayForm{{1, 2, 2}, {4, 1, 2}}, false, false, false},
+	{4, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
+	{8, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
+	{4, 64, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
+	{8, 64, true}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, false, false, false},
 }
 
 // relay is the kernel for that many rows and its shape.
@@ -295,27 +297,6 @@ func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
 // forms are the kernels for w.
 func (w *weight) forms() tensorForms {
 	return tensors[tensorKey{w.Bits, w.Layout.Group, w.Number == dtype.F32}]
-}
-
-// Blocks of the kernels for many rows.
-const (
-	manyOutputs = 4 // tiles
-	manyRows    = 32
-	manyStages  = 4 // groups that are under way
-)
-
-// many launches a product of many rows with a weight that lies for tensor cores.
-func (b *Backend) many(p *product) {
-	l, forms := &p.w.Layout, p.w.forms()
-	across, down := (p.tiles+manyOutputs-1)/manyOutputs, (p.rows+manyRows-1)/manyRows
-	strips := 4 // of a warp
-	if forms.dense && across*down < 6*b.info.Multiprocessors {
-		strips = 2 // more warps, where blocks are too few to fill the device
-	}
-	b.launchAs(fmt.Sprintf("%s.many_%d_%d_%d", forms.module, l.Bits, l.Group, strips), p.sizes(), grid{
-		x: down, y: across, threads: 64 * manyRows / (strip * strips),
-		shared: manyStages * (manyOutputs*l.Block + manyRows*(l.Group+8)),
-	}, p.param())
 }
 
 // maxRelay is how many rows a relay multiplies.
@@ -349,6 +330,10 @@ func (b *Backend) relay(list ...product) {
 	tiles := 0
 	for i := range list {
 		tiles += list[i].tiles
+	}
+	if s, ok := b.paneled(p, tiles); ok {
+		b.panels(s, tiles, list...)
+		return
 	}
 	l := &p.w.Layout
 	name, form := p.w.forms().relay(l, p.rows)

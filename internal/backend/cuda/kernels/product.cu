@@ -1,7 +1,7 @@
 // Products with integers of 4 and 8 bits in groups of 64, the usual format. matmul.go knows the shapes.
 #include "few.cuh"
 #include "many.cuh"
-#include "relay.cuh"
+#include "panel.cuh"
 
 FEW(few_4_64_1, 1, 2)
 FEW(few_4_64_2, 2, 2)
@@ -12,7 +12,11 @@ RELAY(relay_4_64_4, 4, 64, false, 4, 4, 4, 1)
 RELAY(relay_8_64_1, 8, 64, false, 1, 4, 2, 2)
 RELAY(relay_8_64_2, 8, 64, false, 2, 2, 4, 2)
 RELAY(relay_8_64_4, 8, 64, false, 4, 2, 2, 2)
+PANEL(panel_4_64_2, 4, 64, false, 2, 8, 2, 18)
+PANEL(panel_4_64_4, 4, 64, false, 4, 8, 2, 12)
+PANEL(panel_4_64_4_wide, 4, 64, false, 4, 4, 3, 18)
 MANY(many_4_64_2, 4, 64, false, 2, 2, 4)
 MANY(many_4_64_4, 4, 64, false, 1, 4, 6)
+MANY(many_4_64_8, 4, 64, false, 1, 8, 4)
 MANY(many_8_64_2, 8, 64, false, 2, 2, 4)
 MANY(many_8_64_4, 8, 64, false, 1, 4, 6)

@@ -1,0 +1,172 @@
+// Products of a few dozen rows: panels.
+//
+// A block has a panel of tiles and all rows; there is one block on a multiprocessor, so that it reads
+// the rows once. They lie in shared memory, a span of groups at a time and the next one on its way,
+// which warps of their own copy. The other warps multiply a tile each. Sums stay in registers, so their order
+// is the order of the loop. Each copies its weights for itself, some chunks of groups ahead, so that warps
+// wait for one another at the ends of spans only. Blocks take panels by stride, and the copies run on from one
+// to the next.
+#pragma once
+#include "relay.cuh"
+
+const int rowWarps = 2;  // that copy rows
+
+// tileOf is the part that tile i of a product belongs to, and which of its tiles it is.
+__device__ __forceinline__ const Part& tileOf(const Product& p, const Parts& parts, int i, int& tile) {
+  tile = p.only ? p.only->only[i] : i;
+  return partOf(parts, tile);
+}
+
+// copyRows copies spans of rows, codes [group, row] and then tails, to one of two buffers after the other. Beyond the
+// last row it copies what lies there, and nobody looks at the results.
+template <int GROUP, int ROWS> __device__ __forceinline__ void copyRows(const Product& p, int panels, int span, int thread, word to) {
+  constexpr int PIECE = GROUP / 16, THREADS = 32 * rowWarps, HALF = ROWS / 2;
+  const int groups = p.w.groups;
+  int next = blockIdx.x, from = 0, buffer = 0;
+  auto ask = [&] {
+    if (next >= panels) return;
+    const int count = min(span, groups - from);
+    const signed char* codes = p.codes + from * GROUP;
+    const float2* tails = p.tails + (long long)from * p.tailRows;
+    const word at = to + buffer * span * ROWS * (GROUP + 8);
+#pragma unroll 1
+    for (int i = thread; i < count * PIECE; i += THREADS) {
+      const word into = at + i / PIECE * (ROWS * GROUP) + i % PIECE * 16;
+      const signed char* code = codes + i * 16;
+#pragma unroll
+      for (int r = 0; r < ROWS; r++, code += p.codeStride) copy16(into + r * GROUP, code);
+    }
+#pragma unroll 1
+    for (int i = thread; i < count * HALF; i += THREADS) copy16(at + span * ROWS * GROUP + i * 16, tails + (long long)(i / HALF) * p.tailRows + i % HALF * 2);
+    buffer ^= 1, from += span;
+    if (from >= groups) from = 0, next += gridDim.x;
+  };
+  await();
+  ask();
+#pragma unroll 1
+  for (int i = blockIdx.x; i < panels; i += gridDim.x)
+#pragma unroll 1
+    for (int g = 0; g < groups; g += span) {
+      commit();
+      arrived<0>();
+      __syncthreads();
+      ask();
+    }
+}
+
+// panel multiplies up to 8*NB rows. G groups make a chunk, S chunks of a warp are under way. A span is a whole number
+// of chunks.
+template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int span) {
+  constexpr int BLOCK = blockBytes<BITS, GROUP, WIDE>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS, ROWS = 8 * NB;
+  extern __shared__ __align__(16) byte memory[];
+  release();
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, size = blockDim.x / 32 - rowWarps;
+  const int tiles = p.only ? p.only->onlys : parts.tiles, panels = (tiles + size - 1) / size;
+  if (warp >= size) {
+    copyRows<GROUP, ROWS>(p, panels, span, threadIdx.x - size * 32, (word)__cvta_generic_to_shared(memory));
+    return;
+  }
+  const int groups = p.w.groups, chunks = (groups + G - 1) / G, spanBytes = span * ROWS * (GROUP + 8);
+  byte* ring = memory + 2 * spanBytes + warp * (S * CHUNK);
+  const word into = (word)__cvta_generic_to_shared(ring) + lane * 16;
+
+  // The chunk to ask for next, and where it is.
+  int next = blockIdx.x, chunk = 0;
+  const byte* source;
+  auto seek = [&] {
+    if (next >= panels) return;
+    int tile;
+    const Part& of = tileOf(p, parts, min(next * size + warp, tiles - 1), tile);
+    source = of.data + (long long)tile * p.w.tileBytes + lane * 16;
+  };
+  auto issue = [&](word to) {
+    if (next < panels) {
+      const int bytes = min(CHUNK, (groups - chunk * G) * BLOCK) - lane * 16;
+#pragma unroll
+      for (int j = 0; j < CHUNK; j += 512)
+        if (j < bytes) copy16(to + j, source + j);
+      source += CHUNK;
+      if (++chunk == chunks) chunk = 0, next += gridDim.x, seek();
+    }
+    commit();
+  };
+  seek();
+#pragma unroll 1
+  for (int i = 0; i < S; i++) issue(into + i * CHUNK);
+  await();
+
+  float acc[NB][4];
+  auto group = [&](const byte* weights, const byte* codes, const byte* tails) {
+    Codes<GROUP> c;
+    float s[4];
+    unpack<BITS, GROUP>(c, weights, lane);
+    readScales<WIDE>(s, weights + CODES, lane);
+#pragma unroll
+    for (int n = 0; n < NB; n++) {
+      Acts<GROUP> b;
+      loadActs<GROUP>(b, (const signed char*)codes + n * 8 * GROUP);
+      const float4 f = *(const float4*)(tails + n * 64);
+      int d[4];
+      multiply<GROUP>(d, c, b);
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        const int o = j / 2 * 2;
+        acc[n][j] = __fmaf_rn(s[o + 1], j & 1 ? f.w : f.y, __fmaf_rn(__fmul_rn(sumOf(d[j]), j & 1 ? f.z : f.x), s[o], acc[n][j]));
+      }
+    }
+  };
+  int stage = 0, buffer = 0;
+#pragma unroll 1
+  for (int now = blockIdx.x; now < panels; now += gridDim.x) {
+#pragma unroll
+    for (int n = 0; n < NB; n++)
+#pragma unroll
+      for (int j = 0; j < 4; j++) acc[n][j] = 0;
+#pragma unroll 1
+    for (int first = 0; first < groups; first += span) {
+      __syncthreads();
+      const byte* codes = memory + buffer * spanBytes + lane * (GROUP / 4);
+      const byte* tails = memory + buffer * spanBytes + span * ROWS * GROUP + (lane & 3) * 16;
+      buffer ^= 1;
+      const int end = min(first + span, groups);
+#pragma unroll 1
+      for (int k = first; k < end; k += G) {
+        arrived<S - 1>();
+        __syncwarp();
+        const byte* weights = ring + stage * CHUNK;
+        if (k + G <= groups) {
+#pragma unroll
+          for (int g = 0; g < G; g++) group(weights + g * BLOCK, codes + g * ROWS * GROUP, tails + g * ROWS * 8);
+        } else {
+#pragma unroll 1
+          for (int g = 0; g < groups - k; g++) group(weights + g * BLOCK, codes + g * ROWS * GROUP, tails + g * ROWS * 8);
+        }
+        codes += G * ROWS * GROUP, tails += G * ROWS * 8;
+        __syncwarp();
+        issue(into + stage * CHUNK);
+        stage = stage + 1 == S ? 0 : stage + 1;
+      }
+    }
+    if (now * size + warp >= tiles) continue;
+    int tile;
+    const Part& of = tileOf(p, parts, now * size + warp, tile);
+#pragma unroll
+    for (int n = 0; n < NB; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const int row = n * 8 + (lane & 3) * 2 + (i & 1), out = tile * 16 + lane / 4 + (i >> 1) * 8;
+        if (row >= p.rows || out >= of.rows) continue;
+        float* y = of.dst + (long long)row * of.dstStride + out;
+        float v = acc[n][i];
+        if (of.add) v = __fadd_rn(*y, v);
+        if (of.bias) v = __fadd_rn(v, of.bias[out]);
+        *y = v;
+      }
+  }
+}
+
+#define PANEL(NAME, BITS, GROUP, WIDE, NB, G, S, WARPS)                                                               \
+  extern "C" __global__ void __launch_bounds__(32 * (WARPS + rowWarps), 1)                                            \
+      NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int span) {                        \
+    panel<BITS, GROUP, WIDE, NB, G, S>(p, parts, span);                                                               \
+  }

@@ -1,0 +1,65 @@
+package cuda
+
+import "fmt"
+
+// panelForm is a kernel of kernels/panel.cuh.
+type panelForm struct {
+	name        string
+	strips      int  // of rows
+	groups      int  // of a chunk
+	stages      int  // chunks of a warp that are under way
+	least, most int  // tiles of a panel; with fewer, relays are faster
+	once        bool // only if every multiprocessor has one panel
+}
+
+// panelForms are those for 4 bits in groups of 64, by what was measured on an H200.
+var panelForms = []panelForm{
+	{"2", 2, 8, 2, 3, 18, false},
+	{"4", 4, 8, 2, 2, 12, false},
+	{"4_wide", 4, 4, 3, 13, 18, true},
+}
+
+const (
+	rowWarps   = 2         // warps of a block that copy rows
+	panelSpan  = 16        // groups that rows lie in shared memory for
+	panelLeast = 120 << 10 // bytes of a block's memory: no two blocks on a multiprocessor while others have none
+)
+
+// panelShape is a launch of a form: how many tiles a panel has, groups a span has, and the memory of a block.
+type panelShape struct {
+	panelForm
+	size, span, shared int
+}
+
+// paneled is the shape in which products of so many tiles are multiplied with p's rows, if panels are for
+// them. Tiles are spread evenly over the multiprocessors, in as few rounds as memory permits.
+func (b *Backend) paneled(p *product, tiles int) (s panelShape, ok bool) {
+	l := &p.w.Layout
+	if p.rows <= strip || p.rows > maxRelay || p.jobs != 0 || !p.w.forms().panels {
+		return s, false
+	}
+	for rounds := 1; rounds <= tiles; rounds++ {
+		places := b.info.Multiprocessors * rounds
+		size := (tiles + places - 1) / places
+		for _, f := range panelForms {
+			if p.rows > strip*f.strips || size < f.least || size > f.most || f.once && rounds > 1 {
+				continue
+			}
+			span := min(panelSpan, (l.Groups+f.groups-1)/f.groups*f.groups)
+			s = panelShape{f, size, span, max(panelLeast, size*f.stages*f.groups*l.Block+2*span*f.strips*strip*(l.Group+8))}
+			if s.shared <= b.info.Shared {
+				return s, true
+			}
+		}
+	}
+	return s, false
+}
+
+// panels launches products of a few dozen rows.
+func (b *Backend) panels(s panelShape, tiles int, list ...product) {
+	p := &list[0]
+	l := &p.w.Layout
+	b.launchAs(fmt.Sprintf("%s.panel_%d_%d_%s", p.w.forms().module, l.Bits, l.Group, s.name), sizes(list...), grid{
+		x: min(b.info.Multiprocessors, (tiles+s.size-1)/s.size), threads: 32 * (s.size + rowWarps), shared: s.shared,
+	}, p.param(), parts(list), s.span)
+}

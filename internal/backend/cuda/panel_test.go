@@ -1,0 +1,41 @@
+package cuda
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// Panels give the bits of the CPU for every number of rows that they are for: of every form, with columns that are no whole
+// chunk and no whole span, outputs that are no whole tile, panels with tiles too few, several rounds, and listed tiles.
+func TestPanelsEqualCPU(t *testing.T) {
+	b, oracle := open(t, Options{}), backendtest.Open(t, backend.Options{Threads: 1})
+	rng := rand.New(rand.NewPCG(1, 2))
+	for rows := strip + 1; rows <= maxRelay; rows++ {
+		for _, wide := range []int{4, 8} {
+			// Tiles of a multiprocessor: from one to two rounds of the largest panels.
+			size := 1 + (5*rows+wide)%19
+			outs, groups := 16*b.info.Multiprocessors*size-rng.IntN(60), 1+rng.IntN(24)
+			m := randomMatrix(t, rng, outs, 64*groups, 4, 64, dtype.BF16)
+			p := backend.Product{Add: rows%2 == 0}
+			if rows%5 == 0 {
+				p.Only = []int32{0, int32(outs-1) / 16}
+			}
+			got, want := multiplied(t, b, m, rows, p), multiplied(t, oracle, m, rows, p)
+			for i := range want {
+				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+					t.Fatalf("%d rows of %d groups, %d outputs: number %d is %v, want %v", rows, groups, outs, i, got[i], want[i])
+				}
+			}
+		}
+	}
+	for _, f := range panelForms {
+		if name := "product.panel_4_64_" + f.name; b.functions[name] == nil {
+			t.Errorf("%s was not tested", name)
+		}
+	}
+}
