@@ -103,7 +103,7 @@ also reads memory plainly, which is what a pass is measured against.`,
 	fs.SortFlags = false
 	fs.Var(&shape, "shape", "size of the model (default 2b)")
 	fs.Var(&bits, "bits", "bits of a weight, 16 for bf16 (default 4)")
-	fs.Var(&context, "context", "tokens in the KV cache before the measured passes (default 0)")
+	fs.Var(&context, "context", "tokens in the KV cache before the measured passes and prompts (default 0)")
 	kv.add(g, "16")
 	fs.IntSliceVar(&prompts, "prompts", prompts, "lengths of prompts to prefill, in tokens")
 	fs.StringSliceVar(&images, "images", nil, "`LIST` of sizes of pictures to look at, in pixels, such as 640x480")
@@ -195,7 +195,11 @@ func printModel(w io.Writer, r *bench.ModelReport) {
 		printCosts(w, r.Passes[0].Rows, r.Kernels[0])
 	}
 	for _, p := range r.Prompts {
-		tell(w, fmt.Sprintf("prompt of %d tokens: %.0f ms, %.1f tok/s, %.0f Gop/s in matrix products\n", p.Tokens, p.Seconds*1e3, p.TokensPerSec, p.GOps))
+		after := ""
+		if r.Context > 0 {
+			after = fmt.Sprintf(" after %d", r.Context)
+		}
+		tell(w, fmt.Sprintf("prompt of %d tokens%s: %.0f ms, %.1f tok/s, %.0f Gop/s in matrix products\n", p.Tokens, after, p.Seconds*1e3, p.TokensPerSec, p.GOps))
 		tell(w, fmt.Sprintf("  %s\n", shareText(p.Shares)))
 	}
 	for _, s := range r.Sights {

@@ -27,7 +27,7 @@ type ModelOptions struct {
 	KVBits  int   // of the KV cache: 8, 16 or 32; 0: the model's default
 	Rows    []int // rows of one sequence in a pass
 	Prompts []int // lengths of prompts
-	Context int   // tokens before the measured passes
+	Context int   // tokens before the measured passes and prompts
 	Repeats int   // of everything; the median counts
 
 	Images     [][2]int // widths and heights of pictures to look at
@@ -171,7 +171,7 @@ func (r *modelRun) add(t *timing, run func() (time.Duration, error)) error {
 	r.b.reset()
 	took, err := run()
 	t.seconds = append(t.seconds, took.Seconds())
-	t.shares, t.ops = r.b.shares(took), r.b.ops
+	t.shares, t.ops = r.b.shares(took), max(t.ops, r.b.ops) // a pass that is replayed has none to count
 	return err
 }
 
@@ -248,7 +248,7 @@ func (r *modelRun) repeat() error {
 		return err
 	}
 	for i, n := range r.o.Prompts {
-		s, err := measure.Open(r.m, nil, r.pool, r.m.Info().Vocab)
+		s, err := r.begin()
 		if err != nil {
 			return err
 		}
@@ -260,6 +260,14 @@ func (r *modelRun) repeat() error {
 		}
 	}
 	return r.see()
+}
+
+// begin is a sequence for a prompt, after the context if there is one.
+func (r *modelRun) begin() (*measure.Sequence, error) {
+	if r.o.Context > 0 {
+		return r.seq.Fork(r.pool)
+	}
+	return measure.Open(r.m, nil, r.pool, r.m.Info().Vocab)
 }
 
 // prefill feeds a prompt as the engine does, in rounds, and wants logits after the last token.

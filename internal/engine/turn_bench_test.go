@@ -5,6 +5,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 )
 
 // BenchmarkSecondTurn has the next turn of a short and of a long conversation, of which all but 24
@@ -13,7 +16,7 @@ import (
 // context makes slower.
 func BenchmarkSecondTurn(b *testing.B) {
 	const own = 24
-	m, pool := openGenerated(b, "2b")
+	m, pool := openGenerated(b, backendtest.Open(b, backend.Options{}), "2b")
 	for _, n := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("n=%d", n), func(b *testing.B) {
 			var rounds time.Duration

@@ -50,6 +50,24 @@ func Open(m model.Model, d spec.Drafter, pool *state.Pool, vocab int) (s *Sequen
 	return s, nil
 }
 
+// Fork opens another sequence that has seen the same tokens, without a drafter.
+func (s *Sequence) Fork(pool *state.Pool) (*Sequence, error) {
+	saved, err := s.target.Save()
+	if err != nil {
+		return nil, err
+	}
+	defer saved.Close()
+	f, err := pool.Open(s.target.Layout())
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Load(saved); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &Sequence{model: s.model, sampler: s.sampler, target: f}, nil
+}
+
 // Close gives the states back.
 func (s *Sequence) Close() {
 	s.target.Close()
