@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -31,7 +33,7 @@ func BenchmarkOffline(b *testing.B) {
 		}, 400)
 	})
 	b.Run("model=2b", func(b *testing.B) {
-		m, pool := openGenerated(b, "2b")
+		m, pool := openGenerated(b, backendtest.Open(b, backend.Options{}), "2b")
 		benchmarkOffline(b, m, pool, nil, func(i, n int) []int32 { return prompt(n, i) }, 40)
 	})
 }
