@@ -19,15 +19,15 @@ func byPriority(a, b *sequence) int {
 }
 
 // byUse orders running sequences by who keeps memory: likewise, but offline ones come after others
-// of their priority.
+// of their priority. One that was preempted before does not, for it must end sometime.
 func byUse(a, b *sequence) int {
-	after := func(s *sequence) int {
-		if s.req.Offline {
+	yields := func(s *sequence) int {
+		if s.req.Offline && s.preempted == 0 {
 			return 1
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(b.req.Priority, a.req.Priority), cmp.Compare(after(a), after(b)), cmp.Compare(a.arrival, b.arrival))
+	return cmp.Or(cmp.Compare(b.req.Priority, a.req.Priority), cmp.Compare(yields(a), yields(b)), cmp.Compare(a.arrival, b.arrival))
 }
 
 // enqueue has a sequence wait. The mutex is held.

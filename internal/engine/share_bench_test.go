@@ -128,7 +128,7 @@ func (x *streams) run(b *testing.B, e *Engine, lines int) [2][]float64 {
 			}
 		})
 	}
-	for lines > 0 && e.Stats().Tokens == 0 {
+	for e.Stats().Running < lines {
 		time.Sleep(time.Millisecond)
 	}
 	x.turns++
